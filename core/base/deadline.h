@@ -1,0 +1,24 @@
+// A point in time by which a wait ends. There is no wait without one.
+#pragma once
+
+#include <chrono>
+
+namespace tributary {
+
+class Deadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit Deadline(Clock::time_point when) : when_(when) {}
+  [[nodiscard]] static Deadline after(Clock::duration duration) {
+    return Deadline(Clock::now() + duration);
+  }
+
+  [[nodiscard]] Clock::time_point when() const noexcept { return when_; }
+  [[nodiscard]] bool expired() const { return Clock::now() >= when_; }
+
+ private:
+  Clock::time_point when_;
+};
+
+}  // namespace tributary

@@ -1,0 +1,73 @@
+// Element types of tensors, and the conversions between them that every backend must agree on.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+namespace tributary {
+
+enum class DType : std::uint8_t { kF64, kF32, kBF16, kF8E4M3 };
+
+/// Bytes per element.
+[[nodiscard]] constexpr std::size_t dtype_bytes(DType type) noexcept {
+  switch (type) {
+    case DType::kF64: return 8;
+    case DType::kF32: return 4;
+    case DType::kBF16: return 2;
+    case DType::kF8E4M3: return 1;
+  }
+  return 0;
+}
+
+/// `f64`, `f32`, `bf16`, `f8_e4m3`.
+[[nodiscard]] constexpr std::string_view dtype_name(DType type) noexcept {
+  switch (type) {
+    case DType::kF64: return "f64";
+    case DType::kF32: return "f32";
+    case DType::kBF16: return "bf16";
+    case DType::kF8E4M3: return "f8_e4m3";
+  }
+  return "unknown";
+}
+
+/// The upper 16 bits of an IEEE binary32.
+struct bf16 {
+  std::uint16_t bits = 0;
+  friend constexpr bool operator==(bf16, bf16) = default;
+};
+
+[[nodiscard]] constexpr float to_float(bf16 value) noexcept {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
+}
+
+/// Rounds to nearest, ties to even; NaN stays NaN (quiet), overflow goes to infinity.
+[[nodiscard]] constexpr bf16 to_bf16(float value) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7fffffffU) > 0x7f800000U) {
+    return bf16{static_cast<std::uint16_t>((bits >> 16) | 0x40U)};
+  }
+  const std::uint32_t rounded = bits + 0x7fffU + ((bits >> 16) & 1U);
+  return bf16{static_cast<std::uint16_t>(rounded >> 16)};
+}
+
+/// FP8 E4M3 as in "FP8 Formats for Deep Learning" (arXiv:2209.05433), the FN variant: no infinity,
+/// 0x7f and 0xff are NaN, bias 7, largest finite 448.
+[[nodiscard]] constexpr float f8_e4m3_to_float(std::uint8_t bits) noexcept {
+  const bool negative = (bits & 0x80U) != 0;
+  const std::uint32_t exponent = (bits >> 3) & 0xfU;
+  const std::uint32_t mantissa = bits & 0x7U;
+  float magnitude = 0;
+  if (exponent == 0xfU && mantissa == 0x7U) {
+    magnitude = std::numeric_limits<float>::quiet_NaN();
+  } else if (exponent == 0) {
+    magnitude = static_cast<float>(mantissa) * 0x1p-9F;
+  } else {
+    magnitude = std::bit_cast<float>(((exponent + 120U) << 23) | (mantissa << 20));
+  }
+  return negative ? -magnitude : magnitude;
+}
+
+}  // namespace tributary

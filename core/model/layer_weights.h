@@ -1,0 +1,51 @@
+// The attention weights of one layer on the host, as published: loaded from safetensors under the
+// Hugging Face DeepSeek names, FP8 dequantised.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model/model_shape.h"
+#include "core/model/safetensors.h"
+
+namespace tributary {
+
+/// Host weights, fp32, row-major [out, in], used as y = W x. C = kv_lora_rank,
+/// R = qk_rope_head_dim, N = qk_nope_head_dim, V = v_head_dim, H = heads.
+struct LayerWeights {
+  std::vector<float> q_proj;          // [H (N + R), hidden]; only when q_lora_rank == 0
+  std::vector<float> q_a_proj;        // [q_lora_rank, hidden]; else these three
+  std::vector<float> q_a_layernorm;   // [q_lora_rank]
+  std::vector<float> q_b_proj;        // [H (N + R), q_lora_rank]
+  std::vector<float> kv_a_proj;       // [C + R, hidden]: latent rows, then the rope key
+  std::vector<float> kv_a_layernorm;  // [C]
+  std::vector<float> kv_b_proj;       // [H (N + V), C]: per head N rows W_UK, then V rows W_UV
+  std::vector<float> o_proj;          // [hidden, H V]
+};
+
+/// Finds tensors over the files of one model: a folder's `*.safetensors`, by name.
+class WeightFiles {
+ public:
+  /// A single file, or a folder of them; throws kIo, kMalformedInput (also when a name occurs
+  /// twice).
+  explicit WeightFiles(const std::filesystem::path& file_or_folder);
+
+  [[nodiscard]] bool contains(std::string_view name) const;
+  /// bf16, fp32, or FP8 e4m3 with `NAME_scale_inv` (fp32, one per 128 x 128 block), as floats;
+  /// shape [rows, cols], or [rows] when cols == 0. Throws kNotFound, kMalformedInput.
+  [[nodiscard]] std::vector<float> load(std::string_view name, std::int64_t rows,
+                                        std::int64_t cols) const;
+
+ private:
+  [[nodiscard]] const TensorView* find(std::string_view name) const;
+  std::vector<SafetensorsFile> files_;
+};
+
+/// `prefix` is what stands before `self_attn.`: "model.layers.3." in a checkpoint, "" in a golden
+/// file.
+[[nodiscard]] LayerWeights load_layer_weights(const WeightFiles& files, const ModelShape& shape,
+                                              std::string_view prefix);
+
+}  // namespace tributary

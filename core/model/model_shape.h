@@ -1,0 +1,63 @@
+// The dimensions of an MLA model: presets by name, or read from a Hugging Face config.json.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tributary {
+
+/// YaRN as DeepSeek publishes it (arXiv:2309.00071; `rope_scaling` of config.json).
+struct YarnScaling {
+  double factor = 1;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  double mscale = 1;
+  double mscale_all_dim = 0;  // 0: the softmax scale is left alone
+  int original_max_position_embeddings = 4096;
+};
+
+struct RopeConfig {
+  double theta = 10000;
+  std::optional<YarnScaling> yarn;
+};
+
+struct ModelShape {
+  std::string name;  // preset name, or `model_type` of the config
+  int hidden_size = 0;
+  int num_hidden_layers = 0;
+  int num_attention_heads = 0;
+  int q_lora_rank = 0;  // 0: a plain q_proj
+  int kv_lora_rank = 0;
+  int qk_nope_head_dim = 0;
+  int qk_rope_head_dim = 0;
+  int v_head_dim = 0;
+  int max_position_embeddings = 0;
+  double rms_norm_eps = 1e-6;
+  RopeConfig rope;
+
+  [[nodiscard]] int latent_dim() const noexcept { return kv_lora_rank + qk_rope_head_dim; }
+  [[nodiscard]] int qk_head_dim() const noexcept { return qk_nope_head_dim + qk_rope_head_dim; }
+  /// qk_head_dim^-0.5, times (0.1 * mscale_all_dim * ln(factor) + 1)^2 with YaRN and
+  /// mscale_all_dim != 0.
+  [[nodiscard]] double softmax_scale() const;
+};
+
+/// Checks every field against its bound; throws kInvalidArgument, or kUnsupported for what is
+/// well-formed but not implemented (rotated cos/sin scale: mscale != mscale_all_dim).
+void validate(const ModelShape& shape);
+
+/// `deepseek-v3`, `deepseek-v2`, `deepseek-v2-lite`, `kimi-k2`, in that order.
+[[nodiscard]] std::span<const ModelShape> model_presets();
+/// Throws kNotFound with the list of presets.
+[[nodiscard]] const ModelShape& model_preset(std::string_view name);
+
+/// Parses the text of a config.json; `source` names it in messages. Throws kMalformedInput for
+/// missing, mistyped or absurd values and kUnsupported for what this program does not do
+/// (attention_bias, another RoPE style or scaling, ...), each naming the key, the value, the bound.
+[[nodiscard]] ModelShape parse_model_config(std::string_view json, std::string_view source);
+[[nodiscard]] ModelShape read_model_config(const std::filesystem::path& path);
+
+}  // namespace tributary

@@ -1,0 +1,68 @@
+// Reader of the safetensors format (https://github.com/huggingface/safetensors, README "Format"):
+// 8 bytes little-endian header length, JSON header, data. Memory-mapped; nothing is trusted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/dtype.h"
+
+namespace tributary {
+
+/// A tensor inside a mapped file; valid as long as the file object lives.
+struct TensorView {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> bytes;  // row-major, little-endian, may be unaligned
+
+  [[nodiscard]] std::int64_t elements() const noexcept;
+  /// `[2, 37, 256]`.
+  [[nodiscard]] std::string shape_text() const;
+};
+
+/// The header of a safetensors blob, validated: lengths, UTF-8 JSON, known dtypes, shapes whose
+/// product equals the byte range, ranges inside the data, without overlap or gap.
+struct SafetensorsHeader {
+  std::map<std::string, TensorView, std::less<>> tensors;
+  std::map<std::string, std::string, std::less<>> metadata;
+};
+
+/// Throws kMalformedInput (or kUnsupported for a dtype that we do not read) with a message that
+/// starts with `source`.
+[[nodiscard]] SafetensorsHeader parse_safetensors(std::span<const std::byte> file,
+                                                  std::string_view source);
+
+class SafetensorsFile {
+ public:
+  /// Maps the file read-only. Throws kIo, kMalformedInput, kUnsupported.
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+  [[nodiscard]] const SafetensorsHeader& header() const noexcept { return header_; }
+  [[nodiscard]] bool contains(std::string_view name) const;
+  /// Throws kNotFound naming the file and the tensor.
+  [[nodiscard]] const TensorView& tensor(std::string_view name) const;
+  /// As above, and throws kMalformedInput unless the shape is `shape`.
+  [[nodiscard]] const TensorView& tensor(std::string_view name,
+                                         std::span<const std::int64_t> shape) const;
+
+ private:
+  class Mapping;
+  std::filesystem::path path_;
+  std::shared_ptr<const Mapping> mapping_;
+  SafetensorsHeader header_;
+};
+
+/// All elements as float, or as double, whatever the stored type (not FP8: that needs its scales).
+[[nodiscard]] std::vector<float> to_floats(const TensorView& tensor);
+[[nodiscard]] std::vector<double> to_doubles(const TensorView& tensor);
+
+}  // namespace tributary
