@@ -1,0 +1,92 @@
+// Every running sequence as all workers of a pool know it: length, home, owner and pages of each
+// leaf. The sequencer decides; every rank keeps an equal copy by applying the same operations.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+namespace tributary {
+
+/// The sequencer's incarnation in the upper 32 bits, then a counter; never reused.
+using SequenceId = std::uint64_t;
+
+struct Leaf {
+  std::int32_t owner = 0;
+  /// Pages of the owner that hold the leaf's rows, in order; empty where the leaf is only reserved.
+  std::vector<std::int32_t> pages;
+};
+
+struct Sequence {
+  SequenceId id = 0;
+  std::uint32_t epoch = 0;  // +1 on admission and truncation
+  std::int32_t home = 0;
+  std::int64_t tag = 0;  // the caller's own name for it: the request's index in a replay
+  std::int64_t prompt_tokens = 0;
+  std::int64_t limit_tokens = 0;  // prompt + max_new_tokens
+  std::int64_t length = 0;        // committed rows
+  std::vector<Leaf> leaves;       // all leaves up to the limit
+};
+
+// Operations on the table, in the order in which the sequencer decided them.
+
+struct AdmitOp {
+  Sequence sequence;  // length = prompt_tokens, pages for the prompt's rows
+};
+/// `pages` join leaf `leaf`, whose owner is `owner` from now on.
+struct ExtendOp {
+  SequenceId id = 0;
+  std::int32_t leaf = 0;
+  std::int32_t owner = 0;
+  std::vector<std::int32_t> pages;
+};
+/// `accepted` tokens of the last step become part of the sequence.
+struct CommitOp {
+  SequenceId id = 0;
+  std::int32_t accepted = 0;
+};
+/// Rows from `length` on are gone, and their pages.
+struct TruncateOp {
+  SequenceId id = 0;
+  std::uint32_t epoch = 0;
+  std::int64_t length = 0;
+};
+struct FreeOp {
+  SequenceId id = 0;
+};
+using TableOp = std::variant<AdmitOp, ExtendOp, CommitOp, TruncateOp, FreeOp>;
+
+class SequenceTable {
+ public:
+  /// `leaf_tokens`: a power-of-two number of pages; throws kInvalidArgument.
+  explicit SequenceTable(int leaf_tokens);
+
+  [[nodiscard]] int leaf_tokens() const noexcept { return leaf_tokens_; }
+  [[nodiscard]] std::size_t size() const noexcept { return sequences_.size(); }
+  [[nodiscard]] bool contains(SequenceId id) const { return sequences_.contains(id); }
+  /// Throws kNotFound.
+  [[nodiscard]] const Sequence& at(SequenceId id) const;
+
+  /// Throws kNotFound for an unknown sequence, kInvalidArgument for a change that does not fit it.
+  void apply(const TableOp& op);
+
+ private:
+  [[nodiscard]] Sequence& find(SequenceId id);
+  void apply_op(const AdmitOp& op);
+  void apply_op(const ExtendOp& op);
+  void apply_op(const CommitOp& op);
+  void apply_op(const TruncateOp& op);
+  void apply_op(const FreeOp& op);
+
+  int leaf_tokens_;
+  std::unordered_map<SequenceId, Sequence> sequences_;
+};
+
+/// Number of leaves (pages) that hold `tokens` rows.
+[[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t tokens, std::int64_t per) noexcept {
+  return (tokens + per - 1) / per;
+}
+
+}  // namespace tributary

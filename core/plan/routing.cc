@@ -1,0 +1,152 @@
+// The part of a plan that is equal on every worker: items, subtree roots, volumes, the exchange.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <string>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/plan/plan.h"
+
+namespace tributary {
+namespace {
+
+constexpr std::array<std::pair<Exchange, std::string_view>, 3> kExchangeNames{{
+    {Exchange::kAuto, "auto"},
+    {Exchange::kAllGather, "all-gather"},
+    {Exchange::kAllToAll, "all-to-all"},
+}};
+
+void check_item(const StepItem& step, const Sequence& sequence) {
+  if (step.epoch != sequence.epoch) {
+    fail(ErrorCode::kStaleEpoch, "sequence {:#x}: epoch {} is over, it is at {}", step.id,
+         step.epoch, sequence.epoch);
+  }
+  if (step.tokens < 1 || step.tokens > kMaxStepTokens) {
+    fail(ErrorCode::kInvalidArgument, "sequence {:#x}: {} new tokens, expected 1 .. {}", step.id,
+         step.tokens, kMaxStepTokens);
+  }
+  if (sequence.length + step.tokens > sequence.limit_tokens) {
+    fail(ErrorCode::kInvalidArgument, "sequence {:#x}: {} + {} tokens exceed its limit of {}",
+         step.id, sequence.length, step.tokens, sequence.limit_tokens);
+  }
+}
+
+void add_item(const Sequence& sequence, std::int32_t tokens, int leaf_tokens, Routing& routing) {
+  const auto index = static_cast<std::int32_t>(routing.items.size());
+  Routing::Item item{.sequence = &sequence,
+                     .tokens = tokens,
+                     .home = sequence.home,
+                     .rows = sequence.length + tokens,
+                     .first_root = static_cast<std::int32_t>(routing.roots.size()),
+                     .end_root = 0,
+                     .first_worker = static_cast<std::int32_t>(routing.spread.size()),
+                     .end_worker = 0};
+  const std::int64_t leaves = ceil_div(item.rows, leaf_tokens);
+  std::vector<TreeNode> nodes;
+  for (std::int64_t begin = 0; begin < leaves;) {
+    const std::int32_t owner = sequence.leaves[static_cast<std::size_t>(begin)].owner;
+    std::int64_t end = begin + 1;
+    while (end < leaves && sequence.leaves[static_cast<std::size_t>(end)].owner == owner) ++end;
+    nodes.clear();
+    append_subtree_roots(begin, end, leaves, nodes);
+    for (const TreeNode& node : nodes) routing.roots.push_back({index, owner, node});
+    routing.spread.push_back(owner);
+    routing.worker_rows[static_cast<std::size_t>(owner)] +=
+        (std::min(end * leaf_tokens, item.rows) - begin * leaf_tokens) * tokens;
+    begin = end;
+  }
+  const auto first = routing.spread.begin() + item.first_worker;
+  std::sort(first, routing.spread.end());
+  routing.spread.erase(std::unique(first, routing.spread.end()), routing.spread.end());
+  item.end_root = static_cast<std::int32_t>(routing.roots.size());
+  item.end_worker = static_cast<std::int32_t>(routing.spread.size());
+  routing.items.push_back(item);
+}
+
+}  // namespace
+
+Exchange parse_exchange(std::string_view name) {
+  for (const auto& [exchange, text] : kExchangeNames) {
+    if (text == name) return exchange;
+  }
+  fail(ErrorCode::kInvalidArgument, "exchange is '{}', expected auto, all-gather or all-to-all",
+       name);
+}
+
+std::string_view exchange_name(Exchange exchange) noexcept {
+  for (const auto& [value, text] : kExchangeNames) {
+    if (value == exchange) return text;
+  }
+  return "unknown";
+}
+
+void build_routing(const SequenceTable& table, std::span<const StepItem> batch, int workers,
+                   Routing& routing) {
+  routing.items.clear();
+  routing.roots.clear();
+  routing.spread.clear();
+  routing.worker_rows.assign(static_cast<std::size_t>(workers), 0);
+  for (const StepItem& step : batch) {
+    const Sequence& sequence = table.at(step.id);
+    check_item(step, sequence);
+    add_item(sequence, step.tokens, table.leaf_tokens(), routing);
+  }
+}
+
+ExchangeVolume exchange_volume(const Routing& routing, int workers, Exchange exchange) {
+  const auto ranks = static_cast<std::size_t>(workers);
+  std::vector<std::int64_t> tokens(ranks, 0);
+  std::vector<std::int64_t> states(ranks, 0);
+  // Received records per worker for all-to-all; contributed ones for all-gather.
+  const bool gather = exchange == Exchange::kAllGather;
+  for (const auto& item : routing.items) {
+    if (!routing.exchanged(item)) continue;
+    if (gather) {
+      tokens[static_cast<std::size_t>(item.home)] += item.tokens;
+      continue;
+    }
+    for (const std::int32_t worker : routing.spread_of(item)) {
+      if (worker != item.home) tokens[static_cast<std::size_t>(worker)] += item.tokens;
+    }
+  }
+  for (const auto& root : routing.roots) {
+    const auto& item = routing.items[static_cast<std::size_t>(root.item)];
+    if (root.worker == item.home) continue;
+    states[static_cast<std::size_t>(gather ? root.worker : item.home)] += item.tokens;
+  }
+  ExchangeVolume volume;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    volume.token_records += tokens[r];
+    volume.state_records += states[r];
+  }
+  const auto busiest = [&](const std::vector<std::int64_t>& records, std::int64_t total) {
+    const auto [least, most] = std::minmax_element(records.begin(), records.end());
+    return gather ? total - *least : *most;
+  };
+  volume.busiest_token_records = busiest(tokens, volume.token_records);
+  volume.busiest_state_records = busiest(states, volume.state_records);
+  if (gather) {
+    volume.token_records *= workers - 1;
+    volume.state_records *= workers - 1;
+  }
+  return volume;
+}
+
+Exchange choose_exchange(const Routing& routing, int workers, const ExchangeCosts& costs) {
+  // An all-gather of n ranks takes about log2(n) messages in sequence, an all-to-all n - 1; the
+  // bytes that the busiest worker receives decide the rest.
+  const auto time_us = [&](Exchange exchange, int messages) {
+    const ExchangeVolume volume = exchange_volume(routing, workers, exchange);
+    const auto bytes =
+        static_cast<double>(volume.busiest_token_records * costs.token_record_bytes +
+                            volume.busiest_state_records * costs.state_record_bytes);
+    return bytes / costs.bytes_per_us + costs.message_us * 2 * messages;
+  };
+  const int gather_messages = std::bit_width(static_cast<unsigned>(workers - 1));
+  return time_us(Exchange::kAllGather, gather_messages) < time_us(Exchange::kAllToAll, workers - 1)
+             ? Exchange::kAllGather
+             : Exchange::kAllToAll;
+}
+
+}  // namespace tributary

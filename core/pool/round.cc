@@ -1,0 +1,185 @@
+#include "core/pool/round.h"
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+
+namespace tributary {
+namespace {
+
+/// Runs this rank's own work unless it failed before; keeps the first failure.
+void attempt(Status& failure, const std::function<void()>& work) {
+  if (!failure.ok()) return;
+  try {
+    work();
+  } catch (const Error& error) {
+    failure = Status(error.code(), error.what());
+  } catch (const std::exception& error) {
+    failure = Status(ErrorCode::kInternal, error.what());
+  }
+}
+
+void to_bytes(const std::vector<std::int64_t>& records, std::size_t record_bytes,
+              std::vector<std::size_t>& bytes) {
+  bytes.resize(records.size());
+  std::transform(records.begin(), records.end(), bytes.begin(), [record_bytes](std::int64_t count) {
+    return static_cast<std::size_t>(count) * record_bytes;
+  });
+}
+
+void grow(Backend& backend, std::unique_ptr<Buffer>& buffer, std::size_t bytes) {
+  if (buffer && buffer->bytes() >= bytes) return;
+  const std::size_t had = buffer ? buffer->bytes() : 0;
+  buffer.reset();
+  buffer = backend.allocate(std::max({bytes, had + had / 2, std::size_t{4096}}));
+}
+
+std::size_t scaled(std::int64_t records, std::size_t record_bytes) {
+  return static_cast<std::size_t>(records) * record_bytes;
+}
+
+}  // namespace
+
+std::string_view phase_name(Phase phase) noexcept {
+  switch (phase) {
+    case Phase::kPlan: return "plan";
+    case Phase::kProject: return "project";
+    case Phase::kQueryExchange: return "query_exchange";
+    case Phase::kAttend: return "attend";
+    case Phase::kPartialExchange: return "partial_exchange";
+    case Phase::kCombine: return "combine";
+  }
+  return "unknown";
+}
+
+RoundExecutor::RoundExecutor(const AttentionShape& shape, Backend& backend,
+                             Communicator& communicator, Cache& cache)
+    : shape_(shape), backend_(backend), communicator_(communicator), cache_(cache) {
+  grow(backend_, tokens_, 1);
+  grow(backend_, outgoing_tokens_, 1);
+  grow(backend_, states_, 1);
+}
+
+void RoundExecutor::reserve(const RankPlan& plan) {
+  const std::size_t token_bytes = shape_.token_record_bytes();
+  grow(backend_, tokens_, scaled(plan.total_tokens(), token_bytes));
+  grow(backend_, outgoing_tokens_,
+       static_cast<std::size_t>(plan.token_send_index.size()) * token_bytes);
+  grow(backend_, states_, scaled(plan.total_states(), shape_.state_shape().record_bytes()));
+}
+
+Status RoundExecutor::run(const RankPlan& plan, std::span<const std::int32_t> item_layer,
+                          PoolClient& client, Deadline deadline, Status& failure,
+                          PhaseTimes& times) {
+  // Outside attempt(): without its buffers a rank cannot enter the collectives, so that failure to
+  // grow them ends the communicator.
+  try {
+    reserve(plan);
+  } catch (const Error& error) {
+    const Status status(error.code(), error.what());
+    communicator_.poison(status);
+    return status;
+  }
+  {
+    const PhaseTimer timer(times, Phase::kProject);
+    attempt(failure, [&] {
+      if (plan.homed.empty()) return;
+      client.write_tokens(plan.homed, item_layer, tokens_->data(), shape_.token_record_bytes());
+      backend_.synchronize(deadline);
+    });
+  }
+  if (plan.tokens_travel) {
+    const PhaseTimer timer(times, Phase::kQueryExchange);
+    attempt(failure, [&] {
+      if (plan.exchange != Exchange::kAllToAll) return;
+      backend_.gather({plan.token_send_index, tokens_->data(), outgoing_tokens_->data(),
+                       shape_.token_record_bytes()});
+      backend_.synchronize(deadline);
+    });
+    const Status status = exchange_tokens(plan, deadline);
+    if (!status.ok()) return status;
+  }
+  {
+    const PhaseTimer timer(times, Phase::kAttend);
+    attempt(failure, [&] {
+      attend(plan, item_layer);
+      merge(plan.local_merges);
+      backend_.synchronize(deadline);
+    });
+  }
+  if (plan.states_travel) {
+    const PhaseTimer timer(times, Phase::kPartialExchange);
+    const Status status = exchange_states(plan, deadline);
+    if (!status.ok()) return status;
+  }
+  const PhaseTimer timer(times, Phase::kCombine);
+  attempt(failure, [&] {
+    merge(plan.home_merges);
+    backend_.synchronize(deadline);
+  });
+  return {};
+}
+
+/// `send` is grouped by receiver, or for an all-gather this rank's one block.
+Status RoundExecutor::exchange(std::span<const std::byte> send, std::span<std::byte> recv,
+                               const RankPlan& plan, Deadline deadline) {
+  const Traffic before = communicator_.traffic();
+  Status status = plan.exchange == Exchange::kAllGather
+                      ? communicator_.all_gather(send, recv, recv_bytes_, deadline)
+                      : communicator_.all_to_all(send, send_bytes_, recv, recv_bytes_, deadline);
+  const Traffic& after = communicator_.traffic();
+  exchanged_bytes_ += after.all_gather_bytes - before.all_gather_bytes;
+  exchanged_bytes_ += after.all_to_all_bytes - before.all_to_all_bytes;
+  return status;
+}
+
+Status RoundExecutor::exchange_tokens(const RankPlan& plan, Deadline deadline) {
+  const std::size_t record = shape_.token_record_bytes();
+  to_bytes(plan.token_send_counts, record, send_bytes_);
+  to_bytes(plan.token_recv_counts, record, recv_bytes_);
+  const std::span received(tokens_->data() + scaled(plan.local_tokens, record),
+                           scaled(plan.received_tokens, record));
+  if (plan.exchange == Exchange::kAllGather) {
+    const std::size_t own = recv_bytes_[static_cast<std::size_t>(communicator_.rank())];
+    return exchange({tokens_->data(), own}, received, plan, deadline);
+  }
+  return exchange({outgoing_tokens_->data(), plan.token_send_index.size() * record}, received, plan,
+                  deadline);
+}
+
+Status RoundExecutor::exchange_states(const RankPlan& plan, Deadline deadline) {
+  const std::size_t record = shape_.state_shape().record_bytes();
+  to_bytes(plan.state_send_counts, record, send_bytes_);
+  to_bytes(plan.state_recv_counts, record, recv_bytes_);
+  std::byte* base = states_->data();
+  return exchange({base + scaled(plan.send_begin(), record), scaled(plan.sent_states, record)},
+                  {base + scaled(plan.recv_begin(), record), scaled(plan.received_states, record)},
+                  plan, deadline);
+}
+
+void RoundExecutor::attend(const RankPlan& plan, std::span<const std::int32_t> item_layer) {
+  if (!plan.appends.empty()) {
+    backend_.append(cache_, {.tasks = plan.appends,
+                             .item_layer = item_layer,
+                             .source = tokens_->data() + shape_.query_bytes(),
+                             .source_stride_bytes = shape_.token_record_bytes()});
+  }
+  if (plan.tasks.empty()) return;
+  backend_.attend(cache_, {.tasks = plan.tasks,
+                           .block_table = plan.block_table,
+                           .item_layer = item_layer,
+                           .queries = tokens_->data(),
+                           .query_stride_bytes = shape_.token_record_bytes(),
+                           .query_dtype = shape_.query_dtype,
+                           .heads = shape_.heads,
+                           .softmax_scale = shape_.softmax_scale,
+                           .states = states_->as<float>()});
+}
+
+void RoundExecutor::merge(const MergeSchedule& schedule) {
+  for (const auto& ops : schedule.levels()) {
+    if (!ops.empty()) backend_.merge({ops, shape_.state_shape(), states_->as<float>()});
+  }
+}
+
+}  // namespace tributary

@@ -1,0 +1,109 @@
+// Executes one round of a pool on one rank: queries out, leaves attended, roots out, tree finished.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/base/deadline.h"
+#include "core/base/error.h"
+#include "core/interface/backend.h"
+#include "core/interface/communicator.h"
+#include "core/plan/plan.h"
+#include "core/pool/pool_client.h"
+
+namespace tributary {
+
+/// What a round's arithmetic needs to know; equal on all ranks of a pool.
+struct AttentionShape {
+  int heads = 0;
+  int kv_lora_rank = 0;
+  int qk_rope_head_dim = 0;
+  DType row_dtype = DType::kBF16;
+  DType query_dtype = DType::kBF16;
+  float softmax_scale = 0;
+
+  [[nodiscard]] int latent_dim() const noexcept { return kv_lora_rank + qk_rope_head_dim; }
+  [[nodiscard]] std::size_t query_bytes() const noexcept {
+    return static_cast<std::size_t>(heads) * static_cast<std::size_t>(latent_dim()) *
+           dtype_bytes(query_dtype);
+  }
+  /// A query and a new latent row.
+  [[nodiscard]] std::size_t token_record_bytes() const noexcept {
+    return query_bytes() + static_cast<std::size_t>(latent_dim()) * dtype_bytes(row_dtype);
+  }
+  [[nodiscard]] StateShape state_shape() const noexcept { return {heads, kv_lora_rank}; }
+};
+
+enum class Phase : std::uint8_t {
+  kPlan,
+  kProject,  // the client writes queries and new rows
+  kQueryExchange,
+  kAttend,
+  kPartialExchange,
+  kCombine,
+};
+inline constexpr std::size_t kPhases = 6;
+/// `plan`, `project`, `query_exchange`, `attend`, `partial_exchange`, `combine`.
+[[nodiscard]] std::string_view phase_name(Phase phase) noexcept;
+/// Microseconds per phase.
+using PhaseTimes = std::array<double, kPhases>;
+
+/// Adds the time since its construction to one phase.
+class PhaseTimer {
+ public:
+  PhaseTimer(PhaseTimes& times, Phase phase) : slot_(times[static_cast<std::size_t>(phase)]) {}
+  PhaseTimer(const PhaseTimer&) = delete;
+  PhaseTimer& operator=(const PhaseTimer&) = delete;
+  ~PhaseTimer() {
+    slot_ += std::chrono::duration<double, std::micro>(Deadline::Clock::now() - begin_).count();
+  }
+
+ private:
+  double& slot_;
+  Deadline::Clock::time_point begin_ = Deadline::Clock::now();
+};
+
+/// Owns the arenas of token and state records (grown when a plan needs more, kept otherwise).
+class RoundExecutor {
+ public:
+  RoundExecutor(const AttentionShape& shape, Backend& backend, Communicator& communicator,
+                Cache& cache);
+
+  /// Runs the plan with item i at layer item_layer[i]. A failure of this rank's own work (the
+  /// client or the backend throws) goes to `failure`, and the rank still enters every collective of
+  /// the round; with `failure` set on entry it does nothing but that. The result is not ok only
+  /// when the communicator failed: nothing more can be exchanged then.
+  Status run(const RankPlan& plan, std::span<const std::int32_t> item_layer, PoolClient& client,
+             Deadline deadline, Status& failure, PhaseTimes& times);
+
+  /// Payload bytes of queries, rows and states that this rank sent to others, over all runs.
+  [[nodiscard]] std::uint64_t exchanged_bytes() const noexcept { return exchanged_bytes_; }
+  /// State records of the last run.
+  [[nodiscard]] const float* states() const noexcept { return states_->as<float>(); }
+
+ private:
+  void reserve(const RankPlan& plan);
+  Status exchange(std::span<const std::byte> send, std::span<std::byte> recv, const RankPlan& plan,
+                  Deadline deadline);
+  Status exchange_tokens(const RankPlan& plan, Deadline deadline);
+  Status exchange_states(const RankPlan& plan, Deadline deadline);
+  void attend(const RankPlan& plan, std::span<const std::int32_t> item_layer);
+  void merge(const MergeSchedule& schedule);
+
+  AttentionShape shape_;
+  Backend& backend_;
+  Communicator& communicator_;
+  Cache& cache_;
+  std::unique_ptr<Buffer> tokens_;
+  std::unique_ptr<Buffer> outgoing_tokens_;
+  std::unique_ptr<Buffer> states_;
+  std::uint64_t exchanged_bytes_ = 0;
+  std::vector<std::size_t> send_bytes_;
+  std::vector<std::size_t> recv_bytes_;
+};
+
+}  // namespace tributary

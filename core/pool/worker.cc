@@ -1,0 +1,300 @@
+#include "core/pool/worker.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace tributary {
+namespace {
+
+constexpr std::size_t kTextBytes = 240;
+using Text = std::array<char, kTextBytes>;
+
+void set_text(Text& text, std::string_view value) {
+  text.fill('\0');
+  std::copy_n(value.begin(), std::min(value.size(), kTextBytes - 1), text.begin());
+}
+
+/// What all ranks must agree on before they form a pool, field by field for the message.
+struct Handshake {
+  std::int32_t error = 0;  // of this rank's own set-up
+  std::array<std::int64_t, 9> fields{};
+  Text text{};  // the backend's name, or the error's message
+};
+constexpr std::array<std::string_view, 9> kHandshakeFields{
+    "heads",       "kv_lora_rank", "qk_rope_head_dim", "row type", "query type",
+    "leaf_tokens", "layers",       "pages",            "exchange"};
+
+/// How one rank tells the others how the round went for it.
+struct Agreement {
+  std::int32_t error = 0;
+  PhaseTimes phase_us{};
+  std::uint64_t exchanged_bytes = 0;
+  Text message{};
+};
+
+/// Every rank's `mine`, in rank order.
+template <typename T>
+Status gather_all(Communicator& communicator, const T& mine, std::vector<T>& all,
+                  Deadline deadline) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const auto ranks = static_cast<std::size_t>(communicator.size());
+  all.resize(ranks);
+  const std::vector<std::size_t> counts(ranks, sizeof(T));
+  return communicator.all_gather(std::as_bytes(std::span(&mine, 1)),
+                                 std::as_writable_bytes(std::span(all)), counts, deadline);
+}
+
+/// An order travels as a block of fixed size, and a second one where it is longer.
+constexpr std::size_t kFirstBlock = 4096;
+
+Status send_order(Communicator& communicator, std::span<const std::byte> order, Deadline deadline) {
+  std::array<std::byte, kFirstBlock> block{};
+  const auto size = static_cast<std::uint64_t>(order.size());
+  std::memcpy(block.data(), &size, sizeof(size));
+  const std::size_t inlined = std::min(order.size(), kFirstBlock - sizeof(size));
+  std::copy_n(order.begin(), inlined, block.begin() + sizeof(size));
+  Status status = communicator.broadcast(block, 0, deadline);
+  if (!status.ok() || inlined == order.size()) return status;
+  std::vector<std::byte> rest(order.begin() + static_cast<std::ptrdiff_t>(inlined), order.end());
+  return communicator.broadcast(rest, 0, deadline);
+}
+
+Status receive_order(Communicator& communicator, std::vector<std::byte>& order, Deadline first,
+                     std::chrono::milliseconds rest_timeout) {
+  std::array<std::byte, kFirstBlock> block{};
+  Status status = communicator.broadcast(block, 0, first);
+  if (!status.ok()) return status;
+  std::uint64_t size = 0;
+  std::memcpy(&size, block.data(), sizeof(size));
+  order.resize(size);
+  const std::size_t inlined = std::min(order.size(), kFirstBlock - sizeof(size));
+  std::copy_n(block.begin() + sizeof(size), inlined, order.begin());
+  if (inlined == order.size()) return status;
+  return communicator.broadcast(std::span(order).subspan(inlined), 0,
+                                Deadline::after(rest_timeout));
+}
+
+}  // namespace
+
+Worker::Worker(const WorkerConfig& config, Backend& backend, Communicator& communicator,
+               PoolClient& client)
+    : config_(config),
+      backend_(backend),
+      communicator_(communicator),
+      client_(client),
+      table_(config.leaf_tokens),
+      builder_(communicator.size(), communicator.rank(), config.leaf_tokens) {
+  handshake();
+}
+
+Worker::~Worker() = default;
+
+void Worker::handshake() {
+  const AttentionShape& a = config_.attention;
+  Handshake mine{.error = 0,
+                 .fields = {a.heads, a.kv_lora_rank, a.qk_rope_head_dim,
+                            static_cast<std::int64_t>(a.row_dtype),
+                            static_cast<std::int64_t>(a.query_dtype), config_.leaf_tokens,
+                            config_.layers, config_.pages,
+                            static_cast<std::int64_t>(config_.exchange)},
+                 .text = {}};
+  set_text(mine.text, backend_.name());
+  try {
+    cache_ = backend_.make_cache({.layers = config_.layers,
+                                  .pages = config_.pages,
+                                  .kv_lora_rank = a.kv_lora_rank,
+                                  .qk_rope_head_dim = a.qk_rope_head_dim,
+                                  .row_dtype = a.row_dtype});
+    executor_ = std::make_unique<RoundExecutor>(a, backend_, communicator_, *cache_);
+  } catch (const Error& error) {
+    mine.error = static_cast<std::int32_t>(error.code());
+    set_text(mine.text, error.what());
+  }
+  std::vector<Handshake> all;
+  gather_all(communicator_, mine, all, Deadline::after(config_.round_timeout)).throw_if_error();
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r].error != 0) {
+      fail(static_cast<ErrorCode>(all[r].error), "worker {}: {}", r, all[r].text.data());
+    }
+  }
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    for (std::size_t f = 0; f < kHandshakeFields.size(); ++f) {
+      if (all[r].fields[f] != all[0].fields[f]) {
+        fail(ErrorCode::kInvalidArgument, "{} is {} on worker 0 and {} on worker {}",
+             kHandshakeFields[f], all[0].fields[f], all[r].fields[f], r);
+      }
+    }
+    if (all[r].text != all[0].text) {
+      fail(ErrorCode::kInvalidArgument,
+           "worker 0 computes with {} and worker {} with {}: their bits would differ",
+           all[0].text.data(), r, all[r].text.data());
+    }
+  }
+}
+
+RoundReport Worker::lead(const Order& order) {
+  RoundReport report;
+  report.status = send_order(communicator_, encode_order(order),
+                             Deadline::after(config_.round_timeout));
+  return report.status.ok() ? perform(order) : report;
+}
+
+RoundReport Worker::follow() {
+  RoundReport report;
+  std::vector<std::byte> bytes;
+  report.status = receive_order(communicator_, bytes, Deadline::after(config_.order_timeout),
+                                config_.round_timeout);
+  return report.status.ok() ? perform(decode_order(bytes)) : report;
+}
+
+RoundReport Worker::perform(const Order& order) {
+  const auto begin = Deadline::Clock::now();
+  const Deadline deadline = Deadline::after(config_.round_timeout);
+  RoundReport report;
+  report.stop = order.stop;
+  times_ = {};
+  try {
+    apply(order);
+    report.status = step(order, deadline, report);
+    if (report.status.ok() && report.rounds == 0) {
+      report.status = agree(order.round, deadline, report);
+    }
+  } catch (const Error& error) {
+    // Only a table or a plan that does not match the others' gets here; this rank cannot follow
+    // them into their collectives any more.
+    report.status = Status(error.code(), error.what());
+    communicator_.poison(report.status);
+  }
+  report.duration_us =
+      std::chrono::duration<double, std::micro>(Deadline::Clock::now() - begin).count();
+  return report;
+}
+
+void Worker::apply(const Order& order) {
+  for (const auto& op : order.ops) {
+    if (const auto* change = std::get_if<TableOp>(&op)) {
+      table_.apply(*change);
+      continue;
+    }
+    if (!failure_.ok()) continue;
+    try {
+      fill(std::get<FillOp>(op));
+    } catch (const Error& error) {
+      failure_ = Status(error.code(), error.what());
+    } catch (const std::exception& error) {
+      failure_ = Status(ErrorCode::kInternal, error.what());
+    }
+  }
+}
+
+void Worker::fill(const FillOp& op) {
+  const Sequence& s = table_.at(op.id);
+  const std::size_t row_bytes = cache_->layout().row_bytes();
+  const std::int64_t leaf_tokens = table_.leaf_tokens();
+  std::vector<std::byte> host(static_cast<std::size_t>(leaf_tokens) * row_bytes);
+  const auto device = backend_.allocate(host.size());
+  std::vector<AppendTask> tasks;
+  for (std::int64_t begin = op.begin; begin < op.end;) {
+    const std::int64_t l = begin / leaf_tokens;
+    const std::int64_t end = std::min((l + 1) * leaf_tokens, op.end);
+    const Leaf& leaf = s.leaves[static_cast<std::size_t>(l)];
+    if (leaf.owner == communicator_.rank()) {
+      tasks.clear();
+      for (std::int64_t p = begin; p < end; ++p) {
+        const auto row = static_cast<std::size_t>(p - l * leaf_tokens);
+        tasks.push_back({0, leaf.pages[row / kPageTokens],
+                         static_cast<std::int32_t>(row % kPageTokens), p - begin});
+      }
+      const auto bytes = std::span(host).first(static_cast<std::size_t>(end - begin) * row_bytes);
+      for (std::int32_t layer = 0; layer < config_.layers; ++layer) {
+        client_.fill_rows(s, layer, begin, end - begin, bytes.data());
+        backend_.upload(device->data(), bytes);
+        backend_.append(*cache_, {.tasks = tasks,
+                                  .item_layer = std::span(&layer, 1),
+                                  .source = device->data(),
+                                  .source_stride_bytes = row_bytes});
+        backend_.synchronize(Deadline::after(config_.round_timeout));
+      }
+    }
+    begin = end;
+  }
+}
+
+Status Worker::step(const Order& order, Deadline deadline, RoundReport& report) {
+  if (order.step.empty()) return {};
+  const AttentionShape& a = config_.attention;
+  {
+    const PhaseTimer timer(times_, Phase::kPlan);
+    const int workers = communicator_.size();
+    build_routing(table_, order.step, workers, routing_);
+    Exchange exchange = config_.exchange;
+    if (exchange == Exchange::kAuto) {
+      exchange = choose_exchange(
+          routing_, workers,
+          {.token_record_bytes = static_cast<std::int64_t>(a.token_record_bytes()),
+           .state_record_bytes = static_cast<std::int64_t>(a.state_shape().record_bytes())});
+    }
+    builder_.build(routing_, exchange, plan_);
+  }
+  report.worker_rows = routing_.worker_rows;
+  report.exchange = plan_.exchange;
+  const ExchangeVolume volume = exchange_volume(routing_, communicator_.size(), plan_.exchange);
+  const std::uint64_t token_bytes =
+      static_cast<std::uint64_t>(volume.token_records) * a.token_record_bytes();
+  const std::uint64_t state_bytes =
+      static_cast<std::uint64_t>(volume.state_records) * a.state_shape().record_bytes();
+  for (int layer = 0; layer < config_.layers; ++layer) {
+    item_layer_.assign(order.step.size(), layer);
+    Status status = executor_->run(plan_, item_layer_, client_, deadline, failure_, times_);
+    if (status.ok()) status = agree(order.round, deadline, report);
+    if (!status.ok()) return status;
+    ++report.rounds;
+    report.planned_bytes += token_bytes + state_bytes;
+    report.state_bytes += state_bytes;
+    try {
+      client_.read_states(plan_.homed, item_layer_, executor_->states());
+    } catch (const std::exception& error) {
+      // The others learn of it at the end of the next round.
+      failure_ = Status(ErrorCode::kInternal, error.what());
+    }
+  }
+  return {};
+}
+
+/// Ends a round: every rank learns whether all succeeded, and rank 0 how long each phase took.
+Status Worker::agree(std::uint64_t round, Deadline deadline, RoundReport& report) {
+  Agreement mine{.error = static_cast<std::int32_t>(failure_.code()),
+                 .phase_us = times_,
+                 .exchanged_bytes = executor_->exchanged_bytes() - exchanged_before_,
+                 .message = {}};
+  exchanged_before_ = executor_->exchanged_bytes();
+  set_text(mine.message, failure_.message());
+  failure_ = {};
+  std::vector<Agreement> all;
+  Status status = gather_all(communicator_, mine, all, deadline);
+  if (!status.ok()) return status;
+  for (const Agreement& other : all) {
+    report.exchanged_bytes += other.exchanged_bytes;
+    for (std::size_t p = 0; p < kPhases; ++p) {
+      report.phase_us[p] = std::max(report.phase_us[p], other.phase_us[p]);
+    }
+  }
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r].error == 0) continue;
+    return {ErrorCode::kWorkerFailed,
+            fmt::format("worker {} failed in round {}: {}: {}", r, round,
+                        error_code_name(static_cast<ErrorCode>(all[r].error)),
+                        all[r].message.data())};
+  }
+  return {};
+}
+
+}  // namespace tributary

@@ -1,0 +1,84 @@
+// One rank of a pool: receives orders, keeps its copy of the sequence table, fills rows, runs steps.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/interface/backend.h"
+#include "core/interface/communicator.h"
+#include "core/plan/plan.h"
+#include "core/pool/order.h"
+#include "core/pool/pool_client.h"
+#include "core/pool/round.h"
+
+namespace tributary {
+
+struct WorkerConfig {
+  AttentionShape attention;
+  int layers = 1;
+  std::int32_t pages = 0;  // of this worker; equal on all ranks
+  int leaf_tokens = 2048;
+  Exchange exchange = Exchange::kAuto;
+  /// From the order to the end of the round, fills included.
+  std::chrono::milliseconds round_timeout{60'000};
+  /// How long a follower waits for the next order. The sequencer sends one at least this often.
+  std::chrono::milliseconds order_timeout{120'000};
+};
+
+/// What rank 0 learns from a round.
+struct RoundReport {
+  Status status;  // the same on every rank
+  bool stop = false;
+  int rounds = 0;                         // layers that ran
+  double duration_us = 0;                 // of the whole order, on this rank
+  PhaseTimes phase_us{};                  // of all layers; per phase the slowest worker
+  std::vector<std::int64_t> worker_rows;  // attention work per worker, rows x new tokens
+  std::uint64_t planned_bytes = 0;        // queries, rows and states of all workers and layers, by
+  std::uint64_t exchanged_bytes = 0;      // the plan and as the communicators counted them
+  std::uint64_t state_bytes = 0;          // of planned_bytes: partial states
+  Exchange exchange = Exchange::kAuto;    // the one that ran
+};
+
+class Worker {
+ public:
+  /// All ranks construct their Worker together: configurations and backends are compared, and every
+  /// rank throws kInvalidArgument, naming the two ranks, when they differ; kPoolFull when the page
+  /// memory cannot be had on some rank. `client` and the others outlive the worker.
+  Worker(const WorkerConfig& config, Backend& backend, Communicator& communicator,
+         PoolClient& client);
+  ~Worker();
+
+  /// Rank 0: sends the order to all ranks and takes part in it.
+  RoundReport lead(const Order& order);
+  /// Other ranks: waits for one order and takes part in it.
+  RoundReport follow();
+
+  [[nodiscard]] const SequenceTable& table() const noexcept { return table_; }
+
+ private:
+  void handshake();
+  RoundReport perform(const Order& order);
+  void apply(const Order& order);
+  void fill(const FillOp& op);
+  Status step(const Order& order, Deadline deadline, RoundReport& report);
+  Status agree(std::uint64_t round, Deadline deadline, RoundReport& report);
+
+  WorkerConfig config_;
+  Backend& backend_;
+  Communicator& communicator_;
+  PoolClient& client_;
+  SequenceTable table_;
+  std::unique_ptr<Cache> cache_;
+  std::unique_ptr<RoundExecutor> executor_;
+  PlanBuilder builder_;
+  Routing routing_;
+  RankPlan plan_;
+  std::vector<std::int32_t> item_layer_;
+  Status failure_;  // this rank's own, until it was told to the others
+  PhaseTimes times_{};
+  std::uint64_t exchanged_before_ = 0;
+};
+
+}  // namespace tributary
