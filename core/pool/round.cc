@@ -42,6 +42,7 @@ std::size_t scaled(std::int64_t records, std::size_t record_bytes) {
 
 std::string_view phase_name(Phase phase) noexcept {
   switch (phase) {
+    case Phase::kFill: return "fill";
     case Phase::kPlan: return "plan";
     case Phase::kProject: return "project";
     case Phase::kQueryExchange: return "query_exchange";

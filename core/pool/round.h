@@ -39,6 +39,7 @@ struct AttentionShape {
 };
 
 enum class Phase : std::uint8_t {
+  kFill,  // prompts' rows into their pages
   kPlan,
   kProject,  // the client writes queries and new rows
   kQueryExchange,
@@ -46,8 +47,8 @@ enum class Phase : std::uint8_t {
   kPartialExchange,
   kCombine,
 };
-inline constexpr std::size_t kPhases = 6;
-/// `plan`, `project`, `query_exchange`, `attend`, `partial_exchange`, `combine`.
+inline constexpr std::size_t kPhases = 7;
+/// `fill`, `plan`, `project`, `query_exchange`, `attend`, `partial_exchange`, `combine`.
 [[nodiscard]] std::string_view phase_name(Phase phase) noexcept;
 /// Microseconds per phase.
 using PhaseTimes = std::array<double, kPhases>;

@@ -156,14 +156,16 @@ RoundReport Worker::follow() {
 }
 
 RoundReport Worker::perform(const Order& order) {
-  const auto begin = Deadline::Clock::now();
   const Deadline deadline = Deadline::after(config_.round_timeout);
   RoundReport report;
   report.stop = order.stop;
   times_ = {};
   try {
     apply(order);
+    const auto begin = Deadline::Clock::now();
     report.status = step(order, deadline, report);
+    report.step_us =
+        std::chrono::duration<double, std::micro>(Deadline::Clock::now() - begin).count();
     if (report.status.ok() && report.rounds == 0) {
       report.status = agree(order.round, deadline, report);
     }
@@ -173,8 +175,6 @@ RoundReport Worker::perform(const Order& order) {
     report.status = Status(error.code(), error.what());
     communicator_.poison(report.status);
   }
-  report.duration_us =
-      std::chrono::duration<double, std::micro>(Deadline::Clock::now() - begin).count();
   return report;
 }
 
@@ -196,6 +196,7 @@ void Worker::apply(const Order& order) {
 }
 
 void Worker::fill(const FillOp& op) {
+  const PhaseTimer timer(times_, Phase::kFill);
   const Sequence& s = table_.at(op.id);
   const std::size_t row_bytes = cache_->layout().row_bytes();
   const std::int64_t leaf_tokens = table_.leaf_tokens();
@@ -246,6 +247,8 @@ Status Worker::step(const Order& order, Deadline deadline, RoundReport& report) 
   }
   report.worker_rows = routing_.worker_rows;
   report.exchange = plan_.exchange;
+  report.mean_spread =
+      static_cast<double>(routing_.spread.size()) / static_cast<double>(routing_.items.size());
   const ExchangeVolume volume = exchange_volume(routing_, communicator_.size(), plan_.exchange);
   const std::uint64_t token_bytes =
       static_cast<std::uint64_t>(volume.token_records) * a.token_record_bytes();

@@ -32,9 +32,10 @@ struct RoundReport {
   Status status;  // the same on every rank
   bool stop = false;
   int rounds = 0;                         // layers that ran
-  double duration_us = 0;                 // of the whole order, on this rank
+  double step_us = 0;                     // of the step, fills not counted, on this rank
   PhaseTimes phase_us{};                  // of all layers; per phase the slowest worker
   std::vector<std::int64_t> worker_rows;  // attention work per worker, rows x new tokens
+  double mean_spread = 0;                 // workers per sequence of the step
   std::uint64_t planned_bytes = 0;        // queries, rows and states of all workers and layers, by
   std::uint64_t exchanged_bytes = 0;      // the plan and as the communicators counted them
   std::uint64_t state_bytes = 0;          // of planned_bytes: partial states

@@ -1,0 +1,65 @@
+#include "core/workload/generator.h"
+
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/base/hash.h"
+
+namespace tributary {
+namespace {
+
+enum class Stream : std::uint64_t { kRow = 1, kQuery = 2 };
+
+std::uint64_t key_of(std::uint64_t seed, Stream stream, std::int64_t tag, int layer,
+                     std::int64_t position) {
+  std::uint64_t key = mix64(seed + kGoldenGamma);
+  for (const std::uint64_t part :
+       {static_cast<std::uint64_t>(stream), static_cast<std::uint64_t>(tag),
+        static_cast<std::uint64_t>(layer), static_cast<std::uint64_t>(position)}) {
+    key = mix64(key ^ (part + kGoldenGamma));
+  }
+  return key;
+}
+
+void fill(std::uint64_t key, float deviation, std::span<float> out) {
+  // The sum of four uniforms on 0 .. 65535 has mean 131070 and deviation 65536 / sqrt(3).
+  const float scale = deviation * static_cast<float>(1.7320508075688772 / 65536.0);
+  std::uint64_t counter = key;
+  for (float& value : out) {
+    const std::uint64_t bits = mix64(counter);
+    counter += kGoldenGamma;
+    const auto sum = static_cast<std::int32_t>((bits & 0xffffU) + ((bits >> 16) & 0xffffU) +
+                                               ((bits >> 32) & 0xffffU) + (bits >> 48));
+    value = static_cast<float>(sum - 131070) * scale;
+  }
+}
+
+}  // namespace
+
+void TokenGenerator::row(std::int64_t tag, int layer, std::int64_t position,
+                         std::span<float> out) const {
+  fill(key_of(seed_, Stream::kRow, tag, layer, position), 1.0F, out);
+}
+
+void TokenGenerator::query(std::int64_t tag, int layer, std::int64_t position,
+                           std::span<float> out) const {
+  fill(key_of(seed_, Stream::kQuery, tag, layer, position), kQueryDeviation, out);
+}
+
+void store_as(DType dtype, std::span<const float> values, std::byte* out) {
+  switch (dtype) {
+    case DType::kF32: std::memcpy(out, values.data(), values.size_bytes()); return;
+    case DType::kBF16:
+      for (const float value : values) {
+        const bf16 rounded = to_bf16(value);
+        std::memcpy(out, &rounded, sizeof(rounded));
+        out += sizeof(rounded);
+      }
+      return;
+    default:
+      fail(ErrorCode::kInvalidArgument, "rows and queries are bf16 or f32, not {}",
+           dtype_name(dtype));
+  }
+}
+
+}  // namespace tributary

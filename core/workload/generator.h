@@ -1,0 +1,34 @@
+// Latent rows and queries from counters: the same values for a (sequence, layer, position) on any
+// worker, in any order.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/base/dtype.h"
+
+namespace tributary {
+
+/// Element e of a vector is a sum of four 16-bit uniforms drawn from mix64(key + e * kGoldenGamma)
+/// (Irwin-Hall: bell-shaped, within +-3.5 standard deviations), computed in integers and one fp32
+/// multiplication, so that every machine gets the same bits.
+class TokenGenerator {
+ public:
+  explicit TokenGenerator(std::uint64_t seed) : seed_(seed) {}
+
+  /// Latent row of a token: standard deviation 1, as after RMSNorm.
+  void row(std::int64_t tag, int layer, std::int64_t position, std::span<float> out) const;
+  /// Absorbed query of a token, all heads: standard deviation `kQueryDeviation`, which gives
+  /// scaled scores with a deviation of about 1.6 on DeepSeek's shapes.
+  void query(std::int64_t tag, int layer, std::int64_t position, std::span<float> out) const;
+
+  static constexpr float kQueryDeviation = 0.5F;
+
+ private:
+  std::uint64_t seed_;
+};
+
+/// Rounds floats to `dtype` (kBF16 or kF32) and stores them.
+void store_as(DType dtype, std::span<const float> values, std::byte* out);
+
+}  // namespace tributary

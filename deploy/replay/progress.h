@@ -1,0 +1,27 @@
+// A progress bar on a terminal, silent elsewhere.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace tributary {
+
+class Progress {
+ public:
+  /// Writes to stderr, and only when `enabled` and stderr is a terminal.
+  Progress(bool enabled, std::int64_t total_tokens);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress();
+
+  void update(std::int64_t tokens, std::size_t running);
+
+ private:
+  bool enabled_;
+  std::int64_t total_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point next_ = begin_;
+};
+
+}  // namespace tributary
