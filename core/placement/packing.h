@@ -1,0 +1,76 @@
+// One sequence while it is being placed: a working copy of the loads, and the owners found so far.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/placement/placement.h"
+
+namespace tributary {
+
+/// Gives the leaves of one sequence to workers, without a worker ever getting a leaf whose pages it
+/// lacks. The prompt is placed first (one call), then the growth (one call). A call returns false
+/// when the pages do not suffice; the object is of no use then.
+///
+/// Leaves are whole and equal except the last, which is placed last, so taking any worker that has
+/// the pages never blocks a later leaf: a call fails only where no assignment exists.
+class Packing {
+ public:
+  Packing(std::span<const WorkerLoad> loads, std::int64_t prompt_tokens, std::int64_t limit_tokens,
+          std::int64_t leaf_tokens);
+
+  /// Everything, growth included, to the least loaded worker with the pages.
+  [[nodiscard]] bool pack_single();
+  /// Aligned runs of about leaves / workers, each to the worker that holds least of this sequence;
+  /// the least loaded of those.
+  [[nodiscard]] bool pack_evenly();
+  /// The largest aligned blocks that leave their worker at `line` tokens or less in all, and at
+  /// `most` or less of this sequence; each to the least loaded worker. Leaves that no worker can
+  /// take so go to the least loaded worker with the pages.
+  [[nodiscard]] bool pack_below(std::int64_t line, std::int64_t most);
+
+  /// Growth to the workers that hold least of this sequence.
+  [[nodiscard]] bool reserve_evenly();
+  /// Growth where pages are plentiful: load decides when the leaf is opened.
+  [[nodiscard]] bool reserve_where_free();
+
+  /// Owner of every leaf up to the limit; those of the prompt come first.
+  [[nodiscard]] const std::vector<std::int32_t>& leaf_owner() const noexcept { return owner_; }
+  [[nodiscard]] std::size_t prompt_leaves() const noexcept {
+    return static_cast<std::size_t>(prompt_leaves_);
+  }
+
+ private:
+  struct Worker {
+    std::int64_t tokens;  // cached tokens, this sequence's included
+    std::int64_t pages;   // available
+    std::int64_t own;     // tokens of this sequence, planned ones included
+  };
+
+  /// Leaves [first, end).
+  struct Block {
+    std::int64_t first, end;
+    std::int64_t tokens;  // of the prompt
+    std::int64_t pages;   // up to the limit
+  };
+
+  [[nodiscard]] Block block(std::int64_t first, std::int64_t end) const;
+  void take(std::size_t worker, const Block& block);
+  /// Index of the worker with the pages and the smallest key; kNobody where none has them.
+  template <typename Key>
+  [[nodiscard]] std::size_t smallest(std::int64_t pages, Key key) const;
+  [[nodiscard]] bool place_evenly(std::int64_t first, std::int64_t size);
+  [[nodiscard]] bool place_below(std::int64_t first, std::int64_t size, std::int64_t line,
+                                 std::int64_t most);
+
+  static constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
+
+  std::int64_t prompt_tokens_, limit_tokens_, leaf_tokens_;
+  std::int64_t prompt_leaves_, limit_leaves_;
+  std::vector<Worker> workers_;
+  std::vector<std::int32_t> owner_;
+};
+
+}  // namespace tributary
