@@ -2,8 +2,8 @@
 // Hugging Face DeepSeek names, FP8 dequantised.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -28,23 +28,25 @@ struct LayerWeights {
 /// Finds tensors over the files of one model: a folder's `*.safetensors`, by name.
 class WeightFiles {
  public:
-  /// A single file, or a folder of them; throws kIo, kMalformedInput (also when a name occurs
-  /// twice).
+  /// A single file, or a folder of them. Throws kIo, kMalformedInput (also when a name occurs
+  /// twice), kNotFound for a folder without any.
   explicit WeightFiles(const std::filesystem::path& file_or_folder);
 
   [[nodiscard]] bool contains(std::string_view name) const;
-  /// bf16, fp32, or FP8 e4m3 with `NAME_scale_inv` (fp32, one per 128 x 128 block), as floats;
-  /// shape [rows, cols], or [rows] when cols == 0. Throws kNotFound, kMalformedInput.
+  /// bf16, fp32, or FP8 e4m3 with `NAME_scale_inv` (fp32, [ceil(rows / 128), ceil(cols / 128)]:
+  /// each element of a 128 x 128 block is multiplied by the block's), as floats; shape
+  /// [rows, cols], or [rows] when cols == 0. Throws kNotFound; kMalformedInput for another shape,
+  /// a missing or superfluous scale, a NaN or an infinity; kUnsupported for another dtype.
   [[nodiscard]] std::vector<float> load(std::string_view name, std::int64_t rows,
                                         std::int64_t cols) const;
 
  private:
-  [[nodiscard]] const TensorView* find(std::string_view name) const;
+  [[nodiscard]] const SafetensorsFile* find(std::string_view name) const;
   std::vector<SafetensorsFile> files_;
 };
 
-/// `prefix` is what stands before `self_attn.`: "model.layers.3." in a checkpoint, "" in a golden
-/// file.
+/// Throws as `validate` and `WeightFiles::load`. `prefix` is what stands before `self_attn.`:
+/// "model.layers.3." in a checkpoint, "" in a golden file.
 [[nodiscard]] LayerWeights load_layer_weights(const WeightFiles& files, const ModelShape& shape,
                                               std::string_view prefix);
 

@@ -56,8 +56,12 @@ void validate(const ModelShape& shape);
 
 /// Parses the text of a config.json; `source` names it in messages. Throws kMalformedInput for
 /// missing, mistyped or absurd values and kUnsupported for what this program does not do
-/// (attention_bias, another RoPE style or scaling, ...), each naming the key, the value, the bound.
+/// (attention_bias, another RoPE style or scaling, a quantisation other than FP8 e4m3 in 128 x 128
+/// blocks, ...), each naming the key, the value, the bound. A `softmax_scale`, as in the config of
+/// a golden file, must equal the computed one; only beside it may num_hidden_layers be left out
+/// (1).
 [[nodiscard]] ModelShape parse_model_config(std::string_view json, std::string_view source);
+/// As above; also throws kIo.
 [[nodiscard]] ModelShape read_model_config(const std::filesystem::path& path);
 
 }  // namespace tributary

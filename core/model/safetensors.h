@@ -29,26 +29,34 @@ struct TensorView {
 };
 
 /// The header of a safetensors blob, validated: lengths, UTF-8 JSON, known dtypes, shapes whose
-/// product equals the byte range, ranges inside the data, without overlap or gap.
+/// product equals the byte range, ranges that cover the data without overlap or gap.
 struct SafetensorsHeader {
   std::map<std::string, TensorView, std::less<>> tensors;
   std::map<std::string, std::string, std::less<>> metadata;
+  /// Tensors of the format's other dtypes (I64, F16, ...), validated like the rest: name -> dtype.
+  std::map<std::string, std::string, std::less<>> unreadable;
 };
 
-/// Throws kMalformedInput (or kUnsupported for a dtype that we do not read) with a message that
-/// starts with `source`.
+/// The longest header that is read, as in the published implementation.
+inline constexpr std::uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
+
+/// Views in the result point into `file`. Throws kMalformedInput with a message that starts with
+/// `source`.
 [[nodiscard]] SafetensorsHeader parse_safetensors(std::span<const std::byte> file,
                                                   std::string_view source);
 
 class SafetensorsFile {
  public:
-  /// Maps the file read-only. Throws kIo, kMalformedInput, kUnsupported.
+  /// Maps the file read-only; nobody may shorten it while it is mapped. Copies share the mapping.
+  /// Throws kIo, kMalformedInput.
   explicit SafetensorsFile(const std::filesystem::path& path);
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
   [[nodiscard]] const SafetensorsHeader& header() const noexcept { return header_; }
+  /// Whether the file has such a tensor, of whatever dtype.
   [[nodiscard]] bool contains(std::string_view name) const;
-  /// Throws kNotFound naming the file and the tensor.
+  /// Throws kNotFound naming the file and the tensor, or kUnsupported for one of a dtype that is
+  /// not read here.
   [[nodiscard]] const TensorView& tensor(std::string_view name) const;
   /// As above, and throws kMalformedInput unless the shape is `shape`.
   [[nodiscard]] const TensorView& tensor(std::string_view name,
@@ -61,7 +69,8 @@ class SafetensorsFile {
   SafetensorsHeader header_;
 };
 
-/// All elements as float, or as double, whatever the stored type (not FP8: that needs its scales).
+/// All elements as float (F64 rounds to nearest), or as double. Throws kUnsupported for FP8, which
+/// means nothing without its scales.
 [[nodiscard]] std::vector<float> to_floats(const TensorView& tensor);
 [[nodiscard]] std::vector<double> to_doubles(const TensorView& tensor);
 

@@ -1,0 +1,166 @@
+// Loads a layer's attention weights by their published names, dequantising FP8.
+#include "core/model/layer_weights.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/base/quote.h"
+
+namespace tributary {
+namespace {
+
+/// Rows and columns that share a scale in the published FP8 checkpoints (`weight_block_size`).
+constexpr std::int64_t kScaleBlock = 128;
+
+constexpr std::int64_t blocks(std::int64_t size) {
+  return (size + kScaleBlock - 1) / kScaleBlock;
+}
+
+/// Also catches a NaN pattern in FP8 and a scale that overflows.
+void check_finite(std::span<const float> values, const SafetensorsFile& file,
+                  std::string_view name) {
+  const auto bad =
+      std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
+  if (bad == values.end()) return;
+  fail(ErrorCode::kMalformedInput, "{}: tensor {}: element {} is {}", file.path().string(),
+       quote(name), bad - values.begin(), *bad);
+}
+
+std::vector<float> dequantise(const TensorView& tensor, std::span<const float> scales,
+                              std::int64_t rows, std::int64_t cols) {
+  std::array<float, 256> decoded{};
+  for (std::size_t bits = 0; bits < decoded.size(); ++bits) {
+    decoded[bits] = f8_e4m3_to_float(static_cast<std::uint8_t>(bits));
+  }
+  std::vector<float> out(tensor.bytes.size());
+  std::size_t i = 0;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto row_scales =
+        scales.subspan(static_cast<std::size_t>(row / kScaleBlock * blocks(cols)));
+    for (std::int64_t col = 0; col < cols; ++col, ++i) {
+      out[i] = decoded[std::to_integer<std::size_t>(tensor.bytes[i])] *
+               row_scales[static_cast<std::size_t>(col / kScaleBlock)];
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+WeightFiles::WeightFiles(const std::filesystem::path& file_or_folder) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(file_or_folder, error)) {
+    files_.emplace_back(file_or_folder);
+    return;
+  }
+  std::vector<std::filesystem::path> paths;
+  const std::filesystem::directory_iterator entries(file_or_folder, error);
+  if (error) fail(ErrorCode::kIo, "{}: cannot list: {}", file_or_folder.string(), error.message());
+  for (const auto& entry : entries) {
+    if (entry.path().extension() == ".safetensors") paths.push_back(entry.path());
+  }
+  if (paths.empty()) {
+    fail(ErrorCode::kNotFound, "{}: holds no *.safetensors file", file_or_folder.string());
+  }
+  std::sort(paths.begin(), paths.end());  // listing order is the file system's
+  for (const auto& path : paths) {
+    SafetensorsFile file(path);
+    const auto refuse_known = [&](std::string_view name) {
+      if (const SafetensorsFile* other = find(name)) {
+        fail(ErrorCode::kMalformedInput, "{}: tensor {} is also in {}", path.string(), quote(name),
+             other->path().string());
+      }
+    };
+    for (const auto& [name, tensor] : file.header().tensors) refuse_known(name);
+    for (const auto& [name, dtype] : file.header().unreadable) refuse_known(name);
+    files_.push_back(std::move(file));
+  }
+}
+
+const SafetensorsFile* WeightFiles::find(std::string_view name) const {
+  const auto it = std::find_if(files_.begin(), files_.end(),
+                               [&](const SafetensorsFile& file) { return file.contains(name); });
+  return it == files_.end() ? nullptr : &*it;
+}
+
+bool WeightFiles::contains(std::string_view name) const {
+  return find(name) != nullptr;
+}
+
+std::vector<float> WeightFiles::load(std::string_view name, std::int64_t rows,
+                                     std::int64_t cols) const {
+  const SafetensorsFile* file = find(name);
+  if (file == nullptr) {
+    fail(
+        ErrorCode::kNotFound, "{}: no tensor {}{}", files_.front().path().string(), quote(name),
+        files_.size() > 1 ? fmt::format(", nor in the {} files beside it", files_.size() - 1) : "");
+  }
+  const std::array<std::int64_t, 2> shape = {rows, cols};
+  const TensorView& tensor = file->tensor(name, std::span(shape).first(cols == 0 ? 1 : 2));
+
+  const std::string scale_name = std::string(name) + "_scale_inv";
+  const SafetensorsFile* scale_file = find(scale_name);
+  std::vector<float> values;
+  if (tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16) {
+    if (scale_file != nullptr) {
+      fail(ErrorCode::kMalformedInput, "{}: tensor {} is {} and yet has a {}",
+           file->path().string(), quote(name), dtype_name(tensor.dtype), quote(scale_name));
+    }
+    values = to_floats(tensor);
+  } else if (tensor.dtype == DType::kF8E4M3 && cols != 0) {
+    if (scale_file == nullptr) {
+      fail(ErrorCode::kMalformedInput, "{}: tensor {} is f8_e4m3, but there is no {}",
+           file->path().string(), quote(name), quote(scale_name));
+    }
+    const std::array<std::int64_t, 2> scale_shape = {blocks(rows), blocks(cols)};
+    const TensorView& scale = scale_file->tensor(scale_name, scale_shape);
+    if (scale.dtype != DType::kF32) {
+      fail(ErrorCode::kMalformedInput, "{}: tensor {} is {}, must be f32",
+           scale_file->path().string(), quote(scale_name), dtype_name(scale.dtype));
+    }
+    const std::vector<float> scales = to_floats(scale);
+    check_finite(scales, *scale_file, scale_name);
+    values = dequantise(tensor, scales, rows, cols);
+  } else {
+    fail(ErrorCode::kUnsupported,
+         "{}: tensor {} is {} of shape {}; weights are read in bf16, f32 "
+         "and, as matrices, f8_e4m3",
+         file->path().string(), quote(name), dtype_name(tensor.dtype), tensor.shape_text());
+  }
+  check_finite(values, *file, name);
+  return values;
+}
+
+LayerWeights load_layer_weights(const WeightFiles& files, const ModelShape& shape,
+                                std::string_view prefix) {
+  validate(shape);
+  const std::int64_t hidden = shape.hidden_size;
+  const std::int64_t heads = shape.num_attention_heads;
+  const std::int64_t q_rank = shape.q_lora_rank;
+  const std::int64_t kv_rank = shape.kv_lora_rank;
+  const std::int64_t q_rows = heads * shape.qk_head_dim();
+  const auto load = [&](std::string_view name, std::int64_t rows, std::int64_t cols) {
+    return files.load(fmt::format("{}self_attn.{}.weight", prefix, name), rows, cols);
+  };
+
+  LayerWeights weights;
+  if (q_rank == 0) {
+    weights.q_proj = load("q_proj", q_rows, hidden);
+  } else {
+    weights.q_a_proj = load("q_a_proj", q_rank, hidden);
+    weights.q_a_layernorm = load("q_a_layernorm", q_rank, 0);
+    weights.q_b_proj = load("q_b_proj", q_rows, q_rank);
+  }
+  weights.kv_a_proj = load("kv_a_proj_with_mqa", shape.latent_dim(), hidden);
+  weights.kv_a_layernorm = load("kv_a_layernorm", kv_rank, 0);
+  weights.kv_b_proj =
+      load("kv_b_proj", heads * (shape.qk_nope_head_dim + shape.v_head_dim), kv_rank);
+  weights.o_proj = load("o_proj", hidden, heads * shape.v_head_dim);
+  return weights;
+}
+
+}  // namespace tributary

@@ -1,0 +1,142 @@
+// Bounds of a model's dimensions, the softmax scale, and the presets.
+#include "core/model/model_shape.h"
+
+#include <array>
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/base/quote.h"
+#include "core/model/rope.h"
+
+namespace tributary {
+namespace {
+
+// Generous multiples of what is published (hidden 7168, 128 heads, ranks 1536 and 512, head
+// dimensions 192, 61 layers, 256k positions), small enough that every product of a weight's
+// dimensions (heads * (nope + rope) <= 2^25) fits an int.
+constexpr int kMaxHiddenSize = 1 << 20;
+constexpr int kMaxLayers = 1 << 12;
+constexpr int kMaxHeads = 1 << 12;
+constexpr int kMaxRank = 1 << 16;
+constexpr int kMaxHeadDim = 1 << 12;
+constexpr int kMaxPositions = 1 << 30;
+constexpr double kMaxTheta = 1e12;
+constexpr double kMaxYarn = 1e6;  // factor, beta_fast, beta_slow
+constexpr double kMaxMscale = 100;
+
+void check_int(std::string_view field, int value, int low, int high) {
+  if (value < low || value > high) {
+    fail(ErrorCode::kInvalidArgument, "{} is {}, must be in {} .. {}", field, value, low, high);
+  }
+}
+
+/// Written so that NaN fails too.
+void check_real(std::string_view field, double value, double low, double high) {
+  if (!(value >= low && value <= high)) {
+    fail(ErrorCode::kInvalidArgument, "{} is {}, must be in {} .. {}", field, value, low, high);
+  }
+}
+
+void check_yarn(const YarnScaling& yarn) {
+  check_real("rope_scaling factor", yarn.factor, 1, kMaxYarn);
+  check_real("rope_scaling beta_slow", yarn.beta_slow, 1e-6, kMaxYarn);
+  // Equal is right: Kimi K2 publishes 1 and 1, a step instead of a ramp.
+  check_real("rope_scaling beta_fast", yarn.beta_fast, yarn.beta_slow, kMaxYarn);
+  check_real("rope_scaling mscale", yarn.mscale, 0, kMaxMscale);
+  check_real("rope_scaling mscale_all_dim", yarn.mscale_all_dim, 0, kMaxMscale);
+  check_int("rope_scaling original_max_position_embeddings", yarn.original_max_position_embeddings,
+            1, kMaxPositions);
+  if (yarn.mscale != yarn.mscale_all_dim && yarn.factor > 1) {
+    fail(ErrorCode::kUnsupported,
+         "rope_scaling mscale is {} and mscale_all_dim {}: only equal values, which leave cos and "
+         "sin unscaled, are supported",
+         yarn.mscale, yarn.mscale_all_dim);
+  }
+}
+
+ModelShape deepseek_shape(std::string_view name, int hidden, int layers, int heads, int q_lora,
+                          double mscale) {
+  return ModelShape{.name = std::string(name),
+                    .hidden_size = hidden,
+                    .num_hidden_layers = layers,
+                    .num_attention_heads = heads,
+                    .q_lora_rank = q_lora,
+                    .kv_lora_rank = 512,
+                    .qk_nope_head_dim = 128,
+                    .qk_rope_head_dim = 64,
+                    .v_head_dim = 128,
+                    .max_position_embeddings = 163840,
+                    .rms_norm_eps = 1e-6,
+                    .rope = {.theta = 10000,
+                             .yarn = YarnScaling{.factor = 40,
+                                                 .beta_fast = 32,
+                                                 .beta_slow = 1,
+                                                 .mscale = mscale,
+                                                 .mscale_all_dim = mscale,
+                                                 .original_max_position_embeddings = 4096}}};
+}
+
+ModelShape kimi_k2_shape() {
+  ModelShape shape = deepseek_shape("kimi-k2", 7168, 61, 64, 1536, 1.0);
+  shape.max_position_embeddings = 131072;
+  shape.rope.theta = 50000;
+  shape.rope.yarn->factor = 32;
+  shape.rope.yarn->beta_fast = 1;
+  return shape;
+}
+
+}  // namespace
+
+double ModelShape::softmax_scale() const {
+  const double scale = std::pow(qk_head_dim(), -0.5);
+  if (!rope.yarn || rope.yarn->mscale_all_dim == 0) return scale;
+  const double m = 0.1 * rope.yarn->mscale_all_dim * std::log(rope.yarn->factor) + 1;
+  return scale * m * m;
+}
+
+void validate(const ModelShape& shape) {
+  check_int("hidden_size", shape.hidden_size, 1, kMaxHiddenSize);
+  check_int("num_hidden_layers", shape.num_hidden_layers, 1, kMaxLayers);
+  check_int("num_attention_heads", shape.num_attention_heads, 1, kMaxHeads);
+  check_int("q_lora_rank", shape.q_lora_rank, 0, kMaxRank);
+  check_int("kv_lora_rank", shape.kv_lora_rank, 1, kMaxRank);
+  check_int("qk_nope_head_dim", shape.qk_nope_head_dim, 1, kMaxHeadDim);
+  check_int("qk_rope_head_dim", shape.qk_rope_head_dim, 2, kMaxHeadDim);
+  check_int("v_head_dim", shape.v_head_dim, 1, kMaxHeadDim);
+  check_int("max_position_embeddings", shape.max_position_embeddings, 1, kMaxPositions);
+  if (shape.qk_rope_head_dim % 2 != 0) {
+    fail(ErrorCode::kInvalidArgument, "qk_rope_head_dim is {}, must be even: RoPE rotates pairs",
+         shape.qk_rope_head_dim);
+  }
+  if (!(shape.rms_norm_eps > 0 && shape.rms_norm_eps < 1)) {
+    fail(ErrorCode::kInvalidArgument, "rms_norm_eps is {}, must be above 0 and below 1",
+         shape.rms_norm_eps);
+  }
+  check_real("rope_theta", shape.rope.theta, 0, kMaxTheta);
+  if (shape.rope.yarn) check_yarn(*shape.rope.yarn);
+  // Each value can lie in its range and the YaRN ramp still be empty.
+  (void)rope_frequencies(shape.rope, shape.qk_rope_head_dim);
+}
+
+std::span<const ModelShape> model_presets() {
+  // Values of the config.json that are published with deepseek-ai/DeepSeek-V3, DeepSeek-V2,
+  // DeepSeek-V2-Lite and moonshotai/Kimi-K2-Instruct.
+  static const std::array<ModelShape, 4> presets = {
+      deepseek_shape("deepseek-v3", 7168, 61, 128, 1536, 1.0),
+      deepseek_shape("deepseek-v2", 5120, 60, 128, 1536, 0.707),
+      deepseek_shape("deepseek-v2-lite", 2048, 27, 16, 0, 0.707),
+      kimi_k2_shape(),
+  };
+  return presets;
+}
+
+const ModelShape& model_preset(std::string_view name) {
+  std::string known;
+  for (const ModelShape& shape : model_presets()) {
+    if (shape.name == name) return shape;
+    known += known.empty() ? shape.name : ", " + shape.name;
+  }
+  fail(ErrorCode::kNotFound, "no shape preset {}; there are: {}", quote(name), known);
+}
+
+}  // namespace tributary

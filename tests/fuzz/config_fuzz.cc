@@ -1,0 +1,43 @@
+// Fuzz target: any bytes as a config.json. They are refused with a typed error, or give a shape
+// that is valid and computable.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "core/base/error.h"
+#include "core/model/model_shape.h"
+#include "core/model/rope.h"
+
+namespace {
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+/// Whatever the reader accepts, `validate` accepts too: an Error from here escapes.
+void check(const tributary::ModelShape& shape) {
+  tributary::validate(shape);
+  const double scale = shape.softmax_scale();
+  require(std::isfinite(scale) && scale > 0);
+  for (const double frequency : tributary::rope_frequencies(shape.rope, shape.qk_rope_head_dim)) {
+    require(std::isfinite(frequency) && frequency > 0 && frequency <= 1);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  tributary::ModelShape shape;
+  try {
+    shape = tributary::parse_model_config(text, "fuzz");
+  } catch (const tributary::Error& error) {
+    require(error.code() == tributary::ErrorCode::kMalformedInput ||
+            error.code() == tributary::ErrorCode::kUnsupported);
+    return 0;
+  }
+  check(shape);
+  return 0;
+}
