@@ -1,0 +1,17 @@
+#include "comm/mpi/launcher.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+namespace tributary {
+
+bool launched_by_mpirun() {
+  // Open MPI's own; then PMIx and PMI, the protocols between launchers and any MPI library. Not
+  // SLURM_PROCID: plain srun, without MPI, sets that as well.
+  constexpr std::array kVariables = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE"};
+  return std::ranges::any_of(kVariables,
+                             [](const char* name) { return std::getenv(name) != nullptr; });
+}
+
+}  // namespace tributary

@@ -1,0 +1,68 @@
+// MPI: initialised, and finalised where all ranks are there for it.
+#include "comm/mpi/mpi_environment.h"
+
+#include <cstdio>
+
+#include "comm/mpi/mpi_support.h"
+
+namespace tributary {
+namespace {
+
+/// Ok when all ranks came here before the deadline.
+Status meet(Deadline deadline) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (Status status = mpi_status("MPI_Ibarrier", MPI_Ibarrier(MPI_COMM_WORLD, &request));
+      !status.ok()) {
+    return status;
+  }
+  return wait_for_request("waiting for all ranks to finalize MPI", &request, deadline);
+}
+
+}  // namespace
+
+MpiEnvironment::MpiEnvironment(int* argc, char*** argv, const Options& options)
+    : state_(std::make_shared<MpiState>()), options_(options) {
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  if (initialized != 0) fail(ErrorCode::kFailedPrecondition, "MPI was initialised before");
+  int provided = 0;
+  mpi_status("MPI_Init_thread", MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided))
+      .throw_if_error();
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(MPI_COMM_WORLD, &state_->rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &state_->size);
+  if (provided < MPI_THREAD_FUNNELED) {
+    MPI_Finalize();
+    fail(ErrorCode::kUnsupported,
+         "the MPI library gives thread level {}, MPI_THREAD_FUNNELED ({}) is needed", provided,
+         static_cast<int>(MPI_THREAD_FUNNELED));
+  }
+}
+
+MpiEnvironment::~MpiEnvironment() {
+  const Status status = meet(Deadline::after(
+      state_->failed ? options_.finalize_timeout_after_failure : options_.finalize_timeout));
+  state_->finalized = true;
+  if (status.ok()) {
+    MPI_Finalize();
+    state_->abandoned.clear();
+    return;
+  }
+  // Not given back: what was abandoned may still be written to until the process ends.
+  static std::shared_ptr<MpiState> kept;
+  kept = state_;
+  std::fputs(fmt::format("rank {}: MPI is not finalized, because some rank is dead or stuck: {}\n",
+                         state_->rank, status.message())
+                 .c_str(),
+             stderr);
+}
+
+int MpiEnvironment::rank() const noexcept {
+  return state_->rank;
+}
+
+int MpiEnvironment::size() const noexcept {
+  return state_->size;
+}
+
+}  // namespace tributary

@@ -1,0 +1,81 @@
+// MPI's errors as Status, and how a rank waits.
+#include "comm/mpi/mpi_support.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <thread>
+
+namespace tributary {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::nanoseconds;
+
+/// The exchanges of a decode step take tens to hundreds of microseconds, and waking from a sleep
+/// costs some 60: a wait as short as that is spent yielding.
+constexpr nanoseconds kYieldTime = microseconds(500);
+constexpr nanoseconds kFirstSleep = microseconds(20);
+constexpr nanoseconds kLongestSleep = microseconds(1000);
+/// While yielding, one look for an interruption (it costs as much as a poll) per so many pauses.
+constexpr unsigned kPausesPerLook = 16;
+
+}  // namespace
+
+Status mpi_status(std::string_view call, int code) {
+  if (code == MPI_SUCCESS) return {};
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  int error_class = MPI_SUCCESS;
+  MPI_Error_string(code, text.data(), &length);
+  MPI_Error_class(code, &error_class);
+  return {
+      error_class == MPI_ERR_TRUNCATE ? ErrorCode::kInvalidArgument : ErrorCode::kWorkerFailed,
+      fmt::format("{}: {}", call, std::string_view(text.data(), static_cast<std::size_t>(length)))};
+}
+
+Waiter::Waiter(std::string_view call, Deadline deadline)
+    : call_(call), deadline_(deadline), begin_(Deadline::Clock::now()) {
+  progressed();
+}
+
+void Waiter::progressed() noexcept {
+  yield_until_ = Deadline::Clock::now() + kYieldTime;
+  sleep_ = kFirstSleep;
+}
+
+Status Waiter::pause(const std::function<Status()>& interrupted) {
+  const Deadline::Clock::time_point now = Deadline::Clock::now();
+  if (now >= deadline_.when()) {
+    return {ErrorCode::kDeadlineExceeded,
+            fmt::format("{}: not complete at the deadline, after {} us", call_,
+                        std::chrono::duration_cast<microseconds>(now - begin_).count())};
+  }
+  const bool sleeps = now >= yield_until_;
+  if (sleeps || ++pauses_ % kPausesPerLook == 0) {
+    if (Status status = interrupted(); !status.ok()) return status;
+  }
+  if (sleeps) {
+    std::this_thread::sleep_for(std::min<nanoseconds>(sleep_, deadline_.when() - now));
+    sleep_ = std::min(2 * sleep_, kLongestSleep);
+  } else {
+    sched_yield();
+  }
+  return {};
+}
+
+Status wait_for_request(std::string_view call, MPI_Request* request, Deadline deadline) {
+  Waiter waiter(call, deadline);
+  for (;;) {
+    int done = 0;
+    if (const int code = MPI_Test(request, &done, MPI_STATUS_IGNORE); code != MPI_SUCCESS) {
+      return mpi_status(call, code);
+    }
+    if (done != 0) return {};
+    if (Status status = waiter.pause([] { return Status(); }); !status.ok()) return status;
+  }
+}
+
+}  // namespace tributary

@@ -1,0 +1,79 @@
+// Ranks as processes join the conformance suite; and what only MPI has. Runs on every rank.
+#include "comm/mpi/mpi_communicator.h"
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+#include "comm/mpi/launcher.h"
+#include "tests/comm/collective_check.h"
+#include "tests/comm/communicator_conformance.h"
+#include "tests/mpi_test_main.h"
+
+namespace tributary::testing_support {
+namespace {
+
+void run(const std::function<void(Communicator&)>& body) {
+  // Also where the ranks wait for each other between tests.
+  MpiCommunicator communicator(mpi_environment(), ample_deadline());
+  EXPECT_EQ(communicator.name(), "mpi");
+  body(communicator);
+}
+
+TEST(MpiCommunicator, ABlockBeyondTheBoundIsRefusedBeforeAnythingIsSent) {
+  // Never read nor written: the sizes alone are wrong.
+  constexpr std::size_t kBound = std::size_t{64} * std::numeric_limits<int>::max();
+  static std::byte byte{};
+  run([](Communicator& communicator) {
+    std::vector<std::size_t> counts(static_cast<std::size_t>(communicator.size()), 0);
+    counts.back() = kBound + 1;
+    const bool last = communicator.rank() + 1 == communicator.size();
+    const Status status = communicator.all_gather({&byte, last ? kBound + 1 : 0},
+                                                  {&byte, kBound + 1}, counts, ample_deadline());
+    EXPECT_EQ(status.code(), ErrorCode::kTooLarge);
+    EXPECT_NE(status.message().find(std::to_string(kBound)), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find(std::to_string(kBound + 1)), std::string::npos);
+  });
+}
+
+TEST(MpiCommunicator, CommunicatorsDoNotDisturbEachOther) {
+  MpiCommunicator broken(mpi_environment(), ample_deadline());
+  MpiCommunicator sound(mpi_environment(), ample_deadline());
+  // The request of the missed call stays pending, and lands in memory that nobody uses.
+  if (broken.rank() != 0) {
+    std::array<std::byte, 8> data{};
+    const Status status = broken.broadcast(data, 0, Deadline::after(std::chrono::milliseconds(20)));
+    EXPECT_EQ(status.code(), ErrorCode::kDeadlineExceeded) << status.message();
+  }
+  for (std::uint64_t call = 0; call < 20; ++call) {
+    check_all_gather(sound, call,
+                     std::vector<std::size_t>(static_cast<std::size_t>(sound.size()), 1000));
+  }
+  // Entered late by the root: it is told what the others met, if there are others.
+  std::array<std::byte, 8> data{};
+  EXPECT_EQ(broken.broadcast(data, 0, ample_deadline()).code(),
+            broken.size() == 1 ? ErrorCode::kOk : ErrorCode::kDeadlineExceeded);
+}
+
+TEST(MpiEnvironment, IsTheOnlyOne) {
+  try {
+    const MpiEnvironment second(nullptr, nullptr);
+    ADD_FAILURE() << "a second environment was made";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  }
+}
+
+TEST(Launcher, IsSeen) {
+  EXPECT_TRUE(launched_by_mpirun());
+}
+
+}  // namespace
+
+INSTANTIATE_TEST_SUITE_P(Mpi, CommunicatorConformance,
+                         testing::Values(RankLauncher{"Mpi", mpi_environment().size(), run}),
+                         conformance_name);
+
+}  // namespace tributary::testing_support
