@@ -1,0 +1,161 @@
+// Units of attention are (task, block of heads): a short sequence alone still uses every thread,
+// and the unpacking of a page is shared by as many query rows as possible. How work is cut never
+// changes bits (kernel_table.h).
+#include "kernels/cpu/attention.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/dtype.h"
+
+namespace tributary::cpu {
+namespace {
+
+// Units per thread below which tasks are cut finer, so that threads finish at about the same time.
+constexpr std::size_t kUnitsPerThread = 4;
+// Query rows below which unpacking a page costs about as much as the arithmetic on it.
+constexpr std::size_t kMinQueryRows = 8;
+// Heads that one unit of a merge takes where there are few records.
+constexpr std::size_t kMergeHeads = 16;
+
+constexpr std::size_t ceil_div(std::size_t a, std::size_t b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace
+
+Attention::Attention(const KernelTable& kernels, ThreadPool& pool)
+    : kernels_(kernels),
+      pool_(pool),
+      workspace_memory_(static_cast<std::size_t>(pool.threads())),
+      workspaces_(static_cast<std::size_t>(pool.threads())) {}
+
+void Attention::reserve_workspaces(std::size_t depth, std::size_t width) {
+  const std::size_t floats = AttendWorkspace::floats(depth, width);
+  if (floats > workspace_floats_) {
+    // Room for all threads or for none.
+    std::vector<AlignedBytes> memory(workspace_memory_.size());
+    for (AlignedBytes& part : memory) {
+      part = allocate_aligned(floats * sizeof(float), "attention scratch");
+    }
+    workspace_memory_ = std::move(memory);
+    workspace_floats_ = floats;
+  }
+  for (std::size_t i = 0; i < workspaces_.size(); ++i) {
+    workspaces_[i] =
+        AttendWorkspace::carve(reinterpret_cast<float*>(workspace_memory_[i].get()), depth, width);
+  }
+}
+
+void Attention::cut_tasks(const AttendArgs& args) {
+  const auto heads = static_cast<std::size_t>(args.heads);
+  const auto threads = static_cast<std::size_t>(pool_.threads());
+  const std::size_t pieces_wanted =
+      threads == 1 ? 1 : ceil_div(threads * kUnitsPerThread, args.tasks.size());
+  leaf_units_.clear();
+  for (const LeafTask& task : args.tasks) {
+    const auto tokens = static_cast<std::size_t>(task.tokens);
+    const std::size_t most = kMaxQueryRows / tokens;
+    const std::size_t least = std::min(most, ceil_div(kMinQueryRows, tokens));
+    const std::size_t wanted = std::clamp(ceil_div(heads, pieces_wanted), least, most);
+    const std::size_t block = ceil_div(heads, ceil_div(heads, wanted));
+    for (std::size_t head = 0; head < heads; head += block) {
+      leaf_units_.push_back({&task, head, std::min(heads, head + block)});
+    }
+  }
+}
+
+void Attention::attend(const HostCache& cache, const AttendArgs& args) {
+  if (args.tasks.empty()) return;
+  const CacheLayout& layout = cache.layout();
+  const auto latent = static_cast<std::size_t>(layout.latent_dim());
+  const auto rank = static_cast<std::size_t>(layout.kv_lora_rank);
+  reserve_workspaces(latent, rank);
+  cut_tasks(args);
+  const StateShape shape{args.heads, layout.kv_lora_rank};
+  pool_.for_each(leaf_units_.size(), [&](std::size_t index, int thread) {
+    const LeafUnit& unit = leaf_units_[index];
+    const LeafTask& task = *unit.task;
+    const LeafKernelArgs kernel{
+        .task = &task,
+        .layer = cache.layer_data(args.item_layer[static_cast<std::size_t>(task.item)]),
+        .page_bytes = cache.page_bytes(),
+        .row_bytes = layout.row_bytes(),
+        .row_dtype = layout.row_dtype,
+        .pages = args.block_table.data() + task.first_page,
+        .kv_lora_rank = rank,
+        .latent_dim = latent,
+        .queries = args.queries + static_cast<std::size_t>(task.query) * args.query_stride_bytes,
+        .query_stride_bytes = args.query_stride_bytes,
+        .query_dtype = args.query_dtype,
+        .heads = static_cast<std::size_t>(args.heads),
+        .head_begin = unit.head_begin,
+        .head_end = unit.head_end,
+        .softmax_scale = args.softmax_scale,
+        .states = args.states + static_cast<std::size_t>(task.state) * shape.record_floats(),
+    };
+    kernels_.attend_leaf(kernel, workspaces_[static_cast<std::size_t>(thread)]);
+  });
+}
+
+void Attention::attend_dense(const DenseAttendArgs& args) {
+  if (args.tokens == 0) return;
+  const auto heads = static_cast<std::size_t>(args.heads);
+  const auto tokens = static_cast<std::size_t>(args.tokens);
+  reserve_workspaces(static_cast<std::size_t>(args.qk_nope_head_dim + args.qk_rope_head_dim),
+                     static_cast<std::size_t>(args.v_head_dim));
+  const std::size_t blocks = ceil_div(tokens, kMaxQueryRows);
+  pool_.for_each(heads * blocks, [&](std::size_t index, int thread) {
+    const std::size_t token = (index / heads) * kMaxQueryRows;
+    const DenseKernelArgs kernel{.call = &args,
+                                 .head = index % heads,
+                                 .token_begin = token,
+                                 .token_end = std::min(tokens, token + kMaxQueryRows)};
+    kernels_.attend_dense(kernel, workspaces_[static_cast<std::size_t>(thread)]);
+  });
+}
+
+void Attention::merge(const MergeArgs& args) {
+  if (args.ops.empty()) return;
+  merge_units_.clear();
+  for (const MergeOp& op : args.ops) {
+    for (std::int32_t token = 0; token < op.tokens; ++token) {
+      merge_units_.push_back({.dst = op.dst + token,
+                              .left = op.left + token,
+                              .right = op.right == kNoState ? kNoState : op.right + token});
+    }
+  }
+  const auto heads = static_cast<std::size_t>(args.shape.heads);
+  const auto width = static_cast<std::size_t>(args.shape.width);
+  const std::size_t record = args.shape.record_floats();
+  const auto at = [&](std::int64_t index) {
+    return args.states + static_cast<std::size_t>(index) * record;
+  };
+  const bool few =
+      merge_units_.size() < static_cast<std::size_t>(pool_.threads()) * kUnitsPerThread;
+  const std::size_t block = pool_.threads() > 1 && few ? kMergeHeads : heads;
+  const std::size_t blocks = ceil_div(heads, block);
+  pool_.for_each(merge_units_.size() * blocks, [&](std::size_t index, int /*thread*/) {
+    const MergeUnit& unit = merge_units_[index / blocks];
+    const std::size_t head_begin = index % blocks * block;
+    const std::size_t head_end = std::min(heads, head_begin + block);
+    if (unit.right == kNoState) {
+      if (unit.dst == unit.left) return;
+      const float* left = at(unit.left);
+      float* dst = at(unit.dst);
+      const std::size_t lse = heads * width;
+      std::copy(left + head_begin * width, left + head_end * width, dst + head_begin * width);
+      std::copy(left + lse + head_begin, left + lse + head_end, dst + lse + head_begin);
+      return;
+    }
+    kernels_.merge({.heads = heads,
+                    .width = width,
+                    .head_begin = head_begin,
+                    .head_end = head_end,
+                    .left = at(unit.left),
+                    .right = at(unit.right),
+                    .dst = at(unit.dst)});
+  });
+}
+
+}  // namespace tributary::cpu

@@ -1,0 +1,135 @@
+// Choice of the instruction set, validation, ownership; the work is in attention.cc, projection.cc.
+#include "kernels/cpu/cpu_backend.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/projection.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/host_memory.h"
+#include "kernels/validate.h"
+
+namespace tributary {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+
+const cpu::KernelTable& find_kernels(std::string_view name) {
+  const auto tables = cpu::usable_kernel_tables();
+  if (name.empty()) return *tables.front();
+  const auto found = std::ranges::find(tables, name, &cpu::KernelTable::name);
+  if (found == tables.end()) {
+    fail(ErrorCode::kInvalidArgument, "instruction set {} is not usable here; usable are: {}", name,
+         fmt::join(cpu_instruction_sets(), ", "));
+  }
+  return **found;
+}
+
+int checked_threads(int threads) {
+  if (threads < 1 || threads > kMaxThreads) {
+    fail(ErrorCode::kInvalidArgument, "threads is {}, must be 1 to {}", threads, kMaxThreads);
+  }
+  return threads;
+}
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(const CpuOptions& options)
+      : kernels_(find_kernels(options.instruction_set)),
+        name_(fmt::format("cpu/{}", kernels_.name)),
+        pool_(checked_threads(options.threads)),
+        attention_(kernels_, pool_),
+        projection_(kernels_, pool_) {}
+
+  [[nodiscard]] std::string_view name() const noexcept override { return name_; }
+
+  [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
+    return make_host_buffer(bytes);
+  }
+  void upload(std::byte* dst, std::span<const std::byte> src) override {
+    if (!src.empty()) std::memcpy(dst, src.data(), src.size());
+  }
+  void download(std::span<std::byte> dst, const std::byte* src) override {
+    if (!dst.empty()) std::memcpy(dst.data(), src, dst.size());
+  }
+  // Every call has done its work when it returns.
+  void synchronize(Deadline /*deadline*/) override {}
+
+  [[nodiscard]] std::unique_ptr<Cache> make_cache(const CacheLayout& layout) override {
+    check_layout(layout);
+    return std::make_unique<HostCache>(layout, this);
+  }
+  [[nodiscard]] std::unique_ptr<Weight> make_weight(const WeightView& view) override {
+    check_weight(view);
+    return std::make_unique<cpu::PackedWeight>(view, pool_);
+  }
+
+  void append(Cache& cache, const AppendArgs& args) override {
+    const HostCache& own = own_cache(cache, this);
+    check_append(own.layout(), args);
+    append_rows(own, args);
+  }
+  void attend(const Cache& cache, const AttendArgs& args) override {
+    const HostCache& own = own_cache(cache, this);
+    check_attend(own.layout(), args);
+    attention_.attend(own, args);
+  }
+  void merge(const MergeArgs& args) override {
+    check_merge(args);
+    attention_.merge(args);
+  }
+  void gather(const GatherArgs& args) override {
+    check_gather(args);
+    projection_.gather(args);
+  }
+  void gemm(const GemmArgs& args) override {
+    check_gemm(args);
+    const auto* weight = dynamic_cast<const cpu::PackedWeight*>(args.weight);
+    if (weight == nullptr) {
+      fail(ErrorCode::kInvalidArgument, "gemm: weight was not made by backend {}", name_);
+    }
+    projection_.gemm(*weight, args);
+  }
+  void rms_norm(const RmsNormArgs& args) override {
+    check_rms_norm(args);
+    projection_.rms_norm(args);
+  }
+  void rope(const RopeArgs& args) override {
+    check_rope(args);
+    projection_.rope(args);
+  }
+  void convert(const ConvertArgs& args) override {
+    check_convert(args);
+    projection_.convert(args);
+  }
+  void attend_dense(const DenseAttendArgs& args) override {
+    check_dense(args);
+    attention_.attend_dense(args);
+  }
+
+ private:
+  const cpu::KernelTable& kernels_;
+  const std::string name_;
+  cpu::ThreadPool pool_;
+  cpu::Attention attention_;
+  cpu::Projection projection_;
+};
+
+}  // namespace
+
+std::vector<std::string_view> cpu_instruction_sets() {
+  std::vector<std::string_view> names;
+  for (const cpu::KernelTable* table : cpu::usable_kernel_tables()) names.push_back(table->name);
+  return names;
+}
+
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
+  return std::make_unique<CpuBackend>(options);
+}
+
+}  // namespace tributary

@@ -1,0 +1,31 @@
+// The backend for CPU cores: fp32 arithmetic on vectors, instruction set chosen once at run time.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/interface/backend.h"
+
+namespace tributary {
+
+struct CpuOptions {
+  /// Threads that work on one call, the calling one included; 1 to 1024. They inherit the
+  /// affinity of the thread that makes the backend. Does not change a bit of any result.
+  int threads = 1;
+  /// One of cpu_instruction_sets(); empty: the first of them.
+  std::string instruction_set;
+};
+
+/// Instruction sets that this build holds and this machine has, best first, for example
+/// {"AVX3", "AVX2", "SSE4", "SSSE3", "SCALAR"} (AVX3 is AVX-512). The last one is portable.
+[[nodiscard]] std::vector<std::string_view> cpu_instruction_sets();
+
+/// Name: `cpu/AVX3`. Every operation is our own code for that instruction set, so that equal names
+/// mean equal bits whatever the machine, except that RoPE takes sin and cos from the C library.
+/// Calls return when the work is done. Throws kInvalidArgument for a thread count out of range or
+/// an instruction set that is not usable here, with the list of those that are.
+[[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
+
+}  // namespace tributary

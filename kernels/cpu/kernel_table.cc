@@ -1,0 +1,153 @@
+// Compiles the -inl headers once per instruction set and lists the results.
+#include "kernels/cpu/kernel_table.h"
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+// All instruction sets that the compiler can make, the portable one included.
+#define HWY_COMPILE_ALL_ATTAINABLE
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/kernel_table.cc"
+// clang-format off
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// clang-format on
+#include "kernels/cpu/attend-inl.h"
+#include "kernels/cpu/merge-inl.h"
+#include "kernels/cpu/projection-inl.h"
+#include "kernels/cpu/unpack-inl.h"
+#include "kernels/cpu/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tributary::cpu::HWY_NAMESPACE {
+namespace {
+
+void narrow(const float* src, bf16* dst, std::size_t count) {
+  narrow_row(src, count, dst);
+}
+void widen(const bf16* src, float* dst, std::size_t count) {
+  widen_row(src, count, dst);
+}
+
+// Whole vectors only: the count is rounded down.
+void exp_all(const float* src, float* dst, std::size_t count) {
+  const F32 d;
+  for (std::size_t i = 0; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
+    hn::StoreU(exp_not_positive(d, hn::LoadU(d, src + i)), d, dst + i);
+  }
+}
+void log_all(const float* src, float* dst, std::size_t count) {
+  const F32 d;
+  for (std::size_t i = 0; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
+    hn::StoreU(log_positive(d, hn::LoadU(d, src + i)), d, dst + i);
+  }
+}
+
+}  // namespace
+
+const KernelTable& kernel_table() {
+  static const KernelTable table = {
+      .name = hwy::TargetName(HWY_TARGET),
+      .attend_leaf = attend_leaf,
+      .attend_dense = attend_dense,
+      .merge = merge,
+      .gemm = gemm,
+      .rms_norm = rms_norm,
+      .to_bf16 = narrow,
+      .to_float = widen,
+      .exp_not_positive = exp_all,
+      .log = log_all,
+  };
+  return table;
+}
+
+}  // namespace tributary::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tributary::cpu {
+namespace {
+
+std::vector<const KernelTable*> find_usable_tables() {
+  std::vector<const KernelTable*> tables;
+  const std::int64_t supported = hwy::SupportedTargets();
+  const auto add = [&](std::int64_t target, const KernelTable& table) {
+    // The portable one needs nothing of the machine, and is not in the mask where others are.
+    if (target == HWY_STATIC_TARGET || (supported & target) != 0) tables.push_back(&table);
+  };
+  // Best first, as Highway orders its targets. Names that this version of Highway does not know are
+  // not in HWY_TARGETS either: an undefined macro counts as 0 here.
+#if HWY_TARGETS & HWY_AVX3_ZEN4
+  add(HWY_AVX3_ZEN4, N_AVX3_ZEN4::kernel_table());
+#endif
+#if HWY_TARGETS & HWY_AVX3_DL
+  add(HWY_AVX3_DL, N_AVX3_DL::kernel_table());
+#endif
+#if HWY_TARGETS & HWY_AVX3
+  add(HWY_AVX3, N_AVX3::kernel_table());
+#endif
+#if HWY_TARGETS & HWY_AVX2
+  add(HWY_AVX2, N_AVX2::kernel_table());
+#endif
+#if HWY_TARGETS & HWY_SSE4
+  add(HWY_SSE4, N_SSE4::kernel_table());
+#endif
+#if HWY_TARGETS & HWY_SSSE3
+  add(HWY_SSSE3, N_SSSE3::kernel_table());
+#endif
+#if HWY_TARGETS & HWY_SSE2
+  add(HWY_SSE2, N_SSE2::kernel_table());
+#endif
+#if HWY_TARGETS & HWY_NEON
+  add(HWY_NEON, N_NEON::kernel_table());
+#endif
+#if HWY_TARGETS & HWY_EMU128
+  add(HWY_EMU128, N_EMU128::kernel_table());
+#endif
+#if HWY_TARGETS & HWY_SCALAR
+  add(HWY_SCALAR, N_SCALAR::kernel_table());
+#endif
+  return tables;
+}
+
+// One number per query row; whole vectors may run past the last one.
+constexpr std::size_t kPerRow = kMaxQueryRows + kPanel;
+
+}  // namespace
+
+std::span<const KernelTable* const> usable_kernel_tables() {
+  static const std::vector<const KernelTable*> tables = find_usable_tables();
+  return tables;
+}
+
+std::size_t AttendWorkspace::floats(std::size_t depth, std::size_t width) noexcept {
+  const std::size_t padded = round_up(width, kPanel);
+  return kMaxQueryRows * (depth + kBlockRows + padded) + kBlockRows * (depth + padded) +
+         5 * kPerRow;
+}
+
+AttendWorkspace AttendWorkspace::carve(float* memory, std::size_t depth,
+                                       std::size_t width) noexcept {
+  const std::size_t padded = round_up(width, kPanel);
+  const auto take = [&memory](std::size_t count) {
+    float* part = memory;
+    memory += count;
+    return part;
+  };
+  AttendWorkspace ws;
+  ws.keys = take(depth * kBlockRows);
+  ws.values = take(padded * kBlockRows);
+  ws.scores = take(kMaxQueryRows * kBlockRows);
+  ws.output = take(kMaxQueryRows * padded);
+  ws.max = take(kPerRow);
+  ws.sum = take(kPerRow);
+  ws.rescale = take(kPerRow);
+  ws.block_sum = take(kPerRow);
+  ws.visible = reinterpret_cast<std::int32_t*>(take(kPerRow));
+  ws.query = take(kMaxQueryRows * depth);
+  return ws;
+}
+
+}  // namespace tributary::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,123 @@
+// The instruction-set-specific half of the CPU backend: one table of functions per instruction set
+// that this build holds, found by name. A backend keeps the table it was given; there is no global
+// choice, so that backends of different instruction sets can work side by side.
+//
+// Functions take valid arguments (kernels/validate.h), run on the calling thread, allocate nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "core/base/dtype.h"
+#include "core/interface/backend.h"
+
+namespace tributary::cpu {
+
+/// Every matrix product here is C[rows][kPanel] from A[rows][depth] and a packed panel
+/// B[depth][kPanel], `depth` cut into blocks of kPanelDepth: the block of B (16 KiB as fp32) stays
+/// in the first-level cache while all rows of A pass over it. Part of the bits: a sum is a chain of
+/// fused multiply-adds inside a block and a chain of additions over blocks, whatever the tiling.
+inline constexpr std::size_t kPanel = 64;
+inline constexpr std::size_t kPanelDepth = 64;
+/// Attention works on the rows of one page at a time, so that blocks start where leaves do.
+inline constexpr std::size_t kBlockRows = kPageTokens;
+static_assert(kBlockRows == kPanel, "scores of a block are one panel wide");
+static_assert(kBlockRows <= kPanelDepth, "weighted values of a block are one panel deep");
+
+/// Query rows (heads x tokens) that one unit of work takes at most. The unpacked page costs the
+/// same for any number of rows, so more is better until queries, outputs and page (2.3 + 2.0 KiB a
+/// row and 290 KiB on 512 + 64) outgrow the second-level cache. Does not touch the bits.
+inline constexpr std::size_t kMaxQueryRows = 128;
+
+[[nodiscard]] constexpr std::size_t round_up(std::size_t value, std::size_t to) noexcept {
+  return (value + to - 1) / to * to;
+}
+
+/// Scratch memory of one thread's attention; pointers into one allocation, each aligned to a cache
+/// line. `depth` is the length of a score's dot product, `width` that of a value.
+struct AttendWorkspace {
+  float* query = nullptr;    // [kMaxQueryRows][depth]
+  float* keys = nullptr;     // [depth][kBlockRows]: lanes are rows of the cache
+  float* values = nullptr;   // [ceil(width / kPanel)][kBlockRows][kPanel]
+  float* scores = nullptr;   // [kMaxQueryRows][kBlockRows], then the weights in their place
+  float* output = nullptr;   // [kMaxQueryRows][width rounded up to kPanel]
+  float* max = nullptr;      // [kMaxQueryRows], as the three below: the running maximum
+  float* sum = nullptr;      // of the weights so far
+  float* rescale = nullptr;  // of what was summed before this block
+  float* block_sum = nullptr;
+  std::int32_t* visible = nullptr;  // [kMaxQueryRows]: cache rows that a query row sees
+
+  [[nodiscard]] static std::size_t floats(std::size_t depth, std::size_t width) noexcept;
+  [[nodiscard]] static AttendWorkspace carve(float* memory, std::size_t depth,
+                                             std::size_t width) noexcept;
+};
+
+/// Attention of heads [head_begin, head_end) of one leaf task. tokens * heads <= kMaxQueryRows.
+struct LeafKernelArgs {
+  const LeafTask* task = nullptr;
+  const std::byte* layer = nullptr;  // page p at layer + p * page_bytes
+  std::size_t page_bytes = 0, row_bytes = 0;
+  DType row_dtype = DType::kBF16;
+  const std::int32_t* pages = nullptr;  // of this leaf
+  std::size_t kv_lora_rank = 0, latent_dim = 0;
+  const std::byte* queries = nullptr;  // of the task's first token, [heads][latent_dim]
+  std::size_t query_stride_bytes = 0;  // between tokens
+  DType query_dtype = DType::kBF16;
+  std::size_t heads = 0, head_begin = 0, head_end = 0;
+  float softmax_scale = 0;
+  float* states = nullptr;  // record of the task's first token
+};
+
+/// One head of tokens [token_begin, token_end). token_end - token_begin <= kMaxQueryRows.
+struct DenseKernelArgs {
+  const DenseAttendArgs* call = nullptr;
+  std::size_t head = 0, token_begin = 0, token_end = 0;
+};
+
+/// Merges heads [head_begin, head_end) of one record. dst may be left or right.
+struct MergeKernelArgs {
+  std::size_t heads = 0, width = 0, head_begin = 0, head_end = 0;
+  const float* left = nullptr;
+  const float* right = nullptr;
+  float* dst = nullptr;
+};
+
+/// Tokens that share one unpacking of a bf16 panel block; more would push x and the sums out of the
+/// second-level cache.
+inline constexpr std::size_t kGemmTokens = 128;
+/// Floats of scratch: a widened block of the panel, then sums and a block of x of kGemmTokens
+/// tokens.
+inline constexpr std::size_t kGemmScratch =
+    kPanel * kPanelDepth + kGemmTokens * (kPanel + kPanelDepth);
+
+/// y[t][0 .. outputs) = panel x[t] for up to kGemmTokens tokens; outputs <= kPanel.
+struct GemmKernelArgs {
+  const std::byte* panel = nullptr;  // [cols][kPanel] of `dtype`
+  DType dtype = DType::kF32;
+  std::size_t cols = 0, outputs = 0, tokens = 0;
+  const float* x = nullptr;
+  std::size_t x_token_stride = 0;
+  float* y = nullptr;
+  std::size_t y_token_stride = 0;
+};
+
+struct KernelTable {
+  std::string_view name;  // `AVX3`, as Highway calls its targets
+  void (*attend_leaf)(const LeafKernelArgs&, const AttendWorkspace&);
+  void (*attend_dense)(const DenseKernelArgs&, const AttendWorkspace&);
+  void (*merge)(const MergeKernelArgs&);
+  void (*gemm)(const GemmKernelArgs&, float* scratch);
+  void (*rms_norm)(const float* x, const float* weight, float eps, std::size_t width, float* y);
+  void (*to_bf16)(const float* src, bf16* dst, std::size_t count);
+  void (*to_float)(const bf16* src, float* dst, std::size_t count);
+  // The vector approximations, for their tests.
+  void (*exp_not_positive)(const float* src, float* dst, std::size_t count);
+  void (*log)(const float* src, float* dst, std::size_t count);
+};
+
+/// The tables that this machine can run, best first; never empty.
+[[nodiscard]] std::span<const KernelTable* const> usable_kernel_tables();
+
+}  // namespace tributary::cpu

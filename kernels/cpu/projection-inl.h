@@ -1,0 +1,91 @@
+// Projections and norms: products with packed weights, RMSNorm.
+
+#if defined(TRIBUTARY_KERNELS_CPU_PROJECTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TRIBUTARY_KERNELS_CPU_PROJECTION_INL_H_
+#undef TRIBUTARY_KERNELS_CPU_PROJECTION_INL_H_
+#else
+#define TRIBUTARY_KERNELS_CPU_PROJECTION_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/panel-inl.h"
+#include "kernels/cpu/unpack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tributary::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// Weights are streamed in their stored type, widened one block at a time and never kept widened:
+/// with few tokens the product is as fast as memory delivers them.
+void gemm(const GemmKernelArgs& args, float* scratch) {
+  const std::size_t element = dtype_bytes(args.dtype);
+  float* widened = scratch;
+  float* sums = widened + kPanelDepth * kPanel;
+  float* packed = sums + kGemmTokens * kPanel;
+  for (std::size_t k = 0; k < args.cols; k += kPanelDepth) {
+    const std::size_t depth = std::min(kPanelDepth, args.cols - k);
+    const float* block = widened;
+    if (args.dtype == DType::kF32) {
+      block = reinterpret_cast<const float*>(args.panel) + k * kPanel;
+    } else {
+      widen_row(reinterpret_cast<const bf16*>(args.panel) + k * kPanel, depth * kPanel, widened);
+    }
+    // Rows of x are often a multiple of 4 KiB apart, where a cache has room for few: many of them
+    // are copied together first.
+    const float* x = args.x + k;
+    std::size_t x_stride = args.x_token_stride;
+    if (args.tokens > kTileRows) {
+      // The next block arrives during this one's product. With fewer tokens there is too little
+      // arithmetic to hide it, and asking only gets in the way of the hardware's own streams.
+      const std::size_t next = std::min(args.cols, k + kPanelDepth);
+      prefetch(args.panel + next * kPanel * element,
+               std::min(kPanelDepth, args.cols - next) * kPanel * element);
+      for (std::size_t t = 0; t < args.tokens; ++t) {
+        std::copy_n(x + t * x_stride, depth, packed + t * kPanelDepth);
+      }
+      x = packed;
+      x_stride = kPanelDepth;
+    }
+    if (k == 0) {
+      panel_product<Finish::kStore>(x, x_stride, args.tokens, block, depth, sums, kPanel, nullptr);
+    } else {
+      panel_product<Finish::kAdd>(x, x_stride, args.tokens, block, depth, sums, kPanel, nullptr);
+    }
+  }
+  for (std::size_t t = 0; t < args.tokens; ++t) {
+    std::copy_n(sums + t * kPanel, args.outputs, args.y + t * args.y_token_stride);
+  }
+}
+
+/// Squares are summed in double, so that the width does not matter.
+void rms_norm(const float* x, const float* weight, float eps, std::size_t width, float* y) {
+  const hn::ScalableTag<double> dd;
+  const hn::Rebind<float, decltype(dd)> half;
+  auto squares = hn::Zero(dd);
+  std::size_t i = 0;
+  for (; i + hn::Lanes(dd) <= width; i += hn::Lanes(dd)) {
+    const auto value = hn::PromoteTo(dd, hn::LoadU(half, x + i));
+    squares = hn::MulAdd(value, value, squares);
+  }
+  double sum = hn::GetLane(hn::SumOfLanes(dd, squares));
+  for (; i < width; ++i) sum += static_cast<double>(x[i]) * x[i];
+  const auto scale = static_cast<float>(1.0 / std::sqrt(sum / static_cast<double>(width) + eps));
+  const F32 d;
+  const auto scale_v = hn::Set(d, scale);
+  for (i = 0; i + hn::Lanes(d) <= width; i += hn::Lanes(d)) {
+    const auto value = hn::Mul(hn::LoadU(d, x + i), scale_v);
+    hn::StoreU(hn::Mul(value, hn::LoadU(d, weight + i)), d, y + i);
+  }
+  for (; i < width; ++i) y[i] = x[i] * scale * weight[i];
+}
+
+}  // namespace tributary::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // NOLINT(llvm-header-guard)

@@ -1,0 +1,88 @@
+// Parallel loops: units are claimed from an atomic counter, so that a slow thread takes fewer.
+#include "kernels/cpu/thread_pool.h"
+
+#include <utility>
+
+namespace tributary::cpu {
+
+ThreadPool::ThreadPool(int threads) {
+  workers_.reserve(static_cast<std::size_t>(threads - 1));
+  try {
+    for (int thread = 1; thread < threads; ++thread) {
+      workers_.emplace_back([this, thread] { work(thread); });
+    }
+  } catch (...) {
+    // The system refused a thread: those that exist must end before the pool's members do.
+    {
+      const std::scoped_lock lock(mutex_);
+      stop_ = true;
+    }
+    loop_started_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+    throw;
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stop_ = true;
+  }
+  loop_started_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::run(std::size_t units, const void* context, Invoke invoke) {
+  if (workers_.empty() || units <= 1) {
+    for (std::size_t unit = 0; unit < units; ++unit) invoke(context, unit, 0);
+    return;
+  }
+  {
+    const std::scoped_lock lock(mutex_);
+    units_ = units;
+    context_ = context;
+    invoke_ = invoke;
+    next_unit_.store(0, std::memory_order_relaxed);
+    ++loop_;
+    open_ = true;
+  }
+  loop_started_.notify_all();
+  claim_units(0);
+  // A worker that wakes up only now finds the loop closed and goes back to sleep: the caller waits
+  // for those inside alone.
+  std::unique_lock lock(mutex_);
+  open_ = false;
+  worker_left_.wait(lock, [this] { return inside_ == 0; });
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void ThreadPool::claim_units(int thread) noexcept {
+  for (;;) {
+    const std::size_t unit = next_unit_.fetch_add(1, std::memory_order_relaxed);
+    if (unit >= units_) return;
+    try {
+      invoke_(context_, unit, thread);
+    } catch (...) {
+      next_unit_.store(units_, std::memory_order_relaxed);
+      const std::scoped_lock lock(mutex_);
+      if (!error_) error_ = std::current_exception();
+    }
+  }
+}
+
+void ThreadPool::work(int thread) {
+  std::uint64_t seen = 0;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    loop_started_.wait(lock, [&] { return stop_ || (open_ && loop_ != seen); });
+    if (stop_) return;
+    seen = loop_;
+    ++inside_;
+    lock.unlock();
+    claim_units(thread);
+    lock.lock();
+    if (--inside_ == 0) worker_left_.notify_one();
+  }
+}
+
+}  // namespace tributary::cpu

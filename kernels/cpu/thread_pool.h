@@ -1,0 +1,61 @@
+// A fixed set of threads for parallel loops. Idle threads are parked on a condition variable;
+// nothing spins. Threads inherit the affinity of the thread that constructs the pool.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace tributary::cpu {
+
+class ThreadPool {
+ public:
+  /// `threads` >= 1 counts the calling thread, so that 1 starts none and runs loops inline.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  [[nodiscard]] int threads() const noexcept { return static_cast<int>(workers_.size()) + 1; }
+
+  /// Calls body(unit, thread) once for every unit in [0, units), 0 <= thread < threads(), in any
+  /// order and on any thread, at most one call per `thread` value at a time. Returns when all are
+  /// done. An exception of a body ends the loop early and is rethrown here (the first, if several).
+  /// One loop at a time: not to be called from two threads, nor from a body. Does not allocate.
+  template <typename Body>
+  void for_each(std::size_t units, const Body& body) {
+    run(units, &body, [](const void* context, std::size_t unit, int thread) {
+      (*static_cast<const Body*>(context))(unit, thread);
+    });
+  }
+
+ private:
+  using Invoke = void (*)(const void* context, std::size_t unit, int thread);
+
+  void run(std::size_t units, const void* context, Invoke invoke);
+  void claim_units(int thread) noexcept;
+  void work(int thread);
+
+  std::vector<std::thread> workers_;
+  std::mutex mutex_;
+  std::condition_variable loop_started_;
+  std::condition_variable worker_left_;
+  // Under mutex_: the loop's number, whether workers may still join it, and how many are inside.
+  std::uint64_t loop_ = 0;
+  bool open_ = false;
+  bool stop_ = false;
+  int inside_ = 0;
+  std::exception_ptr error_;
+  // The loop itself, written before it opens and constant until the last worker has left.
+  std::size_t units_ = 0;
+  const void* context_ = nullptr;
+  Invoke invoke_ = nullptr;
+  std::atomic<std::size_t> next_unit_{0};
+};
+
+}  // namespace tributary::cpu

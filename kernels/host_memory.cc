@@ -1,0 +1,70 @@
+// Aligned allocation, and the cache built on it.
+#include "kernels/host_memory.h"
+
+#include <cstring>
+#include <limits>
+#include <new>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace tributary {
+namespace {
+
+// The byte size of a cache, or the error that says that it cannot exist. The factors of a valid
+// layout are 31-bit numbers, so that only their product can overflow.
+std::size_t cache_bytes(const CacheLayout& layout) {
+  const auto pages =
+      static_cast<std::size_t>(layout.layers) * static_cast<std::size_t>(layout.pages);
+  const std::size_t page_bytes = static_cast<std::size_t>(kPageTokens) * layout.row_bytes();
+  if (pages > std::numeric_limits<std::ptrdiff_t>::max() / page_bytes) {
+    fail(ErrorCode::kPoolFull, "cache of {} layers x {} pages x {} bytes exceeds the address space",
+         layout.layers, layout.pages, page_bytes);
+  }
+  return pages * page_bytes;
+}
+
+}  // namespace
+
+void AlignedFree::operator()(std::byte* data) const noexcept {
+  ::operator delete[](data, std::align_val_t{kHostAlignment});
+}
+
+AlignedBytes allocate_aligned(std::size_t bytes, const char* what) {
+  auto* data = static_cast<std::byte*>(
+      ::operator new[](bytes, std::align_val_t{kHostAlignment}, std::nothrow));
+  if (data == nullptr) {
+    fail(ErrorCode::kPoolFull, "no memory for {}: {} bytes asked for", what, bytes);
+  }
+  return AlignedBytes(data);
+}
+
+std::unique_ptr<Buffer> make_host_buffer(std::size_t bytes) {
+  return std::make_unique<HostBuffer>(allocate_aligned(bytes, "a buffer"), bytes);
+}
+
+HostCache::HostCache(const CacheLayout& layout, const Backend* owner)
+    : Cache(layout),
+      owner_(owner),
+      memory_(allocate_aligned(cache_bytes(layout), "the cache of latent rows")) {}
+
+const HostCache& own_cache(const Cache& cache, const Backend* backend) {
+  const auto* own = dynamic_cast<const HostCache*>(&cache);
+  if (own == nullptr || own->owner() != backend) {
+    fail(ErrorCode::kInvalidArgument, "cache was not made by backend {}", backend->name());
+  }
+  return *own;
+}
+
+void append_rows(const HostCache& cache, const AppendArgs& args) {
+  const std::size_t row_bytes = cache.layout().row_bytes();
+  for (const AppendTask& task : args.tasks) {
+    std::byte* page = cache.layer_data(args.item_layer[static_cast<std::size_t>(task.item)]) +
+                      static_cast<std::size_t>(task.page) * cache.page_bytes();
+    std::memcpy(page + static_cast<std::size_t>(task.slot) * row_bytes,
+                args.source + static_cast<std::size_t>(task.source) * args.source_stride_bytes,
+                row_bytes);
+  }
+}
+
+}  // namespace tributary

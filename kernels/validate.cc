@@ -1,0 +1,250 @@
+// Checks of argument structs, one function each.
+#include "kernels/validate.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "core/base/dtype.h"
+#include "core/base/error.h"
+
+namespace tributary {
+namespace {
+
+constexpr ErrorCode kBad = ErrorCode::kInvalidArgument;
+// Far above any model, far below what could overflow an index.
+constexpr std::int64_t kMaxWidth = 1 << 20;
+
+// low <= value <= high.
+void check_range(std::string_view op, std::string_view what, std::int64_t value, std::int64_t low,
+                 std::int64_t high) {
+  if (value < low || value > high) {
+    fail(kBad, "{}: {} is {}, must be {} to {}", op, what, value, low, high);
+  }
+}
+
+void check_pointer(std::string_view op, std::string_view what, const void* pointer,
+                   std::size_t alignment) {
+  if (pointer == nullptr) fail(kBad, "{}: {} is null", op, what);
+  if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0) {
+    fail(kBad, "{}: {} is not aligned to {} bytes", op, what, alignment);
+  }
+}
+
+void check_float_type(std::string_view op, std::string_view what, DType type) {
+  if (type != DType::kF32 && type != DType::kBF16) {
+    fail(kBad, "{}: {} is {}, must be f32 or bf16", op, what, dtype_name(type));
+  }
+}
+
+// A stride, in elements, between rows of `width` elements that are written: they must not overlap.
+void check_write_stride(std::string_view op, std::string_view what, std::int64_t count,
+                        std::int64_t stride, std::int64_t width) {
+  if (count > 1) check_range(op, what, stride, width, kIndexBound);
+}
+
+// A stride between rows that are only read: they may repeat.
+void check_read_stride(std::string_view op, std::string_view what, std::int64_t count,
+                       std::int64_t stride) {
+  if (count > 1) check_range(op, what, stride, 0, kIndexBound);
+}
+
+void check_byte_stride(std::string_view op, std::string_view what, std::size_t stride,
+                       std::size_t low, std::size_t element) {
+  if (stride < low || stride % element != 0) {
+    fail(kBad, "{}: {} is {}, must be a multiple of {} and at least {}", op, what, stride, element,
+         low);
+  }
+}
+
+// The layer of an item of a call.
+void check_item(std::string_view op, std::span<const std::int32_t> item_layer, std::int32_t item,
+                int layers) {
+  check_range(op, "item", item, 0, static_cast<std::int64_t>(item_layer.size()) - 1);
+  check_range(op, "layer", item_layer[static_cast<std::size_t>(item)], 0, layers - 1);
+}
+
+}  // namespace
+
+void check_layout(const CacheLayout& layout) {
+  check_range("cache", "layers", layout.layers, 1, kMaxWidth);
+  check_range("cache", "pages", layout.pages, 1, INT32_MAX);
+  check_range("cache", "kv_lora_rank", layout.kv_lora_rank, 1, kMaxWidth);
+  check_range("cache", "qk_rope_head_dim", layout.qk_rope_head_dim, 0, kMaxWidth);
+  check_float_type("cache", "row_dtype", layout.row_dtype);
+}
+
+void check_weight(const WeightView& view) {
+  check_float_type("weight", "dtype", view.dtype);
+  check_pointer("weight", "data", view.data, dtype_bytes(view.dtype));
+  check_range("weight", "batch", view.batch, 1, kMaxWidth);
+  check_range("weight", "rows", view.rows, 1, INT32_MAX);
+  check_range("weight", "cols", view.cols, 1, INT32_MAX);
+  check_read_stride("weight", "batch_stride", view.batch, view.batch_stride);
+  check_read_stride("weight", "row_stride", view.rows, view.row_stride);
+  check_read_stride("weight", "col_stride", view.cols, view.col_stride);
+}
+
+void check_append(const CacheLayout& layout, const AppendArgs& args) {
+  if (args.tasks.empty()) return;
+  check_pointer("append", "source", args.source, 1);
+  check_byte_stride("append", "source_stride_bytes", args.source_stride_bytes, layout.row_bytes(),
+                    1);
+  for (const AppendTask& task : args.tasks) {
+    check_item("append", args.item_layer, task.item, layout.layers);
+    check_range("append", "page", task.page, 0, layout.pages - 1);
+    check_range("append", "slot", task.slot, 0, kPageTokens - 1);
+    check_range("append", "source record", task.source, 0, kIndexBound);
+  }
+}
+
+void check_attend(const CacheLayout& layout, const AttendArgs& args) {
+  if (args.tasks.empty()) return;
+  check_range("attend", "heads", args.heads, 1, kMaxWidth);
+  if (!std::isfinite(args.softmax_scale) || args.softmax_scale <= 0) {
+    fail(kBad, "attend: softmax_scale is {}, must be positive and finite", args.softmax_scale);
+  }
+  check_float_type("attend", "query_dtype", args.query_dtype);
+  const std::size_t element = dtype_bytes(args.query_dtype);
+  check_pointer("attend", "queries", args.queries, element);
+  check_byte_stride("attend", "query_stride_bytes", args.query_stride_bytes,
+                    static_cast<std::size_t>(args.heads) *
+                        static_cast<std::size_t>(layout.latent_dim()) * element,
+                    element);
+  check_pointer("attend", "states", args.states, alignof(float));
+  const auto table_size = static_cast<std::int64_t>(args.block_table.size());
+  for (const LeafTask& task : args.tasks) {
+    check_item("attend", args.item_layer, task.item, layout.layers);
+    check_range("attend", "tokens", task.tokens, 1, kMaxStepTokens);
+    check_range("attend", "rows", task.rows, 1, INT32_MAX - kPageTokens);
+    check_range("attend", "leaf_begin", task.leaf_begin, 0, kIndexBound);
+    check_range("attend", "query_position", task.query_position, 0, kIndexBound);
+    check_range("attend", "query record", task.query, 0, kIndexBound);
+    check_range("attend", "state record", task.state, 0, kIndexBound);
+    const std::int64_t pages = (task.rows + kPageTokens - 1) / kPageTokens;
+    check_range("attend", "first_page", task.first_page, 0, table_size - pages);
+    for (const std::int32_t page : args.block_table.subspan(
+             static_cast<std::size_t>(task.first_page), static_cast<std::size_t>(pages))) {
+      check_range("attend", "page", page, 0, layout.pages - 1);
+    }
+  }
+}
+
+void check_merge(const MergeArgs& args) {
+  if (args.ops.empty()) return;
+  check_range("merge", "heads", args.shape.heads, 1, kMaxWidth);
+  check_range("merge", "width", args.shape.width, 1, kMaxWidth);
+  check_pointer("merge", "states", args.states, alignof(float));
+  for (const MergeOp& op : args.ops) {
+    check_range("merge", "tokens", op.tokens, 1, INT32_MAX);
+    check_range("merge", "dst", op.dst, 0, kIndexBound);
+    check_range("merge", "left", op.left, 0, kIndexBound);
+    check_range("merge", "right", op.right, kNoState, kIndexBound);
+    // Records are merged one by one in no particular order: equal ranges are fine, shifted not.
+    for (const std::int64_t source : {op.left, op.right}) {
+      const bool shifted = source != op.dst && source < op.dst + op.tokens &&
+                           op.dst < source + op.tokens && source != kNoState;
+      if (shifted) {
+        fail(kBad, "merge: {} records to {} overlap those from {}", op.tokens, op.dst, source);
+      }
+    }
+  }
+}
+
+void check_gather(const GatherArgs& args) {
+  if (args.index.empty()) return;
+  check_pointer("gather", "src", args.src, 1);
+  check_pointer("gather", "dst", args.dst, 1);
+  check_byte_stride("gather", "record_bytes", args.record_bytes, 1, 1);
+  for (const std::int64_t record : args.index) {
+    check_range("gather", "index", record, 0, kIndexBound);
+  }
+}
+
+void check_gemm(const GemmArgs& args) {
+  if (args.weight == nullptr) fail(kBad, "gemm: weight is null");
+  check_range("gemm", "tokens", args.tokens, 0, INT32_MAX);
+  if (args.tokens == 0) return;
+  const std::int64_t batch = args.weight->batch();
+  check_pointer("gemm", "x", args.x, alignof(float));
+  check_pointer("gemm", "y", args.y, alignof(float));
+  check_read_stride("gemm", "x_token_stride", args.tokens, args.x_token_stride);
+  check_read_stride("gemm", "x_batch_stride", batch, args.x_batch_stride);
+  check_write_stride("gemm", "y_token_stride", args.tokens, args.y_token_stride,
+                     args.weight->rows());
+  check_write_stride("gemm", "y_batch_stride", batch, args.y_batch_stride, args.weight->rows());
+}
+
+void check_rms_norm(const RmsNormArgs& args) {
+  check_range("rms_norm", "tokens", args.tokens, 0, INT32_MAX);
+  if (args.tokens == 0) return;
+  check_range("rms_norm", "width", args.width, 1, INT32_MAX);
+  check_pointer("rms_norm", "x", args.x, alignof(float));
+  check_pointer("rms_norm", "weight", args.weight, alignof(float));
+  check_pointer("rms_norm", "y", args.y, alignof(float));
+  if (!std::isfinite(args.eps) || args.eps < 0) {
+    fail(kBad, "rms_norm: eps is {}, must be finite and not negative", args.eps);
+  }
+  check_read_stride("rms_norm", "x_token_stride", args.tokens, args.x_token_stride);
+  check_write_stride("rms_norm", "y_token_stride", args.tokens, args.y_token_stride, args.width);
+}
+
+void check_rope(const RopeArgs& args) {
+  if (args.positions.empty()) return;
+  const auto tokens = static_cast<std::int64_t>(args.positions.size());
+  const auto dim = 2 * static_cast<std::int64_t>(args.frequencies.size());
+  check_range("rope", "dim", dim, 2, kMaxWidth);
+  check_range("rope", "heads", args.heads, 1, kMaxWidth);
+  check_pointer("rope", "x", args.x, alignof(float));
+  check_pointer("rope", "y", args.y, alignof(float));
+  check_read_stride("rope", "x_token_stride", tokens, args.x_token_stride);
+  check_read_stride("rope", "x_head_stride", args.heads, args.x_head_stride);
+  check_write_stride("rope", "y_token_stride", tokens, args.y_token_stride, dim);
+  check_write_stride("rope", "y_head_stride", args.heads, args.y_head_stride, dim);
+  for (const std::int64_t position : args.positions) {
+    check_range("rope", "position", position, 0, kIndexBound);
+  }
+}
+
+void check_convert(const ConvertArgs& args) {
+  check_range("convert", "rows", args.rows, 0, kIndexBound);
+  if (args.rows == 0) return;
+  check_range("convert", "width", args.width, 1, INT32_MAX);
+  check_float_type("convert", "src_dtype", args.src_dtype);
+  check_float_type("convert", "dst_dtype", args.dst_dtype);
+  const std::size_t src_element = dtype_bytes(args.src_dtype);
+  const std::size_t dst_element = dtype_bytes(args.dst_dtype);
+  check_pointer("convert", "src", args.src, src_element);
+  check_pointer("convert", "dst", args.dst, dst_element);
+  if (args.rows == 1) return;
+  const auto width = static_cast<std::size_t>(args.width);
+  check_byte_stride("convert", "src_stride_bytes", args.src_stride_bytes, 0, src_element);
+  check_byte_stride("convert", "dst_stride_bytes", args.dst_stride_bytes, width * dst_element,
+                    dst_element);
+}
+
+void check_dense(const DenseAttendArgs& args) {
+  check_range("attend_dense", "tokens", args.tokens, 0, INT32_MAX);
+  check_range("attend_dense", "keys", args.keys, 0, INT32_MAX);
+  if (args.tokens == 0) return;
+  check_range("attend_dense", "heads", args.heads, 1, kMaxWidth);
+  check_range("attend_dense", "qk_nope_head_dim", args.qk_nope_head_dim, 0, kMaxWidth);
+  check_range("attend_dense", "qk_rope_head_dim", args.qk_rope_head_dim, 0, kMaxWidth);
+  check_range("attend_dense", "qk_head_dim", args.qk_nope_head_dim + args.qk_rope_head_dim, 1,
+              2 * kMaxWidth);
+  check_range("attend_dense", "v_head_dim", args.v_head_dim, 1, kMaxWidth);
+  check_range("attend_dense", "query_position", args.query_position, 0, kIndexBound);
+  check_range("attend_dense", "key_position", args.key_position, 0, kIndexBound);
+  if (!std::isfinite(args.softmax_scale) || args.softmax_scale <= 0) {
+    fail(kBad, "attend_dense: softmax_scale is {}, must be positive and finite",
+         args.softmax_scale);
+  }
+  check_pointer("attend_dense", "q", args.q, alignof(float));
+  check_pointer("attend_dense", "states", args.states, alignof(float));
+  if (args.keys == 0) return;
+  check_pointer("attend_dense", "kv", args.kv, alignof(float));
+  if (args.qk_rope_head_dim > 0) check_pointer("attend_dense", "k_pe", args.k_pe, alignof(float));
+}
+
+}  // namespace tributary

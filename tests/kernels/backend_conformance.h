@@ -1,0 +1,62 @@
+// The suite that every backend joins: abstract tests over a parameter that makes the backend. A
+// backend's own test file instantiates them (reference_backend_test.cc is the shortest).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/interface/backend.h"
+
+namespace tributary::test {
+
+/// Unit roundoff of fp32.
+inline constexpr double kU = 0x1p-24;
+
+struct BackendUnderTest {
+  std::string name;  // of the test case; letters and digits
+  std::function<std::unique_ptr<Backend>()> make;
+  /// Sums in float64 and rounds once: bounds do not grow with lengths.
+  bool float64 = false;
+
+  friend void PrintTo(const BackendUnderTest& under_test, std::ostream* out) {
+    *out << under_test.name;
+  }
+};
+
+class BackendConformance : public testing::TestWithParam<BackendUnderTest> {
+ protected:
+  BackendConformance() : backend_(GetParam().make()) {}
+
+  [[nodiscard]] Backend& backend() { return *backend_; }
+
+  /// A copy of `values` in the backend's memory.
+  template <typename T>
+  [[nodiscard]] std::unique_ptr<Buffer> device(const std::vector<T>& values) {
+    auto buffer = backend_->allocate(values.size() * sizeof(T));
+    backend_->upload(buffer->data(), std::as_bytes(std::span(values)));
+    return buffer;
+  }
+  template <typename T>
+  [[nodiscard]] std::vector<T> host(const Buffer& buffer) {
+    std::vector<T> values(buffer.bytes() / sizeof(T));
+    backend_->download(std::as_writable_bytes(std::span(values)), buffer.data());
+    return values;
+  }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+};
+
+/// Name generator of INSTANTIATE_TEST_SUITE_P.
+inline std::string name_of(const testing::TestParamInfo<BackendUnderTest>& info) {
+  return info.param.name;
+}
+
+}  // namespace tributary::test

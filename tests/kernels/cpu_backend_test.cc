@@ -1,0 +1,153 @@
+// The CPU backend joins the suite once per instruction set of the machine, and once with threads;
+// then what is its own: names, options, bits across thread counts.
+#include "kernels/cpu/cpu_backend.h"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "tests/kernels/backend_conformance.h"
+#include "tests/kernels/latent_case.h"
+
+namespace tributary::test {
+namespace {
+
+std::vector<BackendUnderTest> every_instruction_set() {
+  std::vector<BackendUnderTest> all;
+  for (const std::string_view name : cpu_instruction_sets()) {
+    all.push_back({.name = std::string(name),
+                   .make =
+                       [name] {
+                         return make_cpu_backend(
+                             {.threads = 1, .instruction_set = std::string(name)});
+                       },
+                   .float64 = false});
+  }
+  all.push_back({.name = "ThreeThreads",
+                 .make = [] { return make_cpu_backend({.threads = 3, .instruction_set = ""}); },
+                 .float64 = false});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, BackendConformance, testing::ValuesIn(every_instruction_set()),
+                         name_of);
+
+TEST(CpuBackend, NameIsTheInstructionSetAndTheDefaultIsTheBest) {
+  const auto names = cpu_instruction_sets();
+  ASSERT_FALSE(names.empty());
+  EXPECT_EQ(make_cpu_backend({})->name(), "cpu/" + std::string(names.front()));
+  for (const std::string_view name : names) {
+    EXPECT_EQ(make_cpu_backend({.threads = 1, .instruction_set = std::string(name)})->name(),
+              "cpu/" + std::string(name));
+  }
+}
+
+TEST(CpuBackend, AnUnknownInstructionSetIsAnErrorThatListsThose) {
+  try {
+    (void)make_cpu_backend({.threads = 1, .instruction_set = "AVX9"});
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    const std::string message = error.what();
+    EXPECT_NE(message.find("AVX9"), std::string::npos) << message;
+    for (const std::string_view name : cpu_instruction_sets()) {
+      EXPECT_NE(message.find(name), std::string::npos) << message;
+    }
+  }
+}
+
+TEST(CpuBackend, ThreadsOutOfRangeAreRefused) {
+  for (const int threads : {-1, 0, 1025}) {
+    EXPECT_THROW((void)make_cpu_backend({.threads = threads, .instruction_set = ""}), Error)
+        << threads;
+  }
+}
+
+// Everything that is cut into units, on shapes large enough to be cut.
+std::vector<std::vector<float>> results(Backend& backend) {
+  std::vector<std::vector<float>> all;
+  Normal normal(40);
+  for (const int heads : {3, 40}) {
+    const LatentShape shape{.kv_lora_rank = 72, .qk_rope_head_dim = 8, .heads = heads};
+    LatentCase latents(backend, shape, 20, 41);
+    std::vector<LeafTask> tasks;
+    for (const int rows : {10, 64, 200, 300}) {
+      const Leaf leaf = latents.add_leaf(
+          normal.floats(static_cast<std::size_t>(rows) * static_cast<std::size_t>(80)));
+      tasks.push_back({.tokens = 4,
+                       .rows = rows,
+                       .first_page = leaf.first_page,
+                       .query_position = rows - 3,
+                       .state = static_cast<std::int64_t>(tasks.size()) * 4});
+    }
+    const std::vector<float> queries =
+        normal.floats(std::size_t{4} * 80 * static_cast<std::size_t>(heads));
+    all.push_back(latents.attend(tasks, queries, 16));
+    std::vector<float>& states = all.emplace_back(all.back());
+    const std::vector<MergeOp> ops{{.dst = 0, .left = 0, .right = 4, .tokens = 4},
+                                   {.dst = 8, .left = 8, .right = 12, .tokens = 4}};
+    backend.merge({.ops = ops, .shape = shape.state(), .states = states.data()});
+  }
+  const std::vector<float> w = normal.floats(std::size_t{700} * 300);
+  const auto weight =
+      backend.make_weight({.data = w.data(), .rows = 700, .cols = 300, .row_stride = 300});
+  const std::vector<float> x = normal.floats(std::size_t{140} * 300);
+  std::vector<float>& y = all.emplace_back(std::size_t{140} * 700);
+  backend.gemm({.weight = weight.get(),
+                .tokens = 140,
+                .x = x.data(),
+                .x_token_stride = 300,
+                .y = y.data(),
+                .y_token_stride = 700});
+  const std::vector<float> q = normal.floats(std::size_t{150} * 3 * 24);
+  const std::vector<float> kv = normal.floats(std::size_t{150} * 3 * 32);
+  const std::vector<float> k_pe = normal.floats(std::size_t{150} * 8);
+  std::vector<float>& dense = all.emplace_back(150 * StateShape{3, 16}.record_floats());
+  backend.attend_dense({.tokens = 150,
+                        .keys = 150,
+                        .heads = 3,
+                        .qk_nope_head_dim = 16,
+                        .qk_rope_head_dim = 8,
+                        .v_head_dim = 16,
+                        .softmax_scale = 0.2F,
+                        .q = q.data(),
+                        .kv = kv.data(),
+                        .k_pe = k_pe.data(),
+                        .states = dense.data()});
+  return all;
+}
+
+TEST(CpuBackend, BitsDoNotDependOnTheNumberOfThreads) {
+  for (const std::string_view name : cpu_instruction_sets()) {
+    const auto one =
+        results(*make_cpu_backend({.threads = 1, .instruction_set = std::string(name)}));
+    for (const int threads : {2, 5}) {
+      const auto many =
+          results(*make_cpu_backend({.threads = threads, .instruction_set = std::string(name)}));
+      ASSERT_EQ(one.size(), many.size());
+      for (std::size_t i = 0; i < one.size(); ++i) {
+        ASSERT_EQ(one[i].size(), many[i].size());
+        EXPECT_EQ(std::memcmp(one[i].data(), many[i].data(), one[i].size() * sizeof(float)), 0)
+            << name << ", " << threads << " threads, result " << i;
+      }
+    }
+  }
+}
+
+TEST(CpuBackend, InstructionSetsWorkSideBySide) {
+  // Interleaved calls give what each gives alone: no choice is shared by the process.
+  const auto names = cpu_instruction_sets();
+  const auto best = make_cpu_backend({.threads = 1, .instruction_set = std::string(names.front())});
+  const auto last = make_cpu_backend({.threads = 1, .instruction_set = std::string(names.back())});
+  const auto expected_last = results(*last);
+  const auto expected_best = results(*best);
+  EXPECT_EQ(results(*last), expected_last);
+  EXPECT_EQ(results(*best), expected_best);
+}
+
+}  // namespace
+}  // namespace tributary::test

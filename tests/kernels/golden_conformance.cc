@@ -1,0 +1,133 @@
+// Attention against golden vectors: stored queries and caches of the published reference
+// implementation, its lse and latents in float64.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/reference/golden_case.h"
+#include "tests/core/golden_files.h"
+#include "tests/kernels/backend_conformance.h"
+#include "tests/kernels/latent_case.h"
+
+namespace tributary::test {
+namespace {
+
+// The golden README's bounds for a decode kernel alone, float32, on the stored q and caches.
+constexpr double kLatentBound = 3e-6;
+constexpr double kLseBound = 5e-6;
+
+// Rows of two arrays side by side: [count][a + b].
+std::vector<float> joined(const std::vector<double>& left, int a, const std::vector<double>& right,
+                          int b) {
+  std::vector<float> out;
+  const std::size_t count = left.size() / static_cast<std::size_t>(a);
+  for (std::size_t i = 0; i < count; ++i) {
+    for (int c = 0; c < a; ++c) {
+      out.push_back(
+          static_cast<float>(left[i * static_cast<std::size_t>(a) + static_cast<std::size_t>(c)]));
+    }
+    for (int c = 0; c < b; ++c) {
+      out.push_back(
+          static_cast<float>(right[i * static_cast<std::size_t>(b) + static_cast<std::size_t>(c)]));
+    }
+  }
+  return out;
+}
+
+void check_group(Backend& backend, const GoldenCase& golden, const GoldenGroup& group) {
+  const int rank = golden.shape.kv_lora_rank;
+  const int rope = golden.shape.qk_rope_head_dim;
+  const int heads = golden.shape.num_attention_heads;
+  const int steps = golden.decode_steps;
+  const CacheLayout layout{.layers = 1,
+                           .pages = golden.batch * (golden.tokens() / kPageTokens + 1),
+                           .kv_lora_rank = rank,
+                           .qk_rope_head_dim = rope,
+                           .row_dtype = group.row_dtype};
+  const auto cache = backend.make_cache(layout);
+  const std::vector<float> rows = joined(group.cache_kv, rank, group.cache_pe, rope);
+  const std::vector<float> queries = joined(group.decode_q_absorbed, rank, group.decode_q_pe, rope);
+  std::vector<AppendTask> appends;
+  std::vector<std::int32_t> table;
+  std::vector<LeafTask> tasks;
+  for (int b = 0; b < golden.batch; ++b) {
+    const auto first_page = static_cast<std::int32_t>(table.size());
+    for (int t = 0; t < golden.tokens(); ++t) {
+      // Pages from the end of the cache backwards.
+      if (t % kPageTokens == 0) {
+        table.push_back(layout.pages - 1 - static_cast<std::int32_t>(table.size()));
+      }
+      appends.push_back({0, table.back(), t % kPageTokens, b * golden.tokens() + t});
+    }
+    // All decode steps as the new tokens of one step: token i sees i more rows.
+    tasks.push_back({.tokens = steps,
+                     .rows = golden.tokens(),
+                     .first_page = first_page,
+                     .query_position = golden.prefill_len,
+                     .query = static_cast<std::int64_t>(b) * steps,
+                     .state = static_cast<std::int64_t>(b) * steps});
+  }
+  const std::vector<std::int32_t> layer{0};
+  const std::vector<std::byte> row_bytes = to_bytes(rows, group.row_dtype);
+  const auto source = backend.allocate(row_bytes.size());
+  backend.upload(source->data(), row_bytes);
+  backend.append(*cache, {.tasks = appends,
+                          .item_layer = layer,
+                          .source = source->data(),
+                          .source_stride_bytes = layout.row_bytes()});
+  const auto device_queries = backend.allocate(queries.size() * sizeof(float));
+  backend.upload(device_queries->data(), std::as_bytes(std::span(queries)));
+  const StateShape shape{heads, rank};
+  const auto records = static_cast<std::size_t>(golden.batch * steps);
+  std::vector<float> states(records * shape.record_floats());
+  const auto device_states = backend.allocate(states.size() * sizeof(float));
+  backend.attend(*cache, {.tasks = tasks,
+                          .block_table = table,
+                          .item_layer = layer,
+                          .queries = device_queries->data(),
+                          .query_stride_bytes =
+                              static_cast<std::size_t>(heads * (rank + rope)) * sizeof(float),
+                          .query_dtype = DType::kF32,
+                          .heads = heads,
+                          .softmax_scale = static_cast<float>(golden.shape.softmax_scale()),
+                          .states = device_states->as<float>()});
+  backend.download(std::as_writable_bytes(std::span(states)), device_states->data());
+  std::vector<float> latent;
+  std::vector<float> lse;
+  for (std::size_t r = 0; r < records; ++r) {
+    const auto begin = states.begin() + static_cast<std::ptrdiff_t>(r * shape.record_floats());
+    latent.insert(latent.end(), begin, begin + heads * rank);
+    lse.insert(lse.end(), begin + heads * rank, begin + heads * (rank + 1));
+  }
+  const std::string what = golden.name + " " + group.name;
+  const TensorError error =
+      measure_error(std::span<const float>(latent), group.decode_latent, rank);
+  EXPECT_LE(error.relative_frobenius, kLatentBound) << what << ": " << error.text();
+  expect_lse_close(what + " lse", std::span<const float>(lse), group.decode_lse, kLseBound);
+}
+
+void check_file(Backend& backend, const std::filesystem::path& path) {
+  const GoldenCase golden = load_golden_case(path);
+  for (const GoldenGroup& group : golden.groups) check_group(backend, golden, group);
+}
+
+TEST_P(BackendConformance, AttendMatchesGoldenTiny) {
+  check_file(backend(), golden_file("tiny"));
+}
+
+TEST_P(BackendConformance, AttendMatchesGoldenLite) {
+  const auto path = golden_file("lite");
+  TRIBUTARY_SKIP_WITHOUT(path);
+  check_file(backend(), path);
+}
+
+TEST_P(BackendConformance, AttendMatchesGoldenV3Slim) {
+  const auto path = golden_file("v3-slim");
+  TRIBUTARY_SKIP_WITHOUT(path);
+  check_file(backend(), path);
+}
+
+}  // namespace
+}  // namespace tributary::test
