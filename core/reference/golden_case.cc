@@ -1,0 +1,157 @@
+// Reads and checks a golden file: metadata, weights, inputs, then each group's expected values.
+#include "core/reference/golden_case.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/quote.h"
+#include "core/base/strict_json.h"
+#include "core/model/safetensors.h"
+
+namespace tributary {
+namespace {
+
+constexpr std::string_view kFormat = "mla-golden-1";
+// Far beyond any golden file; keeps the products of dimensions inside 64 bits.
+constexpr std::int64_t kMaxCaseCount = 1 << 20;
+
+struct GroupKind {
+  std::string_view name;
+  DType row_dtype;
+};
+constexpr std::array<GroupKind, 2> kGroups = {{{"f32", DType::kF32}, {"bf16cache", DType::kBF16}}};
+
+const std::string& metadata(const SafetensorsFile& file, std::string_view key) {
+  const auto& entries = file.header().metadata;
+  const auto found = entries.find(key);
+  if (found == entries.end()) {
+    fail(ErrorCode::kMalformedInput, "{}: metadata `{}` is missing, so this is no golden file",
+         file.path().string(), key);
+  }
+  return found->second;
+}
+
+int count(const SafetensorsFile& file, const nlohmann::json& json, const char* key,
+          std::int64_t minimum) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_number_integer() || *found < minimum ||
+      *found > kMaxCaseCount) {
+    fail(ErrorCode::kMalformedInput, "{}: metadata `case`: {} must be an integer from {} to {}",
+         file.path().string(), key, minimum, kMaxCaseCount);
+  }
+  return found->get<int>();
+}
+
+void read_case(const SafetensorsFile& file, GoldenCase& golden) {
+  const nlohmann::json json = parse_strict_json(
+      metadata(file, "case"), fmt::format("{}: metadata `case`", file.path().string()));
+  if (!json.is_object()) {
+    fail(ErrorCode::kMalformedInput, "{}: metadata `case` is no JSON object", file.path().string());
+  }
+  const auto name = json.find("name");
+  if (name == json.end() || !name->is_string()) {
+    fail(ErrorCode::kMalformedInput, "{}: metadata `case`: name must be a string",
+         file.path().string());
+  }
+  golden.name = name->get<std::string>();
+  golden.batch = count(file, json, "batch", 1);
+  golden.prefill_len = count(file, json, "prefill_len", 1);
+  golden.decode_steps = count(file, json, "decode_steps", 0);
+}
+
+/// The file says which softmax scale its values were made with; ours must be the same formula.
+void check_softmax_scale(const SafetensorsFile& file, const ModelShape& shape) {
+  const std::string& text = metadata(file, "softmax_scale");
+  const nlohmann::json json =
+      parse_strict_json(text, fmt::format("{}: metadata `softmax_scale`", file.path().string()));
+  const double expected = json.is_number() ? json.get<double>() : std::nan("");
+  const double ours = shape.softmax_scale();
+  // Both are a few operations in double, rounded differently at most: 16 ulp is generous.
+  if (!(std::abs(ours - expected) <= 16 * 0x1p-52 * ours)) {
+    fail(ErrorCode::kMalformedInput,
+         "{}: metadata `softmax_scale` is {}, but the configuration gives {}", file.path().string(),
+         quote(text), ours);
+  }
+}
+
+bool has_group(const SafetensorsFile& file, std::string_view group) {
+  const std::string prefix = fmt::format("{}.", group);
+  const auto& tensors = file.header().tensors;
+  const auto first = tensors.lower_bound(prefix);
+  return first != tensors.end() && first->first.starts_with(prefix);
+}
+
+GoldenGroup load_group(const SafetensorsFile& file, const GoldenCase& golden,
+                       const GroupKind& kind) {
+  const auto load = [&](std::string_view name, std::initializer_list<std::int64_t> dimensions) {
+    const std::vector<std::int64_t> shape(dimensions);
+    return to_doubles(file.tensor(fmt::format("{}.{}", kind.name, name), shape));
+  };
+  const std::int64_t batch = golden.batch;
+  const std::int64_t prefill = golden.prefill_len;
+  const std::int64_t steps = golden.decode_steps;
+  const std::int64_t tokens = golden.tokens();
+  const std::int64_t hidden = golden.shape.hidden_size;
+  const std::int64_t heads = golden.shape.num_attention_heads;
+  const std::int64_t rank = golden.shape.kv_lora_rank;
+  const std::int64_t rope = golden.shape.qk_rope_head_dim;
+  GoldenGroup group;
+  group.name = kind.name;
+  group.row_dtype = kind.row_dtype;
+  group.prefill_output = load("prefill.output", {batch, prefill, hidden});
+  group.decode_output = load("decode.output", {batch, steps, hidden});
+  group.cache_kv = load("cache.kv", {batch, tokens, rank});
+  group.cache_pe = load("cache.pe", {batch, tokens, rope});
+  group.decode_q_absorbed = load("decode.q_nope_absorbed", {batch, steps, heads, rank});
+  group.decode_q_pe = load("decode.q_pe", {batch, steps, heads, rope});
+  group.decode_lse = load("decode.lse", {batch, steps, heads});
+  group.decode_latent = load("decode.latent", {batch, steps, heads, rank});
+  return group;
+}
+
+}  // namespace
+
+const GoldenGroup& GoldenCase::group(std::string_view group_name) const {
+  std::string names;
+  for (const GoldenGroup& candidate : groups) {
+    if (candidate.name == group_name) return candidate;
+    names += " `" + candidate.name + "`";
+  }
+  fail(ErrorCode::kNotFound, "{}: no group `{}` of expected values; it has{}", path.string(),
+       group_name, names);
+}
+
+GoldenCase load_golden_case(const std::filesystem::path& path) {
+  const SafetensorsFile file(path);
+  if (const std::string& format = metadata(file, "format"); format != kFormat) {
+    fail(ErrorCode::kUnsupported, "{}: format {}, only `{}` is known", path.string(), quote(format),
+         kFormat);
+  }
+  GoldenCase golden;
+  golden.path = path;
+  golden.shape = parse_model_config(metadata(file, "config"),
+                                    fmt::format("{}: metadata `config`", path.string()));
+  check_softmax_scale(file, golden.shape);
+  read_case(file, golden);
+  golden.weights = load_layer_weights(WeightFiles(path), golden.shape, "");
+  const std::array<std::int64_t, 3> hidden_shape = {golden.batch, golden.tokens(),
+                                                    golden.shape.hidden_size};
+  golden.hidden_states = to_floats(file.tensor("input.hidden_states", hidden_shape));
+  for (const GroupKind& kind : kGroups) {
+    if (has_group(file, kind.name)) golden.groups.push_back(load_group(file, golden, kind));
+  }
+  if (golden.groups.empty()) {
+    fail(ErrorCode::kMalformedInput, "{}: neither group of expected values, `f32` or `bf16cache`",
+         path.string());
+  }
+  return golden;
+}
+
+}  // namespace tributary

@@ -1,0 +1,53 @@
+// Loader of golden test vectors, format `mla-golden-1`: one MLA layer's configuration, weights,
+// inputs and expected values in a safetensors file. The README beside the files says what each
+// tensor is and how it was made.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/model/layer_weights.h"
+#include "core/model/model_shape.h"
+
+namespace tributary {
+
+/// Expected values of one way of computing, over the same weights and inputs. B batch,
+/// P prefill_len, D decode_steps, T = P + D, H heads, C kv_lora_rank, R qk_rope_head_dim.
+struct GoldenGroup {
+  std::string name;                       // `f32` or `bf16cache`
+  DType row_dtype = DType::kF32;          // what the cache holds: kF32 or kBF16
+  std::vector<double> prefill_output;     // [B, P, hidden_size]
+  std::vector<double> decode_output;      // [B, D, hidden_size]
+  std::vector<double> cache_kv;           // [B, T, C], after the last step
+  std::vector<double> cache_pe;           // [B, T, R]
+  std::vector<double> decode_q_absorbed;  // [B, D, H, C], unscaled
+  std::vector<double> decode_q_pe;        // [B, D, H, R], unscaled
+  std::vector<double> decode_lse;         // [B, D, H]
+  std::vector<double> decode_latent;      // [B, D, H, C]
+};
+
+struct GoldenCase {
+  std::filesystem::path path;
+  std::string name;
+  ModelShape shape;
+  LayerWeights weights;
+  int batch = 0;
+  int prefill_len = 0;               // positions 0 .. prefill_len - 1, in one causal call
+  int decode_steps = 0;              // then one token a step; step d sees prefill_len + d + 1 rows
+  std::vector<float> hidden_states;  // [B, T, hidden_size]
+  std::vector<GoldenGroup> groups;   // those that the file has, at least one; `f32` first
+
+  [[nodiscard]] int tokens() const noexcept { return prefill_len + decode_steps; }
+  /// Throws kNotFound naming the file and the groups that it has.
+  [[nodiscard]] const GoldenGroup& group(std::string_view group_name) const;
+};
+
+/// Throws kIo, kMalformedInput, kUnsupported or kNotFound; the message names the file and the
+/// tensor or metadata key. A group is loaded when any of its tensors is there, and must then be
+/// complete.
+[[nodiscard]] GoldenCase load_golden_case(const std::filesystem::path& path);
+
+}  // namespace tributary
