@@ -112,7 +112,7 @@ void attend(benchmark::State& state) {
   backend->attend(*sequence.cache, sequence.args);
   const auto start = std::chrono::steady_clock::now();
   const std::clock_t cpu_start = std::clock();
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     backend->attend(*sequence.cache, sequence.args);
     benchmark::ClobberMemory();
   }

@@ -118,7 +118,7 @@ void step(benchmark::State& state) {
   const std::int64_t leaf_pages = ceil_div(length, kPageTokens);
   const auto pages = static_cast<std::int32_t>(batch * leaf_pages);
   run_ranks(workers, [&](Communicator& communicator) {
-    const auto backend = make_backend("cpu", threads_per_worker(workers));
+    const auto backend = make_backend("cpu", threads_per_worker(communicator));
     PreparedClient client(shape, *backend);
     Worker worker({.attention = shape,
                    .layers = 1,
