@@ -233,7 +233,8 @@ struct ConvertArgs {
 };
 
 /// Attention in the MHA form over one chunk of keys, for prefill. Token t sees the keys whose
-/// position key_position + j is at most query_position + t. Dense, contiguous, fp32.
+/// position key_position + j is at most query_position + t; its state does not depend on the other
+/// tokens of the call, and a key that it does not see equals an absent one. Dense, contiguous, fp32.
 struct DenseAttendArgs {
   std::int64_t tokens = 0, keys = 0;
   int heads = 0, qk_nope_head_dim = 0, qk_rope_head_dim = 0, v_head_dim = 0;
