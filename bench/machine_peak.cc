@@ -80,16 +80,18 @@ HWY_EXPORT(multiply_add_loop);
 HWY_EXPORT(read_loop);
 HWY_EXPORT(target_name);
 
-constexpr int kRuns = 5;
-constexpr std::size_t kRounds = 4'000'000;
+// A millisecond or so each: on a shared machine some of many short runs go undisturbed.
+constexpr int kArithmeticRuns = 40;
+constexpr int kReadRuns = 5;
+constexpr std::size_t kRounds = 1'000'000;
 // 256 MiB a thread: several times the last-level cache that a thread can have.
 constexpr std::size_t kReadFloats = std::size_t{64} << 20;
 
 // The best rate, in units of 10^9 a second, at which `threads` threads together do what
-// `work(thread)` counts.
-double best_rate(int threads, const std::function<double(int)>& work) {
+// `work(thread)` counts, over several runs.
+double best_rate(int threads, int runs, const std::function<double(int)>& work) {
   double best = 0;
-  for (int run = 0; run < kRuns; ++run) {
+  for (int run = 0; run < runs; ++run) {
     std::vector<double> done(static_cast<std::size_t>(threads));
     std::vector<std::thread> workers;
     std::atomic<int> ready{0};
@@ -117,11 +119,11 @@ MachinePeak measure_peak(int threads) {
   peak.instruction_set = HWY_DYNAMIC_DISPATCH(target_name)();
   std::vector<float> sinks(static_cast<std::size_t>(threads) * 64);
   const auto sink = [&](int thread) { return &sinks[static_cast<std::size_t>(thread) * 64]; };
-  peak.gflops = best_rate(threads, [&](int thread) {
+  peak.gflops = best_rate(threads, kArithmeticRuns, [&](int thread) {
     return HWY_DYNAMIC_DISPATCH(multiply_add_loop)(kRounds, sink(thread));
   });
   const std::vector<float> data(kReadFloats * static_cast<std::size_t>(threads), 1.0F);
-  peak.read_gb_s = best_rate(threads, [&](int thread) {
+  peak.read_gb_s = best_rate(threads, kReadRuns, [&](int thread) {
     const float* own = data.data() + static_cast<std::size_t>(thread) * kReadFloats;
     return HWY_DYNAMIC_DISPATCH(read_loop)(own, kReadFloats, sink(thread));
   });

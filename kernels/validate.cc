@@ -81,6 +81,9 @@ void check_weight(const WeightView& view) {
   check_range("weight", "batch", view.batch, 1, kMaxWidth);
   check_range("weight", "rows", view.rows, 1, INT32_MAX);
   check_range("weight", "cols", view.cols, 1, INT32_MAX);
+  // Of two 31-bit numbers the product cannot overflow; of all three it could.
+  check_range("weight", "batch (of batch x rows x cols)", view.batch, 1,
+              std::max<std::int64_t>(0, kIndexBound / (view.rows * view.cols)));
   check_read_stride("weight", "batch_stride", view.batch, view.batch_stride);
   check_read_stride("weight", "row_stride", view.rows, view.row_stride);
   check_read_stride("weight", "col_stride", view.cols, view.col_stride);

@@ -164,7 +164,7 @@ HWY_INLINE void unpack_leaf_block(const LeafKernelArgs& args, const AttendWorksp
   unpack_values(page, args.latent_dim, rows, args.kv_lora_rank, ws.values);
 }
 
-void attend_leaf(const LeafKernelArgs& args, const AttendWorkspace& ws) {
+inline void attend_leaf(const LeafKernelArgs& args, const AttendWorkspace& ws) {
   const LeafTask& task = *args.task;
   const std::size_t heads = args.head_end - args.head_begin;
   const auto tokens = static_cast<std::size_t>(task.tokens);
@@ -202,7 +202,7 @@ void attend_leaf(const LeafKernelArgs& args, const AttendWorkspace& ws) {
   }
 }
 
-void attend_dense(const DenseKernelArgs& args, const AttendWorkspace& ws) {
+inline void attend_dense(const DenseKernelArgs& args, const AttendWorkspace& ws) {
   const DenseAttendArgs& call = *args.call;
   const auto heads = static_cast<std::size_t>(call.heads);
   const auto nope = static_cast<std::size_t>(call.qk_nope_head_dim);

@@ -102,7 +102,8 @@ void Attention::attend_dense(const DenseAttendArgs& args) {
   if (args.tokens == 0) return;
   const auto heads = static_cast<std::size_t>(args.heads);
   const auto tokens = static_cast<std::size_t>(args.tokens);
-  reserve_workspaces(static_cast<std::size_t>(args.qk_nope_head_dim + args.qk_rope_head_dim),
+  reserve_workspaces(static_cast<std::size_t>(args.qk_nope_head_dim) +
+                         static_cast<std::size_t>(args.qk_rope_head_dim),
                      static_cast<std::size_t>(args.v_head_dim));
   const std::size_t blocks = ceil_div(tokens, kMaxQueryRows);
   pool_.for_each(heads * blocks, [&](std::size_t index, int thread) {

@@ -44,7 +44,7 @@ HWY_INLINE void blend(const float* left, const float* right, std::size_t width, 
   std::copy_n(tail[0], width - c, dst + c);
 }
 
-void merge(const MergeKernelArgs& args) {
+inline void merge(const MergeKernelArgs& args) {
   const hn::ScalableTag<float> d;
   constexpr std::size_t kLanes = hn::MaxLanes(hn::ScalableTag<float>());
   constexpr float kEmpty = -std::numeric_limits<float>::infinity();

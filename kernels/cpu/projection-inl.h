@@ -23,7 +23,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 /// Weights are streamed in their stored type, widened one block at a time and never kept widened:
 /// with few tokens the product is as fast as memory delivers them.
-void gemm(const GemmKernelArgs& args, float* scratch) {
+inline void gemm(const GemmKernelArgs& args, float* scratch) {
   const std::size_t element = dtype_bytes(args.dtype);
   float* widened = scratch;
   float* sums = widened + kPanelDepth * kPanel;
@@ -64,7 +64,7 @@ void gemm(const GemmKernelArgs& args, float* scratch) {
 }
 
 /// Squares are summed in double, so that the width does not matter.
-void rms_norm(const float* x, const float* weight, float eps, std::size_t width, float* y) {
+inline void rms_norm(const float* x, const float* weight, float eps, std::size_t width, float* y) {
   const hn::ScalableTag<double> dd;
   const hn::Rebind<float, decltype(dd)> half;
   auto squares = hn::Zero(dd);

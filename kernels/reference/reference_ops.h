@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "core/interface/backend.h"
 #include "kernels/host_memory.h"
@@ -13,15 +12,16 @@ namespace tributary::reference {
 /// [batch][rows][cols].
 class DenseWeight final : public Weight {
  public:
+  /// Throws kPoolFull.
   explicit DenseWeight(const WeightView& view);
 
   /// `cols` elements.
   [[nodiscard]] const float* row(std::int64_t batch, std::int64_t row) const noexcept {
-    return data_.data() + (batch * rows() + row) * cols();
+    return reinterpret_cast<const float*>(data_.get()) + (batch * rows() + row) * cols();
   }
 
  private:
-  std::vector<float> data_;
+  AlignedBytes data_;
 };
 
 void attend(const HostCache& cache, const AttendArgs& args);

@@ -11,10 +11,12 @@ namespace tributary::reference {
 
 DenseWeight::DenseWeight(const WeightView& view)
     : Weight(view.batch, view.rows, view.cols),
-      data_(static_cast<std::size_t>(view.batch * view.rows * view.cols)) {
+      data_(allocate_aligned(
+          static_cast<std::size_t>(view.batch * view.rows * view.cols) * sizeof(float),
+          "a weight")) {
   const auto* floats = static_cast<const float*>(view.data);
   const auto* halves = static_cast<const bf16*>(view.data);
-  auto out = data_.begin();
+  auto* out = reinterpret_cast<float*>(data_.get());
   for (std::int64_t b = 0; b < view.batch; ++b) {
     for (std::int64_t r = 0; r < view.rows; ++r) {
       for (std::int64_t c = 0; c < view.cols; ++c) {

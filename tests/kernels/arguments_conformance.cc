@@ -54,6 +54,10 @@ TEST_P(BackendConformance, BadLayoutsAndWeightsAreRefused) {
   };
   expect_refused("data is null", weigh([](auto& w) { w.data = nullptr; }));
   expect_refused("rows is 0", weigh([](auto& w) { w.rows = 0; }));
+  expect_refused("(of batch x rows x cols) is 1048576", weigh([](auto& w) {
+                   w.batch = 1 << 20;
+                   w.rows = w.cols = std::numeric_limits<std::int32_t>::max();
+                 }));
   expect_refused("row_stride is -3", weigh([](auto& w) { w.row_stride = -3; }));
   expect_refused("f64", weigh([](auto& w) { w.dtype = DType::kF64; }));
 }
@@ -99,7 +103,7 @@ TEST_P(BackendConformance, BadAttendsAreRefusedAndWriteNothing) {
   LatentCase latents(backend(), kShape, 4, 2);
   Normal normal(2);
   const Leaf leaf = latents.add_leaf(normal.floats(std::size_t{70} * 10));
-  const std::vector<float> queries = normal.floats(2 * 2 * 10);
+  const std::vector<float> queries = normal.floats(std::size_t{2} * 2 * 10);
   const LeafTask good{.tokens = 2, .rows = 70, .first_page = leaf.first_page, .query_position = 70};
   const auto attend = [&](const auto& change) {
     return [&, change] { (void)latents.attend({good, with(good, change)}, queries, 2); };
@@ -118,7 +122,7 @@ TEST_P(BackendConformance, BadAttendsAreRefusedAndWriteNothing) {
   expect_refused("state record is -5", attend([](auto& t) { t.state = -5; }));
   expect_refused("layer is 3", [&] { (void)latents.attend({good}, queries, 2, 3); });
 
-  const auto states = device(std::vector<float>(2 * 18, 5.0F));
+  const auto states = device(std::vector<float>(std::size_t{2} * 18, 5.0F));
   const auto device_queries = device(queries);
   const std::vector<LeafTask> tasks{good};
   const std::vector<std::int32_t> layer{0};
@@ -181,7 +185,7 @@ TEST_P(BackendConformance, BadMergesAndGathersAreRefused) {
 
 TEST_P(BackendConformance, BadProjectionsAreRefused) {
   const auto memory = device(std::vector<float>(64));
-  float* data = memory->as<float>();
+  auto* data = memory->as<float>();
   const std::vector<float> w(6);
   const auto weight =
       backend().make_weight({.data = w.data(), .rows = 2, .cols = 3, .row_stride = 3});
@@ -243,7 +247,7 @@ TEST_P(BackendConformance, EmptyCallsDoNothing) {
 }
 
 TEST_P(BackendConformance, MemoryIsAlignedAndGatherCopiesRecords) {
-  std::vector<std::byte> src(1000 * 7);
+  std::vector<std::byte> src(std::size_t{1000} * 7);
   for (std::size_t i = 0; i < src.size(); ++i) src[i] = static_cast<std::byte>(i * 131 >> 3);
   const auto device_src = device(src);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(device_src->data()) % 64, 0U);

@@ -15,7 +15,7 @@ namespace tributary::test {
 namespace {
 
 constexpr LatentShape kShape{.kv_lora_rank = 96, .qk_rope_head_dim = 20, .heads = 5};
-constexpr std::size_t kQuerySize = 5 * 116;
+constexpr std::size_t kQuerySize = std::size_t{5} * 116;
 
 std::vector<float> leaf_rows(Normal& normal, int rows) {
   return normal.floats(static_cast<std::size_t>(rows) *
@@ -70,23 +70,29 @@ TEST_P(BackendConformance, AttendOfAMaskedRowEqualsThatOfAnAbsentOne) {
   Normal normal(4);
   LatentCase latents(backend(), kShape, 16, 4);
   const std::vector<float> rows = leaf_rows(normal, 140);
-  std::vector<float> poisoned = rows;
-  const std::vector<float> query = normal.floats(kQuerySize);
+  const std::vector<float> queries = normal.floats(kMaxStepTokens * kQuerySize);
   for (const int visible : {1, 5, 63, 64, 65, 100, 128, 139}) {
     const auto cut = static_cast<std::ptrdiff_t>(visible) * kShape.latent_dim();
     const Leaf absent = latents.add_leaf({rows.begin(), rows.begin() + cut});
     LeafTask task{
         .tokens = 1, .rows = visible, .first_page = absent.first_page, .query_position = 100000};
-    const std::vector<float> expected = latents.attend({task}, query, 1);
-    // The same rows, and more that exist but that the token must not see: infinities.
-    poisoned = rows;
+    const std::vector<float> expected = latents.attend({task}, queries, 1);
+    // The same rows, and more that exist but that the first token must not see: infinities. With
+    // other tokens they are seen by those.
+    std::vector<float> poisoned = rows;
     std::fill(poisoned.begin() + cut, poisoned.end(), std::numeric_limits<float>::infinity());
     LatentCase other(backend(), kShape, 4, 5);
     const Leaf masked = other.add_leaf(poisoned);
     task.rows = 140;
     task.first_page = masked.first_page;
     task.query_position = visible - 1;
-    EXPECT_TRUE(same_bits(other.attend({task}, query, 1), expected)) << visible << " rows";
+    for (const std::int32_t tokens : {1, 2, 16}) {
+      task.tokens = tokens;
+      const std::vector<float> states =
+          other.attend({task}, queries, static_cast<std::size_t>(tokens));
+      EXPECT_TRUE(same_bits(record(states, 0), expected))
+          << visible << " rows, " << tokens << " tokens";
+    }
   }
 }
 

@@ -153,6 +153,10 @@ TEST_P(BackendConformance, DenseAttendOfATokenDoesNotDependOnTheOthers) {
   for (const int token : {0, 1, 64, 127, 128, 132}) {
     const auto alone = dense.attend(token, token + 1, 0, shape.keys, 10, 0);
     EXPECT_TRUE(std::equal(alone.begin(), alone.end(), all.begin() + token * record)) << token;
+    // A key that it does not see equals an absent one.
+    const int visible = std::min(shape.keys, 10 + token + 1);
+    const auto fewer = dense.attend(token, token + 1, 0, visible, 10, 0);
+    EXPECT_TRUE(std::equal(fewer.begin(), fewer.end(), alone.begin())) << token;
   }
 }
 

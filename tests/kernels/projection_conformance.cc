@@ -218,7 +218,7 @@ TEST_P(BackendConformance, RopeIsNearFloat64AtLargePositionsAndWorksInPlace) {
                     .y_head_stride = head_stride});
     const std::vector<float> y = host<float>(*device_x);
     for (std::int64_t th = 0; th < tokens * heads; ++th) {
-      const double position = static_cast<double>(positions[size(th / heads)]);
+      const auto position = static_cast<double>(positions[size(th / heads)]);
       for (std::int64_t i = 0; i < dim / 2; ++i) {
         const std::size_t at = size(th, head_stride) + size(2 * i);
         const double angle = position * frequencies[size(i)];
