@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# What quickstart.sh and test.sh share; sourced, not run. Leaves the shell in the repository's root.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Every build tool and ctest read these; a caller's own values stay.
+processors=$(nproc)
+export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$processors}
+export CTEST_PARALLEL_LEVEL=${CTEST_PARALLEL_LEVEL:-$processors}
+# A fresh build folder uses ccache where it is installed.
+if command -v ccache >/dev/null; then
+  export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
+fi
+
+# configure PRESET [OPTION...]: silent unless it fails.
+configure() {
+  local preset=$1 log=build/$1.configure.log
+  mkdir -p build
+  if ! cmake --preset "$@" >"$log" 2>&1; then
+    cat "$log" >&2
+    echo "configuring the preset $preset failed; its folder is build/$preset" >&2
+    return 1
+  fi
+}
+
+# build PRESET [TARGET...]: all targets when none is named.
+build() {
+  local preset=$1
+  shift
+  cmake --build --preset "$preset" ${1+--target "$@"}
+}

@@ -1,0 +1,180 @@
+#!/usr/bin/env bash
+# Every test: deploy/test.sh [--quick] [--long] [--only STAGE]... (--help lists the stages).
+# Installs what is missing, builds, tests; ends with one line a stage and `N passed, N failed`.
+set -euo pipefail
+# shellcheck source=deploy/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+# Stage, limit in seconds, what it does. The limits bound a hang; together, from a clean clone on
+# two cores, the stages take 15-20 minutes.
+stages=(
+  "release|900|build everything with optimisation, warnings as errors"
+  "ctest|600|every test of the release build"
+  "format|60|clang-format on every source, bash -n on every script"
+  "tidy|1200|clang-tidy on every source that changed since it passed"
+  "asan|1200|unit tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+  "tsan|600|tests of ranks as threads under ThreadSanitizer"
+  "fuzz|900|libFuzzer on everything that parses bytes from outside"
+)
+# Test programs that run threads of ours; the tsan stage builds and runs these.
+threaded='^(.*_?threads?_.*|.*run_ranks.*|pool_.*|.*_pool_test)$'
+
+usage() {
+  cat <<'TEXT'
+Usage: deploy/test.sh [--quick] [--long] [--only STAGE]...
+  --quick        the stages release and ctest alone
+  --long         fuzz for 60 s a target instead of 5
+  --only STAGE   this stage alone; may be given several times
+
+Stages:
+TEXT
+  local stage name limit_s what
+  for stage in "${stages[@]}"; do
+    IFS='|' read -r name limit_s what <<<"$stage"
+    printf '  %-9s%s (at most %s s)\n' "$name" "$what" "$limit_s"
+  done
+}
+
+# sources SUFFIX...: our files with these suffixes, separated by NUL.
+sources() {
+  local suffix names=()
+  for suffix in "$@"; do names+=(-o -name "*.$suffix"); done
+  find core kernels comm deploy tests bench .ci -type f \( "${names[@]:1}" \) -print0
+}
+
+# run_ctest PRESET OPTION...: leaves the counts where the summary reads them.
+run_ctest() {
+  local preset=$1
+  shift
+  ctest --test-dir "build/$preset" --no-tests=error --output-on-failure \
+    --output-junit "$PWD/$results/$stage_name.xml" "$@" | sed -u '/^ *Start /d'
+}
+
+stage_release() {
+  configure release -DTRIBUTARY_TESTS=ON -DTRIBUTARY_BENCH=ON
+  build release
+}
+
+stage_ctest() { run_ctest release; }
+
+stage_format() {
+  sources h cc cu cuh | xargs -0 clang-format-14 --dry-run -Werror
+  sources sh | xargs -0 -n 1 bash -n
+}
+
+stage_tidy() {
+  configure release -DTRIBUTARY_TESTS=ON -DTRIBUTARY_BENCH=ON
+  .ci/tidy.py build/release -j "$CMAKE_BUILD_PARALLEL_LEVEL"
+}
+
+stage_asan() {
+  configure asan
+  build asan
+  run_ctest asan -L '^unit$'
+}
+
+# targets PRESET PATTERN: the executables of the preset's tests whose name matches.
+targets() {
+  ninja -C "build/$1" -t targets all | sed -nE 's/^([A-Za-z0-9_]+): phony$/\1/p' |
+    grep -E "_(test|fuzz)$" | grep -E "$2"
+}
+
+stage_tsan() {
+  configure tsan
+  local names
+  names=$(targets tsan "$threaded") || { echo "tsan: no test matches $threaded" >&2; return 1; }
+  # shellcheck disable=SC2086  # names of targets have no spaces
+  build tsan $names
+  run_ctest tsan -L "^(${names//$'\n'/|})$"
+}
+
+stage_fuzz() {
+  local names seconds=5
+  [[ $long == no ]] || seconds=60
+  configure fuzz -DTRIBUTARY_FUZZ_SECONDS="$seconds"
+  names=$(targets fuzz '_fuzz$') || { echo "fuzz: no target" >&2; return 1; }
+  # shellcheck disable=SC2086
+  build fuzz $names
+  run_ctest fuzz -L '^fuzz$'
+}
+
+quick=no long=no only=() inner=
+while (($#)); do
+  case $1 in
+    --quick) quick=yes ;;
+    --long) long=yes ;;
+    --only) only+=("${2-}"); shift ;;
+    --inner) inner=${2-}; shift ;;  # one stage, in the process that the outer call bounds
+    -h | --help) usage; exit 0 ;;
+    *) echo "test: unknown argument $1" >&2; usage >&2; exit 2 ;;
+  esac
+  shift || { echo "test: an argument lacks its value" >&2; exit 2; }
+done
+
+results=build/results
+if [[ -n $inner ]]; then
+  stage_name=$inner
+  "stage_$inner"
+  exit
+fi
+
+known=" "
+for stage in "${stages[@]}"; do known+="${stage%%|*} "; done
+for name in ${only[@]+"${only[@]}"}; do
+  [[ -n $name && $known == *" $name "* ]] || {
+    echo "test: no stage \"$name\"; there are:$known" >&2
+    exit 2
+  }
+done
+[[ $quick == no ]] || only+=(release ctest)
+((${#only[@]})) && selected=" ${only[*]} " || selected=$known
+
+deploy/setup.sh build run test
+ulimit -c 0
+rm -rf "$results"
+mkdir -p "$results"
+child=
+trap '[[ -z $child ]] || kill "$child" 2>/dev/null; exit 130' INT TERM
+
+# attribute FILE NAME: a count from the head of ctest's JUnit file.
+attribute() {
+  local value
+  value=$(sed -nE "/<testcase/q; s/^[[:space:]]*$2=\"([0-9]+)\".*/\1/p" "$1")
+  echo "${value:-0}"
+}
+
+passed=0 failed=0 lines=()
+for stage in "${stages[@]}"; do
+  IFS='|' read -r name limit_s what <<<"$stage"
+  [[ $selected == *" $name "* ]] || continue
+  [[ $name != fuzz || $long == no ]] || limit_s=$((limit_s + 600))
+  printf '\n== %s: %s\n' "$name" "$what"
+  started=$SECONDS status=0
+  option=()
+  [[ $long == no ]] || option=(--long)
+  timeout -k 20 "$limit_s" bash deploy/test.sh ${option[@]+"${option[@]}"} --inner "$name" \
+    </dev/null &
+  child=$!
+  wait "$child" || status=$?
+  child=
+  verdict=passed note=
+  if ((status == 0)); then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1)) verdict=FAILED
+    ((status != 124 && status != 137)) || note=", ended after its limit of $limit_s s"
+  fi
+  report=$results/$name.xml
+  if [[ -f $report ]]; then
+    total=$(attribute "$report" tests) bad=$(attribute "$report" failures)
+    skipped=$(($(attribute "$report" skipped) + $(attribute "$report" disabled)))
+    passed=$((passed + total - bad - skipped)) failed=$((failed + bad))
+    note+=", $((total - bad - skipped)) cases passed, $bad failed, $skipped skipped"
+  fi
+  lines+=("$(printf '%-8s %s in %d s%s' "$name" "$verdict" $((SECONDS - started)) "$note")")
+done
+
+printf '\n== summary\n'
+printf '%s\n' "${lines[@]}"
+echo "$passed passed, $failed failed"
+((failed == 0))

@@ -1,0 +1,278 @@
+# The rules of the code's structure, as functions from a tree of files to a list of findings.
+# Used by structure_test.py, which applies them to this repository and to planted violations.
+import collections
+import pathlib
+import posixpath
+import re
+
+FOLDERS = ("core", "kernels", "comm", "deploy", "tests", "bench")
+HEADERS = (".h", ".cuh")
+UNITS = (".cc", ".cu")
+SCRIPTS = (".py", ".sh")
+MAX_LINES = 400
+
+# Who may include whom. tests/ and bench/ are included by nobody else.
+ARROWS = {
+    "core": {"core"},
+    "kernels": {"kernels", "core"},
+    "comm": {"comm", "core"},
+    "deploy": {"deploy", "kernels", "comm", "core"},
+    "tests": {"tests", "deploy", "kernels", "comm", "core"},
+    "bench": {"bench", "deploy", "kernels", "comm", "core"},
+}
+
+# Headers of others: a pattern, and the folders where they may appear (with those folders' mirrors
+# under tests/). A header that no line matches is an error: it wants a home first.
+ANYWHERE = ("core", "kernels", "comm", "deploy", "tests", "bench")
+VENDORS = [
+    (r"mpi(-ext)?\.h", ("comm/mpi",)),
+    (r"nccl\w*\.h", ("comm/nccl",)),
+    (r"(ucp|uct|ucs|ucm)/.*", ("comm/ucx",)),
+    (r"(cuda|cublas|cute|cutlass|cooperative_groups|nv)\w*(\.h|\.hpp|/.*)?",
+     ("kernels/cuda", "comm/nccl")),
+    (r"boost/(asio|beast)(\.hpp|/.*)", ("comm/http",)),
+    (r"(oneapi/)?dnnl.*", ("kernels/cpu", "bench")),
+    (r"prometheus/.*", ("deploy",)),
+    (r"hwy/.*", ("kernels/cpu", "bench")),
+    (r"[xtepnsai]mmintrin\.h|immintrin\.h|cpuid\.h", ("kernels/cpu",)),
+    (r"CLI/.*", ("deploy", "bench")),
+    (r"spdlog/.*", ("deploy",)),
+    (r"benchmark/.*", ("bench",)),
+    (r"(gtest|gmock)/.*", ("tests",)),
+    (r"nlohmann/.*", ANYWHERE),
+    (r"fmt/.*", ANYWHERE),
+    # The C++ library, and what of POSIX and Linux we use.
+    (r"[a-z_0-9]+", ANYWHERE),
+    (r"(sys|linux|netinet|arpa)/[a-z_]+\.h", ANYWHERE),
+    (r"(dirent|dlfcn|fcntl|netdb|poll|pthread|sched|signal|spawn|stdio|stdlib|time|unistd)\.h",
+     ANYWHERE),
+]
+# What a header that other folders include may show: these and nothing else of others.
+PUBLIC = re.compile(r"[a-z_0-9]+|fmt/.*|(sys|linux)/.*|[a-z]+\.h")
+VENDOR_TYPES = re.compile(r"(mpi|nccl|cuda|dnnl|immintrin|cpuid)\w*\.h")
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTILINE)
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+
+
+class Tree:
+    """Our files under a root: their text, and what each includes."""
+
+    def __init__(self, root):
+        self.root = pathlib.Path(root)
+        self.text = {}
+        for folder in FOLDERS:
+            for path in sorted((self.root / folder).rglob("*")):
+                if path.suffix in HEADERS + UNITS + SCRIPTS and path.is_file():
+                    name = path.relative_to(self.root).as_posix()
+                    self.text[name] = path.read_text(encoding="utf-8")
+        self.includes = {
+            name: [(mark == "<", what)
+                   for mark, what in INCLUDE.findall(COMMENT.sub("", text))]
+            for name, text in self.text.items() if name.endswith(HEADERS + UNITS)
+        }
+
+    def cmake_lists(self):
+        return sorted(path for folder in FOLDERS
+                      for path in (self.root / folder).rglob("CMakeLists.txt"))
+
+
+def top(name):
+    return name.split("/", 1)[0]
+
+
+def folder_of(name):
+    return name.rpartition("/")[0]
+
+
+def part_of(name):
+    """`core/cache` of `core/cache/page_pool.h`; `core` of `core/x.h`."""
+    return "/".join(name.split("/")[:-1][:2])
+
+
+def check_includes(tree):
+    """Ours go in quotes, from the root, along the arrows, and exist."""
+    for name, includes in tree.includes.items():
+        for angled, what in includes:
+            ours = top(what) in FOLDERS and "/" in what
+            if ours and angled:
+                yield f"{name}: includes <{what}>: our headers go in quotes"
+            elif ours and what not in tree.text:
+                yield f"{name}: includes \"{what}\", which does not exist"
+            elif ours and top(what) not in ARROWS[top(name)]:
+                yield f"{name}: includes \"{what}\": {top(name)}/ must not know {top(what)}/"
+            elif not ours and not angled:
+                yield f"{name}: includes \"{what}\": quotes are for paths from the root"
+
+
+def vendor_places(what):
+    for pattern, places in VENDORS:
+        if re.fullmatch(pattern, what):
+            return places
+    return None
+
+
+def check_vendors(tree):
+    """A header of others appears only in its own folder, and in that folder's tests."""
+    for name, includes in tree.includes.items():
+        for angled, what in includes:
+            if not angled or top(what) in FOLDERS:
+                continue
+            places = vendor_places(what)
+            if places is None:
+                yield f"{name}: includes <{what}>, which tests/structure_rules.py does not know"
+            elif not any(name.startswith((place + "/", f"tests/{place}/")) for place in places):
+                yield f"{name}: includes <{what}>, which belongs in {' or '.join(places)}"
+
+
+def audience_of(name):
+    """What a header is private to: core and deploy as wholes, each part of comm and kernels."""
+    return top(name) if top(name) in ("core", "deploy") else part_of(name)
+
+
+def public_headers(tree):
+    """Headers that others than their own audience, tests and benchmarks include."""
+    public = set()
+    for name, includes in tree.includes.items():
+        if top(name) not in ("tests", "bench"):
+            public |= {what for _, what in includes
+                       if what in tree.includes and audience_of(what) != audience_of(name)}
+    return public
+
+
+def check_public_headers(tree):
+    """A public header, and what it includes, shows no vendor's header and no build flag."""
+    through = {}  # header -> the public header that shows it
+    for header in sorted(public_headers(tree)):
+        todo = [header]
+        while todo:
+            name = todo.pop()
+            if name not in through:
+                through[name] = header
+                todo += [what for _, what in tree.includes[name] if what in tree.includes]
+    for name, header in through.items():
+        if re.search(r"^[ \t]*#[ \t]*(if|ifdef|ifndef)\b", tree.text[name], re.MULTILINE):
+            yield f"{name}: a public header (through {header}) depends on a build flag"
+        for angled, what in tree.includes[name]:
+            if angled and (not PUBLIC.fullmatch(what) or VENDOR_TYPES.fullmatch(what)):
+                yield f"{name}: a public header (through {header}) shows <{what}>"
+
+
+def check_cycles(tree):
+    """The parts of a folder (core/base, core/cache, ...) include each other without a cycle."""
+    graph = collections.defaultdict(dict)
+    for name, includes in tree.includes.items():
+        for _, what in includes:
+            if (what in tree.text and top(what) == top(name) and top(name) != "tests"
+                    and part_of(what) != part_of(name)):
+                graph[part_of(name)].setdefault(part_of(what), f"{name} includes {what}")
+    state, trail = {}, []
+
+    def visit(part):
+        state[part] = "open"
+        trail.append(part)
+        for target in sorted(graph.get(part, {})):
+            if state.get(target) == "open":
+                ring = trail[trail.index(target):] + [target]
+                edges = "; ".join(graph[a][b] for a, b in zip(ring, ring[1:]))
+                yield f"cycle {' -> '.join(ring)}: {edges}"
+            elif target not in state:
+                yield from visit(target)
+        trail.pop()
+        state[part] = "done"
+
+    for part in sorted(graph):
+        if part not in state:
+            yield from visit(part)
+
+
+def check_files(tree):
+    """First a comment, `#pragma once` in headers, not too long.
+
+    A source, or its test, that begins with its own header is introduced by that header's comment.
+    """
+    for name, text in tree.text.items():
+        lines = text.splitlines()
+        if len(lines) > MAX_LINES:
+            yield f"{name}: {len(lines)} lines; at most {MAX_LINES}"
+        first = lines[1:2] if lines and lines[0].startswith("#!") else lines[:1]
+        mark = "#" if name.endswith(SCRIPTS) else ("//", "/*")
+        own = re.sub(r"(_test)?\.\w+$", "", name.rpartition("/")[2])
+        if not first or not (first[0].startswith(mark) or name.endswith(UNITS)
+                             and re.fullmatch(rf'#include "(.*/)?{own}\.h"', first[0])):
+            yield f"{name}: does not start with a comment that says what it is for"
+        # Highway compiles an -inl.h once per instruction set: it has a guard that toggles.
+        if name.endswith(HEADERS) and "HWY_TARGET_TOGGLE" not in text:
+            if not re.search(r"^#pragma once$", text, re.MULTILINE):
+                yield f"{name}: no #pragma once"
+
+
+def check_orphans(tree):
+    """Every source is named by a CMakeLists.txt at or above its folder."""
+    listed = set()
+    for path in tree.cmake_lists():
+        text = re.sub(r"#.*", "", path.read_text(encoding="utf-8"))
+        for word in re.findall(r"(?:[\w./-]|\$\{\w+\})+\.(?:cc|cu)\b", text):
+            listed.add(posixpath.normpath(
+                f"{path.parent.relative_to(tree.root).as_posix()}/{word}"))
+    # `${name}_fuzz.cc`, in a function, stands for whatever name it is called with.
+    families = [re.compile(re.sub(r"\\\$\\\{\w+\\\}", "\\\\w+", re.escape(entry)))
+                for entry in listed if "$" in entry]
+    for name in tree.text:
+        if (name.endswith(UNITS) and name not in listed
+                and not any(family.fullmatch(name) for family in families)):
+            yield f"{name}: no CMakeLists.txt lists it"
+
+
+# Calls that a library must not make: flags and environment are read in deploy/ alone, numbers are
+# parsed with their errors, and only a program ends a process.
+FORBIDDEN_CALLS = re.compile(
+    r"\b(getenv|secure_getenv|atoi|atol|atof|std::exit|_exit|quick_exit)\(")
+# Files that may: the launcher's variables are how a process learns that mpirun started it.
+MAY_CALL = {"comm/mpi/launcher.cc": {"getenv"}}
+
+
+def check_calls(tree):
+    for name, text in tree.text.items():
+        if top(name) in ("core", "kernels", "comm") and name.endswith(HEADERS + UNITS):
+            for number, line in enumerate(text.splitlines(), start=1):
+                found = FORBIDDEN_CALLS.search(line.split("//")[0])
+                if found and found[1] not in MAY_CALL.get(name, ()):
+                    yield f"{name}:{number}: calls {found[1]}: not in a library"
+
+
+PACKAGE_SECTIONS = ("build", "run", "test", "plot")
+
+
+def check_packages(tree):
+    """deploy/packages.txt: known sections, good names, no name twice."""
+    path = tree.root / "deploy" / "packages.txt"
+    if not path.is_file():
+        yield "deploy/packages.txt: missing"
+        return
+    section, seen = None, {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        line = line.split("#")[0].strip()
+        if not line:
+            continue
+        where = f"deploy/packages.txt:{number}"
+        if line.startswith("["):
+            section = line.strip("[]")
+            if section not in PACKAGE_SECTIONS:
+                yield f"{where}: unknown section {line}; there are {', '.join(PACKAGE_SECTIONS)}"
+        elif not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", line):
+            yield f"{where}: not a package name: {line}"
+        elif section is None:
+            yield f"{where}: {line} stands before the first section"
+        elif line in seen:
+            yield f"{where}: {line} is in line {seen[line]} already"
+        seen.setdefault(line, number)
+
+
+RULES = (check_includes, check_vendors, check_public_headers, check_cycles, check_files,
+         check_orphans, check_calls, check_packages)
+
+
+def findings(root):
+    tree = Tree(root)
+    return sorted(finding for rule in RULES for finding in rule(tree))

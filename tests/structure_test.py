@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# Holds the repository to the rules of structure_rules.py, and the rules to planted violations.
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import structure_rules  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# A small tree without a fault.
+SOUND = {
+    "core/CMakeLists.txt": "add_library(core base/error.cc)\n",
+    "core/base/error.h": "// Errors.\n#pragma once\n#include <string>\n#include <fmt/format.h>\n",
+    "core/base/error.cc": "#include \"core/base/error.h\"\n",
+    "core/cache/pool.h": "// Pages.\n#pragma once\n#include \"core/base/error.h\"\n",
+    "kernels/CMakeLists.txt": "add_library(k cpu/attend.cc)\n",
+    "kernels/cpu/attend.h": "// Attention.\n#pragma once\n#include \"core/cache/pool.h\"\n",
+    "kernels/cpu/attend-inl.h": "// Body.\n#ifdef HWY_TARGET_TOGGLE\n#endif\n"
+                                "#include <hwy/highway.h>\n",
+    "kernels/cpu/attend.cc": "// Attention.\n#include \"kernels/cpu/attend.h\"\n"
+                             "#include \"kernels/cpu/attend-inl.h\"\n",
+    "comm/CMakeLists.txt": "add_library(c mpi/world.cc)\n",
+    "comm/mpi/world.h": "// MPI.\n#pragma once\n#include \"core/base/error.h\"\n",
+    "comm/mpi/world.cc": "// MPI.\n#include <mpi.h>\n#include \"comm/mpi/world.h\"\n",
+    "deploy/CMakeLists.txt": "add_executable(d main.cc)\n",
+    "deploy/main.cc": "// Main.\n#include \"comm/mpi/world.h\"\n"
+                      "#include \"kernels/cpu/attend.h\"\n",
+    "deploy/packages.txt": "[build]\ng++  # compiler\n[run]\nopenmpi-bin\n",
+    "deploy/setup.sh": "#!/bin/sh\n# Sets up.\n",
+    "tests/comm/mpi/CMakeLists.txt": "add_executable(t world_test.cc ../../helper.cc)\n",
+    "tests/comm/mpi/world_test.cc": "// Test.\n#include <mpi.h>\n#include <gtest/gtest.h>\n",
+    "tests/fuzz/CMakeLists.txt": "function(f name)\n add_executable(${name} ${name}_fuzz.cc)\n",
+    "tests/fuzz/trace_fuzz.cc": "// Fuzzes.\n",
+    "tests/helper.cc": "// Shared.\n",
+}
+
+# Name of the case: (files that change in the sound tree, words of the one finding).
+PLANTED = {
+    "core_includes_another_folder": (
+        {"core/base/error.cc": "// E.\n#include \"kernels/cpu/attend.h\"\n"},
+        "core/ must not know kernels/"),
+    "kernels_include_comm": (
+        {"kernels/cpu/attend.cc": "// A.\n#include \"comm/mpi/world.h\"\n"},
+        "kernels/ must not know comm/"),
+    "comm_includes_kernels": (
+        {"comm/mpi/world.cc": "// W.\n#include \"kernels/cpu/attend.h\"\n"},
+        "comm/ must not know kernels/"),
+    "comm_includes_deploy": (
+        {"deploy/main.h": "// M.\n#pragma once\n",
+         "comm/mpi/world.cc": "// W.\n#include \"deploy/main.h\"\n"},
+        "comm/ must not know deploy/"),
+    "program_includes_a_test": (
+        {"tests/helper.h": "// H.\n#pragma once\n",
+         "deploy/main.cc": "// M.\n#include \"tests/helper.h\"\n"},
+        "deploy/ must not know tests/"),
+    "include_of_nothing": (
+        {"core/base/error.cc": "// E.\n#include \"core/base/gone.h\"\n"}, "does not exist"),
+    "include_beside": (
+        {"core/base/error.cc": "// E.\n#include \"error.h\"\n"}, "paths from the root"),
+    "ours_in_angles": (
+        {"core/base/error.cc": "// E.\n#include <core/base/error.h>\n"}, "go in quotes"),
+    "mpi_in_core": (
+        {"core/base/error.cc": "// E.\n#include <mpi.h>\n"}, "belongs in comm/mpi"),
+    "mpi_in_another_comm": (
+        {"comm/CMakeLists.txt": "add_library(c mpi/world.cc local/t.cc)\n",
+         "comm/local/t.cc": "// T.\n#  include <mpi.h>\n"}, "belongs in comm/mpi"),
+    "onednn_in_deploy": (
+        {"deploy/main.cc": "// M.\n#include <oneapi/dnnl/dnnl.hpp>\n"}, "belongs in kernels/cpu"),
+    "asio_in_deploy": (
+        {"deploy/main.cc": "// M.\n#include <boost/asio.hpp>\n"}, "belongs in comm/http"),
+    "unknown_vendor": (
+        {"deploy/main.cc": "// M.\n#include <zmq/zmq.hpp>\n"}, "does not know"),
+    "public_header_shows_a_vendor": (
+        {"comm/mpi/detail.h": "// D.\n#pragma once\n#include <mpi.h>\n",
+         "comm/mpi/world.h": "// W.\n#pragma once\n#include \"comm/mpi/detail.h\"\n"},
+        "shows <mpi.h>"),
+    "public_header_with_a_build_flag": (
+        {"core/cache/pool.h": "// P.\n#pragma once\n#ifdef WITH_MPI\n#endif\n"}, "build flag"),
+    "cycle_in_core": (
+        {"core/base/error.h": "// E.\n#pragma once\n#include \"core/cache/pool.h\"\n"},
+        "cycle core/base -> core/cache -> core/base"),
+    "orphan_beside_a_family": ({"tests/fuzz/trace_test.cc": "// L.\n"}, "lists it"),
+    "no_first_comment": ({"core/base/error.cc": "#include <string>\n"}, "start with a comment"),
+    "no_first_comment_but_another_header": (
+        {"core/base/error.cc": "#include \"core/base/other.h\"\n",
+         "core/base/other.h": "// O.\n#pragma once\n"}, "start with a comment"),
+    "script_without_comment": ({"deploy/setup.sh": "#!/bin/sh\nls\n"}, "start with a comment"),
+    "empty_file": ({"tests/helper.cc": ""}, "start with a comment"),
+    "too_long": ({"core/base/error.cc": "// E.\n" * 401}, "401 lines; at most 400"),
+    "no_pragma_once": ({"core/cache/pool.h": "// P.\n"}, "no #pragma once"),
+    "orphan": ({"core/base/lost.cc": "// L.\n"}, "no CMakeLists.txt lists it"),
+    "orphan_in_a_comment": (
+        {"core/CMakeLists.txt": "add_library(core) # base/error.cc\n"},
+        "no CMakeLists.txt lists it"),
+    "environment_in_a_library": (
+        {"comm/mpi/world.cc": "// W.\nauto* x = std::getenv(\"X\");\n"}, "calls getenv"),
+    "unknown_section": ({"deploy/packages.txt": "[biuld]\ng++\n"}, "unknown section [biuld]"),
+    "package_twice": ({"deploy/packages.txt": "[build]\ng++\n[run]\ng++\n"}, "in line 2 already"),
+    "package_name": ({"deploy/packages.txt": "[build]\ng++ cmake\n"}, "not a package name"),
+    "package_without_section": ({"deploy/packages.txt": "g++\n"}, "before the first section"),
+}
+
+
+def findings_of(files):
+    with tempfile.TemporaryDirectory() as root:
+        for name, text in files.items():
+            path = pathlib.Path(root, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return structure_rules.findings(root)
+
+
+class Rules(unittest.TestCase):
+    def test_sound_tree_has_no_finding(self):
+        self.assertEqual(findings_of(SOUND), [])
+
+    def test_planted_violations_are_found(self):
+        for case, (files, words) in PLANTED.items():
+            with self.subTest(case):
+                found = findings_of({**SOUND, **files})
+                self.assertEqual(len(found), 1, found)
+                self.assertIn(words, found[0])
+
+    def test_commented_include_is_none(self):
+        quiet = "// E.\n// #include <mpi.h>\n/*\n#include <mpi.h>\n*/\n"
+        self.assertEqual(findings_of({**SOUND, "core/base/error.cc": quiet}), [])
+
+
+class Repository(unittest.TestCase):
+    def test_follows_the_rules(self):
+        tree = structure_rules.Tree(ROOT)
+        self.assertIn("core/base/error.h", tree.text, f"{ROOT} is not the repository")
+        found = structure_rules.findings(ROOT)
+        if found:
+            self.fail(f"{len(found)} finding(s)\n" + "\n".join(found))
+
+
+if __name__ == "__main__":
+    unittest.main()
