@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -13,19 +14,19 @@ namespace tributary {
 
 enum class ErrorCode : int {
   kOk = 0,
-  kInvalidArgument,     // a flag, a shape or an index outside its bound
-  kMalformedInput,      // a file or a message that does not follow its format
-  kUnsupported,         // well-formed, but nothing here implements it
-  kNotFound,            // names something that does not exist
-  kIo,                  // the operating system refused
-  kPoolFull,            // no room now; try again when something was freed
-  kTooLarge,            // can never fit
-  kFailedPrecondition,  // the right call at the wrong time
-  kStaleEpoch,          // the sequence has moved on
-  kDeadlineExceeded,    // a wait ended without its event
+  kInvalidArgument,       // a flag, a shape or an index outside its bound
+  kMalformedInput,        // a file or a message that does not follow its format
+  kUnsupported,           // well-formed, but nothing here implements it
+  kNotFound,              // names something that does not exist
+  kIo,                    // the operating system refused
+  kPoolFull,              // no room now; try again when something was freed
+  kTooLarge,              // can never fit
+  kFailedPrecondition,    // the right call at the wrong time
+  kStaleEpoch,            // the sequence has moved on
+  kDeadlineExceeded,      // a wait ended without its event
   kCommunicatorPoisoned,  // an earlier failure ended this communicator
-  kWorkerFailed,        // some worker failed inside a round
-  kInternal,            // a bug of ours
+  kWorkerFailed,          // some worker failed inside a round
+  kInternal,              // a bug of ours
 };
 
 /// The code's name as it appears in messages, JSON and logs: `pool_full`, `deadline_exceeded`, ...
@@ -65,5 +66,19 @@ class [[nodiscard]] Status {
   ErrorCode code_ = ErrorCode::kOk;
   std::string message_;
 };
+
+/// Calls `work`; what it throws as a status (kInternal where it is no Error): the border from
+/// control path to data path.
+template <typename Work>
+[[nodiscard]] Status status_of(const Work& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  } catch (const std::exception& error) {
+    return {ErrorCode::kInternal, error.what()};
+  }
+  return {};
+}
 
 }  // namespace tributary

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
-#include <numeric>
 
 #include "core/base/error.h"
 
@@ -14,8 +13,6 @@ PagePool::PagePool(std::int32_t total) {
     fail(ErrorCode::kInvalidArgument, "page pool: {} pages, expected at least 0", total);
   }
   references_.assign(static_cast<std::size_t>(total), 0);
-  free_.resize(static_cast<std::size_t>(total));
-  std::iota(free_.begin(), free_.end(), 0);  // ascending, and so already a min-heap
 }
 
 void PagePool::reserve(std::int32_t pages) {
@@ -44,9 +41,14 @@ std::int32_t PagePool::allocate_reserved() {
   if (reserved_ == 0) {
     fail(ErrorCode::kInternal, "page pool: allocation of a page that nobody reserved");
   }
-  std::pop_heap(free_.begin(), free_.end(), std::greater<>{});
-  const std::int32_t page = free_.back();
-  free_.pop_back();
+  std::int32_t page = begun_;
+  if (returned_.empty()) {
+    ++begun_;
+  } else {
+    std::pop_heap(returned_.begin(), returned_.end(), std::greater<>{});
+    page = returned_.back();
+    returned_.pop_back();
+  }
   --reserved_;
   references_[static_cast<std::size_t>(page)] = 1;
   return page;
@@ -59,8 +61,8 @@ void PagePool::retain(std::int32_t page) {
 bool PagePool::release(std::int32_t page) {
   std::int32_t& references = references_of_used(page, "release");
   if (--references > 0) return false;
-  free_.push_back(page);
-  std::push_heap(free_.begin(), free_.end(), std::greater<>{});
+  returned_.push_back(page);
+  std::push_heap(returned_.begin(), returned_.end(), std::greater<>{});
   return true;
 }
 

@@ -1,5 +1,6 @@
 #include "core/cache/sequence_table.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -23,17 +24,38 @@ const Sequence& SequenceTable::at(SequenceId id) const {
   return it->second;
 }
 
-Sequence& SequenceTable::find(SequenceId id) { return const_cast<Sequence&>(at(id)); }
+Sequence& SequenceTable::find(SequenceId id) {
+  return const_cast<Sequence&>(at(id));
+}
 
 void SequenceTable::apply(const TableOp& op) {
   std::visit([this](const auto& alternative) { apply_op(alternative); }, op);
 }
 
+/// Pages that hold the first `length` rows of a sequence, as far as they lie in leaf `leaf`.
+std::size_t SequenceTable::leaf_pages(std::size_t leaf, std::int64_t length) const {
+  const std::int64_t begin = static_cast<std::int64_t>(leaf) * leaf_tokens_;
+  const std::int64_t rows = std::clamp<std::int64_t>(length - begin, 0, leaf_tokens_);
+  return static_cast<std::size_t>(ceil_div(rows, kPageTokens));
+}
+
 void SequenceTable::apply_op(const AdmitOp& op) {
   const Sequence& s = op.sequence;
+  if (s.length < 0 || s.length > s.limit_tokens) {
+    fail(ErrorCode::kInvalidArgument, "sequence {:#x}: length is {}, expected 0 .. its limit of {}",
+         s.id, s.length, s.limit_tokens);
+  }
   if (std::cmp_not_equal(s.leaves.size(), ceil_div(s.limit_tokens, leaf_tokens_))) {
-    fail(ErrorCode::kInvalidArgument, "sequence {:#x} of at most {} tokens has {} leaves, expected {}",
-         s.id, s.limit_tokens, s.leaves.size(), ceil_div(s.limit_tokens, leaf_tokens_));
+    fail(ErrorCode::kInvalidArgument,
+         "sequence {:#x} of at most {} tokens has {} leaves, expected {}", s.id, s.limit_tokens,
+         s.leaves.size(), ceil_div(s.limit_tokens, leaf_tokens_));
+  }
+  for (std::size_t i = 0; i < s.leaves.size(); ++i) {
+    if (s.leaves[i].pages.size() != leaf_pages(i, s.length)) {
+      fail(ErrorCode::kInvalidArgument,
+           "leaf {} of sequence {:#x} of {} tokens has {} pages, expected {}", i, s.id, s.length,
+           s.leaves[i].pages.size(), leaf_pages(i, s.length));
+    }
   }
   if (!sequences_.emplace(s.id, s).second) {
     fail(ErrorCode::kInvalidArgument, "sequence {:#x} is already in the pool", s.id);
@@ -47,6 +69,17 @@ void SequenceTable::apply_op(const ExtendOp& op) {
          s.leaves.size());
   }
   Leaf& leaf = s.leaves[static_cast<std::size_t>(op.leaf)];
+  const std::size_t pages = leaf.pages.size() + op.pages.size();
+  const auto most = static_cast<std::size_t>(leaf_tokens_ / kPageTokens);
+  if (pages > most) {
+    fail(ErrorCode::kInvalidArgument, "leaf {} of sequence {:#x}: {} pages, it holds {}", op.leaf,
+         op.id, pages, most);
+  }
+  if (!leaf.pages.empty() && op.owner != leaf.owner) {
+    fail(ErrorCode::kInvalidArgument,
+         "leaf {} of sequence {:#x}: worker {} has pages of it, not {}", op.leaf, op.id, leaf.owner,
+         op.owner);
+  }
   leaf.owner = op.owner;
   leaf.pages.insert(leaf.pages.end(), op.pages.begin(), op.pages.end());
 }
@@ -63,16 +96,18 @@ void SequenceTable::apply_op(const CommitOp& op) {
 void SequenceTable::apply_op(const TruncateOp& op) {
   Sequence& s = find(op.id);
   if (op.length < 0 || op.length > s.length) {
-    fail(ErrorCode::kInvalidArgument, "truncate of sequence {:#x} to {} tokens: length is {}", op.id,
-         op.length, s.length);
+    fail(ErrorCode::kInvalidArgument, "truncate of sequence {:#x} to {} tokens: length is {}",
+         op.id, op.length, s.length);
+  }
+  if (op.epoch <= s.epoch) {
+    fail(ErrorCode::kStaleEpoch, "truncate of sequence {:#x} for epoch {}: it is at {}", op.id,
+         op.epoch, s.epoch);
   }
   s.length = op.length;
   s.epoch = op.epoch;
   for (std::size_t i = 0; i < s.leaves.size(); ++i) {
-    const std::int64_t rows = op.length - static_cast<std::int64_t>(i) * leaf_tokens_;
-    const auto keep = static_cast<std::size_t>(rows <= 0 ? 0 : ceil_div(rows, kPageTokens));
     auto& pages = s.leaves[i].pages;
-    if (pages.size() > keep) pages.resize(keep);
+    pages.resize(std::min(pages.size(), leaf_pages(i, op.length)));
   }
 }
 

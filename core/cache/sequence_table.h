@@ -2,8 +2,8 @@
 // leaf. The sequencer decides; every rank keeps an equal copy by applying the same operations.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <unordered_map>
 #include <variant>
 #include <vector>
@@ -35,7 +35,8 @@ struct Sequence {
 struct AdmitOp {
   Sequence sequence;  // length = prompt_tokens, pages for the prompt's rows
 };
-/// `pages` join leaf `leaf`, whose owner is `owner` from now on.
+/// `pages` join leaf `leaf`, whose owner is `owner` from now on. Only a leaf without pages changes
+/// its owner.
 struct ExtendOp {
   SequenceId id = 0;
   std::int32_t leaf = 0;
@@ -69,11 +70,14 @@ class SequenceTable {
   /// Throws kNotFound.
   [[nodiscard]] const Sequence& at(SequenceId id) const;
 
-  /// Throws kNotFound for an unknown sequence, kInvalidArgument for a change that does not fit it.
+  /// Throws kNotFound for an unknown sequence, kStaleEpoch for a truncation that is not newer than
+  /// the sequence, kInvalidArgument for a change that does not fit it; nothing is changed then.
+  /// The table knows neither the number of workers nor that of pages: see build_routing.
   void apply(const TableOp& op);
 
  private:
   [[nodiscard]] Sequence& find(SequenceId id);
+  [[nodiscard]] std::size_t leaf_pages(std::size_t leaf, std::int64_t length) const;
   void apply_op(const AdmitOp& op);
   void apply_op(const ExtendOp& op);
   void apply_op(const CommitOp& op);

@@ -64,7 +64,8 @@ struct Routing {
 };
 
 /// Replaces `routing` by that of `batch`. Throws kNotFound, kStaleEpoch, kInvalidArgument (tokens
-/// outside 1 .. kMaxStepTokens, a limit exceeded). The table must outlive the routing.
+/// outside 1 .. kMaxStepTokens, a limit exceeded, a leaf without pages for its rows, or on a worker
+/// outside 0 .. workers - 1); `routing` is of no use then. The table must outlive the routing.
 void build_routing(const SequenceTable& table, std::span<const StepItem> batch, int workers,
                    Routing& routing);
 

@@ -32,6 +32,21 @@ void check_item(const StepItem& step, const Sequence& sequence) {
   }
 }
 
+/// Leaf `leaf` lies on a worker of the pool, in as many pages as its `rows` need.
+void check_leaf(const Sequence& sequence, std::int64_t leaf, std::int64_t rows, int workers) {
+  const Leaf& l = sequence.leaves[static_cast<std::size_t>(leaf)];
+  const auto known = [&](std::int32_t worker) { return worker >= 0 && worker < workers; };
+  if (!known(l.owner) || !known(sequence.home)) {
+    fail(ErrorCode::kInvalidArgument,
+         "sequence {:#x}: leaf {} is on worker {}, home is worker {}, the pool has {}", sequence.id,
+         leaf, l.owner, sequence.home, workers);
+  }
+  if (std::cmp_less(l.pages.size(), ceil_div(rows, kPageTokens))) {
+    fail(ErrorCode::kInvalidArgument, "leaf {} of sequence {:#x}: {} pages for {} rows", leaf,
+         sequence.id, l.pages.size(), rows);
+  }
+}
+
 void add_item(const Sequence& sequence, std::int32_t tokens, int leaf_tokens, Routing& routing) {
   const auto index = static_cast<std::int32_t>(routing.items.size());
   Routing::Item item{.sequence = &sequence,
@@ -43,6 +58,11 @@ void add_item(const Sequence& sequence, std::int32_t tokens, int leaf_tokens, Ro
                      .first_worker = static_cast<std::int32_t>(routing.spread.size()),
                      .end_worker = 0};
   const std::int64_t leaves = ceil_div(item.rows, leaf_tokens);
+  const auto workers = static_cast<int>(routing.worker_rows.size());
+  for (std::int64_t l = 0; l < leaves; ++l) {
+    check_leaf(sequence, l, std::min<std::int64_t>(leaf_tokens, item.rows - l * leaf_tokens),
+               workers);
+  }
   std::vector<TreeNode> nodes;
   for (std::int64_t begin = 0; begin < leaves;) {
     const std::int32_t owner = sequence.leaves[static_cast<std::size_t>(begin)].owner;
@@ -138,9 +158,8 @@ Exchange choose_exchange(const Routing& routing, int workers, const ExchangeCost
   // bytes that the busiest worker receives decide the rest.
   const auto time_us = [&](Exchange exchange, int messages) {
     const ExchangeVolume volume = exchange_volume(routing, workers, exchange);
-    const auto bytes =
-        static_cast<double>(volume.busiest_token_records * costs.token_record_bytes +
-                            volume.busiest_state_records * costs.state_record_bytes);
+    const auto bytes = static_cast<double>(volume.busiest_token_records * costs.token_record_bytes +
+                                           volume.busiest_state_records * costs.state_record_bytes);
     return bytes / costs.bytes_per_us + costs.message_us * 2 * messages;
   };
   const int gather_messages = std::bit_width(static_cast<unsigned>(workers - 1));

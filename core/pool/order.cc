@@ -44,10 +44,18 @@ void encode_plain(Kind kind, const Op& op, ByteWriter& out) {
   out.value(op);
 }
 
-void encode(const CommitOp& op, ByteWriter& out) { encode_plain(Kind::kCommit, op, out); }
-void encode(const TruncateOp& op, ByteWriter& out) { encode_plain(Kind::kTruncate, op, out); }
-void encode(const FreeOp& op, ByteWriter& out) { encode_plain(Kind::kFree, op, out); }
-void encode(const FillOp& op, ByteWriter& out) { encode_plain(Kind::kFill, op, out); }
+void encode(const CommitOp& op, ByteWriter& out) {
+  encode_plain(Kind::kCommit, op, out);
+}
+void encode(const TruncateOp& op, ByteWriter& out) {
+  encode_plain(Kind::kTruncate, op, out);
+}
+void encode(const FreeOp& op, ByteWriter& out) {
+  encode_plain(Kind::kFree, op, out);
+}
+void encode(const FillOp& op, ByteWriter& out) {
+  encode_plain(Kind::kFill, op, out);
+}
 void encode(const TableOp& op, ByteWriter& out) {
   std::visit([&out](const auto& alternative) { encode(alternative, out); }, op);
 }
@@ -81,12 +89,18 @@ ExtendOp decode_extend(ByteReader& in) {
 std::variant<TableOp, FillOp> decode_op(ByteReader& in) {
   const auto kind = in.value<Kind>();
   switch (kind) {
-    case Kind::kAdmit: return TableOp(decode_admit(in));
-    case Kind::kExtend: return TableOp(decode_extend(in));
-    case Kind::kCommit: return TableOp(in.value<CommitOp>());
-    case Kind::kTruncate: return TableOp(in.value<TruncateOp>());
-    case Kind::kFree: return TableOp(in.value<FreeOp>());
-    case Kind::kFill: return in.value<FillOp>();
+    case Kind::kAdmit:
+      return TableOp(decode_admit(in));
+    case Kind::kExtend:
+      return TableOp(decode_extend(in));
+    case Kind::kCommit:
+      return TableOp(in.value<CommitOp>());
+    case Kind::kTruncate:
+      return TableOp(in.value<TruncateOp>());
+    case Kind::kFree:
+      return TableOp(in.value<FreeOp>());
+    case Kind::kFill:
+      return in.value<FillOp>();
   }
   fail(ErrorCode::kMalformedInput, "order: operation kind is {}, expected 0 .. {}",
        static_cast<int>(kind), static_cast<int>(Kind::kFill));

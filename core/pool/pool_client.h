@@ -11,7 +11,8 @@
 namespace tributary {
 
 /// One client object per rank, called from the rank's thread. A call that throws fails the round on
-/// every rank; nothing of that round is committed.
+/// every rank; nothing of that round is committed. A step that is tried again asks for all of it
+/// again, and delivers states again that were delivered before it failed, with the same bits.
 class PoolClient {
  public:
   PoolClient() = default;

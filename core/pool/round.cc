@@ -1,22 +1,14 @@
 #include "core/pool/round.h"
 
 #include <algorithm>
-#include <exception>
-#include <functional>
 
 namespace tributary {
 namespace {
 
 /// Runs this rank's own work unless it failed before; keeps the first failure.
-void attempt(Status& failure, const std::function<void()>& work) {
-  if (!failure.ok()) return;
-  try {
-    work();
-  } catch (const Error& error) {
-    failure = Status(error.code(), error.what());
-  } catch (const std::exception& error) {
-    failure = Status(ErrorCode::kInternal, error.what());
-  }
+template <typename Work>
+void attempt(Status& failure, const Work& work) {
+  if (failure.ok()) failure = status_of(work);
 }
 
 void to_bytes(const std::vector<std::int64_t>& records, std::size_t record_bytes,
@@ -42,13 +34,20 @@ std::size_t scaled(std::int64_t records, std::size_t record_bytes) {
 
 std::string_view phase_name(Phase phase) noexcept {
   switch (phase) {
-    case Phase::kFill: return "fill";
-    case Phase::kPlan: return "plan";
-    case Phase::kProject: return "project";
-    case Phase::kQueryExchange: return "query_exchange";
-    case Phase::kAttend: return "attend";
-    case Phase::kPartialExchange: return "partial_exchange";
-    case Phase::kCombine: return "combine";
+    case Phase::kFill:
+      return "fill";
+    case Phase::kPlan:
+      return "plan";
+    case Phase::kProject:
+      return "project";
+    case Phase::kQueryExchange:
+      return "query_exchange";
+    case Phase::kAttend:
+      return "attend";
+    case Phase::kPartialExchange:
+      return "partial_exchange";
+    case Phase::kCombine:
+      return "combine";
   }
   return "unknown";
 }
@@ -74,12 +73,10 @@ Status RoundExecutor::run(const RankPlan& plan, std::span<const std::int32_t> it
                           PhaseTimes& times) {
   // Outside attempt(): without its buffers a rank cannot enter the collectives, so that failure to
   // grow them ends the communicator.
-  try {
-    reserve(plan);
-  } catch (const Error& error) {
-    const Status status(error.code(), error.what());
-    communicator_.poison(status);
-    return status;
+  const Status reserved = status_of([&] { reserve(plan); });
+  if (!reserved.ok()) {
+    communicator_.poison(reserved);
+    return reserved;
   }
   {
     const PhaseTimer timer(times, Phase::kProject);

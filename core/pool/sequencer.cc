@@ -1,6 +1,7 @@
 #include "core/pool/sequencer.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "core/base/error.h"
@@ -33,6 +34,23 @@ std::int64_t inbound_roots(const Sequence& s, int leaf_tokens) {
   return static_cast<std::int64_t>(roots.size());
 }
 
+void check_lengths(const AdmitRequest& request) {
+  constexpr std::int64_t kMaxTokens = std::int64_t{1} << 31;
+  if (request.prompt_tokens < 0 || request.prompt_tokens >= kMaxTokens ||
+      request.max_new_tokens < 0 || request.max_new_tokens >= kMaxTokens ||
+      request.prompt_tokens + request.max_new_tokens < 1) {
+    fail(ErrorCode::kInvalidArgument,
+         "request {}: {} prompt tokens and {} new ones, expected below 2^31 of each and at least "
+         "1 in all",
+         request.tag, request.prompt_tokens, request.max_new_tokens);
+  }
+}
+
+/// What placement counts as present at admission: a leaf for the first token at least.
+std::int64_t placed_tokens(const AdmitRequest& request) {
+  return std::max<std::int64_t>(request.prompt_tokens, 1);
+}
+
 }  // namespace
 
 Sequencer::Sequencer(const SequencerConfig& config)
@@ -43,10 +61,10 @@ Sequencer::Sequencer(const SequencerConfig& config)
   }
   const auto workers = static_cast<std::size_t>(config.placement.workers);
   pools_.assign(workers, PagePool(config.pages_per_worker));
-  loads_.assign(workers, WorkerLoad{.tokens = 0,
-                                    .available_pages = config.pages_per_worker,
-                                    .homes = 0,
-                                    .inbound_roots = 0});
+  loads_.assign(
+      workers,
+      WorkerLoad{
+          .tokens = 0, .available_pages = config.pages_per_worker, .homes = 0, .inbound_roots = 0});
 }
 
 void Sequencer::decide(TableOp op) {
@@ -56,9 +74,9 @@ void Sequencer::decide(TableOp op) {
 
 std::int64_t Sequencer::leaf_rows(const Sequence& s, std::size_t leaf, std::int64_t length) const {
   const std::int64_t leaf_tokens = table_.leaf_tokens();
-  return std::clamp<std::int64_t>(std::min(length, s.limit_tokens) -
-                                      static_cast<std::int64_t>(leaf) * leaf_tokens,
-                                  0, leaf_tokens);
+  return std::clamp<std::int64_t>(
+      std::min(length, s.limit_tokens) - static_cast<std::int64_t>(leaf) * leaf_tokens, 0,
+      leaf_tokens);
 }
 
 std::int32_t Sequencer::take_page(std::int32_t worker) {
@@ -80,29 +98,32 @@ void Sequencer::account(const Sequence& s, int sign) {
   home.inbound_roots += sign * inbound_roots(s, table_.leaf_tokens());
 }
 
-std::optional<SequenceId> Sequencer::admit(const AdmitRequest& request) {
-  constexpr std::int64_t kMaxTokens = std::int64_t{1} << 31;
-  if (request.prompt_tokens < 0 || request.prompt_tokens >= kMaxTokens ||
-      request.max_new_tokens < 0 || request.max_new_tokens >= kMaxTokens ||
-      request.prompt_tokens + request.max_new_tokens < 1) {
-    fail(ErrorCode::kInvalidArgument,
-         "request {}: {} prompt tokens and {} new ones, expected 1 .. 2^31 in all", request.tag,
-         request.prompt_tokens, request.max_new_tokens);
-  }
+void Sequencer::check(const AdmitRequest& request) const {
+  check_lengths(request);
+  std::vector<WorkerLoad> empty(loads_.size());
+  for (auto& load : empty) load.available_pages = config_.pages_per_worker;
   const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
-  const std::int64_t placed = std::max<std::int64_t>(request.prompt_tokens, 1);
-  const auto assignment = placement_.place(placed, limit, request.spread, loads_);
+  if (!placement_.place(placed_tokens(request), limit, request.spread, empty)) {
+    fail(ErrorCode::kTooLarge,
+         "request {}: {} tokens need {} pages with spread {}; the pool holds {} on each of {} "
+         "workers",
+         request.tag, limit, ceil_div(limit, kPageTokens), spread_policy_name(request.spread),
+         config_.pages_per_worker, loads_.size());
+  }
+}
+
+std::optional<SequenceId> Sequencer::admit(const AdmitRequest& request) {
+  check_lengths(request);
+  const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
+  const auto assignment = placement_.place(placed_tokens(request), limit, request.spread, loads_);
   if (!assignment) {
-    std::vector<WorkerLoad> empty(loads_.size());
-    for (auto& load : empty) load.available_pages = config_.pages_per_worker;
-    if (!placement_.place(placed, limit, request.spread, empty)) {
-      fail(ErrorCode::kTooLarge,
-           "request {}: {} tokens need {} pages with spread {}; the pool holds {} on each of {} "
-           "workers",
-           request.tag, limit, ceil_div(limit, kPageTokens), spread_policy_name(request.spread),
-           config_.pages_per_worker, loads_.size());
-    }
+    check(request);
     return std::nullopt;
+  }
+
+  if (counter_ == std::numeric_limits<std::uint32_t>::max()) {
+    fail(ErrorCode::kFailedPrecondition, "request {}: incarnation {} has given all {} sequence ids",
+         request.tag, config_.incarnation, counter_);
   }
 
   Sequence s;
@@ -123,6 +144,7 @@ std::optional<SequenceId> Sequencer::admit(const AdmitRequest& request) {
     PagePool& pool = pools_[static_cast<std::size_t>(leaf.owner)];
     pool.reserve(static_cast<std::int32_t>(ceil_div(leaf_rows(s, i, limit), kPageTokens)));
     const std::int64_t pages = ceil_div(leaf_rows(s, i, s.length), kPageTokens);
+    leaf.pages.reserve(static_cast<std::size_t>(pages));
     for (std::int64_t p = 0; p < pages; ++p) leaf.pages.push_back(take_page(leaf.owner));
     sync_available(leaf.owner);
   }
@@ -194,6 +216,10 @@ void Sequencer::begin_step(std::span<const StepRequest> requests) {
 }
 
 void Sequencer::commit_step(std::span<const std::int32_t> accepted) {
+  if (!order_.step.empty()) {
+    fail(ErrorCode::kFailedPrecondition, "commit of a step of {} sequences that was not ordered",
+         order_.step.size());
+  }
   if (accepted.size() != open_step_.size()) {
     fail(ErrorCode::kInvalidArgument, "commit of {} sequences, the open step has {}",
          accepted.size(), open_step_.size());
@@ -224,6 +250,7 @@ void Sequencer::commit_step(std::span<const std::int32_t> accepted) {
 }
 
 void Sequencer::abort_step() {
+  order_.step.clear();  // where it was not taken yet: its epochs may be over by then
   open_step_.clear();
   in_step_.clear();
 }

@@ -18,9 +18,9 @@
 namespace tributary {
 
 struct SequencerConfig {
-  PlacementConfig placement;        // workers, leaf_tokens, costs
+  PlacementConfig placement;          // workers, leaf_tokens, costs
   std::int32_t pages_per_worker = 0;  // >= 1
-  std::uint32_t incarnation = 1;    // upper half of sequence ids
+  std::uint32_t incarnation = 1;      // upper half of sequence ids
 };
 
 struct AdmitRequest {
@@ -37,8 +37,11 @@ class Sequencer {
 
   /// Reserves the pages for the whole request, places it, and orders the fill of its prompt.
   /// No value: no room now, try again when something was freed. Throws kTooLarge for a request that
-  /// an empty pool could not hold, kInvalidArgument for bad lengths; nothing is changed then.
+  /// an empty pool could not hold, kInvalidArgument for bad lengths, kFailedPrecondition when all
+  /// ids of the incarnation were given; nothing is changed then.
   [[nodiscard]] std::optional<SequenceId> admit(const AdmitRequest& request);
+  /// Throws what admit() would throw: tells before a run whether all its requests can ever be held.
+  void check(const AdmitRequest& request) const;
 
   /// Orders one step of `requests` (epoch is filled in; each sequence once) and the pages that it
   /// needs, out of the reservations. Throws, with nothing ordered, kNotFound or kInvalidArgument,
@@ -49,8 +52,10 @@ class Sequencer {
   };
   void begin_step(std::span<const StepRequest> requests);
   /// Ends the open step: every sequence of it grows by its accepted tokens (0 .. tokens), given in
-  /// the order of begin_step. abort_step() is a commit of nothing.
+  /// the order of begin_step. Throws, and the step stays open, kInvalidArgument for numbers that do
+  /// not fit it, kFailedPrecondition before its order was taken: no worker has its rows then.
   void commit_step(std::span<const std::int32_t> accepted);
+  /// Ends the open step, if any, with nothing accepted; its pages stay with their sequences.
   void abort_step();
 
   /// Drops the rows from `length` on and gives their pages back to the reservation; a new epoch.

@@ -3,34 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <exception>
 #include <string>
-#include <string_view>
-#include <type_traits>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/pool/gather_all.h"
+#include "core/pool/handshake.h"
 
 namespace tributary {
 namespace {
-
-constexpr std::size_t kTextBytes = 240;
-using Text = std::array<char, kTextBytes>;
-
-void set_text(Text& text, std::string_view value) {
-  text.fill('\0');
-  std::copy_n(value.begin(), std::min(value.size(), kTextBytes - 1), text.begin());
-}
-
-/// What all ranks must agree on before they form a pool, field by field for the message.
-struct Handshake {
-  std::int32_t error = 0;  // of this rank's own set-up
-  std::array<std::int64_t, 9> fields{};
-  Text text{};  // the backend's name, or the error's message
-};
-constexpr std::array<std::string_view, 9> kHandshakeFields{
-    "heads",       "kv_lora_rank", "qk_rope_head_dim", "row type", "query type",
-    "leaf_tokens", "layers",       "pages",            "exchange"};
 
 /// How one rank tells the others how the round went for it.
 struct Agreement {
@@ -39,18 +20,6 @@ struct Agreement {
   std::uint64_t exchanged_bytes = 0;
   Text message{};
 };
-
-/// Every rank's `mine`, in rank order.
-template <typename T>
-Status gather_all(Communicator& communicator, const T& mine, std::vector<T>& all,
-                  Deadline deadline) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  const auto ranks = static_cast<std::size_t>(communicator.size());
-  all.resize(ranks);
-  const std::vector<std::size_t> counts(ranks, sizeof(T));
-  return communicator.all_gather(std::as_bytes(std::span(&mine, 1)),
-                                 std::as_writable_bytes(std::span(all)), counts, deadline);
-}
 
 /// An order travels as a block of fixed size, and a second one where it is longer.
 constexpr std::size_t kFirstBlock = 4096;
@@ -90,116 +59,105 @@ Worker::Worker(const WorkerConfig& config, Backend& backend, Communicator& commu
       backend_(backend),
       communicator_(communicator),
       client_(client),
-      table_(config.leaf_tokens),
       builder_(communicator.size(), communicator.rank(), config.leaf_tokens) {
-  handshake();
+  set_up();
 }
 
 Worker::~Worker() = default;
 
-void Worker::handshake() {
+/// All ranks come to the handshake, also those that have nothing to offer.
+void Worker::set_up() {
   const AttentionShape& a = config_.attention;
-  Handshake mine{.error = 0,
-                 .fields = {a.heads, a.kv_lora_rank, a.qk_rope_head_dim,
-                            static_cast<std::int64_t>(a.row_dtype),
-                            static_cast<std::int64_t>(a.query_dtype), config_.leaf_tokens,
-                            config_.layers, config_.pages,
-                            static_cast<std::int64_t>(config_.exchange)},
-                 .text = {}};
-  set_text(mine.text, backend_.name());
-  try {
+  const Status own = status_of([&] {
+    check_attention_shape(a);
+    table_.emplace(config_.leaf_tokens);
     cache_ = backend_.make_cache({.layers = config_.layers,
                                   .pages = config_.pages,
                                   .kv_lora_rank = a.kv_lora_rank,
                                   .qk_rope_head_dim = a.qk_rope_head_dim,
                                   .row_dtype = a.row_dtype});
     executor_ = std::make_unique<RoundExecutor>(a, backend_, communicator_, *cache_);
-  } catch (const Error& error) {
-    mine.error = static_cast<std::int32_t>(error.code());
-    set_text(mine.text, error.what());
-  }
-  std::vector<Handshake> all;
-  gather_all(communicator_, mine, all, Deadline::after(config_.round_timeout)).throw_if_error();
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    if (all[r].error != 0) {
-      fail(static_cast<ErrorCode>(all[r].error), "worker {}: {}", r, all[r].text.data());
-    }
-  }
-  for (std::size_t r = 1; r < all.size(); ++r) {
-    for (std::size_t f = 0; f < kHandshakeFields.size(); ++f) {
-      if (all[r].fields[f] != all[0].fields[f]) {
-        fail(ErrorCode::kInvalidArgument, "{} is {} on worker 0 and {} on worker {}",
-             kHandshakeFields[f], all[0].fields[f], all[r].fields[f], r);
-      }
-    }
-    if (all[r].text != all[0].text) {
-      fail(ErrorCode::kInvalidArgument,
-           "worker 0 computes with {} and worker {} with {}: their bits would differ",
-           all[0].text.data(), r, all[r].text.data());
-    }
-  }
+  });
+  handshake(config_, backend_.name(), own, communicator_);
 }
 
 RoundReport Worker::lead(const Order& order) {
+  if (communicator_.rank() != 0) {
+    fail(ErrorCode::kFailedPrecondition, "worker {} cannot lead: worker 0 does",
+         communicator_.rank());
+  }
   RoundReport report;
-  report.status = send_order(communicator_, encode_order(order),
-                             Deadline::after(config_.round_timeout));
-  return report.status.ok() ? perform(order) : report;
+  report.status =
+      send_order(communicator_, encode_order(order), Deadline::after(config_.round_timeout));
+  if (report.status.ok()) perform(order, report);
+  return report;
 }
 
 RoundReport Worker::follow() {
+  if (communicator_.rank() == 0) {
+    fail(ErrorCode::kFailedPrecondition, "worker 0 leads, it cannot follow");
+  }
   RoundReport report;
   std::vector<std::byte> bytes;
   report.status = receive_order(communicator_, bytes, Deadline::after(config_.order_timeout),
                                 config_.round_timeout);
-  return report.status.ok() ? perform(decode_order(bytes)) : report;
-}
-
-RoundReport Worker::perform(const Order& order) {
-  const Deadline deadline = Deadline::after(config_.round_timeout);
-  RoundReport report;
-  report.stop = order.stop;
-  times_ = {};
-  try {
-    apply(order);
-    const auto begin = Deadline::Clock::now();
-    report.status = step(order, deadline, report);
-    report.step_us =
-        std::chrono::duration<double, std::micro>(Deadline::Clock::now() - begin).count();
-    if (report.status.ok() && report.rounds == 0) {
-      report.status = agree(order.round, deadline, report);
-    }
-  } catch (const Error& error) {
-    // Only a table or a plan that does not match the others' gets here; this rank cannot follow
-    // them into their collectives any more.
-    report.status = Status(error.code(), error.what());
+  if (!report.status.ok()) return report;
+  Order order;
+  report.status = status_of([&] { order = decode_order(bytes); });
+  if (report.status.ok()) {
+    perform(order, report);
+  } else {
     communicator_.poison(report.status);
   }
   return report;
 }
 
+void Worker::perform(const Order& order, RoundReport& report) {
+  const Deadline deadline = Deadline::after(config_.round_timeout);
+  report.stop = order.stop;
+  times_ = {};
+  Status outcome;
+  const Status own = status_of([&] {
+    apply(order);
+    const auto begin = Deadline::Clock::now();
+    outcome = step(order, deadline, report);
+    report.step_us =
+        std::chrono::duration<double, std::micro>(Deadline::Clock::now() - begin).count();
+    // The last word on the fills, or on what the clients made of the last layer.
+    if (outcome.ok()) outcome = agree(order.round, deadline, report);
+  });
+  // Only a table or a plan that does not match the others' fails so; this rank cannot follow them
+  // into their collectives any more.
+  if (!own.ok()) communicator_.poison(own);
+  report.status = own.ok() ? outcome : own;
+}
+
 void Worker::apply(const Order& order) {
   for (const auto& op : order.ops) {
     if (const auto* change = std::get_if<TableOp>(&op)) {
-      table_.apply(*change);
+      table_->apply(*change);
+      if (const auto* free = std::get_if<FreeOp>(change)) unfilled_.erase(free->id);
       continue;
     }
-    if (!failure_.ok()) continue;
-    try {
-      fill(std::get<FillOp>(op));
-    } catch (const Error& error) {
-      failure_ = Status(error.code(), error.what());
-    } catch (const std::exception& error) {
-      failure_ = Status(ErrorCode::kInternal, error.what());
-    }
+    const auto& fill_op = std::get<FillOp>(op);
+    const Status status = status_of([&] { fill(fill_op); });
+    if (status.ok()) continue;
+    const std::string message =
+        fmt::format("rows of sequence {:#x}: {}", fill_op.id, status.message());
+    if (failure_.ok()) failure_ = Status(status.code(), message);
+    unfilled_.insert_or_assign(fill_op.id, message);
   }
 }
 
 void Worker::fill(const FillOp& op) {
   const PhaseTimer timer(times_, Phase::kFill);
-  const Sequence& s = table_.at(op.id);
+  const Sequence& s = table_->at(op.id);
+  if (op.begin < 0 || op.begin > op.end || op.end > s.length) {
+    fail(ErrorCode::kInvalidArgument, "fill of {} .. {}, expected within its {} rows", op.begin,
+         op.end, s.length);
+  }
   const std::size_t row_bytes = cache_->layout().row_bytes();
-  const std::int64_t leaf_tokens = table_.leaf_tokens();
+  const std::int64_t leaf_tokens = table_->leaf_tokens();
   std::vector<std::byte> host(static_cast<std::size_t>(leaf_tokens) * row_bytes);
   const auto device = backend_.allocate(host.size());
   std::vector<AppendTask> tasks;
@@ -231,11 +189,16 @@ void Worker::fill(const FillOp& op) {
 
 Status Worker::step(const Order& order, Deadline deadline, RoundReport& report) {
   if (order.step.empty()) return {};
+  for (const StepItem& item : order.step) {
+    const auto found = unfilled_.find(item.id);
+    if (found == unfilled_.end() || !failure_.ok()) continue;
+    failure_ = Status(ErrorCode::kFailedPrecondition, "never filled: " + found->second);
+  }
   const AttentionShape& a = config_.attention;
   {
     const PhaseTimer timer(times_, Phase::kPlan);
     const int workers = communicator_.size();
-    build_routing(table_, order.step, workers, routing_);
+    build_routing(*table_, order.step, workers, routing_);
     Exchange exchange = config_.exchange;
     if (exchange == Exchange::kAuto) {
       exchange = choose_exchange(
@@ -262,12 +225,9 @@ Status Worker::step(const Order& order, Deadline deadline, RoundReport& report) 
     ++report.rounds;
     report.planned_bytes += token_bytes + state_bytes;
     report.state_bytes += state_bytes;
-    try {
-      client_.read_states(plan_.homed, item_layer_, executor_->states());
-    } catch (const std::exception& error) {
-      // The others learn of it at the end of the next round.
-      failure_ = Status(ErrorCode::kInternal, error.what());
-    }
+    // The others learn of it at the end of the next layer, or of the step.
+    failure_ =
+        status_of([&] { client_.read_states(plan_.homed, item_layer_, executor_->states()); });
   }
   return {};
 }
@@ -292,10 +252,10 @@ Status Worker::agree(std::uint64_t round, Deadline deadline, RoundReport& report
   }
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].error == 0) continue;
-    return {ErrorCode::kWorkerFailed,
-            fmt::format("worker {} failed in round {}: {}: {}", r, round,
-                        error_code_name(static_cast<ErrorCode>(all[r].error)),
-                        all[r].message.data())};
+    return {
+        ErrorCode::kWorkerFailed,
+        fmt::format("worker {} failed in round {}: {}: {}", r, round,
+                    error_code_name(static_cast<ErrorCode>(all[r].error)), all[r].message.data())};
   }
   return {};
 }

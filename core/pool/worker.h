@@ -1,9 +1,13 @@
-// One rank of a pool: receives orders, keeps its copy of the sequence table, fills rows, runs steps.
+// One rank of a pool: receives orders, keeps its copy of the sequence table, fills rows, runs
+// steps.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/interface/backend.h"
@@ -29,7 +33,7 @@ struct WorkerConfig {
 
 /// What rank 0 learns from a round.
 struct RoundReport {
-  Status status;  // the same on every rank
+  Status status;  // the same on every rank, see Worker::lead
   bool stop = false;
   int rounds = 0;                         // layers that ran
   double step_us = 0;                     // of the step, fills not counted, on this rank
@@ -51,16 +55,21 @@ class Worker {
          PoolClient& client);
   ~Worker();
 
-  /// Rank 0: sends the order to all ranks and takes part in it.
+  /// Rank 0: sends the order to all ranks and takes part in it. Changes of the table hold whatever
+  /// the status. With kWorkerFailed (a client or a backend threw, on the worker that the message
+  /// names) the pool can go on: abort the step, and try again or not. Rows that a failed fill left
+  /// out stay missing, and steps of that sequence fail, until it is freed. Any other status is the
+  /// end of the pool. Throws kFailedPrecondition on another rank.
   RoundReport lead(const Order& order);
-  /// Other ranks: waits for one order and takes part in it.
+  /// Other ranks: waits for one order and takes part in it; as lead. Throws kFailedPrecondition on
+  /// rank 0.
   RoundReport follow();
 
-  [[nodiscard]] const SequenceTable& table() const noexcept { return table_; }
+  [[nodiscard]] const SequenceTable& table() const noexcept { return *table_; }
 
  private:
-  void handshake();
-  RoundReport perform(const Order& order);
+  void set_up();
+  void perform(const Order& order, RoundReport& report);
   void apply(const Order& order);
   void fill(const FillOp& op);
   Status step(const Order& order, Deadline deadline, RoundReport& report);
@@ -70,7 +79,7 @@ class Worker {
   Backend& backend_;
   Communicator& communicator_;
   PoolClient& client_;
-  SequenceTable table_;
+  std::optional<SequenceTable> table_;  // empty only until the handshake
   std::unique_ptr<Cache> cache_;
   std::unique_ptr<RoundExecutor> executor_;
   PlanBuilder builder_;
@@ -78,6 +87,8 @@ class Worker {
   RankPlan plan_;
   std::vector<std::int32_t> item_layer_;
   Status failure_;  // this rank's own, until it was told to the others
+  /// Sequences with rows that this rank has not got, and why: a step of one fails.
+  std::unordered_map<SequenceId, std::string> unfilled_;
   PhaseTimes times_{};
   std::uint64_t exchanged_before_ = 0;
 };
