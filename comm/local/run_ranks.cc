@@ -1,3 +1,4 @@
+// Threads, joined whatever happens, and the exception that came first.
 #include "comm/local/run_ranks.h"
 
 #include <exception>

@@ -1,3 +1,4 @@
+// Collectives of one rank.
 #include "comm/local/self_communicator.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// One collective at a time: all ranks arrive, each copies what it receives, all leave.
 #include "comm/local/thread_group.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The launchers' variables.
 #include "comm/mpi/launcher.h"
 
 #include <algorithm>

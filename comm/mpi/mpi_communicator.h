@@ -1,5 +1,5 @@
-// The communicator between processes that mpirun started: nonblocking MPI collectives, polled
-// against a deadline.
+// The communicator between processes that mpirun started: nonblocking MPI messages, polled against
+// a deadline.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,19 @@
 
 namespace tributary {
 
-/// All ranks of the environment, in an MPI communicator of its own.
+/// All ranks of the environment, in an MPI communicator of its own (which is kept until MPI is
+/// finalised: a program is to make few).
 ///
-/// Payload goes through staging memory of this object, which grows to the largest call seen (about
-/// the size of `recv`, for all_to_all plus `send`): MPI keeps using the memory of a collective that
-/// missed its deadline, and cannot be told to stop, while the caller's buffers are free again when
-/// the call returns. After a failure staging is kept until MPI is finalised; so is the underlying
-/// MPI communicator, always (a program is to make few).
+/// Blocks travel as nonblocking messages between pairs of ranks, in pieces through staging memory
+/// of this object (2 x 128 KiB per block at most), so that the caller's buffers are free when a
+/// call returns, even though MPI goes on with the messages of a call that missed its deadline. A
+/// waiting rank polls, soon yields, and after 0.5 ms without news sleeps between polls.
 ///
-/// Blocks travel in units of 64 bytes, so one call carries up to 128 GiB (beyond: kTooLarge).
-/// A waiting rank polls, yielding, for a while that grows with the size of the call, then sleeps
-/// between polls. A failure is sent to the peers, who fail with it in their next poll; where that
-/// message cannot pass they end at their deadlines. A collective may have completed on some ranks
-/// when it fails on others. MPI does not check that the ranks' counts match.
+/// Ranks whose calls do not match (another collective, another position in the series) end at
+/// their deadlines; blocks whose sizes do not match are kInvalidArgument at the receiver. The rank
+/// that fails tells its peers, who fail with its cause in their next poll; where that news cannot
+/// pass they end at their deadlines. A call may have completed on some ranks when it fails on
+/// others: it ends when all that this rank sends has left and all that it receives is here.
 class MpiCommunicator final : public Communicator {
  public:
   /// Every rank constructs its communicators in the same order. Throws kDeadlineExceeded when not

@@ -8,11 +8,13 @@
 namespace tributary {
 namespace {
 
-/// Measured with 2 and 4 ranks on two cores, shared memory.
+/// Measured over shared memory, 2 and 4 ranks on 2 cores, 32 KiB .. 1 MiB: 128 KiB is within 15% of
+/// the best everywhere, and as fast as MPI_Allgatherv (4 ranks, 4 MiB each, p50: 4.5 ms; pieces of
+/// 1 MiB 7.1 ms, MPI 4.6 ms).
 constexpr std::size_t kPieceBytes = std::size_t{128} << 10;
 /// Pieces of a block under way at once, so that one travels while another is copied.
 constexpr std::size_t kWindow = 2;
-constexpr std::size_t kSmallestSlot = 4096;
+constexpr std::size_t kSmallestSend = 4096;
 
 /// Tags 1 .. 32767 are what every MPI library has. Exchanges so far apart cannot meet: neighbours
 /// in one communicator are at most one exchange apart.
@@ -76,20 +78,24 @@ Status MpiExchange::post(Slot& slot) {
   slot.begin = stream.posted;
   slot.bytes = std::min(kPieceBytes, stream.bytes - stream.posted);
   stream.posted += slot.bytes;
-  if (slot.capacity < slot.bytes) {
-    slot.capacity = std::bit_ceil(std::max(slot.bytes, kSmallestSlot));
-    slot.memory = std::make_unique_for_overwrite<std::byte[]>(slot.capacity);
+  const bool outgoing = stream.source != nullptr;
+  // A receive has room for the largest piece that a peer can send: Open MPI 4.1.4 writes beyond the
+  // buffer when a long message is longer than expected, before it reports that as an error.
+  const std::size_t room =
+      outgoing ? std::bit_ceil(std::max(slot.bytes, kSmallestSend)) : kPieceBytes;
+  if (slot.capacity < room) {
+    slot.memory = std::make_unique_for_overwrite<std::byte[]>(room);
+    slot.capacity = room;
   }
-  if (stream.source != nullptr) {
-    std::memcpy(slot.memory.get(), stream.source + slot.begin, slot.bytes);
-  }
-  const int count = static_cast<int>(slot.bytes);
+  std::byte* memory = slot.memory.get();
+  if (outgoing) std::memcpy(memory, stream.source + slot.begin, slot.bytes);
   for (std::size_t i = 0; i < stream.peers.size(); ++i) {
     MPI_Request* request = &requests_[slot.first_request + i];
+    const int peer = stream.peers[i];
     const int code =
-        stream.source != nullptr
-            ? MPI_Isend(slot.memory.get(), count, MPI_BYTE, stream.peers[i], tag_, comm_, request)
-            : MPI_Irecv(slot.memory.get(), count, MPI_BYTE, stream.peers[i], tag_, comm_, request);
+        outgoing
+            ? MPI_Isend(memory, static_cast<int>(slot.bytes), MPI_BYTE, peer, tag_, comm_, request)
+            : MPI_Irecv(memory, static_cast<int>(room), MPI_BYTE, peer, tag_, comm_, request);
     if (code != MPI_SUCCESS) return mpi_status(call_, code);
     ++slot.pending;
     ++pending_;

@@ -19,6 +19,9 @@ using std::chrono::nanoseconds;
 constexpr nanoseconds kYieldTime = microseconds(500);
 constexpr nanoseconds kFirstSleep = microseconds(20);
 constexpr nanoseconds kLongestSleep = microseconds(1000);
+/// Polls before the first yield: a yield costs as much as a small exchange between idle cores (8
+/// bytes, 4 ranks on 2 cores, p50: 12 us when it comes first, 5 us after 8 polls).
+constexpr unsigned kBusyPauses = 8;
 /// While yielding, one look for an interruption (it costs as much as a poll) per so many pauses.
 constexpr unsigned kPausesPerLook = 16;
 
@@ -28,11 +31,9 @@ Status mpi_status(std::string_view call, int code) {
   if (code == MPI_SUCCESS) return {};
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
-  int error_class = MPI_SUCCESS;
   MPI_Error_string(code, text.data(), &length);
-  MPI_Error_class(code, &error_class);
   return {
-      error_class == MPI_ERR_TRUNCATE ? ErrorCode::kInvalidArgument : ErrorCode::kWorkerFailed,
+      ErrorCode::kWorkerFailed,
       fmt::format("{}: {}", call, std::string_view(text.data(), static_cast<std::size_t>(length)))};
 }
 
@@ -43,6 +44,7 @@ Waiter::Waiter(std::string_view call, Deadline deadline)
 
 void Waiter::progressed() noexcept {
   yield_until_ = Deadline::Clock::now() + kYieldTime;
+  pauses_ = 0;
   sleep_ = kFirstSleep;
 }
 
@@ -53,8 +55,9 @@ Status Waiter::pause(const std::function<Status()>& interrupted) {
             fmt::format("{}: not complete at the deadline, after {} us", call_,
                         std::chrono::duration_cast<microseconds>(now - begin_).count())};
   }
+  if (++pauses_ <= kBusyPauses) return {};
   const bool sleeps = now >= yield_until_;
-  if (sleeps || ++pauses_ % kPausesPerLook == 0) {
+  if (sleeps || pauses_ % kPausesPerLook == 0) {
     if (Status status = interrupted(); !status.ok()) return status;
   }
   if (sleeps) {

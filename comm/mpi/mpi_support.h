@@ -26,8 +26,7 @@ struct MpiState {
   std::vector<std::shared_ptr<void>> abandoned;
 };
 
-/// `code` is what an MPI function returned: ok for MPI_SUCCESS, kInvalidArgument where a message
-/// was longer than expected, else kWorkerFailed.
+/// `code` is what an MPI function returned: ok for MPI_SUCCESS, else kWorkerFailed.
 Status mpi_status(std::string_view call, int code);
 
 /// What a waiting rank does between two polls: it yields for a while, so that short waits end fast

@@ -29,9 +29,9 @@ void append(std::vector<std::byte>& to, const std::vector<std::byte>& block) {
 
 void expect_equal(const std::vector<std::byte>& actual, const std::vector<std::byte>& expected) {
   ASSERT_EQ(actual.size(), expected.size());
-  const auto [a, e] = std::ranges::mismatch(actual, expected);
-  EXPECT_TRUE(a == actual.end()) << "first wrong byte at " << a - actual.begin() << " of "
-                                 << actual.size();
+  if (actual == expected) return;
+  const auto a = std::ranges::mismatch(actual, expected).in1;
+  ADD_FAILURE() << "first wrong byte at " << a - actual.begin() << " of " << actual.size();
 }
 
 }  // namespace
