@@ -1,11 +1,17 @@
-// The program `tributary`: reads the command line, runs one subcommand, turns failures into one line
-// and an exit status (1: it failed, 2: bad flags or files).
+// The program `tributary`: reads the command line, runs one subcommand, turns failures into one
+// line and an exit status (1: it failed, 2: bad flags or files).
 #include <fmt/format.h>
 
+#include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <fstream>
+#include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "deploy/cli/options.h"
@@ -17,6 +23,16 @@
 
 namespace tributary {
 namespace {
+
+constexpr auto kTraceTimeout = std::chrono::minutes(10);
+
+/// Throws kIo unless `path` can be written; asked before the work that ends in it. Keeps what is
+/// there.
+void check_writable(const std::optional<std::filesystem::path>& path) {
+  if (!path) return;
+  const std::ofstream file(*path, std::ios::app);
+  if (!file) fail(ErrorCode::kIo, "{}: cannot be written", path->string());
+}
 
 void write_file(const std::filesystem::path& path, const std::string& text) {
   std::ofstream file(path);
@@ -32,16 +48,25 @@ int run_verify(const VerifyOptions& options, const Launcher& launcher) {
     if (communicator.rank() != 0) return;
     for (const VerifyRow& row : rows) ok = ok && row.ok();
     fmt::print("{}", to_text(rows));
-    fmt::print("{}: {} workers ({})\n", ok ? "verified" : "FAILED", communicator.size(),
-               communicator.name());
+    fmt::print("{} on {} worker{} ({})\n", ok ? "verified" : "FAILED", communicator.size(),
+               communicator.size() == 1 ? "" : "s", communicator.name());
   });
   return ok ? 0 : 1;
 }
 
 int run_replay(const ReplayOptions& options, const Launcher& launcher) {
-  const auto requests = replay_requests(options);
   launcher.run(options.workers, [&](Communicator& communicator) {
-    const ReplayReport report = replay(options, requests, communicator, /*progress=*/true);
+    std::vector<TraceRequest> requests;
+    if (communicator.rank() == 0) {
+      check_writable(options.json);
+      requests = replay_requests(options);
+    }
+    // The others wait here, not with the pool's deadlines, for a trace that may be long.
+    std::byte ready{};
+    communicator.broadcast(std::span(&ready, 1), 0, Deadline::after(kTraceTimeout))
+        .throw_if_error();
+    const ReplayReport report =
+        replay(options, requests, communicator, launcher.stderr_is_terminal());
     if (communicator.rank() != 0) return;
     fmt::print("{}", to_text(report));
     if (options.json) write_file(*options.json, to_json(report));
@@ -53,6 +78,7 @@ int run_simulate(const SimulateOptions& options, const Launcher& launcher) {
   if (launcher.under_mpi() && launcher.workers(0) > 1) {
     fail(ErrorCode::kInvalidArgument, "simulate runs in one process, not under a launcher");
   }
+  check_writable(options.json);
   const SimulateReport report = simulate(options);
   fmt::print("{}", to_text(report));
   if (options.json) write_file(*options.json, to_json(report));
@@ -61,13 +87,17 @@ int run_simulate(const SimulateOptions& options, const Launcher& launcher) {
 
 int run(const Options& options, const Launcher& launcher) {
   switch (options.command) {
-    case Command::kVerify: return run_verify(options.verify, launcher);
-    case Command::kReplay: return run_replay(options.replay, launcher);
-    case Command::kSimulate: return run_simulate(options.simulate, launcher);
+    case Command::kVerify:
+      return run_verify(options.verify, launcher);
+    case Command::kReplay:
+      return run_replay(options.replay, launcher);
+    case Command::kSimulate:
+      return run_simulate(options.simulate, launcher);
     case Command::kInfo:
       if (launcher.speaks()) fmt::print("{}", info_text());
       return 0;
-    case Command::kNone: break;
+    case Command::kNone:
+      break;
   }
   return 2;
 }
@@ -80,8 +110,11 @@ int exit_status(ErrorCode code) {
     case ErrorCode::kUnsupported:
     case ErrorCode::kNotFound:
     case ErrorCode::kIo:
-    case ErrorCode::kTooLarge: return 2;
-    default: return 1;
+    case ErrorCode::kPoolFull:  // --kv-gib asks for more memory than there is
+    case ErrorCode::kTooLarge:
+      return 2;
+    default:
+      return 1;
   }
 }
 
@@ -93,7 +126,7 @@ int main_with(int argc, char** argv) {
     if (parsed.exit_status == 0) {
       fmt::print("{}", parsed.text);
     } else {
-      fmt::print(stderr, "tributary: {} (see tributary --help)\n", parsed.text);
+      fmt::print(stderr, "tributary: {}\n", parsed.text);
     }
     return parsed.exit_status;
   }
@@ -101,8 +134,10 @@ int main_with(int argc, char** argv) {
     return run(parsed.options, launcher);
   } catch (const Error& error) {
     // One line, not one a rank; where rank 0 may be the one that is lost, the others speak too.
-    if (launcher.speaks() || error.code() == ErrorCode::kDeadlineExceeded) {
-      fmt::print(stderr, "tributary: {}\n", error.what());
+    const bool late = error.code() == ErrorCode::kDeadlineExceeded;
+    if (launcher.speaks() || late) {
+      fmt::print(stderr, "tributary: {}{}\n", error.what(),
+                 late ? " (a worker is dead, stuck or too slow)" : "");
     }
     return exit_status(error.code());
   }

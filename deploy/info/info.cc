@@ -9,7 +9,9 @@
 
 namespace tributary {
 
-std::string_view version() noexcept { return TRIBUTARY_VERSION; }
+std::string_view version() noexcept {
+  return TRIBUTARY_VERSION;
+}
 
 std::string info_text() {
   std::string text;
@@ -23,13 +25,15 @@ std::string info_text() {
 #else
   fmt::format_to(out, "communicators     self, threads (built without mpi)\n\n");
 #endif
-  fmt::format_to(out, "{:<18}{:>7}{:>7}{:>9}{:>9}{:>22}{:>22}\n", "shape", "layers", "heads",
-                 "kv rank", "rope dim", "bf16 bytes/token/layer", "bf16 bytes/token");
+  constexpr auto kRow = "{:<16}  {:>6}  {:>5}  {:>7}  {:>8}  {:>17}  {:>11}\n";
+  fmt::format_to(out, "Model shapes, with the bytes that a token takes in the cache as bf16:\n\n");
+  fmt::format_to(out, kRow, "shape", "layers", "heads", "kv rank", "rope dim", "bytes/token/layer",
+                 "bytes/token");
   for (const ModelShape& shape : model_presets()) {
     const int row_bytes = 2 * shape.latent_dim();
-    fmt::format_to(out, "{:<18}{:>7}{:>7}{:>9}{:>9}{:>22}{:>22}\n", shape.name,
-                   shape.num_hidden_layers, shape.num_attention_heads, shape.kv_lora_rank,
-                   shape.qk_rope_head_dim, row_bytes, row_bytes * shape.num_hidden_layers);
+    fmt::format_to(out, kRow, shape.name, shape.num_hidden_layers, shape.num_attention_heads,
+                   shape.kv_lora_rank, shape.qk_rope_head_dim, row_bytes,
+                   row_bytes * shape.num_hidden_layers);
   }
   return text;
 }

@@ -1,4 +1,4 @@
-// A progress bar on a terminal, silent elsewhere.
+// A progress bar on stderr.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@ namespace tributary {
 
 class Progress {
  public:
-  /// Writes to stderr, and only when `enabled` and stderr is a terminal.
+  /// Not `enabled`: writes nothing.
   Progress(bool enabled, std::int64_t total_tokens);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;

@@ -35,8 +35,8 @@ AttentionShape attention_shape(const ReplayOptions& options) {
 }
 
 std::int32_t pages_per_worker(const ReplayOptions& options, const AttentionShape& shape) {
-  const double page_bytes = static_cast<double>(options.layers) * kPageTokens *
-                            shape.latent_dim() * static_cast<double>(dtype_bytes(shape.row_dtype));
+  const double page_bytes = static_cast<double>(options.layers) * kPageTokens * shape.latent_dim() *
+                            static_cast<double>(dtype_bytes(shape.row_dtype));
   const double pages = std::floor(options.kv_gib * 0x1p30 / page_bytes);
   if (!(pages >= 1 && pages <= 0x7fffffff)) {
     fail(ErrorCode::kInvalidArgument,
@@ -44,6 +44,11 @@ std::int32_t pages_per_worker(const ReplayOptions& options, const AttentionShape
          options.kv_gib, pages, page_bytes, options.layers);
   }
   return static_cast<std::int32_t>(pages);
+}
+
+/// How long a follower waits for the next order; the leader may be in a round for half of it.
+std::chrono::milliseconds order_timeout(const ReplayOptions& options) {
+  return 2 * std::chrono::milliseconds(options.round_timeout_ms);
 }
 
 /// What a rank adds to the report at the end.
@@ -73,14 +78,18 @@ class Leader {
 
   void run(bool show_progress) {
     std::int64_t total_tokens = 0;
-    for (const TraceRequest& request : requests_) total_tokens += request.output_length;
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      sequencer_.check(admission(i));  // before the first step, not hours into the run
+      total_tokens += requests_[i].output_length;
+    }
     Progress progress(show_progress, total_tokens);
     const auto begin = Clock::now();
     while (next_ < requests_.size() || !running_.empty()) {
       admit(seconds_since(begin));
       if (running_.empty()) {
         heartbeat();
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // until the next arrival
+        std::this_thread::sleep_for(  // until the next arrival
+            std::min<Clock::duration>(std::chrono::milliseconds(20), heartbeat_interval()));
         continue;
       }
       step();
@@ -104,15 +113,19 @@ class Leader {
            (request.timestamp_ms - requests_.front().timestamp_ms) / 1000 / options_.speed <= now_s;
   }
 
+  [[nodiscard]] AdmitRequest admission(std::size_t index) const {
+    return {.tag = static_cast<std::int64_t>(index),
+            .prompt_tokens = requests_[index].input_length,
+            .max_new_tokens = requests_[index].output_length,
+            .spread = options_.spread};
+  }
+
   void admit(double now_s) {
     while (next_ < requests_.size() &&
            running_.size() < static_cast<std::size_t>(options_.max_batch)) {
       const TraceRequest& request = requests_[next_];
       if (!arrived(request, now_s)) return;
-      const auto id = sequencer_.admit({.tag = static_cast<std::int64_t>(next_),
-                                        .prompt_tokens = request.input_length,
-                                        .max_new_tokens = request.output_length,
-                                        .spread = options_.spread});
+      const auto id = sequencer_.admit(admission(next_));
       if (!id) return;
       running_.push_back({*id, request.output_length});
       report_.prompt_tokens += request.input_length;
@@ -120,10 +133,15 @@ class Leader {
     }
   }
 
+  /// A quarter of the time that the followers wait for an order.
+  [[nodiscard]] Clock::duration heartbeat_interval() const {
+    return std::min<Clock::duration>(std::chrono::seconds(1), order_timeout(options_) / 4);
+  }
+
   /// Keeps the followers' waits for an order from ending while nothing arrives.
   void heartbeat() {
     if (Clock::now() < next_heartbeat_) return;
-    next_heartbeat_ = Clock::now() + std::chrono::seconds(1);
+    next_heartbeat_ = Clock::now() + heartbeat_interval();
     worker_.lead(sequencer_.take_order()).status.throw_if_error();
   }
 
@@ -236,8 +254,8 @@ std::vector<TraceRequest> replay_requests(const ReplayOptions& options) {
                     : built_in_workload(limit == 0 ? 1000 : limit, options.seed);
   if (requests.empty()) fail(ErrorCode::kInvalidArgument, "the trace holds no request");
   const auto scaled = [&](std::int64_t length) {
-    return std::max<std::int64_t>(1, std::llround(static_cast<double>(length) *
-                                                  options.length_scale));
+    return std::max<std::int64_t>(1,
+                                  std::llround(static_cast<double>(length) * options.length_scale));
   };
   for (TraceRequest& request : requests) {
     request.input_length = scaled(request.input_length);
@@ -250,7 +268,7 @@ ReplayReport replay(const ReplayOptions& options, const std::vector<TraceRequest
                     Communicator& communicator, bool progress) {
   const AttentionShape shape = attention_shape(options);
   const std::int32_t pages = pages_per_worker(options, shape);
-  const int threads = options.threads > 0 ? options.threads : threads_per_worker(communicator.size());
+  const int threads = options.threads > 0 ? options.threads : threads_per_worker(communicator);
   const auto backend = make_backend(options.backend, threads);
   SyntheticClient client(shape, *backend, options.seed, options.canary_rate);
   Worker worker({.attention = shape,
@@ -259,7 +277,7 @@ ReplayReport replay(const ReplayOptions& options, const std::vector<TraceRequest
                  .leaf_tokens = options.leaf_tokens,
                  .exchange = options.exchange,
                  .round_timeout = std::chrono::milliseconds(options.round_timeout_ms),
-                 .order_timeout = 2 * std::chrono::milliseconds(options.round_timeout_ms)},
+                 .order_timeout = order_timeout(options)},
                 *backend, communicator, client);
   ReplayReport report;
   if (communicator.rank() == 0) {

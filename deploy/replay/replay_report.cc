@@ -36,9 +36,9 @@ std::string to_text(const ReplayReport& r) {
   }
   line("balance", fmt::format("{:.3f} (max / mean work over workers, mean over steps)", r.balance));
   line("spread", fmt::format("{:.2f} workers a sequence", r.mean_spread));
-  line("exchanged", fmt::format("{:.2f} MiB ({:.2f} MiB planned), {:.2f} MiB of it partial states",
-                                mib(r.exchange_bytes), mib(r.planned_exchange_bytes),
-                                mib(r.state_bytes)));
+  line("exchanged",
+       fmt::format("{:.2f} MiB ({:.2f} MiB planned), {:.2f} MiB of it partial states",
+                   mib(r.exchange_bytes), mib(r.planned_exchange_bytes), mib(r.state_bytes)));
   line("pages", fmt::format("{} of {} used at the peak, {} at the end", r.peak_pages, r.pages_total,
                             r.pages_in_use_at_end));
   line("canary", fmt::format("{} outputs recomputed in float64, largest relative error {:.3g}",

@@ -61,12 +61,12 @@ void SyntheticClient::read_states(std::span<const HomedItem> items,
                                   std::span<const std::int32_t> item_layer, const float* states) {
   const StateShape shape = shape_.state_shape();
   const std::span<const float> output(
-      state_.data(),
-      static_cast<std::size_t>(shape.heads) * static_cast<std::size_t>(shape.width));
+      state_.data(), static_cast<std::size_t>(shape.heads) * static_cast<std::size_t>(shape.width));
   for (const HomedItem& item : items) {
     const int layer = item_layer[static_cast<std::size_t>(item.item)];
     for (std::int32_t t = 0; t < item.tokens; ++t) {
-      const float* record = states + static_cast<std::size_t>(item.state + t) * shape.record_floats();
+      const float* record =
+          states + static_cast<std::size_t>(item.state + t) * shape.record_floats();
       backend_.download(std::as_writable_bytes(std::span(state_)),
                         reinterpret_cast<const std::byte*>(record));
       const std::int64_t position = item.position + t;
@@ -107,8 +107,8 @@ SyntheticClient::CanaryResult SyntheticClient::check_canaries() const {
         filled = 0;
       }
     }
-    const TensorError error =
-        measure_error(std::span<const float>(canary.output), reference.state().o, shape_.kv_lora_rank);
+    const TensorError error = measure_error(std::span<const float>(canary.output),
+                                            reference.state().o, shape_.kv_lora_rank);
     result.max_relative_error = std::max(result.max_relative_error, error.relative_frobenius);
     ++result.checked;
   }

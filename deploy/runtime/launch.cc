@@ -1,10 +1,20 @@
 #include "deploy/runtime/launch.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
+#include <exception>
+#include <fstream>
+#include <ios>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "comm/local/run_ranks.h"
 #include "comm/local/self_communicator.h"
@@ -16,6 +26,37 @@
 #endif
 
 namespace tributary {
+namespace {
+
+/// The cores that a process may use. Trivially copyable: ranks exchange it.
+struct Cores {
+  std::array<char, 64> machine{};  // of this start of the machine's kernel: containers share it
+  cpu_set_t usable{};
+};
+
+Cores own_cores() {
+  Cores cores;
+  std::ifstream("/proc/sys/kernel/random/boot_id")
+      .getline(cores.machine.data(), static_cast<std::streamsize>(cores.machine.size()));
+  if (sched_getaffinity(0, sizeof(cores.usable), &cores.usable) != 0) CPU_ZERO(&cores.usable);
+  return cores;
+}
+
+/// A core that several workers may use counts for each with its share.
+int share_of_cores(std::span<const Cores> workers, std::size_t worker) {
+  const Cores& mine = workers[worker];
+  double share = 0;
+  for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &mine.usable)) continue;
+    share += 1.0 / static_cast<double>(std::ranges::count_if(workers, [&](const Cores& other) {
+               return other.machine == mine.machine && CPU_ISSET(core, &other.usable);
+             }));
+  }
+  // Thirds that add up to a whole may miss it by a rounding error.
+  return std::max(1, static_cast<int>(share + 1e-6));
+}
+
+}  // namespace
 
 #ifdef TRIBUTARY_HAS_MPI
 
@@ -45,6 +86,18 @@ bool Launcher::speaks() const noexcept {
   return true;
 }
 
+bool Launcher::stderr_is_terminal() const {
+  if (isatty(STDERR_FILENO) == 1) return true;
+  if (!under_mpi_) return false;
+  // mpirun reads its ranks' stderr from a pipe and passes it on to its own.
+  const int fd = open(fmt::format("/proc/{}/fd/{}", getppid(), STDERR_FILENO).c_str(),
+                      O_WRONLY | O_NOCTTY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool terminal = isatty(fd) == 1;
+  close(fd);
+  return terminal;
+}
+
 int Launcher::workers(int requested) const {
 #ifdef TRIBUTARY_HAS_MPI
   if (environment_) {
@@ -69,6 +122,9 @@ void Launcher::run(int workers, const std::function<void(Communicator&)>& body) 
     } catch (const Error& error) {
       communicator.poison({error.code(), error.what()});
       throw;
+    } catch (const std::exception& error) {
+      communicator.poison({ErrorCode::kWorkerFailed, error.what()});
+      throw;
     }
     return;
   }
@@ -81,11 +137,16 @@ void Launcher::run(int workers, const std::function<void(Communicator&)>& body) 
   }
 }
 
-int threads_per_worker(int workers) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  const int usable = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 1;
-  return std::max(1, usable / std::max(1, workers));
+int threads_per_worker(Communicator& communicator) {
+  const Cores mine = own_cores();
+  const auto ranks = static_cast<std::size_t>(communicator.size());
+  std::vector<Cores> all(ranks);
+  const std::vector<std::size_t> counts(ranks, sizeof(Cores));
+  communicator
+      .all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
+                  counts, Deadline::after(std::chrono::seconds(60)))
+      .throw_if_error();
+  return share_of_cores(all, static_cast<std::size_t>(communicator.rank()));
 }
 
 }  // namespace tributary

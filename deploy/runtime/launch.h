@@ -20,6 +20,8 @@ class Launcher {
   [[nodiscard]] bool under_mpi() const noexcept { return under_mpi_; }
   /// True on the one process that talks to the user.
   [[nodiscard]] bool speaks() const noexcept;
+  /// Whether what this process writes to stderr appears on a terminal.
+  [[nodiscard]] bool stderr_is_terminal() const;
 
   /// Under a launcher `workers` must be 0 or the number of ranks; throws kInvalidArgument
   /// otherwise. Else that many threads (0: one). Returns when all have ended; throws the first
@@ -34,8 +36,9 @@ class Launcher {
   bool under_mpi_ = false;
 };
 
-/// Compute threads for each of `workers` on this machine: its share of the cores that this process
-/// may use, at least one. Under a launcher the workers are those of this host.
-[[nodiscard]] int threads_per_worker(int workers);
+/// Compute threads for this rank: its share of the cores that its process may use, at least one. A
+/// core that n ranks may use counts 1/n for each of them, so that ranks which the launcher bound to
+/// cores of their own get all of these. A collective call.
+[[nodiscard]] int threads_per_worker(Communicator& communicator);
 
 }  // namespace tributary

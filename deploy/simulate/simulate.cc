@@ -65,6 +65,7 @@ class Simulation {
   }
 
   SimulateReport run(const std::vector<TraceRequest>& requests) {
+    for (std::size_t i = 0; i < requests.size(); ++i) sequencer_.check(admission(requests[i], i));
     while (next_ < requests.size() || !running_.empty()) {
       admit(requests);
       step();
@@ -74,7 +75,8 @@ class Simulation {
     report_.home_balance = home_balance_.distribution();
     report_.placements = sequencer_.placements();
     report_.placements_per_second = static_cast<double>(admit_placements_) / admit_seconds_;
-    report_.plan_us = 1e6 * plan_seconds_ / static_cast<double>(std::max<std::int64_t>(1, report_.steps));
+    report_.plan_us =
+        1e6 * plan_seconds_ / static_cast<double>(std::max<std::int64_t>(1, report_.steps));
     const auto full = static_cast<double>(std::max<std::int64_t>(1, report_.full_steps));
     for (double* sum : {&report_.mean_spread, &report_.mean_roots, &report_.mean_extents,
                         &report_.busiest_home_roots, &report_.busiest_home_bytes,
@@ -90,16 +92,20 @@ class Simulation {
     std::int64_t remaining;
   };
 
+  [[nodiscard]] AdmitRequest admission(const TraceRequest& request, std::size_t index) const {
+    return {.tag = static_cast<std::int64_t>(index),
+            .prompt_tokens = request.input_length,
+            .max_new_tokens = request.output_length,
+            .spread = options_.spread};
+  }
+
   void admit(const std::vector<TraceRequest>& requests) {
     while (next_ < requests.size() &&
            running_.size() < static_cast<std::size_t>(options_.running)) {
       const TraceRequest& request = requests[next_];
       const std::uint64_t before = sequencer_.placements();
       const auto begin = Clock::now();
-      const auto id = sequencer_.admit({.tag = static_cast<std::int64_t>(next_),
-                                        .prompt_tokens = request.input_length,
-                                        .max_new_tokens = request.output_length,
-                                        .spread = options_.spread});
+      const auto id = sequencer_.admit(admission(request, next_));
       admit_seconds_ += seconds_since(begin);
       admit_placements_ += sequencer_.placements() - before;
       if (!id) return;
@@ -160,9 +166,8 @@ class Simulation {
     report_.busiest_home_roots += busiest;
     report_.busiest_home_bytes += busiest * static_cast<double>(costs_.state_record_bytes);
     const ExchangeVolume volume = exchange_volume(routing_, options_.workers, exchange_);
-    report_.exchange_bytes +=
-        static_cast<double>(volume.token_records * costs_.token_record_bytes +
-                            volume.state_records * costs_.state_record_bytes);
+    report_.exchange_bytes += static_cast<double>(volume.token_records * costs_.token_record_bytes +
+                                                  volume.state_records * costs_.state_record_bytes);
     report_.all_gather_share += exchange_ == Exchange::kAllGather ? 1 : 0;
   }
 
@@ -217,8 +222,9 @@ std::string to_text(const SimulateReport& r) {
   };
   line("steps", fmt::format("{} ({} with all slots taken: those are measured), {} requests",
                             r.steps, r.full_steps, r.requests));
-  line("balance", fmt::format("mean {:.3f}, p99 {:.3f}, worst {:.3f} (max / mean tokens per worker)",
-                              r.balance.mean, r.balance.p99, r.balance.max));
+  line("balance",
+       fmt::format("mean {:.3f}, p99 {:.3f}, worst {:.3f} (max / mean tokens per worker)",
+                   r.balance.mean, r.balance.p99, r.balance.max));
   line("spread", fmt::format("{:.2f} workers, {:.2f} extents, {:.2f} subtree roots a sequence",
                              r.mean_spread, r.mean_extents, r.mean_roots));
   line("homes", fmt::format("mean {:.3f}, p99 {:.3f} (max / mean homed sequences)",

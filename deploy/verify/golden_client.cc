@@ -11,7 +11,9 @@ std::vector<std::int64_t> positions_from(std::int64_t begin, std::int64_t count)
   return positions;
 }
 
-std::size_t size(std::int64_t count) { return static_cast<std::size_t>(count); }
+std::size_t size(std::int64_t count) {
+  return static_cast<std::size_t>(count);
+}
 
 }  // namespace
 
@@ -147,8 +149,8 @@ void GoldenClient::write_tokens(std::span<const HomedItem> items,
                         .dst = rows_->data(),
                         .dst_dtype = DType::kF32,
                         .dst_stride_bytes = size(width) * sizeof(float)});
-      download(rows_->as<float>(), results_.cache,
-               (item.tag * golden_.tokens() + position) * width, width);
+      download(rows_->as<float>(), results_.cache, (item.tag * golden_.tokens() + position) * width,
+               width);
     }
   }
 }

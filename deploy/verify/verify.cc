@@ -177,8 +177,7 @@ void verify_group(const GoldenCase& golden, const GoldenGroup& group, const Veri
 }  // namespace
 
 std::vector<VerifyRow> verify(const VerifyOptions& options, Communicator& communicator) {
-  const int threads =
-      options.threads > 0 ? options.threads : threads_per_worker(communicator.size());
+  const int threads = options.threads > 0 ? options.threads : threads_per_worker(communicator);
   const auto backend = make_backend(options.backend, threads);
   std::vector<VerifyRow> rows;
   for (const auto& file : options.files) {
@@ -194,9 +193,9 @@ std::string to_text(const std::vector<VerifyRow>& rows) {
   std::string text = fmt::format("{:<10}{:<11}{:<24}{:>12}{:>12}{:>12}\n", "file", "group",
                                  "tensor", "error", "worst row", "bound");
   for (const VerifyRow& row : rows) {
-    text += fmt::format("{:<10}{:<11}{:<24}{:>12.2e}{:>12.2e}{:>12.2e}{}\n", row.file, row.group,
-                        row.tensor, row.error, row.worst_row, row.bound,
-                        row.ok() ? "" : "  TOO LARGE");
+    text +=
+        fmt::format("{:<10}{:<11}{:<24}{:>12.2e}{:>12.2e}{:>12.2e}{}\n", row.file, row.group,
+                    row.tensor, row.error, row.worst_row, row.bound, row.ok() ? "" : "  TOO LARGE");
   }
   return text;
 }

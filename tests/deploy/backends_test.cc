@@ -1,0 +1,57 @@
+// Backends by name.
+#include "deploy/runtime/backends.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include "core/base/error.h"
+#include "kernels/cpu/cpu_backend.h"
+
+namespace tributary {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+TEST(Backends, EveryListedNameMakesABackend) {
+  const auto names = backend_names();
+  EXPECT_EQ(names.front(), "cpu");
+  EXPECT_THAT(names, Contains("reference"));
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
+  for (const std::string& name : names) {
+    const auto backend = make_backend(name, 1);
+    ASSERT_NE(backend, nullptr) << name;
+    if (name == "cpu") continue;  // a choice; the others are what they are called
+    EXPECT_EQ(backend->name(), name);
+  }
+}
+
+TEST(Backends, CpuIsTheFirstInstructionSet) {
+  ASSERT_FALSE(cpu_instruction_sets().empty());
+  EXPECT_EQ(make_backend("cpu", 1)->name(), "cpu/" + std::string(cpu_instruction_sets().front()));
+}
+
+TEST(Backends, UnknownNamesListWhatThereIs) {
+  for (const char* name : {"", "gpu", "CPU", "cpu/", "cpu/NOPE", "cpu/cpu", "cpu/ SCALAR"}) {
+    std::optional<Error> error;
+    try {
+      (void)make_backend(name, 1);
+    } catch (const Error& e) {
+      error = e;
+    }
+    ASSERT_TRUE(error.has_value()) << name;
+    EXPECT_EQ(error->code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error->what(), HasSubstr(fmt::format("'{}'", name)));
+    for (const std::string& there_is : backend_names()) {
+      EXPECT_THAT(error->what(), HasSubstr(there_is));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tributary

@@ -1,0 +1,170 @@
+// Workers that are not equal do not become a pool, and each learns why.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/local/run_ranks.h"
+#include "comm/local/self_communicator.h"
+#include "core/pool/worker.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/reference/reference_backend.h"
+#include "tests/core/expect_error.h"
+#include "tests/deploy/hooked_backend.h"
+
+namespace tributary {
+namespace {
+
+constexpr int kWorkers = 3;
+
+class NoClient final : public PoolClient {
+ public:
+  void fill_rows(const Sequence&, int, std::int64_t, std::int64_t, std::byte*) override {}
+  void write_tokens(std::span<const HomedItem>, std::span<const std::int32_t>, std::byte*,
+                    std::size_t) override {}
+  void read_states(std::span<const HomedItem>, std::span<const std::int32_t>,
+                   const float*) override {}
+};
+
+WorkerConfig good_config() {
+  return {.attention = {.heads = 2,
+                        .kv_lora_rank = 16,
+                        .qk_rope_head_dim = 8,
+                        .row_dtype = DType::kBF16,
+                        .query_dtype = DType::kBF16,
+                        .softmax_scale = 0.5F},
+          .layers = 1,
+          .pages = 4,
+          .leaf_tokens = 64};
+}
+
+struct Difference {
+  std::string_view name;
+  int rank;
+  std::function<void(WorkerConfig&)> change;
+  ErrorCode code;
+  std::string_view message;
+};
+
+/// The error of each rank's set-up; ranks that succeed have none.
+std::vector<Status> set_up(const std::function<void(int rank, WorkerConfig&)>& change,
+                           const std::function<std::unique_ptr<Backend>(int rank)>& make,
+                           const std::function<void(int rank, std::string_view call)>& hook) {
+  std::vector<Status> statuses(kWorkers);
+  run_ranks(kWorkers, [&](Communicator& communicator) {
+    const int rank = communicator.rank();
+    const auto inner = make(rank);
+    HookedBackend backend(*inner, 0, [&](std::string_view call) { hook(rank, call); });
+    NoClient client;
+    WorkerConfig config = good_config();
+    change(rank, config);
+    statuses[static_cast<std::size_t>(rank)] =
+        status_of([&] { const Worker worker(config, backend, communicator, client); });
+  });
+  return statuses;
+}
+
+const auto kReference = [](int) { return make_reference_backend(); };
+const auto kNoChange = [](int, WorkerConfig&) {};
+const auto kNoHook = [](int, std::string_view) {};
+
+void expect_all(const std::vector<Status>& statuses, ErrorCode code, std::string_view message) {
+  for (const Status& status : statuses) {
+    EXPECT_EQ(status.code(), code);
+    EXPECT_EQ(status.message(), message);
+  }
+}
+
+TEST(PoolHandshake, EqualWorkersBecomeAPool) {
+  expect_all(set_up(kNoChange, kReference, kNoHook), ErrorCode::kOk, "");
+}
+
+class PoolDifference : public testing::TestWithParam<Difference> {};
+
+TEST_P(PoolDifference, IsToldToEveryWorker) {
+  const auto change = [](int rank, WorkerConfig& config) {
+    if (rank == GetParam().rank) GetParam().change(config);
+  };
+  expect_all(set_up(change, kReference, kNoHook), GetParam().code, GetParam().message);
+}
+
+constexpr ErrorCode kBad = ErrorCode::kInvalidArgument;
+
+INSTANTIATE_TEST_SUITE_P(
+    Unequal, PoolDifference,
+    testing::Values(
+        Difference{"Heads", 1, [](WorkerConfig& c) { c.attention.heads = 3; }, kBad,
+                   "heads is 2 on worker 0 and 3 on worker 1"},
+        Difference{"Rank", 2, [](WorkerConfig& c) { c.attention.kv_lora_rank = 32; }, kBad,
+                   "kv_lora_rank is 16 on worker 0 and 32 on worker 2"},
+        Difference{"Rope", 0, [](WorkerConfig& c) { c.attention.qk_rope_head_dim = 4; }, kBad,
+                   "qk_rope_head_dim is 4 on worker 0 and 8 on worker 1"},
+        Difference{"RowType", 1, [](WorkerConfig& c) { c.attention.row_dtype = DType::kF32; }, kBad,
+                   "row type is bf16 on worker 0 and f32 on worker 1"},
+        Difference{"QueryType", 1, [](WorkerConfig& c) { c.attention.query_dtype = DType::kF32; },
+                   kBad, "query type is bf16 on worker 0 and f32 on worker 1"},
+        Difference{"Scale", 2, [](WorkerConfig& c) { c.attention.softmax_scale = 0.25F; }, kBad,
+                   "softmax_scale is 0.5 on worker 0 and 0.25 on worker 2"},
+        Difference{"Leaf", 1, [](WorkerConfig& c) { c.leaf_tokens = 128; }, kBad,
+                   "leaf_tokens is 64 on worker 0 and 128 on worker 1"},
+        Difference{"Layers", 1, [](WorkerConfig& c) { c.layers = 2; }, kBad,
+                   "layers is 1 on worker 0 and 2 on worker 1"},
+        Difference{"Pages", 1, [](WorkerConfig& c) { c.pages = 5; }, kBad,
+                   "pages is 4 on worker 0 and 5 on worker 1"},
+        Difference{"Exchange", 1, [](WorkerConfig& c) { c.exchange = Exchange::kAllGather; }, kBad,
+                   "exchange is auto on worker 0 and all-gather on worker 1"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(
+    Impossible, PoolDifference,
+    testing::Values(
+        Difference{"NoHeads", 1, [](WorkerConfig& c) { c.attention.heads = 0; }, kBad,
+                   "worker 1: heads is 0, expected at least 1"},
+        Difference{"QueryType", 2, [](WorkerConfig& c) { c.attention.query_dtype = DType::kF64; },
+                   kBad, "worker 2: query type is f64, expected bf16 or f32"},
+        Difference{"RowType", 2, [](WorkerConfig& c) { c.attention.row_dtype = DType::kF8E4M3; },
+                   kBad, "worker 2: cache: row_dtype is f8_e4m3, must be f32 or bf16"},
+        Difference{"Scale", 0, [](WorkerConfig& c) { c.attention.softmax_scale = 0; }, kBad,
+                   "worker 0: softmax_scale is 0, expected positive and finite"},
+        Difference{"Leaf", 1, [](WorkerConfig& c) { c.leaf_tokens = 100; }, kBad,
+                   "worker 1: leaf_tokens is 100, expected a power-of-two multiple of the page (64 "
+                   "tokens)"},
+        Difference{"NoPages", 1, [](WorkerConfig& c) { c.pages = 0; }, kBad,
+                   "worker 1: cache: pages is 0, must be 1 to 2147483647"},
+        Difference{"NoLayers", 1, [](WorkerConfig& c) { c.layers = 0; }, kBad,
+                   "worker 1: cache: layers is 0, must be 1 to 1048576"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(PoolHandshake, OtherKernelsAreOtherBits) {
+  const auto make = [](int rank) {
+    return rank == 2 ? make_reference_backend()
+                     : make_cpu_backend({.threads = 1, .instruction_set = "SCALAR"});
+  };
+  expect_all(set_up(kNoChange, make, kNoHook), ErrorCode::kInvalidArgument,
+             "worker 0 computes with cpu/SCALAR and worker 2 with reference: their bits would "
+             "differ");
+}
+
+TEST(PoolHandshake, AWorkerWithoutMemoryIsNamed) {
+  const auto hook = [](int rank, std::string_view call) {
+    if (rank == 1 && call == "allocate") fail(ErrorCode::kPoolFull, "no memory for the arenas");
+  };
+  expect_all(set_up(kNoChange, kReference, hook), ErrorCode::kPoolFull,
+             "worker 1: no memory for the arenas");
+}
+
+TEST(PoolHandshake, OnlyWorker0Leads) {
+  SelfCommunicator communicator;
+  const auto backend = make_reference_backend();
+  NoClient client;
+  Worker worker(good_config(), *backend, communicator, client);
+  EXPECT_EQ(code_of([&] { (void)worker.follow(); }), ErrorCode::kFailedPrecondition);
+  EXPECT_TRUE(worker.lead(Order{}).status.ok());
+  EXPECT_EQ(worker.table().size(), 0U);
+}
+
+}  // namespace
+}  // namespace tributary

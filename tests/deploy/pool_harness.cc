@@ -1,0 +1,264 @@
+#include "tests/deploy/pool_harness.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "comm/local/run_ranks.h"
+#include "core/workload/generator.h"
+#include "kernels/reference/reference_backend.h"
+#include "tests/deploy/hooked_backend.h"
+
+namespace tributary {
+namespace {
+
+constexpr std::uint64_t kSeed = 7;
+
+/// As `dtype` holds them.
+void round_to(DType dtype, std::vector<float>& values) {
+  if (dtype != DType::kBF16) return;
+  for (float& value : values) value = to_float(to_bf16(value));
+}
+
+class TestClient final : public PoolClient {
+ public:
+  TestClient(const PoolSetup& setup, int rank, const std::atomic<std::int64_t>& salt)
+      : setup_(setup),
+        rank_(rank),
+        salt_(salt),
+        width_(static_cast<std::size_t>(setup.shape.latent_dim())),
+        query_(static_cast<std::size_t>(setup.shape.heads) * width_) {}
+
+  void fill_rows(const Sequence& sequence, int layer, std::int64_t begin, std::int64_t count,
+                 std::byte* rows) override {
+    hook("fill_rows");
+    for (std::int64_t i = 0; i < count; ++i) {
+      write_row(sequence.tag, layer, begin + i, rows);
+      rows += width_ * dtype_bytes(setup_.shape.row_dtype);
+    }
+  }
+
+  void write_tokens(std::span<const HomedItem> items, std::span<const std::int32_t> item_layer,
+                    std::byte* records, std::size_t record_bytes) override {
+    hook("write_tokens");
+    for (const HomedItem& item : items) {
+      const int layer = item_layer[static_cast<std::size_t>(item.item)];
+      for (std::int32_t t = 0; t < item.tokens; ++t) {
+        const std::int64_t tag =
+            item.tag + (t < accepted(item) ? salt_.load() : std::int64_t{1000000});
+        std::byte* record =
+            records + static_cast<std::size_t>(item.token_record + t) * record_bytes;
+        generator_.query(tag, layer, item.position + t, query_);
+        store_as(setup_.shape.query_dtype, query_, record);
+        write_row(tag, layer, item.position + t, record + setup_.shape.query_bytes());
+      }
+    }
+  }
+
+  void read_states(std::span<const HomedItem> items, std::span<const std::int32_t> item_layer,
+                   const float* states) override {
+    hook("read_states");
+    if (salt_ != 0) return;
+    const std::size_t floats = setup_.shape.state_shape().record_floats();
+    for (const HomedItem& item : items) {
+      for (std::int32_t t = 0; t < accepted(item); ++t) {
+        const float* state = states + static_cast<std::size_t>(item.state + t) * floats;
+        outputs.insert_or_assign(
+            {item.tag, item_layer[static_cast<std::size_t>(item.item)], item.position + t},
+            std::vector<float>(state, state + floats));
+      }
+    }
+  }
+
+  PoolOutputs outputs;
+
+ private:
+  void hook(std::string_view call) const {
+    if (setup_.hook) setup_.hook(rank_, call);
+  }
+  [[nodiscard]] std::int32_t accepted(const HomedItem& item) const {
+    return setup_.accept ? setup_.accept(item.tag, item.position, item.tokens) : item.tokens;
+  }
+  void write_row(std::int64_t tag, int layer, std::int64_t position, std::byte* out) {
+    const std::span row(query_.data(), width_);
+    generator_.row(tag, layer, position, row);
+    store_as(setup_.shape.row_dtype, row, out);
+  }
+
+  const PoolSetup& setup_;
+  int rank_;
+  const std::atomic<std::int64_t>& salt_;
+  TokenGenerator generator_{kSeed};
+  std::size_t width_;
+  std::vector<float> query_;
+};
+
+WorkerConfig worker_config(const PoolSetup& setup, int rank) {
+  WorkerConfig config{.attention = setup.shape,
+                      .layers = setup.layers,
+                      .pages = setup.pages,
+                      .leaf_tokens = setup.leaf_tokens,
+                      .exchange = setup.exchange,
+                      .round_timeout = setup.timeout,
+                      .order_timeout = 2 * setup.timeout};
+  if (setup.change) setup.change(rank, config);
+  return config;
+}
+
+}  // namespace
+
+std::size_t differing_outputs(const PoolOutputs& a, const PoolOutputs& b) {
+  std::size_t differing = 0;
+  for (const auto& [token, state] : a) {
+    const auto found = b.find(token);
+    if (found == b.end() || found->second.size() != state.size() ||
+        std::memcmp(found->second.data(), state.data(), state.size() * sizeof(float)) != 0) {
+      ++differing;
+    }
+  }
+  for (const auto& entry : b) differing += a.contains(entry.first) ? 0 : 1;
+  return differing;
+}
+
+std::vector<float> pool_row(const AttentionShape& shape, std::int64_t tag, int layer,
+                            std::int64_t position) {
+  std::vector<float> row(static_cast<std::size_t>(shape.latent_dim()));
+  TokenGenerator(kSeed).row(tag, layer, position, row);
+  round_to(shape.row_dtype, row);
+  return row;
+}
+
+std::vector<float> pool_query(const AttentionShape& shape, std::int64_t tag, int layer,
+                              std::int64_t position) {
+  std::vector<float> query(static_cast<std::size_t>(shape.heads) *
+                           static_cast<std::size_t>(shape.latent_dim()));
+  TokenGenerator(kSeed).query(tag, layer, position, query);
+  round_to(shape.query_dtype, query);
+  return query;
+}
+
+PoolLeader::PoolLeader(const PoolSetup& setup, Worker& worker, std::atomic<std::int64_t>& salt)
+    : sequencer(
+          {.placement = {.workers = setup.workers, .leaf_tokens = setup.leaf_tokens, .costs = {}},
+           .pages_per_worker = setup.pages,
+           .incarnation = 1}),
+      setup_(setup),
+      worker_(worker),
+      salt_(salt) {}
+
+RoundReport PoolLeader::lead() {
+  return lead(sequencer.take_order());
+}
+
+RoundReport PoolLeader::lead(const Order& order) {
+  RoundReport report = worker_.lead(order);
+  statuses_.push_back(report.status);
+  if (report.status.ok()) {
+    EXPECT_EQ(report.exchanged_bytes, report.planned_bytes);
+  }
+  exchanged_bytes += report.exchanged_bytes;
+  state_bytes += report.state_bytes;
+  rounds += static_cast<std::uint64_t>(report.rounds);
+  return report;
+}
+
+RoundReport PoolLeader::step(const std::vector<Sequencer::StepRequest>& requests) {
+  std::vector<std::int32_t> accepted;
+  for (const auto& request : requests) {
+    const Sequence& s = sequencer.table().at(request.id);
+    accepted.push_back(setup_.accept ? setup_.accept(s.tag, s.length, request.tokens)
+                                     : request.tokens);
+  }
+  sequencer.begin_step(requests);
+  RoundReport report = lead();
+  if (!report.status.ok()) sequencer.abort_step();
+  report.status.throw_if_error();
+  sequencer.commit_step(accepted);
+  return report;
+}
+
+std::optional<SequenceId> PoolLeader::admit(const PoolRequest& request) {
+  return sequencer.admit({.tag = request.tag,
+                          .prompt_tokens = request.prompt_tokens,
+                          .max_new_tokens = request.max_new_tokens,
+                          .spread = setup_.spread});
+}
+
+void PoolLeader::decode(const std::vector<PoolRequest>& requests, const Batching& batching) {
+  std::vector<SequenceId> running;
+  std::size_t next = 0;
+  for (std::int64_t step_number = 0; next < requests.size() || !running.empty(); ++step_number) {
+    while (next < requests.size() && std::cmp_less(running.size(), batching.max_batch)) {
+      const auto id = admit(requests[next]);
+      if (!id) break;
+      running.push_back(*id);
+      ++next;
+    }
+    if (running.empty()) fail(ErrorCode::kInternal, "nothing runs and nothing fits");
+    std::vector<Sequencer::StepRequest> batch;
+    for (const SequenceId id : running) {
+      const Sequence& s = sequencer.table().at(id);
+      const std::int64_t left = s.limit_tokens - s.length;
+      const std::int64_t tokens = batching.tokens(s.tag, step_number);
+      batch.push_back({id, static_cast<std::int32_t>(std::min(tokens, left))});
+    }
+    (void)step(batch);
+    std::erase_if(running, [&](SequenceId id) {
+      const Sequence& s = sequencer.table().at(id);
+      const bool done = s.length == s.limit_tokens;
+      if (done) sequencer.free(id);
+      return done;
+    });
+  }
+}
+
+PoolResult run_pool(const PoolSetup& setup, const std::function<void(PoolLeader&)>& script) {
+  const auto ranks = static_cast<std::size_t>(setup.workers);
+  std::vector<PoolOutputs> outputs(ranks);
+  PoolResult result;
+  result.statuses.resize(ranks);
+  std::atomic<std::int64_t> salt = 0;
+  run_ranks(setup.workers, [&](Communicator& communicator) {
+    const int rank = communicator.rank();
+    const auto inner = setup.backend ? setup.backend(rank) : make_reference_backend();
+    HookedBackend backend(*inner, setup.page_fill, [&](std::string_view call) {
+      if (setup.hook) setup.hook(rank, call);
+    });
+    TestClient client(setup, rank, salt);
+    Worker worker(worker_config(setup, rank), backend, communicator, client);
+    auto& statuses = result.statuses[static_cast<std::size_t>(rank)];
+    if (std::ranges::count(setup.absent, rank) > 0) return;
+    if (rank == 0) {
+      PoolLeader leader(setup, worker, salt);
+      script(leader);
+      Order last = leader.sequencer.take_order();
+      last.stop = true;
+      (void)leader.lead(last);
+      statuses = leader.statuses_;
+    } else {
+      for (bool stop = false; !stop && !communicator.poisoned();) {
+        const RoundReport report = worker.follow();
+        statuses.push_back(report.status);
+        stop = report.stop;
+      }
+    }
+    outputs[static_cast<std::size_t>(rank)] = std::move(client.outputs);
+  });
+  for (PoolOutputs& part : outputs) {
+    for (auto& entry : part) {
+      const bool first = result.outputs.insert(entry).second;
+      EXPECT_TRUE(first) << "two homes of one sequence";
+    }
+  }
+  return result;
+}
+
+std::vector<PoolRequest> border_requests() {
+  return {{1, 0, 20},   {2, 1, 3},    {3, 63, 6},   {4, 64, 9},  {5, 65, 2},
+          {6, 127, 40}, {7, 200, 12}, {8, 330, 70}, {9, 500, 17}};
+}
+
+}  // namespace tributary

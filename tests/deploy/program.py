@@ -1,0 +1,128 @@
+# Runs the program `tributary` as a user does: alone, on a terminal, under mpirun; finds its ranks.
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+import uuid
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = os.environ.get("TRIBUTARY_PROGRAM", "tributary")
+MPIRUN = ROOT / "deploy" / "mpirun.sh"
+TINY = ROOT / "tests" / "data" / "tiny.safetensors"
+
+# Nothing here takes more than seconds; sanitizers and a busy machine are slower.
+LIMIT_S = 120
+
+# A replay of milliseconds whose sequences lie on several workers.
+SMALL = ["replay", "--requests", "6", "--length-scale", "0.02", "--leaf-tokens", "64",
+         "--heads", "4", "--kv-gib", "0.05"]
+# One that goes on for minutes, until something ends it.
+ENDLESS = ["replay", "--requests", "64", "--leaf-tokens", "256", "--kv-gib", "0.25",
+           "--length-scale", "0.1", "--layers", "8", "--canary-rate", "0"]
+
+
+class Result:
+    def __init__(self, status, stdout, stderr):
+        self.status, self.stdout, self.stderr = status, stdout, stderr
+
+    def own_lines(self):
+        """What the program, and not mpirun, wrote to stderr."""
+        return [line for line in self.stderr.splitlines() if line.startswith("tributary: ")]
+
+    def figure(self, name):
+        """The rest of the line of a report that begins with `name`."""
+        return re.search(rf"^{re.escape(name)} +(.*)$", self.stdout, re.MULTILINE)[1]
+
+    def __str__(self):
+        return f"status {self.status}\nstdout: {self.stdout}\nstderr: {self.stderr}"
+
+
+class Process:
+    """The program under way, in a process group of its own that ends with the block."""
+
+    def __init__(self, arguments, ranks=0, mpirun=()):
+        launcher = [str(MPIRUN), "-np", str(ranks), *mpirun] if ranks else []
+        self.mark = f"TRIBUTARY_TEST_MARK={uuid.uuid4()}"  # by which its ranks are found
+        name, value = self.mark.split("=")
+        self.popen = subprocess.Popen(
+            [*launcher, PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True,
+            env={**os.environ, name: value})
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        for pid in [self.popen.pid, *self.rank_pids().values()]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.popen.wait()
+        self.popen.stdout.close()
+        self.popen.stderr.close()
+
+    def wait(self, limit_s=LIMIT_S):
+        stdout, stderr = self.popen.communicate(timeout=limit_s)
+        return Result(self.popen.returncode, stdout.decode(), stderr.decode())
+
+    def rank_pids(self):
+        """Of the ranks that live: rank -> process id."""
+        pids = {}
+        for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+            try:
+                environment = path.read_bytes().decode(errors="replace").split("\0")
+            except OSError:  # it ended meanwhile, or is another user's
+                continue
+            if self.mark in environment:
+                for variable in environment:
+                    if variable.startswith("OMPI_COMM_WORLD_RANK="):
+                        pids[int(variable.partition("=")[2])] = int(path.parent.name)
+        return pids
+
+    def wait_until(self, condition, what):
+        end = time.monotonic() + LIMIT_S
+        while not condition():
+            if self.popen.poll() is not None:
+                raise AssertionError(f"ended before {what}: {self.wait()}")
+            if time.monotonic() > end:
+                raise AssertionError(f"not in {LIMIT_S} s: {what}")
+            time.sleep(0.02)
+
+
+def run(*arguments, ranks=0):
+    with Process(arguments, ranks) as process:
+        return process.wait()
+
+
+def cpu_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def run_on_terminal(*arguments, ranks=0):
+    """Status, and what appeared on the terminal that stderr is."""
+    launcher = [str(MPIRUN), "-np", str(ranks)] if ranks else []
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([*launcher, PROGRAM, *map(str, arguments)], stderr=theirs,
+                          stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        shown = b""
+        end = time.monotonic() + LIMIT_S
+        while time.monotonic() < end:
+            if select.select([ours], [], [], 1)[0]:
+                try:
+                    part = os.read(ours, 4096)
+                except OSError:  # the other side is closed
+                    break
+                if not part:
+                    break
+                shown += part
+        else:
+            process.kill()
+        os.close(ours)
+        return process.wait(), shown.decode(errors="replace")
