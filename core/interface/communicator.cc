@@ -26,10 +26,9 @@ Status Communicator::finish(Status status) {
 }
 
 void Communicator::poison(const Status& reason) {
-  if (poison_.ok()) {
-    poison_ = reason;
-    do_poison(reason);
-  }
+  if (!poison_.ok() || reason.ok()) return;
+  poison_ = reason;
+  do_poison(reason);
 }
 
 Status Communicator::broadcast(std::span<std::byte> data, int root, Deadline deadline) {

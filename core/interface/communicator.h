@@ -57,7 +57,7 @@ class Communicator {
                     Deadline deadline);
 
   /// Ends the communicator: this and every later call here fails with `reason`; peers fail too,
-  /// at once where the implementation can tell them, else at their deadlines.
+  /// at once where the implementation can tell them, else at their deadlines. An ok reason is none.
   void poison(const Status& reason);
   [[nodiscard]] bool poisoned() const noexcept { return !poison_.ok(); }
 

@@ -168,6 +168,7 @@ TEST_F(CommunicatorFront, PoisonIsKept) {
 TEST_F(CommunicatorFront, PoisonWithoutAReasonIsNone) {
   communicator_.poison(Status());
   EXPECT_FALSE(communicator_.poisoned());
+  EXPECT_TRUE(communicator_.poisons.empty()) << "nobody is told of a failure that is none";
   EXPECT_TRUE(communicator_.broadcast(recv_, 0, deadline_).ok());
 }
 
