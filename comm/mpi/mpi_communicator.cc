@@ -186,7 +186,7 @@ class MpiCommunicator::Impl {
   // Stays until MPI is finalised. A peer may have failed in its last call and told this rank; Open
   // MPI 4.1 loses unrelated messages when one arrives for a communicator that was freed.
   MPI_Comm comm_ = MPI_COMM_NULL;
-  unsigned long long exchanges_ = 0;
+  std::uint64_t exchanges_ = 0;
   std::shared_ptr<MpiExchange> exchange_ = std::make_shared<MpiExchange>();
   bool told_by_peer_ = false;
 };

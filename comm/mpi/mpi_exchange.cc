@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <cstring>
 
 namespace tributary {
@@ -18,16 +19,16 @@ constexpr std::size_t kSmallestSend = 4096;
 
 /// Tags 1 .. 32767 are what every MPI library has. Exchanges so far apart cannot meet: neighbours
 /// in one communicator are at most one exchange apart.
-constexpr unsigned long long kTagCycle = 8192;
+constexpr std::uint64_t kTagCycle = 8192;
 
-int tag_of(unsigned long long number, int kind) {
+int tag_of(std::uint64_t number, int kind) {
   return 1 + static_cast<int>(number % kTagCycle) * MpiExchange::kKinds + kind;
 }
 static_assert(1 + (kTagCycle - 1) * MpiExchange::kKinds + (MpiExchange::kKinds - 1) <= 32767);
 
 }  // namespace
 
-void MpiExchange::begin(MPI_Comm comm, unsigned long long number, int kind, std::string_view call) {
+void MpiExchange::begin(MPI_Comm comm, std::uint64_t number, int kind, std::string_view call) {
   comm_ = comm;
   tag_ = tag_of(number, kind);
   call_ = call;

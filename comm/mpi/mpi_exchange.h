@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -28,7 +29,7 @@ class MpiExchange {
   static constexpr int kKinds = 3;
 
   /// `number` of this exchange, counted alike on all ranks; `kind` < kKinds; `call` for messages.
-  void begin(MPI_Comm comm, unsigned long long number, int kind, std::string_view call);
+  void begin(MPI_Comm comm, std::uint64_t number, int kind, std::string_view call);
   /// Sends `block` to each of `peers` (which must stay valid). Empty blocks do not travel.
   void send(std::span<const int> peers, std::span<const std::byte> block);
   void receive(std::span<const int> peer, std::span<std::byte> block);
