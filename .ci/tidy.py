@@ -86,7 +86,7 @@ def main():
     parser.add_argument("paths", nargs="*", help="only sources whose path starts with one of these")
     parser.add_argument("-j", type=int, default=os.cpu_count() or 1, help="how many at a time")
     parser.add_argument("--tidy", default="clang-tidy-14", help="the program to run")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
 
     try:
         database = json.loads((args.build / "compile_commands.json").read_text())

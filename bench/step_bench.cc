@@ -84,7 +84,7 @@ void lead(benchmark::State& state, Worker& worker, Sequencer& sequencer, int bat
   worker.lead(sequencer.take_order()).status.throw_if_error();  // fills
   PhaseTimes phases{};
   RoundReport report;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {  // NOLINT(clang-analyzer-deadcode.DeadStores)
     sequencer.begin_step(step);
     report = worker.lead(sequencer.take_order());
     report.status.throw_if_error();
@@ -92,7 +92,7 @@ void lead(benchmark::State& state, Worker& worker, Sequencer& sequencer, int bat
     for (std::size_t p = 0; p < kPhases; ++p) phases[p] += report.phase_us[p];
   }
   const auto steps = static_cast<double>(state.iterations());
-  const double rows = static_cast<double>(
+  const auto rows = static_cast<double>(
       std::accumulate(report.worker_rows.begin(), report.worker_rows.end(), std::int64_t{0}));
   const double flop = rows * static_cast<double>(state.range(1)) * 2 * (2 * 512 + 64);
   state.counters["GFLOP/s"] = benchmark::Counter(flop * steps / 1e9, benchmark::Counter::kIsRate);

@@ -19,14 +19,14 @@ static_assert(std::endian::native == std::endian::little);
 class ByteWriter {
  public:
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
+  requires std::is_trivially_copyable_v<T>
   void value(const T& value) {
     const auto* begin = reinterpret_cast<const std::byte*>(&value);
     bytes_.insert(bytes_.end(), begin, begin + sizeof(T));
   }
   /// A count (32 bits), then the values.
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
+  requires std::is_trivially_copyable_v<T>
   void list(std::span<const T> values) {
     value(static_cast<std::uint32_t>(values.size()));
     const auto bytes = std::as_bytes(values);
@@ -45,7 +45,7 @@ class ByteReader {
 
   /// Throws kMalformedInput when fewer than sizeof(T) bytes are left.
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
+  requires std::is_trivially_copyable_v<T>
   [[nodiscard]] T value() {
     T result;
     std::memcpy(&result, take(sizeof(T)).data(), sizeof(T));
@@ -53,7 +53,7 @@ class ByteReader {
   }
   /// Reads what ByteWriter::list wrote; the count is checked against the bytes that are left.
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
+  requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::vector<T> list() {
     const std::size_t count = value<std::uint32_t>();
     const auto bytes = take(count * sizeof(T));

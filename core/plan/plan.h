@@ -41,8 +41,8 @@ struct Routing {
     const Sequence* sequence = nullptr;
     std::int32_t tokens = 0;
     std::int32_t home = 0;
-    std::int64_t rows = 0;         // keys of the last new token: length + tokens
-    std::int32_t first_root = 0;   // roots[first_root .. end_root), in leaf order
+    std::int64_t rows = 0;        // keys of the last new token: length + tokens
+    std::int32_t first_root = 0;  // roots[first_root .. end_root), in leaf order
     std::int32_t end_root = 0;
     std::int32_t first_worker = 0;  // spread[first_worker .. end_worker), ascending
     std::int32_t end_worker = 0;
@@ -83,8 +83,8 @@ struct ExchangeVolume {
 struct ExchangeCosts {
   std::int64_t token_record_bytes = 0;
   std::int64_t state_record_bytes = 0;
-  double bytes_per_us = 4000;      // one worker's link
-  double message_us = 5;          // one message between two workers
+  double bytes_per_us = 4000;  // one worker's link
+  double message_us = 5;       // one message between two workers
 };
 /// kAllGather or kAllToAll; every worker comes to the same answer.
 [[nodiscard]] Exchange choose_exchange(const Routing& routing, int workers,
@@ -95,7 +95,7 @@ struct HomedItem {
   std::int32_t item = 0;
   SequenceId id = 0;
   std::int64_t tag = 0;
-  std::int64_t position = 0;      // of the first new token
+  std::int64_t position = 0;  // of the first new token
   std::int32_t tokens = 0;
   std::int64_t token_record = 0;  // where the first token's query and row go
   std::int64_t state = 0;         // where the first token's merged state will be
@@ -113,7 +113,7 @@ struct RankPlan {
   // Queries and new rows, in token records. Counts are per rank.
   std::int64_t local_tokens = 0;
   std::int64_t received_tokens = 0;
-  bool tokens_travel = false;  // the same on every rank
+  bool tokens_travel = false;                  // the same on every rank
   std::vector<std::int64_t> token_send_index;  // all-to-all: local records, grouped by receiver
   std::vector<std::int64_t> token_send_counts, token_recv_counts;
 

@@ -9,7 +9,9 @@
 namespace tributary {
 namespace {
 
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+std::size_t at(std::int32_t index) {
+  return static_cast<std::size_t>(index);
+}
 
 /// Exclusive prefix sum: where each rank's block begins.
 std::vector<std::int64_t> block_begins(const std::vector<std::int64_t>& counts) {
@@ -197,8 +199,7 @@ void PlanBuilder::plan_leaves(const Routing& routing, RankPlan& plan) {
     const auto& root = routing.roots[r];
     if (root.worker != rank_) continue;
     const auto& item = routing.items[at(root.item)];
-    const std::int64_t end =
-        std::min(root.node.end_leaf(), ceil_div(item.rows, leaf_tokens_));
+    const std::int64_t end = std::min(root.node.end_leaf(), ceil_div(item.rows, leaf_tokens_));
     const bool direct = root_location_[r] >= 0 && end - root.node.first_leaf() == 1;
     nodes_.clear();
     for (std::int64_t l = root.node.first_leaf(); l < end; ++l) {

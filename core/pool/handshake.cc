@@ -48,15 +48,17 @@ std::string field_text(std::string_view name, std::int64_t value) {
 
 }  // namespace
 
-void check_attention_shape(const AttentionShape& a) {
-  if (a.heads < 1) fail(ErrorCode::kInvalidArgument, "heads is {}, expected at least 1", a.heads);
-  if (a.query_dtype != DType::kBF16 && a.query_dtype != DType::kF32) {
-    fail(ErrorCode::kInvalidArgument, "query type is {}, expected bf16 or f32",
-         dtype_name(a.query_dtype));
+void check_attention_shape(const AttentionShape& shape) {
+  if (shape.heads < 1) {
+    fail(ErrorCode::kInvalidArgument, "heads is {}, expected at least 1", shape.heads);
   }
-  if (!(std::isfinite(a.softmax_scale) && a.softmax_scale > 0)) {
+  if (shape.query_dtype != DType::kBF16 && shape.query_dtype != DType::kF32) {
+    fail(ErrorCode::kInvalidArgument, "query type is {}, expected bf16 or f32",
+         dtype_name(shape.query_dtype));
+  }
+  if (!(std::isfinite(shape.softmax_scale) && shape.softmax_scale > 0)) {
     fail(ErrorCode::kInvalidArgument, "softmax_scale is {}, expected positive and finite",
-         a.softmax_scale);
+         shape.softmax_scale);
   }
 }
 

@@ -73,7 +73,7 @@ Status RoundExecutor::run(const RankPlan& plan, std::span<const std::int32_t> it
                           PhaseTimes& times) {
   // Outside attempt(): without its buffers a rank cannot enter the collectives, so that failure to
   // grow them ends the communicator.
-  const Status reserved = status_of([&] { reserve(plan); });
+  Status reserved = status_of([&] { reserve(plan); });
   if (!reserved.ok()) {
     communicator_.poison(reserved);
     return reserved;
@@ -94,7 +94,7 @@ Status RoundExecutor::run(const RankPlan& plan, std::span<const std::int32_t> it
                        shape_.token_record_bytes()});
       backend_.synchronize(deadline);
     });
-    const Status status = exchange_tokens(plan, deadline);
+    Status status = exchange_tokens(plan, deadline);
     if (!status.ok()) return status;
   }
   {
@@ -107,7 +107,7 @@ Status RoundExecutor::run(const RankPlan& plan, std::span<const std::int32_t> it
   }
   if (plan.states_travel) {
     const PhaseTimer timer(times, Phase::kPartialExchange);
-    const Status status = exchange_states(plan, deadline);
+    Status status = exchange_states(plan, deadline);
     if (!status.ok()) return status;
   }
   const PhaseTimer timer(times, Phase::kCombine);

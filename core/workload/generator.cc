@@ -48,7 +48,9 @@ void TokenGenerator::query(std::int64_t tag, int layer, std::int64_t position,
 
 void store_as(DType dtype, std::span<const float> values, std::byte* out) {
   switch (dtype) {
-    case DType::kF32: std::memcpy(out, values.data(), values.size_bytes()); return;
+    case DType::kF32:
+      std::memcpy(out, values.data(), values.size_bytes());
+      return;
     case DType::kBF16:
       for (const float value : values) {
         const bf16 rounded = to_bf16(value);

@@ -168,7 +168,7 @@ CLI::App* add_simulate(CLI::App& app, SimulateOptions& o) {
 
 /// What CLI11 found wrong, in words for someone who has not read its manual.
 std::string describe(const CLI::ParseError& error, const CLI::App& app) {
-  const std::string text = error.what();
+  std::string text = error.what();
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     std::vector<std::string> extras;
     for (const std::string& extra : app.remaining(/*recurse=*/true)) extras.push_back(quote(extra));

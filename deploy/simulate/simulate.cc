@@ -58,7 +58,7 @@ class Simulation {
                                   .extent_share = PlacementConfig{}.extent_share},
                     .pages_per_worker = pages,
                     .incarnation = 1}) {
-    const std::int64_t latent_bytes = 2 * shape.latent_dim();
+    const std::int64_t latent_bytes = std::int64_t{2} * shape.latent_dim();
     costs_.token_record_bytes = (shape.num_attention_heads + 1) * latent_bytes;
     costs_.state_record_bytes =
         std::int64_t{4} * shape.num_attention_heads * (shape.kv_lora_rank + 1);

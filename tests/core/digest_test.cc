@@ -51,7 +51,8 @@ TEST(Digest, EverythingCounts) {
 }
 
 TEST(Digest, IsTheSameOnEveryMachine) {
-  // Computed from the definition by another program. Digests are compared between machines and versions.
+  // Computed from the definition by another program. Digests are compared between machines and
+  // versions.
   EXPECT_EQ(digest_of(1, 2, 3, {0.5F, -1.25F}), 0x0e1d0e146ca45615U);
 }
 

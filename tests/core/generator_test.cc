@@ -75,7 +75,7 @@ TEST(TokenGenerator, HasTheMomentsThatItSays) {
       squares += static_cast<double>(value) * value;
       largest = std::max(largest, std::abs(static_cast<double>(value)));
     }
-    const double n = static_cast<double>(values.size());
+    const auto n = static_cast<double>(values.size());
     EXPECT_NEAR(sum / n, 0, 5 * deviation / std::sqrt(n));
     EXPECT_NEAR(squares / n, deviation * deviation, 5 * deviation * deviation * std::sqrt(1.7 / n));
     EXPECT_LE(largest, 3.5 * deviation);

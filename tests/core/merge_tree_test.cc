@@ -69,6 +69,7 @@ std::vector<std::string> merge_by_owners(const std::vector<int>& owner, std::int
   run_merges(local, records, join, random);
   run_merges(home, records, join, random);
   std::vector<std::string> states;
+  states.reserve(static_cast<std::size_t>(tokens));
   for (std::int32_t t = 0; t < tokens; ++t) {
     states.push_back(records[static_cast<std::size_t>(result + t)].value_or("nothing"));
   }

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <set>
 #include <span>
-#include <tuple>
+#include <utility>
 
 #include "core/base/hash.h"
 #include "tests/core/merge_interpreter.h"
@@ -140,9 +140,8 @@ std::pair<std::int32_t, SymbolicPool::Slot> SymbolicPool::place_of(SequenceId id
           {leaf.pages.at(at(row / kPageTokens)), static_cast<std::int32_t>(row % kPageTokens)}};
 }
 
-SymbolicRound::SymbolicRound(SymbolicPool& pool, const std::vector<StepItem>& batch,
-                             Exchange exchange)
-    : pool_(pool), batch_(batch), exchange_(exchange) {
+SymbolicRound::SymbolicRound(SymbolicPool& pool, std::vector<StepItem> batch, Exchange exchange)
+    : pool_(pool), batch_(std::move(batch)), exchange_(exchange) {
   const int workers = pool.workers();
   build_routing(pool.table(), batch_, workers, routing_);
   plans_.resize(at(workers));

@@ -59,7 +59,7 @@ class SymbolicPool {
 /// expects or than exchange_volume() says, or comes to another state than symbolic_state().
 class SymbolicRound {
  public:
-  SymbolicRound(SymbolicPool& pool, const std::vector<StepItem>& batch, Exchange exchange);
+  SymbolicRound(SymbolicPool& pool, std::vector<StepItem> batch, Exchange exchange);
   void run(std::mt19937& random);
 
   [[nodiscard]] const Routing& routing() const { return routing_; }

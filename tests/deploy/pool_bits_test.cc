@@ -80,12 +80,15 @@ TEST_P(PoolBits, AreTheSameForEveryPool) {
     tokens += static_cast<std::size_t>(request.max_new_tokens);
   }
   ASSERT_EQ(expected.size(), 2 * tokens) << "two layers";
+  // Backends that few will use take part in half of the pools: both exchanges, in turn.
+  const bool common = GetParam() == kReference || GetParam() == cpu_instruction_sets().front();
   int number = 0;
   for (const int workers : {1, 2, 3, 4, 8}) {
     for (const SpreadPolicy spread :
          {SpreadPolicy::kSingle, SpreadPolicy::kAll, SpreadPolicy::kAuto}) {
       for (const Exchange exchange : {Exchange::kAllGather, Exchange::kAllToAll}) {
         ++number;
+        if (!common && number % 2 == workers % 2) continue;
         const Run run = decode(setup(workers, spread, exchange, 1 + number % 2), 1000, mixed);
         EXPECT_EQ(differing_outputs(run.outputs, expected), 0U)
             << workers << " workers, spread " << spread_policy_name(spread) << ", "

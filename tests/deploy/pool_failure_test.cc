@@ -197,6 +197,7 @@ TEST(PoolFailure, TheFirstOfSeveralIsNamed) {
   };
   const PoolResult result = run_pool(setup, [](PoolLeader& leader) {
     std::vector<Sequencer::StepRequest> step;
+    step.reserve(kRequests.size());
     for (const PoolRequest& request : kRequests) {
       step.push_back({leader.admit(request).value(), 1});
     }

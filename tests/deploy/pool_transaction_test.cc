@@ -136,11 +136,13 @@ TEST_P(PoolTransaction, AnAdmissionInAnOrderOfItsOwnIsTheSame) {
 TEST_P(PoolTransaction, AnOrderOfManySequencesIsNoDifferent) {
   // Longer than the block in which short orders travel.
   std::vector<PoolRequest> requests;
+  requests.reserve(60);
   for (std::int64_t tag = 1; tag <= 60; ++tag) requests.push_back({tag, 1 + tag % 3, 130});
   setup_.pages = 200;
   setup_.accept = nullptr;
   const auto outputs = run_pool(setup_, [&](PoolLeader& leader) {
                          std::vector<Sequencer::StepRequest> step;
+                         step.reserve(requests.size());
                          for (const PoolRequest& request : requests) {
                            step.push_back({leader.admit(request).value(), 1});
                          }

@@ -236,7 +236,8 @@ TEST(Replay, WorkersWaitForArrivalsThatAreFurtherApartThanTheirDeadlines) {
   requests.back().timestamp_ms = 1200;
   ReplayOptions options = small_options();
   options.speed = 1;
-  options.round_timeout_ms = 400;  // 800 for an order
+  options.round_timeout_ms = 450;          // 900 for an order
+  options.kv_gib = kv_gib_of(options, 8);  // little to set up in that time
   const ReplayReport report = run_threads(options, requests, 2);
   expect_sound(report, requests);
   EXPECT_GE(report.seconds, 1.2);

@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "tests/core/golden_files.h"
 #include "tests/core/model_files.h"
+#include "tests/deploy/sanitized.h"
 
 namespace tributary {
 namespace {
@@ -44,12 +45,20 @@ SimulateOptions options_of(const Promise& promise, const std::filesystem::path& 
   return options;
 }
 
-class SimulateTrace : public testing::TestWithParam<Promise> {};
+class SimulateTrace : public testing::TestWithParam<Promise> {
+ protected:
+  void SetUp() override {
+    if (test::kSanitized && GetParam().workers > 8) {
+      GTEST_SKIP() << "the statistics of large pools are left to builds without sanitizers";
+    }
+    TRIBUTARY_SKIP_WITHOUT(trace_);
+  }
+
+  const std::filesystem::path trace_ = test::shared_file("traces/conversation_trace.jsonl");
+};
 
 TEST_P(SimulateTrace, BalanceAndSpreadKeepThePromises) {
-  const auto trace = test::shared_file("traces/conversation_trace.jsonl");
-  TRIBUTARY_SKIP_WITHOUT(trace);
-  const SimulateReport report = simulate(options_of(GetParam(), trace));
+  const SimulateReport report = simulate(options_of(GetParam(), trace_));
   EXPECT_EQ(report.requests, GetParam().requests);
   EXPECT_GT(report.full_steps, 500);
   EXPECT_LE(report.balance.mean, 1.05);
@@ -59,9 +68,7 @@ TEST_P(SimulateTrace, BalanceAndSpreadKeepThePromises) {
 
 // The measure itself: for a policy that is easily simulated by other means it gives what is known.
 TEST_P(SimulateTrace, WholeSequencesAreAsUnbalancedAsIsKnown) {
-  const auto trace = test::shared_file("traces/conversation_trace.jsonl");
-  TRIBUTARY_SKIP_WITHOUT(trace);
-  SimulateOptions options = options_of(GetParam(), trace);
+  SimulateOptions options = options_of(GetParam(), trace_);
   options.requests = 3000;
   options.spread = SpreadPolicy::kSingle;
   const SimulateReport report = simulate(options);

@@ -22,6 +22,7 @@
 #include "deploy/runtime/backends.h"
 #include "tests/core/golden_files.h"
 #include "tests/core/model_files.h"
+#include "tests/deploy/sanitized.h"
 
 namespace tributary {
 namespace {
@@ -113,9 +114,11 @@ TEST_P(VerifyShared, IsWithinTheBounds) {
   const auto file = golden_file(GetParam());
   TRIBUTARY_SKIP_WITHOUT(file);
   for (const int workers : {1, 4}) {
+    if (test::kSanitized && workers == 1) continue;
     SCOPED_TRACE(workers);
     expect_within_bounds(verify_on(options_for(file), workers), DType::kF32);
   }
+  if (test::kSanitized) return;
   VerifyOptions options = options_for(file);
   options.query_dtype = DType::kBF16;
   expect_within_bounds(verify_on(options, 2), DType::kBF16);
