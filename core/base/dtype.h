@@ -14,10 +14,14 @@ enum class DType : std::uint8_t { kF64, kF32, kBF16, kF8E4M3 };
 /// Bytes per element.
 [[nodiscard]] constexpr std::size_t dtype_bytes(DType type) noexcept {
   switch (type) {
-    case DType::kF64: return 8;
-    case DType::kF32: return 4;
-    case DType::kBF16: return 2;
-    case DType::kF8E4M3: return 1;
+    case DType::kF64:
+      return 8;
+    case DType::kF32:
+      return 4;
+    case DType::kBF16:
+      return 2;
+    case DType::kF8E4M3:
+      return 1;
   }
   return 0;
 }
@@ -25,10 +29,14 @@ enum class DType : std::uint8_t { kF64, kF32, kBF16, kF8E4M3 };
 /// `f64`, `f32`, `bf16`, `f8_e4m3`.
 [[nodiscard]] constexpr std::string_view dtype_name(DType type) noexcept {
   switch (type) {
-    case DType::kF64: return "f64";
-    case DType::kF32: return "f32";
-    case DType::kBF16: return "bf16";
-    case DType::kF8E4M3: return "f8_e4m3";
+    case DType::kF64:
+      return "f64";
+    case DType::kF32:
+      return "f32";
+    case DType::kBF16:
+      return "bf16";
+    case DType::kF8E4M3:
+      return "f8_e4m3";
   }
   return "unknown";
 }

@@ -103,7 +103,7 @@ struct AppendTask {
 struct AppendArgs {
   std::span<const AppendTask> tasks;
   std::span<const std::int32_t> item_layer;
-  const std::byte* source = nullptr;   // row of record r at source + r * source_stride_bytes
+  const std::byte* source = nullptr;    // row of record r at source + r * source_stride_bytes
   std::size_t source_stride_bytes = 0;  // rows are in the cache's row_dtype, latent_dim elements
 };
 
@@ -111,14 +111,14 @@ struct AppendArgs {
 /// Token i (0 <= i < tokens) sees the first clamp(query_position + i + 1 - leaf_begin, 0, rows)
 /// rows of the leaf; none gives the empty state. Memory beyond `rows` is never read as a value.
 struct LeafTask {
-  std::int32_t item = 0;             // index into AttendArgs::item_layer
-  std::int32_t tokens = 0;           // 1 .. kMaxStepTokens
-  std::int32_t rows = 0;             // rows of the leaf that exist, >= 1
-  std::int32_t first_page = 0;       // index into block_table of the leaf's first page
-  std::int64_t leaf_begin = 0;       // global position of the leaf's first row
-  std::int64_t query_position = 0;   // global position of the first token
-  std::int64_t query = 0;            // record index of the first token's query
-  std::int64_t state = 0;            // record index where the first token's state goes
+  std::int32_t item = 0;            // index into AttendArgs::item_layer
+  std::int32_t tokens = 0;          // 1 .. kMaxStepTokens
+  std::int32_t rows = 0;            // rows of the leaf that exist, >= 1
+  std::int32_t first_page = 0;      // index into block_table of the leaf's first page
+  std::int64_t leaf_begin = 0;      // global position of the leaf's first row
+  std::int64_t query_position = 0;  // global position of the first token
+  std::int64_t query = 0;           // record index of the first token's query
+  std::int64_t state = 0;           // record index where the first token's state goes
 };
 
 struct AttendArgs {
@@ -211,8 +211,8 @@ struct RmsNormArgs {
 /// Rotates adjacent pairs (2i, 2i + 1) of the last axis by position * frequency[i], angles in
 /// double. y may be x.
 struct RopeArgs {
-  std::span<const std::int64_t> positions;   // [tokens]
-  std::span<const double> frequencies;  // [dim / 2]
+  std::span<const std::int64_t> positions;  // [tokens]
+  std::span<const double> frequencies;      // [dim / 2]
   std::int64_t heads = 0;
   const float* x = nullptr;  // [tokens, heads, dim]
   std::int64_t x_token_stride = 0, x_head_stride = 0;
@@ -234,16 +234,17 @@ struct ConvertArgs {
 
 /// Attention in the MHA form over one chunk of keys, for prefill. Token t sees the keys whose
 /// position key_position + j is at most query_position + t; its state does not depend on the other
-/// tokens of the call, and a key that it does not see equals an absent one. Dense, contiguous, fp32.
+/// tokens of the call, and a key that it does not see equals an absent one. Dense, contiguous,
+/// fp32.
 struct DenseAttendArgs {
   std::int64_t tokens = 0, keys = 0;
   int heads = 0, qk_nope_head_dim = 0, qk_rope_head_dim = 0, v_head_dim = 0;
   std::int64_t query_position = 0, key_position = 0;
   float softmax_scale = 0;
-  const float* q = nullptr;       // [tokens, heads, qk_nope_head_dim + qk_rope_head_dim]
-  const float* kv = nullptr;      // [keys, heads, qk_nope_head_dim + v_head_dim]
-  const float* k_pe = nullptr;    // [keys, qk_rope_head_dim]
-  float* states = nullptr;        // [tokens] records of StateShape{heads, v_head_dim}
+  const float* q = nullptr;     // [tokens, heads, qk_nope_head_dim + qk_rope_head_dim]
+  const float* kv = nullptr;    // [keys, heads, qk_nope_head_dim + v_head_dim]
+  const float* k_pe = nullptr;  // [keys, qk_rope_head_dim]
+  float* states = nullptr;      // [tokens] records of StateShape{heads, v_head_dim}
 };
 
 class Backend {

@@ -21,23 +21,23 @@ struct ReplayOptions {
   std::optional<std::filesystem::path> trace;  // none: the built-in workload
   std::string shape = "deepseek-v2-lite";
   int layers = 1;
-  int heads = 0;                // 0: the shape's
-  std::int64_t requests = 64;   // the first of the trace; 0: all
-  double length_scale = 1;      // prompt and output lengths are multiplied by it, at least 1 token
-  double kv_gib = 1;            // page memory of each worker
-  int max_batch = 64;           // running sequences at most
-  int tokens_per_step = 1;      // new tokens of a sequence in a step
+  int heads = 0;               // 0: the shape's
+  std::int64_t requests = 64;  // the first of the trace; 0: all
+  double length_scale = 1;     // prompt and output lengths are multiplied by it, at least 1 token
+  double kv_gib = 1;           // page memory of each worker
+  int max_batch = 64;          // running sequences at most
+  int tokens_per_step = 1;     // new tokens of a sequence in a step
   SpreadPolicy spread = SpreadPolicy::kAuto;
   Exchange exchange = Exchange::kAuto;
   int leaf_tokens = 2048;
   std::string backend = "cpu";
-  int threads = 0;              // of each worker; 0: its share of the cores
+  int threads = 0;  // of each worker; 0: its share of the cores
   DType row_dtype = DType::kBF16;
   DType query_dtype = DType::kBF16;
   std::uint64_t seed = 1;
-  double speed = 0;             // arrivals at `speed` times the trace's pace; 0: all at once
-  double canary_rate = 0.001;   // share of (token, layer) recomputed in float64
-  int workers = 0;              // threads, where no launcher started the program
+  double speed = 0;            // arrivals at `speed` times the trace's pace; 0: all at once
+  double canary_rate = 0.001;  // share of (token, layer) recomputed in float64
+  int workers = 0;             // threads, where no launcher started the program
   int round_timeout_ms = 60'000;
   std::optional<std::filesystem::path> json;
 };

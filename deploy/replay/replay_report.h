@@ -24,20 +24,20 @@ struct ReplayReport {
   std::string communicator;
   std::int64_t requests = 0;
   std::int64_t steps = 0;
-  std::int64_t tokens = 0;            // decoded
-  std::int64_t prompt_tokens = 0;     // filled
-  double seconds = 0;                 // from the first order to the last, waits for arrivals included
-  double step_seconds = 0;            // spent in steps
+  std::int64_t tokens = 0;         // decoded
+  std::int64_t prompt_tokens = 0;  // filled
+  double seconds = 0;              // from the first order to the last, waits for arrivals included
+  double step_seconds = 0;         // spent in steps
   Percentiles step_us;
   std::array<Percentiles, kPhases> phase_us{};  // per step, the slowest worker; fill: per fill
-  double balance = 1;                 // mean over steps of max / mean work over workers
-  double mean_spread = 0;             // workers that hold a running sequence, mean over steps
-  std::uint64_t exchange_bytes = 0;   // queries, rows, states; all workers, as sent
+  double balance = 1;                           // mean over steps of max / mean work over workers
+  double mean_spread = 0;            // workers that hold a running sequence, mean over steps
+  std::uint64_t exchange_bytes = 0;  // queries, rows, states; all workers, as sent
   std::uint64_t planned_exchange_bytes = 0;
-  std::uint64_t state_bytes = 0;      // of these, partial states
+  std::uint64_t state_bytes = 0;  // of these, partial states
   std::int64_t canaries = 0;
   double canary_max_relative_error = 0;
-  std::int64_t peak_pages = 0;        // all workers together
+  std::int64_t peak_pages = 0;  // all workers together
   std::int64_t pages_total = 0;
   std::int64_t pages_in_use_at_end = 0;
   std::uint64_t digest = 0;

@@ -55,9 +55,9 @@ class SyntheticClient final : public PoolClient {
   TokenGenerator generator_;
   Digest digest_;
   std::vector<Canary> canaries_;
-  std::vector<float> values_;        // one query or row
-  std::vector<std::byte> record_;    // one token record
-  std::vector<float> state_;         // one state record
+  std::vector<float> values_;      // one query or row
+  std::vector<std::byte> record_;  // one token record
+  std::vector<float> state_;       // one state record
 };
 
 }  // namespace tributary

@@ -16,13 +16,13 @@ namespace tributary {
 struct SimulateOptions {
   std::optional<std::filesystem::path> trace;  // none: the built-in workload
   int workers = 64;
-  int running = 256;            // sequences decoding at the same time
-  std::int64_t requests = 0;    // the first of the trace; 0: all
+  int running = 256;          // sequences decoding at the same time
+  std::int64_t requests = 0;  // the first of the trace; 0: all
   SpreadPolicy spread = SpreadPolicy::kAuto;
   Exchange exchange = Exchange::kAuto;
   int leaf_tokens = 2048;
   std::string shape = "deepseek-v3";  // for bytes
-  double kv_gib = 64;           // page memory of each worker, one layer's rows counted
+  double kv_gib = 64;                 // page memory of each worker, one layer's rows counted
   std::uint64_t seed = 1;
   std::optional<std::filesystem::path> json;
 };
@@ -37,19 +37,19 @@ struct Distribution {
 struct SimulateReport {
   std::int64_t requests = 0;
   std::int64_t steps = 0;
-  std::int64_t full_steps = 0;     // steps with all slots taken: those that are measured
-  Distribution balance;            // max / mean cached tokens per worker
-  Distribution home_balance;       // max / mean homed sequences per worker
-  double mean_spread = 0;          // workers that hold a sequence
-  double mean_roots = 0;           // subtree roots of a sequence, its home's own included
-  double mean_extents = 0;         // runs of leaves on one worker, per sequence
-  double busiest_home_roots = 0;   // inbound roots of the busiest home, mean over steps
-  double busiest_home_bytes = 0;   // inbound bytes of it, one layer
-  double exchange_bytes = 0;       // all workers, one step and layer, mean
-  double all_gather_share = 0;     // of steps, where `auto` chose it
+  std::int64_t full_steps = 0;    // steps with all slots taken: those that are measured
+  Distribution balance;           // max / mean cached tokens per worker
+  Distribution home_balance;      // max / mean homed sequences per worker
+  double mean_spread = 0;         // workers that hold a sequence
+  double mean_roots = 0;          // subtree roots of a sequence, its home's own included
+  double mean_extents = 0;        // runs of leaves on one worker, per sequence
+  double busiest_home_roots = 0;  // inbound roots of the busiest home, mean over steps
+  double busiest_home_bytes = 0;  // inbound bytes of it, one layer
+  double exchange_bytes = 0;      // all workers, one step and layer, mean
+  double all_gather_share = 0;    // of steps, where `auto` chose it
   std::uint64_t placements = 0;
   double placements_per_second = 0;  // decisions over the time spent deciding
-  double plan_us = 0;              // routing and one worker's plan, mean over steps
+  double plan_us = 0;                // routing and one worker's plan, mean over steps
 };
 
 [[nodiscard]] SimulateReport simulate(const SimulateOptions& options);
