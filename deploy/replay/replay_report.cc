@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace tributary {
@@ -12,7 +13,7 @@ Percentiles percentiles(std::vector<double>& samples) {
   std::sort(samples.begin(), samples.end());
   const auto at = [&](double share) {
     const auto last = static_cast<double>(samples.size() - 1);
-    return samples[static_cast<std::size_t>(share * last + 0.5)];
+    return samples[static_cast<std::size_t>(std::lround(share * last))];
   };
   return {at(0.50), at(0.99)};
 }
