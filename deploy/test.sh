@@ -13,7 +13,7 @@ stages=(
   "format|60|clang-format on every source, bash -n on every script"
   "tidy|1200|clang-tidy on the sources that changed since they passed"
   "asan|1200|unit tests under AddressSanitizer and UndefinedBehaviorSanitizer"
-  "tsan|600|tests of ranks as threads under ThreadSanitizer"
+  "tsan|900|tests of ranks as threads under ThreadSanitizer"
   "fuzz|900|libFuzzer on everything that parses bytes from outside"
 )
 # Test programs that run threads of ours, which the tsan stage builds and runs; but one instruction
