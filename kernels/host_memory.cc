@@ -1,12 +1,14 @@
 // Aligned allocation, and the cache built on it.
 #include "kernels/host_memory.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <new>
 #include <utility>
 
 #include "core/base/error.h"
+#include "kernels/validate.h"
 
 namespace tributary {
 namespace {
@@ -54,6 +56,28 @@ const HostCache& own_cache(const Cache& cache, const Backend* backend) {
     fail(ErrorCode::kInvalidArgument, "cache was not made by backend {}", backend->name());
   }
   return *own;
+}
+
+std::span<std::byte> page_rows(const HostCache& cache, int layer, std::int32_t page) {
+  check_page(cache.layout(), "host_page", layer, page);
+  return {cache.layer_data(layer) + static_cast<std::size_t>(page) * cache.page_bytes(),
+          cache.page_bytes()};
+}
+
+void store_page_rows(const HostCache& cache, int layer, std::int32_t page, std::int32_t slot,
+                     std::span<const std::byte> rows) {
+  check_rows(cache.layout(), "store_rows", layer, page, slot, rows.size());
+  const auto memory = page_rows(cache, layer, page)
+                          .subspan(static_cast<std::size_t>(slot) * cache.layout().row_bytes());
+  std::copy(rows.begin(), rows.end(), memory.begin());
+}
+
+void load_page_rows(const HostCache& cache, int layer, std::int32_t page, std::int32_t slot,
+                    std::span<std::byte> rows) {
+  check_rows(cache.layout(), "load_rows", layer, page, slot, rows.size());
+  const auto memory = page_rows(cache, layer, page)
+                          .subspan(static_cast<std::size_t>(slot) * cache.layout().row_bytes());
+  std::copy_n(memory.begin(), rows.size(), rows.begin());
 }
 
 void append_rows(const HostCache& cache, const AppendArgs& args) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -58,6 +59,14 @@ class HostCache final : public Cache {
 
 /// The cache as one that `backend` made. Throws kInvalidArgument for any other.
 [[nodiscard]] const HostCache& own_cache(const Cache& cache, const Backend* backend);
+
+/// Backend::host_page, store_rows and load_rows of a backend whose caches are these. Throw
+/// kInvalidArgument.
+[[nodiscard]] std::span<std::byte> page_rows(const HostCache& cache, int layer, std::int32_t page);
+void store_page_rows(const HostCache& cache, int layer, std::int32_t page, std::int32_t slot,
+                     std::span<const std::byte> rows);
+void load_page_rows(const HostCache& cache, int layer, std::int32_t page, std::int32_t slot,
+                    std::span<std::byte> rows);
 
 /// Stores the rows of `args`, verbatim; `args` must be valid (kernels/validate.h).
 void append_rows(const HostCache& cache, const AppendArgs& args);

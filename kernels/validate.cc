@@ -89,6 +89,23 @@ void check_weight(const WeightView& view) {
   check_read_stride("weight", "col_stride", view.cols, view.col_stride);
 }
 
+void check_page(const CacheLayout& layout, std::string_view call, int layer, std::int32_t page) {
+  check_range(call, "layer", layer, 0, layout.layers - 1);
+  check_range(call, "page", page, 0, layout.pages - 1);
+}
+
+void check_rows(const CacheLayout& layout, std::string_view call, int layer, std::int32_t page,
+                std::int32_t slot, std::size_t bytes) {
+  check_page(layout, call, layer, page);
+  check_range(call, "slot", slot, 0, kPageTokens - 1);
+  const std::size_t row_bytes = layout.row_bytes();
+  const auto room = static_cast<std::size_t>(kPageTokens - slot) * row_bytes;
+  if (bytes % row_bytes != 0 || bytes > room) {
+    fail(kBad, "{}: {} bytes from slot {} on, must be whole rows of {} and at most {}", call, bytes,
+         slot, row_bytes, room);
+  }
+}
+
 void check_append(const CacheLayout& layout, const AppendArgs& args) {
   if (args.tasks.empty()) return;
   check_pointer("append", "source", args.source, 1);

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "core/interface/backend.h"
 
@@ -21,6 +23,11 @@ inline constexpr std::int64_t kIndexBound = std::int64_t{1} << 48;
 
 void check_layout(const CacheLayout& layout);
 void check_weight(const WeightView& view);
+/// A page of one layer.
+void check_page(const CacheLayout& layout, std::string_view call, int layer, std::int32_t page);
+/// `bytes` bytes of whole rows from `slot` on.
+void check_rows(const CacheLayout& layout, std::string_view call, int layer, std::int32_t page,
+                std::int32_t slot, std::size_t bytes);
 void check_append(const CacheLayout& layout, const AppendArgs& args);
 void check_attend(const CacheLayout& layout, const AttendArgs& args);
 void check_merge(const MergeArgs& args);

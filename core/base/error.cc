@@ -30,6 +30,16 @@ std::string_view error_code_name(ErrorCode code) noexcept {
       return "communicator_poisoned";
     case ErrorCode::kWorkerFailed:
       return "worker_failed";
+    case ErrorCode::kPoolLost:
+      return "pool_lost";
+    case ErrorCode::kUnavailable:
+      return "unavailable";
+    case ErrorCode::kPermissionDenied:
+      return "permission_denied";
+    case ErrorCode::kAlreadyExists:
+      return "already_exists";
+    case ErrorCode::kCorrupt:
+      return "corrupt";
     case ErrorCode::kInternal:
       return "internal";
   }

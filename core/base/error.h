@@ -26,8 +26,14 @@ enum class ErrorCode : int {
   kDeadlineExceeded,      // a wait ended without its event
   kCommunicatorPoisoned,  // an earlier failure ended this communicator
   kWorkerFailed,          // some worker failed inside a round
+  kPoolLost,              // the pool that held the sequence is gone
+  kUnavailable,           // nobody can do it at the moment
+  kPermissionDenied,      // no token, or not the right one
+  kAlreadyExists,         // it came before
+  kCorrupt,               // bytes do not have their checksum
   kInternal,              // a bug of ours
 };
+inline constexpr int kErrorCodes = static_cast<int>(ErrorCode::kInternal) + 1;
 
 /// The code's name as it appears in messages, JSON and logs: `pool_full`, `deadline_exceeded`, ...
 [[nodiscard]] std::string_view error_code_name(ErrorCode code) noexcept;

@@ -4,6 +4,7 @@
 #include <set>
 #include <vector>
 
+#include "core/base/check_json.h"
 #include "core/base/error.h"
 #include "core/base/quote.h"
 
@@ -46,6 +47,10 @@ nlohmann::json parse_strict_json(std::string_view text, std::string_view source)
   } catch (const nlohmann::json::exception& error) {
     fail(ErrorCode::kMalformedInput, "{}: not valid JSON: {}", source, json_error_text(error));
   }
+}
+
+void check_strict_json(std::string_view text, std::string_view source) {
+  static_cast<void>(parse_strict_json(text, source));
 }
 
 }  // namespace tributary

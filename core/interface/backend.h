@@ -269,6 +269,20 @@ class Backend {
   [[nodiscard]] virtual std::unique_ptr<Cache> make_cache(const CacheLayout& layout) = 0;
   [[nodiscard]] virtual std::unique_ptr<Weight> make_weight(const WeightView& view) = 0;
 
+  // Rows from outside, from any thread, also while other calls run, as long as nobody reads or
+  // writes the same rows; visible to calls that are made after this one returned.
+
+  /// The kPageTokens rows of a page of one layer, [kPageTokens, latent_dim] in the row type, in host
+  /// memory that may be written directly; empty where the backend keeps them otherwise.
+  [[nodiscard]] virtual std::span<std::byte> host_page(Cache& cache, int layer,
+                                                       std::int32_t page) = 0;
+  /// Rows slot, slot + 1, ... of a page; their number follows from the size.
+  virtual void store_rows(Cache& cache, int layer, std::int32_t page, std::int32_t slot,
+                          std::span<const std::byte> rows) = 0;
+  /// The same, back to the host. From the backend's thread, after synchronize().
+  virtual void load_rows(const Cache& cache, int layer, std::int32_t page, std::int32_t slot,
+                         std::span<std::byte> rows) = 0;
+
   virtual void append(Cache& cache, const AppendArgs& args) = 0;
   virtual void attend(const Cache& cache, const AttendArgs& args) = 0;
   virtual void merge(const MergeArgs& args) = 0;

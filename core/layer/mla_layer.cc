@@ -322,20 +322,26 @@ void MlaLayer::prefill_attention(std::int64_t tokens, const float* hidden,
   });
 }
 
+void MlaLayer::values(std::int64_t tokens, const float* states, float* values) {
+  check_tokens("values", tokens);
+  const StateShape state{.heads = shape_.num_attention_heads, .width = shape_.kv_lora_rank};
+  backend_->gemm({.weight = w_uv_.get(),
+                  .tokens = tokens,
+                  .x = states,
+                  .x_token_stride = static_cast<std::int64_t>(state.record_floats()),
+                  .x_batch_stride = shape_.kv_lora_rank,
+                  .y = values,
+                  .y_token_stride = std::int64_t{shape_.num_attention_heads} * shape_.v_head_dim,
+                  .y_batch_stride = shape_.v_head_dim});
+}
+
 void MlaLayer::output(std::int64_t tokens, const float* states, float* output) {
   check_tokens("output", tokens);
   const std::int64_t value_width = std::int64_t{shape_.num_attention_heads} * shape_.v_head_dim;
   const StateShape state{.heads = shape_.num_attention_heads, .width = shape_.kv_lora_rank};
   const auto record = static_cast<std::int64_t>(state.record_floats());
   for_chunks(tokens, workspace_->max_tokens(), [&](std::int64_t begin, std::int64_t count) {
-    backend_->gemm({.weight = w_uv_.get(),
-                    .tokens = count,
-                    .x = states + begin * record,
-                    .x_token_stride = record,
-                    .x_batch_stride = shape_.kv_lora_rank,
-                    .y = workspace_->value(),
-                    .y_token_stride = value_width,
-                    .y_batch_stride = shape_.v_head_dim});
+    values(count, states + begin * record, workspace_->value());
     backend_->gemm({.weight = o_.get(),
                     .tokens = count,
                     .x = workspace_->value(),

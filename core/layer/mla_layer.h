@@ -54,8 +54,11 @@ class MlaLayer {
   void prefill_attention(std::int64_t tokens, const float* hidden, std::int64_t first_position,
                          std::int64_t keys, const float* rows, float* output);
 
-  /// Finished attention states, records of StateShape{H, C} -> W_UV per head -> o_proj ->
-  /// output [tokens, hidden_size].
+  /// Finished attention states, records of StateShape{H, C} -> W_UV per head -> values
+  /// [tokens, H, V].
+  void values(std::int64_t tokens, const float* states, float* values);
+
+  /// The same states -> W_UV per head -> o_proj -> output [tokens, hidden_size].
   void output(std::int64_t tokens, const float* states, float* output);
 
  private:

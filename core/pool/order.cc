@@ -1,5 +1,5 @@
 // Layout: round, stop, number of operations; per operation its kind (its index in the variants) and
-// its fields in the order of declaration; the step's items as a list.
+// its fields in the order of declaration; the step's items and their layers as lists; the canary.
 #include "core/pool/order.h"
 
 #include <type_traits>
@@ -22,6 +22,7 @@ void encode(const AdmitOp& op, ByteWriter& out) {
   out.value(s.prompt_tokens);
   out.value(s.limit_tokens);
   out.value(s.length);
+  out.value(static_cast<std::uint8_t>(s.pushed));
   out.value(static_cast<std::uint32_t>(s.leaves.size()));
   for (const Leaf& leaf : s.leaves) {
     out.value(leaf.owner);
@@ -69,6 +70,7 @@ AdmitOp decode_admit(ByteReader& in) {
   s.prompt_tokens = in.value<std::int64_t>();
   s.limit_tokens = in.value<std::int64_t>();
   s.length = in.value<std::int64_t>();
+  s.pushed = in.value<std::uint8_t>() != 0;
   const auto leaves = in.value<std::uint32_t>();
   for (std::uint32_t i = 0; i < leaves; ++i) {
     const auto owner = in.value<std::int32_t>();
@@ -117,6 +119,8 @@ std::vector<std::byte> encode_order(const Order& order) {
     std::visit([&out](const auto& alternative) { encode(alternative, out); }, op);
   }
   out.list(std::span<const StepItem>(order.step));
+  out.list(std::span<const std::int32_t>(order.item_layer));
+  out.value(order.canary);
   return out.take();
 }
 
@@ -128,6 +132,8 @@ Order decode_order(std::span<const std::byte> bytes) {
   const auto ops = in.value<std::uint32_t>();
   for (std::uint32_t i = 0; i < ops; ++i) order.ops.push_back(decode_op(in));
   order.step = in.list<StepItem>();
+  order.item_layer = in.list<std::int32_t>();
+  order.canary = in.value<CanaryOrder>();
   if (!in.empty()) fail(ErrorCode::kMalformedInput, "order: bytes left after the last field");
   return order;
 }

@@ -20,11 +20,20 @@ struct FillOp {
   std::int64_t end = 0;
 };
 
+/// A request to recompute one head of one item of the round's step in float64, see Worker.
+struct CanaryOrder {
+  std::int32_t item = -1;  // index into Order::step; -1: none
+  std::int32_t head = 0;
+};
+
 struct Order {
   std::uint64_t round = 0;
   std::vector<std::variant<TableOp, FillOp>> ops;  // applied in order, before the step
   std::vector<StepItem> step;                      // empty: no step in this round
-  bool stop = false;                               // the last order
+  /// The layer of each item: one round. Empty: all items run through all layers, round by round.
+  std::vector<std::int32_t> item_layer;
+  CanaryOrder canary;  // only together with item_layer
+  bool stop = false;   // the last order
 };
 
 /// Little-endian, see order.cc for the layout. Not a format between versions: all ranks of a pool

@@ -83,6 +83,8 @@ class RoundExecutor {
 
   /// Payload bytes of queries, rows and states that this rank sent to others, over all runs.
   [[nodiscard]] std::uint64_t exchanged_bytes() const noexcept { return exchanged_bytes_; }
+  /// Token records of the last run, in the backend's memory.
+  [[nodiscard]] const std::byte* tokens() const noexcept { return tokens_->data(); }
   /// State records of the last run.
   [[nodiscard]] const float* states() const noexcept { return states_->as<float>(); }
 

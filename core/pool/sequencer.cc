@@ -6,33 +6,10 @@
 
 #include "core/base/error.h"
 #include "core/interface/backend.h"
-#include "core/plan/merge_tree.h"
+#include "core/pool/sequence_shares.h"
 
 namespace tributary {
 namespace {
-
-/// Calls visit(owner, tokens) for every leaf of the first `length` rows.
-template <typename Visit>
-void for_each_leaf(const Sequence& s, std::int64_t length, int leaf_tokens, Visit visit) {
-  for (std::int64_t begin = 0; begin < length; begin += leaf_tokens) {
-    const Leaf& leaf = s.leaves[static_cast<std::size_t>(begin / leaf_tokens)];
-    visit(leaf.owner, std::min<std::int64_t>(leaf_tokens, length - begin));
-  }
-}
-
-/// Subtree roots that travel to the sequence's home.
-std::int64_t inbound_roots(const Sequence& s, int leaf_tokens) {
-  const std::int64_t leaves = ceil_div(s.length, leaf_tokens);
-  std::vector<TreeNode> roots;
-  for (std::int64_t begin = 0; begin < leaves;) {
-    const std::int32_t owner = s.leaves[static_cast<std::size_t>(begin)].owner;
-    std::int64_t end = begin + 1;
-    while (end < leaves && s.leaves[static_cast<std::size_t>(end)].owner == owner) ++end;
-    if (owner != s.home) append_subtree_roots(begin, end, leaves, roots);
-    begin = end;
-  }
-  return static_cast<std::int64_t>(roots.size());
-}
 
 void check_lengths(const AdmitRequest& request) {
   constexpr std::int64_t kMaxTokens = std::int64_t{1} << 31;
@@ -121,19 +98,29 @@ std::optional<SequenceId> Sequencer::admit(const AdmitRequest& request) {
     return std::nullopt;
   }
 
-  if (counter_ == std::numeric_limits<std::uint32_t>::max()) {
+  const auto is_closed = [&] {
+    return std::ranges::any_of(closed_,
+                               [&](const Closed& c) { return c.sequence.id == request.id; });
+  };
+  if (request.id != 0 && (table_.contains(request.id) || is_closed())) {
+    fail(ErrorCode::kAlreadyExists, "request {}: sequence {:#x} is already in the pool",
+         request.tag, request.id);
+  }
+  if (request.id == 0 && counter_ == std::numeric_limits<std::uint32_t>::max()) {
     fail(ErrorCode::kFailedPrecondition, "request {}: incarnation {} has given all {} sequence ids",
          request.tag, config_.incarnation, counter_);
   }
 
   Sequence s;
-  s.id = (static_cast<std::uint64_t>(config_.incarnation) << 32) | ++counter_;
+  s.id = request.id != 0 ? request.id
+                         : (static_cast<std::uint64_t>(config_.incarnation) << 32) | ++counter_;
   s.epoch = 1;
   s.home = assignment->home;
   s.tag = request.tag;
   s.prompt_tokens = request.prompt_tokens;
   s.limit_tokens = limit;
   s.length = request.prompt_tokens;
+  s.pushed = request.pushed;
   s.leaves.resize(assignment->leaf_owner.size());
   std::int32_t previous_owner = -1;
   for (std::size_t i = 0; i < s.leaves.size(); ++i) {
@@ -152,112 +139,15 @@ std::optional<SequenceId> Sequencer::admit(const AdmitRequest& request) {
   const SequenceId id = s.id;
   policies_.emplace(id, request.spread);
   decide(AdmitOp{std::move(s)});
-  if (request.prompt_tokens > 0) order_.ops.emplace_back(FillOp{id, 0, request.prompt_tokens});
+  if (request.prompt_tokens > 0 && !request.pushed) {
+    order_.ops.emplace_back(FillOp{id, 0, request.prompt_tokens});
+  }
   return id;
 }
 
-/// Gives the sequence pages for its first `length` rows.
-void Sequencer::grow(const Sequence& s, std::int64_t length) {
-  const std::int64_t leaf_tokens = table_.leaf_tokens();
-  for (std::int64_t l = s.length / leaf_tokens; l * leaf_tokens < length; ++l) {
-    const auto i = static_cast<std::size_t>(l);
-    const Leaf& leaf = s.leaves[i];
-    const auto have = static_cast<std::int64_t>(leaf.pages.size());
-    const std::int64_t want = ceil_div(leaf_rows(s, i, length), kPageTokens);
-    if (want <= have) continue;
-    std::int32_t owner = leaf.owner;
-    if (have == 0 && l > 0) {
-      std::vector<std::int64_t> spread(loads_.size(), 0);
-      for_each_leaf(s, s.length, table_.leaf_tokens(), [&](std::int32_t w, std::int64_t tokens) {
-        spread[static_cast<std::size_t>(w)] += tokens;
-      });
-      const auto pages = ceil_div(leaf_rows(s, i, s.limit_tokens), kPageTokens);
-      owner = placement_.place_leaf(leaf.owner, pages, s.home, spread, policies_.at(s.id), loads_);
-      ++placements_;
-      if (owner != leaf.owner) {
-        pools_[static_cast<std::size_t>(owner)].reserve(static_cast<std::int32_t>(pages));
-        pools_[static_cast<std::size_t>(leaf.owner)].unreserve(static_cast<std::int32_t>(pages));
-        sync_available(leaf.owner);
-      }
-    }
-    ExtendOp op{s.id, static_cast<std::int32_t>(l), owner, {}};
-    for (std::int64_t p = have; p < want; ++p) op.pages.push_back(take_page(owner));
-    sync_available(owner);
-    decide(std::move(op));
-  }
-}
-
-void Sequencer::begin_step(std::span<const StepRequest> requests) {
-  if (!open_step_.empty()) {
-    fail(ErrorCode::kFailedPrecondition, "a step of {} sequences is open", open_step_.size());
-  }
-  std::unordered_set<SequenceId> ids;
-  for (const StepRequest& request : requests) {
-    const Sequence& s = table_.at(request.id);
-    if (request.tokens < 1 || request.tokens > kMaxStepTokens) {
-      fail(ErrorCode::kInvalidArgument, "sequence {:#x}: {} new tokens, expected 1 .. {}", s.id,
-           request.tokens, kMaxStepTokens);
-    }
-    if (s.length + request.tokens > s.limit_tokens) {
-      fail(ErrorCode::kInvalidArgument, "sequence {:#x}: {} + {} tokens exceed its limit of {}",
-           s.id, s.length, request.tokens, s.limit_tokens);
-    }
-    if (!ids.insert(s.id).second) {
-      fail(ErrorCode::kInvalidArgument, "sequence {:#x} is in the step twice", s.id);
-    }
-  }
-  in_step_ = std::move(ids);
-  for (const StepRequest& request : requests) {
-    const Sequence& s = table_.at(request.id);
-    grow(s, s.length + request.tokens);
-    open_step_.push_back({s.id, s.epoch, request.tokens});
-  }
-  order_.step = open_step_;
-}
-
-void Sequencer::commit_step(std::span<const std::int32_t> accepted) {
-  if (!order_.step.empty()) {
-    fail(ErrorCode::kFailedPrecondition, "commit of a step of {} sequences that was not ordered",
-         order_.step.size());
-  }
-  if (accepted.size() != open_step_.size()) {
-    fail(ErrorCode::kInvalidArgument, "commit of {} sequences, the open step has {}",
-         accepted.size(), open_step_.size());
-  }
-  for (std::size_t i = 0; i < accepted.size(); ++i) {
-    if (accepted[i] < 0 || accepted[i] > open_step_[i].tokens) {
-      fail(ErrorCode::kInvalidArgument, "sequence {:#x}: {} accepted tokens, expected 0 .. {}",
-           open_step_[i].id, accepted[i], open_step_[i].tokens);
-    }
-  }
-  const int leaf_tokens = table_.leaf_tokens();
-  for (std::size_t i = 0; i < accepted.size(); ++i) {
-    if (accepted[i] == 0) continue;
-    const Sequence& s = table_.at(open_step_[i].id);
-    WorkerLoad& home = loads_[static_cast<std::size_t>(s.home)];
-    const std::int64_t length = s.length + accepted[i];
-    const bool opens_leaf = ceil_div(length, leaf_tokens) != ceil_div(s.length, leaf_tokens);
-    if (opens_leaf) home.inbound_roots -= inbound_roots(s, leaf_tokens);
-    for (std::int64_t p = s.length; p < length; ++p) {
-      const Leaf& leaf = s.leaves[static_cast<std::size_t>(p / leaf_tokens)];
-      ++loads_[static_cast<std::size_t>(leaf.owner)].tokens;
-    }
-    decide(CommitOp{s.id, accepted[i]});
-    if (opens_leaf) home.inbound_roots += inbound_roots(s, leaf_tokens);
-  }
-  open_step_.clear();
-  in_step_.clear();
-}
-
-void Sequencer::abort_step() {
-  order_.step.clear();  // where it was not taken yet: its epochs may be over by then
-  open_step_.clear();
-  in_step_.clear();
-}
-
 void Sequencer::check_not_in_step(SequenceId id) const {
-  if (in_step_.contains(id)) {
-    fail(ErrorCode::kFailedPrecondition, "sequence {:#x} is in the open step", id);
+  if (open_.contains(id)) {
+    fail(ErrorCode::kFailedPrecondition, "sequence {:#x} is in an open step", id);
   }
 }
 
@@ -282,10 +172,8 @@ void Sequencer::truncate(SequenceId id, std::int64_t length) {
   account(s, 1);
 }
 
-void Sequencer::free(SequenceId id) {
-  const Sequence& s = table_.at(id);
-  check_not_in_step(id);
-  account(s, -1);
+/// Gives back all pages of a sequence, and those still promised to it.
+void Sequencer::release_pages(const Sequence& s) {
   for (std::size_t i = 0; i < s.leaves.size(); ++i) {
     const Leaf& leaf = s.leaves[i];
     PagePool& pool = pools_[static_cast<std::size_t>(leaf.owner)];
@@ -295,11 +183,38 @@ void Sequencer::free(SequenceId id) {
     pool.unreserve(static_cast<std::int32_t>(promised));
     sync_available(leaf.owner);
   }
+}
+
+/// The sequence is no more; its pages are left to the caller.
+void Sequencer::end(SequenceId id) {
+  account(table_.at(id), -1);
   policies_.erase(id);
   decide(FreeOp{id});
 }
 
+void Sequencer::free(SequenceId id) {
+  const Sequence& s = table_.at(id);
+  check_not_in_step(id);
+  release_pages(s);
+  end(id);
+}
+
+void Sequencer::close(SequenceId id) {
+  const Sequence& s = table_.at(id);
+  check_not_in_step(id);
+  closed_.push_back({round_ + 1, s});
+  end(id);
+}
+
+void Sequencer::release_closed(std::uint64_t drained_round) {
+  while (!closed_.empty() && closed_.front().round <= drained_round) {
+    release_pages(closed_.front().sequence);
+    closed_.pop_front();
+  }
+}
+
 Order Sequencer::take_order() {
+  for (const StepItem& item : order_.step) open_.at(item.id).taken = true;
   order_.round = ++round_;
   return std::exchange(order_, Order{});
 }

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "core/cache/page_pool.h"
@@ -28,6 +28,12 @@ struct AdmitRequest {
   std::int64_t prompt_tokens = 0;   // >= 0
   std::int64_t max_new_tokens = 0;  // >= 0; the sum is at least 1
   SpreadPolicy spread = SpreadPolicy::kAuto;
+  /// 0: the sequencer's own incarnation and counter. Else the id, chosen outside, never used
+  /// before.
+  SequenceId id = 0;
+  /// True: the prompt's rows are sent to their owners (IngestTable). False: the owners ask for them
+  /// (FillOp).
+  bool pushed = false;
 };
 
 class Sequencer {
@@ -37,25 +43,48 @@ class Sequencer {
 
   /// Reserves the pages for the whole request, places it, and orders the fill of its prompt.
   /// No value: no room now, try again when something was freed. Throws kTooLarge for a request that
-  /// an empty pool could not hold, kInvalidArgument for bad lengths, kFailedPrecondition when all
-  /// ids of the incarnation were given; nothing is changed then.
+  /// an empty pool could not hold, kInvalidArgument for bad lengths, kAlreadyExists for a given id
+  /// that is in the pool, kFailedPrecondition when all ids of the incarnation were given; nothing
+  /// is changed then.
   [[nodiscard]] std::optional<SequenceId> admit(const AdmitRequest& request);
   /// Throws what admit() would throw: tells before a run whether all its requests can ever be held.
   void check(const AdmitRequest& request) const;
 
-  /// Orders one step of `requests` (epoch is filled in; each sequence once) and the pages that it
-  /// needs, out of the reservations. Throws, with nothing ordered, kNotFound or kInvalidArgument,
-  /// and kFailedPrecondition while another step is open.
+  // Steps. A sequence is in one open step at most; any number of sequences may be.
+
   struct StepRequest {
     SequenceId id = 0;
     std::int32_t tokens = 1;
   };
+  /// Opens a step of each of `requests` (each sequence once) and orders the pages that it needs,
+  /// out of the reservations. Throws, with nothing changed, kNotFound, kInvalidArgument, and
+  /// kFailedPrecondition for a sequence that is in an open step.
+  void open_step(std::span<const StepRequest> requests);
+  struct RoundRequest {
+    SequenceId id = 0;
+    std::int32_t layer = 0;
+  };
+  /// Orders one round: sequences of open steps, each once, each at its layer. Throws, with nothing
+  /// changed, kFailedPrecondition for a sequence without an open step, or when a round was ordered
+  /// since take_order(); kInvalidArgument for no sequence, one twice, a negative layer, or a canary
+  /// of an item that is not there.
+  void order_round(std::span<const RoundRequest> items, CanaryOrder canary = {});
+  /// Ends an open step: the sequence grows by `accepted` of its tokens (0 .. tokens); pages that it
+  /// got for the others stay with it. A round of it that was ordered and not taken goes on without
+  /// it. Throws, and the step stays open, kInvalidArgument for a number that does not fit,
+  /// kFailedPrecondition without an open step, or with accepted > 0 before a round of it was taken:
+  /// no worker has its rows then.
+  void commit(SequenceId id, std::int32_t accepted);
+  /// The open step of a sequence: its tokens, or 0.
+  [[nodiscard]] std::int32_t open_tokens(SequenceId id) const;
+
+  /// For callers that run all sequences in step: open_step, and an order for all layers. Throws as
+  /// open_step(), and kFailedPrecondition while any step is open.
   void begin_step(std::span<const StepRequest> requests);
-  /// Ends the open step: every sequence of it grows by its accepted tokens (0 .. tokens), given in
-  /// the order of begin_step. Throws, and the step stays open, kInvalidArgument for numbers that do
-  /// not fit it, kFailedPrecondition before its order was taken: no worker has its rows then.
+  /// commit of every sequence of begin_step, in its order. Throws, and the steps stay open, as
+  /// commit, and kInvalidArgument for another number of sequences.
   void commit_step(std::span<const std::int32_t> accepted);
-  /// Ends the open step, if any, with nothing accepted; its pages stay with their sequences.
+  /// Ends all open steps with nothing accepted; an order of them that was not taken is withdrawn.
   void abort_step();
 
   /// Drops the rows from `length` on and gives their pages back to the reservation; a new epoch.
@@ -63,6 +92,13 @@ class Sequencer {
   void truncate(SequenceId id, std::int64_t length);
   /// Throws kNotFound, kFailedPrecondition while the sequence is in an open step.
   void free(SequenceId id);
+  /// As free(), but the pages stay out of use until release_closed(): transfers into them may be
+  /// under way.
+  void close(SequenceId id);
+  /// Pages of sequences that were closed in orders up to `drained_round` (RoundReport) are free.
+  void release_closed(std::uint64_t drained_round);
+  /// Sequences that were closed and not released.
+  [[nodiscard]] std::size_t closing() const noexcept { return closed_.size(); }
 
   /// All that was decided since the last call, numbered.
   [[nodiscard]] Order take_order();
@@ -80,6 +116,10 @@ class Sequencer {
   [[nodiscard]] std::int32_t take_page(std::int32_t worker);
   void sync_available(std::int32_t worker);
   void check_not_in_step(SequenceId id) const;
+  void check_commit(SequenceId id, std::int32_t accepted) const;
+  void withdraw(SequenceId id);
+  void release_pages(const Sequence& s);
+  void end(SequenceId id);
   void grow(const Sequence& s, std::int64_t length);
   void account(const Sequence& s, int sign);
 
@@ -89,8 +129,17 @@ class Sequencer {
   std::vector<PagePool> pools_;
   std::vector<WorkerLoad> loads_;
   std::unordered_map<SequenceId, SpreadPolicy> policies_;
-  std::vector<StepItem> open_step_;
-  std::unordered_set<SequenceId> in_step_;
+  struct OpenStep {
+    std::int32_t tokens = 0;
+    bool taken = false;  // an order with a round of it was taken
+  };
+  std::unordered_map<SequenceId, OpenStep> open_;
+  std::vector<SequenceId> in_step_;  // the sequences of begin_step, in its order
+  struct Closed {
+    std::uint64_t round = 0;  // of the order that ended it
+    Sequence sequence;
+  };
+  std::deque<Closed> closed_;  // not released, by round
   Order order_;
   std::uint32_t counter_ = 0;
   std::uint64_t round_ = 0;

@@ -37,6 +37,19 @@ class ReferenceBackend final : public Backend {
     return std::make_unique<reference::DenseWeight>(view);
   }
 
+  [[nodiscard]] std::span<std::byte> host_page(Cache& cache, int layer,
+                                               std::int32_t page) override {
+    return page_rows(own_cache(cache, this), layer, page);
+  }
+  void store_rows(Cache& cache, int layer, std::int32_t page, std::int32_t slot,
+                  std::span<const std::byte> rows) override {
+    store_page_rows(own_cache(cache, this), layer, page, slot, rows);
+  }
+  void load_rows(const Cache& cache, int layer, std::int32_t page, std::int32_t slot,
+                 std::span<std::byte> rows) override {
+    load_page_rows(own_cache(cache, this), layer, page, slot, rows);
+  }
+
   void append(Cache& cache, const AppendArgs& args) override {
     const HostCache& own = own_cache(cache, this);
     check_append(own.layout(), args);

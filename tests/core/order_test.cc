@@ -47,7 +47,9 @@ bool same(const std::vector<T>& a, const std::vector<T>& b) {
   return std::ranges::equal(a, b, [](const T& x, const T& y) { return same(x, y); });
 }
 bool same(const Order& a, const Order& b) {
-  return a.round == b.round && a.stop == b.stop && same(a.ops, b.ops) && same(a.step, b.step);
+  return a.round == b.round && a.stop == b.stop && same(a.ops, b.ops) && same(a.step, b.step) &&
+         a.item_layer == b.item_layer && a.canary.item == b.canary.item &&
+         a.canary.head == b.canary.head;
 }
 
 /// One of each operation, with extremes.
@@ -62,6 +64,7 @@ Order example() {
                                 .prompt_tokens = 70,
                                 .limit_tokens = 190,
                                 .length = 70,
+                                .pushed = true,
                                 .leaves = {{1, {7, INT32_MAX}}, {0, {}}, {-1, {9}}}}}),
                FillOp{0x1'0000'0002, 0, 70},
                TableOp(ExtendOp{1, 2, 3, {4, 5}}),
@@ -70,6 +73,8 @@ Order example() {
                TableOp(TruncateOp{8, 9, INT64_MIN}),
                TableOp(FreeOp{10})};
   order.step = {{1, 2, 3}, {UINT64_MAX, UINT32_MAX, INT32_MIN}};
+  order.item_layer = {60, INT32_MIN};
+  order.canary = {1, 127};
   return order;
 }
 

@@ -42,15 +42,15 @@ std::int64_t roots_elsewhere(const Sequence& s, std::int64_t leaves, std::int64_
 SequencerModel::SequencerModel(const SequencerConfig& config)
     : config_(config), sequencer_(config), replica_(config.placement.leaf_tokens) {}
 
-bool SequencerModel::in_step(SequenceId id) const {
-  return std::ranges::any_of(open_, [id](const auto& request) { return request.id == id; });
-}
-
 std::optional<SequenceId> SequencerModel::admit(const AdmitRequest& request) {
   const auto id = sequencer_.admit(request);
   if (!id) return id;
   ordered_ = false;
-  EXPECT_EQ(*id >> 32, config_.incarnation);
+  if (request.id == 0) {
+    EXPECT_EQ(*id >> 32, config_.incarnation);
+  } else {
+    EXPECT_EQ(*id, request.id);
+  }
   const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
   EXPECT_TRUE(
       expected_
@@ -59,22 +59,52 @@ std::optional<SequenceId> SequencerModel::admit(const AdmitRequest& request) {
   return id;
 }
 
+void SequencerModel::open_step(const std::vector<Sequencer::StepRequest>& requests) {
+  sequencer_.open_step(requests);
+  ordered_ = false;
+  for (const auto& request : requests) open_.emplace(request.id, Open{request.tokens, false});
+}
+
+void SequencerModel::order_round(const std::vector<Sequencer::RoundRequest>& items,
+                                 CanaryOrder canary) {
+  sequencer_.order_round(items, canary);
+  for (const auto& item : items) pending_.push_back({item, false});
+  if (canary.item >= 0) pending_.at(static_cast<std::size_t>(canary.item)).canary = true;
+}
+
+void SequencerModel::commit(SequenceId id, std::int32_t accepted) {
+  sequencer_.commit(id, accepted);
+  ordered_ = false;
+  expected_.at(id).length += accepted;
+  open_.erase(id);
+  std::erase_if(pending_, [&](const Item& item) { return item.request.id == id; });
+}
+
 void SequencerModel::begin_step(const std::vector<Sequencer::StepRequest>& requests) {
   sequencer_.begin_step(requests);
   ordered_ = false;
-  open_ = requests;
+  in_step_.clear();
+  for (const auto& request : requests) {
+    open_.emplace(request.id, Open{request.tokens, false});
+    pending_.push_back({{request.id, -1}, false});
+    in_step_.push_back(request.id);
+  }
 }
 
 void SequencerModel::commit_step(const std::vector<std::int32_t>& accepted) {
   sequencer_.commit_step(accepted);
   ordered_ = false;
-  for (std::size_t i = 0; i < open_.size(); ++i) expected_.at(open_[i].id).length += accepted[i];
-  open_.clear();
+  for (std::size_t i = 0; i < accepted.size(); ++i) {
+    expected_.at(in_step_.at(i)).length += accepted[i];
+    open_.erase(in_step_.at(i));
+  }
+  in_step_.clear();
 }
 
 void SequencerModel::abort_step() {
   sequencer_.abort_step();
   open_.clear();
+  pending_.clear();
 }
 
 void SequencerModel::truncate(SequenceId id, std::int64_t length) {
@@ -91,6 +121,19 @@ void SequencerModel::free(SequenceId id) {
   expected_.erase(id);
 }
 
+void SequencerModel::close(SequenceId id) {
+  const Sequence sequence = sequencer_.table().at(id);
+  sequencer_.close(id);
+  ordered_ = false;
+  expected_.erase(id);
+  closed_.push_back({round_ + 1, sequence});
+}
+
+void SequencerModel::release_closed(std::uint64_t drained_round) {
+  sequencer_.release_closed(drained_round);
+  std::erase_if(closed_, [&](const Closed& closed) { return closed.round <= drained_round; });
+}
+
 Order SequencerModel::take_order() {
   Order order = decode_order(encode_order(sequencer_.take_order()));
   EXPECT_EQ(order.round, ++round_);
@@ -103,10 +146,21 @@ Order SequencerModel::take_order() {
       EXPECT_EQ(fill.end, replica_.at(fill.id).length);
     }
   }
-  for (const StepItem& item : order.step) {
-    EXPECT_TRUE(in_step(item.id));
+  EXPECT_EQ(order.step.size(), pending_.size());
+  const bool one_round = !order.item_layer.empty();
+  EXPECT_TRUE(!one_round || order.item_layer.size() == order.step.size());
+  std::int32_t canary = -1;
+  for (std::size_t i = 0; i < std::min(order.step.size(), pending_.size()); ++i) {
+    const StepItem& item = order.step[i];
+    EXPECT_EQ(item.id, pending_[i].request.id);
     EXPECT_EQ(item.epoch, expected_.at(item.id).epoch);
+    EXPECT_EQ(item.tokens, open_.at(item.id).tokens);
+    EXPECT_EQ(one_round ? order.item_layer.at(i) : -1, pending_[i].request.layer);
+    if (pending_[i].canary) canary = static_cast<std::int32_t>(i);
+    open_.at(item.id).taken = true;
   }
+  EXPECT_EQ(order.canary.item, canary);
+  pending_.clear();
   ordered_ = true;
   return order;
 }
@@ -136,11 +190,13 @@ void SequencerModel::check_sequences() const {
     }
   }
   // What a step may write has its pages.
-  for (const auto& request : open_) {
-    const Sequence& s = table.at(request.id);
+  ASSERT_EQ(sequencer_.closing(), closed_.size());
+  for (const auto& [id, open] : open_) {
+    const Sequence& s = table.at(id);
+    ASSERT_EQ(sequencer_.open_tokens(id), open.tokens);
     for (std::size_t l = 0; l < s.leaves.size(); ++l) {
       ASSERT_GE(static_cast<std::int64_t>(s.leaves[l].pages.size()),
-                pages_for(rows_in(l, s.length + request.tokens, table.leaf_tokens())));
+                pages_for(rows_in(l, s.length + open.tokens, table.leaf_tokens())));
     }
   }
 }
@@ -149,8 +205,11 @@ void SequencerModel::check_pages() const {
   const SequenceTable& table = sequencer_.table();
   std::vector<std::set<std::int32_t>> used(sequencer_.pools().size());
   std::vector<std::int64_t> reserved(used.size(), 0);
-  for (const auto& [id, expected] : expected_) {
-    const Sequence& s = table.at(id);
+  std::vector<const Sequence*> holders;  // also of those that have ended, until they are released
+  for (const auto& entry : expected_) holders.push_back(&table.at(entry.first));
+  for (const Closed& closed : closed_) holders.push_back(&closed.sequence);
+  for (const Sequence* holder : holders) {
+    const Sequence& s = *holder;
     for (std::size_t l = 0; l < s.leaves.size(); ++l) {
       const Leaf& leaf = s.leaves[l];
       const auto owner = static_cast<std::size_t>(leaf.owner);

@@ -23,14 +23,19 @@ class SequencerModel {
 
   /// As of the sequencer, with the model following.
   std::optional<SequenceId> admit(const AdmitRequest& request);
+  void open_step(const std::vector<Sequencer::StepRequest>& requests);
+  void order_round(const std::vector<Sequencer::RoundRequest>& items, CanaryOrder canary = {});
+  void commit(SequenceId id, std::int32_t accepted);
   void begin_step(const std::vector<Sequencer::StepRequest>& requests);
   void commit_step(const std::vector<std::int32_t>& accepted);
   void abort_step();
   void truncate(SequenceId id, std::int64_t length);
   void free(SequenceId id);
+  void close(SequenceId id);
+  void release_closed(std::uint64_t drained_round);
 
   /// Takes the order, sends it through its bytes, and applies it to the replica; the step in it
-  /// must be the open one.
+  /// must be the one that was ordered.
   Order take_order();
 
   /// Fails the running test unless everything adds up: lengths, epochs, limits; used + free pages
@@ -40,8 +45,15 @@ class SequencerModel {
   [[nodiscard]] Sequencer& sequencer() { return sequencer_; }
   [[nodiscard]] const std::map<SequenceId, Expected>& sequences() const { return expected_; }
   [[nodiscard]] bool step_open() const { return !open_.empty(); }
-  [[nodiscard]] bool in_step(SequenceId id) const;
-  [[nodiscard]] const std::vector<Sequencer::StepRequest>& open_step() const { return open_; }
+  [[nodiscard]] bool in_step(SequenceId id) const { return open_.contains(id); }
+  struct Open {
+    std::int32_t tokens = 0;
+    bool taken = false;
+  };
+  [[nodiscard]] const std::map<SequenceId, Open>& open_steps() const { return open_; }
+  /// A round was ordered since the last order.
+  [[nodiscard]] bool round_ordered() const { return !pending_.empty(); }
+  [[nodiscard]] std::uint64_t round() const { return round_; }
 
  private:
   void check_sequences() const;
@@ -52,7 +64,18 @@ class SequencerModel {
   Sequencer sequencer_;
   SequenceTable replica_;
   std::map<SequenceId, Expected> expected_;
-  std::vector<Sequencer::StepRequest> open_;
+  std::map<SequenceId, Open> open_;
+  std::vector<SequenceId> in_step_;  // of begin_step
+  struct Item {
+    Sequencer::RoundRequest request;
+    bool canary = false;
+  };
+  std::vector<Item> pending_;  // layer -1: of begin_step
+  struct Closed {
+    std::uint64_t round = 0;
+    Sequence sequence;
+  };
+  std::vector<Closed> closed_;
   bool ordered_ = true;  // nothing was decided since the last order
   std::uint64_t round_ = 0;
 };

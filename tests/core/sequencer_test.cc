@@ -237,5 +237,77 @@ TEST(Sequencer, AStepOverALeafBorderOpensTheLeaf) {
   EXPECT_TRUE(model.take_order().ops.size() == 1U) << "the commit alone: the page is there";
 }
 
+TEST(Sequencer, StepsOfSequencesAreApart) {
+  SequencerModel model(config(2, 10));
+  const auto a = model.admit(request(62, 10)).value();
+  const auto b = model.admit(request(100, 3)).value();
+  model.open_step({{a, 2}});
+  EXPECT_EQ(code_of([&] { model.open_step({{b, 1}, {a, 1}}); }), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(code_of([&] { model.order_round({{a, 0}, {b, 0}}); }), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(code_of([&] { model.order_round({{a, 0}, {a, 1}}); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { model.order_round({{a, -1}}); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { model.order_round({{a, 0}}, {1, 0}); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { model.order_round({}); }), ErrorCode::kInvalidArgument);
+  model.check();
+  model.order_round({{a, 3}}, {0, 2});
+  Order order = model.take_order();
+  EXPECT_EQ(order.item_layer, std::vector<std::int32_t>{3});
+  EXPECT_EQ(order.canary.head, 2);
+  model.open_step({{b, 3}});
+  model.order_round({{b, 0}, {a, 4}}, {1, 0});
+  EXPECT_EQ(code_of([&] { model.order_round({{a, 4}}); }), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(code_of([&] { model.commit(b, 1); }), ErrorCode::kFailedPrecondition) << "not taken";
+  model.commit(b, 0);  // its item of the round is withdrawn
+  order = model.take_order();
+  ASSERT_EQ(order.step.size(), 1U);
+  EXPECT_EQ(order.canary.item, 0);
+  EXPECT_EQ(model.sequencer().open_tokens(a), 2);
+  EXPECT_EQ(model.sequencer().open_tokens(b), 0);
+  EXPECT_EQ(code_of([&] { model.commit(b, 0); }), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(code_of([&] { model.commit(a, 3); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { model.commit(a, -1); }), ErrorCode::kInvalidArgument);
+  model.commit(a, 1);
+  model.check();
+  EXPECT_EQ(model.sequencer().table().at(a).length, 63);
+}
+
+TEST(Sequencer, PagesOfAClosedSequenceStayTakenUntilItsOrderIsDrained) {
+  SequencerModel model(config(1, 4));
+  const auto a = model.admit(request(100, 28)).value();
+  const auto b = model.admit(request(100, 28)).value();
+  const std::uint64_t admitted = model.take_order().round;
+  model.close(a);
+  model.release_closed(admitted);
+  EXPECT_EQ(model.sequencer().closing(), 1U);
+  EXPECT_EQ(model.sequencer().loads()[0].homes, 1) << "no load any more";
+  EXPECT_EQ(model.admit(request(1, 0)), std::nullopt);
+  EXPECT_EQ(code_of([&] { model.close(a); }), ErrorCode::kNotFound);
+  const std::uint64_t closed = model.take_order().round;
+  model.close(b);
+  model.release_closed(closed);
+  model.check();
+  EXPECT_EQ(model.sequencer().closing(), 1U) << "b, whose end nobody was told of";
+  EXPECT_EQ(model.sequencer().pools()[0].available(), 2);
+  EXPECT_NE(model.admit(request(128, 0)), std::nullopt);
+  model.release_closed(model.take_order().round);
+  EXPECT_EQ(model.sequencer().closing(), 0U);
+  model.check();
+}
+
+TEST(Sequencer, IdsMayBeGivenAndRowsPushed) {
+  SequencerModel model(config(1, 4));
+  AdmitRequest given = request(64, 0);
+  given.id = 0x7'0000'0001;
+  given.pushed = true;
+  EXPECT_EQ(model.admit(given), given.id);
+  EXPECT_EQ(code_of([&] { (void)model.admit(given); }), ErrorCode::kAlreadyExists);
+  const Order order = model.take_order();
+  ASSERT_EQ(order.ops.size(), 1U) << "no rows to fill";
+  EXPECT_TRUE(std::get<AdmitOp>(std::get<TableOp>(order.ops[0])).sequence.pushed);
+  model.close(given.id);
+  EXPECT_EQ(code_of([&] { (void)model.admit(given); }), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(model.admit(request(64, 0)), SequenceId{0x1'0000'0001}) << "its own counter";
+}
+
 }  // namespace
 }  // namespace tributary

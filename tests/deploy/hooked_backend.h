@@ -12,11 +12,16 @@
 namespace tributary {
 
 /// Passes everything on to `inner`. `hook` is called before each operation that a pool uses, and
-/// may throw. New caches are filled: all rows of all pages with `page_fill`.
+/// may throw; `after_attend`, where there is one, may change the states. New caches are filled: all
+/// rows of all pages with `page_fill`.
 class HookedBackend final : public Backend {
  public:
-  HookedBackend(Backend& inner, float page_fill, std::function<void(std::string_view call)> hook)
-      : inner_(inner), page_fill_(page_fill), hook_(std::move(hook)) {}
+  HookedBackend(Backend& inner, float page_fill, std::function<void(std::string_view call)> hook,
+                std::function<void(const AttendArgs&)> after_attend = {})
+      : inner_(inner),
+        page_fill_(page_fill),
+        hook_(std::move(hook)),
+        after_attend_(std::move(after_attend)) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return inner_.name(); }
   [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
@@ -56,6 +61,20 @@ class HookedBackend final : public Backend {
     return inner_.make_weight(view);
   }
 
+  [[nodiscard]] std::span<std::byte> host_page(Cache& cache, int layer,
+                                               std::int32_t page) override {
+    return inner_.host_page(cache, layer, page);
+  }
+  void store_rows(Cache& cache, int layer, std::int32_t page, std::int32_t slot,
+                  std::span<const std::byte> rows) override {
+    inner_.store_rows(cache, layer, page, slot, rows);
+  }
+  void load_rows(const Cache& cache, int layer, std::int32_t page, std::int32_t slot,
+                 std::span<std::byte> rows) override {
+    hook_("load_rows");
+    inner_.load_rows(cache, layer, page, slot, rows);
+  }
+
   void append(Cache& cache, const AppendArgs& args) override {
     hook_("append");
     inner_.append(cache, args);
@@ -63,6 +82,7 @@ class HookedBackend final : public Backend {
   void attend(const Cache& cache, const AttendArgs& args) override {
     hook_("attend");
     inner_.attend(cache, args);
+    if (after_attend_) after_attend_(args);
   }
   void merge(const MergeArgs& args) override {
     hook_("merge");
@@ -82,6 +102,7 @@ class HookedBackend final : public Backend {
   Backend& inner_;
   float page_fill_;
   std::function<void(std::string_view)> hook_;
+  std::function<void(const AttendArgs&)> after_attend_;
 };
 
 }  // namespace tributary

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "comm/local/run_ranks.h"
@@ -108,6 +109,36 @@ WorkerConfig worker_config(const PoolSetup& setup, int rank) {
   return config;
 }
 
+/// One layer of a prompt, in pieces of some 50 rows that end with their leaf.
+void push_layer(const PoolSetup& setup, const PoolLeader& leader, const Sequence& s, int layer) {
+  const std::size_t row_bytes =
+      static_cast<std::size_t>(setup.shape.latent_dim()) * dtype_bytes(setup.shape.row_dtype);
+  for (std::int64_t begin = 0; begin < s.prompt_tokens;) {
+    const std::int64_t leaf = begin / setup.leaf_tokens;
+    const std::int64_t end =
+        std::min({begin + 50, (leaf + 1) * setup.leaf_tokens, s.prompt_tokens});
+    const PoolReceiver to = leader.receiver(s.leaves[static_cast<std::size_t>(leaf)].owner);
+    const auto transfer = to.table->begin(s.id, s.epoch, layer, begin, end - begin);
+    std::int64_t position = begin;
+    for (const PageRun& run : transfer.runs) {
+      std::vector<std::byte> rows(static_cast<std::size_t>(run.count) * row_bytes);
+      for (std::size_t r = 0; r < rows.size(); r += row_bytes) {
+        store_as(setup.shape.row_dtype, pool_row(setup.shape, s.tag, layer, position++),
+                 rows.data() + r);
+      }
+      const auto page = to.backend->host_page(*to.cache, layer, run.page);
+      if (layer % 2 == 0 && !page.empty()) {
+        std::ranges::copy(rows,
+                          page.subspan(static_cast<std::size_t>(run.slot) * row_bytes).begin());
+      } else {
+        to.backend->store_rows(*to.cache, layer, run.page, run.slot, rows);
+      }
+    }
+    (void)to.table->end(transfer.ticket, true);
+    begin = end;
+  }
+}
+
 }  // namespace
 
 std::size_t differing_outputs(const PoolOutputs& a, const PoolOutputs& b) {
@@ -140,14 +171,16 @@ std::vector<float> pool_query(const AttentionShape& shape, std::int64_t tag, int
   return query;
 }
 
-PoolLeader::PoolLeader(const PoolSetup& setup, Worker& worker, std::atomic<std::int64_t>& salt)
+PoolLeader::PoolLeader(const PoolSetup& setup, Worker& worker, std::atomic<std::int64_t>& salt,
+                       std::vector<std::shared_future<PoolReceiver>> receivers)
     : sequencer(
           {.placement = {.workers = setup.workers, .leaf_tokens = setup.leaf_tokens, .costs = {}},
            .pages_per_worker = setup.pages,
            .incarnation = 1}),
       setup_(setup),
       worker_(worker),
-      salt_(salt) {}
+      salt_(salt),
+      receivers_(std::move(receivers)) {}
 
 RoundReport PoolLeader::lead() {
   return lead(sequencer.take_order());
@@ -184,19 +217,68 @@ std::optional<SequenceId> PoolLeader::admit(const PoolRequest& request) {
   return sequencer.admit({.tag = request.tag,
                           .prompt_tokens = request.prompt_tokens,
                           .max_new_tokens = request.max_new_tokens,
-                          .spread = setup_.spread});
+                          .spread = setup_.spread,
+                          .pushed = setup_.pushed});
+}
+
+RoundReport PoolLeader::round(const std::vector<Sequencer::RoundRequest>& items,
+                              CanaryOrder canary) {
+  sequencer.order_round(items, canary);
+  RoundReport report = lead();
+  report.status.throw_if_error();
+  EXPECT_EQ(report.rounds, 1);
+  return report;
+}
+
+void PoolLeader::commit(SequenceId id) {
+  const Sequence& s = sequencer.table().at(id);
+  const std::int32_t tokens = sequencer.open_tokens(id);
+  sequencer.commit(id, setup_.accept ? setup_.accept(s.tag, s.length, tokens) : tokens);
+}
+
+PoolReceiver PoolLeader::receiver(int rank) const {
+  const auto& receiver = receivers_.at(static_cast<std::size_t>(rank));
+  if (receiver.wait_for(setup_.timeout) != std::future_status::ready) {
+    fail(ErrorCode::kDeadlineExceeded, "worker {} has no receiver", rank);
+  }
+  return receiver.get();
+}
+
+void PoolLeader::push(SequenceId id) {
+  const Sequence& s = sequencer.table().at(id);
+  Status status;
+  std::thread sender([&] {
+    status = status_of([&] {
+      for (int layer = 0; layer < setup_.layers; ++layer) {
+        push_layer(setup_, *this, s, layer);
+      }
+    });
+  });
+  sender.join();
+  status.throw_if_error();
+  for (int rank = 0; rank < setup_.workers; ++rank) {
+    EXPECT_EQ(receiver(rank).table->progress(id).missing_layer, -1);
+  }
 }
 
 void PoolLeader::decode(const std::vector<PoolRequest>& requests, const Batching& batching) {
   std::vector<SequenceId> running;
+  std::vector<SequenceId> arriving;
   std::size_t next = 0;
   for (std::int64_t step_number = 0; next < requests.size() || !running.empty(); ++step_number) {
     while (next < requests.size() && std::cmp_less(running.size(), batching.max_batch)) {
       const auto id = admit(requests[next]);
       if (!id) break;
       running.push_back(*id);
+      arriving.push_back(*id);
       ++next;
     }
+    if (setup_.pushed && !arriving.empty()) {
+      const RoundReport report = lead();
+      report.status.throw_if_error();
+      for (const SequenceId id : arriving) push(id);
+    }
+    arriving.clear();
     if (running.empty()) fail(ErrorCode::kInternal, "nothing runs and nothing fits");
     std::vector<Sequencer::StepRequest> batch;
     for (const SequenceId id : running) {
@@ -205,13 +287,19 @@ void PoolLeader::decode(const std::vector<PoolRequest>& requests, const Batching
       const std::int64_t tokens = batching.tokens(s.tag, step_number);
       batch.push_back({id, static_cast<std::int32_t>(std::min(tokens, left))});
     }
-    (void)step(batch);
+    const RoundReport report = step(batch);
+    sequencer.release_closed(report.drained_round);
     std::erase_if(running, [&](SequenceId id) {
       const Sequence& s = sequencer.table().at(id);
       const bool done = s.length == s.limit_tokens;
-      if (done) sequencer.free(id);
+      if (done && setup_.pushed) {
+        sequencer.close(id);
+      } else if (done) {
+        sequencer.free(id);
+      }
       return done;
     });
+    if (running.empty() && sequencer.closing() > 0) sequencer.release_closed(lead().drained_round);
   }
 }
 
@@ -221,18 +309,33 @@ PoolResult run_pool(const PoolSetup& setup, const std::function<void(PoolLeader&
   PoolResult result;
   result.statuses.resize(ranks);
   std::atomic<std::int64_t> salt = 0;
+  std::vector<std::promise<PoolReceiver>> receiving(ranks);
+  std::vector<std::shared_future<PoolReceiver>> receivers;
+  for (auto& promise : receiving) receivers.push_back(promise.get_future().share());
+  // They outlive the leader's thread, which hands them to the one that pushes.
+  std::vector<std::unique_ptr<IngestTable>> tables(ranks);
   run_ranks(setup.workers, [&](Communicator& communicator) {
     const int rank = communicator.rank();
     const auto inner = setup.backend ? setup.backend(rank) : make_reference_backend();
-    HookedBackend backend(*inner, setup.page_fill, [&](std::string_view call) {
-      if (setup.hook) setup.hook(rank, call);
-    });
+    HookedBackend backend(
+        *inner, setup.page_fill,
+        [&](std::string_view call) {
+          if (setup.hook) setup.hook(rank, call);
+        },
+        [&](const AttendArgs& args) {
+          if (setup.after_attend) setup.after_attend(rank, args);
+        });
     TestClient client(setup, rank, salt);
-    Worker worker(worker_config(setup, rank), backend, communicator, client);
+    WorkerConfig config = worker_config(setup, rank);
+    auto& table = tables[static_cast<std::size_t>(rank)];
+    if (setup.pushed) table = std::make_unique<IngestTable>(rank, setup.layers, setup.leaf_tokens);
+    config.ingest = table.get();
+    Worker worker(config, backend, communicator, client);
+    receiving[static_cast<std::size_t>(rank)].set_value({table.get(), &backend, &worker.cache()});
     auto& statuses = result.statuses[static_cast<std::size_t>(rank)];
     if (std::ranges::count(setup.absent, rank) > 0) return;
     if (rank == 0) {
-      PoolLeader leader(setup, worker, salt);
+      PoolLeader leader(setup, worker, salt, receivers);
       script(leader);
       Order last = leader.sequencer.take_order();
       last.stop = true;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <limits>
 #include <map>
 #include <memory>
@@ -27,8 +28,8 @@ using PoolOutputs = std::map<std::tuple<std::int64_t, int, std::int64_t>, std::v
 [[nodiscard]] std::size_t differing_outputs(const PoolOutputs& a, const PoolOutputs& b);
 
 /// Called on a rank's thread before it does `call`: `fill_rows`, `write_tokens`, `read_states` of
-/// the client; `append`, `attend`, `merge`, `gather`, `synchronize`, `allocate` of the backend. It
-/// may throw.
+/// the client; `append`, `attend`, `merge`, `gather`, `synchronize`, `load_rows`,
+/// `allocate` of the backend. It may throw.
 using PoolHook = std::function<void(int rank, std::string_view call)>;
 
 struct PoolSetup {
@@ -48,6 +49,10 @@ struct PoolSetup {
   /// What every element of every page holds before its first row; NaN unless said otherwise.
   float page_fill = std::numeric_limits<float>::quiet_NaN();
   PoolHook hook;
+  /// Called on a rank's thread after an attend; may change the states.
+  std::function<void(int rank, const AttendArgs&)> after_attend;
+  /// Ranks have an IngestTable, and prompts come from PoolLeader::push.
+  bool pushed = false;
   /// Changes one rank's configuration.
   std::function<void(int rank, WorkerConfig&)> change;
   /// Ranks that construct their worker and then do nothing more.
@@ -74,10 +79,18 @@ struct PoolResult {
   std::vector<std::vector<Status>> statuses;  // per rank, of every order
 };
 
+/// Where a rank's rows come in from outside.
+struct PoolReceiver {
+  IngestTable* table = nullptr;
+  Backend* backend = nullptr;
+  Cache* cache = nullptr;
+};
+
 /// Rank 0.
 class PoolLeader {
  public:
-  PoolLeader(const PoolSetup& setup, Worker& worker, std::atomic<std::int64_t>& salt);
+  PoolLeader(const PoolSetup& setup, Worker& worker, std::atomic<std::int64_t>& salt,
+             std::vector<std::shared_future<PoolReceiver>> receivers);
 
   Sequencer sequencer;
 
@@ -89,13 +102,23 @@ class PoolLeader {
   RoundReport step(const std::vector<Sequencer::StepRequest>& requests);
   std::optional<SequenceId> admit(const PoolRequest& request);
 
+  /// One round of open steps; throws the round's error, which leaves the steps open.
+  RoundReport round(const std::vector<Sequencer::RoundRequest>& items, CanaryOrder canary = {});
+  /// Commits what setup.accept says, after the last layer.
+  void commit(SequenceId id);
+
+  [[nodiscard]] PoolReceiver receiver(int rank) const;
+  /// Sends all rows of a pushed sequence's prompt, whose admission was led, to their owners, from
+  /// another thread.
+  void push(SequenceId id);
+
   struct Batching {
     int max_batch = 1000;
     /// New tokens of a sequence in its next step, before its limit counts.
     std::function<std::int32_t(std::int64_t tag, std::int64_t step)> tokens =
         [](std::int64_t, std::int64_t) { return 1; };
   };
-  /// Admits, decodes and frees all requests, in order, as room permits.
+  /// Admits, decodes and frees all requests, in order, as room permits; pushed ones are closed.
   void decode(const std::vector<PoolRequest>& requests, const Batching& batching);
 
   /// While it is not 0 the clients make other rows and queries, and keep no outputs.
@@ -110,6 +133,7 @@ class PoolLeader {
   Worker& worker_;
   std::vector<Status> statuses_;
   std::atomic<std::int64_t>& salt_;
+  std::vector<std::shared_future<PoolReceiver>> receivers_;
 };
 
 /// Runs a pool; `script` on rank 0. The order to stop is led afterwards, unless the pool has ended

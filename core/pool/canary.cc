@@ -1,0 +1,172 @@
+#include "core/pool/canary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "core/reference/reference_attend.h"
+
+namespace tributary {
+namespace {
+
+/// A rank's record in the exchange: kPartial or why not, lse, o[kv_lora_rank].
+constexpr double kPartial = 0;  // the state of its rows; the empty one where it has none
+constexpr double kNothing = 1;  // it has too many rows, or failed
+constexpr std::size_t kHeader = 2;
+
+std::vector<float> to_floats(DType type, std::span<const std::byte> bytes) {
+  std::vector<float> values(bytes.size() / dtype_bytes(type));
+  if (type == DType::kF32) {
+    std::copy(bytes.begin(), bytes.end(), std::as_writable_bytes(std::span(values)).begin());
+    return values;
+  }
+  std::vector<bf16> halves(values.size());
+  std::copy(bytes.begin(), bytes.end(), std::as_writable_bytes(std::span(halves)).begin());
+  std::ranges::transform(halves, values.begin(), [](bf16 value) { return to_float(value); });
+  return values;
+}
+
+/// Calls visit(leaf, rows) for every leaf of this rank with rows that the first new token sees.
+template <typename Visit>
+void for_each_own_leaf(const Sequence& s, int rank, int leaf_tokens, Visit visit) {
+  const std::int64_t seen = s.length + 1;
+  for (std::int64_t begin = 0; begin < seen; begin += leaf_tokens) {
+    const Leaf& leaf = s.leaves[static_cast<std::size_t>(begin / leaf_tokens)];
+    if (leaf.owner == rank) visit(leaf, std::min<std::int64_t>(leaf_tokens, seen - begin));
+  }
+}
+
+/// The query of the item's first new token and one head, as this rank has it.
+std::vector<double> load_query(const CanaryOrder& order, const CanaryInput& input,
+                               Backend& backend) {
+  // Every rank with rows of the item attends to them, and its task says where the query lies.
+  const auto task = std::ranges::find(input.plan.tasks, order.item, &LeafTask::item);
+  if (task == input.plan.tasks.end()) {
+    fail(ErrorCode::kInternal, "canary: no task of item {} on a worker with rows of it",
+         order.item);
+  }
+  const AttentionShape& shape = input.shape;
+  const auto width = static_cast<std::size_t>(shape.latent_dim());
+  std::vector<std::byte> bytes(width * dtype_bytes(shape.query_dtype));
+  backend.download(bytes, input.tokens +
+                              static_cast<std::size_t>(task->query) * shape.token_record_bytes() +
+                              static_cast<std::size_t>(order.head) * bytes.size());
+  const auto values = to_floats(shape.query_dtype, bytes);
+  return {values.begin(), values.end()};
+}
+
+/// This rank's record.
+std::vector<double> recompute(const CanaryOrder& order, const CanaryInput& input, Backend& backend,
+                              int rank, const Cache& cache) {
+  const AttentionShape& shape = input.shape;
+  const auto width = static_cast<std::size_t>(shape.kv_lora_rank);
+  std::vector<double> record(kHeader + width, 0);
+  record[0] = kPartial;
+  record[1] = -std::numeric_limits<double>::infinity();
+  const auto item = static_cast<std::size_t>(order.item);
+  const Sequence& s = *input.routing.items[item].sequence;
+  std::int64_t total = 0;
+  for_each_own_leaf(s, rank, input.leaf_tokens,
+                    [&](const Leaf&, std::int64_t rows) { total += rows; });
+  if (total == 0) return record;
+  if (total > input.most_rows) {
+    record[0] = kNothing;
+    return record;
+  }
+  ReferenceAttention attention(1, shape.kv_lora_rank, shape.qk_rope_head_dim,
+                               static_cast<double>(shape.softmax_scale),
+                               load_query(order, input, backend));
+  const std::size_t row_bytes = cache.layout().row_bytes();
+  std::vector<std::byte> bytes;
+  for_each_own_leaf(s, rank, input.leaf_tokens, [&](const Leaf& leaf, std::int64_t rows) {
+    for (std::int64_t begin = 0; begin < rows; begin += kPageTokens) {
+      const auto count = std::min<std::int64_t>(kPageTokens, rows - begin);
+      bytes.resize(static_cast<std::size_t>(count) * row_bytes);
+      backend.load_rows(cache, input.item_layer[item],
+                        leaf.pages[static_cast<std::size_t>(begin / kPageTokens)], 0, bytes);
+      attention.add(std::span<const float>(to_floats(shape.row_dtype, bytes)));
+    }
+  });
+  const ReferenceState state = attention.state();
+  record[1] = state.lse[0];
+  std::copy(state.o.begin(), state.o.end(), record.begin() + kHeader);
+  return record;
+}
+
+/// The merge of all records: lse, then o. Nothing where some rank did not recompute its rows.
+std::optional<std::vector<double>> merge(std::span<const double> records, std::size_t size) {
+  double most = -std::numeric_limits<double>::infinity();
+  for (std::size_t r = 0; r < records.size(); r += size) {
+    if (records[r] != kPartial) return std::nullopt;
+    most = std::max(most, records[r + 1]);
+  }
+  std::vector<double> merged(size - 1, 0);
+  double sum = 0;
+  for (std::size_t r = 0; r < records.size(); r += size) {
+    const double weight = std::exp(records[r + 1] - most);
+    if (weight == 0) continue;
+    sum += weight;
+    for (std::size_t c = 1; c < merged.size(); ++c) merged[c] += weight * records[r + 1 + c];
+  }
+  merged[0] = most + std::log(sum);
+  for (std::size_t c = 1; c < merged.size(); ++c) merged[c] /= sum;
+  return merged;
+}
+
+double compare(const CanaryOrder& order, const CanaryInput& input, Backend& backend,
+               const HomedItem& homed, std::span<const double> expected) {
+  const AttentionShape& shape = input.shape;
+  const StateShape state_shape = shape.state_shape();
+  std::vector<float> state(state_shape.record_floats());
+  backend.download(
+      std::as_writable_bytes(std::span(state)),
+      reinterpret_cast<const std::byte*>(input.states + static_cast<std::size_t>(homed.state) *
+                                                            state_shape.record_floats()));
+  const auto head = static_cast<std::size_t>(order.head);
+  const auto width = static_cast<std::size_t>(shape.kv_lora_rank);
+  const float* o = state.data() + head * width;
+  const double lse = state[static_cast<std::size_t>(shape.heads) * width + head];
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t c = 0; c < width; ++c) {
+    const double d = static_cast<double>(o[c]) - expected[1 + c];
+    difference += d * d;
+    norm += expected[1 + c] * expected[1 + c];
+  }
+  const double of_o = norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
+  const double of_lse = std::abs(lse - expected[0]);
+  const bool numbers = std::isfinite(of_o) && std::isfinite(of_lse);
+  return numbers ? std::max(of_o, of_lse) : std::numeric_limits<double>::max();
+}
+
+}  // namespace
+
+Status run_canary(const CanaryOrder& order, const CanaryInput& input, Backend& backend,
+                  Communicator& communicator, const Cache& cache, Deadline deadline,
+                  Status& failure, CanaryVerdict& verdict) {
+  const std::size_t size = kHeader + static_cast<std::size_t>(input.shape.kv_lora_rank);
+  std::vector<double> mine(size, 0);
+  mine[0] = kNothing;
+  if (failure.ok()) {
+    failure =
+        status_of([&] { mine = recompute(order, input, backend, communicator.rank(), cache); });
+  }
+  const auto ranks = static_cast<std::size_t>(communicator.size());
+  std::vector<double> all(ranks * size);
+  const std::vector<std::size_t> counts(ranks, size * sizeof(double));
+  Status status = communicator.all_gather(std::as_bytes(std::span<const double>(mine)),
+                                          std::as_writable_bytes(std::span(all)), counts, deadline);
+  const auto homed = std::ranges::find(input.plan.homed, order.item, &HomedItem::item);
+  if (!status.ok() || !failure.ok() || homed == input.plan.homed.end()) return status;
+  failure = status_of([&] {
+    const auto expected = merge(all, size);
+    if (!expected) return;
+    verdict = {true, compare(order, input, backend, *homed, *expected)};
+  });
+  return status;
+}
+
+}  // namespace tributary

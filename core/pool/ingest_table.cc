@@ -1,0 +1,207 @@
+#include "core/pool/ingest_table.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/interface/backend.h"
+
+namespace tributary {
+namespace {
+
+/// The first of `ranges` (ascending, disjoint) that ends behind `position`.
+template <typename Ranges>
+auto first_behind(Ranges& ranges, std::int64_t position) {
+  return std::partition_point(ranges.begin(), ranges.end(),
+                              [&](const auto& range) { return range.end <= position; });
+}
+
+/// Adds a range that overlaps none, and joins it with its neighbours.
+template <typename Range>
+void insert(std::vector<Range>& ranges, Range range) {
+  auto next = first_behind(ranges, range.begin);
+  if (next != ranges.end() && next->begin == range.end) {
+    range.end = next->end;
+    next = ranges.erase(next);
+  }
+  if (next != ranges.begin() && std::prev(next)->end == range.begin) {
+    std::prev(next)->end = range.end;
+  } else {
+    ranges.insert(next, range);
+  }
+}
+
+}  // namespace
+
+IngestTable::IngestTable(int rank, int layers, int leaf_tokens)
+    : rank_(rank), layers_(layers), leaf_tokens_(leaf_tokens) {
+  if (rank < 0 || layers < 1 || leaf_tokens < 1) {
+    fail(ErrorCode::kInvalidArgument,
+         "ingest table of worker {}: {} layers, leaves of {} tokens, expected at least 1", rank,
+         layers, leaf_tokens);
+  }
+}
+
+void IngestTable::open(const Sequence& sequence) {
+  Entry entry;
+  entry.epoch = sequence.epoch;
+  entry.prompt_tokens = sequence.prompt_tokens;
+  entry.layers.resize(static_cast<std::size_t>(layers_));
+  for (std::int64_t begin = 0; begin < sequence.prompt_tokens; begin += leaf_tokens_) {
+    const Leaf& leaf = sequence.leaves[static_cast<std::size_t>(begin / leaf_tokens_)];
+    if (leaf.owner != rank_) continue;
+    const std::int64_t end = std::min(begin + leaf_tokens_, sequence.prompt_tokens);
+    entry.leaf_pages.emplace(begin / leaf_tokens_, leaf.pages);
+    insert(entry.share, Range{begin, end});
+    entry.rows += end - begin;
+  }
+  if (entry.rows == 0) entry.complete = entry.layers.size();
+  const std::lock_guard lock(mutex_);
+  if (!entries_.emplace(sequence.id, std::move(entry)).second) {
+    fail(ErrorCode::kAlreadyExists, "rows of sequence {:#x} are expected already", sequence.id);
+  }
+}
+
+void IngestTable::close(SequenceId id, std::uint64_t round) {
+  const std::lock_guard lock(mutex_);
+  if (entries_.erase(id) == 0) return;
+  for (auto& [ticket, flight] : flights_) {
+    if (flight.id != id || flight.closed_round != 0) continue;
+    flight.closed_round = round;
+    ++closed_[round];
+  }
+}
+
+std::uint64_t IngestTable::drained_round() const {
+  const std::lock_guard lock(mutex_);
+  return closed_.empty() ? std::numeric_limits<std::uint64_t>::max() : closed_.begin()->first - 1;
+}
+
+IngestTable::Transfer IngestTable::begin(SequenceId id, std::uint32_t epoch, int layer,
+                                         std::int64_t begin, std::int64_t count) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) {
+    fail(ErrorCode::kNotFound, "sequence {:#x} expects no rows on worker {}", id, rank_);
+  }
+  Entry& entry = found->second;
+  if (epoch != entry.epoch) {
+    fail(ErrorCode::kStaleEpoch, "rows of sequence {:#x} for epoch {}: it is at {}", id, epoch,
+         entry.epoch);
+  }
+  check_rows(id, entry, layer, begin, count);
+  const auto l = static_cast<std::size_t>(layer);
+  const Range range{begin, begin + count};
+  Transfer transfer{last_ticket_ + 1, page_runs(entry, range)};
+  flights_.emplace(transfer.ticket, Flight{id, l, range, 0});
+  entry.layers[l].under_way.push_back(range);
+  last_ticket_ = transfer.ticket;
+  return transfer;
+}
+
+void IngestTable::check_rows(SequenceId id, const Entry& entry, int layer, std::int64_t begin,
+                             std::int64_t count) const {
+  if (layer < 0 || layer >= layers_) {
+    fail(ErrorCode::kInvalidArgument, "rows of sequence {:#x}: layer {}, expected 0 .. {}", id,
+         layer, layers_ - 1);
+  }
+  if (begin < 0 || begin >= entry.prompt_tokens || count < 1 ||
+      count > entry.prompt_tokens - begin) {
+    fail(ErrorCode::kInvalidArgument, "sequence {:#x}: {} rows from {} on, its prompt has {}", id,
+         count, begin, entry.prompt_tokens);
+  }
+  const std::int64_t end = begin + count;
+  const auto mine = first_behind(entry.share, begin);
+  if (mine == entry.share.end() || mine->begin > begin || mine->end < end) {
+    fail(ErrorCode::kInvalidArgument, "sequence {:#x}: not all rows {} .. {} belong to worker {}",
+         id, begin, end - 1, rank_);
+  }
+  const Layer& rows = entry.layers[static_cast<std::size_t>(layer)];
+  const auto arrived = first_behind(rows.arrived, begin);
+  if (rows.rows == entry.rows || (arrived != rows.arrived.end() && arrived->begin < end)) {
+    fail(ErrorCode::kAlreadyExists,
+         "sequence {:#x}, layer {}: some of the rows {} .. {} have arrived before", id, layer,
+         begin, end - 1);
+  }
+  for (const Range& other : rows.under_way) {
+    if (other.begin >= end || other.end <= begin) continue;
+    fail(ErrorCode::kAlreadyExists,
+         "sequence {:#x}, layer {}: some of the rows {} .. {} are on their way", id, layer, begin,
+         end - 1);
+  }
+}
+
+std::vector<PageRun> IngestTable::page_runs(const Entry& entry, Range range) const {
+  std::vector<PageRun> runs;
+  for (std::int64_t p = range.begin; p < range.end;) {
+    const std::int64_t row = p % leaf_tokens_;
+    const std::int64_t slot = row % kPageTokens;
+    const std::int64_t count = std::min(kPageTokens - slot, range.end - p);
+    const auto& pages = entry.leaf_pages.at(p / leaf_tokens_);
+    runs.push_back({pages.at(static_cast<std::size_t>(row / kPageTokens)),
+                    static_cast<std::int32_t>(slot), static_cast<std::int32_t>(count)});
+    p += count;
+  }
+  return runs;
+}
+
+IngestTable::Progress IngestTable::end(std::uint64_t ticket, bool arrived) {
+  const std::lock_guard lock(mutex_);
+  const auto found = flights_.find(ticket);
+  if (found == flights_.end()) {
+    fail(ErrorCode::kNotFound, "transfer {} into worker {} is not under way", ticket, rank_);
+  }
+  const Flight flight = found->second;
+  flights_.erase(found);
+  if (flight.closed_round != 0) {
+    const auto closed = closed_.find(flight.closed_round);
+    if (--closed->second == 0) closed_.erase(closed);
+    return {};
+  }
+  Entry& entry = entries_.at(flight.id);
+  Layer& layer = entry.layers[flight.layer];
+  std::erase_if(layer.under_way, [&](const Range& r) { return r.begin == flight.range.begin; });
+  if (arrived) {
+    insert(layer.arrived, flight.range);
+    const std::int64_t count = flight.range.end - flight.range.begin;
+    layer.rows += count;
+    entry.rows_done += count;
+    if (layer.rows == entry.rows) layer.arrived = {};
+    while (entry.complete < entry.layers.size() &&
+           entry.layers[entry.complete].rows == entry.rows) {
+      ++entry.complete;
+    }
+  }
+  return progress_of(entry);
+}
+
+IngestTable::Progress IngestTable::progress(SequenceId id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) {
+    fail(ErrorCode::kNotFound, "sequence {:#x} expects no rows on worker {}", id, rank_);
+  }
+  return progress_of(found->second);
+}
+
+IngestTable::Progress IngestTable::progress_of(const Entry& entry) const {
+  Progress progress{.counted = true,
+                    .epoch = entry.epoch,
+                    .rows_done = entry.rows_done,
+                    .rows_total = entry.rows * layers_};
+  if (entry.complete == entry.layers.size()) return progress;
+  progress.missing_layer = static_cast<std::int32_t>(entry.complete);
+  const Layer& layer = entry.layers[entry.complete];
+  for (const Range& share : entry.share) {
+    // A part of the share is whole when one range covers it: neighbours were joined.
+    const auto arrived = first_behind(layer.arrived, share.begin);
+    const bool begun = arrived != layer.arrived.end() && arrived->begin <= share.begin;
+    if (begun && arrived->end >= share.end) continue;
+    progress.missing_position = begun ? arrived->end : share.begin;
+    break;
+  }
+  return progress;
+}
+
+}  // namespace tributary

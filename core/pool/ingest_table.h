@@ -1,0 +1,111 @@
+// Which prompt rows of which sequence have arrived on this worker, which are on their way, and
+// which pages must not be used again before a transfer into them has ended.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "core/cache/sequence_table.h"
+
+namespace tributary {
+
+/// Consecutive rows inside one page of this worker.
+struct PageRun {
+  std::int32_t page = 0;
+  std::int32_t slot = 0;
+  std::int32_t count = 0;
+};
+
+/// Shared by the worker's thread (open, close, drained_round) and the one that receives rows. Its
+/// memory is bounded by the sequences that are open and the transfers that are under way.
+class IngestTable {
+ public:
+  /// Throws kInvalidArgument for numbers that no pool has.
+  IngestTable(int rank, int layers, int leaf_tokens);
+
+  /// A sequence whose prompt comes from outside was admitted: this rank expects its share of the
+  /// rows of every layer. Throws kAlreadyExists.
+  void open(const Sequence& sequence);
+  /// The sequence has ended by the order of `round`; nothing of it is accepted any more. Unknown
+  /// ones are ignored.
+  void close(SequenceId id, std::uint64_t round);
+  /// The largest round number such that no transfer is under way into a sequence that was closed in
+  /// it or before; 2^64 - 1 where none is at all. Also the border across which rows written by the
+  /// other thread become visible to this one.
+  [[nodiscard]] std::uint64_t drained_round() const;
+
+  struct Transfer {
+    std::uint64_t ticket = 0;
+    std::vector<PageRun> runs;  // in the order of the rows
+  };
+  /// Rows begin .. begin + count - 1 of a layer are about to be written. Throws, with nothing
+  /// changed, kNotFound for a sequence that is not here, kStaleEpoch, kInvalidArgument for rows
+  /// that are not this rank's share of the prompt, kAlreadyExists when one of them has arrived or
+  /// is on its way.
+  [[nodiscard]] Transfer begin(SequenceId id, std::uint32_t epoch, int layer, std::int64_t begin,
+                               std::int64_t count);
+
+  struct Progress {
+    bool counted = false;  // false: the sequence was closed meanwhile; the rest is 0 then
+    std::uint32_t epoch = 0;
+    std::int64_t rows_done = 0;  // of this rank, over all layers
+    std::int64_t rows_total = 0;
+    std::int32_t missing_layer = -1;  // the first that has not arrived; -1: all have
+    std::int64_t missing_position = -1;
+  };
+  /// Ends a transfer. Not `arrived`: the rows may be sent again. Throws kNotFound for a ticket that
+  /// is not under way.
+  Progress end(std::uint64_t ticket, bool arrived);
+  /// As end() tells; throws kNotFound.
+  [[nodiscard]] Progress progress(SequenceId id) const;
+
+ private:
+  /// Rows begin .. end - 1.
+  struct Range {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+  };
+  struct Layer {
+    std::vector<Range> arrived;  // ascending, not touching; empty again once all have
+    std::vector<Range> under_way;
+    std::int64_t rows = 0;  // arrived
+  };
+  struct Entry {
+    std::uint32_t epoch = 0;
+    std::int64_t prompt_tokens = 0;
+    std::unordered_map<std::int64_t, std::vector<std::int32_t>>
+        leaf_pages;            // of this rank's leaves
+    std::vector<Range> share;  // this rank's rows of the prompt, ascending, not touching
+    std::int64_t rows = 0;     // of the share
+    std::vector<Layer> layers;
+    std::size_t complete = 0;  // layers at the front that have arrived
+    std::int64_t rows_done = 0;
+  };
+  struct Flight {
+    SequenceId id = 0;
+    std::size_t layer = 0;
+    Range range;
+    std::uint64_t closed_round = 0;  // 0: the sequence is open
+  };
+
+  void check_rows(SequenceId id, const Entry& entry, int layer, std::int64_t begin,
+                  std::int64_t count) const;
+  [[nodiscard]] std::vector<PageRun> page_runs(const Entry& entry, Range range) const;
+  [[nodiscard]] Progress progress_of(const Entry& entry) const;
+
+  int rank_;
+  int layers_;
+  std::int64_t leaf_tokens_;
+
+  mutable std::mutex mutex_;  // guards all that follows
+  std::unordered_map<SequenceId, Entry> entries_;
+  std::unordered_map<std::uint64_t, Flight> flights_;  // by ticket
+  std::map<std::uint64_t, std::int64_t> closed_;       // transfers under way, by round of the close
+  std::uint64_t last_ticket_ = 0;
+};
+
+}  // namespace tributary
