@@ -1,0 +1,23 @@
+// Who may touch a sequence on the data plane: a token that only its pool can make.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "comm/wire/messages.h"
+
+namespace tributary::wire {
+
+/// Random bytes from the operating system. Throws kIo.
+[[nodiscard]] Token random_token();
+/// The first 128 bits of HMAC-SHA-256 (RFC 2104) of the id's eight little-endian bytes under `key`.
+[[nodiscard]] Token access_token(const Token& key, std::uint64_t sequence_id);
+/// Comparison in constant time.
+[[nodiscard]] bool same_token(const Token& a, const Token& b) noexcept;
+
+/// 32 lower-case hexadecimal digits, and back; throws kMalformedInput.
+[[nodiscard]] std::string token_text(const Token& token);
+[[nodiscard]] Token parse_token(std::string_view text);
+
+}  // namespace tributary::wire
