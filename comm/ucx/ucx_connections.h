@@ -1,0 +1,150 @@
+// The connections of a UCX transport: peers, what is in flight, and their deadlines. Everything but
+// the constructor, address() and next_id() belongs to the progress thread.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "comm/transport/transport.h"
+#include "comm/ucx/bounce_buffers.h"
+#include "comm/ucx/ucx_address.h"
+#include "comm/ucx/ucx_support.h"
+
+namespace tributary::ucx {
+
+/// UCX calls back from inside progress() only. Nothing of the user's runs there but on_message;
+/// the rest (`done`, `sent`, on_disconnect) is kept until UCX has returned.
+///
+/// The accepting side sends a welcome first. Until it is there the connecting side keeps its
+/// messages: UCX does not keep the order of what is sent while it sets up a connection. And until
+/// then connect_timeout runs.
+///
+/// The life of a peer: open; then, after disconnect(), flushing for a bounded time; then closing,
+/// until UCX has let go of everything that was in flight; then gone.
+class Connections {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Binds. `config` and `handler` outlive this. Throws as make_ucx_transport does.
+  Connections(const TransportConfig& config, TransportHandler& handler);
+  ~Connections();
+  Connections(const Connections&) = delete;
+  Connections& operator=(const Connections&) = delete;
+
+  [[nodiscard]] const std::string& address() const noexcept { return address_; }
+  [[nodiscard]] PeerId next_id() noexcept { return next_id_.fetch_add(1); }
+
+  void connect(PeerId id, const SocketAddress& address);
+  void send(PeerId id, OutgoingMessage message);
+  void disconnect(PeerId id);
+
+  /// Whether anything happened.
+  bool progress();
+  void check_deadlines(Clock::time_point now);
+  /// When check_deadlines() has to be called at the latest.
+  [[nodiscard]] Clock::time_point next_deadline() const;
+  [[nodiscard]] bool arm() noexcept { return worker_.arm(); }
+  [[nodiscard]] int event_fd() const noexcept { return worker_.event_fd(); }
+  /// Closes everything, within a deadline, and calls what is due but the handler.
+  void shut_down();
+  /// For a `sent` that is due on this thread.
+  void call_later(const std::function<void(const Status&)>& function, const Status& status);
+
+ private:
+  enum class State : std::uint8_t { kOpen, kFlushing, kClosing };
+  struct Peer {
+    Connections* owner = nullptr;
+    PeerId id = 0;
+    ucp_ep_h endpoint = nullptr;
+    std::string name;
+    State state = State::kOpen;
+    bool accepted = false;
+    bool announced = false;  // the handler knows it, and is to be told of its end
+    bool welcomed = false;   // both sides are there: it may be sent to
+    Status reason;
+    std::size_t outgoing_bytes = 0;
+    std::vector<OutgoingMessage> held;  // until it is welcomed
+  };
+  struct Send {
+    PeerId peer = 0;
+    std::size_t cost = 0;
+    std::vector<std::byte> header;
+    std::function<void(const Status&)> sent;
+    Clock::time_point deadline;
+  };
+  struct Receive {
+    PeerId peer = 0;
+    Landing landing;
+    std::size_t bytes = 0;
+    BounceBuffers::Buffer buffer;
+  };
+  struct Call {  // of a function, or of on_disconnect for `peer`
+    std::function<void(const Status&)> function;
+    Status status;
+    PeerId peer = 0;
+  };
+  using Timer = std::pair<Clock::time_point, PeerId>;
+
+  // ucx_connections.cc
+  void listen();
+  void accept(ucp_conn_request_h request);
+  Peer& add_peer(PeerId id, std::string name, bool accepted);
+  [[nodiscard]] Peer* find(PeerId id);
+  [[nodiscard]] bool open_endpoint(Peer& peer, ucp_ep_params_t params);
+  void end(Peer& peer, Status reason);
+  void close(Peer& peer);
+  void finish(Peer& peer);
+  bool accept_requests();
+  bool end_failed();
+  bool run_calls();
+
+  // ucx_messages.cc
+  void set_handlers();
+  void send_welcome(Peer& peer);
+  void on_welcome(Peer& peer, std::string_view greeting);
+  void send_now(Peer& peer, OutgoingMessage message);
+  [[nodiscard]] ucs_status_t on_message(std::span<const std::byte> header, void* data,
+                                        std::size_t bytes, const ucp_am_recv_param_t& param);
+  void receive(const Peer& peer, Landing landing, void* descriptor, std::size_t bytes);
+  void finish_send(std::uint64_t number, const Status& status);
+  void finish_receive(std::uint64_t number, const Status& status);
+  void finish_messages_of(const Peer& peer);
+
+  const TransportConfig& config_;
+  TransportHandler& handler_;
+  BounceBuffers buffers_;  // outlives the worker, which writes into them
+  Worker worker_;
+  ucp_listener_h listener_ = nullptr;
+  std::string address_;
+  std::atomic<PeerId> next_id_{1};
+
+  std::unordered_map<PeerId, std::unique_ptr<Peer>> peers_;
+  std::unordered_map<ucp_ep_h, Peer*> by_endpoint_;  // those that are not closing
+  int accepted_ = 0;
+  std::deque<ucp_conn_request_h> requests_;              // to be accepted
+  std::vector<std::pair<PeerId, ucs_status_t>> failed_;  // UCX said so
+  std::deque<Timer> connecting_;                         // oldest first
+  std::deque<Timer> flushing_;                           // oldest first
+
+  std::uint64_t next_number_ = 1;
+  std::map<std::uint64_t, Send> sends_;  // in flight, oldest first
+  std::unordered_map<std::uint64_t, Receive> receives_;
+  std::vector<Call> calls_;
+};
+
+}  // namespace tributary::ucx

@@ -1,0 +1,267 @@
+// Messages, each one active message of UCX: the type and the header are its header, the payload is
+// its data.
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "comm/ucx/ucx_connections.h"
+
+namespace tributary::ucx {
+namespace {
+
+// Active messages by their numbers.
+constexpr unsigned kMessage = 0;
+constexpr unsigned kWelcome = 1;  // the first that an accepting side sends
+
+/// Says that this is our protocol, and which.
+constexpr std::string_view kGreeting = "tributary transport 1";
+
+/// What a message counts for in max_outgoing_bytes beyond its bytes: the state that it keeps here.
+constexpr std::size_t kMessageCost = 128;
+
+std::size_t total_bytes(std::span<const std::span<std::byte>> pieces) {
+  std::size_t bytes = 0;
+  for (const std::span<std::byte> piece : pieces) bytes += piece.size();
+  return bytes;
+}
+
+void copy_to(std::span<const std::span<std::byte>> pieces, const std::byte* from) {
+  for (const std::span<std::byte> piece : pieces) {
+    if (!piece.empty()) std::memcpy(piece.data(), from, piece.size());
+    from += piece.size();
+  }
+}
+
+std::size_t cost_of(const OutgoingMessage& message) {
+  return kMessageCost + message.header.size() + message.payload.size();
+}
+
+}  // namespace
+
+void Connections::set_handlers() {
+  const auto set = [this](unsigned number, ucp_am_recv_callback_t callback) {
+    ucp_am_handler_param_t param{};
+    param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    param.id = number;
+    param.flags = UCP_AM_FLAG_WHOLE_MSG;
+    param.cb = callback;
+    param.arg = this;
+    check("UCX: handler of messages", ucp_worker_set_am_recv_handler(worker_.get(), &param));
+  };
+  set(kMessage, [](void* self, const void* header, std::size_t header_bytes, void* data,
+                   std::size_t bytes, const ucp_am_recv_param_t* param) {
+    return static_cast<Connections*>(self)->on_message(
+        {static_cast<const std::byte*>(header), header_bytes}, data, bytes, *param);
+  });
+  set(kWelcome, [](void* arg, const void* header, std::size_t header_bytes, void* /*data*/,
+                   std::size_t /*bytes*/, const ucp_am_recv_param_t* param) {
+    auto* self = static_cast<Connections*>(arg);
+    const auto found = self->by_endpoint_.find(param->reply_ep);
+    if (found == self->by_endpoint_.end()) return UCS_OK;
+    self->on_welcome(*found->second, {static_cast<const char*>(header), header_bytes});
+    return UCS_OK;
+  });
+}
+
+void Connections::send_welcome(Peer& peer) {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
+  param.cb.send = [](void* request, ucs_status_t /*status*/, void* /*user_data*/) {
+    ucp_request_free(request);  // a failure comes to the endpoint's error handler too
+  };
+  ucs_status_ptr_t request = ucp_am_send_nbx(peer.endpoint, kWelcome, kGreeting.data(),
+                                             kGreeting.size(), nullptr, 0, &param);
+  if (UCS_PTR_IS_ERR(request)) failed_.emplace_back(peer.id, UCS_PTR_STATUS(request));
+}
+
+void Connections::on_welcome(Peer& peer, std::string_view greeting) {
+  if (peer.welcomed || peer.state != State::kOpen) return;
+  if (greeting != kGreeting) {
+    failed_.emplace_back(peer.id, UCS_ERR_UNSUPPORTED);
+    return;
+  }
+  peer.welcomed = true;
+  for (OutgoingMessage& message : std::exchange(peer.held, {})) {
+    peer.outgoing_bytes -= cost_of(message);
+    send_now(peer, std::move(message));
+  }
+}
+
+void Connections::send(PeerId id, OutgoingMessage message) {
+  Peer* peer = find(id);
+  if (peer == nullptr || peer->state != State::kOpen || peer->endpoint == nullptr) {
+    call_later(message.sent, {ErrorCode::kNotFound, fmt::format("peer {}: not connected", id)});
+    return;
+  }
+  if (message.header.size() > config_.max_header_bytes ||
+      message.payload.size() > config_.max_payload_bytes) {
+    call_later(
+        message.sent,
+        {ErrorCode::kTooLarge,
+         fmt::format("message {} to {}: header of {} bytes (at most {}), payload of {} "
+                     "(at most {})",
+                     message.type, peer->name, message.header.size(), config_.max_header_bytes,
+                     message.payload.size(), config_.max_payload_bytes)});
+    return;
+  }
+  // One message always may go: it is bounded by itself.
+  const std::size_t cost = cost_of(message);
+  if (peer->outgoing_bytes > 0 && peer->outgoing_bytes + cost > config_.max_outgoing_bytes) {
+    const Status status(ErrorCode::kDeadlineExceeded,
+                        fmt::format("connection to {}: it does not read: {} bytes wait, at most {}",
+                                    peer->name, peer->outgoing_bytes, config_.max_outgoing_bytes));
+    call_later(message.sent, status);
+    end(*peer, status);
+  } else if (peer->welcomed) {
+    send_now(*peer, std::move(message));
+  } else {
+    peer->outgoing_bytes += cost;
+    peer->held.push_back(std::move(message));
+  }
+}
+
+void Connections::send_now(Peer& peer, OutgoingMessage message) {
+  const std::size_t cost = cost_of(message);
+  const auto* type = reinterpret_cast<const std::byte*>(&message.type);
+  message.header.insert(message.header.begin(), type, type + sizeof(message.type));
+  ucp_request_param_t param{};
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  // Eager messages keep their order.
+  param.flags = UCP_AM_SEND_FLAG_REPLY;
+  if (message.payload.empty()) param.flags |= UCP_AM_SEND_FLAG_EAGER;
+  param.user_data = this;
+  param.cb.send = [](void* request, ucs_status_t status, void* self) {
+    const std::uint64_t number = *static_cast<Worker::RequestTag*>(request);
+    ucp_request_free(request);
+    static_cast<Connections*>(self)->finish_send(
+        number, status == UCS_OK ? Status() : to_status("sending", status));
+  };
+  ucs_status_ptr_t request =
+      ucp_am_send_nbx(peer.endpoint, kMessage, message.header.data(), message.header.size(),
+                      message.payload.data(), message.payload.size(), &param);
+  if (UCS_PTR_IS_ERR(request)) {
+    call_later(message.sent,
+               to_status(fmt::format("sending to {}", peer.name), UCS_PTR_STATUS(request)));
+    failed_.emplace_back(peer.id, UCS_PTR_STATUS(request));
+  } else if (request == nullptr) {
+    call_later(message.sent, {});
+  } else {
+    const std::uint64_t number = next_number_++;
+    *static_cast<Worker::RequestTag*>(request) = number;
+    peer.outgoing_bytes += cost;
+    sends_.emplace(number, Send{.peer = peer.id,
+                                .cost = cost,
+                                .header = std::move(message.header),
+                                .sent = std::move(message.sent),
+                                .deadline = Clock::now() + config_.send_timeout});
+  }
+}
+
+void Connections::finish_send(std::uint64_t number, const Status& status) {
+  const auto found = sends_.find(number);
+  if (found == sends_.end()) return;
+  Peer* peer = find(found->second.peer);
+  if (peer != nullptr) peer->outgoing_bytes -= found->second.cost;
+  call_later(found->second.sent,
+             status.ok() || peer == nullptr || peer->reason.ok() ? status : peer->reason);
+  sends_.erase(found);
+}
+
+ucs_status_t Connections::on_message(std::span<const std::byte> header, void* data,
+                                     std::size_t bytes, const ucp_am_recv_param_t& param) {
+  // Returning UCS_OK without a receive drops the payload.
+  const auto found = by_endpoint_.find(param.reply_ep);
+  if (found == by_endpoint_.end() || found->second->state != State::kOpen) return UCS_OK;
+  Peer& peer = *found->second;
+  std::uint16_t type = 0;
+  if (header.size() < sizeof(type) || header.size() - sizeof(type) > config_.max_header_bytes ||
+      bytes > config_.max_payload_bytes) {
+    if (peer.reason.ok()) {
+      peer.reason = {ErrorCode::kTooLarge,
+                     fmt::format("{}: sent a header of {} bytes (at most {}), a payload of {} "
+                                 "(at most {})",
+                                 peer.name, header.size() - sizeof(type), config_.max_header_bytes,
+                                 bytes, config_.max_payload_bytes)};
+    }
+    failed_.emplace_back(peer.id, UCS_ERR_EXCEEDS_LIMIT);
+    return UCS_OK;
+  }
+  std::memcpy(&type, header.data(), sizeof(type));
+  if (peer.accepted) peer.announced = true;
+  std::optional<Landing> landing =
+      handler_.on_message(peer.id, type, header.subspan(sizeof(type)), bytes);
+  if (bytes == 0 || !landing) return UCS_OK;
+
+  if (total_bytes(landing->pieces) != bytes) {
+    call_later(landing->done, {ErrorCode::kInternal, "landing of another size than the payload"});
+    return UCS_OK;
+  }
+  if ((param.recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+    receive(peer, std::move(*landing), data, bytes);
+    return UCS_INPROGRESS;
+  }
+  copy_to(landing->pieces, static_cast<const std::byte*>(data));
+  call_later(landing->done, {});
+  return UCS_OK;
+}
+
+/// Fetches a payload that waits at its sender.
+void Connections::receive(const Peer& peer, Landing landing, void* descriptor, std::size_t bytes) {
+  const std::uint64_t number = next_number_++;
+  const Receive& receive =
+      receives_
+          .emplace(number, Receive{peer.id, std::move(landing), bytes, buffers_.acquire(bytes)})
+          .first->second;
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.user_data = this;
+  param.cb.recv_am = [](void* request, ucs_status_t status, std::size_t /*length*/, void* self) {
+    const std::uint64_t received = *static_cast<Worker::RequestTag*>(request);
+    ucp_request_free(request);
+    static_cast<Connections*>(self)->finish_receive(
+        received, status == UCS_OK ? Status() : to_status("receiving", status));
+  };
+  ucs_status_ptr_t request =
+      ucp_am_recv_data_nbx(worker_.get(), descriptor, receive.buffer.data(), bytes, &param);
+  if (UCS_PTR_IS_PTR(request)) {
+    *static_cast<Worker::RequestTag*>(request) = number;
+  } else {
+    const ucs_status_t status = UCS_PTR_STATUS(request);
+    finish_receive(number, status == UCS_OK ? Status() : to_status("receiving", status));
+  }
+}
+
+void Connections::finish_receive(std::uint64_t number, const Status& status) {
+  const auto found = receives_.find(number);
+  if (found == receives_.end()) return;
+  Receive& receive = found->second;
+  const Peer* peer = find(receive.peer);
+  if (status.ok()) {
+    copy_to(receive.landing.pieces, receive.buffer.data());
+    buffers_.release(std::move(receive.buffer));
+  } else {
+    buffers_.quarantine(std::move(receive.buffer), Clock::now());
+  }
+  call_later(receive.landing.done,
+             status.ok() || peer == nullptr || peer->reason.ok() ? status : peer->reason);
+  receives_.erase(found);
+}
+
+/// What was never handed to UCX, or UCX has not completed by itself when it has let go of the peer.
+void Connections::finish_messages_of(const Peer& peer) {
+  for (const OutgoingMessage& message : peer.held) call_later(message.sent, peer.reason);
+  const auto finish = [&](auto& messages, auto finish_one) {
+    std::vector<std::uint64_t> numbers;
+    for (const auto& [number, message] : messages) {
+      if (message.peer == peer.id) numbers.push_back(number);
+    }
+    for (const std::uint64_t number : numbers) finish_one(number);
+  };
+  finish(sends_, [&](std::uint64_t number) { finish_send(number, peer.reason); });
+  finish(receives_, [&](std::uint64_t number) { finish_receive(number, peer.reason); });
+}
+
+}  // namespace tributary::ucx

@@ -1,0 +1,103 @@
+// Set-up of UCX.
+#include "comm/ucx/ucx_support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <memory>
+#include <string>
+
+namespace tributary::ucx {
+namespace {
+
+/// The value of one setting after UCX has read its environment and files; empty when it is unknown.
+/// UCX has no call for it but to print them all.
+std::string setting(const ucp_config_t* config, std::string_view name) {
+  char* text = nullptr;
+  std::size_t size = 0;
+  FILE* stream = open_memstream(&text, &size);
+  if (stream == nullptr) return {};
+  ucp_config_print(config, stream, nullptr, UCS_CONFIG_PRINT_CONFIG);
+  static_cast<void>(fclose(stream));
+  const std::unique_ptr<char, decltype(&free)> owner(text, free);
+
+  const std::string all = fmt::format("\n{}", std::string_view(text, size));
+  const std::string key = fmt::format("\nUCX_{}=", name);
+  const std::size_t found = all.find(key);
+  if (found == std::string::npos) return {};
+  const std::size_t begin = found + key.size();
+  return all.substr(begin, all.find('\n', begin) - begin);
+}
+
+struct ConfigDeleter {
+  void operator()(ucp_config_t* config) const noexcept { ucp_config_release(config); }
+};
+
+ErrorCode code_of(ucs_status_t status) {
+  switch (status) {
+    case UCS_OK:
+      return ErrorCode::kOk;
+    case UCS_ERR_TIMED_OUT:
+      return ErrorCode::kDeadlineExceeded;
+    case UCS_ERR_MESSAGE_TRUNCATED:
+    case UCS_ERR_EXCEEDS_LIMIT:
+      return ErrorCode::kTooLarge;
+    case UCS_ERR_INVALID_ADDR:
+    case UCS_ERR_INVALID_PARAM:
+      return ErrorCode::kInvalidArgument;
+    default:
+      return ErrorCode::kUnavailable;
+  }
+}
+
+}  // namespace
+
+Status to_status(std::string_view what, ucs_status_t status) {
+  return {code_of(status), fmt::format("{}: {}", what, ucs_status_string(status))};
+}
+
+void check(std::string_view what, ucs_status_t status) {
+  if (status != UCS_OK) fail(ErrorCode::kIo, "{}: {}", what, ucs_status_string(status));
+}
+
+Worker::Worker(bool shared_memory) {
+  ucp_config_t* read = nullptr;
+  check("UCX: reading its settings", ucp_config_read(nullptr, nullptr, &read));
+  const std::unique_ptr<ucp_config_t, ConfigDeleter> config(read);
+  // Endpoints that notice failures cannot use shared memory; without it among the candidates every
+  // choice is among those that can. What the operator has chosen stays.
+  if (!shared_memory && setting(config.get(), "TLS") == "all") {
+    check("UCX: its setting TLS", ucp_config_modify(config.get(), "TLS", "^shm"));
+  }
+
+  ucp_params_t params{};
+  params.field_mask =
+      UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_SIZE | UCP_PARAM_FIELD_MT_WORKERS_SHARED;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.request_size = sizeof(RequestTag);
+  params.mt_workers_shared = 0;
+  check("UCX: start", ucp_init(&params, config.get(), &context_));
+
+  try {
+    ucp_worker_params_t worker_params{};
+    worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+    worker_params.thread_mode = UCS_THREAD_MODE_SINGLE;
+    check("UCX: worker", ucp_worker_create(context_, &worker_params, &worker_));
+    check("UCX: event descriptor", ucp_worker_get_efd(worker_, &event_fd_));
+    ucp_worker_attr_t attributes{};
+    attributes.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER;
+    check("UCX: worker's limits", ucp_worker_query(worker_, &attributes));
+    max_header_bytes_ = attributes.max_am_header;
+  } catch (...) {
+    if (worker_ != nullptr) ucp_worker_destroy(worker_);
+    ucp_cleanup(context_);
+    throw;
+  }
+}
+
+Worker::~Worker() {
+  ucp_worker_destroy(worker_);
+  ucp_cleanup(context_);
+}
+
+}  // namespace tributary::ucx

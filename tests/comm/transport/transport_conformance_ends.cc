@@ -1,0 +1,227 @@
+// The cases of the conformance suite about the ends of connections and the limits.
+#include <future>
+#include <utility>
+
+#include "tests/comm/transport/transport_conformance.h"
+
+namespace tributary::testing_support {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+}  // namespace
+
+TEST_P(TransportConformance, SendToNobodyIsNotFound) {
+  Endpoint client(make_, connecting());
+  Completion sent;
+  client.send(12345, 1, "", {}, sent.callback());
+  EXPECT_EQ(sent.wait().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(sent.calls(), 1);
+}
+
+TEST_P(TransportConformance, ConnectToNobodyFails) {
+  Endpoint client(make_, connecting());
+  const PeerId peer = client.transport().connect(GetParam().nobody);
+  Completion header_only;
+  Completion bulk;
+  const std::vector<std::byte> payload = test_bytes(kMiB, 6);
+  client.send(peer, 1, "", {}, header_only.callback());
+  client.send(peer, 1, "", payload, bulk.callback());
+  const Status reason = client.wait_disconnect(peer);
+  EXPECT_TRUE(reason.code() == ErrorCode::kUnavailable ||
+              reason.code() == ErrorCode::kDeadlineExceeded)
+      << reason.message();
+  EXPECT_FALSE(bulk.wait().ok());
+  EXPECT_EQ(bulk.calls(), 1);
+  EXPECT_EQ(header_only.calls(), 1);
+  Completion late;
+  client.send(peer, 1, "", {}, late.callback());
+  EXPECT_EQ(late.wait().code(), ErrorCode::kNotFound);
+}
+
+TEST_P(TransportConformance, TheClientDisconnects) {
+  EchoServer server(make_, listening());
+  Endpoint client(make_, connecting());
+  Endpoint other(make_, connecting());
+  const PeerId peer = client.transport().connect(server.endpoint().address());
+  const PeerId others = other.transport().connect(server.endpoint().address());
+  client.send(peer, 1, "");
+  EXPECT_EQ(client.receive().type, 1);
+  client.transport().disconnect(peer);
+  EXPECT_TRUE(server.endpoint().wait_disconnects(1));
+  Completion late;
+  client.send(peer, 1, "", {}, late.callback());
+  EXPECT_EQ(late.wait().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(client.disconnects(), 0);
+  // Neither minds a second call, nor does anybody else notice.
+  client.transport().disconnect(peer);
+  other.send(others, 2, "");
+  EXPECT_EQ(other.receive().type, 2);
+  EXPECT_EQ(other.disconnects(), 0);
+}
+
+TEST_P(TransportConformance, TheServerDisconnects) {
+  Endpoint server(make_, listening(),
+                  [](Endpoint& self, PeerId peer, std::uint16_t type,
+                     std::span<const std::byte> /*header*/, std::size_t /*bytes*/) {
+                    if (type == 9) self.transport().disconnect(peer);
+                    return false;
+                  });
+  Endpoint client(make_, connecting());
+  const PeerId peer = client.transport().connect(server.address());
+  client.send(peer, 9, "");
+  EXPECT_EQ(client.wait_disconnect(peer).code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(server.receive().type, 9);
+  EXPECT_EQ(server.disconnects(), 0);
+  // A new connection is another peer.
+  const PeerId again = client.transport().connect(server.address());
+  EXPECT_NE(again, peer);
+  client.send(again, 1, "");
+  EXPECT_EQ(server.receive().type, 1);
+}
+
+TEST_P(TransportConformance, DestructionWithMessagesInFlight) {
+  const std::vector<std::byte> payload = test_bytes(8 * kMiB, 7);
+  for (const bool client_first : {true, false}) {
+    constexpr int kMessages = 10;
+    auto server = std::make_unique<Endpoint>(make_, listening());
+    auto client = std::make_unique<Endpoint>(make_, connecting());
+    const PeerId peer = client->transport().connect(server->address());
+    std::vector<Completion> sent(kMessages);
+    for (Completion& completion : sent) {
+      client->send(peer, 1, "", payload, completion.callback());
+    }
+    EXPECT_TRUE(server->wait_for_messages(1));
+    if (client_first) {
+      client.reset();  // checks that no `done` is missing
+      for (const Completion& completion : sent) EXPECT_EQ(completion.calls(), 1);
+      EXPECT_TRUE(server->wait_disconnects(1));
+      server.reset();
+    } else {
+      server.reset();
+      EXPECT_FALSE(client->wait_disconnect(peer).ok());
+      for (const Completion& completion : sent) EXPECT_EQ(completion.calls(), 1);
+      client.reset();
+    }
+  }
+}
+
+TEST_P(TransportConformance, DestructionRightAfterConnect) {
+  const Endpoint server(make_, listening());
+  for (int i = 0; i < 20; ++i) {
+    Completion sent;
+    {
+      Endpoint client(make_, connecting());
+      const PeerId peer = client.transport().connect(server.address());
+      client.send(peer, 1, "", {}, sent.callback());
+      if (i % 2 == 0) client.transport().disconnect(peer);
+    }
+    EXPECT_EQ(sent.calls(), 1);
+  }
+}
+
+TEST_P(TransportConformance, OwnLimitsRefuseAMessage) {
+  TransportConfig config = connecting();
+  config.max_header_bytes = 100;
+  config.max_payload_bytes = 1000;
+  Endpoint server(make_, listening());
+  Endpoint client(make_, config);
+  const PeerId peer = client.transport().connect(server.address());
+  const std::vector<std::byte> payload = test_bytes(1001, 8);
+  Completion long_header;
+  Completion long_payload;
+  client.send(peer, 1, std::string(101, 'x'), {}, long_header.callback());
+  client.send(peer, 1, "", payload, long_payload.callback());
+  client.send(peer, 2, "");
+  EXPECT_EQ(long_header.wait().code(), ErrorCode::kTooLarge);
+  EXPECT_EQ(long_payload.wait().code(), ErrorCode::kTooLarge);
+  EXPECT_EQ(server.receive().type, 2);
+}
+
+TEST_P(TransportConformance, OversizeMessagesEndTheirSender) {
+  TransportConfig config = listening();
+  config.max_header_bytes = 100;
+  config.max_payload_bytes = 1000;
+  Endpoint server(make_, config);
+  Endpoint good(make_, connecting());
+  const PeerId good_peer = good.transport().connect(server.address());
+  good.send(good_peer, 1, "");
+  EXPECT_EQ(server.receive().type, 1);
+  std::size_t ended = 0;
+  for (const std::size_t payload_bytes : {std::size_t{0}, std::size_t{1001}, 4 * kMiB}) {
+    Endpoint bad(make_, connecting());
+    const PeerId peer = bad.transport().connect(server.address());
+    bad.send(peer, 1, "");
+    EXPECT_EQ(server.receive().type, 1);
+    const std::vector<std::byte> payload = test_bytes(payload_bytes, 9);
+    Completion sent;
+    bad.send(peer, 2, std::string(payload_bytes == 0 ? 101 : 1, 'x'), payload, sent.callback());
+    EXPECT_FALSE(bad.wait_disconnect(peer).ok());
+    EXPECT_EQ(sent.calls(), 1);
+    EXPECT_TRUE(server.wait_disconnects(++ended));
+  }
+  good.send(good_peer, 3, "");
+  EXPECT_EQ(server.receive().type, 3);
+  EXPECT_EQ(good.disconnects(), 0);
+}
+
+TEST_P(TransportConformance, AcceptsNoMoreThanItsLimit) {
+  TransportConfig config = listening();
+  config.max_connections = 2;
+  Endpoint server(make_, config);
+  Endpoint client(make_, connecting());
+  std::vector<PeerId> peers;
+  for (int i = 0; i < 2; ++i) {
+    peers.push_back(client.transport().connect(server.address()));
+    client.send(peers.back(), 1, "");
+    EXPECT_EQ(server.receive().type, 1);
+  }
+  const PeerId refused = client.transport().connect(server.address());
+  EXPECT_EQ(client.wait_disconnect(refused).code(), ErrorCode::kUnavailable);
+  // A place that becomes free is given again.
+  client.transport().disconnect(peers[0]);
+  ASSERT_TRUE(server.wait_disconnects(1));
+  const PeerId later = client.transport().connect(server.address());
+  client.send(later, 2, "");
+  EXPECT_EQ(server.receive().type, 2);
+  client.send(peers[1], 3, "");
+  EXPECT_EQ(server.receive().type, 3);
+}
+
+// A handler must not block. One that does looks like a peer that does not read.
+TEST_P(TransportConformance, APeerThatDoesNotReadIsCutOff) {
+  const std::vector<std::byte> payload = test_bytes(8 * kMiB, 10);
+  for (const bool by_bytes : {true, false}) {
+    std::promise<void> is_blocked;
+    std::promise<void> go_on;
+    Endpoint server(make_, listening(),
+                    [&](Endpoint& /*self*/, PeerId /*peer*/, std::uint16_t type,
+                        std::span<const std::byte> /*header*/, std::size_t /*bytes*/) {
+                      if (type == 9) {
+                        is_blocked.set_value();
+                        go_on.get_future().wait_for(kAmple);
+                      }
+                      return false;
+                    });
+    TransportConfig config = connecting();
+    if (by_bytes) {
+      config.max_outgoing_bytes = 32 * kMiB;
+    } else {
+      config.send_timeout = std::chrono::milliseconds(200);
+    }
+    Endpoint client(make_, config);
+    const PeerId peer = client.transport().connect(server.address());
+    client.send(peer, 9, "");
+    ASSERT_EQ(is_blocked.get_future().wait_for(kAmple), std::future_status::ready);
+    std::vector<Completion> sent(by_bytes ? 6 : 2);
+    for (Completion& completion : sent) client.send(peer, 1, "", payload, completion.callback());
+    EXPECT_EQ(client.wait_disconnect(peer).code(), ErrorCode::kDeadlineExceeded);
+    for (const Completion& completion : sent) {
+      EXPECT_FALSE(completion.wait().ok());
+      EXPECT_EQ(completion.calls(), 1);
+    }
+    go_on.set_value();
+  }
+}
+
+}  // namespace tributary::testing_support

@@ -1,0 +1,282 @@
+// Peers in processes of their own: killed, stopped, and not of our kind at all.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <future>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/ucx/ucx_address.h"
+#include "comm/ucx/ucx_transport.h"
+#include "tests/comm/transport/transport_endpoint.h"
+
+namespace tributary::testing_support {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+/// ucx_peer_program with a pipe to and from it; killed at the end.
+class PeerProgram {
+ public:
+  explicit PeerProgram(std::vector<std::string> arguments) {
+    std::array<int, 2> in{};
+    std::array<int, 2> out{};
+    EXPECT_EQ(pipe2(in.data(), O_CLOEXEC), 0);
+    EXPECT_EQ(pipe2(out.data(), O_CLOEXEC), 0);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+    arguments.insert(arguments.begin(), TRIBUTARY_UCX_PEER_PROGRAM);
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    EXPECT_EQ(posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(in[0]);
+    close(out[1]);
+    in_ = in[1];
+    out_ = out[0];
+  }
+  ~PeerProgram() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    close(in_);
+    close(out_);
+  }
+  PeerProgram(const PeerProgram&) = delete;
+  PeerProgram& operator=(const PeerProgram&) = delete;
+
+  void signal(int number) const { EXPECT_EQ(kill(pid_, number), 0); }
+  [[nodiscard]] std::string read_line() const {
+    std::string line;
+    char byte = 0;
+    while (read(out_, &byte, 1) == 1 && byte != '\n') line += byte;
+    return line;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int in_ = -1;
+  int out_ = -1;
+};
+
+/// Every payload lands in the same memory.
+class OneLanding final : public TransportHandler {
+ public:
+  OneLanding(std::size_t bytes, std::size_t pieces) : memory_(bytes), pieces_(pieces) {}
+  void before_landing(std::function<void()> function) { before_ = std::move(function); }
+
+  std::optional<Landing> on_message(PeerId peer, std::uint16_t /*type*/,
+                                    std::span<const std::byte> /*header*/,
+                                    std::size_t payload_bytes) override {
+    EXPECT_EQ(payload_bytes, memory_.size());
+    peer_ = peer;
+    if (before_) before_();
+    Landing landing;
+    // Backwards, so that no two are adjacent in order.
+    for (std::size_t i = pieces_; i-- > 0;) {
+      const std::size_t begin = i * memory_.size() / pieces_;
+      const std::size_t end = (i + 1) * memory_.size() / pieces_;
+      landing.pieces.push_back(std::span(memory_).subspan(begin, end - begin));
+    }
+    landing.done = [this](const Status& status) {
+      if (done_calls++ > 0) return;
+      sum_at_done = sum();
+      done.set_value(status);
+    };
+    return landing;
+  }
+  void on_disconnect(PeerId peer, const Status& reason) override {
+    EXPECT_EQ(peer, peer_);
+    EXPECT_EQ(done_calls, 1);
+    disconnected.set_value(reason);
+  }
+  [[nodiscard]] std::uint64_t sum() const {
+    return std::accumulate(memory_.begin(), memory_.end(), std::uint64_t{0},
+                           [](std::uint64_t total, std::byte byte) {
+                             return total + std::to_integer<std::uint64_t>(byte);
+                           });
+  }
+
+  std::promise<Status> done;
+  std::promise<Status> disconnected;
+  std::atomic<int> done_calls = 0;
+  std::uint64_t sum_at_done = 0;
+
+ private:
+  std::vector<std::byte> memory_;
+  const std::size_t pieces_;
+  std::function<void()> before_;
+  PeerId peer_ = 0;
+};
+
+Status wait(std::promise<Status>& promise) {
+  auto future = promise.get_future();
+  if (future.wait_for(kAmple) == std::future_status::ready) return future.get();
+  return {ErrorCode::kInternal, "the test waited in vain"};
+}
+
+int connect_raw(const std::string& address) {
+  const ucx::SocketAddress parsed = ucx::parse_address(address);
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  EXPECT_EQ(::connect(fd, reinterpret_cast<const sockaddr*>(&parsed.storage), parsed.size), 0);
+  return fd;
+}
+
+void expect_echo(Endpoint& client, PeerId peer, std::size_t bytes) {
+  const std::vector<std::byte> payload = test_bytes(bytes, bytes);
+  client.send(peer, 3, "echo", payload);
+  const Received echo = client.receive();
+  EXPECT_TRUE(echo.status.ok()) << echo.status.message();
+  EXPECT_TRUE(echo.payload == payload);
+}
+
+}  // namespace
+
+TEST(UcxProcess, EchoFromAnotherProcess) {
+  const PeerProgram server({"echo"});
+  Endpoint client(make_ucx_transport, {});
+  const PeerId peer = client.transport().connect(server.read_line());
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{150'000}, 8 * kMiB + 1}) {
+    expect_echo(client, peer, bytes);
+  }
+}
+
+TEST(UcxProcess, AnIdlePeerIsKilled) {
+  const PeerProgram server({"echo"});
+  Endpoint client(make_ucx_transport, {});
+  const PeerId peer = client.transport().connect(server.read_line());
+  expect_echo(client, peer, 10);
+  server.signal(SIGKILL);
+  EXPECT_EQ(client.wait_disconnect(peer).code(), ErrorCode::kUnavailable);
+}
+
+TEST(UcxProcess, ASenderIsKilledInTheMiddleOfATransfer) {
+  constexpr std::size_t kBytes = 256 * kMiB;  // takes some 0.3 s
+  for (const std::size_t pieces : {1, 3}) {
+    OneLanding handler(kBytes, pieces);
+    const auto server = make_ucx_transport({.listen = "127.0.0.1:0"}, handler);
+    const PeerProgram sender({"send", server->address(), std::to_string(kBytes)});
+    handler.before_landing([&] { sender.signal(SIGKILL); });
+    EXPECT_FALSE(wait(handler.done).ok());
+    EXPECT_FALSE(wait(handler.disconnected).ok());
+    // While others go on, nobody writes there any more.
+    Endpoint other(make_ucx_transport, {.listen = "127.0.0.1:0"});
+    const PeerProgram another({"send", other.address(), "1000000"});
+    EXPECT_TRUE(other.receive().status.ok());
+    EXPECT_EQ(handler.sum(), handler.sum_at_done);
+    EXPECT_EQ(handler.done_calls, 1);
+  }
+}
+
+TEST(UcxProcess, AReceiverIsKilledInTheMiddleOfATransfer) {
+  const PeerProgram server({"echo"});
+  Endpoint client(make_ucx_transport, {});
+  const PeerId peer = client.transport().connect(server.read_line());
+  expect_echo(client, peer, 10);
+  const std::vector<std::byte> payload(256 * kMiB);
+  Completion sent;
+  client.send(peer, 1, "", payload, sent.callback());
+  server.signal(SIGKILL);
+  EXPECT_FALSE(client.wait_disconnect(peer).ok());
+  EXPECT_FALSE(sent.wait().ok());
+  EXPECT_EQ(sent.calls(), 1);
+}
+
+TEST(UcxProcess, AStoppedReceiverIsCutOff) {
+  const PeerProgram server({"echo"});
+  TransportConfig config;
+  config.send_timeout = std::chrono::milliseconds(300);
+  Endpoint client(make_ucx_transport, config);
+  const PeerId peer = client.transport().connect(server.read_line());
+  expect_echo(client, peer, 10);
+  server.signal(SIGSTOP);
+  const std::vector<std::byte> payload(64 * kMiB);
+  Completion sent;
+  client.send(peer, 1, "", payload, sent.callback());
+  EXPECT_EQ(client.wait_disconnect(peer).code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(sent.wait().code(), ErrorCode::kDeadlineExceeded);
+}
+
+// Header-only messages wait in the socket's buffer and then in UCX: the bound on bytes ends it, or
+// the age of the first that the socket does not take.
+TEST(UcxProcess, AStoppedReceiverIsCutOffFromSmallMessages) {
+  const PeerProgram server({"echo"});
+  TransportConfig config;
+  config.max_outgoing_bytes = kMiB;
+  Endpoint client(make_ucx_transport, config);
+  const PeerId peer = client.transport().connect(server.read_line());
+  expect_echo(client, peer, 10);
+  server.signal(SIGSTOP);
+  for (int i = 0; i < 10000; ++i) client.send(peer, 1, std::string(4000, 'x'));
+  EXPECT_EQ(client.wait_disconnect(peer).code(), ErrorCode::kDeadlineExceeded);
+}
+
+TEST(UcxProcess, ConnectToAStoppedServerEndsInTime) {
+  const PeerProgram server({"echo"});
+  const std::string address = server.read_line();
+  server.signal(SIGSTOP);
+  TransportConfig config;
+  config.connect_timeout = std::chrono::milliseconds(300);
+  Endpoint client(make_ucx_transport, config);
+  const PeerId peer = client.transport().connect(address);
+  Completion sent;
+  client.send(peer, 1, "", {}, sent.callback());
+  EXPECT_EQ(client.wait_disconnect(peer).code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(sent.calls(), 1);
+}
+
+TEST(UcxProcess, GarbageOnThePortHarmsNobody) {
+  Endpoint server(make_ucx_transport, {.listen = "127.0.0.1:0"},
+                  [](Endpoint& self, PeerId peer, std::uint16_t type,
+                     std::span<const std::byte> header, std::size_t /*bytes*/) {
+                    self.send(peer, type, std::string(header.size(), 'e'));
+                    return true;
+                  });
+  Endpoint client(make_ucx_transport, {});
+  const PeerId peer = client.transport().connect(server.address());
+  const auto expect_answer = [&](Endpoint& from, PeerId to) {
+    from.send(to, 3, "ask");
+    EXPECT_EQ(from.receive().header, to_bytes("eee"));
+  };
+  expect_answer(client, peer);
+  std::vector<int> open;
+  for (int i = 0; i < 30; ++i) {
+    const int fd = connect_raw(server.address());
+    std::vector<std::byte> garbage = test_bytes(static_cast<std::size_t>(i * i * 37), 77);
+    // Lengths that look sound, too: the first word of UCX's own message is one.
+    if (i % 3 == 0 && garbage.size() > 16) {
+      const std::uint64_t length = garbage.size() - 16;
+      std::memcpy(garbage.data(), &length, sizeof(length));
+    }
+    static_cast<void>(::send(fd, garbage.data(), garbage.size(), MSG_NOSIGNAL));
+    if (i % 2 == 0) {
+      close(fd);
+    } else {
+      open.push_back(fd);
+    }
+    expect_answer(client, peer);
+  }
+  Endpoint later(make_ucx_transport, {});
+  expect_answer(later, later.transport().connect(server.address()));
+  for (const int fd : open) close(fd);
+  expect_answer(client, peer);
+  EXPECT_EQ(client.disconnects(), 0);
+  EXPECT_EQ(server.disconnects(), 0);
+}
+
+}  // namespace tributary::testing_support
