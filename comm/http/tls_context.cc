@@ -1,0 +1,68 @@
+#include "comm/http/tls_context.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+#include <string_view>
+
+#include "core/base/error.h"
+
+namespace tributary {
+namespace {
+
+namespace ssl = boost::asio::ssl;
+using boost::system::error_code;
+
+void check(const error_code& error, std::string_view what, const std::string& path) {
+  if (error) fail(ErrorCode::kInvalidArgument, "{} {}: {}", what, path, error.message());
+}
+
+TlsContext make_context(ssl::context::method method) {
+  auto context = std::make_shared<ssl::context>(method);
+  if (SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION) != 1) {
+    fail(ErrorCode::kInternal, "OpenSSL refuses TLS 1.2 as the lowest version");
+  }
+  SSL_CTX_set_options(context->native_handle(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  // Without buffers an idle connection costs some 34 KiB less.
+  SSL_CTX_set_mode(context->native_handle(), SSL_MODE_RELEASE_BUFFERS);
+  return context;
+}
+
+}  // namespace
+
+TlsContext server_tls_context(const std::filesystem::path& certificate,
+                              const std::filesystem::path& key) {
+  TlsContext context = make_context(ssl::context::tls_server);
+  error_code error;
+  // An encrypted key is an error; OpenSSL would ask for its password on the terminal.
+  context->set_password_callback([](std::size_t, ssl::context::password_purpose) { return ""; },
+                                 error);
+  check(error, "TLS key", key.string());
+  context->use_certificate_chain_file(certificate.string(), error);
+  check(error, "TLS certificate", certificate.string());
+  context->use_private_key_file(key.string(), ssl::context::pem, error);
+  check(error, "TLS key", key.string());
+  if (SSL_CTX_check_private_key(context->native_handle()) != 1) {
+    const char* reason = ERR_reason_error_string(ERR_get_error());
+    fail(ErrorCode::kInvalidArgument, "TLS key {} does not belong to certificate {}: {}",
+         key.string(), certificate.string(), reason != nullptr ? reason : "unknown");
+  }
+  return context;
+}
+
+TlsContext client_tls_context(const std::string& certificate_authority) {
+  TlsContext context = make_context(ssl::context::tls_client);
+  error_code error;
+  if (certificate_authority.empty()) {
+    context->set_default_verify_paths(error);
+    check(error, "certificate authorities", "of the system");
+  } else {
+    context->load_verify_file(certificate_authority, error);
+    check(error, "certificate authority", certificate_authority);
+  }
+  context->set_verify_mode(ssl::verify_peer, error);
+  check(error, "certificate authority", certificate_authority);
+  return context;
+}
+
+}  // namespace tributary

@@ -1,0 +1,142 @@
+#include "comm/http/http_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+
+#include "comm/http/http_server.h"
+#include "core/base/error.h"
+#include "tests/comm/http/loop_thread.h"
+#include "tests/comm/http/raw_server.h"
+
+namespace tributary {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+Deadline soon() {
+  return Deadline::after(kPatience);
+}
+
+HttpClientConfig to(const std::string& address) {
+  HttpClientConfig config;
+  config.url = parse_url(address);
+  config.max_response_bytes = 1000;
+  return config;
+}
+
+ErrorCode code_of(HttpClient& client, Deadline deadline, std::string* message = nullptr) {
+  try {
+    (void)client.request("GET", "/", "", deadline);
+  } catch (const Error& error) {
+    if (message != nullptr) *message = error.what();
+    return error.code();
+  }
+  return ErrorCode::kOk;
+}
+
+TEST(HttpClient, SendsWhatItWasTold) {
+  HttpHandlers handlers;
+  handlers.request = [](const HttpRequest& request, const HttpRespond& respond) {
+    HttpResponse response;
+    response.status = 202;
+    response.content_type = "text/plain";
+    response.body = request.method + " " + request.path + " " + request.body + " " +
+                    std::string(request.header("authorization")) + " " +
+                    std::string(request.header("X-KEY"));
+    response.headers.push_back({"Retry-After", "7"});
+    respond(std::move(response));
+  };
+  TestServer server({}, handlers);
+  HttpClientConfig config = to("http://" + server.address() + "/prefix/");
+  config.bearer_token = "secret";
+  HttpClient client(config);
+  const HttpResponse response = client.request("PUT", "/x", "body", soon(), {{"X-Key", "k"}});
+  EXPECT_EQ(response.status, 202);
+  EXPECT_EQ(response.content_type, "text/plain");
+  EXPECT_EQ(response.body, "PUT /prefix/x body Bearer secret k");
+  EXPECT_EQ(response.header("retry-after"), "7");
+}
+
+TEST(HttpClient, SendsOnceMoreWhenItsConnectionWasClosed) {
+  std::atomic<int> asked{0};
+  HttpHandlers handlers;
+  handlers.request = [&](const HttpRequest&, const HttpRespond& respond) {
+    ++asked;
+    respond({});
+  };
+  HttpServerConfig config;
+  config.read_timeout = 100ms;  // between two requests
+  TestServer server(config, handlers);
+  HttpClient client(to(server.address()));
+  EXPECT_EQ(client.request("POST", "/", "1", soon()).status, 200);
+  EXPECT_TRUE(eventually([&] { return server.server().connections() == 0; }));
+  EXPECT_EQ(client.request("POST", "/", "2", soon()).status, 200);
+  EXPECT_EQ(asked, 2);
+}
+
+TEST(HttpClient, NobodyListens) {
+  std::string address;
+  {
+    const TestServer server({}, {});
+    address = server.address();
+  }
+  HttpClient client(to(address));
+  std::string message;
+  EXPECT_EQ(code_of(client, soon(), &message), ErrorCode::kUnavailable);
+  EXPECT_THAT(message, HasSubstr("cannot connect to " + address));
+}
+
+TEST(HttpClient, KeepsItsDeadline) {
+  EventLoop loop;  // does not run: connections wait in the backlog
+  const HttpServer server(loop, {}, {});
+  HttpClient client(to(server.address()));
+  EXPECT_EQ(code_of(client, Deadline::after(100ms)), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(code_of(client, Deadline::after(100ms)), ErrorCode::kDeadlineExceeded);
+}
+
+TEST(HttpClient, RefusesWhatWouldEndItsLine) {
+  HttpClientConfig config = to("127.0.0.1:1");
+  HttpClient client(config);
+  EXPECT_THROW((void)client.request("GET", "/a b", "", soon()), Error);
+  EXPECT_THROW((void)client.request("GET", "/\r\nX: y", "", soon()), Error);
+  EXPECT_THROW((void)client.request("GET", "/", "", soon(), {{"X", "a\r\nY: b"}}), Error);
+  config.bearer_token = "read with its newline\n";
+  HttpClient with_token(config);
+  EXPECT_EQ(code_of(with_token, soon()), ErrorCode::kInvalidArgument);
+}
+
+TEST(HttpClient, ReadsTheRefusalOfAnUpload) {
+  HttpServerConfig config;
+  config.max_body_bytes = 1000;
+  TestServer server(config, {});
+  HttpClient client(to(server.address()));
+  EXPECT_EQ(client.request("POST", "/", std::string(4'000'000, 'x'), soon()).status, 413);
+}
+
+TEST(HttpClient, AnswersThatAreWrong) {
+  const struct {
+    std::string answer;
+    ErrorCode code;
+  } cases[] = {
+      {"SSH-2.0-OpenSSH_9.2\r\n", ErrorCode::kMalformedInput},
+      {"HTTP/1.1 20 OK\r\n\r\n", ErrorCode::kMalformedInput},
+      {"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", ErrorCode::kMalformedInput},
+      {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc", ErrorCode::kUnavailable},
+      {"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n", ErrorCode::kTooLarge},
+      {"", ErrorCode::kUnavailable},
+      {"HTTP/1.1 200 OK\r\n\r\nto the end", ErrorCode::kOk},
+  };
+  for (const auto& [answer, code] : cases) {
+    const RawServer server(answer);
+    HttpClient client(to(server.address()));
+    EXPECT_EQ(code_of(client, soon()), code) << answer;
+  }
+}
+
+}  // namespace
+}  // namespace tributary

@@ -1,0 +1,166 @@
+// TLS of the server, the HTTP client and the WebSocket client.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <future>
+#include <string>
+
+#include "comm/http/http_client.h"
+#include "comm/http/http_server.h"
+#include "core/base/error.h"
+#include "tests/comm/http/loop_thread.h"
+#include "tests/comm/http/raw_client.h"
+#include "tests/comm/http/test_certificates.h"
+
+namespace tributary {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+class Tls : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { certificates = new TestCertificates(); }
+  static void TearDownTestSuite() {
+    delete certificates;
+    certificates = nullptr;
+  }
+
+  static HttpServerConfig config(const std::string& name) {
+    HttpServerConfig config;
+    config.tls =
+        HttpServerConfig::Tls{certificates->path(name + ".pem"), certificates->path(name + ".key")};
+    return config;
+  }
+
+  static HttpHandlers handlers() {
+    HttpHandlers handlers;
+    handlers.request = [](const HttpRequest& request, const HttpRespond& respond) {
+      HttpResponse response;
+      response.body = request.path == "/big" ? std::string(1 << 20, 'x') : request.path;
+      respond(std::move(response));
+    };
+    handlers.may_upgrade = [](const HttpRequest&) { return std::nullopt; };
+    handlers.upgraded = [](const HttpRequest&, const std::shared_ptr<WebSocket>& socket) {
+      WebSocketHandlers echo;
+      echo.message = [socket](std::string_view text) { socket->send(std::string(text)); };
+      socket->set_handlers(std::move(echo));
+    };
+    return handlers;
+  }
+
+  static HttpClientConfig client(const TestServer& server, const std::string& host,
+                                 const std::string& authority) {
+    Url url = parse_url("https://" + server.address());
+    url.host = host;
+    return {url, "", certificates->path(authority + ".pem").string(), std::size_t{4} << 20};
+  }
+
+  static std::string refusal(const HttpClientConfig& config) {
+    HttpClient http(config);
+    try {
+      (void)http.request("GET", "/", "", Deadline::after(kPatience));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnavailable) << error.what();
+      return error.what();
+    }
+    return "no error";
+  }
+
+  static TestCertificates* certificates;
+};
+TestCertificates* Tls::certificates = nullptr;
+
+TEST_F(Tls, ServesByNameAndByAddress) {
+  TestServer server(config("good"), handlers());
+  for (const char* host : {"localhost", "127.0.0.1"}) {
+    HttpClient http(client(server, host, "ca"));
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(http.request("GET", "/tls", "", Deadline::after(kPatience)).body, "/tls");
+    }
+    EXPECT_EQ(http.request("GET", "/big", "", Deadline::after(kPatience)).body.size(), 1U << 20);
+  }
+}
+
+TEST_F(Tls, ClientsRefuseBadCertificates) {
+  TestServer good(config("good"), handlers());
+  EXPECT_THAT(refusal(client(good, "127.0.0.1", "other_ca")), HasSubstr("its certificate: "));
+  TestServer expired(config("expired"), handlers());
+  EXPECT_THAT(refusal(client(expired, "localhost", "ca")), HasSubstr("certificate has expired"));
+  TestServer wrong(config("wrong_host"), handlers());
+  EXPECT_THAT(refusal(client(wrong, "localhost", "ca")), HasSubstr("ostname mismatch"));
+  EXPECT_THAT(refusal(client(wrong, "127.0.0.1", "ca")), HasSubstr("IP address mismatch"));
+}
+
+TEST_F(Tls, PlainBytesGetNoAnswer) {
+  HttpServerConfig short_config = config("good");
+  short_config.read_timeout = 300ms;
+  TestServer server(short_config, handlers());
+  const RawClient plain(server.address());
+  plain.send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+  EXPECT_THAT(plain.read_all(), testing::Not(HasSubstr("HTTP/")));
+  const RawClient silent(server.address());
+  EXPECT_EQ(silent.read_all(), "");
+  EXPECT_TRUE(eventually([&] { return server.server().connections() == 0; }));
+}
+
+TEST_F(Tls, WebSocketsToo) {
+  TestServer server(config("good"), handlers());
+  LoopThread thread;
+  WebSocketClientConfig to;
+  to.url = client(server, "localhost", "ca").url;
+  to.certificate_authority = certificates->path("ca.pem").string();
+  std::promise<std::string> echoed;
+  auto future = echoed.get_future();
+  std::shared_ptr<WebSocket> kept;
+  connect_websocket(thread.loop(), to,
+                    [&](const std::shared_ptr<WebSocket>& socket, const Status& status) {
+                      if (socket == nullptr) return echoed.set_value(status.message());
+                      kept = socket;
+                      WebSocketHandlers receive;
+                      receive.message = [&](std::string_view text) {
+                        echoed.set_value(std::string(text.substr(0, 5)));
+                      };
+                      socket->set_handlers(std::move(receive));
+                      socket->send("hello" + std::string(1 << 20, 'x'));
+                    });
+  EXPECT_EQ(await(future), "hello");
+
+  to.certificate_authority = certificates->path("other_ca.pem").string();
+  std::promise<Status> refused;
+  auto why = refused.get_future();
+  connect_websocket(
+      thread.loop(), to,
+      [&](const std::shared_ptr<WebSocket>&, const Status& status) { refused.set_value(status); });
+  const Status status = await(why);
+  EXPECT_EQ(status.code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("its certificate: "));
+}
+
+TEST_F(Tls, BadFilesAreNamed) {
+  EventLoop loop;
+  const auto expect = [&](const std::string& certificate, const std::string& key,
+                          const std::string& named) {
+    HttpServerConfig bad;
+    bad.tls = HttpServerConfig::Tls{certificates->path(certificate), certificates->path(key)};
+    try {
+      const HttpServer server(loop, bad, handlers());
+      FAIL() << certificate << " " << key;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      EXPECT_THAT(error.what(), HasSubstr(certificates->path(named).string()));
+    }
+  };
+  std::ofstream(certificates->path("empty.pem")).flush();
+  expect("absent.pem", "good.key", "absent.pem");
+  expect("empty.pem", "good.key", "empty.pem");
+  expect("good.pem", "absent.key", "absent.key");
+  expect("good.pem", "expired.key", "expired.key");
+  EXPECT_THROW(HttpClient({parse_url("https://localhost:1"), "",
+                           certificates->path("absent.pem").string(), 1024}),
+               Error);
+}
+
+}  // namespace
+}  // namespace tributary
