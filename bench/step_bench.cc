@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "bench/machine_peak.h"
+#include "bench/prepared_client.h"
 #include "comm/local/run_ranks.h"
 #include "core/pool/sequencer.h"
 #include "core/pool/worker.h"
-#include "core/workload/generator.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/runtime/launch.h"
 
@@ -31,45 +31,6 @@ AttentionShape shape_of(int heads) {
           .query_dtype = DType::kBF16,
           .softmax_scale = 0.135F};
 }
-
-/// Rows and queries made once: every token gets the same ones.
-class PreparedClient final : public PoolClient {
- public:
-  PreparedClient(const AttentionShape& shape, Backend& backend)
-      : backend_(backend), record_(shape.token_record_bytes()), query_bytes_(shape.query_bytes()) {
-    const TokenGenerator generator(1);
-    std::vector<float> query(static_cast<std::size_t>(shape.heads * shape.latent_dim()));
-    std::vector<float> row(static_cast<std::size_t>(shape.latent_dim()));
-    generator.query(0, 0, 0, query);
-    generator.row(0, 0, 0, row);
-    store_as(shape.query_dtype, query, record_.data());
-    store_as(shape.row_dtype, row, record_.data() + query_bytes_);
-  }
-
-  void fill_rows(const Sequence& /*sequence*/, int /*layer*/, std::int64_t /*begin*/,
-                 std::int64_t count, std::byte* rows) override {
-    const auto row = std::span(record_).subspan(query_bytes_);
-    for (std::int64_t i = 0; i < count; ++i) {
-      std::copy(row.begin(), row.end(), rows + static_cast<std::size_t>(i) * row.size());
-    }
-  }
-  void write_tokens(std::span<const HomedItem> items, std::span<const std::int32_t> /*item_layer*/,
-                    std::byte* records, std::size_t record_bytes) override {
-    for (const HomedItem& item : items) {
-      backend_.upload(records + static_cast<std::size_t>(item.token_record) * record_bytes,
-                      record_);
-    }
-  }
-  void read_states(std::span<const HomedItem> /*items*/,
-                   std::span<const std::int32_t> /*item_layer*/, const float* states) override {
-    benchmark::DoNotOptimize(states);
-  }
-
- private:
-  Backend& backend_;
-  std::vector<std::byte> record_;
-  std::size_t query_bytes_;
-};
 
 /// Rank 0's part: the same step again and again; nothing of it is committed.
 void lead(benchmark::State& state, Worker& worker, Sequencer& sequencer, int batch, int length) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -13,13 +14,20 @@
 #include <string>
 #include <vector>
 
+#include "comm/ucx/ucx_transport.h"
 #include "core/base/error.h"
 #include "deploy/cli/options.h"
+#include "deploy/control/control.h"
 #include "deploy/info/info.h"
+#include "deploy/prefill/prefill.h"
 #include "deploy/replay/replay.h"
+#include "deploy/replay/replay_service.h"
 #include "deploy/runtime/launch.h"
 #include "deploy/simulate/simulate.h"
+#include "deploy/up/up.h"
 #include "deploy/verify/verify.h"
+#include "deploy/verify/verify_service.h"
+#include "deploy/worker/worker.h"
 
 namespace tributary {
 namespace {
@@ -41,7 +49,28 @@ void write_file(const std::filesystem::path& path, const std::string& text) {
   if (!file) fail(ErrorCode::kIo, "{}: cannot be written", path.string());
 }
 
+/// Throws kInvalidArgument for a command that runs in one process and was started by a launcher.
+void require_one_process(const char* command, const Launcher& launcher) {
+  if (launcher.under_mpi() && launcher.workers(0) > 1) {
+    fail(ErrorCode::kInvalidArgument, "{} runs in one process, not under a launcher", command);
+  }
+}
+
+int run_verify_service(const VerifyOptions& options, const Launcher& launcher) {
+  require_one_process("verify --service", launcher);
+  const ServiceVerification result = verify_service(options);
+  bool ok = !result.rows.empty();
+  for (const VerifyRow& row : result.rows) ok = ok && row.ok();
+  fmt::print("{}", to_text(result.rows));
+  for (const std::string& line : result.skipped) fmt::print("skipped {}\n", line);
+  fmt::print("{} through {}\n",
+             result.rows.empty() ? "NOTHING verified" : (ok ? "verified" : "FAILED"),
+             options.service.url);
+  return ok ? 0 : 1;
+}
+
 int run_verify(const VerifyOptions& options, const Launcher& launcher) {
+  if (options.service.given()) return run_verify_service(options, launcher);
   bool ok = true;
   launcher.run(options.workers, [&](Communicator& communicator) {
     const auto rows = verify(options, communicator);
@@ -54,7 +83,18 @@ int run_verify(const VerifyOptions& options, const Launcher& launcher) {
   return ok ? 0 : 1;
 }
 
+void show(const ReplayOptions& options, const ReplayReport& report) {
+  fmt::print("{}", to_text(report));
+  if (options.json) write_file(*options.json, to_json(report));
+}
+
 int run_replay(const ReplayOptions& options, const Launcher& launcher) {
+  if (options.service.given()) {
+    require_one_process("replay --service", launcher);
+    check_writable(options.json);
+    show(options, replay_service(options, replay_requests(options), launcher.stderr_is_terminal()));
+    return 0;
+  }
   launcher.run(options.workers, [&](Communicator& communicator) {
     std::vector<TraceRequest> requests;
     if (communicator.rank() == 0) {
@@ -67,17 +107,13 @@ int run_replay(const ReplayOptions& options, const Launcher& launcher) {
         .throw_if_error();
     const ReplayReport report =
         replay(options, requests, communicator, launcher.stderr_is_terminal());
-    if (communicator.rank() != 0) return;
-    fmt::print("{}", to_text(report));
-    if (options.json) write_file(*options.json, to_json(report));
+    if (communicator.rank() == 0) show(options, report);
   });
   return 0;
 }
 
 int run_simulate(const SimulateOptions& options, const Launcher& launcher) {
-  if (launcher.under_mpi() && launcher.workers(0) > 1) {
-    fail(ErrorCode::kInvalidArgument, "simulate runs in one process, not under a launcher");
-  }
+  require_one_process("simulate", launcher);
   check_writable(options.json);
   const SimulateReport report = simulate(options);
   fmt::print("{}", to_text(report));
@@ -85,8 +121,55 @@ int run_simulate(const SimulateOptions& options, const Launcher& launcher) {
   return 0;
 }
 
+int run_prefill(const PrefillOptions& options, const Launcher& launcher) {
+  require_one_process("prefill", launcher);
+  check_writable(options.sequence_out);
+  fmt::print("{}", to_text(prefill(options)));
+  return 0;
+}
+
+int run_control_plane(const ControlOptions& options, const Launcher& launcher) {
+  require_one_process("control", launcher);
+  run_control(options, [&](const std::string& address) {
+    fmt::print("{}http{}://{}\n", kListeningOn, options.tls_certificate.empty() ? "" : "s",
+               address);
+    std::fflush(stdout);
+  });
+  return 0;
+}
+
+int run_pool(const WorkerOptions& options, const Launcher& launcher) {
+  launcher.run(0, [&](Communicator& communicator) {
+    WorkerEvents events;
+    events.signals = true;
+    // This rank may be stuck in a call to MPI: nothing is left to be ended in order.
+    events.fatal = [](const Status& status) {
+      fmt::print(stderr, "tributary: {}\n", status.message());
+      std::_Exit(1);
+    };
+    run_worker(options, communicator, make_ucx_transport, events);
+  });
+  return 0;
+}
+
+int run_up(const UpOptions& options, const Launcher& launcher) {
+  if (launcher.under_mpi()) {
+    fail(ErrorCode::kInvalidArgument, "up starts mpirun itself, and is not started by it");
+  }
+  up(options);
+  return 0;
+}
+
 int run(const Options& options, const Launcher& launcher) {
   switch (options.command) {
+    case Command::kUp:
+      return run_up(options.up, launcher);
+    case Command::kControl:
+      return run_control_plane(options.control, launcher);
+    case Command::kWorker:
+      return run_pool(options.worker, launcher);
+    case Command::kPrefill:
+      return run_prefill(options.prefill, launcher);
     case Command::kVerify:
       return run_verify(options.verify, launcher);
     case Command::kReplay:

@@ -18,7 +18,7 @@ stages=(
 )
 # Test programs that run threads of ours, which the tsan stage builds and runs; but one instruction
 # set is like another there, so of the kernels' conformance only the cases with several threads.
-threaded=(thread_communicator_test pool_test kernels_cpu_test deploy_runtime_test)
+threaded=(thread_communicator_test core_ingest_test pool_test kernels_cpu_test deploy_runtime_test)
 single_threaded='^Cpu/.*/[A-Z0-9_]+$'
 
 usage() {

@@ -32,6 +32,8 @@ VENDORS = [
      ("kernels/cuda", "comm/nccl")),
     (r"boost/(asio|beast)(\.hpp|/.*)", ("comm/http",)),
     (r"(oneapi/)?dnnl.*", ("kernels/cpu", "bench")),
+    (r"(openssl)/.*", ("comm/http", "comm/wire")),
+    (r"isa-l/.*", ("comm/wire",)),
     (r"prometheus/.*", ("deploy",)),
     (r"hwy/.*", ("kernels/cpu", "bench")),
     (r"[xtepnsai]mmintrin\.h|immintrin\.h|cpuid\.h", ("kernels/cpu",)),

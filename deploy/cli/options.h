@@ -5,16 +5,34 @@
 #include <string>
 #include <vector>
 
+#include "deploy/control/control_options.h"
+#include "deploy/prefill/prefill.h"
 #include "deploy/replay/replay.h"
 #include "deploy/simulate/simulate.h"
+#include "deploy/up/up_options.h"
 #include "deploy/verify/verify.h"
+#include "deploy/worker/worker_options.h"
 
 namespace tributary {
 
-enum class Command { kNone, kVerify, kReplay, kSimulate, kInfo };
+enum class Command {
+  kNone,
+  kUp,
+  kControl,
+  kWorker,
+  kPrefill,
+  kVerify,
+  kReplay,
+  kSimulate,
+  kInfo,
+};
 
 struct Options {
   Command command = Command::kNone;
+  UpOptions up;
+  ControlOptions control;
+  WorkerOptions worker;
+  PrefillOptions prefill;
   VerifyOptions verify;
   ReplayOptions replay;
   SimulateOptions simulate;

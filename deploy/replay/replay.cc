@@ -14,6 +14,7 @@
 #include "deploy/replay/synthetic_client.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/runtime/launch.h"
+#include "deploy/runtime/page_budget.h"
 
 namespace tributary {
 namespace {
@@ -32,18 +33,6 @@ AttentionShape attention_shape(const ReplayOptions& options) {
           .row_dtype = options.row_dtype,
           .query_dtype = options.query_dtype,
           .softmax_scale = static_cast<float>(model.softmax_scale())};
-}
-
-std::int32_t pages_per_worker(const ReplayOptions& options, const AttentionShape& shape) {
-  const double page_bytes = static_cast<double>(options.layers) * kPageTokens * shape.latent_dim() *
-                            static_cast<double>(dtype_bytes(shape.row_dtype));
-  const double pages = std::floor(options.kv_gib * 0x1p30 / page_bytes);
-  if (!(pages >= 1 && pages <= 0x7fffffff)) {
-    fail(ErrorCode::kInvalidArgument,
-         "--kv-gib is {}: {:.0f} pages of {:.0f} bytes ({} layers), expected 1 .. 2^31 - 1",
-         options.kv_gib, pages, page_bytes, options.layers);
-  }
-  return static_cast<std::int32_t>(pages);
 }
 
 /// How long a follower waits for the next order; the leader may be in a round for half of it.
@@ -267,7 +256,8 @@ std::vector<TraceRequest> replay_requests(const ReplayOptions& options) {
 ReplayReport replay(const ReplayOptions& options, const std::vector<TraceRequest>& requests,
                     Communicator& communicator, bool progress) {
   const AttentionShape shape = attention_shape(options);
-  const std::int32_t pages = pages_per_worker(options, shape);
+  const std::int32_t pages =
+      page_budget(options.kv_gib, options.layers, shape.latent_dim(), shape.row_dtype);
   const int threads = options.threads > 0 ? options.threads : threads_per_worker(communicator);
   const auto backend = make_backend(options.backend, threads);
   SyntheticClient client(shape, *backend, options.seed, options.canary_rate);

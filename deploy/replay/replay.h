@@ -13,11 +13,14 @@
 #include "core/placement/placement.h"
 #include "core/plan/plan.h"
 #include "core/workload/trace.h"
+#include "deploy/client/service_options.h"
 #include "deploy/replay/replay_report.h"
 
 namespace tributary {
 
 struct ReplayOptions {
+  ServiceOptions service;  // given: replays through it instead of a pool of its own
+  int clients = 1;         // of the service
   std::optional<std::filesystem::path> trace;  // none: the built-in workload
   std::string shape = "deepseek-v2-lite";
   int layers = 1;

@@ -7,6 +7,26 @@
 #include <nlohmann/json.hpp>
 
 namespace tributary {
+namespace {
+
+/// What only a pool of the program's own tells.
+template <typename Line>
+void pool_lines(const ReplayReport& r, const Line& line) {
+  const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 0x1p20; };
+  for (std::size_t p = 0; p < kPhases; ++p) {
+    line(fmt::format("  {}", phase_name(static_cast<Phase>(p))),
+         fmt::format("p50 {:.0f} us, p99 {:.0f} us", r.phase_us[p].p50, r.phase_us[p].p99));
+  }
+  line("balance", fmt::format("{:.3f} (max / mean work over workers, mean over steps)", r.balance));
+  line("spread", fmt::format("{:.2f} workers a sequence", r.mean_spread));
+  line("exchanged",
+       fmt::format("{:.2f} MiB ({:.2f} MiB planned), {:.2f} MiB of it partial states",
+                   mib(r.exchange_bytes), mib(r.planned_exchange_bytes), mib(r.state_bytes)));
+  line("pages", fmt::format("{} of {} used at the peak, {} at the end", r.peak_pages, r.pages_total,
+                            r.pages_in_use_at_end));
+}
+
+}  // namespace
 
 Percentiles percentiles(std::vector<double>& samples) {
   if (samples.empty()) return {};
@@ -24,24 +44,19 @@ std::string to_text(const ReplayReport& r) {
   const auto line = [&](std::string_view name, const std::string& value) {
     fmt::format_to(out, "{:<18} {}\n", name, value);
   };
-  const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 0x1p20; };
-  line("workers", fmt::format("{} ({}), backend {}", r.workers, r.communicator, r.backend));
-  line("decoded", fmt::format("{} tokens of {} requests in {} steps, {} prompt tokens filled",
-                              r.tokens, r.requests, r.steps, r.prompt_tokens));
+  const bool pool = r.service.empty();
+  if (pool) {
+    line("workers", fmt::format("{} ({}), backend {}", r.workers, r.communicator, r.backend));
+  } else {
+    line("service",
+         fmt::format("{}, {} client{}", r.service, r.clients, r.clients == 1 ? "" : "s"));
+  }
+  line("decoded", fmt::format("{} tokens of {} requests in {} steps, {} prompt tokens {}", r.tokens,
+                              r.requests, r.steps, r.prompt_tokens, pool ? "filled" : "pushed"));
   line("tokens/s", fmt::format("{:.1f} ({:.2f} s in steps, {:.2f} s in all)", r.tokens_per_second(),
                                r.step_seconds, r.seconds));
   line("step", fmt::format("p50 {:.0f} us, p99 {:.0f} us", r.step_us.p50, r.step_us.p99));
-  for (std::size_t p = 0; p < kPhases; ++p) {
-    line(fmt::format("  {}", phase_name(static_cast<Phase>(p))),
-         fmt::format("p50 {:.0f} us, p99 {:.0f} us", r.phase_us[p].p50, r.phase_us[p].p99));
-  }
-  line("balance", fmt::format("{:.3f} (max / mean work over workers, mean over steps)", r.balance));
-  line("spread", fmt::format("{:.2f} workers a sequence", r.mean_spread));
-  line("exchanged",
-       fmt::format("{:.2f} MiB ({:.2f} MiB planned), {:.2f} MiB of it partial states",
-                   mib(r.exchange_bytes), mib(r.planned_exchange_bytes), mib(r.state_bytes)));
-  line("pages", fmt::format("{} of {} used at the peak, {} at the end", r.peak_pages, r.pages_total,
-                            r.pages_in_use_at_end));
+  if (pool) pool_lines(r, line);
   line("canary", fmt::format("{} outputs recomputed in float64, largest relative error {:.3g}",
                              r.canaries, r.canary_max_relative_error));
   line("digest", fmt::format("{:016x}", r.digest));
@@ -56,7 +71,7 @@ std::string to_json(const ReplayReport& r) {
   for (std::size_t p = 0; p < kPhases; ++p) {
     phases[std::string(phase_name(static_cast<Phase>(p)))] = both(r.phase_us[p]);
   }
-  const nlohmann::ordered_json json{
+  nlohmann::ordered_json json{
       {"digest", fmt::format("{:016x}", r.digest)},
       {"tokens_per_second", r.tokens_per_second()},
       {"step_us", both(r.step_us)},
@@ -81,6 +96,15 @@ std::string to_json(const ReplayReport& r) {
       {"seconds", r.seconds},
       {"step_seconds", r.step_seconds},
   };
+  if (!r.service.empty()) {
+    for (const char* key : {"phase_us", "balance", "exchange_bytes", "planned_exchange_bytes",
+                            "partial_state_bytes", "pages_in_use_at_end", "peak_pages",
+                            "pages_total", "workers", "communicator", "backend", "mean_spread"}) {
+      json.erase(key);
+    }
+    json["service"] = r.service;
+    json["clients"] = r.clients;
+  }
   return json.dump(2);
 }
 

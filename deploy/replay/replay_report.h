@@ -19,6 +19,10 @@ struct Percentiles {
 [[nodiscard]] Percentiles percentiles(std::vector<double>& samples);
 
 struct ReplayReport {
+  /// Not empty: what a service did, as its clients saw it. They do not know its workers, backend,
+  /// communicator, phases, balance, spread, exchange and pages: these are left out.
+  std::string service;
+  int clients = 0;  // of the service
   int workers = 0;
   std::string backend;
   std::string communicator;

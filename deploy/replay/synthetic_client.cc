@@ -1,56 +1,26 @@
 #include "deploy/replay/synthetic_client.h"
 
-#include <algorithm>
-#include <cstring>
-
-#include "core/base/hash.h"
-#include "core/reference/error_measures.h"
-#include "core/reference/reference_attend.h"
-
 namespace tributary {
-namespace {
-
-/// The value that a cache or a query of `dtype` holds.
-void round_to(DType dtype, std::span<float> values) {
-  if (dtype != DType::kBF16) return;
-  for (float& value : values) value = to_float(to_bf16(value));
-}
-
-}  // namespace
 
 SyntheticClient::SyntheticClient(const AttentionShape& shape, Backend& backend, std::uint64_t seed,
                                  double canary_rate)
-    : shape_(shape),
+    : tokens_(shape, seed, canary_rate),
       backend_(backend),
-      seed_(seed),
-      canary_rate_(canary_rate),
-      generator_(seed),
-      values_(static_cast<std::size_t>(shape.heads) * static_cast<std::size_t>(shape.latent_dim())),
       record_(shape.token_record_bytes()),
       state_(shape.state_shape().record_floats()) {}
 
 void SyntheticClient::fill_rows(const Sequence& sequence, int layer, std::int64_t begin,
                                 std::int64_t count, std::byte* rows) {
-  const auto width = static_cast<std::size_t>(shape_.latent_dim());
-  const std::span row(values_.data(), width);
-  const std::size_t row_bytes = width * dtype_bytes(shape_.row_dtype);
-  for (std::int64_t i = 0; i < count; ++i) {
-    generator_.row(sequence.tag, layer, begin + i, row);
-    store_as(shape_.row_dtype, row, rows + static_cast<std::size_t>(i) * row_bytes);
-  }
+  tokens_.write_rows(sequence.tag, layer, begin, count, rows);
 }
 
 void SyntheticClient::write_tokens(std::span<const HomedItem> items,
                                    std::span<const std::int32_t> item_layer, std::byte* records,
                                    std::size_t record_bytes) {
-  const std::span row(values_.data(), static_cast<std::size_t>(shape_.latent_dim()));
   for (const HomedItem& item : items) {
     const int layer = item_layer[static_cast<std::size_t>(item.item)];
     for (std::int32_t t = 0; t < item.tokens; ++t) {
-      generator_.query(item.tag, layer, item.position + t, values_);
-      store_as(shape_.query_dtype, values_, record_.data());
-      generator_.row(item.tag, layer, item.position + t, row);
-      store_as(shape_.row_dtype, row, record_.data() + shape_.query_bytes());
+      tokens_.write_record(item.tag, layer, item.position + t, record_.data());
       backend_.upload(records + static_cast<std::size_t>(item.token_record + t) * record_bytes,
                       record_);
     }
@@ -59,7 +29,7 @@ void SyntheticClient::write_tokens(std::span<const HomedItem> items,
 
 void SyntheticClient::read_states(std::span<const HomedItem> items,
                                   std::span<const std::int32_t> item_layer, const float* states) {
-  const StateShape shape = shape_.state_shape();
+  const StateShape shape = tokens_.shape().state_shape();
   const std::span<const float> output(
       state_.data(), static_cast<std::size_t>(shape.heads) * static_cast<std::size_t>(shape.width));
   for (const HomedItem& item : items) {
@@ -69,50 +39,9 @@ void SyntheticClient::read_states(std::span<const HomedItem> items,
           states + static_cast<std::size_t>(item.state + t) * shape.record_floats();
       backend_.download(std::as_writable_bytes(std::span(state_)),
                         reinterpret_cast<const std::byte*>(record));
-      const std::int64_t position = item.position + t;
-      digest_.add(item.tag, position, layer, output);
-      if (canaries_.size() < kMaxCanaries && chosen(item.tag, position, layer)) {
-        canaries_.push_back({item.tag, position, layer, {output.begin(), output.end()}});
-      }
+      tokens_.take_output(item.tag, layer, item.position + t, output);
     }
   }
-}
-
-bool SyntheticClient::chosen(std::int64_t tag, std::int64_t position, int layer) const {
-  std::uint64_t hash = mix64(seed_ ^ static_cast<std::uint64_t>(tag) * kGoldenGamma);
-  hash = mix64(hash ^ static_cast<std::uint64_t>(position) * kGoldenGamma);
-  hash = mix64(hash + static_cast<std::uint64_t>(layer));
-  return static_cast<double>(hash >> 11) * 0x1p-53 < canary_rate_;
-}
-
-SyntheticClient::CanaryResult SyntheticClient::check_canaries() const {
-  const auto width = static_cast<std::size_t>(shape_.latent_dim());
-  std::vector<float> query(values_.size());
-  std::vector<float> rows(256 * width);
-  CanaryResult result;
-  for (const Canary& canary : canaries_) {
-    generator_.query(canary.tag, canary.layer, canary.position, query);
-    round_to(shape_.query_dtype, query);
-    ReferenceAttention reference(shape_.heads, shape_.kv_lora_rank, shape_.qk_rope_head_dim,
-                                 static_cast<double>(shape_.softmax_scale),
-                                 std::vector<double>(query.begin(), query.end()));
-    std::size_t filled = 0;
-    for (std::int64_t p = 0; p <= canary.position; ++p) {
-      generator_.row(canary.tag, canary.layer, p, std::span(rows).subspan(filled, width));
-      filled += width;
-      if (filled == rows.size() || p == canary.position) {
-        const std::span block = std::span(rows).first(filled);
-        round_to(shape_.row_dtype, block);
-        reference.add(std::span<const float>(block));
-        filled = 0;
-      }
-    }
-    const TensorError error = measure_error(std::span<const float>(canary.output),
-                                            reference.state().o, shape_.kv_lora_rank);
-    result.max_relative_error = std::max(result.max_relative_error, error.relative_frobenius);
-    ++result.checked;
-  }
-  return result;
 }
 
 }  // namespace tributary

@@ -1,5 +1,4 @@
-// The pool's client in a replay: rows and queries from the generator, outputs into the digest, a
-// sample of them kept for recomputation in float64.
+// The pool's client in a replay: what SyntheticTokens generates and takes, through the backend.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +8,13 @@
 #include "core/interface/backend.h"
 #include "core/pool/pool_client.h"
 #include "core/pool/round.h"
-#include "core/workload/digest.h"
-#include "core/workload/generator.h"
+#include "deploy/replay/synthetic_tokens.h"
 
 namespace tributary {
 
 class SyntheticClient final : public PoolClient {
  public:
-  /// Recomputes a share `canary_rate` of (token, layer), chosen by hash, and at most `kMaxCanaries`
-  /// of this rank.
+  /// See SyntheticTokens; canaries are of this rank.
   SyntheticClient(const AttentionShape& shape, Backend& backend, std::uint64_t seed,
                   double canary_rate);
 
@@ -29,33 +26,17 @@ class SyntheticClient final : public PoolClient {
                    const float* states) override;
 
   /// Outputs that this rank's sequences got.
-  [[nodiscard]] const Digest& digest() const noexcept { return digest_; }
+  [[nodiscard]] const Digest& digest() const noexcept { return tokens_.digest(); }
 
-  struct CanaryResult {
-    std::int64_t checked = 0;
-    double max_relative_error = 0;  // relative Frobenius, over the heads of one token
-  };
+  using CanaryResult = SyntheticTokens::CanaryResult;
   /// Recomputes the kept outputs; takes tens of milliseconds each.
-  [[nodiscard]] CanaryResult check_canaries() const;
+  [[nodiscard]] CanaryResult check_canaries() const { return tokens_.check_canaries(); }
 
-  static constexpr std::size_t kMaxCanaries = 64;
+  static constexpr std::size_t kMaxCanaries = SyntheticTokens::kMaxCanaries;
 
  private:
-  struct Canary {
-    std::int64_t tag, position;
-    int layer;
-    std::vector<float> output;  // [heads, kv_lora_rank]
-  };
-  [[nodiscard]] bool chosen(std::int64_t tag, std::int64_t position, int layer) const;
-
-  AttentionShape shape_;
+  SyntheticTokens tokens_;
   Backend& backend_;
-  std::uint64_t seed_;
-  double canary_rate_;
-  TokenGenerator generator_;
-  Digest digest_;
-  std::vector<Canary> canaries_;
-  std::vector<float> values_;      // one query or row
   std::vector<std::byte> record_;  // one token record
   std::vector<float> state_;       // one state record
 };

@@ -1,42 +1,18 @@
 #include "deploy/verify/verify.h"
 
-#include <fmt/format.h>
-
 #include <chrono>
 
 #include "core/base/error.h"
 #include "core/pool/sequencer.h"
 #include "core/pool/worker.h"
-#include "core/reference/error_measures.h"
 #include "core/reference/golden_case.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/runtime/launch.h"
 #include "deploy/verify/golden_client.h"
+#include "deploy/verify/golden_judge.h"
 
 namespace tributary {
 namespace {
-
-/// Bounds on the relative Frobenius error (lse: on the absolute error) of a group. They are those
-/// that the vectors' own README suggests for fp32 arithmetic: some 20 times what was seen between
-/// correct programs. The rope part of a row is judged with the outputs, since its angles are.
-struct Bounds {
-  double output = 0;
-  double row = 0;  // worst row of an output
-  double cache_kv = 0;
-  double lse = 0;
-};
-
-Bounds bounds_of(const GoldenGroup& group, DType query_dtype) {
-  const bool bf16_rows = group.row_dtype == DType::kBF16;
-  Bounds bounds = bf16_rows ? Bounds{5e-4, 2e-3, 5e-4, 5e-4} : Bounds{3e-5, 1e-4, 1e-6, 5e-5};
-  if (query_dtype == DType::kBF16) {
-    // Rounding a query to 8 bits moves a score by up to 2^-8 of its terms.
-    bounds.output = 1.5e-2;
-    bounds.row = 5e-2;
-    bounds.lse = 1.5e-2;
-  }
-  return bounds;
-}
 
 /// The rows of every rank added up, so that each has the whole: every element was written by one
 /// rank and is zero elsewhere.
@@ -51,41 +27,6 @@ void sum_over_ranks(Communicator& communicator, std::vector<float>& values) {
   std::fill(values.begin(), values.end(), 0.0F);
   for (std::size_t i = 0; i < all.size(); ++i) values[i % values.size()] += all[i];
 }
-
-/// Columns [begin, end) of rows of `width`.
-std::vector<float> columns(const std::vector<float>& values, std::size_t width, std::size_t begin,
-                           std::size_t end) {
-  std::vector<float> result;
-  for (std::size_t row = 0; row + width <= values.size(); row += width) {
-    result.insert(result.end(), values.begin() + static_cast<std::ptrdiff_t>(row + begin),
-                  values.begin() + static_cast<std::ptrdiff_t>(row + end));
-  }
-  return result;
-}
-
-class Judge {
- public:
-  Judge(const GoldenCase& golden, const GoldenGroup& group, std::vector<VerifyRow>& rows)
-      : golden_(golden), group_(group), rows_(rows) {}
-
-  void relative(const std::string& tensor, const std::vector<float>& got,
-                const std::vector<double>& expected, int width, double bound, double row_bound) {
-    const TensorError error = measure_error(got, expected, width);
-    rows_.push_back({golden_.name, group_.name, tensor, error.relative_frobenius, error.worst_row,
-                     bound, row_bound});
-  }
-  void absolute(const std::string& tensor, const std::vector<float>& got,
-                const std::vector<double>& expected, double bound) {
-    const TensorError error = measure_error(got, expected, 1);
-    rows_.push_back(
-        {golden_.name, group_.name, tensor, error.max_absolute, error.max_absolute, bound, bound});
-  }
-
- private:
-  const GoldenCase& golden_;
-  const GoldenGroup& group_;
-  std::vector<VerifyRow>& rows_;
-};
 
 /// Rank 0's part: all sequences of the case at once, one token a step.
 void lead(const GoldenCase& golden, const VerifyOptions& options, int workers, std::int32_t pages,
@@ -119,17 +60,12 @@ void lead(const GoldenCase& golden, const VerifyOptions& options, int workers, s
 
 void verify_group(const GoldenCase& golden, const GoldenGroup& group, const VerifyOptions& options,
                   Backend& backend, Communicator& communicator, std::vector<VerifyRow>& rows) {
-  const ModelShape& model = golden.shape;
-  const AttentionShape shape{.heads = model.num_attention_heads,
-                             .kv_lora_rank = model.kv_lora_rank,
-                             .qk_rope_head_dim = model.qk_rope_head_dim,
-                             .row_dtype = group.row_dtype,
-                             .query_dtype = options.query_dtype,
-                             .softmax_scale = static_cast<float>(model.softmax_scale())};
+  const AttentionShape shape = attention_shape(golden, group.row_dtype, options.query_dtype);
   // Room for all sequences on any one worker.
   const auto pages =
       static_cast<std::int32_t>(golden.batch * ceil_div(golden.tokens(), kPageTokens));
-  GoldenClient client(golden, shape, backend);
+  GoldenLayer layer(golden, shape, backend);
+  GoldenClient client(layer);
   Worker worker({.attention = shape,
                  .layers = 1,
                  .pages = pages,
@@ -146,32 +82,12 @@ void verify_group(const GoldenCase& golden, const GoldenGroup& group, const Veri
     }
   }
   for (int entry = communicator.rank(); entry < golden.batch; entry += communicator.size()) {
-    client.prefill(entry);
+    layer.prefill(entry);
   }
-  GoldenResults& results = client.results();
+  GoldenResults& results = layer.results();
   for (auto* values : results.all()) sum_over_ranks(communicator, *values);
 
-  const Bounds bounds = bounds_of(group, options.query_dtype);
-  const auto c = static_cast<std::size_t>(model.kv_lora_rank);
-  const auto width = static_cast<std::size_t>(model.latent_dim());
-  Judge judge(golden, group, rows);
-  // Rounding queries does not touch what is computed before the attention over the pool.
-  const Bounds exact = bounds_of(group, DType::kF32);
-  judge.relative("prefill.output", results.prefill_output, group.prefill_output, model.hidden_size,
-                 exact.output, exact.row);
-  judge.relative("cache.kv", columns(results.cache, width, 0, c), group.cache_kv,
-                 model.kv_lora_rank, exact.cache_kv, exact.row);
-  judge.relative("cache.pe", columns(results.cache, width, c, width), group.cache_pe,
-                 model.qk_rope_head_dim, exact.output, exact.row);
-  judge.relative("decode.q_nope_absorbed", columns(results.query, width, 0, c),
-                 group.decode_q_absorbed, model.kv_lora_rank, exact.output, exact.row);
-  judge.relative("decode.q_pe", columns(results.query, width, c, width), group.decode_q_pe,
-                 model.qk_rope_head_dim, exact.output, exact.row);
-  judge.relative("decode.latent", results.latent, group.decode_latent,
-                 model.num_attention_heads * model.kv_lora_rank, bounds.output, bounds.row);
-  judge.absolute("decode.lse", results.lse, group.decode_lse, bounds.lse);
-  judge.relative("decode.output", results.decode_output, group.decode_output, model.hidden_size,
-                 bounds.output, bounds.row);
+  judge_all(golden, group, options.query_dtype, results, rows);
 }
 
 }  // namespace
@@ -187,17 +103,6 @@ std::vector<VerifyRow> verify(const VerifyOptions& options, Communicator& commun
     }
   }
   return rows;
-}
-
-std::string to_text(const std::vector<VerifyRow>& rows) {
-  std::string text = fmt::format("{:<10}{:<11}{:<24}{:>12}{:>12}{:>12}\n", "file", "group",
-                                 "tensor", "error", "worst row", "bound");
-  for (const VerifyRow& row : rows) {
-    text +=
-        fmt::format("{:<10}{:<11}{:<24}{:>12.2e}{:>12.2e}{:>12.2e}{}\n", row.file, row.group,
-                    row.tensor, row.error, row.worst_row, row.bound, row.ok() ? "" : "  TOO LARGE");
-  }
-  return text;
 }
 
 }  // namespace tributary

@@ -8,12 +8,15 @@
 
 #include "core/base/dtype.h"
 #include "core/interface/communicator.h"
+#include "deploy/client/service_options.h"
 
 namespace tributary {
 
 struct VerifyOptions {
   std::vector<std::filesystem::path> files;
-  int workers = 0;  // threads, where no launcher started the program
+  ServiceOptions service;    // given: verifies it instead of a pool of its own
+  bool attend_only = false;  // of a service: its weights are not those of the files
+  int workers = 0;           // threads, where no launcher started the program
   std::string backend = "cpu";
   int threads = 0;  // of each worker; 0: its share of the cores
   DType query_dtype = DType::kF32;

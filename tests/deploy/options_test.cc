@@ -6,15 +6,21 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
-#include <functional>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "deploy/up/arguments.h"
+#include "tests/deploy/option_flags.h"
+
 namespace tributary {
 namespace {
 
+using test::Flag;
+using test::flags;
+using test::show;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -31,139 +37,8 @@ ParseResult parse(std::vector<std::string> words) {
 /// The shortest valid call of a command.
 std::vector<std::string> minimal(const std::string& command) {
   if (command == "verify") return {command, "a.safetensors"};
+  if (command == "prefill") return {command, "a.safetensors", "--service", "http://s:1"};
   return {command};
-}
-
-std::string show(const std::optional<std::filesystem::path>& path) {
-  return path ? path->string() : "none";
-}
-
-struct Flag {
-  std::string command;
-  std::string name;
-  std::function<std::string(const Options&)> get;
-  std::string shown_default;
-  std::vector<std::string> good;
-  std::vector<std::string> bad;
-};
-
-std::vector<Flag> flags() {
-  using O = const Options&;
-  const std::vector<std::string> junk = {"x", "", "-1", "1.5", "3 ", "0x10", "1e3", "99999999999"};
-  const auto with = [&](std::initializer_list<std::string> more) {
-    std::vector<std::string> bad = junk;
-    bad.insert(bad.end(), more);
-    return bad;
-  };
-  const std::vector<std::string> unreal = {"x", "", "-1", "nan", "-nan", "inf", "1e999", "1,5"};
-  const auto unreal_with = [&](std::initializer_list<std::string> more) {
-    std::vector<std::string> bad = unreal;
-    bad.insert(bad.end(), more);
-    return bad;
-  };
-  const std::vector<std::string> bad_type = {"", "f16", "BF16", "float32"};
-  const std::string max_u64 = "18446744073709551615";
-  std::vector<Flag> all;
-  const auto add = [&](const std::string& command, const std::string& name,
-                       std::function<std::string(O)> get, const std::string& shown_default,
-                       const std::vector<std::string>& good, const std::vector<std::string>& bad) {
-    all.push_back({command, name, std::move(get), shown_default, good, bad});
-  };
-  const auto number = [](auto value) { return fmt::format("{}", value); };
-
-  add(
-      "verify", "--workers", [=](O o) { return number(o.verify.workers); }, "0", {"1", "1024"},
-      with({"0", "1025"}));
-  add("verify", "--backend", [](O o) { return o.verify.backend; }, "cpu", {"reference"}, {""});
-  add(
-      "verify", "--threads", [=](O o) { return number(o.verify.threads); }, "0", {"0", "1024"},
-      with({"1025"}));
-  add(
-      "verify", "--query", [](O o) { return std::string(dtype_name(o.verify.query_dtype)); }, "f32",
-      {"bf16", "f32"}, bad_type);
-  add(
-      "verify", "--leaf-tokens", [=](O o) { return number(o.verify.leaf_tokens); }, "64",
-      {"64", "2048", "1048576"}, with({"0", "32", "63", "65", "96", "2097152"}));
-
-  add("replay", "--requests", [=](O o) { return number(o.replay.requests); }, "64",
-      {"0", "1", "1099511627776"}, {"x", "", "-1", "1.5", "1099511627777", max_u64 + "0"});
-  add("replay", "--seed", [=](O o) { return number(o.replay.seed); }, "1", {"0", max_u64},
-      {"x", "", "-1", "1.5", "18446744073709551616"});
-  add("replay", "--json", [](O o) { return show(o.replay.json); }, "none", {"r.json"}, {""});
-  add(
-      "replay", "--workers", [=](O o) { return number(o.replay.workers); }, "0", {"1", "1024"},
-      with({"0", "1025"}));
-  add("replay", "--backend", [](O o) { return o.replay.backend; }, "cpu", {"cpu/AVX2"}, {""});
-  add(
-      "replay", "--threads", [=](O o) { return number(o.replay.threads); }, "0", {"1"},
-      with({"1025"}));
-  add("replay", "--spread", [](O o) { return std::string(spread_policy_name(o.replay.spread)); },
-      "auto", {"auto", "single", "all"}, {"", "x", "Single", "none"});
-  add("replay", "--exchange", [](O o) { return std::string(exchange_name(o.replay.exchange)); },
-      "auto", {"auto", "all-gather", "all-to-all"}, {"", "x", "allgather"});
-  add(
-      "replay", "--leaf-tokens", [=](O o) { return number(o.replay.leaf_tokens); }, "2048",
-      {"64", "128"}, with({"0", "100"}));
-  add("replay", "--shape", [](O o) { return o.replay.shape; }, "deepseek-v2-lite", {"kimi-k2"},
-      {""});
-  add(
-      "replay", "--layers", [=](O o) { return number(o.replay.layers); }, "1", {"1", "1024"},
-      with({"0", "1025"}));
-  add(
-      "replay", "--heads", [=](O o) { return number(o.replay.heads); }, "0", {"0", "1", "1024"},
-      with({"1025"}));
-  add(
-      "replay", "--length-scale", [=](O o) { return number(o.replay.length_scale); }, "1",
-      {"0.5", "1e-06", "1000"}, unreal_with({"0", "1e-7", "1001"}));
-  add(
-      "replay", "--kv-gib", [=](O o) { return number(o.replay.kv_gib); }, "1",
-      {"0.25", "1e-06", "100000"}, unreal_with({"0", "1e6"}));
-  add(
-      "replay", "--max-batch", [=](O o) { return number(o.replay.max_batch); }, "64",
-      {"1", "1048576"}, with({"0", "1048577"}));
-  add(
-      "replay", "--tokens-per-step", [=](O o) { return number(o.replay.tokens_per_step); }, "1",
-      {"1", "16"}, with({"0", "17"}));
-  add(
-      "replay", "--rows", [](O o) { return std::string(dtype_name(o.replay.row_dtype)); }, "bf16",
-      {"bf16", "f32"}, bad_type);
-  add(
-      "replay", "--query", [](O o) { return std::string(dtype_name(o.replay.query_dtype)); },
-      "bf16", {"bf16", "f32"}, bad_type);
-  add(
-      "replay", "--speed", [=](O o) { return number(o.replay.speed); }, "0", {"0", "0.5", "1000"},
-      unreal_with({"1e10"}));
-  add(
-      "replay", "--canary-rate", [=](O o) { return number(o.replay.canary_rate); }, "0.001",
-      {"0", "1", "0.5"}, unreal_with({"1.01"}));
-  add(
-      "replay", "--round-timeout-ms", [=](O o) { return number(o.replay.round_timeout_ms); },
-      "60000", {"1", "1000"}, with({"0"}));
-
-  add("simulate", "--requests", [=](O o) { return number(o.simulate.requests); }, "0", {"10"},
-      {"x", "-1"});
-  add("simulate", "--seed", [=](O o) { return number(o.simulate.seed); }, "1", {"7"}, {"-1"});
-  add("simulate", "--json", [](O o) { return show(o.simulate.json); }, "none", {"r.json"}, {""});
-  add(
-      "simulate", "--workers", [=](O o) { return number(o.simulate.workers); }, "64", {"1", "4096"},
-      with({"0", "4097"}));
-  add(
-      "simulate", "--running", [=](O o) { return number(o.simulate.running); }, "256",
-      {"1", "1048576"}, with({"0", "1048577"}));
-  add("simulate", "--spread",
-      [](O o) { return std::string(spread_policy_name(o.simulate.spread)); }, "auto", {"single"},
-      {"x"});
-  add("simulate", "--exchange", [](O o) { return std::string(exchange_name(o.simulate.exchange)); },
-      "auto", {"all-gather"}, {"x"});
-  add(
-      "simulate", "--leaf-tokens", [=](O o) { return number(o.simulate.leaf_tokens); }, "2048",
-      {"64"}, with({"100"}));
-  add("simulate", "--shape", [](O o) { return o.simulate.shape; }, "deepseek-v3", {"kimi-k2"},
-      {""});
-  add(
-      "simulate", "--kv-gib", [=](O o) { return number(o.simulate.kv_gib); }, "64", {"0.5"},
-      unreal_with({"0"}));
-  return all;
 }
 
 TEST(Options, EveryFlagHasItsDefault) {
@@ -255,9 +130,9 @@ TEST(Options, WhatCannotBeUnderstoodIsNamed) {
     EXPECT_EQ(result.exit_status, 2);
     EXPECT_THAT(result.text, AllOf(HasSubstr(text), Not(HasSubstr("\n"))));
   };
-  expect_refusal({}, "no command is given; there are verify, replay, simulate and info");
+  expect_refusal({}, "no command is given; there are up, control, worker, prefill, verify, ");
   expect_refusal({""}, "no command is given");
-  expect_refusal({"foo"}, "no command 'foo'; there are verify, replay, simulate and info");
+  expect_refusal({"foo"}, "no command 'foo'; there are up, control, worker, prefill, verify, ");
   expect_refusal({"--foo"}, "no command '--foo'");
   expect_refusal({"--workers", "2", "replay"}, "no command '--workers'");
   expect_refusal({"replay", "--foo"}, "unknown argument '--foo'");
@@ -267,6 +142,137 @@ TEST(Options, WhatCannotBeUnderstoodIsNamed) {
   expect_refusal({"info", "x"}, "unknown argument 'x'");
   expect_refusal({"verify"}, "FILE is required");
   expect_refusal({"verify", "a", "--running", "3"}, "'--running'");
+  expect_refusal({"prefill", "a"}, "--service is required");
+  expect_refusal({"prefill", "--service", "s"}, "FILE is required");
+  expect_refusal({"control", "--tls-key", "k"}, "--tls-certificate");
+  expect_refusal({"up", "--tls-certificate", "c"}, "--tls-key");
+  expect_refusal({"worker", "--busy-poll", "--busy-poll"}, "--busy-poll");
+  expect_refusal({"worker", "--busy-poll=1"}, "--busy-poll");
+}
+
+TEST(Options, FlagsOfAPoolAndFlagsOfAServiceDoNotMix) {
+  const auto text = [](const std::vector<std::string>& words) { return parse(words).text; };
+  for (const char* flag : {"--workers", "--query", "--leaf-tokens"}) {
+    const std::string value = std::string(flag) == "--query" ? "f32" : "64";
+    EXPECT_THAT(text({"verify", "a", "--service", "s", flag, value}),
+                AllOf(HasSubstr(flag), HasSubstr("--service")));
+  }
+  for (const char* flag : {"--workers", "--threads", "--leaf-tokens", "--layers", "--heads",
+                           "--kv-gib", "--round-timeout-ms"}) {
+    EXPECT_THAT(text({"replay", "--service", "s", flag, "64"}),
+                AllOf(HasSubstr(flag), HasSubstr("--service")));
+  }
+  for (const char* flag : {"--clients", "--token-file", "--ca", "--call-timeout-ms"}) {
+    EXPECT_THAT(text({"replay", flag, "7"}), AllOf(HasSubstr(flag), HasSubstr("--service")));
+  }
+  EXPECT_THAT(text({"verify", "a", "--attend-only"}), HasSubstr("--service"));
+
+  const ParseResult verify = parse({"verify", "a", "--service", "s", "--token-file", "t", "--ca",
+                                    "c", "--call-timeout-ms", "5", "--busy-poll", "--attend-only"});
+  ASSERT_FALSE(verify.exit) << verify.text;
+  const ServiceOptions& service = verify.options.verify.service;
+  EXPECT_EQ(service.url, "s");
+  EXPECT_EQ(service.token_file, "t");
+  EXPECT_EQ(service.certificate_authority, "c");
+  EXPECT_EQ(service.call_timeout_ms, 5);
+  EXPECT_TRUE(service.busy_poll);
+  EXPECT_TRUE(verify.options.verify.attend_only);
+
+  const ParseResult replay = parse({"replay", "--service", "s", "--clients", "4"});
+  ASSERT_FALSE(replay.exit) << replay.text;
+  EXPECT_EQ(replay.options.replay.service.url, "s");
+  EXPECT_EQ(replay.options.replay.clients, 4);
+}
+
+TEST(Options, SwitchesAreOffUntilGiven) {
+  EXPECT_FALSE(parse({"worker"}).options.worker.busy_poll);
+  EXPECT_FALSE(parse({"worker"}).options.worker.shared_memory);
+  const ParseResult on = parse({"up", "--busy-poll", "--shared-memory"});
+  ASSERT_FALSE(on.exit) << on.text;
+  EXPECT_TRUE(on.options.up.worker.busy_poll);
+  EXPECT_TRUE(on.options.up.worker.shared_memory);
+}
+
+/// What `up` starts is told the same as `up` was.
+TEST(Options, CommandLinesOfOptionsAreReadBackAsThem) {
+  const ParseResult up = parse({"up",
+                                "--listen",
+                                "127.0.0.1:0",
+                                "--token-file",
+                                "t",
+                                "--tls-certificate",
+                                "c",
+                                "--tls-key",
+                                "k",
+                                "--max-connections",
+                                "9",
+                                "--pool-timeout-ms",
+                                "101",
+                                "--admission-timeout-ms",
+                                "102",
+                                "--max-body-bytes",
+                                "2048",
+                                "--ca",
+                                "ca",
+                                "--name",
+                                "n",
+                                "--data-listen",
+                                "10.0.0.1",
+                                "--port",
+                                "77",
+                                "--advertise",
+                                "h",
+                                "--busy-poll",
+                                "--shared-memory",
+                                "--model",
+                                "m",
+                                "--shape",
+                                "kimi-k2",
+                                "--layers",
+                                "3",
+                                "--kv-gib",
+                                "0.125",
+                                "--leaf-tokens",
+                                "128",
+                                "--exchange",
+                                "all-gather",
+                                "--backend",
+                                "reference",
+                                "--threads",
+                                "5",
+                                "--rows",
+                                "f32",
+                                "--query",
+                                "f32",
+                                "--max-batch",
+                                "12",
+                                "--batch-wait-us",
+                                "13",
+                                "--lease-ms",
+                                "1400",
+                                "--round-timeout-ms",
+                                "1500",
+                                "--worker-timeout-ms",
+                                "1600",
+                                "--drain-timeout-ms",
+                                "17",
+                                "--canary-interval-ms",
+                                "18"});
+  ASSERT_FALSE(up.exit) << up.text;
+  WorkerOptions worker = up.options.up.worker;
+  worker.control = "https://c:2";
+  worker.token_file = "t";
+  const std::vector<std::string> worker_line = command_line(worker);
+  const ParseResult parsed = parse(worker_line);
+  ASSERT_FALSE(parsed.exit) << parsed.text;
+  EXPECT_EQ(command_line(parsed.options.worker), worker_line);
+  EXPECT_EQ(worker_line.size(), 1U + 2 * 24 + 2);  // every flag with its value, and two switches
+
+  const std::vector<std::string> control_line = command_line(up.options.up.control);
+  const ParseResult control = parse(control_line);
+  ASSERT_FALSE(control.exit) << control.text;
+  EXPECT_EQ(command_line(control.options.control), control_line);
+  EXPECT_EQ(control_line.size(), 1U + 2 * 8);
 }
 
 TEST(Options, VersionAndHelpAreNotErrors) {
@@ -279,14 +285,16 @@ TEST(Options, VersionAndHelpAreNotErrors) {
     const ParseResult help = parse({flag});
     EXPECT_TRUE(help.exit);
     EXPECT_EQ(help.exit_status, 0);
-    for (const char* command : {"verify", "replay", "simulate", "info", "Exit status"}) {
+    for (const char* command : {"up", "control", "worker", "prefill", "verify", "replay",
+                                "simulate", "info", "Exit status"}) {
       EXPECT_THAT(help.text, HasSubstr(command));
     }
   }
 }
 
 TEST(Options, HelpOfACommandShowsEveryFlagWithItsDefaultInLinesOf100Columns) {
-  for (const std::string command : {"verify", "replay", "simulate", "info"}) {
+  for (const std::string command :
+       {"up", "control", "worker", "prefill", "verify", "replay", "simulate", "info"}) {
     const ParseResult help = parse({command, "--help"});
     SCOPED_TRACE(help.text);
     EXPECT_TRUE(help.exit);
@@ -303,10 +311,12 @@ TEST(Options, HelpOfACommandShowsEveryFlagWithItsDefaultInLinesOf100Columns) {
       ASSERT_NE(begin, std::string::npos) << flag.name;
       const std::string entry =
           help.text.substr(begin, help.text.find("\n  --", begin + 1) - begin);
-      if (flag.name == "--json") continue;
+      // What has no value by default has words for it, or needs none.
+      if (flag.shown_default.empty() || flag.shown_default == "none") continue;
       // Of a pool's workers the default is one thread.
-      const std::string shown =
-          flag.name == "--workers" && command != "simulate" ? "1" : flag.shown_default;
+      const bool threads = command == "verify" || command == "replay";
+      std::string shown = flag.name == "--workers" && threads ? "1" : flag.shown_default;
+      shown = std::regex_replace(shown, std::regex("[.]"), "[.]");
       EXPECT_THAT(entry, testing::ContainsRegex("default[ \n]+" + shown));
     }
   }

@@ -47,13 +47,14 @@ class Result:
 class Process:
     """The program under way, in a process group of its own that ends with the block."""
 
-    def __init__(self, arguments, ranks=0, mpirun=()):
+    def __init__(self, arguments, ranks=0, mpirun=(), output=subprocess.PIPE):
+        """`output`: a file for stdout and stderr of what writes more than a pipe holds."""
         launcher = [str(MPIRUN), "-np", str(ranks), *mpirun] if ranks else []
         self.mark = f"TRIBUTARY_TEST_MARK={uuid.uuid4()}"  # by which its ranks are found
         name, value = self.mark.split("=")
         self.popen = subprocess.Popen(
-            [*launcher, PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True,
+            [*launcher, PROGRAM, *map(str, arguments)], stdout=output,
+            stderr=output, stdin=subprocess.DEVNULL, start_new_session=True,
             env={**os.environ, name: value})
 
     def __enter__(self):
@@ -66,8 +67,9 @@ class Process:
             except ProcessLookupError:
                 pass
         self.popen.wait()
-        self.popen.stdout.close()
-        self.popen.stderr.close()
+        for stream in (self.popen.stdout, self.popen.stderr):
+            if stream:
+                stream.close()
 
     def wait(self, limit_s=LIMIT_S):
         stdout, stderr = self.popen.communicate(timeout=limit_s)

@@ -1,0 +1,56 @@
+// A pool's client that costs next to nothing: rows and queries made once, states not looked at.
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/pool/pool_client.h"
+#include "core/pool/round.h"
+#include "core/workload/generator.h"
+
+namespace tributary::bench {
+
+/// Rows and queries made once: every token gets the same ones.
+class PreparedClient final : public PoolClient {
+ public:
+  PreparedClient(const AttentionShape& shape, Backend& backend)
+      : backend_(backend), record_(shape.token_record_bytes()), query_bytes_(shape.query_bytes()) {
+    const TokenGenerator generator(1);
+    std::vector<float> query(static_cast<std::size_t>(shape.heads * shape.latent_dim()));
+    std::vector<float> row(static_cast<std::size_t>(shape.latent_dim()));
+    generator.query(0, 0, 0, query);
+    generator.row(0, 0, 0, row);
+    store_as(shape.query_dtype, query, record_.data());
+    store_as(shape.row_dtype, row, record_.data() + query_bytes_);
+  }
+
+  void fill_rows(const Sequence& /*sequence*/, int /*layer*/, std::int64_t /*begin*/,
+                 std::int64_t count, std::byte* rows) override {
+    const auto row = std::span(record_).subspan(query_bytes_);
+    for (std::int64_t i = 0; i < count; ++i) {
+      std::copy(row.begin(), row.end(), rows + static_cast<std::size_t>(i) * row.size());
+    }
+  }
+  void write_tokens(std::span<const HomedItem> items, std::span<const std::int32_t> /*item_layer*/,
+                    std::byte* records, std::size_t record_bytes) override {
+    for (const HomedItem& item : items) {
+      backend_.upload(records + static_cast<std::size_t>(item.token_record) * record_bytes,
+                      record_);
+    }
+  }
+  void read_states(std::span<const HomedItem> /*items*/,
+                   std::span<const std::int32_t> /*item_layer*/, const float* states) override {
+    benchmark::DoNotOptimize(states);
+  }
+
+ private:
+  Backend& backend_;
+  std::vector<std::byte> record_;
+  std::size_t query_bytes_;
+};
+
+}  // namespace tributary::bench

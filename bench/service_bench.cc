@@ -1,0 +1,170 @@
+// What a layer of a step costs through a running tier, beside the same round of a pool in this
+// process, and how fast rows go in. Prints one JSON object; bench/service.sh runs it beside UCX's
+// own benchmark and prints ratios.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/prepared_client.h"
+#include "comm/local/self_communicator.h"
+#include "core/pool/sequencer.h"
+#include "core/pool/worker.h"
+#include "deploy/client/tier_client.h"
+#include "deploy/runtime/backends.h"
+
+namespace tributary::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::string url;
+  double seconds = 1;  // of each figure
+  bool busy_poll = false;
+};
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// The median time of one call, in microseconds, over `seconds` of calls after a tenth for warm-up.
+template <typename Call>
+double median_us(double seconds, Call call) {
+  const auto begin = Clock::now();
+  while (seconds_since(begin) < seconds / 10) call();
+  std::vector<double> times;
+  while (times.empty() || seconds_since(begin) < seconds * 1.1) {
+    const auto start = Clock::now();
+    call();
+    times.push_back(seconds_since(start) * 1e6);
+  }
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+AttentionShape attention_of(const wire::Shape& shape) {
+  return {.heads = shape.heads,
+          .kv_lora_rank = shape.kv_lora_rank,
+          .qk_rope_head_dim = shape.qk_rope_head_dim,
+          .row_dtype = static_cast<DType>(shape.row_dtype),
+          .query_dtype = static_cast<DType>(shape.query_dtype),
+          .softmax_scale = shape.softmax_scale};
+}
+
+/// One round over a page of context on one worker, without a service.
+double pool_round_us(const wire::Shape& wire_shape, double seconds) {
+  const AttentionShape shape = attention_of(wire_shape);
+  SelfCommunicator communicator;
+  const auto backend = make_backend("cpu", 1);
+  PreparedClient client(shape, *backend);
+  WorkerConfig config;
+  config.attention = shape;
+  config.pages = 2;
+  config.leaf_tokens = kPageTokens;
+  Worker worker(config, *backend, communicator, client);
+  Sequencer sequencer({.placement = {.workers = 1,
+                                     .leaf_tokens = kPageTokens,
+                                     .costs = {},
+                                     .extent_share = PlacementConfig{}.extent_share},
+                       .pages_per_worker = 2,
+                       .incarnation = 1});
+  const Sequencer::StepRequest step{
+      sequencer.admit({.tag = 0, .prompt_tokens = kPageTokens - 1, .max_new_tokens = 1}).value(),
+      1};
+  return median_us(seconds, [&] {
+    sequencer.begin_step(std::span(&step, 1));
+    worker.lead(sequencer.take_order()).status.throw_if_error();
+    sequencer.abort_step();
+  });
+}
+
+void push_all(TierClient& client, const SequenceHandle& sequence,
+              const std::vector<std::byte>& rows) {
+  for (int layer = 0; layer < sequence.shape.layers; ++layer) {
+    client.push_rows(sequence, layer, 0, rows);
+  }
+}
+
+std::vector<std::byte> rows_of(const wire::Shape& shape, std::int64_t tokens) {
+  const AttentionShape a = attention_of(shape);
+  return std::vector<std::byte>(static_cast<std::size_t>(tokens * a.latent_dim()) *
+                                dtype_bytes(a.row_dtype));
+}
+
+TierClient::AdmitOptions request(std::int64_t prompt_tokens) {
+  TierClient::AdmitOptions options;
+  options.prompt_tokens = prompt_tokens;
+  options.max_new_tokens = 1;
+  return options;
+}
+
+double ingest_bytes_per_s(TierClient& client, double seconds) {
+  constexpr std::int64_t kPrompt = 16'384;
+  std::uint64_t bytes = 0;
+  double busy = 0;
+  std::vector<std::byte> rows;
+  const auto begin = Clock::now();
+  while (seconds_since(begin) < seconds) {
+    const SequenceHandle sequence =
+        client.admit_waiting(request(kPrompt), Deadline::after(std::chrono::seconds(20)));
+    if (rows.empty()) rows = rows_of(sequence.shape, kPrompt);
+    const auto start = Clock::now();
+    push_all(client, sequence, rows);
+    busy += seconds_since(start);
+    bytes += rows.size() * static_cast<std::size_t>(sequence.shape.layers);
+    client.free(sequence);
+  }
+  return static_cast<double>(bytes) / busy;
+}
+
+void run(const Options& options) {
+  TierClientConfig config;
+  config.url = options.url;
+  config.busy_poll = options.busy_poll;
+  TierClient client(config);
+  SequenceHandle sequence = client.admit(request(kPageTokens - 1));
+  const wire::Shape shape = sequence.shape;
+  push_all(client, sequence, rows_of(shape, sequence.prompt_tokens));
+  const AttentionShape attention = attention_of(shape);
+  const std::vector<std::byte> input(attention.token_record_bytes());
+  std::vector<float> output(attention.state_shape().record_floats());
+  const LayerItem item{
+      .sequence = &sequence, .tokens = 1, .input = input.data(), .output = output.data()};
+  SequenceHandle* const handle = &sequence;
+  const std::int32_t nothing = 0;
+  const double layer_us =
+      median_us(options.seconds, [&] { client.attend(std::span(&item, 1), 0); });
+  const double commit_us = median_us(
+      options.seconds / 4, [&] { client.commit(std::span(&handle, 1), std::span(&nothing, 1)); });
+  client.free(sequence);
+  fmt::print(
+      "{{\"layer_us\": {:.2f}, \"commit_us\": {:.2f}, \"pool_round_us\": {:.2f}, "
+      "\"ingest_bytes_per_s\": {:.4g}, \"input_bytes\": {}, \"output_bytes\": {}}}\n",
+      layer_us, commit_us, pool_round_us(shape, options.seconds),
+      ingest_bytes_per_s(client, options.seconds), input.size(), output.size() * sizeof(float));
+}
+
+}  // namespace
+}  // namespace tributary::bench
+
+int main(int argc, char** argv) {
+  tributary::bench::Options options;
+  CLI::App app("One client of a running tier: latency of a layer, bandwidth of rows.");
+  app.add_option("--service", options.url, "URL of the control plane")->required();
+  app.add_option("--seconds", options.seconds, "Of each figure")->check(CLI::Range(0.01, 1000.0));
+  app.add_flag("--busy-poll", options.busy_poll, "Spin instead of sleeping");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    tributary::bench::run(options);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "service_bench: {}\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,132 @@
+#include "deploy/client/row_push.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/base/error.h"
+#include "core/interface/backend.h"
+#include "deploy/client/control_call.h"
+
+namespace tributary {
+namespace {
+
+/// Rows begin .. end - 1, on one worker.
+struct Piece {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  const std::string* address = nullptr;
+};
+
+std::vector<Piece> split(const SequenceHandle& sequence, std::int64_t begin, std::int64_t end,
+                         std::int64_t rows) {
+  std::vector<Piece> pieces;
+  std::int64_t next = begin;
+  for (const Extent& extent : sequence.extents) {
+    if (extent.end <= next || extent.begin > next) continue;
+    const std::int64_t extent_end = std::min(extent.end, end);
+    while (next < extent_end) {
+      // Borders of pieces lie on multiples of `rows`, and so on borders of pages.
+      const std::int64_t piece_end = std::min(extent_end, (next / rows + 1) * rows);
+      pieces.push_back({next, piece_end, &rank_address(sequence, extent.rank)});
+      next = piece_end;
+    }
+  }
+  if (next < end) {
+    fail(ErrorCode::kInvalidArgument, "sequence {}: nobody owns position {} of rows {} to {}",
+         sequence.id, next, begin, end);
+  }
+  return pieces;
+}
+
+std::int64_t check(const SequenceHandle& sequence, int layer, std::int64_t begin, std::size_t bytes,
+                   std::size_t row_bytes) {
+  const wire::Shape& shape = sequence.shape;
+  if (layer < 0 || layer >= shape.layers) {
+    fail(ErrorCode::kInvalidArgument, "layer {}: the pool has {}", layer, shape.layers);
+  }
+  if (row_bytes == 0 || bytes % row_bytes != 0) {
+    fail(ErrorCode::kInvalidArgument, "{} bytes of rows: not a multiple of {}, the bytes of a row",
+         bytes, row_bytes);
+  }
+  const auto count = static_cast<std::int64_t>(bytes / row_bytes);
+  if (begin < 0 || begin > sequence.prompt_tokens - count) {
+    fail(ErrorCode::kInvalidArgument, "rows {} to {}: the prompt of sequence {} has {}", begin,
+         begin + count, sequence.id, sequence.prompt_tokens);
+  }
+  return count;
+}
+
+Status outcome(WorkerConnections::Call& call, std::size_t index) {
+  Status status = call.wait(index);
+  if (!status.ok()) return status;
+  const auto* reply = std::get_if<wire::RowsReply>(&call.reply(index).message);
+  if (reply == nullptr) return {ErrorCode::kInternal, "rows without an outcome"};
+  return {reply->outcome.code, reply->outcome.message};
+}
+
+}  // namespace
+
+std::int64_t piece_rows(std::size_t row_bytes) noexcept {
+  const std::size_t page_bytes = row_bytes * kPageTokens;
+  return static_cast<std::int64_t>(std::max<std::size_t>(1, kPieceBytes / page_bytes)) *
+         kPageTokens;
+}
+
+void push_rows(WorkerConnections& connections, const SequenceHandle& sequence, int layer,
+               std::int64_t begin, std::span<const std::byte> rows, Deadline deadline) {
+  const wire::Shape& shape = sequence.shape;
+  const std::size_t row_bytes = static_cast<std::size_t>(shape.kv_lora_rank) *
+                                    dtype_bytes(static_cast<DType>(shape.row_dtype)) +
+                                static_cast<std::size_t>(shape.qk_rope_head_dim) *
+                                    dtype_bytes(static_cast<DType>(shape.row_dtype));
+  const std::int64_t count = check(sequence, layer, begin, rows.size(), row_bytes);
+  const std::vector<Piece> pieces = split(sequence, begin, begin + count, piece_rows(row_bytes));
+
+  std::vector<WorkerConnections::Greeting> greetings;
+  for (const Piece& piece : pieces) {
+    const bool known = std::ranges::any_of(
+        greetings, [&](const auto& greeting) { return greeting.address == *piece.address; });
+    if (!known) greetings.push_back(greeting_for(sequence, *piece.address));
+  }
+  connections.connect(greetings, deadline);
+
+  WorkerConnections::Call call(connections, deadline);
+  Status late;
+  std::vector<std::size_t> sent;
+  for (const Piece& piece : pieces) {
+    if (call.failed()) break;  // the rest would only be refused too
+    const auto payload =
+        rows.subspan(static_cast<std::size_t>(piece.begin - begin) * row_bytes,
+                     static_cast<std::size_t>(piece.end - piece.begin) * row_bytes);
+    if (!call.reserve(payload.size())) {
+      late = {ErrorCode::kDeadlineExceeded,
+              fmt::format("rows {} to {} of sequence {} were not sent", piece.begin, begin + count,
+                          sequence.id)};
+      break;
+    }
+    sent.push_back(call.send(
+        *piece.address, wire::MessageType::kRows,
+        [&](std::uint64_t number) {
+          return wire::encode(wire::Rows{.request = number,
+                                         .sequence_id = sequence.id,
+                                         .epoch = sequence.epoch,
+                                         .token = sequence.token,
+                                         .layer = layer,
+                                         .begin = piece.begin,
+                                         .count = piece.end - piece.begin,
+                                         .crc32c = wire::crc32c(payload)});
+        },
+        payload));
+  }
+  Status first;
+  for (const std::size_t index : sent) {
+    const Status status = outcome(call, index);
+    if (first.ok()) first = status;
+  }
+  if (first.ok()) first = late;
+  call.release_payloads();
+  first.throw_if_error();
+}
+
+}  // namespace tributary

@@ -1,0 +1,26 @@
+// Latent rows of a prompt, from a client's memory to the workers that own their pages.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/base/deadline.h"
+#include "deploy/client/tier_client.h"
+#include "deploy/client/worker_connections.h"
+
+namespace tributary {
+
+/// See TierClient::push_rows.
+void push_rows(WorkerConnections& connections, const SequenceHandle& sequence, int layer,
+               std::int64_t begin, std::span<const std::byte> rows, Deadline deadline);
+
+/// Rows of one message: whole pages of about kPieceBytes.
+[[nodiscard]] std::int64_t piece_rows(std::size_t row_bytes) noexcept;
+
+/// Large enough that a message's header and reply (some 200 bytes, one round trip) vanish beside it
+/// and that RDMA reaches its full rate (1 MiB on usual cards); small enough that a few are in
+/// flight to each worker and that a checksum is computed from cache while others travel.
+inline constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+
+}  // namespace tributary

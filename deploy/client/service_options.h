@@ -1,0 +1,24 @@
+// How the program's commands reach a running service.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "deploy/client/tier_client.h"
+
+namespace tributary {
+
+struct ServiceOptions {
+  std::string url;                    // of the control plane; empty: no service
+  std::string token_file;             // bearer token for it; empty: none
+  std::string certificate_authority;  // PEM file for https; empty: the system's
+  int call_timeout_ms = 60'000;       // deadline of every call
+  bool busy_poll = false;
+
+  [[nodiscard]] bool given() const noexcept { return !url.empty(); }
+};
+
+/// Throws kIo when the token file cannot be read, kMalformedInput when it holds no token.
+[[nodiscard]] TierClientConfig client_config(const ServiceOptions& options);
+
+}  // namespace tributary

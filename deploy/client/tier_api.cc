@@ -1,0 +1,134 @@
+#include "deploy/client/tier_api.h"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/base/error.h"
+#include "deploy/tier/pool_messages.h"
+
+namespace tributary {
+namespace {
+
+constexpr int kCreated = 201;
+constexpr int kNoContent = 204;
+/// Where an answer to a full tier does not say when to come back.
+constexpr std::chrono::milliseconds kDefaultRetryAfter{1'000};
+constexpr std::chrono::milliseconds kMaxRetryAfter{60'000};
+
+/// The code for a status whose body is not the tier's JSON: a proxy's, say.
+ErrorCode code_of_status(int status) {
+  switch (status) {
+    case 400:
+      return ErrorCode::kInvalidArgument;
+    case 401:
+    case 403:
+      return ErrorCode::kPermissionDenied;
+    case 404:
+      return ErrorCode::kNotFound;
+    case 413:
+      return ErrorCode::kTooLarge;
+    case 429:
+      return ErrorCode::kPoolFull;
+    case 502:
+    case 503:
+      return ErrorCode::kUnavailable;
+    case 504:
+      return ErrorCode::kDeadlineExceeded;
+    default:
+      return ErrorCode::kMalformedInput;
+  }
+}
+
+Error error_of(const HttpResponse& response, const std::string& what) {
+  constexpr std::size_t kShown = 200;
+  const auto body =
+      nlohmann::json::parse(response.body, /*callback=*/nullptr, /*allow_exceptions=*/false);
+  const auto error = body.is_object() ? body.find("error") : body.end();
+  if (error != body.end() && error->is_object()) {
+    const auto text = [&](const char* key) {
+      const auto found = error->find(key);
+      return found != error->end() && found->is_string() ? found->get<std::string>() : what;
+    };
+    for (int i = 1; i < kErrorCodes; ++i) {
+      const auto code = static_cast<ErrorCode>(i);
+      if (error_code_name(code) == text("code")) return {code, text("message")};
+    }
+  }
+  return {code_of_status(response.status),
+          fmt::format("{}: HTTP status {}: {}", what, response.status,
+                      response.body.substr(0, kShown))};
+}
+
+std::chrono::milliseconds retry_after_of(const HttpResponse& response) {
+  const std::string_view text = response.header("Retry-After");
+  std::int64_t seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc() || end != text.data() + text.size() || seconds < 0) {
+    return kDefaultRetryAfter;
+  }
+  return std::min<std::chrono::milliseconds>(
+      std::chrono::seconds(std::min<std::int64_t>(seconds, kMaxRetryAfter.count())),
+      kMaxRetryAfter);
+}
+
+}  // namespace
+
+TierApi::TierApi(HttpClientConfig config) : config_(std::move(config)) {}
+
+HttpResponse TierApi::request(const std::string& method, const std::string& path,
+                              const std::string& body, Deadline deadline,
+                              const std::vector<HttpHeader>& headers) {
+  std::unique_ptr<HttpClient> client;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!idle_.empty()) {
+      client = std::move(idle_.back());
+      idle_.pop_back();
+    }
+  }
+  if (!client) client = std::make_unique<HttpClient>(config_);
+  HttpResponse response = client->request(method, path, body, deadline, headers);
+  const std::scoped_lock lock(mutex_);
+  idle_.push_back(std::move(client));
+  return response;
+}
+
+AdmissionAnswer TierApi::admit(const Admission& admission, Deadline deadline,
+                               std::chrono::milliseconds& retry_after) {
+  const std::string body = nlohmann::json{{"prompt_tokens", admission.prompt_tokens},
+                                          {"max_new_tokens", admission.max_new_tokens},
+                                          {"spread", spread_policy_name(admission.spread)}}
+                               .dump();
+  const std::vector<HttpHeader> headers = {{"Idempotency-Key", admission.idempotency_key},
+                                           {"Content-Type", "application/json"}};
+  const auto ask = [&] { return request("POST", "/v1/sequences", body, deadline, headers); };
+  HttpResponse response;
+  try {
+    response = ask();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnavailable) throw;
+    response = ask();
+  }
+  if (response.status != kCreated) {
+    retry_after = retry_after_of(response);
+    throw error_of(response, "admission");
+  }
+  return parse_admission_answer(response.body);
+}
+
+AdmissionAnswer TierApi::query(SequenceId id, Deadline deadline) {
+  const HttpResponse response = request("GET", "/v1/sequences/" + id_text(id), "", deadline);
+  if (response.status != 200) throw error_of(response, "sequence " + id_text(id));
+  return parse_admission_answer(response.body);
+}
+
+void TierApi::free(SequenceId id, Deadline deadline) {
+  const HttpResponse response = request("DELETE", "/v1/sequences/" + id_text(id), "", deadline);
+  if (response.status != 200 && response.status != kNoContent) {
+    throw error_of(response, "sequence " + id_text(id));
+  }
+}
+
+}  // namespace tributary

@@ -1,0 +1,49 @@
+// The tier's HTTP interface as a client sees it: admission and the end of sequences.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/http/http_client.h"
+#include "core/base/deadline.h"
+#include "core/cache/sequence_table.h"
+#include "core/placement/placement.h"
+#include "deploy/tier/admission_answer.h"
+
+namespace tributary {
+
+/// Calls may come from any thread. They throw what the tier answered with, as the code that its
+/// JSON names; kUnavailable and kDeadlineExceeded as HttpClient.
+class TierApi {
+ public:
+  /// Throws kInvalidArgument for a URL that is none.
+  explicit TierApi(HttpClientConfig config);
+
+  struct Admission {
+    std::int64_t prompt_tokens = 0;
+    std::int64_t max_new_tokens = 0;
+    SpreadPolicy spread = SpreadPolicy::kAuto;
+    std::string idempotency_key;
+  };
+  /// Asks again, with the same key, when the connection broke before the answer came. Where
+  /// kPoolFull is thrown, `retry_after` is what the tier says.
+  [[nodiscard]] AdmissionAnswer admit(const Admission& admission, Deadline deadline,
+                                      std::chrono::milliseconds& retry_after);
+  [[nodiscard]] AdmissionAnswer query(SequenceId id, Deadline deadline);
+  void free(SequenceId id, Deadline deadline);
+
+ private:
+  [[nodiscard]] HttpResponse request(const std::string& method, const std::string& path,
+                                     const std::string& body, Deadline deadline,
+                                     const std::vector<HttpHeader>& headers = {});
+
+  HttpClientConfig config_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<HttpClient>> idle_;  // as many as there were calls at once
+};
+
+}  // namespace tributary

@@ -1,0 +1,22 @@
+// Who may use the control plane: whoever holds the token of a file.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tributary {
+
+/// The token in a file, without the white space around it. Throws kIo for a file that cannot be
+/// read, kInvalidArgument for a token of less than 16 or more than 4096 characters or with other
+/// characters than a header may carry.
+[[nodiscard]] std::string read_token_file(const std::string& path);
+
+/// Throws kInvalidArgument for a control plane without a token that others than this machine could
+/// reach.
+void check_exposure(const std::string& listen, bool has_token);
+
+/// Whether an Authorization header carries `token`, compared in a time that depends on the lengths
+/// alone.
+[[nodiscard]] bool is_authorized(std::string_view authorization, std::string_view token);
+
+}  // namespace tributary

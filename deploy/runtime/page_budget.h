@@ -1,0 +1,14 @@
+// How many pages of latent rows fit into the memory that a worker was given.
+#pragma once
+
+#include <cstdint>
+
+#include "core/base/dtype.h"
+
+namespace tributary {
+
+/// Pages of `layers` layers that fit into `kv_gib` GiB. Throws kInvalidArgument, naming --kv-gib,
+/// unless that is 1 .. 2^31 - 1.
+[[nodiscard]] std::int32_t page_budget(double kv_gib, int layers, int latent_dim, DType row_dtype);
+
+}  // namespace tributary

@@ -1,0 +1,137 @@
+// What a pool's leader and the control plane say to each other over their WebSocket: JSON objects
+// with a `type`. Parsers are strict: unknown types and fields, missing fields and values outside
+// their bounds throw kMalformedInput.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "comm/wire/messages.h"
+#include "core/base/error.h"
+#include "core/cache/sequence_table.h"
+#include "core/placement/placement.h"
+#include "deploy/tier/pool_metrics.h"
+
+namespace tributary {
+
+/// Version of these messages; a pool of another version is refused when it registers.
+inline constexpr int kPoolProtocol = 1;
+
+enum class SequenceState { kFilling, kReady, kStepping };  // `filling`, `ready`, `stepping`
+
+/// Rows begin .. end - 1 of a sequence lie on worker `rank`.
+struct Extent {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  int rank = 0;
+};
+
+struct SequenceInfo {
+  SequenceId id = 0;
+  std::uint32_t epoch = 0;
+  SequenceState state = SequenceState::kFilling;
+  int home = 0;
+  std::int64_t prompt_tokens = 0;
+  std::int64_t max_new_tokens = 0;
+  std::int64_t length = 0;
+  std::vector<Extent> extents;  // of the prompt, ascending, without gaps
+  wire::Token token{};
+  std::string idempotency_key;  // may be empty
+  std::string missing;          // while filling: what has not come, in words
+};
+
+struct WorkerInfo {
+  int rank = 0;
+  std::string host;
+  std::string address;  // of its data plane
+  std::string backend;
+};
+
+// Pool -> control plane.
+
+struct RegisterPool {
+  int protocol = kPoolProtocol;
+  std::string name;  // chosen by the operator; unique among the pools of a tier
+  std::string run;   // random, of this start of the pool
+  wire::Shape shape;
+  int pages_per_worker = 0;
+  int lease_ms = 0;
+  bool draining = false;
+  std::uint32_t last_incarnation = 0;  // of the control plane that it took sequences from; 0: none
+  std::vector<WorkerInfo> workers;
+  std::vector<SequenceInfo> sequences;
+};
+/// Twice a second.
+struct Heartbeat {
+  struct Worker {
+    int rank = 0;
+    std::int32_t pages_used = 0;
+    std::int32_t pages_reserved = 0;  // promised, not used yet
+    std::int64_t homes = 0;           // sequences
+    std::int64_t heartbeat_age_ms = 0;
+  };
+  bool draining = false;
+  std::vector<Worker> workers;
+  PoolMetrics metrics;
+};
+/// Answer to Admit, Free, Query, Drain and Resume, with the same `request`.
+struct PoolReply {
+  std::uint64_t request = 0;
+  ErrorCode code = ErrorCode::kOk;
+  std::string message;
+  std::optional<SequenceInfo> sequence;  // of Admit and Query
+};
+/// The pool ended a sequence by itself: its lease ran out.
+struct SequenceEnded {
+  SequenceId id = 0;
+  std::string reason;  // `lease_expired`
+};
+
+// Control plane -> pool.
+
+/// Answer to RegisterPool; one with another code than ok is followed by the end of the connection.
+struct Registered {
+  ErrorCode code = ErrorCode::kOk;
+  std::string message;
+  std::uint32_t incarnation = 0;
+};
+struct Admit {
+  std::uint64_t request = 0;
+  SequenceId id = 0;
+  std::int64_t prompt_tokens = 0;
+  std::int64_t max_new_tokens = 0;
+  SpreadPolicy spread = SpreadPolicy::kAuto;
+  std::string idempotency_key;
+};
+struct Free {
+  std::uint64_t request = 0;
+  SequenceId id = 0;
+};
+struct Query {
+  std::uint64_t request = 0;
+  SequenceId id = 0;
+};
+struct SetDraining {
+  std::uint64_t request = 0;
+  bool draining = false;
+};
+
+using FromPool = std::variant<RegisterPool, Heartbeat, PoolReply, SequenceEnded>;
+using ToPool = std::variant<Registered, Admit, Free, Query, SetDraining>;
+
+[[nodiscard]] std::string to_json(const FromPool& message);
+[[nodiscard]] std::string to_json(const ToPool& message);
+[[nodiscard]] FromPool parse_from_pool(std::string_view text);
+[[nodiscard]] ToPool parse_to_pool(std::string_view text);
+
+[[nodiscard]] std::string_view sequence_state_name(SequenceState state) noexcept;
+/// A sequence id as decimal text, as everywhere in JSON, and back; throws kMalformedInput.
+[[nodiscard]] std::string id_text(SequenceId id);
+[[nodiscard]] SequenceId parse_id(std::string_view text);
+
+}  // namespace tributary

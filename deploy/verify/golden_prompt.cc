@@ -1,0 +1,67 @@
+#include "deploy/verify/golden_prompt.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "core/base/error.h"
+
+namespace tributary {
+
+void check_shape(const GoldenCase& golden, const wire::Shape& shape) {
+  const ModelShape& model = golden.shape;
+  const auto expect = [&](const char* field, auto pool, auto file) {
+    if (pool != file) {
+      fail(ErrorCode::kInvalidArgument, "{}: {} is {}, but the service's pool has {}", golden.name,
+           field, file, pool);
+    }
+  };
+  expect("heads", shape.heads, model.num_attention_heads);
+  expect("kv_lora_rank", shape.kv_lora_rank, model.kv_lora_rank);
+  expect("qk_rope_head_dim", shape.qk_rope_head_dim, model.qk_rope_head_dim);
+  expect("layers", shape.layers, 1);
+  expect("softmax_scale", shape.softmax_scale, static_cast<float>(model.softmax_scale()));
+  if (shape.v_head_dim == 0) return;
+  expect("v_head_dim", shape.v_head_dim, model.v_head_dim);
+  expect("hidden_size", shape.hidden_size, model.hidden_size);
+}
+
+AttentionShape attention_shape(const GoldenCase& golden, const wire::Shape& shape) {
+  return attention_shape(golden, static_cast<DType>(shape.row_dtype),
+                         static_cast<DType>(shape.query_dtype));
+}
+
+std::vector<std::byte> prompt_rows(const GoldenCase& golden, GoldenLayer& layer, int entry) {
+  const std::size_t row_bytes =
+      static_cast<std::size_t>(layer.shape().latent_dim()) * dtype_bytes(layer.shape().row_dtype);
+  std::vector<std::byte> rows(static_cast<std::size_t>(golden.prefill_len) * row_bytes);
+  layer.prompt_rows(entry, 0, golden.prefill_len, rows.data());
+  return rows;
+}
+
+void push_prompt(TierClient& client, const SequenceHandle& sequence,
+                 const std::vector<std::byte>& rows, int senders) {
+  const std::int64_t count = sequence.prompt_tokens;
+  const std::size_t row_bytes = rows.size() / static_cast<std::size_t>(count);
+  std::vector<Status> outcomes(static_cast<std::size_t>(senders));
+  {
+    std::vector<std::jthread> threads;
+    for (int sender = 0; sender < senders; ++sender) {
+      threads.emplace_back([&, sender] {
+        // As a sharded prefill tier has them: the borders are the sender's, not the owners'.
+        const std::int64_t begin = count * sender / senders;
+        const std::int64_t end = count * (sender + 1) / senders;
+        outcomes[static_cast<std::size_t>(sender)] = status_of([&] {
+          if (begin == end) return;
+          client.push_rows(
+              sequence, /*layer=*/0, begin,
+              std::span(rows).subspan(static_cast<std::size_t>(begin) * row_bytes,
+                                      static_cast<std::size_t>(end - begin) * row_bytes));
+        });
+      });
+    }
+  }
+  for (const Status& outcome : outcomes) outcome.throw_if_error();
+  client.wait_ready(sequence);
+}
+
+}  // namespace tributary

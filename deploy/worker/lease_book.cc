@@ -1,0 +1,37 @@
+#include "deploy/worker/lease_book.h"
+
+#include <iterator>
+
+namespace tributary {
+
+void LeaseBook::add(SequenceId id, Time now) {
+  remove(id);
+  order_.push_back({id, now});
+  where_.emplace(id, std::prev(order_.end()));
+}
+
+void LeaseBook::touch(SequenceId id, Time now) {
+  const auto found = where_.find(id);
+  if (found == where_.end()) return;
+  found->second->touched = now;
+  order_.splice(order_.end(), order_, found->second);
+}
+
+void LeaseBook::remove(SequenceId id) {
+  const auto found = where_.find(id);
+  if (found == where_.end()) return;
+  order_.erase(found->second);
+  where_.erase(found);
+}
+
+std::optional<SequenceId> LeaseBook::expired(Time now) const {
+  if (order_.empty() || now < order_.front().touched + lease_) return std::nullopt;
+  return order_.front().id;
+}
+
+std::optional<LeaseBook::Time> LeaseBook::next_end() const {
+  if (order_.empty()) return std::nullopt;
+  return order_.front().touched + lease_;
+}
+
+}  // namespace tributary

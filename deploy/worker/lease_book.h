@@ -1,0 +1,39 @@
+// When each sequence was last heard of: one whose client is silent for too long is ended.
+#pragma once
+
+#include <list>
+#include <optional>
+#include <unordered_map>
+
+#include "core/base/deadline.h"
+#include "core/cache/sequence_table.h"
+
+namespace tributary {
+
+/// Sequences in the order of their last message; all operations take constant time.
+class LeaseBook {
+ public:
+  using Time = Deadline::Clock::time_point;
+  explicit LeaseBook(Deadline::Clock::duration lease) : lease_(lease) {}
+
+  /// Begins the lease of a new sequence.
+  void add(SequenceId id, Time now);
+  /// A message about it has come; unknown sequences are ignored.
+  void touch(SequenceId id, Time now);
+  void remove(SequenceId id);
+  /// Some sequence whose lease is over; it stays until remove().
+  [[nodiscard]] std::optional<SequenceId> expired(Time now) const;
+  /// When the next lease ends, unless it is renewed; no value without sequences.
+  [[nodiscard]] std::optional<Time> next_end() const;
+
+ private:
+  struct Entry {
+    SequenceId id;
+    Time touched;
+  };
+  Deadline::Clock::duration lease_;
+  std::list<Entry> order_;  // longest silent first
+  std::unordered_map<SequenceId, std::list<Entry>::iterator> where_;
+};
+
+}  // namespace tributary

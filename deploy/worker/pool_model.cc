@@ -1,0 +1,108 @@
+#include "deploy/worker/pool_model.h"
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/model/layer_weights.h"
+#include "core/reference/golden_case.h"
+#include "deploy/runtime/page_budget.h"
+
+namespace tributary {
+namespace {
+
+namespace fs = std::filesystem;
+
+int layer_count(const WorkerOptions& options, int available) {
+  if (options.layers < 0 || options.layers > available) {
+    fail(ErrorCode::kInvalidArgument, "--layers is {}, {} has {}", options.layers,
+         options.model->string(), available);
+  }
+  return options.layers > 0 ? options.layers : available;
+}
+
+/// Decode only: rows of prompts come from outside.
+std::shared_ptr<MlaWorkspace> decode_workspace(Backend& backend, const ModelShape& shape) {
+  return std::make_shared<MlaWorkspace>(backend, shape, MlaWorkspaceOptions{.prefill = false});
+}
+
+void load_golden(const WorkerOptions& options, Backend& backend, PoolModel& model) {
+  const GoldenCase golden = load_golden_case(*options.model);
+  (void)layer_count(options, 1);
+  model.shape = golden.shape;
+  model.layers.push_back(std::make_unique<MlaLayer>(backend, golden.shape, golden.weights,
+                                                    decode_workspace(backend, golden.shape)));
+}
+
+/// One layer's weights are on the host at a time.
+void load_checkpoint(const WorkerOptions& options, Backend& backend, PoolModel& model) {
+  model.shape = read_model_config(*options.model / "config.json");
+  const int layers = layer_count(options, model.shape.num_hidden_layers);
+  const WeightFiles files(*options.model);
+  const auto workspace = decode_workspace(backend, model.shape);
+  for (int layer = 0; layer < layers; ++layer) {
+    model.layers.push_back(std::make_unique<MlaLayer>(
+        backend, model.shape,
+        load_layer_weights(files, model.shape, fmt::format("model.layers.{}.", layer)), workspace));
+  }
+}
+
+}  // namespace
+
+PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
+  PoolModel model;
+  int layers = options.layers > 0 ? options.layers : 1;
+  if (options.model) {
+    model.name = options.model->string();
+    if (fs::is_directory(*options.model)) {
+      load_checkpoint(options, backend, model);
+    } else {
+      load_golden(options, backend, model);
+    }
+    layers = static_cast<int>(model.layers.size());
+  } else {
+    model.shape = model_preset(options.shape);
+    model.name = model.shape.name;
+  }
+  const ModelShape& shape = model.shape;
+  model.attention = {.heads = shape.num_attention_heads,
+                     .kv_lora_rank = shape.kv_lora_rank,
+                     .qk_rope_head_dim = shape.qk_rope_head_dim,
+                     .row_dtype = options.row_dtype,
+                     .query_dtype = options.query_dtype,
+                     .softmax_scale = static_cast<float>(shape.softmax_scale())};
+  const bool weights = !model.layers.empty();
+  model.wire = {.heads = shape.num_attention_heads,
+                .kv_lora_rank = shape.kv_lora_rank,
+                .qk_rope_head_dim = shape.qk_rope_head_dim,
+                .v_head_dim = weights ? shape.v_head_dim : 0,
+                .hidden_size = weights ? shape.hidden_size : 0,
+                .layers = layers,
+                .leaf_tokens = options.leaf_tokens,
+                .row_dtype = static_cast<std::uint8_t>(options.row_dtype),
+                .query_dtype = static_cast<std::uint8_t>(options.query_dtype),
+                .softmax_scale = model.attention.softmax_scale};
+  model.pages = page_budget(options.kv_gib, layers, shape.latent_dim(), options.row_dtype);
+  return model;
+}
+
+std::size_t round_input_bytes(const PoolModel& model, wire::RoundMode mode) {
+  if (mode == wire::RoundMode::kForward) {
+    return static_cast<std::size_t>(model.wire.hidden_size) * sizeof(float);
+  }
+  return model.attention.token_record_bytes();
+}
+
+std::size_t round_output_bytes(const PoolModel& model, wire::RoundMode mode) {
+  switch (mode) {
+    case wire::RoundMode::kAttend:
+      break;
+    case wire::RoundMode::kAttendProjected:
+      return static_cast<std::size_t>(model.wire.heads) *
+             static_cast<std::size_t>(model.wire.v_head_dim) * sizeof(float);
+    case wire::RoundMode::kForward:
+      return static_cast<std::size_t>(model.wire.hidden_size) * sizeof(float);
+  }
+  return model.attention.state_shape().record_bytes();
+}
+
+}  // namespace tributary

@@ -1,0 +1,80 @@
+// Prompt rows from outside: from a message's header to rows in their pages, checked, counted and
+// answered.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "comm/transport/transport.h"
+#include "comm/wire/messages.h"
+#include "core/interface/backend.h"
+#include "core/metrics/histogram.h"
+#include "core/pool/ingest_table.h"
+
+namespace tributary {
+
+/// receive() and the landings are the transport's thread's; add_counts() may be called from any.
+class RowsReceiver {
+ public:
+  struct Links {
+    std::function<void(PeerId, const wire::RowsReply&)> reply;
+    std::function<void(const wire::Progress&)> progress;  // to the leader
+  };
+  /// `max_staged_bytes`: of rows that cannot land in their pages directly. All outlive the
+  /// receiver.
+  RowsReceiver(int rank, IngestTable& table, Backend& backend, Cache& cache,
+               std::size_t max_staged_bytes, Links links);
+
+  /// Where the rows go; no value when they were refused (and answered). `allowed`: the token is the
+  /// sequence's.
+  [[nodiscard]] std::optional<Landing> receive(PeerId peer, const wire::Rows& rows, bool allowed,
+                                               std::size_t payload_bytes);
+  /// A message that says nothing that could be answered.
+  void count_malformed() { count_refusal(wire::Refusal::kMalformed); }
+
+  /// What of a beat is about rows.
+  void add_counts(wire::Beat& beat) const;
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+  /// Rows on their way.
+  struct Transfer {
+    PeerId peer = 0;
+    wire::Rows rows;
+    IngestTable::Transfer table;
+    std::vector<std::byte> staged;  // empty where they land in their pages
+    std::vector<std::span<std::byte>> pieces;
+    Time arrival{};
+  };
+
+  [[nodiscard]] std::vector<std::span<std::byte>> pages_of(const wire::Rows& rows,
+                                                           std::span<const PageRun> runs);
+  void landed(Transfer& transfer, const Status& status);
+  void store(const Transfer& transfer);
+  void refuse(PeerId peer, std::uint64_t request, wire::Refusal reason, const Status& status);
+  void count_refusal(wire::Refusal reason);
+
+  int rank_;
+  IngestTable& table_;
+  Backend& backend_;
+  Cache& cache_;
+  std::size_t max_staged_bytes_;
+  Links links_;
+  std::size_t staged_bytes_ = 0;
+
+  mutable std::mutex mutex_;  // guards the counts
+  std::uint64_t rows_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::array<std::uint64_t, wire::kRefusals> refused_{};
+  DurationHistogram seconds_;
+};
+
+}  // namespace tributary

@@ -1,0 +1,176 @@
+#include "deploy/worker/service_client.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "core/base/error.h"
+
+namespace tributary {
+namespace {
+
+std::size_t size(std::int64_t count) {
+  return static_cast<std::size_t>(count);
+}
+
+std::int64_t tokens_of(auto parts) {
+  std::int64_t tokens = 0;
+  for (const auto& part : parts) tokens += part.homed->tokens;
+  return tokens;
+}
+
+/// Calls work(parts) for each longest run of parts of which all neighbours are `alike`.
+template <typename Parts, typename Alike, typename Work>
+void for_runs(Parts parts, const Alike& alike, const Work& work) {
+  for (std::size_t begin = 0; begin < parts.size();) {
+    std::size_t end = begin + 1;
+    while (end < parts.size() && alike(parts[end - 1], parts[end])) ++end;
+    work(parts.subspan(begin, end - begin));
+    begin = end;
+  }
+}
+
+}  // namespace
+
+void ServiceClient::fill_rows(const Sequence& sequence, int /*layer*/, std::int64_t /*begin*/,
+                              std::int64_t /*count*/, std::byte* /*rows*/) {
+  fail(ErrorCode::kInternal, "rows of sequence {:#x} were asked for: they are pushed", sequence.id);
+}
+
+void ServiceClient::grow(std::unique_ptr<Buffer>& buffer, std::size_t bytes) {
+  if (buffer && buffer->bytes() >= bytes) return;
+  buffer.reset();
+  buffer = backend_.allocate(bytes);
+}
+
+void ServiceClient::write_tokens(std::span<const HomedItem> items,
+                                 std::span<const std::int32_t> item_layer, std::byte* records,
+                                 std::size_t record_bytes) {
+  parts_.clear();
+  for (const HomedItem& item : items) {
+    const std::int32_t layer = item_layer[size(item.item)];
+    auto claim = queue_.claim(item.id, layer, item.position, item.tokens);
+    if (!claim.round) {
+      fail(ErrorCode::kInternal, "sequence {:#x}: nobody asked for layer {} at position {}",
+           item.id, layer, item.position);
+    }
+    parts_.push_back({&item, layer, std::move(claim)});
+  }
+  // Items of one layer become neighbours, and in the order of their states where they can.
+  std::ranges::sort(parts_, [](const Part& a, const Part& b) {
+    return std::tuple(a.mode(), a.layer, a.homed->state) <
+           std::tuple(b.mode(), b.layer, b.homed->state);
+  });
+  for_runs(
+      std::span<const Part>(parts_),
+      [](const Part& a, const Part& b) { return a.mode() == b.mode() && a.layer == b.layer; },
+      [&](std::span<const Part> parts) {
+        if (parts.front().mode() == wire::RoundMode::kForward) {
+          project(parts, records, record_bytes);
+        } else {
+          for (const Part& part : parts) copy_records(part, records, record_bytes);
+        }
+      });
+}
+
+void ServiceClient::copy_records(const Part& part, std::byte* records, std::size_t record_bytes) {
+  const auto input = part.claim.round->input_of(part.claim.item);
+  std::byte* first = records + size(part.homed->token_record) * record_bytes;
+  const std::size_t input_bytes = part.claim.round->input_bytes;
+  if (input_bytes == record_bytes) {
+    backend_.upload(first, input);
+    return;
+  }
+  for (std::size_t t = 0; t < size(part.homed->tokens); ++t) {
+    backend_.upload(first + t * record_bytes, input.subspan(t * input_bytes, input_bytes));
+  }
+}
+
+void ServiceClient::project(std::span<const Part> parts, std::byte* records,
+                            std::size_t record_bytes) {
+  const AttentionShape& shape = model_.attention;
+  const std::size_t query = size(shape.heads) * size(shape.latent_dim());
+  const std::size_t row = size(shape.latent_dim());
+  const std::int64_t tokens = tokens_of(parts);
+  grow(hidden_, size(tokens) * parts.front().claim.round->input_bytes);
+  grow(queries_, size(tokens) * query * sizeof(float));
+  grow(rows_, size(tokens) * row * sizeof(float));
+  positions_.clear();
+  std::byte* hidden = hidden_->data();
+  for (const Part& part : parts) {
+    const auto input = part.claim.round->input_of(part.claim.item);
+    backend_.upload(hidden, input);
+    hidden += input.size();
+    for (std::int32_t t = 0; t < part.homed->tokens; ++t) {
+      positions_.push_back(part.homed->position + t);
+    }
+  }
+  MlaLayer& layer = *model_.layers[size(parts.front().layer)];
+  layer.project(tokens, hidden_->as<float>(), positions_, queries_->as<float>(),
+                rows_->as<float>());
+  std::size_t token = 0;
+  for (const Part& part : parts) {
+    std::byte* first = records + size(part.homed->token_record) * record_bytes;
+    const auto store = [&](const Buffer& source, std::size_t width, DType dtype, std::byte* to) {
+      backend_.convert({.rows = part.homed->tokens,
+                        .width = static_cast<std::int64_t>(width),
+                        .src = source.as<float>() + token * width,
+                        .src_dtype = DType::kF32,
+                        .src_stride_bytes = width * sizeof(float),
+                        .dst = to,
+                        .dst_dtype = dtype,
+                        .dst_stride_bytes = record_bytes});
+    };
+    store(*queries_, query, shape.query_dtype, first);
+    store(*rows_, row, shape.row_dtype, first + shape.query_bytes());
+    token += size(part.homed->tokens);
+  }
+}
+
+void ServiceClient::read_states(std::span<const HomedItem> items,
+                                std::span<const std::int32_t> /*item_layer*/, const float* states) {
+  if (parts_.size() != items.size()) return;  // nothing was written in this round
+  for_runs(
+      std::span<const Part>(parts_),
+      [](const Part& a, const Part& b) {
+        return a.mode() == b.mode() && a.layer == b.layer &&
+               a.homed->state + a.homed->tokens == b.homed->state;
+      },
+      [&](std::span<const Part> parts) {
+        const Status status = status_of([&] {
+          if (parts.front().mode() == wire::RoundMode::kAttend) {
+            for (const Part& part : parts) copy_states(part, states);
+          } else {
+            make_outputs(parts, states);
+          }
+        });
+        for (const Part& part : parts) queue_.finish(part.claim, status);
+      });
+  parts_.clear();
+}
+
+void ServiceClient::copy_states(const Part& part, const float* states) {
+  const std::size_t record = model_.attention.state_shape().record_floats();
+  backend_.download(part.claim.round->output_of(part.claim.item),
+                    reinterpret_cast<const std::byte*>(states + size(part.homed->state) * record));
+}
+
+void ServiceClient::make_outputs(std::span<const Part> parts, const float* states) {
+  const std::size_t record = model_.attention.state_shape().record_floats();
+  const std::int64_t tokens = tokens_of(parts);
+  grow(outputs_, size(tokens) * parts.front().claim.round->output_bytes);
+  MlaLayer& layer = *model_.layers[size(parts.front().layer)];
+  const float* first = states + size(parts.front().homed->state) * record;
+  if (parts.front().mode() == wire::RoundMode::kForward) {
+    layer.output(tokens, first, outputs_->as<float>());
+  } else {
+    layer.values(tokens, first, outputs_->as<float>());
+  }
+  const std::byte* from = outputs_->data();
+  for (const Part& part : parts) {
+    const auto to = part.claim.round->output_of(part.claim.item);
+    backend_.download(to, from);
+    from += to.size();
+  }
+}
+
+}  // namespace tributary

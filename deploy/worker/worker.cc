@@ -1,0 +1,294 @@
+#include "deploy/worker/worker.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdio>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/http/url.h"
+#include "comm/wire/access_token.h"
+#include "core/pool/gather_all.h"
+#include "core/pool/worker.h"
+#include "deploy/control/bearer_auth.h"
+#include "deploy/runtime/backends.h"
+#include "deploy/runtime/launch.h"
+#include "deploy/worker/leader.h"
+#include "deploy/worker/service_client.h"
+
+namespace tributary {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Ranks read the same model, each at its own pace.
+constexpr auto kLoadTimeout = std::chrono::minutes(30);
+constexpr auto kJoinTimeout = std::chrono::seconds(30);
+constexpr auto kTick = milliseconds(500);
+/// Of rounds that wait at one home, payloads and outputs: 3000 tokens of DeepSeek-V3's shape.
+constexpr std::size_t kMaxRoundBytes = std::size_t{1} << 30;
+
+/// What a rank tells the others about its start.
+struct Introduction {
+  std::int32_t error = 0;
+  Text message{}, host{}, address{}, backend{};
+};
+
+std::vector<Introduction> introduce(Communicator& communicator, const Status& status,
+                                    Introduction mine, Deadline deadline) {
+  mine.error = static_cast<std::int32_t>(status.code());
+  set_text(mine.message, status.message());
+  std::vector<Introduction> all;
+  gather_all(communicator, mine, all, deadline).throw_if_error();
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r].error == 0) continue;
+    fail(static_cast<ErrorCode>(all[r].error), "worker {}: {}", r, all[r].message.data());
+  }
+  return all;
+}
+
+wire::Token share_pool_key(Communicator& communicator) {
+  wire::Token key{};
+  if (communicator.rank() == 0) key = wire::random_token();
+  communicator.broadcast(std::as_writable_bytes(std::span(key)), 0, Deadline::after(kLoadTimeout))
+      .throw_if_error();
+  return key;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  return name.data();
+}
+
+std::string with_port(const std::string& host, std::string_view port) {
+  const bool bare_v6 = host.find(':') != std::string::npos && !host.starts_with('[');
+  return bare_v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+std::string advertised(const WorkerOptions& options, const std::string& bound) {
+  if (options.advertise.empty()) return bound;
+  return with_port(options.advertise, std::string_view(bound).substr(bound.rfind(':') + 1));
+}
+
+/// Calls `work` twice a second on a thread of its own.
+class Ticker {
+ public:
+  explicit Ticker(std::function<void()> work)
+      : thread_([this, work = std::move(work)] {
+          std::unique_lock lock(mutex_);
+          while (!changed_.wait_for(lock, kTick, [this] { return ended_; })) {
+            lock.unlock();
+            work();
+            lock.lock();
+          }
+        }) {}
+  ~Ticker() {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  Ticker(const Ticker&) = delete;
+  Ticker& operator=(const Ticker&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+LeaderConfig leader_config(const WorkerOptions& options, const PoolModel& model, int workers,
+                           const wire::Token& pool_key) {
+  const bool exact = options.row_dtype == DType::kF32 && options.query_dtype == DType::kF32;
+  return {.sequencer = {.placement = {.workers = workers,
+                                      .leaf_tokens = options.leaf_tokens,
+                                      .costs = {},
+                                      .extent_share = PlacementConfig{}.extent_share},
+                        .pages_per_worker = model.pages,
+                        .incarnation = 1},
+          .layers = model.wire.layers,
+          .heads = model.wire.heads,
+          .pool_key = pool_key,
+          .max_batch = options.max_batch,
+          .batch_wait = std::chrono::microseconds(options.batch_wait_us),
+          .lease = milliseconds(options.lease_ms),
+          .worker_timeout = milliseconds(options.worker_timeout_ms),
+          .drain_timeout = milliseconds(options.drain_timeout_ms),
+          .canary_interval = milliseconds(options.canary_interval_ms),
+          // Kernels sum bf16 products in fp32: what they lose beside the float64 reference over the
+          // same values is their own rounding of the weights.
+          .canary_bound = exact ? 1e-4 : 2e-2};
+}
+
+RegisterPool pool_card(const WorkerOptions& options, const PoolModel& model,
+                       const std::vector<Introduction>& workers) {
+  RegisterPool pool;
+  pool.name = options.name.empty() ? host_name() : options.name;
+  pool.run = wire::token_text(wire::random_token());
+  pool.shape = model.wire;
+  pool.pages_per_worker = model.pages;
+  pool.lease_ms = options.lease_ms;
+  for (std::size_t r = 0; r < workers.size(); ++r) {
+    pool.workers.push_back({.rank = static_cast<int>(r),
+                            .host = workers[r].host.data(),
+                            .address = workers[r].address.data(),
+                            .backend = workers[r].backend.data()});
+  }
+  return pool;
+}
+
+void lead_pool(const WorkerOptions& options, const WorkerEvents& events, LeaderInbox& inbox,
+               const RegisterPool& pool, Leader& leader, std::atomic<ControlChannel*>& channel,
+               const ConnectControl& connect_control) {
+  inbox.wait_joined(Deadline::after(kJoinTimeout)).throw_if_error();
+  const auto control = connect_control(
+      pool, {.request = [&](ToPool request) { return inbox.post_request(std::move(request)); },
+             .describe = [&](RegisterPool& card) { leader.describe(card); },
+             .heartbeat = [&] { return leader.heartbeat(); },
+             .terminate =
+                 [&] {
+                   events.log(fmt::format("asked to end; running sequences have {} ms",
+                                          options.drain_timeout_ms));
+                   inbox.post_stop();
+                 },
+             .refused = [&](const Status& reason) { inbox.post_lost(reason); },
+             .log = events.log});
+  channel = control.get();
+  if (events.serving) events.serving(pool);
+  // The channel goes last in this function, and nobody else tells it anything.
+  leader.run();
+}
+
+void follow_leader(const WorkerOptions& options, DataPlane& plane, Worker& worker) {
+  for (bool stop = false; !stop;) {
+    // The leader sends an order every second, unless it still ends the last round.
+    const Deadline deadline =
+        Deadline::after(milliseconds(options.round_timeout_ms + options.worker_timeout_ms));
+    plane.wait_wake(deadline).throw_if_error();
+    const RoundReport report = worker.follow();
+    stop = report.stop;
+    if (!stop && report.status.code() != ErrorCode::kWorkerFailed) report.status.throw_if_error();
+  }
+}
+
+}  // namespace
+
+void run_worker(const WorkerOptions& options, Communicator& communicator,
+                const MakeTransport& make_transport, const WorkerEvents& caller_events,
+                const ConnectControl& connect_control) {
+  const int rank = communicator.rank();
+  const bool leads = rank == 0;
+  WorkerEvents events = caller_events;
+  if (!events.log) {
+    events.log = [](const std::string& line) { fmt::print(stderr, "tributary: {}\n", line); };
+  }
+  // A process of its own: rank 0 gets the signal too, and ends the pool in order.
+  if (events.signals && !leads && communicator.name() == "mpi") {
+    (void)std::signal(SIGTERM, SIG_IGN);
+    (void)std::signal(SIGINT, SIG_IGN);
+  }
+
+  const int share = threads_per_worker(communicator);
+  const wire::Token pool_key = share_pool_key(communicator);
+  std::unique_ptr<Backend> backend;
+  PoolModel model;
+  const Status loaded = status_of([&] {
+    backend = make_backend(options.backend, options.threads > 0 ? options.threads : share);
+    model = load_pool_model(options, *backend);
+  });
+  (void)introduce(communicator, loaded, {}, Deadline::after(kLoadTimeout));
+
+  IngestTable ingest(rank, model.wire.layers, options.leaf_tokens);
+  DataPlane* plane_of_queue = nullptr;
+  HomeQueue queue(kMaxRoundBytes, [&](const auto& round) { plane_of_queue->reply(round); });
+  ServiceClient client(model, *backend, queue);
+  Worker worker({.attention = model.attention,
+                 .layers = model.wire.layers,
+                 .pages = model.pages,
+                 .leaf_tokens = options.leaf_tokens,
+                 .exchange = options.exchange,
+                 .round_timeout = milliseconds(options.round_timeout_ms),
+                 .order_timeout = milliseconds(options.round_timeout_ms),
+                 .ingest = &ingest},
+                *backend, communicator, client);
+  LeaderInbox inbox(communicator.size());
+
+  std::unique_ptr<DataPlane> plane;
+  Introduction mine;
+  const Status listening = status_of([&] {
+    DataPlaneConfig config;
+    config.rank = rank;
+    config.workers = communicator.size();
+    config.pool_key = pool_key;
+    config.transport.listen =
+        with_port(options.listen, std::to_string(options.port > 0 ? options.port + rank : 0));
+    config.transport.busy_poll = options.busy_poll;
+    config.transport.shared_memory = options.shared_memory;
+    plane = std::make_unique<DataPlane>(config, model, ingest, *backend, worker.cache(), queue,
+                                        leads ? &inbox : nullptr, make_transport);
+    plane_of_queue = plane.get();
+    set_text(mine.host, host_name());
+    set_text(mine.address, advertised(options, plane->address()));
+    set_text(mine.backend, backend->name());
+  });
+  const auto workers = introduce(communicator, listening, mine, Deadline::after(kLoadTimeout));
+  if (!leads) plane->join(workers.front().address.data());
+
+  // Beats go on while a round runs; so does the watch over those of others.
+  const auto tick = [&] {
+    plane->tick();
+    if (!leads || !events.fatal) return;
+    // The leader itself is a little earlier, unless it is stuck.
+    const Status silent = inbox.check_beats(milliseconds(options.worker_timeout_ms) + kTick);
+    if (!silent.ok()) events.fatal(silent);
+  };
+  if (!leads) {
+    const Ticker ticker(tick);
+    follow_leader(options, *plane, worker);
+    return;
+  }
+  std::atomic<ControlChannel*> channel = nullptr;
+  Leader leader(leader_config(options, model, communicator.size(), pool_key), worker, inbox,
+                {.wake = [&] { plane->wake(); },
+                 .refuse = [&](int to, const auto& refused) { plane->refuse(to, refused); },
+                 .answer = [&](int to, const auto& reply) { plane->answer(to, reply); },
+                 .tell = [&](const FromPool& word) { channel.load()->tell(word); }});
+  const Ticker ticker(tick);
+  lead_pool(options, events, inbox, pool_card(options, model, workers), leader, channel,
+            connect_control);
+}
+
+void run_worker(const WorkerOptions& options, Communicator& communicator,
+                const MakeTransport& make_transport, const WorkerEvents& events) {
+  // Before anything is loaded: only rank 0 uses them.
+  Url url;
+  std::string token;
+  if (communicator.rank() == 0) {
+    url = parse_url(options.control);
+    if (!options.token_file.empty()) token = read_token_file(options.token_file);
+  }
+  run_worker(options, communicator, make_transport, events,
+             [&](RegisterPool pool, ControlLinkHandlers handlers) {
+               return std::make_unique<ControlLink>(
+                   ControlLinkConfig{.url = url,
+                                     .bearer_token = token,
+                                     .certificate_authority = options.certificate_authority,
+                                     .pool = std::move(pool),
+                                     .signals = events.signals},
+                   std::move(handlers));
+             });
+}
+
+}  // namespace tributary

@@ -1,0 +1,50 @@
+// A control plane in this process, on a thread of its own, and requests to it.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/http/event_loop.h"
+#include "comm/http/http_client.h"
+#include "deploy/control/control.h"
+
+namespace tributary {
+
+class ControlHarness {
+ public:
+  /// Options that tests want: any port of loopback, short timeouts.
+  [[nodiscard]] static ControlOptions quick_options();
+
+  explicit ControlHarness(const ControlOptions& options = quick_options());
+  ~ControlHarness();
+  ControlHarness(const ControlHarness&) = delete;
+  ControlHarness& operator=(const ControlHarness&) = delete;
+
+  [[nodiscard]] const std::string& address() const noexcept { return address_; }
+  [[nodiscard]] HttpResponse request(const std::string& method, const std::string& path,
+                                     const std::string& body = "",
+                                     const std::vector<HttpHeader>& headers = {}) const;
+  [[nodiscard]] HttpResponse admit(std::int64_t prompt_tokens, std::int64_t max_new_tokens,
+                                   const std::string& key = "") const;
+  [[nodiscard]] nlohmann::json cluster() const;
+  /// Asks until `holds` of /v1/cluster; false after ten seconds.
+  [[nodiscard]] bool wait_for(const std::function<bool(const nlohmann::json&)>& holds) const;
+  /// Until the pool is in that state.
+  [[nodiscard]] bool wait_for_state(const std::string& pool, const std::string& state) const;
+
+ private:
+  EventLoop loop_;
+  std::unique_ptr<Control> control_;
+  std::string address_;
+  std::thread thread_;
+};
+
+/// The `code` of an error's body.
+[[nodiscard]] std::string code_of_body(const HttpResponse& response);
+
+}  // namespace tributary

@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+# What a decode tier does when something dies, stops or lies: every case with real processes, a bound
+# in time, and no page that stays taken.
+import os
+import pathlib
+import re
+import signal
+import sys
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from tier import LEASE_MS, Service, Tier, wait_until  # noqa: E402
+
+# A silent client's pages are free after its lease, the leader's look for it, and two heartbeats.
+FREE_S = LEASE_MS / 1000 + 3
+# The control plane notices a lost pool.
+NOTICE_S = 2
+
+
+def replay(tier, requests, length_scale, *more):
+    return Service(["replay", "--service", tier.url, "--requests", requests, "--length-scale",
+                    length_scale, *more])
+
+
+def finish(client, limit_s=100):
+    status = client.wait(limit_s)
+    return status, client.output()
+
+
+def digest(text):
+    return re.search(r"^digest +(\w+)$", text, re.MULTILINE)[1]
+
+
+class Clients(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.tier = Tier(pools=(2,))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.tier.__exit__()
+
+    def setUp(self):
+        self.clients = []
+
+    def tearDown(self):
+        for client in self.clients:
+            client.close()
+
+    def start(self, *arguments):
+        self.clients.append(replay(self.tier, *arguments))
+        return self.clients[-1]
+
+    def expect_well(self):
+        """The tier still serves, with right results and nothing left."""
+        client = self.start(4, 0.02)
+        status, output = finish(client)
+        self.assertEqual(status, 0, output)
+        self.tier.wait_all_free(FREE_S)
+
+    def test_killed_while_pushing(self):
+        for delay_s in (0, 0.01, 0.05, 0.1):
+            before = self.tier.metric("tributary_ingested_bytes_total")
+            client = self.start(64, 0.5)
+            wait_until(lambda: self.tier.busy_pages() > 0, "it was admitted")
+            time.sleep(delay_s)
+            client.signal(signal.SIGKILL)
+            self.tier.wait_all_free(FREE_S)
+            self.assertGreaterEqual(self.tier.metric("tributary_ingested_bytes_total"), before)
+        self.expect_well()
+
+    def test_killed_while_stepping(self):
+        tokens = self.tier.metric("tributary_tokens_total")
+        client = self.start(8, 0.2)
+        wait_until(lambda: self.tier.metric("tributary_tokens_total") > tokens, "it decodes")
+        expired = self.tier.metric("tributary_leases_expired_total")
+        client.signal(signal.SIGKILL)
+        self.tier.wait_all_free(FREE_S)
+        self.assertGreater(self.tier.metric("tributary_leases_expired_total"), expired)
+        self.expect_well()
+
+    def test_stopped_reading(self):
+        tokens = self.tier.metric("tributary_tokens_total")
+        client = self.start(8, 0.2)
+        wait_until(lambda: self.tier.metric("tributary_tokens_total") > tokens, "it decodes")
+        client.signal(signal.SIGSTOP)
+        self.tier.wait_all_free(FREE_S)
+        self.expect_well()
+        client.signal(signal.SIGCONT)
+        status, output = finish(client)
+        self.assertEqual(status, 1, output)
+        self.assertRegex(output, "lease|not_found|sequence|worker")
+
+    def test_a_run_beside_dying_ones_is_not_disturbed(self):
+        alone = self.start(4, 0.05)
+        expected = digest(finish(alone)[1])
+        survivor = self.start(4, 0.05)
+        for _ in range(3):
+            client = self.start(8, 0.1)
+            time.sleep(0.2)
+            client.signal(signal.SIGKILL)
+        status, output = finish(survivor)
+        self.assertEqual(status, 0, output)
+        self.assertEqual(digest(output), expected)
+        self.tier.wait_all_free(FREE_S)
+
+
+class Pools(unittest.TestCase):
+    def setUp(self):
+        self.clients = []
+
+    def tearDown(self):
+        for client in self.clients:
+            client.close()
+
+    def start(self, tier, *arguments):
+        self.clients.append(replay(tier, *arguments))
+        return self.clients[-1]
+
+    def busy_pool(self, tier, others=()):
+        def busy():
+            for pool in tier.cluster()["pools"]:
+                if pool["name"] not in others and pool["sequences"] > 0:
+                    return pool["name"]
+            return None
+        return wait_until(busy, "a pool has a sequence", 20)[0]
+
+    def check_lost_and_back(self, number):
+        with Tier(pools=(2, 2)) as tier:
+            reference = self.start(tier, 1, 1)
+            status, output = finish(reference)
+            self.assertEqual(status, 0, output)
+            victim = self.start(tier, 1, 3)
+            lost = self.busy_pool(tier)
+            survivor = self.start(tier, 1, 1)
+            self.busy_pool(tier, [lost])
+            os.kill(tier.pools[lost].pids()[1], number)
+            # Stopped, it misses its deadline first.
+            grace = 0 if number == signal.SIGKILL else 6
+            wait_until(lambda: tier.state(lost) == "lost", "the loss is noticed", NOTICE_S + grace)
+            status, text = finish(victim, 5)
+            self.assertEqual(status, 1, text)
+            self.assertIn("pool_lost", text)
+            status, text = finish(survivor)
+            self.assertEqual(status, 0, text)
+            self.assertEqual(digest(text), digest(output))
+            again = self.start(tier, 1, 1)
+            self.assertEqual(digest(finish(again)[1]), digest(output))
+            wait_until(lambda: not tier.pools[lost].alive(), "its mpirun ended", 30)
+            tier.start_pool(lost, 2)
+            wait_until(lambda: tier.state(lost) == "serving", "it is back")
+            tier.wait_all_free(FREE_S)
+
+    def test_killed_worker(self):
+        self.check_lost_and_back(signal.SIGKILL)
+
+    def test_paused_worker(self):
+        self.check_lost_and_back(signal.SIGSTOP)
+
+
+class ControlPlane(unittest.TestCase):
+    def test_restart_while_sequences_decode(self):
+        with Tier(pools=(2,)) as tier:
+            reference = replay(tier, 4, 0.1)
+            status, output = finish(reference)
+            reference.close()
+            self.assertEqual(status, 0, output)
+            first = tier.admit(10, 10).json["sequence_id"]
+            client = replay(tier, 4, 0.1)
+            tokens = tier.metric("tributary_tokens_total")
+            wait_until(lambda: tier.metric("tributary_tokens_total") > tokens, "it decodes")
+            tier.kill_control()
+            tier.start_control(tier.address)
+            tier.wait_ready(1)
+            self.assertEqual(tier.get(f"/v1/sequences/{first}").status, 200)
+            second = tier.admit(10, 10).json["sequence_id"]
+            self.assertGreater(int(second) >> 32, int(first) >> 32)
+            self.assertEqual(tier.request("DELETE", f"/v1/sequences/{first}").status, 200)
+            status, text = finish(client)
+            client.close()
+            self.assertEqual(status, 0, text)
+            self.assertEqual(digest(text), digest(output))
+            tier.wait_all_free(FREE_S)
+
+
+if __name__ == "__main__":
+    unittest.main()

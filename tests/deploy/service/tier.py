@@ -1,0 +1,179 @@
+# A decode tier of real processes: a control plane and pools under mpirun, as an operator runs them.
+import contextlib
+import http.client
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from program import LIMIT_S, Process  # noqa: E402
+
+# Leases and timeouts short enough for tests, long enough for a busy machine.
+LEASE_MS = 1500
+WORKER_FLAGS = ["--lease-ms", LEASE_MS, "--kv-gib", "0.05", "--leaf-tokens", "64",
+                "--shape", "deepseek-v2-lite", "--round-timeout-ms", "5000",
+                "--worker-timeout-ms", "3000", "--canary-interval-ms", "50"]
+
+
+class Answer:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def code(self):
+        return self.json["error"]["code"]
+
+    def __str__(self):
+        return f"{self.status}: {self.body}"
+
+
+def wait_until(condition, what, limit_s=LIMIT_S):
+    """The first true value of `condition`, and how long it took."""
+    begin = time.monotonic()
+    while not (value := condition()):
+        if time.monotonic() - begin > limit_s:
+            raise AssertionError(f"not in {limit_s} s: {what}")
+        time.sleep(0.02)
+    return value, time.monotonic() - begin
+
+
+class Service:
+    """One long-running process whose output goes to a file."""
+
+    def __init__(self, arguments, ranks=0):
+        self.log = tempfile.NamedTemporaryFile(mode="w+", suffix=".log")
+        self.process = Process(arguments, ranks, output=self.log)
+
+    def output(self):
+        return pathlib.Path(self.log.name).read_text(errors="replace")
+
+    def alive(self):
+        return self.process.popen.poll() is None
+
+    def signal(self, number):
+        self.process.popen.send_signal(number)
+
+    def wait(self, limit_s=LIMIT_S):
+        return self.process.popen.wait(limit_s)
+
+    def pids(self):
+        return self.process.rank_pids()
+
+    def close(self):
+        self.process.__exit__()
+        self.log.close()
+
+
+class Tier(contextlib.AbstractContextManager):
+    """`pools`: the number of workers of each."""
+
+    def __init__(self, pools=(2,), worker_flags=(), control_flags=(), token=None):
+        self.worker_flags, self.control_flags = list(worker_flags), list(control_flags)
+        self.token = token
+        self.closed = []
+        self.start_control("127.0.0.1:0")
+        self.pools = {}
+        try:
+            for number, workers in enumerate(pools):
+                self.start_pool(f"pool{number}", workers)
+            self.wait_ready(len(pools))
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *unused):
+        for service in [*self.pools.values(), self.control, *self.closed]:
+            service.close()
+
+    def start_control(self, listen):
+        self.control = Service(["control", "--listen", listen, *self.control_flags])
+
+        def address():
+            if not self.control.alive():
+                raise AssertionError(f"control ended: {self.control.output()}")
+            return re.search(r"https?://(\S+:\d+)", self.control.output())
+        self.url = wait_until(address, "the control plane listens")[0][0].rstrip("/")
+        self.address = urllib.parse.urlsplit(self.url).netloc
+
+    def kill_control(self):
+        self.control.signal(signal.SIGKILL)
+        self.control.wait()
+        self.closed.append(self.control)
+
+    def start_pool(self, name, workers):
+        if name in self.pools:
+            self.closed.append(self.pools[name])
+        self.pools[name] = Service(
+            ["worker", "--control", self.url, "--name", name, *WORKER_FLAGS, *self.worker_flags],
+            ranks=workers)
+
+    def wait_ready(self, pools):
+        def ready():
+            for name, pool in self.pools.items():
+                if not pool.alive():
+                    raise AssertionError(f"{name} ended: {pool.output()}")
+            return self.states().count("serving") == pools
+        wait_until(ready, f"{pools} pools serve: {self.control.output()}")
+
+    # HTTP.
+
+    def request(self, method, path, body=None, headers=None, token=True):
+        connection = http.client.HTTPConnection(self.address, timeout=20)
+        try:
+            headers = dict(headers or {})
+            if self.token and token:
+                headers["Authorization"] = f"Bearer {self.token}"
+            if isinstance(body, dict):
+                body = json.dumps(body)
+                headers.setdefault("Content-Type", "application/json")
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            return Answer(response.status, response.headers, response.read().decode())
+        finally:
+            connection.close()
+
+    def get(self, path):
+        return self.request("GET", path)
+
+    def admit(self, prompt_tokens, max_new_tokens, key=None, **more):
+        return self.request("POST", "/v1/sequences",
+                            {"prompt_tokens": prompt_tokens, "max_new_tokens": max_new_tokens,
+                             **more}, {"Idempotency-Key": key} if key else None)
+
+    def cluster(self):
+        answer = self.get("/v1/cluster")
+        assert answer.status == 200, answer
+        return answer.json
+
+    def states(self):
+        return [pool["state"] for pool in self.cluster()["pools"]]
+
+    def state(self, name):
+        return {pool["name"]: pool["state"] for pool in self.cluster()["pools"]}.get(name)
+
+    def metric(self, name, **labels):
+        """The sum of a metric's samples that have these labels."""
+        total = 0.0
+        for line in self.get("/metrics").body.splitlines():
+            match = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line)
+            if match and match[1] == name:
+                found = dict(re.findall(r'(\w+)="([^"]*)"', match[2] or ""))
+                if all(found.get(key) == value for key, value in labels.items()):
+                    total += float(match[3])
+        return total
+
+    def busy_pages(self):
+        return self.metric("tributary_pages_used") + self.metric("tributary_pages_reserved")
+
+    def wait_all_free(self, limit_s):
+        wait_until(lambda: self.busy_pages() == 0, "every page is free", limit_s)
