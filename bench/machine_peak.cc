@@ -25,13 +25,15 @@ namespace tributary::bench::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// FLOP done. Ten independent chains: more than latency times throughput of any current core.
+// FLOP done. Twelve independent chains: more than latency times throughput of any current core.
 double multiply_add_loop(std::size_t rounds, float* sink) {
   const hn::ScalableTag<float> d;
   const auto a = hn::Set(d, 0.999F);
   const auto b = hn::Set(d, 0.001F);
-  auto x0 = hn::Iota(d, 0), x1 = x0, x2 = x0, x3 = x0, x4 = x0;
-  auto x5 = x0, x6 = x0, x7 = x0, x8 = x0, x9 = x0;
+  // Equal chains would be one chain to a compiler.
+  auto x0 = hn::Iota(d, 0), x1 = hn::Iota(d, 1), x2 = hn::Iota(d, 2), x3 = hn::Iota(d, 3);
+  auto x4 = hn::Iota(d, 4), x5 = hn::Iota(d, 5), x6 = hn::Iota(d, 6), x7 = hn::Iota(d, 7);
+  auto x8 = hn::Iota(d, 8), x9 = hn::Iota(d, 9), xa = hn::Iota(d, 10), xb = hn::Iota(d, 11);
   for (std::size_t i = 0; i < rounds; ++i) {
     x0 = hn::MulAdd(x0, a, b);
     x1 = hn::MulAdd(x1, a, b);
@@ -43,11 +45,13 @@ double multiply_add_loop(std::size_t rounds, float* sink) {
     x7 = hn::MulAdd(x7, a, b);
     x8 = hn::MulAdd(x8, a, b);
     x9 = hn::MulAdd(x9, a, b);
+    xa = hn::MulAdd(xa, a, b);
+    xb = hn::MulAdd(xb, a, b);
   }
-  const auto low = hn::Add(hn::Add(hn::Add(x0, x1), hn::Add(x2, x3)), x4);
-  const auto high = hn::Add(hn::Add(hn::Add(x5, x6), hn::Add(x7, x8)), x9);
+  const auto low = hn::Add(hn::Add(hn::Add(x0, x1), hn::Add(x2, x3)), hn::Add(x4, xa));
+  const auto high = hn::Add(hn::Add(hn::Add(x5, x6), hn::Add(x7, x8)), hn::Add(x9, xb));
   *sink = hn::GetLane(hn::SumOfLanes(d, hn::Add(low, high)));
-  return static_cast<double>(rounds) * 10 * 2 * static_cast<double>(hn::Lanes(d));
+  return static_cast<double>(rounds) * 12 * 2 * static_cast<double>(hn::Lanes(d));
 }
 
 double read_loop(const float* data, std::size_t count, float* sink) {

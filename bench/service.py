@@ -10,8 +10,8 @@ import statistics
 import subprocess
 import time
 
-PROGRAM = "build/release/deploy/tributary"
-BENCH = "build/release/bench/service_bench"
+PROGRAM = os.environ.get("TRIBUTARY_PROGRAM", "build/release/deploy/tributary")
+BENCH = os.environ.get("TRIBUTARY_SERVICE_BENCH", "build/release/bench/service_bench")
 LIMIT_S = 120
 
 

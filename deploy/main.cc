@@ -185,8 +185,24 @@ int run(const Options& options, const Launcher& launcher) {
   return 2;
 }
 
+/// Whether what fails may be the answer of another process, and not of this one's flags and files.
+bool uses_service(const Options& options) {
+  switch (options.command) {
+    case Command::kWorker:
+    case Command::kPrefill:
+      return true;
+    case Command::kVerify:
+      return options.verify.service.given();
+    case Command::kReplay:
+      return options.replay.service.given();
+    default:
+      return false;
+  }
+}
+
 /// 2 for what the user can mend by other flags or files.
-int exit_status(ErrorCode code) {
+int exit_status(ErrorCode code, bool service) {
+  if (service && (code == ErrorCode::kNotFound || code == ErrorCode::kPoolFull)) return 1;
   switch (code) {
     case ErrorCode::kInvalidArgument:
     case ErrorCode::kMalformedInput:
@@ -218,11 +234,14 @@ int main_with(int argc, char** argv) {
   } catch (const Error& error) {
     // One line, not one a rank; where rank 0 may be the one that is lost, the others speak too.
     const bool late = error.code() == ErrorCode::kDeadlineExceeded;
+    const bool service = uses_service(parsed.options);
     if (launcher.speaks() || late) {
-      fmt::print(stderr, "tributary: {}{}\n", error.what(),
-                 late ? " (a worker is dead, stuck or too slow)" : "");
+      // Scripts around a service act on the code.
+      fmt::print(stderr, "tributary: {}{}{}\n",
+                 service ? fmt::format("{}: ", error_code_name(error.code())) : "", error.what(),
+                 late && !service ? " (a worker is dead, stuck or too slow)" : "");
     }
-    return exit_status(error.code());
+    return exit_status(error.code(), service);
   }
 }
 

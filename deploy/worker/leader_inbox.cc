@@ -147,6 +147,11 @@ Status LeaderInbox::check_beats(Deadline::Clock::duration limit) const {
   return {};
 }
 
+Status LeaderInbox::lost() const {
+  const std::lock_guard lock(mutex_);
+  return mail_.lost;
+}
+
 std::vector<wire::Beat> LeaderInbox::beats() const {
   const std::lock_guard lock(mutex_);
   std::vector<wire::Beat> beats;

@@ -247,10 +247,12 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   if (!leads) plane->join(workers.front().address.data());
 
   // Beats go on while a round runs; so does the watch over those of others.
+  bool ending = false;
   const auto tick = [&] {
     plane->tick();
     if (!leads || !events.fatal) return;
-    // The leader itself is a little earlier, unless it is stuck.
+    // The leader itself is earlier, unless it is stuck in a round with a worker that is gone.
+    if (std::exchange(ending, !inbox.lost().ok())) events.fatal(inbox.lost());
     const Status silent = inbox.check_beats(milliseconds(options.worker_timeout_ms) + kTick);
     if (!silent.ok()) events.fatal(silent);
   };

@@ -13,7 +13,7 @@ namespace {
 
 // Every row, token and head of one task against float64.
 void check_task(LatentCase& latents, const Leaf& leaf, const LeafTask& task,
-                const std::vector<float>& queries, bool float64) {
+                const std::vector<float>& queries, Arithmetic arithmetic) {
   const std::vector<double> exact_queries = rounded(queries, latents.shape().query_dtype);
   const std::vector<float> states =
       latents.attend({task}, queries, static_cast<std::size_t>(task.state + task.tokens));
@@ -23,7 +23,7 @@ void check_task(LatentCase& latents, const Leaf& leaf, const LeafTask& task,
     for (int head = 0; head < latents.shape().heads; ++head) {
       const auto record = static_cast<std::size_t>(task.query + token);
       expect_state(latents.shape(), states, static_cast<std::size_t>(task.state + token), head,
-                   latents.exact(leaf, exact_queries, record, head, visible), visible, float64);
+                   latents.exact(leaf, exact_queries, record, head, visible), visible, arithmetic);
     }
   }
 }
@@ -33,9 +33,11 @@ std::size_t size(int a, int b = 1, int c = 1) {
 }
 
 TEST_P(BackendConformance, AttendOfEveryShapeAndTypeIsNearFloat64) {
-  // DeepSeek's; no vector's multiple; one element; no rope part; a width of one panel and a bit.
-  const LatentShape shapes[] = {{512, 64, 5}, {96, 16, 7}, {100, 7, 3},
-                                {1, 1, 1},    {33, 0, 2},  {66, 6, 13}};
+  // DeepSeek's; no vector's multiple; one element; no rope part; a width of one panel and a bit;
+  // few heads and many; columns that are a multiple of few numbers.
+  const LatentShape shapes[] = {{512, 64, 5}, {96, 16, 7}, {100, 7, 3},  {1, 1, 1},
+                                {33, 0, 2},   {66, 6, 13}, {512, 64, 1}, {128, 64, 4},
+                                {64, 16, 70}, {32, 18, 2}};
   std::uint32_t seed = 1;
   for (LatentShape shape : shapes) {
     for (const DType row : {DType::kBF16, DType::kF32}) {
@@ -50,7 +52,7 @@ TEST_P(BackendConformance, AttendOfEveryShapeAndTypeIsNearFloat64) {
           const LeafTask task{
               .tokens = 1, .rows = rows, .first_page = leaf.first_page, .query_position = rows};
           check_task(latents, leaf, task, normal.floats(size(shape.heads, shape.latent_dim())),
-                     GetParam().float64);
+                     GetParam().arithmetic);
           if (HasFatalFailure()) return;
         }
       }
@@ -78,7 +80,7 @@ TEST_P(BackendConformance, AttendFollowsTheCausalBound) {
                           .query_position = leaf_begin + first,
                           .query = 3,
                           .state = 2};
-      check_task(latents, leaf, task, queries, GetParam().float64);
+      check_task(latents, leaf, task, queries, GetParam().arithmetic);
     }
   }
 }
@@ -131,7 +133,7 @@ TEST_P(BackendConformance, AttendOfHardScoresIsNearFloat64) {
     const Leaf leaf = latents.add_leaf(rows_with_scores(latents, direction, scores, normal));
     const LeafTask task{
         .tokens = 1, .rows = rows, .first_page = leaf.first_page, .query_position = rows};
-    check_task(latents, leaf, task, queries, GetParam().float64);
+    check_task(latents, leaf, task, queries, GetParam().arithmetic);
   }
 }
 

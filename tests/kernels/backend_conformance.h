@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/interface/backend.h"
+#include "tests/kernels/latent_case.h"
 
 namespace tributary::test {
 
@@ -22,8 +23,7 @@ inline constexpr double kU = 0x1p-24;
 struct BackendUnderTest {
   std::string name;  // of the test case; letters and digits
   std::function<std::unique_ptr<Backend>()> make;
-  /// Sums in float64 and rounds once: bounds do not grow with lengths.
-  bool float64 = false;
+  Arithmetic arithmetic = Arithmetic::kFloat32;
 
   friend void PrintTo(const BackendUnderTest& under_test, std::ostream* out) {
     *out << under_test.name;

@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -16,6 +19,10 @@
 namespace tributary::test {
 namespace {
 
+Arithmetic arithmetic_of(std::string_view instruction_set) {
+  return instruction_set.ends_with("_BF16") ? Arithmetic::kBf16Weights : Arithmetic::kFloat32;
+}
+
 std::vector<BackendUnderTest> every_instruction_set() {
   std::vector<BackendUnderTest> all;
   for (const std::string_view name : cpu_instruction_sets()) {
@@ -25,11 +32,11 @@ std::vector<BackendUnderTest> every_instruction_set() {
                          return make_cpu_backend(
                              {.threads = 1, .instruction_set = std::string(name)});
                        },
-                   .float64 = false});
+                   .arithmetic = arithmetic_of(name)});
   }
   all.push_back({.name = "ThreeThreads",
                  .make = [] { return make_cpu_backend({.threads = 3, .instruction_set = ""}); },
-                 .float64 = false});
+                 .arithmetic = arithmetic_of(cpu_instruction_sets().front())});
   return all;
 }
 
@@ -134,6 +141,54 @@ TEST(CpuBackend, BitsDoNotDependOnTheNumberOfThreads) {
         EXPECT_EQ(std::memcmp(one[i].data(), many[i].data(), one[i].size() * sizeof(float)), 0)
             << name << ", " << threads << " threads, result " << i;
       }
+    }
+  }
+}
+
+TEST(CpuBackend, AWeightKeepsItsValuesInWhicheverTypeItIsKept) {
+  // fp32 values that bf16 holds give the bits of the bf16 weight; one that it does not hold, in the
+  // last place that is packed, is not rounded.
+  constexpr std::int64_t kRows = 130;
+  constexpr std::int64_t kCols = 70;
+  constexpr std::int64_t kTokens = 5;
+  Normal normal(50);
+  const std::vector<float> x = normal.floats(std::size_t{kTokens} * kCols);
+  std::vector<float> values = normal.floats(std::size_t{kRows} * kCols);
+  std::vector<bf16> halves;
+  for (float& value : values) {
+    halves.push_back(to_bf16(value));
+    value = to_float(halves.back());
+  }
+  for (const std::string_view name : cpu_instruction_sets()) {
+    const auto backend = make_cpu_backend({.threads = 2, .instruction_set = std::string(name)});
+    const auto product = [&](const void* data, DType dtype) {
+      const auto weight = backend->make_weight(
+          {.data = data, .dtype = dtype, .rows = kRows, .cols = kCols, .row_stride = kCols});
+      std::vector<float> y(std::size_t{kTokens} * kRows);
+      backend->gemm({.weight = weight.get(),
+                     .tokens = kTokens,
+                     .x = x.data(),
+                     .x_token_stride = kCols,
+                     .y = y.data(),
+                     .y_token_stride = kRows});
+      return y;
+    };
+    const std::vector<float> expected = product(halves.data(), DType::kBF16);
+    EXPECT_EQ(product(values.data(), DType::kF32), expected) << name;
+    std::vector<float> finer = values;
+    finer.back() = std::nextafter(1.0F, 2.0F);
+    const std::vector<float> got = product(finer.data(), DType::kF32);
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      double exact = 0;
+      for (std::size_t c = 0; c < kCols; ++c) {
+        exact += static_cast<double>(x[t * kCols + c]) * finer[(kRows - 1) * kCols + c];
+      }
+      const std::size_t last = t * kRows + kRows - 1;
+      EXPECT_NEAR(got[last], exact, 1e-5) << name;
+      EXPECT_TRUE(std::equal(got.begin() + static_cast<std::ptrdiff_t>(t * kRows),
+                             got.begin() + static_cast<std::ptrdiff_t>(last),
+                             expected.begin() + static_cast<std::ptrdiff_t>(t * kRows)))
+          << name;
     }
   }
 }

@@ -109,7 +109,9 @@ class DenseCase {
   [[nodiscard]] LatentShape latent() const {
     return {.kv_lora_rank = shape_.v,
             .qk_rope_head_dim = std::max(0, shape_.nope + shape_.rope - shape_.v),
-            .heads = shape_.heads};
+            .heads = shape_.heads,
+            .row_dtype = DType::kF32,
+            .query_dtype = DType::kF32};
   }
 
  private:
@@ -137,7 +139,7 @@ TEST_P(BackendConformance, DenseAttendIsNearFloat64) {
             static_cast<int>(std::clamp<std::int64_t>(ahead + token + 1, 0, shape.keys));
         for (int head = 0; head < shape.heads; ++head) {
           expect_state(dense.latent(), states, static_cast<std::size_t>(token), head,
-                       dense.exact(token, head, visible), visible, GetParam().float64);
+                       dense.exact(token, head, visible), visible, GetParam().arithmetic);
         }
         if (HasFatalFailure()) return;
       }
@@ -174,7 +176,7 @@ TEST_P(BackendConformance, DenseAttendOfChunksMergesToTheWhole) {
     for (int head = 0; head < shape.heads; ++head) {
       // The merge rounds too: the bound of fp32, which float64 with one rounding in between meets.
       expect_state(dense.latent(), merged, static_cast<std::size_t>(token), head,
-                   dense.exact(token, head, 95 + token), 95 + token, false);
+                   dense.exact(token, head, 95 + token), 95 + token, Arithmetic::kFloat32);
     }
   }
 }
@@ -186,7 +188,7 @@ TEST_P(BackendConformance, DenseAttendWithoutKeysIsEmpty) {
   for (int token = 0; token < 2; ++token) {
     for (int head = 0; head < shape.heads; ++head) {
       expect_state(dense.latent(), states, static_cast<std::size_t>(token), head,
-                   dense.exact(token, head, 0), 0, GetParam().float64);
+                   dense.exact(token, head, 0), 0, GetParam().arithmetic);
     }
   }
 }

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numbers>
 #include <numeric>
 #include <span>
 
@@ -162,16 +163,21 @@ ExactState LatentCase::exact(const Leaf& leaf, const std::vector<double>& querie
 }
 
 AttendBounds attend_bounds(const LatentShape& shape, int rows, double largest_score, double lse,
-                           bool float64) {
-  if (float64) return {.relative = 2 * kU, .lse = 2 * kU * std::max(1.0, std::abs(lse))};
+                           Arithmetic arithmetic) {
+  if (arithmetic == Arithmetic::kFloat64) {
+    return {.relative = 2 * kU, .lse = 2 * kU * std::max(1.0, std::abs(lse))};
+  }
   const double delta = kU * std::sqrt(shape.latent_dim()) * std::max(1.0, largest_score);
   const double sum = kU * std::sqrt(rows);
-  return {.relative = 4 * (2 * delta + 4 * kU + sum),
+  const bool halves = arithmetic == Arithmetic::kBf16Weights && shape.row_dtype == DType::kBF16 &&
+                      shape.query_dtype == DType::kBF16;
+  const double weight = halves ? 0x1p-9 / std::numbers::sqrt3 : 0;
+  return {.relative = 4 * (2 * delta + 4 * kU + sum + weight),
           .lse = 4 * (delta + 4 * kU + sum + kU * std::abs(lse))};
 }
 
 void expect_state(const LatentShape& shape, const std::vector<float>& states, std::size_t record,
-                  int head, const ExactState& exact, int rows, bool float64) {
+                  int head, const ExactState& exact, int rows, Arithmetic arithmetic) {
   const StateShape state = shape.state();
   const auto width = static_cast<std::size_t>(state.width);
   const auto h = static_cast<std::size_t>(head);
@@ -192,7 +198,8 @@ void expect_state(const LatentShape& shape, const std::vector<float>& states, st
     error += (o[c] - exact.o[c]) * (o[c] - exact.o[c]);
     norm += exact.o[c] * exact.o[c];
   }
-  const AttendBounds bounds = attend_bounds(shape, rows, exact.largest_score, exact.lse, float64);
+  const AttendBounds bounds =
+      attend_bounds(shape, rows, exact.largest_score, exact.lse, arithmetic);
   // Averages of many rows are smaller than the rows: errors are relative to what is averaged.
   const double scale = std::max(std::sqrt(norm), std::sqrt(static_cast<double>(width) / rows));
   EXPECT_LE(std::sqrt(error), bounds.relative * scale) << where;

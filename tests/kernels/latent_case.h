@@ -45,6 +45,13 @@ struct Leaf {
   std::vector<double> values;  // [rows][latent_dim], as stored
 };
 
+/// What a backend computes attention with.
+enum class Arithmetic {
+  kFloat32,
+  kFloat64,      // sums in float64 and rounds once: bounds do not grow with lengths
+  kBf16Weights,  // fp32, but weights of values are rounded to bf16 where queries and rows are bf16
+};
+
 /// A partial state in float64, and the largest |score| that went into it.
 struct ExactState {
   std::vector<double> o;
@@ -95,16 +102,18 @@ class LatentCase {
 /// weight exp(score - max) is off by 2 delta (its own score and the maximum) and exp's own 4 kU; an
 /// output sums `rows` of them in blocks. 4 times that for the tail of the distribution. lse takes
 /// one delta, the sum's error, and its own rounding. An evaluation in float64 rounds only the
-/// result.
+/// result. Weights rounded to bf16 are off by 2^-9 of themselves at most, independently: by 2^-9 /
+/// sqrt(3) each on average, which is the relative error of their combination as well; again 4
+/// times. lse sums them before.
 struct AttendBounds {
   double relative;  // of the norm of o
   double lse;       // absolute
 };
 [[nodiscard]] AttendBounds attend_bounds(const LatentShape& shape, int rows, double largest_score,
-                                         double lse, bool float64);
+                                         double lse, Arithmetic arithmetic);
 
 /// Expects the state of (token record, head) to lie within attend_bounds of the exact one.
 void expect_state(const LatentShape& shape, const std::vector<float>& states, std::size_t record,
-                  int head, const ExactState& exact, int rows, bool float64);
+                  int head, const ExactState& exact, int rows, Arithmetic arithmetic);
 
 }  // namespace tributary::test

@@ -6,8 +6,9 @@
 namespace tributary::test {
 
 INSTANTIATE_TEST_SUITE_P(Reference, BackendConformance,
-                         testing::Values(BackendUnderTest{
-                             .name = "float64", .make = make_reference_backend, .float64 = true}),
+                         testing::Values(BackendUnderTest{.name = "float64",
+                                                          .make = make_reference_backend,
+                                                          .arithmetic = Arithmetic::kFloat64}),
                          name_of);
 
 }  // namespace tributary::test

@@ -16,7 +16,7 @@ from program import LIMIT_S, Process  # noqa: E402
 
 # Leases and timeouts short enough for tests, long enough for a busy machine.
 LEASE_MS = 1500
-WORKER_FLAGS = ["--lease-ms", LEASE_MS, "--kv-gib", "0.05", "--leaf-tokens", "64",
+WORKER_FLAGS = ["--kv-gib", "0.05", "--leaf-tokens", "64",
                 "--shape", "deepseek-v2-lite", "--round-timeout-ms", "5000",
                 "--worker-timeout-ms", "3000", "--canary-interval-ms", "50"]
 
@@ -77,8 +77,10 @@ class Service:
 class Tier(contextlib.AbstractContextManager):
     """`pools`: the number of workers of each."""
 
-    def __init__(self, pools=(2,), worker_flags=(), control_flags=(), token=None):
-        self.worker_flags, self.control_flags = list(worker_flags), list(control_flags)
+    def __init__(self, pools=(2,), worker_flags=(), control_flags=(), token=None,
+                 lease_ms=LEASE_MS):
+        self.worker_flags = ["--lease-ms", lease_ms, *worker_flags]
+        self.control_flags = list(control_flags)
         self.token = token
         self.closed = []
         self.start_control("127.0.0.1:0")

@@ -136,7 +136,7 @@ def resident_kib(pid):
 
 class Overload(unittest.TestCase):
     def test_what_does_not_fit_is_refused_and_what_was_admitted_finishes(self):
-        with Tier(pools=(2,), worker_flags=["--lease-ms", "60000"]) as tier:
+        with Tier(pools=(2,), lease_ms=60_000) as tier:
             expected = well(self, "replay", "--service", tier.url, "--requests", "4",
                             "--length-scale", "0.05").figure("digest")
             never = tier.admit(1 << 30, 1)

@@ -1,0 +1,103 @@
+// Interleaves calibrations and works.
+#include "bench/calibrated.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/host_memory.h"
+
+namespace tributary::bench {
+namespace {
+
+// A tenth of a millisecond: short beside what is measured, long beside waking threads up.
+constexpr std::size_t kCalibrationRounds = 50'000;
+// Calibrations at the start, of which the upper quartile is what the machine can do (the best would
+// be a moment of a higher clock), and the share of it that those of a round must reach.
+constexpr std::size_t kFirstCalibrations = 200;
+constexpr double kUndisturbed = 0.95;
+// Rounds that a median needs, and seconds after which there are no more.
+constexpr std::size_t kRounds = 5;
+constexpr double kEnoughSeconds = 0.3;
+constexpr double kMostSeconds = 6;
+constexpr std::size_t kReadBytes = std::size_t{256} << 20;
+
+double median(std::vector<double> values) {
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+struct Samples {
+  std::vector<double> seconds, peaks, busy;
+};
+
+}  // namespace
+
+Machine::Machine(int threads, Clock clock) : pool_(threads), clock_(clock) {
+  std::vector<double> rates(kFirstCalibrations);
+  for (double& rate : rates) rate = calibrate();
+  std::ranges::sort(rates);
+  peak_gflops_ = rates[kFirstCalibrations * 3 / 4];
+  // In memory like the backend's own.
+  const std::size_t bytes = kReadBytes * static_cast<std::size_t>(threads);
+  const auto memory = make_host_buffer(bytes);
+  const std::span<std::uint64_t> data{memory->as<std::uint64_t>(), bytes / sizeof(std::uint64_t)};
+  std::ranges::fill(data, 1);
+  read_gb_s_ = read_rate(pool_, data, clock_);
+}
+
+double Machine::calibrate() {
+  return dot_rate(pool_, kCalibrationRounds, clock_);
+}
+
+double Machine::seconds() const {
+  const double now = seconds_now(clock_);
+  return clock_ == Clock::kWall ? now : now / pool_.threads();
+}
+
+std::vector<Machine::Figure> Machine::measure(std::span<const std::function<void()>> works) {
+  std::vector<Samples> samples(works.size());
+  std::size_t kept = 0;
+  std::size_t dropped = 0;
+  for (const auto& work : works) work();
+  const double begin = seconds_now(Clock::kWall);
+  for (double spent = 0; spent < kMostSeconds && (kept < kRounds || spent < kEnoughSeconds);
+       spent = seconds_now(Clock::kWall) - begin) {
+    std::vector<Samples> round(works.size());
+    bool disturbed = false;
+    double before = calibrate();
+    for (std::size_t i = 0; i < works.size(); ++i) {
+      const double wall = seconds_now(Clock::kWall);
+      const double processor = seconds_now(Clock::kProcessor);
+      const double start = seconds();
+      works[i]();
+      const double took = seconds() - start;
+      const double busy = (seconds_now(Clock::kProcessor) - processor) /
+                          ((seconds_now(Clock::kWall) - wall) * threads());
+      const double after = calibrate();
+      disturbed = disturbed || std::min(before, after) < kUndisturbed * peak_gflops_;
+      // A single thread that did not run all the time was made to wait. Several may wait for each
+      // other.
+      disturbed = disturbed || (clock_ == Clock::kWall && threads() == 1 && busy < kUndisturbed);
+      round[i] = {{took}, {(before + after) / 2}, {busy}};
+      before = after;
+    }
+    ++(disturbed ? dropped : kept);
+    if (disturbed) continue;
+    for (std::size_t i = 0; i < works.size(); ++i) {
+      samples[i].seconds.push_back(round[i].seconds[0]);
+      samples[i].peaks.push_back(round[i].peaks[0]);
+      samples[i].busy.push_back(round[i].busy[0]);
+    }
+  }
+  std::vector<Figure> figures;
+  figures.reserve(works.size());
+  for (const Samples& part : samples) {
+    figures.push_back({median(part.seconds), median(part.peaks), median(part.busy), kept, dropped});
+  }
+  return figures;
+}
+
+}  // namespace tributary::bench
