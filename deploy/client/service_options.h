@@ -18,7 +18,7 @@ struct ServiceOptions {
   [[nodiscard]] bool given() const noexcept { return !url.empty(); }
 };
 
-/// Throws kIo when the token file cannot be read, kMalformedInput when it holds no token.
+/// Throws as read_token_file.
 [[nodiscard]] TierClientConfig client_config(const ServiceOptions& options);
 
 }  // namespace tributary

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "core/base/error.h"
@@ -13,6 +15,10 @@ namespace {
 
 constexpr int kCreated = 201;
 constexpr int kNoContent = 204;
+constexpr int kServiceUnavailable = 503;
+/// For a control plane to be started again, and for its pools to register: they try every second.
+constexpr std::chrono::seconds kRestartTime{5};
+constexpr std::chrono::milliseconds kRetryPause{100};
 /// Where an answer to a full tier does not say when to come back.
 constexpr std::chrono::milliseconds kDefaultRetryAfter{1'000};
 constexpr std::chrono::milliseconds kMaxRetryAfter{60'000};
@@ -80,6 +86,32 @@ TierApi::TierApi(HttpClientConfig config) : config_(std::move(config)) {}
 HttpResponse TierApi::request(const std::string& method, const std::string& path,
                               const std::string& body, Deadline deadline,
                               const std::vector<HttpHeader>& headers) {
+  std::optional<Deadline> patience;
+  while (true) {
+    std::optional<Error> broken;
+    try {
+      HttpResponse response = request_once(method, path, body, deadline, headers);
+      if (response.status != kServiceUnavailable) {
+        answered_ = true;
+        return response;
+      }
+      broken = error_of(response, method + " " + path);
+    } catch (const Error& error) {
+      // Where nobody ever answered, nobody starts again.
+      if (error.code() != ErrorCode::kUnavailable || !answered_) throw;
+      broken = error;
+    }
+    if (!patience) {
+      patience = Deadline(std::min(deadline.when(), Deadline::Clock::now() + kRestartTime));
+    }
+    if (Deadline::Clock::now() + kRetryPause >= patience->when()) throw Error(*broken);
+    std::this_thread::sleep_for(kRetryPause);
+  }
+}
+
+HttpResponse TierApi::request_once(const std::string& method, const std::string& path,
+                                   const std::string& body, Deadline deadline,
+                                   const std::vector<HttpHeader>& headers) {
   std::unique_ptr<HttpClient> client;
   {
     const std::scoped_lock lock(mutex_);
@@ -103,14 +135,7 @@ AdmissionAnswer TierApi::admit(const Admission& admission, Deadline deadline,
                                .dump();
   const std::vector<HttpHeader> headers = {{"Idempotency-Key", admission.idempotency_key},
                                            {"Content-Type", "application/json"}};
-  const auto ask = [&] { return request("POST", "/v1/sequences", body, deadline, headers); };
-  HttpResponse response;
-  try {
-    response = ask();
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kUnavailable) throw;
-    response = ask();
-  }
+  const HttpResponse response = request("POST", "/v1/sequences", body, deadline, headers);
   if (response.status != kCreated) {
     retry_after = retry_after_of(response);
     throw error_of(response, "admission");

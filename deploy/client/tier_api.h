@@ -1,6 +1,7 @@
 // The tier's HTTP interface as a client sees it: admission and the end of sequences.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -17,7 +18,9 @@
 namespace tributary {
 
 /// Calls may come from any thread. They throw what the tier answered with, as the code that its
-/// JSON names; kUnavailable and kDeadlineExceeded as HttpClient.
+/// JSON names; kUnavailable and kDeadlineExceeded as HttpClient. A control plane that has no pool,
+/// or has answered before and now does not, is asked again for some seconds: it may be starting
+/// again. Every request here may be asked twice (admissions by their key).
 class TierApi {
  public:
   /// Throws kInvalidArgument for a URL that is none.
@@ -29,8 +32,7 @@ class TierApi {
     SpreadPolicy spread = SpreadPolicy::kAuto;
     std::string idempotency_key;
   };
-  /// Asks again, with the same key, when the connection broke before the answer came. Where
-  /// kPoolFull is thrown, `retry_after` is what the tier says.
+  /// Where kPoolFull is thrown, `retry_after` is what the tier says.
   [[nodiscard]] AdmissionAnswer admit(const Admission& admission, Deadline deadline,
                                       std::chrono::milliseconds& retry_after);
   [[nodiscard]] AdmissionAnswer query(SequenceId id, Deadline deadline);
@@ -40,8 +42,12 @@ class TierApi {
   [[nodiscard]] HttpResponse request(const std::string& method, const std::string& path,
                                      const std::string& body, Deadline deadline,
                                      const std::vector<HttpHeader>& headers = {});
+  [[nodiscard]] HttpResponse request_once(const std::string& method, const std::string& path,
+                                          const std::string& body, Deadline deadline,
+                                          const std::vector<HttpHeader>& headers);
 
   HttpClientConfig config_;
+  std::atomic<bool> answered_ = false;
   std::mutex mutex_;
   std::vector<std::unique_ptr<HttpClient>> idle_;  // as many as there were calls at once
 };

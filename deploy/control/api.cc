@@ -25,6 +25,8 @@ struct Api::Route {
 namespace {
 
 constexpr std::string_view kConnectPath = "/v1/pools/connect";
+/// Pools try to register every second at least.
+constexpr std::chrono::seconds kSettleTime{5};
 
 /// The segments that stand for the pattern's stars; nothing where the path is another.
 std::optional<std::vector<std::string>> match(std::string_view pattern, std::string_view path) {
@@ -225,13 +227,25 @@ void Api::post_sequence(const HttpRequest& request, const Arguments& /*arguments
   });
 }
 
+void Api::fail_unknown(SequenceId id) const {
+  const std::uint64_t incarnation = id >> 32;
+  const bool older = incarnation > 0 && incarnation < registry_.ids().incarnation();
+  if (older && ControlClock::now() < start_ + kSettleTime) {
+    fail(ErrorCode::kUnavailable,
+         "sequence {}: not known to this control plane, which has just started; its pool may still "
+         "register",
+         id);
+  }
+  fail(ErrorCode::kNotFound, "sequence {}: not known", id);
+}
+
 void Api::get_sequence(const HttpRequest& /*request*/, const Arguments& arguments,
                        const HttpRespond& respond) {
   const SequenceId id = parse_id(arguments[0]);
   const std::string* holder = registry_.pool_of(id);
   if (holder == nullptr) {
     const auto end = registry_.end_of(id);
-    if (!end) fail(ErrorCode::kNotFound, "sequence {}: not known", id);
+    if (!end) fail_unknown(id);
     throw Error(*end == SequenceEnd::kPoolLost ? ErrorCode::kPoolLost : ErrorCode::kNotFound,
                 ended_message(id, *end));
   }
@@ -257,7 +271,7 @@ void Api::delete_sequence(const HttpRequest& /*request*/, const Arguments& argum
   const SequenceId id = parse_id(arguments[0]);
   const std::string* holder = registry_.pool_of(id);
   if (holder == nullptr) {
-    if (!registry_.end_of(id)) fail(ErrorCode::kNotFound, "sequence {}: not known", id);
+    if (!registry_.end_of(id)) fail_unknown(id);
     return respond(json_reply(200, "{}"));
   }
   links_.call(*holder, Free{0, id}, ControlClock::now() + config_.timeout,

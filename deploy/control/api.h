@@ -59,6 +59,8 @@ class Api {
   void get_connect(const HttpRequest&, const Arguments&, const HttpRespond& respond);
   void set_draining(const HttpRequest& request, const std::string& pool, bool draining,
                     const HttpRespond& respond);
+  /// kNotFound; for a sequence of an earlier control plane kUnavailable at first.
+  [[noreturn]] void fail_unknown(SequenceId id) const;
   [[nodiscard]] TierView view() const;
 
   Config config_;

@@ -6,11 +6,6 @@
 
 namespace tributary {
 
-/// The token in a file, without the white space around it. Throws kIo for a file that cannot be
-/// read, kInvalidArgument for a token of less than 16 or more than 4096 characters or with other
-/// characters than a header may carry.
-[[nodiscard]] std::string read_token_file(const std::string& path);
-
 /// Throws kInvalidArgument for a control plane without a token that others than this machine could
 /// reach.
 void check_exposure(const std::string& listen, bool has_token);

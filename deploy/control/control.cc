@@ -9,6 +9,7 @@
 #include "deploy/control/control_log.h"
 #include "deploy/control/pool_links.h"
 #include "deploy/control/pool_registry.h"
+#include "deploy/tier/token_file.h"
 
 namespace tributary {
 

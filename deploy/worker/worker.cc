@@ -18,9 +18,9 @@
 #include "comm/wire/access_token.h"
 #include "core/pool/gather_all.h"
 #include "core/pool/worker.h"
-#include "deploy/control/bearer_auth.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/runtime/launch.h"
+#include "deploy/tier/token_file.h"
 #include "deploy/worker/leader.h"
 #include "deploy/worker/service_client.h"
 
