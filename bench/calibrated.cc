@@ -63,8 +63,9 @@ std::vector<Machine::Figure> Machine::measure(std::span<const std::function<void
   std::size_t dropped = 0;
   for (const auto& work : works) work();
   const double begin = seconds_now(Clock::kWall);
-  for (double spent = 0; spent < kMostSeconds && (kept < kRounds || spent < kEnoughSeconds);
-       spent = seconds_now(Clock::kWall) - begin) {
+  for (;;) {
+    const double spent = seconds_now(Clock::kWall) - begin;
+    if (spent > kMostSeconds || (kept >= kRounds && spent > kEnoughSeconds)) break;
     std::vector<Samples> round(works.size());
     bool disturbed = false;
     double before = calibrate();

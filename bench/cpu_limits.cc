@@ -10,12 +10,15 @@
 #include <cstddef>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "bench/calibrated.h"
 #include "bench/decode_case.h"
 #include "bench/machine_peak.h"
+#include "bench/mla_step.h"
+#include "bench/peer.h"
 #include "core/workload/trace.h"
 #include "kernels/cpu/cpu_backend.h"
 
@@ -29,6 +32,7 @@ struct Options {
   std::vector<int> lengths = {4096, 32768, 131072};
   std::string trace;            // empty: lengths like a chat service's, built in
   std::string instruction_set;  // empty: the best
+  std::string python = "/usr/bin/python3";
 };
 
 /// One figure against its limit: the lower of arithmetic at full rate and rows read at full rate.
@@ -70,6 +74,7 @@ void mixed_batch(Machine& machine, Backend& backend, const Options& options) {
   const auto requests =
       options.trace.empty() ? built_in_workload(kBatch, 1) : read_trace(options.trace, kBatch);
   std::vector<int> lengths;
+  lengths.reserve(requests.size());
   for (const TraceRequest& request : requests) {
     lengths.push_back(static_cast<int>(std::min<std::int64_t>(request.input_length, 1 << 17)));
   }
@@ -125,6 +130,89 @@ void other_instruction_sets(Machine& machine) {
   }
 }
 
+/// Ours and the peer in turns, the best of some calls either, and the median of the ratios.
+void against_peer(Machine& machine, Backend& backend, Peer& peer) {
+  fmt::print("\nPyTorch, bf16 through oneDNN, the better of two forms; {} thread(s), wall time:\n",
+             machine.threads());
+  for (const int heads : {128, 16}) {
+    for (const int length : {4096, 32768}) {
+      constexpr int kCalls = 3;
+      DecodeCase decode(backend, heads, 1, std::array{length});
+      std::vector<double> ours;
+      std::vector<double> theirs;
+      const std::string line = fmt::format("{} {} {} {}", heads, length, machine.threads(), kCalls);
+      const auto best_of_ours = [&] {
+        double best = std::numeric_limits<double>::infinity();
+        for (int call = 0; call < kCalls; ++call) {
+          const double start = seconds_now(Clock::kWall);
+          decode.attend();
+          decode.merge();
+          best = std::min(best, seconds_now(Clock::kWall) - start);
+        }
+        ours.push_back(best);
+      };
+      const std::array<std::function<void()>, 4> works{
+          best_of_ours, [&] { theirs.push_back(peer.ask(line)); }, best_of_ours,
+          [&] { theirs.push_back(peer.ask(line)); }};
+      constexpr int kRounds = 5;
+      for (int round = 0; round < kRounds; ++round) {
+        for (const auto& work : works) work();
+      }
+      std::vector<double> ratios(ours.size());
+      std::ranges::transform(theirs, ours, ratios.begin(), std::divides<>());
+      const auto middle = [](std::vector<double>& values) {
+        std::ranges::sort(values);
+        return values[values.size() / 2];
+      };
+      fmt::print("{:3} heads, {:6} rows: {:6.0f} GFLOP/s, peer {:6.0f}: {:.2f} x faster\n", heads,
+                 length, decode.gflop() / middle(ours), decode.gflop() / middle(theirs),
+                 middle(ratios));
+    }
+  }
+}
+
+/// The phases of a step: medians over runs; the products beside oneDNN's. oneDNN's threads are
+/// OpenMP's: bench/cpu_limits.sh gives it one.
+void layer_step(Machine& machine, Backend& backend, Clock clock) {
+  constexpr int kBatch = 16;
+  constexpr int kLength = 4096;
+  constexpr int kRuns = 7;
+  MlaStep step(backend, kBatch, kLength, clock);
+  step.run();
+  std::vector<std::vector<double>> seconds(step.phases().size());
+  for (int run = 0; run < kRuns; ++run) {
+    step.run();
+    for (std::size_t i = 0; i < seconds.size(); ++i) {
+      seconds[i].push_back(step.phases()[i].seconds);
+    }
+  }
+  double total = 0;
+  for (auto& samples : seconds) {
+    std::ranges::sort(samples);
+    total += samples[kRuns / 2];
+  }
+  fmt::print("\nOne layer of DeepSeek-V3, batch {}, {} rows, {} thread(s): {:.1f} ms\n", kBatch,
+             kLength, machine.threads(), total * 1e3);
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    const MlaStep::Phase& phase = step.phases()[i];
+    const double took = seconds[i][kRuns / 2];
+    fmt::print("{:14} {:9.0f} us {:5.1f}%", phase.name, took * 1e6, 100 * took / total);
+    if (phase.gflop > 0) {
+      fmt::print(" {:6.0f} GFLOP/s", phase.gflop / took);
+      if (machine.threads() == 1) {
+        for (const auto type : {OneDnnProduct::Type::kF32, OneDnnProduct::Type::kBF16}) {
+          OneDnnProduct peer(type, phase.batch, kBatch, phase.rows, phase.cols);
+          const double other = machine.measure([&] { peer.run(); }).seconds;
+          fmt::print(", oneDNN {} {:5.0f} ({}): {:.2f} x",
+                     type == OneDnnProduct::Type::kF32 ? "fp32" : "bf16", phase.gflop / other,
+                     peer.implementation(), other / took);
+        }
+      }
+    }
+    fmt::print("\n");
+  }
+}
+
 int run(const Options& options) {
   const Clock clock = options.processor_time ? Clock::kProcessor : Clock::kWall;
   const auto make = [&](int threads) {
@@ -142,6 +230,13 @@ int run(const Options& options) {
     mixed_batch(machine, *backend, options);
     canonical_order(machine, *backend);
     if (threads == 1) other_instruction_sets(machine);
+    layer_step(machine, *backend, clock);
+    auto peer = Peer::start(options.python, TRIBUTARY_PEER);
+    if (peer) {
+      against_peer(machine, *backend, *peer);
+    } else {
+      fmt::print("\nNo peer: {} has no PyTorch (package python3-torch).\n", options.python);
+    }
   }
   return 0;
 }
@@ -166,6 +261,7 @@ int main(int argc, char** argv) {
   app.add_option("--trace", options.trace, "request trace with the lengths of the mixed batch")
       ->check(CLI::ExistingFile);
   app.add_option("--instruction-set", options.instruction_set, "kernels; default: the best");
+  app.add_option("--python", options.python, "interpreter with PyTorch, to compare with");
   CLI11_PARSE(app, argc, argv);
   try {
     return tributary::bench::run(options);

@@ -8,6 +8,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/../deploy/common.sh"
 
 configure release -DTRIBUTARY_BENCH=ON
 build release cpu_limits
+# oneDNN, which one thread is compared with, takes its number of threads from here.
+export OMP_NUM_THREADS=1
 trace=../shared/traces/conversation_trace.jsonl
 if [[ -f $trace && " $* " != *" --trace "* ]]; then set -- --trace "$trace" "$@"; fi
 exec build/release/bench/cpu_limits "$@"

@@ -1,12 +1,18 @@
 // Numeric addresses through getaddrinfo and getnameinfo.
 #include "comm/ucx/ucx_address.h"
 
+#include <arpa/inet.h>
+#include <linux/if.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <array>
 #include <charconv>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string_view>
 
 #include "core/base/error.h"
@@ -44,6 +50,33 @@ SocketAddress parse_address(const std::string& text) {
   address.size = found->ai_addrlen;
   freeaddrinfo(found);
   return address;
+}
+
+std::string loopback_device(const SocketAddress& address) {
+  bool loopback = false;
+  if (address.storage.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address.storage);
+    loopback = ntohl(v4.sin_addr.s_addr) >> 24U == IN_LOOPBACKNET;
+  } else {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address.storage);
+    loopback = IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
+  }
+  if (!loopback) return {};
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  std::array<ifreq, 64> interfaces{};
+  ifconf list{};
+  list.ifc_len = sizeof(interfaces);
+  list.ifc_req = interfaces.data();
+  std::string name;
+  if (fd >= 0 && ioctl(fd, SIOCGIFCONF, &list) == 0) {
+    const std::size_t count = static_cast<std::size_t>(list.ifc_len) / sizeof(ifreq);
+    for (ifreq& entry : std::span(interfaces).first(count)) {
+      if (!name.empty() || ioctl(fd, SIOCGIFFLAGS, &entry) != 0) continue;
+      if ((entry.ifr_flags & IFF_LOOPBACK) != 0) name = entry.ifr_name;
+    }
+  }
+  if (fd >= 0) close(fd);
+  return name;
 }
 
 std::string format_address(const sockaddr_storage& address) {

@@ -17,4 +17,7 @@ struct SocketAddress {
 [[nodiscard]] SocketAddress parse_address(const std::string& text);
 [[nodiscard]] std::string format_address(const sockaddr_storage& address);
 
+/// The network device of an address that only this machine can reach; empty for any other address.
+[[nodiscard]] std::string loopback_device(const SocketAddress& address);
+
 }  // namespace tributary::ucx

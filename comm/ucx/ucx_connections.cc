@@ -12,48 +12,41 @@ constexpr std::chrono::seconds kFlushTimeout{1};
 /// How long shut_down() waits for UCX to let go. Closing by force takes well under a millisecond;
 /// only shared memory with a dead peer behind it can take forever.
 constexpr std::chrono::seconds kShutdownTimeout{5};
-/// Connection requests that UCX hands over in one go and that are not answered yet.
-constexpr std::size_t kMaxRequests = 1024;
+/// The front door is looked at when it is readable after a sleep, and this often when there is no
+/// time to sleep.
+constexpr std::chrono::milliseconds kLookEvery{1};
+/// A peer that closes its socket may have sent messages before, over another: they are read until
+/// there are none for a moment, and for so long at most.
+constexpr std::chrono::milliseconds kMaxDrain{100};
+/// With messages in flight to it, UCX has to notice its end too, or to complete them. Only when it
+/// does neither the route is given up: UCX 1.13 keeps the socket of an endpoint that is closed by
+/// force, and when the other side closes it while there is something to be written,
+/// uct_tcp_iface_handle_events goes on with memory that it has freed.
+constexpr std::chrono::seconds kMaxSilence{1};
+/// How often routes that nobody uses are looked for.
+constexpr std::chrono::seconds kIdleCheckEvery{1};
 
 Status closing_status(const std::string& name) {
   return {ErrorCode::kUnavailable, fmt::format("connection to {}: closed on this side", name)};
 }
 
+std::string device_for(const TransportConfig& config) {
+  return config.listen.empty() ? "" : loopback_device(parse_address(config.listen));
+}
+
 }  // namespace
 
 Connections::Connections(const TransportConfig& config, TransportHandler& handler)
-    : config_(config), handler_(handler), worker_(config.shared_memory) {
-  if (config.max_header_bytes + sizeof(std::uint16_t) > worker_.max_header_bytes()) {
+    : config_(config),
+      handler_(handler),
+      worker_(config.shared_memory, device_for(config)),
+      routes_(worker_, config.shared_memory),
+      door_(config, worker_.address(), next_id_) {
+  if (config.max_header_bytes + kMessagePrefixBytes > worker_.max_header_bytes()) {
     fail(ErrorCode::kUnsupported, "max_header_bytes is {}: UCX carries at most {} here",
-         config.max_header_bytes, worker_.max_header_bytes() - sizeof(std::uint16_t));
+         config.max_header_bytes, worker_.max_header_bytes() - kMessagePrefixBytes);
   }
   set_handlers();
-  if (!config.listen.empty()) listen();
-}
-
-Connections::~Connections() {
-  if (listener_ != nullptr) ucp_listener_destroy(listener_);
-}
-
-void Connections::listen() {
-  const SocketAddress address = parse_address(config_.listen);
-  ucp_listener_params_t params{};
-  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  params.sockaddr.addr = reinterpret_cast<const sockaddr*>(&address.storage);
-  params.sockaddr.addrlen = address.size;
-  params.conn_handler.arg = this;
-  params.conn_handler.cb = [](ucp_conn_request_h request, void* self) {
-    static_cast<Connections*>(self)->requests_.push_back(request);
-  };
-  check(fmt::format("listen on '{}'", config_.listen),
-        ucp_listener_create(worker_.get(), &params, &listener_));
-
-  ucp_listener_attr_t attributes{};
-  attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
-  const ucs_status_t status = ucp_listener_query(listener_, &attributes);
-  if (status != UCS_OK) ucp_listener_destroy(listener_);
-  check("UCX: address of the listener", status);
-  address_ = format_address(attributes.sockaddr);
 }
 
 Connections::Peer* Connections::find(PeerId id) {
@@ -61,72 +54,82 @@ Connections::Peer* Connections::find(PeerId id) {
   return found == peers_.end() ? nullptr : found->second.get();
 }
 
+Connections::Peer* Connections::open_peer(std::uint64_t label) {
+  const auto found = by_label_.find(label);
+  return found == by_label_.end() || found->second->state != State::kOpen ? nullptr : found->second;
+}
+
 Connections::Peer& Connections::add_peer(PeerId id, std::string name, bool accepted) {
   auto peer = std::make_unique<Peer>();
-  peer->owner = this;
   peer->id = id;
   peer->name = std::move(name);
   peer->accepted = accepted;
+  if (accepted) ++accepted_;
+  connecting_.emplace_back(Clock::now() + config_.connect_timeout, id);
   return *(peers_[id] = std::move(peer));
 }
 
-/// `params` says to whom. False when UCX refuses at once.
-bool Connections::open_endpoint(Peer& peer, ucp_ep_params_t params) {
-  params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
-  params.err_mode = config_.shared_memory ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
-  params.err_handler.arg = &peer;
-  params.err_handler.cb = [](void* arg, ucp_ep_h /*endpoint*/, ucs_status_t status) {
-    const auto* failed = static_cast<const Peer*>(arg);
-    failed->owner->failed_.emplace_back(failed->id, status);
-  };
-  const ucs_status_t status = ucp_ep_create(worker_.get(), &params, &peer.endpoint);
-  if (status != UCS_OK) {
-    peer.endpoint = nullptr;
-    failed_.emplace_back(peer.id, status);
-    return false;
-  }
-  by_endpoint_[peer.endpoint] = &peer;
-  return true;
-}
-
 void Connections::connect(PeerId id, const SocketAddress& address) {
-  Peer& peer = add_peer(id, format_address(address.storage), /*accepted=*/false);
-  peer.announced = true;
-  ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
-  params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
-  params.sockaddr.addr = reinterpret_cast<const sockaddr*>(&address.storage);
-  params.sockaddr.addrlen = address.size;
-  if (open_endpoint(peer, params)) {
-    connecting_.emplace_back(Clock::now() + config_.connect_timeout, id);
-  }
+  add_peer(id, format_address(address.storage), /*accepted=*/false).announced = true;
+  door_.connect(id, address);
+  look_at_door_ = true;
 }
 
-void Connections::accept(ucp_conn_request_h request) {
-  if (accepted_ >= config_.max_connections || requests_.size() > kMaxRequests) {
-    static_cast<void>(ucp_listener_reject(listener_, request));
+bool Connections::answer_door(Clock::time_point now) {
+  if (!std::exchange(look_at_door_, false) && now < next_look_) return false;
+  next_look_ = now + kLookEvery;
+  bool any = false;
+  for (FrontDoor::Event& event : door_.progress(now)) {
+    any = true;
+    if (event.introduction) {
+      on_introduction(std::move(event));
+    } else if (Peer* peer = find(event.peer); peer != nullptr) {
+      if (peer->reason.ok()) peer->reason = event.gone;
+      gone_.push_back({.since = now, .peer = event.peer});
+    }
+  }
+  return any;
+}
+
+void Connections::on_introduction(FrontDoor::Event event) {
+  Peer* peer = find(event.peer);
+  if (event.accepted && accepted_ < config_.max_connections) {
+    peer = &add_peer(event.peer, std::move(event.name), /*accepted=*/true);
+  }
+  if (peer == nullptr || peer->state != State::kOpen) return door_.close(event.peer);
+  peer->label = event.label;
+  peer->introduction = std::move(*event.introduction);
+  by_label_[peer->label] = peer;
+  if (!peer->accepted) {
+    if (open_route(*peer)) send_now(*peer, {}, kHello);
     return;
   }
-  ucp_conn_request_attr_t attributes{};
-  attributes.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR;
-  const bool named = ucp_conn_request_query(request, &attributes) == UCS_OK;
-  Peer& peer =
-      add_peer(next_id(), named ? format_address(attributes.client_address) : "unknown address",
-               /*accepted=*/true);
-  ++accepted_;
-  ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
-  params.conn_request = request;
-  peer.welcomed = true;
-  if (open_endpoint(peer, params)) send_welcome(peer);
+  door_.answer(peer->id);
+  look_at_door_ = true;
 }
 
-bool Connections::accept_requests() {
-  if (requests_.empty()) return false;
-  while (!requests_.empty()) {
-    ucp_conn_request_h request = requests_.front();
-    requests_.pop_front();
-    accept(request);
+bool Connections::open_route(Peer& peer) {
+  try {
+    peer.route = &routes_.use(peer.introduction.address);
+    return true;
+  } catch (const Error& error) {
+    end(peer, {error.code(), fmt::format("connection to {}: {}", peer.name, error.what())});
+    return false;
+  }
+}
+
+/// The accepting side opens its route only now: UCX finds the socket through which the hello came,
+/// and need not connect to the other side, which may be behind a wall or gone.
+bool Connections::welcome() {
+  if (hellos_.empty()) return false;
+  for (const PeerId id : std::exchange(hellos_, {})) {
+    Peer* peer = find(id);
+    if (peer == nullptr || peer->state != State::kOpen || peer->welcomed) continue;
+    // Without the socket of the hello UCX would connect, to nobody, and end the process over it (an
+    // assertion in ucp_request.c). A side that goes closes the front door first.
+    if (!door_.is_there(id) || !open_route(*peer)) continue;
+    peer->welcomed = true;
+    send_now(*peer, {}, kWelcome);
   }
   return true;
 }
@@ -136,78 +139,106 @@ void Connections::disconnect(PeerId id) {
   if (peer == nullptr) return;
   peer->announced = false;
   if (peer->state != State::kOpen) return;
-  // Nothing has been sent yet, or closing will flush by itself.
-  if (peer->endpoint == nullptr || !peer->welcomed || config_.shared_memory) {
+  if (!peer->welcomed) {  // nothing has been sent yet
     end(*peer, closing_status(peer->name));
     return;
   }
-  peer->reason = closing_status(peer->name);
+  if (peer->reason.ok()) peer->reason = closing_status(peer->name);
   peer->state = State::kFlushing;
+  flushing_.emplace_back(Clock::now() + kFlushTimeout, id);
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.user_data = this;
   param.cb.send = [](void* request, ucs_status_t /*status*/, void* self) {
     const PeerId flushed = *static_cast<Worker::RequestTag*>(request);
     ucp_request_free(request);
-    // The failure of a peer that is not open any more only ends its flushing.
-    static_cast<Connections*>(self)->failed_.emplace_back(flushed, UCS_OK);
+    static_cast<Connections*>(self)->on_flushed(flushed);
   };
-  ucs_status_ptr_t request = ucp_ep_flush_nbx(peer->endpoint, &param);
+  ucs_status_ptr_t request = ucp_ep_flush_nbx(peer->route->endpoint, &param);
   if (UCS_PTR_IS_PTR(request)) {
     *static_cast<Worker::RequestTag*>(request) = id;
-    flushing_.emplace_back(Clock::now() + kFlushTimeout, id);
   } else {
-    close(*peer);
+    on_flushed(id);
   }
+}
+
+void Connections::on_flushed(PeerId id) {
+  Peer* peer = find(id);
+  if (peer == nullptr) return;
+  peer->flushed = true;
+  if (peer->sends == 0) failed_.emplace_back(id, Status());
 }
 
 /// Ends an open or flushing peer; the first reason stays.
-void Connections::end(Peer& peer, Status reason) {
+void Connections::end(Peer& peer, const Status& reason) {
   if (peer.state == State::kClosing) return;
-  if (peer.reason.ok()) peer.reason = std::move(reason);
-  close(peer);
+  peer.state = State::kClosing;
+  if (peer.reason.ok()) peer.reason = reason;
+  by_label_.erase(peer.label);
+  door_.close(peer.id);
+  if (peer.sends == 0) return finish(peer);
+  // UCX reads the payloads until it has let go of its endpoint.
+  give_up(*peer.route, {peer.reason.code(), fmt::format("given up with that to {}", peer.name)});
 }
 
-void Connections::close(Peer& peer) {
-  peer.state = State::kClosing;
-  if (peer.endpoint == nullptr) return finish(peer);
-  by_endpoint_.erase(peer.endpoint);
-  ucp_request_param_t param{};
-  param.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-  // By force: a peer that is gone or does not read would never let an orderly close end. UCX offers
-  // it only where it notices failures.
-  param.flags = config_.shared_memory ? 0 : UCP_EP_CLOSE_FLAG_FORCE;
-  param.user_data = this;
-  param.cb.send = [](void* request, ucs_status_t /*status*/, void* self) {
-    auto* connections = static_cast<Connections*>(self);
-    Peer* closed = connections->find(*static_cast<Worker::RequestTag*>(request));
-    ucp_request_free(request);
-    if (closed != nullptr) connections->finish(*closed);
-  };
-  ucs_status_ptr_t request = ucp_ep_close_nbx(peer.endpoint, &param);
-  if (UCS_PTR_IS_PTR(request)) {
-    *static_cast<Worker::RequestTag*>(request) = peer.id;
-  } else {
-    finish(peer);
+/// Ends all that use it.
+void Connections::give_up(Route& route, const Status& reason) {
+  if (route.closing) return;
+  routes_.close(route);
+  std::vector<PeerId> users;
+  for (const auto& [id, peer] : peers_) {
+    if (peer->route == &route) users.push_back(id);
+  }
+  for (const PeerId id : users) {
+    Peer& peer = *find(id);
+    end(peer, {reason.code(), fmt::format("connection to {}: {}", peer.name, reason.message())});
   }
 }
 
-/// UCX has let go of the peer.
+/// Nothing is in flight to the peer any more.
 void Connections::finish(Peer& peer) {
   finish_messages_of(peer);
   if (peer.accepted) --accepted_;
   if (peer.announced) calls_.push_back({.function = {}, .status = peer.reason, .peer = peer.id});
+  if (peer.route != nullptr) routes_.release(*peer.route, Clock::now());
   peers_.erase(peer.id);
 }
 
 bool Connections::end_failed() {
-  if (failed_.empty()) return false;
-  for (const auto& [id, status] : std::exchange(failed_, {})) {
-    Peer* peer = find(id);
-    if (peer != nullptr) end(*peer, to_status(fmt::format("connection to {}", peer->name), status));
+  const auto failed_routes = routes_.take_failed();
+  for (const auto& [route, status] : failed_routes) {
+    give_up(*route, to_status("UCX", status));
   }
-  return true;
+  const auto closed_routes = routes_.take_closed();
+  for (Route* route : closed_routes) {
+    std::vector<PeerId> users;
+    for (const auto& [id, peer] : peers_) {
+      if (peer->route == route) users.push_back(id);
+    }
+    for (const PeerId id : users) finish(*find(id));
+    routes_.forget(*route);
+  }
+  const auto failed = std::exchange(failed_, {});
+  for (const auto& [id, status] : failed) {
+    Peer* peer = find(id);
+    if (peer != nullptr) end(*peer, status);
+  }
+  return !failed_routes.empty() || !closed_routes.empty() || !failed.empty();
+}
+
+/// `busy`: there was something to read.
+bool Connections::end_gone(Clock::time_point now, bool busy) {
+  bool any = false;
+  std::erase_if(gone_, [&](const Gone& gone) {
+    Peer* peer = find(gone.peer);
+    const bool wait = peer != nullptr && (peer->sends > 0 ? now < gone.since + kMaxSilence
+                                                          : busy && now < gone.since + kMaxDrain);
+    if (wait) return false;
+    any = true;
+    if (peer != nullptr) end(*peer, {});  // it has its reason
+    return true;
+  });
+  return any;
 }
 
 bool Connections::run_calls() {
@@ -227,10 +258,12 @@ void Connections::call_later(const std::function<void(const Status&)>& function,
   if (function) calls_.push_back({.function = function, .status = status, .peer = 0});
 }
 
-bool Connections::progress() {
+bool Connections::progress(Clock::time_point now) {
   bool busy = ucp_worker_progress(worker_.get()) != 0;
-  busy |= accept_requests();
+  busy |= end_gone(now, busy);
   busy |= end_failed();
+  busy |= welcome();
+  busy |= answer_door(now);
   busy |= run_calls();
   return busy;
 }
@@ -246,7 +279,9 @@ void Connections::check_deadlines(Clock::time_point now) {
   }
   for (; !flushing_.empty() && flushing_.front().first <= now; flushing_.pop_front()) {
     Peer* peer = find(flushing_.front().second);
-    if (peer != nullptr) end(*peer, {});
+    if (peer == nullptr) continue;
+    // Giving up what is in flight would end the route's other users too: send_timeout will do it.
+    if (peer->sends == 0 || peer->route->users == 1) end(*peer, {});
   }
   // Those of closing peers are the first until UCX has let go of them.
   for (auto send = sends_.begin(); send != sends_.end() && send->second.deadline <= now;) {
@@ -260,31 +295,37 @@ void Connections::check_deadlines(Clock::time_point now) {
                                                    peer->name, config_.send_timeout.count())});
     send = resume == 0 ? sends_.end() : sends_.lower_bound(resume);
   }
+  if (now >= next_idle_check_) {
+    routes_.close_idle(now);
+    next_idle_check_ = now + kIdleCheckEvery;
+  }
 }
 
 Connections::Clock::time_point Connections::next_deadline() const {
-  auto deadline = Clock::time_point::max();
+  auto deadline = door_.next_deadline();
   if (!connecting_.empty()) deadline = std::min(deadline, connecting_.front().first);
   if (!flushing_.empty()) deadline = std::min(deadline, flushing_.front().first);
+  // The others are looked at as soon as there is nothing to read.
+  if (!gone_.empty()) deadline = std::min(deadline, gone_.front().since + kMaxSilence);
   if (!sends_.empty()) deadline = std::min(deadline, sends_.begin()->second.deadline);
   return deadline;
 }
 
 void Connections::shut_down() {
-  for (ucp_conn_request_h request : std::exchange(requests_, {})) {
-    static_cast<void>(ucp_listener_reject(listener_, request));
-  }
-  if (listener_ != nullptr) ucp_listener_destroy(std::exchange(listener_, nullptr));
+  door_.close_listener();
   std::vector<PeerId> ids;
   for (const auto& [id, peer] : peers_) ids.push_back(id);
   for (const PeerId id : ids) {
-    Peer& peer = *find(id);
-    peer.announced = false;
-    end(peer, closing_status(peer.name));
+    Peer* peer = find(id);
+    if (peer == nullptr) continue;
+    peer->announced = false;
+    end(*peer, closing_status(peer->name));
   }
+  routes_.close_all();
   const auto deadline = Clock::now() + kShutdownTimeout;
-  while (!peers_.empty() && Clock::now() < deadline) {
+  while (!routes_.empty() && Clock::now() < deadline) {
     static_cast<void>(ucp_worker_progress(worker_.get()));
+    static_cast<void>(end_failed());
   }
   while (!peers_.empty()) finish(*peers_.begin()->second);
   for (Call& call : calls_) call.peer = 0;  // no handler any more

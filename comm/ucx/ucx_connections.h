@@ -22,31 +22,44 @@
 
 #include "comm/transport/transport.h"
 #include "comm/ucx/bounce_buffers.h"
+#include "comm/ucx/front_door.h"
 #include "comm/ucx/ucx_address.h"
+#include "comm/ucx/ucx_routes.h"
 #include "comm/ucx/ucx_support.h"
 
 namespace tributary::ucx {
 
+// UCX's active messages by their numbers.
+inline constexpr unsigned kMessage = 0;
+inline constexpr unsigned kHello = 1;    // the first that a connecting side sends
+inline constexpr unsigned kWelcome = 2;  // the answer
+
+/// In front of every message's header: the label and the type.
+inline constexpr std::size_t kMessagePrefixBytes =
+    sizeof(std::uint64_t) + sizeof(OutgoingMessage::type);
+
 /// UCX calls back from inside progress() only. Nothing of the user's runs there but on_message;
 /// the rest (`done`, `sent`, on_disconnect) is kept until UCX has returned.
 ///
-/// The accepting side sends a welcome first. Until it is there the connecting side keeps its
-/// messages: UCX does not keep the order of what is sent while it sets up a connection. And until
-/// then connect_timeout runs.
+/// A connection begins and ends at the front door; its messages go over UCX, and begin with the
+/// label that their receiver has given it. When both sides have introduced themselves the
+/// connecting side says hello over UCX, and the accepting side answers with a welcome. Until that
+/// is there the connecting side keeps its messages: UCX does not keep the order of what is sent
+/// while it sets up its own connection. And until then connect_timeout runs.
 ///
 /// The life of a peer: open; then, after disconnect(), flushing for a bounded time; then closing,
-/// until UCX has let go of everything that was in flight; then gone.
+/// if something is in flight, until UCX has let go of it; then gone.
 class Connections {
  public:
   using Clock = std::chrono::steady_clock;
 
   /// Binds. `config` and `handler` outlive this. Throws as make_ucx_transport does.
   Connections(const TransportConfig& config, TransportHandler& handler);
-  ~Connections();
+  ~Connections() = default;
   Connections(const Connections&) = delete;
   Connections& operator=(const Connections&) = delete;
 
-  [[nodiscard]] const std::string& address() const noexcept { return address_; }
+  [[nodiscard]] const std::string& address() const noexcept { return door_.address(); }
   [[nodiscard]] PeerId next_id() noexcept { return next_id_.fetch_add(1); }
 
   void connect(PeerId id, const SocketAddress& address);
@@ -54,12 +67,15 @@ class Connections {
   void disconnect(PeerId id);
 
   /// Whether anything happened.
-  bool progress();
+  bool progress(Clock::time_point now);
   void check_deadlines(Clock::time_point now);
   /// When check_deadlines() has to be called at the latest.
   [[nodiscard]] Clock::time_point next_deadline() const;
   [[nodiscard]] bool arm() noexcept { return worker_.arm(); }
   [[nodiscard]] int event_fd() const noexcept { return worker_.event_fd(); }
+  [[nodiscard]] int door_fd() const noexcept { return door_.event_fd(); }
+  /// door_fd() is readable: the next progress() looks.
+  void look_at_door() noexcept { look_at_door_ = true; }
   /// Closes everything, within a deadline, and calls what is due but the handler.
   void shut_down();
   /// For a `sent` that is due on this thread.
@@ -68,16 +84,19 @@ class Connections {
  private:
   enum class State : std::uint8_t { kOpen, kFlushing, kClosing };
   struct Peer {
-    Connections* owner = nullptr;
     PeerId id = 0;
-    ucp_ep_h endpoint = nullptr;
+    std::uint64_t label = 0;    // its messages to us begin with it
+    Introduction introduction;  // the other side's
+    Route* route = nullptr;     // since its introduction or its hello
     std::string name;
     State state = State::kOpen;
     bool accepted = false;
     bool announced = false;  // the handler knows it, and is to be told of its end
     bool welcomed = false;   // both sides are there: it may be sent to
+    bool flushed = false;    // UCX says so; its messages may still be fetched
     Status reason;
     std::size_t outgoing_bytes = 0;
+    std::size_t sends = 0;              // in flight
     std::vector<OutgoingMessage> held;  // until it is welcomed
   };
   struct Send {
@@ -98,26 +117,32 @@ class Connections {
     Status status;
     PeerId peer = 0;
   };
+  struct Gone {
+    Clock::time_point since;
+    PeerId peer = 0;
+  };
   using Timer = std::pair<Clock::time_point, PeerId>;
 
   // ucx_connections.cc
-  void listen();
-  void accept(ucp_conn_request_h request);
   Peer& add_peer(PeerId id, std::string name, bool accepted);
   [[nodiscard]] Peer* find(PeerId id);
-  [[nodiscard]] bool open_endpoint(Peer& peer, ucp_ep_params_t params);
-  void end(Peer& peer, Status reason);
-  void close(Peer& peer);
+  [[nodiscard]] Peer* open_peer(std::uint64_t label);
+  void end(Peer& peer, const Status& reason);
+  void give_up(Route& route, const Status& reason);
   void finish(Peer& peer);
-  bool accept_requests();
+  bool answer_door(Clock::time_point now);
+  void on_introduction(FrontDoor::Event event);
+  [[nodiscard]] bool open_route(Peer& peer);
+  bool welcome();
+  void on_flushed(PeerId id);
+  bool end_gone(Clock::time_point now, bool busy);
   bool end_failed();
   bool run_calls();
 
   // ucx_messages.cc
   void set_handlers();
-  void send_welcome(Peer& peer);
-  void on_welcome(Peer& peer, std::string_view greeting);
-  void send_now(Peer& peer, OutgoingMessage message);
+  void on_welcome(Peer& peer);
+  void send_now(Peer& peer, OutgoingMessage message, unsigned number);
   [[nodiscard]] ucs_status_t on_message(std::span<const std::byte> header, void* data,
                                         std::size_t bytes, const ucp_am_recv_param_t& param);
   void receive(const Peer& peer, Landing landing, void* descriptor, std::size_t bytes);
@@ -129,17 +154,21 @@ class Connections {
   TransportHandler& handler_;
   BounceBuffers buffers_;  // outlives the worker, which writes into them
   Worker worker_;
-  ucp_listener_h listener_ = nullptr;
-  std::string address_;
+  Routes routes_;
   std::atomic<PeerId> next_id_{1};
+  FrontDoor door_;
+  bool look_at_door_ = true;
+  Clock::time_point next_look_;
 
   std::unordered_map<PeerId, std::unique_ptr<Peer>> peers_;
-  std::unordered_map<ucp_ep_h, Peer*> by_endpoint_;  // those that are not closing
+  std::unordered_map<std::uint64_t, Peer*> by_label_;  // those that are not closing
   int accepted_ = 0;
-  std::deque<ucp_conn_request_h> requests_;              // to be accepted
-  std::vector<std::pair<PeerId, ucs_status_t>> failed_;  // UCX said so
-  std::deque<Timer> connecting_;                         // oldest first
-  std::deque<Timer> flushing_;                           // oldest first
+  std::vector<std::pair<PeerId, Status>> failed_;  // to be ended
+  std::vector<PeerId> hellos_;                     // to be answered
+  std::deque<Timer> connecting_;                   // oldest first
+  std::deque<Timer> flushing_;                     // oldest first
+  std::vector<Gone> gone_;                         // from the front door; oldest first
+  Clock::time_point next_idle_check_;
 
   std::uint64_t next_number_ = 1;
   std::map<std::uint64_t, Send> sends_;  // in flight, oldest first

@@ -1,20 +1,14 @@
-// Messages, each one active message of UCX: the type and the header are its header, the payload is
-// its data.
+// Messages, each one active message of UCX: the receiver's label, the type and the header are its
+// header, the payload is its data.
+#include <array>
 #include <cstring>
-#include <string_view>
+#include <optional>
 #include <utility>
 
 #include "comm/ucx/ucx_connections.h"
 
 namespace tributary::ucx {
 namespace {
-
-// Active messages by their numbers.
-constexpr unsigned kMessage = 0;
-constexpr unsigned kWelcome = 1;  // the first that an accepting side sends
-
-/// Says that this is our protocol, and which.
-constexpr std::string_view kGreeting = "tributary transport 1";
 
 /// What a message counts for in max_outgoing_bytes beyond its bytes: the state that it keeps here.
 constexpr std::size_t kMessageCost = 128;
@@ -30,6 +24,15 @@ void copy_to(std::span<const std::span<std::byte>> pieces, const std::byte* from
     if (!piece.empty()) std::memcpy(piece.data(), from, piece.size());
     from += piece.size();
   }
+}
+
+constexpr std::size_t kLabelBytes = sizeof(std::uint64_t);
+
+/// 0, which nobody has, where there is none.
+std::uint64_t label_of(std::span<const std::byte> header) {
+  std::uint64_t label = 0;
+  if (header.size() >= kLabelBytes) std::memcpy(&label, header.data(), kLabelBytes);
+  return label;
 }
 
 std::size_t cost_of(const OutgoingMessage& message) {
@@ -54,44 +57,33 @@ void Connections::set_handlers() {
     return static_cast<Connections*>(self)->on_message(
         {static_cast<const std::byte*>(header), header_bytes}, data, bytes, *param);
   });
-  set(kWelcome, [](void* arg, const void* header, std::size_t header_bytes, void* /*data*/,
-                   std::size_t /*bytes*/, const ucp_am_recv_param_t* param) {
+  set(kHello, [](void* arg, const void* header, std::size_t header_bytes, void* /*data*/,
+                 std::size_t /*bytes*/, const ucp_am_recv_param_t* /*param*/) {
     auto* self = static_cast<Connections*>(arg);
-    const auto found = self->by_endpoint_.find(param->reply_ep);
-    if (found == self->by_endpoint_.end()) return UCS_OK;
-    self->on_welcome(*found->second, {static_cast<const char*>(header), header_bytes});
+    Peer* peer = self->open_peer(label_of({static_cast<const std::byte*>(header), header_bytes}));
+    if (peer != nullptr && peer->accepted && !peer->welcomed) self->hellos_.push_back(peer->id);
+    return UCS_OK;
+  });
+  set(kWelcome, [](void* arg, const void* header, std::size_t header_bytes, void* /*data*/,
+                   std::size_t /*bytes*/, const ucp_am_recv_param_t* /*param*/) {
+    auto* self = static_cast<Connections*>(arg);
+    Peer* peer = self->open_peer(label_of({static_cast<const std::byte*>(header), header_bytes}));
+    if (peer != nullptr && !peer->accepted) self->on_welcome(*peer);
     return UCS_OK;
   });
 }
 
-void Connections::send_welcome(Peer& peer) {
-  ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER;
-  param.cb.send = [](void* request, ucs_status_t /*status*/, void* /*user_data*/) {
-    ucp_request_free(request);  // a failure comes to the endpoint's error handler too
-  };
-  ucs_status_ptr_t request = ucp_am_send_nbx(peer.endpoint, kWelcome, kGreeting.data(),
-                                             kGreeting.size(), nullptr, 0, &param);
-  if (UCS_PTR_IS_ERR(request)) failed_.emplace_back(peer.id, UCS_PTR_STATUS(request));
-}
-
-void Connections::on_welcome(Peer& peer, std::string_view greeting) {
-  if (peer.welcomed || peer.state != State::kOpen) return;
-  if (greeting != kGreeting) {
-    failed_.emplace_back(peer.id, UCS_ERR_UNSUPPORTED);
-    return;
-  }
-  peer.welcomed = true;
+void Connections::on_welcome(Peer& peer) {
+  if (std::exchange(peer.welcomed, true)) return;
   for (OutgoingMessage& message : std::exchange(peer.held, {})) {
     peer.outgoing_bytes -= cost_of(message);
-    send_now(peer, std::move(message));
+    send_now(peer, std::move(message), kMessage);
   }
 }
 
 void Connections::send(PeerId id, OutgoingMessage message) {
   Peer* peer = find(id);
-  if (peer == nullptr || peer->state != State::kOpen || peer->endpoint == nullptr) {
+  if (peer == nullptr || peer->state != State::kOpen) {
     call_later(message.sent, {ErrorCode::kNotFound, fmt::format("peer {}: not connected", id)});
     return;
   }
@@ -115,48 +107,51 @@ void Connections::send(PeerId id, OutgoingMessage message) {
     call_later(message.sent, status);
     end(*peer, status);
   } else if (peer->welcomed) {
-    send_now(*peer, std::move(message));
+    send_now(*peer, std::move(message), kMessage);
   } else {
     peer->outgoing_bytes += cost;
     peer->held.push_back(std::move(message));
   }
 }
 
-void Connections::send_now(Peer& peer, OutgoingMessage message) {
+void Connections::send_now(Peer& peer, OutgoingMessage message, unsigned number) {
   const std::size_t cost = cost_of(message);
-  const auto* type = reinterpret_cast<const std::byte*>(&message.type);
-  message.header.insert(message.header.begin(), type, type + sizeof(message.type));
+  std::array<std::byte, kMessagePrefixBytes> prefix{};
+  std::memcpy(prefix.data(), &peer.introduction.label, kLabelBytes);
+  std::memcpy(prefix.data() + kLabelBytes, &message.type, sizeof(message.type));
+  message.header.insert(message.header.begin(), prefix.begin(), prefix.end());
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   // Eager messages keep their order.
-  param.flags = UCP_AM_SEND_FLAG_REPLY;
-  if (message.payload.empty()) param.flags |= UCP_AM_SEND_FLAG_EAGER;
+  param.flags = message.payload.empty() ? UCP_AM_SEND_FLAG_EAGER : 0;
   param.user_data = this;
   param.cb.send = [](void* request, ucs_status_t status, void* self) {
-    const std::uint64_t number = *static_cast<Worker::RequestTag*>(request);
+    const std::uint64_t sent = *static_cast<Worker::RequestTag*>(request);
     ucp_request_free(request);
     static_cast<Connections*>(self)->finish_send(
-        number, status == UCS_OK ? Status() : to_status("sending", status));
+        sent, status == UCS_OK ? Status() : to_status("sending", status));
   };
   ucs_status_ptr_t request =
-      ucp_am_send_nbx(peer.endpoint, kMessage, message.header.data(), message.header.size(),
+      ucp_am_send_nbx(peer.route->endpoint, number, message.header.data(), message.header.size(),
                       message.payload.data(), message.payload.size(), &param);
   if (UCS_PTR_IS_ERR(request)) {
-    call_later(message.sent,
-               to_status(fmt::format("sending to {}", peer.name), UCS_PTR_STATUS(request)));
-    failed_.emplace_back(peer.id, UCS_PTR_STATUS(request));
+    const Status status =
+        to_status(fmt::format("sending to {}", peer.name), UCS_PTR_STATUS(request));
+    call_later(message.sent, status);
+    failed_.emplace_back(peer.id, status);
   } else if (request == nullptr) {
     call_later(message.sent, {});
   } else {
-    const std::uint64_t number = next_number_++;
-    *static_cast<Worker::RequestTag*>(request) = number;
+    const std::uint64_t send = next_number_++;
+    *static_cast<Worker::RequestTag*>(request) = send;
     peer.outgoing_bytes += cost;
-    sends_.emplace(number, Send{.peer = peer.id,
-                                .cost = cost,
-                                .header = std::move(message.header),
-                                .sent = std::move(message.sent),
-                                .deadline = Clock::now() + config_.send_timeout});
+    ++peer.sends;
+    sends_.emplace(send, Send{.peer = peer.id,
+                              .cost = cost,
+                              .header = std::move(message.header),
+                              .sent = std::move(message.sent),
+                              .deadline = Clock::now() + config_.send_timeout});
   }
 }
 
@@ -164,7 +159,11 @@ void Connections::finish_send(std::uint64_t number, const Status& status) {
   const auto found = sends_.find(number);
   if (found == sends_.end()) return;
   Peer* peer = find(found->second.peer);
-  if (peer != nullptr) peer->outgoing_bytes -= found->second.cost;
+  if (peer != nullptr) {
+    peer->outgoing_bytes -= found->second.cost;
+    --peer->sends;
+    if (peer->flushed && peer->sends == 0) failed_.emplace_back(peer->id, Status());
+  }
   call_later(found->second.sent,
              status.ok() || peer == nullptr || peer->reason.ok() ? status : peer->reason);
   sends_.erase(found);
@@ -173,26 +172,23 @@ void Connections::finish_send(std::uint64_t number, const Status& status) {
 ucs_status_t Connections::on_message(std::span<const std::byte> header, void* data,
                                      std::size_t bytes, const ucp_am_recv_param_t& param) {
   // Returning UCS_OK without a receive drops the payload.
-  const auto found = by_endpoint_.find(param.reply_ep);
-  if (found == by_endpoint_.end() || found->second->state != State::kOpen) return UCS_OK;
-  Peer& peer = *found->second;
+  Peer* sender = header.size() < kMessagePrefixBytes ? nullptr : open_peer(label_of(header));
+  if (sender == nullptr) return UCS_OK;
+  Peer& peer = *sender;
   std::uint16_t type = 0;
-  if (header.size() < sizeof(type) || header.size() - sizeof(type) > config_.max_header_bytes ||
-      bytes > config_.max_payload_bytes) {
-    if (peer.reason.ok()) {
-      peer.reason = {ErrorCode::kTooLarge,
-                     fmt::format("{}: sent a header of {} bytes (at most {}), a payload of {} "
-                                 "(at most {})",
-                                 peer.name, header.size() - sizeof(type), config_.max_header_bytes,
-                                 bytes, config_.max_payload_bytes)};
-    }
-    failed_.emplace_back(peer.id, UCS_ERR_EXCEEDS_LIMIT);
+  std::memcpy(&type, header.data() + kLabelBytes, sizeof(type));
+  header = header.subspan(kMessagePrefixBytes);
+  if (header.size() > config_.max_header_bytes || bytes > config_.max_payload_bytes) {
+    failed_.emplace_back(
+        peer.id, Status(ErrorCode::kTooLarge,
+                        fmt::format("{}: sent a header of {} bytes (at most {}), a payload of {} "
+                                    "(at most {})",
+                                    peer.name, header.size(), config_.max_header_bytes, bytes,
+                                    config_.max_payload_bytes)));
     return UCS_OK;
   }
-  std::memcpy(&type, header.data(), sizeof(type));
   if (peer.accepted) peer.announced = true;
-  std::optional<Landing> landing =
-      handler_.on_message(peer.id, type, header.subspan(sizeof(type)), bytes);
+  std::optional<Landing> landing = handler_.on_message(peer.id, type, header, bytes);
   if (bytes == 0 || !landing) return UCS_OK;
 
   if (total_bytes(landing->pieces) != bytes) {
@@ -260,7 +256,9 @@ void Connections::finish_messages_of(const Peer& peer) {
     }
     for (const std::uint64_t number : numbers) finish_one(number);
   };
-  finish(sends_, [&](std::uint64_t number) { finish_send(number, peer.reason); });
+  if (peer.sends > 0) {
+    finish(sends_, [&](std::uint64_t number) { finish_send(number, peer.reason); });
+  }
   finish(receives_, [&](std::uint64_t number) { finish_receive(number, peer.reason); });
 }
 

@@ -60,7 +60,7 @@ void check(std::string_view what, ucs_status_t status) {
   if (status != UCS_OK) fail(ErrorCode::kIo, "{}: {}", what, ucs_status_string(status));
 }
 
-Worker::Worker(bool shared_memory) {
+Worker::Worker(bool shared_memory, const std::string& device) {
   ucp_config_t* read = nullptr;
   check("UCX: reading its settings", ucp_config_read(nullptr, nullptr, &read));
   const std::unique_ptr<ucp_config_t, ConfigDeleter> config(read);
@@ -68,6 +68,11 @@ Worker::Worker(bool shared_memory) {
   // choice is among those that can. What the operator has chosen stays.
   if (!shared_memory && setting(config.get(), "TLS") == "all") {
     check("UCX: its setting TLS", ucp_config_modify(config.get(), "TLS", "^shm"));
+  }
+  // UCX listens on every device that it may use.
+  if (!device.empty() && setting(config.get(), "NET_DEVICES") == "all") {
+    check("UCX: its setting NET_DEVICES",
+          ucp_config_modify(config.get(), "NET_DEVICES", device.c_str()));
   }
 
   ucp_params_t params{};
@@ -98,6 +103,16 @@ Worker::Worker(bool shared_memory) {
 Worker::~Worker() {
   ucp_worker_destroy(worker_);
   ucp_cleanup(context_);
+}
+
+std::vector<std::byte> Worker::address() const {
+  ucp_address_t* packed = nullptr;
+  std::size_t size = 0;
+  check("UCX: worker's address", ucp_worker_get_address(worker_, &packed, &size));
+  const auto* begin = reinterpret_cast<const std::byte*>(packed);
+  std::vector<std::byte> address(begin, begin + size);
+  ucp_worker_release_address(worker_, packed);
+  return address;
 }
 
 }  // namespace tributary::ucx

@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/error.h"
 
@@ -23,12 +25,15 @@ class Worker {
   /// What UCX keeps for us inside every request of this worker: the number of what it is about.
   using RequestTag = std::uint64_t;
 
-  /// Throws kIo.
-  explicit Worker(bool shared_memory);
+  /// `device`: of the network, the only one that UCX uses unless the operator has chosen others;
+  /// empty for all. Throws kIo.
+  Worker(bool shared_memory, const std::string& device);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
+  /// For endpoints towards it.
+  [[nodiscard]] std::vector<std::byte> address() const;
   [[nodiscard]] ucp_worker_h get() const noexcept { return worker_; }
   /// Readable when there may be something to progress; to be waited for after arm().
   [[nodiscard]] int event_fd() const noexcept { return event_fd_; }

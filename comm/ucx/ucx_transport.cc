@@ -123,11 +123,17 @@ class UcxTransport final : public Transport {
       bool busy = run_commands();
       const Clock::time_point now = Clock::now();
       connections_.check_deadlines(now);
-      busy |= connections_.progress();  // last: what the others left to be called is called
+      busy |= connections_.progress(now);  // last: what the others left to be called is called
       // No spinning before a sleep: a wake-up costs some 5 us, but with fewer idle cores than
       // threads the spinner keeps its core from the peer that is to answer (two processes on two
       // busy cores, half a round trip of 8 bytes: 10 us without, 14 with 8 us, 51 with 40 us).
-      if (!busy && !config_.busy_poll) sleep(now);
+      if (busy) continue;
+      if (config_.busy_poll) {
+        // With fewer cores than threads the one that spins would keep the others from working.
+        std::this_thread::yield();
+      } else {
+        sleep(now);
+      }
     }
     connections_.shut_down();
     // A `sent` that shut_down() called may have sent again.
@@ -143,11 +149,13 @@ class UcxTransport final : public Transport {
     if (connections_.arm()) {
       const auto until = std::min(connections_.next_deadline(), now + kMaxSleep);
       const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(until - now);
-      std::array<pollfd, 2> fds{
+      std::array<pollfd, 3> fds{
+          pollfd{.fd = connections_.door_fd(), .events = POLLIN, .revents = 0},
           pollfd{.fd = connections_.event_fd(), .events = POLLIN, .revents = 0},
           pollfd{.fd = wake_up_.fd(), .events = POLLIN, .revents = 0}};
       const auto limit = std::max<std::int64_t>(timeout.count(), 0);
       static_cast<void>(poll(fds.data(), fds.size(), static_cast<int>(limit)));
+      if (fds.front().revents != 0) connections_.look_at_door();
     }
     const std::lock_guard lock(mutex_);
     if (!std::exchange(sleeping_, false)) wake_up_.clear();

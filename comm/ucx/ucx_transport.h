@@ -12,13 +12,20 @@ namespace tributary {
 /// payloads are copied once on arrival; large ones are fetched into a landing that is one
 /// contiguous range without a copy of ours (adjacent pieces count as one).
 ///
-/// Which devices and protocols are used is UCX's choice, and the operator's through UCX's own
-/// environment variables. Without `shared_memory` a peer that dies is noticed at once, over TCP in
-/// milliseconds; with it, peers on this machine are reached through shared memory, where UCX cannot
-/// notice a death: only a connection closed in order, or send_timeout, ends it then.
+/// `listen` is a plain TCP socket on which two sides introduce themselves (comm/ucx/front_door.h);
+/// it stays open for as long as they are connected, so that the death of a process is noticed at
+/// once. The messages go over connections of UCX, from the connecting side to ports that UCX
+/// chooses: a firewall between the two lets them through too.
 ///
-/// UCX trusts what connects: it has no encryption, and a hostile peer that speaks its protocol can
-/// write into this process. Listen on addresses of a closed network only.
+/// Which devices and protocols are used is UCX's choice, and the operator's through UCX's own
+/// environment variables. A transport that listens on a loopback address uses the loopback device
+/// only, unless UCX_NET_DEVICES says otherwise; any other one has a port of UCX's on every device.
+/// With `shared_memory` peers on this machine are reached through shared memory, where UCX cannot
+/// take back what is in flight to a dead peer.
+///
+/// Strangers are sent away, at the front door by us and at UCX's ports by UCX. But UCX trusts who
+/// speaks its protocol: it has no encryption, and a hostile peer can write into this process.
+/// Listen on addresses of a closed network only.
 ///
 /// Throws kInvalidArgument for a `listen` that is no address, kUnsupported for header sizes that
 /// UCX cannot carry here, kIo when UCX cannot start or the address cannot be bound.

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
+#include <utility>
 
 #include "core/base/dtype.h"
 
@@ -15,6 +17,10 @@ namespace {
 constexpr std::size_t kUnitsPerThread = 4;
 // Query rows below which unpacking a page costs about as much as the arithmetic on it.
 constexpr std::size_t kMinQueryRows = 8;
+// The same for the kernels of bf16 pairs, which unpack nothing: the query rows of a vector, and
+// half of one where heads are few and a vector holds four rows.
+constexpr std::size_t kPairRows = 16;
+constexpr std::size_t kFewPairRows = 8;
 // Heads that one unit of a merge takes where there are few records.
 constexpr std::size_t kMergeHeads = 16;
 
@@ -27,27 +33,28 @@ constexpr std::size_t ceil_div(std::size_t a, std::size_t b) {
 Attention::Attention(const KernelTable& kernels, ThreadPool& pool)
     : kernels_(kernels),
       pool_(pool),
-      workspace_memory_(static_cast<std::size_t>(pool.threads())),
+      scratch_(static_cast<std::size_t>(pool.threads())),
       workspaces_(static_cast<std::size_t>(pool.threads())) {}
 
+void Attention::reserve_scratch(std::size_t bytes) {
+  if (bytes <= scratch_bytes_) return;
+  // Room for all threads or for none.
+  std::vector<AlignedBytes> memory(scratch_.size());
+  for (AlignedBytes& part : memory) part = allocate_aligned(bytes, "attention scratch");
+  scratch_ = std::move(memory);
+  scratch_bytes_ = bytes;
+}
+
 void Attention::reserve_workspaces(std::size_t depth, std::size_t width) {
-  const std::size_t floats = AttendWorkspace::floats(depth, width);
-  if (floats > workspace_floats_) {
-    // Room for all threads or for none.
-    std::vector<AlignedBytes> memory(workspace_memory_.size());
-    for (AlignedBytes& part : memory) {
-      part = allocate_aligned(floats * sizeof(float), "attention scratch");
-    }
-    workspace_memory_ = std::move(memory);
-    workspace_floats_ = floats;
-  }
+  reserve_scratch(AttendWorkspace::floats(depth, width) * sizeof(float));
   for (std::size_t i = 0; i < workspaces_.size(); ++i) {
     workspaces_[i] =
-        AttendWorkspace::carve(reinterpret_cast<float*>(workspace_memory_[i].get()), depth, width);
+        AttendWorkspace::carve(reinterpret_cast<float*>(scratch_[i].get()), depth, width);
   }
 }
 
-void Attention::cut_tasks(const AttendArgs& args) {
+void Attention::cut_tasks(const AttendArgs& args, std::size_t least_rows, std::size_t most_rows,
+                          std::size_t quantum) {
   const auto heads = static_cast<std::size_t>(args.heads);
   const auto threads = static_cast<std::size_t>(pool_.threads());
   const std::size_t pieces_wanted =
@@ -55,14 +62,22 @@ void Attention::cut_tasks(const AttendArgs& args) {
   leaf_units_.clear();
   for (const LeafTask& task : args.tasks) {
     const auto tokens = static_cast<std::size_t>(task.tokens);
-    const std::size_t most = kMaxQueryRows / tokens;
-    const std::size_t least = std::min(most, ceil_div(kMinQueryRows, tokens));
+    const std::size_t most = most_rows / tokens;
+    const std::size_t least = std::min(most, ceil_div(least_rows, tokens));
     const std::size_t wanted = std::clamp(ceil_div(heads, pieces_wanted), least, most);
-    const std::size_t block = ceil_div(heads, ceil_div(heads, wanted));
+    const std::size_t even = ceil_div(heads, ceil_div(heads, wanted));
+    // Whole vectors of query rows where the kernel's lanes are query rows.
+    const std::size_t block = std::min(most, ceil_div(round_up(even * tokens, quantum), tokens));
     for (std::size_t head = 0; head < heads; head += block) {
       leaf_units_.push_back({&task, head, std::min(heads, head + block)});
     }
   }
+  if (threads == 1) return;
+  // Long units first, so that threads finish together; those of a leaf stay side by side.
+  std::ranges::sort(leaf_units_, [](const LeafUnit& a, const LeafUnit& b) {
+    return std::tuple(-a.task->rows, a.task, a.head_begin) <
+           std::tuple(-b.task->rows, b.task, b.head_begin);
+  });
 }
 
 void Attention::attend(const HostCache& cache, const AttendArgs& args) {
@@ -70,15 +85,31 @@ void Attention::attend(const HostCache& cache, const AttendArgs& args) {
   const CacheLayout& layout = cache.layout();
   const auto latent = static_cast<std::size_t>(layout.latent_dim());
   const auto rank = static_cast<std::size_t>(layout.kv_lora_rank);
-  reserve_workspaces(latent, rank);
-  cut_tasks(args);
+  const PairKernel* pairs = kernels_.pairs;
+  if (pairs != nullptr && (layout.row_dtype != DType::kBF16 || args.query_dtype != DType::kBF16 ||
+                           !pairs->supports(latent, rank))) {
+    pairs = nullptr;
+  }
+  if (pairs != nullptr) {
+    reserve_scratch(pairs->scratch_bytes(latent, rank));
+    const std::size_t rows =
+        static_cast<std::size_t>(args.heads) <= kFewHeads ? kFewPairRows : kPairRows;
+    cut_tasks(args, rows, kMaxPairRows, rows);
+  } else {
+    reserve_workspaces(latent, rank);
+    cut_tasks(args, kMinQueryRows, kMaxQueryRows, 1);
+  }
   const StateShape shape{args.heads, layout.kv_lora_rank};
+  const auto layer_of = [&](const LeafUnit& unit) {
+    return cache.layer_data(args.item_layer[static_cast<std::size_t>(unit.task->item)]);
+  };
+  const auto ahead = static_cast<std::size_t>(pool_.threads());
   pool_.for_each(leaf_units_.size(), [&](std::size_t index, int thread) {
     const LeafUnit& unit = leaf_units_[index];
     const LeafTask& task = *unit.task;
-    const LeafKernelArgs kernel{
+    LeafKernelArgs kernel{
         .task = &task,
-        .layer = cache.layer_data(args.item_layer[static_cast<std::size_t>(task.item)]),
+        .layer = layer_of(unit),
         .page_bytes = cache.page_bytes(),
         .row_bytes = layout.row_bytes(),
         .row_dtype = layout.row_dtype,
@@ -93,8 +124,23 @@ void Attention::attend(const HostCache& cache, const AttendArgs& args) {
         .head_end = unit.head_end,
         .softmax_scale = args.softmax_scale,
         .states = args.states + static_cast<std::size_t>(task.state) * shape.record_floats(),
+        .next_pages = {},
     };
-    kernels_.attend_leaf(kernel, workspaces_[static_cast<std::size_t>(thread)]);
+    if (pairs == nullptr) {
+      kernels_.attend_leaf(kernel, workspaces_[static_cast<std::size_t>(thread)]);
+      return;
+    }
+    // Threads claim units in turn, more or less.
+    if (index + ahead < leaf_units_.size()) {
+      const LeafUnit& next = leaf_units_[index + ahead];
+      const std::int32_t* pages = args.block_table.data() + next.task->first_page;
+      for (std::size_t i = 0; i < kernel.next_pages.size(); ++i) {
+        if (static_cast<std::size_t>(next.task->rows) <= i * kPageTokens) break;
+        kernel.next_pages[i] =
+            layer_of(next) + static_cast<std::size_t>(pages[i]) * cache.page_bytes();
+      }
+    }
+    pairs->attend_leaf(kernel, scratch_[static_cast<std::size_t>(thread)].get());
   });
 }
 

@@ -32,16 +32,21 @@ class Attention {
     std::int64_t dst = 0, left = 0, right = 0;
   };
 
-  void cut_tasks(const AttendArgs& args);
-  /// One workspace per thread.
+  /// Units of at most `most_rows` query rows, not fewer than `least_rows` without need, and
+  /// multiples of `quantum` where that can be.
+  void cut_tasks(const AttendArgs& args, std::size_t least_rows, std::size_t most_rows,
+                 std::size_t quantum);
+  /// Scratch memory of `bytes` for each thread.
+  void reserve_scratch(std::size_t bytes);
+  /// The same for the fp32 kernels, cut into workspaces.
   void reserve_workspaces(std::size_t depth, std::size_t width);
 
   const KernelTable& kernels_;
   ThreadPool& pool_;
   std::vector<LeafUnit> leaf_units_;
   std::vector<MergeUnit> merge_units_;
-  std::size_t workspace_floats_ = 0;
-  std::vector<AlignedBytes> workspace_memory_;
+  std::size_t scratch_bytes_ = 0;
+  std::vector<AlignedBytes> scratch_;
   std::vector<AttendWorkspace> workspaces_;
 };
 

@@ -1,4 +1,5 @@
-// The backend for CPU cores: fp32 arithmetic on vectors, instruction set chosen once at run time.
+// The backend for CPU cores, instruction set chosen once at run time: fp32 arithmetic on vectors,
+// and BF16 dot products for decode attention where the machine has them.
 #pragma once
 
 #include <memory>
@@ -19,7 +20,9 @@ struct CpuOptions {
 };
 
 /// Instruction sets that this build holds and this machine has, best first, for example
-/// {"AVX3", "AVX2", "SSE4", "SSSE3", "SCALAR"} (AVX3 is AVX-512). The last one is portable.
+/// {"AVX3_BF16", "AVX3", "AVX2", "SSE4", "SSSE3", "SCALAR"} (AVX3 is AVX-512). The last one is
+/// portable. Of bf16 queries over bf16 rows, AVX3_BF16 rounds the weights of the values to bf16;
+/// all else is computed as with AVX3.
 [[nodiscard]] std::vector<std::string_view> cpu_instruction_sets();
 
 /// Name: `cpu/AVX3`. Every operation is our own code for that instruction set, so that equal names

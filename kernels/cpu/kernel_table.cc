@@ -14,6 +14,7 @@
 #include <hwy/highway.h>
 // clang-format on
 #include "kernels/cpu/attend-inl.h"
+#include "kernels/cpu/bf16_attend.h"
 #include "kernels/cpu/merge-inl.h"
 #include "kernels/cpu/projection-inl.h"
 #include "kernels/cpu/unpack-inl.h"
@@ -85,6 +86,11 @@ std::vector<const KernelTable*> find_usable_tables() {
   add(HWY_AVX3_DL, N_AVX3_DL::kernel_table());
 #endif
 #if HWY_TARGETS & HWY_AVX3
+  // Better than any of Highway's, and based on one and the same wherever it exists.
+  if ((supported & HWY_AVX3) != 0) {
+    const KernelTable* pairs = bf16_kernel_table(N_AVX3::kernel_table());
+    if (pairs != nullptr) tables.insert(tables.begin(), pairs);
+  }
   add(HWY_AVX3, N_AVX3::kernel_table());
 #endif
 #if HWY_TARGETS & HWY_AVX2

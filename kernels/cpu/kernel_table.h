@@ -5,6 +5,7 @@
 // Functions take valid arguments (kernels/validate.h), run on the calling thread, allocate nothing.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -68,7 +69,28 @@ struct LeafKernelArgs {
   std::size_t heads = 0, head_begin = 0, head_end = 0;
   float softmax_scale = 0;
   float* states = nullptr;  // record of the task's first token
+  // Pages that this thread will probably read next, to be fetched meanwhile; may be null.
+  std::array<const std::byte*, 2> next_pages{};
 };
+
+/// Attention of bf16 queries over bf16 rows by instructions that multiply pairs of bf16 and add
+/// both products to an fp32 sum. The weights of the values are rounded to bf16, after they were
+/// summed.
+struct PairKernel {
+  /// Shapes that it takes; others go to the fp32 kernels.
+  bool (*supports)(std::size_t latent_dim, std::size_t kv_lora_rank);
+  /// Scratch memory of one thread, aligned to a cache line.
+  std::size_t (*scratch_bytes)(std::size_t latent_dim, std::size_t kv_lora_rank);
+  /// tokens * heads <= kMaxPairRows.
+  void (*attend_leaf)(const LeafKernelArgs&, std::byte* scratch);
+};
+
+/// Query rows of one unit of work of a PairKernel at most. Queries, sums and scores of 64 (74 + 131
+/// + 32 KiB on 512 + 64) leave room in a second-level cache of 1 MiB for a block of cache rows and
+/// the next one (147 KiB each). Does not touch the bits.
+inline constexpr std::size_t kMaxPairRows = 64;
+/// Heads up to which a PairKernel may work differently, by the number of heads of the call.
+inline constexpr std::size_t kFewHeads = 16;
 
 /// One head of tokens [token_begin, token_end). token_end - token_begin <= kMaxQueryRows.
 struct DenseKernelArgs {
@@ -115,6 +137,8 @@ struct KernelTable {
   // The vector approximations, for their tests.
   void (*exp_not_positive)(const float* src, float* dst, std::size_t count);
   void (*log)(const float* src, float* dst, std::size_t count);
+  /// Null where the instruction set has no such instructions.
+  const PairKernel* pairs = nullptr;
 };
 
 /// The tables that this machine can run, best first; never empty.

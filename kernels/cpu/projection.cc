@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 namespace tributary::cpu {
 namespace {
@@ -29,42 +32,63 @@ void for_chunks(ThreadPool& pool, std::size_t count, std::size_t bytes_each, con
   });
 }
 
+// Whether nothing is lost.
+bool convert(bf16 from, bf16& to) {
+  to = from;
+  return true;
+}
+bool convert(float from, float& to) {
+  to = from;
+  return true;
+}
+bool convert(float from, bf16& to) {
+  const auto bits = std::bit_cast<std::uint32_t>(from);
+  to.bits = static_cast<std::uint16_t>(bits >> 16);
+  return (bits & 0xffffU) == 0;
+}
+
 }  // namespace
 
 PackedWeight::PackedWeight(const WeightView& view, ThreadPool& pool)
     : Weight(view.batch, view.rows, view.cols),
-      dtype_(view.dtype),
-      panels_(ceil_div(static_cast<std::size_t>(view.rows), kPanel)),
-      panel_bytes_(static_cast<std::size_t>(view.cols) * kPanel * dtype_bytes(view.dtype)),
-      data_(allocate_aligned(static_cast<std::size_t>(view.batch) * panels_ * panel_bytes_,
-                             "a weight")) {
-  if (dtype_ == DType::kF32) {
-    pack<float>(view, pool);
-  } else {
-    pack<bf16>(view, pool);
+      panels_(ceil_div(static_cast<std::size_t>(view.rows), kPanel)) {
+  if (view.dtype == DType::kBF16) {
+    (void)pack<bf16, bf16>(view, pool);
+  } else if (!pack<float, bf16>(view, pool)) {
+    (void)pack<float, float>(view, pool);
   }
 }
 
-template <typename T>
-void PackedWeight::pack(const WeightView& view, ThreadPool& pool) {
+template <typename From, typename To>
+bool PackedWeight::pack(const WeightView& view, ThreadPool& pool) {
+  dtype_ = std::is_same_v<To, bf16> ? DType::kBF16 : DType::kF32;
+  panel_bytes_ = static_cast<std::size_t>(view.cols) * kPanel * sizeof(To);
+  data_ = nullptr;
+  data_ =
+      allocate_aligned(static_cast<std::size_t>(view.batch) * panels_ * panel_bytes_, "a weight");
+  std::atomic<bool> lossless{true};
   pool.for_each(static_cast<std::size_t>(view.batch) * panels_, [&](std::size_t index, int) {
+    if (!lossless.load(std::memory_order_relaxed)) return;
     const auto batch = static_cast<std::int64_t>(index / panels_);
     const auto first = static_cast<std::int64_t>(index % panels_ * kPanel);
     const auto outputs = std::min<std::int64_t>(kPanel, view.rows - first);
-    const T* from =
-        static_cast<const T*>(view.data) + batch * view.batch_stride + first * view.row_stride;
-    T* to = reinterpret_cast<T*>(data_.get() + index * panel_bytes_);
+    const From* from =
+        static_cast<const From*>(view.data) + batch * view.batch_stride + first * view.row_stride;
+    To* to = reinterpret_cast<To*>(data_.get() + index * panel_bytes_);
+    bool exact = true;
     // Squares of kPanel columns, so that neither the rows nor the panel leave the cache meanwhile.
     for (std::int64_t begin = 0; begin < view.cols; begin += kPanel) {
       const std::int64_t end = std::min<std::int64_t>(view.cols, begin + kPanel);
       for (std::int64_t n = 0; n < static_cast<std::int64_t>(kPanel); ++n) {
         for (std::int64_t k = begin; k < end; ++k) {
-          to[k * static_cast<std::int64_t>(kPanel) + n] =
-              n < outputs ? from[n * view.row_stride + k * view.col_stride] : T{};
+          const From value = n < outputs ? from[n * view.row_stride + k * view.col_stride] : From{};
+          exact = convert(value, to[k * static_cast<std::int64_t>(kPanel) + n]) && exact;
         }
       }
     }
+    if (!exact) lossless.store(false, std::memory_order_relaxed);
   });
+  return lossless.load();
 }
 
 Projection::Projection(const KernelTable& kernels, ThreadPool& pool)

@@ -13,9 +13,10 @@
 
 namespace tributary::cpu {
 
-/// A weight in panels of kPanel outputs, [batch][panel][cols][kPanel], in its own type: a panel is
-/// read front to back, once, and bf16 weights stay half the size of fp32 ones. The last panel is
-/// filled up with zeros.
+/// A weight in panels of kPanel outputs, [batch][panel][cols][kPanel]: a panel is read front to
+/// back, once. Kept as bf16 where every value is one, whatever type it came in (published bf16
+/// weights arrive as fp32): products of few tokens take as long as reading the weight. The last
+/// panel is filled up with zeros.
 class PackedWeight final : public Weight {
  public:
   /// Throws kPoolFull.
@@ -28,12 +29,13 @@ class PackedWeight final : public Weight {
   }
 
  private:
-  template <typename T>
-  void pack(const WeightView& view, ThreadPool& pool);
+  /// Allocates and packs; false where a value changed, and then the rest is left out.
+  template <typename From, typename To>
+  bool pack(const WeightView& view, ThreadPool& pool);
 
-  DType dtype_;
+  DType dtype_ = DType::kF32;  // as kept
   std::size_t panels_;
-  std::size_t panel_bytes_;
+  std::size_t panel_bytes_ = 0;
   AlignedBytes data_;
 };
 

@@ -1,9 +1,24 @@
 // Parallel loops: units are claimed from an atomic counter, so that a slow thread takes fewer.
 #include "kernels/cpu/thread_pool.h"
 
+#include <chrono>
 #include <utility>
 
 namespace tributary::cpu {
+namespace {
+
+// What it takes to wake a parked thread up, measured on virtual machines (20 to 100 us): a thread
+// that parks earlier has saved nothing, one that looks longer wastes at most as much again.
+constexpr std::chrono::microseconds kLook{50};
+
+/// Returns when done() holds or time is up. Gives the processor to whoever wants it.
+template <typename Done>
+void look_for(const Done& done) {
+  const auto end = std::chrono::steady_clock::now() + kLook;
+  while (!done() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+}
+
+}  // namespace
 
 ThreadPool::ThreadPool(int threads) {
   workers_.reserve(static_cast<std::size_t>(threads - 1));
@@ -50,8 +65,12 @@ void ThreadPool::run(std::size_t units, const void* context, Invoke invoke) {
   claim_units(0);
   // A worker that wakes up only now finds the loop closed and goes back to sleep: the caller waits
   // for those inside alone.
+  {
+    const std::scoped_lock lock(mutex_);
+    open_ = false;
+  }
+  look_for([this] { return inside_ == 0; });
   std::unique_lock lock(mutex_);
-  open_ = false;
   worker_left_.wait(lock, [this] { return inside_ == 0; });
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
@@ -82,6 +101,9 @@ void ThreadPool::work(int thread) {
     claim_units(thread);
     lock.lock();
     if (--inside_ == 0) worker_left_.notify_one();
+    lock.unlock();
+    look_for([&] { return loop_ != seen || stop_; });
+    lock.lock();
   }
 }
 

@@ -1,5 +1,7 @@
-// A fixed set of threads for parallel loops. Idle threads are parked on a condition variable;
-// nothing spins. Threads inherit the affinity of the thread that constructs the pool.
+// A fixed set of threads for parallel loops. Idle threads are parked on a condition variable, after
+// they have looked for the next loop for as long as waking them up would take: the operations of a
+// layer follow each other closely. Threads inherit the affinity of the thread that constructs the
+// pool.
 #pragma once
 
 #include <atomic>
@@ -46,10 +48,11 @@ class ThreadPool {
   std::condition_variable loop_started_;
   std::condition_variable worker_left_;
   // Under mutex_: the loop's number, whether workers may still join it, and how many are inside.
-  std::uint64_t loop_ = 0;
+  // What is looked at without it is atomic.
+  std::atomic<std::uint64_t> loop_{0};
   bool open_ = false;
-  bool stop_ = false;
-  int inside_ = 0;
+  std::atomic<bool> stop_{false};
+  std::atomic<int> inside_{0};
   std::exception_ptr error_;
   // The loop itself, written before it opens and constant until the last worker has left.
   std::size_t units_ = 0;

@@ -23,8 +23,9 @@ std::vector<float> leaf_rows(Normal& normal, int rows) {
 }
 
 // One state record of many.
-std::vector<float> record(const std::vector<float>& states, std::size_t index) {
-  const auto size = static_cast<std::ptrdiff_t>(kShape.state().record_floats());
+std::vector<float> record(const std::vector<float>& states, std::size_t index,
+                          const LatentShape& shape = kShape) {
+  const auto size = static_cast<std::ptrdiff_t>(shape.state().record_floats());
   const auto begin = states.begin() + static_cast<std::ptrdiff_t>(index) * size;
   return {begin, begin + size};
 }
@@ -62,6 +63,43 @@ TEST_P(BackendConformance, AttendOfManyTokensEqualsOneAtATime) {
         EXPECT_TRUE(same_bits(record(states, token), alone[token]))
             << "token " << token << " of " << tokens << ", position " << position;
       }
+    }
+  }
+}
+
+TEST_P(BackendConformance, AttendOfManyHeadsHasTheBitsOfEachTokenAlone) {
+  // So many heads that a kernel for few is left and tokens are cut into several units of work; rows
+  // over several blocks, the last of them of an odd number.
+  LatentShape shape = kShape;
+  shape.heads = 44;
+  Normal normal(13);
+  LatentCase latents(backend(), shape, 8, 13);
+  const int rows = 333;
+  const auto latent = static_cast<std::size_t>(shape.latent_dim());
+  // The last two rows are seen by the last tokens alone, and would poison the others.
+  std::vector<float> values = normal.floats(static_cast<std::size_t>(rows) * latent);
+  std::fill(values.end() - static_cast<std::ptrdiff_t>(2 * latent), values.end(),
+            std::numeric_limits<float>::infinity());
+  const Leaf leaf = latents.add_leaf(values);
+  constexpr std::int32_t kTokens = 7;
+  const std::vector<float> queries =
+      normal.floats(kTokens * static_cast<std::size_t>(shape.heads) * latent);
+  LeafTask task{.tokens = kTokens,
+                .rows = rows,
+                .first_page = leaf.first_page,
+                .query_position = rows - kTokens};
+  const std::vector<float> together = latents.attend({task}, queries, kTokens);
+  for (std::int32_t token = 0; token < kTokens; ++token) {
+    LeafTask one = task;
+    one.tokens = 1;
+    one.query = token;
+    one.query_position += token;
+    one.rows = rows - kTokens + token + 1;  // what it sees, and no row more
+    const auto alone = latents.attend({one}, queries, 1);
+    const std::vector<float> got = record(together, static_cast<std::size_t>(token), shape);
+    EXPECT_TRUE(same_bits(got, record(alone, 0, shape))) << "token " << token;
+    if (token + 2 < kTokens) {
+      for (const float value : got) ASSERT_TRUE(std::isfinite(value)) << "token " << token;
     }
   }
 }

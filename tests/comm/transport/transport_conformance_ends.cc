@@ -80,6 +80,76 @@ TEST_P(TransportConformance, TheServerDisconnects) {
   EXPECT_EQ(server.receive().type, 1);
 }
 
+TEST_P(TransportConformance, MessagesBeforeADisconnectArrive) {
+  constexpr int kMessages = 100;
+  for (int round = 0; round < 5; ++round) {
+    Endpoint server(make_, listening());
+    Endpoint client(make_, connecting());
+    const PeerId peer = client.transport().connect(server.address());
+    client.send(peer, 0, "");
+    EXPECT_EQ(server.receive().type, 0);  // it is connected
+    for (std::uint16_t i = 1; i <= kMessages; ++i) client.send(peer, i, "");
+    client.transport().disconnect(peer);
+    ASSERT_TRUE(server.wait_disconnects(1));
+    for (std::uint16_t i = 1; i <= kMessages; ++i) EXPECT_EQ(server.receive().type, i);
+  }
+}
+
+TEST_P(TransportConformance, ConnectionsOfOneClientEndOneByOne) {
+  constexpr int kConnections = 8;
+  EchoServer server(make_, listening());
+  Endpoint client(make_, connecting());
+  std::vector<PeerId> peers;
+  const auto expect_echo = [&](PeerId peer) {
+    client.send(peer, 5, std::to_string(peer));
+    const Received echo = client.receive();
+    EXPECT_EQ(echo.peer, peer);
+    EXPECT_EQ(echo.header, to_bytes(std::to_string(peer)));
+  };
+  for (int i = 0; i < kConnections; ++i) {
+    peers.push_back(client.transport().connect(server.endpoint().address()));
+  }
+  for (const PeerId peer : peers) expect_echo(peer);
+  // Every other one, then new ones, then the rest.
+  for (std::size_t i = 0; i < peers.size(); i += 2) client.transport().disconnect(peers[i]);
+  EXPECT_TRUE(server.endpoint().wait_disconnects(kConnections / 2));
+  for (std::size_t i = 1; i < peers.size(); i += 2) expect_echo(peers[i]);
+  for (std::size_t i = 0; i < peers.size(); i += 2) {
+    peers[i] = client.transport().connect(server.endpoint().address());
+  }
+  for (const PeerId peer : peers) expect_echo(peer);
+  for (const PeerId peer : peers) client.transport().disconnect(peer);
+  EXPECT_TRUE(server.endpoint().wait_disconnects(kConnections + kConnections / 2));
+  expect_echo(client.transport().connect(server.endpoint().address()));
+  EXPECT_EQ(client.disconnects(), 0);
+}
+
+TEST_P(TransportConformance, TwoSidesConnectToEachOther) {
+  const std::vector<std::byte> payload = test_bytes(kMiB, 11);
+  for (int round = 0; round < 5; ++round) {
+    Endpoint left(make_, listening());
+    Endpoint right(make_, listening());
+    const PeerId to_right = left.transport().connect(right.address());
+    const PeerId to_left = right.transport().connect(left.address());
+    for (const std::uint16_t type : {1, 2}) {
+      left.send(to_right, type, "from the left", payload);
+      right.send(to_left, type, "from the right", payload);
+    }
+    for (int i = 0; i < 2; ++i) {
+      for (Endpoint* side : {&left, &right}) {
+        const Received message = side->receive();
+        EXPECT_EQ(message.header, to_bytes(side == &left ? "from the right" : "from the left"));
+        EXPECT_TRUE(message.payload == payload);
+      }
+    }
+    left.transport().disconnect(to_right);
+    EXPECT_TRUE(right.wait_disconnects(1));
+    right.send(to_left, 3, "still there");
+    EXPECT_EQ(left.receive().type, 3);
+    EXPECT_EQ(left.disconnects(), 0);
+  }
+}
+
 TEST_P(TransportConformance, DestructionWithMessagesInFlight) {
   const std::vector<std::byte> payload = test_bytes(8 * kMiB, 7);
   for (const bool client_first : {true, false}) {

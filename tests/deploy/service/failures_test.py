@@ -73,7 +73,7 @@ class Clients(unittest.TestCase):
 
     def test_killed_while_stepping(self):
         tokens = self.tier.metric("tributary_tokens_total")
-        client = self.start(8, 0.2)
+        client = self.start(64, 1)  # far from its end by then
         wait_until(lambda: self.tier.metric("tributary_tokens_total") > tokens, "it decodes")
         expired = self.tier.metric("tributary_leases_expired_total")
         client.signal(signal.SIGKILL)
@@ -83,7 +83,7 @@ class Clients(unittest.TestCase):
 
     def test_stopped_reading(self):
         tokens = self.tier.metric("tributary_tokens_total")
-        client = self.start(8, 0.2)
+        client = self.start(64, 1)
         wait_until(lambda: self.tier.metric("tributary_tokens_total") > tokens, "it decodes")
         client.signal(signal.SIGSTOP)
         self.tier.wait_all_free(FREE_S)
@@ -129,12 +129,12 @@ class Pools(unittest.TestCase):
 
     def check_lost_and_back(self, number):
         with Tier(pools=(2, 2)) as tier:
-            reference = self.start(tier, 1, 1)
+            reference = self.start(tier, 4, 1)
             status, output = finish(reference)
             self.assertEqual(status, 0, output)
-            victim = self.start(tier, 1, 3)
+            victim = self.start(tier, 1, 6)
             lost = self.busy_pool(tier)
-            survivor = self.start(tier, 1, 1)
+            survivor = self.start(tier, 4, 1)
             self.busy_pool(tier, [lost])
             os.kill(tier.pools[lost].pids()[1], number)
             # Stopped, it misses its deadline first.
@@ -146,7 +146,7 @@ class Pools(unittest.TestCase):
             status, text = finish(survivor)
             self.assertEqual(status, 0, text)
             self.assertEqual(digest(text), digest(output))
-            again = self.start(tier, 1, 1)
+            again = self.start(tier, 4, 1)
             self.assertEqual(digest(finish(again)[1]), digest(output))
             wait_until(lambda: not tier.pools[lost].alive(), "its mpirun ended", 30)
             tier.start_pool(lost, 2)
@@ -163,12 +163,12 @@ class Pools(unittest.TestCase):
 class ControlPlane(unittest.TestCase):
     def test_restart_while_sequences_decode(self):
         with Tier(pools=(2,)) as tier:
-            reference = replay(tier, 4, 0.1)
+            reference = replay(tier, 16, 1)
             status, output = finish(reference)
             reference.close()
             self.assertEqual(status, 0, output)
             first = tier.admit(10, 10).json["sequence_id"]
-            client = replay(tier, 4, 0.1)
+            client = replay(tier, 16, 1)
             tokens = tier.metric("tributary_tokens_total")
             wait_until(lambda: tier.metric("tributary_tokens_total") > tokens, "it decodes")
             tier.kill_control()

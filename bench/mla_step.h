@@ -1,0 +1,61 @@
+// A step of one MLA layer with the time of each of its operations, and what oneDNN needs for the
+// same products.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/dot_peak.h"
+#include "core/interface/backend.h"
+
+namespace tributary::bench {
+
+/// One step: project, store rows, attend, merge, W_UV, o_proj; DeepSeek-V3's shape, bf16 weights.
+class MlaStep {
+ public:
+  /// `length` cached rows a sequence, the new one included.
+  MlaStep(Backend& backend, int batch, int length, Clock clock);
+  ~MlaStep();
+  MlaStep(const MlaStep&) = delete;
+  MlaStep& operator=(const MlaStep&) = delete;
+
+  struct Phase {
+    std::string name;
+    double seconds = 0;  // of the last run
+    double gflop = 0;    // products alone
+    // Of a product y = x W: batch x [tokens, cols] x [cols, rows].
+    std::int64_t batch = 0, rows = 0, cols = 0;
+  };
+  void run();
+  /// In order; the same operations in every run.
+  [[nodiscard]] const std::vector<Phase>& phases() const noexcept;
+
+ private:
+  class Timed;
+  struct Parts;
+  std::unique_ptr<Timed> timed_;
+  std::unique_ptr<Parts> parts_;
+};
+
+/// oneDNN's matrix products, weights reordered beforehand as it likes them best.
+class OneDnnProduct {
+ public:
+  enum class Type { kF32, kBF16 };  // of x and W; y is fp32
+  OneDnnProduct(Type type, std::int64_t batch, std::int64_t tokens, std::int64_t rows,
+                std::int64_t cols);
+  ~OneDnnProduct();
+  OneDnnProduct(const OneDnnProduct&) = delete;
+  OneDnnProduct& operator=(const OneDnnProduct&) = delete;
+
+  void run();
+  /// `brg:avx512_core_bf16`, say.
+  [[nodiscard]] std::string implementation() const;
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace tributary::bench

@@ -1,0 +1,32 @@
+// Another implementation in a process of its own, asked for its times line by line.
+#pragma once
+
+#include <cstdio>
+#include <optional>
+#include <string>
+
+namespace tributary::bench {
+
+/// Talks to a program that prints `ready` and then answers each line with a number of seconds.
+class Peer {
+ public:
+  /// Starts `python script`; nothing where that does not come up (a package is missing, say).
+  [[nodiscard]] static std::optional<Peer> start(const std::string& python,
+                                                 const std::string& script);
+  Peer(Peer&& other) noexcept;
+  Peer& operator=(Peer&&) = delete;
+  ~Peer();
+
+  /// Throws kIo when the program has ended.
+  [[nodiscard]] double ask(const std::string& line);
+
+ private:
+  Peer(int child, std::FILE* to, std::FILE* from) : child_(child), to_(to), from_(from) {}
+  [[nodiscard]] std::optional<std::string> read_line();
+
+  int child_;
+  std::FILE* to_;
+  std::FILE* from_;
+};
+
+}  // namespace tributary::bench

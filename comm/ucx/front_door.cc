@@ -1,0 +1,285 @@
+#include "comm/ucx/front_door.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+
+namespace tributary::ucx {
+namespace {
+
+/// Of those that have come and not introduced themselves, which takes a peer of ours one round
+/// trip: when there are more, the one that has said nothing for longest has to go.
+constexpr std::size_t kMaxStrangers = 256;
+/// Connections accepted and sockets looked after before other work goes on.
+constexpr int kBatch = 64;
+/// Without a free file descriptor, nobody is accepted for a while; the system keeps them waiting.
+constexpr std::chrono::milliseconds kAcceptPause{100};
+/// In `epoll_event.data`; ids of peers begin at 1.
+constexpr std::uint64_t kListening = 0;
+
+// A machine that vanishes without a word is noticed after 10 + 3 * 5 seconds.
+constexpr int kKeepAliveIdleSeconds = 10;
+constexpr int kKeepAliveIntervalSeconds = 5;
+constexpr int kKeepAliveProbes = 3;
+
+std::string error_text(int error) {
+  return std::generic_category().message(error);
+}
+
+void set_option(int fd, int level, int option, int value) {
+  // None of these fails on a TCP socket, and all is well without them.
+  static_cast<void>(setsockopt(fd, level, option, &value, sizeof(value)));
+}
+
+void set_options(int fd) {
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdleSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveIntervalSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
+}
+
+/// Nobody can guess it, so nobody can send into a connection of others.
+std::uint64_t random_label() {
+  std::uint64_t label = 0;
+  // Up to 256 bytes come whole, and after the start of the system at once.
+  while (getrandom(&label, sizeof(label), 0) != sizeof(label)) {
+  }
+  return label;
+}
+
+}  // namespace
+
+FrontDoor::Descriptor::~Descriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+FrontDoor::FrontDoor(const TransportConfig& config, std::vector<std::byte> worker_address,
+                     std::atomic<PeerId>& next_id)
+    : config_(config),
+      worker_address_(std::move(worker_address)),
+      next_id_(next_id),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (epoll_.get() < 0) fail(ErrorCode::kIo, "epoll_create1: {}", error_text(errno));
+  static_cast<void>(encode({.label = 0, .address = worker_address_}));  // throws if it is too long
+  if (!config.listen.empty()) listen();
+}
+
+FrontDoor::~FrontDoor() = default;
+
+void FrontDoor::listen() {
+  const SocketAddress address = parse_address(config_.listen);
+  Descriptor fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  sockaddr_storage bound{};
+  socklen_t size = sizeof(bound);
+  if (fd.get() >= 0) set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (fd.get() < 0 ||
+      bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0 ||
+      ::listen(fd.get(), SOMAXCONN) != 0 ||
+      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
+    fail(ErrorCode::kIo, "listen on '{}': {}", config_.listen, error_text(errno));
+  }
+  listening_ = std::move(fd);
+  watch(listening_.get(), EPOLLIN, kListening);
+  address_ = format_address(bound);
+}
+
+/// Or changes what is watched.
+void FrontDoor::watch(int fd, std::uint32_t events, std::uint64_t what) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = what;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) == 0) return;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    fail(ErrorCode::kIo, "epoll_ctl: {}", error_text(errno));
+  }
+}
+
+void FrontDoor::set_up(PeerId peer, Line line) {
+  set_options(line.socket.get());
+  line.label = random_label();
+  const bool connecting = !line.accepted;
+  const int fd = line.socket.get();
+  Line& kept = lines_.insert_or_assign(peer, std::move(line)).first->second;
+  try {
+    watch(fd, connecting ? EPOLLOUT : EPOLLIN, peer);
+  } catch (const Error& error) {
+    gone(peer, kept, {error.code(), error.what()});
+  }
+}
+
+void FrontDoor::connect(PeerId peer, const SocketAddress& address) {
+  Line line;
+  line.name = format_address(address.storage);
+  line.socket =
+      Descriptor(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int fd = line.socket.get();
+  if (fd >= 0 &&
+      (::connect(fd, reinterpret_cast<const sockaddr*>(&address.storage), address.size) == 0 ||
+       errno == EINPROGRESS)) {
+    set_up(peer, std::move(line));
+  } else {
+    gone(peer, line, {ErrorCode::kUnavailable, error_text(errno)});
+  }
+}
+
+void FrontDoor::accept(Clock::time_point now) {
+  for (int i = 0; i < kBatch; ++i) {
+    sockaddr_storage from{};
+    socklen_t size = sizeof(from);
+    Descriptor fd(accept4(listening_.get(), reinterpret_cast<sockaddr*>(&from), &size,
+                          SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd.get() < 0) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        watch(listening_.get(), 0, kListening);
+        resume_accepting_ = now + kAcceptPause;
+      }
+      return;
+    }
+    if (strangers_.size() >= kMaxStrangers) close(*strangers_.begin());
+    const PeerId peer = next_id_.fetch_add(1);
+    strangers_.insert(peer);
+    Line line;
+    line.socket = std::move(fd);
+    line.accepted = true;
+    line.connected = true;
+    line.name = format_address(from);
+    line.deadline = now + config_.connect_timeout;
+    set_up(peer, std::move(line));
+  }
+}
+
+void FrontDoor::answer(PeerId peer) {
+  const auto line = lines_.find(peer);
+  if (line != lines_.end()) introduce(peer, line->second);
+}
+
+void FrontDoor::introduce(PeerId peer, Line& line) {
+  const std::vector<std::byte> bytes = encode({.label = line.label, .address = worker_address_});
+  // The first bytes on a new socket, and fewer than any socket's buffer: they go at once.
+  const ssize_t sent = ::send(line.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  if (sent != static_cast<ssize_t>(bytes.size())) {
+    gone(peer, line, {ErrorCode::kUnavailable, sent < 0 ? error_text(errno) : "a full socket"});
+  }
+}
+
+void FrontDoor::receive(PeerId peer, Line& line) {
+  // Never more than the introduction: what comes after it does not belong here.
+  std::size_t wanted = introduction_bytes(line.received);
+  while (true) {
+    const std::size_t begin = line.received.size();
+    line.received.resize(line.introduced ? 1 : wanted);
+    const ssize_t got =
+        recv(line.socket.get(), line.received.data() + begin, line.received.size() - begin, 0);
+    const int error = errno;
+    line.received.resize(begin + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    if (got < 0 && (error == EAGAIN || error == EINTR)) return;
+    if (got < 0) return gone(peer, line, {ErrorCode::kUnavailable, error_text(error)});
+    if (got == 0) return gone(peer, line, {ErrorCode::kUnavailable, "closed by the other side"});
+    if (line.introduced) fail(ErrorCode::kMalformedInput, "bytes after the introduction");
+    wanted = introduction_bytes(line.received);
+    if (line.received.size() == wanted) break;
+  }
+  Introduction introduction = decode(line.received);
+  // A socket that connects to a free port of its own machine can meet itself.
+  if (introduction.label == line.label) fail(ErrorCode::kUnavailable, "nobody else is there");
+  line.introduced = true;
+  line.received = {};
+  strangers_.erase(peer);
+  events_.push_back({.peer = peer,
+                     .accepted = line.accepted,
+                     .name = line.name,
+                     .label = line.label,
+                     .introduction = std::move(introduction),
+                     .gone = {}});
+}
+
+void FrontDoor::handle(PeerId peer, Line& line) {
+  try {
+    if (line.connected) return receive(peer, line);
+    int error = 0;
+    socklen_t size = sizeof(error);
+    if (getsockopt(line.socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+    if (error != 0) return gone(peer, line, {ErrorCode::kUnavailable, error_text(error)});
+    line.connected = true;
+    watch(line.socket.get(), EPOLLIN, peer);
+    introduce(peer, line);
+  } catch (const Error& error) {
+    gone(peer, line, {error.code(), error.what()});
+  }
+}
+
+/// The line is destroyed.
+void FrontDoor::gone(PeerId peer, const Line& line, const Status& reason) {
+  // Nobody has been told of a stranger.
+  if (!line.accepted || line.introduced) {
+    events_.push_back(
+        {.peer = peer,
+         .accepted = line.accepted,
+         .name = line.name,
+         .label = line.label,
+         .introduction = std::nullopt,
+         .gone = {reason.code(), fmt::format("connection {} {}: {}", line.accepted ? "from" : "to",
+                                             line.name, reason.message())}});
+  }
+  close(peer);
+}
+
+bool FrontDoor::is_there(PeerId peer) const {
+  const auto line = lines_.find(peer);
+  std::byte byte{};
+  return line != lines_.end() &&
+         recv(line->second.socket.get(), &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT) < 0 &&
+         errno == EAGAIN;
+}
+
+void FrontDoor::close(PeerId peer) {
+  strangers_.erase(peer);
+  lines_.erase(peer);
+}
+
+void FrontDoor::close_listener() {
+  listening_ = Descriptor();
+  resume_accepting_.reset();
+  while (!strangers_.empty()) close(*strangers_.begin());
+}
+
+std::vector<FrontDoor::Event> FrontDoor::progress(Clock::time_point now) {
+  if (resume_accepting_ && *resume_accepting_ <= now) {
+    resume_accepting_.reset();
+    watch(listening_.get(), EPOLLIN, kListening);
+  }
+  while (!strangers_.empty() && lines_.at(*strangers_.begin()).deadline <= now) {
+    close(*strangers_.begin());
+  }
+  std::array<epoll_event, kBatch> ready{};
+  const int count = epoll_wait(epoll_.get(), ready.data(), kBatch, 0);
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t what = ready.at(static_cast<std::size_t>(i)).data.u64;
+    if (what == kListening) {
+      accept(now);
+    } else if (const auto line = lines_.find(what); line != lines_.end()) {
+      handle(what, line->second);
+    }
+  }
+  return std::exchange(events_, {});
+}
+
+FrontDoor::Clock::time_point FrontDoor::next_deadline() const {
+  auto deadline = Clock::time_point::max();
+  if (resume_accepting_) deadline = *resume_accepting_;
+  if (!strangers_.empty()) {
+    deadline = std::min(deadline, lines_.at(*strangers_.begin()).deadline);
+  }
+  return deadline;
+}
+
+}  // namespace tributary::ucx

@@ -1,0 +1,70 @@
+// UCX's endpoints: one to each other worker, whoever wanted to connect to whom and how many times.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "comm/ucx/ucx_support.h"
+
+namespace tributary::ucx {
+
+class Routes;
+
+struct Route {
+  Routes* owner = nullptr;
+  ucp_ep_h endpoint = nullptr;
+  std::string address;
+  std::size_t users = 0;
+  std::chrono::steady_clock::time_point idle_since;
+  bool closing = false;
+};
+
+/// Why one for all connections between two workers: UCX makes a pair of the n-th endpoint of one
+/// side and the n-th of the other, and the end of one is the end of both. Two sides that set up
+/// several connections at once, or give one up half-way, would count differently. For the same
+/// reason a route without users is kept for a while: the other side may still count on it.
+class Routes {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// With `shared_memory` UCX does not notice failures.
+  Routes(const Worker& worker, bool shared_memory)
+      : worker_(worker), shared_memory_(shared_memory) {}
+
+  /// Throws kUnavailable when UCX refuses the address.
+  [[nodiscard]] Route& use(std::span<const std::byte> address);
+  void release(Route& route, Clock::time_point now);
+  /// Begins to close, by force where UCX can; what is in flight has ended when it is in
+  /// take_closed().
+  void close(Route& route);
+  void close_idle(Clock::time_point now);
+  void close_all();
+
+  // What UCX has said since the last call.
+  [[nodiscard]] std::vector<std::pair<Route*, ucs_status_t>> take_failed() {
+    return std::exchange(failed_, {});
+  }
+  [[nodiscard]] std::vector<Route*> take_closed() { return std::exchange(closed_, {}); }
+  /// A closed one that nobody uses.
+  void forget(Route& route);
+  [[nodiscard]] bool empty() const noexcept { return all_.empty(); }
+
+ private:
+  const Worker& worker_;
+  const bool shared_memory_;
+  std::unordered_map<const Route*, std::unique_ptr<Route>> all_;
+  std::map<std::string, Route*> by_address_;  // those that are not closing
+  std::vector<std::pair<Route*, ucs_status_t>> failed_;
+  std::vector<Route*> closed_;
+};
+
+}  // namespace tributary::ucx

@@ -1,0 +1,13 @@
+// Decode attention of bf16 queries over bf16 rows in BF16 dot products (AVX-512 BF16: Zen 4 and
+// later, Cooper Lake, Sapphire Rapids and later). Everything else of its table is that of AVX-512.
+#pragma once
+
+#include "kernels/cpu/kernel_table.h"
+
+namespace tributary::cpu {
+
+/// `base` (the table of AVX-512) with this attention, named AVX3_BF16; null where this machine or
+/// this build has no BF16 dot products.
+[[nodiscard]] const KernelTable* bf16_kernel_table(const KernelTable& base);
+
+}  // namespace tributary::cpu

@@ -1,0 +1,104 @@
+// What the parts of kernels/cpu/bf16_attend.cc share: the sizes of its blocks, a unit of work with
+// its memory, and the stream of cache lines that are fetched while it computes.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/cpu/bf16_math.h"
+#include "kernels/cpu/bf16_tiles.h"
+#include "kernels/cpu/kernel_table.h"
+
+TRIBUTARY_BF16_BEGIN
+namespace tributary::cpu::bf16_detail {
+
+// Cache rows of a block: two pages. The weighted sums pass through memory once a block (half as
+// often as with one page), while 128 bytes of each of its rows, which all query rows pass over,
+// fill a third of the first-level cache (16 of 48 KiB) beside the block's weights.
+inline constexpr std::size_t kBlockTokens = std::size_t{2} * kPageTokens;
+inline constexpr std::size_t kBlockPages = kBlockTokens / kPageTokens;
+// Words (pairs of columns) of the query that the first product takes at a time: 64 query rows of
+// them are 36 KiB and stay in the first-level cache while the cache rows pass.
+inline constexpr std::size_t kDepthWords = 144;
+// Vectors of query rows in a register tile: 4 x 6 sums of 32 registers.
+inline constexpr std::size_t kTileVectors = 4;
+// Cache rows of a tile divide this.
+inline constexpr std::size_t kRowQuantum = 16;
+inline constexpr std::size_t kLineBytes = 64;
+inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+constexpr std::size_t ceil_div(std::size_t a, std::size_t b) {
+  return (a + b - 1) / b;
+}
+
+/// How the columns of the first product are taken. Part of the bits, hence a matter of the shape
+/// alone: with up to 4 heads a vector of 16 heads would be mostly empty.
+inline Step score_step(std::size_t heads, std::size_t words) {
+  return heads <= kFewHeads && words % 4 == 0 ? Step::kFourWords : Step::kOneWord;
+}
+
+/// Up to kTileVectors vectors of the packed query, of every step: [step][vectors][kLanes].
+struct QueryPanel {
+  std::uint32_t* data = nullptr;
+  std::size_t vectors = 0;
+
+  [[nodiscard]] std::size_t stride() const { return vectors * kLanes; }
+};
+
+/// One unit of work, and its part of the thread's scratch memory.
+struct Unit {
+  const LeafKernelArgs* args = nullptr;
+  Step step = Step::kOneWord;
+  std::size_t words = 0;  // of a row
+  std::size_t steps = 0;  // of the first product
+  std::size_t tokens = 0;
+  std::size_t heads = 0;   // of the unit: query rows of a token
+  std::size_t rows = 0;    // query rows
+  std::size_t stride = 0;  // query rows, whole vectors
+  std::size_t query_vectors = 0;
+  std::uint32_t* query = nullptr;    // panels, one after the other
+  float* scores = nullptr;           // [kBlockTokens][stride]
+  std::uint32_t* weights = nullptr;  // [kBlockTokens / 2][stride]
+  float* output = nullptr;           // [panel][stride][kPanelColumns]
+  float* max = nullptr;              // [stride], as the three below
+  float* sum = nullptr;
+  float* rescale = nullptr;
+  std::int32_t* visible = nullptr;
+  const std::byte* zeros = nullptr;  // a row
+
+  /// The panel that begins with a vector, a multiple of kTileVectors. A panel is read from front to
+  /// back: with a power of two between its steps it would fall on a few sets of the cache.
+  [[nodiscard]] QueryPanel query_panel(std::size_t vector) const {
+    return {query + vector * kLanes * steps, std::min(kTileVectors, query_vectors - vector)};
+  }
+};
+
+/// What is to be fetched while a block is computed, spread evenly over the steps of its tiles.
+struct Feed {
+  std::array<const std::byte*, kBlockPages> data{};
+  std::array<std::size_t, kBlockPages> lines{};
+  std::size_t page = 0;
+  std::size_t lines_per_1024_steps = 0;
+  std::size_t due = 0;  // 1024ths of a line
+
+  Lines take(std::size_t steps) {
+    if (page == kBlockPages) return {};
+    due += steps * lines_per_1024_steps;
+    const std::size_t most = std::min(due / 1024, lines[page]);
+    // As evenly as whole lines go: what does not fit is due in the next tile.
+    const std::size_t each = std::max<std::size_t>(1, (most + steps / 2) / steps);
+    const Lines part{data[page], std::min(most / each, steps), each};
+    const std::size_t count = part.steps * each;
+    due -= count * 1024;
+    data[page] += count * kLineBytes;
+    lines[page] -= count;
+    if (lines[page] == 0) ++page;
+    return part;
+  }
+};
+
+}  // namespace tributary::cpu::bf16_detail
+TRIBUTARY_BF16_END

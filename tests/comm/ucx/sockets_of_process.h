@@ -1,0 +1,12 @@
+// What this process listens on, by /proc.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tributary::testing_support {
+
+/// "127.0.0.1:7070", of every TCP socket of this process that listens; IPv6 as "[...]:7070".
+[[nodiscard]] std::vector<std::string> listening_addresses();
+
+}  // namespace tributary::testing_support
