@@ -2,6 +2,7 @@
 // and a control plane that the test plays.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -43,9 +44,10 @@ class ServicePool {
   /// Sends a request and waits for its reply; `request` is filled in.
   template <typename Request>
   [[nodiscard]] PoolReply ask(Request request) {
-    request.request = ++last_request_;
+    const std::uint64_t number = ++last_request_;
+    request.request = number;
     if (!handlers_.request(request)) fail(ErrorCode::kInternal, "the leader is behind");
-    return wait_reply(request.request);
+    return wait_reply(number);
   }
   [[nodiscard]] SequenceInfo admit(std::int64_t prompt_tokens, std::int64_t max_new_tokens,
                                    SpreadPolicy spread = SpreadPolicy::kAuto);
@@ -71,8 +73,8 @@ class ServicePool {
   std::deque<FromPool> words_;
   RegisterPool card_;
   ControlLinkHandlers handlers_;
-  std::uint64_t last_request_ = 0;
-  std::uint64_t last_id_ = std::uint64_t{7} << 32;
+  std::atomic<std::uint64_t> last_request_ = 0;
+  std::atomic<std::uint64_t> last_id_ = std::uint64_t{7} << 32;
   bool joined_ = false;
   std::promise<void> serving_;
   std::promise<Status> ended_;
