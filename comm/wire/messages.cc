@@ -16,8 +16,6 @@ constexpr std::size_t kMaxList = kMaxItems;
 
 class Encoder {
  public:
-  static constexpr bool kReads = false;
-
   template <typename T>
   requires std::is_arithmetic_v<T> || std::is_enum_v<T>
   void field(const T& value) { out_.value(value); }
@@ -49,7 +47,6 @@ class Encoder {
 
 class Decoder {
  public:
-  static constexpr bool kReads = true;
   explicit Decoder(std::span<const std::byte> bytes) : in_(bytes) {}
 
   template <typename T>

@@ -272,8 +272,8 @@ class Backend {
   // Rows from outside, from any thread, also while other calls run, as long as nobody reads or
   // writes the same rows; visible to calls that are made after this one returned.
 
-  /// The kPageTokens rows of a page of one layer, [kPageTokens, latent_dim] in the row type, in host
-  /// memory that may be written directly; empty where the backend keeps them otherwise.
+  /// The kPageTokens rows of a page of one layer, [kPageTokens, latent_dim] in the row type, in
+  /// host memory that may be written directly; empty where the backend keeps them otherwise.
   [[nodiscard]] virtual std::span<std::byte> host_page(Cache& cache, int layer,
                                                        std::int32_t page) = 0;
   /// Rows slot, slot + 1, ... of a page; their number follows from the size.
