@@ -20,7 +20,7 @@ namespace {
 // From our close() to the end of the connection, for what is still queued and the other's answer.
 constexpr std::chrono::milliseconds kCloseTimeout{2'000};
 // Large messages go out in frames of that size; pings go between them.
-constexpr std::size_t kFrameBytes = 64 * 1024;
+constexpr std::size_t kFrameBytes = std::size_t{64} << 10;
 
 class WebSocketHandle final : public WebSocket {
  public:

@@ -95,7 +95,7 @@ HttpResponse TierApi::request(const std::string& method, const std::string& path
         answered_ = true;
         return response;
       }
-      broken = error_of(response, method + " " + path);
+      broken = error_of(response, fmt::format("{} {}", method, path));
     } catch (const Error& error) {
       // Where nobody ever answered, nobody starts again.
       if (error.code() != ErrorCode::kUnavailable || !answered_) throw;

@@ -41,7 +41,7 @@ class ReplayClient {
  public:
   ReplayClient(Run& run, int index)
       : run_(run), options_(run.options), client_(client_config(options_.service)) {
-    for (std::size_t i = static_cast<std::size_t>(index); i < run.requests.size();
+    for (auto i = static_cast<std::size_t>(index); i < run.requests.size();
          i += static_cast<std::size_t>(options_.clients)) {
       waiting_.push_back(i);
     }

@@ -32,9 +32,9 @@ class Signals {
   Signals() {
     sigemptyset(&set_);
     for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&set_, number);
-    sigprocmask(SIG_BLOCK, &set_, &before_);
+    pthread_sigmask(SIG_BLOCK, &set_, &before_);
   }
-  ~Signals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  ~Signals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
