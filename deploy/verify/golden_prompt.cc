@@ -45,6 +45,7 @@ void push_prompt(TierClient& client, const SequenceHandle& sequence,
   std::vector<Status> outcomes(static_cast<std::size_t>(senders));
   {
     std::vector<std::jthread> threads;
+    threads.reserve(outcomes.size());
     for (int sender = 0; sender < senders; ++sender) {
       threads.emplace_back([&, sender] {
         // As a sharded prefill tier has them: the borders are the sender's, not the owners'.
