@@ -108,7 +108,7 @@ class Service(Case):
                 result = run(command, "--service", url, TINY)
                 self.assertEqual(result.status, 2, result)
                 self.assertEqual(result.own_lines(), [
-                    "tributary: tiny: heads is 4, but the service's pool has 16"])
+                    "tributary: invalid_argument: tiny: heads is 4, but the service's pool has 16"])
 
     def test_replay_has_the_digest_of_a_pool_alone(self):
         flags = ["--requests", "6", "--length-scale", "0.02"]
