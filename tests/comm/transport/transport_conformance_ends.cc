@@ -177,7 +177,7 @@ TEST_P(TransportConformance, DestructionWithMessagesInFlight) {
 }
 
 TEST_P(TransportConformance, DestructionRightAfterConnect) {
-  const Endpoint server(make_, listening());
+  Endpoint server(make_, listening());
   if (server.transport().name() == "ucx") {
     GTEST_SKIP()
         << "OPEN: on a busy machine UCX 1.13.1 now and then aborts here (ucp_request.c:684) "
