@@ -5,7 +5,7 @@ set -euo pipefail
 # shellcheck source=deploy/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../deploy/common.sh"
 
-seconds=300 seed=1
+seconds=180 seed=1
 while (($#)); do
   case $1 in
     --minutes) seconds=$((60 * ${2-0})); shift ;;
