@@ -12,9 +12,9 @@ stages=(
   "ctest|1200|every test of the release build"
   "format|60|clang-format on every source, bash -n on every script"
   "tidy|2400|clang-tidy on the sources that changed since they passed"
-  "asan|2400|unit tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+  "asan|1800|unit tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+  "fuzz|600|libFuzzer, in the same build, on everything that parses bytes from outside"
   "tsan|1200|tests of ranks as threads under ThreadSanitizer"
-  "fuzz|900|libFuzzer on everything that parses bytes from outside"
 )
 # Test programs that run threads of ours, which the tsan stage builds and runs; but one instruction
 # set is like another there, so of the kernels' conformance only the cases with several threads.
@@ -28,7 +28,7 @@ usage() {
   cat <<'TEXT'
 Usage: deploy/test.sh [--quick] [--long] [--only STAGE]...
   --quick        the stages release and ctest alone
-  --long         fuzz for 60 s a target instead of 5; clang-tidy on tests and benchmarks too
+  --long         fuzz for 60 s a target instead of 5; clang-tidy in depth, on tests and benchmarks too
   --only STAGE   this stage alone; may be given several times
 
 Stages:
@@ -69,10 +69,11 @@ stage_format() {
 
 stage_tidy() {
   configure release -DTRIBUTARY_TESTS=ON -DTRIBUTARY_BENCH=ON
-  # Tests and benchmarks take twice as long again: with --long.
-  local folders=(core kernels comm deploy)
-  [[ $long == no ]] || folders+=(tests bench)
-  .ci/tidy.py build/release -j "$CMAKE_BUILD_PARALLEL_LEVEL" -- "${folders[@]}"
+  # Depth, and tests and benchmarks, take twice as long again each: with --long.
+  local folders=(core kernels comm deploy) depth=()
+  [[ $long == no ]] || { folders+=(tests bench) depth=(--deep); }
+  .ci/tidy.py build/release ${depth[@]+"${depth[@]}"} -j "$CMAKE_BUILD_PARALLEL_LEVEL" \
+    -- "${folders[@]}"
 }
 
 stage_asan() {
@@ -88,14 +89,11 @@ stage_tsan() {
 }
 
 stage_fuzz() {
-  local names seconds=5
+  local seconds=5
   [[ $long == no ]] || seconds=60
-  configure fuzz -DTRIBUTARY_FUZZ_SECONDS="$seconds"
-  names=$(ninja -C build/fuzz -t targets all | sed -nE 's/^([a-z0-9_]+_fuzz): phony$/\1/p')
-  [[ -n $names ]] || { echo "fuzz: no target" >&2; return 1; }
-  # shellcheck disable=SC2086  # names of targets have no spaces
-  build fuzz $names
-  run_ctest fuzz -L '^fuzz$'
+  configure asan -DTRIBUTARY_FUZZ_SECONDS="$seconds"
+  build asan
+  run_ctest asan -L '^fuzz$'
 }
 
 quick=no long=no only=() inner=

@@ -76,7 +76,7 @@ void weigh_vector(const Unit& unit, std::size_t lane, Words seen, std::size_t co
   const F32 scale = _mm512_set1_ps(unit.args->softmax_scale);
   const F32 minus_infinity = _mm512_set1_ps(kMinusInfinity);
   const float* scores = unit.scores + lane;
-  const auto sees = [&](std::size_t row) [[gnu::always_inline]] {
+  const auto sees = [&](std::size_t row) __attribute__((always_inline)) {
     return _mm512_cmpgt_epi32_mask(seen, _mm512_set1_epi32(static_cast<std::int32_t>(row)));
   };
   const F32 before = _mm512_load_ps(unit.max + lane);
@@ -88,7 +88,7 @@ void weigh_vector(const Unit& unit, std::size_t lane, Words seen, std::size_t co
   }
   // Rounding keeps order: the largest score is the scaled largest product.
   max = _mm512_max_ps(before, _mm512_mul_ps(max, scale));
-  const auto weight = [&](std::size_t row) [[gnu::always_inline]] {
+  const auto weight = [&](std::size_t row) __attribute__((always_inline)) {
     const F32 score = _mm512_mul_ps(_mm512_load_ps(scores + row * unit.stride), scale);
     const F32 value = exp_not_positive(_mm512_sub_ps(score, max));
     // What is not seen may be anything, and a lane that sees nothing so far has no maximum.

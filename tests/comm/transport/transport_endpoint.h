@@ -108,7 +108,6 @@ class Endpoint final : public TransportHandler {
   std::list<Received> received_;
   std::size_t messages_ = 0;
   std::size_t touched_gaps_ = 0;
-  std::size_t repeated_done_ = 0;
   std::multimap<PeerId, Status> disconnects_;
   std::mutex ready_mutex_;  // on_message may come before the constructor has transport_
   std::unique_ptr<Transport> transport_;
