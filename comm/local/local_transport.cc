@@ -70,6 +70,7 @@ Status copy_payload(Transfer& transfer, const Landing& landing) {
   auto from = transfer.message.payload.begin();
   for (const auto& piece : landing.pieces) {
     std::copy_n(std::exchange(from, from + std::ssize(piece)), piece.size(), piece.begin());
+    if (landing.landed && !piece.empty()) landing.landed(piece);
   }
   return {};
 }

@@ -109,6 +109,11 @@ class ThreadGroupState {
     poison_locked(reason);
   }
 
+  [[nodiscard]] Status cause() {
+    const std::lock_guard lock(mutex_);
+    return cause_;
+  }
+
   Status collective(int rank, const Call& call, Deadline deadline);
 
  private:
@@ -260,6 +265,7 @@ class ThreadCommunicator final : public Communicator {
   }
 
   void do_poison(const Status& reason) override { state_->poison(reason); }
+  Status do_look_for_failure() override { return state_->cause(); }
 
  private:
   std::shared_ptr<ThreadGroupState> state_;

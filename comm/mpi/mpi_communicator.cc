@@ -93,6 +93,8 @@ class MpiCommunicator::Impl {
     return finish(deadline);
   }
 
+  Status look_for_failure() { return look_for_poison(); }
+
   void poison(const Status& reason) {
     if (state_->finalized) return;
     state_->failed = true;
@@ -215,6 +217,10 @@ Status MpiCommunicator::do_all_to_all(std::span<const std::byte> send,
 
 void MpiCommunicator::do_poison(const Status& reason) {
   impl_->poison(reason);
+}
+
+Status MpiCommunicator::do_look_for_failure() {
+  return impl_->look_for_failure();
 }
 
 }  // namespace tributary

@@ -41,6 +41,7 @@ class MpiCommunicator final : public Communicator {
                        std::span<std::byte> recv, std::span<const std::size_t> recv_counts,
                        Deadline deadline) override;
   void do_poison(const Status& reason) override;
+  Status do_look_for_failure() override;
 
  private:
   class Impl;

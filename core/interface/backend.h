@@ -258,6 +258,10 @@ class Backend {
   /// equal bits; a pool refuses to start when they differ.
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 
+  /// Whether device pointers are pointers that the host can read: what communicators of host memory
+  /// take. Where it is false, exchanges of device memory need one that knows the device.
+  [[nodiscard]] virtual bool host_memory() const noexcept { return true; }
+
   /// Uninitialised memory, aligned to 64 bytes at least. Throws kPoolFull when there is none.
   [[nodiscard]] virtual std::unique_ptr<Buffer> allocate(std::size_t bytes) = 0;
   /// Host to device and back; `dst` is readable when the call returns.

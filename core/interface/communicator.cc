@@ -31,6 +31,10 @@ void Communicator::poison(const Status& reason) {
   do_poison(reason);
 }
 
+Status Communicator::look_for_failure() {
+  return poison_.ok() ? finish(do_look_for_failure()) : poison_;
+}
+
 Status Communicator::broadcast(std::span<std::byte> data, int root, Deadline deadline) {
   if (!poison_.ok()) return poison_;
   if (root < 0 || root >= size_) {

@@ -60,6 +60,9 @@ class Communicator {
   /// at once where the implementation can tell them, else at their deadlines. An ok reason is none.
   void poison(const Status& reason);
   [[nodiscard]] bool poisoned() const noexcept { return !poison_.ok(); }
+  /// Looks whether a peer has failed, without a call to the peers: for a rank that waits for them
+  /// by other ways. Not ok: the communicator is poisoned.
+  Status look_for_failure();
 
   [[nodiscard]] const Traffic& traffic() const noexcept { return traffic_; }
 
@@ -75,6 +78,8 @@ class Communicator {
                                std::span<const std::size_t> recv_counts, Deadline deadline) = 0;
   /// Tells the peers, where that is possible.
   virtual void do_poison(const Status& reason) = 0;
+  /// What a peer told, or ok.
+  virtual Status do_look_for_failure() { return {}; }
 
  private:
   Status finish(Status status);

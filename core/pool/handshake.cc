@@ -62,6 +62,18 @@ void check_attention_shape(const AttentionShape& shape) {
   }
 }
 
+void check_exchange(const Backend& backend, const Communicator& communicator,
+                    const Communicator& exchange) {
+  if (!backend.host_memory() && &exchange == &communicator) {
+    fail(ErrorCode::kFailedPrecondition, "communicator {} cannot read the memory of backend {}",
+         communicator.name(), backend.name());
+  }
+  if (exchange.rank() != communicator.rank() || exchange.size() != communicator.size()) {
+    fail(ErrorCode::kInvalidArgument, "rank {} of {} exchanges as rank {} of {}",
+         communicator.rank(), communicator.size(), exchange.rank(), exchange.size());
+  }
+}
+
 void handshake(const WorkerConfig& config, std::string_view backend, const Status& set_up,
                Communicator& communicator) {
   Handshake mine{.error = static_cast<std::int32_t>(set_up.code()),

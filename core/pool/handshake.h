@@ -13,6 +13,11 @@ namespace tributary {
 /// made is left to it.
 void check_attention_shape(const AttentionShape& shape);
 
+/// Throws kFailedPrecondition where `exchange` is not one that takes the backend's memory,
+/// kInvalidArgument where its ranks are others than the communicator's.
+void check_exchange(const Backend& backend, const Communicator& communicator,
+                    const Communicator& exchange);
+
 /// Called by all ranks together; each brings its configuration, the name of its backend, and how
 /// its own set-up went. Every rank throws the same error: that of the first rank whose set-up
 /// failed, else kInvalidArgument naming the first difference and the two ranks.

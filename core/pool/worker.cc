@@ -59,10 +59,11 @@ Status receive_order(Communicator& communicator, std::vector<std::byte>& order, 
 }  // namespace
 
 Worker::Worker(const WorkerConfig& config, Backend& backend, Communicator& communicator,
-               PoolClient& client)
+               PoolClient& client, Communicator* exchange)
     : config_(config),
       backend_(backend),
       communicator_(communicator),
+      exchange_(exchange != nullptr ? *exchange : communicator),
       client_(client),
       builder_(communicator.size(), communicator.rank(), config.leaf_tokens) {
   set_up();
@@ -75,13 +76,14 @@ void Worker::set_up() {
   const AttentionShape& a = config_.attention;
   const Status own = status_of([&] {
     check_attention_shape(a);
+    check_exchange(backend_, communicator_, exchange_);
     table_.emplace(config_.leaf_tokens);
     cache_ = backend_.make_cache({.layers = config_.layers,
                                   .pages = config_.pages,
                                   .kv_lora_rank = a.kv_lora_rank,
                                   .qk_rope_head_dim = a.qk_rope_head_dim,
                                   .row_dtype = a.row_dtype});
-    executor_ = std::make_unique<RoundExecutor>(a, backend_, communicator_, *cache_);
+    executor_ = std::make_unique<RoundExecutor>(a, backend_, exchange_, *cache_);
   });
   handshake(config_, backend_.name(), own, communicator_);
 }
@@ -123,6 +125,7 @@ void Worker::perform(const Order& order, RoundReport& report) {
   times_ = {};
   Status outcome;
   const Status own = status_of([&] {
+    executor_->trim(Deadline::Clock::now());
     apply(order);
     drained_round_ = config_.ingest != nullptr
                          ? std::min(config_.ingest->drained_round(), order.round)
@@ -138,7 +141,10 @@ void Worker::perform(const Order& order, RoundReport& report) {
   });
   // Only a table or a plan that does not match the others' fails so; this rank cannot follow them
   // into their collectives any more.
-  if (!own.ok()) communicator_.poison(own);
+  if (!own.ok()) {
+    communicator_.poison(own);
+    exchange_.poison(own);
+  }
   report.status = own.ok() ? outcome : own;
 }
 
@@ -322,6 +328,7 @@ Status Worker::round(const Order& order, Deadline deadline, RoundReport& report)
 /// The items of the plan at item_layer_.
 Status Worker::run(const Order& order, Deadline deadline, RoundReport& report) {
   Status status = executor_->run(plan_, item_layer_, client_, deadline, failure_, times_);
+  if (!status.ok()) communicator_.poison(status);  // the others need not wait for this rank
   if (status.ok() && order.canary.item >= 0 && !order.item_layer.empty()) {
     const CanaryInput input{.shape = config_.attention,
                             .routing = routing_,
@@ -375,6 +382,7 @@ Status Worker::agree(std::uint64_t round, Deadline deadline, RoundReport& report
     for (std::size_t p = 0; p < kPhases; ++p) {
       report.phase_us[p] = std::max(report.phase_us[p], other.phase_us[p]);
     }
+    report.worker_attend_us.push_back(other.phase_us[static_cast<std::size_t>(Phase::kAttend)]);
   }
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].error == 0) continue;

@@ -48,6 +48,7 @@ struct RoundReport {
   double step_us = 0;                     // of the step, fills not counted, on this rank
   PhaseTimes phase_us{};                  // of all layers; per phase the slowest worker
   std::vector<std::int64_t> worker_rows;  // attention work per worker, rows x new tokens
+  std::vector<double> worker_attend_us;   // what each worker took for it
   double mean_spread = 0;                 // workers per sequence of the step
   std::uint64_t planned_bytes = 0;        // queries, rows and states of all workers and layers, by
   std::uint64_t exchanged_bytes = 0;      // the plan and as the communicators counted them
@@ -70,8 +71,13 @@ class Worker {
   /// All ranks construct their Worker together: configurations and backends are compared, and every
   /// rank throws kInvalidArgument, naming the two ranks, when they differ; kPoolFull when the page
   /// memory cannot be had on some rank. `client` and the others outlive the worker.
+  ///
+  /// `communicator` carries what the ranks tell each other, from host memory; `exchange`, of the
+  /// same ranks, queries and partial states from the backend's memory. They may be one where the
+  /// backend's memory is the host's, and are where `exchange` is not given: kFailedPrecondition
+  /// elsewhere.
   Worker(const WorkerConfig& config, Backend& backend, Communicator& communicator,
-         PoolClient& client);
+         PoolClient& client, Communicator* exchange = nullptr);
   ~Worker();
 
   /// Rank 0: sends the order to all ranks and takes part in it. Changes of the table hold whatever
@@ -110,6 +116,7 @@ class Worker {
   WorkerConfig config_;
   Backend& backend_;
   Communicator& communicator_;
+  Communicator& exchange_;
   PoolClient& client_;
   std::optional<SequenceTable> table_;  // empty only until the handshake
   std::unique_ptr<Cache> cache_;

@@ -12,7 +12,7 @@
 #include "core/pool/worker.h"
 #include "deploy/replay/progress.h"
 #include "deploy/replay/synthetic_client.h"
-#include "deploy/runtime/backends.h"
+#include "deploy/runtime/device.h"
 #include "deploy/runtime/launch.h"
 #include "deploy/runtime/page_budget.h"
 
@@ -259,8 +259,9 @@ ReplayReport replay(const ReplayOptions& options, const std::vector<TraceRequest
   const std::int32_t pages =
       page_budget(options.kv_gib, options.layers, shape.latent_dim(), shape.row_dtype);
   const int threads = options.threads > 0 ? options.threads : threads_per_worker(communicator);
-  const auto backend = make_backend(options.backend, threads);
-  SyntheticClient client(shape, *backend, options.seed, options.canary_rate);
+  const WorkerDevice device = open_device(options.backend, threads, communicator);
+  Backend& backend = *device.backend;
+  SyntheticClient client(shape, backend, options.seed, options.canary_rate);
   Worker worker({.attention = shape,
                  .layers = options.layers,
                  .pages = pages,
@@ -268,12 +269,12 @@ ReplayReport replay(const ReplayOptions& options, const std::vector<TraceRequest
                  .exchange = options.exchange,
                  .round_timeout = std::chrono::milliseconds(options.round_timeout_ms),
                  .order_timeout = order_timeout(options)},
-                *backend, communicator, client);
+                backend, communicator, client, device.exchange.get());
   ReplayReport report;
   if (communicator.rank() == 0) {
     report.workers = communicator.size();
-    report.backend = backend->name();
-    report.communicator = communicator.name();
+    report.backend = backend.name();
+    report.communicator = device.exchange_name(communicator);
     Leader leader(options, requests, communicator.size(), pages, worker, report);
     leader.run(progress);
   } else {

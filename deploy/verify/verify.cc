@@ -6,7 +6,7 @@
 #include "core/pool/sequencer.h"
 #include "core/pool/worker.h"
 #include "core/reference/golden_case.h"
-#include "deploy/runtime/backends.h"
+#include "deploy/runtime/device.h"
 #include "deploy/runtime/launch.h"
 #include "deploy/verify/golden_client.h"
 #include "deploy/verify/golden_judge.h"
@@ -59,19 +59,20 @@ void lead(const GoldenCase& golden, const VerifyOptions& options, int workers, s
 }
 
 void verify_group(const GoldenCase& golden, const GoldenGroup& group, const VerifyOptions& options,
-                  Backend& backend, Communicator& communicator, std::vector<VerifyRow>& rows) {
+                  const WorkerDevice& device, Communicator& communicator,
+                  std::vector<VerifyRow>& rows) {
   const AttentionShape shape = attention_shape(golden, group.row_dtype, options.query_dtype);
   // Room for all sequences on any one worker.
   const auto pages =
       static_cast<std::int32_t>(golden.batch * ceil_div(golden.tokens(), kPageTokens));
-  GoldenLayer layer(golden, shape, backend);
+  GoldenLayer layer(golden, shape, *device.backend);
   GoldenClient client(layer);
   Worker worker({.attention = shape,
                  .layers = 1,
                  .pages = pages,
                  .leaf_tokens = options.leaf_tokens,
                  .exchange = Exchange::kAuto},
-                backend, communicator, client);
+                *device.backend, communicator, client, device.exchange.get());
   if (communicator.rank() == 0) {
     lead(golden, options, communicator.size(), pages, worker);
   } else {
@@ -94,12 +95,12 @@ void verify_group(const GoldenCase& golden, const GoldenGroup& group, const Veri
 
 std::vector<VerifyRow> verify(const VerifyOptions& options, Communicator& communicator) {
   const int threads = options.threads > 0 ? options.threads : threads_per_worker(communicator);
-  const auto backend = make_backend(options.backend, threads);
+  const WorkerDevice device = open_device(options.backend, threads, communicator);
   std::vector<VerifyRow> rows;
   for (const auto& file : options.files) {
     const GoldenCase golden = load_golden_case(file);
     for (const GoldenGroup& group : golden.groups) {
-      verify_group(golden, group, options, *backend, communicator, rows);
+      verify_group(golden, group, options, device, communicator, rows);
     }
   }
   return rows;

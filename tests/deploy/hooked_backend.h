@@ -24,6 +24,7 @@ class HookedBackend final : public Backend {
         after_attend_(std::move(after_attend)) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return inner_.name(); }
+  [[nodiscard]] bool host_memory() const noexcept override { return inner_.host_memory(); }
   [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
     hook_("allocate");
     return inner_.allocate(bytes);

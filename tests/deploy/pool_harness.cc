@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "comm/local/run_ranks.h"
+#include "comm/staged/staged_communicator.h"
 #include "core/workload/generator.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/deploy/hooked_backend.h"
@@ -26,12 +27,15 @@ void round_to(DType dtype, std::vector<float>& values) {
 
 class TestClient final : public PoolClient {
  public:
-  TestClient(const PoolSetup& setup, int rank, const std::atomic<std::int64_t>& salt)
+  TestClient(const PoolSetup& setup, Backend& backend, int rank,
+             const std::atomic<std::int64_t>& salt)
       : setup_(setup),
+        backend_(backend),
         rank_(rank),
         salt_(salt),
         width_(static_cast<std::size_t>(setup.shape.latent_dim())),
-        query_(static_cast<std::size_t>(setup.shape.heads) * width_) {}
+        query_(static_cast<std::size_t>(setup.shape.heads) * width_),
+        record_(setup.shape.token_record_bytes()) {}
 
   void fill_rows(const Sequence& sequence, int layer, std::int64_t begin, std::int64_t count,
                  std::byte* rows) override {
@@ -50,11 +54,11 @@ class TestClient final : public PoolClient {
       for (std::int32_t t = 0; t < item.tokens; ++t) {
         const std::int64_t tag =
             item.tag + (t < accepted(item) ? salt_.load() : std::int64_t{1000000});
-        std::byte* record =
-            records + static_cast<std::size_t>(item.token_record + t) * record_bytes;
         generator_.query(tag, layer, item.position + t, query_);
-        store_as(setup_.shape.query_dtype, query_, record);
-        write_row(tag, layer, item.position + t, record + setup_.shape.query_bytes());
+        store_as(setup_.shape.query_dtype, query_, record_.data());
+        write_row(tag, layer, item.position + t, record_.data() + setup_.shape.query_bytes());
+        backend_.upload(records + static_cast<std::size_t>(item.token_record + t) * record_bytes,
+                        record_);
       }
     }
   }
@@ -67,9 +71,12 @@ class TestClient final : public PoolClient {
     for (const HomedItem& item : items) {
       for (std::int32_t t = 0; t < accepted(item); ++t) {
         const float* state = states + static_cast<std::size_t>(item.state + t) * floats;
+        std::vector<float> output(floats);
+        backend_.download(std::as_writable_bytes(std::span(output)),
+                          reinterpret_cast<const std::byte*>(state));
         outputs.insert_or_assign(
             {item.tag, item_layer[static_cast<std::size_t>(item.item)], item.position + t},
-            std::vector<float>(state, state + floats));
+            std::move(output));
       }
     }
   }
@@ -90,11 +97,13 @@ class TestClient final : public PoolClient {
   }
 
   const PoolSetup& setup_;
+  Backend& backend_;
   int rank_;
   const std::atomic<std::int64_t>& salt_;
   TokenGenerator generator_{kSeed};
   std::size_t width_;
   std::vector<float> query_;
+  std::vector<std::byte> record_;
 };
 
 WorkerConfig worker_config(const PoolSetup& setup, int rank) {
@@ -325,12 +334,16 @@ PoolResult run_pool(const PoolSetup& setup, const std::function<void(PoolLeader&
         [&](const AttendArgs& args) {
           if (setup.after_attend) setup.after_attend(rank, args);
         });
-    TestClient client(setup, rank, salt);
+    TestClient client(setup, backend, rank, salt);
     WorkerConfig config = worker_config(setup, rank);
     auto& table = tables[static_cast<std::size_t>(rank)];
     if (setup.pushed) table = std::make_unique<IngestTable>(rank, setup.layers, setup.leaf_tokens);
     config.ingest = table.get();
-    Worker worker(config, backend, communicator, client);
+    std::unique_ptr<Communicator> exchange;
+    if (!backend.host_memory()) {
+      exchange = std::make_unique<StagedCommunicator>(backend, communicator);
+    }
+    Worker worker(config, backend, communicator, client, exchange.get());
     receiving[static_cast<std::size_t>(rank)].set_value({table.get(), &backend, &worker.cache()});
     auto& statuses = result.statuses[static_cast<std::size_t>(rank)];
     if (std::ranges::count(setup.absent, rank) > 0) return;

@@ -1,0 +1,32 @@
+// Libraries that are opened when they are needed, so that a program starts on machines without
+// them.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tributary {
+
+/// Stays open for the life of the process: what such libraries start (threads, handlers of exit)
+/// does not survive being closed.
+class SharedLibrary {
+ public:
+  /// The first of `names` that can be opened, as the dynamic linker finds them. Throws kUnavailable
+  /// with the linker's words for the first one.
+  explicit SharedLibrary(std::span<const std::string> names);
+
+  /// Throws kUnavailable where the library has no such function.
+  template <typename Function>
+  void find(const char* name, Function*& function) const {
+    function = reinterpret_cast<Function*>(symbol(name));
+  }
+
+ private:
+  [[nodiscard]] void* symbol(const char* name) const;
+
+  void* handle_ = nullptr;
+  std::string name_;
+};
+
+}  // namespace tributary

@@ -1,0 +1,32 @@
+// What a worker computes on, and how its memory travels between the workers of a pool.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "core/interface/backend.h"
+#include "core/interface/communicator.h"
+
+namespace tributary {
+
+struct WorkerDevice {
+  std::unique_ptr<Backend> backend;
+  /// Takes pointers of the backend's memory; null where the pool's own communicator does.
+  std::unique_ptr<Communicator> exchange;
+
+  /// What carries queries and partial states.
+  [[nodiscard]] std::string_view exchange_name(const Communicator& communicator) const {
+    return exchange ? exchange->name() : communicator.name();
+  }
+};
+
+/// The backend `name` (backends.h) for this rank of `communicator`. Of a machine's GPUs, `cuda`
+/// takes that of the rank's number among the ranks of its machine; where there are more ranks than
+/// GPUs they share them. Device memory travels by NCCL where every rank has a GPU of its own and
+/// NCCL is there, else through `communicator`, which outlives the result.
+///
+/// A collective call: where some rank has no such backend every rank throws, naming it.
+[[nodiscard]] WorkerDevice open_device(std::string_view name, int threads,
+                                       Communicator& communicator);
+
+}  // namespace tributary

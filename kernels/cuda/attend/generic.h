@@ -1,0 +1,130 @@
+// Attention over leaves in plain fp32, for any widths and for rows and queries of bf16 or fp32: the
+// path for other models than DeepSeek's, and for verification. One block takes the rows of a unit
+// one by one; each walks over the leaf in blocks of 64 latent rows.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "core/base/dtype.h"
+#include "kernels/cuda/attend/ptx.h"
+#include "kernels/cuda/attend/unit.h"
+
+namespace tributary::cuda {
+
+template <typename RowElement, typename QueryElement>  // bf16 or float
+class Generic {
+ public:
+  static constexpr int kThreads = 128;
+  static constexpr int kBlockRows = kPageTokens;             // a block lies in one page
+  static constexpr std::uint32_t kWeights = kBlockRows * 4;  // after as many scores
+  static constexpr std::uint32_t kSharedBytes = 2 * kBlockRows * 4;
+
+  TRIBUTARY_DEVICE explicit Generic(const AttendLaunch& launch)
+      : launch_(launch),
+        shared_(ptx::shared_memory()),
+        thread_(static_cast<int>(ptx::thread())),
+        latent_dim_(launch.layout.kv_lora_rank + launch.layout.qk_rope_head_dim) {}
+
+  TRIBUTARY_DEVICE void run() {
+    const int last = launch_.part_begin[ptx::block() + 1];
+    for (int index = launch_.part_begin[ptx::block()]; index < last; ++index) {
+      const Unit unit = read_unit(launch_, index);
+      for (int row = 0; row < unit.rows; ++row) attend(unit.task, unit.first_row + row);
+    }
+  }
+
+ private:
+  template <typename T>
+  TRIBUTARY_DEVICE static float load(const T* from) {
+    if constexpr (std::is_same_v<T, bf16>) {
+      return ptx::float_of(static_cast<std::uint32_t>(from->bits) << 16);
+    } else {
+      return *from;
+    }
+  }
+
+  TRIBUTARY_DEVICE std::uint32_t score_address(int row) const {
+    return shared_ + static_cast<std::uint32_t>(row) * 4;
+  }
+
+  TRIBUTARY_DEVICE void attend(const LeafTask& task, int row) {
+    const RowState state = row_state(launch_, task, row);
+    const auto* query = reinterpret_cast<const QueryElement*>(row_query(
+        launch_, task, row, static_cast<std::size_t>(latent_dim_) * sizeof(QueryElement)));
+    const std::int64_t layer = layer_pages(launch_, task);
+    const int seen = seen_by(task, row / launch_.heads);
+    float maximum = kNothing;
+    float sum = 0;
+    for (int first = 0; first < seen; first += kBlockRows) {
+      const int count = seen - first < kBlockRows ? seen - first : kBlockRows;
+      const auto* rows = reinterpret_cast<const RowElement*>(
+          page_of(launch_, layer, launch_.block_table[task.first_page + first / kPageTokens],
+                  static_cast<std::size_t>(latent_dim_) * sizeof(RowElement)));
+      ptx::sync_block();  // nobody reads the last block's scores any more
+      score(query, rows, count);
+      ptx::sync_block();
+      float raised = maximum;
+      for (int j = 0; j < count; ++j) {
+        raised = ptx::larger(raised, ptx::load_shared(score_address(j)));
+      }
+      const float reference = reference_score(raised);
+      if (thread_ < count) {
+        const float score = ptx::load_shared(score_address(thread_));
+        ptx::store_shared(score_address(thread_) + kWeights,
+                          ptx::exp2_fast(ptx::subtract(score, reference)));
+      }
+      ptx::sync_block();
+      const float keep = ptx::exp2_fast(ptx::subtract(maximum, reference));
+      maximum = raised;
+      float block_sum = 0;
+      for (int j = 0; j < count; ++j) {
+        block_sum = ptx::add(block_sum, ptx::load_shared(score_address(j) + kWeights));
+      }
+      sum = ptx::multiply_add(sum, keep, block_sum);
+      accumulate(rows, count, first == 0, keep, state.o);
+    }
+    const float share = sum == 0 ? 0.0F : ptx::divide(1.0F, sum);
+    for (int c = thread_; c < launch_.layout.kv_lora_rank; c += kThreads) {
+      state.o[c] = seen == 0 ? 0.0F : ptx::multiply(state.o[c], share);
+    }
+    if (thread_ == 0) *state.lse = log_sum(maximum, sum);
+  }
+
+  // One latent row a warp: lanes take every 32nd column, then add up.
+  TRIBUTARY_DEVICE void score(const QueryElement* query, const RowElement* rows, int count) const {
+    const float scale = ptx::multiply(launch_.softmax_scale, kLog2E);
+    const int lane = thread_ % 32;
+    for (int j = thread_ / 32; j < count; j += kThreads / 32) {
+      const RowElement* key = rows + static_cast<std::size_t>(j) * latent_dim_;
+      float sum = 0;
+      for (int c = lane; c < latent_dim_; c += 32) {
+        sum = ptx::multiply_add(load(query + c), load(key + c), sum);
+      }
+      for (unsigned bits = 16; bits > 0; bits /= 2) {
+        sum = ptx::add(sum, ptx::shuffle_xor(sum, bits));
+      }
+      if (lane == 0) ptx::store_shared(score_address(j), ptx::multiply(sum, scale));
+    }
+  }
+
+  // Every thread keeps its columns where they end up: no width is too large.
+  TRIBUTARY_DEVICE void accumulate(const RowElement* rows, int count, bool first, float keep,
+                                   float* o) const {
+    for (int c = thread_; c < launch_.layout.kv_lora_rank; c += kThreads) {
+      float sum = first ? 0.0F : ptx::multiply(o[c], keep);
+      for (int j = 0; j < count; ++j) {
+        sum = ptx::multiply_add(ptx::load_shared(score_address(j) + kWeights),
+                                load(rows + static_cast<std::size_t>(j) * latent_dim_ + c), sum);
+      }
+      o[c] = sum;
+    }
+  }
+
+  const AttendLaunch& launch_;
+  std::uint32_t shared_;
+  int thread_;
+  int latent_dim_;
+};
+
+}  // namespace tributary::cuda

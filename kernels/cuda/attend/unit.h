@@ -1,0 +1,110 @@
+// What the attention kernels read of a launch, for one unit of work: its task, its rows, and how
+// much of the leaf each row sees.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/attend/attend.h"
+#include "kernels/cuda/attend/ptx.h"
+
+#if defined(__CUDACC__)
+#define TRIBUTARY_UNROLL _Pragma("unroll")
+#define TRIBUTARY_PRAGMA(text) _Pragma(#text)
+#define TRIBUTARY_UNROLL_BY(times) TRIBUTARY_PRAGMA(unroll times)
+#else
+#define TRIBUTARY_UNROLL
+#define TRIBUTARY_UNROLL_BY(times)
+#endif
+
+namespace tributary::cuda {
+
+inline constexpr float kNothing = -__builtin_huge_valf();  // the largest score of no row
+
+struct Unit {
+  LeafTask task;
+  int first_row;  // row = token * heads + head
+  int rows;       // at least 1
+};
+
+TRIBUTARY_DEVICE Unit read_unit(const AttendLaunch& launch, int index) {
+  const WorkUnit work = launch.units[index];
+  Unit unit{launch.tasks[work.task], work.first_row, 0};
+  const int left = unit.task.tokens * launch.heads - work.first_row;
+  unit.rows = left < launch.unit_rows ? left : launch.unit_rows;
+  return unit;
+}
+
+/// Rows of the leaf that a token sees: a prefix of it.
+TRIBUTARY_DEVICE int seen_by(const LeafTask& task, int token) {
+  const std::int64_t bound = task.query_position + token + 1 - task.leaf_begin;
+  if (bound <= 0) return 0;
+  return bound < task.rows ? static_cast<int>(bound) : task.rows;
+}
+
+/// The page `index` pages into the leaf, in the layer of the task.
+TRIBUTARY_DEVICE const std::byte* page_of(const AttendLaunch& launch, std::int64_t layer_pages,
+                                          std::int32_t page, std::size_t row_bytes) {
+  return launch.cache + static_cast<std::size_t>(layer_pages + page) * kPageTokens * row_bytes;
+}
+
+/// Pages before the first one of the task's layer.
+TRIBUTARY_DEVICE std::int64_t layer_pages(const AttendLaunch& launch, const LeafTask& task) {
+  return static_cast<std::int64_t>(launch.item_layer[task.item]) * launch.layout.pages;
+}
+
+TRIBUTARY_DEVICE std::size_t record_floats(const AttendLaunch& launch) {
+  return static_cast<std::size_t>(launch.heads) *
+         (static_cast<std::size_t>(launch.layout.kv_lora_rank) + 1);
+}
+
+/// The record of an index, in states or in scratch.
+TRIBUTARY_DEVICE float* record_of(float* states, float* scratch, std::int64_t index,
+                                  std::size_t floats) {
+  return index < kScratchRecord
+             ? states + static_cast<std::size_t>(index) * floats
+             : scratch + static_cast<std::size_t>(index - kScratchRecord) * floats;
+}
+
+/// Where a row's state goes.
+struct RowState {
+  float* o;
+  float* lse;
+};
+TRIBUTARY_DEVICE RowState row_state(const AttendLaunch& launch, const LeafTask& task, int row) {
+  const int token = row / launch.heads;
+  const int head = row - token * launch.heads;
+  float* record =
+      record_of(launch.states, launch.scratch, task.state + token, record_floats(launch));
+  const auto width = static_cast<std::size_t>(launch.layout.kv_lora_rank);
+  return {record + static_cast<std::size_t>(head) * width,
+          record + static_cast<std::size_t>(launch.heads) * width + head};
+}
+
+/// Where a row's query lies.
+TRIBUTARY_DEVICE const std::byte* row_query(const AttendLaunch& launch, const LeafTask& task,
+                                            int row, std::size_t query_bytes) {
+  const int token = row / launch.heads;
+  const int head = row - token * launch.heads;
+  return launch.queries + static_cast<std::size_t>(task.query + token) * launch.query_stride_bytes +
+         static_cast<std::size_t>(head) * query_bytes;
+}
+
+/// Scores in units of log2: exp(scale * s) = 2^(scale * log2(e) * s).
+inline constexpr float kLog2E = 1.44269504088896340736F;
+inline constexpr float kLn2 = 0.69314718055994530942F;
+
+/// What is subtracted from scores before the exponential: their maximum, 0 where there is none yet
+/// (-inf minus itself is NaN).
+TRIBUTARY_DEVICE float reference_score(float maximum) {
+  return maximum == kNothing ? 0.0F : maximum;
+}
+
+/// The natural logarithm of the sum of exponentials, from the maximum in units of log2 and the sum
+/// relative to it.
+TRIBUTARY_DEVICE float log_sum(float maximum, float sum) {
+  if (sum == 0) return kNothing;
+  return ptx::multiply(ptx::add(maximum, ptx::log2(sum)), kLn2);
+}
+
+}  // namespace tributary::cuda

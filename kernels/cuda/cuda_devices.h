@@ -1,0 +1,35 @@
+// What this machine has for the CUDA backend, and what it lacks.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace tributary {
+
+struct CudaDevice {
+  int ordinal = 0;  // as CUDA counts the devices that this process may use
+  std::string name;
+  int compute_capability = 0;  // 80, 90, ...
+  std::size_t memory_bytes = 0;
+  /// The same for every process that uses the device, on this machine or another.
+  std::array<std::byte, 16> uuid{};
+};
+
+/// A version as CUDA counts them: 13010 is 13.1. 0: there is none.
+struct CudaStatus {
+  int driver_version = 0;
+  int runtime_version = 0;
+  std::vector<CudaDevice> devices;
+  /// Why no backend can be made on this machine, in one line; empty where it can.
+  std::string problem;
+};
+
+/// Asks the driver each time it is called; never throws for what is missing.
+[[nodiscard]] CudaStatus cuda_status();
+
+/// `13.1` of 13010.
+[[nodiscard]] std::string cuda_version_text(int version);
+
+}  // namespace tributary

@@ -1,0 +1,154 @@
+// Launches of a layer's kernels: grids, and the choice of types.
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+
+#include "kernels/cuda/layer/convert.h"
+#include "kernels/cuda/layer/copy_records.h"
+#include "kernels/cuda/layer/dense.h"
+#include "kernels/cuda/layer/layer.h"
+#include "kernels/cuda/layer/pack.h"
+#include "kernels/cuda/layer/rms_norm.h"
+#include "kernels/cuda/layer/rope.h"
+#include "kernels/cuda/support.h"
+
+namespace tributary::cuda {
+namespace {
+
+template <typename T>
+__global__ void append_kernel(AppendLaunch launch) {
+  append_block<T>(launch);
+}
+template <typename T>
+__global__ void gather_kernel(GatherLaunch launch, unsigned shares) {
+  gather_block<T>(launch, shares);
+}
+template <typename From, typename To>
+__global__ void convert_kernel(ConvertArgs args, unsigned shares) {
+  convert_block<From, To>(args, shares);
+}
+__global__ void rms_norm_kernel(RmsNormArgs args) {
+  rms_norm_block(args);
+}
+__global__ void rope_kernel(RopeLaunch launch) {
+  rope_block(launch);
+}
+__global__ void attend_dense_kernel(DenseAttendArgs args) {
+  attend_dense_block(args);
+}
+__global__ void pack_float_kernel(PackLaunch launch) {
+  pack_float_block(launch);
+}
+__global__ void pack_parts_kernel(PackLaunch launch) {
+  pack_parts_block(launch);
+}
+__global__ void unpack_kernel(UnpackLaunch launch) {
+  unpack_block(launch);
+}
+
+/// What a thread of an element-wise kernel works on, about: fewer leave too little to do per block.
+constexpr std::int64_t kElementsPerThread = 4;
+/// Blocks that share a record, at most: enough to fill any device together with the records.
+constexpr std::int64_t kMaxShares = 64;
+
+unsigned shares(std::int64_t elements, unsigned threads) {
+  const std::int64_t per_block = kElementsPerThread * threads;
+  return static_cast<unsigned>(
+      std::clamp<std::int64_t>((elements + per_block - 1) / per_block, 1, kMaxShares));
+}
+
+bool divides(std::size_t unit, std::initializer_list<std::size_t> values) {
+  return std::all_of(values.begin(), values.end(),
+                     [unit](std::size_t value) { return value % unit == 0; });
+}
+
+std::size_t address(const void* pointer) {
+  return reinterpret_cast<std::size_t>(pointer);
+}
+
+template <typename From, typename To>
+void launch_convert(const ConvertArgs& args, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(args.rows), shares(args.width, kConvertThreads));
+  convert_kernel<From, To><<<grid, kConvertThreads, 0, stream>>>(args, grid.y);
+}
+
+}  // namespace
+
+void append(const AppendLaunch& launch, CUstream_st* stream) {
+  const auto rows = static_cast<unsigned>(launch.count);
+  if (divides(sizeof(ptx::Chunk), {launch.row_bytes, launch.source_stride_bytes,
+                                   address(launch.source), address(launch.cache)})) {
+    append_kernel<ptx::Chunk><<<rows, kCopyThreads, 0, stream>>>(launch);
+  } else {
+    append_kernel<unsigned char><<<rows, kCopyThreads, 0, stream>>>(launch);
+  }
+  check(cudaGetLastError(), "launching append");
+}
+
+void gather(const GatherLaunch& launch, CUstream_st* stream) {
+  const auto records = static_cast<unsigned>(launch.count);
+  const auto bytes = static_cast<std::int64_t>(launch.record_bytes);
+  if (divides(sizeof(ptx::Chunk),
+              {launch.record_bytes, address(launch.src), address(launch.dst)})) {
+    const dim3 grid(records,
+                    shares(bytes / static_cast<std::int64_t>(sizeof(ptx::Chunk)), kCopyThreads));
+    gather_kernel<ptx::Chunk><<<grid, kCopyThreads, 0, stream>>>(launch, grid.y);
+  } else {
+    const dim3 grid(records, shares(bytes, kCopyThreads));
+    gather_kernel<unsigned char><<<grid, kCopyThreads, 0, stream>>>(launch, grid.y);
+  }
+  check(cudaGetLastError(), "launching gather");
+}
+
+void convert(const ConvertArgs& args, CUstream_st* stream) {
+  const bool from_float = args.src_dtype == DType::kF32;
+  const bool to_float = args.dst_dtype == DType::kF32;
+  if (from_float && to_float) {
+    launch_convert<float, float>(args, stream);
+  } else if (from_float) {
+    launch_convert<float, bf16>(args, stream);
+  } else if (to_float) {
+    launch_convert<bf16, float>(args, stream);
+  } else {
+    launch_convert<bf16, bf16>(args, stream);
+  }
+  check(cudaGetLastError(), "launching convert");
+}
+
+void rms_norm(const RmsNormArgs& args, CUstream_st* stream) {
+  rms_norm_kernel<<<static_cast<unsigned>(args.tokens), kNormThreads, kNormSharedBytes, stream>>>(
+      args);
+  check(cudaGetLastError(), "launching rms_norm");
+}
+
+void rope(const RopeLaunch& launch, CUstream_st* stream) {
+  rope_kernel<<<static_cast<unsigned>(launch.tokens), kRopeThreads, kRopeSharedBytes, stream>>>(
+      launch);
+  check(cudaGetLastError(), "launching rope");
+}
+
+void attend_dense(const DenseAttendArgs& args, CUstream_st* stream) {
+  const dim3 grid(static_cast<unsigned>(args.tokens), static_cast<unsigned>(args.heads));
+  attend_dense_kernel<<<grid, kDenseThreads, kDenseSharedBytes, stream>>>(args);
+  check(cudaGetLastError(), "launching attend_dense");
+}
+
+void pack_float(const PackLaunch& launch, CUstream_st* stream) {
+  const dim3 grid(static_cast<unsigned>(launch.rows), static_cast<unsigned>(launch.batch));
+  pack_float_kernel<<<grid, kPackThreads, 0, stream>>>(launch);
+  check(cudaGetLastError(), "launching pack_float");
+}
+
+void pack_parts(const PackLaunch& launch, CUstream_st* stream) {
+  const dim3 grid(static_cast<unsigned>(launch.rows), static_cast<unsigned>(launch.batch));
+  pack_parts_kernel<<<grid, kPackThreads, 0, stream>>>(launch);
+  check(cudaGetLastError(), "launching pack_parts");
+}
+
+void unpack(const UnpackLaunch& launch, CUstream_st* stream) {
+  const dim3 grid(static_cast<unsigned>(launch.tokens), static_cast<unsigned>(launch.batch));
+  unpack_kernel<<<grid, kPackThreads, 0, stream>>>(launch);
+  check(cudaGetLastError(), "launching unpack");
+}
+
+}  // namespace tributary::cuda

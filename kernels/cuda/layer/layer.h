@@ -1,0 +1,80 @@
+// Internal to kernels/cuda: the operations of a layer besides attention and products, each one
+// kernel. Pointers are device pointers, sizes were checked (kernels/validate.h); calls are enqueued
+// and throw kInternal with CUDA's words when a launch is refused. Needs no CUDA header.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/interface/backend.h"
+
+struct CUstream_st;  // cudaStream_t is CUstream_st*
+
+namespace tributary::cuda {
+
+/// Rows to their slots. `tasks` and `item_layer` are device memory.
+struct AppendLaunch {
+  const AppendTask* tasks = nullptr;
+  std::int64_t count = 0;
+  const std::int32_t* item_layer = nullptr;
+  const std::byte* source = nullptr;
+  std::size_t source_stride_bytes = 0;
+  std::byte* cache = nullptr;  // [layer][page][kPageTokens] rows
+  std::int64_t pages = 0;      // of a layer
+  std::size_t row_bytes = 0;
+};
+void append(const AppendLaunch& launch, CUstream_st* stream);
+
+/// dst record i = src record index[i].
+struct GatherLaunch {
+  const std::int64_t* index = nullptr;
+  std::int64_t count = 0;
+  const std::byte* src = nullptr;
+  std::byte* dst = nullptr;
+  std::size_t record_bytes = 0;
+};
+void gather(const GatherLaunch& launch, CUstream_st* stream);
+
+void convert(const ConvertArgs& args, CUstream_st* stream);
+void rms_norm(const RmsNormArgs& args, CUstream_st* stream);
+
+/// RopeArgs with its spans on the device.
+struct RopeLaunch {
+  const std::int64_t* positions = nullptr;
+  const double* frequencies = nullptr;
+  std::int64_t tokens = 0, pairs = 0, heads = 0;
+  const float* x = nullptr;
+  std::int64_t x_token_stride = 0, x_head_stride = 0;
+  float* y = nullptr;
+  std::int64_t y_token_stride = 0, y_head_stride = 0;
+};
+void rope(const RopeLaunch& launch, CUstream_st* stream);
+
+void attend_dense(const DenseAttendArgs& args, CUstream_st* stream);
+
+/// Activations to the operand of a product: [batch][parts][rows][cols], zero where `rows` is beyond
+/// `tokens` and `cols` beyond `width`. One part is fp32; three are bf16 and add up to the value
+/// (projection.h says why).
+struct PackLaunch {
+  const float* x = nullptr;
+  std::int64_t x_token_stride = 0, x_batch_stride = 0;
+  std::int64_t tokens = 0, batch = 0, width = 0;
+  std::int64_t rows = 0, cols = 0;
+  std::byte* packed = nullptr;
+};
+void pack_float(const PackLaunch& launch, CUstream_st* stream);
+void pack_parts(const PackLaunch& launch, CUstream_st* stream);
+
+/// The sum of `parts` products [batch][parts][rows][cols] to strided outputs [tokens, batch,
+/// width], the last part first (it is the smallest).
+struct UnpackLaunch {
+  const float* packed = nullptr;
+  int parts = 1;
+  std::int64_t rows = 0, cols = 0;
+  std::int64_t tokens = 0, batch = 0, width = 0;
+  float* y = nullptr;
+  std::int64_t y_token_stride = 0, y_batch_stride = 0;
+};
+void unpack(const UnpackLaunch& launch, CUstream_st* stream);
+
+}  // namespace tributary::cuda

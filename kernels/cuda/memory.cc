@@ -1,0 +1,54 @@
+#include "kernels/cuda/memory.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/base/error.h"
+#include "kernels/cuda/support.h"
+
+namespace tributary::cuda {
+namespace {
+
+// The factors of a valid layout are 31-bit numbers, so that only their product can overflow.
+std::size_t cache_bytes(const CacheLayout& layout) {
+  const auto pages =
+      static_cast<std::size_t>(layout.layers) * static_cast<std::size_t>(layout.pages);
+  const std::size_t page_bytes = static_cast<std::size_t>(kPageTokens) * layout.row_bytes();
+  if (pages > std::numeric_limits<std::ptrdiff_t>::max() / page_bytes) {
+    fail(ErrorCode::kPoolFull, "cache of {} layers x {} pages x {} bytes exceeds the address space",
+         layout.layers, layout.pages, page_bytes);
+  }
+  return pages * page_bytes;
+}
+
+}  // namespace
+
+void DeviceFree::operator()(std::byte* data) const noexcept {
+  (void)cudaFree(data);
+}
+
+DeviceBytes allocate_device(std::size_t bytes, const char* what) {
+  void* data = nullptr;
+  const cudaError_t code = cudaMalloc(&data, std::max<std::size_t>(bytes, 1));
+  if (code == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    fail(ErrorCode::kPoolFull, "no device memory for {}: {} bytes asked for", what, bytes);
+  }
+  check(code, "allocating device memory");
+  return DeviceBytes(static_cast<std::byte*>(data));
+}
+
+CudaCache::CudaCache(const CacheLayout& layout, const Backend* owner)
+    : Cache(layout),
+      owner_(owner),
+      memory_(allocate_device(cache_bytes(layout), "the cache of latent rows")) {}
+
+const CudaCache& own_cache(const Cache& cache, const Backend* backend) {
+  const auto* own = dynamic_cast<const CudaCache*>(&cache);
+  if (own == nullptr || own->owner() != backend) {
+    fail(ErrorCode::kInvalidArgument, "cache was not made by backend {}", backend->name());
+  }
+  return *own;
+}
+
+}  // namespace tributary::cuda

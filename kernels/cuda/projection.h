@@ -1,0 +1,77 @@
+// Internal to kernels/cuda: Backend::gemm. Products are cuBLASLt's.
+//
+// Interface and bits. Activations and results are fp32, and a product is as exact as one in fp32.
+// Where every value of a weight is a bf16 number (published weights are), the weight is kept as
+// bf16 and the activations are cut into three bf16 parts that add up to them (8 + 8 + 8 bits); the
+// parts are further rows of one tensor-core product with fp32 sums, and their results are added at
+// the end. That is three times the arithmetic of a bf16 product over the same bytes of weight: free
+// where the weight's bytes are the bound, as in decode. Other weights are fp32, without TF32.
+//
+// A row's bits do not depend on the rest of the batch: tokens are padded to one of a few sizes, for
+// which one and the same algorithm of the library was chosen when the weight was made (no split of
+// the inner dimension, no workspace), and one algorithm computes each element of the result in one
+// order.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "core/interface/backend.h"
+#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/memory.h"
+#include "kernels/cuda/support.h"
+
+namespace tributary::cuda {
+
+/// Tokens of one product; a call of more takes several. One token's padding is to cost little
+/// beside the weight, and 128 is a batch that makes good use of tensor cores.
+inline constexpr std::array<std::int64_t, 3> kTokenTiles{16, 64, 128};
+inline constexpr std::int64_t kMostTokens = kTokenTiles.back();
+
+class CudaWeight final : public Weight {
+ public:
+  CudaWeight(const WeightView& view, const Backend* owner, cudaStream_t stream);
+
+  [[nodiscard]] const Backend* owner() const noexcept { return owner_; }
+  /// bf16 values: three parts of activations.
+  [[nodiscard]] bool half() const noexcept { return half_; }
+  [[nodiscard]] int parts() const noexcept { return half_ ? 3 : 1; }
+  /// Rows and columns as stored: multiples of 8, the rest zero, so that every matrix is aligned.
+  [[nodiscard]] std::int64_t stored_rows() const noexcept { return stored_rows_; }
+  [[nodiscard]] std::int64_t stored_cols() const noexcept { return stored_cols_; }
+
+ private:
+  friend class Projection;
+
+  const Backend* owner_;
+  bool half_;
+  std::int64_t stored_rows_, stored_cols_;
+  DeviceBytes data_;  // [batch][stored_rows][stored_cols]
+  Layout layout_;
+  // Chosen by Projection::make_weight.
+  cublasLtMatmulAlgo_t algorithm_{};
+  std::array<Layout, kTokenTiles.size()> operand_, result_;
+};
+
+class Projection {
+ public:
+  explicit Projection(cudaStream_t stream);
+
+  /// Throws kUnsupported where the library has no algorithm, kPoolFull.
+  [[nodiscard]] std::unique_ptr<Weight> make_weight(const WeightView& view, const Backend* owner);
+  void gemm(const CudaWeight& weight, const GemmArgs& args);
+
+ private:
+  void choose_algorithm(CudaWeight& weight) const;
+  void reserve(const CudaWeight& weight);
+
+  cudaStream_t stream_;
+  CublasHandle handle_;
+  Operation operation_;
+  // For the largest weight made so far and kMostTokens, so that gemm allocates nothing.
+  DeviceBytes operand_, result_;
+  std::size_t operand_bytes_ = 0, result_bytes_ = 0;
+};
+
+}  // namespace tributary::cuda

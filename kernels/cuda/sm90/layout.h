@@ -1,0 +1,86 @@
+// What the many-rows kernel keeps where: the shapes of its tiles, the map of shared memory, its
+// barriers, and which of its threads do what. kernels/cuda/sm90/README.md tells the whole story.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/attend/ptx.h"
+
+namespace tributary::cuda::sm90 {
+
+inline constexpr int kRank = 512;    // kv_lora_rank
+inline constexpr int kLatent = 576;  // and 64 columns of RoPE
+inline constexpr int kRows = 64;     // (token, head) rows of a block: M of the products
+inline constexpr int kPage = 64;     // tokens of a page
+inline constexpr int kColumns = 64;  // of a tile: the 128 bytes that a swizzle spans
+inline constexpr int kTiles = kLatent / kColumns;
+inline constexpr int kValueTiles = kRank / kColumns;
+inline constexpr int kRopeTile = kValueTiles;  // the last; the weights lie there after the scores
+inline constexpr int kBuffers = 2;             // pages in shared memory
+
+// Two warpgroups compute. One thread of a third starts the copies of pages; it is a whole group
+// because registers move between warpgroups: a thread starts with 168, and the sums and scores
+// alone take 160 of a computing one.
+inline constexpr int kGroups = 2;
+inline constexpr int kGroupThreads = 128;
+inline constexpr int kComputeThreads = kGroups * kGroupThreads;
+inline constexpr int kThreads = kComputeThreads + kGroupThreads;
+inline constexpr int kStartRegisters = 65536 / kThreads / 8 * 8;
+inline constexpr int kComputeRegisters = 232;
+inline constexpr int kCopyRegisters = 40;
+static_assert(kComputeRegisters * kComputeThreads + kCopyRegisters * kGroupThreads <=
+                  kStartRegisters * kThreads,
+              "who takes registers would wait for ever");
+inline constexpr int kGroupTiles = kValueTiles / kGroups;  // of the values, and of the output
+inline constexpr int kGroupColumns = kRank / kGroups;
+
+inline constexpr std::uint32_t kRowBytes = kColumns * 2;
+inline constexpr std::uint32_t kTileBytes = kRows * kRowBytes;
+inline constexpr std::uint32_t kPageBytes = kTiles * kTileBytes;
+
+// Shared memory of a block. The query first: all tiles are aligned to 1024 bytes.
+inline constexpr std::uint32_t kQueryAt = 0;
+inline constexpr std::uint32_t kPagesAt = kPageBytes;
+inline constexpr std::uint32_t kFullAt = kPagesAt + kBuffers * kPageBytes;
+inline constexpr std::uint32_t kEmptyAt = kFullAt + kBuffers * kTiles * 8;
+inline constexpr std::uint32_t kPeakAt = kEmptyAt + kBuffers * kTiles * 8;
+inline constexpr std::uint32_t kSumAt = kPeakAt + kGroups * kRows * 4;
+inline constexpr std::uint32_t kSharedBytes = kSumAt + kGroups * kRows * 4;
+static_assert(kSharedBytes <= 227 * 1024, "what a block of sm_90 can have");
+
+// Barriers of threads (0 is the whole block's).
+inline constexpr std::uint32_t kWeightsReady = 1;  // and 2: the weights of an even, an odd page
+inline constexpr std::uint32_t kUnitDone = 3;      // both groups
+inline constexpr std::uint32_t kGroupOnly = 4;     // and 5: one group
+
+TRIBUTARY_DEVICE std::uint32_t query_at(std::uint32_t shared, int tile) {
+  return shared + kQueryAt + static_cast<std::uint32_t>(tile) * kTileBytes;
+}
+TRIBUTARY_DEVICE std::uint32_t tile_at(std::uint32_t shared, int buffer, int tile) {
+  return shared + kPagesAt + static_cast<std::uint32_t>(buffer * kTiles + tile) * kTileBytes;
+}
+/// Ends a phase when the tile's bytes are there.
+TRIBUTARY_DEVICE std::uint32_t full_at(std::uint32_t shared, int buffer, int tile) {
+  return shared + kFullAt + static_cast<std::uint32_t>(buffer * kTiles + tile) * 8;
+}
+/// Ends a phase when the tile's last readers, in all blocks of the cluster, are done. Used in the
+/// block that copies the tile.
+TRIBUTARY_DEVICE std::uint32_t empty_at(std::uint32_t shared, int buffer, int tile) {
+  return shared + kEmptyAt + static_cast<std::uint32_t>(buffer * kTiles + tile) * 8;
+}
+/// The block of a cluster of `blocks` that copies a tile, for all of them.
+TRIBUTARY_DEVICE std::uint32_t owner_of(int tile, int blocks) {
+  return static_cast<std::uint32_t>(tile % blocks);
+}
+/// Order in which a page's tiles are copied and multiplied: those first that are free first, which
+/// are the ones of the group that computed the scores. RoPE last: its tile holds the weights.
+TRIBUTARY_DEVICE int tile_in_order(int buffer, int i) {
+  return i == kRopeTile ? i : (i + buffer * kGroupTiles) % kValueTiles;
+}
+/// 16 bytes of a row of a tile (128-byte swizzle).
+TRIBUTARY_DEVICE std::uint32_t chunk_at(std::uint32_t tile, int row, int chunk) {
+  return tile + static_cast<std::uint32_t>(row) * kRowBytes +
+         static_cast<std::uint32_t>(chunk ^ (row & 7)) * 16;
+}
+
+}  // namespace tributary::cuda::sm90

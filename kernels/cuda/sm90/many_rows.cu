@@ -1,0 +1,28 @@
+// The many-rows kernel as functions of a grid.
+#include <cuda.h>
+
+#include "kernels/cuda/attend/attend.h"
+#include "kernels/cuda/sm90/launch.h"
+#include "kernels/cuda/sm90/many_rows.h"
+
+namespace tributary::cuda::sm90 {
+namespace {
+
+template <int kBlocks>
+__global__ void __launch_bounds__(kThreads, 1)
+    many_rows_grid([[maybe_unused]] const __grid_constant__ AttendLaunch launch,
+                   [[maybe_unused]] const __grid_constant__ CUtensorMap map) {
+  // Warpgroup products exist for sm_90a alone; on other devices this is never launched.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  many_rows<kBlocks>(launch, &map);
+#endif
+}
+
+}  // namespace
+
+const void* many_rows_kernel(int blocks) {
+  return blocks == 1 ? reinterpret_cast<const void*>(&many_rows_grid<1>)
+                     : reinterpret_cast<const void*>(&many_rows_grid<2>);
+}
+
+}  // namespace tributary::cuda::sm90

@@ -1,0 +1,338 @@
+// The many-rows kernel: absorbed attention of 64 (token, head) rows a block over whole leaves, by
+// warpgroup products. Two groups take the pages of a leaf in turn for the scores, and half of the
+// output's columns each. README.md beside this file tells the story.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/attend/attend.h"
+#include "kernels/cuda/attend/unit.h"
+#include "kernels/cuda/sm90/layout.h"
+#include "kernels/cuda/sm90/load.h"
+#include "kernels/cuda/sm90/products.h"
+#include "kernels/cuda/sm90/ptx90.h"
+#include "kernels/cuda/sm90/softmax.h"
+#include "kernels/cuda/sm90/work.h"
+
+namespace tributary::cuda::sm90 {
+
+/// One group of one block. kBlocks of the cluster share each page.
+template <int kBlocks, int kGroup>
+class Group {
+ public:
+  TRIBUTARY_DEVICE Group(const AttendLaunch& launch, std::uint32_t shared, std::uint32_t rank)
+      : launch_(launch),
+        shared_(shared),
+        rank_(rank),
+        rows_(ptx::rows_operand(shared)),
+        columns_(ptx::columns_operand(shared, kTileBytes)),
+        scale_(ptx::multiply(launch.softmax_scale, kLog2E)) {}
+
+  TRIBUTARY_DEVICE void run(int part) {
+    const int end = launch_.part_begin[part + 1];
+    int unit = launch_.part_begin[part];
+    if (unit == end) return;
+    Work work = work_of(launch_, unit, kBlocks, rank_);
+    load_queries(launch_, work, shared_);
+    float output[128];
+    for (;;) {
+      SoftmaxState state;
+      attend(work, state, output);
+      const float sums[2] = {store_sum(state, 0), store_sum(state, 1)};
+      ptx::meet_at(kUnitDone, kComputeThreads);
+      // From here on nobody reads the queries; the next ones arrive while the states are written.
+      const Work done = work;
+      if (++unit < end) {
+        work = work_of(launch_, unit, kBlocks, rank_);
+        load_queries(launch_, work, shared_);
+      }
+      store_states(done, state, sums, output);
+      if (unit == end) break;
+    }
+  }
+
+ private:
+  static constexpr int kOther = 1 - kGroup;
+  static constexpr int kFirstTile = kGroup * kGroupTiles;
+  static constexpr int kSteps = kPage / 16;  // of a product over a page's tokens
+
+  TRIBUTARY_DEVICE void attend(const Work& work, SoftmaxState& state, float (&output)[128]) {
+    TRIBUTARY_UNROLL
+    for (float& sum : output) sum = 0;
+    int visible[2];
+    TRIBUTARY_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      const int row = work.first_row + upper_row() + 8 * r;
+      visible[r] = row < work.rows ? seen_by(*work.task, row / launch_.heads) : 0;
+    }
+
+    ptx::wait_copies(0);
+    ptx::publish_writes();
+    ptx::meet_at(kUnitDone, kComputeThreads);
+    for (int page = 0; page < work.pages; page += 2) {
+      const bool pair = page + 1 < work.pages;
+      if constexpr (kGroup == 0) {
+        own_scores(work, page, visible);
+        weigh_own(work, state, page);
+        rescale(output, factor_);
+        begin_own_values(output);
+        end_values(output, 0);
+        if (pair) {
+          follow_other(work, state, page + 1);
+          rescale(output, factor_);
+          begin_other_values(output);
+          end_values(output, 1);
+        }
+      } else {
+        if (pair) own_scores(work, page + 1, visible);
+        follow_other(work, state, page);
+        rescale(output, factor_);
+        begin_other_values(output);
+        if (pair) weigh_own(work, state, page + 1);
+        end_values(output, 0);
+        if (pair) {
+          rescale(output, factor_);
+          begin_own_values(output);
+          end_values(output, 1);
+        }
+      }
+    }
+  }
+
+  /// Scores of this group's page of a pair, masked.
+  TRIBUTARY_DEVICE void own_scores(const Work& work, int page, const int (&visible)[2]) {
+    TRIBUTARY_UNROLL
+    for (int i = 0; i < kTiles; ++i) {
+      const int tile = tile_in_order(kGroup, i);
+      ptx::wait_phase(full_at(shared_, kGroup, tile), fills_[kGroup] % 2);
+      ptx::begin_products(scores_);
+      TRIBUTARY_UNROLL
+      for (std::uint32_t step = 0; step < kColumns / 16; ++step) {
+        const std::uint32_t query = query_at(0, tile) + step * 32;
+        const std::uint32_t key = tile_at(0, kGroup, tile) + step * 32;
+        ptx::multiply_rows(scores_, ptx::further(rows_, query), ptx::further(rows_, key),
+                           i > 0 || step > 0);
+      }
+    }
+    ptx::commit_products();
+    ptx::wait_products(scores_);
+    // A warp knows of its own products alone, and what follows writes to tiles that others read.
+    ptx::meet_at(kGroupOnly + kGroup, kGroupThreads);
+    if (partly_seen(work, page)) {
+      const int limit[2] = {visible[0] - page * kPage, visible[1] - page * kPage};
+      mask(scores_, limit);
+    }
+  }
+
+  TRIBUTARY_DEVICE static bool partly_seen(const Work& work, int page) {
+    return (page + 1) * kPage > work.seen_by_all;
+  }
+  TRIBUTARY_DEVICE void clear(const Work& work, int page, int buffer) const {
+    const int before = page * kPage;
+    clear_unseen(shared_, buffer, kGroup, work.seen_by_all - before, work.task->rows - before);
+  }
+
+  /// Scores of the own page to weights: in registers for this group, in shared memory for the
+  /// other.
+  TRIBUTARY_DEVICE void weigh_own(const Work& work, SoftmaxState& state, int page) {
+    weigh(scores_, scale_, state, factor_);
+    round_weights(scores_, weights_);
+    store_weights(weights_, tile_at(shared_, kGroup, kRopeTile));
+    store_peaks(state, shared_, kGroup);
+    if (partly_seen(work, page)) clear(work, page, kGroup);
+    ptx::publish_writes();
+    ptx::arrive_at(kWeightsReady + kGroup, kComputeThreads);
+    if (partly_seen(work, page)) ptx::meet_at(kGroupOnly + kGroup, kGroupThreads);
+  }
+
+  /// Waits for the other group's weights.
+  TRIBUTARY_DEVICE void follow_other(const Work& work, SoftmaxState& state, int page) {
+    ptx::meet_at(kWeightsReady + kOther, kComputeThreads);
+    follow_peaks(state, shared_, kOther, factor_);
+    // The other group saw these tiles arrive; this one has to see it for itself.
+    for (int tile = kFirstTile; tile < kFirstTile + kGroupTiles; ++tile) {
+      ptx::wait_phase(full_at(shared_, kOther, tile), fills_[kOther] % 2);
+    }
+    if (partly_seen(work, page)) {
+      clear(work, page, kOther);
+      ptx::publish_writes();
+      ptx::meet_at(kGroupOnly + kGroup, kGroupThreads);
+    }
+  }
+
+  // output += weights * values, of this group's columns. A step is 16 tokens.
+  TRIBUTARY_DEVICE void begin_own_values(float (&output)[128]) {
+    ptx::begin_products(output);
+    TRIBUTARY_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
+      ptx::multiply_columns(output, weights_[step], values_of(kGroup, step));
+    }
+    ptx::commit_products();
+  }
+  TRIBUTARY_DEVICE void begin_other_values(float (&output)[128]) {
+    ptx::begin_products(output);
+    TRIBUTARY_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
+      const std::uint32_t weights =
+          tile_at(0, kOther, kRopeTile) + static_cast<std::uint32_t>(step) * 32;
+      ptx::multiply_columns(output, ptx::further(rows_, weights), values_of(kOther, step));
+    }
+    ptx::commit_products();
+  }
+  [[nodiscard]] TRIBUTARY_DEVICE std::uint64_t values_of(int buffer, int step) const {
+    return ptx::further(columns_, tile_at(0, buffer, kFirstTile) +
+                                      static_cast<std::uint32_t>(step) * 16 * kRowBytes);
+  }
+
+  /// Waits for them and gives the tiles back. Every warp for itself: of another's products it
+  /// knows nothing.
+  TRIBUTARY_DEVICE void end_values(float (&output)[128], int buffer) {
+    ptx::wait_products(output);
+    const int lane = static_cast<int>(ptx::thread()) % 32;
+    if (lane <= kGroupTiles) {
+      const int tile = lane < kGroupTiles ? kFirstTile + lane : kRopeTile;
+      // Before the copy can be started, which takes every warp's arrival, its bytes are announced.
+      const bool announces = tile != kRopeTile || buffer == kGroup;
+      if (announces && ptx::thread() / 32 == kGroup * kGroupThreads / 32) {
+        ptx::expect_bytes(full_at(shared_, buffer, tile), kTileBytes);
+      }
+      ptx::arrive_in_block(empty_at(shared_, buffer, tile), owner_of(tile, kBlocks));
+    }
+    ++fills_[buffer];
+  }
+
+  /// This group's share of a row's sum to where both groups find it.
+  TRIBUTARY_DEVICE float store_sum(const SoftmaxState& state, int r) {
+    float sum = ptx::add(state.sum[r], ptx::shuffle_xor(state.sum[r], 1));
+    sum = ptx::add(sum, ptx::shuffle_xor(sum, 2));
+    if (ptx::thread() % 4 == 0) ptx::store_shared(shared_sum(kGroup, r), sum);
+    return sum;
+  }
+  [[nodiscard]] TRIBUTARY_DEVICE std::uint32_t shared_sum(int group, int r) const {
+    return shared_ + kSumAt + static_cast<std::uint32_t>(group * kRows + upper_row() + 8 * r) * 4;
+  }
+
+  TRIBUTARY_DEVICE void store_states(const Work& work, const SoftmaxState& state,
+                                     const float (&sums)[2], const float (&output)[128]) const {
+    // Records are a multiple of 16 bytes where the heads are one of 4.
+    const bool quads =
+        reinterpret_cast<std::uintptr_t>(launch_.states) % 16 == 0 && launch_.heads % 4 == 0;
+    TRIBUTARY_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      const float other = ptx::load_shared(shared_sum(kOther, r));
+      // In one order in both groups.
+      const float sum = kGroup == 0 ? ptx::add(sums[r], other) : ptx::add(other, sums[r]);
+      const float share = sum == 0 ? 0.0F : ptx::divide(1, sum);
+      const int row = work.first_row + upper_row() + 8 * r;
+      const bool exists = row < work.rows;
+      const RowState to = row_state(launch_, *work.task, exists ? row : 0);
+      float* columns = to.o + kGroup * kGroupColumns;
+      if (quads) {
+        store_quads(columns, exists, r, share, output);
+      } else if (exists) {
+        store_singly(columns, r, share, output);
+      }
+      if (kGroup == 0 && exists && first_column() == 0) *to.lse = log_sum(state.peak[r], sum);
+    }
+  }
+
+  /// The zero turns -0, of which a masked page could make +0, into +0.
+  TRIBUTARY_DEVICE static float normalised(float value, float share) {
+    return ptx::multiply_add(value, share, 0.0F);
+  }
+
+  TRIBUTARY_DEVICE static void store_singly(float* row, int r, float share,
+                                            const float (&output)[128]) {
+    TRIBUTARY_UNROLL
+    for (int i = 0; i < 128; i += 4) {
+      row[i / 4 * 8 + first_column()] = normalised(output[i + 2 * r], share);
+      row[i / 4 * 8 + first_column() + 1] = normalised(output[i + 2 * r + 1], share);
+    }
+  }
+
+  /// Neighbours exchange pairs of columns: the even one stores four columns of the first eight, the
+  /// odd one four of the second, and a quarter of a warp's lanes 64 bytes of a row at once. Called
+  /// by whole warps.
+  TRIBUTARY_DEVICE static void store_quads(float* row, bool exists, int r, float share,
+                                           const float (&output)[128]) {
+    struct alignas(16) Quad {
+      float values[4];
+    };
+    const bool odd = ptx::thread() % 2 != 0;
+    float* first = row + (odd ? 8 + first_column() - 2 : first_column());
+    TRIBUTARY_UNROLL
+    for (int i = 0; i < 128; i += 8) {
+      const int low = i + 2 * r;       // of the first eight columns
+      const int high = i + 4 + 2 * r;  // of the second
+      const float away0 = normalised(odd ? output[low] : output[high], share);
+      const float away1 = normalised(odd ? output[low + 1] : output[high + 1], share);
+      const float mine0 = normalised(odd ? output[high] : output[low], share);
+      const float mine1 = normalised(odd ? output[high + 1] : output[low + 1], share);
+      const float theirs0 = ptx::shuffle_xor(away0, 1);
+      const float theirs1 = ptx::shuffle_xor(away1, 1);
+      const Quad quad =
+          odd ? Quad{{theirs0, theirs1, mine0, mine1}} : Quad{{mine0, mine1, theirs0, theirs1}};
+      if (exists) *reinterpret_cast<Quad*>(first + i * 2) = quad;
+    }
+  }
+
+  const AttendLaunch& launch_;
+  std::uint32_t shared_;
+  std::uint32_t rank_;
+  std::uint64_t rows_, columns_;        // operands at the beginning of shared memory
+  float scale_;                         // softmax_scale, for powers of two
+  std::uint32_t fills_[kBuffers] = {};  // pages that each buffer has held and given back
+  float scores_[32];
+  std::uint32_t weights_[kSteps][4];
+  float factor_[2];
+};
+
+/// The kernel, of kThreads threads; part p of the schedule is cluster p.
+template <int kBlocks>
+TRIBUTARY_DEVICE void many_rows(const AttendLaunch& launch, const CUtensorMap_st* map) {
+  const std::uint32_t shared = ptx::tile_memory();
+  const std::uint32_t rank = kBlocks == 1 ? 0 : ptx::cluster_rank();
+  const int part = static_cast<int>(ptx::block()) / kBlocks;
+  const int thread = static_cast<int>(ptx::thread());
+  if (thread == 0) {
+    ptx::prefetch_map(map);
+    for (int buffer = 0; buffer < kBuffers; ++buffer) {
+      for (int tile = 0; tile < kTiles; ++tile) {
+        // The weights, in the RoPE tile, are read by both groups; other tiles last by one.
+        constexpr std::uint32_t kWarps = kGroupThreads / 32;
+        const std::uint32_t readers = (tile == kRopeTile ? kGroups : 1) * kWarps * kBlocks;
+        ptx::init_barrier(full_at(shared, buffer, tile), 1);
+        ptx::init_barrier(empty_at(shared, buffer, tile), readers);
+      }
+    }
+    ptx::publish_barriers();
+    for (int buffer = 0; buffer < kBuffers; ++buffer) {
+      for (int tile = 0; tile < kTiles; ++tile) {
+        ptx::expect_bytes(full_at(shared, buffer, tile), kTileBytes);
+      }
+    }
+  }
+  if constexpr (kBlocks == 1) {
+    ptx::sync_block();
+  } else {
+    ptx::sync_cluster();
+  }
+  if (thread < kGroupThreads) {
+    ptx::take_registers<kComputeRegisters>();
+    Group<kBlocks, 0>(launch, shared, rank).run(part);
+  } else if (thread < kComputeThreads) {
+    ptx::take_registers<kComputeRegisters>();
+    Group<kBlocks, 1>(launch, shared, rank).run(part);
+  } else {
+    ptx::give_registers<kCopyRegisters>();
+    if (thread == kComputeThreads) load_pages<kBlocks>(launch, map, shared, part, rank);
+  }
+  // Nobody leaves while another block of the cluster may arrive at its barriers.
+  if constexpr (kBlocks > 1) {
+    ptx::sync_warp();
+    ptx::sync_cluster();
+  }
+}
+
+}  // namespace tributary::cuda::sm90

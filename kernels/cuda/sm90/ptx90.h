@@ -1,0 +1,229 @@
+// The instructions of sm_90a that kernels/cuda/attend/ptx.h lacks, one thin function each:
+// transaction barriers, tile copies by the bulk copy engine, clusters, fences between proxies, and
+// the warpgroup products. Without nvcc they are only declared: the emulation under tests/ defines
+// them.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/attend/ptx.h"
+
+struct CUtensorMap_st;  // CUtensorMap; device code only passes its address on
+
+namespace tributary::cuda::ptx {
+
+// Operands of a product lie in shared memory as tiles of 64 x 64 bf16, rows of 128 bytes, the
+// eight 16-byte chunks of row r exchanged by XOR with r % 8 (128-byte swizzle, what the copy engine
+// writes); tiles are aligned to 1024 bytes. A descriptor names a start address, two distances and
+// the swizzle, all in units of 16 bytes.
+
+inline constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62;
+
+/// Rows are M (or N), columns are K: 64 rows x 16 columns from `address`, eight rows 1024 bytes
+/// apart. The next 16 columns are 32 bytes further: the swizzle applies to address bits.
+TRIBUTARY_DEVICE std::uint64_t rows_operand(std::uint32_t address) {
+  return kSwizzle128 | std::uint64_t{1024 >> 4} << 32 | std::uint64_t{1} << 16 |
+         (address & 0x3ffffU) >> 4;
+}
+/// Rows are K, columns are N: 16 rows from `address`, eight rows 1024 bytes apart; 64 columns a
+/// tile, tiles `tile_bytes` apart. The next 16 rows are 2048 bytes further.
+TRIBUTARY_DEVICE std::uint64_t columns_operand(std::uint32_t address, std::uint32_t tile_bytes) {
+  return kSwizzle128 | std::uint64_t{1024 >> 4} << 32 |
+         static_cast<std::uint64_t>(tile_bytes >> 4) << 16 | (address & 0x3ffffU) >> 4;
+}
+/// The same operand `bytes` further: one addition, for a product is issued every 32 cycles.
+TRIBUTARY_DEVICE std::uint64_t further(std::uint64_t operand, std::uint32_t bytes) {
+  return (operand >> 32) << 32 | (static_cast<std::uint32_t>(operand) + (bytes >> 4));
+}
+
+#if defined(__CUDACC__)
+
+/// The block's dynamic shared memory, aligned to 1024 bytes.
+TRIBUTARY_DEVICE std::uint32_t tile_memory() {
+  extern __shared__ __align__(1024) unsigned char tiles[];
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(tiles));
+}
+
+/// Waits until `threads` threads have called this or arrive_at for barrier `id` (1 to 15).
+TRIBUTARY_DEVICE void meet_at(std::uint32_t id, std::uint32_t threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+TRIBUTARY_DEVICE void arrive_at(std::uint32_t id, std::uint32_t threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// Transaction barriers, 8 bytes of shared memory: a phase ends when all arrivals and all announced
+// bytes are there; phases alternate in parity.
+
+TRIBUTARY_DEVICE void init_barrier(std::uint32_t barrier, std::uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+/// Makes initialised barriers visible to the cluster and the copy engine; a meeting must follow.
+TRIBUTARY_DEVICE void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+/// One arrival that announces `bytes` of copies.
+TRIBUTARY_DEVICE void expect_bytes(std::uint32_t barrier, std::uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+// The next two have the scope of the block, not of the cluster, which would flush and invalidate
+// caches at every call: what passes between blocks is the leave to overwrite a tile, whose readers
+// waited for their products and whose writers published.
+
+/// One arrival at the barrier with this address in block `rank` of the cluster.
+TRIBUTARY_DEVICE void arrive_in_block(std::uint32_t barrier, std::uint32_t rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
+      "}" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+/// Returns when the phase of this parity has ended; parity 1 has, before the first phase. Traps
+/// after ten seconds, a thousand times what a launch takes: the host learns of it, where else the
+/// device would hang.
+TRIBUTARY_DEVICE void wait_phase(std::uint32_t barrier, std::uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      ".reg .u64 begin, now;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra ended;\n"
+      "mov.u64 begin, %%globaltimer;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra ended;\n"
+      "mov.u64 now, %%globaltimer;\n"
+      "sub.u64 now, now, begin;\n"
+      "setp.gt.u64 done, now, 10000000000;\n"
+      "@done trap;\n"
+      "bra again;\n"
+      "ended:\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+TRIBUTARY_DEVICE std::uint32_t cluster_rank() {
+  std::uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+/// All threads of all blocks of the cluster.
+TRIBUTARY_DEVICE void sync_cluster() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+
+/// What this thread wrote to shared memory becomes visible to products and to the copy engine; a
+/// barrier must follow.
+TRIBUTARY_DEVICE void publish_writes() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+TRIBUTARY_DEVICE void prefetch_map(const CUtensorMap_st* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+/// The map's box from (column, row) to `to`, its bytes counted at `barrier`.
+TRIBUTARY_DEVICE void copy_tile(std::uint32_t to, std::uint32_t barrier, const CUtensorMap_st* map,
+                                std::int32_t column, std::int32_t row) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+      "l"(map), "r"(column), "r"(row), "r"(barrier)
+      : "memory");
+}
+/// The same to these addresses in every block of the cluster whose bit is set in `blocks`.
+TRIBUTARY_DEVICE void copy_tile_to_blocks(std::uint32_t to, std::uint32_t barrier,
+                                          const CUtensorMap_st* map, std::int32_t column,
+                                          std::int32_t row, std::uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+      "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(blocks)
+      : "memory");
+}
+/// The same box as far as the L2 cache.
+TRIBUTARY_DEVICE void prefetch_tile(const CUtensorMap_st* map, std::int32_t column,
+                                    std::int32_t row) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map),
+               "r"(column), "r"(row)
+               : "memory");
+}
+
+/// Gives this warpgroup kCount registers a thread, more or less than it has; waits for others to
+/// give theirs away.
+template <int kCount>
+TRIBUTARY_DEVICE void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+TRIBUTARY_DEVICE void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
+// Warpgroup products. Asynchronous: between issue and wait nobody may touch the sums or change the
+// operands.
+
+/// Before the first product, and after registers of the sum were touched: named, so that the
+/// compiler moves no use of it down here.
+template <int kCount>
+TRIBUTARY_DEVICE void begin_products(float (&sum)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sum[i])::"memory");
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+TRIBUTARY_DEVICE void commit_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/// Waits for all products; `sum` is what they added to, named for the same reason.
+template <int kCount>
+TRIBUTARY_DEVICE void wait_products(float (&sum)[kCount]) {
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sum[i])::"memory");
+}
+
+#else
+
+std::uint32_t tile_memory();
+void meet_at(std::uint32_t id, std::uint32_t threads);
+void arrive_at(std::uint32_t id, std::uint32_t threads);
+void init_barrier(std::uint32_t barrier, std::uint32_t arrivals);
+void publish_barriers();
+void expect_bytes(std::uint32_t barrier, std::uint32_t bytes);
+void arrive_in_block(std::uint32_t barrier, std::uint32_t rank);
+void wait_phase(std::uint32_t barrier, std::uint32_t parity);
+std::uint32_t cluster_rank();
+void sync_cluster();
+void publish_writes();
+void prefetch_map(const CUtensorMap_st* map);
+void copy_tile(std::uint32_t to, std::uint32_t barrier, const CUtensorMap_st* map,
+               std::int32_t column, std::int32_t row);
+void copy_tile_to_blocks(std::uint32_t to, std::uint32_t barrier, const CUtensorMap_st* map,
+                         std::int32_t column, std::int32_t row, std::uint16_t blocks);
+void prefetch_tile(const CUtensorMap_st* map, std::int32_t column, std::int32_t row);
+template <int kCount>
+void take_registers() {}
+template <int kCount>
+void give_registers() {}
+void begin_products(float* sum, int count);
+template <int kCount>
+void begin_products(float (&sum)[kCount]) {
+  begin_products(sum, kCount);
+}
+void commit_products();
+void wait_products(float* sum, int count);
+template <int kCount>
+void wait_products(float (&sum)[kCount]) {
+  wait_products(sum, kCount);
+}
+
+#endif
+
+}  // namespace tributary::cuda::ptx

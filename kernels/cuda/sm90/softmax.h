@@ -1,0 +1,121 @@
+// The softmax over a leaf, page after page, of the two rows of which a thread holds a quarter.
+// Powers of two throughout; every rounding is spelled out, so that all instantiations agree in
+// every bit. A page of which a row sees nothing leaves its state as it is, bit for bit.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/attend/unit.h"
+#include "kernels/cuda/sm90/layout.h"
+#include "kernels/cuda/sm90/ptx90.h"
+
+namespace tributary::cuda::sm90 {
+
+struct SoftmaxState {
+  float peak[2] = {kNothing, kNothing};  // largest score so far, in units of log2
+  float sum[2] = {0, 0};  // of 2^(score - peak), over the columns of this group and this thread
+};
+
+/// The upper of the thread's two rows; the lower one is 8 further.
+TRIBUTARY_DEVICE int upper_row() {
+  const int thread = static_cast<int>(ptx::thread()) % kGroupThreads;
+  return thread / 32 * 16 + thread % 32 / 4;
+}
+/// First of the thread's two columns of every eight.
+TRIBUTARY_DEVICE int first_column() {
+  return static_cast<int>(ptx::thread()) % 4 * 2;
+}
+
+/// 2^(from - to), where `to` is not less; the empty set has weight 0.
+TRIBUTARY_DEVICE float factor_between(float from, float to) {
+  return ptx::exp2_fast(ptx::subtract(from, reference_score(to)));
+}
+
+/// Takes away the scores of columns from `limit` of each row on.
+TRIBUTARY_DEVICE void mask(float (&scores)[32], const int (&limit)[2]) {
+  TRIBUTARY_UNROLL
+  for (int i = 0; i < 32; ++i) {
+    const int column = i / 4 * 8 + first_column() + i % 2;
+    if (column >= limit[i / 2 % 2]) scores[i] = kNothing;
+  }
+}
+
+/// Scores become weights relative to the new peak. `factor` is what older weights and outputs are
+/// to be multiplied by; state.sum was.
+TRIBUTARY_DEVICE void weigh(float (&scores)[32], float scale, SoftmaxState& state,
+                            float (&factor)[2]) {
+  TRIBUTARY_UNROLL
+  for (int r = 0; r < 2; ++r) {
+    float largest = kNothing;
+    TRIBUTARY_UNROLL
+    for (int i = 0; i < 32; i += 4) {
+      largest = ptx::larger(largest, ptx::larger(scores[i + 2 * r], scores[i + 2 * r + 1]));
+    }
+    largest = ptx::larger(largest, ptx::shuffle_xor(largest, 1));
+    largest = ptx::larger(largest, ptx::shuffle_xor(largest, 2));
+    const float peak = ptx::larger(state.peak[r], ptx::multiply(largest, scale));
+    const float base = reference_score(peak);
+    factor[r] = factor_between(state.peak[r], peak);
+    state.peak[r] = peak;
+    float sums[2] = {0, 0};
+    TRIBUTARY_UNROLL
+    for (int i = 0; i < 32; i += 4) {
+      TRIBUTARY_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        float& score = scores[i + 2 * r + j];
+        score = ptx::exp2_fast(ptx::multiply_add(score, scale, -base));
+        sums[j] = ptx::add(sums[j], score);
+      }
+    }
+    state.sum[r] = ptx::multiply_add(state.sum[r], factor[r], ptx::add(sums[0], sums[1]));
+  }
+}
+
+/// Weights as bf16, which is how a product takes 16 columns from registers: pairs of the upper and
+/// the lower row, then the same 8 columns further.
+TRIBUTARY_DEVICE void round_weights(const float (&weights)[32], std::uint32_t (&rounded)[4][4]) {
+  TRIBUTARY_UNROLL
+  for (int i = 0; i < 16; ++i) {
+    rounded[i / 4][i % 4] = ptx::pack_bf16(weights[2 * i], weights[2 * i + 1]);
+  }
+}
+
+/// The same into a tile, rows x tokens.
+TRIBUTARY_DEVICE void store_weights(const std::uint32_t (&rounded)[4][4], std::uint32_t tile) {
+  const std::uint32_t within = static_cast<std::uint32_t>(first_column()) * 2;
+  TRIBUTARY_UNROLL
+  for (int i = 0; i < 16; ++i) {
+    ptx::store_shared(chunk_at(tile, upper_row() + i % 2 * 8, i / 2) + within,
+                      rounded[i / 4][i % 4]);
+  }
+}
+
+TRIBUTARY_DEVICE std::uint32_t shared_peak(std::uint32_t shared, int parity, int r) {
+  return shared + kPeakAt + static_cast<std::uint32_t>(parity * kRows + upper_row() + 8 * r) * 4;
+}
+
+/// Tells the other group the peaks after a page of this parity.
+TRIBUTARY_DEVICE void store_peaks(const SoftmaxState& state, std::uint32_t shared, int parity) {
+  if (ptx::thread() % 4 == 0) {
+    ptx::store_shared(shared_peak(shared, parity, 0), state.peak[0]);
+    ptx::store_shared(shared_peak(shared, parity, 1), state.peak[1]);
+  }
+}
+/// Moves the state to the peaks that the other group found.
+TRIBUTARY_DEVICE void follow_peaks(SoftmaxState& state, std::uint32_t shared, int parity,
+                                   float (&factor)[2]) {
+  TRIBUTARY_UNROLL
+  for (int r = 0; r < 2; ++r) {
+    const float peak = ptx::load_shared(shared_peak(shared, parity, r));
+    factor[r] = factor_between(state.peak[r], peak);
+    state.sum[r] = ptx::multiply(state.sum[r], factor[r]);
+    state.peak[r] = peak;
+  }
+}
+
+TRIBUTARY_DEVICE void rescale(float (&output)[128], const float (&factor)[2]) {
+  TRIBUTARY_UNROLL
+  for (int i = 0; i < 128; ++i) output[i] = ptx::multiply(output[i], factor[i / 2 % 2]);
+}
+
+}  // namespace tributary::cuda::sm90

@@ -1,0 +1,60 @@
+// Internal to kernels/cuda: how plan data (tasks, tables, positions) reaches the device without the
+// host waiting for it: a ring of page-locked memory and its mirror on the device.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <tuple>
+
+#include "kernels/cuda/memory.h"
+#include "kernels/cuda/support.h"
+
+namespace tributary::cuda {
+
+/// Used by one thread, for one stream. What upload() returns stays as it is until the stream has
+/// done what was enqueued right after it: a slot is used again only when the stream has passed
+/// the calls that were made while it was the current one.
+class Staging {
+ public:
+  explicit Staging(cudaStream_t stream);
+
+  /// Copies the spans, in one transfer on the stream, and returns where they lie on the device,
+  /// each aligned to 16 bytes.
+  template <typename... T>
+  [[nodiscard]] std::tuple<const T*...> upload(std::span<const T>... parts) {
+    begin((padded(parts.size_bytes()) + ...));
+    const std::tuple<const T*...> placed{reinterpret_cast<const T*>(put(std::as_bytes(parts)))...};
+    send();
+    return placed;
+  }
+
+ private:
+  // A round of 128 sequences has some 100 KiB of plan data, and a layer a dozen calls: a slot holds
+  // a few layers, and the host waits only when it is several layers ahead of the device.
+  static constexpr std::size_t kSlots = 4;
+  static constexpr std::size_t kFirstSlotBytes = std::size_t{1} << 20;
+
+  struct Slot {
+    std::size_t used = 0;
+    Event passed;
+    bool pending = false;  // `passed` was recorded and not waited for
+  };
+
+  static constexpr std::size_t padded(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
+  void begin(std::size_t bytes);
+  [[nodiscard]] const std::byte* put(std::span<const std::byte> part);
+  void send();
+  void grow(std::size_t bytes);
+
+  cudaStream_t stream_;
+  std::size_t slot_bytes_ = 0;
+  Pinned host_;
+  DeviceBytes device_;
+  std::array<Slot, kSlots> slots_;
+  std::size_t current_ = 0;
+  std::size_t first_ = 0;  // of the bytes being put, in the ring
+  std::size_t next_ = 0;
+};
+
+}  // namespace tributary::cuda

@@ -1,0 +1,146 @@
+// A backend whose memory the host cannot read, on machines without a device: another backend's
+// memory behind pointers that are off by a constant. Whoever follows one on the host, or hands the
+// host's own pointers to the backend, crashes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/interface/backend.h"
+
+namespace tributary::test {
+
+class RemoteBackend final : public Backend {
+ public:
+  explicit RemoteBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
+
+  /// Downloads and uploads throw from now on.
+  void fail_copies() { copies_fail_ = true; }
+
+  [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
+  [[nodiscard]] bool host_memory() const noexcept override { return false; }
+  [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
+    return std::make_unique<RemoteBuffer>(inner_->allocate(bytes));
+  }
+  void upload(std::byte* dst, std::span<const std::byte> src) override {
+    check_copies();
+    if (!src.empty()) inner_->upload(here(dst), src);
+  }
+  void download(std::span<std::byte> dst, const std::byte* src) override {
+    check_copies();
+    if (!dst.empty()) inner_->download(dst, here(src));
+  }
+  void synchronize(Deadline deadline) override { inner_->synchronize(deadline); }
+
+  [[nodiscard]] std::unique_ptr<Cache> make_cache(const CacheLayout& layout) override {
+    return inner_->make_cache(layout);
+  }
+  [[nodiscard]] std::unique_ptr<Weight> make_weight(const WeightView& view) override {
+    return inner_->make_weight(view);
+  }
+  [[nodiscard]] std::span<std::byte> host_page(Cache& /*cache*/, int /*layer*/,
+                                               std::int32_t /*page*/) override {
+    return {};
+  }
+  void store_rows(Cache& cache, int layer, std::int32_t page, std::int32_t slot,
+                  std::span<const std::byte> rows) override {
+    inner_->store_rows(cache, layer, page, slot, rows);
+  }
+  void load_rows(const Cache& cache, int layer, std::int32_t page, std::int32_t slot,
+                 std::span<std::byte> rows) override {
+    inner_->load_rows(cache, layer, page, slot, rows);
+  }
+
+  void append(Cache& cache, const AppendArgs& args) override {
+    AppendArgs a = args;
+    a.source = here(a.source);
+    inner_->append(cache, a);
+  }
+  void attend(const Cache& cache, const AttendArgs& args) override {
+    AttendArgs a = args;
+    a.queries = here(a.queries);
+    a.states = here(a.states);
+    inner_->attend(cache, a);
+  }
+  void merge(const MergeArgs& args) override {
+    MergeArgs a = args;
+    a.states = here(a.states);
+    inner_->merge(a);
+  }
+  void gather(const GatherArgs& args) override {
+    GatherArgs a = args;
+    a.src = here(a.src);
+    a.dst = here(a.dst);
+    inner_->gather(a);
+  }
+  void gemm(const GemmArgs& args) override {
+    GemmArgs a = args;
+    a.x = here(a.x);
+    a.y = here(a.y);
+    inner_->gemm(a);
+  }
+  void rms_norm(const RmsNormArgs& args) override {
+    RmsNormArgs a = args;
+    a.x = here(a.x);
+    a.weight = here(a.weight);
+    a.y = here(a.y);
+    inner_->rms_norm(a);
+  }
+  void rope(const RopeArgs& args) override {
+    RopeArgs a = args;
+    a.x = here(a.x);
+    a.y = here(a.y);
+    inner_->rope(a);
+  }
+  void convert(const ConvertArgs& args) override {
+    ConvertArgs a = args;
+    a.src = here(a.src);
+    a.dst = here(a.dst);
+    inner_->convert(a);
+  }
+  void attend_dense(const DenseAttendArgs& args) override {
+    DenseAttendArgs a = args;
+    a.q = here(a.q);
+    a.kv = here(a.kv);
+    a.k_pe = here(a.k_pe);
+    a.states = here(a.states);
+    inner_->attend_dense(a);
+  }
+
+ private:
+  /// Sets a bit that no address of a process on x86-64 has.
+  static constexpr std::uintptr_t kOffset = std::uintptr_t{1} << 62;
+
+  template <typename T>
+  [[nodiscard]] static T* there(T* pointer) {
+    return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(pointer) + kOffset);
+  }
+  template <typename T>
+  [[nodiscard]] static T* here(T* pointer) {
+    if (pointer == nullptr) return nullptr;
+    return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(pointer) - kOffset);
+  }
+
+  class RemoteBuffer final : public Buffer {
+   public:
+    explicit RemoteBuffer(std::unique_ptr<Buffer> inner)
+        : Buffer(there(inner->data()), inner->bytes()), inner_(std::move(inner)) {}
+
+   private:
+    std::unique_ptr<Buffer> inner_;
+  };
+
+  void check_copies() const {
+    if (copies_fail_) fail(ErrorCode::kInternal, "the test said so");
+  }
+
+  std::unique_ptr<Backend> inner_;
+  bool copies_fail_ = false;
+};
+
+}  // namespace tributary::test

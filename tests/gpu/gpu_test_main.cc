@@ -1,0 +1,22 @@
+// The main of tests that need a GPU: without one they are skipped, in one line that says why.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/cuda_devices.h"
+
+namespace {
+
+/// What ctest counts as skipped (SKIP_RETURN_CODE).
+constexpr int kSkipped = 77;
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  const tributary::CudaStatus status = tributary::cuda_status();
+  if (!status.problem.empty() && !testing::GTEST_FLAG(list_tests)) {
+    fmt::print("SKIPPED, nothing was tested: no usable GPU: {}\n", status.problem);
+    return kSkipped;
+  }
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,112 @@
+// Leaves, tasks and queries in host memory for a launch of an attention kernel under emulation, and
+// the exact states, by core/reference. Everything that no kernel may use is NaN: unused rows and
+// pages, gaps between queries; unused entries of tables are garbage.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "core/interface/backend.h"
+#include "core/reference/reference_attend.h"
+#include "kernels/cuda/attend/attend.h"
+#include "tests/kernels/cuda/emulation/simt.h"
+
+namespace tributary::test {
+
+struct AttendShape {
+  int heads = 16;
+  int kv_lora_rank = 512;
+  int qk_rope_head_dim = 64;
+  DType row_dtype = DType::kBF16;
+  DType query_dtype = DType::kBF16;
+  std::size_t query_padding = 0;  // bytes between two tokens' queries
+
+  [[nodiscard]] int latent_dim() const { return kv_lora_rank + qk_rope_head_dim; }
+};
+
+/// One token's state: `o` [heads][kv_lora_rank], then `lse` [heads].
+using State = std::vector<float>;
+
+class AttendCase {
+ public:
+  AttendCase(const AttendShape& shape, std::uint32_t seed);
+
+  /// Rows of deviation 0.1, as a normalised latent has; returns the leaf's number.
+  std::size_t add_leaf(int rows);
+  /// The same, with rows moved such that their scores with head 0 of the query are about `scores`.
+  std::size_t add_leaf(const std::vector<double>& scores, std::int64_t query);
+  /// The same values in other pages.
+  std::size_t copy_leaf(std::size_t leaf);
+  /// Rows [first, rows) of the leaf become infinite.
+  void poison(std::size_t leaf, int first);
+  /// Queries of `tokens` consecutive tokens, such that scores with the leaves have this deviation;
+  /// returns the first one's record.
+  std::int64_t add_queries(int tokens, double score_deviation);
+  /// Tokens from record `query` on over a leaf; states get records of their own. The first token
+  /// stands at `position` of the leaf, which begins at position 1024 of its sequence. Returns the
+  /// task's number.
+  std::size_t add_task(std::size_t leaf, std::int64_t query, int tokens, std::int64_t position);
+
+  /// Units go in the tasks' order, instead of the longest first.
+  void keep_order() { keep_order_ = true; }
+  /// Runs `kernel` over all tasks, by a schedule of units of `unit_rows` over `parts`.
+  simt::Counters run(const std::function<void(const cuda::AttendLaunch&)>& kernel, int unit_rows,
+                     int parts, unsigned threads, std::size_t shared_bytes,
+                     unsigned cluster_blocks = 1);
+
+  /// The same in the fast order: tasks cut anywhere, and the pieces merged by the merge kernel.
+  void run_fast(const std::function<void(const cuda::AttendLaunch&)>& kernel, int unit_rows,
+                int parts, unsigned threads, std::size_t shared_bytes);
+
+  [[nodiscard]] State state(std::size_t task, int token) const;
+  [[nodiscard]] ReferenceState exact(std::size_t task, int token) const;
+  /// Expects every token of every task near float64, by FlashMLA's bounds: an element within 8e-4
+  /// or 2.01/128 of its value, a head's cosine within 5e-6 of 1, lse within 8.01/65536 of its
+  /// value; nothing seen is exactly (0, -inf). And nothing written elsewhere.
+  void expect_near_exact() const;
+
+  [[nodiscard]] const std::vector<LeafTask>& tasks() const noexcept { return tasks_; }
+  [[nodiscard]] std::size_t row_bytes() const { return layout_.row_bytes(); }
+
+ private:
+  struct LeafRows {
+    std::int32_t first_page = 0;
+    std::vector<float> values;  // as stored
+  };
+
+  [[nodiscard]] std::vector<float> normal(std::size_t count, double deviation, DType type);
+  void store(const LeafRows& leaf);
+  /// Queries as bytes with NaN between tokens; states all NaN. The rest of the launch is the
+  /// caller's.
+  [[nodiscard]] cuda::AttendLaunch prepare();
+  [[nodiscard]] std::size_t state_floats() const;
+  std::size_t add_rows(std::vector<float> values);
+
+  static constexpr int kPages = 64;
+  static constexpr int kLayers = 2;
+
+  AttendShape shape_;
+  CacheLayout layout_;
+  float scale_;
+  std::mt19937 random_;
+  std::vector<std::int32_t> free_pages_;
+  std::vector<std::int32_t> block_table_;
+  std::vector<std::int32_t> item_layer_;
+  std::vector<std::byte> cache_memory_;
+  std::size_t cache_begin_ = 0;  // aligned
+  bool keep_order_ = false;
+  std::vector<LeafRows> leaves_;
+  std::vector<std::vector<float>> queries_;  // by record, as stored
+  std::vector<std::byte> query_memory_;
+  std::vector<LeafTask> tasks_;
+  std::vector<std::size_t> task_leaf_;
+  std::int64_t state_records_ = 1;  // record 0 is nobody's
+  std::vector<float> states_;
+};
+
+}  // namespace tributary::test

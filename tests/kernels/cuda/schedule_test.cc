@@ -1,0 +1,236 @@
+// The schedules of attention on a GPU, and which kernel takes what: decided without one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "kernels/cuda/attend/attend.h"
+#include "kernels/cuda/attend/fast_order.h"
+
+namespace tributary::cuda {
+namespace {
+
+constexpr std::size_t kKiB = 1024;
+constexpr DeviceLimits kH200{
+    .compute_capability = 90, .multiprocessors = 132, .shared_bytes = 227 * kKiB};
+constexpr DeviceLimits kA100{
+    .compute_capability = 80, .multiprocessors = 108, .shared_bytes = 163 * kKiB};
+constexpr DeviceLimits kL40{
+    .compute_capability = 89, .multiprocessors = 142, .shared_bytes = 99 * kKiB};
+
+LeafTask task(int rows, int tokens = 1) {
+  return {.tokens = tokens, .rows = rows, .query_position = rows};
+}
+
+std::int64_t cost(const LeafTask& task) {
+  return (task.rows + 63) / 64 + 5;
+}
+
+std::vector<std::int64_t> loads(const AttendSchedule& schedule,
+                                const std::vector<LeafTask>& tasks) {
+  std::vector<std::int64_t> result;
+  for (std::size_t p = 0; p + 1 < schedule.part_begin.size(); ++p) {
+    std::int64_t load = 0;
+    for (std::int32_t u = schedule.part_begin[p]; u < schedule.part_begin[p + 1]; ++u) {
+      load +=
+          cost(tasks[static_cast<std::size_t>(schedule.units[static_cast<std::size_t>(u)].task)]);
+    }
+    result.push_back(load);
+  }
+  return result;
+}
+
+TEST(CanonicalSchedule, TakesEveryRowOnce) {
+  std::vector<LeafTask> tasks;
+  for (int i = 0; i < 50; ++i) tasks.push_back(task(1 + i * 37 % 2048, 1 + i % 16));
+  const int heads = 20;
+  const AttendSchedule schedule = schedule_attend(tasks, heads, 64, 13);
+  ASSERT_EQ(schedule.part_begin.size(), 14U);
+  EXPECT_EQ(schedule.part_begin.front(), 0);
+  EXPECT_TRUE(std::ranges::is_sorted(schedule.part_begin));
+  EXPECT_EQ(static_cast<std::size_t>(schedule.part_begin.back()), schedule.units.size());
+  std::set<std::pair<int, int>> units;
+  for (const WorkUnit& unit : schedule.units) {
+    EXPECT_TRUE(units.emplace(unit.task, unit.first_row).second);
+  }
+  std::size_t expected = 0;
+  for (std::size_t t = 0; t < tasks.size(); ++t) {
+    for (int row = 0; row < tasks[t].tokens * heads; row += 64, ++expected) {
+      EXPECT_TRUE(units.contains({static_cast<int>(t), row})) << t << ", " << row;
+    }
+  }
+  EXPECT_EQ(units.size(), expected);
+}
+
+TEST(CanonicalSchedule, BalancesByCost) {
+  std::mt19937 random(5);
+  std::uniform_int_distribution<int> rows(1, 2048);
+  for (const int parts : {1, 7, 132}) {
+    std::vector<LeafTask> tasks;
+    std::int64_t total = 0;
+    std::int64_t largest = 0;
+    for (int i = 0; i < 400; ++i) {
+      tasks.push_back(task(rows(random)));
+      total += cost(tasks.back());
+      largest = std::max(largest, cost(tasks.back()));
+    }
+    const std::vector<std::int64_t> load = loads(schedule_attend(tasks, 16, 16, parts), tasks);
+    // No order can end before both of these; longest-first ends within 4/3 of the best.
+    const std::int64_t bound = std::max(largest, (total + parts - 1) / parts);
+    EXPECT_LE(*std::ranges::max_element(load) * 3, bound * 4) << parts << " parts";
+    EXPECT_EQ(loads(schedule_attend(tasks, 16, 16, 1), tasks).front(), total);
+  }
+}
+
+TEST(CanonicalSchedule, CountsWhatIsSeen) {
+  // A leaf far ahead of its query costs as little as one of no rows: with two parts the long one
+  // that is seen stays alone.
+  LeafTask unseen = task(2048);
+  unseen.leaf_begin = 1 << 20;
+  const AttendSchedule schedule =
+      schedule_attend(std::vector{unseen, task(2048), unseen, unseen}, 16, 16, 2);
+  EXPECT_EQ(schedule.part_begin, (std::vector<std::int32_t>{0, 1, 4}));
+  EXPECT_EQ(schedule.units.front(), (WorkUnit{1, 0}));
+}
+
+TEST(CanonicalSchedule, OfNothingIsEmptyParts) {
+  const AttendSchedule schedule = schedule_attend({}, 16, 16, 3);
+  EXPECT_EQ(schedule.part_begin, (std::vector<std::int32_t>{0, 0, 0, 0}));
+  EXPECT_THROW((void)schedule_attend({}, 16, 16, 0), Error);
+  EXPECT_THROW((void)schedule_attend({}, 0, 16, 1), Error);
+}
+
+// FlashMLA's published example.
+TEST(FastSchedule, OfThePublishedCaseIsThePublishedOne) {
+  const FastSchedule schedule = fast_schedule(std::vector<std::int32_t>(128, 4096), 144);
+  EXPECT_EQ(schedule.total, 8832);
+  EXPECT_EQ(schedule.payload, 67);
+  ASSERT_EQ(schedule.parts.size(), 144U);
+  EXPECT_EQ(schedule.parts[0], (FastPart{0, 0, 0, 3968}));
+  EXPECT_EQ(schedule.parts[1], (FastPart{0, 3968, 1, 3520}));
+  EXPECT_EQ(schedule.parts[2], (FastPart{1, 3520, 2, 3072}));
+  EXPECT_EQ(schedule.first_split.back(), 256);
+  EXPECT_TRUE(std::ranges::is_sorted(schedule.first_split));
+}
+
+TEST(FastSchedule, TakesEveryTokenOnceWithinThePayload) {
+  std::mt19937 random(6);
+  std::uniform_int_distribution<std::int32_t> length(0, 9000);
+  for (const int parts : {1, 3, 144}) {
+    std::vector<std::int32_t> lengths(60);
+    for (std::int32_t& l : lengths) l = length(random);
+    lengths.back() = 0;
+    const FastSchedule schedule = fast_schedule(lengths, parts);
+    std::int32_t request = 0;
+    std::int32_t token = 0;
+    std::vector<std::int32_t> pieces(lengths.size());
+    for (const FastPart& part : schedule.parts) {
+      if (part.begin_request == static_cast<std::int32_t>(lengths.size())) continue;
+      EXPECT_EQ(part.begin_request, request);
+      EXPECT_EQ(part.begin_token, token);
+      std::int64_t spent = 0;
+      for (std::int32_t r = part.begin_request; r <= part.end_request; ++r) {
+        const std::int32_t begin = r == part.begin_request ? part.begin_token : 0;
+        const std::int32_t end =
+            r == part.end_request ? part.end_token : lengths[static_cast<std::size_t>(r)];
+        spent += (end - begin + 63) / 64 + 5;
+        ++pieces[static_cast<std::size_t>(r)];
+      }
+      EXPECT_LE(spent, schedule.payload);
+      const bool ended = part.end_token == lengths[static_cast<std::size_t>(part.end_request)];
+      request = ended ? part.end_request + 1 : part.end_request;
+      token = ended ? 0 : part.end_token;
+    }
+    EXPECT_EQ(request, static_cast<std::int32_t>(lengths.size()));
+    for (std::size_t r = 0; r < lengths.size(); ++r) {
+      EXPECT_EQ(schedule.first_split[r + 1] - schedule.first_split[r], pieces[r]) << r;
+    }
+  }
+  EXPECT_THROW((void)fast_schedule(std::vector<std::int32_t>{-1}, 1), Error);
+}
+
+TEST(FastOrder, PiecesAreTheTasks) {
+  // 20 heads and 4 tokens are two units of 64 rows.
+  const std::vector<LeafTask> tasks{task(4000, 4), task(65), task(1, 2), task(129, 4)};
+  for (const int parts : {1, 3, 8, 60}) {
+    const FastOrder order = fast_order(tasks, 20, 64, parts);
+    ASSERT_EQ(order.schedule.part_begin.size(), static_cast<std::size_t>(parts) + 1);
+    std::vector<std::int64_t> rows(tasks.size());
+    std::set<std::int64_t> unmerged;  // records of pieces
+    for (const LeafTask& piece : order.tasks) {
+      // Pieces of a task follow each other: the position tells which, the tokens tell it apart.
+      const auto whole = std::ranges::find_if(tasks, [&](const LeafTask& candidate) {
+        return candidate.query_position == piece.query_position && candidate.tokens == piece.tokens;
+      });
+      ASSERT_NE(whole, tasks.end());
+      std::int64_t& done = rows[static_cast<std::size_t>(whole - tasks.begin())];
+      EXPECT_EQ(piece.leaf_begin - whole->leaf_begin, done);
+      EXPECT_EQ((piece.first_page - whole->first_page) * kPageTokens, done);
+      done += piece.rows;
+      if (piece.state >= kScratchRecord) unmerged.insert(piece.state);
+    }
+    for (std::size_t t = 0; t < tasks.size(); ++t) EXPECT_EQ(rows[t], tasks[t].rows) << t;
+    std::set<std::pair<int, int>> units;
+    for (const WorkUnit& unit : order.schedule.units) units.emplace(unit.task, unit.first_row);
+    std::size_t expected = 0;
+    for (const LeafTask& piece : order.tasks) {
+      expected += static_cast<std::size_t>(piece.tokens * 20 + 63) / 64;
+    }
+    EXPECT_EQ(units.size(), expected);
+    EXPECT_EQ(order.schedule.units.size(), expected);
+    // Every piece is merged away, the left one at last into a task's own state.
+    for (const std::vector<MergeOp>& round : order.merges) {
+      for (const MergeOp& op : round) {
+        EXPECT_EQ(unmerged.erase(op.right), 1U);
+        if (op.dst < kScratchRecord) {
+          EXPECT_EQ(unmerged.erase(op.left), 1U);
+        }
+      }
+    }
+    EXPECT_TRUE(unmerged.empty()) << parts << " parts";
+  }
+}
+
+TEST(Choice, IsByHeadsAndShapeAlone) {
+  const CacheLayout deepseek{.layers = 1, .pages = 1, .kv_lora_rank = 512, .qk_rope_head_dim = 64};
+  for (const int heads : {1, 16, 32}) {
+    EXPECT_EQ(choose_kernel(heads, deepseek, DType::kBF16, 90), AttendKernel::kFewRows);
+  }
+  for (const int heads : {63, 64, 128}) {
+    EXPECT_EQ(choose_kernel(heads, deepseek, DType::kBF16, 90), AttendKernel::kManyRows);
+    EXPECT_EQ(choose_kernel(heads, deepseek, DType::kBF16, 80), AttendKernel::kFewRows);
+    EXPECT_EQ(choose_kernel(heads, deepseek, DType::kBF16, 100), AttendKernel::kFewRows);
+  }
+  EXPECT_EQ(choose_kernel(128, deepseek, DType::kF32, 90), AttendKernel::kGeneric);
+  EXPECT_EQ(choose_kernel(128, deepseek, DType::kBF16, 75), AttendKernel::kGeneric);
+  CacheLayout other = deepseek;
+  other.row_dtype = DType::kF32;
+  EXPECT_EQ(choose_kernel(16, other, DType::kBF16, 90), AttendKernel::kGeneric);
+  other = deepseek;
+  other.kv_lora_rank = 256;
+  EXPECT_EQ(choose_kernel(16, other, DType::kBF16, 90), AttendKernel::kGeneric);
+}
+
+TEST(Choice, CutsUnitsAsSharedMemoryAllows) {
+  EXPECT_EQ(unit_rows(AttendKernel::kFewRows, 9, 1, kH200), 16);
+  EXPECT_EQ(unit_rows(AttendKernel::kFewRows, 16, 2, kH200), 32);
+  EXPECT_EQ(unit_rows(AttendKernel::kFewRows, 16, 3, kH200), 64);
+  EXPECT_EQ(unit_rows(AttendKernel::kFewRows, 128, 4, kA100), 64);
+  EXPECT_EQ(unit_rows(AttendKernel::kFewRows, 128, 1, kL40), 16);
+  EXPECT_EQ(unit_rows(AttendKernel::kManyRows, 64, 1, kH200), 64);
+  EXPECT_EQ(unit_rows(AttendKernel::kManyRows, 128, 1, kH200), 128);
+  EXPECT_THROW((void)unit_rows(AttendKernel::kFewRows, 16, 17, kH200), Error);
+  EXPECT_THROW((void)unit_rows(AttendKernel::kFewRows, 16, 1, {.shared_bytes = 48 * kKiB}), Error);
+  EXPECT_EQ(attend_parts(AttendKernel::kFewRows, 16, kH200), 132);
+  EXPECT_EQ(attend_parts(AttendKernel::kManyRows, 128, kH200), 66);
+}
+
+}  // namespace
+}  // namespace tributary::cuda
