@@ -1,53 +1,80 @@
 #include "comm/ucx/bounce_buffers.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace tributary::ucx {
 namespace {
 
-/// Longer than a paused sender stays unnoticed anywhere here.
-constexpr std::chrono::seconds kQuarantine{60};
-/// Kept for the next messages: fresh memory costs a page fault every 4 KiB, a tenth of the time of
-/// its transfer over TCP.
-constexpr std::size_t kMaxFreeBytes = std::size_t{64} << 20;
-/// A buffer serves messages down to a fraction of its size; smaller ones get their own.
-constexpr std::size_t kMaxWaste = 4;
+/// Capacities are powers of two, so that a buffer serves the next message of about its size.
+constexpr std::size_t kLeast = std::size_t{64} << 10;
+/// Kept for the next messages, as many as are on their way from two senders of rows: fresh memory
+/// costs a page fault every 4 KiB, a tenth of the time of its transfer over TCP.
+constexpr std::size_t kMaxIdleBytes = std::size_t{8} << 20;
+
+std::size_t capacity_for(std::size_t bytes) {
+  return std::bit_ceil(std::max(bytes, kLeast));
+}
 
 }  // namespace
 
 BounceBuffers::Buffer::Buffer(std::size_t capacity)
     : data_(std::make_unique_for_overwrite<std::byte[]>(capacity)), capacity_(capacity) {}
 
-BounceBuffers::Buffer BounceBuffers::acquire(std::size_t bytes) {
-  const auto now = Clock::now();
-  for (; !quarantine_.empty() && quarantine_.front().first <= now; quarantine_.pop_front()) {
-    keep(std::move(quarantine_.front().second));
-  }
-  const auto found = std::ranges::find_if(free_, [bytes](const Buffer& buffer) {
-    return buffer.capacity() >= bytes && buffer.capacity() / kMaxWaste <= bytes;
+std::optional<BounceBuffers::Buffer> BounceBuffers::acquire(std::size_t bytes,
+                                                            Clock::time_point now) {
+  end_quarantine(now);
+  const std::size_t capacity = capacity_for(bytes);
+  // The last used is the one that is still in the processor's cache.
+  const auto fitting = std::find_if(free_.rbegin(), free_.rend(), [capacity](const Buffer& buffer) {
+    return buffer.capacity() == capacity;
   });
-  if (found == free_.end()) return Buffer(bytes);
-  Buffer buffer = std::move(*found);
-  free_.erase(found);
-  if (!buffer.suspect_) free_bytes_ -= buffer.capacity();
-  return buffer;
+  if (fitting != free_.rend()) {
+    Buffer buffer = std::move(*fitting);
+    free_.erase(std::next(fitting).base());
+    if (!buffer.suspect_) idle_bytes_ -= capacity;
+    ++in_use_;
+    return buffer;
+  }
+  if (bytes_ + capacity > max_bytes_) shrink(capacity);
+  if (bytes_ + capacity > max_bytes_ && in_use_ > 0) return std::nullopt;
+  bytes_ += capacity;
+  ++in_use_;
+  return Buffer(capacity);
 }
 
 void BounceBuffers::release(Buffer buffer) {
-  keep(std::move(buffer));
+  --in_use_;
+  if (!buffer.suspect_) idle_bytes_ += buffer.capacity();
+  free_.push_back(std::move(buffer));
+  shrink(0);
 }
 
 void BounceBuffers::quarantine(Buffer buffer, Clock::time_point now) {
+  --in_use_;
   buffer.suspect_ = true;
   quarantine_.emplace_back(now + kQuarantine, std::move(buffer));
 }
 
-void BounceBuffers::keep(Buffer buffer) {
-  if (!buffer.suspect_) {
-    if (free_bytes_ + buffer.capacity() > kMaxFreeBytes) return;
-    free_bytes_ += buffer.capacity();
+void BounceBuffers::end_quarantine(Clock::time_point now) {
+  for (; !quarantine_.empty() && quarantine_.front().first <= now; quarantine_.pop_front()) {
+    free_.push_back(std::move(quarantine_.front().second));
   }
-  free_.push_back(std::move(buffer));
+}
+
+/// Frees what nobody uses, the longest unused first, until little enough is idle and there is
+/// room for `room` more.
+void BounceBuffers::shrink(std::size_t room) {
+  for (auto buffer = free_.begin();
+       buffer != free_.end() && (idle_bytes_ > kMaxIdleBytes || bytes_ + room > max_bytes_);) {
+    if (buffer->suspect_) {
+      ++buffer;
+    } else {
+      idle_bytes_ -= buffer->capacity();
+      bytes_ -= buffer->capacity();
+      buffer = free_.erase(buffer);
+    }
+  }
 }
 
 }  // namespace tributary::ucx

@@ -3,10 +3,9 @@
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <memory>
-#include <span>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,9 @@ namespace tributary::ucx {
 /// completes nor cancels it, and a sender that had only been slow goes on to write (seen over TCP,
 /// with the heap's checker, after a forced close). So UCX gets memory that it may write into for as
 /// long as its worker lives, and those who are told that a transfer failed get theirs back at once.
+///
+/// All of it together, in use or not, is bounded: payloads wait at their senders until there is
+/// room. One that is larger than the bound goes when no other is on its way.
 class BounceBuffers {
  public:
   using Clock = std::chrono::steady_clock;
@@ -33,19 +35,30 @@ class BounceBuffers {
     bool suspect_ = false;  // of a failed receive: never freed before the worker
   };
 
-  /// At least `bytes` long, not initialised.
-  [[nodiscard]] Buffer acquire(std::size_t bytes);
+  explicit BounceBuffers(std::size_t max_bytes) : max_bytes_(max_bytes) {}
+
+  /// At least `bytes` long, not initialised; no value when there is no room now.
+  [[nodiscard]] std::optional<Buffer> acquire(std::size_t bytes, Clock::time_point now);
   /// UCX has completed the receive: it will not write any more.
   void release(Buffer buffer);
   /// It may still write. After kQuarantine the memory is used again: a write as late as that spoils
   /// a message of somebody else, whose checksum tells.
   void quarantine(Buffer buffer, Clock::time_point now);
+  /// Longer than a sender that is only slow takes to notice the end of its connection.
+  static constexpr std::chrono::seconds kQuarantine{15};
+
+  /// Of all buffers there are.
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
  private:
-  void keep(Buffer buffer);
+  void end_quarantine(Clock::time_point now);
+  void shrink(std::size_t room);
 
-  std::vector<Buffer> free_;
-  std::size_t free_bytes_ = 0;  // of those that may be given back to the system
+  const std::size_t max_bytes_;
+  std::size_t bytes_ = 0;
+  std::size_t in_use_ = 0;      // buffers
+  std::size_t idle_bytes_ = 0;  // of free_, without those that must not be freed
+  std::vector<Buffer> free_;    // the last used last
   std::deque<std::pair<Clock::time_point, Buffer>> quarantine_;  // by the time of its end
 };
 

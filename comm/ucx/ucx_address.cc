@@ -2,17 +2,16 @@
 #include "comm/ucx/ucx_address.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <linux/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <array>
 #include <charconv>
 #include <cstdint>
 #include <cstring>
-#include <span>
+#include <memory>
 #include <string_view>
 
 #include "core/base/error.h"
@@ -24,6 +23,17 @@ bool is_port(std::string_view text) {
   std::uint16_t port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   return error == std::errc() && end == text.data() + text.size();
+}
+
+bool same_host(const sockaddr* a, const SocketAddress& b) {
+  if (a == nullptr || a->sa_family != b.storage.ss_family) return false;
+  if (a->sa_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in&>(b.storage).sin_addr.s_addr;
+  }
+  return std::memcmp(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr,
+                     &reinterpret_cast<const sockaddr_in6&>(b.storage).sin6_addr,
+                     sizeof(in6_addr)) == 0;
 }
 
 }  // namespace
@@ -52,31 +62,26 @@ SocketAddress parse_address(const std::string& text) {
   return address;
 }
 
-std::string loopback_device(const SocketAddress& address) {
-  bool loopback = false;
-  if (address.storage.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address.storage);
-    loopback = ntohl(v4.sin_addr.s_addr) >> 24U == IN_LOOPBACKNET;
-  } else {
-    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address.storage);
-    loopback = IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
-  }
-  if (!loopback) return {};
-  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  std::array<ifreq, 64> interfaces{};
-  ifconf list{};
-  list.ifc_len = sizeof(interfaces);
-  list.ifc_req = interfaces.data();
-  std::string name;
-  if (fd >= 0 && ioctl(fd, SIOCGIFCONF, &list) == 0) {
-    const std::size_t count = static_cast<std::size_t>(list.ifc_len) / sizeof(ifreq);
-    for (ifreq& entry : std::span(interfaces).first(count)) {
-      if (!name.empty() || ioctl(fd, SIOCGIFFLAGS, &entry) != 0) continue;
-      if ((entry.ifr_flags & IFF_LOOPBACK) != 0) name = entry.ifr_name;
+std::string device_of(const SocketAddress& address) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+  const bool loopback = is_loopback(address);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    // All of 127.0.0.0/8 is this machine's, whichever of it the device bears.
+    if (loopback ? (entry->ifa_flags & IFF_LOOPBACK) != 0 : same_host(entry->ifa_addr, address)) {
+      return entry->ifa_name;
     }
   }
-  if (fd >= 0) close(fd);
-  return name;
+  return {};
+}
+
+bool is_loopback(const SocketAddress& address) {
+  if (address.storage.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address.storage);
+    return ntohl(v4.sin_addr.s_addr) >> 24U == IN_LOOPBACKNET;
+  }
+  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr);
 }
 
 std::string format_address(const sockaddr_storage& address) {

@@ -17,7 +17,9 @@ struct SocketAddress {
 [[nodiscard]] SocketAddress parse_address(const std::string& text);
 [[nodiscard]] std::string format_address(const sockaddr_storage& address);
 
-/// The network device of an address that only this machine can reach; empty for any other address.
-[[nodiscard]] std::string loopback_device(const SocketAddress& address);
+/// Whether only this machine can reach it.
+[[nodiscard]] bool is_loopback(const SocketAddress& address);
+/// The network device that bears the address; empty when none does, as for 0.0.0.0.
+[[nodiscard]] std::string device_of(const SocketAddress& address);
 
 }  // namespace tributary::ucx

@@ -2,6 +2,10 @@
 #include "comm/ucx/ucx_connections.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <system_error>
 #include <utility>
 
 namespace tributary::ucx {
@@ -23,6 +27,9 @@ constexpr std::chrono::milliseconds kMaxDrain{100};
 /// force, and when the other side closes it while there is something to be written,
 /// uct_tcp_iface_handle_events goes on with memory that it has freed.
 constexpr std::chrono::seconds kMaxSilence{1};
+/// Of payloads on their way here, with what of them failed lately: the two of 16 senders that fetch
+/// 4 MiB at a time.
+constexpr std::size_t kMaxBounceBytes = std::size_t{128} << 20;
 /// How often routes that nobody uses are looked for.
 constexpr std::chrono::seconds kIdleCheckEvery{1};
 
@@ -30,18 +37,42 @@ Status closing_status(const std::string& name) {
   return {ErrorCode::kUnavailable, fmt::format("connection to {}: closed on this side", name)};
 }
 
-std::string device_for(const TransportConfig& config) {
-  return config.listen.empty() ? "" : loopback_device(parse_address(config.listen));
+/// UCX's names for the RDMA ports that have a link; they do not listen on any address.
+std::string rdma_ports() {
+  namespace fs = std::filesystem;
+  std::string names;
+  std::error_code none;  // most machines have no such folder
+  for (const auto& device : fs::directory_iterator("/sys/class/infiniband", none)) {
+    for (const auto& port : fs::directory_iterator(device.path() / "ports", none)) {
+      std::string state;
+      std::ifstream(port.path() / "state") >> state;  // "4: ACTIVE"
+      if (state != "4:") continue;
+      names +=
+          fmt::format(",{}:{}", device.path().filename().string(), port.path().filename().string());
+    }
+  }
+  return names;
+}
+
+/// UCX has a TCP port on every device that it may use: that of our address, and what is faster.
+std::string devices_for(const TransportConfig& config) {
+  if (config.listen.empty()) return {};
+  const SocketAddress address = parse_address(config.listen);
+  const std::string device = device_of(address);
+  return device.empty() || is_loopback(address) ? device : device + rdma_ports();
 }
 
 }  // namespace
 
-Connections::Connections(const TransportConfig& config, TransportHandler& handler)
+Connections::Connections(const TransportConfig& config, TransportHandler& handler,
+                         std::function<void()> wake)
     : config_(config),
       handler_(handler),
-      worker_(config.shared_memory, device_for(config)),
+      buffers_(kMaxBounceBytes),
+      worker_(config.shared_memory, devices_for(config)),
       routes_(worker_, config.shared_memory),
-      door_(config, worker_.address(), next_id_) {
+      door_(config, worker_.address(), next_id_),
+      copier_(std::move(wake)) {
   if (config.max_header_bytes + kMessagePrefixBytes > worker_.max_header_bytes()) {
     fail(ErrorCode::kUnsupported, "max_header_bytes is {}: UCX carries at most {} here",
          config.max_header_bytes, worker_.max_header_bytes() - kMessagePrefixBytes);
@@ -262,6 +293,8 @@ bool Connections::progress(Clock::time_point now) {
   bool busy = ucp_worker_progress(worker_.get()) != 0;
   busy |= end_gone(now, busy);
   busy |= end_failed();
+  busy |= finish_landings();
+  busy |= receive_announced();
   busy |= welcome();
   busy |= answer_door(now);
   busy |= run_calls();
@@ -295,6 +328,21 @@ void Connections::check_deadlines(Clock::time_point now) {
                                                    peer->name, config_.send_timeout.count())});
     send = resume == 0 ? sends_.end() : sends_.lower_bound(resume);
   }
+  for (auto receive = receives_.begin();
+       receive != receives_.end() && receive->second.deadline <= now;) {
+    const PeerId id = receive->second.peer;
+    ++receive;
+    Peer* peer = find(id);
+    if (peer == nullptr || peer->state == State::kClosing ||
+        std::prev(receive)->second.landing_now) {
+      continue;
+    }
+    const auto resume = receive == receives_.end() ? 0 : receive->first;
+    end(*peer, {ErrorCode::kDeadlineExceeded,
+                fmt::format("connection to {}: what it announced has not come for {} ms",
+                            peer->name, config_.send_timeout.count())});
+    receive = resume == 0 ? receives_.end() : receives_.lower_bound(resume);
+  }
   if (now >= next_idle_check_) {
     routes_.close_idle(now);
     next_idle_check_ = now + kIdleCheckEvery;
@@ -308,6 +356,7 @@ Connections::Clock::time_point Connections::next_deadline() const {
   // The others are looked at as soon as there is nothing to read.
   if (!gone_.empty()) deadline = std::min(deadline, gone_.front().since + kMaxSilence);
   if (!sends_.empty()) deadline = std::min(deadline, sends_.begin()->second.deadline);
+  if (!receives_.empty()) deadline = std::min(deadline, receives_.begin()->second.deadline);
   return deadline;
 }
 
@@ -326,6 +375,9 @@ void Connections::shut_down() {
   while (!routes_.empty() && Clock::now() < deadline) {
     static_cast<void>(ucp_worker_progress(worker_.get()));
     static_cast<void>(end_failed());
+  }
+  // UCX completes some sends of a closed endpoint a little later.
+  while (ucp_worker_progress(worker_.get()) != 0 && Clock::now() < deadline) {
   }
   while (!peers_.empty()) finish(*peers_.begin()->second);
   for (Call& call : calls_) call.peer = 0;  // no handler any more

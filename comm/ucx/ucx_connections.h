@@ -22,6 +22,7 @@
 
 #include "comm/transport/transport.h"
 #include "comm/ucx/bounce_buffers.h"
+#include "comm/ucx/copier.h"
 #include "comm/ucx/front_door.h"
 #include "comm/ucx/ucx_address.h"
 #include "comm/ucx/ucx_routes.h"
@@ -53,8 +54,9 @@ class Connections {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Binds. `config` and `handler` outlive this. Throws as make_ucx_transport does.
-  Connections(const TransportConfig& config, TransportHandler& handler);
+  /// Binds. `config` and `handler` outlive this. `wake` is called on another thread when progress()
+  /// has something to do. Throws as make_ucx_transport does.
+  Connections(const TransportConfig& config, TransportHandler& handler, std::function<void()> wake);
   ~Connections() = default;
   Connections(const Connections&) = delete;
   Connections& operator=(const Connections&) = delete;
@@ -97,6 +99,7 @@ class Connections {
     Status reason;
     std::size_t outgoing_bytes = 0;
     std::size_t sends = 0;              // in flight
+    std::size_t receives = 0;           // in flight
     std::vector<OutgoingMessage> held;  // until it is welcomed
   };
   struct Send {
@@ -109,8 +112,17 @@ class Connections {
   struct Receive {
     PeerId peer = 0;
     Landing landing;
-    std::size_t bytes = 0;
     BounceBuffers::Buffer buffer;
+    std::size_t bytes = 0;
+    Clock::time_point deadline;
+    bool landing_now = false;  // it has come: the copier has it
+  };
+  /// A payload that waits at its sender.
+  struct Announced {
+    PeerId peer = 0;
+    Landing landing;
+    void* descriptor = nullptr;  // UCX's
+    std::size_t bytes = 0;
   };
   struct Call {  // of a function, or of on_disconnect for `peer`
     std::function<void(const Status&)> function;
@@ -145,9 +157,14 @@ class Connections {
   void send_now(Peer& peer, OutgoingMessage message, unsigned number);
   [[nodiscard]] ucs_status_t on_message(std::span<const std::byte> header, void* data,
                                         std::size_t bytes, const ucp_am_recv_param_t& param);
-  void receive(const Peer& peer, Landing landing, void* descriptor, std::size_t bytes);
+  bool receive_announced();
+  void receive(Peer& peer, Landing landing, void* descriptor, BounceBuffers::Buffer buffer,
+               std::size_t bytes);
   void finish_send(std::uint64_t number, const Status& status);
   void finish_receive(std::uint64_t number, const Status& status);
+  void finish_landing(std::uint64_t number);
+  void forget_receive(std::uint64_t number, const Status& status);
+  bool finish_landings();
   void finish_messages_of(const Peer& peer);
 
   const TransportConfig& config_;
@@ -171,9 +188,12 @@ class Connections {
   Clock::time_point next_idle_check_;
 
   std::uint64_t next_number_ = 1;
-  std::map<std::uint64_t, Send> sends_;  // in flight, oldest first
-  std::unordered_map<std::uint64_t, Receive> receives_;
+  std::map<std::uint64_t, Send> sends_;        // in flight, oldest first
+  std::map<std::uint64_t, Receive> receives_;  // oldest first
+  std::deque<Announced> announced_;            // oldest first
+  bool room_ = false;                          // for one of announced_, perhaps
   std::vector<Call> calls_;
+  Copier copier_;  // last: it reads from the rest
 };
 
 }  // namespace tributary::ucx

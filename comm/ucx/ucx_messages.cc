@@ -1,5 +1,6 @@
 // Messages, each one active message of UCX: the receiver's label, the type and the header are its
 // header, the payload is its data.
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <optional>
@@ -19,12 +20,11 @@ std::size_t total_bytes(std::span<const std::span<std::byte>> pieces) {
   return bytes;
 }
 
-void copy_to(std::span<const std::span<std::byte>> pieces, const std::byte* from) {
-  for (const std::span<std::byte> piece : pieces) {
-    if (!piece.empty()) std::memcpy(piece.data(), from, piece.size());
-    from += piece.size();
-  }
-}
+/// Of one peer at once: one comes in, one is asked for, and one or two are copied to their places.
+/// No more, so that the memory that they share stays in the processor's cache.
+constexpr std::size_t kMaxReceives = 4;
+/// Smaller ones are copied at once: to wake the other thread takes as long as to copy them.
+constexpr std::size_t kCopyElsewhere = std::size_t{128} << 10;
 
 constexpr std::size_t kLabelBytes = sizeof(std::uint64_t);
 
@@ -196,20 +196,49 @@ ucs_status_t Connections::on_message(std::span<const std::byte> header, void* da
     return UCS_OK;
   }
   if ((param.recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
-    receive(peer, std::move(*landing), data, bytes);
+    // Fetched as soon as there is memory for it, after those that came before.
+    announced_.push_back({peer.id, std::move(*landing), data, bytes});
+    room_ = true;
     return UCS_INPROGRESS;
   }
-  copy_to(landing->pieces, static_cast<const std::byte*>(data));
+  land(*landing, static_cast<const std::byte*>(data));
   call_later(landing->done, {});
   return UCS_OK;
 }
 
-/// Fetches a payload that waits at its sender.
-void Connections::receive(const Peer& peer, Landing landing, void* descriptor, std::size_t bytes) {
+/// Begins to fetch payloads that wait at their senders, as far as there is room for them.
+bool Connections::receive_announced() {
+  if (!std::exchange(room_, false)) return false;
+  const auto now = Clock::now();
+  for (auto next = announced_.begin(); next != announced_.end();) {
+    Peer& peer = *find(next->peer);  // finish() takes its own out
+    std::optional<BounceBuffers::Buffer> buffer;
+    if (peer.state != State::kClosing && peer.receives < kMaxReceives) {
+      buffer = buffers_.acquire(next->bytes, now);
+    }
+    if (!buffer) {
+      ++next;
+      continue;
+    }
+    Announced announced = std::move(*next);
+    next = announced_.erase(next);
+    receive(peer, std::move(announced.landing), announced.descriptor, std::move(*buffer),
+            announced.bytes);
+  }
+  return true;
+}
+
+void Connections::receive(Peer& peer, Landing landing, void* descriptor,
+                          BounceBuffers::Buffer buffer, std::size_t bytes) {
   const std::uint64_t number = next_number_++;
+  ++peer.receives;
   const Receive& receive =
       receives_
-          .emplace(number, Receive{peer.id, std::move(landing), bytes, buffers_.acquire(bytes)})
+          .emplace(number, Receive{.peer = peer.id,
+                                   .landing = std::move(landing),
+                                   .buffer = std::move(buffer),
+                                   .bytes = bytes,
+                                   .deadline = Clock::now() + config_.send_timeout})
           .first->second;
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
@@ -230,20 +259,42 @@ void Connections::receive(const Peer& peer, Landing landing, void* descriptor, s
   }
 }
 
+/// UCX has written the payload, or will not say any more.
 void Connections::finish_receive(std::uint64_t number, const Status& status) {
   const auto found = receives_.find(number);
   if (found == receives_.end()) return;
   Receive& receive = found->second;
-  const Peer* peer = find(receive.peer);
-  if (status.ok()) {
-    copy_to(receive.landing.pieces, receive.buffer.data());
-    buffers_.release(std::move(receive.buffer));
-  } else {
+  if (!status.ok()) {
     buffers_.quarantine(std::move(receive.buffer), Clock::now());
+    return forget_receive(number, status);
   }
-  call_later(receive.landing.done,
+  if (receive.bytes >= kCopyElsewhere) {
+    receive.landing_now = true;
+    return copier_.add(number, receive.landing, receive.buffer.data());
+  }
+  land(receive.landing, receive.buffer.data());
+  finish_landing(number);
+}
+
+void Connections::finish_landing(std::uint64_t number) {
+  buffers_.release(std::move(receives_.at(number).buffer));
+  forget_receive(number, {});
+}
+
+void Connections::forget_receive(std::uint64_t number, const Status& status) {
+  const auto found = receives_.find(number);
+  Peer* peer = find(found->second.peer);
+  if (peer != nullptr) --peer->receives;
+  room_ = true;
+  call_later(found->second.landing.done,
              status.ok() || peer == nullptr || peer->reason.ok() ? status : peer->reason);
   receives_.erase(found);
+}
+
+bool Connections::finish_landings() {
+  const auto landed = copier_.take_landed();
+  for (const std::uint64_t number : landed) finish_landing(number);
+  return !landed.empty();
 }
 
 /// What was never handed to UCX, or UCX has not completed by itself when it has let go of the peer.
@@ -259,7 +310,21 @@ void Connections::finish_messages_of(const Peer& peer) {
   if (peer.sends > 0) {
     finish(sends_, [&](std::uint64_t number) { finish_send(number, peer.reason); });
   }
+  // What is there already has come.
+  const auto landing = [&](const auto& receive) {
+    return receive.second.peer == peer.id && receive.second.landing_now;
+  };
+  if (std::ranges::any_of(receives_, landing)) {
+    copier_.finish();
+    (void)finish_landings();
+  }
   finish(receives_, [&](std::uint64_t number) { finish_receive(number, peer.reason); });
+  std::erase_if(announced_, [&](const Announced& announced) {
+    if (announced.peer != peer.id) return false;
+    ucp_am_data_release(worker_.get(), announced.descriptor);
+    call_later(announced.landing.done, peer.reason);
+    return true;
+  });
 }
 
 }  // namespace tributary::ucx

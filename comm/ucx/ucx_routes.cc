@@ -3,8 +3,9 @@
 namespace tributary::ucx {
 namespace {
 
-/// Far longer than the two sides of a connection take to notice its end.
-constexpr std::chrono::seconds kMaxIdle{60};
+/// Longer than the two sides of a connection take to notice its end, when a machine has vanished
+/// (front_door.cc).
+constexpr std::chrono::seconds kMaxIdle{30};
 
 }  // namespace
 

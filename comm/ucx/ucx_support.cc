@@ -60,7 +60,7 @@ void check(std::string_view what, ucs_status_t status) {
   if (status != UCS_OK) fail(ErrorCode::kIo, "{}: {}", what, ucs_status_string(status));
 }
 
-Worker::Worker(bool shared_memory, const std::string& device) {
+Worker::Worker(bool shared_memory, const std::string& devices) {
   ucp_config_t* read = nullptr;
   check("UCX: reading its settings", ucp_config_read(nullptr, nullptr, &read));
   const std::unique_ptr<ucp_config_t, ConfigDeleter> config(read);
@@ -70,9 +70,9 @@ Worker::Worker(bool shared_memory, const std::string& device) {
     check("UCX: its setting TLS", ucp_config_modify(config.get(), "TLS", "^shm"));
   }
   // UCX listens on every device that it may use.
-  if (!device.empty() && setting(config.get(), "NET_DEVICES") == "all") {
+  if (!devices.empty() && setting(config.get(), "NET_DEVICES") == "all") {
     check("UCX: its setting NET_DEVICES",
-          ucp_config_modify(config.get(), "NET_DEVICES", device.c_str()));
+          ucp_config_modify(config.get(), "NET_DEVICES", devices.c_str()));
   }
 
   ucp_params_t params{};

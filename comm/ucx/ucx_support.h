@@ -25,9 +25,9 @@ class Worker {
   /// What UCX keeps for us inside every request of this worker: the number of what it is about.
   using RequestTag = std::uint64_t;
 
-  /// `device`: of the network, the only one that UCX uses unless the operator has chosen others;
-  /// empty for all. Throws kIo.
-  Worker(bool shared_memory, const std::string& device);
+  /// `devices`: of the network, with commas between, those that UCX uses unless the operator has
+  /// chosen others; empty for all. Throws kIo.
+  Worker(bool shared_memory, const std::string& devices);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;

@@ -50,7 +50,9 @@ class WakeUp {
 class UcxTransport final : public Transport {
  public:
   UcxTransport(TransportConfig config, TransportHandler& handler)
-      : config_(std::move(config)), connections_(config_, handler), thread_([this] { run(); }) {}
+      : config_(std::move(config)),
+        connections_(config_, handler, [this] { post(Look{}); }),
+        thread_([this] { run(); }) {}
 
   ~UcxTransport() override {
     post(Stop{});
@@ -83,8 +85,9 @@ class UcxTransport final : public Transport {
   struct Disconnect {
     PeerId peer;
   };
+  struct Look {};  // there is something to do in progress()
   struct Stop {};
-  using Command = std::variant<Send, Connect, Disconnect, Stop>;
+  using Command = std::variant<Send, Connect, Disconnect, Look, Stop>;
 
   void post(Command command) {
     const std::lock_guard lock(mutex_);
@@ -109,7 +112,7 @@ class UcxTransport final : public Transport {
         if (!stopped_) connections_.connect(connect->id, connect->address);
       } else if (auto* disconnect = std::get_if<Disconnect>(&command)) {
         connections_.disconnect(disconnect->peer);
-      } else {
+      } else if (std::holds_alternative<Stop>(command)) {
         stopped_ = true;
       }
     }
@@ -162,12 +165,12 @@ class UcxTransport final : public Transport {
   }
 
   const TransportConfig config_;
-  ucx::Connections connections_;
   WakeUp wake_up_;
   std::mutex mutex_;
   std::vector<Command> commands_;  // bounded by the limits of the peers that they are taken to
   bool sleeping_ = false;
   // Of the progress thread.
+  ucx::Connections connections_;
   std::vector<Command> taken_;
   bool stopped_ = false;
   std::thread thread_;

@@ -18,10 +18,10 @@ namespace tributary {
 /// chooses: a firewall between the two lets them through too.
 ///
 /// Which devices and protocols are used is UCX's choice, and the operator's through UCX's own
-/// environment variables. A transport that listens on a loopback address uses the loopback device
-/// only, unless UCX_NET_DEVICES says otherwise; any other one has a port of UCX's on every device.
-/// With `shared_memory` peers on this machine are reached through shared memory, where UCX cannot
-/// take back what is in flight to a dead peer.
+/// environment variables. Unless UCX_NET_DEVICES says otherwise, a transport that listens uses the
+/// device that bears its address, and RDMA; one that listens on 0.0.0.0, or only connects, has a
+/// port of UCX's on every device. With `shared_memory` peers on this machine are reached through
+/// shared memory, where UCX cannot take back what is in flight to a dead peer.
 ///
 /// Strangers are sent away, at the front door by us and at UCX's ports by UCX. But UCX trusts who
 /// speaks its protocol: it has no encryption, and a hostile peer can write into this process.

@@ -19,13 +19,6 @@ void to_bytes(const std::vector<std::int64_t>& records, std::size_t record_bytes
   });
 }
 
-void grow(Backend& backend, std::unique_ptr<Buffer>& buffer, std::size_t bytes) {
-  if (buffer && buffer->bytes() >= bytes) return;
-  const std::size_t had = buffer ? buffer->bytes() : 0;
-  buffer.reset();
-  buffer = backend.allocate(std::max({bytes, had + had / 2, std::size_t{4096}}));
-}
-
 std::size_t scaled(std::int64_t records, std::size_t record_bytes) {
   return static_cast<std::size_t>(records) * record_bytes;
 }
@@ -54,18 +47,25 @@ std::string_view phase_name(Phase phase) noexcept {
 
 RoundExecutor::RoundExecutor(const AttentionShape& shape, Backend& backend,
                              Communicator& communicator, Cache& cache)
-    : shape_(shape), backend_(backend), communicator_(communicator), cache_(cache) {
-  grow(backend_, tokens_, 1);
-  grow(backend_, outgoing_tokens_, 1);
-  grow(backend_, states_, 1);
+    : shape_(shape),
+      backend_(backend),
+      communicator_(communicator),
+      cache_(cache),
+      tokens_(backend),
+      outgoing_tokens_(backend),
+      states_(backend) {}
+
+void RoundExecutor::trim(Deadline::Clock::time_point now) {
+  tokens_.trim(now);
+  outgoing_tokens_.trim(now);
+  states_.trim(now);
 }
 
 void RoundExecutor::reserve(const RankPlan& plan) {
   const std::size_t token_bytes = shape_.token_record_bytes();
-  grow(backend_, tokens_, scaled(plan.total_tokens(), token_bytes));
-  grow(backend_, outgoing_tokens_,
-       static_cast<std::size_t>(plan.token_send_index.size()) * token_bytes);
-  grow(backend_, states_, scaled(plan.total_states(), shape_.state_shape().record_bytes()));
+  tokens_.reserve(scaled(plan.total_tokens(), token_bytes));
+  outgoing_tokens_.reserve(static_cast<std::size_t>(plan.token_send_index.size()) * token_bytes);
+  states_.reserve(scaled(plan.total_states(), shape_.state_shape().record_bytes()));
 }
 
 Status RoundExecutor::run(const RankPlan& plan, std::span<const std::int32_t> item_layer,
@@ -82,7 +82,7 @@ Status RoundExecutor::run(const RankPlan& plan, std::span<const std::int32_t> it
     const PhaseTimer timer(times, Phase::kProject);
     attempt(failure, [&] {
       if (plan.homed.empty()) return;
-      client.write_tokens(plan.homed, item_layer, tokens_->data(), shape_.token_record_bytes());
+      client.write_tokens(plan.homed, item_layer, tokens_.data(), shape_.token_record_bytes());
       backend_.synchronize(deadline);
     });
   }
@@ -90,7 +90,7 @@ Status RoundExecutor::run(const RankPlan& plan, std::span<const std::int32_t> it
     const PhaseTimer timer(times, Phase::kQueryExchange);
     attempt(failure, [&] {
       if (plan.exchange != Exchange::kAllToAll) return;
-      backend_.gather({plan.token_send_index, tokens_->data(), outgoing_tokens_->data(),
+      backend_.gather({plan.token_send_index, tokens_.data(), outgoing_tokens_.data(),
                        shape_.token_record_bytes()});
       backend_.synchronize(deadline);
     });
@@ -135,13 +135,13 @@ Status RoundExecutor::exchange_tokens(const RankPlan& plan, Deadline deadline) {
   const std::size_t record = shape_.token_record_bytes();
   to_bytes(plan.token_send_counts, record, send_bytes_);
   to_bytes(plan.token_recv_counts, record, recv_bytes_);
-  const std::span received(tokens_->data() + scaled(plan.local_tokens, record),
+  const std::span received(tokens_.data() + scaled(plan.local_tokens, record),
                            scaled(plan.received_tokens, record));
   if (plan.exchange == Exchange::kAllGather) {
     const std::size_t own = recv_bytes_[static_cast<std::size_t>(communicator_.rank())];
-    return exchange({tokens_->data(), own}, received, plan, deadline);
+    return exchange({tokens_.data(), own}, received, plan, deadline);
   }
-  return exchange({outgoing_tokens_->data(), plan.token_send_index.size() * record}, received, plan,
+  return exchange({outgoing_tokens_.data(), plan.token_send_index.size() * record}, received, plan,
                   deadline);
 }
 
@@ -149,7 +149,7 @@ Status RoundExecutor::exchange_states(const RankPlan& plan, Deadline deadline) {
   const std::size_t record = shape_.state_shape().record_bytes();
   to_bytes(plan.state_send_counts, record, send_bytes_);
   to_bytes(plan.state_recv_counts, record, recv_bytes_);
-  std::byte* base = states_->data();
+  std::byte* base = states_.data();
   return exchange({base + scaled(plan.send_begin(), record), scaled(plan.sent_states, record)},
                   {base + scaled(plan.recv_begin(), record), scaled(plan.received_states, record)},
                   plan, deadline);
@@ -159,24 +159,24 @@ void RoundExecutor::attend(const RankPlan& plan, std::span<const std::int32_t> i
   if (!plan.appends.empty()) {
     backend_.append(cache_, {.tasks = plan.appends,
                              .item_layer = item_layer,
-                             .source = tokens_->data() + shape_.query_bytes(),
+                             .source = tokens_.data() + shape_.query_bytes(),
                              .source_stride_bytes = shape_.token_record_bytes()});
   }
   if (plan.tasks.empty()) return;
   backend_.attend(cache_, {.tasks = plan.tasks,
                            .block_table = plan.block_table,
                            .item_layer = item_layer,
-                           .queries = tokens_->data(),
+                           .queries = tokens_.data(),
                            .query_stride_bytes = shape_.token_record_bytes(),
                            .query_dtype = shape_.query_dtype,
                            .heads = shape_.heads,
                            .softmax_scale = shape_.softmax_scale,
-                           .states = states_->as<float>()});
+                           .states = states_.as<float>()});
 }
 
 void RoundExecutor::merge(const MergeSchedule& schedule) {
   for (const auto& ops : schedule.levels()) {
-    if (!ops.empty()) backend_.merge({ops, shape_.state_shape(), states_->as<float>()});
+    if (!ops.empty()) backend_.merge({ops, shape_.state_shape(), states_.as<float>()});
   }
 }
 

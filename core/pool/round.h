@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "core/interface/communicator.h"
 #include "core/plan/plan.h"
 #include "core/pool/pool_client.h"
+#include "core/pool/scratch_buffer.h"
 
 namespace tributary {
 
@@ -68,9 +68,10 @@ class PhaseTimer {
   Deadline::Clock::time_point begin_ = Deadline::Clock::now();
 };
 
-/// Owns the arenas of token and state records (grown when a plan needs more, kept otherwise).
+/// Owns the arenas of token and state records.
 class RoundExecutor {
  public:
+  /// `communicator` takes pointers of the backend's memory.
   RoundExecutor(const AttentionShape& shape, Backend& backend, Communicator& communicator,
                 Cache& cache);
 
@@ -81,12 +82,15 @@ class RoundExecutor {
   Status run(const RankPlan& plan, std::span<const std::int32_t> item_layer, PoolClient& client,
              Deadline deadline, Status& failure, PhaseTimes& times);
 
+  /// Between runs: gives memory back that rounds have not needed for a while.
+  void trim(Deadline::Clock::time_point now);
+
   /// Payload bytes of queries, rows and states that this rank sent to others, over all runs.
   [[nodiscard]] std::uint64_t exchanged_bytes() const noexcept { return exchanged_bytes_; }
   /// Token records of the last run, in the backend's memory.
-  [[nodiscard]] const std::byte* tokens() const noexcept { return tokens_->data(); }
+  [[nodiscard]] const std::byte* tokens() const noexcept { return tokens_.data(); }
   /// State records of the last run.
-  [[nodiscard]] const float* states() const noexcept { return states_->as<float>(); }
+  [[nodiscard]] const float* states() const noexcept { return states_.as<float>(); }
 
  private:
   void reserve(const RankPlan& plan);
@@ -101,9 +105,9 @@ class RoundExecutor {
   Backend& backend_;
   Communicator& communicator_;
   Cache& cache_;
-  std::unique_ptr<Buffer> tokens_;
-  std::unique_ptr<Buffer> outgoing_tokens_;
-  std::unique_ptr<Buffer> states_;
+  ScratchBuffer tokens_;
+  ScratchBuffer outgoing_tokens_;
+  ScratchBuffer states_;
   std::uint64_t exchanged_bytes_ = 0;
   std::vector<std::size_t> send_bytes_;
   std::vector<std::size_t> recv_bytes_;

@@ -16,8 +16,6 @@ namespace {
 constexpr int kCreated = 201;
 constexpr int kNoContent = 204;
 constexpr int kServiceUnavailable = 503;
-/// For a control plane to be started again, and for its pools to register: they try every second.
-constexpr std::chrono::seconds kRestartTime{5};
 constexpr std::chrono::milliseconds kRetryPause{100};
 /// Where an answer to a full tier does not say when to come back.
 constexpr std::chrono::milliseconds kDefaultRetryAfter{1'000};
@@ -86,23 +84,20 @@ TierApi::TierApi(HttpClientConfig config) : config_(std::move(config)) {}
 HttpResponse TierApi::request(const std::string& method, const std::string& path,
                               const std::string& body, Deadline deadline,
                               const std::vector<HttpHeader>& headers) {
+  // From the first failure on: an answer may take as long as the deadline allows.
   std::optional<Deadline> patience;
   while (true) {
     std::optional<Error> broken;
     try {
       HttpResponse response = request_once(method, path, body, deadline, headers);
-      if (response.status != kServiceUnavailable) {
-        answered_ = true;
-        return response;
-      }
+      if (response.status != kServiceUnavailable) return response;
       broken = error_of(response, fmt::format("{} {}", method, path));
     } catch (const Error& error) {
-      // Where nobody ever answered, nobody starts again.
-      if (error.code() != ErrorCode::kUnavailable || !answered_) throw;
+      if (error.code() != ErrorCode::kUnavailable) throw;
       broken = error;
     }
     if (!patience) {
-      patience = Deadline(std::min(deadline.when(), Deadline::Clock::now() + kRestartTime));
+      patience = Deadline(std::min(deadline.when(), Deadline::Clock::now() + kPatience));
     }
     if (Deadline::Clock::now() + kRetryPause >= patience->when()) throw Error(*broken);
     std::this_thread::sleep_for(kRetryPause);

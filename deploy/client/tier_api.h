@@ -1,7 +1,6 @@
 // The tier's HTTP interface as a client sees it: admission and the end of sequences.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -18,11 +17,14 @@
 namespace tributary {
 
 /// Calls may come from any thread. They throw what the tier answered with, as the code that its
-/// JSON names; kUnavailable and kDeadlineExceeded as HttpClient. A control plane that has no pool,
-/// or has answered before and now does not, is asked again for some seconds: it may be starting
-/// again. Every request here may be asked twice (admissions by their key).
+/// JSON names; kUnavailable and kDeadlineExceeded as HttpClient. A control plane that is not there,
+/// or has no pool yet, is asked again for kPatience, by the first call too: it may be starting.
+/// Every request here may be asked twice (admissions by their key).
 class TierApi {
  public:
+  /// For a control plane to be started, and for its pools to register: they try every second.
+  static constexpr std::chrono::seconds kPatience{5};
+
   /// Throws kInvalidArgument for a URL that is none.
   explicit TierApi(HttpClientConfig config);
 
@@ -47,7 +49,6 @@ class TierApi {
                                           const std::vector<HttpHeader>& headers);
 
   HttpClientConfig config_;
-  std::atomic<bool> answered_ = false;
   std::mutex mutex_;
   std::vector<std::unique_ptr<HttpClient>> idle_;  // as many as there were calls at once
 };

@@ -190,7 +190,8 @@ void TierClient::free(const SequenceHandle& sequence, std::optional<Deadline> de
   try {
     impl_->api().free(sequence.id, impl_->deadline(deadline));
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kNotFound) throw;
+    // Gone with its pool; or that is cut off from the control plane, and ends its lease by itself.
+    if (error.code() != ErrorCode::kNotFound && error.code() != ErrorCode::kPoolLost) throw;
   }
 }
 

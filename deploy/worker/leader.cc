@@ -152,6 +152,14 @@ void Leader::finish_round(const RoundReport& report, double seconds) {
     metrics_.phase_seconds[p].observe(report.phase_us[p] * 1e-6);
   }
   metrics_.exchanged_bytes += report.exchanged_bytes;
+  // A round that failed early says nothing of its workers.
+  if (report.worker_rows.size() == report.worker_attend_us.size()) {
+    attended_.resize(report.worker_rows.size());
+    for (std::size_t r = 0; r < report.worker_rows.size(); ++r) {
+      attended_[r].rows += report.worker_rows[r] * report.rounds;
+      attended_[r].seconds += report.worker_attend_us[r] * 1e-6;
+    }
+  }
   if (!report.worker_rows.empty()) {
     const auto rows = std::accumulate(report.worker_rows.begin(), report.worker_rows.end(), 0.0);
     if (rows > 0) {
@@ -228,11 +236,14 @@ Heartbeat Leader::heartbeat() const {
   book_.count(metrics.filling, metrics.ready, metrics.stepping);
   for (std::size_t r = 0; r < beats.size(); ++r) {
     const PagePool& pages = sequencer_.pools()[r];
-    heartbeat.workers.push_back({.rank = static_cast<int>(r),
-                                 .pages_used = pages.used(),
-                                 .pages_reserved = pages.reserved(),
-                                 .homes = sequencer_.loads()[r].homes,
-                                 .heartbeat_age_ms = duration_cast<milliseconds>(ages[r]).count()});
+    heartbeat.workers.push_back(
+        {.rank = static_cast<int>(r),
+         .pages_used = pages.used(),
+         .pages_reserved = pages.reserved(),
+         .homes = sequencer_.loads()[r].homes,
+         .heartbeat_age_ms = duration_cast<milliseconds>(ages[r]).count(),
+         .attended_rows = r < attended_.size() ? attended_[r].rows : 0,
+         .attend_seconds = r < attended_.size() ? attended_[r].seconds : 0});
     const wire::Beat& beat = beats[r];
     metrics.ingested_rows += beat.ingested_rows;
     metrics.ingested_bytes += beat.ingested_bytes;

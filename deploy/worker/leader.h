@@ -107,6 +107,11 @@ class Leader {
   StepBook book_;
   LeaseBook leases_;
   PoolMetrics metrics_;
+  struct Attended {
+    std::int64_t rows = 0;
+    double seconds = 0;
+  };
+  std::vector<Attended> attended_;  // by rank
   bool draining_ = false;
   std::uint32_t last_incarnation_ = 0;
 

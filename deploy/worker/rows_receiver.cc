@@ -76,8 +76,10 @@ std::optional<Landing> RowsReceiver::receive(PeerId peer, const wire::Rows& rows
     transfer->staged.resize(payload_bytes);
     transfer->pieces.emplace_back(transfer->staged);
   }
-  return Landing{transfer->pieces,
-                 [this, transfer](const Status& ended) { landed(*transfer, ended); }};
+  return Landing{
+      .pieces = transfer->pieces,
+      .done = [this, transfer](const Status& ended) { landed(*transfer, ended); },
+      .landed = [crc = &transfer->crc32c](auto part) { *crc = wire::crc32c(part, *crc); }};
 }
 
 /// The rows' places in their pages, neighbours joined; empty where the backend keeps pages
@@ -103,15 +105,12 @@ std::vector<std::span<std::byte>> RowsReceiver::pages_of(const wire::Rows& rows,
 void RowsReceiver::landed(Transfer& transfer, const Status& status) {
   Status outcome = status;
   auto reason = wire::Refusal::kAborted;
-  if (outcome.ok()) {
-    std::uint32_t crc = 0;
-    for (const auto piece : transfer.pieces) crc = wire::crc32c(piece, crc);
-    if (crc != transfer.rows.crc32c) {
-      reason = wire::Refusal::kCorrupt;
-      outcome = {ErrorCode::kCorrupt,
-                 fmt::format("layer {}, rows from {}: checksum {:#010x}, expected {:#010x}",
-                             transfer.rows.layer, transfer.rows.begin, crc, transfer.rows.crc32c)};
-    }
+  if (outcome.ok() && transfer.crc32c != transfer.rows.crc32c) {
+    reason = wire::Refusal::kCorrupt;
+    outcome = {ErrorCode::kCorrupt,
+               fmt::format("layer {}, rows from {}: checksum {:#010x}, expected {:#010x}",
+                           transfer.rows.layer, transfer.rows.begin, transfer.crc32c,
+                           transfer.rows.crc32c)};
   }
   if (outcome.ok() && !transfer.staged.empty()) outcome = status_of([&] { store(transfer); });
   staged_bytes_ -= transfer.staged.size();

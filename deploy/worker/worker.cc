@@ -18,10 +18,12 @@
 #include "comm/wire/access_token.h"
 #include "core/pool/gather_all.h"
 #include "core/pool/worker.h"
-#include "deploy/runtime/backends.h"
+#include "deploy/runtime/device.h"
 #include "deploy/runtime/launch.h"
 #include "deploy/tier/token_file.h"
 #include "deploy/worker/leader.h"
+#include "deploy/worker/listen_address.h"
+#include "deploy/worker/memory.h"
 #include "deploy/worker/service_client.h"
 
 namespace tributary {
@@ -202,13 +204,15 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
 
   const int share = threads_per_worker(communicator);
   const wire::Token pool_key = share_pool_key(communicator);
-  std::unique_ptr<Backend> backend;
+  WorkerDevice device;
   PoolModel model;
   const Status loaded = status_of([&] {
-    backend = make_backend(options.backend, options.threads > 0 ? options.threads : share);
-    model = load_pool_model(options, *backend);
+    device =
+        open_device(options.backend, options.threads > 0 ? options.threads : share, communicator);
+    model = load_pool_model(options, *device.backend);
   });
   (void)introduce(communicator, loaded, {}, Deadline::after(kLoadTimeout));
+  Backend* backend = device.backend.get();
 
   IngestTable ingest(rank, model.wire.layers, options.leaf_tokens);
   DataPlane* plane_of_queue = nullptr;
@@ -222,7 +226,8 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
                  .round_timeout = milliseconds(options.round_timeout_ms),
                  .order_timeout = milliseconds(options.round_timeout_ms),
                  .ingest = &ingest},
-                *backend, communicator, client);
+                *backend, communicator, client, device.exchange.get());
+  commit_cache(*backend, worker.cache());
   LeaderInbox inbox(communicator.size());
 
   std::unique_ptr<DataPlane> plane;
@@ -232,8 +237,8 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
     config.rank = rank;
     config.workers = communicator.size();
     config.pool_key = pool_key;
-    config.transport.listen =
-        with_port(options.listen, std::to_string(options.port > 0 ? options.port + rank : 0));
+    config.transport.listen = with_port(local_address(options.listen),
+                                        std::to_string(options.port > 0 ? options.port + rank : 0));
     config.transport.busy_poll = options.busy_poll;
     config.transport.shared_memory = options.shared_memory;
     plane = std::make_unique<DataPlane>(config, model, ingest, *backend, worker.cache(), queue,
@@ -274,6 +279,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
 
 void run_worker(const WorkerOptions& options, Communicator& communicator,
                 const MakeTransport& make_transport, const WorkerEvents& events) {
+  give_back_freed_memory();
   // Before anything is loaded: only rank 0 uses them.
   Url url;
   std::string token;

@@ -16,7 +16,7 @@ struct WorkerOptions {
   std::string certificate_authority;              // PEM file for https; empty: the system's
   std::string name;                               // of the pool; empty: the leader's host name
 
-  std::string listen = "127.0.0.1";  // address of the data plane
+  std::string listen = "127.0.0.1";  // of the data plane: see listen_address.h
   int port = 0;                      // rank r listens on port + r; 0: any
   std::string advertise;             // address that clients are told; empty: `listen`
   bool busy_poll = false;

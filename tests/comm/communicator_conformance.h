@@ -20,6 +20,8 @@ struct RankLauncher {
   std::string name;  // letters and digits; becomes part of the test's name
   int ranks = 0;
   std::function<void(const std::function<void(Communicator&)>& body)> run;
+  /// Whether it finds out that two ranks mean blocks of different sizes.
+  bool finds_mismatches = true;
 };
 
 class CommunicatorConformance : public testing::TestWithParam<RankLauncher> {

@@ -2,11 +2,19 @@
 // tells it to.
 #include "deploy/client/tier_api.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <functional>
+#include <future>
 #include <mutex>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -161,6 +169,73 @@ TEST_F(TierApiTest, AnswersOfOthersAreUnderstoodByTheirStatus) {
       EXPECT_EQ(code_of([&] { (void)admit(); }), code) << status << body;
     }
   }
+}
+
+/// Listens, lets one connection come, and is gone with it.
+class DoorThatCloses {
+ public:
+  DoorThatCloses() {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(at);
+    auto* address = reinterpret_cast<sockaddr*>(&at);
+    if (bind(fd_, address, size) != 0 || listen(fd_, 1) != 0 ||
+        getsockname(fd_, address, &size) != 0) {
+      throw std::runtime_error("cannot listen");
+    }
+    address_ = fmt::format("127.0.0.1:{}", ntohs(at.sin_port));
+  }
+  ~DoorThatCloses() { close(fd_); }
+  DoorThatCloses(const DoorThatCloses&) = delete;
+  DoorThatCloses& operator=(const DoorThatCloses&) = delete;
+
+  [[nodiscard]] const std::string& address() const noexcept { return address_; }
+  [[nodiscard]] bool somebody_came() const {
+    constexpr int kPatienceMs = 20'000;
+    pollfd entry{fd_, POLLIN, 0};
+    return poll(&entry, 1, kPatienceMs) > 0;
+  }
+
+ private:
+  int fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  std::string address_;
+};
+
+/// The first call meets a connection that breaks, then a port that refuses, then the tier.
+TEST(TierApiStart, TheFirstCallWaitsForAControlPlaneThatStarts) {
+  std::optional<DoorThatCloses> door(std::in_place);
+  const std::string address = door->address();
+  TierApi api(
+      {.url = parse_url("http://" + address), .bearer_token = {}, .certificate_authority = {}});
+  auto freed = std::async(std::launch::async,
+                          [&] { api.free(77, Deadline::after(std::chrono::seconds(20))); });
+  ASSERT_TRUE(door->somebody_came());
+  door.reset();
+
+  EventLoop loop;
+  HttpServerConfig config;
+  config.listen = address;
+  const HttpServer server(loop, config,
+                          {.request =
+                               [](const HttpRequest&, const HttpRespond& respond) {
+                                 HttpResponse response;
+                                 response.status = 204;
+                                 respond(response);
+                               },
+                           .may_upgrade = {},
+                           .upgraded = {}});
+  std::thread thread([&] { loop.run(); });
+  EXPECT_NO_THROW(freed.get());
+  loop.stop();
+  thread.join();
+}
+
+TEST(TierApiStart, NobodyThereIsUnavailableInTheEnd) {
+  TierApi api(
+      {.url = parse_url("http://127.0.0.1:1"), .bearer_token = {}, .certificate_authority = {}});
+  EXPECT_EQ(code_of([&] { api.free(77, Deadline::after(milliseconds(300))); }),
+            ErrorCode::kUnavailable);
 }
 
 TEST_F(TierApiTest, AnAnswerThatIsNoSequenceIsMalformed) {

@@ -184,6 +184,15 @@ class ControlPlane(unittest.TestCase):
             self.assertEqual(digest(text), digest(output))
             tier.wait_all_free(FREE_S)
 
+    def test_clients_that_come_first(self):
+        with Tier(pools=(2,)) as tier:
+            tier.kill_control()
+            client = replay(tier, 4, 0.1)
+            tier.start_control(tier.address)
+            status, text = finish(client)
+            client.close()
+            self.assertEqual(status, 0, text)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -17,7 +17,7 @@ WorkerOptions small_options() {
   options.kv_gib = 0.02;  // 145 pages
   options.leaf_tokens = 64;
   options.threads = 1;
-  options.listen = "worker";
+  options.listen = "127.0.0.1";
   options.canary_interval_ms = 1;
   options.drain_timeout_ms = 10;
   return options;

@@ -1,0 +1,46 @@
+// Memory of a round that is made anew by every round: grows with the largest, and shrinks again.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+
+#include "core/base/deadline.h"
+#include "core/interface/backend.h"
+
+namespace tributary {
+
+/// Holds at most twice what the largest round of the last window needed, or kSmall.
+class ScratchBuffer {
+ public:
+  using Time = Deadline::Clock::time_point;
+  /// Long beside a round, so that steady traffic never pays for fresh memory; short beside the
+  /// hours for which one large round would otherwise keep it.
+  static constexpr std::chrono::milliseconds kWindow{250};
+  /// Not worth giving back.
+  static constexpr std::size_t kSmall = std::size_t{1} << 20;
+
+  explicit ScratchBuffer(Backend& backend);
+
+  /// At least `bytes`; what was there is lost when it has to grow.
+  void reserve(std::size_t bytes);
+  /// Before every round, and now and then without one. What was there may be lost.
+  void trim(Time now);
+
+  [[nodiscard]] std::byte* data() const noexcept { return buffer_->data(); }
+  template <typename T>
+  [[nodiscard]] T* as() const noexcept {
+    return buffer_->as<T>();
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return buffer_->bytes(); }
+
+ private:
+  void replace(std::size_t bytes);
+
+  Backend& backend_;
+  std::unique_ptr<Buffer> buffer_;
+  std::size_t needed_ = 0;  // at most, in this window
+  Time window_end_{};
+};
+
+}  // namespace tributary
