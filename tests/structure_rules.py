@@ -29,16 +29,20 @@ VENDORS = [
     (r"nccl\w*\.h", ("comm/nccl",)),
     (r"(ucp|uct|ucs|ucm)/.*", ("comm/ucx",)),
     (r"(cuda|cublas|cute|cutlass|cooperative_groups|nv)\w*(\.h|\.hpp|/.*)?",
-     ("kernels/cuda", "comm/nccl")),
+     ("kernels/cuda", "comm/nccl", "tests/gpu", "bench")),
     (r"boost/(asio|beast)(\.hpp|/.*)", ("comm/http",)),
+    (r"boost/context/.*", ("kernels/cuda",)),  # its tests: fibers of emulated threads
+    (r"sanitizer/.*", ("tests",)),
     (r"(oneapi/)?dnnl.*", ("kernels/cpu", "bench")),
     (r"(openssl)/.*", ("comm/http", "comm/wire")),
     (r"isa-l/.*", ("comm/wire",)),
     (r"prometheus/.*", ("deploy",)),
-    (r"hwy/.*", ("kernels/cpu", "bench")),
+    (r"hwy/.*", ("kernels/cpu", "deploy/bench", "bench")),
     (r"[xtepnsai]mmintrin\.h|immintrin\.h|cpuid\.h", ("kernels/cpu",)),
     (r"CLI/.*", ("deploy", "bench")),
     (r"spdlog/.*", ("deploy",)),
+    (r"toml\+\+/.*", ("deploy",)),
+    (r"tributary/client\.h", ("deploy/package",)),  # as another project includes it
     (r"benchmark/.*", ("bench",)),
     (r"(gtest|gmock)/.*", ("tests",)),
     (r"nlohmann/.*", ANYWHERE),
@@ -46,7 +50,7 @@ VENDORS = [
     # The C++ library, and what of POSIX and Linux we use.
     (r"[a-z_0-9]+", ANYWHERE),
     (r"(sys|linux|netinet|arpa)/[a-z_]+\.h", ANYWHERE),
-    (r"(dirent|dlfcn|fcntl|netdb|poll|pthread|sched|signal|spawn|stdio|stdlib|time|unistd)\.h",
+    (r"(dirent|dlfcn|fcntl|ifaddrs|malloc|netdb|poll|pthread|sched|signal|spawn|stdio|stdlib|time|unistd)\.h",
      ANYWHERE),
 ]
 # What a header that other folders include may show: these and nothing else of others.
@@ -243,7 +247,7 @@ def check_calls(tree):
                     yield f"{name}:{number}: calls {found[1]}: not in a library"
 
 
-PACKAGE_SECTIONS = ("build", "run", "test", "plot")
+PACKAGE_SECTIONS = ("build", "run", "pod", "test", "plot")
 
 
 def check_packages(tree):

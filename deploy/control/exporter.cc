@@ -203,6 +203,14 @@ void add_workers(Families& out, const TierView& tier) {
   each([&](const Pool&, const WorkerView& worker, Labels labels) {
     out.add(std::move(labels), worker.beat.homes);
   });
+  out.counter("tributary_worker_attended_rows_total", "Rows that a worker's queries met");
+  each([&](const Pool&, const WorkerView& worker, Labels labels) {
+    out.add(std::move(labels), worker.beat.attended_rows);
+  });
+  out.counter("tributary_worker_attend_seconds_total", "Time that a worker attended");
+  each([&](const Pool&, const WorkerView& worker, Labels labels) {
+    out.add(std::move(labels), worker.beat.attend_seconds);
+  });
   out.gauge("tributary_heartbeat_age_seconds", "Time since a worker was heard, through its pool");
   each([&](const Pool&, const WorkerView& worker, Labels labels) {
     out.add(std::move(labels), worker.age_seconds);

@@ -86,7 +86,9 @@ json write(const Heartbeat& message) {
                        {"pages_used", worker.pages_used},
                        {"pages_reserved", worker.pages_reserved},
                        {"homes", worker.homes},
-                       {"heartbeat_age_ms", worker.heartbeat_age_ms}});
+                       {"heartbeat_age_ms", worker.heartbeat_age_ms},
+                       {"attended_rows", worker.attended_rows},
+                       {"attend_seconds", worker.attend_seconds}});
   }
   return {{"type", "heartbeat"},
           {"draining", message.draining},
@@ -197,6 +199,8 @@ Heartbeat read_heartbeat(JsonObject& object) {
     info.pages_reserved = worker.integer<std::int32_t>("pages_reserved", 0);
     info.homes = worker.integer<std::int64_t>("homes", 0);
     info.heartbeat_age_ms = worker.integer<std::int64_t>("heartbeat_age_ms", 0);
+    info.attended_rows = worker.integer<std::int64_t>("attended_rows", 0);
+    info.attend_seconds = worker.number("attend_seconds");
     worker.end();
     message.workers.push_back(info);
   }

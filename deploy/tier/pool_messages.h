@@ -20,7 +20,7 @@
 namespace tributary {
 
 /// Version of these messages; a pool of another version is refused when it registers.
-inline constexpr int kPoolProtocol = 1;
+inline constexpr int kPoolProtocol = 2;
 
 enum class SequenceState { kFilling, kReady, kStepping };  // `filling`, `ready`, `stepping`
 
@@ -74,6 +74,8 @@ struct Heartbeat {
     std::int32_t pages_reserved = 0;  // promised, not used yet
     std::int64_t homes = 0;           // sequences
     std::int64_t heartbeat_age_ms = 0;
+    std::int64_t attended_rows = 0;  // rows x new tokens, since the pool's start
+    double attend_seconds = 0;       // that it took
   };
   bool draining = false;
   std::vector<Worker> workers;

@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+# A decode tier over several hosts: the control plane on one, a pool over two, clients on another.
+# Networks that are slow, lossy or cut change times and end in typed errors, never in other results.
+import contextlib
+import json
+import pathlib
+import re
+import sys
+import tempfile
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from lab import MPI_PORTS, NETWORK, Lab, why_not  # noqa: E402
+from program import run  # noqa: E402
+from tier import wait_until  # noqa: E402
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+PORT = 7300
+LEASE_MS = 3000
+SHAPE = ["--leaf-tokens", "64", "--shape", "deepseek-v2-lite", "--layers", "2"]
+WORKERS = ["--kv-gib", "0.05", *SHAPE, "--lease-ms", LEASE_MS, "--round-timeout-ms", "4000",
+           "--worker-timeout-ms", "3000", "--canary-interval-ms", "50"]
+SMALL = ["--requests", "8", "--length-scale", "0.05"]
+# Goes on for minutes, until something ends it.
+ENDLESS = ["--requests", "256", "--length-scale", "1", "--max-batch", "8"]
+# A cut is noticed after a round's deadline and the leader's wait for beats; then the control plane
+# waits for the pool, and a client for it.
+NOTICE_S = 4 + 3 + 2 + 5
+# TCP gives up what is in flight over a cut: 5 waits from 0.2 s, each twice the one before; mpirun
+# tries a second time.
+TCP_S = 2 * 7
+HOSTS = ("control", "worker1", "worker2", "client")
+
+
+class HostTier(contextlib.AbstractContextManager):
+    """A tier over the hosts of a lab."""
+
+    def __init__(self, slow=None):
+        self.folder = tempfile.TemporaryDirectory()
+        self.token_file = pathlib.Path(self.folder.name, "token")
+        self.token_file.write_text(TOKEN + "\n")
+        self.lab = Lab(HOSTS, slow)
+        try:
+            self.url = f"http://{self.lab['control'].address}:{PORT}"
+            self.control = self.lab.start_tributary(
+                "control", "control", "--listen", f"{self.lab['control'].address}:{PORT}",
+                "--token-file", self.token_file)
+
+            def listens():
+                if not self.control.alive():
+                    raise AssertionError(f"control ended: {self.control.output()}")
+                return "http://" in self.control.output()
+            wait_until(listens, "the control plane listens")
+            self.start_pool()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *unused):
+        self.lab.close()
+        self.folder.cleanup()
+
+    def start_pool(self):
+        self.pool = self.lab.mpirun(
+            ("worker1", "worker2"), 2, "worker", "--control", self.url, "--name", "pool",
+            "--token-file", self.token_file, "--listen", f"{NETWORK}.0/24", *WORKERS)
+
+        def serving():
+            if not self.pool.alive():
+                raise AssertionError(f"the pool ended: {self.pool.output()}")
+            return self.state() == "serving"
+        wait_until(serving, "the pool serves")
+
+    def get(self, path):
+        """From the control plane's own host: a cut elsewhere does not matter."""
+        script = ("import sys, urllib.request as u; print(u.urlopen(u.Request(sys.argv[1], "
+                  "headers={'Authorization': 'Bearer ' + sys.argv[2]}), timeout=10)"
+                  ".read().decode())")
+        return self.lab["control"].run(sys.executable, "-c", script, self.url + path, TOKEN)
+
+    def cluster(self):
+        return json.loads(self.get("/v1/cluster"))
+
+    def state(self):
+        return next((pool["state"] for pool in self.cluster()["pools"]), None)
+
+    def metric(self, name):
+        return sum(float(line.rpartition(" ")[2]) for line in self.get("/metrics").splitlines()
+                   if re.match(rf"{name}[ {{]", line))
+
+    def replay(self, *arguments):
+        return self.lab.start_tributary("client", "replay", "--service", self.url, "--token-file",
+                                        self.token_file, *arguments)
+
+    def digest(self, *arguments):
+        client = self.replay(*arguments)
+        if client.wait() != 0:
+            raise AssertionError(f"replay: {client.output()}\npool: {self.pool.output()}")
+        return client.figure("digest")
+
+    def wait_decoding(self, client):
+        tokens = self.metric("tributary_tokens_total")
+
+        def decodes():
+            if not client.alive():
+                raise AssertionError(f"it ended: {client.output()}")
+            return self.metric("tributary_tokens_total") > tokens + 50
+        wait_until(decodes, "it decodes")
+
+    def wait_all_free(self, limit_s):
+        wait_until(lambda: self.metric("tributary_pages_used")
+                   + self.metric("tributary_pages_reserved") == 0, "every page is free", limit_s)
+
+
+def alone(*arguments):
+    """The digest of a pool of one worker, on this machine."""
+    result = run("replay", *arguments, *SHAPE)
+    if result.status != 0:
+        raise AssertionError(result)
+    return result.figure("digest")
+
+
+class Hosts(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if reason := why_not():
+            print(f"\nNO HOSTS ON THIS MACHINE, NOTHING OF SEVERAL HOSTS IS TESTED: {reason}",
+                  file=sys.stderr)
+            raise unittest.SkipTest(f"NO HOSTS: {reason}")
+
+
+class Results(Hosts):
+    def test_digest_is_that_of_one_machine_and_only_told_addresses_listen(self):
+        with HostTier() as tier:
+            hosts = {worker["host"] for pool in tier.cluster()["pools"]
+                     for worker in pool["workers"]}
+            self.assertEqual(hosts, {"worker1", "worker2"})
+            self.assertEqual(tier.digest(*SMALL), alone(*SMALL))
+            client = tier.replay(*ENDLESS)
+            tier.wait_decoding(client)
+            self.check_listening(tier)
+
+    def check_listening(self, tier):
+        ours, launchers = [], []
+        for name in HOSTS:
+            host = tier.lab[name]
+            for address, port, program in host.listening():
+                what = f"{name}: {program} on {address}:{port}"
+                if program != "tributary" or port in MPI_PORTS:
+                    launchers.append(what)
+                else:
+                    ours.append(what)
+                    self.assertEqual(address, host.address, what)
+                if program == "tributary" and name in ("control", "client"):
+                    self.assertNotIn(port, MPI_PORTS, what)
+        print("\nlistening:", *ours, "of Open MPI:", *launchers, sep="\n  ", file=sys.stderr)
+        self.assertIn(f"control: tributary on {tier.lab['control'].address}:{PORT}", ours)
+        # The front door and UCX's own port, of two workers a host.
+        for name in ("worker1", "worker2"):
+            self.assertGreaterEqual(sum(what.startswith(name) for what in ours), 4, ours)
+
+
+class Networks(Hosts):
+    DELAY_MS = 4
+
+    def test_delay_and_loss_change_times_never_results(self):
+        # Of one worker's host, and of the clients'; half a percent is a bad day of a bad network.
+        slow = {"worker2": (self.DELAY_MS, 0.005), "client": (self.DELAY_MS, 0.005)}
+        flags = ["--requests", "4", "--length-scale", "0.02"]
+        with HostTier(slow) as tier:
+            begin = time.monotonic()
+            digest = tier.digest(*flags)
+            seconds = time.monotonic() - begin
+            self.assertEqual(digest, alone(*flags))
+            # A step asks its home and hears from it; a round of a spread sequence likewise.
+            rounds = tier.metric("tributary_rounds_total")
+            self.assertGreater(seconds, rounds * 2 * self.DELAY_MS / 1e3)
+            print(f"\n{rounds:.0f} rounds in {seconds:.1f} s", file=sys.stderr)
+            tier.wait_all_free(LEASE_MS / 1e3 + 10)
+
+
+class Cuts(Hosts):
+    """One tier: every test mends what it cut."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.expected = alone(*SMALL)
+        cls.tier = HostTier()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.tier.__exit__()
+
+    def decoding(self, *flags):
+        client = self.tier.replay(*ENDLESS, *flags)
+        self.addCleanup(client.kill)
+        self.tier.wait_decoding(client)
+        return client
+
+    def expect_well(self):
+        self.assertEqual(self.tier.digest(*SMALL), self.expected)
+        self.tier.wait_all_free(LEASE_MS / 1e3 + 5)
+
+    def test_a_worker(self):
+        tier = self.tier
+        client = self.decoding("--call-timeout-ms", "5000")
+        tier.lab.cut("worker2")
+        begin = time.monotonic()
+        status = client.wait(NOTICE_S)
+        print(f"the client ended {time.monotonic() - begin:.1f} s after the cut", file=sys.stderr)
+        self.assertEqual(status, 1, client.output())
+        self.assertRegex(client.output(), "pool_lost|worker_failed|deadline_exceeded")
+        wait_until(lambda: tier.state() == "lost", "the loss is noticed", NOTICE_S)
+        wait_until(lambda: not tier.pool.alive(), "its mpirun ended", NOTICE_S + TCP_S)
+        print(f"mpirun ended {time.monotonic() - begin:.1f} s after the cut", file=sys.stderr)
+        wait_until(lambda: not [program for host in ("worker1", "worker2")
+                                for _, _, program in tier.lab[host].listening()
+                                if program == "tributary"],
+                   "its workers ended, also beyond the cut", NOTICE_S)
+        tier.lab.heal("worker2")
+        tier.start_pool()
+        self.expect_well()
+
+    def test_a_client(self):
+        tier = self.tier
+        client = self.decoding("--call-timeout-ms", "3000")
+        tier.lab.cut("client")
+        tier.wait_all_free(LEASE_MS / 1e3 + 10)
+        self.assertEqual(client.wait(NOTICE_S), 1, client.output())
+        self.assertRegex(client.output(), "deadline_exceeded|pool_lost|unavailable")
+        tier.lab.heal("client")
+        self.expect_well()
+
+    def test_the_control_plane(self):
+        tier = self.tier
+        client = self.decoding()
+        tier.lab.cut("control")
+        wait_until(lambda: tier.state() == "lost", "the cut is noticed", NOTICE_S)
+        self.assertTrue(client.alive(), client.output())
+        tier.lab.heal("control")
+        wait_until(lambda: tier.state() == "serving", "the pool registers again")
+        self.assertTrue(tier.pool.alive(), tier.pool.output())
+        # Never in the path of a step: what ran goes on.
+        tier.wait_decoding(client)
+        client.kill()
+        tier.wait_all_free(LEASE_MS / 1e3 + 5)
+
+
+if __name__ == "__main__":
+    unittest.main()
