@@ -23,10 +23,10 @@
 #include <vector>
 
 #include "bench/absorption_forms.h"
-#include "bench/machine_peak.h"
 #include "core/base/error.h"
 #include "core/model/model_shape.h"
 #include "core/reference/error_measures.h"
+#include "deploy/bench/machine_peak.h"
 
 namespace tributary::bench {
 namespace {

@@ -18,9 +18,9 @@
 #include <random>
 #include <vector>
 
-#include "bench/machine_peak.h"
 #include "core/base/dtype.h"
 #include "core/interface/backend.h"
+#include "deploy/bench/machine_peak.h"
 #include "kernels/cpu/cpu_backend.h"
 
 namespace tributary::bench {

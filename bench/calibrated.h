@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "bench/dot_peak.h"
+#include "deploy/bench/dot_peak.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace tributary::bench {

@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "bench/calibrated.h"
-#include "bench/decode_case.h"
-#include "bench/machine_peak.h"
 #include "bench/mla_step.h"
 #include "bench/peer.h"
 #include "core/workload/trace.h"
+#include "deploy/bench/decode_case.h"
+#include "deploy/bench/machine_peak.h"
 #include "kernels/cpu/cpu_backend.h"
 
 namespace tributary::bench {

@@ -9,11 +9,11 @@
 #include <unordered_map>
 #include <utility>
 
-#include "bench/decode_case.h"
 #include "core/base/dtype.h"
 #include "core/layer/mla_layer.h"
 #include "core/model/layer_weights.h"
 #include "core/model/model_shape.h"
+#include "deploy/bench/decode_case.h"
 
 namespace tributary::bench {
 namespace {

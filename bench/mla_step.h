@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/dot_peak.h"
 #include "core/interface/backend.h"
+#include "deploy/bench/dot_peak.h"
 
 namespace tributary::bench {
 

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "bench/prepared_client.h"
 #include "comm/local/self_communicator.h"
 #include "core/pool/sequencer.h"
 #include "core/pool/worker.h"
+#include "deploy/bench/prepared_client.h"
 #include "deploy/client/tier_client.h"
 #include "deploy/runtime/backends.h"
 

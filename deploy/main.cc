@@ -16,14 +16,17 @@
 
 #include "comm/ucx/ucx_transport.h"
 #include "core/base/error.h"
+#include "deploy/bench/bench.h"
 #include "deploy/cli/options.h"
 #include "deploy/control/control.h"
 #include "deploy/info/info.h"
+#include "deploy/plan/plan.h"
 #include "deploy/prefill/prefill.h"
 #include "deploy/replay/replay.h"
 #include "deploy/replay/replay_service.h"
 #include "deploy/runtime/launch.h"
 #include "deploy/simulate/simulate.h"
+#include "deploy/top/top.h"
 #include "deploy/up/up.h"
 #include "deploy/verify/verify.h"
 #include "deploy/verify/verify_service.h"
@@ -121,6 +124,26 @@ int run_simulate(const SimulateOptions& options, const Launcher& launcher) {
   return 0;
 }
 
+int run_bench_command(const BenchOptions& options, const Launcher& launcher) {
+  launcher.run(options.workers, [&](Communicator& communicator) {
+    if (communicator.rank() == 0) check_writable(options.json);
+    const BenchReport report = run_bench(options, communicator);
+    if (communicator.rank() != 0) return;
+    fmt::print("{}", report.text);
+    if (options.json) write_file(*options.json, report.json);
+  });
+  return 0;
+}
+
+int run_plan(const PlanOptions& options, const Launcher& launcher) {
+  require_one_process("plan", launcher);
+  check_writable(options.json);
+  const PlanReport report = plan(options);
+  fmt::print("{}", to_text(report, options));
+  if (options.json) write_file(*options.json, to_json(report, options));
+  return 0;
+}
+
 int run_prefill(const PrefillOptions& options, const Launcher& launcher) {
   require_one_process("prefill", launcher);
   check_writable(options.sequence_out);
@@ -176,6 +199,14 @@ int run(const Options& options, const Launcher& launcher) {
       return run_replay(options.replay, launcher);
     case Command::kSimulate:
       return run_simulate(options.simulate, launcher);
+    case Command::kTop:
+      require_one_process("top", launcher);
+      top(options.top);
+      return 0;
+    case Command::kBench:
+      return run_bench_command(options.bench, launcher);
+    case Command::kPlan:
+      return run_plan(options.plan, launcher);
     case Command::kInfo:
       if (launcher.speaks()) fmt::print("{}", info_text());
       return 0;
@@ -190,6 +221,7 @@ bool uses_service(const Options& options) {
   switch (options.command) {
     case Command::kWorker:
     case Command::kPrefill:
+    case Command::kTop:
       return true;
     case Command::kVerify:
       return options.verify.service.given();

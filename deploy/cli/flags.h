@@ -6,14 +6,19 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <filesystem>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <type_traits>
 
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/quote.h"
+#include "core/placement/placement.h"
+#include "core/plan/plan.h"
 
 namespace tributary {
 
@@ -38,6 +43,31 @@ template <typename T>
                                                          : fmt::format("{} to {}", low, high);
 }
 
+/// A value as the text that its flag takes; empty: it has none.
+[[nodiscard]] inline std::string flag_text(const std::string& value) {
+  return value;
+}
+[[nodiscard]] inline std::string flag_text(const std::filesystem::path& value) {
+  return value.string();
+}
+[[nodiscard]] inline std::string flag_text(const std::optional<std::filesystem::path>& value) {
+  return value ? value->string() : "";
+}
+[[nodiscard]] inline std::string flag_text(DType value) {
+  return std::string(dtype_name(value));
+}
+[[nodiscard]] inline std::string flag_text(Exchange value) {
+  return std::string(exchange_name(value));
+}
+[[nodiscard]] inline std::string flag_text(SpreadPolicy value) {
+  return std::string(spread_policy_name(value));
+}
+template <typename T>
+requires std::is_arithmetic_v<T>
+[[nodiscard]] std::string flag_text(T value) {
+  return fmt::format("{}", value);
+}
+
 /// A flag whose text `parse` turns into a value; its Error, which may begin with a verb, becomes
 /// the flag's. `value` is what the help calls the text (`N`, `FILE`, `auto|single|all`).
 template <typename Target, typename Parse>
@@ -54,7 +84,8 @@ CLI::Option* add_flag(CLI::App& app, const std::string& name, const std::string&
             }
           },
           help)
-      ->option_text(value);
+      ->option_text(value)
+      ->default_str(flag_text(target));
 }
 
 /// A number in low .. high. `shown_default` is what the help says; by default the target's value.

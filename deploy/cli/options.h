@@ -5,10 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "deploy/bench/bench_options.h"
 #include "deploy/control/control_options.h"
+#include "deploy/plan/plan.h"
 #include "deploy/prefill/prefill.h"
 #include "deploy/replay/replay.h"
 #include "deploy/simulate/simulate.h"
+#include "deploy/top/top.h"
 #include "deploy/up/up_options.h"
 #include "deploy/verify/verify.h"
 #include "deploy/worker/worker_options.h"
@@ -24,6 +27,9 @@ enum class Command {
   kVerify,
   kReplay,
   kSimulate,
+  kTop,
+  kBench,
+  kPlan,
   kInfo,
 };
 
@@ -36,6 +42,9 @@ struct Options {
   VerifyOptions verify;
   ReplayOptions replay;
   SimulateOptions simulate;
+  TopOptions top;
+  BenchOptions bench;
+  PlanOptions plan;
 };
 
 struct ParseResult {

@@ -14,9 +14,11 @@ constexpr int kMaxMs = std::numeric_limits<int>::max() / 4;
 void add_pool(CLI::App& app, WorkerOptions& o, const std::string& listen) {
   add_text(app, "--name", "NAME", o.name,
            "Name of the pool, unique in its tier (default the leader's host name)");
-  add_text(app, listen, "ADDRESS", o.listen,
-           "Address on which workers take rows and steps, of a closed network (default " +
-               o.listen + ")");
+  add_text(
+      app, listen, "ADDRESS", o.listen,
+      "Address on which workers take rows and steps, of a closed network; for workers on several "
+      "machines their network (10.0.0.0/24) or device (eth0) (default " +
+          o.listen + ")");
   add_number(app, "--port", o.port, 0, 65535, "Worker r listens on port N + r", "0, any free one");
   add_text(app, "--advertise", "ADDRESS", o.advertise,
            "Address that clients are told instead of " + listen);
@@ -100,6 +102,18 @@ CLI::App* add_up(CLI::App& app, UpOptions& o) {
   add_control_plane(*sub, o.control);
   add_credentials(*sub, o.control.token_file, o.worker.certificate_authority);
   add_pool(*sub, o.worker, "--data-listen");
+  return sub;
+}
+
+CLI::App* add_top(CLI::App& app, TopOptions& o) {
+  auto* sub = app.add_subcommand(
+      "top", "A running service at a glance: workers, pages, load, where the time of a step goes");
+  add_flag(*sub, "URL", "", o.url, parse_text, "The control plane (default " + o.url + ")");
+  add_credentials(*sub, o.token_file, o.certificate_authority);
+  add_number(*sub, "--interval-ms", o.interval_ms, 1000, kMaxMs,
+             "Time between two pictures, of which rates are taken; pools report twice a second");
+  add_switch(*sub, "--once", o.once,
+             "Print one picture after one interval, as where stdout is no terminal");
   return sub;
 }
 

@@ -63,8 +63,8 @@ class Usage(Case):
             self.assertGreater(len(result.stdout), 5, arguments)
 
     def test_what_is_not_understood(self):
-        self.expect_refusal([], "no command", "verify, replay, simulate and info", "--help")
-        self.expect_refusal(["frobnicate"], "'frobnicate'", "verify, replay, simulate and info")
+        self.expect_refusal([], "no command", "verify, replay, simulate, top, bench, plan, config and info", "--help")
+        self.expect_refusal(["frobnicate"], "'frobnicate'", "verify, replay, simulate, top, bench, plan, config and info")
         self.expect_refusal(["replay", "--frobnicate"], "'--frobnicate'", "replay --help")
         self.expect_refusal(["replay", "--layers", "many"], "--layers", "'many'", "1 to 1024")
         self.expect_refusal(["replay", "--layers"], "--layers needs a value")
@@ -199,6 +199,25 @@ class Reports(Case):
             self.assertEqual(result.status, 1, result)
             self.assertIn("TOO LARGE", result.stdout)
             self.assertIn("FAILED", result.stdout.splitlines()[-1])
+
+
+class Devices(Case):
+    def info(self, name):
+        lines = self.run_well("info").stdout.splitlines()
+        return next(line[len(name):].strip() for line in lines if line.startswith(name + " "))
+
+    def test_info_says_what_is_there(self):
+        for name in ("cuda", "nccl"):
+            self.assertRegex(self.info(name), r"not in this build|unusable: .+|\d+\.\d+")
+
+    def test_cuda_that_cannot_run_says_why_in_one_line(self):
+        cuda = self.info("cuda")
+        if "unusable" not in cuda and "not in this build" not in cuda:
+            self.skipTest("there is a GPU: " + cuda)
+        why = cuda.partition("unusable: ")[2] or "this build has no CUDA"
+        for command in (SMALL, [*SMALL, "--workers", "2"], ["verify", TINY]):
+            self.expect_refusal([*command, "--backend", "cuda"], "cuda cannot run here", why)
+        self.assertNotIn("cuda", self.info("backends"))
 
 
 class Terminal(unittest.TestCase):

@@ -35,7 +35,7 @@ class ExporterTest : public ::testing::Test {
     beat.metrics = sample_metrics();
     for (int rank = 0; rank < workers; ++rank) {
       about.workers.push_back({rank, "host", "address", "cpu"});
-      beat.workers.push_back({rank, 10, 20, 3, rank == 1 ? 2000 : 250});
+      beat.workers.push_back({rank, 10, 20, 3, rank == 1 ? 2000 : 250, 700, 0.5});
     }
     registry_.register_pool(about, kStart);
     registry_.heartbeat(name, beat, kStart);
@@ -66,6 +66,8 @@ TEST_F(ExporterTest, HasEveryMetricOfTheTier) {
            "tributary_pages_capacity{pool=\"a\",rank=\"0\"} 800",
            "tributary_pages_used{pool=\"a\",rank=\"1\"} 10",
            "tributary_pages_reserved{pool=\"a\",rank=\"1\"} 20",
+           "tributary_worker_attended_rows_total{pool=\"a\",rank=\"0\"} 700",
+           "tributary_worker_attend_seconds_total{pool=\"a\",rank=\"1\"} 0.5",
            "tributary_heartbeat_age_seconds{pool=\"a\",rank=\"0\"} 0.75",
            "tributary_heartbeat_age_seconds{pool=\"a\",rank=\"1\"} 2.5",
            "tributary_sequences{pool=\"a\",state=\"filling\"} 4",

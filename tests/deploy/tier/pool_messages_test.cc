@@ -1,5 +1,6 @@
 #include "deploy/tier/pool_messages.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -104,6 +105,8 @@ TEST(PoolMessages, KeepEveryValueOfAHeartbeat) {
   const auto message = std::get<Heartbeat>(samples_from_pool()[1]);
   const auto back = std::get<Heartbeat>(parse_from_pool(to_json(FromPool(message))));
   EXPECT_EQ(back.workers[1].pages_reserved, 21);
+  EXPECT_EQ(back.workers[1].attended_rows, 800);
+  EXPECT_EQ(back.workers[1].attend_seconds, 0.25);
   EXPECT_EQ(back.metrics.refused_rows, message.metrics.refused_rows);
   EXPECT_EQ(back.metrics.round_seconds.counts, message.metrics.round_seconds.counts);
   EXPECT_EQ(back.metrics.phase_seconds[2].sum, message.metrics.phase_seconds[2].sum);
@@ -129,10 +132,11 @@ TEST(PoolMessages, OfOneDirectionAreUnknownInTheOther) {
 
 TEST(PoolMessages, RefuseAnotherProtocolByName) {
   auto message = std::get<RegisterPool>(samples_from_pool()[0]);
-  message.protocol = 2;
+  message.protocol = kPoolProtocol + 1;
   const std::string text = to_json(FromPool(message));
   EXPECT_EQ(code_of([&] { (void)parse_from_pool(text); }), ErrorCode::kUnsupported);
-  EXPECT_THAT(message_of([&] { (void)parse_from_pool(text); }), HasSubstr("pool protocol 2"));
+  EXPECT_THAT(message_of([&] { (void)parse_from_pool(text); }),
+              HasSubstr(fmt::format("pool protocol {}", kPoolProtocol + 1)));
 }
 
 TEST(PoolMessages, CarryAnErrorThatIsNotANumber) {

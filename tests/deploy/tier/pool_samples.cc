@@ -83,7 +83,7 @@ std::vector<FromPool> samples_from_pool() {
 
   Heartbeat heartbeat;
   heartbeat.draining = true;
-  heartbeat.workers = {{0, 10, 20, 3, 150}, {1, 11, 21, 4, 250}};
+  heartbeat.workers = {{0, 10, 20, 3, 150, 700, 0.5}, {1, 11, 21, 4, 250, 800, 0.25}};
   heartbeat.metrics = sample_metrics();
 
   PoolReply refused;

@@ -1,5 +1,5 @@
 // Fills the cache with one page of random rows, again and again.
-#include "bench/decode_case.h"
+#include "deploy/bench/decode_case.h"
 
 #include <algorithm>
 #include <array>
@@ -84,6 +84,14 @@ DecodeCase::DecodeCase(Backend& backend, int heads, int tokens, std::span<const 
            .heads = heads,
            .softmax_scale = 0.0417F,
            .states = states_->as<float>()};
+}
+
+double DecodeCase::merged_bytes() const noexcept {
+  double records = 0;
+  for (const std::vector<MergeOp>& level : merges_) {
+    for (const MergeOp& op : level) records += op.tokens;
+  }
+  return records * static_cast<double>(shape_.record_bytes());
 }
 
 void DecodeCase::merge() {

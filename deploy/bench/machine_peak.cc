@@ -1,5 +1,5 @@
 // Two loops with nothing in them but the thing measured.
-#include "bench/machine_peak.h"
+#include "deploy/bench/machine_peak.h"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "bench/machine_peak.cc"
+#define HWY_TARGET_INCLUDE "deploy/bench/machine_peak.cc"
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>

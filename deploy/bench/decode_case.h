@@ -28,6 +28,11 @@ class DecodeCase {
   /// Merges each sequence's leaves in the tree of the design. Once for each attend().
   void merge();
 
+  /// Levels of those trees, and bytes of the states that they yield.
+  [[nodiscard]] std::size_t merge_levels() const noexcept { return merges_.size(); }
+  [[nodiscard]] double merged_bytes() const noexcept;
+  [[nodiscard]] std::size_t leaves() const noexcept { return tasks_.size(); }
+
   /// A (row, head, token) is 2 (2 kRank + kRope) FLOP.
   [[nodiscard]] double gflop() const noexcept { return gflop_; }
   /// Cache rows, each read once.

@@ -1,5 +1,5 @@
 // The loop is in assembly: a compiler would see through sixteen equal chains.
-#include "bench/dot_peak.h"
+#include "deploy/bench/dot_peak.h"
 
 #include <algorithm>
 #include <atomic>
@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "bench/machine_peak.h"
+#include "deploy/bench/machine_peak.h"
 
 namespace tributary::bench {
 namespace {

@@ -1,0 +1,42 @@
+// Predicts the time of a step from its plan: what every worker has to do, times what that costs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/cost/machine_costs.h"
+#include "core/plan/plan.h"
+#include "core/pool/round.h"
+
+namespace tributary {
+
+/// Projections of one token and layer, where the pool does them; zeros where its client does.
+struct ProjectionWork {
+  double weight_bytes = 0;  // of a layer, on every worker
+  double token_gflop = 0;
+};
+
+struct CostModelConfig {
+  MachineCosts costs;
+  AttentionShape attention;
+  ProjectionWork projection;
+  int layers = 1;
+  int leaf_tokens = 2048;
+  int workers_per_node = 1;  // workers r / workers_per_node share a node
+};
+
+/// Microseconds.
+struct StepPrediction {
+  PhaseTimes phase_us{};  // of all layers; per phase the slowest worker
+  double other_us = 0;    // agreement on the end of rounds, the order of the step, late workers
+  /// All of it; workers that meet in an exchange wait for the slowest.
+  double step_us = 0;
+  std::vector<double> worker_attend_us;  // of all layers
+};
+
+/// `exchange` is kAllGather or kAllToAll. Throws kInvalidArgument for fewer than one layer or
+/// worker of a node.
+[[nodiscard]] StepPrediction predict_step(const CostModelConfig& config, const Routing& routing,
+                                          int workers, Exchange exchange);
+
+}  // namespace tributary

@@ -1,0 +1,29 @@
+// The constants of the cost model as a file: what `tributary bench --json` writes and `tributary
+// plan --machine` reads.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/cost/machine_costs.h"
+
+namespace tributary {
+
+struct Machine {
+  std::string description;
+  std::string source;  // `measured`, or whose figures these are
+  std::string backend;
+  std::string communicator;
+  int workers = 1;  // that were at work
+  int threads = 0;  // of each worker; 0: does not apply
+  MachineCosts costs;
+};
+
+/// For .cc files of deploy/ alone: shows the JSON library.
+[[nodiscard]] nlohmann::ordered_json to_json(const Machine& machine);
+/// Throws kIo; kMalformedInput, naming the file and the field, for what to_json() does not write.
+/// Fields beside `machine` are the report's.
+[[nodiscard]] Machine read_machine(const std::filesystem::path& path);
+
+}  // namespace tributary

@@ -1,0 +1,49 @@
+// A whole step of a pool, again and again: plan, queries out, attention, partial states back,
+// combine. Rows and queries are made before, so that the figure is the pool's own.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/interface/backend.h"
+#include "core/interface/communicator.h"
+#include "core/pool/sequencer.h"
+#include "core/pool/worker.h"
+#include "deploy/bench/prepared_client.h"
+
+namespace tributary::bench {
+
+/// DeepSeek's 512 + 64 with rows and queries in bf16.
+[[nodiscard]] AttentionShape attention_shape(int heads);
+
+struct StepCaseConfig {
+  AttentionShape attention;
+  int layers = 1;
+  int batch = 1;
+  std::int64_t context = 4096;  // rows of each sequence, its new one included
+  int leaf_tokens = 2048;
+  SpreadPolicy spread = SpreadPolicy::kAuto;
+  Exchange exchange = Exchange::kAuto;
+};
+
+/// All ranks construct it together; rank 0 runs steps and the others follow.
+class StepCase {
+ public:
+  StepCase(const StepCaseConfig& config, Backend& backend, Communicator& communicator);
+
+  /// Rank 0: one step, of which nothing is committed. Throws what it fails with.
+  RoundReport run();
+  /// Rank 0: the last call; the others return from follow().
+  void stop();
+  /// The others: takes part until rank 0 stops.
+  void follow();
+
+ private:
+  PreparedClient client_;
+  Worker worker_;
+  std::optional<Sequencer> sequencer_;
+  std::vector<Sequencer::StepRequest> step_;
+};
+
+}  // namespace tributary::bench

@@ -1,0 +1,64 @@
+// A pool whose workers compute with the CUDA backend's kernels, on emulated threads, in memory that
+// the host cannot read: the same bits for any number of workers, any batch and any step. The GPU's
+// own word on it is tests/gpu/cuda_replay_test.cc.
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "tests/core/remote_backend.h"
+#include "tests/deploy/pool_harness.h"
+#include "tests/kernels/cuda/emulated_backend.h"
+
+namespace tributary {
+namespace {
+
+/// Over the borders of leaves of 64, and a sequence that begins empty.
+PoolOutputs decode(const AttentionShape& shape, int workers, int max_batch, std::int32_t tokens,
+                   Exchange exchange) {
+  PoolSetup setup;
+  setup.shape = shape;
+  setup.workers = workers;
+  setup.pages = 16;
+  setup.layers = 1;
+  setup.spread = workers == 1 ? SpreadPolicy::kSingle : SpreadPolicy::kAll;
+  setup.exchange = exchange;
+  setup.backend = [](int /*rank*/) {
+    return std::make_unique<test::RemoteBackend>(test::make_emulated_backend());
+  };
+  return run_pool(setup,
+                  [&](PoolLeader& leader) {
+                    leader.decode(
+                        {{1, 0, 2}, {2, 190, 4}, {3, 70, 3}},
+                        {.max_batch = max_batch,
+                         .tokens = [tokens](std::int64_t, std::int64_t) { return tokens; }});
+                  })
+      .outputs;
+}
+
+class PoolCuda : public testing::TestWithParam<AttentionShape> {};
+
+TEST_P(PoolCuda, BitsAreTheSameForAnyNumberOfWorkersBatchAndStep) {
+  const PoolOutputs expected = decode(GetParam(), 1, 1, 1, Exchange::kAuto);
+  ASSERT_EQ(expected.size(), 9U);
+  EXPECT_EQ(differing_outputs(expected, decode(GetParam(), 1, 10, 3, Exchange::kAuto)), 0U);
+  EXPECT_EQ(differing_outputs(expected, decode(GetParam(), 2, 10, 2, Exchange::kAllToAll)), 0U);
+  EXPECT_EQ(differing_outputs(expected, decode(GetParam(), 4, 10, 1, Exchange::kAllGather)), 0U);
+}
+
+// The generic kernel, and the one for few rows.
+INSTANTIATE_TEST_SUITE_P(Kernels, PoolCuda,
+                         testing::Values(AttentionShape{.heads = 3,
+                                                        .kv_lora_rank = 24,
+                                                        .qk_rope_head_dim = 8,
+                                                        .row_dtype = DType::kBF16,
+                                                        .query_dtype = DType::kF32,
+                                                        .softmax_scale = 0.25F},
+                                         AttentionShape{.heads = 3,
+                                                        .kv_lora_rank = 512,
+                                                        .qk_rope_head_dim = 64,
+                                                        .row_dtype = DType::kBF16,
+                                                        .query_dtype = DType::kBF16,
+                                                        .softmax_scale = 0.07F}));
+
+}  // namespace
+}  // namespace tributary
