@@ -11,6 +11,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "service")]
 from program import LIMIT_S, MPIRUN, PROGRAM  # noqa: E402
+from tier import wait_until  # noqa: E402
 
 NETWORK = "10.77.0"     # what everything here is told to use
 MANAGEMENT = "10.78.0"  # a second network on every host, that nobody is told to use
@@ -30,6 +31,17 @@ for process in /proc/[0-9]*; do
     kill -KILL "${process#/proc/}"
 done 2>/dev/null
 exit 0
+"""
+
+# Whether a host is there: a port where nobody listens refuses.
+REACH = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], 1), timeout=1)
+except ConnectionRefusedError:
+    sys.exit(0)
+except OSError:
+    sys.exit(1)
 """
 
 
@@ -95,6 +107,10 @@ class Host:
             raise AssertionError(f"{self.name}: {arguments}: {done.stderr}")
         return done.stdout
 
+    def reaches(self, other):
+        return subprocess.run(self.enter([sys.executable, "-c", REACH, other.address]),
+                              timeout=30, check=False).returncode == 0
+
     def listening(self):
         """(address, port, process name) of everything that listens here."""
         for line in self.run("ss", "-Hltnp").splitlines():
@@ -159,7 +175,14 @@ class Lab:
         self.switch.run("ip", "link", "set", f"{name}-eth0", "down")
 
     def heal(self, name):
+        """Returns when all reach each other again: who has asked in vain for a host's hardware
+        address takes a second or more to ask again."""
         self.switch.run("ip", "link", "set", f"{name}-eth0", "up")
+        healed = self[name]
+        for other in self.hosts.values():
+            if other is not healed:
+                wait_until(lambda: other.reaches(healed) and healed.reaches(other),
+                           f"{other.name} and {name} reach each other")
 
     def start(self, name, *arguments, environment=None):
         program = Program(self[name], arguments, environment or {})
