@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <new>
 #include <utility>
 
@@ -17,19 +16,6 @@
 
 namespace tributary {
 namespace {
-
-// The byte size of a cache, or the error that says that it cannot exist. The factors of a valid
-// layout are 31-bit numbers, so that only their product can overflow.
-std::size_t cache_bytes(const CacheLayout& layout) {
-  const auto pages =
-      static_cast<std::size_t>(layout.layers) * static_cast<std::size_t>(layout.pages);
-  const std::size_t page_bytes = static_cast<std::size_t>(kPageTokens) * layout.row_bytes();
-  if (pages > std::numeric_limits<std::ptrdiff_t>::max() / page_bytes) {
-    fail(ErrorCode::kPoolFull, "cache of {} layers x {} pages x {} bytes exceeds the address space",
-         layout.layers, layout.pages, page_bytes);
-  }
-  return pages * page_bytes;
-}
 
 // Rows of a sequence lie in random places of a large cache: with pages of 4 KiB each of the 18 of a
 // latent page costs a walk of the page table, which prefetches do not hide. A hint: where the

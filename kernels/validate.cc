@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 
 #include "core/base/dtype.h"
@@ -265,6 +266,18 @@ void check_dense(const DenseAttendArgs& args) {
   if (args.keys == 0) return;
   check_pointer("attend_dense", "kv", args.kv, alignof(float));
   if (args.qk_rope_head_dim > 0) check_pointer("attend_dense", "k_pe", args.k_pe, alignof(float));
+}
+
+// The factors of a valid layout are 31-bit numbers, so that only their product can overflow.
+std::size_t cache_bytes(const CacheLayout& layout) {
+  const auto pages =
+      static_cast<std::size_t>(layout.layers) * static_cast<std::size_t>(layout.pages);
+  const std::size_t page_bytes = static_cast<std::size_t>(kPageTokens) * layout.row_bytes();
+  if (pages > std::numeric_limits<std::ptrdiff_t>::max() / page_bytes) {
+    fail(ErrorCode::kPoolFull, "cache of {} layers x {} pages x {} bytes exceeds the address space",
+         layout.layers, layout.pages, page_bytes);
+  }
+  return pages * page_bytes;
 }
 
 }  // namespace tributary

@@ -38,4 +38,7 @@ void check_rope(const RopeArgs& args);
 void check_convert(const ConvertArgs& args);
 void check_dense(const DenseAttendArgs& args);
 
+/// Bytes of all rows of a valid layout; throws kPoolFull where they exceed the address space.
+[[nodiscard]] std::size_t cache_bytes(const CacheLayout& layout);
+
 }  // namespace tributary

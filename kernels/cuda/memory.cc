@@ -1,28 +1,12 @@
 #include "kernels/cuda/memory.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "core/base/error.h"
 #include "kernels/cuda/support.h"
+#include "kernels/validate.h"
 
 namespace tributary::cuda {
-namespace {
-
-// The factors of a valid layout are 31-bit numbers, so that only their product can overflow.
-std::size_t cache_bytes(const CacheLayout& layout) {
-  const auto pages =
-      static_cast<std::size_t>(layout.layers) * static_cast<std::size_t>(layout.pages);
-  const std::size_t page_bytes = static_cast<std::size_t>(kPageTokens) * layout.row_bytes();
-  if (pages > std::numeric_limits<std::ptrdiff_t>::max() / page_bytes) {
-    fail(ErrorCode::kPoolFull, "cache of {} layers x {} pages x {} bytes exceeds the address space",
-         layout.layers, layout.pages, page_bytes);
-  }
-  return pages * page_bytes;
-}
-
-}  // namespace
-
 void DeviceFree::operator()(std::byte* data) const noexcept {
   (void)cudaFree(data);
 }

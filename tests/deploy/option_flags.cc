@@ -10,6 +10,14 @@ std::string show(const std::optional<std::filesystem::path>& path) {
   return path ? path->string() : "none";
 }
 
+ParseResult parse(std::vector<std::string> words) {
+  words.insert(words.begin(), "tributary");
+  std::vector<const char*> argv;
+  argv.reserve(words.size());
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return parse_options(static_cast<int>(argv.size()), argv.data());
+}
+
 void add_pool_command_flags(const AddFlag& add) {
   using O = const Options&;
   const std::vector<std::string> junk = {"x", "", "-1", "1.5", "3 ", "0x10", "1e3", "99999999999"};

@@ -32,6 +32,9 @@ void add_service_command_flags(const AddFlag& add);
 /// All of them; the switches, which take no value, are not among them.
 [[nodiscard]] std::vector<Flag> flags();
 
+/// The program's arguments, without its own name.
+[[nodiscard]] ParseResult parse(std::vector<std::string> words);
+
 [[nodiscard]] std::string show(const std::optional<std::filesystem::path>& path);
 
 }  // namespace tributary::test

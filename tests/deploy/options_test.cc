@@ -20,19 +20,12 @@ namespace {
 
 using test::Flag;
 using test::flags;
+using test::parse;
 using test::show;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
-
-ParseResult parse(std::vector<std::string> words) {
-  words.insert(words.begin(), "tributary");
-  std::vector<const char*> argv;
-  argv.reserve(words.size());
-  for (const std::string& word : words) argv.push_back(word.c_str());
-  return parse_options(static_cast<int>(argv.size()), argv.data());
-}
 
 /// The shortest valid call of a command.
 std::vector<std::string> minimal(const std::string& command) {
