@@ -6,7 +6,7 @@
 namespace tributary {
 namespace {
 
-struct Message {
+struct ControlMessage {
   std::size_t call_index = 0;
   std::vector<std::size_t> requests;  // indices
 };
@@ -14,10 +14,10 @@ struct Message {
 /// As many messages as wire::kMaxItems asks for.
 void send(WorkerConnections::Call& call, const std::string& address,
           std::span<const ControlRequest> requests, std::span<const std::size_t> indices,
-          std::vector<Message>& messages) {
+          std::vector<ControlMessage>& messages) {
   for (std::size_t begin = 0; begin < indices.size(); begin += wire::kMaxItems) {
     const auto part = indices.subspan(begin, std::min(wire::kMaxItems, indices.size() - begin));
-    Message message{.requests = {part.begin(), part.end()}};
+    ControlMessage message{.requests = {part.begin(), part.end()}};
     message.call_index = call.send(address, wire::MessageType::kControl, [&](std::uint64_t number) {
       wire::Control control{.request = number, .items = {}};
       for (const std::size_t index : part) {
@@ -34,7 +34,7 @@ void send(WorkerConnections::Call& call, const std::string& address,
   }
 }
 
-void receive(WorkerConnections::Call& call, const Message& message,
+void receive(WorkerConnections::Call& call, const ControlMessage& message,
              std::vector<ControlOutcome>& outcomes) {
   const Status status = call.wait(message.call_index);
   const auto* reply = std::get_if<wire::ControlReply>(&call.reply(message.call_index).message);
@@ -83,7 +83,7 @@ std::vector<ControlOutcome> control(WorkerConnections& connections,
   }
   std::vector<ControlOutcome> outcomes(requests.size());
   WorkerConnections::Call call(connections, deadline);
-  std::vector<Message> messages;
+  std::vector<ControlMessage> messages;
   for (const auto& [address, indices] : by_home) {
     const auto greeting = greeting_for(*requests[indices.front()].sequence, address);
     const Status connected =
@@ -94,7 +94,7 @@ std::vector<ControlOutcome> control(WorkerConnections& connections,
       for (const std::size_t index : indices) outcomes[index].status = connected;
     }
   }
-  for (const Message& message : messages) receive(call, message, outcomes);
+  for (const ControlMessage& message : messages) receive(call, message, outcomes);
   return outcomes;
 }
 

@@ -60,7 +60,7 @@ void check(const LayerItem& item, wire::RoundMode mode, int layer) {
 }
 
 /// Items of one home that travel together.
-struct Message {
+struct LayerMessage {
   std::span<const std::size_t> items;  // indices
   std::size_t call_index = 0;
 };
@@ -93,7 +93,7 @@ class LayerCall {
       }
     }
     Status first;
-    for (const Message& message : messages_) {
+    for (const LayerMessage& message : messages_) {
       const Status status = receive(message);
       if (first.ok()) first = status;
     }
@@ -152,7 +152,7 @@ class LayerCall {
   }
 
   /// Outputs of the items that succeeded go to their places; the status of the first that did not.
-  Status receive(const Message& message) {
+  Status receive(const LayerMessage& message) {
     Status status = call_.wait(message.call_index);
     if (!status.ok()) return status;
     const WorkerReply& reply = call_.reply(message.call_index);
@@ -190,7 +190,7 @@ class LayerCall {
   int layer_;
   Deadline deadline_;
   std::map<std::string, std::vector<std::size_t>> by_home_;
-  std::vector<Message> messages_;
+  std::vector<LayerMessage> messages_;
   WorkerConnections::Call call_;
 };
 

@@ -113,6 +113,11 @@ class TierClient::Impl {
   void forget(SequenceId id) {
     if (leases_) leases_->forget(id);
   }
+  /// Whether the sequence's home still holds it, as it says itself.
+  [[nodiscard]] bool home_holds(const SequenceHandle& sequence, Deadline deadline) {
+    const ControlRequest renewal{.op = wire::ControlOp::kRenew, .sequence = &sequence};
+    return control(connections_, std::span(&renewal, 1), deadline).front().status.ok();
+  }
 
  private:
   const TierClientConfig config_;
@@ -174,12 +179,21 @@ void TierClient::wait_ready(const SequenceHandle& sequence, std::optional<Deadli
   constexpr std::chrono::milliseconds kFirstPause{1};
   constexpr std::chrono::milliseconds kLongestPause{50};
   const Deadline end = impl_->deadline(deadline);
+  std::string missing;
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-    const SequenceStatus status = query(sequence, end);
-    if (status.state != SequenceState::kFilling) return;
+    try {
+      const SequenceStatus status = query(sequence, end);
+      if (status.state != SequenceState::kFilling) return;
+      missing = status.missing;
+    } catch (const Error& error) {
+      // A control plane that was down or cut off takes pools for lost until they register again.
+      const bool lost_sight =
+          error.code() == ErrorCode::kPoolLost || error.code() == ErrorCode::kUnavailable;
+      if (!lost_sight || !impl_->home_holds(sequence, end)) throw;
+      missing = error.what();
+    }
     if (Deadline::Clock::now() + pause >= end.when()) {
-      fail(ErrorCode::kDeadlineExceeded, "sequence {} is not ready: {}", sequence.id,
-           status.missing);
+      fail(ErrorCode::kDeadlineExceeded, "sequence {} is not ready: {}", sequence.id, missing);
     }
     std::this_thread::sleep_for(pause);
   }

@@ -107,8 +107,9 @@ class TierClient {
   /// What its pool says about a sequence now. Throws kNotFound for one that has ended.
   [[nodiscard]] SequenceStatus query(const SequenceHandle& sequence,
                                      std::optional<Deadline> deadline = {});
-  /// After the last push_rows(): until the pool's leader has heard from every owner. Throws
-  /// kDeadlineExceeded saying what is missing.
+  /// After the last push_rows(): until the pool's leader has heard from every owner. A control
+  /// plane that is gone, or has lost sight of the pool, is waited for while the pool's worker is
+  /// there. Throws kDeadlineExceeded saying what is missing.
   void wait_ready(const SequenceHandle& sequence, std::optional<Deadline> deadline = {});
   /// Ends the sequence; one that has ended already is no error.
   void free(const SequenceHandle& sequence, std::optional<Deadline> deadline = {});

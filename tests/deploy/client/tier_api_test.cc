@@ -19,38 +19,18 @@
 #include <thread>
 #include <vector>
 
-#include "comm/http/event_loop.h"
-#include "comm/http/http_server.h"
 #include "tests/core/expect_error.h"
+#include "tests/deploy/client/fake_control.h"
 
 namespace tributary {
 namespace {
 
 using std::chrono::milliseconds;
+using test::error_response;
+using test::sample_answer;
 
 class TierApiTest : public testing::Test {
  protected:
-  TierApiTest()
-      : server_(loop_, {},
-                {.request =
-                     [this](const HttpRequest& request, HttpRespond respond) {
-                       {
-                         const std::scoped_lock lock(mutex_);
-                         requests_.push_back(request);
-                       }
-                       respond(answer_(request));
-                     },
-                 .may_upgrade = {},
-                 .upgraded = {}}),
-        api_({.url = parse_url("http://" + server_.address()),
-              .bearer_token = "secret",
-              .certificate_authority = {}}),
-        thread_([this] { loop_.run(); }) {}
-  ~TierApiTest() override {
-    loop_.stop();
-    thread_.join();
-  }
-
   AdmissionAnswer admit() {
     return api_.admit({.prompt_tokens = 5,
                        .max_new_tokens = 6,
@@ -58,60 +38,23 @@ class TierApiTest : public testing::Test {
                        .idempotency_key = "key"},
                       Deadline::after(std::chrono::seconds(20)), retry_after_);
   }
-  std::vector<HttpRequest> requests() {
-    const std::scoped_lock lock(mutex_);
-    return requests_;
-  }
-  static HttpResponse error(int status, const std::string& code) {
-    HttpResponse response;
-    response.status = status;
-    response.body = R"({"error": {"code": ")" + code + R"(", "message": "why"}})";
-    return response;
-  }
-
-  std::function<HttpResponse(const HttpRequest&)> answer_;
+  test::FakeControl control_;
   milliseconds retry_after_{0};
-  std::mutex mutex_;
-  std::vector<HttpRequest> requests_;
-  EventLoop loop_;
-  HttpServer server_;
-  TierApi api_;
-  std::thread thread_;
+  TierApi api_{
+      {.url = parse_url(control_.url()), .bearer_token = "secret", .certificate_authority = {}}};
 };
 
-AdmissionAnswer sample() {
-  AdmissionAnswer answer;
-  answer.sequence.id = 77;
-  answer.sequence.epoch = 1;
-  answer.sequence.prompt_tokens = 5;
-  answer.sequence.max_new_tokens = 6;
-  answer.sequence.length = 5;
-  answer.sequence.extents = {{0, 5, 0}};
-  answer.pool = "p";
-  answer.lease_ms = 1000;
-  answer.addresses = {"127.0.0.1:1"};
-  answer.shape.heads = 2;
-  answer.shape.kv_lora_rank = 4;
-  answer.shape.qk_rope_head_dim = 2;
-  answer.shape.layers = 1;
-  answer.shape.leaf_tokens = 64;
-  answer.shape.row_dtype = static_cast<std::uint8_t>(DType::kF32);
-  answer.shape.query_dtype = static_cast<std::uint8_t>(DType::kF32);
-  answer.shape.softmax_scale = 0.5F;
-  return answer;
-}
-
 TEST_F(TierApiTest, AdmitsQueriesAndFrees) {
-  answer_ = [](const HttpRequest& request) {
+  control_.answer = [](const HttpRequest& request) {
     HttpResponse response;
     response.status = request.method == "POST" ? 201 : request.method == "GET" ? 200 : 204;
-    if (request.method != "DELETE") response.body = to_json(sample());
+    if (request.method != "DELETE") response.body = to_json(sample_answer());
     return response;
   };
   EXPECT_EQ(admit().sequence.id, 77U);
   EXPECT_EQ(api_.query(77, Deadline::after(std::chrono::seconds(20))).pool, "p");
   api_.free(77, Deadline::after(std::chrono::seconds(20)));
-  const auto asked = requests();
+  const auto asked = control_.requests();
   ASSERT_EQ(asked.size(), 3U);
   EXPECT_EQ(asked[0].path, "/v1/sequences");
   EXPECT_EQ(asked[0].header("Idempotency-Key"), "key");
@@ -122,16 +65,16 @@ TEST_F(TierApiTest, AdmitsQueriesAndFrees) {
 }
 
 TEST_F(TierApiTest, AFullTierSaysWhenToComeBack) {
-  answer_ = [](const HttpRequest&) {
-    HttpResponse response = error(429, "pool_full");
+  control_.answer = [](const HttpRequest&) {
+    HttpResponse response = error_response(429, "pool_full");
     response.headers.push_back({"Retry-After", "3"});
     return response;
   };
   EXPECT_EQ(code_of([&] { (void)admit(); }), ErrorCode::kPoolFull);
   EXPECT_EQ(retry_after_, milliseconds(3000));
   for (const char* text : {"", "x", "-1", "99999999999999999999"}) {
-    answer_ = [text](const HttpRequest&) {
-      HttpResponse response = error(429, "pool_full");
+    control_.answer = [text](const HttpRequest&) {
+      HttpResponse response = error_response(429, "pool_full");
       response.headers.push_back({"Retry-After", text});
       return response;
     };
@@ -144,11 +87,13 @@ TEST_F(TierApiTest, ErrorsHaveTheCodeThatTheTierNames) {
   for (int i = 1; i < kErrorCodes; ++i) {
     const auto code = static_cast<ErrorCode>(i);
     // `unavailable` is an answer here, not a broken connection: it is not asked again.
-    answer_ = [&](const HttpRequest&) { return error(400, std::string(error_code_name(code))); };
+    control_.answer = [&](const HttpRequest&) {
+      return error_response(400, std::string(error_code_name(code)));
+    };
     EXPECT_EQ(code_of([&] { (void)admit(); }), code);
     EXPECT_EQ(message_of([&] { (void)admit(); }), "why");
   }
-  EXPECT_EQ(requests().size(), 2U * (kErrorCodes - 1));
+  EXPECT_EQ(control_.requests().size(), 2U * (kErrorCodes - 1));
 }
 
 TEST_F(TierApiTest, AnswersOfOthersAreUnderstoodByTheirStatus) {
@@ -160,7 +105,7 @@ TEST_F(TierApiTest, AnswersOfOthersAreUnderstoodByTheirStatus) {
   for (const auto& [status, code] : answers) {
     for (const char* body : {"", "<html>", "{}", R"({"error": "no"})", R"({"error": {"code": 7}})",
                              R"({"error": {"code": "x", "message": 3}})"}) {
-      answer_ = [status = status, body](const HttpRequest&) {
+      control_.answer = [status = status, body](const HttpRequest&) {
         HttpResponse response;
         response.status = status;
         response.body = body;
@@ -239,7 +184,7 @@ TEST(TierApiStart, NobodyThereIsUnavailableInTheEnd) {
 }
 
 TEST_F(TierApiTest, AnAnswerThatIsNoSequenceIsMalformed) {
-  answer_ = [](const HttpRequest&) {
+  control_.answer = [](const HttpRequest&) {
     HttpResponse response;
     response.status = 201;
     response.body = R"({"sequence_id": "1"})";

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/deploy/client/client_fixture.h"
+#include "tests/deploy/client/fake_control.h"
 
 namespace tributary {
 namespace {
@@ -68,6 +69,39 @@ TEST_F(TierClientTest, AWorkerThatIsNotThereIsALostPool) {
   std::vector<float> output;
   const LayerItem one = item(a, output);
   EXPECT_EQ(code_of([&] { client_->attend(std::span(&one, 1), 0); }), ErrorCode::kPoolLost);
+}
+
+TEST_F(TierClientTest, ReadinessIsAwaitedWhileTheControlPlaneHasLostSightOfThePool) {
+  test::FakeControl control;
+  int questions = 0;
+  control.answer = [&](const HttpRequest&) {
+    if (++questions <= 2) return test::error_response(410, "pool_lost");
+    HttpResponse response;
+    response.body = to_json(test::sample_answer());
+    return response;
+  };
+  TierClientConfig config;
+  config.url = control.url();
+  make_client(config);
+  client_->wait_ready(sequence(77));
+  EXPECT_EQ(control.requests().size(), 3U);
+  const auto received = worker_.received();
+  ASSERT_EQ(received.controls.size(), 2U);
+  EXPECT_EQ(received.controls[0].items[0].op, wire::ControlOp::kRenew);
+}
+
+TEST_F(TierClientTest, ASequenceThatItsWorkerDoesNotHoldIsLostWithThePool) {
+  worker_.on_control = [](const wire::Control&) {
+    wire::ControlReply reply;
+    reply.items = {{ErrorCode::kNotFound, 0, 0}};
+    return reply;
+  };
+  test::FakeControl control;
+  control.answer = [](const HttpRequest&) { return test::error_response(410, "pool_lost"); };
+  TierClientConfig config;
+  config.url = control.url();
+  make_client(config);
+  EXPECT_EQ(code_of([&] { client_->wait_ready(sequence(77)); }), ErrorCode::kPoolLost);
 }
 
 TEST_F(TierClientTest, ADeadlinePassesAndTheLateReplyDoesNoHarm) {
