@@ -2,15 +2,13 @@
 #include "bench/absorption_forms.h"
 
 #include <algorithm>
-#include <chrono>
+
+#include "core/base/deadline.h"
 
 namespace tributary::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+using Clock = Deadline::Clock;
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// A point in time by which a wait ends. There is no wait without one.
+// A point in time by which a wait ends: there is no wait without one. And how long it took.
 #pragma once
 
 #include <chrono>
@@ -20,5 +20,9 @@ class Deadline {
  private:
   Clock::time_point when_;
 };
+
+[[nodiscard]] inline double seconds_since(Deadline::Clock::time_point begin) {
+  return std::chrono::duration<double>(Deadline::Clock::now() - begin).count();
+}
 
 }  // namespace tributary

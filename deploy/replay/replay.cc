@@ -21,10 +21,6 @@ namespace {
 
 using Clock = Deadline::Clock;
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 AttentionShape attention_shape(const ReplayOptions& options) {
   const ModelShape& model = model_preset(options.shape);
   return {.heads = options.heads > 0 ? options.heads : model.num_attention_heads,

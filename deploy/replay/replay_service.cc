@@ -20,10 +20,6 @@ using Clock = Deadline::Clock;
 /// Rows that are generated and pushed at a time; bounds the memory of a client to a few MiB.
 constexpr std::int64_t kPushRows = 4096;
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 /// What all clients share: the clock, the bar, and whether one has failed.
 struct Run {
   const ReplayOptions& options;

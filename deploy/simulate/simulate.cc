@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "core/base/deadline.h"
 #include "core/base/error.h"
 #include "core/model/model_shape.h"
 #include "core/pool/sequencer.h"
@@ -14,11 +14,7 @@
 namespace tributary {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
+using Clock = Deadline::Clock;
 
 class Samples {
  public:

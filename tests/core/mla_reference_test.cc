@@ -222,13 +222,11 @@ TEST(MlaReference, RefusesSizesThatDoNotMatch) {
   TRIBUTARY_EXPECT_ERROR(MlaReference(shape, weights), kBad, "o_proj");
 }
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 TEST(ReferenceAttend, NoRowIsTheEmptyState) {
   const std::vector<double> query(10, 1.0);
   const ReferenceState state = reference_attend(2, 3, 2, 1, query, std::span<const float>());
   EXPECT_EQ(state.o, std::vector<double>(6, 0.0));
-  EXPECT_EQ(state.lse, std::vector<double>(2, -kInfinity));
+  EXPECT_EQ(state.lse, std::vector<double>(2, -std::numeric_limits<double>::infinity()));
 }
 
 TEST(ReferenceAttend, OneRowIsItself) {

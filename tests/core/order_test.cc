@@ -53,7 +53,7 @@ bool same(const Order& a, const Order& b) {
 }
 
 /// One of each operation, with extremes.
-Order example() {
+Order example_order() {
   Order order;
   order.round = UINT64_MAX;
   order.stop = true;
@@ -79,7 +79,7 @@ Order example() {
 }
 
 TEST(Order, RoundTripsEveryOperation) {
-  const Order order = example();
+  const Order order = example_order();
   const auto bytes = encode_order(order);
   EXPECT_TRUE(same(decode_order(bytes), order));
 }
@@ -87,11 +87,11 @@ TEST(Order, RoundTripsEveryOperation) {
 TEST(Order, RoundTripsNothing) {
   const Order order = decode_order(encode_order(Order{}));
   EXPECT_TRUE(same(order, Order{}));
-  EXPECT_FALSE(same(order, example()));
+  EXPECT_FALSE(same(order, example_order()));
 }
 
 TEST(Order, EveryTruncationIsRefused) {
-  const auto bytes = encode_order(example());
+  const auto bytes = encode_order(example_order());
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     EXPECT_EQ(code_of([&] { (void)decode_order(std::span(bytes).first(size)); }),
               ErrorCode::kMalformedInput)
@@ -100,7 +100,7 @@ TEST(Order, EveryTruncationIsRefused) {
 }
 
 TEST(Order, RefusesWhatItDoesNotKnow) {
-  auto bytes = encode_order(example());
+  auto bytes = encode_order(example_order());
   bytes.push_back({});
   EXPECT_EQ(message_of([&] { (void)decode_order(bytes); }),
             "order: bytes left after the last field");
@@ -112,7 +112,7 @@ TEST(Order, RefusesWhatItDoesNotKnow) {
 }
 
 TEST(Order, ChangedBytesAreAnErrorOrAnotherOrder) {
-  const auto good = encode_order(example());
+  const auto good = encode_order(example_order());
   std::mt19937 random(3);
   int refused = 0;
   for (int trial = 0; trial < 20000; ++trial) {

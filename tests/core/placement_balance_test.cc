@@ -17,10 +17,10 @@
 namespace tributary {
 namespace {
 
-constexpr std::int64_t kLeaf = 2048;
-constexpr std::int64_t kLeafPages = kLeaf / kPageTokens;
+constexpr std::int64_t kLeafTokens = 2048;
+constexpr std::int64_t kPagesOfLeaf = kLeafTokens / kPageTokens;
 
-std::int64_t distinct(std::span<const std::int32_t> owner) {
+std::int64_t owners(std::span<const std::int32_t> owner) {
   return static_cast<std::int64_t>(std::set<std::int32_t>(owner.begin(), owner.end()).size());
 }
 
@@ -41,18 +41,18 @@ Balance run_workload(int workers, int running, SpreadPolicy policy) {
   std::vector<WorkerLoad> loads(static_cast<std::size_t>(workers));
   for (auto& load : loads) load.available_pages = std::int64_t{1} << 30;
   const auto load_of = [&](const Running& s, std::int64_t position) -> WorkerLoad& {
-    const auto owner = s.assignment.leaf_owner[static_cast<std::size_t>(position / kLeaf)];
+    const auto owner = s.assignment.leaf_owner[static_cast<std::size_t>(position / kLeafTokens)];
     return loads[static_cast<std::size_t>(owner)];
   };
   const auto for_leaves = [&](const Running& s, std::int64_t sign) {
-    for (std::int64_t begin = 0; begin < s.length; begin += kLeaf) {
-      load_of(s, begin).tokens += sign * std::min(kLeaf, s.length - begin);
+    for (std::int64_t begin = 0; begin < s.length; begin += kLeafTokens) {
+      load_of(s, begin).tokens += sign * std::min(kLeafTokens, s.length - begin);
     }
     loads[static_cast<std::size_t>(s.assignment.home)].homes += sign;
   };
   const auto spread_of = [](const Running& s) {
-    const auto leaves = static_cast<std::size_t>((s.length + kLeaf - 1) / kLeaf);
-    return distinct(std::span(s.assignment.leaf_owner).first(leaves));
+    const auto leaves = static_cast<std::size_t>((s.length + kLeafTokens - 1) / kLeafTokens);
+    return owners(std::span(s.assignment.leaf_owner).first(leaves));
   };
 
   std::mt19937 random(3);
@@ -79,14 +79,14 @@ Balance run_workload(int workers, int running, SpreadPolicy policy) {
       sequences.push_back(std::move(s));
     }
     for (Running& s : sequences) {
-      if (s.length % kLeaf == 0) {
+      if (s.length % kLeafTokens == 0) {
         std::vector<std::int64_t> tokens(loads.size(), 0);
-        for (std::int64_t leaf = 0; leaf < s.length / kLeaf; ++leaf) {
+        for (std::int64_t leaf = 0; leaf < s.length / kLeafTokens; ++leaf) {
           tokens[static_cast<std::size_t>(
-              s.assignment.leaf_owner[static_cast<std::size_t>(leaf)])] += kLeaf;
+              s.assignment.leaf_owner[static_cast<std::size_t>(leaf)])] += kLeafTokens;
         }
-        auto& owner = s.assignment.leaf_owner[static_cast<std::size_t>(s.length / kLeaf)];
-        owner = placement.place_leaf(owner, kLeafPages, s.assignment.home, tokens, policy, loads);
+        auto& owner = s.assignment.leaf_owner[static_cast<std::size_t>(s.length / kLeafTokens)];
+        owner = placement.place_leaf(owner, kPagesOfLeaf, s.assignment.home, tokens, policy, loads);
       }
       ++load_of(s, s.length).tokens;
       ++s.length;

@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/interface/backend.h"
 #include "core/plan/merge_tree.h"
+#include "tests/core/expect_error.h"
 
 namespace tributary {
 namespace {
@@ -56,16 +57,6 @@ std::int64_t root_count(std::span<const std::int32_t> owner) {
                          static_cast<std::int64_t>(owner.size()), roots);
   }
   return static_cast<std::int64_t>(roots.size());
-}
-
-template <typename Call>
-ErrorCode code_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return ErrorCode::kOk;
 }
 
 TEST(SpreadPolicy, NamesRoundTrip) {

@@ -14,7 +14,7 @@ namespace {
 constexpr int kLeaf = 128;  // two pages
 
 /// 200 rows (leaf 0 full, leaf 1 with two pages) of at most 300.
-Sequence example(SequenceId id = 7) {
+Sequence example_sequence(SequenceId id = 7) {
   return {.id = id,
           .epoch = 1,
           .home = 1,
@@ -27,7 +27,7 @@ Sequence example(SequenceId id = 7) {
 
 class SequenceTableTest : public testing::Test {
  protected:
-  SequenceTableTest() { table_.apply(AdmitOp{example()}); }
+  SequenceTableTest() { table_.apply(AdmitOp{example_sequence()}); }
 
   void expect_refused(const TableOp& op, ErrorCode code) {
     const Sequence before = table_.at(7);
@@ -35,9 +35,9 @@ class SequenceTableTest : public testing::Test {
     EXPECT_EQ(table_.size(), 1U);
     EXPECT_TRUE(same_sequence(table_.at(7), before));
   }
-  /// The example with something changed must not get in.
+  /// The example_sequence with something changed must not get in.
   void expect_not_admitted(void (*change)(Sequence&)) {
-    Sequence other = example(8);
+    Sequence other = example_sequence(8);
     change(other);
     expect_refused(AdmitOp{other}, ErrorCode::kInvalidArgument);
     EXPECT_FALSE(table_.contains(8));
@@ -57,10 +57,10 @@ TEST(SequenceTable, ALeafIsAPowerOfTwoOfPages) {
 
 TEST_F(SequenceTableTest, AdmitsASequence) {
   EXPECT_TRUE(table_.contains(7));
-  EXPECT_TRUE(same_sequence(table_.at(7), example()));
+  EXPECT_TRUE(same_sequence(table_.at(7), example_sequence()));
   EXPECT_FALSE(table_.contains(8));
   EXPECT_EQ(code_of([&] { (void)table_.at(8); }), ErrorCode::kNotFound);
-  expect_refused(AdmitOp{example()}, ErrorCode::kInvalidArgument);
+  expect_refused(AdmitOp{example_sequence()}, ErrorCode::kInvalidArgument);
 }
 
 TEST_F(SequenceTableTest, RefusesSequencesThatDoNotAddUp) {

@@ -12,7 +12,7 @@
 namespace tributary {
 namespace {
 
-constexpr ErrorCode kBad = ErrorCode::kMalformedInput;
+constexpr ErrorCode kMalformed = ErrorCode::kMalformedInput;
 
 std::vector<TraceRequest> read(const std::string& text, std::size_t limit = 0) {
   std::istringstream in(text);
@@ -64,14 +64,14 @@ TEST(ReadTrace, HashIdsMayLeaveOutAnIncompleteLastBlock) {
   EXPECT_EQ(read(ids("[1,2]"))[0].hash_ids.size(), 2U);
   EXPECT_EQ(read(ids("[]"))[0].hash_ids.size(), 0U);
   EXPECT_EQ(read(ids("null"))[0].hash_ids.size(), 0U);
-  TRIBUTARY_EXPECT_ERROR(read(ids("[1]")), kBad,
+  TRIBUTARY_EXPECT_ERROR(read(ids("[1]")), kMalformed,
                          "trace line 1: hash_ids has 1 entries, but 1025 prompt tokens have 3");
-  TRIBUTARY_EXPECT_ERROR(read(ids("[1,2,3,4]")), kBad, "has 4 entries");
-  TRIBUTARY_EXPECT_ERROR(read(ids("[1,2,-3]")), kBad, "hash_ids holds '-3'");
-  TRIBUTARY_EXPECT_ERROR(read(ids("[1,2,9223372036854775808]")), kBad,
+  TRIBUTARY_EXPECT_ERROR(read(ids("[1,2,3,4]")), kMalformed, "has 4 entries");
+  TRIBUTARY_EXPECT_ERROR(read(ids("[1,2,-3]")), kMalformed, "hash_ids holds '-3'");
+  TRIBUTARY_EXPECT_ERROR(read(ids("[1,2,9223372036854775808]")), kMalformed,
                          "holds '9223372036854775808'");
-  TRIBUTARY_EXPECT_ERROR(read(ids("[1,2,\"3\"]")), kBad, "hash_ids holds");
-  TRIBUTARY_EXPECT_ERROR(read(ids("{}")), kBad, "hash_ids is '{}', must be an array");
+  TRIBUTARY_EXPECT_ERROR(read(ids("[1,2,\"3\"]")), kMalformed, "hash_ids holds");
+  TRIBUTARY_EXPECT_ERROR(read(ids("{}")), kMalformed, "hash_ids is '{}', must be an array");
 }
 
 TEST(ReadTrace, NamesTheLineOfEveryMistake) {
@@ -105,9 +105,9 @@ TEST(ReadTrace, NamesTheLineOfEveryMistake) {
     const std::string& message = mistake.second;
     SCOPED_TRACE(message);
     // The blank line counts as a line.
-    TRIBUTARY_EXPECT_ERROR(read(request(9, 1, 1) + "\n\n" + line + "\n" + request(9, 1, 1)), kBad,
+    TRIBUTARY_EXPECT_ERROR(read(request(9, 1, 1) + "\n\n" + line + "\n" + request(9, 1, 1)), kMalformed,
                            "trace line 3: ");
-    TRIBUTARY_EXPECT_ERROR(read(request(9, 1, 1) + "\n\n" + line), kBad, message);
+    TRIBUTARY_EXPECT_ERROR(read(request(9, 1, 1) + "\n\n" + line), kMalformed, message);
   }
 }
 

@@ -19,9 +19,9 @@
 namespace tributary {
 namespace {
 
-constexpr int kWorkers = 3;
+constexpr int kRanks = 3;
 
-class NoClient final : public PoolClient {
+class AbsentClient final : public PoolClient {
  public:
   void fill_rows(const Sequence&, int, std::int64_t, std::int64_t, std::byte*) override {}
   void write_tokens(std::span<const HomedItem>, std::span<const std::int32_t>, std::byte*,
@@ -54,12 +54,12 @@ struct Difference {
 std::vector<Status> set_up(const std::function<void(int rank, WorkerConfig&)>& change,
                            const std::function<std::unique_ptr<Backend>(int rank)>& make,
                            const std::function<void(int rank, std::string_view call)>& hook) {
-  std::vector<Status> statuses(kWorkers);
-  run_ranks(kWorkers, [&](Communicator& communicator) {
+  std::vector<Status> statuses(kRanks);
+  run_ranks(kRanks, [&](Communicator& communicator) {
     const int rank = communicator.rank();
     const auto inner = make(rank);
     HookedBackend backend(*inner, 0, [&](std::string_view call) { hook(rank, call); });
-    NoClient client;
+    AbsentClient client;
     WorkerConfig config = good_config();
     change(rank, config);
     statuses[static_cast<std::size_t>(rank)] =
@@ -68,7 +68,7 @@ std::vector<Status> set_up(const std::function<void(int rank, WorkerConfig&)>& c
   return statuses;
 }
 
-const auto kReference = [](int) { return make_reference_backend(); };
+const auto kMakeReference = [](int) { return make_reference_backend(); };
 const auto kNoChange = [](int, WorkerConfig&) {};
 const auto kNoHook = [](int, std::string_view) {};
 
@@ -80,7 +80,7 @@ void expect_all(const std::vector<Status>& statuses, ErrorCode code, std::string
 }
 
 TEST(PoolHandshake, EqualWorkersBecomeAPool) {
-  expect_all(set_up(kNoChange, kReference, kNoHook), ErrorCode::kOk, "");
+  expect_all(set_up(kNoChange, kMakeReference, kNoHook), ErrorCode::kOk, "");
 }
 
 class PoolDifference : public testing::TestWithParam<Difference> {};
@@ -89,7 +89,7 @@ TEST_P(PoolDifference, IsToldToEveryWorker) {
   const auto change = [](int rank, WorkerConfig& config) {
     if (rank == GetParam().rank) GetParam().change(config);
   };
-  expect_all(set_up(change, kReference, kNoHook), GetParam().code, GetParam().message);
+  expect_all(set_up(change, kMakeReference, kNoHook), GetParam().code, GetParam().message);
 }
 
 constexpr ErrorCode kBad = ErrorCode::kInvalidArgument;
@@ -155,14 +155,14 @@ TEST(PoolHandshake, AWorkerWithoutMemoryIsNamed) {
   const auto hook = [](int rank, std::string_view call) {
     if (rank == 1 && call == "allocate") fail(ErrorCode::kPoolFull, "no memory for the arenas");
   };
-  expect_all(set_up(kNoChange, kReference, hook), ErrorCode::kPoolFull,
+  expect_all(set_up(kNoChange, kMakeReference, hook), ErrorCode::kPoolFull,
              "worker 1: no memory for the arenas");
 }
 
 TEST(PoolHandshake, OnlyWorker0Leads) {
   SelfCommunicator communicator;
   const auto backend = make_reference_backend();
-  NoClient client;
+  AbsentClient client;
   Worker worker(good_config(), *backend, communicator, client);
   EXPECT_EQ(code_of([&] { (void)worker.follow(); }), ErrorCode::kFailedPrecondition);
   EXPECT_TRUE(worker.lead(Order{}).status.ok());

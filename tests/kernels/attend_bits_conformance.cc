@@ -14,17 +14,17 @@
 namespace tributary::test {
 namespace {
 
-constexpr LatentShape kShape{.kv_lora_rank = 96, .qk_rope_head_dim = 20, .heads = 5};
+constexpr LatentShape kOddShape{.kv_lora_rank = 96, .qk_rope_head_dim = 20, .heads = 5};
 constexpr std::size_t kQuerySize = std::size_t{5} * 116;
 
 std::vector<float> leaf_rows(Normal& normal, int rows) {
   return normal.floats(static_cast<std::size_t>(rows) *
-                       static_cast<std::size_t>(kShape.latent_dim()));
+                       static_cast<std::size_t>(kOddShape.latent_dim()));
 }
 
 // One state record of many.
 std::vector<float> record(const std::vector<float>& states, std::size_t index,
-                          const LatentShape& shape = kShape) {
+                          const LatentShape& shape = kOddShape) {
   const auto size = static_cast<std::ptrdiff_t>(shape.state().record_floats());
   const auto begin = states.begin() + static_cast<std::ptrdiff_t>(index) * size;
   return {begin, begin + size};
@@ -37,7 +37,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 
 TEST_P(BackendConformance, AttendOfManyTokensEqualsOneAtATime) {
   Normal normal(3);
-  LatentCase latents(backend(), kShape, 4, 3);
+  LatentCase latents(backend(), kOddShape, 4, 3);
   const int rows = 150;
   const Leaf leaf = latents.add_leaf(leaf_rows(normal, rows));
   const std::vector<float> queries = normal.floats(kMaxStepTokens * kQuerySize);
@@ -70,7 +70,7 @@ TEST_P(BackendConformance, AttendOfManyTokensEqualsOneAtATime) {
 TEST_P(BackendConformance, AttendOfManyHeadsHasTheBitsOfEachTokenAlone) {
   // So many heads that a kernel for few is left and tokens are cut into several units of work; rows
   // over several blocks, the last of them of an odd number.
-  LatentShape shape = kShape;
+  LatentShape shape = kOddShape;
   shape.heads = 44;
   Normal normal(13);
   LatentCase latents(backend(), shape, 8, 13);
@@ -106,11 +106,11 @@ TEST_P(BackendConformance, AttendOfManyHeadsHasTheBitsOfEachTokenAlone) {
 
 TEST_P(BackendConformance, AttendOfAMaskedRowEqualsThatOfAnAbsentOne) {
   Normal normal(4);
-  LatentCase latents(backend(), kShape, 16, 4);
+  LatentCase latents(backend(), kOddShape, 16, 4);
   const std::vector<float> rows = leaf_rows(normal, 140);
   const std::vector<float> queries = normal.floats(kMaxStepTokens * kQuerySize);
   for (const int visible : {1, 5, 63, 64, 65, 100, 128, 139}) {
-    const auto cut = static_cast<std::ptrdiff_t>(visible) * kShape.latent_dim();
+    const auto cut = static_cast<std::ptrdiff_t>(visible) * kOddShape.latent_dim();
     const Leaf absent = latents.add_leaf({rows.begin(), rows.begin() + cut});
     LeafTask task{
         .tokens = 1, .rows = visible, .first_page = absent.first_page, .query_position = 100000};
@@ -119,7 +119,7 @@ TEST_P(BackendConformance, AttendOfAMaskedRowEqualsThatOfAnAbsentOne) {
     // other tokens they are seen by those.
     std::vector<float> poisoned = rows;
     std::fill(poisoned.begin() + cut, poisoned.end(), std::numeric_limits<float>::infinity());
-    LatentCase other(backend(), kShape, 4, 5);
+    LatentCase other(backend(), kOddShape, 4, 5);
     const Leaf masked = other.add_leaf(poisoned);
     task.rows = 140;
     task.first_page = masked.first_page;
@@ -143,7 +143,7 @@ TEST_P(BackendConformance, AttendDoesNotDependOnPagesOrderOrBatch) {
   // Seeds give other pages; an even one gives all tasks in one call, backwards and with records of
   // queries further apart, an odd one each task in its own call.
   for (std::uint32_t seed = 20; seed < 24; ++seed) {
-    LatentCase latents(backend(), kShape, 20, seed);
+    LatentCase latents(backend(), kOddShape, 20, seed);
     std::vector<LeafTask> tasks;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       const Leaf leaf = latents.add_leaf(leaves[i]);
@@ -173,7 +173,7 @@ TEST_P(BackendConformance, AttendDoesNotDependOnPagesOrderOrBatch) {
 }
 
 TEST_P(BackendConformance, AttendTakesRowsOfTheItemsLayerAndWritesItsRecordsAlone) {
-  LatentShape shape = kShape;
+  LatentShape shape = kOddShape;
   shape.layers = 3;
   Normal normal(8);
   const std::vector<float> query = normal.floats(kQuerySize);

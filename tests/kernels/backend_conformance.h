@@ -18,7 +18,6 @@
 namespace tributary::test {
 
 /// Unit roundoff of fp32.
-inline constexpr double kU = 0x1p-24;
 
 struct BackendUnderTest {
   std::string name;  // of the test case; letters and digits

@@ -14,6 +14,9 @@
 
 namespace tributary::test {
 
+/// Half the distance from 1 to the next fp32 number: the most that rounding changes, relatively.
+inline constexpr double kU = 0x1p-24;
+
 /// Normal numbers with a standard deviation, one generator a case.
 class Normal {
  public:

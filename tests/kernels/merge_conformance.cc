@@ -16,33 +16,33 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 // More heads than any vector has lanes, and neither a multiple of one.
-constexpr StateShape kShape{.heads = 19, .width = 37};
+constexpr StateShape kRecord{.heads = 19, .width = 37};
 
 class MergeCase {
  public:
   // `records` states of normal outputs and lse of the given deviation.
   MergeCase(std::size_t records, double deviation, std::uint32_t seed)
-      : states(Normal(seed).floats(records * kShape.record_floats())) {
+      : states(Normal(seed).floats(records * kRecord.record_floats())) {
     Normal normal(seed + 1);
     for (std::size_t r = 0; r < records; ++r) {
-      const std::vector<float> lse = normal.floats(kShape.heads, deviation);
-      for (int h = 0; h < kShape.heads; ++h) set_lse(r, h, lse[static_cast<std::size_t>(h)]);
+      const std::vector<float> lse = normal.floats(kRecord.heads, deviation);
+      for (int h = 0; h < kRecord.heads; ++h) set_lse(r, h, lse[static_cast<std::size_t>(h)]);
     }
   }
 
   [[nodiscard]] float& lse(std::size_t record, int head) {
-    return states[record * kShape.record_floats() +
-                  static_cast<std::size_t>(kShape.heads * kShape.width + head)];
+    return states[record * kRecord.record_floats() +
+                  static_cast<std::size_t>(kRecord.heads * kRecord.width + head)];
   }
   [[nodiscard]] float& o(std::size_t record, int head, int column) {
-    return states[record * kShape.record_floats() +
-                  static_cast<std::size_t>(head * kShape.width + column)];
+    return states[record * kRecord.record_floats() +
+                  static_cast<std::size_t>(head * kRecord.width + column)];
   }
   void set_lse(std::size_t record, int head, float value) { lse(record, head) = value; }
   void fill(std::size_t record, float o_value, float lse_value) {
-    for (int h = 0; h < kShape.heads; ++h) {
+    for (int h = 0; h < kRecord.heads; ++h) {
       set_lse(record, h, lse_value);
-      for (int c = 0; c < kShape.width; ++c) o(record, h, c) = o_value;
+      for (int c = 0; c < kRecord.width; ++c) o(record, h, c) = o_value;
     }
   }
 
@@ -51,8 +51,8 @@ class MergeCase {
 
 bool same_record(const std::vector<float>& a, std::size_t i, const std::vector<float>& b,
                  std::size_t j) {
-  return std::memcmp(&a[i * kShape.record_floats()], &b[j * kShape.record_floats()],
-                     kShape.record_bytes()) == 0;
+  return std::memcmp(&a[i * kRecord.record_floats()], &b[j * kRecord.record_floats()],
+                     kRecord.record_bytes()) == 0;
 }
 
 TEST_P(BackendConformance, MergeIsTheWeightedMean) {
@@ -60,10 +60,10 @@ TEST_P(BackendConformance, MergeIsTheWeightedMean) {
     MergeCase merge_case(3, deviation, 31);
     const auto buffer = device(merge_case.states);
     const std::vector<MergeOp> ops{{.dst = 2, .left = 0, .right = 1, .tokens = 1}};
-    backend().merge({.ops = ops, .shape = kShape, .states = buffer->as<float>()});
+    backend().merge({.ops = ops, .shape = kRecord, .states = buffer->as<float>()});
     MergeCase merged = merge_case;
     merged.states = host<float>(*buffer);
-    for (int h = 0; h < kShape.heads; ++h) {
+    for (int h = 0; h < kRecord.heads; ++h) {
       const double l = merge_case.lse(0, h);
       const double r = merge_case.lse(1, h);
       const double max = std::max(l, r);
@@ -73,7 +73,7 @@ TEST_P(BackendConformance, MergeIsTheWeightedMean) {
       // below e^-17 it is less than kU itself), log and two roundings.
       const double bound = kU * (8 + std::min(17.0, std::abs(l - r)));
       EXPECT_NEAR(merged.lse(2, h), max + std::log(wl + wr), bound + 2 * kU * std::abs(max));
-      for (int c = 0; c < kShape.width; ++c) {
+      for (int c = 0; c < kRecord.width; ++c) {
         const double a = merge_case.o(0, h, c);
         const double b = merge_case.o(1, h, c);
         EXPECT_NEAR(merged.o(2, h, c), (wl * a + wr * b) / (wl + wr),
@@ -95,7 +95,7 @@ TEST_P(BackendConformance, MergeWithTheEmptySetKeepsTheOtherSidesBits) {
       const std::vector<MergeOp> ops{{.dst = 3, .left = 0, .right = 1, .tokens = 1},
                                      {.dst = 4, .left = 1, .right = 0, .tokens = 1},
                                      {.dst = 5, .left = 1, .right = 2, .tokens = 1}};
-      backend().merge({.ops = ops, .shape = kShape, .states = buffer->as<float>()});
+      backend().merge({.ops = ops, .shape = kRecord, .states = buffer->as<float>()});
       const std::vector<float> merged = host<float>(*buffer);
       EXPECT_TRUE(same_record(merged, 3, merge_case.states, 0)) << empty << ", " << garbage;
       EXPECT_TRUE(same_record(merged, 4, merge_case.states, 0)) << empty << ", " << garbage;
@@ -112,7 +112,7 @@ TEST_P(BackendConformance, MergeSkipsASideOfWeightZero) {
   const auto buffer = device(merge_case.states);
   const std::vector<MergeOp> ops{{.dst = 2, .left = 0, .right = 1, .tokens = 1},
                                  {.dst = 3, .left = 1, .right = 0, .tokens = 1}};
-  backend().merge({.ops = ops, .shape = kShape, .states = buffer->as<float>()});
+  backend().merge({.ops = ops, .shape = kRecord, .states = buffer->as<float>()});
   const std::vector<float> merged = host<float>(*buffer);
   EXPECT_TRUE(same_record(merged, 2, merge_case.states, 0));
   EXPECT_TRUE(same_record(merged, 3, merge_case.states, 0));
@@ -122,7 +122,7 @@ TEST_P(BackendConformance, MergeInPlaceAndInBatchesGivesTheSameBits) {
   MergeCase merge_case(12, 2, 35);
   const auto run = [&](const std::vector<MergeOp>& ops) {
     const auto buffer = device(merge_case.states);
-    backend().merge({.ops = ops, .shape = kShape, .states = buffer->as<float>()});
+    backend().merge({.ops = ops, .shape = kRecord, .states = buffer->as<float>()});
     return host<float>(*buffer);
   };
   const auto apart = run({{.dst = 8, .left = 0, .right = 4, .tokens = 4}});
@@ -145,7 +145,7 @@ TEST_P(BackendConformance, MergeWithoutARightSideCopiesTheLeftOne) {
   const auto buffer = device(merge_case.states);
   const std::vector<MergeOp> ops{{.dst = 2, .left = 0, .tokens = 2},
                                  {.dst = 0, .left = 0, .tokens = 2}};
-  backend().merge({.ops = ops, .shape = kShape, .states = buffer->as<float>()});
+  backend().merge({.ops = ops, .shape = kRecord, .states = buffer->as<float>()});
   const std::vector<float> merged = host<float>(*buffer);
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_TRUE(same_record(merged, i, merge_case.states, i % 2)) << i;

@@ -69,4 +69,8 @@ std::string code_of_body(const HttpResponse& response) {
   return body["error"].value("code", "");
 }
 
+std::string path_of(SequenceId id) {
+  return "/v1/sequences/" + id_text(id);
+}
+
 }  // namespace tributary

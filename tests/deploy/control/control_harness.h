@@ -12,6 +12,7 @@
 #include "comm/http/event_loop.h"
 #include "comm/http/http_client.h"
 #include "deploy/control/control.h"
+#include "deploy/tier/pool_messages.h"
 
 namespace tributary {
 
@@ -44,6 +45,8 @@ class ControlHarness {
   std::thread thread_;
 };
 
+/// Of a sequence, in the control plane's API.
+[[nodiscard]] std::string path_of(SequenceId id);
 /// The `code` of an error's body.
 [[nodiscard]] std::string code_of_body(const HttpResponse& response);
 

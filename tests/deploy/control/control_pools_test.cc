@@ -13,17 +13,6 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-SimulatedPoolConfig pool_of(const ControlHarness& control, const std::string& name = "a") {
-  SimulatedPoolConfig config;
-  config.control = control.address();
-  config.name = name;
-  return config;
-}
-
-std::string path_of(SequenceId id) {
-  return "/v1/sequences/" + id_text(id);
-}
-
 TEST(ControlPools, AnEndedConnectionLosesThePoolAtOnce) {
   const ControlHarness control;
   auto a = std::make_unique<SimulatedPool>(pool_of(control, "a"));

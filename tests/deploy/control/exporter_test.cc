@@ -20,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const ControlClock::time_point kStart{std::chrono::hours(1)};
+const ControlClock::time_point kExporterStart{std::chrono::hours(1)};
 
 class ExporterTest : public ::testing::Test {
  protected:
@@ -37,13 +37,13 @@ class ExporterTest : public ::testing::Test {
       about.workers.push_back({rank, "host", "address", "cpu"});
       beat.workers.push_back({rank, 10, 20, 3, rank == 1 ? 2000 : 250, 700, 0.5});
     }
-    registry_.register_pool(about, kStart);
-    registry_.heartbeat(name, beat, kStart);
+    registry_.register_pool(about, kExporterStart);
+    registry_.heartbeat(name, beat, kExporterStart);
   }
   [[nodiscard]] std::string text() const {
     const std::map<int, std::uint64_t> requests{{200, 7}, {429, 1}};
-    return metrics_text({registry_, admissions_, 2, 1, requests, 5, 0.001, kStart,
-                         kStart + std::chrono::milliseconds(500), "1.2.3"});
+    return metrics_text({registry_, admissions_, 2, 1, requests, 5, 0.001, kExporterStart,
+                         kExporterStart + std::chrono::milliseconds(500), "1.2.3"});
   }
 
   PoolRegistry registry_{7};
@@ -51,7 +51,7 @@ class ExporterTest : public ::testing::Test {
       registry_,
       {},
       [](const std::string&, const ToPool&, ControlClock::time_point, const PoolCalls::Done&) {},
-      kStart};
+      kExporterStart};
 };
 
 TEST_F(ExporterTest, HasEveryMetricOfTheTier) {
@@ -100,7 +100,7 @@ TEST_F(ExporterTest, HasEveryMetricOfTheTier) {
 TEST_F(ExporterTest, LostPoolsTakeTheirMetricsAlong) {
   add_pool("a");
   add_pool("b");
-  registry_.lose("a", "gone", kStart);
+  registry_.lose("a", "gone", kExporterStart);
   const std::string page = text();
   EXPECT_THAT(page, HasSubstr("tributary_pools{state=\"lost\"} 1"));
   EXPECT_THAT(page, HasSubstr("tributary_workers{state=\"lost\"} 2"));

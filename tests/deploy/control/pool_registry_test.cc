@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-const ControlClock::time_point kStart{std::chrono::hours(1)};
+const ControlClock::time_point kRegistryStart{std::chrono::hours(1)};
 
 RegisterPool registration(const std::string& name, const std::string& run = "run") {
   RegisterPool about;
@@ -64,31 +64,31 @@ TEST(PoolRegistry, KnowsAPoolAndItsSequences) {
   PoolRegistry registry(7);
   RegisterPool about = registration("a");
   about.sequences = {sequence(3), sequence(4)};
-  registry.register_pool(about, kStart);
+  registry.register_pool(about, kRegistryStart);
   EXPECT_TRUE(registry.any_serving());
   EXPECT_EQ(*registry.pool_of(3), "a");
   EXPECT_EQ(registry.sequences(), 2U);
   EXPECT_EQ(registry.find("a")->free_pages(), 198);  // until the first heartbeat, by sequences
-  registry.heartbeat("a", heartbeat(10), kStart);
+  registry.heartbeat("a", heartbeat(10), kRegistryStart);
   EXPECT_EQ(registry.find("a")->free_pages(), 180);
-  registry.end_sequence(3, SequenceEnd::kFreed, kStart);
+  registry.end_sequence(3, SequenceEnd::kFreed, kRegistryStart);
   EXPECT_EQ(registry.pool_of(3), nullptr);
   EXPECT_EQ(registry.end_of(3), SequenceEnd::kFreed);
-  registry.end_sequence(99, SequenceEnd::kFreed, kStart);
+  registry.end_sequence(99, SequenceEnd::kFreed, kRegistryStart);
   EXPECT_EQ(registry.end_of(99), std::nullopt);
 }
 
 TEST(PoolRegistry, CountsPagesThatNoHeartbeatHasSeen) {
   PoolRegistry registry(7);
-  registry.register_pool(registration("a"), kStart);
+  registry.register_pool(registration("a"), kRegistryStart);
   registry.ask_pages("a", 30);
   EXPECT_EQ(registry.find("a")->free_pages(), 170);
-  registry.heartbeat("a", heartbeat(0), kStart);
+  registry.heartbeat("a", heartbeat(0), kRegistryStart);
   EXPECT_EQ(registry.find("a")->free_pages(), 170);  // not answered: the heartbeat may be older
   registry.ask_pages("a", -30);
   registry.admit_pages("a", 30);
   EXPECT_EQ(registry.find("a")->free_pages(), 170);
-  registry.heartbeat("a", heartbeat(15), kStart);
+  registry.heartbeat("a", heartbeat(15), kRegistryStart);
   EXPECT_EQ(registry.find("a")->free_pages(), 170);
   registry.ask_pages("a", 1000);
   EXPECT_EQ(registry.find("a")->free_pages(), 0);
@@ -98,15 +98,15 @@ TEST(PoolRegistry, LosesSilentPools) {
   PoolRegistry registry(7);
   RegisterPool about = registration("a");
   about.sequences = {sequence(3)};
-  registry.register_pool(about, kStart);
-  registry.register_pool(registration("b"), kStart);
-  registry.heartbeat("b", heartbeat(0), kStart + milliseconds(1000));
-  EXPECT_EQ(registry.silent(kStart + milliseconds(500)), std::vector<std::string>{"a"});
-  registry.lose("a", "silent", kStart + milliseconds(2000));
+  registry.register_pool(about, kRegistryStart);
+  registry.register_pool(registration("b"), kRegistryStart);
+  registry.heartbeat("b", heartbeat(0), kRegistryStart + milliseconds(1000));
+  EXPECT_EQ(registry.silent(kRegistryStart + milliseconds(500)), std::vector<std::string>{"a"});
+  registry.lose("a", "silent", kRegistryStart + milliseconds(2000));
   EXPECT_EQ(registry.end_of(3), SequenceEnd::kPoolLost);
   EXPECT_EQ(registry.pool_of(3), nullptr);
   EXPECT_EQ(registry.pools_lost(), 1U);
-  registry.lose("a", "again", kStart + milliseconds(2000));
+  registry.lose("a", "again", kRegistryStart + milliseconds(2000));
   EXPECT_EQ(registry.pools_lost(), 1U);
   EXPECT_EQ(registry.find("a")->lost_because, "silent");
   EXPECT_EQ(code_of([&] { registry.add_sequence("a", 9); }), ErrorCode::kPoolLost);
@@ -116,10 +116,10 @@ TEST(PoolRegistry, TheSameRunComesBackWithItsSequences) {
   PoolRegistry registry(7);
   RegisterPool about = registration("a");
   about.sequences = {sequence(3), sequence(4)};
-  registry.register_pool(about, kStart);
-  registry.lose("a", "gone", kStart);
+  registry.register_pool(about, kRegistryStart);
+  registry.lose("a", "gone", kRegistryStart);
   about.sequences = {sequence(4)};
-  registry.register_pool(about, kStart);
+  registry.register_pool(about, kRegistryStart);
   EXPECT_EQ(registry.end_of(3), SequenceEnd::kPoolLost);
   EXPECT_EQ(registry.end_of(4), std::nullopt);
   EXPECT_EQ(*registry.pool_of(4), "a");
@@ -129,44 +129,44 @@ TEST(PoolRegistry, AnotherRunTakesTheNameOfALostPoolAlone) {
   PoolRegistry registry(7);
   RegisterPool about = registration("a");
   about.sequences = {sequence(3)};
-  registry.register_pool(about, kStart);
-  EXPECT_EQ(code_of([&] { registry.register_pool(registration("a", "other"), kStart); }),
+  registry.register_pool(about, kRegistryStart);
+  EXPECT_EQ(code_of([&] { registry.register_pool(registration("a", "other"), kRegistryStart); }),
             ErrorCode::kAlreadyExists);
   EXPECT_EQ(*registry.pool_of(3), "a");
-  registry.lose("a", "gone", kStart);
-  registry.register_pool(registration("a", "other"), kStart);
+  registry.lose("a", "gone", kRegistryStart);
+  registry.register_pool(registration("a", "other"), kRegistryStart);
   EXPECT_EQ(registry.find("a")->about.run, "other");
   EXPECT_EQ(registry.end_of(3), SequenceEnd::kPoolLost);
 }
 
 TEST(PoolRegistry, RefusesAnotherShapeUnlessItIsAlone) {
   PoolRegistry registry(7);
-  registry.register_pool(registration("a"), kStart);
+  registry.register_pool(registration("a"), kRegistryStart);
   RegisterPool other = registration("b");
   other.shape.softmax_scale = 0.5F;
-  EXPECT_THAT(message_of([&] { registry.register_pool(other, kStart); }),
+  EXPECT_THAT(message_of([&] { registry.register_pool(other, kRegistryStart); }),
               HasSubstr("softmax_scale is 0.5, but pool a"));
   other = registration("b");
   other.shape.row_dtype = other.shape.query_dtype;
-  EXPECT_THAT(message_of([&] { registry.register_pool(other, kStart); }),
+  EXPECT_THAT(message_of([&] { registry.register_pool(other, kRegistryStart); }),
               HasSubstr("row_dtype is f32, but pool a of this tier has bf16"));
-  registry.lose("a", "gone", kStart);
-  registry.register_pool(other, kStart);
+  registry.lose("a", "gone", kRegistryStart);
+  registry.register_pool(other, kRegistryStart);
   EXPECT_TRUE(registry.any_serving());
   // With what no sequence could be placed, a pool is of no use.
   other = registration("c");
-  registry.lose("b", "gone", kStart);
+  registry.lose("b", "gone", kRegistryStart);
   other.shape.leaf_tokens = 100;
-  EXPECT_EQ(code_of([&] { registry.register_pool(other, kStart); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { registry.register_pool(other, kRegistryStart); }), ErrorCode::kInvalidArgument);
 }
 
 TEST(PoolRegistry, RefusesASequenceOfAnotherPool) {
   PoolRegistry registry(7);
   RegisterPool about = registration("a");
   about.sequences = {sequence(3)};
-  registry.register_pool(about, kStart);
+  registry.register_pool(about, kRegistryStart);
   about.name = "b";
-  EXPECT_EQ(code_of([&] { registry.register_pool(about, kStart); }), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(code_of([&] { registry.register_pool(about, kRegistryStart); }), ErrorCode::kAlreadyExists);
   EXPECT_EQ(registry.find("b"), nullptr);
 }
 
@@ -174,42 +174,42 @@ TEST(PoolRegistry, IdsPassWhatPoolsHaveSeen) {
   PoolRegistry registry(7);
   RegisterPool about = registration("a");
   about.last_incarnation = 7;
-  registry.register_pool(about, kStart);
+  registry.register_pool(about, kRegistryStart);
   EXPECT_EQ(registry.ids().incarnation(), 8U);
   about.last_incarnation = 8;  // it has that from us
-  registry.register_pool(about, kStart);
+  registry.register_pool(about, kRegistryStart);
   EXPECT_EQ(registry.ids().incarnation(), 8U);
   about.sequences = {sequence(SequenceId{50} << 32)};
-  registry.register_pool(about, kStart);
+  registry.register_pool(about, kRegistryStart);
   EXPECT_EQ(registry.ids().incarnation(), 51U);
   about = registration("b");
   about.last_incarnation = 0xffffffff;
-  EXPECT_EQ(code_of([&] { registry.register_pool(about, kStart); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { registry.register_pool(about, kRegistryStart); }), ErrorCode::kInvalidArgument);
 }
 
 TEST(PoolRegistry, FollowsDraining) {
   PoolRegistry registry(7);
-  registry.register_pool(registration("a"), kStart);
-  registry.heartbeat("a", heartbeat(0, true), kStart);
+  registry.register_pool(registration("a"), kRegistryStart);
+  registry.heartbeat("a", heartbeat(0, true), kRegistryStart);
   EXPECT_EQ(registry.find("a")->state, PoolState::kDraining);
   EXPECT_FALSE(registry.any_serving());
-  registry.set_draining("a", false, kStart);
+  registry.set_draining("a", false, kRegistryStart);
   EXPECT_TRUE(registry.any_serving());
   Heartbeat beat = heartbeat(0);
   beat.workers.pop_back();
-  EXPECT_EQ(code_of([&] { registry.heartbeat("a", beat, kStart); }), ErrorCode::kMalformedInput);
+  EXPECT_EQ(code_of([&] { registry.heartbeat("a", beat, kRegistryStart); }), ErrorCode::kMalformedInput);
 }
 
 TEST(PoolRegistry, ForgetsTheLongestLostPools) {
   PoolRegistry registry(7);
   for (std::size_t i = 0; i < PoolRegistry::kMaxPools; ++i) {
-    registry.register_pool(registration(fmt::format("p{}", i)), kStart);
+    registry.register_pool(registration(fmt::format("p{}", i)), kRegistryStart);
   }
-  EXPECT_EQ(code_of([&] { registry.register_pool(registration("more"), kStart); }),
+  EXPECT_EQ(code_of([&] { registry.register_pool(registration("more"), kRegistryStart); }),
             ErrorCode::kPoolFull);
-  registry.lose("p7", "gone", kStart + milliseconds(1));
-  registry.lose("p3", "gone", kStart + milliseconds(2));
-  registry.register_pool(registration("more"), kStart);
+  registry.lose("p7", "gone", kRegistryStart + milliseconds(1));
+  registry.lose("p3", "gone", kRegistryStart + milliseconds(2));
+  registry.register_pool(registration("more"), kRegistryStart);
   EXPECT_EQ(registry.find("p7"), nullptr);
   EXPECT_NE(registry.find("p3"), nullptr);
 }

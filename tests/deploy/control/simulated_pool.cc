@@ -243,4 +243,11 @@ void SimulatedPool::send(const std::string& text) {
   loop_.post([this, text] { socket_->send(text); });
 }
 
+SimulatedPoolConfig pool_of(const ControlHarness& control, const std::string& name) {
+  SimulatedPoolConfig config;
+  config.control = control.address();
+  config.name = name;
+  return config;
+}
+
 }  // namespace tributary

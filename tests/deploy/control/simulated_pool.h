@@ -17,6 +17,7 @@
 #include "comm/http/event_loop.h"
 #include "comm/http/websocket.h"
 #include "deploy/tier/pool_messages.h"
+#include "tests/deploy/control/control_harness.h"
 
 namespace tributary {
 
@@ -85,5 +86,9 @@ class SimulatedPool {
 
   std::thread thread_;
 };
+
+/// A pool of that control plane.
+[[nodiscard]] SimulatedPoolConfig pool_of(const ControlHarness& control,
+                                          const std::string& name = "a");
 
 }  // namespace tributary

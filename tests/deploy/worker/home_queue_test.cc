@@ -14,13 +14,13 @@ wire::Round round_of(std::vector<wire::RoundItem> items) {
   return round;
 }
 
-wire::RoundItem item(std::uint64_t id, std::int32_t layer, std::int32_t tokens = 1) {
-  wire::RoundItem item;
-  item.sequence_id = id;
-  item.layer = layer;
-  item.tokens = tokens;
-  item.base_length = 10;
-  return item;
+wire::RoundItem round_item(std::uint64_t id, std::int32_t layer, std::int32_t tokens = 1) {
+  wire::RoundItem round_item;
+  round_item.sequence_id = id;
+  round_item.layer = layer;
+  round_item.tokens = tokens;
+  round_item.base_length = 10;
+  return round_item;
 }
 
 class HomeQueueTest : public testing::Test {
@@ -37,7 +37,7 @@ class HomeQueueTest : public testing::Test {
 };
 
 TEST_F(HomeQueueTest, AnswersWhenAllItemsHaveEnded) {
-  const std::uint64_t ticket = submit({item(1, 0, 2), item(2, 0), item(3, 1)});
+  const std::uint64_t ticket = submit({round_item(1, 0, 2), round_item(2, 0), round_item(3, 1)});
   EXPECT_EQ(queue.bytes(), 4U * 12U);
   EXPECT_EQ(queue.claim(1, 1, 10, 2).round, nullptr);  // another layer
   EXPECT_EQ(queue.claim(1, 0, 11, 2).round, nullptr);  // another step
@@ -59,7 +59,7 @@ TEST_F(HomeQueueTest, AnswersWhenAllItemsHaveEnded) {
   EXPECT_EQ(reply.request, 5U);
   EXPECT_EQ(reply.items, (std::vector{ErrorCode::kOk, ErrorCode::kNotFound, ErrorCode::kOk}));
   EXPECT_EQ(reply.message, "gone");
-  ASSERT_EQ(payload.size(), 24U);  // the refused item leaves no gap
+  ASSERT_EQ(payload.size(), 24U);  // the refused round_item leaves no gap
   EXPECT_EQ(payload[15], std::byte{11});
   EXPECT_EQ(payload[16], std::byte{33});
   EXPECT_EQ(reply.crc32c, wire::crc32c(payload));
@@ -71,19 +71,19 @@ TEST_F(HomeQueueTest, AnswersWhenAllItemsHaveEnded) {
 }
 
 TEST_F(HomeQueueTest, TheFirstOfTwoEqualRequestsIsRun) {
-  const std::uint64_t first = submit({item(1, 0)});
-  const std::uint64_t second = submit({item(1, 0)});
+  const std::uint64_t first = submit({round_item(1, 0)});
+  const std::uint64_t second = submit({round_item(1, 0)});
   EXPECT_EQ(queue.claim(1, 0, 10, 1).ticket, first);
   queue.refuse({.ticket = first, .items = {0}, .outcome = {ErrorCode::kDeadlineExceeded, ""}});
   EXPECT_EQ(queue.claim(1, 0, 10, 1).ticket, second);
 }
 
 TEST_F(HomeQueueTest, HoldsNoMoreThanItMay) {
-  const auto most = queue.open(1, round_of({item(1, 0, 80)}), 4, 8);
+  const auto most = queue.open(1, round_of({round_item(1, 0, 80)}), 4, 8);
   ASSERT_NE(most, nullptr);
-  EXPECT_EQ(queue.open(1, round_of({item(1, 0, 4)}), 4, 8), nullptr);
-  EXPECT_NE(queue.open(1, round_of({item(1, 0, 3)}), 4, 8), nullptr);
-  EXPECT_EQ(queue.open(1, round_of({item(1, 0, 85)}), 4, 8), nullptr);
+  EXPECT_EQ(queue.open(1, round_of({round_item(1, 0, 4)}), 4, 8), nullptr);
+  EXPECT_NE(queue.open(1, round_of({round_item(1, 0, 3)}), 4, 8), nullptr);
+  EXPECT_EQ(queue.open(1, round_of({round_item(1, 0, 85)}), 4, 8), nullptr);
   EXPECT_EQ(queue.bytes(), 960U);
 }
 
