@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <utility>
 
 #include "kernels/host_memory.h"
 
@@ -12,9 +14,9 @@ namespace {
 
 // A tenth of a millisecond: short beside what is measured, long beside waking threads up.
 constexpr std::size_t kCalibrationRounds = 50'000;
-// Calibrations at the start, of which the upper quartile is what the machine can do (the best would
-// be a moment of a higher clock), and the share of it that those of a round must reach.
+// Calibrations at the start, and the share of them that those of a round must reach.
 constexpr std::size_t kFirstCalibrations = 200;
+constexpr std::size_t kFirstReads = 8;
 constexpr double kUndisturbed = 0.95;
 // Rounds that a median needs, and seconds after which there are no more.
 constexpr std::size_t kRounds = 5;
@@ -29,27 +31,46 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+/// Of what a machine reaches at most, undisturbed: the best would be a moment of a higher clock.
+double upper_quartile(std::vector<double> rates) {
+  std::ranges::sort(rates);
+  return rates[rates.size() * 3 / 4];
+}
+
 struct Samples {
   std::vector<double> seconds, peaks, busy;
 };
 
 }  // namespace
 
-Machine::Machine(int threads, Clock clock) : pool_(threads), clock_(clock) {
+Machine::Machine(int threads, Clock clock)
+    : pool_(threads),
+      clock_(clock),
+      // Like the backend's own.
+      memory_(make_host_buffer(kReadBytes * static_cast<std::size_t>(threads))) {
   std::vector<double> rates(kFirstCalibrations);
   for (double& rate : rates) rate = calibrate();
-  std::ranges::sort(rates);
-  peak_gflops_ = rates[kFirstCalibrations * 3 / 4];
-  // In memory like the backend's own.
-  const std::size_t bytes = kReadBytes * static_cast<std::size_t>(threads);
-  const auto memory = make_host_buffer(bytes);
-  const std::span<std::uint64_t> data{memory->as<std::uint64_t>(), bytes / sizeof(std::uint64_t)};
-  std::ranges::fill(data, 1);
-  read_gb_s_ = read_rate(pool_, data, clock_);
+  peak_gflops_ = upper_quartile(std::move(rates));
+  std::memset(memory_->data(), 1, memory_->bytes());
+  for (std::size_t i = 0; i < kFirstReads; ++i) read_once();
+}
+
+void Machine::read_once() {
+  const std::span<const std::uint64_t> data{memory_->as<std::uint64_t>(),
+                                            memory_->bytes() / sizeof(std::uint64_t)};
+  read_rates_.push_back(read_rate(pool_, data, clock_));
+}
+
+double Machine::read_gb_s() const {
+  return upper_quartile(read_rates_);
 }
 
 double Machine::calibrate() {
   return dot_rate(pool_, kCalibrationRounds, clock_);
+}
+
+bool Machine::undisturbed() {
+  return calibrate() >= kUndisturbed * peak_gflops_;
 }
 
 double Machine::seconds() const {
@@ -61,6 +82,7 @@ std::vector<Machine::Figure> Machine::measure(std::span<const std::function<void
   std::vector<Samples> samples(works.size());
   std::size_t kept = 0;
   std::size_t dropped = 0;
+  read_once();
   for (const auto& work : works) work();
   const double begin = seconds_now(Clock::kWall);
   for (;;) {
@@ -97,6 +119,8 @@ std::vector<Machine::Figure> Machine::measure(std::span<const std::function<void
   figures.reserve(works.size());
   for (const Samples& part : samples) {
     figures.push_back({median(part.seconds), median(part.peaks), median(part.busy), kept, dropped});
+    // The first calibrations may have been disturbed themselves.
+    if (kept > 0) peak_gflops_ = std::max(peak_gflops_, figures.back().peak_gflops);
   }
   return figures;
 }

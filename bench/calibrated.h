@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "core/interface/backend.h"
 #include "deploy/bench/dot_peak.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -21,7 +23,10 @@ class Machine {
   [[nodiscard]] int threads() const noexcept { return pool_.threads(); }
   /// GFLOP/s of dot products, undisturbed.
   [[nodiscard]] double peak_gflops() const noexcept { return peak_gflops_; }
-  [[nodiscard]] double read_gb_s() const noexcept { return read_gb_s_; }
+  /// GB/s read, undisturbed: from what was seen until now, once more with every measurement.
+  [[nodiscard]] double read_gb_s() const;
+  /// Whether a calibration now reaches what the machine can do.
+  [[nodiscard]] bool undisturbed();
 
   struct Figure {
     double seconds = 0;      // median of the rounds that count
@@ -39,11 +44,14 @@ class Machine {
 
  private:
   double calibrate();
+  void read_once();
   [[nodiscard]] double seconds() const;
 
   cpu::ThreadPool pool_;
   Clock clock_;
-  double peak_gflops_ = 0, read_gb_s_ = 0;
+  double peak_gflops_ = 0;
+  std::unique_ptr<Buffer> memory_;
+  std::vector<double> read_rates_;
 };
 
 }  // namespace tributary::bench

@@ -11,6 +11,7 @@
 #include <exception>
 #include <functional>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -54,7 +55,11 @@ void print_figure(const std::string& what, const DecodeCase& decode, const Machi
   (void)std::fflush(stdout);
 }
 
-void heads_and_lengths(Machine& machine, Backend& backend, const Options& options) {
+/// Seconds of one thread, by what was measured.
+using OneThread = std::map<std::string, double>;
+
+void heads_and_lengths(Machine& machine, Backend& backend, const Options& options,
+                       OneThread& one_thread) {
   fmt::print("\nOne sequence, {} thread(s); query packing and lse included:\n", machine.threads());
   for (const int heads : options.heads) {
     for (const int length : options.lengths) {
@@ -62,8 +67,16 @@ void heads_and_lengths(Machine& machine, Backend& backend, const Options& option
       const bool some = length == 32768 || options.lengths.size() == 1;
       for (const int tokens : some ? std::vector{1, 2, 4} : std::vector{1}) {
         DecodeCase decode(backend, heads, tokens, std::array{length});
-        print_figure(fmt::format("{:3} heads, {:6} rows, s_q {}", heads, length, tokens), decode,
-                     machine, machine.measure([&] { decode.attend(); }));
+        const std::string what =
+            fmt::format("{:3} heads, {:6} rows, s_q {}", heads, length, tokens);
+        const auto figure = machine.measure([&] { decode.attend(); });
+        print_figure(what, decode, machine, figure);
+        if (figure.rounds == 0) continue;
+        if (machine.threads() == 1) {
+          one_thread[what] = figure.seconds;
+        } else if (const auto one = one_thread.find(what); one != one_thread.end()) {
+          fmt::print("{:42} {:.2f} x one thread\n", "", one->second / figure.seconds);
+        }
       }
     }
   }
@@ -104,6 +117,10 @@ void canonical_order(Machine& machine, Backend& backend) {
                                                      },
                                                      [&] { whole.attend(); }};
     const auto figures = machine.measure(works);
+    if (figures[0].rounds == 0) {
+      fmt::print("{:3} heads: no round undisturbed of {}\n", heads, figures[0].dropped);
+      continue;
+    }
     fmt::print(
         "{:3} heads, {} rows: {:.0f} us, {:.0f} us whole: {:+.1f}%  ({} rounds, {} "
         "dropped)\n",
@@ -123,6 +140,10 @@ void other_instruction_sets(Machine& machine) {
     const auto backend = make_cpu_backend({.threads = 1, .instruction_set = std::string(set)});
     DecodeCase decode(*backend, 128, 1, std::array{8192});
     const auto figure = machine.measure([&] { decode.attend(); });
+    if (figure.rounds == 0) {
+      fmt::print("{:5} no round undisturbed of {}\n", set, figure.dropped);
+      continue;
+    }
     const double own = set == "AVX2" && sets.front() != "AVX2" ? peak / 2 : peak;
     const double rate = decode.gflop() / figure.seconds;
     fmt::print("{:5} {:6.0f} GFLOP/s, {:3.0f}% of {:.0f}  ({} rounds, {} dropped)\n", set, rate,
@@ -130,16 +151,23 @@ void other_instruction_sets(Machine& machine) {
   }
 }
 
-/// Ours and the peer in turns, the best of some calls either, and the median of the ratios.
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+/// Ours, the peer, ours, the peer: the best of some calls each, a calibration before and after.
+/// Rounds with a low one are dropped; what counts is the median of the ratios of the others.
 void against_peer(Machine& machine, Backend& backend, Peer& peer) {
+  constexpr int kCalls = 3;
+  constexpr std::size_t kRounds = 5;
+  constexpr int kMostRounds = 20;
   fmt::print("\nPyTorch, bf16 through oneDNN, the better of two forms; {} thread(s), wall time:\n",
              machine.threads());
   for (const int heads : {128, 16}) {
     for (const int length : {4096, 32768}) {
-      constexpr int kCalls = 3;
       DecodeCase decode(backend, heads, 1, std::array{length});
-      std::vector<double> ours;
-      std::vector<double> theirs;
       const std::string line = fmt::format("{} {} {} {}", heads, length, machine.threads(), kCalls);
       const auto best_of_ours = [&] {
         double best = std::numeric_limits<double>::infinity();
@@ -149,24 +177,38 @@ void against_peer(Machine& machine, Backend& backend, Peer& peer) {
           decode.merge();
           best = std::min(best, seconds_now(Clock::kWall) - start);
         }
-        ours.push_back(best);
+        return best;
       };
-      const std::array<std::function<void()>, 4> works{
-          best_of_ours, [&] { theirs.push_back(peer.ask(line)); }, best_of_ours,
-          [&] { theirs.push_back(peer.ask(line)); }};
-      constexpr int kRounds = 5;
-      for (int round = 0; round < kRounds; ++round) {
-        for (const auto& work : works) work();
+      std::vector<double> ours;
+      std::vector<double> theirs;
+      std::vector<double> ratios;
+      int rounds = 0;
+      for (; rounds < kMostRounds && ratios.size() < 2 * kRounds; ++rounds) {
+        std::array<double, 2> own{};
+        std::array<double, 2> other{};
+        bool calm = machine.undisturbed();
+        for (std::size_t turn = 0; turn < own.size(); ++turn) {
+          own.at(turn) = best_of_ours();
+          calm = machine.undisturbed() && calm;
+          other.at(turn) = peer.ask(line);
+          calm = machine.undisturbed() && calm;
+        }
+        if (!calm) continue;
+        for (std::size_t turn = 0; turn < own.size(); ++turn) {
+          ours.push_back(own.at(turn));
+          theirs.push_back(other.at(turn));
+          ratios.push_back(other.at(turn) / own.at(turn));
+        }
       }
-      std::vector<double> ratios(ours.size());
-      std::ranges::transform(theirs, ours, ratios.begin(), std::divides<>());
-      const auto middle = [](std::vector<double>& values) {
-        std::ranges::sort(values);
-        return values[values.size() / 2];
-      };
-      fmt::print("{:3} heads, {:6} rows: {:6.0f} GFLOP/s, peer {:6.0f}: {:.2f} x faster\n", heads,
-                 length, decode.gflop() / middle(ours), decode.gflop() / middle(theirs),
-                 middle(ratios));
+      if (ratios.empty()) {
+        fmt::print("{:3} heads, {:6} rows: no round undisturbed of {}\n", heads, length, rounds);
+        continue;
+      }
+      fmt::print(
+          "{:3} heads, {:6} rows: {:6.0f} GFLOP/s, peer {:6.0f}: {:.2f} x faster  ({} rounds, ",
+          heads, length, decode.gflop() / median(ours), decode.gflop() / median(theirs),
+          median(ratios), ratios.size() / 2);
+      fmt::print("{} dropped)\n", static_cast<std::size_t>(rounds) - ratios.size() / 2);
     }
   }
 }
@@ -220,13 +262,14 @@ int run(const Options& options) {
   };
   fmt::print("{}; kernels {}; {} time\n", describe_machine(), make(1)->name(),
              clock == Clock::kWall ? "wall" : "processor");
+  OneThread one_thread;
   for (const int threads : options.threads) {
     Machine machine(threads, clock);
     const auto backend = make(threads);
     fmt::print("\n{} thread(s): at most {:.0f} GFLOP/s of {}, {:.1f} GB/s read\n", threads,
                machine.peak_gflops(), has_dot_products() ? "bf16 dot products" : "fp32",
                machine.read_gb_s());
-    heads_and_lengths(machine, *backend, options);
+    heads_and_lengths(machine, *backend, options, one_thread);
     mixed_batch(machine, *backend, options);
     canonical_order(machine, *backend);
     if (threads == 1) other_instruction_sets(machine);

@@ -24,7 +24,7 @@ enum class Clock { kWall, kProcessor };
 /// hundred microseconds are some 50,000). fp32 multiply-adds where there are no dot products.
 [[nodiscard]] double dot_rate(cpu::ThreadPool& pool, std::size_t rounds, Clock clock);
 
-/// GB/s at which every thread of the pool reads its part of `data`: the best of 16 parts, of at
+/// GB/s at which every thread of the pool reads its part of `data`: the median of 15 parts, of at
 /// least 16 MiB a thread, so that nothing of a part is in a cache when its turn comes again.
 [[nodiscard]] double read_rate(cpu::ThreadPool& pool, std::span<const std::uint64_t> data,
                                Clock clock);

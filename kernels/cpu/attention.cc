@@ -4,6 +4,7 @@
 #include "kernels/cpu/attention.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -21,12 +22,11 @@ constexpr std::size_t kMinQueryRows = 8;
 // half of one where heads are few and a vector holds four rows.
 constexpr std::size_t kPairRows = 16;
 constexpr std::size_t kFewPairRows = 8;
+// Scratch memory that begins here is one huge page. Of small pages the second-level cache, which
+// scratch and two blocks of rows nearly fill, holds as many as happen to fall on different sets.
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
 // Heads that one unit of a merge takes where there are few records.
 constexpr std::size_t kMergeHeads = 16;
-
-constexpr std::size_t ceil_div(std::size_t a, std::size_t b) {
-  return (a + b - 1) / b;
-}
 
 }  // namespace
 
@@ -40,16 +40,23 @@ void Attention::reserve_scratch(std::size_t bytes) {
   if (bytes <= scratch_bytes_) return;
   // Room for all threads or for none.
   std::vector<AlignedBytes> memory(scratch_.size());
-  for (AlignedBytes& part : memory) part = allocate_aligned(bytes, "attention scratch");
+  for (AlignedBytes& part : memory) {
+    part = allocate_aligned(round_up(bytes, kHugePage) + kHugePage, "attention scratch");
+  }
   scratch_ = std::move(memory);
   scratch_bytes_ = bytes;
+}
+
+std::byte* Attention::scratch_of(std::size_t thread) const noexcept {
+  std::byte* memory = scratch_[thread].get();
+  const auto past = reinterpret_cast<std::uintptr_t>(memory) % kHugePage;
+  return memory + (past == 0 ? 0 : kHugePage - past);
 }
 
 void Attention::reserve_workspaces(std::size_t depth, std::size_t width) {
   reserve_scratch(AttendWorkspace::floats(depth, width) * sizeof(float));
   for (std::size_t i = 0; i < workspaces_.size(); ++i) {
-    workspaces_[i] =
-        AttendWorkspace::carve(reinterpret_cast<float*>(scratch_[i].get()), depth, width);
+    workspaces_[i] = AttendWorkspace::carve(reinterpret_cast<float*>(scratch_of(i)), depth, width);
   }
 }
 
@@ -140,7 +147,7 @@ void Attention::attend(const HostCache& cache, const AttendArgs& args) {
             layer_of(next) + static_cast<std::size_t>(pages[i]) * cache.page_bytes();
       }
     }
-    pairs->attend_leaf(kernel, scratch_[static_cast<std::size_t>(thread)].get());
+    pairs->attend_leaf(kernel, scratch_of(static_cast<std::size_t>(thread)));
   });
 }
 

@@ -38,6 +38,7 @@ class Attention {
                  std::size_t quantum);
   /// Scratch memory of `bytes` for each thread.
   void reserve_scratch(std::size_t bytes);
+  [[nodiscard]] std::byte* scratch_of(std::size_t thread) const noexcept;
   /// The same for the fp32 kernels, cut into workspaces.
   void reserve_workspaces(std::size_t depth, std::size_t width);
 

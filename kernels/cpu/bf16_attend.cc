@@ -145,6 +145,7 @@ Feed next_block(const Unit& unit, std::size_t begin, std::size_t seen) {
       feed.data[i] = args.next_pages[i];
       feed.lines[i] = args.page_bytes / kLineBytes;
     }
+    feed.begin[i] = feed.data[i];
     lines += feed.lines[i];
   }
   if (feed.lines[0] == 0) feed.page = kBlockPages;

@@ -13,16 +13,25 @@ TRIBUTARY_BF16_BEGIN
 namespace tributary::cpu::bf16_detail {
 
 /// Lines to ask for while a tile works: `each` of them in each of its first `steps` steps. Spread
-/// out, because processors drop requests that come faster than memory answers.
+/// out, because processors drop requests that come faster than memory answers, and each asked for
+/// again kAgain lines later, when there is still time for one that was dropped.
 struct Lines {
   const std::byte* data = nullptr;
   std::size_t steps = 0, each = 0;
+  const std::byte* begin = nullptr;  // of the page that `data` is a part of
+
+  // Share of the read bandwidth with one head, over many pages: never again 74%; after 16 lines
+  // 77%, after 32 and 48 81%, after 64 80%. A third time gains nothing.
+  static constexpr std::ptrdiff_t kAgain = 32;
 
   [[gnu::always_inline]] void ask(std::size_t step) const {
     if (step >= steps) return;
     const std::byte* line = data + step * each * 64;
-    _mm_prefetch(line, _MM_HINT_T0);
-    for (std::size_t more = 1; more < each; ++more) _mm_prefetch(line + more * 64, _MM_HINT_T0);
+    for (std::size_t more = 0; more < each; ++more) {
+      _mm_prefetch(line, _MM_HINT_T0);
+      if (line - begin >= kAgain * 64) _mm_prefetch(line - kAgain * 64, _MM_HINT_T0);
+      line += 64;
+    }
   }
 };
 

@@ -78,6 +78,7 @@ struct Unit {
 
 /// What is to be fetched while a block is computed, spread evenly over the steps of its tiles.
 struct Feed {
+  std::array<const std::byte*, kBlockPages> begin{};
   std::array<const std::byte*, kBlockPages> data{};
   std::array<std::size_t, kBlockPages> lines{};
   std::size_t page = 0;
@@ -90,7 +91,7 @@ struct Feed {
     const std::size_t most = std::min(due / 1024, lines[page]);
     // As evenly as whole lines go: what does not fit is due in the next tile.
     const std::size_t each = std::max<std::size_t>(1, (most + steps / 2) / steps);
-    const Lines part{data[page], std::min(most / each, steps), each};
+    const Lines part{data[page], std::min(most / each, steps), each, begin[page]};
     const std::size_t count = part.steps * each;
     due -= count * 1024;
     data[page] += count * kLineBytes;

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <span>
 
 #include "core/base/error.h"
 #include "kernels/cpu/attention.h"
@@ -37,6 +39,19 @@ int checked_threads(int threads) {
   return threads;
 }
 
+/// The system places memory near the thread that writes it first: with one thread all of a cache
+/// would hang on one memory controller of a large machine. Units are claimed, so any thread reads
+/// any page; what can be had is that every controller serves its share.
+void spread_over_nodes(const HostCache& cache, cpu::ThreadPool& pool) {
+  constexpr std::size_t kUnit = std::size_t{2} << 20;  // a huge page: placed as a whole
+  constexpr std::size_t kPage = 4096;
+  const std::span<std::byte> memory(cache.layer_data(0), cache_bytes(cache.layout()));
+  pool.for_each(cpu::ceil_div(memory.size(), kUnit), [&](std::size_t unit, int /*thread*/) {
+    const std::size_t end = std::min(memory.size(), (unit + 1) * kUnit);
+    for (std::size_t at = unit * kUnit; at < end; at += kPage) memory[at] = std::byte{0};
+  });
+}
+
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const CpuOptions& options)
@@ -62,7 +77,9 @@ class CpuBackend final : public Backend {
 
   [[nodiscard]] std::unique_ptr<Cache> make_cache(const CacheLayout& layout) override {
     check_layout(layout);
-    return std::make_unique<HostCache>(layout, this);
+    auto cache = std::make_unique<HostCache>(layout, this);
+    if (!pool_.cpus().empty()) spread_over_nodes(*cache, pool_);
+    return cache;
   }
   [[nodiscard]] std::unique_ptr<Weight> make_weight(const WeightView& view) override {
     check_weight(view);

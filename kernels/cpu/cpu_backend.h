@@ -13,7 +13,9 @@ namespace tributary {
 
 struct CpuOptions {
   /// Threads that work on one call, the calling one included; 1 to 1024. They inherit the
-  /// affinity of the thread that makes the backend. Does not change a bit of any result.
+  /// affinity of the thread that makes the backend. Where that is exactly one CPU for each of
+  /// several threads, they are pinned to them, and together they touch the memory of each cache
+  /// first. Does not change a bit of any result.
   int threads = 1;
   /// One of cpu_instruction_sets(); empty: the first of them.
   std::string instruction_set;

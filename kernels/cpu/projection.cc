@@ -17,10 +17,6 @@ namespace {
 constexpr std::size_t kSmallProduct = 1 << 18;
 constexpr std::size_t kSmallBytes = 1 << 16;
 
-constexpr std::size_t ceil_div(std::size_t a, std::size_t b) {
-  return (a + b - 1) / b;
-}
-
 // Runs `body` over [0, count) in chunks of about kSmallBytes, at least one element each.
 template <typename Body>
 void for_chunks(ThreadPool& pool, std::size_t count, std::size_t bytes_each, const Body& body) {

@@ -1,6 +1,11 @@
 // Parallel loops: units are claimed from an atomic counter, so that a slow thread takes fewer.
 #include "kernels/cpu/thread_pool.h"
 
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -18,9 +23,40 @@ void look_for(const Done& done) {
   while (!done() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
 }
 
+#if defined(__linux__)
+/// What the calling thread may use; empty where the system does not say.
+std::vector<int> usable_cpus() {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(static_cast<std::size_t>(cpu), &usable)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+/// Speed alone depends on it: where the system refuses, the calling thread stays as it is.
+void keep_to(int cpu) noexcept {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<std::size_t>(cpu), &one);
+  (void)sched_setaffinity(0, sizeof one, &one);
+}
+#else
+std::vector<int> usable_cpus() {
+  return {};
+}
+void keep_to(int /*cpu*/) noexcept {}
+#endif
+
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
+  if (threads > 1) {
+    cpus_ = usable_cpus();
+    if (cpus_.size() != static_cast<std::size_t>(threads)) cpus_.clear();
+  }
   workers_.reserve(static_cast<std::size_t>(threads - 1));
   try {
     for (int thread = 1; thread < threads; ++thread) {
@@ -52,6 +88,7 @@ void ThreadPool::run(std::size_t units, const void* context, Invoke invoke) {
     for (std::size_t unit = 0; unit < units; ++unit) invoke(context, unit, 0);
     return;
   }
+  step_aside();
   {
     const std::scoped_lock lock(mutex_);
     units_ = units;
@@ -90,6 +127,7 @@ void ThreadPool::claim_units(int thread) noexcept {
 }
 
 void ThreadPool::work(int thread) {
+  if (!cpus_.empty()) keep_to(cpus_[static_cast<std::size_t>(thread)]);
   std::uint64_t seen = 0;
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -105,6 +143,20 @@ void ThreadPool::work(int thread) {
     look_for([&] { return loop_ != seen || stop_; });
     lock.lock();
   }
+}
+
+void ThreadPool::step_aside() const noexcept {
+#if defined(__linux__)
+  if (cpus_.empty()) return;
+  const int here = sched_getcpu();
+  if (std::find(cpus_.begin() + 1, cpus_.end(), here) == cpus_.end()) return;
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return;
+  if (!CPU_ISSET(static_cast<std::size_t>(cpus_.front()), &usable)) return;
+  keep_to(cpus_.front());
+  (void)sched_setaffinity(0, sizeof usable, &usable);
+#endif
 }
 
 }  // namespace tributary::cpu

@@ -1,7 +1,7 @@
 // A fixed set of threads for parallel loops. Idle threads are parked on a condition variable, after
 // they have looked for the next loop for as long as waking them up would take: the operations of a
 // layer follow each other closely. Threads inherit the affinity of the thread that constructs the
-// pool.
+// pool; where that leaves a CPU for each, they are pinned, one to each.
 #pragma once
 
 #include <atomic>
@@ -15,15 +15,28 @@
 
 namespace tributary::cpu {
 
+/// Units of `per` that `count` make, the last one perhaps smaller.
+[[nodiscard]] constexpr std::size_t ceil_div(std::size_t count, std::size_t per) noexcept {
+  return (count + per - 1) / per;
+}
+
 class ThreadPool {
  public:
   /// `threads` >= 1 counts the calling thread, so that 1 starts none and runs loops inline.
+  ///
+  /// Where the constructing thread may use exactly `threads` CPUs, they are this pool's: each of
+  /// its own threads is pinned to one, and the caller of a loop moves off those. It is not pinned:
+  /// what it starts later must not inherit a single CPU. With fewer CPUs the threads share them;
+  /// with more, others (workers of the same machine, say) may have the same mask, and would be
+  /// pinned to the same CPUs: nothing is pinned in either case.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   [[nodiscard]] int threads() const noexcept { return static_cast<int>(workers_.size()) + 1; }
+  /// The CPU of each thread, the caller's first; empty where nothing is pinned.
+  [[nodiscard]] const std::vector<int>& cpus() const noexcept { return cpus_; }
 
   /// Calls body(unit, thread) once for every unit in [0, units), 0 <= thread < threads(), in any
   /// order and on any thread, at most one call per `thread` value at a time. Returns when all are
@@ -42,7 +55,11 @@ class ThreadPool {
   void run(std::size_t units, const void* context, Invoke invoke);
   void claim_units(int thread) noexcept;
   void work(int thread);
+  /// Moves the caller to its own CPU when it runs on one that a worker is pinned to. The worker
+  /// cannot step aside, and the system takes milliseconds to see that another CPU is idle.
+  void step_aside() const noexcept;
 
+  std::vector<int> cpus_;
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable loop_started_;
