@@ -12,7 +12,9 @@ namespace tributary::ucx {
 namespace {
 
 constexpr std::string_view kMagic = "TRIBUCX1";
-constexpr std::uint16_t kVersion = 1;
+/// Of what both sides must agree on before UCX has a say, the size of its segments (ucx_support.cc)
+/// among it: a larger one than it expects ends the process that reads it.
+constexpr std::uint16_t kVersion = 2;
 constexpr std::size_t kVersionAt = 8;
 constexpr std::size_t kLengthAt = 10;
 constexpr std::size_t kChecksumAt = 12;

@@ -132,7 +132,7 @@ void Connections::on_introduction(FrontDoor::Event event) {
   peer->introduction = std::move(*event.introduction);
   by_label_[peer->label] = peer;
   if (!peer->accepted) {
-    if (open_route(*peer)) send_now(*peer, {}, kHello);
+    if (open_route(*peer)) greeting_.push_back(peer->id);
     return;
   }
   door_.answer(peer->id);
@@ -156,8 +156,8 @@ bool Connections::welcome() {
   for (const PeerId id : std::exchange(hellos_, {})) {
     Peer* peer = find(id);
     if (peer == nullptr || peer->state != State::kOpen || peer->welcomed) continue;
-    // Without the socket of the hello UCX would connect, to nobody, and end the process over it (an
-    // assertion in ucp_request.c). A side that goes closes the front door first.
+    // Without the socket of the hello UCX would connect, to nobody. A side that goes closes the
+    // front door first.
     if (!door_.is_there(id) || !open_route(*peer)) continue;
     peer->welcomed = true;
     send_now(*peer, {}, kWelcome);
@@ -295,6 +295,7 @@ bool Connections::progress(Clock::time_point now) {
   busy |= end_failed();
   busy |= finish_landings();
   busy |= receive_announced();
+  busy |= say_hellos();
   busy |= welcome();
   busy |= answer_door(now);
   busy |= run_calls();
@@ -372,7 +373,7 @@ void Connections::shut_down() {
   }
   routes_.close_all();
   const auto deadline = Clock::now() + kShutdownTimeout;
-  while (!routes_.empty() && Clock::now() < deadline) {
+  while (routes_.any_closing() && Clock::now() < deadline) {
     static_cast<void>(ucp_worker_progress(worker_.get()));
     static_cast<void>(end_failed());
   }

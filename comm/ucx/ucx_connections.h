@@ -76,6 +76,8 @@ class Connections {
   [[nodiscard]] bool arm() noexcept { return worker_.arm(); }
   [[nodiscard]] int event_fd() const noexcept { return worker_.event_fd(); }
   [[nodiscard]] int door_fd() const noexcept { return door_.event_fd(); }
+  /// Whether a payload has been asked for and is not there yet.
+  [[nodiscard]] bool receiving() const noexcept { return arriving_ > 0; }
   /// door_fd() is readable: the next progress() looks.
   void look_at_door() noexcept { look_at_door_ = true; }
   /// Closes everything, within a deadline, and calls what is due but the handler.
@@ -154,6 +156,8 @@ class Connections {
   // ucx_messages.cc
   void set_handlers();
   void on_welcome(Peer& peer);
+  bool say_hellos();
+  [[nodiscard]] ucs_status_t say_hello(Peer& peer);
   void send_now(Peer& peer, OutgoingMessage message, unsigned number);
   [[nodiscard]] ucs_status_t on_message(std::span<const std::byte> header, void* data,
                                         std::size_t bytes, const ucp_am_recv_param_t& param);
@@ -181,6 +185,7 @@ class Connections {
   std::unordered_map<std::uint64_t, Peer*> by_label_;  // those that are not closing
   int accepted_ = 0;
   std::vector<std::pair<PeerId, Status>> failed_;  // to be ended
+  std::vector<PeerId> greeting_;                   // their hello is to be said
   std::vector<PeerId> hellos_;                     // to be answered
   std::deque<Timer> connecting_;                   // oldest first
   std::deque<Timer> flushing_;                     // oldest first
@@ -190,6 +195,7 @@ class Connections {
   std::uint64_t next_number_ = 1;
   std::map<std::uint64_t, Send> sends_;        // in flight, oldest first
   std::map<std::uint64_t, Receive> receives_;  // oldest first
+  std::size_t arriving_ = 0;                   // of them, those that UCX still writes
   std::deque<Announced> announced_;            // oldest first
   bool room_ = false;                          // for one of announced_, perhaps
   std::vector<Call> calls_;

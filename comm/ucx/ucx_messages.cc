@@ -75,6 +75,7 @@ void Connections::set_handlers() {
 
 void Connections::on_welcome(Peer& peer) {
   if (std::exchange(peer.welcomed, true)) return;
+  peer.route->hello = Route::Hello::kAnswered;
   for (OutgoingMessage& message : std::exchange(peer.held, {})) {
     peer.outgoing_bytes -= cost_of(message);
     send_now(peer, std::move(message), kMessage);
@@ -114,6 +115,39 @@ void Connections::send(PeerId id, OutgoingMessage message) {
   }
 }
 
+/// As soon as UCX has a socket for them.
+bool Connections::say_hellos() {
+  bool any = false;
+  std::erase_if(greeting_, [&](PeerId id) {
+    Peer* peer = find(id);
+    if (peer == nullptr || peer->state != State::kOpen) return true;
+    const ucs_status_t status = say_hello(*peer);
+    if (status == UCS_ERR_NO_RESOURCE) return false;
+    any = true;
+    if (status != UCS_OK) {
+      failed_.emplace_back(id, to_status(fmt::format("connection to {}", peer->name), status));
+    }
+    return true;
+  });
+  return any;
+}
+
+/// At once or not at all (UCS_ERR_NO_RESOURCE): in front of a message that waits UCX puts a request
+/// to the other side, which is to come from there (see Routes).
+ucs_status_t Connections::say_hello(Peer& peer) {
+  std::array<std::byte, kMessagePrefixBytes> header{};
+  std::memcpy(header.data(), &peer.introduction.label, kLabelBytes);
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
+  param.flags = UCP_AM_SEND_FLAG_EAGER;
+  const ucs_status_t status = UCS_PTR_STATUS(ucp_am_send_nbx(
+      peer.route->endpoint, kHello, header.data(), header.size(), nullptr, 0, &param));
+  if (status == UCS_OK && peer.route->hello == Route::Hello::kNone) {
+    peer.route->hello = Route::Hello::kSaid;
+  }
+  return status;
+}
+
 void Connections::send_now(Peer& peer, OutgoingMessage message, unsigned number) {
   const std::size_t cost = cost_of(message);
   std::array<std::byte, kMessagePrefixBytes> prefix{};
@@ -125,6 +159,8 @@ void Connections::send_now(Peer& peer, OutgoingMessage message, unsigned number)
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   // Eager messages keep their order.
   param.flags = message.payload.empty() ? UCP_AM_SEND_FLAG_EAGER : 0;
+  // For this flag UCX asks for the other side's endpoint, unless it knows it.
+  if (number == kWelcome) param.flags |= UCP_AM_SEND_FLAG_REPLY;
   param.user_data = this;
   param.cb.send = [](void* request, ucs_status_t status, void* self) {
     const std::uint64_t sent = *static_cast<Worker::RequestTag*>(request);
@@ -232,6 +268,7 @@ void Connections::receive(Peer& peer, Landing landing, void* descriptor,
                           BounceBuffers::Buffer buffer, std::size_t bytes) {
   const std::uint64_t number = next_number_++;
   ++peer.receives;
+  ++arriving_;
   const Receive& receive =
       receives_
           .emplace(number, Receive{.peer = peer.id,
@@ -263,6 +300,7 @@ void Connections::receive(Peer& peer, Landing landing, void* descriptor,
 void Connections::finish_receive(std::uint64_t number, const Status& status) {
   const auto found = receives_.find(number);
   if (found == receives_.end()) return;
+  --arriving_;
   Receive& receive = found->second;
   if (!status.ok()) {
     buffers_.quarantine(std::move(receive.buffer), Clock::now());

@@ -1,5 +1,7 @@
 #include "comm/ucx/ucx_routes.h"
 
+#include <algorithm>
+
 namespace tributary::ucx {
 namespace {
 
@@ -64,12 +66,21 @@ void Routes::close(Route& route) {
 
 void Routes::close_idle(Clock::time_point now) {
   for (const auto& [key, route] : all_) {
-    if (route->users == 0 && now - route->idle_since > kMaxIdle) close(*route);
+    if (route->users == 0 && route->hello != Route::Hello::kSaid &&
+        now - route->idle_since > kMaxIdle) {
+      close(*route);
+    }
   }
 }
 
 void Routes::close_all() {
-  for (const auto& [key, route] : all_) close(*route);
+  for (const auto& [key, route] : all_) {
+    if (route->hello != Route::Hello::kSaid) close(*route);
+  }
+}
+
+bool Routes::any_closing() const {
+  return std::ranges::any_of(all_, [](const auto& entry) { return entry.second->closing; });
 }
 
 void Routes::forget(Route& route) {

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
@@ -25,6 +26,7 @@ struct Route {
   std::string address;
   std::size_t users = 0;
   std::chrono::steady_clock::time_point idle_since;
+  enum class Hello : std::uint8_t { kNone, kSaid, kAnswered } hello = Hello::kNone;  // the first
   bool closing = false;
 };
 
@@ -32,6 +34,14 @@ struct Route {
 /// side and the n-th of the other, and the end of one is the end of both. Two sides that set up
 /// several connections at once, or give one up half-way, would count differently. For the same
 /// reason a route without users is kept for a while: the other side may still count on it.
+///
+/// Who asks whom: before payloads can be sent, UCX's endpoints exchange a request and a reply. UCX
+/// 1.13.1 ends the process (an assertion in ucp_request.c, line 684) when a socket dies under a
+/// reply that waits to be sent. It waits where the request comes before there is an endpoint: UCX
+/// makes one, whose socket waits for the other side's acknowledgement. So the hello goes without a
+/// request. The accepting side makes its endpoint then, and asks; a request that waits does no
+/// harm. It finds the connecting side's endpoint there, connected and with nothing in front of the
+/// reply. For that a route is kept while its hello has not been answered.
 class Routes {
  public:
   using Clock = std::chrono::steady_clock;
@@ -47,6 +57,7 @@ class Routes {
   /// take_closed().
   void close(Route& route);
   void close_idle(Clock::time_point now);
+  /// But those whose hello has not been answered: they end with the worker.
   void close_all();
 
   // What UCX has said since the last call.
@@ -56,7 +67,7 @@ class Routes {
   [[nodiscard]] std::vector<Route*> take_closed() { return std::exchange(closed_, {}); }
   /// A closed one that nobody uses.
   void forget(Route& route);
-  [[nodiscard]] bool empty() const noexcept { return all_.empty(); }
+  [[nodiscard]] bool any_closing() const;
 
  private:
   const Worker& worker_;

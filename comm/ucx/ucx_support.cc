@@ -6,9 +6,19 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace tributary::ucx {
 namespace {
+
+/// How much of a payload one write to a TCP socket carries, and the buffer that the other side
+/// reads it into: both must have the same (kVersion of handshake.cc), so it is not the operator's.
+/// With 5 bytes of UCX's it fills two packets of the loopback interface, which carry 65464 bytes or
+/// more. UCX's own 64 KiB fill one and leave some bytes for a second, which costs the sender as
+/// much as a full one (a third less payload).
+constexpr const char* kTcpSegment = "127k";
+/// Its setting has a longer name since this version.
+constexpr auto kLongNames = std::make_pair(1U, 17U);
 
 /// The value of one setting after UCX has read its environment and files; empty when it is unknown.
 /// UCX has no call for it but to print them all.
@@ -74,6 +84,18 @@ Worker::Worker(bool shared_memory, const std::string& devices) {
     check("UCX: its setting NET_DEVICES",
           ucp_config_modify(config.get(), "NET_DEVICES", devices.c_str()));
   }
+
+  // No side asks the other for its endpoint before it has to (see Routes).
+  check("UCX: its setting RESOLVE_REMOTE_EP_ID",
+        ucp_config_modify(config.get(), "RESOLVE_REMOTE_EP_ID", "n"));
+
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  ucp_get_version(&major, &minor, &release);
+  const char* segment =
+      std::make_pair(major, minor) >= kLongNames ? "TCP_RX_SEG_SIZE" : "RX_SEG_SIZE";
+  check("UCX: its setting TCP_RX_SEG_SIZE", ucp_config_modify(config.get(), segment, kTcpSegment));
 
   ucp_params_t params{};
   params.field_mask =

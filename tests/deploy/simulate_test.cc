@@ -14,7 +14,7 @@
 #include "core/base/error.h"
 #include "tests/core/golden_files.h"
 #include "tests/core/model_files.h"
-#include "tests/deploy/sanitized.h"
+#include "tests/sanitized.h"
 
 namespace tributary {
 namespace {

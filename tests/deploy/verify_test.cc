@@ -22,7 +22,7 @@
 #include "deploy/runtime/backends.h"
 #include "tests/core/golden_files.h"
 #include "tests/core/model_files.h"
-#include "tests/deploy/sanitized.h"
+#include "tests/sanitized.h"
 
 namespace tributary {
 namespace {

@@ -105,6 +105,7 @@ std::optional<Landing> Endpoint::on_message(PeerId peer, std::uint16_t type,
                    .type = type,
                    .header = {header.begin(), header.end()},
                    .payload = {},
+                   .landed = {},
                    .status = {}};
   if (payload_bytes == 0 || drop_) {
     received_.push_back(std::move(message));
@@ -125,7 +126,12 @@ std::optional<Landing> Endpoint::on_message(PeerId peer, std::uint16_t type,
     at += bytes + kGap;
     left -= bytes;
   }
-  return Landing{slot.pieces, [this, &slot](const Status& status) { finish(slot, status); }};
+  return Landing{.pieces = slot.pieces,
+                 .done = [this, &slot](const Status& status) { finish(slot, status); },
+                 .landed =
+                     [&landed = slot.message.landed](std::span<const std::byte> part) {
+                       landed.insert(landed.end(), part.begin(), part.end());
+                     }};
 }
 
 void Endpoint::finish(Slot& slot, const Status& status) {

@@ -52,6 +52,7 @@ struct Received {
   std::uint16_t type = 0;
   std::vector<std::byte> header;
   std::vector<std::byte> payload;  // what the landing's pieces hold, in their order
+  std::vector<std::byte> landed;   // what Landing::landed has been shown before `done`
   Status status;                   // of the payload
 };
 

@@ -93,7 +93,7 @@ TEST(Handshake, OthersAreRefusedByTheirFirstByte) {
 
 TEST(Handshake, AnotherVersionIsNamed) {
   std::vector<std::byte> wire = introduction(10);
-  wire[8] = std::byte{2};
+  wire[8] = std::byte{1};
   EXPECT_EQ(code_of([&] { return introduction_bytes(wire); }), ErrorCode::kUnsupported);
 }
 

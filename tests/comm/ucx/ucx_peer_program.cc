@@ -1,7 +1,8 @@
-// A peer for ucx_process_test.
+// A peer for ucx_process_test and ucx_arrival_test.
 //   ucx_peer_program echo            prints its address, sends everything back
 //   ucx_peer_program send ADDRESS N  sends messages of N bytes, one after another
-// Ends when its standard input does, and after a minute whatever happens.
+//   ucx_peer_program knock ADDRESS   prints a line, waits for one, connects and sends a message
+// Ends when its standard input does, and before the time limit of a test whatever happens.
 #include <unistd.h>
 
 #include <cstdint>
@@ -58,6 +59,19 @@ void echo() {
   wait_for_end_of_input();
 }
 
+void knock(const std::string& address) {
+  EchoHandler handler;
+  const auto transport = make_ucx_transport({}, handler);
+  handler.use(*transport);
+  std::printf("ready\n");
+  static_cast<void>(std::fflush(stdout));
+  char byte = 0;
+  if (read(STDIN_FILENO, &byte, 1) <= 0) return;
+  transport->send(transport->connect(address),
+                  {.type = 1, .header = {}, .payload = {}, .sent = {}});
+  wait_for_end_of_input();
+}
+
 void send(const std::string& address, std::size_t bytes) {
   EchoHandler handler;
   const std::vector<std::byte> payload(bytes, std::byte{0x5C});
@@ -78,9 +92,13 @@ void send(const std::string& address, std::size_t bytes) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  alarm(60);
+  alarm(110);
   if (arguments.size() == 1 && arguments[0] == "echo") {
     tributary::echo();
+    return 0;
+  }
+  if (arguments.size() == 2 && arguments[0] == "knock") {
+    tributary::knock(arguments[1]);
     return 0;
   }
   if (arguments.size() == 3 && arguments[0] == "send") {

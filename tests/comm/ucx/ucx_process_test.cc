@@ -1,17 +1,15 @@
 // Peers in processes of their own: killed, stopped, and not of our kind at all.
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <numeric>
@@ -22,57 +20,13 @@
 #include "comm/ucx/ucx_address.h"
 #include "comm/ucx/ucx_transport.h"
 #include "tests/comm/transport/transport_endpoint.h"
+#include "tests/comm/ucx/peer_program.h"
+#include "tests/sanitized.h"
 
 namespace tributary::testing_support {
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
-
-/// ucx_peer_program with a pipe to and from it; killed at the end.
-class PeerProgram {
- public:
-  explicit PeerProgram(std::vector<std::string> arguments) {
-    std::array<int, 2> in{};
-    std::array<int, 2> out{};
-    EXPECT_EQ(pipe2(in.data(), O_CLOEXEC), 0);
-    EXPECT_EQ(pipe2(out.data(), O_CLOEXEC), 0);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-    arguments.insert(arguments.begin(), TRIBUTARY_UCX_PEER_PROGRAM);
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    EXPECT_EQ(posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-    close(in[0]);
-    close(out[1]);
-    in_ = in[1];
-    out_ = out[0];
-  }
-  ~PeerProgram() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    close(in_);
-    close(out_);
-  }
-  PeerProgram(const PeerProgram&) = delete;
-  PeerProgram& operator=(const PeerProgram&) = delete;
-
-  void signal(int number) const { EXPECT_EQ(kill(pid_, number), 0); }
-  [[nodiscard]] std::string read_line() const {
-    std::string line;
-    char byte = 0;
-    while (read(out_, &byte, 1) == 1 && byte != '\n') line += byte;
-    return line;
-  }
-
- private:
-  pid_t pid_ = -1;
-  int in_ = -1;
-  int out_ = -1;
-};
 
 /// Every payload lands in the same memory.
 class OneLanding final : public TransportHandler {
@@ -122,6 +76,42 @@ class OneLanding final : public TransportHandler {
   const std::size_t pieces_;
   std::function<void()> before_;
   PeerId peer_ = 0;
+};
+
+/// Of writable memory that this process has, touched or not.
+std::size_t writable_bytes() {
+  std::size_t all = 0, resident = 0, shared = 0, text = 0, library = 0, data = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident >> shared >> text >> library >> data;
+  return data * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+/// For payloads of one size whose bytes do not matter.
+class SameLanding final : public TransportHandler {
+ public:
+  SameLanding(std::size_t bytes, int payloads) : memory_(bytes), left_(payloads) {}
+
+  std::optional<Landing> on_message(PeerId /*peer*/, std::uint16_t /*type*/,
+                                    std::span<const std::byte> /*header*/,
+                                    std::size_t payload_bytes) override {
+    EXPECT_EQ(payload_bytes, memory_.size());
+    return Landing{.pieces = {memory_}, .done = [this](const Status& status) {
+                     most_writable = std::max(most_writable, writable_bytes());
+                     if (left_ > 0 && (--left_ == 0 || !status.ok())) {
+                       left_ = 0;
+                       all.set_value(status);
+                     }
+                   }};
+  }
+  void on_disconnect(PeerId /*peer*/, const Status& reason) override {
+    if (std::exchange(left_, 0) > 0) all.set_value(reason);
+  }
+
+  std::promise<Status> all;
+  std::size_t most_writable = 0;  // at the end of a payload
+
+ private:
+  std::vector<std::byte> memory_;
+  int left_;
 };
 
 Status wait(std::promise<Status>& promise) {
@@ -181,6 +171,52 @@ TEST(UcxProcess, ASenderIsKilledInTheMiddleOfATransfer) {
     EXPECT_EQ(handler.sum(), handler.sum_at_done);
     EXPECT_EQ(handler.done_calls, 1);
   }
+}
+
+// Its receive has a deadline, and nobody writes to where the payload was to land.
+TEST(UcxProcess, ASenderIsStoppedInTheMiddleOfATransfer) {
+  constexpr std::size_t kBytes = 64 * kMiB;
+  OneLanding handler(kBytes, 3);
+  const auto server = make_ucx_transport(
+      {.listen = "127.0.0.1:0", .send_timeout = std::chrono::milliseconds(500)}, handler);
+  const PeerProgram sender({"send", server->address(), std::to_string(kBytes)});
+  handler.before_landing([&] { sender.signal(SIGSTOP); });
+  EXPECT_EQ(wait(handler.done).code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(wait(handler.disconnected).code(), ErrorCode::kDeadlineExceeded);
+  sender.signal(SIGCONT);  // it goes on to send, to nobody
+  Endpoint other(make_ucx_transport, {.listen = "127.0.0.1:0"});
+  const PeerProgram another({"send", other.address(), "1000000"});
+  EXPECT_TRUE(other.receive().status.ok());
+  EXPECT_EQ(handler.sum(), handler.sum_at_done);
+  EXPECT_EQ(handler.done_calls, 1);
+}
+
+// What is on its way here has 128 MiB of memory; the rest waits at its sender.
+TEST(UcxProcess, PayloadsWaitForMemory) {
+  constexpr std::size_t kBytes = 32 * kMiB;
+  constexpr int kPayloads = 12;
+  SameLanding handler(kBytes, kPayloads);
+  const auto server = make_ucx_transport({.listen = "127.0.0.1:0"}, handler);
+  const std::vector<std::byte> payload(kBytes);
+  Endpoint client(make_ucx_transport, {});
+  std::vector<PeerId> peers;  // one alone does not get so much
+  for (int i = 0; i < 3; ++i) peers.push_back(client.transport().connect(server->address()));
+  const std::size_t before = writable_bytes();
+  for (std::size_t i = 0; i < kPayloads; ++i) client.send(peers[i % 3], 1, "", payload);
+  EXPECT_EQ(wait(handler.all).message(), "");
+  // The bound, and what UCX has for itself. Sanitizers keep freed memory.
+  if (!test::kSanitized) {
+    EXPECT_LT(handler.most_writable, before + 160 * kMiB);
+  }
+}
+
+// When no other is on its way.
+TEST(UcxProcess, APayloadThatIsLargerThanTheMemoryForAllArrives) {
+  constexpr std::size_t kBytes = 160 * kMiB;
+  SameLanding handler(kBytes, 1);
+  const auto server = make_ucx_transport({.listen = "127.0.0.1:0"}, handler);
+  const PeerProgram sender({"send", server->address(), std::to_string(kBytes)});
+  EXPECT_EQ(wait(handler.all).message(), "");
 }
 
 TEST(UcxProcess, AReceiverIsKilledInTheMiddleOfATransfer) {
