@@ -29,7 +29,7 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kLengthBytes = 8;
 /// Published weights have at most 4 dimensions; the bound keeps shapes printable.
-constexpr std::size_t kMaxRank = 16;
+constexpr std::size_t kMaxDimensions = 16;
 
 /// Every dtype that the format knows (safetensors 0.6), with its width; `read` where we read it.
 struct KnownDtype {
@@ -95,7 +95,7 @@ class HeaderParser : public nlohmann::json_sax<Json> {
       unexpected(fmt::format("the number {}", value));
     }
     std::vector<std::uint64_t>& list = *list_;
-    const std::size_t limit = state_ == State::kShape ? kMaxRank : 2;
+    const std::size_t limit = state_ == State::kShape ? kMaxDimensions : 2;
     if (list.size() == limit) {
       fail(ErrorCode::kMalformedInput, "{}: {} has more than {} numbers", source_, where(), limit);
     }

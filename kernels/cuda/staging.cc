@@ -9,7 +9,7 @@ namespace tributary::cuda {
 namespace {
 
 /// For the device to pass the calls of some layers: far above any layer, below a pool's deadlines.
-constexpr auto kTimeout = std::chrono::seconds(30);
+constexpr auto kPlanTimeout = std::chrono::seconds(30);
 
 }  // namespace
 
@@ -20,7 +20,7 @@ Staging::Staging(cudaStream_t stream) : stream_(stream) {
 
 /// A call that is larger than any before: waits, once, until the ring is free.
 void Staging::grow(std::size_t bytes) {
-  wait_for(stream_, Deadline::after(kTimeout), "waiting for plan data to be used");
+  wait_for(stream_, Deadline::after(kPlanTimeout), "waiting for plan data to be used");
   slot_bytes_ = std::bit_ceil(bytes);
   host_ = allocate_pinned(kSlots * slot_bytes_);
   device_ = allocate_device(kSlots * slot_bytes_, "plan data");
@@ -38,7 +38,8 @@ void Staging::begin(std::size_t bytes) {
     current_ = (current_ + 1) % kSlots;
     Slot& slot = slots_[current_];
     if (slot.pending) {
-      wait_for(slot.passed.get(), Deadline::after(kTimeout), "waiting for plan data to be used");
+      wait_for(slot.passed.get(), Deadline::after(kPlanTimeout),
+               "waiting for plan data to be used");
     }
     slot.pending = false;
     slot.used = 0;
