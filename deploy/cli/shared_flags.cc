@@ -72,6 +72,13 @@ void add_backend(CLI::App& app, std::string& backend, int& threads) {
              "0, its share of the cores");
 }
 
+void add_merge_order(CLI::App& app, MergeOrder& merge_order) {
+  add_flag(
+      app, "--merge-order", "canonical|fast", merge_order, parse_merge_order,
+      "Of partial results: the same bits whatever the batch and the workers, or, with cuda, as "
+      "a device is busiest (default canonical)");
+}
+
 void add_leaf_tokens(CLI::App& app, int& leaf_tokens) {
   add_flag(
       app, "--leaf-tokens", "N", leaf_tokens, parse_leaf_tokens,

@@ -255,7 +255,8 @@ ReplayReport replay(const ReplayOptions& options, const std::vector<TraceRequest
   const std::int32_t pages =
       page_budget(options.kv_gib, options.layers, shape.latent_dim(), shape.row_dtype);
   const int threads = options.threads > 0 ? options.threads : threads_per_worker(communicator);
-  const WorkerDevice device = open_device(options.backend, threads, communicator);
+  const WorkerDevice device =
+      open_device(options.backend, threads, communicator, options.merge_order);
   Backend& backend = *device.backend;
   SyntheticClient client(shape, backend, options.seed, options.canary_rate);
   Worker worker({.attention = shape,

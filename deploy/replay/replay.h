@@ -15,6 +15,7 @@
 #include "core/workload/trace.h"
 #include "deploy/client/service_options.h"
 #include "deploy/replay/replay_report.h"
+#include "deploy/runtime/backends.h"
 
 namespace tributary {
 
@@ -35,6 +36,7 @@ struct ReplayOptions {
   int leaf_tokens = 2048;
   std::string backend = "cpu";
   int threads = 0;  // of each worker; 0: its share of the cores
+  MergeOrder merge_order = MergeOrder::kCanonical;
   DType row_dtype = DType::kBF16;
   DType query_dtype = DType::kBF16;
   std::uint64_t seed = 1;

@@ -23,12 +23,19 @@ bool names_cuda(std::string_view name) {
   return name == "cuda" || name.starts_with(kCuda);
 }
 
+bool names_cpu(std::string_view name) {
+  if (name == "cpu") return true;
+  const auto sets = cpu_instruction_sets();
+  return name.starts_with(kCpu) && std::ranges::find(sets, name.substr(kCpu.size())) != sets.end();
+}
+
 #ifdef TRIBUTARY_HAS_CUDA
-std::unique_ptr<Backend> make_cuda(std::string_view name) {
-  return make_cuda_backend({.device = cuda_ordinal(name)});
+std::unique_ptr<Backend> make_cuda(std::string_view name, MergeOrder merge_order) {
+  return make_cuda_backend(
+      {.device = cuda_ordinal(name), .fast_merge_order = merge_order == MergeOrder::kFast});
 }
 #else
-std::unique_ptr<Backend> make_cuda(std::string_view /*name*/) {
+std::unique_ptr<Backend> make_cuda(std::string_view /*name*/, MergeOrder /*merge_order*/) {
   fail(ErrorCode::kUnsupported, "backend cuda cannot run here: this build has no CUDA");
 }
 #endif
@@ -62,17 +69,30 @@ int cuda_ordinal(std::string_view name) {
   return ordinal;
 }
 
-std::unique_ptr<Backend> make_backend(std::string_view name, int threads) {
-  if (name == "reference") return make_reference_backend();
-  if (name == "cpu") return make_cpu_backend({.threads = threads, .instruction_set = ""});
-  if (names_cuda(name)) return make_cuda(name);
-  const auto names = backend_names();
-  if (name.starts_with(kCpu) && std::find(names.begin(), names.end(), name) != names.end()) {
-    return make_cpu_backend(
-        {.threads = threads, .instruction_set = std::string(name.substr(kCpu.size()))});
+MergeOrder parse_merge_order(std::string_view name) {
+  for (const MergeOrder order : {MergeOrder::kCanonical, MergeOrder::kFast}) {
+    if (merge_order_name(order) == name) return order;
   }
-  fail(ErrorCode::kInvalidArgument, "backend is '{}', expected one of: {}", name,
-       fmt::join(names, ", "));
+  fail(ErrorCode::kInvalidArgument, "merge order is '{}', expected canonical or fast", name);
+}
+
+std::string_view merge_order_name(MergeOrder order) noexcept {
+  return order == MergeOrder::kFast ? "fast" : "canonical";
+}
+
+std::unique_ptr<Backend> make_backend(std::string_view name, int threads, MergeOrder merge_order) {
+  if (names_cuda(name)) return make_cuda(name, merge_order);
+  if (name != "reference" && !names_cpu(name)) {
+    fail(ErrorCode::kInvalidArgument, "backend is '{}', expected one of: {}", name,
+         fmt::join(backend_names(), ", "));
+  }
+  if (merge_order != MergeOrder::kCanonical) {
+    fail(ErrorCode::kInvalidArgument,
+         "merge order is fast, but backend {} has the canonical one alone; cuda has both", name);
+  }
+  if (name == "reference") return make_reference_backend();
+  const std::string_view set = name.starts_with(kCpu) ? name.substr(kCpu.size()) : "";
+  return make_cpu_backend({.threads = threads, .instruction_set = std::string(set)});
 }
 
 }  // namespace tributary

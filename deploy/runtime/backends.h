@@ -18,8 +18,19 @@ namespace tributary {
 /// The device of `cuda` or `cuda/N`. Throws kInvalidArgument.
 [[nodiscard]] int cuda_ordinal(std::string_view name);
 
-/// `threads`: compute threads of the backend, >= 1. Throws kInvalidArgument with the list of names;
-/// kUnsupported for `cuda` where it cannot run, with what is missing.
-[[nodiscard]] std::unique_ptr<Backend> make_backend(std::string_view name, int threads);
+/// Over what partial states are computed and merged. `canonical`: leaves of fixed size and a fixed
+/// tree, so that results are the same bits for any batch and number of workers. `fast`: pieces of
+/// any number of pages, balanced over the device; the last bits depend on the batch.
+enum class MergeOrder { kCanonical, kFast };
+
+/// `canonical`, `fast`; throws kInvalidArgument with the list.
+[[nodiscard]] MergeOrder parse_merge_order(std::string_view name);
+[[nodiscard]] std::string_view merge_order_name(MergeOrder order) noexcept;
+
+/// `threads`: compute threads of the backend, >= 1. Throws kInvalidArgument with the list of names,
+/// or for a fast merge order of another backend than `cuda`; kUnsupported for `cuda` where it
+/// cannot run, with what is missing.
+[[nodiscard]] std::unique_ptr<Backend> make_backend(
+    std::string_view name, int threads, MergeOrder merge_order = MergeOrder::kCanonical);
 
 }  // namespace tributary

@@ -8,7 +8,7 @@
 namespace tributary {
 
 /// open_device (device.h) of `cuda` and `cuda/N`.
-[[nodiscard]] WorkerDevice open_cuda(std::string_view name, int threads,
-                                     Communicator& communicator);
+[[nodiscard]] WorkerDevice open_cuda(std::string_view name, int threads, Communicator& communicator,
+                                     MergeOrder merge_order);
 
 }  // namespace tributary

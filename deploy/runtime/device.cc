@@ -1,6 +1,5 @@
 #include "deploy/runtime/device.h"
 
-#include "deploy/runtime/backends.h"
 #ifdef TRIBUTARY_HAS_CUDA
 #include "deploy/runtime/cuda_pool.h"
 #endif
@@ -8,12 +7,13 @@
 namespace tributary {
 
 WorkerDevice open_device(std::string_view name, int threads,
-                         [[maybe_unused]] Communicator& communicator) {
+                         [[maybe_unused]] Communicator& communicator, MergeOrder merge_order) {
 #ifdef TRIBUTARY_HAS_CUDA
-  if (name == "cuda" || name.starts_with("cuda/")) return open_cuda(name, threads, communicator);
+  if (name == "cuda" || name.starts_with("cuda/"))
+    return open_cuda(name, threads, communicator, merge_order);
 #endif
   WorkerDevice device;
-  device.backend = make_backend(name, threads);
+  device.backend = make_backend(name, threads, merge_order);
   return device;
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/interface/backend.h"
 #include "core/interface/communicator.h"
+#include "deploy/runtime/backends.h"
 
 namespace tributary {
 
@@ -27,6 +28,7 @@ struct WorkerDevice {
 ///
 /// A collective call: where some rank has no such backend every rank throws, naming it.
 [[nodiscard]] WorkerDevice open_device(std::string_view name, int threads,
-                                       Communicator& communicator);
+                                       Communicator& communicator,
+                                       MergeOrder merge_order = MergeOrder::kCanonical);
 
 }  // namespace tributary

@@ -65,6 +65,7 @@ std::vector<std::string> command_line(const WorkerOptions& o) {
   line.text("--exchange", exchange_name(o.exchange));
   line.text("--backend", o.backend);
   line.number("--threads", o.threads);
+  line.text("--merge-order", merge_order_name(o.merge_order));
   line.text("--rows", dtype_name(o.row_dtype));
   line.text("--query", dtype_name(o.query_dtype));
   line.number("--max-batch", o.max_batch);

@@ -9,6 +9,7 @@
 #include "core/base/dtype.h"
 #include "core/interface/communicator.h"
 #include "deploy/client/service_options.h"
+#include "deploy/runtime/backends.h"
 
 namespace tributary {
 
@@ -19,6 +20,7 @@ struct VerifyOptions {
   int workers = 0;           // threads, where no launcher started the program
   std::string backend = "cpu";
   int threads = 0;  // of each worker; 0: its share of the cores
+  MergeOrder merge_order = MergeOrder::kCanonical;
   DType query_dtype = DType::kF32;
   int leaf_tokens = 64;  // small, so that short sequences spread
 };

@@ -207,8 +207,8 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   WorkerDevice device;
   PoolModel model;
   const Status loaded = status_of([&] {
-    device =
-        open_device(options.backend, options.threads > 0 ? options.threads : share, communicator);
+    device = open_device(options.backend, options.threads > 0 ? options.threads : share,
+                         communicator, options.merge_order);
     model = load_pool_model(options, *device.backend);
   });
   (void)introduce(communicator, loaded, {}, Deadline::after(kLoadTimeout));

@@ -7,6 +7,7 @@
 
 #include "core/base/dtype.h"
 #include "core/plan/plan.h"
+#include "deploy/runtime/backends.h"
 
 namespace tributary {
 
@@ -32,6 +33,7 @@ struct WorkerOptions {
   Exchange exchange = Exchange::kAuto;
   std::string backend = "cpu";
   int threads = 0;  // 0: this worker's share of the cores
+  MergeOrder merge_order = MergeOrder::kCanonical;
   DType row_dtype = DType::kBF16;
   DType query_dtype = DType::kBF16;
 

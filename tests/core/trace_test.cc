@@ -105,8 +105,8 @@ TEST(ReadTrace, NamesTheLineOfEveryMistake) {
     const std::string& message = mistake.second;
     SCOPED_TRACE(message);
     // The blank line counts as a line.
-    TRIBUTARY_EXPECT_ERROR(read(request(9, 1, 1) + "\n\n" + line + "\n" + request(9, 1, 1)), kMalformed,
-                           "trace line 3: ");
+    TRIBUTARY_EXPECT_ERROR(read(request(9, 1, 1) + "\n\n" + line + "\n" + request(9, 1, 1)),
+                           kMalformed, "trace line 3: ");
     TRIBUTARY_EXPECT_ERROR(read(request(9, 1, 1) + "\n\n" + line), kMalformed, message);
   }
 }

@@ -231,6 +231,8 @@ TEST(Options, CommandLinesOfOptionsAreReadBackAsThem) {
                                 "all-gather",
                                 "--backend",
                                 "reference",
+                                "--merge-order",
+                                "fast",
                                 "--threads",
                                 "5",
                                 "--rows",

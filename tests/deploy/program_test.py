@@ -72,6 +72,9 @@ class Usage(Case):
                             "auto, single or all")
         self.expect_refusal(["replay", "--exchange", "gossip"], "--exchange", "gossip",
                             "auto, all-gather or all-to-all")
+        self.expect_refusal(["replay", "--merge-order", "random"], "--merge-order", "random",
+                            "canonical or fast")
+        self.expect_refusal([*SMALL, "--merge-order", "fast"], "fast", "backend cpu", "cuda")
         self.expect_refusal(["verify"], "FILE")
 
     def test_names_that_do_not_exist_list_what_does(self):

@@ -59,7 +59,8 @@ LatentCase::LatentCase(Backend& backend, const LatentShape& shape, int pages, st
       free_pages_(static_cast<std::size_t>(pages)) {
   std::iota(free_pages_.begin(), free_pages_.end(), 0);
   std::shuffle(free_pages_.begin(), free_pages_.end(), std::mt19937(seed));
-  const std::vector<float> nothing(static_cast<std::size_t>(shape.latent_dim()), std::numeric_limits<float>::quiet_NaN());
+  const std::vector<float> nothing(static_cast<std::size_t>(shape.latent_dim()),
+                                   std::numeric_limits<float>::quiet_NaN());
   for (int layer = 0; layer < shape.layers; ++layer) {
     std::vector<AppendTask> tasks;
     for (int page = 0; page < pages; ++page) {
@@ -111,7 +112,8 @@ std::vector<float> LatentCase::attend(const std::vector<LeafTask>& tasks,
   }
   const auto query_buffer = backend_.allocate(bytes.size());
   backend_.upload(query_buffer->data(), bytes);
-  std::vector<float> result(states * shape_.state().record_floats(), std::numeric_limits<float>::quiet_NaN());
+  std::vector<float> result(states * shape_.state().record_floats(),
+                            std::numeric_limits<float>::quiet_NaN());
   const auto state_buffer = backend_.allocate(result.size() * sizeof(float));
   backend_.upload(state_buffer->data(), std::as_bytes(std::span(result)));
   const std::array<std::int32_t, 1> item_layer{layer};

@@ -157,7 +157,8 @@ TEST(PoolRegistry, RefusesAnotherShapeUnlessItIsAlone) {
   other = registration("c");
   registry.lose("b", "gone", kRegistryStart);
   other.shape.leaf_tokens = 100;
-  EXPECT_EQ(code_of([&] { registry.register_pool(other, kRegistryStart); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { registry.register_pool(other, kRegistryStart); }),
+            ErrorCode::kInvalidArgument);
 }
 
 TEST(PoolRegistry, RefusesASequenceOfAnotherPool) {
@@ -166,7 +167,8 @@ TEST(PoolRegistry, RefusesASequenceOfAnotherPool) {
   about.sequences = {sequence(3)};
   registry.register_pool(about, kRegistryStart);
   about.name = "b";
-  EXPECT_EQ(code_of([&] { registry.register_pool(about, kRegistryStart); }), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(code_of([&] { registry.register_pool(about, kRegistryStart); }),
+            ErrorCode::kAlreadyExists);
   EXPECT_EQ(registry.find("b"), nullptr);
 }
 
@@ -184,7 +186,8 @@ TEST(PoolRegistry, IdsPassWhatPoolsHaveSeen) {
   EXPECT_EQ(registry.ids().incarnation(), 51U);
   about = registration("b");
   about.last_incarnation = 0xffffffff;
-  EXPECT_EQ(code_of([&] { registry.register_pool(about, kRegistryStart); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { registry.register_pool(about, kRegistryStart); }),
+            ErrorCode::kInvalidArgument);
 }
 
 TEST(PoolRegistry, FollowsDraining) {
@@ -197,7 +200,8 @@ TEST(PoolRegistry, FollowsDraining) {
   EXPECT_TRUE(registry.any_serving());
   Heartbeat beat = heartbeat(0);
   beat.workers.pop_back();
-  EXPECT_EQ(code_of([&] { registry.heartbeat("a", beat, kRegistryStart); }), ErrorCode::kMalformedInput);
+  EXPECT_EQ(code_of([&] { registry.heartbeat("a", beat, kRegistryStart); }),
+            ErrorCode::kMalformedInput);
 }
 
 TEST(PoolRegistry, ForgetsTheLongestLostPools) {

@@ -79,7 +79,8 @@ ServicePool::~ServicePool() {
 }
 
 void ServicePool::stop() {
-  handlers_.terminate();
+  // The handlers end with a pool that has failed.
+  if (end_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) handlers_.terminate();
   const Status status = wait_end();
   status.throw_if_error();
 }
