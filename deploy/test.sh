@@ -19,8 +19,8 @@ stages=(
 # Test programs that run threads of ours, which the tsan stage builds and runs. Which cases the
 # sanitizers leave out stands in CMakePresets.json: one instruction set is like another to
 # ThreadSanitizer, so of the kernels' conformance only the cases with several threads run;
-# AddressSanitizer sees the same accesses in the narrow sets, and a GPU kernel on emulated threads,
-# ten times slower under it, once in its own tests and not in every suite.
+# AddressSanitizer sees the same accesses in the narrow sets, in small vectors as in large ones, and
+# of a GPU kernel on emulated threads, ten times slower under it, in its own tests as in every suite.
 threaded=(thread_communicator_test core_ingest_test pool_test kernels_cpu_test deploy_runtime_test
   local_transport_test worker_test worker_service_test deploy_client_test)
 

@@ -76,6 +76,8 @@ class Connections {
   [[nodiscard]] bool arm() noexcept { return worker_.arm(); }
   [[nodiscard]] int event_fd() const noexcept { return worker_.event_fd(); }
   [[nodiscard]] int door_fd() const noexcept { return door_.event_fd(); }
+  /// Whether a hello is still to be said.
+  [[nodiscard]] bool greeting() const noexcept { return !greeting_.empty(); }
   /// Whether a payload has been asked for and is not there yet.
   [[nodiscard]] bool receiving() const noexcept { return arriving_ > 0; }
   /// door_fd() is readable: the next progress() looks.

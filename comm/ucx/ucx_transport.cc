@@ -26,6 +26,8 @@ using Clock = ucx::Connections::Clock;
 
 /// The longest sleep: UCX's own timers (keepalive) run in progress only.
 constexpr std::chrono::milliseconds kMaxSleep{1000};
+/// The same while a hello waits for UCX to have a socket for it: of that UCX tells nobody.
+constexpr std::chrono::milliseconds kGreetingPause{1};
 /// How long the rest of a payload that is on its way is waited for without a sleep. Over TCP the
 /// next part comes within some 30 us, and it is the sender who pays for waking us: with the wait a
 /// layer of a step, whose query and output are such payloads, takes a twentieth less time on two
@@ -158,7 +160,8 @@ class UcxTransport final : public Transport {
       sleeping_ = true;
     }
     if (connections_.arm()) {
-      const auto until = std::min(connections_.next_deadline(), now + kMaxSleep);
+      const auto longest = connections_.greeting() ? kGreetingPause : kMaxSleep;
+      const auto until = std::min(connections_.next_deadline(), now + longest);
       const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(until - now);
       std::array<pollfd, 3> fds{
           pollfd{.fd = connections_.door_fd(), .events = POLLIN, .revents = 0},

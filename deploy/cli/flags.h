@@ -19,6 +19,7 @@
 #include "core/base/quote.h"
 #include "core/placement/placement.h"
 #include "core/plan/plan.h"
+#include "deploy/runtime/backends.h"
 
 namespace tributary {
 
@@ -58,6 +59,9 @@ template <typename T>
 }
 [[nodiscard]] inline std::string flag_text(Exchange value) {
   return std::string(exchange_name(value));
+}
+[[nodiscard]] inline std::string flag_text(MergeOrder value) {
+  return std::string(merge_order_name(value));
 }
 [[nodiscard]] inline std::string flag_text(SpreadPolicy value) {
   return std::string(spread_policy_name(value));

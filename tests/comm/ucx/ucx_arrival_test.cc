@@ -11,13 +11,15 @@
 #include "comm/ucx/ucx_transport.h"
 #include "tests/comm/transport/transport_endpoint.h"
 #include "tests/comm/ucx/peer_program.h"
+#include "tests/sanitized.h"
 
 namespace tributary::testing_support {
 namespace {
 
 using std::chrono::steady_clock;
 
-constexpr int kRounds = 40;
+/// Every client of a sanitized build looks for leaks when it ends, which takes it a second.
+constexpr int kRounds = test::kSanitized ? 8 : 40;
 constexpr int kClients = 4;
 /// Longer than an arrival takes; the rounds go through it in equal steps.
 constexpr std::chrono::microseconds kArrival{3000};
