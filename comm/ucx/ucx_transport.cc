@@ -26,7 +26,8 @@ using Clock = ucx::Connections::Clock;
 
 /// The longest sleep: UCX's own timers (keepalive) run in progress only.
 constexpr std::chrono::milliseconds kMaxSleep{1000};
-/// The same while a hello waits for UCX to have a socket for it: of that UCX tells nobody.
+/// The same while a hello waits for UCX to have a socket for it: its event descriptor speaks of
+/// what arrives, not of that.
 constexpr std::chrono::milliseconds kGreetingPause{1};
 /// How long the rest of a payload that is on its way is waited for without a sleep. Over TCP the
 /// next part comes within some 30 us, and it is the sender who pays for waking us: with the wait a

@@ -26,7 +26,8 @@ struct WorkerDevice {
 /// GPUs they share them. Device memory travels by NCCL where every rank has a GPU of its own and
 /// NCCL is there, else through `communicator`, which outlives the result.
 ///
-/// A collective call: where some rank has no such backend every rank throws, naming it.
+/// A collective call: where some rank has no such backend, or that has not the merge order, every
+/// rank throws as make_backend() does, naming the rank; for names other than `cuda` each its own.
 [[nodiscard]] WorkerDevice open_device(std::string_view name, int threads,
                                        Communicator& communicator,
                                        MergeOrder merge_order = MergeOrder::kCanonical);
