@@ -12,6 +12,9 @@
 
 namespace tributary {
 
+/// Bytes of a huge page, on x86-64 and mostly on AArch64: what large memory is asked for in.
+inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
 /// Allocations are aligned to this: a cache line, and the widest vector register.
 inline constexpr std::size_t kHostAlignment = 64;
 

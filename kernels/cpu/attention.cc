@@ -22,9 +22,6 @@ constexpr std::size_t kMinQueryRows = 8;
 // half of one where heads are few and a vector holds four rows.
 constexpr std::size_t kPairRows = 16;
 constexpr std::size_t kFewPairRows = 8;
-// Scratch memory that begins here is one huge page. Of small pages the second-level cache, which
-// scratch and two blocks of rows nearly fill, holds as many as happen to fall on different sets.
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 // Heads that one unit of a merge takes where there are few records.
 constexpr std::size_t kMergeHeads = 16;
 
@@ -47,6 +44,8 @@ void Attention::reserve_scratch(std::size_t bytes) {
   scratch_bytes_ = bytes;
 }
 
+// On a huge page: of small pages the second-level cache, which scratch and two blocks of rows
+// nearly fill, holds as many as happen to fall on different sets.
 std::byte* Attention::scratch_of(std::size_t thread) const noexcept {
   std::byte* memory = scratch_[thread].get();
   const auto past = reinterpret_cast<std::uintptr_t>(memory) % kHugePage;

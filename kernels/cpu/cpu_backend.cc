@@ -43,12 +43,11 @@ int checked_threads(int threads) {
 /// would hang on one memory controller of a large machine. Units are claimed, so any thread reads
 /// any page; what can be had is that every controller serves its share.
 void spread_over_nodes(const HostCache& cache, cpu::ThreadPool& pool) {
-  constexpr std::size_t kUnit = std::size_t{2} << 20;  // a huge page: placed as a whole
   constexpr std::size_t kPage = 4096;
   const std::span<std::byte> memory(cache.layer_data(0), cache_bytes(cache.layout()));
-  pool.for_each(cpu::ceil_div(memory.size(), kUnit), [&](std::size_t unit, int /*thread*/) {
-    const std::size_t end = std::min(memory.size(), (unit + 1) * kUnit);
-    for (std::size_t at = unit * kUnit; at < end; at += kPage) memory[at] = std::byte{0};
+  pool.for_each(cpu::ceil_div(memory.size(), kHugePage), [&](std::size_t unit, int /*thread*/) {
+    const std::size_t end = std::min(memory.size(), (unit + 1) * kHugePage);
+    for (std::size_t at = unit * kHugePage; at < end; at += kPage) memory[at] = std::byte{0};
   });
 }
 
