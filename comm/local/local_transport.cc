@@ -67,10 +67,10 @@ Status copy_payload(Transfer& transfer, const Landing& landing) {
   if (bytes != transfer.message.payload.size()) {
     return {ErrorCode::kInternal, "landing of another size than the payload"};
   }
+  if (landing.inspect) landing.inspect(transfer.message.payload);
   auto from = transfer.message.payload.begin();
   for (const auto& piece : landing.pieces) {
     std::copy_n(std::exchange(from, from + std::ssize(piece)), piece.size(), piece.begin());
-    if (landing.landed && !piece.empty()) landing.landed(piece);
   }
   return {};
 }

@@ -26,10 +26,10 @@ struct Landing {
   /// Called once, on the transport's thread: the payload is there, or the peer is gone and the
   /// bytes are undefined. Never called from inside on_message.
   std::function<void(const Status&)> done;
-  /// Called before `done` with the bytes where they have landed, in order and in parts that are
-  /// still in the processor's cache, for a checksum; on any one thread at a time. May be empty;
+  /// Called before `done`, on the transport's thread, with the payload's bytes in order and in
+  /// parts that are in the processor's cache, for a checksum; valid during the call. May be empty;
   /// must not throw.
-  std::function<void(std::span<const std::byte>)> landed = {};
+  std::function<void(std::span<const std::byte>)> inspect = {};
 };
 
 /// Called on the transport's own thread, one call at a time; must not block and must not throw.

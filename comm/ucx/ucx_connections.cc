@@ -64,15 +64,13 @@ std::string devices_for(const TransportConfig& config) {
 
 }  // namespace
 
-Connections::Connections(const TransportConfig& config, TransportHandler& handler,
-                         std::function<void()> wake)
+Connections::Connections(const TransportConfig& config, TransportHandler& handler)
     : config_(config),
       handler_(handler),
       buffers_(kMaxBounceBytes),
       worker_(config.shared_memory, devices_for(config)),
       routes_(worker_, config.shared_memory),
-      door_(config, worker_.address(), next_id_),
-      copier_(std::move(wake)) {
+      door_(config, worker_.address(), next_id_) {
   if (config.max_header_bytes + kMessagePrefixBytes > worker_.max_header_bytes()) {
     fail(ErrorCode::kUnsupported, "max_header_bytes is {}: UCX carries at most {} here",
          config.max_header_bytes, worker_.max_header_bytes() - kMessagePrefixBytes);
@@ -293,7 +291,6 @@ bool Connections::progress(Clock::time_point now) {
   bool busy = ucp_worker_progress(worker_.get()) != 0;
   busy |= end_gone(now, busy);
   busy |= end_failed();
-  busy |= finish_landings();
   busy |= receive_announced();
   busy |= say_hellos();
   busy |= welcome();
@@ -334,10 +331,7 @@ void Connections::check_deadlines(Clock::time_point now) {
     const PeerId id = receive->second.peer;
     ++receive;
     Peer* peer = find(id);
-    if (peer == nullptr || peer->state == State::kClosing ||
-        std::prev(receive)->second.landing_now) {
-      continue;
-    }
+    if (peer == nullptr || peer->state == State::kClosing) continue;
     const auto resume = receive == receives_.end() ? 0 : receive->first;
     end(*peer, {ErrorCode::kDeadlineExceeded,
                 fmt::format("connection to {}: what it announced has not come for {} ms",

@@ -22,7 +22,6 @@
 
 #include "comm/transport/transport.h"
 #include "comm/ucx/bounce_buffers.h"
-#include "comm/ucx/copier.h"
 #include "comm/ucx/front_door.h"
 #include "comm/ucx/ucx_address.h"
 #include "comm/ucx/ucx_routes.h"
@@ -54,9 +53,8 @@ class Connections {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Binds. `config` and `handler` outlive this. `wake` is called on another thread when progress()
-  /// has something to do. Throws as make_ucx_transport does.
-  Connections(const TransportConfig& config, TransportHandler& handler, std::function<void()> wake);
+  /// Binds. `config` and `handler` outlive this. Throws as make_ucx_transport does.
+  Connections(const TransportConfig& config, TransportHandler& handler);
   ~Connections() = default;
   Connections(const Connections&) = delete;
   Connections& operator=(const Connections&) = delete;
@@ -79,7 +77,7 @@ class Connections {
   /// Whether a hello is still to be said.
   [[nodiscard]] bool greeting() const noexcept { return !greeting_.empty(); }
   /// Whether a payload has been asked for and is not there yet.
-  [[nodiscard]] bool receiving() const noexcept { return arriving_ > 0; }
+  [[nodiscard]] bool receiving() const noexcept { return !receives_.empty(); }
   /// door_fd() is readable: the next progress() looks.
   void look_at_door() noexcept { look_at_door_ = true; }
   /// Closes everything, within a deadline, and calls what is due but the handler.
@@ -119,7 +117,6 @@ class Connections {
     BounceBuffers::Buffer buffer;
     std::size_t bytes = 0;
     Clock::time_point deadline;
-    bool landing_now = false;  // it has come: the copier has it
   };
   /// A payload that waits at its sender.
   struct Announced {
@@ -168,9 +165,6 @@ class Connections {
                std::size_t bytes);
   void finish_send(std::uint64_t number, const Status& status);
   void finish_receive(std::uint64_t number, const Status& status);
-  void finish_landing(std::uint64_t number);
-  void forget_receive(std::uint64_t number, const Status& status);
-  bool finish_landings();
   void finish_messages_of(const Peer& peer);
 
   const TransportConfig& config_;
@@ -197,11 +191,9 @@ class Connections {
   std::uint64_t next_number_ = 1;
   std::map<std::uint64_t, Send> sends_;        // in flight, oldest first
   std::map<std::uint64_t, Receive> receives_;  // oldest first
-  std::size_t arriving_ = 0;                   // of them, those that UCX still writes
   std::deque<Announced> announced_;            // oldest first
   bool room_ = false;                          // for one of announced_, perhaps
   std::vector<Call> calls_;
-  Copier copier_;  // last: it reads from the rest
 };
 
 }  // namespace tributary::ucx

@@ -60,9 +60,7 @@ class WakeUp {
 class UcxTransport final : public Transport {
  public:
   UcxTransport(TransportConfig config, TransportHandler& handler)
-      : config_(std::move(config)),
-        connections_(config_, handler, [this] { post(Look{}); }),
-        thread_([this] { run(); }) {}
+      : config_(std::move(config)), connections_(config_, handler), thread_([this] { run(); }) {}
 
   ~UcxTransport() override {
     post(Stop{});
@@ -95,9 +93,8 @@ class UcxTransport final : public Transport {
   struct Disconnect {
     PeerId peer;
   };
-  struct Look {};  // there is something to do in progress()
   struct Stop {};
-  using Command = std::variant<Send, Connect, Disconnect, Look, Stop>;
+  using Command = std::variant<Send, Connect, Disconnect, Stop>;
 
   void post(Command command) {
     const std::lock_guard lock(mutex_);

@@ -1,6 +1,8 @@
 #include "deploy/client/row_push.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -16,6 +18,7 @@ struct Piece {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   const std::string* address = nullptr;
+  std::size_t turn = 0;  // among its worker's
 };
 
 std::vector<Piece> split(const SequenceHandle& sequence, std::int64_t begin, std::int64_t end,
@@ -37,6 +40,13 @@ std::vector<Piece> split(const SequenceHandle& sequence, std::int64_t begin, std
          sequence.id, next, begin, end);
   }
   return pieces;
+}
+
+/// The first piece of every worker, then the second: none waits until another has got all.
+void take_turns(std::vector<Piece>& pieces) {
+  std::map<const std::string*, std::size_t> count;
+  for (Piece& piece : pieces) piece.turn = count[piece.address]++;
+  std::ranges::stable_sort(pieces, {}, &Piece::turn);
 }
 
 std::int64_t check(const SequenceHandle& sequence, int layer, std::int64_t begin, std::size_t bytes,
@@ -81,7 +91,8 @@ void push_rows(WorkerConnections& connections, const SequenceHandle& sequence, i
                                 static_cast<std::size_t>(shape.qk_rope_head_dim) *
                                     dtype_bytes(static_cast<DType>(shape.row_dtype));
   const std::int64_t count = check(sequence, layer, begin, rows.size(), row_bytes);
-  const std::vector<Piece> pieces = split(sequence, begin, begin + count, piece_rows(row_bytes));
+  std::vector<Piece> pieces = split(sequence, begin, begin + count, piece_rows(row_bytes));
+  take_turns(pieces);
 
   std::vector<WorkerConnections::Greeting> greetings;
   for (const Piece& piece : pieces) {
@@ -94,7 +105,10 @@ void push_rows(WorkerConnections& connections, const SequenceHandle& sequence, i
   WorkerConnections::Call call(connections, deadline);
   Status late;
   std::vector<std::size_t> sent;
+  std::map<const std::string*, std::vector<std::size_t>> sent_to;
   for (const Piece& piece : pieces) {
+    std::vector<std::size_t>& mine = sent_to[piece.address];
+    if (mine.size() >= kPiecesAhead) (void)call.wait(mine[mine.size() - kPiecesAhead]);
     if (call.failed()) break;  // the rest would only be refused too
     const auto payload =
         rows.subspan(static_cast<std::size_t>(piece.begin - begin) * row_bytes,
@@ -118,6 +132,7 @@ void push_rows(WorkerConnections& connections, const SequenceHandle& sequence, i
                                          .crc32c = wire::crc32c(payload)});
         },
         payload));
+    mine.push_back(sent.back());
   }
   Status first;
   for (const std::size_t index : sent) {

@@ -24,4 +24,9 @@ void push_rows(WorkerConnections& connections, const SequenceHandle& sequence, i
 /// than with 4 MiB).
 inline constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
+/// How many messages of one call are on their way to a worker at once: enough for 40 GB/s with
+/// answers after 100 us; so few that what was read for its checksum is still in the processor's
+/// cache when it is sent (a tenth more bandwidth over TCP than with all at once).
+inline constexpr std::size_t kPiecesAhead = 4;
+
 }  // namespace tributary

@@ -79,7 +79,7 @@ std::optional<Landing> RowsReceiver::receive(PeerId peer, const wire::Rows& rows
   return Landing{
       .pieces = transfer->pieces,
       .done = [this, transfer](const Status& ended) { landed(*transfer, ended); },
-      .landed = [crc = &transfer->crc32c](auto part) { *crc = wire::crc32c(part, *crc); }};
+      .inspect = [crc = &transfer->crc32c](auto part) { *crc = wire::crc32c(part, *crc); }};
 }
 
 /// The rows' places in their pages, neighbours joined; empty where the backend keeps pages

@@ -52,7 +52,7 @@ class RowsReceiver {
     IngestTable::Transfer table;
     std::vector<std::byte> staged;  // empty where they land in their pages
     std::vector<std::span<std::byte>> pieces;
-    std::uint32_t crc32c = 0;  // of what has landed
+    std::uint32_t crc32c = 0;  // of what has come
     Time arrival{};
   };
 

@@ -100,7 +100,7 @@ TEST_P(TransportConformance, LandsInPiecesWithGaps) {
       const Received message = server.receive();
       EXPECT_TRUE(message.status.ok()) << message.status.message();
       EXPECT_TRUE(message.payload == payload);
-      EXPECT_TRUE(message.landed == payload);  // each byte once, in order
+      EXPECT_TRUE(message.inspected == payload);  // each byte once, in order
       EXPECT_TRUE(sent.wait().ok());
     }
   }

@@ -105,7 +105,7 @@ std::optional<Landing> Endpoint::on_message(PeerId peer, std::uint16_t type,
                    .type = type,
                    .header = {header.begin(), header.end()},
                    .payload = {},
-                   .landed = {},
+                   .inspected = {},
                    .status = {}};
   if (payload_bytes == 0 || drop_) {
     received_.push_back(std::move(message));
@@ -128,9 +128,9 @@ std::optional<Landing> Endpoint::on_message(PeerId peer, std::uint16_t type,
   }
   return Landing{.pieces = slot.pieces,
                  .done = [this, &slot](const Status& status) { finish(slot, status); },
-                 .landed =
-                     [&landed = slot.message.landed](std::span<const std::byte> part) {
-                       landed.insert(landed.end(), part.begin(), part.end());
+                 .inspect =
+                     [&inspected = slot.message.inspected](std::span<const std::byte> part) {
+                       inspected.insert(inspected.end(), part.begin(), part.end());
                      }};
 }
 

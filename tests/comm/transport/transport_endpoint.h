@@ -51,9 +51,9 @@ struct Received {
   PeerId peer = 0;
   std::uint16_t type = 0;
   std::vector<std::byte> header;
-  std::vector<std::byte> payload;  // what the landing's pieces hold, in their order
-  std::vector<std::byte> landed;   // what Landing::landed has been shown before `done`
-  Status status;                   // of the payload
+  std::vector<std::byte> payload;    // what the landing's pieces hold, in their order
+  std::vector<std::byte> inspected;  // what Landing::inspect has been shown before `done`
+  Status status;                     // of the payload
 };
 
 class Endpoint final : public TransportHandler {
