@@ -1,4 +1,4 @@
-// Collectives as groups of NCCL's calls on one stream, and the wait for their end.
+// Collectives as groups of NCCL's calls on one stream, and the waits for their end.
 #include "comm/nccl/nccl_communicator.h"
 
 #include <cuda_runtime_api.h>
@@ -66,11 +66,19 @@ Status poll(std::string_view what, Deadline deadline, const Ended& ended) {
 
 class NcclCommunicator::Impl {
  public:
-  Impl(Communicator& bootstrap, int device, const ncclUniqueId& id, Deadline deadline)
-      : bootstrap_(bootstrap), rank_(bootstrap.rank()), size_(bootstrap.size()), device_(device) {
+  Impl(Communicator& bootstrap, int device, const ncclUniqueId& id, Deadline deadline,
+       cudaStream_t stream)
+      : bootstrap_(bootstrap),
+        rank_(bootstrap.rank()),
+        size_(bootstrap.size()),
+        device_(device),
+        owns_stream_(stream == nullptr),
+        stream_(stream) {
     cuda_status_of("start", cudaSetDevice(device_)).throw_if_error();
-    cuda_status_of("start", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking))
-        .throw_if_error();
+    if (owns_stream_) {
+      cuda_status_of("start", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking))
+          .throw_if_error();
+    }
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     const ncclResult_t result = nccl().comm_init_rank_config(&comm_, size_, id, rank_, &config);
@@ -86,6 +94,21 @@ class NcclCommunicator::Impl {
   ~Impl() { end(/*in_order=*/true); }
 
   void abort() { end(/*in_order=*/false); }
+
+  /// The wait for NCCL and for the device, by way of all that lies on the stream.
+  Status complete(std::string_view what, Deadline deadline) {
+    Status status = cuda_status_of(what, cudaSetDevice(device_));
+    if (!status.ok()) return status;
+    return poll(what, deadline, [&](bool& done) -> Status {
+      const cudaError_t code = cudaStreamQuery(stream_);
+      done = code == cudaSuccess;
+      if (code != cudaSuccess && code != cudaErrorNotReady) return cuda_status_of(what, code);
+      ncclResult_t state = ncclSuccess;
+      const ncclResult_t asked = nccl().comm_get_async_error(comm_, &state);
+      Status failure = started(what, asked == ncclSuccess ? state : asked);
+      return failure.ok() && !done ? bootstrap_.look_for_failure() : failure;
+    });
+  }
 
   Status broadcast(std::span<std::byte> data, int root, Deadline deadline) {
     return run("broadcast", deadline, [&]() -> Status {
@@ -152,7 +175,7 @@ class NcclCommunicator::Impl {
     });
   }
 
-  /// One collective: `enqueue`, then the wait for NCCL and for the device.
+  /// One collective: `enqueue`, then the wait for NCCL, and on a stream of its own for the device.
   template <typename Enqueue>
   Status run(std::string_view what, Deadline deadline, const Enqueue& enqueue) {
     if (deadline.expired()) {
@@ -162,16 +185,7 @@ class NcclCommunicator::Impl {
     Status status = cuda_status_of(what, cudaSetDevice(device_));
     if (status.ok()) status = enqueue();
     if (status.ok()) status = settle(what, deadline);
-    if (!status.ok()) return status;
-    return poll(what, deadline, [&](bool& done) -> Status {
-      const cudaError_t code = cudaStreamQuery(stream_);
-      done = code == cudaSuccess;
-      if (code != cudaSuccess && code != cudaErrorNotReady) return cuda_status_of(what, code);
-      ncclResult_t state = ncclSuccess;
-      const ncclResult_t asked = nccl().comm_get_async_error(comm_, &state);
-      Status status = started(what, asked == ncclSuccess ? state : asked);
-      return status.ok() && !done ? bootstrap_.look_for_failure() : status;
-    });
+    return status.ok() && owns_stream_ ? complete(what, deadline) : status;
   }
 
   /// Sends block_of(r) to every other rank r and receives theirs; the own one is a copy.
@@ -218,7 +232,7 @@ class NcclCommunicator::Impl {
       }
       comm_ = nullptr;
     }
-    if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+    if (owns_stream_ && stream_ != nullptr) (void)cudaStreamDestroy(stream_);
     stream_ = nullptr;
   }
 
@@ -226,7 +240,8 @@ class NcclCommunicator::Impl {
   int rank_;
   int size_;
   int device_;
-  cudaStream_t stream_ = nullptr;
+  const bool owns_stream_;
+  cudaStream_t stream_;
   ncclComm_t comm_ = nullptr;
 };
 
@@ -256,10 +271,13 @@ ncclUniqueId invite(Communicator& bootstrap, Deadline deadline) {
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(Communicator& bootstrap, int device, Deadline deadline)
+NcclCommunicator::NcclCommunicator(Communicator& bootstrap, int device, Deadline deadline,
+                                   CUstream_st* stream)
     : Communicator(bootstrap.rank(), bootstrap.size()),
       bootstrap_(bootstrap),
-      impl_(std::make_unique<Impl>(bootstrap, device, invite(bootstrap, deadline), deadline)) {}
+      on_stream_(stream != nullptr),
+      impl_(std::make_unique<Impl>(bootstrap, device, invite(bootstrap, deadline), deadline,
+                                   stream)) {}
 
 NcclCommunicator::~NcclCommunicator() = default;
 
@@ -278,6 +296,10 @@ Status NcclCommunicator::do_all_to_all(std::span<const std::byte> send,
                                        std::span<const std::size_t> recv_counts,
                                        Deadline deadline) {
   return impl_->all_to_all(send, send_counts, recv, recv_counts, deadline);
+}
+
+Status NcclCommunicator::do_complete(Deadline deadline) {
+  return on_stream_ ? impl_->complete("wait for the stream", deadline) : Status();
 }
 
 void NcclCommunicator::do_poison(const Status& reason) {

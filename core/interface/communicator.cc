@@ -35,6 +35,10 @@ Status Communicator::look_for_failure() {
   return poison_.ok() ? finish(do_look_for_failure()) : poison_;
 }
 
+Status Communicator::complete(Deadline deadline) {
+  return poison_.ok() ? finish(do_complete(deadline)) : poison_;
+}
+
 Status Communicator::broadcast(std::span<std::byte> data, int root, Deadline deadline) {
   if (!poison_.ok()) return poison_;
   if (root < 0 || root >= size_) {

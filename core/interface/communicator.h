@@ -1,5 +1,5 @@
 // What the pool needs from a group of processes: three collectives with deadlines. Implementations:
-// comm/local (self, threads), comm/mpi, later comm/nccl.
+// comm/local (self, threads), comm/mpi, comm/nccl, comm/staged.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@
 
 namespace tributary {
 
-/// Payload bytes that this rank sent to other ranks (its own share is a copy and not counted).
+/// Payload bytes that this rank sent to other ranks (its own share is a copy and not counted);
+/// counted when a call returns ok.
 struct Traffic {
   std::uint64_t broadcast_bytes = 0;
   std::uint64_t all_gather_bytes = 0;
@@ -21,9 +22,11 @@ struct Traffic {
 };
 
 /// A fixed group of ranks. Every rank calls the same collectives in the same order with matching
-/// counts; one call is under way at a time; calls come from one thread per rank.
+/// counts; calls come from one thread per rank, and one is under way at a time, or several in their
+/// order where on_stream().
 ///
-/// Buffers belong to the caller and stay valid and untouched until the call returns.
+/// Buffers belong to the caller and stay valid and untouched until the call returns, or where
+/// on_stream() until complete() returned ok. The counts are read during the call alone.
 /// All blocks lie in rank order without gaps. A count may be 0 for any rank.
 ///
 /// Failure: a missed deadline, a lost peer or bad arguments poison the communicator for good; that
@@ -31,6 +34,11 @@ struct Traffic {
 ///
 ///   right: every rank calls all_gather, a failed one with an error in its payload;
 ///   wrong: a failed rank returns early, and its peers pair this call with its next one.
+///
+/// Ordered with a backend (on_stream):
+///
+///   right: backend.merge, all_to_all, backend.merge, complete, backend.synchronize, then read;
+///   wrong: all_to_all, then read, or free a buffer: the call may not even have begun.
 class Communicator {
  public:
   Communicator(const Communicator&) = delete;
@@ -41,6 +49,19 @@ class Communicator {
   [[nodiscard]] int size() const noexcept { return size_; }
   /// `self`, `threads`, `mpi`, ...
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+
+  /// Whether calls are ordered with the work of one backend, as if they were calls of it: each
+  /// begins after what the backend was asked to do before, may return before it is done, and what
+  /// the backend is asked to do later begins after it. Ok then says that a call was enqueued.
+  /// False: a call returns when it is done, and what fills its buffers is complete when it begins,
+  /// unless the implementation waits for that itself.
+  [[nodiscard]] virtual bool on_stream() const noexcept { return false; }
+
+  /// Waits until all calls so far are done, and says whether one of them failed, or the wait did.
+  /// Ok at once where calls return when they are done. After a failure the collectives end without
+  /// their peers, and work that was enqueued behind them goes on, with whatever arrived: wait for
+  /// the backend before its buffers are freed or used again.
+  Status complete(Deadline deadline);
 
   /// `data` of `root` arrives in `data` of every rank; the same size everywhere.
   Status broadcast(std::span<std::byte> data, int root, Deadline deadline);
@@ -76,7 +97,8 @@ class Communicator {
   virtual Status do_all_to_all(std::span<const std::byte> send,
                                std::span<const std::size_t> send_counts, std::span<std::byte> recv,
                                std::span<const std::size_t> recv_counts, Deadline deadline) = 0;
-  /// Tells the peers, where that is possible.
+  virtual Status do_complete(Deadline /*deadline*/) { return {}; }
+  /// Tells the peers, where that is possible, and ends the collectives that are under way.
   virtual void do_poison(const Status& reason) = 0;
   /// What a peer told, or ok.
   virtual Status do_look_for_failure() { return {}; }

@@ -1,9 +1,14 @@
 #include "core/pool/round.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace tributary {
 namespace {
+
+/// For a device to end what was enqueued behind a collective that was given up: a round's kernels
+/// take milliseconds, and the peers, who were told before, do not wait for this.
+constexpr auto kDrainTimeout = std::chrono::seconds(10);
 
 /// Runs this rank's own work unless it failed before; keeps the first failure.
 template <typename Work>
@@ -71,19 +76,32 @@ void RoundExecutor::reserve(const RankPlan& plan) {
 Status RoundExecutor::run(const RankPlan& plan, std::span<const std::int32_t> item_layer,
                           PoolClient& client, Deadline deadline, Status& failure,
                           PhaseTimes& times) {
-  // Outside attempt(): without its buffers a rank cannot enter the collectives, so that failure to
-  // grow them ends the communicator.
-  Status reserved = status_of([&] { reserve(plan); });
-  if (!reserved.ok()) {
-    communicator_.poison(reserved);
-    return reserved;
+  Status status;
+  const Status thrown =
+      status_of([&] { status = execute(plan, item_layer, client, deadline, failure, times); });
+  if (!thrown.ok()) {
+    communicator_.poison(thrown);
+    status = thrown;
   }
+  if (!status.ok()) {
+    // The communicator has given up its collectives, so that a stream comes to what lies behind
+    // them, which still writes into the arenas. The failure to tell is the communicator's.
+    (void)status_of([&] { backend_.synchronize(Deadline::after(kDrainTimeout)); });
+  }
+  return status;
+}
+
+/// Throws where the rank cannot enter the collectives: that ends the communicator.
+Status RoundExecutor::execute(const RankPlan& plan, std::span<const std::int32_t> item_layer,
+                              PoolClient& client, Deadline deadline, Status& failure,
+                              PhaseTimes& times) {
+  reserve(plan);
   {
     const PhaseTimer timer(times, Phase::kProject);
     attempt(failure, [&] {
       if (plan.homed.empty()) return;
       client.write_tokens(plan.homed, item_layer, tokens_.data(), shape_.token_record_bytes());
-      backend_.synchronize(deadline);
+      synchronize_unless_ordered(deadline);
     });
   }
   if (plan.tokens_travel) {
@@ -92,7 +110,7 @@ Status RoundExecutor::run(const RankPlan& plan, std::span<const std::int32_t> it
       if (plan.exchange != Exchange::kAllToAll) return;
       backend_.gather({plan.token_send_index, tokens_.data(), outgoing_tokens_.data(),
                        shape_.token_record_bytes()});
-      backend_.synchronize(deadline);
+      synchronize_unless_ordered(deadline);
     });
     Status status = exchange_tokens(plan, deadline);
     if (!status.ok()) return status;
@@ -102,7 +120,7 @@ Status RoundExecutor::run(const RankPlan& plan, std::span<const std::int32_t> it
     attempt(failure, [&] {
       attend(plan, item_layer);
       merge(plan.local_merges);
-      backend_.synchronize(deadline);
+      synchronize_unless_ordered(deadline);
     });
   }
   if (plan.states_travel) {
@@ -111,11 +129,18 @@ Status RoundExecutor::run(const RankPlan& plan, std::span<const std::int32_t> it
     if (!status.ok()) return status;
   }
   const PhaseTimer timer(times, Phase::kCombine);
-  attempt(failure, [&] {
-    merge(plan.home_merges);
-    backend_.synchronize(deadline);
-  });
+  attempt(failure, [&] { merge(plan.home_merges); });
+  Status status = communicator_.complete(deadline);
+  if (!status.ok()) return status;
+  // Also after a failure: the work before it uses buffers that the next round may replace.
+  const Status waited = status_of([&] { backend_.synchronize(deadline); });
+  if (failure.ok()) failure = waited;
   return {};
+}
+
+/// What a communicator reads must be there when it is called, unless the stream sees to that.
+void RoundExecutor::synchronize_unless_ordered(Deadline deadline) {
+  if (!communicator_.on_stream()) backend_.synchronize(deadline);
 }
 
 /// `send` is grouped by receiver, or for an all-gather this rank's one block.

@@ -50,7 +50,9 @@ enum class Phase : std::uint8_t {
 inline constexpr std::size_t kPhases = 7;
 /// `fill`, `plan`, `project`, `query_exchange`, `attend`, `partial_exchange`, `combine`.
 [[nodiscard]] std::string_view phase_name(Phase phase) noexcept;
-/// Microseconds per phase.
+/// Microseconds per phase, of the host. With a communicator that is ordered on the backend's stream
+/// the phases before kCombine hold only what it took to enqueue their work, and kCombine also the
+/// wait for all of it.
 using PhaseTimes = std::array<double, kPhases>;
 
 /// Adds the time since its construction to one phase.
@@ -71,14 +73,17 @@ class PhaseTimer {
 /// Owns the arenas of token and state records.
 class RoundExecutor {
  public:
-  /// `communicator` takes pointers of the backend's memory.
+  /// `communicator` takes pointers of the backend's memory. Where it is on_stream(), that is the
+  /// stream of `backend`: a round is enqueued as a whole then, and waited for once, at its end.
   RoundExecutor(const AttentionShape& shape, Backend& backend, Communicator& communicator,
                 Cache& cache);
 
   /// Runs the plan with item i at layer item_layer[i]. A failure of this rank's own work (the
   /// client or the backend throws) goes to `failure`, and the rank still enters every collective of
   /// the round; with `failure` set on entry it does nothing but that. The result is not ok only
-  /// when the communicator failed: nothing more can be exchanged then.
+  /// when the communicator failed: nothing more can be exchanged then. On return nothing of the
+  /// round is under way, whatever came of it; only after a failure of the communicator may a device
+  /// that answers no more leave some.
   Status run(const RankPlan& plan, std::span<const std::int32_t> item_layer, PoolClient& client,
              Deadline deadline, Status& failure, PhaseTimes& times);
 
@@ -94,6 +99,9 @@ class RoundExecutor {
 
  private:
   void reserve(const RankPlan& plan);
+  Status execute(const RankPlan& plan, std::span<const std::int32_t> item_layer, PoolClient& client,
+                 Deadline deadline, Status& failure, PhaseTimes& times);
+  void synchronize_unless_ordered(Deadline deadline);
   Status exchange(std::span<const std::byte> send, std::span<std::byte> recv, const RankPlan& plan,
                   Deadline deadline);
   Status exchange_tokens(const RankPlan& plan, Deadline deadline);

@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/pool/gather_all.h"
 #include "deploy/runtime/backends.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_devices.h"
 #ifdef TRIBUTARY_HAS_NCCL
 #include "comm/nccl/nccl_communicator.h"
@@ -87,7 +88,7 @@ std::unique_ptr<Communicator> make_exchange([[maybe_unused]] std::string_view na
 #ifdef TRIBUTARY_HAS_NCCL
   if (nccl_serves(all)) {
     return std::make_unique<NcclCommunicator>(communicator, cuda_ordinal(name),
-                                              Deadline::after(kStartTimeout));
+                                              Deadline::after(kStartTimeout), cuda_stream(backend));
   }
 #endif
   return std::make_unique<StagedCommunicator>(backend, communicator);

@@ -11,7 +11,7 @@
 
 namespace tributary::testing_support {
 
-/// Copies into the backend's memory, calls `inner`, and copies back.
+/// Copies into the backend's memory, calls `inner`, waits for it, and copies back.
 class DeviceBuffers final : public Communicator {
  public:
   DeviceBuffers(Backend& backend, Communicator& inner)
@@ -22,6 +22,7 @@ class DeviceBuffers final : public Communicator {
   Status do_broadcast(std::span<std::byte> data, int root, Deadline deadline) override {
     const auto buffer = copy(data);
     Status status = inner_.broadcast({buffer->data(), data.size()}, root, deadline);
+    if (status.ok()) status = inner_.complete(deadline);
     if (status.ok()) backend_.download(data, buffer->data());
     return status;
   }
@@ -31,6 +32,7 @@ class DeviceBuffers final : public Communicator {
     const auto to = copy(recv);
     Status status =
         inner_.all_gather({from->data(), send.size()}, {to->data(), recv.size()}, counts, deadline);
+    if (status.ok()) status = inner_.complete(deadline);
     if (status.ok()) backend_.download(recv, to->data());
     return status;
   }
@@ -41,6 +43,7 @@ class DeviceBuffers final : public Communicator {
     const auto to = copy(recv);
     Status status = inner_.all_to_all({from->data(), send.size()}, send_counts,
                                       {to->data(), recv.size()}, recv_counts, deadline);
+    if (status.ok()) status = inner_.complete(deadline);
     if (status.ok()) backend_.download(recv, to->data());
     return status;
   }

@@ -39,6 +39,10 @@ class RecordingCommunicator final : public Communicator {
     calls.emplace_back("all_to_all");
     return next;
   }
+  Status do_complete(Deadline /*at*/) override {
+    calls.emplace_back("complete");
+    return next;
+  }
   void do_poison(const Status& reason) override { poisons.push_back(reason); }
 };
 
@@ -152,6 +156,21 @@ TEST_F(CommunicatorFront, TheFirstFailureEndsItForGood) {
     EXPECT_EQ(status.message(), "rank 2 is missing");
   }
   EXPECT_EQ(communicator_.calls, std::vector<std::string>{"all_gather"}) << "nothing more is sent";
+  EXPECT_EQ(communicator_.poisons.size(), 1U) << "the peers are told once";
+}
+
+TEST_F(CommunicatorFront, AFailureThatCompleteFindsEndsItToo) {
+  EXPECT_TRUE(all_gather(4, 9, {2, 4, 3}).ok());
+  EXPECT_TRUE(communicator_.complete(deadline_).ok());
+  communicator_.next = Status(ErrorCode::kWorkerFailed, "rank 2 is gone");
+  EXPECT_EQ(communicator_.complete(deadline_).code(), ErrorCode::kWorkerFailed);
+  EXPECT_TRUE(communicator_.poisoned());
+  communicator_.next = Status();
+  for (const Status& status : {all_gather(4, 9, {2, 4, 3}), communicator_.complete(deadline_)}) {
+    EXPECT_EQ(status.code(), ErrorCode::kWorkerFailed);
+    EXPECT_EQ(status.message(), "rank 2 is gone");
+  }
+  EXPECT_EQ(communicator_.calls, (std::vector<std::string>{"all_gather", "complete", "complete"}));
   EXPECT_EQ(communicator_.poisons.size(), 1U) << "the peers are told once";
 }
 

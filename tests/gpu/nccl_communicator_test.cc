@@ -1,5 +1,5 @@
 // NCCL joins the conformance suite, ranks as threads, one GPU each: as many ranks as there are
-// GPUs.
+// GPUs; on a stream of its own and on the backend's.
 #include "comm/nccl/nccl_communicator.h"
 
 #include <gtest/gtest.h>
@@ -23,13 +23,16 @@
 namespace tributary::testing_support {
 namespace {
 
-RankLauncher nccl_ranks(int ranks) {
-  return {"Nccl" + std::to_string(ranks), ranks,
-          [ranks](const auto& body) {
+/// On the backend's stream, or on one of its own.
+RankLauncher nccl_ranks(int ranks, bool on_stream) {
+  return {(on_stream ? "NcclOnStream" : "Nccl") + std::to_string(ranks), ranks,
+          [ranks, on_stream](const auto& body) {
             run_ranks(ranks, [&](Communicator& bootstrap) {
               const int device = bootstrap.rank();
               const auto backend = make_cuda_backend({.device = device});
-              NcclCommunicator exchange(bootstrap, device, ample_deadline());
+              NcclCommunicator exchange(bootstrap, device, ample_deadline(),
+                                        on_stream ? cuda_stream(*backend) : nullptr);
+              EXPECT_EQ(exchange.on_stream(), on_stream);
               DeviceBuffers communicator(*backend, exchange);
               body(communicator);
             });
@@ -52,7 +55,9 @@ std::vector<RankLauncher> launchers() {
   std::vector<RankLauncher> all{staged_ranks(1), staged_ranks(2), staged_ranks(4)};
   const auto devices = static_cast<int>(cuda_status().devices.size());
   for (const int ranks : {1, 2, 4, 8}) {
-    if (ranks <= devices) all.push_back(nccl_ranks(ranks));
+    if (ranks > devices) continue;
+    all.push_back(nccl_ranks(ranks, /*on_stream=*/false));
+    all.push_back(nccl_ranks(ranks, /*on_stream=*/true));
   }
   return all;
 }
