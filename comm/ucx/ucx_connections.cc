@@ -174,6 +174,7 @@ void Connections::disconnect(PeerId id) {
   }
   if (peer->reason.ok()) peer->reason = closing_status(peer->name);
   peer->state = State::kFlushing;
+  finish_receives_of(*peer);
   flushing_.emplace_back(Clock::now() + kFlushTimeout, id);
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;

@@ -166,6 +166,7 @@ class Connections {
   void finish_send(std::uint64_t number, const Status& status);
   void finish_receive(std::uint64_t number, const Status& status);
   void finish_messages_of(const Peer& peer);
+  void finish_receives_of(const Peer& peer);
 
   const TransportConfig& config_;
   TransportHandler& handler_;

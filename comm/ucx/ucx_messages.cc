@@ -50,6 +50,15 @@ std::uint64_t label_of(std::span<const std::byte> header) {
   return label;
 }
 
+template <typename Messages>
+std::vector<std::uint64_t> numbers_of(const Messages& messages, PeerId peer) {
+  std::vector<std::uint64_t> numbers;
+  for (const auto& [number, message] : messages) {
+    if (message.peer == peer) numbers.push_back(number);
+  }
+  return numbers;
+}
+
 std::size_t cost_of(const OutgoingMessage& message) {
   return kMessageCost + message.header.size() + message.payload.size();
 }
@@ -332,17 +341,17 @@ void Connections::finish_receive(std::uint64_t number, const Status& status) {
 /// What was never handed to UCX, or UCX has not completed by itself when it has let go of the peer.
 void Connections::finish_messages_of(const Peer& peer) {
   for (const OutgoingMessage& message : peer.held) call_later(message.sent, peer.reason);
-  const auto finish = [&](auto& messages, auto finish_one) {
-    std::vector<std::uint64_t> numbers;
-    for (const auto& [number, message] : messages) {
-      if (message.peer == peer.id) numbers.push_back(number);
-    }
-    for (const std::uint64_t number : numbers) finish_one(number);
-  };
   if (peer.sends > 0) {
-    finish(sends_, [&](std::uint64_t number) { finish_send(number, peer.reason); });
+    for (const std::uint64_t number : numbers_of(sends_, peer.id)) finish_send(number, peer.reason);
   }
-  finish(receives_, [&](std::uint64_t number) { finish_receive(number, peer.reason); });
+  finish_receives_of(peer);
+}
+
+/// What it sends is not wanted any more.
+void Connections::finish_receives_of(const Peer& peer) {
+  for (const std::uint64_t number : numbers_of(receives_, peer.id)) {
+    finish_receive(number, peer.reason);
+  }
   std::erase_if(announced_, [&](const Announced& announced) {
     if (announced.peer != peer.id) return false;
     ucp_am_data_release(worker_.get(), announced.descriptor);

@@ -78,6 +78,15 @@ std::uint64_t IngestTable::drained_round() const {
   return closed_.empty() ? std::numeric_limits<std::uint64_t>::max() : closed_.begin()->first - 1;
 }
 
+std::vector<std::uint64_t> IngestTable::closed_transfers() const {
+  std::vector<std::uint64_t> tickets;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [ticket, flight] : flights_) {
+    if (flight.closed_round != 0) tickets.push_back(ticket);
+  }
+  return tickets;
+}
+
 IngestTable::Transfer IngestTable::begin(SequenceId id, std::uint32_t epoch, int layer,
                                          std::int64_t begin, std::int64_t count) {
   const std::lock_guard lock(mutex_);

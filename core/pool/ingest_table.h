@@ -38,6 +38,9 @@ class IngestTable {
   /// other thread become visible to this one.
   [[nodiscard]] std::uint64_t drained_round() const;
 
+  /// The tickets of the transfers into sequences that were closed.
+  [[nodiscard]] std::vector<std::uint64_t> closed_transfers() const;
+
   struct Transfer {
     std::uint64_t ticket = 0;
     std::vector<PageRun> runs;  // in the order of the rows

@@ -313,6 +313,10 @@ void DataPlane::tick() {
       }
     }
   }
+  for (const PeerId peer : rows_.late_senders()) {
+    on_disconnect(peer, {});
+    late.push_back(peer);
+  }
   for (const PeerId peer : late) transport_->disconnect(peer);
   rows_.add_counts(beat);
   post_beat(beat);

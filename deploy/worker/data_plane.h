@@ -67,7 +67,7 @@ class DataPlane final : public TransportHandler {
   void answer(int rank, const wire::ForwardReply& reply);
 
   /// Twice a second, from any thread: tells the leader that this worker is alive, and closes
-  /// connections that have not introduced themselves.
+  /// connections that have not introduced themselves, or that hold pages of an ended sequence.
   void tick();
 
   std::optional<Landing> on_message(PeerId peer, std::uint16_t type,

@@ -55,7 +55,8 @@ bool LeaderInbox::post_request(ToPool request) {
 void LeaderInbox::post_progress(const wire::Progress& progress) {
   {
     const std::lock_guard lock(mutex_);
-    progress_.insert_or_assign({progress.sequence_id, progress.rank}, progress);
+    progress_.insert_or_assign({progress.sequence_id, progress.rank},
+                               LeaderMail::Progress{Deadline::Clock::now(), progress});
     completed_ = completed_ || progress.missing_layer < 0;
   }
   // Nobody waits for a part of a prompt: the leader reads it when it wakes for something else.

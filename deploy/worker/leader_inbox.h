@@ -29,10 +29,14 @@ struct LeaderMail {
     int rank = 0;
     wire::Forward forward;
   };
+  struct Progress {
+    Time arrival{};
+    wire::Progress progress;
+  };
 
   std::vector<Items> items;
   std::vector<Forward> forwards;
-  std::vector<wire::Progress> progress;
+  std::vector<Progress> progress;
   std::vector<ToPool> requests;
   bool stop = false;
   Status lost;  // a worker is gone: the pool has ended
@@ -89,7 +93,7 @@ class LeaderInbox {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   LeaderMail mail_;
-  std::map<std::pair<SequenceId, std::int32_t>, wire::Progress> progress_;
+  std::map<std::pair<SequenceId, std::int32_t>, LeaderMail::Progress> progress_;
   bool completed_ = false;  // progress_ has an owner that has got all its rows
   std::vector<Peer> peers_;
 };

@@ -19,9 +19,9 @@ constexpr std::size_t kMaxHeld = 1024;
 
 void Leader::receive() {
   const Time now = Deadline::Clock::now();
-  for (const wire::Progress& progress : mail_.progress) {
-    book_.progress(progress);
-    leases_.touch(progress.sequence_id, now);
+  for (const LeaderMail::Progress& mail : mail_.progress) {
+    book_.progress(mail.progress);
+    leases_.touch(mail.progress.sequence_id, mail.arrival);
   }
   for (const LeaderMail::Forward& mail : mail_.forwards) receive_forward(mail);
   for (Waiting& held : std::exchange(held_, {})) receive_item(std::move(held));

@@ -10,11 +10,13 @@ void LeaseBook::add(SequenceId id, Time now) {
   where_.emplace(id, std::prev(order_.end()));
 }
 
-void LeaseBook::touch(SequenceId id, Time now) {
+void LeaseBook::touch(SequenceId id, Time then) {
   const auto found = where_.find(id);
-  if (found == where_.end()) return;
-  found->second->touched = now;
-  order_.splice(order_.end(), order_, found->second);
+  if (found == where_.end() || then < found->second->touched) return;
+  found->second->touched = then;
+  auto next = order_.end();
+  while (std::prev(next)->touched > then) --next;
+  if (next != found->second) order_.splice(next, order_, found->second);
 }
 
 void LeaseBook::remove(SequenceId id) {

@@ -10,7 +10,8 @@
 
 namespace tributary {
 
-/// Sequences in the order of their last message; all operations take constant time.
+/// Sequences in the order of their last message; all operations take constant time, but a touch()
+/// that comes late takes as many steps as others have been touched since.
 class LeaseBook {
  public:
   using Time = Deadline::Clock::time_point;
@@ -18,8 +19,8 @@ class LeaseBook {
 
   /// Begins the lease of a new sequence.
   void add(SequenceId id, Time now);
-  /// A message about it has come; unknown sequences are ignored.
-  void touch(SequenceId id, Time now);
+  /// A message about it came then; unknown sequences are ignored.
+  void touch(SequenceId id, Time then);
   void remove(SequenceId id);
   /// Some sequence whose lease is over; it stays until remove().
   [[nodiscard]] std::optional<SequenceId> expired(Time now) const;

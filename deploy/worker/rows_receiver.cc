@@ -76,6 +76,10 @@ std::optional<Landing> RowsReceiver::receive(PeerId peer, const wire::Rows& rows
     transfer->staged.resize(payload_bytes);
     transfer->pieces.emplace_back(transfer->staged);
   }
+  {
+    const std::lock_guard lock(mutex_);
+    senders_.emplace(transfer->table.ticket, peer);
+  }
   return Landing{
       .pieces = transfer->pieces,
       .done = [this, transfer](const Status& ended) { landed(*transfer, ended); },
@@ -103,6 +107,10 @@ std::vector<std::span<std::byte>> RowsReceiver::pages_of(const wire::Rows& rows,
 }
 
 void RowsReceiver::landed(Transfer& transfer, const Status& status) {
+  {
+    const std::lock_guard lock(mutex_);
+    senders_.erase(transfer.table.ticket);
+  }
   Status outcome = status;
   auto reason = wire::Refusal::kAborted;
   if (outcome.ok() && transfer.crc32c != transfer.rows.crc32c) {
@@ -161,6 +169,21 @@ void RowsReceiver::refuse(PeerId peer, std::uint64_t request, wire::Refusal reas
 void RowsReceiver::count_refusal(wire::Refusal reason) {
   const std::lock_guard lock(mutex_);
   ++refused_[static_cast<std::size_t>(reason)];
+}
+
+std::vector<PeerId> RowsReceiver::late_senders() {
+  std::vector<std::uint64_t> ended = table_.closed_transfers();
+  std::ranges::sort(ended);
+  std::vector<PeerId> late;
+  const std::lock_guard lock(mutex_);
+  for (const std::uint64_t ticket : ended) {
+    const auto sender = senders_.find(ticket);
+    if (sender != senders_.end() && std::ranges::binary_search(ended_, ticket)) {
+      late.push_back(sender->second);
+    }
+  }
+  ended_ = std::move(ended);
+  return late;
 }
 
 void RowsReceiver::add_counts(wire::Beat& beat) const {

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "comm/transport/transport.h"
@@ -39,6 +40,10 @@ class RowsReceiver {
                                                std::size_t payload_bytes);
   /// A message that says nothing that could be answered.
   void count_malformed() { count_refusal(wire::Refusal::kMalformed); }
+
+  /// Who is still sending rows of a sequence that had ended by the last call: its pages wait for
+  /// them, and a sender that is stopped in the middle may never come to their end.
+  [[nodiscard]] std::vector<PeerId> late_senders();
 
   /// What of a beat is about rows.
   void add_counts(wire::Beat& beat) const;
@@ -71,7 +76,9 @@ class RowsReceiver {
   Links links_;
   std::size_t staged_bytes_ = 0;
 
-  mutable std::mutex mutex_;  // guards the counts
+  mutable std::mutex mutex_;                           // guards all that follows
+  std::unordered_map<std::uint64_t, PeerId> senders_;  // by ticket
+  std::vector<std::uint64_t> ended_;                   // tickets that late_senders() found
   std::uint64_t rows_ = 0;
   std::uint64_t bytes_ = 0;
   std::array<std::uint64_t, wire::kRefusals> refused_{};

@@ -71,6 +71,16 @@ class Clients(unittest.TestCase):
             self.assertGreaterEqual(self.tier.metric("tributary_ingested_bytes_total"), before)
         self.expect_well()
 
+    def test_stopped_while_pushing(self):
+        for delay_s in (0.01, 0.05):
+            client = self.start(64, 1)
+            wait_until(lambda: self.tier.busy_pages() > 0, "it was admitted")
+            time.sleep(delay_s)
+            client.signal(signal.SIGSTOP)
+            self.tier.wait_all_free(FREE_S)
+            client.signal(signal.SIGKILL)
+        self.expect_well()
+
     def test_killed_while_stepping(self):
         tokens = self.tier.metric("tributary_tokens_total")
         client = self.start(64, 1)  # far from its end by then
