@@ -13,53 +13,38 @@
 
 #include "core/interface/backend.h"
 #include "tests/core/deferred_queue.h"
+#include "tests/core/device_backend.h"
 
 namespace tributary::test {
 
 /// Memory that is freed while work is in the queue is a hazard of the queue. Arguments that the
 /// inner backend refuses fail the next synchronize() that does the work.
-class DeferredBackend final : public Backend {
+class DeferredBackend final : public DeviceBackend {
  public:
   /// `queue` outlives it, and its buffers.
   DeferredBackend(std::unique_ptr<Backend> inner, DeferredQueue& queue)
-      : inner_(std::move(inner)), queue_(queue) {}
+      : DeviceBackend(std::move(inner)), queue_(queue) {}
 
-  [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
-  [[nodiscard]] bool host_memory() const noexcept override { return false; }
   [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
-    return std::make_unique<DeferredBuffer>(inner_->allocate(bytes), queue_);
+    return std::make_unique<DeferredBuffer>(inner().allocate(bytes), queue_);
   }
   void upload(std::byte* dst, std::span<const std::byte> src) override {
-    queue_.add([this, dst, own = copy(src)](Deadline) { inner_->upload(dst, own); });
+    queue_.add([this, dst, own = copy(src)](Deadline) { inner().upload(dst, own); });
   }
   void download(std::span<std::byte> dst, const std::byte* src) override {
     synchronize(Deadline::after(std::chrono::seconds(60)));
-    inner_->download(dst, src);
+    inner().download(dst, src);
   }
   void synchronize(Deadline deadline) override {
     queue_.drain(deadline);
     queue_.take_failure().throw_if_error();
-    inner_->synchronize(deadline);
+    DeviceBackend::synchronize(deadline);
   }
 
-  [[nodiscard]] std::unique_ptr<Cache> make_cache(const CacheLayout& layout) override {
-    return inner_->make_cache(layout);
-  }
-  [[nodiscard]] std::unique_ptr<Weight> make_weight(const WeightView& view) override {
-    return inner_->make_weight(view);
-  }
-  [[nodiscard]] std::span<std::byte> host_page(Cache& /*cache*/, int /*layer*/,
-                                               std::int32_t /*page*/) override {
-    return {};
-  }
-  void store_rows(Cache& cache, int layer, std::int32_t page, std::int32_t slot,
-                  std::span<const std::byte> rows) override {
-    inner_->store_rows(cache, layer, page, slot, rows);
-  }
   void load_rows(const Cache& cache, int layer, std::int32_t page, std::int32_t slot,
                  std::span<std::byte> rows) override {
     queue_.note_hazard();
-    inner_->load_rows(cache, layer, page, slot, rows);
+    DeviceBackend::load_rows(cache, layer, page, slot, rows);
   }
 
   void append(Cache& cache, const AppendArgs& args) override {
@@ -68,7 +53,7 @@ class DeferredBackend final : public Backend {
       AppendArgs a = args;
       a.tasks = tasks;
       a.item_layer = item_layer;
-      inner_->append(cache, a);
+      inner().append(cache, a);
     });
   }
   void attend(const Cache& cache, const AttendArgs& args) override {
@@ -78,28 +63,28 @@ class DeferredBackend final : public Backend {
       a.tasks = tasks;
       a.block_table = table;
       a.item_layer = item_layer;
-      inner_->attend(cache, a);
+      inner().attend(cache, a);
     });
   }
   void merge(const MergeArgs& args) override {
     queue_.add([this, args, ops = copy(args.ops)](Deadline) {
       MergeArgs a = args;
       a.ops = ops;
-      inner_->merge(a);
+      inner().merge(a);
     });
   }
   void gather(const GatherArgs& args) override {
     queue_.add([this, args, index = copy(args.index)](Deadline) {
       GatherArgs a = args;
       a.index = index;
-      inner_->gather(a);
+      inner().gather(a);
     });
   }
   void gemm(const GemmArgs& args) override {
-    queue_.add([this, args](Deadline) { inner_->gemm(args); });
+    queue_.add([this, args](Deadline) { inner().gemm(args); });
   }
   void rms_norm(const RmsNormArgs& args) override {
-    queue_.add([this, args](Deadline) { inner_->rms_norm(args); });
+    queue_.add([this, args](Deadline) { inner().rms_norm(args); });
   }
   void rope(const RopeArgs& args) override {
     queue_.add([this, args, positions = copy(args.positions),
@@ -107,14 +92,14 @@ class DeferredBackend final : public Backend {
       RopeArgs a = args;
       a.positions = positions;
       a.frequencies = frequencies;
-      inner_->rope(a);
+      inner().rope(a);
     });
   }
   void convert(const ConvertArgs& args) override {
-    queue_.add([this, args](Deadline) { inner_->convert(args); });
+    queue_.add([this, args](Deadline) { inner().convert(args); });
   }
   void attend_dense(const DenseAttendArgs& args) override {
-    queue_.add([this, args](Deadline) { inner_->attend_dense(args); });
+    queue_.add([this, args](Deadline) { inner().attend_dense(args); });
   }
 
  private:
@@ -136,7 +121,6 @@ class DeferredBackend final : public Backend {
     return {part.begin(), part.end()};
   }
 
-  std::unique_ptr<Backend> inner_;
   DeferredQueue& queue_;
 };
 

@@ -12,96 +12,75 @@
 
 #include "core/base/error.h"
 #include "core/interface/backend.h"
+#include "tests/core/device_backend.h"
 
 namespace tributary::test {
 
-class RemoteBackend final : public Backend {
+class RemoteBackend final : public DeviceBackend {
  public:
-  explicit RemoteBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
+  explicit RemoteBackend(std::unique_ptr<Backend> inner) : DeviceBackend(std::move(inner)) {}
 
   /// Downloads and uploads throw from now on.
   void fail_copies() { copies_fail_ = true; }
 
-  [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
-  [[nodiscard]] bool host_memory() const noexcept override { return false; }
   [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
-    return std::make_unique<RemoteBuffer>(inner_->allocate(bytes));
+    return std::make_unique<RemoteBuffer>(inner().allocate(bytes));
   }
   void upload(std::byte* dst, std::span<const std::byte> src) override {
     check_copies();
-    if (!src.empty()) inner_->upload(here(dst), src);
+    if (!src.empty()) inner().upload(here(dst), src);
   }
   void download(std::span<std::byte> dst, const std::byte* src) override {
     check_copies();
-    if (!dst.empty()) inner_->download(dst, here(src));
-  }
-  void synchronize(Deadline deadline) override { inner_->synchronize(deadline); }
-
-  [[nodiscard]] std::unique_ptr<Cache> make_cache(const CacheLayout& layout) override {
-    return inner_->make_cache(layout);
-  }
-  [[nodiscard]] std::unique_ptr<Weight> make_weight(const WeightView& view) override {
-    return inner_->make_weight(view);
-  }
-  [[nodiscard]] std::span<std::byte> host_page(Cache& /*cache*/, int /*layer*/,
-                                               std::int32_t /*page*/) override {
-    return {};
-  }
-  void store_rows(Cache& cache, int layer, std::int32_t page, std::int32_t slot,
-                  std::span<const std::byte> rows) override {
-    inner_->store_rows(cache, layer, page, slot, rows);
-  }
-  void load_rows(const Cache& cache, int layer, std::int32_t page, std::int32_t slot,
-                 std::span<std::byte> rows) override {
-    inner_->load_rows(cache, layer, page, slot, rows);
+    if (!dst.empty()) inner().download(dst, here(src));
   }
 
   void append(Cache& cache, const AppendArgs& args) override {
     AppendArgs a = args;
     a.source = here(a.source);
-    inner_->append(cache, a);
+    inner().append(cache, a);
   }
   void attend(const Cache& cache, const AttendArgs& args) override {
     AttendArgs a = args;
     a.queries = here(a.queries);
     a.states = here(a.states);
-    inner_->attend(cache, a);
+    inner().attend(cache, a);
   }
   void merge(const MergeArgs& args) override {
     MergeArgs a = args;
     a.states = here(a.states);
-    inner_->merge(a);
+    inner().merge(a);
   }
   void gather(const GatherArgs& args) override {
     GatherArgs a = args;
     a.src = here(a.src);
     a.dst = here(a.dst);
-    inner_->gather(a);
+    inner().gather(a);
   }
   void gemm(const GemmArgs& args) override {
     GemmArgs a = args;
     a.x = here(a.x);
     a.y = here(a.y);
-    inner_->gemm(a);
+    inner().gemm(a);
   }
   void rms_norm(const RmsNormArgs& args) override {
     RmsNormArgs a = args;
     a.x = here(a.x);
     a.weight = here(a.weight);
     a.y = here(a.y);
-    inner_->rms_norm(a);
+    inner().rms_norm(a);
   }
   void rope(const RopeArgs& args) override {
     RopeArgs a = args;
     a.x = here(a.x);
     a.y = here(a.y);
-    inner_->rope(a);
+    inner().rope(a);
   }
   void convert(const ConvertArgs& args) override {
     ConvertArgs a = args;
     a.src = here(a.src);
     a.dst = here(a.dst);
-    inner_->convert(a);
+    inner().convert(a);
   }
   void attend_dense(const DenseAttendArgs& args) override {
     DenseAttendArgs a = args;
@@ -109,7 +88,7 @@ class RemoteBackend final : public Backend {
     a.kv = here(a.kv);
     a.k_pe = here(a.k_pe);
     a.states = here(a.states);
-    inner_->attend_dense(a);
+    inner().attend_dense(a);
   }
 
  private:
@@ -139,7 +118,6 @@ class RemoteBackend final : public Backend {
     if (copies_fail_) fail(ErrorCode::kInternal, "the test said so");
   }
 
-  std::unique_ptr<Backend> inner_;
   bool copies_fail_ = false;
 };
 
