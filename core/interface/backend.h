@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -269,6 +270,16 @@ class Backend {
   virtual void download(std::span<std::byte> dst, const std::byte* src) = 0;
   /// Waits for all that was enqueued; throws kDeadlineExceeded.
   virtual void synchronize(Deadline deadline) = 0;
+
+  /// Moments of the device's own time, for the times of a round's phases: mark(i), 0 <= i < kMarks,
+  /// is when all that was enqueued before it is done. After a synchronize(): the microseconds from
+  /// one to another, of each the last; no value where calls return when their work is done, so that
+  /// the host's clock tells.
+  static constexpr int kMarks = 8;
+  virtual void mark(int /*index*/) {}
+  [[nodiscard]] virtual std::optional<double> microseconds_between(int /*first*/, int /*second*/) {
+    return {};
+  }
 
   [[nodiscard]] virtual std::unique_ptr<Cache> make_cache(const CacheLayout& layout) = 0;
   [[nodiscard]] virtual std::unique_ptr<Weight> make_weight(const WeightView& view) = 0;

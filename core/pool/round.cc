@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 namespace tributary {
 namespace {
@@ -76,9 +77,10 @@ void RoundExecutor::reserve(const RankPlan& plan) {
 Status RoundExecutor::run(const RankPlan& plan, std::span<const std::int32_t> item_layer,
                           PoolClient& client, Deadline deadline, Status& failure,
                           PhaseTimes& times) {
+  PhaseTimes own{};
   Status status;
   const Status thrown =
-      status_of([&] { status = execute(plan, item_layer, client, deadline, failure, times); });
+      status_of([&] { status = execute(plan, item_layer, client, deadline, failure, own); });
   if (!thrown.ok()) {
     communicator_.poison(thrown);
     status = thrown;
@@ -87,7 +89,10 @@ Status RoundExecutor::run(const RankPlan& plan, std::span<const std::int32_t> it
     // The communicator has given up its collectives, so that a stream comes to what lies behind
     // them, which still writes into the arenas. The failure to tell is the communicator's.
     (void)status_of([&] { backend_.synchronize(Deadline::after(kDrainTimeout)); });
+  } else if (failure.ok()) {
+    failure = status_of([&] { take_device_times(own); });
   }
+  for (std::size_t phase = 0; phase < kPhases; ++phase) times[phase] += own[phase];
   return status;
 }
 
@@ -96,6 +101,8 @@ Status RoundExecutor::execute(const RankPlan& plan, std::span<const std::int32_t
                               PoolClient& client, Deadline deadline, Status& failure,
                               PhaseTimes& times) {
   reserve(plan);
+  ended_.clear();
+  if (communicator_.on_stream()) attempt(failure, [&] { backend_.mark(0); });
   {
     const PhaseTimer timer(times, Phase::kProject);
     attempt(failure, [&] {
@@ -103,6 +110,7 @@ Status RoundExecutor::execute(const RankPlan& plan, std::span<const std::int32_t
       client.write_tokens(plan.homed, item_layer, tokens_.data(), shape_.token_record_bytes());
       synchronize_unless_ordered(deadline);
     });
+    end_phase(Phase::kProject, failure);
   }
   if (plan.tokens_travel) {
     const PhaseTimer timer(times, Phase::kQueryExchange);
@@ -114,6 +122,7 @@ Status RoundExecutor::execute(const RankPlan& plan, std::span<const std::int32_t
     });
     Status status = exchange_tokens(plan, deadline);
     if (!status.ok()) return status;
+    end_phase(Phase::kQueryExchange, failure);
   }
   {
     const PhaseTimer timer(times, Phase::kAttend);
@@ -122,14 +131,17 @@ Status RoundExecutor::execute(const RankPlan& plan, std::span<const std::int32_t
       merge(plan.local_merges);
       synchronize_unless_ordered(deadline);
     });
+    end_phase(Phase::kAttend, failure);
   }
   if (plan.states_travel) {
     const PhaseTimer timer(times, Phase::kPartialExchange);
     Status status = exchange_states(plan, deadline);
     if (!status.ok()) return status;
+    end_phase(Phase::kPartialExchange, failure);
   }
   const PhaseTimer timer(times, Phase::kCombine);
   attempt(failure, [&] { merge(plan.home_merges); });
+  end_phase(Phase::kCombine, failure);
   Status status = communicator_.complete(deadline);
   if (!status.ok()) return status;
   // Also after a failure: the work before it uses buffers that the next round may replace.
@@ -141,6 +153,23 @@ Status RoundExecutor::execute(const RankPlan& plan, std::span<const std::int32_t
 /// What a communicator reads must be there when it is called, unless the stream sees to that.
 void RoundExecutor::synchronize_unless_ordered(Deadline deadline) {
   if (!communicator_.on_stream()) backend_.synchronize(deadline);
+}
+
+/// The host does not wait at the end of a phase on a stream: there the device has to tell.
+void RoundExecutor::end_phase(Phase phase, Status& failure) {
+  if (!communicator_.on_stream()) return;
+  attempt(failure, [&] {
+    ended_.push_back(phase);
+    backend_.mark(static_cast<int>(ended_.size()));
+  });
+}
+
+void RoundExecutor::take_device_times(PhaseTimes& times) {
+  for (std::size_t i = 0; i < ended_.size(); ++i) {
+    const int mark = static_cast<int>(i);
+    const std::optional<double> taken = backend_.microseconds_between(mark, mark + 1);
+    if (taken) times[static_cast<std::size_t>(ended_[i])] = *taken;
+  }
 }
 
 /// `send` is grouped by receiver, or for an all-gather this rank's one block.

@@ -50,9 +50,8 @@ enum class Phase : std::uint8_t {
 inline constexpr std::size_t kPhases = 7;
 /// `fill`, `plan`, `project`, `query_exchange`, `attend`, `partial_exchange`, `combine`.
 [[nodiscard]] std::string_view phase_name(Phase phase) noexcept;
-/// Microseconds per phase, of the host. With a communicator that is ordered on the backend's stream
-/// the phases before kCombine hold only what it took to enqueue their work, and kCombine also the
-/// wait for all of it.
+/// Microseconds per phase: of the host, which waits at the end of each; with a communicator that is
+/// ordered on the backend's stream, of the device.
 using PhaseTimes = std::array<double, kPhases>;
 
 /// Adds the time since its construction to one phase.
@@ -102,6 +101,8 @@ class RoundExecutor {
   Status execute(const RankPlan& plan, std::span<const std::int32_t> item_layer, PoolClient& client,
                  Deadline deadline, Status& failure, PhaseTimes& times);
   void synchronize_unless_ordered(Deadline deadline);
+  void end_phase(Phase phase, Status& failure);
+  void take_device_times(PhaseTimes& times);
   Status exchange(std::span<const std::byte> send, std::span<std::byte> recv, const RankPlan& plan,
                   Deadline deadline);
   Status exchange_tokens(const RankPlan& plan, Deadline deadline);
@@ -119,6 +120,7 @@ class RoundExecutor {
   std::uint64_t exchanged_bytes_ = 0;
   std::vector<std::size_t> send_bytes_;
   std::vector<std::size_t> recv_bytes_;
+  std::vector<Phase> ended_;  // that of index i lies between the backend's marks i and i + 1
 };
 
 }  // namespace tributary

@@ -48,7 +48,7 @@ struct RoundReport {
   double step_us = 0;                     // of the step, fills not counted, on this rank
   PhaseTimes phase_us{};                  // of all layers; per phase the slowest worker
   std::vector<std::int64_t> worker_rows;  // attention work per worker, rows x new tokens
-  std::vector<double> worker_attend_us;   // what each worker took for it, see PhaseTimes
+  std::vector<double> worker_attend_us;   // what each worker took for it
   double mean_spread = 0;                 // workers per sequence of the step
   std::uint64_t planned_bytes = 0;        // queries, rows and states of all workers and layers, by
   std::uint64_t exchanged_bytes = 0;      // the plan and as the communicators counted them

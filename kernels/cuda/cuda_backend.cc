@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 
@@ -96,7 +98,9 @@ class CudaBackend final : public Backend {
                           cublaslt().version(), fast_ ? "/fast" : "")),
         stream_(make_stream()),
         staging_(stream()),
-        projection_(stream()) {}
+        projection_(stream()) {
+    std::ranges::generate(marks_, make_timing_event);
+  }
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
   // Members free memory of the thread's device.
@@ -128,6 +132,20 @@ class CudaBackend final : public Backend {
   void synchronize(Deadline deadline) override {
     enter();
     wait_for(stream(), deadline, "synchronize");
+  }
+
+  void mark(int index) override {
+    enter();
+    check(cudaEventRecord(marks_.at(static_cast<std::size_t>(index)).get(), stream()),
+          "recording an event");
+  }
+  [[nodiscard]] std::optional<double> microseconds_between(int first, int second) override {
+    enter();
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, marks_.at(static_cast<std::size_t>(first)).get(),
+                               marks_.at(static_cast<std::size_t>(second)).get()),
+          "asking for the time between events");
+    return 1e3 * milliseconds;
   }
 
   [[nodiscard]] std::unique_ptr<Cache> make_cache(const CacheLayout& layout) override {
@@ -325,6 +343,7 @@ class CudaBackend final : public Backend {
   Staging staging_;
   Projection projection_;
   RowCopies row_copies_;
+  std::array<Event, kMarks> marks_;
   // Of the fast order: grows with the largest plan.
   DeviceBytes scratch_;
   std::size_t scratch_bytes_ = 0;

@@ -76,6 +76,12 @@ Event make_event() {
   return Event(event);
 }
 
+Event make_timing_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreate(&event), "making an event");
+  return Event(event);
+}
+
 Pinned allocate_pinned(std::size_t bytes) {
   void* data = nullptr;
   check(cudaMallocHost(&data, bytes), "allocating page-locked memory");

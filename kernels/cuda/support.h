@@ -33,6 +33,8 @@ struct EventDestroyer {
 using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, EventDestroyer>;
 /// An event that takes no time, only orders.
 [[nodiscard]] Event make_event();
+/// One that tells when it was passed.
+[[nodiscard]] Event make_timing_event();
 
 /// Page-locked host memory.
 struct PinnedFree {

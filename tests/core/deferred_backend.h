@@ -2,10 +2,12 @@
 // calls, with copies of their plans, in a queue that synchronize() does.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -18,7 +20,8 @@
 namespace tributary::test {
 
 /// Memory that is freed while work is in the queue is a hazard of the queue. Arguments that the
-/// inner backend refuses fail the next synchronize() that does the work.
+/// inner backend refuses fail the next synchronize() that does the work. A microsecond of it is a
+/// piece of work.
 class DeferredBackend final : public DeviceBackend {
  public:
   /// `queue` outlives it, and its buffers.
@@ -39,6 +42,15 @@ class DeferredBackend final : public DeviceBackend {
     queue_.drain(deadline);
     queue_.take_failure().throw_if_error();
     DeviceBackend::synchronize(deadline);
+  }
+
+  void mark(int index) override {
+    queue_.add(
+        [this, index](Deadline) { marks_.at(static_cast<std::size_t>(index)) = queue_.done(); });
+  }
+  [[nodiscard]] std::optional<double> microseconds_between(int first, int second) override {
+    queue_.note_hazard();
+    return marks_.at(static_cast<std::size_t>(second)) - marks_.at(static_cast<std::size_t>(first));
   }
 
   void load_rows(const Cache& cache, int layer, std::int32_t page, std::int32_t slot,
@@ -122,6 +134,7 @@ class DeferredBackend final : public DeviceBackend {
   }
 
   DeferredQueue& queue_;
+  std::array<int, kMarks> marks_{};
 };
 
 }  // namespace tributary::test

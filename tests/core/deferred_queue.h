@@ -26,6 +26,7 @@ class DeferredQueue {
     while (!queue_.empty() && !over()) {
       const Work work = std::move(queue_.front());
       queue_.pop_front();
+      ++done_;
       const Status status = status_of([&] { work(deadline); });
       if (failure_.ok()) failure_ = status;
     }
@@ -33,6 +34,8 @@ class DeferredQueue {
   /// The first that was thrown since the last call.
   [[nodiscard]] Status take_failure() { return std::exchange(failure_, {}); }
   [[nodiscard]] int waits() const noexcept { return waits_; }
+  /// Pieces of work so far, that which is being done included: the time of this device.
+  [[nodiscard]] int done() const noexcept { return done_; }
 
   /// Memory went, or was looked at, while work on it may have been under way.
   void note_hazard() noexcept {
@@ -44,6 +47,7 @@ class DeferredQueue {
   std::deque<Work> queue_;
   Status failure_;
   int waits_ = 0;
+  int done_ = 0;
   int hazards_ = 0;
 };
 

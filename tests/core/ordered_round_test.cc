@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <tuple>
@@ -158,6 +159,8 @@ class Rank {
   /// Of the last run.
   [[nodiscard]] const Status& failure() const noexcept { return failure_; }
   [[nodiscard]] int waits() const noexcept { return waits_; }
+  /// Of all runs.
+  [[nodiscard]] const PhaseTimes& times() const noexcept { return times_; }
 
  private:
   static std::unique_ptr<Backend> make_backend(Pieces pieces, DeferredQueue& queue) {
@@ -268,6 +271,22 @@ TEST_P(OrderedRound, ComesToTheBitsOfOneRankThatWaits) {
   EXPECT_EQ(decode(ranks(), Pieces::kDeferredBackend, exchange()), expected)
       << "a backend that returns early, and a communicator that is not ordered with it";
   EXPECT_EQ(decode(ranks(), Pieces::kDeferred, exchange()), expected);
+}
+
+TEST_P(OrderedRound, PhasesTakeTheTimeOfTheDevice) {
+  run([&](Rank& rank) {
+    rank.begin_step(1);
+    const int before = rank.queue().done();
+    EXPECT_TRUE(rank.run(0).ok());
+    const int first_mark = 1;
+    EXPECT_EQ(std::accumulate(rank.times().begin(), rank.times().end(), 0.0),
+              rank.queue().done() - before - first_mark);
+    for (const Phase phase : {Phase::kFill, Phase::kPlan}) {
+      EXPECT_EQ(rank.times()[static_cast<std::size_t>(phase)], 0);
+    }
+    const int own_mark = 1;
+    EXPECT_GT(rank.times()[static_cast<std::size_t>(Phase::kAttend)], own_mark);
+  });
 }
 
 TEST_P(OrderedRound, AFailureOfOneRanksOwnKeepsNobodyWaiting) {

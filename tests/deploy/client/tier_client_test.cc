@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <future>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,6 +89,18 @@ TEST_F(TierClientTest, ReadinessIsAwaitedWhileTheControlPlaneHasLostSightOfThePo
   const auto received = worker_.received();
   ASSERT_EQ(received.controls.size(), 2U);
   EXPECT_EQ(received.controls[0].items[0].op, wire::ControlOp::kRenew);
+}
+
+TEST_F(TierClientTest, ReadinessIsAwaitedWhileTheControlPlaneIsDown) {
+  std::optional<test::FakeControl> control;
+  control.emplace();
+  TierClientConfig config;
+  config.url = control->url();
+  make_client(config);
+  control.reset();
+  EXPECT_EQ(code_of([&] { client_->wait_ready(sequence(77), Deadline::after(milliseconds(300))); }),
+            ErrorCode::kDeadlineExceeded);
+  EXPECT_FALSE(worker_.received().controls.empty()) << "it asks the sequence's worker";
 }
 
 TEST_F(TierClientTest, ASequenceThatItsWorkerDoesNotHoldIsLostWithThePool) {
