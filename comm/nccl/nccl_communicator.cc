@@ -93,6 +93,7 @@ class NcclCommunicator::Impl {
   Impl& operator=(const Impl&) = delete;
   ~Impl() { end(/*in_order=*/true); }
 
+  [[nodiscard]] bool owns_stream() const noexcept { return owns_stream_; }
   void abort() { end(/*in_order=*/false); }
 
   /// The wait for NCCL and for the device, by way of all that lies on the stream.
@@ -275,11 +276,14 @@ NcclCommunicator::NcclCommunicator(Communicator& bootstrap, int device, Deadline
                                    CUstream_st* stream)
     : Communicator(bootstrap.rank(), bootstrap.size()),
       bootstrap_(bootstrap),
-      on_stream_(stream != nullptr),
       impl_(std::make_unique<Impl>(bootstrap, device, invite(bootstrap, deadline), deadline,
                                    stream)) {}
 
 NcclCommunicator::~NcclCommunicator() = default;
+
+bool NcclCommunicator::on_stream() const noexcept {
+  return !impl_->owns_stream();
+}
 
 Status NcclCommunicator::do_broadcast(std::span<std::byte> data, int root, Deadline deadline) {
   return impl_->broadcast(data, root, deadline);
@@ -299,7 +303,7 @@ Status NcclCommunicator::do_all_to_all(std::span<const std::byte> send,
 }
 
 Status NcclCommunicator::do_complete(Deadline deadline) {
-  return on_stream_ ? impl_->complete("wait for the stream", deadline) : Status();
+  return on_stream() ? impl_->complete("wait for the stream", deadline) : Status();
 }
 
 void NcclCommunicator::do_poison(const Status& reason) {

@@ -38,7 +38,7 @@ class NcclCommunicator final : public Communicator {
                    CUstream_st* stream = nullptr);
   ~NcclCommunicator() override;
   [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
-  [[nodiscard]] bool on_stream() const noexcept override { return on_stream_; }
+  [[nodiscard]] bool on_stream() const noexcept override;
 
  protected:
   Status do_broadcast(std::span<std::byte> data, int root, Deadline deadline) override;
@@ -54,7 +54,6 @@ class NcclCommunicator final : public Communicator {
  private:
   class Impl;
   Communicator& bootstrap_;
-  const bool on_stream_;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -94,6 +94,8 @@ class Transport {
   [[nodiscard]] virtual PeerId connect(const std::string& address) = 0;
   /// To an unknown or gone peer: `sent` gets kNotFound, nothing else happens.
   virtual void send(PeerId peer, OutgoingMessage message) = 0;
+  /// What was sent to the peer before still goes out, for a second; what it sends is dropped, and
+  /// every `done` of it called, not ok.
   virtual void disconnect(PeerId peer) = 0;
 };
 

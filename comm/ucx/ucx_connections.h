@@ -115,7 +115,6 @@ class Connections {
     PeerId peer = 0;
     Landing landing;
     BounceBuffers::Buffer buffer;
-    std::size_t bytes = 0;
     Clock::time_point deadline;
   };
   /// A payload that waits at its sender.

@@ -297,7 +297,6 @@ void Connections::receive(Peer& peer, Landing landing, void* descriptor,
           .emplace(number, Receive{.peer = peer.id,
                                    .landing = std::move(landing),
                                    .buffer = std::move(buffer),
-                                   .bytes = bytes,
                                    .deadline = Clock::now() + config_.send_timeout})
           .first->second;
   ucp_request_param_t param{};

@@ -178,7 +178,8 @@ std::vector<PeerId> RowsReceiver::late_senders() {
   const std::lock_guard lock(mutex_);
   for (const std::uint64_t ticket : ended) {
     const auto sender = senders_.find(ticket);
-    if (sender != senders_.end() && std::ranges::binary_search(ended_, ticket)) {
+    if (sender != senders_.end() && std::ranges::binary_search(ended_, ticket) &&
+        std::ranges::find(late, sender->second) == late.end()) {
       late.push_back(sender->second);
     }
   }

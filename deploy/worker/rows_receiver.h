@@ -41,8 +41,8 @@ class RowsReceiver {
   /// A message that says nothing that could be answered.
   void count_malformed() { count_refusal(wire::Refusal::kMalformed); }
 
-  /// Who is still sending rows of a sequence that had ended by the last call: its pages wait for
-  /// them, and a sender that is stopped in the middle may never come to their end.
+  /// Who is still sending rows of a sequence that had ended by the last call, each once: its pages
+  /// wait for them, and a sender that is stopped in the middle may never come to their end.
   [[nodiscard]] std::vector<PeerId> late_senders();
 
   /// What of a beat is about rows.

@@ -59,6 +59,7 @@ class OneLanding final : public TransportHandler {
     EXPECT_EQ(done_calls, 1);
     disconnected.set_value(reason);
   }
+  [[nodiscard]] PeerId peer() const { return peer_; }
   [[nodiscard]] std::uint64_t sum() const {
     return std::accumulate(memory_.begin(), memory_.end(), std::uint64_t{0},
                            [](std::uint64_t total, std::byte byte) {
@@ -75,7 +76,7 @@ class OneLanding final : public TransportHandler {
   std::vector<std::byte> memory_;
   const std::size_t pieces_;
   std::function<void()> before_;
-  PeerId peer_ = 0;
+  std::atomic<PeerId> peer_ = 0;
 };
 
 /// Of writable memory that this process has, touched or not.
@@ -183,6 +184,28 @@ TEST(UcxProcess, ASenderIsStoppedInTheMiddleOfATransfer) {
   handler.before_landing([&] { sender.signal(SIGSTOP); });
   EXPECT_EQ(wait(handler.done).code(), ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(wait(handler.disconnected).code(), ErrorCode::kDeadlineExceeded);
+  sender.signal(SIGCONT);  // it goes on to send, to nobody
+  Endpoint other(make_ucx_transport, {.listen = "127.0.0.1:0"});
+  const PeerProgram another({"send", other.address(), "1000000"});
+  EXPECT_TRUE(other.receive().status.ok());
+  EXPECT_EQ(handler.sum(), handler.sum_at_done);
+  EXPECT_EQ(handler.done_calls, 1);
+}
+
+TEST(UcxProcess, AStoppedSenderLetsGoWhenWeDisconnect) {
+  constexpr std::size_t kBytes = 64 * kMiB;
+  OneLanding handler(kBytes, 3);
+  const auto server = make_ucx_transport(
+      {.listen = "127.0.0.1:0", .send_timeout = 2 * std::chrono::milliseconds(kAmple)}, handler);
+  const PeerProgram sender({"send", server->address(), std::to_string(kBytes)});
+  std::promise<void> stopped;
+  handler.before_landing([&] {
+    sender.signal(SIGSTOP);
+    stopped.set_value();
+  });
+  ASSERT_EQ(stopped.get_future().wait_for(kAmple), std::future_status::ready);
+  server->disconnect(handler.peer());
+  EXPECT_EQ(wait(handler.done).code(), ErrorCode::kUnavailable);
   sender.signal(SIGCONT);  // it goes on to send, to nobody
   Endpoint other(make_ucx_transport, {.listen = "127.0.0.1:0"});
   const PeerProgram another({"send", other.address(), "1000000"});

@@ -64,6 +64,23 @@ TEST_F(RowPushTest, ManyPiecesGoWithinTheBoundOfBytesInFlight) {
   EXPECT_EQ(rows[1].begin, piece);
 }
 
+TEST_F(RowPushTest, WorkersGetTheirPiecesByTurnsAndNotTooManyAtOnce) {
+  FakeWorker other(network_);
+  for (FakeWorker* worker : {&worker_, &other}) {
+    worker->on_rows = [](const wire::Rows&) { return std::nullopt; };
+  }
+  const std::vector<std::string> addresses = {worker_.address(), other.address()};
+  const std::int64_t piece = piece_rows(kSmallRowBytes);
+  const std::int64_t share = (static_cast<std::int64_t>(kPiecesAhead) + 1) * piece;
+  const SequenceHandle a = small_sequence(9, addresses, 2 * share, share);
+  const std::vector<std::byte> rows(static_cast<std::size_t>(2 * share) * kSmallRowBytes);
+  EXPECT_EQ(
+      code_of([&] { client_->push_rows(a, 0, 0, rows, Deadline::after(std::chrono::seconds(1))); }),
+      ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(worker_.received().rows.size(), kPiecesAhead);
+  EXPECT_EQ(other.received().rows.size(), kPiecesAhead);
+}
+
 TEST_F(RowPushTest, RefusedRowsAreAnErrorAndTheRestIsNotSent) {
   TierClientConfig config;
   config.max_in_flight_bytes = 1;

@@ -60,6 +60,7 @@ class RowsReceiverTest : public testing::Test {
 
 TEST_F(RowsReceiverTest, ASenderMayFinishWhatItBeganUntilTheNextCallAfterTheEnd) {
   const Landing slow = announce(0);
+  const Landing slow_too = announce(2);
   const Landing quick = announce(1);
   EXPECT_TRUE(receiver_.late_senders().empty());  // the sequence is open
   EXPECT_TRUE(receiver_.late_senders().empty());
@@ -69,9 +70,10 @@ TEST_F(RowsReceiverTest, ASenderMayFinishWhatItBeganUntilTheNextCallAfterTheEnd)
   EXPECT_EQ(receiver_.late_senders(), std::vector<PeerId>{kSender});
   EXPECT_EQ(table_.drained_round(), 4U);
   slow.done({ErrorCode::kUnavailable, "closed"});
+  slow_too.done({ErrorCode::kUnavailable, "closed"});
   EXPECT_TRUE(receiver_.late_senders().empty());
   EXPECT_EQ(table_.drained_round(), UINT64_MAX);
-  EXPECT_EQ(replies_.size(), 2U);
+  EXPECT_EQ(replies_.size(), 3U);
   for (const wire::RowsReply& reply : replies_) EXPECT_NE(reply.outcome.code, ErrorCode::kOk);
 }
 
