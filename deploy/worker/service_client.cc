@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -27,6 +28,46 @@ void for_runs(Parts parts, const Alike& alike, const Work& work) {
     work(parts.subspan(begin, end - begin));
     begin = end;
   }
+}
+
+/// Copies whose ends meet in both memories, made as one: each costs a device some microseconds.
+template <typename Copy>
+class JoinedCopies {
+ public:
+  explicit JoinedCopies(Copy copy) : copy_(std::move(copy)) {}
+
+  void add(std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (bytes_ > 0 && to == to_ + bytes_ && from == from_ + bytes_) {
+      bytes_ += bytes;
+      return;
+    }
+    finish();
+    to_ = to;
+    from_ = from;
+    bytes_ = bytes;
+  }
+  void finish() {
+    if (bytes_ > 0) copy_(to_, from_, bytes_);
+    bytes_ = 0;
+  }
+
+ private:
+  Copy copy_;
+  std::byte* to_ = nullptr;
+  const std::byte* from_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+auto joined_uploads(Backend& backend) {
+  return JoinedCopies([&backend](std::byte* to, const std::byte* from, std::size_t bytes) {
+    backend.upload(to, {from, bytes});
+  });
+}
+
+auto joined_downloads(Backend& backend) {
+  return JoinedCopies([&backend](std::byte* to, const std::byte* from, std::size_t bytes) {
+    backend.download({to, bytes}, from);
+  });
 }
 
 }  // namespace
@@ -55,10 +96,10 @@ void ServiceClient::write_tokens(std::span<const HomedItem> items,
     }
     parts_.push_back({&item, layer, std::move(claim)});
   }
-  // Items of one layer become neighbours, and in the order of their states where they can.
+  // Items of one layer become neighbours, in the order of their records.
   std::ranges::sort(parts_, [](const Part& a, const Part& b) {
-    return std::tuple(a.mode(), a.layer, a.homed->state) <
-           std::tuple(b.mode(), b.layer, b.homed->state);
+    return std::tuple(a.mode(), a.layer, a.homed->token_record) <
+           std::tuple(b.mode(), b.layer, b.homed->token_record);
   });
   for_runs(
       std::span<const Part>(parts_),
@@ -67,22 +108,23 @@ void ServiceClient::write_tokens(std::span<const HomedItem> items,
         if (parts.front().mode() == wire::RoundMode::kForward) {
           project(parts, records, record_bytes);
         } else {
-          for (const Part& part : parts) copy_records(part, records, record_bytes);
+          copy_records(parts, records, record_bytes);
         }
       });
 }
 
-void ServiceClient::copy_records(const Part& part, std::byte* records, std::size_t record_bytes) {
-  const auto input = part.claim.round->input_of(part.claim.item);
-  std::byte* first = records + size(part.homed->token_record) * record_bytes;
-  const std::size_t input_bytes = part.claim.round->input_bytes;
-  if (input_bytes == record_bytes) {
-    backend_.upload(first, input);
-    return;
+void ServiceClient::copy_records(std::span<const Part> parts, std::byte* records,
+                                 std::size_t record_bytes) {
+  auto uploads = joined_uploads(backend_);
+  for (const Part& part : parts) {
+    const auto input = part.claim.round->input_of(part.claim.item);
+    std::byte* first = records + size(part.homed->token_record) * record_bytes;
+    const std::size_t input_bytes = part.claim.round->input_bytes;
+    for (std::size_t t = 0; t < size(part.homed->tokens); ++t) {
+      uploads.add(first + t * record_bytes, input.data() + t * input_bytes, input_bytes);
+    }
   }
-  for (std::size_t t = 0; t < size(part.homed->tokens); ++t) {
-    backend_.upload(first + t * record_bytes, input.subspan(t * input_bytes, input_bytes));
-  }
+  uploads.finish();
 }
 
 void ServiceClient::project(std::span<const Part> parts, std::byte* records,
@@ -96,22 +138,28 @@ void ServiceClient::project(std::span<const Part> parts, std::byte* records,
   grow(rows_, size(tokens) * row * sizeof(float));
   positions_.clear();
   std::byte* hidden = hidden_->data();
+  auto uploads = joined_uploads(backend_);
   for (const Part& part : parts) {
     const auto input = part.claim.round->input_of(part.claim.item);
-    backend_.upload(hidden, input);
+    uploads.add(hidden, input.data(), input.size());
     hidden += input.size();
     for (std::int32_t t = 0; t < part.homed->tokens; ++t) {
       positions_.push_back(part.homed->position + t);
     }
   }
+  uploads.finish();
   MlaLayer& layer = *model_.layers[size(parts.front().layer)];
   layer.project(tokens, hidden_->as<float>(), positions_, queries_->as<float>(),
                 rows_->as<float>());
+  const auto neighbours = [](const Part& a, const Part& b) {
+    return a.homed->token_record + a.homed->tokens == b.homed->token_record;
+  };
   std::size_t token = 0;
-  for (const Part& part : parts) {
-    std::byte* first = records + size(part.homed->token_record) * record_bytes;
+  for_runs(parts, neighbours, [&](std::span<const Part> run) {
+    const std::int64_t run_tokens = tokens_of(run);
+    std::byte* first = records + size(run.front().homed->token_record) * record_bytes;
     const auto store = [&](const Buffer& source, std::size_t width, DType dtype, std::byte* to) {
-      backend_.convert({.rows = part.homed->tokens,
+      backend_.convert({.rows = run_tokens,
                         .width = static_cast<std::int64_t>(width),
                         .src = source.as<float>() + token * width,
                         .src_dtype = DType::kF32,
@@ -122,13 +170,17 @@ void ServiceClient::project(std::span<const Part> parts, std::byte* records,
     };
     store(*queries_, query, shape.query_dtype, first);
     store(*rows_, row, shape.row_dtype, first + shape.query_bytes());
-    token += size(part.homed->tokens);
-  }
+    token += size(run_tokens);
+  });
 }
 
 void ServiceClient::read_states(std::span<const HomedItem> items,
                                 std::span<const std::int32_t> /*item_layer*/, const float* states) {
   if (parts_.size() != items.size()) return;  // nothing was written in this round
+  std::ranges::sort(parts_, [](const Part& a, const Part& b) {
+    return std::tuple(a.mode(), a.layer, a.homed->state) <
+           std::tuple(b.mode(), b.layer, b.homed->state);
+  });
   for_runs(
       std::span<const Part>(parts_),
       [](const Part& a, const Part& b) {
@@ -138,7 +190,7 @@ void ServiceClient::read_states(std::span<const HomedItem> items,
       [&](std::span<const Part> parts) {
         const Status status = status_of([&] {
           if (parts.front().mode() == wire::RoundMode::kAttend) {
-            for (const Part& part : parts) copy_states(part, states);
+            copy_states(parts, states);
           } else {
             make_outputs(parts, states);
           }
@@ -148,10 +200,16 @@ void ServiceClient::read_states(std::span<const HomedItem> items,
   parts_.clear();
 }
 
-void ServiceClient::copy_states(const Part& part, const float* states) {
+void ServiceClient::copy_states(std::span<const Part> parts, const float* states) {
   const std::size_t record = model_.attention.state_shape().record_floats();
-  backend_.download(part.claim.round->output_of(part.claim.item),
-                    reinterpret_cast<const std::byte*>(states + size(part.homed->state) * record));
+  auto downloads = joined_downloads(backend_);
+  for (const Part& part : parts) {
+    const auto to = part.claim.round->output_of(part.claim.item);
+    downloads.add(to.data(),
+                  reinterpret_cast<const std::byte*>(states + size(part.homed->state) * record),
+                  to.size());
+  }
+  downloads.finish();
 }
 
 void ServiceClient::make_outputs(std::span<const Part> parts, const float* states) {
@@ -166,11 +224,13 @@ void ServiceClient::make_outputs(std::span<const Part> parts, const float* state
     layer.values(tokens, first, outputs_->as<float>());
   }
   const std::byte* from = outputs_->data();
+  auto downloads = joined_downloads(backend_);
   for (const Part& part : parts) {
     const auto to = part.claim.round->output_of(part.claim.item);
-    backend_.download(to, from);
+    downloads.add(to.data(), from, to.size());
     from += to.size();
   }
+  downloads.finish();
 }
 
 }  // namespace tributary

@@ -39,9 +39,9 @@ class ServiceClient final : public PoolClient {
     [[nodiscard]] wire::RoundMode mode() const noexcept { return claim.round->round.mode; }
   };
 
-  void copy_records(const Part& part, std::byte* records, std::size_t record_bytes);
+  void copy_records(std::span<const Part> parts, std::byte* records, std::size_t record_bytes);
   void project(std::span<const Part> parts, std::byte* records, std::size_t record_bytes);
-  void copy_states(const Part& part, const float* states);
+  void copy_states(std::span<const Part> parts, const float* states);
   void make_outputs(std::span<const Part> parts, const float* states);
   void grow(std::unique_ptr<Buffer>& buffer, std::size_t bytes);
 
