@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -61,6 +62,7 @@ struct CacheLayout {
   [[nodiscard]] std::size_t row_bytes() const noexcept {
     return static_cast<std::size_t>(latent_dim()) * dtype_bytes(row_dtype);
   }
+  friend bool operator==(const CacheLayout&, const CacheLayout&) = default;
 };
 
 /// A backend's page memory. Created by, and used with, one backend only.
@@ -91,6 +93,7 @@ struct StateShape {
   [[nodiscard]] std::size_t record_bytes() const noexcept {
     return record_floats() * sizeof(float);
   }
+  friend bool operator==(const StateShape&, const StateShape&) = default;
 };
 
 /// One latent row to store: source record -> slot of a page.
@@ -120,6 +123,7 @@ struct LeafTask {
   std::int64_t query_position = 0;  // global position of the first token
   std::int64_t query = 0;           // record index of the first token's query
   std::int64_t state = 0;           // record index where the first token's state goes
+  friend bool operator==(const LeafTask&, const LeafTask&) = default;
 };
 
 struct AttendArgs {
@@ -195,6 +199,7 @@ struct GemmArgs {
   std::int64_t x_token_stride = 0, x_batch_stride = 0;
   float* y = nullptr;  // [tokens, batch, rows]
   std::int64_t y_token_stride = 0, y_batch_stride = 0;
+  friend bool operator==(const GemmArgs&, const GemmArgs&) = default;
 };
 
 /// y = x / sqrt(mean(x^2) + eps) * weight, per token. y may be x.
@@ -207,6 +212,7 @@ struct RmsNormArgs {
   float eps = 0;
   float* y = nullptr;
   std::int64_t y_token_stride = 0;
+  friend bool operator==(const RmsNormArgs&, const RmsNormArgs&) = default;
 };
 
 /// Rotates adjacent pairs (2i, 2i + 1) of the last axis by position * frequency[i], angles in
@@ -231,6 +237,7 @@ struct ConvertArgs {
   void* dst = nullptr;
   DType dst_dtype = DType::kF32;
   std::size_t dst_stride_bytes = 0;
+  friend bool operator==(const ConvertArgs&, const ConvertArgs&) = default;
 };
 
 /// Attention in the MHA form over one chunk of keys, for prefill. Token t sees the keys whose
@@ -246,6 +253,20 @@ struct DenseAttendArgs {
   const float* kv = nullptr;    // [keys, heads, qk_nope_head_dim + v_head_dim]
   const float* k_pe = nullptr;  // [keys, qk_rope_head_dim]
   float* states = nullptr;      // [tokens] records of StateShape{heads, v_head_dim}
+  friend bool operator==(const DenseAttendArgs&, const DenseAttendArgs&) = default;
+};
+
+/// Calls of a backend that can be made again as a whole, with other plan data (Backend::record).
+/// The buffers, caches and weights that they name must exist whenever it is replayed; the backend
+/// outlives it.
+class Recording {
+ public:
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  virtual ~Recording() = default;
+
+ protected:
+  Recording() = default;
 };
 
 class Backend {
@@ -308,6 +329,29 @@ class Backend {
   virtual void rope(const RopeArgs& args) = 0;
   virtual void convert(const ConvertArgs& args) = 0;
   virtual void attend_dense(const DenseAttendArgs& args) = 0;
+
+  // Calls as a whole, where that is cheaper than to make them one by one (a CUDA graph). Their plan
+  // data, which is all that spans hold, lies at a fixed place of the device and may change from one
+  // replay to the next; everything else is as it was recorded. `calls` makes calls of append to
+  // attend_dense above, and no others; they are not executed. `calls` may be called several times.
+  //
+  //   right: recording = record(calls); replay(*recording);
+  //          refill(*recording, calls with the next plan) && replay(*recording);
+  //   wrong: refill() with calls of another order or buffer: it says no, and nothing is changed.
+
+  /// With the plan data of `calls`, and room for somewhat more. Null where calls are as cheap.
+  [[nodiscard]] virtual std::unique_ptr<Recording> record(const std::function<void()>& /*calls*/) {
+    return nullptr;
+  }
+  /// Plan data for the replays that are asked for from now on. False: these are not the recorded
+  /// calls, or have more plan data than there is room for; record them anew.
+  [[nodiscard]] virtual bool refill(Recording& /*recording*/,
+                                    const std::function<void()>& /*calls*/) {
+    return false;
+  }
+  /// Enqueues the recorded calls. May itself be part of a capture of the stream by an engine
+  /// (cuda_stream): they become a part of the engine's graph then.
+  virtual void replay(const Recording& /*recording*/) {}
 };
 
 }  // namespace tributary

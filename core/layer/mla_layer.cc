@@ -13,6 +13,9 @@
 namespace tributary {
 namespace {
 
+/// Sizes of batches that a layer's decode remembers, for each of its two directions.
+constexpr std::size_t kRecordings = 16;
+
 WeightView matrix(const std::vector<float>& data, std::int64_t rows, std::int64_t cols) {
   return {
       .data = data.data(), .dtype = DType::kF32, .rows = rows, .cols = cols, .row_stride = cols};
@@ -67,7 +70,8 @@ MlaLayer::MlaLayer(Backend& backend, const ModelShape& shape, const LayerWeights
       shape_(shape),
       workspace_(std::move(workspace)),
       softmax_scale_(static_cast<float>(shape.softmax_scale())),
-      frequencies_(rope_frequencies(shape.rope, shape.qk_rope_head_dim)) {
+      frequencies_(rope_frequencies(shape.rope, shape.qk_rope_head_dim)),
+      recorded_(backend, kRecordings) {
   check_layer_weights(shape, weights);
   if (!workspace_ || &workspace_->backend() != &backend) {
     fail(ErrorCode::kInvalidArgument, "MLA layer: the workspace belongs to another backend");
@@ -191,28 +195,34 @@ void MlaLayer::project(std::int64_t tokens, const float* hidden,
   const std::int64_t latent_dim = shape_.latent_dim();
   const std::int64_t head_dim = shape_.qk_head_dim();
   for_chunks(tokens, workspace_->max_tokens(), [&](std::int64_t begin, std::int64_t count) {
-    const auto chunk_positions = part(positions, begin, count);
+    const float* chunk_hidden = hidden + begin * shape_.hidden_size;
     float* chunk_queries = queries + begin * heads * latent_dim;
-    down(count, hidden + begin * shape_.hidden_size);
-    rows_from_down(chunk_positions, rows + begin * latent_dim);
-    const Query query = query_from_down(count);
-    backend_->gemm({.weight = w_uk_.get(),
-                    .tokens = count,
-                    .x = query.data,
-                    .x_token_stride = query.token_stride,
-                    .x_batch_stride = head_dim,
-                    .y = chunk_queries,
-                    .y_token_stride = heads * latent_dim,
-                    .y_batch_stride = latent_dim});
-    backend_->rope({.positions = chunk_positions,
-                    .frequencies = frequencies_,
-                    .heads = heads,
-                    .x = query.data + shape_.qk_nope_head_dim,
-                    .x_token_stride = query.token_stride,
-                    .x_head_stride = head_dim,
-                    .y = chunk_queries + shape_.kv_lora_rank,
-                    .y_token_stride = heads * latent_dim,
-                    .y_head_stride = latent_dim});
+    float* chunk_rows = rows + begin * latent_dim;
+    const auto chunk_positions = part(positions, begin, count);
+    const CallsKey key{static_cast<std::uint64_t>(count), key_of(chunk_hidden),
+                       key_of(chunk_queries), key_of(chunk_rows)};
+    recorded_.run(key, [&] {
+      down(count, chunk_hidden);
+      rows_from_down(chunk_positions, chunk_rows);
+      const Query query = query_from_down(count);
+      backend_->gemm({.weight = w_uk_.get(),
+                      .tokens = count,
+                      .x = query.data,
+                      .x_token_stride = query.token_stride,
+                      .x_batch_stride = head_dim,
+                      .y = chunk_queries,
+                      .y_token_stride = heads * latent_dim,
+                      .y_batch_stride = latent_dim});
+      backend_->rope({.positions = chunk_positions,
+                      .frequencies = frequencies_,
+                      .heads = heads,
+                      .x = query.data + shape_.qk_nope_head_dim,
+                      .x_token_stride = query.token_stride,
+                      .x_head_stride = head_dim,
+                      .y = chunk_queries + shape_.kv_lora_rank,
+                      .y_token_stride = heads * latent_dim,
+                      .y_head_stride = latent_dim});
+    });
   });
 }
 
@@ -341,13 +351,19 @@ void MlaLayer::output(std::int64_t tokens, const float* states, float* output) {
   const StateShape state{.heads = shape_.num_attention_heads, .width = shape_.kv_lora_rank};
   const auto record = static_cast<std::int64_t>(state.record_floats());
   for_chunks(tokens, workspace_->max_tokens(), [&](std::int64_t begin, std::int64_t count) {
-    values(count, states + begin * record, workspace_->value());
-    backend_->gemm({.weight = o_.get(),
-                    .tokens = count,
-                    .x = workspace_->value(),
-                    .x_token_stride = value_width,
-                    .y = output + begin * shape_.hidden_size,
-                    .y_token_stride = shape_.hidden_size});
+    const float* chunk_states = states + begin * record;
+    float* chunk_output = output + begin * shape_.hidden_size;
+    const CallsKey key{static_cast<std::uint64_t>(count), key_of(chunk_states),
+                       key_of(chunk_output)};
+    recorded_.run(key, [&] {
+      values(count, chunk_states, workspace_->value());
+      backend_->gemm({.weight = o_.get(),
+                      .tokens = count,
+                      .x = workspace_->value(),
+                      .x_token_stride = value_width,
+                      .y = chunk_output,
+                      .y_token_stride = shape_.hidden_size});
+    });
   });
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/interface/backend.h"
+#include "core/interface/recorded_calls.h"
 #include "core/layer/mla_workspace.h"
 #include "core/model/layer_weights.h"
 #include "core/model/model_shape.h"
@@ -79,6 +80,7 @@ class MlaLayer {
   std::shared_ptr<MlaWorkspace> workspace_;
   float softmax_scale_;
   std::vector<double> frequencies_;  // [R / 2]
+  RecordedCalls recorded_;           // project() and output()
 
   std::unique_ptr<Weight> down_;  // [q_a_proj | kv_a_proj] or [q_proj | kv_a_proj]
   std::unique_ptr<Weight> q_b_;   // null without a low-rank query

@@ -11,6 +11,10 @@ namespace {
 /// take milliseconds, and the peers, who were told before, do not wait for this.
 constexpr auto kDrainTimeout = std::chrono::seconds(10);
 
+/// Kinds of rounds that follow each other in any order: with and without new rows, some numbers of
+/// new tokens, some heights of trees.
+constexpr std::size_t kRecordings = 32;
+
 /// Runs this rank's own work unless it failed before; keeps the first failure.
 template <typename Work>
 void attempt(Status& failure, const Work& work) {
@@ -59,7 +63,8 @@ RoundExecutor::RoundExecutor(const AttentionShape& shape, Backend& backend,
       cache_(cache),
       tokens_(backend),
       outgoing_tokens_(backend),
-      states_(backend) {}
+      states_(backend),
+      recorded_(backend, kRecordings) {}
 
 void RoundExecutor::trim(Deadline::Clock::time_point now) {
   tokens_.trim(now);
@@ -128,7 +133,6 @@ Status RoundExecutor::execute(const RankPlan& plan, std::span<const std::int32_t
     const PhaseTimer timer(times, Phase::kAttend);
     attempt(failure, [&] {
       attend(plan, item_layer);
-      merge(plan.local_merges);
       synchronize_unless_ordered(deadline);
     });
     end_phase(Phase::kAttend, failure);
@@ -140,7 +144,7 @@ Status RoundExecutor::execute(const RankPlan& plan, std::span<const std::int32_t
     end_phase(Phase::kPartialExchange, failure);
   }
   const PhaseTimer timer(times, Phase::kCombine);
-  attempt(failure, [&] { merge(plan.home_merges); });
+  attempt(failure, [&] { combine(plan.home_merges); });
   end_phase(Phase::kCombine, failure);
   Status status = communicator_.complete(deadline);
   if (!status.ok()) return status;
@@ -209,23 +213,47 @@ Status RoundExecutor::exchange_states(const RankPlan& plan, Deadline deadline) {
                   plan, deadline);
 }
 
+/// Appends, leaves and their merges: what a rank computes between the two exchanges. The same calls
+/// come at every layer, and at most steps, with other pages and rows.
 void RoundExecutor::attend(const RankPlan& plan, std::span<const std::int32_t> item_layer) {
-  if (!plan.appends.empty()) {
-    backend_.append(cache_, {.tasks = plan.appends,
-                             .item_layer = item_layer,
-                             .source = tokens_.data() + shape_.query_bytes(),
-                             .source_stride_bytes = shape_.token_record_bytes()});
-  }
-  if (plan.tasks.empty()) return;
-  backend_.attend(cache_, {.tasks = plan.tasks,
-                           .block_table = plan.block_table,
-                           .item_layer = item_layer,
-                           .queries = tokens_.data(),
-                           .query_stride_bytes = shape_.token_record_bytes(),
-                           .query_dtype = shape_.query_dtype,
-                           .heads = shape_.heads,
-                           .softmax_scale = shape_.softmax_scale,
-                           .states = states_.as<float>()});
+  if (plan.appends.empty() && plan.tasks.empty()) return;
+  const auto most = std::ranges::max_element(plan.tasks, {}, &LeafTask::tokens);
+  CallsKey key{key_of(tokens_.data()), plan.appends.empty() ? 0U : 1U,
+               most == plan.tasks.end() ? 0U : static_cast<std::uint64_t>(most->tokens)};
+  add_merges(plan.local_merges, key);
+  recorded_.run(key, [&] {
+    if (!plan.appends.empty()) {
+      backend_.append(cache_, {.tasks = plan.appends,
+                               .item_layer = item_layer,
+                               .source = tokens_.data() + shape_.query_bytes(),
+                               .source_stride_bytes = shape_.token_record_bytes()});
+    }
+    if (!plan.tasks.empty()) {
+      backend_.attend(cache_, {.tasks = plan.tasks,
+                               .block_table = plan.block_table,
+                               .item_layer = item_layer,
+                               .queries = tokens_.data(),
+                               .query_stride_bytes = shape_.token_record_bytes(),
+                               .query_dtype = shape_.query_dtype,
+                               .heads = shape_.heads,
+                               .softmax_scale = shape_.softmax_scale,
+                               .states = states_.as<float>()});
+    }
+    merge(plan.local_merges);
+  });
+}
+
+void RoundExecutor::combine(const MergeSchedule& schedule) {
+  if (std::ranges::all_of(schedule.levels(), &std::vector<MergeOp>::empty)) return;
+  CallsKey key{};
+  add_merges(schedule, key);
+  recorded_.run(key, [&] { merge(schedule); });
+}
+
+/// Where states are, and which levels have anything to merge.
+void RoundExecutor::add_merges(const MergeSchedule& schedule, CallsKey& key) const {
+  key.add(key_of(states_.data()));
+  for (const auto& ops : schedule.levels()) key.add(ops.empty() ? 0 : 1);
 }
 
 void RoundExecutor::merge(const MergeSchedule& schedule) {

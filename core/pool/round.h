@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/interface/backend.h"
 #include "core/interface/communicator.h"
+#include "core/interface/recorded_calls.h"
 #include "core/plan/plan.h"
 #include "core/pool/pool_client.h"
 #include "core/pool/scratch_buffer.h"
@@ -108,6 +109,8 @@ class RoundExecutor {
   Status exchange_tokens(const RankPlan& plan, Deadline deadline);
   Status exchange_states(const RankPlan& plan, Deadline deadline);
   void attend(const RankPlan& plan, std::span<const std::int32_t> item_layer);
+  void combine(const MergeSchedule& schedule);
+  void add_merges(const MergeSchedule& schedule, CallsKey& key) const;
   void merge(const MergeSchedule& schedule);
 
   AttentionShape shape_;
@@ -117,6 +120,7 @@ class RoundExecutor {
   ScratchBuffer tokens_;
   ScratchBuffer outgoing_tokens_;
   ScratchBuffer states_;
+  RecordedCalls recorded_;
   std::uint64_t exchanged_bytes_ = 0;
   std::vector<std::size_t> send_bytes_;
   std::vector<std::size_t> recv_bytes_;

@@ -5,19 +5,22 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <mutex>
+#include <functional>
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "core/base/error.h"
 #include "kernels/cuda/attend/attend.h"
 #include "kernels/cuda/attend/fast_order.h"
+#include "kernels/cuda/calls.h"
 #include "kernels/cuda/cuda_devices.h"
 #include "kernels/cuda/layer/layer.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/projection.h"
+#include "kernels/cuda/recording.h"
+#include "kernels/cuda/row_copies.h"
 #include "kernels/cuda/staging.h"
 #include "kernels/cuda/support.h"
 #include "kernels/validate.h"
@@ -26,9 +29,6 @@ namespace tributary {
 namespace {
 
 using namespace cuda;  // NOLINT(google-build-using-namespace): the folder's own
-
-/// Of the waits that the interface gives no deadline: far above any copy, below a pool's deadlines.
-constexpr auto kCopyTimeout = std::chrono::seconds(60);
 
 int attribute(cudaDeviceAttr which, int device) {
   int value = 0;
@@ -50,41 +50,6 @@ CudaDevice find_device(int ordinal) {
   return *found;
 }
 
-/// Rows to and from the cache, from any thread: a stream and page-locked memory of its own.
-class RowCopies {
- public:
-  RowCopies() : stream_(make_stream()) {}
-
-  void store(std::byte* to, std::span<const std::byte> rows) {
-    const std::lock_guard lock(mutex_);
-    reserve(rows.size());
-    std::copy(rows.begin(), rows.end(), memory_.get());
-    check(cudaMemcpyAsync(to, memory_.get(), rows.size(), cudaMemcpyHostToDevice, stream_.get()),
-          "storing rows");
-    wait_for(stream_.get(), Deadline::after(kCopyTimeout), "storing rows");
-  }
-  void load(std::span<std::byte> rows, const std::byte* from) {
-    const std::lock_guard lock(mutex_);
-    reserve(rows.size());
-    check(cudaMemcpyAsync(memory_.get(), from, rows.size(), cudaMemcpyDeviceToHost, stream_.get()),
-          "loading rows");
-    wait_for(stream_.get(), Deadline::after(kCopyTimeout), "loading rows");
-    std::copy_n(memory_.get(), rows.size(), rows.begin());
-  }
-
- private:
-  void reserve(std::size_t bytes) {
-    if (bytes <= bytes_) return;
-    memory_ = allocate_pinned(bytes);
-    bytes_ = bytes;
-  }
-
-  std::mutex mutex_;
-  Stream stream_;
-  Pinned memory_;
-  std::size_t bytes_ = 0;  // at most a page, which is what the interface hands over at once
-};
-
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const CudaOptions& options)
@@ -94,12 +59,15 @@ class CudaBackend final : public Backend {
                 .shared_bytes = static_cast<std::size_t>(
                     attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, options.device))},
         fast_(options.fast_merge_order),
+        graphs_(options.graphs),
         name_(fmt::format("cuda/{}/sm_{}/cublaslt-{}{}", device_.name, device_.compute_capability,
                           cublaslt().version(), fast_ ? "/fast" : "")),
         stream_(make_stream()),
         staging_(stream()),
         projection_(stream()) {
     std::ranges::generate(marks_, make_timing_event);
+    load_attend(limits_);
+    load_layer();
   }
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
@@ -111,18 +79,18 @@ class CudaBackend final : public Backend {
   [[nodiscard]] cudaStream_t stream() const noexcept { return stream_.get(); }
 
   [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
-    enter();
+    enter_unrecorded("allocate");
     return std::make_unique<CudaBuffer>(allocate_device(bytes, "a buffer"), bytes);
   }
   void upload(std::byte* dst, std::span<const std::byte> src) override {
     if (src.empty()) return;
-    enter();
+    enter_unrecorded("upload");
     // From pageable memory this returns when `src` was copied into the driver's own memory.
     check(cudaMemcpyAsync(dst, src.data(), src.size(), cudaMemcpyHostToDevice, stream()), "upload");
   }
   void download(std::span<std::byte> dst, const std::byte* src) override {
     if (dst.empty()) return;
-    enter();
+    enter_unrecorded("download");
     // A copy to pageable memory blocks: what comes before it is waited for with a deadline.
     wait_for(stream(), Deadline::after(kCopyTimeout), "download");
     check(cudaMemcpyAsync(dst.data(), src, dst.size(), cudaMemcpyDeviceToHost, stream()),
@@ -130,12 +98,12 @@ class CudaBackend final : public Backend {
     wait_for(stream(), Deadline::after(kCopyTimeout), "download");
   }
   void synchronize(Deadline deadline) override {
-    enter();
+    enter_unrecorded("synchronize");
     wait_for(stream(), deadline, "synchronize");
   }
 
   void mark(int index) override {
-    enter();
+    enter_unrecorded("mark");
     check(cudaEventRecord(marks_.at(static_cast<std::size_t>(index)).get(), stream()),
           "recording an event");
   }
@@ -150,7 +118,7 @@ class CudaBackend final : public Backend {
 
   [[nodiscard]] std::unique_ptr<Cache> make_cache(const CacheLayout& layout) override {
     check_layout(layout);
-    enter();
+    enter_unrecorded("make_cache");
     auto cache = std::make_unique<CudaCache>(layout, this);
     if (choose_kernel(kManyHeads, layout, DType::kBF16, limits_.compute_capability) ==
         AttendKernel::kManyRows) {
@@ -160,7 +128,7 @@ class CudaBackend final : public Backend {
   }
   [[nodiscard]] std::unique_ptr<Weight> make_weight(const WeightView& view) override {
     check_weight(view);
-    enter();
+    enter_unrecorded("make_weight");
     return projection_.make_weight(view, this);
   }
 
@@ -191,63 +159,46 @@ class CudaBackend final : public Backend {
     check_append(own.layout(), args);
     if (args.tasks.empty()) return;
     enter();
-    const auto [tasks, item_layer] = staging_.upload(args.tasks, args.item_layer);
-    cuda::append({.tasks = tasks,
-                  .count = std::ssize(args.tasks),
-                  .item_layer = item_layer,
-                  .source = args.source,
-                  .source_stride_bytes = args.source_stride_bytes,
-                  .cache = own.data(),
-                  .pages = own.layout().pages,
-                  .row_bytes = own.layout().row_bytes()},
-                 stream());
+    const auto [tasks, item_layer] = place(args.tasks, args.item_layer);
+    make(AppendLaunch{.tasks = tasks.data,
+                      .count = tasks.count,
+                      .item_layer = item_layer.data,
+                      .source = args.source,
+                      .source_stride_bytes = args.source_stride_bytes,
+                      .cache = own.data(),
+                      .pages = own.layout().pages,
+                      .row_bytes = own.layout().row_bytes()});
   }
   void attend(const Cache& cache, const AttendArgs& args) override {
     const CudaCache& own = own_cache(cache, this);
     check_attend(own.layout(), args);
     if (args.tasks.empty()) return;
     enter();
-    const AttendKernel kernel =
-        choose_kernel(args.heads, own.layout(), args.query_dtype, limits_.compute_capability);
-    const int most_tokens = std::ranges::max_element(args.tasks, {}, &LeafTask::tokens)->tokens;
-    const int rows = unit_rows(kernel, args.heads, most_tokens, limits_);
-    AttendLaunch launch{.cache = own.data(),
-                        .layout = own.layout(),
-                        .queries = args.queries,
-                        .query_stride_bytes = args.query_stride_bytes,
-                        .query_dtype = args.query_dtype,
-                        .heads = args.heads,
-                        .softmax_scale = args.softmax_scale,
-                        .states = args.states,
-                        .unit_rows = rows,
-                        .parts = attend_parts(kernel, rows, limits_),
-                        .kernel = kernel,
-                        .cache_map = own.map()};
+    AttendLaunch launch = describe_attend(args, own.layout(), limits_);
+    launch.cache = own.data();
+    launch.cache_map = own.map();
     if (fast_) {
       attend_fast(args, launch);
     } else {
-      enqueue(launch, args, args.tasks,
-              schedule_attend(args.tasks, args.heads, rows, launch.parts));
+      enqueue(launch, args, args.tasks, canonical_.schedule(args, launch.unit_rows, launch.parts));
     }
   }
   void merge(const MergeArgs& args) override {
     check_merge(args);
     if (args.ops.empty()) return;
     enter();
-    const auto [ops] = staging_.upload(args.ops);
-    cuda::merge(ops, static_cast<int>(args.ops.size()), args.shape, args.states, stream());
+    merge(args.ops, args.shape, args.states, nullptr);
   }
   void gather(const GatherArgs& args) override {
     check_gather(args);
     if (args.index.empty()) return;
     enter();
-    const auto [index] = staging_.upload(args.index);
-    cuda::gather({.index = index,
-                  .count = std::ssize(args.index),
-                  .src = args.src,
-                  .dst = args.dst,
-                  .record_bytes = args.record_bytes},
-                 stream());
+    const auto [index] = place(args.index);
+    make(GatherLaunch{.index = index.data,
+                      .count = index.count,
+                      .src = args.src,
+                      .dst = args.dst,
+                      .record_bytes = args.record_bytes});
   }
 
   void gemm(const GemmArgs& args) override {
@@ -258,43 +209,70 @@ class CudaBackend final : public Backend {
     }
     if (args.tokens == 0) return;
     enter();
-    projection_.gemm(*weight, args);
+    if (recorder_ != nullptr) recorder_->keep(projection_.memory());
+    make(GemmCall{weight, args, projection_.memory().get()});
   }
   void rms_norm(const RmsNormArgs& args) override {
     check_rms_norm(args);
     if (args.tokens == 0) return;
     enter();
-    cuda::rms_norm(args, stream());
+    make(args);
   }
   void rope(const RopeArgs& args) override {
     check_rope(args);
     if (args.positions.empty()) return;
     enter();
-    const auto [positions, frequencies] = staging_.upload(args.positions, args.frequencies);
-    cuda::rope({.positions = positions,
-                .frequencies = frequencies,
-                .tokens = std::ssize(args.positions),
-                .pairs = std::ssize(args.frequencies),
-                .heads = args.heads,
-                .x = args.x,
-                .x_token_stride = args.x_token_stride,
-                .x_head_stride = args.x_head_stride,
-                .y = args.y,
-                .y_token_stride = args.y_token_stride,
-                .y_head_stride = args.y_head_stride},
-               stream());
+    const auto [positions, frequencies] = place(args.positions, args.frequencies);
+    make(RopeLaunch{.positions = positions.data,
+                    .frequencies = frequencies.data,
+                    .tokens = std::ssize(args.positions),
+                    .pairs = std::ssize(args.frequencies),
+                    .heads = args.heads,
+                    .x = args.x,
+                    .x_token_stride = args.x_token_stride,
+                    .x_head_stride = args.x_head_stride,
+                    .y = args.y,
+                    .y_token_stride = args.y_token_stride,
+                    .y_head_stride = args.y_head_stride});
   }
   void convert(const ConvertArgs& args) override {
     check_convert(args);
     if (args.rows == 0) return;
     enter();
-    cuda::convert(args, stream());
+    make(args);
   }
   void attend_dense(const DenseAttendArgs& args) override {
     check_dense(args);
     if (args.tokens == 0) return;
     enter();
-    cuda::attend_dense(args, stream());
+    make(args);
+  }
+
+  [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& calls) override {
+    if (!graphs_) return nullptr;
+    enter();
+    auto recording = std::make_unique<CudaRecording>(this, plan_memory_);
+    Recorder measure(*recording, Recorder::Pass::kMeasure);
+    pass(measure, calls);
+    measure.end_measure();
+    Recorder capture(*recording, Recorder::Pass::kCapture);
+    recording->capture(stream(), [&] { pass(capture, calls); });
+    if (!capture.fits()) fail(ErrorCode::kInternal, "record: the calls changed while recorded");
+    staging_.send(capture.image(), recording->plan_data());
+    return recording;
+  }
+  [[nodiscard]] bool refill(Recording& recording, const std::function<void()>& calls) override {
+    CudaRecording& own = const_cast<CudaRecording&>(own_recording(recording));
+    enter();
+    Recorder refill(own, Recorder::Pass::kRefill);
+    pass(refill, calls);
+    if (refill.fits()) staging_.send(refill.image(), own.plan_data());
+    return refill.fits();
+  }
+  void replay(const Recording& recording) override {
+    const CudaRecording& own = own_recording(recording);
+    enter();
+    own.replay(stream());
   }
 
  private:
@@ -302,15 +280,66 @@ class CudaBackend final : public Backend {
   static constexpr int kManyHeads = 128;
 
   void enter() const { use_device(device_.ordinal); }
+  /// For what waits, allocates, or cannot be repeated.
+  void enter_unrecorded(const char* call) const {
+    if (recorder_ != nullptr) {
+      fail(ErrorCode::kFailedPrecondition, "{} cannot be part of a recording", call);
+    }
+    enter();
+  }
+
+  [[nodiscard]] const CudaRecording& own_recording(const Recording& recording) const {
+    const auto* own = dynamic_cast<const CudaRecording*>(&recording);
+    if (own == nullptr || own->owner() != this) {
+      fail(ErrorCode::kInvalidArgument, "recording was not made by backend {}", name_);
+    }
+    return *own;
+  }
+  void pass(Recorder& recorder, const std::function<void()>& calls) {
+    if (recorder_ != nullptr) {
+      fail(ErrorCode::kFailedPrecondition, "a recording cannot be made in another one");
+    }
+    recorder_ = &recorder;
+    const Status status = status_of(calls);
+    recorder_ = nullptr;
+    status.throw_if_error();
+  }
+
+  /// Where plan data is, or in a recording will be, on the device.
+  template <typename... T>
+  [[nodiscard]] std::tuple<Placed<T>...> place(std::span<const T>... parts) {
+    if (recorder_ != nullptr) return {recorder_->place(parts)...};
+    return std::apply(
+        [&](const T*... at) {
+          return std::tuple<Placed<T>...>{Placed<T>{at, std::ssize(parts)}...};
+        },
+        staging_.upload(parts...));
+  }
+  void make(const Call& call) {
+    if (recorder_ == nullptr || recorder_->take(call)) make_call(call, projection_, stream());
+  }
 
   /// Sends the plan and launches.
   void enqueue(AttendLaunch& launch, const AttendArgs& args, std::span<const LeafTask> tasks,
                const AttendSchedule& schedule) {
-    std::tie(launch.tasks, launch.part_begin, launch.units, launch.block_table, launch.item_layer) =
-        staging_.upload(tasks, std::span<const std::int32_t>(schedule.part_begin),
-                        std::span<const WorkUnit>(schedule.units), args.block_table,
-                        args.item_layer);
-    cuda::attend(launch, stream());
+    const auto [placed, part_begin, units, block_table, item_layer] =
+        place(tasks, std::span<const std::int32_t>(schedule.part_begin),
+              std::span<const WorkUnit>(schedule.units), args.block_table, args.item_layer);
+    launch.tasks = placed.data;
+    launch.part_begin = part_begin.data;
+    launch.units = units.data;
+    launch.block_table = block_table.data;
+    launch.item_layer = item_layer.data;
+    make(launch);
+  }
+  void merge(std::span<const MergeOp> ops, const StateShape& shape, float* states, float* scratch) {
+    const auto [placed] = place(ops);
+    make(MergeLaunch{.ops = placed.data,
+                     .count = static_cast<int>(placed.count),
+                     .heads = shape.heads,
+                     .width = shape.width,
+                     .states = states,
+                     .scratch = scratch});
   }
 
   /// The pieces, and their merges.
@@ -326,26 +355,29 @@ class CudaBackend final : public Backend {
       scratch_ = allocate_device(bytes, "partial states");
       scratch_bytes_ = bytes;
     }
+    if (recorder_ != nullptr) recorder_->keep(scratch_);
     launch.scratch = reinterpret_cast<float*>(scratch_.get());
     enqueue(launch, args, order.tasks, order.schedule);
     for (const std::vector<MergeOp>& ops : order.merges) {
-      const auto [placed] = staging_.upload(std::span<const MergeOp>(ops));
-      cuda::merge(placed, static_cast<int>(ops.size()), shape, args.states, stream(),
-                  launch.scratch);
+      merge(ops, shape, args.states, launch.scratch);
     }
   }
 
   const CudaDevice device_;
   const DeviceLimits limits_;
   const bool fast_;
+  const bool graphs_;
   const std::string name_;
   Stream stream_;
   Staging staging_;
   Projection projection_;
   RowCopies row_copies_;
   std::array<Event, kMarks> marks_;
-  // Of the fast order: grows with the largest plan.
-  DeviceBytes scratch_;
+  CanonicalOrder canonical_;
+  PlanMemory plan_memory_;
+  Recorder* recorder_ = nullptr;  // while calls are recorded
+  // Of the fast order: grows with the largest plan; recordings hold what they name.
+  std::shared_ptr<std::byte[]> scratch_;
   std::size_t scratch_bytes_ = 0;
 };
 

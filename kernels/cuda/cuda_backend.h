@@ -16,6 +16,9 @@ struct CudaOptions {
   /// Attention over pieces of any number of pages, balanced over the device, instead of over
   /// leaves: states then depend on the batch, in their last bits. The name says `fast`.
   bool fast_merge_order = false;
+  /// Whether record() makes CUDA graphs; else it makes nothing, and all calls are launched one by
+  /// one.
+  bool graphs = true;
 };
 
 /// Name: `cuda/NVIDIA H200/sm_90/cublaslt-130100`: what decides the bits. Calls are enqueued;

@@ -140,6 +140,7 @@ std::unique_ptr<Weight> Projection::make_weight(const WeightView& view, const Ba
   auto weight = std::make_unique<CudaWeight>(view, owner, stream_);
   choose_algorithm(*weight);
   reserve(*weight);
+  multiply(*weight, 0);  // of whatever lies there: the library loads its kernel
   return weight;
 }
 
@@ -180,24 +181,32 @@ void Projection::reserve(const CudaWeight& weight) {
   const std::int64_t rows = weight.parts() * kMostTokens;
   const std::size_t operand = product(weight.batch(), rows, weight.stored_cols()) * element;
   const std::size_t result = product(weight.batch(), rows, weight.stored_rows()) * sizeof(float);
-  if (operand <= operand_bytes_ && result <= result_bytes_) return;
+  const std::size_t operand_bytes = std::max(operand, memory_->operand_bytes);
+  const std::size_t result_bytes = std::max(result, memory_->result_bytes);
+  if (operand_bytes == memory_->operand_bytes && result_bytes == memory_->result_bytes) return;
   wait_for(stream_, Deadline::after(kTimeout), "waiting for products before their memory grows");
-  if (operand > operand_bytes_) {
-    operand_.reset();
-    operand_bytes_ = 0;
-    operand_ = allocate_device(operand, "activations of a product");
-    operand_bytes_ = operand;
-  }
-  if (result > result_bytes_) {
-    result_.reset();
-    result_bytes_ = 0;
-    result_ = allocate_device(result, "results of a product");
-    result_bytes_ = result;
-  }
+  memory_ = std::make_shared<Memory>(
+      Memory{.operand_bytes = operand_bytes,
+             .result_bytes = result_bytes,
+             .operand = allocate_device(operand_bytes, "activations of a product"),
+             .result = allocate_device(result_bytes, "results of a product")});
+}
+
+/// The library's part: what was packed, times the weight.
+void Projection::multiply(const CudaWeight& weight, std::size_t tile) {
+  const CublasLt& lt = cublaslt();
+  const float one = 1;
+  const float zero = 0;
+  const std::byte* from = memory_->operand.get();
+  std::byte* result = memory_->result.get();
+  auto* const to = weight.result_[tile].get();
+  lt.check(lt.matmul(handle_.get(), operation_.get(), &one, weight.data_.get(),
+                     weight.layout_.get(), from, weight.operand_[tile].get(), &zero, result, to,
+                     result, to, &weight.algorithm_, nullptr, 0, stream_),
+           "a product");
 }
 
 void Projection::gemm(const CudaWeight& weight, const GemmArgs& args) {
-  const CublasLt& lt = cublaslt();
   for (std::int64_t begin = 0; begin < args.tokens; begin += kMostTokens) {
     const std::int64_t tokens = std::min(kMostTokens, args.tokens - begin);
     const auto tile = static_cast<std::size_t>(std::ranges::lower_bound(kTokenTiles, tokens) -
@@ -210,21 +219,14 @@ void Projection::gemm(const CudaWeight& weight, const GemmArgs& args) {
                           .width = weight.cols(),
                           .rows = kTokenTiles[tile],
                           .cols = weight.stored_cols(),
-                          .packed = operand_.get()};
+                          .packed = memory_->operand.get()};
     if (weight.half()) {
       pack_parts(pack, stream_);
     } else {
       pack_float(pack, stream_);
     }
-    const float one = 1;
-    const float zero = 0;
-    auto* const to = weight.result_[tile].get();
-    lt.check(
-        lt.matmul(handle_.get(), operation_.get(), &one, weight.data_.get(), weight.layout_.get(),
-                  operand_.get(), weight.operand_[tile].get(), &zero, result_.get(), to,
-                  result_.get(), to, &weight.algorithm_, nullptr, 0, stream_),
-        "a product");
-    unpack({.packed = reinterpret_cast<const float*>(result_.get()),
+    multiply(weight, tile);
+    unpack({.packed = reinterpret_cast<const float*>(memory_->result.get()),
             .parts = weight.parts(),
             .rows = kTokenTiles[tile],
             .cols = weight.stored_rows(),

@@ -61,17 +61,24 @@ class Projection {
   /// Throws kUnsupported where the library has no algorithm, kPoolFull.
   [[nodiscard]] std::unique_ptr<Weight> make_weight(const WeightView& view, const Backend* owner);
   void gemm(const CudaWeight& weight, const GemmArgs& args);
+  /// What products pass through. A larger weight replaces it: a captured product is to hold its
+  /// own.
+  [[nodiscard]] std::shared_ptr<const void> memory() const noexcept { return memory_; }
 
  private:
   void choose_algorithm(CudaWeight& weight) const;
   void reserve(const CudaWeight& weight);
+  void multiply(const CudaWeight& weight, std::size_t tile);
 
   cudaStream_t stream_;
   CublasHandle handle_;
   Operation operation_;
   // For the largest weight made so far and kMostTokens, so that gemm allocates nothing.
-  DeviceBytes operand_, result_;
-  std::size_t operand_bytes_ = 0, result_bytes_ = 0;
+  struct Memory {
+    std::size_t operand_bytes = 0, result_bytes = 0;
+    DeviceBytes operand, result;
+  };
+  std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
 };
 
 }  // namespace tributary::cuda

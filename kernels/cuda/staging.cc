@@ -55,10 +55,10 @@ const std::byte* Staging::put(std::span<const std::byte> part) {
   return placed;
 }
 
-void Staging::send() {
+void Staging::send_to(std::byte* device) {
   if (next_ == first_) return;
-  check(cudaMemcpyAsync(device_.get() + first_, host_.get() + first_, next_ - first_,
-                        cudaMemcpyHostToDevice, stream_),
+  check(cudaMemcpyAsync(device, host_.get() + first_, next_ - first_, cudaMemcpyHostToDevice,
+                        stream_),
         "sending plan data");
 }
 

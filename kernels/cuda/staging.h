@@ -25,8 +25,14 @@ class Staging {
   [[nodiscard]] std::tuple<const T*...> upload(std::span<const T>... parts) {
     begin((padded(parts.size_bytes()) + ...));
     const std::tuple<const T*...> placed{reinterpret_cast<const T*>(put(std::as_bytes(parts)))...};
-    send();
+    send_to(device_.get() + first_);
     return placed;
+  }
+  /// Copies `data` to `device`, memory of the caller's that calls behind this one read.
+  void send(std::span<const std::byte> data, std::byte* device) {
+    begin(padded(data.size()));
+    (void)put(data);
+    send_to(device);
   }
 
  private:
@@ -44,7 +50,7 @@ class Staging {
   static constexpr std::size_t padded(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
   void begin(std::size_t bytes);
   [[nodiscard]] const std::byte* put(std::span<const std::byte> part);
-  void send();
+  void send_to(std::byte* device);
   void grow(std::size_t bytes);
 
   cudaStream_t stream_;

@@ -1,11 +1,14 @@
 // A backend that returns before its work is done, on machines without a device: another backend's
-// calls, with copies of their plans, in a queue that synchronize() does.
+// calls, with copies of their plans, in a queue that synchronize() does. It records calls, if
+// asked.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +17,7 @@
 #include <vector>
 
 #include "core/interface/backend.h"
+#include "core/interface/recorded_calls.h"
 #include "tests/core/deferred_queue.h"
 #include "tests/core/device_backend.h"
 
@@ -24,9 +28,10 @@ namespace tributary::test {
 /// piece of work.
 class DeferredBackend final : public DeviceBackend {
  public:
-  /// `queue` outlives it, and its buffers.
-  DeferredBackend(std::unique_ptr<Backend> inner, DeferredQueue& queue)
-      : DeviceBackend(std::move(inner)), queue_(queue) {}
+  /// `queue` outlives it, and its buffers. A recording has room for `room` elements of a piece of
+  /// plan data; none are made where that is 0.
+  DeferredBackend(std::unique_ptr<Backend> inner, DeferredQueue& queue, std::size_t room = 0)
+      : DeviceBackend(std::move(inner)), queue_(queue), room_(room) {}
 
   [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
     return std::make_unique<DeferredBuffer>(inner().allocate(bytes), queue_);
@@ -60,61 +65,126 @@ class DeferredBackend final : public DeviceBackend {
   }
 
   void append(Cache& cache, const AppendArgs& args) override {
-    queue_.add([this, &cache, args, tasks = copy(args.tasks),
-                item_layer = copy(args.item_layer)](Deadline) {
-      AppendArgs a = args;
-      a.tasks = tasks;
-      a.item_layer = item_layer;
-      inner().append(cache, a);
-    });
+    add({1, key_of(&cache), key_of(args.source), args.source_stride_bytes},
+        {args.tasks.size(), args.item_layer.size()},
+        [this, &cache, args, tasks = copy(args.tasks),
+         item_layer = copy(args.item_layer)](Deadline) {
+          AppendArgs a = args;
+          a.tasks = tasks;
+          a.item_layer = item_layer;
+          inner().append(cache, a);
+        });
   }
   void attend(const Cache& cache, const AttendArgs& args) override {
-    queue_.add([this, &cache, args, tasks = copy(args.tasks), table = copy(args.block_table),
-                item_layer = copy(args.item_layer)](Deadline) {
-      AttendArgs a = args;
-      a.tasks = tasks;
-      a.block_table = table;
-      a.item_layer = item_layer;
-      inner().attend(cache, a);
-    });
+    add({2, key_of(&cache), key_of(args.queries), args.query_stride_bytes, key_of(args.states)},
+        {args.tasks.size(), args.block_table.size(), args.item_layer.size()},
+        [this, &cache, args, tasks = copy(args.tasks), table = copy(args.block_table),
+         item_layer = copy(args.item_layer)](Deadline) {
+          AttendArgs a = args;
+          a.tasks = tasks;
+          a.block_table = table;
+          a.item_layer = item_layer;
+          inner().attend(cache, a);
+        });
   }
   void merge(const MergeArgs& args) override {
-    queue_.add([this, args, ops = copy(args.ops)](Deadline) {
-      MergeArgs a = args;
-      a.ops = ops;
-      inner().merge(a);
-    });
+    add({3, key_of(args.states), args.shape.record_bytes()}, {args.ops.size()},
+        [this, args, ops = copy(args.ops)](Deadline) {
+          MergeArgs a = args;
+          a.ops = ops;
+          inner().merge(a);
+        });
   }
   void gather(const GatherArgs& args) override {
-    queue_.add([this, args, index = copy(args.index)](Deadline) {
-      GatherArgs a = args;
-      a.index = index;
-      inner().gather(a);
-    });
+    add({4, key_of(args.src), key_of(args.dst), args.record_bytes}, {args.index.size()},
+        [this, args, index = copy(args.index)](Deadline) {
+          GatherArgs a = args;
+          a.index = index;
+          inner().gather(a);
+        });
   }
   void gemm(const GemmArgs& args) override {
-    queue_.add([this, args](Deadline) { inner().gemm(args); });
+    add({5, key_of(args.weight), key_of(args.x), key_of(args.y), number(args.tokens)}, {},
+        [this, args](Deadline) { inner().gemm(args); });
   }
   void rms_norm(const RmsNormArgs& args) override {
-    queue_.add([this, args](Deadline) { inner().rms_norm(args); });
+    add({6, key_of(args.weight), key_of(args.x), key_of(args.y), number(args.tokens)}, {},
+        [this, args](Deadline) { inner().rms_norm(args); });
   }
   void rope(const RopeArgs& args) override {
-    queue_.add([this, args, positions = copy(args.positions),
-                frequencies = copy(args.frequencies)](Deadline) {
-      RopeArgs a = args;
-      a.positions = positions;
-      a.frequencies = frequencies;
-      inner().rope(a);
-    });
+    add({7, key_of(args.x), key_of(args.y), args.positions.size()}, {},
+        [this, args, positions = copy(args.positions),
+         frequencies = copy(args.frequencies)](Deadline) {
+          RopeArgs a = args;
+          a.positions = positions;
+          a.frequencies = frequencies;
+          inner().rope(a);
+        });
   }
   void convert(const ConvertArgs& args) override {
-    queue_.add([this, args](Deadline) { inner().convert(args); });
+    add({8, key_of(args.src), key_of(args.dst), number(args.rows), number(args.width)}, {},
+        [this, args](Deadline) { inner().convert(args); });
   }
   void attend_dense(const DenseAttendArgs& args) override {
-    queue_.add([this, args](Deadline) { inner().attend_dense(args); });
+    add({9, key_of(args.q), key_of(args.states), number(args.tokens), number(args.keys)}, {},
+        [this, args](Deadline) { inner().attend_dense(args); });
   }
 
+  [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& calls) override {
+    if (room_ == 0) return nullptr;
+    ++records_;
+    auto recording = std::make_unique<Recorded>();
+    take(*recording, calls);
+    return recording;
+  }
+  [[nodiscard]] bool refill(Recording& recording, const std::function<void()>& calls) override {
+    auto& own = dynamic_cast<Recorded&>(recording);
+    Recorded now;
+    take(now, calls);
+    const bool fits = now.keys == own.keys && now.largest <= room_;
+    if (fits) own.calls = std::move(now.calls);
+    return fits;
+  }
+  void replay(const Recording& recording) override {
+    ++replays_;
+    for (const DeferredQueue::Work& call : dynamic_cast<const Recorded&>(recording).calls) {
+      queue_.add(call);
+    }
+  }
+  [[nodiscard]] int records() const noexcept { return records_; }
+  [[nodiscard]] int replays() const noexcept { return replays_; }
+  /// Calls that were made one by one, of those that can be recorded.
+  [[nodiscard]] int single_calls() const noexcept { return single_calls_; }
+
  private:
+  struct Recorded final : Recording {
+    std::vector<CallsKey> keys;
+    std::vector<DeferredQueue::Work> calls;
+    std::size_t largest = 0;  // piece of plan data
+  };
+
+  /// To the queue, or the recording that is being made. `key`: what is not plan data; `sizes`: of
+  /// its pieces.
+  void add(const CallsKey& key, const std::vector<std::size_t>& sizes, DeferredQueue::Work work) {
+    if (recorded_ == nullptr) {
+      ++single_calls_;
+      queue_.add(std::move(work));
+      return;
+    }
+    recorded_->keys.push_back(key);
+    recorded_->calls.push_back(std::move(work));
+    for (const std::size_t size : sizes) recorded_->largest = std::max(recorded_->largest, size);
+  }
+  void take(Recorded& recorded, const std::function<void()>& calls) {
+    recorded_ = &recorded;
+    const Status status = status_of(calls);
+    recorded_ = nullptr;
+    status.throw_if_error();
+  }
+  [[nodiscard]] static std::uint64_t number(std::int64_t value) {
+    return static_cast<std::uint64_t>(value);
+  }
+
   class DeferredBuffer final : public Buffer {
    public:
     DeferredBuffer(std::unique_ptr<Buffer> inner, DeferredQueue& queue)
@@ -134,6 +204,11 @@ class DeferredBackend final : public DeviceBackend {
   }
 
   DeferredQueue& queue_;
+  std::size_t room_;
+  Recorded* recorded_ = nullptr;
+  int records_ = 0;
+  int replays_ = 0;
+  int single_calls_ = 0;
   std::array<int, kMarks> marks_{};
 };
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +34,7 @@ using test::DeferredBackend;
 using test::DeferredCommunicator;
 using test::DeferredQueue;
 
-constexpr int kLayers = 2;
+constexpr int kLayers = 3;
 constexpr int kLeafTokens = 64;  // a page
 constexpr int kLeaves = 8;       // of a sequence, at most
 constexpr AttentionShape kOrderedShape{.heads = 3,
@@ -52,7 +53,16 @@ enum class Pieces {
   kPlain,            // the backend and the communicator wait
   kDeferredBackend,  // the backend does not, and the communicator is not ordered with it
   kDeferred,
+  kRecorded,  // likewise, and what comes again is replayed
 };
+
+/// Whether the communicator is ordered with the backend.
+constexpr bool is_ordered(Pieces pieces) {
+  return pieces == Pieces::kDeferred || pieces == Pieces::kRecorded;
+}
+
+/// Of a recording for plan data: the last step does not fit on one rank.
+constexpr std::size_t kPlanRoom = 20;
 
 /// Layer, sequence and position of the first new token, to the bytes of the merged states.
 using States = std::map<std::tuple<int, SequenceId, std::int64_t>, std::vector<std::byte>>;
@@ -112,8 +122,7 @@ class Rank {
                                      .kv_lora_rank = kOrderedShape.kv_lora_rank,
                                      .qk_rope_head_dim = kOrderedShape.qk_rope_head_dim,
                                      .row_dtype = kOrderedShape.row_dtype})),
-        executor_(kOrderedShape, *backend_, pieces == Pieces::kDeferred ? ordered_ : threads,
-                  *cache_) {
+        executor_(kOrderedShape, *backend_, is_ordered(pieces) ? ordered_ : threads, *cache_) {
     for (std::size_t s = 0; s < kPrompts.size(); ++s) admit(s);
   }
 
@@ -154,6 +163,9 @@ class Rank {
 
   [[nodiscard]] int rank() const noexcept { return threads_.rank(); }
   [[nodiscard]] const DeferredQueue& queue() const noexcept { return queue_; }
+  [[nodiscard]] const DeferredBackend& deferred() const {
+    return dynamic_cast<const DeferredBackend&>(*backend_);
+  }
   [[nodiscard]] DeferredCommunicator& ordered() noexcept { return ordered_; }
   [[nodiscard]] GeneratingClient& client() noexcept { return client_; }
   /// Of the last run.
@@ -165,7 +177,8 @@ class Rank {
  private:
   static std::unique_ptr<Backend> make_backend(Pieces pieces, DeferredQueue& queue) {
     if (pieces == Pieces::kPlain) return make_reference_backend();
-    return std::make_unique<DeferredBackend>(make_reference_backend(), queue);
+    return std::make_unique<DeferredBackend>(make_reference_backend(), queue,
+                                             pieces == Pieces::kRecorded ? kPlanRoom : 0);
   }
   [[nodiscard]] std::int32_t owner(std::size_t leaf) const {
     return static_cast<std::int32_t>(leaf) % threads_.size();
@@ -243,7 +256,7 @@ States decode(int ranks, Pieces pieces, Exchange exchange) {
         const Status status = rank.run(layer);
         EXPECT_TRUE(status.ok()) << status.message();
         EXPECT_TRUE(rank.failure().ok()) << rank.failure().message();
-        if (pieces == Pieces::kDeferred) {
+        if (is_ordered(pieces)) {
           EXPECT_EQ(rank.waits(), 1) << "step " << step << ", layer " << layer;
         }
         const std::lock_guard lock(mutex);
@@ -260,7 +273,9 @@ class OrderedRound : public testing::TestWithParam<std::tuple<int, Exchange>> {
   [[nodiscard]] static int ranks() { return std::get<0>(GetParam()); }
   [[nodiscard]] static Exchange exchange() { return std::get<1>(GetParam()); }
   static void run(const std::function<void(Rank&)>& body) {
-    on_ranks(ranks(), Pieces::kDeferred, exchange(), body);
+    for (const Pieces pieces : {Pieces::kDeferred, Pieces::kRecorded}) {
+      on_ranks(ranks(), pieces, exchange(), body);
+    }
   }
 };
 
@@ -271,6 +286,34 @@ TEST_P(OrderedRound, ComesToTheBitsOfOneRankThatWaits) {
   EXPECT_EQ(decode(ranks(), Pieces::kDeferredBackend, exchange()), expected)
       << "a backend that returns early, and a communicator that is not ordered with it";
   EXPECT_EQ(decode(ranks(), Pieces::kDeferred, exchange()), expected);
+  EXPECT_EQ(decode(ranks(), Pieces::kRecorded, exchange()), expected);
+}
+
+TEST_P(OrderedRound, WhatComesAgainIsReplayed) {
+  on_ranks(ranks(), Pieces::kRecorded, exchange(), [](Rank& rank) {
+    const auto counts = [&] {
+      const DeferredBackend& backend = rank.deferred();
+      return std::array{backend.single_calls(), backend.records(), backend.replays()};
+    };
+    rank.begin_step(1);
+    EXPECT_TRUE(rank.run(0).ok());
+    const auto first = counts();
+    EXPECT_EQ(first[1], 0) << "what comes once is not worth a recording";
+    EXPECT_EQ(first[2], 0);
+    // Appends, leaves and merges of what a rank holds; merges of what is homed there.
+    EXPECT_GT(first[0], 0) << "every rank holds leaves";
+    EXPECT_TRUE(rank.run(1).ok());
+    const auto second = counts();
+    const int kinds = second[1];
+    EXPECT_GE(kinds, 1);
+    EXPECT_LE(kinds, 2);
+    EXPECT_EQ(second[2], kinds);
+    EXPECT_TRUE(rank.run(2).ok());
+    EXPECT_EQ(counts()[1], kinds) << "one recording serves all layers";
+    EXPECT_EQ(counts()[2], 2 * kinds);
+    EXPECT_EQ(counts()[0] - second[0], second[0] - first[0]) << "the exchange's gather, at most";
+    rank.end_step();
+  });
 }
 
 TEST_P(OrderedRound, PhasesTakeTheTimeOfTheDevice) {

@@ -38,16 +38,14 @@ void attend(const AttendLaunch& launch, CUstream_st* stream) {
   }
 }
 
-void merge(const MergeOp* ops, int count, const StateShape& shape, float* states,
-           CUstream_st* stream, float* scratch) {
-  if (count == 0) return;
-  check(launch_merge({.ops = ops,
-                      .heads = shape.heads,
-                      .width = shape.width,
-                      .states = states,
-                      .scratch = scratch},
-                     count, stream),
-        "merge");
+void load_attend(const DeviceLimits& device) {
+  check(load_attend_kernels(), "loading the kernels of attention");
+  if (device.compute_capability == 90) load_many_rows();
+}
+
+void merge(const MergeLaunch& launch, CUstream_st* stream) {
+  if (launch.count == 0) return;
+  check(launch_merge(launch, launch.count, stream), "merge");
 }
 
 }  // namespace tributary::cuda

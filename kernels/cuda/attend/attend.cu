@@ -74,6 +74,21 @@ cudaError_t launch_generic(const AttendLaunch& launch, cudaStream_t stream) {
                 : launch_plain<float, float>(launch, stream);
 }
 
+cudaError_t load_attend_kernels() {
+  // To ask for a kernel's attributes is the documented way to have it loaded.
+  cudaFuncAttributes attributes;
+  for (const auto kernel : {few_rows_kernel<1>, few_rows_kernel<2>, few_rows_kernel<4>}) {
+    const cudaError_t code = cudaFuncGetAttributes(&attributes, kernel);
+    if (code != cudaSuccess) return code;
+  }
+  for (const auto kernel : {generic_kernel<bf16, bf16>, generic_kernel<bf16, float>,
+                            generic_kernel<float, bf16>, generic_kernel<float, float>}) {
+    const cudaError_t code = cudaFuncGetAttributes(&attributes, kernel);
+    if (code != cudaSuccess) return code;
+  }
+  return cudaFuncGetAttributes(&attributes, merge_kernel);
+}
+
 cudaError_t launch_merge(const MergeLaunch& launch, int count, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(count),
                   static_cast<unsigned>((launch.heads + kMergeWarps - 1) / kMergeWarps));

@@ -3,6 +3,7 @@
 // the kernels' arithmetic build without a toolkit.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -61,6 +62,18 @@ struct AttendSchedule {
 [[nodiscard]] AttendSchedule schedule_attend(std::span<const LeafTask> tasks, int heads,
                                              int unit_rows, int parts);
 
+/// The schedule of the last plan is kept: a step's plan is the same at each of its layers.
+class CanonicalOrder {
+ public:
+  /// schedule_attend() of the arguments' tasks and heads.
+  [[nodiscard]] const AttendSchedule& schedule(const AttendArgs& args, int unit_rows, int parts);
+
+ private:
+  std::vector<LeafTask> tasks_;
+  std::array<int, 3> rest_{};  // heads, unit_rows, parts
+  AttendSchedule schedule_;
+};
+
 /// Records from this index on lie in a launch's own `scratch`, not in `states`.
 inline constexpr std::int64_t kScratchRecord = std::int64_t{1} << 56;
 
@@ -88,17 +101,37 @@ struct AttendLaunch {
   /// kManyRows alone, host pointer: the cache as rows [layers * pages * kPageTokens, latent_dim].
   /// Copied into the launch.
   const CUtensorMap_st* cache_map = nullptr;
+  friend bool operator==(const AttendLaunch&, const AttendLaunch&) = default;
 };
+
+/// What the arguments, of one task at least, and the device decide of a launch: all but the cache's
+/// and the plan's addresses.
+[[nodiscard]] AttendLaunch describe_attend(const AttendArgs& args, const CacheLayout& layout,
+                                           const DeviceLimits& device);
 
 /// Enqueues; throws kInternal with CUDA's words when the launch is refused. Arguments were checked
 /// by the backend (kernels/validate.h).
 void attend(const AttendLaunch& launch, CUstream_st* stream);
 
+/// Loads the kernels that attend() and merge() launch on the current device, an `AttendKernel` that
+/// it cannot run left out: a driver loads a kernel when it is first launched, and may wait for all
+/// other work then.
+void load_attend(const DeviceLimits& device);
+void load_many_rows();
+
 /// What attend() calls for kManyRows (kernels/cuda/sm90).
 void attend_many_rows(const AttendLaunch& launch, CUstream_st* stream);
 
-/// `ops` is device memory; an op of 0 tokens does nothing, so that a captured launch can be padded.
-void merge(const MergeOp* ops, int count, const StateShape& shape, float* states,
-           CUstream_st* stream, float* scratch = nullptr);
+/// An op of 0 tokens does nothing, so that a captured launch can be padded.
+struct MergeLaunch {
+  const MergeOp* ops = nullptr;  // device memory, [count]
+  int count = 0;
+  int heads = 0;
+  int width = 0;
+  float* states = nullptr;
+  float* scratch = nullptr;  // records from kScratchRecord on; may be null
+  friend bool operator==(const MergeLaunch&, const MergeLaunch&) = default;
+};
+void merge(const MergeLaunch& launch, CUstream_st* stream);
 
 }  // namespace tributary::cuda

@@ -68,4 +68,21 @@ int attend_parts(AttendKernel kernel, int unit_rows, const DeviceLimits& device)
   return device.multiprocessors;
 }
 
+AttendLaunch describe_attend(const AttendArgs& args, const CacheLayout& layout,
+                             const DeviceLimits& device) {
+  const int most_tokens = std::ranges::max_element(args.tasks, {}, &LeafTask::tokens)->tokens;
+  AttendLaunch launch;
+  launch.layout = layout;
+  launch.queries = args.queries;
+  launch.query_stride_bytes = args.query_stride_bytes;
+  launch.query_dtype = args.query_dtype;
+  launch.heads = args.heads;
+  launch.softmax_scale = args.softmax_scale;
+  launch.states = args.states;
+  launch.kernel = choose_kernel(args.heads, layout, args.query_dtype, device.compute_capability);
+  launch.unit_rows = unit_rows(launch.kernel, args.heads, most_tokens, device);
+  launch.parts = attend_parts(launch.kernel, launch.unit_rows, device);
+  return launch;
+}
+
 }  // namespace tributary::cuda

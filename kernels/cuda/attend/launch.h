@@ -17,4 +17,8 @@ namespace tributary::cuda {
 [[nodiscard]] cudaError_t launch_generic(const AttendLaunch& launch, cudaStream_t stream);
 [[nodiscard]] cudaError_t launch_merge(const MergeLaunch& launch, int count, cudaStream_t stream);
 
+/// Onto the current device, all of them: it would load each at its first launch, and may wait for
+/// other work then.
+[[nodiscard]] cudaError_t load_attend_kernels();
+
 }  // namespace tributary::cuda

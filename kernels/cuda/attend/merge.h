@@ -11,15 +11,7 @@
 
 namespace tributary::cuda {
 
-inline constexpr int kMergeWarps = 4;  // heads of a block
-
-struct MergeLaunch {
-  const MergeOp* ops = nullptr;  // [blocks in x]
-  int heads = 0;
-  int width = 0;
-  float* states = nullptr;
-  float* scratch = nullptr;  // records from kScratchRecord on; may be null
-};
+inline constexpr int kMergeWarps = 4;  // heads of a block; the grid's x is an op
 
 // Other kernels say +inf or NaN for the empty set.
 TRIBUTARY_DEVICE float known_lse(float lse) {

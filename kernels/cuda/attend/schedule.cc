@@ -53,4 +53,14 @@ AttendSchedule schedule_attend(std::span<const LeafTask> tasks, int heads, int u
   return schedule;
 }
 
+const AttendSchedule& CanonicalOrder::schedule(const AttendArgs& args, int unit_rows, int parts) {
+  const std::array<int, 3> rest{args.heads, unit_rows, parts};
+  if (rest != rest_ || !std::ranges::equal(args.tasks, tasks_)) {
+    schedule_ = schedule_attend(args.tasks, args.heads, unit_rows, parts);
+    tasks_.assign(args.tasks.begin(), args.tasks.end());
+    rest_ = rest;
+  }
+  return schedule_;
+}
+
 }  // namespace tributary::cuda

@@ -22,6 +22,7 @@ TRIBUTARY_DEVICE void copy_record(std::byte* dst, const std::byte* src, std::siz
 template <typename T>
 TRIBUTARY_DEVICE void append_block(const AppendLaunch& a) {
   const AppendTask task = a.tasks[ptx::block()];
+  if (task.page == kNoPage) return;
   const std::int64_t page =
       static_cast<std::int64_t>(a.item_layer[task.item]) * a.pages + task.page;
   const auto row = static_cast<std::size_t>(page * kPageTokens + task.slot);
@@ -33,9 +34,10 @@ TRIBUTARY_DEVICE void append_block(const AppendLaunch& a) {
 /// Block (i, j) copies the j-th of `shares` interleaved shares of record i.
 template <typename T>
 TRIBUTARY_DEVICE void gather_block(const GatherLaunch& g, unsigned shares) {
+  const std::int64_t record = g.index[ptx::block()];
+  if (record == kNoRecord) return;
   copy_record<T>(g.dst + static_cast<std::size_t>(ptx::block()) * g.record_bytes,
-                 g.src + static_cast<std::size_t>(g.index[ptx::block()]) * g.record_bytes,
-                 g.record_bytes,
+                 g.src + static_cast<std::size_t>(record) * g.record_bytes, g.record_bytes,
                  static_cast<std::size_t>(ptx::block_y()) * kCopyThreads + ptx::thread(),
                  static_cast<std::size_t>(shares) * kCopyThreads);
 }

@@ -74,6 +74,19 @@ void launch_convert(const ConvertArgs& args, cudaStream_t stream) {
 
 }  // namespace
 
+void load_layer() {
+  cudaFuncAttributes attributes;
+  const auto load = [&attributes](auto... kernels) {
+    for (const cudaError_t code : {cudaFuncGetAttributes(&attributes, kernels)...}) {
+      check(code, "loading the kernels of a layer");
+    }
+  };
+  load(append_kernel<ptx::Chunk>, append_kernel<unsigned char>, gather_kernel<ptx::Chunk>,
+       gather_kernel<unsigned char>, convert_kernel<float, float>, convert_kernel<float, bf16>,
+       convert_kernel<bf16, float>, convert_kernel<bf16, bf16>, rms_norm_kernel, rope_kernel,
+       attend_dense_kernel, pack_float_kernel, pack_parts_kernel, unpack_kernel);
+}
+
 void append(const AppendLaunch& launch, CUstream_st* stream) {
   const auto rows = static_cast<unsigned>(launch.count);
   if (divides(sizeof(ptx::Chunk), {launch.row_bytes, launch.source_stride_bytes,

@@ -12,7 +12,9 @@ struct CUstream_st;  // cudaStream_t is CUstream_st*
 
 namespace tributary::cuda {
 
-/// Rows to their slots. `tasks` and `item_layer` are device memory.
+/// Rows to their slots. `tasks` and `item_layer` are device memory; a task of page kNoPage does
+/// nothing, so that a captured launch can be padded.
+inline constexpr std::int32_t kNoPage = -1;
 struct AppendLaunch {
   const AppendTask* tasks = nullptr;
   std::int64_t count = 0;
@@ -22,16 +24,19 @@ struct AppendLaunch {
   std::byte* cache = nullptr;  // [layer][page][kPageTokens] rows
   std::int64_t pages = 0;      // of a layer
   std::size_t row_bytes = 0;
+  friend bool operator==(const AppendLaunch&, const AppendLaunch&) = default;
 };
 void append(const AppendLaunch& launch, CUstream_st* stream);
 
-/// dst record i = src record index[i].
+/// dst record i = src record index[i]; index kNoRecord copies nothing, as above.
+inline constexpr std::int64_t kNoRecord = -1;
 struct GatherLaunch {
   const std::int64_t* index = nullptr;
   std::int64_t count = 0;
   const std::byte* src = nullptr;
   std::byte* dst = nullptr;
   std::size_t record_bytes = 0;
+  friend bool operator==(const GatherLaunch&, const GatherLaunch&) = default;
 };
 void gather(const GatherLaunch& launch, CUstream_st* stream);
 
@@ -47,6 +52,7 @@ struct RopeLaunch {
   std::int64_t x_token_stride = 0, x_head_stride = 0;
   float* y = nullptr;
   std::int64_t y_token_stride = 0, y_head_stride = 0;
+  friend bool operator==(const RopeLaunch&, const RopeLaunch&) = default;
 };
 void rope(const RopeLaunch& launch, CUstream_st* stream);
 
@@ -76,5 +82,8 @@ struct UnpackLaunch {
   std::int64_t y_token_stride = 0, y_batch_stride = 0;
 };
 void unpack(const UnpackLaunch& launch, CUstream_st* stream);
+
+/// Loads all of these on the current device, as load_attend() does.
+void load_layer();
 
 }  // namespace tributary::cuda

@@ -14,6 +14,14 @@
 
 namespace tributary::cuda {
 
+void load_many_rows() {
+  for (const int blocks : {1, 2}) {
+    cudaFuncAttributes attributes;
+    check(cudaFuncGetAttributes(&attributes, sm90::many_rows_kernel(blocks)),
+          "loading the many-rows kernel");
+  }
+}
+
 void attend_many_rows(const AttendLaunch& launch, CUstream_st* stream) {
   const CacheLayout& layout = launch.layout;
   if (layout.kv_lora_rank != sm90::kRank || layout.latent_dim() != sm90::kLatent ||

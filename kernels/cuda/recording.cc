@@ -1,0 +1,102 @@
+#include "kernels/cuda/recording.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace tributary::cuda {
+namespace {
+
+/// A batch's plan grows by a page or a task now and then: recordings are to outlive that.
+constexpr std::size_t kLeastRoom = 16;
+constexpr std::size_t kLeastRegion = std::size_t{1} << 16;
+
+/// The graph as one node of the graph that `stream` is being captured into.
+void join_capture(cudaStream_t stream, cudaGraph_t graph) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaGraph_t engine = nullptr;
+  const cudaGraphNode_t* before = nullptr;
+  std::size_t count = 0;
+  cudaGraphNode_t node = nullptr;
+  const char* const what = "joining a capture";
+#if CUDART_VERSION >= 13000
+  check(cudaStreamGetCaptureInfo(stream, &status, nullptr, &engine, &before, nullptr, &count),
+        what);
+  check(cudaGraphAddChildGraphNode(&node, engine, before, count, graph), what);
+  check(cudaStreamUpdateCaptureDependencies(stream, &node, nullptr, 1,
+                                            cudaStreamSetCaptureDependencies),
+        what);
+#else
+  check(cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, &engine, &before, &count), what);
+  check(cudaGraphAddChildGraphNode(&node, engine, before, count, graph), what);
+  check(cudaStreamUpdateCaptureDependencies(stream, &node, 1, cudaStreamSetCaptureDependencies),
+        what);
+#endif
+}
+
+}  // namespace
+
+PlanMemory::Region PlanMemory::take(std::size_t bytes) {
+  const auto found =
+      std::ranges::find_if(free_, [bytes](const Region& region) { return region.bytes >= bytes; });
+  if (found != free_.end()) {
+    Region region = std::move(*found);
+    free_.erase(found);
+    return region;
+  }
+  const std::size_t size = std::max(kLeastRegion, std::bit_ceil(bytes));
+  return {allocate_device(size, "plan data of a recording"), size};
+}
+
+CudaRecording::~CudaRecording() {
+  if (region_.memory) memory_.put_back(std::move(region_));
+}
+
+void CudaRecording::capture(cudaStream_t stream, const std::function<void()>& launches) {
+  // Of this thread alone: others store rows meanwhile.
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a capture");
+  const Status status = status_of(launches);
+  cudaGraph_t graph = nullptr;
+  const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+  graph_.reset(graph);
+  if (!status.ok()) {  // the reason of an end that fails too
+    (void)cudaGetLastError();
+    status.throw_if_error();
+  }
+  check(ended, "ending a capture");
+  cudaGraphExec_t exec = nullptr;
+  check(cudaGraphInstantiate(&exec, graph, 0), "making a graph of a capture");
+  exec_.reset(exec);
+}
+
+void CudaRecording::replay(cudaStream_t stream) const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "asking whether a stream is captured");
+  if (status == cudaStreamCaptureStatusNone) {
+    check(cudaGraphLaunch(exec_.get(), stream), "launching a graph");
+  } else {
+    join_capture(stream, graph_.get());
+  }
+}
+
+bool Recorder::take(const Call& call) {
+  if (pass_ == Pass::kCapture) recording_.calls_.push_back(call);
+  if (pass_ == Pass::kRefill) {
+    fits_ = fits_ && calls_ < recording_.calls_.size() && recording_.calls_[calls_] == call;
+  }
+  ++calls_;
+  return pass_ == Pass::kCapture;
+}
+
+std::size_t Recorder::next_room(std::size_t elements) {
+  std::vector<std::size_t>& rooms = recording_.rooms_;
+  if (pass_ == Pass::kMeasure) rooms.push_back(std::max(kLeastRoom, std::bit_ceil(elements)));
+  const std::size_t piece = pieces_++;
+  if (piece < rooms.size() && elements <= rooms[piece]) return rooms[piece];
+  fits_ = false;
+  return elements;
+}
+
+}  // namespace tributary::cuda

@@ -1,0 +1,52 @@
+// Internal to kernels/cuda: rows to and from the cache, from any thread, on a stream and through
+// page-locked memory of their own.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <mutex>
+#include <span>
+
+#include "kernels/cuda/support.h"
+
+namespace tributary::cuda {
+
+/// Of waits that the interface gives no deadline: far above any copy, below a pool's deadlines.
+inline constexpr auto kCopyTimeout = std::chrono::seconds(60);
+
+class RowCopies {
+ public:
+  RowCopies() : stream_(make_stream()) {}
+
+  void store(std::byte* to, std::span<const std::byte> rows) {
+    const std::lock_guard lock(mutex_);
+    reserve(rows.size());
+    std::copy(rows.begin(), rows.end(), memory_.get());
+    check(cudaMemcpyAsync(to, memory_.get(), rows.size(), cudaMemcpyHostToDevice, stream_.get()),
+          "storing rows");
+    wait_for(stream_.get(), Deadline::after(kCopyTimeout), "storing rows");
+  }
+  void load(std::span<std::byte> rows, const std::byte* from) {
+    const std::lock_guard lock(mutex_);
+    reserve(rows.size());
+    check(cudaMemcpyAsync(memory_.get(), from, rows.size(), cudaMemcpyDeviceToHost, stream_.get()),
+          "loading rows");
+    wait_for(stream_.get(), Deadline::after(kCopyTimeout), "loading rows");
+    std::copy_n(memory_.get(), rows.size(), rows.begin());
+  }
+
+ private:
+  void reserve(std::size_t bytes) {
+    if (bytes <= bytes_) return;
+    memory_ = allocate_pinned(bytes);
+    bytes_ = bytes;
+  }
+
+  std::mutex mutex_;
+  Stream stream_;
+  Pinned memory_;
+  std::size_t bytes_ = 0;  // at most a page, which is what the interface hands over at once
+};
+
+}  // namespace tributary::cuda
