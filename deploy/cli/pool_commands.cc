@@ -23,10 +23,11 @@ CLI::App* add_verify(CLI::App& app, VerifyOptions& o) {
              "Do not ask the service for `forward`: its weights are other than the files'");
   add_workers(*sub, o.workers);
   add_backend(*sub, o.backend, o.threads);
-  add_merge_order(*sub, o.merge_order);
+  add_backend_options(*sub, o.backend_options);
   add_query(*sub, o.query_dtype);
   add_leaf_tokens(*sub, o.leaf_tokens);
-  only_without_service(*sub, {"--workers", "--merge-order", "--query", "--leaf-tokens"});
+  only_without_service(
+      *sub, {"--workers", "--merge-order", "--disable-cuda-graph", "--query", "--leaf-tokens"});
   only_with_service(*sub,
                     {"--attend-only", "--token-file", "--ca", "--call-timeout-ms", "--busy-poll"});
   return sub;
@@ -41,7 +42,7 @@ CLI::App* add_replay(CLI::App& app, ReplayOptions& o) {
              "Clients of the service, each with its share of the requests and of the batch");
   add_workers(*sub, o.workers);
   add_backend(*sub, o.backend, o.threads);
-  add_merge_order(*sub, o.merge_order);
+  add_backend_options(*sub, o.backend_options);
   add_placement(*sub, o.spread, o.exchange, o.leaf_tokens);
   add_shape(*sub, o.shape);
   add_number(*sub, "--layers", o.layers, 1, 1024, "Layers that every step runs");
@@ -63,9 +64,10 @@ CLI::App* add_replay(CLI::App& app, ReplayOptions& o) {
       *sub, "--round-timeout-ms", o.round_timeout_ms, 1, std::numeric_limits<int>::max() / 4,
       "Deadline of a round, prompts that it fills included; a worker that misses it ends the "
       "pool");
-  only_without_service(*sub, {"--workers", "--backend", "--threads", "--merge-order", "--exchange",
-                              "--leaf-tokens", "--shape", "--layers", "--heads", "--kv-gib",
-                              "--rows", "--query", "--round-timeout-ms"});
+  only_without_service(
+      *sub, {"--workers", "--backend", "--threads", "--merge-order", "--disable-cuda-graph",
+             "--exchange", "--leaf-tokens", "--shape", "--layers", "--heads", "--kv-gib", "--rows",
+             "--query", "--round-timeout-ms"});
   only_with_service(*sub,
                     {"--clients", "--token-file", "--ca", "--call-timeout-ms", "--busy-poll"});
   return sub;

@@ -37,7 +37,7 @@ void add_pool(CLI::App& app, WorkerOptions& o, const std::string& listen) {
   add_leaf_tokens(app, o.leaf_tokens);
   add_exchange(app, o.exchange);
   add_backend(app, o.backend, o.threads);
-  add_merge_order(app, o.merge_order);
+  add_backend_options(app, o.backend_options);
   add_rows(app, o.row_dtype);
   add_query(app, o.query_dtype);
   add_number(app, "--max-batch", o.max_batch, 1, 1 << 16, "Items of a round, at most");

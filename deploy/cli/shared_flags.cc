@@ -72,11 +72,13 @@ void add_backend(CLI::App& app, std::string& backend, int& threads) {
              "0, its share of the cores");
 }
 
-void add_merge_order(CLI::App& app, MergeOrder& merge_order) {
+void add_backend_options(CLI::App& app, BackendOptions& options) {
   add_flag(
-      app, "--merge-order", "canonical|fast", merge_order, parse_merge_order,
+      app, "--merge-order", "canonical|fast", options.merge_order, parse_merge_order,
       "Of partial results: the same bits whatever the batch and the workers, or, with cuda, as "
       "a device is busiest (default canonical)");
+  add_switch(app, "--disable-cuda-graph", options.disable_cuda_graph,
+             "With cuda, launch all kernels one by one, none as part of a CUDA graph");
 }
 
 void add_leaf_tokens(CLI::App& app, int& leaf_tokens) {

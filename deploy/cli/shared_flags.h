@@ -25,7 +25,7 @@ void add_dtype(CLI::App& app, const std::string& name, DType& dtype, const std::
 
 void add_workers(CLI::App& app, int& workers);
 void add_backend(CLI::App& app, std::string& backend, int& threads);
-void add_merge_order(CLI::App& app, MergeOrder& merge_order);
+void add_backend_options(CLI::App& app, BackendOptions& options);
 void add_leaf_tokens(CLI::App& app, int& leaf_tokens);
 void add_exchange(CLI::App& app, Exchange& exchange);
 void add_placement(CLI::App& app, SpreadPolicy& spread, Exchange& exchange, int& leaf_tokens);

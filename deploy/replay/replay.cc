@@ -256,7 +256,7 @@ ReplayReport replay(const ReplayOptions& options, const std::vector<TraceRequest
       page_budget(options.kv_gib, options.layers, shape.latent_dim(), shape.row_dtype);
   const int threads = options.threads > 0 ? options.threads : threads_per_worker(communicator);
   const WorkerDevice device =
-      open_device(options.backend, threads, communicator, options.merge_order);
+      open_device(options.backend, threads, communicator, options.backend_options);
   Backend& backend = *device.backend;
   SyntheticClient client(shape, backend, options.seed, options.canary_rate);
   Worker worker({.attention = shape,

@@ -36,7 +36,7 @@ struct ReplayOptions {
   int leaf_tokens = 2048;
   std::string backend = "cpu";
   int threads = 0;  // of each worker; 0: its share of the cores
-  MergeOrder merge_order = MergeOrder::kCanonical;
+  BackendOptions backend_options;
   DType row_dtype = DType::kBF16;
   DType query_dtype = DType::kBF16;
   std::uint64_t seed = 1;

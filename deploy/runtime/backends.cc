@@ -30,12 +30,13 @@ bool names_cpu(std::string_view name) {
 }
 
 #ifdef TRIBUTARY_HAS_CUDA
-std::unique_ptr<Backend> make_cuda(std::string_view name, MergeOrder merge_order) {
-  return make_cuda_backend(
-      {.device = cuda_ordinal(name), .fast_merge_order = merge_order == MergeOrder::kFast});
+std::unique_ptr<Backend> make_cuda(std::string_view name, const BackendOptions& options) {
+  return make_cuda_backend({.device = cuda_ordinal(name),
+                            .fast_merge_order = options.merge_order == MergeOrder::kFast,
+                            .graphs = !options.disable_cuda_graph});
 }
 #else
-std::unique_ptr<Backend> make_cuda(std::string_view /*name*/, MergeOrder /*merge_order*/) {
+std::unique_ptr<Backend> make_cuda(std::string_view /*name*/, const BackendOptions& /*options*/) {
   fail(ErrorCode::kUnsupported, "backend cuda cannot run here: this build has no CUDA");
 }
 #endif
@@ -80,13 +81,14 @@ std::string_view merge_order_name(MergeOrder order) noexcept {
   return order == MergeOrder::kFast ? "fast" : "canonical";
 }
 
-std::unique_ptr<Backend> make_backend(std::string_view name, int threads, MergeOrder merge_order) {
-  if (names_cuda(name)) return make_cuda(name, merge_order);
+std::unique_ptr<Backend> make_backend(std::string_view name, int threads,
+                                      const BackendOptions& options) {
+  if (names_cuda(name)) return make_cuda(name, options);
   if (name != "reference" && !names_cpu(name)) {
     fail(ErrorCode::kInvalidArgument, "backend is '{}', expected one of: {}", name,
          fmt::join(backend_names(), ", "));
   }
-  if (merge_order != MergeOrder::kCanonical) {
+  if (options.merge_order != MergeOrder::kCanonical) {
     fail(ErrorCode::kInvalidArgument,
          "merge order is fast, but backend {} has the canonical one alone; cuda has both", name);
   }

@@ -27,10 +27,17 @@ enum class MergeOrder { kCanonical, kFast };
 [[nodiscard]] MergeOrder parse_merge_order(std::string_view name);
 [[nodiscard]] std::string_view merge_order_name(MergeOrder order) noexcept;
 
+/// What a command may ask of a backend beside its name.
+struct BackendOptions {
+  MergeOrder merge_order = MergeOrder::kCanonical;
+  /// Of `cuda`: all calls are launched one by one, none as part of a CUDA graph. The same bits.
+  bool disable_cuda_graph = false;
+};
+
 /// `threads`: compute threads of the backend, >= 1. Throws kInvalidArgument with the list of names,
 /// or for a fast merge order of another backend than `cuda`; kUnsupported for `cuda` where it
 /// cannot run, with what is missing.
-[[nodiscard]] std::unique_ptr<Backend> make_backend(
-    std::string_view name, int threads, MergeOrder merge_order = MergeOrder::kCanonical);
+[[nodiscard]] std::unique_ptr<Backend> make_backend(std::string_view name, int threads,
+                                                    const BackendOptions& options = {});
 
 }  // namespace tributary

@@ -97,12 +97,12 @@ std::unique_ptr<Communicator> make_exchange([[maybe_unused]] std::string_view na
 }  // namespace
 
 WorkerDevice open_cuda(std::string_view name, int threads, Communicator& communicator,
-                       MergeOrder merge_order) {
+                       const BackendOptions& options) {
   const std::string own_name = device_name(name, communicator);
   WorkerDevice device;
   Offer mine;
   const Status made = status_of([&] {
-    device.backend = make_backend(own_name, threads, merge_order);
+    device.backend = make_backend(own_name, threads, options);
     describe_device(own_name, mine);
   });
   mine.error = static_cast<std::int32_t>(made.code());

@@ -9,6 +9,6 @@ namespace tributary {
 
 /// open_device (device.h) of `cuda` and `cuda/N`.
 [[nodiscard]] WorkerDevice open_cuda(std::string_view name, int threads, Communicator& communicator,
-                                     MergeOrder merge_order);
+                                     const BackendOptions& options);
 
 }  // namespace tributary

@@ -7,13 +7,14 @@
 namespace tributary {
 
 WorkerDevice open_device(std::string_view name, int threads,
-                         [[maybe_unused]] Communicator& communicator, MergeOrder merge_order) {
+                         [[maybe_unused]] Communicator& communicator,
+                         const BackendOptions& options) {
 #ifdef TRIBUTARY_HAS_CUDA
   if (name == "cuda" || name.starts_with("cuda/"))
-    return open_cuda(name, threads, communicator, merge_order);
+    return open_cuda(name, threads, communicator, options);
 #endif
   WorkerDevice device;
-  device.backend = make_backend(name, threads, merge_order);
+  device.backend = make_backend(name, threads, options);
   return device;
 }
 

@@ -30,6 +30,6 @@ struct WorkerDevice {
 /// rank throws as make_backend() does, naming the rank; for names other than `cuda` each its own.
 [[nodiscard]] WorkerDevice open_device(std::string_view name, int threads,
                                        Communicator& communicator,
-                                       MergeOrder merge_order = MergeOrder::kCanonical);
+                                       const BackendOptions& options = {});
 
 }  // namespace tributary

@@ -65,7 +65,8 @@ std::vector<std::string> command_line(const WorkerOptions& o) {
   line.text("--exchange", exchange_name(o.exchange));
   line.text("--backend", o.backend);
   line.number("--threads", o.threads);
-  line.text("--merge-order", merge_order_name(o.merge_order));
+  line.text("--merge-order", merge_order_name(o.backend_options.merge_order));
+  line.given("--disable-cuda-graph", o.backend_options.disable_cuda_graph);
   line.text("--rows", dtype_name(o.row_dtype));
   line.text("--query", dtype_name(o.query_dtype));
   line.number("--max-batch", o.max_batch);

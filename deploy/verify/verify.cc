@@ -96,7 +96,7 @@ void verify_group(const GoldenCase& golden, const GoldenGroup& group, const Veri
 std::vector<VerifyRow> verify(const VerifyOptions& options, Communicator& communicator) {
   const int threads = options.threads > 0 ? options.threads : threads_per_worker(communicator);
   const WorkerDevice device =
-      open_device(options.backend, threads, communicator, options.merge_order);
+      open_device(options.backend, threads, communicator, options.backend_options);
   std::vector<VerifyRow> rows;
   for (const auto& file : options.files) {
     const GoldenCase golden = load_golden_case(file);

@@ -20,7 +20,7 @@ struct VerifyOptions {
   int workers = 0;           // threads, where no launcher started the program
   std::string backend = "cpu";
   int threads = 0;  // of each worker; 0: its share of the cores
-  MergeOrder merge_order = MergeOrder::kCanonical;
+  BackendOptions backend_options;
   DType query_dtype = DType::kF32;
   int leaf_tokens = 64;  // small, so that short sequences spread
 };

@@ -208,7 +208,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   PoolModel model;
   const Status loaded = status_of([&] {
     device = open_device(options.backend, options.threads > 0 ? options.threads : share,
-                         communicator, options.merge_order);
+                         communicator, options.backend_options);
     model = load_pool_model(options, *device.backend);
   });
   (void)introduce(communicator, loaded, {}, Deadline::after(kLoadTimeout));

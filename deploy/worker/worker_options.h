@@ -33,7 +33,7 @@ struct WorkerOptions {
   Exchange exchange = Exchange::kAuto;
   std::string backend = "cpu";
   int threads = 0;  // 0: this worker's share of the cores
-  MergeOrder merge_order = MergeOrder::kCanonical;
+  BackendOptions backend_options;
   DType row_dtype = DType::kBF16;
   DType query_dtype = DType::kBF16;
 

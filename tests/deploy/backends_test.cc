@@ -57,8 +57,9 @@ TEST(Backends, TheFastMergeOrderIsCudasAlone) {
   EXPECT_EQ(parse_merge_order("canonical"), MergeOrder::kCanonical);
   EXPECT_EQ(parse_merge_order("fast"), MergeOrder::kFast);
   for (const char* name : {"cpu", "reference"}) {
-    EXPECT_NE(make_backend(name, 1, MergeOrder::kCanonical), nullptr);
-    const Status refused = status_of([&] { (void)make_backend(name, 1, MergeOrder::kFast); });
+    EXPECT_NE(make_backend(name, 1, {.merge_order = MergeOrder::kCanonical}), nullptr);
+    const Status refused =
+        status_of([&] { (void)make_backend(name, 1, {.merge_order = MergeOrder::kFast}); });
     EXPECT_EQ(refused.code(), ErrorCode::kInvalidArgument);
     EXPECT_THAT(refused.message(), HasSubstr(fmt::format("backend {} has", name)));
   }

@@ -40,8 +40,8 @@ void add_pool_command_flags(const AddFlag& add) {
       "verify", "--workers", [=](O o) { return number(o.verify.workers); }, "0", {"1", "1024"},
       with({"0", "1025"}));
   add("verify", "--merge-order",
-      [](O o) { return std::string(merge_order_name(o.verify.merge_order)); }, "canonical",
-      {"canonical", "fast"}, {"", "x", "Fast"});
+      [](O o) { return std::string(merge_order_name(o.verify.backend_options.merge_order)); },
+      "canonical", {"canonical", "fast"}, {"", "x", "Fast"});
   add("verify", "--backend", [](O o) { return o.verify.backend; }, "cpu", {"reference"}, {""});
   add(
       "verify", "--threads", [=](O o) { return number(o.verify.threads); }, "0", {"0", "1024"},
@@ -62,8 +62,8 @@ void add_pool_command_flags(const AddFlag& add) {
       "replay", "--workers", [=](O o) { return number(o.replay.workers); }, "0", {"1", "1024"},
       with({"0", "1025"}));
   add("replay", "--merge-order",
-      [](O o) { return std::string(merge_order_name(o.replay.merge_order)); }, "canonical",
-      {"fast"}, {"", "x"});
+      [](O o) { return std::string(merge_order_name(o.replay.backend_options.merge_order)); },
+      "canonical", {"fast"}, {"", "x"});
   add("replay", "--backend", [](O o) { return o.replay.backend; }, "cpu", {"cpu/AVX2"}, {""});
   add(
       "replay", "--threads", [=](O o) { return number(o.replay.threads); }, "0", {"1"},

@@ -43,8 +43,8 @@ void add_service_command_flags(const AddFlag& add) {
     add(command, "--exchange", [=](O o) { return std::string(exchange_name(worker(o).exchange)); },
         "auto", {"all-to-all"}, {"x", ""});
     add(command, "--merge-order",
-        [=](O o) { return std::string(merge_order_name(worker(o).merge_order)); }, "canonical",
-        {"fast"}, {"x", ""});
+        [=](O o) { return std::string(merge_order_name(worker(o).backend_options.merge_order)); },
+        "canonical", {"fast"}, {"x", ""});
     add(command, "--rows", [=](O o) { return std::string(dtype_name(worker(o).row_dtype)); },
         "bf16", {"f32"}, {"x", ""});
     add(command, "--query", [=](O o) { return std::string(dtype_name(worker(o).query_dtype)); },

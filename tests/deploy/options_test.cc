@@ -180,8 +180,10 @@ TEST(Options, FlagsOfAPoolAndFlagsOfAServiceDoNotMix) {
 TEST(Options, SwitchesAreOffUntilGiven) {
   EXPECT_FALSE(parse({"worker"}).options.worker.busy_poll);
   EXPECT_FALSE(parse({"worker"}).options.worker.shared_memory);
-  const ParseResult on = parse({"up", "--busy-poll", "--shared-memory"});
+  EXPECT_FALSE(parse({"worker"}).options.worker.backend_options.disable_cuda_graph);
+  const ParseResult on = parse({"up", "--busy-poll", "--shared-memory", "--disable-cuda-graph"});
   ASSERT_FALSE(on.exit) << on.text;
+  EXPECT_TRUE(on.options.up.worker.backend_options.disable_cuda_graph);
   EXPECT_TRUE(on.options.up.worker.busy_poll);
   EXPECT_TRUE(on.options.up.worker.shared_memory);
 }
@@ -233,6 +235,7 @@ TEST(Options, CommandLinesOfOptionsAreReadBackAsThem) {
                                 "reference",
                                 "--merge-order",
                                 "fast",
+                                "--disable-cuda-graph",
                                 "--threads",
                                 "5",
                                 "--rows",
@@ -261,7 +264,7 @@ TEST(Options, CommandLinesOfOptionsAreReadBackAsThem) {
   const ParseResult parsed = parse(worker_line);
   ASSERT_FALSE(parsed.exit) << parsed.text;
   EXPECT_EQ(command_line(parsed.options.worker), worker_line);
-  EXPECT_EQ(worker_line.size(), 1U + 2 * 25 + 2);  // every flag with its value, and two switches
+  EXPECT_EQ(worker_line.size(), 1U + 2 * 25 + 3);  // every flag with its value, and three switches
 
   const std::vector<std::string> control_line = command_line(up.options.up.control);
   const ParseResult control = parse(control_line);
