@@ -15,6 +15,7 @@
 #include "core/interface/communicator.h"
 #include "deploy/bench/collective_series.h"
 #include "deploy/bench/machine_peak.h"
+#include "kernels/reference/reference_backend.h"
 #ifdef TRIBUTARY_HAS_MPI
 #include "comm/mpi/launcher.h"
 #include "comm/mpi/mpi_communicator.h"
@@ -29,9 +30,9 @@ struct Options {
   double seconds = 0.3;  // per line of the table
 };
 
-void print_line(Communicator& communicator, bench::Collective collective, std::size_t bytes,
-                const Options& options) {
-  bench::CollectiveSeries series(communicator, collective, bytes);
+void print_line(Backend& host, Communicator& communicator, bench::Collective collective,
+                std::size_t bytes, const Options& options) {
+  bench::CollectiveSeries series(host, communicator, communicator, collective, bytes);
   const auto maximum = [&](double value) { return bench::maximum(communicator, value); };
   double warm = 0;
   for (int i = 0; i < 5; ++i) warm = maximum(series.run());
@@ -59,11 +60,12 @@ void measure(Communicator& communicator, const Options& options) {
     fmt::print("{:<11}{:>12}{:>8}{:>12}{:>12}{:>12}\n", "collective", "block bytes", "calls",
                "p50 us", "p99 us", "GB/s");
   }
+  const auto host = make_reference_backend();  // its memory is the host's
   for (const bench::Collective collective : bench::kCollectives) {
     for (std::size_t bytes = 8; bytes < options.max_bytes; bytes *= 8) {
-      print_line(communicator, collective, bytes, options);
+      print_line(*host, communicator, collective, bytes, options);
     }
-    print_line(communicator, collective, options.max_bytes, options);
+    print_line(*host, communicator, collective, options.max_bytes, options);
   }
 }
 

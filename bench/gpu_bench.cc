@@ -8,16 +8,17 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "bench/gpu_device.h"
 #include "core/base/error.h"
 #include "core/plan/merge_tree.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_devices.h"
+#include "kernels/cuda/device_peak.h"
 
 namespace tributary::bench {
 namespace {
@@ -156,13 +157,26 @@ void combine(Backend& backend, const Case& c, const Plan& plan, const Inputs& in
   }
 }
 
-void decode_case(Backend& backend, const Peaks& peaks, const Case& c) {
-  const Plan plan = make_plan(c, kLeafTokens);
+/// Attention of a step and its merges.
+void decode(Backend& backend, const Case& c, const Plan& plan, const Inputs& inputs) {
+  attend(backend, c, plan, inputs);
+  combine(backend, c, plan, inputs);
+}
+
+/// What the device takes for `calls` as a CUDA graph, which is how a pool makes them.
+double replay_seconds(Backend& backend, const std::function<void()>& calls) {
+  const auto recording = backend.record(calls);
+  return device_seconds(backend, kSteps, [&] { backend.replay(*recording); });
+}
+
+double decode_seconds(Backend& backend, const Case& c, int leaf_tokens) {
+  const Plan plan = make_plan(c, leaf_tokens);
   const Inputs inputs = make_inputs(backend, c, plan);
-  const double seconds = device_seconds(backend, kSteps, [&] {
-    attend(backend, c, plan, inputs);
-    combine(backend, c, plan, inputs);
-  });
+  return replay_seconds(backend, [&] { decode(backend, c, plan, inputs); });
+}
+
+void decode_case(Backend& backend, const Peaks& peaks, const Case& c) {
+  const double seconds = decode_seconds(backend, c, kLeafTokens);
   const double rows = static_cast<double>(c.batch) * static_cast<double>(c.length);
   const double queries = static_cast<double>(c.batch) * c.tokens * c.heads;
   const double bytes = rows * kLatent * 2 + queries * (kLatent * 2 + (kRank + 1) * 4);
@@ -176,44 +190,54 @@ void decode_case(Backend& backend, const Peaks& peaks, const Case& c) {
   std::fflush(stdout);
 }
 
-/// What smaller and larger leaves cost, merges included.
-void leaf_sizes(Backend& backend, int heads) {
-  const Case c{.heads = heads, .tokens = 1, .batch = 128, .length = 4096};
-  double best = 0;
-  for (const int leaf_tokens : {4096, 2048, 1024, 512, 256}) {
-    const Plan plan = make_plan(c, leaf_tokens);
-    const Inputs inputs = make_inputs(backend, c, plan);
-    const double seconds = device_seconds(backend, kSteps, [&] {
-      attend(backend, c, plan, inputs);
-      combine(backend, c, plan, inputs);
-    });
-    if (best == 0) best = seconds;
-    fmt::print(
-        "leaves   {:>3} heads  batch 128  length 4096  leaves of {:>4}  {:>9.1f} us  {:.3f} x "
-        "leaves of 4096\n",
-        heads, leaf_tokens, seconds * 1e6, seconds / best);
-  }
-}
-
-/// What the canonical order costs beside one that splits anywhere, merges included.
+/// What the canonical order costs beside one that splits anywhere, merges included, for leaves of
+/// several sizes.
 void merge_orders(Backend& canonical, int heads) {
   const Case c{.heads = heads, .tokens = 1, .batch = 128, .length = 4096};
   const auto fast = make_cuda_backend({.fast_merge_order = true});
-  const Plan leaves = make_plan(c, kLeafTokens);
-  const Plan whole = make_plan(c, static_cast<int>(c.length));  // it cuts by itself
-  const auto seconds = [&](Backend& backend, const Plan& plan) {
-    const Inputs inputs = make_inputs(backend, c, plan);
-    return device_seconds(backend, kSteps, [&] {
-      attend(backend, c, plan, inputs);
-      combine(backend, c, plan, inputs);
-    });
+  const double fast_seconds = decode_seconds(*fast, c, static_cast<int>(c.length));
+  for (const int leaf_tokens : {256, 512, 1024, 2048, 4096}) {
+    const double seconds = decode_seconds(canonical, c, leaf_tokens);
+    fmt::print(
+        "order    {:>3} heads  batch 128  length 4096  leaves of {:>4}  {:>9.1f} us  fast order "
+        "{:>9.1f} us  {:.3f} x{}\n",
+        heads, leaf_tokens, seconds * 1e6, fast_seconds * 1e6, seconds / fast_seconds,
+        leaf_tokens == kLeafTokens ? "  (goal 1.05)" : "");
+  }
+}
+
+/// A layer's attention as the host sees it, to its end: calls one by one, and as a graph that is
+/// refilled with the plan each time.
+void graph_case(Backend& backend, int batch) {
+  constexpr int kRounds = 101;
+  const Case c{.heads = 128, .tokens = 1, .batch = batch, .length = 8192};
+  const Plan plan = make_plan(c, kLeafTokens);
+  const Inputs inputs = make_inputs(backend, c, plan);
+  const auto calls = [&] { decode(backend, c, plan, inputs); };
+  const auto recording = backend.record(calls);
+  const auto median_us = [&](const std::function<void()>& enqueue) {
+    std::vector<double> times;
+    for (int round = 0; round < kRounds; ++round) {
+      const auto begin = Deadline::Clock::now();
+      enqueue();
+      backend.synchronize(Deadline::after(std::chrono::seconds(60)));
+      times.push_back(
+          std::chrono::duration<double, std::micro>(Deadline::Clock::now() - begin).count());
+    }
+    std::ranges::nth_element(times, times.begin() + kRounds / 2);
+    return times[kRounds / 2];
   };
-  const double canonical_seconds = seconds(canonical, leaves);
-  const double fast_seconds = seconds(*fast, whole);
+  const double single = median_us(calls);
+  const double graph = median_us([&] {
+    if (!backend.refill(*recording, calls)) {
+      fail(ErrorCode::kInternal, "a plan does not fit into its own recording");
+    }
+    backend.replay(*recording);
+  });
   fmt::print(
-      "order    {:>3} heads  batch 128  length 4096  canonical {:>9.1f} us  fast {:>9.1f} us  "
-      "{:.3f} x (goal 1.05)\n",
-      heads, canonical_seconds * 1e6, fast_seconds * 1e6, canonical_seconds / fast_seconds);
+      "graph    128 heads  batch {:>3}  length 8192  one by one {:>9.1f} us  graph {:>9.1f} us  "
+      "{:.3f} x\n",
+      batch, single, graph, graph / single);
 }
 
 void combine_case(Backend& backend, const Peaks& peaks, int heads) {
@@ -221,8 +245,7 @@ void combine_case(Backend& backend, const Peaks& peaks, int heads) {
   const Plan plan = make_plan(c, kLeafTokens);
   const Inputs inputs = make_inputs(backend, c, plan);
   attend(backend, c, plan, inputs);
-  const double seconds =
-      device_seconds(backend, kSteps, [&] { combine(backend, c, plan, inputs); });
+  const double seconds = replay_seconds(backend, [&] { combine(backend, c, plan, inputs); });
   double records = 0;
   for (const auto& ops : plan.merges.levels()) records += 3.0 * static_cast<double>(ops.size());
   const double bytes = records * static_cast<double>(StateShape{heads, kRank}.record_bytes());
@@ -238,17 +261,15 @@ void append_case(Backend& backend, const Peaks& peaks) {
   const auto rows = numbers_on_device(backend, product(kRows, kLatent));
   std::vector<AppendTask> tasks;
   for (std::int32_t i = 0; i < kRows; ++i) tasks.push_back({0, i, i % kPageTokens, i});
-  const double seconds = device_seconds(backend, kSteps, [&] {
+  const double seconds = replay_seconds(backend, [&] {
     backend.append(*cache, {.tasks = tasks,
                             .item_layer = std::span(&kLayer, 1),
                             .source = rows->data(),
                             .source_stride_bytes = kLatent * sizeof(bf16)});
   });
   const double bytes = 2.0 * kRows * kLatent * sizeof(bf16);
-  fmt::print(
-      "append   128 rows  {:>9.1f} us, the transfer of the plan included; its bytes at the "
-      "speed of copies take {:.2f} us\n",
-      seconds * 1e6, bytes / peaks.bytes_per_second * 1e6);
+  fmt::print("append   128 rows  {:>9.1f} us; its bytes at the speed of copies take {:.2f} us\n",
+             seconds * 1e6, bytes / peaks.bytes_per_second * 1e6);
 }
 
 void run(bool quick) {
@@ -256,7 +277,7 @@ void run(bool quick) {
   const auto backend = make_cuda_backend({});
   fmt::print("{}\ndriver for CUDA {}, built with {}\n", backend->name(),
              cuda_version_text(status.driver_version), cuda_version_text(status.runtime_version));
-  const Peaks peaks{copy_bandwidth(*backend), product_rate(*backend)};
+  const Peaks peaks{device_copy_bandwidth(*backend), device_product_rate(*backend)};
   fmt::print("copies {:.1f} GB/s (read and written), bf16 product {:.1f} TFLOP/s\n\n",
              peaks.bytes_per_second * 1e-9, peaks.flops * 1e-12);
   std::vector<Case> cases{{16, 1, 128, 4096, "(goal 90% of copies)"},
@@ -272,10 +293,10 @@ void run(bool quick) {
     }
   }
   for (const Case& c : cases) decode_case(*backend, peaks, c);
-  for (const int heads : {16, 128}) leaf_sizes(*backend, heads);
   for (const int heads : {16, 64, 128}) merge_orders(*backend, heads);
   for (const int heads : {16, 128}) combine_case(*backend, peaks, heads);
   append_case(*backend, peaks);
+  for (const int batch : {1, 8, 32}) graph_case(*backend, batch);
 }
 
 }  // namespace

@@ -44,14 +44,16 @@ build_all() {
 
 program=build/cuda/deploy/tributary
 sharing() {
-  local workers digest first=
-  for workers in 1 2 4; do
+  local run workers digest first=
+  for run in 1 2 4 "1 --disable-cuda-graph"; do
+    workers=${run%% *}
+    # shellcheck disable=SC2086 # a number, or a number and a flag
     deploy/mpirun.sh -np "$workers" --oversubscribe --bind-to none "$program" replay \
       --backend cuda/0 --requests 12 --length-scale 0.1 --spread all --leaf-tokens 256 \
-      --canary-rate 0.02 --json "build/gpu_check.$workers.json"
+      --canary-rate 0.02 --json "build/gpu_check.$workers.json" ${run#"$workers"}
     digest=$(sed -nE 's/.*"digest": *"?([0-9a-fx]+)"?.*/\1/p' "build/gpu_check.$workers.json")
     [[ -n $digest && ${first:=$digest} == "$digest" ]] ||
-      { echo "digest of $workers workers: '$digest', of 1: '$first'"; return 1; }
+      { echo "digest of $run: '$digest', of 1: '$first'"; return 1; }
   done
 }
 golden() {
@@ -90,6 +92,9 @@ export program
     [[ $quick == no ]] || flags=(--quick)
     timeout --kill-after=10 180 build/cuda/bench/gpu_bench "${flags[@]}" ||
       { echo "FAILED  speed"; failed=1; }
+    echo
+    timeout --kill-after=10 120 "$program" bench --backend cuda --steps 1x4096,128x4096 \
+      --json build/gpu_check.machine.json || { echo "FAILED  bench"; failed=1; }
   fi
   echo
   ((failed == 0)) && echo "all passed" || echo "NOT all passed"

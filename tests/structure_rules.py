@@ -29,7 +29,7 @@ VENDORS = [
     (r"nccl\w*\.h", ("comm/nccl",)),
     (r"(ucp|uct|ucs|ucm)/.*", ("comm/ucx",)),
     (r"(cuda|cublas|cute|cutlass|cooperative_groups|nv)\w*(\.h|\.hpp|/.*)?",
-     ("kernels/cuda", "comm/nccl", "tests/gpu", "bench")),
+     ("kernels/cuda", "comm/nccl", "tests/gpu")),
     (r"boost/(asio|beast)(\.hpp|/.*)", ("comm/http",)),
     (r"boost/context/.*", ("kernels/cuda",)),  # its tests: fibers of emulated threads
     (r"sanitizer/.*", ("tests",)),

@@ -7,17 +7,15 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/base/error.h"
 #include "core/cost/cost_model.h"
 #include "core/cost/uniform_batch.h"
 #include "core/model/model_shape.h"
-#include "deploy/bench/dot_peak.h"
 #include "deploy/bench/machine_file.h"
 #include "deploy/bench/machine_peak.h"
 #include "deploy/bench/step_case.h"
 #include "deploy/bench/timing.h"
 #include "deploy/bench/unit_costs.h"
-#include "deploy/runtime/backends.h"
+#include "deploy/bench/worker_peak.h"
 #include "deploy/runtime/launch.h"
 
 namespace tributary {
@@ -33,9 +31,9 @@ struct MeasuredStep {
 };
 
 /// On every rank; rank 0 gets the figures.
-MeasuredStep measure_step(const bench::StepCaseConfig& config, double seconds, Backend& backend,
-                          Communicator& communicator) {
-  bench::StepCase steps(config, backend, communicator);
+MeasuredStep measure_step(const bench::StepCaseConfig& config, double seconds,
+                          const WorkerDevice& device, Communicator& communicator) {
+  bench::StepCase steps(config, *device.backend, communicator, device.exchange.get());
   MeasuredStep measured;
   if (communicator.rank() != 0) {
     steps.follow();
@@ -65,19 +63,24 @@ MeasuredStep measure_step(const bench::StepCaseConfig& config, double seconds, B
 
 class Bench {
  public:
-  Bench(const BenchOptions& options, Communicator& communicator)
+  Bench(const BenchOptions& options, const WorkerDevice& device, int threads,
+        Communicator& communicator)
       : options_(options),
+        device_(device),
+        backend_(*device.backend),
         communicator_(communicator),
+        exchange_(device.exchange ? *device.exchange : communicator),
         heads_(model_preset(options.shape).num_attention_heads),
-        threads_(options.threads > 0 ? options.threads : threads_per_worker(communicator)),
-        backend_(make_backend(options.backend, threads_)) {
-    machine_ = {.description = bench::describe_machine(),
-                .source = "measured",
-                .backend = std::string(backend_->name()),
-                .communicator = std::string(communicator.name()),
-                .workers = communicator.size(),
-                .threads = threads_,
-                .costs = {}};
+        threads_(threads) {
+    const std::string host = bench::describe_machine();
+    machine_ = {
+        .description = on_processor() ? host : fmt::format("{} on {}", backend_.name(), host),
+        .source = "measured",
+        .backend = std::string(backend_.name()),
+        .communicator = std::string(device.exchange_name(communicator)),
+        .workers = communicator.size(),
+        .threads = on_processor() ? threads : 0,
+        .costs = {}};
   }
 
   BenchReport run() {
@@ -95,46 +98,41 @@ class Bench {
     text_ += fmt::format(format, std::forward<Args>(args)...) + '\n';
   }
 
+  /// Whether threads of this process compute, on the host's memory.
+  [[nodiscard]] bool on_processor() const { return backend_.host_memory(); }
+
   void peak() {
     (void)bench::maximum(communicator_, 0);  // all at once
-    measure_peak();
-    line("{}; {} worker{} ({}) of {} thread{}; kernels {}", machine_.description, machine_.workers,
-         machine_.workers == 1 ? "" : "s", machine_.communicator, threads_,
-         threads_ == 1 ? "" : "s", machine_.backend);
-    line("a worker at most: {:.0f} GFLOP/s of {}, {:.1f} GB/s read from memory", peak_.gflops,
-         peak_.instruction_set, peak_.read_gb_s);
-    json_["peak"] = {{"gflops", peak_.gflops},
-                     {"instructions", peak_.instruction_set},
-                     {"read_gb_s", peak_.read_gb_s}};
-  }
-
-  /// Of the processor, with the instructions that attention in bf16 is made of.
-  void measure_peak() {
-    peak_ = bench::measure_peak(threads_);
-    peak_.instruction_set = "fp32 multiply-adds (" + peak_.instruction_set + ")";
-    if (!bench::has_dot_products()) return;
-    cpu::ThreadPool pool(threads_);
-    constexpr int kRuns = 40;
-    constexpr std::size_t kRounds = 50'000;  // a hundred microseconds
-    for (int run = 0; run < kRuns; ++run) {
-      peak_.gflops = std::max(peak_.gflops, bench::dot_rate(pool, kRounds, bench::Clock::kWall));
+    peak_ = bench::measure_worker_peak(backend_, threads_);
+    const auto plural = [](int count) { return count == 1 ? "" : "s"; };
+    const std::string workers = fmt::format("{} worker{} ({})", machine_.workers,
+                                            plural(machine_.workers), machine_.communicator);
+    if (on_processor()) {
+      line("{}; {} of {} thread{}; kernels {}", machine_.description, workers, threads_,
+           plural(threads_), machine_.backend);
+    } else {
+      line("{}; {}", machine_.description, workers);  // the description begins with the backend
     }
-    peak_.instruction_set = "bf16 dot products";
+    line("a worker at most: {:.0f} GFLOP/s of {}, {:.1f} GB/s {}", peak_.gflops, peak_.arithmetic,
+         peak_.gb_s, peak_.copies ? "read and written by copies" : "read from memory");
+    json_["peak"] = {{"gflops", peak_.gflops},
+                     {"instructions", peak_.arithmetic},
+                     {peak_.copies ? "copy_gb_s" : "read_gb_s", peak_.gb_s}};
   }
 
   void kernel() {
     const double seconds = options_.seconds;
-    const auto lines = bench::measure_attend(*backend_, communicator_, seconds, machine_.costs);
-    bench::measure_merge(*backend_, communicator_, seconds, machine_.costs);
-    bench::measure_records(*backend_, communicator_, seconds, machine_.costs);
-    bench::measure_projection(*backend_, communicator_, seconds, machine_.costs);
+    const auto lines = bench::measure_attend(backend_, communicator_, seconds, machine_.costs);
+    bench::measure_merge(backend_, communicator_, seconds, machine_.costs);
+    bench::measure_records(backend_, communicator_, seconds, machine_.costs);
+    bench::measure_projection(backend_, communicator_, seconds, machine_.costs);
     line("\n{:<9}{:>7}{:>7}{:>9}{:>11}{:>10}{:>9}{:>9}{:>9}", "attend", "heads", "batch", "context",
          "us", "GFLOP/s", "of peak", "GB/s", "of peak");
     json_["attend"] = ordered_json::array();
     for (const bench::AttendLine& l : lines) {
       line("{:<9}{:>7}{:>7}{:>9}{:>11.1f}{:>10.1f}{:>8.0f}%{:>9.2f}{:>8.0f}%", "", l.heads, l.batch,
            l.context, l.us, l.gflops, 100 * l.gflops / peak_.gflops, l.gb_s,
-           100 * l.gb_s / peak_.read_gb_s);
+           100 * l.gb_s / peak_.gb_s);
       json_["attend"].push_back({{"heads", l.heads},
                                  {"batch", l.batch},
                                  {"context", l.context},
@@ -145,18 +143,19 @@ class Bench {
   }
 
   void exchange() {
-    bench::measure_lateness(communicator_, machine_.costs);
-    const auto lines = bench::measure_exchange(communicator_, options_.seconds, machine_.costs);
+    bench::measure_lateness(backend_, communicator_, exchange_, machine_.costs);
+    const auto lines = bench::measure_exchange(backend_, communicator_, exchange_, options_.seconds,
+                                               machine_.costs);
     json_["exchange"] = ordered_json::array();
     if (lines.empty()) {
       line("\nexchange: nothing to measure between one worker and itself");
       return;
     }
     line("\n{:<12}{:>12}{:>11}{:>9}{:>15}", "exchange", "block bytes", "us", "GB/s",
-         "of memory read");
+         peak_.copies ? "of copies" : "of memory read");
     for (const bench::ExchangeLine& l : lines) {
       line("{:<12}{:>12}{:>11.1f}{:>9.3f}{:>14.0f}%", l.collective, l.bytes, l.us, l.gb_s,
-           100 * l.gb_s / peak_.read_gb_s);
+           100 * l.gb_s / peak_.gb_s);
       json_["exchange"].push_back(
           {{"collective", l.collective}, {"bytes", l.bytes}, {"us", l.us}, {"gb_s", l.gb_s}});
     }
@@ -168,7 +167,7 @@ class Bench {
                          .batch = batch,
                          .context = context,
                          .leaf_tokens = options_.leaf_tokens},
-                        options_.seconds, *backend_, communicator_);
+                        options_.seconds, device_, communicator_);
   }
   [[nodiscard]] StepPrediction predict(int layers, int batch, std::int64_t context,
                                        Exchange exchange) const {
@@ -231,12 +230,14 @@ class Bench {
   }
 
   const BenchOptions& options_;
-  Communicator& communicator_;
+  const WorkerDevice& device_;
+  Backend& backend_;
+  Communicator& communicator_;  // for what ranks tell each other
+  Communicator& exchange_;      // for queries and partial states
   int heads_;
   int threads_;
-  std::unique_ptr<Backend> backend_;
   Machine machine_;
-  bench::MachinePeak peak_;
+  bench::WorkerPeak peak_;
   std::string text_;
   ordered_json json_;
 };
@@ -244,11 +245,14 @@ class Bench {
 }  // namespace
 
 BenchReport run_bench(const BenchOptions& options, Communicator& communicator) {
-  // The exchange is measured in the host's memory, which is not where a GPU's states are.
-  if (options.backend.starts_with("cuda")) {
-    fail(ErrorCode::kUnsupported, "bench measures processors, not --backend {}", options.backend);
-  }
-  BenchReport report = Bench(options, communicator).run();
+  const int threads = options.threads > 0 ? options.threads : threads_per_worker(communicator);
+  const WorkerDevice device = open_device(options.backend, threads, communicator);
+  return run_bench(options, device, threads, communicator);
+}
+
+BenchReport run_bench(const BenchOptions& options, const WorkerDevice& device, int threads,
+                      Communicator& communicator) {
+  BenchReport report = Bench(options, device, threads, communicator).run();
   return communicator.rank() == 0 ? report : BenchReport{};
 }
 

@@ -1,12 +1,15 @@
-// One collective again and again: how long it takes from when all ranks are ready for it.
+// One collective again and again: how long it takes from when all ranks are ready for it until what
+// was received can be used.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
+#include "core/interface/backend.h"
 #include "core/interface/communicator.h"
 
 namespace tributary::bench {
@@ -20,18 +23,27 @@ inline constexpr std::array kCollectives = {Collective::kBroadcast, Collective::
 /// Every rank makes the same calls.
 class CollectiveSeries {
  public:
-  /// `bytes`: the block that travels between two ranks.
-  CollectiveSeries(Communicator& communicator, Collective collective, std::size_t bytes);
+  /// `exchange` is measured, on blocks in the backend's memory, of which it takes pointers;
+  /// `communicator`, which may be the same where that memory is the host's, says that all are
+  /// ready. `bytes`: the block that travels between two ranks. Throws what the memory fails with.
+  CollectiveSeries(Backend& backend, Communicator& communicator, Communicator& exchange,
+                   Collective collective, std::size_t bytes);
 
-  /// One call, after all ranks are ready for it: microseconds on this rank. Throws what it fails
-  /// with.
+  /// One call, after all ranks are ready for it: microseconds on this rank, by the host's clock,
+  /// until it is done. Throws what it fails with.
   double run();
+  /// One call, without waiting for the others first. It is done when this returns, or throws.
+  void call();
 
  private:
+  [[nodiscard]] Status enqueue();
+
+  Backend& backend_;
   Communicator& communicator_;
+  Communicator& exchange_;
   Collective collective_;
   std::vector<std::size_t> counts_;
-  std::vector<std::byte> block_, send_, recv_;
+  std::unique_ptr<Buffer> send_, recv_;  // a broadcast's block is send_, recv_ null
 };
 
 /// The largest `value` over the ranks; all of them wait for each other.

@@ -23,14 +23,15 @@ AttentionShape attention_shape(int heads) {
           .softmax_scale = 0.135F};
 }
 
-StepCase::StepCase(const StepCaseConfig& config, Backend& backend, Communicator& communicator)
+StepCase::StepCase(const StepCaseConfig& config, Backend& backend, Communicator& communicator,
+                   Communicator* exchange)
     : client_(config.attention, backend),
       worker_({.attention = config.attention,
                .layers = config.layers,
                .pages = pages_of(config),
                .leaf_tokens = config.leaf_tokens,
                .exchange = config.exchange},
-              backend, communicator, client_) {
+              backend, communicator, client_, exchange) {
   if (communicator.rank() != 0) return;
   sequencer_.emplace(SequencerConfig{
       .placement = {.workers = communicator.size(), .leaf_tokens = config.leaf_tokens, .costs = {}},

@@ -30,7 +30,10 @@ struct StepCaseConfig {
 /// All ranks construct it together; rank 0 runs steps and the others follow.
 class StepCase {
  public:
-  StepCase(const StepCaseConfig& config, Backend& backend, Communicator& communicator);
+  /// `exchange`: what carries queries and partial states, where `communicator` does not take
+  /// pointers of the backend's memory (Worker).
+  StepCase(const StepCaseConfig& config, Backend& backend, Communicator& communicator,
+           Communicator* exchange = nullptr);
 
   /// Rank 0: one step, of which nothing is committed. Throws what it fails with.
   RoundReport run();

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "core/base/deadline.h"
+#include "core/interface/backend.h"
 #include "core/interface/communicator.h"
 #include "deploy/bench/collective_series.h"
 
@@ -20,23 +22,45 @@ namespace tributary::bench {
   return *at;
 }
 
-/// Microseconds of `work()` for about so many seconds, all ranks beginning together each time: the
-/// slowest rank's undisturbed(). The number of runs is the same on every rank.
-template <typename Work>
-double measure_us(Communicator& communicator, double seconds, Work&& work) {
-  const auto once = [&] {
+/// Microseconds of one piece of work.
+struct Timing {
+  /// From when the host begins to ask for it until its end, by the device's clock where it has one;
+  /// else host_us.
+  double us = 0;
+  double host_us = 0;  // until the host knows of its end
+};
+
+/// What `backend` takes for what `enqueue()` asks it for, again and again for about so many
+/// seconds, all ranks beginning together each time: the slowest rank's undisturbed(). The number of
+/// runs is the same on every rank. Each run is waited for; a device's own clock leaves out what
+/// that takes the host, which waits once for all parts of a round. Throws what the backend fails
+/// with.
+template <typename Enqueue>
+Timing measure(Backend& backend, Communicator& communicator, double seconds, Enqueue&& enqueue) {
+  const auto once = [&]() -> Timing {
     (void)maximum(communicator, 0);
     const auto begin = Deadline::Clock::now();
-    work();
-    return std::chrono::duration<double, std::micro>(Deadline::Clock::now() - begin).count();
+    backend.mark(0);
+    enqueue();
+    backend.mark(1);
+    backend.synchronize(Deadline::after(std::chrono::seconds(60)));
+    const std::chrono::duration<double, std::micro> host = Deadline::Clock::now() - begin;
+    return {.us = backend.microseconds_between(0, 1).value_or(host.count()),
+            .host_us = host.count()};
   };
   (void)once();  // caches, memory that is touched for the first time
   // Fewer say nothing; more than these only heat the room.
-  const double warm = std::max(maximum(communicator, once()), 0.1);
+  const double warm = std::max(maximum(communicator, once().host_us), 0.1);
   const auto runs = static_cast<std::size_t>(std::clamp(seconds * 1e6 / warm, 20.0, 5000.0));
   std::vector<double> times(runs);
-  for (double& time : times) time = once();
-  return maximum(communicator, undisturbed(std::move(times)));
+  std::vector<double> host_times(runs);
+  for (std::size_t run = 0; run < runs; ++run) {
+    const Timing timing = once();
+    times[run] = timing.us;
+    host_times[run] = timing.host_us;
+  }
+  return {.us = maximum(communicator, undisturbed(std::move(times))),
+          .host_us = maximum(communicator, undisturbed(std::move(host_times)))};
 }
 
 }  // namespace tributary::bench

@@ -15,10 +15,9 @@
 namespace tributary::bench {
 namespace {
 
-/// Waits for what was enqueued: a device's work ends then.
-void finish(Backend& backend) {
-  backend.synchronize(Deadline::after(std::chrono::seconds(60)));
-}
+/// Microseconds up to which the next larger case is measured too: what many cores or a GPU do, the
+/// sizes that fill one core do not show.
+constexpr double kSmall = 1000;
 
 }  // namespace
 
@@ -31,26 +30,32 @@ std::vector<AttendLine> measure_attend(Backend& backend, Communicator& communica
   // the longest takes some milliseconds, so that some runs go undisturbed on a busy machine.
   constexpr std::array kPoints{Point{1, 256},  Point{8, 256},  Point{1, 1024},
                                Point{1, 2048}, Point{4, 1024}, Point{1, 4096}};
+  constexpr int kMostContext = kPoints.back().context;
+  constexpr int kMostBatch = 128;
   constexpr std::array kHeads{16, 64, 128};
   std::vector<AttendLine> lines;
   std::vector<Observation> observations;
+  // Says how long it took the host.
+  const auto add = [&](int heads, const Point& point) {
+    const std::vector<int> lengths(static_cast<std::size_t>(point.batch), point.context);
+    DecodeCase decode(backend, heads, 1, lengths);
+    const Timing timing = measure(backend, communicator, seconds, [&] { decode.attend(); });
+    observations.push_back({.units = {1, static_cast<double>(decode.leaves()),
+                                      decode.gigabytes() * 1e6, decode.gflop()},
+                            .measured = timing.us});
+    lines.push_back({.heads = heads,
+                     .batch = point.batch,
+                     .context = point.context,
+                     .us = timing.us,
+                     .gflops = decode.gflop() / timing.us * 1e6,
+                     .gb_s = decode.gigabytes() / timing.us * 1e6});
+    return timing.host_us;
+  };
   for (const int heads : kHeads) {
-    for (const Point& point : kPoints) {
-      const std::vector<int> lengths(static_cast<std::size_t>(point.batch), point.context);
-      DecodeCase decode(backend, heads, 1, lengths);
-      const double us = measure_us(communicator, seconds, [&] {
-        decode.attend();
-        finish(backend);
-      });
-      observations.push_back({.units = {1, static_cast<double>(decode.leaves()),
-                                        decode.gigabytes() * 1e6, decode.gflop()},
-                              .measured = us});
-      lines.push_back({.heads = heads,
-                       .batch = point.batch,
-                       .context = point.context,
-                       .us = us,
-                       .gflops = decode.gflop() / us * 1e6,
-                       .gb_s = decode.gigabytes() / us * 1e6});
+    double last = 0;
+    for (const Point& point : kPoints) last = add(heads, point);
+    for (int batch = 8; batch <= kMostBatch && last < kSmall; batch *= 4) {
+      last = add(heads, {batch, kMostContext});
     }
   }
   const std::vector<double> found = fit(observations);
@@ -71,10 +76,7 @@ void measure_merge(Backend& backend, Communicator& communicator, double seconds,
       const std::vector<int> lengths(static_cast<std::size_t>(batch), leaves * kPageTokens);
       DecodeCase decode(backend, heads, 1, lengths, kPageTokens);
       decode.attend();
-      const double us = measure_us(communicator, seconds, [&] {
-        decode.merge();
-        finish(backend);
-      });
+      const double us = measure(backend, communicator, seconds, [&] { decode.merge(); }).us;
       observations.push_back(
           {.units = {static_cast<double>(decode.merge_levels()), decode.merged_bytes() * 1e-3},
            .measured = us});
@@ -95,10 +97,8 @@ void measure_records(Backend& backend, Communicator& communicator, double second
       const auto target = backend.allocate(bytes * count);
       std::vector<std::int64_t> index(count);
       std::iota(index.rbegin(), index.rend(), 0);
-      const double us = measure_us(communicator, seconds, [&] {
-        backend.gather({index, source->data(), target->data(), bytes});
-        finish(backend);
-      });
+      const auto gather = [&] { backend.gather({index, source->data(), target->data(), bytes}); };
+      const double us = measure(backend, communicator, seconds, gather).us;
       const auto records = static_cast<double>(count);
       observations.push_back(
           {.units = {records, records * static_cast<double>(bytes) * 1e-3}, .measured = us});
@@ -111,40 +111,44 @@ void measure_records(Backend& backend, Communicator& communicator, double second
 
 void measure_projection(Backend& backend, Communicator& communicator, double seconds,
                         MachineCosts& costs) {
-  // 32 MiB in bf16: beyond the caches of a core, as the weights of a model are.
-  constexpr std::int64_t kSide = 4096;
-  const std::vector<bf16> values(static_cast<std::size_t>(kSide * kSide), to_bf16(0.01F));
+  // In bf16 32 MiB, beyond the caches of a core as the weights of a model are, or 128 MiB, beyond
+  // those of a GPU.
+  const std::int64_t side = backend.host_memory() ? 4096 : 8192;
+  const std::vector<bf16> values(static_cast<std::size_t>(side * side), to_bf16(0.01F));
   const auto weight = backend.make_weight({.data = values.data(),
                                            .dtype = DType::kBF16,
-                                           .rows = kSide,
-                                           .cols = kSide,
-                                           .row_stride = kSide});
+                                           .rows = side,
+                                           .cols = side,
+                                           .row_stride = side});
   std::vector<Observation> observations;
-  for (const std::int64_t tokens : {1, 16}) {
-    const std::vector<float> x(static_cast<std::size_t>(tokens * kSide), 0.5F);
+  double last = 0;
+  for (const std::int64_t tokens : {1, 16, 256}) {
+    if (observations.size() >= 2 && last >= kSmall) break;
+    const std::vector<float> x(static_cast<std::size_t>(tokens * side), 0.5F);
     const auto input = backend.allocate(x.size() * sizeof(float));
     const auto output = backend.allocate(x.size() * sizeof(float));
     backend.upload(input->data(), std::as_bytes(std::span(x)));
-    const double us = measure_us(communicator, seconds, [&] {
+    const Timing timing = measure(backend, communicator, seconds, [&] {
       backend.gemm({.weight = weight.get(),
                     .tokens = tokens,
                     .x = input->as<float>(),
-                    .x_token_stride = kSide,
+                    .x_token_stride = side,
                     .y = output->as<float>(),
-                    .y_token_stride = kSide});
-      finish(backend);
+                    .y_token_stride = side});
     });
-    const double elements = static_cast<double>(kSide) * kSide;
+    last = timing.host_us;
+    const double elements = static_cast<double>(side) * static_cast<double>(side);
     observations.push_back(
         {.units = {elements * sizeof(bf16) * 1e-3, 2e-9 * elements * static_cast<double>(tokens)},
-         .measured = us});
+         .measured = timing.us});
   }
   const std::vector<double> found = fit(observations);
   costs.weight_byte_ns = found[0];
   costs.weight_gflop_us = found[1];
 }
 
-std::vector<ExchangeLine> measure_exchange(Communicator& communicator, double seconds,
+std::vector<ExchangeLine> measure_exchange(Backend& backend, Communicator& communicator,
+                                           Communicator& exchange, double seconds,
                                            MachineCosts& costs) {
   std::vector<ExchangeLine> lines;
   if (communicator.size() == 1) return lines;
@@ -156,7 +160,7 @@ std::vector<ExchangeLine> measure_exchange(Communicator& communicator, double se
         gather ? std::bit_width(static_cast<unsigned>(communicator.size() - 1)) : peers;
     for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 12, std::size_t{1} << 15,
                                     std::size_t{1} << 18, std::size_t{1} << 21}) {
-      CollectiveSeries series(communicator, collective, bytes);
+      CollectiveSeries series(backend, communicator, exchange, collective, bytes);
       const double warm = maximum(communicator, series.run());
       const auto calls =
           static_cast<std::size_t>(std::clamp(seconds * 1e6 / std::max(warm, 0.1), 20.0, 5000.0));
@@ -181,7 +185,8 @@ std::vector<ExchangeLine> measure_exchange(Communicator& communicator, double se
   return lines;
 }
 
-void measure_lateness(Communicator& communicator, MachineCosts& costs) {
+void measure_lateness(Backend& backend, Communicator& communicator, Communicator& exchange,
+                      MachineCosts& costs) {
   if (communicator.size() == 1) return;
   const auto spin = [](double us) {
     const Deadline end = Deadline::after(std::chrono::microseconds(static_cast<int>(us)));
@@ -190,6 +195,7 @@ void measure_lateness(Communicator& communicator, MachineCosts& costs) {
   };
   // What two small exchanges take after rank 0 came so much later than the others: these may be in
   // the first already, but have to wake up for the second.
+  CollectiveSeries small(backend, communicator, exchange, Collective::kAllGather, sizeof(double));
   const auto pair_us = [&](double wait) {
     constexpr int kRuns = 50;
     double least = std::numeric_limits<double>::infinity();
@@ -198,8 +204,8 @@ void measure_lateness(Communicator& communicator, MachineCosts& costs) {
       (void)maximum(communicator, 0);
       if (communicator.rank() == 0) spin(wait);
       const auto begin = Deadline::Clock::now();
-      (void)maximum(communicator, 0);
-      (void)maximum(communicator, 0);
+      small.call();
+      small.call();
       const std::chrono::duration<double, std::micro> time = Deadline::Clock::now() - begin;
       least = std::min(least, time.count());
     }

@@ -15,7 +15,7 @@ struct AttendLine {
   int heads = 0;
   int batch = 0;
   int context = 0;
-  double us = 0;
+  double us = 0;      // by the device's clock, where it has one
   double gflops = 0;  // of one worker
   double gb_s = 0;    // rows read, of one worker
 };
@@ -26,8 +26,9 @@ struct ExchangeLine {
   double gb_s = 0;  // what a worker receives from others
 };
 
-/// Every rank makes the same calls; all are at work at the same time. `seconds`: per line. They set
-/// their constants in `costs`.
+/// Every rank makes the same calls, and all are at work at the same time: `communicator` is the
+/// pool's, in the host's memory. `seconds`: per line. They set their constants in `costs`, and
+/// throw what the backend or a communicator fails with.
 [[nodiscard]] std::vector<AttendLine> measure_attend(Backend& backend, Communicator& communicator,
                                                      double seconds, MachineCosts& costs);
 void measure_merge(Backend& backend, Communicator& communicator, double seconds,
@@ -36,11 +37,16 @@ void measure_records(Backend& backend, Communicator& communicator, double second
                      MachineCosts& costs);
 void measure_projection(Backend& backend, Communicator& communicator, double seconds,
                         MachineCosts& costs);
-/// Nothing on one rank.
-[[nodiscard]] std::vector<ExchangeLine> measure_exchange(Communicator& communicator, double seconds,
+/// `exchange` carries queries and partial states, and takes pointers of the backend's memory; it
+/// may be `communicator` where that is the host's. Times are the host's until all is done. Nothing
+/// on one rank.
+[[nodiscard]] std::vector<ExchangeLine> measure_exchange(Backend& backend,
+                                                         Communicator& communicator,
+                                                         Communicator& exchange, double seconds,
                                                          MachineCosts& costs);
 
 /// How late the others come to an exchange after they waited for one. Nothing on one rank.
-void measure_lateness(Communicator& communicator, MachineCosts& costs);
+void measure_lateness(Backend& backend, Communicator& communicator, Communicator& exchange,
+                      MachineCosts& costs);
 
 }  // namespace tributary::bench

@@ -81,7 +81,7 @@ class Usage(Case):
         for command in (SMALL, ["simulate", "--requests", "5"]):
             self.expect_refusal([*command, "--shape", "gpt"], "'gpt'", "deepseek-v3",
                                 "deepseek-v2", "deepseek-v2-lite", "kimi-k2")
-        for command in (SMALL, ["verify", TINY]):
+        for command in (SMALL, ["verify", TINY], ["bench"]):
             self.expect_refusal([*command, "--backend", "abacus"], "'abacus'", "cpu", "reference")
 
 
@@ -218,7 +218,8 @@ class Devices(Case):
         if "unusable" not in cuda and "not in this build" not in cuda:
             self.skipTest("there is a GPU: " + cuda)
         why = cuda.partition("unusable: ")[2] or "this build has no CUDA"
-        for command in (SMALL, [*SMALL, "--workers", "2"], ["verify", TINY]):
+        for command in (SMALL, [*SMALL, "--workers", "2"], ["verify", TINY], ["bench"],
+                        ["bench", "--workers", "2"]):
             self.expect_refusal([*command, "--backend", "cuda"], "cuda cannot run here", why)
         self.assertNotIn("cuda", self.info("backends"))
 

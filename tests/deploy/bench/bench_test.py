@@ -44,6 +44,8 @@ class Bench(unittest.TestCase):
                 report = json.loads(self.machine.read_text())
                 self.assertEqual(report["machine"]["workers"], workers)
                 self.assertEqual(report["machine"]["source"], "measured")
+                self.assertGreater(report["machine"]["threads"], 0)
+                self.assertGreater(report["peak"]["read_gb_s"], 0)
                 self.assertGreater(report["machine"]["costs"]["attend_gflop_us"], 0)
                 self.assertEqual([(s["batch"], s["context"]) for s in report["steps"]],
                                  [(1, 64), (2, 300)])
