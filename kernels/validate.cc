@@ -228,6 +228,14 @@ void check_rope(const RopeArgs& args) {
   }
 }
 
+void check_latent_rows(const LatentRowsArgs& args) {
+  check_rms_norm(args.norm);
+  check_rope(args.rope);
+  const auto tokens = static_cast<std::int64_t>(args.rope.positions.size());
+  check_range("latent_rows", "norm.tokens", args.norm.tokens, tokens, tokens);
+  if (tokens > 0) check_range("latent_rows", "rope.heads", args.rope.heads, 1, 1);
+}
+
 void check_convert(const ConvertArgs& args) {
   check_range("convert", "rows", args.rows, 0, kIndexBound);
   if (args.rows == 0) return;

@@ -35,6 +35,8 @@ void check_gather(const GatherArgs& args);
 void check_gemm(const GemmArgs& args);
 void check_rms_norm(const RmsNormArgs& args);
 void check_rope(const RopeArgs& args);
+/// Of each part, and that they are of the same tokens.
+void check_latent_rows(const LatentRowsArgs& args);
 void check_convert(const ConvertArgs& args);
 void check_dense(const DenseAttendArgs& args);
 

@@ -227,6 +227,13 @@ struct RopeArgs {
   std::int64_t y_token_stride = 0, y_head_stride = 0;
 };
 
+/// New latent rows: RMSNorm of their first part, RoPE of the rest, of equally many tokens and one
+/// head. The parts do not overlap.
+struct LatentRowsArgs {
+  RmsNormArgs norm;
+  RopeArgs rope;
+};
+
 /// Rows of floats to rows of `dtype` (kF32: a copy; kBF16: to nearest even), or back.
 struct ConvertArgs {
   std::int64_t rows = 0;
@@ -327,6 +334,11 @@ class Backend {
   virtual void gemm(const GemmArgs& args) = 0;
   virtual void rms_norm(const RmsNormArgs& args) = 0;
   virtual void rope(const RopeArgs& args) = 0;
+  /// The bits of both calls.
+  virtual void latent_rows(const LatentRowsArgs& args) {
+    rms_norm(args.norm);
+    rope(args.rope);
+  }
   virtual void convert(const ConvertArgs& args) = 0;
   virtual void attend_dense(const DenseAttendArgs& args) = 0;
 

@@ -139,23 +139,23 @@ void MlaLayer::down(std::int64_t tokens, const float* hidden) {
 void MlaLayer::rows_from_down(std::span<const std::int64_t> positions, float* rows) {
   const std::int64_t latent_dim = shape_.latent_dim();
   const float* kv_a = workspace_->down() + workspace_->down_query_rows();
-  backend_->rms_norm({.tokens = static_cast<std::int64_t>(positions.size()),
-                      .width = shape_.kv_lora_rank,
-                      .x = kv_a,
-                      .x_token_stride = workspace_->down_rows(),
-                      .weight = kv_norm_->as<float>(),
-                      .eps = static_cast<float>(shape_.rms_norm_eps),
-                      .y = rows,
-                      .y_token_stride = latent_dim});
-  backend_->rope({.positions = positions,
-                  .frequencies = frequencies_,
-                  .heads = 1,
-                  .x = kv_a + shape_.kv_lora_rank,
-                  .x_token_stride = workspace_->down_rows(),
-                  .x_head_stride = shape_.qk_rope_head_dim,
-                  .y = rows + shape_.kv_lora_rank,
-                  .y_token_stride = latent_dim,
-                  .y_head_stride = shape_.qk_rope_head_dim});
+  backend_->latent_rows({.norm = {.tokens = static_cast<std::int64_t>(positions.size()),
+                                  .width = shape_.kv_lora_rank,
+                                  .x = kv_a,
+                                  .x_token_stride = workspace_->down_rows(),
+                                  .weight = kv_norm_->as<float>(),
+                                  .eps = static_cast<float>(shape_.rms_norm_eps),
+                                  .y = rows,
+                                  .y_token_stride = latent_dim},
+                         .rope = {.positions = positions,
+                                  .frequencies = frequencies_,
+                                  .heads = 1,
+                                  .x = kv_a + shape_.kv_lora_rank,
+                                  .x_token_stride = workspace_->down_rows(),
+                                  .x_head_stride = shape_.qk_rope_head_dim,
+                                  .y = rows + shape_.kv_lora_rank,
+                                  .y_token_stride = latent_dim,
+                                  .y_head_stride = shape_.qk_rope_head_dim}});
 }
 
 MlaLayer::Query MlaLayer::query_from_down(std::int64_t tokens) {

@@ -132,6 +132,10 @@ class CpuBackend final : public Backend {
     check_rope(args);
     projection_.rope(args);
   }
+  void latent_rows(const LatentRowsArgs& args) override {
+    check_latent_rows(args);
+    Backend::latent_rows(args);
+  }
   void convert(const ConvertArgs& args) override {
     check_convert(args);
     projection_.convert(args);

@@ -14,6 +14,7 @@ struct Launcher {
   void operator()(const GemmCall& call) const { projection.gemm(*call.weight, call.args); }
   void operator()(const RmsNormArgs& args) const { rms_norm(args, stream); }
   void operator()(const RopeLaunch& launch) const { rope(launch, stream); }
+  void operator()(const LatentRowsLaunch& launch) const { latent_rows(launch, stream); }
   void operator()(const ConvertArgs& args) const { convert(args, stream); }
   void operator()(const DenseAttendArgs& args) const { attend_dense(args, stream); }
 };

@@ -20,7 +20,7 @@ struct GemmCall {
 };
 
 using Call = std::variant<AppendLaunch, AttendLaunch, MergeLaunch, GatherLaunch, GemmCall,
-                          RmsNormArgs, RopeLaunch, ConvertArgs, DenseAttendArgs>;
+                          RmsNormArgs, RopeLaunch, LatentRowsLaunch, ConvertArgs, DenseAttendArgs>;
 
 /// Enqueues it.
 void make_call(const Call& call, Projection& projection, cudaStream_t stream);

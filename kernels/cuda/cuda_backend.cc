@@ -222,18 +222,13 @@ class CudaBackend final : public Backend {
     check_rope(args);
     if (args.positions.empty()) return;
     enter();
-    const auto [positions, frequencies] = place(args.positions, args.frequencies);
-    make(RopeLaunch{.positions = positions.data,
-                    .frequencies = frequencies.data,
-                    .tokens = std::ssize(args.positions),
-                    .pairs = std::ssize(args.frequencies),
-                    .heads = args.heads,
-                    .x = args.x,
-                    .x_token_stride = args.x_token_stride,
-                    .x_head_stride = args.x_head_stride,
-                    .y = args.y,
-                    .y_token_stride = args.y_token_stride,
-                    .y_head_stride = args.y_head_stride});
+    make(rope_launch(args));
+  }
+  void latent_rows(const LatentRowsArgs& args) override {
+    check_latent_rows(args);
+    if (args.rope.positions.empty()) return;
+    enter();
+    make(LatentRowsLaunch{args.norm, rope_launch(args.rope)});
   }
   void convert(const ConvertArgs& args) override {
     check_convert(args);
@@ -319,6 +314,11 @@ class CudaBackend final : public Backend {
     if (recorder_ == nullptr || recorder_->take(call)) make_call(call, projection_, stream());
   }
 
+  [[nodiscard]] RopeLaunch rope_launch(const RopeArgs& args) {
+    const auto [positions, frequencies] = place(args.positions, args.frequencies);
+    return describe_rope(args, positions.data, frequencies.data);
+  }
+
   /// Sends the plan and launches.
   void enqueue(AttendLaunch& launch, const AttendArgs& args, std::span<const LeafTask> tasks,
                const AttendSchedule& schedule) {
@@ -374,7 +374,7 @@ class CudaBackend final : public Backend {
   RowCopies row_copies_;
   std::array<Event, kMarks> marks_;
   CanonicalOrder canonical_;
-  PlanMemory plan_memory_;
+  std::shared_ptr<PlanMemory> plan_memory_ = std::make_shared<PlanMemory>();
   Recorder* recorder_ = nullptr;  // while calls are recorded
   // Of the fast order: grows with the largest plan; recordings hold what they name.
   std::shared_ptr<std::byte[]> scratch_;

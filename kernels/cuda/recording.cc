@@ -51,7 +51,7 @@ PlanMemory::Region PlanMemory::take(std::size_t bytes) {
 }
 
 CudaRecording::~CudaRecording() {
-  if (region_.memory) memory_.put_back(std::move(region_));
+  if (region_.memory) memory_->put_back(std::move(region_));
 }
 
 void CudaRecording::capture(cudaStream_t stream, const std::function<void()>& launches) {

@@ -45,7 +45,8 @@ struct GraphExecDestroyer {
 
 class CudaRecording final : public Recording {
  public:
-  CudaRecording(const Backend* owner, PlanMemory& memory) : owner_(owner), memory_(memory) {}
+  CudaRecording(const Backend* owner, std::shared_ptr<PlanMemory> memory)
+      : owner_(owner), memory_(std::move(memory)) {}
   ~CudaRecording() override;
   CudaRecording(const CudaRecording&) = delete;
   CudaRecording& operator=(const CudaRecording&) = delete;
@@ -61,7 +62,7 @@ class CudaRecording final : public Recording {
   friend class Recorder;
 
   const Backend* owner_;
-  PlanMemory& memory_;
+  std::shared_ptr<PlanMemory> memory_;
   PlanMemory::Region region_;
   std::vector<std::size_t> rooms_;  // elements that the i-th piece of plan data has room for
   std::vector<Call> calls_;
@@ -101,7 +102,7 @@ class Recorder {
     if (pass_ == Pass::kCapture) recording_.kept_.push_back(std::move(memory));
   }
   /// Ends a first pass: makes the region.
-  void end_measure() { recording_.region_ = recording_.memory_.take(image_.size()); }
+  void end_measure() { recording_.region_ = recording_.memory_->take(image_.size()); }
   /// Of a refill: whether all was as recorded, and all is there.
   [[nodiscard]] bool fits() const noexcept {
     return fits_ && calls_ == recording_.calls_.size() && pieces_ == recording_.rooms_.size();

@@ -88,6 +88,10 @@ class ReferenceBackend final : public Backend {
     check_rope(args);
     reference::rope(args);
   }
+  void latent_rows(const LatentRowsArgs& args) override {
+    check_latent_rows(args);
+    Backend::latent_rows(args);
+  }
   void convert(const ConvertArgs& args) override {
     check_convert(args);
     reference::convert(args);

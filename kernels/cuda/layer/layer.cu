@@ -6,6 +6,7 @@
 #include "kernels/cuda/layer/convert.h"
 #include "kernels/cuda/layer/copy_records.h"
 #include "kernels/cuda/layer/dense.h"
+#include "kernels/cuda/layer/latent_rows.h"
 #include "kernels/cuda/layer/layer.h"
 #include "kernels/cuda/layer/pack.h"
 #include "kernels/cuda/layer/rms_norm.h"
@@ -32,6 +33,9 @@ __global__ void rms_norm_kernel(RmsNormArgs args) {
 }
 __global__ void rope_kernel(RopeLaunch launch) {
   rope_block(launch);
+}
+__global__ void latent_rows_kernel(LatentRowsLaunch launch) {
+  latent_rows_block(launch);
 }
 __global__ void attend_dense_kernel(DenseAttendArgs args) {
   attend_dense_block(args);
@@ -84,7 +88,8 @@ void load_layer() {
   load(append_kernel<ptx::Chunk>, append_kernel<unsigned char>, gather_kernel<ptx::Chunk>,
        gather_kernel<unsigned char>, convert_kernel<float, float>, convert_kernel<float, bf16>,
        convert_kernel<bf16, float>, convert_kernel<bf16, bf16>, rms_norm_kernel, rope_kernel,
-       attend_dense_kernel, pack_float_kernel, pack_parts_kernel, unpack_kernel);
+       latent_rows_kernel, attend_dense_kernel, pack_float_kernel, pack_parts_kernel,
+       unpack_kernel);
 }
 
 void append(const AppendLaunch& launch, CUstream_st* stream) {
@@ -138,6 +143,12 @@ void rope(const RopeLaunch& launch, CUstream_st* stream) {
   rope_kernel<<<static_cast<unsigned>(launch.tokens), kRopeThreads, kRopeSharedBytes, stream>>>(
       launch);
   check(cudaGetLastError(), "launching rope");
+}
+
+void latent_rows(const LatentRowsLaunch& launch, CUstream_st* stream) {
+  latent_rows_kernel<<<static_cast<unsigned>(launch.rope.tokens), kRowThreads, kRowSharedBytes,
+                       stream>>>(launch);
+  check(cudaGetLastError(), "launching latent_rows");
 }
 
 void attend_dense(const DenseAttendArgs& args, CUstream_st* stream) {

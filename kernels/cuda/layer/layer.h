@@ -54,7 +54,29 @@ struct RopeLaunch {
   std::int64_t y_token_stride = 0, y_head_stride = 0;
   friend bool operator==(const RopeLaunch&, const RopeLaunch&) = default;
 };
+[[nodiscard]] inline RopeLaunch describe_rope(const RopeArgs& args, const std::int64_t* positions,
+                                              const double* frequencies) {
+  return {.positions = positions,
+          .frequencies = frequencies,
+          .tokens = static_cast<std::int64_t>(args.positions.size()),
+          .pairs = static_cast<std::int64_t>(args.frequencies.size()),
+          .heads = args.heads,
+          .x = args.x,
+          .x_token_stride = args.x_token_stride,
+          .x_head_stride = args.x_head_stride,
+          .y = args.y,
+          .y_token_stride = args.y_token_stride,
+          .y_head_stride = args.y_head_stride};
+}
 void rope(const RopeLaunch& launch, CUstream_st* stream);
+
+/// A block a token does both, one after the other.
+struct LatentRowsLaunch {
+  RmsNormArgs norm;
+  RopeLaunch rope;
+  friend bool operator==(const LatentRowsLaunch&, const LatentRowsLaunch&) = default;
+};
+void latent_rows(const LatentRowsLaunch& launch, CUstream_st* stream);
 
 void attend_dense(const DenseAttendArgs& args, CUstream_st* stream);
 

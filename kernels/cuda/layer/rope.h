@@ -12,8 +12,8 @@ inline constexpr unsigned kRopeThreads = 128;
 inline constexpr unsigned kRopePairs = 32;
 inline constexpr std::uint32_t kRopeSharedBytes = 2 * kRopePairs * sizeof(float);
 
-/// One block a token: the angles once, in float64, then all heads.
-TRIBUTARY_DEVICE void rope_block(const RopeLaunch& r) {
+/// One block a token, of `threads` >= kRopePairs: the angles once, in float64, then all heads.
+TRIBUTARY_DEVICE void rope_block(const RopeLaunch& r, unsigned threads = kRopeThreads) {
   const std::uint32_t cosines = ptx::shared_memory();
   const std::uint32_t sines = cosines + kRopePairs * static_cast<std::uint32_t>(sizeof(float));
   const auto token = static_cast<std::int64_t>(ptx::block());
@@ -27,7 +27,7 @@ TRIBUTARY_DEVICE void rope_block(const RopeLaunch& r) {
       ptx::store_shared(sines + at, static_cast<float>(sin(angle)));
     }
     ptx::sync_block();
-    for (std::int64_t i = ptx::thread(); i < r.heads * count; i += kRopeThreads) {
+    for (std::int64_t i = ptx::thread(); i < r.heads * count; i += threads) {
       const std::int64_t head = i / count;
       const std::int64_t pair = i % count;
       const auto at = static_cast<std::uint32_t>(pair * static_cast<std::int64_t>(sizeof(float)));
