@@ -273,9 +273,8 @@ class OrderedRound : public testing::TestWithParam<std::tuple<int, Exchange>> {
   [[nodiscard]] static int ranks() { return std::get<0>(GetParam()); }
   [[nodiscard]] static Exchange exchange() { return std::get<1>(GetParam()); }
   static void run(const std::function<void(Rank&)>& body) {
-    for (const Pieces pieces : {Pieces::kDeferred, Pieces::kRecorded}) {
+    for (auto pieces : {Pieces::kDeferred, Pieces::kRecorded})
       on_ranks(ranks(), pieces, exchange(), body);
-    }
   }
 };
 
@@ -291,8 +290,8 @@ TEST_P(OrderedRound, ComesToTheBitsOfOneRankThatWaits) {
 
 TEST_P(OrderedRound, WhatComesAgainIsReplayed) {
   on_ranks(ranks(), Pieces::kRecorded, exchange(), [](Rank& rank) {
+    const DeferredBackend& backend = rank.deferred();
     const auto counts = [&] {
-      const DeferredBackend& backend = rank.deferred();
       return std::array{backend.single_calls(), backend.records(), backend.replays()};
     };
     rank.begin_step(1);
