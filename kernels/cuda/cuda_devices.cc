@@ -24,10 +24,10 @@ CudaDevice describe(int ordinal, const cudaDeviceProp& properties) {
   return device;
 }
 
-std::string problem_of(const CudaStatus& status, cudaError_t count_error) {
+std::string problem_of(const CudaStatus& status, cudaError_t error) {
   if (status.driver_version == 0) return "no CUDA driver";
-  if (count_error != cudaSuccess) {
-    return fmt::format("{} (driver for CUDA {}, built with {})", cudaGetErrorString(count_error),
+  if (error != cudaSuccess) {
+    return fmt::format("{} (driver for CUDA {}, built with {})", cudaGetErrorString(error),
                        cuda_version_text(status.driver_version),
                        cuda_version_text(status.runtime_version));
   }
@@ -51,14 +51,13 @@ CudaStatus cuda_status() {
   (void)cudaDriverGetVersion(&status.driver_version);
   (void)cudaRuntimeGetVersion(&status.runtime_version);
   int count = 0;  // untouched where there is no driver
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  (void)cudaGetLastError();
+  cudaError_t error = cudaGetDeviceCount(&count);
   for (int ordinal = 0; error == cudaSuccess && ordinal < count; ++ordinal) {
     cudaDeviceProp properties{};
-    if (cudaGetDeviceProperties(&properties, ordinal) == cudaSuccess) {
-      status.devices.push_back(describe(ordinal, properties));
-    }
+    error = cudaGetDeviceProperties(&properties, ordinal);
+    if (error == cudaSuccess) status.devices.push_back(describe(ordinal, properties));
   }
+  (void)cudaGetLastError();
   status.problem = problem_of(status, error);
   return status;
 }

@@ -7,7 +7,10 @@
 #include <cstddef>
 #include <mutex>
 #include <span>
+#include <utility>
+#include <vector>
 
+#include "core/base/error.h"
 #include "kernels/cuda/support.h"
 
 namespace tributary::cuda {
@@ -25,14 +28,14 @@ class RowCopies {
     std::copy(rows.begin(), rows.end(), memory_.get());
     check(cudaMemcpyAsync(to, memory_.get(), rows.size(), cudaMemcpyHostToDevice, stream_.get()),
           "storing rows");
-    wait_for(stream_.get(), Deadline::after(kCopyTimeout), "storing rows");
+    wait("storing rows");
   }
   void load(std::span<std::byte> rows, const std::byte* from) {
     const std::lock_guard lock(mutex_);
     reserve(rows.size());
     check(cudaMemcpyAsync(memory_.get(), from, rows.size(), cudaMemcpyDeviceToHost, stream_.get()),
           "loading rows");
-    wait_for(stream_.get(), Deadline::after(kCopyTimeout), "loading rows");
+    wait("loading rows");
     std::copy_n(memory_.get(), rows.size(), rows.begin());
   }
 
@@ -43,9 +46,20 @@ class RowCopies {
     bytes_ = bytes;
   }
 
+  /// A copy that did not end in time may still use the memory: it is not used for another.
+  void wait(const char* what) {
+    const Status status =
+        status_of([&] { wait_for(stream_.get(), Deadline::after(kCopyTimeout), what); });
+    if (status.ok()) return;
+    given_up_.push_back(std::move(memory_));
+    bytes_ = 0;
+    status.throw_if_error();
+  }
+
   std::mutex mutex_;
   Stream stream_;
   Pinned memory_;
+  std::vector<Pinned> given_up_;
   std::size_t bytes_ = 0;  // at most a page, which is what the interface hands over at once
 };
 

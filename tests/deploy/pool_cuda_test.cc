@@ -1,13 +1,10 @@
-// A pool whose workers compute with the CUDA backend's kernels, on emulated threads, in memory that
-// the host cannot read: the same bits for any number of workers, any batch and any step. The GPU's
-// own word on it is tests/gpu/cuda_replay_test.cc.
+// A pool whose workers compute with the CUDA backend, on an emulated device that they share
+// (tests/kernels/cuda/runtime): the same bits for any number of workers, any batch and any step.
+// The GPU's own word on it is tests/gpu/cuda_replay_test.cc.
 #include <gtest/gtest.h>
 
-#include <memory>
-
-#include "tests/core/remote_backend.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "tests/deploy/pool_harness.h"
-#include "tests/kernels/cuda/emulated_backend.h"
 
 namespace tributary {
 namespace {
@@ -22,9 +19,7 @@ PoolOutputs decode(const AttentionShape& shape, int workers, int max_batch, std:
   setup.layers = 1;
   setup.spread = workers == 1 ? SpreadPolicy::kSingle : SpreadPolicy::kAll;
   setup.exchange = exchange;
-  setup.backend = [](int /*rank*/) {
-    return std::make_unique<test::RemoteBackend>(test::make_emulated_backend());
-  };
+  setup.backend = [](int /*rank*/) { return make_cuda_backend({}); };
   return run_pool(setup,
                   [&](PoolLeader& leader) {
                     leader.decode(

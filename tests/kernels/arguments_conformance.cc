@@ -211,6 +211,7 @@ TEST_P(BackendConformance, BadProjectionsAreRefused) {
   expect_refused("width is 0", normalise([](auto& n) { n.width = 0; }));
   expect_refused("eps is -1", normalise([](auto& n) { n.eps = -1; }));
   expect_refused("weight is null", normalise([](auto& n) { n.weight = nullptr; }));
+  expect_refused("norm.tokens is 1", [&] { backend().latent_rows({.norm = norm, .rope = {}}); });
 
   const std::vector<std::int64_t> positions{-1};
   const std::vector<double> frequencies{1};
@@ -242,6 +243,7 @@ TEST_P(BackendConformance, EmptyCallsDoNothing) {
   backend().rope({});
   backend().convert({});
   backend().rms_norm({});
+  backend().latent_rows({});
   backend().attend_dense({});
   backend().synchronize(Deadline::after(std::chrono::seconds(1)));
 }

@@ -236,6 +236,52 @@ TEST_P(BackendConformance, RopeIsNearFloat64AtLargePositionsAndWorksInPlace) {
   }
 }
 
+TEST_P(BackendConformance, LatentRowsAreNormAndRopeTogether) {
+  // DeepSeek's, and widths that are no multiple of anything.
+  for (const auto& [norm_width, rope_dim] :
+       {std::pair<std::int64_t, std::int64_t>{512, 64}, {37, 70}}) {
+    const std::int64_t width = norm_width;
+    const std::int64_t dim = rope_dim;
+    Normal normal(85);
+    const std::vector<std::int64_t> positions{3, 163839, 0, 77, 5};
+    const auto tokens = static_cast<std::int64_t>(positions.size());
+    const std::int64_t from_stride = width + dim + 9;
+    const std::int64_t to_stride = width + dim;
+    const std::vector<double> frequencies(size(dim / 2), 0.37);
+    const auto x = device(normal.floats(size(tokens, from_stride), 3));
+    const auto weight = device(normal.floats(size(width)));
+    const auto rows = [&](bool together) {
+      const auto y = device(std::vector<float>(size(tokens, to_stride)));
+      const LatentRowsArgs args{.norm = {.tokens = tokens,
+                                         .width = width,
+                                         .x = x->as<float>(),
+                                         .x_token_stride = from_stride,
+                                         .weight = weight->as<float>(),
+                                         .eps = 1e-6F,
+                                         .y = y->as<float>(),
+                                         .y_token_stride = to_stride},
+                                .rope = {.positions = positions,
+                                         .frequencies = frequencies,
+                                         .heads = 1,
+                                         .x = x->as<float>() + width,
+                                         .x_token_stride = from_stride,
+                                         .x_head_stride = dim,
+                                         .y = y->as<float>() + width,
+                                         .y_token_stride = to_stride,
+                                         .y_head_stride = dim}};
+      if (together) {
+        backend().latent_rows(args);
+      } else {
+        backend().rms_norm(args.norm);
+        backend().rope(args.rope);
+      }
+      return host<float>(*y);
+    };
+    EXPECT_EQ(rows(true), rows(false)) << width << " + " << dim;
+    EXPECT_NE(rows(true), std::vector<float>(size(tokens, to_stride)));
+  }
+}
+
 TEST_P(BackendConformance, ConvertRoundsAsTheScalarConversionDoes) {
   // Every pattern of the upper half with lower halves around a tie: ordinary numbers, subnormals,
   // infinities and all kinds of NaN.

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <boost/context/fiber.hpp>
-#include <boost/context/fixedsize_stack.hpp>
+#include <boost/context/pooled_fixedsize_stack.hpp>
 #include <cstring>
 #include <exception>
 #include <numeric>
@@ -20,6 +20,7 @@
 #endif
 #endif
 #if defined(TRIBUTARY_ADDRESS_SANITIZER)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -116,11 +117,11 @@ void Rendezvous::meet(const char* what, unsigned order, void* arguments,
   self().wait(what, [this, mine] { return generation_ != mine; });
 }
 
-Thread::Thread(Block& block, unsigned index)
-    : block_(block), index_(index), fiber_(std::make_unique<Fiber>()) {}
+Thread::Thread(Block& block, unsigned index) : block_(block), index_(index) {}
 Thread::~Thread() = default;
 
 void Thread::wait(const char* what, std::function<bool()> ready) {
+  if (fiber_ == nullptr) fault(fmt::format("{} of threads that are to be independent", what));
   what_ = what;
   ready_ = std::move(ready);
   fiber_->leave_thread(false);
@@ -228,10 +229,16 @@ class Scheduler {
 
  private:
   static void start(Thread& thread, const std::function<void()>& kernel) {
+    thread.fiber_ = std::make_unique<Thread::Fiber>();
     Thread::Fiber& fiber = *thread.fiber_;
-    context::fixedsize_stack allocator(kStackBytes);
+    // Kept from block to block: fresh memory from the system would take longer than most threads.
+    constexpr std::size_t kStacksAtOnce = 32;
+    thread_local context::pooled_fixedsize_stack allocator(kStackBytes, kStacksAtOnce,
+                                                           kStacksAtOnce);
     const context::stack_context stack = allocator.allocate();
 #if defined(TRIBUTARY_ADDRESS_SANITIZER)
+    // Of what was there before, a cancelled thread's frames say that they are out of bounds.
+    __asan_unpoison_memory_region(static_cast<std::byte*>(stack.sp) - stack.size, stack.size);
     fiber.stack = static_cast<std::byte*>(stack.sp) - stack.size;
     fiber.stack_bytes = stack.size;
 #endif
@@ -271,6 +278,25 @@ class Scheduler {
   std::vector<std::unique_ptr<Thread>> threads_;
 };
 
+namespace {
+
+void run_independent(const Launch& launch, Counters& counters,
+                     const std::function<void()>& kernel) {
+  struct Leave {
+    ~Leave() { running = nullptr; }
+  } leave;
+  for (unsigned b = 0; b < launch.blocks * launch.blocks_y; ++b) {
+    Block block(launch, b, counters);
+    for (unsigned t = 0; t < launch.threads; ++t) {
+      Thread thread(block, t);
+      running = &thread;
+      kernel();
+    }
+  }
+}
+
+}  // namespace
+
 Counters run(const Launch& launch, const std::function<void()>& kernel) {
   if (launch.threads == 0 || launch.threads % kWarpLanes != 0 ||
       launch.blocks % launch.cluster_blocks != 0) {
@@ -278,6 +304,10 @@ Counters run(const Launch& launch, const std::function<void()>& kernel) {
                       launch.cluster_blocks, launch.threads));
   }
   Counters counters;
+  if (launch.independent) {
+    run_independent(launch, counters, kernel);
+    return counters;
+  }
   for (unsigned block = 0; block < launch.blocks * launch.blocks_y;
        block += launch.cluster_blocks) {
     Scheduler(launch, block, counters, kernel).run();

@@ -36,6 +36,9 @@ struct Launch {
   std::size_t shared_bytes = 0;   // dynamic shared memory of a block
   unsigned cluster_blocks = 1;    // blocks that run at the same time and see each other
   std::uint32_t seed = 1;         // of the order in which threads run
+  /// The threads never meet: each runs to its end without a fiber, which takes a tenth of the time.
+  /// A kernel that waits all the same is a Fault.
+  bool independent = false;
 };
 
 /// Events of a run.

@@ -190,5 +190,16 @@ TEST(Simt, RefusesWhatHardwareWouldPunish) {
               testing::HasSubstr("where others do"));
 }
 
+TEST(Simt, IndependentThreadsAllRunAndMayNotMeet) {
+  std::array<unsigned, 2 * 3 * 32> runs{};
+  const simt::Launch launch{.blocks = 2, .blocks_y = 3, .threads = 32, .independent = true};
+  simt::run(launch, [&] {
+    const unsigned block = ptx::block_y() * 2 + ptx::block();
+    ++runs[block * 32 + ptx::thread()];
+  });
+  EXPECT_THAT(runs, testing::Each(1));
+  EXPECT_THAT(fault_of(launch, [] { ptx::sync_block(); }), testing::HasSubstr("independent"));
+}
+
 }  // namespace
 }  // namespace tributary::test

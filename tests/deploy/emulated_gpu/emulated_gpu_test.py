@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+# The program under mpirun with several workers on one GPU, which is emulated: the same digest for
+# any number of workers, with CUDA graphs and without.
+import json
+import pathlib
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from program_test import Case  # noqa: E402
+
+REPLAY = ["replay", "--backend", "cuda/0", "--requests", "3", "--length-scale", "0.01",
+          "--leaf-tokens", "64", "--heads", "2", "--layers", "1", "--kv-gib", "0.02",
+          "--spread", "all"]
+
+
+class SharedGpu(Case):
+    def digest(self, *arguments, ranks):
+        path = self.folder / "replay.json"
+        self.run_well(*REPLAY, *arguments, "--json", path, ranks=ranks)
+        report = json.loads(path.read_text())
+        self.assertEqual(report["workers"], ranks)
+        self.assertIn("cuda/Emulated", report["backend"])
+        self.assertEqual(report["pages_in_use_at_end"], 0)
+        return report["digest"]
+
+    def test_the_digest_is_the_same_for_any_number_of_workers(self):
+        expected = self.digest(ranks=1)
+        for ranks in (2, 4):
+            with self.subTest(ranks=ranks):
+                self.assertEqual(self.digest(ranks=ranks), expected)
+
+    def test_the_digest_is_the_same_without_graphs(self):
+        self.assertEqual(self.digest("--disable-cuda-graph", ranks=2), self.digest(ranks=1))
+
+    def test_info_names_the_device(self):
+        self.assertIn("Emulated", self.run_well("info").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,70 @@
+// The CUDA backend on an sm_90, where attention of many heads is another kernel: its choice, its
+// launch in clusters and the map of the cache. On the emulated device.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/base/error.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/core/expect_error.h"
+#include "tests/kernels/cuda/runtime/emulated_device.h"
+#include "tests/kernels/latent_case.h"
+
+namespace tributary::test {
+namespace {
+
+constexpr std::int32_t kRows = 140;
+
+class CudaHopperTokens : public testing::TestWithParam<int> {
+ protected:
+  void TearDown() override { EXPECT_EQ(device_fault(), ""); }
+
+  const EmulatedHopper hopper_;
+  const std::unique_ptr<Backend> backend_ = make_cuda_backend({});
+};
+
+// 33 heads: the fewest that take the kernel, in one block; 66 rows are two blocks of a cluster.
+TEST_P(CudaHopperTokens, AttentionOfManyHeadsIsNearFloat64) {
+  EXPECT_NE(backend_->name().find("/sm_90/"), std::string_view::npos) << backend_->name();
+  const LatentShape shape{.kv_lora_rank = 512, .qk_rope_head_dim = 64, .heads = 33, .layers = 2};
+  const int tokens = GetParam();
+  LatentCase latents(*backend_, shape, 4, 3);
+  Normal normal(4);
+  const Leaf leaf = latents.add_leaf(normal.floats(std::size_t{kRows} * 576), 1);
+  const std::vector<float> queries =
+      normal.floats(static_cast<std::size_t>(tokens) * 33 * 576, 0.3);
+  const std::vector<float> states = latents.attend({{.tokens = tokens,
+                                                     .rows = kRows,
+                                                     .first_page = leaf.first_page,
+                                                     .query_position = kRows - tokens}},
+                                                   queries, static_cast<std::size_t>(tokens), 1);
+  const std::vector<double> exact = rounded(queries, DType::kBF16);
+  for (int token = 0; token < tokens; ++token) {
+    const auto record = static_cast<std::size_t>(token);
+    const int visible = kRows - tokens + token + 1;
+    for (int head = 0; head < shape.heads; ++head) {
+      expect_state(shape, states, record, head, latents.exact(leaf, exact, record, head, visible),
+                   visible, Arithmetic::kBf16Weights);
+    }
+  }
+}
+
+TEST(CudaHopper, ManyHeadsTakeTheKernelForManyRows) {
+  const EmulatedHopper hopper;
+  const auto backend = make_cuda_backend({});
+  LatentCase latents(*backend, {.kv_lora_rank = 512, .qk_rope_head_dim = 64, .heads = 33}, 1, 3);
+  const Leaf leaf = latents.add_leaf(std::vector<float>(576));
+  fail_call("cudaFuncSetAttribute", 1, cudaErrorInvalidValue);
+  EXPECT_EQ(message_of([&] {
+              (void)latents.attend({{.tokens = 1, .rows = 1, .first_page = leaf.first_page}},
+                                   std::vector<float>(std::size_t{33} * 576), 1);
+            }),
+            "attend, many rows: shared memory: CUDA says invalid argument (cudaErrorInvalidValue)");
+}
+
+INSTANTIATE_TEST_SUITE_P(Tokens, CudaHopperTokens, testing::Values(1, 2));
+
+}  // namespace
+}  // namespace tributary::test

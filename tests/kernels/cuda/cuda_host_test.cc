@@ -1,0 +1,257 @@
+// What the host side of the CUDA backend does beyond the conformance suite: memory of plan data,
+// deadlines, errors of any call, threads, and its end while work is pending. On the emulated
+// device, which does nothing before somebody waits for it.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_devices.h"
+#include "tests/core/expect_error.h"
+#include "tests/kernels/cuda/runtime/emulated_device.h"
+#include "tests/kernels/latent_case.h"
+
+namespace tributary::test {
+namespace {
+
+constexpr auto kTimeout = std::chrono::seconds(30);
+
+template <typename T>
+std::unique_ptr<Buffer> on_device(Backend& backend, const std::vector<T>& values) {
+  auto buffer = backend.allocate(values.size() * sizeof(T));
+  backend.upload(buffer->data(), std::as_bytes(std::span(values)));
+  return buffer;
+}
+
+template <typename T>
+std::vector<T> fetch(Backend& backend, const Buffer& buffer) {
+  std::vector<T> values(buffer.bytes() / sizeof(T));
+  backend.download(std::as_writable_bytes(std::span(values)), buffer.data());
+  return values;
+}
+
+/// Rotates (1, 0), `pairs` times, by position 1: the frequencies, which are plan data, come out as
+/// cosines. Much plan data for little work.
+class Rotation {
+ public:
+  Rotation(Backend& backend, std::size_t pairs, std::uint32_t seed) : backend_(backend) {
+    Normal normal(seed);
+    for (const float value : normal.floats(pairs)) frequencies_.push_back(std::abs(value));
+    std::vector<float> x(2 * pairs, 0.0F);
+    for (std::size_t i = 0; i < x.size(); i += 2) x[i] = 1;
+    x_ = on_device(backend, x);
+    y_ = backend.allocate(x.size() * sizeof(float));
+  }
+  void enqueue() const {
+    const std::int64_t position = 1;
+    const auto dim = static_cast<std::int64_t>(2 * frequencies_.size());
+    backend_.rope({.positions = std::span(&position, 1),
+                   .frequencies = frequencies_,
+                   .heads = 1,
+                   .x = x_->as<float>(),
+                   .x_token_stride = dim,
+                   .x_head_stride = dim,
+                   .y = y_->as<float>(),
+                   .y_token_stride = dim,
+                   .y_head_stride = dim});
+  }
+  /// How many cosines are not those of this rotation's frequencies.
+  [[nodiscard]] std::size_t wrong() const {
+    const auto y = fetch<float>(backend_, *y_);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < frequencies_.size(); ++i) {
+      if (y[2 * i] != static_cast<float>(std::cos(frequencies_[i]))) ++wrong;
+    }
+    return wrong;
+  }
+
+ private:
+  Backend& backend_;
+  std::vector<double> frequencies_;
+  std::unique_ptr<Buffer> x_, y_;
+};
+
+TEST(CudaHost, TheEmulatedDeviceIsWhatIsTested) {
+  const auto backend = make_cuda_backend({});
+  EXPECT_EQ(backend->name(), "cuda/Emulated/sm_80/cublaslt-1");
+  EXPECT_FALSE(backend->host_memory());
+  EXPECT_EQ(make_cuda_backend({.fast_merge_order = true})->name(),
+            "cuda/Emulated/sm_80/cublaslt-1/fast");
+  EXPECT_EQ(code_of([] { (void)make_cuda_backend({.device = 1}); }), ErrorCode::kInvalidArgument);
+}
+
+TEST(CudaHost, PlanDataOfManyCallsThatNobodyAwaitedIsItsOwn) {
+  const auto backend = make_cuda_backend({});
+  // 40 KiB to 180 KiB each, two rings in all: the ring goes round, and waits when it must.
+  std::vector<std::unique_ptr<Rotation>> rotations;
+  for (std::uint32_t call = 0; call < 100; ++call) {
+    rotations.push_back(std::make_unique<Rotation>(*backend, 5000 + 113 * call, call));
+  }
+  const DeviceCounters before = device_counters();
+  for (const auto& rotation : rotations) rotation->enqueue();
+  const DeviceCounters after = device_counters();
+  EXPECT_EQ(after.allocations, before.allocations);
+  EXPECT_GT(after.busy_queries, before.busy_queries);  // it did wait
+  EXPECT_GT(pending_work(cuda_stream(*backend)), 0U);  // but never for all
+  for (const auto& rotation : rotations) EXPECT_EQ(rotation->wrong(), 0U);
+}
+
+TEST(CudaHost, PlanDataThatOutgrowsTheRingIsItsOwn) {
+  const auto backend = make_cuda_backend({});
+  std::vector<std::unique_ptr<Rotation>> rotations;
+  for (std::uint32_t call = 0; call < 8; ++call) {
+    rotations.push_back(std::make_unique<Rotation>(*backend, std::size_t{2000} << call, call));
+  }
+  const DeviceCounters before = device_counters();
+  for (const auto& rotation : rotations) {
+    rotation->enqueue();
+    rotations.front()->enqueue();  // small ones among them
+  }
+  EXPECT_GT(device_counters().allocations, before.allocations);  // it did grow
+  for (const auto& rotation : rotations) EXPECT_EQ(rotation->wrong(), 0U);
+}
+
+TEST(CudaHost, AWaitBeyondItsDeadlineNamesWhatItWaitedFor) {
+  const auto backend = make_cuda_backend({});
+  const Rotation rotation(*backend, 64, 1);
+  rotation.enqueue();
+  {
+    const StalledDevice stalled;
+    const auto wait = [&] { backend->synchronize(Deadline::after(std::chrono::milliseconds(5))); };
+    EXPECT_EQ(code_of(wait), ErrorCode::kDeadlineExceeded);
+    EXPECT_EQ(message_of(wait).find("synchronize: not complete at the deadline"), 0U)
+        << message_of(wait);
+  }
+  EXPECT_EQ(rotation.wrong(), 0U);  // the device was slow, no more
+}
+
+TEST(CudaHost, TimeBetweenMarksIsTheDevices) {
+  const auto backend = make_cuda_backend({});
+  const auto between = [&] { (void)backend->microseconds_between(0, 1); };
+  EXPECT_EQ(code_of(between), ErrorCode::kInternal);  // never made
+  backend->mark(0);
+  ASSERT_EQ(enqueue_on(cuda_stream(*backend),
+                       [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }),
+            cudaSuccess);
+  backend->mark(1);
+  backend->synchronize(Deadline::after(kTimeout));
+  const std::optional<double> microseconds = backend->microseconds_between(0, 1);
+  ASSERT_TRUE(microseconds.has_value());
+  EXPECT_GE(*microseconds, 2e3);
+  EXPECT_LT(*microseconds, 2e6);
+}
+
+TEST(CudaHost, RowsAreStoredAndLoadedWhileCallsAreMade) {
+  const auto backend = make_cuda_backend({});
+  const CacheLayout layout{
+      .layers = 1, .pages = 4, .kv_lora_rank = 24, .qk_rope_head_dim = 8, .row_dtype = DType::kF32};
+  const auto cache = backend->make_cache(layout);
+  constexpr int kRounds = 60;
+  const auto page_of = [&](int round) {
+    return std::vector<std::byte>(kPageTokens * layout.row_bytes(), std::byte(round + 1));
+  };
+  std::thread other([&] {
+    std::vector<std::byte> got(kPageTokens * layout.row_bytes());
+    for (int round = 0; round < kRounds; ++round) {
+      backend->store_rows(*cache, 0, 3, 0, page_of(round));
+      backend->load_rows(*cache, 0, 3, 0, got);
+      EXPECT_EQ(got, page_of(round));
+    }
+  });
+  const auto source = on_device(*backend, page_of(100));
+  const std::int32_t layer = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const std::vector<AppendTask> tasks{{0, round % 3, round, 0}};
+    backend->append(*cache, {.tasks = tasks,
+                             .item_layer = std::span(&layer, 1),
+                             .source = source->data(),
+                             .source_stride_bytes = layout.row_bytes()});
+    if (round % 10 == 0) backend->synchronize(Deadline::after(kTimeout));
+  }
+  other.join();
+  backend->synchronize(Deadline::after(kTimeout));
+  std::vector<std::byte> row(layout.row_bytes());
+  for (int round = 0; round < kRounds; ++round) {
+    backend->load_rows(*cache, 0, round % 3, round, row);
+    EXPECT_EQ(row, std::vector<std::byte>(layout.row_bytes(), std::byte{101}));
+  }
+  EXPECT_EQ(device_fault(), "");
+}
+
+/// Attention of `tokens` queries over one leaf, in the fast order: states.
+std::vector<float> attend_fast(Backend& backend, int leaf_rows, int tokens) {
+  LatentCase latents(backend,
+                     {.kv_lora_rank = 24,
+                      .qk_rope_head_dim = 8,
+                      .heads = 3,
+                      .row_dtype = DType::kF32,
+                      .query_dtype = DType::kF32},
+                     40, 5);
+  Normal normal(static_cast<std::uint32_t>(leaf_rows));
+  const Leaf leaf = latents.add_leaf(normal.floats(static_cast<std::size_t>(leaf_rows) * 32));
+  std::vector<LeafTask> tasks;
+  for (int t = 0; t < tokens; ++t) {
+    tasks.push_back({.item = 0,
+                     .tokens = 1,
+                     .rows = leaf.rows,
+                     .first_page = leaf.first_page,
+                     .leaf_begin = 0,
+                     .query_position = leaf.rows,
+                     .query = t,
+                     .state = t});
+  }
+  const auto count = static_cast<std::size_t>(tokens);
+  return latents.attend(tasks, normal.floats(count * 3 * 32), count);
+}
+
+TEST(CudaHost, ScratchOfTheFastOrderGrowsWithThePlan) {
+  const auto shared = make_cuda_backend({.fast_merge_order = true});
+  for (const auto& [rows, tokens] : {std::pair{100, 1}, {700, 2}, {300, 1}, {1100, 4}}) {
+    const auto alone = make_cuda_backend({.fast_merge_order = true});
+    EXPECT_EQ(attend_fast(*shared, rows, tokens), attend_fast(*alone, rows, tokens))
+        << rows << " rows, " << tokens << " tokens";
+  }
+  EXPECT_EQ(device_fault(), "");
+}
+
+TEST(CudaHost, ABackendThatEndsWithWorkPendingGivesEverythingBack) {
+  const DeviceObjects before = device_objects();
+  {
+    const auto backend = make_cuda_backend({});
+    const Rotation rotation(*backend, 3000, 1);
+    for (int i = 0; i < 50; ++i) rotation.enqueue();
+    EXPECT_GT(pending_work(cuda_stream(*backend)), 0U);
+  }
+  EXPECT_EQ(device_objects(), before);
+  EXPECT_EQ(device_fault(), "");
+}
+
+TEST(CudaHost, BackendsOfSeveralThreadsShareTheDevice) {
+  std::array<std::thread, 3> threads;
+  std::array<std::size_t, 3> wrong{1, 1, 1};
+  for (std::size_t t = 0; t < threads.size(); ++t) {
+    threads[t] = std::thread([&wrong = wrong[t], t] {
+      const auto backend = make_cuda_backend({});
+      wrong = 0;
+      for (std::uint32_t round = 0; round < 20; ++round) {
+        const Rotation rotation(*backend, 500, static_cast<std::uint32_t>(t) * 100 + round);
+        rotation.enqueue();
+        wrong += rotation.wrong();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, (std::array<std::size_t, 3>{}));
+}
+
+}  // namespace
+}  // namespace tributary::test

@@ -1,0 +1,186 @@
+// Recordings of the CUDA backend, which are CUDA graphs: what they name stays theirs, and an
+// engine's own capture takes them in. On the emulated device, which finds memory that was freed.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/core/expect_error.h"
+#include "tests/kernels/cuda/runtime/emulated_device.h"
+#include "tests/kernels/latent_case.h"
+
+namespace tributary::test {
+namespace {
+
+constexpr auto kReplayTimeout = std::chrono::seconds(30);
+
+class CudaRecordings : public testing::Test {
+ protected:
+  void TearDown() override {
+    EXPECT_EQ(device_fault(), "");
+    clear_device_fault();
+  }
+  template <typename T>
+  std::unique_ptr<Buffer> on_device(const std::vector<T>& values) {
+    auto buffer = backend_->allocate(values.size() * sizeof(T));
+    backend_->upload(buffer->data(), std::as_bytes(std::span(values)));
+    return buffer;
+  }
+  template <typename T>
+  std::vector<T> fetch(const Buffer& buffer) {
+    std::vector<T> values(buffer.bytes() / sizeof(T));
+    backend_->download(std::as_writable_bytes(std::span(values)), buffer.data());
+    return values;
+  }
+  std::unique_ptr<Weight> weight(std::int64_t size) {
+    const std::vector<float> values = Normal(3).floats(static_cast<std::size_t>(size * size));
+    return backend_->make_weight(
+        {.data = values.data(), .rows = size, .cols = size, .row_stride = size});
+  }
+  /// y = weight x, for one token of 16.
+  void multiply(const Weight& weight, const Buffer& x, const Buffer& y) {
+    backend_->gemm({.weight = &weight,
+                    .tokens = 1,
+                    .x = x.as<float>(),
+                    .x_token_stride = 16,
+                    .y = y.as<float>(),
+                    .y_token_stride = 16});
+  }
+
+  std::unique_ptr<Backend> backend_ = make_cuda_backend({});
+};
+
+TEST_F(CudaRecordings, ALargerWeightThatIsMadeLaterLeavesARecordedProductRightOrRefused) {
+  const auto small = weight(16);
+  const auto x = on_device(Normal(1).floats(16));
+  const auto y = backend_->allocate(16 * sizeof(float));
+  const auto recording = backend_->record([&] { multiply(*small, *x, *y); });
+  multiply(*small, *x, *y);
+  const auto expected = fetch<float>(*y);
+  const auto large = weight(256);  // the memory that products pass through grows
+  backend_->upload(y->data(), std::vector<std::byte>(16 * sizeof(float)));
+  const Status status = status_of([&] {
+    backend_->replay(*recording);
+    backend_->synchronize(Deadline::after(kReplayTimeout));
+  });
+  if (status.ok()) {
+    EXPECT_EQ(fetch<float>(*y), expected);
+  } else {
+    EXPECT_EQ(status.code(), ErrorCode::kFailedPrecondition) << status.message();
+  }
+}
+
+TEST_F(CudaRecordings, ALargerPlanOfTheFastOrderLeavesARecordedOneRightOrRefused) {
+  backend_ = make_cuda_backend({.fast_merge_order = true});
+  const LatentShape shape{.kv_lora_rank = 24,
+                          .qk_rope_head_dim = 8,
+                          .heads = 2,
+                          .row_dtype = DType::kF32,
+                          .query_dtype = DType::kF32};
+  LatentCase latents(*backend_, shape, 40, 5);
+  Normal normal(1);
+  const Leaf leaf = latents.add_leaf(normal.floats(std::size_t{1000} * 32));
+  const auto queries = on_device(normal.floats(std::size_t{8} * 2 * 32));
+  const auto states = backend_->allocate(8 * shape.state().record_bytes());
+  const std::int32_t layer = 0;
+  const auto attend = [&](int rows, int tokens) {
+    std::vector<LeafTask> tasks;
+    for (int t = 0; t < tokens; ++t) {
+      tasks.push_back({.tokens = 1,
+                       .rows = rows,
+                       .first_page = leaf.first_page,
+                       .query_position = rows,
+                       .query = t,
+                       .state = t});
+    }
+    backend_->attend(latents.cache(), {.tasks = tasks,
+                                       .block_table = latents.block_table(),
+                                       .item_layer = std::span(&layer, 1),
+                                       .queries = queries->data(),
+                                       .query_stride_bytes = std::size_t{2} * 32 * sizeof(float),
+                                       .query_dtype = DType::kF32,
+                                       .heads = 2,
+                                       .softmax_scale = 0.2F,
+                                       .states = states->as<float>()});
+  };
+  const auto recording = backend_->record([&] { attend(300, 1); });
+  attend(300, 1);
+  std::vector<float> expected = fetch<float>(*states);
+  expected.resize(shape.state().record_floats());
+  attend(1000, 8);  // scratch grows
+  const Status status = status_of([&] {
+    backend_->replay(*recording);
+    backend_->synchronize(Deadline::after(kReplayTimeout));
+  });
+  if (status.ok()) {
+    std::vector<float> got = fetch<float>(*states);
+    got.resize(expected.size());
+    EXPECT_EQ(got, expected);
+  } else {
+    EXPECT_EQ(status.code(), ErrorCode::kFailedPrecondition) << status.message();
+  }
+}
+
+#if CUDART_VERSION >= 13000
+TEST_F(CudaRecordings, AnEnginesCaptureTakesReplaysIn) {
+  const auto w = weight(16);
+  const std::vector<float> first = Normal(1).floats(16);
+  const auto x = on_device(first);
+  const auto y = backend_->allocate(16 * sizeof(float));
+  const auto recording = backend_->record([&] {
+    multiply(*w, *x, *y);
+    multiply(*w, *y, *x);
+  });
+  for (int i = 0; i < 4; ++i) backend_->replay(*recording);
+  const auto expected = fetch<float>(*x);
+  backend_->upload(x->data(), std::as_bytes(std::span(first)));
+
+  const cudaStream_t stream = cuda_stream(*backend_);
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  backend_->replay(*recording);
+  backend_->replay(*recording);
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  cudaGraphExec_t exec = nullptr;
+  ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+  EXPECT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
+  EXPECT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
+  EXPECT_EQ(fetch<float>(*x), expected);
+  EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+#endif
+
+TEST_F(CudaRecordings, RowsAreStoredWhileCallsAreRecorded) {
+  const CacheLayout layout{.layers = 1, .pages = 1, .kv_lora_rank = 24, .qk_rope_head_dim = 8};
+  const auto cache = backend_->make_cache(layout);
+  const auto w = weight(16);
+  const auto x = on_device(Normal(1).floats(16));
+  const auto y = backend_->allocate(16 * sizeof(float));
+  const auto recording = backend_->record([&] {
+    multiply(*w, *x, *y);
+    std::thread([&] {  // as the receiver of rows does, at any time
+      std::vector<std::byte> row(layout.row_bytes(), std::byte{1});
+      backend_->store_rows(*cache, 0, 0, 5, row);
+      std::vector<std::byte> got(layout.row_bytes());
+      backend_->load_rows(*cache, 0, 0, 5, got);
+      EXPECT_EQ(got, row);
+    })
+        .join();
+  });
+  multiply(*w, *x, *y);
+  const auto expected = fetch<float>(*y);
+  backend_->upload(y->data(), std::vector<std::byte>(16 * sizeof(float)));
+  backend_->replay(*recording);
+  EXPECT_EQ(fetch<float>(*y), expected);
+}
+
+}  // namespace
+}  // namespace tributary::test
