@@ -257,7 +257,8 @@ class CudaBackend final : public Backend {
     return recording;
   }
   [[nodiscard]] bool refill(Recording& recording, const std::function<void()>& calls) override {
-    CudaRecording& own = const_cast<CudaRecording&>(own_recording(recording));
+    (void)own_recording(recording);
+    auto& own = dynamic_cast<CudaRecording&>(recording);
     enter();
     Recorder refill(own, Recorder::Pass::kRefill);
     pass(refill, calls);

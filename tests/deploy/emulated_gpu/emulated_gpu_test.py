@@ -7,7 +7,8 @@ import sys
 import unittest
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests/deploy"))
 from program_test import Case  # noqa: E402
 
 REPLAY = ["replay", "--backend", "cuda/0", "--requests", "3", "--length-scale", "0.01",
@@ -33,6 +34,13 @@ class SharedGpu(Case):
 
     def test_the_digest_is_the_same_without_graphs(self):
         self.assertEqual(self.digest("--disable-cuda-graph", ranks=2), self.digest(ranks=1))
+
+    def test_golden_files_go_through_prefill_and_decode(self):
+        for query in ("f32", "bf16"):
+            with self.subTest(query=query):
+                out = self.run_well("verify", "--backend", "cuda", "--query", query,
+                                    ROOT / "tests/data/tiny.safetensors").stdout
+                self.assertIn("verified on 1 worker", out)
 
     def test_info_names_the_device(self):
         self.assertIn("Emulated", self.run_well("info").stdout)
