@@ -121,8 +121,7 @@ Status RoundExecutor::execute(const RankPlan& plan, std::span<const std::int32_t
     const PhaseTimer timer(times, Phase::kQueryExchange);
     attempt(failure, [&] {
       if (plan.exchange != Exchange::kAllToAll) return;
-      backend_.gather({plan.token_send_index, tokens_.data(), outgoing_tokens_.data(),
-                       shape_.token_record_bytes()});
+      gather_tokens(plan);
       synchronize_unless_ordered(deadline);
     });
     Status status = exchange_tokens(plan, deadline);
@@ -221,26 +220,34 @@ void RoundExecutor::attend(const RankPlan& plan, std::span<const std::int32_t> i
   CallsKey key{key_of(tokens_.data()), plan.appends.empty() ? 0U : 1U,
                most == plan.tasks.end() ? 0U : static_cast<std::uint64_t>(most->tokens)};
   add_merges(plan.local_merges, key);
-  recorded_.run(key, [&] {
-    if (!plan.appends.empty()) {
-      backend_.append(cache_, {.tasks = plan.appends,
-                               .item_layer = item_layer,
-                               .source = tokens_.data() + shape_.query_bytes(),
-                               .source_stride_bytes = shape_.token_record_bytes()});
-    }
-    if (!plan.tasks.empty()) {
-      backend_.attend(cache_, {.tasks = plan.tasks,
-                               .block_table = plan.block_table,
-                               .item_layer = item_layer,
-                               .queries = tokens_.data(),
-                               .query_stride_bytes = shape_.token_record_bytes(),
-                               .query_dtype = shape_.query_dtype,
-                               .heads = shape_.heads,
-                               .softmax_scale = shape_.softmax_scale,
-                               .states = states_.as<float>()});
-    }
-    merge(plan.local_merges);
-  });
+  recorded_.run(key, [&] { make_attend(plan, item_layer); });
+}
+
+void RoundExecutor::make_attend(const RankPlan& plan, std::span<const std::int32_t> item_layer) {
+  if (!plan.appends.empty()) {
+    backend_.append(cache_, {.tasks = plan.appends,
+                             .item_layer = item_layer,
+                             .source = tokens_.data() + shape_.query_bytes(),
+                             .source_stride_bytes = shape_.token_record_bytes()});
+  }
+  if (!plan.tasks.empty()) {
+    backend_.attend(cache_, {.tasks = plan.tasks,
+                             .block_table = plan.block_table,
+                             .item_layer = item_layer,
+                             .queries = tokens_.data(),
+                             .query_stride_bytes = shape_.token_record_bytes(),
+                             .query_dtype = shape_.query_dtype,
+                             .heads = shape_.heads,
+                             .softmax_scale = shape_.softmax_scale,
+                             .states = states_.as<float>()});
+  }
+  merge(plan.local_merges);
+}
+
+/// The records of an all-to-all, grouped by receiver.
+void RoundExecutor::gather_tokens(const RankPlan& plan) {
+  backend_.gather({plan.token_send_index, tokens_.data(), outgoing_tokens_.data(),
+                   shape_.token_record_bytes()});
 }
 
 void RoundExecutor::combine(const MergeSchedule& schedule) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -70,6 +71,13 @@ class PhaseTimer {
   Deadline::Clock::time_point begin_ = Deadline::Clock::now();
 };
 
+/// A round whose device work was recorded, for an engine that captures a step of its own.
+struct RecordedRound {
+  RankPlan plan;  // as recorded
+  CallsKey arenas;
+  std::unique_ptr<Recording> send, attend, combine;  // null: nothing to do
+};
+
 /// Owns the arenas of token and state records.
 class RoundExecutor {
  public:
@@ -87,13 +95,35 @@ class RoundExecutor {
   Status run(const RankPlan& plan, std::span<const std::int32_t> item_layer, PoolClient& client,
              Deadline deadline, Status& failure, PhaseTimes& times);
 
+  // For engines that capture their step, layers of their own in between: one recorded round for
+  // each layer, with an engine that writes tokens() and reads states() itself, and waits, deadlines
+  // and agreement between ranks that are the engine's too.
+  //
+  //   right: record_round for every layer; begin the capture; enqueue each where it belongs; end
+  //   it;
+  //          then for every step: refill_round for every layer, and launch the engine's graph;
+  //   wrong: run() or record_round() of a larger plan in between, which moves the arenas:
+  //   refill_round
+  //          says no, and the engine has to record and capture anew.
+
+  /// Throws kUnsupported for a backend without recordings, kFailedPrecondition where the plan's
+  /// exchanges need a communicator that is on_stream().
+  [[nodiscard]] RecordedRound record_round(const RankPlan& plan,
+                                           std::span<const std::int32_t> item_layer);
+  /// The next step's plan. False where what travels differs, or the plan does not fit: the round is
+  /// of no more use then, all ranks have to record and capture anew.
+  [[nodiscard]] bool refill_round(RecordedRound& round, const RankPlan& plan,
+                                  std::span<const std::int32_t> item_layer);
+  /// Enqueues the round. The communicator's calls are captured like the rest.
+  Status enqueue_round(const RecordedRound& round, Deadline deadline);
+
   /// Between runs: gives memory back that rounds have not needed for a while.
   void trim(Deadline::Clock::time_point now);
 
   /// Payload bytes of queries, rows and states that this rank sent to others, over all runs.
   [[nodiscard]] std::uint64_t exchanged_bytes() const noexcept { return exchanged_bytes_; }
   /// Token records of the last run, in the backend's memory.
-  [[nodiscard]] const std::byte* tokens() const noexcept { return tokens_.data(); }
+  [[nodiscard]] std::byte* tokens() const noexcept { return tokens_.data(); }
   /// State records of the last run.
   [[nodiscard]] const float* states() const noexcept { return states_.as<float>(); }
 
@@ -108,7 +138,11 @@ class RoundExecutor {
                   Deadline deadline);
   Status exchange_tokens(const RankPlan& plan, Deadline deadline);
   Status exchange_states(const RankPlan& plan, Deadline deadline);
+  void gather_tokens(const RankPlan& plan);
   void attend(const RankPlan& plan, std::span<const std::int32_t> item_layer);
+  void make_attend(const RankPlan& plan, std::span<const std::int32_t> item_layer);
+  [[nodiscard]] CallsKey arenas() const;
+  [[nodiscard]] bool fits(const RankPlan& plan) const;
   void combine(const MergeSchedule& schedule);
   void add_merges(const MergeSchedule& schedule, CallsKey& key) const;
   void merge(const MergeSchedule& schedule);
