@@ -35,26 +35,6 @@ std::size_t scaled(std::int64_t records, std::size_t record_bytes) {
 
 }  // namespace
 
-std::string_view phase_name(Phase phase) noexcept {
-  switch (phase) {
-    case Phase::kFill:
-      return "fill";
-    case Phase::kPlan:
-      return "plan";
-    case Phase::kProject:
-      return "project";
-    case Phase::kQueryExchange:
-      return "query_exchange";
-    case Phase::kAttend:
-      return "attend";
-    case Phase::kPartialExchange:
-      return "partial_exchange";
-    case Phase::kCombine:
-      return "combine";
-  }
-  return "unknown";
-}
-
 RoundExecutor::RoundExecutor(const AttentionShape& shape, Backend& backend,
                              Communicator& communicator, Cache& cache)
     : shape_(shape),

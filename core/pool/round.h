@@ -1,11 +1,9 @@
 // Executes one round of a pool on one rank: queries out, leaves attended, roots out, tree finished.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "core/base/deadline.h"
@@ -14,6 +12,7 @@
 #include "core/interface/communicator.h"
 #include "core/interface/recorded_calls.h"
 #include "core/plan/plan.h"
+#include "core/pool/phases.h"
 #include "core/pool/pool_client.h"
 #include "core/pool/scratch_buffer.h"
 
@@ -38,37 +37,6 @@ struct AttentionShape {
     return query_bytes() + static_cast<std::size_t>(latent_dim()) * dtype_bytes(row_dtype);
   }
   [[nodiscard]] StateShape state_shape() const noexcept { return {heads, kv_lora_rank}; }
-};
-
-enum class Phase : std::uint8_t {
-  kFill,  // prompts' rows into their pages
-  kPlan,
-  kProject,  // the client writes queries and new rows
-  kQueryExchange,
-  kAttend,
-  kPartialExchange,
-  kCombine,
-};
-inline constexpr std::size_t kPhases = 7;
-/// `fill`, `plan`, `project`, `query_exchange`, `attend`, `partial_exchange`, `combine`.
-[[nodiscard]] std::string_view phase_name(Phase phase) noexcept;
-/// Microseconds per phase: of the host, which waits at the end of each; with a communicator that is
-/// ordered on the backend's stream, of the device.
-using PhaseTimes = std::array<double, kPhases>;
-
-/// Adds the time since its construction to one phase.
-class PhaseTimer {
- public:
-  PhaseTimer(PhaseTimes& times, Phase phase) : slot_(times[static_cast<std::size_t>(phase)]) {}
-  PhaseTimer(const PhaseTimer&) = delete;
-  PhaseTimer& operator=(const PhaseTimer&) = delete;
-  ~PhaseTimer() {
-    slot_ += std::chrono::duration<double, std::micro>(Deadline::Clock::now() - begin_).count();
-  }
-
- private:
-  double& slot_;
-  Deadline::Clock::time_point begin_ = Deadline::Clock::now();
 };
 
 /// A round whose device work was recorded, for an engine that captures a step of its own.

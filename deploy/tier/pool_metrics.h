@@ -7,7 +7,7 @@
 
 #include "comm/wire/messages.h"
 #include "core/metrics/histogram.h"
-#include "core/pool/round.h"
+#include "core/pool/phases.h"
 
 namespace tributary {
 

@@ -1,0 +1,45 @@
+// The phases of a round, and the time that each takes.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "core/base/deadline.h"
+
+namespace tributary {
+
+enum class Phase : std::uint8_t {
+  kFill,  // prompts' rows into their pages
+  kPlan,
+  kProject,  // the client writes queries and new rows
+  kQueryExchange,
+  kAttend,
+  kPartialExchange,
+  kCombine,
+};
+inline constexpr std::size_t kPhases = 7;
+/// `fill`, `plan`, `project`, `query_exchange`, `attend`, `partial_exchange`, `combine`.
+[[nodiscard]] std::string_view phase_name(Phase phase) noexcept;
+/// Microseconds per phase: of the host, which waits at the end of each; with a communicator that is
+/// ordered on the backend's stream, of the device.
+using PhaseTimes = std::array<double, kPhases>;
+
+/// Adds the time since its construction to one phase.
+class PhaseTimer {
+ public:
+  PhaseTimer(PhaseTimes& times, Phase phase) : slot_(times[static_cast<std::size_t>(phase)]) {}
+  PhaseTimer(const PhaseTimer&) = delete;
+  PhaseTimer& operator=(const PhaseTimer&) = delete;
+  ~PhaseTimer() {
+    slot_ += std::chrono::duration<double, std::micro>(Deadline::Clock::now() - begin_).count();
+  }
+
+ private:
+  double& slot_;
+  Deadline::Clock::time_point begin_ = Deadline::Clock::now();
+};
+
+}  // namespace tributary
