@@ -74,20 +74,13 @@ class NcclCommunicator::Impl {
         device_(device),
         owns_stream_(stream == nullptr),
         stream_(stream) {
-    cuda_status_of("start", cudaSetDevice(device_)).throw_if_error();
-    if (owns_stream_) {
-      cuda_status_of("start", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking))
-          .throw_if_error();
-    }
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    const ncclResult_t result = nccl().comm_init_rank_config(&comm_, size_, id, rank_, &config);
-    Status status = started("start", result);
-    if (status.ok()) status = settle("start", deadline);
-    if (!status.ok()) {
-      end(/*in_order=*/false);
-      status.throw_if_error();
-    }
+    Status status;
+    const Status thrown = status_of([&] { status = start(id, deadline); });
+    if (!thrown.ok()) status = thrown;
+    if (status.ok()) return;
+    bootstrap_.poison(status);  // the others need not wait for this rank
+    end(/*in_order=*/false);
+    status.throw_if_error();
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -155,6 +148,19 @@ class NcclCommunicator::Impl {
   }
 
  private:
+  Status start(const ncclUniqueId& id, Deadline deadline) {
+    Status status = cuda_status_of("start", cudaSetDevice(device_));
+    if (status.ok() && owns_stream_) {
+      status = cuda_status_of("start", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    }
+    if (!status.ok()) return status;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const ncclResult_t result = nccl().comm_init_rank_config(&comm_, size_, id, rank_, &config);
+    status = started("start", result);
+    return status.ok() ? settle("start", deadline) : status;
+  }
+
   /// A call's own result; that it has begun is not an error.
   Status started(std::string_view what, ncclResult_t result) const {
     if (result == ncclSuccess || result == ncclInProgress) return {};

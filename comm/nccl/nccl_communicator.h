@@ -31,9 +31,9 @@ class NcclCommunicator final : public Communicator {
  public:
   /// A collective call; `device` as CUDA counts it. Throws kUnavailable where NCCL cannot be
   /// opened, kWorkerFailed with NCCL's words, kDeadlineExceeded when not all ranks came. A rank
-  /// that throws before NCCL's own start tells the others, which throw the same. `bootstrap`
-  /// outlives it, and its calls may come in between, from the same thread. So does `stream`, of the
-  /// same device and never destroyed here; null: one of its own.
+  /// that throws poisons `bootstrap`, through which the others learn of it and throw the same.
+  /// `bootstrap` outlives it, and its calls may come in between, from the same thread. So does
+  /// `stream`, of the same device and never destroyed here; null: one of its own.
   NcclCommunicator(Communicator& bootstrap, int device, Deadline deadline,
                    CUstream_st* stream = nullptr);
   ~NcclCommunicator() override;

@@ -1,4 +1,5 @@
 // Rounds for engines that capture a step of their own (RoundExecutor).
+#include <algorithm>
 #include <functional>
 #include <tuple>
 
@@ -19,10 +20,7 @@ auto exchange_of(const RankPlan& plan) {
 }
 
 bool merges_anything(const MergeSchedule& schedule) {
-  for (const auto& ops : schedule.levels()) {
-    if (!ops.empty()) return true;
-  }
-  return false;
+  return std::ranges::any_of(schedule.levels(), [](const auto& ops) { return !ops.empty(); });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -98,6 +99,19 @@ class HookedBackend final : public Backend {
   void rope(const RopeArgs& args) override { inner_.rope(args); }
   void convert(const ConvertArgs& args) override { inner_.convert(args); }
   void attend_dense(const DenseAttendArgs& args) override { inner_.attend_dense(args); }
+
+  void mark(int index) override { inner_.mark(index); }
+  [[nodiscard]] std::optional<double> microseconds_between(int first, int second) override {
+    return inner_.microseconds_between(first, second);
+  }
+  /// What is recorded calls the hooks when it is recorded, not when it is replayed.
+  [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& calls) override {
+    return inner_.record(calls);
+  }
+  [[nodiscard]] bool refill(Recording& recording, const std::function<void()>& calls) override {
+    return inner_.refill(recording, calls);
+  }
+  void replay(const Recording& recording) override { inner_.replay(recording); }
 
  private:
   Backend& inner_;

@@ -340,7 +340,9 @@ PoolResult run_pool(const PoolSetup& setup, const std::function<void(PoolLeader&
     if (setup.pushed) table = std::make_unique<IngestTable>(rank, setup.layers, setup.leaf_tokens);
     config.ingest = table.get();
     std::unique_ptr<Communicator> exchange;
-    if (!backend.host_memory()) {
+    if (setup.connect) {
+      exchange = setup.connect(*inner, communicator);
+    } else if (!backend.host_memory()) {
       exchange = std::make_unique<StagedCommunicator>(backend, communicator);
     }
     Worker worker(config, backend, communicator, client, exchange.get());

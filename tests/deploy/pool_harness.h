@@ -46,6 +46,10 @@ struct PoolSetup {
   SpreadPolicy spread = SpreadPolicy::kAuto;
   Exchange exchange = Exchange::kAuto;
   std::function<std::unique_ptr<Backend>(int rank)> backend;  // empty: the reference
+  /// The ranks' communicator of the backend's memory; empty: through the host, where that is
+  /// another's.
+  std::function<std::unique_ptr<Communicator>(Backend& backend, Communicator& communicator)>
+      connect;
   /// What every element of every page holds before its first row; NaN unless said otherwise.
   float page_fill = std::numeric_limits<float>::quiet_NaN();
   PoolHook hook;

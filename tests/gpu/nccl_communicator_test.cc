@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,8 @@ RankLauncher nccl_ranks(int ranks, bool on_stream) {
               NcclCommunicator exchange(bootstrap, device, ample_deadline(),
                                         on_stream ? cuda_stream(*backend) : nullptr);
               EXPECT_EQ(exchange.on_stream(), on_stream);
+              // Cases that poison at once would end the start of ranks that are still at it.
+              ASSERT_TRUE(bootstrap.broadcast(std::span<std::byte>(), 0, ample_deadline()).ok());
               DeviceBuffers communicator(*backend, exchange);
               body(communicator);
             });

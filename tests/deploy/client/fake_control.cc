@@ -1,5 +1,7 @@
 #include "tests/deploy/client/fake_control.h"
 
+#include "core/base/dtype.h"
+
 namespace tributary::test {
 
 FakeControl::FakeControl()

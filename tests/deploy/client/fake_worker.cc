@@ -6,6 +6,8 @@
 #include <chrono>
 #include <utility>
 
+#include "core/base/dtype.h"
+
 namespace tributary::test {
 
 FakeWorker::FakeWorker(const std::shared_ptr<LocalNetwork>& network)

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "comm/http/http_server.h"
+#include "core/base/dtype.h"
 
 namespace tributary {
 namespace {

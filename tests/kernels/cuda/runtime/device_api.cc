@@ -1,5 +1,5 @@
-// The CUDA runtime's functions about devices and errors, for one device of few multiprocessors:
-// parts of a grid take several units.
+// The CUDA runtime's functions about devices and errors, for devices of few multiprocessors: parts
+// of a grid take several units.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -60,7 +60,11 @@ const ErrorWords& words_of(cudaError_t code) {
   return found == kErrors.end() ? kOther : *found;
 }
 
-thread_local int current_device = 0;
+thread_local int thread_device = 0;
+
+bool exists(const Device& device, int ordinal) {
+  return ordinal >= 0 && ordinal < device.count;
+}
 
 }  // namespace
 
@@ -83,30 +87,30 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  return call("cudaGetDeviceCount", [&](Device&, Lock&) {
-    *count = 1;
+  return call("cudaGetDeviceCount", [&](Device& state, Lock&) {
+    *count = state.count;
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaSetDevice(int device) {
-  return call("cudaSetDevice", [&](Device&, Lock&) {
-    if (device != 0) return cudaErrorInvalidDevice;
-    current_device = device;
+  return call("cudaSetDevice", [&](Device& state, Lock&) {
+    if (!exists(state, device)) return cudaErrorInvalidDevice;
+    thread_device = device;
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaGetDevice(int* device) {
   return call("cudaGetDevice", [&](Device&, Lock&) {
-    *device = current_device;
+    *device = thread_device;
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   return call("cudaDeviceGetAttribute", [&](Device& state, Lock&) {
-    if (device != 0) return cudaErrorInvalidDevice;
+    if (!exists(state, device)) return cudaErrorInvalidDevice;
     switch (attribute) {
       case cudaDevAttrMultiProcessorCount:
         *value = kMultiprocessors;
@@ -128,11 +132,12 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return call("cudaGetDeviceProperties", [&](Device& state, Lock&) {
-    if (device != 0) return cudaErrorInvalidDevice;
+    if (!exists(state, device)) return cudaErrorInvalidDevice;
     *properties = {};
     constexpr std::string_view kName = "Emulated";
     std::ranges::copy(kName, properties->name);
     std::ranges::copy(kName, properties->uuid.bytes);
+    properties->uuid.bytes[15] = static_cast<char>(device);
     properties->totalGlobalMem = kMemoryBytes;
     properties->major = state.capability / 10;
     properties->minor = state.capability % 10;
@@ -146,12 +151,22 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 cudaError_t cudaDeviceSynchronize() {
   return call("cudaDeviceSynchronize", [](Device& device, Lock& lock) {
     if (forbidden_by_capture(device)) return cudaErrorStreamCaptureUnsupported;
-    if (!drain_all(device, lock)) return cudaErrorLaunchTimeout;
+    if (!drain_all(device, lock, thread_device)) return cudaErrorLaunchTimeout;
     return device.sticky;
   });
 }
 
 namespace tributary::test {
+
+int device::current_device() {
+  return thread_device;
+}
+
+void set_device_count(int count) {
+  Device& device = the_device();
+  const Lock lock(device.mutex);
+  device.count = count;
+}
 
 std::size_t device::most_shared_bytes(const Device& device) {
   return std::size_t{device.capability == 90 ? 227U : 163U} << 10;

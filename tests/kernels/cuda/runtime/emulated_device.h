@@ -72,6 +72,10 @@ class EmulatedHopper {
   EmulatedHopper& operator=(const EmulatedHopper&) = delete;
 };
 
+/// How many devices there are from now on, at first one. They are alike, and share their memory,
+/// their faults and what else is asked for here.
+void set_device_count(int count);
+
 /// Adds work to a stream, as a kernel of the test's own would be.
 cudaError_t enqueue_on(cudaStream_t stream, std::function<void()> work);
 

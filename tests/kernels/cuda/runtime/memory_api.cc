@@ -49,7 +49,9 @@ cudaError_t allocate(Device& device, void** data, std::size_t bytes, bool pinned
   std::memset(memory, kGuardByte, kGuard);
   std::memset(first, kFresh, bytes);
   std::memset(first + bytes, kGuardByte, kGuard);
-  device.memory.emplace(first, Allocation{.bytes = bytes, .pinned = pinned, .memory = memory});
+  device.memory.emplace(
+      first,
+      Allocation{.bytes = bytes, .pinned = pinned, .device = current_device(), .memory = memory});
   ++device.counters.allocations;
   *data = first;
   return cudaSuccess;
@@ -91,7 +93,8 @@ cudaError_t free_memory(std::string_view function, void* data, bool pinned) {
   }
   // cudaFree waits for the device; of cudaFreeHost nothing is said, so that what still reads the
   // memory is an error.
-  if (data != nullptr && !pinned && refused == cudaSuccess && !drain_all(device, lock)) {
+  if (data != nullptr && !pinned && refused == cudaSuccess &&
+      !drain_all(device, lock, current_device())) {
     return note(cudaErrorLaunchTimeout);
   }
   const cudaError_t code = release(device, data, pinned);

@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 /// What a query runs at most: tests wait in a loop that sleeps, and a piece of work takes
 /// microseconds to milliseconds.
 constexpr auto kQueryTime = std::chrono::milliseconds(20);
-/// Of waits without a deadline, while the device is stalled.
+/// Of waits without a deadline, while the device is stalled or waits for another.
 constexpr auto kStallTime = std::chrono::seconds(10);
 
 thread_local cudaError_t last_error = cudaSuccess;
@@ -115,6 +115,7 @@ Progress run_next(Device& device, Lock& lock, const std::shared_ptr<CUstream_st>
     return run_next(device, lock, needs->stream) == Progress::kRan ? Progress::kRan
                                                                    : Progress::kWaits;
   }
+  if (const auto& ready = stream->work.front().ready; ready && !ready()) return Progress::kWaits;
   stream->running = true;
   const Work work = stream->work.front();
   lock.unlock();
@@ -158,14 +159,16 @@ bool drain(Device& device, Lock& lock, const std::shared_ptr<CUstream_st>& strea
   while (!done() && device.sticky == cudaSuccess) {
     if (run_next(device, lock, stream) == Progress::kRan) continue;
     device.changed.wait_for(lock, std::chrono::milliseconds(1));
-    if (device.stalls > 0 && Clock::now() > end) return false;
+    const bool waits = !stream->work.empty() && stream->work.front().ready;
+    if ((device.stalls > 0 || waits) && Clock::now() > end) return false;
   }
   return true;
 }
 
-bool drain_all(Device& device, Lock& lock) {
+bool drain_all(Device& device, Lock& lock, int ordinal) {
   std::vector<std::shared_ptr<CUstream_st>> streams = device.orphans;
   for (const auto& [handle, stream] : device.streams) streams.push_back(stream);
+  std::erase_if(streams, [&](const auto& stream) { return stream->device != ordinal; });
   for (const auto& stream : streams) {
     if (!drain(device, lock, stream, [&] { return stream->work.empty(); })) return false;
   }

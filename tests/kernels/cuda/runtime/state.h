@@ -38,6 +38,8 @@ struct Work {
   std::function<void()> run = {};    // null: only a place
   std::shared_ptr<Mark> marks = {};  // passed when it has run
   std::shared_ptr<Mark> needs = {};  // another stream's, that comes first
+  /// Asked under the lock when the stream has come to it: whether it may run. Null: it may.
+  std::function<bool()> ready = {};
 };
 
 /// A piece of a graph. `records`: an event that is recorded whenever it runs.
@@ -59,6 +61,7 @@ struct Capture {
 struct Allocation {
   std::size_t bytes = 0;
   bool pinned = false;
+  int device = 0;               // whose it is
   std::byte* memory = nullptr;  // with its guards
 };
 
@@ -70,6 +73,7 @@ struct Device {
   cudaError_t sticky = cudaSuccess;
   std::string fault;
   int stalls = 0;
+  int count = 1;  // of devices, which share all of this
   int capability = 80;
   std::set<std::string, std::less<>> loaded;        // kernels
   std::map<const void*, std::size_t> shared_bytes;  // that a kernel was allowed
@@ -122,8 +126,11 @@ void make_progress(Device& device, Lock& lock, const std::shared_ptr<CUstream_st
 /// Until `done`. False where the device makes no progress.
 [[nodiscard]] bool drain(Device& device, Lock& lock, const std::shared_ptr<CUstream_st>& stream,
                          const std::function<bool()>& done);
-/// All streams' work.
-[[nodiscard]] bool drain_all(Device& device, Lock& lock);
+/// All work of the device's streams.
+[[nodiscard]] bool drain_all(Device& device, Lock& lock, int ordinal);
+
+/// Which one the calling thread works on.
+[[nodiscard]] int current_device();
 
 /// Throws IllegalAddress unless [data, data + bytes) lies in one live piece of device memory.
 /// Called by work, without the lock.
@@ -147,6 +154,7 @@ cudaError_t call(std::string_view function, const Body& body) {
 struct CUstream_st {
   std::deque<tributary::test::device::Work> work;
   bool running = false;  // its first piece, in some thread
+  int device = 0;
   std::shared_ptr<tributary::test::device::Capture> capture;
 };
 

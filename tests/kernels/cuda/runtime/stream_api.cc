@@ -59,6 +59,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
     // One that waits for the default stream: there is none here.
     if (flags != cudaStreamNonBlocking) return cudaErrorNotSupported;
     const auto made = std::make_shared<CUstream_st>();
+    made->device = current_device();
     *stream = made.get();
     device.streams.emplace(*stream, made);
     return cudaSuccess;
