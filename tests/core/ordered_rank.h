@@ -2,6 +2,7 @@
 // a few sequences whose leaves lie on the ranks in turn.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -244,6 +246,15 @@ inline void on_ranks(int ranks, Pieces pieces, Exchange exchange,
     body(rank);
     EXPECT_EQ(rank.queue().hazards(), 0);
   });
+}
+
+/// Of a suite over numbers of ranks and exchanges.
+inline const auto kRanksAndExchanges = testing::Combine(
+    testing::Values(1, 2, 4), testing::Values(Exchange::kAllGather, Exchange::kAllToAll));
+inline std::string ranks_and_exchange(
+    const testing::TestParamInfo<std::tuple<int, Exchange>>& info) {
+  return fmt::format("Ranks{}{}", std::get<0>(info.param),
+                     std::get<1>(info.param) == Exchange::kAllGather ? "AllGather" : "AllToAll");
 }
 
 }  // namespace tributary::test

@@ -1,7 +1,6 @@
 // Rounds that are enqueued as a whole: the same bits over any number of ranks as rounds that wait
 // between their phases, one wait each, and nothing under way when they fail.
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -174,16 +173,7 @@ TEST_P(OrderedRound, ARankThatNeverComesEndsTheOthersAtTheirDeadline) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(, OrderedRound,
-                         testing::Combine(testing::Values(1, 2, 4),
-                                          testing::Values(Exchange::kAllGather,
-                                                          Exchange::kAllToAll)),
-                         [](const auto& info) {
-                           return fmt::format("Ranks{}{}", std::get<0>(info.param),
-                                              std::get<1>(info.param) == Exchange::kAllGather
-                                                  ? "AllGather"
-                                                  : "AllToAll");
-                         });
+INSTANTIATE_TEST_SUITE_P(, OrderedRound, test::kRanksAndExchanges, test::ranks_and_exchange);
 
 }  // namespace
 }  // namespace tributary

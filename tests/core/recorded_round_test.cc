@@ -1,6 +1,5 @@
 // Rounds that an engine takes into a step of its own: all layers of a step without a wait, the same
 // bits as rounds one by one, and a refusal where a step does not fit what was recorded.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -148,16 +147,7 @@ TEST_P(RecordedRounds, WithoutRecordingsOrAnOrderedCommunicatorAreRefused) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, RecordedRounds,
-                         testing::Combine(testing::Values(1, 2, 4),
-                                          testing::Values(Exchange::kAllGather,
-                                                          Exchange::kAllToAll)),
-                         [](const auto& info) {
-                           return fmt::format("Ranks{}{}", std::get<0>(info.param),
-                                              std::get<1>(info.param) == Exchange::kAllGather
-                                                  ? "AllGather"
-                                                  : "AllToAll");
-                         });
+INSTANTIATE_TEST_SUITE_P(, RecordedRounds, test::kRanksAndExchanges, test::ranks_and_exchange);
 
 }  // namespace
 }  // namespace tributary

@@ -1,6 +1,7 @@
 // The kernels' entry points and their launches.
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/attend/dispatch.h"
 #include "kernels/cuda/attend/few_rows.h"
 #include "kernels/cuda/attend/generic.h"
 #include "kernels/cuda/attend/launch.h"
@@ -51,27 +52,15 @@ cudaError_t launch_plain(const AttendLaunch& launch, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t launch_few_rows(const AttendLaunch& launch, int stages, cudaStream_t stream) {
-  static_assert(kRowTileCounts == std::array{1, 2, 4});
-  switch (launch.unit_rows) {
-    case 16:
-      return launch_few<1>(launch, stages, stream);
-    case 32:
-      return launch_few<2>(launch, stages, stream);
-    case 64:
-      return launch_few<4>(launch, stages, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return with_row_tiles(launch.unit_rows, cudaErrorInvalidValue, [&](auto tiles) {
+    return launch_few<decltype(tiles)::value>(launch, stages, stream);
+  });
 }
 
 cudaError_t launch_generic(const AttendLaunch& launch, cudaStream_t stream) {
-  const bool halves = launch.query_dtype == DType::kBF16;
-  if (launch.layout.row_dtype == DType::kBF16) {
-    return halves ? launch_plain<bf16, bf16>(launch, stream)
-                  : launch_plain<bf16, float>(launch, stream);
-  }
-  return halves ? launch_plain<float, bf16>(launch, stream)
-                : launch_plain<float, float>(launch, stream);
+  return with_elements(launch.layout.row_dtype, launch.query_dtype, [&](auto row, auto query) {
+    return launch_plain<decltype(row), decltype(query)>(launch, stream);
+  });
 }
 
 cudaError_t load_attend_kernels() {

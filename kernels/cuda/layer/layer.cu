@@ -1,11 +1,11 @@
 // Launches of a layer's kernels: grids, and the choice of types.
-#include <algorithm>
 #include <cstdint>
-#include <initializer_list>
 
+#include "kernels/cuda/attend/dispatch.h"
 #include "kernels/cuda/layer/convert.h"
 #include "kernels/cuda/layer/copy_records.h"
 #include "kernels/cuda/layer/dense.h"
+#include "kernels/cuda/layer/grid.h"
 #include "kernels/cuda/layer/latent_rows.h"
 #include "kernels/cuda/layer/layer.h"
 #include "kernels/cuda/layer/pack.h"
@@ -50,26 +50,6 @@ __global__ void unpack_kernel(UnpackLaunch launch) {
   unpack_block(launch);
 }
 
-/// What a thread of an element-wise kernel works on, about: fewer leave too little to do per block.
-constexpr std::int64_t kElementsPerThread = 4;
-/// Blocks that share a record, at most: enough to fill any device together with the records.
-constexpr std::int64_t kMaxShares = 64;
-
-unsigned shares(std::int64_t elements, unsigned threads) {
-  const std::int64_t per_block = kElementsPerThread * threads;
-  return static_cast<unsigned>(
-      std::clamp<std::int64_t>((elements + per_block - 1) / per_block, 1, kMaxShares));
-}
-
-bool divides(std::size_t unit, std::initializer_list<std::size_t> values) {
-  return std::all_of(values.begin(), values.end(),
-                     [unit](std::size_t value) { return value % unit == 0; });
-}
-
-std::size_t address(const void* pointer) {
-  return reinterpret_cast<std::size_t>(pointer);
-}
-
 template <typename From, typename To>
 void launch_convert(const ConvertArgs& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(args.rows), shares(args.width, kConvertThreads));
@@ -94,8 +74,7 @@ void load_layer() {
 
 void append(const AppendLaunch& launch, CUstream_st* stream) {
   const auto rows = static_cast<unsigned>(launch.count);
-  if (divides(sizeof(ptx::Chunk), {launch.row_bytes, launch.source_stride_bytes,
-                                   address(launch.source), address(launch.cache)})) {
+  if (in_chunks(launch)) {
     append_kernel<ptx::Chunk><<<rows, kCopyThreads, 0, stream>>>(launch);
   } else {
     append_kernel<unsigned char><<<rows, kCopyThreads, 0, stream>>>(launch);
@@ -106,8 +85,7 @@ void append(const AppendLaunch& launch, CUstream_st* stream) {
 void gather(const GatherLaunch& launch, CUstream_st* stream) {
   const auto records = static_cast<unsigned>(launch.count);
   const auto bytes = static_cast<std::int64_t>(launch.record_bytes);
-  if (divides(sizeof(ptx::Chunk),
-              {launch.record_bytes, address(launch.src), address(launch.dst)})) {
+  if (in_chunks(launch)) {
     const dim3 grid(records,
                     shares(bytes / static_cast<std::int64_t>(sizeof(ptx::Chunk)), kCopyThreads));
     gather_kernel<ptx::Chunk><<<grid, kCopyThreads, 0, stream>>>(launch, grid.y);
@@ -119,17 +97,9 @@ void gather(const GatherLaunch& launch, CUstream_st* stream) {
 }
 
 void convert(const ConvertArgs& args, CUstream_st* stream) {
-  const bool from_float = args.src_dtype == DType::kF32;
-  const bool to_float = args.dst_dtype == DType::kF32;
-  if (from_float && to_float) {
-    launch_convert<float, float>(args, stream);
-  } else if (from_float) {
-    launch_convert<float, bf16>(args, stream);
-  } else if (to_float) {
-    launch_convert<bf16, float>(args, stream);
-  } else {
-    launch_convert<bf16, bf16>(args, stream);
-  }
+  with_elements(args.src_dtype, args.dst_dtype, [&](auto from, auto to) {
+    launch_convert<decltype(from), decltype(to)>(args, stream);
+  });
   check(cudaGetLastError(), "launching convert");
 }
 

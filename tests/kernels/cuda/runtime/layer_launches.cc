@@ -1,11 +1,11 @@
 // The launches of layer/layer.cu, on emulated threads: the same grids and types.
-#include <algorithm>
 #include <cstdint>
-#include <initializer_list>
 
+#include "kernels/cuda/attend/dispatch.h"
 #include "kernels/cuda/layer/convert.h"
 #include "kernels/cuda/layer/copy_records.h"
 #include "kernels/cuda/layer/dense.h"
+#include "kernels/cuda/layer/grid.h"
 #include "kernels/cuda/layer/latent_rows.h"
 #include "kernels/cuda/layer/layer.h"
 #include "kernels/cuda/layer/pack.h"
@@ -19,24 +19,6 @@ namespace {
 
 using test::device::launch;
 using test::device::require_device_memory;
-
-/// As in layer.cu.
-constexpr std::int64_t kElementsPerThread = 4;
-constexpr std::int64_t kMaxShares = 64;
-
-unsigned shares(std::int64_t elements, unsigned threads) {
-  const std::int64_t per_block = kElementsPerThread * threads;
-  return static_cast<unsigned>(
-      std::clamp<std::int64_t>((elements + per_block - 1) / per_block, 1, kMaxShares));
-}
-
-bool divides(std::size_t unit, std::initializer_list<std::size_t> values) {
-  return std::ranges::all_of(values, [unit](std::size_t value) { return value % unit == 0; });
-}
-
-std::size_t address(const void* pointer) {
-  return reinterpret_cast<std::size_t>(pointer);
-}
 
 /// Bytes from the first to the last of `rows` rows of `width`, `stride` apart.
 std::size_t extent(std::int64_t rows, std::int64_t stride, std::int64_t width, std::size_t bytes) {
@@ -159,8 +141,7 @@ void load_layer() {
 }
 
 void append(const AppendLaunch& a, CUstream_st* stream) {
-  if (divides(sizeof(ptx::Chunk),
-              {a.row_bytes, a.source_stride_bytes, address(a.source), address(a.cache)})) {
+  if (in_chunks(a)) {
     launch_append<ptx::Chunk>(a, stream);
   } else {
     launch_append<unsigned char>(a, stream);
@@ -168,7 +149,7 @@ void append(const AppendLaunch& a, CUstream_st* stream) {
 }
 
 void gather(const GatherLaunch& g, CUstream_st* stream) {
-  if (divides(sizeof(ptx::Chunk), {g.record_bytes, address(g.src), address(g.dst)})) {
+  if (in_chunks(g)) {
     launch_gather<ptx::Chunk>(g, stream);
   } else {
     launch_gather<unsigned char>(g, stream);
@@ -176,12 +157,9 @@ void gather(const GatherLaunch& g, CUstream_st* stream) {
 }
 
 void convert(const ConvertArgs& c, CUstream_st* stream) {
-  const bool to_float = c.dst_dtype == DType::kF32;
-  if (c.src_dtype == DType::kF32) {
-    to_float ? launch_convert<float, float>(c, stream) : launch_convert<float, bf16>(c, stream);
-  } else {
-    to_float ? launch_convert<bf16, float>(c, stream) : launch_convert<bf16, bf16>(c, stream);
-  }
+  with_elements(c.src_dtype, c.dst_dtype, [&](auto from, auto to) {
+    launch_convert<decltype(from), decltype(to)>(c, stream);
+  });
 }
 
 void rms_norm(const RmsNormArgs& n, CUstream_st* stream) {

@@ -1,0 +1,40 @@
+// Internal to kernels/cuda: how a layer's launches are cut, on a device and on emulated threads.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+
+#include "kernels/cuda/attend/ptx.h"
+#include "kernels/cuda/layer/layer.h"
+
+namespace tributary::cuda {
+
+/// What a thread of an element-wise kernel works on, about: fewer leave too little to do per block.
+inline constexpr std::int64_t kElementsPerThread = 4;
+/// Blocks that share a record, at most: enough to fill any device together with the records.
+inline constexpr std::int64_t kMaxShares = 64;
+
+[[nodiscard]] inline unsigned shares(std::int64_t elements, unsigned threads) {
+  const std::int64_t per_block = kElementsPerThread * threads;
+  return static_cast<unsigned>(
+      std::clamp<std::int64_t>((elements + per_block - 1) / per_block, 1, kMaxShares));
+}
+
+/// Whether all sizes and addresses are of whole ptx::Chunk.
+[[nodiscard]] inline bool in_chunks(std::initializer_list<std::size_t> values) {
+  return std::all_of(values.begin(), values.end(),
+                     [](std::size_t value) { return value % sizeof(ptx::Chunk) == 0; });
+}
+[[nodiscard]] inline bool in_chunks(const AppendLaunch& launch) {
+  return in_chunks({launch.row_bytes, launch.source_stride_bytes,
+                    reinterpret_cast<std::size_t>(launch.source),
+                    reinterpret_cast<std::size_t>(launch.cache)});
+}
+[[nodiscard]] inline bool in_chunks(const GatherLaunch& launch) {
+  return in_chunks({launch.record_bytes, reinterpret_cast<std::size_t>(launch.src),
+                    reinterpret_cast<std::size_t>(launch.dst)});
+}
+
+}  // namespace tributary::cuda
