@@ -61,25 +61,7 @@ stage_release() {
   build release
 }
 
-# Tests mostly wait: what the asan stage compiles is compiled meanwhile, behind everything else and
-# as far as it comes. What fails is for that stage to tell.
-build_ahead() {
-  configure asan && exec nice -n 19 ninja -C build/asan -j 1
-}
-
-stage_ctest() {
-  local ahead='' status=0
-  if [[ ${TRIBUTARY_BUILD_AHEAD-} == yes ]]; then
-    build_ahead >/dev/null 2>&1 &
-    ahead=$!
-  fi
-  run_ctest release || status=$?
-  if [[ -n $ahead ]]; then
-    kill "$ahead" 2>/dev/null || true
-    wait "$ahead" || true
-  fi
-  return "$status"
-}
+stage_ctest() { run_ctest release; }
 
 stage_format() {
   sources h cc cu cuh | xargs -0 clang-format-14 --dry-run -Werror
@@ -148,7 +130,6 @@ done
 ((${#only[@]})) && selected=" ${only[*]} " || selected=$known
 
 deploy/setup.sh build run test
-[[ $selected != *" asan "* ]] || export TRIBUTARY_BUILD_AHEAD=yes
 ulimit -c 0
 rm -rf "$results"
 mkdir -p "$results"
