@@ -13,7 +13,7 @@
 namespace tributary {
 namespace {
 
-/// Sizes of batches that a layer's decode remembers, for each of its two directions.
+/// Batches that a layer's decode remembers: of project() and of output(), by size.
 constexpr std::size_t kRecordings = 16;
 
 WeightView matrix(const std::vector<float>& data, std::int64_t rows, std::int64_t cols) {

@@ -39,7 +39,8 @@ struct AttentionShape {
   [[nodiscard]] StateShape state_shape() const noexcept { return {heads, kv_lora_rank}; }
 };
 
-/// A round whose device work was recorded, for an engine that captures a step of its own.
+/// A round whose device work was recorded, for an engine that captures a step of its own. Its
+/// executor outlives it, and it every graph of the engine that it is part of.
 struct RecordedRound {
   RankPlan plan;  // as recorded
   CallsKey arenas;

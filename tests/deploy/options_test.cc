@@ -159,6 +159,12 @@ TEST(Options, FlagsOfAPoolAndFlagsOfAServiceDoNotMix) {
     EXPECT_THAT(text({"replay", flag, "7"}), AllOf(HasSubstr(flag), HasSubstr("--service")));
   }
   EXPECT_THAT(text({"verify", "a", "--attend-only"}), HasSubstr("--service"));
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"verify", "a"}, std::vector<std::string>{"replay"}}) {
+    std::vector<std::string> line = words;
+    line.insert(line.end(), {"--service", "s", "--disable-cuda-graph"});
+    EXPECT_THAT(text(line), AllOf(HasSubstr("--disable-cuda-graph"), HasSubstr("--service")));
+  }
 
   const ParseResult verify = parse({"verify", "a", "--service", "s", "--token-file", "t", "--ca",
                                     "c", "--call-timeout-ms", "5", "--busy-poll", "--attend-only"});

@@ -45,7 +45,7 @@ void load_attend(const DeviceLimits& device) {
 
 void merge(const MergeLaunch& launch, CUstream_st* stream) {
   if (launch.count == 0) return;
-  check(launch_merge(launch, launch.count, stream), "merge");
+  check(launch_merge(launch, stream), "merge");
 }
 
 }  // namespace tributary::cuda

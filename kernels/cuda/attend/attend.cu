@@ -78,8 +78,8 @@ cudaError_t load_attend_kernels() {
   return cudaFuncGetAttributes(&attributes, merge_kernel);
 }
 
-cudaError_t launch_merge(const MergeLaunch& launch, int count, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(count),
+cudaError_t launch_merge(const MergeLaunch& launch, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(launch.count),
                   static_cast<unsigned>((launch.heads + kMergeWarps - 1) / kMergeWarps));
   merge_kernel<<<grid, kMergeWarps * 32, 0, stream>>>(launch);
   return cudaGetLastError();

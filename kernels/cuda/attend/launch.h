@@ -15,7 +15,7 @@ namespace tributary::cuda {
 [[nodiscard]] cudaError_t launch_few_rows(const AttendLaunch& launch, int stages,
                                           cudaStream_t stream);
 [[nodiscard]] cudaError_t launch_generic(const AttendLaunch& launch, cudaStream_t stream);
-[[nodiscard]] cudaError_t launch_merge(const MergeLaunch& launch, int count, cudaStream_t stream);
+[[nodiscard]] cudaError_t launch_merge(const MergeLaunch& launch, cudaStream_t stream);
 
 /// Onto the current device, all of them: it would load each at its first launch, and may wait for
 /// other work then.

@@ -99,11 +99,11 @@ cudaError_t launch_plain(const AttendLaunch& launch, cudaStream_t stream) {
       stream, [launch] { test::device::check_memory(launch); }, [launch] { Kernel(launch).run(); });
 }
 
-void check_memory(const MergeLaunch& launch, int count) {
-  require_device_memory(launch.ops, static_cast<std::size_t>(count) * sizeof(MergeOp),
+void check_memory(const MergeLaunch& launch) {
+  require_device_memory(launch.ops, static_cast<std::size_t>(launch.count) * sizeof(MergeOp),
                         "merge: operations");
   const std::size_t record = StateShape{launch.heads, launch.width}.record_bytes();
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < launch.count; ++i) {
     const MergeOp& op = launch.ops[i];
     for (const std::int64_t first : {op.dst, op.left, op.right}) {
       if (first == kNoState || op.tokens == 0) continue;
@@ -136,14 +136,14 @@ cudaError_t launch_generic(const AttendLaunch& launch, cudaStream_t stream) {
   });
 }
 
-cudaError_t launch_merge(const MergeLaunch& launch, int count, cudaStream_t stream) {
+cudaError_t launch_merge(const MergeLaunch& launch, cudaStream_t stream) {
   const auto heads = static_cast<unsigned>(launch.heads);
   return test::device::launch(
       "merge",
-      {.blocks = static_cast<unsigned>(count),
+      {.blocks = static_cast<unsigned>(launch.count),
        .blocks_y = (heads + kMergeWarps - 1) / kMergeWarps,
        .threads = kMergeWarps * simt::kWarpLanes},
-      stream, [launch, count] { check_memory(launch, count); }, [launch] { merge_block(launch); });
+      stream, [launch] { check_memory(launch); }, [launch] { merge_block(launch); });
 }
 
 }  // namespace tributary::cuda
