@@ -233,7 +233,7 @@ def main():
     parser.add_argument("paths", nargs="*", help="only sources whose path starts with one of these")
     parser.add_argument("-j", type=int, default=os.cpu_count() or 1, help="how many at a time")
     parser.add_argument("--deep", action="store_true", help="follow paths through every call")
-    parser.add_argument("--tidy", default="clang-tidy-14", help="the program to run")
+    parser.add_argument("--tidy", default="clang-tidy", help="the program to run")
     args = parser.parse_intermixed_args()
 
     depth = [] if args.deep else SHALLOW

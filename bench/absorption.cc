@@ -1,8 +1,8 @@
-// The five forms of MLA decode side by side on one layer of DeepSeek-V2's attention: time and
-// memory of a step over batch and length, and what each form costs a cached token, counted.
+// Compares the five forms of MLA decode on one layer of DeepSeek-V2's attention: time and memory of
+// a step over batch and length, and the counted cost of each form for a cached token.
 //
-// The comparison follows the published ones of MLA's forms for DeepSeek-V2 on a GPU; names, code
-// and numbers here are our own, on a CPU. `absorption --help` lists the flags.
+// It follows published comparisons of the forms of MLA for DeepSeek-V2 on a GPU. Names, code and
+// numbers here are our own, on a CPU. `absorption --help` lists the flags.
 #include <dnnl.h>
 #include <fmt/core.h>
 #include <spawn.h>
@@ -26,7 +26,7 @@
 #include "core/base/error.h"
 #include "core/model/model_shape.h"
 #include "core/reference/error_measures.h"
-#include "deploy/bench/machine_peak.h"
+#include "deploy/app/bench/machine_peak.h"
 
 namespace tributary::bench {
 namespace {
@@ -35,7 +35,7 @@ struct Options {
   bool quick = false;
   int threads = 1;            // 1 to 64
   double memory_gib = 16;     // weights, cache and workspace of one cell
-  double cell_seconds = 120;  // predicted time of one step, beyond which a cell is left out
+  double cell_seconds = 120;  // a cell whose step is predicted to take longer is skipped
   std::filesystem::path out = ".";
 };
 
@@ -45,7 +45,7 @@ struct Cell {
   StepCost cost;  // medians
   Decoder::Memory memory;
   std::size_t weight_bytes = 0;
-  std::string left_out;  // why, when it was not measured
+  std::string left_out;  // why it was not measured
 
   [[nodiscard]] double tokens() const { return static_cast<double>(batch * length); }
   [[nodiscard]] std::size_t bytes() const {
@@ -61,8 +61,9 @@ std::vector<float> random_hidden(std::int64_t count) {
   return values;
 }
 
-/// Runs all five on a small shape with the same cache contents. They are one function: what differs
-/// is rounding, of fp32 sums, and of kept keys and values to bf16. Throws when that is not so.
+/// Runs all five forms on a small shape with the same cache contents. They compute the same
+/// function and differ only in the rounding of fp32 sums and of stored bf16 keys and values. Throws
+/// if they differ by more.
 void check_agreement(Arithmetic& arithmetic) {
   ModelShape shape = model_preset("deepseek-v2");
   shape.hidden_size = 200;
@@ -112,8 +113,8 @@ double median(std::vector<StepCost> costs, const Get& get) {
   return get(*middle);
 }
 
-/// One step to warm up and up to seven more, as long as they fit in three seconds; a step of more
-/// than a second is long enough not to need either.
+/// One step for warm-up and up to seven more within three seconds. A step of more than a second is
+/// measured once, without warm-up.
 StepCost measure(Decoder& decoder, const std::vector<float>& hidden) {
   constexpr std::size_t kRepetitions = 7;
   constexpr double kBudgetSeconds = 3;
@@ -131,7 +132,7 @@ StepCost measure(Decoder& decoder, const std::vector<float>& hidden) {
   return first;
 }
 
-/// Why the cell is not to be measured, or nothing. `before`: the largest cell of the form so far.
+/// Why the cell must be skipped, or no value. `before`: the form's largest cell so far.
 std::string reason_to_leave_out(const Cell& cell, const std::optional<Cell>& before,
                                 const Options& options) {
   const double gib = static_cast<double>(cell.bytes()) / (1U << 30);
@@ -159,7 +160,7 @@ std::vector<Cell> measure_all(const ModelShape& shape, const Options& options,
   for (const FormFigures& figures : kForms) {
     const bool materialised = figures.form == Form::kMaterialised;
     if (!weights || materialised) {
-      weights.reset();  // never both sets at once
+      weights.reset();  // both sets are never in memory at once
       weights.emplace(shape, materialised, arithmetic);
     }
     std::optional<Cell> largest;
@@ -192,12 +193,12 @@ std::vector<Cell> measure_all(const ModelShape& shape, const Options& options,
   return cells;
 }
 
-/// Whether `counted` is `figure` to the digits that the figure was published with.
+/// Whether `counted` equals `figure` in all published digits.
 bool matches(double counted, double figure, double last_digit) {
   return std::abs(counted - figure) <= last_digit / 2;
 }
 
-/// Prints the counts beside the figures; false when one differs.
+/// Prints the counts beside the published figures. False if one differs.
 bool print_counts(const std::vector<Cell>& cells) {
   fmt::print(
       "\nPer cached token and layer, counted while running (bytes kept, bf16; FLOP of scores and\n"
@@ -257,7 +258,7 @@ std::filesystem::path write_table(const std::vector<Cell>& cells, const Options&
   for (const Cell& cell : cells) {
     std::string& block = blocks[cell.batch].at(static_cast<std::size_t>(cell.form));
     if (!cell.left_out.empty()) {
-      // A block without a single line of data would not count as one.
+      // gnuplot does not count a block without data.
       block += fmt::format("# left out: {}\n{}\tNaN\tNaN\tNaN\tNaN\tNaN\tNaN\tNaN\tNaN\n",
                            cell.left_out, cell.length);
       continue;
@@ -280,7 +281,7 @@ std::filesystem::path write_table(const std::vector<Cell>& cells, const Options&
   return path;
 }
 
-/// Draws the table with gnuplot, where it is installed.
+/// Plots the table with gnuplot if it is installed.
 void plot(const std::filesystem::path& table) {
   const std::string picture = std::filesystem::path(table).replace_extension(".png").string();
   std::string settings = fmt::format("table='{}'; picture='{}'", table.string(), picture);
@@ -300,15 +301,15 @@ void plot(const std::filesystem::path& table) {
   }
 }
 
-/// oneDNN takes its number of threads from the OpenMP runtime, which reads it once, when the
-/// program is loaded: so the program starts itself again with the wanted number.
+/// oneDNN takes its number of threads from the OpenMP runtime, which reads it once at load time. So
+/// the program restarts itself with the wanted number.
 void restart_with_threads(int threads, char** argv) {
   constexpr const char* kVariable = "OMP_NUM_THREADS";
   const std::string wanted = std::to_string(threads);
-  const char* given = std::getenv(kVariable);  // NOLINT(concurrency-mt-unsafe): one thread so far
+  const char* given = std::getenv(kVariable);  // NOLINT(concurrency-mt-unsafe): still one thread
   if (given != nullptr && given == wanted) return;
   setenv(kVariable, wanted.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
-  // Its threads would spin between products, on the cores that our own loops need.
+  // Otherwise its threads spin between products, on the cores that our own loops need.
   setenv("OMP_WAIT_POLICY", "passive", 1);  // NOLINT(concurrency-mt-unsafe)
   execv("/proc/self/exe", argv);
   fail(ErrorCode::kIo, "cannot restart with {}={}", kVariable, wanted);

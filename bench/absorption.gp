@@ -1,5 +1,5 @@
-# Time of a decode step, of its attention alone, and memory over the length: five forms, batch 1
-# and 32. Run by bench/absorption, or by hand:
+# Plots the time of a decode step, of its attention, and the memory over the length: five forms,
+# batch 1 and 32. bench/absorption runs this; by hand:
 #   gnuplot -e "table='absorption.tsv'; picture='absorption.png'" absorption.gp
 set terminal pngcairo size 1700,1000 font ",11"
 set output picture

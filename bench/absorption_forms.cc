@@ -1,4 +1,4 @@
-// What each form keeps, and its projections.
+// What each form stores, and its projections.
 #include "bench/absorption_forms.h"
 
 #include <algorithm>

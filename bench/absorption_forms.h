@@ -1,5 +1,5 @@
-// Five ways to compute the same decode step of one MLA layer. RMSNorm and RoPE are left out: they
-// are the same in all five, and small.
+// Five ways to compute the same decode step of one MLA layer. RMSNorm and RoPE are omitted: they
+// are small and the same in all five.
 #pragma once
 
 #include <array>
@@ -14,24 +14,24 @@
 namespace tributary::bench {
 
 enum class Form {
-  kDecompressed,          // k and v of every head are kept
-  kCompressed,            // latent rows are kept, decompressed again in every step
-  kAbsorbedConcatenated,  // W_UK absorbed into the query; q_nope|q_pe and c_kv|k_pe are copied
-                          // together before one product
-  kAbsorbedAdded,         // the same with two products whose scores add up: nothing is copied
-  kMaterialised,          // the same with W_UQ W_UK and W_UV W_O multiplied out beforehand
+  kDecompressed,          // stores k and v of every head
+  kCompressed,            // stores latent rows, decompresses them in every step
+  kAbsorbedConcatenated,  // W_UK absorbed into the query; q_nope|q_pe and c_kv|k_pe are
+                          // concatenated before one product
+  kAbsorbedAdded,         // the same, but the scores of two products are added: no copies
+  kMaterialised,          // the same, with W_UQ W_UK and W_UV W_O multiplied in advance
 };
 
 struct FormFigures {
   Form form;
   std::string_view name;
-  // Of one cached token in one layer of DeepSeek-V2's shape, with a bf16 cache, as published for
-  // these forms: what the counters are checked against.
-  double cache_kilobytes;  // 10^3 bytes kept
-  double attend_megaflop;  // 10^6 FLOP that a step spends on it
+  // Published for one cached token in one layer of DeepSeek-V2's shape with a bf16 cache. The
+  // counters are checked against these.
+  double cache_kilobytes;  // 10^3 bytes stored
+  double attend_megaflop;  // 10^6 FLOP of a step
 };
-/// Tokens decompressed at once by Form::kCompressed: products large enough for sgemm's full speed,
-/// 17 MB of keys or values for 128 heads of 128.
+/// Tokens that Form::kCompressed decompresses at once: enough for sgemm to reach its full speed; 17
+/// MB of keys or values for 128 heads of 128.
 inline constexpr std::int64_t kDecompressChunk = 256;
 
 inline constexpr std::array<FormFigures, 5> kForms = {{
@@ -48,14 +48,13 @@ struct StepCost {
   [[nodiscard]] double seconds() const noexcept { return project_seconds + attend_seconds; }
 };
 
-/// Cache and workspace of one form for `batch` sequences of `length` tokens, the last of which is
-/// the new one.
+/// Cache and workspace of one form for `batch` sequences of `length` tokens, the new one included.
 class Decoder {
  public:
   Decoder(Form form, const ModelShape& shape, const Weights& weights, std::int64_t batch,
           std::int64_t length, Arithmetic& arithmetic);
 
-  /// Cache (bf16) and workspace (fp32, and bf16 for copied rows) that a Decoder will hold.
+  /// Bytes of cache (bf16) and workspace (fp32, and bf16 for copied rows) that a Decoder needs.
   struct Memory {
     std::size_t cache_bytes = 0, workspace_bytes = 0;
     friend bool operator==(const Memory&, const Memory&) = default;
@@ -64,10 +63,9 @@ class Decoder {
                                             std::int64_t length);
   [[nodiscard]] const Memory& memory() const noexcept { return memory_; }
 
-  /// Fills the cache with random numbers of deviation 0.6 or so, without regard to what they mean.
+  /// Fills the cache with random numbers of standard deviation about 0.6.
   void fill();
-  /// Stores a latent row [C + R] as this form keeps it: rounded to bf16, or decompressed and then
-  /// rounded.
+  /// Stores a latent row [C + R] in this form's way: rounded to bf16, or decompressed and rounded.
   void store(std::int64_t sequence, std::int64_t position, const float* row);
 
   /// hidden [batch, hidden_size] -> output [batch, hidden_size].
@@ -84,7 +82,7 @@ class Decoder {
   [[nodiscard]] bool absorbed() const noexcept {
     return form_ != Form::kDecompressed && form_ != Form::kCompressed;
   }
-  /// y [batch, rows] = W x, both dense but for x's stride.
+  /// y [batch, rows] = W x; y is dense, x has a stride.
   void linear(const Array<float>& weight, std::int64_t rows, std::int64_t cols, const float* x,
               std::int64_t x_stride, float* y);
 
@@ -96,7 +94,7 @@ class Decoder {
   std::int64_t batch_, length_;
   Memory memory_;
 
-  // Cache, either of the two pairs.
+  // Cache: one of the two pairs.
   Array<bf16> keys_, values_;  // [batch, length, H, N + R] and [batch, length, H, V]
   Array<bf16> c_kv_, k_pe_;    // [batch, length, C] and [batch, length, R]
   // Workspace.

@@ -1,4 +1,4 @@
-// Loops in the shape that compilers vectorise, compiled for several instruction sets.
+// Loops that compilers vectorise, compiled for several instruction sets.
 #include "bench/absorption_math.h"
 
 #include <dnnl.h>
@@ -12,7 +12,7 @@
 
 #include "core/base/error.h"
 
-// One copy of a function per instruction set, chosen when the program starts.
+// One copy of a function per instruction set; the best is chosen at program start.
 #if defined(__x86_64__) && !defined(__clang__)
 #define TRIBUTARY_BENCH_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #define TRIBUTARY_BENCH_INLINE inline __attribute__((always_inline))
@@ -62,7 +62,7 @@ TRIBUTARY_BENCH_INLINE void score_range(const HeadScores<T>& s, std::int64_t beg
   }
 }
 
-// Four tokens a pass: a quarter of the loads and stores of o.
+// Four tokens per pass, for a quarter of the loads and stores of o.
 template <typename T>
 TRIBUTARY_BENCH_INLINE void value_range(const HeadValues<T>& v, std::int64_t begin,
                                         std::int64_t end) {
@@ -89,8 +89,8 @@ TRIBUTARY_BENCH_INLINE void value_range(const HeadValues<T>& v, std::int64_t beg
   }
 }
 
-// exp for x <= 0: 2^n * e^r with |r| <= ln(2) / 2 and the Taylor polynomial of degree 6 in r, which
-// is right to 2e-7; below -87 the result is as good as 0.
+// exp for x <= 0: 2^n * e^r with |r| <= ln(2) / 2 and the Taylor polynomial of degree 6 in r, whose
+// error is 2e-7. Below -87 the result is practically 0.
 TRIBUTARY_BENCH_INLINE float exp_negative(float x) {
   constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer
   x = x < -87.0F ? -87.0F : x;
@@ -156,7 +156,7 @@ TRIBUTARY_BENCH_CLONES void softmax_row(float* row, std::int64_t cols, float sca
 
 }  // namespace
 
-/// range(begin, end) on each thread, for contiguous parts of [0, count).
+/// Calls range(begin, end) on each thread, for contiguous parts of [0, count).
 template <typename Range>
 void Arithmetic::parallel(std::int64_t count, const Range& range) const {
   const auto part = [&](int i) { return count * i / threads_; };

@@ -1,6 +1,5 @@
-// The arithmetic that bench/absorption compares the forms of MLA with: oneDNN's sgemm where a
-// matrix meets a matrix, loops where a cache is read once, on one number of threads, every
-// multiply-add counted.
+// The arithmetic of bench/absorption: oneDNN's sgemm for products of two matrices, loops for
+// reading a cache once, on a fixed number of threads. Every multiply-add is counted.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,7 @@
 
 namespace tributary::bench {
 
-/// Uninitialised memory whose size adds up in a counter.
+/// Uninitialised memory whose size is added to a counter.
 template <typename T>
 class Array {
  public:
@@ -28,7 +27,7 @@ class Array {
   std::int64_t count_ = 0;
 };
 
-/// C [m, n] = A [m, k] op(B), or += where `accumulate`; row-major, leading dimensions in elements.
+/// C [m, n] = A [m, k] op(B), or += if `accumulate`. Row-major, leading dimensions in elements.
 /// op(B) is B [k, n], or the transpose of B [n, k].
 struct Product {
   std::int64_t m = 0, n = 0, k = 0;
@@ -42,16 +41,16 @@ struct Product {
   std::int64_t ldc = 0;
 };
 
-/// One query per head against keys of their own: scores[h][t] (+)= q[h] . key[t][h] over `dim`.
+/// One query per head and that head's keys: scores[h][t] (+)= q[h] . key[t][h] over `dim`.
 template <typename T>
 struct HeadScores {
   std::int64_t heads = 0, tokens = 0, dim = 0;
-  const float* q = nullptr;  // [heads], q_stride apart
+  const float* q = nullptr;  // [heads], with q_stride
   std::int64_t q_stride = 0;
-  const T* keys = nullptr;  // a head_stride of 0 shares the keys among the heads
+  const T* keys = nullptr;  // head_stride 0: all heads share the keys
   std::int64_t token_stride = 0, head_stride = 0;
   bool accumulate = false;
-  float* scores = nullptr;  // [heads], score_stride apart
+  float* scores = nullptr;  // [heads], with score_stride
   std::int64_t score_stride = 0;
 };
 
@@ -59,7 +58,7 @@ struct HeadScores {
 template <typename T>
 struct HeadValues {
   std::int64_t heads = 0, tokens = 0, dim = 0;
-  const float* weights = nullptr;  // [heads], weight_stride apart
+  const float* weights = nullptr;  // [heads], with weight_stride
   std::int64_t weight_stride = 0;
   const T* values = nullptr;  // [tokens, heads, dim], dense
   float* o = nullptr;         // [heads, dim], dense
@@ -69,7 +68,7 @@ class Arithmetic {
  public:
   explicit Arithmetic(int threads) : threads_(threads) {}
 
-  /// Two for each multiply-add so far. Softmax and conversions are not counted.
+  /// FLOP so far, two for each multiply-add. Softmax and conversions are not counted.
   [[nodiscard]] std::int64_t flop() const noexcept { return flop_; }
 
   void product(const Product& p);
@@ -77,7 +76,7 @@ class Arithmetic {
   void scores(const HeadScores<float>& s);
   void values(const HeadValues<bf16>& v);
   void values(const HeadValues<float>& v);
-  /// Rows of `cols` scores, dense -> exp(scale * score) over their sum, in place.
+  /// Softmax in place: dense rows of `cols` scores become exp(scale * score) over their sum.
   void softmax(float* scores, std::int64_t rows, std::int64_t cols, float scale) const;
   void widen(const bf16* from, std::int64_t count, float* to) const;
 

@@ -9,8 +9,8 @@
 namespace tributary::bench {
 namespace {
 
-// Random numbers are drawn once and repeated: drawing 10^10 of them would take longer than the
-// measurement. A prime, so that rows do not repeat in step with any dimension.
+// Number of random numbers that are drawn and then repeated: drawing 10^10 would take longer than
+// the measurement. A prime, so that the period matches no dimension.
 constexpr std::int64_t kRandomPeriod = 1000003;
 
 const std::vector<float>& random_numbers() {
@@ -52,7 +52,7 @@ Weights::Weights(const ModelShape& shape, bool materialised, Arithmetic& arithme
   std::int64_t start = 0;
   const auto matrix = [&](std::int64_t rows, std::int64_t cols) {
     Array<float> weight(rows * cols, bytes_);
-    // Uniform over (-a, a) has deviation a / sqrt(3).
+    // The uniform distribution over (-a, a) has standard deviation a / sqrt(3).
     const auto a = static_cast<float>(std::sqrt(3.0 / static_cast<double>(cols)));
     fill_converted(weight, start += 7919, [a](float x) { return a * x; });
     return weight;

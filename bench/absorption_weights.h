@@ -12,8 +12,8 @@ namespace tributary::bench {
 /// V value dimension; a low-rank query.
 class Weights {
  public:
-  /// Random with deviation 1 / sqrt(in); the same for every form. `materialised` keeps only what
-  /// Form::kMaterialised uses, the others what they use.
+  /// Random with standard deviation 1 / sqrt(in), the same for every form. `materialised`: only the
+  /// weights of Form::kMaterialised; otherwise only those of the other forms.
   Weights(const ModelShape& shape, bool materialised, Arithmetic& arithmetic);
 
   [[nodiscard]] static std::size_t bytes_needed(const ModelShape& shape, bool materialised);
@@ -32,7 +32,7 @@ class Weights {
   std::size_t bytes_ = 0;
 };
 
-/// Uniform over (-1, 1), another stretch of one random sequence for every `start`.
+/// Uniform over (-1, 1): the part of one random sequence that begins at `start`.
 void fill_random(const Array<bf16>& array, std::int64_t start);
 
 }  // namespace tributary::bench

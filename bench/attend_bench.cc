@@ -1,8 +1,8 @@
-// Absorbed MLA decode attention of one sequence over its leaves on the CPU backend: heads x length
-// x new tokens x threads, DeepSeek's 512 + 64, bf16 rows and queries, pages in random places.
-// Reported: GFLOP/s, where one (row, head, token) is 2 (2 * 512 + 64) FLOP; GB/s of cache rows read
-// once; GFLOP per second of processor time; the first two as a share of what this machine was
-// measured to do at most, just before.
+// Absorbed MLA decode attention of one sequence over its leaves on the CPU backend, over heads,
+// length, new tokens and threads: DeepSeek's 512 + 64, bf16 rows and queries, pages at random
+// places. Reports GFLOP/s, where one (row, head, token) is 2 (2 * 512 + 64) FLOP; GB/s of cache
+// rows, each read once; GFLOP per second of processor time; and the first two as a share of this
+// machine's peaks, measured just before.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 
@@ -11,14 +11,14 @@
 #include <map>
 #include <span>
 
-#include "deploy/bench/decode_case.h"
-#include "deploy/bench/machine_peak.h"
+#include "deploy/app/bench/decode_case.h"
+#include "deploy/app/bench/machine_peak.h"
 #include "kernels/cpu/cpu_backend.h"
 
 namespace tributary::bench {
 namespace {
 
-// Peaks by number of threads, measured when first asked for: before the loop that is judged.
+// Peaks by number of threads, measured at first use, before the loop that is compared with them.
 const MachinePeak& peak_of(int threads) {
   static std::map<int, MachinePeak> peaks;
   const auto [entry, added] = peaks.try_emplace(threads);
@@ -48,7 +48,7 @@ void attend(benchmark::State& state) {
   const double gflops = decode.gflop() / seconds;
   const double gb_s = decode.gigabytes() / seconds;
   state.counters["GFLOP/s"] = gflops;
-  // Of the processor time of all threads: what a core does that nobody else wants.
+  // Per processor time of all threads: the rate of an undisturbed core.
   state.counters["per_core"] = decode.gflop() / cpu_seconds;
   state.counters["peak%"] = 100 * gflops / peak.gflops;
   state.counters["GB/s"] = gb_s;

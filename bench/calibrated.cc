@@ -1,4 +1,4 @@
-// Interleaves calibrations and works.
+// Interleaves calibrations with the measured work.
 #include "bench/calibrated.h"
 
 #include <algorithm>
@@ -12,13 +12,13 @@
 namespace tributary::bench {
 namespace {
 
-// A tenth of a millisecond: short beside what is measured, long beside waking threads up.
+// A tenth of a millisecond: much shorter than the measured work, much longer than waking threads.
 constexpr std::size_t kCalibrationRounds = 50'000;
-// Calibrations at the start, and the share of them that those of a round must reach.
+// Calibrations and reads at the start, and the share of their rate that a round must reach.
 constexpr std::size_t kFirstCalibrations = 200;
 constexpr std::size_t kFirstReads = 8;
 constexpr double kUndisturbed = 0.95;
-// Rounds that a median needs, and seconds after which there are no more.
+// Rounds for a median, and the seconds after which no round begins.
 constexpr std::size_t kRounds = 5;
 constexpr double kEnoughSeconds = 0.3;
 constexpr double kMostSeconds = 6;
@@ -31,7 +31,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Of what a machine reaches at most, undisturbed: the best would be a moment of a higher clock.
+/// The undisturbed rate. The maximum may be a moment of a higher clock.
 double upper_quartile(std::vector<double> rates) {
   std::ranges::sort(rates);
   return rates[rates.size() * 3 / 4];
@@ -46,7 +46,7 @@ struct Samples {
 Machine::Machine(int threads, Clock clock)
     : pool_(threads),
       clock_(clock),
-      // Like the backend's own.
+      // Allocated as the backend allocates its own memory.
       memory_(make_host_buffer(kReadBytes * static_cast<std::size_t>(threads))) {
   std::vector<double> rates(kFirstCalibrations);
   for (double& rate : rates) rate = calibrate();
@@ -66,7 +66,7 @@ double Machine::read_gb_s() const {
 }
 
 double Machine::calibrate() {
-  return dot_rate(pool_, kCalibrationRounds, clock_);
+  return product_rate(pool_, kCalibrationRounds, clock_);
 }
 
 bool Machine::undisturbed() {
@@ -101,8 +101,8 @@ std::vector<Machine::Figure> Machine::measure(std::span<const std::function<void
                           ((seconds_now(Clock::kWall) - wall) * threads());
       const double after = calibrate();
       disturbed = disturbed || std::min(before, after) < kUndisturbed * peak_gflops_;
-      // A single thread that did not run all the time was made to wait. Several may wait for each
-      // other.
+      // A single thread that did not run all the time was preempted. Several threads may wait for
+      // each other.
       disturbed = disturbed || (clock_ == Clock::kWall && threads() == 1 && busy < kUndisturbed);
       round[i] = {{took}, {(before + after) / 2}, {busy}};
       before = after;

@@ -1,5 +1,5 @@
-// Measurements with the machine's peak beside each: rounds whose calibration is low were disturbed
-// and are dropped.
+// Measurements with the machine's peak measured beside each. Rounds with a low calibration were
+// disturbed and are dropped.
 #pragma once
 
 #include <cstddef>
@@ -10,33 +10,33 @@
 #include <vector>
 
 #include "core/interface/backend.h"
-#include "deploy/bench/dot_peak.h"
+#include "deploy/app/bench/dot_peak.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace tributary::bench {
 
-/// Some threads of this machine: what they can do, and how long something takes.
+/// Measures the peak of some threads of this machine, and how long something takes.
 class Machine {
  public:
   Machine(int threads, Clock clock);
 
   [[nodiscard]] int threads() const noexcept { return pool_.threads(); }
-  /// GFLOP/s of dot products, undisturbed.
+  /// GFLOP/s of best_product(), undisturbed.
   [[nodiscard]] double peak_gflops() const noexcept { return peak_gflops_; }
-  /// GB/s read, undisturbed: from what was seen until now, once more with every measurement.
+  /// GB/s read, undisturbed, from all reads so far. Every measure() adds one read.
   [[nodiscard]] double read_gb_s() const;
-  /// Whether a calibration now reaches what the machine can do.
+  /// Whether a calibration reaches the machine's peak now.
   [[nodiscard]] bool undisturbed();
 
   struct Figure {
     double seconds = 0;      // median of the rounds that count
-    double peak_gflops = 0;  // median of the calibrations beside them
-    /// Processor time of the process in a round by the time of all its threads: 1 is all busy.
+    double peak_gflops = 0;  // median of the calibrations in these rounds
+    /// Processor time of a round over the time of all its threads; 1: all were busy.
     double busy = 0;
     std::size_t rounds = 0, dropped = 0;
   };
-  /// Calls all `works` in turn, round after round, until enough rounds count or time is up; a
-  /// figure each. No round counted: NaN.
+  /// Calls all `works` in turn, round after round, until enough rounds count or time is up. Returns
+  /// one result each; NaN if no round counted.
   [[nodiscard]] std::vector<Figure> measure(std::span<const std::function<void()>> works);
   [[nodiscard]] Figure measure(const std::function<void()>& work) {
     return measure(std::span(&work, 1)).front();

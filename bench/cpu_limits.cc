@@ -1,6 +1,6 @@
-// Decode attention of the CPU backend, and a whole step of an MLA layer, against what the machine
-// was measured to do at most, in the same process and beside each measurement. `cpu_limits --help`
-// lists the flags; bench/cpu_limits.sh builds and runs it.
+// Compares decode attention of the CPU backend, and a whole step of an MLA layer, with the peaks of
+// the machine, measured in the same process beside each measurement. `cpu_limits --help` lists the
+// flags; bench/cpu_limits.sh builds and runs it.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -16,11 +16,12 @@
 #include <vector>
 
 #include "bench/calibrated.h"
+#include "bench/instruction_sets.h"
 #include "bench/mla_step.h"
 #include "bench/peer.h"
 #include "core/workload/trace.h"
-#include "deploy/bench/decode_case.h"
-#include "deploy/bench/machine_peak.h"
+#include "deploy/app/bench/decode_case.h"
+#include "deploy/app/bench/machine_peak.h"
 #include "kernels/cpu/cpu_backend.h"
 
 namespace tributary::bench {
@@ -31,16 +32,16 @@ struct Options {
   std::vector<int> threads = {1, 2};  // each 1 to 64
   std::vector<int> heads = {128, 64, 16, 4, 1};
   std::vector<int> lengths = {4096, 32768, 131072};
-  std::string trace;            // empty: lengths like a chat service's, built in
+  std::string trace;            // empty: built-in lengths, like those of a chat service
   std::string instruction_set;  // empty: the best
   std::string python = "/usr/bin/python3";
 };
 
-/// One figure against its limit: the lower of arithmetic at full rate and rows read at full rate.
+/// One result and its limit: the lower of the rates that arithmetic and reading rows allow.
 void print_figure(const std::string& what, const DecodeCase& decode, const Machine& machine,
                   const Machine::Figure& figure) {
   if (figure.rounds == 0) {
-    fmt::print("{:42} no round undisturbed of {}\n", what, figure.dropped);
+    fmt::print("{:42} all {} rounds were disturbed\n", what, figure.dropped);
     return;
   }
   const double rate = decode.gflop() / figure.seconds;
@@ -55,7 +56,7 @@ void print_figure(const std::string& what, const DecodeCase& decode, const Machi
   (void)std::fflush(stdout);
 }
 
-/// Seconds of one thread, by what was measured.
+/// Seconds of one thread, by the name of the measurement.
 using OneThread = std::map<std::string, double>;
 
 void heads_and_lengths(Machine& machine, Backend& backend, const Options& options,
@@ -63,7 +64,7 @@ void heads_and_lengths(Machine& machine, Backend& backend, const Options& option
   fmt::print("\nOne sequence, {} thread(s); query packing and lse included:\n", machine.threads());
   for (const int heads : options.heads) {
     for (const int length : options.lengths) {
-      // More tokens a step at one length: what changes is the number of query rows.
+      // More tokens per step at one length: only the number of query rows changes.
       const bool some = length == 32768 || options.lengths.size() == 1;
       for (const int tokens : some ? std::vector{1, 2, 4} : std::vector{1}) {
         DecodeCase decode(backend, heads, tokens, std::array{length});
@@ -118,7 +119,7 @@ void canonical_order(Machine& machine, Backend& backend) {
                                                      [&] { whole.attend(); }};
     const auto figures = machine.measure(works);
     if (figures[0].rounds == 0) {
-      fmt::print("{:3} heads: no round undisturbed of {}\n", heads, figures[0].dropped);
+      fmt::print("{:3} heads: all {} rounds were disturbed\n", heads, figures[0].dropped);
       continue;
     }
     fmt::print(
@@ -129,7 +130,7 @@ void canonical_order(Machine& machine, Backend& backend) {
   }
 }
 
-/// The fp32 kernels, against the multiply-adds of AVX-512 and those of vectors half as long.
+/// The fp32 kernels, compared with multiply-adds of AVX-512 and of half-length vectors.
 void other_instruction_sets(Machine& machine) {
   const double peak = measure_peak(1).gflops;
   const auto sets = cpu_instruction_sets();
@@ -141,7 +142,7 @@ void other_instruction_sets(Machine& machine) {
     DecodeCase decode(*backend, 128, 1, std::array{8192});
     const auto figure = machine.measure([&] { decode.attend(); });
     if (figure.rounds == 0) {
-      fmt::print("{:5} no round undisturbed of {}\n", set, figure.dropped);
+      fmt::print("{:5} all {} rounds were disturbed\n", set, figure.dropped);
       continue;
     }
     const double own = set == "AVX2" && sets.front() != "AVX2" ? peak / 2 : peak;
@@ -157,8 +158,9 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Ours, the peer, ours, the peer: the best of some calls each, a calibration before and after.
-/// Rounds with a low one are dropped; what counts is the median of the ratios of the others.
+/// Alternates between ours and the peer: the best of a few calls each, with a calibration before
+/// and after. Rounds with a low calibration are dropped. The result is the median ratio of the
+/// others.
 void against_peer(Machine& machine, Backend& backend, Peer& peer) {
   constexpr int kCalls = 3;
   constexpr std::size_t kRounds = 5;
@@ -201,7 +203,7 @@ void against_peer(Machine& machine, Backend& backend, Peer& peer) {
         }
       }
       if (ratios.empty()) {
-        fmt::print("{:3} heads, {:6} rows: no round undisturbed of {}\n", heads, length, rounds);
+        fmt::print("{:3} heads, {:6} rows: all {} rounds were disturbed\n", heads, length, rounds);
         continue;
       }
       fmt::print(
@@ -213,8 +215,8 @@ void against_peer(Machine& machine, Backend& backend, Peer& peer) {
   }
 }
 
-/// The phases of a step: medians over runs; the products beside oneDNN's. oneDNN's threads are
-/// OpenMP's: bench/cpu_limits.sh gives it one.
+/// The phases of a step as medians over runs, with the products compared to oneDNN's. oneDNN uses
+/// OpenMP threads: bench/cpu_limits.sh gives it one.
 void layer_step(Machine& machine, Backend& backend, Clock clock) {
   constexpr int kBatch = 16;
   constexpr int kLength = 4096;
@@ -240,7 +242,10 @@ void layer_step(Machine& machine, Backend& backend, Clock clock) {
     const double took = seconds[i][kRuns / 2];
     fmt::print("{:14} {:9.0f} us {:5.1f}%", phase.name, took * 1e6, 100 * took / total);
     if (phase.gflop > 0) {
-      fmt::print(" {:6.0f} GFLOP/s", phase.gflop / took);
+      // Weights are bf16, and read once.
+      const double read = static_cast<double>(phase.batch * phase.rows * phase.cols) * 2e-9 / took;
+      fmt::print(" {:6.0f} GFLOP/s {:5.1f} GB/s {:3.0f}% of read", phase.gflop / took, read,
+                 100 * read / machine.read_gb_s());
       if (machine.threads() == 1) {
         for (const auto type : {OneDnnProduct::Type::kF32, OneDnnProduct::Type::kBF16}) {
           OneDnnProduct peer(type, phase.batch, kBatch, phase.rows, phase.cols);
@@ -267,11 +272,11 @@ int run(const Options& options) {
     Machine machine(threads, clock);
     const auto backend = make(threads);
     fmt::print("\n{} thread(s): at most {:.0f} GFLOP/s of {}, {:.1f} GB/s read\n", threads,
-               machine.peak_gflops(), has_dot_products() ? "bf16 dot products" : "fp32",
-               machine.read_gb_s());
+               machine.peak_gflops(), product_name(best_product()), machine.read_gb_s());
     heads_and_lengths(machine, *backend, options, one_thread);
     mixed_batch(machine, *backend, options);
     canonical_order(machine, *backend);
+    compare_instruction_sets(machine);
     if (threads == 1) other_instruction_sets(machine);
     layer_step(machine, *backend, clock);
     auto peer = Peer::start(options.python, TRIBUTARY_PEER);

@@ -1,8 +1,8 @@
-# Absorbed MLA decode in PyTorch, bf16 through oneDNN: what bench/cpu_limits compares with.
+# Absorbed MLA decode in PyTorch, bf16 through oneDNN: the peer of bench/cpu_limits.
 #
-# Reads lines `heads length threads repetitions` and answers each with the seconds of one call, the
-# better of two forms: all rows of the cache at once, or 4096 at a time; heads are folded into rows
-# in both. Prints `ready` first, ends with its input.
+# Reads lines `heads length threads repetitions` and answers each with the seconds of one call, for
+# the faster of two forms: all rows of the cache at once, or 4096 at a time. Both fold heads into rows.
+# Prints `ready` first and exits at the end of its input.
 import sys
 import time
 

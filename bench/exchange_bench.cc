@@ -1,4 +1,4 @@
-// Time of the collectives by size: between processes under mpirun, else between threads.
+// Time of the collectives by size: between processes under mpirun, otherwise between threads.
 //
 //   mpirun -np 4 exchange_bench [--max-bytes N]        exchange_bench --workers 4
 #include <fmt/core.h>
@@ -13,8 +13,8 @@
 
 #include "comm/local/run_ranks.h"
 #include "core/interface/communicator.h"
-#include "deploy/bench/collective_series.h"
-#include "deploy/bench/machine_peak.h"
+#include "deploy/app/bench/collective_series.h"
+#include "deploy/app/bench/machine_peak.h"
 #include "kernels/reference/reference_backend.h"
 #ifdef TRIBUTARY_HAS_MPI
 #include "comm/mpi/launcher.h"
@@ -30,9 +30,9 @@ struct Options {
   double seconds = 0.3;  // per line of the table
 };
 
-void print_line(Backend& host, Communicator& communicator, bench::Collective collective,
-                std::size_t bytes, const Options& options) {
-  bench::CollectiveSeries series(host, communicator, communicator, collective, bytes);
+void print_line(Backend& host, Communicator& communicator, CollectiveKind kind, std::size_t bytes,
+                const Options& options) {
+  bench::CollectiveSeries series(host, communicator, communicator, kind, bytes);
   const auto maximum = [&](double value) { return bench::maximum(communicator, value); };
   double warm = 0;
   for (int i = 0; i < 5; ++i) warm = maximum(series.run());
@@ -46,9 +46,9 @@ void print_line(Backend& host, Communicator& communicator, bench::Collective col
   if (communicator.rank() != 0) return;
   const auto peers = static_cast<double>(communicator.size() - 1);
   const double received =
-      static_cast<double>(bytes) * (collective == bench::Collective::kBroadcast ? 1.0 : peers);
-  fmt::print("{:<11}{:>12}{:>8}{:>12.1f}{:>12.1f}{:>12.3f}\n", bench::collective_name(collective),
-             bytes, calls, p50, p99, received / p50 * 1e-3);
+      static_cast<double>(bytes) * (kind == CollectiveKind::kBroadcast ? 1.0 : peers);
+  fmt::print("{:<11}{:>12}{:>8}{:>12.1f}{:>12.1f}{:>12.3f}\n", collective_name(kind), bytes, calls,
+             p50, p99, received / p50 * 1e-3);
   std::fflush(stdout);
 }
 
@@ -61,11 +61,11 @@ void measure(Communicator& communicator, const Options& options) {
                "p50 us", "p99 us", "GB/s");
   }
   const auto host = make_reference_backend();  // its memory is the host's
-  for (const bench::Collective collective : bench::kCollectives) {
+  for (const CollectiveKind kind : kCollectiveKinds) {
     for (std::size_t bytes = 8; bytes < options.max_bytes; bytes *= 8) {
-      print_line(*host, communicator, collective, bytes, options);
+      print_line(*host, communicator, kind, bytes, options);
     }
-    print_line(*host, communicator, collective, options.max_bytes, options);
+    print_line(*host, communicator, kind, options.max_bytes, options);
   }
 }
 
@@ -86,8 +86,9 @@ int run(int argc, char** argv) {
 #ifdef TRIBUTARY_HAS_MPI
   if (launched_by_mpirun()) {
     const MpiEnvironment environment(&argc, &argv);
-    MpiCommunicator communicator(environment, Deadline::after(std::chrono::seconds(60)));
-    measure(communicator, options);
+    const auto communicator =
+        make_mpi_communicator(environment, Deadline::after(std::chrono::seconds(60)));
+    measure(*communicator, options);
     return 0;
   }
 #endif

@@ -1,4 +1,4 @@
-// A backend that passes everything on and takes the time of each operation.
+// A backend that forwards every operation and measures its time.
 #include "bench/mla_step.h"
 
 #include <algorithm>
@@ -8,17 +8,18 @@
 #include <random>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 
 #include "core/base/dtype.h"
 #include "core/layer/mla_layer.h"
 #include "core/model/layer_weights.h"
 #include "core/model/model_shape.h"
-#include "deploy/bench/decode_case.h"
+#include "deploy/app/bench/decode_case.h"
 
 namespace tributary::bench {
 namespace {
 
-/// bf16 values held as fp32, as a published bf16 checkpoint is loaded.
+/// bf16 values stored as fp32, as a published bf16 checkpoint is loaded.
 std::vector<float> random_weight(std::int64_t rows, std::int64_t cols) {
   std::mt19937 random(5);
   std::normal_distribution<float> normal(0, 0.02F);
@@ -89,40 +90,30 @@ class MlaStep::Timed final : public Backend {
                  std::span<std::byte> rows) override {
     backend_.load_rows(cache, layer, page, slot, rows);
   }
-  void append(Cache& cache, const AppendArgs& args) override {
-    time({.name = "append"}, [&] { backend_.append(cache, args); });
-  }
-  void attend(const Cache& cache, const AttendArgs& args) override {
-    time({.name = "attend"}, [&] { backend_.attend(cache, args); });
-  }
-  void merge(const MergeArgs& args) override {
-    time({.name = "merge"}, [&] { backend_.merge(args); });
-  }
-  void gather(const GatherArgs& args) override {
-    time({.name = "gather"}, [&] { backend_.gather(args); });
-  }
-  void gemm(const GemmArgs& args) override {
-    const Weight& weight = *args.weight;
-    time({.name = names[args.weight],
-          .gflop = 2e-9 * static_cast<double>(weight.batch() * weight.rows() * weight.cols() *
-                                              args.tokens),
-          .batch = weight.batch(),
-          .rows = weight.rows(),
-          .cols = weight.cols()},
-         [&] { backend_.gemm(args); });
-  }
-  void rms_norm(const RmsNormArgs& args) override {
-    time({.name = "norms"}, [&] { backend_.rms_norm(args); });
-  }
-  void rope(const RopeArgs& args) override {
-    time({.name = "RoPE"}, [&] { backend_.rope(args); });
-  }
-  void convert(const ConvertArgs& args) override {
-    time({.name = "to bf16"}, [&] { backend_.convert(args); });
-  }
-  void attend_dense(const DenseAttendArgs& args) override { backend_.attend_dense(args); }
 
  private:
+  /// A product is known by its weight, the rest by the operation.
+  [[nodiscard]] Phase phase_of(const Call& call) {
+    if (const auto* gemm = std::get_if<GemmArgs>(&call)) {
+      const Weight& weight = *gemm->weight;
+      return {.name = names[gemm->weight],
+              .gflop = 2e-9 * static_cast<double>(weight.batch() * weight.rows() * weight.cols() *
+                                                  gemm->tokens),
+              .batch = weight.batch(),
+              .rows = weight.rows(),
+              .cols = weight.cols()};
+    }
+    if (std::holds_alternative<RmsNormArgs>(call)) return {.name = "norms"};
+    if (std::holds_alternative<RopeArgs>(call)) return {.name = "RoPE"};
+    if (std::holds_alternative<ConvertArgs>(call)) return {.name = "to bf16"};
+    return {.name = std::string(call_name(call))};
+  }
+  [[nodiscard]] bool do_call(const Call& call) override {
+    if (std::holds_alternative<LatentRowsArgs>(call)) return false;  // timed by its parts
+    if (std::holds_alternative<AttendMergeArgs>(call)) return false;
+    time(phase_of(call), [&] { backend_.call(call); });
+    return true;
+  }
   template <typename Work>
   void time(Phase phase, const Work& work) {
     const double start = seconds_now(clock_);
@@ -179,13 +170,13 @@ void MlaStep::run() {
   for (Phase& phase : timed_->phases) phase.seconds = 0;
   Parts& p = *parts_;
   p.layer.project(p.tokens, p.hidden.data(), p.positions, p.queries.data(), p.rows.data());
-  timed_->convert({.rows = p.tokens,
-                   .width = p.width,
-                   .src = p.queries.data(),
-                   .src_stride_bytes = static_cast<std::size_t>(p.width) * sizeof(float),
-                   .dst = p.halves.data(),
-                   .dst_dtype = DType::kBF16,
-                   .dst_stride_bytes = static_cast<std::size_t>(p.width) * sizeof(bf16)});
+  timed_->call(ConvertArgs{.rows = p.tokens,
+                           .src = p.queries.data(),
+                           .src_row = plain_row(p.width),
+                           .src_stride_bytes = static_cast<std::size_t>(p.width) * sizeof(float),
+                           .dst = p.halves.data(),
+                           .dst_row = plain_row(p.width, DType::kBF16),
+                           .dst_stride_bytes = static_cast<std::size_t>(p.width) * sizeof(bf16)});
   p.decode.attend();
   p.decode.merge();
   p.layer.output(p.tokens, p.states.data(), p.output.data());
@@ -212,7 +203,11 @@ OneDnnProduct::OneDnnProduct(Type type, std::int64_t batch, std::int64_t tokens,
   const memory::desc x({batch, tokens, cols}, data, dense);
   const memory::desc any({batch, cols, rows}, data, memory::format_tag::any);
   const memory::desc y({batch, tokens, rows}, memory::data_type::f32, dense);
+#if DNNL_VERSION_MAJOR >= 3  // Debian 13
+  parts_->description = {parts_->engine, x, any, y};
+#else
   parts_->description = {dnnl::matmul::desc(x, any, y), parts_->engine};
+#endif
   parts_->product = dnnl::matmul(parts_->description);
   memory weights(parts_->description.weights_desc(), parts_->engine);
   memory source(x, parts_->engine);

@@ -1,5 +1,4 @@
-// A step of one MLA layer with the time of each of its operations, and what oneDNN needs for the
-// same products.
+// A step of one MLA layer with the time of each operation, and oneDNN's time for the same products.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +7,14 @@
 #include <vector>
 
 #include "core/interface/backend.h"
-#include "deploy/bench/dot_peak.h"
+#include "deploy/app/bench/dot_peak.h"
 
 namespace tributary::bench {
 
 /// One step: project, store rows, attend, merge, W_UV, o_proj; DeepSeek-V3's shape, bf16 weights.
 class MlaStep {
  public:
-  /// `length` cached rows a sequence, the new one included.
+  /// `length` cached rows per sequence, the new one included.
   MlaStep(Backend& backend, int batch, int length, Clock clock);
   ~MlaStep();
   MlaStep(const MlaStep&) = delete;
@@ -24,7 +23,7 @@ class MlaStep {
   struct Phase {
     std::string name;
     double seconds = 0;  // of the last run
-    double gflop = 0;    // products alone
+    double gflop = 0;    // of products only
     // Of a product y = x W: batch x [tokens, cols] x [cols, rows].
     std::int64_t batch = 0, rows = 0, cols = 0;
   };
@@ -39,7 +38,7 @@ class MlaStep {
   std::unique_ptr<Parts> parts_;
 };
 
-/// oneDNN's matrix products, weights reordered beforehand as it likes them best.
+/// oneDNN's matrix products, with weights reordered in advance into its preferred layout.
 class OneDnnProduct {
  public:
   enum class Type { kF32, kBF16 };  // of x and W; y is fp32
@@ -50,7 +49,7 @@ class OneDnnProduct {
   OneDnnProduct& operator=(const OneDnnProduct&) = delete;
 
   void run();
-  /// `brg:avx512_core_bf16`, say.
+  /// Such as `brg:avx512_core_bf16`.
   [[nodiscard]] std::string implementation() const;
 
  private:

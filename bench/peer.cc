@@ -1,4 +1,4 @@
-// Two pipes and a child.
+// A child process and two pipes.
 #include "bench/peer.h"
 
 #include <fcntl.h>
@@ -19,20 +19,20 @@ namespace tributary::bench {
 std::optional<Peer> Peer::start(const std::string& python, const std::string& script) {
   std::array<int, 2> down{};
   std::array<int, 2> up{};
-  if (pipe2(down.data(), O_CLOEXEC) != 0) fail(ErrorCode::kIo, "no pipe to a child");
-  if (pipe2(up.data(), O_CLOEXEC) != 0) fail(ErrorCode::kIo, "no pipe from a child");
-  // A child that died is an error of ask(), not the end of this process.
+  if (pipe2(down.data(), O_CLOEXEC) != 0) fail(ErrorCode::kIo, "cannot make a pipe to a child");
+  if (pipe2(up.data(), O_CLOEXEC) != 0) fail(ErrorCode::kIo, "cannot make a pipe from a child");
+  // A dead child is an error of ask() and must not kill this process.
   (void)std::signal(SIGPIPE, SIG_IGN);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, down[0], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, up[1], STDOUT_FILENO);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  // Huge pages for its tensors as for our cache.
+  // Huge pages for its tensors, as for our cache.
   std::string tunables = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1";
   std::vector<char*> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {
-    // Its own number of threads is asked for in each line.
+    // Each line sets its number of threads.
     if (!std::string_view(*entry).starts_with("OMP_NUM_THREADS=")) environment.push_back(*entry);
   }
   environment.push_back(tunables.data());
@@ -57,7 +57,7 @@ Peer::Peer(Peer&& other) noexcept
       from_(std::exchange(other.from_, nullptr)) {}
 
 Peer::~Peer() {
-  if (to_ != nullptr) (void)std::fclose(to_);  // the end of its input
+  if (to_ != nullptr) (void)std::fclose(to_);  // closes its input
   if (from_ != nullptr) (void)std::fclose(from_);
   if (child_ != 0) waitpid(child_, nullptr, 0);
 }

@@ -1,4 +1,4 @@
-// Another implementation in a process of its own, asked for its times line by line.
+// Another implementation in a process of its own, which is asked for times line by line.
 #pragma once
 
 #include <cstdio>
@@ -10,14 +10,15 @@ namespace tributary::bench {
 /// Talks to a program that prints `ready` and then answers each line with a number of seconds.
 class Peer {
  public:
-  /// Starts `python script`; nothing where that does not come up (a package is missing, say).
+  /// Starts `python script`. Returns no value if it does not start (a missing package, for
+  /// example).
   [[nodiscard]] static std::optional<Peer> start(const std::string& python,
                                                  const std::string& script);
   Peer(Peer&& other) noexcept;
   Peer& operator=(Peer&&) = delete;
   ~Peer();
 
-  /// Throws kIo when the program has ended.
+  /// Throws kIo if the program has ended.
   [[nodiscard]] double ask(const std::string& line);
 
  private:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-# Predictions of `tributary plan` beside measured steps on this machine's cores: the machine's
-# constants and the steps are measured by `tributary bench` under mpirun, a core for each worker,
-# several times; each step's ratio is the median. Status 1 when one is off by more than the bound.
+# Compares predictions of `tributary plan` with measured steps on this machine's cores. `tributary
+# bench` under mpirun, with a core for each worker, measures the machine's constants and the steps
+# several times; each step's ratio is the median. Status 1 if one is off by more than the bound.
 import argparse
 import json
 import os
@@ -13,8 +13,8 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BOUND = 0.20
-# Shape, and steps as batch x context: from one leaf to several on each worker. Short enough that
-# some of their repetitions go undisturbed on a machine with other work.
+# Shape, and steps as batch x context: from one leaf to several on each worker. Short enough that some
+# repetitions are undisturbed on a machine with other work.
 CASES = [
     ("deepseek-v2-lite", ["1x512", "1x2048", "1x4096", "1x16384", "2x4096", "4x1024", "8x512"]),
     ("deepseek-v3", ["1x512", "1x2048", "1x4096", "2x1024", "4x512"]),
@@ -70,7 +70,7 @@ def main():
                           f"{statistics.median(m for m, _ in pairs):>13.1f}"
                           f"{statistics.median(p for _, p in pairs):>14.1f}{off:>+8.1%}"
                           f"{min(offs):>+8.1%}{max(offs):>+7.1%}", flush=True)
-    print(f"the furthest off: {worst:.1%}; allowed {BOUND:.0%}")
+    print(f"largest deviation: {worst:.1%}; allowed {BOUND:.0%}")
     return 0 if worst <= BOUND else 1
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# The measuring part of bench/service.sh: a tier, its client and ucx_perftest in turns.
+# The measurements of bench/service.sh: a tier with its client, and ucx_perftest, in turns.
 import argparse
 import json
 import os
@@ -8,6 +8,7 @@ import signal
 import socket
 import statistics
 import subprocess
+import tempfile
 import time
 
 PROGRAM = os.environ.get("TRIBUTARY_PROGRAM", "build/release/deploy/tributary")
@@ -22,7 +23,7 @@ def free_port():
 
 
 def perftest(test, size, count, mode):
-    """The last line's figures of ucx_perftest between two processes over TCP."""
+    """The figures of the last line of ucx_perftest between two processes over TCP."""
     port = str(free_port())
     options = ["-p", port, "-t", test, "-s", str(size), "-n", str(count), "-w", str(count // 10),
                "-f", "-E", mode]
@@ -36,34 +37,63 @@ def perftest(test, size, count, mode):
                 figures = re.findall(r"^ +(\d+(?: +[\d.]+)+)$", client.stdout, re.MULTILINE)
                 if figures:
                     return [float(figure) for figure in figures[-1].split()]
-                time.sleep(0.1)  # it does not listen yet
+                time.sleep(0.1)  # the server does not listen yet
         finally:
             server.kill()
     raise SystemExit(f"ucx_perftest {test}: {client.stdout}{client.stderr}")
 
 
 class Tier:
-    def __init__(self, shape, flags):
+    """`transport`: as of --transports."""
+
+    def __init__(self, shape, transport, folder, flags):
+        self.flags = list(flags)
+        serve = ["--transport", transport]
+        if transport == "tls":
+            self.flags += ["--ca", f"{folder}/tls.pem"]
+            serve = ["--tls-certificate", f"{folder}/tls.pem", "--tls-key", f"{folder}/tls.key",
+                     "--ca", f"{folder}/tls.pem"]
         self.process = subprocess.Popen(
             [PROGRAM, "up", "--workers", "1", "--listen", "127.0.0.1:0", "--shape", shape,
-             "--kv-gib", "0.25", *flags], stdout=subprocess.PIPE, text=True)
+             "--kv-gib", "0.25", *serve, *flags], stdout=subprocess.PIPE, text=True)
         for line in self.process.stdout:
-            found = re.search(r"http://\S+:\d+", line)
+            found = re.search(r"https?://\S+:\d+", line)
             if found:
                 self.url = found[0]
             if re.search(r"\bready\b", line):
                 return
         raise SystemExit("the tier did not start")
 
-    def stop(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(20)
 
+    def measure(self, seconds):
+        result = subprocess.run([BENCH, "--service", self.url, "--seconds", str(seconds),
+                                 *self.flags], capture_output=True, text=True, timeout=LIMIT_S,
+                                check=True)
+        return json.loads(result.stdout)
 
-def measure(url, seconds, flags):
-    result = subprocess.run([BENCH, "--service", url, "--seconds", str(seconds), *flags],
-                            capture_output=True, text=True, timeout=LIMIT_S, check=True)
-    return json.loads(result.stdout)
+
+def make_certificate(folder):
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                    "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=tributary",
+                    "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", f"{folder}/tls.key",
+                    "-out", f"{folder}/tls.pem"], check=True, capture_output=True)
+
+
+def row(ours, mode):
+    size = (ours["input_bytes"] + ours["output_bytes"]) // 2
+    # Its latency is half a round trip.
+    ping = 2 * perftest("ucp_am_lat", size, 2000, mode)[1]
+    bandwidth = perftest("ucp_am_bw", 4 << 20, 300, mode)[5] * (1 << 20)
+    added = ours["layer_us"] - ours["pool_round_us"]
+    return [ping, ours["pool_round_us"], ours["layer_us"], ours["commit_us"], added, added / ping,
+            ours["ingest_bytes_per_s"] / 1e9, bandwidth / 1e9,
+            ours["ingest_bytes_per_s"] / bandwidth]
 
 
 def main():
@@ -71,29 +101,26 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--shape", default="deepseek-v3")
     parser.add_argument("--seconds", type=float, default=1)
+    parser.add_argument("--transports", default="auto",
+                        help="some of auto,tcp,tls,ucx, separated by commas")
     options = parser.parse_args()
+    transports = options.transports.split(",")
     print(f"{'':<12}{'ping-pong':>11}{'pool':>9}{'layer':>9}{'commit':>9}{'added':>9}{'ratio':>8}"
           f"{'ingest':>10}{'ucx':>10}{'share':>8}")
     print(f"{'':<12}{'us':>11}{'us':>9}{'us':>9}{'us':>9}{'us':>9}{'':>8}{'GB/s':>10}{'GB/s':>10}")
-    for mode, flags in (("sleep", []), ("poll", ["--busy-poll"])):
-        tier = Tier(options.shape, flags)
-        rows = []
-        try:
+    with tempfile.TemporaryDirectory() as folder:
+        make_certificate(folder)
+        for mode, flags in (("sleep", []), ("poll", ["--busy-poll"])):
+            rows = {transport: [] for transport in transports}
             for _ in range(options.rounds):
-                ours = measure(tier.url, options.seconds, flags)
-                size = (ours["input_bytes"] + ours["output_bytes"]) // 2
-                # Half a round trip is what it calls latency.
-                ping = 2 * perftest("ucp_am_lat", size, 2000, mode)[1]
-                bandwidth = perftest("ucp_am_bw", 4 << 20, 300, mode)[5] * (1 << 20)
-                added = ours["layer_us"] - ours["pool_round_us"]
-                rows.append([ping, ours["pool_round_us"], ours["layer_us"], ours["commit_us"],
-                             added, added / ping, ours["ingest_bytes_per_s"] / 1e9,
-                             bandwidth / 1e9, ours["ingest_bytes_per_s"] / bandwidth])
-        finally:
-            tier.stop()
-        m = [statistics.median(column) for column in zip(*rows)]
-        print(f"{mode:<12}{m[0]:>11.1f}{m[1]:>9.1f}{m[2]:>9.1f}{m[3]:>9.1f}{m[4]:>9.1f}"
-              f"{m[5]:>8.2f}{m[6]:>10.2f}{m[7]:>10.2f}{m[8]:>8.2f}")
+                for transport in transports:
+                    with Tier(options.shape, transport, folder, flags) as tier:
+                        rows[transport].append(row(tier.measure(options.seconds), mode))
+            for transport in transports:
+                m = [statistics.median(column) for column in zip(*rows[transport])]
+                print(f"{transport + ' ' + mode:<12}{m[0]:>11.1f}{m[1]:>9.1f}{m[2]:>9.1f}"
+                      f"{m[3]:>9.1f}{m[4]:>9.1f}{m[5]:>8.2f}{m[6]:>10.2f}{m[7]:>10.2f}"
+                      f"{m[8]:>8.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
-# What the service costs: bench/service.sh [--rounds N] [--shape NAME] [--seconds S]. Builds, starts a
-# tier of one worker, and measures a layer of a step and the pushing of rows beside UCX's own
-# benchmark over TCP on the loopback interface, in turns; prints medians and ratios.
+# The cost of the service: bench/service.sh [--rounds N] [--shape NAME] [--seconds S]
+# [--transports tcp,tls,ucx]. Builds, starts a tier of one worker, and measures a layer of a step and the
+# pushing of rows, in turns with UCX's own benchmark over TCP on the loopback interface, and one transport
+# in turns with another. Prints medians and ratios.
 set -euo pipefail
 # shellcheck source=deploy/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../deploy/common.sh"
 
-rounds=5 shape=deepseek-v3 seconds=1
+rounds=5 shape=deepseek-v3 seconds=1 transports=auto
 while (($#)); do
   case $1 in
     --rounds) rounds=${2-}; shift ;;
     --shape) shape=${2-}; shift ;;
     --seconds) seconds=${2-}; shift ;;
-    -h | --help) sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
-    *) echo "service: unknown argument $1; there are --rounds, --shape and --seconds" >&2; exit 2 ;;
+    --transports) transports=${2-}; shift ;;
+    -h | --help) sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) echo "service: unknown argument $1; there are --rounds, --shape, --seconds and --transports" >&2; exit 2 ;;
   esac
   shift
 done
@@ -24,4 +26,5 @@ command -v ucx_perftest >/dev/null || {
 
 configure release -DTRIBUTARY_BENCH=ON
 build release tributary service_bench
-exec python3 bench/service.py --rounds "$rounds" --shape "$shape" --seconds "$seconds"
+exec python3 bench/service.py --rounds "$rounds" --shape "$shape" --seconds "$seconds" \
+  --transports "$transports"

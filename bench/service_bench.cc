@@ -1,6 +1,6 @@
-// What a layer of a step costs through a running tier, beside the same round of a pool in this
-// process, and how fast rows go in. Prints one JSON object; bench/service.sh runs it beside UCX's
-// own benchmark and prints ratios.
+// The cost of a layer of a step through a running tier, compared with the same round of a pool in
+// this process, and the speed of pushing rows. Prints one JSON object; bench/service.sh runs it
+// beside UCX's own benchmark and prints ratios.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "comm/local/self_communicator.h"
-#include "core/pool/sequencer.h"
-#include "core/pool/worker.h"
-#include "deploy/bench/prepared_client.h"
-#include "deploy/client/tier_client.h"
+#include "core/pool/pool_worker.h"
+#include "core/sequencer/sequencer.h"
+#include "deploy/app/bench/prepared_client.h"
 #include "deploy/runtime/backends.h"
+#include "deploy/service/client/tier_client.h"
 
 namespace tributary::bench {
 namespace {
@@ -24,7 +24,8 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string url;
-  double seconds = 1;  // of each figure
+  std::string certificate_authority;  // PEM file; empty: the system's
+  double seconds = 1;                 // per figure
   bool busy_poll = false;
 };
 
@@ -48,26 +49,16 @@ double median_us(double seconds, Call call) {
   return *middle;
 }
 
-AttentionShape attention_of(const wire::Shape& shape) {
-  return {.heads = shape.heads,
-          .kv_lora_rank = shape.kv_lora_rank,
-          .qk_rope_head_dim = shape.qk_rope_head_dim,
-          .row_dtype = static_cast<DType>(shape.row_dtype),
-          .query_dtype = static_cast<DType>(shape.query_dtype),
-          .softmax_scale = shape.softmax_scale};
-}
-
 /// One round over a page of context on one worker, without a service.
-double pool_round_us(const wire::Shape& wire_shape, double seconds) {
-  const AttentionShape shape = attention_of(wire_shape);
-  SelfCommunicator communicator;
+double pool_round_us(const AttentionShape& shape, double seconds) {
+  const auto communicator = make_self_communicator();
   const auto backend = make_backend("cpu", 1);
   PreparedClient client(shape, *backend);
   WorkerConfig config;
   config.attention = shape;
   config.pages = 2;
   config.leaf_tokens = kPageTokens;
-  Worker worker(config, *backend, communicator, client);
+  Worker worker(config, *backend, *communicator, client);
   Sequencer sequencer({.placement = {.workers = 1,
                                      .leaf_tokens = kPageTokens,
                                      .costs = {},
@@ -75,7 +66,7 @@ double pool_round_us(const wire::Shape& wire_shape, double seconds) {
                        .pages_per_worker = 2,
                        .incarnation = 1});
   const Sequencer::StepRequest step{
-      sequencer.admit({.tag = 0, .prompt_tokens = kPageTokens - 1, .max_new_tokens = 1}).value(),
+      sequencer.admit({.prompt_tokens = kPageTokens - 1, .max_new_tokens = 1}, {.tag = 0}).value(),
       1};
   return median_us(seconds, [&] {
     sequencer.begin_step(std::span(&step, 1));
@@ -91,14 +82,12 @@ void push_all(TierClient& client, const SequenceHandle& sequence,
   }
 }
 
-std::vector<std::byte> rows_of(const wire::Shape& shape, std::int64_t tokens) {
-  const AttentionShape a = attention_of(shape);
-  return std::vector<std::byte>(static_cast<std::size_t>(tokens * a.latent_dim()) *
-                                dtype_bytes(a.row_dtype));
+std::vector<std::byte> rows_of(const AttentionShape& shape, std::int64_t tokens) {
+  return std::vector<std::byte>(static_cast<std::size_t>(tokens) * shape.row_bytes());
 }
 
-TierClient::AdmitOptions request(std::int64_t prompt_tokens) {
-  TierClient::AdmitOptions options;
+AdmitRequest request(std::int64_t prompt_tokens) {
+  AdmitRequest options;
   options.prompt_tokens = prompt_tokens;
   options.max_new_tokens = 1;
   return options;
@@ -126,16 +115,19 @@ double ingest_bytes_per_s(TierClient& client, double seconds) {
 void run(const Options& options) {
   TierClientConfig config;
   config.url = options.url;
+  config.certificate_authority = options.certificate_authority;
   config.busy_poll = options.busy_poll;
   TierClient client(config);
   SequenceHandle sequence = client.admit(request(kPageTokens - 1));
-  const wire::Shape shape = sequence.shape;
+  const AttentionShape shape = sequence.shape;
   push_all(client, sequence, rows_of(shape, sequence.prompt_tokens));
-  const AttentionShape attention = attention_of(shape);
-  const std::vector<std::byte> input(attention.token_record_bytes());
-  std::vector<float> output(attention.state_shape().record_floats());
-  const LayerItem item{
-      .sequence = &sequence, .tokens = 1, .input = input.data(), .output = output.data()};
+  const std::vector<std::byte> input(shape.token_record_bytes());
+  std::vector<float> output(shape.state_shape().record_floats());
+  const LayerItem item{.sequence = &sequence,
+                       .tokens = 1,
+                       .query = {input.data()},
+                       .row = {input.data() + shape.query_bytes()},
+                       .output = output.data()};
   SequenceHandle* const handle = &sequence;
   const std::int32_t nothing = 0;
   const double layer_us =
@@ -157,6 +149,7 @@ int main(int argc, char** argv) {
   tributary::bench::Options options;
   CLI::App app("One client of a running tier: latency of a layer, bandwidth of rows.");
   app.add_option("--service", options.url, "URL of the control plane")->required();
+  app.add_option("--ca", options.certificate_authority, "Certificates to trust");
   app.add_option("--seconds", options.seconds, "Of each figure")->check(CLI::Range(0.01, 1000.0));
   app.add_flag("--busy-poll", options.busy_poll, "Spin instead of sleeping");
   CLI11_PARSE(app, argc, argv);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# The traffic of bench/soak.sh: clients that finish, that are killed, that stop reading; sequences
-# that are admitted and left alone; a control plane that is killed now and then.
+# The traffic of bench/soak.sh: clients that finish, are killed, or stop reading; sequences that are
+# admitted and abandoned; a control plane that is killed now and then.
 import argparse
 import pathlib
 import random
@@ -23,7 +23,7 @@ def resident_mib(pid):
 
 
 class Client:
-    """One replay, and what will happen to it."""
+    """One replay, and what happens to it."""
 
     def __init__(self, tier, dice):
         self.fate = dice.choices(["finish", "kill", "stop"], [6, 3, 1])[0]

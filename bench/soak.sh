@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Mixed traffic with aborts and kills: bench/soak.sh [--minutes M] [--hours H] [--seed N]. Builds,
-# starts a tier of two pools, and ends well only when every page is free and memory is flat.
+# starts a tier of two pools, and succeeds only if every page is free and memory stays flat.
 set -euo pipefail
 # shellcheck source=deploy/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../deploy/common.sh"

@@ -1,7 +1,7 @@
-// A whole step of a pool: plan, queries out, attention, partial states back, combine; over 1, 2 and
-// 4 workers (threads of this process). One layer, DeepSeek's 512 + 64, bf16, a batch of sequences
-// of one length; rows and queries come from the generator before the step is timed, so that the
-// figure is the pool's own. On more workers than cores the exchange's cost shows, not a speed-up.
+// A whole step of a pool: plan, queries out, attention, partial states back, combine; on 1, 2 and 4
+// workers (threads of this process). One layer, DeepSeek's 512 + 64, bf16, a batch of sequences of
+// one length. Rows and queries are generated before the step is timed, so that the time is the
+// pool's own. With more workers than cores it shows the cost of the exchange, not a speed-up.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 
@@ -10,16 +10,16 @@
 #include <string>
 
 #include "comm/local/run_ranks.h"
-#include "deploy/bench/decode_case.h"
-#include "deploy/bench/machine_peak.h"
-#include "deploy/bench/step_case.h"
+#include "deploy/app/bench/decode_case.h"
+#include "deploy/app/bench/machine_peak.h"
+#include "deploy/app/bench/step_case.h"
 #include "deploy/runtime/backends.h"
-#include "deploy/runtime/launch.h"
+#include "deploy/runtime/run_workers.h"
 
 namespace tributary::bench {
 namespace {
 
-/// Rank 0's part: the same step again and again.
+/// Rank 0's part: repeats the same step.
 void lead(benchmark::State& state, StepCase& steps, int batch) {
   PhaseTimes phases{};
   RoundReport report;

@@ -12,11 +12,13 @@ if command -v ccache >/dev/null; then
   export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
 fi
 
-# configure PRESET [OPTION...]: silent unless it fails.
+# configure PRESET [OPTION...]: silent unless it fails. Warnings are errors where TRIBUTARY_WERROR
+# says ON: to those who look after the sources, not to those who use them with another compiler.
 configure() {
   local preset=$1 log=build/$1.configure.log
   mkdir -p build
-  if ! cmake --preset "$@" >"$log" 2>&1; then
+  if ! cmake --preset "$@" ${TRIBUTARY_WERROR+-DTRIBUTARY_WERROR="$TRIBUTARY_WERROR"} \
+    >"$log" 2>&1; then
     cat "$log" >&2
     echo "configuring the preset $preset failed; its folder is build/$preset" >&2
     return 1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# mpirun with the settings that Open MPI 4 needs: deploy/mpirun.sh -np N [OPTION...] PROGRAM...
+# mpirun with the settings that Open MPI 4 and 5 need: deploy/mpirun.sh -np N [OPTION...] PROGRAM...
 # Every option of mpirun may be given. Ranks share the processors evenly unless the caller says
-# where they go.
+# where they go; those of `tributary worker` talk on the network of its --listen.
 set -euo pipefail
 
 command -v mpirun >/dev/null || {
@@ -42,6 +42,35 @@ if ! $placed; then
     options+=(--use-hwthread-cpus --map-by "slot:PE=$((cpus / ranks))" --bind-to hwthread)
   else
     options+=(--oversubscribe --bind-to none)
+  fi
+fi
+# The pool's data network, as its workers are told it: Open MPI takes every network that it finds
+# unless it is told too. What the caller says of it counts.
+given=" $* $(compgen -e OMPI_MCA_ || true) "
+# Without a --listen (it may stand in a file, and other programs have none) ranks are on this host,
+# unless the caller says where they go: then any network may be theirs.
+listen=127.0.0.1
+! $placed || listen=0.0.0.0
+for ((word = i + 2; word < $#; word++)); do
+  [[ ${arguments[i + 1]} == worker ]] || break
+  case ${arguments[word]} in
+    --listen) listen=${arguments[word + 1]-} ;;
+    --listen=*) listen=${arguments[word]#*=} ;;
+  esac
+done
+if [[ ! $given =~ btl|OMPI_MCA_pml ]]; then
+  network=$listen
+  case $listen in
+    127.* | ::1 | lo) network='' options+=(--mca btl self,vader) ;;  # shared memory: none listens
+    0.0.0.0 | ::) network='' ;;
+    */*) ;;
+    *:*) network=$listen/128 ;;
+    *[!0-9.]*) ;;  # a device
+    *) network=$listen/32 ;;
+  esac
+  if [[ -n $network ]]; then
+    options+=(--mca btl_tcp_if_include "$network")
+    [[ $given =~ oob_tcp_if ]] || options+=(--mca oob_tcp_if_include "$network")
   fi
 fi
 # mpirun refuses root unless told twice; in a container, root is the user.

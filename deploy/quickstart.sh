@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The main job on one machine: deploy/quickstart.sh [--workers N] [--keep]. Installs what is missing,
 # builds the program, verifies a pool of CPU workers against golden vectors, then runs the service:
-# prompts pushed over UCX, decode, a replay, metrics. --keep leaves the last service running.
+# prompts pushed over the data plane, decode, a replay, metrics. --keep leaves the last service running.
 set -euo pipefail
 
 workers=4
@@ -87,7 +87,7 @@ golden=tests/data/tiny.safetensors
 title "a pool alone: $workers workers against the vectors of the reference implementation"
 run 120 deploy/mpirun.sh -np "$workers" "$program" verify "$golden"
 
-title "the service: prompts come from a prefill tier over UCX, steps from a client"
+title "the service: prompts come from a prefill tier over the data plane, steps from a client"
 start_service --model "$golden" --rows f32 --query f32 --leaf-tokens 64 --kv-gib 0.05
 run 60 "$program" prefill --service "$url" "$golden"
 run 120 "$program" verify --service "$url" "$golden"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing of packages.txt: deploy/setup.sh [SECTION...] (default: build run).
 # Says and does nothing when nothing is missing; never upgrades a package on its own account.
+# TRIBUTARY_ANY_SYSTEM=1 tries the list's first names on a system that it was not written for.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -10,12 +11,19 @@ apt_limit_s=900     # one apt-get call, downloads included
 
 die() { echo "setup: $*" >&2; exit 1; }
 
-# Prints the package names of the sections given, in the order of the list.
+# Prints the system's names of the packages in the sections given, in the order of the list.
 packages_of() {
-  awk -v wanted=" $* " '
-    { sub(/#.*/, ""); gsub(/[ \t\r]+/, "") }
-    /^\[.*\]$/ { section = substr($0, 2, length($0) - 2); seen = seen " " section " "; next }
-    $0 != "" && index(wanted, " " section " ") { print }
+  awk -v wanted=" $* " -v system_="$system:" '
+    { sub(/#.*/, "") }
+    $1 ~ /^\[.*\]$/ { section = substr($1, 2, length($1) - 2); seen = seen " " section " "; next }
+    section != "" && index(wanted, " " section " ") {
+      name = ""
+      for (i = 1; i <= NF; i++) {
+        if (index($i, system_) == 1) { name = substr($i, length(system_) + 1); break }
+        if (!index($i, ":")) name = $i
+      }
+      if (name != "") print name
+    }
     END {
       n = split(wanted, names, " ")
       for (i = 1; i <= n; i++) if (!index(seen, " " names[i] " ")) {
@@ -34,7 +42,7 @@ missing_of() {
             for (i = 1; i <= n; i++) if (!(names[i] in have)) print names[i] }'
 }
 
-# Runs apt-get; waits a bounded time while somebody else holds a lock of apt or dpkg.
+# Runs apt-get; waits a bounded time while another process holds a lock of apt or dpkg.
 apt() {
   local deadline=$((SECONDS + lock_wait_s)) status log
   log=$(mktemp)
@@ -67,10 +75,18 @@ all_have_candidate() {
 ((BASH_VERSINFO[0] >= 4)) || die "needs bash 4 or newer"
 [[ -r $list ]] || die "$list is missing"
 [[ $# -gt 0 ]] || set -- build run
+os_release=${TRIBUTARY_OS_RELEASE:-/etc/os-release}  # tests have their own
+# shellcheck source=/dev/null
+system=$(. "$os_release" 2>/dev/null && echo "${ID-}${VERSION_ID-}") || true
+supported=$(sed -n 's/^systems: *\([^#]*[^# ]\).*/\1/p' "$list")
+[[ " $supported " == *" $system "* || -n ${TRIBUTARY_ANY_SYSTEM-} ]] ||
+  die "this system is ${system:-unknown}, supported are ${supported// /, };" \
+    "TRIBUTARY_ANY_SYSTEM=1 goes on at your own risk"
 names=$(packages_of "$@")
 mapfile -t wanted <<<"$names"
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-  die "this is not a Debian or Ubuntu system; install the equivalents of: ${wanted[*]}"
+  echo "setup: no apt here; what follows needs the equivalents of: ${wanted[*]}" >&2
+  exit 0
 fi
 mapfile -t missing < <(missing_of "${wanted[@]}" || true)
 ((${#missing[@]})) || exit 0

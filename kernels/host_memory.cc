@@ -12,14 +12,14 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "kernels/validate.h"
+#include "core/interface/validate.h"
 
 namespace tributary {
 namespace {
 
-// Rows of a sequence lie in random places of a large cache: with pages of 4 KiB each of the 18 of a
-// latent page costs a walk of the page table, which prefetches do not hide. A hint: where the
-// system has no huge pages to give, nothing changes.
+// The rows of a sequence are at random places in a large cache. A latent page spans 18 pages of 4
+// KiB, and each costs a walk of the page table, which prefetches do not hide. This is a hint: if
+// the system has no huge pages, nothing changes.
 void ask_for_huge_pages([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t bytes) {
 #if defined(__linux__)
   const auto begin =
@@ -84,6 +84,19 @@ void load_page_rows(const HostCache& cache, int layer, std::int32_t page, std::i
   const auto memory = page_rows(cache, layer, page)
                           .subspan(static_cast<std::size_t>(slot) * cache.layout().row_bytes());
   std::copy_n(memory.begin(), rows.size(), rows.begin());
+}
+
+void convert_row(const ConvertArgs& args, std::size_t row) {
+  const std::byte* src = static_cast<const std::byte*>(args.src) + row * args.src_stride_bytes;
+  std::byte* dst = static_cast<std::byte*>(args.dst) + row * args.dst_stride_bytes;
+  const std::size_t values = args.src_row.values();
+  if (args.src_row.format == args.dst_row.format) {
+    std::memcpy(dst, src, args.src_row.bytes());
+  } else if (args.src_row.format == RowFormat::kF32) {
+    args.dst_row.encode({reinterpret_cast<const float*>(src), values}, dst);
+  } else {
+    args.src_row.decode(src, {reinterpret_cast<float*>(dst), values});
+  }
 }
 
 void append_rows(const HostCache& cache, const AppendArgs& args) {

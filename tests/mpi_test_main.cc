@@ -1,5 +1,5 @@
-// Runs all tests on all ranks. Rank 0 prints as usual, the others only what fails. The exit status
-// is 0 only where every test passed, and mpirun's is 0 only when that of every rank is.
+// Runs all tests on all ranks. Rank 0 prints as usual, the others only failures. A rank's exit
+// status is 0 only if every test passed on it, and mpirun's is 0 only if that of every rank is.
 #include "tests/mpi_test_main.h"
 
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 
 namespace tributary::testing_support {
 
-/// That of the program; valid in every test and wherever test parameters are made.
+/// The environment of the program; valid in every test and wherever test parameters are made.
 [[nodiscard]] const MpiEnvironment& mpi_environment();
 
 }  // namespace tributary::testing_support

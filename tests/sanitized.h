@@ -1,4 +1,4 @@
-// Whether a sanitizer slows this build down: tests that repeat what others cover are shorter then.
+// Whether a sanitizer slows this build down: then tests that repeat what others cover are shorter.
 #pragma once
 
 namespace tributary::test {

@@ -20,9 +20,24 @@ ARROWS = {
     "tests": {"tests", "deploy", "kernels", "comm", "core"},
     "bench": {"bench", "deploy", "kernels", "comm", "core"},
 }
+# The same inside deploy/: a part, and the other parts of deploy/ that it may know. A folder without
+# a line here belongs to the part above it; a folder directly below deploy/ without one includes
+# nothing of deploy/.
+PARTS = {
+    "deploy/service/protocol": set(),
+    "deploy/service/transport": set(),
+    "deploy/service/client": {"deploy/service/protocol", "deploy/service/transport"},
+    "deploy/service/control": {"deploy/service/protocol"},
+    "deploy/service/worker": {"deploy/service/protocol", "deploy/service/transport",
+                              "deploy/runtime"},
+    "deploy/runtime": set(),
+    "deploy/app": {"deploy/service/protocol", "deploy/service/transport", "deploy/service/client",
+                   "deploy/service/control", "deploy/service/worker", "deploy/runtime"},
+    "deploy/package": {"deploy/service/client"},  # the header that others include
+}
 
 # Headers of others: a pattern, and the folders where they may appear (with those folders' mirrors
-# under tests/). A header that no line matches is an error: it wants a home first.
+# under tests/). A header that no line matches is an error: it needs a line first.
 ANYWHERE = ("core", "kernels", "comm", "deploy", "tests", "bench")
 VENDORS = [
     (r"mpi(-ext)?\.h", ("comm/mpi",)),
@@ -30,14 +45,14 @@ VENDORS = [
     (r"(ucp|uct|ucs|ucm)/.*", ("comm/ucx",)),
     (r"(cuda|cublas|cute|cutlass|cooperative_groups|nv)\w*(\.h|\.hpp|/.*)?",
      ("kernels/cuda", "comm/nccl", "tests/gpu")),
-    (r"boost/(asio|beast)(\.hpp|/.*)", ("comm/http",)),
+    (r"boost/(asio|beast)(\.hpp|/.*)", ("comm/http", "comm/tcp")),
     (r"boost/context/.*", ("kernels/cuda",)),  # its tests: fibers of emulated threads
     (r"sanitizer/.*", ("tests",)),
     (r"(oneapi/)?dnnl.*", ("kernels/cpu", "bench")),
     (r"(openssl)/.*", ("comm/http", "comm/wire")),
     (r"isa-l/.*", ("comm/wire",)),
     (r"prometheus/.*", ("deploy",)),
-    (r"hwy/.*", ("kernels/cpu", "deploy/bench", "bench")),
+    (r"hwy/.*", ("kernels/cpu", "deploy/app/bench", "bench")),
     (r"[xtepnsai]mmintrin\.h|immintrin\.h|cpuid\.h", ("kernels/cpu",)),
     (r"CLI/.*", ("deploy", "bench")),
     (r"spdlog/.*", ("deploy",)),
@@ -49,12 +64,14 @@ VENDORS = [
     (r"fmt/.*", ANYWHERE),
     # The C++ library, and what of POSIX and Linux we use.
     (r"[a-z_0-9]+", ANYWHERE),
-    (r"(sys|linux|netinet|arpa)/[a-z_]+\.h", ANYWHERE),
+    (r"(sys|linux|netinet|arpa|gnu)/[a-z_-]+\.h", ANYWHERE),
     (r"(dirent|dlfcn|fcntl|ifaddrs|malloc|netdb|poll|pthread|sched|signal|spawn|stdio|stdlib|time|unistd)\.h",
      ANYWHERE),
 ]
-# What a header that other folders include may show: these and nothing else of others.
+# What a header that other folders include may itself include of others: these and nothing else.
 PUBLIC = re.compile(r"[a-z_0-9]+|fmt/.*|(sys|linux)/.*|[a-z]+\.h")
+# Includes the JSON library: only for sources, and for headers of deploy/ that are marked likewise.
+FOR_SOURCES = {"core/base/strict_json.h"}
 VENDOR_TYPES = re.compile(r"(mpi|nccl|cuda|dnnl|immintrin|cpuid)\w*\.h")
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTILINE)
@@ -92,8 +109,16 @@ def folder_of(name):
 
 
 def part_of(name):
-    """`core/cache` of `core/cache/page_pool.h`; `core` of `core/x.h`."""
-    return "/".join(name.split("/")[:-1][:2])
+    """`core/cache` of `core/cache/page_pool.h`; `core` of `core/x.h`; three levels at most."""
+    return "/".join(name.split("/")[:-1][:3])
+
+
+def deploy_part(name):
+    """The line of PARTS that a file of deploy/ belongs to, or its folder where there is none."""
+    for part in PARTS:
+        if name.startswith(part + "/"):
+            return part
+    return folder_of(name)
 
 
 def check_includes(tree):
@@ -109,6 +134,16 @@ def check_includes(tree):
                 yield f"{name}: includes \"{what}\": {top(name)}/ must not know {top(what)}/"
             elif not ours and not angled:
                 yield f"{name}: includes \"{what}\": quotes are for paths from the root"
+
+
+def check_parts(tree):
+    """Inside deploy/ includes go along PARTS."""
+    for name, includes in tree.includes.items():
+        for _, what in includes:
+            if top(name) == top(what) == "deploy" and what in tree.text:
+                part, other = deploy_part(name), deploy_part(what)
+                if other != part and other not in PARTS.get(part, ()):
+                    yield f"{name}: includes \"{what}\": {part}/ must not know {other}/"
 
 
 def vendor_places(what):
@@ -133,35 +168,47 @@ def check_vendors(tree):
 
 def audience_of(name):
     """What a header is private to: core and deploy as wholes, each part of comm and kernels."""
-    return top(name) if top(name) in ("core", "deploy") else part_of(name)
+    return top(name) if top(name) in ("core", "deploy") else "/".join(part_of(name).split("/")[:2])
 
 
 def public_headers(tree):
-    """Headers that others than their own audience, tests and benchmarks include."""
-    public = set()
+    """Headers that others than their own audience, tests and benchmarks include, and who does."""
+    public = collections.defaultdict(set)
     for name, includes in tree.includes.items():
         if top(name) not in ("tests", "bench"):
-            public |= {what for _, what in includes
-                       if what in tree.includes and audience_of(what) != audience_of(name)}
+            for _, what in includes:
+                if (what in tree.includes and audience_of(what) != audience_of(name)
+                        and what not in FOR_SOURCES):
+                    public[what].add(audience_of(name))
     return public
+
+
+def may_see(audience, what):
+    """Whether a header of others may be shown to an audience: only if it may include it anyway."""
+    if PUBLIC.fullmatch(what) and not VENDOR_TYPES.fullmatch(what):
+        return True
+    return audience in (vendor_places(what) or ())
 
 
 def check_public_headers(tree):
     """A public header, and what it includes, shows no vendor's header and no build flag."""
-    through = {}  # header -> the public header that shows it
-    for header in sorted(public_headers(tree)):
+    through = collections.defaultdict(dict)  # header -> audience: the public header that shows it
+    for header, audiences in sorted(public_headers(tree).items()):
         todo = [header]
         while todo:
             name = todo.pop()
-            if name not in through:
-                through[name] = header
+            new = {audience: header for audience in audiences if audience not in through[name]}
+            if new:
+                through[name].update(new)
                 todo += [what for _, what in tree.includes[name] if what in tree.includes]
-    for name, header in through.items():
+    for name, shown in through.items():
+        header = min(shown.values())
         if re.search(r"^[ \t]*#[ \t]*(if|ifdef|ifndef)\b", tree.text[name], re.MULTILINE):
             yield f"{name}: a public header (through {header}) depends on a build flag"
         for angled, what in tree.includes[name]:
-            if angled and (not PUBLIC.fullmatch(what) or VENDOR_TYPES.fullmatch(what)):
-                yield f"{name}: a public header (through {header}) shows <{what}>"
+            hidden = [shown[audience] for audience in sorted(shown) if not may_see(audience, what)]
+            if angled and hidden:
+                yield f"{name}: a public header (through {hidden[0]}) shows <{what}>"
 
 
 def check_cycles(tree):
@@ -247,36 +294,72 @@ def check_calls(tree):
                     yield f"{name}:{number}: calls {found[1]}: not in a library"
 
 
-PACKAGE_SECTIONS = ("build", "run", "pod", "test", "plot")
+HEXADECIMAL_ID = re.compile(r'sequence \{:#?x\}')
+
+
+def check_ids(tree):
+    """A sequence has one name, decimal, in every message, log, URL and file."""
+    for name, text in tree.text.items():
+        for number, line in enumerate(text.splitlines(), start=1):
+            if name.endswith(HEADERS + UNITS) and HEXADECIMAL_ID.search(line):
+                yield f"{name}:{number}: a sequence's id is decimal everywhere"
+
+
+PACKAGE_SECTIONS = ("build", "run", "pod", "test", "rootfs", "plot")
+PACKAGE_NAME = r"[a-z0-9][a-z0-9+.-]+"
+
+
+def package_line(line, systems):
+    """The errors in a line of names, if any, and the system of each name."""
+    names = [(system, name) for system, _, name in (word.rpartition(":") for word in line.split())]
+    wrong = None
+    for system, name in names:
+        if system and system not in systems:
+            wrong = f"{system} is no system of {', '.join(systems)}"
+        elif not re.fullmatch(PACKAGE_NAME, name):
+            wrong = f"not a package name: {name}"
+    if len({system for system, _ in names}) < len(names):
+        wrong = f"more than one name for a system: {line}"
+    elif names[1:] and not all(system for system, _ in names[1:]):
+        wrong = f"the name of all other systems comes first: {line}"
+    return wrong, names
 
 
 def check_packages(tree):
-    """deploy/packages.txt: known sections, good names, no name twice."""
+    """deploy/packages.txt: systems, then known sections, good names, none twice in a system."""
     path = tree.root / "deploy" / "packages.txt"
     if not path.is_file():
         yield "deploy/packages.txt: missing"
         return
-    section, seen = None, {}
+    section, systems, seen = None, [], {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         line = line.split("#")[0].strip()
         if not line:
             continue
         where = f"deploy/packages.txt:{number}"
-        if line.startswith("["):
+        if line.startswith("systems:") and not systems and section is None:
+            systems = line.split()[1:]
+        elif line.startswith("["):
             section = line.strip("[]")
             if section not in PACKAGE_SECTIONS:
                 yield f"{where}: unknown section {line}; there are {', '.join(PACKAGE_SECTIONS)}"
-        elif not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", line):
-            yield f"{where}: not a package name: {line}"
+            if not systems:
+                yield f"{where}: no systems are named before the first section"
+                systems = ["?"]
         elif section is None:
             yield f"{where}: {line} stands before the first section"
-        elif line in seen:
-            yield f"{where}: {line} is in line {seen[line]} already"
-        seen.setdefault(line, number)
+        else:
+            wrong, names = package_line(line, systems)
+            if wrong:
+                yield f"{where}: {wrong}"
+            twice = [name for name in names if name in seen]
+            if twice:
+                yield f"{where}: {line} is in line {seen[twice[0]]} already"
+            seen |= {name: number for name in names if name not in seen}
 
 
-RULES = (check_includes, check_vendors, check_public_headers, check_cycles, check_files,
-         check_orphans, check_calls, check_packages)
+RULES = (check_includes, check_parts, check_vendors, check_public_headers, check_cycles, check_files,
+         check_orphans, check_calls, check_ids, check_packages)
 
 
 def findings(root):

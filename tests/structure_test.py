@@ -11,7 +11,7 @@ import structure_rules  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# A small tree without a fault.
+# A small tree that breaks no rule.
 SOUND = {
     "core/CMakeLists.txt": "add_library(core base/error.cc)\n",
     "core/base/error.h": "// Errors.\n#pragma once\n#include <string>\n#include <fmt/format.h>\n",
@@ -29,7 +29,13 @@ SOUND = {
     "deploy/CMakeLists.txt": "add_executable(d main.cc)\n",
     "deploy/main.cc": "// Main.\n#include \"comm/mpi/world.h\"\n"
                       "#include \"kernels/cpu/attend.h\"\n",
-    "deploy/packages.txt": "[build]\ng++  # compiler\n[run]\nopenmpi-bin\n",
+    "deploy/service/CMakeLists.txt": "add_library(s worker/serve.cc)\n",
+    "deploy/service/protocol/hello.h": "// Hello.\n#pragma once\n",
+    "deploy/service/client/client.h": "// C.\n#pragma once\n"
+                                      "#include \"deploy/service/protocol/hello.h\"\n",
+    "deploy/service/worker/serve.cc": "// S.\n#include \"deploy/service/protocol/hello.h\"\n",
+    "deploy/packages.txt": "systems: new old\n[build]\ng++ old:g++-9  # compiler\n[run]\n"
+                           "old:mpi-bin\n",
     "deploy/setup.sh": "#!/bin/sh\n# Sets up.\n",
     "tests/comm/mpi/CMakeLists.txt": "add_executable(t world_test.cc ../../helper.cc)\n",
     "tests/comm/mpi/world_test.cc": "// Test.\n#include <mpi.h>\n#include <gtest/gtest.h>\n",
@@ -37,6 +43,11 @@ SOUND = {
     "tests/fuzz/trace_fuzz.cc": "// Fuzzes.\n",
     "tests/helper.cc": "// Shared.\n",
 }
+
+
+def packages(*lines):
+    return {"deploy/packages.txt": "\n".join(("systems: new old", *lines, ""))}
+
 
 # Name of the case: (files that change in the sound tree, words of the one finding).
 PLANTED = {
@@ -53,6 +64,18 @@ PLANTED = {
         {"deploy/main.h": "// M.\n#pragma once\n",
          "comm/mpi/world.cc": "// W.\n#include \"deploy/main.h\"\n"},
         "comm/ must not know deploy/"),
+    "worker_includes_the_client": (
+        {"deploy/service/worker/serve.cc": "// S.\n#include \"deploy/service/client/client.h\"\n"},
+        "deploy/service/worker/ must not know deploy/service/client/"),
+    "protocol_includes_the_runtime": (
+        {"deploy/runtime/device.h": "// D.\n#pragma once\n",
+         "deploy/service/protocol/hello.h": "// H.\n#pragma once\n"
+                                            "#include \"deploy/runtime/device.h\"\n"},
+        "deploy/service/protocol/ must not know deploy/runtime/"),
+    "recipe_includes_the_service": (
+        {"deploy/recipes/slurm/hook.h": "// H.\n#pragma once\n"
+                                        "#include \"deploy/service/protocol/hello.h\"\n"},
+        "deploy/recipes/slurm/ must not know deploy/service/protocol/"),
     "program_includes_a_test": (
         {"tests/helper.h": "// H.\n#pragma once\n",
          "deploy/main.cc": "// M.\n#include \"tests/helper.h\"\n"},
@@ -83,6 +106,10 @@ PLANTED = {
     "cycle_in_core": (
         {"core/base/error.h": "// E.\n#pragma once\n#include \"core/cache/pool.h\"\n"},
         "cycle core/base -> core/cache -> core/base"),
+    "cycle_three_levels_deep": (
+        {"kernels/cuda/a/a.h": "// A.\n#pragma once\n#include \"kernels/cuda/b/b.h\"\n",
+         "kernels/cuda/b/b.h": "// B.\n#pragma once\n#include \"kernels/cuda/a/a.h\"\n"},
+        "cycle kernels/cuda/a -> kernels/cuda/b -> kernels/cuda/a"),
     "orphan_beside_a_family": ({"tests/fuzz/trace_test.cc": "// L.\n"}, "lists it"),
     "no_first_comment": ({"core/base/error.cc": "#include <string>\n"}, "start with a comment"),
     "no_first_comment_but_another_header": (
@@ -98,10 +125,18 @@ PLANTED = {
         "no CMakeLists.txt lists it"),
     "environment_in_a_library": (
         {"comm/mpi/world.cc": "// W.\nauto* x = std::getenv(\"X\");\n"}, "calls getenv"),
-    "unknown_section": ({"deploy/packages.txt": "[biuld]\ng++\n"}, "unknown section [biuld]"),
-    "package_twice": ({"deploy/packages.txt": "[build]\ng++\n[run]\ng++\n"}, "in line 2 already"),
-    "package_name": ({"deploy/packages.txt": "[build]\ng++ cmake\n"}, "not a package name"),
-    "package_without_section": ({"deploy/packages.txt": "g++\n"}, "before the first section"),
+    "hexadecimal_id": (
+        {"core/base/error.cc": "// E.\nauto* x = \"sequence {:#x}: gone\";\n"}, "decimal"),
+    "unknown_section": (packages("[biuld]", "g++"), "unknown section [biuld]"),
+    "package_twice": (packages("[build]", "g++", "[run]", "g++"), "in line 3 already"),
+    "package_twice_in_a_system": (
+        packages("[build]", "g++ old:g++-9", "[run]", "mpi old:g++-9"), "in line 3 already"),
+    "two_packages_in_a_line": (packages("[build]", "g++ cmake"), "more than one name"),
+    "package_of_other_systems_last": (packages("[build]", "old:g++-9 g++"), "comes first"),
+    "package_name": (packages("[build]", "G++"), "not a package name"),
+    "package_of_no_system": (packages("[build]", "g++ odl:g++-9"), "odl is no system of new, old"),
+    "package_without_section": (packages("g++"), "before the first section"),
+    "no_systems": ({"deploy/packages.txt": "[build]\ng++\n"}, "no systems are named"),
 }
 
 

@@ -1,4 +1,4 @@
-// From a URL to a connected stream: names, addresses, TLS.
+// Connects to a URL: name lookup, addresses, TLS.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -13,14 +13,14 @@
 
 namespace tributary {
 
-/// One attempt, over every address of the host's name.
+/// One attempt, which tries every address of the host name.
 class Connector : public std::enable_shared_from_this<Connector> {
  public:
   using Connected = std::function<void(std::optional<Stream>, const Status&)>;
 
   Connector(boost::asio::io_context& io, Url url, TlsContext tls);
-  /// Calls `connected` once, with a stream or with kUnavailable and why, unless cancel() came
-  /// first.
+  /// Calls `connected` once, with a stream or with kUnavailable and the reason, unless cancel()
+  /// was called first.
   void start(Connected connected);
   void cancel();
 
@@ -36,7 +36,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
   Tcp::resolver resolver_;
   Tcp::socket socket_;
   std::optional<Stream> stream_;
-  Connected connected_;  // empty once called or cancelled
+  Connected connected_;  // empty after it was called or cancelled
 };
 
 /// "HOST:PORT" for messages and for the Host header, with a V6 address in brackets.

@@ -14,7 +14,7 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-/// Shared by the handle and the pending wait, so that a handle may go while its work runs.
+/// Shared by the handle and the pending wait, so that `work` may destroy its own handle.
 struct TimerState : std::enable_shared_from_this<TimerState> {
   TimerState(asio::io_context& io, std::chrono::milliseconds again, std::function<void()> todo)
       : timer(io), period(again), work(std::move(todo)) {}
@@ -27,7 +27,7 @@ struct TimerState : std::enable_shared_from_this<TimerState> {
     });
   }
 
-  /// A loop that was held up catches up with one call, not with all that it missed.
+  /// A loop that was delayed makes one call, not one for each period that it missed.
   void again() {
     const auto now = std::chrono::steady_clock::now();
     auto next = timer.expiry() + period;
@@ -73,7 +73,7 @@ struct SignalState : std::enable_shared_from_this<SignalState> {
   void wait() {
     signals.async_wait([self = shared_from_this()](const error_code& error, int /*signal*/) {
       if (error || self->cancelled) return;
-      self->wait();  // further ones are absorbed: the stop that has begun is to end cleanly
+      self->wait();  // ignores later signals, so that the stop that has begun ends cleanly
       if (!std::exchange(self->called, true)) self->work();
     });
   }
@@ -117,7 +117,7 @@ EventLoop::~EventLoop() = default;
 
 void EventLoop::run() {
   impl_->io.run();
-  impl_->io.restart();  // here, not first: a stop() that came before run() counts
+  impl_->io.restart();  // after the run: a stop() before run() counts
 }
 
 void EventLoop::stop() {

@@ -1,4 +1,4 @@
-// The one thread on which a process' HTTP and WebSocket work happens.
+// The loop that does all HTTP and WebSocket work of a process, on one thread.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@
 
 namespace tributary {
 
-/// run() on one thread; post() and stop() from any.
+/// Call run() on one thread. post() and stop() may be called from any thread.
 class EventLoop {
  public:
   EventLoop();
@@ -20,24 +20,23 @@ class EventLoop {
   void stop();
   void post(std::function<void()> work);
 
-  /// All handles go before the loop does.
-  ///
-  /// Calls `work` on the loop after `delay`, until the handle is destroyed (on the loop's thread,
-  /// or after run() has returned).
+  /// Keeps a timer or a signal handler active. Destroy it on the loop's thread or after run() has
+  /// returned, and before the loop.
   class Timer {
    public:
     virtual ~Timer() = default;
   };
+  /// Calls `work` on the loop after `delay`, unless the handle is destroyed first.
   [[nodiscard]] std::unique_ptr<Timer> after(std::chrono::milliseconds delay,
                                              std::function<void()> work);
-  /// Every `period`, first after one.
+  /// Calls `work` every `period`, first after one period.
   [[nodiscard]] std::unique_ptr<Timer> every(std::chrono::milliseconds period,
                                              std::function<void()> work);
-  /// Calls `work` once when the process gets SIGINT or SIGTERM; further ones are absorbed while the
+  /// Calls `work` once when the process gets SIGINT or SIGTERM. Later signals are ignored while the
   /// handle lives.
   [[nodiscard]] std::unique_ptr<Timer> on_termination(std::function<void()> work);
 
-  struct Impl;  // of comm/http alone
+  struct Impl;  // used by comm/http only
   [[nodiscard]] Impl& impl() noexcept { return *impl_; }
 
  private:

@@ -1,4 +1,4 @@
-// What an EventLoop is made of, for comm/http alone.
+// The implementation of EventLoop, used by comm/http only.
 #pragma once
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -11,17 +11,16 @@
 
 namespace tributary {
 
-/// The way onto a loop from any thread, which may outlive the loop: a late answer finds it closed.
+/// Posts work to a loop from any thread. It may outlive the loop and drops later work then.
 class LoopGate {
  public:
   explicit LoopGate(boost::asio::io_context& io) : io_(&io) {}
-  /// Drops the work when the loop is gone.
   void post(std::function<void()> work);
   void close();
 
  private:
   std::mutex mutex_;
-  boost::asio::io_context* io_;  // null once closed
+  boost::asio::io_context* io_;  // null after close()
 };
 
 struct EventLoop::Impl {

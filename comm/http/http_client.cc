@@ -27,20 +27,20 @@ namespace {
 using Request = http::request<http::string_body>;
 using Parser = http::response_parser<http::string_body>;
 
-/// A connection with what was read ahead on it.
+/// A connection and the bytes that were read ahead on it.
 struct Connection {
   explicit Connection(Stream connected) : stream(std::move(connected)) {}
   Stream stream;
   beast::flat_buffer buffer;
 };
 
-/// A request under way. Shared with its handlers, so that one that is late finds it.
+/// A request in progress. Its handlers share it, so that a late handler still finds it.
 struct Exchange : std::enable_shared_from_this<Exchange> {
   void write() {
     http::async_write(connection->stream, request,
                       [self = shared_from_this()](const error_code& error, std::size_t) {
                         if (error == asio::error::operation_aborted) return self->finish(error);
-                        self->read();  // a server may refuse, and say why, before it has all
+                        self->read();  // a server may refuse before it has the whole request
                       });
   }
 
@@ -69,7 +69,7 @@ struct HttpClient::Impl {
     tls = tls_for(config.url, config.certificate_authority);
   }
 
-  /// Runs until `done`, or throws and forgets the connection.
+  /// Runs until `done`, or throws and drops the connection.
   void run(const bool& done, Deadline deadline) {
     io.restart();
     while (!done && !deadline.expired()) {
@@ -128,7 +128,7 @@ struct HttpClient::Impl {
 
 namespace {
 
-/// The connection ended before a byte of the answer: the server had closed it meanwhile.
+/// The connection ended before the first byte of the response: the server had closed it.
 bool was_stale(const Exchange& exchange) {
   const error_code& error = exchange.outcome;
   return !exchange.parser.got_some() &&
@@ -145,12 +145,12 @@ bool was_stale(const Exchange& exchange) {
   }
   const bool broken = error == http::error::end_of_stream || error == http::error::partial_message;
   if (!broken && error.category() == make_error_code(http::error::bad_method).category()) {
-    fail(ErrorCode::kMalformedInput, "the answer of {} is not HTTP: {}", who, error.message());
+    throw AnswerError(fmt::format("the answer of {} is not HTTP: {}", who, error.message()));
   }
   fail(ErrorCode::kUnavailable, "the connection with {} broke: {}", who, error.message());
 }
 
-/// Throws kInvalidArgument for text that would end its line: a token read with its newline, say.
+/// Throws kInvalidArgument for text that would end its line, such as a token with its newline.
 Request make_request(const std::string& method, const std::string& path, const std::string& body,
                      const std::vector<HttpHeader>& headers, const HttpClientConfig& config) {
   std::string target = config.url.path;
@@ -159,7 +159,7 @@ Request make_request(const std::string& method, const std::string& path, const s
   const bool visible =
       std::all_of(target.begin(), target.end(), [](char c) { return c > ' ' && c < 0x7f; });
   if (!visible || !target.starts_with('/')) {
-    fail(ErrorCode::kInvalidArgument, "path {} of a request", quote(target));
+    fail(ErrorCode::kInvalidArgument, "path {} of a request is not valid", quote(target));
   }
   Request message;
   message.version(11);
@@ -173,7 +173,7 @@ Request make_request(const std::string& method, const std::string& path, const s
     all.push_back({"Authorization", "Bearer " + config.bearer_token});
   for (const HttpHeader& header : all) {
     if (!is_header(header)) {
-      fail(ErrorCode::kInvalidArgument, "header {} of a request holds a line break or the like",
+      fail(ErrorCode::kInvalidArgument, "header {} of a request contains a line break or the like",
            quote(header.name));
     }
     message.set(header.name, header.value);

@@ -1,4 +1,4 @@
-// One HTTP request and its answer, blocking, with a deadline.
+// A blocking HTTP client with deadlines.
 #pragma once
 
 #include <memory>
@@ -8,17 +8,24 @@
 #include "comm/http/http_message.h"
 #include "comm/http/url.h"
 #include "core/base/deadline.h"
+#include "core/base/error.h"
 
 namespace tributary {
 
+/// Another process sent an invalid response: kMalformedInput that our own input did not cause.
+class AnswerError : public Error {
+ public:
+  explicit AnswerError(const std::string& message) : Error(ErrorCode::kMalformedInput, message) {}
+};
+
 struct HttpClientConfig {
-  Url url;  // path: in front of every request's
+  Url url;  // its path is a prefix of every request's path
   std::string bearer_token;
-  std::string certificate_authority;  // PEM file; empty: the system's
+  std::string certificate_authority;  // PEM file; empty: the system's authorities
   std::size_t max_response_bytes = std::size_t{16} << 20;
 };
 
-/// Keeps its connection between requests. Not for use by two threads at once.
+/// Keeps its connection between requests. Used by one thread at a time.
 class HttpClient {
  public:
   explicit HttpClient(HttpClientConfig config);
@@ -26,10 +33,10 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  /// Throws kDeadlineExceeded, kUnavailable when nobody listens or the connection breaks (a request
-  /// on a kept connection that the server had closed is sent once more), kMalformedInput for an
-  /// answer that is not HTTP, kTooLarge for one that is too long, kInvalidArgument for a path or a
-  /// header that cannot be sent.
+  /// Sends one request and returns the response. A request on a kept connection that the server has
+  /// closed is retried once. Throws kDeadlineExceeded, kUnavailable when nobody listens or the
+  /// connection breaks, AnswerError for a response that is not HTTP, kTooLarge for one that is
+  /// too long, kInvalidArgument for a path or a header that cannot be sent.
   [[nodiscard]] HttpResponse request(const std::string& method, const std::string& path,
                                      const std::string& body, Deadline deadline,
                                      const std::vector<HttpHeader>& headers = {});

@@ -1,4 +1,4 @@
-// An HTTP request and a response as plain values.
+// HTTP requests and responses as plain values.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace tributary {
 
 struct HttpHeader {
-  std::string name;  // compared without regard to case
+  std::string name;  // case-insensitive
   std::string value;
 };
 
@@ -29,12 +29,12 @@ struct HttpResponse {
   int status = 200;
   std::string content_type = "application/json";
   std::string body;
-  std::vector<HttpHeader> headers;  // besides Content-Type, Content-Length, Server, Connection
+  std::vector<HttpHeader> headers;  // other than Content-Type, Content-Length, Server, Connection
 
   [[nodiscard]] std::string_view header(std::string_view name) const noexcept;
 };
 
-/// JSON {"error": {"code", "message"}} with that status.
+/// A response with `status` and the JSON body {"error": {"code", "message"}}.
 [[nodiscard]] HttpResponse error_response(int status, std::string_view code,
                                           std::string_view message);
 

@@ -18,7 +18,7 @@ using boost::system::error_code;
 
 namespace {
 
-// Out of descriptors or memory: how long until the next try. Clients wait in the backlog.
+// Pause before the next accept when descriptors or memory run out. Clients wait in the backlog.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
 tcp::endpoint parse_endpoint(const std::string& listen) {
@@ -28,7 +28,7 @@ tcp::endpoint parse_endpoint(const std::string& listen) {
   error_code error;
   const auto address = asio::ip::make_address(parts.host, error);
   if (error) {
-    fail(ErrorCode::kInvalidArgument, "address {}: {} is no IP address", quote(listen),
+    fail(ErrorCode::kInvalidArgument, "address {}: {} is not an IP address", quote(listen),
          quote(parts.host));
   }
   return {address, port};
@@ -85,7 +85,14 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   void take(tcp::socket socket) {
     error_code gone;
     const tcp::endpoint remote = socket.remote_endpoint(gone);
-    if (gone || service->connections->count() >= service->config.max_connections) return;
+    if (gone) return;
+    if (service->connections->count() >= service->config.max_connections) {
+      if (!service->connections->evict()) {
+        ++service->traffic.refused;
+        return;
+      }
+      ++service->traffic.evicted;
+    }
     std::make_shared<HttpSession>(service, Stream(std::move(socket), tls), endpoint_text(remote))
         ->start();
   }
@@ -119,6 +126,10 @@ const std::string& HttpServer::address() const noexcept {
 }
 int HttpServer::connections() const noexcept {
   return impl_->service->connections->count();
+}
+
+const HttpTraffic& HttpServer::traffic() const noexcept {
+  return impl_->service->traffic;
 }
 
 bool is_loopback(const std::string& listen) {

@@ -25,7 +25,7 @@ std::string_view view(beast::string_view text) {
   return {text.data(), text.size()};
 }
 
-/// The request as a plain value. Nothing where its target, its Host or its encoding is bad.
+/// The request as a plain value. No value if its target, Host or encoding is bad.
 std::optional<HttpRequest> to_request(const http::request<http::string_body>& message) {
   auto target = parse_target(view(message.target()));
   // RFC 9112, 3.2: one Host, in HTTP/1.1.
@@ -33,7 +33,7 @@ std::optional<HttpRequest> to_request(const http::request<http::string_body>& me
       (message.version() >= 11 && message.count(http::field::host) == 0)) {
     return std::nullopt;
   }
-  // Of the codings of a body we know one; a guess would take its bytes for the next request.
+  // We support one transfer coding. With a wrong guess the body would be read as the next request.
   const auto coding = message.find(http::field::transfer_encoding);
   if (coding != message.end() && !beast::iequals(coding->value(), "chunked")) return std::nullopt;
   HttpRequest request;
@@ -56,14 +56,15 @@ HttpSession::HttpSession(std::shared_ptr<HttpService> service, Stream stream, st
       slot_(service_->connections->add()),
       timer_(stream_.get_executor()),
       remote_(std::move(remote)),
-      // The parser refuses a longer header; the rest is room to read a body by.
+      // The parser refuses longer headers. The rest is for reading the body.
       buffer_(service_->config.max_header_bytes + 16 * kReadBytes) {}
 
 void HttpSession::start() {
   slot_.on_abort([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->abort();
   });
-  timer_.arm(service_->config.read_timeout, [self = shared_from_this()] { self->stream_.close(); });
+  slot_.set_evictable(true);
+  timer_.arm(service_->config.read_timeout, [self = shared_from_this()] { self->time_out(); });
   stream_.handshake_as_server([self = shared_from_this()](const Error& error) {
     if (error) return self->abort();
     self->await_request();
@@ -72,8 +73,9 @@ void HttpSession::start() {
 
 void HttpSession::await_request() {
   if (service_->handlers == nullptr) return abort();
+  slot_.set_evictable(!trusted_);
   if (buffer_.size() > 0) return read_header();
-  timer_.arm(service_->config.read_timeout, [self = shared_from_this()] { self->stream_.close(); });
+  timer_.arm(service_->config.read_timeout, [self = shared_from_this()] { self->time_out(); });
   stream_.async_read_some(buffer_.prepare(kReadBytes),
                           [self = shared_from_this()](const Error& error, std::size_t bytes) {
                             if (error) return self->abort();
@@ -88,7 +90,7 @@ void HttpSession::read_header() {
   parser_->body_limit(service_->config.max_body_bytes);
   head_ = false;
   expired_ = false;
-  // One deadline for all of the request: a byte now and then does not prolong it.
+  // One deadline for the whole request: slow bytes do not extend it.
   timer_.arm(service_->config.read_timeout, [self = shared_from_this()] {
     self->expired_ = true;
     self->stream_.cancel();
@@ -128,6 +130,9 @@ void HttpSession::on_request(const Error& error) {
   }
   request->body = std::move(message.body());
   request->remote = remote_;
+  trusted_ =
+      trusted_ || (service_->handlers->is_trusted && service_->handlers->is_trusted(*request));
+  slot_.set_evictable(false);  // while it is answered
   const bool upgrades = service_->handlers->may_upgrade && service_->handlers->upgraded;
   if (upgrades && beast::websocket::is_upgrade(message)) return upgrade(std::move(*request));
   call_handler(*request);
@@ -141,15 +146,15 @@ void HttpSession::call_handler(const HttpRequest& request) {
         504, "deadline_exceeded",
         fmt::format("no answer within {} ms", self->service_->config.response_timeout.count()));
   });
-  // Through the gate even on the loop's thread: an answer from inside the handler, or after the
-  // end of everything, is like any other.
+  // Always through the gate, even on the loop's thread: a response from inside the handler, or
+  // after the server is gone, takes the same path as any other.
   HttpRespond respond = [gate = service_->gate, weak = weak_from_this(),
                          exchange](HttpResponse response) {
     gate->post([weak, exchange, response = std::move(response)]() mutable {
       if (const auto self = weak.lock()) self->answer(exchange, std::move(response));
     });
   };
-  const auto handlers = service_->handlers;  // the handler may end the server
+  const auto handlers = service_->handlers;  // the handler may destroy the server
   const Status failed = status_of([&] { handlers->request(request, std::move(respond)); });
   if (!failed.ok() && awaiting_) refuse(500, "internal", failed.message());
 }
@@ -175,7 +180,9 @@ void HttpSession::upgrade(HttpRequest request) {
   connection->hold(std::move(slot_));
   connection->accept(parser_->release(), [service = service_, request = std::move(request)](
                                              const std::shared_ptr<WebSocket>& socket) {
-    // A copy: the handler may end the server.
+    ++service->traffic.responses[socket != nullptr ? 101 : 400];
+    if (socket == nullptr) return;
+    // A copy: the handler may destroy the server.
     if (const auto current = service->handlers) current->upgraded(request, socket);
   });
 }
@@ -222,8 +229,9 @@ void HttpSession::write(HttpResponse response, bool keep_alive) {
   const bool old = parser_->is_header_done() && parser_->get().version() < 11;
   out_head_ = response_head(response, {keep_alive, old});
   out_body_ = head_ || !has_body(response.status) ? std::string() : std::move(response.body);
-  timer_.arm(service_->config.write_timeout,
-             [self = shared_from_this()] { self->stream_.close(); });
+  ++service_->traffic.responses[response.status];
+  slot_.set_evictable(!trusted_);  // the client may never read it
+  timer_.arm(service_->config.write_timeout, [self = shared_from_this()] { self->time_out(); });
   const std::array<asio::const_buffer, 2> text{asio::buffer(out_head_), asio::buffer(out_body_)};
   asio::async_write(stream_, text,
                     [self = shared_from_this(), keep_alive](const Error& error, std::size_t) {
@@ -236,7 +244,12 @@ void HttpSession::write(HttpResponse response, bool keep_alive) {
 
 void HttpSession::finish() {
   timer_.disarm();
-  stream_.finish([self = shared_from_this()](const Error&) {});  // keeps its place until then
+  stream_.finish([self = shared_from_this()](const Error&) {});  // holds its slot until then
+}
+
+void HttpSession::time_out() {
+  ++service_->traffic.timed_out;
+  stream_.close();
 }
 
 void HttpSession::abort() {

@@ -1,4 +1,4 @@
-// One client's connection to the server: requests one after the other, under deadlines.
+// One client's connection to the server. It handles one request at a time, under deadlines.
 #pragma once
 
 #include <boost/beast/core/flat_buffer.hpp>
@@ -19,15 +19,16 @@ namespace tributary {
 /// What the server shares with its sessions.
 struct HttpService {
   HttpServerConfig config;
-  std::shared_ptr<const HttpHandlers> handlers;  // null once the server is gone
+  std::shared_ptr<const HttpHandlers> handlers;  // null after the server is destroyed
   std::shared_ptr<LoopGate> gate;
   std::shared_ptr<ConnectionSet> connections = std::make_shared<ConnectionSet>();
+  HttpTraffic traffic;
 };
 
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
  public:
   HttpSession(std::shared_ptr<HttpService> service, Stream stream, std::string remote);
-  /// Handshake, then requests until one side ends it.
+  /// Does the handshake, then handles requests until one side closes the connection.
   void start();
 
  private:
@@ -47,16 +48,19 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void write(HttpResponse response, bool keep_alive);
   void finish();
   void abort();
+  /// The client is silent, or does not read.
+  void time_out();
 
   std::shared_ptr<HttpService> service_;
   Stream stream_;
   ConnectionSet::Slot slot_;
   SessionTimer timer_;
   std::string remote_;
-  boost::beast::flat_buffer buffer_;  // may hold the beginning of further requests
+  boost::beast::flat_buffer buffer_;  // may hold the start of the next requests
   std::optional<Parser> parser_;
-  bool expired_ = false;        // the request was not complete in time
-  bool head_ = false;           // answer without the body
+  bool trusted_ = false;        // some request proved who sends it
+  bool expired_ = false;        // the request missed its deadline
+  bool head_ = false;           // a HEAD request: no body in the response
   std::uint64_t exchange_ = 0;  // number of the latest request
   bool awaiting_ = false;       // its handler has not answered yet
   std::string out_head_;

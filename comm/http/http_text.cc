@@ -74,7 +74,7 @@ HttpResponse error_response(int status, std::string_view code, std::string_view 
   const nlohmann::json body = {{"error", {{"code", code}, {"message", message}}}};
   HttpResponse response;
   response.status = status;
-  // A message may quote bytes from outside that are no UTF-8.
+  // A message may quote bytes from outside that are not UTF-8.
   response.body = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   return response;
 }

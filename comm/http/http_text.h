@@ -1,4 +1,4 @@
-// The text of HTTP that we write and read ourselves: the head of a response, the path of a request.
+// The parts of HTTP that we write and parse ourselves: response heads and request paths.
 #pragma once
 
 #include <optional>
@@ -9,17 +9,17 @@
 
 namespace tributary {
 
-/// What of a connection stands in a response's head.
+/// The state of a connection that a response head states.
 struct ResponseHead {
   bool keep_alive = true;
-  bool http_1_0 = false;  // keeping a connection is then said aloud
+  bool http_1_0 = false;  // HTTP/1.0 needs an explicit keep-alive header
 };
 
-/// Whether the header would not break out of its line.
+/// Whether the header is valid: nothing in it ends its line.
 [[nodiscard]] bool is_header(const HttpHeader& header) noexcept;
-/// Whether nothing in the response would break out of its head.
+/// Whether status and headers are valid.
 [[nodiscard]] bool is_sendable(const HttpResponse& response) noexcept;
-/// Whether a response with that status has a body at all.
+/// Whether a response with this status may have a body.
 [[nodiscard]] bool has_body(int status) noexcept;
 /// Status line and headers, with the empty line.
 [[nodiscard]] std::string response_head(const HttpResponse& response, const ResponseHead& head);
@@ -28,8 +28,8 @@ struct Target {
   std::string path;
   std::string query;
 };
-/// Path and query of a request's target in origin or absolute form, escapes of the path decoded.
-/// Nothing for a bad escape, a NUL, another form.
+/// Path and query of a request target in origin or absolute form; escapes in the path are decoded.
+/// No value for a bad escape, a NUL, or another form.
 [[nodiscard]] std::optional<Target> parse_target(std::string_view target);
 
 }  // namespace tributary

@@ -1,4 +1,4 @@
-// The one deadline that a connection has at any time.
+// A connection's current deadline.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -8,12 +8,12 @@
 
 namespace tributary {
 
-/// On the loop's thread. What is given to arm() keeps the owner of the timer alive.
+/// Used on the loop's thread. The function passed to arm() keeps the timer's owner alive.
 class SessionTimer {
  public:
   explicit SessionTimer(const boost::asio::any_io_executor& executor) : timer_(executor) {}
 
-  /// Replaces the deadline set before, even one that has run out but was not delivered.
+  /// Replaces the previous deadline, even one that has expired but was not delivered yet.
   template <typename Expired>
   void arm(std::chrono::milliseconds delay, Expired expired) {
     const std::uint64_t armed = ++armed_;

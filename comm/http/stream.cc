@@ -16,11 +16,11 @@ using boost::system::error_code;
 using Socket = Stream::Socket;
 
 namespace {
-// How long a closed connection is read on: a few round trips over any network.
+// How long a closed connection is drained: a few round trips over any network.
 constexpr std::chrono::milliseconds kLinger{1'000};
 }  // namespace
 
-/// Kept alive by its stream and by its own last goodbye.
+/// Kept alive by its stream and by its own shutdown.
 class StreamChannel : public std::enable_shared_from_this<StreamChannel> {
  public:
   StreamChannel() = default;
@@ -54,7 +54,7 @@ class StreamChannel : public std::enable_shared_from_this<StreamChannel> {
   }
 
  private:
-  /// Closing with unread bytes would reset the connection and with it our last ones.
+  /// Closing with unread bytes would reset the connection, and our last bytes would be lost.
   void drain(const std::shared_ptr<asio::steady_timer>& timer, const Stream::Done& done) {
     socket().async_read_some(asio::buffer(trash_), [self = shared_from_this(), timer, done](
                                                        const error_code& error, std::size_t) {
@@ -139,7 +139,7 @@ class TlsChannel final : public StreamChannel {
 
 std::shared_ptr<StreamChannel> make_channel(Socket socket, TlsContext tls) {
   error_code ignored;
-  // Small messages that wait for answers: Nagle's delay only costs.
+  // Small messages that wait for responses: Nagle's algorithm would only delay them.
   socket.set_option(asio::ip::tcp::no_delay(true), ignored);
   if (tls == nullptr) return std::make_shared<PlainChannel>(std::move(socket));
   return std::make_shared<TlsChannel>(std::move(socket), std::move(tls));
@@ -171,6 +171,14 @@ void Stream::cancel() {
 }
 void Stream::close() {
   channel_->close();
+}
+void Stream::shutdown_send() {
+  error_code ignored;
+  channel_->socket().shutdown(Socket::shutdown_send, ignored);
+}
+void Stream::shutdown_receive() {
+  error_code ignored;
+  channel_->socket().shutdown(Socket::shutdown_receive, ignored);
 }
 void Stream::finish(Done done) {
   channel_->finish(std::move(done));

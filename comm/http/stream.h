@@ -1,5 +1,5 @@
-// A connected byte stream, plain TCP or TLS behind one type, so that sessions and WebSockets are
-// compiled once. All of it belongs to the thread that runs its io_context.
+// A connected byte stream: plain TCP or TLS behind one type, so that sessions and WebSockets are
+// compiled once. Everything here is used on the thread that runs its io_context.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace tributary {
 
-/// A move-only function of (error_code, bytes): what Beast's operations wait with.
+/// A move-only function of (error_code, bytes), which completes an operation of Beast.
 class IoHandler {
  public:
   template <typename Handler>
@@ -26,7 +26,7 @@ class IoHandler {
       : held_(std::make_unique<Holder<Handler>>(std::move(handler))) {}
 
   void operator()(const boost::system::error_code& error, std::size_t bytes) {
-    // Out first: what the handler owns may own us.
+    // Moved out first: the handler may own this object.
     const std::unique_ptr<Base> held = std::move(held_);
     held->call(error, bytes);
   }
@@ -50,7 +50,7 @@ class IoHandler {
   std::unique_ptr<Base> held_;
 };
 
-/// Up to eight pieces of a message to be written at once; more wait for the next write.
+/// Up to eight buffers of a message for one write; the rest follows in the next write.
 class WriteBuffers {
  public:
   using value_type = boost::asio::const_buffer;
@@ -59,6 +59,7 @@ class WriteBuffers {
   void add(value_type buffer) {
     if (count_ < items_.size() && buffer.size() > 0) items_[count_++] = buffer;
   }
+  [[nodiscard]] bool full() const noexcept { return count_ == items_.size(); }
   [[nodiscard]] const_iterator begin() const noexcept { return items_.data(); }
   [[nodiscard]] const_iterator end() const noexcept { return items_.data() + count_; }
 
@@ -76,7 +77,7 @@ class Stream {
   using Socket = boost::asio::ip::tcp::socket;
   using Done = std::function<void(const boost::system::error_code&)>;
 
-  /// Plain without a context. The handshake is still to come.
+  /// Plain TCP if the context is null. Does no handshake yet.
   Stream(Socket socket, TlsContext tls);
   ~Stream();  // closes
   Stream(Stream&& other) noexcept;
@@ -85,17 +86,21 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   [[nodiscard]] executor_type get_executor() const;
-  /// At once and successful for a plain stream.
+  /// Succeeds at once on a plain stream.
   void handshake_as_server(Done done);
-  /// Checks the certificate against `host`, a name or an address.
+  /// Verifies the certificate for `host`, a name or an address.
   void handshake_as_client(const std::string& host, Done done);
-  /// Why the other side's certificate was refused; empty when it was not.
+  /// Why the peer's certificate was refused; empty if it was not.
   [[nodiscard]] std::string verification_error() const;
 
   void cancel();
   void close();
-  /// Ends our half, reads what still comes for a bounded time so that the other side gets to see
-  /// our last bytes, closes.
+  /// The peer reads what was written before, then the end of the stream. It may still send.
+  void shutdown_send();
+  /// A pending read ends, as if the peer had closed its sending side.
+  void shutdown_receive();
+  /// Shuts down our sending side, drains incoming bytes for a bounded time so that the peer
+  /// receives our last bytes, then closes.
   void finish(Done done);
 
   template <typename Buffers, typename Token>
@@ -133,11 +138,11 @@ class Stream {
   std::shared_ptr<StreamChannel> channel_;
 };
 
-// What Beast's WebSocket finds by argument-dependent lookup.
+// Beast's WebSocket finds these by argument-dependent lookup.
 void beast_close_socket(Stream& stream);
 template <typename Handler>
 void async_teardown(boost::beast::role_type /*role*/, Stream& stream, Handler&& handler) {
-  // std::function wants to copy; Beast's handlers can only be moved.
+  // std::function requires copyable functions; Beast's handlers are move-only.
   auto held = std::make_shared<std::decay_t<Handler>>(std::forward<Handler>(handler));
   stream.finish([held](const boost::system::error_code& error) { (*held)(error); });
 }

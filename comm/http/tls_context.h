@@ -1,4 +1,5 @@
-// OpenSSL contexts of the two sides: TLS 1.2 and later, certificates from PEM files.
+// OpenSSL contexts for servers and clients: TLS 1.2 with modern ciphers and later, certificates
+// from PEM files.
 #pragma once
 
 #include <boost/asio/ssl/context.hpp>
@@ -10,11 +11,15 @@ namespace tributary {
 
 using TlsContext = std::shared_ptr<boost::asio::ssl::context>;
 
-/// Throws kInvalidArgument with the file and OpenSSL's reason.
+/// Where `client_authority` names a PEM file, clients must show a certificate of its authorities.
+/// Throws kInvalidArgument that names the file and OpenSSL's reason.
 [[nodiscard]] TlsContext server_tls_context(const std::filesystem::path& certificate,
-                                            const std::filesystem::path& key);
-/// Verifies the server against the authorities in a PEM file, or against the system's if empty.
-/// Throws kInvalidArgument.
-[[nodiscard]] TlsContext client_tls_context(const std::string& certificate_authority);
+                                            const std::filesystem::path& key,
+                                            const std::string& client_authority = {});
+/// Verifies servers against the authorities in a PEM file, or the system's if it is empty. Shows
+/// a certificate to servers that ask for one, unless it is empty. Throws kInvalidArgument.
+[[nodiscard]] TlsContext client_tls_context(const std::string& certificate_authority,
+                                            const std::filesystem::path& certificate = {},
+                                            const std::filesystem::path& key = {});
 
 }  // namespace tributary

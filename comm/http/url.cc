@@ -9,7 +9,7 @@
 namespace tributary {
 namespace {
 
-constexpr std::size_t kMaxUrlBytes = 2048;  // what proxies and servers take at least
+constexpr std::size_t kMaxUrlBytes = 2048;  // the least that proxies and servers accept
 
 /// Letters, digits, '-', '.', '_': names and IPv4 addresses. No user name, no escape.
 bool is_host(std::string_view host) {
@@ -27,18 +27,27 @@ bool is_v6(std::string_view host) {
          });
 }
 
+/// For messages: what stands before an '@' may be a password.
+std::string shown(std::string_view text) {
+  const std::size_t at = text.rfind('@');
+  if (at == std::string_view::npos) return quote(text);
+  const std::size_t scheme = text.find("://");
+  const std::size_t begin = scheme == std::string_view::npos || scheme > at ? 0 : scheme + 3;
+  return quote(fmt::format("{}***{}", text.substr(0, begin), text.substr(at)));
+}
+
 int parse_port(std::string_view digits, std::string_view text) {
   int port = 0;
   const char* end = digits.data() + digits.size();
   const auto [next, error] = std::from_chars(digits.data(), end, port);
   if (digits.empty() || digits.front() == '-' || error != std::errc{} || next != end ||
       port > 65535) {
-    fail(ErrorCode::kInvalidArgument, "address {}: the port must be 0 .. 65535", quote(text));
+    fail(ErrorCode::kInvalidArgument, "address {}: the port must be 0 .. 65535", shown(text));
   }
   return port;
 }
 
-/// The port is `default_port` when there is none; -1: there must be one.
+/// `default_port` is used when the text has no port; -1: a port is required.
 HostPort parse_authority(std::string_view authority, std::string_view text, int default_port) {
   std::string_view host;
   std::string_view rest;  // ":PORT" or nothing
@@ -55,12 +64,12 @@ HostPort parse_authority(std::string_view authority, std::string_view text, int 
     good = is_host(host);
   }
   if (!good || (!rest.empty() && rest.front() != ':') || (rest.empty() && default_port < 0)) {
-    fail(ErrorCode::kInvalidArgument, "address {}: expected HOST:PORT or [V6]:PORT", quote(text));
+    fail(ErrorCode::kInvalidArgument, "address {}: expected HOST:PORT or [V6]:PORT", shown(text));
   }
   return {std::string(host), rest.empty() ? default_port : parse_port(rest.substr(1), text)};
 }
 
-/// Visible ASCII, nothing that would end the path.
+/// Visible ASCII without the characters that end a path.
 bool is_path(std::string_view path) {
   return std::all_of(path.begin(), path.end(),
                      [](char c) { return c > ' ' && c < 0x7f && c != '?' && c != '#'; });
@@ -86,7 +95,7 @@ Url parse_url(std::string_view text) {
     default_port = 443;
   } else if (text.find('/') != std::string_view::npos) {
     fail(ErrorCode::kInvalidArgument, "URL {}: expected http://, https:// or HOST:PORT",
-         quote(text));
+         shown(text));
   }
   const std::size_t slash = std::min(rest.find('/'), rest.size());
   HostPort authority = parse_authority(rest.substr(0, slash), text, default_port);
@@ -95,9 +104,9 @@ Url parse_url(std::string_view text) {
   url.path = slash < rest.size() ? std::string(rest.substr(slash)) : "/";
   if (!is_path(url.path)) {
     fail(ErrorCode::kInvalidArgument, "URL {}: the path has a query, a fragment or a bad character",
-         quote(text));
+         shown(text));
   }
-  if (url.port == 0) fail(ErrorCode::kInvalidArgument, "URL {}: port 0", quote(text));
+  if (url.port == 0) fail(ErrorCode::kInvalidArgument, "URL {}: port 0", shown(text));
   return url;
 }
 

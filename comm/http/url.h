@@ -13,8 +13,8 @@ struct Url {
   std::string path;  // begins with '/'
 };
 
-/// `http://HOST[:PORT][/PATH]`, `https://...`, or `HOST:PORT` (http). Throws kInvalidArgument, also
-/// for user names, queries and fragments.
+/// Parses `http://HOST[:PORT][/PATH]`, `https://...`, or `HOST:PORT` (http). Throws
+/// kInvalidArgument, also for user names, queries and fragments.
 [[nodiscard]] Url parse_url(std::string_view text);
 
 struct HostPort {

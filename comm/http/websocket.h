@@ -15,31 +15,31 @@
 
 namespace tributary {
 
-/// A `message` handler that throws ends the connection: the other side sees close code 1011, and
-/// `closed` is called with the exception's code and text.
+/// If `message` throws, the connection ends: the peer gets close code 1011, and `closed` is called
+/// with the exception's code and text.
 struct WebSocketHandlers {
   std::function<void(std::string_view text)> message;  // on the loop's thread
-  /// Once, on the loop's thread: closed by the other side, failed, or silent for too long (pings
-  /// go out by themselves). Not called after our own close().
+  /// Called once, on the loop's thread, when the peer closed the connection, it failed, or the peer
+  /// was silent for too long (pings are sent automatically). Not called after our own close().
   std::function<void(const Status& reason)> closed;
 };
 
 class WebSocket {
  public:
-  virtual ~WebSocket() = default;  // closes, without a call of a handler
-  /// Before the first message can arrive: in the `upgraded` or `connected` call.
+  virtual ~WebSocket() = default;  // closes without calling a handler
+  /// Call this inside the `upgraded` or `connected` call, before the first message can arrive.
   virtual void set_handlers(WebSocketHandlers handlers) = 0;
-  /// Queued; from any thread. Dropped once the connection has ended.
+  /// Queues the text. From any thread. Dropped after the connection has ended.
   virtual void send(std::string text) = 0;
-  /// After what is queued, within two seconds; from any thread.
+  /// Closes after the queue is sent, within two seconds. From any thread.
   virtual void close() = 0;
   [[nodiscard]] virtual const std::string& remote() const noexcept = 0;
 };
 
-/// Connects from the loop, which outlives the attempt; it cannot be called off, so what `connected`
-/// needs must still be there (a weak_ptr, say). `connected` is called once on the loop's thread:
-/// with the connection, or with null and why not (an HTTP answer other than the upgrade gives its
-/// status and body).
+/// Connects on the loop, which outlives the attempt. The attempt cannot be cancelled, so
+/// `connected` must not use objects that may be gone (hold a weak_ptr, for example). It is called
+/// once on the loop's thread, with the connection, or with null and the reason (the status and body
+/// of an HTTP response that refuses the upgrade).
 struct WebSocketClientConfig {
   Url url;
   std::vector<HttpHeader> headers;
@@ -47,7 +47,7 @@ struct WebSocketClientConfig {
   std::chrono::milliseconds timeout{5'000};
   std::size_t max_message_bytes = std::size_t{16} << 20;
   std::size_t max_backlog_bytes = std::size_t{64} << 20;
-  /// Without a byte from the other side, not even the answer to a ping: closed.
+  /// A connection whose peer sends nothing for this long, not even a pong, is closed.
   std::chrono::milliseconds idle_timeout{5'000};
 };
 void connect_websocket(EventLoop& loop, const WebSocketClientConfig& config,

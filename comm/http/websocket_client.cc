@@ -1,4 +1,4 @@
-// connect_websocket: an address, TLS and the upgrade, all under one deadline.
+// connect_websocket: name lookup, TLS and the upgrade, under one deadline.
 #include <fmt/format.h>
 
 #include <boost/asio/post.hpp>
@@ -45,8 +45,8 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   void check_headers() const {
     for (const HttpHeader& header : config_.headers) {
       if (!is_header(header)) {
-        fail(ErrorCode::kInvalidArgument, "header {} of a WebSocket holds a line break or the like",
-             quote(header.name));
+        fail(ErrorCode::kInvalidArgument,
+             "header {} of a WebSocket contains a line break or the like", quote(header.name));
       }
     }
   }

@@ -17,9 +17,9 @@ namespace websocket = boost::beast::websocket;
 
 namespace {
 
-// From our close() to the end of the connection, for what is still queued and the other's answer.
+// From our close() to the end of the connection: for the queue and the peer's close frame.
 constexpr std::chrono::milliseconds kCloseTimeout{2'000};
-// Large messages go out in frames of that size; pings go between them.
+// Large messages are sent in frames of this size, so that pings can go between them.
 constexpr std::size_t kFrameBytes = std::size_t{64} << 10;
 
 class WebSocketHandle final : public WebSocket {
@@ -83,7 +83,7 @@ class WebSocketHandle final : public WebSocket {
   std::string remote_;
 };
 
-/// Why an upgrade did not happen: what the server answered, or what went wrong on the way.
+/// Why an upgrade failed: the server's response, or the error on the way.
 Status refusal(const boost::system::error_code& error, const websocket::response_type& response,
                const std::string& remote) {
   if (error != websocket::error::upgrade_declined) {
@@ -113,7 +113,7 @@ std::shared_ptr<WebSocket> WebSocketConnection::make_handle() {
 }
 
 void WebSocketConnection::configure(const std::vector<HttpHeader>& headers, bool server) {
-  // With half of the idle time gone Beast sends a ping by itself.
+  // Beast sends a ping by itself after half of the idle time.
   ws_.set_option(
       websocket::stream_base::timeout{limits_.handshake_timeout, limits_.idle_timeout, true});
   ws_.read_message_max(limits_.max_message_bytes);
@@ -129,7 +129,10 @@ void WebSocketConnection::accept(Request request, Ready ready) {
   auto held = std::make_shared<Request>(std::move(request));
   ws_.async_accept(*held,
                    [self = shared_from_this(), held, ready = std::move(ready)](const Error& error) {
-                     if (error) return self->abort();
+                     if (error) {
+                       self->abort();
+                       return ready(nullptr);
+                     }
                      const auto handle = self->make_handle();
                      self->start([&] { ready(handle); });
                    });
@@ -154,6 +157,10 @@ void WebSocketConnection::connect(const std::string& host, const std::string& ta
 }
 
 void WebSocketConnection::start(const std::function<void()>& hand_over) {
+  heard_ = std::chrono::steady_clock::now();
+  ws_.control_callback([this](websocket::frame_type, beast::string_view) {
+    heard_ = std::chrono::steady_clock::now();
+  });
   const Status failed = status_of(hand_over);
   read();
   if (!failed.ok()) {
@@ -169,6 +176,7 @@ void WebSocketConnection::set_handlers(WebSocketHandlers handlers) {
 void WebSocketConnection::read() {
   ws_.async_read(buffer_, [self = shared_from_this()](const Error& error, std::size_t) {
     if (error) return self->ended(error);
+    self->heard_ = std::chrono::steady_clock::now();
     self->on_message();
     self->read();
   });
@@ -182,7 +190,7 @@ void WebSocketConnection::on_message() {
   if (!ws_.got_text()) {
     finish({ErrorCode::kMalformedInput, fmt::format("{} sent a binary message", remote_)});
     close(Code::unknown_data);
-  } else if (const auto handlers = handlers_; handlers->message) {  // the call may end us
+  } else if (const auto handlers = handlers_; handlers->message) {  // which may end this object
     const auto text = buffer_.cdata();
     const Status failed = status_of([&] {
       handlers->message({static_cast<const char*>(text.data()), text.size()});
@@ -256,8 +264,11 @@ void WebSocketConnection::ended(const Error& error) {
             fmt::format("{} closed the WebSocket: {} {}", remote_, ws_.reason().code,
                         std::string_view(ws_.reason().reason.data(), ws_.reason().reason.size()))});
   } else if (error == beast::error::timeout) {
+    // Beast looks at intervals of half the timeout: the silence is between that and the whole.
+    const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::steady_clock::now() - heard_);
     finish({ErrorCode::kDeadlineExceeded,
-            fmt::format("nothing from {} for {} ms", remote_, limits_.idle_timeout.count())});
+            fmt::format("nothing from {} for {} ms", remote_, silence.count())});
   } else if (error == websocket::error::message_too_big) {
     finish({ErrorCode::kTooLarge, fmt::format("{} sent a message of more than {} bytes", remote_,
                                               limits_.max_message_bytes)});
@@ -273,7 +284,7 @@ void WebSocketConnection::finish(const Status& reason) {
   const auto handlers = std::exchange(handlers_, std::make_shared<WebSocketHandlers>());
   {
     const std::lock_guard lock(outbox_->mutex);
-    outbox_->closing = true;  // what is sent from now on goes nowhere
+    outbox_->closing = true;  // what is sent from now on is dropped
     outbox_->queue.clear();
   }
   if (!outbox_->silent && handlers->closed) handlers->closed(reason);

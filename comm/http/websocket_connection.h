@@ -1,4 +1,4 @@
-// One WebSocket over Beast, for both sides: reads, queued writes, limits, the end.
+// One WebSocket over Beast, for both sides: reads, queued writes, limits, close.
 #pragma once
 
 #include <atomic>
@@ -31,18 +31,18 @@ struct WebSocketLimits {
 
 class WebSocketConnection;
 
-/// What the user's handle and the connection share: messages on their way out, from any thread.
+/// The outgoing queue, shared by the user's handle and the connection. Used from any thread.
 struct WebSocketOutbox {
   std::mutex mutex;
   std::deque<std::string> queue;
   std::size_t backlog_bytes = 0;  // queued and being written
   bool overflow = false;
   bool closing = false;
-  bool woken = false;               // the connection will look
-  std::atomic<bool> silent{false};  // no more calls of handlers
+  bool woken = false;               // the connection is going to look at the queue
+  std::atomic<bool> silent{false};  // handlers are not called any more
 };
 
-/// Belongs to the loop's thread. Lives by its own pending operations.
+/// Used on the loop's thread. Its pending operations keep it alive.
 class WebSocketConnection : public std::enable_shared_from_this<WebSocketConnection> {
  public:
   using Request = boost::beast::http::request<boost::beast::http::string_body>;
@@ -52,18 +52,19 @@ class WebSocketConnection : public std::enable_shared_from_this<WebSocketConnect
   WebSocketConnection(Stream stream, std::shared_ptr<LoopGate> gate, const WebSocketLimits& limits,
                       std::string remote);
 
-  /// Answers the request for an upgrade; calls `ready` when that went well.
+  /// Answers an upgrade request. Calls `ready` with the connection, or with null after refusing a
+  /// bad request.
   void accept(Request request, Ready ready);
-  /// Asks for the upgrade; calls `connected` with the outcome, unless abort() came before.
+  /// Requests the upgrade. Calls `connected` with the result, unless abort() was called first.
   void connect(const std::string& host, const std::string& target,
                const std::vector<HttpHeader>& headers, Connected connected);
-  /// Keeps a server's place until the connection ends.
+  /// Holds the server's slot until the connection ends.
   void hold(ConnectionSet::Slot slot) { slot_ = std::move(slot); }
 
   void set_handlers(WebSocketHandlers handlers);
-  /// Writes what is queued, as far as nothing is being written.
+  /// Writes the queue, unless a write is under way.
   void pump();
-  /// Breaks off, without a call of a handler.
+  /// Disconnects without calling a handler.
   void abort();
 
  private:
@@ -78,7 +79,7 @@ class WebSocketConnection : public std::enable_shared_from_this<WebSocketConnect
   void write();
   void ended(const Error& error);
   void close(Code code);
-  /// Once: tells the user and lets go of the handlers.
+  /// Tells the user once and drops the handlers.
   void finish(const Status& reason);
 
   boost::beast::websocket::stream<Stream, false> ws_;
@@ -91,6 +92,7 @@ class WebSocketConnection : public std::enable_shared_from_this<WebSocketConnect
   std::shared_ptr<WebSocketHandlers> handlers_ = std::make_shared<WebSocketHandlers>();
   boost::beast::flat_buffer buffer_;
   std::string writing_;
+  std::chrono::steady_clock::time_point heard_;  // the last message, ping or pong
   bool is_writing_ = false;
   bool is_closing_ = false;  // a close frame was sent, or is about to be
   bool is_finished_ = false;

@@ -1,5 +1,5 @@
-// Each transport is a thread with an inbox. Connections are entries on both sides that name each
-// other; everything about a connection happens on the threads of its two sides.
+// Each transport is a thread with an inbox. A connection is an entry on each side that names the
+// other one. All work of a connection is done on the threads of its two sides.
 #include "comm/local/local_transport.h"
 
 #include <algorithm>
@@ -14,6 +14,9 @@
 #include <utility>
 #include <variant>
 
+#include "comm/local/local_transfer.h"
+#include "comm/transport/limits.h"
+
 namespace tributary {
 namespace {
 
@@ -23,30 +26,7 @@ Status unavailable(std::string message) {
   return {ErrorCode::kUnavailable, std::move(message)};
 }
 
-/// Whether a message is within the limits of the one side or the other.
-Status check_size(const TransportConfig& config, const OutgoingMessage& message) {
-  if (message.header.size() <= config.max_header_bytes &&
-      message.payload.size() <= config.max_payload_bytes) {
-    return {};
-  }
-  return {ErrorCode::kTooLarge,
-          fmt::format("message {}: header of {} bytes (at most {}), payload of {} (at most {})",
-                      message.type, message.header.size(), config.max_header_bytes,
-                      message.payload.size(), config.max_payload_bytes)};
-}
-
-/// What a message counts for in max_outgoing_bytes beyond its bytes: the state that it keeps.
-constexpr std::size_t kMessageCost = 128;
 constexpr std::uint16_t kFirstFreePort = 1024;
-
-/// A message on its way. The payload is its sender's until `cancelled`, which waits for a copy that
-/// is under way.
-struct Transfer {
-  std::uint64_t number = 0;  // among its sender's
-  OutgoingMessage message;
-  std::mutex mutex;
-  bool cancelled = false;
-};
 
 std::uint16_t parse_port(const std::string& address) {
   const std::size_t colon = address.rfind(':');
@@ -59,31 +39,16 @@ std::uint16_t parse_port(const std::string& address) {
   fail(ErrorCode::kInvalidArgument, "address '{}': expected NAME:PORT, port 0 to 65535", address);
 }
 
-Status copy_payload(Transfer& transfer, const Landing& landing) {
-  const std::lock_guard lock(transfer.mutex);
-  if (transfer.cancelled) return unavailable("the sender has gone");
-  std::size_t bytes = 0;
-  for (const auto& piece : landing.pieces) bytes += piece.size();
-  if (bytes != transfer.message.payload.size()) {
-    return {ErrorCode::kInternal, "landing of another size than the payload"};
-  }
-  if (landing.inspect) landing.inspect(transfer.message.payload);
-  auto from = transfer.message.payload.begin();
-  for (const auto& piece : landing.pieces) {
-    std::copy_n(std::exchange(from, from + std::ssize(piece)), piece.size(), piece.begin());
-  }
-  return {};
-}
-
 void call(const std::function<void(const Status&)>& function, const Status& status) {
   if (function) function(status);
 }
 struct Node;
 
-// From the transport's own callers.
+// Events from the transport's own callers.
 struct Connect {
   PeerId peer;
   std::string address;
+  Introduction introduction;
 };
 struct Send {
   PeerId peer;
@@ -93,11 +58,12 @@ struct Disconnect {
   PeerId peer;
 };
 struct Stop {};
-// From other transports; `peer` is the receiver's.
+// Events from other transports; `peer` is the receiver's id.
 struct Opened {
   PeerId peer;
   std::shared_ptr<Node> other;
   PeerId others_peer;
+  Introduction introduction;
 };
 struct Arrived {
   PeerId peer;
@@ -112,7 +78,7 @@ struct Closed {
 };
 using Event = std::variant<Connect, Send, Disconnect, Stop, Opened, Arrived, Finished, Closed>;
 
-/// What others see of a transport. It may outlive it: then it is closed.
+/// What other transports see of a transport. It may outlive the transport and is closed then.
 struct Node {
   std::mutex mutex;
   std::condition_variable arrived;
@@ -180,10 +146,11 @@ class LocalTransport final : public Transport {
   [[nodiscard]] std::string_view name() const noexcept override { return "local"; }
   [[nodiscard]] const std::string& address() const noexcept override { return address_; }
 
-  [[nodiscard]] PeerId connect(const std::string& address) override {
+  [[nodiscard]] PeerId connect(const std::string& address,
+                               const Introduction& introduction) override {
     static_cast<void>(parse_port(address));
     const PeerId peer = node_->next_peer.fetch_add(1);
-    node_->post(Connect{peer, address});
+    node_->post(Connect{peer, address, introduction});
     return peer;
   }
   void send(PeerId peer, OutgoingMessage message) override {
@@ -194,10 +161,10 @@ class LocalTransport final : public Transport {
  private:
   struct Peer {
     std::shared_ptr<Node> other;
-    PeerId others_peer = 0;  // what the other side calls this connection
+    PeerId others_peer = 0;  // the other side's id of this connection
     std::string name;
     bool accepted = false;
-    bool announced = false;  // the handler knows it
+    bool announced = false;  // the handler knows about it
     std::size_t outgoing_bytes = 0;
   };
   struct Outgoing {
@@ -223,7 +190,7 @@ class LocalTransport final : public Transport {
       take(events);
       end_overdue();
     }
-    // What was due before the end is called; the handler is not.
+    // Outstanding functions are called; the handler is not.
     while (!peers_.empty()) {
       end(peers_.begin()->first, unavailable("the transport has been closed"),
           /*notify=*/false);
@@ -255,14 +222,29 @@ class LocalTransport final : public Transport {
     peer.announced = true;
     if (other != nullptr) peer.others_peer = other->next_peer.fetch_add(1);
     peer.other = other;
-    if (other == nullptr || !other->post(Opened{peer.others_peer, node_, event.peer})) {
+    if (other == nullptr ||
+        !other->post(Opened{peer.others_peer, node_, event.peer, event.introduction})) {
       end(event.peer, unavailable(fmt::format("connection to {}: nobody listens", event.address)));
     }
   }
 
   void on(Opened& event) {
-    if (stopped_ || accepted_ >= config_.max_connections) {
+    const Introduction& who = event.introduction;
+    if (const auto secret = config_.secret_of ? config_.secret_of(who.id) : Secret{};
+        secret != who.secret) {
+      const Status denied(ErrorCode::kPermissionDenied,
+                          fmt::format("the secret is not that of {}", who.id));
+      event.other->post(Closed{event.others_peer, denied});
+      return;
+    }
+    if (stopped_) {
       event.other->post(Closed{event.others_peer, unavailable("the connection was refused")});
+      return;
+    }
+    if (accepted_ >= config_.max_connections) {
+      const Status full(ErrorCode::kPoolFull,
+                        fmt::format("all {} places are taken", config_.max_connections));
+      event.other->post(Closed{event.others_peer, full});
       return;
     }
     peers_[event.peer] = {.other = event.other,
@@ -280,19 +262,16 @@ class LocalTransport final : public Transport {
       return;
     }
     Peer& peer = found->second;
-    if (const Status size = check_size(config_, message); !size.ok()) {
+    if (const Status size =
+            check_size(config_, message.type, message.header.size(), message.payload_bytes());
+        !size.ok()) {
       call(message.sent, size);
       return;
     }
-    // One message always may go: it is bounded by itself.
-    const std::size_t cost = kMessageCost + message.header.size() + message.payload.size();
-    if (peer.outgoing_bytes > 0 && peer.outgoing_bytes + cost > config_.max_outgoing_bytes) {
-      const Status status(ErrorCode::kDeadlineExceeded,
-                          fmt::format("connection to {}: it does not read: {} bytes wait, at most "
-                                      "{}",
-                                      peer.name, peer.outgoing_bytes, config_.max_outgoing_bytes));
-      call(message.sent, status);
-      end(event.peer, status);
+    const std::size_t cost = cost_of(message);
+    if (const Status room = check_room(config_, peer.name, peer.outgoing_bytes, cost); !room.ok()) {
+      call(message.sent, room);
+      end(event.peer, room);
       return;
     }
     peer.outgoing_bytes += cost;
@@ -303,7 +282,7 @@ class LocalTransport final : public Transport {
                                    .cost = cost,
                                    .deadline = Clock::now() + config_.send_timeout,
                                    .transfer = transfer};
-    // A closed inbox: its transport has told us, or will not have to, that it is gone.
+    // The inbox is closed: its transport has told us, or need not tell us, that it is gone.
     peer.other->post(Arrived{peer.others_peer, std::move(transfer)});
   }
 
@@ -312,8 +291,10 @@ class LocalTransport final : public Transport {
     if (found == peers_.end()) return;
     Peer& peer = found->second;
     Transfer& transfer = *event.transfer;
-    const std::size_t bytes = transfer.message.payload.size();
-    if (const Status size = check_size(config_, transfer.message); !size.ok()) {
+    const std::size_t bytes = transfer.message.payload_bytes();
+    if (const Status size =
+            check_size(config_, transfer.message.type, transfer.message.header.size(), bytes);
+        !size.ok()) {
       end(event.peer, size);
       return;
     }
@@ -340,7 +321,7 @@ class LocalTransport final : public Transport {
 
   void on(Closed& event) { end(event.peer, event.reason); }
 
-  /// Takes the connection away on this side and tells the other.
+  /// Removes the connection on this side and tells the other side.
   void end(PeerId id, const Status& reason, bool notify = true) {
     const auto found = peers_.find(id);
     if (found == peers_.end()) return;
@@ -382,7 +363,7 @@ class LocalTransport final : public Transport {
   TransportHandler& handler_;
   const std::shared_ptr<Node> node_ = std::make_shared<Node>();
   std::string address_;
-  // Of the thread.
+  // Used by the thread only.
   std::unordered_map<PeerId, Peer> peers_;
   int accepted_ = 0;
   std::uint64_t next_number_ = 1;

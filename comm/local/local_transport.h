@@ -1,5 +1,5 @@
-// The transport inside one process: threads instead of processes, for tests of everything that
-// talks, and for a pool and its clients in one program.
+// The transport inside one process, between threads: for tests, and for a pool and its clients in
+// one program.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace tributary {
 
-/// Who listens where. Addresses are "NAME:PORT" with any name; port 0 picks a free one. Transports
-/// that are to meet share one network; it lives as long as any of them.
+/// Who listens where. Addresses are "NAME:PORT" with any name; port 0 picks a free port. Transports
+/// that connect to each other share one network, which lives as long as any of them.
 class LocalNetwork {
  public:
   LocalNetwork();
@@ -22,9 +22,9 @@ class LocalNetwork {
   std::unique_ptr<struct LocalRegistry> registry_;
 };
 
-/// Name `local`. One thread, which sleeps while nothing happens whatever `busy_poll` says. A
-/// payload is copied once, on the receiver's thread. Throws kInvalidArgument for a `listen` that is
-/// no address, kAlreadyExists when it is taken.
+/// Name `local`. It has one thread, which sleeps while idle and ignores `busy_poll`. A payload is
+/// copied once, on the receiver's thread. Throws kInvalidArgument for a `listen` that is not an
+/// address, kAlreadyExists when it is taken.
 [[nodiscard]] std::unique_ptr<Transport> make_local_transport(std::shared_ptr<LocalNetwork> network,
                                                               const TransportConfig& config,
                                                               TransportHandler& handler);

@@ -1,4 +1,4 @@
-// Threads, joined whatever happens, and the exception that came first.
+// Starts the threads, always joins them, and rethrows the first exception.
 #include "comm/local/run_ranks.h"
 
 #include <exception>
@@ -13,7 +13,7 @@
 namespace tributary {
 namespace {
 
-/// What the exception under way looks like to the other ranks.
+/// The current exception as the other ranks see it.
 Status describe_current_exception(int rank) {
   try {
     throw;
@@ -36,7 +36,7 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& body) {
     try {
       body(communicator);
     } catch (...) {
-      // Recorded before the group is poisoned: what the others throw then is a consequence.
+      // Recorded before the group is poisoned: what the others throw after that is a consequence.
       {
         const std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();
@@ -53,7 +53,7 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& body) {
         threads.emplace_back(
             [&run, rank, communicator = group.take(rank)] { run(rank, *communicator); });
       }
-    } catch (const std::exception& error) {  // no thread to be had: those that run must not wait
+    } catch (const std::exception& error) {  // no more threads: the running ranks must not wait
       group.poison({ErrorCode::kIo, fmt::format("run_ranks: thread {} of {}: {}", threads.size(),
                                                 ranks, error.what())});
       throw;

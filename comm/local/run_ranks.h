@@ -7,9 +7,9 @@
 
 namespace tributary {
 
-/// Calls `body` on `ranks` new threads, each with its communicator, and joins them. When one
-/// throws, the group is poisoned, so that the others end, and the exception that came first is
-/// thrown again here. Throws kInvalidArgument unless 1 <= ranks <= ThreadGroup::kMaxRanks.
+/// Calls `body` on `ranks` new threads, each with its communicator, and joins them. If one throws,
+/// the group is poisoned so that the others end, and the first exception is rethrown here. Throws
+/// kInvalidArgument unless 1 <= ranks <= ThreadGroup::kMaxRanks.
 void run_ranks(int ranks, const std::function<void(Communicator&)>& body);
 
 }  // namespace tributary

@@ -6,39 +6,23 @@
 namespace tributary {
 namespace {
 
-Status check(std::string_view call, Deadline deadline) {
-  if (!deadline.expired()) return {};
-  return {ErrorCode::kDeadlineExceeded,
-          fmt::format("{}: the deadline passed before it began", call)};
-}
+class SelfCommunicator final : public Communicator {
+ public:
+  SelfCommunicator() : Communicator(/*rank=*/0, /*size=*/1) {}
+  [[nodiscard]] std::string_view name() const noexcept override { return "self"; }
+
+ protected:
+  Status do_collective(const Collective& call, Deadline /*deadline*/) override {
+    std::ranges::copy(call.block_to(0), call.block_from(0).begin());
+    return {};
+  }
+  void do_poison(const Status& /*reason*/) override {}
+};
 
 }  // namespace
 
-Status SelfCommunicator::do_broadcast(std::span<std::byte> /*data*/, int /*root*/,
-                                      Deadline deadline) {
-  return check("broadcast", deadline);
-}
-
-Status SelfCommunicator::do_all_gather(std::span<const std::byte> send, std::span<std::byte> recv,
-                                       std::span<const std::size_t> /*counts*/, Deadline deadline) {
-  Status status = check("all_gather", deadline);
-  if (status.ok()) std::ranges::copy(send, recv.begin());
-  return status;
-}
-
-Status SelfCommunicator::do_all_to_all(std::span<const std::byte> send,
-                                       std::span<const std::size_t> send_counts,
-                                       std::span<std::byte> recv,
-                                       std::span<const std::size_t> recv_counts,
-                                       Deadline deadline) {
-  if (send_counts[0] != recv_counts[0]) {
-    return {ErrorCode::kInvalidArgument,
-            fmt::format("all_to_all: rank 0 sends {} bytes to itself, which expects {}",
-                        send_counts[0], recv_counts[0])};
-  }
-  Status status = check("all_to_all", deadline);
-  if (status.ok()) std::ranges::copy(send, recv.begin());
-  return status;
+std::unique_ptr<Communicator> make_self_communicator() {
+  return std::make_unique<SelfCommunicator>();
 }
 
 }  // namespace tributary

@@ -6,9 +6,8 @@
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <mutex>
-#include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,67 +15,45 @@
 namespace tributary {
 namespace {
 
-/// Between two pieces a copying rank looks whether the group has failed. Large enough to cost
-/// nothing (a piece takes some 10 us), small enough to bound how long a failed peer must wait.
+/// A copying rank checks for failures of the group after each piece. A piece is large enough that
+/// the check costs nothing (it takes about 10 us) and small enough to bound a failed peer's wait.
 constexpr std::size_t kPieceBytes = std::size_t{128} << 10;
 
-enum class Kind : std::uint8_t { kNone, kBroadcast, kAllGather, kAllToAll };
+/// [rank]: the rank's call in the current collective; empty until it arrives.
+using Calls = std::vector<std::optional<Collective>>;
 
-std::string_view kind_name(Kind kind) {
-  switch (kind) {
-    case Kind::kBroadcast:
-      return "broadcast";
-    case Kind::kAllGather:
-      return "all_gather";
-    case Kind::kAllToAll:
-      return "all_to_all";
-    case Kind::kNone:
-      break;
-  }
-  return "nothing";
-}
-
-/// What one rank brought to the collective under way. The spans are those of its caller.
-struct Call {
-  Kind kind = Kind::kNone;
-  int root = 0;
-  std::span<const std::byte> send = {};
-  std::span<std::byte> recv = {};
-  std::span<const std::size_t> send_counts = {};  // all_gather: the counts
-  std::span<const std::size_t> recv_counts = {};
-};
-
-std::size_t sum(std::span<const std::size_t> counts) {
-  return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-}
-
-/// Ok when the calls of all ranks fit together; kInvalidArgument naming the first that does not.
-Status check_match(std::span<const Call> calls) {
+/// Ok when the calls of all ranks match; kInvalidArgument that names the first rank that differs.
+Status check_match(const Calls& calls) {
   const auto mismatch = [](std::size_t rank, std::string message) -> Status {
     return {ErrorCode::kInvalidArgument,
             fmt::format("rank {} does not match its peers: {}", rank, message)};
   };
-  const Call& first = calls[0];
+  const Collective& first = *calls[0];
+  // A broadcast's root has its data in `send`, the others have theirs in `recv`.
+  const auto broadcast_bytes = [](const Collective& call) {
+    return call.send.size() + call.recv.size();
+  };
   for (std::size_t rank = 0; rank < calls.size(); ++rank) {
-    const Call& call = calls[rank];
+    const Collective& call = *calls[rank];
     if (call.kind != first.kind) {
-      return mismatch(rank, fmt::format("it calls {}, rank 0 calls {}", kind_name(call.kind),
-                                        kind_name(first.kind)));
+      return mismatch(rank, fmt::format("it calls {}, rank 0 calls {}", collective_name(call.kind),
+                                        collective_name(first.kind)));
     }
-    if (call.kind == Kind::kBroadcast &&
-        (call.root != first.root || call.recv.size() != first.recv.size())) {
+    if (call.kind == CollectiveKind::kBroadcast &&
+        (call.root != first.root || broadcast_bytes(call) != broadcast_bytes(first))) {
       return mismatch(
-          rank, fmt::format("broadcast of {} bytes from {}, on rank 0 {} from {}", call.recv.size(),
-                            call.root, first.recv.size(), first.root));
+          rank, fmt::format("broadcast of {} bytes from {}, on rank 0 {} from {}",
+                            broadcast_bytes(call), call.root, broadcast_bytes(first), first.root));
     }
-    if (call.kind == Kind::kAllGather && !std::ranges::equal(call.send_counts, first.send_counts)) {
+    if (call.kind == CollectiveKind::kAllGather &&
+        !std::ranges::equal(call.recv_counts, first.recv_counts)) {
       return mismatch(rank, "the counts of all_gather differ from those on rank 0");
     }
-    if (call.kind != Kind::kAllToAll) continue;
+    if (call.kind != CollectiveKind::kAllToAll) continue;
     for (std::size_t to = 0; to < calls.size(); ++to) {
-      if (call.send_counts[to] != calls[to].recv_counts[rank]) {
+      if (call.send_counts[to] != calls[to]->recv_counts[rank]) {
         return mismatch(rank, fmt::format("all_to_all sends {} bytes to rank {}, which expects {}",
-                                          call.send_counts[to], to, calls[to].recv_counts[rank]));
+                                          call.send_counts[to], to, calls[to]->recv_counts[rank]));
       }
     }
   }
@@ -114,7 +91,7 @@ class ThreadGroupState {
     return cause_;
   }
 
-  Status collective(int rank, const Call& call, Deadline deadline);
+  Status collective(int rank, const Collective& call, Deadline deadline);
 
  private:
   void poison_locked(const Status& reason) {
@@ -124,81 +101,75 @@ class ThreadGroupState {
     changed_.notify_all();
   }
 
-  [[nodiscard]] Status late(const Call& call) const;
+  [[nodiscard]] Status late(const Collective& call) const;
   [[nodiscard]] bool copy_all(int rank, Deadline deadline) const;
   [[nodiscard]] bool copy(std::span<std::byte> to, std::span<const std::byte> from,
                           Deadline deadline) const;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Call> calls_;  // [rank]; written on arrival, read by all between arrival and leaving
+  Calls calls_;              // [rank]; written on arrival, read by all between arrival and leaving
   std::vector<bool> taken_;  // [rank]
-  int arrived_ = 0;          // ranks that brought their call
-  int copying_ = 0;          // ranks that read peers' memory now
-  int copied_ = 0;           // ranks that have all they receive
-  std::uint64_t started_ = 0;    // number of the newest collective to which all ranks came
-  std::uint64_t completed_ = 0;  // number of the newest collective that all ranks finished
+  int arrived_ = 0;          // ranks that have arrived
+  int copying_ = 0;          // ranks that are reading peers' memory
+  int copied_ = 0;           // ranks that have received everything
+  std::uint64_t started_ = 0;    // number of the latest collective that all ranks entered
+  std::uint64_t completed_ = 0;  // number of the latest collective that all ranks finished
   Status cause_;
   std::atomic<bool> stop_{false};  // cause_ is set; read without the lock while copying
 };
 
-Status ThreadGroupState::collective(int rank, const Call& call, Deadline deadline) {
+Status ThreadGroupState::collective(int rank, const Collective& call, Deadline deadline) {
   std::unique_lock lock(mutex_);
   if (!cause_.ok()) return cause_;
-  if (deadline.expired()) {
-    poison_locked({ErrorCode::kDeadlineExceeded,
-                   fmt::format("rank {}: {}: the deadline passed before it began", rank,
-                               kind_name(call.kind))});
-  } else {
-    const std::uint64_t number = completed_ + 1;
-    calls_[static_cast<std::size_t>(rank)] = call;
-    if (++arrived_ == size()) {
-      poison_locked(check_match(calls_));
-      if (cause_.ok()) started_ = number;
-      changed_.notify_all();
-    }
-    const auto wait_for = [&](const std::uint64_t& counter) {
-      const auto over = [&] { return counter >= number || !cause_.ok(); };
-      if (!changed_.wait_until(lock, deadline.when(), over)) poison_locked(late(call));
-    };
-
-    wait_for(started_);
-    if (cause_.ok()) {
-      ++copying_;
-      lock.unlock();
-      const bool whole = copy_all(rank, deadline);
-      lock.lock();
-      --copying_;
-      if (!whole) poison_locked(late(call));
-      if (cause_.ok() && ++copied_ == size()) {
-        completed_ = number;
-        arrived_ = copied_ = 0;
-        std::ranges::fill(calls_, Call{});
-      }
-      if (completed_ == number || !cause_.ok()) changed_.notify_all();
-      wait_for(completed_);
-    }
-    // Looked at before the cause: what completed stays complete, whatever the next call did.
-    if (completed_ >= number) return {};
+  const std::uint64_t number = completed_ + 1;
+  calls_[static_cast<std::size_t>(rank)] = call;
+  if (++arrived_ == size()) {
+    poison_locked(check_match(calls_));
+    if (cause_.ok()) started_ = number;
+    changed_.notify_all();
   }
-  // Peers may be reading this rank's memory; each stops at its next piece.
+  const auto wait_for = [&](const std::uint64_t& counter) {
+    const auto over = [&] { return counter >= number || !cause_.ok(); };
+    if (!changed_.wait_until(lock, deadline.when(), over)) poison_locked(late(call));
+  };
+
+  wait_for(started_);
+  if (cause_.ok()) {
+    ++copying_;
+    lock.unlock();
+    const bool whole = copy_all(rank, deadline);
+    lock.lock();
+    --copying_;
+    if (!whole) poison_locked(late(call));
+    if (cause_.ok() && ++copied_ == size()) {
+      completed_ = number;
+      arrived_ = copied_ = 0;
+      std::ranges::fill(calls_, std::nullopt);
+    }
+    if (completed_ == number || !cause_.ok()) changed_.notify_all();
+    wait_for(completed_);
+  }
+  // Checked before the cause: what completed stays complete, whatever the next call did.
+  if (completed_ >= number) return {};
+  // Peers may still read this rank's memory; each stops after its current piece.
   changed_.wait(lock, [&] { return copying_ == 0; });
   return cause_;
 }
 
-Status ThreadGroupState::late(const Call& call) const {
+Status ThreadGroupState::late(const Collective& call) const {
   std::string missing;
   for (std::size_t rank = 0; rank < calls_.size(); ++rank) {
-    if (calls_[rank].kind == Kind::kNone) missing += fmt::format(" {}", rank);
+    if (!calls_[rank]) missing += fmt::format(" {}", rank);
   }
   if (missing.empty()) {
     return {ErrorCode::kDeadlineExceeded,
-            fmt::format("{}: {} of {} ranks had their data at the deadline", kind_name(call.kind),
-                        copied_, size())};
+            fmt::format("{}: {} of {} ranks had their data at the deadline",
+                        collective_name(call.kind), copied_, size())};
   }
   return {ErrorCode::kDeadlineExceeded,
-          fmt::format("{}: {} of {} ranks came before the deadline; missing:{}",
-                      kind_name(call.kind), arrived_, size(), missing)};
+          fmt::format("{}: {} of {} ranks arrived before the deadline; missing:{}",
+                      collective_name(call.kind), arrived_, size(), missing)};
 }
 
 bool ThreadGroupState::copy(std::span<std::byte> to, std::span<const std::byte> from,
@@ -214,19 +185,11 @@ bool ThreadGroupState::copy(std::span<std::byte> to, std::span<const std::byte> 
 
 bool ThreadGroupState::copy_all(int rank, Deadline deadline) const {
   const auto self = static_cast<std::size_t>(rank);
-  const Call& own = calls_[self];
-  if (own.kind == Kind::kBroadcast) {
-    return rank == own.root ||
-           copy(own.recv, calls_[static_cast<std::size_t>(own.root)].send, deadline);
-  }
-  std::size_t recv_begin = 0;
-  for (const Call& peer : calls_) {
-    std::span<const std::byte> block = peer.send;
-    if (own.kind == Kind::kAllToAll) {
-      block = block.subspan(sum(peer.send_counts.first(self)), peer.send_counts[self]);
+  for (std::size_t peer = 0; peer < calls_.size(); ++peer) {
+    if (!copy(calls_[self]->block_from(static_cast<int>(peer)), calls_[peer]->block_to(rank),
+              deadline)) {
+      return false;
     }
-    if (!copy(own.recv.subspan(recv_begin, block.size()), block, deadline)) return false;
-    recv_begin += block.size();
   }
   return true;
 }
@@ -240,30 +203,9 @@ class ThreadCommunicator final : public Communicator {
   [[nodiscard]] std::string_view name() const noexcept override { return "threads"; }
 
  protected:
-  Status do_broadcast(std::span<std::byte> data, int root, Deadline deadline) override {
-    return state_->collective(
-        rank(), {.kind = Kind::kBroadcast, .root = root, .send = data, .recv = data}, deadline);
+  Status do_collective(const Collective& call, Deadline deadline) override {
+    return state_->collective(rank(), call, deadline);
   }
-
-  Status do_all_gather(std::span<const std::byte> send, std::span<std::byte> recv,
-                       std::span<const std::size_t> counts, Deadline deadline) override {
-    return state_->collective(
-        rank(), {.kind = Kind::kAllGather, .send = send, .recv = recv, .send_counts = counts},
-        deadline);
-  }
-
-  Status do_all_to_all(std::span<const std::byte> send, std::span<const std::size_t> send_counts,
-                       std::span<std::byte> recv, std::span<const std::size_t> recv_counts,
-                       Deadline deadline) override {
-    return state_->collective(rank(),
-                              {.kind = Kind::kAllToAll,
-                               .send = send,
-                               .recv = recv,
-                               .send_counts = send_counts,
-                               .recv_counts = recv_counts},
-                              deadline);
-  }
-
   void do_poison(const Status& reason) override { state_->poison(reason); }
   Status do_look_for_failure() override { return state_->cause(); }
 

@@ -1,9 +1,10 @@
-// Whether an MPI launcher started this process, told from the environment alone.
+// Whether an MPI launcher started this process, judged by environment variables.
 #pragma once
 
 namespace tributary {
 
-/// True when mpirun, mpiexec or srun with an MPI plug-in started this process. Initialises nothing.
+/// True when mpirun, mpiexec or srun with an MPI plug-in started this process. Does not initialise
+/// MPI.
 [[nodiscard]] bool launched_by_mpirun();
 
 }  // namespace tributary

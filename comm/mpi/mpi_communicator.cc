@@ -1,4 +1,4 @@
-// Collectives as exchanges of blocks; and the news of a failure.
+// Collectives as exchanges of blocks, and how failures are told to the peers.
 #include "comm/mpi/mpi_communicator.h"
 
 #include <algorithm>
@@ -15,24 +15,17 @@
 namespace tributary {
 namespace {
 
-enum Kind : int { kBroadcast, kAllGather, kAllToAll };
-
-/// Messages that carry the cause of a failure to the peers; exchanges have tags from 1 up.
+/// Tag of the messages that tell the cause of a failure. Exchanges have tags from 1 up.
 constexpr int kPoisonTag = 0;
-/// Small enough to be sent eagerly (at once, whatever the receiver does) by every MPI transport.
+/// Small enough that every MPI transport sends it eagerly, whatever the receiver does.
 constexpr std::size_t kMaxPoisonBytes = 1024;
 
-void copy_block(std::span<std::byte> to, std::span<const std::byte> from) {
-  if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
-}
-
-}  // namespace
-
-class MpiCommunicator::Impl {
+class MpiCommunicator final : public Communicator {
  public:
-  Impl(std::shared_ptr<MpiState> state, Deadline deadline) : state_(std::move(state)) {
-    for (int peer = 0; peer < state_->size; ++peer) {
-      if (peer != state_->rank) others_.push_back(peer);
+  MpiCommunicator(std::shared_ptr<MpiState> state, Deadline deadline)
+      : Communicator(state->rank, state->size), state_(std::move(state)) {
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer != rank()) others_.push_back(peer);
     }
     MPI_Request request = MPI_REQUEST_NULL;
     Status status = mpi_status("MPI_Comm_idup", MPI_Comm_idup(MPI_COMM_WORLD, &comm_, &request));
@@ -43,65 +36,31 @@ class MpiCommunicator::Impl {
     }
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
   }
+  [[nodiscard]] std::string_view name() const noexcept override { return "mpi"; }
 
-  Status broadcast(std::span<std::byte> data, int root, Deadline deadline) {
-    if (Status status = begin(kBroadcast, "broadcast", deadline); !status.ok()) return status;
-    if (root == state_->rank) {
-      exchange_->send(others_, data);
-    } else {
-      exchange_->receive(only(root), data);
+ protected:
+  Status do_collective(const Collective& call, Deadline deadline) override {
+    exchange_->begin(comm_, ++exchanges_, call.kind);
+    if (Status told = do_look_for_failure(); !told.ok()) return told;
+    // One block for all is staged once.
+    if (call.kind != CollectiveKind::kAllToAll) exchange_->send(others_, call.send);
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer == rank()) continue;
+      if (call.kind == CollectiveKind::kAllToAll) exchange_->send(only(peer), call.block_to(peer));
+      exchange_->receive(only(peer), call.block_from(peer));
     }
-    Status status = exchange_->start();
-    return status.ok() ? finish(deadline) : status;
+    if (Status status = exchange_->start(); !status.ok()) return status;
+    std::ranges::copy(call.block_to(rank()), call.block_from(rank()).begin());
+    return exchange_->finish(deadline, [this] { return do_look_for_failure(); });
   }
 
-  Status all_gather(std::span<const std::byte> send, std::span<std::byte> recv,
-                    std::span<const std::size_t> counts, Deadline deadline) {
-    if (Status status = begin(kAllGather, "all_gather", deadline); !status.ok()) return status;
-    exchange_->send(others_, send);
-    const std::span<std::byte> own = receive_all(recv, counts);
-    Status status = exchange_->start();
-    if (!status.ok()) return status;
-    copy_block(own, send);
-    return finish(deadline);
-  }
-
-  Status all_to_all(std::span<const std::byte> send, std::span<const std::size_t> send_counts,
-                    std::span<std::byte> recv, std::span<const std::size_t> recv_counts,
-                    Deadline deadline) {
-    const auto self = static_cast<std::size_t>(state_->rank);
-    if (send_counts[self] != recv_counts[self]) {
-      return {ErrorCode::kInvalidArgument,
-              fmt::format("all_to_all: rank {} sends {} bytes to itself, which expects {}",
-                          state_->rank, send_counts[self], recv_counts[self])};
-    }
-    if (Status status = begin(kAllToAll, "all_to_all", deadline); !status.ok()) return status;
-    std::span<const std::byte> own;
-    for (int peer = 0; peer < state_->size; ++peer) {
-      const std::size_t count = send_counts[static_cast<std::size_t>(peer)];
-      if (peer == state_->rank) {
-        own = send.first(count);
-      } else {
-        exchange_->send(only(peer), send.first(count));
-      }
-      send = send.subspan(count);
-    }
-    const std::span<std::byte> own_target = receive_all(recv, recv_counts);
-    Status status = exchange_->start();
-    if (!status.ok()) return status;
-    copy_block(own_target, own);
-    return finish(deadline);
-  }
-
-  Status look_for_failure() { return look_for_poison(); }
-
-  void poison(const Status& reason) {
+  void do_poison(const Status& reason) override {
     if (state_->finalized) return;
     state_->failed = true;
-    // MPI goes on with what is pending.
+    // MPI continues the pending requests.
     state_->abandoned.push_back(std::exchange(exchange_, std::make_shared<MpiExchange>()));
-    if (told_by_peer_) return;  // who told this rank told the others
-    const std::string text = fmt::format("rank {}: {}", state_->rank, reason.message());
+    if (told_by_peer_) return;  // the rank that told this one has told the others
+    const std::string text = fmt::format("rank {}: {}", rank(), reason.message());
     const auto code = static_cast<std::int32_t>(reason.code());
     const auto message = std::make_shared<std::array<char, kMaxPoisonBytes>>();
     const std::size_t text_bytes = std::min(text.size(), message->size() - sizeof(code));
@@ -109,7 +68,7 @@ class MpiCommunicator::Impl {
     std::copy_n(text.data(), text_bytes, message->data() + sizeof(code));
     for (const int peer : others_) {
       MPI_Request request = MPI_REQUEST_NULL;
-      // An error is ignored: that peer cannot be reached and ends at its deadline.
+      // Errors are ignored: an unreachable peer fails at its deadline.
       if (MPI_Isend(message->data(), static_cast<int>(sizeof(code) + text_bytes), MPI_BYTE, peer,
                     kPoisonTag, comm_, &request) == MPI_SUCCESS) {
         MPI_Request_free(&request);
@@ -118,44 +77,7 @@ class MpiCommunicator::Impl {
     state_->abandoned.push_back(message);
   }
 
- private:
-  /// The list of one peer; valid as long as this object.
-  [[nodiscard]] std::span<const int> only(int peer) const {
-    const int index = peer < state_->rank ? peer : peer - 1;
-    return std::span(others_).subspan(static_cast<std::size_t>(index), 1);
-  }
-
-  /// Before anything is sent: the deadline has not passed, and no peer has failed.
-  Status begin(Kind kind, std::string_view call, Deadline deadline) {
-    if (deadline.expired()) {
-      return {ErrorCode::kDeadlineExceeded,
-              fmt::format("{}: the deadline passed before it began", call)};
-    }
-    exchange_->begin(comm_, ++exchanges_, kind, call);
-    return look_for_poison();
-  }
-
-  Status finish(Deadline deadline) {
-    return exchange_->finish(deadline, [this] { return look_for_poison(); });
-  }
-
-  /// Receives every block but this rank's, whose place it returns.
-  std::span<std::byte> receive_all(std::span<std::byte> recv, std::span<const std::size_t> counts) {
-    std::span<std::byte> own;
-    for (int peer = 0; peer < state_->size; ++peer) {
-      const std::size_t count = counts[static_cast<std::size_t>(peer)];
-      if (peer == state_->rank) {
-        own = recv.first(count);
-      } else {
-        exchange_->receive(only(peer), recv.first(count));
-      }
-      recv = recv.subspan(count);
-    }
-    return own;
-  }
-
-  /// The cause that a peer sent, or ok.
-  Status look_for_poison() {
+  Status do_look_for_failure() override {
     int found = 0;
     MPI_Status envelope;
     if (const int code = MPI_Iprobe(MPI_ANY_SOURCE, kPoisonTag, comm_, &found, &envelope);
@@ -183,44 +105,28 @@ class MpiCommunicator::Impl {
         std::string(message.data() + sizeof(code), static_cast<std::size_t>(bytes) - sizeof(code))};
   }
 
+ private:
+  /// The list of one peer; valid as long as this object.
+  [[nodiscard]] std::span<const int> only(int peer) const {
+    const int index = peer < rank() ? peer : peer - 1;
+    return std::span(others_).subspan(static_cast<std::size_t>(index), 1);
+  }
+
   std::shared_ptr<MpiState> state_;
   std::vector<int> others_;  // all ranks but this, in order
-  // Stays until MPI is finalised. A peer may have failed in its last call and told this rank; Open
-  // MPI 4.1 loses unrelated messages when one arrives for a communicator that was freed.
+  // Not freed before MPI is finalised. A peer may have failed in its last call and told this rank:
+  // Open MPI 4.1 loses unrelated messages when one arrives for a freed communicator.
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::uint64_t exchanges_ = 0;
   std::shared_ptr<MpiExchange> exchange_ = std::make_shared<MpiExchange>();
   bool told_by_peer_ = false;
 };
 
-MpiCommunicator::MpiCommunicator(const MpiEnvironment& environment, Deadline deadline)
-    : Communicator(environment.rank(), environment.size()),
-      impl_(std::make_unique<Impl>(environment.state_, deadline)) {}
+}  // namespace
 
-MpiCommunicator::~MpiCommunicator() = default;
-
-Status MpiCommunicator::do_broadcast(std::span<std::byte> data, int root, Deadline deadline) {
-  return impl_->broadcast(data, root, deadline);
-}
-
-Status MpiCommunicator::do_all_gather(std::span<const std::byte> send, std::span<std::byte> recv,
-                                      std::span<const std::size_t> counts, Deadline deadline) {
-  return impl_->all_gather(send, recv, counts, deadline);
-}
-
-Status MpiCommunicator::do_all_to_all(std::span<const std::byte> send,
-                                      std::span<const std::size_t> send_counts,
-                                      std::span<std::byte> recv,
-                                      std::span<const std::size_t> recv_counts, Deadline deadline) {
-  return impl_->all_to_all(send, send_counts, recv, recv_counts, deadline);
-}
-
-void MpiCommunicator::do_poison(const Status& reason) {
-  impl_->poison(reason);
-}
-
-Status MpiCommunicator::do_look_for_failure() {
-  return impl_->look_for_failure();
+std::unique_ptr<Communicator> make_mpi_communicator(const MpiEnvironment& environment,
+                                                    Deadline deadline) {
+  return std::make_unique<MpiCommunicator>(environment.state(), deadline);
 }
 
 }  // namespace tributary

@@ -1,14 +1,16 @@
-// MPI: initialised, and finalised where all ranks are there for it.
+// Initialises MPI, and finalises it if all ranks take part.
 #include "comm/mpi/mpi_environment.h"
 
+#include <array>
 #include <cstdio>
+#include <string_view>
 
 #include "comm/mpi/mpi_support.h"
 
 namespace tributary {
 namespace {
 
-/// Ok when all ranks came here before the deadline.
+/// Ok if all ranks arrived before the deadline.
 Status meet(Deadline deadline) {
   MPI_Request request = MPI_REQUEST_NULL;
   if (Status status = mpi_status("MPI_Ibarrier", MPI_Ibarrier(MPI_COMM_WORLD, &request));
@@ -34,7 +36,7 @@ MpiEnvironment::MpiEnvironment(int* argc, char*** argv, const Options& options)
   if (provided < MPI_THREAD_FUNNELED) {
     MPI_Finalize();
     fail(ErrorCode::kUnsupported,
-         "the MPI library gives thread level {}, MPI_THREAD_FUNNELED ({}) is needed", provided,
+         "the MPI library provides thread level {}, MPI_THREAD_FUNNELED ({}) is needed", provided,
          static_cast<int>(MPI_THREAD_FUNNELED));
   }
 }
@@ -48,13 +50,22 @@ MpiEnvironment::~MpiEnvironment() {
     state_->abandoned.clear();
     return;
   }
-  // Not given back: what was abandoned may still be written to until the process ends.
+  // Never freed: MPI may write to abandoned memory until the process ends.
   static std::shared_ptr<MpiState> kept;
   kept = state_;
   std::fputs(fmt::format("rank {}: MPI is not finalized, because some rank is dead or stuck: {}\n",
                          state_->rank, status.message())
                  .c_str(),
              stderr);
+}
+
+std::string mpi_library_version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  // After the version Open MPI says who packaged it, and MPICH how it was configured.
+  const std::string_view all(text.data(), static_cast<std::size_t>(length));
+  return std::string(all.substr(0, all.find_first_of(",\n")));
 }
 
 int MpiEnvironment::rank() const noexcept {

@@ -1,4 +1,4 @@
-// Blocks in pieces: post, poll, copy out, post the next.
+// Sends blocks in pieces: post, poll, copy out, post the next piece.
 #include "comm/mpi/mpi_exchange.h"
 
 #include <algorithm>
@@ -13,25 +13,26 @@ namespace {
 /// the best everywhere, and as fast as MPI_Allgatherv (4 ranks, 4 MiB each, p50: 4.5 ms; pieces of
 /// 1 MiB 7.1 ms, MPI 4.6 ms).
 constexpr std::size_t kPieceBytes = std::size_t{128} << 10;
-/// Pieces of a block under way at once, so that one travels while another is copied.
+/// Pieces of a block in flight at once, so that one is sent while another is copied.
 constexpr std::size_t kWindow = 2;
 constexpr std::size_t kSmallestSend = 4096;
 
-/// Tags 1 .. 32767 are what every MPI library has. Exchanges so far apart cannot meet: neighbours
-/// in one communicator are at most one exchange apart.
+/// Every MPI library supports tags 1 .. 32767. Exchanges that share a tag cannot meet: the ranks of
+/// a communicator are at most one exchange apart.
 constexpr std::uint64_t kTagCycle = 8192;
 
-int tag_of(std::uint64_t number, int kind) {
-  return 1 + static_cast<int>(number % kTagCycle) * MpiExchange::kKinds + kind;
+int tag_of(std::uint64_t number, CollectiveKind kind) {
+  return 1 + static_cast<int>(number % kTagCycle * kCollectiveKinds.size()) +
+         static_cast<int>(kind);
 }
-static_assert(1 + (kTagCycle - 1) * MpiExchange::kKinds + (MpiExchange::kKinds - 1) <= 32767);
+static_assert(kTagCycle * kCollectiveKinds.size() <= 32767);
 
 }  // namespace
 
-void MpiExchange::begin(MPI_Comm comm, std::uint64_t number, int kind, std::string_view call) {
+void MpiExchange::begin(MPI_Comm comm, std::uint64_t number, CollectiveKind kind) {
   comm_ = comm;
   tag_ = tag_of(number, kind);
-  call_ = call;
+  call_ = collective_name(kind);
   streams_.clear();
   used_slots_ = 0;
   pending_ = 0;
@@ -64,7 +65,7 @@ void MpiExchange::add(const Stream& stream) {
 }
 
 Status MpiExchange::start() {
-  // Receives first: a message that finds its receive posted is not stored in between.
+  // Receives first: MPI need not store a message whose receive is posted already.
   for (const bool incoming : {true, false}) {
     for (std::size_t i = 0; i < used_slots_; ++i) {
       if ((streams_[slots_[i].stream].source == nullptr) != incoming) continue;
@@ -81,14 +82,10 @@ Status MpiExchange::post(Slot& slot) {
   stream.posted += slot.bytes;
   const bool outgoing = stream.source != nullptr;
   // A receive has room for the largest piece that a peer can send: Open MPI 4.1.4 writes beyond the
-  // buffer when a long message is longer than expected, before it reports that as an error.
+  // buffer if a long message is longer than expected, before it reports the error.
   const std::size_t room =
       outgoing ? std::bit_ceil(std::max(slot.bytes, kSmallestSend)) : kPieceBytes;
-  if (slot.capacity < room) {
-    slot.memory = std::make_unique_for_overwrite<std::byte[]>(room);
-    slot.capacity = room;
-  }
-  std::byte* memory = slot.memory.get();
+  std::byte* memory = slot.memory.resize(room).data();
   if (outgoing) std::memcpy(memory, stream.source + slot.begin, slot.bytes);
   for (std::size_t i = 0; i < stream.peers.size(); ++i) {
     MPI_Request* request = &requests_[slot.first_request + i];
@@ -117,7 +114,7 @@ Status MpiExchange::completed(std::size_t request, const MPI_Status& envelope) {
               fmt::format("{}: rank {} sent {} bytes at {} of a block of {}, expected {}", call_,
                           stream.peers[0], count, slot.begin, stream.bytes, slot.bytes)};
     }
-    std::memcpy(stream.target + slot.begin, slot.memory.get(), slot.bytes);
+    std::memcpy(stream.target + slot.begin, slot.memory.data(), slot.bytes);
   }
   return slot.pending == 0 && stream.posted < stream.bytes ? post(slot) : Status();
 }

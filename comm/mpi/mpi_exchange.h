@@ -1,4 +1,4 @@
-// Internal to comm/mpi: the blocks that one rank sends and receives in one collective, moved in
+// Internal to comm/mpi: moves the blocks that one rank sends and receives in one collective, in
 // pieces through staging memory.
 #pragma once
 
@@ -11,36 +11,37 @@
 #include <vector>
 
 #include "comm/mpi/mpi_support.h"
+#include "core/base/raw_bytes.h"
+#include "core/interface/collective.h"
 
 namespace tributary {
 
-/// Use: begin, send and receive for every block, start, finish. One collective at a time.
+/// Call begin, then send and receive for every block, then start and finish. One collective at a
+/// time.
 ///
-/// Why staging: MPI goes on using the memory of a request that is given up at its deadline, and
-/// cannot be told to stop; the caller's buffers must be free by then. Whoever gives up keeps the
-/// whole object. Why pieces: staging stays in the cache, which makes large exchanges faster than
-/// one transfer straight between the buffers, and its size is bounded.
+/// Why staging: MPI keeps using the memory of a request that missed its deadline and cannot be told
+/// to stop, but the caller's buffers must be free then. The caller that gives up keeps the whole
+/// object alive. Why pieces: the staging memory stays in the cache and has a bounded size, and
+/// large exchanges are faster than with one transfer between the buffers.
 ///
-/// Two blocks between the same ranks match when both ranks began equally many exchanges and name
-/// the same kind. A block longer or shorter than its receiver expects is an error
-/// (kInvalidArgument) there.
+/// Two blocks between the same ranks match if both ranks have begun the same number of exchanges
+/// and name the same kind. A block longer or shorter than the receiver expects fails there
+/// (kInvalidArgument).
 class MpiExchange {
  public:
-  static constexpr int kKinds = 3;
-
-  /// `number` of this exchange, counted alike on all ranks; `kind` < kKinds; `call` for messages.
-  void begin(MPI_Comm comm, std::uint64_t number, int kind, std::string_view call);
-  /// Sends `block` to each of `peers` (which must stay valid). Empty blocks do not travel.
+  /// `number` of this exchange: the same on all ranks.
+  void begin(MPI_Comm comm, std::uint64_t number, CollectiveKind kind);
+  /// Sends `block` to each of `peers`, a list that stays valid. Empty blocks are not sent.
   void send(std::span<const int> peers, std::span<const std::byte> block);
   void receive(std::span<const int> peer, std::span<std::byte> block);
 
   Status start();
-  /// Ends with all blocks sent and received, or with the first failure: the deadline, MPI's or what
-  /// `interrupted` returns. After a failure requests are pending.
+  /// Returns when all blocks are sent and received, or with the first failure: the deadline, an
+  /// error of MPI, or what `interrupted` returns. After a failure requests are still pending.
   Status finish(Deadline deadline, const std::function<Status()>& interrupted);
 
  private:
-  /// A block on its way to `peers`, or from one.
+  /// A block that is sent to `peers`, or received from one.
   struct Stream {
     std::span<const int> peers;
     const std::byte* source = nullptr;  // null: incoming
@@ -50,8 +51,7 @@ class MpiExchange {
   };
   /// Staging for one piece of a stream at a time.
   struct Slot {
-    std::unique_ptr<std::byte[]> memory;
-    std::size_t capacity = 0;
+    RawBytes memory;
     std::size_t stream = 0;
     std::size_t first_request = 0;
     std::size_t begin = 0, bytes = 0;  // of the piece, in the stream
@@ -71,7 +71,7 @@ class MpiExchange {
   std::size_t pending_ = 0;  // requests of all slots
   std::vector<MPI_Request> requests_;
   std::vector<std::size_t> slot_of_;  // [request]
-  std::vector<int> done_;             // scratch of finish
+  std::vector<int> done_;             // scratch memory of finish()
   std::vector<MPI_Status> envelopes_;
 };
 

@@ -1,4 +1,4 @@
-// MPI's errors as Status, and how a rank waits.
+// MPI's errors as Status, and waiting.
 #include "comm/mpi/mpi_support.h"
 
 #include <sched.h>
@@ -15,14 +15,14 @@ using std::chrono::microseconds;
 using std::chrono::nanoseconds;
 
 /// The exchanges of a decode step take tens to hundreds of microseconds, and waking from a sleep
-/// costs some 60: a wait as short as that is spent yielding.
+/// costs about 60: such short waits are spent yielding.
 constexpr nanoseconds kYieldTime = microseconds(500);
 constexpr nanoseconds kFirstSleep = microseconds(20);
 constexpr nanoseconds kLongestSleep = microseconds(1000);
-/// Polls before the first yield: a yield costs as much as a small exchange between idle cores (8
-/// bytes, 4 ranks on 2 cores, p50: 12 us when it comes first, 5 us after 8 polls).
+/// Polls before the first yield. A yield costs as much as a small exchange between idle cores (8
+/// bytes, 4 ranks on 2 cores, p50: 12 us if the yield comes first, 5 us after 8 polls).
 constexpr unsigned kBusyPauses = 8;
-/// While yielding, one look for an interruption (it costs as much as a poll) per so many pauses.
+/// While yielding, `interrupted` is called once in this many pauses: it costs as much as a poll.
 constexpr unsigned kPausesPerLook = 16;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Internal to comm/mpi: MPI's header, its errors as Status, and how a rank waits. No other header
-// includes mpi.h.
+// Internal to comm/mpi: includes mpi.h, which no other header does, converts MPI's errors to
+// Status, and waits.
 #pragma once
 
 #define OMPI_SKIP_MPICXX 1  // the C++ bindings left the standard in MPI 3.0
@@ -16,30 +16,31 @@
 
 namespace tributary {
 
-/// What the environment and its communicators share.
+/// State that the environment and its communicators share.
 struct MpiState {
   int rank = 0;
   int size = 1;
-  bool failed = false;     // some communicator of this process has failed
-  bool finalized = false;  // or left as it is: no MPI call any more
-  /// Memory of operations that were given up; MPI may use it until it is finalised.
+  bool failed = false;     // a communicator of this process has failed
+  bool finalized = false;  // or left initialised; no more MPI calls
+  /// Memory of abandoned operations; MPI may use it until it is finalised.
   std::vector<std::shared_ptr<void>> abandoned;
 };
 
-/// `code` is what an MPI function returned: ok for MPI_SUCCESS, else kWorkerFailed.
+/// Converts the return value of an MPI function: ok for MPI_SUCCESS, else kWorkerFailed.
 Status mpi_status(std::string_view call, int code);
 
-/// What a waiting rank does between two polls: it yields for a while, so that short waits end fast
-/// and peers on the same core get on, and then sleeps, ever longer, so that it burns no core.
+/// What a waiting rank does between two polls. At first it yields, so that short waits end fast and
+/// peers on the same core can work. Then it sleeps for longer and longer times to leave the core
+/// idle.
 class Waiter {
  public:
-  /// `call` names the wait in messages and must live as long.
+  /// `call` names the wait in messages and outlives this object.
   Waiter(std::string_view call, Deadline deadline);
 
-  /// Something arrived: more is likely to follow soon.
+  /// Call this when something arrived: more is likely to follow soon.
   void progressed() noexcept;
-  /// Yields or sleeps. kDeadlineExceeded when the deadline has passed, or what `interrupted`
-  /// returns when that is not ok (it is asked now and then).
+  /// Yields or sleeps. Returns kDeadlineExceeded after the deadline, or what `interrupted` returns
+  /// if that is not ok; it is called now and then.
   Status pause(const std::function<Status()>& interrupted);
 
  private:
@@ -51,8 +52,8 @@ class Waiter {
   unsigned pauses_ = 0;
 };
 
-/// Polls `request` until it is complete (ok), or the deadline passes, or MPI reports an error.
-/// Whatever is not ok leaves the request pending.
+/// Polls `request` until it is complete (ok), the deadline passes, or MPI reports an error. If the
+/// result is not ok, the request is still pending.
 Status wait_for_request(std::string_view call, MPI_Request* request, Deadline deadline);
 
 }  // namespace tributary

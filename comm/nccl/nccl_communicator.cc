@@ -1,4 +1,4 @@
-// Collectives as groups of NCCL's calls on one stream, and the waits for their end.
+// Collectives as NCCL calls on one stream, and the waits for their completion.
 #include "comm/nccl/nccl_communicator.h"
 
 #include <cuda_runtime_api.h>
@@ -19,17 +19,17 @@ namespace {
 
 using Clock = Deadline::Clock;
 
-/// Exchanges of a decode step take tens to hundreds of microseconds, and waking from a sleep costs
-/// some 60: a wait as short as that is spent yielding.
+/// The exchanges of a decode step take tens to hundreds of microseconds, and waking from a sleep
+/// costs about 60: such short waits are spent yielding.
 constexpr auto kYieldTime = std::chrono::milliseconds(2);
 constexpr auto kSleep = std::chrono::microseconds(100);
-/// For a communicator that has done its work to end in order; then it is aborted.
+/// For the orderly end of a communicator; after that it is aborted.
 constexpr auto kFinalizeTimeout = std::chrono::seconds(10);
 
-/// What rank 0 tells the others before NCCL starts.
+/// What rank 0 sends to the others before NCCL starts.
 struct Invitation {
   ncclUniqueId id{};
-  std::array<char, 512> problem{};  // empty: there is none
+  std::array<char, 512> problem{};  // empty: no problem
 };
 
 Status cuda_status_of(std::string_view what, cudaError_t code) {
@@ -39,7 +39,7 @@ Status cuda_status_of(std::string_view what, cudaError_t code) {
           fmt::format("nccl {}: CUDA says {}", what, cudaGetErrorString(code))};
 }
 
-/// Polls until `ended` says so or fails. It returns true, false, or a failure.
+/// Polls until ended(done) sets `done` or returns a failure.
 template <typename Ended>
 Status poll(std::string_view what, Deadline deadline, const Ended& ended) {
   const auto begin = Clock::now();
@@ -62,35 +62,82 @@ Status poll(std::string_view what, Deadline deadline, const Ended& ended) {
   }
 }
 
-}  // namespace
-
-class NcclCommunicator::Impl {
+class NcclCommunicator final : public Communicator {
  public:
-  Impl(Communicator& bootstrap, int device, const ncclUniqueId& id, Deadline deadline,
-       cudaStream_t stream)
-      : bootstrap_(bootstrap),
-        rank_(bootstrap.rank()),
-        size_(bootstrap.size()),
+  /// Does not start, so that the destructor cleans up after a start() that failed.
+  NcclCommunicator(Communicator& bootstrap, int device, cudaStream_t stream)
+      : Communicator(bootstrap.rank(), bootstrap.size()),
+        bootstrap_(bootstrap),
         device_(device),
         owns_stream_(stream == nullptr),
-        stream_(stream) {
-    Status status;
-    const Status thrown = status_of([&] { status = start(id, deadline); });
-    if (!thrown.ok()) status = thrown;
-    if (status.ok()) return;
-    bootstrap_.poison(status);  // the others need not wait for this rank
-    end(/*in_order=*/false);
+        stream_(stream) {}
+  ~NcclCommunicator() override { end(/*in_order=*/true); }
+  [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
+  [[nodiscard]] bool on_stream() const noexcept override { return !owns_stream_; }
+
+  /// Joins the group of `id`. A failure poisons the bootstrap, so that the others do not wait for
+  /// this rank.
+  void start(const ncclUniqueId& id, Deadline deadline) {
+    const Status status = status_of([&] { join(id, deadline).throw_if_error(); });
+    poison(status);
     status.throw_if_error();
   }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-  ~Impl() { end(/*in_order=*/true); }
 
-  [[nodiscard]] bool owns_stream() const noexcept { return owns_stream_; }
-  void abort() { end(/*in_order=*/false); }
+ protected:
+  /// Waits until NCCL has accepted the call; with a stream of its own also for the device.
+  Status do_collective(const Collective& call, Deadline deadline) override {
+    const std::string_view what = collective_name(call.kind);
+    Status status = cuda_status_of(what, cudaSetDevice(device_));
+    if (status.ok()) status = enqueue(call);
+    if (status.ok()) status = settle(what, deadline);
+    return status.ok() && owns_stream_ ? complete_stream(what, deadline) : status;
+  }
+  Status do_complete(Deadline deadline) override {
+    return on_stream() ? complete_stream("wait for the stream", deadline) : Status();
+  }
+  void do_poison(const Status& reason) override {
+    end(/*in_order=*/false);
+    bootstrap_.poison(reason);
+  }
+  Status do_look_for_failure() override { return bootstrap_.look_for_failure(); }
 
-  /// The wait for NCCL and for the device, by way of all that lies on the stream.
-  Status complete(std::string_view what, Deadline deadline) {
+ private:
+  Status join(const ncclUniqueId& id, Deadline deadline) {
+    Status status = cuda_status_of("start", cudaSetDevice(device_));
+    if (status.ok() && owns_stream_) {
+      status = cuda_status_of("start", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    }
+    if (!status.ok()) return status;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const ncclResult_t result = nccl().comm_init_rank_config(&comm_, size(), id, rank(), &config);
+    status = started("start", result);
+    return status.ok() ? settle("start", deadline) : status;
+  }
+
+  /// Converts the result of a call. ncclInProgress is not an error.
+  Status started(std::string_view what, ncclResult_t result) const {
+    if (result == ncclSuccess || result == ncclInProgress) return {};
+    const char* detail = comm_ != nullptr ? nccl().get_last_error(comm_) : nullptr;
+    return {ErrorCode::kWorkerFailed,
+            fmt::format("nccl {}: {}{}{}", what, nccl().get_error_string(result),
+                        detail != nullptr && *detail != '\0' ? ": " : "",
+                        detail != nullptr ? detail : "")};
+  }
+
+  /// Waits until NCCL has accepted its calls: only then are they on the stream.
+  Status settle(std::string_view what, Deadline deadline) {
+    return poll(what, deadline, [&](bool& done) {
+      ncclResult_t state = ncclSuccess;
+      const ncclResult_t asked = nccl().comm_get_async_error(comm_, &state);
+      done = state != ncclInProgress;
+      Status status = started(what, asked == ncclSuccess ? state : asked);
+      return status.ok() && !done ? bootstrap_.look_for_failure() : status;
+    });
+  }
+
+  /// Waits for everything on the stream, and so for NCCL and the device.
+  Status complete_stream(std::string_view what, Deadline deadline) {
     Status status = cuda_status_of(what, cudaSetDevice(device_));
     if (!status.ok()) return status;
     return poll(what, deadline, [&](bool& done) -> Status {
@@ -104,107 +151,34 @@ class NcclCommunicator::Impl {
     });
   }
 
-  Status broadcast(std::span<std::byte> data, int root, Deadline deadline) {
-    return run("broadcast", deadline, [&]() -> Status {
-      if (data.empty()) return {};
-      return started("broadcast", nccl().broadcast(data.data(), data.data(), data.size(), ncclUint8,
-                                                   root, comm_, stream_));
-    });
-  }
-
-  Status all_gather(std::span<const std::byte> send, std::span<std::byte> recv,
-                    std::span<const std::size_t> counts, Deadline deadline) {
-    const bool even = std::ranges::adjacent_find(counts, std::not_equal_to<>()) == counts.end();
-    return run("all_gather", deadline, [&]() -> Status {
-      if (recv.empty()) return {};
-      if (even) {
-        return started("all_gather", nccl().all_gather(send.data(), recv.data(), send.size(),
-                                                       ncclUint8, comm_, stream_));
-      }
-      const auto no_offset = [&](int) { return send; };
-      return exchange("all_gather", no_offset, recv, counts);
-    });
-  }
-
-  Status all_to_all(std::span<const std::byte> send, std::span<const std::size_t> send_counts,
-                    std::span<std::byte> recv, std::span<const std::size_t> recv_counts,
-                    Deadline deadline) {
-    const auto self = static_cast<std::size_t>(rank_);
-    if (send_counts[self] != recv_counts[self]) {
-      return {ErrorCode::kInvalidArgument,
-              fmt::format("all_to_all: rank {} sends {} bytes to itself, which expects {}", rank_,
-                          send_counts[self], recv_counts[self])};
+  Status enqueue(const Collective& call) {
+    const std::string_view what = collective_name(call.kind);
+    if (call.kind == CollectiveKind::kBroadcast) {
+      // In place on the root: NCCL only reads that memory there.
+      std::byte* data =
+          rank() == call.root ? const_cast<std::byte*>(call.send.data()) : call.recv.data();
+      const std::size_t bytes = call.send.size() + call.recv.size();
+      if (bytes == 0) return {};
+      return started(what,
+                     nccl().broadcast(data, data, bytes, ncclUint8, call.root, comm_, stream_));
     }
-    std::vector<std::span<const std::byte>> blocks;
-    for (const std::size_t count : send_counts) {
-      blocks.push_back(send.first(count));
-      send = send.subspan(count);
+    if (call.kind == CollectiveKind::kAllGather && call.recv.empty()) return {};
+    const bool even = std::ranges::adjacent_find(call.recv_counts, std::not_equal_to<>()) ==
+                      call.recv_counts.end();
+    if (call.kind == CollectiveKind::kAllGather && even) {
+      return started(what, nccl().all_gather(call.send.data(), call.recv.data(), call.send.size(),
+                                             ncclUint8, comm_, stream_));
     }
-    return run("all_to_all", deadline, [&] {
-      return exchange(
-          "all_to_all", [&](int peer) { return blocks[static_cast<std::size_t>(peer)]; }, recv,
-          recv_counts);
-    });
+    return exchange(what, call);
   }
 
- private:
-  Status start(const ncclUniqueId& id, Deadline deadline) {
-    Status status = cuda_status_of("start", cudaSetDevice(device_));
-    if (status.ok() && owns_stream_) {
-      status = cuda_status_of("start", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    }
-    if (!status.ok()) return status;
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    const ncclResult_t result = nccl().comm_init_rank_config(&comm_, size_, id, rank_, &config);
-    status = started("start", result);
-    return status.ok() ? settle("start", deadline) : status;
-  }
-
-  /// A call's own result; that it has begun is not an error.
-  Status started(std::string_view what, ncclResult_t result) const {
-    if (result == ncclSuccess || result == ncclInProgress) return {};
-    const char* detail = comm_ != nullptr ? nccl().get_last_error(comm_) : nullptr;
-    return {ErrorCode::kWorkerFailed,
-            fmt::format("nccl {}: {}{}{}", what, nccl().get_error_string(result),
-                        detail != nullptr && *detail != '\0' ? ": " : "",
-                        detail != nullptr ? detail : "")};
-  }
-
-  /// Waits until NCCL has taken in what it was given: only then does it lie on the stream.
-  Status settle(std::string_view what, Deadline deadline) {
-    return poll(what, deadline, [&](bool& done) {
-      ncclResult_t state = ncclSuccess;
-      const ncclResult_t asked = nccl().comm_get_async_error(comm_, &state);
-      done = state != ncclInProgress;
-      Status status = started(what, asked == ncclSuccess ? state : asked);
-      return status.ok() && !done ? bootstrap_.look_for_failure() : status;
-    });
-  }
-
-  /// One collective: `enqueue`, then the wait for NCCL, and on a stream of its own for the device.
-  template <typename Enqueue>
-  Status run(std::string_view what, Deadline deadline, const Enqueue& enqueue) {
-    if (deadline.expired()) {
-      return {ErrorCode::kDeadlineExceeded,
-              fmt::format("{}: the deadline passed before it began", what)};
-    }
-    Status status = cuda_status_of(what, cudaSetDevice(device_));
-    if (status.ok()) status = enqueue();
-    if (status.ok()) status = settle(what, deadline);
-    return status.ok() && owns_stream_ ? complete(what, deadline) : status;
-  }
-
-  /// Sends block_of(r) to every other rank r and receives theirs; the own one is a copy.
-  template <typename BlockOf>
-  Status exchange(std::string_view what, const BlockOf& block_of, std::span<std::byte> recv,
-                  std::span<const std::size_t> counts) {
+  /// Sends and receives a block for every other rank, in one group; the own block is copied.
+  Status exchange(std::string_view what, const Collective& call) {
     Status status = started(what, nccl().group_start());
-    for (int peer = 0; peer < size_ && status.ok(); ++peer) {
-      const std::span<std::byte> to = recv.first(counts[static_cast<std::size_t>(peer)]);
-      recv = recv.subspan(to.size());
-      const std::span<const std::byte> from = block_of(peer);
-      if (peer == rank_) {
+    for (int peer = 0; peer < size() && status.ok(); ++peer) {
+      const std::span<const std::byte> from = call.block_to(peer);
+      const std::span<std::byte> to = call.block_from(peer);
+      if (peer == rank()) {
         if (!to.empty()) {
           status = cuda_status_of(
               what, cudaMemcpyAsync(to.data(), from.data(), to.size(), cudaMemcpyDefault, stream_));
@@ -219,7 +193,7 @@ class NcclCommunicator::Impl {
         status = started(what, nccl().recv(to.data(), to.size(), ncclUint8, peer, comm_, stream_));
       }
     }
-    // Ended also after a failure: NCCL counts the groups of a thread.
+    // Ended after a failure as well: NCCL counts the open groups of a thread.
     const Status ended = started(what, nccl().group_end());
     return status.ok() ? ended : status;
   }
@@ -244,17 +218,13 @@ class NcclCommunicator::Impl {
   }
 
   Communicator& bootstrap_;
-  int rank_;
-  int size_;
   int device_;
   const bool owns_stream_;
   cudaStream_t stream_;
   ncclComm_t comm_ = nullptr;
 };
 
-namespace {
-
-/// Rank 0 makes the identity of the group and all learn it, or why there is none.
+/// Rank 0 makes the id of the group and sends it to all, or the reason why it could not.
 ncclUniqueId invite(Communicator& bootstrap, Deadline deadline) {
   Invitation invitation;
   if (bootstrap.rank() == 0) {
@@ -278,43 +248,12 @@ ncclUniqueId invite(Communicator& bootstrap, Deadline deadline) {
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(Communicator& bootstrap, int device, Deadline deadline,
-                                   CUstream_st* stream)
-    : Communicator(bootstrap.rank(), bootstrap.size()),
-      bootstrap_(bootstrap),
-      impl_(std::make_unique<Impl>(bootstrap, device, invite(bootstrap, deadline), deadline,
-                                   stream)) {}
-
-NcclCommunicator::~NcclCommunicator() = default;
-
-bool NcclCommunicator::on_stream() const noexcept {
-  return !impl_->owns_stream();
-}
-
-Status NcclCommunicator::do_broadcast(std::span<std::byte> data, int root, Deadline deadline) {
-  return impl_->broadcast(data, root, deadline);
-}
-
-Status NcclCommunicator::do_all_gather(std::span<const std::byte> send, std::span<std::byte> recv,
-                                       std::span<const std::size_t> counts, Deadline deadline) {
-  return impl_->all_gather(send, recv, counts, deadline);
-}
-
-Status NcclCommunicator::do_all_to_all(std::span<const std::byte> send,
-                                       std::span<const std::size_t> send_counts,
-                                       std::span<std::byte> recv,
-                                       std::span<const std::size_t> recv_counts,
-                                       Deadline deadline) {
-  return impl_->all_to_all(send, send_counts, recv, recv_counts, deadline);
-}
-
-Status NcclCommunicator::do_complete(Deadline deadline) {
-  return on_stream() ? impl_->complete("wait for the stream", deadline) : Status();
-}
-
-void NcclCommunicator::do_poison(const Status& reason) {
-  impl_->abort();
-  bootstrap_.poison(reason);
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& bootstrap, int device,
+                                                     Deadline deadline, CUstream_st* stream) {
+  const ncclUniqueId id = invite(bootstrap, deadline);
+  auto made = std::make_unique<NcclCommunicator>(bootstrap, device, stream);
+  made->start(id, deadline);
+  return made;
 }
 
 }  // namespace tributary

@@ -1,4 +1,4 @@
-// What this machine has of NCCL.
+// Whether this machine has NCCL.
 #pragma once
 
 #include <string>
@@ -6,13 +6,13 @@
 namespace tributary {
 
 struct NcclStatus {
-  /// `2.28.9`; empty where the library cannot be opened.
+  /// Such as `2.28.9`; empty if the library cannot be opened.
   std::string version;
-  /// Why no communicator can be made with it, in one line; empty where it can.
+  /// Why NCCL cannot be used, in one line; empty if it can.
   std::string problem;
 };
 
-/// Opens the library where it is not open yet; never throws for what is missing.
+/// Opens the library if it is not open yet. Does not throw if it is missing.
 [[nodiscard]] NcclStatus nccl_status();
 
 }  // namespace tributary

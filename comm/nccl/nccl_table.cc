@@ -9,7 +9,7 @@
 namespace tributary {
 namespace {
 
-/// The first version whose configuration and nonblocking calls are those of our header.
+/// The first version with the configuration and the nonblocking calls of our header.
 constexpr int kLeastVersion = NCCL_VERSION(2, 18, 0);
 
 std::string version_text(int version) {

@@ -1,5 +1,5 @@
-// Internal to comm/nccl: the library, opened when it is first used, so that programs start without
-// it.
+// Internal to comm/nccl: the functions of the library, which is opened at its first use, so that
+// programs start without it.
 #pragma once
 
 #include <nccl.h>
@@ -8,10 +8,10 @@
 
 namespace tributary {
 
-/// The functions that we use, by their own names less the prefix.
+/// The functions that we use, under their own names without the prefix.
 class NcclTable {
  public:
-  /// Throws kUnavailable where the library, or one of its functions, is not there or is too old.
+  /// Throws kUnavailable if the library or one of its functions is missing or too old.
   NcclTable();
 
   decltype(&ncclGetVersion) get_version;
@@ -34,7 +34,7 @@ class NcclTable {
   SharedLibrary library_;
 };
 
-/// The one table of the process.
+/// The process' only table.
 [[nodiscard]] const NcclTable& nccl();
 
 }  // namespace tributary

@@ -1,55 +1,51 @@
-// Each collective between a download and an upload. A backend that fails fails the collective.
+// Runs each collective between a download and an upload. A failing backend fails the collective.
 #include "comm/staged/staged_communicator.h"
 
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
 namespace tributary {
+namespace {
 
-StagedCommunicator::StagedCommunicator(Backend& backend, Communicator& host)
-    : Communicator(host.rank(), host.size()),
-      backend_(backend),
-      host_(host),
-      name_(fmt::format("staged/{}", host.name())) {}
+class StagedCommunicator final : public Communicator {
+ public:
+  StagedCommunicator(Backend& backend, Communicator& host)
+      : Communicator(host.rank(), host.size()),
+        backend_(backend),
+        host_(host),
+        name_(fmt::format("staged/{}", host.name())) {}
+  [[nodiscard]] std::string_view name() const noexcept override { return name_; }
 
-Status StagedCommunicator::fetch(std::span<const std::byte> device, Deadline deadline) {
-  return status_of([&] {
-    send_.resize(device.size());
-    backend_.synchronize(deadline);
-    backend_.download(send_, device.data());
-  });
-}
-
-Status StagedCommunicator::deliver(std::span<std::byte> device) {
-  return status_of([&] { backend_.upload(device.data(), recv_); });
-}
-
-Status StagedCommunicator::do_broadcast(std::span<std::byte> data, int root, Deadline deadline) {
-  recv_.resize(data.size());
-  if (rank() == root) {
-    Status status = fetch(data, deadline);
-    return status.ok() ? host_.broadcast(send_, root, deadline) : status;
+ protected:
+  Status do_collective(const Collective& call, Deadline deadline) override {
+    Status status = status_of([&] {
+      send_.resize(call.send.size());
+      recv_.resize(call.recv.size());
+      backend_.synchronize(deadline);
+      backend_.download(send_, call.send.data());
+    });
+    Collective on_host = call;
+    on_host.send = send_;
+    on_host.recv = recv_;
+    if (status.ok()) status = host_.run(on_host, deadline);
+    return status.ok() ? status_of([&] { backend_.upload(call.recv.data(), recv_); }) : status;
   }
-  Status status = host_.broadcast(recv_, root, deadline);
-  return status.ok() ? deliver(data) : status;
-}
+  void do_poison(const Status& reason) override { host_.poison(reason); }
+  Status do_look_for_failure() override { return host_.look_for_failure(); }
 
-Status StagedCommunicator::do_all_gather(std::span<const std::byte> send, std::span<std::byte> recv,
-                                         std::span<const std::size_t> counts, Deadline deadline) {
-  Status status = fetch(send, deadline);
-  recv_.resize(recv.size());
-  if (status.ok()) status = host_.all_gather(send_, recv_, counts, deadline);
-  return status.ok() ? deliver(recv) : status;
-}
+ private:
+  Backend& backend_;
+  Communicator& host_;
+  std::string name_;
+  std::vector<std::byte> send_, recv_;
+};
 
-Status StagedCommunicator::do_all_to_all(std::span<const std::byte> send,
-                                         std::span<const std::size_t> send_counts,
-                                         std::span<std::byte> recv,
-                                         std::span<const std::size_t> recv_counts,
-                                         Deadline deadline) {
-  Status status = fetch(send, deadline);
-  recv_.resize(recv.size());
-  if (status.ok()) {
-    status = host_.all_to_all(send_, send_counts, recv_, recv_counts, deadline);
-  }
-  return status.ok() ? deliver(recv) : status;
+}  // namespace
+
+std::unique_ptr<Communicator> make_staged_communicator(Backend& backend, Communicator& host) {
+  return std::make_unique<StagedCommunicator>(backend, host);
 }
 
 }  // namespace tributary

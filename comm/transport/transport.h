@@ -1,11 +1,14 @@
-// Messages between processes that come and go: a small header, and bulk bytes that land where the
-// receiver says. Implementations: comm/local (one process), comm/ucx (TCP, RDMA).
+// Messages between processes that may come and go: a small header, and a payload that arrives in
+// memory of the receiver's choice. Implementations: comm/local (one process), comm/tcp, comm/ucx
+// (RDMA, shared memory, TCP).
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,67 +19,118 @@
 
 namespace tributary {
 
-/// One connection of one transport; never reused by it.
+/// A connection of one transport, which never reuses the id.
 using PeerId = std::uint64_t;
+
+/// What both ends of a connection know, and nobody else. It is never sent.
+using Secret = std::array<std::uint8_t, 16>;
+
+/// Who connects. The accepting side finds the secret by the id (TransportConfig::secret_of), and
+/// each side proves to the other that it knows it before anything else is read or sent.
+struct Introduction {
+  std::uint64_t id = 0;
+  Secret secret{};
+};
 
 /// Where a message's payload goes.
 struct Landing {
-  /// Written in order; their sizes add up to the payload's. Untouched by others until `done`.
+  /// Filled in order; their sizes add up to the payload's. Nobody else uses them until `done`.
   std::vector<std::span<std::byte>> pieces;
-  /// Called once, on the transport's thread: the payload is there, or the peer is gone and the
+  /// Called once, on the transport's thread: the payload has arrived, or the peer is gone and the
   /// bytes are undefined. Never called from inside on_message.
   std::function<void(const Status&)> done;
-  /// Called before `done`, on the transport's thread, with the payload's bytes in order and in
-  /// parts that are in the processor's cache, for a checksum; valid during the call. May be empty;
-  /// must not throw.
+  /// For a checksum: called before `done`, on the transport's thread, with the payload's bytes in
+  /// order, in parts that are in the processor's cache. They are valid during the call. May be
+  /// empty; must not throw.
   std::function<void(std::span<const std::byte>)> inspect = {};
 };
 
-/// Called on the transport's own thread, one call at a time; must not block and must not throw.
+/// Called on the transport's own thread, one call at a time. Must neither block nor throw.
 class TransportHandler {
  public:
   virtual ~TransportHandler() = default;
 
-  /// A message has come; `header` is valid during the call. With a payload the handler says where
-  /// it goes; no value drops it. Without one (payload_bytes == 0) the value is ignored.
+  /// A message has arrived; `header` is valid during the call. The handler returns where the
+  /// payload goes, or no value to drop it. Without a payload (payload_bytes == 0) the value is
+  /// ignored.
   virtual std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
                                             std::span<const std::byte> header,
                                             std::size_t payload_bytes) = 0;
 
-  /// The connection has ended: closed by the other side, failed, or refused by a limit. Every
-  /// `done` and `sent` of this peer has been called before. Not called after our own disconnect().
+  /// The connection has ended: the peer closed it, it failed, or it exceeded a limit. Every `done`
+  /// and `sent` of this peer has been called before. Not called after our own disconnect().
   virtual void on_disconnect(PeerId peer, const Status& reason) = 0;
+
+  /// The listening socket has failed for good, and nobody can connect any more. By default this
+  /// ends the process with an uncaught exception: a worker that nobody can reach must not look
+  /// healthy.
+  virtual void on_listener_failed(const Status& reason) { reason.throw_if_error(); }
+
+  /// Nobody is accepted for now, for want of descriptors or memory; those who connect wait. Called
+  /// once until somebody is accepted again.
+  virtual void on_accepting_paused(const Status& /*reason*/) {}
 };
 
 struct OutgoingMessage {
   std::uint16_t type = 0;
-  std::vector<std::byte> header;       // at most TransportConfig::max_header_bytes
-  std::span<const std::byte> payload;  // stays valid and untouched until `sent`
-  /// Called once, on the transport's thread: ok when the payload may be reused, which does not mean
+  std::vector<std::byte> header;  // at most TransportConfig::max_header_bytes
+  /// One payload, in order; the bytes stay valid and untouched until `sent`.
+  std::vector<std::span<const std::byte>> payload;
+  /// Called once, on the transport's thread. Ok: the payload may be reused, which does not mean
   /// that it was received. May be empty.
   std::function<void(const Status&)> sent;
+
+  [[nodiscard]] std::size_t payload_bytes() const noexcept {
+    std::size_t bytes = 0;
+    for (const std::span<const std::byte> piece : payload) bytes += piece.size();
+    return bytes;
+  }
+};
+
+/// Appends to an outgoing payload. Memory that directly follows the last piece extends that piece.
+inline void append_piece(std::vector<std::span<const std::byte>>& payload,
+                         std::span<const std::byte> piece) {
+  if (!payload.empty() && payload.back().data() + payload.back().size() == piece.data()) {
+    payload.back() = {payload.back().data(), payload.back().size() + piece.size()};
+  } else {
+    payload.push_back(piece);
+  }
+}
+
+/// PEM files. Only comm/tcp encrypts: comm/local does not need to, and comm/ucx refuses it.
+struct TransportTls {
+  std::string certificate, key;  // our own; required to listen
+  /// The authority that signs the certificates of peers that we connect to. Empty: the system's.
+  std::string authority;
+  /// The authority that signs the certificates of peers that connect to us. Empty: they need none.
+  std::string client_authority;
 };
 
 struct TransportConfig {
-  std::string listen;      // "ADDRESS:PORT", port 0 for any; empty: only connects, accepts nobody
-  bool busy_poll = false;  // spin instead of sleeping while idle
+  std::string listen = {};  // "ADDRESS:PORT", port 0 for any; empty: accepts no connections
+  bool busy_poll = false;   // spin instead of sleeping while idle
   bool shared_memory =
-      false;  // see comm/ucx: faster inside a machine, a killed sender is not noticed
+      false;  // see comm/ucx: faster inside a machine, but a killed sender is not noticed
   std::size_t max_header_bytes = 4096;
   std::size_t max_payload_bytes = std::size_t{1} << 30;
-  int max_connections = 1024;  // accepted ones
-  /// A peer with more than this queued towards it, or one message older than send_timeout, does not
-  /// read: it is disconnected.
+  /// Accepted connections. Where all are taken the oldest one that has not said anything goes.
+  int max_connections = 1024;
+  /// A peer with more bytes queued, or with a message older than send_timeout, does not read and is
+  /// disconnected.
   std::size_t max_outgoing_bytes = std::size_t{1} << 30;
   std::chrono::milliseconds send_timeout{10'000};
   std::chrono::milliseconds connect_timeout{5'000};
+  /// For accepted connections: the secret that belongs to an id, or no value. Called on the
+  /// transport's thread; must neither block nor throw. Empty: every secret is all zeros.
+  std::function<std::optional<Secret>(std::uint64_t id)> secret_of = {};
+  std::optional<TransportTls> tls = {};
 };
 
-/// All calls may come from any thread, the handler's included. Destruction closes every connection,
-/// calls what `done` and `sent` are still due (not ok), and no handler after that.
+/// Any thread may call, the handler's included. Destruction closes every connection and calls every
+/// outstanding `done` and `sent` (not ok). The handler is not called after that.
 ///
-/// Messages of one connection arrive in the order of send() where they have no payload; one with a
-/// payload may be overtaken.
+/// Messages of one connection without a payload arrive in the order of send(). A message with a
+/// payload may be overtaken by later ones.
 class Transport {
  public:
   Transport() = default;
@@ -84,19 +138,28 @@ class Transport {
   Transport& operator=(const Transport&) = delete;
   virtual ~Transport() = default;
 
-  /// `local`, `ucx`.
+  /// `local`, `tcp`, `ucx`.
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
-  /// "ADDRESS:PORT" as bound, or empty.
+  /// The bound address, "ADDRESS:PORT", or empty.
   [[nodiscard]] virtual const std::string& address() const noexcept = 0;
 
-  /// Returns at once; messages may be sent at once. A failure comes as on_disconnect, within
-  /// connect_timeout. Throws kInvalidArgument for an address that is none.
-  [[nodiscard]] virtual PeerId connect(const std::string& address) = 0;
-  /// To an unknown or gone peer: `sent` gets kNotFound, nothing else happens.
+  /// Returns at once; messages may be sent at once. A failure is reported by on_disconnect within
+  /// connect_timeout: kPermissionDenied if one side does not know the secret, kUnavailable if the
+  /// other side does not answer, kPoolFull if it has no room. Throws kInvalidArgument for an
+  /// invalid address.
+  [[nodiscard]] virtual PeerId connect(const std::string& address,
+                                       const Introduction& introduction) = 0;
+  /// Connects to a peer that has no secrets.
+  [[nodiscard]] PeerId connect(const std::string& address) { return connect(address, {}); }
+  /// If the peer is unknown or gone, `sent` gets kNotFound and nothing else happens.
   virtual void send(PeerId peer, OutgoingMessage message) = 0;
-  /// What was sent to the peer before still goes out, for a second; what it sends is dropped, and
-  /// every `done` of it called, not ok.
+  /// Messages that were sent before have one second to leave. What the peer sends is dropped, and
+  /// each of its outstanding `done` is called, not ok.
   virtual void disconnect(PeerId peer) = 0;
 };
+
+/// Makes a transport that calls `handler`, which outlives it: make_tcp_transport, ...
+using MakeTransport = std::function<std::unique_ptr<Transport>(const TransportConfig& config,
+                                                               TransportHandler& handler)>;
 
 }  // namespace tributary

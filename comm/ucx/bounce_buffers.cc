@@ -6,10 +6,10 @@
 namespace tributary::ucx {
 namespace {
 
-/// Capacities are powers of two, so that a buffer serves the next message of about its size.
+/// Capacities are powers of two, so that a buffer fits the next message of a similar size.
 constexpr std::size_t kLeast = std::size_t{64} << 10;
-/// Kept for the next messages, as many as are on their way from two senders of rows: fresh memory
-/// costs a page fault every 4 KiB, a tenth of the time of its transfer over TCP.
+/// Idle memory that is kept, enough for the messages in flight from two senders of rows. Fresh
+/// memory costs a page fault every 4 KiB, a tenth of the time of its transfer over TCP.
 constexpr std::size_t kMaxIdleBytes = std::size_t{8} << 20;
 
 std::size_t capacity_for(std::size_t bytes) {
@@ -18,14 +18,11 @@ std::size_t capacity_for(std::size_t bytes) {
 
 }  // namespace
 
-BounceBuffers::Buffer::Buffer(std::size_t capacity)
-    : data_(std::make_unique_for_overwrite<std::byte[]>(capacity)), capacity_(capacity) {}
-
 std::optional<BounceBuffers::Buffer> BounceBuffers::acquire(std::size_t bytes,
                                                             Clock::time_point now) {
   end_quarantine(now);
   const std::size_t capacity = capacity_for(bytes);
-  // The last used is the one that is still in the processor's cache.
+  // The most recently used buffer is still in the processor's cache.
   const auto fitting = std::find_if(free_.rbegin(), free_.rend(), [capacity](const Buffer& buffer) {
     return buffer.capacity() == capacity;
   });
@@ -62,8 +59,8 @@ void BounceBuffers::end_quarantine(Clock::time_point now) {
   }
 }
 
-/// Frees what nobody uses, the longest unused first, until little enough is idle and there is
-/// room for `room` more.
+/// Frees idle buffers, the least recently used first, until few enough are idle and there is room
+/// for `room` more bytes.
 void BounceBuffers::shrink(std::size_t room) {
   for (auto buffer = free_.begin();
        buffer != free_.end() && (idle_bytes_ > kMaxIdleBytes || bytes_ + room > max_bytes_);) {

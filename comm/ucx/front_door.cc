@@ -12,45 +12,39 @@
 #include <cerrno>
 #include <system_error>
 
+#include "comm/transport/keep_alive.h"
+
 namespace tributary::ucx {
 namespace {
 
-/// Of those that have come and not introduced themselves, which takes a peer of ours one round
-/// trip: when there are more, the one that has said nothing for longest has to go.
+/// Limit of accepted connections without an introduction, which takes a real peer one round trip.
+/// When there are more, the oldest of them is closed.
 constexpr std::size_t kMaxStrangers = 256;
-/// Connections accepted and sockets looked after before other work goes on.
+/// Connections accepted and sockets handled before other work continues.
 constexpr int kBatch = 64;
-/// Without a free file descriptor, nobody is accepted for a while; the system keeps them waiting.
+/// Pause in accepting when file descriptors run out. Clients wait in the system's backlog.
 constexpr std::chrono::milliseconds kAcceptPause{100};
-/// In `epoll_event.data`; ids of peers begin at 1.
+/// Value of `epoll_event.data` for the listener; ids of peers begin at 1.
 constexpr std::uint64_t kListening = 0;
-
-// A machine that vanishes without a word is noticed after 10 + 3 * 5 seconds.
-constexpr int kKeepAliveIdleSeconds = 10;
-constexpr int kKeepAliveIntervalSeconds = 5;
-constexpr int kKeepAliveProbes = 3;
 
 std::string error_text(int error) {
   return std::generic_category().message(error);
 }
 
 void set_option(int fd, int level, int option, int value) {
-  // None of these fails on a TCP socket, and all is well without them.
+  // None of these fails on a TCP socket, and none of them is essential.
   static_cast<void>(setsockopt(fd, level, option, &value, sizeof(value)));
 }
 
 void set_options(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdleSeconds);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveIntervalSeconds);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
+  set_keep_alive(fd);
 }
 
-/// Nobody can guess it, so nobody can send into a connection of others.
+/// Random, so that nobody can guess it and send into the connection of another peer.
 std::uint64_t random_label() {
   std::uint64_t label = 0;
-  // Up to 256 bytes come whole, and after the start of the system at once.
+  // Up to 256 bytes are always complete, and never block after the start of the system.
   while (getrandom(&label, sizeof(label), 0) != sizeof(label)) {
   }
   return label;
@@ -92,7 +86,7 @@ void FrontDoor::listen() {
   address_ = format_address(bound);
 }
 
-/// Or changes what is watched.
+/// Adds the socket to epoll, or changes its events.
 void FrontDoor::watch(int fd, std::uint32_t events, std::uint64_t what) {
   epoll_event event{};
   event.events = events;
@@ -144,7 +138,7 @@ void FrontDoor::accept(Clock::time_point now) {
       }
       return;
     }
-    if (strangers_.size() >= kMaxStrangers) close(*strangers_.begin());
+    if (strangers_.size() >= kMaxStrangers) refuse(*strangers_.begin());
     const PeerId peer = next_id_.fetch_add(1);
     strangers_.insert(peer);
     Line line;
@@ -162,9 +156,19 @@ void FrontDoor::answer(PeerId peer) {
   if (line != lines_.end()) introduce(peer, line->second);
 }
 
+void FrontDoor::refuse(PeerId peer) {
+  if (const auto line = lines_.find(peer); line != lines_.end()) {
+    const std::vector<std::byte> bytes = encode_refusal();
+    // A side that does not read loses nothing but the reason.
+    static_cast<void>(
+        ::send(line->second.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+  }
+  close(peer);
+}
+
 void FrontDoor::introduce(PeerId peer, Line& line) {
   const std::vector<std::byte> bytes = encode({.label = line.label, .address = worker_address_});
-  // The first bytes on a new socket, and fewer than any socket's buffer: they go at once.
+  // The first bytes on a new socket, fewer than any socket buffer holds: they are sent at once.
   const ssize_t sent = ::send(line.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   if (sent != static_cast<ssize_t>(bytes.size())) {
     gone(peer, line, {ErrorCode::kUnavailable, sent < 0 ? error_text(errno) : "a full socket"});
@@ -172,11 +176,11 @@ void FrontDoor::introduce(PeerId peer, Line& line) {
 }
 
 void FrontDoor::receive(PeerId peer, Line& line) {
-  // Never more than the introduction: what comes after it does not belong here.
+  // Reads no more than the introduction. What follows it may be a refusal.
   std::size_t wanted = introduction_bytes(line.received);
   while (true) {
     const std::size_t begin = line.received.size();
-    line.received.resize(line.introduced ? 1 : wanted);
+    line.received.resize(wanted);
     const ssize_t got =
         recv(line.socket.get(), line.received.data() + begin, line.received.size() - begin, 0);
     const int error = errno;
@@ -184,12 +188,15 @@ void FrontDoor::receive(PeerId peer, Line& line) {
     if (got < 0 && (error == EAGAIN || error == EINTR)) return;
     if (got < 0) return gone(peer, line, {ErrorCode::kUnavailable, error_text(error)});
     if (got == 0) return gone(peer, line, {ErrorCode::kUnavailable, "closed by the other side"});
-    if (line.introduced) fail(ErrorCode::kMalformedInput, "bytes after the introduction");
+    if (line.introduced && line.accepted) {
+      fail(ErrorCode::kMalformedInput, "bytes after the introduction");
+    }
     wanted = introduction_bytes(line.received);
     if (line.received.size() == wanted) break;
   }
   Introduction introduction = decode(line.received);
-  // A socket that connects to a free port of its own machine can meet itself.
+  if (line.introduced) fail(ErrorCode::kMalformedInput, "a second introduction");
+  // A socket that connects to a free port of its own machine can connect to itself.
   if (introduction.label == line.label) fail(ErrorCode::kUnavailable, "nobody else is there");
   line.introduced = true;
   line.received = {};
@@ -217,9 +224,9 @@ void FrontDoor::handle(PeerId peer, Line& line) {
   }
 }
 
-/// The line is destroyed.
+/// Destroys the line.
 void FrontDoor::gone(PeerId peer, const Line& line, const Status& reason) {
-  // Nobody has been told of a stranger.
+  // Strangers were never reported.
   if (!line.accepted || line.introduced) {
     events_.push_back(
         {.peer = peer,

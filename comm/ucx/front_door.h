@@ -1,5 +1,5 @@
-// Where connections begin and end: plain TCP sockets on which two sides introduce themselves, and
-// which stay open for as long as they want to be connected.
+// Where connections begin and end: plain TCP sockets on which two sides introduce themselves. A
+// socket stays open as long as its connection.
 #pragma once
 
 #include <atomic>
@@ -14,17 +14,17 @@
 #include <vector>
 
 #include "comm/transport/transport.h"
-#include "comm/ucx/handshake.h"
 #include "comm/ucx/ucx_address.h"
+#include "comm/ucx/ucx_handshake.h"
 
 namespace tributary::ucx {
 
-/// Why not UCX's own listener: version 1.13 ends the process when a stranger sends it bytes that it
-/// does not expect (an assertion in its tcp_sockcm_ep.c), so a port scan would end a worker.
+/// Why not UCX's own listener: version 1.13 aborts the process when a stranger sends it unexpected
+/// bytes (an assertion in its tcp_sockcm_ep.c), so a port scan would kill a worker.
 ///
-/// The connecting side introduces itself; the accepting side answers the same, if its owner wants
-/// to; after that nothing is sent. The system closes the socket of a process that dies: the other
-/// side knows at once.
+/// The connecting side introduces itself. The accepting side introduces itself in return, if its
+/// owner wants to, or refuses, then or later, where it has no place. Nothing else is sent. The
+/// system closes the socket of a process that dies, so the other side notices at once.
 class FrontDoor {
  public:
   using Clock = std::chrono::steady_clock;
@@ -33,12 +33,12 @@ class FrontDoor {
     PeerId peer = 0;
     bool accepted = false;
     std::string name;         // the other side's address
-    std::uint64_t label = 0;  // ours, which it has been told or will be
+    std::uint64_t label = 0;  // our label for it, which the other side is told
     std::optional<Introduction> introduction;
-    Status gone;  // without an introduction; reported once, not after close()
+    Status gone;  // why it is gone, if there is no introduction; once, not after close()
   };
 
-  /// Listens if `config` says so. Ids of peers that come are taken from `next_id`. Throws
+  /// Listens if `config` says so. Accepted peers take their ids from `next_id`. Throws
   /// kInvalidArgument, kIo.
   FrontDoor(const TransportConfig& config, std::vector<std::byte> worker_address,
             std::atomic<PeerId>& next_id);
@@ -49,9 +49,11 @@ class FrontDoor {
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
 
   void connect(PeerId peer, const SocketAddress& address);
-  /// Introduces us to a peer that has come and introduced itself.
+  /// Sends our introduction to an accepted peer that has introduced itself.
   void answer(PeerId peer);
-  /// Whether the other side still holds its end at this moment.
+  /// Closes the connection of an accepted peer, and says that there is no place for it.
+  void refuse(PeerId peer);
+  /// Whether the other side's socket is still open.
   [[nodiscard]] bool is_there(PeerId peer) const;
   void close(PeerId peer);
   void close_listener();
@@ -80,11 +82,11 @@ class FrontDoor {
     Descriptor socket;
     bool accepted = false;
     bool connected = false;
-    bool introduced = false;  // the other side has been
+    bool introduced = false;  // the other side has introduced itself
     std::string name;
     std::uint64_t label = 0;
     std::vector<std::byte> received;
-    Clock::time_point deadline;  // of its introduction, when it has come to us
+    Clock::time_point deadline;  // for its introduction, if it was accepted
   };
 
   void listen();
@@ -104,7 +106,7 @@ class FrontDoor {
   std::string address_;
   std::optional<Clock::time_point> resume_accepting_;
   std::unordered_map<PeerId, Line> lines_;
-  std::set<PeerId> strangers_;  // accepted and not introduced; by age
+  std::set<PeerId> strangers_;  // accepted, not introduced yet; by age
   std::vector<Event> events_;
 };
 

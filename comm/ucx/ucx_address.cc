@@ -68,7 +68,7 @@ std::string device_of(const SocketAddress& address) {
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
   const bool loopback = is_loopback(address);
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    // All of 127.0.0.0/8 is this machine's, whichever of it the device bears.
+    // All of 127.0.0.0/8 is this machine, whichever address the device has.
     if (loopback ? (entry->ifa_flags & IFF_LOOPBACK) != 0 : same_host(entry->ifa_addr, address)) {
       return entry->ifa_name;
     }

@@ -12,14 +12,14 @@ struct SocketAddress {
   socklen_t size = 0;
 };
 
-/// "10.0.0.1:7070" or "[fe80::1]:7070"; names are not looked up, which could take long. Throws
-/// kInvalidArgument.
+/// Parses "10.0.0.1:7070" or "[fe80::1]:7070". Host names are refused: a lookup could take long.
+/// Throws kInvalidArgument.
 [[nodiscard]] SocketAddress parse_address(const std::string& text);
 [[nodiscard]] std::string format_address(const sockaddr_storage& address);
 
-/// Whether only this machine can reach it.
+/// Whether only this machine can reach the address.
 [[nodiscard]] bool is_loopback(const SocketAddress& address);
-/// The network device that bears the address; empty when none does, as for 0.0.0.0.
+/// The network device that has the address; empty if none has, as for 0.0.0.0.
 [[nodiscard]] std::string device_of(const SocketAddress& address);
 
 }  // namespace tributary::ucx

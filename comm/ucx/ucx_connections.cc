@@ -1,76 +1,59 @@
-// How peers come and go.
+// How peers are added and removed.
 #include "comm/ucx/ucx_connections.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <string>
-#include <system_error>
 #include <utility>
 
 namespace tributary::ucx {
 namespace {
 
-/// How long messages that were sent before disconnect() have to leave this process.
+/// How long messages that were sent before disconnect() may take to leave this process.
 constexpr std::chrono::seconds kFlushTimeout{1};
-/// How long shut_down() waits for UCX to let go. Closing by force takes well under a millisecond;
-/// only shared memory with a dead peer behind it can take forever.
+/// How long shut_down() waits for UCX. A forced close takes well under a millisecond; only shared
+/// memory with a dead peer can take forever.
 constexpr std::chrono::seconds kShutdownTimeout{5};
-/// The front door is looked at when it is readable after a sleep, and this often when there is no
+/// The front door is checked when it is readable after a sleep, and this often while there is no
 /// time to sleep.
 constexpr std::chrono::milliseconds kLookEvery{1};
-/// A peer that closes its socket may have sent messages before, over another: they are read until
-/// there are none for a moment, and for so long at most.
+/// A peer may send messages before it closes its socket, over another socket. They are read until
+/// none arrives for a moment, and for this long at most.
 constexpr std::chrono::milliseconds kMaxDrain{100};
-/// With messages in flight to it, UCX has to notice its end too, or to complete them. Only when it
-/// does neither the route is given up: UCX 1.13 keeps the socket of an endpoint that is closed by
-/// force, and when the other side closes it while there is something to be written,
-/// uct_tcp_iface_handle_events goes on with memory that it has freed.
+/// If messages to the peer are in flight, UCX has to notice its end too, or complete them. The
+/// route is abandoned only if it does neither: UCX 1.13 keeps the socket of an endpoint that was
+/// closed by force, and if the other side closes that socket while data waits to be written,
+/// uct_tcp_iface_handle_events uses memory that it has freed.
 constexpr std::chrono::seconds kMaxSilence{1};
-/// Of payloads on their way here, with what of them failed lately: the two of 16 senders that fetch
-/// 4 MiB at a time.
+/// Limit of incoming payloads, those that failed lately included: two payloads of 4 MiB for each of
+/// 16 senders.
 constexpr std::size_t kMaxBounceBytes = std::size_t{128} << 20;
-/// How often routes that nobody uses are looked for.
+/// How often unused routes are searched for.
 constexpr std::chrono::seconds kIdleCheckEvery{1};
 
 Status closing_status(const std::string& name) {
   return {ErrorCode::kUnavailable, fmt::format("connection to {}: closed on this side", name)};
 }
 
-/// UCX's names for the RDMA ports that have a link; they do not listen on any address.
-std::string rdma_ports() {
-  namespace fs = std::filesystem;
-  std::string names;
-  std::error_code none;  // most machines have no such folder
-  for (const auto& device : fs::directory_iterator("/sys/class/infiniband", none)) {
-    for (const auto& port : fs::directory_iterator(device.path() / "ports", none)) {
-      std::string state;
-      std::ifstream(port.path() / "state") >> state;  // "4: ACTIVE"
-      if (state != "4:") continue;
-      names +=
-          fmt::format(",{}:{}", device.path().filename().string(), port.path().filename().string());
-    }
-  }
-  return names;
-}
-
-/// UCX has a TCP port on every device that it may use: that of our address, and what is faster.
+/// The devices that UCX may use, with a TCP port on each: that of our address, and faster ones.
 std::string devices_for(const TransportConfig& config) {
   if (config.listen.empty()) return {};
   const SocketAddress address = parse_address(config.listen);
-  const std::string device = device_of(address);
-  return device.empty() || is_loopback(address) ? device : device + rdma_ports();
+  std::string device = device_of(address);
+  if (device.empty() || is_loopback(address)) return device;
+  const std::string rdma = rdma_ports();
+  return rdma.empty() ? device : fmt::format("{},{}", device, rdma);
 }
 
 }  // namespace
 
-Connections::Connections(const TransportConfig& config, TransportHandler& handler)
+Connections::Connections(const TransportConfig& config, TransportHandler& handler,
+                         std::atomic<PeerId>& next_id)
     : config_(config),
       handler_(handler),
       buffers_(kMaxBounceBytes),
       worker_(config.shared_memory, devices_for(config)),
       routes_(worker_, config.shared_memory),
-      door_(config, worker_.address(), next_id_) {
+      door_(config, worker_.address(), next_id) {
   if (config.max_header_bytes + kMessagePrefixBytes > worker_.max_header_bytes()) {
     fail(ErrorCode::kUnsupported, "max_header_bytes is {}: UCX carries at most {} here",
          config.max_header_bytes, worker_.max_header_bytes() - kMessagePrefixBytes);
@@ -120,9 +103,27 @@ bool Connections::answer_door(Clock::time_point now) {
   return any;
 }
 
+/// The oldest peer that has not sent a message has to go where all places are taken: anybody can
+/// introduce himself.
+void Connections::make_room() {
+  if (accepted_ < config_.max_connections) return;
+  Peer* oldest = nullptr;
+  for (const auto& [id, peer] : peers_) {
+    const bool stranger =
+        peer->accepted && !peer->announced && peer->state == State::kOpen && peer->sends == 0;
+    if (stranger && (oldest == nullptr || id < oldest->id)) oldest = peer.get();
+  }
+  if (oldest == nullptr) return;
+  door_.refuse(oldest->id);
+  end(*oldest, {ErrorCode::kPoolFull,
+                fmt::format("connection from {}: another one came first", oldest->name)});
+}
+
 void Connections::on_introduction(FrontDoor::Event event) {
   Peer* peer = find(event.peer);
-  if (event.accepted && accepted_ < config_.max_connections) {
+  if (event.accepted) {
+    make_room();
+    if (accepted_ >= config_.max_connections) return door_.refuse(event.peer);
     peer = &add_peer(event.peer, std::move(event.name), /*accepted=*/true);
   }
   if (peer == nullptr || peer->state != State::kOpen) return door_.close(event.peer);
@@ -147,15 +148,15 @@ bool Connections::open_route(Peer& peer) {
   }
 }
 
-/// The accepting side opens its route only now: UCX finds the socket through which the hello came,
-/// and need not connect to the other side, which may be behind a wall or gone.
+/// The accepting side opens its route only now. UCX finds the socket of the hello and need not
+/// connect to the other side, which may be behind a firewall or gone.
 bool Connections::welcome() {
   if (hellos_.empty()) return false;
   for (const PeerId id : std::exchange(hellos_, {})) {
     Peer* peer = find(id);
     if (peer == nullptr || peer->state != State::kOpen || peer->welcomed) continue;
-    // Without the socket of the hello UCX would connect, to nobody. A side that goes closes the
-    // front door first.
+    // Without the socket of the hello UCX would try to connect to a side that is gone. A side that
+    // leaves closes the front door first.
     if (!door_.is_there(id) || !open_route(*peer)) continue;
     peer->welcomed = true;
     send_now(*peer, {}, kWelcome);
@@ -168,7 +169,7 @@ void Connections::disconnect(PeerId id) {
   if (peer == nullptr) return;
   peer->announced = false;
   if (peer->state != State::kOpen) return;
-  if (!peer->welcomed) {  // nothing has been sent yet
+  if (!peer->welcomed) {  // nothing has been sent to it yet
     end(*peer, closing_status(peer->name));
     return;
   }
@@ -199,7 +200,7 @@ void Connections::on_flushed(PeerId id) {
   if (peer->sends == 0) failed_.emplace_back(id, Status());
 }
 
-/// Ends an open or flushing peer; the first reason stays.
+/// Ends an open or flushing peer. The first reason is kept.
 void Connections::end(Peer& peer, const Status& reason) {
   if (peer.state == State::kClosing) return;
   peer.state = State::kClosing;
@@ -207,11 +208,12 @@ void Connections::end(Peer& peer, const Status& reason) {
   by_label_.erase(peer.label);
   door_.close(peer.id);
   if (peer.sends == 0) return finish(peer);
-  // UCX reads the payloads until it has let go of its endpoint.
-  give_up(*peer.route, {peer.reason.code(), fmt::format("given up with that to {}", peer.name)});
+  // UCX reads the payloads until it has released its endpoint.
+  give_up(*peer.route,
+          {peer.reason.code(), fmt::format("closed together with the one to {}", peer.name)});
 }
 
-/// Ends all that use it.
+/// Ends all peers that use the route.
 void Connections::give_up(Route& route, const Status& reason) {
   if (route.closing) return;
   routes_.close(route);
@@ -225,7 +227,7 @@ void Connections::give_up(Route& route, const Status& reason) {
   }
 }
 
-/// Nothing is in flight to the peer any more.
+/// Called when nothing is in flight to the peer any more.
 void Connections::finish(Peer& peer) {
   finish_messages_of(peer);
   if (peer.accepted) --accepted_;
@@ -256,7 +258,7 @@ bool Connections::end_failed() {
   return !failed_routes.empty() || !closed_routes.empty() || !failed.empty();
 }
 
-/// `busy`: there was something to read.
+/// `busy`: something was read in this progress().
 bool Connections::end_gone(Clock::time_point now, bool busy) {
   bool any = false;
   std::erase_if(gone_, [&](const Gone& gone) {
@@ -265,7 +267,7 @@ bool Connections::end_gone(Clock::time_point now, bool busy) {
                                                           : busy && now < gone.since + kMaxDrain);
     if (wait) return false;
     any = true;
-    if (peer != nullptr) end(*peer, {});  // it has its reason
+    if (peer != nullptr) end(*peer, {});  // it keeps its own reason
     return true;
   });
   return any;
@@ -306,19 +308,19 @@ void Connections::check_deadlines(Clock::time_point now) {
     if (peer == nullptr || peer->welcomed || peer->state != State::kOpen) continue;
     if (connecting_.front().first > now) break;
     end(*peer,
-        {ErrorCode::kDeadlineExceeded, fmt::format("connection to {}: none within {} ms",
+        {ErrorCode::kDeadlineExceeded, fmt::format("connection to {}: not established within {} ms",
                                                    peer->name, config_.connect_timeout.count())});
   }
   for (; !flushing_.empty() && flushing_.front().first <= now; flushing_.pop_front()) {
     Peer* peer = find(flushing_.front().second);
     if (peer == nullptr) continue;
-    // Giving up what is in flight would end the route's other users too: send_timeout will do it.
+    // Abandoning what is in flight would end the route's other users too: send_timeout handles it.
     if (peer->sends == 0 || peer->route->users == 1) end(*peer, {});
   }
-  // Those of closing peers are the first until UCX has let go of them.
+  // Sends of closing peers come first until UCX has released them.
   for (auto send = sends_.begin(); send != sends_.end() && send->second.deadline <= now;) {
     const PeerId id = send->second.peer;
-    ++send;  // closing removes the one before
+    ++send;  // closing removes the previous one
     Peer* peer = find(id);
     if (peer == nullptr || peer->state == State::kClosing) continue;
     const auto resume = send == sends_.end() ? 0 : send->first;
@@ -335,7 +337,7 @@ void Connections::check_deadlines(Clock::time_point now) {
     if (peer == nullptr || peer->state == State::kClosing) continue;
     const auto resume = receive == receives_.end() ? 0 : receive->first;
     end(*peer, {ErrorCode::kDeadlineExceeded,
-                fmt::format("connection to {}: what it announced has not come for {} ms",
+                fmt::format("connection to {}: a payload it announced has not arrived for {} ms",
                             peer->name, config_.send_timeout.count())});
     receive = resume == 0 ? receives_.end() : receives_.lower_bound(resume);
   }
@@ -349,7 +351,7 @@ Connections::Clock::time_point Connections::next_deadline() const {
   auto deadline = door_.next_deadline();
   if (!connecting_.empty()) deadline = std::min(deadline, connecting_.front().first);
   if (!flushing_.empty()) deadline = std::min(deadline, flushing_.front().first);
-  // The others are looked at as soon as there is nothing to read.
+  // The others are checked as soon as there is nothing to read.
   if (!gone_.empty()) deadline = std::min(deadline, gone_.front().since + kMaxSilence);
   if (!sends_.empty()) deadline = std::min(deadline, sends_.begin()->second.deadline);
   if (!receives_.empty()) deadline = std::min(deadline, receives_.begin()->second.deadline);
@@ -376,7 +378,7 @@ void Connections::shut_down() {
   while (ucp_worker_progress(worker_.get()) != 0 && Clock::now() < deadline) {
   }
   while (!peers_.empty()) finish(*peers_.begin()->second);
-  for (Call& call : calls_) call.peer = 0;  // no handler any more
+  for (Call& call : calls_) call.peer = 0;  // the handler is not called any more
   while (run_calls()) {
   }
 }

@@ -1,5 +1,5 @@
-// The connections of a UCX transport: peers, what is in flight, and their deadlines. Everything but
-// the constructor, address() and next_id() belongs to the progress thread.
+// The connections of a UCX transport: peers, what is in flight, and their deadlines. Made, used and
+// destroyed by one thread, the progress thread.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -29,85 +29,87 @@
 
 namespace tributary::ucx {
 
-// UCX's active messages by their numbers.
+// Ids of the active messages.
 inline constexpr unsigned kMessage = 0;
-inline constexpr unsigned kHello = 1;    // the first that a connecting side sends
+inline constexpr unsigned kHello = 1;    // the first message of a connecting side
 inline constexpr unsigned kWelcome = 2;  // the answer
 
-/// In front of every message's header: the label and the type.
+/// Precedes every message's header: the label and the type.
 inline constexpr std::size_t kMessagePrefixBytes =
     sizeof(std::uint64_t) + sizeof(OutgoingMessage::type);
 
-/// UCX calls back from inside progress() only. Nothing of the user's runs there but on_message;
-/// the rest (`done`, `sent`, on_disconnect) is kept until UCX has returned.
+/// UCX calls back only from inside progress(). Of the user's functions only on_message runs there;
+/// the others (`done`, `sent`, on_disconnect) are called after UCX has returned.
 ///
-/// A connection begins and ends at the front door; its messages go over UCX, and begin with the
-/// label that their receiver has given it. When both sides have introduced themselves the
-/// connecting side says hello over UCX, and the accepting side answers with a welcome. Until that
-/// is there the connecting side keeps its messages: UCX does not keep the order of what is sent
-/// while it sets up its own connection. And until then connect_timeout runs.
+/// A connection begins and ends at the front door. Its messages are sent over UCX and begin with
+/// the label that their receiver has chosen. After both introductions the connecting side sends a
+/// hello over UCX, and the accepting side answers with a welcome. Until the welcome arrives the
+/// connecting side holds its messages back, because UCX does not keep the order of messages while
+/// it sets up its own connection. connect_timeout covers all of this.
 ///
-/// The life of a peer: open; then, after disconnect(), flushing for a bounded time; then closing,
-/// if something is in flight, until UCX has let go of it; then gone.
+/// The states of a peer: open; after disconnect() flushing, for a bounded time; closing, while
+/// something is in flight, until UCX has released it; gone.
 class Connections {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Binds. `config` and `handler` outlive this. Throws as make_ucx_transport does.
-  Connections(const TransportConfig& config, TransportHandler& handler);
+  /// Binds. Accepted peers get their ids from `next_id`, as connected ones do. All three arguments
+  /// outlive this. Throws as make_ucx_transport does.
+  Connections(const TransportConfig& config, TransportHandler& handler,
+              std::atomic<PeerId>& next_id);
   ~Connections() = default;
   Connections(const Connections&) = delete;
   Connections& operator=(const Connections&) = delete;
 
   [[nodiscard]] const std::string& address() const noexcept { return door_.address(); }
-  [[nodiscard]] PeerId next_id() noexcept { return next_id_.fetch_add(1); }
 
   void connect(PeerId id, const SocketAddress& address);
   void send(PeerId id, OutgoingMessage message);
   void disconnect(PeerId id);
 
-  /// Whether anything happened.
+  /// Returns whether anything happened.
   bool progress(Clock::time_point now);
   void check_deadlines(Clock::time_point now);
-  /// When check_deadlines() has to be called at the latest.
+  /// The latest time for the next check_deadlines().
   [[nodiscard]] Clock::time_point next_deadline() const;
-  [[nodiscard]] bool arm() noexcept { return worker_.arm(); }
+  [[nodiscard]] bool arm() { return worker_.arm(); }
   [[nodiscard]] int event_fd() const noexcept { return worker_.event_fd(); }
   [[nodiscard]] int door_fd() const noexcept { return door_.event_fd(); }
-  /// Whether a hello is still to be said.
+  /// Whether a hello is still to be sent.
   [[nodiscard]] bool greeting() const noexcept { return !greeting_.empty(); }
-  /// Whether a payload has been asked for and is not there yet.
+  /// Whether a requested payload has not arrived yet.
   [[nodiscard]] bool receiving() const noexcept { return !receives_.empty(); }
-  /// door_fd() is readable: the next progress() looks.
+  /// Call this when door_fd() is readable: the next progress() handles it.
   void look_at_door() noexcept { look_at_door_ = true; }
-  /// Closes everything, within a deadline, and calls what is due but the handler.
+  /// Closes everything within a deadline and calls all outstanding functions, but not the handler.
   void shut_down();
-  /// For a `sent` that is due on this thread.
+  /// Schedules a call of `function` (a `sent`) on this thread.
   void call_later(const std::function<void(const Status&)>& function, const Status& status);
 
  private:
   enum class State : std::uint8_t { kOpen, kFlushing, kClosing };
   struct Peer {
     PeerId id = 0;
-    std::uint64_t label = 0;    // its messages to us begin with it
+    std::uint64_t label = 0;    // its messages to us begin with this
     Introduction introduction;  // the other side's
-    Route* route = nullptr;     // since its introduction or its hello
+    Route* route = nullptr;     // set by its introduction or its hello
     std::string name;
     State state = State::kOpen;
     bool accepted = false;
-    bool announced = false;  // the handler knows it, and is to be told of its end
-    bool welcomed = false;   // both sides are there: it may be sent to
-    bool flushed = false;    // UCX says so; its messages may still be fetched
+    bool announced = false;  // the handler knows it and must be told of its end
+    bool welcomed = false;   // both sides are ready: messages may be sent
+    bool flushed = false;    // according to UCX; its messages may still be fetched
     Status reason;
     std::size_t outgoing_bytes = 0;
     std::size_t sends = 0;              // in flight
     std::size_t receives = 0;           // in flight
-    std::vector<OutgoingMessage> held;  // until it is welcomed
+    std::vector<OutgoingMessage> held;  // messages held back until `welcomed`
   };
   struct Send {
     PeerId peer = 0;
     std::size_t cost = 0;
     std::vector<std::byte> header;
+    std::vector<ucp_dt_iov_t> pieces;
     std::function<void(const Status&)> sent;
     Clock::time_point deadline;
   };
@@ -124,7 +126,7 @@ class Connections {
     void* descriptor = nullptr;  // UCX's
     std::size_t bytes = 0;
   };
-  struct Call {  // of a function, or of on_disconnect for `peer`
+  struct Call {  // a call of `function`, or of on_disconnect for `peer`
     std::function<void(const Status&)> function;
     Status status;
     PeerId peer = 0;
@@ -144,6 +146,7 @@ class Connections {
   void finish(Peer& peer);
   bool answer_door(Clock::time_point now);
   void on_introduction(FrontDoor::Event event);
+  void make_room();
   [[nodiscard]] bool open_route(Peer& peer);
   bool welcome();
   void on_flushed(PeerId id);
@@ -169,20 +172,19 @@ class Connections {
 
   const TransportConfig& config_;
   TransportHandler& handler_;
-  BounceBuffers buffers_;  // outlives the worker, which writes into them
+  BounceBuffers buffers_;  // outlives the worker, which writes into the buffers
   Worker worker_;
   Routes routes_;
-  std::atomic<PeerId> next_id_{1};
   FrontDoor door_;
   bool look_at_door_ = true;
   Clock::time_point next_look_;
 
   std::unordered_map<PeerId, std::unique_ptr<Peer>> peers_;
-  std::unordered_map<std::uint64_t, Peer*> by_label_;  // those that are not closing
+  std::unordered_map<std::uint64_t, Peer*> by_label_;  // peers that are not closing
   int accepted_ = 0;
-  std::vector<std::pair<PeerId, Status>> failed_;  // to be ended
-  std::vector<PeerId> greeting_;                   // their hello is to be said
-  std::vector<PeerId> hellos_;                     // to be answered
+  std::vector<std::pair<PeerId, Status>> failed_;  // peers to end
+  std::vector<PeerId> greeting_;                   // peers whose hello must be sent
+  std::vector<PeerId> hellos_;                     // hellos to answer
   std::deque<Timer> connecting_;                   // oldest first
   std::deque<Timer> flushing_;                     // oldest first
   std::vector<Gone> gone_;                         // from the front door; oldest first
@@ -192,7 +194,7 @@ class Connections {
   std::map<std::uint64_t, Send> sends_;        // in flight, oldest first
   std::map<std::uint64_t, Receive> receives_;  // oldest first
   std::deque<Announced> announced_;            // oldest first
-  bool room_ = false;                          // for one of announced_, perhaps
+  bool room_ = false;                          // there may be room for one of announced_
   std::vector<Call> calls_;
 };
 

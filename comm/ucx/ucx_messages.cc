@@ -1,18 +1,16 @@
-// Messages, each one active message of UCX: the receiver's label, the type and the header are its
-// header, the payload is its data.
+// A message is one active message of UCX. Its header is the receiver's label, the type and our
+// header; its data is the payload.
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <optional>
 #include <utility>
 
+#include "comm/transport/limits.h"
 #include "comm/ucx/ucx_connections.h"
 
 namespace tributary::ucx {
 namespace {
-
-/// What a message counts for in max_outgoing_bytes beyond its bytes: the state that it keeps here.
-constexpr std::size_t kMessageCost = 128;
 
 std::size_t total_bytes(std::span<const std::span<std::byte>> pieces) {
   std::size_t bytes = 0;
@@ -20,15 +18,18 @@ std::size_t total_bytes(std::span<const std::span<std::byte>> pieces) {
   return bytes;
 }
 
-/// Of one peer at once: one comes in, one is asked for. No more, so that the memory that they share
-/// stays in the processor's cache.
+/// Payloads of one peer at once: one arrives while the next is requested. No more, so that their
+/// memory stays in the processor's cache.
 constexpr std::size_t kMaxReceives = 2;
-/// What is copied right after it was looked at is still in the first-level cache, of 32 KiB or
-/// more.
+/// A larger payload waits at its sender until the receiver has memory for it. Left to itself, UCX
+/// from 1.16 on sends any size over TCP at once, into memory of its own on the other side.
+constexpr std::size_t kMaxEagerBytes = std::size_t{64} << 10;
+/// Bytes that are copied right after they were inspected are still in the first-level cache of 32
+/// KiB or more.
 constexpr std::size_t kPart = std::size_t{16} << 10;
 
-/// To its pieces, on the progress thread: a thread of its own for it has to be woken, and where
-/// cores are few it takes one from the sender (a fifth less bandwidth on two cores).
+/// Copies to the pieces, on the progress thread. A thread of its own would have to be woken, and
+/// with few cores it would take one from the sender (a fifth less bandwidth on two cores).
 void land(const Landing& landing, const std::byte* payload) {
   for (std::span<std::byte> piece : landing.pieces) {
     while (!piece.empty()) {
@@ -43,7 +44,7 @@ void land(const Landing& landing, const std::byte* payload) {
 
 constexpr std::size_t kLabelBytes = sizeof(std::uint64_t);
 
-/// 0, which nobody has, where there is none.
+/// 0, which is never a label, if the header is too short for one.
 std::uint64_t label_of(std::span<const std::byte> header) {
   std::uint64_t label = 0;
   if (header.size() >= kLabelBytes) std::memcpy(&label, header.data(), kLabelBytes);
@@ -57,10 +58,6 @@ std::vector<std::uint64_t> numbers_of(const Messages& messages, PeerId peer) {
     if (message.peer == peer) numbers.push_back(number);
   }
   return numbers;
-}
-
-std::size_t cost_of(const OutgoingMessage& message) {
-  return kMessageCost + message.header.size() + message.payload.size();
 }
 
 }  // namespace
@@ -112,25 +109,16 @@ void Connections::send(PeerId id, OutgoingMessage message) {
     call_later(message.sent, {ErrorCode::kNotFound, fmt::format("peer {}: not connected", id)});
     return;
   }
-  if (message.header.size() > config_.max_header_bytes ||
-      message.payload.size() > config_.max_payload_bytes) {
-    call_later(
-        message.sent,
-        {ErrorCode::kTooLarge,
-         fmt::format("message {} to {}: header of {} bytes (at most {}), payload of {} "
-                     "(at most {})",
-                     message.type, peer->name, message.header.size(), config_.max_header_bytes,
-                     message.payload.size(), config_.max_payload_bytes)});
+  if (const Status size =
+          check_size(config_, message.type, message.header.size(), message.payload_bytes());
+      !size.ok()) {
+    call_later(message.sent, size);
     return;
   }
-  // One message always may go: it is bounded by itself.
   const std::size_t cost = cost_of(message);
-  if (peer->outgoing_bytes > 0 && peer->outgoing_bytes + cost > config_.max_outgoing_bytes) {
-    const Status status(ErrorCode::kDeadlineExceeded,
-                        fmt::format("connection to {}: it does not read: {} bytes wait, at most {}",
-                                    peer->name, peer->outgoing_bytes, config_.max_outgoing_bytes));
-    call_later(message.sent, status);
-    end(*peer, status);
+  if (const Status room = check_room(config_, peer->name, peer->outgoing_bytes, cost); !room.ok()) {
+    call_later(message.sent, room);
+    end(*peer, room);
   } else if (peer->welcomed) {
     send_now(*peer, std::move(message), kMessage);
   } else {
@@ -139,7 +127,7 @@ void Connections::send(PeerId id, OutgoingMessage message) {
   }
 }
 
-/// As soon as UCX has a socket for them.
+/// Sends hellos as soon as UCX has a socket for them.
 bool Connections::say_hellos() {
   bool any = false;
   std::erase_if(greeting_, [&](PeerId id) {
@@ -156,8 +144,8 @@ bool Connections::say_hellos() {
   return any;
 }
 
-/// At once or not at all (UCS_ERR_NO_RESOURCE): in front of a message that waits UCX puts a request
-/// to the other side, which is to come from there (see Routes).
+/// Sends at once or not at all (UCS_ERR_NO_RESOURCE): UCX would precede a waiting message with a
+/// request to the other side, and that request must come from the other side instead (see Routes).
 ucs_status_t Connections::say_hello(Peer& peer) {
   std::array<std::byte, kMessagePrefixBytes> header{};
   std::memcpy(header.data(), &peer.introduction.label, kLabelBytes);
@@ -181,9 +169,14 @@ void Connections::send_now(Peer& peer, OutgoingMessage message, unsigned number)
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  const std::size_t payload_bytes = message.payload_bytes();
   // Eager messages keep their order.
-  param.flags = message.payload.empty() ? UCP_AM_SEND_FLAG_EAGER : 0;
-  // For this flag UCX asks for the other side's endpoint, unless it knows it.
+  if (payload_bytes == 0) {
+    param.flags = UCP_AM_SEND_FLAG_EAGER;
+  } else if (payload_bytes > kMaxEagerBytes) {
+    param.flags = UCP_AM_SEND_FLAG_RNDV;
+  }
+  // With this flag UCX asks for the other side's endpoint unless it knows it.
   if (number == kWelcome) param.flags |= UCP_AM_SEND_FLAG_REPLY;
   param.user_data = this;
   param.cb.send = [](void* request, ucs_status_t status, void* self) {
@@ -192,9 +185,24 @@ void Connections::send_now(Peer& peer, OutgoingMessage message, unsigned number)
     static_cast<Connections*>(self)->finish_send(
         sent, status == UCS_OK ? Status() : to_status("sending", status));
   };
-  ucs_status_ptr_t request =
-      ucp_am_send_nbx(peer.route->endpoint, number, message.header.data(), message.header.size(),
-                      message.payload.data(), message.payload.size(), &param);
+  std::vector<ucp_dt_iov_t> pieces;
+  const void* payload = nullptr;
+  std::size_t count = 0;
+  if (message.payload.size() == 1) {
+    payload = message.payload.front().data();
+    count = payload_bytes;
+  } else if (payload_bytes > 0) {
+    for (const std::span<const std::byte> piece : message.payload) {
+      if (piece.empty()) continue;
+      pieces.push_back({const_cast<std::byte*>(piece.data()), piece.size()});  // it only reads
+    }
+    payload = pieces.data();
+    count = pieces.size();
+    param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
+    param.datatype = ucp_dt_make_iov();
+  }
+  ucs_status_ptr_t request = ucp_am_send_nbx(peer.route->endpoint, number, message.header.data(),
+                                             message.header.size(), payload, count, &param);
   if (UCS_PTR_IS_ERR(request)) {
     const Status status =
         to_status(fmt::format("sending to {}", peer.name), UCS_PTR_STATUS(request));
@@ -210,6 +218,7 @@ void Connections::send_now(Peer& peer, OutgoingMessage message, unsigned number)
     sends_.emplace(send, Send{.peer = peer.id,
                               .cost = cost,
                               .header = std::move(message.header),
+                              .pieces = std::move(pieces),
                               .sent = std::move(message.sent),
                               .deadline = Clock::now() + config_.send_timeout});
   }
@@ -238,13 +247,9 @@ ucs_status_t Connections::on_message(std::span<const std::byte> header, void* da
   std::uint16_t type = 0;
   std::memcpy(&type, header.data() + kLabelBytes, sizeof(type));
   header = header.subspan(kMessagePrefixBytes);
-  if (header.size() > config_.max_header_bytes || bytes > config_.max_payload_bytes) {
-    failed_.emplace_back(
-        peer.id, Status(ErrorCode::kTooLarge,
-                        fmt::format("{}: sent a header of {} bytes (at most {}), a payload of {} "
-                                    "(at most {})",
-                                    peer.name, header.size(), config_.max_header_bytes, bytes,
-                                    config_.max_payload_bytes)));
+  if (const Status size = check_size(config_, type, header.size(), bytes); !size.ok()) {
+    failed_.emplace_back(peer.id, Status(size.code(), fmt::format("connection to {}: {}", peer.name,
+                                                                  size.message())));
     return UCS_OK;
   }
   if (peer.accepted) peer.announced = true;
@@ -252,11 +257,12 @@ ucs_status_t Connections::on_message(std::span<const std::byte> header, void* da
   if (bytes == 0 || !landing) return UCS_OK;
 
   if (total_bytes(landing->pieces) != bytes) {
-    call_later(landing->done, {ErrorCode::kInternal, "landing of another size than the payload"});
+    call_later(landing->done,
+               {ErrorCode::kInternal, "the landing's size differs from the payload's"});
     return UCS_OK;
   }
   if ((param.recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
-    // Fetched as soon as there is memory for it, after those that came before.
+    // Fetched as soon as there is memory for it, after earlier ones.
     announced_.push_back({peer.id, std::move(*landing), data, bytes});
     room_ = true;
     return UCS_INPROGRESS;
@@ -266,12 +272,12 @@ ucs_status_t Connections::on_message(std::span<const std::byte> header, void* da
   return UCS_OK;
 }
 
-/// Begins to fetch payloads that wait at their senders, as far as there is room for them.
+/// Starts fetching payloads that wait at their senders, as far as there is room.
 bool Connections::receive_announced() {
   if (!std::exchange(room_, false)) return false;
   const auto now = Clock::now();
   for (auto next = announced_.begin(); next != announced_.end();) {
-    Peer& peer = *find(next->peer);  // finish() takes its own out
+    Peer& peer = *find(next->peer);  // never null: finish() removes what its peer has announced
     std::optional<BounceBuffers::Buffer> buffer;
     if (peer.state != State::kClosing && peer.receives < kMaxReceives) {
       buffer = buffers_.acquire(next->bytes, now);
@@ -318,7 +324,7 @@ void Connections::receive(Peer& peer, Landing landing, void* descriptor,
   }
 }
 
-/// UCX has written the payload, or will not say any more.
+/// Called when UCX has written the payload, or reports nothing more about it.
 void Connections::finish_receive(std::uint64_t number, const Status& status) {
   const auto found = receives_.find(number);
   if (found == receives_.end()) return;
@@ -337,7 +343,7 @@ void Connections::finish_receive(std::uint64_t number, const Status& status) {
   receives_.erase(found);
 }
 
-/// What was never handed to UCX, or UCX has not completed by itself when it has let go of the peer.
+/// Finishes messages that UCX never got, or has not completed when it has released the peer.
 void Connections::finish_messages_of(const Peer& peer) {
   for (const OutgoingMessage& message : peer.held) call_later(message.sent, peer.reason);
   if (peer.sends > 0) {
@@ -346,7 +352,7 @@ void Connections::finish_messages_of(const Peer& peer) {
   finish_receives_of(peer);
 }
 
-/// What it sends is not wanted any more.
+/// Called when the peer's payloads are not wanted any more.
 void Connections::finish_receives_of(const Peer& peer) {
   for (const std::uint64_t number : numbers_of(receives_, peer.id)) {
     finish_receive(number, peer.reason);

@@ -5,7 +5,7 @@
 namespace tributary::ucx {
 namespace {
 
-/// Longer than the two sides of a connection take to notice its end, when a machine has vanished
+/// Longer than both sides of a connection take to notice its end when a machine has disappeared
 /// (front_door.cc).
 constexpr std::chrono::seconds kMaxIdle{30};
 
@@ -30,7 +30,7 @@ Route& Routes::use(std::span<const std::byte> address) {
   };
   const ucs_status_t status = ucp_ep_create(worker_.get(), &params, &route->endpoint);
   if (status != UCS_OK) {
-    fail(ErrorCode::kUnavailable, "UCX has no way to it: {}", ucs_status_string(status));
+    fail(ErrorCode::kUnavailable, "UCX cannot reach it: {}", ucs_status_string(status));
   }
   route->owner = this;
   route->users = 1;
@@ -52,8 +52,8 @@ void Routes::close(Route& route) {
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-  // By force: a peer that is gone or does not read would never let an orderly close end. UCX offers
-  // it only where it notices failures.
+  // By force: with a peer that is gone or does not read, an orderly close would never end. UCX can
+  // do this only if it detects failures.
   param.flags = shared_memory_ ? 0 : UCP_EP_CLOSE_FLAG_FORCE;
   param.user_data = &route;
   param.cb.send = [](void* request, ucs_status_t /*status*/, void* arg) {

@@ -1,4 +1,4 @@
-// UCX's endpoints: one to each other worker, whoever wanted to connect to whom and how many times.
+// UCX's endpoints: one to each other worker, whichever side connects and however often.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -30,18 +30,18 @@ struct Route {
   bool closing = false;
 };
 
-/// Why one for all connections between two workers: UCX makes a pair of the n-th endpoint of one
-/// side and the n-th of the other, and the end of one is the end of both. Two sides that set up
-/// several connections at once, or give one up half-way, would count differently. For the same
-/// reason a route without users is kept for a while: the other side may still count on it.
+/// Why one endpoint for all connections between two workers: UCX pairs the n-th endpoint of one
+/// side with the n-th of the other, and the end of one is the end of both. Two sides that set up
+/// several connections at once, or abandon one half-way, would count differently. For the same
+/// reason an unused route is kept for a while: the other side may still rely on it.
 ///
-/// Who asks whom: before payloads can be sent, UCX's endpoints exchange a request and a reply. UCX
-/// 1.13.1 ends the process (an assertion in ucp_request.c, line 684) when a socket dies under a
-/// reply that waits to be sent. It waits where the request comes before there is an endpoint: UCX
-/// makes one, whose socket waits for the other side's acknowledgement. So the hello goes without a
-/// request. The accepting side makes its endpoint then, and asks; a request that waits does no
-/// harm. It finds the connecting side's endpoint there, connected and with nothing in front of the
-/// reply. For that a route is kept while its hello has not been answered.
+/// Which side asks: before payloads can be sent, UCX's endpoints exchange a request and a reply.
+/// UCX 1.13.1 aborts the process (an assertion in ucp_request.c, line 684) when a socket dies under
+/// a reply that waits to be sent. A reply waits if the request arrives before there is an endpoint:
+/// UCX makes one, whose socket waits for the other side's acknowledgement. So the hello is sent
+/// without a request. The accepting side then makes its endpoint and asks; a waiting request does
+/// no harm. It reaches the connecting side's endpoint, which is connected and has nothing queued
+/// before the reply. For this a route is kept until its hello is answered.
 class Routes {
  public:
   using Clock = std::chrono::steady_clock;
@@ -53,19 +53,19 @@ class Routes {
   /// Throws kUnavailable when UCX refuses the address.
   [[nodiscard]] Route& use(std::span<const std::byte> address);
   void release(Route& route, Clock::time_point now);
-  /// Begins to close, by force where UCX can; what is in flight has ended when it is in
-  /// take_closed().
+  /// Starts to close the route, by force if UCX can. Everything in flight has ended when the route
+  /// is in take_closed().
   void close(Route& route);
   void close_idle(Clock::time_point now);
-  /// But those whose hello has not been answered: they end with the worker.
+  /// Not those whose hello has not been answered: they end with the worker.
   void close_all();
 
-  // What UCX has said since the last call.
+  // What UCX has reported since the last call.
   [[nodiscard]] std::vector<std::pair<Route*, ucs_status_t>> take_failed() {
     return std::exchange(failed_, {});
   }
   [[nodiscard]] std::vector<Route*> take_closed() { return std::exchange(closed_, {}); }
-  /// A closed one that nobody uses.
+  /// Removes a closed route that nobody uses.
   void forget(Route& route);
   [[nodiscard]] bool any_closing() const;
 
@@ -73,7 +73,7 @@ class Routes {
   const Worker& worker_;
   const bool shared_memory_;
   std::unordered_map<const Route*, std::unique_ptr<Route>> all_;
-  std::map<std::string, Route*> by_address_;  // those that are not closing
+  std::map<std::string, Route*> by_address_;  // routes that are not closing
   std::vector<std::pair<Route*, ucs_status_t>> failed_;
   std::vector<Route*> closed_;
 };

@@ -4,24 +4,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace tributary::ucx {
 namespace {
 
-/// How much of a payload one write to a TCP socket carries, and the buffer that the other side
-/// reads it into: both must have the same (kVersion of handshake.cc), so it is not the operator's.
-/// With 5 bytes of UCX's it fills two packets of the loopback interface, which carry 65464 bytes or
-/// more. UCX's own 64 KiB fill one and leave some bytes for a second, which costs the sender as
-/// much as a full one (a third less payload).
+/// Payload bytes in one write to a TCP socket, and the size of the buffer that the other side reads
+/// them into. Both sides must use the same (kVersion of ucx_handshake.cc), so the operator cannot
+/// set it. With 5 bytes of UCX's it fills two packets of the loopback interface, which carry 65464
+/// bytes or more. UCX's own 64 KiB fill one packet and leave some bytes for a second one, which
+/// costs the sender as much as a full one (a third less payload).
 constexpr const char* kTcpSegment = "127k";
-/// Its setting has a longer name since this version.
+/// The first version with the longer name of the setting.
 constexpr auto kLongNames = std::make_pair(1U, 17U);
 
-/// The value of one setting after UCX has read its environment and files; empty when it is unknown.
-/// UCX has no call for it but to print them all.
+/// The value of one setting after UCX has read its environment and files; empty if it is unknown.
+/// UCX can only print all of them.
 std::string setting(const ucp_config_t* config, std::string_view name) {
   char* text = nullptr;
   std::size_t size = 0;
@@ -74,8 +77,8 @@ Worker::Worker(bool shared_memory, const std::string& devices) {
   ucp_config_t* read = nullptr;
   check("UCX: reading its settings", ucp_config_read(nullptr, nullptr, &read));
   const std::unique_ptr<ucp_config_t, ConfigDeleter> config(read);
-  // Endpoints that notice failures cannot use shared memory; without it among the candidates every
-  // choice is among those that can. What the operator has chosen stays.
+  // Endpoints that detect failures cannot use shared memory, so it is removed from the candidates.
+  // The operator's own choice is kept.
   if (!shared_memory && setting(config.get(), "TLS") == "all") {
     check("UCX: its setting TLS", ucp_config_modify(config.get(), "TLS", "^shm"));
   }
@@ -85,7 +88,7 @@ Worker::Worker(bool shared_memory, const std::string& devices) {
           ucp_config_modify(config.get(), "NET_DEVICES", devices.c_str()));
   }
 
-  // No side asks the other for its endpoint before it has to (see Routes).
+  // No side asks for the other's endpoint before it has to (see Routes).
   check("UCX: its setting RESOLVE_REMOTE_EP_ID",
         ucp_config_modify(config.get(), "RESOLVE_REMOTE_EP_ID", "n"));
 
@@ -127,14 +130,34 @@ Worker::~Worker() {
   ucp_cleanup(context_);
 }
 
+void Worker::refuse_thread() {
+  fail(ErrorCode::kInternal, "UCX: its worker belongs to the thread that made it");
+}
+
 std::vector<std::byte> Worker::address() const {
   ucp_address_t* packed = nullptr;
   std::size_t size = 0;
-  check("UCX: worker's address", ucp_worker_get_address(worker_, &packed, &size));
+  check("UCX: worker's address", ucp_worker_get_address(get(), &packed, &size));
   const auto* begin = reinterpret_cast<const std::byte*>(packed);
   std::vector<std::byte> address(begin, begin + size);
-  ucp_worker_release_address(worker_, packed);
+  ucp_worker_release_address(get(), packed);
   return address;
+}
+
+std::string rdma_ports() {
+  namespace fs = std::filesystem;
+  std::string names;
+  std::error_code none;  // ignored: most machines have no such folder
+  for (const auto& device : fs::directory_iterator("/sys/class/infiniband", none)) {
+    for (const auto& port : fs::directory_iterator(device.path() / "ports", none)) {
+      std::string state;
+      std::ifstream(port.path() / "state") >> state;  // "4: ACTIVE"
+      if (state != "4:") continue;
+      names += fmt::format("{}{}:{}", names.empty() ? "" : ",", device.path().filename().string(),
+                           port.path().filename().string());
+    }
+  }
+  return names;
 }
 
 }  // namespace tributary::ucx

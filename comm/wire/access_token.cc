@@ -1,44 +1,35 @@
 #include "comm/wire/access_token.h"
 
 #include <fmt/format.h>
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <openssl/rand.h>
 
 #include <algorithm>
 #include <array>
 
+#include "comm/wire/mac.h"
+#include "core/base/error.h"
 #include "core/base/quote.h"
 
 namespace tributary::wire {
 
 Token random_token() {
   Token token{};
-  if (RAND_bytes(token.data(), static_cast<int>(token.size())) != 1) {
-    fail(ErrorCode::kIo, "the operating system gives no random bytes");
-  }
+  fill_random(token);
   return token;
 }
 
 Token access_token(const Token& key, std::uint64_t sequence_id) {
-  std::array<unsigned char, sizeof(sequence_id)> id{};
+  std::array<std::uint8_t, sizeof(sequence_id)> id{};
   for (std::size_t i = 0; i < id.size(); ++i) {
-    id.at(i) = static_cast<unsigned char>(sequence_id >> (8 * i));
+    id.at(i) = static_cast<std::uint8_t>(sequence_id >> (8 * i));
   }
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int size = 0;
-  if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), id.data(), id.size(),
-           digest.data(), &size) == nullptr) {
-    fail(ErrorCode::kInternal, "HMAC-SHA-256 failed");
-  }
+  const Mac whole = mac(key, id);
   Token token{};
-  std::copy_n(digest.begin(), token.size(), token.begin());
+  std::copy_n(whole.begin(), token.size(), token.begin());
   return token;
 }
 
 bool same_token(const Token& a, const Token& b) noexcept {
-  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+  return same_bytes(a, b);
 }
 
 std::string token_text(const Token& token) {

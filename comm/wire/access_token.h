@@ -1,13 +1,15 @@
 // Who may touch a sequence on the data plane: a token that only its pool can make.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-#include "comm/wire/messages.h"
-
 namespace tributary::wire {
+
+/// 128 bits.
+using Token = std::array<std::uint8_t, 16>;
 
 /// Random bytes from the operating system. Throws kIo.
 [[nodiscard]] Token random_token();

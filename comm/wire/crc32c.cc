@@ -1,14 +1,13 @@
-// The checksum of row and round payloads.
+#include "comm/wire/crc32c.h"
+
 #include <isa-l/crc.h>
 
 #include <algorithm>
 
-#include "comm/wire/messages.h"
-
 namespace tributary::wire {
 
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc) {
-  // ISA-L's function takes a length that is an int, reads only, and leaves out both inversions.
+  // ISA-L's function takes an int as length, only reads the bytes, and omits both inversions.
   constexpr std::size_t kPiece = std::size_t{1} << 30;
   std::uint32_t state = ~crc;
   while (!bytes.empty()) {

@@ -9,7 +9,7 @@
 
 namespace tributary {
 
-enum class DType : std::uint8_t { kF64, kF32, kBF16, kF8E4M3 };
+enum class DType : std::uint8_t { kF64, kF32, kBF16, kF8E4M3, kLast = kF8E4M3 };
 
 /// Bytes per element.
 [[nodiscard]] constexpr std::size_t dtype_bytes(DType type) noexcept {

@@ -19,7 +19,7 @@ enum class ErrorCode : int {
   kUnsupported,           // well-formed, but nothing here implements it
   kNotFound,              // names something that does not exist
   kIo,                    // the operating system refused
-  kPoolFull,              // no room now; try again when something was freed
+  kPoolFull,              // no room now; try again when something has been freed
   kTooLarge,              // can never fit
   kFailedPrecondition,    // the right call at the wrong time
   kStaleEpoch,            // the sequence has moved on
@@ -28,8 +28,8 @@ enum class ErrorCode : int {
   kWorkerFailed,          // some worker failed inside a round
   kPoolLost,              // the pool that held the sequence is gone
   kUnavailable,           // nobody can do it at the moment
-  kPermissionDenied,      // no token, or not the right one
-  kAlreadyExists,         // it came before
+  kPermissionDenied,      // no token, or a wrong one
+  kAlreadyExists,         // a thing of this name, id or place exists
   kCorrupt,               // bytes do not have their checksum
   kInternal,              // a bug of ours
 };
@@ -73,8 +73,8 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-/// Calls `work`; what it throws as a status (kInternal where it is no Error): the border from
-/// control path to data path.
+/// Calls `work` and returns what it throws as a status (kInternal if it is not an Error): the
+/// border from control path to data path.
 template <typename Work>
 [[nodiscard]] Status status_of(const Work& work) {
   try {

@@ -8,11 +8,11 @@
 
 namespace tributary {
 
-/// Stays open for the life of the process: what such libraries start (threads, handlers of exit)
-/// does not survive being closed.
+/// Stays open for the life of the process: what such libraries start (threads, exit handlers) does
+/// not survive unloading.
 class SharedLibrary {
  public:
-  /// The first of `names` that can be opened, as the dynamic linker finds them. Throws kUnavailable
+  /// The first of `names` that the dynamic linker can find and open. Throws kUnavailable
   /// with the linker's words for the first one.
   explicit SharedLibrary(std::span<const std::string> names);
 

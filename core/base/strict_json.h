@@ -1,5 +1,5 @@
 // JSON from outside: one value, bounded depth, no duplicate keys, finite numbers, valid UTF-8.
-// For the .cc files of core alone: it is the one header here that shows the JSON library.
+// Included by .cc files alone, since it shows the JSON library.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ inline constexpr int kMaxJsonDepth = 32;
 /// Throws Error(kMalformedInput) with a message that starts with `source`.
 [[nodiscard]] nlohmann::json parse_strict_json(std::string_view text, std::string_view source);
 
-/// The library takes a NUL for the end of the text, whatever follows; JSON has none anywhere.
+/// The library treats a NUL as the end of the text and ignores the rest; JSON allows no NUL.
 void refuse_nul(std::string_view text, std::string_view source);
 
 /// The library's message without its internal prefix, escaped and cut.

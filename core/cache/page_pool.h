@@ -45,8 +45,8 @@ class PagePool {
   std::int32_t& references_of_used(std::int32_t page, const char* what);
 
   std::vector<std::int32_t> references_;  // per page
-  // Free are the returned pages and those from `begun_` on, which were never used. A heap of all
-  // would cost more cache misses than everything else at an admission: a worker has a million.
+  // Free pages: the returned ones and those from `begun_` on, which were never used. A heap of all,
+  // a million on one worker, would cost more cache misses than all other work of an admission.
   std::int32_t begun_ = 0;
   std::vector<std::int32_t> returned_;  // min-heap, all below begun_
   std::int32_t reserved_ = 0;

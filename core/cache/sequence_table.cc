@@ -4,8 +4,9 @@
 #include <bit>
 #include <utility>
 
+#include "core/base/ceil_div.h"
 #include "core/base/error.h"
-#include "core/interface/backend.h"
+#include "core/base/limits.h"
 
 namespace tributary {
 
@@ -20,7 +21,7 @@ SequenceTable::SequenceTable(int leaf_tokens) : leaf_tokens_(leaf_tokens) {
 
 const Sequence& SequenceTable::at(SequenceId id) const {
   const auto it = sequences_.find(id);
-  if (it == sequences_.end()) fail(ErrorCode::kNotFound, "sequence {:#x} is not in the pool", id);
+  if (it == sequences_.end()) fail(ErrorCode::kNotFound, "sequence {} is not in the pool", id);
   return it->second;
 }
 
@@ -42,43 +43,41 @@ std::size_t SequenceTable::leaf_pages(std::size_t leaf, std::int64_t length) con
 void SequenceTable::apply_op(const AdmitOp& op) {
   const Sequence& s = op.sequence;
   if (s.length < 0 || s.length > s.limit_tokens) {
-    fail(ErrorCode::kInvalidArgument, "sequence {:#x}: length is {}, expected 0 .. its limit of {}",
+    fail(ErrorCode::kInvalidArgument, "sequence {}: length is {}, expected 0 .. its limit of {}",
          s.id, s.length, s.limit_tokens);
   }
   if (std::cmp_not_equal(s.leaves.size(), ceil_div(s.limit_tokens, leaf_tokens_))) {
-    fail(ErrorCode::kInvalidArgument,
-         "sequence {:#x} of at most {} tokens has {} leaves, expected {}", s.id, s.limit_tokens,
-         s.leaves.size(), ceil_div(s.limit_tokens, leaf_tokens_));
+    fail(ErrorCode::kInvalidArgument, "sequence {} of at most {} tokens has {} leaves, expected {}",
+         s.id, s.limit_tokens, s.leaves.size(), ceil_div(s.limit_tokens, leaf_tokens_));
   }
   for (std::size_t i = 0; i < s.leaves.size(); ++i) {
     if (s.leaves[i].pages.size() != leaf_pages(i, s.length)) {
       fail(ErrorCode::kInvalidArgument,
-           "leaf {} of sequence {:#x} of {} tokens has {} pages, expected {}", i, s.id, s.length,
+           "leaf {} of sequence {} of {} tokens has {} pages, expected {}", i, s.id, s.length,
            s.leaves[i].pages.size(), leaf_pages(i, s.length));
     }
   }
   if (!sequences_.emplace(s.id, s).second) {
-    fail(ErrorCode::kInvalidArgument, "sequence {:#x} is already in the pool", s.id);
+    fail(ErrorCode::kInvalidArgument, "sequence {} is already in the pool", s.id);
   }
 }
 
 void SequenceTable::apply_op(const ExtendOp& op) {
   Sequence& s = find(op.id);
   if (op.leaf < 0 || std::cmp_greater_equal(op.leaf, s.leaves.size())) {
-    fail(ErrorCode::kInvalidArgument, "leaf {} of sequence {:#x}: it has {} leaves", op.leaf, op.id,
+    fail(ErrorCode::kInvalidArgument, "leaf {} of sequence {}: it has {} leaves", op.leaf, op.id,
          s.leaves.size());
   }
   Leaf& leaf = s.leaves[static_cast<std::size_t>(op.leaf)];
   const std::size_t pages = leaf.pages.size() + op.pages.size();
   const auto most = static_cast<std::size_t>(leaf_tokens_ / kPageTokens);
   if (pages > most) {
-    fail(ErrorCode::kInvalidArgument, "leaf {} of sequence {:#x}: {} pages, it holds {}", op.leaf,
+    fail(ErrorCode::kInvalidArgument, "leaf {} of sequence {}: {} pages, it holds {}", op.leaf,
          op.id, pages, most);
   }
   if (!leaf.pages.empty() && op.owner != leaf.owner) {
-    fail(ErrorCode::kInvalidArgument,
-         "leaf {} of sequence {:#x}: worker {} has pages of it, not {}", op.leaf, op.id, leaf.owner,
-         op.owner);
+    fail(ErrorCode::kInvalidArgument, "leaf {} of sequence {}: worker {} has pages of it, not {}",
+         op.leaf, op.id, leaf.owner, op.owner);
   }
   leaf.owner = op.owner;
   leaf.pages.insert(leaf.pages.end(), op.pages.begin(), op.pages.end());
@@ -87,7 +86,7 @@ void SequenceTable::apply_op(const ExtendOp& op) {
 void SequenceTable::apply_op(const CommitOp& op) {
   Sequence& s = find(op.id);
   if (op.accepted < 0 || s.length + op.accepted > s.limit_tokens) {
-    fail(ErrorCode::kInvalidArgument, "commit of {} tokens to sequence {:#x}: length {}, limit {}",
+    fail(ErrorCode::kInvalidArgument, "commit of {} tokens to sequence {}: length {}, limit {}",
          op.accepted, op.id, s.length, s.limit_tokens);
   }
   s.length += op.accepted;
@@ -96,11 +95,11 @@ void SequenceTable::apply_op(const CommitOp& op) {
 void SequenceTable::apply_op(const TruncateOp& op) {
   Sequence& s = find(op.id);
   if (op.length < 0 || op.length > s.length) {
-    fail(ErrorCode::kInvalidArgument, "truncate of sequence {:#x} to {} tokens: length is {}",
-         op.id, op.length, s.length);
+    fail(ErrorCode::kInvalidArgument, "truncate of sequence {} to {} tokens: length is {}", op.id,
+         op.length, s.length);
   }
   if (op.epoch <= s.epoch) {
-    fail(ErrorCode::kStaleEpoch, "truncate of sequence {:#x} for epoch {}: it is at {}", op.id,
+    fail(ErrorCode::kStaleEpoch, "truncate of sequence {} for epoch {}: it is at {}", op.id,
          op.epoch, s.epoch);
   }
   s.length = op.length;
@@ -113,7 +112,7 @@ void SequenceTable::apply_op(const TruncateOp& op) {
 
 void SequenceTable::apply_op(const FreeOp& op) {
   if (sequences_.erase(op.id) == 0) {
-    fail(ErrorCode::kNotFound, "sequence {:#x} is not in the pool", op.id);
+    fail(ErrorCode::kNotFound, "sequence {} is not in the pool", op.id);
   }
 }
 

@@ -49,7 +49,7 @@ struct CommitOp {
   SequenceId id = 0;
   std::int32_t accepted = 0;
 };
-/// Rows from `length` on are gone, and their pages.
+/// Rows from `length` on are dropped, and their pages are freed.
 struct TruncateOp {
   SequenceId id = 0;
   std::uint32_t epoch = 0;
@@ -88,10 +88,5 @@ class SequenceTable {
   int leaf_tokens_;
   std::unordered_map<SequenceId, Sequence> sequences_;
 };
-
-/// Number of leaves (pages) that hold `tokens` rows.
-[[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t tokens, std::int64_t per) noexcept {
-  return (tokens + per - 1) / per;
-}
 
 }  // namespace tributary

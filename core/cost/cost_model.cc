@@ -36,8 +36,7 @@ class WorkerCost {
   [[nodiscard]] double attend_us() const {
     if (plan_.tasks.empty()) return 0;
     const AttentionShape& shape = config_.attention;
-    const double row_bytes =
-        static_cast<double>(shape.latent_dim()) * static_cast<double>(dtype_bytes(shape.row_dtype));
+    const auto row_bytes = static_cast<double>(shape.row_bytes());
     // Scores over the whole row, the weighted sum over its latent part; 2 FLOP each.
     const double row_gflop = 2e-9 * (2.0 * shape.kv_lora_rank + shape.qk_rope_head_dim) *
                              static_cast<double>(shape.heads);

@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "core/cost/machine_costs.h"
+#include "core/model/attention_shape.h"
 #include "core/plan/plan.h"
-#include "core/pool/round.h"
+#include "core/round/phases.h"
 
 namespace tributary {
 

@@ -7,7 +7,7 @@ namespace tributary {
 /// machine are at work too. `tributary bench` measures them.
 struct MachineCosts {
   // Attention over cached rows.
-  double attend_us = 0;        // a call, whatever it holds
+  double attend_us = 0;        // a call, whatever its size
   double attend_task_us = 0;   // a leaf of a sequence
   double attend_byte_ns = 0;   // a byte of a cached row: reading and unpacking it
   double attend_gflop_us = 0;  // 10^9 multiplications and additions
@@ -29,8 +29,8 @@ struct MachineCosts {
   // The same between nodes, for one worker with its share of the node's network.
   double network_message_us = 0;
   double network_byte_ns = 0;
-  // A worker that waits for the slowest longer than `_free_us` comes late to the next exchange, by
-  // this share of the rest, because it sleeps between looks; not more than `_most_us`.
+  // A worker that waits longer than `_free_us` for the slowest one is late for the next exchange,
+  // by this share of the excess, because it sleeps between polls; at most `_most_us`.
   double wait_free_us = 0;
   double wait_late_share = 0;
   double wait_late_most_us = 0;

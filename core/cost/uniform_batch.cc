@@ -4,8 +4,9 @@
 #include <limits>
 #include <vector>
 
+#include "core/base/ceil_div.h"
 #include "core/base/error.h"
-#include "core/interface/backend.h"
+#include "core/base/limits.h"
 
 namespace tributary {
 namespace {
@@ -36,10 +37,10 @@ UniformBatch::UniformBatch(const UniformBatchConfig& config)
                   .incarnation = 1}) {
   std::vector<Sequencer::StepRequest> step;
   for (int i = 0; i < config.batch; ++i) {
-    const auto id = sequencer_.admit({.tag = i,
-                                      .prompt_tokens = config.context - config.tokens,
+    const auto id = sequencer_.admit({.prompt_tokens = config.context - config.tokens,
                                       .max_new_tokens = config.tokens,
-                                      .spread = config.spread});
+                                      .spread = config.spread},
+                                     {.tag = i});
     step.push_back({id.value(), config.tokens});
   }
   sequencer_.begin_step(step);

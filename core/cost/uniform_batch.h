@@ -1,5 +1,5 @@
 // The routing of a step of equal sequences on an otherwise empty pool, as the pool itself would
-// place and route it: what a prediction is made from.
+// place and route it: the input of a prediction.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include "core/cache/page_pool.h"
 #include "core/placement/placement.h"
 #include "core/plan/plan.h"
-#include "core/pool/sequencer.h"
+#include "core/sequencer/sequencer.h"
 
 namespace tributary {
 

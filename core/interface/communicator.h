@@ -1,24 +1,34 @@
-// What the pool needs from a group of processes: three collectives with deadlines. Implementations:
-// comm/local (self, threads), comm/mpi, comm/nccl, comm/staged.
+// What the pool needs from a group of ranks: three collectives with deadlines. An implementation
+// executes a Collective; checks, deadlines, traffic and poison are handled here once.
+// Implementations: comm/local (self, threads), comm/mpi, comm/nccl, comm/staged.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "core/base/deadline.h"
 #include "core/base/error.h"
+#include "core/interface/collective.h"
 
 namespace tributary {
 
-/// Payload bytes that this rank sent to other ranks (its own share is a copy and not counted);
-/// counted when a call returns ok.
-struct Traffic {
-  std::uint64_t broadcast_bytes = 0;
-  std::uint64_t all_gather_bytes = 0;
-  std::uint64_t all_to_all_bytes = 0;
+/// Payload bytes that this rank sent to other ranks, by kind of collective. Its own share is a copy
+/// and is not counted. A call is counted when it returns ok.
+class Traffic {
+ public:
+  [[nodiscard]] std::uint64_t operator[](CollectiveKind kind) const {
+    return bytes_[static_cast<std::size_t>(kind)];
+  }
+  [[nodiscard]] std::uint64_t& operator[](CollectiveKind kind) {
+    return bytes_[static_cast<std::size_t>(kind)];
+  }
+  friend bool operator==(const Traffic&, const Traffic&) = default;
+
+ private:
+  std::array<std::uint64_t, kCollectiveKinds.size()> bytes_{};
 };
 
 /// A fixed group of ranks. Every rank calls the same collectives in the same order with matching
@@ -30,7 +40,8 @@ struct Traffic {
 /// All blocks lie in rank order without gaps. A count may be 0 for any rank.
 ///
 /// Failure: a missed deadline, a lost peer or bad arguments poison the communicator for good; that
-/// call and every later one return the status of the first failure, and nothing more is sent.
+/// call and every later one return the status of the first failure, and nothing more is sent. A
+/// deadline that has passed when a call begins is a missed one.
 ///
 ///   right: every rank calls all_gather, a failed one with an error in its payload;
 ///   wrong: a failed rank returns early, and its peers pair this call with its next one.
@@ -59,9 +70,13 @@ class Communicator {
 
   /// Waits until all calls so far are done, and says whether one of them failed, or the wait did.
   /// Ok at once where calls return when they are done. After a failure the collectives end without
-  /// their peers, and work that was enqueued behind them goes on, with whatever arrived: wait for
+  /// their peers, and work that was enqueued behind them runs on whatever has arrived: wait for
   /// the backend before its buffers are freed or used again.
   Status complete(Deadline deadline);
+
+  /// Executes this rank's part of a collective: all the calls below are made of it. A communicator
+  /// that uses another one forwards its own calls to this function.
+  Status run(const Collective& call, Deadline deadline);
 
   /// `data` of `root` arrives in `data` of every rank; the same size everywhere.
   Status broadcast(std::span<std::byte> data, int root, Deadline deadline);
@@ -77,12 +92,12 @@ class Communicator {
                     std::span<std::byte> recv, std::span<const std::size_t> recv_counts,
                     Deadline deadline);
 
-  /// Ends the communicator: this and every later call here fails with `reason`; peers fail too,
-  /// at once where the implementation can tell them, else at their deadlines. An ok reason is none.
+  /// Ends the communicator: every later call here fails with `reason`. Peers fail too, at once if
+  /// the implementation can tell them, else at their deadlines. An ok `reason` changes nothing.
   void poison(const Status& reason);
   [[nodiscard]] bool poisoned() const noexcept { return !poison_.ok(); }
-  /// Looks whether a peer has failed, without a call to the peers: for a rank that waits for them
-  /// by other ways. Not ok: the communicator is poisoned.
+  /// Checks whether a peer has failed, without a collective call: for a rank that waits for its
+  /// peers by other means. If the result is not ok, the communicator is poisoned.
   Status look_for_failure();
 
   [[nodiscard]] const Traffic& traffic() const noexcept { return traffic_; }
@@ -90,13 +105,9 @@ class Communicator {
  protected:
   Communicator(int rank, int size) : rank_(rank), size_(size) {}
 
-  // Arguments are validated, and the communicator is not poisoned, when these are called.
-  virtual Status do_broadcast(std::span<std::byte> data, int root, Deadline deadline) = 0;
-  virtual Status do_all_gather(std::span<const std::byte> send, std::span<std::byte> recv,
-                               std::span<const std::size_t> counts, Deadline deadline) = 0;
-  virtual Status do_all_to_all(std::span<const std::byte> send,
-                               std::span<const std::size_t> send_counts, std::span<std::byte> recv,
-                               std::span<const std::size_t> recv_counts, Deadline deadline) = 0;
+  /// `call` is valid on this rank, the deadline has not passed, and the communicator is not
+  /// poisoned when this is called.
+  virtual Status do_collective(const Collective& call, Deadline deadline) = 0;
   virtual Status do_complete(Deadline /*deadline*/) { return {}; }
   /// Tells the peers, where that is possible, and ends the collectives that are under way.
   virtual void do_poison(const Status& reason) = 0;

@@ -127,55 +127,55 @@ MlaLayer::MlaLayer(Backend& backend, const ModelShape& shape, const LayerWeights
   o_ = backend.make_weight(matrix(weights.o_proj, hidden, heads * value));
 }
 
-void MlaLayer::down(std::int64_t tokens, const float* hidden) {
-  backend_->gemm({.weight = down_.get(),
-                  .tokens = tokens,
-                  .x = hidden,
-                  .x_token_stride = shape_.hidden_size,
-                  .y = workspace_->down(),
-                  .y_token_stride = workspace_->down_rows()});
+void MlaLayer::add_down(std::int64_t tokens, const float* hidden) {
+  calls_.emplace_back(GemmArgs{.weight = down_.get(),
+                               .tokens = tokens,
+                               .x = hidden,
+                               .x_token_stride = shape_.hidden_size,
+                               .y = workspace_->down(),
+                               .y_token_stride = workspace_->down_rows()});
 }
 
-void MlaLayer::rows_from_down(std::span<const std::int64_t> positions, float* rows) {
+void MlaLayer::add_rows_from_down(std::span<const std::int64_t> positions, float* rows) {
   const std::int64_t latent_dim = shape_.latent_dim();
   const float* kv_a = workspace_->down() + workspace_->down_query_rows();
-  backend_->latent_rows({.norm = {.tokens = static_cast<std::int64_t>(positions.size()),
-                                  .width = shape_.kv_lora_rank,
-                                  .x = kv_a,
-                                  .x_token_stride = workspace_->down_rows(),
-                                  .weight = kv_norm_->as<float>(),
-                                  .eps = static_cast<float>(shape_.rms_norm_eps),
-                                  .y = rows,
-                                  .y_token_stride = latent_dim},
-                         .rope = {.positions = positions,
-                                  .frequencies = frequencies_,
-                                  .heads = 1,
-                                  .x = kv_a + shape_.kv_lora_rank,
-                                  .x_token_stride = workspace_->down_rows(),
-                                  .x_head_stride = shape_.qk_rope_head_dim,
-                                  .y = rows + shape_.kv_lora_rank,
-                                  .y_token_stride = latent_dim,
-                                  .y_head_stride = shape_.qk_rope_head_dim}});
+  calls_.emplace_back(LatentRowsArgs{.norm = {.tokens = static_cast<std::int64_t>(positions.size()),
+                                              .width = shape_.kv_lora_rank,
+                                              .x = kv_a,
+                                              .x_token_stride = workspace_->down_rows(),
+                                              .weight = kv_norm_->as<float>(),
+                                              .eps = static_cast<float>(shape_.rms_norm_eps),
+                                              .y = rows,
+                                              .y_token_stride = latent_dim},
+                                     .rope = {.positions = positions,
+                                              .frequencies = frequencies_,
+                                              .heads = 1,
+                                              .x = kv_a + shape_.kv_lora_rank,
+                                              .x_token_stride = workspace_->down_rows(),
+                                              .x_head_stride = shape_.qk_rope_head_dim,
+                                              .y = rows + shape_.kv_lora_rank,
+                                              .y_token_stride = latent_dim,
+                                              .y_head_stride = shape_.qk_rope_head_dim}});
 }
 
-MlaLayer::Query MlaLayer::query_from_down(std::int64_t tokens) {
+MlaLayer::Query MlaLayer::add_query_from_down(std::int64_t tokens) {
   const std::int64_t stride = workspace_->down_rows();
   if (!q_b_) return {workspace_->down(), stride};
   const std::int64_t width = std::int64_t{shape_.num_attention_heads} * shape_.qk_head_dim();
-  backend_->rms_norm({.tokens = tokens,
-                      .width = shape_.q_lora_rank,
-                      .x = workspace_->down(),
-                      .x_token_stride = stride,
-                      .weight = q_norm_->as<float>(),
-                      .eps = static_cast<float>(shape_.rms_norm_eps),
-                      .y = workspace_->down(),
-                      .y_token_stride = stride});
-  backend_->gemm({.weight = q_b_.get(),
-                  .tokens = tokens,
-                  .x = workspace_->down(),
-                  .x_token_stride = stride,
-                  .y = workspace_->query(),
-                  .y_token_stride = width});
+  calls_.emplace_back(RmsNormArgs{.tokens = tokens,
+                                  .width = shape_.q_lora_rank,
+                                  .x = workspace_->down(),
+                                  .x_token_stride = stride,
+                                  .weight = q_norm_->as<float>(),
+                                  .eps = static_cast<float>(shape_.rms_norm_eps),
+                                  .y = workspace_->down(),
+                                  .y_token_stride = stride});
+  calls_.emplace_back(GemmArgs{.weight = q_b_.get(),
+                               .tokens = tokens,
+                               .x = workspace_->down(),
+                               .x_token_stride = stride,
+                               .y = workspace_->query(),
+                               .y_token_stride = width});
   return {workspace_->query(), width};
 }
 
@@ -183,8 +183,10 @@ void MlaLayer::latent_rows(std::int64_t tokens, const float* hidden,
                            std::span<const std::int64_t> positions, float* rows) {
   check_positions("latent_rows", tokens, positions);
   for_chunks(tokens, workspace_->max_tokens(), [&](std::int64_t begin, std::int64_t count) {
-    down(count, hidden + begin * shape_.hidden_size);
-    rows_from_down(part(positions, begin, count), rows + begin * shape_.latent_dim());
+    calls_.clear();
+    add_down(count, hidden + begin * shape_.hidden_size);
+    add_rows_from_down(part(positions, begin, count), rows + begin * shape_.latent_dim());
+    backend_->call(calls_);
   });
 }
 
@@ -199,57 +201,57 @@ void MlaLayer::project(std::int64_t tokens, const float* hidden,
     float* chunk_queries = queries + begin * heads * latent_dim;
     float* chunk_rows = rows + begin * latent_dim;
     const auto chunk_positions = part(positions, begin, count);
-    const CallsKey key{static_cast<std::uint64_t>(count), key_of(chunk_hidden),
-                       key_of(chunk_queries), key_of(chunk_rows)};
-    recorded_.run(key, [&] {
-      down(count, chunk_hidden);
-      rows_from_down(chunk_positions, chunk_rows);
-      const Query query = query_from_down(count);
-      backend_->gemm({.weight = w_uk_.get(),
-                      .tokens = count,
-                      .x = query.data,
-                      .x_token_stride = query.token_stride,
-                      .x_batch_stride = head_dim,
-                      .y = chunk_queries,
-                      .y_token_stride = heads * latent_dim,
-                      .y_batch_stride = latent_dim});
-      backend_->rope({.positions = chunk_positions,
-                      .frequencies = frequencies_,
-                      .heads = heads,
-                      .x = query.data + shape_.qk_nope_head_dim,
-                      .x_token_stride = query.token_stride,
-                      .x_head_stride = head_dim,
-                      .y = chunk_queries + shape_.kv_lora_rank,
-                      .y_token_stride = heads * latent_dim,
-                      .y_head_stride = latent_dim});
-    });
+    calls_.clear();
+    add_down(count, chunk_hidden);
+    add_rows_from_down(chunk_positions, chunk_rows);
+    const Query query = add_query_from_down(count);
+    calls_.emplace_back(GemmArgs{.weight = w_uk_.get(),
+                                 .tokens = count,
+                                 .x = query.data,
+                                 .x_token_stride = query.token_stride,
+                                 .x_batch_stride = head_dim,
+                                 .y = chunk_queries,
+                                 .y_token_stride = heads * latent_dim,
+                                 .y_batch_stride = latent_dim});
+    calls_.emplace_back(RopeArgs{.positions = chunk_positions,
+                                 .frequencies = frequencies_,
+                                 .heads = heads,
+                                 .x = query.data + shape_.qk_nope_head_dim,
+                                 .x_token_stride = query.token_stride,
+                                 .x_head_stride = head_dim,
+                                 .y = chunk_queries + shape_.kv_lora_rank,
+                                 .y_token_stride = heads * latent_dim,
+                                 .y_head_stride = latent_dim});
+    recorded_.run(calls_);
   });
 }
 
-void MlaLayer::prefill_queries(std::span<const std::int64_t> positions) {
+void MlaLayer::add_prefill_queries(std::span<const std::int64_t> positions) {
   const auto tokens = static_cast<std::int64_t>(positions.size());
   const std::int64_t heads = shape_.num_attention_heads;
   const std::int64_t head_dim = shape_.qk_head_dim();
   const std::int64_t width = heads * head_dim;
-  const Query query = query_from_down(tokens);
+  const Query query = add_query_from_down(tokens);
   if (query.data != workspace_->query()) {  // attend_dense wants them dense
-    backend_->convert({.rows = tokens,
-                       .width = width,
-                       .src = query.data,
-                       .src_stride_bytes = static_cast<std::size_t>(query.token_stride) * 4,
-                       .dst = workspace_->query(),
-                       .dst_stride_bytes = static_cast<std::size_t>(width) * 4});
+    calls_.emplace_back(
+        ConvertArgs{.rows = tokens,
+                    .src = query.data,
+                    .src_row = plain_row(width),
+                    .src_stride_bytes = static_cast<std::size_t>(query.token_stride) * 4,
+                    .dst = workspace_->query(),
+                    .dst_row = plain_row(width),
+                    .dst_stride_bytes = static_cast<std::size_t>(width) * 4});
   }
   float* rope_part = workspace_->query() + shape_.qk_nope_head_dim;
-  backend_->rope({.positions = positions,
-                  .frequencies = frequencies_,
-                  .heads = heads,
-                  .x = rope_part,
-                  .x_token_stride = width,
-                  .x_head_stride = head_dim,
-                  .y = rope_part,
-                  .y_token_stride = width,
-                  .y_head_stride = head_dim});
+  calls_.emplace_back(RopeArgs{.positions = positions,
+                               .frequencies = frequencies_,
+                               .heads = heads,
+                               .x = rope_part,
+                               .x_token_stride = width,
+                               .x_head_stride = head_dim,
+                               .y = rope_part,
+                               .y_token_stride = width,
+                               .y_head_stride = head_dim});
 }
 
 void MlaLayer::prefill_states(std::int64_t tokens, std::int64_t first_position, const float* rows) {
@@ -263,38 +265,40 @@ void MlaLayer::prefill_states(std::int64_t tokens, std::int64_t first_position, 
   const std::int64_t visible = first_position + tokens;
   for_chunks(visible, kPrefillKeyChunk, [&](std::int64_t key, std::int64_t count) {
     const float* chunk_rows = rows + key * latent_dim;
-    backend_->gemm({.weight = kv_b_.get(),
-                    .tokens = count,
-                    .x = chunk_rows,
-                    .x_token_stride = latent_dim,
-                    .y = workspace_->kv(),
-                    .y_token_stride = heads * (shape_.qk_nope_head_dim + shape_.v_head_dim)});
-    backend_->convert({.rows = count,
-                       .width = shape_.qk_rope_head_dim,
-                       .src = chunk_rows + shape_.kv_lora_rank,
-                       .src_stride_bytes = row_bytes,
-                       .dst = workspace_->key_rope(),
-                       .dst_stride_bytes = rope_bytes});
+    backend_->call(
+        GemmArgs{.weight = kv_b_.get(),
+                 .tokens = count,
+                 .x = chunk_rows,
+                 .x_token_stride = latent_dim,
+                 .y = workspace_->kv(),
+                 .y_token_stride = heads * (shape_.qk_nope_head_dim + shape_.v_head_dim)});
+    backend_->call(ConvertArgs{.rows = count,
+                               .src = chunk_rows + shape_.kv_lora_rank,
+                               .src_row = plain_row(shape_.qk_rope_head_dim),
+                               .src_stride_bytes = row_bytes,
+                               .dst = workspace_->key_rope(),
+                               .dst_row = plain_row(shape_.qk_rope_head_dim),
+                               .dst_stride_bytes = rope_bytes});
     const std::int64_t first_record = key == 0 ? 0 : workspace_->max_tokens();
-    backend_->attend_dense(
-        {.tokens = tokens,
-         .keys = count,
-         .heads = shape_.num_attention_heads,
-         .qk_nope_head_dim = shape_.qk_nope_head_dim,
-         .qk_rope_head_dim = shape_.qk_rope_head_dim,
-         .v_head_dim = shape_.v_head_dim,
-         .query_position = first_position,
-         .key_position = key,
-         .softmax_scale = softmax_scale_,
-         .q = workspace_->query(),
-         .kv = workspace_->kv(),
-         .k_pe = workspace_->key_rope(),
-         .states = workspace_->states() +
-                   first_record * static_cast<std::int64_t>(state.record_floats())});
+    backend_->call(
+        DenseAttendArgs{.tokens = tokens,
+                        .keys = count,
+                        .heads = shape_.num_attention_heads,
+                        .qk_nope_head_dim = shape_.qk_nope_head_dim,
+                        .qk_rope_head_dim = shape_.qk_rope_head_dim,
+                        .v_head_dim = shape_.v_head_dim,
+                        .query_position = first_position,
+                        .key_position = key,
+                        .softmax_scale = softmax_scale_,
+                        .q = workspace_->query(),
+                        .kv = workspace_->kv(),
+                        .k_pe = workspace_->key_rope(),
+                        .states = workspace_->states() +
+                                  first_record * static_cast<std::int64_t>(state.record_floats())});
     if (key > 0) {
       const MergeOp op{
           .dst = 0, .left = 0, .right = first_record, .tokens = static_cast<std::int32_t>(tokens)};
-      backend_->merge({.ops = {&op, 1}, .shape = state, .states = workspace_->states()});
+      backend_->call(MergeArgs{.ops = {&op, 1}, .shape = state, .states = workspace_->states()});
     }
   });
 }
@@ -320,29 +324,35 @@ void MlaLayer::prefill_attention(std::int64_t tokens, const float* hidden,
   for_chunks(tokens, workspace_->max_tokens(), [&](std::int64_t begin, std::int64_t count) {
     std::vector<std::int64_t> positions(static_cast<std::size_t>(count));
     std::iota(positions.begin(), positions.end(), first_position + begin);
-    down(count, hidden + begin * shape_.hidden_size);
-    prefill_queries(positions);
+    calls_.clear();
+    add_down(count, hidden + begin * shape_.hidden_size);
+    add_prefill_queries(positions);
+    backend_->call(calls_);
     prefill_states(count, first_position + begin, rows);
-    backend_->gemm({.weight = o_.get(),
-                    .tokens = count,
-                    .x = workspace_->states(),
-                    .x_token_stride = static_cast<std::int64_t>(state.record_floats()),
-                    .y = output + begin * shape_.hidden_size,
-                    .y_token_stride = shape_.hidden_size});
+    backend_->call(GemmArgs{.weight = o_.get(),
+                            .tokens = count,
+                            .x = workspace_->states(),
+                            .x_token_stride = static_cast<std::int64_t>(state.record_floats()),
+                            .y = output + begin * shape_.hidden_size,
+                            .y_token_stride = shape_.hidden_size});
   });
+}
+
+GemmArgs MlaLayer::values_call(std::int64_t tokens, const float* states, float* values) const {
+  const StateShape state{.heads = shape_.num_attention_heads, .width = shape_.kv_lora_rank};
+  return {.weight = w_uv_.get(),
+          .tokens = tokens,
+          .x = states,
+          .x_token_stride = static_cast<std::int64_t>(state.record_floats()),
+          .x_batch_stride = shape_.kv_lora_rank,
+          .y = values,
+          .y_token_stride = std::int64_t{shape_.num_attention_heads} * shape_.v_head_dim,
+          .y_batch_stride = shape_.v_head_dim};
 }
 
 void MlaLayer::values(std::int64_t tokens, const float* states, float* values) {
   check_tokens("values", tokens);
-  const StateShape state{.heads = shape_.num_attention_heads, .width = shape_.kv_lora_rank};
-  backend_->gemm({.weight = w_uv_.get(),
-                  .tokens = tokens,
-                  .x = states,
-                  .x_token_stride = static_cast<std::int64_t>(state.record_floats()),
-                  .x_batch_stride = shape_.kv_lora_rank,
-                  .y = values,
-                  .y_token_stride = std::int64_t{shape_.num_attention_heads} * shape_.v_head_dim,
-                  .y_batch_stride = shape_.v_head_dim});
+  backend_->call(values_call(tokens, states, values));
 }
 
 void MlaLayer::output(std::int64_t tokens, const float* states, float* output) {
@@ -353,17 +363,15 @@ void MlaLayer::output(std::int64_t tokens, const float* states, float* output) {
   for_chunks(tokens, workspace_->max_tokens(), [&](std::int64_t begin, std::int64_t count) {
     const float* chunk_states = states + begin * record;
     float* chunk_output = output + begin * shape_.hidden_size;
-    const CallsKey key{static_cast<std::uint64_t>(count), key_of(chunk_states),
-                       key_of(chunk_output)};
-    recorded_.run(key, [&] {
-      values(count, chunk_states, workspace_->value());
-      backend_->gemm({.weight = o_.get(),
-                      .tokens = count,
-                      .x = workspace_->value(),
-                      .x_token_stride = value_width,
-                      .y = chunk_output,
-                      .y_token_stride = shape_.hidden_size});
-    });
+    calls_.clear();
+    calls_.emplace_back(values_call(count, chunk_states, workspace_->value()));
+    calls_.emplace_back(GemmArgs{.weight = o_.get(),
+                                 .tokens = count,
+                                 .x = workspace_->value(),
+                                 .x_token_stride = value_width,
+                                 .y = chunk_output,
+                                 .y_token_stride = shape_.hidden_size});
+    recorded_.run(calls_);
   });
 }
 

@@ -68,11 +68,13 @@ class MlaLayer {
     std::int64_t token_stride;
   };
 
-  // Each works on at most max_tokens tokens and the workspace.
-  void down(std::int64_t tokens, const float* hidden);
-  void rows_from_down(std::span<const std::int64_t> positions, float* rows);
-  Query query_from_down(std::int64_t tokens);
-  void prefill_queries(std::span<const std::int64_t> positions);
+  // Each works on at most max_tokens tokens and the workspace; add_... append to calls_, and the
+  // positions that they are given must outlive them there.
+  void add_down(std::int64_t tokens, const float* hidden);
+  void add_rows_from_down(std::span<const std::int64_t> positions, float* rows);
+  Query add_query_from_down(std::int64_t tokens);
+  void add_prefill_queries(std::span<const std::int64_t> positions);
+  [[nodiscard]] GemmArgs values_call(std::int64_t tokens, const float* states, float* values) const;
   void prefill_states(std::int64_t tokens, std::int64_t first_position, const float* rows);
 
   Backend* backend_;
@@ -81,6 +83,7 @@ class MlaLayer {
   float softmax_scale_;
   std::vector<double> frequencies_;  // [R / 2]
   RecordedCalls recorded_;           // project() and output()
+  std::vector<Call> calls_;          // being made
 
   std::unique_ptr<Weight> down_;  // [q_a_proj | kv_a_proj] or [q_proj | kv_a_proj]
   std::unique_ptr<Weight> q_b_;   // null without a low-rank query

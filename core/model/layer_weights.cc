@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "core/base/ceil_div.h"
 #include "core/base/error.h"
 #include "core/base/quote.h"
 
@@ -17,7 +18,7 @@ namespace {
 constexpr std::int64_t kScaleBlock = 128;
 
 constexpr std::int64_t blocks(std::int64_t size) {
-  return (size + kScaleBlock - 1) / kScaleBlock;
+  return ceil_div(size, kScaleBlock);
 }
 
 /// Also catches a NaN pattern in FP8 and a scale that overflows.

@@ -45,7 +45,7 @@ class WeightFiles {
   std::vector<SafetensorsFile> files_;
 };
 
-/// Throws as `validate` and `WeightFiles::load`. `prefix` is what stands before `self_attn.`:
+/// Throws what `validate` and `WeightFiles::load` throw. `prefix` stands before `self_attn.`:
 /// "model.layers.3." in a checkpoint, "" in a golden file.
 [[nodiscard]] LayerWeights load_layer_weights(const WeightFiles& files, const ModelShape& shape,
                                               std::string_view prefix);

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "core/base/error.h"
@@ -267,19 +268,27 @@ const KnownDtype& check_entry(const Entry& entry, std::uint64_t data_bytes,
   return *dtype;
 }
 
-/// Checks the tensors, in the order of their data, against each other.
-void check_cover(const std::vector<Entry>& sorted, std::uint64_t data_bytes,
-                 std::string_view source) {
+/// Where a tensor's data lies.
+struct DataRange {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  std::string_view tensor;
+};
+
+/// Checks the tensors against each other: their data fills the file.
+void check_cover(std::vector<DataRange> ranges, std::uint64_t data_bytes, std::string_view source) {
+  std::ranges::sort(ranges, [](const DataRange& a, const DataRange& b) {
+    return std::tie(a.begin, a.end, a.tensor) < std::tie(b.begin, b.end, b.tensor);
+  });
   std::uint64_t covered = 0;
-  for (const Entry& entry : sorted) {
-    const std::uint64_t begin = (*entry.offsets)[0];
-    if (begin != covered) {
+  for (const DataRange& range : ranges) {
+    if (range.begin != covered) {
       fail(ErrorCode::kMalformedInput,
            "{}: tensor {} begins at byte {}, {} the end of the one before, {}", source,
-           quote(entry.name), begin, begin < covered ? "overlapping" : "leaving a gap after",
-           covered);
+           quote(range.tensor), range.begin,
+           range.begin < covered ? "overlapping" : "leaving a gap after", covered);
     }
-    covered = (*entry.offsets)[1];
+    covered = range.end;
   }
   if (covered != data_bytes) {
     fail(ErrorCode::kMalformedInput, "{}: tensors cover {} bytes, but the file holds {}", source,
@@ -323,22 +332,23 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
 
   SafetensorsHeader header;
   header.metadata = std::move(parser.metadata);
+  std::vector<DataRange> ranges;
   for (const Entry& entry : parser.entries) {
     const KnownDtype& dtype = check_entry(entry, data.size(), source);
+    const std::uint64_t begin = (*entry.offsets)[0];
+    const std::uint64_t end = (*entry.offsets)[1];
+    ranges.push_back({.begin = begin, .end = end, .tensor = entry.name});
     if (!dtype.read) {
       header.unreadable.emplace(entry.name, dtype.name);
       continue;
     }
-    const std::uint64_t begin = (*entry.offsets)[0];
     header.tensors.emplace(entry.name,
                            TensorView{.name = entry.name,
                                       .dtype = *dtype.read,
                                       .shape = {entry.shape->begin(), entry.shape->end()},
-                                      .bytes = data.subspan(begin, (*entry.offsets)[1] - begin)});
+                                      .bytes = data.subspan(begin, end - begin)});
   }
-  std::sort(parser.entries.begin(), parser.entries.end(),
-            [](const Entry& a, const Entry& b) { return *a.offsets < *b.offsets; });
-  check_cover(parser.entries, data.size(), source);
+  check_cover(std::move(ranges), data.size(), source);
   return header;
 }
 

@@ -4,24 +4,17 @@
 #include <bit>
 #include <utility>
 
-#include "core/interface/backend.h"
+#include "core/base/ceil_div.h"
+#include "core/base/limits.h"
 
 namespace tributary {
-namespace {
-
-std::int64_t quotient_up(std::int64_t value, std::int64_t divisor) {
-  return value / divisor + (value % divisor != 0 ? 1 : 0);
-}
-
-}  // namespace
-
 Packing::Packing(std::span<const WorkerLoad> loads, std::int64_t prompt_tokens,
                  std::int64_t limit_tokens, std::int64_t leaf_tokens)
     : prompt_tokens_(prompt_tokens),
       limit_tokens_(limit_tokens),
       leaf_tokens_(leaf_tokens),
-      prompt_leaves_(quotient_up(prompt_tokens, leaf_tokens)),
-      limit_leaves_(quotient_up(limit_tokens, leaf_tokens)) {
+      prompt_leaves_(ceil_div(prompt_tokens, leaf_tokens)),
+      limit_leaves_(ceil_div(limit_tokens, leaf_tokens)) {
   workers_.reserve(loads.size());
   for (const WorkerLoad& load : loads) workers_.push_back({load.tokens, load.available_pages, 0});
   owner_.assign(static_cast<std::size_t>(limit_leaves_), -1);
@@ -33,7 +26,7 @@ Packing::Block Packing::block(std::int64_t first, std::int64_t end) const {
   return {.first = first,
           .end = end,
           .tokens = std::max<std::int64_t>(0, std::min(prompt_tokens_, end_token) - begin_token),
-          .pages = quotient_up(std::min(limit_tokens_, end_token) - begin_token, kPageTokens)};
+          .pages = ceil_div(std::min(limit_tokens_, end_token) - begin_token, kPageTokens)};
 }
 
 void Packing::take(std::size_t worker, const Block& block) {

@@ -12,7 +12,7 @@ namespace tributary {
 
 /// Gives the leaves of one sequence to workers, without a worker ever getting a leaf whose pages it
 /// lacks. The prompt is placed first (one call), then the growth (one call). A call returns false
-/// when the pages do not suffice; the object is of no use then.
+/// when the pages do not suffice; the object must not be used after that.
 ///
 /// Leaves are whole and equal except the last, which is placed last, so taking any worker that has
 /// the pages never blocks a later leaf: a call fails only where no assignment exists.
@@ -28,7 +28,7 @@ class Packing {
   [[nodiscard]] bool pack_evenly();
   /// The largest aligned blocks that leave their worker at `line` tokens or less in all, and at
   /// `most` or less of this sequence; each to the least loaded worker. Leaves that no worker can
-  /// take so go to the least loaded worker with the pages.
+  /// take within these bounds go to the least loaded worker with the pages.
   [[nodiscard]] bool pack_below(std::int64_t line, std::int64_t most);
 
   /// Growth to the workers that hold least of this sequence.

@@ -8,8 +8,9 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/ceil_div.h"
 #include "core/base/error.h"
-#include "core/interface/backend.h"
+#include "core/base/limits.h"
 #include "core/placement/packing.h"
 #include "core/plan/merge_tree.h"
 
@@ -119,7 +120,7 @@ std::optional<Assignment> Placement::place(std::int64_t prompt_tokens, std::int6
          prompt_tokens, limit_tokens, kMaxLimitTokens);
   }
   // Before any memory is taken for a sequence that cannot fit.
-  std::int64_t missing = (limit_tokens + kPageTokens - 1) / kPageTokens;
+  std::int64_t missing = ceil_div(limit_tokens, kPageTokens);
   for (const WorkerLoad& load : loads) {
     missing -= std::clamp<std::int64_t>(load.available_pages, 0, missing);
   }

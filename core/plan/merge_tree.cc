@@ -50,7 +50,7 @@ void MergeSchedule::add(std::vector<NodeState>& nodes, int target_level, std::in
         assert(here.node.index % 2 == 0);
         if (has_sibling) {
           auto& ops = level(l);
-          ops.push_back({here.state, here.state, nodes[i + 1].state, tokens});
+          ops.push_back({here.state, here.state, nodes[i + 1].state, tokens, l});
           last = &ops.back();
           ++i;
         }

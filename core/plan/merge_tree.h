@@ -1,4 +1,4 @@
-// The fixed binary tree over leaf indices in which partial states are merged (design section 2).
+// The fixed binary tree over leaf indices in which partial states are merged.
 // Node (level, index) covers leaves [index << level, (index + 1) << level); where the right child
 // covers no existing leaf, the node is its left child.
 #pragma once
@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "core/interface/backend.h"
+#include "core/interface/calls.h"
 
 namespace tributary {
 

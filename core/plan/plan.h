@@ -7,8 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/limits.h"
 #include "core/cache/sequence_table.h"
-#include "core/interface/backend.h"
+#include "core/interface/calls.h"
 #include "core/plan/merge_tree.h"
 
 namespace tributary {
@@ -65,7 +66,7 @@ struct Routing {
 
 /// Replaces `routing` by that of `batch`. Throws kNotFound, kStaleEpoch, kInvalidArgument (tokens
 /// outside 1 .. kMaxStepTokens, a limit exceeded, a leaf without pages for its rows, or on a worker
-/// outside 0 .. workers - 1); `routing` is of no use then. The table must outlive the routing.
+/// outside 0 .. workers - 1); `routing` must not be used then. The table must outlive it.
 void build_routing(const SequenceTable& table, std::span<const StepItem> batch, int workers,
                    Routing& routing);
 

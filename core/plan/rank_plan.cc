@@ -3,7 +3,9 @@
 #include <numeric>
 #include <utility>
 
+#include "core/base/ceil_div.h"
 #include "core/base/error.h"
+#include "core/cache/leaves.h"
 #include "core/plan/plan.h"
 
 namespace tributary {
@@ -179,14 +181,17 @@ void PlanBuilder::plan_appends(const Routing& routing, RankPlan& plan) const {
   plan.appends.clear();
   for (std::size_t i = 0; i < routing.items.size(); ++i) {
     const auto& item = routing.items[i];
-    for (std::int32_t t = 0; t < item.tokens; ++t) {
-      const std::int64_t position = item.sequence->length + t;
-      const Leaf& leaf = item.sequence->leaves[static_cast<std::size_t>(position / leaf_tokens_)];
-      if (leaf.owner != rank_) continue;
-      const auto row = static_cast<std::int32_t>(position % leaf_tokens_);
-      plan.appends.push_back({static_cast<std::int32_t>(i), leaf.pages[at(row / kPageTokens)],
-                              row % kPageTokens, token_location_[i] + t});
-    }
+    const std::int64_t length = item.sequence->length;
+    const auto append = [&](const Leaf& leaf, const LeafPart& part) {
+      if (leaf.owner != rank_) return;
+      for (std::int64_t p = part.begin; p < part.end; ++p) {
+        const std::int64_t row = part.first_row + p - part.begin;
+        plan.appends.push_back({static_cast<std::int32_t>(i), leaf.pages[at(row / kPageTokens)],
+                                static_cast<std::int32_t>(row % kPageTokens),
+                                token_location_[i] + p - length});
+      }
+    };
+    for_each_leaf(*item.sequence, length, length + item.tokens, leaf_tokens_, append);
   }
 }
 
@@ -202,24 +207,24 @@ void PlanBuilder::plan_leaves(const Routing& routing, RankPlan& plan) {
     const std::int64_t end = std::min(root.node.end_leaf(), ceil_div(item.rows, leaf_tokens_));
     const bool direct = root_location_[r] >= 0 && end - root.node.first_leaf() == 1;
     nodes_.clear();
-    for (std::int64_t l = root.node.first_leaf(); l < end; ++l) {
-      const Leaf& leaf = item.sequence->leaves[static_cast<std::size_t>(l)];
+    const auto add = [&](const Leaf& leaf, const LeafPart& part) {
       const std::int64_t state = direct ? root_location_[r] : next_local;
       if (!direct) next_local += item.tokens;
       LeafTask task{.item = root.item,
                     .tokens = item.tokens,
-                    .rows = static_cast<std::int32_t>(
-                        std::min<std::int64_t>(leaf_tokens_, item.rows - l * leaf_tokens_)),
+                    .rows = static_cast<std::int32_t>(part.rows()),
                     .first_page = static_cast<std::int32_t>(plan.block_table.size()),
-                    .leaf_begin = l * leaf_tokens_,
+                    .leaf_begin = part.begin,
                     .query_position = item.sequence->length,
                     .query = token_location_[at(root.item)],
                     .state = state};
       plan.tasks.push_back(task);
       plan.block_table.insert(plan.block_table.end(), leaf.pages.begin(),
                               leaf.pages.begin() + ceil_div(task.rows, kPageTokens));
-      nodes_.push_back({{0, static_cast<std::int32_t>(l)}, state});
-    }
+      nodes_.push_back({{0, static_cast<std::int32_t>(part.leaf)}, state});
+    };
+    for_each_leaf(*item.sequence, root.node.first_leaf() * leaf_tokens_,
+                  std::min(end * leaf_tokens_, item.rows), leaf_tokens_, add);
     // A root that stays here ends in its first leaf's record.
     if (root_location_[r] < 0) root_location_[r] = nodes_.front().state;
     plan.local_merges.add(nodes_, root.node.level, root_location_[r], item.tokens);

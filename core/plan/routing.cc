@@ -5,7 +5,9 @@
 #include <string>
 #include <utility>
 
+#include "core/base/ceil_div.h"
 #include "core/base/error.h"
+#include "core/cache/leaves.h"
 #include "core/plan/plan.h"
 
 namespace tributary {
@@ -19,16 +21,16 @@ constexpr std::array<std::pair<Exchange, std::string_view>, 3> kExchangeNames{{
 
 void check_item(const StepItem& step, const Sequence& sequence) {
   if (step.epoch != sequence.epoch) {
-    fail(ErrorCode::kStaleEpoch, "sequence {:#x}: epoch {} is over, it is at {}", step.id,
-         step.epoch, sequence.epoch);
+    fail(ErrorCode::kStaleEpoch, "sequence {}: epoch {} is over, it is at {}", step.id, step.epoch,
+         sequence.epoch);
   }
   if (step.tokens < 1 || step.tokens > kMaxStepTokens) {
-    fail(ErrorCode::kInvalidArgument, "sequence {:#x}: {} new tokens, expected 1 .. {}", step.id,
+    fail(ErrorCode::kInvalidArgument, "sequence {}: {} new tokens, expected 1 .. {}", step.id,
          step.tokens, kMaxStepTokens);
   }
   if (sequence.length + step.tokens > sequence.limit_tokens) {
-    fail(ErrorCode::kInvalidArgument, "sequence {:#x}: {} + {} tokens exceed its limit of {}",
-         step.id, sequence.length, step.tokens, sequence.limit_tokens);
+    fail(ErrorCode::kInvalidArgument, "sequence {}: {} + {} tokens exceed its limit of {}", step.id,
+         sequence.length, step.tokens, sequence.limit_tokens);
   }
 }
 
@@ -38,11 +40,11 @@ void check_leaf(const Sequence& sequence, std::int64_t leaf, std::int64_t rows, 
   const auto known = [&](std::int32_t worker) { return worker >= 0 && worker < workers; };
   if (!known(l.owner) || !known(sequence.home)) {
     fail(ErrorCode::kInvalidArgument,
-         "sequence {:#x}: leaf {} is on worker {}, home is worker {}, the pool has {}", sequence.id,
+         "sequence {}: leaf {} is on worker {}, home is worker {}, the pool has {}", sequence.id,
          leaf, l.owner, sequence.home, workers);
   }
   if (std::cmp_less(l.pages.size(), ceil_div(rows, kPageTokens))) {
-    fail(ErrorCode::kInvalidArgument, "leaf {} of sequence {:#x}: {} pages for {} rows", leaf,
+    fail(ErrorCode::kInvalidArgument, "leaf {} of sequence {}: {} pages for {} rows", leaf,
          sequence.id, l.pages.size(), rows);
   }
 }
@@ -59,23 +61,19 @@ void add_item(const Sequence& sequence, std::int32_t tokens, int leaf_tokens, Ro
                      .end_worker = 0};
   const std::int64_t leaves = ceil_div(item.rows, leaf_tokens);
   const auto workers = static_cast<int>(routing.worker_rows.size());
-  for (std::int64_t l = 0; l < leaves; ++l) {
-    check_leaf(sequence, l, std::min<std::int64_t>(leaf_tokens, item.rows - l * leaf_tokens),
-               workers);
-  }
+  for_each_leaf(0, item.rows, leaf_tokens, [&](const LeafPart& part) {
+    check_leaf(sequence, part.leaf, part.rows(), workers);
+  });
   std::vector<TreeNode> nodes;
-  for (std::int64_t begin = 0; begin < leaves;) {
-    const std::int32_t owner = sequence.leaves[static_cast<std::size_t>(begin)].owner;
-    std::int64_t end = begin + 1;
-    while (end < leaves && sequence.leaves[static_cast<std::size_t>(end)].owner == owner) ++end;
+  const auto add_run = [&](std::int32_t owner, std::int64_t begin, std::int64_t end) {
     nodes.clear();
     append_subtree_roots(begin, end, leaves, nodes);
     for (const TreeNode& node : nodes) routing.roots.push_back({index, owner, node});
     routing.spread.push_back(owner);
     routing.worker_rows[static_cast<std::size_t>(owner)] +=
         (std::min(end * leaf_tokens, item.rows) - begin * leaf_tokens) * tokens;
-    begin = end;
-  }
+  };
+  for_each_owner_run(sequence, leaves, add_run);
   const auto first = routing.spread.begin() + item.first_worker;
   std::sort(first, routing.spread.end());
   routing.spread.erase(std::unique(first, routing.spread.end()), routing.spread.end());

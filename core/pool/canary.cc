@@ -7,6 +7,9 @@
 #include <optional>
 #include <vector>
 
+#include "core/base/elements.h"
+#include "core/cache/leaves.h"
+#include "core/pool/gather_all.h"
 #include "core/reference/reference_attend.h"
 
 namespace tributary {
@@ -17,26 +20,12 @@ constexpr double kPartial = 0;  // the state of its rows; the empty one where it
 constexpr double kNothing = 1;  // it has too many rows, or failed
 constexpr std::size_t kHeader = 2;
 
-std::vector<float> to_floats(DType type, std::span<const std::byte> bytes) {
-  std::vector<float> values(bytes.size() / dtype_bytes(type));
-  if (type == DType::kF32) {
-    std::copy(bytes.begin(), bytes.end(), std::as_writable_bytes(std::span(values)).begin());
-    return values;
-  }
-  std::vector<bf16> halves(values.size());
-  std::copy(bytes.begin(), bytes.end(), std::as_writable_bytes(std::span(halves)).begin());
-  std::ranges::transform(halves, values.begin(), [](bf16 value) { return to_float(value); });
-  return values;
-}
-
 /// Calls visit(leaf, rows) for every leaf of this rank with rows that the first new token sees.
 template <typename Visit>
 void for_each_own_leaf(const Sequence& s, int rank, int leaf_tokens, Visit visit) {
-  const std::int64_t seen = s.length + 1;
-  for (std::int64_t begin = 0; begin < seen; begin += leaf_tokens) {
-    const Leaf& leaf = s.leaves[static_cast<std::size_t>(begin / leaf_tokens)];
-    if (leaf.owner == rank) visit(leaf, std::min<std::int64_t>(leaf_tokens, seen - begin));
-  }
+  for_each_leaf(s, 0, s.length + 1, leaf_tokens, [&](const Leaf& leaf, const LeafPart& part) {
+    if (leaf.owner == rank) visit(leaf, part.rows());
+  });
 }
 
 /// The query of the item's first new token and one head, as this rank has it.
@@ -54,7 +43,8 @@ std::vector<double> load_query(const CanaryOrder& order, const CanaryInput& inpu
   backend.download(bytes, input.tokens +
                               static_cast<std::size_t>(task->query) * shape.token_record_bytes() +
                               static_cast<std::size_t>(order.head) * bytes.size());
-  const auto values = to_floats(shape.query_dtype, bytes);
+  std::vector<float> values(width);
+  load_elements(shape.query_dtype, bytes.data(), values);
   return {values.begin(), values.end()};
 }
 
@@ -79,15 +69,18 @@ std::vector<double> recompute(const CanaryOrder& order, const CanaryInput& input
   ReferenceAttention attention(1, shape.kv_lora_rank, shape.qk_rope_head_dim,
                                static_cast<double>(shape.softmax_scale),
                                load_query(order, input, backend));
-  const std::size_t row_bytes = cache.layout().row_bytes();
+  const std::size_t row_bytes = shape.row_bytes();
   std::vector<std::byte> bytes;
+  std::vector<float> values;
   for_each_own_leaf(s, rank, input.leaf_tokens, [&](const Leaf& leaf, std::int64_t rows) {
     for (std::int64_t begin = 0; begin < rows; begin += kPageTokens) {
       const auto count = std::min<std::int64_t>(kPageTokens, rows - begin);
       bytes.resize(static_cast<std::size_t>(count) * row_bytes);
       backend.load_rows(cache, input.item_layer[item],
                         leaf.pages[static_cast<std::size_t>(begin / kPageTokens)], 0, bytes);
-      attention.add(std::span<const float>(to_floats(shape.row_dtype, bytes)));
+      values.resize(static_cast<std::size_t>(count) * shape.row().values());
+      shape.row().decode(bytes.data(), values);
+      attention.add(std::span<const float>(values));
     }
   });
   const ReferenceState state = attention.state();
@@ -154,11 +147,8 @@ Status run_canary(const CanaryOrder& order, const CanaryInput& input, Backend& b
     failure =
         status_of([&] { mine = recompute(order, input, backend, communicator.rank(), cache); });
   }
-  const auto ranks = static_cast<std::size_t>(communicator.size());
-  std::vector<double> all(ranks * size);
-  const std::vector<std::size_t> counts(ranks, size * sizeof(double));
-  Status status = communicator.all_gather(std::as_bytes(std::span<const double>(mine)),
-                                          std::as_writable_bytes(std::span(all)), counts, deadline);
+  std::vector<double> all;
+  Status status = gather_all(communicator, std::span<const double>(mine), all, deadline);
   const auto homed = std::ranges::find(input.plan.homed, order.item, &HomedItem::item);
   if (!status.ok() || !failure.ok() || homed == input.plan.homed.end()) return status;
   failure = status_of([&] {

@@ -9,9 +9,9 @@
 #include "core/base/error.h"
 #include "core/interface/backend.h"
 #include "core/interface/communicator.h"
+#include "core/model/attention_shape.h"
 #include "core/plan/plan.h"
-#include "core/pool/order.h"
-#include "core/pool/round.h"
+#include "core/sequencer/order.h"
 
 namespace tributary {
 
@@ -35,7 +35,7 @@ struct CanaryInput {
 
 /// Called on every rank after a round: each recomputes its own rows, and the home compares. As
 /// RoundExecutor::run: a failure of this rank's own goes to `failure`, and the rank takes part in
-/// the exchange whatever that is; the result is not ok only when the communicator failed.
+/// the exchange regardless; the result is not ok only when the communicator failed.
 Status run_canary(const CanaryOrder& order, const CanaryInput& input, Backend& backend,
                   Communicator& communicator, const Cache& cache, Deadline deadline,
                   Status& failure, CanaryVerdict& verdict);

@@ -1,14 +1,16 @@
-// Plain values from every rank to every rank: how the workers of a pool come to an agreement.
+// Plain values and statuses from every rank to every rank: how the workers of a pool agree.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/interface/communicator.h"
 
 namespace tributary {
@@ -22,16 +24,63 @@ inline void set_text(Text& text, std::string_view value) {
   std::copy_n(value.begin(), std::min(value.size(), kTextBytes - 1), text.begin());
 }
 
-/// Every rank's `mine`, in rank order.
+/// Every rank's `mine`, in rank order; as many values on every rank.
 template <typename T>
-Status gather_all(Communicator& communicator, const T& mine, std::vector<T>& all,
+Status gather_all(Communicator& communicator, std::span<const T> mine, std::vector<T>& all,
                   Deadline deadline) {
   static_assert(std::is_trivially_copyable_v<T>);
   const auto ranks = static_cast<std::size_t>(communicator.size());
-  all.resize(ranks);
-  const std::vector<std::size_t> counts(ranks, sizeof(T));
-  return communicator.all_gather(std::as_bytes(std::span(&mine, 1)),
-                                 std::as_writable_bytes(std::span(all)), counts, deadline);
+  all.resize(ranks * mine.size());
+  const std::vector<std::size_t> counts(ranks, mine.size_bytes());
+  return communicator.all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(all)),
+                                 counts, deadline);
+}
+
+/// The same with one value of each rank.
+template <typename T>
+Status gather_all(Communicator& communicator, const T& mine, std::vector<T>& all,
+                  Deadline deadline) {
+  return gather_all(communicator, std::span<const T>(&mine, 1), all, deadline);
+}
+
+/// A value of one rank, and how that rank is doing.
+template <typename T>
+struct RankReport {
+  std::int32_t code = 0;  // ErrorCode
+  Text message{};
+  T value{};
+
+  [[nodiscard]] bool ok() const noexcept { return code == 0; }
+  [[nodiscard]] Status status() const {
+    return ok() ? Status() : Status(static_cast<ErrorCode>(code), message.data());
+  }
+};
+
+/// Every rank's status and value, in rank order.
+template <typename T>
+Status gather_reports(Communicator& communicator, const Status& own, const T& value,
+                      std::vector<RankReport<T>>& all, Deadline deadline) {
+  RankReport<T> mine{.code = static_cast<std::int32_t>(own.code()), .message = {}, .value = value};
+  set_text(mine.message, own.message());
+  return gather_all(communicator, mine, all, deadline);
+}
+
+/// Every rank's value, in rank order. Where `own` is a failure on some rank, every rank throws the
+/// first one: its code, and "worker RANK: MESSAGE". A failure of the collective is thrown as well.
+template <typename T>
+std::vector<T> gather_values(Communicator& communicator, const Status& own, const T& value,
+                             Deadline deadline) {
+  std::vector<RankReport<T>> all;
+  gather_reports(communicator, own, value, all, deadline).throw_if_error();
+  std::vector<T> values;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    // A rank has its own message in full.
+    const bool is_own = static_cast<int>(r) == communicator.rank();
+    const Status status = is_own ? own : all[r].status();
+    if (!status.ok()) fail(status.code(), "worker {}: {}", r, status.message());
+    values.push_back(all[r].value);
+  }
+  return values;
 }
 
 }  // namespace tributary

@@ -5,7 +5,8 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/interface/backend.h"
+#include "core/base/limits.h"
+#include "core/cache/leaves.h"
 
 namespace tributary {
 namespace {
@@ -48,18 +49,17 @@ void IngestTable::open(const Sequence& sequence) {
   entry.epoch = sequence.epoch;
   entry.prompt_tokens = sequence.prompt_tokens;
   entry.layers.resize(static_cast<std::size_t>(layers_));
-  for (std::int64_t begin = 0; begin < sequence.prompt_tokens; begin += leaf_tokens_) {
-    const Leaf& leaf = sequence.leaves[static_cast<std::size_t>(begin / leaf_tokens_)];
-    if (leaf.owner != rank_) continue;
-    const std::int64_t end = std::min(begin + leaf_tokens_, sequence.prompt_tokens);
-    entry.leaf_pages.emplace(begin / leaf_tokens_, leaf.pages);
-    insert(entry.share, Range{begin, end});
-    entry.rows += end - begin;
-  }
+  const auto add = [&](const Leaf& leaf, const LeafPart& part) {
+    if (leaf.owner != rank_) return;
+    entry.leaf_pages.emplace(part.leaf, leaf.pages);
+    insert(entry.share, Range{part.begin, part.end});
+    entry.rows += part.rows();
+  };
+  for_each_leaf(sequence, 0, sequence.prompt_tokens, leaf_tokens_, add);
   if (entry.rows == 0) entry.complete = entry.layers.size();
   const std::lock_guard lock(mutex_);
   if (!entries_.emplace(sequence.id, std::move(entry)).second) {
-    fail(ErrorCode::kAlreadyExists, "rows of sequence {:#x} are expected already", sequence.id);
+    fail(ErrorCode::kAlreadyExists, "rows of sequence {} are expected already", sequence.id);
   }
 }
 
@@ -92,11 +92,11 @@ IngestTable::Transfer IngestTable::begin(SequenceId id, std::uint32_t epoch, int
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(id);
   if (found == entries_.end()) {
-    fail(ErrorCode::kNotFound, "sequence {:#x} expects no rows on worker {}", id, rank_);
+    fail(ErrorCode::kNotFound, "sequence {} expects no rows on worker {}", id, rank_);
   }
   Entry& entry = found->second;
   if (epoch != entry.epoch) {
-    fail(ErrorCode::kStaleEpoch, "rows of sequence {:#x} for epoch {}: it is at {}", id, epoch,
+    fail(ErrorCode::kStaleEpoch, "rows of sequence {} for epoch {}: it is at {}", id, epoch,
          entry.epoch);
   }
   check_rows(id, entry, layer, begin, count);
@@ -112,31 +112,31 @@ IngestTable::Transfer IngestTable::begin(SequenceId id, std::uint32_t epoch, int
 void IngestTable::check_rows(SequenceId id, const Entry& entry, int layer, std::int64_t begin,
                              std::int64_t count) const {
   if (layer < 0 || layer >= layers_) {
-    fail(ErrorCode::kInvalidArgument, "rows of sequence {:#x}: layer {}, expected 0 .. {}", id,
-         layer, layers_ - 1);
+    fail(ErrorCode::kInvalidArgument, "rows of sequence {}: layer {}, expected 0 .. {}", id, layer,
+         layers_ - 1);
   }
   if (begin < 0 || begin >= entry.prompt_tokens || count < 1 ||
       count > entry.prompt_tokens - begin) {
-    fail(ErrorCode::kInvalidArgument, "sequence {:#x}: {} rows from {} on, its prompt has {}", id,
+    fail(ErrorCode::kInvalidArgument, "sequence {}: {} rows from {} on, its prompt has {}", id,
          count, begin, entry.prompt_tokens);
   }
   const std::int64_t end = begin + count;
   const auto mine = first_behind(entry.share, begin);
   if (mine == entry.share.end() || mine->begin > begin || mine->end < end) {
-    fail(ErrorCode::kInvalidArgument, "sequence {:#x}: not all rows {} .. {} belong to worker {}",
-         id, begin, end - 1, rank_);
+    fail(ErrorCode::kInvalidArgument, "sequence {}: not all rows {} .. {} belong to worker {}", id,
+         begin, end - 1, rank_);
   }
   const Layer& rows = entry.layers[static_cast<std::size_t>(layer)];
   const auto arrived = first_behind(rows.arrived, begin);
   if (rows.rows == entry.rows || (arrived != rows.arrived.end() && arrived->begin < end)) {
     fail(ErrorCode::kAlreadyExists,
-         "sequence {:#x}, layer {}: some of the rows {} .. {} have arrived before", id, layer,
-         begin, end - 1);
+         "sequence {}, layer {}: some of the rows {} .. {} have arrived before", id, layer, begin,
+         end - 1);
   }
   for (const Range& other : rows.under_way) {
     if (other.begin >= end || other.end <= begin) continue;
     fail(ErrorCode::kAlreadyExists,
-         "sequence {:#x}, layer {}: some of the rows {} .. {} are on their way", id, layer, begin,
+         "sequence {}, layer {}: some of the rows {} .. {} are on their way", id, layer, begin,
          end - 1);
   }
 }
@@ -189,7 +189,7 @@ IngestTable::Progress IngestTable::progress(SequenceId id) const {
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(id);
   if (found == entries_.end()) {
-    fail(ErrorCode::kNotFound, "sequence {:#x} expects no rows on worker {}", id, rank_);
+    fail(ErrorCode::kNotFound, "sequence {} expects no rows on worker {}", id, rank_);
   }
   return progress_of(found->second);
 }

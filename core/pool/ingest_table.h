@@ -24,7 +24,7 @@ struct PageRun {
 /// memory is bounded by the sequences that are open and the transfers that are under way.
 class IngestTable {
  public:
-  /// Throws kInvalidArgument for numbers that no pool has.
+  /// Throws kInvalidArgument for arguments out of range.
   IngestTable(int rank, int layers, int leaf_tokens);
 
   /// A sequence whose prompt comes from outside was admitted: this rank expects its share of the
@@ -63,7 +63,7 @@ class IngestTable {
   /// Ends a transfer. Not `arrived`: the rows may be sent again. Throws kNotFound for a ticket that
   /// is not under way.
   Progress end(std::uint64_t ticket, bool arrived);
-  /// As end() tells; throws kNotFound.
+  /// The same progress as from end(), without a transfer; throws kNotFound.
   [[nodiscard]] Progress progress(SequenceId id) const;
 
  private:

@@ -24,7 +24,7 @@ struct TensorError {
 
 /// Rows are `row_width` consecutive elements. Elements that are not finite and agree count as
 /// equal. An expected norm of 0 gives 0 where the difference is 0 too, else +inf. Throws
-/// kInvalidArgument when the sizes differ or are no whole rows.
+/// kInvalidArgument when the sizes differ or are not whole rows.
 [[nodiscard]] TensorError measure_error(std::span<const float> got,
                                         std::span<const double> expected, std::int64_t row_width);
 [[nodiscard]] TensorError measure_error(std::span<const double> got,

@@ -24,9 +24,10 @@ constexpr std::int64_t kMaxCaseCount = 1 << 20;
 
 struct GroupKind {
   std::string_view name;
-  DType row_dtype;
+  RowFormat row_format;
 };
-constexpr std::array<GroupKind, 2> kGroups = {{{"f32", DType::kF32}, {"bf16cache", DType::kBF16}}};
+constexpr std::array<GroupKind, 2> kGroups = {
+    {{"f32", RowFormat::kF32}, {"bf16cache", RowFormat::kBF16}}};
 
 const std::string& metadata(const SafetensorsFile& file, std::string_view key) {
   const auto& entries = file.header().metadata;
@@ -104,7 +105,7 @@ GoldenGroup load_group(const SafetensorsFile& file, const GoldenCase& golden,
   const std::int64_t rope = golden.shape.qk_rope_head_dim;
   GoldenGroup group;
   group.name = kind.name;
-  group.row_dtype = kind.row_dtype;
+  group.row_format = kind.row_format;
   group.prefill_output = load("prefill.output", {batch, prefill, hidden});
   group.decode_output = load("decode.output", {batch, steps, hidden});
   group.cache_kv = load("cache.kv", {batch, tokens, rank});

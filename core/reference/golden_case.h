@@ -11,22 +11,23 @@
 #include "core/base/dtype.h"
 #include "core/model/layer_weights.h"
 #include "core/model/model_shape.h"
+#include "core/model/row_format.h"
 
 namespace tributary {
 
 /// Expected values of one way of computing, over the same weights and inputs. B batch,
 /// P prefill_len, D decode_steps, T = P + D, H heads, C kv_lora_rank, R qk_rope_head_dim.
 struct GoldenGroup {
-  std::string name;                       // `f32` or `bf16cache`
-  DType row_dtype = DType::kF32;          // what the cache holds: kF32 or kBF16
-  std::vector<double> prefill_output;     // [B, P, hidden_size]
-  std::vector<double> decode_output;      // [B, D, hidden_size]
-  std::vector<double> cache_kv;           // [B, T, C], after the last step
-  std::vector<double> cache_pe;           // [B, T, R]
-  std::vector<double> decode_q_absorbed;  // [B, D, H, C], unscaled
-  std::vector<double> decode_q_pe;        // [B, D, H, R], unscaled
-  std::vector<double> decode_lse;         // [B, D, H]
-  std::vector<double> decode_latent;      // [B, D, H, C]
+  std::string name;                        // `f32` or `bf16cache`
+  RowFormat row_format = RowFormat::kF32;  // what the cache holds
+  std::vector<double> prefill_output;      // [B, P, hidden_size]
+  std::vector<double> decode_output;       // [B, D, hidden_size]
+  std::vector<double> cache_kv;            // [B, T, C], after the last step
+  std::vector<double> cache_pe;            // [B, T, R]
+  std::vector<double> decode_q_absorbed;   // [B, D, H, C], unscaled
+  std::vector<double> decode_q_pe;         // [B, D, H, R], unscaled
+  std::vector<double> decode_lse;          // [B, D, H]
+  std::vector<double> decode_latent;       // [B, D, H, C]
 };
 
 struct GoldenCase {

@@ -48,20 +48,6 @@ void rms_norm(double* x, const std::vector<float>& weight, double eps) {
   for (std::size_t i = 0; i < width; ++i) x[i] *= scale * static_cast<double>(weight[i]);
 }
 
-double round_to(double value, DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return value;
-    case DType::kF32:
-      return static_cast<float>(value);
-    case DType::kBF16:
-      return to_float(to_bf16(static_cast<float>(value)));
-    case DType::kF8E4M3:
-      break;
-  }
-  fail(ErrorCode::kUnsupported, "reference rows of type {}", dtype_name(dtype));
-}
-
 std::size_t whole(const char* name, std::size_t elements, std::size_t width) {
   if (elements % width != 0) {
     fail(ErrorCode::kInvalidArgument, "MLA reference: {} elements of {} are no multiple of {}",
@@ -107,7 +93,7 @@ void MlaReference::rotate(double* pairs, std::int64_t position) const {
 
 std::vector<double> MlaReference::latent_rows(std::span<const float> hidden,
                                               std::span<const std::int64_t> positions,
-                                              DType row_dtype) const {
+                                              std::optional<RowFormat> row_format) const {
   const std::size_t tokens = whole("hidden", hidden.size(), hidden_);
   check_same("positions", positions.size(), tokens);
   const std::vector<double> x(hidden.begin(), hidden.end());
@@ -120,8 +106,10 @@ std::vector<double> MlaReference::latent_rows(std::span<const float> hidden,
     rms_norm(row, weights_->kv_a_layernorm, shape_.rms_norm_eps);
     rotate(row + rank_, positions[t]);
   }
-  for (double& element : rows) element = round_to(element, row_dtype);
-  return rows;
+  if (!row_format) return rows;
+  std::vector<float> stored(rows.begin(), rows.end());
+  RowLayout{*row_format, shape_.kv_lora_rank, shape_.qk_rope_head_dim}.round(stored);
+  return {stored.begin(), stored.end()};
 }
 
 std::vector<double> MlaReference::queries(std::span<const float> hidden,

@@ -4,12 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "core/base/dtype.h"
 #include "core/model/layer_weights.h"
 #include "core/model/model_shape.h"
+#include "core/model/row_format.h"
 
 namespace tributary {
 
@@ -21,11 +22,11 @@ class MlaReference {
   /// `weights` must outlive the reference. Throws kInvalidArgument when a weight's size is wrong.
   MlaReference(const ModelShape& shape, const LayerWeights& weights);
 
-  /// hidden [tokens, hidden_size] -> latent rows [tokens, C + R], rounded to `row_dtype` as a cache
-  /// would store them: kF64 (not rounded), kF32, or kBF16 (by way of float, to nearest even).
+  /// hidden [tokens, hidden_size] -> latent rows [tokens, C + R], as a cache in `row_format` gives
+  /// them back; without one they are not rounded.
   [[nodiscard]] std::vector<double> latent_rows(std::span<const float> hidden,
                                                 std::span<const std::int64_t> positions,
-                                                DType row_dtype = DType::kF64) const;
+                                                std::optional<RowFormat> row_format = {}) const;
 
   /// hidden [tokens, hidden_size] -> [tokens, H, N + R], the rope part rotated, unscaled.
   [[nodiscard]] std::vector<double> queries(std::span<const float> hidden,

@@ -85,7 +85,7 @@ void ReferenceAttention::add_block(std::size_t rows) {
   std::array<double, kBlockRows> weight{};
   for (std::size_t h = 0; h < heads_; ++h) {
     const double* query = query_.data() + h * latent_dim_;
-    for (std::size_t j = 0; j < rows; j += kLanes) {  // lanes behind `rows` are computed, not used
+    for (std::size_t j = 0; j < rows; j += kLanes) {  // lanes beyond `rows` are computed, not used
       score_lanes(query, columns_.data() + j, latent_dim_, weight.data() + j);
     }
     double maximum = maximum_[h];

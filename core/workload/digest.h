@@ -1,4 +1,4 @@
-// The digest of a run: equal for equal attention outputs, whatever the order in which they came.
+// The digest of a run: equal for equal attention outputs, in whatever order they arrive.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@
 namespace tributary {
 
 /// Sum modulo 2^64, over all (sequence, position, layer), of a hash of these and of the bits of the
-/// attention output before W_UV (design section 7). Digests of parts add up.
+/// attention output before W_UV. Digests of parts add up.
 class Digest {
  public:
   void add(std::int64_t tag, std::int64_t position, int layer, std::span<const float> output) {

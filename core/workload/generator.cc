@@ -1,8 +1,5 @@
 #include "core/workload/generator.h"
 
-#include <cstring>
-
-#include "core/base/error.h"
 #include "core/base/hash.h"
 
 namespace tributary {
@@ -44,24 +41,6 @@ void TokenGenerator::row(std::int64_t tag, int layer, std::int64_t position,
 void TokenGenerator::query(std::int64_t tag, int layer, std::int64_t position,
                            std::span<float> out) const {
   fill(key_of(seed_, Stream::kQuery, tag, layer, position), kQueryDeviation, out);
-}
-
-void store_as(DType dtype, std::span<const float> values, std::byte* out) {
-  switch (dtype) {
-    case DType::kF32:
-      std::memcpy(out, values.data(), values.size_bytes());
-      return;
-    case DType::kBF16:
-      for (const float value : values) {
-        const bf16 rounded = to_bf16(value);
-        std::memcpy(out, &rounded, sizeof(rounded));
-        out += sizeof(rounded);
-      }
-      return;
-    default:
-      fail(ErrorCode::kInvalidArgument, "rows and queries are bf16 or f32, not {}",
-           dtype_name(dtype));
-  }
 }
 
 }  // namespace tributary

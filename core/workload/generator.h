@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <span>
 
-#include "core/base/dtype.h"
-
 namespace tributary {
 
 /// Element e of a vector is a sum of four 16-bit uniforms drawn from mix64(key + e * kGoldenGamma)
@@ -27,8 +25,5 @@ class TokenGenerator {
  private:
   std::uint64_t seed_;
 };
-
-/// Rounds floats to `dtype` (kBF16 or kF32) and stores them.
-void store_as(DType dtype, std::span<const float> values, std::byte* out);
 
 }  // namespace tributary

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "core/base/ceil_div.h"
 #include "core/base/error.h"
 #include "core/base/quote.h"
 #include "core/base/strict_json.h"
@@ -89,7 +90,7 @@ std::vector<std::int64_t> parse_hash_ids(const Json& object, std::int64_t input_
   }
   const auto count = static_cast<std::int64_t>(ids.size());
   const std::int64_t complete = input_length / kHashBlockTokens;
-  const std::int64_t all = (input_length + kHashBlockTokens - 1) / kHashBlockTokens;
+  const std::int64_t all = ceil_div(input_length, kHashBlockTokens);
   if (count != 0 && count != complete && count != all) {
     fail(ErrorCode::kMalformedInput, "{}: hash_ids has {} entries, but {} prompt tokens have {}",
          where, count, input_length, all);

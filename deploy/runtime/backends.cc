@@ -33,7 +33,8 @@ bool names_cpu(std::string_view name) {
 std::unique_ptr<Backend> make_cuda(std::string_view name, const BackendOptions& options) {
   return make_cuda_backend({.device = cuda_ordinal(name),
                             .fast_merge_order = options.merge_order == MergeOrder::kFast,
-                            .graphs = !options.disable_cuda_graph});
+                            .graphs = !options.disable_cuda_graph,
+                            .attend_kernel = options.attend_kernel});
 }
 #else
 std::unique_ptr<Backend> make_cuda(std::string_view /*name*/, const BackendOptions& /*options*/) {
@@ -91,6 +92,11 @@ std::unique_ptr<Backend> make_backend(std::string_view name, int threads,
   if (options.merge_order != MergeOrder::kCanonical) {
     fail(ErrorCode::kInvalidArgument,
          "merge order is fast, but backend {} has the canonical one alone; cuda has both", name);
+  }
+  if (options.attend_kernel != AttendChoice::kAuto) {
+    fail(ErrorCode::kInvalidArgument,
+         "attend kernel is {}, but backend {} has one alone; cuda has several",
+         attend_choice_name(options.attend_kernel), name);
   }
   if (name == "reference") return make_reference_backend();
   const std::string_view set = name.starts_with(kCpu) ? name.substr(kCpu.size()) : "";

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/interface/backend.h"
+#include "kernels/cuda/attend/attend_choice.h"
 
 namespace tributary {
 
@@ -18,25 +19,27 @@ namespace tributary {
 /// The device of `cuda` or `cuda/N`. Throws kInvalidArgument.
 [[nodiscard]] int cuda_ordinal(std::string_view name);
 
-/// Over what partial states are computed and merged. `canonical`: leaves of fixed size and a fixed
-/// tree, so that results are the same bits for any batch and number of workers. `fast`: pieces of
-/// any number of pages, balanced over the device; the last bits depend on the batch.
+/// The pieces over which partial states are computed and merged. `canonical`: leaves of fixed size
+/// and a fixed tree, so that results are the same bits for any batch and number of workers. `fast`:
+/// pieces of any number of pages, balanced over the device; the last bits depend on the batch.
 enum class MergeOrder { kCanonical, kFast };
 
 /// `canonical`, `fast`; throws kInvalidArgument with the list.
 [[nodiscard]] MergeOrder parse_merge_order(std::string_view name);
 [[nodiscard]] std::string_view merge_order_name(MergeOrder order) noexcept;
 
-/// What a command may ask of a backend beside its name.
+/// What a command may choose besides a backend's name.
 struct BackendOptions {
   MergeOrder merge_order = MergeOrder::kCanonical;
-  /// Of `cuda`: all calls are launched one by one, none as part of a CUDA graph. The same bits.
+  /// For `cuda`: launches all calls one by one, none as part of a CUDA graph. The same bits.
   bool disable_cuda_graph = false;
+  /// For `cuda`: the kernel of attention, if not the one for the shape.
+  AttendChoice attend_kernel = AttendChoice::kAuto;
 };
 
 /// `threads`: compute threads of the backend, >= 1. Throws kInvalidArgument with the list of names,
-/// or for a fast merge order of another backend than `cuda`; kUnsupported for `cuda` where it
-/// cannot run, with what is missing.
+/// or for a fast merge order or an attend kernel of another backend than `cuda`; kUnsupported for
+/// `cuda` where it cannot run, with what is missing.
 [[nodiscard]] std::unique_ptr<Backend> make_backend(std::string_view name, int threads,
                                                     const BackendOptions& options = {});
 

@@ -27,7 +27,7 @@ namespace {
 /// A GPU and its driver take seconds to start, and several at once longer.
 constexpr auto kStartTimeout = std::chrono::minutes(2);
 
-/// Of this start of the machine's kernel: containers share it.
+/// The kernel's boot id: all containers of a machine share it.
 using Machine = std::array<char, 64>;
 
 Machine this_machine() {
@@ -37,7 +37,7 @@ Machine this_machine() {
   return machine;
 }
 
-/// How many ranks before this one are on its machine.
+/// How many lower ranks are on this rank's machine.
 int rank_on_machine(Communicator& communicator) {
   const Machine mine = this_machine();
   std::vector<Machine> all;
@@ -45,12 +45,10 @@ int rank_on_machine(Communicator& communicator) {
   return static_cast<int>(std::count(all.begin(), all.begin() + communicator.rank(), mine));
 }
 
-/// What a rank has, for the others.
+/// What a rank tells the others.
 struct Offer {
-  std::int32_t error = 0;
   std::array<std::byte, 16> device{};
   std::int32_t nccl = 0;
-  Text message{};
 };
 
 /// `cuda/N` as N; `cuda` shares out the machine's devices.
@@ -87,11 +85,11 @@ std::unique_ptr<Communicator> make_exchange([[maybe_unused]] std::string_view na
                                             Backend& backend, Communicator& communicator) {
 #ifdef TRIBUTARY_HAS_NCCL
   if (nccl_serves(all)) {
-    return std::make_unique<NcclCommunicator>(communicator, cuda_ordinal(name),
-                                              Deadline::after(kStartTimeout), cuda_stream(backend));
+    return make_nccl_communicator(communicator, cuda_ordinal(name), Deadline::after(kStartTimeout),
+                                  cuda_stream(backend));
   }
 #endif
-  return std::make_unique<StagedCommunicator>(backend, communicator);
+  return make_staged_communicator(backend, communicator);
 }
 
 }  // namespace
@@ -105,15 +103,8 @@ WorkerDevice open_cuda(std::string_view name, int threads, Communicator& communi
     device.backend = make_backend(own_name, threads, options);
     describe_device(own_name, mine);
   });
-  mine.error = static_cast<std::int32_t>(made.code());
-  set_text(mine.message, made.message());
-  std::vector<Offer> all;
-  gather_all(communicator, mine, all, Deadline::after(kStartTimeout)).throw_if_error();
-  made.throw_if_error();  // in full, on the rank that it concerns
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    if (all[r].error == 0) continue;
-    fail(static_cast<ErrorCode>(all[r].error), "worker {}: {}", r, all[r].message.data());
-  }
+  const std::vector<Offer> all =
+      gather_values(communicator, made, mine, Deadline::after(kStartTimeout));
   device.exchange = make_exchange(own_name, all, *device.backend, communicator);
   return device;
 }

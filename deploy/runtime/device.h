@@ -21,13 +21,14 @@ struct WorkerDevice {
   }
 };
 
-/// The backend `name` (backends.h) for this rank of `communicator`. Of a machine's GPUs, `cuda`
-/// takes that of the rank's number among the ranks of its machine; where there are more ranks than
-/// GPUs they share them. Device memory travels by NCCL where every rank has a GPU of its own and
-/// NCCL is there, else through `communicator`, which outlives the result.
+/// The backend `name` (backends.h) for this rank of `communicator`. `cuda` takes the GPU whose
+/// number is the rank's among the ranks of its machine; if there are more ranks than GPUs, they
+/// share them. Device memory travels by NCCL if every rank has a GPU of its own and NCCL is
+/// installed, else through `communicator`, which outlives the result.
 ///
-/// A collective call: where some rank has no such backend, or that has not the merge order, every
-/// rank throws as make_backend() does, naming the rank; for names other than `cuda` each its own.
+/// A collective call. If some rank has no such backend, or its backend lacks the merge order, every
+/// rank throws as make_backend() does, naming that rank; for names other than `cuda` each rank
+/// throws its own error.
 [[nodiscard]] WorkerDevice open_device(std::string_view name, int threads,
                                        Communicator& communicator,
                                        const BackendOptions& options = {});

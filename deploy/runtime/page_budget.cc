@@ -3,13 +3,13 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/interface/backend.h"
+#include "core/base/limits.h"
 
 namespace tributary {
 
-std::int32_t page_budget(double kv_gib, int layers, int latent_dim, DType row_dtype) {
-  const double page_bytes = static_cast<double>(layers) * kPageTokens * latent_dim *
-                            static_cast<double>(dtype_bytes(row_dtype));
+std::int32_t page_budget(double kv_gib, int layers, const RowLayout& row) {
+  const double page_bytes =
+      static_cast<double>(layers) * kPageTokens * static_cast<double>(row.bytes());
   const double pages = std::floor(kv_gib * 0x1p30 / page_bytes);
   if (!(pages >= 1 && pages <= 0x7fffffff)) {
     fail(ErrorCode::kInvalidArgument,

@@ -3,12 +3,12 @@
 
 #include <cstdint>
 
-#include "core/base/dtype.h"
+#include "core/model/row_format.h"
 
 namespace tributary {
 
 /// Pages of `layers` layers that fit into `kv_gib` GiB. Throws kInvalidArgument, naming --kv-gib,
 /// unless that is 1 .. 2^31 - 1.
-[[nodiscard]] std::int32_t page_budget(double kv_gib, int layers, int latent_dim, DType row_dtype);
+[[nodiscard]] std::int32_t page_budget(double kv_gib, int layers, const RowLayout& row);
 
 }  // namespace tributary

@@ -1,10 +1,11 @@
 // Softmax attention of up to kMaxQueryRows query rows over the rows of a leaf, one block of
 // kBlockRows rows at a time, with a running maximum.
 //
-// A query row's result depends on its query, the rows it sees and the instruction set alone: blocks
+// A query row's result depends only on its query, the rows it sees and the instruction set. Blocks
 // start at the leaf's first row, every sum has a fixed order inside a block and over blocks
-// (panel-inl.h), and rows that it does not see are left out (scores replaced before the maximum,
-// weights exactly 0 in a sum of non-negative numbers, values not visited), never multiplied by 0.
+// (panel-inl.h), and rows that it does not see are skipped, never multiplied by 0: their scores are
+// replaced before the maximum, their weights are exactly 0 in a sum of non-negative numbers, and
+// their values are not read.
 
 #if defined(TRIBUTARY_KERNELS_CPU_ATTEND_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRIBUTARY_KERNELS_CPU_ATTEND_INL_H_
@@ -20,11 +21,11 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/interface/visible_rows.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/panel-inl.h"
 #include "kernels/cpu/unpack-inl.h"
 #include "kernels/cpu/vector_math-inl.h"
-#include "kernels/validate.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tributary::cpu::HWY_NAMESPACE {
@@ -72,9 +73,9 @@ HWY_INLINE void weigh_block(const AttendWorkspace& ws, float softmax_scale, std:
     }
     ws.rescale[q] = ws.max[q];
     ws.max[q] = hn::GetLane(max);
-    ws.block_sum[q] = hn::GetLane(hn::SumOfLanes(d, sum));
+    ws.block_sum[q] = sum_of_lanes(d, sum);
   }
-  // Over rows instead of lanes. Vectors run past `end` into rows that do not exist: harmless.
+  // Lanes are rows here. Vectors may run past `end` into rows that do not exist, which is harmless.
   for (std::size_t q = begin; q < end; q += lanes) {
     const V block_sum = hn::LoadU(d, ws.block_sum + q);
     if (first_block) {
@@ -88,7 +89,7 @@ HWY_INLINE void weigh_block(const AttendWorkspace& ws, float softmax_scale, std:
   }
 }
 
-/// Adds one block, whose keys and values are unpacked, to the query rows that see some of it.
+/// Adds one block with unpacked keys and values to the query rows that see any of it.
 HWY_INLINE void add_block(const QueryRows& rows, const AttendWorkspace& ws, std::size_t block) {
   const auto block_begin = static_cast<std::int32_t>(block * kBlockRows);
   const auto seen = [&](std::size_t q) HWY_ATTR {
@@ -113,8 +114,8 @@ HWY_INLINE void add_block(const QueryRows& rows, const AttendWorkspace& ws, std:
   }
   weigh_block(ws, rows.softmax_scale, begin, rows.count, block == 0, seen);
 
-  // Runs of query rows that see equally much, which is all of them except in a sequence's last
-  // blocks; each value is visited by the rows that see it, and by no other.
+  // Runs of query rows that see the same number of rows: all of them, except in a sequence's last
+  // blocks. Only the rows that see a value read it.
   const std::size_t output_stride = round_up(rows.width, kPanel);
   for (std::size_t run = begin; run < rows.count;) {
     const std::size_t depth = seen(run);
@@ -187,7 +188,7 @@ inline void attend_leaf(const LeafKernelArgs& args, const AttendWorkspace& ws) {
   const auto seen = static_cast<std::size_t>(ws.visible[rows.count - 1]);
   for (std::size_t block = 0; block * kBlockRows < seen; ++block) {
     const std::size_t block_rows = std::min(kBlockRows, seen - block * kBlockRows);
-    if (args.row_dtype == DType::kF32) {
+    if (args.row_format == RowFormat::kF32) {
       unpack_leaf_block<float>(args, ws, block, block_rows);
     } else {
       unpack_leaf_block<bf16>(args, ws, block, block_rows);
@@ -216,9 +217,8 @@ inline void attend_dense(const DenseKernelArgs& args, const AttendWorkspace& ws)
     const std::size_t token = args.token_begin + q;
     widen_row(call.q + (token * heads + args.head) * rows.depth, rows.depth,
               ws.query + q * rows.depth);
-    const std::int64_t bound =
-        call.query_position + static_cast<std::int64_t>(token) + 1 - call.key_position;
-    ws.visible[q] = static_cast<std::int32_t>(std::clamp<std::int64_t>(bound, 0, call.keys));
+    ws.visible[q] = static_cast<std::int32_t>(visible_rows(
+        call.query_position + static_cast<std::int64_t>(token), call.key_position, call.keys));
   }
   const auto seen = static_cast<std::size_t>(ws.visible[rows.count - 1]);
   const std::size_t stride = heads * (nope + width);

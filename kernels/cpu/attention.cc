@@ -1,5 +1,5 @@
-// Units of attention are (task, block of heads): a short sequence alone still uses every thread,
-// and the unpacking of a page is shared by as many query rows as possible. How work is cut never
+// A unit of attention is (task, block of heads), so that even a single short sequence uses every
+// thread, and as many query rows as possible share the unpacking of a page. How work is split never
 // changes bits (kernel_table.h).
 #include "kernels/cpu/attention.h"
 
@@ -9,20 +9,18 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/ceil_div.h"
 #include "core/base/dtype.h"
 
 namespace tributary::cpu {
 namespace {
 
-// Units per thread below which tasks are cut finer, so that threads finish at about the same time.
+// With fewer units per thread tasks are split further, so that threads finish at about the same
+// time.
 constexpr std::size_t kUnitsPerThread = 4;
-// Query rows below which unpacking a page costs about as much as the arithmetic on it.
+// With fewer query rows, unpacking a page costs about as much as the arithmetic on it.
 constexpr std::size_t kMinQueryRows = 8;
-// The same for the kernels of bf16 pairs, which unpack nothing: the query rows of a vector, and
-// half of one where heads are few and a vector holds four rows.
-constexpr std::size_t kPairRows = 16;
-constexpr std::size_t kFewPairRows = 8;
-// Heads that one unit of a merge takes where there are few records.
+// Heads per unit of a merge when there are few records.
 constexpr std::size_t kMergeHeads = 16;
 
 }  // namespace
@@ -35,7 +33,7 @@ Attention::Attention(const KernelTable& kernels, ThreadPool& pool)
 
 void Attention::reserve_scratch(std::size_t bytes) {
   if (bytes <= scratch_bytes_) return;
-  // Room for all threads or for none.
+  // Memory for all threads or for none.
   std::vector<AlignedBytes> memory(scratch_.size());
   for (AlignedBytes& part : memory) {
     part = allocate_aligned(round_up(bytes, kHugePage) + kHugePage, "attention scratch");
@@ -44,8 +42,8 @@ void Attention::reserve_scratch(std::size_t bytes) {
   scratch_bytes_ = bytes;
 }
 
-// On a huge page: of small pages the second-level cache, which scratch and two blocks of rows
-// nearly fill, holds as many as happen to fall on different sets.
+// On a huge page: scratch and two blocks of rows nearly fill the second-level cache, and small
+// pages that map to the same sets would evict each other.
 std::byte* Attention::scratch_of(std::size_t thread) const noexcept {
   std::byte* memory = scratch_[thread].get();
   const auto past = reinterpret_cast<std::uintptr_t>(memory) % kHugePage;
@@ -59,8 +57,7 @@ void Attention::reserve_workspaces(std::size_t depth, std::size_t width) {
   }
 }
 
-void Attention::cut_tasks(const AttendArgs& args, std::size_t least_rows, std::size_t most_rows,
-                          std::size_t quantum) {
+void Attention::cut_tasks(const AttendArgs& args, const PairKernel* pairs) {
   const auto heads = static_cast<std::size_t>(args.heads);
   const auto threads = static_cast<std::size_t>(pool_.threads());
   const std::size_t pieces_wanted =
@@ -68,18 +65,23 @@ void Attention::cut_tasks(const AttendArgs& args, std::size_t least_rows, std::s
   leaf_units_.clear();
   for (const LeafTask& task : args.tasks) {
     const auto tokens = static_cast<std::size_t>(task.tokens);
-    const std::size_t most = most_rows / tokens;
-    const std::size_t least = std::min(most, ceil_div(least_rows, tokens));
+    const UnitCut cut =
+        pairs != nullptr
+            ? pairs->unit_cut(heads, tokens)
+            : UnitCut{.least_rows = kMinQueryRows, .most_rows = kMaxQueryRows, .quantum = 1};
+    const std::size_t most = cut.most_rows / tokens;
+    const std::size_t least = std::min(most, ceil_div(cut.least_rows, tokens));
     const std::size_t wanted = std::clamp(ceil_div(heads, pieces_wanted), least, most);
     const std::size_t even = ceil_div(heads, ceil_div(heads, wanted));
-    // Whole vectors of query rows where the kernel's lanes are query rows.
-    const std::size_t block = std::min(most, ceil_div(round_up(even * tokens, quantum), tokens));
+    // Whole vectors of query rows if the kernel's lanes are query rows.
+    const std::size_t block =
+        std::min(most, ceil_div(round_up(even * tokens, cut.quantum), tokens));
     for (std::size_t head = 0; head < heads; head += block) {
       leaf_units_.push_back({&task, head, std::min(heads, head + block)});
     }
   }
   if (threads == 1) return;
-  // Long units first, so that threads finish together; those of a leaf stay side by side.
+  // Long units first, so that threads finish together; the units of a leaf stay adjacent.
   std::ranges::sort(leaf_units_, [](const LeafUnit& a, const LeafUnit& b) {
     return std::tuple(-a.task->rows, a.task, a.head_begin) <
            std::tuple(-b.task->rows, b.task, b.head_begin);
@@ -92,19 +94,18 @@ void Attention::attend(const HostCache& cache, const AttendArgs& args) {
   const auto latent = static_cast<std::size_t>(layout.latent_dim());
   const auto rank = static_cast<std::size_t>(layout.kv_lora_rank);
   const PairKernel* pairs = kernels_.pairs;
-  if (pairs != nullptr && (layout.row_dtype != DType::kBF16 || args.query_dtype != DType::kBF16 ||
-                           !pairs->supports(latent, rank))) {
+  if (pairs != nullptr &&
+      (layout.row_format != RowFormat::kBF16 || args.query_dtype != DType::kBF16 ||
+       static_cast<std::size_t>(args.heads) > kernels_.pairs_most_heads ||
+       !pairs->supports(latent, rank))) {
     pairs = nullptr;
   }
   if (pairs != nullptr) {
     reserve_scratch(pairs->scratch_bytes(latent, rank));
-    const std::size_t rows =
-        static_cast<std::size_t>(args.heads) <= kFewHeads ? kFewPairRows : kPairRows;
-    cut_tasks(args, rows, kMaxPairRows, rows);
   } else {
     reserve_workspaces(latent, rank);
-    cut_tasks(args, kMinQueryRows, kMaxQueryRows, 1);
   }
+  cut_tasks(args, pairs);
   const StateShape shape{args.heads, layout.kv_lora_rank};
   const auto layer_of = [&](const LeafUnit& unit) {
     return cache.layer_data(args.item_layer[static_cast<std::size_t>(unit.task->item)]);
@@ -118,7 +119,7 @@ void Attention::attend(const HostCache& cache, const AttendArgs& args) {
         .layer = layer_of(unit),
         .page_bytes = cache.page_bytes(),
         .row_bytes = layout.row_bytes(),
-        .row_dtype = layout.row_dtype,
+        .row_format = layout.row_format,
         .pages = args.block_table.data() + task.first_page,
         .kv_lora_rank = rank,
         .latent_dim = latent,
@@ -136,7 +137,7 @@ void Attention::attend(const HostCache& cache, const AttendArgs& args) {
       kernels_.attend_leaf(kernel, workspaces_[static_cast<std::size_t>(thread)]);
       return;
     }
-    // Threads claim units in turn, more or less.
+    // Threads claim units roughly in turn.
     if (index + ahead < leaf_units_.size()) {
       const LeafUnit& next = leaf_units_[index + ahead];
       const std::int32_t* pages = args.block_table.data() + next.task->first_page;
@@ -150,7 +151,7 @@ void Attention::attend(const HostCache& cache, const AttendArgs& args) {
   });
 }
 
-void Attention::attend_dense(const DenseAttendArgs& args) {
+void Attention::run(const DenseAttendArgs& args) {
   if (args.tokens == 0) return;
   const auto heads = static_cast<std::size_t>(args.heads);
   const auto tokens = static_cast<std::size_t>(args.tokens);
@@ -168,10 +169,19 @@ void Attention::attend_dense(const DenseAttendArgs& args) {
   });
 }
 
-void Attention::merge(const MergeArgs& args) {
-  if (args.ops.empty()) return;
+void Attention::run(const MergeArgs& args) {
+  // Level by level: one takes what the one before it made.
+  for (auto begin = args.ops.begin(); begin != args.ops.end();) {
+    const auto end = std::find_if(begin, args.ops.end(),
+                                  [&](const MergeOp& op) { return op.level != begin->level; });
+    run_level(args, {begin, end});
+    begin = end;
+  }
+}
+
+void Attention::run_level(const MergeArgs& args, std::span<const MergeOp> ops) {
   merge_units_.clear();
-  for (const MergeOp& op : args.ops) {
+  for (const MergeOp& op : ops) {
     for (std::int32_t token = 0; token < op.tokens; ++token) {
       merge_units_.push_back({.dst = op.dst + token,
                               .left = op.left + token,

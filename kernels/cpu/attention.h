@@ -1,8 +1,9 @@
-// Cuts attention and merges into units of work and runs them on the pool.
+// Splits attention and merges into units of work and runs them on the pool.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/interface/backend.h"
@@ -12,16 +13,19 @@
 
 namespace tributary::cpu {
 
-/// Arguments are valid (kernels/validate.h). Memory grows to the largest call seen and stays.
+/// Arguments are valid (core/interface/validate.h). Memory grows to the largest call and is kept.
 class Attention {
  public:
   Attention(const KernelTable& kernels, ThreadPool& pool);
 
   void attend(const HostCache& cache, const AttendArgs& args);
-  void attend_dense(const DenseAttendArgs& args);
-  void merge(const MergeArgs& args);
+  void run(const DenseAttendArgs& args);
+  void run(const MergeArgs& args);
 
  private:
+  /// Ops that are independent of each other.
+  void run_level(const MergeArgs& args, std::span<const MergeOp> ops);
+
   // Attention of some heads of one task.
   struct LeafUnit {
     const LeafTask* task = nullptr;
@@ -32,14 +36,12 @@ class Attention {
     std::int64_t dst = 0, left = 0, right = 0;
   };
 
-  /// Units of at most `most_rows` query rows, not fewer than `least_rows` without need, and
-  /// multiples of `quantum` where that can be.
-  void cut_tasks(const AttendArgs& args, std::size_t least_rows, std::size_t most_rows,
-                 std::size_t quantum);
+  /// Units as `pairs` wants them, or, where it is null, the fp32 kernels.
+  void cut_tasks(const AttendArgs& args, const PairKernel* pairs);
   /// Scratch memory of `bytes` for each thread.
   void reserve_scratch(std::size_t bytes);
   [[nodiscard]] std::byte* scratch_of(std::size_t thread) const noexcept;
-  /// The same for the fp32 kernels, cut into workspaces.
+  /// The same for the fp32 kernels, divided into workspaces.
   void reserve_workspaces(std::size_t depth, std::size_t width);
 
   const KernelTable& kernels_;

@@ -2,10 +2,10 @@
 // and weights of a block lie transposed, [cache row][query row], so that lanes are query rows and
 // neither the maximum nor the sum crosses lanes.
 //
-// A query row's result depends on its query, the cache rows that it sees, the softmax scale and the
-// number of heads of the call (score_step) alone: every sum is one chain over columns or cache rows
-// in order, blocks start at the leaf's first row, and cache rows that it does not see weigh exactly
-// 0 in sums of non-negative numbers and are not multiplied.
+// A query row's result depends only on its query, the cache rows that it sees, the softmax scale
+// and the number of heads of the call (score_step). Every sum is one chain over columns or cache
+// rows in order, blocks start at the leaf's first row, and cache rows that it does not see have
+// weight exactly 0 in sums of non-negative numbers and are not multiplied.
 #include "kernels/cpu/bf16_attend.h"
 
 #if defined(__x86_64__)
@@ -14,12 +14,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
+#include "core/base/ceil_div.h"
+#include "core/interface/visible_rows.h"
 #include "kernels/cpu/bf16_math.h"
 #include "kernels/cpu/bf16_products.h"
 #include "kernels/cpu/bf16_tiles.h"
 #include "kernels/cpu/bf16_unit.h"
-#include "kernels/validate.h"
 
 TRIBUTARY_BF16_BEGIN
 namespace tributary::cpu::bf16_detail {
@@ -91,7 +93,7 @@ void weigh_vector(const Unit& unit, std::size_t lane, Words seen, std::size_t co
   const auto weight = [&](std::size_t row) __attribute__((always_inline)) {
     const F32 score = _mm512_mul_ps(_mm512_load_ps(scores + row * unit.stride), scale);
     const F32 value = exp_not_positive(_mm512_sub_ps(score, max));
-    // What is not seen may be anything, and a lane that sees nothing so far has no maximum.
+    // Rows that are not seen may hold anything, and a lane that has seen nothing has no maximum.
     if constexpr (!kAll) return _mm512_maskz_mov_ps(sees(row), value);
     return value;
   };
@@ -128,8 +130,7 @@ void weigh(const Unit& unit, std::size_t begin, std::size_t count, Feed& feed) {
   }
 }
 
-/// The block that follows this one, here or in the unit after, on its way to the second-level
-/// cache.
+/// Prefetches the next block, of this unit or of the next one, into the second-level cache.
 Feed next_block(const Unit& unit, std::size_t begin, std::size_t seen) {
   const LeafKernelArgs& args = *unit.args;
   Feed feed;
@@ -149,7 +150,7 @@ Feed next_block(const Unit& unit, std::size_t begin, std::size_t seen) {
     lines += feed.lines[i];
   }
   if (feed.lines[0] == 0) feed.page = kBlockPages;
-  // Steps of this block, about.
+  // Approximate number of steps of this block.
   const std::size_t count = std::min(kBlockTokens, seen - begin);
   const std::size_t vectors = unit.query_vectors;
   const std::size_t panels = ceil_div(vectors, kTileVectors);
@@ -174,7 +175,7 @@ void add_block(const Unit& unit, std::size_t begin, std::size_t seen) {
     score_page(unit, pages[i], rows, unit.scores + i * kPageTokens * unit.stride, feed);
   }
   weigh(unit, begin, count, feed);
-  // Runs of query rows that see equally much, which is all of them except in a sequence's last
+  // Runs of query rows that see the same number of rows: all of them, except in a sequence's last
   // blocks.
   const auto seen_by = [&](std::size_t row) {
     const auto left =
@@ -195,7 +196,7 @@ void finish(const Unit& unit) {
   const LeafKernelArgs& args = *unit.args;
   const std::size_t rank = args.kv_lora_rank;
   for (std::size_t lane = 0; lane < unit.rows; lane += kLanes) {
-    // Where nothing is visible this is log(0) or of what no row has: not used.
+    // Meaningless for rows that see nothing, and not used for them.
     const F32 sum = _mm512_load_ps(unit.sum + lane);
     const F32 lse = _mm512_add_ps(_mm512_load_ps(unit.max + lane), log_positive(sum));
     _mm512_store_ps(unit.max + lane, lse);
@@ -235,6 +236,11 @@ std::size_t scratch_bytes(std::size_t latent_dim, std::size_t kv_lora_rank) {
   const std::size_t words = kMaxPairRows * (latent_dim / 2 + kBlockTokens + kBlockTokens / 2 +
                                             round_up(kv_lora_rank, kPanelColumns) + 4);
   return words * 4 + round_up(latent_dim * sizeof(bf16), kLineBytes);
+}
+
+UnitCut unit_cut(std::size_t heads, std::size_t /*tokens*/) {
+  const std::size_t rows = heads <= kFewHeads ? kFewPairRows : kPairRows;
+  return {.least_rows = rows, .most_rows = kMaxPairRows, .quantum = rows};
 }
 
 Unit make_unit(const LeafKernelArgs& args, std::byte* scratch) {
@@ -301,6 +307,7 @@ const KernelTable* bf16_kernel_table(const KernelTable& base) {
   if (__builtin_cpu_supports("avx512bf16") == 0) return nullptr;
   static const PairKernel kernel = {.supports = bf16_detail::supports,
                                     .scratch_bytes = bf16_detail::scratch_bytes,
+                                    .unit_cut = bf16_detail::unit_cut,
                                     .attend_leaf = bf16_detail::attend_leaf};
   static const KernelTable table = [&base] {
     KernelTable copy = base;
@@ -313,6 +320,18 @@ const KernelTable* bf16_kernel_table(const KernelTable& base) {
   return &table;
 }
 
+const KernelTable* few_bf16_kernel_table(const KernelTable& base) {
+  const KernelTable* all = bf16_kernel_table(base);
+  if (all == nullptr) return nullptr;
+  static const KernelTable table = [all] {
+    KernelTable copy = *all;
+    copy.name = "AVX3_BF16_FEW";
+    copy.pairs_most_heads = kFewHeads;
+    return copy;
+  }();
+  return &table;
+}
+
 }  // namespace tributary::cpu
 
 #else
@@ -320,6 +339,10 @@ const KernelTable* bf16_kernel_table(const KernelTable& base) {
 namespace tributary::cpu {
 
 const KernelTable* bf16_kernel_table(const KernelTable& /*base*/) {
+  return nullptr;
+}
+
+const KernelTable* few_bf16_kernel_table(const KernelTable& /*base*/) {
   return nullptr;
 }
 

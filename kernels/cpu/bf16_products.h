@@ -1,10 +1,11 @@
-// The two products of a block, cut into register tiles.
+// The two products of a block, divided into register tiles.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 
+#include "core/base/ceil_div.h"
 #include "kernels/cpu/bf16_tiles.h"
 #include "kernels/cpu/bf16_unit.h"
 
@@ -28,7 +29,7 @@ void score_panel(ScoreTile tile, std::size_t rows, std::size_t vectors, Feed& fe
   if (vectors == 2) return score_rows<kStep, 8, 2>(tile, rows, feed);
   if (vectors == 3) return score_rows<kStep, 8, 3>(tile, rows, feed);
   if constexpr (kStep == Step::kOneWord) {
-    // 6 rows keep the arithmetic busiest; what 6 does not divide, 4 does.
+    // Tiles of 6 rows keep the arithmetic busiest; tiles of 4 cover the rest.
     const std::size_t fours = rows % 6 == 2 ? 8 : rows % 6;
     score_rows<kStep, 6, 4>(tile, rows - fours, feed);
     score_rows<kStep, 4, 4>(tile, fours, feed);
@@ -43,8 +44,8 @@ inline void score_page(const Unit& unit, const std::byte* page, std::size_t rows
                        Feed& feed) {
   const bool one_word = unit.step == Step::kOneWord;
   const auto step = static_cast<std::size_t>(unit.step);
-  // One word a step: a part of the query stays in the first-level cache and the page passes. Four:
-  // 16 rows of the page stay, with 16 query rows at a time (18 KiB either).
+  // With one word per step, part of the query stays in the first-level cache while the page is
+  // read. With four, 16 rows of the page stay, and 16 query rows at a time (18 KiB each).
   const std::size_t depth = one_word ? kDepthWords : unit.words;
   const std::size_t group = one_word ? round_up(rows, kRowQuantum) : kRowQuantum;
   const std::size_t columns = one_word ? kLanes : kLanes / 4;
@@ -71,7 +72,7 @@ inline void score_page(const Unit& unit, const std::byte* page, std::size_t rows
   }
 }
 
-/// Query rows of the next tile, of `left`: 6 keep the arithmetic busiest, 4 nearly as busy.
+/// Query rows of the next tile when `left` remain: 6 keep the arithmetic busiest, 4 nearly as busy.
 inline std::size_t value_tile_rows(std::size_t left) {
   if (left >= 6 && left != 8) return 6;
   return left >= 4 ? 4 : left;
@@ -115,7 +116,7 @@ inline void add_values(const Unit& unit, const std::array<const std::byte*, kBlo
   for (std::size_t i = 0; i * kPageTokens < seen; ++i) {
     const std::size_t rows = std::min<std::size_t>(kPageTokens, seen - i * kPageTokens);
     if (rows >= 2) pairs[groups++] = {pages[i], pages[i] + row_bytes, rows / 2};
-    // The last row of an odd number beside zeros, not beside a row that may hold anything.
+    // An odd last row is paired with zeros, not with a row that may hold anything.
     if (rows % 2 != 0) pairs[groups++] = {pages[i] + (rows - 1) * row_bytes, unit.zeros, 1};
   }
   const std::size_t rank = unit.args->kv_lora_rank;

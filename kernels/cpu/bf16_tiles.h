@@ -6,22 +6,24 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/cpu/bf16_math.h"
 
 TRIBUTARY_BF16_BEGIN
 namespace tributary::cpu::bf16_detail {
 
-/// Lines to ask for while a tile works: `each` of them in each of its first `steps` steps. Spread
-/// out, because processors drop requests that come faster than memory answers, and each asked for
-/// again kAgain lines later, when there is still time for one that was dropped.
+/// Cache lines to prefetch while a tile is computed: `each` lines in each of its first `steps`
+/// steps. They are spread out because processors drop requests that come faster than memory
+/// answers. Each is requested again kAgain lines later, when there is still time to fetch a dropped
+/// one.
 struct Lines {
   const std::byte* data = nullptr;
   std::size_t steps = 0, each = 0;
   const std::byte* begin = nullptr;  // of the page that `data` is a part of
 
-  // Share of the read bandwidth with one head, over many pages: never again 74%; after 16 lines
-  // 77%, after 32 and 48 81%, after 64 80%. A third time gains nothing.
+  // Share of the read bandwidth with one head, over many pages: without a second request 74%; after
+  // 16 lines 77%, after 32 and 48 81%, after 64 80%. A third request gains nothing.
   static constexpr std::ptrdiff_t kAgain = 32;
 
   [[gnu::always_inline]] void ask(std::size_t step) const {
@@ -35,8 +37,8 @@ struct Lines {
   }
 };
 
-/// Columns (words) of a cached row that one step of the first product takes: 1, or 4 where there
-/// are so few heads that a vector holds 4 heads x 4 columns instead of 16 heads.
+/// Columns (words) of a cached row in one step of the first product: 1, or 4 with so few heads that
+/// a vector holds 4 query rows x 4 columns instead of 16 query rows.
 enum class Step : std::size_t { kOneWord = 1, kFourWords = 4 };
 
 template <Step kStep>
@@ -106,8 +108,8 @@ template <Step kStep, std::size_t kRows, std::size_t kVectors>
     Words q[kVectors];
     TRIBUTARY_UNROLL
     for (std::size_t v = 0; v < kVectors; ++v) q[v] = _mm512_load_si512(query + v * kLanes);
-    // One pointer for 4 rows, in addressing modes: a compiler that knew the stride to be constant
-    // would keep one for each row, most of them in memory.
+    // One pointer for 4 rows, by addressing modes. If the compiler knew that the stride is
+    // constant, it would keep a pointer for each row, most of them in memory.
     std::size_t stride = row_bytes;
     asm("" : "+r"(stride));
     const std::byte* four = rows;
@@ -184,7 +186,7 @@ template <std::size_t kRows, std::size_t kLines>
         sums[r][v] = _mm512_load_ps(tile.output + r * kPanelColumns + v * kLanes);
       }
     }
-    // Skipped where all are 1, which changes no bit.
+    // Skipped if all factors are 1, which changes no bit.
     if (rescale) {
       TRIBUTARY_UNROLL
       for (std::size_t r = 0; r < kRows; ++r) {
@@ -234,14 +236,6 @@ template <std::size_t kRows, std::size_t kLines>
       _mm512_store_ps(tile.output + r * kPanelColumns + v * kLanes, sums[r][v]);
     }
   }
-}
-
-/// The 32 columns that two vectors of a value_tile hold, in order.
-[[gnu::always_inline]] inline void order_columns(F32 low, F32 high, F32* first, F32* second) {
-  const Words begin = _mm512_set_epi32(23, 22, 21, 20, 7, 6, 5, 4, 19, 18, 17, 16, 3, 2, 1, 0);
-  const Words end = _mm512_set_epi32(31, 30, 29, 28, 15, 14, 13, 12, 27, 26, 25, 24, 11, 10, 9, 8);
-  *first = _mm512_permutex2var_ps(low, begin, high);
-  *second = _mm512_permutex2var_ps(low, end, high);
 }
 
 }  // namespace tributary::cpu::bf16_detail

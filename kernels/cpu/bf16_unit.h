@@ -1,5 +1,5 @@
-// What the parts of kernels/cpu/bf16_attend.cc share: the sizes of its blocks, a unit of work with
-// its memory, and the stream of cache lines that are fetched while it computes.
+// Shared by the parts of kernels/cpu/bf16_attend.cc: the sizes of its blocks, a unit of work with
+// its memory, and the stream of cache lines that are prefetched while it computes.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/base/ceil_div.h"
 #include "kernels/cpu/bf16_math.h"
 #include "kernels/cpu/bf16_tiles.h"
 #include "kernels/cpu/kernel_table.h"
@@ -15,13 +16,21 @@
 TRIBUTARY_BF16_BEGIN
 namespace tributary::cpu::bf16_detail {
 
-// Cache rows of a block: two pages. The weighted sums pass through memory once a block (half as
-// often as with one page), while 128 bytes of each of its rows, which all query rows pass over,
-// fill a third of the first-level cache (16 of 48 KiB) beside the block's weights.
+// Query rows of a unit of work, at most. Queries, sums and scores of 64 rows (74 + 131 + 32 KiB on
+// 512 + 64) leave room in a second-level cache of 1 MiB for a block of cache rows and the next one
+// (147 KiB each). Does not affect the bits.
+inline constexpr std::size_t kMaxPairRows = 64;
+// At least: the query rows of a vector, or half as many with few heads, where a vector holds four
+// rows.
+inline constexpr std::size_t kPairRows = 16;
+inline constexpr std::size_t kFewPairRows = 8;
+// Cache rows of a block: two pages. The weighted sums pass through memory once per block, half as
+// often as with one page. 128 bytes of each row, which all query rows read, fill a third of the
+// first-level cache (16 of 48 KiB) beside the block's weights.
 inline constexpr std::size_t kBlockTokens = std::size_t{2} * kPageTokens;
 inline constexpr std::size_t kBlockPages = kBlockTokens / kPageTokens;
-// Words (pairs of columns) of the query that the first product takes at a time: 64 query rows of
-// them are 36 KiB and stay in the first-level cache while the cache rows pass.
+// Words (pairs of columns) of the query in one pass of the first product: for 64 query rows they
+// are 36 KiB and stay in the first-level cache while the cache rows are read.
 inline constexpr std::size_t kDepthWords = 144;
 // Vectors of query rows in a register tile: 4 x 6 sums of 32 registers.
 inline constexpr std::size_t kTileVectors = 4;
@@ -30,12 +39,9 @@ inline constexpr std::size_t kRowQuantum = 16;
 inline constexpr std::size_t kLineBytes = 64;
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-constexpr std::size_t ceil_div(std::size_t a, std::size_t b) {
-  return (a + b - 1) / b;
-}
-
-/// How the columns of the first product are taken. Part of the bits, hence a matter of the shape
-/// alone: with up to 4 heads a vector of 16 heads would be mostly empty.
+/// How the columns of the first product are taken. It decides the bits, so it depends on the shape
+/// alone. A token of up to kFewHeads heads has no more query rows than a vector has lanes: a vector
+/// takes four columns of four rows then.
 inline Step score_step(std::size_t heads, std::size_t words) {
   return heads <= kFewHeads && words % 4 == 0 ? Step::kFourWords : Step::kOneWord;
 }
@@ -69,14 +75,14 @@ struct Unit {
   std::int32_t* visible = nullptr;
   const std::byte* zeros = nullptr;  // a row
 
-  /// The panel that begins with a vector, a multiple of kTileVectors. A panel is read from front to
-  /// back: with a power of two between its steps it would fall on a few sets of the cache.
+  /// The panel that begins at `vector`, a multiple of kTileVectors. A panel is read from front to
+  /// back: with a power of two between its steps it would map to a few sets of the cache.
   [[nodiscard]] QueryPanel query_panel(std::size_t vector) const {
     return {query + vector * kLanes * steps, std::min(kTileVectors, query_vectors - vector)};
   }
 };
 
-/// What is to be fetched while a block is computed, spread evenly over the steps of its tiles.
+/// The lines to prefetch while a block is computed, spread evenly over the steps of its tiles.
 struct Feed {
   std::array<const std::byte*, kBlockPages> begin{};
   std::array<const std::byte*, kBlockPages> data{};
@@ -89,7 +95,7 @@ struct Feed {
     if (page == kBlockPages) return {};
     due += steps * lines_per_1024_steps;
     const std::size_t most = std::min(due / 1024, lines[page]);
-    // As evenly as whole lines go: what does not fit is due in the next tile.
+    // As even as whole lines allow: the remainder is due in the next tile.
     const std::size_t each = std::max<std::size_t>(1, (most + steps / 2) / steps);
     const Lines part{data[page], std::min(most / each, steps), each, begin[page]};
     const std::size_t count = part.steps * each;

@@ -2,24 +2,31 @@
 #include "kernels/cpu/cpu_backend.h"
 
 #include <fmt/ranges.h>
+#include <hwy/highway.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
 #include <span>
+#include <variant>
 
+#include "core/base/ceil_div.h"
 #include "core/base/error.h"
+#include "core/interface/validate.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/cpu_projection.h"
 #include "kernels/cpu/kernel_table.h"
-#include "kernels/cpu/projection.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/host_memory.h"
-#include "kernels/validate.h"
 
 namespace tributary {
 namespace {
 
 constexpr int kMaxThreads = 1024;
+
+/// The row formats that the kernels read (kernel_table.h).
+constexpr std::array kRowFormats{RowFormat::kBF16, RowFormat::kF32};
 
 const cpu::KernelTable& find_kernels(std::string_view name) {
   const auto tables = cpu::usable_kernel_tables();
@@ -39,13 +46,13 @@ int checked_threads(int threads) {
   return threads;
 }
 
-/// The system places memory near the thread that writes it first: with one thread all of a cache
-/// would hang on one memory controller of a large machine. Units are claimed, so any thread reads
-/// any page; what can be had is that every controller serves its share.
+/// The system places memory near the thread that writes it first: with one thread, one memory
+/// controller of a large machine would serve the whole cache. Units are claimed, so any thread
+/// reads any page; the most to be had is that every controller serves its share.
 void spread_over_nodes(const HostCache& cache, cpu::ThreadPool& pool) {
   constexpr std::size_t kPage = 4096;
   const std::span<std::byte> memory(cache.layer_data(0), cache_bytes(cache.layout()));
-  pool.for_each(cpu::ceil_div(memory.size(), kHugePage), [&](std::size_t unit, int /*thread*/) {
+  pool.for_each(ceil_div(memory.size(), kHugePage), [&](std::size_t unit, int /*thread*/) {
     const std::size_t end = std::min(memory.size(), (unit + 1) * kHugePage);
     for (std::size_t at = unit * kHugePage; at < end; at += kPage) memory[at] = std::byte{0};
   });
@@ -53,10 +60,10 @@ void spread_over_nodes(const HostCache& cache, cpu::ThreadPool& pool) {
 
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(const CpuOptions& options)
-      : kernels_(find_kernels(options.instruction_set)),
+  CpuBackend(const cpu::KernelTable& kernels, int threads)
+      : kernels_(kernels),
         name_(fmt::format("cpu/{}", kernels_.name)),
-        pool_(checked_threads(options.threads)),
+        pool_(checked_threads(threads)),
         attention_(kernels_, pool_),
         projection_(kernels_, pool_) {}
 
@@ -75,7 +82,7 @@ class CpuBackend final : public Backend {
   void synchronize(Deadline /*deadline*/) override {}
 
   [[nodiscard]] std::unique_ptr<Cache> make_cache(const CacheLayout& layout) override {
-    check_layout(layout);
+    check_layout(layout, name(), kRowFormats);
     auto cache = std::make_unique<HostCache>(layout, this);
     if (!pool_.cpus().empty()) spread_over_nodes(*cache, pool_);
     return cache;
@@ -98,54 +105,33 @@ class CpuBackend final : public Backend {
     load_page_rows(own_cache(cache, this), layer, page, slot, rows);
   }
 
-  void append(Cache& cache, const AppendArgs& args) override {
-    const HostCache& own = own_cache(cache, this);
-    check_append(own.layout(), args);
-    append_rows(own, args);
+ private:
+  [[nodiscard]] bool do_call(const Call& call) override {
+    return std::visit(
+        [this](const auto& args) {
+          if constexpr (requires { run(args); }) {
+            run(args);
+          } else if constexpr (requires { attention_.run(args); }) {
+            attention_.run(args);
+          } else if constexpr (requires { projection_.run(args); }) {
+            projection_.run(args);
+          } else {
+            return false;
+          }
+          return true;
+        },
+        call);
   }
-  void attend(const Cache& cache, const AttendArgs& args) override {
-    const HostCache& own = own_cache(cache, this);
-    check_attend(own.layout(), args);
-    attention_.attend(own, args);
-  }
-  void merge(const MergeArgs& args) override {
-    check_merge(args);
-    attention_.merge(args);
-  }
-  void gather(const GatherArgs& args) override {
-    check_gather(args);
-    projection_.gather(args);
-  }
-  void gemm(const GemmArgs& args) override {
-    check_gemm(args);
+  void run(const AppendArgs& args) const { append_rows(own_cache(*args.cache, this), args); }
+  void run(const AttendArgs& args) { attention_.attend(own_cache(*args.cache, this), args); }
+  void run(const GemmArgs& args) {
     const auto* weight = dynamic_cast<const cpu::PackedWeight*>(args.weight);
     if (weight == nullptr) {
       fail(ErrorCode::kInvalidArgument, "gemm: weight was not made by backend {}", name_);
     }
     projection_.gemm(*weight, args);
   }
-  void rms_norm(const RmsNormArgs& args) override {
-    check_rms_norm(args);
-    projection_.rms_norm(args);
-  }
-  void rope(const RopeArgs& args) override {
-    check_rope(args);
-    projection_.rope(args);
-  }
-  void latent_rows(const LatentRowsArgs& args) override {
-    check_latent_rows(args);
-    Backend::latent_rows(args);
-  }
-  void convert(const ConvertArgs& args) override {
-    check_convert(args);
-    projection_.convert(args);
-  }
-  void attend_dense(const DenseAttendArgs& args) override {
-    check_dense(args);
-    attention_.attend_dense(args);
-  }
 
- private:
   const cpu::KernelTable& kernels_;
   const std::string name_;
   cpu::ThreadPool pool_;
@@ -161,8 +147,20 @@ std::vector<std::string_view> cpu_instruction_sets() {
   return names;
 }
 
+std::string cpu_instruction_set_reason() {
+  return cpu::kernel_table_reason();
+}
+
+std::string highway_version() {
+  return fmt::format("{}.{}.{}", HWY_MAJOR, HWY_MINOR, HWY_PATCH);
+}
+
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
-  return std::make_unique<CpuBackend>(options);
+  return std::make_unique<CpuBackend>(find_kernels(options.instruction_set), options.threads);
+}
+
+std::unique_ptr<Backend> cpu::make_table_backend(const KernelTable& table, int threads) {
+  return std::make_unique<CpuBackend>(table, threads);
 }
 
 }  // namespace tributary

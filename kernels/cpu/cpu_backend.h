@@ -1,5 +1,5 @@
 // The backend for CPU cores, instruction set chosen once at run time: fp32 arithmetic on vectors,
-// and BF16 dot products for decode attention where the machine has them.
+// and tiles or BF16 dot products for decode attention where the machine has them.
 #pragma once
 
 #include <memory>
@@ -21,11 +21,18 @@ struct CpuOptions {
   std::string instruction_set;
 };
 
-/// Instruction sets that this build holds and this machine has, best first, for example
-/// {"AVX3_BF16", "AVX3", "AVX2", "SSE4", "SSSE3", "SCALAR"} (AVX3 is AVX-512). The last one is
-/// portable. Of bf16 queries over bf16 rows, AVX3_BF16 rounds the weights of the values to bf16;
-/// all else is computed as with AVX3.
+/// Instruction sets that this build holds and this machine has, for example {"AVX3_BF16",
+/// "AVX3_BF16_FEW", "AVX3", "AVX2", "SSE4", "SSSE3", "SCALAR"} (AVX3 is AVX-512). The first one is
+/// the one that a table by processor says decodes best, without any measurement; the others follow
+/// by their instructions, and the last one is portable. Of bf16 queries over bf16 rows, AMX_BF16
+/// (tiles) and AVX3_BF16 (dot products) round the weights of the values to bf16, AVX3_BF16_FEW with
+/// up to 16 heads; all else is computed as with AVX3.
 [[nodiscard]] std::vector<std::string_view> cpu_instruction_sets();
+/// Why the first of them is: `GenuineIntel family 6 model 143: tiles, measured`.
+[[nodiscard]] std::string cpu_instruction_set_reason();
+
+/// Of the headers that this was compiled with: `1.0.3`.
+[[nodiscard]] std::string highway_version();
 
 /// Name: `cpu/AVX3`. Every operation is our own code for that instruction set, so that equal names
 /// mean equal bits whatever the machine, except that RoPE takes sin and cos from the C library.

@@ -1,8 +1,12 @@
 // Compiles the -inl headers once per instruction set and lists the results.
 #include "kernels/cpu/kernel_table.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 // All instruction sets that the compiler can make, the portable one included.
@@ -13,9 +17,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 // clang-format on
+#include "kernels/cpu/amx_attend.h"
 #include "kernels/cpu/attend-inl.h"
 #include "kernels/cpu/bf16_attend.h"
 #include "kernels/cpu/merge-inl.h"
+#include "kernels/cpu/processor_choice.h"
 #include "kernels/cpu/projection-inl.h"
 #include "kernels/cpu/unpack-inl.h"
 #include "kernels/cpu/vector_math-inl.h"
@@ -44,6 +50,10 @@ void log_all(const float* src, float* dst, std::size_t count) {
     hn::StoreU(log_positive(d, hn::LoadU(d, src + i)), d, dst + i);
   }
 }
+float sum_lanes(const float* src) {
+  const F32 d;
+  return sum_of_lanes(d, hn::LoadU(d, src));
+}
 
 }  // namespace
 
@@ -59,6 +69,8 @@ const KernelTable& kernel_table() {
       .to_float = widen,
       .exp_not_positive = exp_all,
       .log = log_all,
+      .lanes = hn::Lanes(F32()),
+      .sum = sum_lanes,
   };
   return table;
 }
@@ -74,7 +86,7 @@ std::vector<const KernelTable*> find_usable_tables() {
   std::vector<const KernelTable*> tables;
   const std::int64_t supported = hwy::SupportedTargets();
   const auto add = [&](std::int64_t target, const KernelTable& table) {
-    // The portable one needs nothing of the machine, and is not in the mask where others are.
+    // The portable set runs on every machine, and is not in the mask if others are.
     if (target == HWY_STATIC_TARGET || (supported & target) != 0) tables.push_back(&table);
   };
   // Best first, as Highway orders its targets. Names that this version of Highway does not know are
@@ -86,10 +98,15 @@ std::vector<const KernelTable*> find_usable_tables() {
   add(HWY_AVX3_DL, N_AVX3_DL::kernel_table());
 #endif
 #if HWY_TARGETS & HWY_AVX3
-  // Better than any of Highway's, and based on one and the same wherever it exists.
+  // Better than any of Highway's tables, and always based on the same one.
   if ((supported & HWY_AVX3) != 0) {
-    const KernelTable* pairs = bf16_kernel_table(N_AVX3::kernel_table());
-    if (pairs != nullptr) tables.insert(tables.begin(), pairs);
+    const KernelTable& base = N_AVX3::kernel_table();
+    std::vector<const KernelTable*> better;
+    for (const KernelTable* table :
+         {amx_kernel_table(base), bf16_kernel_table(base), few_bf16_kernel_table(base)}) {
+      if (table != nullptr) better.push_back(table);
+    }
+    tables.insert(tables.begin(), better.begin(), better.end());
   }
   add(HWY_AVX3, N_AVX3::kernel_table());
 #endif
@@ -117,14 +134,37 @@ std::vector<const KernelTable*> find_usable_tables() {
   return tables;
 }
 
+/// The tables, the chosen one first.
+struct Tables {
+  std::vector<const KernelTable*> list = find_usable_tables();
+  std::string reason;
+
+  Tables() {
+    std::vector<std::string_view> names;
+    for (const KernelTable* table : list) names.push_back(table->name);
+    ProcessorChoice choice = choose_for_processor(this_processor(), names);
+    const auto chosen = list.begin() + static_cast<std::ptrdiff_t>(choice.index);
+    std::rotate(list.begin(), chosen, chosen + 1);
+    reason = std::move(choice.reason);
+  }
+};
+
+const Tables& tables() {
+  static const Tables found;
+  return found;
+}
+
 // One number per query row; whole vectors may run past the last one.
 constexpr std::size_t kPerRow = kMaxQueryRows + kPanel;
 
 }  // namespace
 
 std::span<const KernelTable* const> usable_kernel_tables() {
-  static const std::vector<const KernelTable*> tables = find_usable_tables();
-  return tables;
+  return tables().list;
+}
+
+const std::string& kernel_table_reason() {
+  return tables().reason;
 }
 
 std::size_t AttendWorkspace::floats(std::size_t depth, std::size_t width) noexcept {

@@ -1,14 +1,18 @@
-// The instruction-set-specific half of the CPU backend: one table of functions per instruction set
-// that this build holds, found by name. A backend keeps the table it was given; there is no global
-// choice, so that backends of different instruction sets can work side by side.
+// The instruction-set-specific half of the CPU backend: one table of functions for each instruction
+// set in this build, found by name. A backend keeps its table. There is no global choice, so that
+// backends with different instruction sets can work side by side.
 //
-// Functions take valid arguments (kernels/validate.h), run on the calling thread, allocate nothing.
+// Functions take valid arguments (core/interface/validate.h), run on the calling thread, allocate
+// nothing.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "core/base/dtype.h"
@@ -18,7 +22,7 @@ namespace tributary::cpu {
 
 /// Every matrix product here is C[rows][kPanel] from A[rows][depth] and a packed panel
 /// B[depth][kPanel], `depth` cut into blocks of kPanelDepth: the block of B (16 KiB as fp32) stays
-/// in the first-level cache while all rows of A pass over it. Part of the bits: a sum is a chain of
+/// in the first-level cache while all rows of A use it. This decides the bits: a sum is a chain of
 /// fused multiply-adds inside a block and a chain of additions over blocks, whatever the tiling.
 inline constexpr std::size_t kPanel = 64;
 inline constexpr std::size_t kPanelDepth = 64;
@@ -27,9 +31,9 @@ inline constexpr std::size_t kBlockRows = kPageTokens;
 static_assert(kBlockRows == kPanel, "scores of a block are one panel wide");
 static_assert(kBlockRows <= kPanelDepth, "weighted values of a block are one panel deep");
 
-/// Query rows (heads x tokens) that one unit of work takes at most. The unpacked page costs the
-/// same for any number of rows, so more is better until queries, outputs and page (2.3 + 2.0 KiB a
-/// row and 290 KiB on 512 + 64) outgrow the second-level cache. Does not touch the bits.
+/// Largest number of query rows (heads x tokens) of a unit of work. Unpacking a page costs the same
+/// for any number of rows, so more is better until queries, outputs and page (2.3 + 2.0 KiB a row
+/// and 290 KiB on 512 + 64) outgrow the second-level cache. Does not affect the bits.
 inline constexpr std::size_t kMaxQueryRows = 128;
 
 [[nodiscard]] constexpr std::size_t round_up(std::size_t value, std::size_t to) noexcept {
@@ -46,7 +50,7 @@ struct AttendWorkspace {
   float* output = nullptr;   // [kMaxQueryRows][width rounded up to kPanel]
   float* max = nullptr;      // [kMaxQueryRows], as the three below: the running maximum
   float* sum = nullptr;      // of the weights so far
-  float* rescale = nullptr;  // of what was summed before this block
+  float* rescale = nullptr;  // factor of the sums before this block
   float* block_sum = nullptr;
   std::int32_t* visible = nullptr;  // [kMaxQueryRows]: cache rows that a query row sees
 
@@ -60,7 +64,7 @@ struct LeafKernelArgs {
   const LeafTask* task = nullptr;
   const std::byte* layer = nullptr;  // page p at layer + p * page_bytes
   std::size_t page_bytes = 0, row_bytes = 0;
-  DType row_dtype = DType::kBF16;
+  RowFormat row_format = RowFormat::kBF16;
   const std::int32_t* pages = nullptr;  // of this leaf
   std::size_t kv_lora_rank = 0, latent_dim = 0;
   const std::byte* queries = nullptr;  // of the task's first token, [heads][latent_dim]
@@ -69,26 +73,31 @@ struct LeafKernelArgs {
   std::size_t heads = 0, head_begin = 0, head_end = 0;
   float softmax_scale = 0;
   float* states = nullptr;  // record of the task's first token
-  // Pages that this thread will probably read next, to be fetched meanwhile; may be null.
+  // Pages that this thread will probably read next, to prefetch; may be null.
   std::array<const std::byte*, 2> next_pages{};
 };
 
-/// Attention of bf16 queries over bf16 rows by instructions that multiply pairs of bf16 and add
-/// both products to an fp32 sum. The weights of the values are rounded to bf16, after they were
-/// summed.
+/// How tasks of one number of tokens are cut into units of work, in query rows (heads x tokens).
+struct UnitCut {
+  std::size_t least_rows = 0;  // of a unit, if the call has as many
+  std::size_t most_rows = 0;
+  std::size_t quantum = 1;  // a unit's rows are a multiple of it, if the call has as many
+};
+
+/// Attention of bf16 queries over bf16 rows with instructions that multiply pairs of bf16 and add
+/// both products to an fp32 sum: BF16 dot products, tiles. The weights of the values are rounded to
+/// bf16 after they are summed.
 struct PairKernel {
-  /// Shapes that it takes; others go to the fp32 kernels.
+  /// Whether it supports the shape; other shapes use the fp32 kernels.
   bool (*supports)(std::size_t latent_dim, std::size_t kv_lora_rank);
   /// Scratch memory of one thread, aligned to a cache line.
   std::size_t (*scratch_bytes)(std::size_t latent_dim, std::size_t kv_lora_rank);
-  /// tokens * heads <= kMaxPairRows.
+  /// For calls of `heads` heads. How work is cut does not affect the bits.
+  UnitCut (*unit_cut)(std::size_t heads, std::size_t tokens);
+  /// A unit that was cut so.
   void (*attend_leaf)(const LeafKernelArgs&, std::byte* scratch);
 };
 
-/// Query rows of one unit of work of a PairKernel at most. Queries, sums and scores of 64 (74 + 131
-/// + 32 KiB on 512 + 64) leave room in a second-level cache of 1 MiB for a block of cache rows and
-/// the next one (147 KiB each). Does not touch the bits.
-inline constexpr std::size_t kMaxPairRows = 64;
 /// Heads up to which a PairKernel may work differently, by the number of heads of the call.
 inline constexpr std::size_t kFewHeads = 16;
 
@@ -106,7 +115,7 @@ struct MergeKernelArgs {
   float* dst = nullptr;
 };
 
-/// Tokens that share one unpacking of a bf16 panel block; more would push x and the sums out of the
+/// Tokens that share one unpacking of a bf16 panel block. More would evict x and the sums from the
 /// second-level cache.
 inline constexpr std::size_t kGemmTokens = 128;
 /// Floats of scratch: a widened block of the panel, then sums and a block of x of kGemmTokens
@@ -131,17 +140,31 @@ struct KernelTable {
   void (*attend_dense)(const DenseKernelArgs&, const AttendWorkspace&);
   void (*merge)(const MergeKernelArgs&);
   void (*gemm)(const GemmKernelArgs&, float* scratch);
+  /// For panels of bf16, in place of gemm(), where the instruction set has a better way; may be
+  /// null. As exact, but of other bits.
+  void (*gemm_bf16)(const GemmKernelArgs&, float* scratch) = nullptr;
   void (*rms_norm)(const float* x, const float* weight, float eps, std::size_t width, float* y);
   void (*to_bf16)(const float* src, bf16* dst, std::size_t count);
   void (*to_float)(const bf16* src, float* dst, std::size_t count);
   // The vector approximations, for their tests.
   void (*exp_not_positive)(const float* src, float* dst, std::size_t count);
   void (*log)(const float* src, float* dst, std::size_t count);
-  /// Null where the instruction set has no such instructions.
+  std::size_t lanes;               // floats in a vector
+  float (*sum)(const float* src);  // of `lanes` floats
+  /// Null if the instruction set has no such instructions.
   const PairKernel* pairs = nullptr;
+  /// Calls of more heads take the fp32 kernels.
+  std::size_t pairs_most_heads = std::numeric_limits<std::size_t>::max();
 };
 
-/// The tables that this machine can run, best first; never empty.
+/// The tables that this machine can run, the one that decodes best on its processor first
+/// (processor_choice.h), then by their instructions; never empty.
 [[nodiscard]] std::span<const KernelTable* const> usable_kernel_tables();
+/// Why the first one is: a line of text.
+[[nodiscard]] const std::string& kernel_table_reason();
+
+/// A backend on any table, which outlives it: make_cpu_backend() for tables that are not in the
+/// list, such as an emulated one. Throws kInvalidArgument for a thread count out of range.
+[[nodiscard]] std::unique_ptr<Backend> make_table_backend(const KernelTable& table, int threads);
 
 }  // namespace tributary::cpu

@@ -1,4 +1,4 @@
-// The merge of two partial states (design section 2), the only copy of the CPU backend.
+// The merge of two partial states, the only one in the CPU backend.
 
 #if defined(TRIBUTARY_KERNELS_CPU_MERGE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRIBUTARY_KERNELS_CPU_MERGE_INL_H_
@@ -21,9 +21,9 @@ HWY_BEFORE_NAMESPACE();
 namespace tributary::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// dst = (w_left * left + w_right * right) / (w_left + w_right), the weights divided instead of
-/// every column: reading and writing the states is what takes the time then. A tail is done in the
-/// same vector operations on a padded copy: one arithmetic for every column.
+/// dst = (w_left * left + w_right * right) / (w_left + w_right). The weights are divided instead of
+/// every column, so that reading and writing the states dominates the time. A tail uses the same
+/// vector operations on a padded copy, so that every column has the same arithmetic.
 HWY_INLINE void blend(const float* left, const float* right, std::size_t width, float w_left,
                       float w_right, float* dst) {
   const hn::ScalableTag<float> d;
@@ -58,14 +58,14 @@ inline void merge(const MergeKernelArgs& args) {
     for (std::size_t i = 0; i < kLanes; ++i) {
       const float l = i < count ? args.left[lse + first + i] : kEmpty;
       const float r = i < count ? args.right[lse + first + i] : kEmpty;
-      // Other kernels say +inf or NaN for the empty set.
+      // Other kernels use +inf or NaN for the empty set.
       left[i] = std::isfinite(l) ? l : kEmpty;
       right[i] = std::isfinite(r) ? r : kEmpty;
     }
     const auto l = hn::Load(d, left);
     const auto r = hn::Load(d, right);
     const auto max = hn::Max(l, r);
-    // Where both are empty max is -inf and these are NaN, looked at by nobody.
+    // If both are empty, max is -inf and these are NaN, which nobody reads.
     const auto w_left = exp_not_positive(d, hn::Sub(l, max));
     const auto w_right = exp_not_positive(d, hn::Sub(r, max));
     hn::Store(hn::Add(max, log_positive(d, hn::Add(w_left, w_right))), d, merged);

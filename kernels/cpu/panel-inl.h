@@ -1,5 +1,5 @@
-// The one matrix product of the CPU backend: rows of A times a packed panel. Scores, weighted
-// values and projections all end here.
+// The only matrix product of the CPU backend: rows of A times a packed panel. Scores, weighted
+// values and projections all use it.
 
 #if defined(TRIBUTARY_KERNELS_CPU_PANEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRIBUTARY_KERNELS_CPU_PANEL_INL_H_
@@ -32,13 +32,13 @@ inline constexpr std::size_t kTileVectors = 4;
 inline constexpr std::size_t kTileVectors = 2;
 #endif
 
-/// Asks for every line of [data, data + bytes).
+/// Prefetches every line of [data, data + bytes).
 HWY_INLINE void prefetch(const std::byte* data, std::size_t bytes) {
   constexpr std::size_t kLine = 64;
   for (std::size_t at = 0; at < bytes; at += kLine) hwy::Prefetch(data + at);
 }
 
-/// What happens to the products of a block: C = AB, C += AB, or C[r] = C[r] * scale[r] + AB.
+/// What to do with the products of a block: C = AB, C += AB, or C[r] = C[r] * scale[r] + AB.
 enum class Finish { kStore, kAdd, kScaleAdd };
 
 template <Finish kFinish, std::size_t kRows>

@@ -16,12 +16,13 @@
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/panel-inl.h"
 #include "kernels/cpu/unpack-inl.h"
+#include "kernels/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tributary::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Weights are streamed in their stored type, widened one block at a time and never kept widened:
+/// Weights are read in their stored type and widened one block at a time, never stored widened:
 /// with few tokens the product is as fast as memory delivers them.
 inline void gemm(const GemmKernelArgs& args, float* scratch) {
   const std::size_t element = dtype_bytes(args.dtype);
@@ -36,13 +37,13 @@ inline void gemm(const GemmKernelArgs& args, float* scratch) {
     } else {
       widen_row(reinterpret_cast<const bf16*>(args.panel) + k * kPanel, depth * kPanel, widened);
     }
-    // Rows of x are often a multiple of 4 KiB apart, where a cache has room for few: many of them
+    // Rows of x are often a multiple of 4 KiB apart, and a cache holds few such lines: many rows
     // are copied together first.
     const float* x = args.x + k;
     std::size_t x_stride = args.x_token_stride;
     if (args.tokens > kTileRows) {
-      // The next block arrives during this one's product. With fewer tokens there is too little
-      // arithmetic to hide it, and asking only gets in the way of the hardware's own streams.
+      // The next block is prefetched during this block's product. With fewer tokens there is too
+      // little arithmetic to hide it, and prefetching disturbs the hardware's own streams.
       const std::size_t next = std::min(args.cols, k + kPanelDepth);
       prefetch(args.panel + next * kPanel * element,
                std::min(kPanelDepth, args.cols - next) * kPanel * element);
@@ -73,7 +74,7 @@ inline void rms_norm(const float* x, const float* weight, float eps, std::size_t
     const auto value = hn::PromoteTo(dd, hn::LoadU(half, x + i));
     squares = hn::MulAdd(value, value, squares);
   }
-  double sum = hn::GetLane(hn::SumOfLanes(dd, squares));
+  double sum = sum_of_lanes(dd, squares);
   for (; i < width; ++i) sum += static_cast<double>(x[i]) * x[i];
   const auto scale = static_cast<float>(1.0 / std::sqrt(sum / static_cast<double>(width) + eps));
   const F32 d;

@@ -12,11 +12,11 @@
 namespace tributary::cpu {
 namespace {
 
-// What it takes to wake a parked thread up, measured on virtual machines (20 to 100 us): a thread
-// that parks earlier has saved nothing, one that looks longer wastes at most as much again.
+// The cost of waking a parked thread, measured on virtual machines (20 to 100 us). A thread that
+// parks earlier saves nothing; one that spins this long wastes at most as much again.
 constexpr std::chrono::microseconds kLook{50};
 
-/// Returns when done() holds or time is up. Gives the processor to whoever wants it.
+/// Returns when done() is true or time is up. Yields the processor in between.
 template <typename Done>
 void look_for(const Done& done) {
   const auto end = std::chrono::steady_clock::now() + kLook;
@@ -24,7 +24,7 @@ void look_for(const Done& done) {
 }
 
 #if defined(__linux__)
-/// What the calling thread may use; empty where the system does not say.
+/// The CPUs that the calling thread may use; empty if the system does not say.
 std::vector<int> usable_cpus() {
   cpu_set_t usable;
   CPU_ZERO(&usable);
@@ -36,7 +36,7 @@ std::vector<int> usable_cpus() {
   return cpus;
 }
 
-/// Speed alone depends on it: where the system refuses, the calling thread stays as it is.
+/// Affects only the speed: if the system refuses, the calling thread's affinity stays unchanged.
 void keep_to(int cpu) noexcept {
   cpu_set_t one;
   CPU_ZERO(&one);
@@ -63,7 +63,7 @@ ThreadPool::ThreadPool(int threads) {
       workers_.emplace_back([this, thread] { work(thread); });
     }
   } catch (...) {
-    // The system refused a thread: those that exist must end before the pool's members do.
+    // The system refused a thread: the existing ones must end before the pool's members.
     {
       const std::scoped_lock lock(mutex_);
       stop_ = true;
@@ -100,8 +100,8 @@ void ThreadPool::run(std::size_t units, const void* context, Invoke invoke) {
   }
   loop_started_.notify_all();
   claim_units(0);
-  // A worker that wakes up only now finds the loop closed and goes back to sleep: the caller waits
-  // for those inside alone.
+  // A worker that wakes up now finds the loop closed and sleeps again: the caller waits only for
+  // those inside the loop.
   {
     const std::scoped_lock lock(mutex_);
     open_ = false;

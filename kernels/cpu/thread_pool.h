@@ -1,7 +1,7 @@
-// A fixed set of threads for parallel loops. Idle threads are parked on a condition variable, after
-// they have looked for the next loop for as long as waking them up would take: the operations of a
-// layer follow each other closely. Threads inherit the affinity of the thread that constructs the
-// pool; where that leaves a CPU for each, they are pinned, one to each.
+// A fixed set of threads for parallel loops. An idle thread polls for the next loop for as long as
+// waking it would take, because the operations of a layer follow each other closely, and then parks
+// on a condition variable. Threads inherit the affinity of the thread that constructs the pool. If
+// it has exactly one CPU for each thread, they are pinned, one to each.
 #pragma once
 
 #include <atomic>
@@ -15,27 +15,22 @@
 
 namespace tributary::cpu {
 
-/// Units of `per` that `count` make, the last one perhaps smaller.
-[[nodiscard]] constexpr std::size_t ceil_div(std::size_t count, std::size_t per) noexcept {
-  return (count + per - 1) / per;
-}
-
 class ThreadPool {
  public:
   /// `threads` >= 1 counts the calling thread, so that 1 starts none and runs loops inline.
   ///
-  /// Where the constructing thread may use exactly `threads` CPUs, they are this pool's: each of
-  /// its own threads is pinned to one, and the caller of a loop moves off those. It is not pinned:
-  /// what it starts later must not inherit a single CPU. With fewer CPUs the threads share them;
-  /// with more, others (workers of the same machine, say) may have the same mask, and would be
-  /// pinned to the same CPUs: nothing is pinned in either case.
+  /// If the constructing thread may use exactly `threads` CPUs, they belong to this pool: each of
+  /// its own threads is pinned to one, and the caller of a loop moves to the free one. The caller
+  /// is not pinned, because threads that it starts later would inherit a single CPU. With fewer
+  /// CPUs the threads share them; with more, others (workers of the same machine, for example) may
+  /// have the same mask and would be pinned to the same CPUs. Nothing is pinned in these two cases.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   [[nodiscard]] int threads() const noexcept { return static_cast<int>(workers_.size()) + 1; }
-  /// The CPU of each thread, the caller's first; empty where nothing is pinned.
+  /// The CPU of each thread, the caller's first; empty if nothing is pinned.
   [[nodiscard]] const std::vector<int>& cpus() const noexcept { return cpus_; }
 
   /// Calls body(unit, thread) once for every unit in [0, units), 0 <= thread < threads(), in any
@@ -56,7 +51,7 @@ class ThreadPool {
   void claim_units(int thread) noexcept;
   void work(int thread);
   /// Moves the caller to its own CPU when it runs on one that a worker is pinned to. The worker
-  /// cannot step aside, and the system takes milliseconds to see that another CPU is idle.
+  /// cannot move, and the system takes milliseconds to notice that another CPU is idle.
   void step_aside() const noexcept;
 
   std::vector<int> cpus_;
@@ -65,7 +60,7 @@ class ThreadPool {
   std::condition_variable loop_started_;
   std::condition_variable worker_left_;
   // Under mutex_: the loop's number, whether workers may still join it, and how many are inside.
-  // What is looked at without it is atomic.
+  // Members that are read without it are atomic.
   std::atomic<std::uint64_t> loop_{0};
   bool open_ = false;
   std::atomic<bool> stop_{false};

@@ -1,5 +1,5 @@
-// Rows of bf16 or fp32, as they lie in the cache, into the fp32 panels that products read:
-// transposed (lanes are rows) for scores, row by row for values. Also plain conversion.
+// Converts rows of bf16 or fp32 from the cache into the fp32 panels that products read: transposed
+// (lanes are rows) for scores, row by row for values. Also plain conversion.
 
 #if defined(TRIBUTARY_KERNELS_CPU_UNPACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRIBUTARY_KERNELS_CPU_UNPACK_INL_H_
@@ -52,7 +52,7 @@ HWY_INLINE void widen_row(const T* from, std::size_t count, float* to) {
 }
 
 /// values[c / kPanel][row][c % kPanel] = row[c] for `rows` rows. Columns from `width` to the end of
-/// the last panel keep what was there: they fill output columns that nobody reads.
+/// the last panel keep their old contents: they only affect output columns that nobody reads.
 template <typename T>
 HWY_INLINE void unpack_values(const T* first, std::size_t stride, std::size_t rows,
                               std::size_t width, float* HWY_RESTRICT values) {
@@ -90,8 +90,8 @@ HWY_INLINE void store_columns(const hn::Vec<Lane4> (&v)[4], const float* /*type*
   const hn::FixedTag<float, 4> d;
   for (std::size_t i = 0; i < 4; ++i) hn::StoreU(hn::BitCast(d, v[i]), d, to + i * kBlockRows);
 }
-// A word holds two neighbouring columns, the first in its lower half: bf16 pairs are transposed as
-// they are, with half the shuffles, and widened after.
+// A word holds two neighbouring columns, the first in its lower half. bf16 pairs are transposed
+// first, with half the shuffles, and widened afterwards.
 HWY_INLINE void store_columns(const hn::Vec<Lane4> (&v)[4], const bf16* /*type*/, float* to) {
   const Lane4 du;
   const hn::FixedTag<float, 4> d;
@@ -112,7 +112,7 @@ HWY_INLINE void unpack_keys(const T* first, std::size_t stride, std::size_t rows
   std::size_t c = 0;
 #if HWY_TARGET != HWY_SCALAR
   const Lane4 d;
-  // Columns outside: the 8 (or 4) lines that are written fill up while the rows' lines are still
+  // Columns in the outer loop: the 8 (or 4) output lines are filled while the rows' lines are still
   // in the first-level cache for the next columns.
   for (; c + kColumnsAtOnce<T> <= depth; c += kColumnsAtOnce<T>) {
     for (std::size_t row = 0; row < rows; row += 4) {

@@ -1,5 +1,6 @@
-// exp and log on vectors of floats, for every instruction set that includes this. Bounds hold with
-// and without fused multiply-add and are tested against double over the whole domain.
+// exp and log on vectors of floats, and the sum of a vector, for every instruction set. The error
+// bounds hold with and without fused multiply-add and are tested against double over the whole
+// domain.
 
 // Highway includes each -inl header once per instruction set; this guard flips with it.
 #if defined(TRIBUTARY_KERNELS_CPU_VECTOR_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -11,6 +12,7 @@
 
 #include <hwy/highway.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -73,6 +75,18 @@ HWY_INLINE V log_positive(D d, V x) {
   const V tail = hn::NegMulAdd(n, hn::Set(d, kLn2Low), hn::Mul(s, hn::NegMulAdd(s2, p, f)));
   const V result = hn::Add(hn::Sub(f, tail), hn::Mul(n, hn::Set(d, kLn2High)));
   return hn::IfThenElse(hn::IsNaN(x), x, result);
+}
+
+/// The sum of all lanes: the upper half is added to the lower one until one lane is left. The order
+/// decides bits, and the order of hn::SumOfLanes differs between versions of Highway.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE hn::TFromD<D> sum_of_lanes(D d, V v) {
+  HWY_ALIGN hn::TFromD<D> lanes[hn::MaxLanes(d)];
+  hn::Store(v, d, lanes);
+  for (std::size_t half = hn::Lanes(d) / 2; half > 0; half /= 2) {
+    for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
 }
 
 }  // namespace tributary::cpu::HWY_NAMESPACE

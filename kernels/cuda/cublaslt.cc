@@ -7,7 +7,7 @@
 namespace tributary::cuda {
 namespace {
 
-// By the name of the version that the header is of, which is what programs that link it ask for.
+// Opened by the name for the header's version, as programs that link it do.
 std::array<std::string, 2> library_names() {
   return {"libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR),
           std::string(TRIBUTARY_CUDA_LIBRARIES) + "/libcublasLt.so." +
@@ -31,7 +31,11 @@ CublasLt::CublasLt() : library_(library_names()) {
   library_.find("cublasLtMatmulPreferenceDestroy", preference_destroy);
   library_.find("cublasLtMatmulPreferenceSetAttribute", preference_set_attribute);
   library_.find("cublasLtMatmulAlgoGetHeuristic", algo_get_heuristic);
+  library_.find("cublasLtMatmulAlgoGetIds", algo_get_ids);
+  library_.find("cublasLtMatmulAlgoInit", algo_init);
+  library_.find("cublasLtMatmulAlgoCapGetAttribute", algo_cap_get_attribute);
   library_.find("cublasLtMatmulAlgoConfigGetAttribute", algo_config_get_attribute);
+  library_.find("cublasLtMatmulAlgoConfigSetAttribute", algo_config_set_attribute);
   library_.find("cublasLtMatmulAlgoCheck", algo_check);
   library_.find("cublasLtMatmul", matmul);
 }
@@ -48,6 +52,10 @@ const CublasLt& cublaslt() {
 
 std::string cublaslt_problem() {
   return status_of([] { (void)cublaslt(); }).message();
+}
+
+std::string cublaslt_version() {
+  return cublaslt_problem().empty() ? std::to_string(cublaslt().version()) : "none";
 }
 
 Layout make_layout(cudaDataType_t type, std::int64_t rows, std::int64_t cols, std::int64_t batch) {

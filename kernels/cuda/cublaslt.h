@@ -10,18 +10,19 @@
 #include <string_view>
 
 #include "core/base/shared_library.h"
+#include "kernels/cuda/base/support.h"
 
 namespace tributary::cuda {
 
-/// The functions that we use, by their own names less the prefix.
+/// The functions that we use, under their own names without the prefix.
 class CublasLt {
  public:
-  /// Throws kUnavailable where the library, or one of its functions, is not there.
+  /// Throws kUnavailable if the library or one of its functions is missing.
   CublasLt();
 
   /// For example 130100.
   [[nodiscard]] std::size_t version() const { return get_version(); }
-  /// Throws kInternal with the library's words, naming what was asked for.
+  /// Throws kInternal with the library's message and the name of the call.
   void check(cublasStatus_t status, std::string_view what) const;
 
   decltype(&cublasLtGetVersion) get_version;
@@ -38,7 +39,11 @@ class CublasLt {
   decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set_attribute;
   decltype(&cublasLtMatmulAlgoGetHeuristic) algo_get_heuristic;
+  decltype(&cublasLtMatmulAlgoGetIds) algo_get_ids;
+  decltype(&cublasLtMatmulAlgoInit) algo_init;
+  decltype(&cublasLtMatmulAlgoCapGetAttribute) algo_cap_get_attribute;
   decltype(&cublasLtMatmulAlgoConfigGetAttribute) algo_config_get_attribute;
+  decltype(&cublasLtMatmulAlgoConfigSetAttribute) algo_config_set_attribute;
   decltype(&cublasLtMatmulAlgoCheck) algo_check;
   decltype(&cublasLtMatmul) matmul;
 
@@ -46,14 +51,20 @@ class CublasLt {
   SharedLibrary library_;
 };
 
-/// The one table of the process.
+/// The process' only table.
 [[nodiscard]] const CublasLt& cublaslt();
 
-/// What went wrong with opening it, or empty.
+/// Why the library could not be opened, or empty.
 [[nodiscard]] std::string cublaslt_problem();
 
+/// For the name of a backend: `130100`, or `none`.
+[[nodiscard]] std::string cublaslt_version();
+
 struct HandleDestroyer {
-  void operator()(cublasLtHandle_t handle) const noexcept { (void)cublaslt().destroy(handle); }
+  /// May wait for the device, as freeing memory does.
+  void operator()(cublasLtHandle_t handle) const noexcept {
+    if (!leave_memory_of_device()) (void)cublaslt().destroy(handle);
+  }
 };
 using CublasHandle = std::unique_ptr<std::remove_pointer_t<cublasLtHandle_t>, HandleDestroyer>;
 

@@ -58,8 +58,8 @@ else()
   message(STATUS "CUDA: OFF, there is no nvcc")
 endif()
 
-# Flags of every .cu file. -Wpedantic would complain of the line directives that nvcc writes for the
-# host compiler.
+# Flags of every .cu file. -Wpedantic would complain about the line directives that nvcc writes for
+# the host compiler.
 add_library(tributary_cuda_options INTERFACE)
 if(TRIBUTARY_HAS_CUDA)
   target_compile_options(tributary_cuda_options INTERFACE

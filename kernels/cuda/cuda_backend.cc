@@ -1,34 +1,39 @@
-// Validation, the streams, and how each call becomes launches; the work is in the kernels.
+// Owns memory and the streams, and turns each call into launches of kernels.
 #include "kernels/cuda/cuda_backend.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "core/base/error.h"
+#include "core/interface/validate.h"
 #include "kernels/cuda/attend/attend.h"
 #include "kernels/cuda/attend/fast_order.h"
-#include "kernels/cuda/calls.h"
+#include "kernels/cuda/attend/fused_order.h"
+#include "kernels/cuda/base/support.h"
 #include "kernels/cuda/cuda_devices.h"
+#include "kernels/cuda/cuda_projection.h"
+#include "kernels/cuda/device_memory.h"
+#include "kernels/cuda/launches.h"
 #include "kernels/cuda/layer/layer.h"
-#include "kernels/cuda/memory.h"
-#include "kernels/cuda/projection.h"
 #include "kernels/cuda/recording.h"
 #include "kernels/cuda/row_copies.h"
 #include "kernels/cuda/staging.h"
-#include "kernels/cuda/support.h"
-#include "kernels/validate.h"
 
 namespace tributary {
 namespace {
 
 using namespace cuda;  // NOLINT(google-build-using-namespace): the folder's own
+
+/// The row formats that the kernels read.
+constexpr std::array kRowFormats{RowFormat::kBF16, RowFormat::kF32};
 
 int attribute(cudaDeviceAttr which, int device) {
   int value = 0;
@@ -36,35 +41,25 @@ int attribute(cudaDeviceAttr which, int device) {
   return value;
 }
 
-CudaDevice find_device(int ordinal) {
-  const CudaStatus status = cuda_status();
-  if (!status.problem.empty()) {
-    fail(ErrorCode::kUnsupported, "backend cuda cannot run here: {}", status.problem);
-  }
-  const auto found = std::ranges::find(status.devices, ordinal, &CudaDevice::ordinal);
-  if (found == status.devices.end()) {
-    fail(ErrorCode::kInvalidArgument, "CUDA device is {}, this process may use {}", ordinal,
-         status.devices.size());
-  }
-  use_device(ordinal);
-  return *found;
-}
-
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const CudaOptions& options)
-      : device_(find_device(options.device)),
+      : device_(open_cuda_device(options.device)),
         limits_{.compute_capability = device_.compute_capability,
                 .multiprocessors = attribute(cudaDevAttrMultiProcessorCount, options.device),
                 .shared_bytes = static_cast<std::size_t>(
                     attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, options.device))},
         fast_(options.fast_merge_order),
+        choice_(options.attend_kernel),
         graphs_(options.graphs),
-        name_(fmt::format("cuda/{}/sm_{}/cublaslt-{}{}", device_.name, device_.compute_capability,
-                          cublaslt().version(), fast_ ? "/fast" : "")),
+        name_(fmt::format("cuda/{}/sm_{}/cublaslt-{}{}{}", device_.name, device_.compute_capability,
+                          cublaslt_version(), fast_ ? "/fast" : "",
+                          choice_ == AttendChoice::kAuto
+                              ? ""
+                              : fmt::format("/attend-{}", attend_choice_name(choice_)))),
         stream_(make_stream()),
-        staging_(stream()),
-        projection_(stream()) {
+        staging_(stream()) {
+    if (cublaslt_problem().empty()) projection_.emplace(stream());
     std::ranges::generate(marks_, make_timing_event);
     load_attend(limits_);
     load_layer();
@@ -79,31 +74,31 @@ class CudaBackend final : public Backend {
   [[nodiscard]] cudaStream_t stream() const noexcept { return stream_.get(); }
 
   [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
-    enter_unrecorded("allocate");
+    enter();
     return std::make_unique<CudaBuffer>(allocate_device(bytes, "a buffer"), bytes);
   }
   void upload(std::byte* dst, std::span<const std::byte> src) override {
     if (src.empty()) return;
-    enter_unrecorded("upload");
-    // From pageable memory this returns when `src` was copied into the driver's own memory.
+    enter();
+    // From pageable memory this returns after `src` was copied into the driver's memory.
     check(cudaMemcpyAsync(dst, src.data(), src.size(), cudaMemcpyHostToDevice, stream()), "upload");
   }
   void download(std::span<std::byte> dst, const std::byte* src) override {
     if (dst.empty()) return;
-    enter_unrecorded("download");
-    // A copy to pageable memory blocks: what comes before it is waited for with a deadline.
+    enter();
+    // A copy to pageable memory blocks, so earlier work is waited for with a deadline first.
     wait_for(stream(), Deadline::after(kCopyTimeout), "download");
     check(cudaMemcpyAsync(dst.data(), src, dst.size(), cudaMemcpyDeviceToHost, stream()),
           "download");
     wait_for(stream(), Deadline::after(kCopyTimeout), "download");
   }
   void synchronize(Deadline deadline) override {
-    enter_unrecorded("synchronize");
+    enter();
     wait_for(stream(), deadline, "synchronize");
   }
 
   void mark(int index) override {
-    enter_unrecorded("mark");
+    enter();
     check(cudaEventRecord(marks_.at(static_cast<std::size_t>(index)).get(), stream()),
           "recording an event");
   }
@@ -117,10 +112,10 @@ class CudaBackend final : public Backend {
   }
 
   [[nodiscard]] std::unique_ptr<Cache> make_cache(const CacheLayout& layout) override {
-    check_layout(layout);
-    enter_unrecorded("make_cache");
+    check_layout(layout, name(), kRowFormats);
+    enter();
     auto cache = std::make_unique<CudaCache>(layout, this);
-    if (choose_kernel(kManyHeads, layout, DType::kBF16, limits_.compute_capability) ==
+    if (choose_kernel(kManyHeads, layout, DType::kBF16, limits_.compute_capability, choice_) ==
         AttendKernel::kManyRows) {
       cache->make_map();
     }
@@ -128,8 +123,12 @@ class CudaBackend final : public Backend {
   }
   [[nodiscard]] std::unique_ptr<Weight> make_weight(const WeightView& view) override {
     check_weight(view);
-    enter_unrecorded("make_weight");
-    return projection_.make_weight(view, this);
+    if (!projection_) {
+      fail(ErrorCode::kUnsupported, "weight: backend {} has no products: {}", name_,
+           cublaslt_problem());
+    }
+    enter();
+    return projection_->make_weight(view, this);
   }
 
   [[nodiscard]] std::span<std::byte> host_page(Cache& cache, int layer,
@@ -154,11 +153,45 @@ class CudaBackend final : public Backend {
     row_copies_.load(rows, own.row(layer, page, slot));
   }
 
-  void append(Cache& cache, const AppendArgs& args) override {
-    const CudaCache& own = own_cache(cache, this);
-    check_append(own.layout(), args);
-    if (args.tasks.empty()) return;
+  void replay(const Recording& recording) override {
+    const CudaRecording& own = own_recording(recording);
     enter();
+    own.replay(stream());
+  }
+
+ private:
+  [[nodiscard]] bool do_call(const Call& call) override {
+    enter();
+    std::visit([this](const auto& args) { lower(args); }, call);
+    return true;
+  }
+  [[nodiscard]] std::unique_ptr<Recording> do_record(std::span<const Call> calls) override {
+    if (!graphs_) return nullptr;
+    enter();
+    auto recording = std::make_unique<CudaRecording>(this, plan_memory_);
+    Recorder measure(*recording, Recorder::Pass::kMeasure, plan_image_);
+    pass(measure, calls);
+    measure.end_measure();
+    Recorder capture(*recording, Recorder::Pass::kCapture, plan_image_);
+    recording->capture(stream(), [&] { pass(capture, calls); });
+    if (!capture.fits()) fail(ErrorCode::kInternal, "record: the calls changed while recorded");
+    staging_.send(capture.image(), recording->plan_data());
+    return recording;
+  }
+  [[nodiscard]] bool do_refill(Recording& recording, std::span<const Call> calls) override {
+    (void)own_recording(recording);
+    auto& own = dynamic_cast<CudaRecording&>(recording);
+    enter();
+    Recorder refill(own, Recorder::Pass::kRefill, plan_image_);
+    pass(refill, calls);
+    if (refill.fits()) staging_.send(refill.image(), own.plan_data());
+    return refill.fits();
+  }
+
+  // Calls to launches.
+
+  void lower(const AppendArgs& args) {
+    const CudaCache& own = own_cache(*args.cache, this);
     const auto [tasks, item_layer] = place(args.tasks, args.item_layer);
     make(AppendLaunch{.tasks = tasks.data,
                       .count = tasks.count,
@@ -169,120 +202,54 @@ class CudaBackend final : public Backend {
                       .pages = own.layout().pages,
                       .row_bytes = own.layout().row_bytes()});
   }
-  void attend(const Cache& cache, const AttendArgs& args) override {
-    const CudaCache& own = own_cache(cache, this);
-    check_attend(own.layout(), args);
-    if (args.tasks.empty()) return;
-    enter();
-    AttendLaunch launch = describe_attend(args, own.layout(), limits_);
-    launch.cache = own.data();
-    launch.cache_map = own.map();
-    if (fast_) {
-      attend_fast(args, launch);
-    } else {
-      enqueue(launch, args, args.tasks, canonical_.schedule(args, launch.unit_rows, launch.parts));
+  void lower(const AttendArgs& args) { attend(args, {}); }
+  void lower(const AttendMergeArgs& args) {
+    if (args.attend.empty()) return lower(args.merge);
+    attend(args.attend, args.merge);
+  }
+  void lower(const MergeArgs& args) {
+    merge(merge_plans_.trees(args.ops, args.levels), args.shape, args.states, nullptr);
+  }
+  void lower(const GatherArgs& args) {
+    GatherLaunch launch{.index = args.selected.data,
+                        .count = args.selected.most,
+                        .records = args.selected.records,
+                        .src = args.src,
+                        .dst = args.dst,
+                        .record_bytes = args.record_bytes};
+    if (!args.index.empty()) {
+      const auto [index] = place(args.index);
+      launch.index = index.data;
+      launch.count = index.count;
+      launch.records = kIndexBound + 1;
     }
+    make(launch);
   }
-  void merge(const MergeArgs& args) override {
-    check_merge(args);
-    if (args.ops.empty()) return;
-    enter();
-    merge(args.ops, args.shape, args.states, nullptr);
-  }
-  void gather(const GatherArgs& args) override {
-    check_gather(args);
-    if (args.index.empty()) return;
-    enter();
-    const auto [index] = place(args.index);
-    make(GatherLaunch{.index = index.data,
-                      .count = index.count,
-                      .src = args.src,
-                      .dst = args.dst,
-                      .record_bytes = args.record_bytes});
-  }
-
-  void gemm(const GemmArgs& args) override {
-    check_gemm(args);
+  void lower(const GemmArgs& args) {
     const auto* weight = dynamic_cast<const CudaWeight*>(args.weight);
     if (weight == nullptr || weight->owner() != this) {
       fail(ErrorCode::kInvalidArgument, "gemm: weight was not made by backend {}", name_);
     }
-    if (args.tokens == 0) return;
-    enter();
-    if (recorder_ != nullptr) recorder_->keep(projection_.memory());
-    make(GemmCall{weight, args, projection_.memory().get()});
+    // A weight of this backend's exists: so does what made it.
+    if (recorder_ != nullptr) recorder_->keep(projection_->memory());
+    make(GemmLaunch{weight, args, projection_->memory().get()});
   }
-  void rms_norm(const RmsNormArgs& args) override {
-    check_rms_norm(args);
-    if (args.tokens == 0) return;
-    enter();
-    make(args);
-  }
-  void rope(const RopeArgs& args) override {
-    check_rope(args);
-    if (args.positions.empty()) return;
-    enter();
-    make(rope_launch(args));
-  }
-  void latent_rows(const LatentRowsArgs& args) override {
-    check_latent_rows(args);
-    if (args.rope.positions.empty()) return;
-    enter();
+  void lower(const RmsNormArgs& args) { make(args); }
+  void lower(const RopeArgs& args) { make(rope_launch(args)); }
+  void lower(const LatentRowsArgs& args) {
     make(LatentRowsLaunch{args.norm, rope_launch(args.rope)});
   }
-  void convert(const ConvertArgs& args) override {
-    check_convert(args);
-    if (args.rows == 0) return;
-    enter();
+  void lower(const ConvertArgs& args) {
+    check_row_format(args.src_row.format, name(), kRowFormats);
+    check_row_format(args.dst_row.format, name(), kRowFormats);
     make(args);
   }
-  void attend_dense(const DenseAttendArgs& args) override {
-    check_dense(args);
-    if (args.tokens == 0) return;
-    enter();
-    make(args);
-  }
+  void lower(const DenseAttendArgs& args) { make(args); }
 
-  [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& calls) override {
-    if (!graphs_) return nullptr;
-    enter();
-    auto recording = std::make_unique<CudaRecording>(this, plan_memory_);
-    Recorder measure(*recording, Recorder::Pass::kMeasure);
-    pass(measure, calls);
-    measure.end_measure();
-    Recorder capture(*recording, Recorder::Pass::kCapture);
-    recording->capture(stream(), [&] { pass(capture, calls); });
-    if (!capture.fits()) fail(ErrorCode::kInternal, "record: the calls changed while recorded");
-    staging_.send(capture.image(), recording->plan_data());
-    return recording;
-  }
-  [[nodiscard]] bool refill(Recording& recording, const std::function<void()>& calls) override {
-    (void)own_recording(recording);
-    auto& own = dynamic_cast<CudaRecording&>(recording);
-    enter();
-    Recorder refill(own, Recorder::Pass::kRefill);
-    pass(refill, calls);
-    if (refill.fits()) staging_.send(refill.image(), own.plan_data());
-    return refill.fits();
-  }
-  void replay(const Recording& recording) override {
-    const CudaRecording& own = own_recording(recording);
-    enter();
-    own.replay(stream());
-  }
-
- private:
-  /// Any number of heads that the many-rows kernel takes where it takes some.
+  /// Some number of heads that the many-rows kernel supports, if it supports any.
   static constexpr int kManyHeads = 128;
 
   void enter() const { use_device(device_.ordinal); }
-  /// For what waits, allocates, or cannot be repeated.
-  void enter_unrecorded(const char* call) const {
-    if (recorder_ != nullptr) {
-      fail(ErrorCode::kFailedPrecondition, "{} cannot be part of a recording", call);
-    }
-    enter();
-  }
 
   [[nodiscard]] const CudaRecording& own_recording(const Recording& recording) const {
     const auto* own = dynamic_cast<const CudaRecording*>(&recording);
@@ -291,12 +258,11 @@ class CudaBackend final : public Backend {
     }
     return *own;
   }
-  void pass(Recorder& recorder, const std::function<void()>& calls) {
-    if (recorder_ != nullptr) {
-      fail(ErrorCode::kFailedPrecondition, "a recording cannot be made in another one");
-    }
+  void pass(Recorder& recorder, std::span<const Call> calls) {
     recorder_ = &recorder;
-    const Status status = status_of(calls);
+    const Status status = status_of([&] {
+      for (const Call& call : calls) hand_on(call);
+    });
     recorder_ = nullptr;
     status.throw_if_error();
   }
@@ -311,8 +277,10 @@ class CudaBackend final : public Backend {
         },
         staging_.upload(parts...));
   }
-  void make(const Call& call) {
-    if (recorder_ == nullptr || recorder_->take(call)) make_call(call, projection_, stream());
+  void make(const Launch& launch) {
+    if (recorder_ == nullptr || recorder_->take(launch)) {
+      make_launch(launch, projection_ ? &*projection_ : nullptr, stream());
+    }
   }
 
   [[nodiscard]] RopeLaunch rope_launch(const RopeArgs& args) {
@@ -322,10 +290,14 @@ class CudaBackend final : public Backend {
 
   /// Sends the plan and launches.
   void enqueue(AttendLaunch& launch, const AttendArgs& args, std::span<const LeafTask> tasks,
-               const AttendSchedule& schedule) {
-    const auto [placed, part_begin, units, block_table, item_layer] =
+               const AttendSchedule& schedule, std::span<const std::int32_t> task_trees = {},
+               std::span<const MergeTree> trees = {}) {
+    const auto [placed, part_begin, units, block_table, item_layer, tree_of, placed_trees] =
         place(tasks, std::span<const std::int32_t>(schedule.part_begin),
-              std::span<const WorkUnit>(schedule.units), args.block_table, args.item_layer);
+              std::span<const WorkUnit>(schedule.units), args.block_table, args.item_layer,
+              task_trees, trees);
+    launch.task_trees = task_trees.empty() ? nullptr : tree_of.data;
+    launch.trees = task_trees.empty() ? nullptr : placed_trees.data;
     launch.tasks = placed.data;
     launch.part_begin = part_begin.data;
     launch.units = units.data;
@@ -333,16 +305,39 @@ class CudaBackend final : public Backend {
     launch.item_layer = item_layer.data;
     make(launch);
   }
-  void merge(std::span<const MergeOp> ops, const StateShape& shape, float* states, float* scratch) {
-    const auto [placed] = place(ops);
-    make(MergeLaunch{.ops = placed.data,
-                     .count = static_cast<int>(placed.count),
-                     .heads = shape.heads,
-                     .width = shape.width,
-                     .states = states,
-                     .scratch = scratch});
+  void merge(const std::vector<std::vector<MergeTree>>& launches, const StateShape& shape,
+             float* states, float* scratch) {
+    for (const std::vector<MergeTree>& trees : launches) {
+      const auto [placed] = place(std::span(trees));
+      make(MergeLaunch{.trees = placed.data,
+                       .count = static_cast<int>(placed.count),
+                       .heads = shape.heads,
+                       .width = shape.width,
+                       .states = states,
+                       .scratch = scratch});
+    }
   }
 
+  void attend(const AttendArgs& args, const MergeArgs& merges) {
+    const CudaCache& own = own_cache(*args.cache, this);
+    AttendLaunch launch = describe_attend(args, own.layout(), limits_, choice_);
+    launch.cache = own.data();
+    launch.cache_map = own.map();
+    if (fast_) attend_fast(args, launch);
+    const bool fused = !fast_ && !merges.empty() && merges_leaves(launch.kernel, launch.unit_rows);
+    if (!fast_) {
+      const FusedOrder& order =
+          fused_.order(args, fused ? merges : MergeArgs{}, launch.unit_rows, launch.parts);
+      enqueue(launch, args, args.tasks, order.schedule, order.task_trees, order.trees);
+      if (fused) merge(order.rest, merges.shape, merges.states, nullptr);
+    }
+    if (!fused && !merges.empty()) lower(merges);
+    // A plan without such merges fits a recording with them: otherwise plans that take turns would
+    // all be recorded anew.
+    while (fused && recorder_ != nullptr && recorder_->expects<MergeLaunch>()) {
+      merge({{}}, merges.shape, merges.states, nullptr);
+    }
+  }
   /// The pieces, and their merges.
   void attend_fast(const AttendArgs& args, AttendLaunch& launch) {
     const FastOrder order = fast_order(args.tasks, args.heads, launch.unit_rows, launch.parts);
@@ -359,25 +354,26 @@ class CudaBackend final : public Backend {
     if (recorder_ != nullptr) recorder_->keep(scratch_);
     launch.scratch = reinterpret_cast<float*>(scratch_.get());
     enqueue(launch, args, order.tasks, order.schedule);
-    for (const std::vector<MergeOp>& ops : order.merges) {
-      merge(ops, shape, args.states, launch.scratch);
-    }
+    merge(merge_trees(order.merges, order.merge_levels), shape, args.states, launch.scratch);
   }
 
   const CudaDevice device_;
   const DeviceLimits limits_;
   const bool fast_;
+  const AttendChoice choice_;
   const bool graphs_;
   const std::string name_;
   Stream stream_;
   Staging staging_;
-  Projection projection_;
+  std::optional<Projection> projection_;  // where there is cuBLASLt
   RowCopies row_copies_;
   std::array<Event, kMarks> marks_;
-  CanonicalOrder canonical_;
+  FusedPlan fused_;
+  MergePlans merge_plans_;
   std::shared_ptr<PlanMemory> plan_memory_ = std::make_shared<PlanMemory>();
-  Recorder* recorder_ = nullptr;  // while calls are recorded
-  // Of the fast order: grows with the largest plan; recordings hold what they name.
+  Recorder* recorder_ = nullptr;       // while calls are recorded
+  std::vector<std::byte> plan_image_;  // of the recorder
+  // For the fast order. Grows with the largest plan; recordings keep the memory that they use.
   std::shared_ptr<std::byte[]> scratch_;
   std::size_t scratch_bytes_ = 0;
 };

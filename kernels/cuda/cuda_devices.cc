@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "core/base/error.h"
+#include "kernels/cuda/base/support.h"
 #include "kernels/cuda/cublaslt.h"
 
 namespace tributary {
@@ -41,7 +43,7 @@ std::string problem_of(const CudaStatus& status, cudaError_t error) {
                        first.compute_capability / 10, first.compute_capability % 10,
                        kLeastCapability / 10, kLeastCapability % 10);
   }
-  return cuda::cublaslt_problem();
+  return {};
 }
 
 }  // namespace
@@ -59,7 +61,22 @@ CudaStatus cuda_status() {
   }
   (void)cudaGetLastError();
   status.problem = problem_of(status, error);
+  status.products_problem = cuda::cublaslt_problem();
   return status;
+}
+
+CudaDevice open_cuda_device(int ordinal) {
+  const CudaStatus status = cuda_status();
+  if (!status.problem.empty()) {
+    fail(ErrorCode::kUnsupported, "backend cuda cannot run here: {}", status.problem);
+  }
+  const auto found = std::ranges::find(status.devices, ordinal, &CudaDevice::ordinal);
+  if (found == status.devices.end()) {
+    fail(ErrorCode::kInvalidArgument, "CUDA device is {}, this process may use {}", ordinal,
+         status.devices.size());
+  }
+  cuda::use_device(ordinal);
+  return *found;
 }
 
 std::string cuda_version_text(int version) {

@@ -1,4 +1,4 @@
-// What this machine has for the CUDA backend, and what it lacks.
+// What this machine provides for the CUDA backend, and what is missing.
 #pragma once
 
 #include <array>
@@ -22,12 +22,19 @@ struct CudaStatus {
   int driver_version = 0;
   int runtime_version = 0;
   std::vector<CudaDevice> devices;
-  /// Why no backend can be made on this machine, in one line; empty where it can.
+  /// Why no backend can be made on this machine, in one line; empty if one can.
   std::string problem;
+  /// Why a backend can attend and merge but has no products (weights): cuBLASLt is missing. Empty
+  /// if it is there.
+  std::string products_problem;
 };
 
-/// Asks the driver each time it is called; never throws for what is missing.
+/// Asks the driver at every call. Does not throw if something is missing.
 [[nodiscard]] CudaStatus cuda_status();
+
+/// Makes the device this thread's. Throws kUnsupported if no backend can be made here,
+/// kInvalidArgument if this process may not use a device of that number.
+[[nodiscard]] CudaDevice open_cuda_device(int ordinal);
 
 /// `13.1` of 13010.
 [[nodiscard]] std::string cuda_version_text(int version);

@@ -10,16 +10,16 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "kernels/cuda/base/support.h"
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/support.h"
 
 namespace tributary {
 namespace {
 
 using cuda::check;
 
-/// Long enough that the host enqueues some twenty calls of attention meanwhile.
+/// Long enough for the host to enqueue about twenty calls of attention in the meantime.
 constexpr std::size_t kHeadStartBytes = std::size_t{1} << 30;
 constexpr int kHeadStartCopies = 12;
 constexpr auto kTimeout = std::chrono::seconds(60);
@@ -38,7 +38,7 @@ void copy_half(Backend& backend, const Buffer& memory) {
         "a copy");
 }
 
-/// Seconds of each run, after the device was given `head_start` to do.
+/// Seconds of each run, after the device has got the work of `head_start`.
 std::vector<double> times(Backend& backend, int runs, const std::function<void()>& head_start,
                           const std::function<void()>& enqueue) {
   cudaStream_t stream = cuda_stream(backend);

@@ -1,4 +1,4 @@
-// What a GPU does at most, and how long things take on it: the scale of what is measured on it.
+// The peaks of a GPU, to compare measurements with, and the time that work takes on it.
 #pragma once
 
 #include <functional>
@@ -7,9 +7,8 @@
 
 namespace tributary {
 
-// Of backends that make_cuda_backend made, from the backend's thread. They throw kPoolFull where
-// the device's memory is short (4 GiB at most), kDeadlineExceeded, kInternal with the library's
-// words.
+// For backends from make_cuda_backend, on the backend's thread. They throw kPoolFull if the device
+// lacks memory (at most 4 GiB), kDeadlineExceeded, and kInternal with the library's message.
 
 /// Bytes read plus bytes written a second, by copies within the device's memory. Median of several.
 [[nodiscard]] double device_copy_bandwidth(Backend& backend);
@@ -17,9 +16,9 @@ namespace tributary {
 /// FLOP/s of a large bf16 product with fp32 sums, by cuBLASLt's best algorithm. Median of several.
 [[nodiscard]] double device_product_rate(Backend& backend);
 
-/// Seconds that the device takes for what `enqueue` enqueues: the median of `runs`, after two that
-/// do not count. The host is ahead of the device all the while (it first gives the device a copy to
-/// do), so that what the host does between launches is not in it.
+/// Device time in seconds of the work that `enqueue` enqueues: the median of `runs`, after two for
+/// warm-up. The host stays ahead of the device, to which it first gives a copy, so that the host's
+/// time between launches is not included.
 [[nodiscard]] double device_seconds(Backend& backend, int runs,
                                     const std::function<void()>& enqueue);
 

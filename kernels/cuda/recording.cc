@@ -9,7 +9,7 @@
 namespace tributary::cuda {
 namespace {
 
-/// A batch's plan grows by a page or a task now and then: recordings are to outlive that.
+/// A batch's plan grows by a page or a task now and then; recordings must survive that.
 constexpr std::size_t kLeastRoom = 16;
 constexpr std::size_t kLeastRegion = std::size_t{1} << 16;
 
@@ -55,13 +55,13 @@ CudaRecording::~CudaRecording() {
 }
 
 void CudaRecording::capture(cudaStream_t stream, const std::function<void()>& launches) {
-  // Of this thread alone: others store rows meanwhile.
+  // For this thread only: other threads may store rows at the same time.
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a capture");
   const Status status = status_of(launches);
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
   graph_.reset(graph);
-  if (!status.ok()) {  // the reason of an end that fails too
+  if (!status.ok()) {  // the cause; ending the capture fails as a consequence
     (void)cudaGetLastError();
     status.throw_if_error();
   }
@@ -81,12 +81,13 @@ void CudaRecording::replay(cudaStream_t stream) const {
   }
 }
 
-bool Recorder::take(const Call& call) {
-  if (pass_ == Pass::kCapture) recording_.calls_.push_back(call);
+bool Recorder::take(const Launch& launch) {
+  const std::vector<Launch>& recorded = recording_.launches_;
+  if (pass_ == Pass::kCapture) recording_.launches_.push_back(launch);
   if (pass_ == Pass::kRefill) {
-    fits_ = fits_ && calls_ < recording_.calls_.size() && recording_.calls_[calls_] == call;
+    fits_ = fits_ && launches_ < recorded.size() && recorded[launches_] == launch;
   }
-  ++calls_;
+  ++launches_;
   return pass_ == Pass::kCapture;
 }
 

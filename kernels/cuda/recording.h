@@ -1,4 +1,4 @@
-// Internal to kernels/cuda: a CUDA graph of calls whose plan data lies at a fixed place.
+// Internal to kernels/cuda: a CUDA graph of calls whose plan data has a fixed place.
 //
 // The same calls are made in passes. The first one measures their plan data; the second launches
 // into a capture, with every piece of plan data at its place in one region; a later one (a refill)
@@ -15,14 +15,14 @@
 #include <vector>
 
 #include "core/interface/backend.h"
-#include "kernels/cuda/calls.h"
-#include "kernels/cuda/memory.h"
-#include "kernels/cuda/support.h"
+#include "kernels/cuda/base/support.h"
+#include "kernels/cuda/device_memory.h"
+#include "kernels/cuda/launches.h"
 
 namespace tributary::cuda {
 
-/// Device memory for plan data, kept when a recording ends: to free it would wait for the device,
-/// which may be waiting for peers. What reuses a region is behind its last use on the same stream.
+/// Device memory for plan data, kept when a recording ends: freeing it would wait for the device,
+/// which may be waiting for peers. A region is reused after its last use on the same stream.
 class PlanMemory {
  public:
   struct Region {
@@ -55,7 +55,7 @@ class CudaRecording final : public Recording {
   [[nodiscard]] std::byte* plan_data() const noexcept { return region_.memory.get(); }
 
   void capture(cudaStream_t stream, const std::function<void()>& launches);
-  /// Also where the stream is being captured.
+  /// Works on a stream that is being captured, too.
   void replay(cudaStream_t stream) const;
 
  private:
@@ -65,7 +65,7 @@ class CudaRecording final : public Recording {
   std::shared_ptr<PlanMemory> memory_;
   PlanMemory::Region region_;
   std::vector<std::size_t> rooms_;  // elements that the i-th piece of plan data has room for
-  std::vector<Call> calls_;
+  std::vector<Launch> launches_;
   std::vector<std::shared_ptr<const void>> kept_;
   std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, GraphDestroyer> graph_;
   std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, GraphExecDestroyer> exec_;
@@ -82,7 +82,11 @@ struct Placed {
 class Recorder {
  public:
   enum class Pass : std::uint8_t { kMeasure, kCapture, kRefill };
-  Recorder(CudaRecording& recording, Pass pass) : recording_(recording), pass_(pass) {}
+  /// `image` is memory for this pass. The backend keeps it, so that a refill does not allocate.
+  Recorder(CudaRecording& recording, Pass pass, std::vector<std::byte>& image)
+      : recording_(recording), pass_(pass), image_(image) {
+    image_.clear();
+  }
 
   template <typename T>
   [[nodiscard]] Placed<T> place(std::span<const T> part) {
@@ -95,19 +99,25 @@ class Recorder {
     image_.resize((image_.size() + 15) / 16 * 16);
     return {reinterpret_cast<const T*>(at), static_cast<std::int64_t>(room)};
   }
-  /// Whether the call is to be launched.
-  [[nodiscard]] bool take(const Call& call);
-  /// Device memory that the next calls name, for as long as the recording is.
+  /// Whether the caller must make this launch now.
+  [[nodiscard]] bool take(const Launch& launch);
+  /// Of a refill: whether the next recorded launch is of this kind.
+  template <typename T>
+  [[nodiscard]] bool expects() const {
+    return pass_ == Pass::kRefill && launches_ < recording_.launches_.size() &&
+           std::holds_alternative<T>(recording_.launches_[launches_]);
+  }
+  /// Keeps device memory that the next launches use for as long as the recording lives.
   void keep(std::shared_ptr<const void> memory) {
     if (pass_ == Pass::kCapture) recording_.kept_.push_back(std::move(memory));
   }
   /// Ends a first pass: makes the region.
   void end_measure() { recording_.region_ = recording_.memory_->take(image_.size()); }
-  /// Of a refill: whether all was as recorded, and all is there.
+  /// Of a refill: whether the calls were those that were recorded, and none is missing.
   [[nodiscard]] bool fits() const noexcept {
-    return fits_ && calls_ == recording_.calls_.size() && pieces_ == recording_.rooms_.size();
+    return fits_ && launches_ == recording_.launches_.size() && pieces_ == recording_.rooms_.size();
   }
-  /// The plan data of this pass, as it is to lie at CudaRecording::plan_data().
+  /// The plan data of this pass, to be copied to CudaRecording::plan_data().
   [[nodiscard]] std::span<const std::byte> image() const noexcept { return image_; }
 
  private:
@@ -128,9 +138,9 @@ class Recorder {
 
   CudaRecording& recording_;
   Pass pass_;
-  std::vector<std::byte> image_;
+  std::vector<std::byte>& image_;
   std::size_t pieces_ = 0;
-  std::size_t calls_ = 0;
+  std::size_t launches_ = 0;
   bool fits_ = true;
 };
 

@@ -11,11 +11,12 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "kernels/cuda/support.h"
+#include "kernels/cuda/base/support.h"
 
 namespace tributary::cuda {
 
-/// Of waits that the interface gives no deadline: far above any copy, below a pool's deadlines.
+/// Deadline of waits for which the interface has none: far above any copy, below a pool's
+/// deadlines.
 inline constexpr auto kCopyTimeout = std::chrono::seconds(60);
 
 class RowCopies {
@@ -46,7 +47,7 @@ class RowCopies {
     bytes_ = bytes;
   }
 
-  /// A copy that did not end in time may still use the memory: it is not used for another.
+  /// A copy that missed its deadline may still use the memory, so no other copy gets it.
   void wait(const char* what) {
     const Status status =
         status_of([&] { wait_for(stream_.get(), Deadline::after(kCopyTimeout), what); });

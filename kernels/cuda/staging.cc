@@ -8,7 +8,8 @@
 namespace tributary::cuda {
 namespace {
 
-/// For the device to pass the calls of some layers: far above any layer, below a pool's deadlines.
+/// Time for the device to pass the calls of some layers: far above any layer, below a pool's
+/// deadlines.
 constexpr auto kPlanTimeout = std::chrono::seconds(30);
 
 }  // namespace
@@ -18,7 +19,7 @@ Staging::Staging(cudaStream_t stream) : stream_(stream) {
   grow(kFirstSlotBytes);
 }
 
-/// A call that is larger than any before: waits, once, until the ring is free.
+/// For a call that is larger than all before: waits once until the ring is free.
 void Staging::grow(std::size_t bytes) {
   wait_for(stream_, Deadline::after(kPlanTimeout), "waiting for plan data to be used");
   slot_bytes_ = std::bit_ceil(bytes);

@@ -7,14 +7,14 @@
 #include <span>
 #include <tuple>
 
-#include "kernels/cuda/memory.h"
-#include "kernels/cuda/support.h"
+#include "kernels/cuda/base/support.h"
+#include "kernels/cuda/device_memory.h"
 
 namespace tributary::cuda {
 
-/// Used by one thread, for one stream. What upload() returns stays as it is until the stream has
-/// done what was enqueued right after it: a slot is used again only when the stream has passed
-/// the calls that were made while it was the current one.
+/// Used by one thread, for one stream. Memory that upload() returns is unchanged until the stream
+/// has executed what was enqueued right after it: a slot is reused only after the stream has passed
+/// the calls that were made while the slot was current.
 class Staging {
  public:
   explicit Staging(cudaStream_t stream);
@@ -28,7 +28,7 @@ class Staging {
     send_to(device_.get() + first_);
     return placed;
   }
-  /// Copies `data` to `device`, memory of the caller's that calls behind this one read.
+  /// Copies `data` to `device`, the caller's own device memory, which later calls read.
   void send(std::span<const std::byte> data, std::byte* device) {
     begin(padded(data.size()));
     (void)put(data);
@@ -36,8 +36,8 @@ class Staging {
   }
 
  private:
-  // A round of 128 sequences has some 100 KiB of plan data, and a layer a dozen calls: a slot holds
-  // a few layers, and the host waits only when it is several layers ahead of the device.
+  // A round of 128 sequences has about 100 KiB of plan data, and a layer has a dozen calls. A slot
+  // holds a few layers, and the host waits only when it is several layers ahead of the device.
   static constexpr std::size_t kSlots = 4;
   static constexpr std::size_t kFirstSlotBytes = std::size_t{1} << 20;
 

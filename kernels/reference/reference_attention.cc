@@ -1,5 +1,6 @@
 // Softmax attention over a leaf, the same over a dense chunk, and the merge of partial states, in
-// float64 (design section 2 has the formulas).
+// float64.
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -7,31 +8,16 @@
 #include <span>
 #include <vector>
 
-#include "core/base/dtype.h"
+#include "core/base/elements.h"
+#include "core/interface/visible_rows.h"
 #include "kernels/reference/reference_ops.h"
-#include "kernels/validate.h"
 
 namespace tributary::reference {
 namespace {
 
 constexpr double kEmpty = -std::numeric_limits<double>::infinity();
 
-// Elements [0, out.size()) of a row of `type`, which may be unaligned.
-void load_row(const std::byte* row, DType type, std::span<double> out) {
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    if (type == DType::kF32) {
-      float value = 0;
-      std::memcpy(&value, row + i * sizeof value, sizeof value);
-      out[i] = value;
-    } else {
-      bf16 value;
-      std::memcpy(&value, row + i * sizeof value, sizeof value);
-      out[i] = to_float(value);
-    }
-  }
-}
-
-// A softmax-weighted mean under construction: first every score, then every value.
+// Computes a softmax-weighted mean: first all scores are added, then all values.
 class Accumulator {
  public:
   void add_score(double score) { scores_.push_back(score); }
@@ -80,18 +66,20 @@ void attend(const HostCache& cache, const AttendArgs& args) {
   const StateShape shape{args.heads, layout.kv_lora_rank};
   std::vector<double> rows;
   std::vector<double> query(latent);
+  std::vector<float> values(latent);
   Accumulator accumulator;
   for (const LeafTask& task : args.tasks) {
     const std::byte* layer = cache.layer_data(args.item_layer[static_cast<std::size_t>(task.item)]);
-    // Only what the last token sees: rows beyond that may be anything.
+    // Only the rows that the last token sees: later rows may hold anything.
     const auto seen = static_cast<std::size_t>(visible_rows(task, task.tokens - 1));
     rows.resize(seen * latent);
     const auto row = [&](std::size_t j) { return std::span(rows).subspan(j * latent, latent); };
     for (std::size_t j = 0; j < seen; ++j) {
       const auto entry = static_cast<std::size_t>(task.first_page) + j / kPageTokens;
       const auto page = static_cast<std::size_t>(args.block_table[entry]);
-      load_row(layer + page * cache.page_bytes() + (j % kPageTokens) * layout.row_bytes(),
-               layout.row_dtype, row(j));
+      layout.row().decode(
+          layer + page * cache.page_bytes() + (j % kPageTokens) * layout.row_bytes(), values);
+      std::ranges::copy(values, row(j).begin());
     }
     for (std::int32_t token = 0; token < task.tokens; ++token) {
       const auto visible = static_cast<std::size_t>(visible_rows(task, token));
@@ -100,7 +88,9 @@ void attend(const HostCache& cache, const AttendArgs& args) {
       float* state =
           args.states + static_cast<std::size_t>(task.state + token) * shape.record_floats();
       for (std::size_t head = 0; head < heads; ++head) {
-        load_row(record + head * latent * dtype_bytes(args.query_dtype), args.query_dtype, query);
+        load_elements(args.query_dtype, record + head * latent * dtype_bytes(args.query_dtype),
+                      values);
+        std::ranges::copy(values, query.begin());
         for (std::size_t j = 0; j < visible; ++j) {
           accumulator.add_score(args.softmax_scale * dot(query, row(j)));
         }
@@ -110,7 +100,7 @@ void attend(const HostCache& cache, const AttendArgs& args) {
   }
 }
 
-void attend_dense(const DenseAttendArgs& args) {
+void run(const DenseAttendArgs& args) {
   const auto heads = static_cast<std::size_t>(args.heads);
   const auto nope = static_cast<std::size_t>(args.qk_nope_head_dim);
   const auto rope = static_cast<std::size_t>(args.qk_rope_head_dim);
@@ -132,9 +122,10 @@ void attend_dense(const DenseAttendArgs& args) {
     for (std::size_t token = 0; token < tokens; ++token) {
       const std::vector<double> query =
           widen(args.q + (token * heads + head) * (nope + rope), nope + rope);
-      const std::int64_t position = args.query_position + static_cast<std::int64_t>(token);
-      for (std::size_t j = 0; j < keys; ++j) {
-        if (args.key_position + static_cast<std::int64_t>(j) > position) break;
+      const auto visible = static_cast<std::size_t>(
+          visible_rows(args.query_position + static_cast<std::int64_t>(token), args.key_position,
+                       static_cast<std::int64_t>(keys)));
+      for (std::size_t j = 0; j < visible; ++j) {
         accumulator.add_score(args.softmax_scale * dot(query, key[j]));
       }
       float* state = args.states + token * shape.record_floats();
@@ -145,14 +136,14 @@ void attend_dense(const DenseAttendArgs& args) {
   }
 }
 
-void merge(const MergeArgs& args) {
+void run(const MergeArgs& args) {
   const std::size_t record = args.shape.record_floats();
   const auto heads = static_cast<std::size_t>(args.shape.heads);
   const auto width = static_cast<std::size_t>(args.shape.width);
   const auto merge_records = [&](float* dst, const float* left, const float* right) {
     for (std::size_t head = 0; head < heads; ++head) {
       const std::size_t at = heads * width + head;
-      // Other kernels say +inf or NaN for the empty set.
+      // Other kernels use +inf or NaN for the empty set.
       const double lse_l = std::isfinite(left[at]) ? left[at] : kEmpty;
       const double lse_r = std::isfinite(right[at]) ? right[at] : kEmpty;
       const double max = std::max(lse_l, lse_r);

@@ -3,11 +3,12 @@
 #include "kernels/reference/reference_backend.h"
 
 #include <cstring>
+#include <variant>
 
 #include "core/base/error.h"
+#include "core/interface/validate.h"
 #include "kernels/host_memory.h"
 #include "kernels/reference/reference_ops.h"
-#include "kernels/validate.h"
 
 namespace tributary {
 namespace {
@@ -25,11 +26,11 @@ class ReferenceBackend final : public Backend {
   void download(std::span<std::byte> dst, const std::byte* src) override {
     if (!dst.empty()) std::memcpy(dst.data(), src, dst.size());
   }
-  // Every call has done its work when it returns.
+  // Every call is complete when it returns.
   void synchronize(Deadline /*deadline*/) override {}
 
   [[nodiscard]] std::unique_ptr<Cache> make_cache(const CacheLayout& layout) override {
-    check_layout(layout);
+    check_layout(layout, name(), row_formats());
     return std::make_unique<HostCache>(layout, this);
   }
   [[nodiscard]] std::unique_ptr<Weight> make_weight(const WeightView& view) override {
@@ -50,55 +51,29 @@ class ReferenceBackend final : public Backend {
     load_page_rows(own_cache(cache, this), layer, page, slot, rows);
   }
 
-  void append(Cache& cache, const AppendArgs& args) override {
-    const HostCache& own = own_cache(cache, this);
-    check_append(own.layout(), args);
-    append_rows(own, args);
+ private:
+  [[nodiscard]] bool do_call(const Call& call) override {
+    return std::visit(
+        [this](const auto& args) {
+          if constexpr (requires { run(args); }) {
+            run(args);
+          } else if constexpr (requires { reference::run(args); }) {
+            reference::run(args);
+          } else {
+            return false;
+          }
+          return true;
+        },
+        call);
   }
-  void attend(const Cache& cache, const AttendArgs& args) override {
-    const HostCache& own = own_cache(cache, this);
-    check_attend(own.layout(), args);
-    reference::attend(own, args);
-  }
-  void merge(const MergeArgs& args) override {
-    check_merge(args);
-    reference::merge(args);
-  }
-  void gather(const GatherArgs& args) override {
-    check_gather(args);
-    for (std::size_t i = 0; i < args.index.size(); ++i) {
-      std::memcpy(args.dst + i * args.record_bytes,
-                  args.src + static_cast<std::size_t>(args.index[i]) * args.record_bytes,
-                  args.record_bytes);
-    }
-  }
-  void gemm(const GemmArgs& args) override {
-    check_gemm(args);
+  void run(const AppendArgs& args) const { append_rows(own_cache(*args.cache, this), args); }
+  void run(const AttendArgs& args) const { reference::attend(own_cache(*args.cache, this), args); }
+  void run(const GemmArgs& args) const {
     const auto* weight = dynamic_cast<const reference::DenseWeight*>(args.weight);
     if (weight == nullptr) {
       fail(ErrorCode::kInvalidArgument, "gemm: weight was not made by backend {}", name());
     }
     reference::gemm(*weight, args);
-  }
-  void rms_norm(const RmsNormArgs& args) override {
-    check_rms_norm(args);
-    reference::rms_norm(args);
-  }
-  void rope(const RopeArgs& args) override {
-    check_rope(args);
-    reference::rope(args);
-  }
-  void latent_rows(const LatentRowsArgs& args) override {
-    check_latent_rows(args);
-    Backend::latent_rows(args);
-  }
-  void convert(const ConvertArgs& args) override {
-    check_convert(args);
-    reference::convert(args);
-  }
-  void attend_dense(const DenseAttendArgs& args) override {
-    check_dense(args);
-    reference::attend_dense(args);
   }
 };
 

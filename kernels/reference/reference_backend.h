@@ -1,6 +1,6 @@
-// The backend to judge the others by: plain loops, float64 inside, fp32 outside, one thread. Each
-// result is rounded once, so that a partial state here is the nearest fp32 value of the exact one
-// for all practical purposes. Slow.
+// The backend that the others are compared with: plain loops, float64 inside, fp32 outside, one
+// thread. Each result is rounded once, so a partial state is practically the fp32 value nearest to
+// the exact one. Slow.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The reference backend's arithmetic. Arguments are valid (kernels/validate.h).
+// The reference backend's arithmetic. Arguments are valid (core/interface/validate.h).
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,13 @@ class DenseWeight final : public Weight {
 };
 
 void attend(const HostCache& cache, const AttendArgs& args);
-void merge(const MergeArgs& args);
-void attend_dense(const DenseAttendArgs& args);
 void gemm(const DenseWeight& weight, const GemmArgs& args);
-void rms_norm(const RmsNormArgs& args);
-void rope(const RopeArgs& args);
-void convert(const ConvertArgs& args);
+
+void run(const MergeArgs& args);
+void run(const GatherArgs& args);
+void run(const RmsNormArgs& args);
+void run(const RopeArgs& args);
+void run(const ConvertArgs& args);
+void run(const DenseAttendArgs& args);
 
 }  // namespace tributary::reference

@@ -1,4 +1,4 @@
-// Matrix products, RMSNorm, RoPE and conversions in float64.
+// Matrix products, RMSNorm, RoPE and conversions in float64; copies of records.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -42,7 +42,7 @@ void gemm(const DenseWeight& weight, const GemmArgs& args) {
   }
 }
 
-void rms_norm(const RmsNormArgs& args) {
+void run(const RmsNormArgs& args) {
   for (std::int64_t t = 0; t < args.tokens; ++t) {
     const float* x = args.x + t * args.x_token_stride;
     float* y = args.y + t * args.y_token_stride;
@@ -55,7 +55,7 @@ void rms_norm(const RmsNormArgs& args) {
   }
 }
 
-void rope(const RopeArgs& args) {
+void run(const RopeArgs& args) {
   for (std::size_t t = 0; t < args.positions.size(); ++t) {
     for (std::size_t i = 0; i < args.frequencies.size(); ++i) {
       const double angle = static_cast<double>(args.positions[t]) * args.frequencies[i];
@@ -75,27 +75,19 @@ void rope(const RopeArgs& args) {
   }
 }
 
-void convert(const ConvertArgs& args) {
-  for (std::int64_t r = 0; r < args.rows; ++r) {
-    const auto row = static_cast<std::size_t>(r);
-    const std::byte* src = static_cast<const std::byte*>(args.src) + row * args.src_stride_bytes;
-    std::byte* dst = static_cast<std::byte*>(args.dst) + row * args.dst_stride_bytes;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(args.width); ++i) {
-      float value = 0;
-      if (args.src_dtype == DType::kF32) {
-        std::memcpy(&value, src + i * sizeof value, sizeof value);
-      } else {
-        bf16 half;
-        std::memcpy(&half, src + i * sizeof half, sizeof half);
-        value = to_float(half);
-      }
-      if (args.dst_dtype == DType::kF32) {
-        std::memcpy(dst + i * sizeof value, &value, sizeof value);
-      } else {
-        const bf16 half = to_bf16(value);
-        std::memcpy(dst + i * sizeof half, &half, sizeof half);
-      }
+void run(const GatherArgs& args) {
+  const HostIndices indices(args);
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    const std::byte* record = indices.record(i);
+    if (record != nullptr) {
+      std::memcpy(args.dst + i * args.record_bytes, record, args.record_bytes);
     }
+  }
+}
+
+void run(const ConvertArgs& args) {
+  for (std::int64_t row = 0; row < args.rows; ++row) {
+    convert_row(args, static_cast<std::size_t>(row));
   }
 }
 

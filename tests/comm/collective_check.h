@@ -18,8 +18,8 @@ namespace tributary::testing_support {
 [[nodiscard]] std::vector<std::byte> pattern(std::uint64_t call, int from, int to,
                                              std::size_t bytes);
 
-/// Each runs one collective and records a test failure when it is not ok or any byte of what was
-/// received is wrong. The sizes are those of all ranks, the same everywhere.
+/// Each runs one collective and records a test failure if it is not ok or a received byte is wrong.
+/// Every rank passes the sizes of all ranks.
 void check_broadcast(Communicator& communicator, std::uint64_t call, int root, std::size_t bytes);
 void check_all_gather(Communicator& communicator, std::uint64_t call,
                       const std::vector<std::size_t>& counts);

@@ -14,13 +14,13 @@
 
 namespace tributary::testing_support {
 
-/// Runs `body` on every rank of a fresh communicator, and returns when it has returned on all the
-/// ranks of this process: all of them (threads), or its own (one rank per process).
+/// Runs `body` on every rank of a fresh communicator, and returns when `body` has returned on all
+/// ranks of this process: all ranks if they are threads, otherwise the process' own rank.
 struct RankLauncher {
   std::string name;  // letters and digits; becomes part of the test's name
   int ranks = 0;
   std::function<void(const std::function<void(Communicator&)>& body)> run;
-  /// Whether it finds out that two ranks mean blocks of different sizes.
+  /// Whether it detects that two ranks disagree on the size of a block.
   bool finds_mismatches = true;
 };
 

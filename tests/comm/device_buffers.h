@@ -1,4 +1,4 @@
-// A communicator of device memory, for tests that have their buffers on the host: each collective
+// A communicator of device memory for tests whose buffers are on the host: each collective goes
 // through buffers of a backend.
 #pragma once
 
@@ -19,32 +19,15 @@ class DeviceBuffers final : public Communicator {
   [[nodiscard]] std::string_view name() const noexcept override { return inner_.name(); }
 
  protected:
-  Status do_broadcast(std::span<std::byte> data, int root, Deadline deadline) override {
-    const auto buffer = copy(data);
-    Status status = inner_.broadcast({buffer->data(), data.size()}, root, deadline);
+  Status do_collective(const Collective& call, Deadline deadline) override {
+    const auto from = copy(call.send);
+    const auto to = copy(call.recv);
+    Collective on_device = call;
+    on_device.send = {from->data(), call.send.size()};
+    on_device.recv = {to->data(), call.recv.size()};
+    Status status = inner_.run(on_device, deadline);
     if (status.ok()) status = inner_.complete(deadline);
-    if (status.ok()) backend_.download(data, buffer->data());
-    return status;
-  }
-  Status do_all_gather(std::span<const std::byte> send, std::span<std::byte> recv,
-                       std::span<const std::size_t> counts, Deadline deadline) override {
-    const auto from = copy(send);
-    const auto to = copy(recv);
-    Status status =
-        inner_.all_gather({from->data(), send.size()}, {to->data(), recv.size()}, counts, deadline);
-    if (status.ok()) status = inner_.complete(deadline);
-    if (status.ok()) backend_.download(recv, to->data());
-    return status;
-  }
-  Status do_all_to_all(std::span<const std::byte> send, std::span<const std::size_t> send_counts,
-                       std::span<std::byte> recv, std::span<const std::size_t> recv_counts,
-                       Deadline deadline) override {
-    const auto from = copy(send);
-    const auto to = copy(recv);
-    Status status = inner_.all_to_all({from->data(), send.size()}, send_counts,
-                                      {to->data(), recv.size()}, recv_counts, deadline);
-    if (status.ok()) status = inner_.complete(deadline);
-    if (status.ok()) backend_.download(recv, to->data());
+    if (status.ok()) backend_.download(call.recv, to->data());
     return status;
   }
   void do_poison(const Status& reason) override { inner_.poison(reason); }

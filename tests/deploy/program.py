@@ -2,9 +2,11 @@
 import os
 import pathlib
 import pty
+import random
 import re
 import select
 import signal
+import socket
 import subprocess
 import time
 import uuid
@@ -25,9 +27,25 @@ ENDLESS = ["replay", "--requests", "64", "--leaf-tokens", "256", "--kv-gib", "0.
            "--length-scale", "0.1", "--layers", "8", "--canary-rate", "0"]
 
 
+def free_ports(count):
+    """Ports of the loopback device below those that the system gives to whoever asks for any: until
+    they are bound, or between two programs that listen there, nobody else gets them."""
+    ports = []
+    for port in random.sample(range(10000, 20000), 10000):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:  # somebody listens there
+                continue
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise AssertionError("no port is free")
+
+
 class Result:
     def __init__(self, status, stdout, stderr):
-        # AddressSanitizer says so where an allocation fails, which a test may be about.
+        # AddressSanitizer warns about a failed allocation, which may be what a test is about.
         stderr = re.sub(r"^==\d+==WARNING: AddressSanitizer failed to allocate .*\n", "", stderr,
                         flags=re.MULTILINE)
         self.status, self.stdout, self.stderr = status, stdout, stderr
@@ -45,10 +63,10 @@ class Result:
 
 
 class Process:
-    """The program under way, in a process group of its own that ends with the block."""
+    """The running program, in a process group of its own that ends with the block."""
 
     def __init__(self, arguments, ranks=0, mpirun=(), output=subprocess.PIPE):
-        """`output`: a file for stdout and stderr of what writes more than a pipe holds."""
+        """`output`: a file for stdout and stderr, if they are more than a pipe holds."""
         launcher = [str(MPIRUN), "-np", str(ranks), *mpirun] if ranks else []
         self.mark = f"TRIBUTARY_TEST_MARK={uuid.uuid4()}"  # by which its ranks are found
         name, value = self.mark.split("=")
@@ -110,7 +128,7 @@ def cpu_seconds(pid):
 
 
 def run_on_terminal(*arguments, ranks=0):
-    """Status, and what appeared on the terminal that stderr is."""
+    """The exit status, and what appeared on the terminal that is its stderr."""
     launcher = [str(MPIRUN), "-np", str(ranks)] if ranks else []
     ours, theirs = pty.openpty()
     with subprocess.Popen([*launcher, PROGRAM, *map(str, arguments)], stderr=theirs,

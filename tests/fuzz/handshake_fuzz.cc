@@ -1,5 +1,5 @@
-// Any bytes at a worker's front door: refused with a typed error, or an introduction that is
-// written as it was read. The checksum is set right, so that the search gets behind it.
+// Any bytes at a worker's front door. They are refused with a typed error, or give an introduction
+// that is written as it was read. The checksum is corrected, so that the search gets past it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "comm/ucx/handshake.h"
-#include "comm/wire/messages.h"
+#include "comm/ucx/ucx_handshake.h"
+#include "comm/wire/crc32c.h"
 #include "core/base/error.h"
 
 namespace {
@@ -32,7 +32,7 @@ void check(std::span<const std::byte> bytes) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  constexpr std::size_t kChecksum = 12;  // where it lies, see handshake.h
+  constexpr std::size_t kChecksum = 12;  // its position, see ucx_handshake.h
   std::vector<std::byte> bytes(size);
   if (size > 0) std::memcpy(bytes.data(), data, size);
   check(bytes);

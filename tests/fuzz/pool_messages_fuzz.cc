@@ -1,5 +1,6 @@
 // Fuzz target: any bytes as a message of a pool, of the control plane, or as an answer to a client.
-// They are refused with a typed error, or give a message that is written and read again as itself.
+// They are refused with a typed error, or give a message that is the same after writing and
+// reading.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -7,8 +8,8 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "deploy/tier/admission_answer.h"
-#include "deploy/tier/pool_messages.h"
+#include "deploy/service/protocol/admission.h"
+#include "deploy/service/protocol/pool_messages.h"
 
 namespace {
 
@@ -34,6 +35,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   check(text, tributary::parse_from_pool);
   check(text, tributary::parse_to_pool);
-  check(text, tributary::parse_admission_answer);
+  check(text, tributary::parse_sequence_handle);
   return 0;
 }

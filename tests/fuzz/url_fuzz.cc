@@ -15,7 +15,7 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-/// What is refused is refused as an invalid argument, and not otherwise.
+/// Bytes may be refused with kInvalidArgument, and with no other error.
 template <typename Parse>
 void check(const Parse& parse) {
   try {

@@ -1,4 +1,4 @@
-// The CUDA backend joins the conformance suite; then what is its own.
+// The CUDA backend joins the conformance suite; then tests of its own.
 #include "kernels/cuda/cuda_backend.h"
 
 #include <gtest/gtest.h>
@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "tests/core/expect_error.h"
+#include "tests/core/base/expect_error.h"
 #include "tests/kernels/backend_conformance.h"
 
 namespace tributary::test {
 namespace {
 
-// Attention rounds the weights of values to bf16 for its tensor cores, where queries and rows are.
+// If queries and rows are bf16, attention rounds the weights of values to bf16 for the tensor
+// cores.
 INSTANTIATE_TEST_SUITE_P(Cuda, BackendConformance,
                          testing::Values(BackendUnderTest{
                              .name = "Cuda",
@@ -57,7 +58,7 @@ TEST(CudaBackend, PlanDataSurvivesManyCallsAhead) {
   for (std::size_t call = 0; call < kCalls; ++call) {
     for (std::size_t i = 0; i < kRecords; ++i) index[i] = index_of(call, i);
     results.push_back(backend->allocate(kRecords * sizeof(std::int64_t)));
-    backend->gather({index, source->data(), results.back()->data(), sizeof(std::int64_t)});
+    backend->call(GatherArgs{index, source->data(), results.back()->data(), sizeof(std::int64_t)});
   }
   backend->synchronize(Deadline::after(std::chrono::seconds(60)));
   for (std::size_t call = 0; call < kCalls; ++call) {

@@ -4,18 +4,17 @@
 
 #include <cstdint>
 
-#include "core/interface/backend.h"
-#include "deploy/verify/verify.h"
-#include "tests/deploy/replay_runs.h"
+#include "deploy/app/verify/verify.h"
+#include "tests/deploy/app/replay_runs.h"
 
 namespace tributary::test {
 namespace {
 
-ReplayOptions cuda_options(DType rows) {
+ReplayOptions cuda_options(RowFormat rows) {
   ReplayOptions options = small_options();
   options.backend = "cuda/0";
-  options.row_dtype = rows;
-  options.query_dtype = rows;
+  options.row_format = rows;
+  options.query_dtype = *plain_elements(rows);
   options.spread = SpreadPolicy::kAll;
   options.canary_rate = 1;
   return options;
@@ -23,8 +22,9 @@ ReplayOptions cuda_options(DType rows) {
 
 TEST(CudaReplay, DigestIsTheSameForWorkersThatShareAGpu) {
   // The few-rows kernel and, where there is one, the many-rows kernel; then the generic one.
-  for (const auto& [rows, heads] : {std::pair(DType::kBF16, 2), std::pair(DType::kBF16, 16),
-                                    std::pair(DType::kBF16, 128), std::pair(DType::kF32, 2)}) {
+  for (const auto& [rows, heads] :
+       {std::pair(RowFormat::kBF16, 2), std::pair(RowFormat::kBF16, 16),
+        std::pair(RowFormat::kBF16, 128), std::pair(RowFormat::kF32, 2)}) {
     for (const int tokens_per_step : {1, 3}) {
       ReplayOptions options = cuda_options(rows);
       options.heads = heads;
@@ -35,7 +35,7 @@ TEST(CudaReplay, DigestIsTheSameForWorkersThatShareAGpu) {
       for (const int workers : {2, 4}) {
         const ReplayReport many = run_threads(options, small_trace(), workers);
         EXPECT_EQ(many.digest, one.digest)
-            << workers << " workers, " << heads << " heads of " << dtype_name(rows);
+            << workers << " workers, " << heads << " heads of " << row_format_name(rows);
         EXPECT_EQ(many.communicator, "staged/threads");
       }
     }
@@ -43,7 +43,7 @@ TEST(CudaReplay, DigestIsTheSameForWorkersThatShareAGpu) {
 }
 
 TEST(CudaReplay, DigestDoesNotDependOnTheBatchOrTheLeavesPlaces) {
-  ReplayOptions options = cuda_options(DType::kBF16);
+  ReplayOptions options = cuda_options(RowFormat::kBF16);
   const std::uint64_t digest = run_threads(options, small_trace(), 1).digest;
   options.max_batch = 2;
   EXPECT_EQ(run_threads(options, small_trace(), 1).digest, digest);

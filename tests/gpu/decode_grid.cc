@@ -119,7 +119,8 @@ Work make_work(const Batch& batch, int tokens) {
       const std::int64_t state = begin == 0 ? first : work.states;
       if (begin > 0) work.states += tokens;
       nodes.push_back(state);
-      // Positions before 0 are those of tokens that see nothing: moved up, as the interface has it.
+      // A position before 0 means a token that sees nothing. It is moved up, because the interface
+      // takes positions from 0 on.
       const std::int64_t shift = sequence.query_position < 0 ? kMaxStepTokens : 0;
       work.tasks.push_back({.tokens = tokens,
                             .rows = std::min(kLeafTokens, sequence.rows - begin),
@@ -161,7 +162,7 @@ DecodeGrid::DecodeGrid(Backend& backend) : backend_(backend) {
                                 .pages = kPages,
                                 .kv_lora_rank = kGridRank,
                                 .qk_rope_head_dim = kGridLatent - kGridRank,
-                                .row_dtype = DType::kBF16});
+                                .row_format = RowFormat::kBF16});
   std::vector<AppendTask> tasks;
   for (std::int32_t page = 0; page < kPages; ++page) {
     for (std::int32_t slot = 0; slot < kPageTokens; ++slot) {
@@ -169,17 +170,19 @@ DecodeGrid::DecodeGrid(Backend& backend) : backend_(backend) {
     }
   }
   const std::int32_t layer = 0;
-  backend_.append(*cache_, {.tasks = tasks,
-                            .item_layer = std::span(&layer, 1),
-                            .source = rows_->data(),
-                            .source_stride_bytes = kGridLatent * sizeof(bf16)});
+  backend_.call(AppendArgs{.cache = cache_.get(),
+                           .tasks = tasks,
+                           .item_layer = std::span(&layer, 1),
+                           .source = rows_->data(),
+                           .source_stride_bytes = kGridLatent * sizeof(bf16)});
   backend_.synchronize(Deadline::after(kTimeout));
 }
 
 GridResult DecodeGrid::run(const GridCase& grid_case, int only) {
   Batch batch = make_batch(grid_case);
   if (only < 0) {
-    // The last pages: NaN where no row is. In the cache alone: float64 reads what it is to read.
+    // The last pages have NaN where there is no row. Only in the cache: the float64 reference reads
+    // nothing but rows.
     const std::vector<bf16> nan(kPageElements, bf16{0x7fc0});
     for (std::size_t s = 0; s < batch.sequences.size(); ++s) {
       const std::int32_t page = kSharedPages + static_cast<std::int32_t>(s);
@@ -201,18 +204,19 @@ GridResult DecodeGrid::run(const GridCase& grid_case, int only) {
   const auto states =
       backend_.allocate(static_cast<std::size_t>(work.states) * shape.record_bytes());
   const std::int32_t layer = 0;
-  backend_.attend(
-      *cache_, {.tasks = work.tasks,
-                .block_table = batch.table,
-                .item_layer = std::span(&layer, 1),
-                .queries = queries->data(),
-                .query_stride_bytes = static_cast<std::size_t>(grid_case.heads) * kGridLatent * 2,
-                .query_dtype = DType::kBF16,
-                .heads = grid_case.heads,
-                .softmax_scale = kScale,
-                .states = states->as<float>()});
+  backend_.call(
+      AttendArgs{.cache = cache_.get(),
+                 .tasks = work.tasks,
+                 .block_table = batch.table,
+                 .item_layer = std::span(&layer, 1),
+                 .queries = queries->data(),
+                 .query_stride_bytes = static_cast<std::size_t>(grid_case.heads) * kGridLatent * 2,
+                 .query_dtype = DType::kBF16,
+                 .heads = grid_case.heads,
+                 .softmax_scale = kScale,
+                 .states = states->as<float>()});
   for (const auto& ops : work.levels) {
-    if (!ops.empty()) backend_.merge({ops, shape, states->as<float>()});
+    if (!ops.empty()) backend_.call(MergeArgs{ops, shape, states->as<float>()});
   }
   GridResult result;
   result.states.resize(records * shape.record_floats());

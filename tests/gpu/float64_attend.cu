@@ -1,4 +1,4 @@
-// The plainest way to the numbers: scores, their maximum, weights, their sum, the weighted mean.
+// The simplest computation: scores, their maximum, weights, their sum, the weighted mean.
 #include <cuda_runtime.h>
 
 #include <limits>

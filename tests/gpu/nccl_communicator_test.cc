@@ -20,7 +20,7 @@
 #include "tests/comm/collective_check.h"
 #include "tests/comm/communicator_conformance.h"
 #include "tests/comm/device_buffers.h"
-#include "tests/core/expect_error.h"
+#include "tests/core/base/expect_error.h"
 
 namespace tributary::testing_support {
 namespace {
@@ -32,12 +32,12 @@ RankLauncher nccl_ranks(int ranks, bool on_stream) {
             run_ranks(ranks, [&](Communicator& bootstrap) {
               const int device = bootstrap.rank();
               const auto backend = make_cuda_backend({.device = device});
-              NcclCommunicator exchange(bootstrap, device, ample_deadline(),
-                                        on_stream ? cuda_stream(*backend) : nullptr);
-              EXPECT_EQ(exchange.on_stream(), on_stream);
-              // Cases that poison at once would end the start of ranks that are still at it.
+              const auto exchange = make_nccl_communicator(
+                  bootstrap, device, ample_deadline(), on_stream ? cuda_stream(*backend) : nullptr);
+              EXPECT_EQ(exchange->on_stream(), on_stream);
+              // A case that poisons at once would end the start of ranks that are not ready yet.
               ASSERT_TRUE(bootstrap.broadcast(std::span<std::byte>(), 0, ample_deadline()).ok());
-              DeviceBuffers communicator(*backend, exchange);
+              DeviceBuffers communicator(*backend, *exchange);
               body(communicator);
             });
           },
@@ -48,8 +48,8 @@ RankLauncher staged_ranks(int ranks) {
   return {"StagedCuda" + std::to_string(ranks), ranks, [ranks](const auto& body) {
             run_ranks(ranks, [&](Communicator& host) {
               const auto backend = make_cuda_backend({});
-              StagedCommunicator exchange(*backend, host);
-              DeviceBuffers communicator(*backend, exchange);
+              const auto exchange = make_staged_communicator(*backend, host);
+              DeviceBuffers communicator(*backend, *exchange);
               body(communicator);
             });
           }};
@@ -75,7 +75,7 @@ TEST(NcclCommunicator, TwoRanksOnOneDeviceAreRefusedOnBoth) {
   std::atomic<int> refused = 0;
   run_ranks(2, [&](Communicator& bootstrap) {
     const Status status = status_of([&] {
-      const NcclCommunicator exchange(bootstrap, 0, Deadline::after(std::chrono::seconds(60)));
+      (void)make_nccl_communicator(bootstrap, 0, Deadline::after(std::chrono::seconds(60)));
     });
     if (!status.ok()) ++refused;
     EXPECT_NE(status.message().find("nccl"), std::string::npos) << status.message();

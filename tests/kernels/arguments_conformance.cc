@@ -45,7 +45,8 @@ TEST_P(BackendConformance, BadLayoutsAndWeightsAreRefused) {
   expect_refused("pages is -1", make([](auto& l) { l.pages = -1; }));
   expect_refused("kv_lora_rank is 0", make([](auto& l) { l.kv_lora_rank = 0; }));
   expect_refused("qk_rope_head_dim is -2", make([](auto& l) { l.qk_rope_head_dim = -2; }));
-  expect_refused("f8_e4m3", make([](auto& l) { l.row_dtype = DType::kF8E4M3; }));
+  expect_refused("row format 200 is none of",
+                 make([](auto& l) { l.row_format = static_cast<RowFormat>(200); }));
 
   const std::vector<float> data(6);
   const WeightView view{.data = data.data(), .rows = 2, .cols = 3, .row_stride = 3};
@@ -85,10 +86,11 @@ TEST_P(BackendConformance, BadAppendsAreRefusedAndStoreNothing) {
     return [&, change] {
       // The bad one comes second: the first must not be stored either.
       const std::vector<AppendTask> tasks{good, with(good, change)};
-      backend().append(latents.cache(), {.tasks = tasks,
-                                         .item_layer = layer,
-                                         .source = source->data(),
-                                         .source_stride_bytes = 20});
+      backend().call(AppendArgs{.cache = &latents.cache(),
+                                .tasks = tasks,
+                                .item_layer = layer,
+                                .source = source->data(),
+                                .source_stride_bytes = 20});
     };
   };
   expect_refused("item is 1", append([](auto& t) { t.item = 1; }));
@@ -96,7 +98,15 @@ TEST_P(BackendConformance, BadAppendsAreRefusedAndStoreNothing) {
   expect_refused("slot is 64", append([](auto& t) { t.slot = kPageTokens; }));
   expect_refused("source record is -1", append([](auto& t) { t.source = -1; }));
   const auto other = GetParam().make();
-  expect_refused("cache was not made", [&] { other->append(latents.cache(), {}); });
+  const std::vector<AppendTask> tasks{good};
+  AppendArgs args{.cache = &latents.cache(),
+                  .tasks = tasks,
+                  .item_layer = layer,
+                  .source = source->data(),
+                  .source_stride_bytes = 20};
+  expect_refused("cache was not made", [&] { other->call(args); });
+  args.cache = nullptr;
+  expect_refused("cache is null", [&] { backend().call(args); });
 }
 
 TEST_P(BackendConformance, BadAttendsAreRefusedAndWriteNothing) {
@@ -127,7 +137,8 @@ TEST_P(BackendConformance, BadAttendsAreRefusedAndWriteNothing) {
   const std::vector<LeafTask> tasks{good};
   const std::vector<std::int32_t> layer{0};
   const std::vector<std::int32_t> bad_pages{0, 4};
-  const AttendArgs args{.tasks = tasks,
+  const AttendArgs args{.cache = &latents.cache(),
+                        .tasks = tasks,
                         .block_table = latents.block_table(),
                         .item_layer = layer,
                         .queries = device_queries->data(),
@@ -137,7 +148,7 @@ TEST_P(BackendConformance, BadAttendsAreRefusedAndWriteNothing) {
                         .softmax_scale = 1,
                         .states = states->as<float>()};
   const auto call = [&](const auto& change) {
-    return [&, change] { backend().attend(latents.cache(), with(args, change)); };
+    return [&, change] { backend().call(with(args, change)); };
   };
   expect_refused("page is 4", call([&](auto& a) { a.block_table = bad_pages; }));
   expect_refused("heads is 0", call([](auto& a) { a.heads = 0; }));
@@ -150,20 +161,21 @@ TEST_P(BackendConformance, BadAttendsAreRefusedAndWriteNothing) {
   expect_refused("states is null", call([](auto& a) { a.states = nullptr; }));
   for (const float value : host<float>(*states)) ASSERT_EQ(value, 5.0F);
   const auto other = GetParam().make();
-  expect_refused("cache was not made", [&] { other->attend(latents.cache(), args); });
+  expect_refused("cache was not made", [&] { other->call(args); });
 }
 
 TEST_P(BackendConformance, BadMergesAndGathersAreRefused) {
   const auto states = device(std::vector<float>(60));
   const auto merge = [&](const MergeOp& op, StateShape shape = {2, 4}) {
     return [this, op, shape, pointer = states->as<float>()] {
-      backend().merge({.ops = std::span(&op, 1), .shape = shape, .states = pointer});
+      backend().call(MergeArgs{.ops = std::span(&op, 1), .shape = shape, .states = pointer});
     };
   };
   expect_refused("dst is -1", merge({.dst = -1, .left = 0, .right = 1, .tokens = 1}));
   expect_refused("left is -1", merge({.dst = 0, .left = -1, .right = 1, .tokens = 1}));
   expect_refused("right is -2", merge({.dst = 0, .left = 0, .right = -2, .tokens = 1}));
   expect_refused("tokens is 0", merge({.dst = 0, .left = 0, .right = 1, .tokens = 0}));
+  expect_refused("level is 1", merge({.dst = 0, .left = 0, .right = 1, .tokens = 1, .level = 1}));
   expect_refused("overlap", merge({.dst = 1, .left = 0, .right = 4, .tokens = 2}));
   expect_refused("overlap", merge({.dst = 4, .left = 0, .right = 5, .tokens = 2}));
   expect_refused("heads is 0", merge({.dst = 0, .left = 0, .right = 1, .tokens = 1}, {0, 4}));
@@ -171,15 +183,15 @@ TEST_P(BackendConformance, BadMergesAndGathersAreRefused) {
 
   const std::vector<std::int64_t> bad{0, -1};
   expect_refused("index is -1", [&] {
-    backend().gather(
-        {.index = bad, .src = states->data(), .dst = states->data(), .record_bytes = 4});
+    backend().call(
+        GatherArgs{.index = bad, .src = states->data(), .dst = states->data(), .record_bytes = 4});
   });
   const std::vector<std::int64_t> good{0};
   expect_refused("src is null", [&] {
-    backend().gather({.index = good, .dst = states->data(), .record_bytes = 4});
+    backend().call(GatherArgs{.index = good, .dst = states->data(), .record_bytes = 4});
   });
   expect_refused("record_bytes is 0", [&] {
-    backend().gather({.index = good, .src = states->data(), .dst = states->data()});
+    backend().call(GatherArgs{.index = good, .src = states->data(), .dst = states->data()});
   });
 }
 
@@ -196,7 +208,7 @@ TEST_P(BackendConformance, BadProjectionsAreRefused) {
                       .y = data + 32,
                       .y_token_stride = 2};
   const auto multiply = [&](const auto& change) {
-    return [&, change] { backend().gemm(with(gemm, change)); };
+    return [&, change] { backend().call(with(gemm, change)); };
   };
   expect_refused("weight is null", multiply([](auto& g) { g.weight = nullptr; }));
   expect_refused("tokens is -1", multiply([](auto& g) { g.tokens = -1; }));
@@ -206,45 +218,77 @@ TEST_P(BackendConformance, BadProjectionsAreRefused) {
 
   const RmsNormArgs norm{.tokens = 1, .width = 4, .x = data, .weight = data, .eps = 0, .y = data};
   const auto normalise = [&](const auto& change) {
-    return [&, change] { backend().rms_norm(with(norm, change)); };
+    return [&, change] { backend().call(with(norm, change)); };
   };
   expect_refused("width is 0", normalise([](auto& n) { n.width = 0; }));
   expect_refused("eps is -1", normalise([](auto& n) { n.eps = -1; }));
   expect_refused("weight is null", normalise([](auto& n) { n.weight = nullptr; }));
-  expect_refused("norm.tokens is 1", [&] { backend().latent_rows({.norm = norm, .rope = {}}); });
+  expect_refused("norm.tokens is 1",
+                 [&] { backend().call(LatentRowsArgs{.norm = norm, .rope = {}}); });
 
   const std::vector<std::int64_t> positions{-1};
   const std::vector<double> frequencies{1};
   expect_refused("position is -1", [&] {
-    backend().rope(
-        {.positions = positions, .frequencies = frequencies, .heads = 1, .x = data, .y = data});
+    backend().call(RopeArgs{
+        .positions = positions, .frequencies = frequencies, .heads = 1, .x = data, .y = data});
   });
-  expect_refused("src_dtype is f64", [&] {
-    backend().convert({.rows = 1, .width = 1, .src = data, .src_dtype = DType::kF64, .dst = data});
+  const ConvertArgs convert{
+      .rows = 1, .src = data, .src_row = plain_row(4), .dst = data, .dst_row = plain_row(4)};
+  expect_refused("row format 99 is none of", [&] {
+    backend().call(with(convert, [](ConvertArgs& c) { c.src_row.format = RowFormat{99}; }));
+  });
+  expect_refused("dst_row.values is 5", [&] {
+    backend().call(with(convert, [](ConvertArgs& c) { c.dst_row = plain_row(5); }));
+  });
+  expect_refused("rows of bf16 to rows of bf16, one must be f32", [&] {
+    backend().call(with(convert, [](ConvertArgs& c) {
+      c.src_row = {RowFormat::kBF16, 3, 1};
+      c.dst_row = {RowFormat::kBF16, 4, 0};
+    }));
   });
   expect_refused("v_head_dim is 0", [&] {
-    backend().attend_dense({.tokens = 1,
-                            .keys = 1,
-                            .heads = 1,
-                            .qk_nope_head_dim = 1,
-                            .softmax_scale = 1,
-                            .q = data,
-                            .kv = data,
-                            .states = data});
+    backend().call(DenseAttendArgs{.tokens = 1,
+                                   .keys = 1,
+                                   .heads = 1,
+                                   .qk_nope_head_dim = 1,
+                                   .softmax_scale = 1,
+                                   .q = data,
+                                   .kv = data,
+                                   .states = data});
   });
+}
+
+TEST_P(BackendConformance, BadSelectionsAreRefused) {
+  const auto memory = device(std::vector<std::int64_t>(16));
+  const GatherArgs good{.src = memory->data(),
+                        .dst = memory->data() + 64,
+                        .record_bytes = 8,
+                        .selected = {.data = memory->as<std::int64_t>(), .most = 2, .records = 4}};
+  const auto gather = [&](const auto& change) {
+    return [&, change] { backend().call(with(good, change)); };
+  };
+  const std::vector<std::int64_t> planned{0};
+  expect_refused("selected.data is null", gather([](auto& g) { g.selected.data = nullptr; }));
+  expect_refused("selected.most is -1", gather([](auto& g) { g.selected.most = -1; }));
+  expect_refused("selected.records is -1", gather([](auto& g) { g.selected.records = -1; }));
+  expect_refused("1 indices of the plan", gather([&](auto& g) { g.index = planned; }));
+  expect_refused("selected.data is not aligned", gather([&](auto& g) {
+                   g.selected.data =
+                       reinterpret_cast<const std::int64_t*>(memory->data() + 4);  // NOLINT
+                 }));
 }
 
 TEST_P(BackendConformance, EmptyCallsDoNothing) {
   LatentCase latents(backend(), kShape, 1, 3);
-  backend().append(latents.cache(), {});
-  backend().attend(latents.cache(), {});
-  backend().merge({});
-  backend().gather({});
-  backend().rope({});
-  backend().convert({});
-  backend().rms_norm({});
-  backend().latent_rows({});
-  backend().attend_dense({});
+  backend().call(AppendArgs{.cache = &latents.cache()});
+  backend().call(AttendArgs{.cache = &latents.cache()});
+  backend().call(MergeArgs{});
+  backend().call(GatherArgs{});
+  backend().call(RopeArgs{});
+  backend().call(ConvertArgs{});
+  backend().call(RmsNormArgs{});
+  backend().call(LatentRowsArgs{});
+  backend().call(DenseAttendArgs{});
   backend().synchronize(Deadline::after(std::chrono::seconds(1)));
 }
 
@@ -259,12 +303,54 @@ TEST_P(BackendConformance, MemoryIsAlignedAndGatherCopiesRecords) {
   std::vector<std::int64_t> index;
   for (std::int64_t i = 0; i < 500; ++i) index.push_back(i * 577 % 1000);
   const auto dst = backend().allocate(index.size() * 7);
-  backend().gather(
-      {.index = index, .src = device_src->data(), .dst = dst->data(), .record_bytes = 7});
+  backend().call(
+      GatherArgs{.index = index, .src = device_src->data(), .dst = dst->data(), .record_bytes = 7});
   const std::vector<std::byte> got = host<std::byte>(*dst);
   for (std::size_t i = 0; i < index.size(); ++i) {
     ASSERT_EQ(std::memcmp(&got[i * 7], &src[static_cast<std::size_t>(index[i]) * 7], 7), 0) << i;
   }
+}
+
+// As in a selection on the device: an earlier call writes the indices, and the host never sees
+// them.
+TEST_P(BackendConformance, GatherTakesIndicesThatAnEarlierCallWrote) {
+  // Rows of three indices each; indices outside 0 .. 4 mean no record.
+  const std::vector<std::int64_t> table{3, 0, 2, 4, kNoRecord, 1, 5, kIndexBound, 3, -7, 2, 2};
+  const std::vector<float> records{10, 11, 20, 21, 30, 31, 40, 41, 50, 51};
+  const auto device_table = device(table);
+  const auto device_records = device(records);
+  const auto selected = backend().allocate(3 * sizeof(std::int64_t));
+  const auto dst = device(std::vector<float>(6, -1));
+  const auto select = [&](const std::vector<std::int64_t>& row) -> std::vector<Call> {
+    return {
+        GatherArgs{.index = row,
+                   .src = device_table->data(),
+                   .dst = selected->data(),
+                   .record_bytes = 3 * sizeof(std::int64_t)},
+        GatherArgs{.src = device_records->data(),
+                   .dst = dst->data(),
+                   .record_bytes = 2 * sizeof(float),
+                   .selected = {.data = selected->as<std::int64_t>(), .most = 3, .records = 5}}};
+  };
+  const std::vector<std::int64_t> first{0};
+  const std::vector<std::int64_t> second{1};
+  const std::vector<std::int64_t> third{2};
+  backend().call(select(first));
+  EXPECT_EQ(host<float>(*dst), (std::vector<float>{40, 41, 10, 11, 30, 31}));
+  // An index that means no record leaves its destination unchanged.
+  backend().call(select(second));
+  EXPECT_EQ(host<float>(*dst), (std::vector<float>{50, 51, 10, 11, 20, 21}));
+  backend().call(select(third));
+  EXPECT_EQ(host<float>(*dst), (std::vector<float>{50, 51, 10, 11, 40, 41}));
+  // A recording reads the indices again in each replay.
+  const auto recording = backend().record(select(first));
+  if (recording == nullptr) return;
+  backend().replay(*recording);
+  EXPECT_EQ(host<float>(*dst), (std::vector<float>{40, 41, 10, 11, 30, 31}));
+  const std::vector<std::int64_t> fourth{3};
+  ASSERT_TRUE(backend().refill(*recording, select(fourth)));
+  backend().replay(*recording);
+  EXPECT_EQ(host<float>(*dst), (std::vector<float>{40, 41, 30, 31, 30, 31}));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What attention's bits may not depend on: other tokens, other tasks, their order, pages, rows that
-// are not seen.
+// What the bits of attention must not depend on: other tokens, other tasks, their order, pages,
+// rows that are not seen.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "tests/core/base/expect_error.h"
 #include "tests/kernels/backend_conformance.h"
 #include "tests/kernels/latent_case.h"
 
@@ -68,8 +69,8 @@ TEST_P(BackendConformance, AttendOfManyTokensEqualsOneAtATime) {
 }
 
 TEST_P(BackendConformance, AttendOfManyHeadsHasTheBitsOfEachTokenAlone) {
-  // So many heads that a kernel for few is left and tokens are cut into several units of work; rows
-  // over several blocks, the last of them of an odd number.
+  // So many heads that another kernel than the few-rows one runs and tokens are cut into several
+  // units of work. Rows fill several blocks, the last one with an odd number.
   LatentShape shape = kOddShape;
   shape.heads = 44;
   Normal normal(13);
@@ -94,7 +95,7 @@ TEST_P(BackendConformance, AttendOfManyHeadsHasTheBitsOfEachTokenAlone) {
     one.tokens = 1;
     one.query = token;
     one.query_position += token;
-    one.rows = rows - kTokens + token + 1;  // what it sees, and no row more
+    one.rows = rows - kTokens + token + 1;  // only the rows that it sees
     const auto alone = latents.attend({one}, queries, 1);
     const std::vector<float> got = record(together, static_cast<std::size_t>(token), shape);
     EXPECT_TRUE(same_bits(got, record(alone, 0, shape))) << "token " << token;
@@ -115,8 +116,8 @@ TEST_P(BackendConformance, AttendOfAMaskedRowEqualsThatOfAnAbsentOne) {
     LeafTask task{
         .tokens = 1, .rows = visible, .first_page = absent.first_page, .query_position = 100000};
     const std::vector<float> expected = latents.attend({task}, queries, 1);
-    // The same rows, and more that exist but that the first token must not see: infinities. With
-    // other tokens they are seen by those.
+    // The same rows, and further rows of infinities that the first token must not see. If there are
+    // other tokens, those see them.
     std::vector<float> poisoned = rows;
     std::fill(poisoned.begin() + cut, poisoned.end(), std::numeric_limits<float>::infinity());
     LatentCase other(backend(), kOddShape, 4, 5);
@@ -192,6 +193,62 @@ TEST_P(BackendConformance, AttendTakesRowsOfTheItemsLayerAndWritesItsRecordsAlon
     by_layer.push_back(record(states, 1));
     for (const float value : by_layer.back()) ASSERT_TRUE(std::isfinite(value));
     EXPECT_TRUE(same_bits(by_layer.back(), by_layer.front())) << "layer " << layer;
+  }
+}
+
+TEST_P(BackendConformance, AttendWithMergesHasTheBitsOfBoth) {
+  for (const LatentShape& shape : {kOddShape, LatentShape{512, 64, 16}}) {
+    Normal normal(19);
+    LatentCase latents(backend(), shape, 16, 19);
+    std::vector<LeafTask> tasks;
+    for (std::int32_t leaf = 0; leaf < 5; ++leaf) {
+      const int rows = 90 - leaf;
+      tasks.push_back(
+          {.tokens = 2,
+           .rows = rows,
+           .first_page =
+               latents.add_leaf(normal.floats(static_cast<std::size_t>(rows * shape.latent_dim())))
+                   .first_page,
+           .query_position = 88,
+           .state = 2 * leaf});
+    }
+    // The canonical tree of five leaves, into records 10 and 11.
+    const std::vector<MergeOp> ops{
+        {0, 0, 2, 2, 0}, {4, 4, 6, 2, 0}, {0, 0, 4, 2, 1}, {10, 0, 8, 2, 2}};
+    const std::vector<float> queries =
+        normal.floats(static_cast<std::size_t>(2 * shape.heads * shape.latent_dim()));
+    const auto query_bytes = to_bytes(queries, shape.query_dtype);
+    const auto query_memory = device(query_bytes);
+    const auto states = device(std::vector<float>(12 * shape.state().record_floats()));
+    const std::vector<std::int32_t> item_layer{0};
+    const AttendArgs attend{.cache = &latents.cache(),
+                            .tasks = tasks,
+                            .block_table = latents.block_table(),
+                            .item_layer = item_layer,
+                            .queries = query_memory->data(),
+                            .query_stride_bytes = query_bytes.size() / 2,
+                            .query_dtype = shape.query_dtype,
+                            .heads = shape.heads,
+                            .softmax_scale = latents.softmax_scale(),
+                            .states = states->as<float>()};
+    const MergeArgs merge{
+        .ops = ops, .shape = shape.state(), .states = states->as<float>(), .levels = 3};
+    backend().call(attend);
+    backend().call(merge);
+    const auto apart = host<float>(*states);
+    const std::vector<float> zeros(apart.size());
+    backend().upload(states->data(), std::as_bytes(std::span(zeros)));
+    backend().call(AttendMergeArgs{attend, merge});
+    const auto together = host<float>(*states);
+    for (const std::size_t i : {10U, 11U}) {
+      EXPECT_TRUE(same_bits(record(together, i, shape), record(apart, i, shape))) << i;
+    }
+    MergeArgs other = merge;
+    other.shape.heads += 1;
+    EXPECT_EQ(code_of([&] {
+                backend().call(AttendMergeArgs{attend, other});
+              }),
+              ErrorCode::kInvalidArgument);
   }
 }
 

@@ -40,9 +40,9 @@ TEST_P(BackendConformance, AttendOfEveryShapeAndTypeIsNearFloat64) {
                                 {64, 16, 70}, {32, 18, 2}};
   std::uint32_t seed = 1;
   for (LatentShape shape : shapes) {
-    for (const DType row : {DType::kBF16, DType::kF32}) {
+    for (const RowFormat row : {RowFormat::kBF16, RowFormat::kF32}) {
       for (const DType query : {DType::kBF16, DType::kF32}) {
-        shape.row_dtype = row;
+        shape.row_format = row;
         shape.query_dtype = query;
         Normal normal(++seed);
         LatentCase latents(backend(), shape, 8, seed);

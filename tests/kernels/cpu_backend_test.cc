@@ -1,7 +1,8 @@
 // The CPU backend joins the suite once per instruction set of the machine, and once with threads;
-// then what is its own: names, options, bits across thread counts.
+// then tests of its own: names, options, bits across thread counts.
 #include "kernels/cpu/cpu_backend.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,14 +14,17 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "kernels/cpu/amx_attend.h"
 #include "tests/kernels/backend_conformance.h"
+#include "tests/kernels/cpu/emulated_table.h"
 #include "tests/kernels/latent_case.h"
 
 namespace tributary::test {
 namespace {
 
 Arithmetic arithmetic_of(std::string_view instruction_set) {
-  return instruction_set.ends_with("_BF16") ? Arithmetic::kBf16Weights : Arithmetic::kFloat32;
+  return instruction_set.find("_BF16") != std::string_view::npos ? Arithmetic::kBf16Weights
+                                                                 : Arithmetic::kFloat32;
 }
 
 std::vector<BackendUnderTest> every_instruction_set() {
@@ -33,6 +37,15 @@ std::vector<BackendUnderTest> every_instruction_set() {
                              {.threads = 1, .instruction_set = std::string(name)});
                        },
                    .arithmetic = arithmetic_of(name)});
+  }
+  // Where tiles are missing, their kernel on emulated ones, with threads as well.
+  for (const int threads : {1, 3}) {
+    const cpu::KernelTable* emulated = cpu::emulated_amx_table();
+    if (emulated == nullptr) break;
+    all.push_back(
+        {.name = threads == 1 ? "EmulatedTiles" : "EmulatedTilesThreeThreads",
+         .make = [emulated, threads] { return cpu::make_table_backend(*emulated, threads); },
+         .arithmetic = Arithmetic::kBf16Weights});
   }
   all.push_back({.name = "ThreeThreads",
                  .make = [] { return make_cpu_backend({.threads = 3, .instruction_set = ""}); },
@@ -74,7 +87,7 @@ TEST(CpuBackend, ThreadsOutOfRangeAreRefused) {
   }
 }
 
-// Everything that is cut into units, on shapes large enough to be cut.
+// Every operation that is cut into units, on shapes large enough to be cut.
 std::vector<std::vector<float>> results(Backend& backend) {
   std::vector<std::vector<float>> all;
   Normal normal(40);
@@ -97,34 +110,34 @@ std::vector<std::vector<float>> results(Backend& backend) {
     std::vector<float>& states = all.emplace_back(all.back());
     const std::vector<MergeOp> ops{{.dst = 0, .left = 0, .right = 4, .tokens = 4},
                                    {.dst = 8, .left = 8, .right = 12, .tokens = 4}};
-    backend.merge({.ops = ops, .shape = shape.state(), .states = states.data()});
+    backend.call(MergeArgs{.ops = ops, .shape = shape.state(), .states = states.data()});
   }
   const std::vector<float> w = normal.floats(std::size_t{700} * 300);
   const auto weight =
       backend.make_weight({.data = w.data(), .rows = 700, .cols = 300, .row_stride = 300});
   const std::vector<float> x = normal.floats(std::size_t{140} * 300);
   std::vector<float>& y = all.emplace_back(std::size_t{140} * 700);
-  backend.gemm({.weight = weight.get(),
-                .tokens = 140,
-                .x = x.data(),
-                .x_token_stride = 300,
-                .y = y.data(),
-                .y_token_stride = 700});
+  backend.call(GemmArgs{.weight = weight.get(),
+                        .tokens = 140,
+                        .x = x.data(),
+                        .x_token_stride = 300,
+                        .y = y.data(),
+                        .y_token_stride = 700});
   const std::vector<float> q = normal.floats(std::size_t{150} * 3 * 24);
   const std::vector<float> kv = normal.floats(std::size_t{150} * 3 * 32);
   const std::vector<float> k_pe = normal.floats(std::size_t{150} * 8);
   std::vector<float>& dense = all.emplace_back(150 * StateShape{3, 16}.record_floats());
-  backend.attend_dense({.tokens = 150,
-                        .keys = 150,
-                        .heads = 3,
-                        .qk_nope_head_dim = 16,
-                        .qk_rope_head_dim = 8,
-                        .v_head_dim = 16,
-                        .softmax_scale = 0.2F,
-                        .q = q.data(),
-                        .kv = kv.data(),
-                        .k_pe = k_pe.data(),
-                        .states = dense.data()});
+  backend.call(DenseAttendArgs{.tokens = 150,
+                               .keys = 150,
+                               .heads = 3,
+                               .qk_nope_head_dim = 16,
+                               .qk_rope_head_dim = 8,
+                               .v_head_dim = 16,
+                               .softmax_scale = 0.2F,
+                               .q = q.data(),
+                               .kv = kv.data(),
+                               .k_pe = k_pe.data(),
+                               .states = dense.data()});
   return all;
 }
 
@@ -145,6 +158,36 @@ TEST(CpuBackend, BitsDoNotDependOnTheNumberOfThreads) {
   }
 }
 
+TEST(CpuBackend, BitsOfEmulatedTilesDoNotDependOnTheNumberOfThreads) {
+  const cpu::KernelTable* emulated = cpu::emulated_amx_table();
+  if (emulated == nullptr) GTEST_SKIP() << "NOT TESTED: no AVX-512 here";
+  const auto one = results(*cpu::make_table_backend(*emulated, 1));
+  EXPECT_EQ(results(*cpu::make_table_backend(*emulated, 3)), one);
+}
+
+TEST(CpuBackend, ATableForFewHeadsLeavesOthersToTheFp32Kernels) {
+  const cpu::KernelTable* tiles = cpu::emulated_amx_table();
+  if (tiles == nullptr) GTEST_SKIP() << "NOT TESTED: no AVX-512 here";
+  cpu::KernelTable few = *tiles;
+  few.pairs_most_heads = cpu::kFewHeads;
+  cpu::KernelTable none = *tiles;
+  none.pairs = nullptr;
+  for (const int heads : {16, 17}) {
+    const LatentShape shape{.kv_lora_rank = 64, .qk_rope_head_dim = 8, .heads = heads};
+    const auto states = [&](const cpu::KernelTable& table) {
+      const auto backend = cpu::make_table_backend(table, 1);
+      Normal normal(60);
+      LatentCase latents(*backend, shape, 4, 61);
+      const Leaf leaf = latents.add_leaf(normal.floats(std::size_t{100} * 72));
+      const LeafTask task{
+          .tokens = 1, .rows = 100, .first_page = leaf.first_page, .query_position = 99};
+      return latents.attend({task}, normal.floats(static_cast<std::size_t>(heads) * 72), 1);
+    };
+    EXPECT_EQ(states(few) == states(*tiles), heads == 16) << heads;
+    EXPECT_EQ(states(few) == states(none), heads == 17) << heads;
+  }
+}
+
 TEST(CpuBackend, AWeightKeepsItsValuesInWhicheverTypeItIsKept) {
   // fp32 values that bf16 holds give the bits of the bf16 weight; one that it does not hold, in the
   // last place that is packed, is not rounded.
@@ -159,22 +202,25 @@ TEST(CpuBackend, AWeightKeepsItsValuesInWhicheverTypeItIsKept) {
     halves.push_back(to_bf16(value));
     value = to_float(halves.back());
   }
-  for (const std::string_view name : cpu_instruction_sets()) {
-    const auto backend = make_cpu_backend({.threads = 2, .instruction_set = std::string(name)});
+  for (const BackendUnderTest& under_test : every_instruction_set()) {
+    const std::string& name = under_test.name;
+    const auto backend = under_test.make();
     const auto product = [&](const void* data, DType dtype) {
       const auto weight = backend->make_weight(
           {.data = data, .dtype = dtype, .rows = kRows, .cols = kCols, .row_stride = kCols});
       std::vector<float> y(std::size_t{kTokens} * kRows);
-      backend->gemm({.weight = weight.get(),
-                     .tokens = kTokens,
-                     .x = x.data(),
-                     .x_token_stride = kCols,
-                     .y = y.data(),
-                     .y_token_stride = kRows});
+      backend->call(GemmArgs{.weight = weight.get(),
+                             .tokens = kTokens,
+                             .x = x.data(),
+                             .x_token_stride = kCols,
+                             .y = y.data(),
+                             .y_token_stride = kRows});
       return y;
     };
     const std::vector<float> expected = product(halves.data(), DType::kBF16);
     EXPECT_EQ(product(values.data(), DType::kF32), expected) << name;
+    // Tiles multiply bf16 alone: other types take the fp32 kernel, as exact, but of other bits.
+    if (backend->name() == fmt::format("cpu/{}", cpu::kAmxTableName)) continue;
     std::vector<float> finer = values;
     finer.back() = std::nextafter(1.0F, 2.0F);
     const std::vector<float> got = product(finer.data(), DType::kF32);
@@ -194,7 +240,7 @@ TEST(CpuBackend, AWeightKeepsItsValuesInWhicheverTypeItIsKept) {
 }
 
 TEST(CpuBackend, InstructionSetsWorkSideBySide) {
-  // Interleaved calls give what each gives alone: no choice is shared by the process.
+  // Interleaved calls give what each gives alone: the process has no global choice of kernels.
   const auto names = cpu_instruction_sets();
   const auto best = make_cpu_backend({.threads = 1, .instruction_set = std::string(names.front())});
   const auto last = make_cpu_backend({.threads = 1, .instruction_set = std::string(names.back())});

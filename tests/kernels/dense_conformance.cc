@@ -54,19 +54,19 @@ class DenseCase {
     std::vector<float> states(static_cast<std::size_t>(end - begin) * state().record_floats(),
                               std::numeric_limits<float>::quiet_NaN());
     const auto buffer = backend_.allocate(states.size() * sizeof(float));
-    backend_.attend_dense({.tokens = end - begin,
-                           .keys = key_end - key_begin,
-                           .heads = shape_.heads,
-                           .qk_nope_head_dim = shape_.nope,
-                           .qk_rope_head_dim = shape_.rope,
-                           .v_head_dim = shape_.v,
-                           .query_position = query_position + begin,
-                           .key_position = key_position + key_begin,
-                           .softmax_scale = scale_,
-                           .q = q->as<float>(),
-                           .kv = kv->as<float>(),
-                           .k_pe = k_pe->as<float>(),
-                           .states = buffer->as<float>()});
+    backend_.call(DenseAttendArgs{.tokens = end - begin,
+                                  .keys = key_end - key_begin,
+                                  .heads = shape_.heads,
+                                  .qk_nope_head_dim = shape_.nope,
+                                  .qk_rope_head_dim = shape_.rope,
+                                  .v_head_dim = shape_.v,
+                                  .query_position = query_position + begin,
+                                  .key_position = key_position + key_begin,
+                                  .softmax_scale = scale_,
+                                  .q = q->as<float>(),
+                                  .kv = kv->as<float>(),
+                                  .k_pe = k_pe->as<float>(),
+                                  .states = buffer->as<float>()});
     backend_.download(std::as_writable_bytes(std::span(states)), buffer->data());
     return states;
   }
@@ -110,7 +110,7 @@ class DenseCase {
     return {.kv_lora_rank = shape_.v,
             .qk_rope_head_dim = std::max(0, shape_.nope + shape_.rope - shape_.v),
             .heads = shape_.heads,
-            .row_dtype = DType::kF32,
+            .row_format = RowFormat::kF32,
             .query_dtype = DType::kF32};
   }
 
@@ -155,7 +155,7 @@ TEST_P(BackendConformance, DenseAttendOfATokenDoesNotDependOnTheOthers) {
   for (const int token : {0, 1, 64, 127, 128, 132}) {
     const auto alone = dense.attend(token, token + 1, 0, shape.keys, 10, 0);
     EXPECT_TRUE(std::equal(alone.begin(), alone.end(), all.begin() + token * record)) << token;
-    // A key that it does not see equals an absent one.
+    // A key that a token does not see is as good as absent.
     const int visible = std::min(shape.keys, 10 + token + 1);
     const auto fewer = dense.attend(token, token + 1, 0, visible, 10, 0);
     EXPECT_TRUE(std::equal(fewer.begin(), fewer.end(), alone.begin())) << token;
@@ -170,7 +170,7 @@ TEST_P(BackendConformance, DenseAttendOfChunksMergesToTheWhole) {
   states.insert(states.end(), second.begin(), second.end());
   const auto buffer = device(states);
   const std::vector<MergeOp> ops{{.dst = 0, .left = 0, .right = 6, .tokens = 6}};
-  backend().merge({.ops = ops, .shape = dense.state(), .states = buffer->as<float>()});
+  backend().call(MergeArgs{.ops = ops, .shape = dense.state(), .states = buffer->as<float>()});
   const std::vector<float> merged = host<float>(*buffer);
   for (int token = 0; token < shape.tokens; ++token) {
     for (int head = 0; head < shape.heads; ++head) {

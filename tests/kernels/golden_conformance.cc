@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "core/reference/golden_case.h"
-#include "tests/core/golden_files.h"
+#include "tests/core/reference/golden_files.h"
 #include "tests/kernels/backend_conformance.h"
 #include "tests/kernels/latent_case.h"
 
 namespace tributary::test {
 namespace {
 
-// The golden README's bounds for a decode kernel alone, float32, on the stored q and caches.
+// The golden README's bounds for just a decode kernel, float32, on the stored q and caches.
 constexpr double kLatentBound = 3e-6;
 constexpr double kLseBound = 5e-6;
 
@@ -45,7 +45,7 @@ void check_group(Backend& backend, const GoldenCase& golden, const GoldenGroup& 
                            .pages = golden.batch * (golden.tokens() / kPageTokens + 1),
                            .kv_lora_rank = rank,
                            .qk_rope_head_dim = rope,
-                           .row_dtype = group.row_dtype};
+                           .row_format = group.row_format};
   const auto cache = backend.make_cache(layout);
   const std::vector<float> rows = joined(group.cache_kv, rank, group.cache_pe, rope);
   const std::vector<float> queries = joined(group.decode_q_absorbed, rank, group.decode_q_pe, rope);
@@ -70,10 +70,11 @@ void check_group(Backend& backend, const GoldenCase& golden, const GoldenGroup& 
                      .state = static_cast<std::int64_t>(b) * steps});
   }
   const std::vector<std::int32_t> layer{0};
-  const std::vector<std::byte> row_bytes = to_bytes(rows, group.row_dtype);
+  const std::vector<std::byte> row_bytes = to_bytes(rows, layout.row());
   const auto source = backend.allocate(row_bytes.size());
   backend.upload(source->data(), row_bytes);
-  backend.append(*cache, {.tasks = appends,
+  backend.call(AppendArgs{.cache = cache.get(),
+                          .tasks = appends,
                           .item_layer = layer,
                           .source = source->data(),
                           .source_stride_bytes = layout.row_bytes()});
@@ -83,16 +84,17 @@ void check_group(Backend& backend, const GoldenCase& golden, const GoldenGroup& 
   const auto records = static_cast<std::size_t>(golden.batch * steps);
   std::vector<float> states(records * shape.record_floats());
   const auto device_states = backend.allocate(states.size() * sizeof(float));
-  backend.attend(*cache, {.tasks = tasks,
-                          .block_table = table,
-                          .item_layer = layer,
-                          .queries = device_queries->data(),
-                          .query_stride_bytes =
-                              static_cast<std::size_t>(heads * (rank + rope)) * sizeof(float),
-                          .query_dtype = DType::kF32,
-                          .heads = heads,
-                          .softmax_scale = static_cast<float>(golden.shape.softmax_scale()),
-                          .states = device_states->as<float>()});
+  backend.call(AttendArgs{
+      .cache = cache.get(),
+      .tasks = tasks,
+      .block_table = table,
+      .item_layer = layer,
+      .queries = device_queries->data(),
+      .query_stride_bytes = static_cast<std::size_t>(heads * (rank + rope)) * sizeof(float),
+      .query_dtype = DType::kF32,
+      .heads = heads,
+      .softmax_scale = static_cast<float>(golden.shape.softmax_scale()),
+      .states = device_states->as<float>()});
   backend.download(std::as_writable_bytes(std::span(states)), device_states->data());
   std::vector<float> latent;
   std::vector<float> lse;

@@ -13,6 +13,8 @@
 #include <numeric>
 #include <span>
 
+#include "core/base/elements.h"
+
 namespace tributary::test {
 std::vector<float> Normal::floats(std::size_t count, double deviation) {
   std::normal_distribution<double> normal(0, deviation);
@@ -23,28 +25,29 @@ std::vector<float> Normal::floats(std::size_t count, double deviation) {
 
 std::vector<std::byte> to_bytes(const std::vector<float>& values, DType type) {
   std::vector<std::byte> bytes(values.size() * dtype_bytes(type));
-  if (type == DType::kF32) {
-    std::memcpy(bytes.data(), values.data(), bytes.size());
-    return bytes;
-  }
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const bf16 half = to_bf16(values[i]);
-    std::memcpy(bytes.data() + i * sizeof half, &half, sizeof half);
-  }
+  store_elements(type, values, bytes.data());
   return bytes;
 }
 
-std::vector<double> rounded(const std::vector<float>& values, DType type) {
-  std::vector<double> out(values.size());
-  std::ranges::transform(values, out.begin(), [&](float value) {
-    return static_cast<double>(type == DType::kF32 ? value : to_float(to_bf16(value)));
-  });
-  return out;
+std::vector<std::byte> to_bytes(const std::vector<float>& values, const RowLayout& row) {
+  std::vector<std::byte> bytes(values.size() / row.values() * row.bytes());
+  row.encode(values, bytes.data());
+  return bytes;
+}
+
+std::vector<double> rounded(std::vector<float> values, DType type) {
+  round_elements(type, values);
+  return {values.begin(), values.end()};
+}
+
+std::vector<double> rounded(std::vector<float> values, const RowLayout& row) {
+  row.round(values);
+  return {values.begin(), values.end()};
 }
 
 std::string LatentShape::text() const {
   return fmt::format("{} + {}, {} heads, rows {}, queries {}", kv_lora_rank, qk_rope_head_dim,
-                     heads, dtype_name(row_dtype), dtype_name(query_dtype));
+                     heads, row_format_name(row_format), dtype_name(query_dtype));
 }
 
 LatentCase::LatentCase(Backend& backend, const LatentShape& shape, int pages, std::uint32_t seed)
@@ -55,7 +58,7 @@ LatentCase::LatentCase(Backend& backend, const LatentShape& shape, int pages, st
                                  .pages = pages,
                                  .kv_lora_rank = shape.kv_lora_rank,
                                  .qk_rope_head_dim = shape.qk_rope_head_dim,
-                                 .row_dtype = shape.row_dtype})),
+                                 .row_format = shape.row_format})),
       free_pages_(static_cast<std::size_t>(pages)) {
   std::iota(free_pages_.begin(), free_pages_.end(), 0);
   std::shuffle(free_pages_.begin(), free_pages_.end(), std::mt19937(seed));
@@ -72,21 +75,22 @@ LatentCase::LatentCase(Backend& backend, const LatentShape& shape, int pages, st
 
 void LatentCase::append(const std::vector<AppendTask>& tasks, int layer,
                         const std::vector<float>& rows) {
-  const std::vector<std::byte> bytes = to_bytes(rows, shape_.row_dtype);
+  const std::vector<std::byte> bytes = to_bytes(rows, shape_.row());
   const auto source = backend_.allocate(bytes.size());
   backend_.upload(source->data(), bytes);
   const std::array<std::int32_t, 1> item_layer{layer};
-  backend_.append(*cache_, {.tasks = tasks,
-                            .item_layer = item_layer,
-                            .source = source->data(),
-                            .source_stride_bytes = cache_->layout().row_bytes()});
+  backend_.call(AppendArgs{.cache = cache_.get(),
+                           .tasks = tasks,
+                           .item_layer = item_layer,
+                           .source = source->data(),
+                           .source_stride_bytes = cache_->layout().row_bytes()});
 }
 
 Leaf LatentCase::add_leaf(const std::vector<float>& rows, int layer) {
   const auto latent = static_cast<std::size_t>(shape_.latent_dim());
   Leaf leaf{.first_page = static_cast<std::int32_t>(table_.size()),
             .rows = static_cast<std::int32_t>(rows.size() / latent),
-            .values = rounded(rows, shape_.row_dtype)};
+            .values = rounded(rows, shape_.row())};
   std::vector<AppendTask> tasks;
   for (std::int32_t row = 0; row < leaf.rows; ++row) {
     if (row % kPageTokens == 0) {
@@ -117,15 +121,16 @@ std::vector<float> LatentCase::attend(const std::vector<LeafTask>& tasks,
   const auto state_buffer = backend_.allocate(result.size() * sizeof(float));
   backend_.upload(state_buffer->data(), std::as_bytes(std::span(result)));
   const std::array<std::int32_t, 1> item_layer{layer};
-  backend_.attend(*cache_, {.tasks = tasks,
-                            .block_table = table_,
-                            .item_layer = item_layer,
-                            .queries = query_buffer->data(),
-                            .query_stride_bytes = record + padding,
-                            .query_dtype = shape_.query_dtype,
-                            .heads = shape_.heads,
-                            .softmax_scale = scale_,
-                            .states = state_buffer->as<float>()});
+  backend_.call(AttendArgs{.cache = cache_.get(),
+                           .tasks = tasks,
+                           .block_table = table_,
+                           .item_layer = item_layer,
+                           .queries = query_buffer->data(),
+                           .query_stride_bytes = record + padding,
+                           .query_dtype = shape_.query_dtype,
+                           .heads = shape_.heads,
+                           .softmax_scale = scale_,
+                           .states = state_buffer->as<float>()});
   backend_.download(std::as_writable_bytes(std::span(result)), state_buffer->data());
   return result;
 }
@@ -164,8 +169,8 @@ AttendBounds attend_bounds(const LatentShape& shape, int rows, double largest_sc
   }
   const double delta = kU * std::sqrt(shape.latent_dim()) * std::max(1.0, largest_score);
   const double sum = kU * std::sqrt(rows);
-  const bool halves = arithmetic == Arithmetic::kBf16Weights && shape.row_dtype == DType::kBF16 &&
-                      shape.query_dtype == DType::kBF16;
+  const bool halves = arithmetic == Arithmetic::kBf16Weights &&
+                      shape.row_format == RowFormat::kBF16 && shape.query_dtype == DType::kBF16;
   const double weight = halves ? 0x1p-9 / std::numbers::sqrt3 : 0;
   return {.relative = 4 * (2 * delta + 4 * kU + sum + weight),
           .lse = 4 * (delta + 4 * kU + sum + kU * std::abs(lse))};

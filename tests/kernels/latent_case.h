@@ -1,5 +1,5 @@
-// A cache with leaves in it, for tests of attention: rows in random pages, every slot that no row
-// uses full of NaN, and the exact partial states, evaluated here and nowhere else.
+// A cache with leaves in it, for tests of attention: rows in random pages, NaN in every unused
+// slot, and the exact partial states, evaluated only here.
 #pragma once
 
 #include <cstddef>
@@ -28,16 +28,22 @@ class Normal {
   std::mt19937 random_;
 };
 
-/// `values` as elements of `type` (kF32 or kBF16), and what they are after that rounding.
+/// `values` as elements of `type` (kF32 or kBF16) or as rows, and what they are after that
+/// rounding.
 [[nodiscard]] std::vector<std::byte> to_bytes(const std::vector<float>& values, DType type);
-[[nodiscard]] std::vector<double> rounded(const std::vector<float>& values, DType type);
+[[nodiscard]] std::vector<std::byte> to_bytes(const std::vector<float>& values,
+                                              const RowLayout& row);
+[[nodiscard]] std::vector<double> rounded(std::vector<float> values, DType type);
+[[nodiscard]] std::vector<double> rounded(std::vector<float> values, const RowLayout& row);
 
 struct LatentShape {
   int kv_lora_rank = 0, qk_rope_head_dim = 0, heads = 0;
-  DType row_dtype = DType::kBF16, query_dtype = DType::kBF16;
+  RowFormat row_format = RowFormat::kBF16;
+  DType query_dtype = DType::kBF16;
   int layers = 1;
 
   [[nodiscard]] int latent_dim() const { return kv_lora_rank + qk_rope_head_dim; }
+  [[nodiscard]] RowLayout row() const { return {row_format, kv_lora_rank, qk_rope_head_dim}; }
   [[nodiscard]] StateShape state() const { return {heads, kv_lora_rank}; }
   [[nodiscard]] std::string text() const;
 };
@@ -64,15 +70,15 @@ struct ExactState {
 
 class LatentCase {
  public:
-  /// Pages are handed out in random order, `spare` of them never.
+  /// Pages are handed out in random order, some of them never.
   LatentCase(Backend& backend, const LatentShape& shape, int pages, std::uint32_t seed);
 
   /// Stores `rows` ([rows][latent_dim], before rounding) as a new leaf of `layer`.
   Leaf add_leaf(const std::vector<float>& rows, int layer = 0);
 
   /// Records of states of all tasks, with NaN where no task wrote. `queries` are [records][heads]
-  /// [latent_dim] before rounding; `states` is the number of records. Records of queries lie
-  /// `padding` bytes further apart than they must. Every task is of item 0, whose layer is `layer`.
+  /// [latent_dim] before rounding; `states` is the number of records. Records of queries have
+  /// `padding` bytes between them. Every task is of item 0, whose layer is `layer`.
   [[nodiscard]] std::vector<float> attend(const std::vector<LeafTask>& tasks,
                                           const std::vector<float>& queries, std::size_t states,
                                           int layer = 0, std::size_t padding = 0);

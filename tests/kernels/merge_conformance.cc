@@ -15,7 +15,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-// More heads than any vector has lanes, and neither a multiple of one.
+// More heads than any vector has lanes; neither number is a multiple of a vector's.
 constexpr StateShape kRecord{.heads = 19, .width = 37};
 
 class MergeCase {
@@ -60,7 +60,7 @@ TEST_P(BackendConformance, MergeIsTheWeightedMean) {
     MergeCase merge_case(3, deviation, 31);
     const auto buffer = device(merge_case.states);
     const std::vector<MergeOp> ops{{.dst = 2, .left = 0, .right = 1, .tokens = 1}};
-    backend().merge({.ops = ops, .shape = kRecord, .states = buffer->as<float>()});
+    backend().call(MergeArgs{.ops = ops, .shape = kRecord, .states = buffer->as<float>()});
     MergeCase merged = merge_case;
     merged.states = host<float>(*buffer);
     for (int h = 0; h < kRecord.heads; ++h) {
@@ -95,7 +95,7 @@ TEST_P(BackendConformance, MergeWithTheEmptySetKeepsTheOtherSidesBits) {
       const std::vector<MergeOp> ops{{.dst = 3, .left = 0, .right = 1, .tokens = 1},
                                      {.dst = 4, .left = 1, .right = 0, .tokens = 1},
                                      {.dst = 5, .left = 1, .right = 2, .tokens = 1}};
-      backend().merge({.ops = ops, .shape = kRecord, .states = buffer->as<float>()});
+      backend().call(MergeArgs{.ops = ops, .shape = kRecord, .states = buffer->as<float>()});
       const std::vector<float> merged = host<float>(*buffer);
       EXPECT_TRUE(same_record(merged, 3, merge_case.states, 0)) << empty << ", " << garbage;
       EXPECT_TRUE(same_record(merged, 4, merge_case.states, 0)) << empty << ", " << garbage;
@@ -112,7 +112,7 @@ TEST_P(BackendConformance, MergeSkipsASideOfWeightZero) {
   const auto buffer = device(merge_case.states);
   const std::vector<MergeOp> ops{{.dst = 2, .left = 0, .right = 1, .tokens = 1},
                                  {.dst = 3, .left = 1, .right = 0, .tokens = 1}};
-  backend().merge({.ops = ops, .shape = kRecord, .states = buffer->as<float>()});
+  backend().call(MergeArgs{.ops = ops, .shape = kRecord, .states = buffer->as<float>()});
   const std::vector<float> merged = host<float>(*buffer);
   EXPECT_TRUE(same_record(merged, 2, merge_case.states, 0));
   EXPECT_TRUE(same_record(merged, 3, merge_case.states, 0));
@@ -122,7 +122,7 @@ TEST_P(BackendConformance, MergeInPlaceAndInBatchesGivesTheSameBits) {
   MergeCase merge_case(12, 2, 35);
   const auto run = [&](const std::vector<MergeOp>& ops) {
     const auto buffer = device(merge_case.states);
-    backend().merge({.ops = ops, .shape = kRecord, .states = buffer->as<float>()});
+    backend().call(MergeArgs{.ops = ops, .shape = kRecord, .states = buffer->as<float>()});
     return host<float>(*buffer);
   };
   const auto apart = run({{.dst = 8, .left = 0, .right = 4, .tokens = 4}});
@@ -139,13 +139,34 @@ TEST_P(BackendConformance, MergeInPlaceAndInBatchesGivesTheSameBits) {
   }
 }
 
+TEST_P(BackendConformance, MergeOfATreeGivesTheBitsOfItsOps) {
+  // Of two tokens each: six leaves from record 8 on, in place; 0 before all of them, to 24; a copy.
+  MergeCase merge_case(26, 2, 37);
+  merge_case.fill(11, kNaN, -kInfinity);
+  std::vector<MergeOp> ops{{22, 4, kNoState, 2, 0}, {8, 8, 10, 2, 0}, {12, 12, 14, 2, 0},
+                           {16, 16, 18, 2, 0},      {8, 8, 12, 2, 1}, {8, 8, 16, 2, 2},
+                           {24, 0, 8, 2, 3}};
+  const auto buffer = device(merge_case.states);
+  backend().call(MergeArgs{
+      .ops = ops, .shape = kRecord, .states = buffer->as<float>(), .levels = ops.back().level + 1});
+  const std::vector<float> together = host<float>(*buffer);
+  backend().upload(buffer->data(), std::as_bytes(std::span(merge_case.states)));
+  for (MergeOp& op : ops) {
+    op.level = 0;
+    backend().call(
+        MergeArgs{.ops = std::span(&op, 1), .shape = kRecord, .states = buffer->as<float>()});
+  }
+  const std::vector<float> apart = host<float>(*buffer);
+  for (std::size_t i = 22; i < 26; ++i) EXPECT_TRUE(same_record(together, i, apart, i)) << i;
+}
+
 TEST_P(BackendConformance, MergeWithoutARightSideCopiesTheLeftOne) {
   MergeCase merge_case(4, 1, 36);
-  merge_case.fill(1, kNaN, kNaN);  // whatever it is
+  merge_case.fill(1, kNaN, kNaN);  // its contents do not matter
   const auto buffer = device(merge_case.states);
   const std::vector<MergeOp> ops{{.dst = 2, .left = 0, .tokens = 2},
                                  {.dst = 0, .left = 0, .tokens = 2}};
-  backend().merge({.ops = ops, .shape = kRecord, .states = buffer->as<float>()});
+  backend().call(MergeArgs{.ops = ops, .shape = kRecord, .states = buffer->as<float>()});
   const std::vector<float> merged = host<float>(*buffer);
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_TRUE(same_record(merged, i, merge_case.states, i % 2)) << i;

@@ -1,4 +1,4 @@
-// Products, norms, RoPE and conversions against float64; a token's bits against its company.
+// Products, norms, RoPE and conversions against float64; a token's bits do not depend on others.
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -28,14 +28,14 @@ std::vector<float> run_gemm(Backend& backend, const Weight& weight, std::int64_t
   const std::int64_t batch = weight.batch();
   std::vector<float> y(size(tokens, batch, weight.rows()), std::numeric_limits<float>::quiet_NaN());
   const auto buffer = backend.allocate(y.size() * sizeof(float));
-  backend.gemm({.weight = &weight,
-                .tokens = tokens,
-                .x = device_x,
-                .x_token_stride = batch * weight.cols(),
-                .x_batch_stride = weight.cols(),
-                .y = buffer->as<float>(),
-                .y_token_stride = batch * weight.rows(),
-                .y_batch_stride = weight.rows()});
+  backend.call(GemmArgs{.weight = &weight,
+                        .tokens = tokens,
+                        .x = device_x,
+                        .x_token_stride = batch * weight.cols(),
+                        .x_batch_stride = weight.cols(),
+                        .y = buffer->as<float>(),
+                        .y_token_stride = batch * weight.rows(),
+                        .y_batch_stride = weight.rows()});
   backend.download(std::as_writable_bytes(std::span(y)), buffer->data());
   return y;
 }
@@ -129,14 +129,14 @@ TEST_P(BackendConformance, GemmTakesStridesOfWeightsAndActivations) {
   const std::vector<float> before(size(tokens, heads, rank + rope), -7.0F);
   const auto device_x = device(x);
   const auto device_y = device(before);
-  backend().gemm({.weight = weight.get(),
-                  .tokens = tokens,
-                  .x = device_x->as<float>(),
-                  .x_token_stride = heads * (nope + rope),
-                  .x_batch_stride = nope + rope,
-                  .y = device_y->as<float>(),
-                  .y_token_stride = heads * (rank + rope),
-                  .y_batch_stride = rank + rope});
+  backend().call(GemmArgs{.weight = weight.get(),
+                          .tokens = tokens,
+                          .x = device_x->as<float>(),
+                          .x_token_stride = heads * (nope + rope),
+                          .x_batch_stride = nope + rope,
+                          .y = device_y->as<float>(),
+                          .y_token_stride = heads * (rank + rope),
+                          .y_batch_stride = rank + rope});
   const std::vector<float> y = host<float>(*device_y);
   for (std::int64_t th = 0; th < tokens * heads; ++th) {
     for (std::int64_t r = 0; r < rank; ++r) {
@@ -171,7 +171,7 @@ TEST_P(BackendConformance, RmsNormIsNearFloat64AndWorksInPlace) {
                      .eps = eps,
                      .y = device_x->as<float>(),
                      .y_token_stride = stride};
-    backend().rms_norm(args);
+    backend().call(args);
     const std::vector<float> y = host<float>(*device_x);
     for (std::int64_t t = 0; t < tokens; ++t) {
       double squares = 0;
@@ -207,15 +207,15 @@ TEST_P(BackendConformance, RopeIsNearFloat64AtLargePositionsAndWorksInPlace) {
     }
     const std::vector<float> x = normal.floats(size(tokens, heads, head_stride));
     const auto device_x = device(x);
-    backend().rope({.positions = positions,
-                    .frequencies = frequencies,
-                    .heads = heads,
-                    .x = device_x->as<float>(),
-                    .x_token_stride = heads * head_stride,
-                    .x_head_stride = head_stride,
-                    .y = device_x->as<float>(),
-                    .y_token_stride = heads * head_stride,
-                    .y_head_stride = head_stride});
+    backend().call(RopeArgs{.positions = positions,
+                            .frequencies = frequencies,
+                            .heads = heads,
+                            .x = device_x->as<float>(),
+                            .x_token_stride = heads * head_stride,
+                            .x_head_stride = head_stride,
+                            .y = device_x->as<float>(),
+                            .y_token_stride = heads * head_stride,
+                            .y_head_stride = head_stride});
     const std::vector<float> y = host<float>(*device_x);
     for (std::int64_t th = 0; th < tokens * heads; ++th) {
       const auto position = static_cast<double>(positions[size(th / heads)]);
@@ -270,10 +270,10 @@ TEST_P(BackendConformance, LatentRowsAreNormAndRopeTogether) {
                                          .y_token_stride = to_stride,
                                          .y_head_stride = dim}};
       if (together) {
-        backend().latent_rows(args);
+        backend().call(args);
       } else {
-        backend().rms_norm(args.norm);
-        backend().rope(args.rope);
+        backend().call(args.norm);
+        backend().call(args.rope);
       }
       return host<float>(*y);
     };
@@ -297,14 +297,13 @@ TEST_P(BackendConformance, ConvertRoundsAsTheScalarConversionDoes) {
   const auto src = device(values);
   const std::vector<bf16> before(size(rows, width + 1), bf16{0x1234});
   const auto dst = device(before);
-  backend().convert({.rows = rows,
-                     .width = width,
-                     .src = src->data(),
-                     .src_dtype = DType::kF32,
-                     .src_stride_bytes = size(width) * sizeof(float),
-                     .dst = dst->data(),
-                     .dst_dtype = DType::kBF16,
-                     .dst_stride_bytes = size(width + 1) * sizeof(bf16)});
+  backend().call(ConvertArgs{.rows = rows,
+                             .src = src->data(),
+                             .src_row = plain_row(width),
+                             .src_stride_bytes = size(width) * sizeof(float),
+                             .dst = dst->data(),
+                             .dst_row = plain_row(width, DType::kBF16),
+                             .dst_stride_bytes = size(width + 1) * sizeof(bf16)});
   const std::vector<bf16> halves = host<bf16>(*dst);
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t i = 0; i < width; ++i) {
@@ -314,20 +313,55 @@ TEST_P(BackendConformance, ConvertRoundsAsTheScalarConversionDoes) {
     ASSERT_EQ(halves[size(r, width + 1) + size(width)].bits, 0x1234) << "written into the gap";
   }
   const auto back = backend().allocate(size(rows, width) * sizeof(float));
-  backend().convert({.rows = rows,
-                     .width = width,
-                     .src = dst->data(),
-                     .src_dtype = DType::kBF16,
-                     .src_stride_bytes = size(width + 1) * sizeof(bf16),
-                     .dst = back->data(),
-                     .dst_dtype = DType::kF32,
-                     .dst_stride_bytes = size(width) * sizeof(float)});
+  backend().call(ConvertArgs{.rows = rows,
+                             .src = dst->data(),
+                             .src_row = plain_row(width, DType::kBF16),
+                             .src_stride_bytes = size(width + 1) * sizeof(bf16),
+                             .dst = back->data(),
+                             .dst_row = plain_row(width),
+                             .dst_stride_bytes = size(width) * sizeof(float)});
   const std::vector<float> widened = host<float>(*back);
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t i = 0; i < width; ++i) {
       ASSERT_EQ(std::bit_cast<std::uint32_t>(widened[size(r, width) + size(i)]),
                 std::uint32_t{halves[size(r, width + 1) + size(i)].bits} << 16);
     }
+  }
+}
+
+TEST_P(BackendConformance, ConvertStoresRowsOfEveryFormatAsTheFormatDoes) {
+  constexpr int kRank = 24;
+  constexpr int kRope = 8;
+  constexpr std::size_t kRows = 5;
+  for (const RowFormat format : row_formats()) {
+    const RowLayout row{format, kRank, kRope};
+    const RowLayout plain = plain_row(kRank + kRope);
+    const std::vector<float> values = Normal(9).floats(kRows * row.values());
+    std::vector<std::byte> expected(kRows * row.bytes());
+    row.encode(values, expected.data());
+    std::vector<float> rounded = values;
+    row.round(rounded);
+
+    const auto source = device(values);
+    const auto stored = device(std::vector<std::byte>(expected.size()));
+    const auto copy = device(std::vector<std::byte>(expected.size()));
+    const auto back = device(std::vector<float>(values.size()));
+    const auto convert = [&](const Buffer& from, const RowLayout& from_row, const Buffer& to,
+                             const RowLayout& to_row) {
+      backend().call(ConvertArgs{.rows = kRows,
+                                 .src = from.data(),
+                                 .src_row = from_row,
+                                 .src_stride_bytes = from_row.bytes(),
+                                 .dst = to.data(),
+                                 .dst_row = to_row,
+                                 .dst_stride_bytes = to_row.bytes()});
+    };
+    convert(*source, plain, *stored, row);
+    convert(*stored, row, *copy, row);
+    convert(*copy, row, *back, plain);
+    EXPECT_EQ(host<std::byte>(*stored), expected) << row_format_name(format);
+    EXPECT_EQ(host<std::byte>(*copy), expected) << row_format_name(format);
+    EXPECT_EQ(host<float>(*back), rounded) << row_format_name(format);
   }
 }
 

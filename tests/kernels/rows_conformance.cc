@@ -1,4 +1,4 @@
-// Rows that come from outside, or go back: host_page, store_rows, load_rows.
+// Rows that arrive from outside or are read back: host_page, store_rows, load_rows.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "tests/core/expect_error.h"
+#include "tests/core/base/expect_error.h"
 #include "tests/kernels/backend_conformance.h"
 
 namespace tributary::test {
@@ -16,28 +16,24 @@ namespace {
 constexpr int kHeads = 2;
 constexpr std::size_t kPage = kPageTokens;
 
-CacheLayout layout(DType type) {
-  return {.layers = 2, .pages = 3, .kv_lora_rank = 16, .qk_rope_head_dim = 8, .row_dtype = type};
+CacheLayout layout(RowFormat format) {
+  return {.layers = 2, .pages = 3, .kv_lora_rank = 16, .qk_rope_head_dim = 8, .row_format = format};
 }
 
 /// `rows` rows of numbers between 0 and 1, in the cache's type.
 std::vector<std::byte> some_rows(const CacheLayout& layout, std::size_t rows, int seed) {
   const std::size_t elements = rows * static_cast<std::size_t>(layout.latent_dim());
-  std::vector<float> floats(elements);
-  std::vector<bf16> halves(elements);
+  std::vector<float> values(elements);
   for (std::size_t i = 0; i < elements; ++i) {
-    floats[i] = static_cast<float>((i * 37 + static_cast<std::size_t>(seed) * 11) % 97) / 97.0F;
-    halves[i] = to_bf16(floats[i]);
+    values[i] = static_cast<float>((i * 37 + static_cast<std::size_t>(seed) * 11) % 97) / 97.0F;
   }
-  const auto bytes = layout.row_dtype == DType::kF32 ? std::as_bytes(std::span(floats))
-                                                     : std::as_bytes(std::span(halves));
-  return {bytes.begin(), bytes.end()};
+  return to_bytes(values, layout.row());
 }
 
 class RowsOf {
  public:
-  RowsOf(Backend& backend, DType type)
-      : layout_(layout(type)), backend_(backend), cache_(backend.make_cache(layout_)) {}
+  RowsOf(Backend& backend, RowFormat format)
+      : layout_(layout(format)), backend_(backend), cache_(backend.make_cache(layout_)) {}
 
   [[nodiscard]] Cache& cache() { return *cache_; }
   [[nodiscard]] std::size_t row_bytes() const { return layout_.row_bytes(); }
@@ -52,10 +48,11 @@ class RowsOf {
     for (std::size_t r = 0; r < rows.size() / row_bytes(); ++r) {
       tasks.push_back({0, page, slot + static_cast<std::int32_t>(r), static_cast<std::int64_t>(r)});
     }
-    backend_.append(*cache_, {.tasks = tasks,
-                              .item_layer = std::span<const std::int32_t>(&layer, 1),
-                              .source = source->data(),
-                              .source_stride_bytes = row_bytes()});
+    backend_.call(AppendArgs{.cache = cache_.get(),
+                             .tasks = tasks,
+                             .item_layer = std::span<const std::int32_t>(&layer, 1),
+                             .source = source->data(),
+                             .source_stride_bytes = row_bytes()});
     backend_.synchronize(Deadline::after(std::chrono::seconds(10)));
   }
   [[nodiscard]] std::vector<std::byte> load(int layer, std::int32_t page, std::int32_t slot,
@@ -73,15 +70,16 @@ class RowsOf {
     const StateShape shape{kHeads, layout_.kv_lora_rank};
     const auto states = backend_.allocate(shape.record_bytes());
     const LeafTask task{.tokens = 1, .rows = kPageTokens, .query_position = kPageTokens};
-    backend_.attend(*cache_, {.tasks = std::span(&task, 1),
-                              .block_table = std::span(&page, 1),
-                              .item_layer = std::span(&layer, 1),
-                              .queries = queries->data(),
-                              .query_stride_bytes = query_floats * sizeof(float),
-                              .query_dtype = DType::kF32,
-                              .heads = kHeads,
-                              .softmax_scale = 1,
-                              .states = states->as<float>()});
+    backend_.call(AttendArgs{.cache = cache_.get(),
+                             .tasks = std::span(&task, 1),
+                             .block_table = std::span(&page, 1),
+                             .item_layer = std::span(&layer, 1),
+                             .queries = queries->data(),
+                             .query_stride_bytes = query_floats * sizeof(float),
+                             .query_dtype = DType::kF32,
+                             .heads = kHeads,
+                             .softmax_scale = 1,
+                             .states = states->as<float>()});
     backend_.synchronize(Deadline::after(std::chrono::seconds(10)));
     std::vector<float> result(shape.record_floats());
     backend_.download(std::as_writable_bytes(std::span(result)), states->data());
@@ -95,7 +93,7 @@ class RowsOf {
 };
 
 TEST_P(BackendConformance, RowsFromOutsideAreAsAppendedOnes) {
-  for (const DType type : {DType::kBF16, DType::kF32}) {
+  for (const RowFormat type : {RowFormat::kBF16, RowFormat::kF32}) {
     RowsOf appended(backend(), type);
     RowsOf stored(backend(), type);
     RowsOf written(backend(), type);
@@ -110,7 +108,7 @@ TEST_P(BackendConformance, RowsFromOutsideAreAsAppendedOnes) {
     EXPECT_EQ(stored.load(1, 2, 63, 1).size(), stored.row_bytes());
     EXPECT_EQ(stored.attend(1, 2), appended.attend(1, 2));
     const auto page = backend().host_page(written.cache(), 1, 2);
-    if (page.empty()) continue;  // it keeps them otherwise
+    if (page.empty()) continue;  // its memory is not the host's
     ASSERT_EQ(page.size(), rows.size());
     std::copy(rows.begin(), rows.end(), page.begin());
     EXPECT_EQ(written.load(1, 2, 0, kPage), rows);
@@ -119,7 +117,7 @@ TEST_P(BackendConformance, RowsFromOutsideAreAsAppendedOnes) {
 }
 
 TEST_P(BackendConformance, RowsFromOutsideLeaveTheirNeighboursAlone) {
-  RowsOf cache(backend(), DType::kBF16);
+  RowsOf cache(backend(), RowFormat::kBF16);
   for (int layer = 0; layer < 2; ++layer) {
     for (std::int32_t page = 0; page < 3; ++page) {
       cache.append(layer, page, 0, cache.rows(kPage, layer * 3 + page));
@@ -137,8 +135,8 @@ TEST_P(BackendConformance, RowsFromOutsideLeaveTheirNeighboursAlone) {
 }
 
 TEST_P(BackendConformance, RowsFromOutsideThatDoNotFitAreRefused) {
-  RowsOf cache(backend(), DType::kBF16);
-  RowsOf other(backend(), DType::kBF16);
+  RowsOf cache(backend(), RowFormat::kBF16);
+  RowsOf other(backend(), RowFormat::kBF16);
   auto rows = cache.rows(2, 0);
   const auto refused = [&](int layer, std::int32_t page, std::int32_t slot, std::size_t bytes) {
     const std::span some = std::span(rows).first(bytes);
@@ -166,7 +164,7 @@ TEST_P(BackendConformance, RowsFromOutsideThatDoNotFitAreRefused) {
 }
 
 TEST_P(BackendConformance, RowsFromOutsideComeWhileOthersAreRead) {
-  RowsOf cache(backend(), DType::kBF16);
+  RowsOf cache(backend(), RowFormat::kBF16);
   cache.append(0, 0, 0, cache.rows(kPage, 1));
   const auto expected = cache.attend(0, 0);
   std::thread receiver([&] {

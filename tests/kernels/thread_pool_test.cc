@@ -116,7 +116,7 @@ TEST(ThreadPool, ThreadsArePinnedWhereEachHasACpuOfItsOwn) {
   {
     ThreadPool pool(2);
     EXPECT_EQ(pool.cpus(), two);
-    // From either CPU: the caller stays as free as it was.
+    // From either CPU: the caller keeps its affinity.
     for (const int start : two) {
       run_on({start});
       run_on(two);

@@ -1,4 +1,4 @@
-// exp and log of every instruction set against double, over their whole domains.
+// exp and log of every instruction set against double, over their whole domains; the order of sums.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -73,6 +73,23 @@ TEST(VectorMath, ExpIsExactAtItsEnds) {
     EXPECT_TRUE(std::isnan(out[4])) << table->name << ": " << out[4];
     out[0] = out[1] = out[4] = 0.0F;
     for (const float value : out) ASSERT_EQ(value, 0.0F) << table->name;
+  }
+}
+
+// The digest of a pool depends on this order, and must not depend on the version of Highway.
+TEST(VectorMath, SumsAddTheUpperHalfToTheLowerOne) {
+  for (const KernelTable* table : usable_kernel_tables()) {
+    std::vector<float> values(table->lanes);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = 1.0F / static_cast<float>(3 * i * i + 1);  // another order, another sum
+    }
+    std::vector<float> expected = values;
+    while (expected.size() > 1) {
+      const std::size_t half = expected.size() / 2;
+      for (std::size_t i = 0; i < half; ++i) expected[i] += expected[i + half];
+      expected.resize(half);
+    }
+    EXPECT_EQ(table->sum(values.data()), expected[0]) << table->name;
   }
 }
 

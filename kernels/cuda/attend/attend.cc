@@ -1,9 +1,9 @@
 #include "kernels/cuda/attend/attend.h"
 
 #include "core/base/error.h"
+#include "kernels/cuda/attend/attend_launch.h"
 #include "kernels/cuda/attend/few_rows_shape.h"
-#include "kernels/cuda/attend/launch.h"
-#include "kernels/cuda/support.h"
+#include "kernels/cuda/base/support.h"
 
 namespace tributary::cuda {
 namespace {
@@ -26,7 +26,7 @@ int stages_here(int unit_rows) {
 
 }  // namespace
 
-void attend(const AttendLaunch& launch, CUstream_st* stream) {
+void enqueue(const AttendLaunch& launch, CUstream_st* stream) {
   switch (launch.kernel) {
     case AttendKernel::kGeneric:
       return check(launch_generic(launch, stream), "attend, generic");
@@ -43,7 +43,7 @@ void load_attend(const DeviceLimits& device) {
   if (device.compute_capability == 90) load_many_rows();
 }
 
-void merge(const MergeLaunch& launch, CUstream_st* stream) {
+void enqueue(const MergeLaunch& launch, CUstream_st* stream) {
   if (launch.count == 0) return;
   check(launch_merge(launch, stream), "merge");
 }

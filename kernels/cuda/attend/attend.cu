@@ -1,10 +1,10 @@
 // The kernels' entry points and their launches.
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/attend/attend_launch.h"
 #include "kernels/cuda/attend/dispatch.h"
 #include "kernels/cuda/attend/few_rows.h"
 #include "kernels/cuda/attend/generic.h"
-#include "kernels/cuda/attend/launch.h"
 #include "kernels/cuda/attend/merge.h"
 
 namespace tributary::cuda {
@@ -58,13 +58,14 @@ cudaError_t launch_few_rows(const AttendLaunch& launch, int stages, cudaStream_t
 }
 
 cudaError_t launch_generic(const AttendLaunch& launch, cudaStream_t stream) {
-  return with_elements(launch.layout.row_dtype, launch.query_dtype, [&](auto row, auto query) {
-    return launch_plain<decltype(row), decltype(query)>(launch, stream);
-  });
+  return with_elements(*plain_elements(launch.layout.row_format), launch.query_dtype,
+                       [&](auto row, auto query) {
+                         return launch_plain<decltype(row), decltype(query)>(launch, stream);
+                       });
 }
 
 cudaError_t load_attend_kernels() {
-  // To ask for a kernel's attributes is the documented way to have it loaded.
+  // Asking for a kernel's attributes is the documented way to load it.
   cudaFuncAttributes attributes;
   for (const auto kernel : {few_rows_kernel<1>, few_rows_kernel<2>, few_rows_kernel<4>}) {
     const cudaError_t code = cudaFuncGetAttributes(&attributes, kernel);

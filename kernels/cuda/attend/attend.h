@@ -1,6 +1,6 @@
-// Attention over leaves and the merge of partial states on a CUDA device: what the CUDA backend
-// calls, and what its kernels are told. Needs no CUDA header, so that the schedule and the tests of
-// the kernels' arithmetic build without a toolkit.
+// Attention over leaves and the merge of partial states on a CUDA device: the functions that the
+// CUDA backend calls, and the arguments of its kernels. Includes no CUDA header, so that the
+// schedule and the tests of the kernels' arithmetic build without a toolkit.
 #pragma once
 
 #include <array>
@@ -11,40 +11,46 @@
 
 #include "core/base/dtype.h"
 #include "core/interface/backend.h"
+#include "kernels/cuda/attend/attend_choice.h"
 
 struct CUstream_st;     // cudaStream_t is CUstream_st*
 struct CUtensorMap_st;  // CUtensorMap
 
 namespace tributary::cuda {
 
-/// Which arithmetic computes a leaf. Chosen from the heads and the shape alone, so that neither
-/// `s_q` nor the batch changes a bit.
+/// Which arithmetic computes a leaf. Only heads and shape decide it, so that neither `s_q` nor the
+/// batch changes a bit.
 enum class AttendKernel : std::uint8_t {
   kGeneric,   // any latent widths, bf16 or fp32, fp32 FMA
   kFewRows,   // sm_80 and later: 512 + 64, bf16; mma.sync in tiles of 16 rows
   kManyRows,  // sm_90: 512 + 64, bf16; wgmma in tiles of 64 rows
 };
 
-/// What the choice and the launch need to know of a device.
+/// The properties of a device that the choice and the launch need.
 struct DeviceLimits {
   int compute_capability = 0;  // 80, 86, 90, ...
   int multiprocessors = 0;
   std::size_t shared_bytes = 0;  // of a block, at most (cudaDevAttrMaxSharedMemoryPerBlockOptin)
 };
 
+/// Throws kUnsupported for a forced `choice` that does not take the shape or the device.
 [[nodiscard]] AttendKernel choose_kernel(int heads, const CacheLayout& layout, DType query_dtype,
-                                         int compute_capability);
+                                         int compute_capability,
+                                         AttendChoice choice = AttendChoice::kAuto);
 
 /// A row is one (token, head) of a task: row = token * heads + head.
-/// Rows that one unit of work takes at most, where no task has more than `max_tokens` tokens; no
-/// result's bits depend on it.
+/// Largest number of rows of a unit of work if no task has more than `max_tokens` tokens. No bits
+/// of a result depend on it.
 [[nodiscard]] int unit_rows(AttendKernel kernel, int heads, int max_tokens,
                             const DeviceLimits& device);
 
-/// Parts of the persistent grid: blocks, or clusters of blocks where a unit takes a cluster.
+/// Parts of the persistent grid: blocks, or clusters of blocks if a unit uses a cluster.
 [[nodiscard]] int attend_parts(AttendKernel kernel, int unit_rows, const DeviceLimits& device);
 
-/// Rows [first_row, first_row + unit_rows) of a task, less where the task ends.
+/// Whether a launch of such units also merges leaves (AttendLaunch::task_trees).
+[[nodiscard]] bool merges_leaves(AttendKernel kernel, int unit_rows);
+
+/// Rows [first_row, first_row + unit_rows) of a task, or fewer at its end.
 struct WorkUnit {
   std::int32_t task = 0;
   std::int32_t first_row = 0;
@@ -55,37 +61,43 @@ struct WorkUnit {
 struct AttendSchedule {
   std::vector<std::int32_t> part_begin;  // [parts + 1]
   std::vector<WorkUnit> units;           // [number of units]
+  std::int64_t busiest = 0;              // cost of the part with the most work, in pages
 };
 
-/// Whole leaves, balanced over the parts by cost: the longest first, each to the part with least to
-/// do. Throws kInvalidArgument. O(n log n) for n units.
+/// Balances whole leaves over the parts by cost: the longest first, each to the part with the least
+/// work. Throws kInvalidArgument. O(n log n) for n units.
 [[nodiscard]] AttendSchedule schedule_attend(std::span<const LeafTask> tasks, int heads,
                                              int unit_rows, int parts);
+/// The same for chains of tasks: what a chain has of the same rows goes to one part, in its order.
+/// Tasks of a chain have as many tokens.
+[[nodiscard]] AttendSchedule schedule_chains(std::span<const LeafTask> tasks,
+                                             std::span<const std::vector<std::int32_t>> chains,
+                                             int heads, int unit_rows, int parts);
 
-/// The schedule of the last plan is kept: a step's plan is the same at each of its layers.
-class CanonicalOrder {
- public:
-  /// schedule_attend() of the arguments' tasks and heads.
-  [[nodiscard]] const AttendSchedule& schedule(const AttendArgs& args, int unit_rows, int parts);
-
- private:
-  std::vector<LeafTask> tasks_;
-  std::array<int, 3> rest_{};  // heads, unit_rows, parts
-  AttendSchedule schedule_;
-};
-
-/// Records from this index on lie in a launch's own `scratch`, not in `states`.
+/// Records from this index on are in a launch's own `scratch`, not in `states`.
 inline constexpr std::int64_t kScratchRecord = std::int64_t{1} << 56;
 
-/// Everything that a launch may read, plain data; all pointers are device pointers. What changes
-/// from step to step is device data, so that a captured launch can be replayed.
+/// Up to kMergeSlots states into one: neighbours are merged, then what came of them, as a binary
+/// tree says whose leaves are the first `slots` of `inputs`. Where the right side is empty the left
+/// one is taken as it is. A tree of 0 tokens does nothing, so that a captured launch can be padded.
+inline constexpr int kMergeSlots = 8;
+struct MergeTree {
+  std::int64_t dst = 0;
+  std::array<std::int64_t, kMergeSlots> inputs{};  // records; kNoState: none
+  std::int32_t tokens = 0;
+  std::int32_t slots = 2;  // 2, 4 or 8
+  friend bool operator==(const MergeTree&, const MergeTree&) = default;
+};
+
+/// Everything that a launch reads, as plain data. All pointers are device pointers. Everything that
+/// changes between steps is device data, so that a captured launch can be replayed.
 struct AttendLaunch {
   const LeafTask* tasks = nullptr;
   const std::int32_t* part_begin = nullptr;   // [parts + 1]
   const WorkUnit* units = nullptr;            // [part_begin[parts]]
   const std::int32_t* block_table = nullptr;  // page numbers
   const std::int32_t* item_layer = nullptr;
-  const std::byte* cache = nullptr;  // [layer][page][kPageTokens][latent_dim], layout.row_dtype;
+  const std::byte* cache = nullptr;  // [layer][page][kPageTokens][latent_dim], layout.row_format;
                                      // aligned to 128 bytes
   CacheLayout layout;
   const std::byte* queries = nullptr;  // [heads][latent_dim] of record r at r * query_stride_bytes
@@ -93,8 +105,11 @@ struct AttendLaunch {
   DType query_dtype = DType::kBF16;
   int heads = 0;
   float softmax_scale = 0;
+  const std::int32_t* task_trees = nullptr;  // [tasks], null where there are none: the tree that is
+                                             // merged after a unit, of its rows; or -1
+  const MergeTree* trees = nullptr;
   float* states = nullptr;   // records of StateShape{heads, kv_lora_rank}
-  float* scratch = nullptr;  // likewise; null where no record is of scratch
+  float* scratch = nullptr;  // likewise; null if no record is in scratch
   int unit_rows = 0;         // as the schedule was made for
   int parts = 0;             // blocks or clusters of the grid
   AttendKernel kernel = AttendKernel::kGeneric;
@@ -104,27 +119,51 @@ struct AttendLaunch {
   friend bool operator==(const AttendLaunch&, const AttendLaunch&) = default;
 };
 
-/// What the arguments, of one task at least, and the device decide of a launch: all but the cache's
-/// and the plan's addresses.
+/// The fields of a launch that the arguments (at least one task) and the device decide: all except
+/// the addresses of cache and plan.
 [[nodiscard]] AttendLaunch describe_attend(const AttendArgs& args, const CacheLayout& layout,
-                                           const DeviceLimits& device);
+                                           const DeviceLimits& device,
+                                           AttendChoice choice = AttendChoice::kAuto);
 
-/// Enqueues; throws kInternal with CUDA's words when the launch is refused. Arguments were checked
-/// by the backend (kernels/validate.h).
-void attend(const AttendLaunch& launch, CUstream_st* stream);
+/// Enqueues the launch. Throws kInternal with CUDA's message if it is refused. The arguments were
+/// checked by the interface (core/interface/validate.h).
+void enqueue(const AttendLaunch& launch, CUstream_st* stream);
 
-/// Loads the kernels that attend() and merge() launch on the current device, an `AttendKernel` that
-/// it cannot run left out: a driver loads a kernel when it is first launched, and may wait for all
-/// other work then.
+/// Loads the kernels of these launches on the current device, except those that it cannot run.
+/// Otherwise the driver loads a kernel at its first launch, and may then wait for all other work.
 void load_attend(const DeviceLimits& device);
 void load_many_rows();
 
-/// What attend() calls for kManyRows (kernels/cuda/sm90).
+/// What enqueue() calls for kManyRows (kernels/cuda/sm90).
 void attend_many_rows(const AttendLaunch& launch, CUstream_st* stream);
 
-/// An op of 0 tokens does nothing, so that a captured launch can be padded.
+/// Levels of a merge call that one launch takes.
+inline constexpr int kMergeLevels = 3;
+static_assert(1 << kMergeLevels == kMergeSlots);
+
+/// The trees of launches to be made one after the other, ceil(levels / kMergeLevels) of them. Ops
+/// are those of a valid MergeArgs.
+[[nodiscard]] std::vector<std::vector<MergeTree>> merge_trees(std::span<const MergeOp> ops,
+                                                              int levels);
+
+/// Keeps the trees of the last plans: a step has the same merges in all its layers, here and as the
+/// home.
+class MergePlans {
+ public:
+  [[nodiscard]] const std::vector<std::vector<MergeTree>>& trees(std::span<const MergeOp> ops,
+                                                                 int levels);
+
+ private:
+  struct Plan {
+    std::vector<MergeOp> ops;
+    int levels = 0;
+    std::vector<std::vector<MergeTree>> trees;
+  };
+  std::array<Plan, 2> plans_;  // the one used last in front
+};
+
 struct MergeLaunch {
-  const MergeOp* ops = nullptr;  // device memory, [count]
+  const MergeTree* trees = nullptr;  // device memory, [count]
   int count = 0;
   int heads = 0;
   int width = 0;
@@ -132,6 +171,6 @@ struct MergeLaunch {
   float* scratch = nullptr;  // records from kScratchRecord on; may be null
   friend bool operator==(const MergeLaunch&, const MergeLaunch&) = default;
 };
-void merge(const MergeLaunch& launch, CUstream_st* stream);
+void enqueue(const MergeLaunch& launch, CUstream_st* stream);
 
 }  // namespace tributary::cuda

@@ -1,4 +1,4 @@
-// Which kernel, and how its work is cut: the decisions that need no device.
+// Which kernel runs, and how its work is split: the decisions that need no device.
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -8,24 +8,53 @@
 namespace tributary::cuda {
 namespace {
 
-// From how many heads on 64-row tiles of wgmma do less work than tiles of 16 rows read shared
-// memory: at 32 rows the latter still keep up with the memory of an H200, at 48 no more (by count
-// of bytes and cycles, to be measured).
+// The number of heads from which 64-row tiles of wgmma are faster than 16-row tiles, which shared
+// memory limits. At 32 rows the latter still keep up with the memory of an H200, at 48 they do not
+// (by counted bytes and cycles, not measured yet).
 constexpr int kManyRowsHeads = 33;
+/// Of the many-rows kernel; a cluster of two has twice as many.
+constexpr int kManyRowsOfBlock = 64;
 
-// Rows of a unit of the generic kernel, which takes them one by one: more would only lengthen the
-// last unit.
+// Rows of a unit of the generic kernel, which computes them one by one: more would only lengthen
+// the last unit.
 constexpr int kGenericUnitRows = 4;
+
+AttendKernel kernel_of(AttendChoice choice) {
+  switch (choice) {
+    case AttendChoice::kFew:
+      return AttendKernel::kFewRows;
+    case AttendChoice::kMany1:
+    case AttendChoice::kMany2:
+      return AttendKernel::kManyRows;
+    default:
+      return AttendKernel::kGeneric;
+  }
+}
 
 }  // namespace
 
 AttendKernel choose_kernel(int heads, const CacheLayout& layout, DType query_dtype,
-                           int compute_capability) {
+                           int compute_capability, AttendChoice choice) {
   const bool fragments = layout.kv_lora_rank == kLatentRank &&
-                         layout.qk_rope_head_dim == kRopeDim && layout.row_dtype == DType::kBF16 &&
-                         query_dtype == DType::kBF16;
+                         layout.qk_rope_head_dim == kRopeDim &&
+                         layout.row_format == RowFormat::kBF16 && query_dtype == DType::kBF16;
+  if (choice != AttendChoice::kAuto) {
+    const AttendKernel forced = kernel_of(choice);
+    const bool device_has_it =
+        forced == AttendKernel::kManyRows ? compute_capability == 90 : compute_capability >= 80;
+    if (forced != AttendKernel::kGeneric && !(fragments && device_has_it)) {
+      fail(ErrorCode::kUnsupported,
+           "attend kernel {}: takes rows of {} + {} bf16 and bf16 queries on sm_{}, not {} + {} {} "
+           "and {} queries on sm_{}; generic takes all",
+           attend_choice_name(choice), kLatentRank, kRopeDim,
+           forced == AttendKernel::kManyRows ? "90" : "80 and later", layout.kv_lora_rank,
+           layout.qk_rope_head_dim, row_format_name(layout.row_format), dtype_name(query_dtype),
+           compute_capability);
+    }
+    return forced;
+  }
   if (!fragments || compute_capability < 80) return AttendKernel::kGeneric;
-  // wgmma is of sm_90a alone: later architectures do not have it.
+  // Only sm_90a has wgmma; later architectures do not.
   if (compute_capability == 90 && heads >= kManyRowsHeads) return AttendKernel::kManyRows;
   return AttendKernel::kFewRows;
 }
@@ -41,7 +70,7 @@ int unit_rows(AttendKernel kernel, int heads, int max_tokens, const DeviceLimits
     case AttendKernel::kGeneric:
       return kGenericUnitRows;
     case AttendKernel::kFewRows: {
-      // The fewest tiles that take all rows of a task, and else as many as there is room for.
+      // The fewest tiles that hold all rows of a task, or, if those do not fit, as many as do.
       int fitting = 0;
       for (const int tiles : kRowTileCounts) {
         if (few_rows_stages(tiles, device.shared_bytes) == 0) break;
@@ -55,21 +84,27 @@ int unit_rows(AttendKernel kernel, int heads, int max_tokens, const DeviceLimits
       return fitting;
     }
     case AttendKernel::kManyRows:
-      return rows > 64 ? 128 : 64;
+      return rows > kManyRowsOfBlock ? 2 * kManyRowsOfBlock : kManyRowsOfBlock;
   }
   fail(ErrorCode::kInternal, "attend: kernel {}", static_cast<int>(kernel));
 }
 
 int attend_parts(AttendKernel kernel, int unit_rows, const DeviceLimits& device) {
-  // The generic kernel has little shared memory and many waits: several blocks a multiprocessor.
+  // The generic kernel uses little shared memory and waits often: several blocks per
+  // multiprocessor.
   if (kernel == AttendKernel::kGeneric) return device.multiprocessors * 8;
-  // 128 rows take a cluster of two blocks.
+  // 128 rows use a cluster of two blocks.
   if (kernel == AttendKernel::kManyRows && unit_rows == 128) return device.multiprocessors / 2;
   return device.multiprocessors;
 }
 
+bool merges_leaves(AttendKernel kernel, int unit_rows) {
+  return kernel == AttendKernel::kManyRows ||
+         (kernel == AttendKernel::kFewRows && unit_rows <= kMostMergedRows);
+}
+
 AttendLaunch describe_attend(const AttendArgs& args, const CacheLayout& layout,
-                             const DeviceLimits& device) {
+                             const DeviceLimits& device, AttendChoice choice) {
   const int most_tokens = std::ranges::max_element(args.tasks, {}, &LeafTask::tokens)->tokens;
   AttendLaunch launch;
   launch.layout = layout;
@@ -79,10 +114,41 @@ AttendLaunch describe_attend(const AttendArgs& args, const CacheLayout& layout,
   launch.heads = args.heads;
   launch.softmax_scale = args.softmax_scale;
   launch.states = args.states;
-  launch.kernel = choose_kernel(args.heads, layout, args.query_dtype, device.compute_capability);
-  launch.unit_rows = unit_rows(launch.kernel, args.heads, most_tokens, device);
+  launch.kernel =
+      choose_kernel(args.heads, layout, args.query_dtype, device.compute_capability, choice);
+  launch.unit_rows = choice == AttendChoice::kMany1 ? kManyRowsOfBlock
+                     : choice == AttendChoice::kMany2
+                         ? 2 * kManyRowsOfBlock
+                         : unit_rows(launch.kernel, args.heads, most_tokens, device);
   launch.parts = attend_parts(launch.kernel, launch.unit_rows, device);
   return launch;
 }
 
 }  // namespace tributary::cuda
+
+namespace tributary {
+
+std::string_view attend_choice_name(AttendChoice choice) noexcept {
+  switch (choice) {
+    case AttendChoice::kGeneric:
+      return "generic";
+    case AttendChoice::kFew:
+      return "few";
+    case AttendChoice::kMany1:
+      return "many1";
+    case AttendChoice::kMany2:
+      return "many2";
+    default:
+      return "auto";
+  }
+}
+
+AttendChoice parse_attend_choice(std::string_view name) {
+  for (const AttendChoice choice : kAttendChoices) {
+    if (attend_choice_name(choice) == name) return choice;
+  }
+  fail(ErrorCode::kInvalidArgument,
+       "attend kernel is '{}', expected auto, generic, few, many1 or many2", name);
+}
+
+}  // namespace tributary

@@ -1,4 +1,4 @@
-// Internal to kernels/cuda: from what a launch says to the numbers and types that kernels are
+// Internal to kernels/cuda: maps the fields of a launch to the numbers and types that kernels are
 // compiled for, on a device and on emulated threads.
 #pragma once
 

@@ -3,25 +3,27 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "core/base/ceil_div.h"
 #include "core/base/error.h"
+#include "core/interface/visible_rows.h"
 #include "kernels/cuda/attend/cost.h"
 
 namespace tributary::cuda {
 namespace {
 
-// Merges of a task's pieces, neighbours first: each round halves them, the last writes the state.
-void add_merges(std::vector<std::int64_t> pieces, const LeafTask& task,
-                std::vector<std::vector<MergeOp>>& rounds) {
-  for (std::size_t round = 0; pieces.size() > 1; ++round) {
-    if (rounds.size() == round) rounds.emplace_back();
+// Merges of a task's pieces, neighbours first: each level halves them, the last writes the state.
+void add_merges(std::vector<std::int64_t> pieces, const LeafTask& task, FastOrder& order) {
+  for (std::int32_t level = 0; pieces.size() > 1; ++level) {
+    order.merge_levels = std::max(order.merge_levels, level + 1);
     std::vector<std::int64_t> left;
     for (std::size_t i = 0; i < pieces.size(); i += 2) {
       left.push_back(pieces[i]);
       if (i + 1 == pieces.size()) break;
-      rounds[round].push_back({.dst = pieces.size() == 2 ? task.state : pieces[i],
-                               .left = pieces[i],
-                               .right = pieces[i + 1],
-                               .tokens = task.tokens});
+      order.merges.push_back({.dst = pieces.size() == 2 ? task.state : pieces[i],
+                              .left = pieces[i],
+                              .right = pieces[i + 1],
+                              .tokens = task.tokens,
+                              .level = level});
     }
     pieces = std::move(left);
   }
@@ -34,7 +36,7 @@ FastSchedule fast_schedule(std::span<const std::int32_t> lengths, int parts) {
   FastSchedule schedule;
   for (const std::int32_t length : lengths) {
     if (length < 0) fail(ErrorCode::kInvalidArgument, "schedule: length {}", length);
-    schedule.total += pages_of(length) + kFixedPages;
+    schedule.total += ceil_div(length, kPageTokens) + kFixedPages;
   }
   schedule.payload = (schedule.total + parts - 1) / parts + kFixedPages;
   const auto requests = static_cast<std::int32_t>(lengths.size());
@@ -48,7 +50,7 @@ FastSchedule fast_schedule(std::span<const std::int32_t> lengths, int parts) {
     std::int64_t room = schedule.payload;
     while (request < requests) {
       const std::int32_t length = lengths[static_cast<std::size_t>(request)];
-      const std::int64_t left = pages_of(length) - page + kFixedPages;
+      const std::int64_t left = ceil_div(length, kPageTokens) - page + kFixedPages;
       if (room < left) {
         if (room > kFixedPages) {
           page += room - kFixedPages;
@@ -80,7 +82,7 @@ FastOrder fast_order(std::span<const LeafTask> tasks, int heads, int unit_rows, 
   std::vector<std::int32_t> lengths;
   int most_units = 1;
   for (const LeafTask& task : tasks) {
-    lengths.push_back(static_cast<std::int32_t>(rows_seen(task, task.tokens - 1)));
+    lengths.push_back(visible_rows(task, task.tokens - 1));
     most_units = std::max(most_units, units_of(task));
   }
   const FastSchedule fast = fast_schedule(lengths, std::max(1, parts / most_units));
@@ -119,8 +121,9 @@ FastOrder fast_order(std::span<const LeafTask> tasks, int heads, int unit_rows, 
     order.schedule.part_begin.push_back(static_cast<std::int32_t>(order.schedule.units.size()));
   }
   for (std::size_t r = 0; r < tasks.size(); ++r) {
-    if (!states[r].empty()) add_merges(std::move(states[r]), tasks[r], order.merges);
+    if (!states[r].empty()) add_merges(std::move(states[r]), tasks[r], order);
   }
+  std::ranges::stable_sort(order.merges, {}, &MergeOp::level);
   return order;
 }
 

@@ -11,8 +11,8 @@
 
 namespace tributary::cuda {
 
-/// From token begin_token of begin_request up to token end_token of end_request, which it does not
-/// take any more. A part without work begins behind the last request.
+/// From token begin_token of begin_request up to token end_token of end_request, exclusive. A part
+/// without work begins after the last request.
 struct FastPart {
   std::int32_t begin_request = 0, begin_token = 0, end_request = 0, end_token = 0;
   friend bool operator==(const FastPart&, const FastPart&) = default;
@@ -30,12 +30,13 @@ struct FastSchedule {
 };
 [[nodiscard]] FastSchedule fast_schedule(std::span<const std::int32_t> lengths, int parts);
 
-/// Tasks cut by that schedule. Tasks of several units of rows are cut over as many fewer parts,
-/// each of which then stands for one unit of rows each.
+/// Tasks split by that schedule. If tasks have several units of rows, they are split over that many
+/// times fewer parts, and each part stands for one part per unit of rows.
 struct FastOrder {
-  std::vector<LeafTask> tasks;  // the pieces; of a task with several, into scratch records
+  std::vector<LeafTask> tasks;  // the pieces; if a task has several, they write scratch records
   AttendSchedule schedule;      // of the pieces
-  std::vector<std::vector<MergeOp>> merges;  // one after the other; each to be executed at once
+  std::vector<MergeOp> merges;  // by level, as in MergeArgs
+  int merge_levels = 0;
   std::int64_t scratch_records = 0;
 };
 [[nodiscard]] FastOrder fast_order(std::span<const LeafTask> tasks, int heads, int unit_rows,

@@ -1,7 +1,7 @@
-// Attention of few rows over leaves with mma.sync, for sm_80 and later. A block takes a unit of up
-// to 64 rows (token, head) in tiles of 16 and walks over the leaf in tiles of 32 latent rows:
-// scores, softmax, then the product with the same tile's first 512 columns, which the warps share
-// among them. Weights of the softmax are rounded to bf16 for that product; their sum is not.
+// Attention of few rows over leaves with mma.sync, for sm_80 and later. A block computes a unit of
+// up to 64 rows (token, head) in tiles of 16 and walks over the leaf in tiles of 32 latent rows:
+// scores, softmax, then the product with the same tile's first 512 columns, which the warps divide
+// among them. The weights are rounded to bf16 for that product; their sum is not.
 //
 // A row's bits depend on its own query and the leaf rows that it sees. Every sum has one order,
 // whatever the number of row tiles, warps and stages: scores add up in four chains over the
@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/attend/merge.h"
 #include "kernels/cuda/attend/ptx.h"
 #include "kernels/cuda/attend/tile_stream.h"
 #include "kernels/cuda/attend/unit.h"
@@ -38,10 +39,10 @@ class FewRows {
     for (int slot = 0; slot < stages_ - 1; ++slot) stream.issue(slot_address(slot));
     int slot = 0;
     for (int index = first; index < last; ++index) {
-      begin(read_unit(launch_, index));  // and read once more at its end: registers are short
+      begin(read_unit(launch_, index));  // and read again at its end: registers are scarce
       for (int tile = 0; tile * kTileRows < seen_last_; ++tile) {
         ptx::wait_copies(stages_ - 2);
-        ptx::sync_block();  // the tile is there for all, and all are done with the one before
+        ptx::sync_block();  // all see the tile, and all are done with the previous one
         stream.issue(slot_address(slot == 0 ? stages_ - 1 : slot - 1));
         score(slot_address(slot), tile * kTileRows);
         ptx::sync_block();
@@ -51,18 +52,25 @@ class FewRows {
         slot = slot + 1 == stages_ ? 0 : slot + 1;
       }
       finish(read_unit(launch_, index));
+      if constexpr (kRows <= kMostMergedRows) {
+        if (tree_after(launch_, index) != nullptr) {
+          ptx::sync_block();  // all states of these rows are there
+          merge_unit(launch_, index, kRows, kWarps);
+        }
+      }
     }
   }
 
  private:
-  // A warp scores one tile of 16 rows against kScoreGroups groups; without work from kGroups on.
+  // A warp scores one tile of 16 rows against kScoreGroups groups. Groups from kGroups on do not
+  // exist: their warps have no work.
   static constexpr int kScoreGroups =
       kRowTiles * kGroups > kWarps ? kRowTiles* kGroups / kWarps : 1;
   static constexpr int kChains = 4;
-  // Loads of the next step under the products of this one; with 64 rows there are no registers left
-  // for it.
+  // Loads of the next step overlap the products of this one; with 64 rows there are no registers
+  // left for that.
   static constexpr int kScoreUnroll = kRowTiles == 4 ? 1 : 3;
-  // And multiplies all rows with its share of the columns, 16 at a time.
+  // A warp multiplies all rows with its share of the columns, 16 at a time.
   static constexpr int kColumns = kLatentRank / kWarps;
   static constexpr int kColumnPairs = kColumns / 16;
   static_assert(kChains * 16 * 2 == 128 && kColumns % 16 == 0 && kThreads % 8 == 0);
@@ -93,13 +101,13 @@ class FewRows {
   }
 
   TRIBUTARY_DEVICE void begin(const Unit& unit) {
-    seen_first_ = seen_by(unit.task, unit.first_row / launch_.heads);
-    seen_last_ = seen_by(unit.task, (unit.first_row + unit.rows - 1) / launch_.heads);
+    seen_first_ = visible_rows(unit.task, unit.first_row / launch_.heads);
+    seen_last_ = visible_rows(unit.task, (unit.first_row + unit.rows - 1) / launch_.heads);
     TRIBUTARY_UNROLL
     for (int half = 0; half < 2; ++half) {
       const int row = score_row(half);
       seen_[half] =
-          row < unit.rows ? seen_by(unit.task, (unit.first_row + row) / launch_.heads) : 0;
+          row < unit.rows ? visible_rows(unit.task, (unit.first_row + row) / launch_.heads) : 0;
       score_maximum_[half] = kNothing;
     }
     TRIBUTARY_UNROLL
@@ -107,8 +115,8 @@ class FewRows {
     if (seen_last_ > 0) load_queries(unit);
   }
 
-  // Seen by others after the next barrier; nobody reads the queries of the unit before any more:
-  // its last scores lie two barriers back.
+  // Other threads see the queries after the next barrier. Nobody reads those of the previous unit
+  // any more: its last scores were two barriers ago.
   TRIBUTARY_DEVICE void load_queries(const Unit& unit) const {
     const bool aligned = (reinterpret_cast<std::uintptr_t>(launch_.queries) |
                           static_cast<std::uintptr_t>(launch_.query_stride_bytes)) %
@@ -118,7 +126,7 @@ class FewRows {
     for (int i = static_cast<int>(ptx::thread()); i < kRows * kRowChunks; i += kThreads) {
       const int row = i / kRowChunks;
       const int chunk = i - row * kRowChunks;
-      ptx::Chunk value{};  // rows behind the last are zeros
+      ptx::Chunk value{};  // rows past the last are zeros
       if (row < unit.rows) {
         const std::byte* from = row_query(launch_, unit.task, unit.first_row + row, kRowBytes) +
                                 static_cast<std::size_t>(chunk) * kChunkBytes;
@@ -215,7 +223,7 @@ class FewRows {
     }
   }
 
-  // Scores are made: whoever sees such a row has NaN in its weights already.
+  // The scores are computed: a row that sees such a value has NaN in its weights already.
   TRIBUTARY_DEVICE void clear_not_finite(std::uint32_t tile, int first_column) const {
     const int first = seen_first_ > first_column ? seen_first_ - first_column : 0;
     const int left = seen_last_ - first_column;

@@ -1,4 +1,4 @@
-// Sizes of the few-rows kernel, for the host that chooses among them and for the kernel itself.
+// Sizes of the few-rows kernel, for the host's choice and for the kernel itself.
 #pragma once
 
 #include <array>
@@ -7,29 +7,32 @@
 
 namespace tributary::cuda {
 
-inline constexpr int kLatentRank = 512;  // of what the tensor-core kernels take: DeepSeek's
+inline constexpr int kLatentRank = 512;  // the tensor-core kernels take DeepSeek's shape only
 inline constexpr int kRopeDim = 64;
 inline constexpr int kLatentDim = kLatentRank + kRopeDim;
 inline constexpr int kRowBytes = kLatentDim * 2;  // of a latent row or a query, bf16
 
-/// Latent rows of a tile. Half a page: small enough that five are in shared memory on sm_90 (four
-/// under way are 147 KB, what 36 GB/s a multiprocessor bring in 4 us), that two fit into the 99 KB
-/// of sm_86, sm_89 and sm_120, and still two steps of 16 for the product with the values.
+/// Latent rows of a tile: half a page. Five such tiles fit into the shared memory of sm_90 (four in
+/// flight are 147 KB, which 36 GB/s a multiprocessor bring in 4 us), and two into the 99 KB of
+/// sm_86, sm_89 and sm_120. It is still two steps of 16 for the product with the values.
 inline constexpr int kTileRows = 32;
 inline constexpr int kTileBytes = kTileRows * kRowBytes;
 /// Latent rows that one product of 16 x 8 scores takes.
 inline constexpr int kGroupRows = 8;
 inline constexpr int kGroups = kTileRows / kGroupRows;
 
-/// Tiles of a ring: one that is computed with, the others on their way. More than five were not
-/// needed to cover the memory's latency; fewer than two cannot work.
+/// Tiles of a ring: one is in use, the others are in flight. More than five are not needed to cover
+/// the memory's latency; fewer than two cannot work.
 inline constexpr int kMostStages = 5;
 inline constexpr int kFewestStages = 2;
 
 /// Units of 16, 32 or 64 rows, in tiles of 16.
 inline constexpr std::array<int, 3> kRowTileCounts{1, 2, 4};
 
-/// Where things lie in shared memory, in bytes from its start.
+/// The largest unit after which leaves are merged: more rows leave no registers for that.
+inline constexpr int kMostMergedRows = 32;
+
+/// Offsets in shared memory, in bytes.
 struct FewRowsLayout {
   std::uint32_t queries = 0;  // [rows][kLatentDim] bf16, chunks permuted
   std::uint32_t weights = 0;  // [rows][kTileRows] bf16, chunks permuted
@@ -51,7 +54,7 @@ struct FewRowsLayout {
   return few_rows_layout(row_tiles).tiles + static_cast<std::size_t>(stages) * kTileBytes;
 }
 
-/// As many stages as fit into `shared_bytes`; 0 where the kernel does not fit at all.
+/// As many stages as fit into `shared_bytes`; 0 if the kernel does not fit at all.
 [[nodiscard]] constexpr int few_rows_stages(int row_tiles, std::size_t shared_bytes) {
   for (int stages = kMostStages; stages >= kFewestStages; --stages) {
     if (few_rows_bytes(row_tiles, stages) <= shared_bytes) return stages;

@@ -1,6 +1,6 @@
-// Attention over leaves in plain fp32, for any widths and for rows and queries of bf16 or fp32: the
-// path for other models than DeepSeek's, and for verification. One block takes the rows of a unit
-// one by one; each walks over the leaf in blocks of 64 latent rows.
+// Attention over leaves in plain fp32, for any widths and for rows and queries of bf16 or fp32: for
+// models other than DeepSeek's, and for verification. One block computes the rows of a unit one by
+// one, and walks over the leaf in blocks of 64 latent rows for each.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ class Generic {
     const auto* query = reinterpret_cast<const QueryElement*>(row_query(
         launch_, task, row, static_cast<std::size_t>(latent_dim_) * sizeof(QueryElement)));
     const std::int64_t layer = layer_pages(launch_, task);
-    const int seen = seen_by(task, row / launch_.heads);
+    const int seen = visible_rows(task, row / launch_.heads);
     float maximum = kNothing;
     float sum = 0;
     for (int first = 0; first < seen; first += kBlockRows) {
@@ -61,7 +61,7 @@ class Generic {
       const auto* rows = reinterpret_cast<const RowElement*>(
           page_of(launch_, layer, launch_.block_table[task.first_page + first / kPageTokens],
                   static_cast<std::size_t>(latent_dim_) * sizeof(RowElement)));
-      ptx::sync_block();  // nobody reads the last block's scores any more
+      ptx::sync_block();  // all are done with the last block's scores
       score(query, rows, count);
       ptx::sync_block();
       float raised = maximum;
@@ -108,7 +108,7 @@ class Generic {
     }
   }
 
-  // Every thread keeps its columns where they end up: no width is too large.
+  // Every thread keeps its columns in their final place, so that no width is too large.
   TRIBUTARY_DEVICE void accumulate(const RowElement* rows, int count, bool first, float keep,
                                    float* o) const {
     for (int c = thread_; c < launch_.layout.kv_lora_rank; c += kThreads) {

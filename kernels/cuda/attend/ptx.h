@@ -72,8 +72,8 @@ TRIBUTARY_DEVICE Chunk load_shared_chunk(std::uint32_t address) {
   return value;
 }
 
-/// Copies `bytes` (0 to 16) bytes and fills 16 with zeros; nobody may rely on it before a wait and
-/// a barrier.
+/// Copies `bytes` (0 to 16) bytes and pads to 16 with zeros. Visible only after a wait and a
+/// barrier.
 TRIBUTARY_DEVICE void copy_async(std::uint32_t shared, const void* global, std::uint32_t bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared),
                "l"(__cvta_generic_to_global(global)), "r"(bytes)
@@ -82,9 +82,9 @@ TRIBUTARY_DEVICE void copy_async(std::uint32_t shared, const void* global, std::
 TRIBUTARY_DEVICE void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/// Until at most `pending` (0 to 3) groups of this thread are under way.
+/// Waits until at most `pending` (0 to 3) groups of this thread are in flight.
 TRIBUTARY_DEVICE void wait_copies(int pending) {
-  switch (pending) {  // PTX wants a constant
+  switch (pending) {  // PTX requires a constant
     case 3:
       asm volatile("cp.async.wait_group 3;" ::: "memory");
       break;
@@ -126,7 +126,7 @@ TRIBUTARY_DEVICE float shuffle_xor(float value, unsigned bits) {
   return __shfl_xor_sync(0xffffffffU, value, bits);
 }
 
-// Arithmetic with its rounding spelled out: nvcc would fuse a product and a sum as it likes.
+// Arithmetic with explicit rounding: otherwise nvcc may fuse a product and a sum.
 TRIBUTARY_DEVICE float add(float a, float b) {
   return __fadd_rn(a, b);
 }

@@ -6,6 +6,8 @@
 #include <queue>
 #include <utility>
 
+#include "core/base/ceil_div.h"
+#include "core/interface/visible_rows.h"
 #include "kernels/cuda/attend/attend.h"
 #include "kernels/cuda/attend/cost.h"
 
@@ -14,53 +16,61 @@ namespace tributary::cuda {
 AttendSchedule schedule_attend(std::span<const LeafTask> tasks, int heads, int unit_rows,
                                int parts) {
   check_schedule(tasks.size(), heads, unit_rows, parts);
-  std::vector<WorkUnit> units;
-  std::vector<std::int64_t> costs;
-  for (std::size_t t = 0; t < tasks.size(); ++t) {
-    const int rows = tasks[t].tokens * heads;
+  std::vector<std::vector<std::int32_t>> chains;
+  for (std::size_t t = 0; t < tasks.size(); ++t) chains.push_back({static_cast<std::int32_t>(t)});
+  return schedule_chains(tasks, chains, heads, unit_rows, parts);
+}
+
+AttendSchedule schedule_chains(std::span<const LeafTask> tasks,
+                               std::span<const std::vector<std::int32_t>> chains, int heads,
+                               int unit_rows, int parts) {
+  check_schedule(tasks.size(), heads, unit_rows, parts);
+  struct Work {  // rows of a chain
+    std::size_t chain = 0;
+    std::int32_t first_row = 0;
+    std::int64_t cost = 0;
+  };
+  std::vector<Work> works;
+  for (std::size_t c = 0; c < chains.size(); ++c) {
+    const int rows = tasks[static_cast<std::size_t>(chains[c].front())].tokens * heads;
     for (int first = 0; first < rows; first += unit_rows) {
-      units.push_back({static_cast<std::int32_t>(t), first});
       const int last = std::min(first + unit_rows, rows) - 1;
-      costs.push_back(kFixedPages + pages_of(rows_seen(tasks[t], last / heads)));
+      Work work{.chain = c, .first_row = first};
+      for (const std::int32_t task : chains[c]) {
+        const std::int64_t seen = visible_rows(tasks[static_cast<std::size_t>(task)], last / heads);
+        work.cost += kFixedPages + ceil_div(seen, kPageTokens);
+      }
+      works.push_back(work);
     }
   }
-  // The longest first, each to the part that has least to do so far: at most 4/3 of the best end,
-  // in practice within one unit of it. Equal ones stay in the tasks' order, so that units of one
+  // The longest first, each to the part with the least work so far: at most 4/3 of the optimal
+  // time, in practice within one unit of it. Equal ones keep the tasks' order, so that units of one
   // task run at the same time and share the second-level cache.
-  std::vector<std::size_t> order(units.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t i) { return costs[i]; });
+  std::ranges::stable_sort(works, std::greater<>(), &Work::cost);
   using Load = std::pair<std::int64_t, std::size_t>;  // cost so far, part
   std::priority_queue<Load, std::vector<Load>, std::greater<>> least;
   for (std::size_t p = 0; p < static_cast<std::size_t>(parts); ++p) least.emplace(0, p);
-  std::vector<std::size_t> part_of(units.size());
+  std::vector<std::size_t> part_of(works.size());
   AttendSchedule schedule;
   schedule.part_begin.assign(static_cast<std::size_t>(parts) + 1, 0);
-  for (const std::size_t i : order) {
+  for (std::size_t i = 0; i < works.size(); ++i) {
     const auto [load, part] = least.top();
     least.pop();
-    least.emplace(load + costs[i], part);
+    least.emplace(load + works[i].cost, part);
+    schedule.busiest = std::max(schedule.busiest, load + works[i].cost);
     part_of[i] = part;
-    ++schedule.part_begin[part + 1];
+    schedule.part_begin[part + 1] += static_cast<std::int32_t>(chains[works[i].chain].size());
   }
   std::partial_sum(schedule.part_begin.begin(), schedule.part_begin.end(),
                    schedule.part_begin.begin());
-  schedule.units.resize(units.size());
+  schedule.units.resize(static_cast<std::size_t>(schedule.part_begin.back()));
   std::vector<std::int32_t> next(schedule.part_begin.begin(), schedule.part_begin.end() - 1);
-  for (const std::size_t i : order) {
-    schedule.units[static_cast<std::size_t>(next[part_of[i]]++)] = units[i];
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    for (const std::int32_t task : chains[works[i].chain]) {
+      schedule.units[static_cast<std::size_t>(next[part_of[i]]++)] = {task, works[i].first_row};
+    }
   }
   return schedule;
-}
-
-const AttendSchedule& CanonicalOrder::schedule(const AttendArgs& args, int unit_rows, int parts) {
-  const std::array<int, 3> rest{args.heads, unit_rows, parts};
-  if (rest != rest_ || !std::ranges::equal(args.tasks, tasks_)) {
-    schedule_ = schedule_attend(args.tasks, args.heads, unit_rows, parts);
-    tasks_.assign(args.tasks.begin(), args.tasks.end());
-    rest_ = rest;
-  }
-  return schedule_;
 }
 
 }  // namespace tributary::cuda

@@ -1,5 +1,5 @@
-// Tiles of latent rows on their way from the cache to shared memory: a ring of asynchronous copies
-// that runs ahead of the arithmetic, over all units of a part without a break.
+// Copies tiles of latent rows from the cache to shared memory: a ring of asynchronous copies that
+// runs ahead of the arithmetic, across all units of a part without a break.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ class TileStream {
     open_unit();
   }
 
-  /// Begins to copy the next tile, if there is one, into the ring's slot at `slot`, and closes the
-  /// group of copies either way, so that groups and tiles count alike.
+  /// Starts copying the next tile, if there is one, into the ring's slot at `slot`. Always closes
+  /// the group of copies, so that the numbers of groups and tiles agree.
   TRIBUTARY_DEVICE void issue(std::uint32_t slot) {
     if (tile_ < tiles_) {
       copy_tile(slot);
@@ -50,13 +50,13 @@ class TileStream {
   static constexpr int kTilesPerPage = kPageTokens / kTileRows;
   static constexpr int kRowsAtOnce = kThreads / 8;  // 8 threads take 128 consecutive bytes
 
-  // The next unit that sees any row; none left: no tiles.
+  // Goes to the next unit that sees any row; if none is left, there are no more tiles.
   TRIBUTARY_DEVICE void open_unit() {
     tile_ = 0;
     tiles_ = 0;
     for (; unit_ < last_unit_; ++unit_) {
       const Unit unit = read_unit(launch_, unit_);
-      seen_ = seen_by(unit.task, (unit.first_row + unit.rows - 1) / launch_.heads);
+      seen_ = visible_rows(unit.task, (unit.first_row + unit.rows - 1) / launch_.heads);
       if (seen_ == 0) continue;
       tiles_ = (seen_ + kTileRows - 1) / kTileRows;
       layer_pages_ = layer_pages(launch_, unit.task);
@@ -67,7 +67,7 @@ class TileStream {
     }
   }
 
-  // The table's entry of the tile after this one: used a tile later, when it has come.
+  // The table entry of the next tile: loaded one tile ahead of its use.
   TRIBUTARY_DEVICE void read_page_ahead() {
     if (tile_ + 1 < tiles_) next_page_ = pages_[(tile_ + 1) / kTilesPerPage];
   }
@@ -80,7 +80,7 @@ class TileStream {
     TRIBUTARY_UNROLL
     for (int pass = 0; pass < kTileRows / kRowsAtOnce; ++pass) {
       const int row = static_cast<int>(ptx::thread()) / 8 + pass * kRowsAtOnce;
-      // Rows that nobody sees become zeros: their memory may hold NaN, and 0 * NaN is NaN.
+      // Rows that no token sees become zeros: their memory may hold NaN, and 0 * NaN is NaN.
       const std::uint32_t bytes = tile_ * kTileRows + row < seen_ ? kChunkBytes : 0;
       const std::byte* from = rows + static_cast<std::size_t>(row) * kRowBytes +
                               static_cast<std::size_t>(lane) * kChunkBytes;

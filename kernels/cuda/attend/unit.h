@@ -1,10 +1,11 @@
-// What the attention kernels read of a launch, for one unit of work: its task, its rows, and how
+// What the attention kernels read from a launch for one unit of work: its task, its rows, and how
 // much of the leaf each row sees.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "core/interface/visible_rows.h"
 #include "kernels/cuda/attend/attend.h"
 #include "kernels/cuda/attend/ptx.h"
 
@@ -33,13 +34,6 @@ TRIBUTARY_DEVICE Unit read_unit(const AttendLaunch& launch, int index) {
   const int left = unit.task.tokens * launch.heads - work.first_row;
   unit.rows = left < launch.unit_rows ? left : launch.unit_rows;
   return unit;
-}
-
-/// Rows of the leaf that a token sees: a prefix of it.
-TRIBUTARY_DEVICE int seen_by(const LeafTask& task, int token) {
-  const std::int64_t bound = task.query_position + token + 1 - task.leaf_begin;
-  if (bound <= 0) return 0;
-  return bound < task.rows ? static_cast<int>(bound) : task.rows;
 }
 
 /// The page `index` pages into the leaf, in the layer of the task.
@@ -94,7 +88,7 @@ TRIBUTARY_DEVICE const std::byte* row_query(const AttendLaunch& launch, const Le
 inline constexpr float kLog2E = 1.44269504088896340736F;
 inline constexpr float kLn2 = 0.69314718055994530942F;
 
-/// What is subtracted from scores before the exponential: their maximum, 0 where there is none yet
+/// What is subtracted from scores before the exponential: their maximum, or 0 if there is none yet
 /// (-inf minus itself is NaN).
 TRIBUTARY_DEVICE float reference_score(float maximum) {
   return maximum == kNothing ? 0.0F : maximum;

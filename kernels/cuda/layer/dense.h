@@ -1,7 +1,8 @@
-// Kernel of Backend::attend_dense: plain, and made for being right. Prefill is not what this tier
-// is for.
+// Kernel of DenseAttendArgs: simple and correct rather than fast, since this tier is not made for
+// prefill.
 #pragma once
 
+#include "core/interface/visible_rows.h"
 #include "kernels/cuda/attend/ptx.h"
 #include "kernels/cuda/attend/unit.h"
 #include "kernels/cuda/layer/layer.h"
@@ -9,7 +10,7 @@
 namespace tributary::cuda {
 
 inline constexpr unsigned kDenseThreads = 128;
-/// Keys whose scores a block holds at once: one a thread.
+/// Keys whose scores a block holds at once: one per thread.
 inline constexpr int kDenseKeys = kDenseThreads;
 inline constexpr std::uint32_t kDenseSharedBytes = kDenseKeys * sizeof(float);
 
@@ -30,10 +31,10 @@ TRIBUTARY_DEVICE float dense_score(const DenseAttendArgs& d, const float* q, std
   return ptx::multiply(score, d.softmax_scale);
 }
 
-/// Block (token, head). Keys in chunks that start at the call's first key, softmax online; what a
-/// token does not see is not touched, so that it equals nothing. Outputs stay in the state until
-/// the end: a thread reads and writes only elements of its own. Every thread comes to the same
-/// maximum and sum, in the same order.
+/// Block (token, head). Keys in chunks that start at the call's first key, softmax online. Keys
+/// that a token does not see are not touched, as if they were absent. Outputs stay in the state
+/// until the end: a thread reads and writes only elements of its own. Every thread computes the
+/// same maximum and sum, in the same order.
 TRIBUTARY_DEVICE void attend_dense_block(const DenseAttendArgs& d) {
   const std::uint32_t scores = ptx::shared_memory();
   const int thread = static_cast<int>(ptx::thread());
@@ -43,8 +44,7 @@ TRIBUTARY_DEVICE void attend_dense_block(const DenseAttendArgs& d) {
   const float* q = d.q + (token * d.heads + head) * (d.qk_nope_head_dim + d.qk_rope_head_dim);
   float* state = d.states + token * d.heads * (static_cast<std::int64_t>(d.v_head_dim) + 1);
   float* o = state + head * d.v_head_dim;
-  const std::int64_t bound = d.query_position + token + 1 - d.key_position;
-  const std::int64_t visible = bound < 0 ? 0 : (bound < d.keys ? bound : d.keys);
+  const std::int64_t visible = visible_rows(d.query_position + token, d.key_position, d.keys);
   float largest = kNothing;
   float sum = 0;
   for (std::int64_t first = 0; first < visible; first += kDenseKeys) {

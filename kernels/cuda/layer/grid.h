@@ -1,4 +1,4 @@
-// Internal to kernels/cuda: how a layer's launches are cut, on a device and on emulated threads.
+// Internal to kernels/cuda: the grids of a layer's launches, on a device and on emulated threads.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,11 @@
 
 namespace tributary::cuda {
 
-/// What a thread of an element-wise kernel works on, about: fewer leave too little to do per block.
+/// Approximate elements per thread of an element-wise kernel: with fewer a block has too little
+/// work.
 inline constexpr std::int64_t kElementsPerThread = 4;
-/// Blocks that share a record, at most: enough to fill any device together with the records.
+/// Largest number of blocks that share a record: together with the records enough to fill any
+/// device.
 inline constexpr std::int64_t kMaxShares = 64;
 
 [[nodiscard]] inline unsigned shares(std::int64_t elements, unsigned threads) {

@@ -1,4 +1,4 @@
-// Kernel of Backend::latent_rows: the two parts of a new row in one launch.
+// Kernel of LatentRowsArgs: the two parts of a new row in one launch.
 #pragma once
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attend/dispatch.h"
+#include "kernels/cuda/base/support.h"
 #include "kernels/cuda/layer/convert.h"
 #include "kernels/cuda/layer/copy_records.h"
 #include "kernels/cuda/layer/dense.h"
@@ -11,7 +12,6 @@
 #include "kernels/cuda/layer/pack.h"
 #include "kernels/cuda/layer/rms_norm.h"
 #include "kernels/cuda/layer/rope.h"
-#include "kernels/cuda/support.h"
 
 namespace tributary::cuda {
 namespace {
@@ -52,7 +52,8 @@ __global__ void unpack_kernel(UnpackLaunch launch) {
 
 template <typename From, typename To>
 void launch_convert(const ConvertArgs& args, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(args.rows), shares(args.width, kConvertThreads));
+  const dim3 grid(static_cast<unsigned>(args.rows),
+                  shares(static_cast<std::int64_t>(args.src_row.values()), kConvertThreads));
   convert_kernel<From, To><<<grid, kConvertThreads, 0, stream>>>(args, grid.y);
 }
 
@@ -72,7 +73,7 @@ void load_layer() {
        unpack_kernel);
 }
 
-void append(const AppendLaunch& launch, CUstream_st* stream) {
+void enqueue(const AppendLaunch& launch, CUstream_st* stream) {
   const auto rows = static_cast<unsigned>(launch.count);
   if (in_chunks(launch)) {
     append_kernel<ptx::Chunk><<<rows, kCopyThreads, 0, stream>>>(launch);
@@ -82,7 +83,7 @@ void append(const AppendLaunch& launch, CUstream_st* stream) {
   check(cudaGetLastError(), "launching append");
 }
 
-void gather(const GatherLaunch& launch, CUstream_st* stream) {
+void enqueue(const GatherLaunch& launch, CUstream_st* stream) {
   const auto records = static_cast<unsigned>(launch.count);
   const auto bytes = static_cast<std::int64_t>(launch.record_bytes);
   if (in_chunks(launch)) {
@@ -96,32 +97,32 @@ void gather(const GatherLaunch& launch, CUstream_st* stream) {
   check(cudaGetLastError(), "launching gather");
 }
 
-void convert(const ConvertArgs& args, CUstream_st* stream) {
-  with_elements(args.src_dtype, args.dst_dtype, [&](auto from, auto to) {
-    launch_convert<decltype(from), decltype(to)>(args, stream);
-  });
+void enqueue(const ConvertArgs& args, CUstream_st* stream) {
+  with_elements(
+      *plain_elements(args.src_row.format), *plain_elements(args.dst_row.format),
+      [&](auto from, auto to) { launch_convert<decltype(from), decltype(to)>(args, stream); });
   check(cudaGetLastError(), "launching convert");
 }
 
-void rms_norm(const RmsNormArgs& args, CUstream_st* stream) {
+void enqueue(const RmsNormArgs& args, CUstream_st* stream) {
   rms_norm_kernel<<<static_cast<unsigned>(args.tokens), kNormThreads, kNormSharedBytes, stream>>>(
       args);
   check(cudaGetLastError(), "launching rms_norm");
 }
 
-void rope(const RopeLaunch& launch, CUstream_st* stream) {
+void enqueue(const RopeLaunch& launch, CUstream_st* stream) {
   rope_kernel<<<static_cast<unsigned>(launch.tokens), kRopeThreads, kRopeSharedBytes, stream>>>(
       launch);
   check(cudaGetLastError(), "launching rope");
 }
 
-void latent_rows(const LatentRowsLaunch& launch, CUstream_st* stream) {
+void enqueue(const LatentRowsLaunch& launch, CUstream_st* stream) {
   latent_rows_kernel<<<static_cast<unsigned>(launch.rope.tokens), kRowThreads, kRowSharedBytes,
                        stream>>>(launch);
   check(cudaGetLastError(), "launching latent_rows");
 }
 
-void attend_dense(const DenseAttendArgs& args, CUstream_st* stream) {
+void enqueue(const DenseAttendArgs& args, CUstream_st* stream) {
   const dim3 grid(static_cast<unsigned>(args.tokens), static_cast<unsigned>(args.heads));
   attend_dense_kernel<<<grid, kDenseThreads, kDenseSharedBytes, stream>>>(args);
   check(cudaGetLastError(), "launching attend_dense");

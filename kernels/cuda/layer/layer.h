@@ -1,6 +1,6 @@
-// Internal to kernels/cuda: the operations of a layer besides attention and products, each one
-// kernel. Pointers are device pointers, sizes were checked (kernels/validate.h); calls are enqueued
-// and throw kInternal with CUDA's words when a launch is refused. Needs no CUDA header.
+// Internal to kernels/cuda: the operations of a layer other than attention and products, one kernel
+// each. Pointers are device pointers, and sizes were checked (core/interface/validate.h). Calls are
+// enqueued and throw kInternal with CUDA's message if a launch is refused. Includes no CUDA header.
 #pragma once
 
 #include <cstddef>
@@ -26,22 +26,23 @@ struct AppendLaunch {
   std::size_t row_bytes = 0;
   friend bool operator==(const AppendLaunch&, const AppendLaunch&) = default;
 };
-void append(const AppendLaunch& launch, CUstream_st* stream);
+void enqueue(const AppendLaunch& launch, CUstream_st* stream);
 
-/// dst record i = src record index[i]; index kNoRecord copies nothing, as above.
-inline constexpr std::int64_t kNoRecord = -1;
+/// dst record i = src record index[i]; an index outside 0 .. records - 1 copies nothing, so that
+/// kNoRecord pads.
 struct GatherLaunch {
   const std::int64_t* index = nullptr;
   std::int64_t count = 0;
+  std::int64_t records = 0;
   const std::byte* src = nullptr;
   std::byte* dst = nullptr;
   std::size_t record_bytes = 0;
   friend bool operator==(const GatherLaunch&, const GatherLaunch&) = default;
 };
-void gather(const GatherLaunch& launch, CUstream_st* stream);
+void enqueue(const GatherLaunch& launch, CUstream_st* stream);
 
-void convert(const ConvertArgs& args, CUstream_st* stream);
-void rms_norm(const RmsNormArgs& args, CUstream_st* stream);
+void enqueue(const ConvertArgs& args, CUstream_st* stream);
+void enqueue(const RmsNormArgs& args, CUstream_st* stream);
 
 /// RopeArgs with its spans on the device.
 struct RopeLaunch {
@@ -68,7 +69,7 @@ struct RopeLaunch {
           .y_token_stride = args.y_token_stride,
           .y_head_stride = args.y_head_stride};
 }
-void rope(const RopeLaunch& launch, CUstream_st* stream);
+void enqueue(const RopeLaunch& launch, CUstream_st* stream);
 
 /// A block a token does both, one after the other.
 struct LatentRowsLaunch {
@@ -76,13 +77,13 @@ struct LatentRowsLaunch {
   RopeLaunch rope;
   friend bool operator==(const LatentRowsLaunch&, const LatentRowsLaunch&) = default;
 };
-void latent_rows(const LatentRowsLaunch& launch, CUstream_st* stream);
+void enqueue(const LatentRowsLaunch& launch, CUstream_st* stream);
 
-void attend_dense(const DenseAttendArgs& args, CUstream_st* stream);
+void enqueue(const DenseAttendArgs& args, CUstream_st* stream);
 
 /// Activations to the operand of a product: [batch][parts][rows][cols], zero where `rows` is beyond
 /// `tokens` and `cols` beyond `width`. One part is fp32; three are bf16 and add up to the value
-/// (projection.h says why).
+/// (cuda_projection.h says why).
 struct PackLaunch {
   const float* x = nullptr;
   std::int64_t x_token_stride = 0, x_batch_stride = 0;

@@ -40,7 +40,7 @@ TRIBUTARY_DEVICE void pack_parts_block(const PackLaunch& p) {
     for (int i = 0; i < kParts; ++i) {
       const bf16 nearest = to_bf16(rest);
       to[i * part + c] = nearest;
-      // Infinity and NaN are told by the first part alone: infinity less itself would be NaN.
+      // Only the first part carries infinity and NaN: infinity minus itself would be NaN.
       rest = is_finite(nearest) ? ptx::subtract(rest, to_float(nearest)) : 0.0F;
     }
   }

@@ -1,4 +1,4 @@
-// Kernel of Backend::rms_norm.
+// Kernel of RmsNormArgs.
 #pragma once
 
 #include <bit>

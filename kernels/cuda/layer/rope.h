@@ -1,4 +1,4 @@
-// Kernel of Backend::rope.
+// Kernel of RopeArgs.
 #pragma once
 
 #include "kernels/cuda/attend/ptx.h"

@@ -1,5 +1,5 @@
-// What the many-rows kernel keeps where: the shapes of its tiles, the map of shared memory, its
-// barriers, and which of its threads do what. kernels/cuda/sm90/README.md tells the whole story.
+// Layout of the many-rows kernel: the shapes of its tiles, the map of shared memory, its barriers,
+// and the roles of its threads. kernels/cuda/sm90/README.md explains it.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ inline constexpr int kPage = 64;     // tokens of a page
 inline constexpr int kColumns = 64;  // of a tile: the 128 bytes that a swizzle spans
 inline constexpr int kTiles = kLatent / kColumns;
 inline constexpr int kValueTiles = kRank / kColumns;
-inline constexpr int kRopeTile = kValueTiles;  // the last; the weights lie there after the scores
+inline constexpr int kRopeTile = kValueTiles;  // the last; holds the weights after the scores
 inline constexpr int kBuffers = 2;             // pages in shared memory
 
 // Two warpgroups compute. One thread of a third starts the copies of pages; it is a whole group
-// because registers move between warpgroups: a thread starts with 168, and the sums and scores
-// alone take 160 of a computing one.
+// because registers move between warpgroups: a thread starts with 168, and a computing thread needs
+// 160 for sums and scores alone.
 inline constexpr int kGroups = 2;
 inline constexpr int kGroupThreads = 128;
 inline constexpr int kComputeThreads = kGroups * kGroupThreads;
@@ -72,8 +72,8 @@ TRIBUTARY_DEVICE std::uint32_t empty_at(std::uint32_t shared, int buffer, int ti
 TRIBUTARY_DEVICE std::uint32_t owner_of(int tile, int blocks) {
   return static_cast<std::uint32_t>(tile % blocks);
 }
-/// Order in which a page's tiles are copied and multiplied: those first that are free first, which
-/// are the ones of the group that computed the scores. RoPE last: its tile holds the weights.
+/// Order in which a page's tiles are copied and multiplied. The tiles that become free first come
+/// first: those of the group that computed the scores. RoPE is last, as its tile holds the weights.
 TRIBUTARY_DEVICE int tile_in_order(int buffer, int i) {
   return i == kRopeTile ? i : (i + buffer * kGroupTiles) % kValueTiles;
 }

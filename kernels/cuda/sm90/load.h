@@ -16,7 +16,7 @@ namespace tributary::cuda::sm90 {
 inline constexpr int kRowChunks = kLatent * 2 / 16;
 
 /// Starts copying the block's query rows into their tiles, zeros for rows that the task does not
-/// have. Called by all compute threads; ends with ptx::wait_copies<0>, publish_writes, a meeting.
+/// have. Called by all compute threads. ptx::wait_copies(0), publish_writes and a barrier follow.
 TRIBUTARY_DEVICE void load_queries(const AttendLaunch& launch, const Work& work,
                                    std::uint32_t shared) {
   constexpr int kWarps = kComputeThreads / 32;
@@ -56,10 +56,10 @@ TRIBUTARY_DEVICE std::uint32_t finite_only(std::uint32_t pair) {
   return pair;
 }
 
-/// Makes the values harmless in those slots of a page that some row of the unit does not see, from
-/// `seen` on: a weight of 0 times NaN would be NaN. Slots from `used` on hold no row: zeros.
-/// Others are rows that some see: what is not finite becomes 0, and who sees it learns of it from
-/// the score. In the tiles of one group, which calls; publish_writes and a meeting follow.
+/// Makes the values harmless in the slots of a page that some row of the unit does not see, which
+/// begin at `seen`: a weight of 0 times NaN would be NaN. Slots from `used` on hold no row and
+/// become zeros. In the others, elements that are not finite become 0; a row that sees them has a
+/// score that is not finite. One group calls it for its tiles; publish_writes and a barrier follow.
 TRIBUTARY_DEVICE void clear_unseen(std::uint32_t shared, int buffer, int group, int seen,
                                    int used) {
   constexpr int kChunks = kRowBytes / 16;
@@ -81,17 +81,21 @@ TRIBUTARY_DEVICE void clear_unseen(std::uint32_t shared, int buffer, int group, 
   }
 }
 
-/// The copies of all pages of a part, in the order in which they are used: one thread of each
-/// block. A block copies the tiles that it owns, to all blocks of its cluster.
+/// Copies all pages of a part in the order of their use, by one thread of each block. A block
+/// copies the tiles that it owns to all blocks of its cluster.
 template <int kBlocks>
 TRIBUTARY_DEVICE void load_pages(const AttendLaunch& launch, const CUtensorMap_st* map,
                                  std::uint32_t shared, int part, std::uint32_t rank) {
-  // Pages that the L2 cache is told of ahead of their copy: as many as shared memory holds.
+  // Pages that are prefetched into the L2 cache ahead of their copy: as many as shared memory
+  // holds.
   constexpr int kAhead = kBuffers;
   std::uint32_t fills[kBuffers] = {};
+  const std::uint64_t read_once = ptx::evict_first();
   const int end = launch.part_begin[part + 1];
   for (int unit = launch.part_begin[part]; unit < end; ++unit) {
     const Work work = work_of(launch, unit, kBlocks, rank);
+    // Pages that no other unit reads leave the L2 cache to the states, which are merged there.
+    const std::uint64_t policy = work.rows <= kBlocks * kRows ? read_once : 0;
     const std::int64_t first_page = layer_pages(launch, *work.task);
     const std::int32_t* table = launch.block_table + work.task->first_page;
     // Row of the cache, as the tensor map counts them, where a page of the leaf begins.
@@ -112,11 +116,12 @@ TRIBUTARY_DEVICE void load_pages(const AttendLaunch& launch, const CUtensorMap_s
         const std::uint32_t to = tile_at(shared, buffer, tile);
         const std::uint32_t full = full_at(shared, buffer, tile);
         if constexpr (kBlocks == 1) {
-          ptx::copy_tile(to, full, map, tile * kColumns, rows[0]);
+          ptx::copy_tile(to, full, map, tile * kColumns, rows[0], policy);
         } else {
-          ptx::copy_tile_to_blocks(to, full, map, tile * kColumns, rows[0], (1U << kBlocks) - 1);
+          ptx::copy_tile_to_blocks(to, full, map, tile * kColumns, rows[0], (1U << kBlocks) - 1,
+                                   policy);
         }
-        if (more) ptx::prefetch_tile(map, tile * kColumns, ahead);
+        if (more) ptx::prefetch_tile(map, tile * kColumns, ahead, policy);
       }
       for (int i = 0; i + 1 < kAhead; ++i) rows[i] = rows[i + 1];
       rows[kAhead - 1] = ahead;

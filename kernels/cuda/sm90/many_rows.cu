@@ -2,8 +2,8 @@
 #include <cuda.h>
 
 #include "kernels/cuda/attend/attend.h"
-#include "kernels/cuda/sm90/launch.h"
 #include "kernels/cuda/sm90/many_rows.h"
+#include "kernels/cuda/sm90/many_rows_launch.h"
 
 namespace tributary::cuda::sm90 {
 namespace {

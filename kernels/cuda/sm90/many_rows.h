@@ -1,12 +1,13 @@
 // The many-rows kernel: absorbed attention of 64 (token, head) rows a block over whole leaves, by
 // warpgroup products. Two groups take the pages of a leaf in turn for the scores, and half of the
-// output's columns each. README.md beside this file tells the story.
+// output's columns each. README.md in this folder explains it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/attend/attend.h"
+#include "kernels/cuda/attend/merge.h"
 #include "kernels/cuda/attend/unit.h"
 #include "kernels/cuda/sm90/layout.h"
 #include "kernels/cuda/sm90/load.h"
@@ -41,13 +42,17 @@ class Group {
       attend(work, state, output);
       const float sums[2] = {store_sum(state, 0), store_sum(state, 1)};
       ptx::meet_at(kUnitDone, kComputeThreads);
-      // From here on nobody reads the queries; the next ones arrive while the states are written.
+      // The queries are not read any more; the next ones arrive while the states are written.
       const Work done = work;
       if (++unit < end) {
         work = work_of(launch_, unit, kBlocks, rank_);
         load_queries(launch_, work, shared_);
       }
       store_states(done, state, sums, output);
+      if (tree_after(launch_, unit - 1) != nullptr) {
+        ptx::meet_at(kUnitDone, kComputeThreads);  // all states of these rows are there
+        merge_unit(launch_, unit - 1, kRows, kComputeThreads / 32, static_cast<int>(rank_) * kRows);
+      }
       if (unit == end) break;
     }
   }
@@ -64,7 +69,7 @@ class Group {
     TRIBUTARY_UNROLL
     for (int r = 0; r < 2; ++r) {
       const int row = work.first_row + upper_row() + 8 * r;
-      visible[r] = row < work.rows ? seen_by(*work.task, row / launch_.heads) : 0;
+      visible[r] = row < work.rows ? visible_rows(*work.task, row / launch_.heads) : 0;
     }
 
     ptx::wait_copies(0);
@@ -117,7 +122,7 @@ class Group {
     }
     ptx::commit_products();
     ptx::wait_products(scores_);
-    // A warp knows of its own products alone, and what follows writes to tiles that others read.
+    // A warp waits for its own products only, and what follows writes to tiles that others read.
     ptx::meet_at(kGroupOnly + kGroup, kGroupThreads);
     if (partly_seen(work, page)) {
       const int limit[2] = {visible[0] - page * kPage, visible[1] - page * kPage};
@@ -150,7 +155,7 @@ class Group {
   TRIBUTARY_DEVICE void follow_other(const Work& work, SoftmaxState& state, int page) {
     ptx::meet_at(kWeightsReady + kOther, kComputeThreads);
     follow_peaks(state, shared_, kOther, factor_);
-    // The other group saw these tiles arrive; this one has to see it for itself.
+    // The other group has waited for these tiles; this one has to wait as well.
     for (int tile = kFirstTile; tile < kFirstTile + kGroupTiles; ++tile) {
       ptx::wait_phase(full_at(shared_, kOther, tile), fills_[kOther] % 2);
     }
@@ -185,14 +190,14 @@ class Group {
                                       static_cast<std::uint32_t>(step) * 16 * kRowBytes);
   }
 
-  /// Waits for them and gives the tiles back. Every warp for itself: of another's products it
-  /// knows nothing.
+  /// Waits for the products and gives the tiles back. Every warp does this for itself, since it
+  /// waits for its own products only.
   TRIBUTARY_DEVICE void end_values(float (&output)[128], int buffer) {
     ptx::wait_products(output);
     const int lane = static_cast<int>(ptx::thread()) % 32;
     if (lane <= kGroupTiles) {
       const int tile = lane < kGroupTiles ? kFirstTile + lane : kRopeTile;
-      // Before the copy can be started, which takes every warp's arrival, its bytes are announced.
+      // The next copy's bytes are announced before it can start, which takes every warp's arrival.
       const bool announces = tile != kRopeTile || buffer == kGroup;
       if (announces && ptx::thread() / 32 == kGroup * kGroupThreads / 32) {
         ptx::expect_bytes(full_at(shared_, buffer, tile), kTileBytes);
@@ -202,7 +207,7 @@ class Group {
     ++fills_[buffer];
   }
 
-  /// This group's share of a row's sum to where both groups find it.
+  /// Stores this group's share of a row's sum where both groups find it.
   TRIBUTARY_DEVICE float store_sum(const SoftmaxState& state, int r) {
     float sum = ptx::add(state.sum[r], ptx::shuffle_xor(state.sum[r], 1));
     sum = ptx::add(sum, ptx::shuffle_xor(sum, 2));
@@ -215,7 +220,7 @@ class Group {
 
   TRIBUTARY_DEVICE void store_states(const Work& work, const SoftmaxState& state,
                                      const float (&sums)[2], const float (&output)[128]) const {
-    // Records are a multiple of 16 bytes where the heads are one of 4.
+    // Records are a multiple of 16 bytes if the number of heads is a multiple of 4.
     const bool quads =
         reinterpret_cast<std::uintptr_t>(launch_.states) % 16 == 0 && launch_.heads % 4 == 0;
     TRIBUTARY_UNROLL
@@ -237,7 +242,7 @@ class Group {
     }
   }
 
-  /// The zero turns -0, of which a masked page could make +0, into +0.
+  /// Adding 0 turns -0 into +0: a masked page may have done so already, and must not matter.
   TRIBUTARY_DEVICE static float normalised(float value, float share) {
     return ptx::multiply_add(value, share, 0.0F);
   }
@@ -251,9 +256,9 @@ class Group {
     }
   }
 
-  /// Neighbours exchange pairs of columns: the even one stores four columns of the first eight, the
-  /// odd one four of the second, and a quarter of a warp's lanes 64 bytes of a row at once. Called
-  /// by whole warps.
+  /// Neighbouring lanes exchange pairs of columns: the even one then stores four columns of the
+  /// first eight, the odd one four of the second. So a quarter of a warp's lanes stores 64 bytes of
+  /// a row at once. Called by whole warps.
   TRIBUTARY_DEVICE static void store_quads(float* row, bool exists, int r, float share,
                                            const float (&output)[128]) {
     struct alignas(16) Quad {
@@ -299,7 +304,7 @@ TRIBUTARY_DEVICE void many_rows(const AttendLaunch& launch, const CUtensorMap_st
     ptx::prefetch_map(map);
     for (int buffer = 0; buffer < kBuffers; ++buffer) {
       for (int tile = 0; tile < kTiles; ++tile) {
-        // The weights, in the RoPE tile, are read by both groups; other tiles last by one.
+        // Both groups read the weights in the RoPE tile; one group is the last reader of any other.
         constexpr std::uint32_t kWarps = kGroupThreads / 32;
         const std::uint32_t readers = (tile == kRopeTile ? kGroups : 1) * kWarps * kBlocks;
         ptx::init_barrier(full_at(shared, buffer, tile), 1);
@@ -328,7 +333,7 @@ TRIBUTARY_DEVICE void many_rows(const AttendLaunch& launch, const CUtensorMap_st
     ptx::give_registers<kCopyRegisters>();
     if (thread == kComputeThreads) load_pages<kBlocks>(launch, map, shared, part, rank);
   }
-  // Nobody leaves while another block of the cluster may arrive at its barriers.
+  // No block exits while another block of the cluster may arrive at its barriers.
   if constexpr (kBlocks > 1) {
     ptx::sync_warp();
     ptx::sync_cluster();

@@ -1,6 +1,7 @@
-// Products of a warpgroup (wgmma.mma_async, bf16 in, fp32 sums), sm_90a. Of a sum [64 x N] thread t
-// of the 128 holds rows 16 (t / 32) + t % 32 / 4 and 8 further, and of every 8 columns the pair
-// 2 (t % 4): sum[4 i], sum[4 i + 1] in the upper row, sum[4 i + 2], sum[4 i + 3] in the lower.
+// Products of a warpgroup (wgmma.mma_async, bf16 in, fp32 sums), sm_90a. Thread t of the 128 holds
+// two rows of a sum [64 x N], 16 (t / 32) + t % 32 / 4 and the one 8 further, and of every 8
+// columns the pair from 2 (t % 4). The upper row is in sum[4 i] and sum[4 i + 1], the lower one in
+// sum[4 i + 2] and sum[4 i + 3].
 #pragma once
 
 #include <cstdint>

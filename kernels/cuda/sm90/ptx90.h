@@ -31,21 +31,46 @@ TRIBUTARY_DEVICE std::uint64_t columns_operand(std::uint32_t address, std::uint3
   return kSwizzle128 | std::uint64_t{1024 >> 4} << 32 |
          static_cast<std::uint64_t>(tile_bytes >> 4) << 16 | (address & 0x3ffffU) >> 4;
 }
-/// The same operand `bytes` further: one addition, for a product is issued every 32 cycles.
+/// The same operand `bytes` further. Only one addition, as a product is issued every 32 cycles.
 TRIBUTARY_DEVICE std::uint64_t further(std::uint64_t operand, std::uint32_t bytes) {
   return (operand >> 32) << 32 | (static_cast<std::uint32_t>(operand) + (bytes >> 4));
 }
 
 #if defined(__CUDACC__)
 
-/// The block's dynamic shared memory, aligned to 1024 bytes.
+/// The block's dynamic shared memory, aligned to 1024 bytes. Traps where it is not: the compiler is
+/// asked for it, but CUDA promises 16, and with any other base every swizzled tile would be wrong.
 TRIBUTARY_DEVICE std::uint32_t tile_memory() {
   extern __shared__ __align__(1024) unsigned char tiles[];
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(tiles));
+  const auto base = static_cast<std::uint32_t>(__cvta_generic_to_shared(tiles));
+  // In PTX: the compiler believes its own alignment and would drop the test.
+  asm volatile(
+      "{\n"
+      ".reg .pred bad;\n"
+      ".reg .b32 rest;\n"
+      "and.b32 rest, %0, 1023;\n"
+      "setp.ne.u32 bad, rest, 0;\n"
+      "@bad trap;\n"
+      "}" ::"r"(base)
+      : "memory");
+  return base;
 }
+
+// Where a warp waits, for who asks why a launch does not end: nothing but in a debug build of one
+// source (tests/gpu/first_light.cu), which says what a word holds.
+#if defined(TRIBUTARY_WAIT_TRACE)
+TRIBUTARY_DEVICE void note_wait(std::uint32_t kind, std::uint32_t what, std::uint32_t parity);
+#else
+TRIBUTARY_DEVICE void note_wait(std::uint32_t /*kind*/, std::uint32_t /*what*/,
+                                std::uint32_t /*parity*/) {}
+#endif
+inline constexpr std::uint32_t kWaitOfThreads = 1;  // what: the barrier's number
+inline constexpr std::uint32_t kWaitOfPhase = 2;    // what: the barrier's address
+inline constexpr std::uint32_t kWaitOfCluster = 3;
 
 /// Waits until `threads` threads have called this or arrive_at for barrier `id` (1 to 15).
 TRIBUTARY_DEVICE void meet_at(std::uint32_t id, std::uint32_t threads) {
+  note_wait(kWaitOfThreads, id, 0);
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 TRIBUTARY_DEVICE void arrive_at(std::uint32_t id, std::uint32_t threads) {
@@ -67,9 +92,9 @@ TRIBUTARY_DEVICE void expect_bytes(std::uint32_t barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
-// The next two have the scope of the block, not of the cluster, which would flush and invalidate
-// caches at every call: what passes between blocks is the leave to overwrite a tile, whose readers
-// waited for their products and whose writers published.
+// The next two have the scope of the block. The scope of the cluster would flush and invalidate
+// caches at every call, and is not needed: all that passes between blocks is permission to
+// overwrite a tile, whose readers have waited for their products and whose writers have published.
 
 /// One arrival at the barrier with this address in block `rank` of the cluster.
 TRIBUTARY_DEVICE void arrive_in_block(std::uint32_t barrier, std::uint32_t rank) {
@@ -82,10 +107,11 @@ TRIBUTARY_DEVICE void arrive_in_block(std::uint32_t barrier, std::uint32_t rank)
       "r"(rank)
       : "memory");
 }
-/// Returns when the phase of this parity has ended; parity 1 has, before the first phase. Traps
-/// after ten seconds, a thousand times what a launch takes: the host learns of it, where else the
-/// device would hang.
+/// Returns when the phase of this parity has ended; before the first phase, parity 1 has. Traps
+/// after ten seconds, a thousand times what a launch takes, so that the host gets an error instead
+/// of a device that hangs.
 TRIBUTARY_DEVICE void wait_phase(std::uint32_t barrier, std::uint32_t parity) {
+  note_wait(kWaitOfPhase, barrier, parity);
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
@@ -114,6 +140,7 @@ TRIBUTARY_DEVICE std::uint32_t cluster_rank() {
 }
 /// All threads of all blocks of the cluster.
 TRIBUTARY_DEVICE void sync_cluster() {
+  note_wait(kWaitOfCluster, 0, 0);
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
       "barrier.cluster.wait.acquire.aligned;" ::
@@ -129,35 +156,66 @@ TRIBUTARY_DEVICE void publish_writes() {
 TRIBUTARY_DEVICE void prefetch_map(const CUtensorMap_st* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
-/// The map's box from (column, row) to `to`, its bytes counted at `barrier`.
+/// A policy for copies: what they bring into the L2 cache makes room for others first.
+TRIBUTARY_DEVICE std::uint64_t evict_first() {
+  std::uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+/// The map's box from (column, row) to `to`, its bytes counted at `barrier`. A policy of 0 is none.
 TRIBUTARY_DEVICE void copy_tile(std::uint32_t to, std::uint32_t barrier, const CUtensorMap_st* map,
-                                std::int32_t column, std::int32_t row) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
-      "l"(map), "r"(column), "r"(row), "r"(barrier)
-      : "memory");
+                                std::int32_t column, std::int32_t row, std::uint64_t policy = 0) {
+  if (policy == 0) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+        "l"(map), "r"(column), "r"(row), "r"(barrier)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+        "l"(map), "r"(column), "r"(row), "r"(barrier), "l"(policy)
+        : "memory");
+  }
 }
 /// The same to these addresses in every block of the cluster whose bit is set in `blocks`.
 TRIBUTARY_DEVICE void copy_tile_to_blocks(std::uint32_t to, std::uint32_t barrier,
                                           const CUtensorMap_st* map, std::int32_t column,
-                                          std::int32_t row, std::uint16_t blocks) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-      "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(blocks)
-      : "memory");
+                                          std::int32_t row, std::uint16_t blocks,
+                                          std::uint64_t policy = 0) {
+  if (policy == 0) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+        "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(blocks)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(to),
+        "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(blocks), "l"(policy)
+        : "memory");
+  }
 }
 /// The same box as far as the L2 cache.
 TRIBUTARY_DEVICE void prefetch_tile(const CUtensorMap_st* map, std::int32_t column,
-                                    std::int32_t row) {
-  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map),
-               "r"(column), "r"(row)
-               : "memory");
+                                    std::int32_t row, std::uint64_t policy = 0) {
+  if (policy == 0) {
+    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map),
+                 "r"(column), "r"(row)
+                 : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.prefetch.tensor.2d.L2.global.tile.L2::cache_hint [%0, {%1, %2}], %3;" ::"l"(
+            map),
+        "r"(column), "r"(row), "l"(policy)
+        : "memory");
+  }
 }
 
-/// Gives this warpgroup kCount registers a thread, more or less than it has; waits for others to
-/// give theirs away.
+/// Give this warpgroup kCount registers a thread: take_registers() more than it has, which waits
+/// until others have given theirs away, give_registers() fewer.
 template <int kCount>
 TRIBUTARY_DEVICE void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
@@ -170,8 +228,8 @@ TRIBUTARY_DEVICE void give_registers() {
 // Warpgroup products. Asynchronous: between issue and wait nobody may touch the sums or change the
 // operands.
 
-/// Before the first product, and after registers of the sum were touched: named, so that the
-/// compiler moves no use of it down here.
+/// Call this before the first product, and after registers of the sum were touched. Names `sum`, so
+/// that the compiler moves no use of it past this point.
 template <int kCount>
 TRIBUTARY_DEVICE void begin_products(float (&sum)[kCount]) {
 #pragma unroll
@@ -181,7 +239,7 @@ TRIBUTARY_DEVICE void begin_products(float (&sum)[kCount]) {
 TRIBUTARY_DEVICE void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/// Waits for all products; `sum` is what they added to, named for the same reason.
+/// Waits for all products. Names their `sum` for the same reason.
 template <int kCount>
 TRIBUTARY_DEVICE void wait_products(float (&sum)[kCount]) {
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -203,11 +261,14 @@ std::uint32_t cluster_rank();
 void sync_cluster();
 void publish_writes();
 void prefetch_map(const CUtensorMap_st* map);
+std::uint64_t evict_first();
 void copy_tile(std::uint32_t to, std::uint32_t barrier, const CUtensorMap_st* map,
-               std::int32_t column, std::int32_t row);
+               std::int32_t column, std::int32_t row, std::uint64_t policy = 0);
 void copy_tile_to_blocks(std::uint32_t to, std::uint32_t barrier, const CUtensorMap_st* map,
-                         std::int32_t column, std::int32_t row, std::uint16_t blocks);
-void prefetch_tile(const CUtensorMap_st* map, std::int32_t column, std::int32_t row);
+                         std::int32_t column, std::int32_t row, std::uint16_t blocks,
+                         std::uint64_t policy = 0);
+void prefetch_tile(const CUtensorMap_st* map, std::int32_t column, std::int32_t row,
+                   std::uint64_t policy = 0);
 template <int kCount>
 void take_registers() {}
 template <int kCount>

@@ -1,6 +1,6 @@
-// The softmax over a leaf, page after page, of the two rows of which a thread holds a quarter.
-// Powers of two throughout; every rounding is spelled out, so that all instantiations agree in
-// every bit. A page of which a row sees nothing leaves its state as it is, bit for bit.
+// The softmax over a leaf, page after page. A thread holds a quarter of each of two rows. Powers of
+// two throughout; every rounding is spelled out, so that all instantiations agree in every bit. A
+// page of which a row sees nothing does not change a bit of the row's state.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ TRIBUTARY_DEVICE float factor_between(float from, float to) {
   return ptx::exp2_fast(ptx::subtract(from, reference_score(to)));
 }
 
-/// Takes away the scores of columns from `limit` of each row on.
+/// Masks each row's scores from column `limit` on.
 TRIBUTARY_DEVICE void mask(float (&scores)[32], const int (&limit)[2]) {
   TRIBUTARY_UNROLL
   for (int i = 0; i < 32; ++i) {
@@ -40,8 +40,8 @@ TRIBUTARY_DEVICE void mask(float (&scores)[32], const int (&limit)[2]) {
   }
 }
 
-/// Scores become weights relative to the new peak. `factor` is what older weights and outputs are
-/// to be multiplied by; state.sum was.
+/// Scores become weights relative to the new peak. Older weights and outputs must be multiplied by
+/// `factor`; state.sum has been.
 TRIBUTARY_DEVICE void weigh(float (&scores)[32], float scale, SoftmaxState& state,
                             float (&factor)[2]) {
   TRIBUTARY_UNROLL

@@ -27,8 +27,8 @@ TRIBUTARY_DEVICE Work work_of(const AttendLaunch& launch, int unit, int blocks,
   work.rows = work.task->tokens * launch.heads;
   const int end = where.first_row + blocks * kRows;
   const int last_token = ((end < work.rows ? end : work.rows) - 1) / launch.heads;
-  work.pages = (seen_by(*work.task, last_token) + kPage - 1) / kPage;
-  work.seen_by_all = seen_by(*work.task, where.first_row / launch.heads);
+  work.pages = (visible_rows(*work.task, last_token) + kPage - 1) / kPage;
+  work.seen_by_all = visible_rows(*work.task, where.first_row / launch.heads);
   return work;
 }
 

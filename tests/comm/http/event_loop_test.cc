@@ -77,7 +77,7 @@ TEST(EventLoop, ADestroyedTimerDoesNotFire) {
   EventLoop loop;
   bool fired = false;
   auto timer = loop.after(1ms, [&] { fired = true; });
-  std::this_thread::sleep_for(5ms);  // it has run out, and is destroyed before it could be called
+  std::this_thread::sleep_for(5ms);  // it has expired, and is destroyed before its work is called
   timer = nullptr;
   const auto end = loop.after(10ms, [&] { loop.stop(); });
   loop.run();

@@ -30,7 +30,7 @@ HttpResponse text(std::string body) {
   return response;
 }
 
-/// Says what was asked for.
+/// Answers with the request's own parts.
 void echo(const HttpRequest& request, const HttpRespond& respond) {
   if (request.path == "/missing") return respond(error_response(404, "not_found", "no such path"));
   if (request.path == "/throws") throw std::runtime_error("a bug");

@@ -62,7 +62,7 @@ class TestServer {
   std::unique_ptr<HttpServer> server_;
 };
 
-// Longer than anything takes that works, on a busy machine.
+// Longer than anything that works takes on a busy machine.
 inline constexpr std::chrono::seconds kPatience{20};
 
 /// Its value, within the patience. Throws std::runtime_error otherwise.
@@ -74,7 +74,7 @@ T await(std::future<T>& future) {
   return future.get();
 }
 
-/// Whether it became true within the patience: for state that announces nothing.
+/// Whether `holds` becomes true within the patience: for state whose changes are not announced.
 inline bool eventually(const std::function<bool()>& holds) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   while (!holds()) {

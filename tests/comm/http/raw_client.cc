@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kPatienceMs = 20'000;
 
-/// What came, nothing at the end. Throws when nothing comes for too long.
+/// The bytes that arrived, none at the end. Throws if nothing arrives for too long.
 std::string read_some(int fd) {
   pollfd entry{fd, POLLIN, 0};
   if (poll(&entry, 1, kPatienceMs) <= 0) throw std::runtime_error("the server sends nothing");

@@ -1,4 +1,4 @@
-// A plain TCP socket that says what it wants: for requests that no HTTP client would send.
+// A plain TCP socket that sends anything: for requests that no HTTP client would send.
 #pragma once
 
 #include <string>
@@ -16,9 +16,9 @@ class RawClient {
   /// False when the other side has closed.
   bool send(std::string_view bytes) const;
   void end_sending() const;
-  /// Up to the end of the connection.
+  /// Reads up to the end of the connection.
   [[nodiscard]] std::string read_all() const;
-  /// Until `count` copies of `mark` have come, or the end.
+  /// Reads until `count` copies of `mark` have arrived, or to the end.
   [[nodiscard]] std::string read_until(std::string_view mark, int count = 1) const;
 
  private:

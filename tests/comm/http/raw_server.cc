@@ -13,11 +13,11 @@
 namespace tributary {
 namespace {
 
-constexpr int kPatienceMs = 20'000;
+constexpr int kClientPatienceMs = 20'000;
 
 bool readable(int fd) {
   pollfd entry{fd, POLLIN, 0};
-  return poll(&entry, 1, kPatienceMs) > 0;
+  return poll(&entry, 1, kClientPatienceMs) > 0;
 }
 
 void serve_one(int listener, const std::string& answer) {
@@ -48,7 +48,7 @@ RawServer::RawServer(std::string answer) {
 }
 
 RawServer::~RawServer() {
-  shutdown(fd_, SHUT_RDWR);  // wakes an accept that nobody came for
+  shutdown(fd_, SHUT_RDWR);  // wakes an accept that nobody has connected to
   thread_.join();
   close(fd_);
 }

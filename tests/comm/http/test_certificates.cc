@@ -20,7 +20,7 @@ TestCertificates::TestCertificates() {
   }
   make("good", "DNS:localhost,IP:127.0.0.1", 2);
   make("wrong_host", "DNS:elsewhere.example,IP:10.1.2.3", 2);
-  make("expired", "DNS:localhost,IP:127.0.0.1", -1);
+  make("expired", "DNS:localhost,IP:127.0.0.1", 0);  // at the moment that it is made
 }
 
 TestCertificates::~TestCertificates() {

@@ -1,6 +1,8 @@
 // TLS of the server, the HTTP client and the WebSocket client.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <openssl/objects.h>
+#include <openssl/ssl.h>
 
 #include <fstream>
 #include <future>
@@ -8,6 +10,7 @@
 
 #include "comm/http/http_client.h"
 #include "comm/http/http_server.h"
+#include "comm/http/tls_context.h"
 #include "core/base/error.h"
 #include "tests/comm/http/loop_thread.h"
 #include "tests/comm/http/raw_client.h"
@@ -80,6 +83,22 @@ TEST_F(Tls, ServesByNameAndByAddress) {
       EXPECT_EQ(http.request("GET", "/tls", "", Deadline::after(kPatience)).body, "/tls");
     }
     EXPECT_EQ(http.request("GET", "/big", "", Deadline::after(kPatience)).body.size(), 1U << 20);
+  }
+}
+
+/// OpenSSL's defaults still allow CBC with SHA-1, and session keys encrypted with the
+/// certificate's.
+TEST_F(Tls, OldCiphersAreOff) {
+  for (const TlsContext& context :
+       {server_tls_context(certificates->path("good.pem"), certificates->path("good.key")),
+        client_tls_context(certificates->path("ca.pem").string())}) {
+    const STACK_OF(SSL_CIPHER)* ciphers = SSL_CTX_get_ciphers(context->native_handle());
+    ASSERT_GT(sk_SSL_CIPHER_num(ciphers), 3);
+    for (int i = 0; i < sk_SSL_CIPHER_num(ciphers); ++i) {
+      const SSL_CIPHER* cipher = sk_SSL_CIPHER_value(ciphers, i);
+      EXPECT_EQ(SSL_CIPHER_is_aead(cipher), 1) << SSL_CIPHER_get_name(cipher);
+      EXPECT_THAT(SSL_CIPHER_get_kx_nid(cipher), testing::AnyOf(NID_kx_ecdhe, NID_kx_any));
+    }
   }
 }
 

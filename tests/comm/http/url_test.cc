@@ -1,5 +1,6 @@
 #include "comm/http/url.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -65,6 +66,16 @@ TEST(Url, RefusesTheRest) {
     }
   }
   EXPECT_THROW((void)parse_url("http://host/" + std::string(3000, 'x')), Error);
+  for (const char* text : {"http://user:secret@host", "user:secret@host:1", "secret@host/",
+                           "https://user:secret@host:99999999/x"}) {
+    try {
+      (void)parse_url(text);
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("***@host"));
+      EXPECT_THAT(error.what(), testing::Not(testing::HasSubstr("secret")));
+    }
+  }
 }
 
 TEST(Url, ReadsAddresses) {

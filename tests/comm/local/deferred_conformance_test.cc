@@ -1,4 +1,5 @@
-// What tests of the pool take for a communicator on a backend's stream passes the suite too.
+// The communicator that tests of the pool use in place of one on a backend's stream passes the
+// suite too.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -7,8 +8,8 @@
 #include "kernels/reference/reference_backend.h"
 #include "tests/comm/communicator_conformance.h"
 #include "tests/comm/device_buffers.h"
-#include "tests/core/deferred_backend.h"
-#include "tests/core/deferred_communicator.h"
+#include "tests/core/interface/deferred_backend.h"
+#include "tests/core/interface/deferred_communicator.h"
 
 namespace tributary::testing_support {
 namespace {

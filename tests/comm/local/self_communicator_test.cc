@@ -8,9 +8,10 @@ namespace tributary::testing_support {
 INSTANTIATE_TEST_SUITE_P(Self, CommunicatorConformance,
                          testing::Values(RankLauncher{"Self", 1,
                                                       [](const auto& body) {
-                                                        SelfCommunicator communicator;
-                                                        EXPECT_EQ(communicator.name(), "self");
-                                                        body(communicator);
+                                                        const auto communicator =
+                                                            make_self_communicator();
+                                                        EXPECT_EQ(communicator->name(), "self");
+                                                        body(*communicator);
                                                       }}),
                          conformance_name);
 

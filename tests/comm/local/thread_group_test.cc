@@ -1,5 +1,5 @@
-// What ranks as threads promise beyond the conformance suite: one cause for all, buffers free
-// again.
+// What ranks as threads promise beyond the conformance suite: one cause for all ranks, and buffers
+// that are free when a call has returned.
 #include "comm/local/thread_group.h"
 
 #include <gtest/gtest.h>
@@ -120,8 +120,8 @@ TEST(ThreadGroup, MessageNamesTheMissingRanks) {
 }
 
 TEST(ThreadGroup, AShortDeadlineOfOneRankEndsAllAtOnce) {
-  // Rank 2 never comes; the deadline of rank 1 is an hour away: the test ends only if rank 0 wakes
-  // it.
+  // Rank 2 never arrives, and the deadline of rank 1 is an hour away: the test ends only if rank 0
+  // wakes it.
   run_ranks(3, [](Communicator& communicator) {
     if (communicator.rank() == 2) return;
     std::array<std::byte, 1> data{};
@@ -157,7 +157,7 @@ TEST(ThreadGroup, PoisonFromOutsideWakesAllRanks) {
   ThreadGroup group(3);
   std::vector<std::unique_ptr<Communicator>> communicators;
   communicators.push_back(group.take(0));
-  communicators.push_back(group.take(1));  // rank 2 never comes
+  communicators.push_back(group.take(1));  // rank 2 never arrives
   std::vector<std::jthread> threads;
   threads.reserve(communicators.size());
   for (auto& communicator : communicators) {
@@ -172,8 +172,8 @@ TEST(ThreadGroup, PoisonFromOutsideWakesAllRanks) {
   group.poison({ErrorCode::kInternal, "later"});
 }
 
-// Deadlines pass at every point of a call, most often while ranks copy; then what was lent to it is
-// overwritten and freed at once. The sanitizers watch; and a call is ok on all ranks or on none.
+// Deadlines pass at every point of a call, most often while ranks copy; then the call's buffers are
+// overwritten and freed at once. The sanitizers watch, and a call is ok on all ranks or on none.
 TEST(ThreadGroup, BuffersAreFreeWhenAFailedCallReturns) {
   constexpr int kRanks = 4;
   constexpr std::size_t kBytes = 1000001;

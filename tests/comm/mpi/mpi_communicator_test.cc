@@ -16,9 +16,9 @@ namespace {
 
 void run(const std::function<void(Communicator&)>& body) {
   // Also where the ranks wait for each other between tests.
-  MpiCommunicator communicator(mpi_environment(), ample_deadline());
-  EXPECT_EQ(communicator.name(), "mpi");
-  body(communicator);
+  const auto communicator = make_mpi_communicator(mpi_environment(), ample_deadline());
+  EXPECT_EQ(communicator->name(), "mpi");
+  body(*communicator);
 }
 
 TEST(MpiCommunicator, ARankThatSkipsACallIsNotPairedWithTheNext) {
@@ -36,8 +36,10 @@ TEST(MpiCommunicator, ARankThatSkipsACallIsNotPairedWithTheNext) {
 }
 
 TEST(MpiCommunicator, CommunicatorsDoNotDisturbEachOther) {
-  MpiCommunicator broken(mpi_environment(), ample_deadline());
-  MpiCommunicator sound(mpi_environment(), ample_deadline());
+  const auto broken_owner = make_mpi_communicator(mpi_environment(), ample_deadline());
+  const auto sound_owner = make_mpi_communicator(mpi_environment(), ample_deadline());
+  Communicator& broken = *broken_owner;
+  Communicator& sound = *sound_owner;
   // The request of the missed call stays pending, and lands in memory that nobody uses.
   if (broken.rank() != 0) {
     std::array<std::byte, 8> data{};
@@ -48,7 +50,7 @@ TEST(MpiCommunicator, CommunicatorsDoNotDisturbEachOther) {
     check_all_gather(sound, call,
                      std::vector<std::size_t>(static_cast<std::size_t>(sound.size()), 1000));
   }
-  // Entered late by the root: it is told what the others met, if there are others.
+  // The root enters late: its peers, if there are any, tell it why they failed.
   std::array<std::byte, 8> data{};
   EXPECT_EQ(broken.broadcast(data, 0, ample_deadline()).code(),
             broken.size() == 1 ? ErrorCode::kOk : ErrorCode::kDeadlineExceeded);

@@ -8,8 +8,8 @@
 namespace tributary {
 namespace {
 
-/// What all ranks and mpirun print. With --enable-recovery mpirun lets the survivors live; its exit
-/// status is then theirs. It gets a limit of its own, so that it cannot outlive this program.
+/// The output of all ranks and mpirun. With --enable-recovery mpirun lets the survivors live, and
+/// exits with their status. It has its own time limit, so that it cannot outlive this program.
 std::string run_under_mpirun(int ranks) {
   const std::string command = std::string("timeout --kill-after=5 50 ") + TRIBUTARY_MPIRUN +
                               " -np " + std::to_string(ranks) +

@@ -55,7 +55,7 @@ TEST_F(EmulatedNccl, BytesMoveWhenBothStreamsHaveComeToThem) {
   ASSERT_EQ(recv(1, to, kBytes, 0), ncclInProgress);
   settle();
   std::memset(from, static_cast<int>(kSent), kBytes);  // after the call: read when executed
-  EXPECT_EQ(query(1), cudaErrorNotReady) << "the sender's stream has not come to it";
+  EXPECT_EQ(query(1), cudaErrorNotReady) << "the sender's stream has not reached it";
   EXPECT_EQ(to[0], kOld);
   EXPECT_EQ(query(0), cudaSuccess);
   EXPECT_EQ(query(1), cudaSuccess);
@@ -83,14 +83,15 @@ TEST_F(EmulatedNccl, WhatLiesBeforeATransferOnTheStreamComesFirstAndBehindItLate
   end_in_order();
 }
 
-// What is enqueued before the communicator said success may come first: callers have to ask.
+// Work that is enqueued before the communicator reports success may run before the group, so
+// callers have to poll.
 TEST_F(EmulatedNccl, AGroupLiesOnTheStreamOnlyWhenTheCommunicatorSaysSo) {
   start(2);
   std::byte* const from = memory(0, kBytes, static_cast<int>(kSent));
   std::byte* const to = memory(1, kBytes, static_cast<int>(kOld));
   ASSERT_EQ(send(0, from, kBytes, 1), ncclInProgress);
   EXPECT_EQ(pending_work(at(0).stream), 0U);
-  EXPECT_EQ(state_at_last(0), ncclInProgress) << "the first time, it has to meet its peer";
+  EXPECT_EQ(state_at_last(0), ncclInProgress) << "a first connection needs the peer";
   ASSERT_EQ(recv(1, to, kBytes, 0), ncclInProgress);
   settle();
   EXPECT_EQ(pending_work(at(0).stream), 1U);
@@ -120,7 +121,7 @@ TEST_F(EmulatedNccl, CollectivesOfThreeRanks) {
   settle();
   EXPECT_EQ(query(0), cudaErrorNotReady);
   EXPECT_EQ(query(1), cudaErrorNotReady);
-  EXPECT_EQ(query(2), cudaErrorNotReady) << "the others have not come to the broadcast";
+  EXPECT_EQ(query(2), cudaErrorNotReady) << "the others have not reached the broadcast";
   for (int rank = 0; rank < 3; ++rank) (void)query(rank);
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(query(rank), cudaSuccess);
@@ -153,7 +154,7 @@ TEST_F(EmulatedNccl, SizesThatDifferNeverEndButByAnAbort) {
   EXPECT_EQ(query(0), cudaErrorNotReady) << "the other one must abort too";
   ASSERT_EQ(nccl().comm_abort(at(0).comm), ncclSuccess);
   at(0).comm = nullptr;
-  free_memory(from);  // what is left on the stream does not touch it
+  free_memory(from);  // the rest of the stream's work does not touch it
   EXPECT_EQ(query(0), cudaSuccess);
   EXPECT_EQ(nccl_counters().aborted, aborted + 2);
 }
@@ -244,7 +245,7 @@ TEST_F(EmulatedNccl, AnEndInOrderWaitsForAllRanksAndTheirWork) {
   ASSERT_EQ(nccl().comm_finalize(at(0).comm), ncclInProgress);
   EXPECT_EQ(state_at_last(0), ncclInProgress);
   EXPECT_EQ(query(1), cudaSuccess);
-  EXPECT_EQ(state_at_last(0), ncclInProgress) << "its work is done, but not its peer";
+  EXPECT_EQ(state_at_last(0), ncclInProgress) << "its work is done, but its peer has not finalized";
   EXPECT_EQ(data[0][0], std::byte{1});
   ASSERT_EQ(nccl().comm_finalize(at(1).comm), ncclInProgress);
   settle();

@@ -1,5 +1,5 @@
-// Ranks of the emulated NCCL that one thread drives: nothing of it blocks. What a test must leave
-// as it found it is checked at its end.
+// Ranks of the emulated NCCL that one thread drives, since no call of it blocks. Checks at the end
+// of a test that it has left nothing behind.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,7 +15,7 @@
 
 namespace tributary::test {
 
-/// Four devices, and nothing left on them afterwards, nor done wrongly.
+/// Four devices. Fails a test that leaves something on them or misuses them.
 class EmulatedDevices : public testing::Test {
  protected:
   void SetUp() override {
@@ -58,7 +58,7 @@ class EmulatedRanks : public EmulatedDevices {
   static void use(int device) { ASSERT_EQ(cudaSetDevice(device), cudaSuccess); }
   Rank& at(int rank) { return ranks[static_cast<std::size_t>(rank)]; }
 
-  /// Asks for the communicator of `rank` to be made, on `device`.
+  /// Starts to make the communicator of `rank` on `device`.
   ncclResult_t join(const ncclUniqueId& id, int size, int rank, int device) {
     use(device);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -106,7 +106,7 @@ class EmulatedRanks : public EmulatedDevices {
     return cudaStreamQuery(at(rank).stream);
   }
 
-  /// Of the device, every byte `value`.
+  /// Memory of the device, every byte `value`.
   std::byte* memory(int device, std::size_t bytes, int value) {
     use(device);
     void* data = nullptr;

@@ -1,5 +1,6 @@
-// NcclCommunicator over the emulated NCCL: what is there when, and whatever fails, on one rank or
-// in between, ends all ranks with its reason, long before their deadlines where NCCL can tell.
+// NcclCommunicator over the emulated NCCL: when received data is there, and that any failure, on
+// one rank or between ranks, ends all ranks with its reason, long before their deadlines if NCCL
+// can tell.
 #include <fmt/format.h>
 
 #include <array>
@@ -16,7 +17,7 @@
 #include "core/base/error.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/comm/nccl/emulated_ranks.h"
-#include "tests/core/expect_error.h"
+#include "tests/core/base/expect_error.h"
 
 namespace tributary::test {
 namespace {
@@ -26,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 using NcclFailure = EmulatedDevices;
 
 constexpr std::size_t kBlock = 1000;
-/// Beyond any test's time limit: nobody waits for it.
+/// Beyond any test's time limit: no test waits that long.
 Deadline ample() {
   return Deadline::after(10min);
 }
@@ -40,7 +41,9 @@ struct Rank {
   Rank(Communicator& host, bool on_stream)
       : bootstrap(host),
         backend(make_cuda_backend({.device = host.rank()})),
-        exchange(host, host.rank(), ample(), on_stream ? cuda_stream(*backend) : nullptr),
+        owned(make_nccl_communicator(host, host.rank(), ample(),
+                                     on_stream ? cuda_stream(*backend) : nullptr)),
+        exchange(*owned),
         counts(static_cast<std::size_t>(host.size()), kBlock),
         send(backend->allocate(kBlock * counts.size())),
         recv(backend->allocate(kBlock * counts.size())) {
@@ -59,14 +62,15 @@ struct Rank {
   }
   Status broadcast() { return exchange.broadcast({send->data(), kBlock}, 0, ample()); }
 
-  /// The first byte of the block of `rank`, read where nothing is waited for.
+  /// The first byte of the block of `rank`, read without waiting for anything.
   [[nodiscard]] int received(int rank) const {
     return static_cast<int>(recv->data()[static_cast<std::size_t>(rank) * kBlock]);
   }
 
   Communicator& bootstrap;
   std::unique_ptr<Backend> backend;
-  NcclCommunicator exchange;
+  std::unique_ptr<Communicator> owned;
+  Communicator& exchange;
   std::vector<std::size_t> counts;
   std::unique_ptr<Buffer> send, recv;
 };
@@ -74,13 +78,13 @@ struct Rank {
 void run(int ranks, bool on_stream, const std::function<void(Rank&)>& body) {
   run_ranks(ranks, [&](Communicator& bootstrap) {
     Rank rank(bootstrap, on_stream);
-    // Whoever fails at once would end the start of ranks that are still at it.
+    // A rank that failed at once would end the start of ranks that are not ready yet.
     bootstrap.broadcast({}, 0, ample()).throw_if_error();
     body(rank);
   });
 }
 
-/// All say the same, with these words in it, at once.
+/// Expects the same status on all ranks, with these words in it, soon.
 class Verdict {
  public:
   explicit Verdict(std::size_t ranks) : statuses_(ranks) {}
@@ -104,7 +108,8 @@ class Verdict {
 TEST_F(NcclFailure, OnTheBackendsStreamNothingIsReceivedBeforeItIsComplete) {
   run(2, true, [](Rank& rank) {
     const int peer = 1 - rank.exchange.rank();
-    // Nothing waits in between: the device fills the block after the call, and reads it behind.
+    // Nothing waits in between: the device fills the block after the call was made, and reads the
+    // received one later on the stream.
     int seen = 0;
     ASSERT_EQ(enqueue_on(cuda_stream(*rank.backend),
                          [&] { std::memset(rank.send->data(), 20 + 1 - peer, kBlock); }),
@@ -166,7 +171,7 @@ TEST_F(NcclFailure, AnAsynchronousErrorEndsTheWaitForTheStreamOnAllRanks) {
   Verdict verdict(2);
   run(2, true, [&](Rank& rank) {
     if (rank.exchange.rank() == 0) {
-      // Met when the stream comes to it: after the call, which only enqueues.
+      // Happens when the stream reaches it: after the call, which only enqueues.
       ASSERT_EQ(
           enqueue_on(cuda_stream(*rank.backend), [] { fail_communicators(0, ncclRemoteError); }),
           cudaSuccess);
@@ -177,7 +182,7 @@ TEST_F(NcclFailure, AnAsynchronousErrorEndsTheWaitForTheStreamOnAllRanks) {
     if (rank.exchange.rank() == 0) {
       EXPECT_EQ(status.code(), ErrorCode::kWorkerFailed) << status.message();
     }
-    // The peer's part may be done: it hears of it in its next one.
+    // The peer's part may be complete: then its next call fails.
     if (status.ok()) status = rank.all_gather();
     if (status.ok()) status = rank.exchange.complete(ample());
     verdict.set(rank.exchange.rank(), status);
@@ -189,7 +194,8 @@ TEST_F(NcclFailure, ACudaErrorEndsAll) {
   Verdict verdict(2);
   run(2, true, [&](Rank& rank) {
     ASSERT_TRUE(rank.all_gather().ok());
-    // Together: the failure is of a call, and the ranks' calls are one process's.
+    // Both ranks wait here: the failure is set for the process, and the other rank must not meet
+    // it.
     ASSERT_TRUE(rank.bootstrap.broadcast({}, 0, ample()).ok());
     Status status;
     if (rank.exchange.rank() == 0) {
@@ -217,10 +223,10 @@ TEST_F(NcclFailure, PoisonFreesTheStreamFromACollectiveWithoutItsPeer) {
     if (rank.exchange.rank() == 0) {
       verdict.set(0, rank.exchange.complete(ample()));
     } else {
-      rank.exchange.poison(reason);  // its own stream has not come to it
+      rank.exchange.poison(reason);  // its own stream has not reached the collective
       verdict.set(1, rank.exchange.complete(ample()));
     }
-    // As the interface wants it: what lies behind runs, and then buffers may go.
+    // As the interface requires: later work on the stream runs, and then buffers may be freed.
     rank.backend->synchronize(ample());
     EXPECT_TRUE(reached);
     EXPECT_EQ(rank.received(1 - rank.exchange.rank()), 1) << "nothing was sent";
@@ -263,13 +269,13 @@ TEST_F(NcclFailure, SizesThatDifferEndBothAtTheirDeadline) {
 TEST_F(NcclFailure, ARankThatNeverStartsIsMissedAtTheDeadline) {
   run_ranks(2, [](Communicator& bootstrap) {
     if (bootstrap.rank() == 1) {
-      // Takes the invitation, and does not come.
+      // Takes the invitation, but does not join.
       std::array<std::byte, sizeof(ncclUniqueId) + 512> invitation{};
       EXPECT_TRUE(bootstrap.broadcast(invitation, 0, ample()).ok());
       return;
     }
     const Status status =
-        status_of([&] { const NcclCommunicator exchange(bootstrap, 0, Deadline::after(50ms)); });
+        status_of([&] { (void)make_nccl_communicator(bootstrap, 0, Deadline::after(50ms)); });
     EXPECT_EQ(status.code(), ErrorCode::kDeadlineExceeded);
     EXPECT_NE(status.message().find("nccl start: not complete"), std::string::npos);
   });
@@ -280,7 +286,7 @@ TEST_F(NcclFailure, WithoutAnIdentityAllThrowTheSame) {
   Verdict verdict(3);
   run_ranks(3, [&](Communicator& bootstrap) {
     verdict.set(bootstrap.rank(), status_of([&] {
-                  const NcclCommunicator exchange(bootstrap, bootstrap.rank(), ample());
+                  (void)make_nccl_communicator(bootstrap, bootstrap.rank(), ample());
                 }));
   });
   verdict.expect(ErrorCode::kUnavailable, "nccl identity: unhandled system error");
@@ -292,7 +298,7 @@ TEST_F(NcclFailure, ARankWithoutItsDeviceTellsTheOthers) {
   run_ranks(2, [&](Communicator& bootstrap) {
     const int device = bootstrap.rank() == 0 ? 0 : 7;
     verdict.set(bootstrap.rank(),
-                status_of([&] { const NcclCommunicator exchange(bootstrap, device, ample()); }));
+                status_of([&] { (void)make_nccl_communicator(bootstrap, device, ample()); }));
   });
   verdict.expect(ErrorCode::kWorkerFailed, "nccl start: CUDA says invalid device ordinal");
   EXPECT_LT(Clock::now() - begin, 20s);
@@ -303,7 +309,7 @@ TEST_F(NcclFailure, AStartThatFailsOnOneRankEndsTheOthersWhenTheirBootstrapDoes)
   const auto begin = Clock::now();
   EXPECT_EQ(message_of([] {
               run_ranks(3, [](Communicator& bootstrap) {
-                const NcclCommunicator exchange(bootstrap, bootstrap.rank(), ample());
+                (void)make_nccl_communicator(bootstrap, bootstrap.rank(), ample());
               });
             }),
             "nccl start: unhandled system error");

@@ -1,6 +1,6 @@
-// The staged communicator joins the conformance suite, over threads; then what is its own. The
-// memory is a CPU backend's behind pointers that only the backend understands, so that a host which
-// follows one crashes.
+// The staged communicator joins the conformance suite, over threads; then tests of its own. The
+// memory is a CPU backend's, behind pointers that only the backend understands: host code that
+// dereferences one crashes.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 #include "tests/comm/collective_check.h"
 #include "tests/comm/communicator_conformance.h"
 #include "tests/comm/device_buffers.h"
-#include "tests/core/remote_backend.h"
+#include "tests/core/interface/remote_backend.h"
 
 namespace tributary::testing_support {
 namespace {
@@ -23,8 +23,8 @@ RankLauncher staged(int ranks) {
   return {"Staged" + std::to_string(ranks), ranks, [ranks](const auto& body) {
             run_ranks(ranks, [&](Communicator& host) {
               test::RemoteBackend backend(make_reference_backend());
-              StagedCommunicator exchange(backend, host);
-              DeviceBuffers communicator(backend, exchange);
+              const auto exchange = make_staged_communicator(backend, host);
+              DeviceBuffers communicator(backend, *exchange);
               body(communicator);
             });
           }};
@@ -32,32 +32,32 @@ RankLauncher staged(int ranks) {
 
 TEST(StagedCommunicator, IsNamedAfterWhatItUses) {
   test::RemoteBackend backend(make_reference_backend());
-  SelfCommunicator self;
-  EXPECT_EQ(StagedCommunicator(backend, self).name(), "staged/self");
+  const auto self = make_self_communicator();
+  EXPECT_EQ(make_staged_communicator(backend, *self)->name(), "staged/self");
 }
 
 TEST(StagedCommunicator, AFailureEndsBothCommunicators) {
   run_ranks(2, [](Communicator& host) {
     test::RemoteBackend backend(make_reference_backend());
-    StagedCommunicator exchange(backend, host);
-    if (host.rank() == 0) exchange.poison({ErrorCode::kIo, "out of ink"});
+    const auto exchange = make_staged_communicator(backend, host);
+    if (host.rank() == 0) exchange->poison({ErrorCode::kIo, "out of ink"});
     std::byte byte{};
     EXPECT_EQ(host.broadcast({&byte, 1}, 0, ample_deadline()).code(), ErrorCode::kIo);
     const auto memory = backend.allocate(1);
-    EXPECT_EQ(exchange.broadcast({memory->data(), 1}, 0, ample_deadline()).code(), ErrorCode::kIo);
+    EXPECT_EQ(exchange->broadcast({memory->data(), 1}, 0, ample_deadline()).code(), ErrorCode::kIo);
   });
 }
 
 TEST(StagedCommunicator, ABackendThatFailsFailsTheCollectiveEverywhere) {
   run_ranks(2, [](Communicator& host) {
     test::RemoteBackend backend(make_reference_backend());
-    StagedCommunicator exchange(backend, host);
+    const auto exchange = make_staged_communicator(backend, host);
     const auto memory = backend.allocate(2);
     if (host.rank() == 1) backend.fail_copies();
     const std::vector<std::size_t> counts{1, 1};
     const auto send = backend.allocate(1);
     const Status status =
-        exchange.all_gather({send->data(), 1}, {memory->data(), 2}, counts, ample_deadline());
+        exchange->all_gather({send->data(), 1}, {memory->data(), 2}, counts, ample_deadline());
     EXPECT_EQ(status.code(), ErrorCode::kInternal) << status.message();
   });
 }

@@ -76,7 +76,7 @@ TEST_P(TransportConformance, EchoesHeadersUpToTheLimit) {
       const std::vector<std::byte> payload = test_bytes(payload_bytes, bytes);
       Completion sent;
       client.transport().send(
-          peer, {.type = 65535, .header = header, .payload = payload, .sent = sent.callback()});
+          peer, {.type = 65535, .header = header, .payload = {payload}, .sent = sent.callback()});
       const Received echo = client.receive();
       EXPECT_EQ(echo.type, 65535);
       EXPECT_EQ(echo.header, header);
@@ -107,6 +107,37 @@ TEST_P(TransportConformance, LandsInPiecesWithGaps) {
   EXPECT_EQ(server.landings_touched_in_gaps(), 0);
 }
 
+TEST_P(TransportConformance, SendsPiecesAsOnePayload) {
+  constexpr std::size_t kGap = 13;
+  Endpoint server(make_, listening());
+  Endpoint client(make_, connecting());
+  const PeerId peer = client.transport().connect(server.address());
+  for (const std::size_t piece_bytes : {std::size_t{7}, std::size_t{1009}, std::size_t{65536}}) {
+    server.set_piece_bytes(piece_bytes == 1009 ? 4096 : 0);
+    for (const std::size_t bytes : kSizes) {
+      if (bytes / piece_bytes > 2000) continue;
+      SCOPED_TRACE(testing::Message() << bytes << " bytes in pieces of " << piece_bytes);
+      const std::vector<std::byte> payload = test_bytes(bytes, piece_bytes);
+      std::vector<std::byte> memory(bytes + (bytes / piece_bytes + 1) * kGap);
+      std::vector<std::span<const std::byte>> pieces(1);  // an empty one
+      for (std::size_t at = 0; at < bytes; at += piece_bytes) {
+        const std::size_t piece = std::min(piece_bytes, bytes - at);
+        std::byte* place = memory.data() + at + at / piece_bytes * kGap;
+        std::copy_n(payload.data() + at, piece, place);
+        pieces.emplace_back(place, piece);
+      }
+      Completion sent;
+      client.transport().send(
+          peer, {.type = 1, .header = {}, .payload = pieces, .sent = sent.callback()});
+      const Received message = server.receive();
+      EXPECT_TRUE(message.status.ok()) << message.status.message();
+      EXPECT_TRUE(message.payload == payload);
+      EXPECT_TRUE(message.inspected == payload);
+      EXPECT_TRUE(sent.wait().ok());
+    }
+  }
+}
+
 TEST_P(TransportConformance, DropsPayloadsAndGoesOn) {
   Endpoint server(make_, listening());
   Endpoint client(make_, connecting());
@@ -130,7 +161,7 @@ TEST_P(TransportConformance, HeaderOnlyMessagesKeepTheirOrder) {
   Endpoint server(make_, listening());
   Endpoint client(make_, connecting());
   const PeerId peer = client.transport().connect(server.address());
-  // Of all lengths, from before the connection is there; some have a payload and may come late.
+  // Of all lengths, sent before the connection exists; some have a payload and may arrive late.
   const std::vector<std::byte> payload = test_bytes(300000, 1);
   for (int i = 0; i < kMessages; ++i) {
     const std::string padding(static_cast<std::size_t>(i % 50 == 0 ? 3000 : i % 97), 'x');

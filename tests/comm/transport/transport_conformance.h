@@ -59,7 +59,7 @@ class EchoServer {
       auto payload = std::make_shared<std::vector<std::byte>>(std::move(message.payload));
       endpoint_.transport().send(message.peer, {.type = message.type,
                                                 .header = std::move(message.header),
-                                                .payload = *payload,
+                                                .payload = {*payload},
                                                 .sent = [payload](const Status& /*status*/) {}});
     }
   }

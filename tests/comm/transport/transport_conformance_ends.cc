@@ -53,7 +53,7 @@ TEST_P(TransportConformance, TheClientDisconnects) {
   client.send(peer, 1, "", {}, late.callback());
   EXPECT_EQ(late.wait().code(), ErrorCode::kNotFound);
   EXPECT_EQ(client.disconnects(), 0);
-  // Neither minds a second call, nor does anybody else notice.
+  // A second call does no harm, and no other connection notices.
   client.transport().disconnect(peer);
   other.send(others, 2, "");
   EXPECT_EQ(other.receive().type, 2);
@@ -247,8 +247,8 @@ TEST_P(TransportConformance, AcceptsNoMoreThanItsLimit) {
     EXPECT_EQ(server.receive().type, 1);
   }
   const PeerId refused = client.transport().connect(server.address());
-  EXPECT_EQ(client.wait_disconnect(refused).code(), ErrorCode::kUnavailable);
-  // A place that becomes free is given again.
+  EXPECT_EQ(client.wait_disconnect(refused).code(), ErrorCode::kPoolFull);
+  // A freed place can be taken again.
   client.transport().disconnect(peers[0]);
   ASSERT_TRUE(server.wait_disconnects(1));
   const PeerId later = client.transport().connect(server.address());

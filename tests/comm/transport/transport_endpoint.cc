@@ -92,7 +92,7 @@ void Endpoint::send(PeerId peer, std::uint16_t type, const std::string& header,
                     std::span<const std::byte> payload, std::function<void(const Status&)> sent) {
   transport_->send(
       peer,
-      {.type = type, .header = to_bytes(header), .payload = payload, .sent = std::move(sent)});
+      {.type = type, .header = to_bytes(header), .payload = {payload}, .sent = std::move(sent)});
 }
 
 std::optional<Landing> Endpoint::on_message(PeerId peer, std::uint16_t type,

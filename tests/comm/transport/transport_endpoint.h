@@ -1,4 +1,4 @@
-// A transport with a handler that records what comes, for tests that wait for events.
+// A transport with a handler that records messages, for tests that wait for events.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,7 @@ inline constexpr std::chrono::seconds kAmple{20};
 class Completion {
  public:
   [[nodiscard]] std::function<void(const Status&)> callback();
-  /// The status; kInternal when none comes in time.
+  /// The status; kInternal if there is none in time.
   [[nodiscard]] Status wait() const;
   [[nodiscard]] int calls() const;
   /// Whether it is called `n` times, in time, and always with ok.
@@ -59,7 +59,8 @@ struct Received {
 class Endpoint final : public TransportHandler {
  public:
   using Make = std::function<std::unique_ptr<Transport>(const TransportConfig&, TransportHandler&)>;
-  /// Sees a message first; true when it has answered and it is not to be recorded.
+  /// Sees each message first. Returns true if it has answered the message itself, which is then not
+  /// recorded.
   using Hook = std::function<bool(Endpoint&, PeerId, std::uint16_t type,
                                   std::span<const std::byte> header, std::size_t payload_bytes)>;
 
@@ -80,13 +81,13 @@ class Endpoint final : public TransportHandler {
   void send(PeerId peer, std::uint16_t type, const std::string& header,
             std::span<const std::byte> payload = {}, std::function<void(const Status&)> sent = {});
 
-  /// The next message whose payload has come or failed; none in time is a failure of the test.
+  /// The next message whose payload has arrived or failed. Fails the test if there is none in time.
   [[nodiscard]] Received receive();
-  /// Until `n` messages have come since the start (with or without receive()).
+  /// Waits until `n` messages have arrived since the start (with or without receive()).
   [[nodiscard]] bool wait_for_messages(std::size_t n);
-  /// The reason of on_disconnect; kInternal when none comes in time.
+  /// The reason of on_disconnect; kInternal if it is not called in time.
   [[nodiscard]] Status wait_disconnect(PeerId peer);
-  /// Of any peer.
+  /// Waits for `n` disconnects, of any peers.
   [[nodiscard]] bool wait_disconnects(std::size_t n);
   [[nodiscard]] std::size_t disconnects();
   [[nodiscard]] std::size_t landings_touched_in_gaps();
@@ -105,12 +106,12 @@ class Endpoint final : public TransportHandler {
   std::condition_variable changed_;
   std::size_t piece_bytes_ = 0;
   bool drop_ = false;
-  std::list<Slot> slots_;  // payloads on their way
+  std::list<Slot> slots_;  // payloads in transit
   std::list<Received> received_;
   std::size_t messages_ = 0;
   std::size_t touched_gaps_ = 0;
   std::multimap<PeerId, Status> disconnects_;
-  std::mutex ready_mutex_;  // on_message may come before the constructor has transport_
+  std::mutex ready_mutex_;  // on_message may be called before the constructor has set transport_
   std::unique_ptr<Transport> transport_;
 };
 

@@ -28,7 +28,7 @@ class BounceBuffersTest : public testing::Test {
 
 TEST_F(BounceBuffersTest, AllOfThemStayBelowTheBound) {
   std::vector<BounceBuffers::Buffer> taken;
-  // Of several sizes, so that idle ones of another size have to make room.
+  // Several sizes, so that idle buffers of another size have to make room.
   for (const std::size_t bytes : {kMiB, 7 * kMiB, 3 * kMiB, 16 * kMiB, 100'000UL}) {
     while (auto buffer = acquire(bytes)) {
       EXPECT_GE(buffer->capacity(), bytes);
@@ -41,7 +41,7 @@ TEST_F(BounceBuffersTest, AllOfThemStayBelowTheBound) {
       taken.pop_back();
     }
   }
-  EXPECT_LE(buffers_.bytes(), 8 * kMiB) << "kept with nobody using them";
+  EXPECT_LE(buffers_.bytes(), 8 * kMiB) << "kept although nobody uses them";
 }
 
 TEST_F(BounceBuffersTest, OneThatIsLargerThanTheBoundGoesAlone) {

@@ -21,7 +21,8 @@ class PeerProgram {
   void signal(int number) const;
   [[nodiscard]] std::string read_line() const;
   void write_line() const;
-  /// Its standard input ends, and it with it; waits for that. Its exit status, or -1 for a signal.
+  /// Closes its standard input, which ends it, and waits for that. Returns its exit status, or -1
+  /// if a signal ended it.
   [[nodiscard]] int end_input();
 
  private:

@@ -1,5 +1,5 @@
-// Clients that end in the instant of their arrival, at every moment of it: the server, a process of
-// its own, outlives them.
+// Clients that end while they connect, at every moment of it. The server, in its own process, must
+// survive them.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -18,13 +18,13 @@ namespace {
 
 using std::chrono::steady_clock;
 
-/// Every client of a sanitized build looks for leaks when it ends, which takes it a second.
+/// A client of a sanitized build searches for leaks when it ends, which takes a second.
 constexpr int kRounds = test::kSanitized ? 8 : 40;
 constexpr int kClients = 4;
-/// Longer than an arrival takes; the rounds go through it in equal steps.
+/// Longer than connecting takes; the rounds divide it into equal steps.
 constexpr std::chrono::microseconds kArrival{3000};
 
-/// An echo server with a client that asks whether it lives.
+/// An echo server, and a client that checks that it still answers.
 class Server {
  public:
   [[nodiscard]] PeerProgram& program() { return program_; }
@@ -41,10 +41,10 @@ class Server {
   PeerId peer_ = client_.transport().connect(address_);
 };
 
-/// So few ports of UCX's that clients get those of dead ones.
+/// So few ports for UCX that clients reuse those of dead clients.
 const std::vector<std::string> kFewPorts{"UCX_TCP_PORT_RANGE=23000-23127"};
 
-/// That are ready to connect.
+/// Starts clients that are ready to connect.
 std::vector<std::unique_ptr<PeerProgram>> clients_of(
     const Server& server, const std::vector<std::string>& environment = {}) {
   std::vector<std::unique_ptr<PeerProgram>> clients;
@@ -56,7 +56,7 @@ std::vector<std::unique_ptr<PeerProgram>> clients_of(
   return clients;
 }
 
-/// They connect, and this returns at another moment of their arrival in each round.
+/// Lets the clients connect, and returns at a different moment of that in each round.
 void let_in(const std::vector<std::unique_ptr<PeerProgram>>& clients, int round) {
   const auto moment = steady_clock::now() + kArrival * round / kRounds;
   for (const auto& client : clients) client->write_line();
@@ -66,7 +66,7 @@ void let_in(const std::vector<std::unique_ptr<PeerProgram>>& clients, int round)
 
 }  // namespace
 
-// What they have sent is read after their death.
+// The server reads what they have sent after their death.
 TEST(UcxArrival, ClientsAreKilledWhileTheServerIsSlow) {
   Server server;
   for (int round = 0; round < kRounds; ++round) {
@@ -91,7 +91,7 @@ TEST(UcxArrival, ClientsAreStoppedAndThenKilled) {
   }
 }
 
-// In good order: their transport is closed.
+// The clients close their transports in order.
 TEST(UcxArrival, ClientsLeave) {
   Server server;
   for (int round = 0; round < kRounds; ++round) {
@@ -102,7 +102,7 @@ TEST(UcxArrival, ClientsLeave) {
   }
 }
 
-// The other side of it: a server that ends takes no client with it.
+// The reverse: the death of a server must not kill its clients.
 TEST(UcxArrival, TheServerIsKilled) {
   for (int round = 0; round < kRounds / 4; ++round) {
     Server server;

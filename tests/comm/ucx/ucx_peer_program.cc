@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/ucx/ucx_transport.h"
+#include "tests/comm/transport/silent_handler.h"
 
 namespace tributary {
 namespace {
@@ -31,7 +32,7 @@ class EchoHandler final : public TransportHandler {
       if (!status.ok()) return;
       transport_->send(peer, {.type = type,
                               .header = copy,
-                              .payload = *payload,
+                              .payload = {*payload},
                               .sent = [payload](const Status& /*status*/) {}});
     };
     if (payload_bytes > 0) return Landing{{*payload}, reply};
@@ -42,17 +43,6 @@ class EchoHandler final : public TransportHandler {
 
  private:
   Transport* transport_ = nullptr;
-};
-
-/// Of a client: an answer to an answer would go on for ever.
-class SilentHandler final : public TransportHandler {
- public:
-  std::optional<Landing> on_message(PeerId /*peer*/, std::uint16_t /*type*/,
-                                    std::span<const std::byte> /*header*/,
-                                    std::size_t /*payload_bytes*/) override {
-    return std::nullopt;
-  }
-  void on_disconnect(PeerId /*peer*/, const Status& /*reason*/) override {}
 };
 
 void wait_for_end_of_input() {
@@ -90,7 +80,7 @@ void send(const std::string& address, std::size_t bytes) {
   const PeerId peer = transport->connect(address);
   next = [&](const Status& status) {
     if (status.ok())
-      transport->send(peer, {.type = 1, .header = {}, .payload = payload, .sent = next});
+      transport->send(peer, {.type = 1, .header = {}, .payload = {payload}, .sent = next});
   };
   next({});
   wait_for_end_of_input();

@@ -1,4 +1,4 @@
-// Peers in processes of their own: killed, stopped, and not of our kind at all.
+// Peers in processes of their own: killed, stopped, or not speaking our protocol at all.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -79,7 +79,7 @@ class OneLanding final : public TransportHandler {
   std::atomic<PeerId> peer_ = 0;
 };
 
-/// Of writable memory that this process has, touched or not.
+/// Writable memory of this process, touched or not.
 std::size_t writable_bytes() {
   std::size_t all = 0, resident = 0, shared = 0, text = 0, library = 0, data = 0;
   std::ifstream("/proc/self/statm") >> all >> resident >> shared >> text >> library >> data;
@@ -165,7 +165,7 @@ TEST(UcxProcess, ASenderIsKilledInTheMiddleOfATransfer) {
     handler.before_landing([&] { sender.signal(SIGKILL); });
     EXPECT_FALSE(wait(handler.done).ok());
     EXPECT_FALSE(wait(handler.disconnected).ok());
-    // While others go on, nobody writes there any more.
+    // While another transfer runs, nobody writes to the old landing any more.
     Endpoint other(make_ucx_transport, {.listen = "127.0.0.1:0"});
     const PeerProgram another({"send", other.address(), "1000000"});
     EXPECT_TRUE(other.receive().status.ok());
@@ -174,7 +174,7 @@ TEST(UcxProcess, ASenderIsKilledInTheMiddleOfATransfer) {
   }
 }
 
-// Its receive has a deadline, and nobody writes to where the payload was to land.
+// The receive has a deadline, and nobody writes to the landing after it.
 TEST(UcxProcess, ASenderIsStoppedInTheMiddleOfATransfer) {
   constexpr std::size_t kBytes = 64 * kMiB;
   OneLanding handler(kBytes, 3);
@@ -214,7 +214,7 @@ TEST(UcxProcess, AStoppedSenderLetsGoWhenWeDisconnect) {
   EXPECT_EQ(handler.done_calls, 1);
 }
 
-// What is on its way here has 128 MiB of memory; the rest waits at its sender.
+// Payloads in transit to us have 128 MiB of memory; the others wait at their senders.
 TEST(UcxProcess, PayloadsWaitForMemory) {
   constexpr std::size_t kBytes = 32 * kMiB;
   constexpr int kPayloads = 12;
@@ -222,18 +222,18 @@ TEST(UcxProcess, PayloadsWaitForMemory) {
   const auto server = make_ucx_transport({.listen = "127.0.0.1:0"}, handler);
   const std::vector<std::byte> payload(kBytes);
   Endpoint client(make_ucx_transport, {});
-  std::vector<PeerId> peers;  // one alone does not get so much
+  std::vector<PeerId> peers;  // one peer alone does not get that much memory
   for (int i = 0; i < 3; ++i) peers.push_back(client.transport().connect(server->address()));
   const std::size_t before = writable_bytes();
   for (std::size_t i = 0; i < kPayloads; ++i) client.send(peers[i % 3], 1, "", payload);
   EXPECT_EQ(wait(handler.all).message(), "");
-  // The bound, and what UCX has for itself. Sanitizers keep freed memory.
+  // The bound, plus UCX's own memory. Sanitizers keep freed memory.
   if (!test::kSanitized) {
     EXPECT_LT(handler.most_writable, before + 160 * kMiB);
   }
 }
 
-// When no other is on its way.
+// It is received when no other payload is in transit.
 TEST(UcxProcess, APayloadThatIsLargerThanTheMemoryForAllArrives) {
   constexpr std::size_t kBytes = 160 * kMiB;
   SameLanding handler(kBytes, 1);
@@ -259,7 +259,7 @@ TEST(UcxProcess, AReceiverIsKilledInTheMiddleOfATransfer) {
 TEST(UcxProcess, AStoppedReceiverIsCutOff) {
   const PeerProgram server({"echo"});
   TransportConfig config;
-  config.send_timeout = std::chrono::milliseconds(300);
+  config.send_timeout = std::chrono::seconds(2);  // the echo, of another process, is within it
   Endpoint client(make_ucx_transport, config);
   const PeerId peer = client.transport().connect(server.read_line());
   expect_echo(client, peer, 10);
@@ -271,8 +271,8 @@ TEST(UcxProcess, AStoppedReceiverIsCutOff) {
   EXPECT_EQ(sent.wait().code(), ErrorCode::kDeadlineExceeded);
 }
 
-// Header-only messages wait in the socket's buffer and then in UCX: the bound on bytes ends it, or
-// the age of the first that the socket does not take.
+// Header-only messages wait in the socket's buffer and then in UCX. The connection ends by the
+// bound on bytes, or by the age of the first message that the socket does not take.
 TEST(UcxProcess, AStoppedReceiverIsCutOffFromSmallMessages) {
   const PeerProgram server({"echo"});
   TransportConfig config;
@@ -317,7 +317,7 @@ TEST(UcxProcess, GarbageOnThePortHarmsNobody) {
   for (int i = 0; i < 30; ++i) {
     const int fd = connect_raw(server.address());
     std::vector<std::byte> garbage = test_bytes(static_cast<std::size_t>(i * i * 37), 77);
-    // Lengths that look sound, too: the first word of UCX's own message is one.
+    // Also lengths that look sound: the first word of a message of UCX is a length.
     if (i % 3 == 0 && garbage.size() > 16) {
       const std::uint64_t length = garbage.size() - 16;
       std::memcpy(garbage.data(), &length, sizeof(length));

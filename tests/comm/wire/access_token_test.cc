@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "tests/core/expect_error.h"
+#include "tests/core/base/expect_error.h"
 
 namespace tributary::wire {
 namespace {

@@ -1,12 +1,12 @@
 // Checksums against the vectors of RFC 3720, appendix B.4.
+#include "comm/wire/crc32c.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 #include <string_view>
 #include <vector>
-
-#include "comm/wire/messages.h"
 
 namespace tributary::wire {
 namespace {

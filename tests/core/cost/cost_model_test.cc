@@ -3,9 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "core/base/ceil_div.h"
 #include "core/base/error.h"
+#include "core/base/limits.h"
 #include "core/cost/uniform_batch.h"
-#include "core/interface/backend.h"
 
 namespace tributary {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 constexpr AttentionShape kShape{.heads = 4,
                                 .kv_lora_rank = 32,
                                 .qk_rope_head_dim = 16,
-                                .row_dtype = DType::kBF16,
+                                .row_format = RowFormat::kBF16,
                                 .query_dtype = DType::kBF16,
                                 .softmax_scale = 1};
 constexpr int kLeaf = 64;

@@ -8,7 +8,7 @@ import unittest
 
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests/deploy"))
+sys.path.insert(0, str(ROOT / "tests/deploy/app"))
 from program_test import Case  # noqa: E402
 
 REPLAY = ["replay", "--backend", "cuda/0", "--requests", "3", "--length-scale", "0.01",

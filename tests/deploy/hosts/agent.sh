@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# In ssh's place for mpirun: agent.sh ADDRESS COMMAND... runs the command on a host of lab.py.
+# Replaces ssh for mpirun: agent.sh ADDRESS COMMAND... runs the command on a host of lab.py.
 set -euo pipefail
 address=$1
 shift

@@ -16,7 +16,7 @@ TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 CLONE_NEWNET = 0x40000000
 # A frame and its headers; the kernel cuts what is longer, since a tap takes no offloads.
 MAX_FRAME = 2048
-# As a switch's: what does not fit is lost.
+# Like a switch's queue: frames that do not fit are lost.
 MAX_QUEUED = 4096
 
 

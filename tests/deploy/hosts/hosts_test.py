@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # A decode tier over several hosts: the control plane on one, a pool over two, clients on another.
-# Networks that are slow, lossy or cut change times and end in typed errors, never in other results.
+# Slow, lossy or cut networks may change times or cause typed errors, but never other results.
 import contextlib
 import json
 import pathlib
@@ -25,11 +25,11 @@ WORKERS = ["--kv-gib", "0.05", *SHAPE, "--lease-ms", LEASE_MS, "--round-timeout-
 SMALL = ["--requests", "8", "--length-scale", "0.05"]
 # Goes on for minutes, until something ends it.
 ENDLESS = ["--requests", "256", "--length-scale", "1", "--max-batch", "8"]
-# A cut is noticed after a round's deadline and the leader's wait for beats; then the control plane
-# waits for the pool, and a client for it.
-NOTICE_S = 4 + 3 + 2 + 5
-# TCP gives up what is in flight over a cut: 5 waits from 0.2 s, each twice the one before; mpirun
-# tries a second time.
+# A cut is noticed after a round's deadline and the leader's wait for heartbeats; then the control
+# plane waits for the pool, and a client for the control plane. The rest is for a machine that stalls.
+NOTICE_S = 4 + 3 + 2 + 5 + 20
+# When TCP gives up data in flight over a cut: after 5 waits from 0.2 s, each twice the one before.
+# mpirun tries a second time.
 TCP_S = 2 * 7
 HOSTS = ("control", "worker1", "worker2", "client")
 
@@ -46,7 +46,7 @@ class HostTier(contextlib.AbstractContextManager):
             self.url = f"http://{self.lab['control'].address}:{PORT}"
             self.control = self.lab.start_tributary(
                 "control", "control", "--listen", f"{self.lab['control'].address}:{PORT}",
-                "--token-file", self.token_file)
+                "--token-file", self.token_file, "--pool-timeout-ms", "4000")
 
             def listens():
                 if not self.control.alive():
@@ -157,16 +157,16 @@ class Results(Hosts):
                     self.assertNotIn(port, MPI_PORTS, what)
         print("\nlistening:", *ours, "of Open MPI:", *launchers, sep="\n  ", file=sys.stderr)
         self.assertIn(f"control: tributary on {tier.lab['control'].address}:{PORT}", ours)
-        # The front door and UCX's own port, of two workers a host.
-        for name in ("worker1", "worker2"):
-            self.assertGreaterEqual(sum(what.startswith(name) for what in ours), 4, ours)
+        # One port of each of the two workers of a host; clients listen nowhere.
+        for name, ports in (("worker1", 2), ("worker2", 2), ("client", 0)):
+            self.assertEqual(sum(what.startswith(name) for what in ours), ports, ours)
 
 
 class Networks(Hosts):
     DELAY_MS = 4
 
     def test_delay_and_loss_change_times_never_results(self):
-        # Of one worker's host, and of the clients'; half a percent is a bad day of a bad network.
+        # One worker's host, and the clients'. Losing half a percent is a bad day of a bad network.
         slow = {"worker2": (self.DELAY_MS, 0.005), "client": (self.DELAY_MS, 0.005)}
         flags = ["--requests", "4", "--length-scale", "0.02"]
         with HostTier(slow) as tier:
@@ -174,15 +174,15 @@ class Networks(Hosts):
             digest = tier.digest(*flags)
             seconds = time.monotonic() - begin
             self.assertEqual(digest, alone(*flags))
-            # A step asks its home and hears from it; a round of a spread sequence likewise.
+            # A step takes a message to its home and one back; so does a round of a spread sequence.
             rounds = tier.metric("tributary_rounds_total")
             self.assertGreater(seconds, rounds * 2 * self.DELAY_MS / 1e3)
             print(f"\n{rounds:.0f} rounds in {seconds:.1f} s", file=sys.stderr)
-            tier.wait_all_free(LEASE_MS / 1e3 + 10)
+            tier.wait_all_free(LEASE_MS / 1e3 + 20)
 
 
 class Cuts(Hosts):
-    """One tier: every test mends what it cut."""
+    """One tier for all tests: each restores what it cut."""
 
     @classmethod
     def setUpClass(cls):
@@ -202,7 +202,7 @@ class Cuts(Hosts):
 
     def expect_well(self):
         self.assertEqual(self.tier.digest(*SMALL), self.expected)
-        self.tier.wait_all_free(LEASE_MS / 1e3 + 5)
+        self.tier.wait_all_free(LEASE_MS / 1e3 + 20)
 
     def test_a_worker(self):
         tier = self.tier
@@ -212,7 +212,9 @@ class Cuts(Hosts):
         status = client.wait(NOTICE_S)
         print(f"the client ended {time.monotonic() - begin:.1f} s after the cut", file=sys.stderr)
         self.assertEqual(status, 1, client.output())
-        self.assertRegex(client.output(), "pool_lost|worker_failed|deadline_exceeded")
+        # What its call in flight says: a step, or the admission of its next request.
+        self.assertRegex(client.output(),
+                         "pool_lost|worker_failed|deadline_exceeded|unavailable: no pool serves")
         wait_until(lambda: tier.state() == "lost", "the loss is noticed", NOTICE_S)
         wait_until(lambda: not tier.pool.alive(), "its mpirun ended", NOTICE_S + TCP_S)
         print(f"mpirun ended {time.monotonic() - begin:.1f} s after the cut", file=sys.stderr)
@@ -228,7 +230,7 @@ class Cuts(Hosts):
         tier = self.tier
         client = self.decoding("--call-timeout-ms", "3000")
         tier.lab.cut("client")
-        tier.wait_all_free(LEASE_MS / 1e3 + 10)
+        tier.wait_all_free(LEASE_MS / 1e3 + 20)
         self.assertEqual(client.wait(NOTICE_S), 1, client.output())
         self.assertRegex(client.output(), "deadline_exceeded|pool_lost|unavailable")
         tier.lab.heal("client")
@@ -243,10 +245,10 @@ class Cuts(Hosts):
         tier.lab.heal("control")
         wait_until(lambda: tier.state() == "serving", "the pool registers again")
         self.assertTrue(tier.pool.alive(), tier.pool.output())
-        # Never in the path of a step: what ran goes on.
+        # The control plane is never in the path of a step: running sequences go on.
         tier.wait_decoding(client)
         client.kill()
-        tier.wait_all_free(LEASE_MS / 1e3 + 5)
+        tier.wait_all_free(LEASE_MS / 1e3 + 20)
 
 
 if __name__ == "__main__":

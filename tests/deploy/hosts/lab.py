@@ -1,5 +1,5 @@
 # Hosts on one machine, for tests: network namespaces on a switch, each with its own host name,
-# shared memory and addresses, so that programs believe to be on machines of their own.
+# shared memory and addresses, so that programs believe they are on separate machines.
 import os
 import pathlib
 import re
@@ -13,15 +13,15 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent / "service")]
 from program import LIMIT_S, MPIRUN, PROGRAM  # noqa: E402
 from tier import wait_until  # noqa: E402
 
-NETWORK = "10.77.0"     # what everything here is told to use
-MANAGEMENT = "10.78.0"  # a second network on every host, that nobody is told to use
+NETWORK = "10.77.0"     # the network that everything here must use
+MANAGEMENT = "10.78.0"  # a second network on every host, which nothing may use
 # Holds a host's namespaces until its standard input ends, as it does when the test dies; then ends
 # whatever still runs there.
 HOLD = r"""
 hostname "$1"
 mount -t tmpfs tmpfs /dev/shm
 ip link set lo up
-# What is cut off is noticed in seconds, not in 15 minutes: as deploy/README.md tells operators, but
+# What is cut off is noticed in seconds, not in 15 minutes: as deploy/recipes/README.md tells operators, but
 # for one try less.
 echo 4 > /proc/sys/net/ipv4/tcp_retries2
 echo ready
@@ -33,7 +33,7 @@ done 2>/dev/null
 exit 0
 """
 
-# Whether a host is there: a port where nobody listens refuses.
+# Whether a host can be reached: a port where nobody listens refuses the connection.
 REACH = """
 import socket, sys
 try:
@@ -46,7 +46,7 @@ except OSError:
 
 
 def why_not():
-    """Why hosts cannot be made here; None when they can."""
+    """Why hosts cannot be made here; None if they can."""
     if os.geteuid() != 0:
         return "needs root"
     for tool in ("ip", "ss", "nsenter", "unshare", "mpirun"):
@@ -175,8 +175,8 @@ class Lab:
         self.switch.run("ip", "link", "set", f"{name}-eth0", "down")
 
     def heal(self, name):
-        """Returns when all reach each other again: who has asked in vain for a host's hardware
-        address takes a second or more to ask again."""
+        """Returns when all hosts reach each other again: after a failed request for a host's
+        hardware address it takes a second or more until the next one."""
         self.switch.run("ip", "link", "set", f"{name}-eth0", "up")
         healed = self[name]
         for other in self.hosts.values():
@@ -190,13 +190,15 @@ class Lab:
         return program
 
     def start_tributary(self, name, *arguments):
-        """A client's side of the data plane is told its device, too."""
+        """Starts a client, whose side of the data plane must be told its device, too."""
         return self.start(name, PROGRAM, *arguments, environment={"UCX_NET_DEVICES": "eth0"})
 
     def mpirun(self, names, ranks_each, *arguments):
-        """From the first of `names`, over all of them."""
+        """Runs mpirun on the first of `names`, with ranks on all of them."""
         known = " ".join(f"{host.address}={host.pid}" for host in self.hosts.values())
-        hosts = ",".join(f"{self[name].address}:{ranks_each}" for name in names)
+        # Open MPI 5 does not recognise its own host by an address.
+        addresses = [names[0], *(self[name].address for name in names[1:])]
+        hosts = ",".join(f"{address}:{ranks_each}" for address in addresses)
         return self.start(
             names[0], MPIRUN, "-np", len(names) * ranks_each, "--host", hosts,
             "--bind-to", "none",  # all hosts' cores are the same here

@@ -57,8 +57,9 @@ class Install(unittest.TestCase):
         self.assertTrue(any("tributary::TierClient::admit(" in name for name in names))
         for name in names:
             self.assertRegex(
-                name, r"tributary::(TierClient::|to_json|parse_sequence_handle|error_code_name"
-                      r"|parse_spread_policy|spread_policy_name|Error$)")
+                name, r"tributary::(TierClient::|to_json|parse_sequence_handle|parse_admit_request"
+                      r"|error_code_name|parse_spread_policy|spread_policy_name|row_format_name"
+                      r"|RowLayout::|Error$|PoolFullError)")
 
     def test_another_project_finds_links_and_runs_it(self):
         build = WORK / "example"
@@ -72,8 +73,8 @@ class Install(unittest.TestCase):
             for program in (build / "example", by_hand):
                 out = run(program, tier.url, env=self.environment)
                 self.assertEqual(out, "decoded position 200 of 2 layers, output finite\n")
-            tier.wait_all_free(5)
-        # An error of the library is caught as what it is.
+            tier.wait_all_free()
+        # A program can catch the library's errors by their own type.
         done = subprocess.run([by_hand, "http://127.0.0.1:1"], capture_output=True, text=True,
                               timeout=120, check=False, env=self.environment)
         self.assertEqual(done.returncode, 2, done)

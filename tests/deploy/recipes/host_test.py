@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Recipes for one machine: the systemd unit of the control plane, and the container's files.
+# Recipes for one machine: the systemd units, and the container's files.
 import pathlib
 import re
 import shutil
@@ -12,8 +12,8 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from program import PROGRAM, ROOT, run  # noqa: E402
 
-SYSTEMD = ROOT / "deploy" / "systemd"
-CONTAINER = ROOT / "deploy" / "container"
+SYSTEMD = ROOT / "deploy" / "recipes" / "systemd"
+CONTAINER = ROOT / "deploy" / "recipes" / "container"
 # Of systemd-analyze security: 0 is nothing but arithmetic, 10 is root. Below 2 is "OK".
 MAX_EXPOSURE = 20  # in tenths
 
@@ -34,13 +34,32 @@ class Systemd(unittest.TestCase):
             unit = pathlib.Path(folder, "tributary-control.service")
             unit.write_text(text.replace("/usr/bin/tributary", str(program)))
             done = systemd_analyze("verify", "--man=no", unit)
-            # It looks at all units that ours needs as well.
+            # It also checks all units that ours needs.
             ours = [line for line in done.stderr.splitlines() if "tributary" in line]
             self.assertEqual(ours, [])
             done = systemd_analyze("security", "--offline=yes", f"--threshold={MAX_EXPOSURE}",
                                    unit)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             print(done.stdout.strip().splitlines()[-1], file=sys.stderr)
+
+    def test_a_pools_unit_is_in_order_too(self):
+        if not shutil.which("systemd-analyze"):
+            self.skipTest("NO SYSTEMD")
+        text = (SYSTEMD / "tributary-pool.service").read_text()
+        program = shutil.which(PROGRAM) or PROGRAM
+        with tempfile.TemporaryDirectory() as folder:
+            unit = pathlib.Path(folder, "tributary-pool.service")
+            unit.write_text(text.replace("/usr/bin/tributary", str(program))
+                            .replace("/usr/bin/mpirun", "/bin/true"))
+            done = systemd_analyze("verify", "--man=no", unit)
+            ours = [line for line in done.stderr.splitlines() if "tributary" in line]
+            self.assertEqual([line for line in ours if "tributary-control" not in line], [])
+
+    def test_no_unit_is_reached_from_elsewhere_by_default(self):
+        for unit in SYSTEMD.glob("*.service"):
+            lines = unit.read_text().splitlines()
+            self.assertEqual([line for line in lines if line.startswith("IPAddress")],
+                             ["IPAddressDeny=any", "IPAddressAllow=localhost"], unit.name)
 
     def test_its_command_line_and_configuration_are_the_programs(self):
         text = (SYSTEMD / "tributary-control.service").read_text()

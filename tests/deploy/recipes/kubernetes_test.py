@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# The overlays of deploy/kubernetes, rendered by kubectl: what they hold, whether its parts fit
-# together, and whether it follows the schemas.
+# The overlays of deploy/recipes/kubernetes, rendered by kubectl: their contents, whether the parts
+# fit together, and whether they follow the schemas.
 import json
 import pathlib
 import secrets
@@ -23,7 +23,7 @@ try:
 except ImportError:
     kubernetes_validate = None
 
-RECIPE = ROOT / "deploy" / "kubernetes"
+RECIPE = ROOT / "deploy" / "recipes" / "kubernetes"
 OVERLAYS = {"cpu": "cpu", "gpu": "cuda"}  # and the image of each
 TYPES = {"string": str, "integer": int, "boolean": bool, "object": dict}
 CUSTOM = json.loads((pathlib.Path(__file__).parent / "custom_resources.json").read_text())
@@ -115,7 +115,7 @@ class Kubernetes(unittest.TestCase):
         done = render("cpu", with_token=False)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("token", done.stderr)
-        self.assertIn("/deploy/kubernetes/base/token\n", (ROOT / ".gitignore").read_text())
+        self.assertIn("/deploy/recipes/kubernetes/base/token\n", (ROOT / ".gitignore").read_text())
 
     def test_schemas(self):
         if not kubernetes_validate:
@@ -172,7 +172,7 @@ class Kubernetes(unittest.TestCase):
                 service = self.find(overlay, "Service", name)["spec"]
                 self.assertTrue(matches(template["metadata"]["labels"],
                                         {"matchLabels": service["selector"]}), name)
-            # A pool has to reach a control plane that is not ready for want of pools.
+            # A pool must be able to reach a control plane that is not ready because it has no pool.
             self.assertTrue(self.find(overlay, "Service", "tributary-control")["spec"]
                             ["publishNotReadyAddresses"])
             monitor = self.find(overlay, "ServiceMonitor")["spec"]
@@ -193,6 +193,25 @@ class Kubernetes(unittest.TestCase):
                             if matches(template["metadata"]["labels"], policy["podSelector"])]
                 self.assertEqual(len(covering), 1, name)
                 self.assertEqual(covering[0]["policyTypes"], ["Ingress", "Egress"])
+
+    def test_clients_reach_the_ports_of_the_data_plane_alone(self):
+        for overlay in OVERLAYS:
+            pool = next(each["spec"] for each in self.rendered[overlay]
+                        if each["kind"] == "NetworkPolicy"
+                        and each["metadata"]["name"] == "tributary-pool")
+            # Whom a rule lets in by a label of their own, and not as one of the pool.
+            others = [rule for rule in pool["ingress"]
+                      if not any(matches({"app.kubernetes.io/name": "tributary",
+                                          "app.kubernetes.io/component": "worker"},
+                                         peer["podSelector"]) for peer in rule["from"])]
+            ports = [(port["port"], port["endPort"]) for rule in others for port in rule["ports"]]
+            self.assertEqual(ports, [(7400, 7599)])
+            launcher = self.find(overlay, "MPIJob")["spec"]["mpiReplicaSpecs"]["Launcher"]
+            arguments = launcher["template"]["spec"]["containers"][0]["args"]
+            self.assertIn("UCX_TCP_PORT_RANGE=7500-7599", arguments)
+            self.assertIn("port = 7400 ", self.find(overlay, "ConfigMap")["data"]["tributary.toml"])
+            for network in ("oob_tcp_if_include", "btl_tcp_if_include"):
+                self.assertEqual(arguments[arguments.index(network) + 1], "eth0")
 
     def test_the_program_takes_its_configuration(self):
         for overlay in OVERLAYS:

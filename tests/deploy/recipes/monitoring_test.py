@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-# What operators watch a tier with: the scrape configuration, the alerts and the dashboard of
-# deploy/, checked by promtool and asked of a real Prometheus that scrapes a real tier.
+# The monitoring of a tier: the scrape configuration, the alerts and the dashboard of deploy/,
+# checked by promtool and queried on a real Prometheus that scrapes a real tier.
 import json
 import math
 import pathlib
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,10 +16,10 @@ import urllib.request
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "service"))
 from tier import Service, Tier, wait_until  # noqa: E402
-from program import ROOT  # noqa: E402
+from program import LIMIT_S, ROOT, free_ports  # noqa: E402
 
-PROMETHEUS = ROOT / "deploy" / "prometheus"
-DASHBOARD = ROOT / "deploy" / "grafana" / "tributary.json"
+PROMETHEUS = ROOT / "deploy" / "recipes" / "prometheus"
+DASHBOARD = ROOT / "deploy" / "recipes" / "grafana" / "tributary.json"
 TOKEN = "0123456789abcdef0123456789abcdef"
 # In place of Grafana's, which fit the picture's width.
 VARIABLES = {"$__rate_interval": "15s", "$instance": ".*", "$pool": ".*"}
@@ -37,7 +36,7 @@ def queries_of_dashboard():
         for target in panel["targets"]:
             yield f"{panel['title']}: {target['refId']}", target["expr"]
     for annotation in dashboard["annotations"]["list"]:
-        # One without events has none: what it counts must be there.
+        # An annotation without events has no samples: the metric that it counts must exist.
         yield annotation["name"], re.search(r"\((.*)\[", annotation["expr"])[1]
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
@@ -69,7 +68,7 @@ class Monitoring(unittest.TestCase):
     def test_alerts_fire_and_stay_quiet(self):
         self.promtool("test", "rules", PROMETHEUS / "alerts_test.yml")
         cases = (PROMETHEUS / "alerts_test.yml").read_text()
-        guide = (ROOT / "deploy" / "README.md").read_text()
+        guide = (ROOT / "deploy" / "recipes" / "README.md").read_text()
         for name in re.findall(r"- alert: (\w+)", (PROMETHEUS / "alerts.yml").read_text()):
             self.assertIn(f"alertname: {name}, exp_alerts: []", cases, "a case where it is quiet")
             self.assertRegex(cases, rf"alertname: {name}\n +exp_alerts:\n", "one where it fires")
@@ -101,14 +100,12 @@ class PrometheusServer:
         config = (PROMETHEUS / "prometheus.yml").read_text()
         self.assert_replaced(config, "127.0.0.1:7300", "interval: 5s")
         config = config.replace("127.0.0.1:7300", address)
-        config = config.replace("interval: 5s", "interval: 500ms")
+        config = config.replace("interval: 5s", "interval: 1s")
         pathlib.Path(folder, "prometheus.yml").write_text(
-            config.replace("global:\n", "global:\n  scrape_timeout: 400ms\n"))
+            config.replace("global:\n", "global:\n  scrape_timeout: 1s\n"))
         pathlib.Path(folder, "alerts.yml").write_text((PROMETHEUS / "alerts.yml").read_text())
         pathlib.Path(folder, "token").write_text(TOKEN + "\n")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_ports(1)[0]
         self.log = open(pathlib.Path(folder, "log"), "w+")
         self.popen = subprocess.Popen(
             ["prometheus", f"--config.file={folder}/prometheus.yml",
@@ -132,7 +129,7 @@ class PrometheusServer:
             raise AssertionError(f"{arguments}: {error.read().decode()}") from error
 
     def numbers(self, query):
-        """Of a query's samples, those that are numbers."""
+        """The samples of a query that are numbers."""
         try:
             samples = self.get("query", query=query)["result"]
         except urllib.error.URLError:  # it is starting
@@ -142,7 +139,7 @@ class PrometheusServer:
 
     def close(self):
         self.popen.terminate()
-        self.popen.wait(20)
+        self.popen.wait(LIMIT_S)
         self.log.close()
 
 
@@ -156,7 +153,7 @@ class LiveMonitoring(unittest.TestCase):
                 server = PrometheusServer(folder, tier.address)
                 client = None
                 try:
-                    wait_until(lambda: server.numbers('up{job="tributary"} == 1'), "a scrape", 60)
+                    wait_until(lambda: server.numbers('up{job="tributary"} == 1'), "a scrape")
                     client = Service(["replay", "--service", tier.url, *flags, "--requests", "256",
                                       "--length-scale", "0.5"])
                     self.check_queries(server, client)
@@ -171,8 +168,8 @@ class LiveMonitoring(unittest.TestCase):
         self.assertGreater(len(alerts), 10)
         for alert in alerts:
             self.assertEqual(alert.get("lastError", ""), "", alert["name"])
-            server.numbers(alert["query"])  # fails where it is no query
-            # A quiet alert's query returns nothing: what it is made of must be there.
+            server.numbers(alert["query"])  # fails if it is not a valid query
+            # The query of a quiet alert returns nothing: the metrics in it must exist.
             for part in re.findall(r"\b(?:tributary_\w+|up)(?:\{[^}]*\})?", alert["query"]):
                 wanted[f"{alert['name']}: {part}"] = part
         missing = dict(wanted)
@@ -185,7 +182,7 @@ class LiveMonitoring(unittest.TestCase):
                     del missing[name]
             return not missing
         try:
-            _, seconds = wait_until(all_there, "data", 60)
+            _, seconds = wait_until(all_there, "data")
         except AssertionError as error:
             raise AssertionError(f"without data: {json.dumps(missing, indent=1)}") from error
         firing = [alert["name"] for group in server.get("rules")["groups"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# deploy/slurm/pool.sbatch on a real Slurm: munge, a controller and two nodes on this machine.
+# deploy/recipes/slurm/pool.sbatch on a real Slurm: munge, a controller and two nodes on this machine.
 import contextlib
 import os
 import pathlib
@@ -15,9 +15,9 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "service"))
 from tier import Tier, wait_until  # noqa: E402
-from program import PROGRAM, ROOT, run  # noqa: E402
+from program import PROGRAM, ROOT, free_ports, run  # noqa: E402
 
-RECIPE = ROOT / "deploy" / "slurm" / "pool.sbatch"
+RECIPE = ROOT / "deploy" / "recipes" / "slurm" / "pool.sbatch"
 SHAPE = ["--leaf-tokens", "64", "--shape", "deepseek-v2-lite"]
 WORKERS = ["--kv-gib", "0.05", *SHAPE, "--lease-ms", "3000", "--worker-timeout-ms", "3000"]
 SMALL = ["--requests", "6", "--length-scale", "0.05"]
@@ -61,18 +61,8 @@ def why_not():
     return f"not installed: {', '.join(missing)}" if missing else None
 
 
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 class Slurm(contextlib.AbstractContextManager):
-    """A cluster of two nodes. Everything of it lies in one folder, and its daemons are children."""
+    """A cluster of two nodes. All its files are in one folder, and its daemons are our children."""
 
     def __init__(self):
         self.home = tempfile.TemporaryDirectory(prefix="slurm-")
@@ -178,7 +168,7 @@ class SlurmPool(unittest.TestCase):
             serves("the pool serves")
             self.assertEqual(len(tier.cluster()["pools"][0]["workers"]), 2)
 
-            # A worker dies: the pool is back, in the same start of the job.
+            # A worker dies: the pool restarts within the same run of the job.
             victim = next(int(path.parent.name)
                           for path in pathlib.Path("/proc").glob("[0-9]*/environ")
                           if f"SLURM_JOB_ID={job}\0" in self.environment(path)
@@ -188,7 +178,7 @@ class SlurmPool(unittest.TestCase):
             serves("the pool is back after the loss of a worker")
             self.assertEqual(slurm.restarts(job), 0)
 
-            # Its time is over: it drains, and the job starts again.
+            # The time limit approaches: the pool drains, and the job starts again.
             held = tier.admit(100, 10)
             self.assertEqual(held.status, 201, held)
             slurm.call("scancel", "--batch", "--signal=USR1", job)

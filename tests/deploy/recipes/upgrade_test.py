@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# What deploy/README.md says of upgrades: pools are drained and started again one by one while
-# clients decode, the control plane after them, and no sequence is lost.
+# The upgrade of deploy/recipes/README.md: pools are drained and restarted one by one while clients
+# decode, then the control plane, and no sequence is lost.
 import pathlib
 import signal
 import sys
@@ -22,7 +22,7 @@ class Upgrade(unittest.TestCase):
     def replace(self, tier, name):
         other = POOLS[1 - POOLS.index(name)]
         self.assertEqual(tier.request("POST", f"/v1/pools/{name}/drain").status, 200)
-        # Its own sequences come to their end, new ones go to the other.
+        # Its own sequences run to their end, new ones go to the other pool.
         wait_until(lambda: self.sequences(tier, name) == 0, f"{name} is empty", 60)
         wait_until(lambda: self.sequences(tier, other) > 0, f"{other} has the new ones", 60)
         self.assertEqual(tier.state(name), "draining")

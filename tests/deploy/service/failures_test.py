@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# What a decode tier does when something dies, stops or lies: every case with real processes, a bound
-# in time, and no page that stays taken.
+# A decode tier when something dies, stops or sends wrong data: every case with real processes,
+# within a time bound, and with every page free afterwards.
 import os
 import pathlib
 import re
@@ -13,10 +13,9 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from tier import LEASE_MS, Service, Tier, wait_until  # noqa: E402
 
-# A silent client's pages are free after its lease, the leader's look for it, and two heartbeats.
-FREE_S = LEASE_MS / 1000 + 3
-# The control plane notices a lost pool.
-NOTICE_S = 2
+# The control plane notices a lost pool, some seconds after a worker that has stopped missed its
+# deadline. It takes a second or two; the rest is for a machine that stalls.
+NOTICE_S = 30
 
 
 def replay(tier, requests, length_scale, *more):
@@ -24,7 +23,7 @@ def replay(tier, requests, length_scale, *more):
                     length_scale, *more])
 
 
-def finish(client, limit_s=100):
+def finish(client, limit_s=200):
     status = client.wait(limit_s)
     return status, client.output()
 
@@ -36,7 +35,7 @@ def digest(text):
 class Clients(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.tier = Tier(pools=(2,))
+        cls.tier = Tier(pools=(2,), lease_ms=LEASE_MS)
 
     @classmethod
     def tearDownClass(cls):
@@ -58,7 +57,7 @@ class Clients(unittest.TestCase):
         client = self.start(4, 0.02)
         status, output = finish(client)
         self.assertEqual(status, 0, output)
-        self.tier.wait_all_free(FREE_S)
+        self.tier.wait_all_free()
 
     def test_killed_while_pushing(self):
         for delay_s in (0, 0.01, 0.05, 0.1):
@@ -67,7 +66,7 @@ class Clients(unittest.TestCase):
             wait_until(lambda: self.tier.busy_pages() > 0, "it was admitted")
             time.sleep(delay_s)
             client.signal(signal.SIGKILL)
-            self.tier.wait_all_free(FREE_S)
+            self.tier.wait_all_free()
             self.assertGreaterEqual(self.tier.metric("tributary_ingested_bytes_total"), before)
         self.expect_well()
 
@@ -77,7 +76,7 @@ class Clients(unittest.TestCase):
             wait_until(lambda: self.tier.busy_pages() > 0, "it was admitted")
             time.sleep(delay_s)
             client.signal(signal.SIGSTOP)
-            self.tier.wait_all_free(FREE_S)
+            self.tier.wait_all_free()
             client.signal(signal.SIGKILL)
         self.expect_well()
 
@@ -87,7 +86,7 @@ class Clients(unittest.TestCase):
         wait_until(lambda: self.tier.metric("tributary_tokens_total") > tokens, "it decodes")
         expired = self.tier.metric("tributary_leases_expired_total")
         client.signal(signal.SIGKILL)
-        self.tier.wait_all_free(FREE_S)
+        self.tier.wait_all_free()
         self.assertGreater(self.tier.metric("tributary_leases_expired_total"), expired)
         self.expect_well()
 
@@ -96,7 +95,7 @@ class Clients(unittest.TestCase):
         client = self.start(64, 1)
         wait_until(lambda: self.tier.metric("tributary_tokens_total") > tokens, "it decodes")
         client.signal(signal.SIGSTOP)
-        self.tier.wait_all_free(FREE_S)
+        self.tier.wait_all_free()
         self.expect_well()
         client.signal(signal.SIGCONT)
         status, output = finish(client)
@@ -114,7 +113,7 @@ class Clients(unittest.TestCase):
         status, output = finish(survivor)
         self.assertEqual(status, 0, output)
         self.assertEqual(digest(output), expected)
-        self.tier.wait_all_free(FREE_S)
+        self.tier.wait_all_free()
 
 
 class Pools(unittest.TestCase):
@@ -135,7 +134,7 @@ class Pools(unittest.TestCase):
                 if pool["name"] not in others and pool["sequences"] > 0:
                     return pool["name"]
             return None
-        return wait_until(busy, "a pool has a sequence", 20)[0]
+        return wait_until(busy, "a pool has a sequence")[0]
 
     def check_lost_and_back(self, number):
         with Tier(pools=(2, 2)) as tier:
@@ -147,10 +146,8 @@ class Pools(unittest.TestCase):
             survivor = self.start(tier, 4, 1)
             self.busy_pool(tier, [lost])
             os.kill(tier.pools[lost].pids()[1], number)
-            # Stopped, it misses its deadline first.
-            grace = 0 if number == signal.SIGKILL else 6
-            wait_until(lambda: tier.state(lost) == "lost", "the loss is noticed", NOTICE_S + grace)
-            status, text = finish(victim, 5)
+            wait_until(lambda: tier.state(lost) == "lost", "the loss is noticed", NOTICE_S)
+            status, text = finish(victim, 30)
             self.assertEqual(status, 1, text)
             self.assertIn("pool_lost", text)
             status, text = finish(survivor)
@@ -161,13 +158,28 @@ class Pools(unittest.TestCase):
             wait_until(lambda: not tier.pools[lost].alive(), "its mpirun ended", 30)
             tier.start_pool(lost, 2)
             wait_until(lambda: tier.state(lost) == "serving", "it is back")
-            tier.wait_all_free(FREE_S)
+            tier.wait_all_free()
 
     def test_killed_worker(self):
         self.check_lost_and_back(signal.SIGKILL)
 
     def test_paused_worker(self):
         self.check_lost_and_back(signal.SIGSTOP)
+
+    def test_stopped_leader(self):
+        # It keeps its connections, and nobody in its pool says that it is gone: the control plane
+        # knows after its timeout, and a client from it, long before a call's deadline.
+        with Tier(pools=(2,)) as tier:
+            victim = self.start(tier, 4, 6)
+            self.busy_pool(tier)
+            tokens = tier.metric("tributary_tokens_total")
+            wait_until(lambda: tier.metric("tributary_tokens_total") > tokens, "it decodes")
+            os.kill(tier.pools["pool0"].pids()[0], signal.SIGSTOP)
+            stopped = time.monotonic()
+            status, text = finish(victim, 8)
+            print(f"the client gave up after {time.monotonic() - stopped:.1f} s")
+            self.assertEqual(status, 1, text)
+            self.assertIn("pool_lost", text)
 
 
 class ControlPlane(unittest.TestCase):
@@ -187,12 +199,13 @@ class ControlPlane(unittest.TestCase):
             self.assertEqual(tier.get(f"/v1/sequences/{first}").status, 200)
             second = tier.admit(10, 10).json["sequence_id"]
             self.assertGreater(int(second) >> 32, int(first) >> 32)
-            self.assertEqual(tier.request("DELETE", f"/v1/sequences/{first}").status, 200)
+            for sequence in (first, second):
+                self.assertEqual(tier.request("DELETE", f"/v1/sequences/{sequence}").status, 200)
             status, text = finish(client)
             client.close()
             self.assertEqual(status, 0, text)
             self.assertEqual(digest(text), digest(output))
-            tier.wait_all_free(FREE_S)
+            tier.wait_all_free()
 
     def test_clients_that_come_first(self):
         with Tier(pools=(2,)) as tier:

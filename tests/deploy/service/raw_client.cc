@@ -4,18 +4,20 @@
 #include <stdexcept>
 #include <utility>
 
-#include "comm/ucx/ucx_transport.h"
+#include "comm/wire/codec.h"
+#include "deploy/service/transport/data_transport.h"
 
 namespace tributary {
 namespace {
 
-constexpr auto kWait = std::chrono::seconds(10);
+constexpr auto kWait = std::chrono::seconds(20);
 
 }  // namespace
 
-RawClient::RawClient(const std::string& address)
-    : transport_(make_ucx_transport(TransportConfig{}, *this)) {
-  peer_ = transport_->connect(address);
+RawClient::RawClient(const SequenceHandle& admitted)
+    : transport_(make_data_transport()({}, *this)) {
+  peer_ =
+      transport_->connect(admitted.addresses.at(0), {.id = admitted.id, .secret = admitted.token});
 }
 
 RawClient::~RawClient() {
@@ -27,7 +29,7 @@ void RawClient::send(wire::MessageType type, std::vector<std::byte> header,
   auto kept = std::make_shared<std::vector<std::byte>>(std::move(payload));
   transport_->send(peer_, {.type = static_cast<std::uint16_t>(type),
                            .header = std::move(header),
-                           .payload = *kept,
+                           .payload = {*kept},
                            .sent = [kept](const Status&) {}});
 }
 
@@ -47,29 +49,29 @@ bool RawClient::disconnected() {
   return changed_.wait_for(lock, kWait, [this] { return gone_.has_value(); });
 }
 
-wire::Welcome RawClient::hello(const AdmissionAnswer& admitted) {
-  send(wire::MessageType::kHello, encode(wire::Hello{.shape = admitted.shape,
-                                                     .sequence_id = admitted.sequence.id,
-                                                     .token = admitted.sequence.token}));
-  return wire::decode_welcome(receive().header);
+wire::Welcome RawClient::hello(const SequenceHandle& admitted) {
+  send(wire::MessageType::kHello,
+       encode(wire::Hello{
+           .shape = admitted.shape, .sequence_id = admitted.id, .token = admitted.token}));
+  return wire::decode<wire::Welcome>(receive().header);
 }
 
 wire::Outcome RawClient::push(const wire::Rows& rows, std::vector<std::byte> payload) {
   send(wire::MessageType::kRows, encode(rows), std::move(payload));
-  return wire::decode_rows_reply(receive().header).outcome;
+  return wire::decode<wire::RowsReply>(receive().header).outcome;
 }
 
-wire::RoundReply RawClient::round(const wire::Round& round, std::vector<std::byte> payload,
+wire::LayerReply RawClient::round(const wire::LayerRequest& round, std::vector<std::byte> payload,
                                   std::vector<std::byte>* output) {
-  send(wire::MessageType::kRound, encode(round), std::move(payload));
+  send(wire::MessageType::kLayerRequest, encode(round), std::move(payload));
   Message reply = receive();
   if (output != nullptr) *output = std::move(reply.payload);
-  return wire::decode_round_reply(reply.header);
+  return wire::decode<wire::LayerReply>(reply.header);
 }
 
 wire::ControlReply RawClient::control(const wire::Control& control) {
   send(wire::MessageType::kControl, encode(control));
-  return wire::decode_control_reply(receive().header);
+  return wire::decode<wire::ControlReply>(receive().header);
 }
 
 std::optional<Landing> RawClient::on_message(PeerId /*peer*/, std::uint16_t type,

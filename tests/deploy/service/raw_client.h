@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "comm/transport/transport.h"
-#include "comm/wire/messages.h"
-#include "deploy/tier/admission_answer.h"
+#include "deploy/service/protocol/admission.h"
+#include "deploy/service/protocol/client_messages.h"
 
 namespace tributary {
 
@@ -26,21 +26,23 @@ class RawClient final : private TransportHandler {
     std::vector<std::byte> payload;
   };
 
-  explicit RawClient(const std::string& address);
+  /// To the first worker, with the sequence's token.
+  explicit RawClient(const SequenceHandle& admitted);
   ~RawClient() override;
 
   void send(wire::MessageType type, std::vector<std::byte> header,
             std::vector<std::byte> payload = {});
-  /// The next message of the worker. Throws when it disconnects or nothing comes in time.
+  /// The next message of the worker. Throws if it disconnects or sends nothing in time.
   [[nodiscard]] Message receive();
   /// Waits for the end of the connection; false when it is still there after some seconds.
   [[nodiscard]] bool disconnected();
 
   /// Introduces itself with the sequence's shape and token.
-  [[nodiscard]] wire::Welcome hello(const AdmissionAnswer& admitted);
+  [[nodiscard]] wire::Welcome hello(const SequenceHandle& admitted);
   /// Sends rows and returns what the worker answered. `rows.crc32c` and the rest are the caller's.
   [[nodiscard]] wire::Outcome push(const wire::Rows& rows, std::vector<std::byte> payload);
-  [[nodiscard]] wire::RoundReply round(const wire::Round& round, std::vector<std::byte> payload,
+  [[nodiscard]] wire::LayerReply round(const wire::LayerRequest& round,
+                                       std::vector<std::byte> payload,
                                        std::vector<std::byte>* output = nullptr);
   [[nodiscard]] wire::ControlReply control(const wire::Control& control);
 

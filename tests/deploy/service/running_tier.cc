@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "comm/http/http_client.h"
+#include "deploy/service/protocol/pool_messages.h"
 
 namespace tributary {
 namespace {
@@ -90,12 +91,12 @@ HttpResponse RunningTier::http(const std::string& method, const std::string& pat
                         {{"Content-Type", "application/json"}});
 }
 
-AdmissionAnswer RunningTier::admit(std::int64_t prompt_tokens, std::int64_t max_new_tokens) const {
+SequenceHandle RunningTier::admit(std::int64_t prompt_tokens, std::int64_t max_new_tokens) const {
   const HttpResponse answer = http("POST", "/v1/sequences",
                                    fmt::format(R"({{"prompt_tokens": {}, "max_new_tokens": {}}})",
                                                prompt_tokens, max_new_tokens));
   if (answer.status != 201) throw std::runtime_error(answer.body);
-  return parse_admission_answer(answer.body);
+  return parse_sequence_handle(answer.body);
 }
 
 void RunningTier::free(SequenceId id) const {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/http/http_message.h"
-#include "deploy/tier/admission_answer.h"
+#include "deploy/service/protocol/admission.h"
 
 namespace tributary {
 
@@ -23,8 +23,7 @@ class RunningTier {
   [[nodiscard]] const std::string& url() const noexcept { return url_; }
   [[nodiscard]] HttpResponse http(const std::string& method, const std::string& path,
                                   const std::string& body = {}) const;
-  [[nodiscard]] AdmissionAnswer admit(std::int64_t prompt_tokens,
-                                      std::int64_t max_new_tokens) const;
+  [[nodiscard]] SequenceHandle admit(std::int64_t prompt_tokens, std::int64_t max_new_tokens) const;
   void free(SequenceId id) const;
   /// The sum of the samples of a metric whose line contains `label`.
   [[nodiscard]] double metric(const std::string& name, const std::string& label = {}) const;

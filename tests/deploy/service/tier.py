@@ -12,13 +12,18 @@ import time
 import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from program import LIMIT_S, Process  # noqa: E402
+from program import LIMIT_S, Process, free_ports  # noqa: E402
 
-# Leases and timeouts short enough for tests, long enough for a busy machine.
-LEASE_MS = 1500
+# Of tests that wait for the end of leases: short enough for that, long enough for a busy machine.
+LEASE_MS = 2500
+# A silent client's pages are free after its lease, the leader's look for it, and two heartbeats;
+# the rest is for a machine that stalls.
+FREE_S = LEASE_MS / 1000 + 20
 WORKER_FLAGS = ["--kv-gib", "0.05", "--leaf-tokens", "64",
                 "--shape", "deepseek-v2-lite", "--round-timeout-ms", "5000",
                 "--worker-timeout-ms", "3000", "--canary-interval-ms", "50"]
+# No pool here is lost by its heartbeats alone.
+CONTROL_FLAGS = ["--pool-timeout-ms", "15000"]
 
 
 class Answer:
@@ -78,12 +83,12 @@ class Tier(contextlib.AbstractContextManager):
     """`pools`: the number of workers of each."""
 
     def __init__(self, pools=(2,), worker_flags=(), control_flags=(), token=None,
-                 lease_ms=LEASE_MS):
+                 lease_ms=15_000):
         self.worker_flags = ["--lease-ms", lease_ms, *worker_flags]
-        self.control_flags = list(control_flags)
+        self.control_flags = [*CONTROL_FLAGS, *control_flags]
         self.token = token
         self.closed = []
-        self.start_control("127.0.0.1:0")
+        self.start_control(f"127.0.0.1:{free_ports(1)[0]}")
         self.pools = {}
         try:
             for number, workers in enumerate(pools):
@@ -177,5 +182,5 @@ class Tier(contextlib.AbstractContextManager):
     def busy_pages(self):
         return self.metric("tributary_pages_used") + self.metric("tributary_pages_reserved")
 
-    def wait_all_free(self, limit_s):
+    def wait_all_free(self, limit_s=FREE_S):
         wait_until(lambda: self.busy_pages() == 0, "every page is free", limit_s)

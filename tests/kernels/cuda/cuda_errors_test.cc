@@ -1,5 +1,5 @@
-// Whatever call of CUDA fails, first or later: an Error in CUDA's words, and nothing is left
-// behind.
+// Any call of CUDA may fail, at first or later: the result is an Error with CUDA's message, and
+// nothing is left behind.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -21,14 +21,14 @@ constexpr int kHeads = 2;
 constexpr int kRank = 24;
 constexpr int kLatent = 32;
 
-/// A life of a backend that makes every kind of call.
+/// Makes a backend, every kind of call on it, and destroys it.
 void use(const CudaOptions& options) {
   const auto backend = make_cuda_backend(options);
   LatentCase latents(*backend,
                      {.kv_lora_rank = kRank,
                       .qk_rope_head_dim = kLatent - kRank,
                       .heads = kHeads,
-                      .row_dtype = DType::kF32,
+                      .row_format = RowFormat::kF32,
                       .query_dtype = DType::kF32},
                      8, 5);
   Normal normal(7);
@@ -55,31 +55,32 @@ void use(const CudaOptions& options) {
   const auto x = backend->allocate(kLatent * sizeof(float));
   backend->upload(x->data(), std::as_bytes(std::span(values).first(kLatent)));
   const auto y = backend->allocate(kLatent * sizeof(float));
-  backend->gemm({.weight = weight.get(),
-                 .tokens = 1,
-                 .x = x->as<float>(),
-                 .x_token_stride = kLatent,
-                 .y = y->as<float>(),
-                 .y_token_stride = kLatent});
+  backend->call(GemmArgs{.weight = weight.get(),
+                         .tokens = 1,
+                         .x = x->as<float>(),
+                         .x_token_stride = kLatent,
+                         .y = y->as<float>(),
+                         .y_token_stride = kLatent});
   backend->mark(0);
-  const auto recording = backend->record([&] {
-    backend->rms_norm({.tokens = 1,
-                       .width = kLatent,
-                       .x = x->as<float>(),
-                       .x_token_stride = kLatent,
-                       .weight = y->as<float>(),
-                       .eps = 1,
-                       .y = x->as<float>(),
-                       .y_token_stride = kLatent});
-    backend->gather({std::vector<std::int64_t>{0}, x->data(), y->data(), sizeof(float)});
-  });
+  const std::vector<std::int64_t> index{0};
+  const std::vector<Call> calls{RmsNormArgs{.tokens = 1,
+                                            .width = kLatent,
+                                            .x = x->as<float>(),
+                                            .x_token_stride = kLatent,
+                                            .weight = y->as<float>(),
+                                            .eps = 1,
+                                            .y = x->as<float>(),
+                                            .y_token_stride = kLatent},
+                                GatherArgs{index, x->data(), y->data(), sizeof(float)}};
+  const auto recording = backend->record(calls);
   backend->replay(*recording);
-  backend->convert({.rows = 1,
-                    .width = kLatent,
-                    .src = x->data(),
-                    .src_stride_bytes = kLatent * sizeof(float),
-                    .dst = y->data(),
-                    .dst_stride_bytes = kLatent * sizeof(float)});
+  backend->call(ConvertArgs{.rows = 1,
+                            .src = x->data(),
+                            .src_row = plain_row(kLatent),
+                            .src_stride_bytes = kLatent * sizeof(float),
+                            .dst = y->data(),
+                            .dst_row = plain_row(kLatent),
+                            .dst_stride_bytes = kLatent * sizeof(float)});
   backend->mark(1);
   std::vector<std::byte> row(kLatent * sizeof(float));
   backend->store_rows(latents.cache(), 0, 0, 0, row);
@@ -95,7 +96,7 @@ TEST_P(CudaErrors, OfAnyCallAreErrorsInCudasWordsAndLeaveNothing) {
   const cudaError_t error = function == "cudaMalloc" || function == "cudaMallocHost"
                                 ? cudaErrorMemoryAllocation
                                 : cudaErrorLaunchTimeout;
-  use({});  // what lives as long as the process is there
+  use({});  // makes the objects that live as long as the process
   EXPECT_EQ(device_counters().lazy_loads,
             0U);  // a launch that loads its kernel may wait for others
   const DeviceObjects before = device_objects();
@@ -112,7 +113,7 @@ TEST_P(CudaErrors, OfAnyCallAreErrorsInCudasWordsAndLeaveNothing) {
         thrown = caught;
       }
       EXPECT_EQ(device_objects(), before);
-      EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);  // nor does the next call hear of it
+      EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);  // nor does the next call see the error
       if (failure_is_due(function)) {
         EXPECT_FALSE(thrown.has_value()) << thrown->what();
         fail_call(function, 0, error);

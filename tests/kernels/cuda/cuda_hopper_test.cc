@@ -1,4 +1,4 @@
-// The CUDA backend on an sm_90, where attention of many heads is another kernel: its choice, its
+// The CUDA backend on an sm_90, where attention of many heads has its own kernel: its choice, its
 // launch in clusters and the map of the cache. On the emulated device.
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "tests/core/expect_error.h"
+#include "tests/core/base/expect_error.h"
 #include "tests/kernels/cuda/runtime/emulated_device.h"
 #include "tests/kernels/latent_case.h"
 
@@ -62,6 +62,41 @@ TEST(CudaHopper, ManyHeadsTakeTheKernelForManyRows) {
                                    std::vector<float>(std::size_t{33} * 576), 1);
             }),
             "attend, many rows: shared memory: CUDA says invalid argument (cudaErrorInvalidValue)");
+}
+
+/// States of two tokens of `heads` heads over 140 rows.
+std::vector<float> attend_with(AttendChoice choice, int heads) {
+  const auto backend = make_cuda_backend({.attend_kernel = choice});
+  EXPECT_NE(backend->name().find(attend_choice_name(choice)), std::string_view::npos);
+  LatentCase latents(*backend, {.kv_lora_rank = 512, .qk_rope_head_dim = 64, .heads = heads}, 4, 3);
+  Normal normal(4);
+  const Leaf leaf = latents.add_leaf(normal.floats(std::size_t{kRows} * 576));
+  return latents.attend(
+      {{.tokens = 2, .rows = kRows, .first_page = leaf.first_page, .query_position = kRows - 2}},
+      normal.floats(2 * static_cast<std::size_t>(heads) * 576, 0.3), 2);
+}
+
+TEST(CudaHopper, AForcedKernelRunsAndOneBlockHasTheBitsOfTwo) {
+  const EmulatedHopper hopper;
+  const std::vector<float> one = attend_with(AttendChoice::kMany1, 5);
+  EXPECT_EQ(attend_with(AttendChoice::kMany2, 5), one);
+  const std::vector<float> exact = attend_with(AttendChoice::kGeneric, 5);
+  const std::vector<float> few = attend_with(AttendChoice::kFew, 5);
+  ASSERT_EQ(few.size(), exact.size());
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    ASSERT_NEAR(one[i], exact[i], 0.03) << i;
+    ASSERT_NEAR(few[i], exact[i], 0.03) << i;
+  }
+}
+
+TEST(CudaHopper, AForcedKernelThatTheDeviceDoesNotHaveIsRefused) {
+  const auto backend = make_cuda_backend({.attend_kernel = AttendChoice::kMany1});
+  const auto make = [&] {
+    (void)backend->make_cache(
+        {.layers = 1, .pages = 1, .kv_lora_rank = 512, .qk_rope_head_dim = 64});
+  };
+  EXPECT_EQ(code_of(make), ErrorCode::kUnsupported);
+  EXPECT_NE(message_of(make).find("on sm_80; generic takes all"), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(Tokens, CudaHopperTokens, testing::Values(1, 2));

@@ -1,7 +1,8 @@
-// Recordings of the CUDA backend, which are CUDA graphs: what they name stays theirs, and an
-// engine's own capture takes them in. On the emulated device, which finds memory that was freed.
+// Recordings of the CUDA backend, which are CUDA graphs: they keep the memory that they use, and an
+// engine can include them in its own capture. On the emulated device, which detects freed memory.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 #include "core/base/error.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "tests/core/expect_error.h"
+#include "tests/core/base/expect_error.h"
 #include "tests/kernels/cuda/runtime/emulated_device.h"
 #include "tests/kernels/latent_case.h"
 
@@ -45,13 +46,16 @@ class CudaRecordings : public testing::Test {
         {.data = values.data(), .rows = size, .cols = size, .row_stride = size});
   }
   /// y = weight x, for one token of 16.
-  void multiply(const Weight& weight, const Buffer& x, const Buffer& y) {
-    backend_->gemm({.weight = &weight,
+  [[nodiscard]] static Call multiply(const Weight& weight, const Buffer& x, const Buffer& y) {
+    return GemmArgs{.weight = &weight,
                     .tokens = 1,
                     .x = x.as<float>(),
                     .x_token_stride = 16,
                     .y = y.as<float>(),
-                    .y_token_stride = 16});
+                    .y_token_stride = 16};
+  }
+  [[nodiscard]] std::unique_ptr<Recording> record(const std::vector<Call>& calls) {
+    return backend_->record(calls);
   }
 
   std::unique_ptr<Backend> backend_ = make_cuda_backend({});
@@ -61,8 +65,8 @@ TEST_F(CudaRecordings, ALargerWeightThatIsMadeLaterLeavesARecordedProductRightOr
   const auto small = weight(16);
   const auto x = on_device(Normal(1).floats(16));
   const auto y = backend_->allocate(16 * sizeof(float));
-  const auto recording = backend_->record([&] { multiply(*small, *x, *y); });
-  multiply(*small, *x, *y);
+  const auto recording = record({multiply(*small, *x, *y)});
+  backend_->call(multiply(*small, *x, *y));
   const auto expected = fetch<float>(*y);
   const auto large = weight(256);  // the memory that products pass through grows
   backend_->upload(y->data(), std::vector<std::byte>(16 * sizeof(float)));
@@ -82,7 +86,7 @@ TEST_F(CudaRecordings, ALargerPlanOfTheFastOrderLeavesARecordedOneRightOrRefused
   const LatentShape shape{.kv_lora_rank = 24,
                           .qk_rope_head_dim = 8,
                           .heads = 2,
-                          .row_dtype = DType::kF32,
+                          .row_format = RowFormat::kF32,
                           .query_dtype = DType::kF32};
   LatentCase latents(*backend_, shape, 40, 5);
   Normal normal(1);
@@ -90,8 +94,9 @@ TEST_F(CudaRecordings, ALargerPlanOfTheFastOrderLeavesARecordedOneRightOrRefused
   const auto queries = on_device(normal.floats(std::size_t{8} * 2 * 32));
   const auto states = backend_->allocate(8 * shape.state().record_bytes());
   const std::int32_t layer = 0;
-  const auto attend = [&](int rows, int tokens) {
-    std::vector<LeafTask> tasks;
+  std::vector<LeafTask> tasks;
+  const auto attend = [&](int rows, int tokens) -> Call {
+    tasks.clear();
     for (int t = 0; t < tokens; ++t) {
       tasks.push_back({.tokens = 1,
                        .rows = rows,
@@ -100,21 +105,22 @@ TEST_F(CudaRecordings, ALargerPlanOfTheFastOrderLeavesARecordedOneRightOrRefused
                        .query = t,
                        .state = t});
     }
-    backend_->attend(latents.cache(), {.tasks = tasks,
-                                       .block_table = latents.block_table(),
-                                       .item_layer = std::span(&layer, 1),
-                                       .queries = queries->data(),
-                                       .query_stride_bytes = std::size_t{2} * 32 * sizeof(float),
-                                       .query_dtype = DType::kF32,
-                                       .heads = 2,
-                                       .softmax_scale = 0.2F,
-                                       .states = states->as<float>()});
+    return AttendArgs{.cache = &latents.cache(),
+                      .tasks = tasks,
+                      .block_table = latents.block_table(),
+                      .item_layer = std::span(&layer, 1),
+                      .queries = queries->data(),
+                      .query_stride_bytes = std::size_t{2} * 32 * sizeof(float),
+                      .query_dtype = DType::kF32,
+                      .heads = 2,
+                      .softmax_scale = 0.2F,
+                      .states = states->as<float>()};
   };
-  const auto recording = backend_->record([&] { attend(300, 1); });
-  attend(300, 1);
+  const auto recording = record({attend(300, 1)});
+  backend_->call(attend(300, 1));
   std::vector<float> expected = fetch<float>(*states);
   expected.resize(shape.state().record_floats());
-  attend(1000, 8);  // scratch grows
+  backend_->call(attend(1000, 8));  // scratch grows
   const Status status = status_of([&] {
     backend_->replay(*recording);
     backend_->synchronize(Deadline::after(kReplayTimeout));
@@ -134,10 +140,7 @@ TEST_F(CudaRecordings, AnEnginesCaptureTakesReplaysIn) {
   const std::vector<float> first = Normal(1).floats(16);
   const auto x = on_device(first);
   const auto y = backend_->allocate(16 * sizeof(float));
-  const auto recording = backend_->record([&] {
-    multiply(*w, *x, *y);
-    multiply(*w, *y, *x);
-  });
+  const auto recording = record({multiply(*w, *x, *y), multiply(*w, *y, *x)});
   for (int i = 0; i < 4; ++i) backend_->replay(*recording);
   const auto expected = fetch<float>(*x);
   backend_->upload(x->data(), std::as_bytes(std::span(first)));
@@ -164,20 +167,25 @@ TEST_F(CudaRecordings, RowsAreStoredWhileCallsAreRecorded) {
   const auto w = weight(16);
   const auto x = on_device(Normal(1).floats(16));
   const auto y = backend_->allocate(16 * sizeof(float));
-  const auto recording = backend_->record([&] {
-    multiply(*w, *x, *y);
-    std::thread([&] {  // as the receiver of rows does, at any time
-      std::vector<std::byte> row(layout.row_bytes(), std::byte{1});
+  backend_->call(multiply(*w, *x, *y));
+  const auto expected = fetch<float>(*y);
+  backend_->upload(y->data(), std::vector<std::byte>(16 * sizeof(float)));
+  constexpr int kStores = 50;
+  std::atomic<int> stores = 0;
+  std::thread receiver([&] {  // as the receiver of rows does, at any time
+    for (int i = 0; i < kStores; ++i, ++stores) {
+      std::vector<std::byte> row(layout.row_bytes(), static_cast<std::byte>(i));
       backend_->store_rows(*cache, 0, 0, 5, row);
       std::vector<std::byte> got(layout.row_bytes());
       backend_->load_rows(*cache, 0, 0, 5, got);
       EXPECT_EQ(got, row);
-    })
-        .join();
+    }
   });
-  multiply(*w, *x, *y);
-  const auto expected = fetch<float>(*y);
-  backend_->upload(y->data(), std::vector<std::byte>(16 * sizeof(float)));
+  std::unique_ptr<Recording> recording;
+  do {
+    recording = record({multiply(*w, *x, *y)});
+  } while (stores < kStores);
+  receiver.join();
   backend_->replay(*recording);
   EXPECT_EQ(fetch<float>(*y), expected);
 }

@@ -1,4 +1,4 @@
-// That capture on the emulated device takes what it may, forbids what it must, and that graphs
+// Stream capture on the emulated device records what it may and forbids what it must, and graphs
 // replay.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// That the emulated device is as lazy and as strict as a test of the CUDA backend needs it.
+// The emulated device is as lazy and as strict as tests of the CUDA backend need it.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -28,7 +28,7 @@ class EmulatedRuntime : public testing::Test {
     EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
     EXPECT_EQ(device_objects(), before_);
   }
-  /// The first byte on the device, once all was done.
+  /// The first byte on the device, after all work.
   int first_byte() {
     unsigned char value = 0;
     EXPECT_EQ(cudaMemcpyAsync(&value, device_, 1, cudaMemcpyDeviceToHost, stream_), cudaSuccess);
@@ -50,7 +50,7 @@ TEST_F(EmulatedRuntime, FreshDeviceMemoryIsNaN) {
 
 TEST_F(EmulatedRuntime, APinnedSourceIsReadWhenTheCopyRuns) {
   ASSERT_EQ(send(pinned_), cudaSuccess);
-  std::memset(pinned_, 2, kBytes);  // too early: what a ring must not do
+  std::memset(pinned_, 2, kBytes);  // too early, as a staging ring must not do
   EXPECT_EQ(first_byte(), 2);
 }
 
@@ -110,7 +110,7 @@ TEST_F(EmulatedRuntime, TimeBetweenEventsIsKnownOnceTheyWerePassed) {
   }
   float milliseconds = 0;
   EXPECT_EQ(cudaEventElapsedTime(&milliseconds, events[0], events[1]), cudaErrorNotReady);
-  EXPECT_EQ(cudaGetLastError(), cudaSuccess);  // not ready is no error
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);  // "not ready" is not an error
   ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
   EXPECT_EQ(cudaEventElapsedTime(&milliseconds, events[0], events[1]), cudaSuccess);
   EXPECT_GT(milliseconds, 0);

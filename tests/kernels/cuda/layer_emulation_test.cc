@@ -80,6 +80,7 @@ TEST(CudaGather, RecordsInAnyOrder) {
     std::vector<float> got(expected.size());
     const cuda::GatherLaunch launch{.index = index.data(),
                                     .count = 4,
+                                    .records = 7,
                                     .src = reinterpret_cast<const std::byte*>(source.data()),
                                     .dst = reinterpret_cast<std::byte*>(got.data()),
                                     .record_bytes = 2000 * sizeof(float)};
@@ -101,11 +102,11 @@ TEST(CudaConvert, RoundsAsEveryBackendDoes) {
     expected[i / 700 * 710 + i % 700] = to_bf16(values[i]);
   }
   const ConvertArgs args{.rows = 2,
-                         .width = 700,
                          .src = values.data(),
+                         .src_row = plain_row(700),
                          .src_stride_bytes = 700 * sizeof(float),
                          .dst = halves.data(),
-                         .dst_dtype = DType::kBF16,
+                         .dst_row = plain_row(700, DType::kBF16),
                          .dst_stride_bytes = 710 * sizeof(bf16)};
   simt::run({.blocks = 2, .blocks_y = 2, .threads = cuda::kConvertThreads},
             [&] { cuda::convert_block<float, bf16>(args, 2); });
@@ -130,7 +131,7 @@ TEST(CudaRmsNorm, IsTheReferencesInPlace) {
               [&] { cuda::rms_norm_block(args); });
     args.x = expected.data();
     args.y = expected.data();
-    reference->rms_norm(args);
+    reference->call(args);
     for (std::size_t i = 0; i < x.size(); ++i) {
       ASSERT_NEAR(x[i], expected[i], 0x1p-23 * std::abs(expected[i])) << width;
     }
@@ -162,17 +163,17 @@ TEST(CudaRope, IsTheReferencesAtLargePositionsInPlace) {
                                   .y_head_stride = head_stride};
     simt::run({.blocks = 4, .threads = cuda::kRopeThreads, .shared_bytes = cuda::kRopeSharedBytes},
               [&] { cuda::rope_block(launch); });
-    reference->rope({.positions = positions,
-                     .frequencies = frequencies,
-                     .heads = 3,
-                     .x = expected.data(),
-                     .x_token_stride = 3 * head_stride,
-                     .x_head_stride = head_stride,
-                     .y = expected.data(),
-                     .y_token_stride = 3 * head_stride,
-                     .y_head_stride = head_stride});
+    reference->call(RopeArgs{.positions = positions,
+                             .frequencies = frequencies,
+                             .heads = 3,
+                             .x = expected.data(),
+                             .x_token_stride = 3 * head_stride,
+                             .x_head_stride = head_stride,
+                             .y = expected.data(),
+                             .y_token_stride = 3 * head_stride,
+                             .y_head_stride = head_stride});
     for (std::size_t i = 0; i < x.size(); ++i) {
-      // Of two products of numbers up to some 5: the rounding of cos and sin, and of each step.
+      // For two products of numbers up to about 5: the rounding of cos and sin, and of each step.
       ASSERT_NEAR(x[i], expected[i], 4 * 0x1p-24 * 5) << dim;
     }
   }
@@ -213,7 +214,7 @@ TEST(CudaPack, ThreePartsAddUpToEveryBit) {
       }
     }
   }
-  // The product with the identity is the packed operand itself: out comes what went in.
+  // The product with the identity is the packed operand itself: the output equals the input.
   std::vector<float> y(x.size(), -7);
   const cuda::UnpackLaunch unpack{.packed = products.data(),
                                   .parts = cuda::kParts,
@@ -262,7 +263,7 @@ TEST(CudaDense, IsTheReferences) {
                .shared_bytes = cuda::kDenseSharedBytes},
               [&] { cuda::attend_dense_block(args); });
     args.states = expected.data();
-    reference->attend_dense(args);
+    reference->call(args);
     for (std::size_t i = 0; i < states.size(); ++i) {
       if (std::isinf(expected[i])) {
         ASSERT_EQ(states[i], expected[i]);

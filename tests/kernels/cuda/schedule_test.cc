@@ -1,4 +1,4 @@
-// The schedules of attention on a GPU, and which kernel takes what: decided without one.
+// The schedules of attention on a GPU, and the choice of kernel: both are decided without a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,12 +7,15 @@
 #include <cstdint>
 #include <random>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/plan/merge_tree.h"
 #include "kernels/cuda/attend/attend.h"
 #include "kernels/cuda/attend/fast_order.h"
+#include "kernels/cuda/attend/fused_order.h"
 
 namespace tributary::cuda {
 namespace {
@@ -90,8 +93,8 @@ TEST(CanonicalSchedule, BalancesByCost) {
 }
 
 TEST(CanonicalSchedule, CountsWhatIsSeen) {
-  // A leaf far ahead of its query costs as little as one of no rows: with two parts the long one
-  // that is seen stays alone.
+  // A leaf far ahead of its query costs as little as one without rows: with two parts, the long
+  // leaf that is seen has a part to itself.
   LeafTask unseen = task(2048);
   unseen.leaf_begin = 1 << 20;
   const AttendSchedule schedule =
@@ -165,7 +168,7 @@ TEST(FastOrder, PiecesAreTheTasks) {
     std::vector<std::int64_t> rows(tasks.size());
     std::set<std::int64_t> unmerged;  // records of pieces
     for (const LeafTask& piece : order.tasks) {
-      // Pieces of a task follow each other: the position tells which, the tokens tell it apart.
+      // Pieces of a task follow each other. Their position and number of tokens identify the task.
       const auto whole = std::ranges::find_if(tasks, [&](const LeafTask& candidate) {
         return candidate.query_position == piece.query_position && candidate.tokens == piece.tokens;
       });
@@ -185,17 +188,101 @@ TEST(FastOrder, PiecesAreTheTasks) {
     }
     EXPECT_EQ(units.size(), expected);
     EXPECT_EQ(order.schedule.units.size(), expected);
-    // Every piece is merged away, the left one at last into a task's own state.
-    for (const std::vector<MergeOp>& round : order.merges) {
-      for (const MergeOp& op : round) {
-        EXPECT_EQ(unmerged.erase(op.right), 1U);
-        if (op.dst < kScratchRecord) {
-          EXPECT_EQ(unmerged.erase(op.left), 1U);
+    // Every piece is merged away, and in the end the left one into its task's own state.
+    int level = 0;
+    for (const MergeOp& op : order.merges) {
+      EXPECT_GE(op.level, level);
+      level = op.level;
+      EXPECT_EQ(unmerged.erase(op.right), 1U);
+      if (op.dst < kScratchRecord) {
+        EXPECT_EQ(unmerged.erase(op.left), 1U);
+      }
+    }
+    EXPECT_EQ(order.merge_levels, order.merges.empty() ? 0 : level + 1);
+    EXPECT_TRUE(unmerged.empty()) << parts << " parts";
+  }
+}
+
+/// Sequences of so many leaves of 2048 tokens, and the merges of each in the canonical tree.
+struct Sequences {
+  explicit Sequences(const std::vector<int>& leaves) {
+    MergeSchedule schedule;
+    std::vector<NodeState> nodes;
+    for (const int count : leaves) {
+      nodes.clear();
+      for (std::int32_t leaf = 0; leaf < count; ++leaf) {
+        const auto state = static_cast<std::int64_t>(tasks.size());
+        tasks.push_back(task(2048));
+        tasks.back().state = state;
+        nodes.push_back({{0, leaf}, state});
+      }
+      schedule.add(nodes, tree_height(count), nodes.front().state, 1);
+    }
+    for (const auto& level : schedule.levels()) ops.insert(ops.end(), level.begin(), level.end());
+    levels = static_cast<int>(schedule.levels().size());
+  }
+  [[nodiscard]] AttendArgs attend(int heads) const { return {.tasks = tasks, .heads = heads}; }
+  [[nodiscard]] MergeArgs merge(int heads) const {
+    return {.ops = ops, .shape = {heads, 512}, .levels = levels};
+  }
+
+  std::vector<LeafTask> tasks;
+  std::vector<MergeOp> ops;
+  int levels = 1;
+};
+
+TEST(FusedOrder, KeepsTheLeavesOfATreeInOnePart) {
+  const Sequences sequences({1, 2, 5, 8, 23});
+  for (int level = 0; level <= kMergeLevels; ++level) {
+    const FusedOrder order =
+        fused_order_below(level, sequences.attend(40), sequences.merge(40), 16, 7);
+    std::vector<int> runs(sequences.tasks.size());
+    std::set<std::pair<int, int>> done;  // in this part: record, first row
+    for (std::size_t p = 0; p < 7; ++p) {
+      done.clear();
+      for (auto u = order.schedule.part_begin[p]; u < order.schedule.part_begin[p + 1]; ++u) {
+        const WorkUnit& unit = order.schedule.units[static_cast<std::size_t>(u)];
+        const auto index = static_cast<std::size_t>(unit.task);
+        ++runs[index];
+        done.emplace(static_cast<int>(sequences.tasks[index].state), unit.first_row);
+        if (order.task_trees[index] < 0) continue;
+        const MergeTree& tree = order.trees[static_cast<std::size_t>(order.task_trees[index])];
+        for (const std::int64_t input :
+             std::span(tree.inputs).first(static_cast<std::size_t>(tree.slots))) {
+          if (input == kNoState) continue;
+          EXPECT_TRUE(done.contains({static_cast<int>(input), unit.first_row})) << input;
         }
       }
     }
-    EXPECT_TRUE(unmerged.empty()) << parts << " parts";
+    EXPECT_THAT(runs, testing::Each(3)) << "40 rows in units of 16";
+    // Every leaf but the first of its sequence is the right side of one merge.
+    std::size_t inputs = 0;
+    const auto count = [&](const std::vector<MergeTree>& trees) {
+      for (const MergeTree& tree : trees) {
+        inputs += 7 - static_cast<std::size_t>(std::ranges::count(tree.inputs, kNoState));
+      }
+    };
+    count(order.trees);
+    for (const auto& launch : order.rest) count(launch);
+    EXPECT_EQ(inputs, sequences.tasks.size() - 5);
+    EXPECT_EQ(order.trees.empty(), level == 0);
+    EXPECT_EQ(order.rest.size(), level == 0 ? 2U : 1U + (level < 3 ? 1U : 0U));
   }
+}
+
+TEST(FusedOrder, TakesTheLevelsThatPay) {
+  // 128 sequences of two leaves on 66 clusters: two pairs each, without a launch.
+  const Sequences pairs(std::vector<int>(128, 2));
+  FusedOrder order = fused_order(pairs.attend(128), pairs.merge(128), 128, 66);
+  EXPECT_EQ(order.trees.size(), 128U);
+  EXPECT_TRUE(order.rest.empty());
+  EXPECT_EQ(order.schedule.busiest, 4 * (32 + 5));
+  // One sequence of 64 leaves: all parts have work, and the kernel merges.
+  const Sequences one({64});
+  order = fused_order(one.attend(128), one.merge(128), 128, 66);
+  EXPECT_TRUE(order.trees.empty());
+  EXPECT_EQ(order.rest.size(), 2U);
+  EXPECT_EQ(order.schedule.busiest, 32 + 5);
 }
 
 TEST(Choice, IsByHeadsAndShapeAlone) {
@@ -211,11 +298,37 @@ TEST(Choice, IsByHeadsAndShapeAlone) {
   EXPECT_EQ(choose_kernel(128, deepseek, DType::kF32, 90), AttendKernel::kGeneric);
   EXPECT_EQ(choose_kernel(128, deepseek, DType::kBF16, 75), AttendKernel::kGeneric);
   CacheLayout other = deepseek;
-  other.row_dtype = DType::kF32;
+  other.row_format = RowFormat::kF32;
   EXPECT_EQ(choose_kernel(16, other, DType::kBF16, 90), AttendKernel::kGeneric);
   other = deepseek;
   other.kv_lora_rank = 256;
   EXPECT_EQ(choose_kernel(16, other, DType::kBF16, 90), AttendKernel::kGeneric);
+}
+
+TEST(Choice, AForcedKernelIsTakenWhereItCanRun) {
+  const CacheLayout deepseek{.layers = 1, .pages = 1, .kv_lora_rank = 512, .qk_rope_head_dim = 64};
+  const auto forced = [&](AttendChoice choice, int capability, DType queries = DType::kBF16) {
+    return choose_kernel(128, deepseek, queries, capability, choice);
+  };
+  EXPECT_EQ(forced(AttendChoice::kGeneric, 90), AttendKernel::kGeneric);
+  EXPECT_EQ(forced(AttendChoice::kFew, 90), AttendKernel::kFewRows);
+  EXPECT_EQ(choose_kernel(1, deepseek, DType::kBF16, 90, AttendChoice::kMany1),
+            AttendKernel::kManyRows);
+  EXPECT_THROW((void)forced(AttendChoice::kMany2, 80), Error);
+  EXPECT_THROW((void)forced(AttendChoice::kFew, 75), Error);
+  EXPECT_THROW((void)forced(AttendChoice::kFew, 90, DType::kF32), Error);
+
+  const std::vector<LeafTask> tasks{task(100, 2)};
+  const auto rows_of = [&](AttendChoice choice, int heads) {
+    AttendArgs args;
+    args.tasks = tasks;
+    args.heads = heads;
+    const AttendLaunch launch = describe_attend(args, deepseek, kH200, choice);
+    return std::pair(launch.unit_rows, launch.parts);
+  };
+  EXPECT_EQ(rows_of(AttendChoice::kMany1, 128), std::pair(64, 132));
+  EXPECT_EQ(rows_of(AttendChoice::kMany2, 16), std::pair(128, 66));
+  EXPECT_EQ(rows_of(AttendChoice::kFew, 128), std::pair(64, 132));
 }
 
 TEST(Choice, CutsUnitsAsSharedMemoryAllows) {

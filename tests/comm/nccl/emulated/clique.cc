@@ -9,9 +9,9 @@
 namespace tributary::test::nccl {
 namespace {
 
-/// Of NCCL_CONFIG_INITIALIZER.
+/// The magic number in NCCL_CONFIG_INITIALIZER.
 constexpr unsigned kConfigMagic = 0xcafebeef;
-/// Questions that a start takes at least: it has a thread of its own.
+/// The fewest polls until a start is complete: in NCCL it runs on a thread of its own.
 constexpr int kStartPolls = 2;
 
 std::string key_of(const ncclUniqueId& id) {
@@ -24,7 +24,7 @@ void set_error(ncclComm& comm, ncclResult_t error, std::string words) {
   comm.entering = nullptr;
 }
 
-/// All came: are they on devices of their own?
+/// Once all ranks have joined: ready if each has its own device, otherwise an error.
 void start(ncclComm& comm) {
   const std::vector<int>& devices = comm.clique->devices;
   if (std::ranges::count(devices, -1) > 0) return;
@@ -41,7 +41,7 @@ void start(ncclComm& comm) {
   comm.state = ncclSuccess;
 }
 
-/// The device works on by itself; here somebody has to ask it.
+/// A real device makes progress by itself; here the caller has to drive it.
 void quiesce(Device& device, Lock& lock, ncclComm& comm) {
   if (const auto found = device.streams.find(comm.stream); found != device.streams.end()) {
     const std::shared_ptr<CUstream_st> stream = found->second;
@@ -74,7 +74,7 @@ void advance(Device& device, Lock& lock, ncclComm& comm) {
   }
 }
 
-/// What it has on its stream ends without its peers, and they without it.
+/// The launches on its stream end without its peers, and theirs end without it.
 void end(ncclComm& comm) {
   for (const auto& launch : comm.pending) {
     if (launch->finished) continue;

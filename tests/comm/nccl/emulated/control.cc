@@ -1,4 +1,4 @@
-// What tests ask of the emulated NCCL and tell it.
+// The calls by which tests query and control the emulated NCCL.
 #include <algorithm>
 
 #include "tests/comm/nccl/emulated/state.h"
@@ -6,7 +6,7 @@
 namespace tributary::test {
 
 nccl::Nccl& nccl::the_nccl() {
-  // Never destroyed, as the device.
+  // Never destroyed, like the device.
   static auto* const state = new Nccl;
   return *state;
 }

@@ -1,4 +1,4 @@
-// What a rank gives to its communicator: calls of a group, which become one launch.
+// The calls that a rank makes in a group, which become one launch.
 #include <algorithm>
 
 #include "tests/comm/nccl/emulated/state.h"
@@ -6,7 +6,7 @@
 namespace tributary::test::nccl {
 namespace {
 
-/// More questions, where a group meets a peer for the first time: connections are made then.
+/// Additional polls when a group uses a peer for the first time: connections are made then.
 constexpr int kConnectPolls = 2;
 
 struct Call {
@@ -15,7 +15,7 @@ struct Call {
   cudaStream_t stream = nullptr;
 };
 
-/// A thread's group: NCCL counts them so.
+/// The open group of a thread: NCCL counts groups per thread.
 struct Group {
   int depth = 0;
   std::vector<Call> calls;
@@ -110,7 +110,7 @@ void submit(const std::shared_ptr<ncclComm>& comm) {
   comm->state = ncclInProgress;
 }
 
-/// All that the group holds goes to the communicators.
+/// Hands all calls of the group to their communicators.
 ncclResult_t close() {
   const Lock lock(device::the_device().mutex);
   const bool any = !group.calls.empty();

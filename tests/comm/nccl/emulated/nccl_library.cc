@@ -1,5 +1,5 @@
-// libnccl.so.2 of the emulated device: the functions that comm/nccl opens. What they do lies in the
-// program that opens it, beside the device.
+// libnccl.so.2 of the emulated device: the functions that comm/nccl loads. They are implemented in
+// the program that opens the library, beside the device.
 #include "tests/comm/nccl/emulated/state.h"
 
 using tributary::test::nccl::Kind;

@@ -33,27 +33,27 @@ struct Operation {
   int peer = 0;                     // of a broadcast: its root
   int rank = 0, device = 0;         // its own
   bool done = false;
-  std::string fault = {};  // what a device would punish
+  std::string fault = {};  // what would make a device fail
 };
 
 /// A rank's group: one kernel on its stream.
 struct Launch {
   std::vector<Operation> operations;
-  bool arrived = false;   // the stream has come to it
+  bool arrived = false;   // the stream has reached it
   bool aborted = false;   // ends without its peers and without data
   bool finished = false;  // has left the stream
 };
 
-/// What arrived on both ends of sends from one rank to another, in their order. Shared pointers to
-/// operations keep their launches.
+/// Sends and receives between two ranks that their streams have reached, in order. The shared
+/// pointers to operations keep their launches alive.
 struct Channel {
   std::deque<std::shared_ptr<Operation>> sends, recvs;
 };
 
 /// The ranks of one identity.
 struct Clique {
-  std::vector<int> devices;              // by rank; -1: did not come yet
-  std::vector<std::vector<bool>> wants;  // [rank][peer]: was told to exchange something with it
+  std::vector<int> devices;              // by rank; -1: has not joined yet
+  std::vector<std::vector<bool>> wants;  // [rank][peer]: has a call that exchanges with it
   int ended = 0;                         // ranks that were finalized
   std::map<std::pair<int, int>, Channel> channels;                            // by sender, receiver
   std::map<std::uint64_t, std::vector<std::shared_ptr<Operation>>> arrivals;  // of collectives
@@ -71,12 +71,12 @@ struct Nccl {
 };
 [[nodiscard]] Nccl& the_nccl();
 
-/// The failure that was asked of this call; success otherwise.
+/// The failure that a test has requested for this call; otherwise success.
 [[nodiscard]] ncclResult_t refusal(std::string_view function, int rank);
 void add_misuse(const std::string& words);
 
-/// The frame of a call on a communicator: `body` runs under the lock unless there is no such
-/// communicator or a failure was asked for.
+/// The frame of a call on a communicator: runs `body` under the lock, unless there is no such
+/// communicator or a test has requested a failure.
 template <typename Body>
 ncclResult_t call(std::string_view function, ncclComm_t handle, const Body& body);
 
@@ -84,26 +84,26 @@ ncclResult_t call(std::string_view function, ncclComm_t handle, const Body& body
 [[nodiscard]] ncclResult_t make_identity(ncclUniqueId& id);
 [[nodiscard]] ncclResult_t join(ncclComm_t* handle, int size, const ncclUniqueId& id, int rank,
                                 const ncclConfig_t* config);
-/// Every step that a communicator makes by itself, it makes when it is asked.
+/// A communicator makes progress only here, when it is polled.
 [[nodiscard]] ncclResult_t poll(ncclComm_t handle, ncclResult_t* state);
 [[nodiscard]] ncclResult_t finalize(ncclComm_t handle);
 [[nodiscard]] ncclResult_t destroy(ncclComm_t handle);
 [[nodiscard]] ncclResult_t abort(ncclComm_t handle);
 [[nodiscard]] const char* last_words(ncclComm_t handle);
 
-// groups.cc: what is given to a communicator, until it lies on the stream.
+// groups.cc: calls on a communicator, until they are on the stream.
 [[nodiscard]] ncclResult_t group_start();
 [[nodiscard]] ncclResult_t group_end();
 [[nodiscard]] ncclResult_t enqueue(std::string_view function, ncclComm_t handle,
                                    Operation operation, std::size_t count, ncclDataType_t type,
                                    cudaStream_t stream);
-/// Puts what the communicator was given on its stream, where all its peers were given theirs.
+/// Puts the communicator's calls on its stream once all its peers have made theirs.
 void enter(Device& device, ncclComm& comm);
 
-// transfer.cc: what happens when a stream has come to it.
-/// Says that it has, and whether all of the launch is done.
+// transfer.cc: what happens when a stream has reached a launch.
+/// Marks the launch as reached. Returns whether all of it is done.
 [[nodiscard]] bool arrive(Clique& clique, const std::shared_ptr<Launch>& launch);
-/// Its peers never meet what of this rank has arrived.
+/// Removes the rank's waiting operations, so that its peers never match them.
 void withdraw(Clique& clique, int rank);
 
 }  // namespace tributary::test::nccl
@@ -115,7 +115,7 @@ struct ncclComm {
   int device = 0;
   tributary::test::nccl::Stage stage = tributary::test::nccl::Stage::kJoining;
   ncclResult_t state = ncclInProgress;
-  int idle_polls = 0;  // questions until it goes on
+  int idle_polls = 0;  // polls until it makes progress
   std::string words;   // about the last error
   cudaStream_t stream = nullptr;
   std::shared_ptr<tributary::test::nccl::Launch> entering;

@@ -1,4 +1,4 @@
-// What moves bytes: transfers, once all that take part in them have come to them on their streams.
+// Moves the bytes of a transfer once all participants have reached it on their streams.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace tributary::test::nccl {
 namespace {
 
-/// Whether the operation's device may use the memory now; else that is its fault.
+/// Whether the operation's device may use the memory now. If not, sets the operation's fault.
 bool usable(Operation& operation, const void* data, std::size_t bytes, const char* what) {
   const device::Allocation* const found =
       device::find_allocation(device::the_device(), data, bytes);
@@ -25,7 +25,7 @@ void count(std::size_t bytes) {
   the_nccl().counters.bytes += bytes;
 }
 
-/// Those of one channel that have met. Sizes that differ block it for good.
+/// Completes the sends and receives of one channel that match. Different sizes block it for good.
 void match(Channel& channel) {
   while (!channel.sends.empty() && !channel.recvs.empty()) {
     Operation& send = *channel.sends.front();
@@ -50,7 +50,7 @@ bool same(const Operation& a, const Operation& b) {
 
 using Parts = std::vector<std::shared_ptr<Operation>>;
 
-/// A collective that all ranks have come to.
+/// Runs a collective that all ranks have reached.
 void run(const Parts& parts) {
   const bool gathers = parts.front()->kind == Kind::kAllGather;
   const std::size_t bytes = parts.front()->bytes;

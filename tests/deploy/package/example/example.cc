@@ -33,10 +33,14 @@ int decode(const std::string& url) {
   }
   tier.wait_ready(sequence);
   const auto heads = static_cast<std::size_t>(shape.heads);
-  std::vector<std::uint16_t> input((heads + 1) * width, half(0.5F));  // queries, then the new row
+  std::vector<std::uint16_t> query(heads * width, half(0.5F));
+  std::vector<std::uint16_t> row(width, half(0.5F));
   std::vector<float> output(heads * (static_cast<std::size_t>(shape.kv_lora_rank) + 1));
-  tributary::LayerItem item{
-      .sequence = &sequence, .tokens = 1, .input = input.data(), .output = output.data()};
+  tributary::LayerItem item{.sequence = &sequence,
+                            .tokens = 1,
+                            .query = {query.data()},
+                            .row = {row.data()},
+                            .output = output.data()};
   for (int layer = 0; layer < shape.layers; ++layer) tier.attend({&item, 1}, layer);
   auto* step = &sequence;
   const std::int32_t accepted = 1;

@@ -8,7 +8,10 @@
 #include <span>
 #include <utility>
 
+#include "core/base/elements.h"
+#include "core/plan/merge_tree.h"
 #include "kernels/cuda/attend/fast_order.h"
+#include "kernels/cuda/attend/fused_order.h"
 #include "kernels/cuda/attend/merge.h"
 
 namespace tributary::test {
@@ -23,15 +26,6 @@ std::size_t size(std::int64_t value) {
   return static_cast<std::size_t>(value);
 }
 
-void write(std::byte* to, const std::vector<float>& values, DType type) {
-  for (const float value : values) {
-    const bf16 half = to_bf16(value);
-    const void* from = type == DType::kBF16 ? static_cast<const void*>(&half) : &value;
-    std::memcpy(to, from, dtype_bytes(type));
-    to += dtype_bytes(type);
-  }
-}
-
 }  // namespace
 
 AttendCase::AttendCase(const AttendShape& shape, std::uint32_t seed)
@@ -40,7 +34,7 @@ AttendCase::AttendCase(const AttendShape& shape, std::uint32_t seed)
               .pages = kPages,
               .kv_lora_rank = shape.kv_lora_rank,
               .qk_rope_head_dim = shape.qk_rope_head_dim,
-              .row_dtype = shape.row_dtype},
+              .row_format = shape.row_format},
       scale_(static_cast<float>(1 / std::sqrt(192.0))),
       random_(seed),
       free_pages_(kPages),
@@ -53,18 +47,17 @@ AttendCase::AttendCase(const AttendShape& shape, std::uint32_t seed)
   cache_begin_ = (kCacheAlignment - address % kCacheAlignment) % kCacheAlignment;
 }
 
-std::vector<float> AttendCase::normal(std::size_t count, double deviation, DType type) {
+std::vector<float> AttendCase::normal(std::size_t count, double deviation) {
   std::normal_distribution<double> distribution(0, deviation);
   std::vector<float> values(count);
-  for (float& value : values) {
-    value = static_cast<float>(distribution(random_));
-    if (type == DType::kBF16) value = to_float(to_bf16(value));
-  }
+  for (float& value : values) value = static_cast<float>(distribution(random_));
   return values;
 }
 
 std::size_t AttendCase::add_leaf(int rows) {
-  return add_rows(normal(size(rows) * size(shape_.latent_dim()), kRowDeviation, shape_.row_dtype));
+  std::vector<float> values = normal(size(rows) * size(shape_.latent_dim()), kRowDeviation);
+  layout_.row().round(values);
+  return add_rows(std::move(values));
 }
 
 std::size_t AttendCase::add_leaf(const std::vector<double>& scores, std::int64_t query) {
@@ -72,7 +65,8 @@ std::size_t AttendCase::add_leaf(const std::vector<double>& scores, std::int64_t
   const std::span direction = std::span(queries_[size(query)]).first(latent);
   double norm = 0;
   for (const float x : direction) norm += static_cast<double>(x) * x;
-  std::vector<float> values = normal(scores.size() * latent, kRowDeviation, shape_.row_dtype);
+  std::vector<float> values = normal(scores.size() * latent, kRowDeviation);
+  layout_.row().round(values);
   for (std::size_t row = 0; row < scores.size(); ++row) {
     double score = 0;  // as it is
     for (std::size_t c = 0; c < latent; ++c) score += direction[c] * values[row * latent + c];
@@ -80,9 +74,9 @@ std::size_t AttendCase::add_leaf(const std::vector<double>& scores, std::int64_t
     for (std::size_t c = 0; c < latent; ++c) {
       float& value = values[row * latent + c];
       value += static_cast<float>(move * direction[c]);
-      if (shape_.row_dtype == DType::kBF16) value = to_float(to_bf16(value));
     }
   }
+  layout_.row().round(values);
   return add_rows(std::move(values));
 }
 
@@ -91,7 +85,7 @@ std::size_t AttendCase::copy_leaf(std::size_t leaf) {
 }
 
 std::size_t AttendCase::add_rows(std::vector<float> values) {
-  // Between leaves, entries that nobody may look up.
+  // An entry between leaves that nobody may read.
   block_table_.push_back(std::numeric_limits<std::int32_t>::min());
   leaves_.push_back({static_cast<std::int32_t>(block_table_.size()), std::move(values)});
   const std::size_t rows = leaves_.back().values.size() / size(shape_.latent_dim());
@@ -110,8 +104,8 @@ void AttendCase::store(const LeafRows& leaf) {
     // The layer of item 1.
     const std::size_t slot = size((kLayers - 1) * kPages + page) * kPageTokens + row % kPageTokens;
     const auto begin = leaf.values.begin() + static_cast<std::ptrdiff_t>(row * latent);
-    write(cache_memory_.data() + cache_begin_ + slot * row_bytes(),
-          {begin, begin + static_cast<std::ptrdiff_t>(latent)}, shape_.row_dtype);
+    layout_.row().encode({begin, begin + static_cast<std::ptrdiff_t>(latent)},
+                         cache_memory_.data() + cache_begin_ + slot * row_bytes());
   }
 }
 
@@ -127,8 +121,8 @@ std::int64_t AttendCase::add_queries(int tokens, double score_deviation) {
                                               std::sqrt(shape_.latent_dim()) * kRowDeviation);
   const auto first = static_cast<std::int64_t>(queries_.size());
   for (int token = 0; token < tokens; ++token) {
-    queries_.push_back(
-        normal(size(shape_.heads) * size(shape_.latent_dim()), deviation, shape_.query_dtype));
+    queries_.push_back(normal(size(shape_.heads) * size(shape_.latent_dim()), deviation));
+    round_elements(shape_.query_dtype, queries_.back());
   }
   return first;
 }
@@ -146,7 +140,7 @@ std::size_t AttendCase::add_task(std::size_t leaf, std::int64_t query, int token
        .query = query,
        .state = state_records_});
   task_leaf_.push_back(leaf);
-  state_records_ += tokens + 1;  // and one between tasks that is nobody's
+  state_records_ += tokens + 1;  // and an unused one between tasks
   return tasks_.size() - 1;
 }
 
@@ -156,7 +150,7 @@ cuda::AttendLaunch AttendCase::prepare() {
   const std::size_t stride = query_bytes + shape_.query_padding;
   query_memory_.assign(stride * queries_.size(), std::byte{0xff});
   for (std::size_t i = 0; i < queries_.size(); ++i) {
-    write(query_memory_.data() + i * stride, queries_[i], shape_.query_dtype);
+    store_elements(shape_.query_dtype, queries_[i], query_memory_.data() + i * stride);
   }
   states_.assign(size(state_records_) * state_floats(), kNaN);
   return {.tasks = tasks_.data(),
@@ -206,18 +200,58 @@ void AttendCase::run_fast(const std::function<void(const cuda::AttendLaunch&)>& 
              .shared_bytes = shared_bytes,
              .seed = static_cast<std::uint32_t>(random_())},
             [&] { kernel(launch); });
-  for (const std::vector<MergeOp>& round : order.merges) {
-    const cuda::MergeLaunch merge{.ops = round.data(),
-                                  .heads = shape_.heads,
-                                  .width = shape_.kv_lora_rank,
-                                  .states = states_.data(),
-                                  .scratch = scratch.data()};
-    const auto heads = static_cast<unsigned>(shape_.heads);
-    simt::run({.blocks = static_cast<unsigned>(round.size()),
-               .blocks_y = (heads + cuda::kMergeWarps - 1) / cuda::kMergeWarps,
-               .threads = cuda::kMergeWarps * simt::kWarpLanes},
-              [&] { cuda::merge_block(merge); });
+  for (const auto& trees : cuda::merge_trees(order.merges, order.merge_levels)) {
+    merge(trees, scratch.data());
   }
+}
+
+void AttendCase::merge(const std::vector<cuda::MergeTree>& trees, float* scratch) {
+  const cuda::MergeLaunch launch{.trees = trees.data(),
+                                 .heads = shape_.heads,
+                                 .width = shape_.kv_lora_rank,
+                                 .states = states_.data(),
+                                 .scratch = scratch};
+  const auto heads = static_cast<unsigned>(shape_.heads);
+  simt::run({.blocks = static_cast<unsigned>(trees.size()),
+             .blocks_y = (heads + cuda::kMergeWarps - 1) / cuda::kMergeWarps,
+             .threads = cuda::kMergeWarps * simt::kWarpLanes},
+            [&] { cuda::merge_block(launch); });
+}
+
+void AttendCase::run_merged(const std::function<void(const cuda::AttendLaunch&)>& kernel, int level,
+                            int unit_rows, int parts, unsigned threads, std::size_t shared_bytes,
+                            unsigned cluster_blocks) {
+  std::vector<NodeState> nodes;
+  for (std::size_t t = 0; t < tasks_.size(); ++t) {
+    nodes.push_back({{0, static_cast<std::int32_t>(t)}, tasks_[t].state});
+  }
+  const int height = tree_height(static_cast<std::int64_t>(tasks_.size()));
+  MergeSchedule schedule;
+  schedule.add(nodes, height, tasks_.front().state, tasks_.front().tokens);
+  std::vector<MergeOp> ops;
+  for (const auto& of_level : schedule.levels()) {
+    ops.insert(ops.end(), of_level.begin(), of_level.end());
+  }
+  cuda::AttendLaunch launch = prepare();
+  const MergeArgs merges{.ops = ops,
+                         .shape = {shape_.heads, shape_.kv_lora_rank},
+                         .states = states_.data(),
+                         .levels = height};
+  const cuda::FusedOrder order = cuda::fused_order_below(
+      level, {.tasks = tasks_, .heads = shape_.heads}, merges, unit_rows, parts);
+  launch.part_begin = order.schedule.part_begin.data();
+  launch.units = order.schedule.units.data();
+  launch.unit_rows = unit_rows;
+  launch.parts = parts;
+  launch.task_trees = order.task_trees.data();
+  launch.trees = order.trees.data();
+  simt::run({.blocks = static_cast<unsigned>(parts) * cluster_blocks,
+             .threads = threads,
+             .shared_bytes = shared_bytes,
+             .cluster_blocks = cluster_blocks,
+             .seed = static_cast<std::uint32_t>(random_())},
+            [&] { kernel(launch); });
+  for (const auto& trees : order.rest) merge(trees, nullptr);
 }
 
 std::size_t AttendCase::state_floats() const {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <random>
 #include <vector>
@@ -22,7 +23,7 @@ struct AttendShape {
   int heads = 16;
   int kv_lora_rank = 512;
   int qk_rope_head_dim = 64;
-  DType row_dtype = DType::kBF16;
+  RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
   std::size_t query_padding = 0;  // bytes between two tokens' queries
 
@@ -63,11 +64,18 @@ class AttendCase {
   void run_fast(const std::function<void(const cuda::AttendLaunch&)>& kernel, int unit_rows,
                 int parts, unsigned threads, std::size_t shared_bytes);
 
+  /// run(), and the merges of the tasks' states in the canonical tree (all see as many tokens):
+  /// where they are computed below `level`, by the merge kernel above. The root is where task 0's
+  /// states were.
+  void run_merged(const std::function<void(const cuda::AttendLaunch&)>& kernel, int level,
+                  int unit_rows, int parts, unsigned threads, std::size_t shared_bytes,
+                  unsigned cluster_blocks = 1);
+
   [[nodiscard]] State state(std::size_t task, int token) const;
   [[nodiscard]] ReferenceState exact(std::size_t task, int token) const;
   /// Expects every token of every task near float64, by FlashMLA's bounds: an element within 8e-4
   /// or 2.01/128 of its value, a head's cosine within 5e-6 of 1, lse within 8.01/65536 of its
-  /// value; nothing seen is exactly (0, -inf). And nothing written elsewhere.
+  /// value. A token that sees nothing must have exactly (0, -inf). Nothing else may be written.
   void expect_near_exact() const;
 
   [[nodiscard]] const std::vector<LeafTask>& tasks() const noexcept { return tasks_; }
@@ -79,12 +87,13 @@ class AttendCase {
     std::vector<float> values;  // as stored
   };
 
-  [[nodiscard]] std::vector<float> normal(std::size_t count, double deviation, DType type);
+  [[nodiscard]] std::vector<float> normal(std::size_t count, double deviation);
   void store(const LeafRows& leaf);
-  /// Queries as bytes with NaN between tokens; states all NaN. The rest of the launch is the
-  /// caller's.
+  /// Sets the queries, as bytes with NaN between tokens, and the states, all NaN. The caller sets
+  /// the rest of the launch.
   [[nodiscard]] cuda::AttendLaunch prepare();
   [[nodiscard]] std::size_t state_floats() const;
+  void merge(const std::vector<cuda::MergeTree>& trees, float* scratch);
   std::size_t add_rows(std::vector<float> values);
 
   static constexpr int kPages = 64;
@@ -105,8 +114,35 @@ class AttendCase {
   std::vector<std::byte> query_memory_;
   std::vector<LeafTask> tasks_;
   std::vector<std::size_t> task_leaf_;
-  std::int64_t state_records_ = 1;  // record 0 is nobody's
+  std::int64_t state_records_ = 1;  // record 0 is unused
   std::vector<float> states_;
 };
+
+/// Leaves of these lengths, each a task of the same `tokens` tokens, the last of their sequence;
+/// expects run(attend_case, level), which is run_merged() of a kernel, to give the same bits
+/// whichever merges are done where attention is computed.
+template <typename Run>
+void expect_bits_of_merges(AttendCase& attend_case, const std::vector<int>& lengths, int tokens,
+                           const Run& run) {
+  const std::int64_t queries = attend_case.add_queries(tokens, 2);
+  for (const int rows : lengths) {
+    attend_case.add_task(attend_case.add_leaf(rows), queries, tokens, rows - tokens);
+  }
+  std::vector<State> expected;
+  for (int level = 0; level <= cuda::kMergeLevels; ++level) {
+    run(attend_case, level);
+    for (int token = 0; token < tokens; ++token) {
+      const State got = attend_case.state(0, token);
+      if (level == 0) {
+        expected.push_back(got);
+        continue;
+      }
+      EXPECT_EQ(std::memcmp(got.data(), expected[static_cast<std::size_t>(token)].data(),
+                            got.size() * sizeof(float)),
+                0)
+          << "merges below level " << level << ", token " << token;
+    }
+  }
+}
 
 }  // namespace tributary::test

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# What ptxas says of attend.cu: every kernel compiles without a spill. Needs the toolkit and no GPU:
+# What ptxas reports for attend.cu: no kernel spills. Needs the toolkit, but no GPU:
 # attend_compiler_test.py NVCC SOURCE_ROOT
 import pathlib
 import re

@@ -1,5 +1,5 @@
 // The few-rows kernel's own source on emulated threads, against float64 and bitwise against itself.
-// simt.h says what that shows and what not.
+// simt.h says what that shows and what it does not.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -15,7 +15,7 @@
 namespace tributary::test {
 namespace {
 
-constexpr int kPastAll = 1 << 20;  // a position behind every row
+constexpr int kPastAll = 1 << 20;  // a position after every row
 
 template <int kRowTiles>
 simt::Counters run_tiles(AttendCase& attend_case, int stages, int parts) {
@@ -153,6 +153,24 @@ TEST(FewRows, WhatAnotherTokenSeesDoesNotPoison) {
   }
 }
 
+TEST(FewRows, MergesWhereItComputesHaveTheBitsOfTheMergeKernel) {
+  // 48 rows: units of 16 in a chain each, and one of 64 with empty rows. The second leaf is empty
+  // to the first token.
+  AttendCase attend_case({.heads = 16}, 41);
+  expect_bits_of_merges(attend_case, {70, 2, 33, 64, 40}, 3, [](AttendCase& one, int level) {
+    const auto merged = [&]<typename Kernel>(int parts) {
+      one.run_merged([](const cuda::AttendLaunch& launch) { Kernel(launch, 2).run(); }, level,
+                     Kernel::kRows, parts, Kernel::kThreads,
+                     cuda::few_rows_bytes(Kernel::kRows / 16, 2));
+    };
+    if (level == 1) {
+      merged.template operator()<cuda::FewRows<2>>(1);
+    } else {
+      merged.template operator()<cuda::FewRows<1>>(2);
+    }
+  });
+}
+
 TEST(FewRows, InTheFastOrderIsNearFloat64) {
   using Kernel = cuda::FewRows<1>;
   // 12 heads and 4 tokens are three units of rows; lengths end inside pages.
@@ -175,7 +193,7 @@ TEST(FewRows, SeesNothingBeforeTheLeaf) {
   attend_case.add_task(leaf, queries, 4, kPastAll);  // everything
   attend_case.add_task(leaf, queries, 4, -40);
   attend_case.add_task(leaf, queries, 4, -2);  // two of four see something
-  attend_case.keep_order();                    // what sees nothing also comes before what does
+  attend_case.keep_order();  // so that a task that sees nothing precedes one that does
   run(attend_case, 1, 2, 2);
   attend_case.expect_near_exact();
 }

@@ -51,8 +51,7 @@ struct MatrixLoad {
 
 constexpr std::size_t kMatrixRows = 8;
 constexpr std::size_t kRowBytes = 16;
-constexpr std::uint32_t kBankGroups =
-    8;  // of 16 bytes, in the 128 that shared memory gives at once
+constexpr std::uint32_t kBankGroups = 8;  // of 16 bytes: shared memory delivers 128 at once
 
 void load_four(std::uint32_t row, std::uint32_t (&matrices)[4], bool transposed) {
   MatrixLoad mine{row, &matrices};
@@ -172,7 +171,7 @@ void copy_async(std::uint32_t shared, const void* global, std::uint32_t bytes) {
   if (reinterpret_cast<std::uintptr_t>(global) % kRowBytes != 0) fault("cp.async: alignment");
   simt::Block& block = self().block();
   std::byte* to = block.shared(shared, kRowBytes, kRowBytes);
-  // Hardware may write at any time from now on.
+  // Real hardware may write at any time from now on.
   std::memset(to, 0xff, kRowBytes);
   self().defer([to, shared, global, bytes, &block] {
     std::memset(to, 0, kRowBytes);

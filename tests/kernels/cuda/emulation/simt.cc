@@ -10,8 +10,8 @@
 #include <numeric>
 #include <utility>
 
-// AddressSanitizer must hear of every switch of stacks. GCC says that it is there, clang when
-// asked.
+// AddressSanitizer must be told of every switch of stacks. GCC defines a macro when it is on, clang
+// has a feature test.
 #if defined(__SANITIZE_ADDRESS__)
 #define TRIBUTARY_ADDRESS_SANITIZER
 #elif defined(__has_feature)
@@ -29,8 +29,7 @@ namespace {
 
 namespace context = boost::context;
 
-// Kernels keep fragments in arrays, some KiB of them; with AddressSanitizer's red zones several
-// times that.
+// Kernels keep fragments in arrays of a few KiB; AddressSanitizer's red zones multiply that.
 constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 constexpr unsigned kWarpGroupLanes = 128;
 
@@ -237,7 +236,7 @@ class Scheduler {
                                                            kStacksAtOnce);
     const context::stack_context stack = allocator.allocate();
 #if defined(TRIBUTARY_ADDRESS_SANITIZER)
-    // Of what was there before, a cancelled thread's frames say that they are out of bounds.
+    // The frames of a cancelled thread may still mark this memory as out of bounds.
     __asan_unpoison_memory_region(static_cast<std::byte*>(stack.sp) - stack.size, stack.size);
     fiber.stack = static_cast<std::byte*>(stack.sp) - stack.size;
     fiber.stack_bytes = stack.size;
@@ -249,7 +248,7 @@ class Scheduler {
         if (!fiber.cancelled) kernel();
       } catch (const std::exception&) {
         fiber.error = std::current_exception();
-      } catch (const Cancelled&) {  // it has ended, as asked
+      } catch (const Cancelled&) {  // it has ended, as requested
       }
       fiber.done = true;
       fiber.leave_thread(true);

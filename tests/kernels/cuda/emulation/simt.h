@@ -23,7 +23,8 @@ namespace tributary::simt {
 
 inline constexpr unsigned kWarpLanes = 32;
 
-/// Device code did what hardware would punish; the message names block, thread and access.
+/// Device code did something that would fail on hardware; the message names block, thread and
+/// access.
 class Fault : public std::logic_error {
  public:
   using std::logic_error::logic_error;
@@ -56,8 +57,9 @@ class Rendezvous {
  public:
   explicit Rendezvous(unsigned expected = 0) : expected_(expected) {}
 
-  /// Called by every thread that takes part, with its own arguments; `act` gets those of all, by
-  /// order number, once. Returns when it was called. All must name the same `what`.
+  /// Called by every participating thread with its own arguments. `act` is called once, with the
+  /// arguments of all threads by order number; then all calls return. All must name the same
+  /// `what`.
   void meet(const char* what, unsigned order, void* arguments,
             const std::function<void(const std::vector<void*>&)>& act);
   /// Counts, without waiting (bar.arrive).
@@ -87,7 +89,7 @@ class Thread {
   [[nodiscard]] unsigned warp() const noexcept { return index_ / kWarpLanes; }
   [[nodiscard]] Block& block() const noexcept { return block_; }
 
-  /// Lets others run until `ready` says so. `what` names the wait where all threads wait forever.
+  /// Lets others run until `ready` returns true. `what` names the wait if all threads wait forever.
   void wait(const char* what, std::function<bool()> ready);
 
   /// Asynchronous copies of this thread: an action that a later wait performs, in groups.
@@ -127,9 +129,9 @@ class Block {
   /// The blocks of this block's cluster, by rank; and what they all meet at.
   std::vector<Block*> cluster;
   std::shared_ptr<Rendezvous> cluster_barrier;
-  /// What an extension keeps per block (barriers in shared memory, say).
+  /// State that an extension keeps per block (barriers in shared memory, for example).
   std::shared_ptr<void> extension;
-  /// Where an extension wants to know: the running thread has written these bytes.
+  /// Tells an extension that the running thread has written these bytes. May be empty.
   std::function<void(std::uint32_t address, std::size_t bytes)> wrote;
 
  private:

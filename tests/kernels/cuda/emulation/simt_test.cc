@@ -113,8 +113,8 @@ TEST(Simt, ShufflesAndRunsEveryBlock) {
   EXPECT_EQ(sums, (std::vector<float>{496, 497, 498, 496, 497, 498}));
 }
 
-// Every thread copies 16 bytes and reads those of its neighbour, with or without what it must
-// await.
+// Every thread copies 16 bytes and reads those of its neighbour, with or without the necessary wait
+// and barrier.
 int wrong_reads(bool wait, bool barrier) {
   std::vector<float> source(4 * 64, 1.0F);
   int wrong = 0;

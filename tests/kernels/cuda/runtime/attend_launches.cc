@@ -1,10 +1,10 @@
 // The launches of attend/attend.cu, on emulated threads.
 #include <algorithm>
 
+#include "kernels/cuda/attend/attend_launch.h"
 #include "kernels/cuda/attend/dispatch.h"
 #include "kernels/cuda/attend/few_rows.h"
 #include "kernels/cuda/attend/generic.h"
-#include "kernels/cuda/attend/launch.h"
 #include "kernels/cuda/attend/merge.h"
 #include "tests/kernels/cuda/runtime/launch.h"
 
@@ -47,6 +47,13 @@ void check_memory(const cuda::AttendLaunch& launch) {
                             layout.row_bytes(),
                         "attend: the cache");
   if (units == 0) return;
+  if (launch.task_trees != nullptr) {
+    require_device_memory(launch.task_trees, tasks * sizeof(std::int32_t),
+                          "attend: trees of tasks");
+    const std::int32_t trees = *std::max_element(launch.task_trees, launch.task_trees + tasks) + 1;
+    require_device_memory(launch.trees, static_cast<std::size_t>(trees) * sizeof(cuda::MergeTree),
+                          "attend: trees");
+  }
   require_device_memory(launch.block_table, sizeof(std::int32_t), "attend: the block table");
   require_device_memory(launch.item_layer, sizeof(std::int32_t), "attend: layers of items");
   const auto heads = static_cast<std::size_t>(launch.heads);
@@ -100,17 +107,22 @@ cudaError_t launch_plain(const AttendLaunch& launch, cudaStream_t stream) {
 }
 
 void check_memory(const MergeLaunch& launch) {
-  require_device_memory(launch.ops, static_cast<std::size_t>(launch.count) * sizeof(MergeOp),
-                        "merge: operations");
+  require_device_memory(launch.trees, static_cast<std::size_t>(launch.count) * sizeof(MergeTree),
+                        "merge: trees");
   const std::size_t record = StateShape{launch.heads, launch.width}.record_bytes();
   for (int i = 0; i < launch.count; ++i) {
-    const MergeOp& op = launch.ops[i];
-    for (const std::int64_t first : {op.dst, op.left, op.right}) {
-      if (first == kNoState || op.tokens == 0) continue;
+    const MergeTree& tree = launch.trees[i];
+    const auto check_state = [&](std::int64_t first) {
+      if (first == kNoState || tree.tokens == 0) return;
       const float* const states = first < kScratchRecord ? launch.states : launch.scratch;
       const auto at = static_cast<std::size_t>(first % kScratchRecord);
       require_device_memory(reinterpret_cast<const std::byte*>(states) + at * record,
-                            static_cast<std::size_t>(op.tokens) * record, "merge: a state");
+                            static_cast<std::size_t>(tree.tokens) * record, "merge: a state");
+    };
+    check_state(tree.dst);
+    for (const std::int64_t input :
+         std::span(tree.inputs).first(static_cast<std::size_t>(tree.slots))) {
+      check_state(input);
     }
   }
 }
@@ -131,9 +143,10 @@ cudaError_t launch_few_rows(const AttendLaunch& launch, int stages, cudaStream_t
 }
 
 cudaError_t launch_generic(const AttendLaunch& launch, cudaStream_t stream) {
-  return with_elements(launch.layout.row_dtype, launch.query_dtype, [&](auto row, auto query) {
-    return launch_plain<decltype(row), decltype(query)>(launch, stream);
-  });
+  return with_elements(*plain_elements(launch.layout.row_format), launch.query_dtype,
+                       [&](auto row, auto query) {
+                         return launch_plain<decltype(row), decltype(query)>(launch, stream);
+                       });
 }
 
 cudaError_t launch_merge(const MergeLaunch& launch, cudaStream_t stream) {

@@ -1,6 +1,6 @@
-// libcublasLt.so of the emulated device: the functions that kernels/cuda/cublaslt.h opens, for what
-// it asks: D = transposed(A) B in fp32, column-major, in batches. A product is one more kernel in
-// the stream; each element is a sum in the order of the inner dimension.
+// libcublasLt.so of the emulated device: the functions that kernels/cuda/cublaslt.h loads, as far
+// as it uses them: D = transposed(A) B in fp32, column-major, in batches. A product is one more
+// kernel in the stream; each element is a sum in the order of the inner dimension.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -16,10 +16,19 @@ namespace {
 using tributary::bf16;
 using tributary::test::device::enqueue_product;
 using tributary::test::device::require_device_memory;
+using tributary::test::device::suggestions_are_useless;
+
+// What an algorithm's words hold.
+constexpr std::size_t kSplits = 0;
+constexpr std::size_t kSuggested = 1;  // by the heuristic
+constexpr std::size_t kTile = 2;
+/// The only algorithm that is listed, and its tiles, the last of which computes something.
+constexpr int kListedId = 7;
+constexpr std::uint32_t kListedTiles[] = {3, 5};
 
 /// One that no real library has.
 constexpr std::size_t kVersion = 1;
-/// What tensor-core kernels want of every row.
+/// The alignment that tensor-core kernels require of every row.
 constexpr std::int64_t kRowAlignment = 16;
 
 struct Matrix : cublasLtMatrixLayoutOpaque_t {
@@ -60,7 +69,7 @@ bool valid(const Matrix& matrix) {
          (matrix.batch == 1 || matrix.stride >= matrix.cols * matrix.leading);
 }
 
-/// Sizes that fit each other, of types and alignments that there is a kernel for.
+/// Whether the sizes match, and there is a kernel for the types and alignments.
 cublasStatus_t supported(const Product& product, const Operands& o, const Matrix& c) {
   if (!valid(o.a) || !valid(o.b) || !valid(o.d)) return CUBLAS_STATUS_INVALID_VALUE;
   if (o.a.rows != o.b.rows || o.d.rows != o.a.cols || o.d.cols != o.b.cols ||
@@ -213,7 +222,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   return set(static_cast<Preference*>(preference)->reductions, value, bytes);
 }
 
-/// First one that splits sums, where that is not ruled out: the caller is to pass it over.
+/// Offers first an algorithm that splits sums, unless that is ruled out: the caller must skip it.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t /*handle*/,
                                               cublasLtMatmulDesc_t product,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -232,9 +241,55 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t /*handle*/,
     if (splits > 1 && static_cast<Preference*>(preference)->reductions == 0) continue;
     cublasLtMatmulHeuristicResult_t& result = results[(*count)++];
     result = {};
-    result.algo.data[0] = splits;
+    result.algo.data[kSplits] = splits;
+    result.algo.data[kSuggested] = 1;
     result.state = CUBLAS_STATUS_SUCCESS;
   }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetIds(cublasLtHandle_t /*handle*/,
+                                        cublasComputeType_t /*compute*/, cudaDataType_t /*scale*/,
+                                        cudaDataType_t /*a*/, cudaDataType_t /*b*/,
+                                        cudaDataType_t /*c*/, cudaDataType_t /*d*/, int most,
+                                        int ids[], int* count) {
+  if (most < 1) return CUBLAS_STATUS_INVALID_VALUE;
+  ids[0] = kListedId;
+  *count = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t /*handle*/, cublasComputeType_t /*compute*/,
+                                      cudaDataType_t /*scale*/, cudaDataType_t /*a*/,
+                                      cudaDataType_t /*b*/, cudaDataType_t /*c*/,
+                                      cudaDataType_t /*d*/, int id,
+                                      cublasLtMatmulAlgo_t* algorithm) {
+  if (id != kListedId) return CUBLAS_STATUS_INVALID_VALUE;
+  *algorithm = {};
+  algorithm->data[kSplits] = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t* /*algorithm*/,
+                                                 cublasLtMatmulAlgoCapAttributes_t attribute,
+                                                 void* value, std::size_t bytes,
+                                                 std::size_t* written) {
+  if (attribute != CUBLASLT_ALGO_CAP_TILE_IDS) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (bytes < sizeof(kListedTiles)) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(value, kListedTiles, sizeof(kListedTiles));
+  *written = sizeof(kListedTiles);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t* algorithm,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    const void* value, std::size_t bytes) {
+  std::uint32_t kind = 0;
+  if (bytes != sizeof(kind)) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(&kind, value, sizeof(kind));
+  if (attribute == CUBLASLT_ALGO_CONFIG_STAGES_ID) return CUBLAS_STATUS_SUCCESS;
+  if (attribute != CUBLASLT_ALGO_CONFIG_TILE_ID) return CUBLAS_STATUS_NOT_SUPPORTED;
+  algorithm->data[kTile] = kind;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -243,7 +298,7 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
                                                     void* value, std::size_t bytes,
                                                     std::size_t* written) {
   if (attribute != CUBLASLT_ALGO_CONFIG_SPLITK_NUM) return CUBLAS_STATUS_NOT_SUPPORTED;
-  const auto splits = static_cast<std::int32_t>(algorithm->data[0]);
+  const auto splits = static_cast<std::int32_t>(algorithm->data[kSplits]);
   if (bytes != sizeof(splits)) return CUBLAS_STATUS_INVALID_VALUE;
   std::memcpy(value, &splits, sizeof(splits));
   *written = sizeof(splits);
@@ -260,6 +315,13 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t /*handle*/, cublasLtMatm
   const Operands operands{*static_cast<Matrix*>(a), *static_cast<Matrix*>(b),
                           *static_cast<Matrix*>(d)};
   result->state = supported(*static_cast<Product*>(product), operands, *static_cast<Matrix*>(c));
+  const bool suggested = algorithm->data[kSuggested] == 1;
+  // A suggestion that does not take the smallest number of tokens; a listed one of the wrong tile.
+  constexpr std::int64_t kFewColumns = 48;
+  if ((suggested && suggestions_are_useless() && operands.d.cols <= kFewColumns) ||
+      (!suggested && algorithm->data[kTile] != kListedTiles[1])) {
+    result->state = CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   return result->state;
 }
 
@@ -276,7 +338,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
       supported(*static_cast<Product*>(product), operands, *static_cast<Matrix*>(c_layout));
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   const bool plain = *static_cast<const float*>(alpha) == 1.0F &&
-                     *static_cast<const float*>(beta) == 0.0F && algorithm->data[0] == 1;
+                     *static_cast<const float*>(beta) == 0.0F && algorithm->data[kSplits] == 1;
   if (handle == nullptr || !plain) return CUBLAS_STATUS_NOT_SUPPORTED;
   // Layouts are copied: the caller may destroy them while the product waits for its turn.
   const cudaError_t code = enqueue_product(

@@ -1,5 +1,5 @@
-// The CUDA runtime's functions about devices and errors, for devices of few multiprocessors: parts
-// of a grid take several units.
+// The CUDA runtime's functions about devices and errors. The devices have few multiprocessors, so
+// that each part of a grid takes several units.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -13,7 +13,7 @@ using namespace tributary::test::device;  // NOLINT(google-build-using-namespace
 namespace {
 
 constexpr int kMultiprocessors = 3;
-/// What pools take their pages from: little, because it is the host's.
+/// Memory for the pages of pools: little, because it is the host's.
 constexpr std::size_t kMemoryBytes = std::size_t{1} << 30;
 
 struct ErrorWords {

@@ -18,7 +18,7 @@
 
 namespace tributary::test {
 
-/// Since the process began.
+/// Totals since the process began.
 struct DeviceCounters {
   std::uint64_t launches = 0;        // of kernels and products, enqueued or captured
   std::uint64_t lazy_loads = 0;      // launches of kernels that were not loaded before
@@ -42,25 +42,35 @@ struct DeviceObjects {
 [[nodiscard]] DeviceObjects device_objects();
 
 /// The n-th call from now on (1: the next) of the runtime's function fails with `error` and does
-/// nothing. Launches of kernels go by the name `cudaLaunchKernel`. 0 takes it back.
+/// nothing. Launches of kernels have the name `cudaLaunchKernel`. 0 cancels that.
 void fail_call(std::string_view function, int n, cudaError_t error);
-/// Whether that call was not made yet.
+/// Whether that call has not been made yet.
 [[nodiscard]] bool failure_is_due(std::string_view function);
 
-/// What was done that a device would punish, in one line; empty: nothing. From then on every call
+/// A misuse that would make a real device fail, in one line; empty: none. After it every call
 /// returns the error that a device gives (an illegal address, a failed launch), until it is
-/// cleared, which a real device never does.
+/// cleared, which a real device does not allow.
 [[nodiscard]] std::string device_fault();
 void clear_device_fault();
 
-/// The device makes no progress while this exists. What waits for it without a deadline then is
-/// given up after ten seconds.
+/// The device makes no progress while this exists. Waits for it without a deadline end after ten
+/// seconds.
 class StalledDevice {
  public:
   StalledDevice();
   ~StalledDevice();
   StalledDevice(const StalledDevice&) = delete;
   StalledDevice& operator=(const StalledDevice&) = delete;
+};
+
+/// No algorithm that cuBLASLt suggests takes all numbers of tokens while this exists; one that it
+/// only lists does.
+class SelectiveProducts {
+ public:
+  SelectiveProducts();
+  ~SelectiveProducts();
+  SelectiveProducts(const SelectiveProducts&) = delete;
+  SelectiveProducts& operator=(const SelectiveProducts&) = delete;
 };
 
 /// The device is an sm_90 while this exists, for backends that are made meanwhile; else an sm_80.
@@ -72,8 +82,8 @@ class EmulatedHopper {
   EmulatedHopper& operator=(const EmulatedHopper&) = delete;
 };
 
-/// How many devices there are from now on, at first one. They are alike, and share their memory,
-/// their faults and what else is asked for here.
+/// Sets the number of devices, at first one. They are alike, and share their memory, their faults
+/// and all settings of this header.
 void set_device_count(int count);
 
 /// Adds work to a stream, as a kernel of the test's own would be.

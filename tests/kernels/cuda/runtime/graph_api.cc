@@ -9,7 +9,7 @@ using namespace tributary::test::device;  // NOLINT(google-build-using-namespace
 
 namespace {
 
-/// Each node right after the one before: any order else may run nodes at the same time.
+/// Whether each node depends on the one before it. Otherwise nodes could run at the same time.
 bool is_chain(const CUgraph_st& graph) {
   for (std::size_t i = 1; i < graph.nodes.size(); ++i) {
     const std::vector<cudaGraphNode_t>& needs = graph.nodes[i]->needs;
@@ -50,7 +50,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
   });
 }
 
-/// Ends the capture also where it was told to fail, as on a device that has failed meanwhile.
+/// Ends the capture even if the call must fail, as on a device that has failed meanwhile.
 cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   Device& device = the_device();
   const Lock lock(device.mutex);
@@ -198,7 +198,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
   });
 }
 
-/// What is under way still runs.
+/// Launches in progress still run.
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   Device& device = the_device();
   const Lock lock(device.mutex);

@@ -11,17 +11,17 @@
 
 namespace tributary::test::device {
 
-/// The device's limits of a launch.
+/// Whether a launch is within the device's limits.
 [[nodiscard]] bool launchable(const Device& device, const simt::Launch& grid);
 
-/// What cudaFuncGetAttributes does besides: loads the kernel of this name.
+/// Loads the kernel of this name, as cudaFuncGetAttributes does.
 [[nodiscard]] cudaError_t load_kernel(const char* name);
 
-/// A launch, where it is not refused, counts, and loads the kernel where nobody did.
+/// Counts a launch that is not refused, and loads its kernel unless that has been done.
 void count_launch(Device& device, const char* name);
 
-/// Enqueues `kernel`, which has its parameters by value. `memory`, when the kernel's turn has come,
-/// checks what it is about to use (require_device_memory).
+/// Enqueues `kernel`, which holds its parameters by value. Just before the kernel runs, `memory`
+/// checks the memory that it will use (require_device_memory).
 template <typename Memory, typename Kernel>
 [[nodiscard]] cudaError_t launch(const char* what, const simt::Launch& grid, cudaStream_t stream,
                                  Memory memory, Kernel kernel) {
@@ -35,7 +35,7 @@ template <typename Memory, typename Kernel>
   });
 }
 
-/// What an attention kernel reads and writes, by its plan.
+/// Checks the memory that an attention kernel reads and writes according to its plan.
 void check_memory(const cuda::AttendLaunch& launch);
 
 }  // namespace tributary::test::device

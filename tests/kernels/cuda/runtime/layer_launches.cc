@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attend/dispatch.h"
+#include "kernels/cuda/base/support.h"
 #include "kernels/cuda/layer/convert.h"
 #include "kernels/cuda/layer/copy_records.h"
 #include "kernels/cuda/layer/dense.h"
@@ -11,7 +12,6 @@
 #include "kernels/cuda/layer/pack.h"
 #include "kernels/cuda/layer/rms_norm.h"
 #include "kernels/cuda/layer/rope.h"
-#include "kernels/cuda/support.h"
 #include "tests/kernels/cuda/runtime/launch.h"
 
 namespace tributary::cuda {
@@ -54,12 +54,12 @@ void launch_gather(const GatherLaunch& g, CUstream_st* stream) {
   const auto memory = [g] {
     require_device_memory(g.index, static_cast<std::size_t>(g.count) * sizeof(std::int64_t),
                           "gather: the index");
-    require_device_memory(g.dst, static_cast<std::size_t>(g.count) * g.record_bytes,
-                          "gather: the records");
     for (std::int64_t i = 0; i < g.count; ++i) {
-      if (g.index[i] == kNoRecord) continue;
+      if (g.index[i] < 0 || g.index[i] >= g.records) continue;
       require_device_memory(g.src + static_cast<std::size_t>(g.index[i]) * g.record_bytes,
                             g.record_bytes, "gather: a source record");
+      require_device_memory(g.dst + static_cast<std::size_t>(i) * g.record_bytes, g.record_bytes,
+                            "gather: a record");
     }
   };
   const unsigned by = shares(static_cast<std::int64_t>(g.record_bytes / sizeof(T)), kCopyThreads);
@@ -74,13 +74,12 @@ void launch_gather(const GatherLaunch& g, CUstream_st* stream) {
 
 template <typename From, typename To>
 void launch_convert(const ConvertArgs& c, CUstream_st* stream) {
-  const unsigned by = shares(c.width, kConvertThreads);
+  const unsigned by = shares(static_cast<std::int64_t>(c.src_row.values()), kConvertThreads);
   const auto memory = [c] {
     const auto last = static_cast<std::size_t>(c.rows - 1);
-    const auto width = static_cast<std::size_t>(c.width);
-    require_device_memory(c.src, last * c.src_stride_bytes + width * sizeof(From),
+    require_device_memory(c.src, last * c.src_stride_bytes + c.src_row.bytes(),
                           "convert: the source");
-    require_device_memory(c.dst, last * c.dst_stride_bytes + width * sizeof(To),
+    require_device_memory(c.dst, last * c.dst_stride_bytes + c.dst_row.bytes(),
                           "convert: the result");
   };
   check(launch("convert",
@@ -92,7 +91,7 @@ void launch_convert(const ConvertArgs& c, CUstream_st* stream) {
         "launching convert");
 }
 
-/// The operand, and what is packed into it.
+/// Checks the operand, and the activations that are packed into it.
 void check_memory(const PackLaunch& p, int parts, std::size_t element) {
   require_device_memory(p.packed,
                         static_cast<std::size_t>(p.batch * parts * p.rows * p.cols) * element,
@@ -140,7 +139,7 @@ void load_layer() {
   }
 }
 
-void append(const AppendLaunch& a, CUstream_st* stream) {
+void enqueue(const AppendLaunch& a, CUstream_st* stream) {
   if (in_chunks(a)) {
     launch_append<ptx::Chunk>(a, stream);
   } else {
@@ -148,7 +147,7 @@ void append(const AppendLaunch& a, CUstream_st* stream) {
   }
 }
 
-void gather(const GatherLaunch& g, CUstream_st* stream) {
+void enqueue(const GatherLaunch& g, CUstream_st* stream) {
   if (in_chunks(g)) {
     launch_gather<ptx::Chunk>(g, stream);
   } else {
@@ -156,13 +155,13 @@ void gather(const GatherLaunch& g, CUstream_st* stream) {
   }
 }
 
-void convert(const ConvertArgs& c, CUstream_st* stream) {
-  with_elements(c.src_dtype, c.dst_dtype, [&](auto from, auto to) {
-    launch_convert<decltype(from), decltype(to)>(c, stream);
-  });
+void enqueue(const ConvertArgs& c, CUstream_st* stream) {
+  with_elements(
+      *plain_elements(c.src_row.format), *plain_elements(c.dst_row.format),
+      [&](auto from, auto to) { launch_convert<decltype(from), decltype(to)>(c, stream); });
 }
 
-void rms_norm(const RmsNormArgs& n, CUstream_st* stream) {
+void enqueue(const RmsNormArgs& n, CUstream_st* stream) {
   check(launch(
             "rms_norm",
             {.blocks = static_cast<unsigned>(n.tokens),
@@ -172,7 +171,7 @@ void rms_norm(const RmsNormArgs& n, CUstream_st* stream) {
         "launching rms_norm");
 }
 
-void rope(const RopeLaunch& r, CUstream_st* stream) {
+void enqueue(const RopeLaunch& r, CUstream_st* stream) {
   check(launch(
             "rope",
             {.blocks = static_cast<unsigned>(r.tokens),
@@ -182,7 +181,7 @@ void rope(const RopeLaunch& r, CUstream_st* stream) {
         "launching rope");
 }
 
-void latent_rows(const LatentRowsLaunch& l, CUstream_st* stream) {
+void enqueue(const LatentRowsLaunch& l, CUstream_st* stream) {
   const auto memory = [l] {
     check_memory(l.norm);
     check_memory(l.rope);
@@ -195,7 +194,7 @@ void latent_rows(const LatentRowsLaunch& l, CUstream_st* stream) {
         "launching latent_rows");
 }
 
-void attend_dense(const DenseAttendArgs& d, CUstream_st* stream) {
+void enqueue(const DenseAttendArgs& d, CUstream_st* stream) {
   const auto memory = [d] {
     const auto floats = [](const float* data, std::int64_t count, const char* what) {
       if (count > 0) {

@@ -1,11 +1,12 @@
 // The launch of sm90/many_rows.cu on emulated threads, as cudaLaunchKernelExC makes it, and the
 // driver's function that describes the cache to it.
+#include "kernels/cuda/sm90/many_rows_launch.h"
+
 #include <cuda.h>
 
 #include <cstring>
 #include <string_view>
 
-#include "kernels/cuda/sm90/launch.h"
 #include "kernels/cuda/sm90/many_rows.h"
 #include "tests/kernels/cuda/runtime/launch.h"
 #include "tests/kernels/cuda/sm90/emulation90.h"
@@ -16,11 +17,11 @@ namespace sm90 = tributary::cuda::sm90;
 
 namespace {
 
-/// What a kernel may have of shared memory without asking for more.
+/// The shared memory that a kernel may have without asking for more.
 constexpr std::size_t kSharedUnasked = std::size_t{48} << 10;
 
-/// Of rows of bf16 in boxes of 64 x 64 with the 128-byte swizzle, which is what the emulation of
-/// the copies has. The limits are those of the driver's interface.
+/// Makes a map of bf16 rows in boxes of 64 x 64 with the 128-byte swizzle, the only kind that the
+/// emulated copies support. The limits are those of the driver's interface.
 CUresult encode(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* data,
                 const cuuint64_t* sizes, const cuuint64_t* strides, const cuuint32_t* box,
                 const cuuint32_t* steps, CUtensorMapInterleave interleave,
@@ -49,7 +50,7 @@ void kernel(const tributary::cuda::AttendLaunch& launch, const CUtensorMap& map)
 
 constexpr const char* kName = "attend, many rows";
 
-/// What stands for the kernels: their addresses alone are asked for.
+/// Placeholders for the kernels, of which only the addresses are used.
 constexpr char kOne = 1;
 constexpr char kTwo = 2;
 

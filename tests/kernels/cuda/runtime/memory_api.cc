@@ -15,15 +15,15 @@ using namespace tributary::test::device;  // NOLINT(google-build-using-namespace
 
 namespace {
 
-/// As cudaMalloc's.
+/// The alignment of cudaMalloc.
 constexpr std::size_t kAlignment = 256;
-/// Of an allocation's bytes, before and behind: a write there is found when it is freed.
-/// AddressSanitizer watches what lies there better, and reads too, where it is not ours.
+/// Guard bytes before and after an allocation: a write to them is found when it is freed.
+/// AddressSanitizer does this better, and finds reads too, if there are no guards of ours.
 constexpr std::size_t kGuard = kSanitized ? 0 : 256;
 constexpr unsigned char kGuardByte = 0xa5;
 /// All ones: NaN as bf16, fp32 and fp64, -1 as an index.
 constexpr unsigned char kFresh = 0xff;
-/// What all processes of a test share; cudaGetDeviceProperties says it too.
+/// Memory that all processes of a test share; cudaGetDeviceProperties reports the same.
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 
 std::size_t allocated(const Device& device) {
@@ -75,7 +75,7 @@ cudaError_t release(Device& device, void* data, bool pinned) {
     device.fault =
         fmt::format("something wrote beside the {} bytes of an allocation", found->second.bytes);
   }
-  // Whoever still reads it reads NaN, as far as the host's allocator lets it.
+  // Late reads get NaN, as long as the host's allocator keeps it.
   std::memset(data, kFresh, found->second.bytes);
   std::free(found->second.memory);
   device.memory.erase(found);
@@ -91,8 +91,8 @@ cudaError_t free_memory(std::string_view function, void* data, bool pinned) {
   if (data != nullptr && forbidden_by_capture(device)) {
     return note(cudaErrorStreamCaptureUnsupported);
   }
-  // cudaFree waits for the device; of cudaFreeHost nothing is said, so that what still reads the
-  // memory is an error.
+  // cudaFree waits for the device. Nothing is documented for cudaFreeHost, so work that still reads
+  // the memory is an error.
   if (data != nullptr && !pinned && refused == cudaSuccess &&
       !drain_all(device, lock, current_device())) {
     return note(cudaErrorLaunchTimeout);
@@ -106,7 +106,7 @@ Space space_of(const Device& device, const void* data, std::size_t bytes) {
   if (const Allocation* const found = find_allocation(device, data, bytes); found != nullptr) {
     return found->pinned ? Space::kPinned : Space::kDevice;
   }
-  // Begins in an allocation, or reaches into one, but does not lie in it.
+  // Begins in an allocation, or extends into one, but is not inside one.
   const auto* const first = static_cast<const std::byte*>(data);
   const auto next = device.memory.lower_bound(first);
   const bool reaches = next != device.memory.end() && next->first < first + bytes;
@@ -133,7 +133,7 @@ bool kind_fits(cudaMemcpyKind kind, Space to, Space from) {
   return false;
 }
 
-/// When it is executed: what was not pageable must still be there.
+/// The execution of a copy. Memory that was not pageable must still be allocated.
 void copy_now(void* to, const void* from, std::size_t bytes, bool to_pageable, bool from_pageable) {
   {
     Device& device = the_device();

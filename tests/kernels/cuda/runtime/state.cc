@@ -12,10 +12,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What a query runs at most: tests wait in a loop that sleeps, and a piece of work takes
-/// microseconds to milliseconds.
+/// The longest time that a query runs work: tests wait in a loop that sleeps, and a piece of work
+/// takes microseconds to milliseconds.
 constexpr auto kQueryTime = std::chrono::milliseconds(20);
-/// Of waits without a deadline, while the device is stalled or waits for another.
+/// The limit of waits without a deadline while the device is stalled or waits for another.
 constexpr auto kStallTime = std::chrono::seconds(10);
 
 thread_local cudaError_t last_error = cudaSuccess;
@@ -29,7 +29,7 @@ double tick(Device& device) {
   return device.clock_ms;
 }
 
-/// The device is lost: whatever was to be done will not be.
+/// The device is lost: no pending work will be done.
 void fail_device(Device& device, cudaError_t code, const std::string& words) {
   if (device.sticky == cudaSuccess) {
     device.sticky = code;
@@ -106,6 +106,12 @@ cudaError_t enqueue_product(cudaStream_t stream, std::function<void()> product) 
   if (code != cudaSuccess) return code;
   ++device.counters.launches;
   return push(device, stream, {.what = "a product", .run = std::move(product)});
+}
+
+bool suggestions_are_useless() {
+  Device& device = the_device();
+  const Lock lock(device.mutex);
+  return device.selective > 0;
 }
 
 Progress run_next(Device& device, Lock& lock, const std::shared_ptr<CUstream_st>& stream) {
@@ -196,7 +202,7 @@ void require_device_memory(const void* data, std::size_t bytes, const char* what
 
 }  // namespace tributary::test::device
 
-// Errors and modes of threads lie here because they are the thread's, not the device's.
+// Errors and capture modes are here because they belong to the thread, not to the device.
 using namespace tributary::test::device;  // NOLINT(google-build-using-namespace)
 
 cudaError_t cudaGetLastError() {
@@ -284,6 +290,18 @@ StalledDevice::~StalledDevice() {
   const Lock lock(device.mutex);
   --device.stalls;
   device.changed.notify_all();
+}
+
+SelectiveProducts::SelectiveProducts() {
+  Device& device = the_device();
+  const Lock lock(device.mutex);
+  ++device.selective;
+}
+
+SelectiveProducts::~SelectiveProducts() {
+  Device& device = the_device();
+  const Lock lock(device.mutex);
+  --device.selective;
 }
 
 cudaError_t enqueue_on(cudaStream_t stream, std::function<void()> work) {

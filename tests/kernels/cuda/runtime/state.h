@@ -1,4 +1,4 @@
-// Internal to this folder: the emulated device's state, and how work gets into streams and out.
+// Internal to this folder: the emulated device's state, and how work is put into streams and run.
 #pragma once
 
 #include <condition_variable>
@@ -26,7 +26,7 @@ class IllegalAddress : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
-/// A place in a stream that an event was recorded at.
+/// The position in a stream at which an event was recorded.
 struct Mark {
   std::shared_ptr<CUstream_st> stream;
   bool passed = false;
@@ -37,8 +37,8 @@ struct Work {
   std::string what;
   std::function<void()> run = {};    // null: only a place
   std::shared_ptr<Mark> marks = {};  // passed when it has run
-  std::shared_ptr<Mark> needs = {};  // another stream's, that comes first
-  /// Asked under the lock when the stream has come to it: whether it may run. Null: it may.
+  std::shared_ptr<Mark> needs = {};  // of another stream, to be passed first
+  /// Called under the lock when the stream has reached it: whether it may run. Null: it may.
   std::function<bool()> ready = {};
 };
 
@@ -61,11 +61,11 @@ struct Capture {
 struct Allocation {
   std::size_t bytes = 0;
   bool pinned = false;
-  int device = 0;               // whose it is
+  int device = 0;               // its owner
   std::byte* memory = nullptr;  // with its guards
 };
 
-/// All that the device knows. Members are guarded by `mutex`, which work runs without.
+/// The state of the device. Members are guarded by `mutex`, which is not held while work runs.
 struct Device {
   std::mutex mutex;
   std::condition_variable changed;  // a piece of work has ended, or the device goes on
@@ -73,7 +73,8 @@ struct Device {
   cudaError_t sticky = cudaSuccess;
   std::string fault;
   int stalls = 0;
-  int count = 1;  // of devices, which share all of this
+  int selective = 0;  // SelectiveProducts
+  int count = 1;      // of devices, which share all of this
   int capability = 80;
   std::set<std::string, std::less<>> loaded;        // kernels
   std::map<const void*, std::size_t> shared_bytes;  // that a kernel was allowed
@@ -92,44 +93,49 @@ struct Device {
 
 using Lock = std::unique_lock<std::mutex>;
 
-/// Keeps `code` for cudaGetLastError where it is an error, and returns it.
+/// Returns `code`, after keeping it for cudaGetLastError if it is an error.
 cudaError_t note(cudaError_t code);
 
-/// Dynamic shared memory of a block, at most.
+/// The most dynamic shared memory of a block.
 [[nodiscard]] std::size_t most_shared_bytes(const Device& device);
 
-/// The frame of a call: `body` runs under the lock unless a failure was asked for or the device
-/// has failed.
+/// The frame of a call: runs `body` under the lock, unless a test has requested a failure or the
+/// device has failed.
 template <typename Body>
 cudaError_t call(std::string_view function, const Body& body);
 
-/// The failure that was asked of this call, or the device's own; success otherwise.
+/// The failure that a test has requested for this call, or the device's own; otherwise success.
 [[nodiscard]] cudaError_t refusal(Device& device, std::string_view function);
 
-/// A call that capture forbids, from this thread: invalidates what it would disturb.
+/// Whether capture forbids the calling thread this call. If so, invalidates the captures that it
+/// would disturb.
 [[nodiscard]] bool forbidden_by_capture(Device& device);
 
-/// A product of cuBLASLt, into the stream. Fails by the name `cublasLtMatmul`, and by itself: the
-/// library has a runtime of its own, whose errors cudaGetLastError does not tell.
+/// Puts a product of cuBLASLt into the stream. Tests make it fail by the name `cublasLtMatmul`.
+/// Only this function returns the error: the library has a runtime of its own, whose errors
+/// cudaGetLastError does not report.
 [[nodiscard]] cudaError_t enqueue_product(cudaStream_t stream, std::function<void()> product);
 
-/// Into the stream, or into the graph that it captures.
+/// Puts work into the stream, or into the graph that the stream is captured into.
 [[nodiscard]] cudaError_t push(Device& device, cudaStream_t stream, Work work);
+
+/// Whether SelectiveProducts exists.
+[[nodiscard]] bool suggestions_are_useless();
 
 enum class Progress { kRan, kIdle, kWaits };
 /// Runs the stream's next piece of work, or what that waits for.
 Progress run_next(Device& device, Lock& lock, const std::shared_ptr<CUstream_st>& stream);
-/// Runs the stream's work until `done`, for some milliseconds at most: whoever asks whether the
-/// device is done gives it time.
+/// Runs the stream's work until `done`, for some milliseconds at most: a query of the device gives
+/// it time to work.
 void make_progress(Device& device, Lock& lock, const std::shared_ptr<CUstream_st>& stream,
                    const std::function<bool()>& done);
-/// Until `done`. False where the device makes no progress.
+/// Runs the stream's work until `done`. False if the device makes no progress.
 [[nodiscard]] bool drain(Device& device, Lock& lock, const std::shared_ptr<CUstream_st>& stream,
                          const std::function<bool()>& done);
-/// All work of the device's streams.
+/// Runs all work of the device's streams.
 [[nodiscard]] bool drain_all(Device& device, Lock& lock, int ordinal);
 
-/// Which one the calling thread works on.
+/// The device that the calling thread has selected.
 [[nodiscard]] int current_device();
 
 /// Throws IllegalAddress unless [data, data + bytes) lies in one live piece of device memory.

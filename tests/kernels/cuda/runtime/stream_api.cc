@@ -18,7 +18,7 @@ cudaError_t make_event(std::string_view function, cudaEvent_t* event, bool timin
   });
 }
 
-/// A query, or a wait, that capture forbids: of anything in this thread, or of what is captured.
+/// Whether capture forbids a query or a wait: in this thread, or of a captured stream.
 bool forbidden(Device& device, const CUstream_st& stream) {
   if (stream.capture == nullptr) return forbidden_by_capture(device);
   stream.capture->valid = false;
@@ -56,7 +56,7 @@ cudaError_t record(std::string_view function, cudaEvent_t handle, cudaStream_t s
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return call("cudaStreamCreateWithFlags", [&](Device& device, Lock&) {
-    // One that waits for the default stream: there is none here.
+    // Such a stream waits for the default stream, which does not exist here.
     if (flags != cudaStreamNonBlocking) return cudaErrorNotSupported;
     const auto made = std::make_shared<CUstream_st>();
     made->device = current_device();
@@ -112,7 +112,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t handle, unsigne
     if (event == device.events.end() || found == device.streams.end()) {
       return cudaErrorInvalidResourceHandle;
     }
-    // A second stream in a capture, and outside work that a graph waits for: not emulated.
+    // Not emulated: a second stream in a capture, and a graph that waits for work outside of it.
     if (event->second->captured || found->second->capture != nullptr) return cudaErrorNotSupported;
     const auto& mark = event->second->mark;
     if (mark == nullptr || mark->passed) return cudaSuccess;

@@ -26,7 +26,7 @@ constexpr std::size_t kChunkBytes = 16;
 struct Transactions {
   unsigned arrivals = 0;  // a phase
   unsigned pending = 0;
-  std::int64_t bytes = 0;  // announced and not yet there
+  std::int64_t bytes = 0;  // announced but not yet arrived
   std::uint64_t phase = 0;
   std::vector<std::function<void()>> landings;
 
@@ -48,7 +48,7 @@ struct Transactions {
   }
 };
 
-// What a block has beyond simt::Block.
+// The state of a block beyond simt::Block.
 struct Extension {
   std::map<std::uint32_t, Transactions> barriers;  // by shared address
   std::map<unsigned, WarpGroupProducts> products;  // by warpgroup
@@ -192,20 +192,25 @@ void publish_writes() {
 }
 
 void prefetch_map(const CUtensorMap_st*) {}
+std::uint64_t evict_first() {
+  return 1;
+}
 void copy_tile(std::uint32_t to, std::uint32_t barrier, const CUtensorMap_st* map,
-               std::int32_t column, std::int32_t row) {
+               std::int32_t column, std::int32_t row, std::uint64_t /*policy*/) {
   simt::check_box(simt::tile_map(map), column, row);
   simt::copy_box(self().block(), to, barrier, simt::tile_map(map), column, row);
 }
 void copy_tile_to_blocks(std::uint32_t to, std::uint32_t barrier, const CUtensorMap_st* map,
-                         std::int32_t column, std::int32_t row, std::uint16_t blocks) {
+                         std::int32_t column, std::int32_t row, std::uint16_t blocks,
+                         std::uint64_t /*policy*/) {
   simt::check_box(simt::tile_map(map), column, row);
   for (std::size_t rank = 0; rank < 16; ++rank) {
     if ((blocks >> rank & 1U) == 0) continue;
     simt::copy_box(*self().block().cluster.at(rank), to, barrier, simt::tile_map(map), column, row);
   }
 }
-void prefetch_tile(const CUtensorMap_st* map, std::int32_t column, std::int32_t row) {
+void prefetch_tile(const CUtensorMap_st* map, std::int32_t column, std::int32_t row,
+                   std::uint64_t /*policy*/) {
   simt::check_box(simt::tile_map(map), column, row);
 }
 

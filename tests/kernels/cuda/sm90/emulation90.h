@@ -1,9 +1,9 @@
-// The functions of kernels/cuda/sm90/ptx90.h and products.h on emulated threads (simt.h): what the
-// tests have to give them beyond a launch.
+// The functions of kernels/cuda/sm90/ptx90.h and products.h on emulated threads (simt.h): what
+// tests must provide besides a launch.
 //
 // Adverse where the PTX ISA leaves a choice. A tile copy fills its destination with NaN when it is
-// issued and lands when somebody waits for its barrier, so whoever reads without waiting, or is
-// still reading, is found out. A product reads its operands when the first thread issues it and
+// issued and lands when somebody waits for its barrier, so reads without a wait, and reads that
+// come too late, are detected. A product reads its operands when the first thread issues it and
 // again when each warp waits for it, and faults where they differ; warps end at different times;
 // until then the sums are NaN in the threads' registers, and touching them is a fault. Products and
 // copies fault on what a thread wrote and did not publish to them (fence.proxy.async). Descriptors

@@ -1,6 +1,6 @@
 // The many-rows kernel's own source on emulated threads, against float64 and bitwise against
-// itself. emulation90.h and simt.h say what that shows and what not: no claim about a device's
-// speed or its memory model follows.
+// itself. emulation90.h and simt.h say what that shows: nothing about a device's speed or its
+// memory model.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,19 +16,20 @@
 namespace tributary::test {
 namespace {
 
-constexpr int kPastAll = 1 << 20;  // a position behind every row
+constexpr int kPastAll = 1 << 20;  // a position after every row
+
+template <int kBlocks>
+void kernel(const cuda::AttendLaunch& launch) {
+  const CacheLayout& layout = launch.layout;
+  const simt::TileMap map{launch.cache, std::int64_t{layout.layers} * layout.pages * kPageTokens,
+                          layout.latent_dim()};
+  cuda::sm90::many_rows<kBlocks>(launch, map.get());
+}
 
 template <int kBlocks>
 void run_clusters(AttendCase& attend_case, int parts) {
-  attend_case.run(
-      [](const cuda::AttendLaunch& launch) {
-        const CacheLayout& layout = launch.layout;
-        const simt::TileMap map{launch.cache,
-                                std::int64_t{layout.layers} * layout.pages * kPageTokens,
-                                layout.latent_dim()};
-        cuda::sm90::many_rows<kBlocks>(launch, map.get());
-      },
-      kBlocks * cuda::sm90::kRows, parts, cuda::sm90::kThreads, cuda::sm90::kSharedBytes, kBlocks);
+  attend_case.run(kernel<kBlocks>, kBlocks * cuda::sm90::kRows, parts, cuda::sm90::kThreads,
+                  cuda::sm90::kSharedBytes, kBlocks);
 }
 
 // By clusters of so many blocks.
@@ -135,6 +136,21 @@ TEST(ManyRows, BitsDoNotDependOnTokensBatchPagesOrClusters) {
       }
     }
   }
+}
+
+TEST(ManyRows, MergesWhereItComputesHaveTheBitsOfTheMergeKernel) {
+  // 66 rows of a token: of two tokens the last unit is short, and so is a cluster's second block.
+  // The second leaf is empty to the first token.
+  AttendCase attend_case({.heads = 66}, 43);
+  expect_bits_of_merges(attend_case, {70, 1, 33, 129, 40}, 2, [](AttendCase& one, int level) {
+    if (level % 2 == 1) {
+      one.run_merged(kernel<2>, level, 2 * cuda::sm90::kRows, 2, cuda::sm90::kThreads,
+                     cuda::sm90::kSharedBytes, 2);
+    } else {
+      one.run_merged(kernel<1>, level, cuda::sm90::kRows, 2, cuda::sm90::kThreads,
+                     cuda::sm90::kSharedBytes, 1);
+    }
+  });
 }
 
 TEST(ManyRows, WhatAnotherTokenSeesDoesNotPoison) {

@@ -14,13 +14,13 @@ namespace tributary::simt {
 
 inline constexpr unsigned kWarpGroupThreads = 128;
 
-/// What threads wrote to shared memory and did not yet publish to products and tile copies
-/// (fence.proxy.async), in words of 4 bytes.
+/// Words of 4 bytes that threads have written to shared memory but not yet published to products
+/// and tile copies (fence.proxy.async).
 class UnpublishedWrites {
  public:
   void add(unsigned thread, std::uint32_t address, std::size_t bytes);
   void publish(unsigned thread);
-  /// A fault when one of these bytes is among them.
+  /// Faults if one of these bytes is unpublished.
   void check(std::uint32_t address, std::size_t bytes, const char* user) const;
 
  private:
@@ -44,16 +44,16 @@ struct Product {
 
 class WarpGroupProducts {
  public:
-  /// By every thread: wgmma.fence.
+  /// Called by every thread: wgmma.fence.
   void begin(unsigned thread) { begun_.set(thread); }
-  /// By every thread before it issues; the first one's view of the operands is what counts, for
-  /// nothing makes a warp wait for the others. b is [columns x 16] (K-major), or where `b_columns`
-  /// [16 x columns].
+  /// Called by every thread before it issues. The first thread's view of the operands counts,
+  /// because nothing makes a warp wait for the others. b is [columns x 16] (K-major), or [16 x
+  /// columns] if `b_columns`.
   void read(OperandView view, const Product& product, std::size_t columns, bool b_columns);
-  /// Once, with the Product of all 128 threads.
+  /// Called once, with the Product of all 128 threads.
   void issue(const std::vector<void*>& threads);
   void commit() { committed_ = operations_.size(); }
-  /// Once by each warp: computes its rows of all that was committed, gives their sums back.
+  /// Called once by each warp: computes its rows of all committed products and returns their sums.
   void finish(OperandView view, unsigned warp);
 
  private:

@@ -1,0 +1,62 @@
+// The cases of gpu_bench: what a decode step of a batch computes, as calls, and its inputs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/interface/backend.h"
+#include "core/plan/merge_tree.h"
+
+namespace tributary::bench {
+
+inline constexpr int kRank = 512;
+inline constexpr int kLatent = 576;
+inline constexpr int kLeafTokens = 2048;
+inline constexpr std::int32_t kLayer = 0;
+
+/// What a case is to reach; 0: not asked for.
+struct Goal {
+  double microseconds = 0;
+  double of_copies = 0, of_product = 0, of_better = 0;  // shares, in percent
+};
+
+struct Case {
+  int heads = 0, tokens = 1, batch = 0;
+  std::int64_t length = 0;
+  Goal goal = {};
+};
+
+/// The plan of one step of a case: all leaves of all sequences, and their merges.
+struct Plan {
+  std::vector<LeafTask> tasks;
+  std::vector<std::int32_t> table;
+  std::vector<MergeOp> merges;  // by level
+  std::int64_t states = 0;
+};
+
+/// All leaves in `leaf_tokens`; neighbouring pages of a sequence are far apart in memory.
+[[nodiscard]] Plan make_plan(const Case& c, int leaf_tokens);
+
+struct Inputs {
+  std::unique_ptr<Cache> cache;
+  std::unique_ptr<Buffer> queries, states;
+};
+
+[[nodiscard]] Inputs make_inputs(Backend& backend, const Case& c, const Plan& plan);
+
+// The calls name the plan and the inputs, which must outlive them.
+[[nodiscard]] Call attend_call(const Case& c, const Plan& plan, const Inputs& inputs);
+[[nodiscard]] std::vector<Call> combine_calls(const Case& c, const Plan& plan,
+                                              const Inputs& inputs);
+/// Attention and merges of a step.
+[[nodiscard]] std::vector<Call> decode_calls(const Case& c, const Plan& plan, const Inputs& inputs);
+
+[[nodiscard]] std::size_t product(std::int64_t a, std::int64_t b);
+/// bf16 between -1 and 1, the same in every run.
+[[nodiscard]] std::unique_ptr<Buffer> numbers_on_device(Backend& backend, std::size_t count);
+/// A cache of one layer with numbers in all its pages.
+[[nodiscard]] std::unique_ptr<Cache> filled_cache(Backend& backend, std::int32_t pages);
+
+}  // namespace tributary::bench

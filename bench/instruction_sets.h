@@ -1,0 +1,13 @@
+// Decode attention with every instruction set of the machine that works on bf16, beside the choice
+// of the table of processors (kernels/cpu/processor_choice.h).
+#pragma once
+
+#include "bench/calibrated.h"
+
+namespace tributary::bench {
+
+/// Prints GFLOP/s of each, measured in turn, for batches and heads, and says where the chosen one
+/// is not the fastest. With as many threads as `machine` measures.
+void compare_instruction_sets(Machine& machine);
+
+}  // namespace tributary::bench

@@ -1,0 +1,13 @@
+// Versions of the libraries that our HTTP uses.
+#pragma once
+
+#include <string>
+
+namespace tributary {
+
+/// Of the library that is loaded: `3.0.16`.
+[[nodiscard]] std::string openssl_version();
+/// Of the headers that this was compiled with: `1.81`.
+[[nodiscard]] std::string boost_version();
+
+}  // namespace tributary

@@ -1,0 +1,31 @@
+// The exchange of proof.h on a connected stream.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "comm/http/stream.h"
+#include "comm/tcp/proof.h"
+#include "comm/transport/transport.h"
+
+namespace tributary::tcp {
+
+/// Called once, with ok when both sides have proven themselves, with an error if the stream is
+/// closed first. Whatever the function captures, above all the stream, is kept until then.
+using HandshakeDone = std::function<void(const Status&)>;
+
+/// `done` gets kPermissionDenied if either side does not know the secret, and the other side's own
+/// reason if it has no room.
+void shake_hands_as_client(Stream& stream, const Introduction& introduction, HandshakeDone done);
+
+struct AcceptingSide {
+  std::function<std::optional<Secret>(std::uint64_t id)> secret_of;
+  /// Decides about a side that has proven itself. A refusal is sent to it and passed to `done`.
+  std::function<Status()> admit;
+};
+
+/// After any error but kMalformedInput the other side has been sent the reason, if it is still
+/// there.
+void shake_hands_as_server(Stream& stream, AcceptingSide side, HandshakeDone done);
+
+}  // namespace tributary::tcp

@@ -1,0 +1,96 @@
+// The thread of a transport, and the calls that other threads post to it.
+#include "comm/tcp/tcp_transport.h"
+
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "comm/tcp/tcp_address.h"
+#include "comm/tcp/tcp_peers.h"
+
+namespace tributary {
+namespace {
+
+namespace asio = boost::asio;
+
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(TransportConfig config, TransportHandler& handler)
+      : config_(std::move(config)),
+        reactor_(io_),
+        peers_(io_, config_, handler, next_id_),
+        address_(peers_.address()),
+        work_(io_.get_executor()),
+        thread_([this] { run(); }) {}
+
+  /// The thread ends when every operation has returned.
+  ~TcpTransport() override {
+    asio::post(io_, [this] {
+      peers_.stop();
+      work_.reset();
+    });
+    thread_.join();
+  }
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "tcp"; }
+  [[nodiscard]] const std::string& address() const noexcept override { return address_; }
+
+  [[nodiscard]] PeerId connect(const std::string& address,
+                               const Introduction& introduction) override {
+    const auto to = tcp::parse_address(address);
+    const PeerId id = next_id_.fetch_add(1);
+    asio::post(io_, [this, id, to, introduction] { peers_.connect(id, to, introduction); });
+    return id;
+  }
+  void send(PeerId peer, OutgoingMessage message) override {
+    asio::post(io_, [this, peer, message = std::move(message)]() mutable {
+      peers_.send(peer, std::move(message));
+    });
+  }
+  void disconnect(PeerId peer) override {
+    asio::post(io_, [this, peer] { peers_.disconnect(peer); });
+  }
+
+ private:
+  void run() {
+    peers_.start();
+    if (!config_.busy_poll) {
+      io_.run();
+      return;
+    }
+    while (!io_.stopped()) {
+      // With fewer cores than threads a spinning thread would keep the others from working.
+      if (io_.poll() == 0) std::this_thread::yield();
+    }
+  }
+
+  const TransportConfig config_;
+  asio::io_context io_{1};  // one thread runs it
+  // Never armed. The first object of an io_context opens the descriptors that it polls with: here,
+  // where whoever makes the transport hears of a shortage, and not with the first connection, whose
+  // thread has nobody to tell.
+  asio::steady_timer reactor_;
+  std::atomic<PeerId> next_id_{1};
+  tcp::TcpPeers peers_;
+  const std::string address_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_tcp_transport(const TransportConfig& config,
+                                              TransportHandler& handler) {
+  try {
+    return std::make_unique<TcpTransport>(config, handler);
+  } catch (const boost::system::system_error& error) {
+    fail(ErrorCode::kIo, "a TCP transport cannot be opened: {}", error.code().message());
+  }
+}
+
+}  // namespace tributary

@@ -1,0 +1,38 @@
+// The shape of a pool's attention: heads, a latent row's parts and format, the queries' type.
+#pragma once
+
+#include <cstddef>
+
+#include "core/base/dtype.h"
+#include "core/model/row_format.h"
+#include "core/model/state_shape.h"
+
+namespace tributary {
+
+/// What a round's arithmetic needs to know; equal on all ranks of a pool.
+struct AttentionShape {
+  int heads = 0;
+  int kv_lora_rank = 0;
+  int qk_rope_head_dim = 0;
+  RowFormat row_format = RowFormat::kBF16;
+  DType query_dtype = DType::kBF16;
+  float softmax_scale = 0;
+
+  [[nodiscard]] int latent_dim() const noexcept { return kv_lora_rank + qk_rope_head_dim; }
+  [[nodiscard]] RowLayout row() const noexcept {
+    return {row_format, kv_lora_rank, qk_rope_head_dim};
+  }
+  [[nodiscard]] std::size_t row_bytes() const noexcept { return row().bytes(); }
+  [[nodiscard]] std::size_t query_bytes() const noexcept {
+    return static_cast<std::size_t>(heads) * static_cast<std::size_t>(latent_dim()) *
+           dtype_bytes(query_dtype);
+  }
+  /// A query and a new latent row.
+  [[nodiscard]] std::size_t token_record_bytes() const noexcept {
+    return query_bytes() + row_bytes();
+  }
+  [[nodiscard]] StateShape state_shape() const noexcept { return {heads, kv_lora_rank}; }
+  friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
+};
+
+}  // namespace tributary

@@ -1,0 +1,75 @@
+// What a pool serves, which its workers, its clients and the control plane must agree on, and the
+// one list of its fields: JSON, messages between processes and comparisons go by it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+
+#include "core/base/dtype.h"
+#include "core/model/attention_shape.h"
+
+namespace tributary {
+
+struct ModelShape;
+
+/// Equality is exact.
+struct PoolShape : AttentionShape {
+  int v_head_dim = 0;   // 0: the pool has no weights
+  int hidden_size = 0;  // 0 likewise
+  int layers = 0;
+  int leaf_tokens = 0;
+
+  friend bool operator==(const PoolShape&, const PoolShape&) = default;
+  /// Of messages: archive(field) for each.
+  static void fields(auto& archive, auto& shape);
+};
+
+/// A field and its name, in JSON and in messages to people.
+template <typename Shape, typename Value>
+struct ShapeField {
+  std::string_view name;
+  Value Shape::*member;
+  int least = 0;  // value of a dimension
+};
+// Clang deduces an aggregate's arguments by a guide alone.
+template <typename Shape, typename Value>
+ShapeField(std::string_view, Value Shape::*, int = 0) -> ShapeField<Shape, Value>;
+
+/// In the order of the wire.
+inline constexpr std::tuple kPoolShapeFields{
+    ShapeField{"heads", &PoolShape::heads, 1},
+    ShapeField{"kv_lora_rank", &PoolShape::kv_lora_rank, 1},
+    ShapeField{"qk_rope_head_dim", &PoolShape::qk_rope_head_dim},
+    ShapeField{"v_head_dim", &PoolShape::v_head_dim},
+    ShapeField{"hidden_size", &PoolShape::hidden_size},
+    ShapeField{"layers", &PoolShape::layers, 1},
+    ShapeField{"leaf_tokens", &PoolShape::leaf_tokens, 1},
+    ShapeField{"row_dtype", &PoolShape::row_format},  // the name in files since their beginning
+    ShapeField{"query_dtype", &PoolShape::query_dtype},
+    ShapeField{"softmax_scale", &PoolShape::softmax_scale}};
+
+/// visit(field) for each field of the list, in its order.
+template <typename... Fields, typename Visit>
+constexpr void for_each_field(const std::tuple<Fields...>& list, Visit visit) {
+  std::apply([&](const Fields&... fields) { (visit(fields), ...); }, list);
+}
+
+void PoolShape::fields(auto& archive, auto& shape) {
+  for_each_field(kPoolShapeFields, [&](const auto& field) { archive(shape.*field.member); });
+}
+
+/// Where two shapes differ first, the values as text.
+struct ShapeDifference {
+  std::string_view field;
+  std::string first, second;
+};
+[[nodiscard]] std::optional<ShapeDifference> find_difference(const PoolShape& first,
+                                                             const PoolShape& second);
+
+/// The attention of a model's layers. The softmax scale is the model's, as fp32.
+[[nodiscard]] AttentionShape attention_shape(const ModelShape& model, RowFormat row_format,
+                                             DType query_dtype);
+
+}  // namespace tributary

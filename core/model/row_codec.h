@@ -1,0 +1,23 @@
+// What a row format consists of. For row_format.cc, which lists them all, and the formats' files.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+#include "core/model/row_format.h"
+
+namespace tributary {
+
+/// Of one row each; the layout's widths are such that fits() is true.
+struct RowCodec {
+  RowFormat format;
+  std::string_view name;
+  std::optional<DType> elements;  // see plain_elements()
+  bool (*fits)(const RowLayout& layout) noexcept;
+  std::size_t (*bytes)(const RowLayout& layout) noexcept;
+  void (*encode)(const RowLayout& layout, std::span<const float> values, std::byte* row);
+  void (*decode)(const RowLayout& layout, const std::byte* row, std::span<float> values);
+};
+
+}  // namespace tributary

@@ -1,0 +1,64 @@
+// How a latent row is stored: one object with one name, from the flag to the kernel. A row is the
+// values of c_kv, then those of k_pe; what they take and how they are rounded is the format's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/base/dtype.h"
+
+namespace tributary {
+
+/// The value is the format's id on the wire. A format is added with its entry in row_format.cc.
+enum class RowFormat : std::uint8_t {
+  kF32 = 1,   // `f32`: every value as fp32
+  kBF16 = 2,  // `bf16`: every value to nearest even
+};
+
+/// All that there are, the default first.
+[[nodiscard]] std::span<const RowFormat> row_formats() noexcept;
+/// Whether an id that came from outside is in the list.
+[[nodiscard]] bool is_known(RowFormat format) noexcept;
+/// As flags and JSON spell it; `unknown` for an id that is not in the list.
+[[nodiscard]] std::string_view row_format_name(RowFormat format) noexcept;
+/// Their names, `separator` in between.
+[[nodiscard]] std::string row_format_names(std::span<const RowFormat> formats,
+                                           std::string_view separator);
+[[nodiscard]] std::optional<RowFormat> find_row_format(std::string_view name) noexcept;
+/// The type of all values, where a row is nothing but its values one after the other.
+[[nodiscard]] std::optional<DType> plain_elements(RowFormat format) noexcept;
+
+/// The rows of a model in a format.
+struct RowLayout {
+  RowFormat format = RowFormat::kBF16;
+  int kv_lora_rank = 0;
+  int qk_rope_head_dim = 0;
+
+  /// Of one row.
+  [[nodiscard]] constexpr std::size_t values() const noexcept {
+    return static_cast<std::size_t>(kv_lora_rank) + static_cast<std::size_t>(qk_rope_head_dim);
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept;
+
+  /// Whole rows of values to rows of bytes, dense both, and back; what decode() gives is what
+  /// every backend attends to. Throws kInvalidArgument unless `values` are whole rows.
+  void encode(std::span<const float> values, std::byte* rows) const;
+  void decode(const std::byte* rows, std::span<float> values) const;
+  /// The values of whole rows to those that come back once they were stored.
+  void round(std::span<float> values) const;
+
+  friend bool operator==(const RowLayout&, const RowLayout&) = default;
+};
+
+/// `values` elements of `type`, one after the other: a query, a part of a row, activations. Throws
+/// kInvalidArgument for a type that no row has.
+[[nodiscard]] RowLayout plain_row(std::int64_t values, DType type = DType::kF32);
+
+/// Throws kInvalidArgument for an unknown format, or widths that the format cannot store.
+void check_row_layout(const RowLayout& layout);
+
+}  // namespace tributary

@@ -1,0 +1,375 @@
+#include "core/pool/pool_worker.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/cache/leaves.h"
+#include "core/pool/gather_all.h"
+#include "core/pool/pool_handshake.h"
+
+namespace tributary {
+namespace {
+
+/// How one rank tells the others how the round went for it.
+struct Agreement {
+  PhaseTimes phase_us{};
+  std::uint64_t exchanged_bytes = 0;
+  std::uint64_t drained_round = 0;
+  std::uint64_t canary_checked = 0;
+  double canary_error = 0;
+};
+
+}  // namespace
+
+Worker::Worker(const WorkerConfig& config, Backend& backend, Communicator& communicator,
+               PoolClient& client, Communicator* exchange, OrderChannel* orders)
+    : config_(config),
+      backend_(backend),
+      communicator_(communicator),
+      exchange_(exchange != nullptr ? *exchange : communicator),
+      client_(client),
+      broadcasts_(communicator, config.round_timeout),
+      orders_(orders != nullptr ? *orders : broadcasts_),
+      builder_(communicator.size(), communicator.rank(), config.leaf_tokens) {
+  set_up();
+}
+
+Worker::~Worker() = default;
+
+/// All ranks come to the handshake, also those that have nothing to offer.
+void Worker::set_up() {
+  const AttentionShape& a = config_.attention;
+  const Status own = status_of([&] {
+    check_attention_shape(a);
+    check_exchange(backend_, communicator_, exchange_);
+    table_.emplace(config_.leaf_tokens);
+    cache_ = backend_.make_cache({.layers = config_.layers,
+                                  .pages = config_.pages,
+                                  .kv_lora_rank = a.kv_lora_rank,
+                                  .qk_rope_head_dim = a.qk_rope_head_dim,
+                                  .row_format = a.row_format});
+    executor_ = std::make_unique<RoundExecutor>(a, backend_, exchange_, *cache_);
+  });
+  handshake(config_, backend_.name(), own, communicator_);
+}
+
+RoundReport Worker::lead(const Order& order) {
+  if (communicator_.rank() != 0) {
+    fail(ErrorCode::kFailedPrecondition, "worker {} cannot lead: worker 0 does",
+         communicator_.rank());
+  }
+  RoundReport report;
+  report.status = orders_.send(encode_order(order), Deadline::after(config_.round_timeout));
+  if (report.status.ok()) {
+    perform(order, report);
+  } else {
+    leave(report.status);
+  }
+  return report;
+}
+
+RoundReport Worker::follow() {
+  if (communicator_.rank() == 0) {
+    fail(ErrorCode::kFailedPrecondition, "worker 0 leads, it cannot follow");
+  }
+  RoundReport report;
+  report.status = orders_.wait(order_bytes_, Deadline::after(config_.order_timeout), [this] {
+    Status status = communicator_.look_for_failure();
+    return status.ok() ? exchange_.look_for_failure() : status;
+  });
+  // Another rank's failure that was found while waiting: this pool does not go on.
+  if (report.status.code() == ErrorCode::kWorkerFailed) {
+    report.status = {ErrorCode::kCommunicatorPoisoned, report.status.message()};
+  }
+  Order order;
+  if (report.status.ok()) {
+    report.status = status_of([&] { order = decode_order(order_bytes_); });
+  }
+  if (report.status.ok()) {
+    perform(order, report);
+  } else {
+    leave(report.status);
+  }
+  return report;
+}
+
+void Worker::perform(const Order& order, RoundReport& report) {
+  const Deadline deadline = Deadline::after(config_.round_timeout);
+  report.stop = order.stop;
+  times_ = {};
+  Status outcome;
+  const Status own = status_of([&] {
+    executor_->program().trim(Deadline::Clock::now());
+    apply(order);
+    drained_round_ = config_.ingest != nullptr
+                         ? std::min(config_.ingest->drained_round(), order.round)
+                         : std::numeric_limits<std::uint64_t>::max();
+    const bool one_round = !order.item_layer.empty();
+    const auto begin = Deadline::Clock::now();
+    outcome = one_round ? round(order, deadline, report) : step(order, deadline, report);
+    report.step_us =
+        std::chrono::duration<double, std::micro>(Deadline::Clock::now() - begin).count();
+    // The last word on the fills, or on what the clients made of the last layer. A round has no
+    // time for it.
+    if (outcome.ok() && !one_round) outcome = agree(order.round, deadline, report);
+  });
+  // Only a table or a plan that does not match the others' fails so.
+  if (!own.ok()) leave(own);
+  report.status = own.ok() ? outcome : own;
+}
+
+/// This rank cannot follow the others into their collectives any more.
+void Worker::leave(const Status& reason) {
+  communicator_.poison(reason);
+  exchange_.poison(reason);
+}
+
+void Worker::apply(const Order& order) {
+  for (const auto& op : order.ops) {
+    if (const auto* change = std::get_if<TableOp>(&op)) {
+      apply_change(*change, order.round);
+      continue;
+    }
+    const auto& fill_op = std::get<FillOp>(op);
+    const Status status = status_of([&] { fill(fill_op); });
+    if (status.ok()) continue;
+    const std::string message =
+        fmt::format("rows of sequence {}: {}", fill_op.id, status.message());
+    if (failure_.ok()) failure_ = Status(status.code(), message);
+    unfilled_.insert_or_assign(fill_op.id, message);
+  }
+}
+
+void Worker::apply_change(const TableOp& change, std::uint64_t round) {
+  table_->apply(change);
+  const SequenceId id = std::visit(
+      [](const auto& op) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(op)>, AdmitOp>) {
+          return op.sequence.id;
+        } else {
+          return op.id;
+        }
+      },
+      change);
+  if (std::ranges::find(planned_, id, &StepItem::id) != planned_.end()) planned_.clear();
+  if (const auto* admit = std::get_if<AdmitOp>(&change); admit != nullptr) {
+    if (!admit->sequence.pushed) return;
+    if (config_.ingest != nullptr) {
+      config_.ingest->open(admit->sequence);
+      arriving_.insert(id);
+    } else {
+      unfilled_.insert_or_assign(
+          id, fmt::format("rows of sequence {} are pushed: this worker takes none in", id));
+    }
+  }
+  if (!std::holds_alternative<FreeOp>(change)) return;
+  unfilled_.erase(id);
+  arriving_.erase(id);
+  if (config_.ingest != nullptr) config_.ingest->close(id, round);
+}
+
+void Worker::fill(const FillOp& op) {
+  const PhaseTimer timer(times_, Phase::kFill);
+  const Sequence& s = table_->at(op.id);
+  if (op.begin < 0 || op.begin > op.end || op.end > s.length) {
+    fail(ErrorCode::kInvalidArgument, "fill of {} .. {}, expected within its {} rows", op.begin,
+         op.end, s.length);
+  }
+  const std::size_t row_bytes = cache_->layout().row_bytes();
+  const std::int64_t leaf_tokens = table_->leaf_tokens();
+  std::vector<std::byte> host(static_cast<std::size_t>(leaf_tokens) * row_bytes);
+  const auto device = backend_.allocate(host.size());
+  std::vector<AppendTask> tasks;
+  const auto fill_leaf = [&](const Leaf& leaf, const LeafPart& part) {
+    if (leaf.owner != communicator_.rank()) return;
+    tasks.clear();
+    for (std::int64_t r = 0; r < part.rows(); ++r) {
+      const std::int64_t row = part.first_row + r;
+      tasks.push_back({0, leaf.pages[static_cast<std::size_t>(row / kPageTokens)],
+                       static_cast<std::int32_t>(row % kPageTokens), r});
+    }
+    const auto bytes = std::span(host).first(static_cast<std::size_t>(part.rows()) * row_bytes);
+    for (std::int32_t layer = 0; layer < config_.layers; ++layer) {
+      client_.fill_rows(s, layer, part.begin, part.rows(), bytes.data());
+      backend_.upload(device->data(), bytes);
+      backend_.call(AppendArgs{.cache = cache_.get(),
+                               .tasks = tasks,
+                               .item_layer = std::span(&layer, 1),
+                               .source = device->data(),
+                               .source_stride_bytes = row_bytes});
+      backend_.synchronize(Deadline::after(config_.round_timeout));
+    }
+  };
+  for_each_leaf(s, op.begin, op.end, leaf_tokens, fill_leaf);
+}
+
+/// Throws where rows of an item have not arrived here.
+void Worker::check_rows(std::span<const StepItem> items) {
+  for (const StepItem& item : items) {
+    const auto unfilled = unfilled_.find(item.id);
+    if (unfilled != unfilled_.end()) {
+      fail(ErrorCode::kFailedPrecondition, "never filled: {}", unfilled->second);
+    }
+    if (!arriving_.contains(item.id)) continue;
+    const IngestTable::Progress progress = config_.ingest->progress(item.id);
+    if (progress.missing_layer >= 0) {
+      fail(ErrorCode::kFailedPrecondition,
+           "rows of sequence {} have not arrived: {} of {}, the first missing one is of layer "
+           "{}, position {}",
+           item.id, progress.rows_total - progress.rows_done, progress.rows_total,
+           progress.missing_layer, progress.missing_position);
+    }
+    arriving_.erase(item.id);
+  }
+}
+
+/// Throws, on every rank alike, for an order that is not one round.
+void Worker::check_round(const Order& order) const {
+  if (order.item_layer.size() != order.step.size()) {
+    fail(ErrorCode::kInvalidArgument, "a round of {} items with layers of {}", order.step.size(),
+         order.item_layer.size());
+  }
+  for (const std::int32_t layer : order.item_layer) {
+    if (layer >= 0 && layer < config_.layers) continue;
+    fail(ErrorCode::kInvalidArgument, "layer of an item is {}, expected 0 .. {}", layer,
+         config_.layers - 1);
+  }
+  const CanaryOrder& canary = order.canary;
+  if (canary.item < 0) return;
+  if (std::cmp_greater_equal(canary.item, order.step.size()) || canary.head < 0 ||
+      canary.head >= config_.attention.heads) {
+    fail(ErrorCode::kInvalidArgument, "canary of item {}, head {}: {} items of {} heads",
+         canary.item, canary.head, order.step.size(), config_.attention.heads);
+  }
+}
+
+/// Makes the plan of `items`, unless it is at hand.
+void Worker::prepare(std::span<const StepItem> items, RoundReport& report) {
+  const PhaseTimer timer(times_, Phase::kPlan);
+  const AttentionShape& a = config_.attention;
+  const int workers = communicator_.size();
+  report.plan_reused =
+      std::ranges::equal(items, planned_, [](const StepItem& x, const StepItem& y) {
+        return x.id == y.id && x.epoch == y.epoch && x.tokens == y.tokens;
+      });
+  if (!report.plan_reused) {
+    planned_.clear();
+    build_routing(*table_, items, workers, routing_);
+    Exchange exchange = config_.exchange;
+    if (exchange == Exchange::kAuto) {
+      exchange = choose_exchange(
+          routing_, workers,
+          {.token_record_bytes = static_cast<std::int64_t>(a.token_record_bytes()),
+           .state_record_bytes = static_cast<std::int64_t>(a.state_shape().record_bytes())});
+    }
+    builder_.build(routing_, exchange, plan_);
+    volume_ = exchange_volume(routing_, workers, exchange);
+    planned_.assign(items.begin(), items.end());
+  }
+  report.worker_rows = routing_.worker_rows;
+  report.exchange = plan_.exchange;
+  report.mean_spread =
+      static_cast<double>(routing_.spread.size()) / static_cast<double>(routing_.items.size());
+}
+
+/// All layers of a step, a round each.
+Status Worker::step(const Order& order, Deadline deadline, RoundReport& report) {
+  if (order.step.empty()) return {};
+  if (failure_.ok()) failure_ = status_of([&] { check_rows(order.step); });
+  prepare(order.step, report);
+  for (int layer = 0; layer < config_.layers; ++layer) {
+    item_layer_.assign(order.step.size(), layer);
+    Status status = run(order, deadline, report);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+/// One round, each item at its layer.
+Status Worker::round(const Order& order, Deadline deadline, RoundReport& report) {
+  const Status good = status_of([&] { check_round(order); });
+  if (!good.ok()) {  // the same on every rank: none goes on
+    if (failure_.ok()) failure_ = good;
+    return agree(order.round, deadline, report);
+  }
+  if (failure_.ok()) failure_ = status_of([&] { check_rows(order.step); });
+  prepare(order.step, report);
+  item_layer_ = order.item_layer;
+  return run(order, deadline, report);
+}
+
+/// The items of the plan at item_layer_.
+Status Worker::run(const Order& order, Deadline deadline, RoundReport& report) {
+  Status status = executor_->run(plan_, item_layer_, client_, deadline, failure_, times_);
+  if (!status.ok()) communicator_.poison(status);  // the others need not wait for this rank
+  if (status.ok() && order.canary.item >= 0 && !order.item_layer.empty()) {
+    const CanaryInput input{.shape = config_.attention,
+                            .routing = routing_,
+                            .plan = plan_,
+                            .item_layer = item_layer_,
+                            .tokens = executor_->program().tokens(),
+                            .states = executor_->program().states(),
+                            .leaf_tokens = config_.leaf_tokens,
+                            .most_rows = config_.canary_rows};
+    status = run_canary(order.canary, input, backend_, communicator_, *cache_, deadline, failure_,
+                        canary_);
+  }
+  if (status.ok()) status = agree(order.round, deadline, report);
+  if (!status.ok()) return status;
+  const AttentionShape& a = config_.attention;
+  const std::uint64_t state_bytes =
+      static_cast<std::uint64_t>(volume_.state_records) * a.state_shape().record_bytes();
+  ++report.rounds;
+  report.planned_bytes +=
+      static_cast<std::uint64_t>(volume_.token_records) * a.token_record_bytes() + state_bytes;
+  report.state_bytes += state_bytes;
+  // The others learn of it at the end of the next layer, of the step, or of the next order.
+  failure_ = status_of(
+      [&] { client_.read_states(plan_.homed, item_layer_, executor_->program().states()); });
+  return {};
+}
+
+/// Ends a round: every rank learns whether all succeeded, and rank 0 how long each phase took.
+Status Worker::agree(std::uint64_t round, Deadline deadline, RoundReport& report) {
+  const Agreement mine{
+      .phase_us = times_,
+      .exchanged_bytes = executor_->program().exchanged_bytes() - exchanged_before_,
+      .drained_round = drained_round_,
+      .canary_checked = canary_.checked ? 1U : 0U,
+      .canary_error = canary_.error};
+  exchanged_before_ = executor_->program().exchanged_bytes();
+  canary_ = {};
+  std::vector<RankReport<Agreement>> all;
+  Status status = gather_reports(communicator_, std::exchange(failure_, {}), mine, all, deadline);
+  if (!status.ok()) return status;
+  report.drained_round = drained_round_;
+  for (const RankReport<Agreement>& rank : all) {
+    const Agreement& other = rank.value;
+    report.drained_round = std::min(report.drained_round, other.drained_round);
+    if (other.canary_checked != 0) {
+      report.canary_checked = true;
+      report.canary_error = other.canary_error;
+    }
+    report.exchanged_bytes += other.exchanged_bytes;
+    for (std::size_t p = 0; p < kPhases; ++p) {
+      report.phase_us[p] = std::max(report.phase_us[p], other.phase_us[p]);
+    }
+    report.worker_attend_us.push_back(other.phase_us[static_cast<std::size_t>(Phase::kAttend)]);
+  }
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r].ok()) continue;
+    const Status failure = all[r].status();
+    return {ErrorCode::kWorkerFailed,
+            fmt::format("worker {} failed in round {}: {}: {}", r, round,
+                        error_code_name(failure.code()), failure.message())};
+  }
+  return {};
+}
+
+}  // namespace tributary

@@ -1,0 +1,46 @@
+// Memory that every round fills anew: grows with the largest round, and shrinks again.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+
+#include "core/base/deadline.h"
+#include "core/interface/backend.h"
+
+namespace tributary {
+
+/// Holds at most twice what the largest round of the last window needed, or kSmall.
+class ScratchBuffer {
+ public:
+  using Time = Deadline::Clock::time_point;
+  /// Long beside a round, so that steady traffic never pays for fresh memory; short beside the
+  /// hours for which one large round would otherwise keep it.
+  static constexpr std::chrono::milliseconds kWindow{250};
+  /// Not worth giving back.
+  static constexpr std::size_t kSmall = std::size_t{1} << 20;
+
+  explicit ScratchBuffer(Backend& backend);
+
+  /// At least `bytes`; the contents are lost when it has to grow.
+  void reserve(std::size_t bytes);
+  /// Call it before every round, and now and then without one. The contents may be lost.
+  void trim(Time now);
+
+  [[nodiscard]] std::byte* data() const noexcept { return buffer_->data(); }
+  template <typename T>
+  [[nodiscard]] T* as() const noexcept {
+    return buffer_->as<T>();
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return buffer_->bytes(); }
+
+ private:
+  void replace(std::size_t bytes);
+
+  Backend& backend_;
+  std::unique_ptr<Buffer> buffer_;
+  std::size_t needed_ = 0;  // at most, in this window
+  Time window_end_{};
+};
+
+}  // namespace tributary

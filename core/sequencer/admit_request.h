@@ -1,0 +1,22 @@
+// What is asked of a pool for a new sequence, by an engine's own sequencer or through a service.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/placement/placement.h"
+
+namespace tributary {
+
+/// What a new sequence needs.
+struct AdmitRequest {
+  std::int64_t prompt_tokens = 0;             ///< rows that come first; at least 0
+  std::int64_t max_new_tokens = 0;            ///< room is reserved for them too; the sum: 1 or more
+  SpreadPolicy spread = SpreadPolicy::kAuto;  ///< over which workers
+  /// A service admits requests of one key once; if it is empty, the client library draws one.
+  std::string idempotency_key = {};
+
+  friend bool operator==(const AdmitRequest&, const AdmitRequest&) = default;  ///< all fields
+};
+
+}  // namespace tributary

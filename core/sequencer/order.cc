@@ -1,0 +1,141 @@
+// Layout: round, stop, number of operations; per operation its kind (its index in the variants) and
+// its fields in the order of declaration; the step's items and their layers as lists; the canary.
+#include "core/sequencer/order.h"
+
+#include <type_traits>
+#include <utility>
+
+#include "core/base/byte_stream.h"
+
+namespace tributary {
+namespace {
+
+enum class Kind : std::uint8_t { kAdmit, kExtend, kCommit, kTruncate, kFree, kFill };
+
+void encode(const AdmitOp& op, ByteWriter& out) {
+  const Sequence& s = op.sequence;
+  out.value(Kind::kAdmit);
+  out.value(s.id);
+  out.value(s.epoch);
+  out.value(s.home);
+  out.value(s.tag);
+  out.value(s.prompt_tokens);
+  out.value(s.limit_tokens);
+  out.value(s.length);
+  out.value(static_cast<std::uint8_t>(s.pushed));
+  out.value(static_cast<std::uint32_t>(s.leaves.size()));
+  for (const Leaf& leaf : s.leaves) {
+    out.value(leaf.owner);
+    out.list(std::span<const std::int32_t>(leaf.pages));
+  }
+}
+
+void encode(const ExtendOp& op, ByteWriter& out) {
+  out.value(Kind::kExtend);
+  out.value(op.id);
+  out.value(op.leaf);
+  out.value(op.owner);
+  out.list(std::span<const std::int32_t>(op.pages));
+}
+
+template <typename Op>
+void encode_plain(Kind kind, const Op& op, ByteWriter& out) {
+  static_assert(std::is_trivially_copyable_v<Op>);
+  out.value(kind);
+  out.value(op);
+}
+
+void encode(const CommitOp& op, ByteWriter& out) {
+  encode_plain(Kind::kCommit, op, out);
+}
+void encode(const TruncateOp& op, ByteWriter& out) {
+  encode_plain(Kind::kTruncate, op, out);
+}
+void encode(const FreeOp& op, ByteWriter& out) {
+  encode_plain(Kind::kFree, op, out);
+}
+void encode(const FillOp& op, ByteWriter& out) {
+  encode_plain(Kind::kFill, op, out);
+}
+void encode(const TableOp& op, ByteWriter& out) {
+  std::visit([&out](const auto& alternative) { encode(alternative, out); }, op);
+}
+
+AdmitOp decode_admit(ByteReader& in) {
+  Sequence s;
+  s.id = in.value<SequenceId>();
+  s.epoch = in.value<std::uint32_t>();
+  s.home = in.value<std::int32_t>();
+  s.tag = in.value<std::int64_t>();
+  s.prompt_tokens = in.value<std::int64_t>();
+  s.limit_tokens = in.value<std::int64_t>();
+  s.length = in.value<std::int64_t>();
+  s.pushed = in.value<std::uint8_t>() != 0;
+  const auto leaves = in.value<std::uint32_t>();
+  for (std::uint32_t i = 0; i < leaves; ++i) {
+    const auto owner = in.value<std::int32_t>();
+    s.leaves.push_back({owner, in.list<std::int32_t>()});
+  }
+  return {std::move(s)};
+}
+
+ExtendOp decode_extend(ByteReader& in) {
+  ExtendOp op;
+  op.id = in.value<SequenceId>();
+  op.leaf = in.value<std::int32_t>();
+  op.owner = in.value<std::int32_t>();
+  op.pages = in.list<std::int32_t>();
+  return op;
+}
+
+std::variant<TableOp, FillOp> decode_op(ByteReader& in) {
+  const auto kind = in.value<Kind>();
+  switch (kind) {
+    case Kind::kAdmit:
+      return TableOp(decode_admit(in));
+    case Kind::kExtend:
+      return TableOp(decode_extend(in));
+    case Kind::kCommit:
+      return TableOp(in.value<CommitOp>());
+    case Kind::kTruncate:
+      return TableOp(in.value<TruncateOp>());
+    case Kind::kFree:
+      return TableOp(in.value<FreeOp>());
+    case Kind::kFill:
+      return in.value<FillOp>();
+  }
+  fail(ErrorCode::kMalformedInput, "order: operation kind is {}, expected 0 .. {}",
+       static_cast<int>(kind), static_cast<int>(Kind::kFill));
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_order(const Order& order) {
+  ByteWriter out;
+  out.value(order.round);
+  out.value(static_cast<std::uint8_t>(order.stop));
+  out.value(static_cast<std::uint32_t>(order.ops.size()));
+  for (const auto& op : order.ops) {
+    std::visit([&out](const auto& alternative) { encode(alternative, out); }, op);
+  }
+  out.list(std::span<const StepItem>(order.step));
+  out.list(std::span<const std::int32_t>(order.item_layer));
+  out.value(order.canary);
+  return out.take();
+}
+
+Order decode_order(std::span<const std::byte> bytes) {
+  ByteReader in(bytes);
+  Order order;
+  order.round = in.value<std::uint64_t>();
+  order.stop = in.value<std::uint8_t>() != 0;
+  const auto ops = in.value<std::uint32_t>();
+  for (std::uint32_t i = 0; i < ops; ++i) order.ops.push_back(decode_op(in));
+  order.step = in.list<StepItem>();
+  order.item_layer = in.list<std::int32_t>();
+  order.canary = in.value<CanaryOrder>();
+  if (!in.empty()) fail(ErrorCode::kMalformedInput, "order: bytes left after the last field");
+  return order;
+}
+
+}  // namespace tributary

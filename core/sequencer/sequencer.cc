@@ -1,0 +1,222 @@
+#include "core/sequencer/sequencer.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "core/base/ceil_div.h"
+#include "core/base/error.h"
+#include "core/base/limits.h"
+#include "core/cache/leaves.h"
+#include "core/sequencer/sequence_shares.h"
+
+namespace tributary {
+namespace {
+
+void check_lengths(const AdmitRequest& request, std::int64_t tag) {
+  constexpr std::int64_t kMaxTokens = std::int64_t{1} << 31;
+  if (request.prompt_tokens < 0 || request.prompt_tokens >= kMaxTokens ||
+      request.max_new_tokens < 0 || request.max_new_tokens >= kMaxTokens ||
+      request.prompt_tokens + request.max_new_tokens < 1) {
+    fail(ErrorCode::kInvalidArgument,
+         "request {}: {} prompt tokens and {} new ones, expected below 2^31 of each and at least "
+         "1 in all",
+         tag, request.prompt_tokens, request.max_new_tokens);
+  }
+}
+
+/// What placement counts as present at admission: a leaf for the first token at least.
+std::int64_t placed_tokens(const AdmitRequest& request) {
+  return std::max<std::int64_t>(request.prompt_tokens, 1);
+}
+
+}  // namespace
+
+Sequencer::Sequencer(const SequencerConfig& config)
+    : config_(config), placement_(config.placement), table_(config.placement.leaf_tokens) {
+  if (config.pages_per_worker < 1) {
+    fail(ErrorCode::kInvalidArgument, "pages per worker is {}, expected at least 1",
+         config.pages_per_worker);
+  }
+  const auto workers = static_cast<std::size_t>(config.placement.workers);
+  pools_.assign(workers, PagePool(config.pages_per_worker));
+  loads_.assign(
+      workers,
+      WorkerLoad{
+          .tokens = 0, .available_pages = config.pages_per_worker, .homes = 0, .inbound_roots = 0});
+}
+
+void Sequencer::decide(TableOp op) {
+  table_.apply(op);
+  order_.ops.emplace_back(std::move(op));
+}
+
+std::int64_t Sequencer::leaf_rows(const Sequence& s, std::size_t leaf, std::int64_t length) const {
+  const std::int64_t leaf_tokens = table_.leaf_tokens();
+  return std::clamp<std::int64_t>(
+      std::min(length, s.limit_tokens) - static_cast<std::int64_t>(leaf) * leaf_tokens, 0,
+      leaf_tokens);
+}
+
+std::int32_t Sequencer::take_page(std::int32_t worker) {
+  return pools_[static_cast<std::size_t>(worker)].allocate_reserved();
+}
+
+void Sequencer::sync_available(std::int32_t worker) {
+  const auto w = static_cast<std::size_t>(worker);
+  loads_[w].available_pages = pools_[w].available();
+}
+
+/// Adds (sign 1) or removes (-1) a sequence's share of the loads; pages are separate.
+void Sequencer::account(const Sequence& s, int sign) {
+  for_each_leaf(s, 0, s.length, table_.leaf_tokens(), [&](const Leaf& leaf, const LeafPart& part) {
+    loads_[static_cast<std::size_t>(leaf.owner)].tokens += sign * part.rows();
+  });
+  WorkerLoad& home = loads_[static_cast<std::size_t>(s.home)];
+  home.homes += sign;
+  home.inbound_roots += sign * inbound_roots(s, table_.leaf_tokens());
+}
+
+void Sequencer::check(const AdmitRequest& request, std::int64_t tag) const {
+  check_lengths(request, tag);
+  std::vector<WorkerLoad> empty(loads_.size());
+  for (auto& load : empty) load.available_pages = config_.pages_per_worker;
+  const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
+  if (!placement_.place(placed_tokens(request), limit, request.spread, empty)) {
+    fail(ErrorCode::kTooLarge,
+         "request {}: {} tokens need {} pages with spread {}; the pool holds {} on each of {} "
+         "workers",
+         tag, limit, ceil_div(limit, kPageTokens), spread_policy_name(request.spread),
+         config_.pages_per_worker, loads_.size());
+  }
+}
+
+std::optional<SequenceId> Sequencer::admit(const AdmitRequest& request, const AdmitAs& as) {
+  check_lengths(request, as.tag);
+  const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
+  const auto assignment = placement_.place(placed_tokens(request), limit, request.spread, loads_);
+  if (!assignment) {
+    check(request, as.tag);
+    return std::nullopt;
+  }
+
+  const auto is_closed = [&] {
+    return std::ranges::any_of(closed_, [&](const Closed& c) { return c.sequence.id == as.id; });
+  };
+  if (as.id != 0 && (table_.contains(as.id) || is_closed())) {
+    fail(ErrorCode::kAlreadyExists, "request {}: sequence {} is already in the pool", as.tag,
+         as.id);
+  }
+  if (as.id == 0 && counter_ == std::numeric_limits<std::uint32_t>::max()) {
+    fail(ErrorCode::kFailedPrecondition, "request {}: incarnation {} has given all {} sequence ids",
+         as.tag, config_.incarnation, counter_);
+  }
+
+  Sequence s;
+  s.id = as.id != 0 ? as.id : (static_cast<std::uint64_t>(config_.incarnation) << 32) | ++counter_;
+  s.epoch = 1;
+  s.home = assignment->home;
+  s.tag = as.tag;
+  s.prompt_tokens = request.prompt_tokens;
+  s.limit_tokens = limit;
+  s.length = request.prompt_tokens;
+  s.pushed = as.pushed;
+  s.leaves.resize(assignment->leaf_owner.size());
+  std::int32_t previous_owner = -1;
+  for (std::size_t i = 0; i < s.leaves.size(); ++i) {
+    Leaf& leaf = s.leaves[i];
+    leaf.owner = assignment->leaf_owner[i];
+    if (leaf.owner != previous_owner) ++placements_;
+    previous_owner = leaf.owner;
+    PagePool& pool = pools_[static_cast<std::size_t>(leaf.owner)];
+    pool.reserve(static_cast<std::int32_t>(ceil_div(leaf_rows(s, i, limit), kPageTokens)));
+    const std::int64_t pages = ceil_div(leaf_rows(s, i, s.length), kPageTokens);
+    leaf.pages.reserve(static_cast<std::size_t>(pages));
+    for (std::int64_t p = 0; p < pages; ++p) leaf.pages.push_back(take_page(leaf.owner));
+    sync_available(leaf.owner);
+  }
+  account(s, 1);
+  const SequenceId id = s.id;
+  policies_.emplace(id, request.spread);
+  decide(AdmitOp{std::move(s)});
+  if (request.prompt_tokens > 0 && !as.pushed) {
+    order_.ops.emplace_back(FillOp{id, 0, request.prompt_tokens});
+  }
+  return id;
+}
+
+void Sequencer::check_not_in_step(SequenceId id) const {
+  if (open_.contains(id)) {
+    fail(ErrorCode::kFailedPrecondition, "sequence {} is in an open step", id);
+  }
+}
+
+void Sequencer::truncate(SequenceId id, std::int64_t length) {
+  const Sequence& s = table_.at(id);
+  check_not_in_step(id);
+  if (length < 0 || length > s.length) {
+    fail(ErrorCode::kInvalidArgument, "truncate of sequence {} to {} tokens: length is {}", id,
+         length, s.length);
+  }
+  account(s, -1);
+  for (std::size_t i = 0; i < s.leaves.size(); ++i) {
+    const Leaf& leaf = s.leaves[i];
+    const auto keep = static_cast<std::size_t>(ceil_div(leaf_rows(s, i, length), kPageTokens));
+    PagePool& pool = pools_[static_cast<std::size_t>(leaf.owner)];
+    for (std::size_t p = keep; p < leaf.pages.size(); ++p) {
+      if (pool.release(leaf.pages[p])) pool.reserve(1);
+    }
+    sync_available(leaf.owner);
+  }
+  decide(TruncateOp{id, s.epoch + 1, length});
+  account(s, 1);
+}
+
+/// Gives back all pages of a sequence, and those still promised to it.
+void Sequencer::release_pages(const Sequence& s) {
+  for (std::size_t i = 0; i < s.leaves.size(); ++i) {
+    const Leaf& leaf = s.leaves[i];
+    PagePool& pool = pools_[static_cast<std::size_t>(leaf.owner)];
+    const std::int64_t promised = ceil_div(leaf_rows(s, i, s.limit_tokens), kPageTokens) -
+                                  static_cast<std::int64_t>(leaf.pages.size());
+    for (const std::int32_t page : leaf.pages) (void)pool.release(page);
+    pool.unreserve(static_cast<std::int32_t>(promised));
+    sync_available(leaf.owner);
+  }
+}
+
+/// The sequence is no more; its pages are left to the caller.
+void Sequencer::end(SequenceId id) {
+  account(table_.at(id), -1);
+  policies_.erase(id);
+  decide(FreeOp{id});
+}
+
+void Sequencer::free(SequenceId id) {
+  const Sequence& s = table_.at(id);
+  check_not_in_step(id);
+  release_pages(s);
+  end(id);
+}
+
+void Sequencer::close(SequenceId id) {
+  const Sequence& s = table_.at(id);
+  check_not_in_step(id);
+  closed_.push_back({round_ + 1, s});
+  end(id);
+}
+
+void Sequencer::release_closed(std::uint64_t drained_round) {
+  while (!closed_.empty() && closed_.front().round <= drained_round) {
+    release_pages(closed_.front().sequence);
+    closed_.pop_front();
+  }
+}
+
+Order Sequencer::take_order() {
+  for (const StepItem& item : order_.step) open_.at(item.id).taken = true;
+  order_.round = ++round_;
+  return std::exchange(order_, Order{});
+}
+
+}  // namespace tributary

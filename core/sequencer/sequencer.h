@@ -1,0 +1,149 @@
+// The pool's one decision maker (rank 0): admits sequences, allocates pages, places leaves, numbers
+// rounds. It computes nothing and talks to nobody; what it decided is collected in an Order.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "core/cache/page_pool.h"
+#include "core/cache/sequence_table.h"
+#include "core/placement/placement.h"
+#include "core/plan/plan.h"
+#include "core/sequencer/admit_request.h"
+#include "core/sequencer/order.h"
+
+namespace tributary {
+
+struct SequencerConfig {
+  PlacementConfig placement;          // workers, leaf_tokens, costs
+  std::int32_t pages_per_worker = 0;  // >= 1
+  std::uint32_t incarnation = 1;      // upper half of sequence ids
+};
+
+/// As whom a sequence is admitted.
+struct AdmitAs {
+  std::int64_t tag = 0;  // the caller's own name for it
+  /// 0: the sequencer's own incarnation and counter. Else the id, chosen outside, never used
+  /// before.
+  SequenceId id = 0;
+  /// True: the prompt's rows are sent to their owners (IngestTable). False: the owners ask for them
+  /// (FillOp).
+  bool pushed = false;
+};
+
+class Sequencer {
+ public:
+  /// Throws kInvalidArgument.
+  explicit Sequencer(const SequencerConfig& config);
+
+  /// Reserves the pages for the whole request, places it, and orders the fill of its prompt.
+  /// No value: no room now, try again when something was freed. Throws kTooLarge for a request that
+  /// an empty pool could not hold, kInvalidArgument for bad lengths, kAlreadyExists for a given id
+  /// that is in the pool, kFailedPrecondition when all ids of the incarnation were given; nothing
+  /// is changed then.
+  [[nodiscard]] std::optional<SequenceId> admit(const AdmitRequest& request,
+                                                const AdmitAs& as = {});
+  /// Throws what admit() would throw: tells before a run whether all its requests can ever be held.
+  void check(const AdmitRequest& request, std::int64_t tag = 0) const;
+
+  // Steps. A sequence is in one open step at most; any number of sequences may be.
+
+  struct StepRequest {
+    SequenceId id = 0;
+    std::int32_t tokens = 1;
+  };
+  /// Opens a step of each of `requests` (each sequence once) and orders the pages that it needs,
+  /// out of the reservations. Throws, with nothing changed, kNotFound, kInvalidArgument, and
+  /// kFailedPrecondition for a sequence that is in an open step.
+  void open_step(std::span<const StepRequest> requests);
+  struct RoundRequest {
+    SequenceId id = 0;
+    std::int32_t layer = 0;
+  };
+  /// Orders one round: sequences of open steps, each once, each at its layer. Throws, with nothing
+  /// changed, kFailedPrecondition for a sequence without an open step, or when a round was ordered
+  /// since take_order(); kInvalidArgument for no sequence, one twice, a negative layer, or a canary
+  /// of an item that is not there.
+  void order_round(std::span<const RoundRequest> items, CanaryOrder canary = {});
+  /// Ends an open step: the sequence grows by `accepted` of its tokens (0 .. tokens); pages that it
+  /// got for the others stay with it. A round of it that was ordered and not taken goes on without
+  /// it. Throws, and the step stays open, kInvalidArgument for a number that does not fit,
+  /// kFailedPrecondition without an open step, or with accepted > 0 before a round of it was taken:
+  /// no worker has its rows then.
+  void commit(SequenceId id, std::int32_t accepted);
+  /// The open step of a sequence: its tokens, or 0.
+  [[nodiscard]] std::int32_t open_tokens(SequenceId id) const;
+
+  /// For callers that run all sequences in step: open_step, and an order for all layers. Throws as
+  /// open_step(), and kFailedPrecondition while any step is open.
+  void begin_step(std::span<const StepRequest> requests);
+  /// commit of every sequence of begin_step, in its order. Throws, and the steps stay open, as
+  /// commit, and kInvalidArgument for another number of sequences.
+  void commit_step(std::span<const std::int32_t> accepted);
+  /// Ends all open steps with nothing accepted; an order of them that was not taken is withdrawn.
+  void abort_step();
+
+  /// Drops the rows from `length` on and gives their pages back to the reservation; a new epoch.
+  /// Throws kNotFound, kInvalidArgument, kFailedPrecondition while the sequence is in an open step.
+  void truncate(SequenceId id, std::int64_t length);
+  /// Throws kNotFound, kFailedPrecondition while the sequence is in an open step.
+  void free(SequenceId id);
+  /// As free(), but the pages stay out of use until release_closed(): transfers into them may be
+  /// under way.
+  void close(SequenceId id);
+  /// Pages of sequences that were closed in orders up to `drained_round` (RoundReport) are free.
+  void release_closed(std::uint64_t drained_round);
+  /// Sequences that were closed and not released.
+  [[nodiscard]] std::size_t closing() const noexcept { return closed_.size(); }
+
+  /// All that was decided since the last call, numbered.
+  [[nodiscard]] Order take_order();
+
+  [[nodiscard]] const SequenceTable& table() const noexcept { return table_; }
+  [[nodiscard]] std::span<const PagePool> pools() const noexcept { return pools_; }
+  [[nodiscard]] std::span<const WorkerLoad> loads() const noexcept { return loads_; }
+  /// Owners chosen so far: one per extent at admission, one per leaf opened later.
+  [[nodiscard]] std::uint64_t placements() const noexcept { return placements_; }
+
+ private:
+  void decide(TableOp op);
+  [[nodiscard]] std::int64_t leaf_rows(const Sequence& s, std::size_t leaf,
+                                       std::int64_t length) const;
+  [[nodiscard]] std::int32_t take_page(std::int32_t worker);
+  void sync_available(std::int32_t worker);
+  void check_not_in_step(SequenceId id) const;
+  void check_commit(SequenceId id, std::int32_t accepted) const;
+  void withdraw(SequenceId id);
+  void release_pages(const Sequence& s);
+  void end(SequenceId id);
+  void grow(const Sequence& s, std::int64_t length);
+  void account(const Sequence& s, int sign);
+
+  SequencerConfig config_;
+  Placement placement_;
+  SequenceTable table_;
+  std::vector<PagePool> pools_;
+  std::vector<WorkerLoad> loads_;
+  std::unordered_map<SequenceId, SpreadPolicy> policies_;
+  struct OpenStep {
+    std::int32_t tokens = 0;
+    bool taken = false;  // an order with a round of it was taken
+  };
+  std::unordered_map<SequenceId, OpenStep> open_;
+  std::vector<SequenceId> in_step_;  // the sequences of begin_step, in its order
+  struct Closed {
+    std::uint64_t round = 0;  // of the order that ended it
+    Sequence sequence;
+  };
+  std::deque<Closed> closed_;  // not released, by round
+  Order order_;
+  std::uint32_t counter_ = 0;
+  std::uint64_t round_ = 0;
+  std::uint64_t placements_ = 0;
+};
+
+}  // namespace tributary

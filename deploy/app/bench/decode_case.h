@@ -1,0 +1,54 @@
+// A batch of sequences in a cache and the call that attends to all of them: DeepSeek's 512 + 64,
+// bf16 rows and queries, pages in random places, states written with their lse.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/interface/backend.h"
+
+namespace tributary::bench {
+
+inline constexpr int kRank = 512;
+inline constexpr int kRope = 64;
+inline constexpr int kLatent = kRank + kRope;
+inline constexpr int kLeafTokens = 2048;
+
+/// One decode step of a batch of sequences.
+class DecodeCase {
+ public:
+  /// `lengths` count the new tokens, of which there are `tokens` a sequence.
+  DecodeCase(Backend& backend, int heads, int tokens, std::span<const int> lengths,
+             int leaf_tokens = kLeafTokens);
+
+  /// States of all leaves.
+  void attend() { backend_.call(args_); }
+  /// Merges each sequence's leaves in the fixed binary tree. Once for each attend().
+  void merge();
+
+  /// Levels of those trees, and bytes of the states that they yield.
+  [[nodiscard]] std::size_t merge_levels() const noexcept { return merges_.size(); }
+  [[nodiscard]] double merged_bytes() const noexcept;
+  [[nodiscard]] std::size_t leaves() const noexcept { return tasks_.size(); }
+
+  /// A (row, head, token) is 2 (2 kRank + kRope) FLOP.
+  [[nodiscard]] double gflop() const noexcept { return gflop_; }
+  /// Cache rows, each read once.
+  [[nodiscard]] double gigabytes() const noexcept { return gigabytes_; }
+
+ private:
+  Backend& backend_;
+  std::unique_ptr<Cache> cache_;
+  std::vector<std::int32_t> block_table_;
+  std::vector<std::int32_t> item_layer_;
+  std::vector<LeafTask> tasks_;
+  std::vector<std::vector<MergeOp>> merges_;  // levels, from the leaves up
+  std::unique_ptr<Buffer> queries_, states_;
+  AttendArgs args_;
+  StateShape shape_;
+  double gflop_ = 0, gigabytes_ = 0;
+};
+
+}  // namespace tributary::bench

@@ -1,0 +1,60 @@
+#include "deploy/app/bench/machine_file.h"
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+
+#include "core/base/error.h"
+#include "core/base/strict_json.h"
+#include "deploy/service/protocol/json_object.h"
+
+namespace tributary {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::size_t kMaxText = 4096;
+// A century: what is above was not measured.
+constexpr double kMaxCost = 3e15;
+
+}  // namespace
+
+nlohmann::ordered_json to_json(const Machine& machine) {
+  nlohmann::ordered_json costs;
+  for_each_cost(machine.costs, [&](const char* name, double value) { costs[name] = value; });
+  return {{"description", machine.description}, {"source", machine.source},
+          {"backend", machine.backend},         {"communicator", machine.communicator},
+          {"workers", machine.workers},         {"threads", machine.threads},
+          {"costs", std::move(costs)}};
+}
+
+Machine read_machine(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file || std::filesystem::is_directory(path)) {
+    fail(ErrorCode::kIo, "{}: cannot be read", path.string());
+  }
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const json value = parse_strict_json(text, path.string());
+  JsonObject report(value, path.string());
+  JsonObject object(report.value("machine"), report.path("machine"));
+  Machine machine{.description = object.text("description", kMaxText),
+                  .source = object.text("source", kMaxText),
+                  .backend = object.text("backend", kMaxText),
+                  .communicator = object.text("communicator", kMaxText),
+                  .workers = object.integer<int>("workers", 1, 1 << 20),
+                  .threads = object.integer<int>("threads", 0, 1 << 20),
+                  .costs = {}};
+  JsonObject costs(object.value("costs"), object.path("costs"));
+  for_each_cost(machine.costs, [&](const char* name, double& cost) {
+    cost = costs.number(name);
+    if (!(cost >= 0 && cost <= kMaxCost)) {
+      fail(ErrorCode::kMalformedInput, "{} is {}, expected 0 or more", costs.path(name), cost);
+    }
+  });
+  costs.end();
+  object.end();
+  return machine;
+}
+
+}  // namespace tributary

@@ -1,0 +1,52 @@
+// A whole step of a pool, repeated: plan, queries out, attention, partial states back, combine.
+// Rows and queries are made beforehand, so that only the pool's own work is measured.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/interface/backend.h"
+#include "core/interface/communicator.h"
+#include "core/pool/pool_worker.h"
+#include "core/sequencer/sequencer.h"
+#include "deploy/app/bench/prepared_client.h"
+
+namespace tributary::bench {
+
+/// DeepSeek's 512 + 64 with rows and queries in bf16.
+[[nodiscard]] AttentionShape attention_shape(int heads);
+
+struct StepCaseConfig {
+  AttentionShape attention;
+  int layers = 1;
+  int batch = 1;
+  std::int64_t context = 4096;  // rows of each sequence, its new one included
+  int leaf_tokens = 2048;
+  SpreadPolicy spread = SpreadPolicy::kAuto;
+  Exchange exchange = Exchange::kAuto;
+};
+
+/// All ranks construct it together; rank 0 runs steps and the others follow.
+class StepCase {
+ public:
+  /// `exchange`: what carries queries and partial states, where `communicator` does not take
+  /// pointers of the backend's memory (Worker).
+  StepCase(const StepCaseConfig& config, Backend& backend, Communicator& communicator,
+           Communicator* exchange = nullptr);
+
+  /// Rank 0: one step, of which nothing is committed. Throws what it fails with.
+  RoundReport run();
+  /// Rank 0: the last call; the others return from follow().
+  void stop();
+  /// The others: takes part until rank 0 stops.
+  void follow();
+
+ private:
+  PreparedClient client_;
+  Worker worker_;
+  std::optional<Sequencer> sequencer_;
+  std::vector<Sequencer::StepRequest> step_;
+};
+
+}  // namespace tributary::bench

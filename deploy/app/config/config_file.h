@@ -1,0 +1,54 @@
+// The program's flags from a configuration file: a table for each command, a key for each flag.
+// What a flag is called, takes and defaults to is what the command line's definitions say; there is
+// no other list.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "deploy/app/config/toml_file.h"
+
+namespace tributary {
+
+/// Adds `--config FILE` to a command. The file is read before the command line is parsed, see
+/// config_argument().
+void add_config(CLI::App& command);
+
+/// The FILE of `--config FILE` or `--config=FILE` among the words that follow a command.
+[[nodiscard]] std::optional<std::string> config_argument(std::span<const std::string> words);
+
+class ConfigFile {
+ public:
+  /// Throws as read_toml().
+  explicit ConfigFile(const std::filesystem::path& path);
+
+  /// What is wrong with the file, by line, each as `FILE:LINE: [TABLE] KEY: ...`.
+  /// Values are judged by the flags of `program`, whose targets change: it must be parsed
+  /// afterwards, or not be used.
+  [[nodiscard]] std::vector<std::string> problems(CLI::App& program) const;
+  /// Flags of one table that others in it need or exclude.
+  [[nodiscard]] std::vector<std::string> conflicts(CLI::App& program) const;
+
+  /// The table of `command` as words of a command line, without the flags that `given` has: the
+  /// command line wins.
+  [[nodiscard]] std::vector<std::string> words(const std::string& command,
+                                               std::span<const std::string> given) const;
+
+  [[nodiscard]] std::size_t tables() const noexcept { return file_.tables.size(); }
+  [[nodiscard]] std::size_t keys() const noexcept { return file_.entries.size(); }
+
+ private:
+  [[nodiscard]] std::string at(int line, const std::string& text) const;
+
+  std::filesystem::path path_;
+  TomlFile file_;
+};
+
+/// A file with every flag of every command that takes one: what it means, its range, its default.
+[[nodiscard]] std::string default_config(CLI::App& program);
+
+}  // namespace tributary

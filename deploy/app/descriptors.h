@@ -1,0 +1,10 @@
+// How many files and sockets the program may have open.
+#pragma once
+
+namespace tributary {
+
+/// Raises the limit to the hard one: the usual soft limit of 1,024 is for programs that use
+/// select(). What cannot be raised stays.
+void raise_descriptor_limit() noexcept;
+
+}  // namespace tributary

@@ -1,0 +1,60 @@
+// Every flag of the program, in one place: name, default, range, meaning.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "deploy/app/bench/bench_options.h"
+#include "deploy/app/plan/plan_command.h"
+#include "deploy/app/prefill/prefill.h"
+#include "deploy/app/replay/replay.h"
+#include "deploy/app/simulate/simulate.h"
+#include "deploy/app/top/top.h"
+#include "deploy/app/up/up_options.h"
+#include "deploy/app/verify/verify.h"
+#include "deploy/service/control/control_options.h"
+#include "deploy/service/worker/worker_options.h"
+
+namespace tributary {
+
+enum class Command {
+  kNone,
+  kUp,
+  kControl,
+  kWorker,
+  kPrefill,
+  kVerify,
+  kReplay,
+  kSimulate,
+  kTop,
+  kBench,
+  kPlan,
+  kInfo,
+};
+
+struct Options {
+  Command command = Command::kNone;
+  UpOptions up;
+  ControlOptions control;
+  WorkerOptions worker;
+  PrefillOptions prefill;
+  VerifyOptions verify;
+  ReplayOptions replay;
+  SimulateOptions simulate;
+  TopOptions top;
+  BenchOptions bench;
+  PlanOptions plan;
+};
+
+struct ParseResult {
+  Options options;
+  bool exit = false;    // nothing to run: help, version, or bad flags
+  int exit_status = 0;  // 2 for bad flags
+  std::string text;     // help or version for stdout, or the error's one line for stderr
+};
+
+/// Never throws for what a user typed.
+[[nodiscard]] ParseResult parse_options(int argc, const char* const* argv);
+
+}  // namespace tributary

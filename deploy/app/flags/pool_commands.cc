@@ -1,0 +1,88 @@
+// Flags of the commands that run a pool, or the thought of one, by themselves.
+#include <limits>
+
+#include "core/base/limits.h"
+#include "deploy/app/flags/flags.h"
+#include "deploy/app/flags/shared_flags.h"
+#include "deploy/app/flags/subcommands.h"
+
+namespace tributary {
+namespace {
+
+constexpr auto kServiceHelp =
+    "Use a running service, by its control plane's URL, instead of a pool of this program's own";
+
+}  // namespace
+
+CLI::App* add_verify(CLI::App& app, VerifyOptions& o) {
+  auto* sub = app.add_subcommand(
+      "verify", "Run golden files through prefill and decode, and compare with their values");
+  sub->add_option("FILE", o.files, "Golden files (.safetensors)")->required();
+  add_service(*sub, o.service, kServiceHelp);
+  add_switch(*sub, "--attend-only", o.attend_only,
+             "Do not ask the service for `forward`: its weights are other than the files'");
+  add_workers(*sub, o.workers);
+  add_backend(*sub, o.backend, o.threads);
+  add_backend_options(*sub, o.backend_options);
+  add_query(*sub, o.query_dtype);
+  add_leaf_tokens(*sub, o.leaf_tokens);
+  only_without_service(*sub, {"--workers", "--merge-order", "--disable-cuda-graph",
+                              "--attend-kernel", "--query", "--leaf-tokens"});
+  only_with_service(*sub, {"--attend-only", "--token-file", "--ca", "--tls-certificate",
+                           "--tls-key", "--call-timeout-ms", "--transport", "--busy-poll"});
+  return sub;
+}
+
+CLI::App* add_replay(CLI::App& app, ReplayOptions& o) {
+  auto* sub = app.add_subcommand(
+      "replay", "Decode a request trace with continuous batching (attention only, generated rows)");
+  add_trace(*sub, o.trace, o.requests, o.seed, o.json, fmt::format("{}", o.requests));
+  add_service(*sub, o.service, kServiceHelp);
+  add_number(*sub, "--clients", o.clients, 1, 64,
+             "Clients of the service, each with its share of the requests and of the batch");
+  add_workers(*sub, o.workers);
+  add_backend(*sub, o.backend, o.threads);
+  add_backend_options(*sub, o.backend_options);
+  add_placement(*sub, o.spread, o.exchange, o.leaf_tokens);
+  add_shape(*sub, o.shape);
+  add_number(*sub, "--layers", o.layers, 1, 1024, "Layers that every step runs");
+  add_number(*sub, "--heads", o.heads, 0, 1024, "Attention heads", "0, the shape's");
+  add_number(*sub, "--length-scale", o.length_scale, 1e-6, 1e3,
+             "Multiply prompt and output lengths by this");
+  add_kv_gib(*sub, o.kv_gib, "Page memory of each worker in GiB");
+  add_number(*sub, "--max-batch", o.max_batch, 1, 1 << 20,
+             "Sequences decoding at the same time, at most");
+  add_number(*sub, "--tokens-per-step", o.tokens_per_step, 1, kMaxStepTokens,
+             "New tokens of a sequence in one step, as with speculative decoding");
+  add_rows(*sub, o.row_format);
+  add_query(*sub, o.query_dtype);
+  add_number(*sub, "--speed", o.speed, 0.0, 1e9, "Arrivals at this many times the trace's pace",
+             "0, as capacity allows");
+  add_number(*sub, "--canary-rate", o.canary_rate, 0.0, 1.0,
+             "Share of outputs that are recomputed in float64 at the end");
+  add_number(
+      *sub, "--round-timeout-ms", o.round_timeout_ms, 1, std::numeric_limits<int>::max() / 4,
+      "Deadline of a round, prompts that it fills included; a worker that misses it ends the "
+      "pool");
+  only_without_service(
+      *sub, {"--workers", "--backend", "--threads", "--merge-order", "--disable-cuda-graph",
+             "--attend-kernel", "--exchange", "--leaf-tokens", "--shape", "--layers", "--heads",
+             "--kv-gib", "--rows", "--query", "--round-timeout-ms"});
+  only_with_service(*sub, {"--clients", "--token-file", "--ca", "--tls-certificate", "--tls-key",
+                           "--call-timeout-ms", "--transport", "--busy-poll"});
+  return sub;
+}
+
+CLI::App* add_simulate(CLI::App& app, SimulateOptions& o) {
+  auto* sub = app.add_subcommand(
+      "simulate", "Placement and plans of a pool of any size on a trace, without the arithmetic");
+  add_trace(*sub, o.trace, o.requests, o.seed, o.json, "0; 2000 of the built-in workload");
+  add_number(*sub, "--workers", o.workers, 1, 4096, "Workers of the pool");
+  add_number(*sub, "--running", o.running, 1, 1 << 20, "Sequences decoding at the same time");
+  add_placement(*sub, o.spread, o.exchange, o.leaf_tokens);
+  add_shape(*sub, o.shape);
+  add_kv_gib(*sub, o.kv_gib, "Page memory of each worker in GiB, for one layer");
+  return sub;
+}
+
+}  // namespace tributary

@@ -1,0 +1,32 @@
+// The computed tensors of a golden case against their expected values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/reference/golden_case.h"
+#include "deploy/app/golden/golden_layer.h"
+
+namespace tributary {
+
+/// One line of the result: a tensor of a group against its expected values.
+struct VerifyRow {
+  std::string file;
+  std::string group;   // `f32`, `bf16cache`
+  std::string tensor;  // `prefill.output`, `cache`, `decode.latent`, ...
+  double error = 0;    // relative Frobenius; for lse the largest absolute error
+  double worst_row = 0;
+  double bound = 0;
+  double row_bound = 0;
+  [[nodiscard]] bool ok() const noexcept { return error <= bound && worst_row <= row_bound; }
+};
+
+/// Adds a row for every tensor of the group.
+void judge_all(const GoldenCase& golden, const GoldenGroup& group, DType query_dtype,
+               const GoldenResults& results, std::vector<VerifyRow>& rows);
+/// The outputs [B, D, hidden_size] of decode steps whose projections happened elsewhere.
+void judge_forward(const GoldenCase& golden, const GoldenGroup& group, DType query_dtype,
+                   const std::vector<float>& output, std::vector<VerifyRow>& rows);
+
+}  // namespace tributary

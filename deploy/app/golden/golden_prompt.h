@@ -1,0 +1,25 @@
+// Prompts of a golden case on their way to a service.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "deploy/app/golden/golden_layer.h"
+#include "deploy/service/client/tier_client.h"
+
+namespace tributary {
+
+/// Throws kInvalidArgument, naming the field, where a pool of that shape cannot serve the case: it
+/// serves it when it has one layer of the case's dimensions, with or without weights.
+void check_shape(const GoldenCase& golden, const PoolShape& shape);
+
+/// Rows of the whole prompt of a batch entry, in the pool's row type.
+[[nodiscard]] std::vector<std::byte> prompt_rows(const GoldenCase& golden, GoldenLayer& layer,
+                                                 int entry);
+/// Pushes them, cut into as many ranges as there are senders (threads), and waits until the
+/// sequence is ready.
+void push_prompt(TierClient& client, const SequenceHandle& sequence,
+                 const std::vector<std::byte>& rows, int senders);
+
+}  // namespace tributary

@@ -1,0 +1,298 @@
+// The program `tributary`: reads the command line, runs one subcommand, turns failures into one
+// line and an exit status (1: it failed, 2: bad flags or files).
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/http/http_client.h"
+#include "core/base/error.h"
+#include "deploy/app/bench/bench.h"
+#include "deploy/app/descriptors.h"
+#include "deploy/app/flags/options.h"
+#include "deploy/app/info/info.h"
+#include "deploy/app/plan/plan_command.h"
+#include "deploy/app/prefill/prefill.h"
+#include "deploy/app/program_end.h"
+#include "deploy/app/replay/replay.h"
+#include "deploy/app/replay/replay_service.h"
+#include "deploy/app/simulate/simulate.h"
+#include "deploy/app/top/top.h"
+#include "deploy/app/up/up.h"
+#include "deploy/app/verify/verify.h"
+#include "deploy/app/verify/verify_service.h"
+#include "deploy/runtime/run_workers.h"
+#include "deploy/service/control/control.h"
+#include "deploy/service/transport/data_transport.h"
+#include "deploy/service/worker/serve_pool.h"
+
+namespace tributary {
+namespace {
+
+constexpr auto kTraceTimeout = std::chrono::minutes(10);
+
+/// Throws kIo unless `path` can be written; asked before the work that ends in it. Keeps what is
+/// there.
+void check_writable(const std::optional<std::filesystem::path>& path) {
+  if (!path) return;
+  const std::ofstream file(*path, std::ios::app);
+  if (!file) fail(ErrorCode::kIo, "{}: cannot be written", path->string());
+}
+
+void write_file(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text << '\n';
+  file.flush();
+  if (!file) fail(ErrorCode::kIo, "{}: cannot be written", path.string());
+}
+
+/// Throws kInvalidArgument for a command that runs in one process and was started by a launcher.
+void require_one_process(const char* command, const Launcher& launcher) {
+  if (launcher.under_mpi() && launcher.workers(0) > 1) {
+    fail(ErrorCode::kInvalidArgument, "{} runs in one process, not under a launcher", command);
+  }
+}
+
+int run_verify_service(const VerifyOptions& options, const Launcher& launcher) {
+  require_one_process("verify --service", launcher);
+  const ServiceVerification result = verify_service(options);
+  bool ok = !result.rows.empty();
+  for (const VerifyRow& row : result.rows) ok = ok && row.ok();
+  fmt::print("{}", to_text(result.rows));
+  for (const std::string& line : result.skipped) fmt::print("skipped {}\n", line);
+  fmt::print("{} through {}\n",
+             result.rows.empty() ? "NOTHING verified" : (ok ? "verified" : "FAILED"),
+             options.service.url);
+  return ok ? 0 : 1;
+}
+
+int run_verify(const VerifyOptions& options, const Launcher& launcher) {
+  if (options.service.given()) return run_verify_service(options, launcher);
+  bool ok = true;
+  launcher.run(options.workers, [&](Communicator& communicator) {
+    const auto rows = verify(options, communicator);
+    if (communicator.rank() != 0) return;
+    for (const VerifyRow& row : rows) ok = ok && row.ok();
+    fmt::print("{}", to_text(rows));
+    fmt::print("{} on {} worker{} ({})\n", ok ? "verified" : "FAILED", communicator.size(),
+               communicator.size() == 1 ? "" : "s", communicator.name());
+  });
+  return ok ? 0 : 1;
+}
+
+void show(const ReplayOptions& options, const ReplayReport& report) {
+  fmt::print("{}", to_text(report));
+  if (options.json) write_file(*options.json, to_json(report));
+}
+
+int run_replay(const ReplayOptions& options, const Launcher& launcher) {
+  if (options.service.given()) {
+    require_one_process("replay --service", launcher);
+    check_writable(options.json);
+    show(options, replay_service(options, replay_requests(options), launcher.terminal()));
+    return 0;
+  }
+  launcher.run(options.workers, [&](Communicator& communicator) {
+    std::vector<TraceRequest> requests;
+    if (communicator.rank() == 0) {
+      check_writable(options.json);
+      requests = replay_requests(options);
+    }
+    // The others wait for the trace here, since a long one takes longer than the pool's deadlines.
+    std::byte ready{};
+    communicator.broadcast(std::span(&ready, 1), 0, Deadline::after(kTraceTimeout))
+        .throw_if_error();
+    const ReplayReport report = replay(options, requests, communicator, launcher.terminal());
+    if (communicator.rank() == 0) show(options, report);
+  });
+  return 0;
+}
+
+int run_simulate(const SimulateOptions& options, const Launcher& launcher) {
+  require_one_process("simulate", launcher);
+  check_writable(options.json);
+  const SimulateReport report = simulate(options);
+  fmt::print("{}", to_text(report));
+  if (options.json) write_file(*options.json, to_json(report));
+  return 0;
+}
+
+int run_bench_command(const BenchOptions& options, const Launcher& launcher) {
+  launcher.run(options.workers, [&](Communicator& communicator) {
+    if (communicator.rank() == 0) check_writable(options.json);
+    const BenchReport report = run_bench(options, communicator);
+    if (communicator.rank() != 0) return;
+    fmt::print("{}", report.text);
+    if (options.json) write_file(*options.json, report.json);
+  });
+  return 0;
+}
+
+int run_plan(const PlanOptions& options, const Launcher& launcher) {
+  require_one_process("plan", launcher);
+  check_writable(options.json);
+  const PlanReport report = plan(options);
+  fmt::print("{}", to_text(report, options));
+  if (options.json) write_file(*options.json, to_json(report, options));
+  return 0;
+}
+
+int run_prefill(const PrefillOptions& options, const Launcher& launcher) {
+  require_one_process("prefill", launcher);
+  check_writable(options.sequence_out);
+  fmt::print("{}", to_text(prefill(options)));
+  return 0;
+}
+
+int run_control_plane(const ControlOptions& options, const Launcher& launcher) {
+  require_one_process("control", launcher);
+  run_control(options, [&](const std::string& address) {
+    fmt::print("{}http{}://{}\n", kListeningOn, options.tls_certificate.empty() ? "" : "s",
+               address);
+    std::fflush(stdout);
+  });
+  return 0;
+}
+
+int run_pool(const WorkerOptions& options, const Launcher& launcher) {
+  launcher.run(0, [&](Communicator& communicator) {
+    WorkerEvents events;
+    events.signals = true;
+    events.own_process = launcher.under_mpi();
+    // This rank may be stuck in a call to MPI: an orderly shutdown is not possible.
+    events.fatal = [](const Status& status) {
+      fmt::print(stderr, "tributary: {}\n", status.message());
+      std::_Exit(1);
+    };
+    run_worker(options, communicator, make_data_transport(), events);
+  });
+  return 0;
+}
+
+int run_up(const UpOptions& options, const Launcher& launcher) {
+  if (launcher.under_mpi()) {
+    fail(ErrorCode::kInvalidArgument, "up starts mpirun itself, and is not started by it");
+  }
+  up(options);
+  return 0;
+}
+
+int run(const Options& options, const Launcher& launcher) {
+  switch (options.command) {
+    case Command::kUp:
+      return run_up(options.up, launcher);
+    case Command::kControl:
+      return run_control_plane(options.control, launcher);
+    case Command::kWorker:
+      return run_pool(options.worker, launcher);
+    case Command::kPrefill:
+      return run_prefill(options.prefill, launcher);
+    case Command::kVerify:
+      return run_verify(options.verify, launcher);
+    case Command::kReplay:
+      return run_replay(options.replay, launcher);
+    case Command::kSimulate:
+      return run_simulate(options.simulate, launcher);
+    case Command::kTop:
+      require_one_process("top", launcher);
+      top(options.top);
+      return 0;
+    case Command::kBench:
+      return run_bench_command(options.bench, launcher);
+    case Command::kPlan:
+      return run_plan(options.plan, launcher);
+    case Command::kInfo:
+      if (launcher.speaks()) fmt::print("{}", info_text());
+      return 0;
+    case Command::kNone:
+      break;
+  }
+  return 2;
+}
+
+/// Whether an error may come from another process instead of this one's flags and files.
+bool uses_service(const Options& options) {
+  switch (options.command) {
+    case Command::kWorker:
+    case Command::kPrefill:
+    case Command::kTop:
+      return true;
+    case Command::kVerify:
+      return options.verify.service.given();
+    case Command::kReplay:
+      return options.replay.service.given();
+    default:
+      return false;
+  }
+}
+
+/// 2 for what the user can fix with other flags or files.
+int exit_status(ErrorCode code, bool service) {
+  if (service && (code == ErrorCode::kNotFound || code == ErrorCode::kPoolFull)) return 1;
+  switch (code) {
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kMalformedInput:
+    case ErrorCode::kUnsupported:
+    case ErrorCode::kNotFound:
+    case ErrorCode::kIo:
+    case ErrorCode::kPoolFull:  // --kv-gib asks for more memory than there is
+    case ErrorCode::kTooLarge:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+int main_with(int argc, char** argv) {
+  Launcher launcher(&argc, &argv);
+  const ParseResult parsed = parse_options(argc, argv);
+  if (parsed.exit) {
+    if (!launcher.speaks()) return parsed.exit_status;
+    if (parsed.exit_status == 0) {
+      fmt::print("{}", parsed.text);
+    } else {
+      fmt::print(stderr, "tributary: {}\n", parsed.text);
+    }
+    return parsed.exit_status;
+  }
+  // `up` needs few, and mpirun, which inherits its limit, may walk through all of them.
+  if (parsed.options.command != Command::kUp) raise_descriptor_limit();
+  try {
+    return run(parsed.options, launcher);
+  } catch (const Error& error) {
+    // One line, not one per rank; the others print theirs too where rank 0 may be the lost one.
+    const bool late = error.code() == ErrorCode::kDeadlineExceeded;
+    const bool service = uses_service(parsed.options);
+    if (launcher.speaks() || late) {
+      // Scripts around a service act on the code.
+      fmt::print(stderr, "tributary: {}{}{}\n",
+                 service ? fmt::format("{}: ", error_code_name(error.code())) : "", error.what(),
+                 late && !service ? " (a worker is dead, stuck or too slow)" : "");
+    }
+    // What a service answered is no flag or file of ours.
+    if (dynamic_cast<const AnswerError*>(&error) != nullptr) return 1;
+    return exit_status(error.code(), service);
+  }
+}
+
+}  // namespace
+}  // namespace tributary
+
+int main(int argc, char** argv) {
+  std::set_terminate(tributary::end_badly);
+  try {
+    return tributary::flushed(tributary::main_with(argc, argv));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tributary: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,119 @@
+#include "deploy/app/plan/plan_command.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/cost/uniform_batch.h"
+#include "core/model/model_shape.h"
+#include "core/model/pool_shape.h"
+#include "deploy/app/plan/vendor_machines.h"
+
+namespace tributary {
+namespace {
+
+/// Elements of a layer's attention weights, and what they cost a token: the absorbed form of
+/// core/layer. W_UK and W_UV are applied head by head, so each element is used once a token.
+double weight_elements(const ModelShape& s) {
+  const double heads = s.num_attention_heads;
+  const double hidden = s.hidden_size;
+  const double query = heads * s.qk_head_dim();
+  const double down =
+      s.q_lora_rank == 0 ? hidden * query : hidden * s.q_lora_rank + s.q_lora_rank * query;
+  return down + hidden * s.latent_dim() +
+         heads * s.kv_lora_rank * (s.qk_nope_head_dim + s.v_head_dim) +
+         heads * s.v_head_dim * hidden;
+}
+
+double gb_s_as_byte_ns(double gb_s) {
+  return 1 / gb_s;
+}
+
+Machine machine_of(const PlanOptions& options) {
+  Machine machine =
+      options.machine ? read_machine(*options.machine) : vendor_machine(options.gpu).machine;
+  const int workers = options.nodes * options.workers_per_node;
+  if (options.machine && machine.workers == 1 && workers > 1 &&
+      (options.link_gb_s <= 0 || options.link_us < 0)) {
+    fail(ErrorCode::kInvalidArgument,
+         "{}: measured on one worker, so it knows no exchange: measure with `mpirun -np 2 "
+         "tributary bench`, or give --link-gb-s and --link-us",
+         options.machine->string());
+  }
+  MachineCosts& costs = machine.costs;
+  if (options.link_gb_s > 0) {
+    costs.all_gather_byte_ns = costs.all_to_all_byte_ns = gb_s_as_byte_ns(options.link_gb_s);
+  }
+  if (options.link_us >= 0) {
+    costs.all_gather_message_us = costs.all_to_all_message_us = options.link_us;
+  }
+  if (options.network_gb_s > 0) costs.network_byte_ns = gb_s_as_byte_ns(options.network_gb_s);
+  if (options.network_us >= 0) costs.network_message_us = options.network_us;
+  return machine;
+}
+
+}  // namespace
+
+PlanReport plan(const PlanOptions& options) {
+  const ModelShape shape =
+      options.model ? read_model_config(*options.model) : model_preset(options.shape);
+  PlanReport report;
+  report.machine = machine_of(options);
+  report.shape = shape.name;
+  report.workers = options.nodes * options.workers_per_node;
+  report.layers = options.layers > 0 ? options.layers : shape.num_hidden_layers;
+  const double layer_weight_bytes =
+      options.forward ? weight_elements(shape) * static_cast<double>(sizeof(bf16)) : 0;
+  report.weight_bytes = layer_weight_bytes * report.layers;
+  constexpr double kGiB = 0x1p30;
+  report.memory_bytes = kGiB * (options.memory_gib > 0 ? options.memory_gib
+                                : options.machine      ? 0
+                                                       : vendor_machine(options.gpu).memory_gib);
+
+  const CostModelConfig config{
+      .costs = report.machine.costs,
+      .attention = attention_shape(shape, options.row_format, options.query_dtype),
+      .projection = {.weight_bytes = layer_weight_bytes,
+                     .token_gflop = options.forward ? 2e-9 * weight_elements(shape) : 0},
+      .layers = report.layers,
+      .leaf_tokens = options.leaf_tokens,
+      .workers_per_node = options.workers_per_node};
+  const double page_bytes = static_cast<double>(kPageTokens) *
+                            static_cast<double>(config.attention.row_bytes()) * report.layers;
+  for (const SpreadPolicy spread :
+       {SpreadPolicy::kAuto, SpreadPolicy::kSingle, SpreadPolicy::kAll}) {
+    const UniformBatch batch({.workers = report.workers,
+                              .batch = options.batch,
+                              .context = options.context,
+                              .tokens = options.tokens,
+                              .leaf_tokens = options.leaf_tokens,
+                              .spread = spread,
+                              .costs = {}});
+    const Routing& routing = batch.routing();
+    for (const Exchange exchange : {Exchange::kAllToAll, Exchange::kAllGather}) {
+      const ExchangeVolume volume = exchange_volume(routing, report.workers, exchange);
+      report.candidates.push_back(
+          {.spread = spread,
+           .exchange = exchange,
+           .step = predict_step(config, routing, report.workers, exchange),
+           .spread_workers = static_cast<double>(routing.spread.size()) /
+                             static_cast<double>(routing.items.size()),
+           .exchanged_bytes =
+               static_cast<double>(volume.token_records) *
+                   static_cast<double>(config.attention.token_record_bytes()) +
+               static_cast<double>(volume.state_records) *
+                   static_cast<double>(config.attention.state_shape().record_bytes()),
+           .cache_bytes = static_cast<double>(batch.busiest_pages()) * page_bytes});
+    }
+  }
+  // What does not fit is no candidate, however fast; of equals the first, which the pool would
+  // choose itself.
+  const auto misfit = [&](const PlanCandidate& c) {
+    return report.memory_bytes > 0 && c.cache_bytes + report.weight_bytes > report.memory_bytes;
+  };
+  std::ranges::stable_sort(report.candidates, [&](const auto& a, const auto& b) {
+    return std::pair(misfit(a), a.step.step_us) < std::pair(misfit(b), b.step.step_us);
+  });
+  return report;
+}
+
+}  // namespace tributary

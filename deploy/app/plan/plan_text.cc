@@ -1,0 +1,116 @@
+// A plan as text and as JSON.
+#include <fmt/format.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "deploy/app/plan/plan_command.h"
+
+namespace tributary {
+namespace {
+
+constexpr double kGiB = 0x1p30;
+constexpr std::array kShown{Phase::kPlan,   Phase::kProject,         Phase::kQueryExchange,
+                            Phase::kAttend, Phase::kPartialExchange, Phase::kCombine};
+
+double phase_us(const StepPrediction& step, Phase phase) {
+  return step.phase_us[static_cast<std::size_t>(phase)];
+}
+
+double token_ms(const PlanCandidate& candidate, const PlanOptions& options) {
+  return candidate.step.step_us / 1e3 / options.tokens;
+}
+
+bool fits(const PlanCandidate& candidate, const PlanReport& report) {
+  return report.memory_bytes <= 0 ||
+         candidate.cache_bytes + report.weight_bytes <= report.memory_bytes;
+}
+
+std::string name(const PlanCandidate& candidate) {
+  return fmt::format("{}, {}", spread_policy_name(candidate.spread),
+                     exchange_name(candidate.exchange));
+}
+
+}  // namespace
+
+std::string to_text(const PlanReport& report, const PlanOptions& options) {
+  std::string text;
+  const auto line = [&text](std::string_view what, const std::string& value) {
+    text += fmt::format("{:<10} {}\n", what, value);
+  };
+  const PlanCandidate& best = report.candidates.front();
+  line("machine", fmt::format("{} ({})", report.machine.description, report.machine.source));
+  line("pool", fmt::format("{} workers: {} on each of {} node{}", report.workers,
+                           options.workers_per_node, options.nodes, options.nodes == 1 ? "" : "s"));
+  line("work", fmt::format("{}, {} layers; {} sequences of {} tokens, {} new a step", report.shape,
+                           report.layers, options.batch, options.context, options.tokens));
+  line("memory",
+       fmt::format("{:.2f} GiB on the fullest worker: {:.2f} weights, {:.2f} latent rows{}",
+                   (report.weight_bytes + best.cache_bytes) / kGiB, report.weight_bytes / kGiB,
+                   best.cache_bytes / kGiB,
+                   report.memory_bytes <= 0 ? ""
+                   : fits(best, report)
+                       ? fmt::format("; it has {:.0f}", report.memory_bytes / kGiB)
+                       : fmt::format("; it has {:.0f}: DOES NOT FIT", report.memory_bytes / kGiB)));
+  line("best", fmt::format("spread {}: {:.3f} ms a step, {:.0f} tokens/s", name(best),
+                           best.step.step_us / 1e3,
+                           1e6 * options.batch * options.tokens / best.step.step_us));
+  if (options.target_ms > 0) {
+    const double ms = token_ms(best, options);
+    line("target",
+         fmt::format("{} ms a token: {} ({:.3f} ms)", options.target_ms,
+                     ms <= options.target_ms && fits(best, report) ? "met" : "MISSED", ms));
+  }
+  text += fmt::format("\n{:<20}{:>9}{:>8}", "ms of a step", "total", "GiB");
+  // The columns of a terminal are few.
+  for (const char* phase : {"plan", "project", "queries", "attend", "partials", "combine"}) {
+    text += fmt::format("{:>9}", phase);
+  }
+  text += fmt::format("{:>9}{:>8}\n", "other", "spread");
+  for (const PlanCandidate& candidate : report.candidates) {
+    text += fmt::format("{:<20}{:>9.3f}{:>8.2f}", name(candidate), candidate.step.step_us / 1e3,
+                        (report.weight_bytes + candidate.cache_bytes) / kGiB);
+    for (const Phase phase : kShown) {
+      text += fmt::format("{:>9.3f}", phase_us(candidate.step, phase) / 1e3);
+    }
+    text +=
+        fmt::format("{:>9.3f}{:>8.1f}\n", candidate.step.other_us / 1e3, candidate.spread_workers);
+  }
+  return text;
+}
+
+std::string to_json(const PlanReport& report, const PlanOptions& options) {
+  nlohmann::ordered_json candidates = nlohmann::ordered_json::array();
+  for (const PlanCandidate& candidate : report.candidates) {
+    nlohmann::ordered_json phases;
+    for (const Phase phase : kShown) {
+      phases[std::string(phase_name(phase))] = phase_us(candidate.step, phase);
+    }
+    candidates.push_back({{"spread", spread_policy_name(candidate.spread)},
+                          {"exchange", exchange_name(candidate.exchange)},
+                          {"step_us", candidate.step.step_us},
+                          {"phase_us", std::move(phases)},
+                          {"other_us", candidate.step.other_us},
+                          {"workers_of_a_sequence", candidate.spread_workers},
+                          {"exchanged_bytes_a_layer", candidate.exchanged_bytes},
+                          {"cache_bytes", candidate.cache_bytes},
+                          {"fits", fits(candidate, report)}});
+  }
+  const PlanCandidate& best = report.candidates.front();
+  nlohmann::ordered_json object{{"machine", to_json(report.machine)},
+                                {"shape", report.shape},
+                                {"workers", report.workers},
+                                {"layers", report.layers},
+                                {"batch", options.batch},
+                                {"context", options.context},
+                                {"tokens", options.tokens},
+                                {"weight_bytes", report.weight_bytes},
+                                {"token_ms", token_ms(best, options)}};
+  if (options.target_ms > 0) {
+    object["target_met"] = token_ms(best, options) <= options.target_ms && fits(best, report);
+  }
+  object["candidates"] = std::move(candidates);
+  return object.dump(2);
+}
+
+}  // namespace tributary

@@ -1,0 +1,14 @@
+// How the program ends where a subcommand cannot say: a report that was not written, an exception
+// that nobody caught.
+#pragma once
+
+namespace tributary {
+
+/// `status`, or 1 with a line on stderr where what was printed did not reach its file or pipe.
+[[nodiscard]] int flushed(int status);
+
+/// For std::set_terminate(): some thread threw what nobody caught, such as bad_alloc. One line and
+/// status 1 instead of a core; mpirun ends the other ranks.
+[[noreturn]] void end_badly();
+
+}  // namespace tributary

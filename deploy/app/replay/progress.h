@@ -1,0 +1,28 @@
+// A progress bar on a terminal.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+
+namespace tributary {
+
+class Progress {
+ public:
+  /// Without a terminal it writes nothing.
+  Progress(std::FILE* terminal, std::int64_t total_tokens);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress();
+
+  void update(std::int64_t tokens, std::size_t running);
+
+ private:
+  std::FILE* terminal_;
+  std::int64_t total_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point next_ = begin_;
+};
+
+}  // namespace tributary

@@ -1,0 +1,58 @@
+// What a replay measured, as text and as JSON.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/round/round.h"
+
+namespace tributary {
+
+/// Median and 99th percentile, in the unit of the samples.
+struct Percentiles {
+  double p50 = 0;
+  double p99 = 0;
+};
+/// Of no samples: zeros. Sorts `samples`.
+[[nodiscard]] Percentiles percentiles(std::vector<double>& samples);
+
+struct ReplayReport {
+  /// Not empty: a replay on a service, as its clients saw it. They do not know its workers,
+  /// backend, communicator, phases, balance, spread, exchange and pages: these are left out.
+  std::string service;
+  int clients = 0;  // of the service
+  int workers = 0;
+  std::string backend;
+  std::string communicator;
+  std::int64_t requests = 0;
+  std::int64_t steps = 0;
+  std::int64_t tokens = 0;         // decoded
+  std::int64_t prompt_tokens = 0;  // filled
+  double seconds = 0;              // from the first order to the last, waits for arrivals included
+  double step_seconds = 0;         // spent in steps
+  Percentiles step_us;
+  std::array<Percentiles, kPhases> phase_us{};  // per step, the slowest worker; fill: per fill
+  double balance = 1;                           // mean over steps of max / mean work over workers
+  double mean_spread = 0;            // workers that hold a running sequence, mean over steps
+  std::uint64_t exchange_bytes = 0;  // queries, rows, states; all workers, as sent
+  std::uint64_t planned_exchange_bytes = 0;
+  std::uint64_t state_bytes = 0;  // of these, partial states
+  std::int64_t canaries = 0;
+  double canary_max_relative_error = 0;
+  std::int64_t peak_pages = 0;  // all workers together
+  std::int64_t pages_total = 0;
+  std::int64_t pages_in_use_at_end = 0;
+  std::uint64_t digest = 0;
+
+  /// Decoded tokens per second of step time (prompts arrive from the prefill tier in a deployment).
+  [[nodiscard]] double tokens_per_second() const noexcept {
+    return step_seconds > 0 ? static_cast<double>(tokens) / step_seconds : 0;
+  }
+};
+
+[[nodiscard]] std::string to_text(const ReplayReport& report);
+[[nodiscard]] std::string to_json(const ReplayReport& report);
+
+}  // namespace tributary

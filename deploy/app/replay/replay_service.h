@@ -1,0 +1,19 @@
+// `tributary replay --service`: the same requests, rows and queries as a replay on a pool of its
+// own, through a running service; so the same digest.
+#pragma once
+
+#include <cstdio>
+#include <vector>
+
+#include "core/workload/trace.h"
+#include "deploy/app/replay/replay.h"
+
+namespace tributary {
+
+/// Throws Error; its sequences are freed before it. A bar is drawn on `terminal`,
+/// which may be null.
+[[nodiscard]] ReplayReport replay_service(const ReplayOptions& options,
+                                          const std::vector<TraceRequest>& requests,
+                                          std::FILE* terminal);
+
+}  // namespace tributary

@@ -1,0 +1,63 @@
+// The data of a replay's clients: rows and queries come from the generator, outputs go into the
+// digest, and a sample of them is kept for recomputation in float64.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/model/attention_shape.h"
+#include "core/workload/digest.h"
+#include "core/workload/generator.h"
+
+namespace tributary {
+
+/// Not for use by two threads at once.
+class SyntheticTokens {
+ public:
+  /// Recomputes a share `canary_rate` of (token, layer), chosen by hash, and at most `kMaxCanaries`
+  /// of this object.
+  SyntheticTokens(const AttentionShape& shape, std::uint64_t seed, double canary_rate);
+
+  [[nodiscard]] const AttentionShape& shape() const noexcept { return shape_; }
+
+  /// Latent rows of positions begin .. begin + count - 1, in the cache's row type.
+  void write_rows(std::int64_t tag, int layer, std::int64_t begin, std::int64_t count,
+                  std::byte* rows);
+  /// The query, then the latent row of a new token: AttentionShape::token_record_bytes().
+  void write_record(std::int64_t tag, int layer, std::int64_t position, std::byte* record);
+  /// The attention output [heads, kv_lora_rank] of a token.
+  void take_output(std::int64_t tag, int layer, std::int64_t position,
+                   std::span<const float> output);
+
+  /// Of the outputs that were taken.
+  [[nodiscard]] const Digest& digest() const noexcept { return digest_; }
+
+  struct CanaryResult {
+    std::int64_t checked = 0;
+    double max_relative_error = 0;  // relative Frobenius, over the heads of one token
+  };
+  /// Recomputes the kept outputs; takes tens of milliseconds each.
+  [[nodiscard]] CanaryResult check_canaries() const;
+
+  static constexpr std::size_t kMaxCanaries = 64;
+
+ private:
+  struct Canary {
+    std::int64_t tag, position;
+    int layer;
+    std::vector<float> output;  // [heads, kv_lora_rank]
+  };
+  [[nodiscard]] bool chosen(std::int64_t tag, std::int64_t position, int layer) const;
+
+  AttentionShape shape_;
+  std::uint64_t seed_;
+  double canary_rate_;
+  TokenGenerator generator_;
+  Digest digest_;
+  std::vector<Canary> canaries_;
+  std::vector<float> values_;  // one query or row
+};
+
+}  // namespace tributary

@@ -1,0 +1,201 @@
+#include "deploy/app/up/up.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/http/http_client.h"
+#include "core/base/error.h"
+#include "deploy/app/up/arguments.h"
+#include "deploy/app/up/child_process.h"
+#include "deploy/app/up/mpirun_script.h"
+#include "deploy/service/client/service_options.h"
+
+namespace tributary {
+namespace {
+
+/// How long a process may take from SIGTERM to its end, besides the pool's drain timeout.
+constexpr std::chrono::seconds kStopTimeout{4};
+constexpr std::chrono::milliseconds kReadyPause{50};
+constexpr std::chrono::milliseconds kWatchPause{500};
+
+/// SIGINT, SIGTERM and SIGHUP are blocked, and polled by end_requested().
+class Signals {
+ public:
+  Signals() {
+    sigemptyset(&set_);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&set_, number);
+    pthread_sigmask(SIG_BLOCK, &set_, &before_);
+  }
+  ~Signals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+  /// Waits for at most `wait`; true if a signal asks for the end. A child's exit ends the wait too.
+  [[nodiscard]] bool end_requested(std::chrono::milliseconds wait) {
+    const timespec time{.tv_sec = wait.count() / 1000, .tv_nsec = wait.count() % 1000 * 1'000'000};
+    const int number = sigtimedwait(&set_, nullptr, &time);
+    return number == SIGINT || number == SIGTERM || number == SIGHUP;
+  }
+
+ private:
+  sigset_t set_{};
+  sigset_t before_{};
+};
+
+class Service {
+ public:
+  explicit Service(const UpOptions& options)
+      : options_(options), program_(std::filesystem::read_symlink("/proc/self/exe").string()) {}
+
+  /// False if the end was requested in the meantime.
+  bool start() {
+    const Deadline deadline = Deadline::after(std::chrono::milliseconds(options_.start_timeout_ms));
+    std::vector<std::string> control = {program_};
+    for (const auto& word : command_line(options_.control)) control.push_back(word);
+    control_ =
+        std::make_unique<ChildProcess>("the control plane", control, ChildProcess::Output::kPipe);
+    if (!await([&] { return read_url(); }, deadline)) return false;
+
+    WorkerOptions worker = options_.worker;
+    worker.control = url_;
+    worker.token_file = options_.control.pool_token_file.empty() ? options_.control.token_file
+                                                                 : options_.control.pool_token_file;
+    worker.tls_certificate = options_.control.tls_certificate;
+    worker.tls_key = options_.control.tls_key;
+    std::vector<std::string> pool = {"bash",      "-c",  std::string(mpirun_script()),
+                                     "mpirun.sh", "-np", std::to_string(options_.workers),
+                                     program_};
+    for (const auto& word : command_line(worker)) pool.push_back(word);
+    pool_ = std::make_unique<ChildProcess>("the pool", pool, ChildProcess::Output::kInherit);
+
+    ServiceOptions service;
+    service.token_file = options_.control.token_file;
+    http_ = std::make_unique<HttpClient>(
+        HttpClientConfig{.url = parse_url(url_),
+                         .bearer_token = client_config(service).bearer_token,
+                         .certificate_authority = options_.worker.certificate_authority});
+    return await([&] { return ready(); }, deadline);
+  }
+
+  /// Returns when the end is requested.
+  void watch() {
+    while (!signals_.end_requested(kWatchPause)) check_children();
+  }
+
+  /// Stops the pool first, so that it can unregister. A second request for the end
+  /// cuts the waiting short.
+  void stop() {
+    if (pool_) {
+      // Straight to the ranks: mpirun would kill them a second after the signal.
+      pool_->signal_descendants(SIGTERM);
+      const std::chrono::milliseconds drain(options_.worker.drain_timeout_ms);
+      if (!wait(*pool_, kStopTimeout + drain)) {
+        pool_->signal(SIGTERM);
+        pool_->wait(Deadline::after(kStopTimeout));
+      }
+      pool_.reset();
+    }
+    if (control_) {
+      control_->signal(SIGTERM);
+      wait(*control_, kStopTimeout);
+      control_.reset();
+    }
+  }
+
+  [[nodiscard]] const std::string& url() const noexcept { return url_; }
+
+ private:
+  /// False if the end was requested before the condition held.
+  template <typename Condition>
+  bool await(const Condition& condition, Deadline deadline) {
+    while (!condition()) {
+      check_children();
+      if (deadline.expired()) {
+        fail(ErrorCode::kDeadlineExceeded,
+             "the service is not ready after {} ms (see "
+             "--start-timeout-ms)",
+             options_.start_timeout_ms);
+      }
+      if (signals_.end_requested(kReadyPause)) return false;
+    }
+    return true;
+  }
+
+  void check_children() {
+    for (ChildProcess* child : {control_.get(), pool_.get()}) {
+      if (child != nullptr && child->ended()) {
+        fail(ErrorCode::kUnavailable, "{} has ended ({})", child->name(), *child->ended());
+      }
+    }
+  }
+
+  bool wait(ChildProcess& child, std::chrono::milliseconds timeout) {
+    const Deadline deadline = Deadline::after(timeout);
+    while (!child.ended()) {
+      if (deadline.expired() || signals_.end_requested(kReadyPause)) return false;
+    }
+    return true;
+  }
+
+  /// Whether the control plane has said where it listens.
+  bool read_url() {
+    output_ += control_->read_output();
+    const std::size_t begin = output_.find(kListeningOn);
+    const std::size_t end = output_.find('\n', begin == std::string::npos ? 0 : begin);
+    if (begin == std::string::npos || end == std::string::npos) return false;
+    const std::size_t url = begin + std::string_view(kListeningOn).size();
+    url_ = output_.substr(url, end - url);
+    return true;
+  }
+
+  bool ready() {
+    try {
+      return http_->request("GET", "/readyz", "", Deadline::after(std::chrono::seconds(2)))
+                 .status == 200;
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kDeadlineExceeded) {
+        return false;
+      }
+      throw;
+    }
+  }
+
+  const UpOptions& options_;
+  std::string program_;
+  Signals signals_;
+  std::string output_, url_;
+  std::unique_ptr<HttpClient> http_;
+  std::unique_ptr<ChildProcess> control_, pool_;
+};
+
+}  // namespace
+
+void up(const UpOptions& options) {
+  Service service(options);
+  try {
+    if (service.start()) {
+      fmt::print("service      {}\nstatus page  {}/\nmetrics      {}/metrics\n", service.url(),
+                 service.url(), service.url());
+      fmt::print("ready with {} workers; Ctrl-C ends it\n", options.workers);
+      std::fflush(stdout);
+      service.watch();
+    }
+  } catch (const Error&) {
+    service.stop();
+    throw;
+  }
+  fmt::print("stopping; running sequences have {} ms, a second signal ends them at once\n",
+             options.worker.drain_timeout_ms);
+  std::fflush(stdout);
+  service.stop();
+}
+
+}  // namespace tributary

@@ -1,0 +1,17 @@
+// `tributary up`: a control plane and one pool of worker processes on this machine, started and
+// ended together.
+#pragma once
+
+#include "deploy/app/up/up_options.h"
+
+namespace tributary {
+
+/// What `tributary control` writes before its URL, once it listens; up() reads it there.
+inline constexpr auto kListeningOn = "listening on ";
+
+/// Returns after SIGINT or SIGTERM, when both have ended. Throws kUnavailable when one of them ends
+/// by itself (the other has ended too by then), kDeadlineExceeded when the service is not ready in
+/// time, kIo when a program cannot be started.
+void up(const UpOptions& options);
+
+}  // namespace tributary

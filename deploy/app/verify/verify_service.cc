@@ -1,0 +1,164 @@
+#include "deploy/app/verify/verify_service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/reference/golden_case.h"
+#include "deploy/app/golden/golden_judge.h"
+#include "deploy/app/golden/golden_prompt.h"
+#include "deploy/runtime/backends.h"
+#include "deploy/service/client/scoped_sequences.h"
+
+namespace tributary {
+namespace {
+
+constexpr int kSenders = 2;
+
+/// One golden group on one pool.
+class GroupRun {
+ public:
+  GroupRun(const GoldenCase& golden, const PoolShape& shape, Backend& backend, TierClient& client)
+      : golden_(golden),
+        shape_(shape),
+        backend_(backend),
+        client_(client),
+        layer_(golden, shape_, backend),
+        record_(backend.allocate(shape_.token_record_bytes())),
+        state_(backend.allocate(shape_.state_shape().record_floats() * sizeof(float))) {}
+
+  /// Queries are projected and outputs applied here.
+  GoldenResults& attend(const VerifyOptions& options) {
+    ScopedSequences sequences(client_);
+    admit(options, sequences);
+    const std::size_t record_bytes = shape_.token_record_bytes();
+    const std::size_t state_floats = shape_.state_shape().record_floats();
+    const auto batch = static_cast<std::size_t>(golden_.batch);
+    std::vector<std::byte> records(batch * record_bytes);
+    std::vector<float> states(batch * state_floats);
+    for (int d = 0; d < golden_.decode_steps; ++d) {
+      const std::int64_t position = golden_.prefill_len + d;
+      std::vector<LayerItem> items;
+      for (std::size_t entry = 0; entry < batch; ++entry) {
+        const std::span record = std::span(records).subspan(entry * record_bytes, record_bytes);
+        layer_.write_record(static_cast<std::int64_t>(entry), position, record_->data());
+        backend_.download(record, record_->data());
+        items.push_back({.sequence = &sequences.all()[entry],
+                         .tokens = 1,
+                         .query = {record.data()},
+                         .row = {record.data() + shape_.query_bytes()},
+                         .output = &states[entry * state_floats]});
+      }
+      client_.attend(items, /*layer=*/0);
+      for (std::size_t entry = 0; entry < batch; ++entry) {
+        backend_.upload(state_->data(), std::as_bytes(std::span(states).subspan(
+                                            entry * state_floats, state_floats)));
+        layer_.take_state(static_cast<std::int64_t>(entry), position, state_->as<float>());
+      }
+      commit(sequences);
+    }
+    sequences.free();
+    for (int entry = 0; entry < golden_.batch; ++entry) layer_.prefill(entry);
+    return layer_.results();
+  }
+
+  /// Hidden states in, outputs [B, D, hidden_size] back.
+  std::vector<float> forward(const VerifyOptions& options) {
+    ScopedSequences sequences(client_);
+    admit(options, sequences);
+    const auto width = static_cast<std::size_t>(golden_.shape.hidden_size);
+    const auto steps = static_cast<std::size_t>(golden_.decode_steps);
+    const auto batch = static_cast<std::size_t>(golden_.batch);
+    std::vector<float> output(batch * steps * width);
+    for (std::size_t d = 0; d < steps; ++d) {
+      std::vector<LayerItem> items;
+      for (std::size_t entry = 0; entry < batch; ++entry) {
+        const auto position = golden_.prefill_len + static_cast<std::int64_t>(d);
+        items.push_back(
+            {.sequence = &sequences.all()[entry],
+             .tokens = 1,
+             .query = {layer_.hidden(static_cast<std::int64_t>(entry), position, 1).data()},
+             .row = {},
+             .output = &output[(entry * steps + d) * width]});
+      }
+      client_.forward(items, /*layer=*/0);
+      commit(sequences);
+    }
+    sequences.free();
+    return output;
+  }
+
+ private:
+  void admit(const VerifyOptions& options, ScopedSequences& sequences) {
+    for (int entry = 0; entry < golden_.batch; ++entry) {
+      const SequenceHandle& sequence = sequences.add(client_.admit_waiting(
+          {.prompt_tokens = golden_.prefill_len,
+           .max_new_tokens = golden_.decode_steps,
+           .spread = SpreadPolicy::kAll,
+           .idempotency_key = {}},
+          Deadline::after(std::chrono::milliseconds(options.service.call_timeout_ms))));
+      push_prompt(client_, sequence, prompt_rows(golden_, layer_, entry), kSenders);
+    }
+  }
+
+  void commit(ScopedSequences& sequences) {
+    std::vector<SequenceHandle*> all;
+    for (SequenceHandle& sequence : sequences.all()) all.push_back(&sequence);
+    client_.commit(all, std::vector<std::int32_t>(all.size(), 1));
+  }
+
+  const GoldenCase& golden_;
+  PoolShape shape_;
+  Backend& backend_;
+  TierClient& client_;
+  GoldenLayer layer_;
+  std::unique_ptr<Buffer> record_, state_;
+};
+
+/// The shape of the pool that a case's sequences come to.
+PoolShape pool_shape(const GoldenCase& golden, TierClient& client, Deadline deadline) {
+  ScopedSequences probe(client);
+  const PoolShape shape = probe
+                              .add(client.admit_waiting({.prompt_tokens = golden.prefill_len,
+                                                         .max_new_tokens = golden.decode_steps,
+                                                         .spread = SpreadPolicy::kAuto,
+                                                         .idempotency_key = {}},
+                                                        deadline))
+                              .shape;
+  check_shape(golden, shape);
+  return shape;
+}
+
+}  // namespace
+
+ServiceVerification verify_service(const VerifyOptions& options) {
+  const int threads = options.threads > 0
+                          ? options.threads
+                          : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const auto backend = make_backend(options.backend, threads);
+  TierClient client(client_config(options.service));
+  ServiceVerification result;
+  for (const auto& file : options.files) {
+    const GoldenCase golden = load_golden_case(file);
+    const PoolShape shape =
+        pool_shape(golden, client,
+                   Deadline::after(std::chrono::milliseconds(options.service.call_timeout_ms)));
+    for (const GoldenGroup& group : golden.groups) {
+      if (group.row_format != shape.row_format) {
+        result.skipped.push_back(fmt::format("{} {}: the pool's rows are {}", golden.name,
+                                             group.name, row_format_name(shape.row_format)));
+        continue;
+      }
+      GroupRun run(golden, shape, *backend, client);
+      judge_all(golden, group, shape.query_dtype, run.attend(options), result.rows);
+      if (shape.v_head_dim > 0 && !options.attend_only) {
+        judge_forward(golden, group, shape.query_dtype, run.forward(options), result.rows);
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace tributary

@@ -1,0 +1,40 @@
+// A bound on bytes that many threads have on their way at once.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+
+#include "core/base/deadline.h"
+
+namespace tributary {
+
+class ByteBudget {
+ public:
+  explicit ByteBudget(std::size_t max_bytes) : max_bytes_(max_bytes) {}
+
+  /// Waits for room; what is larger than the whole bound goes alone. False: the deadline.
+  [[nodiscard]] bool take(std::size_t bytes, Deadline deadline) {
+    std::unique_lock lock(mutex_);
+    const bool room = room_.wait_until(lock, deadline.when(), [&] {
+      return taken_ == 0 || (bytes <= max_bytes_ && taken_ <= max_bytes_ - bytes);
+    });
+    if (room) taken_ += bytes;
+    return room;
+  }
+  void give_back(std::size_t bytes) {
+    {
+      const std::scoped_lock lock(mutex_);
+      taken_ -= bytes;
+    }
+    room_.notify_all();
+  }
+
+ private:
+  const std::size_t max_bytes_;
+  std::mutex mutex_;
+  std::condition_variable room_;
+  std::size_t taken_ = 0;
+};
+
+}  // namespace tributary

@@ -1,0 +1,100 @@
+#include "deploy/service/client/control_call.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "comm/wire/codec.h"
+#include "deploy/service/client/worker_call.h"
+
+namespace tributary {
+namespace {
+
+struct ControlMessage {
+  std::size_t call_index = 0;
+  std::vector<std::size_t> requests;  // indices
+};
+
+/// As many messages as wire::kMaxItems asks for.
+void send(WorkerCall& call, const std::string& address, std::span<const ControlRequest> requests,
+          std::span<const std::size_t> indices, std::vector<ControlMessage>& messages) {
+  for (std::size_t begin = 0; begin < indices.size(); begin += wire::kMaxItems) {
+    const auto part = indices.subspan(begin, std::min(wire::kMaxItems, indices.size() - begin));
+    ControlMessage message{.requests = {part.begin(), part.end()}};
+    std::vector<wire::Hello> greetings;
+    for (const std::size_t index : part) greetings.push_back(hello_of(*requests[index].sequence));
+    const auto encode = [&](std::uint64_t number) {
+      wire::Control control{.request = number, .items = {}};
+      for (const std::size_t index : part) {
+        const ControlRequest& request = requests[index];
+        control.items.push_back({.op = request.op,
+                                 .sequence_id = request.sequence->id,
+                                 .epoch = request.sequence->epoch,
+                                 .token = request.sequence->token,
+                                 .length = request.length});
+      }
+      return wire::encode(control);
+    };
+    message.call_index = call.send({.address = address,
+                                    .greetings = std::move(greetings),
+                                    .type = wire::MessageType::kControl,
+                                    .encode = encode});
+    messages.push_back(std::move(message));
+  }
+}
+
+void receive(WorkerCall& call, const ControlMessage& message,
+             std::vector<ControlOutcome>& outcomes) {
+  const Status status = call.wait(message.call_index);
+  const auto* reply = std::get_if<wire::ControlReply>(&call.reply(message.call_index));
+  for (std::size_t i = 0; i < message.requests.size(); ++i) {
+    ControlOutcome& outcome = outcomes[message.requests[i]];
+    if (!status.ok()) {
+      outcome.status = status;
+    } else if (reply == nullptr || reply->items.size() != message.requests.size()) {
+      outcome.status = {ErrorCode::kMalformedInput, "a worker answered for other sequences"};
+    } else {
+      const wire::ControlReply::Item& item = reply->items[i];
+      if (item.code != ErrorCode::kOk) outcome.status = {item.code, reply->message};
+      outcome.epoch = item.epoch;
+      outcome.length = item.length;
+    }
+  }
+}
+
+}  // namespace
+
+const std::string& rank_address(const SequenceHandle& sequence, int rank) {
+  if (rank < 0 || static_cast<std::size_t>(rank) >= sequence.addresses.size()) {
+    fail(ErrorCode::kInvalidArgument, "sequence {}: rank {}, its pool has {} workers", sequence.id,
+         rank, sequence.addresses.size());
+  }
+  return sequence.addresses[static_cast<std::size_t>(rank)];
+}
+
+const std::string& home_address(const SequenceHandle& sequence) {
+  return rank_address(sequence, sequence.home);
+}
+
+wire::Hello hello_of(const SequenceHandle& sequence) {
+  return {.shape = sequence.shape, .sequence_id = sequence.id, .token = sequence.token};
+}
+
+std::vector<ControlOutcome> control(WorkerConnections& connections,
+                                    std::span<const ControlRequest> requests, Deadline deadline) {
+  std::map<std::string, std::vector<std::size_t>> by_home;
+  std::vector<ControlOutcome> outcomes(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    outcomes[i].status =
+        status_of([&] { by_home[home_address(*requests[i].sequence)].push_back(i); });
+  }
+  WorkerCall call(connections, deadline);
+  std::vector<ControlMessage> messages;
+  for (const auto& [address, indices] : by_home) {
+    send(call, address, requests, indices, messages);
+  }
+  for (const ControlMessage& message : messages) receive(call, message, outcomes);
+  return outcomes;
+}
+
+}  // namespace tributary

@@ -1,0 +1,41 @@
+// Commits, truncations and renewals of many sequences at once, each sent to its home.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/deadline.h"
+#include "core/base/error.h"
+#include "deploy/service/client/tier_client.h"
+#include "deploy/service/client/worker_connections.h"
+
+namespace tributary {
+
+/// The worker that answers for the sequence. Throws kInvalidArgument for a handle whose home has no
+/// address.
+[[nodiscard]] const std::string& home_address(const SequenceHandle& sequence);
+/// Throws kInvalidArgument for a handle without that rank.
+[[nodiscard]] const std::string& rank_address(const SequenceHandle& sequence, int rank);
+/// The first message of the sequence's client on a connection.
+[[nodiscard]] wire::Hello hello_of(const SequenceHandle& sequence);
+
+struct ControlRequest {
+  wire::ControlOp op = wire::ControlOp::kCommit;
+  const SequenceHandle* sequence = nullptr;
+  std::int64_t length = 0;
+};
+struct ControlOutcome {
+  Status status;
+  std::uint32_t epoch = 0;
+  std::int64_t length = 0;
+};
+/// Sends all requests before it waits for any answer. Returns one outcome per request, in order,
+/// and never throws: a handle without a home, a lost worker and a worker's refusal are outcomes of
+/// the sequences concerned.
+[[nodiscard]] std::vector<ControlOutcome> control(WorkerConnections& connections,
+                                                  std::span<const ControlRequest> requests,
+                                                  Deadline deadline);
+
+}  // namespace tributary

@@ -1,0 +1,228 @@
+#include "deploy/service/client/layer_call.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "comm/wire/codec.h"
+#include "comm/wire/crc32c.h"
+#include "core/base/dtype.h"
+#include "core/base/error.h"
+#include "core/base/limits.h"
+#include "deploy/service/client/control_call.h"
+#include "deploy/service/client/worker_call.h"
+
+namespace tributary {
+namespace {
+
+std::size_t size(std::int64_t count) {
+  return static_cast<std::size_t>(count);
+}
+
+/// Per token, see wire::LayerMode.
+struct TokenBytes {
+  std::size_t query = 0;  // forward: the hidden state
+  std::size_t row = 0;
+  std::size_t output = 0;
+};
+
+TokenBytes token_bytes(const PoolShape& shape, wire::LayerMode mode) {
+  const std::size_t query = shape.query_bytes();
+  const std::size_t row = shape.row_bytes();
+  const std::size_t hidden = size(shape.hidden_size) * sizeof(float);
+  switch (mode) {
+    case wire::LayerMode::kAttend:
+      return {query, row, shape.state_shape().record_bytes()};
+    case wire::LayerMode::kAttendProjected:
+      return {query, row, size(shape.heads) * size(shape.v_head_dim) * sizeof(float)};
+    case wire::LayerMode::kForward:
+      return {hidden, 0, hidden};
+  }
+  return {};
+}
+
+/// A part of every token: `bytes` of each.
+void check(const LayerItem& item, const char* what, const TokenData& part, std::size_t bytes) {
+  if ((part.data == nullptr) != (bytes == 0)) {
+    fail(ErrorCode::kInvalidArgument, "sequence {}: {} {}", item.sequence->id,
+         bytes == 0 ? "with" : "without", what);
+  }
+  if (part.stride != 0 && part.stride < bytes) {
+    fail(ErrorCode::kInvalidArgument, "sequence {}: {} of {} bytes, {} bytes from one to the next",
+         item.sequence->id, what, bytes, part.stride);
+  }
+}
+
+void check(const LayerItem& item, wire::LayerMode mode, int layer) {
+  if (item.sequence == nullptr || item.output == nullptr) {
+    fail(ErrorCode::kInvalidArgument, "an item without a sequence or an output");
+  }
+  const PoolShape& shape = item.sequence->shape;
+  if (item.tokens < 1 || item.tokens > kMaxStepTokens) {
+    fail(ErrorCode::kInvalidArgument, "sequence {}: {} tokens in a step, expected 1 to {}",
+         item.sequence->id, item.tokens, kMaxStepTokens);
+  }
+  if (layer < 0 || layer >= shape.layers) {
+    fail(ErrorCode::kInvalidArgument, "layer {}: the pool has {}", layer, shape.layers);
+  }
+  if (mode != wire::LayerMode::kAttend && shape.v_head_dim == 0) {
+    fail(ErrorCode::kFailedPrecondition, "pool {} has no weights: it serves attend alone",
+         item.sequence->pool);
+  }
+  const TokenBytes bytes = token_bytes(shape, mode);
+  check(item, "queries", item.query, bytes.query);
+  check(item, "rows", item.row, bytes.row);
+}
+
+void append_token(std::vector<std::span<const std::byte>>& payload, const TokenData& part,
+                  std::size_t bytes, std::int32_t token) {
+  if (bytes == 0) return;
+  const std::size_t stride = part.stride == 0 ? bytes : part.stride;
+  append_piece(payload, {static_cast<const std::byte*>(part.data) + size(token) * stride, bytes});
+}
+
+/// Items of one home that travel together.
+struct LayerMessage {
+  std::span<const std::size_t> items;  // indices
+  std::size_t call_index = 0;
+};
+
+class LayerCall {
+ public:
+  LayerCall(WorkerConnections& connections, wire::LayerMode mode, std::span<const LayerItem> items,
+            int layer, Deadline deadline)
+      : mode_(mode),
+        items_(items),
+        layer_(layer),
+        deadline_(deadline),
+        call_(connections, deadline) {
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      check(items[i], mode, layer);
+      by_home_[home_address(*items[i].sequence)].push_back(i);
+    }
+  }
+
+  void run() {
+    for (auto& [address, indices] : by_home_) {
+      // Of one shape: a handle of an earlier pool at the address must not spoil the others'
+      // message.
+      for (std::span<std::size_t> rest(indices); !rest.empty();) {
+        const PoolShape& shape = items_[rest.front()].sequence->shape;
+        const auto same = [&](std::size_t i) { return items_[i].sequence->shape == shape; };
+        const auto others = std::stable_partition(rest.begin(), rest.end(), same);
+        const auto count =
+            std::min(wire::kMaxItems, static_cast<std::size_t>(others - rest.begin()));
+        send(address, rest.first(count));
+        rest = rest.subspan(count);
+      }
+    }
+    Status first;
+    for (const LayerMessage& message : messages_) {
+      const Status status = receive(message);
+      if (first.ok()) first = status;
+    }
+    first.throw_if_error();
+  }
+
+ private:
+  [[nodiscard]] TokenBytes bytes_of(std::size_t item) const {
+    return token_bytes(items_[item].sequence->shape, mode_);
+  }
+
+  void send(const std::string& address, std::span<const std::size_t> indices) {
+    std::vector<std::span<const std::byte>> payload;
+    for (const std::size_t i : indices) {
+      const LayerItem& item = items_[i];
+      for (std::int32_t t = 0; t < item.tokens; ++t) {
+        append_token(payload, item.query, bytes_of(i).query, t);
+        append_token(payload, item.row, bytes_of(i).row, t);
+      }
+    }
+    std::uint32_t crc = 0;
+    for (const std::span<const std::byte> piece : payload) crc = wire::crc32c(piece, crc);
+    const auto encode = [&](std::uint64_t number) {
+      wire::LayerRequest round{.request = number,
+                               .deadline_us = remaining_us(),
+                               .mode = mode_,
+                               .head_begin = 0,
+                               .head_end = items_[indices.front()].sequence->shape.heads,
+                               .crc32c = crc,
+                               .items = {}};
+      for (const std::size_t i : indices) {
+        const SequenceHandle& sequence = *items_[i].sequence;
+        round.items.push_back({.sequence_id = sequence.id,
+                               .epoch = sequence.epoch,
+                               .token = sequence.token,
+                               .base_length = sequence.length,
+                               .tokens = items_[i].tokens,
+                               .layer = layer_});
+      }
+      return wire::encode(round);
+    };
+    std::vector<wire::Hello> greetings;
+    for (const std::size_t i : indices) greetings.push_back(hello_of(*items_[i].sequence));
+    const std::size_t index = call_.send(
+        {.address = address,
+         .greetings = std::move(greetings),
+         .type = wire::MessageType::kLayerRequest,
+         .encode = encode,
+         .payload = std::move(payload),
+         .landing = [this, indices](const auto& reply) { return land(indices, reply); }});
+    messages_.push_back({indices, index});
+  }
+
+  [[nodiscard]] std::uint32_t remaining_us() const {
+    const auto left = std::chrono::duration_cast<std::chrono::microseconds>(deadline_.when() -
+                                                                            Deadline::Clock::now());
+    return static_cast<std::uint32_t>(
+        std::clamp<std::int64_t>(left.count(), 1, std::numeric_limits<std::uint32_t>::max()));
+  }
+
+  /// Outputs of the items that succeeded go to their places.
+  [[nodiscard]] std::vector<std::span<std::byte>> land(std::span<const std::size_t> indices,
+                                                       const wire::LayerReply& reply) const {
+    std::vector<std::span<std::byte>> pieces;
+    for (std::size_t k = 0; k < std::min(indices.size(), reply.items.size()); ++k) {
+      if (reply.items[k] != ErrorCode::kOk) continue;
+      const LayerItem& item = items_[indices[k]];
+      pieces.emplace_back(reinterpret_cast<std::byte*>(item.output),
+                          size(item.tokens) * bytes_of(indices[k]).output);
+    }
+    return pieces;
+  }
+
+  /// The status of the message, or of the first item that failed.
+  Status receive(const LayerMessage& message) {
+    Status status = call_.wait(message.call_index);
+    if (!status.ok()) return status;
+    const auto* round = std::get_if<wire::LayerReply>(&call_.reply(message.call_index));
+    if (round == nullptr || round->items.size() != message.items.size()) {
+      return {ErrorCode::kMalformedInput, "a worker answered for other items"};
+    }
+    for (std::size_t k = 0; k < message.items.size(); ++k) {
+      if (round->items[k] == ErrorCode::kOk) continue;
+      return {round->items[k], fmt::format("sequence {}: {}", items_[message.items[k]].sequence->id,
+                                           round->message)};
+    }
+    return {};
+  }
+
+  wire::LayerMode mode_;
+  std::span<const LayerItem> items_;
+  int layer_;
+  Deadline deadline_;
+  std::map<std::string, std::vector<std::size_t>> by_home_;
+  std::vector<LayerMessage> messages_;
+  WorkerCall call_;
+};
+
+}  // namespace
+
+void run_layer(WorkerConnections& connections, wire::LayerMode mode,
+               std::span<const LayerItem> items, int layer, Deadline deadline) {
+  LayerCall(connections, mode, items, layer, deadline).run();
+}
+
+}  // namespace tributary

@@ -1,0 +1,140 @@
+#include "deploy/service/client/row_push.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "comm/wire/codec.h"
+#include "comm/wire/crc32c.h"
+#include "core/base/dtype.h"
+#include "core/base/error.h"
+#include "core/base/limits.h"
+#include "deploy/service/client/control_call.h"
+#include "deploy/service/client/worker_call.h"
+
+namespace tributary {
+namespace {
+
+/// Rows begin .. end - 1, on one worker.
+struct Piece {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  const std::string* address = nullptr;
+  std::size_t turn = 0;  // among its worker's
+};
+
+std::vector<Piece> split(const SequenceHandle& sequence, std::int64_t begin, std::int64_t end,
+                         std::int64_t rows) {
+  std::vector<Piece> pieces;
+  std::int64_t next = begin;
+  for (const Extent& extent : sequence.extents) {
+    if (extent.end <= next || extent.begin > next) continue;
+    const std::int64_t extent_end = std::min(extent.end, end);
+    while (next < extent_end) {
+      // Borders of pieces lie on multiples of `rows`, and so on borders of pages.
+      const std::int64_t piece_end = std::min(extent_end, (next / rows + 1) * rows);
+      pieces.push_back({next, piece_end, &rank_address(sequence, extent.rank)});
+      next = piece_end;
+    }
+  }
+  if (next < end) {
+    fail(ErrorCode::kInvalidArgument, "sequence {}: nobody owns position {} of rows {} to {}",
+         sequence.id, next, begin, end);
+  }
+  return pieces;
+}
+
+/// The first piece of every worker, then the second: none waits until another has got all.
+void take_turns(std::vector<Piece>& pieces) {
+  std::map<const std::string*, std::size_t> count;
+  for (Piece& piece : pieces) piece.turn = count[piece.address]++;
+  std::ranges::stable_sort(pieces, {}, &Piece::turn);
+}
+
+std::int64_t check(const SequenceHandle& sequence, int layer, std::int64_t begin, std::size_t bytes,
+                   std::size_t row_bytes) {
+  const PoolShape& shape = sequence.shape;
+  if (layer < 0 || layer >= shape.layers) {
+    fail(ErrorCode::kInvalidArgument, "layer {}: the pool has {}", layer, shape.layers);
+  }
+  if (row_bytes == 0 || bytes % row_bytes != 0) {
+    fail(ErrorCode::kInvalidArgument, "{} bytes of rows: not a multiple of {}, the bytes of a row",
+         bytes, row_bytes);
+  }
+  const auto count = static_cast<std::int64_t>(bytes / row_bytes);
+  if (begin < 0 || begin > sequence.prompt_tokens - count) {
+    fail(ErrorCode::kInvalidArgument, "rows {} to {}: the prompt of sequence {} has {}", begin,
+         begin + count, sequence.id, sequence.prompt_tokens);
+  }
+  return count;
+}
+
+Status outcome(WorkerCall& call, std::size_t index) {
+  Status status = call.wait(index);
+  if (!status.ok()) return status;
+  const auto* reply = std::get_if<wire::RowsReply>(&call.reply(index));
+  if (reply == nullptr) return {ErrorCode::kInternal, "rows without an outcome"};
+  return {reply->outcome.code, reply->outcome.message};
+}
+
+}  // namespace
+
+std::int64_t piece_rows(std::size_t row_bytes) noexcept {
+  const std::size_t page_bytes = row_bytes * kPageTokens;
+  return static_cast<std::int64_t>(std::max<std::size_t>(1, kPieceBytes / page_bytes)) *
+         kPageTokens;
+}
+
+void push_rows(WorkerConnections& connections, const SequenceHandle& sequence, int layer,
+               std::int64_t begin, std::span<const std::byte> rows, Deadline deadline) {
+  const PoolShape& shape = sequence.shape;
+  const std::size_t row_bytes = shape.row_bytes();
+  const std::int64_t count = check(sequence, layer, begin, rows.size(), row_bytes);
+  std::vector<Piece> pieces = split(sequence, begin, begin + count, piece_rows(row_bytes));
+  take_turns(pieces);
+
+  WorkerCall call(connections, deadline);
+  Status late;
+  std::vector<std::size_t> sent;
+  std::map<const std::string*, std::vector<std::size_t>> sent_to;
+  for (const Piece& piece : pieces) {
+    std::vector<std::size_t>& mine = sent_to[piece.address];
+    if (mine.size() >= kPiecesAhead) (void)call.wait(mine[mine.size() - kPiecesAhead]);
+    if (call.failed()) break;  // the rest would only be refused too
+    const auto payload =
+        rows.subspan(static_cast<std::size_t>(piece.begin - begin) * row_bytes,
+                     static_cast<std::size_t>(piece.end - piece.begin) * row_bytes);
+    if (!call.reserve(payload.size())) {
+      late = {ErrorCode::kDeadlineExceeded,
+              fmt::format("rows {} to {} of sequence {} were not sent", piece.begin, begin + count,
+                          sequence.id)};
+      break;
+    }
+    const auto encode = [&](std::uint64_t number) {
+      return wire::encode(wire::Rows{.request = number,
+                                     .sequence_id = sequence.id,
+                                     .epoch = sequence.epoch,
+                                     .token = sequence.token,
+                                     .layer = layer,
+                                     .begin = piece.begin,
+                                     .count = piece.end - piece.begin,
+                                     .crc32c = wire::crc32c(payload)});
+    };
+    sent.push_back(call.send({.address = *piece.address,
+                              .greetings = {hello_of(sequence)},
+                              .type = wire::MessageType::kRows,
+                              .encode = encode,
+                              .payload = {payload}}));
+    mine.push_back(sent.back());
+  }
+  Status first;
+  for (const std::size_t index : sent) {
+    const Status status = outcome(call, index);
+    if (first.ok()) first = status;
+  }
+  if (first.ok()) first = late;
+  first.throw_if_error();
+}
+
+}  // namespace tributary

@@ -1,0 +1,32 @@
+// Sequences that end with a block, however it is left.
+#pragma once
+
+#include <chrono>
+#include <deque>
+
+#include "deploy/service/client/tier_client.h"
+
+namespace tributary {
+
+/// Not for use by two threads at once. Handles keep their addresses.
+class ScopedSequences {
+ public:
+  explicit ScopedSequences(TierClient& client) : client_(client) {}
+  ScopedSequences(const ScopedSequences&) = delete;
+  ScopedSequences& operator=(const ScopedSequences&) = delete;
+  /// Frees them; one that cannot be freed any more ends with its lease.
+  ~ScopedSequences();
+
+  SequenceHandle& add(const SequenceHandle& sequence);
+  [[nodiscard]] std::deque<SequenceHandle>& all() noexcept { return sequences_; }
+  /// Frees all sequences; throws the first error.
+  void free();
+  /// Leaves them to their leases.
+  void release() noexcept { sequences_.clear(); }
+
+ private:
+  TierClient& client_;
+  std::deque<SequenceHandle> sequences_;
+};
+
+}  // namespace tributary

@@ -1,0 +1,173 @@
+#include "deploy/service/client/tier_api.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "core/base/error.h"
+#include "deploy/service/client/tier_client.h"
+#include "deploy/service/protocol/patience.h"
+#include "deploy/service/protocol/pool_messages.h"
+#include "deploy/service/protocol/sequence_json.h"
+
+namespace tributary {
+namespace {
+
+constexpr int kCreated = 201;
+constexpr int kNoContent = 204;
+constexpr int kServiceUnavailable = 503;
+constexpr std::chrono::milliseconds kRetryPause{100};
+/// If a full tier's answer does not say when to try again.
+constexpr std::chrono::milliseconds kDefaultRetryAfter{1'000};
+constexpr std::chrono::milliseconds kMaxRetryAfter{60'000};
+
+/// The code for a status whose body is not the tier's JSON: a proxy's, say. No value for one that
+/// means nothing here.
+std::optional<ErrorCode> code_of_status(int status) {
+  switch (status) {
+    case 400:
+      return ErrorCode::kInvalidArgument;
+    case 401:
+    case 403:
+      return ErrorCode::kPermissionDenied;
+    case 404:
+      return ErrorCode::kNotFound;
+    case 413:
+      return ErrorCode::kTooLarge;
+    case 429:
+      return ErrorCode::kPoolFull;
+    case 502:
+    case 503:
+      return ErrorCode::kUnavailable;
+    case 504:
+      return ErrorCode::kDeadlineExceeded;
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Throws AnswerError for what is no answer of a tier.
+Error error_of(const HttpResponse& response, const std::string& what) {
+  constexpr std::size_t kShown = 200;
+  const auto body =
+      nlohmann::json::parse(response.body, /*callback=*/nullptr, /*allow_exceptions=*/false);
+  const auto error = body.is_object() ? body.find("error") : body.end();
+  if (error != body.end() && error->is_object()) {
+    const auto text = [&](const char* key) {
+      const auto found = error->find(key);
+      return found != error->end() && found->is_string() ? found->get<std::string>() : what;
+    };
+    for (int i = 1; i < kErrorCodes; ++i) {
+      const auto code = static_cast<ErrorCode>(i);
+      if (error_code_name(code) == text("code")) return {code, text("message")};
+    }
+  }
+  const std::string text =
+      fmt::format("{}: HTTP status {}: {}", what, response.status, response.body.substr(0, kShown));
+  const std::optional<ErrorCode> code = code_of_status(response.status);
+  if (!code) throw AnswerError(text);
+  return {*code, text};
+}
+
+SequenceHandle answer_of(const HttpResponse& response) {
+  try {
+    return parse_sequence_handle(response.body);
+  } catch (const Error& error) {
+    throw AnswerError(error.what());
+  }
+}
+
+std::chrono::milliseconds retry_after_of(const HttpResponse& response) {
+  const std::string_view text = response.header("Retry-After");
+  std::int64_t seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc() || end != text.data() + text.size() || seconds < 0) {
+    return kDefaultRetryAfter;
+  }
+  return std::min<std::chrono::milliseconds>(
+      std::chrono::seconds(std::min<std::int64_t>(seconds, kMaxRetryAfter.count())),
+      kMaxRetryAfter);
+}
+
+}  // namespace
+
+TierApi::TierApi(HttpClientConfig config) : config_(std::move(config)) {}
+
+HttpResponse TierApi::request(const std::string& method, const std::string& path,
+                              const std::string& body, Deadline deadline,
+                              const std::vector<HttpHeader>& headers) {
+  // From the first failure on: an answer may take as long as the deadline allows.
+  std::optional<Deadline> patience;
+  std::optional<Error> broken;
+  while (true) {
+    try {
+      HttpResponse response = request_once(method, path, body, deadline, headers);
+      if (response.status != kServiceUnavailable) return response;
+      broken = error_of(response, fmt::format("{} {}", method, path));
+    } catch (const Error& error) {
+      // The deadline says less than what went wrong before it.
+      if (error.code() == ErrorCode::kDeadlineExceeded && broken) throw Error(*broken);
+      if (error.code() != ErrorCode::kUnavailable) throw;
+      broken = error;
+    }
+    if (!patience) {
+      patience = Deadline(std::min(deadline.when(), Deadline::Clock::now() + kClientPatience));
+    }
+    if (Deadline::Clock::now() + kRetryPause >= patience->when()) throw Error(*broken);
+    std::this_thread::sleep_for(kRetryPause);
+  }
+}
+
+HttpResponse TierApi::request_once(const std::string& method, const std::string& path,
+                                   const std::string& body, Deadline deadline,
+                                   const std::vector<HttpHeader>& headers) {
+  std::unique_ptr<HttpClient> client;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!idle_.empty()) {
+      client = std::move(idle_.back());
+      idle_.pop_back();
+    }
+  }
+  if (!client) client = std::make_unique<HttpClient>(config_);
+  HttpResponse response = client->request(method, path, body, deadline, headers);
+  const std::scoped_lock lock(mutex_);
+  idle_.push_back(std::move(client));
+  return response;
+}
+
+SequenceHandle TierApi::admit(const AdmitRequest& wanted, Deadline deadline) {
+  const std::vector<HttpHeader> headers = {{"Idempotency-Key", wanted.idempotency_key},
+                                           {"Content-Type", "application/json"}};
+  const HttpResponse response =
+      request("POST", "/v1/sequences", to_json(wanted), deadline, headers);
+  if (response.status != kCreated) {
+    const Error error = error_of(response, "admission");
+    if (error.code() == ErrorCode::kPoolFull) {
+      throw PoolFullError(error.what(), retry_after_of(response));
+    }
+    throw Error(error);
+  }
+  return answer_of(response);
+}
+
+SequenceHandle TierApi::query(SequenceId id, Deadline deadline) {
+  const HttpResponse response = request("GET", "/v1/sequences/" + id_text(id), "", deadline);
+  if (response.status != 200) throw error_of(response, "sequence " + id_text(id));
+  return answer_of(response);
+}
+
+void TierApi::free(SequenceId id, const std::string& pool, Deadline deadline) {
+  check_pool_name(pool);  // its alphabet needs no escapes
+  const HttpResponse response =
+      request("DELETE", fmt::format("/v1/sequences/{}?pool={}", id_text(id), pool), "", deadline);
+  if (response.status != 200 && response.status != kNoContent) {
+    throw error_of(response, "sequence " + id_text(id));
+  }
+}
+
+}  // namespace tributary

@@ -1,0 +1,223 @@
+#include "deploy/service/client/tier_client.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "comm/wire/access_token.h"
+#include "core/base/error.h"
+#include "deploy/service/client/control_call.h"
+#include "deploy/service/client/layer_call.h"
+#include "deploy/service/client/lease_keeper.h"
+#include "deploy/service/client/pool_watch.h"
+#include "deploy/service/client/row_push.h"
+#include "deploy/service/client/tier_api.h"
+#include "deploy/service/client/worker_connections.h"
+#include "deploy/service/protocol/admission.h"
+#include "deploy/service/transport/data_transport.h"
+
+namespace tributary {
+namespace {
+
+const TierClientConfig& checked(const TierClientConfig& config) {
+  if (config.timeout.count() <= 0 || config.max_in_flight_bytes == 0) {
+    fail(ErrorCode::kInvalidArgument, "timeout {} ms, max_in_flight_bytes {}: expected 1 or more",
+         config.timeout.count(), config.max_in_flight_bytes);
+  }
+  return config;
+}
+
+}  // namespace
+
+class TierClient::Impl {
+ public:
+  Impl(const TierClientConfig& config, const MakeTransport& make_transport)
+      : config_(checked(config)),
+        api_({.url = parse_url(config.url),
+              .bearer_token = config.bearer_token,
+              .certificate_authority = config.certificate_authority}),
+        connections_({.listen = {},
+                      .busy_poll = config.busy_poll,
+                      .shared_memory = config.shared_memory,
+                      .max_header_bytes = wire::kMaxHeaderBytes,
+                      .tls = TransportTls{.certificate = config.tls_certificate,
+                                          .key = config.tls_key,
+                                          .authority = config.certificate_authority,
+                                          .client_authority = {}}},
+                     make_transport, config.max_in_flight_bytes),
+        watch_(api_, connections_) {
+    if (config.renew_leases) leases_ = std::make_unique<LeaseKeeper>(connections_);
+  }
+
+  [[nodiscard]] Deadline deadline(const std::optional<Deadline>& given) const {
+    return given ? *given : Deadline::after(config_.timeout);
+  }
+  [[nodiscard]] TierApi& api() noexcept { return api_; }
+  [[nodiscard]] WorkerConnections& connections() noexcept { return connections_; }
+
+  [[nodiscard]] SequenceHandle admit(AdmitRequest request, Deadline deadline) {
+    if (request.idempotency_key.empty()) {
+      request.idempotency_key = wire::token_text(wire::random_token());
+    }
+    SequenceHandle sequence = api_.admit(request, deadline);
+    keep(sequence);
+    return sequence;
+  }
+
+  void keep(const SequenceHandle& sequence) {
+    if (leases_) leases_->keep(sequence);
+  }
+  void truncated(const SequenceHandle& sequence) {
+    if (leases_) leases_->update(sequence);
+  }
+  void forget(SequenceId id) {
+    if (leases_) leases_->forget(id);
+  }
+  /// Whether the sequence's home still holds it, as it says itself.
+  [[nodiscard]] bool home_holds(const SequenceHandle& sequence, Deadline deadline) {
+    const ControlRequest renewal{.op = wire::ControlOp::kRenew, .sequence = &sequence};
+    return control(connections_, std::span(&renewal, 1), deadline).front().status.ok();
+  }
+
+ private:
+  const TierClientConfig config_;
+  TierApi api_;
+  WorkerConnections connections_;
+  PoolWatch watch_;
+  std::unique_ptr<LeaseKeeper> leases_;  // last: it uses the connections
+};
+
+TierClient::TierClient(const TierClientConfig& config)
+    : TierClient(config, make_data_transport(config.transport)) {}
+
+TierClient::TierClient(const TierClientConfig& config, const MakeTransport& make_transport)
+    : impl_(std::make_unique<Impl>(config, make_transport)) {}
+
+TierClient::~TierClient() = default;
+
+SequenceHandle TierClient::admit(const AdmitRequest& request, std::optional<Deadline> deadline) {
+  return impl_->admit(request, impl_->deadline(deadline));
+}
+
+SequenceHandle TierClient::admit_waiting(const AdmitRequest& request, Deadline deadline) {
+  // A tier that does not answer cannot say when to try again.
+  constexpr std::chrono::milliseconds kUnavailablePause{100};
+  AdmitRequest again = request;
+  if (again.idempotency_key.empty()) again.idempotency_key = wire::token_text(wire::random_token());
+  while (true) {
+    std::chrono::milliseconds pause = kUnavailablePause;
+    try {
+      return impl_->admit(again, deadline);
+    } catch (const PoolFullError& full) {
+      pause = std::max(full.retry_after(), std::chrono::milliseconds(1));
+      if (Deadline::Clock::now() + pause >= deadline.when()) throw;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnavailable) throw;
+      if (Deadline::Clock::now() + pause >= deadline.when()) throw;
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+void TierClient::adopt(const SequenceHandle& sequence) {
+  impl_->keep(sequence);
+}
+
+SequenceHandle TierClient::query(const SequenceHandle& sequence, std::optional<Deadline> deadline) {
+  return impl_->api().query(sequence.id, impl_->deadline(deadline));
+}
+
+void TierClient::wait_ready(const SequenceHandle& sequence, std::optional<Deadline> deadline) {
+  // Owners report to the leader at once: this takes one message, and milliseconds on a busy
+  // machine.
+  constexpr std::chrono::milliseconds kFirstPause{1};
+  constexpr std::chrono::milliseconds kLongestPause{50};
+  const Deadline end = impl_->deadline(deadline);
+  std::string missing;
+  for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    try {
+      const SequenceHandle now = query(sequence, end);
+      if (now.state != SequenceState::kFilling) return;
+      missing = now.missing;
+    } catch (const Error& error) {
+      // A control plane that was down or cut off takes pools for lost until they register again.
+      const bool lost_sight =
+          error.code() == ErrorCode::kPoolLost || error.code() == ErrorCode::kUnavailable;
+      if (!lost_sight) throw;
+      // Where the deadline has passed meanwhile, nobody has denied it.
+      if (!impl_->home_holds(sequence, end) && !end.expired()) throw;
+      missing = error.what();
+    }
+    if (Deadline::Clock::now() + pause >= end.when()) {
+      fail(ErrorCode::kDeadlineExceeded, "sequence {} is not ready: {}", sequence.id, missing);
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+void TierClient::free(const SequenceHandle& sequence, std::optional<Deadline> deadline) {
+  impl_->forget(sequence.id);
+  try {
+    impl_->api().free(sequence.id, sequence.pool, impl_->deadline(deadline));
+  } catch (const Error& error) {
+    // Gone with its pool; or that is cut off from the control plane, and ends its lease by itself.
+    if (error.code() != ErrorCode::kNotFound && error.code() != ErrorCode::kPoolLost) throw;
+  }
+}
+
+void TierClient::push_rows(const SequenceHandle& sequence, int layer, std::int64_t begin,
+                           std::span<const std::byte> rows, std::optional<Deadline> deadline) {
+  tributary::push_rows(impl_->connections(), sequence, layer, begin, rows,
+                       impl_->deadline(deadline));
+}
+
+void TierClient::attend(std::span<const LayerItem> items, int layer,
+                        std::optional<Deadline> deadline) {
+  run_layer(impl_->connections(), wire::LayerMode::kAttend, items, layer,
+            impl_->deadline(deadline));
+}
+
+void TierClient::attend_projected(std::span<const LayerItem> items, int layer,
+                                  std::optional<Deadline> deadline) {
+  run_layer(impl_->connections(), wire::LayerMode::kAttendProjected, items, layer,
+            impl_->deadline(deadline));
+}
+
+void TierClient::forward(std::span<const LayerItem> items, int layer,
+                         std::optional<Deadline> deadline) {
+  run_layer(impl_->connections(), wire::LayerMode::kForward, items, layer,
+            impl_->deadline(deadline));
+}
+
+void TierClient::commit(std::span<SequenceHandle* const> sequences,
+                        std::span<const std::int32_t> accepted, std::optional<Deadline> deadline) {
+  if (sequences.size() != accepted.size()) {
+    fail(ErrorCode::kInvalidArgument, "{} numbers of accepted tokens for {} sequences",
+         accepted.size(), sequences.size());
+  }
+  std::vector<ControlRequest> requests;
+  requests.reserve(sequences.size());
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    requests.push_back({.op = wire::ControlOp::kCommit,
+                        .sequence = sequences[i],
+                        .length = sequences[i]->length + accepted[i]});
+  }
+  const auto outcomes = control(impl_->connections(), requests, impl_->deadline(deadline));
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    if (outcomes[i].status.ok()) sequences[i]->length = outcomes[i].length;
+  }
+  for (const ControlOutcome& outcome : outcomes) outcome.status.throw_if_error();
+}
+
+void TierClient::truncate(SequenceHandle& sequence, std::int64_t length,
+                          std::optional<Deadline> deadline) {
+  const ControlRequest request{
+      .op = wire::ControlOp::kTruncate, .sequence = &sequence, .length = length};
+  const auto outcomes =
+      control(impl_->connections(), std::span(&request, 1), impl_->deadline(deadline));
+  outcomes.front().status.throw_if_error();
+  sequence.epoch = outcomes.front().epoch;
+  sequence.length = outcomes.front().length;
+  impl_->truncated(sequence);
+}
+
+}  // namespace tributary

@@ -1,0 +1,148 @@
+// A client's connections to workers, by address: made when there is something to send, and shared
+// by all calls. Not for use outside deploy/service/client.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "comm/transport/transport.h"
+#include "core/base/deadline.h"
+#include "core/base/error.h"
+#include "deploy/service/client/byte_budget.h"
+#include "deploy/service/protocol/client_messages.h"
+
+namespace tributary {
+
+/// What a worker answered to one request.
+using WorkerReply =
+    std::variant<std::monostate, wire::RowsReply, wire::LayerReply, wire::ControlReply>;
+
+/// One request to one worker. Its caller fills in the first part and leaves it alone; the rest is
+/// the connections', under their mutex.
+struct WorkerRequest {
+  /// Shared by the requests of one call.
+  struct Call {
+    std::condition_variable changed;
+    bool failed = false;  // some request of it, or refused
+  };
+
+  std::string address;
+  /// That may open the connection: one after the other, from the last on, until the worker welcomes
+  /// one. A request with many sequences names them all: one that the worker does not know, of an
+  /// earlier pool at its address, does not keep the others out. Not empty.
+  std::vector<wire::Hello> greetings;
+  std::uint64_t number = 0;  // as in `header`
+  wire::MessageType type{};
+  std::vector<std::byte> header;
+  /// The caller's memory, and so is where landing() says: not touched any more when the request has
+  /// ended and `in_use` is 0.
+  std::vector<std::span<const std::byte>> payload;
+  /// Where the payload of a reply goes, in order; called while the request has not ended. None: it
+  /// has no payload.
+  std::function<std::vector<std::span<std::byte>>(const wire::LayerReply&)> landing;
+  std::size_t reserved = 0;  // bytes of the budget, given back at its end
+  std::shared_ptr<Call> call;
+
+  Deadline::Clock::time_point since;  // when it was given to the connections
+  PeerId peer = 0;                    // since it was sent
+  int in_use = 0;                     // by the transport: the payload, where the reply's goes
+  bool done = false;
+  Status status;
+  WorkerReply reply;
+};
+
+/// A connection on which a request has waited for long.
+struct SilentWorker {
+  PeerId peer = 0;
+  std::string address;
+  wire::Hello greeting;  // of one sequence there
+};
+
+class WorkerConnections final : private TransportHandler {
+ public:
+  WorkerConnections(const TransportConfig& config, const MakeTransport& make_transport,
+                    std::size_t max_in_flight_bytes);
+  ~WorkerConnections() override;
+  WorkerConnections(const WorkerConnections&) = delete;
+  WorkerConnections& operator=(const WorkerConnections&) = delete;
+
+  /// Of all calls.
+  [[nodiscard]] std::uint64_t next_number() noexcept { return next_number_.fetch_add(1); }
+  [[nodiscard]] ByteBudget& budget() noexcept { return budget_; }
+
+  /// Sends at once to a worker that has welcomed us, and else when it does; returns at once. A
+  /// worker that does not answer holds up what is sent to it alone. What goes wrong, here too, is
+  /// the request's status.
+  void send(const std::shared_ptr<WorkerRequest>& request);
+  /// Waits for the request's end; a deadline that passes ends it with kDeadlineExceeded, and a
+  /// reply that comes later is dropped.
+  [[nodiscard]] Status wait(WorkerRequest& request, Deadline deadline);
+  [[nodiscard]] bool failed(const WorkerRequest::Call& call);
+  /// `silent` is told of workers that have not answered for kSilence, and again after each further
+  /// one, while somebody waits for them. It must neither block nor call back. Empty: nobody is.
+  void watch(std::function<void(std::vector<SilentWorker>)> silent);
+  static constexpr std::chrono::milliseconds kSilence{500};
+  /// Ends a connection, if it is still there, and what waits on it, with `reason`.
+  void give_up(PeerId peer, const Status& reason);
+  /// Ends requests of one call that have not ended: what was not sent is not sent any more. Waits
+  /// until the transport touches their memory no longer; connections that hold on to it past the
+  /// deadline are cut.
+  void release(std::span<const std::shared_ptr<WorkerRequest>> requests, Deadline deadline);
+
+ private:
+  struct Connection {
+    std::string address;
+    wire::Hello greeting;
+    bool welcomed = false;
+    std::vector<std::shared_ptr<WorkerRequest>> held;  // until it is
+  };
+
+  std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
+                                    std::span<const std::byte> header,
+                                    std::size_t payload_bytes) override;
+  void on_disconnect(PeerId peer, const Status& reason) override;
+  std::optional<Landing> on_reply(PeerId peer, wire::MessageType type,
+                                  std::span<const std::byte> header, std::size_t payload_bytes);
+
+  // With the mutex held.
+  [[nodiscard]] Landing land(const std::shared_ptr<WorkerRequest>& request,
+                             std::vector<std::span<std::byte>> pieces, wire::LayerReply reply);
+  void dispatch(const std::shared_ptr<WorkerRequest>& request);
+  void open(const std::shared_ptr<WorkerRequest>& request);
+  void transmit(const std::shared_ptr<WorkerRequest>& request, PeerId peer);
+  void welcomed(PeerId peer, const wire::Welcome& welcome);
+  [[nodiscard]] std::vector<SilentWorker> silent_workers() const;
+  /// The worker does not take the greeting that opened the connection: its requests try others.
+  void refused(PeerId peer, const Status& why);
+  /// Ends a request, once.
+  void finish(std::uint64_t number, Status status, WorkerReply reply = {});
+  /// Forgets the connection; no value where there is none.
+  std::optional<Connection> take(PeerId peer);
+  /// Ends the connection and all that waits on it.
+  void drop(PeerId peer, const Status& reason);
+
+  std::atomic<std::uint64_t> next_number_ = 1;
+  ByteBudget budget_;
+  std::mutex mutex_;  // guards what follows, up to the transport; held while that is called
+  std::map<std::string, PeerId> peers_;  // those in connections_
+  std::unordered_map<PeerId, Connection> connections_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<WorkerRequest>> pending_;  // by number
+  std::function<void(std::vector<SilentWorker>)> silent_;
+  Transport* transport_ = nullptr;    // also while the owner below destroys it: callbacks use it
+  std::unique_ptr<Transport> owner_;  // last: its callbacks use the rest
+};
+
+}  // namespace tributary

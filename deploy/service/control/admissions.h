@@ -1,0 +1,109 @@
+// Admission over all pools: asks one after the other until one takes the sequence; the same request
+// under the same key gets the same answer.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "deploy/service/control/pool_calls.h"
+#include "deploy/service/control/pool_choice.h"
+#include "deploy/service/control/pool_registry.h"
+#include "deploy/service/protocol/admission.h"
+
+namespace tributary {
+
+struct AdmissionResult {
+  Status status;
+  SequenceHandle sequence;  // where it is ok
+  int retry_after_s = 0;    // of kPoolFull
+};
+
+class Admissions {
+ public:
+  struct Config {
+    std::chrono::milliseconds timeout{10'000};  // of one admission, over all pools that it asks
+    std::size_t max_pending = 1024;
+    /// Keys that are remembered; the oldest are forgotten. A client repeats a request within
+    /// seconds, so this need not reach further.
+    std::size_t max_keys = 65'536;
+    std::chrono::milliseconds key_lifetime{600'000};  // and none longer than this
+  };
+  /// Sends `message`, whose `request` it fills in, and calls back as PoolCalls does.
+  using CallPool = std::function<void(const std::string& pool, ToPool message,
+                                      ControlClock::time_point deadline, PoolCalls::Done done)>;
+  using Done = std::function<void(const AdmissionResult&)>;
+
+  Admissions(PoolRegistry& registry, const Config& config, CallPool call_pool,
+             ControlClock::time_point now);
+
+  /// Calls `done` once, now or later: kUnavailable, kTooLarge, kPoolFull (also for too many pending
+  /// admissions), kDeadlineExceeded, kAlreadyExists (the key of another request), or what the pool
+  /// said.
+  void admit(const AdmitRequest& request, ControlClock::time_point now, Done done);
+
+  /// Restores the keys of a pool's sequences; call it before the registry drops the pool's list.
+  void restore(const std::string& pool, const std::vector<SequenceInfo>& sequences,
+               ControlClock::time_point now);
+
+  [[nodiscard]] std::size_t pending() const noexcept { return pending_; }
+  /// Finished admissions by outcome; kOk: admitted.
+  [[nodiscard]] const std::array<std::uint64_t, kErrorCodes>& results() const noexcept {
+    return results_;
+  }
+  /// In addition: answered from memory.
+  [[nodiscard]] std::uint64_t repeated() const noexcept { return repeated_; }
+
+ private:
+  struct Pending;
+  struct Keyed {
+    AdmitRequest request;
+    bool spread_known = true;  // false: restored, pools do not keep it
+    std::string pool;
+    SequenceInfo sequence;  // id 0: still pending
+    std::vector<Done> waiting;
+    std::uint64_t mark = 0;  // of its entry in key_order_
+  };
+
+  /// True if the key answers the request, now or later.
+  bool answer_by_key(const AdmitRequest& request, Done& done);
+  void ask_next(const std::shared_ptr<Pending>& pending);
+  void take(const std::shared_ptr<Pending>& pending, const std::string& pool, SequenceId id,
+            const PoolReply& reply);
+  void finish(const std::shared_ptr<Pending>& pending, const AdmissionResult& result);
+  [[nodiscard]] AdmissionResult refusal(ErrorCode code, std::string message) const;
+  [[nodiscard]] AdmissionResult admitted(const std::string& pool,
+                                         const SequenceInfo& sequence) const;
+  Keyed& remember(const std::string& key, ControlClock::time_point now);
+  void forget_old(ControlClock::time_point now);
+
+  PoolRegistry& registry_;
+  Config config_;
+  CallPool call_pool_;
+  ControlClock::time_point start_;
+  std::size_t pending_ = 0;
+  std::unordered_map<std::string, Keyed> keyed_;
+  struct Mark {
+    std::string key;
+    std::uint64_t mark = 0;
+    ControlClock::time_point since;
+  };
+  std::deque<Mark> key_order_;
+  std::uint64_t next_mark_ = 0;
+  std::array<std::uint64_t, kErrorCodes> results_{};
+  std::uint64_t repeated_ = 0;
+};
+
+/// Whether the workers that a pool says hold a sequence are its own.
+[[nodiscard]] bool is_of_pool(const SequenceInfo& sequence, const RegisterPool& pool) noexcept;
+/// What GET and POST answer for a sequence of a registered pool.
+[[nodiscard]] SequenceHandle make_handle(const RegisterPool& pool, const SequenceInfo& sequence);
+
+}  // namespace tributary

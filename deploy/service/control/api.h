@@ -1,0 +1,77 @@
+// The control plane's HTTP interface: which request does what, and who may send it.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/http/http_server.h"
+#include "deploy/service/control/admissions.h"
+#include "deploy/service/control/pool_links.h"
+#include "deploy/service/control/pool_registry.h"
+#include "deploy/service/control/roles.h"
+#include "deploy/service/control/tier_view.h"
+
+namespace tributary {
+
+class Api {
+ public:
+  struct Config {
+    RoleTokens tokens;
+    std::chrono::milliseconds timeout{10'000};  // for a pool to answer
+    std::string version;
+  };
+  Api(Config config, PoolRegistry& registry, Admissions& admissions, PoolLinks& links);
+
+  /// For the server, which this object outlives.
+  [[nodiscard]] HttpHandlers handlers();
+  /// `/healthz` and `/readyz` alone, for a server of their own.
+  [[nodiscard]] HttpHandlers health_handlers();
+  /// The server of handlers(), for the metrics.
+  void observe(const HttpServer& server) { server_ = &server; }
+
+ private:
+  struct Route;
+  using Arguments = std::vector<std::string>;  // what stood for the stars of a route
+  using Handler = void (Api::*)(const HttpRequest&, const Arguments&, const HttpRespond&);
+
+  static const std::vector<Route>& routes();
+  void handle(const HttpRequest& request, const HttpRespond& reply);
+  [[nodiscard]] std::optional<HttpResponse> may_upgrade(const HttpRequest& request) const;
+  /// What keeps the request's sender from acting in this role; no value: nothing.
+  [[nodiscard]] std::optional<HttpResponse> refusal_for(const HttpRequest& request,
+                                                        Role role) const;
+  /// Without a token, a request under a name that is not this machine's. Else no value.
+  [[nodiscard]] std::optional<HttpResponse> misdirected(const HttpRequest& request) const;
+
+  void get_page(const HttpRequest&, const Arguments&, const HttpRespond& respond);
+  void get_health(const HttpRequest&, const Arguments&, const HttpRespond& respond);
+  void get_ready(const HttpRequest&, const Arguments&, const HttpRespond& respond);
+  void get_metrics(const HttpRequest&, const Arguments&, const HttpRespond& respond);
+  void get_cluster(const HttpRequest&, const Arguments&, const HttpRespond& respond);
+  void post_sequence(const HttpRequest& request, const Arguments&, const HttpRespond& respond);
+  void get_sequence(const HttpRequest&, const Arguments& arguments, const HttpRespond& respond);
+  void delete_sequence(const HttpRequest&, const Arguments& arguments, const HttpRespond& respond);
+  void post_drain(const HttpRequest& request, const Arguments& arguments,
+                  const HttpRespond& respond);
+  void post_resume(const HttpRequest& request, const Arguments& arguments,
+                   const HttpRespond& respond);
+  void get_connect(const HttpRequest&, const Arguments&, const HttpRespond& respond);
+  void set_draining(const HttpRequest& request, const std::string& pool, bool draining,
+                    const HttpRespond& respond);
+  /// kNotFound; for a sequence of an earlier control plane kUnavailable at first.
+  [[noreturn]] void fail_unknown(SequenceId id) const;
+  [[nodiscard]] TierView view() const;
+
+  Config config_;
+  PoolRegistry& registry_;
+  Admissions& admissions_;
+  PoolLinks& links_;
+  const HttpServer* server_ = nullptr;  // until observe()
+  ControlClock::time_point start_ = ControlClock::now();
+  double scrape_seconds_ = 0;
+};
+
+}  // namespace tributary

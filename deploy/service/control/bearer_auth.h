@@ -1,0 +1,21 @@
+// Who may use the control plane: whoever holds the token of a file.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tributary {
+
+/// Throws kInvalidArgument for a control plane without a token that other machines could reach.
+void check_exposure(const std::string& listen, bool has_token);
+
+/// Whether a Host header names this machine itself: `localhost` or a loopback address, with any
+/// port; or is missing, which no browser's is. Without a token nothing else is answered: the page
+/// of a site whose name was made to resolve to 127.0.0.1 would be of the same origin as ours.
+[[nodiscard]] bool is_local_host(std::string_view host);
+
+/// Whether an Authorization header carries `token`, compared in a time that depends on the lengths
+/// alone.
+[[nodiscard]] bool is_authorized(std::string_view authorization, std::string_view token);
+
+}  // namespace tributary

@@ -1,0 +1,140 @@
+#include "deploy/service/control/control.h"
+
+#include <utility>
+
+#include "comm/http/http_server.h"
+#include "deploy/service/control/admissions.h"
+#include "deploy/service/control/api.h"
+#include "deploy/service/control/bearer_auth.h"
+#include "deploy/service/control/control_log.h"
+#include "deploy/service/control/pool_links.h"
+#include "deploy/service/control/pool_registry.h"
+#include "deploy/service/control/refusal_log.h"
+#include "deploy/service/control/roles.h"
+
+namespace tributary {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+/// A flood of refusals is one line a second.
+constexpr milliseconds kReportPeriod{1'000};
+
+void check_bound(std::string_view name, int value, int min, int max) {
+  if (value < min || value > max) {
+    fail(ErrorCode::kInvalidArgument, "{} {}: not in {} .. {}", name, value, min, max);
+  }
+}
+
+void validate(const ControlOptions& options) {
+  check_bound("max-connections", options.max_connections, 1, 65'536);
+  check_bound("pool-timeout-ms", options.pool_timeout_ms, kMinPoolTimeoutMs, kMaxPoolTimeoutMs);
+  check_bound("admission-timeout-ms", options.admission_timeout_ms, kMinAdmissionTimeoutMs,
+              kMaxAdmissionTimeoutMs);
+  check_bound("max-body-bytes", options.max_body_bytes, 1'024, 1 << 24);
+  if (options.tls_certificate.empty() != options.tls_key.empty()) {
+    fail(ErrorCode::kInvalidArgument, "TLS needs a certificate and its key: only the {} is there",
+         options.tls_key.empty() ? "certificate" : "key");
+  }
+  check_exposure(options.listen, has_tokens(options));
+}
+
+/// Few and short: room for a check must be there whatever comes in by the other door.
+HttpServerConfig health_config(const ControlOptions& options) {
+  HttpServerConfig config;
+  config.listen = options.health_listen;
+  config.max_connections = 32;
+  config.read_timeout = config.write_timeout = milliseconds(2'000);
+  return config;
+}
+
+HttpServerConfig server_config(const ControlOptions& options) {
+  HttpServerConfig config;
+  config.listen = options.listen;
+  if (!options.tls_certificate.empty()) {
+    config.tls = HttpServerConfig::Tls{options.tls_certificate, options.tls_key};
+  }
+  config.max_body_bytes = static_cast<std::size_t>(options.max_body_bytes);
+  config.max_connections = options.max_connections;
+  // Our own deadline comes first, with a better message.
+  config.response_timeout = milliseconds(options.admission_timeout_ms) + milliseconds(5'000);
+  return config;
+}
+
+Api::Config api_config(const ControlOptions& options) {
+  Api::Config config;
+  config.tokens = RoleTokens(options);
+  config.timeout = milliseconds(options.admission_timeout_ms);
+  config.version = TRIBUTARY_VERSION;
+  return config;
+}
+
+}  // namespace
+
+struct Control::Impl {
+  Impl(EventLoop& loop, const ControlOptions& options)
+      : registry(incarnation_now()),
+        links(loop, registry, {milliseconds(options.pool_timeout_ms)},
+              [this](const std::string& pool, const std::vector<SequenceInfo>& sequences) {
+                admissions.restore(pool, sequences, ControlClock::now());
+              }),
+        admissions(
+            registry, {milliseconds(options.admission_timeout_ms)},
+            [this](const std::string& pool, ToPool message, ControlClock::time_point deadline,
+                   PoolCalls::Done done) {
+              links.call(pool, std::move(message), deadline, std::move(done));
+            },
+            ControlClock::now()),
+        api(api_config(options), registry, admissions, links),
+        server(loop, server_config(options), api.handlers()) {
+    api.observe(server);
+    if (!options.health_listen.empty()) {
+      health = std::make_unique<HttpServer>(loop, health_config(options), api.health_handlers());
+    }
+    report = loop.every(kReportPeriod, [this] {
+      const std::string refused = refusals.update(server.traffic());
+      if (!refused.empty()) log_warning("in the last second: {}", refused);
+    });
+  }
+
+  // In the order of use: each knows those above.
+  PoolRegistry registry;
+  PoolLinks links;
+  Admissions admissions;
+  Api api;
+  HttpServer server;
+  std::unique_ptr<HttpServer> health;  // null: none
+  RefusalLog refusals;
+  std::unique_ptr<EventLoop::Timer> report;
+};
+
+Control::Control(EventLoop& loop, const ControlOptions& options) {
+  validate(options);
+  impl_ = std::make_unique<Impl>(loop, options);
+}
+
+Control::~Control() = default;
+
+const std::string& Control::address() const noexcept {
+  return impl_->server.address();
+}
+
+const std::string& Control::health_address() const noexcept {
+  static const std::string kNone;
+  return impl_->health != nullptr ? impl_->health->address() : kNone;
+}
+
+void run_control(const ControlOptions& options,
+                 const std::function<void(const std::string& address)>& ready) {
+  EventLoop loop;
+  const Control control(loop, options);
+  const auto termination = loop.on_termination([&loop] {
+    log_info("stopping");
+    loop.stop();
+  });
+  if (ready) ready(control.address());
+  loop.run();
+}
+
+}  // namespace tributary

@@ -1,0 +1,304 @@
+#include "deploy/service/control/exporter.h"
+
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "deploy/service/protocol/worker_messages.h"
+
+namespace tributary {
+
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+/// The families in the making.
+class Families {
+ public:
+  /// Samples that follow belong to it.
+  void begin(std::string name, std::string help, MetricType type) {
+    families_.push_back({std::move(name), std::move(help), type, {}});
+  }
+  void gauge(std::string name, std::string help) {
+    begin(std::move(name), std::move(help), MetricType::Gauge);
+  }
+  void counter(std::string name, std::string help) {
+    begin(std::move(name), std::move(help), MetricType::Counter);
+  }
+
+  template <typename Number>
+  void add(Labels labels, Number number) {
+    MetricFamily& family = families_.back();
+    ClientMetric metric;
+    metric.label = std::move(labels);
+    if (family.type == MetricType::Counter) {
+      metric.counter.value = static_cast<double>(number);
+    } else {
+      metric.gauge.value = static_cast<double>(number);
+    }
+    family.metric.push_back(std::move(metric));
+  }
+  template <const auto& Bounds>
+  void add(Labels labels, const Histogram<Bounds>& histogram) {
+    ClientMetric metric;
+    metric.label = std::move(labels);
+    std::uint64_t count = 0;
+    for (std::size_t i = 0; i < histogram.counts.size(); ++i) {
+      count += histogram.counts[i];
+      const double bound = i < Bounds.size() ? Bounds[i] : std::numeric_limits<double>::infinity();
+      metric.histogram.bucket.push_back({count, bound});
+    }
+    metric.histogram.sample_count = count;
+    metric.histogram.sample_sum = histogram.sum;
+    families_.back().metric.push_back(std::move(metric));
+  }
+
+  [[nodiscard]] std::string text() {
+    // A family without samples would be a line of help alone.
+    std::erase_if(families_, [](const MetricFamily& family) { return family.metric.empty(); });
+    return prometheus::TextSerializer().Serialize(families_);
+  }
+
+ private:
+  std::vector<MetricFamily> families_;
+};
+
+double seconds_between(ControlClock::time_point begin, ControlClock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+void add_tier(Families& out, const TierView& tier) {
+  out.gauge("tributary_build_info", "1, with the version of the control plane");
+  out.add({{"version", std::string(tier.version)}}, 1);
+
+  std::array<std::size_t, kPoolStates> pools{};
+  std::array<std::size_t, kWorkerStates> workers{};
+  for (const auto& [name, pool] : tier.registry.pools()) {
+    ++pools[static_cast<std::size_t>(pool.state)];
+    for (const WorkerView& worker : workers_of(pool, tier.now)) {
+      ++workers[static_cast<std::size_t>(worker.state)];
+    }
+  }
+  out.gauge("tributary_pools", "Pools that the control plane knows");
+  for (std::size_t i = 0; i < pools.size(); ++i) {
+    out.add({{"state", std::string(pool_state_name(static_cast<PoolState>(i)))}}, pools[i]);
+  }
+  out.gauge("tributary_workers", "Workers of the pools that the control plane knows");
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    out.add({{"state", std::string(worker_state_name(static_cast<WorkerState>(i)))}}, workers[i]);
+  }
+  out.counter("tributary_pools_lost_total", "Pools that went away without being replaced");
+  out.add({}, tier.registry.pools_lost());
+  out.counter("tributary_pool_registrations_total", "Registrations of pools");
+  out.add({{"result", "accepted"}}, tier.pools_registered);
+  out.add({{"result", "refused"}}, tier.pools_refused);
+
+  out.gauge("tributary_sequences_held", "Sequences that the control plane knows to run");
+  out.add({}, tier.registry.sequences());
+  out.gauge("tributary_pending_admissions", "Admissions that wait for a pool's answer");
+  out.add({}, tier.admissions.pending());
+  out.counter("tributary_admissions_total", "Requests for a sequence, by what became of them");
+  for (std::size_t i = 0; i < tier.admissions.results().size(); ++i) {
+    const auto code = static_cast<ErrorCode>(i);
+    const std::uint64_t count = tier.admissions.results()[i];
+    // The outcomes that every tier has are exported from the start: a rate needs a first sample.
+    if (count == 0 && code != ErrorCode::kOk && code != ErrorCode::kPoolFull &&
+        code != ErrorCode::kTooLarge && code != ErrorCode::kUnavailable &&
+        code != ErrorCode::kDeadlineExceeded) {
+      continue;
+    }
+    out.add({{"result", code == ErrorCode::kOk ? "admitted" : std::string(error_code_name(code))}},
+            count);
+  }
+  out.add({{"result", "repeated"}}, tier.admissions.repeated());
+
+  out.counter("tributary_http_requests_total", "HTTP requests answered or refused, by status");
+  for (const auto& [status, count] : tier.http.responses) {
+    out.add({{"code", std::to_string(status)}}, count);
+  }
+  out.counter("tributary_http_connections_closed_total",
+              "Connections closed without an answer: no room, idle while room was needed, silent");
+  out.add({{"reason", "refused"}}, tier.http.refused);
+  out.add({{"reason", "evicted"}}, tier.http.evicted);
+  out.add({{"reason", "timed_out"}}, tier.http.timed_out);
+  out.gauge("tributary_http_connections", "Connections to the control plane");
+  out.add({}, tier.connections);
+  out.counter("tributary_log_lines_dropped_total",
+              "Lines of the log that nobody was there to read");
+  out.add({}, tier.log_lines_dropped);
+  out.gauge("tributary_uptime_seconds", "Time since the control plane started");
+  out.add({}, seconds_between(tier.start, tier.now));
+  out.gauge("tributary_scrape_duration_seconds", "What the scrape before this one cost");
+  out.add({}, tier.scrape_seconds);
+}
+
+using Field = std::uint64_t PoolMetrics::*;
+struct CounterOfPools {
+  const char* name;
+  const char* help;
+  Field field;
+};
+constexpr CounterOfPools kCounters[] = {
+    {"tributary_accept_pauses_total",
+     "Times that a worker let nobody in, for want of descriptors or memory",
+     &PoolMetrics::accept_pauses},
+    {"tributary_tokens_total", "New tokens committed", &PoolMetrics::tokens},
+    {"tributary_rounds_total", "Rounds executed", &PoolMetrics::rounds},
+    {"tributary_failed_rounds_total", "Rounds that ended with an error",
+     &PoolMetrics::failed_rounds},
+    {"tributary_refused_items_total", "Items of rounds that were refused",
+     &PoolMetrics::refused_items},
+    {"tributary_exchanged_bytes_total", "Queries, rows and partial states between workers",
+     &PoolMetrics::exchanged_bytes},
+    {"tributary_ingested_rows_total", "Latent rows taken from clients",
+     &PoolMetrics::ingested_rows},
+    {"tributary_ingested_bytes_total", "Bytes of latent rows taken from clients",
+     &PoolMetrics::ingested_bytes},
+    {"tributary_sequences_admitted_total", "Sequences that the pool took", &PoolMetrics::admitted},
+    {"tributary_sequences_freed_total", "Sequences that ended", &PoolMetrics::freed},
+    {"tributary_leases_expired_total", "Sequences that ended because their client was silent",
+     &PoolMetrics::leases_expired},
+    {"tributary_canary_checks_total", "Steps recomputed in float64", &PoolMetrics::canaries},
+    {"tributary_canary_failures_total", "Steps whose error was above its bound",
+     &PoolMetrics::canary_failures},
+};
+
+/// Calls `visit` with every pool that is not lost, and its label.
+void for_each_pool(const TierView& tier,
+                   const std::function<void(const Pool&, const Labels&)>& visit) {
+  for (const auto& [name, pool] : tier.registry.pools()) {
+    if (pool.state != PoolState::kLost) visit(pool, {{"pool", name}});
+  }
+}
+
+void for_each_metrics(const TierView& tier,
+                      const std::function<void(const PoolMetrics&, const Labels&)>& visit) {
+  for_each_pool(tier, [&](const Pool& pool, const Labels& labels) {
+    if (pool.heartbeat) visit(pool.heartbeat->metrics, labels);
+  });
+}
+
+Labels with(Labels labels, std::string name, std::string_view value) {
+  labels.push_back({std::move(name), std::string(value)});
+  return labels;
+}
+
+void add_workers(Families& out, const TierView& tier) {
+  const auto each = [&](const std::function<void(const Pool&, const WorkerView&, Labels)>& visit) {
+    for_each_pool(tier, [&](const Pool& pool, const Labels& labels) {
+      for (const WorkerView& worker : workers_of(pool, tier.now)) {
+        visit(pool, worker, with(labels, "rank", std::to_string(worker.about->rank)));
+      }
+    });
+  };
+  out.gauge("tributary_pages_capacity", "Pages of a worker");
+  each([&](const Pool& pool, const WorkerView&, Labels labels) {
+    out.add(std::move(labels), pool.about.pages_per_worker);
+  });
+  out.gauge("tributary_pages_used", "Pages that hold rows");
+  each([&](const Pool&, const WorkerView& worker, Labels labels) {
+    out.add(std::move(labels), worker.beat.pages_used);
+  });
+  out.gauge("tributary_pages_reserved", "Pages promised to admitted sequences, not used yet");
+  each([&](const Pool&, const WorkerView& worker, Labels labels) {
+    out.add(std::move(labels), worker.beat.pages_reserved);
+  });
+  out.gauge("tributary_worker_homes", "Sequences whose home a worker is");
+  each([&](const Pool&, const WorkerView& worker, Labels labels) {
+    out.add(std::move(labels), worker.beat.homes);
+  });
+  out.counter("tributary_worker_attended_rows_total", "Rows that a worker's queries met");
+  each([&](const Pool&, const WorkerView& worker, Labels labels) {
+    out.add(std::move(labels), worker.beat.attended_rows);
+  });
+  out.counter("tributary_worker_attend_seconds_total", "Time that a worker attended");
+  each([&](const Pool&, const WorkerView& worker, Labels labels) {
+    out.add(std::move(labels), worker.beat.attend_seconds);
+  });
+  out.gauge("tributary_heartbeat_age_seconds", "Time since a worker was heard, through its pool");
+  each([&](const Pool&, const WorkerView& worker, Labels labels) {
+    out.add(std::move(labels), worker.age_seconds);
+  });
+}
+
+void add_pools(Families& out, const TierView& tier) {
+  for (const CounterOfPools& counter : kCounters) {
+    out.counter(counter.name, counter.help);
+    for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
+      out.add(labels, m.*counter.field);
+    });
+  }
+  out.counter("tributary_steps_total", "Steps of one sequence, by how they ended");
+  for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
+    out.add(with(labels, "result", "committed"), m.steps);
+    out.add(with(labels, "result", "aborted"), m.aborted_steps);
+  });
+  out.counter("tributary_refused_rows_total", "Messages with rows that were refused");
+  for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
+    for (std::size_t i = 0; i < m.refused_rows.size(); ++i) {
+      out.add(with(labels, "reason", wire::refusal_name(static_cast<wire::Refusal>(i))),
+              m.refused_rows[i]);
+    }
+  });
+  out.gauge("tributary_sequences", "Sequences of a pool");
+  for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
+    out.add(with(labels, "state", sequence_state_name(SequenceState::kFilling)), m.filling);
+    out.add(with(labels, "state", sequence_state_name(SequenceState::kReady)), m.ready);
+    out.add(with(labels, "state", sequence_state_name(SequenceState::kStepping)), m.stepping);
+  });
+  out.gauge("tributary_client_connections", "Clients connected to a pool's workers");
+  for_each_metrics(
+      tier, [&](const PoolMetrics& m, const Labels& labels) { out.add(labels, m.connections); });
+  out.gauge("tributary_balance_ratio", "Rows of the busiest worker over the mean, last round");
+  for_each_metrics(tier,
+                   [&](const PoolMetrics& m, const Labels& labels) { out.add(labels, m.balance); });
+  out.gauge("tributary_canary_error_ratio", "Relative error of the last step that was recomputed");
+  for_each_metrics(
+      tier, [&](const PoolMetrics& m, const Labels& labels) { out.add(labels, m.canary_error); });
+}
+
+void add_histograms(Families& out, const TierView& tier) {
+  const auto all = [&](const char* name, const char* help, auto field) {
+    out.begin(name, help, MetricType::Histogram);
+    for_each_metrics(
+        tier, [&](const PoolMetrics& m, const Labels& labels) { out.add(labels, m.*field); });
+  };
+  all("tributary_step_duration_seconds", "First item of a step to its commit, one sequence",
+      &PoolMetrics::step_seconds);
+  all("tributary_round_duration_seconds", "Order of a round to its end",
+      &PoolMetrics::round_seconds);
+  all("tributary_wait_duration_seconds", "Arrival of an item to its round",
+      &PoolMetrics::wait_seconds);
+  all("tributary_ingest_duration_seconds", "Header of a message with rows to its checksum",
+      &PoolMetrics::ingest_seconds);
+  all("tributary_batch_size", "Items of a round", &PoolMetrics::batch);
+  out.begin("tributary_phase_duration_seconds", "Phases of a round, slowest worker",
+            MetricType::Histogram);
+  for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
+    for (std::size_t i = 0; i < m.phase_seconds.size(); ++i) {
+      out.add(with(labels, "phase", phase_name(static_cast<Phase>(i))), m.phase_seconds[i]);
+    }
+  });
+}
+
+}  // namespace
+
+std::string metrics_text(const TierView& tier) {
+  Families families;
+  add_tier(families, tier);
+  add_workers(families, tier);
+  add_pools(families, tier);
+  add_histograms(families, tier);
+  return families.text();
+}
+
+}  // namespace tributary

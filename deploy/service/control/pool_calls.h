@@ -1,0 +1,45 @@
+// Requests to pools that wait for their answers: each gets one answer, by its deadline.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "deploy/service/control/pool_registry.h"
+#include "deploy/service/protocol/pool_messages.h"
+
+namespace tributary {
+
+class PoolCalls {
+ public:
+  /// The pool's answer, or kPoolLost or kDeadlineExceeded in its place.
+  using Done = std::function<void(const PoolReply&)>;
+
+  /// The number that the question carries.
+  [[nodiscard]] std::uint64_t open(const std::string& pool, ControlClock::time_point deadline,
+                                   Done done);
+  /// False for an answer that no call waits for (any more).
+  bool answer(const std::string& pool, const PoolReply& reply);
+  /// All questions to the pool end with the status.
+  void fail_pool(const std::string& pool, const Status& status);
+  void expire(ControlClock::time_point now);
+  [[nodiscard]] std::size_t size() const noexcept { return calls_.size(); }
+
+ private:
+  struct Call {
+    std::string pool;
+    ControlClock::time_point deadline;
+    Done done;
+  };
+  /// Takes calls out before it ends them: an end may ask the next question.
+  template <typename Matches>
+  void end_all(const Matches& matches, const std::function<PoolReply(const Call&)>& reply);
+
+  std::uint64_t next_ = 1;
+  std::unordered_map<std::uint64_t, Call> calls_;
+};
+
+}  // namespace tributary

@@ -1,0 +1,83 @@
+#include "deploy/service/control/pool_choice.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <tuple>
+
+namespace tributary {
+
+bool could_hold(const RegisterPool& pool, const AdmitRequest& request) {
+  const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
+  const auto workers = static_cast<std::int64_t>(pool.workers.size());
+  // Before the placement, whose cost grows with the number of leaves.
+  if (pages_of(request.prompt_tokens, request.max_new_tokens) > workers * pool.pages_per_worker) {
+    return false;
+  }
+  PlacementConfig config;
+  config.workers = static_cast<int>(workers);
+  config.leaf_tokens = pool.shape.leaf_tokens;
+  std::vector<WorkerLoad> empty(pool.workers.size());
+  for (WorkerLoad& load : empty) load.available_pages = pool.pages_per_worker;
+  // As Sequencer: an empty prompt is placed as one token.
+  const std::int64_t prompt = std::max<std::int64_t>(request.prompt_tokens, 1);
+  return Placement(config).place(prompt, limit, request.spread, empty).has_value();
+}
+
+std::vector<std::string> pools_to_ask(const PoolRegistry& registry, const AdmitRequest& request) {
+  struct Candidate {
+    double full_share = 0;
+    std::size_t sequences = 0;
+    std::string name;
+  };
+  std::vector<Candidate> candidates;
+  std::int64_t largest = -1;
+  for (const auto& [name, pool] : registry.pools()) {
+    if (pool.state != PoolState::kServing) continue;
+    const std::int64_t total = pool.total_pages();
+    largest = std::max(largest, total);
+    if (!could_hold(pool.about, request)) continue;
+    const double free = static_cast<double>(pool.free_pages()) / static_cast<double>(total);
+    candidates.push_back({1 - free, pool.sequences.size(), name});
+  }
+  if (largest < 0) {
+    fail(ErrorCode::kUnavailable, "no pool serves ({} known)", registry.pools().size());
+  }
+  if (candidates.empty()) {
+    fail(ErrorCode::kTooLarge,
+         "{} + {} tokens need {} pages with spread {}; no pool could ever hold them (the largest "
+         "has {} pages)",
+         request.prompt_tokens, request.max_new_tokens,
+         pages_of(request.prompt_tokens, request.max_new_tokens),
+         spread_policy_name(request.spread), largest);
+  }
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return std::tie(a.full_share, a.sequences, a.name) <
+           std::tie(b.full_share, b.sequences, b.name);
+  });
+  std::vector<std::string> names;
+  names.reserve(candidates.size());
+  for (Candidate& candidate : candidates) names.push_back(std::move(candidate.name));
+  return names;
+}
+
+int retry_after_seconds(const PoolRegistry& registry, ControlClock::time_point start,
+                        ControlClock::time_point now) {
+  constexpr auto kWindow = std::chrono::seconds(30);
+  const auto& ends = registry.end_times();
+  const auto first = std::lower_bound(ends.begin(), ends.end(), now - kWindow);
+  using Seconds = std::chrono::duration<double>;
+  double seconds = 0;
+  if (first != ends.end()) {
+    // A full list may not reach back to the start of the window.
+    const auto begin = ends.size() == PoolRegistry::kEndTimes && first == ends.begin()
+                           ? *first
+                           : std::max(start, now - kWindow);
+    seconds = Seconds(now - begin).count() / static_cast<double>(ends.end() - first);
+  } else {
+    seconds = Seconds(now - (ends.empty() ? start : std::max(start, ends.back()))).count();
+  }
+  return static_cast<int>(std::clamp(std::ceil(seconds), 1.0, 30.0));
+}
+
+}  // namespace tributary

@@ -1,0 +1,27 @@
+// Which pools to ask for a new sequence, in which order, and when to come back if all are full.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/sequencer/admit_request.h"
+#include "deploy/service/control/pool_registry.h"
+
+namespace tributary {
+
+/// Serving pools that could hold the sequence if they were empty: the largest share of free pages
+/// first, then the fewest sequences. Throws kUnavailable when no pool serves, kTooLarge when none
+/// of the serving ones could ever hold it.
+[[nodiscard]] std::vector<std::string> pools_to_ask(const PoolRegistry& registry,
+                                                    const AdmitRequest& request);
+
+/// Whether an empty pool would admit it, by the same placement as the pool's own.
+[[nodiscard]] bool could_hold(const RegisterPool& pool, const AdmitRequest& request);
+
+/// Seconds until some sequence can be expected to end, 1 .. 30: the mean time between the ends of
+/// the last half minute; without one, as long again as nothing has ended so far (since `start`).
+[[nodiscard]] int retry_after_seconds(const PoolRegistry& registry, ControlClock::time_point start,
+                                      ControlClock::time_point now);
+
+}  // namespace tributary

@@ -1,0 +1,197 @@
+#include "deploy/service/control/pool_links.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "deploy/service/control/control_log.h"
+
+namespace tributary {
+
+namespace {
+
+// A lost pool is noticed at most this much later than its timeout.
+constexpr std::chrono::milliseconds kWatchPeriod{250};
+
+}  // namespace
+
+PoolLinks::PoolLinks(EventLoop& loop, PoolRegistry& registry, const Config& config,
+                     OnRegistered on_registered)
+    : loop_(loop),
+      registry_(registry),
+      config_(config),
+      on_registered_(std::move(on_registered)),
+      stalls_(kWatchPeriod, ControlClock::now()),
+      watch_(loop.every(kWatchPeriod, [this] { check_silence(); })) {}
+
+void PoolLinks::accept(std::shared_ptr<WebSocket> socket) {
+  const std::uint64_t number = next_number_++;
+  socket->set_handlers({[this, number](std::string_view text) { receive(number, text); },
+                        [this, number](const Status& reason) { end(number, reason.message()); }});
+  links_.emplace(number, Link{std::move(socket), {}, ControlClock::now()});
+}
+
+void PoolLinks::receive(std::uint64_t number, std::string_view text) {
+  if (!links_.contains(number)) return;  // dropped, but not closed yet
+  try {
+    FromPool message = parse_from_pool(text);
+    std::visit([&](auto& which) { handle(number, std::move(which)); }, message);
+  } catch (const Error& error) {
+    refuse(number, error);
+  }
+}
+
+void PoolLinks::refuse(std::uint64_t number, const Error& error) {
+  const auto found = links_.find(number);
+  if (found == links_.end()) return;
+  Link& link = found->second;
+  if (link.pool.empty()) {
+    ++refused_;
+    log_warning("a pool at {} was refused: {}", link.socket->remote(), error.what());
+    link.socket->send(to_json(ToPool(Registered{error.code(), error.what(), 0})));
+    drop(number);
+  } else {
+    end(number, error.what());
+  }
+}
+
+const std::string& PoolLinks::pool_of(std::uint64_t number) const {
+  const Link& link = links_.at(number);
+  if (link.pool.empty()) {
+    fail(ErrorCode::kMalformedInput, "a pool's first message is its registration");
+  }
+  return link.pool;
+}
+
+void PoolLinks::handle(std::uint64_t number, RegisterPool message) {
+  Link& link = links_.at(number);
+  if (!link.pool.empty()) fail(ErrorCode::kMalformedInput, "pool {} registers twice", link.pool);
+  const std::string name = message.name;
+  const std::vector<SequenceInfo> sequences = message.sequences;
+  const std::size_t workers = message.workers.size();
+  const std::uint32_t last_incarnation = message.last_incarnation;
+  registry_.register_pool(std::move(message), ControlClock::now());
+  link.pool = name;
+  ++registered_;
+  // The same run on a new connection, before the end of the old one was noticed.
+  if (const auto old = number_of_pool_.find(name); old != number_of_pool_.end()) {
+    const std::uint64_t replaced = old->second;
+    number_of_pool_.erase(old);
+    drop(replaced);
+    calls_.fail_pool(name, {ErrorCode::kPoolLost, fmt::format("pool {} connected anew", name)});
+  }
+  number_of_pool_[name] = number;
+  link.socket->send(to_json(ToPool(Registered{ErrorCode::kOk, "", registry_.ids().incarnation()})));
+  log_info("pool {} registered from {}: {} workers, {} sequences", name, link.socket->remote(),
+           workers, sequences.size());
+  if (registry_.find(name)->ahead) {
+    log_warning("pool {} has incarnation {}, far beyond the clock: it drains before it serves",
+                name, last_incarnation);
+  }
+  on_registered_(name, sequences);
+}
+
+void PoolLinks::handle(std::uint64_t number, Heartbeat message) {
+  registry_.heartbeat(pool_of(number), std::move(message), ControlClock::now());
+}
+
+void PoolLinks::handle(std::uint64_t number, const PoolReply& message) {
+  const std::string pool = pool_of(number);
+  if (calls_.answer(pool, message)) return;
+  // A late answer: its admission has ended, so no client knows the sequence.
+  if (message.code == ErrorCode::kOk && message.sequence &&
+      registry_.pool_of(message.sequence->id) == nullptr) {
+    log_warning("pool {} admitted sequence {} too late: freeing it", pool, message.sequence->id);
+    call(pool, Free{0, message.sequence->id}, ControlClock::now() + config_.pool_timeout,
+         [](const PoolReply&) {});
+  }
+}
+
+void PoolLinks::handle(std::uint64_t number, const SequenceEnded& message) {
+  const std::string* holder = registry_.pool_of(message.id);
+  if (holder == nullptr || *holder != pool_of(number)) return;
+  registry_.end_sequence(
+      message.id,
+      message.reason == "lease_expired" ? SequenceEnd::kLeaseExpired : SequenceEnd::kFreed,
+      ControlClock::now());
+}
+
+void PoolLinks::end(std::uint64_t number, const std::string& because) {
+  const auto found = links_.find(number);
+  if (found == links_.end()) return;
+  const std::string pool = found->second.pool;
+  drop(number);
+  if (!pool.empty()) lose(pool, because);
+}
+
+void PoolLinks::lose(const std::string& pool, const std::string& because) {
+  if (const auto found = number_of_pool_.find(pool); found != number_of_pool_.end()) {
+    const std::uint64_t number = found->second;
+    number_of_pool_.erase(found);
+    drop(number);
+  }
+  const Pool* known = registry_.find(pool);
+  log_warning("pool {} is lost, with {} sequences: {}", pool,
+              known == nullptr ? 0 : known->sequences.size(), because);
+  registry_.lose(pool, because, ControlClock::now());
+  calls_.fail_pool(pool, {ErrorCode::kPoolLost, fmt::format("pool {} is lost: {}", pool, because)});
+}
+
+void PoolLinks::drop(std::uint64_t number) {
+  const auto found = links_.find(number);
+  if (found == links_.end()) return;
+  found->second.socket->close();  // after what is queued
+  loop_.post([socket = std::move(found->second.socket)] {});
+  links_.erase(found);
+}
+
+PoolLinks::Link* PoolLinks::link_of(const std::string& pool) {
+  const auto found = number_of_pool_.find(pool);
+  return found == number_of_pool_.end() ? nullptr : &links_.at(found->second);
+}
+
+void PoolLinks::call(const std::string& pool, ToPool message, ControlClock::time_point deadline,
+                     PoolCalls::Done done) {
+  Link* link = link_of(pool);
+  if (link == nullptr) {
+    done({0, ErrorCode::kPoolLost, fmt::format("pool {} is lost", pool), {}});
+    return;
+  }
+  const std::uint64_t request = calls_.open(pool, deadline, std::move(done));
+  std::visit(
+      [&](auto& question) {
+        if constexpr (requires { question.request; }) question.request = request;
+      },
+      message);
+  link->socket->send(to_json(message));
+}
+
+void PoolLinks::check_silence() {
+  const auto now = ControlClock::now();
+  if (const auto stalled = stalls_.tick(now); stalled.count() > 0) {
+    log_warning("held up for {} ms: what pools sent meanwhile is read before any is judged",
+                std::chrono::duration_cast<std::chrono::milliseconds>(stalled).count());
+    return;
+  }
+  // Silence counts from when we listened.
+  const auto listened = now - stalls_.awake_since();
+  if (listened >= config_.pool_timeout) {
+    for (const std::string& pool : registry_.silent(now - config_.pool_timeout)) {
+      lose(pool, fmt::format("no heartbeat for {} ms", config_.pool_timeout.count()));
+    }
+  }
+  std::vector<std::uint64_t> unregistered;
+  for (const auto& [number, link] : links_) {
+    if (link.pool.empty() &&
+        std::min(now - link.accepted, listened) > config_.registration_timeout) {
+      unregistered.push_back(number);
+    }
+  }
+  for (const std::uint64_t number : unregistered) {
+    log_warning("{} did not register in time", links_.at(number).socket->remote());
+    drop(number);
+  }
+  calls_.expire(now);
+}
+
+}  // namespace tributary

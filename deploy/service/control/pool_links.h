@@ -1,0 +1,84 @@
+// The WebSockets of pools: registers them, takes their messages, asks them, and notices when they
+// are gone.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/http/event_loop.h"
+#include "comm/http/websocket.h"
+#include "deploy/service/control/pool_calls.h"
+#include "deploy/service/control/pool_registry.h"
+#include "deploy/service/control/stall_clock.h"
+#include "deploy/service/protocol/pool_messages.h"
+
+namespace tributary {
+
+class PoolLinks {
+ public:
+  struct Config {
+    std::chrono::milliseconds pool_timeout{1'500};
+    /// From the connection to the registration.
+    std::chrono::milliseconds registration_timeout{5'000};
+  };
+  /// Called for a pool that has just registered, with the sequences that it brought.
+  using OnRegistered =
+      std::function<void(const std::string& pool, const std::vector<SequenceInfo>&)>;
+
+  PoolLinks(EventLoop& loop, PoolRegistry& registry, const Config& config,
+            OnRegistered on_registered);
+
+  void accept(std::shared_ptr<WebSocket> socket);
+  /// Asks a pool; `message`'s request number is filled in here. `done` is called once, perhaps at
+  /// once: for a pool that has no connection, with kPoolLost.
+  void call(const std::string& pool, ToPool message, ControlClock::time_point deadline,
+            PoolCalls::Done done);
+
+  [[nodiscard]] std::size_t calls() const noexcept { return calls_.size(); }
+  /// Registrations by outcome.
+  [[nodiscard]] std::uint64_t registered() const noexcept { return registered_; }
+  [[nodiscard]] std::uint64_t refused() const noexcept { return refused_; }
+
+ private:
+  struct Link {
+    std::shared_ptr<WebSocket> socket;
+    std::string pool;  // empty until it is registered
+    ControlClock::time_point accepted;
+  };
+
+  void receive(std::uint64_t number, std::string_view text);
+  void handle(std::uint64_t number, RegisterPool message);
+  void handle(std::uint64_t number, Heartbeat message);
+  void handle(std::uint64_t number, const PoolReply& message);
+  void handle(std::uint64_t number, const SequenceEnded& message);
+  void refuse(std::uint64_t number, const Error& error);
+  /// Ends the connection and, where it is that of a pool, the pool.
+  void end(std::uint64_t number, const std::string& because);
+  void lose(const std::string& pool, const std::string& because);
+  void check_silence();
+  /// Closes the connection later, since this may run inside one of its callbacks.
+  void drop(std::uint64_t number);
+  [[nodiscard]] const std::string& pool_of(std::uint64_t number) const;
+  [[nodiscard]] Link* link_of(const std::string& pool);
+
+  EventLoop& loop_;
+  PoolRegistry& registry_;
+  Config config_;
+  OnRegistered on_registered_;
+  PoolCalls calls_;
+  std::uint64_t next_number_ = 1;
+  std::map<std::uint64_t, Link> links_;
+  std::map<std::string, std::uint64_t> number_of_pool_;
+  std::uint64_t registered_ = 0;
+  std::uint64_t refused_ = 0;
+  StallClock stalls_;
+  std::unique_ptr<EventLoop::Timer> watch_;
+};
+
+}  // namespace tributary

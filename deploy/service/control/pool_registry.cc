@@ -1,0 +1,263 @@
+#include "deploy/service/control/pool_registry.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "core/base/ceil_div.h"
+#include "core/base/dtype.h"
+#include "core/base/limits.h"
+#include "core/placement/placement.h"
+#include "deploy/service/control/run_name.h"
+
+namespace tributary {
+
+std::string_view pool_state_name(PoolState state) noexcept {
+  switch (state) {
+    case PoolState::kServing:
+      return "serving";
+    case PoolState::kDraining:
+      return "draining";
+    case PoolState::kLost:
+      return "lost";
+  }
+  return "unknown";
+}
+
+std::int64_t Pool::total_pages() const noexcept {
+  return std::int64_t{about.pages_per_worker} * static_cast<std::int64_t>(about.workers.size());
+}
+
+std::int64_t Pool::free_pages() const noexcept {
+  std::int64_t pages = total_pages() - pages_asked - pages_admitted;
+  if (heartbeat) {
+    for (const auto& worker : heartbeat->workers) {
+      pages -= std::int64_t{worker.pages_used} + worker.pages_reserved;
+    }
+  }
+  return std::max<std::int64_t>(pages, 0);
+}
+
+void SequenceIds::pass(std::uint32_t other) {
+  if (other == std::numeric_limits<std::uint32_t>::max()) {
+    fail(ErrorCode::kInvalidArgument, "incarnation {}: there is no larger one", other);
+  }
+  if (incarnation_ > other) return;
+  incarnation_ = other + 1;
+  counter_ = 0;
+}
+
+SequenceId SequenceIds::next() {
+  if (counter_ == std::numeric_limits<std::uint32_t>::max()) pass(incarnation_);
+  return (SequenceId{incarnation_} << 32) | ++counter_;
+}
+
+std::uint32_t incarnation_now() {
+  using std::chrono::milliseconds;
+  constexpr std::int64_t kEpochMs = 1'704'067'200'000;  // 2024-01-01T00:00:00Z in Unix time
+  const std::int64_t unix_ms =
+      std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
+  // At least 1: 0 stands for none.
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(
+      (unix_ms - kEpochMs) / 250, 1, std::numeric_limits<std::uint32_t>::max() - 1));
+}
+
+PoolRegistry::PoolRegistry(std::uint32_t incarnation, std::function<std::uint32_t()> clock)
+    : ids_(incarnation), clock_(std::move(clock)) {}
+
+Pool& PoolRegistry::at(const std::string& name) {
+  const auto found = pools_.find(name);
+  if (found == pools_.end()) fail(ErrorCode::kNotFound, "pool {}: not registered", name);
+  return found->second;
+}
+
+const Pool* PoolRegistry::find(const std::string& name) const {
+  const auto found = pools_.find(name);
+  return found == pools_.end() ? nullptr : &found->second;
+}
+
+/// One tier serves one model: a client may be sent to any of its pools.
+void PoolRegistry::check_shape(const RegisterPool& about) const {
+  for (const auto& [name, pool] : pools_) {
+    if (pool.state == PoolState::kLost || name == about.name) continue;
+    if (const auto difference = find_difference(about.shape, pool.about.shape)) {
+      fail(ErrorCode::kInvalidArgument,
+           "pool {}: {} is {}, but pool {} of this tier has {}: one tier serves one model",
+           about.name, difference->field, difference->first, name, difference->second);
+    }
+    return;  // the pools of the tier are alike
+  }
+}
+
+void PoolRegistry::make_room(const std::string& name) {
+  if (pools_.contains(name) || pools_.size() < kMaxPools) return;
+  auto oldest = pools_.end();
+  for (auto pool = pools_.begin(); pool != pools_.end(); ++pool) {
+    if (pool->second.state == PoolState::kLost &&
+        (oldest == pools_.end() || pool->second.since < oldest->second.since)) {
+      oldest = pool;
+    }
+  }
+  if (oldest == pools_.end()) {
+    fail(ErrorCode::kPoolFull, "pool {}: the tier has {} pools, its most", name, kMaxPools);
+  }
+  pools_.erase(oldest);
+}
+
+void PoolRegistry::register_pool(RegisterPool about, ControlClock::time_point now) {
+  const auto old = pools_.find(about.name);
+  const bool known = old != pools_.end();
+  const bool same_run = known && old->second.about.run == about.run;
+  if (known && !same_run && old->second.state != PoolState::kLost) {
+    fail(ErrorCode::kAlreadyExists,
+         "pool {}: another run of it serves (registered as run {}, not {}); stop that or choose "
+         "another name",
+         about.name, run_name(old->second.about.run), run_name(about.run));
+  }
+  check_shape(about);
+  PlacementConfig placement;
+  placement.workers = static_cast<int>(about.workers.size());
+  placement.leaf_tokens = about.shape.leaf_tokens;
+  static_cast<void>(Placement(placement));  // throws for what no sequence could be placed with
+  std::uint32_t last = about.last_incarnation;
+  for (const SequenceInfo& sequence : about.sequences) {
+    last = std::max(last, static_cast<std::uint32_t>(sequence.id >> 32));
+    const std::string* holder = pool_of(sequence.id);
+    if (holder != nullptr && *holder != about.name) {
+      fail(ErrorCode::kAlreadyExists, "pool {}: sequence {} is one of pool {}", about.name,
+           sequence.id, *holder);
+    }
+  }
+  const bool ahead =
+      last > ids_.incarnation() && last > std::uint64_t{clock_()} + kIncarnationSlack;
+  if (ahead && !same_run && about.sequences.empty()) {
+    fail(ErrorCode::kFailedPrecondition,
+         "pool {}: incarnation {} is far beyond the clock ({}): was a control plane's clock wrong? "
+         "It may register without it",
+         about.name, last, clock_());
+  }
+  make_room(about.name);
+  // A pool that comes back with our own number has it from us.
+  if (!ahead && (last > ids_.incarnation() || (last == ids_.incarnation() && !same_run))) {
+    ids_.pass(last);
+  }
+
+  // Its connection broke before we noticed: what it does not bring again has ended meanwhile.
+  if (known) end_all(old->second, SequenceEnd::kFreed, now);
+  const auto place = pools_.insert_or_assign(about.name, Pool{}).first;
+  Pool& pool = place->second;
+  pool.ahead = ahead && !about.sequences.empty();
+  pool.state = about.draining || pool.ahead ? PoolState::kDraining : PoolState::kServing;
+  pool.since = pool.heard = now;
+  for (const SequenceInfo& sequence : about.sequences) {
+    pool.sequences.insert(sequence.id);
+    pool_of_[sequence.id] = &place->first;
+    ended_.erase(sequence.id);
+    // Until its first heartbeat the pool is as full as its sequences make it.
+    pool.pages_admitted += pages_of(sequence.prompt_tokens, sequence.max_new_tokens);
+  }
+  about.sequences.clear();
+  pool.about = std::move(about);
+}
+
+void PoolRegistry::end_all(Pool& pool, SequenceEnd reason, ControlClock::time_point now) {
+  for (const SequenceId id : pool.sequences) {
+    pool_of_.erase(id);
+    ended_.add(id, reason);
+    note_end(now);
+  }
+  pool.sequences.clear();
+}
+
+void PoolRegistry::heartbeat(const std::string& name, Heartbeat heartbeat,
+                             ControlClock::time_point now) {
+  Pool& pool = at(name);
+  if (heartbeat.workers.size() != pool.about.workers.size()) {
+    fail(ErrorCode::kMalformedInput, "heartbeat of {} workers; pool {} registered with {}",
+         heartbeat.workers.size(), name, pool.about.workers.size());
+  }
+  set_draining(name, heartbeat.draining, now);
+  pool.heartbeat = std::move(heartbeat);
+  pool.heard = now;
+  pool.pages_admitted = 0;
+}
+
+void PoolRegistry::set_draining(const std::string& name, bool draining,
+                                ControlClock::time_point now) {
+  Pool& pool = at(name);
+  if (pool.sequences.empty()) pool.ahead = false;
+  const PoolState state = draining || pool.ahead ? PoolState::kDraining : PoolState::kServing;
+  if (pool.state == PoolState::kLost || pool.state == state) return;
+  pool.state = state;
+  pool.since = now;
+}
+
+void PoolRegistry::lose(const std::string& name, std::string because,
+                        ControlClock::time_point now) {
+  const auto found = pools_.find(name);
+  if (found == pools_.end() || found->second.state == PoolState::kLost) return;
+  Pool& pool = found->second;
+  end_all(pool, SequenceEnd::kPoolLost, now);
+  pool.state = PoolState::kLost;
+  pool.since = now;
+  pool.lost_because = std::move(because);
+  ++pools_lost_;
+}
+
+std::vector<std::string> PoolRegistry::silent(ControlClock::time_point since) const {
+  std::vector<std::string> names;
+  for (const auto& [name, pool] : pools_) {
+    if (pool.state != PoolState::kLost && pool.heard < since) names.push_back(name);
+  }
+  return names;
+}
+
+void PoolRegistry::add_sequence(const std::string& pool, SequenceId id) {
+  const auto found = pools_.find(pool);
+  if (found == pools_.end() || found->second.state == PoolState::kLost) {
+    fail(ErrorCode::kPoolLost, "pool {} of sequence {} is lost", pool, id);
+  }
+  found->second.sequences.insert(id);
+  pool_of_[id] = &found->first;
+}
+
+void PoolRegistry::end_sequence(SequenceId id, SequenceEnd reason, ControlClock::time_point now) {
+  const auto found = pool_of_.find(id);
+  if (found == pool_of_.end()) return;
+  at(*found->second).sequences.erase(id);
+  pool_of_.erase(found);
+  ended_.add(id, reason);
+  note_end(now);
+}
+
+void PoolRegistry::note_end(ControlClock::time_point now) {
+  end_times_.push_back(now);
+  if (end_times_.size() > kEndTimes) end_times_.pop_front();
+}
+
+void PoolRegistry::ask_pages(const std::string& pool, std::int64_t pages) {
+  Pool& asked = at(pool);
+  asked.pages_asked = std::max<std::int64_t>(asked.pages_asked + pages, 0);
+}
+
+void PoolRegistry::admit_pages(const std::string& pool, std::int64_t pages) {
+  at(pool).pages_admitted += pages;
+}
+
+const std::string* PoolRegistry::pool_of(SequenceId id) const {
+  const auto found = pool_of_.find(id);
+  return found == pool_of_.end() ? nullptr : found->second;
+}
+
+bool PoolRegistry::any_serving() const {
+  return std::any_of(pools_.begin(), pools_.end(),
+                     [](const auto& entry) { return entry.second.state == PoolState::kServing; });
+}
+
+std::int64_t pages_of(std::int64_t prompt_tokens, std::int64_t max_new_tokens) noexcept {
+  return ceil_div(prompt_tokens + max_new_tokens, kPageTokens);
+}
+
+}  // namespace tributary

@@ -1,0 +1,140 @@
+// Which pools there are and which sequences they hold, as far as the control plane knows: what
+// pools said about themselves, without any input or output. Times are passed in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "core/base/deadline.h"
+#include "deploy/service/control/ended_sequences.h"
+#include "deploy/service/protocol/pool_messages.h"
+
+namespace tributary {
+
+using ControlClock = Deadline::Clock;
+
+enum class PoolState { kServing, kDraining, kLost };
+inline constexpr std::size_t kPoolStates = 3;
+/// `serving`, `draining`, `lost`.
+[[nodiscard]] std::string_view pool_state_name(PoolState state) noexcept;
+
+struct Pool {
+  RegisterPool about;  // without its sequences
+  PoolState state = PoolState::kServing;
+  ControlClock::time_point since;  // in this state
+  ControlClock::time_point heard;  // its last heartbeat, or registration
+  std::optional<Heartbeat> heartbeat;
+  std::string lost_because;  // where it is lost
+  std::unordered_set<SequenceId> sequences;
+  /// It took sequences from a control plane whose clock was far ahead: it drains until the last one
+  /// of them has ended, and gets its next ones by our clock.
+  bool ahead = false;
+  /// Pages of admissions that the pool has not answered, and of those that it has answered since
+  /// its last heartbeat, which does not count them.
+  std::int64_t pages_asked = 0;
+  std::int64_t pages_admitted = 0;
+
+  [[nodiscard]] std::int64_t total_pages() const noexcept;
+  [[nodiscard]] std::int64_t free_pages() const noexcept;
+};
+
+/// Ids of this control plane: its incarnation, then a counter. Incarnations rise from one start of
+/// a control plane to the next: quarter seconds of the system's clock since 2024-01-01 UTC (32 bits
+/// last until 2058), or one more than any pool has heard of, where that is more.
+class SequenceIds {
+ public:
+  explicit SequenceIds(std::uint32_t incarnation) : incarnation_(incarnation) {}
+
+  [[nodiscard]] std::uint32_t incarnation() const noexcept { return incarnation_; }
+  /// Ids from now on are larger than every one of `other`. Throws kInvalidArgument where there is
+  /// no larger one.
+  void pass(std::uint32_t other);
+  [[nodiscard]] SequenceId next();
+
+ private:
+  std::uint32_t incarnation_;
+  std::uint32_t counter_ = 0;
+};
+[[nodiscard]] std::uint32_t incarnation_now();
+/// How far ahead of our clock another control plane's may have been: a day. What a pool says beyond
+/// that does not move our count, which would be used up by a few such numbers.
+inline constexpr std::uint32_t kIncarnationSlack = 24 * 3600 * 4;
+
+/// Pages of a whole sequence.
+[[nodiscard]] std::int64_t pages_of(std::int64_t prompt_tokens,
+                                    std::int64_t max_new_tokens) noexcept;
+
+class PoolRegistry {
+ public:
+  /// `clock`: the incarnation that a control plane would begin with now.
+  explicit PoolRegistry(std::uint32_t incarnation,
+                        std::function<std::uint32_t()> clock = incarnation_now);
+
+  /// Adds the pool, with the sequences that it brings. A lost pool of the same name is replaced, or
+  /// restored if it is the same run. Throws, with nothing changed, kAlreadyExists for a name that
+  /// another run serves under, kInvalidArgument for a shape other than the tier's (the message
+  /// names the field and both values), kPoolFull for too many pools, kFailedPrecondition for an
+  /// incarnation beyond the clock and the slack, of a run that is not known and holds nothing: it
+  /// may come again without.
+  void register_pool(RegisterPool about, ControlClock::time_point now);
+  /// Throws kMalformedInput if it reports other workers than the registration.
+  void heartbeat(const std::string& name, Heartbeat heartbeat, ControlClock::time_point now);
+  void set_draining(const std::string& name, bool draining, ControlClock::time_point now);
+  /// The pool is gone, and its sequences with it. No effect on a lost or unknown one.
+  void lose(const std::string& name, std::string because, ControlClock::time_point now);
+  /// Names of pools that have been silent since before `since`.
+  [[nodiscard]] std::vector<std::string> silent(ControlClock::time_point since) const;
+
+  void add_sequence(const std::string& pool, SequenceId id);
+  void end_sequence(SequenceId id, SequenceEnd reason, ControlClock::time_point now);
+  /// Counts pages towards `pages_asked` (negative: answered).
+  void ask_pages(const std::string& pool, std::int64_t pages);
+  void admit_pages(const std::string& pool, std::int64_t pages);
+
+  [[nodiscard]] const Pool* find(const std::string& name) const;
+  [[nodiscard]] const std::map<std::string, Pool>& pools() const noexcept { return pools_; }
+  /// The pool that holds a sequence; null if no pool does.
+  [[nodiscard]] const std::string* pool_of(SequenceId id) const;
+  [[nodiscard]] std::optional<SequenceEnd> end_of(SequenceId id) const { return ended_.find(id); }
+  [[nodiscard]] std::size_t sequences() const noexcept { return pool_of_.size(); }
+  [[nodiscard]] bool any_serving() const;
+  [[nodiscard]] SequenceIds& ids() noexcept { return ids_; }
+  [[nodiscard]] const SequenceIds& ids() const noexcept { return ids_; }
+  [[nodiscard]] std::uint64_t pools_lost() const noexcept { return pools_lost_; }
+  /// When sequences ended, the latest last; at most kEndTimes of them.
+  [[nodiscard]] const std::deque<ControlClock::time_point>& end_times() const noexcept {
+    return end_times_;
+  }
+
+  static constexpr std::size_t kEndTimes = 256;
+  /// More names than any tier that we can imagine; a pool in a restart loop with random names must
+  /// not fill the memory. Lost ones make room, the longest lost first.
+  static constexpr std::size_t kMaxPools = 256;
+  static constexpr std::size_t kMaxEnded = 100'000;
+
+ private:
+  [[nodiscard]] Pool& at(const std::string& name);
+  void check_shape(const RegisterPool& about) const;
+  void make_room(const std::string& name);
+  void end_all(Pool& pool, SequenceEnd reason, ControlClock::time_point now);
+  void note_end(ControlClock::time_point now);
+
+  SequenceIds ids_;
+  std::function<std::uint32_t()> clock_;
+  std::map<std::string, Pool> pools_;
+  std::unordered_map<SequenceId, const std::string*> pool_of_;  // keys of pools_
+  EndedSequences ended_{kMaxEnded};
+  std::deque<ControlClock::time_point> end_times_;
+  std::uint64_t pools_lost_ = 0;
+};
+
+}  // namespace tributary

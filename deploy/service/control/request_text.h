@@ -1,0 +1,16 @@
+// What the bodies and queries of the control plane's requests may be.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tributary {
+
+/// No type, or application/json with any parameters.
+[[nodiscard]] bool is_json_content(std::string_view content_type);
+/// The name in `pool=NAME`; empty for an empty query. Throws kMalformedInput.
+[[nodiscard]] std::string parse_pool_query(std::string_view query);
+/// Nothing, or {}. Throws kMalformedInput.
+void require_empty_body(std::string_view body);
+
+}  // namespace tributary

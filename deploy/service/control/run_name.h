@@ -1,0 +1,12 @@
+// What may be shown of a pool's run, which is a secret: who knows it can register in its place.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tributary {
+
+/// 16 hexadecimal digits that tell runs apart.
+[[nodiscard]] std::string run_name(std::string_view run);
+
+}  // namespace tributary

@@ -1,0 +1,36 @@
+// Since when a loop has been running without being held up: silence that it could not hear is none.
+#pragma once
+
+#include <chrono>
+
+#include "core/base/deadline.h"
+
+namespace tributary {
+
+/// For a timer of the loop. A tick that comes late by more than a period means that the loop did
+/// nothing meanwhile: what others sent in that time waits in sockets and is read after the tick.
+class StallClock {
+ public:
+  using Clock = Deadline::Clock;
+
+  StallClock(std::chrono::milliseconds period, Clock::time_point now)
+      : period_(period), last_(now), awake_since_(now) {}
+
+  /// At every tick. How long the loop was held up before it; 0: not.
+  [[nodiscard]] Clock::duration tick(Clock::time_point now) {
+    const auto late = now - last_ - period_;
+    last_ = now;
+    if (late <= period_) return Clock::duration::zero();
+    awake_since_ = now;
+    return late;
+  }
+
+  [[nodiscard]] Clock::time_point awake_since() const noexcept { return awake_since_; }
+
+ private:
+  std::chrono::milliseconds period_;
+  Clock::time_point last_;
+  Clock::time_point awake_since_;
+};
+
+}  // namespace tributary

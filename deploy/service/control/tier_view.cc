@@ -1,0 +1,47 @@
+#include "deploy/service/control/tier_view.h"
+
+#include <chrono>
+
+namespace tributary {
+
+namespace {
+
+constexpr double kSilentSeconds = 1;
+
+}  // namespace
+
+std::string_view worker_state_name(WorkerState state) noexcept {
+  switch (state) {
+    case WorkerState::kServing:
+      return "serving";
+    case WorkerState::kDraining:
+      return "draining";
+    case WorkerState::kLost:
+      return "lost";
+    case WorkerState::kSilent:
+      return "silent";
+  }
+  return "unknown";
+}
+
+std::vector<WorkerView> workers_of(const Pool& pool, ControlClock::time_point now) {
+  const double pool_age = std::chrono::duration<double>(now - pool.heard).count();
+  std::vector<WorkerView> workers(pool.about.workers.size());
+  for (std::size_t rank = 0; rank < workers.size(); ++rank) {
+    WorkerView& worker = workers[rank];
+    worker.about = &pool.about.workers[rank];
+    if (pool.heartbeat) worker.beat = pool.heartbeat->workers[rank];
+    const double worker_age = static_cast<double>(worker.beat.heartbeat_age_ms) / 1e3;
+    worker.age_seconds = pool_age + worker_age;
+    if (pool.state == PoolState::kLost) {
+      worker.state = WorkerState::kLost;
+    } else if (worker_age > kSilentSeconds) {
+      worker.state = WorkerState::kSilent;
+    } else if (pool.state == PoolState::kDraining) {
+      worker.state = WorkerState::kDraining;
+    }
+  }
+  return workers;
+}
+
+}  // namespace tributary

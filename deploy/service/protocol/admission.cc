@@ -1,0 +1,76 @@
+#include "deploy/service/protocol/admission.h"
+
+#include <algorithm>
+
+#include "core/base/strict_json.h"
+#include "deploy/service/protocol/json_object.h"
+#include "deploy/service/protocol/sequence_json.h"
+
+namespace tributary {
+
+using nlohmann::json;
+
+std::string to_json(const SequenceHandle& sequence) {
+  json object = {{"sequence_id", id_text(sequence.id)},
+                 {"pool", sequence.pool},
+                 {"lease_ms", sequence.lease_ms},
+                 {"shape", shape_to_json(sequence.shape)}};
+  put_sequence(object, sequence);
+  json workers = json::array();
+  for (std::size_t rank = 0; rank < sequence.addresses.size(); ++rank) {
+    workers.push_back({{"rank", rank}, {"address", sequence.addresses[rank]}});
+  }
+  object["workers"] = std::move(workers);
+  return json_text(object);
+}
+
+SequenceHandle parse_sequence_handle(std::string_view text) {
+  const json value = parse_strict_json(text, "answer");
+  JsonObject object(value, "answer");
+  SequenceHandle sequence;
+  sequence.id = parse_id(object.text("sequence_id", 20));
+  take_sequence(object, sequence);
+  sequence.pool = object.text("pool", kMaxNameBytes);
+  check_pool_name(sequence.pool);
+  sequence.lease_ms = object.integer<int>("lease_ms", 1);
+  sequence.shape = shape_from_json(object.value("shape"), object.path("shape"));
+  for (const json& element : object.array("workers", kMaxWorkers)) {
+    JsonObject worker(element, object.path("workers"));
+    const int rank = static_cast<int>(sequence.addresses.size());
+    static_cast<void>(worker.integer<int>("rank", rank, rank));
+    sequence.addresses.push_back(worker.text("address", kMaxAddressBytes));
+    worker.end();
+  }
+  object.end();
+  const auto workers = static_cast<int>(sequence.addresses.size());
+  const bool known = std::ranges::all_of(
+      sequence.extents, [&](const Extent& extent) { return extent.rank < workers; });
+  if (sequence.home >= workers || !known) {
+    fail(ErrorCode::kMalformedInput, "answer names a worker beyond its {} workers", workers);
+  }
+  return sequence;
+}
+
+std::string to_json(const AdmitRequest& request) {
+  json object = json::object();
+  put_request(object, request);
+  return json_text(object);
+}
+
+AdmitRequest parse_admit_request(std::string_view body, std::string_view idempotency_key) {
+  json value = parse_strict_json(body, "body");
+  if (value.is_object() && !value.contains("spread")) {
+    value["spread"] = spread_policy_name(SpreadPolicy::kAuto);
+  }
+  JsonObject object(value, "body");
+  AdmitRequest request = take_request(object);
+  object.end();
+  if (request.prompt_tokens + request.max_new_tokens < 1) {
+    fail(ErrorCode::kMalformedInput, "body: a sequence of 0 tokens");
+  }
+  check_idempotency_key(idempotency_key);
+  request.idempotency_key = idempotency_key;
+  return request;
+}
+
+}  // namespace tributary

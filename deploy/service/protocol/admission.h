@@ -1,0 +1,66 @@
+// What POST /v1/sequences takes, and what it and GET /v1/sequences/{id} answer: all that a client
+// needs to reach a sequence. Written by the one side, read by the other, here both.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/wire/access_token.h"
+#include "core/cache/sequence_table.h"
+#include "core/model/pool_shape.h"
+#include "core/sequencer/admit_request.h"
+
+namespace tributary {
+
+/// What a sequence waits for: rows of its prompt (`filling`), a step (`ready`), the step's end
+/// (`stepping`).
+enum class SequenceState { kFilling, kReady, kStepping };
+
+/// Rows begin .. end - 1 of a sequence lie on worker `rank`.
+struct Extent {
+  std::int64_t begin = 0;  ///< the first row's position
+  std::int64_t end = 0;    ///< behind the last row's
+  int rank = 0;            ///< of the worker
+};
+
+/// A sequence as its pool knows it.
+struct SequenceInfo {
+  SequenceId id = 0;                              ///< never used again for another
+  std::uint32_t epoch = 0;                        ///< its version: +1 with each truncation
+  SequenceState state = SequenceState::kFilling;  ///< when the pool was asked last
+  int home = 0;                                   ///< the rank that answers for it
+  std::int64_t prompt_tokens = 0;                 ///< whose rows are to be pushed
+  std::int64_t max_new_tokens = 0;                ///< that it may grow by
+  std::int64_t length = 0;                        ///< committed; commit(), truncate()
+  std::vector<Extent> extents;                    ///< of the prompt, ascending, without gaps
+  wire::Token token{};                            ///< what its pool's workers know its owner by
+  std::string idempotency_key;                    ///< its pool's affair: empty in a handle
+  std::string missing;                            ///< while filling: what has not come, in words
+};
+
+/// A sequence as its client holds it. Plain data: may be handed to another process (another client
+/// of the same tier takes it with TierClient::adopt()).
+struct SequenceHandle : SequenceInfo {
+  std::string pool;                    ///< that holds it
+  int lease_ms = 0;                    ///< how long it outlives its client's silence
+  std::vector<std::string> addresses;  ///< of the pool's workers, by rank, with
+                                       ///< their transport: tcp://10.0.0.1:7070; not empty
+  PoolShape shape;                     ///< the pool's heads, widths, layers and types
+};
+
+/// {"sequence_id": "ID", "epoch", "state", "missing", "pool", "home", "prompt_tokens",
+/// "max_new_tokens", "length", "token": "HEX", "lease_ms", "extents": [{"begin", "end", "rank"}],
+/// "workers": [{"rank", "address"}], "shape": {fields of PoolShape, data types by name}}.
+[[nodiscard]] std::string to_json(const SequenceHandle& sequence);
+/// Throws kMalformedInput for anything else than what to_json() writes.
+[[nodiscard]] SequenceHandle parse_sequence_handle(std::string_view text);
+
+/// {"prompt_tokens", "max_new_tokens", "spread"}; the key travels in a header of its own.
+[[nodiscard]] std::string to_json(const AdmitRequest& request);
+/// Throws kMalformedInput for anything else, but that `spread` may be left out.
+[[nodiscard]] AdmitRequest parse_admit_request(std::string_view body,
+                                               std::string_view idempotency_key);
+
+}  // namespace tributary

@@ -1,0 +1,161 @@
+// What a client and a worker say to each other on the data plane.
+//
+// Dimensions in the comments: H heads, C kv_lora_rank, R qk_rope_head_dim, V v_head_dim.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/wire/access_token.h"
+#include "core/base/error.h"
+#include "core/model/pool_shape.h"
+#include "deploy/service/protocol/message_type.h"
+
+namespace tributary::wire {
+
+/// First message of a client on a connection; nothing else is answered before it.
+struct Hello {
+  static constexpr MessageType kType = MessageType::kHello;
+  std::uint32_t magic = kMagic;
+  std::uint16_t version = kVersion;
+  PoolShape shape;                // that the client was told
+  std::uint64_t sequence_id = 0;  // any sequence that the client was admitted with, and its token
+  Token token{};
+  static void fields(auto& archive, auto& m) {
+    archive(m.magic, m.version, m.shape, m.sequence_id, m.token);
+  }
+};
+
+/// Outcome of one thing.
+struct Outcome {
+  ErrorCode code = ErrorCode::kOk;
+  std::string message;  // at most wire::kMaxText bytes travel
+
+  [[nodiscard]] bool ok() const noexcept { return code == ErrorCode::kOk; }
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+  static void fields(auto& archive, auto& m) { archive(m.code, m.message); }
+};
+
+/// Answer to Hello. A refused client is disconnected after it.
+struct Welcome {
+  static constexpr MessageType kType = MessageType::kWelcome;
+  std::uint16_t version = kVersion;
+  Outcome outcome;
+  std::int32_t rank = 0;
+  PoolShape shape;  // the pool's
+  static void fields(auto& archive, auto& m) { archive(m.version, m.outcome, m.rank, m.shape); }
+};
+
+/// Latent rows of positions begin .. begin + count - 1 of one layer, all on the worker that gets
+/// them.
+struct Rows {
+  static constexpr MessageType kType = MessageType::kRows;
+  std::uint64_t request = 0;  // the sender's number, comes back in the reply
+  std::uint64_t sequence_id = 0;
+  std::uint32_t epoch = 0;
+  Token token{};
+  std::int32_t layer = 0;
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+  std::uint32_t crc32c = 0;  // of the payload
+  static void fields(auto& archive, auto& m) {
+    archive(m.request, m.sequence_id, m.epoch, m.token, m.layer, m.begin, m.count, m.crc32c);
+  }
+};
+struct RowsReply {
+  static constexpr MessageType kType = MessageType::kRowsReply;
+  std::uint64_t request = 0;
+  Outcome outcome;
+  static void fields(auto& archive, auto& m) { archive(m.request, m.outcome); }
+};
+
+/// What a request's payload holds, per token of each item in order, without gaps:
+///   kAttend           in: query [H, C + R] (query type), new latent row [C + R] (row type)
+///                     out: o [H, C] fp32, then lse [H] fp32
+///   kAttendProjected  in: as kAttend; out: [H, V] fp32, after W_UV; needs weights
+///   kForward          in: hidden states [hidden_size] fp32; out: [hidden_size] fp32, after o_proj;
+///                     needs weights
+enum class LayerMode : std::uint8_t {
+  kAttend = 0,
+  kAttendProjected = 1,
+  kForward = 2,
+  kLast = kForward
+};
+
+/// One sequence's new tokens at one layer.
+struct RequestItem {
+  std::uint64_t sequence_id = 0;
+  std::uint32_t epoch = 0;
+  Token token{};
+  /// Length of the sequence before this step, as the client counts. The step of `tokens` tokens at
+  /// this position is opened by its first item. If an earlier step is still open, it is committed
+  /// up to here when base_length lies within it; a step that is sent again has accepted nothing.
+  std::int64_t base_length = 0;
+  std::int32_t tokens = 0;  // 1 .. kMaxStepTokens
+  std::int32_t layer = 0;
+  static void fields(auto& archive, auto& m) {
+    archive(m.sequence_id, m.epoch, m.token, m.base_length, m.tokens, m.layer);
+  }
+};
+/// To the home of all its items.
+struct LayerRequest {
+  static constexpr MessageType kType = MessageType::kLayerRequest;
+  std::uint64_t request = 0;
+  std::uint32_t deadline_us = 0;  // from its arrival; items that have not run by then are refused
+  LayerMode mode = LayerMode::kAttend;
+  std::int32_t head_begin = 0;  // heads [head_begin, head_end); now always all of them
+  std::int32_t head_end = 0;
+  std::uint32_t crc32c = 0;  // of the payload
+  std::vector<RequestItem> items;
+  static void fields(auto& archive, auto& m) {
+    archive(m.request, m.deadline_us, m.mode, m.head_begin, m.head_end, m.crc32c, m.items);
+  }
+};
+struct LayerReply {
+  static constexpr MessageType kType = MessageType::kLayerReply;
+  std::uint64_t request = 0;
+  std::uint32_t crc32c = 0;
+  std::vector<ErrorCode> items;  // as many as the request had
+  std::string message;           // about the first that failed; at most wire::kMaxText bytes travel
+  static void fields(auto& archive, auto& m) { archive(m.request, m.crc32c, m.items, m.message); }
+};
+
+enum class ControlOp : std::uint8_t {
+  kCommit = 0,    // the open step ends with this length (its base: nothing accepted)
+  kTruncate = 1,  // drops the rows from `length` on; a new epoch
+  kRenew = 2,     // the lease; `length` is ignored
+  kLast = kRenew,
+};
+struct ControlItem {
+  ControlOp op = ControlOp::kCommit;
+  std::uint64_t sequence_id = 0;
+  std::uint32_t epoch = 0;
+  Token token{};
+  std::int64_t length = 0;
+  static void fields(auto& archive, auto& m) {
+    archive(m.op, m.sequence_id, m.epoch, m.token, m.length);
+  }
+};
+/// To the home of all its items.
+struct Control {
+  static constexpr MessageType kType = MessageType::kControl;
+  std::uint64_t request = 0;
+  std::vector<ControlItem> items;
+  static void fields(auto& archive, auto& m) { archive(m.request, m.items); }
+};
+struct ControlReply {
+  static constexpr MessageType kType = MessageType::kControlReply;
+  struct Item {
+    ErrorCode code = ErrorCode::kOk;
+    std::uint32_t epoch = 0;  // of the sequence afterwards
+    std::int64_t length = 0;
+    static void fields(auto& archive, auto& m) { archive(m.code, m.epoch, m.length); }
+  };
+  std::uint64_t request = 0;
+  std::vector<Item> items;
+  std::string message;  // about the first that failed
+  static void fields(auto& archive, auto& m) { archive(m.request, m.items, m.message); }
+};
+
+}  // namespace tributary::wire

@@ -1,0 +1,43 @@
+// The tags of the data plane's messages, and what a client and a worker agree on before anything
+// else. Every message type knows its tag (kType) and lists its fields (comm/wire/codec.h).
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+namespace tributary::wire {
+
+inline constexpr std::uint32_t kMagic = 0x42495254;  // "TRIB"
+inline constexpr std::uint16_t kVersion = 2;
+/// No encoded message is longer (active messages of UCX over TCP carry headers of up to 8 KB).
+inline constexpr std::size_t kMaxHeaderBytes = 4096;
+
+/// TransportHandler's `type`.
+enum class MessageType : std::uint16_t {
+  // client -> worker, and the worker's answer: client_messages.h
+  kHello = 1,
+  kWelcome = 2,
+  kRows = 3,  // payload: rows [count, C + R] in the pool's row type
+  kRowsReply = 4,
+  kLayerRequest = 5,  // payload: see LayerMode
+  kLayerReply = 6,    // payload: see LayerMode, of the items that succeeded, in order
+  kControl = 7,
+  kControlReply = 8,
+  // worker -> leader (rank 0) of the same pool, and back: worker_messages.h
+  kJoin = 32,          // first message of a worker on its connection to the leader
+  kPoolOrder = 33,     // leader; payload: an order (core/sequencer/order.h)
+  kItems = 34,         // home: these items have their payload and can run
+  kItemsRefused = 35,  // leader: these will not
+  kControlRelay = 36,  // home: a client's Control
+  kControlRelayReply = 37,
+  kProgress = 38,  // owner: rows have arrived
+  kBeat = 39,      // every worker, twice a second: alive, and its counters
+};
+
+template <typename T>
+concept Message = requires {
+  { T::kType } -> std::convertible_to<MessageType>;
+};
+
+}  // namespace tributary::wire

@@ -1,0 +1,118 @@
+// What a pool's leader and the control plane say to each other over their WebSocket: JSON objects
+// with a `type`. Parsers are strict: unknown types and fields, missing fields and values outside
+// their bounds throw kMalformedInput.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/cache/sequence_table.h"
+#include "deploy/service/protocol/admission.h"
+#include "deploy/service/protocol/pool_metrics.h"
+
+namespace tributary {
+
+/// Version of these messages; a pool of another version is refused when it registers.
+inline constexpr int kPoolProtocol = 3;
+/// A pool that brings more sequences than so many for each of its workers is refused before they
+/// are read: that takes some microseconds each, and the control plane does nothing else meanwhile.
+inline constexpr std::size_t kMaxSequencesPerWorker = 16'384;
+
+struct WorkerInfo {
+  int rank = 0;
+  std::string host;
+  std::string address;  // of its data plane: tcp://10.0.0.1:7070
+  std::string backend;
+};
+
+// Pool -> control plane.
+
+struct RegisterPool {
+  int protocol = kPoolProtocol;
+  std::string name;              // chosen by the operator; unique among the pools of a tier
+  std::string run;               // random, of this start; secret: who knows it is the pool
+  std::string transport;         // of its data plane: `tcp`, `tls`, `ucx`
+  std::string transport_reason;  // why that one
+  PoolShape shape;
+  int pages_per_worker = 0;
+  int lease_ms = 0;
+  bool draining = false;
+  std::uint32_t last_incarnation = 0;  // of the control plane that it took sequences from; 0: none
+  std::vector<WorkerInfo> workers;
+  std::vector<SequenceInfo> sequences;
+};
+/// Twice a second.
+struct Heartbeat {
+  struct Worker {
+    int rank = 0;
+    std::int32_t pages_used = 0;
+    std::int32_t pages_reserved = 0;  // promised, not used yet
+    std::int64_t homes = 0;           // sequences
+    std::int64_t heartbeat_age_ms = 0;
+    std::int64_t attended_rows = 0;  // rows x new tokens, since the pool's start
+    double attend_seconds = 0;       // that it took
+  };
+  bool draining = false;
+  std::vector<Worker> workers;
+  PoolMetrics metrics;
+};
+/// Answer to Admit, Free, Query, Drain and Resume, with the same `request`.
+struct PoolReply {
+  std::uint64_t request = 0;
+  ErrorCode code = ErrorCode::kOk;
+  std::string message;
+  std::optional<SequenceInfo> sequence;  // of Admit and Query
+};
+/// The pool ended a sequence by itself: its lease ran out.
+struct SequenceEnded {
+  SequenceId id = 0;
+  std::string reason;  // `lease_expired`
+};
+
+// Control plane -> pool.
+
+/// Answer to RegisterPool; one with another code than ok is followed by the end of the connection.
+struct Registered {
+  ErrorCode code = ErrorCode::kOk;
+  std::string message;
+  std::uint32_t incarnation = 0;
+};
+struct Admit {
+  std::uint64_t request = 0;
+  SequenceId id = 0;
+  AdmitRequest wanted;
+};
+struct Free {
+  std::uint64_t request = 0;
+  SequenceId id = 0;
+};
+struct Query {
+  std::uint64_t request = 0;
+  SequenceId id = 0;
+};
+struct SetDraining {
+  std::uint64_t request = 0;
+  bool draining = false;
+};
+
+using FromPool = std::variant<RegisterPool, Heartbeat, PoolReply, SequenceEnded>;
+using ToPool = std::variant<Registered, Admit, Free, Query, SetDraining>;
+
+[[nodiscard]] std::string to_json(const FromPool& message);
+[[nodiscard]] std::string to_json(const ToPool& message);
+[[nodiscard]] FromPool parse_from_pool(std::string_view text);
+[[nodiscard]] ToPool parse_to_pool(std::string_view text);
+
+[[nodiscard]] std::string_view sequence_state_name(SequenceState state) noexcept;
+/// A sequence id as decimal text, as in JSON, URLs and every message, and back; throws
+/// kMalformedInput.
+[[nodiscard]] std::string id_text(SequenceId id);
+[[nodiscard]] SequenceId parse_id(std::string_view text);
+
+}  // namespace tributary

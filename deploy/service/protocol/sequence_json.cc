@@ -1,0 +1,192 @@
+#include "deploy/service/protocol/sequence_json.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "comm/wire/access_token.h"
+#include "comm/wire/codec.h"
+#include "core/base/dtype.h"
+#include "core/base/quote.h"
+
+namespace tributary {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::array kStates{SequenceState::kFilling, SequenceState::kReady,
+                             SequenceState::kStepping};
+// What queries may be made of.
+constexpr std::array kElementTypes{DType::kF32, DType::kBF16};
+// Of any dimension; products of two stay far from overflow.
+constexpr std::int32_t kMaxDimension = 1 << 20;
+
+// How a field of a shape is written, by its type, and read.
+
+std::int32_t json_value(std::int32_t dimension) {
+  return dimension;
+}
+float json_value(float number) {
+  return number;
+}
+std::string_view json_value(DType type) {
+  return dtype_name(type);
+}
+std::string_view json_value(RowFormat format) {
+  return row_format_name(format);
+}
+
+void take(JsonObject& object, std::string_view field, int least, std::int32_t& dimension) {
+  dimension = object.integer<std::int32_t>(field, least, kMaxDimension);
+}
+void take(JsonObject& object, std::string_view field, int /*least*/, float& number) {
+  number = static_cast<float>(object.number(field));
+  if (!std::isfinite(number)) {
+    fail(ErrorCode::kMalformedInput, "{} does not fit a float", object.path(field));
+  }
+}
+void take(JsonObject& object, std::string_view field, int /*least*/, DType& type) {
+  const std::string& name = object.text(field, 16);
+  const auto* const found = std::ranges::find(kElementTypes, name, dtype_name);
+  if (found == kElementTypes.end()) {
+    fail(ErrorCode::kMalformedInput, "{} is {}, not bf16 or f32", object.path(field), quote(name));
+  }
+  type = *found;
+}
+void take(JsonObject& object, std::string_view field, int /*least*/, RowFormat& format) {
+  const std::string& name = object.text(field, 16);
+  const auto found = find_row_format(name);
+  if (!found) {
+    fail(ErrorCode::kMalformedInput, "{} is {}, not {}", object.path(field), quote(name),
+         row_format_names(row_formats(), " or "));
+  }
+  format = *found;
+}
+
+SequenceState take_state(JsonObject& object) {
+  const std::string& name = object.text("state", 16);
+  for (const SequenceState state : kStates) {
+    if (sequence_state_name(state) == name) return state;
+  }
+  fail(ErrorCode::kMalformedInput, "{} is {}, not filling, ready or stepping", object.path("state"),
+       quote(name));
+}
+
+}  // namespace
+
+json shape_to_json(const PoolShape& shape) {
+  json object;
+  for_each_field(kPoolShapeFields, [&](const auto& field) {
+    object[std::string(field.name)] = json_value(shape.*field.member);
+  });
+  return object;
+}
+
+PoolShape shape_from_json(const json& value, std::string_view what) {
+  JsonObject object(value, what);
+  PoolShape shape;
+  for_each_field(kPoolShapeFields, [&](const auto& field) {
+    take(object, field.name, field.least, shape.*field.member);
+  });
+  object.end();
+  return shape;
+}
+
+json extents_to_json(const std::vector<Extent>& extents) {
+  json array = json::array();
+  for (const Extent& extent : extents) {
+    array.push_back({{"begin", extent.begin}, {"end", extent.end}, {"rank", extent.rank}});
+  }
+  return array;
+}
+
+std::vector<Extent> extents_from_json(const json& array, std::string_view what) {
+  std::vector<Extent> extents;
+  extents.reserve(array.size());
+  std::int64_t end = 0;
+  for (const json& element : array) {
+    JsonObject object(element, what);
+    Extent extent;
+    extent.begin = object.integer<std::int64_t>("begin", end, end);
+    extent.end = object.integer<std::int64_t>("end", end + 1, kMaxSequenceTokens);
+    extent.rank = object.integer<int>("rank", 0, kMaxWorkers - 1);
+    object.end();
+    end = extent.end;
+    extents.push_back(extent);
+  }
+  return extents;
+}
+
+void put_sequence(json& object, const SequenceInfo& sequence) {
+  object["epoch"] = sequence.epoch;
+  object["state"] = sequence_state_name(sequence.state);
+  object["home"] = sequence.home;
+  object["prompt_tokens"] = sequence.prompt_tokens;
+  object["max_new_tokens"] = sequence.max_new_tokens;
+  object["length"] = sequence.length;
+  object["token"] = wire::token_text(sequence.token);
+  object["missing"] = sequence.missing;
+  object["extents"] = extents_to_json(sequence.extents);
+}
+
+void take_sequence(JsonObject& object, SequenceInfo& sequence) {
+  sequence.epoch = object.integer<std::uint32_t>("epoch");
+  sequence.state = take_state(object);
+  sequence.home = object.integer<int>("home", 0, kMaxWorkers - 1);
+  sequence.prompt_tokens = object.integer<std::int64_t>("prompt_tokens", 0, kMaxSequenceTokens);
+  sequence.max_new_tokens = object.integer<std::int64_t>("max_new_tokens", 0, kMaxSequenceTokens);
+  sequence.length =
+      object.integer<std::int64_t>("length", 0, sequence.prompt_tokens + sequence.max_new_tokens);
+  sequence.token = wire::parse_token(object.text("token", 2 * sizeof(wire::Token)));
+  sequence.missing = object.text("missing", wire::kMaxText);
+  sequence.extents =
+      extents_from_json(object.array("extents", kMaxExtents), object.path("extents"));
+  const std::int64_t covered = sequence.extents.empty() ? 0 : sequence.extents.back().end;
+  if (covered != sequence.prompt_tokens) {
+    fail(ErrorCode::kMalformedInput, "{} cover {} tokens of a prompt of {}", object.path("extents"),
+         covered, sequence.prompt_tokens);
+  }
+}
+
+void put_request(json& object, const AdmitRequest& request) {
+  object["prompt_tokens"] = request.prompt_tokens;
+  object["max_new_tokens"] = request.max_new_tokens;
+  object["spread"] = spread_policy_name(request.spread);
+}
+
+AdmitRequest take_request(JsonObject& object) {
+  AdmitRequest request;
+  request.prompt_tokens = object.integer<std::int64_t>("prompt_tokens", 0, kMaxSequenceTokens);
+  request.max_new_tokens = object.integer<std::int64_t>("max_new_tokens", 0, kMaxSequenceTokens);
+  const std::string& spread = object.text("spread", 16);
+  try {
+    request.spread = parse_spread_policy(spread);
+  } catch (const Error& error) {
+    fail(ErrorCode::kMalformedInput, "{}: {}", object.path("spread"), error.what());
+  }
+  return request;
+}
+
+void check_pool_name(std::string_view name) {
+  const bool known = std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  });
+  if (name.empty() || name.size() > kMaxNameBytes || !known) {
+    fail(ErrorCode::kMalformedInput, "pool name {}: not 1 .. {} letters, digits, '.', '_' and '-'",
+         quote(name), kMaxNameBytes);
+  }
+}
+
+void check_idempotency_key(std::string_view key) {
+  const bool printable =
+      std::all_of(key.begin(), key.end(), [](char c) { return c >= 0x21 && c <= 0x7e; });
+  if (key.size() > kMaxKeyBytes || !printable) {
+    fail(ErrorCode::kMalformedInput,
+         "idempotency key {}: more than {} characters, or one that is not printable ASCII",
+         quote(key), kMaxKeyBytes);
+  }
+}
+
+}  // namespace tributary

@@ -1,0 +1,12 @@
+#include "deploy/service/protocol/worker_messages.h"
+
+namespace tributary::wire {
+
+std::string_view refusal_name(Refusal refusal) noexcept {
+  static constexpr std::array<std::string_view, kRefusals> kNames{
+      "malformed",    "unauthorized", "unknown_sequence", "stale_epoch",
+      "out_of_range", "repeated",     "corrupt",          "aborted"};
+  return kNames.at(static_cast<std::size_t>(refusal));
+}
+
+}  // namespace tributary::wire

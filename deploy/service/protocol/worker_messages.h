@@ -1,0 +1,116 @@
+// What the workers of a pool say to each other on the data plane: homes and owners of rows to the
+// leader, and the leader's answers.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/wire/access_token.h"
+#include "core/base/error.h"
+#include "deploy/service/protocol/client_messages.h"
+#include "deploy/service/protocol/message_type.h"
+
+namespace tributary::wire {
+
+/// Whom the workers of a pool introduce themselves as to each other: no sequence has this id. Its
+/// token, by the pool's key as any sequence's, is theirs alone.
+inline constexpr std::uint64_t kPoolItself = 0;
+
+struct Join {
+  static constexpr MessageType kType = MessageType::kJoin;
+  std::int32_t rank = 0;
+  Token token{};  // of kPoolItself
+  static void fields(auto& archive, auto& m) { archive(m.rank, m.token); }
+};
+/// Payloads may be overtaken: the numbers say in which order orders are carried out.
+struct PoolOrder {
+  static constexpr MessageType kType = MessageType::kPoolOrder;
+  std::uint64_t number = 0;  // 1, 2, ...
+  static void fields(auto& archive, auto& m) { archive(m.number); }
+};
+/// `ticket` is the home's number of a LayerRequest; the leader answers with it and the item's
+/// index.
+struct Items {
+  static constexpr MessageType kType = MessageType::kItems;
+  struct Item {
+    std::uint32_t index = 0;  // in the LayerRequest: the home has refused those that are not here
+    RequestItem asked;        // its Token is checked by the home
+    static void fields(auto& archive, auto& m) { archive(m.index, m.asked); }
+  };
+  std::uint64_t ticket = 0;
+  std::uint32_t deadline_us = 0;
+  std::vector<Item> items;
+  static void fields(auto& archive, auto& m) { archive(m.ticket, m.deadline_us, m.items); }
+};
+struct ItemsRefused {
+  static constexpr MessageType kType = MessageType::kItemsRefused;
+  std::uint64_t ticket = 0;
+  std::vector<std::uint32_t> items;  // indices in the LayerRequest
+  Outcome outcome;                   // of all of them
+  static void fields(auto& archive, auto& m) { archive(m.ticket, m.items, m.outcome); }
+};
+struct ControlRelay {
+  static constexpr MessageType kType = MessageType::kControlRelay;
+  std::uint64_t ticket = 0;
+  std::vector<ControlItem> items;
+  static void fields(auto& archive, auto& m) { archive(m.ticket, m.items); }
+};
+struct ControlRelayReply {
+  static constexpr MessageType kType = MessageType::kControlRelayReply;
+  std::uint64_t ticket = 0;
+  std::vector<ControlReply::Item> items;
+  std::string message;
+  static void fields(auto& archive, auto& m) { archive(m.ticket, m.items, m.message); }
+};
+/// Rows of a sequence's prompt on one owner, over all layers.
+struct Progress {
+  static constexpr MessageType kType = MessageType::kProgress;
+  std::int32_t rank = 0;
+  std::uint64_t sequence_id = 0;
+  std::uint32_t epoch = 0;
+  std::int64_t rows_done = 0;
+  std::int64_t rows_total = 0;
+  std::int32_t missing_layer = -1;  // the first row that has not come; -1: complete
+  std::int64_t missing_position = -1;
+  static void fields(auto& archive, auto& m) {
+    archive(m.rank, m.sequence_id, m.epoch, m.rows_done, m.rows_total, m.missing_layer,
+            m.missing_position);
+  }
+};
+/// Rows that were refused, by reason; see kRefusals.
+enum class Refusal : std::uint8_t {
+  kMalformed,
+  kUnauthorized,
+  kUnknownSequence,
+  kStaleEpoch,
+  kOutOfRange,
+  kRepeated,
+  kCorrupt,
+  kAborted,  // the sender went away, or the sequence ended, during the transfer
+};
+inline constexpr std::size_t kRefusals = 8;
+/// `malformed`, `unauthorized`, `unknown_sequence`, `stale_epoch`, ...
+[[nodiscard]] std::string_view refusal_name(Refusal refusal) noexcept;
+
+/// Totals since the worker's start.
+struct Beat {
+  static constexpr MessageType kType = MessageType::kBeat;
+  std::int32_t rank = 0;
+  std::uint64_t ingested_rows = 0;
+  std::uint64_t ingested_bytes = 0;
+  std::array<std::uint64_t, kRefusals> refused{};
+  std::uint64_t connections = 0;                 // now open
+  std::uint64_t accept_pauses = 0;               // for want of descriptors or memory
+  std::vector<std::uint64_t> ingest_us_buckets;  // core/metrics Histogram::counts
+  double ingest_us_sum = 0;
+  static void fields(auto& archive, auto& m) {
+    archive(m.rank, m.ingested_rows, m.ingested_bytes, m.refused, m.connections, m.accept_pauses,
+            m.ingest_us_buckets, m.ingest_us_sum);
+  }
+};
+
+}  // namespace tributary::wire

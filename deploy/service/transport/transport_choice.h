@@ -1,0 +1,38 @@
+// Which transport the data plane of a pool speaks: what the operator may ask for, and what comes
+// out on these machines.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tributary {
+
+/// Of a pool: what it speaks; `kAuto` takes UCX where it has more than TCP between all machines. Of
+/// a client: what it agrees to; `kAuto` speaks what an address says.
+enum class TransportChoice : std::uint8_t { kAuto, kUcx, kTcp };
+
+/// `auto`, `ucx`, `tcp`, and back; throws kInvalidArgument.
+[[nodiscard]] std::string_view transport_choice_name(TransportChoice choice) noexcept;
+[[nodiscard]] TransportChoice parse_transport_choice(std::string_view name);
+
+/// The beginning of a data plane's addresses, and why it is that one.
+struct ChosenTransport {
+  std::string scheme;  // `tcp`, `tls` (TCP, encrypted) or `ucx`
+  std::string reason;  // for the operator
+};
+
+/// What is asked of a pool's data plane.
+struct WantedTransport {
+  TransportChoice choice = TransportChoice::kAuto;
+  bool encrypted = false;      // comm/tcp alone does
+  bool shared_memory = false;  // comm/ucx alone has it
+};
+
+/// `rdma_ports`: of each worker's machine, as ucx_rdma_ports() names them. Throws kInvalidArgument
+/// for what no transport has together.
+[[nodiscard]] ChosenTransport choose_transport(const WantedTransport& wanted,
+                                               std::span<const std::string> rdma_ports);
+
+}  // namespace tributary

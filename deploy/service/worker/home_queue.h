@@ -1,0 +1,116 @@
+// What clients asked this home for: where the payload of each item lies and where its output goes,
+// until all items of a request have ended and its answer is on its way.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "comm/transport/transport.h"
+#include "core/base/deadline.h"
+#include "core/base/raw_bytes.h"
+#include "deploy/service/protocol/client_messages.h"
+#include "deploy/service/protocol/worker_messages.h"
+
+namespace tributary {
+
+/// One layer request of one client.
+struct HomeRequest {
+  struct Item {
+    ErrorCode code = ErrorCode::kOk;
+    bool ended = false;
+  };
+
+  PeerId peer = 0;
+  wire::LayerRequest asked;
+  std::chrono::steady_clock::time_point arrival{};
+  std::size_t input_bytes = 0;           // of one token
+  std::size_t output_bytes = 0;          // of one token
+  std::vector<std::size_t> first_token;  // of each item, and the sum: offsets in both buffers
+  RawBytes input, output;
+  std::vector<Item> items;
+  std::size_t running = 0;  // items that have not ended
+  std::string message;      // about the first that failed
+
+  /// False where the item had ended before.
+  bool end(std::size_t item, ErrorCode code, const std::string& text);
+  [[nodiscard]] std::span<const std::byte> input_of(std::size_t item) const;
+  [[nodiscard]] std::span<std::byte> output_of(std::size_t item) const;
+};
+
+/// Used by the thread that receives messages (open, submit, refuse) and by the worker's (claim,
+/// finish).
+class HomeQueue {
+ public:
+  /// Sends the answer to a request whose items have all ended; the buffers are valid as long as the
+  /// request is held. Called from either thread, with no lock held.
+  using Reply = std::function<void(const std::shared_ptr<HomeRequest>&)>;
+  HomeQueue(std::size_t max_bytes, Reply reply);
+  ~HomeQueue();
+  HomeQueue(const HomeQueue&) = delete;
+  HomeQueue& operator=(const HomeQueue&) = delete;
+
+  /// Room for a request and its output; null when more than max_bytes would be held. It gives its
+  /// room back when the last pointer to it goes.
+  [[nodiscard]] std::shared_ptr<HomeRequest> open(PeerId peer, wire::LayerRequest asked,
+                                                  std::size_t input_bytes,
+                                                  std::size_t output_bytes);
+  /// Its payload is there: its items that have not ended, one at least, can be claimed. Returns its
+  /// ticket.
+  [[nodiscard]] std::uint64_t submit(std::shared_ptr<HomeRequest> request);
+  /// These items of a ticket will not run; unknown ones, and those that have ended, are ignored.
+  void refuse(const wire::ItemsRefused& refused);
+
+  struct Claim {
+    std::shared_ptr<HomeRequest> request;
+    std::size_t item = 0;
+    std::uint64_t ticket = 0;
+  };
+  /// The item that the leader has put into a round; `request` is null when there is none. The
+  /// oldest where a client has sent it twice: the leader runs that one, and refuses the later.
+  [[nodiscard]] Claim claim(std::uint64_t sequence_id, std::int32_t layer, std::int64_t base_length,
+                            std::int32_t tokens);
+  /// A claimed item has run (its output is written), or has failed.
+  void finish(const Claim& claim, const Status& status);
+
+  /// Bytes of all requests that are held.
+  [[nodiscard]] std::size_t bytes() const;
+
+ private:
+  using Key = std::pair<std::uint64_t, std::int32_t>;  // sequence, layer
+  struct Place {
+    std::uint64_t ticket = 0;
+    std::size_t item = 0;
+  };
+  struct Memory;
+
+  /// Under the lock. True when the request's last item has ended.
+  bool end(std::uint64_t ticket, HomeRequest& request, std::size_t item, ErrorCode code,
+           const std::string& message);
+
+  std::size_t max_bytes_;
+  Reply reply_;
+  std::shared_ptr<Memory> memory_;
+  std::mutex mutex_;  // guards what follows
+  std::uint64_t last_ticket_ = 0;
+  std::unordered_map<std::uint64_t, std::shared_ptr<HomeRequest>> requests_;  // by ticket
+  std::map<Key, std::vector<Place>> places_;
+};
+
+/// The answer: its header, and as its payload the outputs of the items that succeeded, where they
+/// lie.
+struct HomeReply {
+  wire::LayerReply header;
+  std::vector<std::span<const std::byte>> payload;
+};
+[[nodiscard]] HomeReply finish_reply(const HomeRequest& request);
+
+}  // namespace tributary

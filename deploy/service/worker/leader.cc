@@ -1,0 +1,134 @@
+#include "deploy/service/worker/leader.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/hash.h"
+#include "core/cache/leaves.h"
+
+namespace tributary {
+namespace {
+
+/// An order goes out at least so often: a worker that does not answer it is noticed.
+constexpr auto kKeepAlive = std::chrono::seconds(1);
+/// The same while pages wait for the end of transfers into them: an order asks for it.
+constexpr auto kReleasePoll = std::chrono::milliseconds(50);
+
+}  // namespace
+
+Leader::Leader(const LeaderConfig& config, Worker& worker, LeaderInbox& inbox, LeaderLinks links)
+    : config_(config),
+      worker_(worker),
+      inbox_(inbox),
+      links_(std::move(links)),
+      desk_(config_, outbox_, meter_) {}
+
+void Leader::run() {
+  last_order_ = next_canary_ = Deadline::Clock::now();
+  Time next_check = last_order_;
+  for (bool stop = false; !stop;) {
+    inbox_.wait(next_event(Deadline::Clock::now()));
+    inbox_.take(mail_);
+    mail_.lost.throw_if_error();
+    const Time now = Deadline::Clock::now();
+    if (now >= next_check) {
+      inbox_.check_beats(config_.worker_timeout).throw_if_error();
+      next_check = now + kReleasePoll;
+    }
+    bool order = false;
+    {
+      const std::lock_guard lock(mutex_);
+      desk_.receive(mail_);
+      desk_.end_leases();
+      if (desk_.round_is_due(now)) form_round(now);
+      stop = desk_.may_stop(now);
+      const bool due = desk_.take_order_due();
+      order = stop || due || !round_.empty() || now >= last_order_ + order_interval();
+    }
+    outbox_.send(links_);
+    if (order) lead(stop);
+  }
+}
+
+Leader::Time Leader::next_event(Time now) const {
+  return std::min(desk_.next_event(now), last_order_ + order_interval());
+}
+
+Leader::Time::duration Leader::order_interval() const {
+  return desk_.sequencer().closing() > 0 ? Time::duration(kReleasePoll) : kKeepAlive;
+}
+
+void Leader::form_round(Time now) {
+  desk_.take_round(now, round_);
+  if (round_.empty()) return;
+  requests_.clear();
+  for (const RequestDesk::Waiting& waiting : round_) {
+    requests_.push_back({waiting.item.sequence_id, waiting.item.layer});
+  }
+  desk_.sequencer().order_round(requests_, choose_canary(now));
+}
+
+CanaryOrder Leader::choose_canary(Time now) {
+  if (config_.canary_interval.count() == 0 || now < next_canary_) return {};
+  next_canary_ = now + config_.canary_interval;
+  // Any item and head will do, as long as none is left out for ever.
+  const std::uint64_t draw = mix64(++canary_counter_ * kGoldenGamma);
+  return {static_cast<std::int32_t>(draw % round_.size()),
+          static_cast<std::int32_t>((draw >> 32) % static_cast<std::uint64_t>(config_.heads))};
+}
+
+void Leader::lead(bool stop) {
+  Order order;
+  {
+    const std::lock_guard lock(mutex_);
+    order = desk_.sequencer().take_order();
+  }
+  order.stop = stop;
+  const Time begin = Deadline::Clock::now();
+  const RoundReport report = worker_.lead(order);
+  last_order_ = Deadline::Clock::now();
+  if (!report.status.ok() && report.status.code() != ErrorCode::kWorkerFailed) {
+    report.status.throw_if_error();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (report.status.ok()) desk_.sequencer().release_closed(report.drained_round);
+    if (!round_.empty()) {
+      desk_.round_ended(round_, {report.status.code(), report.status.message()});
+      meter_.round_ended(report, round_.size(),
+                         std::chrono::duration<double>(last_order_ - begin).count(),
+                         config_.canary_bound);
+      round_.clear();
+    }
+  }
+  outbox_.order_done();
+  outbox_.send(links_);
+}
+
+void Leader::describe(RegisterPool& pool) const {
+  const std::lock_guard lock(mutex_);
+  desk_.describe(pool);
+}
+
+Heartbeat Leader::heartbeat() const {
+  using std::chrono::duration_cast, std::chrono::milliseconds;
+  Heartbeat heartbeat;
+  const auto ages = inbox_.beat_ages(Deadline::Clock::now());
+  const auto beats = inbox_.beats();
+  const std::lock_guard lock(mutex_);
+  for (std::size_t r = 0; r < beats.size(); ++r) {
+    const PagePool& pages = desk_.sequencer().pools()[r];
+    heartbeat.workers.push_back({.rank = static_cast<int>(r),
+                                 .pages_used = pages.used(),
+                                 .pages_reserved = pages.reserved(),
+                                 .homes = desk_.sequencer().loads()[r].homes,
+                                 .heartbeat_age_ms = duration_cast<milliseconds>(ages[r]).count()});
+  }
+  meter_.fill(heartbeat, beats);
+  desk_.fill(heartbeat);
+  return heartbeat;
+}
+
+}  // namespace tributary

@@ -1,0 +1,63 @@
+// Rank 0 of a pool that serves: takes the requests of clients and the control plane, forms rounds,
+// leads them, and answers.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "core/pool/pool_worker.h"
+#include "deploy/service/protocol/pool_messages.h"
+#include "deploy/service/worker/leader_config.h"
+#include "deploy/service/worker/leader_inbox.h"
+#include "deploy/service/worker/leader_outbox.h"
+#include "deploy/service/worker/pool_meter.h"
+#include "deploy/service/worker/request_desk.h"
+
+namespace tributary {
+
+class Leader {
+ public:
+  Leader(const LeaderConfig& config, Worker& worker, LeaderInbox& inbox, LeaderLinks links);
+
+  /// Runs until the inbox is told to stop, and returns after every worker was told. Throws what
+  /// ends the pool: a lost or silent worker, a round that failed for good.
+  void run();
+
+  // From any thread.
+
+  /// Fills in what the leader knows: sequences, draining, the control plane's incarnation.
+  void describe(RegisterPool& pool) const;
+  [[nodiscard]] Heartbeat heartbeat() const;
+
+ private:
+  using Time = Deadline::Clock::time_point;
+
+  [[nodiscard]] Time next_event(Time now) const;
+  /// How long the next order may wait if nothing requires one.
+  [[nodiscard]] Time::duration order_interval() const;
+  void form_round(Time now);
+  [[nodiscard]] CanaryOrder choose_canary(Time now);
+  void lead(bool stop);
+
+  LeaderConfig config_;
+  Worker& worker_;
+  LeaderInbox& inbox_;
+  LeaderLinks links_;
+
+  /// Guards what follows between run() and describe() or heartbeat(); free while a round runs.
+  mutable std::mutex mutex_;
+  PoolMeter meter_;
+  RequestDesk desk_;
+
+  // Of run()'s thread alone.
+  LeaderOutbox outbox_;
+  LeaderMail mail_;
+  std::vector<RequestDesk::Waiting> round_;  // the items of the round that is led
+  std::vector<Sequencer::RoundRequest> requests_;
+  Time last_order_{};
+  Time next_canary_{};
+  std::uint64_t canary_counter_ = 0;
+};
+
+}  // namespace tributary

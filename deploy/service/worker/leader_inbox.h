@@ -1,0 +1,101 @@
+// Messages for the leader of a pool: from homes and owners (through its data plane), from the
+// control plane, from a signal. The border between their threads and the leader's.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/base/deadline.h"
+#include "core/base/error.h"
+#include "deploy/service/protocol/pool_messages.h"
+#include "deploy/service/protocol/worker_messages.h"
+
+namespace tributary {
+
+/// All that came since the last take().
+struct LeaderMail {
+  using Time = Deadline::Clock::time_point;
+  struct Items {
+    int rank = 0;  // the home
+    Time arrival{};
+    wire::Items items;
+  };
+  struct Relay {
+    int rank = 0;
+    wire::ControlRelay relay;
+  };
+  struct Progress {
+    Time arrival{};
+    wire::Progress progress;
+  };
+
+  std::vector<Items> items;
+  std::vector<Relay> relays;
+  std::vector<Progress> progress;
+  std::vector<ToPool> requests;
+  bool stop = false;
+  Status lost;  // a worker is gone: the pool has ended
+
+  [[nodiscard]] bool empty() const noexcept;
+  void clear();
+};
+
+/// post_* may be called from any thread; wait and take from the leader's.
+class LeaderInbox {
+ public:
+  using Time = LeaderMail::Time;
+  /// `workers`: ranks of the pool.
+  explicit LeaderInbox(int workers);
+
+  /// False, and nothing is kept, when the leader is kMaxMessages behind.
+  [[nodiscard]] bool post_items(int rank, wire::Items items);
+  [[nodiscard]] bool post_relay(int rank, wire::ControlRelay relay);
+  [[nodiscard]] bool post_request(ToPool request);
+  /// Only the latest of a sequence and worker is kept.
+  void post_progress(const wire::Progress& progress);
+  void post_beat(const wire::Beat& beat);
+  void post_joined(int rank);
+  void post_lost(const Status& reason);
+  /// Running sequences may go on for a while, then the pool ends.
+  void post_stop();
+
+  /// Waits until something is posted, at most until `until`.
+  void wait(Time until);
+  /// Replaces the contents of `mail` and reuses its memory.
+  void take(LeaderMail& mail);
+
+  /// Waits until every other worker has joined; kDeadlineExceeded names one that has not.
+  [[nodiscard]] Status wait_joined(Deadline deadline);
+  /// Age of each worker's last beat or, before the first, of its joining. The leader's own: 0.
+  [[nodiscard]] std::vector<Deadline::Clock::duration> beat_ages(Time now) const;
+  /// kWorkerFailed when some worker's beat is older than `limit`.
+  [[nodiscard]] Status check_beats(Deadline::Clock::duration limit) const;
+  /// What ended the pool, if anything did.
+  [[nodiscard]] Status lost() const;
+  /// The last beat of each worker.
+  [[nodiscard]] std::vector<wire::Beat> beats() const;
+
+  /// Messages that clients can cause. A pool of 1024 running sequences has that many items at most.
+  static constexpr std::size_t kMaxMessages = 16'384;
+
+ private:
+  struct Peer {
+    bool joined = false;
+    Time heard{};
+    wire::Beat beat;
+  };
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  LeaderMail mail_;
+  std::map<std::pair<SequenceId, std::int32_t>, LeaderMail::Progress> progress_;
+  bool completed_ = false;  // progress_ has an owner with all its rows
+  std::vector<Peer> peers_;
+};
+
+}  // namespace tributary

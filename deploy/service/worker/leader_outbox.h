@@ -1,0 +1,44 @@
+// The leader's answers: kept while it decides, sent when it holds no lock.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "deploy/service/protocol/client_messages.h"
+#include "deploy/service/protocol/pool_messages.h"
+#include "deploy/service/protocol/worker_messages.h"
+
+namespace tributary {
+
+/// Where the leader's words go. Called from its thread, with no lock held.
+struct LeaderLinks {
+  std::function<void(int rank, wire::ItemsRefused)> refuse;
+  std::function<void(int rank, wire::ControlRelayReply)> answer;
+  std::function<void(const FromPool&)> tell;  // the control plane
+};
+
+/// Used by the leader's thread.
+class LeaderOutbox {
+ public:
+  /// Item `index` of the home's `ticket` will not run.
+  void refuse(int rank, std::uint64_t ticket, std::uint32_t index, const wire::Outcome& outcome);
+  void answer(int rank, wire::ControlRelayReply verdicts) {
+    answers_.emplace_back(rank, std::move(verdicts));
+  }
+  void tell(FromPool word) { words_.push_back(std::move(word)); }
+  /// Not before every worker has the next order.
+  void tell_after_order(FromPool word) { words_after_order_.push_back(std::move(word)); }
+  void order_done();
+
+  void send(const LeaderLinks& links);
+
+ private:
+  std::vector<std::pair<int, wire::ItemsRefused>> refusals_;
+  std::vector<std::pair<int, wire::ControlRelayReply>> answers_;
+  std::vector<FromPool> words_;
+  std::vector<FromPool> words_after_order_;
+};
+
+}  // namespace tributary

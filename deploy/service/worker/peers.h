@@ -1,0 +1,84 @@
+// Who is connected to a worker's data plane, as what, and typed messages to them.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "comm/transport/transport.h"
+#include "comm/wire/codec.h"
+#include "core/base/deadline.h"
+#include "deploy/service/protocol/message_type.h"
+
+namespace tributary {
+
+/// All may be called from any thread, the transport's included.
+class Peers {
+ public:
+  using Time = Deadline::Clock::time_point;
+  enum class Role {
+    kNew,  // has not introduced itself
+    kClient,
+    kWorker,
+    kLeader,
+    kRefused,  // a client that reads why
+    kClosing,  // closed on this side; what of it is still on its way means nothing
+  };
+  struct Peer {
+    Role role = Role::kNew;
+    int rank = 0;  // of a worker
+    Time since{};
+  };
+
+  Peers() = default;
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+
+  /// Sets what messages go by: what `make` returns. Who calls find() while it runs waits.
+  void open(const std::function<Transport&()>& make);
+  /// From here on nothing is sent: the transport ends.
+  void stop() noexcept { stopping_ = true; }
+
+  /// Connects to the leader of the pool; messages to it may be sent at once.
+  [[nodiscard]] PeerId connect_leader(const std::string& address, const Introduction& pool);
+  /// A peer that was not known is new.
+  [[nodiscard]] Peer find(PeerId peer);
+  /// False where the connection has been closed on this side.
+  [[nodiscard]] bool introduce(PeerId peer, Role role, int rank = 0);
+  /// Its connection has ended. Who it was, unless nobody knows it.
+  std::optional<Peer> forget(PeerId peer);
+  /// Ends a connection on this side. Who it was, unless that had been done before.
+  std::optional<Peer> close(PeerId peer);
+
+  [[nodiscard]] std::size_t clients() const;
+  /// Who has not introduced itself, or was refused, before `limit` and is still there.
+  [[nodiscard]] std::vector<PeerId> idle_since(Time limit) const;
+
+  /// `payload` stays valid until `sent`, see OutgoingMessage.
+  template <wire::Message Message>
+  void send(PeerId peer, const Message& message,
+            const std::vector<std::span<const std::byte>>& payload = {},
+            const std::function<void(const Status&)>& sent = {}) {
+    if (stopping_) return;
+    transport_->send(peer, {.type = static_cast<std::uint16_t>(Message::kType),
+                            .header = wire::encode(message),
+                            .payload = payload,
+                            .sent = sent});
+  }
+
+ private:
+  mutable std::mutex mutex_;  // guards what follows
+  std::unordered_map<PeerId, Peer> peers_;
+
+  Transport* transport_ = nullptr;  // set by open(), before anything is sent
+  std::atomic<bool> stopping_ = false;
+};
+
+}  // namespace tributary

@@ -1,0 +1,34 @@
+// What the leader of a pool counts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/pool/pool_worker.h"
+#include "deploy/service/protocol/pool_messages.h"
+#include "deploy/service/protocol/pool_metrics.h"
+#include "deploy/service/protocol/worker_messages.h"
+
+namespace tributary {
+
+class PoolMeter {
+ public:
+  /// Without what the workers count themselves.
+  PoolMetrics totals;
+
+  /// A round of so many items has ended. `canary_bound`: a canary's error above it is a failure.
+  void round_ended(const RoundReport& report, std::size_t items, double seconds,
+                   double canary_bound);
+  /// All totals, those of the workers' last beats added, and each worker's attention work.
+  void fill(Heartbeat& heartbeat, const std::vector<wire::Beat>& beats) const;
+
+ private:
+  struct Attended {
+    std::int64_t rows = 0;
+    double seconds = 0;
+  };
+  std::vector<Attended> attended_;  // by rank
+};
+
+}  // namespace tributary

@@ -1,0 +1,98 @@
+#include "deploy/service/worker/pool_model.h"
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/model/layer_weights.h"
+#include "core/reference/golden_case.h"
+#include "deploy/runtime/page_budget.h"
+
+namespace tributary {
+namespace {
+
+namespace fs = std::filesystem;
+
+int layer_count(const WorkerOptions& options, int available) {
+  if (options.layers < 0 || options.layers > available) {
+    fail(ErrorCode::kInvalidArgument, "--layers is {}, {} has {}", options.layers,
+         options.model->string(), available);
+  }
+  return options.layers > 0 ? options.layers : available;
+}
+
+/// Decode only: rows of prompts come from outside.
+std::shared_ptr<MlaWorkspace> decode_workspace(Backend& backend, const ModelShape& shape) {
+  return std::make_shared<MlaWorkspace>(backend, shape, MlaWorkspaceOptions{.prefill = false});
+}
+
+void load_golden(const WorkerOptions& options, Backend& backend, PoolModel& model) {
+  const GoldenCase golden = load_golden_case(*options.model);
+  (void)layer_count(options, 1);
+  model.shape = golden.shape;
+  model.layers.push_back(std::make_unique<MlaLayer>(backend, golden.shape, golden.weights,
+                                                    decode_workspace(backend, golden.shape)));
+}
+
+/// One layer's weights are on the host at a time.
+void load_checkpoint(const WorkerOptions& options, Backend& backend, PoolModel& model) {
+  model.shape = read_model_config(*options.model / "config.json");
+  const int layers = layer_count(options, model.shape.num_hidden_layers);
+  const WeightFiles files(*options.model);
+  const auto workspace = decode_workspace(backend, model.shape);
+  for (int layer = 0; layer < layers; ++layer) {
+    model.layers.push_back(std::make_unique<MlaLayer>(
+        backend, model.shape,
+        load_layer_weights(files, model.shape, fmt::format("model.layers.{}.", layer)), workspace));
+  }
+}
+
+}  // namespace
+
+PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
+  PoolModel model;
+  int layers = options.layers > 0 ? options.layers : 1;
+  if (options.model) {
+    model.name = options.model->string();
+    if (fs::is_directory(*options.model)) {
+      load_checkpoint(options, backend, model);
+    } else {
+      load_golden(options, backend, model);
+    }
+    layers = static_cast<int>(model.layers.size());
+  } else {
+    model.shape = model_preset(options.shape);
+    model.name = model.shape.name;
+  }
+  const ModelShape& shape = model.shape;
+  model.served = {attention_shape(shape, options.row_format, options.query_dtype)};
+  if (!model.layers.empty()) {
+    model.served.v_head_dim = shape.v_head_dim;
+    model.served.hidden_size = shape.hidden_size;
+  }
+  model.served.layers = layers;
+  model.served.leaf_tokens = options.leaf_tokens;
+  model.pages = page_budget(options.kv_gib, layers, model.served.row());
+  return model;
+}
+
+std::size_t request_input_bytes(const PoolModel& model, wire::LayerMode mode) {
+  if (mode == wire::LayerMode::kForward) {
+    return static_cast<std::size_t>(model.served.hidden_size) * sizeof(float);
+  }
+  return model.served.token_record_bytes();
+}
+
+std::size_t request_output_bytes(const PoolModel& model, wire::LayerMode mode) {
+  switch (mode) {
+    case wire::LayerMode::kAttend:
+      break;
+    case wire::LayerMode::kAttendProjected:
+      return static_cast<std::size_t>(model.served.heads) *
+             static_cast<std::size_t>(model.served.v_head_dim) * sizeof(float);
+    case wire::LayerMode::kForward:
+      return static_cast<std::size_t>(model.served.hidden_size) * sizeof(float);
+  }
+  return model.served.state_shape().record_bytes();
+}
+
+}  // namespace tributary

@@ -1,0 +1,35 @@
+// What a pool serves: its shape, the memory for it, and the weights where it was given a model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/interface/backend.h"
+#include "core/layer/mla_layer.h"
+#include "core/model/model_shape.h"
+#include "core/model/pool_shape.h"
+#include "deploy/service/protocol/client_messages.h"
+#include "deploy/service/worker/worker_options.h"
+
+namespace tributary {
+
+struct PoolModel {
+  std::string name;  // of the shape, or the model's path
+  ModelShape shape;
+  PoolShape served;
+  std::int32_t pages = 0;  // of each worker
+  /// One per layer; empty where the pool has no weights.
+  std::vector<std::unique_ptr<MlaLayer>> layers;
+};
+
+/// Reads the model that the options name. Throws what its readers throw, and kInvalidArgument for
+/// more layers than it has, or when no page fits. `backend` outlives the result.
+[[nodiscard]] PoolModel load_pool_model(const WorkerOptions& options, Backend& backend);
+
+/// Bytes of one token of one item in a request's payload, and in its reply's.
+[[nodiscard]] std::size_t request_input_bytes(const PoolModel& model, wire::LayerMode mode);
+[[nodiscard]] std::size_t request_output_bytes(const PoolModel& model, wire::LayerMode mode);
+
+}  // namespace tributary

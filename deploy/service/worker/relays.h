@@ -1,0 +1,43 @@
+// Control requests of clients that wait for the leader's verdict: who asked, and what this home has
+// refused.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+
+#include "comm/transport/transport.h"
+#include "deploy/service/protocol/client_messages.h"
+#include "deploy/service/protocol/worker_messages.h"
+#include "deploy/service/worker/peers.h"
+
+namespace tributary {
+
+/// All may be called from any thread.
+class Relays {
+ public:
+  explicit Relays(Peers& peers) : peers_(peers) {}
+
+  /// `reply` has one verdict per item; the leader decides those that are ok here, in order. Returns
+  /// the ticket of the relay; 0 if too many wait, which the client was told.
+  [[nodiscard]] std::uint64_t open(PeerId peer, wire::ControlReply reply);
+  /// Answers the client; unknown tickets are ignored.
+  void answer(const wire::ControlRelayReply& verdicts);
+
+ private:
+  /// A client has few at a time.
+  static constexpr std::size_t kMost = 16'384;
+  struct Waiting {
+    PeerId peer = 0;
+    wire::ControlReply reply;
+  };
+
+  void finish(Waiting asked, const wire::ControlRelayReply& verdicts);
+
+  Peers& peers_;
+  std::mutex mutex_;                                    // guards what follows
+  std::unordered_map<std::uint64_t, Waiting> waiting_;  // by ticket
+  std::uint64_t last_ticket_ = 0;
+};
+
+}  // namespace tributary

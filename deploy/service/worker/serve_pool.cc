@@ -1,0 +1,336 @@
+#include "deploy/service/worker/serve_pool.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdio>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/http/url.h"
+#include "comm/wire/access_token.h"
+#include "core/base/line_writer.h"
+#include "core/pool/gather_all.h"
+#include "core/pool/pool_worker.h"
+#include "deploy/runtime/device.h"
+#include "deploy/runtime/run_workers.h"
+#include "deploy/service/protocol/token_file.h"
+#include "deploy/service/transport/data_transport.h"
+#include "deploy/service/worker/home.h"
+#include "deploy/service/worker/leader.h"
+#include "deploy/service/worker/listen_address.h"
+#include "deploy/service/worker/local_leader.h"
+#include "deploy/service/worker/process_memory.h"
+#include "deploy/service/worker/remote_leader.h"
+#include "deploy/service/worker/service_client.h"
+
+namespace tributary {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Ranks read the same model, each at its own pace.
+constexpr auto kLoadTimeout = std::chrono::minutes(30);
+constexpr auto kJoinTimeout = std::chrono::seconds(30);
+constexpr auto kTick = milliseconds(500);
+/// Of requests that wait at one home, payloads and outputs: 3000 tokens of DeepSeek-V3's shape.
+constexpr std::size_t kMaxRequestBytes = std::size_t{1} << 30;
+
+/// What a rank tells the others about its start.
+struct WorkerCard {
+  Text host{}, address{}, backend{}, rdma_ports{};
+};
+
+/// One for all: a client that reaches one worker reaches the others.
+ChosenTransport agree_on_transport(const WorkerOptions& options,
+                                   const std::vector<WorkerCard>& workers) {
+  std::vector<std::string> rdma_ports;
+  rdma_ports.reserve(workers.size());
+  for (const WorkerCard& worker : workers) rdma_ports.emplace_back(worker.rdma_ports.data());
+  return choose_transport({.choice = options.transport,
+                           .encrypted = !options.tls_certificate.empty(),
+                           .shared_memory = options.shared_memory},
+                          rdma_ports);
+}
+
+wire::Token share_pool_key(Communicator& communicator) {
+  wire::Token key{};
+  if (communicator.rank() == 0) key = wire::random_token();
+  communicator.broadcast(std::as_writable_bytes(std::span(key)), 0, Deadline::after(kLoadTimeout))
+      .throw_if_error();
+  return key;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  return name.data();
+}
+
+std::string with_port(const std::string& host, std::string_view port) {
+  const bool bare_v6 = host.find(':') != std::string::npos && !host.starts_with('[');
+  return bare_v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+/// `bound` with the address that clients are told: "tcp://10.0.0.1:7070".
+std::string advertised(const WorkerOptions& options, const std::string& bound) {
+  if (options.advertise.empty()) return bound;
+  return bound.substr(0, bound.find("//") + 2) +
+         with_port(options.advertise, std::string_view(bound).substr(bound.rfind(':') + 1));
+}
+
+/// Calls `work` twice a second on a thread of its own.
+class Ticker {
+ public:
+  explicit Ticker(std::function<void()> work)
+      : thread_([this, work = std::move(work)] {
+          std::unique_lock lock(mutex_);
+          while (!changed_.wait_for(lock, kTick, [this] { return ended_; })) {
+            lock.unlock();
+            work();
+            lock.lock();
+          }
+        }) {}
+  ~Ticker() {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  Ticker(const Ticker&) = delete;
+  Ticker& operator=(const Ticker&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+LeaderConfig leader_config(const WorkerOptions& options, const PoolModel& model, int workers,
+                           const wire::Token& pool_key) {
+  const bool exact = options.row_format == RowFormat::kF32 && options.query_dtype == DType::kF32;
+  return {.sequencer = {.placement = {.workers = workers,
+                                      .leaf_tokens = options.leaf_tokens,
+                                      .costs = {},
+                                      .extent_share = PlacementConfig{}.extent_share},
+                        .pages_per_worker = model.pages,
+                        .incarnation = 1},
+          .layers = model.served.layers,
+          .heads = model.served.heads,
+          .pool_key = pool_key,
+          .max_batch = options.max_batch,
+          .batch_wait = std::chrono::microseconds(options.batch_wait_us),
+          .lease = milliseconds(options.lease_ms),
+          .worker_timeout = milliseconds(options.worker_timeout_ms),
+          .drain_timeout = milliseconds(options.drain_timeout_ms),
+          .canary_interval = milliseconds(options.canary_interval_ms),
+          // Kernels sum bf16 products in fp32: what they lose beside the float64 reference over the
+          // same values is their own rounding of the weights.
+          .canary_bound = exact ? 1e-4 : 2e-2};
+}
+
+RegisterPool pool_card(const WorkerOptions& options, const PoolModel& model,
+                       const ChosenTransport& transport, const std::vector<WorkerCard>& workers) {
+  RegisterPool pool;
+  pool.name = options.name.empty() ? host_name() : options.name;
+  pool.run = wire::token_text(wire::random_token());
+  pool.transport = transport.scheme;
+  pool.transport_reason = transport.reason;
+  pool.shape = model.served;
+  pool.pages_per_worker = model.pages;
+  pool.lease_ms = options.lease_ms;
+  for (std::size_t r = 0; r < workers.size(); ++r) {
+    pool.workers.push_back({.rank = static_cast<int>(r),
+                            .host = workers[r].host.data(),
+                            .address = workers[r].address.data(),
+                            .backend = workers[r].backend.data()});
+  }
+  return pool;
+}
+
+void lead_pool(const WorkerOptions& options, const WorkerEvents& events, LeaderInbox& inbox,
+               const RegisterPool& pool, Leader& leader, std::atomic<ControlChannel*>& channel,
+               const ConnectControl& connect_control) {
+  inbox.wait_joined(Deadline::after(kJoinTimeout)).throw_if_error();
+  const auto control = connect_control(
+      pool, {.request = [&](ToPool request) { return inbox.post_request(std::move(request)); },
+             .describe = [&](RegisterPool& card) { leader.describe(card); },
+             .heartbeat = [&] { return leader.heartbeat(); },
+             .terminate =
+                 [&] {
+                   events.log(fmt::format("asked to end; running sequences have {} ms",
+                                          options.drain_timeout_ms));
+                   inbox.post_stop();
+                 },
+             .refused = [&](const Status& reason) { inbox.post_lost(reason); },
+             .log = events.log});
+  channel = control.get();
+  if (events.serving) events.serving(pool);
+  // The channel goes last in this function, and nobody else tells it anything.
+  leader.run();
+}
+
+void follow_leader(Worker& worker) {
+  for (bool stop = false; !stop;) {
+    const RoundReport report = worker.follow();
+    stop = report.stop;
+    if (!stop && report.status.code() != ErrorCode::kWorkerFailed) report.status.throw_if_error();
+  }
+}
+
+}  // namespace
+
+void run_worker(const WorkerOptions& options, Communicator& communicator,
+                const MakeTransport& make_transport, const WorkerEvents& caller_events,
+                const ConnectControl& connect_control) {
+  const int rank = communicator.rank();
+  const bool leads = rank == 0;
+  WorkerEvents events = caller_events;
+  if (!events.log) {
+    events.log = [](const std::string& line) {
+      stderr_lines().write(fmt::format("tributary: {}", line));
+    };
+  }
+  // A process of its own: rank 0 gets the signal too, and ends the pool in order.
+  if (events.signals && !leads && events.own_process) {
+    (void)std::signal(SIGTERM, SIG_IGN);
+    (void)std::signal(SIGINT, SIG_IGN);
+  }
+
+  const int share = threads_per_worker(communicator);
+  const wire::Token pool_key = share_pool_key(communicator);
+  WorkerDevice device;
+  PoolModel model;
+  const Status loaded = status_of([&] {
+    device = open_device(options.backend, options.threads > 0 ? options.threads : share,
+                         communicator, options.backend_options);
+    model = load_pool_model(options, *device.backend);
+  });
+  WorkerCard mine;
+  set_text(mine.rdma_ports, rdma_ports());
+  const ChosenTransport transport = agree_on_transport(
+      options, gather_values(communicator, loaded, mine, Deadline::after(kLoadTimeout)));
+  if (leads) {
+    events.log(fmt::format("data plane: {} ({})", transport.scheme, transport.reason));
+  }
+  Backend* backend = device.backend.get();
+
+  IngestTable ingest(rank, model.served.layers, options.leaf_tokens);
+  Peers peers;
+  HomeQueue queue(kMaxRequestBytes, [&](const auto& request) { send_reply(peers, request); });
+  Relays relays(peers);
+  LeaderInbox inbox(communicator.size());
+  LocalLeader local(communicator.size(), pool_key, peers, queue, relays, inbox);
+  RemoteLeader remote(rank, pool_key, peers, queue, relays);
+  LeaderPort& port = leads ? static_cast<LeaderPort&>(local) : remote;
+
+  ServiceClient client(model, *backend, queue);
+  Worker worker(
+      {.attention = static_cast<const AttentionShape&>(model.served),
+       .layers = model.served.layers,
+       .pages = model.pages,
+       .leaf_tokens = options.leaf_tokens,
+       .exchange = options.exchange,
+       .round_timeout = milliseconds(options.round_timeout_ms),
+       // The leader sends an order every second, unless it still ends the last round.
+       .order_timeout = milliseconds(options.round_timeout_ms + options.worker_timeout_ms),
+       .ingest = &ingest},
+      *backend, communicator, client, device.exchange.get(), &port);
+  commit_cache(*backend, worker.cache());
+  AccessCheck access(pool_key);
+  RowsReceiver rows(
+      rank, ingest, *backend, worker.cache(),
+      {.reply = [&](PeerId peer, const wire::RowsReply& reply) { peers.send(peer, reply); },
+       .progress = [&](const wire::Progress& progress) { port.post(progress); }});
+  Home home(model, access, peers, queue, relays, port);
+  std::unique_ptr<DataPlane> plane;
+  const Status listening = status_of([&] {
+    DataPlaneConfig config;
+    config.rank = rank;
+    config.shape = model.served;
+    config.transport.listen =
+        fmt::format("{}://{}", transport.scheme,
+                    with_port(local_address(options.listen),
+                              std::to_string(options.port > 0 ? options.port + rank : 0)));
+    if (!options.tls_certificate.empty()) {
+      config.transport.tls = {.certificate = options.tls_certificate,
+                              .key = options.tls_key,
+                              .authority = options.certificate_authority,
+                              .client_authority = options.client_authority};
+    }
+    config.log = events.log;
+    config.transport.secret_of = [pool_key](std::uint64_t id) {
+      return wire::access_token(pool_key, id);
+    };
+    config.transport.busy_poll = options.busy_poll;
+    config.transport.shared_memory = options.shared_memory;
+    plane = std::make_unique<DataPlane>(
+        config,
+        DataPlaneParts{
+            .peers = peers, .access = access, .rows = rows, .home = home, .leader = port},
+        make_transport);
+    set_text(mine.host, host_name());
+    set_text(mine.address, advertised(options, plane->address()));
+    set_text(mine.backend, backend->name());
+  });
+  const auto workers = gather_values(communicator, listening, mine, Deadline::after(kLoadTimeout));
+  if (!leads) remote.connect(workers.front().address.data());
+
+  // Beats go on while a round runs; so does the watch over those of others.
+  bool ending = false;
+  const auto tick = [&] {
+    plane->tick();
+    if (!leads || !events.fatal) return;
+    // The leader itself is earlier, unless it is stuck in a round with a worker that is gone.
+    if (std::exchange(ending, !inbox.lost().ok())) events.fatal(inbox.lost());
+    const Status silent = inbox.check_beats(milliseconds(options.worker_timeout_ms) + kTick);
+    if (!silent.ok()) events.fatal(silent);
+  };
+  if (!leads) {
+    const Ticker ticker(tick);
+    follow_leader(worker);
+    return;
+  }
+  std::atomic<ControlChannel*> channel = nullptr;
+  Leader leader(leader_config(options, model, communicator.size(), pool_key), worker, inbox,
+                {.refuse = [&](int to, const auto& refused) { local.refuse(to, refused); },
+                 .answer = [&](int to, const auto& verdicts) { local.answer(to, verdicts); },
+                 .tell = [&](const FromPool& word) { channel.load()->tell(word); }});
+  const Ticker ticker(tick);
+  lead_pool(options, events, inbox, pool_card(options, model, transport, workers), leader, channel,
+            connect_control);
+}
+
+void run_worker(const WorkerOptions& options, Communicator& communicator,
+                const MakeTransport& make_transport, const WorkerEvents& events) {
+  give_back_freed_memory();
+  // Before anything is loaded: only rank 0 uses them.
+  Url url;
+  std::string token;
+  if (communicator.rank() == 0) {
+    url = parse_url(options.control);
+    if (!options.token_file.empty()) token = read_token_file(options.token_file);
+  }
+  run_worker(options, communicator, make_transport, events,
+             [&](RegisterPool pool, ControlLinkHandlers handlers) {
+               return std::make_unique<ControlLink>(
+                   ControlLinkConfig{.url = url,
+                                     .bearer_token = token,
+                                     .certificate_authority = options.certificate_authority,
+                                     .pool = std::move(pool),
+                                     .signals = events.signals},
+                   std::move(handlers));
+             });
+}
+
+}  // namespace tributary

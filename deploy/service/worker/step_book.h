@@ -1,0 +1,105 @@
+// The state of each sequence's prompt and of its open step, and what it means for a client's
+// request. Deciding changes nothing; the book changes only when it is told what was done.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/deadline.h"
+#include "core/cache/sequence_table.h"
+#include "deploy/service/protocol/client_messages.h"
+#include "deploy/service/protocol/pool_messages.h"
+#include "deploy/service/protocol/worker_messages.h"
+
+namespace tributary {
+
+class StepBook {
+ public:
+  using Time = Deadline::Clock::time_point;
+  StepBook(int layers, int leaf_tokens) : layers_(layers), leaf_tokens_(leaf_tokens) {}
+
+  /// Adds a sequence whose prompt is pushed by a client; without a prompt it is ready.
+  void add(const Sequence& sequence, std::string idempotency_key);
+  void remove(SequenceId id);
+  /// Takes an owner's report about its rows; an unexpected sequence or worker is ignored.
+  void progress(const wire::Progress& progress);
+
+  /// What to do for a request. If `outcome` is ok: first commit the open step with `commit` tokens
+  /// (if there is a value), then, for an item, open a step if `open`.
+  struct Decision {
+    wire::Outcome outcome;
+    std::optional<std::int32_t> commit;
+    bool open = false;
+    bool filling = false;  // refused because rows of the prompt are missing
+  };
+  /// `sequence` is the sequencer's, null for an unknown one.
+  [[nodiscard]] Decision decide(const wire::RequestItem& item, const Sequence* sequence) const;
+  /// For kTruncate an ok outcome means that the sequencer may be asked. A commit of nothing while
+  /// an item waits is allowed: the caller drops that item.
+  [[nodiscard]] Decision decide(const wire::ControlItem& item, const Sequence* sequence) const;
+
+  // What was done. The sequence is known.
+
+  void opened(SequenceId id, std::int64_t base, std::int32_t tokens, Time now);
+  /// Whether an item of the open step waits for its round.
+  void set_waiting(SequenceId id, bool waiting);
+  void ran(SequenceId id, int layer);
+  /// The open step has ended; returns when it was opened.
+  Time closed(SequenceId id);
+
+  [[nodiscard]] bool contains(SequenceId id) const { return entries_.contains(id); }
+  [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
+  [[nodiscard]] std::size_t open_steps() const noexcept { return open_steps_; }
+  [[nodiscard]] bool waiting(SequenceId id) const { return entries_.at(id).waiting; }
+  [[nodiscard]] SequenceState state(SequenceId id) const;
+  [[nodiscard]] std::vector<SequenceId> ids() const;
+  /// How many sequences are in each state.
+  void count(std::int64_t& filling, std::int64_t& ready, std::int64_t& stepping) const;
+  [[nodiscard]] const std::string& idempotency_key(SequenceId id) const {
+    return entries_.at(id).idempotency_key;
+  }
+  /// The missing part of the prompt, in words; empty when all of it has arrived.
+  [[nodiscard]] std::string missing(SequenceId id) const;
+
+ private:
+  struct Owner {
+    std::int32_t rank = 0;
+    std::int64_t done = 0;
+    std::int64_t total = 0;
+    std::int32_t missing_layer = 0;
+    std::int64_t missing_position = 0;
+    [[nodiscard]] bool complete() const noexcept { return missing_layer < 0; }
+  };
+  struct Step {
+    std::int64_t base = 0;
+    std::int32_t tokens = 0;
+    int layers_left = 0;
+    std::vector<bool> done;  // by layer
+    Time opened{};
+  };
+  struct Entry {
+    std::uint32_t epoch = 0;  // at admission: that of the prompt's rows
+    std::vector<Owner> owners;
+    std::size_t incomplete = 0;  // owners
+    std::optional<Step> step;
+    bool waiting = false;
+    std::string idempotency_key;
+  };
+
+  [[nodiscard]] static SequenceState state(const Entry& entry);
+  [[nodiscard]] static std::string missing(const Entry& entry);
+  [[nodiscard]] std::string missing_layers(const Step& step) const;
+  /// Commit of the step up to `length`: into `decision`.
+  void decide_commit(const Entry& entry, std::int64_t length, Decision& decision) const;
+
+  int layers_;
+  int leaf_tokens_;
+  std::size_t open_steps_ = 0;
+  std::unordered_map<SequenceId, Entry> entries_;
+};
+
+}  // namespace tributary

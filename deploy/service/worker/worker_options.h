@@ -1,0 +1,55 @@
+// What `tributary worker` is told.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "core/base/dtype.h"
+#include "core/model/row_format.h"
+#include "core/plan/plan.h"
+#include "deploy/runtime/backends.h"
+#include "deploy/service/transport/transport_choice.h"
+
+namespace tributary {
+
+struct WorkerOptions {
+  std::string control = "http://127.0.0.1:7300";  // the control plane
+  std::string token_file;                         // bearer token for it; empty: none
+  std::string certificate_authority;              // PEM file for https; empty: the system's
+  std::string name;                               // of the pool; empty: the leader's host name
+
+  std::string listen = "127.0.0.1";  // of the data plane: see listen_address.h
+  int port = 0;                      // rank r listens on port + r; 0: any
+  std::string advertise;             // address that clients are told; empty: `listen`
+  TransportChoice transport = TransportChoice::kAuto;
+  /// PEM files; the first two make the data plane TLS, trusting `certificate_authority`, and the
+  /// third asks clients for certificates.
+  std::string tls_certificate, tls_key, client_authority;
+  bool busy_poll = false;
+  bool shared_memory = false;
+
+  /// A golden file, or a folder with config.json and *.safetensors: shape and weights. Without one
+  /// the pool has `shape` and no weights: it serves `attend` alone.
+  std::optional<std::filesystem::path> model;
+  std::string shape = "deepseek-v2-lite";
+  int layers = 0;  // 0: the model's with weights, 1 without
+  double kv_gib = 1;
+  int leaf_tokens = 2048;
+  Exchange exchange = Exchange::kAuto;
+  std::string backend = "cpu";
+  int threads = 0;  // 0: this worker's share of the cores
+  BackendOptions backend_options;
+  RowFormat row_format = RowFormat::kBF16;
+  DType query_dtype = DType::kBF16;
+
+  int max_batch = 256;             // items of a round
+  int batch_wait_us = 50;          // how long a round waits for items of sequences in open steps
+  int lease_ms = 30'000;           // a sequence whose client is silent for so long is freed
+  int round_timeout_ms = 10'000;   // deadline of a round; a worker that misses it ends the pool
+  int worker_timeout_ms = 3'000;   // a worker that is silent for so long ends the pool
+  int drain_timeout_ms = 10'000;   // SIGTERM: how long running sequences may go on
+  int canary_interval_ms = 1'000;  // one item is recomputed in float64 so often; 0: never
+};
+
+}  // namespace tributary

@@ -1,0 +1,178 @@
+// Products of fp32 activations with bf16 weights on tiles, as exact as in fp32: a tile knows bf16
+// alone, so an activation is cut into three parts of 8 bits, which are it exactly, and each part is
+// multiplied. Weights are read once, as they are stored.
+//
+// An element's bits depend on its token's activations, the weights and the number of columns: it is
+// one chain over blocks of 32 columns in order, in each the first parts, the second, the third.
+// A part below 2^-126 counts as 0: that loses less than 2^-126 times the weight for each column,
+// beside rounding errors that are those of fp32 sums (3 / 32 additions a column to the chain, and
+// 16 multiply-adds in each half of a block).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "core/base/ceil_div.h"
+#include "kernels/cpu/amx_tiles.h"
+#include "kernels/cpu/kernel_table.h"
+
+TRIBUTARY_AVX512_BEGIN
+namespace tributary::cpu::amx {
+
+inline constexpr std::size_t kParts = 3;
+inline constexpr std::size_t kPanelTiles = kPanel / kLanes;
+/// Products of depth 32 whose weights are interleaved at a time: 16 KiB of them and 12 KiB of
+/// activations share the first-level cache.
+inline constexpr std::size_t kGemmSteps = 4;
+inline constexpr std::size_t kGroups = ceil_div(kGemmTokens, kTileRows);
+static_assert((kGemmSteps * (kPanelTiles + kParts) + kGroups * kPanelTiles) * kTileBytes <=
+                  kGemmScratch * sizeof(float),
+              "weights, activations and sums fit the scratch of products");
+
+/// `depth` columns of a panel, up to kGemmSteps x 32, as tiles of B: [step][4 tiles of outputs].
+/// Outputs are permuted within 32, and put in order at the end (order_columns).
+inline void interleave_weights(const std::byte* panel, std::size_t depth, std::byte* to) {
+  constexpr std::size_t kColumnBytes = kPanel * sizeof(bf16);
+  for (std::size_t k = 0; k < round_up(depth, kTileDepth); k += 2) {
+    std::byte* pair =
+        to + k / kTileDepth * kPanelTiles * kTileBytes + k % kTileDepth / 2 * kTileRowBytes;
+    for (std::size_t half = 0; half < kPanelTiles / 2; ++half) {
+      const std::byte* from = panel + k * kColumnBytes + half * kTileRowBytes;
+      const Words none = _mm512_setzero_si512();
+      const Words first = k < depth ? _mm512_loadu_si512(from) : none;
+      const Words second = k + 1 < depth ? _mm512_loadu_si512(from + kColumnBytes) : none;
+      std::byte* tile = pair + 2 * half * kTileBytes;
+      _mm512_store_si512(tile, _mm512_unpacklo_epi16(first, second));
+      _mm512_store_si512(tile + kTileBytes, _mm512_unpackhi_epi16(first, second));
+    }
+  }
+}
+
+/// What the upper half of x leaves of it, exactly. An infinity leaves nothing.
+[[gnu::always_inline]] inline F32 below_upper_half(F32 x) {
+  const F32 upper = _mm512_castsi512_ps(
+      _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(static_cast<int>(0xffff0000))));
+  const __mmask16 finite = _mm512_cmp_ps_mask(
+      _mm512_abs_ps(x), _mm512_set1_ps(std::numeric_limits<float>::infinity()), _CMP_NEQ_UQ);
+  return _mm512_maskz_sub_ps(finite, x, upper);
+}
+
+/// The parts of up to 16 tokens' `depth` activations as tiles of A: [step][part]. What is missing
+/// is zeros.
+inline void split_activations(const float* x, std::size_t token_stride, std::size_t tokens,
+                              std::size_t depth, std::byte* to) {
+  // The upper halves of two vectors' words, in order.
+  const Words halves =
+      _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27,
+                       25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+  for (std::size_t k = 0; k < depth; k += kTileDepth) {
+    const std::size_t count = std::min(kTileDepth, depth - k);
+    const auto mask = static_cast<std::uint32_t>((std::uint64_t{1} << count) - 1);
+    std::byte* tiles = to + k / kTileDepth * kParts * kTileBytes;
+    for (std::size_t token = 0; token < kTileRows; ++token) {
+      const float* from = x + token * token_stride + k;
+      const bool here = token < tokens;
+      F32 low =
+          here ? _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), from) : _mm512_setzero_ps();
+      F32 high = here && count > kLanes
+                     ? _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> kLanes), from + kLanes)
+                     : _mm512_setzero_ps();
+      for (std::size_t part = 0; part < kParts; ++part) {
+        _mm512_store_si512(
+            tiles + part * kTileBytes + token * kTileRowBytes,
+            _mm512_permutex2var_epi16(_mm512_castps_si512(low), halves, _mm512_castps_si512(high)));
+        low = below_upper_half(low);
+        high = below_upper_half(high);
+      }
+    }
+  }
+}
+
+/// One part x one tile of outputs after the other: three products for one tile of weights.
+template <typename Tiles, int kOutputs>
+[[gnu::always_inline]] inline void add_outputs(const std::byte* weights) {
+  Tiles::template load<7>(weights + kOutputs * kTileBytes, kTileRowBytes);
+  Tiles::template add_dot<kOutputs, 4, 7>();
+  Tiles::template add_dot<kOutputs, 5, 7>();
+  Tiles::template add_dot<kOutputs, 6, 7>();
+}
+
+/// Adds `steps` blocks of 32 columns to the sums of up to 16 tokens, [4 tiles of outputs].
+template <typename Tiles>
+void add_block(const std::byte* activations, const std::byte* weights, std::size_t steps,
+               bool first, float* sums) {
+  constexpr std::size_t kTileFloats = kTileRows * kLanes;
+  Tiles::fence();
+  if (first) {
+    Tiles::template zero<0>();
+    Tiles::template zero<1>();
+    Tiles::template zero<2>();
+    Tiles::template zero<3>();
+  } else {
+    Tiles::template load<0>(sums, kTileRowBytes);
+    Tiles::template load<1>(sums + kTileFloats, kTileRowBytes);
+    Tiles::template load<2>(sums + 2 * kTileFloats, kTileRowBytes);
+    Tiles::template load<3>(sums + 3 * kTileFloats, kTileRowBytes);
+  }
+  for (std::size_t step = 0; step < steps; ++step) {
+    Tiles::template load<4>(activations, kTileRowBytes);
+    Tiles::template load<5>(activations + kTileBytes, kTileRowBytes);
+    Tiles::template load<6>(activations + 2 * kTileBytes, kTileRowBytes);
+    add_outputs<Tiles, 0>(weights);
+    add_outputs<Tiles, 1>(weights);
+    add_outputs<Tiles, 2>(weights);
+    add_outputs<Tiles, 3>(weights);
+    activations += kParts * kTileBytes;
+    weights += kPanelTiles * kTileBytes;
+  }
+  Tiles::template store<0>(sums, kTileRowBytes);
+  Tiles::template store<1>(sums + kTileFloats, kTileRowBytes);
+  Tiles::template store<2>(sums + 2 * kTileFloats, kTileRowBytes);
+  Tiles::template store<3>(sums + 3 * kTileFloats, kTileRowBytes);
+  Tiles::fence();
+}
+
+/// Sums of one token, row `row` of its tiles, to y[outputs].
+inline void write_outputs(const float* sums, std::size_t row, std::size_t outputs, float* y) {
+  alignas(kTileRowBytes) float ordered[kPanel];
+  for (std::size_t tile = 0; tile < kPanelTiles; tile += 2) {
+    const float* from = sums + (tile * kTileRows + row) * kLanes;
+    F32 first;   // NOLINT(cppcoreguidelines-init-variables): both filled by the next line
+    F32 second;  // NOLINT(cppcoreguidelines-init-variables)
+    order_columns(_mm512_load_ps(from), _mm512_load_ps(from + kTileRows * kLanes), &first, &second);
+    _mm512_store_ps(ordered + tile * kLanes, first);
+    _mm512_store_ps(ordered + (tile + 1) * kLanes, second);
+  }
+  std::copy_n(ordered, outputs, y);
+}
+
+/// Panels of bf16 alone.
+template <typename Tiles>
+void gemm(const GemmKernelArgs& args, float* scratch) {
+  constexpr std::size_t kDepth = kGemmSteps * kTileDepth;
+  constexpr std::size_t kGroupFloats = kPanelTiles * kTileRows * kLanes;
+  auto* const weights = reinterpret_cast<std::byte*>(scratch);
+  std::byte* activations = weights + kGemmSteps * kPanelTiles * kTileBytes;
+  auto* const sums = reinterpret_cast<float*>(activations + kGemmSteps * kParts * kTileBytes);
+  Tiles::configure();
+  for (std::size_t k = 0; k < args.cols; k += kDepth) {
+    const std::size_t depth = std::min(kDepth, args.cols - k);
+    interleave_weights(args.panel + k * kPanel * sizeof(bf16), depth, weights);
+    for (std::size_t token = 0; token < args.tokens; token += kTileRows) {
+      split_activations(args.x + token * args.x_token_stride + k, args.x_token_stride,
+                        std::min(kTileRows, args.tokens - token), depth, activations);
+      add_block<Tiles>(activations, weights, ceil_div(depth, kTileDepth), k == 0,
+                       sums + token / kTileRows * kGroupFloats);
+    }
+  }
+  Tiles::release();
+  for (std::size_t token = 0; token < args.tokens; ++token) {
+    write_outputs(sums + token / kTileRows * kGroupFloats, token % kTileRows, args.outputs,
+                  args.y + token * args.y_token_stride);
+  }
+}
+
+}  // namespace tributary::cpu::amx
+TRIBUTARY_AVX512_END

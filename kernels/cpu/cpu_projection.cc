@@ -1,0 +1,207 @@
+// Splits products, norms, RoPE, conversions and copies into units of work.
+#include "kernels/cpu/cpu_projection.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "core/base/ceil_div.h"
+
+namespace tributary::cpu {
+namespace {
+
+// With less work, waking threads costs more than it saves: about ten microseconds of one core, in
+// multiply-adds and in bytes moved.
+constexpr std::size_t kSmallProduct = 1 << 18;
+constexpr std::size_t kSmallBytes = 1 << 16;
+
+// Runs `body` over [0, count) in chunks of about kSmallBytes, at least one element each.
+template <typename Body>
+void for_chunks(ThreadPool& pool, std::size_t count, std::size_t bytes_each, const Body& body) {
+  const std::size_t chunk =
+      std::max<std::size_t>(1, kSmallBytes / std::max<std::size_t>(1, bytes_each));
+  pool.for_each(ceil_div(count, chunk), [&](std::size_t index, int /*thread*/) {
+    const std::size_t end = std::min(count, (index + 1) * chunk);
+    for (std::size_t i = index * chunk; i < end; ++i) body(i);
+  });
+}
+
+// Whether the conversion is exact.
+bool convert(bf16 from, bf16& to) {
+  to = from;
+  return true;
+}
+bool convert(float from, float& to) {
+  to = from;
+  return true;
+}
+bool convert(float from, bf16& to) {
+  const auto bits = std::bit_cast<std::uint32_t>(from);
+  to.bits = static_cast<std::uint16_t>(bits >> 16);
+  return (bits & 0xffffU) == 0;
+}
+
+}  // namespace
+
+PackedWeight::PackedWeight(const WeightView& view, ThreadPool& pool)
+    : Weight(view.batch, view.rows, view.cols),
+      panels_(ceil_div(static_cast<std::size_t>(view.rows), kPanel)) {
+  if (view.dtype == DType::kBF16) {
+    (void)pack<bf16, bf16>(view, pool);
+  } else if (!pack<float, bf16>(view, pool)) {
+    (void)pack<float, float>(view, pool);
+  }
+}
+
+template <typename From, typename To>
+bool PackedWeight::pack(const WeightView& view, ThreadPool& pool) {
+  dtype_ = std::is_same_v<To, bf16> ? DType::kBF16 : DType::kF32;
+  panel_bytes_ = static_cast<std::size_t>(view.cols) * kPanel * sizeof(To);
+  data_ = nullptr;
+  data_ =
+      allocate_aligned(static_cast<std::size_t>(view.batch) * panels_ * panel_bytes_, "a weight");
+  std::atomic<bool> lossless{true};
+  pool.for_each(static_cast<std::size_t>(view.batch) * panels_, [&](std::size_t index, int) {
+    if (!lossless.load(std::memory_order_relaxed)) return;
+    const auto batch = static_cast<std::int64_t>(index / panels_);
+    const auto first = static_cast<std::int64_t>(index % panels_ * kPanel);
+    const auto outputs = std::min<std::int64_t>(kPanel, view.rows - first);
+    const From* from =
+        static_cast<const From*>(view.data) + batch * view.batch_stride + first * view.row_stride;
+    To* to = reinterpret_cast<To*>(data_.get() + index * panel_bytes_);
+    bool exact = true;
+    // Squares of kPanel columns, so that both the rows and the panel stay in the cache.
+    for (std::int64_t begin = 0; begin < view.cols; begin += kPanel) {
+      const std::int64_t end = std::min<std::int64_t>(view.cols, begin + kPanel);
+      for (std::int64_t n = 0; n < static_cast<std::int64_t>(kPanel); ++n) {
+        for (std::int64_t k = begin; k < end; ++k) {
+          const From value = n < outputs ? from[n * view.row_stride + k * view.col_stride] : From{};
+          exact = convert(value, to[k * static_cast<std::int64_t>(kPanel) + n]) && exact;
+        }
+      }
+    }
+    if (!exact) lossless.store(false, std::memory_order_relaxed);
+  });
+  return lossless.load();
+}
+
+Projection::Projection(const KernelTable& kernels, ThreadPool& pool)
+    : kernels_(kernels), pool_(pool), scratch_(static_cast<std::size_t>(pool.threads())) {
+  for (AlignedBytes& part : scratch_) {
+    part = allocate_aligned(kGemmScratch * sizeof(float), "scratch of products");
+  }
+}
+
+void Projection::gemm(const PackedWeight& weight, const GemmArgs& args) {
+  const auto tokens = static_cast<std::size_t>(args.tokens);
+  const auto rows = static_cast<std::size_t>(weight.rows());
+  const auto cols = static_cast<std::size_t>(weight.cols());
+  const auto batch = static_cast<std::size_t>(weight.batch());
+  const std::size_t token_blocks = ceil_div(tokens, kGemmTokens);
+  // Panels in the outer loop: the token blocks of a panel are consecutive and share its memory.
+  const auto product = weight.dtype() == DType::kBF16 && kernels_.gemm_bf16 != nullptr
+                           ? kernels_.gemm_bf16
+                           : kernels_.gemm;
+  const auto unit = [&](std::size_t index, int thread) {
+    const std::size_t token = index % token_blocks * kGemmTokens;
+    const std::size_t panel = index / token_blocks % weight.panels();
+    const auto b = static_cast<std::int64_t>(index / token_blocks / weight.panels());
+    const auto t = static_cast<std::int64_t>(token);
+    product({.panel = weight.panel(static_cast<std::size_t>(b), panel),
+             .dtype = weight.dtype(),
+             .cols = cols,
+             .outputs = std::min(kPanel, rows - panel * kPanel),
+             .tokens = std::min(kGemmTokens, tokens - token),
+             .x = args.x + t * args.x_token_stride + b * args.x_batch_stride,
+             .x_token_stride = static_cast<std::size_t>(args.x_token_stride),
+             .y = args.y + t * args.y_token_stride + b * args.y_batch_stride + panel * kPanel,
+             .y_token_stride = static_cast<std::size_t>(args.y_token_stride)},
+            reinterpret_cast<float*>(scratch_[static_cast<std::size_t>(thread)].get()));
+  };
+  const std::size_t units = batch * weight.panels() * token_blocks;
+  if (batch * rows * cols * tokens < kSmallProduct) {
+    for (std::size_t index = 0; index < units; ++index) unit(index, 0);
+  } else {
+    pool_.for_each(units, unit);
+  }
+}
+
+void Projection::run(const RmsNormArgs& args) {
+  const auto width = static_cast<std::size_t>(args.width);
+  for_chunks(pool_, static_cast<std::size_t>(args.tokens), width * sizeof(float),
+             [&](std::size_t token) {
+               const auto t = static_cast<std::int64_t>(token);
+               kernels_.rms_norm(args.x + t * args.x_token_stride, args.weight, args.eps, width,
+                                 args.y + t * args.y_token_stride);
+             });
+}
+
+void Projection::run(const RopeArgs& args) {
+  const std::size_t pairs = args.frequencies.size();
+  const std::size_t bytes = static_cast<std::size_t>(args.heads) * pairs * 2 * sizeof(float);
+  for_chunks(pool_, args.positions.size(), bytes, [&](std::size_t token) {
+    // Angles of a few pairs at a time, shared by all heads.
+    constexpr std::size_t kPairs = 32;
+    std::array<double, kPairs> cos{};
+    std::array<double, kPairs> sin{};
+    const auto t = static_cast<std::int64_t>(token);
+    for (std::size_t first = 0; first < pairs; first += kPairs) {
+      const std::size_t count = std::min(kPairs, pairs - first);
+      for (std::size_t i = 0; i < count; ++i) {
+        const double angle =
+            static_cast<double>(args.positions[token]) * args.frequencies[first + i];
+        cos[i] = std::cos(angle);
+        sin[i] = std::sin(angle);
+      }
+      for (std::int64_t head = 0; head < args.heads; ++head) {
+        const float* x = args.x + t * args.x_token_stride + head * args.x_head_stride + 2 * first;
+        float* y = args.y + t * args.y_token_stride + head * args.y_head_stride + 2 * first;
+        for (std::size_t i = 0; i < count; ++i) {
+          const double even = x[2 * i];
+          const double odd = x[2 * i + 1];
+          y[2 * i] = static_cast<float>(even * cos[i] - odd * sin[i]);
+          y[2 * i + 1] = static_cast<float>(even * sin[i] + odd * cos[i]);
+        }
+      }
+    }
+  });
+}
+
+void Projection::run(const ConvertArgs& args) {
+  const std::size_t values = args.src_row.values();
+  const RowFormat from = args.src_row.format;
+  const RowFormat to = args.dst_row.format;
+  const bool narrow = from == RowFormat::kF32 && to == RowFormat::kBF16;
+  const bool widen = from == RowFormat::kBF16 && to == RowFormat::kF32;
+  for_chunks(pool_, static_cast<std::size_t>(args.rows), values * sizeof(float),
+             [&](std::size_t row) {
+               const std::byte* src =
+                   static_cast<const std::byte*>(args.src) + row * args.src_stride_bytes;
+               std::byte* dst = static_cast<std::byte*>(args.dst) + row * args.dst_stride_bytes;
+               if (narrow) {
+                 kernels_.to_bf16(reinterpret_cast<const float*>(src), reinterpret_cast<bf16*>(dst),
+                                  values);
+               } else if (widen) {
+                 kernels_.to_float(reinterpret_cast<const bf16*>(src),
+                                   reinterpret_cast<float*>(dst), values);
+               } else {
+                 convert_row(args, row);
+               }
+             });
+}
+
+void Projection::run(const GatherArgs& args) {
+  const HostIndices indices(args);
+  for_chunks(pool_, indices.size(), args.record_bytes, [&](std::size_t i) {
+    const std::byte* record = indices.record(i);
+    if (record != nullptr) {
+      std::memcpy(args.dst + i * args.record_bytes, record, args.record_bytes);
+    }
+  });
+}
+
+}  // namespace tributary::cpu

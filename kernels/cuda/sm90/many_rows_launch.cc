@@ -1,0 +1,62 @@
+// The launch of the many-rows kernel.
+#include "kernels/cuda/sm90/many_rows_launch.h"
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <array>
+
+#include "core/base/dtype.h"
+#include "core/base/error.h"
+#include "kernels/cuda/attend/attend.h"
+#include "kernels/cuda/base/support.h"
+#include "kernels/cuda/sm90/layout.h"
+
+namespace tributary::cuda {
+
+void load_many_rows() {
+  for (const int blocks : {1, 2}) {
+    cudaFuncAttributes attributes;
+    check(cudaFuncGetAttributes(&attributes, sm90::many_rows_kernel(blocks)),
+          "loading the many-rows kernel");
+  }
+}
+
+void attend_many_rows(const AttendLaunch& launch, CUstream_st* stream) {
+  const CacheLayout& layout = launch.layout;
+  if (layout.kv_lora_rank != sm90::kRank || layout.latent_dim() != sm90::kLatent ||
+      layout.row_format != RowFormat::kBF16 || launch.query_dtype != DType::kBF16) {
+    fail(ErrorCode::kInternal, "attend, many rows: {} + {}, {} rows and {} queries",
+         layout.kv_lora_rank, layout.qk_rope_head_dim, row_format_name(layout.row_format),
+         dtype_name(launch.query_dtype));
+  }
+  if (launch.cache_map == nullptr) fail(ErrorCode::kInternal, "attend, many rows: no tensor map");
+  const int blocks = launch.unit_rows / sm90::kRows;
+  if (launch.unit_rows != blocks * sm90::kRows || blocks < 1 || blocks > 2) {
+    fail(ErrorCode::kInternal, "attend, many rows: units of {} rows, must be {} or {}",
+         launch.unit_rows, sm90::kRows, 2 * sm90::kRows);
+  }
+
+  const void* kernel = sm90::many_rows_kernel(blocks);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(sm90::kSharedBytes)),
+        "attend, many rows: shared memory");
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = static_cast<unsigned>(blocks);
+  cluster.val.clusterDim.y = 1;
+  cluster.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(launch.parts * blocks));
+  config.blockDim = dim3(sm90::kThreads);
+  config.dynamicSmemBytes = sm90::kSharedBytes;
+  config.stream = stream;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  // The runtime only reads them, and copies them into the launch.
+  std::array<void*, 2> arguments = {const_cast<AttendLaunch*>(&launch),
+                                    const_cast<CUtensorMap*>(launch.cache_map)};
+  check(cudaLaunchKernelExC(&config, kernel, arguments.data()), "attend, many rows");
+}
+
+}  // namespace tributary::cuda

@@ -1,0 +1,161 @@
+// The listening socket when descriptors run out, and when it fails.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <filesystem>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "comm/tcp/tcp_transport.h"
+#include "tests/comm/transport/answering.h"
+#include "tests/comm/transport/silent_handler.h"
+#include "tests/comm/transport/sockets_of_process.h"
+#include "tests/comm/transport/stranger.h"
+#include "tests/core/base/expect_error.h"
+
+namespace tributary::testing_support {
+namespace {
+
+/// While this exists, the process can open at most `more` further descriptors. RLIMIT_NOFILE bounds
+/// the numbers of descriptors, not their count, and the process may have been started with gaps and
+/// high ones. A new descriptor gets the lowest free number, so the bound is the number of the first
+/// one that is one too many.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(std::size_t more) {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    std::vector<int> free(more + 1);
+    for (int& fd : free) fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    EXPECT_GE(free.back(), 0);
+    const rlimit now{.rlim_cur = static_cast<rlim_t>(free.back()), .rlim_max = before_.rlim_max};
+    for (const int fd : free) close(fd);
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &now), 0);
+  }
+  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+class Watching final : public SilentHandler {
+ public:
+  void on_listener_failed(const Status& reason) override { failed.set_value(reason); }
+  void on_accepting_paused(const Status& reason) override {
+    if (pauses++ == 0) paused.set_value(reason);
+  }
+  std::promise<Status> failed, paused;
+  std::atomic<int> pauses = 0;
+};
+
+/// Breaks the socket that listens at "127.0.0.1:PORT": SHUT_RDWR makes its accept fail.
+void break_listening_socket(const std::string& address) {
+  const auto port = static_cast<in_port_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename().string());
+    int listening = 0;
+    socklen_t size = sizeof(listening);
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || listening == 0) {
+      continue;
+    }
+    sockaddr_in at{};
+    size = sizeof(at);
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size) == 0 &&
+        at.sin_port == htons(port)) {
+      EXPECT_EQ(shutdown(fd, SHUT_RDWR), 0);
+    }
+  }
+}
+
+}  // namespace
+
+TEST(TcpListener, AcceptingGoesOnWhenDescriptorsAreBack) {
+  AnsweringServer server(make_tcp_transport, {.listen = "127.0.0.1:0"});
+  AskingClient client(make_tcp_transport, server.address());
+  client.expect_answer();
+  {
+    std::vector<Stranger> strangers(8);
+    const FewDescriptors few(1);  // for the server: one of them gets in
+    for (const Stranger& stranger : strangers) stranger.connect(server.address());
+    client.expect_answer();  // existing connections stay open
+  }
+  client.expect_answer();
+  for (int i = 0; i < 3; ++i) {
+    AskingClient later(make_tcp_transport, server.address());
+    later.expect_answer();
+  }
+  EXPECT_EQ(listening_addresses(), std::vector<std::string>{server.address()});
+}
+
+TEST(TcpListener, AcceptingPausesBeforeTheLastDescriptorIsGone) {
+  Watching handler;
+  const auto server = make_tcp_transport({.listen = "127.0.0.1:0"}, handler);
+  std::vector<Stranger> strangers(12);
+  const FewDescriptors few(3);  // of more than 16: two are the reserve
+  for (const Stranger& stranger : strangers) stranger.connect(server->address());
+  auto paused = handler.paused.get_future();
+  ASSERT_EQ(paused.wait_for(kAmple), std::future_status::ready);
+  const Status reason = paused.get();
+  EXPECT_EQ(reason.code(), ErrorCode::kUnavailable);
+  EXPECT_NE(reason.message().find(server->address()), std::string::npos) << reason.message();
+  const int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  EXPECT_GE(file, 0);
+  EXPECT_EQ(close(file), 0);
+  EXPECT_EQ(handler.pauses, 1);
+}
+
+TEST(TcpListener, AClientWithoutADescriptorIsToldSo) {
+  AnsweringServer server(make_tcp_transport, {.listen = "127.0.0.1:0"});
+  Endpoint client(make_tcp_transport, {});
+  {
+    const FewDescriptors none(0);
+    const PeerId peer = client.transport().connect(server.address());
+    EXPECT_EQ(client.wait_disconnect(peer).code(), ErrorCode::kUnavailable);
+  }
+  const PeerId peer = client.transport().connect(server.address());
+  client.send(peer, 1, "");
+  EXPECT_EQ(client.receive().header, to_bytes("here"));
+}
+
+TEST(TcpListener, ATransportWithoutADescriptorIsNotMade) {
+  SilentHandler handler;
+  const FewDescriptors none(0);
+  EXPECT_EQ(code_of([&] { static_cast<void>(make_tcp_transport({}, handler)); }), ErrorCode::kIo);
+  EXPECT_EQ(
+      code_of([&] { static_cast<void>(make_tcp_transport({.listen = "127.0.0.1:0"}, handler)); }),
+      ErrorCode::kIo);
+}
+
+TEST(TcpListener, ItsEndIsTold) {
+  Watching handler;
+  const auto server = make_tcp_transport({.listen = "127.0.0.1:0"}, handler);
+  break_listening_socket(server->address());
+  auto failed = handler.failed.get_future();
+  ASSERT_EQ(failed.wait_for(kAmple), std::future_status::ready);
+  const Status reason = failed.get();
+  EXPECT_EQ(reason.code(), ErrorCode::kIo);
+  EXPECT_NE(reason.message().find(server->address()), std::string::npos) << reason.message();
+}
+
+// The handler's default.
+TEST(TcpListenerDeathTest, ItsEndIsThatOfTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        Endpoint server(make_tcp_transport, {.listen = "127.0.0.1:0"});
+        break_listening_socket(server.address());
+        static_cast<void>(server.wait_disconnects(1));
+      },
+      "has failed");
+}
+
+}  // namespace tributary::testing_support

@@ -1,0 +1,322 @@
+// Strangers at the port of a TCP transport learn nothing, block nobody, and break nothing. A proof
+// that is wrong, missing or old is refused.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/tcp/proof.h"
+#include "comm/tcp/tcp_transport.h"
+#include "comm/wire/codec.h"
+#include "tests/comm/transport/answering.h"
+#include "tests/comm/transport/relay.h"
+#include "tests/comm/transport/sockets_of_process.h"
+#include "tests/comm/transport/stranger.h"
+
+namespace tributary::testing_support {
+namespace {
+
+using tcp::Preamble;
+
+/// Every id but 0 has a secret of its own.
+std::optional<Secret> secret_of(std::uint64_t id) {
+  if (id == 0) return std::nullopt;
+  return Secret{1, 2, 3, static_cast<std::uint8_t>(id)};
+}
+
+constexpr std::chrono::minutes kForever{1};
+
+TransportConfig guarded(std::chrono::milliseconds connect_timeout = kForever) {
+  return {.listen = "127.0.0.1:0", .connect_timeout = connect_timeout, .secret_of = secret_of};
+}
+
+AnsweringServer serve(const TransportConfig& config) {
+  return {make_tcp_transport, config};
+}
+
+AskingClient client_of(const AnsweringServer& server, std::uint64_t id = 7) {
+  return {make_tcp_transport, server.address(), {.id = id, .secret = *secret_of(id)}};
+}
+
+std::vector<std::byte> joined(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+  std::vector<std::byte> all = a;
+  all.insert(all.end(), b.begin(), b.end());
+  return all;
+}
+
+/// What a client sends first, before the challenge.
+std::vector<std::byte> opening(std::uint64_t id) {
+  return joined(wire::encode(Preamble{}), wire::encode(tcp::Opening{.id = id, .nonce = {9}}));
+}
+
+tcp::Challenge hear_challenge(const Stranger& stranger) {
+  const auto heard = stranger.hear(Preamble::kBytes + tcp::Challenge::kBytes);
+  EXPECT_EQ(heard.size(), Preamble::kBytes + tcp::Challenge::kBytes);
+  return wire::decode<tcp::Challenge>(std::span(heard).subspan(Preamble::kBytes));
+}
+
+tcp::Verdict hear_verdict(const Stranger& stranger) {
+  const auto heard = stranger.hear(tcp::Verdict::kBytes);
+  EXPECT_EQ(heard.size(), tcp::Verdict::kBytes);
+  return wire::decode<tcp::Verdict>(heard);
+}
+
+}  // namespace
+
+TEST(TcpStrangers, ClientsListenNowhere) {
+  ASSERT_TRUE(listening_addresses().empty());
+  Endpoint client(make_tcp_transport, {});
+  EXPECT_TRUE(listening_addresses().empty());
+  const auto server = serve(guarded());
+  EXPECT_EQ(listening_addresses(), std::vector<std::string>{server.address()});
+  client_of(server).expect_answer();
+  EXPECT_EQ(listening_addresses(), std::vector<std::string>{server.address()});
+}
+
+TEST(TcpStrangers, TheRightSecretIsLetIn) {
+  auto server = serve(guarded());
+  for (const std::uint64_t id : {1U, 2U, 255U}) client_of(server, id).expect_answer();
+  EXPECT_TRUE(server.wait_disconnects(3));
+}
+
+TEST(TcpStrangers, TheWrongSecretIsRefused) {
+  auto server = serve(guarded());
+  for (const Introduction& who :
+       {Introduction{.id = 1, .secret = *secret_of(2)}, Introduction{.id = 1, .secret = {}},
+        Introduction{.id = 0, .secret = {}}, Introduction{}}) {
+    AskingClient client(make_tcp_transport, server.address(), who);
+    client.ask();
+    EXPECT_EQ(client.wait_disconnect().code(), ErrorCode::kPermissionDenied);
+  }
+  client_of(server).expect_answer();
+  EXPECT_TRUE(server.wait_disconnects(1));  // of the client that the handler knows
+  EXPECT_EQ(server.disconnects(), 1);
+}
+
+// A server that accepts everybody still does not know the secret: the client leaves it.
+TEST(TcpStrangers, AServerThatDoesNotKnowTheSecretIsLeft) {
+  Endpoint server(make_tcp_transport, {.listen = "127.0.0.1:0", .secret_of = [](std::uint64_t) {
+                                         return std::optional(Secret{4});
+                                       }});
+  AskingClient client(make_tcp_transport, server.address(), {.id = 1, .secret = {5}});
+  client.ask();
+  EXPECT_EQ(client.wait_disconnect().code(), ErrorCode::kPermissionDenied);
+  EXPECT_EQ(server.disconnects(), 0);
+
+  Relay liar(server.address(), [](bool to_server, std::size_t at, std::vector<std::byte>& bytes) {
+    constexpr std::size_t kVerdict = Preamble::kBytes + tcp::Challenge::kBytes;
+    // The relay sends "ok" in the server's place.
+    if (!to_server && at == kVerdict) bytes = wire::encode(tcp::Verdict{});
+  });
+  AskingClient deceived(make_tcp_transport, liar.address(), {.id = 1, .secret = {5}});
+  deceived.ask();
+  EXPECT_EQ(deceived.wait_disconnect().code(), ErrorCode::kPermissionDenied);
+}
+
+TEST(TcpStrangers, NoProofNoEntry) {
+  auto server = serve(guarded());
+  const auto frame = test_bytes(1000, 1);
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{5}, std::size_t{31}}) {
+    const Stranger stranger(server.address());
+    stranger.say(opening(1));
+    static_cast<void>(hear_challenge(stranger));
+    stranger.say(std::span(frame).first(bytes));
+    stranger.end_saying();
+    EXPECT_EQ(stranger.hear(), 0);
+  }
+  const Stranger wrong(server.address());
+  wrong.say(opening(1));
+  static_cast<void>(hear_challenge(wrong));
+  wrong.say(frame);  // 32 bytes of it are the proof
+  const tcp::Verdict verdict = hear_verdict(wrong);
+  EXPECT_EQ(verdict.outcome, ErrorCode::kPermissionDenied);
+  EXPECT_EQ(verdict.mac, wire::Mac{});  // it learns nothing
+  EXPECT_EQ(wrong.hear(), 0);
+  EXPECT_EQ(server.disconnects(), 0);
+}
+
+// The same answers, whether the id has a secret or not.
+TEST(TcpStrangers, WhoIsKnownIsNotTold) {
+  const auto server = serve(guarded());
+  for (const std::uint64_t id : {0U, 1U}) {
+    const Stranger stranger(server.address());
+    stranger.say(opening(id));
+    const tcp::Transcript said{.opening = {.id = id, .nonce = {9}},
+                               .challenge = hear_challenge(stranger)};
+    stranger.say(wire::encode(tcp::client_proof(Secret{}, said)));
+    const tcp::Verdict verdict = hear_verdict(stranger);
+    EXPECT_EQ(verdict.outcome, ErrorCode::kPermissionDenied);
+    EXPECT_EQ(verdict.mac, wire::Mac{});
+    EXPECT_EQ(stranger.hear(), 0);
+  }
+}
+
+TEST(TcpStrangers, AReplayIsRefused) {
+  auto server = serve(guarded());
+  Relay relay(server.address());
+  AskingClient client(make_tcp_transport, relay.address(), {.id = 1, .secret = *secret_of(1)});
+  client.expect_answer();
+  const std::vector<std::byte> said = relay.client_said();
+  constexpr std::size_t kOpening = Preamble::kBytes + tcp::Opening::kBytes;
+  ASSERT_GT(said.size(), kOpening + tcp::Proof::kBytes);
+  const Stranger replay(server.address());
+  replay.say(said);
+  static_cast<void>(hear_challenge(replay));
+  EXPECT_EQ(hear_verdict(replay).outcome, ErrorCode::kPermissionDenied);
+  EXPECT_EQ(replay.hear(), 0);
+  client.expect_answer();
+  EXPECT_EQ(server.disconnects(), 0);
+}
+
+TEST(TcpStrangers, NoByteOfAHandshakeMayDiffer) {
+  const auto server = serve(guarded());
+  const std::vector<std::byte> good = opening(1);
+  for (std::size_t at = 0; at <= good.size() + tcp::Proof::kBytes; ++at) {
+    SCOPED_TRACE(at);
+    const auto changed = [&](std::vector<std::byte> bytes, std::size_t begin) {
+      if (at >= begin && at - begin < bytes.size()) bytes[at - begin] ^= std::byte{4};
+      return bytes;
+    };
+    const Stranger stranger(server.address());
+    stranger.say(changed(good, 0));
+    const auto heard = stranger.hear(Preamble::kBytes + tcp::Challenge::kBytes);
+    if (heard.size() < Preamble::kBytes + tcp::Challenge::kBytes) {
+      EXPECT_LT(at, Preamble::kBytes);
+      continue;
+    }
+    const auto challenge = wire::decode<tcp::Challenge>(std::span(heard).subspan(Preamble::kBytes));
+    const tcp::Transcript said{.opening = {.id = 1, .nonce = {9}}, .challenge = challenge};
+    stranger.say(changed(wire::encode(tcp::client_proof(*secret_of(1), said)), good.size()));
+    const bool whole = at == good.size() + tcp::Proof::kBytes;
+    EXPECT_EQ(hear_verdict(stranger).outcome,
+              whole ? ErrorCode::kOk : ErrorCode::kPermissionDenied);
+  }
+}
+
+// The server's own proof does not work in place of the client's.
+TEST(TcpStrangers, AReflectionIsRefused) {
+  const auto server = serve(guarded());
+  const Stranger stranger(server.address());
+  stranger.say(opening(1));
+  const tcp::Transcript said{.opening = {.id = 1, .nonce = {9}},
+                             .challenge = hear_challenge(stranger)};
+  const tcp::Verdict verdict = tcp::server_verdict(*secret_of(1), said, ErrorCode::kOk);
+  stranger.say(wire::encode(tcp::Proof{.mac = verdict.mac}));
+  EXPECT_EQ(hear_verdict(stranger).outcome, ErrorCode::kPermissionDenied);
+}
+
+TEST(TcpStrangers, GarbageHarmsNobody) {
+  auto server = serve(guarded());
+  auto client = client_of(server);
+  client.expect_answer();
+  std::vector<Stranger> open;
+  for (const std::size_t bytes : {1, 7, 12, 24, 52, 100, 1000, 100'000, 1'000'000}) {
+    SCOPED_TRACE(bytes);
+    auto all = garbage(bytes);
+    all.push_back(bytes_that_abort_ucx());
+    all.push_back(joined(opening(1), all.front()));  // wrong only from the proof on
+    for (const std::vector<std::byte>& what : all) {
+      Stranger stranger(server.address());
+      stranger.say(what);
+      if (bytes % 3 == 1) open.push_back(std::move(stranger));
+      client.expect_answer();
+    }
+  }
+  client_of(server).expect_answer();
+  open.clear();
+  client.expect_answer();
+  EXPECT_TRUE(server.wait_disconnects(1));  // of the later client
+  EXPECT_EQ(server.disconnects(), 1);
+}
+
+// Nothing that the 13 bytes claim is allocated, waited for or asserted.
+TEST(TcpStrangers, WhoIsNoneOfUsIsSentAwayAtOnce) {
+  const auto server = serve(guarded());
+  for (const auto& what : {bytes_that_abort_ucx(), to_bytes("GET / HTTP/1.1\r\n\r\n"),
+                           std::vector<std::byte>(Preamble::kBytes)}) {
+    const Stranger stranger(server.address());
+    stranger.say(what);
+    EXPECT_EQ(stranger.hear(), 0);
+  }
+  const Stranger other_version(server.address());
+  other_version.say(wire::encode(Preamble{.version = Preamble::kVersion + 1}));
+  EXPECT_EQ(other_version.hear(Preamble::kBytes),
+            wire::encode(Preamble{}));  // so that the other side can say why
+  EXPECT_EQ(other_version.hear(), 0);
+}
+
+TEST(TcpStrangers, TheSilentAreSentAway) {
+  const std::vector<std::byte> good = opening(1);
+  {
+    const auto server = serve(guarded(std::chrono::milliseconds(200)));
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{5}, std::size_t{20}}) {
+      const Stranger stranger(server.address());
+      stranger.say(std::span(good).first(bytes));
+      EXPECT_EQ(stranger.hear(), 0);
+    }
+  }
+  // An opening that comes in time is answered; on a machine that stalls it may come too late.
+  constexpr std::size_t kAnswer = Preamble::kBytes + tcp::Challenge::kBytes;
+  std::size_t heard = 0;
+  for (const int timeout_ms : {200, 2'000, 10'000}) {
+    const auto server = serve(guarded(std::chrono::milliseconds(timeout_ms)));
+    const Stranger stranger(server.address());
+    stranger.say(good);
+    heard = stranger.hear();
+    if (heard > 0) break;
+  }
+  EXPECT_EQ(heard, kAnswer);  // the challenge, and no more
+}
+
+TEST(TcpStrangers, TheOldestGoesWhenThereAreTooMany) {
+  TransportConfig config = guarded();
+  config.max_connections = 2;
+  auto server = serve(config);
+  auto client = client_of(server);
+  client.expect_answer();
+  std::vector<Stranger> strangers;
+  for (int i = 0; i < 300; ++i) {
+    strangers.emplace_back(server.address());
+    if (i % 2 == 0) strangers.back().say(opening(1));
+  }
+  client_of(server).expect_answer();
+  client.expect_answer();
+  for (std::size_t i = 0; i < strangers.size() - 128; ++i) {
+    static_cast<void>(strangers[i].hear());  // it is closed
+  }
+}
+
+TEST(TcpStrangers, WhoIsOnlyTooManyIsToldSo) {
+  TransportConfig config = guarded();
+  config.max_connections = 1;
+  const auto server = serve(config);
+  auto client = client_of(server);
+  client.expect_answer();
+  auto refused = client_of(server);
+  const Status why = refused.wait_disconnect();
+  EXPECT_EQ(why.code(), ErrorCode::kPoolFull);
+  EXPECT_NE(why.message().find("refused"), std::string::npos) << why.message();
+  client.expect_answer();
+}
+
+TEST(TcpStrangers, AServerOfAnotherKindIsNamed) {
+  const auto server = serve(guarded());
+  const auto answer = [](std::vector<std::byte> what) {
+    return [what = std::move(what)](bool to_server, std::size_t at, std::vector<std::byte>& bytes) {
+      if (!to_server && at == 0) bytes = what;
+    };
+  };
+  const auto other = wire::encode(Preamble{.version = Preamble::kVersion + 1});
+  for (const auto& [what, code] :
+       {std::pair(to_bytes("HTTP/1.1 400 Bad Request"), ErrorCode::kMalformedInput),
+        std::pair(other, ErrorCode::kUnsupported),
+        std::pair(std::vector<std::byte>(), ErrorCode::kUnavailable)}) {
+    const Relay relay(server.address(), answer(what));
+    AskingClient client(make_tcp_transport, relay.address(), {.id = 1, .secret = *secret_of(1)});
+    EXPECT_EQ(client.wait_disconnect().code(), code);
+  }
+}
+
+}  // namespace tributary::testing_support

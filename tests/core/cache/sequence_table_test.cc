@@ -1,0 +1,146 @@
+#include "core/cache/sequence_table.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "tests/core/base/expect_error.h"
+#include "tests/core/cache/same_sequence.h"
+
+namespace tributary {
+namespace {
+
+constexpr int kLeaf = 128;  // two pages
+
+/// 200 rows (leaf 0 full, leaf 1 with two pages) of at most 300.
+Sequence example_sequence(SequenceId id = 7) {
+  return {.id = id,
+          .epoch = 1,
+          .home = 1,
+          .tag = 42,
+          .prompt_tokens = 200,
+          .limit_tokens = 300,
+          .length = 200,
+          .leaves = {{0, {5, 3}}, {1, {9, 8}}, {2, {}}}};
+}
+
+class SequenceTableTest : public testing::Test {
+ protected:
+  SequenceTableTest() { table_.apply(AdmitOp{example_sequence()}); }
+
+  void expect_refused(const TableOp& op, ErrorCode code) {
+    const Sequence before = table_.at(7);
+    EXPECT_EQ(code_of([&] { table_.apply(op); }), code);
+    EXPECT_EQ(table_.size(), 1U);
+    EXPECT_TRUE(same_sequence(table_.at(7), before));
+  }
+  /// The example_sequence with one change must be refused.
+  void expect_not_admitted(void (*change)(Sequence&)) {
+    Sequence other = example_sequence(8);
+    change(other);
+    expect_refused(AdmitOp{other}, ErrorCode::kInvalidArgument);
+    EXPECT_FALSE(table_.contains(8));
+  }
+
+  SequenceTable table_{kLeaf};
+};
+
+TEST(SequenceTable, ALeafIsAPowerOfTwoOfPages) {
+  for (const int good : {64, 128, 2048, 1 << 20}) {
+    EXPECT_EQ(SequenceTable(good).leaf_tokens(), good);
+  }
+  for (const int bad : {-64, 0, 1, 32, 63, 65, 96, 192, 2047}) {
+    EXPECT_EQ(code_of([&] { const SequenceTable table(bad); }), ErrorCode::kInvalidArgument) << bad;
+  }
+}
+
+TEST_F(SequenceTableTest, AdmitsASequence) {
+  EXPECT_TRUE(table_.contains(7));
+  EXPECT_TRUE(same_sequence(table_.at(7), example_sequence()));
+  EXPECT_FALSE(table_.contains(8));
+  EXPECT_EQ(code_of([&] { (void)table_.at(8); }), ErrorCode::kNotFound);
+  expect_refused(AdmitOp{example_sequence()}, ErrorCode::kInvalidArgument);
+}
+
+TEST_F(SequenceTableTest, RefusesSequencesThatDoNotAddUp) {
+  expect_not_admitted([](Sequence& s) { s.leaves.pop_back(); });
+  expect_not_admitted([](Sequence& s) { s.leaves.push_back({0, {}}); });
+  expect_not_admitted([](Sequence& s) { s.limit_tokens = -1; });
+  expect_not_admitted([](Sequence& s) { s.length = 301; });
+  expect_not_admitted([](Sequence& s) { s.length = -1; });
+  expect_not_admitted([](Sequence& s) { s.leaves[0].pages.pop_back(); });
+  expect_not_admitted([](Sequence& s) { s.leaves[1].pages.clear(); });
+  expect_not_admitted([](Sequence& s) { s.leaves[1].pages.push_back(10); });
+  expect_not_admitted([](Sequence& s) { s.leaves[2].pages.push_back(10); });
+}
+
+TEST_F(SequenceTableTest, ExtendAddsPagesAndMayChooseTheOwnerOfAnEmptyLeaf) {
+  table_.apply(ExtendOp{7, 2, 0, {4}});
+  EXPECT_EQ(table_.at(7).leaves[2].owner, 0);
+  EXPECT_EQ(table_.at(7).leaves[2].pages, (std::vector<std::int32_t>{4}));
+  table_.apply(ExtendOp{7, 2, 0, {6}});
+  EXPECT_EQ(table_.at(7).leaves[2].pages, (std::vector<std::int32_t>{4, 6}));
+}
+
+TEST_F(SequenceTableTest, RefusesExtensionsThatDoNotFit) {
+  expect_refused(ExtendOp{8, 2, 0, {4}}, ErrorCode::kNotFound);
+  expect_refused(ExtendOp{7, 3, 0, {4}}, ErrorCode::kInvalidArgument);
+  expect_refused(ExtendOp{7, -1, 0, {4}}, ErrorCode::kInvalidArgument);
+  expect_refused(ExtendOp{7, 1, 1, {4}}, ErrorCode::kInvalidArgument);        // a third page
+  expect_refused(ExtendOp{7, 2, 0, {4, 6, 7}}, ErrorCode::kInvalidArgument);  // of two
+  table_.apply(ExtendOp{7, 2, 0, {4}});
+  expect_refused(ExtendOp{7, 2, 1, {6}}, ErrorCode::kInvalidArgument);  // page 4 is worker 0's
+}
+
+TEST_F(SequenceTableTest, CommitGrowsUpToTheLimit) {
+  table_.apply(CommitOp{7, 0});
+  EXPECT_EQ(table_.at(7).length, 200);
+  table_.apply(CommitOp{7, 100});
+  EXPECT_EQ(table_.at(7).length, 300);
+  EXPECT_EQ(table_.at(7).epoch, 1U);
+  expect_refused(CommitOp{7, 1}, ErrorCode::kInvalidArgument);
+  expect_refused(CommitOp{7, -1}, ErrorCode::kInvalidArgument);
+  expect_refused(CommitOp{8, 1}, ErrorCode::kNotFound);
+}
+
+TEST_F(SequenceTableTest, TruncateDropsPagesAndBeginsAnEpoch) {
+  table_.apply(TruncateOp{7, 2, 192});
+  EXPECT_EQ(table_.at(7).length, 192);
+  EXPECT_EQ(table_.at(7).epoch, 2U);
+  EXPECT_EQ(table_.at(7).leaves[1].pages, (std::vector<std::int32_t>{9}));
+  table_.apply(TruncateOp{7, 3, 65});
+  EXPECT_EQ(table_.at(7).leaves[0].pages, (std::vector<std::int32_t>{5, 3}));
+  EXPECT_TRUE(table_.at(7).leaves[1].pages.empty());
+  EXPECT_EQ(table_.at(7).leaves[1].owner, 1);
+  table_.apply(TruncateOp{7, 4, 0});
+  EXPECT_TRUE(table_.at(7).leaves[0].pages.empty());
+  EXPECT_EQ(table_.at(7).leaves.size(), 3U);
+}
+
+TEST_F(SequenceTableTest, TruncateToTheLengthDropsWhatAStepTookInVain) {
+  table_.apply(ExtendOp{7, 2, 0, {4}});
+  table_.apply(TruncateOp{7, 2, 200});
+  EXPECT_EQ(table_.at(7).length, 200);
+  EXPECT_EQ(table_.at(7).leaves[1].pages.size(), 2U);
+  EXPECT_TRUE(table_.at(7).leaves[2].pages.empty());
+}
+
+TEST_F(SequenceTableTest, RefusesTruncationsThatDoNotFit) {
+  expect_refused(TruncateOp{7, 2, 201}, ErrorCode::kInvalidArgument);
+  expect_refused(TruncateOp{7, 2, -1}, ErrorCode::kInvalidArgument);
+  expect_refused(TruncateOp{7, 1, 10}, ErrorCode::kStaleEpoch);
+  expect_refused(TruncateOp{7, 0, 10}, ErrorCode::kStaleEpoch);
+  expect_refused(TruncateOp{8, 2, 10}, ErrorCode::kNotFound);
+}
+
+TEST_F(SequenceTableTest, FreeForgets) {
+  expect_refused(FreeOp{8}, ErrorCode::kNotFound);
+  table_.apply(FreeOp{7});
+  EXPECT_EQ(table_.size(), 0U);
+  EXPECT_FALSE(table_.contains(7));
+  EXPECT_EQ(code_of([&] { table_.apply(FreeOp{7}); }), ErrorCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace tributary

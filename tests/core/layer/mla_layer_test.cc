@@ -1,0 +1,364 @@
+// The layer on each backend: against golden vectors, against the float64 reference for odd shapes,
+// and bit for bit against itself however the tokens are grouped.
+#include "core/layer/mla_layer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core/reference/mla_reference.h"
+#include "core/reference/reference_attend.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/reference/reference_backend.h"
+#include "tests/core/layer/layer_runner.h"
+#include "tests/core/layer/random_layer.h"
+#include "tests/core/reference/golden_files.h"
+
+namespace tributary {
+namespace {
+
+using test::DeviceFloats;
+using test::expect_close;
+using test::expect_lse_close;
+using test::LayerRun;
+using test::run_layer;
+
+/// `reference`, and `cpu/` with every instruction set of this machine.
+std::vector<std::string> backend_names() {
+  std::vector<std::string> names = {"reference"};
+  for (const std::string_view set : cpu_instruction_sets())
+    names.push_back("cpu/" + std::string(set));
+  return names;
+}
+
+std::unique_ptr<Backend> make_backend(const std::string& name) {
+  if (name == "reference") return make_reference_backend();
+  return make_cpu_backend({.threads = 2, .instruction_set = name.substr(name.find('/') + 1)});
+}
+
+std::string test_name(std::string name) {
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
+
+/// Columns [begin, begin + width) of rows of `row_width`.
+std::vector<float> columns(const std::vector<float>& rows, std::int64_t row_width,
+                           std::int64_t begin, std::int64_t width) {
+  std::vector<float> result;
+  const auto end = static_cast<std::int64_t>(rows.size());
+  for (std::int64_t at = begin; at < end; at += row_width) {
+    result.insert(result.end(), rows.begin() + at, rows.begin() + at + width);
+  }
+  return result;
+}
+
+using GoldenParameters = std::tuple<std::string, std::string_view, std::string_view>;
+
+/// The case with its first sequence alone: the batch is the slowest dimension of every tensor.
+GoldenCase first_sequence(GoldenCase golden) {
+  const auto cut = [&](auto& values) {
+    values.resize(values.size() / static_cast<std::size_t>(golden.batch));
+  };
+  cut(golden.hidden_states);
+  for (GoldenGroup& group : golden.groups) {
+    cut(group.prefill_output);
+    cut(group.decode_output);
+    cut(group.cache_kv);
+    cut(group.cache_pe);
+    cut(group.decode_q_absorbed);
+    cut(group.decode_q_pe);
+    cut(group.decode_lse);
+    cut(group.decode_latent);
+  }
+  golden.batch = 1;
+  return golden;
+}
+
+/// Every file on the reference and on the best instruction set; `tiny` on the others too, where the
+/// files with real head dimensions would only take long.
+std::vector<GoldenParameters> golden_parameters() {
+  std::vector<GoldenParameters> parameters;
+  const std::vector<std::string> names = backend_names();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    for (const std::string_view file : test::kGoldenNames) {
+      if (i > 1 && file != "tiny") continue;
+      for (const std::string_view group : {"f32", "bf16cache"}) {
+        parameters.emplace_back(names[i], file, group);
+      }
+    }
+  }
+  return parameters;
+}
+
+class LayerAgainstGolden : public testing::TestWithParam<GoldenParameters> {};
+
+TEST_P(LayerAgainstGolden, PrefillAndDecode) {
+  const auto& [backend_name, file, group_name] = GetParam();
+  const auto path = test::golden_file(file);
+  TRIBUTARY_SKIP_WITHOUT(path);
+  GoldenCase golden = load_golden_case(path);
+  // The reference backend is slow, and a batch of one tests all of it.
+  if (backend_name == "reference") golden = first_sequence(std::move(golden));
+  const GoldenGroup& group = golden.group(group_name);
+  const auto backend = make_backend(backend_name);
+  const LayerRun run = run_layer(*backend, golden, {.row_format = group.row_format});
+
+  const test::GoldenBounds bounds = test::golden_bounds(group_name);
+  const std::int64_t latent_dim = golden.shape.latent_dim();
+  const std::int64_t rank = golden.shape.kv_lora_rank;
+  const std::int64_t rope = golden.shape.qk_rope_head_dim;
+  const std::int64_t hidden = golden.shape.hidden_size;
+  expect_close<float>("cache.kv", columns(run.rows, latent_dim, 0, rank), group.cache_kv, rank,
+                      bounds.cache_kv, bounds.cache_kv_row);
+  expect_close<float>("cache.pe", columns(run.rows, latent_dim, rank, rope), group.cache_pe, rope,
+                      bounds.cache_pe, bounds.cache_pe_row);
+  expect_close<float>("prefill.output", run.prefill_output, group.prefill_output, hidden,
+                      bounds.relative, bounds.row);
+  expect_close<float>("q_nope_absorbed", columns(run.decode_query, latent_dim, 0, rank),
+                      group.decode_q_absorbed, rank, bounds.relative, bounds.row);
+  expect_close<float>("q_pe", columns(run.decode_query, latent_dim, rank, rope), group.decode_q_pe,
+                      rope, bounds.relative, bounds.row);
+  expect_close<float>("decode.latent", run.decode_latent, group.decode_latent, rank,
+                      bounds.relative, bounds.row);
+  expect_lse_close<float>("decode.lse", run.decode_lse, group.decode_lse, bounds.lse);
+  expect_close<float>("decode.output", run.decode_output, group.decode_output, hidden,
+                      bounds.relative, bounds.row);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, LayerAgainstGolden, testing::ValuesIn(golden_parameters()),
+                         [](const auto& info) {
+                           return test_name(std::get<0>(info.param) + "_" +
+                                            std::string(std::get<1>(info.param)) + "_" +
+                                            std::string(std::get<2>(info.param)));
+                         });
+
+/// A case without expected values: two sequences of an odd shape whose prompts take two chunks of
+/// keys and three pages, so that steps cross a page's border.
+GoldenCase odd_case(int q_lora_rank) {
+  GoldenCase golden;
+  golden.name = "odd";
+  golden.shape = test::odd_shape(q_lora_rank);
+  golden.weights = test::random_weights(golden.shape, 11);
+  golden.batch = 2;
+  golden.prefill_len = kPrefillKeyChunk + 62;
+  golden.decode_steps = 5;
+  golden.hidden_states = test::random_floats(
+      std::int64_t{golden.batch} * golden.tokens() * golden.shape.hidden_size, 1, 12);
+  return golden;
+}
+
+using OddParameters = std::tuple<std::string, int>;  // backend, q_lora_rank
+
+class OddLayer : public testing::TestWithParam<OddParameters> {
+ protected:
+  OddLayer()
+      : backend_(make_backend(std::get<0>(GetParam()))),
+        golden_(odd_case(std::get<1>(GetParam()))) {}
+
+  [[nodiscard]] MlaLayer layer(int max_tokens, bool prefill = true) const {
+    return {*backend_, golden_.shape, golden_.weights,
+            std::make_shared<MlaWorkspace>(
+                *backend_, golden_.shape,
+                MlaWorkspaceOptions{.max_tokens = max_tokens, .prefill = prefill})};
+  }
+  [[nodiscard]] DeviceFloats input() const { return {*backend_, golden_.hidden_states}; }
+  [[nodiscard]] DeviceFloats floats(std::int64_t count) const { return {*backend_, count}; }
+
+  std::unique_ptr<Backend> backend_;
+  GoldenCase golden_;
+};
+
+// Six products and two softmax passes in fp32 at unit roundoff 2^-24 = 6e-8: sums of at most 90
+// terms that grow like sqrt(90) give 6e-7 each, scores of a few units turn that into relative
+// errors of a few 1e-6 of the weights. 2e-5 is several times that; the smallest mistake that the
+// golden README lists moves outputs by 0.06.
+TEST_P(OddLayer, AgreesWithTheReference) {
+  constexpr double kRelative = 2e-5;
+  const ModelShape& shape = golden_.shape;
+  const MlaReference reference(shape, golden_.weights);
+  const LayerRun run = run_layer(*backend_, golden_, {});
+  const auto positions = test::positions_from(0, golden_.tokens());
+  const auto tokens = static_cast<std::size_t>(golden_.tokens());
+  const auto prompt = static_cast<std::size_t>(golden_.prefill_len);
+  const auto hidden_size = static_cast<std::size_t>(shape.hidden_size);
+  const auto latent_dim = static_cast<std::size_t>(shape.latent_dim());
+  const auto query_width =
+      static_cast<std::size_t>(std::int64_t{shape.num_attention_heads} * shape.qk_head_dim());
+  const std::size_t absorbed_width =
+      static_cast<std::size_t>(shape.num_attention_heads) * latent_dim;
+  const std::size_t steps = tokens - prompt;
+  for (std::size_t b = 0; b < static_cast<std::size_t>(golden_.batch); ++b) {
+    const auto hidden = std::span<const float>(golden_.hidden_states)
+                            .subspan(b * tokens * hidden_size, tokens * hidden_size);
+    const auto rows = reference.latent_rows(hidden, positions);
+    const auto queries = reference.queries(hidden, positions);
+    const std::span<const double> all_rows(rows);
+    const std::span<const double> all_queries(queries);
+    const auto of_sequence = [&](const std::vector<float>& values, std::size_t count) {
+      return std::span<const float>(values).subspan(b * count, count);
+    };
+    expect_close("rows", of_sequence(run.rows, tokens * latent_dim), rows, shape.latent_dim(),
+                 kRelative, kRelative);
+    expect_close("prefill", of_sequence(run.prefill_output, prompt * hidden_size),
+                 reference.prefill(all_queries.first(prompt * query_width),
+                                   all_rows.first(prompt * latent_dim)),
+                 shape.hidden_size, kRelative, kRelative);
+    const auto absorbed = reference.absorb(all_queries.subspan(prompt * query_width));
+    expect_close("queries", of_sequence(run.decode_query, steps * absorbed_width), absorbed,
+                 shape.latent_dim(), kRelative, kRelative);
+    std::vector<double> latents;
+    std::vector<double> lse;
+    for (std::size_t d = 0; d < steps; ++d) {
+      const ReferenceState state = reference_attend(
+          shape.num_attention_heads, shape.kv_lora_rank, shape.qk_rope_head_dim,
+          shape.softmax_scale(),
+          std::span<const double>(absorbed).subspan(d * absorbed_width, absorbed_width),
+          all_rows.first((prompt + d + 1) * latent_dim));
+      latents.insert(latents.end(), state.o.begin(), state.o.end());
+      lse.insert(lse.end(), state.lse.begin(), state.lse.end());
+    }
+    expect_close("latents", of_sequence(run.decode_latent, latents.size()), latents,
+                 shape.kv_lora_rank, kRelative, kRelative);
+    expect_lse_close("lse", of_sequence(run.decode_lse, lse.size()), lse, kRelative);
+    expect_close("output", of_sequence(run.decode_output, steps * hidden_size),
+                 reference.output(latents), shape.hidden_size, kRelative, kRelative);
+  }
+}
+
+TEST_P(OddLayer, WorkspaceSizeChangesNoBit) {
+  const LayerRun whole = run_layer(*backend_, golden_, {.max_tokens = 512});
+  for (const int max_tokens : {7, 64}) {
+    EXPECT_TRUE(run_layer(*backend_, golden_, {.max_tokens = max_tokens}) == whole) << max_tokens;
+  }
+}
+
+TEST_P(OddLayer, TokensOfAStepChangeNoBit) {
+  const LayerRun one = run_layer(*backend_, golden_, {.step_tokens = 1});
+  for (const int step_tokens : {2, 5}) {
+    EXPECT_TRUE(run_layer(*backend_, golden_, {.step_tokens = step_tokens}) == one) << step_tokens;
+  }
+}
+
+// Every token alone gives the bits that it has among others: rows, queries and outputs.
+TEST_P(OddLayer, OtherTokensChangeNoBit) {
+  const ModelShape& shape = golden_.shape;
+  constexpr std::int64_t kTokens = 37;
+  const std::int64_t query_width = std::int64_t{shape.num_attention_heads} * shape.latent_dim();
+  const StateShape state{.heads = shape.num_attention_heads, .width = shape.kv_lora_rank};
+  const auto record = static_cast<std::int64_t>(state.record_floats());
+  MlaLayer subject = layer(64);
+  const DeviceFloats hidden = input();
+  const DeviceFloats states(*backend_, test::random_floats(kTokens * record, 1, 3));
+  const auto positions = test::positions_from(1000, kTokens);
+  const DeviceFloats rows = floats(kTokens * shape.latent_dim());
+  const DeviceFloats prefill_rows = floats(kTokens * shape.latent_dim());
+  const DeviceFloats queries = floats(kTokens * query_width);
+  const DeviceFloats outputs = floats(kTokens * shape.hidden_size);
+  subject.project(kTokens, hidden.data(), positions, queries.data(), rows.data());
+  subject.latent_rows(kTokens, hidden.data(), positions, prefill_rows.data());
+  subject.output(kTokens, states.data(), outputs.data());
+  EXPECT_EQ(prefill_rows.host(), rows.host());
+
+  const DeviceFloats one_rows = floats(kTokens * shape.latent_dim());
+  const DeviceFloats one_queries = floats(kTokens * query_width);
+  const DeviceFloats one_outputs = floats(kTokens * shape.hidden_size);
+  for (std::int64_t t = 0; t < kTokens; ++t) {
+    subject.project(1, hidden.data() + t * shape.hidden_size,
+                    std::span(positions).subspan(static_cast<std::size_t>(t), 1),
+                    one_queries.data() + t * query_width, one_rows.data() + t * shape.latent_dim());
+    subject.output(1, states.data() + t * record, one_outputs.data() + t * shape.hidden_size);
+  }
+  EXPECT_EQ(one_rows.host(), rows.host());
+  EXPECT_EQ(one_queries.host(), queries.host());
+  EXPECT_EQ(one_outputs.host(), outputs.host());
+}
+
+// A prompt in pieces, each of which knows only the rows stored so far.
+TEST_P(OddLayer, PrefillInPiecesChangesNoBit) {
+  const ModelShape& shape = golden_.shape;
+  const std::int64_t tokens = golden_.prefill_len;
+  MlaLayer subject = layer(48);
+  const DeviceFloats hidden = input();
+  const DeviceFloats rows = floats(tokens * shape.latent_dim());
+  subject.latent_rows(tokens, hidden.data(), test::positions_from(0, tokens), rows.data());
+  const DeviceFloats whole = floats(tokens * shape.hidden_size);
+  subject.prefill_attention(tokens, hidden.data(), 0, tokens, rows.data(), whole.data());
+  const DeviceFloats pieces = floats(tokens * shape.hidden_size);
+  std::int64_t begin = 0;
+  for (const std::int64_t count :
+       {std::int64_t{1}, std::int64_t{70}, std::int64_t{0}, std::int64_t{57}, tokens - 128}) {
+    subject.prefill_attention(count, hidden.data() + begin * shape.hidden_size, begin,
+                              begin + count, rows.data(),
+                              pieces.data() + begin * shape.hidden_size);
+    begin += count;
+  }
+  ASSERT_EQ(begin, tokens);
+  EXPECT_EQ(pieces.host(), whole.host());
+}
+
+TEST_P(OddLayer, RefusesBadArguments) {
+  constexpr ErrorCode kBad = ErrorCode::kInvalidArgument;
+  MlaLayer subject = layer(8);
+  const DeviceFloats memory = floats(1000);
+  float* data = memory.data();
+  const auto two = test::positions_from(0, 2);
+  const std::vector<std::int64_t> negative = {4, -1};
+  TRIBUTARY_EXPECT_ERROR(subject.latent_rows(3, data, two, data), kBad, "2 positions for 3 tokens");
+  TRIBUTARY_EXPECT_ERROR(subject.project(2, data, negative, data, data), kBad,
+                         "position -1 of token 1");
+  TRIBUTARY_EXPECT_ERROR(subject.output(-1, data, data), kBad, "-1 tokens");
+  TRIBUTARY_EXPECT_ERROR(subject.prefill_attention(2, data, -3, 9, data, data), kBad,
+                         "first position -3");
+  TRIBUTARY_EXPECT_ERROR(subject.prefill_attention(4, data, 6, 9, data, data), kBad,
+                         "9 stored rows for tokens at positions 6 to 9");
+  MlaLayer decode_only = layer(8, false);
+  TRIBUTARY_EXPECT_ERROR(decode_only.prefill_attention(1, data, 0, 1, data, data),
+                         ErrorCode::kFailedPrecondition, "without prefill");
+}
+
+TEST_P(OddLayer, NoTokensAreNoWork) {
+  MlaLayer subject = layer(8);
+  subject.latent_rows(0, nullptr, {}, nullptr);
+  subject.project(0, nullptr, {}, nullptr, nullptr);
+  subject.prefill_attention(0, nullptr, 5, 5, nullptr, nullptr);
+  subject.output(0, nullptr, nullptr);
+}
+
+TEST_P(OddLayer, RefusesWhatDoesNotBelongTogether) {
+  constexpr ErrorCode kBad = ErrorCode::kInvalidArgument;
+  const ModelShape& shape = golden_.shape;
+  const auto workspace =
+      std::make_shared<MlaWorkspace>(*backend_, shape, MlaWorkspaceOptions{.max_tokens = 4});
+  LayerWeights weights = golden_.weights;
+  weights.kv_b_proj.pop_back();
+  TRIBUTARY_EXPECT_ERROR(MlaLayer(*backend_, shape, weights, workspace), kBad, "kv_b_proj");
+  const auto other = make_reference_backend();
+  TRIBUTARY_EXPECT_ERROR(MlaLayer(*other, shape, golden_.weights, workspace), kBad,
+                         "another backend");
+  TRIBUTARY_EXPECT_ERROR(MlaLayer(*backend_, shape, golden_.weights, nullptr), kBad,
+                         "another backend");
+  const ModelShape changed = test::odd_shape(shape.q_lora_rank + 1);
+  TRIBUTARY_EXPECT_ERROR(MlaLayer(*backend_, changed, test::random_weights(changed, 1), workspace),
+                         kBad, "another shape");
+  TRIBUTARY_EXPECT_ERROR(MlaWorkspace(*backend_, shape, MlaWorkspaceOptions{.max_tokens = 0}), kBad,
+                         "max_tokens 0");
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, OddLayer,
+                         testing::Combine(testing::ValuesIn(backend_names()),
+                                          testing::Values(0, 31)),
+                         [](const auto& info) {
+                           return test_name(std::get<0>(info.param) + "_q_lora_" +
+                                            std::to_string(std::get<1>(info.param)));
+                         });
+
+}  // namespace
+}  // namespace tributary

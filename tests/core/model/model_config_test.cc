@@ -1,0 +1,285 @@
+// The config.json reader: what is published is read, what is absurd or not implemented is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/model/model_shape.h"
+#include "core/model/safetensors.h"
+#include "tests/core/model/model_files.h"
+
+namespace tributary {
+namespace {
+
+using Json = nlohmann::json;
+
+/// The attention keys of DeepSeek-V3's config.json, and some of the others.
+Json v3_config() {
+  return Json::parse(R"({
+    "architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "hidden_act": "silu", "hidden_size": 7168, "initializer_range": 0.02,
+    "intermediate_size": 18432, "kv_lora_rank": 512, "max_position_embeddings": 163840,
+    "model_type": "deepseek_v3", "n_routed_experts": 256, "num_attention_heads": 128,
+    "num_hidden_layers": 61, "num_key_value_heads": 128, "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "quantization_config": {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
+                            "weight_block_size": [128, 128]},
+    "rms_norm_eps": 1e-06,
+    "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0,
+                     "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096,
+                     "type": "yarn"},
+    "rope_theta": 10000, "tie_word_embeddings": false, "v_head_dim": 128, "vocab_size": 129280})");
+}
+
+ModelShape parse(const Json& config) {
+  return parse_model_config(config.dump(), "config.json");
+}
+
+/// v3_config() with the keys of `patch` set, within objects too.
+Json patched(std::string_view patch) {
+  Json config = v3_config();
+  const Json changes = Json::parse(patch);
+  for (const auto& [key, value] : changes.items()) {
+    if (value.is_object() && config.contains(key) && config[key].is_object()) {
+      config[key].update(value);
+    } else {
+      config[key] = value;
+    }
+  }
+  return config;
+}
+
+void expect_equal(const ModelShape& a, const ModelShape& b) {
+  EXPECT_EQ(a.hidden_size, b.hidden_size);
+  EXPECT_EQ(a.num_hidden_layers, b.num_hidden_layers);
+  EXPECT_EQ(a.num_attention_heads, b.num_attention_heads);
+  EXPECT_EQ(a.q_lora_rank, b.q_lora_rank);
+  EXPECT_EQ(a.kv_lora_rank, b.kv_lora_rank);
+  EXPECT_EQ(a.qk_nope_head_dim, b.qk_nope_head_dim);
+  EXPECT_EQ(a.qk_rope_head_dim, b.qk_rope_head_dim);
+  EXPECT_EQ(a.v_head_dim, b.v_head_dim);
+  EXPECT_EQ(a.max_position_embeddings, b.max_position_embeddings);
+  EXPECT_EQ(a.rms_norm_eps, b.rms_norm_eps);
+  EXPECT_EQ(a.rope.theta, b.rope.theta);
+  ASSERT_EQ(a.rope.yarn.has_value(), b.rope.yarn.has_value());
+  if (!a.rope.yarn) return;
+  EXPECT_EQ(a.rope.yarn->factor, b.rope.yarn->factor);
+  EXPECT_EQ(a.rope.yarn->beta_fast, b.rope.yarn->beta_fast);
+  EXPECT_EQ(a.rope.yarn->beta_slow, b.rope.yarn->beta_slow);
+  EXPECT_EQ(a.rope.yarn->mscale, b.rope.yarn->mscale);
+  EXPECT_EQ(a.rope.yarn->mscale_all_dim, b.rope.yarn->mscale_all_dim);
+  EXPECT_EQ(a.rope.yarn->original_max_position_embeddings,
+            b.rope.yarn->original_max_position_embeddings);
+}
+
+TEST(ModelConfig, ReadsWhatIsPublished) {
+  const ModelShape v3 = parse(v3_config());
+  EXPECT_EQ(v3.name, "deepseek_v3");
+  expect_equal(v3, model_preset("deepseek-v3"));
+
+  const ModelShape kimi = parse(patched(R"({
+      "model_type": "kimi_k2", "num_attention_heads": 64, "num_key_value_heads": 64,
+      "max_position_embeddings": 131072, "rope_theta": 50000.0,
+      "rope_scaling": {"beta_fast": 1.0, "factor": 32.0}})"));
+  EXPECT_EQ(kimi.name, "kimi_k2");
+  expect_equal(kimi, model_preset("kimi-k2"));
+
+  Json lite = patched(R"({
+      "model_type": "deepseek_v2", "hidden_size": 2048, "num_hidden_layers": 27,
+      "num_attention_heads": 16, "num_key_value_heads": 16, "q_lora_rank": null,
+      "rope_scaling": {"mscale": 0.707, "mscale_all_dim": 0.707}})");
+  lite.erase("quantization_config");
+  expect_equal(parse(lite), model_preset("deepseek-v2-lite"));
+  for (const Json& none : {Json(0), Json()}) {
+    lite["q_lora_rank"] = none;
+    EXPECT_EQ(parse(lite).q_lora_rank, 0);
+  }
+  lite.erase("q_lora_rank");
+  EXPECT_EQ(parse(lite).q_lora_rank, 0);
+}
+
+TEST(ModelConfig, ReadsBothStylesOfRope) {
+  Json config = v3_config();
+  const Json scaling = config["rope_scaling"];
+  config["rope_scaling"] = nullptr;
+  EXPECT_FALSE(parse(config).rope.yarn.has_value());
+  config.erase("rope_scaling");
+  EXPECT_FALSE(parse(config).rope.yarn.has_value());
+
+  // transformers 5: everything in rope_parameters.
+  config.erase("rope_theta");
+  config["rope_parameters"] = scaling;
+  config["rope_parameters"]["rope_theta"] = 10000.0;
+  config["rope_parameters"]["rope_type"] = "yarn";
+  expect_equal(parse(config), model_preset("deepseek-v3"));
+  config["rope_parameters"].erase("type");
+  expect_equal(parse(config), model_preset("deepseek-v3"));
+  config["rope_parameters"] = Json::parse(R"({"rope_type": "default", "rope_theta": 20000})");
+  EXPECT_FALSE(parse(config).rope.yarn.has_value());
+  EXPECT_EQ(parse(config).rope.theta, 20000);
+}
+
+void expect_golden(const std::filesystem::path& path, double softmax_scale) {
+  const SafetensorsFile file(path);
+  const auto& metadata = file.header().metadata;
+  const ModelShape shape = parse_model_config(metadata.at("config"), path.string());
+  EXPECT_EQ(shape.num_hidden_layers, 1);
+  // A few roundings apart from another program's evaluation of the same formula.
+  EXPECT_NEAR(shape.softmax_scale(), softmax_scale, 8 * 0x1p-53 * softmax_scale);
+  EXPECT_NEAR(shape.softmax_scale(), std::stod(metadata.at("softmax_scale")),
+              8 * 0x1p-53 * softmax_scale);
+}
+
+TEST(ModelConfig, ReadsTheConfigOfTheTinyGoldenFile) {
+  expect_golden(test::tiny_safetensors(), 0.14433756729740643);
+}
+
+TEST(ModelConfig, ReadsTheConfigOfTheOtherGoldenFiles) {
+  for (const char* name : {"golden/lite.safetensors", "golden/v3-slim.safetensors"}) {
+    const auto path = test::shared_file(name);
+    if (!std::filesystem::exists(path)) GTEST_SKIP() << "absent: " << path;
+    expect_golden(path, 0.1352337788608801);
+  }
+}
+
+TEST(ModelConfig, RefusesAMissingKeyByName) {
+  for (const char* key : {"model_type", "hidden_size", "num_hidden_layers", "num_attention_heads",
+                          "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+                          "max_position_embeddings", "rms_norm_eps"}) {
+    SCOPED_TRACE(key);
+    const std::string message = "config.json: " + std::string(key) + " is missing";
+    Json config = v3_config();
+    config[key] = nullptr;
+    TRIBUTARY_EXPECT_ERROR(parse(config), ErrorCode::kMalformedInput, message);
+    config.erase(key);
+    TRIBUTARY_EXPECT_ERROR(parse(config), ErrorCode::kMalformedInput, message);
+  }
+  Json config = v3_config();
+  config.erase("rope_theta");
+  TRIBUTARY_EXPECT_ERROR(parse(config), ErrorCode::kMalformedInput, "rope_theta is missing");
+  for (const char* key : {"factor", "original_max_position_embeddings"}) {
+    config = v3_config();
+    config["rope_scaling"].erase(key);
+    TRIBUTARY_EXPECT_ERROR(parse(config), ErrorCode::kMalformedInput,
+                           "config.json: rope_scaling: " + std::string(key) + " is missing");
+  }
+}
+
+struct Refusal {
+  const char* patch;
+  ErrorCode code;
+  const char* message;
+};
+
+TEST(ModelConfig, RefusesAbsurdValues) {
+  constexpr ErrorCode kBad = ErrorCode::kMalformedInput;
+  const std::vector<Refusal> refusals = {
+      {R"({"hidden_size": 0})", kBad, "config.json: hidden_size is 0, must be in 1 .. 1048576"},
+      {R"({"hidden_size": -5})", kBad, "hidden_size is -5"},
+      {R"({"hidden_size": 4294967296})", kBad, "hidden_size is '4294967296', must be an integer"},
+      {R"({"hidden_size": 18446744073709551616})", kBad, "hidden_size is '1.8"},
+      {R"({"hidden_size": 18446744073709551615})", kBad, "hidden_size is '1844"},
+      {R"({"hidden_size": -9223372036854775808})", kBad, "hidden_size is '-922"},
+      {R"({"hidden_size": 7168.5})", kBad, "hidden_size is '7168.5', must be an integer"},
+      {R"({"hidden_size": "7168"})", kBad, "hidden_size is '\"7168\"', must be an integer"},
+      {R"({"hidden_size": [7168]})", kBad, "hidden_size is '[7168]'"},
+      {R"({"num_hidden_layers": 1000000})", kBad, "num_hidden_layers is 1000000"},
+      {R"({"qk_rope_head_dim": 63})", kBad, "qk_rope_head_dim is 63, must be even"},
+      {R"({"q_lora_rank": -1})", kBad, "q_lora_rank is -1"},
+      {R"({"rms_norm_eps": 0})", kBad, "rms_norm_eps is 0"},
+      {R"({"rms_norm_eps": -1e-6})", kBad, "rms_norm_eps is -1e-06"},
+      {R"({"rms_norm_eps": "1e-6"})", kBad, "rms_norm_eps is '\"1e-6\"', must be a number"},
+      {R"({"rope_theta": 0})", kBad, "rope_theta is 0"},
+      {R"({"rope_theta": 1e300})", kBad, "rope_theta is 1e+300"},
+      {R"({"num_key_value_heads": 8})", kBad, "num_key_value_heads is 8, must equal"},
+      {R"({"qk_head_dim": 128})", kBad, "qk_head_dim is 128"},
+      {R"({"softmax_scale": 0.0721687836})", kBad, "softmax_scale is 0.0721687836, but"},
+      {R"({"softmax_scale": "0.1"})", kBad, "softmax_scale is '\"0.1\"'"},
+      {R"({"model_type": 3})", kBad, "model_type is '3', must be a string"},
+      {R"({"attention_bias": 1})", kBad, "attention_bias is '1', must be true or false"},
+      {R"({"rope_scaling": []})", kBad, "rope_scaling is '[]', must be a JSON object"},
+      {R"({"rope_scaling": {"type": 1}})", kBad, "rope_scaling: type is '1', must be a string"},
+      {R"({"rope_scaling": {"type": null}})", kBad, "rope_scaling: 'beta_fast' without a scaling"},
+      {R"({"rope_scaling": {"rope_type": "linear"}})", kBad, "rope_type '\"linear\"'"},
+      {R"({"rope_scaling": {"factor": 0.5}})", kBad, "factor is 0.5, must be in 1 .. "},
+      {R"({"rope_scaling": {"factor": "40"}})", kBad, "factor is '\"40\"', must be a number"},
+      {R"({"rope_scaling": {"beta_fast": 0.5}})", kBad, "beta_fast is 0.5, must be in 1 .."},
+      {R"({"rope_scaling": {"beta_slow": -1}})", kBad, "beta_slow is -1"},
+      {R"({"rope_scaling": {"original_max_position_embeddings": 0}})", kBad, "embeddings is 0"},
+      {R"({"rope_scaling": {"rope_theta": 20000}})", kBad, "rope_theta is 10000, but 20000 in"},
+      {R"({"rope_parameters": {"rope_type": "default"}})", kBad, "both rope_scaling and"},
+      {R"({"quantization_config": "fp8"})", kBad,
+       "quantization_config is '\"fp8\"', must be a JSON"},
+      {R"({"quantization_config": {"quant_method": null}})", kBad, "quant_method is missing"},
+      {R"({"quantization_config": {"weight_block_size": null}})", kBad,
+       "weight_block_size is missing"},
+  };
+  for (const Refusal& refusal : refusals) {
+    SCOPED_TRACE(refusal.patch);
+    TRIBUTARY_EXPECT_ERROR(parse(patched(refusal.patch)), refusal.code, refusal.message);
+  }
+}
+
+TEST(ModelConfig, RefusesWhatIsNotImplementedByName) {
+  constexpr ErrorCode kUnsupported = ErrorCode::kUnsupported;
+  const std::vector<Refusal> refusals = {
+      {R"({"model_type": "llama"})", kUnsupported, "model_type is '\"llama\"'; supported: 'deep"},
+      {R"({"model_type": "deepseek_v32"})", kUnsupported, "model_type is"},
+      {R"({"attention_bias": true})", kUnsupported, "attention_bias is 'true'; supported: false"},
+      {R"({"rope_interleave": false})", kUnsupported, "rope_interleave is 'false'"},
+      {R"({"use_mla": false})", kUnsupported, "use_mla is 'false'"},
+      {R"({"mla_use_nope": true})", kUnsupported, "mla_use_nope is 'true'"},
+      {R"({"qk_layernorm": true})", kUnsupported, "qk_layernorm is 'true'"},
+      {R"({"sliding_window": 4096})", kUnsupported, "sliding_window is '4096'"},
+      {R"({"index_topk": 2048})", kUnsupported, "index_topk is '2048'"},
+      {R"({"rope_scaling": {"type": "linear"}})", kUnsupported, "type is '\"linear\"'; supported"},
+      {R"({"rope_scaling": {"type": "llama3"}})", kUnsupported, "type is '\"llama3\"'"},
+      {R"({"rope_scaling": {"attention_factor": 1.2}})", kUnsupported, "'attention_factor' is not"},
+      {R"({"rope_scaling": {"mscale_all_dim": 0}})", kUnsupported,
+       "mscale is 1 and mscale_all_dim"},
+      {R"({"quantization_config": {"quant_method": "gptq"}})", kUnsupported, "quant_method is"},
+      {R"({"quantization_config": {"fmt": "e5m2"}})", kUnsupported, "fmt is '\"e5m2\"'"},
+      {R"({"quantization_config": {"weight_block_size": [1, 128]}})", kUnsupported,
+       "weight_block_size is '[1,128]'; supported: [128, 128]"},
+  };
+  for (const Refusal& refusal : refusals) {
+    SCOPED_TRACE(refusal.patch);
+    TRIBUTARY_EXPECT_ERROR(parse(patched(refusal.patch)), refusal.code, refusal.message);
+  }
+  // Absent mscale means 1, absent mscale_all_dim 0: that pair scales the rotation.
+  Json config = v3_config();
+  config["rope_scaling"].erase("mscale");
+  EXPECT_NO_THROW((void)parse(config));
+  config["rope_scaling"].erase("mscale_all_dim");
+  TRIBUTARY_EXPECT_ERROR(parse(config), kUnsupported, "mscale_all_dim 0");
+}
+
+TEST(ModelConfig, RefusesWhatIsNoConfigAtAll) {
+  constexpr ErrorCode kBad = ErrorCode::kMalformedInput;
+  TRIBUTARY_EXPECT_ERROR(parse_model_config("", "f"), kBad, "f: not valid JSON");
+  TRIBUTARY_EXPECT_ERROR(parse_model_config("[]", "f"), kBad, "f is '[]', must be a JSON object");
+  TRIBUTARY_EXPECT_ERROR(parse_model_config(R"({"rms_norm_eps": 1e999})", "f"), kBad,
+                         "f: not valid JSON");
+  TRIBUTARY_EXPECT_ERROR(parse_model_config(R"({"a": 1, "a": 1})", "f"), kBad, "'a' occurs twice");
+  TRIBUTARY_EXPECT_ERROR(parse_model_config(std::string((1 << 20) + 1, ' '), "f"), kBad,
+                         "1048577 bytes, a model config has at most 1048576");
+  // Every prefix of a good file.
+  const std::string text = v3_config().dump();
+  for (std::size_t length = 0; length < text.size(); ++length) {
+    EXPECT_THROW((void)parse_model_config(text.substr(0, length), "f"), Error) << length;
+  }
+}
+
+TEST(ModelConfig, ReadsFiles) {
+  test::TemporaryFolder folder;
+  const auto path = folder.write("config.json", v3_config().dump());
+  expect_equal(read_model_config(path), model_preset("deepseek-v3"));
+  TRIBUTARY_EXPECT_ERROR(read_model_config(folder.path() / "absent"), ErrorCode::kIo,
+                         "cannot be opened");
+  TRIBUTARY_EXPECT_ERROR(read_model_config(folder.path()), ErrorCode::kIo, "cannot be read");
+  const auto large = folder.write("large.json", std::string((1 << 20) + 1, ' '));
+  TRIBUTARY_EXPECT_ERROR(read_model_config(large), ErrorCode::kMalformedInput, "at most 1048576");
+}
+
+}  // namespace
+}  // namespace tributary

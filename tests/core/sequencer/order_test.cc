@@ -1,0 +1,131 @@
+#include "core/sequencer/order.h"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "tests/core/base/expect_error.h"
+#include "tests/core/cache/same_sequence.h"
+
+namespace tributary {
+namespace {
+
+bool same(const AdmitOp& a, const AdmitOp& b) {
+  return same_sequence(a.sequence, b.sequence);
+}
+bool same(const ExtendOp& a, const ExtendOp& b) {
+  return a.id == b.id && a.leaf == b.leaf && a.owner == b.owner && a.pages == b.pages;
+}
+bool same(const CommitOp& a, const CommitOp& b) {
+  return a.id == b.id && a.accepted == b.accepted;
+}
+bool same(const TruncateOp& a, const TruncateOp& b) {
+  return a.id == b.id && a.epoch == b.epoch && a.length == b.length;
+}
+bool same(const FreeOp& a, const FreeOp& b) {
+  return a.id == b.id;
+}
+bool same(const FillOp& a, const FillOp& b) {
+  return a.id == b.id && a.begin == b.begin && a.end == b.end;
+}
+template <typename... Ops>
+bool same(const std::variant<Ops...>& a, const std::variant<Ops...>& b) {
+  return a.index() == b.index() &&
+         std::visit([&b](const auto& x) { return same(x, std::get<std::decay_t<decltype(x)>>(b)); },
+                    a);
+}
+bool same(const StepItem& a, const StepItem& b) {
+  return a.id == b.id && a.epoch == b.epoch && a.tokens == b.tokens;
+}
+template <typename T>
+bool same(const std::vector<T>& a, const std::vector<T>& b) {
+  return std::ranges::equal(a, b, [](const T& x, const T& y) { return same(x, y); });
+}
+bool same(const Order& a, const Order& b) {
+  return a.round == b.round && a.stop == b.stop && same(a.ops, b.ops) && same(a.step, b.step) &&
+         a.item_layer == b.item_layer && a.canary.item == b.canary.item &&
+         a.canary.head == b.canary.head;
+}
+
+/// One of each operation, with extremes.
+Order example_order() {
+  Order order;
+  order.round = UINT64_MAX;
+  order.stop = true;
+  order.ops = {TableOp(AdmitOp{{.id = 0x1'0000'0002,
+                                .epoch = 3,
+                                .home = 4,
+                                .tag = -5,
+                                .prompt_tokens = 70,
+                                .limit_tokens = 190,
+                                .length = 70,
+                                .pushed = true,
+                                .leaves = {{1, {7, INT32_MAX}}, {0, {}}, {-1, {9}}}}}),
+               FillOp{0x1'0000'0002, 0, 70},
+               TableOp(ExtendOp{1, 2, 3, {4, 5}}),
+               TableOp(ExtendOp{1, 2, 3, {}}),
+               TableOp(CommitOp{UINT64_MAX, -7}),
+               TableOp(TruncateOp{8, 9, INT64_MIN}),
+               TableOp(FreeOp{10})};
+  order.step = {{1, 2, 3}, {UINT64_MAX, UINT32_MAX, INT32_MIN}};
+  order.item_layer = {60, INT32_MIN};
+  order.canary = {1, 127};
+  return order;
+}
+
+TEST(Order, RoundTripsEveryOperation) {
+  const Order order = example_order();
+  const auto bytes = encode_order(order);
+  EXPECT_TRUE(same(decode_order(bytes), order));
+}
+
+TEST(Order, RoundTripsNothing) {
+  const Order order = decode_order(encode_order(Order{}));
+  EXPECT_TRUE(same(order, Order{}));
+  EXPECT_FALSE(same(order, example_order()));
+}
+
+TEST(Order, EveryTruncationIsRefused) {
+  const auto bytes = encode_order(example_order());
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_EQ(code_of([&] { (void)decode_order(std::span(bytes).first(size)); }),
+              ErrorCode::kMalformedInput)
+        << size << " of " << bytes.size() << " bytes";
+  }
+}
+
+TEST(Order, RefusesWhatItDoesNotKnow) {
+  auto bytes = encode_order(example_order());
+  bytes.push_back({});
+  EXPECT_EQ(message_of([&] { (void)decode_order(bytes); }),
+            "order: bytes left after the last field");
+  bytes.pop_back();
+  constexpr std::size_t kFirstKind = 8 + 1 + 4;
+  bytes[kFirstKind] = std::byte{6};
+  EXPECT_EQ(message_of([&] { (void)decode_order(bytes); }),
+            "order: operation kind is 6, expected 0 .. 5");
+}
+
+TEST(Order, ChangedBytesAreAnErrorOrAnotherOrder) {
+  const auto good = encode_order(example_order());
+  std::mt19937 random(3);
+  int refused = 0;
+  for (int trial = 0; trial < 20000; ++trial) {
+    auto bytes = good;
+    for (unsigned change = 0; change <= random() % 3; ++change) {
+      bytes[random() % bytes.size()] = static_cast<std::byte>(random());
+    }
+    const ErrorCode code = code_of([&] { (void)decode_order(bytes); });
+    ASSERT_TRUE(code == ErrorCode::kOk || code == ErrorCode::kMalformedInput);
+    if (code != ErrorCode::kOk) ++refused;
+  }
+  EXPECT_GT(refused, 0);
+}
+
+}  // namespace
+}  // namespace tributary

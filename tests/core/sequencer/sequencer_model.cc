@@ -1,0 +1,260 @@
+#include "tests/core/sequencer/sequencer_model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <set>
+#include <utility>
+
+#include "tests/core/cache/same_sequence.h"
+
+namespace tributary {
+namespace {
+
+std::int64_t pages_for(std::int64_t rows) {
+  return (rows + kPageTokens - 1) / kPageTokens;
+}
+
+/// Rows of leaf `leaf` among the first `length`.
+std::int64_t rows_in(std::size_t leaf, std::int64_t length, int leaf_tokens) {
+  const std::int64_t begin = static_cast<std::int64_t>(leaf) * leaf_tokens;
+  return std::clamp<std::int64_t>(length - begin, 0, leaf_tokens);
+}
+
+/// Subtree roots of leaves [first, first + width) that are not on `home`, from the root down.
+std::int64_t roots_elsewhere(const Sequence& s, std::int64_t leaves, std::int64_t first,
+                             std::int64_t width) {
+  if (first >= leaves) return 0;
+  const std::int64_t end = std::min(first + width, leaves);
+  const std::int32_t owner = s.leaves[static_cast<std::size_t>(first)].owner;
+  for (std::int64_t l = first; l < end; ++l) {
+    if (s.leaves[static_cast<std::size_t>(l)].owner != owner) {
+      return roots_elsewhere(s, leaves, first, width / 2) +
+             roots_elsewhere(s, leaves, first + width / 2, width / 2);
+    }
+  }
+  return owner == s.home ? 0 : 1;
+}
+
+}  // namespace
+
+SequencerModel::SequencerModel(const SequencerConfig& config)
+    : config_(config), sequencer_(config), replica_(config.placement.leaf_tokens) {}
+
+std::optional<SequenceId> SequencerModel::admit(const AdmitRequest& request, const AdmitAs& as) {
+  const auto id = sequencer_.admit(request, as);
+  if (!id) return id;
+  ordered_ = false;
+  if (as.id == 0) {
+    EXPECT_EQ(*id >> 32, config_.incarnation);
+  } else {
+    EXPECT_EQ(*id, as.id);
+  }
+  const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
+  EXPECT_TRUE(
+      expected_.emplace(*id, Expected{as.tag, request.prompt_tokens, limit, request.prompt_tokens})
+          .second);
+  return id;
+}
+
+void SequencerModel::open_step(const std::vector<Sequencer::StepRequest>& requests) {
+  sequencer_.open_step(requests);
+  ordered_ = false;
+  for (const auto& request : requests) open_.emplace(request.id, Open{request.tokens, false});
+}
+
+void SequencerModel::order_round(const std::vector<Sequencer::RoundRequest>& items,
+                                 CanaryOrder canary) {
+  sequencer_.order_round(items, canary);
+  for (const auto& item : items) pending_.push_back({item, false});
+  if (canary.item >= 0) pending_.at(static_cast<std::size_t>(canary.item)).canary = true;
+}
+
+void SequencerModel::commit(SequenceId id, std::int32_t accepted) {
+  sequencer_.commit(id, accepted);
+  ordered_ = false;
+  expected_.at(id).length += accepted;
+  open_.erase(id);
+  std::erase_if(pending_, [&](const Item& item) { return item.request.id == id; });
+}
+
+void SequencerModel::begin_step(const std::vector<Sequencer::StepRequest>& requests) {
+  sequencer_.begin_step(requests);
+  ordered_ = false;
+  in_step_.clear();
+  for (const auto& request : requests) {
+    open_.emplace(request.id, Open{request.tokens, false});
+    pending_.push_back({{request.id, -1}, false});
+    in_step_.push_back(request.id);
+  }
+}
+
+void SequencerModel::commit_step(const std::vector<std::int32_t>& accepted) {
+  sequencer_.commit_step(accepted);
+  ordered_ = false;
+  for (std::size_t i = 0; i < accepted.size(); ++i) {
+    expected_.at(in_step_.at(i)).length += accepted[i];
+    open_.erase(in_step_.at(i));
+  }
+  in_step_.clear();
+}
+
+void SequencerModel::abort_step() {
+  sequencer_.abort_step();
+  open_.clear();
+  pending_.clear();
+}
+
+void SequencerModel::truncate(SequenceId id, std::int64_t length) {
+  sequencer_.truncate(id, length);
+  ordered_ = false;
+  Expected& expected = expected_.at(id);
+  expected.length = length;
+  ++expected.epoch;
+}
+
+void SequencerModel::free(SequenceId id) {
+  sequencer_.free(id);
+  ordered_ = false;
+  expected_.erase(id);
+}
+
+void SequencerModel::close(SequenceId id) {
+  const Sequence sequence = sequencer_.table().at(id);
+  sequencer_.close(id);
+  ordered_ = false;
+  expected_.erase(id);
+  closed_.push_back({round_ + 1, sequence});
+}
+
+void SequencerModel::release_closed(std::uint64_t drained_round) {
+  sequencer_.release_closed(drained_round);
+  std::erase_if(closed_, [&](const Closed& closed) { return closed.round <= drained_round; });
+}
+
+Order SequencerModel::take_order() {
+  Order order = decode_order(encode_order(sequencer_.take_order()));
+  EXPECT_EQ(order.round, ++round_);
+  for (const auto& op : order.ops) {
+    if (const auto* change = std::get_if<TableOp>(&op)) {
+      replica_.apply(*change);
+    } else {
+      const auto& fill = std::get<FillOp>(op);
+      EXPECT_EQ(fill.begin, 0);
+      EXPECT_EQ(fill.end, replica_.at(fill.id).length);
+    }
+  }
+  EXPECT_EQ(order.step.size(), pending_.size());
+  const bool one_round = !order.item_layer.empty();
+  EXPECT_TRUE(!one_round || order.item_layer.size() == order.step.size());
+  std::int32_t canary = -1;
+  for (std::size_t i = 0; i < std::min(order.step.size(), pending_.size()); ++i) {
+    const StepItem& item = order.step[i];
+    EXPECT_EQ(item.id, pending_[i].request.id);
+    EXPECT_EQ(item.epoch, expected_.at(item.id).epoch);
+    EXPECT_EQ(item.tokens, open_.at(item.id).tokens);
+    EXPECT_EQ(one_round ? order.item_layer.at(i) : -1, pending_[i].request.layer);
+    if (pending_[i].canary) canary = static_cast<std::int32_t>(i);
+    open_.at(item.id).taken = true;
+  }
+  EXPECT_EQ(order.canary.item, canary);
+  pending_.clear();
+  ordered_ = true;
+  return order;
+}
+
+void SequencerModel::check() const {
+  check_sequences();
+  check_pages();
+  check_loads();
+}
+
+void SequencerModel::check_sequences() const {
+  const SequenceTable& table = sequencer_.table();
+  ASSERT_EQ(table.size(), expected_.size());
+  if (ordered_) {
+    ASSERT_EQ(replica_.size(), expected_.size());
+  }
+  for (const auto& [id, expected] : expected_) {
+    const Sequence& s = table.at(id);
+    ASSERT_EQ(s.id, id);
+    ASSERT_EQ(s.tag, expected.tag);
+    ASSERT_EQ(s.prompt_tokens, expected.prompt);
+    ASSERT_EQ(s.limit_tokens, expected.limit);
+    ASSERT_EQ(s.length, expected.length);
+    ASSERT_EQ(s.epoch, expected.epoch);
+    if (ordered_) {
+      ASSERT_TRUE(same_sequence(replica_.at(id), s));
+    }
+  }
+  // Every row that a step may write has a page.
+  ASSERT_EQ(sequencer_.closing(), closed_.size());
+  for (const auto& [id, open] : open_) {
+    const Sequence& s = table.at(id);
+    ASSERT_EQ(sequencer_.open_tokens(id), open.tokens);
+    for (std::size_t l = 0; l < s.leaves.size(); ++l) {
+      ASSERT_GE(static_cast<std::int64_t>(s.leaves[l].pages.size()),
+                pages_for(rows_in(l, s.length + open.tokens, table.leaf_tokens())));
+    }
+  }
+}
+
+void SequencerModel::check_pages() const {
+  const SequenceTable& table = sequencer_.table();
+  std::vector<std::set<std::int32_t>> used(sequencer_.pools().size());
+  std::vector<std::int64_t> reserved(used.size(), 0);
+  std::vector<const Sequence*> holders;  // including ended sequences until they are released
+  for (const auto& entry : expected_) holders.push_back(&table.at(entry.first));
+  for (const Closed& closed : closed_) holders.push_back(&closed.sequence);
+  for (const Sequence* holder : holders) {
+    const Sequence& s = *holder;
+    for (std::size_t l = 0; l < s.leaves.size(); ++l) {
+      const Leaf& leaf = s.leaves[l];
+      const auto owner = static_cast<std::size_t>(leaf.owner);
+      for (const std::int32_t page : leaf.pages) {
+        ASSERT_GE(page, 0);
+        ASSERT_LT(page, config_.pages_per_worker);
+        ASSERT_TRUE(used.at(owner).insert(page).second)
+            << "page " << page << " of worker " << owner << " has two owners";
+      }
+      const auto have = static_cast<std::int64_t>(leaf.pages.size());
+      ASSERT_GE(have, pages_for(rows_in(l, s.length, table.leaf_tokens())));
+      const std::int64_t most = pages_for(rows_in(l, s.limit_tokens, table.leaf_tokens()));
+      ASSERT_LE(have, most);
+      reserved.at(owner) += most - have;
+    }
+  }
+  for (std::size_t w = 0; w < used.size(); ++w) {
+    const PagePool& pool = sequencer_.pools()[w];
+    ASSERT_EQ(pool.total(), config_.pages_per_worker);
+    ASSERT_EQ(pool.used(), static_cast<std::int64_t>(used[w].size())) << "worker " << w;
+    ASSERT_EQ(pool.reserved(), reserved[w]) << "worker " << w;
+    ASSERT_GE(pool.available(), 0);
+    ASSERT_EQ(sequencer_.loads()[w].available_pages, pool.available());
+    for (const std::int32_t page : used[w]) ASSERT_EQ(pool.reference_count(page), 1);
+  }
+}
+
+void SequencerModel::check_loads() const {
+  const SequenceTable& table = sequencer_.table();
+  std::vector<WorkerLoad> loads(sequencer_.loads().size());
+  for (const auto& [id, expected] : expected_) {
+    const Sequence& s = table.at(id);
+    for (std::size_t l = 0; l < s.leaves.size(); ++l) {
+      loads.at(static_cast<std::size_t>(s.leaves[l].owner)).tokens +=
+          rows_in(l, s.length, table.leaf_tokens());
+    }
+    WorkerLoad& home = loads.at(static_cast<std::size_t>(s.home));
+    ++home.homes;
+    const std::int64_t leaves = (s.length + table.leaf_tokens() - 1) / table.leaf_tokens();
+    home.inbound_roots += roots_elsewhere(s, leaves, 0, std::int64_t{1} << 32);
+  }
+  for (std::size_t w = 0; w < loads.size(); ++w) {
+    ASSERT_EQ(sequencer_.loads()[w].tokens, loads[w].tokens) << "worker " << w;
+    ASSERT_EQ(sequencer_.loads()[w].homes, loads[w].homes) << "worker " << w;
+    ASSERT_EQ(sequencer_.loads()[w].inbound_roots, loads[w].inbound_roots) << "worker " << w;
+  }
+}
+
+}  // namespace tributary

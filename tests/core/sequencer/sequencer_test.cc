@@ -1,0 +1,311 @@
+#include "core/sequencer/sequencer.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "core/base/error.h"
+#include "tests/core/base/expect_error.h"
+#include "tests/core/cache/same_sequence.h"
+#include "tests/core/sequencer/sequencer_model.h"
+
+namespace tributary {
+namespace {
+
+SequencerConfig config(int workers, std::int32_t pages, int leaf_tokens = 64) {
+  return {.placement = {.workers = workers, .leaf_tokens = leaf_tokens, .costs = {}},
+          .pages_per_worker = pages,
+          .incarnation = 1};
+}
+
+AdmitRequest request(std::int64_t prompt, std::int64_t more,
+                     SpreadPolicy spread = SpreadPolicy::kAuto) {
+  return {.prompt_tokens = prompt, .max_new_tokens = more, .spread = spread};
+}
+
+TEST(Sequencer, RefusesBadConfigurations) {
+  EXPECT_EQ(code_of([] { const Sequencer s(config(0, 1)); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([] { const Sequencer s(config(1, 0)); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([] { const Sequencer s(config(1, 1, 63)); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([] { const Sequencer s(config(1, 1, 192)); }), ErrorCode::kInvalidArgument);
+}
+
+TEST(Sequencer, AdmissionReservesAllAndOrdersTheFill) {
+  SequencerModel model(config(1, 10));
+  const auto id = model.admit(request(100, 100)).value();
+  EXPECT_EQ(id, 0x1'0000'0001U);
+  const PagePool& pool = model.sequencer().pools()[0];
+  EXPECT_EQ(pool.used(), 2);
+  EXPECT_EQ(pool.reserved(), 2);
+  const Order order = model.take_order();
+  ASSERT_EQ(order.ops.size(), 2U);
+  EXPECT_TRUE(std::holds_alternative<TableOp>(order.ops[0]));
+  const auto& fill = std::get<FillOp>(order.ops[1]);
+  EXPECT_EQ(fill.id, id);
+  EXPECT_EQ(fill.end, 100);
+  EXPECT_TRUE(order.step.empty());
+  EXPECT_FALSE(order.stop);
+  EXPECT_EQ(order.round, 1U);
+  const Order next = model.take_order();
+  EXPECT_TRUE(next.ops.empty());
+  EXPECT_EQ(next.round, 2U);
+}
+
+TEST(Sequencer, AnEmptyPromptFillsNothingAndGrows) {
+  SequencerModel model(config(2, 4));
+  const auto id = model.admit(request(0, 130, SpreadPolicy::kAll)).value();
+  EXPECT_EQ(model.take_order().ops.size(), 1U);
+  for (const std::int32_t tokens : {16, 16, 16, 16, 16, 16, 16, 16, 2}) {
+    model.begin_step({{id, tokens}});
+    (void)model.take_order();
+    model.commit_step({tokens});
+    model.check();
+  }
+  EXPECT_EQ(model.sequencer().table().at(id).length, 130);
+  EXPECT_EQ(code_of([&] { model.begin_step({{id, 1}}); }), ErrorCode::kInvalidArgument);
+}
+
+TEST(Sequencer, TooLargeIsNotFull) {
+  Sequencer s(config(2, 4));
+  EXPECT_EQ(code_of([&] { (void)s.admit(request(320, 1, SpreadPolicy::kSingle)); }),
+            ErrorCode::kTooLarge);
+  EXPECT_EQ(code_of([&] { (void)s.admit(request(512, 1, SpreadPolicy::kAll)); }),
+            ErrorCode::kTooLarge);
+  EXPECT_EQ(code_of([&] { (void)s.admit(request(1, INT32_MAX, SpreadPolicy::kAuto)); }),
+            ErrorCode::kTooLarge);
+  const auto all = s.admit(request(256, 256, SpreadPolicy::kAll));
+  ASSERT_TRUE(all.has_value());
+  EXPECT_EQ(s.admit(request(1, 0, SpreadPolicy::kSingle)), std::nullopt);
+  EXPECT_EQ(s.admit(request(1, 0, SpreadPolicy::kAll)), std::nullopt);
+  EXPECT_EQ(code_of([&] { (void)s.admit(request(512, 1, SpreadPolicy::kAll)); }),
+            ErrorCode::kTooLarge)
+      << "also while the pool is full";
+  s.free(*all);
+  EXPECT_TRUE(s.admit(request(1, 0, SpreadPolicy::kSingle)).has_value());
+}
+
+TEST(Sequencer, RefusesBadLengths) {
+  Sequencer s(config(2, 4));
+  for (const auto& bad : {request(-1, 5), request(5, -1), request(0, 0), request(INT64_MAX, 1),
+                          request(std::int64_t{1} << 31, 1), request(1, INT64_MAX)}) {
+    EXPECT_EQ(code_of([&] { (void)s.admit(bad); }), ErrorCode::kInvalidArgument);
+  }
+  EXPECT_TRUE(s.take_order().ops.empty());
+}
+
+/// Two sequences, one of which may be in a step; a refused call must change nothing.
+class SequencerRefuses : public testing::Test {
+ protected:
+  SequencerRefuses() { (void)model_.take_order(); }
+
+  template <typename Call>
+  void expect_refused(ErrorCode code, const Call& call) {
+    const Sequence a = model_.sequencer().table().at(a_);
+    const Sequence b = model_.sequencer().table().at(b_);
+    EXPECT_EQ(code_of(call), code);
+    model_.check();
+    EXPECT_TRUE(same_sequence(model_.sequencer().table().at(a_), a));
+    EXPECT_TRUE(same_sequence(model_.sequencer().table().at(b_), b));
+    const Order order = model_.take_order();
+    EXPECT_TRUE(order.ops.empty());
+    EXPECT_TRUE(order.step.empty());
+  }
+  void open_step() {
+    model_.begin_step({{a_, 4}});
+    (void)model_.take_order();
+  }
+
+  using Requests = std::vector<Sequencer::StepRequest>;
+  SequencerModel model_{config(2, 10)};
+  SequenceId a_ = model_.admit(request(62, 10)).value();
+  SequenceId b_ = model_.admit(request(100, 3)).value();
+};
+
+TEST_F(SequencerRefuses, BadSteps) {
+  const auto begin = [&](const Requests& requests) {
+    return [this, requests] { model_.begin_step(requests); };
+  };
+  expect_refused(ErrorCode::kNotFound, begin({{a_, 4}, {99, 1}}));
+  expect_refused(ErrorCode::kInvalidArgument, begin({{a_, 4}, {b_, 0}}));
+  expect_refused(ErrorCode::kInvalidArgument, begin({{a_, 4}, {b_, -1}}));
+  expect_refused(ErrorCode::kInvalidArgument, begin({{a_, 4}, {b_, kMaxStepTokens + 1}}));
+  expect_refused(ErrorCode::kInvalidArgument, begin({{a_, 4}, {b_, 4}}));
+  expect_refused(ErrorCode::kInvalidArgument, begin({{a_, 4}, {b_, 1}, {a_, 1}}));
+  open_step();
+  expect_refused(ErrorCode::kFailedPrecondition, begin({{b_, 1}}));
+}
+
+TEST_F(SequencerRefuses, BadCommits) {
+  const auto commit = [&](const std::vector<std::int32_t>& accepted) {
+    return [this, accepted] { model_.commit_step(accepted); };
+  };
+  expect_refused(ErrorCode::kInvalidArgument, commit({1}));
+  open_step();
+  expect_refused(ErrorCode::kInvalidArgument, commit({}));
+  expect_refused(ErrorCode::kInvalidArgument, commit({1, 1}));
+  expect_refused(ErrorCode::kInvalidArgument, commit({-1}));
+  expect_refused(ErrorCode::kInvalidArgument, commit({5}));
+  model_.commit_step({4});
+  EXPECT_EQ(model_.sequencer().table().at(a_).length, 66);
+}
+
+TEST_F(SequencerRefuses, BadTruncationsAndFrees) {
+  const auto truncate = [&](SequenceId id, std::int64_t length) {
+    return [this, id, length] { model_.truncate(id, length); };
+  };
+  expect_refused(ErrorCode::kNotFound, truncate(99, 0));
+  expect_refused(ErrorCode::kInvalidArgument, truncate(a_, 63));
+  expect_refused(ErrorCode::kInvalidArgument, truncate(a_, -1));
+  expect_refused(ErrorCode::kNotFound, [this] { model_.free(99); });
+  open_step();
+  expect_refused(ErrorCode::kFailedPrecondition, truncate(a_, 10));
+  expect_refused(ErrorCode::kFailedPrecondition, [this] { model_.free(a_); });
+}
+
+TEST_F(SequencerRefuses, ToEndAStepThatNobodyWasToldOf) {
+  model_.begin_step({{a_, 4}});
+  EXPECT_EQ(code_of([&] { model_.commit_step({4}); }), ErrorCode::kFailedPrecondition)
+      << "its rows do not exist";
+  EXPECT_EQ(model_.take_order().step.size(), 1U);
+  model_.commit_step({4});
+}
+
+TEST_F(SequencerRefuses, AnAbortedStepIsNotOrdered) {
+  model_.begin_step({{a_, 4}});
+  model_.abort_step();
+  model_.truncate(a_, 10);  // the step's epoch is over
+  EXPECT_TRUE(model_.take_order().step.empty());
+  model_.check();
+}
+
+TEST(Sequencer, EpochsCountAdmissionAndTruncation) {
+  SequencerModel model(config(1, 10));
+  const auto id = model.admit(request(100, 10)).value();
+  EXPECT_EQ(model.sequencer().table().at(id).epoch, 1U);
+  model.begin_step({{id, 1}});
+  EXPECT_EQ(model.take_order().step.at(0).epoch, 1U);
+  model.commit_step({1});
+  EXPECT_EQ(model.sequencer().table().at(id).epoch, 1U) << "growth does not begin an epoch";
+  model.truncate(id, 101);
+  EXPECT_EQ(model.sequencer().table().at(id).epoch, 2U);
+  model.begin_step({{id, 1}});
+  EXPECT_EQ(model.take_order().step.at(0).epoch, 2U);
+}
+
+TEST(Sequencer, IdsAreNeverUsedTwice) {
+  Sequencer s(config(1, 2));
+  std::vector<SequenceId> ids;
+  for (int i = 0; i < 5; ++i) {
+    ids.push_back(s.admit(request(64, 0)).value());
+    s.free(ids.back());
+  }
+  for (std::size_t i = 1; i < ids.size(); ++i) EXPECT_GT(ids[i], ids[i - 1]);
+  Sequencer later({.placement = {.workers = 1, .leaf_tokens = 64, .costs = {}},
+                   .pages_per_worker = 2,
+                   .incarnation = 2});
+  EXPECT_GT(later.admit(request(64, 0)).value(), ids.back());
+}
+
+TEST(Sequencer, TruncateGivesPagesBackToTheReservation) {
+  SequencerModel model(config(1, 4));
+  const auto id = model.admit(request(250, 6)).value();
+  EXPECT_EQ(model.sequencer().pools()[0].used(), 4);
+  model.truncate(id, 65);
+  EXPECT_EQ(model.sequencer().pools()[0].used(), 2);
+  EXPECT_EQ(model.sequencer().pools()[0].available(), 0) << "still promised to this sequence";
+  EXPECT_EQ(model.admit(request(1, 0)), std::nullopt);
+  model.check();
+}
+
+TEST(Sequencer, AStepOverALeafBorderOpensTheLeaf) {
+  SequencerModel model(config(2, 10));
+  const auto id = model.admit(request(63, 20, SpreadPolicy::kAll)).value();
+  const Order admitted = model.take_order();
+  EXPECT_EQ(model.sequencer().placements(), 2U) << "the leaf of the prompt, the reserved one";
+  model.begin_step({{id, 2}});
+  const Order order = model.take_order();
+  ASSERT_EQ(order.ops.size(), 1U);
+  const auto& extend = std::get<ExtendOp>(std::get<TableOp>(order.ops[0]));
+  EXPECT_EQ(extend.leaf, 1);
+  EXPECT_EQ(extend.pages.size(), 1U);
+  EXPECT_NE(extend.owner, model.sequencer().table().at(id).leaves[0].owner);
+  model.commit_step({1});  // the second token is refused: its leaf stays open
+  model.check();
+  model.begin_step({{id, 1}});
+  EXPECT_TRUE(model.take_order().ops.size() == 1U) << "the commit alone: the page is there";
+}
+
+TEST(Sequencer, StepsOfSequencesAreApart) {
+  SequencerModel model(config(2, 10));
+  const auto a = model.admit(request(62, 10)).value();
+  const auto b = model.admit(request(100, 3)).value();
+  model.open_step({{a, 2}});
+  EXPECT_EQ(code_of([&] { model.open_step({{b, 1}, {a, 1}}); }), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(code_of([&] { model.order_round({{a, 0}, {b, 0}}); }), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(code_of([&] { model.order_round({{a, 0}, {a, 1}}); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { model.order_round({{a, -1}}); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { model.order_round({{a, 0}}, {1, 0}); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { model.order_round({}); }), ErrorCode::kInvalidArgument);
+  model.check();
+  model.order_round({{a, 3}}, {0, 2});
+  Order order = model.take_order();
+  EXPECT_EQ(order.item_layer, std::vector<std::int32_t>{3});
+  EXPECT_EQ(order.canary.head, 2);
+  model.open_step({{b, 3}});
+  model.order_round({{b, 0}, {a, 4}}, {1, 0});
+  EXPECT_EQ(code_of([&] { model.order_round({{a, 4}}); }), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(code_of([&] { model.commit(b, 1); }), ErrorCode::kFailedPrecondition) << "not taken";
+  model.commit(b, 0);  // its item of the round is withdrawn
+  order = model.take_order();
+  ASSERT_EQ(order.step.size(), 1U);
+  EXPECT_EQ(order.canary.item, 0);
+  EXPECT_EQ(model.sequencer().open_tokens(a), 2);
+  EXPECT_EQ(model.sequencer().open_tokens(b), 0);
+  EXPECT_EQ(code_of([&] { model.commit(b, 0); }), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(code_of([&] { model.commit(a, 3); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { model.commit(a, -1); }), ErrorCode::kInvalidArgument);
+  model.commit(a, 1);
+  model.check();
+  EXPECT_EQ(model.sequencer().table().at(a).length, 63);
+}
+
+TEST(Sequencer, PagesOfAClosedSequenceStayTakenUntilItsOrderIsDrained) {
+  SequencerModel model(config(1, 4));
+  const auto a = model.admit(request(100, 28)).value();
+  const auto b = model.admit(request(100, 28)).value();
+  const std::uint64_t admitted = model.take_order().round;
+  model.close(a);
+  model.release_closed(admitted);
+  EXPECT_EQ(model.sequencer().closing(), 1U);
+  EXPECT_EQ(model.sequencer().loads()[0].homes, 1) << "no load any more";
+  EXPECT_EQ(model.admit(request(1, 0)), std::nullopt);
+  EXPECT_EQ(code_of([&] { model.close(a); }), ErrorCode::kNotFound);
+  const std::uint64_t closed = model.take_order().round;
+  model.close(b);
+  model.release_closed(closed);
+  model.check();
+  EXPECT_EQ(model.sequencer().closing(), 1U) << "b, whose end nobody was told of";
+  EXPECT_EQ(model.sequencer().pools()[0].available(), 2);
+  EXPECT_NE(model.admit(request(128, 0)), std::nullopt);
+  model.release_closed(model.take_order().round);
+  EXPECT_EQ(model.sequencer().closing(), 0U);
+  model.check();
+}
+
+TEST(Sequencer, IdsMayBeGivenAndRowsPushed) {
+  SequencerModel model(config(1, 4));
+  const AdmitAs given{.tag = 1, .id = 0x7'0000'0001, .pushed = true};
+  EXPECT_EQ(model.admit(request(64, 0), given), given.id);
+  EXPECT_EQ(code_of([&] { (void)model.admit(request(64, 0), given); }), ErrorCode::kAlreadyExists);
+  const Order order = model.take_order();
+  ASSERT_EQ(order.ops.size(), 1U) << "no rows to fill";
+  EXPECT_TRUE(std::get<AdmitOp>(std::get<TableOp>(order.ops[0])).sequence.pushed);
+  model.close(given.id);
+  EXPECT_EQ(code_of([&] { (void)model.admit(request(64, 0), given); }), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(model.admit(request(64, 0)), SequenceId{0x1'0000'0001}) << "its own counter";
+}
+
+}  // namespace
+}  // namespace tributary

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+# `tributary bench` and `tributary plan` as an operator runs them: between threads, under mpirun,
+# with what the first measures for the second.
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from program import run  # noqa: E402
+
+QUICK = ["--seconds", "0.001", "--steps", "1x64,2x300", "--leaf-tokens", "64"]
+
+
+class Bench(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.machine, self.plan = self.folder / "machine.json", self.folder / "plan.json"
+
+    def well(self, *arguments, ranks=0):
+        result = run(*arguments, ranks=ranks)
+        self.assertEqual(result.status, 0, result)
+        return result.stdout
+
+    def refused(self, *arguments, words):
+        result = run(*arguments)
+        self.assertEqual(result.status, 2, result)
+        for word in words:
+            self.assertIn(str(word), result.stderr)
+        self.assertEqual(len(result.stderr.splitlines()), 1, result)
+
+    def predicted(self, *arguments):
+        text = self.well("plan", "--json", self.plan, *arguments)
+        return json.loads(self.plan.read_text()), text
+
+    def test_what_bench_measures_plan_reads(self):
+        for ranks, workers in ((0, 1), (2, 2)):
+            with self.subTest(workers=workers):
+                text = self.well("bench", *QUICK, "--json", self.machine, ranks=ranks)
+                for word in ("of peak", "attend", "exchange", "predicted us"):
+                    self.assertIn(word, text)
+                report = json.loads(self.machine.read_text())
+                self.assertEqual(report["machine"]["workers"], workers)
+                self.assertEqual(report["machine"]["source"], "measured")
+                self.assertGreater(report["machine"]["threads"], 0)
+                self.assertGreater(report["peak"]["read_gb_s"], 0)
+                self.assertGreater(report["machine"]["costs"]["attend_gflop_us"], 0)
+                self.assertEqual([(s["batch"], s["context"]) for s in report["steps"]],
+                                 [(1, 64), (2, 300)])
+                # As on the day it was measured, plan predicts what bench did.
+                for step in report["steps"]:
+                    plan, text = self.predicted(
+                        "--machine", self.machine, "--shape", "deepseek-v2-lite", "--layers", "1",
+                        "--workers-per-node", workers, "--batch", step["batch"],
+                        "--context", step["context"], "--leaf-tokens", "64")
+                    self.assertIn("measured", text)
+                    same = [c for c in plan["candidates"]
+                            if (c["spread"], c["exchange"]) == ("auto", step["exchange"])]
+                    self.assertAlmostEqual(same[0]["step_us"], step["predicted_us"], places=6)
+                if workers > 1:
+                    self.assertGreater(report["machine"]["costs"]["all_to_all_message_us"], 0)
+                    self.assertEqual(len(report["exchange"]), 10)
+                else:
+                    self.refused("plan", "--machine", self.machine, "--nodes", "2",
+                                 words=[self.machine, "mpirun -np 2"])
+
+    def test_plans_of_gpus_are_marked_as_not_measured(self):
+        plan, text = self.predicted("--batch", "1", "--context", "1000000", "--target-ms", "1000")
+        self.assertIn("NOT measured", text)
+        self.assertIn("met", text)
+        self.assertTrue(plan["target_met"])
+        # One long sequence is shortest on all workers; many short ones each on one.
+        self.assertNotEqual(plan["candidates"][0]["spread"], "single")
+        plan, _ = self.predicted("--batch", "512", "--context", "2048", "--gpu", "h100")
+        self.assertEqual(plan["candidates"][0]["workers_of_a_sequence"], 1)
+        self.assertEqual(plan["weight_bytes"], 0)
+        times = [c["step_us"] for c in plan["candidates"]]
+        self.assertEqual(times, sorted(times))
+        for candidate in plan["candidates"]:
+            self.assertAlmostEqual(
+                sum(candidate["phase_us"].values()) + candidate["other_us"],
+                candidate["step_us"], places=3)
+
+    def test_memory_decides_before_time(self):
+        flags = ["--batch", "8", "--context", "65536", "--workers-per-node", "4"]
+        plan, text = self.predicted(*flags, "--memory-gib", "1")
+        self.assertIn("DOES NOT FIT", text)
+        self.assertFalse(any(c["fits"] for c in plan["candidates"]))
+        with_weights, _ = self.predicted(*flags, "--forward")
+        # DeepSeek-V3: 187 million attention weights in a layer, 61 layers, bf16.
+        self.assertAlmostEqual(with_weights["weight_bytes"], 187.1e6 * 61 * 2, delta=1e8)
+        rows = 2 * 65536 * 576 * 2 * 61
+        single = [c for c in plan["candidates"] if c["spread"] == "single"]
+        self.assertEqual(single[0]["cache_bytes"], rows)
+
+    def test_what_makes_no_sense_is_refused(self):
+        self.refused("plan", "--gpu", "abacus", words=["'abacus'", "h100, h200"])
+        self.refused("plan", "--machine", self.machine, words=[self.machine, "cannot be read"])
+        self.machine.write_text('{"machine": {"description": 1}}')
+        self.refused("plan", "--machine", self.machine, words=[self.machine, "description"])
+        self.refused("bench", "--steps", "1", words=["--steps", "8x4096"])
+        self.refused("bench", "--steps", "0x5", words=["--steps", "'0'"])
+        self.refused("bench", "--steps", "1x1", words=["--steps", "2 tokens"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+# The program `tributary` under mpirun: the same results as with threads, errors in one line, and an
+# end within a bound when a rank dies or stops.
+import ipaddress
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from program import (ENDLESS, MPIRUN, SMALL, TINY, Process, cpu_seconds, run,  # noqa: E402
+                     run_on_terminal)
+from program_test import REQUEST, Case  # noqa: E402
+
+
+class Results(Case):
+    def test_replay_has_the_digest_of_threads_on_any_number_of_ranks(self):
+        for policy in (["--spread", "all", "--exchange", "all-gather"],
+                       ["--spread", "all", "--exchange", "all-to-all", "--tokens-per-step", "3"],
+                       ["--spread", "auto", "--max-batch", "2"]):
+            expected = self.run_well(*SMALL, *policy).figure("digest")
+            for ranks in (1, 2, 3, 4):
+                with self.subTest(policy=policy, ranks=ranks):
+                    path = self.folder / "r.json"
+                    result = self.run_well(*SMALL, *policy, "--json", path, ranks=ranks)
+                    report = json.loads(path.read_text())
+                    self.assertEqual(report["digest"], expected)
+                    self.assertEqual(result.figure("digest"), expected)
+                    self.assertEqual(report["communicator"], "mpi")
+                    self.assertEqual(report["workers"], ranks)
+                    self.assertEqual(report["pages_in_use_at_end"], 0)
+                    self.assertEqual(report["exchange_bytes"], report["planned_exchange_bytes"])
+                    self.assertEqual(report["exchange_bytes"] > 0, ranks > 1)
+
+    def test_verify(self):
+        one = self.run_well("verify", TINY).stdout.splitlines()
+        for ranks in (1, 2, 4):
+            result = self.run_well("verify", TINY, ranks=ranks)
+            self.assertIn(f"verified on {ranks} worker", result.stdout)
+            self.assertIn("(mpi)", result.stdout)
+            # The same bits, and so the same errors.
+            self.assertEqual(result.stdout.splitlines()[:-1], one[:-1])
+
+    def test_verify_fails_on_a_flipped_weight(self):
+        result = run("verify", self.corrupted_tiny(), ranks=2)
+        self.assertEqual(result.status, 1, result)
+        self.assertIn("FAILED on 2 workers (mpi)", result.stdout)
+
+    def test_help_version_and_info_are_printed_once(self):
+        for arguments in (["--help"], ["--version"], ["info"], ["replay", "--help"]):
+            self.assertEqual(self.run_well(*arguments, ranks=2).stdout,
+                             self.run_well(*arguments).stdout)
+
+    def test_progress_is_shown_on_the_terminal_of_mpirun(self):
+        status, shown = run_on_terminal(*SMALL, ranks=2)
+        self.assertEqual(status, 0, shown)
+        self.assertRegex(shown, r"\[[# ]{20}\] +[0-9]+%  [0-9]+ of [0-9]+ tokens")
+
+
+class Refusals(Case):
+    def test_workers_that_contradict_the_launcher(self):
+        self.expect_refusal([*SMALL, "--workers", "3"], "--workers is 3", "2 ranks", ranks=2)
+        self.expect_refusal(["verify", TINY, "--workers", "1"], "--workers is 1", "2 ranks",
+                            ranks=2)
+        self.run_well(*SMALL, "--workers", "2", ranks=2)
+
+    def test_simulate_is_for_one_process(self):
+        self.expect_refusal(["simulate", "--requests", "5"], "one process", ranks=2)
+
+    def test_bad_flags_and_files_give_one_line_in_all(self):
+        self.expect_refusal(["replay", "--layers", "0"], "--layers", ranks=3)
+        self.expect_refusal([*SMALL, "--backend", "abacus"], "'abacus'", ranks=3)
+        self.expect_refusal([*SMALL, "--shape", "gpt"], "'gpt'", ranks=3)
+        self.expect_refusal(["replay", self.folder / "absent"], "absent", ranks=3)
+        self.expect_refusal(["verify", self.folder / "absent"], "absent", ranks=3)
+        self.expect_refusal(["verify", self.file("t", TINY.read_bytes()[:5000])], "t", ranks=3)
+        bad = self.file("bad.jsonl", REQUEST % (0, 10, 3) + "{")
+        self.expect_refusal(["replay", bad], "line 2", ranks=3)
+        self.expect_refusal([*SMALL, "--json", self.folder / "no" / "r.json"], "r.json", ranks=3)
+
+    def test_a_sequence_longer_than_the_pool(self):
+        path = self.file("long.jsonl", REQUEST % (0, 10, 3) + REQUEST % (1, 100000, 5))
+        self.expect_refusal(["replay", path, "--kv-gib", "0.01"], "request 1", "145 on each of 2",
+                            ranks=2)
+
+
+class Networks(Case):
+    def options(self, *words, **environment):
+        """What mpirun.sh tells mpirun besides what it was given."""
+        with tempfile.TemporaryDirectory() as folder:
+            mpirun = pathlib.Path(folder, "mpirun")
+            mpirun.write_text('#!/bin/sh\necho "$@"\n')
+            mpirun.chmod(0o755)
+            clean = {key: value for key, value in os.environ.items()
+                     if not key.startswith("OMPI_MCA_")}
+            done = subprocess.run(
+                [MPIRUN, "-np", "2", *words], capture_output=True, text=True, timeout=30,
+                env={**clean, "PATH": f"{folder}:{os.environ['PATH']}", **environment})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(done.stdout.endswith(" ".join(("-np 2", *words)) + "\n"), done.stdout)
+        given = " ".join(words)
+        return [word for word in re.findall(r"--mca (\S+ \S+)", done.stdout.removesuffix("\n"))
+                if "btl" in word or "oob" in word if word not in given]
+
+    def test_mpi_is_told_the_network_of_the_workers(self):
+        def both(network):
+            return [f"btl_tcp_if_include {network}", f"oob_tcp_if_include {network}"]
+        self.assertEqual(self.options("t", "worker"), ["btl self,vader"])
+        self.assertEqual(self.options("t", "worker", "--listen", "127.0.0.1"), ["btl self,vader"])
+        self.assertEqual(self.options("t", "worker", "--listen", "10.0.0.0/24"),
+                         both("10.0.0.0/24"))
+        self.assertEqual(self.options("t", "worker", "--listen=eth0"), both("eth0"))
+        self.assertEqual(self.options("t", "worker", "--listen", "10.0.0.7"), both("10.0.0.7/32"))
+        # Other commands have no network; their ranks are on this host unless the caller says.
+        self.assertEqual(self.options("t", "replay"), ["btl self,vader"])
+        self.assertEqual(self.options("--host", "a:1,b:1", "t", "replay"), [])
+        # A worker's --listen may stand in its configuration file.
+        self.assertEqual(self.options("--host", "a:1,b:1", "t", "worker", "--config", "f"), [])
+        # What the caller says counts.
+        self.assertEqual(self.options("t", "worker", "--listen", "0.0.0.0"), [])
+        own = ("--mca", "btl_tcp_if_include", "eth1")
+        self.assertEqual(self.options(*own, "t", "worker", "--listen", "eth0"), [])
+        self.assertEqual(self.options("t", "worker", OMPI_MCA_btl="self"), [])
+        own = ("--mca", "oob_tcp_if_include", "eth1")
+        self.assertEqual(self.options(*own, "t", "worker", "--listen", "eth0"),
+                         ["btl_tcp_if_include eth0"])
+
+    def test_ranks_on_one_machine_listen_on_loopback_alone(self):
+        flags = ["worker", "--control", "http://127.0.0.1:1", "--kv-gib", "0.02",
+                 "--shape", "deepseek-v2-lite"]
+        with Process(flags, ranks=2) as pool:
+            def listening():
+                ranks = [listening_addresses(pid) for pid in pool.rank_pids().values()]
+                # The data plane of both.
+                return sum(ranks, []) if len(ranks) == 2 and all(ranks) else None
+            pool.wait_until(listening, "both ranks listen")
+            for address in listening():
+                self.assertIn(address, ("127.0.0.1", "::1"))
+
+
+def listening_addresses(pid):
+    """Of the sockets of a process that accept connections over TCP."""
+    try:
+        links = [os.readlink(link) for link in pathlib.Path(f"/proc/{pid}/fd").iterdir()]
+        tables = [pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+                  for table in ("tcp", "tcp6")]
+    except OSError:  # one closed meanwhile
+        return []
+    mine = {link[len("socket:["):-1] for link in links if link.startswith("socket:[")}
+    addresses = []
+    for fields in (line.split() for table in tables for line in table):
+        if fields[3] == "0A" and fields[9] in mine:  # it listens
+            words = bytes.fromhex(fields[1].partition(":")[0])
+            # The kernel prints 32-bit words of this machine.
+            whole = b"".join(words[at:at + 4][::-1] for at in range(0, len(words), 4))
+            addresses.append(str(ipaddress.ip_address(whole)))
+    return addresses
+
+
+class Failures(Case):
+    RANKS = 3
+    # Deadlines are below 10 s, a rank that failed waits 5 s for the others, mpirun takes 1 or 2 s
+    # to end the rest; the remainder is for a busy machine.
+    BOUND_S = 60
+
+    def fail_rank(self, rank, what, flags=(), mpirun=()):
+        """Sends a signal to a rank in the middle of a replay; returns what the others print."""
+        path = self.folder / "r.json"
+        path.unlink(missing_ok=True)
+        with Process([*ENDLESS, *flags, "--json", path], self.RANKS, mpirun) as process:
+            # Rank 0 makes the file when the pool is formed; then all work.
+            process.wait_until(path.exists, "the run began")
+            process.wait_until(lambda: len(process.rank_pids()) == self.RANKS, "all ranks are up")
+            pids = process.rank_pids()
+            before = {r: cpu_seconds(pid) for r, pid in pids.items()}
+            process.wait_until(lambda: all(cpu_seconds(pid) > before[r] + 0.2
+                                           for r, pid in pids.items()), "all ranks are at work")
+            os.kill(pids[rank], what)
+            begin = time.monotonic()
+            result = process.wait(self.BOUND_S)
+            print(f"rank {rank}, {what.name}: ended after {time.monotonic() - begin:.1f} s")
+            self.assertEqual(process.rank_pids(), {}, "ranks are left behind")
+        self.assertEqual(result.stdout, "", "a report of a run that failed")
+        self.assertEqual(path.read_text(), "")
+        return result
+
+    def test_a_killed_rank_ends_the_job(self):
+        for rank in (0, 1):
+            with self.subTest(rank=rank):
+                self.assertNotEqual(self.fail_rank(rank, signal.SIGKILL).status, 0)
+
+    def test_survivors_of_a_killed_rank_end_with_a_deadline_error(self):
+        # With --enable-recovery mpirun leaves them alone; its own exit status is not checked.
+        result = self.fail_rank(1, signal.SIGKILL, ["--round-timeout-ms", "2000"],
+                                ["--enable-recovery"])
+        self.assertTrue(result.own_lines(), result)
+        for line in result.own_lines():
+            self.assertIn("deadline", line)
+
+    def test_a_stopped_rank_ends_the_job_with_a_deadline_error(self):
+        for rank in (0, 1):
+            with self.subTest(rank=rank):
+                result = self.fail_rank(rank, signal.SIGSTOP, ["--round-timeout-ms", "2000"])
+                self.assertNotEqual(result.status, 0)
+                self.assertTrue(result.own_lines(), result)
+                for line in result.own_lines():
+                    self.assertIn("deadline", line)
+
+
+if __name__ == "__main__":
+    unittest.main()

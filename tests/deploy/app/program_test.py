@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+# The program `tributary` as a user sees it: exit statuses, errors in one line, reports.
+# Run by ctest, one class a test, with the program's path in TRIBUTARY_PROGRAM.
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from program import LIMIT_S, PROGRAM, SMALL, TINY, run, run_on_terminal  # noqa: E402
+
+REQUEST = '{"timestamp": %d, "input_length": %d, "output_length": %d}\n'
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def file(self, name, content):
+        path = self.folder / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def expect_refusal(self, arguments, *words, ranks=0, status=2):
+        """Nothing on stdout, and one line on stderr that has all the words."""
+        result = run(*arguments, ranks=ranks)
+        with self.subTest(arguments=list(map(str, arguments)), ranks=ranks):
+            self.assertEqual(result.status, status, result)
+            self.assertEqual(result.stdout, "")
+            self.assertEqual(len(result.own_lines()), 1, result)
+            if ranks == 0:
+                self.assertEqual(len(result.stderr.splitlines()), 1, result)
+            for word in words:
+                self.assertIn(str(word), result.own_lines()[0])
+
+    def run_well(self, *arguments, ranks=0):
+        result = run(*arguments, ranks=ranks)
+        self.assertEqual(result.status, 0, result)
+        self.assertEqual(result.own_lines(), [], result)
+        return result
+
+    def corrupted_tiny(self):
+        """tiny.safetensors with the sign of one weight flipped."""
+        blob = bytearray(TINY.read_bytes())
+        header = struct.unpack("<Q", blob[:8])[0]
+        tensors = json.loads(blob[8:8 + header])
+        begin, end = tensors["self_attn.q_b_proj.weight"]["data_offsets"]
+        blob[8 + header + (begin + end) // 4 * 2 + 1] ^= 0x80
+        return self.file("flipped.safetensors", bytes(blob))
+
+
+class Usage(Case):
+    def test_a_report_that_cannot_be_written_is_a_failure(self):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([PROGRAM, "info"], stdout=full, stderr=subprocess.PIPE,
+                                    text=True, timeout=LIMIT_S)
+        self.assertEqual(result.returncode, 1, result)
+        self.assertEqual(result.stderr,
+                         "tributary: stdout cannot be written: No space left on device\n")
+
+    def test_help_and_version_are_on_stdout(self):
+        for arguments in (["--help"], ["-h"], ["verify", "--help"], ["replay", "-h"],
+                          ["simulate", "--help"], ["info", "--help"], ["--version"], ["info"]):
+            result = run(*arguments)
+            self.assertEqual((result.status, result.stderr), (0, ""), arguments)
+            self.assertGreater(len(result.stdout), 5, arguments)
+
+    def test_what_is_not_understood(self):
+        self.expect_refusal([], "no command", "verify, replay, simulate, top, bench, plan, config and info", "--help")
+        self.expect_refusal(["frobnicate"], "'frobnicate'", "verify, replay, simulate, top, bench, plan, config and info")
+        self.expect_refusal(["replay", "--frobnicate"], "'--frobnicate'", "replay --help")
+        self.expect_refusal(["replay", "--layers", "many"], "--layers", "'many'", "1 to 1024")
+        self.expect_refusal(["replay", "--layers"], "--layers needs a value")
+        self.expect_refusal(["replay", "--spread", "thin"], "--spread", "thin",
+                            "auto, single or all")
+        self.expect_refusal(["replay", "--exchange", "gossip"], "--exchange", "gossip",
+                            "auto, all-gather or all-to-all")
+        self.expect_refusal(["replay", "--merge-order", "random"], "--merge-order", "random",
+                            "canonical or fast")
+        self.expect_refusal([*SMALL, "--merge-order", "fast"], "fast", "backend cpu", "cuda")
+        self.expect_refusal(["verify"], "FILE")
+
+    def test_names_that_do_not_exist_list_what_does(self):
+        for command in (SMALL, ["simulate", "--requests", "5"]):
+            self.expect_refusal([*command, "--shape", "gpt"], "'gpt'", "deepseek-v3",
+                                "deepseek-v2", "deepseek-v2-lite", "kimi-k2")
+        for command in (SMALL, ["verify", TINY], ["bench"]):
+            self.expect_refusal([*command, "--backend", "abacus"], "'abacus'", "cpu", "reference")
+
+
+class BadFiles(Case):
+    def test_missing(self):
+        absent = self.folder / "absent"
+        for command in ("verify", "replay", "simulate"):
+            self.expect_refusal([command, absent], absent)
+            self.expect_refusal([command, self.folder], self.folder)
+
+    def test_safetensors(self):
+        tiny = TINY.read_bytes()
+        for content in (b"", b"x", tiny[:1000], tiny[:-1], tiny + b"x", bytes(range(256))):
+            path = self.file("bad.safetensors", content)
+            self.expect_refusal(["verify", path], path)
+            self.expect_refusal(["verify", TINY, path, "--workers", "3"], path)
+
+    def test_traces_are_refused_with_the_line(self):
+        good = REQUEST % (0, 10, 3)
+        for bad in ("{", "[]", "{}", '{"timestamp": 0}', REQUEST % (0, 0, 3), REQUEST % (0, 10, -1),
+                    REQUEST % (0, 10**12, 3), '{"timestamp": "0", "input_length": 1}', "\0"):
+            path = self.file("bad.jsonl", good + "\n" + good + bad + "\n" + good)
+            for command in ("replay", "simulate"):
+                self.expect_refusal([command, path], path, "line 4")
+        for empty in ("", "\n \n"):
+            path = self.file("empty.jsonl", empty)
+            for command in ("replay", "simulate"):
+                self.expect_refusal([command, path], "no request")
+
+    def test_report_that_cannot_be_written_is_refused_before_the_work(self):
+        for command in (SMALL, ["simulate", "--requests", "5"]):
+            self.expect_refusal([*command, "--json", self.folder / "no" / "r.json"], "r.json")
+            self.expect_refusal([*command, "--json", self.folder], self.folder)
+
+
+class BadSizes(Case):
+    def test_a_sequence_longer_than_the_pool_is_refused_before_the_work(self):
+        path = self.file("long.jsonl", REQUEST % (0, 10, 3) + REQUEST % (1, 100000, 5))
+        for spread in ("auto", "single", "all"):
+            self.expect_refusal(["replay", path, "--kv-gib", "0.05", "--spread", spread,
+                                 "--workers", "2"], "request 1", "1563 pages", "728 on each of 2")
+        self.expect_refusal(["simulate", path, "--kv-gib", "0.05", "--workers", "2"], "request 1")
+
+    def test_memory_for_no_page_and_for_too_many(self):
+        for workers in ("1", "3"):
+            replay = ["replay", "--requests", "1", "--workers", workers]
+            self.expect_refusal([*replay, "--kv-gib", "0.00001"], "--kv-gib")
+            self.expect_refusal([*replay, "--kv-gib", "99999"], "memory")
+        self.expect_refusal(["simulate", "--kv-gib", "0.00001"], "--kv-gib")
+
+    def test_more_workers_than_pages_are_needed(self):
+        path = self.file("short.jsonl", (REQUEST % (0, 40, 20)) * 3)
+        # A page on each of 8 workers, of which a sequence takes one.
+        result = self.run_well("replay", path, "--kv-gib", 73728 / 2**30 * 1.01, "--workers", 8)
+        self.assertEqual(result.figure("pages").split()[2], "8")
+
+    def test_leaves_that_are_no_power_of_two(self):
+        for command in (SMALL, ["simulate"], ["verify", TINY]):
+            arguments = [a for a in command if a not in ("--leaf-tokens", "64")]
+            self.expect_refusal([*arguments, "--leaf-tokens", "100"], "--leaf-tokens", "100")
+
+
+class Reports(Case):
+    def test_info(self):
+        text = self.run_well("info").stdout
+        for word in ("tributary", "cpu/", "reference", "threads", "deepseek-v3", "kimi-k2",
+                     "70272"):
+            self.assertIn(word, text)
+
+    def test_replay(self):
+        path = self.folder / "r.json"
+        path.write_text("an older report, longer than the new one" * 1000)
+        result = self.run_well(*SMALL, "--workers", 3, "--canary-rate", 1, "--spread", "all",
+                               "--json", path)
+        report = json.loads(path.read_text())
+        self.assertEqual(report["digest"], result.figure("digest"))
+        self.assertRegex(report["digest"], "^[0-9a-f]{16}$")
+        self.assertGreater(report["tokens_per_second"], 0)
+        for percentiles in (report["step_us"], *report["phase_us"].values()):
+            self.assertLessEqual(percentiles["p50"], percentiles["p99"])
+        self.assertLessEqual({"plan", "query_exchange", "attend", "partial_exchange", "combine"},
+                             set(report["phase_us"]))
+        self.assertGreaterEqual(report["balance"], 1)
+        self.assertGreater(report["exchange_bytes"], 0)
+        self.assertEqual(report["exchange_bytes"], report["planned_exchange_bytes"])
+        self.assertGreater(report["canary_max_relative_error"], 0)
+        self.assertLessEqual(report["canary_max_relative_error"], 1e-2)
+        self.assertEqual(report["pages_in_use_at_end"], 0)
+        self.assertEqual((report["workers"], report["communicator"]), (3, "threads"))
+
+    def test_replay_of_a_trace_takes_the_first_requests(self):
+        path = self.file("t.jsonl", "".join(REQUEST % (i, 50 + i, 1 + i) for i in range(9)))
+        self.assertIn("3 tokens of 2 requests", self.run_well("replay", path, "--requests", 2)
+                      .figure("decoded"))
+        self.assertIn("45 tokens of 9 requests", self.run_well("replay", path, "--requests", 0)
+                      .figure("decoded"))
+
+    def test_simulate(self):
+        path = self.folder / "s.json"
+        result = self.run_well("simulate", "--requests", 200, "--workers", 8, "--running", 16,
+                               "--json", path)
+        report = json.loads(path.read_text())
+        for key in ("balance", "home_balance", "mean_spread", "mean_extents", "exchange_bytes",
+                    "busiest_home_roots", "busiest_home_bytes", "placements_per_second"):
+            self.assertIn(key, report)
+        self.assertIn("200 requests", result.stdout)
+
+    def test_verify(self):
+        result = self.run_well("verify", TINY, "--workers", 2)
+        self.assertIn("verified on 2 workers (threads)", result.stdout)
+        self.assertIn("verified on 1 worker (self)", self.run_well("verify", TINY).stdout)
+        self.run_well("verify", TINY, "--query", "bf16")
+
+    def test_verify_fails_on_a_flipped_weight(self):
+        path = self.corrupted_tiny()
+        for arguments in ([path], [path, "--workers", 3], [TINY, path], [path, TINY]):
+            result = run("verify", *arguments)
+            self.assertEqual(result.status, 1, result)
+            self.assertIn("TOO LARGE", result.stdout)
+            self.assertIn("FAILED", result.stdout.splitlines()[-1])
+
+
+class Devices(Case):
+    def info(self, name):
+        lines = self.run_well("info").stdout.splitlines()
+        return next(line[len(name):].strip() for line in lines if line.startswith(name + " "))
+
+    def test_info_says_what_is_there(self):
+        for name in ("cuda", "nccl"):
+            self.assertRegex(self.info(name), r"not in this build|unusable: .+|\d+\.\d+")
+
+    def test_cuda_that_cannot_run_says_why_in_one_line(self):
+        cuda = self.info("cuda")
+        if "unusable" not in cuda and "not in this build" not in cuda:
+            self.skipTest("there is a GPU: " + cuda)
+        why = cuda.partition("unusable: ")[2] or "this build has no CUDA"
+        for command in (SMALL, [*SMALL, "--workers", "2"], ["verify", TINY], ["bench"],
+                        ["bench", "--workers", "2"]):
+            self.expect_refusal([*command, "--backend", "cuda"], "cuda cannot run here", why)
+        self.assertNotIn("cuda", self.info("backends"))
+
+
+class Terminal(unittest.TestCase):
+    def test_progress_is_shown_on_a_terminal_alone(self):
+        status, shown = run_on_terminal(*SMALL, "--workers", "2")
+        self.assertEqual(status, 0, shown)
+        self.assertRegex(shown, r"\r\[[# ]{20}\] +[0-9]+%  [0-9]+ of [0-9]+ tokens")
+        self.assertTrue(shown.endswith("\r\x1b[K"), repr(shown))  # and cleared
+        self.assertEqual(run(*SMALL).stderr, "")
+
+    def test_an_error_comes_after_the_bar(self):
+        status, shown = run_on_terminal("replay", "/absent")
+        self.assertEqual(status, 2)
+        self.assertTrue(shown.startswith("tributary: /absent"), repr(shown))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+# `tributary up`: a whole service with one command, which ends cleanly, also when a part of it dies.
+import json
+import os
+import pathlib
+import re
+import signal
+import sys
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from program import LIMIT_S, SMALL, TINY, Process, run  # noqa: E402
+from program_test import Case  # noqa: E402
+
+# From the signal to the end of every process; 5 s are promised, a busy machine is slower.
+STOP_LIMIT_S = 40
+FLAGS = ["up", "--listen", "127.0.0.1:0", "--leaf-tokens", "64", "--kv-gib", "0.05"]
+
+
+class Up(Process):
+    """Runs it with its output in a file, because it is read while the program runs."""
+
+    def __init__(self, folder, *arguments):
+        self.path = folder / "up.log"
+        self.file = open(self.path, "w")
+        super().__init__([*FLAGS, *arguments], output=self.file)
+
+    def __exit__(self, *unused):
+        for pid in self.pids():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        super().__exit__()
+        self.file.close()
+
+    def text(self):
+        return self.path.read_text(errors="replace")
+
+    def ready(self):
+        self.wait_until(lambda: "\nready with " in self.text() or self.popen.poll() is not None,
+                        "the service is ready")
+        return re.search(r"^service +(\S+)$", self.text(), re.MULTILINE)[1]
+
+    def pids(self, name=None):
+        """Its live processes with that command, found by their environment."""
+        pids = []
+        for path in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                environment = (path / "environ").read_bytes().decode(errors="replace").split("\0")
+                command = (path / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            except OSError:
+                continue
+            if self.mark in environment and (name is None or command[1:2] == [name]):
+                pids.append(int(path.name))
+        return pids
+
+    def ended(self):
+        """Its exit status, once all its processes have ended, and how long that took."""
+        begin = time.monotonic()
+        status = self.popen.wait(STOP_LIMIT_S)
+        while self.pids():
+            if time.monotonic() - begin > STOP_LIMIT_S:
+                raise AssertionError(f"still there: {self.pids()}\n{self.text()}")
+            time.sleep(0.02)
+        return status, time.monotonic() - begin
+
+
+class Service(Case):
+    def test_serves_and_ends_without_a_trace(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(signal=number), Up(
+                    self.folder, "--workers", "2", "--model", TINY, "--rows", "f32", "--query",
+                    "f32") as up:
+                url = up.ready()
+                self.assertIn(f"status page  {url}/\n", up.text())
+                self.assertEqual(len(up.pids("worker")), 2)
+                verified = self.run_well("verify", "--service", url, TINY).stdout
+                self.assertIn("forward.output", verified)
+                self.assertIn("skipped tiny bf16cache: the pool's rows are f32\n", verified)
+                self.assertIn(f"verified through {url}\n", verified)
+                os.kill(up.popen.pid, number)
+                status, seconds = up.ended()
+                self.assertEqual(status, 0, up.text())
+                self.assertLess(seconds, STOP_LIMIT_S)
+                self.assertIn("\nstopping; ", up.text())
+
+    def test_prefill_leaves_its_sequences_to_others(self):
+        with Up(self.folder, "--workers", "2", "--model", TINY, "--rows", "f32") as up:
+            url = up.ready()
+            path = self.folder / "sequences.jsonl"
+            for senders in (1, 5):
+                pushed = self.run_well("prefill", "--service", url, TINY, "--sequence-out", path,
+                                       "--senders", senders).stdout
+                handles = [json.loads(line) for line in path.read_text().splitlines()]
+                self.assertEqual(len(handles), pushed.count("ready, 37 rows"))
+                for handle in handles:
+                    self.assertIn(f"sequence {handle['sequence_id']}  ready", pushed)
+                    self.assertRegex(handle["token"], "^[0-9a-f]{32}$")
+
+    def test_a_service_of_another_shape_is_refused_by_name(self):
+        with Up(self.folder, "--workers", "1") as up:
+            url = up.ready()
+            for command in ("verify", "prefill"):
+                result = run(command, "--service", url, TINY)
+                self.assertEqual(result.status, 2, result)
+                self.assertEqual(result.own_lines(), [
+                    "tributary: invalid_argument: tiny: heads is 4, but the service's pool has 16"])
+
+    def test_replay_has_the_digest_of_a_pool_alone(self):
+        flags = ["--requests", "6", "--length-scale", "0.02"]
+        alone = self.run_well("replay", *flags, "--leaf-tokens", "64", "--layers", "2")
+        with Up(self.folder, "--workers", "3", "--layers", "2") as up:
+            url = up.ready()
+            for more in ([], ["--clients", "3"], ["--tokens-per-step", "3", "--spread", "all"],
+                         ["--max-batch", "2", "--spread", "single", "--canary-rate", "1"]):
+                with self.subTest(more=more):
+                    path = self.folder / "r.json"
+                    result = self.run_well("replay", "--service", url, *flags, *more, "--json",
+                                           path)
+                    self.assertEqual(result.figure("digest"), alone.figure("digest"))
+                    report = json.loads(path.read_text())
+                    self.assertEqual(report["service"], url)
+                    self.assertNotIn("phase_us", report)
+                    # Rows are bf16, and a kernel may multiply in bf16: 2^-8 a term.
+                    self.assertLess(report["canary_max_relative_error"], 5e-3)
+                    self.assertEqual(report["canaries"] > 0, "--canary-rate" in more)
+
+
+class Ends(Case):
+    def check_death(self, part, line):
+        with Up(self.folder, "--workers", "2") as up:
+            up.ready()
+            os.kill(up.pids(part)[0], signal.SIGKILL)
+            status, _ = up.ended()
+            self.assertEqual(status, 1)
+            self.assertRegex(up.text(), rf"\ntributary: {line} has ended \(.*\)\n")
+
+    def test_a_worker_dies(self):
+        self.check_death("worker", "the pool")
+
+    def test_the_control_plane_dies(self):
+        self.check_death("control", "the control plane")
+
+    def test_what_it_started_does_not_outlive_it(self):
+        with Up(self.folder, "--workers", "2") as up:
+            up.ready()
+            up.popen.kill()
+            self.assertEqual(up.ended()[0], -signal.SIGKILL)
+
+    def test_what_cannot_start_is_said(self):
+        for arguments, lines in (
+                (["--model", self.folder / "none.safetensors"], "the pool has ended"),
+                (["--listen", "0.0.0.0:0"], "the control plane has ended"),
+                (["--start-timeout-ms", "1"], "the service is not ready after 1 ms")):
+            with self.subTest(arguments=arguments):
+                flags = [f for f in FLAGS if arguments[0] != "--listen" or
+                         f not in ("--listen", "127.0.0.1:0")]
+                result = run(*flags, *arguments)
+                self.assertEqual(result.status, 1, result)
+                self.assertIn(lines, result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,129 @@
+// The report of a replay: percentiles, rates, the text that people read and the JSON that programs
+// do.
+#include "deploy/app/replay/replay_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace tributary {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Percentiles, AreOrderStatisticsOfTheSamples) {
+  std::vector<double> none;
+  EXPECT_EQ(percentiles(none).p50, 0);
+  EXPECT_EQ(percentiles(none).p99, 0);
+
+  std::vector<double> one = {7};
+  EXPECT_EQ(percentiles(one).p50, 7);
+  EXPECT_EQ(percentiles(one).p99, 7);
+
+  // 0 .. 100, shuffled by a stride that 101 does not divide: the nearest rank of a share is itself.
+  std::vector<double> many(101);
+  for (std::size_t i = 0; i < many.size(); ++i) many[i * 37 % many.size()] = static_cast<double>(i);
+  const Percentiles p = percentiles(many);
+  EXPECT_EQ(p.p50, 50);
+  EXPECT_EQ(p.p99, 99);
+}
+
+TEST(ReplayReport, RateIsPerSecondOfStepTime) {
+  ReplayReport report;
+  EXPECT_EQ(report.tokens_per_second(), 0);  // nothing ran: not a division by 0
+  report.tokens = 30;
+  report.seconds = 100;
+  report.step_seconds = 2;
+  EXPECT_EQ(report.tokens_per_second(), 15);
+}
+
+/// Every field has a value of its own.
+ReplayReport sample() {
+  ReplayReport r;
+  r.workers = 3;
+  r.backend = "cpu/TEST";
+  r.communicator = "threads";
+  r.requests = 11;
+  r.steps = 12;
+  r.tokens = 1300;
+  r.prompt_tokens = 14000;
+  r.seconds = 5.25;
+  r.step_seconds = 2.5;
+  r.step_us = {150, 990};
+  for (std::size_t p = 0; p < kPhases; ++p) {
+    r.phase_us[p] = {static_cast<double>(p) + 1000, static_cast<double>(p) + 2000};
+  }
+  r.balance = 1.0625;
+  r.mean_spread = 2.5;
+  r.exchange_bytes = 3 << 20;
+  r.planned_exchange_bytes = 4 << 20;
+  r.state_bytes = 2 << 20;
+  r.canaries = 17;
+  r.canary_max_relative_error = 0.00125;
+  r.peak_pages = 21;
+  r.pages_total = 22;
+  r.pages_in_use_at_end = 23;
+  r.digest = 0x0123456789abcdefULL;
+  return r;
+}
+
+TEST(ReplayReport, JsonHasEveryFigureUnderItsKey) {
+  const auto json = nlohmann::json::parse(to_json(sample()));
+  EXPECT_EQ(json.at("digest"), "0123456789abcdef");  // a string: JSON's numbers lose bits
+  EXPECT_EQ(json.at("tokens_per_second"), 520);
+  EXPECT_EQ(json.at("step_us").at("p50"), 150);
+  EXPECT_EQ(json.at("step_us").at("p99"), 990);
+  std::vector<std::string> phases;
+  for (const auto& [name, figures] : json.at("phase_us").items()) {
+    phases.push_back(name);
+    EXPECT_EQ(figures.at("p99").get<double>() - figures.at("p50").get<double>(), 1000);
+  }
+  EXPECT_THAT(phases, testing::UnorderedElementsAre("fill", "plan", "project", "query_exchange",
+                                                    "attend", "partial_exchange", "combine"));
+  EXPECT_EQ(json.at("phase_us").at("attend").at("p50"), 1004);
+  EXPECT_EQ(json.at("balance"), 1.0625);
+  EXPECT_EQ(json.at("exchange_bytes"), 3 << 20);
+  EXPECT_EQ(json.at("planned_exchange_bytes"), 4 << 20);
+  EXPECT_EQ(json.at("partial_state_bytes"), 2 << 20);
+  EXPECT_EQ(json.at("canaries"), 17);
+  EXPECT_EQ(json.at("canary_max_relative_error"), 0.00125);
+  EXPECT_EQ(json.at("peak_pages"), 21);
+  EXPECT_EQ(json.at("pages_total"), 22);
+  EXPECT_EQ(json.at("pages_in_use_at_end"), 23);
+  EXPECT_EQ(json.at("workers"), 3);
+  EXPECT_EQ(json.at("communicator"), "threads");
+  EXPECT_EQ(json.at("backend"), "cpu/TEST");
+  EXPECT_EQ(json.at("requests"), 11);
+  EXPECT_EQ(json.at("steps"), 12);
+  EXPECT_EQ(json.at("tokens"), 1300);
+  EXPECT_EQ(json.at("prompt_tokens"), 14000);
+  EXPECT_EQ(json.at("mean_spread"), 2.5);
+  EXPECT_EQ(json.at("seconds"), 5.25);
+  EXPECT_EQ(json.at("step_seconds"), 2.5);
+}
+
+TEST(ReplayReport, TextShowsTheSameFigures) {
+  const std::string text = to_text(sample());
+  for (const char* figure :
+       {"3 (threads), backend cpu/TEST",
+        "1300 tokens of 11 requests in 12 steps, 14000 prompt tokens", "520.0", "2.50 s in steps",
+        "5.25 s in all", "p50 150 us, p99 990 us", "attend           p50 1004 us, p99 2004 us",
+        "1.062", "2.50 workers a sequence", "3.00 MiB (4.00 MiB planned), 2.00 MiB",
+        "21 of 22 used at the peak, 23 at the end", "17 outputs", "0.00125", "0123456789abcdef"}) {
+    EXPECT_THAT(text, HasSubstr(figure));
+  }
+}
+
+TEST(ReplayReport, OfNothingIsStillWellFormed) {
+  const auto json = nlohmann::json::parse(to_json(ReplayReport{}));
+  EXPECT_EQ(json.at("digest"), "0000000000000000");
+  EXPECT_EQ(json.at("tokens_per_second"), 0);
+  EXPECT_THAT(to_text(ReplayReport{}), HasSubstr("0000000000000000"));
+}
+
+}  // namespace
+}  // namespace tributary

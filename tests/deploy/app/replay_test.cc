@@ -1,0 +1,292 @@
+// A replay's promises: the same bits for every pool, every page freed, bytes as planned, right
+// values.
+#include "deploy/app/replay/replay.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "deploy/runtime/backends.h"
+#include "tests/deploy/app/replay_runs.h"
+
+namespace tributary {
+namespace {
+
+using test::kv_gib_of;
+using test::run_threads;
+using test::small_options;
+using test::small_trace;
+
+/// What holds for every replay that ends.
+void expect_sound(const ReplayReport& report, const std::vector<TraceRequest>& requests) {
+  EXPECT_EQ(report.pages_in_use_at_end, 0);
+  EXPECT_GT(report.peak_pages, 0);
+  EXPECT_LE(report.peak_pages, report.pages_total);
+  EXPECT_EQ(report.exchange_bytes, report.planned_exchange_bytes);
+  EXPECT_LE(report.state_bytes, report.exchange_bytes);
+  EXPECT_EQ(report.requests, static_cast<std::int64_t>(requests.size()));
+  std::int64_t prompt = 0;
+  std::int64_t output = 0;
+  for (const TraceRequest& request : requests) {
+    prompt += request.input_length;
+    output += request.output_length;
+  }
+  EXPECT_EQ(report.prompt_tokens, prompt);
+  EXPECT_EQ(report.tokens, output);
+  EXPECT_GE(report.balance, 1);
+  EXPECT_GE(report.mean_spread, 1);
+}
+
+std::string describe(const ReplayOptions& o, int workers) {
+  return fmt::format(
+      "{} workers, spread {}, exchange {}, max batch {}, {} tokens per step, leaf {}, {}", workers,
+      spread_policy_name(o.spread), exchange_name(o.exchange), o.max_batch, o.tokens_per_step,
+      o.leaf_tokens, o.backend);
+}
+
+constexpr SpreadPolicy kSpreads[] = {SpreadPolicy::kAuto, SpreadPolicy::kSingle,
+                                     SpreadPolicy::kAll};
+constexpr Exchange kExchanges[] = {Exchange::kAllGather, Exchange::kAllToAll};
+
+/// One instruction set's digest of the small trace.
+class ReplayDigest : public testing::TestWithParam<std::string> {};
+
+TEST_P(ReplayDigest, IsTheSameForEveryPoolSpreadExchangeAndBatch) {
+  const auto requests = small_trace();
+  ReplayOptions options = small_options();
+  options.backend = GetParam();
+  const std::uint64_t expected = run_threads(options, requests, 1).digest;
+  for (const int workers : {1, 2, 3, 4}) {
+    for (const SpreadPolicy spread : kSpreads) {
+      for (const Exchange exchange : kExchanges) {
+        // Every batch limit with every number of tokens on the preferred instruction set; the
+        // others differ from it in arithmetic alone.
+        const bool preferred = GetParam() == backend_names()[1];
+        for (const int max_batch : preferred ? std::vector{1, 3, 64} : std::vector{3}) {
+          for (const int tokens_per_step : preferred ? std::vector{1, 3} : std::vector{2}) {
+            options.spread = spread;
+            options.exchange = exchange;
+            options.max_batch = max_batch;
+            options.tokens_per_step = tokens_per_step;
+            SCOPED_TRACE(describe(options, workers));
+            const ReplayReport report = run_threads(options, requests, workers);
+            EXPECT_EQ(report.digest, expected);
+            expect_sound(report, requests);
+            if (workers == 1 || spread == SpreadPolicy::kSingle) {
+              EXPECT_EQ(report.state_bytes, 0U);
+              EXPECT_EQ(report.mean_spread, 1);
+            }
+            if (workers > 1 && spread == SpreadPolicy::kAll) {
+              EXPECT_GT(report.state_bytes, 0U);
+              EXPECT_GT(report.mean_spread, 1);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ReplayDigest, IsOfValuesThatAreRight) {
+  const auto requests = small_trace();
+  ReplayOptions options = small_options();
+  options.backend = GetParam();
+  options.canary_rate = 1;
+  options.spread = SpreadPolicy::kAll;
+  const std::int64_t outputs = std::accumulate(
+      requests.begin(), requests.end(), std::int64_t{0},
+      [](std::int64_t sum, const TraceRequest& request) { return sum + request.output_length; });
+  // Rows and queries are rounded for the float64 reference as for the pool, so that what is left is
+  // the arithmetic: fp32, or of bf16 products where the rows and queries are bf16.
+  for (const auto& [type, bound] : {std::pair{RowFormat::kBF16, 1e-2}, {RowFormat::kF32, 3e-5}}) {
+    options.row_format = type;
+    options.query_dtype = *plain_elements(type);
+    const ReplayReport report = run_threads(options, requests, 3);
+    EXPECT_EQ(report.canaries, outputs * options.layers) << row_format_name(type);
+    EXPECT_LE(report.canary_max_relative_error, bound) << row_format_name(type);
+    EXPECT_GT(report.canary_max_relative_error, 0) << row_format_name(type);
+  }
+}
+
+std::vector<std::string> instruction_sets() {
+  std::vector<std::string> names = backend_names();
+  names.erase(names.begin());  // `cpu` is another name of the first
+  return names;
+}
+
+std::string test_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, ReplayDigest, testing::ValuesIn(instruction_sets()), test_name);
+
+TEST(Replay, DigestIsOfTheRequestsTheSeedAndTheLayers) {
+  const auto requests = small_trace();
+  const ReplayOptions options = small_options();
+  const std::uint64_t digest = run_threads(options, requests, 1).digest;
+
+  ReplayOptions other = options;
+  other.seed = 2;
+  EXPECT_NE(run_threads(other, requests, 1).digest, digest);
+  other = options;
+  other.layers = 1;
+  EXPECT_NE(run_threads(other, requests, 1).digest, digest);
+  auto longer = requests;
+  longer[3].input_length += 1;
+  EXPECT_NE(run_threads(options, longer, 1).digest, digest);
+}
+
+TEST(Replay, ThreadsOfAWorkerDoNotChangeTheDigest) {
+  const auto requests = small_trace();
+  ReplayOptions options = small_options();
+  const std::uint64_t digest = run_threads(options, requests, 2).digest;
+  options.threads = 3;
+  EXPECT_EQ(run_threads(options, requests, 2).digest, digest);
+}
+
+TEST(Replay, LargerLeavesHaveTheirOwnDigestAndKeepIt) {
+  const auto requests = small_trace();
+  ReplayOptions options = small_options();
+  options.leaf_tokens = 128;
+  const std::uint64_t digest = run_threads(options, requests, 1).digest;
+  for (const SpreadPolicy spread : kSpreads) {
+    options.spread = spread;
+    options.exchange = Exchange::kAuto;
+    SCOPED_TRACE(describe(options, 3));
+    const ReplayReport report = run_threads(options, requests, 3);
+    EXPECT_EQ(report.digest, digest);
+    expect_sound(report, requests);
+  }
+}
+
+TEST(Replay, APoolThatIsFullWaitsAndLosesNothing) {
+  const auto requests = small_trace();
+  ReplayOptions options = small_options();
+  const std::uint64_t digest = run_threads(options, requests, 1).digest;
+  struct Case {
+    int workers;
+    SpreadPolicy spread;
+    std::int32_t pages;  // of each worker
+  };
+  // The longest request takes ceil(463 / 64) = 8 pages. Exactly these on one worker; on two as many
+  // in all, so that it needs every page of both.
+  for (const Case& c : {Case{1, SpreadPolicy::kAuto, 8}, Case{1, SpreadPolicy::kSingle, 8},
+                        Case{2, SpreadPolicy::kAuto, 4}, Case{2, SpreadPolicy::kAll, 4},
+                        Case{3, SpreadPolicy::kSingle, 8}, Case{4, SpreadPolicy::kAll, 2},
+                        Case{8, SpreadPolicy::kAuto, 1}, Case{8, SpreadPolicy::kAll, 1}}) {
+    options.kv_gib = kv_gib_of(options, c.pages);
+    options.spread = c.spread;
+    SCOPED_TRACE(describe(options, c.workers));
+    const ReplayReport report = run_threads(options, requests, c.workers);
+    EXPECT_EQ(report.digest, digest);
+    EXPECT_EQ(report.pages_total, c.pages * c.workers);
+    expect_sound(report, requests);
+    // All requests together need 19 pages.
+    const bool must_wait = report.pages_total < 19;
+    EXPECT_TRUE(!must_wait || report.steps > 6) << "nobody waited";
+  }
+}
+
+TEST(Replay, ARequestThatCanNeverFitIsRefusedBeforeTheFirstStep) {
+  auto requests = small_trace();
+  requests.push_back({30, 513, 1, {}});  // the last: 9 pages
+  ReplayOptions options = small_options();
+  options.kv_gib = kv_gib_of(options, 4);
+  for (const SpreadPolicy spread : kSpreads) {
+    options.spread = spread;
+    try {
+      (void)run_threads(options, requests, 2);
+      FAIL() << "accepted with spread " << spread_policy_name(spread);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kTooLarge);
+      // Whole sequences are refused earlier: the third needs 8 pages of one worker, which has 4.
+      const bool single = spread == SpreadPolicy::kSingle;
+      EXPECT_THAT(error.what(), testing::HasSubstr(single ? "request 2" : "request 6"));
+      EXPECT_THAT(error.what(), testing::HasSubstr(single ? "8 pages" : "9 pages"));
+      EXPECT_THAT(error.what(), testing::HasSubstr("4 on each of 2 workers"));
+    }
+  }
+}
+
+TEST(Replay, ArrivalsInTheirOwnTimeGiveTheSameDigest) {
+  const auto requests = small_trace();
+  ReplayOptions options = small_options();
+  const std::uint64_t digest = run_threads(options, requests, 2).digest;
+  options.speed = 0.5;
+  const ReplayReport report = run_threads(options, requests, 2);
+  EXPECT_EQ(report.digest, digest);
+  expect_sound(report, requests);
+  EXPECT_GE(report.seconds, 0.040);  // the last arrives after 20 ms at half the pace
+}
+
+TEST(Replay, WorkersWaitForArrivalsThatAreFurtherApartThanTheirDeadlines) {
+  auto requests = small_trace();
+  requests.back().timestamp_ms = 1200;
+  ReplayOptions options = small_options();
+  options.speed = 1;
+  options.round_timeout_ms = 450;          // 900 for an order
+  options.kv_gib = kv_gib_of(options, 8);  // little to set up in that time
+  const ReplayReport report = run_threads(options, requests, 2);
+  expect_sound(report, requests);
+  EXPECT_GE(report.seconds, 1.2);
+}
+
+TEST(Replay, BadOptionsAreRefused) {
+  const auto requests = small_trace();
+  const auto refusal = [&](auto change, int workers) -> std::string {
+    ReplayOptions options = small_options();
+    change(options);
+    try {
+      (void)run_threads(options, requests, workers);
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.code() == ErrorCode::kInvalidArgument ||
+                  error.code() == ErrorCode::kNotFound || error.code() == ErrorCode::kPoolFull);
+      return error.what();
+    }
+    return "accepted";
+  };
+  using testing::HasSubstr;
+  for (const int workers : {1, 3}) {
+    EXPECT_THAT(refusal([](ReplayOptions& o) { o.shape = "deepseek-v9"; }, workers),
+                testing::AllOf(HasSubstr("'deepseek-v9'"), HasSubstr("deepseek-v2-lite")));
+    EXPECT_THAT(refusal([](ReplayOptions& o) { o.backend = "abacus"; }, workers),
+                testing::AllOf(HasSubstr("'abacus'"), HasSubstr("reference")));
+    EXPECT_THAT(refusal([](ReplayOptions& o) { o.leaf_tokens = 96; }, workers), HasSubstr("96"));
+    EXPECT_THAT(refusal([](ReplayOptions& o) { o.kv_gib = 1e-6; }, workers), HasSubstr("1e-06"));
+    EXPECT_THAT(refusal([](ReplayOptions& o) { o.kv_gib = 9e4; }, workers), HasSubstr("memory"));
+  }
+}
+
+TEST(ReplayRequests, AreTheFirstOfTheWorkloadScaled) {
+  ReplayOptions options;
+  options.requests = 5;
+  const auto whole = replay_requests(options);
+  ASSERT_EQ(whole.size(), 5U);
+  options.length_scale = 0.001;
+  const auto scaled = replay_requests(options);
+  ASSERT_EQ(scaled.size(), 5U);
+  for (std::size_t i = 0; i < scaled.size(); ++i) {
+    // Rounded, and at least one token.
+    EXPECT_NEAR(static_cast<double>(scaled[i].input_length),
+                std::max(1.0, 0.001 * static_cast<double>(whole[i].input_length)), 0.5);
+    EXPECT_GE(scaled[i].output_length, 1);
+    EXPECT_EQ(scaled[i].timestamp_ms, whole[i].timestamp_ms);
+  }
+  options.requests = 0;  // all: of the built-in workload a thousand
+  EXPECT_EQ(replay_requests(options).size(), 1000U);
+}
+
+}  // namespace
+}  // namespace tributary

@@ -1,0 +1,92 @@
+// Pools whose backends have memory that the host cannot read: the same bits through their own
+// communicator, and a clear error if there is none.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "comm/local/run_ranks.h"
+#include "core/base/error.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "tests/core/base/expect_error.h"
+#include "tests/core/interface/remote_backend.h"
+#include "tests/deploy/pool/pool_harness.h"
+
+namespace tributary {
+namespace {
+
+PoolOutputs decode(PoolSetup setup, bool remote) {
+  setup.backend = [remote](int /*rank*/) -> std::unique_ptr<Backend> {
+    auto backend = make_cpu_backend({});
+    if (!remote) return backend;
+    return std::make_unique<test::RemoteBackend>(std::move(backend));
+  };
+  return run_pool(setup, [](PoolLeader& leader) { leader.decode(border_requests(), {}); }).outputs;
+}
+
+TEST(PoolDevice, MemoryThatTheHostCannotReadGivesTheSameBits) {
+  const PoolOutputs expected = decode({}, /*remote=*/false);
+  ASSERT_FALSE(expected.empty());
+  for (const int workers : {1, 2, 3}) {
+    for (const Exchange exchange : {Exchange::kAllGather, Exchange::kAllToAll}) {
+      PoolSetup setup;
+      setup.workers = workers;
+      setup.spread = SpreadPolicy::kAll;
+      setup.exchange = exchange;
+      EXPECT_EQ(differing_outputs(expected, decode(setup, /*remote=*/true)), 0U)
+          << workers << " workers, " << exchange_name(exchange);
+    }
+  }
+}
+
+TEST(PoolDevice, RowsThatArePushedReachIt) {
+  PoolSetup setup;
+  setup.workers = 2;
+  setup.pushed = true;
+  const PoolOutputs expected = decode(setup, /*remote=*/false);
+  EXPECT_EQ(differing_outputs(expected, decode(setup, /*remote=*/true)), 0U);
+}
+
+TEST(PoolDevice, FailuresOfOneRankReachTheOthers) {
+  PoolSetup setup;
+  setup.workers = 2;
+  setup.spread = SpreadPolicy::kAll;
+  setup.backend = [](int /*rank*/) {
+    return std::make_unique<test::RemoteBackend>(make_cpu_backend({}));
+  };
+  setup.hook = [](int rank, std::string_view call) {
+    if (rank == 1 && call == "attend") fail(ErrorCode::kInternal, "the test said so");
+  };
+  EXPECT_EQ(code_of([&] {
+              run_pool(setup, [](PoolLeader& leader) { leader.decode(border_requests(), {}); });
+            }),
+            ErrorCode::kWorkerFailed);
+}
+
+class NoClient final : public PoolClient {
+ public:
+  void fill_rows(const Sequence& /*sequence*/, int /*layer*/, std::int64_t /*begin*/,
+                 std::int64_t /*count*/, std::byte* /*rows*/) override {}
+  void write_tokens(std::span<const HomedItem> /*items*/,
+                    std::span<const std::int32_t> /*item_layer*/, std::byte* /*records*/,
+                    std::size_t /*record_bytes*/) override {}
+  void read_states(std::span<const HomedItem> /*items*/,
+                   std::span<const std::int32_t> /*item_layer*/, const float* /*states*/) override {
+  }
+};
+
+TEST(PoolDevice, WithoutAnExchangeItIsRefused) {
+  run_ranks(1, [](Communicator& communicator) {
+    test::RemoteBackend backend(make_cpu_backend({}));
+    NoClient client;
+    const WorkerConfig config{
+        .attention = {.heads = 1, .kv_lora_rank = 8, .qk_rope_head_dim = 8, .softmax_scale = 1},
+        .pages = 1};
+    EXPECT_EQ(code_of([&] { const Worker worker(config, backend, communicator, client); }),
+              ErrorCode::kFailedPrecondition);
+  });
+}
+
+}  // namespace
+}  // namespace tributary

@@ -1,0 +1,304 @@
+// A worker that fails in the middle of a round, does not arrive, or cannot go on: every rank ends
+// the round with the same error, and the pool goes on or says that it cannot.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "tests/core/base/expect_error.h"
+#include "tests/deploy/pool/pool_harness.h"
+
+namespace tributary {
+namespace {
+
+constexpr int kWorkers = 3;
+const std::vector<PoolRequest> kRequests{{1, 300, 12}, {2, 61, 12}, {3, 0, 12}, {4, 130, 12}};
+
+PoolSetup pool_of_three(Exchange exchange = Exchange::kAllToAll) {
+  PoolSetup setup;
+  setup.workers = kWorkers;
+  setup.spread = SpreadPolicy::kAll;
+  setup.exchange = exchange;
+  setup.backend = [](int) { return make_cpu_backend({}); };
+  return setup;
+}
+
+/// Fails the nth `call` of one rank.
+class Fault {
+ public:
+  Fault(int rank, std::string_view call, int nth) : rank_(rank), call_(call), nth_(nth) {}
+
+  [[nodiscard]] PoolHook hook() {
+    return [this](int rank, std::string_view call) {
+      if (rank != rank_ || call != call_ || ++seen_ != nth_) return;
+      if (nth_ % 2 == 0) throw std::runtime_error("planted");
+      throw Error(ErrorCode::kUnsupported, "planted");
+    };
+  }
+  [[nodiscard]] bool happened() const { return seen_ >= nth_; }
+  /// The error message of every rank, up to the number of the round.
+  [[nodiscard]] std::string message() const {
+    return fmt::format("worker {} failed in round", rank_);
+  }
+
+ private:
+  int rank_;
+  std::string_view call_;
+  int nth_;
+  std::atomic<int> seen_ = 0;
+};
+
+/// Decodes kRequests, one token a step. A round that fails is tried again, after new admissions
+/// where rows are missing. Returns how many failed.
+int decode_through_failures(PoolLeader& leader) {
+  std::vector<Sequencer::StepRequest> step;
+  const auto admit_all = [&] {
+    for (const PoolRequest& request : kRequests) step.push_back({leader.admit(request).value(), 1});
+  };
+  const auto free_all = [&] {
+    for (const auto& item : step) leader.sequencer.free(item.id);
+    step.clear();
+  };
+  admit_all();
+  int failures = 0;
+  for (int done = 0; done < 12;) {
+    try {
+      (void)leader.step(step);
+      ++done;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kWorkerFailed || ++failures > 3) throw;
+      if (std::string_view(error.what()).find("rows of sequence") == std::string_view::npos) {
+        continue;
+      }
+      free_all();
+      admit_all();
+    }
+  }
+  free_all();
+  return failures;
+}
+
+/// Expects the same status on all ranks after every order, and no missing ones.
+void expect_agreement(const PoolResult& result) {
+  for (const auto& statuses : result.statuses) {
+    ASSERT_EQ(statuses.size(), result.statuses[0].size());
+    for (std::size_t i = 0; i < statuses.size(); ++i) {
+      EXPECT_EQ(statuses[i].code(), result.statuses[0][i].code()) << "order " << i;
+      EXPECT_EQ(statuses[i].message(), result.statuses[0][i].message()) << "order " << i;
+    }
+  }
+}
+
+PoolOutputs undisturbed() {
+  return run_pool(pool_of_three(),
+                  [](PoolLeader& leader) { EXPECT_EQ(decode_through_failures(leader), 0); })
+      .outputs;
+}
+
+struct FaultCase {
+  std::string_view call;
+  std::vector<int> nth;  // the first, and one in the middle
+};
+
+class PoolFault : public testing::TestWithParam<FaultCase> {};
+
+TEST_P(PoolFault, EndsTheRoundForAllAndCanBeTriedAgain) {
+  const PoolOutputs expected = undisturbed();
+  ASSERT_EQ(expected.size(), 2 * 12 * kRequests.size());
+  for (const Exchange exchange : {Exchange::kAllGather, Exchange::kAllToAll}) {
+    if (GetParam().call == "gather" && exchange == Exchange::kAllGather) continue;
+    for (int rank = 0; rank < kWorkers; ++rank) {
+      for (const int nth : GetParam().nth) {
+        SCOPED_TRACE(fmt::format("{}, rank {}, call {}", exchange_name(exchange), rank, nth));
+        Fault fault(rank, GetParam().call, nth);
+        PoolSetup setup = pool_of_three(exchange);
+        setup.hook = fault.hook();
+        int failures = 0;
+        const PoolResult result = run_pool(
+            setup, [&](PoolLeader& leader) { failures = decode_through_failures(leader); });
+        ASSERT_TRUE(fault.happened());
+        EXPECT_EQ(failures, 1);
+        expect_agreement(result);
+        int heard = 0;
+        for (const Status& status : result.statuses[0]) {
+          if (status.ok()) continue;
+          ++heard;
+          EXPECT_EQ(status.code(), ErrorCode::kWorkerFailed);
+          EXPECT_NE(status.message().find(fault.message()), std::string::npos) << status.message();
+          EXPECT_NE(status.message().find("planted"), std::string::npos) << status.message();
+        }
+        EXPECT_EQ(heard, 1);
+        EXPECT_EQ(differing_outputs(result.outputs, expected), 0U);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , PoolFault,
+    testing::Values(FaultCase{"fill_rows", {1, 2}}, FaultCase{"write_tokens", {1, 4, 23}},
+                    FaultCase{"read_states", {1, 2, 7, 24}}, FaultCase{"append", {1, 6}},
+                    FaultCase{"attend", {1, 4, 24}}, FaultCase{"merge", {1, 4}},
+                    FaultCase{"gather", {1, 4}}, FaultCase{"synchronize", {1, 2, 9, 32}}),
+    [](const auto& info) { return std::string(info.param.call); });
+
+TEST(PoolFailure, RowsThatWereNotFilledAreNeverAttended) {
+  Fault fault(1, "fill_rows", 1);
+  PoolSetup setup = pool_of_three();
+  setup.hook = fault.hook();
+  const PoolResult result = run_pool(setup, [](PoolLeader& leader) {
+    const auto id = leader.admit({1, 300, 12}).value();
+    EXPECT_EQ(leader.lead().status.code(), ErrorCode::kWorkerFailed);
+    const auto other = leader.admit({2, 300, 12}).value();
+    for (int i = 0; i < 2; ++i) {
+      const std::string message = message_of([&] { (void)leader.step({{other, 1}, {id, 1}}); });
+      EXPECT_NE(message.find("failed_precondition: never filled: rows of sequence 4294967297"),
+                std::string::npos)
+          << message;
+    }
+    (void)leader.step({{other, 12}});
+    leader.sequencer.free(id);
+    const auto again = leader.admit({1, 300, 12}).value();
+    (void)leader.step({{again, 12}});
+  });
+  expect_agreement(result);
+  const auto expected = run_pool(pool_of_three(), [](PoolLeader& leader) {
+                          leader.decode({{1, 300, 12}, {2, 300, 12}}, {});
+                        }).outputs;
+  EXPECT_EQ(differing_outputs(result.outputs, expected), 0U);
+}
+
+TEST(PoolFailure, OneLostFillDoesNotLoseTheOthers) {
+  // Two sequences in one order: only the one whose rows could not be fetched is lost.
+  Fault fault(0, "fill_rows", 1);
+  PoolSetup setup = pool_of_three();
+  setup.workers = 1;
+  setup.hook = fault.hook();
+  const PoolResult result = run_pool(setup, [](PoolLeader& leader) {
+    const auto lost = leader.admit({1, 60, 2}).value();
+    const auto kept = leader.admit({2, 60, 2}).value();
+    EXPECT_EQ(leader.lead().status.code(), ErrorCode::kWorkerFailed);
+    leader.sequencer.free(lost);
+    (void)leader.step({{kept, 2}});
+  });
+  EXPECT_EQ(result.outputs.size(), 2U * 2U);
+}
+
+TEST(PoolFailure, TheFirstOfSeveralIsNamed) {
+  PoolSetup setup = pool_of_three();
+  setup.hook = [](int rank, std::string_view call) {
+    if (rank > 0 && call == "write_tokens") throw std::runtime_error(fmt::format("of {}", rank));
+  };
+  const PoolResult result = run_pool(setup, [](PoolLeader& leader) {
+    std::vector<Sequencer::StepRequest> step;
+    step.reserve(kRequests.size());
+    for (const PoolRequest& request : kRequests) {
+      step.push_back({leader.admit(request).value(), 1});
+    }
+    EXPECT_EQ(message_of([&] { (void)leader.step(step); }),
+              "worker 1 failed in round 1: internal: of 1");
+  });
+  expect_agreement(result);
+}
+
+/// Expects the status of a pool that has ended on every rank that takes part.
+void expect_end(const PoolResult& result, ErrorCode code) {
+  for (std::size_t rank = 0; rank < result.statuses.size(); ++rank) {
+    ASSERT_FALSE(result.statuses[rank].empty()) << "rank " << rank;
+    EXPECT_EQ(result.statuses[rank].back().code(), code) << "rank " << rank;
+    EXPECT_EQ(result.statuses[rank].back().message(), result.statuses[0].back().message());
+  }
+}
+
+TEST(PoolFailure, WithoutMemoryForARoundThePoolEnds) {
+  std::atomic<bool> exhausted = false;
+  PoolSetup setup = pool_of_three();
+  setup.hook = [&](int rank, std::string_view call) {
+    if (rank == 1 && call == "allocate" && exhausted) {
+      throw Error(ErrorCode::kPoolFull, "no memory on worker 1");
+    }
+  };
+  const PoolResult result = run_pool(setup, [&](PoolLeader& leader) {
+    const auto a = leader.admit({1, 300, 30}).value();
+    EXPECT_TRUE(leader.lead().status.ok());
+    exhausted = true;
+    EXPECT_EQ(code_of([&] { (void)leader.step({{a, 16}}); }), ErrorCode::kPoolFull);
+    EXPECT_EQ(code_of([&] { (void)leader.step({{a, 1}}); }), ErrorCode::kPoolFull);
+  });
+  expect_end(result, ErrorCode::kPoolFull);
+}
+
+TEST(PoolFailure, AnOrderThatDoesNotFitTheTableEndsThePool) {
+  const PoolResult result = run_pool(pool_of_three(), [](PoolLeader& leader) {
+    const auto a = leader.admit({1, 100, 4}).value();
+    (void)leader.step({{a, 1}});
+    Order order = leader.sequencer.take_order();
+    order.step = {{a, 9, 1}};  // an epoch that it never had
+    EXPECT_EQ(leader.lead(order).status.code(), ErrorCode::kStaleEpoch);
+    EXPECT_EQ(leader.lead().status.code(), ErrorCode::kStaleEpoch) << "for good";
+  });
+  expect_end(result, ErrorCode::kStaleEpoch);
+}
+
+TEST(PoolFailure, ARankThatNeverComesIsMissedByItsDeadline) {
+  for (const int absent : {1, 2}) {
+    PoolSetup setup = pool_of_three();
+    setup.absent = {absent};
+    setup.timeout = std::chrono::milliseconds(500);
+    setup.pages = 8;
+    PoolResult result = run_pool(setup, [](PoolLeader& leader) {
+      const auto a = leader.admit({1, 100, 4}).value();
+      EXPECT_EQ(code_of([&] { (void)leader.step({{a, 1}}); }), ErrorCode::kDeadlineExceeded);
+    });
+    EXPECT_TRUE(result.statuses[static_cast<std::size_t>(absent)].empty());
+    result.statuses.erase(result.statuses.begin() + absent);
+    expect_end(result, ErrorCode::kDeadlineExceeded);
+  }
+}
+
+TEST(PoolFailure, FollowersDoNotWaitForEverForALeader) {
+  PoolSetup setup = pool_of_three();
+  setup.absent = {0};
+  setup.timeout = std::chrono::milliseconds(500);
+  setup.pages = 8;
+  PoolResult result = run_pool(setup, [](PoolLeader&) {});
+  result.statuses.erase(result.statuses.begin());
+  expect_end(result, ErrorCode::kDeadlineExceeded);
+}
+
+TEST(PoolFailure, ARankThatHangsInARoundIsMissedByItsDeadline) {
+  std::promise<void> over;
+  const std::shared_future<void> released = over.get_future().share();
+  PoolSetup setup = pool_of_three();
+  setup.timeout = std::chrono::milliseconds(500);
+  setup.pages = 8;
+  setup.hook = [&](int rank, std::string_view call) {
+    if (rank == 2 && call == "attend") released.wait();
+  };
+  const PoolResult result = run_pool(setup, [&](PoolLeader& leader) {
+    const auto a = leader.admit({1, 300, 4}).value();
+    EXPECT_EQ(code_of([&] { (void)leader.step({{a, 1}}); }), ErrorCode::kDeadlineExceeded);
+    over.set_value();
+  });
+  expect_end(result, ErrorCode::kDeadlineExceeded);
+}
+
+TEST(PoolFailure, ALeaderThatThrowsReleasesItsFollowers) {
+  EXPECT_EQ(message_of([] {
+              (void)run_pool(pool_of_three(), [](PoolLeader& leader) {
+                (void)leader.admit({1, 100, 4}).value();
+                EXPECT_TRUE(leader.lead().status.ok());
+                fail(ErrorCode::kInternal, "the engine is gone");
+              });
+            }),
+            "the engine is gone");
+}
+
+}  // namespace
+}  // namespace tributary

@@ -1,0 +1,96 @@
+// A worker that sends what a test tells it, over comm/tcp: for behaviour that real workers show
+// only when something goes wrong.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/transport/transport.h"
+#include "deploy/service/client/tier_client.h"
+#include "deploy/service/protocol/client_messages.h"
+
+namespace tributary::test {
+
+class FakeWorker final : private TransportHandler {
+ public:
+  /// Lets in whoever shows token_of() a sequence.
+  FakeWorker();
+  /// The same over another transport than comm/tcp.
+  FakeWorker(const MakeTransport& make_transport, const std::string& listen);
+  ~FakeWorker() override;
+  FakeWorker(const FakeWorker&) = delete;
+  FakeWorker& operator=(const FakeWorker&) = delete;
+
+  [[nodiscard]] const std::string& address() const { return transport_->address(); }
+
+  /// The answers. By default everything succeeds: rows are taken, a round's outputs are the numbers
+  /// of its tokens, controls return what they were asked. Called on the transport's thread; no
+  /// value means no answer. Set these before the client's first message.
+  std::function<std::optional<wire::Welcome>(const wire::Hello&)> on_hello;
+  std::function<std::optional<wire::RowsReply>(const wire::Rows&)> on_rows;
+  struct RoundAnswer {
+    wire::LayerReply reply;  // request and crc32c are filled in where they are 0
+    std::vector<std::byte> payload;
+  };
+  std::function<std::optional<RoundAnswer>(const wire::LayerRequest&, std::span<const std::byte>)>
+      on_round;
+  std::function<std::optional<wire::ControlReply>(const wire::Control&)> on_control;
+
+  /// Sends to the client that sent the latest message.
+  void send(const RoundAnswer& answer);
+  void send_raw(std::uint16_t type, std::vector<std::byte> header);
+  void disconnect();
+
+  struct Received {
+    std::vector<wire::Hello> hellos;
+    std::vector<wire::Rows> rows;
+    std::vector<std::vector<std::byte>> row_payloads;
+    std::vector<wire::LayerRequest> rounds;
+    std::vector<wire::Control> controls;
+  };
+  /// Waits until `enough` holds; fails the test after some seconds.
+  Received wait_until(const std::function<bool(const Received&)>& enough);
+  [[nodiscard]] Received received();
+
+ private:
+  std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
+                                    std::span<const std::byte> header,
+                                    std::size_t payload_bytes) override;
+  void on_disconnect(PeerId peer, const Status& reason) override;
+  void answer_rows(const wire::Rows& rows, std::span<const std::byte> payload);
+  void answer_round(const wire::LayerRequest& round, std::span<const std::byte> payload);
+  void answer_control(const wire::Control& control);
+  void reply(wire::MessageType type, std::vector<std::byte> header,
+             std::shared_ptr<std::vector<std::byte>> payload = nullptr);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Received received_;
+  PeerId client_ = 0;
+  std::unique_ptr<Transport> transport_;
+};
+
+/// Small enough to follow by hand: 2 heads of 4 + 2, rows and queries f32, 3 layers.
+[[nodiscard]] PoolShape small_shape();
+inline constexpr std::size_t kSmallRowBytes = 6 * sizeof(float);
+inline constexpr std::size_t kSmallInput = (2 * 6 + 6) * sizeof(float);
+inline constexpr std::size_t kSmallOutput = 2 * 5;  // floats of a token's attend
+
+/// Of a small sequence.
+[[nodiscard]] wire::Token token_of(std::uint64_t id);
+
+/// A sequence of `workers`, the prompt in extents of `extent` rows on each in turn.
+[[nodiscard]] SequenceHandle small_sequence(std::uint64_t id,
+                                            std::span<const std::string> addresses,
+                                            std::int64_t prompt_tokens, std::int64_t extent);
+
+}  // namespace tributary::test

@@ -1,0 +1,112 @@
+// Calls to a worker that does not answer, and what its control plane says meanwhile; to one that is
+// only full.
+#include "deploy/service/client/pool_watch.h"
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "deploy/service/transport/data_transport.h"
+#include "tests/deploy/service/client/client_fixture.h"
+#include "tests/deploy/service/client/fake_control.h"
+
+namespace tributary {
+namespace {
+
+/// Less than a call's own deadline, and much more than the watch needs.
+constexpr auto kLimit = std::chrono::seconds(20);
+
+class PoolWatchTest : public test::ClientFixture {
+ protected:
+  void SetUp() override {
+    TierClientConfig config;
+    config.url = control_.url();
+    make_client(config);
+  }
+
+  void expect_lost(const std::function<void(Deadline)>& call) {
+    control_.answer = [](const HttpRequest&) { return test::error_response(410, "pool_lost"); };
+    const auto begin = Deadline::Clock::now();
+    test::expect_error(ErrorCode::kPoolLost, "the control plane says: why",
+                       [&] { call(Deadline::after(kLimit)); });
+    EXPECT_LT(Deadline::Clock::now() - begin, kLimit);
+  }
+
+  test::FakeControl control_;
+};
+
+TEST_F(PoolWatchTest, AStoppedPoolEndsTheCallsThatWaitForIt) {
+  worker_.on_round = [](const auto&, const auto&) { return std::nullopt; };
+  worker_.on_control = [](const auto&) { return std::nullopt; };
+  expect_lost([&](Deadline deadline) {
+    SequenceHandle a = sequence();
+    std::vector<float> output;
+    const LayerItem one = item(a, output);
+    client_->attend(std::span(&one, 1), 0, deadline);
+  });
+}
+
+TEST_F(PoolWatchTest, AStoppedPoolEndsTheCallsThatItHasNotGreeted) {
+  worker_.on_hello = [](const auto&) { return std::nullopt; };
+  expect_lost([&](Deadline deadline) {
+    SequenceHandle a = sequence();
+    client_->truncate(a, 100, deadline);
+  });
+}
+
+TEST_F(PoolWatchTest, APoolThatOneOfTheTwoStillHasIsNotGivenUp) {
+  // First the control plane knows the pool, whose worker is busy; then it is cut off from it.
+  std::atomic<int> questions = 0;
+  std::atomic<std::uint64_t> asked = 0;
+  control_.answer = [&](const HttpRequest&) {
+    if (++questions > 1) return test::error_response(410, "pool_lost");
+    HttpResponse response;
+    response.body = to_json(test::sample_answer());
+    return response;
+  };
+  worker_.on_round = [&](const wire::LayerRequest& round, const auto&) {
+    asked = round.request;
+    return std::nullopt;
+  };
+  worker_.on_control = [&](const wire::Control&) -> std::optional<wire::ControlReply> {
+    if (questions < 1) return std::nullopt;
+    if (questions >= 2) {  // it has been judged twice
+      test::FakeWorker::RoundAnswer late;
+      late.reply.request = asked;
+      late.reply.items = {ErrorCode::kOk};
+      late.payload.resize(test::kSmallOutput * sizeof(float));
+      worker_.send(late);
+    }
+    return wire::ControlReply{.request = 0, .items = {{ErrorCode::kNotFound, 0, 0}}, .message = {}};
+  };
+  SequenceHandle a = sequence();
+  std::vector<float> output;
+  const LayerItem one = item(a, output);
+  client_->attend(std::span(&one, 1), 0, Deadline::after(kLimit));
+  EXPECT_THAT(output, testing::Each(0));
+  EXPECT_GE(questions, 2);
+  client_.reset();  // it may still ask
+}
+
+TEST_F(PoolWatchTest, AWorkerThatIsOnlyFullIsUnavailable) {
+  struct Nobody final : TransportHandler {
+    std::optional<Landing> on_message(PeerId /*peer*/, std::uint16_t /*type*/,
+                                      std::span<const std::byte> /*header*/,
+                                      std::size_t /*payload_bytes*/) override {
+      return std::nullopt;
+    }
+    void on_disconnect(PeerId /*peer*/, const Status& /*reason*/) override {}
+  } nobody;
+  const auto full =
+      make_data_transport()({.listen = "tcp://127.0.0.1:0",
+                             .max_connections = 0,
+                             .secret_of = [](std::uint64_t id) { return test::token_of(id); }},
+                            nobody);
+  SequenceHandle a = sequence();
+  a.addresses = {full->address()};
+  test::expect_error(ErrorCode::kUnavailable, "refused", [&] { client_->truncate(a, 100); });
+}
+
+}  // namespace
+}  // namespace tributary

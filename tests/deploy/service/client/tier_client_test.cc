@@ -1,0 +1,396 @@
+// The client library against workers that misbehave: deadlines, lost connections, late and corrupt
+// replies, refusals; and how calls are cut into messages.
+#include "deploy/service/client/tier_client.h"
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/wire/codec.h"
+#include "comm/wire/crc32c.h"
+#include "tests/deploy/service/client/client_fixture.h"
+#include "tests/deploy/service/client/fake_control.h"
+
+namespace tributary {
+namespace {
+
+using std::chrono::milliseconds;
+using test::expect_error;
+using test::FakeWorker;
+using test::kSmallInput;
+using test::kSmallOutput;
+using test::kSmallRowBytes;
+using test::small_sequence;
+using test::small_shape;
+
+class TierClientTest : public test::ClientFixture {};
+
+TEST_F(TierClientTest, OneGreetingIsEnoughForManyCalls) {
+  SequenceHandle a = sequence();
+  std::vector<float> output;
+  for (int layer = 0; layer < 3; ++layer) {
+    const LayerItem one = item(a, output);
+    client_->attend(std::span(&one, 1), layer);
+    EXPECT_THAT(output, testing::Each(7));
+  }
+  const auto received = worker_.received();
+  ASSERT_EQ(received.hellos.size(), 1U);
+  EXPECT_EQ(received.hellos[0].shape, small_shape());
+  EXPECT_EQ(received.hellos[0].sequence_id, 7U);
+  EXPECT_EQ(received.hellos[0].token, a.token);
+  ASSERT_EQ(received.rounds.size(), 3U);
+  EXPECT_EQ(received.rounds[2].items[0].layer, 2);
+  EXPECT_EQ(received.rounds[2].items[0].base_length, 200);
+  EXPECT_EQ(received.rounds[2].items[0].epoch, 3U);
+  EXPECT_GT(received.rounds[2].deadline_us, 1'000'000U);
+}
+
+TEST_F(TierClientTest, ARefusedGreetingSaysWhy) {
+  worker_.on_hello = [](const wire::Hello& hello) {
+    wire::Welcome welcome;
+    welcome.shape = hello.shape;
+    welcome.outcome = {ErrorCode::kInvalidArgument, "heads: 2 here, 4 in the pool"};
+    return welcome;
+  };
+  SequenceHandle a = sequence();
+  std::vector<float> output;
+  const LayerItem one = item(a, output);
+  expect_error(ErrorCode::kInvalidArgument, "heads: 2 here",
+               [&] { client_->attend(std::span(&one, 1), 0); });
+}
+
+TEST_F(TierClientTest, AWorkerThatIsNotThereIsALostPool) {
+  SequenceHandle a = sequence();
+  a.addresses = {"tcp://127.0.0.1:1"};
+  std::vector<float> output;
+  const LayerItem one = item(a, output);
+  EXPECT_EQ(code_of([&] { client_->attend(std::span(&one, 1), 0); }), ErrorCode::kPoolLost);
+}
+
+TEST_F(TierClientTest, ReadinessIsAwaitedWhileTheControlPlaneHasLostSightOfThePool) {
+  test::FakeControl control;
+  int questions = 0;
+  control.answer = [&](const HttpRequest&) {
+    if (++questions <= 2) return test::error_response(410, "pool_lost");
+    HttpResponse response;
+    response.body = to_json(test::sample_answer());
+    return response;
+  };
+  TierClientConfig config;
+  config.url = control.url();
+  make_client(config);
+  client_->wait_ready(sequence(77));
+  EXPECT_EQ(control.requests().size(), 3U);
+  const auto received = worker_.received();
+  ASSERT_EQ(received.controls.size(), 2U);
+  EXPECT_EQ(received.controls[0].items[0].op, wire::ControlOp::kRenew);
+}
+
+TEST_F(TierClientTest, ReadinessIsAwaitedWhileTheControlPlaneIsDown) {
+  std::optional<test::FakeControl> control;
+  control.emplace();
+  TierClientConfig config;
+  config.url = control->url();
+  make_client(config);
+  control.reset();
+  // The second for a machine that stalls: it begins to ask the worker when it has asked in vain for
+  // five seconds, or the deadline is near.
+  for (const int patience_ms : {300, 12'000}) {
+    const auto deadline = Deadline::after(milliseconds(patience_ms));
+    EXPECT_EQ(code_of([&] { client_->wait_ready(sequence(77), deadline); }),
+              ErrorCode::kDeadlineExceeded);
+    if (!worker_.received().controls.empty()) break;
+  }
+  EXPECT_FALSE(worker_.received().controls.empty()) << "it asks the sequence's worker";
+}
+
+TEST_F(TierClientTest, ASequenceThatItsWorkerDoesNotHoldIsLostWithThePool) {
+  worker_.on_control = [](const wire::Control&) {
+    wire::ControlReply reply;
+    reply.items = {{ErrorCode::kNotFound, 0, 0}};
+    return reply;
+  };
+  test::FakeControl control;
+  control.answer = [](const HttpRequest&) { return test::error_response(410, "pool_lost"); };
+  TierClientConfig config;
+  config.url = control.url();
+  make_client(config);
+  EXPECT_EQ(code_of([&] { client_->wait_ready(sequence(77)); }), ErrorCode::kPoolLost);
+}
+
+TEST_F(TierClientTest, ADeadlinePassesAndTheLateReplyDoesNoHarm) {
+  std::atomic<bool> answers = false;
+  worker_.on_round = [&](const wire::LayerRequest&,
+                         std::span<const std::byte>) -> std::optional<FakeWorker::RoundAnswer> {
+    if (!answers) return std::nullopt;
+    FakeWorker::RoundAnswer answer;
+    answer.reply.items = {ErrorCode::kOk};
+    answer.payload.resize(kSmallOutput * sizeof(float));
+    return answer;
+  };
+  SequenceHandle a = sequence();
+  std::vector<float> output;
+  for (const auto patience : test::kPatiences) {
+    const LayerItem one = item(a, output);
+    EXPECT_EQ(code_of([&] { client_->attend(std::span(&one, 1), 0, Deadline::after(patience)); }),
+              ErrorCode::kDeadlineExceeded);
+    if (!worker_.received().rounds.empty()) break;
+  }
+  const auto before = worker_.received();
+  ASSERT_FALSE(before.rounds.empty());
+  answers = true;
+  FakeWorker::RoundAnswer late;
+  late.reply.request = before.rounds.front().request;
+  late.reply.items = {ErrorCode::kOk};
+  late.payload.assign(kSmallOutput * sizeof(float), std::byte{0xff});
+  worker_.send(late);
+  worker_.send(late);  // and once more
+  // Messages with payloads may overtake: whichever comes first, the answer is the second round's.
+  const LayerItem again = item(a, output);
+  client_->attend(std::span(&again, 1), 0);
+  EXPECT_THAT(output, testing::Each(0));
+  EXPECT_EQ(worker_.received().hellos.size(), before.hellos.size());  // the connection is the same
+}
+
+TEST_F(TierClientTest, ALostConnectionEndsEverythingPendingAtOnce) {
+  worker_.on_round = [](const auto&, auto) { return std::nullopt; };
+  worker_.on_control = [](const auto&) { return std::nullopt; };
+  SequenceHandle a = sequence(1);
+  SequenceHandle b = sequence(2);
+  std::vector<float> output;
+  const LayerItem one = item(a, output);
+  const auto far = Deadline::after(std::chrono::seconds(60));
+  auto attend = std::async(std::launch::async, [&] {
+    return code_of([&] { client_->attend(std::span(&one, 1), 0, far); });
+  });
+  auto truncate = std::async(std::launch::async,
+                             [&] { return code_of([&] { client_->truncate(b, 100, far); }); });
+  worker_.wait_until([](const auto& r) { return !r.rounds.empty() && !r.controls.empty(); });
+  worker_.disconnect();
+  EXPECT_EQ(attend.get(), ErrorCode::kPoolLost);
+  EXPECT_EQ(truncate.get(), ErrorCode::kPoolLost);
+  EXPECT_FALSE(far.expired());
+}
+
+TEST_F(TierClientTest, ALostConnectionIsMadeAgainByTheNextCall) {
+  SequenceHandle a = sequence();
+  std::vector<float> output;
+  bool drop = true;
+  worker_.on_round = [&](const wire::LayerRequest& round,
+                         auto) -> std::optional<FakeWorker::RoundAnswer> {
+    if (std::exchange(drop, false)) {
+      worker_.disconnect();
+      return std::nullopt;
+    }
+    FakeWorker::RoundAnswer answer;
+    answer.reply.items.assign(round.items.size(), ErrorCode::kOk);
+    answer.payload.resize(kSmallOutput * sizeof(float));
+    return answer;
+  };
+  const LayerItem one = item(a, output);
+  EXPECT_EQ(code_of([&] { client_->attend(std::span(&one, 1), 0); }), ErrorCode::kPoolLost);
+  client_->attend(std::span(&one, 1), 0);
+  EXPECT_EQ(worker_.received().hellos.size(), 2U);
+}
+
+TEST_F(TierClientTest, OutputsWithoutTheirChecksumAreCorrupt) {
+  worker_.on_round = [](const wire::LayerRequest& round, auto) {
+    FakeWorker::RoundAnswer answer;
+    answer.reply.items.assign(round.items.size(), ErrorCode::kOk);
+    answer.payload.resize(kSmallOutput * sizeof(float));
+    answer.reply.crc32c = wire::crc32c(answer.payload) ^ 1;
+    return std::optional(answer);
+  };
+  SequenceHandle a = sequence();
+  std::vector<float> output;
+  const LayerItem one = item(a, output);
+  EXPECT_EQ(code_of([&] { client_->attend(std::span(&one, 1), 0); }), ErrorCode::kCorrupt);
+}
+
+TEST_F(TierClientTest, OutputsOfAnotherSizeAreRefused) {
+  std::size_t bytes = kSmallOutput * sizeof(float) - 4;
+  worker_.on_round = [&](const wire::LayerRequest& round, auto) {
+    FakeWorker::RoundAnswer answer;
+    answer.reply.items.assign(round.items.size(), ErrorCode::kOk);
+    answer.payload.resize(bytes);
+    return std::optional(answer);
+  };
+  SequenceHandle a = sequence();
+  std::vector<float> output;
+  const LayerItem one = item(a, output);
+  EXPECT_EQ(code_of([&] { client_->attend(std::span(&one, 1), 0); }), ErrorCode::kMalformedInput);
+  bytes += 8;
+  EXPECT_EQ(code_of([&] { client_->attend(std::span(&one, 1), 0); }), ErrorCode::kMalformedInput);
+  EXPECT_THAT(output, testing::Each(-1));
+}
+
+TEST_F(TierClientTest, BytesThatAreNoMessageEndTheConnection) {
+  worker_.on_round = [&](const wire::LayerRequest&, auto) {
+    worker_.send_raw(static_cast<std::uint16_t>(wire::MessageType::kLayerReply),
+                     std::vector<std::byte>(5));
+    return std::optional<FakeWorker::RoundAnswer>();
+  };
+  SequenceHandle a = sequence();
+  std::vector<float> output;
+  const LayerItem one = item(a, output);
+  EXPECT_EQ(code_of([&] { client_->attend(std::span(&one, 1), 0); }), ErrorCode::kMalformedInput);
+}
+
+TEST_F(TierClientTest, OutputsOfItemsThatSucceededAreThereBesideTheError) {
+  worker_.on_round = [](const wire::LayerRequest& round, auto) {
+    FakeWorker::RoundAnswer answer;
+    answer.reply.items.assign(round.items.size(), ErrorCode::kOk);
+    answer.reply.items[1] = ErrorCode::kStaleEpoch;
+    answer.reply.message = "epoch 3, now 4";
+    const std::vector<float> output((round.items.size() - 1) * kSmallOutput, 5);
+    const auto bytes = std::as_bytes(std::span(output));
+    answer.payload.assign(bytes.begin(), bytes.end());
+    return std::optional(answer);
+  };
+  SequenceHandle a = sequence(1), b = sequence(2), c = sequence(3);
+  std::vector<float> x, y, z;
+  const std::vector<LayerItem> items = {item(a, x), item(b, y), item(c, z)};
+  expect_error(ErrorCode::kStaleEpoch, "sequence 2: epoch 3, now 4",
+               [&] { client_->attend(items, 0); });
+  EXPECT_THAT(x, testing::Each(5));
+  EXPECT_THAT(y, testing::Each(-1));
+  EXPECT_THAT(z, testing::Each(5));
+}
+
+TEST_F(TierClientTest, LargeBatchesTravelInSeveralMessages) {
+  constexpr std::size_t kBatch = 2 * wire::kMaxItems + 3;
+  std::vector<SequenceHandle> sequences;
+  for (std::size_t i = 0; i < kBatch; ++i) sequences.push_back(sequence(i + 1));
+  std::vector<std::vector<float>> outputs(kBatch);
+  std::vector<LayerItem> items;
+  for (std::size_t i = 0; i < kBatch; ++i) {
+    items.push_back(item(sequences[i], outputs[i], 1 + static_cast<int>(i % 3)));
+  }
+  client_->attend(items, 1);
+  for (std::size_t i = 0; i < kBatch; ++i) {
+    EXPECT_THAT(outputs[i], testing::Each(static_cast<float>(i + 1)));
+  }
+  EXPECT_EQ(worker_.received().rounds.size(), 3U);
+
+  std::vector<SequenceHandle*> all;
+  for (SequenceHandle& sequence : sequences) all.push_back(&sequence);
+  client_->commit(all, std::vector<std::int32_t>(kBatch, 1));
+  EXPECT_EQ(worker_.received().controls.size(), 3U);
+  for (const SequenceHandle& sequence : sequences) EXPECT_EQ(sequence.length, 201);
+}
+
+TEST_F(TierClientTest, CommitAndTruncateKeepTheHandle) {
+  SequenceHandle a = sequence();
+  SequenceHandle* handle = &a;
+  client_->commit(std::span(&handle, 1), std::vector<std::int32_t>{2});
+  EXPECT_EQ(a.length, 202);
+  client_->truncate(a, 150);
+  EXPECT_EQ(a.length, 150);
+  EXPECT_EQ(a.epoch, 4U);
+  const auto controls = worker_.received().controls;
+  EXPECT_EQ(controls[0].items[0].length, 202);
+  EXPECT_EQ(controls[1].items[0].op, wire::ControlOp::kTruncate);
+
+  worker_.on_control = [](const wire::Control&) {
+    wire::ControlReply reply;
+    reply.items.push_back({ErrorCode::kNotFound, 0, 0});
+    reply.message = "gone";
+    return std::optional(reply);
+  };
+  expect_error(ErrorCode::kNotFound, "gone", [&] { client_->truncate(a, 100); });
+  EXPECT_EQ(a.length, 150);
+  EXPECT_EQ(a.epoch, 4U);
+}
+
+TEST_F(TierClientTest, LeasesAreRenewedAndForgotten) {
+  SequenceHandle a = sequence();
+  a.lease_ms = 30;
+  client_->adopt(a);
+  worker_.wait_until([](const auto& r) { return r.controls.size() >= 3; });
+  for (const wire::Control& control : worker_.received().controls) {
+    EXPECT_EQ(control.items[0].op, wire::ControlOp::kRenew);
+    EXPECT_EQ(control.items[0].sequence_id, 7U);
+  }
+  client_.reset();
+  const std::size_t sent = worker_.received().controls.size();
+  EXPECT_GE(sent, 3U);
+}
+
+TEST_F(TierClientTest, BadArgumentsAreRefusedBeforeAnythingIsSent) {
+  SequenceHandle a = sequence();
+  std::vector<std::byte> rows(10 * kSmallRowBytes);
+  std::vector<float> output;
+  const LayerItem good = item(a, output);
+  LayerItem bad = good;
+  const auto attend = [&](const LayerItem& one, int layer) {
+    return code_of([&] { client_->attend(std::span(&one, 1), layer); });
+  };
+  EXPECT_EQ(attend(good, 3), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(attend(good, -1), ErrorCode::kInvalidArgument);
+  bad.tokens = 17;
+  EXPECT_EQ(attend(bad, 0), ErrorCode::kInvalidArgument);
+  bad = good;
+  for (const auto part : {&LayerItem::query, &LayerItem::row}) {
+    bad = good;
+    (bad.*part).data = nullptr;
+    EXPECT_EQ(attend(bad, 0), ErrorCode::kInvalidArgument);
+    bad = good;
+    (bad.*part).stride = 4;
+    EXPECT_EQ(attend(bad, 0), ErrorCode::kInvalidArgument);
+  }
+  EXPECT_EQ(code_of([&] { client_->forward(std::span(&good, 1), 0); }),
+            ErrorCode::kFailedPrecondition);
+  const auto push = [&](int layer, std::int64_t begin, std::size_t bytes) {
+    return code_of([&] { client_->push_rows(a, layer, begin, std::span(rows).first(bytes)); });
+  };
+  EXPECT_EQ(push(3, 0, rows.size()), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(push(0, -1, rows.size()), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(push(0, 191, rows.size()), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(push(0, 0, rows.size() - 1), ErrorCode::kInvalidArgument);
+  a.home = 4;
+  EXPECT_EQ(attend(good, 0), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(worker_.received().hellos.empty());
+}
+
+TEST_F(TierClientTest, NoControlPlaneIsUnavailable) {
+  EXPECT_EQ(
+      code_of([&] {
+        (void)client_->admit({.prompt_tokens = 1, .max_new_tokens = 1, .idempotency_key = {}});
+      }),
+      ErrorCode::kUnavailable);
+  auto code = ErrorCode::kDeadlineExceeded;
+  // Not even one try is made where the machine stalls for as long as that.
+  for (const int patience_ms : {150, 4'000}) {
+    code = code_of([&] {
+      (void)client_->admit_waiting({.prompt_tokens = 1, .max_new_tokens = 1, .idempotency_key = {}},
+                                   Deadline::after(milliseconds(patience_ms)));
+    });
+    if (code != ErrorCode::kDeadlineExceeded) break;
+  }
+  EXPECT_EQ(code, ErrorCode::kUnavailable);
+}
+
+TEST(SequenceHandle, TravelsAsJson) {
+  const std::vector<std::string> addresses = {"a:1", "b:2"};
+  SequenceHandle sequence = small_sequence(0x1234567890ULL, addresses, 300, 128);
+  sequence.home = 1;
+  const SequenceHandle back = parse_sequence_handle(to_json(sequence));
+  EXPECT_EQ(back.id, sequence.id);
+  EXPECT_EQ(back.epoch, sequence.epoch);
+  EXPECT_EQ(back.token, sequence.token);
+  EXPECT_EQ(back.pool, sequence.pool);
+  EXPECT_EQ(back.home, 1);
+  EXPECT_EQ(back.length, 300);
+  EXPECT_EQ(back.addresses, sequence.addresses);
+  EXPECT_EQ(back.shape, sequence.shape);
+  ASSERT_EQ(back.extents.size(), 3U);
+  EXPECT_EQ(back.extents[2].begin, 256);
+  EXPECT_EQ(code_of([] { (void)parse_sequence_handle("{}"); }), ErrorCode::kMalformedInput);
+}
+
+}  // namespace
+}  // namespace tributary

@@ -1,0 +1,203 @@
+// Registration, loss, restart and draining, with simulated pools over real sockets.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+
+#include "deploy/service/protocol/admission.h"
+#include "deploy/service/protocol/patience.h"
+#include "tests/deploy/service/control/control_harness.h"
+#include "tests/deploy/service/control/simulated_pool.h"
+#include "tests/deploy/service/protocol/pool_samples.h"
+
+namespace tributary {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+TEST(ControlPools, AnEndedConnectionLosesThePoolAtOnce) {
+  const ControlHarness control;
+  auto a = std::make_unique<SimulatedPool>(pool_of(control, "a"));
+  SimulatedPool b(pool_of(control, "b"));
+  ASSERT_EQ(a->wait_registered().code, ErrorCode::kOk);
+  ASSERT_EQ(b.wait_registered().code, ErrorCode::kOk);
+  std::map<std::string, SequenceId> ids;
+  for (int i = 0; i < 2; ++i) {
+    const SequenceHandle answer = parse_sequence_handle(control.admit(10, 10).body);
+    ids[answer.pool] = answer.id;
+  }
+  ASSERT_EQ(ids.size(), 2U);
+  a.reset();
+  ASSERT_TRUE(control.wait_for_state("a", "lost"));
+  const HttpResponse lost = control.request("GET", path_of(ids["a"]));
+  EXPECT_EQ(lost.status, 410);
+  EXPECT_EQ(code_of_body(lost), "pool_lost");
+  EXPECT_EQ(control.request("DELETE", path_of(ids["a"])).status, 200);
+  EXPECT_EQ(control.request("GET", path_of(ids["b"])).status, 200);
+  const HttpResponse next = control.admit(10, 10);
+  ASSERT_EQ(next.status, 201);
+  EXPECT_EQ(parse_sequence_handle(next.body).pool, "b");
+}
+
+/// The shortest silence that may be set.
+ControlOptions impatient_options() {
+  ControlOptions options = ControlHarness::quick_options();
+  options.pool_timeout_ms = kMinPoolTimeoutMs;
+  return options;
+}
+
+TEST(ControlPools, SilenceLosesThePool) {
+  const ControlHarness control(impatient_options());
+  SimulatedPool pool(pool_of(control));
+  ASSERT_EQ(pool.wait_registered().code, ErrorCode::kOk);
+  pool.silence(true);
+  ASSERT_TRUE(control.wait_for_state("a", "lost"));
+  EXPECT_EQ(control.request("GET", "/readyz").status, 503);
+  EXPECT_THAT(control.cluster()["pools"][0]["lost_because"].get<std::string>(),
+              HasSubstr("no heartbeat"));
+  // The pool notices the end of its connection, and registers again by itself.
+  SimulatedPool again(pool_of(control));
+  EXPECT_EQ(again.wait_registered().code, ErrorCode::kOk);
+  EXPECT_TRUE(control.wait_for_state("a", "serving"));
+}
+
+/// The pool goes on sending heartbeats while the control plane is stalled for longer than a pool
+/// may be silent.
+TEST(ControlPools, AStallOfTheControlPlaneLosesNobody) {
+  ControlHarness control(impatient_options());
+  SimulatedPool pool(pool_of(control));
+  ASSERT_EQ(pool.wait_registered().code, ErrorCode::kOk);
+  for (int i = 0; i < 3; ++i) {
+    std::promise<bool> beaten;
+    control.stall([&] { beaten.set_value(pool.wait_for_beats(14)); });  // 1.4 s of a timeout of 1 s
+    ASSERT_TRUE(beaten.get_future().get());
+    EXPECT_EQ(control.cluster()["pools"][0]["state"], "serving");
+  }
+  EXPECT_THAT(control.request("GET", "/metrics").body, HasSubstr("tributary_pools_lost_total 0"));
+}
+
+TEST(ControlPools, ANameServesOneRun) {
+  const ControlHarness control;
+  auto first = std::make_unique<SimulatedPool>(pool_of(control));
+  ASSERT_EQ(first->wait_registered().code, ErrorCode::kOk);
+  SimulatedPoolConfig other = pool_of(control);
+  other.run = "run2";
+  {
+    SimulatedPool second(other);
+    const Registered refused = second.wait_registered();
+    EXPECT_EQ(refused.code, ErrorCode::kAlreadyExists);
+    EXPECT_THAT(refused.message, HasSubstr("another run of it serves"));
+  }
+  const SequenceId id = parse_sequence_handle(control.admit(10, 10).body).id;
+  first.reset();
+  ASSERT_TRUE(control.wait_for_state("a", "lost"));
+  SimulatedPool second(other);
+  EXPECT_EQ(second.wait_registered().code, ErrorCode::kOk);
+  EXPECT_EQ(code_of_body(control.request("GET", path_of(id))), "pool_lost");
+}
+
+TEST(ControlPools, TheSameRunTakesItsSequencesUpAgain) {
+  const ControlHarness control;
+  auto pool = std::make_unique<SimulatedPool>(pool_of(control));
+  ASSERT_EQ(pool->wait_registered().code, ErrorCode::kOk);
+  const SequenceId id = parse_sequence_handle(control.admit(10, 10).body).id;
+  SimulatedPoolConfig config = pool_of(control);
+  config.sequences = pool->sequences();
+  // Even before the control plane has seen the old connection end.
+  SimulatedPool again(config);
+  EXPECT_EQ(again.wait_registered().code, ErrorCode::kOk);
+  EXPECT_EQ(control.request("GET", path_of(id)).status, 200);
+  pool.reset();
+  EXPECT_EQ(control.request("GET", path_of(id)).status, 200);
+  EXPECT_EQ(control.cluster()["pools"][0]["state"], "serving");
+}
+
+TEST(ControlPools, ARestartedControlPlaneLearnsWhatRuns) {
+  auto control = std::make_unique<ControlHarness>();
+  ControlOptions options = ControlHarness::quick_options();
+  options.listen = control->address();
+  SimulatedPoolConfig config = pool_of(*control);
+  auto pool = std::make_unique<SimulatedPool>(config);
+  const Registered before = pool->wait_registered();
+  ASSERT_EQ(before.code, ErrorCode::kOk);
+  const HttpResponse first = control->admit(10, 10, "key");
+  ASSERT_EQ(first.status, 201);
+  const SequenceId id = parse_sequence_handle(first.body).id;
+  config.sequences = pool->sequences();
+  config.last_incarnation = before.incarnation + 1000;  // a clock that was set back
+  control.reset();
+  const auto restart = std::chrono::steady_clock::now();
+  control = std::make_unique<ControlHarness>(options);
+  // Incarnations are seconds. If this one began in a later second, the id belongs to an earlier
+  // incarnation, whose pool may still register.
+  const bool later = control->cluster()["incarnation"] > before.incarnation;
+  const int status = control->request("GET", path_of(id)).status;
+  // Asked later than that, on a machine that stalls, it has given the pool up.
+  const bool settling = std::chrono::steady_clock::now() - restart < kSettleTime;
+  if (settling || !later) {
+    EXPECT_EQ(status, later ? 503 : 404);
+  }
+  pool = std::make_unique<SimulatedPool>(config);
+  const Registered after = pool->wait_registered();
+  ASSERT_EQ(after.code, ErrorCode::kOk) << after.message;
+  EXPECT_GT(after.incarnation, config.last_incarnation);
+  EXPECT_EQ(control->request("GET", path_of(id)).status, 200);
+  const HttpResponse again = control->admit(10, 10, "key");
+  ASSERT_EQ(again.status, 201) << again.body;
+  EXPECT_EQ(again.body, first.body);
+  EXPECT_EQ(control->admit(99, 10, "key").status, 409);
+  const SequenceHandle fresh = parse_sequence_handle(control->admit(10, 10).body);
+  EXPECT_GT(fresh.id, id);
+}
+
+TEST(ControlPools, OfAnotherShapeAreRefused) {
+  const ControlHarness control;
+  SimulatedPool first(pool_of(control));
+  ASSERT_EQ(first.wait_registered().code, ErrorCode::kOk);
+  SimulatedPoolConfig config = pool_of(control, "b");
+  config.shape = sample_shape();
+  config.shape.layers = 61;
+  SimulatedPool second(config);
+  const Registered refused = second.wait_registered();
+  EXPECT_EQ(refused.code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused.message, HasSubstr("layers is 61, but pool a of this tier has 27"));
+}
+
+TEST(ControlPools, OfAnotherProtocolAreRefused) {
+  const ControlHarness control;
+  SimulatedPoolConfig config = pool_of(control);
+  config.protocol = kPoolProtocol + 1;
+  SimulatedPool pool(config);
+  EXPECT_EQ(pool.wait_registered().code, ErrorCode::kUnsupported);
+}
+
+TEST(ControlPools, ThatSendNonsenseAreLost) {
+  const ControlHarness control;
+  SimulatedPool pool(pool_of(control));
+  ASSERT_EQ(pool.wait_registered().code, ErrorCode::kOk);
+  pool.send("{\"type\":\"nonsense\"}");
+  EXPECT_TRUE(control.wait_for_state("a", "lost"));
+}
+
+TEST(ControlPools, DrainAndResume) {
+  const ControlHarness control;
+  SimulatedPool pool(pool_of(control));
+  ASSERT_EQ(pool.wait_registered().code, ErrorCode::kOk);
+  const SequenceId id = parse_sequence_handle(control.admit(10, 10).body).id;
+  const HttpResponse drained = control.request("POST", "/v1/pools/a/drain");
+  EXPECT_EQ(drained.status, 200);
+  EXPECT_EQ(json::parse(drained.body), json({{"name", "a"}, {"state", "draining"}}));
+  EXPECT_TRUE(pool.draining());
+  EXPECT_EQ(control.admit(10, 10).status, 503);
+  EXPECT_EQ(control.request("GET", "/readyz").status, 503);
+  EXPECT_EQ(control.request("GET", path_of(id)).status, 200);
+  EXPECT_EQ(control.request("POST", "/v1/pools/a/resume", "{}").status, 200);
+  EXPECT_EQ(control.admit(10, 10).status, 201);
+  EXPECT_EQ(control.request("POST", "/v1/pools/b/drain").status, 404);
+  EXPECT_EQ(control.request("POST", "/v1/pools/a/drain", "{\"x\":1}").status, 400);
+}
+
+}  // namespace
+}  // namespace tributary

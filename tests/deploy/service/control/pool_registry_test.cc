@@ -1,0 +1,289 @@
+#include "deploy/service/control/pool_registry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "tests/core/base/expect_error.h"
+#include "tests/deploy/service/protocol/pool_samples.h"
+
+namespace tributary {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+const ControlClock::time_point kRegistryStart{std::chrono::hours(1)};
+
+RegisterPool registration(const std::string& name, const std::string& run = "run") {
+  RegisterPool about;
+  about.name = name;
+  about.run = run;
+  about.shape = sample_shape();
+  about.pages_per_worker = 100;
+  about.lease_ms = 1000;
+  about.workers = {{0, "host", "address", "cpu"}, {1, "host", "address", "cpu"}};
+  return about;
+}
+
+SequenceInfo sequence(SequenceId id, std::int64_t prompt_tokens = 64) {
+  SequenceInfo info;
+  info.id = id;
+  info.prompt_tokens = prompt_tokens;
+  info.extents = {{0, prompt_tokens, 0}};
+  return info;
+}
+
+Heartbeat heartbeat(int used, bool draining = false) {
+  Heartbeat beat;
+  beat.draining = draining;
+  beat.workers = {{0, used, 0, 0, 0}, {1, used, 0, 0, 0}};
+  return beat;
+}
+
+TEST(SequenceIds, AreOfTheIncarnation) {
+  SequenceIds ids(7);
+  EXPECT_EQ(ids.next(), (SequenceId{7} << 32) | 1);
+  EXPECT_EQ(ids.next(), (SequenceId{7} << 32) | 2);
+  ids.pass(6);
+  EXPECT_EQ(ids.incarnation(), 7U);
+  ids.pass(7);
+  EXPECT_EQ(ids.next(), (SequenceId{8} << 32) | 1);
+  EXPECT_EQ(code_of([&] { ids.pass(0xffffffff); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ids.incarnation(), 8U);
+}
+
+TEST(SequenceIds, RiseWithTheClock) {
+  const std::uint32_t now = incarnation_now();
+  EXPECT_GT(now, 2U * 365 * 24 * 3600 * 4);  // 2026
+  EXPECT_GE(incarnation_now(), now);
+}
+
+TEST(PoolRegistry, KnowsAPoolAndItsSequences) {
+  PoolRegistry registry(7);
+  RegisterPool about = registration("a");
+  about.sequences = {sequence(3), sequence(4)};
+  registry.register_pool(about, kRegistryStart);
+  EXPECT_TRUE(registry.any_serving());
+  EXPECT_EQ(*registry.pool_of(3), "a");
+  EXPECT_EQ(registry.sequences(), 2U);
+  // Counted from the sequences until the first heartbeat.
+  EXPECT_EQ(registry.find("a")->free_pages(), 198);
+  registry.heartbeat("a", heartbeat(10), kRegistryStart);
+  EXPECT_EQ(registry.find("a")->free_pages(), 180);
+  registry.end_sequence(3, SequenceEnd::kFreed, kRegistryStart);
+  EXPECT_EQ(registry.pool_of(3), nullptr);
+  EXPECT_EQ(registry.end_of(3), SequenceEnd::kFreed);
+  registry.end_sequence(99, SequenceEnd::kFreed, kRegistryStart);
+  EXPECT_EQ(registry.end_of(99), std::nullopt);
+}
+
+TEST(PoolRegistry, CountsPagesThatNoHeartbeatHasSeen) {
+  PoolRegistry registry(7);
+  registry.register_pool(registration("a"), kRegistryStart);
+  registry.ask_pages("a", 30);
+  EXPECT_EQ(registry.find("a")->free_pages(), 170);
+  registry.heartbeat("a", heartbeat(0), kRegistryStart);
+  // The question is not answered yet: the heartbeat may be older.
+  EXPECT_EQ(registry.find("a")->free_pages(), 170);
+  registry.ask_pages("a", -30);
+  registry.admit_pages("a", 30);
+  EXPECT_EQ(registry.find("a")->free_pages(), 170);
+  registry.heartbeat("a", heartbeat(15), kRegistryStart);
+  EXPECT_EQ(registry.find("a")->free_pages(), 170);
+  registry.ask_pages("a", 1000);
+  EXPECT_EQ(registry.find("a")->free_pages(), 0);
+}
+
+TEST(PoolRegistry, LosesSilentPools) {
+  PoolRegistry registry(7);
+  RegisterPool about = registration("a");
+  about.sequences = {sequence(3)};
+  registry.register_pool(about, kRegistryStart);
+  registry.register_pool(registration("b"), kRegistryStart);
+  registry.heartbeat("b", heartbeat(0), kRegistryStart + milliseconds(1000));
+  EXPECT_EQ(registry.silent(kRegistryStart + milliseconds(500)), std::vector<std::string>{"a"});
+  registry.lose("a", "silent", kRegistryStart + milliseconds(2000));
+  EXPECT_EQ(registry.end_of(3), SequenceEnd::kPoolLost);
+  EXPECT_EQ(registry.pool_of(3), nullptr);
+  EXPECT_EQ(registry.pools_lost(), 1U);
+  registry.lose("a", "again", kRegistryStart + milliseconds(2000));
+  EXPECT_EQ(registry.pools_lost(), 1U);
+  EXPECT_EQ(registry.find("a")->lost_because, "silent");
+  EXPECT_EQ(code_of([&] { registry.add_sequence("a", 9); }), ErrorCode::kPoolLost);
+}
+
+TEST(PoolRegistry, TheSameRunComesBackWithItsSequences) {
+  PoolRegistry registry(7);
+  RegisterPool about = registration("a");
+  about.sequences = {sequence(3), sequence(4)};
+  registry.register_pool(about, kRegistryStart);
+  registry.lose("a", "gone", kRegistryStart);
+  about.sequences = {sequence(4)};
+  registry.register_pool(about, kRegistryStart);
+  EXPECT_EQ(registry.end_of(3), SequenceEnd::kPoolLost);
+  EXPECT_EQ(registry.end_of(4), std::nullopt);
+  EXPECT_EQ(*registry.pool_of(4), "a");
+}
+
+TEST(PoolRegistry, AnotherRunTakesTheNameOfALostPoolAlone) {
+  PoolRegistry registry(7);
+  RegisterPool about = registration("a");
+  about.sequences = {sequence(3)};
+  registry.register_pool(about, kRegistryStart);
+  EXPECT_EQ(code_of([&] { registry.register_pool(registration("a", "other"), kRegistryStart); }),
+            ErrorCode::kAlreadyExists);
+  EXPECT_EQ(*registry.pool_of(3), "a");
+  registry.lose("a", "gone", kRegistryStart);
+  registry.register_pool(registration("a", "other"), kRegistryStart);
+  EXPECT_EQ(registry.find("a")->about.run, "other");
+  EXPECT_EQ(registry.end_of(3), SequenceEnd::kPoolLost);
+}
+
+TEST(PoolRegistry, RefusesAnotherShapeUnlessItIsAlone) {
+  PoolRegistry registry(7);
+  registry.register_pool(registration("a"), kRegistryStart);
+  RegisterPool other = registration("b");
+  other.shape.softmax_scale = 0.5F;
+  EXPECT_THAT(message_of([&] { registry.register_pool(other, kRegistryStart); }),
+              HasSubstr("softmax_scale is 0.5, but pool a"));
+  other = registration("b");
+  other.shape.row_format = RowFormat::kF32;
+  EXPECT_THAT(message_of([&] { registry.register_pool(other, kRegistryStart); }),
+              HasSubstr("row_dtype is f32, but pool a of this tier has bf16"));
+  registry.lose("a", "gone", kRegistryStart);
+  registry.register_pool(other, kRegistryStart);
+  EXPECT_TRUE(registry.any_serving());
+  // A pool on which no sequence could be placed is refused.
+  other = registration("c");
+  registry.lose("b", "gone", kRegistryStart);
+  other.shape.leaf_tokens = 100;
+  EXPECT_EQ(code_of([&] { registry.register_pool(other, kRegistryStart); }),
+            ErrorCode::kInvalidArgument);
+}
+
+TEST(PoolRegistry, RefusesASequenceOfAnotherPool) {
+  PoolRegistry registry(7);
+  RegisterPool about = registration("a");
+  about.sequences = {sequence(3)};
+  registry.register_pool(about, kRegistryStart);
+  about.name = "b";
+  EXPECT_EQ(code_of([&] { registry.register_pool(about, kRegistryStart); }),
+            ErrorCode::kAlreadyExists);
+  EXPECT_EQ(registry.find("b"), nullptr);
+}
+
+TEST(PoolRegistry, IdsPassWhatPoolsHaveSeen) {
+  PoolRegistry registry(7);
+  RegisterPool about = registration("a");
+  about.last_incarnation = 7;
+  registry.register_pool(about, kRegistryStart);
+  EXPECT_EQ(registry.ids().incarnation(), 8U);
+  about.last_incarnation = 8;  // it has that number from us
+  registry.register_pool(about, kRegistryStart);
+  EXPECT_EQ(registry.ids().incarnation(), 8U);
+  about.sequences = {sequence(SequenceId{50} << 32)};
+  registry.register_pool(about, kRegistryStart);
+  EXPECT_EQ(registry.ids().incarnation(), 51U);
+  about = registration("b");
+  about.last_incarnation = 0xffffffff;
+  EXPECT_EQ(code_of([&] { registry.register_pool(about, kRegistryStart); }),
+            ErrorCode::kFailedPrecondition);
+}
+
+TEST(PoolRegistry, IncarnationsBeyondTheClockDoNotMoveTheCount) {
+  PoolRegistry registry(1000, [] { return 1000U; });
+  RegisterPool about = registration("a");
+  for (const std::uint32_t last : {1000 + kIncarnationSlack + 1, 0xfffffffeU, 0xffffffffU}) {
+    about.last_incarnation = last;
+    EXPECT_EQ(code_of([&] { registry.register_pool(about, kRegistryStart); }),
+              ErrorCode::kFailedPrecondition);
+    EXPECT_EQ(registry.find("a"), nullptr);
+    EXPECT_EQ(registry.ids().incarnation(), 1000U);
+  }
+  about.last_incarnation = 1000 + kIncarnationSlack;  // clocks may differ by this much
+  registry.register_pool(about, kRegistryStart);
+  EXPECT_EQ(registry.ids().incarnation(), 1001 + kIncarnationSlack);
+  about = registration("b");
+  about.last_incarnation = 0xfffffffe;
+  EXPECT_EQ(code_of([&] { registry.register_pool(about, kRegistryStart); }),
+            ErrorCode::kFailedPrecondition);
+}
+
+TEST(PoolRegistry, APoolBeyondTheClockDrainsAndBeginsAnew) {
+  PoolRegistry registry(1000, [] { return 1000U; });
+  const SequenceId beyond = SequenceId{0xfffffffe} << 32;
+  RegisterPool about = registration("a");
+  about.last_incarnation = 0xfffffffe;
+  about.sequences = {sequence(beyond), sequence(beyond + 1)};
+  registry.register_pool(about, kRegistryStart);
+  EXPECT_EQ(registry.ids().incarnation(), 1000U);
+  EXPECT_EQ(*registry.pool_of(beyond), "a");
+  // Neither its heartbeat nor an operator makes it serve while it holds one of them.
+  registry.end_sequence(beyond, SequenceEnd::kFreed, kRegistryStart);
+  registry.heartbeat("a", heartbeat(1), kRegistryStart);
+  registry.set_draining("a", false, kRegistryStart);
+  EXPECT_EQ(registry.find("a")->state, PoolState::kDraining);
+  registry.end_sequence(beyond + 1, SequenceEnd::kFreed, kRegistryStart);
+  registry.heartbeat("a", heartbeat(0), kRegistryStart);
+  EXPECT_EQ(registry.find("a")->state, PoolState::kServing);
+  EXPECT_EQ(registry.ids().next(), (SequenceId{1000} << 32) | 1);
+  // Its connection breaks before it got an id of our clock: the incarnation is known nevertheless.
+  about.sequences.clear();
+  registry.lose("a", "gone", kRegistryStart);
+  registry.register_pool(about, kRegistryStart);
+  EXPECT_EQ(registry.find("a")->state, PoolState::kServing);
+  EXPECT_EQ(registry.ids().incarnation(), 1000U);
+}
+
+TEST(PoolRegistry, FollowsDraining) {
+  PoolRegistry registry(7);
+  registry.register_pool(registration("a"), kRegistryStart);
+  registry.heartbeat("a", heartbeat(0, true), kRegistryStart);
+  EXPECT_EQ(registry.find("a")->state, PoolState::kDraining);
+  EXPECT_FALSE(registry.any_serving());
+  registry.set_draining("a", false, kRegistryStart);
+  EXPECT_TRUE(registry.any_serving());
+  Heartbeat beat = heartbeat(0);
+  beat.workers.pop_back();
+  EXPECT_EQ(code_of([&] { registry.heartbeat("a", beat, kRegistryStart); }),
+            ErrorCode::kMalformedInput);
+}
+
+TEST(PoolRegistry, ForgetsTheLongestLostPools) {
+  PoolRegistry registry(7);
+  for (std::size_t i = 0; i < PoolRegistry::kMaxPools; ++i) {
+    registry.register_pool(registration(fmt::format("p{}", i)), kRegistryStart);
+  }
+  EXPECT_EQ(code_of([&] { registry.register_pool(registration("more"), kRegistryStart); }),
+            ErrorCode::kPoolFull);
+  registry.lose("p7", "gone", kRegistryStart + milliseconds(1));
+  registry.lose("p3", "gone", kRegistryStart + milliseconds(2));
+  registry.register_pool(registration("more"), kRegistryStart);
+  EXPECT_EQ(registry.find("p7"), nullptr);
+  EXPECT_NE(registry.find("p3"), nullptr);
+}
+
+TEST(EndedSequences, AreBounded) {
+  EndedSequences ended(3);
+  for (SequenceId id = 1; id <= 5; ++id) ended.add(id, SequenceEnd::kFreed);
+  EXPECT_EQ(ended.size(), 3U);
+  EXPECT_EQ(ended.find(2), std::nullopt);
+  EXPECT_EQ(ended.find(3), SequenceEnd::kFreed);
+  ended.add(3, SequenceEnd::kPoolLost);
+  EXPECT_EQ(ended.find(3), SequenceEnd::kPoolLost);
+  ended.erase(3);
+  EXPECT_EQ(ended.find(3), std::nullopt);
+  ended.add(3, SequenceEnd::kFreed);  // again, and now among the youngest
+  ended.add(6, SequenceEnd::kFreed);
+  EXPECT_EQ(ended.find(3), SequenceEnd::kFreed);
+  for (int i = 0; i < 1000; ++i) {
+    ended.add(9, SequenceEnd::kPoolLost);
+    ended.erase(9);
+  }
+  EXPECT_LE(ended.size(), 3U);
+}
+
+}  // namespace
+}  // namespace tributary

@@ -1,0 +1,95 @@
+#include "deploy/service/protocol/admission.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/core/base/expect_error.h"
+#include "tests/deploy/service/protocol/pool_samples.h"
+
+namespace tributary {
+namespace {
+
+using nlohmann::json;
+
+TEST(Admission, ComesBackAsItWas) {
+  const SequenceHandle answer = sample_answer();
+  const SequenceHandle back = parse_sequence_handle(to_json(answer));
+  EXPECT_EQ(to_json(back), to_json(answer));
+  EXPECT_EQ(back.id, answer.id);
+  EXPECT_EQ(back.token, answer.token);
+  EXPECT_EQ(back.addresses, answer.addresses);
+  EXPECT_EQ(back.shape, answer.shape);
+  EXPECT_EQ(back.lease_ms, 30'000);
+}
+
+TEST(Admission, HasTheDocumentedForm) {
+  const json object = json::parse(to_json(sample_answer()));
+  EXPECT_EQ(object["sequence_id"], "18364758544493064720");
+  EXPECT_EQ(object["workers"][1], json({{"rank", 1}, {"address", "tcp://[::1]:4001"}}));
+  EXPECT_EQ(object["extents"][0], json({{"begin", 0}, {"end", 4096}, {"rank", 0}}));
+  EXPECT_EQ(object["shape"]["row_dtype"], "bf16");
+  EXPECT_EQ(object["shape"]["query_dtype"], "f32");
+  EXPECT_EQ(object["token"], "00112233445566778899aabbccddeeff");
+}
+
+TEST(Admission, RefusesOtherForms) {
+  const json good = json::parse(to_json(sample_answer()));
+  const auto refused = [](const json& value) {
+    return code_of([&] { (void)parse_sequence_handle(value.dump()); }) ==
+           ErrorCode::kMalformedInput;
+  };
+  for (const auto& [key, ignored] : good.items()) {
+    json less = good;
+    less.erase(key);
+    EXPECT_TRUE(refused(less)) << key;
+  }
+  json spoilt = good;
+  spoilt["more"] = 1;
+  EXPECT_TRUE(refused(spoilt));
+  for (const auto& [pointer, value] :
+       std::vector<std::pair<std::string, json>>{{"/home", 2},
+                                                 {"/extents/1/rank", 2},
+                                                 {"/workers/1/rank", 0},
+                                                 {"/workers", json::array()},
+                                                 {"/sequence_id", 7},
+                                                 {"/token", "00"},
+                                                 {"/shape/row_dtype", "f64"},
+                                                 {"/shape/softmax_scale", 1e300},
+                                                 {"/shape/heads", 0},
+                                                 {"/lease_ms", 0}}) {
+    spoilt = good;
+    spoilt[json::json_pointer(pointer)] = value;
+    EXPECT_TRUE(refused(spoilt)) << pointer;
+  }
+}
+
+TEST(Admission, ARequestComesBackWithItsKeyApart) {
+  const AdmitRequest request{5000, 200, SpreadPolicy::kAll, "key"};
+  EXPECT_EQ(parse_admit_request(to_json(request), "key"), request);
+  EXPECT_EQ(json::parse(to_json(request)),
+            json({{"prompt_tokens", 5000}, {"max_new_tokens", 200}, {"spread", "all"}}));
+  EXPECT_EQ(parse_admit_request(R"({"prompt_tokens": 0, "max_new_tokens": 1})", ""),
+            (AdmitRequest{0, 1, SpreadPolicy::kAuto, ""}));
+}
+
+TEST(Admission, RefusesOtherRequests) {
+  for (const std::string_view body :
+       {"", "[]", "7", "{}", R"({"prompt_tokens": 1})", R"({"max_new_tokens": 1})",
+        R"({"prompt_tokens": 0, "max_new_tokens": 0})",
+        R"({"prompt_tokens": -1, "max_new_tokens": 2})",
+        R"({"prompt_tokens": 1.5, "max_new_tokens": 2})",
+        R"({"prompt_tokens": 1, "max_new_tokens": 4294967297})",
+        R"({"prompt_tokens": 1, "max_new_tokens": 1, "spread": "most"})",
+        R"({"prompt_tokens": 1, "max_new_tokens": 1, "spread": null})",
+        R"({"prompt_tokens": 1, "max_new_tokens": 1, "idempotency_key": "key"})"}) {
+    EXPECT_EQ(code_of([&] { (void)parse_admit_request(body, ""); }), ErrorCode::kMalformedInput)
+        << body;
+  }
+  const std::string good = to_json(AdmitRequest{1, 1, SpreadPolicy::kAuto, ""});
+  EXPECT_EQ(code_of([&] { (void)parse_admit_request(good, "with space"); }),
+            ErrorCode::kMalformedInput);
+}
+
+}  // namespace
+}  // namespace tributary

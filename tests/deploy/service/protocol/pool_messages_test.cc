@@ -1,0 +1,226 @@
+#include "deploy/service/protocol/pool_messages.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "tests/core/base/expect_error.h"
+#include "tests/deploy/service/protocol/pool_samples.h"
+
+namespace tributary {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+/// Makes messages that a reader must refuse from one that it accepts: every object without one of
+/// its fields or with an extra one, and every field with a value of another type.
+void for_each_spoilt(const json& whole, const json& part, const json::json_pointer& at,
+                     const std::function<void(const json&, const std::string&)>& visit) {
+  const auto with = [&](const json& replacement, const std::string& what) {
+    json spoilt = whole;
+    spoilt[at] = replacement;
+    visit(spoilt, at.to_string() + " " + what);
+  };
+  with(part.is_null() ? json(1) : json(nullptr), "of another type");
+  if (part.is_object()) {
+    json more = part;
+    more["surplus"] = 1;
+    with(more, "with a surplus field");
+    for (const auto& [key, value] : part.items()) {
+      json less = part;
+      less.erase(key);
+      with(less, "without " + key);
+      for_each_spoilt(whole, value, at / key, visit);
+    }
+  } else if (part.is_array()) {
+    with(json::array({json::array()}), "of arrays");
+    for (std::size_t i = 0; i < part.size(); ++i) for_each_spoilt(whole, part[i], at / i, visit);
+  } else if (part.is_number()) {
+    with("1", "as text");
+    if (part.is_number_integer()) with(1.5, "with a fraction");
+    if (part.is_number_integer()) with(-1, "negative");
+  } else if (part.is_string()) {
+    with(std::string(5000, 'x'), "too long");
+  }
+}
+
+template <typename Parse>
+void expect_strict(const std::string& text, const Parse& parse) {
+  int spoilt = 0;
+  const json sample = json::parse(text);
+  for_each_spoilt(
+      sample, sample, json::json_pointer(), [&](const json& value, const std::string& what) {
+        if (what.ends_with(" without sequence")) return;        // a reply may have none
+        if (what.ends_with("/canary_error of another type") ||  // null: not a number
+            what.ends_with("/balance of another type")) {
+          return;
+        }
+        ++spoilt;
+        const ErrorCode code = code_of([&] { (void)parse(value.dump()); });
+        EXPECT_EQ(code, ErrorCode::kMalformedInput) << what << ": " << error_code_name(code);
+      });
+  EXPECT_GT(spoilt, 3);
+}
+
+TEST(PoolMessages, ComeBackAsTheyWere) {
+  for (const FromPool& message : samples_from_pool()) {
+    const std::string text = to_json(message);
+    const FromPool back = parse_from_pool(text);
+    EXPECT_EQ(back.index(), message.index());
+    EXPECT_EQ(to_json(back), text);
+  }
+  for (const ToPool& message : samples_to_pool()) {
+    const std::string text = to_json(message);
+    const ToPool back = parse_to_pool(text);
+    EXPECT_EQ(back.index(), message.index());
+    EXPECT_EQ(to_json(back), text);
+  }
+}
+
+TEST(PoolMessages, KeepEveryValueOfARegistration) {
+  const auto message = std::get<RegisterPool>(samples_from_pool()[0]);
+  const auto back = std::get<RegisterPool>(parse_from_pool(to_json(FromPool(message))));
+  EXPECT_EQ(back.name, message.name);
+  EXPECT_EQ(back.run, message.run);
+  EXPECT_EQ(back.transport, message.transport);
+  EXPECT_EQ(back.transport_reason, message.transport_reason);
+  EXPECT_EQ(back.shape, message.shape);  // softmax_scale to the last bit
+  EXPECT_EQ(back.last_incarnation, 4'000'000'000U);
+  EXPECT_TRUE(back.draining);
+  ASSERT_EQ(back.workers.size(), 2U);
+  EXPECT_EQ(back.workers[1].address, "tcp://[::1]:4001");
+  ASSERT_EQ(back.sequences.size(), 2U);
+  EXPECT_EQ(back.sequences[0].id, sample_sequence().id);
+  EXPECT_EQ(back.sequences[0].token, sample_sequence().token);
+  EXPECT_EQ(back.sequences[0].state, SequenceState::kStepping);
+  EXPECT_EQ(back.sequences[0].extents[1].end, 5000);
+  EXPECT_EQ(back.sequences[0].missing, "layer 3, position 77");
+}
+
+TEST(PoolMessages, KeepEveryValueOfAHeartbeat) {
+  const auto message = std::get<Heartbeat>(samples_from_pool()[1]);
+  const auto back = std::get<Heartbeat>(parse_from_pool(to_json(FromPool(message))));
+  EXPECT_EQ(back.workers[1].pages_reserved, 21);
+  EXPECT_EQ(back.workers[1].attended_rows, 800);
+  EXPECT_EQ(back.workers[1].attend_seconds, 0.25);
+  EXPECT_EQ(back.metrics.refused_rows, message.metrics.refused_rows);
+  EXPECT_EQ(back.metrics.round_seconds.counts, message.metrics.round_seconds.counts);
+  EXPECT_EQ(back.metrics.phase_seconds[2].sum, message.metrics.phase_seconds[2].sum);
+  EXPECT_EQ(back.metrics.batch.counts, message.metrics.batch.counts);
+  EXPECT_EQ(back.metrics.canary_error, message.metrics.canary_error);
+}
+
+TEST(PoolMessages, AreStrict) {
+  for (const FromPool& message : samples_from_pool()) {
+    expect_strict(to_json(message), [](std::string_view text) { return parse_from_pool(text); });
+  }
+  for (const ToPool& message : samples_to_pool()) {
+    expect_strict(to_json(message), [](std::string_view text) { return parse_to_pool(text); });
+  }
+}
+
+/// Too many are refused by their number, before the first of them is read.
+TEST(PoolMessages, ARegistrationIsBoundByItsWorkers) {
+  json message = json::parse(to_json(samples_from_pool()[0]));
+  ASSERT_EQ(message["workers"].size(), 2U);
+  const auto refusal = [&](std::size_t sequences) {
+    message["sequences"] = json::array_t(sequences, 7);
+    return message_of([&] { (void)parse_from_pool(message.dump()); });
+  };
+  EXPECT_THAT(refusal(2 * kMaxSequencesPerWorker), HasSubstr("is not an object"));
+  EXPECT_THAT(refusal(2 * kMaxSequencesPerWorker + 1),
+              HasSubstr("sequences has 32769 elements; at most 32768"));
+}
+
+TEST(PoolMessages, OfOneDirectionAreUnknownInTheOther) {
+  EXPECT_EQ(code_of([] { (void)parse_from_pool(to_json(samples_to_pool()[2])); }),
+            ErrorCode::kMalformedInput);
+  EXPECT_THAT(message_of([] { (void)parse_to_pool(to_json(samples_from_pool()[1])); }),
+              HasSubstr("unknown type 'heartbeat'"));
+}
+
+TEST(PoolMessages, RefuseAnotherProtocolByName) {
+  auto message = std::get<RegisterPool>(samples_from_pool()[0]);
+  message.protocol = kPoolProtocol + 1;
+  const std::string text = to_json(FromPool(message));
+  EXPECT_EQ(code_of([&] { (void)parse_from_pool(text); }), ErrorCode::kUnsupported);
+  EXPECT_THAT(message_of([&] { (void)parse_from_pool(text); }),
+              HasSubstr(fmt::format("pool protocol {}", kPoolProtocol + 1)));
+}
+
+TEST(PoolMessages, CarryAnErrorThatIsNotANumber) {
+  Heartbeat message;
+  message.metrics.canary_error = std::numeric_limits<double>::quiet_NaN();
+  const auto back = std::get<Heartbeat>(parse_from_pool(to_json(FromPool(message))));
+  EXPECT_TRUE(std::isnan(back.metrics.canary_error));
+}
+
+TEST(PoolMessages, RefuseRanksBeyondTheWorkers) {
+  auto message = std::get<RegisterPool>(samples_from_pool()[0]);
+  message.sequences[0].home = 2;
+  EXPECT_THAT(message_of([&] { (void)parse_from_pool(to_json(FromPool(message))); }),
+              HasSubstr("sequences.home is 2: the pool has 2 workers"));
+  message = std::get<RegisterPool>(samples_from_pool()[0]);
+  message.sequences[0].extents[0].rank = 5;
+  EXPECT_THAT(message_of([&] { (void)parse_from_pool(to_json(FromPool(message))); }),
+              HasSubstr("rank is 5"));
+}
+
+TEST(PoolMessages, RefuseExtentsWithGaps) {
+  for (const std::vector<Extent>& extents : std::vector<std::vector<Extent>>{
+           {{0, 4096, 0}, {4100, 5000, 1}}, {{0, 4096, 0}}, {{1, 5000, 0}}, {{0, 6000, 0}}, {}}) {
+    PoolReply reply;
+    reply.sequence = sample_sequence();
+    reply.sequence->extents = extents;
+    EXPECT_EQ(code_of([&] { (void)parse_from_pool(to_json(FromPool(reply))); }),
+              ErrorCode::kMalformedInput);
+  }
+}
+
+TEST(PoolMessages, RefuseBadNamesAndKeys) {
+  auto message = std::get<RegisterPool>(samples_from_pool()[0]);
+  for (const char* name : {"", "a/b", "a b", "caf\xc3\xa9", "a\nb"}) {
+    message.name = name;
+    EXPECT_EQ(code_of([&] { (void)parse_from_pool(to_json(FromPool(message))); }),
+              ErrorCode::kMalformedInput)
+        << name;
+  }
+  auto admit = std::get<Admit>(samples_to_pool()[1]);
+  admit.wanted.idempotency_key = "with space";
+  EXPECT_EQ(code_of([&] { (void)parse_to_pool(to_json(ToPool(admit))); }),
+            ErrorCode::kMalformedInput);
+}
+
+TEST(PoolMessages, RefuseWhatIsNotJson) {
+  for (const char* text : {"", "{", "[]", "1", "{} {}", R"({"type":"free","type":"free"})"}) {
+    EXPECT_EQ(code_of([&] { (void)parse_from_pool(text); }), ErrorCode::kMalformedInput) << text;
+    EXPECT_EQ(code_of([&] { (void)parse_to_pool(text); }), ErrorCode::kMalformedInput) << text;
+  }
+}
+
+TEST(PoolMessages, WriteTextThatIsNotUtf8) {
+  PoolReply reply;
+  reply.code = ErrorCode::kInternal;
+  reply.message = "bad \xff byte";
+  const auto back = std::get<PoolReply>(parse_from_pool(to_json(FromPool(reply))));
+  EXPECT_EQ(back.message, "bad  byte");
+}
+
+TEST(SequenceIds, AreDecimalText) {
+  EXPECT_EQ(id_text(0xffffffffffffffff), "18446744073709551615");
+  EXPECT_EQ(parse_id("18446744073709551615"), 0xffffffffffffffff);
+  EXPECT_EQ(parse_id("0"), 0U);
+  for (const char* text :
+       {"", "-1", "+1", "01", " 1", "1 ", "0x1", "1.0", "18446744073709551616", "one"}) {
+    EXPECT_EQ(code_of([&] { (void)parse_id(text); }), ErrorCode::kMalformedInput) << text;
+  }
+}
+
+}  // namespace
+}  // namespace tributary

@@ -1,0 +1,132 @@
+// A pool with weights: hidden states in, the attention module's output back, beside the golden
+// vectors.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/reference/golden_case.h"
+#include "deploy/runtime/backends.h"
+#include "tests/core/reference/golden_files.h"
+#include "tests/deploy/service/worker/pool_user.h"
+
+namespace tributary::test {
+namespace {
+
+WorkerOptions golden_options(RowFormat row_format) {
+  WorkerOptions options = small_options();
+  options.model = golden_file("tiny");
+  options.layers = 0;
+  options.row_format = row_format;
+  options.query_dtype = DType::kF32;
+  return options;
+}
+
+/// Rows of the prompts as a prefill tier computes them: from the hidden states, with the weights.
+std::vector<std::byte> prompt_rows(const GoldenCase& golden, int entry, const RowLayout& row) {
+  const auto backend = make_backend("cpu", 1);
+  const MlaWorkspaceOptions decode{.prefill = false};
+  MlaLayer layer(*backend, golden.shape, golden.weights,
+                 std::make_shared<MlaWorkspace>(*backend, golden.shape, decode));
+  const std::int64_t prompt = golden.prefill_len;
+  const std::size_t width = static_cast<std::size_t>(golden.shape.latent_dim());
+  std::vector<std::int64_t> positions;
+  for (std::int64_t p = 0; p < prompt; ++p) positions.push_back(p);
+  std::vector<float> rows(static_cast<std::size_t>(prompt) * width);
+  layer.latent_rows(prompt,
+                    golden.hidden_states.data() +
+                        std::int64_t{entry} * golden.tokens() * golden.shape.hidden_size,
+                    positions, rows.data());
+  std::vector<std::byte> bytes(static_cast<std::size_t>(prompt) * row.bytes());
+  row.encode(rows, bytes.data());
+  return bytes;
+}
+
+void run_golden(int workers, RowFormat row_format, const std::string& group_name) {
+  const GoldenCase golden = load_golden_case(golden_file("tiny"));
+  const GoldenGroup& group = golden.group(group_name);
+  ServicePool pool(workers, golden_options(row_format));
+  PoolUser user(pool);
+  EXPECT_EQ(user.shape().hidden_size, golden.shape.hidden_size);
+  std::vector<UserSequence> sequences;
+  for (int entry = 0; entry < golden.batch; ++entry) {
+    sequences.push_back(user.admit(entry, golden.prefill_len, golden.decode_steps));
+    const UserSequence& s = sequences.back();
+    const auto rows = prompt_rows(golden, entry, user.shape().row());
+    const auto reply = user.client.wait_rows(
+        user.client.send_rows(user.peer(s.info.extents.at(0).rank, s),
+                              user.rows_header(s, 0, 0, golden.prefill_len), rows));
+    ASSERT_TRUE(reply.outcome.ok()) << reply.outcome.message;
+  }
+  const std::size_t hidden = static_cast<std::size_t>(golden.shape.hidden_size);
+  std::vector<float> got(group.decode_output.size());
+  for (int d = 0; d < golden.decode_steps; ++d) {
+    for (int entry = 0; entry < golden.batch; ++entry) {
+      UserSequence& s = sequences[static_cast<std::size_t>(entry)];
+      wire::LayerRequest round = user.round_header({{&s, 1, 0}});
+      round.mode = wire::LayerMode::kForward;
+      const std::size_t token = static_cast<std::size_t>(entry * golden.tokens() + s.length);
+      std::vector<std::byte> payload(hidden * sizeof(float));
+      std::memcpy(payload.data(), golden.hidden_states.data() + token * hidden, payload.size());
+      const auto result =
+          user.client.wait_round(user.client.send_round(user.peer(s.info.home, s), round, payload));
+      ASSERT_EQ(result.reply.items.at(0), ErrorCode::kOk) << result.reply.message;
+      const auto output = result.floats();
+      ASSERT_EQ(output.size(), hidden);
+      std::ranges::copy(output, got.begin() + static_cast<std::ptrdiff_t>(
+                                                  (entry * golden.decode_steps + d) * hidden));
+      const auto reply = user.control(s, wire::ControlOp::kCommit, s.length + 1);
+      ASSERT_EQ(reply.items.at(0).code, ErrorCode::kOk) << reply.message;
+      ++s.length;
+    }
+  }
+  const GoldenBounds bounds = golden_bounds(group_name);
+  expect_close("decode.output", std::span<const float>(got), group.decode_output,
+               golden.shape.hidden_size, bounds.relative, bounds.row);
+}
+
+TEST(ServiceForward, GivesTheGoldenOutputs) {
+  run_golden(1, RowFormat::kF32, "f32");
+  run_golden(2, RowFormat::kF32, "f32");
+  run_golden(2, RowFormat::kBF16, "bf16cache");
+}
+
+TEST(ServiceForward, ProjectedValuesAreWuvOfTheStates) {
+  const GoldenCase golden = load_golden_case(golden_file("tiny"));
+  ServicePool pool(2, golden_options(RowFormat::kF32));
+  PoolUser user(pool);
+  const UserSequence a = user.start(1, 100, 8);
+  const std::vector<PoolUser::Part> parts{{&a, 2, 0}};
+  const auto states = user.attend(parts).floats();
+  wire::LayerRequest round = user.round_header(parts);
+  round.mode = wire::LayerMode::kAttendProjected;
+  const auto result = user.client.wait_round(
+      user.client.send_round(user.peer(a.info.home, a), round, user.round_payload(parts)));
+  ASSERT_EQ(result.reply.items.at(0), ErrorCode::kOk) << result.reply.message;
+  const auto values = result.floats();
+
+  const int heads = golden.shape.num_attention_heads;
+  const int value = golden.shape.v_head_dim;
+  const int latent = golden.shape.kv_lora_rank;
+  const int nope = golden.shape.qk_nope_head_dim;
+  const std::size_t record = user.shape().state_shape().record_floats();
+  ASSERT_EQ(values.size(), static_cast<std::size_t>(2 * heads * value));
+  std::vector<double> expected;
+  for (std::size_t t = 0; t < 2; ++t) {
+    for (int h = 0; h < heads; ++h) {
+      for (int v = 0; v < value; ++v) {
+        double sum = 0;
+        for (int c = 0; c < latent; ++c) {
+          const int row = h * (nope + value) + nope + v;
+          sum += double{golden.weights.kv_b_proj[static_cast<std::size_t>(row * latent + c)]} *
+                 double{states[t * record + static_cast<std::size_t>(h * latent + c)]};
+        }
+        expected.push_back(sum);
+      }
+    }
+  }
+  expect_close("values", std::span<const float>(values), expected, value, 1e-5, 1e-4);
+}
+
+}  // namespace
+}  // namespace tributary::test

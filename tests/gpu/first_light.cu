@@ -1,0 +1,115 @@
+// The first questions to a GPU, one a process: what the many-rows kernel takes for granted of the
+// machine, and every kernel against float64. The kernels' own headers, the CUDA runtime, nothing
+// else. With nvcc alone, in the folder above tests/, as one line:
+//   nvcc -std=c++20 -O2 -gencode arch=compute_90a,code=sm_90a --expt-relaxed-constexpr
+//     -I. tests/gpu/first_light.cu -o first_light
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+
+// The kernels themselves, and how they are launched.
+#include "kernels/cuda/attend/attend.cu"
+#include "kernels/cuda/sm90/layout.h"
+#include "kernels/cuda/sm90/many_rows.cu"
+#include "tests/gpu/first_light_cases.h"
+#include "tests/gpu/first_light_probes.cuh"
+#if defined(TRIBUTARY_WAIT_TRACE)
+#include "tests/gpu/first_light_trace.cuh"
+#endif
+
+namespace tributary {
+
+// Which core/model/row_format.cc has, with what nvcc cannot compile. All rows here are bf16.
+std::optional<DType> plain_elements(RowFormat /*format*/) noexcept {
+  return DType::kBF16;
+}
+
+}  // namespace tributary
+
+namespace tributary::first_light {
+namespace {
+
+constexpr int kSkipped = 77;
+
+/// As kernels/cuda/sm90/many_rows_launch.cc does, whose error messages nvcc cannot compile.
+cudaError_t launch_many(const cuda::AttendLaunch& launch, cudaStream_t stream) {
+  const int blocks = launch.unit_rows / cuda::sm90::kRows;
+  const void* kernel = cuda::sm90::many_rows_kernel(blocks);
+  const cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                static_cast<int>(cuda::sm90::kSharedBytes));
+  if (code != cudaSuccess) return code;
+  cudaLaunchAttribute cluster{};
+  const cudaLaunchConfig_t config =
+      cluster_launch(launch.parts * blocks, cuda::sm90::kThreads, cuda::sm90::kSharedBytes, blocks,
+                     stream, &cluster);
+  void* arguments[] = {const_cast<cuda::AttendLaunch*>(&launch),
+                       const_cast<CUtensorMap_st*>(launch.cache_map)};
+  return cudaLaunchKernelExC(&config, kernel, arguments);
+}
+
+cudaError_t attend(const cuda::AttendLaunch& launch, cudaStream_t stream) {
+  switch (launch.kernel) {
+    case cuda::AttendKernel::kGeneric:
+      return cuda::launch_generic(launch, stream);
+    case cuda::AttendKernel::kFewRows:
+      return cuda::launch_few_rows(
+          launch, cuda::few_rows_stages(launch.unit_rows / 16, std::size_t{227} << 10), stream);
+    case cuda::AttendKernel::kManyRows:
+      return launch_many(launch, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+/// The many-rows kernel with two blocks a cluster: one on every pair of multiprocessors.
+int ask_occupancy(int multiprocessors) {
+  const void* kernel = cuda::sm90::many_rows_kernel(2);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(cuda::sm90::kSharedBytes)),
+        "shared memory");
+  cudaLaunchAttribute cluster{};
+  const cudaLaunchConfig_t config = cluster_launch(multiprocessors, cuda::sm90::kThreads,
+                                                   cuda::sm90::kSharedBytes, 2, nullptr, &cluster);
+  int clusters = 0;
+  check(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config), "occupancy");
+  const bool all = clusters == multiprocessors / 2;
+  std::printf("%d clusters of two are resident, %d multiprocessors\n", clusters, multiprocessors);
+  if (!all) std::printf("symptom: clusters wait for each other\n");
+  return all ? 0 : 1;
+}
+
+int answer(const std::string& question, int runs) {
+  cudaDeviceProp device{};
+  if (cudaGetDeviceProperties(&device, 0) != cudaSuccess) {
+    std::printf("no usable GPU\n");
+    return kSkipped;
+  }
+  std::printf("%s, sm_%d%d, %d multiprocessors\n", device.name, device.major, device.minor,
+              device.multiProcessorCount);
+  if (device.major * 10 + device.minor != 90) {
+    std::printf("built for sm_90a\n");
+    return kSkipped;
+  }
+#if defined(TRIBUTARY_WAIT_TRACE)
+  start_trace();
+#endif
+  if (question == "occupancy") return ask_occupancy(device.multiProcessorCount);
+  const int probed = ask_probe(question);
+  return probed >= 0 ? probed : ask_kernel({attend, cuda::launch_merge, make_map, runs}, question);
+}
+
+}  // namespace
+}  // namespace tributary::first_light
+
+int main(int argc, char** argv) {
+  if (argc < 2 || argc > 3) {
+    std::printf("usage: first_light QUESTION [RUNS of every case, 20]\n");
+    return 2;
+  }
+  const int runs = argc == 3 ? std::stoi(argv[2]) : 20;
+  const int status = tributary::first_light::answer(argv[1], runs);
+  if (status < 0) std::printf("no question %s\n", argv[1]);
+  return status < 0 ? 2 : status;
+}

@@ -1,0 +1,55 @@
+#include "kernels/cpu/processor_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string_view>
+
+#include "kernels/cpu/kernel_table.h"
+
+namespace tributary::cpu {
+namespace {
+
+constexpr std::array<std::string_view, 5> kAll{"AMX_BF16", "AVX3_BF16", "AVX3_BF16_FEW", "AVX3",
+                                               "SCALAR"};
+const Processor kSapphireRapids{.vendor = "GenuineIntel", .family = 6, .model = 143};
+
+std::string_view chosen(const Processor& processor, std::span<const std::string_view> usable) {
+  return usable[choose_for_processor(processor, usable).index];
+}
+
+TEST(ProcessorChoice, AProcessorOfTheTableTakesTheFirstOfItsLineThatIsUsable) {
+  EXPECT_EQ(chosen(kSapphireRapids, kAll), "AMX_BF16");
+  // Tiles that the system does not grant.
+  EXPECT_EQ(chosen(kSapphireRapids, std::span(kAll).subspan(1)), "AVX3_BF16_FEW");
+  EXPECT_EQ(chosen(kSapphireRapids, std::span(kAll).subspan(3)), "AVX3");
+}
+
+TEST(ProcessorChoice, AnyOtherTakesTheFirst) {
+  for (const Processor& processor :
+       {Processor{}, Processor{.vendor = "AuthenticAMD", .family = 26, .model = 2},
+        Processor{.vendor = "AuthenticAMD", .family = 6, .model = 143},
+        Processor{.vendor = "GenuineIntel", .family = 6, .model = 85}}) {
+    EXPECT_EQ(chosen(processor, std::span(kAll).subspan(1)), "AVX3_BF16") << processor.vendor;
+  }
+}
+
+TEST(ProcessorChoice, TheReasonNamesTheProcessor) {
+  EXPECT_EQ(choose_for_processor(kSapphireRapids, kAll).reason,
+            "GenuineIntel family 6 model 143: Sapphire Rapids: tiles, or fp32 for more than 16 "
+            "heads");
+  EXPECT_EQ(choose_for_processor({"AuthenticAMD", 26, 2}, kAll).reason,
+            "AuthenticAMD family 26 model 2 has no line in the table of processors");
+  EXPECT_EQ(choose_for_processor(kSapphireRapids, std::span(kAll).subspan(3)).reason,
+            "GenuineIntel family 6 model 143: AMX_BF16 or AVX3_BF16_FEW is not usable here");
+}
+
+TEST(ProcessorChoice, ThisProcessorsTablesBeginWithItsChoice) {
+  EXPECT_EQ(kernel_table_reason().find(choose_for_processor(this_processor(), kAll)
+                                           .reason.substr(0, this_processor().vendor.size())),
+            0U);
+  EXPECT_FALSE(usable_kernel_tables().empty());
+}
+
+}  // namespace
+}  // namespace tributary::cpu
