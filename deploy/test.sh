@@ -37,7 +37,8 @@ usage() {
   cat <<'TEXT'
 Usage: deploy/test.sh [--quick] [--long] [--only STAGE]...
   --quick        the stages release and ctest alone
-  --long         fuzz for 60 s a target instead of 5; clang-tidy in depth, on tests and benchmarks too
+  --long         fuzz for 60 s a target instead of 5, from another seed each time; clang-tidy in
+                 depth, on tests and benchmarks too
   --only STAGE   this stage alone; may be given several times
 
 Stages:
@@ -110,9 +111,9 @@ stage_tsan() {
 }
 
 stage_fuzz() {
-  local seconds=5
-  [[ $long == no ]] || seconds=60
-  configure asan -DTRIBUTARY_FUZZ_SECONDS="$seconds"
+  local seconds=5 seed=1
+  [[ $long == no ]] || seconds=60 seed=0
+  configure asan -DTRIBUTARY_FUZZ_SECONDS="$seconds" -DTRIBUTARY_FUZZ_SEED="$seed"
   build asan
   run_ctest asan -L '^fuzz$'
 }

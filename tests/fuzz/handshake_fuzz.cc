@@ -22,8 +22,10 @@ void check(std::span<const std::byte> bytes) {
     if (!std::ranges::equal(bytes, again)) std::abort();
   } catch (const tributary::Error& error) {
     const ErrorCode code = error.code();
-    if (code != ErrorCode::kMalformedInput && code != ErrorCode::kUnsupported &&
-        code != ErrorCode::kCorrupt) {
+    if (code == ErrorCode::kPoolFull) {  // a refusal: an introduction without an address
+      if (bytes.size() != tributary::ucx::encode_refusal().size()) std::abort();
+    } else if (code != ErrorCode::kMalformedInput && code != ErrorCode::kUnsupported &&
+               code != ErrorCode::kCorrupt) {
       std::abort();
     }
   }
