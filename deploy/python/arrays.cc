@@ -97,11 +97,11 @@ std::string type_of(nb::handle object) {
                             expected.name));
   }
   if (nb::hasattr(object, "dtype")) {
-    const auto dtype = nb::cast<std::string>(nb::str(object.attr("dtype")));
-    refuse_type(
-        fmt::format("{}: {} of dtype {} is not exported by DLPack or the buffer protocol; "
-                    "expected {} (of NumPy's bfloat16 pass .view(numpy.uint16))",
-                    expected.name, type_of(object), dtype, expected_text(expected.type)));
+    const nb::object dtype = object.attr("dtype");
+    refuse_type(fmt::format(
+        "{}: {} of dtype {} is not exported by DLPack or the buffer protocol; "
+        "expected {} (of NumPy's bfloat16 pass .view(numpy.uint16))",
+        expected.name, type_of(object), nb::str(dtype).c_str(), expected_text(expected.type)));
   }
   refuse_type(fmt::format("{}: {}, expected an array of {} (DLPack or the buffer protocol)",
                           expected.name, type_of(object), expected_text(expected.type)));

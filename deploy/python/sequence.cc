@@ -23,15 +23,16 @@ Expected expected_rows(const PoolShape& shape) {
   return {"rows", plain.value_or(DType::kF8E4M3), {-1, width}, false};
 }
 
-void push(const Sequence& sequence, int layer, std::int64_t begin, nb::handle rows,
-          Timeout timeout) {
+void push(Sequence& sequence, int layer, std::int64_t begin, nb::handle rows, Timeout timeout) {
   const Array array = read_array(rows, expected_rows(sequence.handle.shape));
+  const Use use(sequence, Sharing::kReaders);
   const nb::gil_scoped_release unlocked;
   sequence.tier().push_rows(sequence.handle, layer, begin, {array.data, array.bytes},
                             deadline_of(timeout));
 }
 
-void wait_ready(const Sequence& sequence, Timeout timeout) {
+void wait_ready(Sequence& sequence, Timeout timeout) {
+  const Use use(sequence, Sharing::kReaders);
   const nb::gil_scoped_release unlocked;
   sequence.tier().wait_ready(sequence.handle, deadline_of(timeout));
 }
@@ -44,8 +45,12 @@ void truncate(Sequence& sequence, std::int64_t length, Timeout timeout) {
 
 void refresh(Sequence& sequence, Timeout timeout) {
   const Use use(sequence);
-  const nb::gil_scoped_release unlocked;
-  sequence.handle = sequence.tier().query(sequence.handle, deadline_of(timeout));
+  SequenceHandle now;
+  {
+    const nb::gil_scoped_release unlocked;
+    now = sequence.tier().query(sequence.handle, deadline_of(timeout));
+  }
+  sequence.handle = std::move(now);  // under the lock: properties are read from any thread
 }
 
 void free(Sequence& sequence, Timeout timeout) {
@@ -105,21 +110,34 @@ TierClient& Sequence::tier() const {
   return *tier_;
 }
 
-Use::Use(std::span<Sequence* const> sequences) {
+Use::Use(std::span<Sequence* const> sequences) : sharing_(Sharing::kAlone) {
   taken_.reserve(sequences.size());
-  for (Sequence* sequence : sequences) {
-    if (sequence->in_use_.exchange(true)) {
-      const SequenceId id = sequence->handle.id;
-      for (Sequence* taken : taken_) taken->in_use_ = false;
-      fail(ErrorCode::kFailedPrecondition,
-           "sequence {}: another call uses it now (one at a time may)", id);
-    }
-    taken_.push_back(sequence);
-  }
+  for (Sequence* sequence : sequences) take(*sequence);
+}
+
+Use::Use(Sequence& sequence, Sharing sharing) : sharing_(sharing) {
+  taken_.reserve(1);
+  take(sequence);
 }
 
 Use::~Use() {
-  for (Sequence* sequence : taken_) sequence->in_use_ = false;
+  give_back();
+}
+
+void Use::take(Sequence& sequence) {
+  const bool free = sharing_ == Sharing::kAlone ? sequence.in_use_.try_lock()
+                                                : sequence.in_use_.try_lock_shared();
+  if (!free) {
+    give_back();
+    fail(ErrorCode::kFailedPrecondition, "sequence {}: another call uses it now", sequence.id);
+  }
+  taken_.push_back(&sequence);
+}
+
+void Use::give_back() noexcept {
+  for (Sequence* sequence : taken_) {
+    sharing_ == Sharing::kAlone ? sequence->in_use_.unlock() : sequence->in_use_.unlock_shared();
+  }
 }
 
 std::optional<Deadline> deadline_of(std::optional<double> timeout) {
@@ -139,11 +157,10 @@ void bind_sequence(nb::module_& module) {
   nb::class_<Sequence>(
       module, "Sequence",
       "A running sequence of a tier. As a context manager it is freed at the end of the block.\n\n"
-      "One call at a time uses it; push() may come from several threads at once. It can be "
-      "pickled:\n"
-      "another process takes it with Client.adopt(). Calls raise tributary.Error; `timeout` is in\n"
-      "seconds, None: the client's.")
-      .def_prop_ro("id", [](const Sequence& s) { return s.handle.id; })
+      "One call at a time uses it, but for push() and wait_ready(), which may come from several\n"
+      "threads. It can be pickled: another process takes it with Client.adopt(). Calls raise\n"
+      "tributary.Error; `timeout` is in seconds, None: the client's.")
+      .def_prop_ro("id", [](const Sequence& s) { return s.id; })
       .def_prop_ro(
           "pool", [](const Sequence& s) { return s.handle.pool; }, "name of its pool")
       .def_prop_ro("shape", [](const Sequence& s) { return s.handle.shape; })
@@ -168,7 +185,8 @@ void bind_sequence(nb::module_& module) {
           },
           nb::sig("def extents(self) -> list[tuple[int, int, int]]"),
           "(begin, end, rank): which worker holds which tokens of the prompt")
-      .def("push", &push, "layer"_a, "begin"_a, "rows"_a, nb::kw_only(), "timeout"_a = nb::none(),
+      .def("push", &push, "layer"_a, "begin"_a, "rows"_a.none(), nb::kw_only(),
+           "timeout"_a = nb::none(),
            nb::sig("def push(self, layer: int, begin: int, rows: typing.Any, *, "
                    "timeout: float | None = None) -> None"),
            "Rows of the prompt's positions begin, begin + 1, ... of one layer.\n\n"

@@ -4,9 +4,10 @@
 
 #include <nanobind/nanobind.h>
 
-#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <shared_mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,8 +22,9 @@ using SharedTier = std::shared_ptr<TierClient>;
 class Sequence {
  public:
   Sequence(SharedTier tier, SequenceHandle handle)
-      : handle(std::move(handle)), tier_(std::move(tier)) {}
+      : id(handle.id), handle(std::move(handle)), tier_(std::move(tier)) {}
 
+  const SequenceId id;
   SequenceHandle handle;
 
   /// Throws kFailedPrecondition for one that was unpickled and not adopted.
@@ -33,20 +35,27 @@ class Sequence {
  private:
   friend class Use;
   SharedTier tier_;
-  std::atomic<bool> in_use_ = false;
+  std::shared_mutex in_use_;
 };
 
-/// That nobody else uses these sequences meanwhile. Throws kFailedPrecondition where another thread
-/// does.
+/// Who may use a sequence besides: nobody, or others that only read its handle.
+enum class Sharing : std::uint8_t { kAlone, kReaders };
+
+/// That nobody else uses these sequences in another way meanwhile. Does not wait: throws
+/// kFailedPrecondition where another thread does.
 class Use {
  public:
   explicit Use(std::span<Sequence* const> sequences);
-  explicit Use(Sequence& sequence) : Use(std::vector<Sequence*>{&sequence}) {}
+  explicit Use(Sequence& sequence, Sharing sharing = Sharing::kAlone);
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
   ~Use();
 
  private:
+  void take(Sequence& sequence);
+  void give_back() noexcept;
+
+  const Sharing sharing_;
   std::vector<Sequence*> taken_;
 };
 

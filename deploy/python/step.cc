@@ -184,8 +184,8 @@ void bind_step(nb::module_& module) {
       .def_prop_ro("tokens", &Step::tokens, "new tokens of each sequence")
       .def_prop_ro("sequences", &Step::objects)
       .def(
-          "attend", &Step::attend, "layer"_a, "query"_a, "row"_a, "out"_a = nb::none(),
-          nb::kw_only(), timeout(),
+          "attend", &Step::attend, "layer"_a, "query"_a.none(), "row"_a.none(),
+          "out"_a = nb::none(), nb::kw_only(), timeout(),
           nb::sig("def attend(self, layer: int, query: typing.Any, row: typing.Any, "
                   "out: typing.Any = None, *, timeout: float | None = None) "
                   "-> tuple[typing.Any, typing.Any]"),
@@ -194,13 +194,13 @@ void bind_step(nb::module_& module) {
           "shape.row_format, the tokens' own rows. Both may have gaps between tokens, not inside.\n"
           "o: [T, H, C] fp32, before W_UV. lse: [T, H] fp32, natural logarithm. They are views of\n"
           "one buffer [T, H * (C + 1)] that holds for each token o, then lse: `out`, if given.")
-      .def("attend_projected", &Step::attend_projected, "layer"_a, "query"_a, "row"_a,
+      .def("attend_projected", &Step::attend_projected, "layer"_a, "query"_a.none(), "row"_a.none(),
            "out"_a = nb::none(), nb::kw_only(), timeout(),
            nb::sig("def attend_projected(self, layer: int, query: typing.Any, row: typing.Any, "
                    "out: typing.Any = None, *, timeout: float | None = None) -> typing.Any"),
            "As attend(), of a pool with weights: the heads' values [T, H, V] fp32, after W_UV.")
-      .def("forward", &Step::forward, "layer"_a, "hidden"_a, "out"_a = nb::none(), nb::kw_only(),
-           timeout(),
+      .def("forward", &Step::forward, "layer"_a, "hidden"_a.none(), "out"_a = nb::none(),
+           nb::kw_only(), timeout(),
            nb::sig("def forward(self, layer: int, hidden: typing.Any, out: typing.Any = None, *, "
                    "timeout: float | None = None) -> typing.Any"),
            "The whole attention module, of a pool with weights: hidden states [T, hidden_size] "

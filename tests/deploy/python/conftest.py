@@ -48,8 +48,8 @@ def two_workers():
 
 @pytest.fixture(scope="session")
 def narrow():
-    """bf16 rows and queries, and room for eight pages."""
-    with tier(1, "--rows", "bf16", "--query", "bf16", "--kv-gib", 8 * 64 * 144 * 2 / 2**30) as running:
+    """bf16 rows and queries."""
+    with tier(1, "--rows", "bf16", "--query", "bf16") as running:
         yield running
 
 
@@ -64,6 +64,12 @@ def client(request):
 def narrow_client(narrow):
     yield tributary.Client(narrow.url)
     narrow.wait_all_free()
+
+
+@pytest.fixture
+def room(narrow):
+    """Tokens that fill the pool of narrow_client."""
+    return 64 * int(narrow.metric("tributary_pages_capacity"))
 
 
 @pytest.fixture
