@@ -9,6 +9,8 @@ import numpy
 import pytest
 
 import tributary
+from program import free_ports
+from tier import Service, wait_until
 from tributary import _core
 
 WIDTH = 144
@@ -220,3 +222,22 @@ def test_neither_ucx_nor_mpi_nor_cuda_is_in_the_process(client):
             libraries = {line.split("/")[-1].strip() for line in maps if ".so" in line}
     foreign = [name for name in libraries if name.startswith(("libuc", "libmpi", "libcuda"))]
     assert any(name.startswith("_core") for name in libraries) and not foreign
+
+
+def test_the_token_is_shown(tmp_path):
+    """A control plane without a pool: who has shown the token hears that there is none."""
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef0123456789abcdef\n")
+    token.chmod(0o600)
+    listen = f"127.0.0.1:{free_ports(1)[0]}"
+    service = Service(["control", "--listen", listen, "--token-file", token])
+    try:
+        wait_until(lambda: listen in service.output(), "the control plane listens")
+        url = f"http://{listen}"
+        for wrong in (None, "another"):
+            with pytest.raises(tributary.PermissionDenied):
+                tributary.Client(url, token=wrong).admit(1, 1)
+        with pytest.raises(tributary.Unavailable):
+            tributary.Client(url, token=token.read_text().strip()).admit(1, 1)
+    finally:
+        service.close()
