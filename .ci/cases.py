@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# Counts test cases: .ci/cases.py CTEST_JUNIT [FOLDER]. Prints `PASSED FAILED SKIPPED`, then the
-# name of every failed case. Where FOLDER holds what a test's program wrote about its own cases
+# Counts test cases: .ci/cases.py JUNIT [FOLDER]. JUNIT is ctest's or pytest's. Prints `PASSED FAILED
+# SKIPPED`, then the name of every failed case. Where FOLDER holds what a test's program wrote about its own cases
 # (googletest's XML, TEST.xml), these stand for the test.
 import pathlib
 import sys
@@ -8,7 +8,8 @@ import xml.etree.ElementTree as ElementTree
 
 
 def outcome(case):
-    if case.find("failure") is not None or case.get("status") == "fail":
+    broken = case.find("failure") is not None or case.find("error") is not None
+    if broken or case.get("status") == "fail":
         return "failed"
     if case.find("skipped") is not None or case.get("status") in ("notrun", "disabled"):
         return "skipped"

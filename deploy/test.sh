@@ -10,6 +10,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 stages=(
   "release|1800|build everything with optimisation, warnings as errors"
   "ctest|1200|every test of the release build"
+  "python|900|the Python package: a wheel, tested in an environment of its own"
   "format|60|clang-format on every source, bash -n on every script"
   "tidy|2400|clang-tidy on the sources that changed since they passed"
   "asan|1500|unit tests under AddressSanitizer and UndefinedBehaviorSanitizer"
@@ -79,6 +80,22 @@ needs() {
     echo "$stage_name: left out, there is no $1 here"
     exit "$left_out"
   }
+}
+
+stage_python() {
+  # The program that the tests run a tier with; built already, unless this stage runs alone.
+  [[ -f build/release/build.ninja ]] || configure release
+  build release tributary
+  local wheel environment=build/python/environment
+  wheel=$(deploy/python/wheel.sh)
+  rm -rf "$environment"
+  python3 -m venv "$environment"
+  "$environment/bin/pip" install -q --disable-pip-version-check "$wheel" pytest ml_dtypes || {
+    echo "python: NOT TESTED: what the tests need could not be installed from the package index" >&2
+    return 1
+  }
+  TRIBUTARY_PROGRAM=$PWD/build/release/deploy/tributary "$environment/bin/python" -m pytest -q \
+    -p no:cacheprovider -rs --junitxml "$results/$stage_name.xml" tests/deploy/python
 }
 
 stage_format() {
@@ -156,7 +173,7 @@ done
 [[ $quick == no ]] || only+=(release ctest)
 ((${#only[@]})) && selected=" ${only[*]} " || selected=$usual
 
-deploy/setup.sh build run test
+deploy/setup.sh build run python test
 ulimit -c 0
 rm -rf "$results"
 mkdir -p "$results"

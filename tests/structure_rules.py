@@ -34,6 +34,8 @@ PARTS = {
     "deploy/app": {"deploy/service/protocol", "deploy/service/transport", "deploy/service/client",
                    "deploy/service/control", "deploy/service/worker", "deploy/runtime"},
     "deploy/package": {"deploy/service/client"},  # the header that others include
+    "deploy/python": {"deploy/service/client", "deploy/service/protocol",
+                      "deploy/service/transport"},
 }
 
 # Headers of others: a pattern, and the folders where they may appear (with those folders' mirrors
@@ -58,6 +60,7 @@ VENDORS = [
     (r"spdlog/.*", ("deploy",)),
     (r"toml\+\+/.*", ("deploy",)),
     (r"tributary/client\.h", ("deploy/package",)),  # as another project includes it
+    (r"nanobind/.*", ("deploy/python",)),
     (r"benchmark/.*", ("bench",)),
     (r"(gtest|gmock)/.*", ("tests",)),
     (r"nlohmann/.*", ANYWHERE),
@@ -305,7 +308,7 @@ def check_ids(tree):
                 yield f"{name}:{number}: a sequence's id is decimal everywhere"
 
 
-PACKAGE_SECTIONS = ("build", "run", "pod", "test", "rootfs", "plot")
+PACKAGE_SECTIONS = ("build", "run", "pod", "python", "test", "rootfs", "plot")
 PACKAGE_NAME = r"[a-z0-9][a-z0-9+.-]+"
 
 

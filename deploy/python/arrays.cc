@@ -1,0 +1,211 @@
+#include "deploy/python/arrays.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace tributary::python {
+namespace {
+
+namespace nb = nanobind;
+using Code = nb::dlpack::dtype_code;
+
+std::string type_text(nb::dlpack::dtype type) {
+  const auto name = [&]() -> std::string_view {
+    switch (static_cast<Code>(type.code)) {
+      case Code::Int:
+        return "int";
+      case Code::UInt:
+        return "uint";
+      case Code::Float:
+        return "float";
+      case Code::Bfloat:
+        return "bfloat";
+      case Code::Complex:
+        return "complex";
+      case Code::Bool:
+        return "bool";
+      default:
+        return "float8 or another type of width ";
+    }
+  }();
+  return fmt::format("{}{}", name, type.bits);
+}
+
+bool is(nb::dlpack::dtype type, Code code, int bits) {
+  return type.code == static_cast<std::uint8_t>(code) && type.bits == bits && type.lanes == 1;
+}
+
+bool fits(nb::dlpack::dtype type, DType expected) {
+  switch (expected) {
+    case DType::kF32:
+      return is(type, Code::Float, 32);
+    case DType::kBF16:  // NumPy has none of its own: its bits
+      return is(type, Code::Bfloat, 16) || is(type, Code::UInt, 16);
+    case DType::kF8E4M3:
+      return is(type, Code::UInt, 8);
+    case DType::kF64:
+      return is(type, Code::Float, 64);
+  }
+  return false;
+}
+
+std::string_view expected_text(DType type) {
+  switch (type) {
+    case DType::kF32:
+      return "float32";
+    case DType::kBF16:
+      return "bfloat16, or its bits as uint16";
+    case DType::kF8E4M3:
+      return "uint8";
+    case DType::kF64:
+      return "float64";
+  }
+  return "?";
+}
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    text += i == 0 ? "" : ", ";
+    text += shape[i] < 0 ? "n" : std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+/// What Python calls the type of an object.
+std::string type_of(nb::handle object) {
+  return nb::cast<std::string>(nb::str(nb::handle(object.type()).attr("__qualname__")));
+}
+
+[[noreturn]] void refuse_type(const std::string& message) {
+  throw nb::type_error(message.c_str());
+}
+[[noreturn]] void refuse_value(const std::string& message) {
+  throw nb::value_error(message.c_str());
+}
+
+/// Why nanobind could not import it: said by what it is.
+[[noreturn]] void refuse_import(nb::handle object, const Expected& expected) {
+  if (nb::hasattr(object, "requires_grad") && nb::cast<bool>(object.attr("requires_grad"))) {
+    refuse_type(fmt::format("{}: a tensor that requires grad; pass {}.detach()", expected.name,
+                            expected.name));
+  }
+  if (nb::hasattr(object, "dtype")) {
+    const nb::object dtype = object.attr("dtype");
+    refuse_type(fmt::format(
+        "{}: {} of dtype {} is not exported by DLPack or the buffer protocol; "
+        "expected {} (of NumPy's bfloat16 pass .view(numpy.uint16))",
+        expected.name, type_of(object), nb::str(dtype).c_str(), expected_text(expected.type)));
+  }
+  refuse_type(fmt::format("{}: {}, expected an array of {} (DLPack or the buffer protocol)",
+                          expected.name, type_of(object), expected_text(expected.type)));
+}
+
+/// Throws unless it is on the CPU, of the type and of the shape.
+template <typename Any>
+void check(const Any& array, const Expected& expected) {
+  if (array.device_type() != nb::device::cpu::value) {
+    refuse_value(fmt::format("{}: on a device (DLPack type {}), expected memory of the CPU",
+                             expected.name, array.device_type()));
+  }
+  if (!fits(array.dtype(), expected.type)) {
+    refuse_type(fmt::format("{}: {}, expected {}", expected.name, type_text(array.dtype()),
+                            expected_text(expected.type)));
+  }
+  const std::span<const std::int64_t> shape(array.shape_ptr(), array.ndim());
+  bool same = shape.size() == expected.shape.size();
+  for (std::size_t i = 0; same && i < shape.size(); ++i) {
+    same = expected.shape[i] < 0 || shape[i] == expected.shape[i];
+  }
+  if (!same) {
+    refuse_value(fmt::format("{}: shape {}, expected {}", expected.name, shape_text(shape),
+                             shape_text(expected.shape)));
+  }
+}
+
+/// The elements from one of the first dimension to the next. Throws where there are gaps inside, or
+/// outside too if there may be none.
+template <typename Any>
+std::int64_t check_strides(const Any& array, const Expected& expected) {
+  std::int64_t inside = 1;
+  bool dense = true;
+  for (std::size_t i = array.ndim(); i-- > 1;) {
+    const auto extent = static_cast<std::int64_t>(array.shape(i));
+    dense = dense && (extent <= 1 || array.stride(i) == inside);
+    inside *= extent;
+  }
+  const std::int64_t stride = array.shape(0) <= 1 ? inside : array.stride(0);
+  if (!dense || stride < inside || (!expected.gaps && stride != inside)) {
+    refuse_value(
+        fmt::format("{}: strides {} (elements) of shape {}, expected {}", expected.name,
+                    shape_text({array.stride_ptr(), array.ndim()}),
+                    shape_text({array.shape_ptr(), array.ndim()}),
+                    expected.gaps ? "no gaps but before those of the first dimension" : "no gaps"));
+  }
+  return stride;
+}
+
+bool is_torch(nb::handle object) {
+  nb::object module = nb::getattr(object.type(), "__module__", nb::none());
+  return nb::isinstance<nb::str>(module) &&
+         std::string_view(nb::cast<nb::str>(module).c_str()).starts_with("torch");
+}
+
+}  // namespace
+
+Array read_array(nb::handle object, const Expected& expected) {
+  Array array;
+  if (!nb::try_cast(object, array.owner, false)) refuse_import(object, expected);
+  check(array.owner, expected);
+  const std::int64_t stride = check_strides(array.owner, expected);
+  array.data = static_cast<const std::byte*>(array.owner.data());
+  array.stride = static_cast<std::size_t>(stride) * array.owner.itemsize();
+  array.count = static_cast<std::int64_t>(array.owner.shape(0));
+  array.bytes = array.owner.nbytes();
+  return array;
+}
+
+Buffer output_buffer(nb::handle object, const char* name, std::span<const std::int64_t> shape) {
+  if (object.is_none()) {
+    std::size_t count = 1;
+    for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
+    auto memory = std::make_unique_for_overwrite<float[]>(count);
+    float* data = memory.get();
+    nb::capsule owner(data, [](void* floats) noexcept { delete[] static_cast<float*>(floats); });
+    memory.release();
+    return {std::move(owner), data};
+  }
+  const Expected expected{name, DType::kF32, {shape.begin(), shape.end()}, false};
+  nb::ndarray<> array;
+  if (!nb::try_cast(object, array, false)) {
+    if (nb::ndarray<nb::ro> read_only; nb::try_cast(object, read_only, false)) {
+      refuse_value(fmt::format("{}: read-only, expected memory that can be written", name));
+    }
+    refuse_import(object, expected);
+  }
+  check(array, expected);
+  static_cast<void>(check_strides(array, expected));
+  if (reinterpret_cast<std::uintptr_t>(array.data()) % alignof(float) != 0) {
+    refuse_value(fmt::format("{}: not aligned to {} bytes", name, alignof(float)));
+  }
+  return {nb::borrow(object), static_cast<float*>(array.data())};
+}
+
+nb::object view(const Buffer& buffer, std::size_t begin, std::initializer_list<std::size_t> shape,
+                std::initializer_list<std::int64_t> strides, nb::handle like) {
+  float* data = buffer.data + begin;
+  if (is_torch(like)) {
+    return nb::cast(
+        nb::ndarray<nb::pytorch, float, nb::device::cpu>(data, shape, buffer.owner, strides));
+  }
+  return nb::cast(
+      nb::ndarray<nb::numpy, float, nb::device::cpu>(data, shape, buffer.owner, strides));
+}
+
+}  // namespace tributary::python

@@ -1,0 +1,56 @@
+// Arrays of Python (DLPack, the buffer protocol) as the client library takes them: checked, never
+// copied. A wrong type, shape, stride or device is a TypeError or ValueError that names the
+// argument.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "core/base/dtype.h"
+
+namespace tributary::python {
+
+/// An argument: its name, and what it has to be.
+struct Expected {
+  const char* name = nullptr;
+  DType type = DType::kF32;         // kF8E4M3: bytes as they are
+  std::vector<std::int64_t> shape;  // -1: any number
+  bool gaps = true;                 // whether those of the first dimension may lie apart
+};
+
+/// Memory of the caller, which `owner` keeps. Without gaps inside of an element of the first
+/// dimension; `stride` bytes from one to the next.
+struct Array {
+  nanobind::ndarray<nanobind::ro> owner;
+  const std::byte* data = nullptr;
+  std::size_t stride = 0;
+  std::int64_t count = 0;  // of the first dimension
+  std::size_t bytes = 0;   // of all of them, without gaps
+};
+
+[[nodiscard]] Array read_array(nanobind::handle object, const Expected& expected);
+
+/// Where fp32 results go.
+struct Buffer {
+  nanobind::object owner;
+  float* data = nullptr;
+};
+
+/// `object` as it is, which has to be writable fp32 of this shape without gaps; None: new memory.
+[[nodiscard]] Buffer output_buffer(nanobind::handle object, const char* name,
+                                   std::span<const std::int64_t> shape);
+
+/// A part of `buffer` from `begin` on, strides in elements: a tensor of torch where `like` is one,
+/// else an array of NumPy.
+[[nodiscard]] nanobind::object view(const Buffer& buffer, std::size_t begin,
+                                    std::initializer_list<std::size_t> shape,
+                                    std::initializer_list<std::int64_t> strides,
+                                    nanobind::handle like);
+
+}  // namespace tributary::python

@@ -1,0 +1,160 @@
+#include "deploy/python/client.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "deploy/python/sequence.h"
+#include "deploy/python/step.h"
+#include "deploy/service/transport/transport_choice.h"
+
+namespace tributary::python {
+namespace {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using Timeout = std::optional<double>;
+
+struct Client {
+  SharedTier tier;
+  std::string url;
+};
+
+TransportChoice transport_of(const std::string& name) {
+  const TransportChoice choice = parse_transport_choice(name);
+  if (choice == TransportChoice::kUcx) {
+    fail(ErrorCode::kUnsupported,
+         "transport 'ucx': not in the Python package, which speaks TCP ('tcp', 'auto')");
+  }
+  return choice;
+}
+
+SharedTier make_tier(const TierClientConfig& config) {
+  const nb::gil_scoped_release unlocked;
+  return {new TierClient(config), [](TierClient* tier) {
+            const nb::gil_scoped_release unlocked_too;  // its threads are joined
+            delete tier;
+          }};
+}
+
+Client make_client(const std::string& url, const std::optional<std::string>& token, double timeout,
+                   const std::string& transport, const std::string& certificate_authority,
+                   const std::string& tls_certificate, const std::string& tls_key, bool busy_poll,
+                   bool renew_leases, std::int64_t max_in_flight_bytes) {
+  static_cast<void>(deadline_of(timeout));  // its bounds
+  if (max_in_flight_bytes < 1) {
+    fail(ErrorCode::kInvalidArgument, "max_in_flight_bytes {}: expected 1 or more",
+         max_in_flight_bytes);
+  }
+  TierClientConfig config;
+  config.url = url;
+  config.bearer_token = token.value_or("");
+  config.certificate_authority = certificate_authority;
+  config.tls_certificate = tls_certificate;
+  config.tls_key = tls_key;
+  config.transport = transport_of(transport);
+  config.busy_poll = busy_poll;
+  config.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(timeout * 1000)));
+  config.renew_leases = renew_leases;
+  config.max_in_flight_bytes = static_cast<std::size_t>(max_in_flight_bytes);
+  return {make_tier(config), url};
+}
+
+std::unique_ptr<Sequence> admit(const Client& client, std::int64_t prompt_tokens,
+                                std::int64_t max_new_tokens, Timeout wait,
+                                const std::string& spread, const std::string& idempotency_key,
+                                Timeout timeout) {
+  const AdmitRequest request{.prompt_tokens = prompt_tokens,
+                             .max_new_tokens = max_new_tokens,
+                             .spread = parse_spread_policy(spread),
+                             .idempotency_key = idempotency_key};
+  SequenceHandle handle;
+  {
+    const nb::gil_scoped_release unlocked;
+    handle = wait ? client.tier->admit_waiting(request, *deadline_of(wait))
+                  : client.tier->admit(request, deadline_of(timeout));
+  }
+  return std::make_unique<Sequence>(client.tier, std::move(handle));
+}
+
+nb::object adopt(const Client& client, nb::object object) {
+  auto& sequence = nb::cast<Sequence&>(object);
+  const Use use(sequence);
+  client.tier->adopt(sequence.handle);
+  sequence.set_tier(client.tier);
+  return object;
+}
+
+std::unique_ptr<Step> step(const Client& client, const std::vector<nb::object>& sequences,
+                           const std::variant<std::int32_t, std::vector<std::int32_t>>& tokens) {
+  for (const nb::object& object : sequences) {
+    if (nb::isinstance<Sequence>(object)) continue;
+    const nb::str type(nb::handle(object.type()).attr("__qualname__"));
+    throw nb::type_error(
+        fmt::format("sequences: {}, expected tributary.Sequence", type.c_str()).c_str());
+  }
+  const auto* same = std::get_if<std::int32_t>(&tokens);
+  return std::make_unique<Step>(client.tier, sequences,
+                                same != nullptr ? std::vector<std::int32_t>(sequences.size(), *same)
+                                                : std::get<std::vector<std::int32_t>>(tokens));
+}
+
+}  // namespace
+
+void bind_client(nb::module_& module) {
+  nb::class_<Client>(module, "Client",
+                     "A tier, reached by its control plane's URL. Calls block without the "
+                     "interpreter's lock, may\n"
+                     "come from any thread and raise tributary.Error. It renews the leases of its "
+                     "sequences while\n"
+                     "it or one of them lives; not to be used on the other side of os.fork().")
+      .def(
+          "__init__",
+          [](Client* place, const std::string& url, const std::optional<std::string>& token,
+             double timeout, const std::string& transport, const std::string& authority,
+             const std::string& certificate, const std::string& key, bool busy_poll,
+             bool renew_leases, std::int64_t max_in_flight_bytes) {
+            new (place) Client(make_client(url, token, timeout, transport, authority, certificate,
+                                           key, busy_poll, renew_leases, max_in_flight_bytes));
+          },
+          "url"_a = "http://127.0.0.1:7300", "token"_a = nb::none(), "timeout"_a = 10.0,
+          "transport"_a = "tcp", nb::kw_only(), "certificate_authority"_a = "",
+          "tls_certificate"_a = "", "tls_key"_a = "", "busy_poll"_a = false,
+          "renew_leases"_a = true, "max_in_flight_bytes"_a = std::int64_t{256} << 20,
+          "token: what the control plane asks for. timeout: seconds, of calls that are given "
+          "none.\n"
+          "transport: 'tcp' (also encrypted), what the package speaks. certificate_authority,\n"
+          "tls_certificate, tls_key: PEM files. busy_poll: spin while waiting, a core for some\n"
+          "microseconds. max_in_flight_bytes: of rows on their way at once.")
+      .def_prop_ro("url", [](const Client& client) { return client.url; })
+      .def("admit", &admit, "prompt_tokens"_a, "max_new_tokens"_a, "wait"_a = nb::none(),
+           nb::kw_only(), "spread"_a = "auto", "idempotency_key"_a = "", "timeout"_a = nb::none(),
+           "Reserves room for a sequence.\n\n"
+           "Raises PoolFull (its retry_after in seconds) where there is none now; with `wait`, in\n"
+           "seconds, only when that has passed, and it waits for a tier that starts, too. "
+           "TooLarge:\n"
+           "no pool can ever hold it. spread: over which workers, 'auto', 'single', 'all', ...")
+      .def("adopt", &adopt, "sequence"_a,
+           nb::sig("def adopt(self, sequence: Sequence) -> Sequence"),
+           "Takes a sequence of another client, as pickle or from_json() brought it, and renews "
+           "its\n"
+           "lease; returns it.")
+      .def("step", &step, "sequences"_a, "tokens"_a = 1,
+           nb::sig("def step(self, sequences: collections.abc.Sequence[Sequence], "
+                   "tokens: int | collections.abc.Sequence[int] = 1) -> Step"),
+           "A decode step of these sequences, with `tokens` new ones each (one number, or one for\n"
+           "each sequence).")
+      .def("__repr__",
+           [](const Client& client) { return fmt::format("<tributary.Client {}>", client.url); });
+}
+
+}  // namespace tributary::python

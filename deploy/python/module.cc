@@ -1,0 +1,17 @@
+// The module tributary._core: the client library for Python.
+#include <nanobind/nanobind.h>
+
+#include "deploy/python/client.h"
+#include "deploy/python/errors.h"
+#include "deploy/python/sequence.h"
+#include "deploy/python/step.h"
+
+NB_MODULE(_core, module) {
+  module.doc() = "The client library of a decode tier; import tributary instead.";
+  // What a program still holds when it ends is not its mistake.
+  nanobind::set_leak_warnings(false);
+  tributary::python::bind_errors(module);
+  tributary::python::bind_sequence(module);
+  tributary::python::bind_step(module);
+  tributary::python::bind_client(module);
+}

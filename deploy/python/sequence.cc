@@ -1,0 +1,224 @@
+#include "deploy/python/sequence.h"
+
+#include <fmt/format.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cmath>
+
+#include "deploy/python/arrays.h"
+
+namespace tributary::python {
+namespace {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using Timeout = std::optional<double>;
+
+/// Rows of the pool's format, as a prompt's push takes them.
+Expected expected_rows(const PoolShape& shape) {
+  const std::optional<DType> plain = plain_elements(shape.row_format);
+  const auto width = static_cast<std::int64_t>(plain ? shape.row().values() : shape.row_bytes());
+  return {"rows", plain.value_or(DType::kF8E4M3), {-1, width}, false};
+}
+
+void push(Sequence& sequence, int layer, std::int64_t begin, nb::handle rows, Timeout timeout) {
+  const Array array = read_array(rows, expected_rows(sequence.handle.shape));
+  const Use use(sequence, Sharing::kReaders);
+  const nb::gil_scoped_release unlocked;
+  sequence.tier().push_rows(sequence.handle, layer, begin, {array.data, array.bytes},
+                            deadline_of(timeout));
+}
+
+void wait_ready(Sequence& sequence, Timeout timeout) {
+  const Use use(sequence, Sharing::kReaders);
+  const nb::gil_scoped_release unlocked;
+  sequence.tier().wait_ready(sequence.handle, deadline_of(timeout));
+}
+
+void truncate(Sequence& sequence, std::int64_t length, Timeout timeout) {
+  const Use use(sequence);
+  const nb::gil_scoped_release unlocked;
+  sequence.tier().truncate(sequence.handle, length, deadline_of(timeout));
+}
+
+void refresh(Sequence& sequence, Timeout timeout) {
+  const Use use(sequence);
+  SequenceHandle now;
+  {
+    const nb::gil_scoped_release unlocked;
+    now = sequence.tier().query(sequence.handle, deadline_of(timeout));
+  }
+  sequence.handle = std::move(now);  // under the lock: properties are read from any thread
+}
+
+void free(Sequence& sequence, Timeout timeout) {
+  const Use use(sequence);
+  const nb::gil_scoped_release unlocked;
+  sequence.tier().free(sequence.handle, deadline_of(timeout));
+}
+
+/// Where the block failed, that is what its caller hears about; what is not freed here ends with
+/// its lease, unless it is renewed.
+void leave(Sequence& sequence, const nb::args& raised) {
+  if (raised[0].is_none()) return free(sequence, {});
+  static_cast<void>(status_of([&] { free(sequence, {}); }));
+}
+
+std::string describe(const Sequence& sequence) {
+  const SequenceHandle& handle = sequence.handle;
+  return fmt::format("<tributary.Sequence {} of pool {}: {} tokens, epoch {}{}>", handle.id,
+                     handle.pool, handle.length, handle.epoch,
+                     sequence.shared_tier() ? "" : ", not adopted");
+}
+
+void bind_shape(nb::module_& module) {
+  nb::class_<PoolShape>(module, "Shape",
+                        "What a pool serves: H heads, C kv_lora_rank, R qk_rope_head_dim, ...")
+      .def_ro("heads", &PoolShape::heads, "H, query heads")
+      .def_ro("kv_lora_rank", &PoolShape::kv_lora_rank, "C, values of a row that are attended to")
+      .def_ro("qk_rope_head_dim", &PoolShape::qk_rope_head_dim,
+              "R, values of a row that only score; 0 or more")
+      .def_prop_ro("latent_dim", &PoolShape::latent_dim, "C + R, values of a row")
+      .def_ro("layers", &PoolShape::layers)
+      .def_ro("softmax_scale", &PoolShape::softmax_scale, "of the scores")
+      .def_ro("v_head_dim", &PoolShape::v_head_dim, "V; 0: the pool has no weights")
+      .def_ro("hidden_size", &PoolShape::hidden_size, "0: the pool has no weights")
+      .def_ro("leaf_tokens", &PoolShape::leaf_tokens, "tokens of a leaf")
+      .def_prop_ro(
+          "query_dtype",
+          [](const PoolShape& shape) { return std::string(dtype_name(shape.query_dtype)); },
+          "of queries: 'f32' or 'bf16'")
+      .def_prop_ro(
+          "row_format",
+          [](const PoolShape& shape) { return std::string(row_format_name(shape.row_format)); },
+          "of rows: 'f32' or 'bf16'")
+      .def("__eq__", [](const PoolShape& a, const PoolShape& b) { return a == b; })
+      .def("__hash__", [](const PoolShape& shape) {
+        return std::hash<int>()(shape.heads * 31 + shape.kv_lora_rank);
+      });
+}
+
+}  // namespace
+
+TierClient& Sequence::tier() const {
+  if (!tier_) {
+    fail(ErrorCode::kFailedPrecondition,
+         "sequence {}: no client has it yet: client.adopt(sequence)", handle.id);
+  }
+  return *tier_;
+}
+
+Use::Use(std::span<Sequence* const> sequences) : sharing_(Sharing::kAlone) {
+  taken_.reserve(sequences.size());
+  for (Sequence* sequence : sequences) take(*sequence);
+}
+
+Use::Use(Sequence& sequence, Sharing sharing) : sharing_(sharing) {
+  taken_.reserve(1);
+  take(sequence);
+}
+
+Use::~Use() {
+  give_back();
+}
+
+void Use::take(Sequence& sequence) {
+  const bool free = sharing_ == Sharing::kAlone ? sequence.in_use_.try_lock()
+                                                : sequence.in_use_.try_lock_shared();
+  if (!free) {
+    give_back();
+    fail(ErrorCode::kFailedPrecondition, "sequence {}: another call uses it now", sequence.id);
+  }
+  taken_.push_back(&sequence);
+}
+
+void Use::give_back() noexcept {
+  for (Sequence* sequence : taken_) {
+    sharing_ == Sharing::kAlone ? sequence->in_use_.unlock() : sequence->in_use_.unlock_shared();
+  }
+}
+
+std::optional<Deadline> deadline_of(std::optional<double> timeout) {
+  // A year bounds what the clock's own type can hold.
+  constexpr double kLongestS = 365.0 * 24 * 3600;
+  if (!timeout) return {};
+  if (!(*timeout > 0) || *timeout > kLongestS) {
+    fail(ErrorCode::kInvalidArgument, "timeout {} s: expected more than 0, at most {}", *timeout,
+         kLongestS);
+  }
+  return Deadline::after(std::chrono::duration_cast<Deadline::Clock::duration>(
+      std::chrono::duration<double>(*timeout)));
+}
+
+void bind_sequence(nb::module_& module) {
+  bind_shape(module);
+  nb::class_<Sequence>(
+      module, "Sequence",
+      "A running sequence of a tier. As a context manager it is freed at the end of the block.\n\n"
+      "One call at a time uses it, but for push() and wait_ready(), which may come from several\n"
+      "threads. It can be pickled: another process takes it with Client.adopt(). Calls raise\n"
+      "tributary.Error; `timeout` is in seconds, None: the client's.")
+      .def_prop_ro("id", [](const Sequence& s) { return s.id; })
+      .def_prop_ro(
+          "pool", [](const Sequence& s) { return s.handle.pool; }, "name of its pool")
+      .def_prop_ro("shape", [](const Sequence& s) { return s.handle.shape; })
+      .def_prop_ro(
+          "length", [](const Sequence& s) { return s.handle.length; },
+          "tokens that are part of it: the prompt's, then with every commit more")
+      .def_prop_ro(
+          "epoch", [](const Sequence& s) { return s.handle.epoch; }, "+1 with each truncation")
+      .def_prop_ro("prompt_tokens", [](const Sequence& s) { return s.handle.prompt_tokens; })
+      .def_prop_ro("max_new_tokens", [](const Sequence& s) { return s.handle.max_new_tokens; })
+      .def_prop_ro(
+          "workers", [](const Sequence& s) { return s.handle.addresses; },
+          "addresses of its pool's workers, by rank")
+      .def_prop_ro(
+          "extents",
+          [](const Sequence& s) {
+            nb::list extents;
+            for (const Extent& e : s.handle.extents) {
+              extents.append(nb::make_tuple(e.begin, e.end, e.rank));
+            }
+            return extents;
+          },
+          nb::sig("def extents(self) -> list[tuple[int, int, int]]"),
+          "(begin, end, rank): which worker holds which tokens of the prompt")
+      .def("push", &push, "layer"_a, "begin"_a, "rows"_a.none(), nb::kw_only(),
+           "timeout"_a = nb::none(),
+           nb::sig("def push(self, layer: int, begin: int, rows: typing.Any, *, "
+                   "timeout: float | None = None) -> None"),
+           "Rows of the prompt's positions begin, begin + 1, ... of one layer.\n\n"
+           "rows: [n, C + R] in shape.row_format, C values of c_kv, then R of k_pe, without gaps.\n"
+           "In any order, from any number of threads; returns when every owner has acknowledged.")
+      .def("wait_ready", &wait_ready, nb::kw_only(), "timeout"_a = nb::none(),
+           "After the last push(): returns when the whole prompt has arrived.")
+      .def("truncate", &truncate, "length"_a, nb::kw_only(), "timeout"_a = nb::none(),
+           "Drops the rows from `length` on, between steps.")
+      .def("refresh", &refresh, nb::kw_only(), "timeout"_a = nb::none(),
+           "Reads length, epoch and extents again from the pool.")
+      .def("free", &free, nb::kw_only(), "timeout"_a = nb::none(),
+           "Ends the sequence; not an error if it has ended.")
+      .def(
+          "to_json", [](const Sequence& s) { return to_json(s.handle); },
+          "As the HTTP interface writes it; holds the sequence's token.")
+      .def_static(
+          "from_json",
+          [](const std::string& text) {
+            return std::make_unique<Sequence>(SharedTier(), parse_sequence_handle(text));
+          },
+          "text"_a, "What to_json() wrote, here or in C++; Client.adopt() takes it.")
+      .def("__getstate__", [](const Sequence& s) { return to_json(s.handle); })
+      .def("__setstate__",
+           [](Sequence* place, const std::string& text) {
+             new (place) Sequence(SharedTier(), parse_sequence_handle(text));
+           })
+      .def(
+          "__enter__", [](nb::object self) { return self; },
+          nb::sig("def __enter__(self) -> Sequence"))
+      .def("__exit__", [](Sequence& s, const nb::args& raised) { leave(s, raised); })
+      .def("__repr__", &describe);
+}
+
+}  // namespace tributary::python

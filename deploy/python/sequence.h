@@ -1,0 +1,67 @@
+// A sequence as Python holds it: its handle, the client that reaches it, and that one call at a
+// time uses it.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <shared_mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "deploy/service/client/tier_client.h"
+
+namespace tributary::python {
+
+/// Shared by a Client and its sequences; the last to go ends it, without the interpreter's lock.
+using SharedTier = std::shared_ptr<TierClient>;
+
+class Sequence {
+ public:
+  Sequence(SharedTier tier, SequenceHandle handle)
+      : id(handle.id), handle(std::move(handle)), tier_(std::move(tier)) {}
+
+  const SequenceId id;
+  SequenceHandle handle;
+
+  /// Throws kFailedPrecondition for one that was unpickled and not adopted.
+  [[nodiscard]] TierClient& tier() const;
+  [[nodiscard]] const SharedTier& shared_tier() const noexcept { return tier_; }
+  void set_tier(SharedTier tier) noexcept { tier_ = std::move(tier); }
+
+ private:
+  friend class Use;
+  SharedTier tier_;
+  std::shared_mutex in_use_;
+};
+
+/// Who may use a sequence besides: nobody, or others that only read its handle.
+enum class Sharing : std::uint8_t { kAlone, kReaders };
+
+/// That nobody else uses these sequences in another way meanwhile. Does not wait: throws
+/// kFailedPrecondition where another thread does.
+class Use {
+ public:
+  explicit Use(std::span<Sequence* const> sequences);
+  explicit Use(Sequence& sequence, Sharing sharing = Sharing::kAlone);
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+  ~Use();
+
+ private:
+  void take(Sequence& sequence);
+  void give_back() noexcept;
+
+  const Sharing sharing_;
+  std::vector<Sequence*> taken_;
+};
+
+/// `timeout` seconds from now; none: the client's own.
+[[nodiscard]] std::optional<Deadline> deadline_of(std::optional<double> timeout);
+
+void bind_sequence(nanobind::module_& module);
+
+}  // namespace tributary::python
