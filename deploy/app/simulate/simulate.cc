@@ -49,16 +49,12 @@ class Simulation {
  public:
   Simulation(const SimulateOptions& options, const ModelShape& shape, std::int32_t pages)
       : options_(options),
-        sequencer_({.placement = {.workers = options.workers,
-                                  .leaf_tokens = options.leaf_tokens,
-                                  .costs = {},
-                                  .extent_share = PlacementConfig{}.extent_share},
+        model_(cost_model(options, shape)),
+        sequencer_({.placement = {.workers = options.workers, .model = model_},
                     .pages_per_worker = pages,
-                    .incarnation = 1}) {
-    const AttentionShape attention = attention_shape(shape, RowFormat::kBF16, DType::kBF16);
-    costs_.token_record_bytes = static_cast<std::int64_t>(attention.token_record_bytes());
-    costs_.state_record_bytes = static_cast<std::int64_t>(attention.state_shape().record_bytes());
-  }
+                    .incarnation = 1}),
+        token_bytes_(static_cast<std::int64_t>(model_.attention.token_record_bytes())),
+        state_bytes_(static_cast<std::int64_t>(model_.attention.state_shape().record_bytes())) {}
 
   SimulateReport run(const std::vector<TraceRequest>& requests) {
     for (std::size_t i = 0; i < requests.size(); ++i)
@@ -89,6 +85,15 @@ class Simulation {
     std::int64_t remaining;
   };
 
+  [[nodiscard]] static CostModelConfig cost_model(const SimulateOptions& options,
+                                                  const ModelShape& shape) {
+    return {.costs = find_built_in_costs(options.machine).costs,
+            .attention = attention_shape(shape, RowFormat::kBF16, DType::kBF16),
+            .projection = {},
+            .layers = shape.num_hidden_layers,
+            .leaf_tokens = options.leaf_tokens,
+            .workers_per_node = options.workers_per_node};
+  }
   [[nodiscard]] static std::int64_t tag_of(std::size_t index) {
     return static_cast<std::int64_t>(index);
   }
@@ -138,7 +143,7 @@ class Simulation {
     const auto begin = Clock::now();
     build_routing(sequencer_.table(), step, options_.workers, routing_);
     exchange_ = options_.exchange == Exchange::kAuto
-                    ? choose_exchange(routing_, options_.workers, costs_)
+                    ? choose_exchange(model_, routing_, options_.workers)
                     : options_.exchange;
     PlanBuilder builder(options_.workers, static_cast<int>(report_.steps % options_.workers),
                         options_.leaf_tokens);
@@ -163,10 +168,10 @@ class Simulation {
     }
     const auto busiest = static_cast<double>(*std::max_element(inbound.begin(), inbound.end()));
     report_.busiest_home_roots += busiest;
-    report_.busiest_home_bytes += busiest * static_cast<double>(costs_.state_record_bytes);
+    report_.busiest_home_bytes += busiest * static_cast<double>(state_bytes_);
     const ExchangeVolume volume = exchange_volume(routing_, options_.workers, exchange_);
-    report_.exchange_bytes += static_cast<double>(volume.token_records * costs_.token_record_bytes +
-                                                  volume.state_records * costs_.state_record_bytes);
+    report_.exchange_bytes += static_cast<double>(volume.token_records * token_bytes_ +
+                                                  volume.state_records * state_bytes_);
     report_.all_gather_share += exchange_ == Exchange::kAllGather ? 1 : 0;
   }
 
@@ -182,8 +187,9 @@ class Simulation {
   }
 
   const SimulateOptions& options_;
+  CostModelConfig model_;
   Sequencer sequencer_;
-  ExchangeCosts costs_;
+  std::int64_t token_bytes_, state_bytes_;
   Exchange exchange_ = Exchange::kAllToAll;
   std::vector<Running> running_;
   std::vector<Sequencer::StepRequest> items_;

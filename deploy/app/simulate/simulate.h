@@ -21,8 +21,10 @@ struct SimulateOptions {
   SpreadPolicy spread = SpreadPolicy::kAuto;
   Exchange exchange = Exchange::kAuto;
   int leaf_tokens = 2048;
-  std::string shape = "deepseek-v3";  // for bytes
-  double kv_gib = 64;                 // page memory of each worker, one layer's rows counted
+  std::string shape = "deepseek-v3";
+  std::string machine = "h200";  // whose built-in constants placement goes by
+  int workers_per_node = 8;
+  double kv_gib = 64;  // page memory of each worker, one layer's rows counted
   std::uint64_t seed = 1;
   std::optional<std::filesystem::path> json;
 };
