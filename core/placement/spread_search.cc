@@ -25,6 +25,8 @@ double attend_with(const NewSequence& s, const WorkerLoad& w, const RoundPrices&
                           std::max(w.merge_heights.height(), tree_height(s.leaves)));
 }
 
+constexpr double kLeastGain = 0.05;
+
 /// What rounds take, in two futures.
 struct Outlook {
   double joined_us = 0;  // the step of all that run and this sequence: nobody else comes
@@ -70,7 +72,8 @@ class Search {
 
  private:
   /// A cut gains what the busiest worker exceeds the level that all would have, at most. Less than
-  /// 1% of a round is not worth an exchange that others have to wait for.
+  /// kLeastGain of a round is not worth it: small losses of many sequences add up, and what is cut
+  /// stays cut for longer than it pays.
   [[nodiscard]] bool may_gain(std::int32_t whole) const {
     const auto workers = static_cast<double>(attend_.size());
     if (sequence_.leaves < 2 || workers < 2) return false;
@@ -78,7 +81,7 @@ class Search {
         std::max(busiest_, attend_with(sequence_, load_.workers()[at(whole)], prices_));
     const double level = std::max(
         busiest_, (std::accumulate(attend_.begin(), attend_.end(), 0.0) + own_us_) / workers);
-    return with - level > 0.01 * (with + prices_.config().costs.round_us);
+    return with - level > kLeastGain * (with + prices_.config().costs.round_us);
   }
 
   [[nodiscard]] double joined_us(const Spread& spread) {
