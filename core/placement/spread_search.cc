@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <numeric>
 #include <queue>
 #include <tuple>
@@ -26,11 +27,16 @@ double attend_with(const NewSequence& s, const WorkerLoad& w, const RoundPrices&
 }
 
 constexpr double kLeastGain = 0.05;
+/// A round that is longer by this share is not worth an uneven load.
+constexpr double kNoise = 0.01;
 
 /// What rounds take, in two futures.
 struct Outlook {
   double joined_us = 0;  // the step of all that run and this sequence: nobody else comes
-  double full_us = 0;    // that of a pool filled with its like up to where it would stand whole
+  /// That of a pool filled with its like up to where it would stand whole, when those that run now
+  /// are gone. That they pay for exchanges today is no reason: sequences that are cut because
+  /// others are would keep each other so.
+  double full_us = 0;
 };
 
 class Search {
@@ -52,21 +58,19 @@ class Search {
       if (!may_gain(whole)) return best;
     }
     trial_.emplace(load_);
-    double whole_us = 0;
+    Outlook as_whole;
     if (whole >= 0) {
-      whole_us = joined_us(*best);
+      as_whole.joined_us = joined_us(*best);
+      as_whole.full_us = as_whole.joined_us - exchanges_now_us();
       look_at_level(whole);
     }
     std::vector<std::pair<Spread, Outlook>> cuts;
     for_each_cut([&](Spread cut) {
-      trial_->add(cut.runs, cut.home, sequence_.tokens);
-      const double joined = trial_->step_us(prices_);
-      const double full = whole >= 0 ? whole_us + exchanges_when_full_us(cut) : 0;
-      trial_->remove(cut.runs, cut.home, sequence_.tokens);
-      cuts.emplace_back(std::move(cut), Outlook{joined, full});
+      const Outlook us{joined_us(cut), as_whole.full_us + exchanges_when_full_us(cut)};
+      cuts.emplace_back(std::move(cut), us);
     });
     if (cuts.empty()) return best;
-    choose(cuts, whole_us, best);
+    choose(cuts, as_whole, best);
     return best;
   }
 
@@ -98,7 +102,6 @@ class Search {
     double room = 0;
     for (const double us : attend_) room += level - us;
     alike_ = std::max(1.0, room / own_us_);
-    now_ = load_.round(Exchange::kAllToAll, prices_).slowest;
   }
 
   /// What exchanges and merges of such a pool add to a step in which all are whole.
@@ -123,9 +126,9 @@ class Search {
                                       prices_.queries_us(queries, Exchange::kAllToAll),
                                   prices_.states_us(states, Exchange::kAllToAll));
     // Of an all-gather every worker gets all.
-    const auto per_node = std::min(workers, double(prices_.config().workers_per_node));
+    const auto per_node = std::min(workers, static_cast<double>(prices_.config().workers_per_node));
     const auto share = [&](Inbound in) {
-      const double all = double(in.near + in.far) * workers;
+      const double all = static_cast<double>(in.near + in.far) * workers;
       Inbound out = prices_.gather_messages();
       out.near = std::llround(all * (per_node - 1) / workers);
       out.far = std::llround(all * (workers - per_node) / workers);
@@ -139,10 +142,16 @@ class Search {
         narrow.first + narrow.second <= wide.first + wide.second ? narrow : wide;
     const double merge_us = prices_.combine_us(
         a_home * (roots - 1), std::bit_width(static_cast<std::uint64_t>(roots - 1)));
-    const auto more = [](double us, double now) { return std::max(0.0, us - now); };
-    return prices_.config().layers *
-           (more(query_us, now_.queries_us) + more(state_us, now_.states_us) +
-            more(merge_us, now_.combine_us));
+    return prices_.config().layers * (query_us + state_us + merge_us);
+  }
+
+  /// Exchanges and merges of all that run.
+  [[nodiscard]] double exchanges_now_us() const {
+    const auto us = [&](Exchange exchange) {
+      const WorkerTimes now = load_.round(exchange, prices_).slowest;
+      return now.queries_us + now.states_us + now.combine_us;
+    };
+    return prices_.config().layers * std::min(us(Exchange::kAllToAll), us(Exchange::kAllGather));
   }
 
   [[nodiscard]] std::vector<std::pair<std::int32_t, std::int64_t>> roots_of(
@@ -157,15 +166,18 @@ class Search {
     return found;
   }
 
-  /// The least regret: how much longer a step is than the best could be, in the worse future.
-  static void choose(std::vector<std::pair<Spread, Outlook>>& cuts, double whole_us,
+  /// The least regret: how much longer a step is than the best could be, in the worse future. Where
+  /// no worker has the pages for the whole, `as_whole` is 0 and the first future decides.
+  static void choose(std::vector<std::pair<Spread, Outlook>>& cuts, const Outlook& as_whole,
                      std::optional<Spread>& best) {
-    double least = whole_us > 0 ? whole_us : cuts.front().second.joined_us;
+    const bool may_stay = best.has_value();
+    double least = may_stay ? as_whole.joined_us : cuts.front().second.joined_us;
     for (const auto& [cut, us] : cuts) least = std::min(least, us.joined_us);
     const auto regret = [&](const Outlook& us) {
-      return std::max(us.joined_us / least, whole_us > 0 ? us.full_us / whole_us : 1.0);
+      const double joined = us.joined_us / least;
+      return may_stay ? std::max(joined, us.full_us / as_whole.full_us) : joined;
     };
-    double smallest = whole_us > 0 ? whole_us / least : std::numeric_limits<double>::infinity();
+    double smallest = may_stay ? regret(as_whole) : std::numeric_limits<double>::infinity();
     for (auto& [cut, us] : cuts) {
       if (regret(us) >= smallest) continue;
       smallest = regret(us);
@@ -280,7 +292,6 @@ class Search {
   double own_us_ = 0;  // the sequence's attention, beside others'
   std::optional<PoolLoad> trial_;
   double alike_ = 1;
-  WorkerTimes now_;
 };
 
 }  // namespace
@@ -301,7 +312,8 @@ std::int32_t least_loaded(const NewSequence& sequence, std::int64_t pages, const
     if (worker.available_pages < pages) continue;
     const double with = attend_with(sequence, worker, prices);
     const double home = prices.project_us(worker.homes + 1);
-    const std::tuple key(std::max(attend, with) + std::max(project, home), with + home,
+    const double longer = std::max(0.0, with - attend) + std::max(0.0, home - project);
+    const std::tuple key(longer > kNoise * (attend + project) ? longer : 0.0, with + home,
                          worker.homes);
     if (best < 0 || key < least) {
       best = w;

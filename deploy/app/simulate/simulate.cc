@@ -64,6 +64,7 @@ class Simulation {
       step();
     }
     report_.requests = static_cast<std::int64_t>(requests.size());
+    report_.step_us = step_us_.distribution();
     report_.balance = balance_.distribution();
     report_.home_balance = home_balance_.distribution();
     report_.placements = sequencer_.placements();
@@ -154,6 +155,7 @@ class Simulation {
   void measure() {
     const auto loads = sequencer_.loads();
     ++report_.full_steps;
+    step_us_.add(sequencer_.predicted_step_us());
     balance_.add(max_over_mean(loads, &WorkerLoad::tokens));
     home_balance_.add(max_over_mean(loads, &WorkerLoad::homes));
     const auto sequences = static_cast<double>(routing_.items.size());
@@ -196,6 +198,7 @@ class Simulation {
   std::size_t next_ = 0;
   Routing routing_;
   RankPlan plan_;
+  Samples step_us_;
   Samples balance_;
   Samples home_balance_;
   std::uint64_t admit_placements_ = 0;
@@ -227,6 +230,9 @@ std::string to_text(const SimulateReport& r) {
   };
   line("steps", fmt::format("{} ({} with all slots taken: those are measured), {} requests",
                             r.steps, r.full_steps, r.requests));
+  line("predicted step",
+       fmt::format("mean {:.3f} ms, p99 {:.3f}, worst {:.3f}", r.step_us.mean / 1e3,
+                   r.step_us.p99 / 1e3, r.step_us.max / 1e3));
   line("balance",
        fmt::format("mean {:.3f}, p99 {:.3f}, worst {:.3f} (max / mean tokens per worker)",
                    r.balance.mean, r.balance.p99, r.balance.max));
@@ -251,6 +257,7 @@ std::string to_json(const SimulateReport& r) {
       {"requests", r.requests},
       {"steps", r.steps},
       {"full_steps", r.full_steps},
+      {"step_us", spread(r.step_us)},
       {"balance", spread(r.balance)},
       {"home_balance", spread(r.home_balance)},
       {"mean_spread", r.mean_spread},

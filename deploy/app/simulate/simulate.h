@@ -40,6 +40,7 @@ struct SimulateReport {
   std::int64_t requests = 0;
   std::int64_t steps = 0;
   std::int64_t full_steps = 0;    // steps with all slots taken: those that are measured
+  Distribution step_us;           // predicted, with the constants that placement goes by
   Distribution balance;           // max / mean cached tokens per worker
   Distribution home_balance;      // max / mean homed sequences per worker
   double mean_spread = 0;         // workers that hold a sequence
