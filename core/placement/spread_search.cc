@@ -27,8 +27,6 @@ double attend_with(const NewSequence& s, const WorkerLoad& w, const RoundPrices&
 }
 
 constexpr double kLeastGain = 0.05;
-/// A round that is longer by this share is not worth an uneven load.
-constexpr double kNoise = 0.01;
 
 /// What rounds take, in two futures.
 struct Outlook {
@@ -312,8 +310,7 @@ std::int32_t least_loaded(const NewSequence& sequence, std::int64_t pages, const
     if (worker.available_pages < pages) continue;
     const double with = attend_with(sequence, worker, prices);
     const double home = prices.project_us(worker.homes + 1);
-    const double longer = std::max(0.0, with - attend) + std::max(0.0, home - project);
-    const std::tuple key(longer > kNoise * (attend + project) ? longer : 0.0, with + home,
+    const std::tuple key(std::max(attend, with) + std::max(project, home), with + home,
                          worker.homes);
     if (best < 0 || key < least) {
       best = w;

@@ -26,8 +26,7 @@ struct Spread {
 };
 
 /// The least loaded worker with `pages` available pages: the one with which the slowest attention
-/// and projections grow least, by more than noise, then the one that has least of both. -1: no
-/// worker has the pages.
+/// and projections grow least, then the one that has least of both. -1: no worker has the pages.
 [[nodiscard]] std::int32_t least_loaded(const NewSequence& sequence, std::int64_t pages,
                                         const PoolLoad& load, const RoundPrices& prices);
 
