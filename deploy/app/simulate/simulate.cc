@@ -49,16 +49,12 @@ class Simulation {
  public:
   Simulation(const SimulateOptions& options, const ModelShape& shape, std::int32_t pages)
       : options_(options),
-        sequencer_({.placement = {.workers = options.workers,
-                                  .leaf_tokens = options.leaf_tokens,
-                                  .costs = {},
-                                  .extent_share = PlacementConfig{}.extent_share},
+        model_(cost_model(options, shape)),
+        sequencer_({.placement = {.workers = options.workers, .model = model_},
                     .pages_per_worker = pages,
-                    .incarnation = 1}) {
-    const AttentionShape attention = attention_shape(shape, RowFormat::kBF16, DType::kBF16);
-    costs_.token_record_bytes = static_cast<std::int64_t>(attention.token_record_bytes());
-    costs_.state_record_bytes = static_cast<std::int64_t>(attention.state_shape().record_bytes());
-  }
+                    .incarnation = 1}),
+        token_bytes_(static_cast<std::int64_t>(model_.attention.token_record_bytes())),
+        state_bytes_(static_cast<std::int64_t>(model_.attention.state_shape().record_bytes())) {}
 
   SimulateReport run(const std::vector<TraceRequest>& requests) {
     for (std::size_t i = 0; i < requests.size(); ++i)
@@ -68,6 +64,7 @@ class Simulation {
       step();
     }
     report_.requests = static_cast<std::int64_t>(requests.size());
+    report_.step_us = step_us_.distribution();
     report_.balance = balance_.distribution();
     report_.home_balance = home_balance_.distribution();
     report_.placements = sequencer_.placements();
@@ -89,6 +86,15 @@ class Simulation {
     std::int64_t remaining;
   };
 
+  [[nodiscard]] static CostModelConfig cost_model(const SimulateOptions& options,
+                                                  const ModelShape& shape) {
+    return {.costs = find_built_in_costs(options.machine).costs,
+            .attention = attention_shape(shape, RowFormat::kBF16, DType::kBF16),
+            .projection = {},
+            .layers = shape.num_hidden_layers,
+            .leaf_tokens = options.leaf_tokens,
+            .workers_per_node = options.workers_per_node};
+  }
   [[nodiscard]] static std::int64_t tag_of(std::size_t index) {
     return static_cast<std::int64_t>(index);
   }
@@ -138,7 +144,7 @@ class Simulation {
     const auto begin = Clock::now();
     build_routing(sequencer_.table(), step, options_.workers, routing_);
     exchange_ = options_.exchange == Exchange::kAuto
-                    ? choose_exchange(routing_, options_.workers, costs_)
+                    ? choose_exchange(model_, routing_, options_.workers)
                     : options_.exchange;
     PlanBuilder builder(options_.workers, static_cast<int>(report_.steps % options_.workers),
                         options_.leaf_tokens);
@@ -149,6 +155,7 @@ class Simulation {
   void measure() {
     const auto loads = sequencer_.loads();
     ++report_.full_steps;
+    step_us_.add(sequencer_.predicted_step_us());
     balance_.add(max_over_mean(loads, &WorkerLoad::tokens));
     home_balance_.add(max_over_mean(loads, &WorkerLoad::homes));
     const auto sequences = static_cast<double>(routing_.items.size());
@@ -163,10 +170,10 @@ class Simulation {
     }
     const auto busiest = static_cast<double>(*std::max_element(inbound.begin(), inbound.end()));
     report_.busiest_home_roots += busiest;
-    report_.busiest_home_bytes += busiest * static_cast<double>(costs_.state_record_bytes);
+    report_.busiest_home_bytes += busiest * static_cast<double>(state_bytes_);
     const ExchangeVolume volume = exchange_volume(routing_, options_.workers, exchange_);
-    report_.exchange_bytes += static_cast<double>(volume.token_records * costs_.token_record_bytes +
-                                                  volume.state_records * costs_.state_record_bytes);
+    report_.exchange_bytes += static_cast<double>(volume.token_records * token_bytes_ +
+                                                  volume.state_records * state_bytes_);
     report_.all_gather_share += exchange_ == Exchange::kAllGather ? 1 : 0;
   }
 
@@ -182,14 +189,16 @@ class Simulation {
   }
 
   const SimulateOptions& options_;
+  CostModelConfig model_;
   Sequencer sequencer_;
-  ExchangeCosts costs_;
+  std::int64_t token_bytes_, state_bytes_;
   Exchange exchange_ = Exchange::kAllToAll;
   std::vector<Running> running_;
   std::vector<Sequencer::StepRequest> items_;
   std::size_t next_ = 0;
   Routing routing_;
   RankPlan plan_;
+  Samples step_us_;
   Samples balance_;
   Samples home_balance_;
   std::uint64_t admit_placements_ = 0;
@@ -221,6 +230,9 @@ std::string to_text(const SimulateReport& r) {
   };
   line("steps", fmt::format("{} ({} with all slots taken: those are measured), {} requests",
                             r.steps, r.full_steps, r.requests));
+  line("predicted step",
+       fmt::format("mean {:.3f} ms, p99 {:.3f}, worst {:.3f}", r.step_us.mean / 1e3,
+                   r.step_us.p99 / 1e3, r.step_us.max / 1e3));
   line("balance",
        fmt::format("mean {:.3f}, p99 {:.3f}, worst {:.3f} (max / mean tokens per worker)",
                    r.balance.mean, r.balance.p99, r.balance.max));
@@ -245,6 +257,7 @@ std::string to_json(const SimulateReport& r) {
       {"requests", r.requests},
       {"steps", r.steps},
       {"full_steps", r.full_steps},
+      {"step_us", spread(r.step_us)},
       {"balance", spread(r.balance)},
       {"home_balance", spread(r.home_balance)},
       {"mean_spread", r.mean_spread},

@@ -21,8 +21,10 @@ struct SimulateOptions {
   SpreadPolicy spread = SpreadPolicy::kAuto;
   Exchange exchange = Exchange::kAuto;
   int leaf_tokens = 2048;
-  std::string shape = "deepseek-v3";  // for bytes
-  double kv_gib = 64;                 // page memory of each worker, one layer's rows counted
+  std::string shape = "deepseek-v3";
+  std::string machine = "h200";  // whose built-in constants placement goes by
+  int workers_per_node = 8;
+  double kv_gib = 64;  // page memory of each worker, one layer's rows counted
   std::uint64_t seed = 1;
   std::optional<std::filesystem::path> json;
 };
@@ -38,6 +40,7 @@ struct SimulateReport {
   std::int64_t requests = 0;
   std::int64_t steps = 0;
   std::int64_t full_steps = 0;    // steps with all slots taken: those that are measured
+  Distribution step_us;           // predicted, with the constants that placement goes by
   Distribution balance;           // max / mean cached tokens per worker
   Distribution home_balance;      // max / mean homed sequences per worker
   double mean_spread = 0;         // workers that hold a sequence
