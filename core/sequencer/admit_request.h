@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/placement/placement.h"
+#include "core/placement/spread_policy.h"
 
 namespace tributary {
 

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "core/cache/page_pool.h"
-#include "core/placement/placement.h"
+#include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
 #include "core/sequencer/sequencer.h"
 

@@ -18,7 +18,7 @@
 #include "core/base/error.h"
 #include "core/base/quote.h"
 #include "core/model/row_format.h"
-#include "core/placement/placement.h"
+#include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/transport/transport_choice.h"

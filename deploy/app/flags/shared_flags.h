@@ -9,7 +9,7 @@
 
 #include "core/base/dtype.h"
 #include "core/model/row_format.h"
-#include "core/placement/placement.h"
+#include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/client/service_options.h"

@@ -11,7 +11,7 @@
 #include "core/base/dtype.h"
 #include "core/cost/cost_model.h"
 #include "core/model/row_format.h"
-#include "core/placement/placement.h"
+#include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
 #include "deploy/service/protocol/machine_file.h"
 

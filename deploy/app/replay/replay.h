@@ -12,7 +12,7 @@
 #include "core/interface/communicator.h"
 #include "core/model/model_shape.h"
 #include "core/model/row_format.h"
-#include "core/placement/placement.h"
+#include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
 #include "core/workload/trace.h"
 #include "deploy/app/replay/replay_report.h"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "core/placement/placement.h"
+#include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
 #include "core/workload/trace.h"
 
