@@ -5,6 +5,8 @@
 #include <cmath>
 #include <tuple>
 
+#include "core/placement/placement.h"
+
 namespace tributary {
 
 bool could_hold(const RegisterPool& pool, const AdmitRequest& request) {
