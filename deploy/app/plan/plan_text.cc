@@ -1,6 +1,7 @@
 // A plan as text and as JSON.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -52,9 +53,17 @@ std::string to_text(const PlanReport& report, const PlanOptions& options) {
                    : fits(best, report)
                        ? fmt::format("; it has {:.0f}", report.memory_bytes / kGiB)
                        : fmt::format("; it has {:.0f}: DOES NOT FIT", report.memory_bytes / kGiB)));
-  line("best", fmt::format("spread {}: {:.3f} ms a step, {:.0f} tokens/s", name(best),
-                           best.step.step_us / 1e3,
-                           1e6 * options.batch * options.tokens / best.step.step_us));
+  if (fits(best, report)) {
+    line("best", fmt::format("spread {}: {:.3f} ms a step, {:.0f} tokens/s", name(best),
+                             best.step.step_us / 1e3,
+                             1e6 * options.batch * options.tokens / best.step.step_us));
+  } else {
+    line("best",
+         report.weight_bytes >= report.memory_bytes
+             ? "none: a worker does not hold the weights"
+             : fmt::format("none fits: at least {} workers would hold the rows",
+                           std::max<std::int64_t>(report.workers_needed, report.workers + 1)));
+  }
   if (options.target_ms > 0) {
     const double ms = token_ms(best, options);
     line("target",
@@ -105,6 +114,8 @@ std::string to_json(const PlanReport& report, const PlanOptions& options) {
                                 {"context", options.context},
                                 {"tokens", options.tokens},
                                 {"weight_bytes", report.weight_bytes},
+                                {"fits", fits(best, report)},
+                                {"workers_needed", report.workers_needed},
                                 {"token_ms", token_ms(best, options)}};
   if (options.target_ms > 0) {
     object["target_met"] = token_ms(best, options) <= options.target_ms && fits(best, report);
