@@ -1,7 +1,6 @@
 // A plan as text and as JSON.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -58,11 +57,12 @@ std::string to_text(const PlanReport& report, const PlanOptions& options) {
                              best.step.step_us / 1e3,
                              1e6 * options.batch * options.tokens / best.step.step_us));
   } else {
-    line("best",
-         report.weight_bytes >= report.memory_bytes
-             ? "none: a worker does not hold the weights"
-             : fmt::format("none fits: at least {} workers would hold the rows",
-                           std::max<std::int64_t>(report.workers_needed, report.workers + 1)));
+    line("best", report.weight_bytes >= report.memory_bytes
+                     ? "none: a worker does not hold the weights"
+                 : report.workers_needed > report.workers
+                     ? fmt::format("none fits: {} workers at least would hold the rows",
+                                   report.workers_needed)
+                     : "none of these fits, though there is room for the rows");
   }
   if (options.target_ms > 0) {
     const double ms = token_ms(best, options);
