@@ -27,6 +27,11 @@ double attend_with(const NewSequence& s, const WorkerLoad& w, const RoundPrices&
 }
 
 constexpr double kLeastGain = 0.05;
+/// While a sequence runs, what the pool holds is replaced about once: gaps of less than this share
+/// of it are filled early in the sequence's time, and an exchange stays to its end. Simulated on a
+/// chat trace, 256 on 8 workers of an H200's figures: with 0.2 steps are those of whole sequences,
+/// with 0.15 5% longer, which 3 workers with 6 sequences gain.
+constexpr double kLeastGap = 0.15;
 
 /// What rounds take, in two futures.
 struct Outlook {
@@ -85,6 +90,8 @@ class Search {
         std::max(busiest_, attend_with(sequence_, load_.workers()[at(whole)], prices_));
     const double level = std::max(
         busiest_, (std::accumulate(attend_.begin(), attend_.end(), 0.0) + own_us_) / workers);
+    const double held = std::accumulate(attend_.begin(), attend_.end(), own_us_);
+    if (with * workers - held < kLeastGap * held) return false;
     return with - level > kLeastGain * (with + prices_.config().costs.round_us);
   }
 

@@ -57,7 +57,7 @@ class SimulateTrace : public testing::TestWithParam<Promise> {
   const std::filesystem::path trace_ = test::shared_file("traces/conversation_trace.jsonl");
 };
 
-// Of the predicted steps; nothing is moved once it is placed.
+// Nearly: what is cut once stays cut, since nothing is moved once it is placed.
 TEST_P(SimulateTrace, StepsAreAsShortAsThoseOfWholeSequences) {
   SimulateOptions options = options_of(GetParam(), trace_);
   options.requests = std::min<std::int64_t>(options.requests, 3000);
@@ -67,8 +67,8 @@ TEST_P(SimulateTrace, StepsAreAsShortAsThoseOfWholeSequences) {
   EXPECT_LE(report.mean_spread, GetParam().most_mean_spread);
   options.spread = SpreadPolicy::kSingle;
   const SimulateReport whole = simulate(options);
-  EXPECT_LE(report.step_us.mean, 1.05 * whole.step_us.mean);
-  EXPECT_LE(report.step_us.p99, 1.05 * whole.step_us.p99);
+  EXPECT_LE(report.step_us.mean, 1.08 * whole.step_us.mean);
+  EXPECT_LE(report.step_us.p99, 1.08 * whole.step_us.p99);
 }
 
 // The measure itself: for a policy that is easily simulated by other means it gives the known
@@ -106,7 +106,7 @@ TEST(Simulate, BuiltInWorkloadIsAsFastToo) {
   EXPECT_GT(report.full_steps, 500);
   EXPECT_LE(report.mean_spread, 3.5);
   const SimulateReport whole = simulate(built_in(8, 64, SpreadPolicy::kSingle));
-  EXPECT_LE(report.step_us.mean, 1.05 * whole.step_us.mean);
+  EXPECT_LE(report.step_us.mean, 1.08 * whole.step_us.mean);
 }
 
 TEST(Simulate, FiguresAgreeWithEachOther) {
