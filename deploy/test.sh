@@ -10,7 +10,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 stages=(
   "release|1800|build everything with optimisation, warnings as errors"
   "ctest|1200|every test of the release build"
-  "python|900|the Python package: a wheel, tested in an environment of its own"
+  "python|1200|the Python package: a wheel, tested in an environment of its own"
   "format|60|clang-format on every source, bash -n on every script"
   "tidy|2400|clang-tidy on the sources that changed since they passed"
   "asan|1500|unit tests under AddressSanitizer and UndefinedBehaviorSanitizer"
