@@ -59,10 +59,7 @@ double pool_round_us(const AttentionShape& shape, double seconds) {
   config.pages = 2;
   config.leaf_tokens = kPageTokens;
   Worker worker(config, *backend, *communicator, client);
-  Sequencer sequencer({.placement = {.workers = 1,
-                                     .leaf_tokens = kPageTokens,
-                                     .costs = {},
-                                     .extent_share = PlacementConfig{}.extent_share},
+  Sequencer sequencer({.placement = {.workers = 1, .model = default_cost_model(kPageTokens)},
                        .pages_per_worker = 2,
                        .incarnation = 1});
   const Sequencer::StepRequest step{

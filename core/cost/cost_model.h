@@ -1,30 +1,13 @@
 // Predicts the time of a step from its plan: what every worker has to do, times what that costs.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
-#include "core/cost/machine_costs.h"
-#include "core/model/attention_shape.h"
+#include "core/cost/round_work.h"
 #include "core/plan/plan.h"
 #include "core/round/phases.h"
 
 namespace tributary {
-
-/// Projections of one token and layer, where the pool does them; zeros where its client does.
-struct ProjectionWork {
-  double weight_bytes = 0;  // of a layer, on every worker
-  double token_gflop = 0;
-};
-
-struct CostModelConfig {
-  MachineCosts costs;
-  AttentionShape attention;
-  ProjectionWork projection;
-  int layers = 1;
-  int leaf_tokens = 2048;
-  int workers_per_node = 1;  // workers r / workers_per_node share a node
-};
 
 /// Microseconds.
 struct StepPrediction {

@@ -11,6 +11,9 @@ struct MachineCosts {
   double attend_task_us = 0;   // a leaf of a sequence
   double attend_byte_ns = 0;   // a byte of a cached row: reading and unpacking it
   double attend_gflop_us = 0;  // 10^9 multiplications and additions
+  /// Share of the shorter of reading and arithmetic that runs under the longer, 0 .. 1. What is
+  /// measured on a processor is fitted with 0.
+  double attend_overlap = 0;
   // Merging partial states.
   double merge_us = 0;       // a level of a tree
   double merge_byte_ns = 0;  // a byte of a state record
@@ -47,6 +50,7 @@ void for_each_cost(Costs& costs, Visit&& visit) {
   visit("attend_task_us", costs.attend_task_us);
   visit("attend_byte_ns", costs.attend_byte_ns);
   visit("attend_gflop_us", costs.attend_gflop_us);
+  visit("attend_overlap", costs.attend_overlap);
   visit("merge_us", costs.merge_us);
   visit("merge_byte_ns", costs.merge_byte_ns);
   visit("record_us", costs.record_us);

@@ -8,6 +8,17 @@
 #include "core/base/limits.h"
 
 namespace tributary {
+
+std::vector<LeafRun> runs_of(std::span<const std::int32_t> leaf_owner) {
+  std::vector<LeafRun> runs;
+  for (const std::int32_t worker : leaf_owner) {
+    const std::int64_t leaf = runs.empty() ? 0 : runs.back().end;
+    if (runs.empty() || runs.back().worker != worker) runs.push_back({worker, leaf, leaf});
+    ++runs.back().end;
+  }
+  return runs;
+}
+
 Packing::Packing(std::span<const WorkerLoad> loads, std::int64_t prompt_tokens,
                  std::int64_t limit_tokens, std::int64_t leaf_tokens)
     : prompt_tokens_(prompt_tokens),
@@ -48,11 +59,32 @@ std::size_t Packing::smallest(std::int64_t pages, Key key) const {
   return best;
 }
 
-bool Packing::pack_single() {
-  Block all = block(0, limit_leaves_);
-  const std::size_t worker = smallest(all.pages, [](const Worker& w) { return w.tokens; });
-  if (worker == kNobody) return false;
-  take(worker, all);
+bool Packing::pack_single(std::int32_t worker) {
+  return pack_run({.worker = worker, .begin = 0, .end = limit_leaves_});
+}
+
+bool Packing::pack_run(const LeafRun& run) {
+  const Block here = block(run.begin, run.end);
+  const auto worker = static_cast<std::size_t>(run.worker);
+  if (workers_[worker].pages < here.pages) return false;
+  take(worker, here);
+  return true;
+}
+
+bool Packing::pack_runs(std::span<const LeafRun> runs) {
+  return std::ranges::all_of(runs, [&](const LeafRun& run) { return pack_run(run); });
+}
+
+bool Packing::pack_in_turn() {
+  std::size_t worker = kNobody;
+  for (std::int64_t leaf = 0; leaf < prompt_leaves_; ++leaf) {
+    const Block here = block(leaf, leaf + 1);
+    if (worker == kNobody || workers_[worker].pages < here.pages) {
+      worker = smallest(here.pages, [](const Worker& w) { return std::pair(-w.pages, w.tokens); });
+    }
+    if (worker == kNobody) return false;
+    take(worker, here);
+  }
   return true;
 }
 
@@ -79,40 +111,6 @@ bool Packing::place_evenly(std::int64_t first, std::int64_t size) {
   const std::int64_t half = size / 2;
   return place_evenly(first, half) &&
          (first + half >= prompt_leaves_ || place_evenly(first + half, half));
-}
-
-bool Packing::pack_below(std::int64_t line, std::int64_t most) {
-  // The root of the sequence's tree: its empty right part is cut off by block().
-  const auto size = std::bit_ceil(static_cast<std::uint64_t>(prompt_leaves_));
-  return place_below(0, static_cast<std::int64_t>(size), line, most);
-}
-
-bool Packing::place_below(std::int64_t first, std::int64_t size, std::int64_t line,
-                          std::int64_t most) {
-  const Block here = block(first, std::min(first + size, prompt_leaves_));
-  if (here.tokens <= most) {
-    // Among the workers where the block stays within `most`, the least loaded is at `line` or
-    // less, or none is.
-    std::size_t best = kNobody;
-    for (std::size_t w = 0; w < workers_.size(); ++w) {
-      const Worker& worker = workers_[w];
-      if (worker.pages < here.pages || worker.own + here.tokens > most) continue;
-      if (best == kNobody || worker.tokens < workers_[best].tokens) best = w;
-    }
-    if (best != kNobody && workers_[best].tokens + here.tokens <= line) {
-      take(best, here);
-      return true;
-    }
-  }
-  if (size == 1) {
-    const std::size_t worker = smallest(here.pages, [](const Worker& w) { return w.tokens; });
-    if (worker == kNobody) return false;
-    take(worker, here);
-    return true;
-  }
-  const std::int64_t half = size / 2;
-  return place_below(first, half, line, most) &&
-         (first + half >= prompt_leaves_ || place_below(first + half, half, line, most));
 }
 
 bool Packing::reserve_evenly() {

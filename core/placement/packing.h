@@ -1,4 +1,4 @@
-// One sequence while it is being placed: a working copy of the loads, and the owners found so far.
+// One sequence while it is being placed: the pages that are left, and the owners found so far.
 #pragma once
 
 #include <cstddef>
@@ -6,36 +6,43 @@
 #include <span>
 #include <vector>
 
-#include "core/placement/placement.h"
+#include "core/cost/pool_load.h"
 
 namespace tributary {
+
+/// Runs of neighbours with one owner.
+[[nodiscard]] std::vector<LeafRun> runs_of(std::span<const std::int32_t> leaf_owner);
 
 /// Gives the leaves of one sequence to workers, without a worker ever getting a leaf whose pages it
 /// lacks. The prompt is placed first (one call), then the growth (one call). A call returns false
 /// when the pages do not suffice; the object must not be used after that.
 ///
-/// Leaves are whole and equal except the last, which is placed last, so taking any worker that has
-/// the pages never blocks a later leaf: a call fails only where no assignment exists.
+/// Leaves are whole and equal except the last. Where that is placed last, taking any worker that
+/// has the pages never blocks a later leaf: pack_in_turn() and reserve_where_free() together fail
+/// only where no assignment exists, and so do pack_evenly() and reserve_evenly().
 class Packing {
  public:
   Packing(std::span<const WorkerLoad> loads, std::int64_t prompt_tokens, std::int64_t limit_tokens,
           std::int64_t leaf_tokens);
 
-  /// Everything, growth included, to the least loaded worker with the pages.
-  [[nodiscard]] bool pack_single();
+  /// Everything, growth included, to one worker.
+  [[nodiscard]] bool pack_single(std::int32_t worker);
   /// Aligned runs of about leaves / workers, each to the worker that holds least of this sequence;
   /// the least loaded of those.
   [[nodiscard]] bool pack_evenly();
-  /// The largest aligned blocks that leave their worker at `line` tokens or less in all, and at
-  /// `most` or less of this sequence; each to the least loaded worker. Leaves that no worker can
-  /// take within these bounds go to the least loaded worker with the pages.
-  [[nodiscard]] bool pack_below(std::int64_t line, std::int64_t most);
+  /// These runs of the prompt's leaves, in order and complete.
+  [[nodiscard]] bool pack_runs(std::span<const LeafRun> runs);
+  /// As few runs as pages allow: each to the worker with the most pages, until it is full.
+  [[nodiscard]] bool pack_in_turn();
 
   /// Growth to the workers that hold least of this sequence.
   [[nodiscard]] bool reserve_evenly();
   /// Growth where pages are plentiful: load decides when the leaf is opened.
   [[nodiscard]] bool reserve_where_free();
 
+  /// Pages of the prompt's leaves up to the limit, and of all leaves.
+  [[nodiscard]] std::int64_t prompt_pages() const { return block(0, prompt_leaves_).pages; }
+  [[nodiscard]] std::int64_t limit_pages() const { return block(0, limit_leaves_).pages; }
   /// Owner of every leaf up to the limit; those of the prompt come first.
   [[nodiscard]] const std::vector<std::int32_t>& leaf_owner() const noexcept { return owner_; }
   [[nodiscard]] std::size_t prompt_leaves() const noexcept {
@@ -61,9 +68,8 @@ class Packing {
   /// Index of the worker with the pages and the smallest key; kNobody where none has them.
   template <typename Key>
   [[nodiscard]] std::size_t smallest(std::int64_t pages, Key key) const;
+  [[nodiscard]] bool pack_run(const LeafRun& run);
   [[nodiscard]] bool place_evenly(std::int64_t first, std::int64_t size);
-  [[nodiscard]] bool place_below(std::int64_t first, std::int64_t size, std::int64_t line,
-                                 std::int64_t most);
 
   static constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
 

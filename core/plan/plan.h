@@ -80,17 +80,6 @@ struct ExchangeVolume {
 [[nodiscard]] ExchangeVolume exchange_volume(const Routing& routing, int workers,
                                              Exchange exchange);
 
-/// Bytes and times that kAuto assumes.
-struct ExchangeCosts {
-  std::int64_t token_record_bytes = 0;
-  std::int64_t state_record_bytes = 0;
-  double bytes_per_us = 4000;  // one worker's link
-  double message_us = 5;       // one message between two workers
-};
-/// kAllGather or kAllToAll; every worker comes to the same answer.
-[[nodiscard]] Exchange choose_exchange(const Routing& routing, int workers,
-                                       const ExchangeCosts& costs);
-
 /// A sequence whose home this worker is.
 struct HomedItem {
   std::int32_t item = 0;

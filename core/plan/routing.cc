@@ -1,7 +1,6 @@
 // The part of a plan that is equal on every worker: items, subtree roots, volumes, the exchange.
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <string>
 #include <utility>
 
@@ -149,21 +148,6 @@ ExchangeVolume exchange_volume(const Routing& routing, int workers, Exchange exc
     volume.state_records *= workers - 1;
   }
   return volume;
-}
-
-Exchange choose_exchange(const Routing& routing, int workers, const ExchangeCosts& costs) {
-  // An all-gather of n ranks takes about log2(n) messages in sequence, an all-to-all n - 1; the
-  // bytes that the busiest worker receives decide the rest.
-  const auto time_us = [&](Exchange exchange, int messages) {
-    const ExchangeVolume volume = exchange_volume(routing, workers, exchange);
-    const auto bytes = static_cast<double>(volume.busiest_token_records * costs.token_record_bytes +
-                                           volume.busiest_state_records * costs.state_record_bytes);
-    return bytes / costs.bytes_per_us + costs.message_us * 2 * messages;
-  };
-  const int gather_messages = std::bit_width(static_cast<unsigned>(workers - 1));
-  return time_us(Exchange::kAllGather, gather_messages) < time_us(Exchange::kAllToAll, workers - 1)
-             ? Exchange::kAllGather
-             : Exchange::kAllToAll;
 }
 
 }  // namespace tributary

@@ -1,5 +1,7 @@
 #include "core/pool/pool_handshake.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -17,9 +19,26 @@ namespace {
 struct Handshake {
   std::int32_t pages = 0;
   Exchange exchange = Exchange::kAuto;
+  int workers_per_node = 1;
   PoolShape shape;
+  MachineCosts costs;
   Text backend{};
 };
+
+std::optional<ShapeDifference> cost_difference(const MachineCosts& first,
+                                               const MachineCosts& second) {
+  std::vector<double> others;
+  for_each_cost(second, [&](const char*, double value) { others.push_back(value); });
+  std::optional<ShapeDifference> difference;
+  std::size_t next = 0;
+  for_each_cost(first, [&](const char* name, double value) {
+    const double other = others[next++];
+    if (!difference && value != other) {
+      difference = ShapeDifference{name, fmt::format("{}", value), fmt::format("{}", other)};
+    }
+  });
+  return difference;
+}
 
 std::optional<ShapeDifference> find_difference(const Handshake& first, const Handshake& second) {
   if (auto difference = find_difference(first.shape, second.shape)) return difference;
@@ -30,7 +49,12 @@ std::optional<ShapeDifference> find_difference(const Handshake& first, const Han
     return ShapeDifference{"exchange", std::string(exchange_name(first.exchange)),
                            std::string(exchange_name(second.exchange))};
   }
-  return std::nullopt;
+  if (first.workers_per_node != second.workers_per_node) {
+    return ShapeDifference{"workers per node", std::to_string(first.workers_per_node),
+                           std::to_string(second.workers_per_node)};
+  }
+  // They choose the exchange of a round by these.
+  return cost_difference(first.costs, second.costs);
 }
 
 }  // namespace
@@ -65,7 +89,9 @@ void handshake(const WorkerConfig& config, std::string_view backend, const Statu
                Communicator& communicator) {
   Handshake mine{.pages = config.pages,
                  .exchange = config.exchange,
+                 .workers_per_node = config.workers_per_node,
                  .shape = {config.attention, 0, 0, config.layers, config.leaf_tokens},
+                 .costs = config.costs,
                  .backend = {}};
   set_text(mine.backend, backend);
   const std::vector<Handshake> all =

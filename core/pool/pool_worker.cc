@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/cache/leaves.h"
+#include "core/cost/exchange_load.h"
 #include "core/pool/gather_all.h"
 #include "core/pool/pool_handshake.h"
 
@@ -252,7 +253,6 @@ void Worker::check_round(const Order& order) const {
 /// Makes the plan of `items`, unless it is at hand.
 void Worker::prepare(std::span<const StepItem> items, RoundReport& report) {
   const PhaseTimer timer(times_, Phase::kPlan);
-  const AttentionShape& a = config_.attention;
   const int workers = communicator_.size();
   report.plan_reused =
       std::ranges::equal(items, planned_, [](const StepItem& x, const StepItem& y) {
@@ -263,10 +263,7 @@ void Worker::prepare(std::span<const StepItem> items, RoundReport& report) {
     build_routing(*table_, items, workers, routing_);
     Exchange exchange = config_.exchange;
     if (exchange == Exchange::kAuto) {
-      exchange = choose_exchange(
-          routing_, workers,
-          {.token_record_bytes = static_cast<std::int64_t>(a.token_record_bytes()),
-           .state_record_bytes = static_cast<std::int64_t>(a.state_shape().record_bytes())});
+      exchange = choose_exchange(config_.cost_model(), routing_, workers);
     }
     builder_.build(routing_, exchange, plan_);
     volume_ = exchange_volume(routing_, workers, exchange);

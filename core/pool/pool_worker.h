@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/cost/built_in_costs.h"
 #include "core/interface/backend.h"
 #include "core/interface/communicator.h"
 #include "core/plan/plan.h"
@@ -31,6 +32,9 @@ struct WorkerConfig {
   std::int32_t pages = 0;  // of this worker; equal on all ranks
   int leaf_tokens = 2048;
   Exchange exchange = Exchange::kAuto;
+  /// By which `auto` chooses the exchange: those of the pool's placement.
+  MachineCosts costs = find_built_in_costs("cpu").costs;
+  int workers_per_node = 1024;  // workers r / workers_per_node share a node
   /// From the order to the end of the round, fills included.
   std::chrono::milliseconds round_timeout{60'000};
   /// How long a follower waits for the next order. The sequencer sends one at least this often.
@@ -40,6 +44,15 @@ struct WorkerConfig {
   IngestTable* ingest = nullptr;
   /// A canary reads at most this many rows on a worker; longer items are not recomputed.
   std::int64_t canary_rows = 16'384;
+
+  [[nodiscard]] CostModelConfig cost_model() const {
+    return {.costs = costs,
+            .attention = attention,
+            .projection = {},
+            .layers = layers,
+            .leaf_tokens = leaf_tokens,
+            .workers_per_node = workers_per_node};
+  }
 };
 
 /// What rank 0 learns from an order.

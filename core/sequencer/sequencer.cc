@@ -8,7 +8,6 @@
 #include "core/base/error.h"
 #include "core/base/limits.h"
 #include "core/cache/leaves.h"
-#include "core/sequencer/sequence_shares.h"
 
 namespace tributary {
 namespace {
@@ -33,17 +32,16 @@ std::int64_t placed_tokens(const AdmitRequest& request) {
 }  // namespace
 
 Sequencer::Sequencer(const SequencerConfig& config)
-    : config_(config), placement_(config.placement), table_(config.placement.leaf_tokens) {
+    : config_(config),
+      placement_(config.placement),
+      table_(config.placement.model.leaf_tokens),
+      load_(placement_.empty_load(config.pages_per_worker)) {
   if (config.pages_per_worker < 1) {
     fail(ErrorCode::kInvalidArgument, "pages per worker is {}, expected at least 1",
          config.pages_per_worker);
   }
-  const auto workers = static_cast<std::size_t>(config.placement.workers);
-  pools_.assign(workers, PagePool(config.pages_per_worker));
-  loads_.assign(
-      workers,
-      WorkerLoad{
-          .tokens = 0, .available_pages = config.pages_per_worker, .homes = 0, .inbound_roots = 0});
+  pools_.assign(static_cast<std::size_t>(config.placement.workers),
+                PagePool(config.pages_per_worker));
 }
 
 void Sequencer::decide(TableOp op) {
@@ -63,38 +61,40 @@ std::int32_t Sequencer::take_page(std::int32_t worker) {
 }
 
 void Sequencer::sync_available(std::int32_t worker) {
-  const auto w = static_cast<std::size_t>(worker);
-  loads_[w].available_pages = pools_[w].available();
+  load_.set_available_pages(worker, pools_[static_cast<std::size_t>(worker)].available());
 }
 
 /// Adds (sign 1) or removes (-1) a sequence's share of the loads; pages are separate.
 void Sequencer::account(const Sequence& s, int sign) {
-  for_each_leaf(s, 0, s.length, table_.leaf_tokens(), [&](const Leaf& leaf, const LeafPart& part) {
-    loads_[static_cast<std::size_t>(leaf.owner)].tokens += sign * part.rows();
-  });
-  WorkerLoad& home = loads_[static_cast<std::size_t>(s.home)];
-  home.homes += sign;
-  home.inbound_roots += sign * inbound_roots(s, table_.leaf_tokens());
+  runs_.clear();
+  for_each_owner_run(s, ceil_div(s.length, table_.leaf_tokens()),
+                     [&](std::int32_t owner, std::int64_t begin, std::int64_t end) {
+                       runs_.push_back({owner, begin, end});
+                     });
+  if (sign > 0) {
+    load_.add(runs_, s.home, s.length);
+  } else {
+    load_.remove(runs_, s.home, s.length);
+  }
 }
 
 void Sequencer::check(const AdmitRequest& request, std::int64_t tag) const {
   check_lengths(request, tag);
-  std::vector<WorkerLoad> empty(loads_.size());
-  for (auto& load : empty) load.available_pages = config_.pages_per_worker;
+  const PoolLoad empty = placement_.empty_load(config_.pages_per_worker);
   const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
   if (!placement_.place(placed_tokens(request), limit, request.spread, empty)) {
     fail(ErrorCode::kTooLarge,
          "request {}: {} tokens need {} pages with spread {}; the pool holds {} on each of {} "
          "workers",
          tag, limit, ceil_div(limit, kPageTokens), spread_policy_name(request.spread),
-         config_.pages_per_worker, loads_.size());
+         config_.pages_per_worker, config_.placement.workers);
   }
 }
 
 std::optional<SequenceId> Sequencer::admit(const AdmitRequest& request, const AdmitAs& as) {
   check_lengths(request, as.tag);
   const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
-  const auto assignment = placement_.place(placed_tokens(request), limit, request.spread, loads_);
+  const auto assignment = placement_.place(placed_tokens(request), limit, request.spread, load_);
   if (!assignment) {
     check(request, as.tag);
     return std::nullopt;

@@ -19,7 +19,7 @@
 namespace tributary {
 
 struct SequencerConfig {
-  PlacementConfig placement;          // workers, leaf_tokens, costs
+  PlacementConfig placement;          // workers, leaf_tokens, constants of the machine
   std::int32_t pages_per_worker = 0;  // >= 1
   std::uint32_t incarnation = 1;      // upper half of sequence ids
 };
@@ -105,7 +105,11 @@ class Sequencer {
 
   [[nodiscard]] const SequenceTable& table() const noexcept { return table_; }
   [[nodiscard]] std::span<const PagePool> pools() const noexcept { return pools_; }
-  [[nodiscard]] std::span<const WorkerLoad> loads() const noexcept { return loads_; }
+  [[nodiscard]] std::span<const WorkerLoad> loads() const noexcept { return load_.workers(); }
+  /// What all running sequences are to the workers.
+  [[nodiscard]] const PoolLoad& load() const noexcept { return load_; }
+  /// Predicted time of a step of all running sequences, one new token each.
+  [[nodiscard]] double predicted_step_us() const { return load_.step_us(placement_.prices()); }
   /// Owners chosen so far: one per extent at admission, one per leaf opened later.
   [[nodiscard]] std::uint64_t placements() const noexcept { return placements_; }
 
@@ -127,7 +131,8 @@ class Sequencer {
   Placement placement_;
   SequenceTable table_;
   std::vector<PagePool> pools_;
-  std::vector<WorkerLoad> loads_;
+  PoolLoad load_;
+  std::vector<LeafRun> runs_;  // of the sequence that is accounted
   std::unordered_map<SequenceId, SpreadPolicy> policies_;
   struct OpenStep {
     std::int32_t tokens = 0;

@@ -7,7 +7,6 @@
 #include "core/base/error.h"
 #include "core/base/limits.h"
 #include "core/cache/leaves.h"
-#include "core/sequencer/sequence_shares.h"
 #include "core/sequencer/sequencer.h"
 
 namespace tributary {
@@ -23,12 +22,12 @@ void Sequencer::grow(const Sequence& s, std::int64_t length) {
     if (want <= have) continue;
     std::int32_t owner = leaf.owner;
     if (have == 0 && l > 0) {
-      std::vector<std::int64_t> spread(loads_.size(), 0);
+      std::vector<std::int64_t> spread(pools_.size(), 0);
       for_each_leaf(s, 0, s.length, leaf_tokens, [&](const Leaf& held, const LeafPart& part) {
         spread[static_cast<std::size_t>(held.owner)] += part.rows();
       });
       const auto pages = ceil_div(leaf_rows(s, i, s.limit_tokens), kPageTokens);
-      owner = placement_.place_leaf(leaf.owner, pages, s.home, spread, policies_.at(s.id), loads_);
+      owner = placement_.place_leaf(leaf.owner, pages, s.home, spread, policies_.at(s.id), load_);
       ++placements_;
       if (owner != leaf.owner) {
         pools_[static_cast<std::size_t>(owner)].reserve(static_cast<std::int32_t>(pages));
@@ -133,15 +132,16 @@ void Sequencer::commit(SequenceId id, std::int32_t accepted) {
   if (accepted == 0) return;
   const int leaf_tokens = table_.leaf_tokens();
   const Sequence& s = table_.at(id);
-  WorkerLoad& home = loads_[static_cast<std::size_t>(s.home)];
   const std::int64_t length = s.length + accepted;
   const bool opens_leaf = ceil_div(length, leaf_tokens) != ceil_div(s.length, leaf_tokens);
-  if (opens_leaf) home.inbound_roots -= inbound_roots(s, leaf_tokens);
-  for_each_leaf(s, s.length, length, leaf_tokens, [&](const Leaf& leaf, const LeafPart& part) {
-    loads_[static_cast<std::size_t>(leaf.owner)].tokens += part.rows();
-  });
+  if (opens_leaf) {
+    account(s, -1);
+  } else {
+    const auto newest = static_cast<std::size_t>(s.length / leaf_tokens);
+    load_.grow(s.leaves[newest].owner, accepted);
+  }
   decide(CommitOp{id, accepted});
-  if (opens_leaf) home.inbound_roots += inbound_roots(s, leaf_tokens);
+  if (opens_leaf) account(s, 1);
 }
 
 std::int32_t Sequencer::open_tokens(SequenceId id) const {

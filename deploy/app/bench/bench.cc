@@ -8,15 +8,15 @@
 #include <utility>
 
 #include "core/cost/cost_model.h"
-#include "core/cost/uniform_batch.h"
 #include "core/model/model_shape.h"
-#include "deploy/app/bench/machine_file.h"
+#include "core/sequencer/uniform_batch.h"
 #include "deploy/app/bench/machine_peak.h"
 #include "deploy/app/bench/step_case.h"
 #include "deploy/app/bench/timing.h"
 #include "deploy/app/bench/unit_costs.h"
 #include "deploy/app/bench/worker_peak.h"
 #include "deploy/runtime/run_workers.h"
+#include "deploy/service/protocol/machine_file.h"
 
 namespace tributary {
 namespace {
@@ -166,27 +166,36 @@ class Bench {
                          .layers = layers,
                          .batch = batch,
                          .context = context,
-                         .leaf_tokens = options_.leaf_tokens},
+                         .leaf_tokens = options_.leaf_tokens,
+                         .costs = placement_costs_},
                         options_.seconds, device_, communicator_);
   }
   [[nodiscard]] StepPrediction predict(int layers, int batch, std::int64_t context,
                                        Exchange exchange) const {
-    const UniformBatch step({.workers = machine_.workers,
-                             .batch = batch,
-                             .context = context,
-                             .leaf_tokens = options_.leaf_tokens,
-                             .costs = {}});
-    return predict_step({.costs = machine_.costs,
-                         .attention = bench::attention_shape(heads_),
-                         .projection = {},
-                         .layers = layers,
-                         .leaf_tokens = options_.leaf_tokens,
-                         .workers_per_node = machine_.workers},
-                        step.routing(), machine_.workers, exchange);
+    CostModelConfig model{.costs = placement_costs_,
+                          .attention = bench::attention_shape(heads_),
+                          .projection = {},
+                          .layers = layers,
+                          .leaf_tokens = options_.leaf_tokens,
+                          .workers_per_node = machine_.workers};
+    const UniformBatch step(
+        {.workers = machine_.workers, .batch = batch, .context = context, .model = model});
+    model.costs = machine_.costs;
+    return predict_step(model, step.routing(), machine_.workers, exchange);
+  }
+
+  /// Steps are placed by what was measured so far, on rank 0: the same everywhere.
+  void agree_on_placement() {
+    placement_costs_ = machine_.costs;
+    communicator_
+        .broadcast(std::as_writable_bytes(std::span(&placement_costs_, 1)), 0,
+                   Deadline::after(std::chrono::minutes(1)))
+        .throw_if_error();
   }
 
   /// What the smallest steps take beyond their parts: the fixed cost of a round and of a step.
   void calibrate() {
+    agree_on_placement();
     constexpr int kLayers = 9;
     constexpr int kBatch = 16;
     const MeasuredStep one = measure(1, 1, kPageTokens);
@@ -203,6 +212,7 @@ class Bench {
 
   void steps() {
     calibrate();
+    agree_on_placement();
     line("\n{:<6}{:>7}{:>9}{:>12}{:>13}{:>7}{:>10}{:>10}{:>10}{:>10}", "step", "batch", "context",
          "us", "predicted us", "", "queries", "attend", "partials", "combine");
     json_["steps"] = ordered_json::array();
@@ -237,6 +247,7 @@ class Bench {
   int heads_;
   int threads_;
   Machine machine_;
+  MachineCosts placement_costs_;
   bench::WorkerPeak peak_;
   std::string text_;
   ordered_json json_;

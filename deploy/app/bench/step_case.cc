@@ -14,6 +14,16 @@ std::int32_t pages_of(const StepCaseConfig& config) {
                                    ceil_div(config.context, kPageTokens));
 }
 
+WorkerConfig worker_config(const StepCaseConfig& config, int workers) {
+  return {.attention = config.attention,
+          .layers = config.layers,
+          .pages = pages_of(config),
+          .leaf_tokens = config.leaf_tokens,
+          .exchange = config.exchange,
+          .costs = config.costs,
+          .workers_per_node = workers};
+}
+
 }  // namespace
 
 AttentionShape attention_shape(int heads) {
@@ -28,15 +38,12 @@ AttentionShape attention_shape(int heads) {
 StepCase::StepCase(const StepCaseConfig& config, Backend& backend, Communicator& communicator,
                    Communicator* exchange)
     : client_(config.attention, backend),
-      worker_({.attention = config.attention,
-               .layers = config.layers,
-               .pages = pages_of(config),
-               .leaf_tokens = config.leaf_tokens,
-               .exchange = config.exchange},
-              backend, communicator, client_, exchange) {
+      worker_(worker_config(config, communicator.size()), backend, communicator, client_,
+              exchange) {
   if (communicator.rank() != 0) return;
   sequencer_.emplace(SequencerConfig{
-      .placement = {.workers = communicator.size(), .leaf_tokens = config.leaf_tokens, .costs = {}},
+      .placement = {.workers = communicator.size(),
+                    .model = worker_config(config, communicator.size()).cost_model()},
       .pages_per_worker = pages_of(config),
       .incarnation = 1});
   for (int i = 0; i < config.batch; ++i) {

@@ -25,6 +25,7 @@ struct StepCaseConfig {
   int leaf_tokens = 2048;
   SpreadPolicy spread = SpreadPolicy::kAuto;
   Exchange exchange = Exchange::kAuto;
+  MachineCosts costs = find_built_in_costs("cpu").costs;  // of placement; equal on all ranks
 };
 
 /// All ranks construct it together; rank 0 runs steps and the others follow.

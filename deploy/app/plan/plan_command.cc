@@ -3,10 +3,9 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/cost/uniform_batch.h"
 #include "core/model/model_shape.h"
 #include "core/model/pool_shape.h"
-#include "deploy/app/plan/vendor_machines.h"
+#include "core/sequencer/uniform_batch.h"
 
 namespace tributary {
 namespace {
@@ -30,7 +29,7 @@ double gb_s_as_byte_ns(double gb_s) {
 
 Machine machine_of(const PlanOptions& options) {
   Machine machine =
-      options.machine ? read_machine(*options.machine) : vendor_machine(options.gpu).machine;
+      options.machine ? read_machine(*options.machine) : built_in_machine(options.gpu);
   const int workers = options.nodes * options.workers_per_node;
   if (options.machine && machine.workers == 1 && workers > 1 &&
       (options.link_gb_s <= 0 || options.link_us < 0)) {
@@ -67,7 +66,7 @@ PlanReport plan(const PlanOptions& options) {
   constexpr double kGiB = 0x1p30;
   report.memory_bytes = kGiB * (options.memory_gib > 0 ? options.memory_gib
                                 : options.machine      ? 0
-                                                       : vendor_machine(options.gpu).memory_gib);
+                                                  : find_built_in_costs(options.gpu).memory_gib);
 
   const CostModelConfig config{
       .costs = report.machine.costs,
@@ -85,9 +84,8 @@ PlanReport plan(const PlanOptions& options) {
                               .batch = options.batch,
                               .context = options.context,
                               .tokens = options.tokens,
-                              .leaf_tokens = options.leaf_tokens,
                               .spread = spread,
-                              .costs = {}});
+                              .model = config});
     const Routing& routing = batch.routing();
     for (const Exchange exchange : {Exchange::kAllToAll, Exchange::kAllGather}) {
       const ExchangeVolume volume = exchange_volume(routing, report.workers, exchange);

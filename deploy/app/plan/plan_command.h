@@ -13,7 +13,7 @@
 #include "core/model/row_format.h"
 #include "core/placement/placement.h"
 #include "core/plan/plan.h"
-#include "deploy/app/bench/machine_file.h"
+#include "deploy/service/protocol/machine_file.h"
 
 namespace tributary {
 

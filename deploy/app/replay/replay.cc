@@ -46,15 +46,12 @@ struct RankTotals {
 class Leader {
  public:
   Leader(const ReplayOptions& options, const std::vector<TraceRequest>& requests, int workers,
-         std::int32_t pages, Worker& worker, ReplayReport& report)
+         std::int32_t pages, const CostModelConfig& model, Worker& worker, ReplayReport& report)
       : options_(options),
         requests_(requests),
         worker_(worker),
         report_(report),
-        sequencer_({.placement = {.workers = workers,
-                                  .leaf_tokens = options.leaf_tokens,
-                                  .costs = {},
-                                  .extent_share = PlacementConfig{}.extent_share},
+        sequencer_({.placement = {.workers = workers, .model = model},
                     .pages_per_worker = pages,
                     .incarnation = 1}) {
     report_.pages_total = std::int64_t{pages} * workers;
@@ -254,20 +251,23 @@ ReplayReport replay(const ReplayOptions& options, const std::vector<TraceRequest
       open_device(options.backend, threads, communicator, options.backend_options);
   Backend& backend = *device.backend;
   SyntheticClient client(shape, backend, options.seed, options.canary_rate);
-  Worker worker({.attention = shape,
-                 .layers = options.layers,
-                 .pages = pages,
-                 .leaf_tokens = options.leaf_tokens,
-                 .exchange = options.exchange,
-                 .round_timeout = std::chrono::milliseconds(options.round_timeout_ms),
-                 .order_timeout = order_timeout(options)},
-                backend, communicator, client, device.exchange.get());
+  const WorkerConfig config{.attention = shape,
+                            .layers = options.layers,
+                            .pages = pages,
+                            .leaf_tokens = options.leaf_tokens,
+                            .exchange = options.exchange,
+                            .costs = find_built_in_costs("cpu").costs,
+                            .workers_per_node = communicator.size(),
+                            .round_timeout = std::chrono::milliseconds(options.round_timeout_ms),
+                            .order_timeout = order_timeout(options)};
+  Worker worker(config, backend, communicator, client, device.exchange.get());
   ReplayReport report;
   if (communicator.rank() == 0) {
     report.workers = communicator.size();
     report.backend = backend.name();
     report.communicator = device.exchange_name(communicator);
-    Leader leader(options, requests, communicator.size(), pages, worker, report);
+    Leader leader(options, requests, communicator.size(), pages, config.cost_model(), worker,
+                  report);
     leader.run(terminal);
   } else {
     for (bool stop = false; !stop;) {

@@ -14,9 +14,8 @@
 #include "core/model/attention_shape.h"
 #include "core/model/model_shape.h"
 #include "core/model/pool_shape.h"
-#include "deploy/app/bench/machine_file.h"
-#include "deploy/app/plan/vendor_machines.h"
 #include "deploy/app/simulate/rate_plot.h"
+#include "deploy/service/protocol/machine_file.h"
 
 namespace tributary {
 namespace {
@@ -83,7 +82,7 @@ class Experiment {
       : options_(options), report_(report), trace_(read_requests(options)) {
     const ModelShape& shape = model_preset(options.shape);
     const Machine machine =
-        options.machine ? read_machine(*options.machine) : vendor_machine(options.gpu).machine;
+        options.machine ? read_machine(*options.machine) : built_in_machine(options.gpu);
     base_.pools = options.pools;
     base_.pool.workers = options.workers;
     base_.pool.exchange = options.exchange;

@@ -34,9 +34,7 @@ LinkBytes received_bytes(const CostModelConfig& cost, const RankPlan& plan, int 
 
 SimulatedPool::SimulatedPool(const SimulatedPoolConfig& config, std::uint32_t incarnation)
     : config_(config),
-      sequencer_({.placement = {.workers = config.workers,
-                                .leaf_tokens = config.cost.leaf_tokens,
-                                .costs = config.placement},
+      sequencer_({.placement = {.workers = config.workers, .model = config.cost},
                   .pages_per_worker = config.pages_per_worker,
                   .incarnation = incarnation}),
       clock_(config.cost, config.workers, config.exchange),

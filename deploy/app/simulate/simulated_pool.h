@@ -17,8 +17,7 @@ namespace tributary {
 struct SimulatedPoolConfig {
   int workers = 8;
   std::int32_t pages_per_worker = 1;
-  PlacementCosts placement;
-  CostModelConfig cost;  // its leaf_tokens are the pool's
+  CostModelConfig cost;  // what placement minimises, and what rounds take
   Exchange exchange = Exchange::kAuto;
   /// Tokens of a sequence that its sequencer commits at once, 1 .. kMaxStepTokens: the simulation
   /// is that much faster, and the loads that placement sees are that much behind. What a round

@@ -30,12 +30,10 @@ void sum_over_ranks(Communicator& communicator, std::vector<float>& values) {
 /// Rank 0's part: all sequences of the case at once, one token a step.
 void lead(const GoldenCase& golden, const VerifyOptions& options, int workers, std::int32_t pages,
           Worker& worker) {
-  Sequencer sequencer({.placement = {.workers = workers,
-                                     .leaf_tokens = options.leaf_tokens,
-                                     .costs = {},
-                                     .extent_share = PlacementConfig{}.extent_share},
-                       .pages_per_worker = pages,
-                       .incarnation = 1});
+  Sequencer sequencer(
+      {.placement = {.workers = workers, .model = default_cost_model(options.leaf_tokens)},
+       .pages_per_worker = pages,
+       .incarnation = 1});
   std::vector<Sequencer::StepRequest> step;
   for (int entry = 0; entry < golden.batch; ++entry) {
     const auto id = sequencer.admit({.prompt_tokens = golden.prefill_len,

@@ -46,6 +46,7 @@ json pool_json(const std::string& name, const Pool& pool, ControlClock::time_poi
                  {"sequences", pool.sequences.size()},
                  {"transport", pool.about.transport},
                  {"transport_reason", pool.about.transport_reason},
+                 {"costs", pool.about.costs},
                  {"shape", shape_to_json(pool.about.shape)},
                  {"workers", workers_json(pool, now)},
                  {"metrics", nullptr}};

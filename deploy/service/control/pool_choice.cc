@@ -16,14 +16,13 @@ bool could_hold(const RegisterPool& pool, const AdmitRequest& request) {
   if (pages_of(request.prompt_tokens, request.max_new_tokens) > workers * pool.pages_per_worker) {
     return false;
   }
-  PlacementConfig config;
-  config.workers = static_cast<int>(workers);
-  config.leaf_tokens = pool.shape.leaf_tokens;
-  std::vector<WorkerLoad> empty(pool.workers.size());
-  for (WorkerLoad& load : empty) load.available_pages = pool.pages_per_worker;
+  // Whether it fits does not depend on the constants.
+  const Placement placement(
+      {.workers = static_cast<int>(workers), .model = default_cost_model(pool.shape.leaf_tokens)});
   // As Sequencer: an empty prompt is placed as one token.
   const std::int64_t prompt = std::max<std::int64_t>(request.prompt_tokens, 1);
-  return Placement(config).place(prompt, limit, request.spread, empty).has_value();
+  return placement.place(prompt, limit, request.spread, placement.empty_load(pool.pages_per_worker))
+      .has_value();
 }
 
 std::vector<std::string> pools_to_ask(const PoolRegistry& registry, const AdmitRequest& request) {

@@ -117,10 +117,9 @@ void PoolRegistry::register_pool(RegisterPool about, ControlClock::time_point no
          about.name, run_name(old->second.about.run), run_name(about.run));
   }
   check_shape(about);
-  PlacementConfig placement;
-  placement.workers = static_cast<int>(about.workers.size());
-  placement.leaf_tokens = about.shape.leaf_tokens;
-  static_cast<void>(Placement(placement));  // throws for what no sequence could be placed with
+  // Throws for what no sequence could be placed with.
+  static_cast<void>(Placement({.workers = static_cast<int>(about.workers.size()),
+                               .model = default_cost_model(about.shape.leaf_tokens)}));
   std::uint32_t last = about.last_incarnation;
   for (const SequenceInfo& sequence : about.sequences) {
     last = std::max(last, static_cast<std::uint32_t>(sequence.id >> 32));

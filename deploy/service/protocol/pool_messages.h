@@ -39,6 +39,7 @@ struct RegisterPool {
   std::string run;               // random, of this start; secret: who knows it is the pool
   std::string transport;         // of its data plane: `tcp`, `tls`, `ucx`
   std::string transport_reason;  // why that one
+  std::string costs;             // of which machine: by what it places
   PoolShape shape;
   int pages_per_worker = 0;
   int lease_ms = 0;

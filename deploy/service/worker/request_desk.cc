@@ -26,7 +26,7 @@ RequestDesk::RequestDesk(const LeaderConfig& config, LeaderOutbox& outbox, PoolM
       outbox_(outbox),
       meter_(meter),
       sequencer_(config.sequencer),
-      book_(config.layers, config.sequencer.placement.leaf_tokens),
+      book_(config.layers, config.sequencer.placement.model.leaf_tokens),
       leases_(config.lease) {}
 
 void RequestDesk::receive(const LeaderMail& mail) {

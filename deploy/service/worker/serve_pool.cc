@@ -27,6 +27,7 @@
 #include "deploy/service/worker/leader.h"
 #include "deploy/service/worker/listen_address.h"
 #include "deploy/service/worker/local_leader.h"
+#include "deploy/service/worker/pool_costs.h"
 #include "deploy/service/worker/process_memory.h"
 #include "deploy/service/worker/remote_leader.h"
 #include "deploy/service/worker/service_client.h"
@@ -117,12 +118,9 @@ class Ticker {
 };
 
 LeaderConfig leader_config(const WorkerOptions& options, const PoolModel& model, int workers,
-                           const wire::Token& pool_key) {
+                           const wire::Token& pool_key, const CostModelConfig& cost_model) {
   const bool exact = options.row_format == RowFormat::kF32 && options.query_dtype == DType::kF32;
-  return {.sequencer = {.placement = {.workers = workers,
-                                      .leaf_tokens = options.leaf_tokens,
-                                      .costs = {},
-                                      .extent_share = PlacementConfig{}.extent_share},
+  return {.sequencer = {.placement = {.workers = workers, .model = cost_model},
                         .pages_per_worker = model.pages,
                         .incarnation = 1},
           .layers = model.served.layers,
@@ -140,12 +138,14 @@ LeaderConfig leader_config(const WorkerOptions& options, const PoolModel& model,
 }
 
 RegisterPool pool_card(const WorkerOptions& options, const PoolModel& model,
-                       const ChosenTransport& transport, const std::vector<WorkerCard>& workers) {
+                       const ChosenTransport& transport, const PoolCosts& costs,
+                       const std::vector<WorkerCard>& workers) {
   RegisterPool pool;
   pool.name = options.name.empty() ? host_name() : options.name;
   pool.run = wire::token_text(wire::random_token());
   pool.transport = transport.scheme;
   pool.transport_reason = transport.reason;
+  pool.costs = costs.source;
   pool.shape = model.served;
   pool.pages_per_worker = model.pages;
   pool.lease_ms = options.lease_ms;
@@ -223,6 +223,8 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   if (leads) {
     events.log(fmt::format("data plane: {} ({})", transport.scheme, transport.reason));
   }
+  const PoolCosts costs = agree_on_costs(options.costs, host_name(), communicator);
+  if (leads) events.log(fmt::format("placement by {}", costs.source));
   Backend* backend = device.backend.get();
 
   IngestTable ingest(rank, model.served.layers, options.leaf_tokens);
@@ -235,17 +237,19 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   LeaderPort& port = leads ? static_cast<LeaderPort&>(local) : remote;
 
   ServiceClient client(model, *backend, queue);
-  Worker worker(
-      {.attention = static_cast<const AttentionShape&>(model.served),
-       .layers = model.served.layers,
-       .pages = model.pages,
-       .leaf_tokens = options.leaf_tokens,
-       .exchange = options.exchange,
-       .round_timeout = milliseconds(options.round_timeout_ms),
-       // The leader sends an order every second, unless it still ends the last round.
-       .order_timeout = milliseconds(options.round_timeout_ms + options.worker_timeout_ms),
-       .ingest = &ingest},
-      *backend, communicator, client, device.exchange.get(), &port);
+  const WorkerConfig config{
+      .attention = static_cast<const AttentionShape&>(model.served),
+      .layers = model.served.layers,
+      .pages = model.pages,
+      .leaf_tokens = options.leaf_tokens,
+      .exchange = options.exchange,
+      .costs = costs.costs,
+      .workers_per_node = costs.workers_per_node,
+      .round_timeout = milliseconds(options.round_timeout_ms),
+      // The leader sends an order every second, unless it still ends the last round.
+      .order_timeout = milliseconds(options.round_timeout_ms + options.worker_timeout_ms),
+      .ingest = &ingest};
+  Worker worker(config, *backend, communicator, client, device.exchange.get(), &port);
   commit_cache(*backend, worker.cache());
   AccessCheck access(pool_key);
   RowsReceiver rows(
@@ -255,27 +259,27 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   Home home(model, access, peers, queue, relays, port);
   std::unique_ptr<DataPlane> plane;
   const Status listening = status_of([&] {
-    DataPlaneConfig config;
-    config.rank = rank;
-    config.shape = model.served;
-    config.transport.listen =
+    DataPlaneConfig data;
+    data.rank = rank;
+    data.shape = model.served;
+    data.transport.listen =
         fmt::format("{}://{}", transport.scheme,
                     with_port(local_address(options.listen),
                               std::to_string(options.port > 0 ? options.port + rank : 0)));
     if (!options.tls_certificate.empty()) {
-      config.transport.tls = {.certificate = options.tls_certificate,
-                              .key = options.tls_key,
-                              .authority = options.certificate_authority,
-                              .client_authority = options.client_authority};
+      data.transport.tls = {.certificate = options.tls_certificate,
+                            .key = options.tls_key,
+                            .authority = options.certificate_authority,
+                            .client_authority = options.client_authority};
     }
-    config.log = events.log;
-    config.transport.secret_of = [pool_key](std::uint64_t id) {
+    data.log = events.log;
+    data.transport.secret_of = [pool_key](std::uint64_t id) {
       return wire::access_token(pool_key, id);
     };
-    config.transport.busy_poll = options.busy_poll;
-    config.transport.shared_memory = options.shared_memory;
+    data.transport.busy_poll = options.busy_poll;
+    data.transport.shared_memory = options.shared_memory;
     plane = std::make_unique<DataPlane>(
-        config,
+        data,
         DataPlaneParts{
             .peers = peers, .access = access, .rows = rows, .home = home, .leader = port},
         make_transport);
@@ -302,13 +306,14 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
     return;
   }
   std::atomic<ControlChannel*> channel = nullptr;
-  Leader leader(leader_config(options, model, communicator.size(), pool_key), worker, inbox,
+  Leader leader(leader_config(options, model, communicator.size(), pool_key, config.cost_model()),
+                worker, inbox,
                 {.refuse = [&](int to, const auto& refused) { local.refuse(to, refused); },
                  .answer = [&](int to, const auto& verdicts) { local.answer(to, verdicts); },
                  .tell = [&](const FromPool& word) { channel.load()->tell(word); }});
   const Ticker ticker(tick);
-  lead_pool(options, events, inbox, pool_card(options, model, transport, workers), leader, channel,
-            connect_control);
+  lead_pool(options, events, inbox, pool_card(options, model, transport, costs, workers), leader,
+            channel, connect_control);
 }
 
 void run_worker(const WorkerOptions& options, Communicator& communicator,

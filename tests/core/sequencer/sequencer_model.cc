@@ -40,7 +40,7 @@ std::int64_t roots_elsewhere(const Sequence& s, std::int64_t leaves, std::int64_
 }  // namespace
 
 SequencerModel::SequencerModel(const SequencerConfig& config)
-    : config_(config), sequencer_(config), replica_(config.placement.leaf_tokens) {}
+    : config_(config), sequencer_(config), replica_(config.placement.model.leaf_tokens) {}
 
 std::optional<SequenceId> SequencerModel::admit(const AdmitRequest& request, const AdmitAs& as) {
   const auto id = sequencer_.admit(request, as);

@@ -186,8 +186,7 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
 
   std::mt19937 random_{static_cast<std::uint32_t>(GetParam().workers)};
   SequencerModel model_{{.placement = {.workers = GetParam().workers,
-                                       .leaf_tokens = GetParam().leaf_tokens,
-                                       .costs = {}},
+                                       .model = default_cost_model(GetParam().leaf_tokens)},
                          .pages_per_worker = GetParam().pages,
                          .incarnation = 9}};
   std::int64_t tag_ = 0;

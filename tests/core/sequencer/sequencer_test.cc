@@ -15,7 +15,7 @@ namespace tributary {
 namespace {
 
 SequencerConfig config(int workers, std::int32_t pages, int leaf_tokens = 64) {
-  return {.placement = {.workers = workers, .leaf_tokens = leaf_tokens, .costs = {}},
+  return {.placement = {.workers = workers, .model = default_cost_model(leaf_tokens)},
           .pages_per_worker = pages,
           .incarnation = 1};
 }
@@ -202,7 +202,7 @@ TEST(Sequencer, IdsAreNeverUsedTwice) {
     s.free(ids.back());
   }
   for (std::size_t i = 1; i < ids.size(); ++i) EXPECT_GT(ids[i], ids[i - 1]);
-  Sequencer later({.placement = {.workers = 1, .leaf_tokens = 64, .costs = {}},
+  Sequencer later({.placement = {.workers = 1, .model = default_cost_model(64)},
                    .pages_per_worker = 2,
                    .incarnation = 2});
   EXPECT_GT(later.admit(request(64, 0)).value(), ids.back());

@@ -40,6 +40,8 @@ void add_service_command_flags(const AddFlag& add) {
     whole("--canary-interval-ms", &WorkerOptions::canary_interval_ms, "1000", {"0"}, bad_number);
     add(command, "--kv-gib", [=](O o) { return number(worker(o).kv_gib); }, "1", {"0.25"},
         {"x", "", "-1", "0", "nan"});
+    add(command, "--costs", [=](O o) { return worker(o).costs; }, "cpu", {"h200", "machine.json"},
+        {""});
     add(command, "--exchange", [=](O o) { return std::string(exchange_name(worker(o).exchange)); },
         "auto", {"all-to-all"}, {"x", ""});
     add(command, "--merge-order",

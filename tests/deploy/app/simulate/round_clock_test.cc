@@ -43,7 +43,7 @@ TEST_P(RoundClockPlans, TimeIsThatOfTheFullPlan) {
   constexpr int kWorkers = 5;
   constexpr int kLeaf = 64;
   const CostModelConfig config = all_constants();
-  Sequencer sequencer({.placement = {.workers = kWorkers, .leaf_tokens = kLeaf, .costs = {}},
+  Sequencer sequencer({.placement = {.workers = kWorkers, .model = config},
                        .pages_per_worker = 4000,
                        .incarnation = 1});
   RoundClock clock(config, kWorkers, GetParam());

@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "core/base/hash.h"
+#include "core/cost/built_in_costs.h"
 #include "core/workload/trace.h"
-#include "deploy/app/plan/vendor_machines.h"
 #include "deploy/app/simulate/tier_simulation.h"
 
 namespace tributary::test {
 
 inline CostModelConfig small_cost(int leaf_tokens = 64) {
-  return {.costs = vendor_machine("h200").machine.costs,
+  return {.costs = find_built_in_costs("h200").costs,
           .attention = {.heads = 16,
                         .kv_lora_rank = 512,
                         .qk_rope_head_dim = 64,
@@ -28,7 +28,6 @@ inline CostModelConfig small_cost(int leaf_tokens = 64) {
 inline SimulatedPoolConfig small_pool(int workers, std::int32_t pages = 2000) {
   return {.workers = workers,
           .pages_per_worker = pages,
-          .placement = {},
           .cost = small_cost(),
           .exchange = Exchange::kAuto,
           .commit_tokens = kMaxStepTokens};

@@ -1,10 +1,11 @@
-// The constants of the cost model as a file: what `tributary bench --json` writes and `tributary
-// plan --machine` reads.
+// The constants of the cost model as a file: what `tributary bench --json` writes, and pools and
+// `tributary plan --machine` read.
 #pragma once
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "core/cost/machine_costs.h"
 
@@ -25,5 +26,9 @@ struct Machine {
 /// Throws kIo; kMalformedInput, naming the file and the field, for what to_json() does not write.
 /// Fields beside `machine` are the report's.
 [[nodiscard]] Machine read_machine(const std::filesystem::path& path);
+/// Of built-in figures, by name. Throws kNotFound with the list.
+[[nodiscard]] Machine built_in_machine(std::string_view name);
+/// The name of built-in figures, or a file.
+[[nodiscard]] Machine find_machine(const std::string& name_or_path);
 
 }  // namespace tributary

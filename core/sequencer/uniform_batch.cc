@@ -1,4 +1,4 @@
-#include "core/cost/uniform_batch.h"
+#include "core/sequencer/uniform_batch.h"
 
 #include <algorithm>
 #include <limits>
@@ -30,9 +30,7 @@ std::int32_t pages_of(const UniformBatchConfig& config) {
 }  // namespace
 
 UniformBatch::UniformBatch(const UniformBatchConfig& config)
-    : sequencer_({.placement = {.workers = config.workers,
-                                .leaf_tokens = config.leaf_tokens,
-                                .costs = config.costs},
+    : sequencer_({.placement = {.workers = config.workers, .model = config.model},
                   .pages_per_worker = pages_of(config),
                   .incarnation = 1}) {
   std::vector<Sequencer::StepRequest> step;

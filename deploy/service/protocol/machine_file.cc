@@ -1,11 +1,13 @@
-#include "deploy/app/bench/machine_file.h"
+#include "deploy/service/protocol/machine_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iterator>
 
 #include "core/base/error.h"
 #include "core/base/strict_json.h"
+#include "core/cost/built_in_costs.h"
 #include "deploy/service/protocol/json_object.h"
 
 namespace tributary {
@@ -52,9 +54,30 @@ Machine read_machine(const std::filesystem::path& path) {
       fail(ErrorCode::kMalformedInput, "{} is {}, expected 0 or more", costs.path(name), cost);
     }
   });
+  if (machine.costs.attend_overlap > 1) {
+    fail(ErrorCode::kMalformedInput, "{} is {}, expected at most 1", costs.path("attend_overlap"),
+         machine.costs.attend_overlap);
+  }
   costs.end();
   object.end();
   return machine;
+}
+
+Machine built_in_machine(std::string_view name) {
+  const BuiltInCosts& figures = find_built_in_costs(name);
+  return {.description = std::string(figures.description),
+          .source = "built-in figures, NOT measured",
+          .backend = std::string(name),
+          .communicator = "any",
+          .workers = 1,
+          .threads = 0,
+          .costs = figures.costs};
+}
+
+Machine find_machine(const std::string& name_or_path) {
+  const bool known = std::ranges::any_of(
+      built_in_costs(), [&](const BuiltInCosts& figures) { return figures.name == name_or_path; });
+  return known ? built_in_machine(name_or_path) : read_machine(name_or_path);
 }
 
 }  // namespace tributary

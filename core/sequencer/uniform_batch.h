@@ -17,9 +17,8 @@ struct UniformBatchConfig {
   int batch = 1;
   std::int64_t context = 4096;  // rows of each sequence, the new ones of the step included
   std::int32_t tokens = 1;      // new ones of each
-  int leaf_tokens = 2048;
   SpreadPolicy spread = SpreadPolicy::kAuto;
-  PlacementCosts costs;
+  CostModelConfig model = default_cost_model();  // its leaves are those of the batch
 };
 
 class UniformBatch {

@@ -1,0 +1,80 @@
+// What the exchanges of a round bring to each worker, kept as sequences come and go.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/cost/round_work.h"
+#include "core/plan/plan.h"
+
+namespace tributary {
+
+/// Integers: what is taken back leaves nothing behind. Counts by link: `near` is inside a node.
+class ExchangeLoad {
+ public:
+  /// At least one of each.
+  ExchangeLoad(int workers, int workers_per_node);
+
+  /// An item of `tokens` is homed at `home` and not wholly held there; negative: no more.
+  void add_item(std::int32_t home, std::int64_t tokens);
+  /// Its queries go to `worker`, another one, once for all its leaves there, which send `roots`
+  /// subtree roots back. All negative: no more.
+  void add_pair(std::int32_t home, std::int32_t worker, std::int64_t tokens, std::int64_t roots);
+
+  [[nodiscard]] bool near(std::int32_t a, std::int32_t b) const noexcept {
+    return a / workers_per_node_ == b / workers_per_node_;
+  }
+  /// Whether no item of `home` has leaves on `worker`.
+  [[nodiscard]] bool apart(std::int32_t home, std::int32_t worker) const noexcept {
+    return pairs_[index(home) * peers_.size() + index(worker)] == 0;
+  }
+  /// Whether anything travels.
+  [[nodiscard]] bool travels() const noexcept { return tokens_ > 0; }
+  [[nodiscard]] Inbound queries(std::int32_t worker, Exchange exchange,
+                                const RoundPrices& prices) const;
+  [[nodiscard]] Inbound states(std::int32_t worker, Exchange exchange,
+                               const RoundPrices& prices) const;
+  /// Token records that `home` copies together for an all-to-all.
+  [[nodiscard]] std::int64_t gathered(std::int32_t home) const noexcept {
+    return peers_[index(home)].queries_out;
+  }
+
+ private:
+  struct Peer {
+    std::int64_t queries_out = 0;                    // as a home, to others
+    std::int64_t near_queries = 0, far_queries = 0;  // in, all-to-all
+    std::int64_t near_states = 0, far_states = 0;    // likewise
+    std::int64_t tokens = 0, states = 0;             // that it contributes to an all-gather
+    // Workers that it sends queries to, and gets them from.
+    std::int32_t near_owners = 0, far_owners = 0, near_homes = 0, far_homes = 0;
+  };
+  struct Node {
+    std::int64_t tokens = 0, states = 0;
+  };
+
+  static std::size_t index(std::int32_t worker) noexcept {
+    return static_cast<std::size_t>(worker);
+  }
+  [[nodiscard]] const Node& node_of(std::int32_t worker) const {
+    return nodes_[index(worker / workers_per_node_)];
+  }
+  [[nodiscard]] Node& node_of(std::int32_t worker) {
+    return nodes_[index(worker / workers_per_node_)];
+  }
+  void messages(const Peer& peer, Inbound& in) const;
+
+  int workers_per_node_;
+  std::vector<Peer> peers_;
+  std::vector<Node> nodes_;
+  std::vector<std::int32_t> pairs_;  // [home][worker]: items
+  std::int64_t tokens_ = 0, states_ = 0;
+};
+
+/// kAllGather or kAllToAll: that with which the two exchanges of a round are predicted to be
+/// shorter. Equal arguments give equal answers, so that every worker comes to the same. Throws
+/// kInvalidArgument as RoundPrices does.
+[[nodiscard]] Exchange choose_exchange(const CostModelConfig& config, const Routing& routing,
+                                       int workers);
+
+}  // namespace tributary

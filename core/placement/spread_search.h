@@ -1,0 +1,42 @@
+// Whether a new sequence is kept whole or cut, and where: what makes the round short that it joins,
+// and does not make those long that come when the pool fills.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/cost/pool_load.h"
+#include "core/cost/round_work.h"
+
+namespace tributary {
+
+/// A new sequence, as it joins.
+struct NewSequence {
+  std::int64_t tokens = 1;
+  std::int64_t leaves = 1;      // that hold them
+  std::int64_t pages = 1;       // of these leaves up to the limit
+  std::int64_t leaf_pages = 1;  // of one that is not the last
+};
+
+struct Spread {
+  std::vector<LeafRun> runs;  // in order and complete
+  std::int32_t home = 0;
+};
+
+/// The least loaded worker with `pages` available pages: the one with which the slowest attention
+/// and projections grow least, then the one that has least of both. -1: no worker has the pages.
+[[nodiscard]] std::int32_t least_loaded(const NewSequence& sequence, std::int64_t pages,
+                                        const PoolLoad& load, const RoundPrices& prices);
+
+/// The owner that receives least as a home, of runs that are complete.
+[[nodiscard]] std::int32_t cheapest_home(std::span<const LeafRun> runs, std::int64_t leaves,
+                                         const PoolLoad& load, const RoundPrices& prices);
+
+/// No value: neither one worker has the pages nor any of the cuts that are looked at; there may be
+/// others.
+[[nodiscard]] std::optional<Spread> find_spread(const NewSequence& sequence, const PoolLoad& load,
+                                                const RoundPrices& prices);
+
+}  // namespace tributary
