@@ -4,11 +4,12 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <numeric>
-#include <queue>
 #include <tuple>
 #include <utility>
 
+#include "core/placement/level_cuts.h"
 #include "core/plan/merge_tree.h"
 
 namespace tributary {
@@ -30,7 +31,10 @@ constexpr double kLeastGain = 0.05;
 /// What rounds take, in two futures.
 struct Outlook {
   double joined_us = 0;  // the step of all that run and this sequence: nobody else comes
-  double full_us = 0;    // that of a pool filled with its like up to where it would stand whole
+  /// That of a pool filled with its like up to where it would stand whole, when those that run now
+  /// are gone. That they pay for exchanges today is no reason: sequences that are cut because
+  /// others are would keep each other so.
+  double full_us = 0;
 };
 
 class Search {
@@ -52,21 +56,21 @@ class Search {
       if (!may_gain(whole)) return best;
     }
     trial_.emplace(load_);
-    double whole_us = 0;
+    Outlook as_whole;
     if (whole >= 0) {
-      whole_us = joined_us(*best);
+      as_whole.joined_us = joined_us(*best);
+      as_whole.full_us = as_whole.joined_us - exchanges_now_us();
       look_at_level(whole);
     }
     std::vector<std::pair<Spread, Outlook>> cuts;
-    for_each_cut([&](Spread cut) {
-      trial_->add(cut.runs, cut.home, sequence_.tokens);
-      const double joined = trial_->step_us(prices_);
-      const double full = whole >= 0 ? whole_us + exchanges_when_full_us(cut) : 0;
-      trial_->remove(cut.runs, cut.home, sequence_.tokens);
-      cuts.emplace_back(std::move(cut), Outlook{joined, full});
-    });
+    for (std::vector<LeafRun>& runs : level_cuts(sequence_, own_us_, attend_, load_, prices_)) {
+      const std::int32_t home = cheapest_home(runs, sequence_.leaves, load_, prices_);
+      Spread cut{std::move(runs), home};
+      const Outlook us{joined_us(cut), as_whole.full_us + exchanges_when_full_us(cut)};
+      cuts.emplace_back(std::move(cut), us);
+    }
     if (cuts.empty()) return best;
-    choose(cuts, whole_us, best);
+    choose(cuts, as_whole, best);
     return best;
   }
 
@@ -98,7 +102,6 @@ class Search {
     double room = 0;
     for (const double us : attend_) room += level - us;
     alike_ = std::max(1.0, room / own_us_);
-    now_ = load_.round(Exchange::kAllToAll, prices_).slowest;
   }
 
   /// What exchanges and merges of such a pool add to a step in which all are whole.
@@ -123,9 +126,9 @@ class Search {
                                       prices_.queries_us(queries, Exchange::kAllToAll),
                                   prices_.states_us(states, Exchange::kAllToAll));
     // Of an all-gather every worker gets all.
-    const auto per_node = std::min(workers, double(prices_.config().workers_per_node));
+    const auto per_node = std::min(workers, static_cast<double>(prices_.config().workers_per_node));
     const auto share = [&](Inbound in) {
-      const double all = double(in.near + in.far) * workers;
+      const double all = static_cast<double>(in.near + in.far) * workers;
       Inbound out = prices_.gather_messages();
       out.near = std::llround(all * (per_node - 1) / workers);
       out.far = std::llround(all * (workers - per_node) / workers);
@@ -139,10 +142,16 @@ class Search {
         narrow.first + narrow.second <= wide.first + wide.second ? narrow : wide;
     const double merge_us = prices_.combine_us(
         a_home * (roots - 1), std::bit_width(static_cast<std::uint64_t>(roots - 1)));
-    const auto more = [](double us, double now) { return std::max(0.0, us - now); };
-    return prices_.config().layers *
-           (more(query_us, now_.queries_us) + more(state_us, now_.states_us) +
-            more(merge_us, now_.combine_us));
+    return prices_.config().layers * (query_us + state_us + merge_us);
+  }
+
+  /// Exchanges and merges of all that run.
+  [[nodiscard]] double exchanges_now_us() const {
+    const auto us = [&](Exchange exchange) {
+      const WorkerTimes now = load_.round(exchange, prices_).slowest;
+      return now.queries_us + now.states_us + now.combine_us;
+    };
+    return prices_.config().layers * std::min(us(Exchange::kAllToAll), us(Exchange::kAllGather));
   }
 
   [[nodiscard]] std::vector<std::pair<std::int32_t, std::int64_t>> roots_of(
@@ -157,119 +166,23 @@ class Search {
     return found;
   }
 
-  /// The least regret: how much longer a step is than the best could be, in the worse future.
-  static void choose(std::vector<std::pair<Spread, Outlook>>& cuts, double whole_us,
+  /// The least regret: how much longer a step is than the best could be, in the worse future. Where
+  /// no worker has the pages for the whole, `as_whole` is 0 and the first future decides.
+  static void choose(std::vector<std::pair<Spread, Outlook>>& cuts, const Outlook& as_whole,
                      std::optional<Spread>& best) {
-    double least = whole_us > 0 ? whole_us : cuts.front().second.joined_us;
+    const bool may_stay = best.has_value();
+    double least = may_stay ? as_whole.joined_us : cuts.front().second.joined_us;
     for (const auto& [cut, us] : cuts) least = std::min(least, us.joined_us);
     const auto regret = [&](const Outlook& us) {
-      return std::max(us.joined_us / least, whole_us > 0 ? us.full_us / whole_us : 1.0);
+      const double joined = us.joined_us / least;
+      return may_stay ? std::max(joined, us.full_us / as_whole.full_us) : joined;
     };
-    double smallest = whole_us > 0 ? whole_us / least : std::numeric_limits<double>::infinity();
+    double smallest = may_stay ? regret(as_whole) : std::numeric_limits<double>::infinity();
     for (auto& [cut, us] : cuts) {
       if (regret(us) >= smallest) continue;
       smallest = regret(us);
       best = std::move(cut);
     }
-  }
-
-  // Cuts.
-
-  template <typename Visit>
-  void for_each_cut(Visit visit) const {
-    for (const std::vector<std::int32_t>& workers : worker_sets()) {
-      const auto share = std::max<std::int64_t>(1, sequence_.leaves / std::ssize(workers));
-      const auto largest =
-          static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(share)));
-      for (std::int64_t unit = largest; unit >= 1 && unit >= largest / 4; unit /= 2) {
-        std::vector<LeafRun> runs = level_runs(workers, unit);
-        if (runs.size() < 2) continue;
-        const std::int32_t home = cheapest_home(runs, sequence_.leaves, load_, prices_);
-        visit(Spread{std::move(runs), home});
-      }
-    }
-  }
-
-  /// The least loaded 2, 4, .. workers of one node, then all of 2, 4, .. nodes.
-  [[nodiscard]] std::vector<std::vector<std::int32_t>> worker_sets() const {
-    const int per_node = prices_.config().workers_per_node;
-    std::vector<std::vector<std::int32_t>> nodes;
-    for (std::int32_t w = 0; std::cmp_less(w, attend_.size()); ++w) {
-      if (w % per_node == 0) nodes.emplace_back();
-      nodes.back().push_back(w);
-    }
-    const auto us = [&](std::int32_t w) { return attend_[at(w)]; };
-    const auto sum = [&](const std::vector<std::int32_t>& node, std::size_t count) {
-      double total = 0;
-      for (std::size_t i = 0; i < count; ++i) total += us(node[i]);
-      return total;
-    };
-    for (auto& node : nodes) std::ranges::stable_sort(node, {}, us);
-    std::vector<std::vector<std::int32_t>> sets;
-    const auto doubled = [](std::size_t count, std::size_t most) {
-      return count == most ? most + 1 : std::min(2 * count, most);
-    };
-    const std::size_t widest = nodes.front().size();
-    for (std::size_t count = 2; count <= widest; count = doubled(count, widest)) {
-      const std::vector<std::int32_t>* best = nullptr;
-      for (const auto& node : nodes) {
-        if (node.size() < count) continue;
-        if (best == nullptr || sum(node, count) < sum(*best, count)) best = &node;
-      }
-      sets.emplace_back(best->begin(), best->begin() + static_cast<std::ptrdiff_t>(count));
-    }
-    std::ranges::stable_sort(nodes, {}, [&](const auto& node) {
-      return sum(node, node.size()) / static_cast<double>(node.size());
-    });
-    for (std::size_t count = 2; count <= nodes.size(); count = doubled(count, nodes.size())) {
-      std::vector<std::int32_t>& set = sets.emplace_back();
-      for (std::size_t n = 0; n < count; ++n) {
-        set.insert(set.end(), nodes[n].begin(), nodes[n].end());
-      }
-    }
-    return sets;
-  }
-
-  /// Runs that bring `workers` to one level of attention, in aligned units of leaves; the longest
-  /// run first, so that it is cut at as few places of the tree as possible. None if they lack the
-  /// pages.
-  [[nodiscard]] std::vector<LeafRun> level_runs(std::span<const std::int32_t> workers,
-                                                std::int64_t unit) const {
-    struct Level {
-      double us;
-      std::size_t index;
-      bool operator<(const Level& other) const {  // the top of a queue is the lowest
-        return std::tie(us, index) > std::tie(other.us, other.index);
-      }
-    };
-    const double leaf_us = own_us_ / static_cast<double>(sequence_.leaves);
-    std::priority_queue<Level> levels;
-    for (std::size_t i = 0; i < workers.size(); ++i) levels.push({attend_[at(workers[i])], i});
-    std::vector<LeafRun> runs;
-    for (const std::int32_t worker : workers) runs.push_back({worker, 0, 0});
-    for (std::int64_t left = sequence_.leaves; left > 0;) {
-      if (levels.empty()) return {};
-      Level level = levels.top();
-      levels.pop();
-      LeafRun& run = runs[level.index];
-      const std::int64_t more = std::min(unit, left);
-      if ((run.end + more) * sequence_.leaf_pages >
-          load_.workers()[at(run.worker)].available_pages) {
-        continue;
-      }
-      run.end += more;
-      left -= more;
-      level.us += static_cast<double>(more) * leaf_us;
-      levels.push(level);
-    }
-    std::ranges::stable_sort(runs, std::ranges::greater{}, &LeafRun::end);
-    std::erase_if(runs, [](const LeafRun& run) { return run.end == 0; });
-    std::int64_t begin = 0;
-    for (LeafRun& run : runs) {
-      run.begin = std::exchange(begin, begin + run.end);
-      run.end = begin;
-    }
-    return runs;
   }
 
   const NewSequence& sequence_;
@@ -280,7 +193,6 @@ class Search {
   double own_us_ = 0;  // the sequence's attention, beside others'
   std::optional<PoolLoad> trial_;
   double alike_ = 1;
-  WorkerTimes now_;
 };
 
 }  // namespace

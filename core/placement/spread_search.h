@@ -9,16 +9,9 @@
 
 #include "core/cost/pool_load.h"
 #include "core/cost/round_work.h"
+#include "core/placement/level_cuts.h"
 
 namespace tributary {
-
-/// A new sequence, as it joins.
-struct NewSequence {
-  std::int64_t tokens = 1;
-  std::int64_t leaves = 1;      // that hold them
-  std::int64_t pages = 1;       // of these leaves up to the limit
-  std::int64_t leaf_pages = 1;  // of one that is not the last
-};
 
 struct Spread {
   std::vector<LeafRun> runs;  // in order and complete

@@ -1,8 +1,11 @@
 #include "deploy/app/plan/plan_command.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "core/base/ceil_div.h"
 #include "core/base/error.h"
+#include "core/base/limits.h"
 #include "core/model/model_shape.h"
 #include "core/model/pool_shape.h"
 #include "core/sequencer/uniform_batch.h"
@@ -78,6 +81,14 @@ PlanReport plan(const PlanOptions& options) {
       .workers_per_node = options.workers_per_node};
   const double page_bytes = static_cast<double>(kPageTokens) *
                             static_cast<double>(config.attention.row_bytes()) * report.layers;
+  const double room = report.memory_bytes - report.weight_bytes;
+  if (room > 0) {
+    const double rows =
+        page_bytes * static_cast<double>(ceil_div(options.context, kPageTokens)) * options.batch;
+    report.workers_needed =
+        ceil_div(static_cast<std::int64_t>(std::ceil(rows / room)), options.workers_per_node) *
+        options.workers_per_node;
+  }
   for (const SpreadPolicy spread :
        {SpreadPolicy::kAuto, SpreadPolicy::kSingle, SpreadPolicy::kAll}) {
     const UniformBatch batch({.workers = report.workers,

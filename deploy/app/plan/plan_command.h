@@ -57,6 +57,7 @@ struct PlanReport {
   int layers = 1;
   double weight_bytes = 0;                // of a worker, all layers
   double memory_bytes = 0;                // of a worker; 0: not known
+  std::int64_t workers_needed = 1;        // that hold the rows of all sequences, at least
   std::vector<PlanCandidate> candidates;  // the shortest step first
 };
 

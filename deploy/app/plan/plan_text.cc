@@ -52,9 +52,18 @@ std::string to_text(const PlanReport& report, const PlanOptions& options) {
                    : fits(best, report)
                        ? fmt::format("; it has {:.0f}", report.memory_bytes / kGiB)
                        : fmt::format("; it has {:.0f}: DOES NOT FIT", report.memory_bytes / kGiB)));
-  line("best", fmt::format("spread {}: {:.3f} ms a step, {:.0f} tokens/s", name(best),
-                           best.step.step_us / 1e3,
-                           1e6 * options.batch * options.tokens / best.step.step_us));
+  if (fits(best, report)) {
+    line("best", fmt::format("spread {}: {:.3f} ms a step, {:.0f} tokens/s", name(best),
+                             best.step.step_us / 1e3,
+                             1e6 * options.batch * options.tokens / best.step.step_us));
+  } else {
+    line("best", report.weight_bytes >= report.memory_bytes
+                     ? "none: a worker does not hold the weights"
+                 : report.workers_needed > report.workers
+                     ? fmt::format("none fits: {} workers at least would hold the rows",
+                                   report.workers_needed)
+                     : "none of these fits, though there is room for the rows");
+  }
   if (options.target_ms > 0) {
     const double ms = token_ms(best, options);
     line("target",
@@ -105,6 +114,8 @@ std::string to_json(const PlanReport& report, const PlanOptions& options) {
                                 {"context", options.context},
                                 {"tokens", options.tokens},
                                 {"weight_bytes", report.weight_bytes},
+                                {"fits", fits(best, report)},
+                                {"workers_needed", report.workers_needed},
                                 {"token_ms", token_ms(best, options)}};
   if (options.target_ms > 0) {
     object["target_met"] = token_ms(best, options) <= options.target_ms && fits(best, report);

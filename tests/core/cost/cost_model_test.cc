@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
 #include "core/base/limits.h"
-#include "core/cost/uniform_batch.h"
+#include "core/cost/exchange_load.h"
+#include "core/sequencer/uniform_batch.h"
 
 namespace tributary {
 namespace {
@@ -23,9 +26,8 @@ UniformBatchConfig batch(int workers, int sequences, std::int64_t context, Sprea
   return {.workers = workers,
           .batch = sequences,
           .context = context,
-          .leaf_tokens = kLeaf,
           .spread = spread,
-          .costs = {}};
+          .model = default_cost_model(kLeaf)};
 }
 
 CostModelConfig config(const MachineCosts& costs, int layers = 1, int workers_per_node = 1024) {
@@ -51,6 +53,9 @@ TEST(CostModel, AttentionIsItsLeavesRowsAndFlop) {
   EXPECT_DOUBLE_EQ(attend({.attend_task_us = 2}), 3 * 2 * 2);
   EXPECT_DOUBLE_EQ(attend({.attend_byte_ns = 1000}), 300 * 48 * 2);
   EXPECT_DOUBLE_EQ(attend({.attend_gflop_us = 1e9}), 300 * 4 * 2 * (2 * 32 + 16));
+  // Half of the shorter one runs under the longer.
+  EXPECT_DOUBLE_EQ(attend({.attend_byte_ns = 1000, .attend_gflop_us = 1e9, .attend_overlap = 0.5}),
+                   300 * 48 * 2 * 0.5 + 300 * 4 * 2 * (2 * 32 + 16));
   // One level of merges of three pairs.
   EXPECT_DOUBLE_EQ(attend({.merge_us = 5}), 5);
   EXPECT_DOUBLE_EQ(attend({.merge_byte_ns = 1000}),
@@ -77,7 +82,8 @@ TEST(CostModel, AnExchangeIsItsMessagesAndTheBytesThatTheBusiestReceives) {
   };
   const StepPrediction scatter =
       predict({.all_to_all_message_us = 10, .all_to_all_byte_ns = 1000}, Exchange::kAllToAll, 4);
-  EXPECT_DOUBLE_EQ(phase(scatter, Phase::kQueryExchange), 3 * 10 + token);
+  // The home sends three messages and gets none, the others get one.
+  EXPECT_DOUBLE_EQ(phase(scatter, Phase::kQueryExchange), std::max(3.0 * 10, 10 + token));
   EXPECT_DOUBLE_EQ(phase(scatter, Phase::kPartialExchange), 3 * 10 + 3 * state);
   const StepPrediction gather =
       predict({.all_gather_message_us = 10, .all_gather_byte_ns = 1000}, Exchange::kAllGather, 4);
@@ -88,6 +94,19 @@ TEST(CostModel, AnExchangeIsItsMessagesAndTheBytesThatTheBusiestReceives) {
   const StepPrediction far =
       predict({.network_message_us = 100, .network_byte_ns = 1000}, Exchange::kAllToAll, 2);
   EXPECT_DOUBLE_EQ(phase(far, Phase::kPartialExchange), 2 * 100 + 2 * state);
+}
+
+TEST(CostModel, TheExchangeIsChosenByMessagesAndBytes) {
+  const UniformBatch step(batch(8, 8, 8 * kLeaf, SpreadPolicy::kAll));
+  const auto choice = [&](const MachineCosts& costs) {
+    return choose_exchange(config(costs), step.routing(), 8);
+  };
+  EXPECT_EQ(choice({.all_gather_byte_ns = 1, .all_to_all_byte_ns = 1}), Exchange::kAllToAll)
+      << "it moves fewer bytes";
+  EXPECT_EQ(choice({.all_gather_message_us = 1, .all_to_all_message_us = 1}), Exchange::kAllGather)
+      << "it has fewer messages";
+  const UniformBatch alone(batch(1, 1, 100, SpreadPolicy::kAuto));
+  EXPECT_NE(choose_exchange(config({}), alone.routing(), 1), Exchange::kAuto);
 }
 
 TEST(CostModel, LayersMultiplyRoundsAndNotStepsOrPlans) {

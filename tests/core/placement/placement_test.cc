@@ -25,20 +25,18 @@ constexpr std::int64_t kLeafPages = kLeaf / kPageTokens;
 constexpr SpreadPolicy kAll[] = {SpreadPolicy::kAuto, SpreadPolicy::kSingle, SpreadPolicy::kAll};
 
 PlacementConfig config_of(int workers, int leaf_tokens = static_cast<int>(kLeaf)) {
-  PlacementConfig config;
-  config.workers = workers;
-  config.leaf_tokens = leaf_tokens;
-  return config;
+  return {.workers = workers, .model = default_cost_model(leaf_tokens)};
 }
 
-std::vector<WorkerLoad> loads_of(const std::vector<std::int64_t>& tokens,
-                                 std::int64_t pages = kAmple) {
-  std::vector<WorkerLoad> loads;
-  loads.reserve(tokens.size());
-  for (const std::int64_t t : tokens) {
-    loads.push_back({.tokens = t, .available_pages = pages, .homes = 0, .inbound_roots = 0});
+/// A sequence on each worker.
+PoolLoad loads_of(const std::vector<std::int64_t>& tokens) {
+  const auto workers = static_cast<int>(tokens.size());
+  PoolLoad load = Placement(config_of(workers)).empty_load(kAmple);
+  for (std::int32_t w = 0; w < workers; ++w) {
+    const std::int64_t held = tokens[static_cast<std::size_t>(w)];
+    load.add(std::vector<LeafRun>{{w, 0, (held + kLeaf - 1) / kLeaf}}, w, held);
   }
-  return loads;
+  return load;
 }
 
 std::int64_t up(std::int64_t value, std::int64_t divisor) {
@@ -75,32 +73,28 @@ TEST(Placement, RefusesBadConfigurations) {
   EXPECT_FALSE(refused([](PlacementConfig&) {}));
   EXPECT_TRUE(refused([](PlacementConfig& c) { c.workers = 0; }));
   for (const int leaf : {0, -64, 32, 65, 192, std::numeric_limits<int>::min()}) {
-    EXPECT_TRUE(refused([&](PlacementConfig& c) { c.leaf_tokens = leaf; })) << leaf;
+    EXPECT_TRUE(refused([&](PlacementConfig& c) { c.model.leaf_tokens = leaf; })) << leaf;
   }
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const double value : {-1.0, nan, std::numeric_limits<double>::infinity()}) {
-    EXPECT_TRUE(refused([&](PlacementConfig& c) { c.costs.attend_token_ns = value; })) << value;
-    EXPECT_TRUE(refused([&](PlacementConfig& c) { c.costs.inbound_root_ns = value; })) << value;
-    EXPECT_TRUE(refused([&](PlacementConfig& c) { c.costs.home_ns = value; })) << value;
-    EXPECT_TRUE(refused([&](PlacementConfig& c) { c.extent_share = value; })) << value;
-    EXPECT_TRUE(refused([&](PlacementConfig& c) { c.coarseness = value; })) << value;
+    EXPECT_TRUE(refused([&](PlacementConfig& c) { c.model.costs.attend_us = value; })) << value;
+    EXPECT_TRUE(refused([&](PlacementConfig& c) { c.model.costs.step_us = value; })) << value;
   }
-  EXPECT_TRUE(refused([](PlacementConfig& c) { c.costs.attend_token_ns = 0; }));
+  EXPECT_TRUE(refused([](PlacementConfig& c) { c.model.layers = 0; }));
+  EXPECT_TRUE(refused([](PlacementConfig& c) { c.model.workers_per_node = 0; }));
 }
 
 TEST(Placement, RefusesBadArguments) {
   const Placement placement(config_of(2));
   const auto loads = loads_of({0, 0});
-  const auto code = [&](std::int64_t prompt, std::int64_t limit, std::size_t workers) {
-    return code_of([&] {
-      (void)placement.place(prompt, limit, SpreadPolicy::kAuto, std::span(loads).first(workers));
-    });
+  const auto code = [&](std::int64_t prompt, std::int64_t limit, const PoolLoad& load) {
+    return code_of([&] { (void)placement.place(prompt, limit, SpreadPolicy::kAuto, load); });
   };
-  EXPECT_EQ(code(1, 1, 2), ErrorCode::kOk);
-  EXPECT_EQ(code(0, 1, 2), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code(2, 1, 2), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code(1, std::numeric_limits<std::int64_t>::max(), 2), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code(1, 1, 1), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(1, 1, loads), ErrorCode::kOk);
+  EXPECT_EQ(code(0, 1, loads), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(2, 1, loads), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(1, std::numeric_limits<std::int64_t>::max(), loads), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(1, 1, loads_of({0})), ErrorCode::kInvalidArgument);
   const auto leaf_code = [&](std::int32_t reserved, std::int32_t home, std::size_t workers) {
     const std::vector<std::int64_t> spread(workers, 0);
     return code_of(
@@ -142,14 +136,21 @@ TEST(Placement, EveryLeafHasOneOwnerWithPagesWhereverThatIsPossible) {
     const int workers = 1 + static_cast<int>(below(9));
     const int leaf_tokens = kPageTokens << below(4);
     PlacementConfig config = config_of(workers, leaf_tokens);
-    config.costs.inbound_root_ns = static_cast<double>(below(40)) * 1000;
+    config.model.costs.all_to_all_byte_ns *= static_cast<double>(below(40)) / 1000;
+    config.model.costs.all_to_all_message_us = 0;
+    config.model.workers_per_node = 1 + static_cast<int>(below(9));
     const Placement placement(config);
-    std::vector<WorkerLoad> loads(static_cast<std::size_t>(workers));
-    for (auto& load : loads) load = {below(20000), below(100), below(10), below(30)};
+    PoolLoad load = placement.empty_load(0);
+    for (std::int32_t w = 0; w < workers; ++w) {
+      const std::int64_t held = 1 + below(20000);
+      load.add(std::vector<LeafRun>{{w, 0, up(held, leaf_tokens)}}, w, held);
+      load.set_available_pages(w, below(100));
+    }
+    const std::span<const WorkerLoad> loads = load.workers();
     const std::int64_t prompt = 1 + below(12000);
     const std::int64_t limit = prompt + below(2) * below(6000);
     for (const SpreadPolicy policy : kAll) {
-      const auto assignment = placement.place(prompt, limit, policy, loads);
+      const auto assignment = placement.place(prompt, limit, policy, load);
       ASSERT_EQ(assignment.has_value(), assignment_exists(limit, leaf_tokens, policy, loads))
           << "operation " << i << " policy " << spread_policy_name(policy);
       ++(assignment ? placed : refused);
@@ -173,7 +174,7 @@ TEST(Placement, EveryLeafHasOneOwnerWithPagesWhereverThatIsPossible) {
       ASSERT_NE(std::find(prompt_owner.begin(), prompt_owner.end(), assignment->home),
                 prompt_owner.end());
 
-      const auto again = placement.place(prompt, limit, policy, loads);
+      const auto again = placement.place(prompt, limit, policy, load);
       ASSERT_EQ(again->leaf_owner, owner);
       ASSERT_EQ(again->home, assignment->home);
     }
@@ -187,12 +188,12 @@ TEST(Placement, SingleTakesTheLeastLoadedWorkerThatFits) {
   auto loads = loads_of({500, 100, 200, 100});
   auto owner = [&] { return placement.place(5 * kLeaf, 6 * kLeaf, SpreadPolicy::kSingle, loads); };
   EXPECT_EQ(owner()->leaf_owner, std::vector<std::int32_t>(6, 1));
-  loads[1].available_pages = 6 * kLeafPages - 1;
+  loads.set_available_pages(1, 6 * kLeafPages - 1);
   EXPECT_EQ(owner()->leaf_owner, std::vector<std::int32_t>(6, 3));
   EXPECT_EQ(owner()->home, 3);
-  loads[3].available_pages = 0;
+  loads.set_available_pages(3, 0);
   EXPECT_EQ(owner()->leaf_owner, std::vector<std::int32_t>(6, 2));
-  for (auto& load : loads) load.available_pages = 6 * kLeafPages - 1;
+  for (std::int32_t w = 0; w < 4; ++w) loads.set_available_pages(w, 6 * kLeafPages - 1);
   EXPECT_FALSE(owner().has_value());
 }
 
@@ -218,13 +219,13 @@ TEST(Placement, RunsAreCutWhereTheyDoNotFit) {
   // 16 leaves, runs of 8; worker 0 has room for 3 leaves only.
   const Placement placement(config_of(2));
   auto loads = loads_of({0, 0});
-  loads[0].available_pages = 3 * kLeafPages;
+  loads.set_available_pages(0, 3 * kLeafPages);
   for (const SpreadPolicy policy : {SpreadPolicy::kAuto, SpreadPolicy::kAll}) {
     const auto assignment = placement.place(16 * kLeaf, 16 * kLeaf, policy, loads);
     ASSERT_TRUE(assignment);
     EXPECT_LE(std::count(assignment->leaf_owner.begin(), assignment->leaf_owner.end(), 0), 3);
   }
-  loads[1].available_pages = 13 * kLeafPages - 1;
+  loads.set_available_pages(1, 13 * kLeafPages - 1);
   for (const SpreadPolicy policy : {SpreadPolicy::kAuto, SpreadPolicy::kAll}) {
     EXPECT_FALSE(placement.place(16 * kLeaf, 16 * kLeaf, policy, loads).has_value());
     // One page fewer and it fits exactly.
@@ -241,19 +242,24 @@ TEST(Placement, AutoKeepsASequenceTogetherWhereThatCostsNothing) {
   EXPECT_EQ(assignment->home, 2);
 }
 
-TEST(Placement, AutoWeighsRootsAgainstTokens) {
+TEST(Placement, AutoWeighsExchangesAgainstAttention) {
   PlacementConfig config = config_of(8);
-  const auto loads = loads_of(std::vector<std::int64_t>(8, 50000));
+  const PoolLoad load = loads_of(std::vector<std::int64_t>(8, 2048));
   std::vector<std::int64_t> spreads;
-  for (const double root_ns : {0.0, 2e4, 2e6, 2e8}) {
-    config.costs.inbound_root_ns = root_ns;
+  for (const double factor : {0.0, 0.01, 1.0, 100.0}) {
+    config.model.costs = find_built_in_costs("cpu").costs;
+    MachineCosts& c = config.model.costs;
+    for (double* cost : {&c.all_to_all_byte_ns, &c.all_gather_byte_ns, &c.all_to_all_message_us,
+                         &c.all_gather_message_us, &c.merge_us}) {
+      *cost *= factor;
+    }
     const auto assignment =
-        Placement(config).place(8 * kLeaf, 8 * kLeaf, SpreadPolicy::kAuto, loads);
+        Placement(config).place(8 * kLeaf, 8 * kLeaf, SpreadPolicy::kAuto, load);
     spreads.push_back(distinct(assignment->leaf_owner));
   }
   EXPECT_TRUE(std::is_sorted(spreads.rbegin(), spreads.rend()));
-  EXPECT_EQ(spreads.front(), 8);  // free roots: perfectly even
-  EXPECT_EQ(spreads.back(), 1);   // priceless roots: whole
+  EXPECT_EQ(spreads.front(), 8);  // free exchanges: perfectly even
+  EXPECT_EQ(spreads.back(), 1);   // priceless ones: whole
 }
 
 TEST(Placement, AutoShipsFewRootsOfALongSequence) {
@@ -261,32 +267,47 @@ TEST(Placement, AutoShipsFewRootsOfALongSequence) {
   const Placement placement(config_of(8));
   const auto loads = loads_of({96000, 95000, 97000, 94000, 98000, 95500, 96500, 96000});
   const auto assignment = placement.place(126000, 126500, SpreadPolicy::kAuto, loads);
+  EXPECT_EQ(distinct(assignment->leaf_owner), 8);
   EXPECT_LE(root_count(assignment->leaf_owner), 20);
   std::vector<std::int64_t> tokens;
-  for (std::size_t w = 0; w < loads.size(); ++w) {
+  for (std::size_t w = 0; w < loads.workers().size(); ++w) {
     const auto leaves = std::count(assignment->leaf_owner.begin(), assignment->leaf_owner.end(),
                                    static_cast<std::int32_t>(w));
-    tokens.push_back(loads[w].tokens + leaves * kLeaf);
+    tokens.push_back(loads.workers()[w].tokens + leaves * kLeaf);
   }
   const auto [low, high] = std::minmax_element(tokens.begin(), tokens.end());
   EXPECT_LE(*high - *low, 4 * kLeaf);
 }
 
+TEST(Placement, ASpreadStaysInsideANodeWhereItCan) {
+  PlacementConfig config = config_of(8);
+  config.model.costs = find_built_in_costs("h200").costs;
+  config.model.workers_per_node = 4;
+  // The second node is the emptier one.
+  const auto loads = loads_of({4096, 4096, 4096, 4096, 2048, 2048, 2048, 2048});
+  const auto assignment = Placement(config).place(1 << 18, 1 << 18, SpreadPolicy::kAuto, loads);
+  EXPECT_EQ(std::set<std::int32_t>(assignment->leaf_owner.begin(), assignment->leaf_owner.end()),
+            (std::set<std::int32_t>{4, 5, 6, 7}));
+}
+
 TEST(Placement, HomeIsTheOwnerThatReceivesLeast) {
   const Placement placement(config_of(3));
-  auto loads = loads_of({1000, 1000, 1000});
+  auto loads = loads_of({2048, 2048, 2048});
   const auto home = [&] {
     const auto a = placement.place(3 * kLeaf, 3 * kLeaf, SpreadPolicy::kAll, loads);
     EXPECT_EQ(distinct(a->leaf_owner), 3);
     return a->home;
   };
   EXPECT_EQ(home(), 0);
-  loads[0].inbound_roots = 5;
-  loads[1].inbound_roots = 9;
-  loads[2].inbound_roots = 4;
+  // Worker 0 receives three roots, worker 1 two.
+  loads.add(std::vector<LeafRun>{{1, 0, 1}, {2, 1, 2}, {1, 2, 3}}, 0, 3 * kLeaf);
+  loads.add(std::vector<LeafRun>{{0, 0, 1}, {2, 1, 2}}, 1, 2 * kLeaf);
+  EXPECT_EQ(loads.workers()[0].inbound_roots, 3);
+  EXPECT_EQ(loads.workers()[1].inbound_roots, 2);
   EXPECT_EQ(home(), 2);
-  loads[2].homes = 1;  // weighs as much as two roots
-  EXPECT_EQ(home(), 0);
+  loads.add(std::vector<LeafRun>{{0, 0, 1}, {1, 1, 2}, {0, 2, 3}, {1, 3, 4}, {0, 4, 5}}, 2,
+            5 * kLeaf);
+  EXPECT_EQ(home(), 1);
 }
 
 TEST(Placement, HomeIsWhereMostLies) {
@@ -299,24 +320,27 @@ TEST(Placement, HomeIsWhereMostLies) {
   EXPECT_EQ(std::count(owner.begin(), owner.end(), assignment->home), 4);
 }
 
-TEST(Placement, NewLeafStaysNearUntilItsWorkerIsAboveTheLine) {
-  const Placement placement(config_of(4));
-  auto loads = loads_of({50000, 50000, 49000, 49500});
+TEST(Placement, NewLeafStaysAtTheHomeUntilThatMakesRoundsLonger) {
+  PlacementConfig config = config_of(4);
+  config.model.costs.all_to_all_message_us = 1;  // a root is worth some 500 tokens
+  const Placement placement(config);
+  auto loads = loads_of({50000, 50000, 48000, 49000});
   const std::vector<std::int64_t> spread = {2048, 2048, 0, 0};
   const auto leaf = [&](std::int32_t reserved, SpreadPolicy policy) {
     return placement.place_leaf(reserved, kLeafPages, 1, spread, policy, loads);
   };
-  EXPECT_EQ(leaf(3, SpreadPolicy::kAuto), 1);  // the home
-  loads[1].tokens = 60000;
-  EXPECT_EQ(leaf(3, SpreadPolicy::kAuto), 0);  // elsewhere in the spread
-  loads[0].tokens = 60000;
+  loads.grow(0, 10000);
+  EXPECT_EQ(leaf(3, SpreadPolicy::kAuto), 1);  // the home: another worker is the busiest
+  loads.grow(1, 20000);
+  EXPECT_EQ(leaf(3, SpreadPolicy::kAuto), 0);  // elsewhere in the spread: no further query
+  loads.grow(0, 10000);
   EXPECT_EQ(leaf(3, SpreadPolicy::kAuto), 2);  // the least loaded
-  loads[2].available_pages = kLeafPages - 1;
+  loads.set_available_pages(2, kLeafPages - 1);
   EXPECT_EQ(leaf(0, SpreadPolicy::kAuto), 3);
-  loads[3].available_pages = 0;
+  loads.set_available_pages(3, 0);
   EXPECT_EQ(leaf(3, SpreadPolicy::kAuto), 3);  // its own pages are promised
   EXPECT_EQ(leaf(0, SpreadPolicy::kSingle), 0);
-  loads[2].available_pages = kLeafPages;
+  loads.set_available_pages(2, kLeafPages);
   EXPECT_EQ(leaf(0, SpreadPolicy::kAll), 2);
 }
 

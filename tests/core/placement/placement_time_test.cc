@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <random>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/ceil_div.h"
@@ -63,7 +64,9 @@ TEST_P(PlacementTime, UniformBatchesTakeHardlyLongerThanWithTheBetterFixedPolicy
         ++cells;
         as_good += ratio <= 1.02 ? 1 : 0;
         better += ratio < 0.98 ? 1 : 0;
-        if (tokens <= 32'768) EXPECT_LE(ratio, 1.02) << nodes << " nodes, " << batch;
+        if (tokens <= 32'768) {
+          EXPECT_LE(ratio, 1.02) << nodes << " nodes, " << batch;
+        }
       }
     }
   }
@@ -89,7 +92,9 @@ TEST_P(PlacementTime, MixedBatchesAreShorterThanWithEitherFixedPolicy) {
       const double ratio =
           step_us(placement, lengths, SpreadPolicy::kAuto) / better_fixed_us(placement, lengths);
       EXPECT_LE(ratio, 1.05) << batch << " on " << workers;
-      if (workers > 8) EXPECT_LE(ratio, 0.8) << batch << " on " << workers;
+      if (workers > 8) {
+        EXPECT_LE(ratio, 0.8) << batch << " on " << workers;
+      }
     }
   }
 }
@@ -126,7 +131,7 @@ class Exhaustive {
     for (std::int32_t a = 0; a < 3; ++a) {
       found.push_back({{{a, 0, leaves}}, a});
       for (std::int32_t b = 0; b < 3; ++b) {
-        for (const std::int64_t cut : {leaves / 3, leaves / 2, 2 * leaves / 3}) {
+        for (const std::int64_t cut : {leaves / 3, leaves / 2}) {
           if (a == b || cut == 0) continue;
           found.push_back({{{a, 0, cut}, {b, cut, leaves}}, a});
           found.push_back({{{a, 0, cut}, {b, cut, leaves}}, b});
@@ -158,6 +163,10 @@ class Exhaustive {
       return;
     }
     for (const Option& option : options_[next]) {
+      // Workers are alike: the longest sequence starts on worker 0, and goes on on worker 1.
+      if (next == 0 && (option.runs[0].worker != 0 || option.runs.back().worker > 1)) {
+        if (option.runs.size() < 3) continue;
+      }
       load_.add(option.runs, option.home, lengths_[next]);
       look(next + 1);
       load_.remove(option.runs, option.home, lengths_[next]);
@@ -176,7 +185,7 @@ TEST_P(PlacementTime, SixSequencesOnThreeWorkersAreNearTheOptimum) {
   const Placement placement({.workers = 3, .model = model_of(GetParam())});
   std::mt19937 random(5);
   std::vector<double> ratios;
-  for (int trial = 0; trial < 15; ++trial) {
+  for (int trial = 0; trial < 8; ++trial) {
     std::vector<std::int64_t> lengths;
     for (int i = 0; i < 6; ++i) lengths.push_back(3 * kLeaf << (random() % 8));
     const double found = step_us(placement, lengths, SpreadPolicy::kAuto);

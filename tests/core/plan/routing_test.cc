@@ -123,27 +123,5 @@ TEST_F(RoutingTest, VolumeByHand) {
   EXPECT_EQ(gather.busiest_state_records, 8);
 }
 
-TEST_F(RoutingTest, ChoosesTheExchangeByMessagesAndBytes) {
-  std::vector<StepItem> batch;
-  for (SequenceId id = 1; id <= 8; ++id) {
-    const auto worker = static_cast<std::int32_t>(id % 4);
-    batch.push_back(add(id, 100, 1, worker, {worker, (worker + 1) % 4}));
-  }
-  build(batch);
-  ExchangeCosts costs{.token_record_bytes = 1000, .state_record_bytes = 4000};
-  costs.message_us = 0;
-  EXPECT_EQ(choose_exchange(routing_, 4, costs), Exchange::kAllToAll) << "it moves fewer bytes";
-  costs.message_us = 1000;
-  EXPECT_EQ(choose_exchange(routing_, 4, costs), Exchange::kAllGather) << "it has fewer messages";
-  costs.bytes_per_us = 1e-3;
-  EXPECT_EQ(choose_exchange(routing_, 4, costs), Exchange::kAllToAll);
-}
-
-TEST_F(RoutingTest, NothingToExchangeStillHasAChoice) {
-  build({add(1, 100, 1, 0, {0, 0})});
-  EXPECT_NE(choose_exchange(routing_, 4, {}), Exchange::kAuto);
-  EXPECT_NE(choose_exchange(routing_, 1, {}), Exchange::kAuto);
-}
-
 }  // namespace
 }  // namespace tributary

@@ -87,6 +87,9 @@ class Bench(unittest.TestCase):
         flags = ["--batch", "8", "--context", "65536", "--workers-per-node", "4"]
         plan, text = self.predicted(*flags, "--memory-gib", "1")
         self.assertIn("DOES NOT FIT", text)
+        # 8 x 65,536 rows of 70,272 bytes: 34.3 GiB, in nodes of four workers of 1 GiB.
+        self.assertIn("none fits: 36 workers at least", text)
+        self.assertEqual((plan["fits"], plan["workers_needed"]), (False, 36))
         self.assertFalse(any(c["fits"] for c in plan["candidates"]))
         with_weights, _ = self.predicted(*flags, "--forward")
         # DeepSeek-V3: 187 million attention weights in a layer, 61 layers, bf16.
