@@ -120,9 +120,11 @@ int run_replay(const ReplayOptions& options, const Launcher& launcher) {
 int run_simulate(const SimulateOptions& options, const Launcher& launcher) {
   require_one_process("simulate", launcher);
   check_writable(options.json);
+  check_writable(options.svg);
   const SimulateReport report = simulate(options);
   fmt::print("{}", to_text(report));
   if (options.json) write_file(*options.json, to_json(report));
+  if (options.svg) write_file(*options.svg, to_svg(report));
   return 0;
 }
 

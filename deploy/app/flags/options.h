@@ -9,7 +9,7 @@
 #include "deploy/app/plan/plan_command.h"
 #include "deploy/app/prefill/prefill.h"
 #include "deploy/app/replay/replay.h"
-#include "deploy/app/simulate/simulate.h"
+#include "deploy/app/simulate/simulate_options.h"
 #include "deploy/app/top/top.h"
 #include "deploy/app/up/up_options.h"
 #include "deploy/app/verify/verify.h"

@@ -74,14 +74,50 @@ CLI::App* add_replay(CLI::App& app, ReplayOptions& o) {
 }
 
 CLI::App* add_simulate(CLI::App& app, SimulateOptions& o) {
-  auto* sub = app.add_subcommand(
-      "simulate", "Placement and plans of a pool of any size on a trace, without the arithmetic");
+  auto* sub = app.add_subcommand("simulate",
+                                 "A tier of any size under a trace's arrivals, in predicted time");
   add_trace(*sub, o.trace, o.requests, o.seed, o.json, "0; 2000 of the built-in workload");
-  add_number(*sub, "--workers", o.workers, 1, 4096, "Workers of the pool");
-  add_number(*sub, "--running", o.running, 1, 1 << 20, "Sequences decoding at the same time");
-  add_placement(*sub, o.spread, o.exchange, o.leaf_tokens);
+  add_flag(*sub, "--svg", "FILE", o.svg, parse_text,
+           "Draw p99 time per output token against the rate, as an SVG file");
+  add_number(*sub, "--length-scale", o.length_scale, 1e-6, 1e3,
+             "Multiply prompt and output lengths by this");
+  add_number(*sub, "--pools", o.pools, 1, 65'536, "Pools of the tier");
+  add_number(*sub, "--workers", o.workers, 1, 1024, "Workers of each pool");
+  add_number(*sub, "--workers-per-node", o.workers_per_node, 1, 1024, "Workers (GPUs) of a node");
+  add_kv_gib(*sub, o.kv_gib, "Page memory of each worker in GiB, all layers");
+  add_flag(*sub, "--machine", "FILE", o.machine, parse_text,
+           "Constants that `tributary bench --json FILE` measured, instead of --gpu");
+  add_flag(*sub, "--gpu", "h100|h200", o.gpu, parse_text,
+           "The vendor's figures of this one, not measured (default " + o.gpu + ")");
   add_shape(*sub, o.shape);
-  add_kv_gib(*sub, o.kv_gib, "Page memory of each worker in GiB, for one layer");
+  add_exchange(*sub, o.exchange);
+  add_leaf_tokens(*sub, o.leaf_tokens);
+  add_number(*sub, "--other-ms", o.other_ms, 0.0, 1e6,
+             "Time of a step outside the tier: the rest of the model");
+  add_number(*sub, "--prefill-servers", o.prefill.servers, 0, 1 << 20,
+             "Servers of the prefill tier", "0, prompts are ready when they arrive");
+  add_number(*sub, "--prefill-tokens-s", o.prefill.tokens_per_second, 1e-3, 1e12,
+             "Prompt tokens a second of each prefill server");
+  add_flag(*sub, "--spread", "LIST", o.spread, parse_spread_list,
+           "Policies to compare: each sequence on one worker (single), on as many as it has leaves "
+           "(all), or as makes rounds short (default " +
+               flag_text(o.spread) + ")");
+  add_flag(*sub, "--rate", "LIST", o.rates, parse_rate_list,
+           "Requests a second, each a run (default: the trace's own pace)");
+  add_number(*sub, "--running", o.running, std::int64_t{0}, std::int64_t{1} << 24,
+             "Requests in flight at any time, instead of arrivals at a rate", "0, a rate");
+  add_switch(*sub, "--search", o.search,
+             "Find the highest rate that meets the bounds without a refusal, by bisection");
+  add_number(*sub, "--tpot-ms", o.tpot_ms, 1e-3, 1e6,
+             "Bound on the 99th percentile of the time per output token");
+  add_number(*sub, "--wait-ms", o.wait_ms, 0.0, 1e9,
+             "Bound of the search on the 99th percentile of the wait for room in a pool");
+  add_number(*sub, "--warmup-s", o.warmup_s, 0.0, 1e6, "Simulated time before the measurement");
+  add_number(*sub, "--measure-s", o.measure_s, 1e-3, 1e6, "Simulated time that is measured");
+  add_number(*sub, "--max-waiting", o.max_waiting, std::int64_t{1}, std::int64_t{1} << 24,
+             "Requests that may wait for room; more are refused");
+  add_number(*sub, "--check-every", o.check_every, std::int64_t{0}, std::int64_t{1} << 40,
+             "Check one step in N of each pool against its full plan", "500; 0, none");
   return sub;
 }
 

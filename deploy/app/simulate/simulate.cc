@@ -1,277 +1,203 @@
 #include "deploy/app/simulate/simulate.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
-#include <vector>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <utility>
 
-#include "core/base/deadline.h"
 #include "core/base/error.h"
+#include "core/base/limits.h"
+#include "core/model/attention_shape.h"
 #include "core/model/model_shape.h"
 #include "core/model/pool_shape.h"
-#include "core/sequencer/sequencer.h"
+#include "deploy/app/simulate/rate_plot.h"
+#include "deploy/service/protocol/machine_file.h"
 
 namespace tributary {
 namespace {
 
-using Clock = Deadline::Clock;
+/// A search ends where the two rates differ by this.
+constexpr double kRatePrecision = 1.02;
 
-class Samples {
- public:
-  void add(double value) { values_.push_back(value); }
-  [[nodiscard]] Distribution distribution() {
-    if (values_.empty()) return {};
-    std::sort(values_.begin(), values_.end());
-    double sum = 0;
-    for (const double value : values_) sum += value;
-    const auto p99 = static_cast<std::size_t>(0.99 * static_cast<double>(values_.size() - 1));
-    return {sum / static_cast<double>(values_.size()), values_[p99], values_.back()};
+std::vector<TraceRequest> read_requests(const SimulateOptions& options) {
+  constexpr std::size_t kBuiltInRequests = 2000;
+  const auto limit = static_cast<std::size_t>(options.requests);
+  auto requests = options.trace
+                      ? read_trace(*options.trace, limit)
+                      : built_in_workload(limit == 0 ? kBuiltInRequests : limit, options.seed);
+  if (requests.empty()) fail(ErrorCode::kInvalidArgument, "the trace holds no request");
+  constexpr double kMaxLength = 1 << 30;
+  const auto scaled = [&](std::int64_t length) {
+    return static_cast<std::int64_t>(std::clamp(
+        std::round(static_cast<double>(length) * options.length_scale), 1.0, kMaxLength));
+  };
+  for (TraceRequest& request : requests) {
+    request.input_length = scaled(request.input_length);
+    request.output_length = scaled(request.output_length);
   }
-
- private:
-  std::vector<double> values_;
-};
-
-double max_over_mean(std::span<const WorkerLoad> loads, std::int64_t WorkerLoad::*field) {
-  std::int64_t most = 0;
-  std::int64_t sum = 0;
-  for (const WorkerLoad& load : loads) {
-    most = std::max(most, load.*field);
-    sum += load.*field;
-  }
-  return sum == 0 ? 1
-                  : static_cast<double>(most) * static_cast<double>(loads.size()) /
-                        static_cast<double>(sum);
+  return requests;
 }
 
-class Simulation {
- public:
-  Simulation(const SimulateOptions& options, const ModelShape& shape, std::int32_t pages)
-      : options_(options),
-        model_(cost_model(options, shape)),
-        sequencer_({.placement = {.workers = options.workers, .model = model_},
-                    .pages_per_worker = pages,
-                    .incarnation = 1}),
-        token_bytes_(static_cast<std::int64_t>(model_.attention.token_record_bytes())),
-        state_bytes_(static_cast<std::int64_t>(model_.attention.state_shape().record_bytes())) {}
+std::int32_t pages_of(double gib, const CostModelConfig& cost) {
+  const double page_bytes =
+      static_cast<double>(cost.attention.row_bytes()) * kPageTokens * cost.layers;
+  const double pages = std::floor(gib * 0x1p30 / page_bytes);
+  if (!(pages >= 1 && pages <= std::numeric_limits<std::int32_t>::max())) {
+    fail(ErrorCode::kInvalidArgument, "--kv-gib is {}: {:.0f} pages, expected 1 .. 2^31 - 1", gib,
+         pages);
+  }
+  return static_cast<std::int32_t>(pages);
+}
 
-  SimulateReport run(const std::vector<TraceRequest>& requests) {
-    for (std::size_t i = 0; i < requests.size(); ++i)
-      sequencer_.check(admission(requests[i]), tag_of(i));
-    while (next_ < requests.size() || !running_.empty()) {
-      admit(requests);
-      step();
+double peak_memory_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) * 1024;
+}
+
+/// The worst of the bounds that a run misses, and where its time goes.
+std::string what_binds(const TierResult& r, double tpot_ms, double wait_ms) {
+  if (r.tpot_ms.p99 > tpot_ms) {
+    double step_us = r.other_us;
+    for (const double us : r.phase_us) step_us += us;
+    const auto most = std::ranges::max_element(r.phase_us);
+    const auto phase = static_cast<Phase>(most - r.phase_us.begin());
+    return fmt::format("time per token: {} is {:.0f}% of a step, busiest / mean worker {:.2f}",
+                       phase_name(phase), 100 * *most / step_us, r.balance);
+  }
+  if (r.requests.refused > 0 || r.room_wait_s.p99 * 1e3 > wait_ms) {
+    return fmt::format("memory: requests wait for room while {:.0f}% of the pages are taken",
+                       100 * r.occupancy);
+  }
+  return "nothing";
+}
+
+class Experiment {
+ public:
+  Experiment(const SimulateOptions& options, SimulateReport& report)
+      : options_(options), report_(report), trace_(read_requests(options)) {
+    const ModelShape& shape = model_preset(options.shape);
+    const Machine machine =
+        options.machine ? read_machine(*options.machine) : built_in_machine(options.gpu);
+    base_.pools = options.pools;
+    base_.pool.workers = options.workers;
+    base_.pool.exchange = options.exchange;
+    base_.pool.cost = {.costs = machine.costs,
+                       .attention = attention_shape(shape, RowFormat::kBF16, DType::kBF16),
+                       .projection = {},
+                       .layers = shape.num_hidden_layers,
+                       .leaf_tokens = options.leaf_tokens,
+                       .workers_per_node = options.workers_per_node};
+    base_.pool.pages_per_worker = pages_of(options.kv_gib, base_.pool.cost);
+    base_.prefill = options.prefill;
+    base_.in_flight = options.running;
+    base_.max_waiting = options.max_waiting;
+    base_.other_ms = options.other_ms;
+    base_.warmup_s = options.warmup_s;
+    base_.measure_s = options.measure_s;
+    base_.tpot_bound_ms = options.tpot_ms;
+    base_.check_every = options.check_every;
+
+    report.machine = fmt::format("{} ({})", machine.description, machine.source);
+    report.shape = shape.name;
+    report.pools = options.pools;
+    report.workers = options.workers;
+    report.workers_per_node = options.workers_per_node;
+    report.pages_per_worker = base_.pool.pages_per_worker;
+    report.tpot_ms = options.tpot_ms;
+    report.wait_ms = options.wait_ms;
+    report.trace_requests = static_cast<std::int64_t>(trace_.size());
+    report.trace_rate = Arrivals::own_rate(trace_);
+  }
+
+  void run() {
+    for (const SpreadPolicy spread : options_.spread) {
+      results_.clear();
+      if (options_.running > 0) {
+        (void)at(spread, 0);
+      } else if (options_.rates.values.empty() && !options_.search) {
+        (void)at(spread, own_rate());
+      }
+      for (const double rate : options_.rates.values) (void)at(spread, rate);
+      if (options_.search) search(spread);
+      for (const auto& [rate, result] : results_) {
+        report_.points.push_back({.spread = spread, .rate = rate, .result = result});
+      }
     }
-    report_.requests = static_cast<std::int64_t>(requests.size());
-    report_.step_us = step_us_.distribution();
-    report_.balance = balance_.distribution();
-    report_.home_balance = home_balance_.distribution();
-    report_.placements = sequencer_.placements();
-    report_.placements_per_second = static_cast<double>(admit_placements_) / admit_seconds_;
-    report_.plan_us =
-        1e6 * plan_seconds_ / static_cast<double>(std::max<std::int64_t>(1, report_.steps));
-    const auto full = static_cast<double>(std::max<std::int64_t>(1, report_.full_steps));
-    for (double* sum : {&report_.mean_spread, &report_.mean_roots, &report_.mean_extents,
-                        &report_.busiest_home_roots, &report_.busiest_home_bytes,
-                        &report_.exchange_bytes, &report_.all_gather_share}) {
-      *sum /= full;
-    }
-    return report_;
   }
 
  private:
-  struct Running {
-    SequenceId id;
-    std::int64_t remaining;
-  };
-
-  [[nodiscard]] static CostModelConfig cost_model(const SimulateOptions& options,
-                                                  const ModelShape& shape) {
-    return {.costs = find_built_in_costs(options.machine).costs,
-            .attention = attention_shape(shape, RowFormat::kBF16, DType::kBF16),
-            .projection = {},
-            .layers = shape.num_hidden_layers,
-            .leaf_tokens = options.leaf_tokens,
-            .workers_per_node = options.workers_per_node};
-  }
-  [[nodiscard]] static std::int64_t tag_of(std::size_t index) {
-    return static_cast<std::int64_t>(index);
-  }
-  [[nodiscard]] AdmitRequest admission(const TraceRequest& request) const {
-    return {.prompt_tokens = request.input_length,
-            .max_new_tokens = request.output_length,
-            .spread = options_.spread};
+  [[nodiscard]] double own_rate() const {
+    return report_.trace_rate > 0 ? report_.trace_rate : static_cast<double>(trace_.size());
   }
 
-  void admit(const std::vector<TraceRequest>& requests) {
-    while (next_ < requests.size() &&
-           running_.size() < static_cast<std::size_t>(options_.running)) {
-      const TraceRequest& request = requests[next_];
-      const std::uint64_t before = sequencer_.placements();
-      const auto begin = Clock::now();
-      const auto id = sequencer_.admit(admission(request), {.tag = tag_of(next_)});
-      admit_seconds_ += seconds_since(begin);
-      admit_placements_ += sequencer_.placements() - before;
-      if (!id) return;
-      running_.push_back({*id, request.output_length});
-      ++next_;
-    }
+  const TierResult& at(SpreadPolicy spread, double rate) {
+    if (const auto known = results_.find(rate); known != results_.end()) return known->second;
+    TierConfig config = base_;
+    config.spread = spread;
+    config.rate = rate;
+    TierEffort effort;
+    TierResult result = simulate_tier(config, trace_, &effort);
+    report_.effort.seconds += effort.seconds;
+    report_.effort.admit_seconds += effort.admit_seconds;
+    return results_.emplace(rate, std::move(result)).first->second;
   }
 
-  void step() {
-    items_.clear();
-    for (const Running& sequence : running_) items_.push_back({sequence.id, 1});
-    sequencer_.begin_step(items_);
-    const Order order = sequencer_.take_order();
-    plan(order.step);
-    if (running_.size() == static_cast<std::size_t>(options_.running)) measure();
-    ++report_.steps;
-    sequencer_.commit_step(std::vector<std::int32_t>(running_.size(), 1));
-    std::size_t kept = 0;
-    for (Running& sequence : running_) {
-      if (--sequence.remaining > 0) {
-        running_[kept++] = sequence;
-      } else {
-        sequencer_.free(sequence.id);
-      }
-    }
-    running_.resize(kept);
-  }
-
-  /// What one worker does before a step; the workers take turns.
-  void plan(std::span<const StepItem> step) {
-    const auto begin = Clock::now();
-    build_routing(sequencer_.table(), step, options_.workers, routing_);
-    exchange_ = options_.exchange == Exchange::kAuto
-                    ? choose_exchange(model_, routing_, options_.workers)
-                    : options_.exchange;
-    PlanBuilder builder(options_.workers, static_cast<int>(report_.steps % options_.workers),
-                        options_.leaf_tokens);
-    builder.build(routing_, exchange_, plan_);
-    plan_seconds_ += seconds_since(begin);
-  }
-
-  void measure() {
-    const auto loads = sequencer_.loads();
-    ++report_.full_steps;
-    step_us_.add(sequencer_.predicted_step_us());
-    balance_.add(max_over_mean(loads, &WorkerLoad::tokens));
-    home_balance_.add(max_over_mean(loads, &WorkerLoad::homes));
-    const auto sequences = static_cast<double>(routing_.items.size());
-    report_.mean_spread += static_cast<double>(routing_.spread.size()) / sequences;
-    report_.mean_roots += static_cast<double>(routing_.roots.size()) / sequences;
-    report_.mean_extents += static_cast<double>(extents()) / sequences;
-
-    std::vector<std::int64_t> inbound(loads.size(), 0);
-    for (const ItemRoot& root : routing_.roots) {
-      const auto& item = routing_.items[static_cast<std::size_t>(root.item)];
-      if (root.worker != item.home) inbound[static_cast<std::size_t>(item.home)] += item.tokens;
-    }
-    const auto busiest = static_cast<double>(*std::max_element(inbound.begin(), inbound.end()));
-    report_.busiest_home_roots += busiest;
-    report_.busiest_home_bytes += busiest * static_cast<double>(state_bytes_);
-    const ExchangeVolume volume = exchange_volume(routing_, options_.workers, exchange_);
-    report_.exchange_bytes += static_cast<double>(volume.token_records * token_bytes_ +
-                                                  volume.state_records * state_bytes_);
-    report_.all_gather_share += exchange_ == Exchange::kAllGather ? 1 : 0;
-  }
-
-  [[nodiscard]] std::int64_t extents() const {
-    std::int64_t count = 0;
-    for (std::size_t r = 0; r < routing_.roots.size(); ++r) {
-      const ItemRoot& root = routing_.roots[r];
-      const bool continues = r > 0 && routing_.roots[r - 1].item == root.item &&
-                             routing_.roots[r - 1].worker == root.worker;
-      if (!continues) ++count;
-    }
-    return count;
+  void search(SpreadPolicy spread) {
+    const auto meets = [&](double rate) {
+      return meets_bounds(at(spread, rate), options_.tpot_ms, options_.wait_ms);
+    };
+    const RateBracket bracket =
+        bracket_rate(static_cast<double>(options_.pools) * options_.workers, kRatePrecision, meets);
+    report_.searches.push_back(
+        {.spread = spread,
+         .rate = bracket,
+         .binds = bracket.fails == 0
+                      ? "nothing"
+                      : what_binds(at(spread, bracket.fails), options_.tpot_ms, options_.wait_ms)});
   }
 
   const SimulateOptions& options_;
-  CostModelConfig model_;
-  Sequencer sequencer_;
-  std::int64_t token_bytes_, state_bytes_;
-  Exchange exchange_ = Exchange::kAllToAll;
-  std::vector<Running> running_;
-  std::vector<Sequencer::StepRequest> items_;
-  std::size_t next_ = 0;
-  Routing routing_;
-  RankPlan plan_;
-  Samples step_us_;
-  Samples balance_;
-  Samples home_balance_;
-  std::uint64_t admit_placements_ = 0;
-  double admit_seconds_ = 0;
-  double plan_seconds_ = 0;
-  SimulateReport report_;
+  SimulateReport& report_;
+  std::vector<TraceRequest> trace_;
+  TierConfig base_;
+  std::map<double, TierResult> results_;  // of the policy at hand, by rate
 };
 
 }  // namespace
 
+bool meets_bounds(const TierResult& result, double tpot_ms, double wait_ms) {
+  return result.requests.refused == 0 && result.tpot_ms.p99 <= tpot_ms &&
+         result.room_wait_s.p99 * 1e3 <= wait_ms;
+}
+
 SimulateReport simulate(const SimulateOptions& options) {
-  const ModelShape& shape = model_preset(options.shape);
-  const auto limit = static_cast<std::size_t>(options.requests);
-  const auto requests = options.trace ? read_trace(*options.trace, limit)
-                                      : built_in_workload(limit == 0 ? 2000 : limit, options.seed);
-  if (requests.empty()) fail(ErrorCode::kInvalidArgument, "the trace holds no request");
-  const double pages = options.kv_gib * 0x1p30 / (2.0 * shape.latent_dim() * kPageTokens);
-  if (!(pages >= 1 && pages <= 0x7fffffff)) {
-    fail(ErrorCode::kInvalidArgument, "--kv-gib is {}: {:.0f} pages, expected 1 .. 2^31 - 1",
-         options.kv_gib, pages);
+  if (options.running > 0 && (options.search || !options.rates.values.empty())) {
+    fail(ErrorCode::kInvalidArgument,
+         "--running keeps {} requests in flight: there is no rate to give or to search for",
+         options.running);
   }
-  return Simulation(options, shape, static_cast<std::int32_t>(pages)).run(requests);
+  SimulateReport report;
+  Experiment(options, report).run();
+  report.peak_memory_bytes = peak_memory_bytes();
+  return report;
 }
 
-std::string to_text(const SimulateReport& r) {
-  std::string text;
-  const auto line = [&text](std::string_view name, const std::string& value) {
-    text += fmt::format("{:<22} {}\n", name, value);
-  };
-  line("steps", fmt::format("{} ({} with all slots taken: those are measured), {} requests",
-                            r.steps, r.full_steps, r.requests));
-  line("predicted step",
-       fmt::format("mean {:.3f} ms, p99 {:.3f}, worst {:.3f}", r.step_us.mean / 1e3,
-                   r.step_us.p99 / 1e3, r.step_us.max / 1e3));
-  line("balance",
-       fmt::format("mean {:.3f}, p99 {:.3f}, worst {:.3f} (max / mean tokens per worker)",
-                   r.balance.mean, r.balance.p99, r.balance.max));
-  line("spread", fmt::format("{:.2f} workers, {:.2f} extents, {:.2f} subtree roots a sequence",
-                             r.mean_spread, r.mean_extents, r.mean_roots));
-  line("homes", fmt::format("mean {:.3f}, p99 {:.3f} (max / mean homed sequences)",
-                            r.home_balance.mean, r.home_balance.p99));
-  line("busiest home", fmt::format("{:.1f} roots, {:.2f} MiB inbound a layer", r.busiest_home_roots,
-                                   r.busiest_home_bytes / 0x1p20));
-  line("exchange", fmt::format("{:.2f} MiB a layer, all-gather in {:.1f}% of steps",
-                               r.exchange_bytes / 0x1p20, 100 * r.all_gather_share));
-  line("placements", fmt::format("{} ({:.0f} a second)", r.placements, r.placements_per_second));
-  line("plan", fmt::format("{:.0f} us a step and worker", r.plan_us));
-  return text;
-}
-
-std::string to_json(const SimulateReport& r) {
-  const auto spread = [](const Distribution& d) {
-    return nlohmann::ordered_json{{"mean", d.mean}, {"p99", d.p99}, {"max", d.max}};
-  };
-  const nlohmann::ordered_json json{
-      {"requests", r.requests},
-      {"steps", r.steps},
-      {"full_steps", r.full_steps},
-      {"step_us", spread(r.step_us)},
-      {"balance", spread(r.balance)},
-      {"home_balance", spread(r.home_balance)},
-      {"mean_spread", r.mean_spread},
-      {"mean_extents", r.mean_extents},
-      {"mean_roots", r.mean_roots},
-      {"busiest_home_roots", r.busiest_home_roots},
-      {"busiest_home_bytes", r.busiest_home_bytes},
-      {"exchange_bytes", r.exchange_bytes},
-      {"all_gather_share", r.all_gather_share},
-      {"placements", r.placements},
-      {"placements_per_second", r.placements_per_second},
-      {"plan_us", r.plan_us},
-  };
-  return json.dump(2);
+std::string to_svg(const SimulateReport& report) {
+  std::vector<RateSeries> series;
+  for (const SimulatedPoint& point : report.points) {
+    const auto name = std::string(spread_policy_name(point.spread));
+    if (series.empty() || series.back().name != name) series.push_back({name, {}});
+    const double rate = point.rate > 0 ? point.rate : point.result.arrived_per_s;
+    series.back().points.push_back({rate, point.result.tpot_ms.p99});
+  }
+  return rate_plot_svg(
+      series, report.tpot_ms,
+      fmt::format("{} x {} workers, {}", report.pools, report.workers, report.shape));
 }
 
 }  // namespace tributary

@@ -1,62 +1,57 @@
-// `tributary simulate`: the sequencer, the placement and the plan of a pool larger than this
-// machine, with no arithmetic behind them.
+// `tributary simulate`: a tier under a trace's arrivals in predicted time. Placement, plans and
+// admission are the real ones; there is no arithmetic behind them.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "core/placement/spread_policy.h"
-#include "core/plan/plan.h"
-#include "core/workload/trace.h"
+#include "deploy/app/simulate/rate_search.h"
+#include "deploy/app/simulate/simulate_options.h"
+#include "deploy/app/simulate/tier_simulation.h"
 
 namespace tributary {
 
-struct SimulateOptions {
-  std::optional<std::filesystem::path> trace;  // none: the built-in workload
-  int workers = 64;
-  int running = 256;          // sequences decoding at the same time
-  std::int64_t requests = 0;  // the first of the trace; 0: all
+/// One run.
+struct SimulatedPoint {
   SpreadPolicy spread = SpreadPolicy::kAuto;
-  Exchange exchange = Exchange::kAuto;
-  int leaf_tokens = 2048;
-  std::string shape = "deepseek-v3";
-  std::string machine = "h200";  // whose built-in constants placement goes by
-  int workers_per_node = 8;
-  double kv_gib = 64;  // page memory of each worker, one layer's rows counted
-  std::uint64_t seed = 1;
-  std::optional<std::filesystem::path> json;
+  double rate = 0;  // 0: a fixed number in flight
+  TierResult result;
 };
 
-/// One distribution over steps.
-struct Distribution {
-  double mean = 0;
-  double p99 = 0;
-  double max = 0;
+struct SearchResult {
+  SpreadPolicy spread = SpreadPolicy::kAuto;
+  RateBracket rate;
+  std::string binds;  // what fails at rate.fails
 };
 
 struct SimulateReport {
-  std::int64_t requests = 0;
-  std::int64_t steps = 0;
-  std::int64_t full_steps = 0;    // steps with all slots taken: those that are measured
-  Distribution step_us;           // predicted, with the constants that placement goes by
-  Distribution balance;           // max / mean cached tokens per worker
-  Distribution home_balance;      // max / mean homed sequences per worker
-  double mean_spread = 0;         // workers that hold a sequence
-  double mean_roots = 0;          // subtree roots of a sequence, its home's own included
-  double mean_extents = 0;        // runs of leaves on one worker, per sequence
-  double busiest_home_roots = 0;  // inbound roots of the busiest home, mean over steps
-  double busiest_home_bytes = 0;  // inbound bytes of it, one layer
-  double exchange_bytes = 0;      // all workers, one step and layer, mean
-  double all_gather_share = 0;    // of steps, where `auto` chose it
-  std::uint64_t placements = 0;
-  double placements_per_second = 0;  // decisions over the time spent deciding
-  double plan_us = 0;                // routing and one worker's plan, mean over steps
+  std::string machine;  // with the source of its constants
+  std::string shape;
+  int pools = 1;
+  int workers = 1;
+  int workers_per_node = 1;
+  std::int64_t pages_per_worker = 0;
+  double tpot_ms = 0;
+  double wait_ms = 0;
+  std::int64_t trace_requests = 0;
+  double trace_rate = 0;               // its own, requests a second
+  std::vector<SimulatedPoint> points;  // by policy, then by rate
+  std::vector<SearchResult> searches;
+  // Of the machine that simulates.
+  TierEffort effort;
+  double peak_memory_bytes = 0;
 };
 
+/// Throws kInvalidArgument, kNotFound, kIo, kMalformedInput; kTooLarge where no request fits.
 [[nodiscard]] SimulateReport simulate(const SimulateOptions& options);
 [[nodiscard]] std::string to_text(const SimulateReport& report);
 [[nodiscard]] std::string to_json(const SimulateReport& report);
+/// p99 time per output token against the rate, a line for each policy.
+[[nodiscard]] std::string to_svg(const SimulateReport& report);
+
+/// Whether a run meets both bounds without a refusal. Requests that fit no empty pool do not count.
+[[nodiscard]] bool meets_bounds(const TierResult& result, double tpot_ms, double wait_ms);
 
 }  // namespace tributary

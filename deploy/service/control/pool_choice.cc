@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "core/placement/placement.h"
+#include "deploy/service/control/pool_rank.h"
 
 namespace tributary {
 
@@ -27,8 +28,7 @@ bool could_hold(const RegisterPool& pool, const AdmitRequest& request) {
 
 std::vector<std::string> pools_to_ask(const PoolRegistry& registry, const AdmitRequest& request) {
   struct Candidate {
-    double full_share = 0;
-    std::size_t sequences = 0;
+    PoolRank rank;
     std::string name;
   };
   std::vector<Candidate> candidates;
@@ -39,7 +39,7 @@ std::vector<std::string> pools_to_ask(const PoolRegistry& registry, const AdmitR
     largest = std::max(largest, total);
     if (!could_hold(pool.about, request)) continue;
     const double free = static_cast<double>(pool.free_pages()) / static_cast<double>(total);
-    candidates.push_back({1 - free, pool.sequences.size(), name});
+    candidates.push_back({{1 - free, pool.sequences.size()}, name});
   }
   if (largest < 0) {
     fail(ErrorCode::kUnavailable, "no pool serves ({} known)", registry.pools().size());
@@ -53,8 +53,7 @@ std::vector<std::string> pools_to_ask(const PoolRegistry& registry, const AdmitR
          spread_policy_name(request.spread), largest);
   }
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-    return std::tie(a.full_share, a.sequences, a.name) <
-           std::tie(b.full_share, b.sequences, b.name);
+    return std::tie(a.rank, a.name) < std::tie(b.rank, b.name);
   });
   std::vector<std::string> names;
   names.reserve(candidates.size());

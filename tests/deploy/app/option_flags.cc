@@ -117,29 +117,7 @@ void add_pool_command_flags(const AddFlag& add) {
       "replay", "--round-timeout-ms", [=](O o) { return number(o.replay.round_timeout_ms); },
       "60000", {"1", "1000"}, with({"0"}));
 
-  add("simulate", "--requests", [=](O o) { return number(o.simulate.requests); }, "0", {"10"},
-      {"x", "-1"});
-  add("simulate", "--seed", [=](O o) { return number(o.simulate.seed); }, "1", {"7"}, {"-1"});
-  add("simulate", "--json", [](O o) { return show(o.simulate.json); }, "none", {"r.json"}, {""});
-  add(
-      "simulate", "--workers", [=](O o) { return number(o.simulate.workers); }, "64", {"1", "4096"},
-      with({"0", "4097"}));
-  add(
-      "simulate", "--running", [=](O o) { return number(o.simulate.running); }, "256",
-      {"1", "1048576"}, with({"0", "1048577"}));
-  add("simulate", "--spread",
-      [](O o) { return std::string(spread_policy_name(o.simulate.spread)); }, "auto", {"single"},
-      {"x"});
-  add("simulate", "--exchange", [](O o) { return std::string(exchange_name(o.simulate.exchange)); },
-      "auto", {"all-gather"}, {"x"});
-  add(
-      "simulate", "--leaf-tokens", [=](O o) { return number(o.simulate.leaf_tokens); }, "2048",
-      {"64"}, with({"100"}));
-  add("simulate", "--shape", [](O o) { return o.simulate.shape; }, "deepseek-v3", {"kimi-k2"},
-      {""});
-  add(
-      "simulate", "--kv-gib", [=](O o) { return number(o.simulate.kv_gib); }, "64", {"0.5"},
-      unreal_with({"0"}));
+  add_simulate_flags(add);
 }
 
 std::vector<Flag> flags() {

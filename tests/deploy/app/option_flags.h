@@ -27,6 +27,7 @@ using AddFlag = std::function<void(
 
 /// The flags of verify, replay and simulate.
 void add_pool_command_flags(const AddFlag& add);
+void add_simulate_flags(const AddFlag& add);
 /// The flags of worker, control, up and prefill.
 void add_service_command_flags(const AddFlag& add);
 /// All of them; the switches, which take no value, are not among them.

@@ -124,6 +124,7 @@ class BadFiles(Case):
         for command in (SMALL, ["simulate", "--requests", "5"]):
             self.expect_refusal([*command, "--json", self.folder / "no" / "r.json"], "r.json")
             self.expect_refusal([*command, "--json", self.folder], self.folder)
+        self.expect_refusal(["simulate", "--svg", self.folder / "no" / "r.svg"], "r.svg")
 
 
 class BadSizes(Case):
@@ -132,7 +133,9 @@ class BadSizes(Case):
         for spread in ("auto", "single", "all"):
             self.expect_refusal(["replay", path, "--kv-gib", "0.05", "--spread", spread,
                                  "--workers", "2"], "request 1", "1563 pages", "728 on each of 2")
-        self.expect_refusal(["simulate", path, "--kv-gib", "0.05", "--workers", "2"], "request 1")
+        long = self.file("only_long.jsonl", REQUEST % (0, 100000, 5))
+        self.expect_refusal(["simulate", long, "--kv-gib", "0.05", "--workers", "2"],
+                            "none of the 1 requests")
 
     def test_memory_for_no_page_and_for_too_many(self):
         for workers in ("1", "3"):
