@@ -92,10 +92,6 @@ std::string type_of(nb::handle object) {
 
 /// Why nanobind could not import it: said by what it is.
 [[noreturn]] void refuse_import(nb::handle object, const Expected& expected) {
-  if (nb::hasattr(object, "requires_grad") && nb::cast<bool>(object.attr("requires_grad"))) {
-    refuse_type(fmt::format("{}: a tensor that requires grad; pass {}.detach()", expected.name,
-                            expected.name));
-  }
   if (nb::hasattr(object, "dtype")) {
     const nb::object dtype = object.attr("dtype");
     refuse_type(fmt::format(
