@@ -8,7 +8,7 @@
 
 #include "core/base/deadline.h"
 #include "core/base/error.h"
-#include "core/model/model_shape.h"
+#include "core/model/mla_shape.h"
 #include "core/model/pool_shape.h"
 #include "core/sequencer/sequencer.h"
 
@@ -47,7 +47,7 @@ double max_over_mean(std::span<const WorkerLoad> loads, std::int64_t WorkerLoad:
 
 class Simulation {
  public:
-  Simulation(const SimulateOptions& options, const ModelShape& shape, std::int32_t pages)
+  Simulation(const SimulateOptions& options, const AttentionShape& attention, std::int32_t pages)
       : options_(options),
         sequencer_({.placement = {.workers = options.workers,
                                   .leaf_tokens = options.leaf_tokens,
@@ -55,7 +55,6 @@ class Simulation {
                                   .extent_share = PlacementConfig{}.extent_share},
                     .pages_per_worker = pages,
                     .incarnation = 1}) {
-    const AttentionShape attention = attention_shape(shape, RowFormat::kBF16, DType::kBF16);
     costs_.token_record_bytes = static_cast<std::int64_t>(attention.token_record_bytes());
     costs_.state_record_bytes = static_cast<std::int64_t>(attention.state_shape().record_bytes());
   }
@@ -201,12 +200,14 @@ class Simulation {
 }  // namespace
 
 SimulateReport simulate(const SimulateOptions& options) {
-  const ModelShape& shape = model_preset(options.shape);
+  const AttentionShape shape =
+      attention_shape(find_mla_shape(options.shape), RowFormat::kBF16, DType::kBF16);
   const auto limit = static_cast<std::size_t>(options.requests);
   const auto requests = options.trace ? read_trace(*options.trace, limit)
                                       : built_in_workload(limit == 0 ? 2000 : limit, options.seed);
   if (requests.empty()) fail(ErrorCode::kInvalidArgument, "the trace holds no request");
-  const double pages = options.kv_gib * 0x1p30 / (2.0 * shape.latent_dim() * kPageTokens);
+  const double pages =
+      options.kv_gib * 0x1p30 / (static_cast<double>(shape.row_bytes()) * kPageTokens);
   if (!(pages >= 1 && pages <= 0x7fffffff)) {
     fail(ErrorCode::kInvalidArgument, "--kv-gib is {}: {:.0f} pages, expected 1 .. 2^31 - 1",
          options.kv_gib, pages);
