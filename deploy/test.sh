@@ -16,10 +16,11 @@ stages=(
   "asan|1500|unit tests under AddressSanitizer and UndefinedBehaviorSanitizer"
   "fuzz|600|libFuzzer, in the same build, on everything that parses bytes from outside"
   "tsan|1200|tests of ranks as threads under ThreadSanitizer"
+  "engines|1800|SmolLM2 through tiers of 1, 2 and 4 workers: more and longer prompts than in python"
   "debian13|3600|quick start, release and ctest in an empty Debian 13; with --only alone, as root"
   "debian12|3600|the same in an empty Debian 12"
 )
-apart=" debian13 debian12 "  # run before something is called done, not with every change
+apart=" engines debian13 debian12 "  # run before something is called done, not with every change
 # Test programs that run threads of ours, which the tsan stage builds and runs. Which cases the
 # sanitizers leave out is in CMakePresets.json: one instruction set is like another to
 # ThreadSanitizer, so of the kernels' conformance only the cases with several threads run;
@@ -82,7 +83,8 @@ needs() {
   }
 }
 
-stage_python() {
+# The package, and what its tests need, in build/python/environment; what pip has downloaded stays.
+python_environment() {
   # The program that the tests run a tier with; built already, unless this stage runs alone.
   [[ -f build/release/build.ninja ]] || configure release
   build release tributary
@@ -90,12 +92,28 @@ stage_python() {
   wheel=$(deploy/python/wheel.sh)
   rm -rf "$environment"
   python3 -m venv "$environment"
-  "$environment/bin/pip" install -q --disable-pip-version-check "$wheel" pytest ml_dtypes || {
-    echo "python: NOT TESTED: what the tests need could not be installed from the package index" >&2
+  local pip=("$environment/bin/pip" install -q --disable-pip-version-check
+    --cache-dir "$PWD/build/python/downloads")
+  { "${pip[@]}" "$wheel" pytest ml_dtypes && "${pip[@]}" --no-deps -r deploy/python/runner.txt; } || {
+    echo "$stage_name: NOT TESTED: what the tests need is not to be had from the package index" >&2
     return 1
   }
-  TRIBUTARY_PROGRAM=$PWD/build/release/deploy/tributary "$environment/bin/python" -m pytest -q \
-    -p no:cacheprovider -rs --junitxml "$results/$stage_name.xml" tests/deploy/python
+}
+
+# run_pytest PATH: with the program that was built.
+run_pytest() {
+  TRIBUTARY_PROGRAM=$PWD/build/release/deploy/tributary build/python/environment/bin/python \
+    -m pytest -q -p no:cacheprovider -rs --junitxml "$results/$stage_name.xml" "$1"
+}
+
+stage_python() {
+  python_environment
+  run_pytest tests/deploy/python
+}
+
+stage_engines() {
+  python_environment
+  TRIBUTARY_ENGINES=1 run_pytest tests/deploy/python/smollm2_test.py
 }
 
 stage_format() {

@@ -1,18 +1,13 @@
 // Reads a model's dimensions from a Hugging Face config.json. What would change the attention and
 // is not implemented is refused by name; keys about other parts of the model are left alone.
 #include <cmath>
-#include <cstdint>
-#include <fstream>
-#include <iterator>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/quote.h"
-#include "core/base/strict_json.h"
+#include "core/model/config_keys.h"
 #include "core/model/model_shape.h"
 
 namespace tributary {
@@ -20,91 +15,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Published files have 2 KiB; the bound keeps a wrong path from filling the memory.
-constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
-
 /// Relative difference up to which a stated softmax_scale agrees: one that went through fp32 is
 /// off by 2^-24, the smallest mistake that can be made (mscale left out) by far more.
 constexpr double kSoftmaxScaleTolerance = 1e-6;
 
-std::string shown(const Json& value) {
-  return quote(value.dump(), 60);
-}
-
-/// Typed access to the keys of one object; null counts as absent.
-class Keys {
- public:
-  Keys(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
-    if (!object.is_object()) {
-      fail(ErrorCode::kMalformedInput, "{} is {}, must be a JSON object", where_, shown(object));
-    }
-  }
-
-  [[nodiscard]] const std::string& where() const { return where_; }
-  [[nodiscard]] const Json& object() const { return object_; }
-
-  [[nodiscard]] const Json* find(const char* key) const {
-    const auto it = object_.find(key);
-    return it == object_.end() || it->is_null() ? nullptr : &*it;
-  }
-  [[nodiscard]] const Json& require(const char* key) const {
-    const Json* value = find(key);
-    if (value == nullptr) fail(ErrorCode::kMalformedInput, "{}: {} is missing", where_, key);
-    return *value;
-  }
-
-  [[nodiscard]] int integer(const char* key) const { return to_int(key, require(key)); }
-  [[nodiscard]] int integer(const char* key, int absent) const {
-    const Json* value = find(key);
-    return value == nullptr ? absent : to_int(key, *value);
-  }
-  [[nodiscard]] double number(const char* key) const { return to_double(key, require(key)); }
-  [[nodiscard]] double number(const char* key, double absent) const {
-    const Json* value = find(key);
-    return value == nullptr ? absent : to_double(key, *value);
-  }
-  [[nodiscard]] bool boolean(const char* key, bool absent) const {
-    const Json* value = find(key);
-    if (value == nullptr) return absent;
-    if (!value->is_boolean()) mistyped(key, *value, "true or false");
-    return value->get<bool>();
-  }
-  [[nodiscard]] const std::string& text(const char* key) const {
-    const Json& value = require(key);
-    if (!value.is_string()) mistyped(key, value, "a string");
-    return value.get_ref<const std::string&>();
-  }
-
-  [[noreturn]] void unsupported(const char* key, std::string_view supported) const {
-    fail(ErrorCode::kUnsupported, "{}: {} is {}; supported: {}", where_, key,
-         shown(object_.at(key)), supported);
-  }
-
- private:
-  [[noreturn]] void mistyped(const char* key, const Json& value, std::string_view wanted) const {
-    fail(ErrorCode::kMalformedInput, "{}: {} is {}, must be {}", where_, key, shown(value), wanted);
-  }
-  [[nodiscard]] int to_int(const char* key, const Json& value) const {
-    // Compared as what it is stored as: a value beyond 2^63 must not wrap into the range.
-    constexpr int kMax = std::numeric_limits<int>::max();
-    const bool fits = value.is_number_unsigned()
-                          ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMax)
-                          : value.is_number_integer() &&
-                                value.get<std::int64_t>() >= std::numeric_limits<int>::min();
-    if (!fits) mistyped(key, value, "an integer of at most 31 bits");
-    return value.get<int>();
-  }
-  [[nodiscard]] double to_double(const char* key, const Json& value) const {
-    if (!value.is_number()) mistyped(key, value, "a number");
-    return value.get<double>();
-  }
-
-  const Json& object_;
-  std::string where_;
-};
-
 /// The scaling's name under either of its two keys: `default` where there is none.
-std::string scaling_type(const Keys& scaling) {
+std::string scaling_type(const ConfigKeys& scaling) {
   const bool has_type = scaling.find("type") != nullptr;
   const bool has_rope_type = scaling.find("rope_type") != nullptr;
   if (!has_type && !has_rope_type) return "default";
@@ -116,7 +32,7 @@ std::string scaling_type(const Keys& scaling) {
   return type;
 }
 
-std::optional<YarnScaling> parse_scaling(const Keys& scaling) {
+std::optional<YarnScaling> parse_scaling(const ConfigKeys& scaling) {
   const std::string type = scaling_type(scaling);
   if (type == "default") {
     // Without a type, or with the plain one, only the base may stand here.
@@ -151,7 +67,7 @@ std::optional<YarnScaling> parse_scaling(const Keys& scaling) {
 }
 
 /// `rope_theta` beside `rope_scaling`, or both inside `rope_parameters`, as transformers 5 writes.
-RopeConfig parse_rope(const Keys& config) {
+RopeConfig parse_rope(const ConfigKeys& config) {
   const bool old_style = config.find("rope_scaling") != nullptr;
   const bool new_style = config.find("rope_parameters") != nullptr;
   if (old_style && new_style) {
@@ -164,7 +80,7 @@ RopeConfig parse_rope(const Keys& config) {
     return rope;
   }
   const char* key = old_style ? "rope_scaling" : "rope_parameters";
-  const Keys scaling(config.require(key), config.where() + ": " + key);
+  const ConfigKeys scaling(config.require(key), config.where() + ": " + key);
   rope.yarn = parse_scaling(scaling);
   const bool outside = config.find("rope_theta") != nullptr;
   rope.theta = outside ? config.number("rope_theta") : scaling.number("rope_theta");
@@ -176,10 +92,10 @@ RopeConfig parse_rope(const Keys& config) {
 }
 
 /// FP8 e4m3 with one scale per 128 x 128 block, as DeepSeek-V3 is published, or none.
-void check_quantization(const Keys& config) {
+void check_quantization(const ConfigKeys& config) {
   const Json* value = config.find("quantization_config");
   if (value == nullptr) return;
-  const Keys quantization(*value, config.where() + ": quantization_config");
+  const ConfigKeys quantization(*value, config.where() + ": quantization_config");
   if (quantization.text("quant_method") != "fp8") quantization.unsupported("quant_method", "'fp8'");
   if (quantization.find("fmt") != nullptr && quantization.text("fmt") != "e4m3") {
     quantization.unsupported("fmt", "'e4m3'");
@@ -189,8 +105,8 @@ void check_quantization(const Keys& config) {
   }
 }
 
-/// Keys that change what attention computes, at the one value that we compute.
-void check_unsupported(const Keys& config) {
+/// ConfigKeys that change what attention computes, at the one value that we compute.
+void check_unsupported(const ConfigKeys& config) {
   for (const char* key : {"attention_bias", "mla_use_nope", "qk_layernorm"}) {
     if (config.boolean(key, false)) config.unsupported(key, "false");
   }
@@ -205,7 +121,7 @@ void check_unsupported(const Keys& config) {
 }
 
 /// Values that repeat what others say.
-void check_agreement(const Keys& config, const ModelShape& shape) {
+void check_agreement(const ConfigKeys& config, const ModelShape& shape) {
   const int kv_heads = config.integer("num_key_value_heads", shape.num_attention_heads);
   if (kv_heads != shape.num_attention_heads) {
     fail(ErrorCode::kMalformedInput,
@@ -229,12 +145,8 @@ void check_agreement(const Keys& config, const ModelShape& shape) {
 }  // namespace
 
 ModelShape parse_model_config(std::string_view json, std::string_view source) {
-  if (json.size() > kMaxConfigBytes) {
-    fail(ErrorCode::kMalformedInput, "{}: {} bytes, a model config has at most {}", source,
-         json.size(), kMaxConfigBytes);
-  }
-  const Json document = parse_strict_json(json, source);
-  const Keys config(document, std::string(source));
+  const Json document = parse_config_text(json, source);
+  const ConfigKeys config(document, std::string(source));
 
   ModelShape shape;
   shape.name = config.text("model_type");
@@ -269,13 +181,7 @@ ModelShape parse_model_config(std::string_view json, std::string_view source) {
 }
 
 ModelShape read_model_config(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(ErrorCode::kIo, "{}: cannot be opened", path.string());
-  std::string text(kMaxConfigBytes + 1, '\0');  // one more, so that a longer file is noticed
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) fail(ErrorCode::kIo, "{}: cannot be read", path.string());
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  return parse_model_config(text, path.string());
+  return parse_model_config(read_config_text(path), path.string());
 }
 
 }  // namespace tributary

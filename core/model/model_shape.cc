@@ -136,7 +136,8 @@ const ModelShape& model_preset(std::string_view name) {
     if (shape.name == name) return shape;
     known += known.empty() ? shape.name : ", " + shape.name;
   }
-  fail(ErrorCode::kNotFound, "no shape preset {}; there are: {}", quote(name), known);
+  fail(ErrorCode::kNotFound, "no preset of a model with weights {}; there are: {}", quote(name),
+       known);
 }
 
 }  // namespace tributary

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "core/model/model_shape.h"
+#include "core/model/mla_shape.h"
 
 namespace tributary {
 namespace {
@@ -30,13 +30,13 @@ std::optional<ShapeDifference> find_difference(const PoolShape& first, const Poo
   return difference;
 }
 
-AttentionShape attention_shape(const ModelShape& model, RowFormat row_format, DType query_dtype) {
-  return {.heads = model.num_attention_heads,
+AttentionShape attention_shape(const MlaShape& model, RowFormat row_format, DType query_dtype) {
+  return {.heads = model.heads,
           .kv_lora_rank = model.kv_lora_rank,
           .qk_rope_head_dim = model.qk_rope_head_dim,
           .row_format = row_format,
           .query_dtype = query_dtype,
-          .softmax_scale = static_cast<float>(model.softmax_scale())};
+          .softmax_scale = static_cast<float>(model.softmax_scale)};
 }
 
 }  // namespace tributary

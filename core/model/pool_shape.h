@@ -12,7 +12,7 @@
 
 namespace tributary {
 
-struct ModelShape;
+struct MlaShape;
 
 /// Equality is exact.
 struct PoolShape : AttentionShape {
@@ -69,7 +69,7 @@ struct ShapeDifference {
                                                              const PoolShape& second);
 
 /// The attention of a model's layers. The softmax scale is the model's, as fp32.
-[[nodiscard]] AttentionShape attention_shape(const ModelShape& model, RowFormat row_format,
+[[nodiscard]] AttentionShape attention_shape(const MlaShape& model, RowFormat row_format,
                                              DType query_dtype);
 
 }  // namespace tributary

@@ -1,5 +1,5 @@
-// Fuzz target: any bytes as a config.json. They are refused with a typed error, or give a shape
-// that is valid and computable.
+// Fuzz target: any bytes as a config.json, of a model and of a pool without weights. They are
+// refused with a typed error, or give a shape that is valid and computable.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
+#include "core/model/mla_shape.h"
 #include "core/model/model_shape.h"
 #include "core/model/rope.h"
 
@@ -26,18 +27,29 @@ void check(const tributary::ModelShape& shape) {
   }
 }
 
+void check(const tributary::MlaShape& shape) {
+  tributary::validate(shape);
+}
+
+/// What `parse` returns, checked, or a refusal of the stated kinds.
+template <typename Parse>
+void check_parsed(Parse parse, std::string_view text) {
+  decltype(parse(text, text)) shape;
+  try {
+    shape = parse(text, "fuzz");
+  } catch (const tributary::Error& error) {
+    require(error.code() == tributary::ErrorCode::kMalformedInput ||
+            error.code() == tributary::ErrorCode::kUnsupported);
+    return;
+  }
+  check(shape);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  tributary::ModelShape shape;
-  try {
-    shape = tributary::parse_model_config(text, "fuzz");
-  } catch (const tributary::Error& error) {
-    require(error.code() == tributary::ErrorCode::kMalformedInput ||
-            error.code() == tributary::ErrorCode::kUnsupported);
-    return 0;
-  }
-  check(shape);
+  check_parsed(tributary::parse_model_config, text);
+  check_parsed(tributary::parse_mla_shape, text);
   return 0;
 }

@@ -34,10 +34,11 @@ std::size_t size(int a, int b = 1, int c = 1) {
 
 TEST_P(BackendConformance, AttendOfEveryShapeAndTypeIsNearFloat64) {
   // DeepSeek's; no vector's multiple; one element; no rope part; a width of one panel and a bit;
-  // few heads and many; columns that are a multiple of few numbers.
-  const LatentShape shapes[] = {{512, 64, 5}, {96, 16, 7}, {100, 7, 3},  {1, 1, 1},
-                                {33, 0, 2},   {66, 6, 13}, {512, 64, 1}, {128, 64, 4},
-                                {64, 16, 70}, {32, 18, 2}};
+  // few heads and many; columns that are a multiple of few numbers; three KV heads of 64 as one
+  // latent; no rope part in a multiple of every vector.
+  const LatentShape shapes[] = {{512, 64, 5}, {96, 16, 7}, {100, 7, 3},   {1, 1, 1},
+                                {33, 0, 2},   {66, 6, 13}, {512, 64, 1},  {128, 64, 4},
+                                {64, 16, 70}, {32, 18, 2}, {192, 192, 9}, {64, 0, 4}};
   std::uint32_t seed = 1;
   for (LatentShape shape : shapes) {
     for (const RowFormat row : {RowFormat::kBF16, RowFormat::kF32}) {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/cost/cost_model.h"
-#include "core/model/model_shape.h"
+#include "core/model/mla_shape.h"
 #include "core/sequencer/uniform_batch.h"
 #include "deploy/app/bench/machine_peak.h"
 #include "deploy/app/bench/step_case.h"
@@ -61,6 +61,18 @@ MeasuredStep measure_step(const bench::StepCaseConfig& config, double seconds,
   return measured;
 }
 
+/// The steps' heads. Rows are those that all measurements have.
+int measured_heads(const std::string& name) {
+  const MlaShape shape = find_mla_shape(name);
+  const AttentionShape rows = bench::attention_shape(shape.heads);
+  if (shape.kv_lora_rank != rows.kv_lora_rank || shape.qk_rope_head_dim != rows.qk_rope_head_dim) {
+    fail(ErrorCode::kUnsupported, "bench measures rows of {} + {}; those of {} have {} + {}",
+         rows.kv_lora_rank, rows.qk_rope_head_dim, shape.name, shape.kv_lora_rank,
+         shape.qk_rope_head_dim);
+  }
+  return shape.heads;
+}
+
 class Bench {
  public:
   Bench(const BenchOptions& options, const WorkerDevice& device, int threads,
@@ -70,7 +82,7 @@ class Bench {
         backend_(*device.backend),
         communicator_(communicator),
         exchange_(device.exchange ? *device.exchange : communicator),
-        heads_(model_preset(options.shape).num_attention_heads),
+        heads_(measured_heads(options.shape)),
         threads_(threads) {
     const std::string host = bench::describe_machine();
     machine_ = {

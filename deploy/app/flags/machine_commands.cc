@@ -26,7 +26,7 @@ CLI::App* add_plan(CLI::App& app, PlanOptions& o) {
       "plan", "What a pool would take for a step: memory, time by phase, the best spread");
   add_shape(*sub, o.shape);
   add_flag(*sub, "--model", "FILE", o.model, parse_text,
-           "The model's config.json, instead of --shape");
+           "The config.json of a model with weights that we load, instead of --shape");
   add_flag(*sub, "--machine", "FILE", o.machine, parse_text,
            "Constants that `tributary bench --json FILE` measured, instead of --gpu");
   add_flag(*sub, "--gpu", "h100|h200", o.gpu, parse_text,

@@ -39,7 +39,7 @@ void add_pool(CLI::App& app, WorkerOptions& o, const std::string& listen) {
            "the pool serves `attend` alone");
   add_shape(app, o.shape);
   add_number(app, "--layers", o.layers, 0, 1024, "Layers that the pool serves",
-             "0, the model's; 1 without weights");
+             "0, the model's or the file's; 1 of a named shape");
   add_kv_gib(app, o.kv_gib, "Page memory of each worker in GiB");
   add_leaf_tokens(app, o.leaf_tokens);
   add_exchange(app, o.exchange);

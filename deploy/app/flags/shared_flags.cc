@@ -139,8 +139,11 @@ void add_trace(CLI::App& app, std::optional<std::filesystem::path>& trace, std::
 }
 
 void add_shape(CLI::App& app, std::string& shape) {
-  add_flag(app, "--shape", "NAME", shape, parse_text,
-           "Model shape, one that `tributary info` lists (default " + shape + ")");
+  add_flag(
+      app, "--shape", "NAME|FILE", shape, parse_text,
+      "Model shape: one that `tributary info` lists, a file of heads, kv_lora_rank, "
+      "qk_rope_head_dim, layers and softmax_scale as JSON, or a model's config.json (default " +
+          shape + ")");
 }
 
 void add_kv_gib(CLI::App& app, double& kv_gib, const std::string& help) {

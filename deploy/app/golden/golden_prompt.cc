@@ -4,12 +4,13 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/model/mla_shape.h"
 
 namespace tributary {
 
 void check_shape(const GoldenCase& golden, const PoolShape& shape) {
   const ModelShape& model = golden.shape;
-  PoolShape expected{attention_shape(model, shape.row_format, shape.query_dtype)};
+  PoolShape expected{attention_shape(mla_shape(model), shape.row_format, shape.query_dtype)};
   expected.layers = 1;
   expected.leaf_tokens = shape.leaf_tokens;
   if (shape.v_head_dim != 0) {

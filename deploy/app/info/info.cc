@@ -5,7 +5,7 @@
 #include <gnu/libc-version.h>
 
 #include "comm/http/http_libraries.h"
-#include "core/model/model_shape.h"
+#include "core/model/mla_shape.h"
 #include "core/model/row_format.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/transport/data_transport.h"
@@ -103,12 +103,12 @@ std::string info_text() {
   fmt::format_to(out, "Model shapes, with the bytes that a token takes in the cache as bf16:\n\n");
   fmt::format_to(out, kRow, "shape", "layers", "heads", "kv rank", "rope dim", "bytes/token/layer",
                  "bytes/token");
-  for (const ModelShape& shape : model_presets()) {
+  for (const MlaShape& shape : mla_presets()) {
     const std::size_t row_bytes =
         RowLayout{RowFormat::kBF16, shape.kv_lora_rank, shape.qk_rope_head_dim}.bytes();
-    fmt::format_to(out, kRow, shape.name, shape.num_hidden_layers, shape.num_attention_heads,
-                   shape.kv_lora_rank, shape.qk_rope_head_dim, row_bytes,
-                   row_bytes * static_cast<std::size_t>(shape.num_hidden_layers));
+    fmt::format_to(out, kRow, shape.name, shape.layers, shape.heads, shape.kv_lora_rank,
+                   shape.qk_rope_head_dim, row_bytes,
+                   row_bytes * static_cast<std::size_t>(shape.layers));
   }
   return text;
 }

@@ -6,6 +6,7 @@
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
 #include "core/base/limits.h"
+#include "core/model/mla_shape.h"
 #include "core/model/model_shape.h"
 #include "core/model/pool_shape.h"
 #include "core/sequencer/uniform_batch.h"
@@ -56,15 +57,18 @@ Machine machine_of(const PlanOptions& options) {
 }  // namespace
 
 PlanReport plan(const PlanOptions& options) {
-  const ModelShape shape =
-      options.model ? read_model_config(*options.model) : model_preset(options.shape);
+  const MlaShape shape =
+      options.model ? mla_shape(read_model_config(*options.model)) : find_mla_shape(options.shape);
+  // Of a shape alone the projections are not known.
+  const double weights = !options.forward ? 0
+                         : options.model  ? weight_elements(read_model_config(*options.model))
+                                          : weight_elements(model_preset(options.shape));
   PlanReport report;
   report.machine = machine_of(options);
   report.shape = shape.name;
   report.workers = options.nodes * options.workers_per_node;
-  report.layers = options.layers > 0 ? options.layers : shape.num_hidden_layers;
-  const double layer_weight_bytes =
-      options.forward ? weight_elements(shape) * static_cast<double>(sizeof(bf16)) : 0;
+  report.layers = options.layers > 0 ? options.layers : shape.layers;
+  const double layer_weight_bytes = weights * static_cast<double>(sizeof(bf16));
   report.weight_bytes = layer_weight_bytes * report.layers;
   constexpr double kGiB = 0x1p30;
   report.memory_bytes = kGiB * (options.memory_gib > 0 ? options.memory_gib
@@ -74,8 +78,7 @@ PlanReport plan(const PlanOptions& options) {
   const CostModelConfig config{
       .costs = report.machine.costs,
       .attention = attention_shape(shape, options.row_format, options.query_dtype),
-      .projection = {.weight_bytes = layer_weight_bytes,
-                     .token_gflop = options.forward ? 2e-9 * weight_elements(shape) : 0},
+      .projection = {.weight_bytes = layer_weight_bytes, .token_gflop = 2e-9 * weights},
       .layers = report.layers,
       .leaf_tokens = options.leaf_tokens,
       .workers_per_node = options.workers_per_node};

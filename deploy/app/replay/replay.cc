@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/model/mla_shape.h"
 #include "core/model/pool_shape.h"
 #include "core/pool/gather_all.h"
 #include "core/pool/pool_worker.h"
@@ -25,7 +26,7 @@ using Clock = Deadline::Clock;
 
 AttentionShape attention_shape(const ReplayOptions& options) {
   AttentionShape shape =
-      attention_shape(model_preset(options.shape), options.row_format, options.query_dtype);
+      attention_shape(find_mla_shape(options.shape), options.row_format, options.query_dtype);
   if (options.heads > 0) shape.heads = options.heads;
   return shape;
 }

@@ -12,7 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/limits.h"
 #include "core/model/attention_shape.h"
-#include "core/model/model_shape.h"
+#include "core/model/mla_shape.h"
 #include "core/model/pool_shape.h"
 #include "deploy/app/simulate/rate_plot.h"
 #include "deploy/service/protocol/machine_file.h"
@@ -80,7 +80,7 @@ class Experiment {
  public:
   Experiment(const SimulateOptions& options, SimulateReport& report)
       : options_(options), report_(report), trace_(read_requests(options)) {
-    const ModelShape& shape = model_preset(options.shape);
+    const MlaShape shape = find_mla_shape(options.shape);
     const Machine machine =
         options.machine ? read_machine(*options.machine) : built_in_machine(options.gpu);
     base_.pools = options.pools;
@@ -89,7 +89,7 @@ class Experiment {
     base_.pool.cost = {.costs = machine.costs,
                        .attention = attention_shape(shape, RowFormat::kBF16, DType::kBF16),
                        .projection = {},
-                       .layers = shape.num_hidden_layers,
+                       .layers = shape.layers,
                        .leaf_tokens = options.leaf_tokens,
                        .workers_per_node = options.workers_per_node};
     base_.pool.pages_per_worker = pages_of(options.kv_gib, base_.pool.cost);

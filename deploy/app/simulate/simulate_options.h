@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/placement/placement.h"
+#include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
 #include "deploy/app/simulate/arrivals.h"
 

@@ -4,6 +4,7 @@
 
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
+#include "core/model/mla_shape.h"
 #include "core/pool/gather_all.h"
 #include "core/pool/pool_worker.h"
 #include "core/reference/golden_case.h"
@@ -58,7 +59,8 @@ void lead(const GoldenCase& golden, const VerifyOptions& options, int workers, s
 void verify_group(const GoldenCase& golden, const GoldenGroup& group, const VerifyOptions& options,
                   const WorkerDevice& device, Communicator& communicator,
                   std::vector<VerifyRow>& rows) {
-  const AttentionShape shape = attention_shape(golden.shape, group.row_format, options.query_dtype);
+  const AttentionShape shape =
+      attention_shape(mla_shape(golden.shape), group.row_format, options.query_dtype);
   // Room for all sequences on any one worker.
   const auto pages =
       static_cast<std::int32_t>(golden.batch * ceil_div(golden.tokens(), kPageTokens));

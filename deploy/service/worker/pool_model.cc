@@ -1,9 +1,12 @@
 #include "deploy/service/worker/pool_model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/model/layer_weights.h"
+#include "core/model/mla_shape.h"
+#include "core/model/model_shape.h"
 #include "core/reference/golden_case.h"
 #include "deploy/runtime/page_budget.h"
 
@@ -12,10 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-int layer_count(const WorkerOptions& options, int available) {
+/// What `--layers` may be at most, of `source`.
+int layer_count(const WorkerOptions& options, const std::string& source, int available) {
   if (options.layers < 0 || options.layers > available) {
-    fail(ErrorCode::kInvalidArgument, "--layers is {}, {} has {}", options.layers,
-         options.model->string(), available);
+    fail(ErrorCode::kInvalidArgument, "--layers is {}, {} has {}", options.layers, source,
+         available);
   }
   return options.layers > 0 ? options.layers : available;
 }
@@ -25,53 +29,52 @@ std::shared_ptr<MlaWorkspace> decode_workspace(Backend& backend, const ModelShap
   return std::make_shared<MlaWorkspace>(backend, shape, MlaWorkspaceOptions{.prefill = false});
 }
 
-void load_golden(const WorkerOptions& options, Backend& backend, PoolModel& model) {
+ModelShape load_golden(const WorkerOptions& options, Backend& backend, PoolModel& model) {
   const GoldenCase golden = load_golden_case(*options.model);
-  (void)layer_count(options, 1);
-  model.shape = golden.shape;
+  (void)layer_count(options, model.name, 1);
   model.layers.push_back(std::make_unique<MlaLayer>(backend, golden.shape, golden.weights,
                                                     decode_workspace(backend, golden.shape)));
+  return golden.shape;
 }
 
 /// One layer's weights are on the host at a time.
-void load_checkpoint(const WorkerOptions& options, Backend& backend, PoolModel& model) {
-  model.shape = read_model_config(*options.model / "config.json");
-  const int layers = layer_count(options, model.shape.num_hidden_layers);
+ModelShape load_checkpoint(const WorkerOptions& options, Backend& backend, PoolModel& model) {
+  const ModelShape shape = read_model_config(*options.model / "config.json");
+  const int layers = layer_count(options, model.name, shape.num_hidden_layers);
   const WeightFiles files(*options.model);
-  const auto workspace = decode_workspace(backend, model.shape);
+  const auto workspace = decode_workspace(backend, shape);
   for (int layer = 0; layer < layers; ++layer) {
     model.layers.push_back(std::make_unique<MlaLayer>(
-        backend, model.shape,
-        load_layer_weights(files, model.shape, fmt::format("model.layers.{}.", layer)), workspace));
+        backend, shape, load_layer_weights(files, shape, fmt::format("model.layers.{}.", layer)),
+        workspace));
   }
+  return shape;
 }
 
 }  // namespace
 
 PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
   PoolModel model;
-  int layers = options.layers > 0 ? options.layers : 1;
   if (options.model) {
     model.name = options.model->string();
-    if (fs::is_directory(*options.model)) {
-      load_checkpoint(options, backend, model);
-    } else {
-      load_golden(options, backend, model);
-    }
-    layers = static_cast<int>(model.layers.size());
-  } else {
-    model.shape = model_preset(options.shape);
-    model.name = model.shape.name;
-  }
-  const ModelShape& shape = model.shape;
-  model.served = {attention_shape(shape, options.row_format, options.query_dtype)};
-  if (!model.layers.empty()) {
+    const ModelShape shape = fs::is_directory(*options.model)
+                                 ? load_checkpoint(options, backend, model)
+                                 : load_golden(options, backend, model);
+    model.served = {attention_shape(mla_shape(shape), options.row_format, options.query_dtype)};
     model.served.v_head_dim = shape.v_head_dim;
     model.served.hidden_size = shape.hidden_size;
+    model.served.layers = static_cast<int>(model.layers.size());
+  } else {
+    const MlaShape shape = find_mla_shape(options.shape);
+    model.name = shape.name;
+    model.served = {attention_shape(shape, options.row_format, options.query_dtype)};
+    // A preset is for measurements, of any number of layers; a file describes what will run.
+    model.served.layers = is_mla_preset(options.shape)
+                              ? std::max(options.layers, 1)
+                              : layer_count(options, options.shape, shape.layers);
   }
-  model.served.layers = layers;
   model.served.leaf_tokens = options.leaf_tokens;
-  model.pages = page_budget(options.kv_gib, layers, model.served.row());
+  model.pages = page_budget(options.kv_gib, model.served.layers, model.served.row());
   return model;
 }
 

@@ -8,7 +8,6 @@
 
 #include "core/interface/backend.h"
 #include "core/layer/mla_layer.h"
-#include "core/model/model_shape.h"
 #include "core/model/pool_shape.h"
 #include "deploy/service/protocol/client_messages.h"
 #include "deploy/service/worker/worker_options.h"
@@ -17,7 +16,6 @@ namespace tributary {
 
 struct PoolModel {
   std::string name;  // of the shape, or the model's path
-  ModelShape shape;
   PoolShape served;
   std::int32_t pages = 0;  // of each worker
   /// One per layer; empty where the pool has no weights.

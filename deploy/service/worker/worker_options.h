@@ -32,8 +32,8 @@ struct WorkerOptions {
   /// A golden file, or a folder with config.json and *.safetensors: shape and weights. Without one
   /// the pool has `shape` and no weights: it serves `attend` alone.
   std::optional<std::filesystem::path> model;
-  std::string shape = "deepseek-v2-lite";
-  int layers = 0;  // 0: the model's with weights, 1 without
+  std::string shape = "deepseek-v2-lite";  // a preset's name or a file
+  int layers = 0;                          // 0: the model's or the file's, 1 of a preset
   double kv_gib = 1;
   int leaf_tokens = 2048;
   Exchange exchange = Exchange::kAuto;

@@ -7,7 +7,7 @@
 #include <set>
 #include <string_view>
 
-#include "core/model/model_shape.h"
+#include "core/model/mla_shape.h"
 
 namespace tributary {
 namespace {
@@ -63,14 +63,14 @@ TEST(PoolShapeTest, TheFirstDifferenceIsNamed) {
 }
 
 TEST(PoolShapeTest, AModelGivesTheAttentionOfItsLayers) {
-  const ModelShape& model = model_preset("deepseek-v2-lite");
+  const MlaShape model = find_mla_shape("deepseek-v2-lite");
   EXPECT_EQ(attention_shape(model, RowFormat::kF32, DType::kBF16),
             (AttentionShape{.heads = 16,
                             .kv_lora_rank = 512,
                             .qk_rope_head_dim = 64,
                             .row_format = RowFormat::kF32,
                             .query_dtype = DType::kBF16,
-                            .softmax_scale = static_cast<float>(model.softmax_scale())}));
+                            .softmax_scale = static_cast<float>(model.softmax_scale)}));
 }
 
 }  // namespace

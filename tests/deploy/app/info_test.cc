@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model/model_shape.h"
+#include "core/model/mla_shape.h"
 #include "deploy/runtime/backends.h"
 #include "kernels/cpu/cpu_backend.h"
 
@@ -23,7 +23,7 @@ TEST(Info, NamesEverythingThatFlagsTake) {
   const std::string text = info_text();
   EXPECT_THAT(text, HasSubstr("tributary " + std::string(version())));
   for (const std::string& name : backend_names()) EXPECT_THAT(text, HasSubstr(name));
-  for (const ModelShape& shape : model_presets()) EXPECT_THAT(text, HasSubstr(shape.name));
+  for (const MlaShape& shape : mla_presets()) EXPECT_THAT(text, HasSubstr(shape.name));
   EXPECT_THAT(text, HasSubstr("threads"));
   EXPECT_THAT(text, HasSubstr("\nprocessor         " + cpu_instruction_set_reason() + "\n"));
 }
@@ -47,7 +47,7 @@ TEST(Info, ColumnsOfTheShapesStandApart) {
   for (std::string line; std::getline(text, line);) {
     if (!table.empty() || line.starts_with("shape ")) table.push_back(line);
   }
-  ASSERT_EQ(table.size(), model_presets().size() + 1);
+  ASSERT_EQ(table.size(), mla_presets().size() + 1);
   // Cells are right-aligned and two blanks apart: no letter touches another column's.
   for (const std::string& line : table) {
     EXPECT_LE(line.size(), 100U);

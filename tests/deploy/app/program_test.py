@@ -90,6 +90,8 @@ class Usage(Case):
         for command in (SMALL, ["simulate", "--requests", "5"]):
             self.expect_refusal([*command, "--shape", "gpt"], "'gpt'", "deepseek-v3",
                                 "deepseek-v2", "deepseek-v2-lite", "kimi-k2")
+        self.expect_refusal(["plan", "--shape", "glm-5", "--forward"], "'glm-5'", "kimi-k2", status=2)
+        self.expect_refusal(["bench", "--shape", "minicpm3"], "512 + 64", "256 + 32", status=2)
         for command in (SMALL, ["verify", TINY], ["bench"]):
             self.expect_refusal([*command, "--backend", "abacus"], "'abacus'", "cpu", "reference")
 

@@ -109,6 +109,26 @@ class Service(Case):
                 self.assertEqual(result.own_lines(), [
                     "tributary: invalid_argument: tiny: heads is 4, but the service's pool has 16"])
 
+    def test_a_pool_without_weights_has_any_shape(self):
+        # No part beside the value; three KV heads of 64 as one latent, from a config.json.
+        shapes = {"nope.json": {"heads": 5, "kv_lora_rank": 64, "qk_rope_head_dim": 0, "layers": 2,
+                                "softmax_scale": 1.0},
+                  "config.json": {"model_type": "llama", "hidden_size": 576, "num_hidden_layers": 2,
+                                  "num_attention_heads": 9, "num_key_value_heads": 3}}
+        for name, keys in shapes.items():
+            path = self.file(name, json.dumps(keys))
+            flags = ["--requests", "3", "--length-scale", "0.02", "--canary-rate", "1"]
+            alone = self.run_well("replay", *flags, "--shape", path, "--leaf-tokens", "64",
+                                  "--layers", "2", "--rows", "f32", "--query", "f32")
+            with Up(self.folder, "--workers", "2", "--shape", path, "--rows", "f32", "--query",
+                    "f32") as up:
+                spread = self.run_well("replay", "--service", up.ready(), *flags, "--spread", "all")
+                self.assertEqual(spread.figure("digest"), alone.figure("digest"))
+        refused = run("up", "--listen", "127.0.0.1:0", "--shape", path, "--layers", "3")
+        self.assertNotEqual(refused.status, 0)
+        self.assertIn("--layers is 3", refused.stderr)
+        self.assertIn("has 2", refused.stderr)
+
     def test_replay_has_the_digest_of_a_pool_alone(self):
         flags = ["--requests", "6", "--length-scale", "0.02"]
         alone = self.run_well("replay", *flags, "--leaf-tokens", "64", "--layers", "2")

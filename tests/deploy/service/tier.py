@@ -120,8 +120,10 @@ class Tier(contextlib.AbstractContextManager):
     def start_pool(self, name, workers):
         if name in self.pools:
             self.closed.append(self.pools[name])
+        defaults = [word for flag in zip(WORKER_FLAGS[::2], WORKER_FLAGS[1::2])
+                    if flag[0] not in self.worker_flags for word in flag]
         self.pools[name] = Service(
-            ["worker", "--control", self.url, "--name", name, *WORKER_FLAGS, *self.worker_flags],
+            ["worker", "--control", self.url, "--name", name, *defaults, *self.worker_flags],
             ranks=workers)
 
     def wait_ready(self, pools):

@@ -1,0 +1,57 @@
+// Typed access to the keys of a JSON object from outside. Included by .cc files alone, since it
+// shows the JSON library.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace tributary {
+
+/// Published files have 2 KiB; the bound keeps a wrong path from filling the memory.
+inline constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
+
+/// The text of a file of at most kMaxConfigBytes + 1, so that parsers notice a longer one. Throws
+/// kIo.
+[[nodiscard]] std::string read_config_text(const std::filesystem::path& path);
+/// Throws kMalformedInput, as parse_strict_json, and for more than kMaxConfigBytes.
+[[nodiscard]] nlohmann::json parse_config_text(std::string_view text, std::string_view source);
+
+/// A view of one object; null counts as absent. Messages start with `where` and name the key.
+/// Absent and mistyped values throw kMalformedInput, where no default is given.
+class ConfigKeys {
+ public:
+  using Json = nlohmann::json;
+
+  ConfigKeys(const Json& object, std::string where);
+
+  [[nodiscard]] const std::string& where() const { return where_; }
+  [[nodiscard]] const Json& object() const { return object_; }
+
+  [[nodiscard]] const Json* find(const char* key) const;
+  [[nodiscard]] const Json& require(const char* key) const;
+  [[nodiscard]] int integer(const char* key) const { return to_int(key, require(key)); }
+  [[nodiscard]] int integer(const char* key, int absent) const;
+  [[nodiscard]] double number(const char* key) const { return to_double(key, require(key)); }
+  [[nodiscard]] double number(const char* key, double absent) const;
+  [[nodiscard]] bool boolean(const char* key, bool absent) const;
+  [[nodiscard]] const std::string& text(const char* key) const;
+
+  /// Throws kUnsupported for the value of `key`.
+  [[noreturn]] void unsupported(const char* key, std::string_view supported) const;
+
+ private:
+  [[noreturn]] void mistyped(const char* key, const Json& value, std::string_view wanted) const;
+  [[nodiscard]] int to_int(const char* key, const Json& value) const;
+  [[nodiscard]] double to_double(const char* key, const Json& value) const;
+
+  const Json& object_;
+  std::string where_;
+};
+
+/// A value as messages show it: quoted, and cut where it is long.
+[[nodiscard]] std::string shown(const nlohmann::json& value);
+
+}  // namespace tributary

@@ -1,0 +1,57 @@
+// What decode attention needs to know of a model, which is the shape of a pool without weights:
+// presets by name, or read from a file.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tributary {
+
+struct ModelShape;
+
+/// Rotation, gates and whatever else makes queries and rows are the engine's: any model whose cache
+/// is MLA rows has such a shape.
+struct MlaShape {
+  std::string name;  // preset name, `model_type` of a config, or the file's `name`
+  int heads = 0;
+  int kv_lora_rank = 0;
+  int qk_rope_head_dim = 0;  // may be 0, and need not be rotated
+  int layers = 0;            // that have MLA rows
+  double softmax_scale = 0;  // of a model whose queries the engine scales: any
+};
+
+/// Checks every field against its bound; throws kInvalidArgument.
+void validate(const MlaShape& shape);
+
+[[nodiscard]] MlaShape mla_shape(const ModelShape& model);
+
+/// Those of model_presets() in their order, then `kimi-k3`, `glm-5`, `longcat-flash`, `minicpm3`.
+[[nodiscard]] std::span<const MlaShape> mla_presets();
+
+/// A row of a model with grouped-query attention is `[V of all KV heads, K of all KV heads]`, so
+/// every query head multiplies the whole row: KV heads times the arithmetic of its own head. At the
+/// bound that is 16 times with heads of 128; beyond it a row is no cache that pays.
+inline constexpr int kMaxGroupedWidth = 4096;
+
+/// Parses a shape or a model's config.json; `source` names it in messages.
+///
+/// A shape is an object of `heads`, `kv_lora_rank`, `qk_rope_head_dim`, `layers`, `softmax_scale`,
+/// and optionally `name`. A config.json is known by its `model_type`: deepseek_v2, deepseek_v3 and
+/// kimi_k2 as parse_model_config reads them; glm_moe_dsa, kimi_linear, longcat_flash and minicpm3;
+/// llama, mistral, qwen2 and qwen3, whose kv_lora_rank and qk_rope_head_dim are each `KV heads *
+/// head_dim`. The keys may be those of its `text_config`.
+///
+/// Throws kMalformedInput for missing, mistyped, unknown or absurd values, and kUnsupported for
+/// another model_type, another kind of attention (sliding windows, softcapping) and a grouped width
+/// above kMaxGroupedWidth.
+[[nodiscard]] MlaShape parse_mla_shape(std::string_view json, std::string_view source);
+
+/// The preset of that name, or the shape in the file of that path. Throws kNotFound with the list
+/// of presets where it is neither, kIo, and what parse_mla_shape throws.
+[[nodiscard]] MlaShape find_mla_shape(const std::string& name_or_path);
+/// Whether find_mla_shape takes it for a preset's name.
+[[nodiscard]] bool is_mla_preset(std::string_view name);
+
+}  // namespace tributary
