@@ -37,8 +37,8 @@ struct WorkerOptions {
   double kv_gib = 1;
   int leaf_tokens = 2048;
   Exchange exchange = Exchange::kAuto;
-  /// By what placement and exchange are chosen: a machine's name, see core/cost/built_in_costs.h, or
-  /// a file of `tributary bench --json`. Rank 0 reads it.
+  /// By what placement and exchange are chosen: a machine's name, see core/cost/built_in_costs.h,
+  /// or a file of `tributary bench --json`. Rank 0 reads it.
   std::string costs = "cpu";
   std::string backend = "cpu";
   int threads = 0;  // 0: this worker's share of the cores
