@@ -20,10 +20,10 @@
 namespace tributary {
 namespace {
 
-constexpr int kLeaf = 64;
+constexpr int kLoadLeaf = 64;
 
 CostModelConfig model_of(int workers_per_node) {
-  CostModelConfig model = default_cost_model(kLeaf);
+  CostModelConfig model = default_cost_model(kLoadLeaf);
   // Each constant counts, with a value that no other combination makes up for.
   double next = 1;
   for_each_cost(model.costs, [&](const char*, double& cost) { cost = (next *= 1.37); });
@@ -45,8 +45,8 @@ struct Placed {
 Placed random_sequence(std::mt19937& random, int workers) {
   const auto below = [&](std::uint32_t n) { return static_cast<std::int64_t>(random() % n); };
   Placed s;
-  s.tokens = 1 + below(40 * kLeaf);
-  const std::int64_t leaves = ceil_div(s.tokens, kLeaf);
+  s.tokens = 1 + below(40 * kLoadLeaf);
+  const std::int64_t leaves = ceil_div(s.tokens, kLoadLeaf);
   const bool whole = below(3) == 0;
   for (std::int64_t begin = 0; begin < leaves;) {
     const std::int64_t end = whole ? leaves : std::min(leaves, begin + 1 + below(12));
@@ -75,7 +75,7 @@ Sequence sequence_of(const Placed& placed, SequenceId id) {
   s.limit_tokens = placed.tokens;
   for (const LeafRun& run : placed.runs) {
     for (std::int64_t leaf = run.begin; leaf < run.end; ++leaf) {
-      const auto pages = leaf * kLeaf < s.length ? std::size_t{1} : std::size_t{0};
+      const auto pages = leaf * kLoadLeaf < s.length ? std::size_t{1} : std::size_t{0};
       s.leaves.push_back({run.worker, std::vector<std::int32_t>(pages, 0)});
     }
   }
@@ -88,8 +88,8 @@ TEST(PoolLoad, PredictsWhatThePlanPredicts) {
     const int workers = 1 + static_cast<int>(random() % 9);
     const CostModelConfig model = model_of(1 + static_cast<int>(random() % 5));
     const RoundPrices prices(model, workers);
-    PoolLoad load(workers, model.workers_per_node, kLeaf);
-    SequenceTable table(kLeaf);
+    PoolLoad load(workers, model.workers_per_node, kLoadLeaf);
+    SequenceTable table(kLoadLeaf);
     std::vector<StepItem> batch;
     for (SequenceId id = 1; id <= 1 + random() % 12; ++id) {
       const Placed placed = random_sequence(random, workers);
@@ -137,7 +137,7 @@ TEST(PoolLoad, IsEmptyWhenAllHaveGone) {
   std::mt19937 random(3);
   const CostModelConfig model = model_of(2);
   const RoundPrices prices(model, 6);
-  PoolLoad load(6, 2, kLeaf);
+  PoolLoad load(6, 2, kLoadLeaf);
   const double empty = load.step_us(prices);
   std::vector<Placed> all;
   for (int i = 0; i < 50; ++i) {
@@ -154,8 +154,8 @@ TEST(PoolLoad, IsEmptyWhenAllHaveGone) {
 }
 
 TEST(PoolLoad, RefusesAPoolOfNobody) {
-  EXPECT_THROW(PoolLoad(0, 1, kLeaf), Error);
-  EXPECT_THROW(PoolLoad(1, 0, kLeaf), Error);
+  EXPECT_THROW(PoolLoad(0, 1, kLoadLeaf), Error);
+  EXPECT_THROW(PoolLoad(1, 0, kLoadLeaf), Error);
 }
 
 TEST(BuiltInCosts, AreFoundByNameAndListed) {

@@ -19,12 +19,12 @@
 namespace tributary {
 namespace {
 
-constexpr std::int64_t kLeaf = 2048;
-constexpr std::int64_t kAmple = std::int64_t{1} << 40;
+constexpr std::int64_t kTimedLeaf = 2048;
+constexpr std::int64_t kNoBound = std::int64_t{1} << 40;
 
 /// DeepSeek-V3 on nodes of eight GPUs.
 CostModelConfig model_of(std::string_view gpu) {
-  CostModelConfig model = default_cost_model(kLeaf);
+  CostModelConfig model = default_cost_model(kTimedLeaf);
   model.costs = find_built_in_costs(gpu).costs;
   model.layers = 61;
   model.workers_per_node = 8;
@@ -33,7 +33,7 @@ CostModelConfig model_of(std::string_view gpu) {
 
 double step_us(const Placement& placement, const std::vector<std::int64_t>& lengths,
                SpreadPolicy policy) {
-  PoolLoad load = placement.empty_load(kAmple);
+  PoolLoad load = placement.empty_load(kNoBound);
   for (const std::int64_t tokens : lengths) {
     const auto found = placement.place(tokens, tokens, policy, load);
     load.add(runs_of(found->leaf_owner), found->home, tokens);
@@ -105,11 +105,11 @@ class Exhaustive {
  public:
   Exhaustive(const Placement& placement, std::vector<std::int64_t> lengths, double known_us)
       : prices_(placement.prices()),
-        load_(placement.empty_load(kAmple)),
+        load_(placement.empty_load(kNoBound)),
         lengths_(std::move(lengths)),
         best_us_(known_us) {
     std::ranges::sort(lengths_, std::ranges::greater{});
-    for (const std::int64_t tokens : lengths_) options_.push_back(options(tokens / kLeaf));
+    for (const std::int64_t tokens : lengths_) options_.push_back(options(tokens / kTimedLeaf));
     rest_us_.assign(lengths_.size() + 1, 0);
     for (std::size_t i = lengths_.size(); i-- > 0;) {
       const double one =
@@ -187,7 +187,7 @@ TEST_P(PlacementTime, SixSequencesOnThreeWorkersAreNearTheOptimum) {
   std::vector<double> ratios;
   for (int trial = 0; trial < 8; ++trial) {
     std::vector<std::int64_t> lengths;
-    for (int i = 0; i < 6; ++i) lengths.push_back(3 * kLeaf << (random() % 8));
+    for (int i = 0; i < 6; ++i) lengths.push_back(3 * kTimedLeaf << (random() % 8));
     const double found = step_us(placement, lengths, SpreadPolicy::kAuto);
     const double known = std::min(found, better_fixed_us(placement, lengths));
     ratios.push_back(found / Exhaustive(placement, lengths, known).best_us());
@@ -201,7 +201,7 @@ TEST_P(PlacementTime, SixSequencesOnThreeWorkersAreNearTheOptimum) {
 // than what its exchanges take.
 TEST_P(PlacementTime, ASequenceIsCutWhereThatPays) {
   const Placement placement({.workers = 8, .model = model_of(GetParam())});
-  const PoolLoad empty = placement.empty_load(kAmple);
+  const PoolLoad empty = placement.empty_load(kNoBound);
   const auto workers = [&](std::int64_t tokens) {
     const auto found = placement.place(tokens, tokens, SpreadPolicy::kAuto, empty);
     return runs_of(found->leaf_owner).size();
