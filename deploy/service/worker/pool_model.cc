@@ -39,7 +39,7 @@ ModelShape load_golden(const WorkerOptions& options, Backend& backend, PoolModel
 
 /// One layer's weights are on the host at a time.
 ModelShape load_checkpoint(const WorkerOptions& options, Backend& backend, PoolModel& model) {
-  const ModelShape shape = read_model_config(*options.model / "config.json");
+  ModelShape shape = read_model_config(*options.model / "config.json");
   const int layers = layer_count(options, model.name, shape.num_hidden_layers);
   const WeightFiles files(*options.model);
   const auto workspace = decode_workspace(backend, shape);
