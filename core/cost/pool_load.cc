@@ -53,7 +53,7 @@ void PoolLoad::change_home(std::int32_t home, std::int64_t leaves, std::int32_t 
   for (std::size_t level = 0; level < levels.size(); ++level) {
     const auto merges = static_cast<std::int32_t>(levels[level].size());
     if (merges == 0) continue;
-    worker.home_merges += sign * merges;
+    worker.home_merges += static_cast<std::int64_t>(sign) * merges;
     worker.home_levels.add(level, sign);
   }
 }

@@ -7,16 +7,15 @@
 #include "core/base/error.h"
 #include "core/base/quote.h"
 #include "core/model/config_keys.h"
+#include "core/model/model_limits.h"
 #include "core/model/model_shape.h"
 
 namespace tributary {
 namespace {
 
-// Generous multiples of what is published (128 heads, 512 + 64, 93 layers), small enough that a
-// query of all heads has fewer than 2^31 values.
-constexpr int kMaxHeads = 1 << 12;
+// A generous multiple of what is published (512 + 64), small enough that a query of all heads has
+// fewer than 2^31 values.
 constexpr int kMaxWidth = 1 << 16;
-constexpr int kMaxLayers = 1 << 12;
 // Of the published ones 0.06 to 0.14; what leaves these bounds is a mistake of the unit.
 constexpr double kLeastScale = 1e-6;
 constexpr double kMostScale = 1e6;

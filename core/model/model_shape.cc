@@ -6,17 +6,16 @@
 
 #include "core/base/error.h"
 #include "core/base/quote.h"
+#include "core/model/model_limits.h"
 #include "core/model/rope.h"
 
 namespace tributary {
 namespace {
 
-// Generous multiples of what is published (hidden 7168, 128 heads, ranks 1536 and 512, head
-// dimensions 192, 61 layers, 256k positions), small enough that every product of a weight's
+// Generous multiples of what is published (hidden 7168, ranks 1536 and 512, head dimensions 192,
+// 256k positions), small enough that every product of a weight's
 // dimensions (heads * (nope + rope) <= 2^25) fits an int.
 constexpr int kMaxHiddenSize = 1 << 20;
-constexpr int kMaxLayers = 1 << 12;
-constexpr int kMaxHeads = 1 << 12;
 constexpr int kMaxRank = 1 << 16;
 constexpr int kMaxHeadDim = 1 << 12;
 constexpr int kMaxPositions = 1 << 30;

@@ -8,12 +8,10 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/index.h"
+
 namespace tributary {
 namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 class LevelCuts {
  public:
@@ -46,10 +44,9 @@ class LevelCuts {
     };
     const std::size_t widest = nodes.front().size();
     for (std::size_t count = 2; count <= widest; count = doubled(count, widest)) {
-      const std::vector<std::int32_t>* best = nullptr;
+      const std::vector<std::int32_t>* best = &nodes.front();
       for (const auto& node : nodes) {
-        if (node.size() < count) continue;
-        if (best == nullptr || sum(node, count) < sum(*best, count)) best = &node;
+        if (node.size() >= count && sum(node, count) < sum(*best, count)) best = &node;
       }
       sets.emplace_back(best->begin(), best->begin() + static_cast<std::ptrdiff_t>(count));
     }

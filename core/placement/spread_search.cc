@@ -9,15 +9,12 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/index.h"
 #include "core/placement/level_cuts.h"
 #include "core/plan/merge_tree.h"
 
 namespace tributary {
 namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 /// A worker's attention with the whole sequence.
 double attend_with(const NewSequence& s, const WorkerLoad& w, const RoundPrices& prices) {

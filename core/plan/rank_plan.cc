@@ -5,15 +5,12 @@
 
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
+#include "core/base/index.h"
 #include "core/cache/leaves.h"
 #include "core/plan/plan.h"
 
 namespace tributary {
 namespace {
-
-std::size_t at(std::int32_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 /// Exclusive prefix sum: where each rank's block begins.
 std::vector<std::int64_t> block_begins(const std::vector<std::int64_t>& counts) {

@@ -29,8 +29,9 @@ std::size_t Arrivals::request(std::int64_t number) const noexcept {
 double Arrivals::time_s(std::int64_t number) const noexcept {
   if (seconds_per_ms_ == 0) return static_cast<double>(number) * gap_s_;
   const auto size = static_cast<std::int64_t>(trace_.size());
+  const std::int64_t repeats = number / size;
   const double first_ms = trace_.front().timestamp_ms;
-  return static_cast<double>(number / size * size) * gap_s_ +
+  return static_cast<double>(repeats * size) * gap_s_ +
          (trace_[request(number)].timestamp_ms - first_ms) * seconds_per_ms_;
 }
 

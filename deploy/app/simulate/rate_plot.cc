@@ -104,7 +104,7 @@ class Plot {
     body_ += fmt::format(
         "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n", path, colour);
     const double at = kTop + 14 + 18 * row;
-    line(kLeft + 12, at, kLeft + 36, at, fmt::format("stroke=\"{}\" stroke-width=\"2\"", colour));
+    line(kLeft + 12, at, kLeft + 36, at, fmt::format(R"(stroke="{}" stroke-width="2")", colour));
     text(kLeft + 42, at + 4, "start", series.name);
   }
 

@@ -1,8 +1,8 @@
 // Which of two pools is asked first for a new sequence.
 #pragma once
 
-#include <compare>
 #include <cstddef>
+#include <tuple>
 
 namespace tributary {
 
@@ -11,7 +11,9 @@ struct PoolRank {
   double full_share = 0;  // of its pages, used or promised
   std::size_t sequences = 0;
 
-  friend auto operator<=>(const PoolRank&, const PoolRank&) = default;
+  friend bool operator<(const PoolRank& a, const PoolRank& b) noexcept {
+    return std::tie(a.full_share, a.sequences) < std::tie(b.full_share, b.sequences);
+  }
 };
 
 }  // namespace tributary

@@ -68,7 +68,7 @@ int PeerProgram::end_input() {
   const pid_t pid = std::exchange(pid_, -1);
   int status = 0;
   EXPECT_EQ(waitpid(pid, &status, 0), pid);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
 }  // namespace tributary::testing_support

@@ -21,8 +21,8 @@ class PeerProgram {
   void signal(int number) const;
   [[nodiscard]] std::string read_line() const;
   void write_line() const;
-  /// Closes its standard input, which ends it, and waits for that. Returns its exit status, or -1
-  /// if a signal ended it.
+  /// Closes its standard input, which ends it, and waits for that. Returns its exit status, or
+  /// minus the signal that ended it.
   [[nodiscard]] int end_input();
 
  private:

@@ -198,9 +198,13 @@ class Reports(Case):
         result = self.run_well("simulate", "--requests", 200, "--workers", 8, "--running", 16,
                                "--json", path)
         report = json.loads(path.read_text())
-        for key in ("balance", "home_balance", "mean_spread", "mean_extents", "exchange_bytes",
-                    "busiest_home_roots", "busiest_home_bytes", "placements_per_second"):
-            self.assertIn(key, report)
+        self.assertEqual([point["spread"] for point in report["points"]], ["single", "all", "auto"])
+        for point in report["points"]:
+            requests = point["requests"]
+            self.assertEqual(requests["arrived"], sum(requests.values()) - requests["arrived"])
+            self.assertLessEqual(point["tpot_ms"]["p50"], point["tpot_ms"]["p99"])
+            self.assertTrue(point["checks"]["bytes_agree"])
+            self.assertEqual(point["checks"]["worst_difference"], 0)
         self.assertIn("200 requests", result.stdout)
 
     def test_verify(self):
