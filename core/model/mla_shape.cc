@@ -15,7 +15,7 @@ namespace {
 
 // A generous multiple of what is published (512 + 64), small enough that a query of all heads has
 // fewer than 2^31 values.
-constexpr int kMaxWidth = 1 << 16;
+constexpr int kMaxRowPart = 1 << 16;
 // Of the published ones 0.06 to 0.14; what leaves these bounds is a mistake of the unit.
 constexpr double kLeastScale = 1e-6;
 constexpr double kMostScale = 1e6;
@@ -58,8 +58,8 @@ const MlaShape* find_preset(std::string_view name) {
 
 void validate(const MlaShape& shape) {
   check("heads", shape.heads, 1, kMaxHeads);
-  check("kv_lora_rank", shape.kv_lora_rank, 1, kMaxWidth);
-  check("qk_rope_head_dim", shape.qk_rope_head_dim, 0, kMaxWidth);
+  check("kv_lora_rank", shape.kv_lora_rank, 1, kMaxRowPart);
+  check("qk_rope_head_dim", shape.qk_rope_head_dim, 0, kMaxRowPart);
   check("layers", shape.layers, 1, kMaxLayers);
   check("softmax_scale", shape.softmax_scale, kLeastScale, kMostScale);
 }

@@ -141,12 +141,12 @@ std::string rate_plot_svg(std::span<const RateSeries> series, double bound_ms,
   plot.axes();
   if (bound_ms > 0) {
     plot.line(kLeft, plot.y(bound_ms), kWidth - kRight, plot.y(bound_ms),
-              "stroke=\"#333\" stroke-dasharray=\"6 4\"");
+              R"(stroke="#333" stroke-dasharray="6 4")");
   }
   for (std::size_t i = 0; i < series.size(); ++i) {
     plot.series(series[i], kColours.at(i % kColours.size()), static_cast<int>(i));
   }
-  plot.text(kWidth / 2, 22, "middle", title, " font-size=\"14\"");
+  plot.text(kWidth / 2, 22, "middle", title, R"( font-size="14")");
   return plot.document();
 }
 
