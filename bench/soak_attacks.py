@@ -16,10 +16,11 @@ HELD_PER_WORKER = 200  # a worker has 128 places for strangers
 HELD_AT_CONTROL = 400  # the control plane has 256 connections
 STALL_S = 3
 PAUSE_S = 0.02
+TURN_LIMIT_S = 60  # more than a turn's waits together
 
 
 class Loop(threading.Thread):
-    """Repeats `turn` until stop(); what it throws is kept for check()."""
+    """Repeats `turn` until stop(), which throws what it threw."""
 
     def __init__(self, turn, pause_s=PAUSE_S):
         super().__init__(daemon=True)
@@ -33,12 +34,14 @@ class Loop(threading.Thread):
             while not self._ended.wait(self._pause_s):
                 self._turn()
                 self.turns += 1
-        except Exception as error:  # shown by the main thread
+        except Exception as error:  # for stop(), in the main thread
             self.error = error
 
     def stop(self):
         self._ended.set()
-        self.join()
+        self.join(TURN_LIMIT_S)
+        if self.is_alive():
+            raise AssertionError(f"{self._turn.__qualname__} has not ended in {TURN_LIMIT_S} s")
         if self.error:
             raise self.error
 
