@@ -6,10 +6,17 @@
 #include <utility>
 #include <vector>
 
+#include "comm/tcp/preamble.h"
+#include "comm/transport/proof.h"
 #include "comm/wire/codec.h"
 
 namespace tributary::tcp {
 namespace {
+
+/// Both sides vouch for the protocol that they speak.
+std::vector<std::byte> protocol() {
+  return wire::encode(Preamble{});
+}
 
 /// What both sides share: reading and writing one message at a time, and the transcript. It keeps
 /// itself alive.
@@ -51,7 +58,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   }
   void end(const Status& status) { std::exchange(done_, nullptr)(status); }
 
-  Transcript said_;
+  proof::Transcript said_;
 
  private:
   void append(const std::vector<std::byte>& message) {
@@ -75,7 +82,7 @@ class ConnectingExchange final : public Exchange {
   }
 
   void start() {
-    said_.opening.nonce = random_nonce();
+    said_.opening.nonce = proof::random_nonce();
     write([this] { read<Preamble>([this](const Preamble& p) { on_preamble(p); }); }, Preamble{},
           said_.opening);
   }
@@ -83,17 +90,21 @@ class ConnectingExchange final : public Exchange {
  private:
   void on_preamble(const Preamble& preamble) {
     check_preamble(preamble).throw_if_error();
-    read<Challenge>([this](const Challenge& challenge) {
+    read<proof::Challenge>([this](const proof::Challenge& challenge) {
       said_.challenge = challenge;
-      write([this] { read<Verdict>([this](const Verdict& verdict) { on_verdict(verdict); }); },
-            client_proof(secret_, said_));
+      write(
+          [this] {
+            read<proof::Verdict>([this](const proof::Verdict& verdict) { on_verdict(verdict); });
+          },
+          proof::client_proof(secret_, said_, protocol()));
     });
   }
-  void on_verdict(const Verdict& verdict) {
+  void on_verdict(const proof::Verdict& verdict) {
     if (verdict.outcome == ErrorCode::kPermissionDenied) {
       fail(ErrorCode::kPermissionDenied, "the secret of {} was refused", said_.opening.id);
     }
-    const Verdict expected = server_verdict(secret_, said_, verdict.outcome);
+    const proof::Verdict expected =
+        proof::server_verdict(secret_, said_, verdict.outcome, protocol());
     if (!wire::same_bytes(expected.mac, verdict.mac)) {
       fail(ErrorCode::kPermissionDenied, "it does not know the secret of {}", said_.opening.id);
     }
@@ -114,28 +125,29 @@ class AcceptingExchange final : public Exchange {
       const Status status = check_preamble(preamble);
       if (status.code() == ErrorCode::kUnsupported) return refuse(status, Preamble{});
       status.throw_if_error();
-      read<Opening>([this](const Opening& opening) { on_opening(opening); });
+      read<proof::Opening>([this](const proof::Opening& opening) { on_opening(opening); });
     });
   }
 
  private:
-  void on_opening(const Opening& opening) {
-    said_ = {.opening = opening, .challenge = {.nonce = random_nonce()}};
-    write([this] { read<Proof>([this](const Proof& proof) { on_proof(proof); }); }, Preamble{},
-          said_.challenge);
+  void on_opening(const proof::Opening& opening) {
+    said_ = {.opening = opening, .challenge = {.nonce = proof::random_nonce()}};
+    write([this] { read<proof::Proof>([this](const proof::Proof& given) { on_proof(given); }); },
+          Preamble{}, said_.challenge);
   }
-  void on_proof(const Proof& proof) {
+  void on_proof(const proof::Proof& given) {
     const std::uint64_t id = said_.opening.id;
     // An unknown id and a wrong secret get the same answer after the same time.
     const std::optional<Secret> known = side_.secret_of(id);
-    const Proof expected = client_proof(known.value_or(Secret{}), said_);
-    if (!wire::same_bytes(expected.mac, proof.mac) || !known) {
+    const proof::Proof expected = proof::client_proof(known.value_or(Secret{}), said_, protocol());
+    if (!wire::same_bytes(expected.mac, given.mac) || !known) {
       return refuse(
           {ErrorCode::kPermissionDenied, fmt::format("it does not know the secret of {}", id)},
-          Verdict{.outcome = ErrorCode::kPermissionDenied, .mac = {}});
+          proof::Verdict{.outcome = ErrorCode::kPermissionDenied, .mac = {}});
     }
     const Status admitted = side_.admit();
-    const Verdict verdict = server_verdict(*known, said_, admitted.code());
+    const proof::Verdict verdict =
+        proof::server_verdict(*known, said_, admitted.code(), protocol());
     if (!admitted.ok()) return refuse(admitted, verdict);
     write([this] { end({}); }, verdict);
   }

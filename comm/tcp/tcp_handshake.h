@@ -1,11 +1,16 @@
-// The exchange of proof.h on a connected stream.
+// What a connection begins with: each side's Preamble, and the proofs of comm/transport/proof.h.
+//
+//   connecting side        accepting side
+//   Preamble, Opening  ->
+//                      <-  Preamble, Challenge
+//   Proof              ->
+//                      <-  Verdict
 #pragma once
 
 #include <functional>
 #include <optional>
 
 #include "comm/http/stream.h"
-#include "comm/tcp/proof.h"
 #include "comm/transport/transport.h"
 
 namespace tributary::tcp {

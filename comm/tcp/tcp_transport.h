@@ -12,7 +12,7 @@ namespace tributary {
 /// its landing. A side that only connects has no listening socket.
 ///
 /// Before anything else each side proves to the other that it knows their secret
-/// (comm/tcp/proof.h). A stranger can make us neither allocate nor wait: at most 128 unproven
+/// (comm/transport/proof.h). A stranger can make us neither allocate nor wait: at most 128 unproven
 /// connections are open, the oldest is closed first, and each has connect_timeout to prove itself.
 /// With `tls` everything is encrypted, and clients show certificates if `client_authority` is set.
 /// Without it, anybody who can change bytes in transit can change messages: use a closed network.

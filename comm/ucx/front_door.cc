@@ -63,7 +63,8 @@ FrontDoor::FrontDoor(const TransportConfig& config, std::vector<std::byte> worke
       next_id_(next_id),
       epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   if (epoll_.get() < 0) fail(ErrorCode::kIo, "epoll_create1: {}", error_text(errno));
-  static_cast<void>(encode({.label = 0, .address = worker_address_}));  // throws if it is too long
+  static_cast<void>(
+      encode(ucx::Introduction{.contact = our_contact(), .mac = {}}));  // not too long
   if (!config.listen.empty()) listen();
 }
 
@@ -97,9 +98,12 @@ void FrontDoor::watch(int fd, std::uint32_t events, std::uint64_t what) {
   }
 }
 
+Contact FrontDoor::our_contact() const {
+  return {.label = random_label(), .address = worker_address_};
+}
+
 void FrontDoor::set_up(PeerId peer, Line line) {
   set_options(line.socket.get());
-  line.label = random_label();
   const bool connecting = !line.accepted;
   const int fd = line.socket.get();
   Line& kept = lines_.insert_or_assign(peer, std::move(line)).first->second;
@@ -110,11 +114,12 @@ void FrontDoor::set_up(PeerId peer, Line line) {
   }
 }
 
-void FrontDoor::connect(PeerId peer, const SocketAddress& address) {
-  Line line;
-  line.name = format_address(address.storage);
-  line.socket =
-      Descriptor(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+void FrontDoor::connect(PeerId peer, const SocketAddress& address,
+                        const tributary::Introduction& who) {
+  Line line{.socket = Descriptor(
+                socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
+            .side = HandshakeSide(who, our_contact()),
+            .name = format_address(address.storage)};
   const int fd = line.socket.get();
   if (fd >= 0 &&
       (::connect(fd, reinterpret_cast<const sockaddr*>(&address.storage), address.size) == 0 ||
@@ -138,27 +143,26 @@ void FrontDoor::accept(Clock::time_point now) {
       }
       return;
     }
-    if (strangers_.size() >= kMaxStrangers) refuse(*strangers_.begin());
+    if (strangers_.size() >= kMaxStrangers) refuse(*strangers_.begin(), ErrorCode::kPoolFull);
     const PeerId peer = next_id_.fetch_add(1);
     strangers_.insert(peer);
-    Line line;
-    line.socket = std::move(fd);
-    line.accepted = true;
-    line.connected = true;
-    line.name = format_address(from);
-    line.deadline = now + config_.connect_timeout;
-    set_up(peer, std::move(line));
+    set_up(peer, {.socket = std::move(fd),
+                  .accepted = true,
+                  .connected = true,
+                  .side = HandshakeSide(config_.secret_of, our_contact()),
+                  .name = format_address(from),
+                  .deadline = now + config_.connect_timeout});
   }
 }
 
 void FrontDoor::answer(PeerId peer) {
   const auto line = lines_.find(peer);
-  if (line != lines_.end()) introduce(peer, line->second);
+  if (line != lines_.end()) say(peer, line->second, line->second.side.answer());
 }
 
-void FrontDoor::refuse(PeerId peer) {
+void FrontDoor::refuse(PeerId peer, ErrorCode reason) {
   if (const auto line = lines_.find(peer); line != lines_.end()) {
-    const std::vector<std::byte> bytes = encode_refusal();
+    const std::vector<std::byte> bytes = encode(Refusal{.reason = reason});
     // A side that does not read loses nothing but the reason.
     static_cast<void>(
         ::send(line->second.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
@@ -166,9 +170,10 @@ void FrontDoor::refuse(PeerId peer) {
   close(peer);
 }
 
-void FrontDoor::introduce(PeerId peer, Line& line) {
-  const std::vector<std::byte> bytes = encode({.label = line.label, .address = worker_address_});
-  // The first bytes on a new socket, fewer than any socket buffer holds: they are sent at once.
+void FrontDoor::say(PeerId peer, Line& line, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;
+  // Among the first bytes on a new socket, fewer than any socket buffer holds: they are sent at
+  // once.
   const ssize_t sent = ::send(line.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   if (sent != static_cast<ssize_t>(bytes.size())) {
     gone(peer, line, {ErrorCode::kUnavailable, sent < 0 ? error_text(errno) : "a full socket"});
@@ -176,8 +181,8 @@ void FrontDoor::introduce(PeerId peer, Line& line) {
 }
 
 void FrontDoor::receive(PeerId peer, Line& line) {
-  // Reads no more than the introduction. What follows it may be a refusal.
-  std::size_t wanted = introduction_bytes(line.received);
+  // Reads no more than one message. What follows the introduction may be a refusal.
+  std::size_t wanted = message_bytes(line.received);
   while (true) {
     const std::size_t begin = line.received.size();
     line.received.resize(wanted);
@@ -188,25 +193,23 @@ void FrontDoor::receive(PeerId peer, Line& line) {
     if (got < 0 && (error == EAGAIN || error == EINTR)) return;
     if (got < 0) return gone(peer, line, {ErrorCode::kUnavailable, error_text(error)});
     if (got == 0) return gone(peer, line, {ErrorCode::kUnavailable, "closed by the other side"});
-    if (line.introduced && line.accepted) {
+    if (line.side.done() && line.accepted) {
       fail(ErrorCode::kMalformedInput, "bytes after the introduction");
     }
-    wanted = introduction_bytes(line.received);
+    wanted = message_bytes(line.received);
     if (line.received.size() == wanted) break;
   }
-  Introduction introduction = decode(line.received);
-  if (line.introduced) fail(ErrorCode::kMalformedInput, "a second introduction");
-  // A socket that connects to a free port of its own machine can connect to itself.
-  if (introduction.label == line.label) fail(ErrorCode::kUnavailable, "nobody else is there");
-  line.introduced = true;
-  line.received = {};
-  strangers_.erase(peer);
-  events_.push_back({.peer = peer,
-                     .accepted = line.accepted,
-                     .name = line.name,
-                     .label = line.label,
-                     .introduction = std::move(introduction),
-                     .gone = {}});
+  HandshakeSide::Step step = line.side.take(std::exchange(line.received, {}));
+  if (step.contact) {
+    strangers_.erase(peer);
+    events_.push_back({.peer = peer,
+                       .accepted = line.accepted,
+                       .name = line.name,
+                       .label = line.side.ours().label,
+                       .contact = std::move(step.contact),
+                       .gone = {}});
+  }
+  say(peer, line, step.reply);
 }
 
 void FrontDoor::handle(PeerId peer, Line& line) {
@@ -218,8 +221,11 @@ void FrontDoor::handle(PeerId peer, Line& line) {
     if (error != 0) return gone(peer, line, {ErrorCode::kUnavailable, error_text(error)});
     line.connected = true;
     watch(line.socket.get(), EPOLLIN, peer);
-    introduce(peer, line);
+    say(peer, line, line.side.opening());
   } catch (const Error& error) {
+    if (line.accepted && error.code() == ErrorCode::kPermissionDenied) {
+      return refuse(peer, error.code());
+    }
     gone(peer, line, {error.code(), error.what()});
   }
 }
@@ -227,13 +233,13 @@ void FrontDoor::handle(PeerId peer, Line& line) {
 /// Destroys the line.
 void FrontDoor::gone(PeerId peer, const Line& line, const Status& reason) {
   // Strangers were never reported.
-  if (!line.accepted || line.introduced) {
+  if (!line.accepted || line.side.done()) {
     events_.push_back(
         {.peer = peer,
          .accepted = line.accepted,
          .name = line.name,
-         .label = line.label,
-         .introduction = std::nullopt,
+         .label = line.side.ours().label,
+         .contact = std::nullopt,
          .gone = {reason.code(), fmt::format("connection {} {}: {}", line.accepted ? "from" : "to",
                                              line.name, reason.message())}});
   }

@@ -14,17 +14,17 @@
 #include <vector>
 
 #include "comm/transport/transport.h"
+#include "comm/ucx/handshake_side.h"
 #include "comm/ucx/ucx_address.h"
-#include "comm/ucx/ucx_handshake.h"
 
 namespace tributary::ucx {
 
 /// Why not UCX's own listener: version 1.13 aborts the process when a stranger sends it unexpected
 /// bytes (an assertion in its tcp_sockcm_ep.c), so a port scan would kill a worker.
 ///
-/// The connecting side introduces itself. The accepting side introduces itself in return, if its
-/// owner wants to, or refuses, then or later, where it has no place. Nothing else is sent. The
-/// system closes the socket of a process that dies, so the other side notices at once.
+/// What is said is in ucx_handshake.h. The accepting side introduces itself if its owner wants to,
+/// or refuses, then or later, where it has no place. Nothing else is sent. The system closes the
+/// socket of a process that dies, so the other side notices at once.
 class FrontDoor {
  public:
   using Clock = std::chrono::steady_clock;
@@ -32,10 +32,10 @@ class FrontDoor {
   struct Event {
     PeerId peer = 0;
     bool accepted = false;
-    std::string name;         // the other side's address
-    std::uint64_t label = 0;  // our label for it, which the other side is told
-    std::optional<Introduction> introduction;
-    Status gone;  // why it is gone, if there is no introduction; once, not after close()
+    std::string name;                // the other side's address
+    std::uint64_t label = 0;         // our label for it, which the other side is told
+    std::optional<Contact> contact;  // the other side's, which has proven itself
+    Status gone;                     // why it is gone, without a contact; once, not after close()
   };
 
   /// Listens if `config` says so. Accepted peers take their ids from `next_id`. Throws
@@ -48,11 +48,11 @@ class FrontDoor {
 
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
 
-  void connect(PeerId peer, const SocketAddress& address);
+  void connect(PeerId peer, const SocketAddress& address, const tributary::Introduction& who);
   /// Sends our introduction to an accepted peer that has introduced itself.
   void answer(PeerId peer);
-  /// Closes the connection of an accepted peer, and says that there is no place for it.
-  void refuse(PeerId peer);
+  /// Closes the connection of an accepted peer, and says why: kPoolFull, kPermissionDenied.
+  void refuse(PeerId peer, ErrorCode reason);
   /// Whether the other side's socket is still open.
   [[nodiscard]] bool is_there(PeerId peer) const;
   void close(PeerId peer);
@@ -82,11 +82,10 @@ class FrontDoor {
     Descriptor socket;
     bool accepted = false;
     bool connected = false;
-    bool introduced = false;  // the other side has introduced itself
+    HandshakeSide side;
     std::string name;
-    std::uint64_t label = 0;
-    std::vector<std::byte> received;
-    Clock::time_point deadline;  // for its introduction, if it was accepted
+    std::vector<std::byte> received = {};
+    Clock::time_point deadline = {};  // for its introduction, if it was accepted
   };
 
   void listen();
@@ -94,7 +93,8 @@ class FrontDoor {
   void watch(int fd, std::uint32_t events, std::uint64_t what);
   void set_up(PeerId peer, Line line);
   void handle(PeerId peer, Line& line);
-  void introduce(PeerId peer, Line& line);
+  void say(PeerId peer, Line& line, std::span<const std::byte> bytes);
+  [[nodiscard]] Contact our_contact() const;
   void receive(PeerId peer, Line& line);
   void gone(PeerId peer, const Line& line, const Status& reason);
 

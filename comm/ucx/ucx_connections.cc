@@ -81,9 +81,10 @@ Connections::Peer& Connections::add_peer(PeerId id, std::string name, bool accep
   return *(peers_[id] = std::move(peer));
 }
 
-void Connections::connect(PeerId id, const SocketAddress& address) {
+void Connections::connect(PeerId id, const SocketAddress& address,
+                          const tributary::Introduction& who) {
   add_peer(id, format_address(address.storage), /*accepted=*/false).announced = true;
-  door_.connect(id, address);
+  door_.connect(id, address, who);
   look_at_door_ = true;
 }
 
@@ -93,7 +94,7 @@ bool Connections::answer_door(Clock::time_point now) {
   bool any = false;
   for (FrontDoor::Event& event : door_.progress(now)) {
     any = true;
-    if (event.introduction) {
+    if (event.contact) {
       on_introduction(std::move(event));
     } else if (Peer* peer = find(event.peer); peer != nullptr) {
       if (peer->reason.ok()) peer->reason = event.gone;
@@ -103,8 +104,8 @@ bool Connections::answer_door(Clock::time_point now) {
   return any;
 }
 
-/// The oldest peer that has not sent a message has to go where all places are taken: anybody can
-/// introduce himself.
+/// The oldest peer that has not sent a message has to go where all places are taken: whoever knows
+/// a secret can introduce himself, and say no more.
 void Connections::make_room() {
   if (accepted_ < config_.max_connections) return;
   Peer* oldest = nullptr;
@@ -114,7 +115,7 @@ void Connections::make_room() {
     if (stranger && (oldest == nullptr || id < oldest->id)) oldest = peer.get();
   }
   if (oldest == nullptr) return;
-  door_.refuse(oldest->id);
+  door_.refuse(oldest->id, ErrorCode::kPoolFull);
   end(*oldest, {ErrorCode::kPoolFull,
                 fmt::format("connection from {}: another one came first", oldest->name)});
 }
@@ -123,12 +124,14 @@ void Connections::on_introduction(FrontDoor::Event event) {
   Peer* peer = find(event.peer);
   if (event.accepted) {
     make_room();
-    if (accepted_ >= config_.max_connections) return door_.refuse(event.peer);
+    if (accepted_ >= config_.max_connections) {
+      return door_.refuse(event.peer, ErrorCode::kPoolFull);
+    }
     peer = &add_peer(event.peer, std::move(event.name), /*accepted=*/true);
   }
   if (peer == nullptr || peer->state != State::kOpen) return door_.close(event.peer);
   peer->label = event.label;
-  peer->introduction = std::move(*event.introduction);
+  peer->contact = std::move(*event.contact);
   by_label_[peer->label] = peer;
   if (!peer->accepted) {
     if (open_route(*peer)) greeting_.push_back(peer->id);
@@ -140,7 +143,7 @@ void Connections::on_introduction(FrontDoor::Event event) {
 
 bool Connections::open_route(Peer& peer) {
   try {
-    peer.route = &routes_.use(peer.introduction.address);
+    peer.route = &routes_.use(peer.contact.address);
     return true;
   } catch (const Error& error) {
     end(peer, {error.code(), fmt::format("connection to {}: {}", peer.name, error.what())});

@@ -63,7 +63,7 @@ class Connections {
 
   [[nodiscard]] const std::string& address() const noexcept { return door_.address(); }
 
-  void connect(PeerId id, const SocketAddress& address);
+  void connect(PeerId id, const SocketAddress& address, const tributary::Introduction& who);
   void send(PeerId id, OutgoingMessage message);
   void disconnect(PeerId id);
 
@@ -90,9 +90,9 @@ class Connections {
   enum class State : std::uint8_t { kOpen, kFlushing, kClosing };
   struct Peer {
     PeerId id = 0;
-    std::uint64_t label = 0;    // its messages to us begin with this
-    Introduction introduction;  // the other side's
-    Route* route = nullptr;     // set by its introduction or its hello
+    std::uint64_t label = 0;  // its messages to us begin with this
+    Contact contact;          // the other side's
+    Route* route = nullptr;   // set by its introduction or its hello
     std::string name;
     State state = State::kOpen;
     bool accepted = false;

@@ -148,7 +148,7 @@ bool Connections::say_hellos() {
 /// request to the other side, and that request must come from the other side instead (see Routes).
 ucs_status_t Connections::say_hello(Peer& peer) {
   std::array<std::byte, kMessagePrefixBytes> header{};
-  std::memcpy(header.data(), &peer.introduction.label, kLabelBytes);
+  std::memcpy(header.data(), &peer.contact.label, kLabelBytes);
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
   param.flags = UCP_AM_SEND_FLAG_EAGER;
@@ -163,7 +163,7 @@ ucs_status_t Connections::say_hello(Peer& peer) {
 void Connections::send_now(Peer& peer, OutgoingMessage message, unsigned number) {
   const std::size_t cost = cost_of(message);
   std::array<std::byte, kMessagePrefixBytes> prefix{};
-  std::memcpy(prefix.data(), &peer.introduction.label, kLabelBytes);
+  std::memcpy(prefix.data(), &peer.contact.label, kLabelBytes);
   std::memcpy(prefix.data() + kLabelBytes, &message.type, sizeof(message.type));
   message.header.insert(message.header.begin(), prefix.begin(), prefix.end());
   ucp_request_param_t param{};

@@ -87,10 +87,10 @@ class UcxTransport final : public Transport {
   [[nodiscard]] const std::string& address() const noexcept override { return address_; }
 
   [[nodiscard]] PeerId connect(const std::string& address,
-                               const Introduction& /*introduction*/) override {
+                               const Introduction& introduction) override {
     const ucx::SocketAddress parsed = ucx::parse_address(address);
     const PeerId id = next_id_.fetch_add(1);
-    post(Connect{id, parsed});
+    post(Connect{id, parsed, introduction});
     return id;
   }
   void send(PeerId peer, OutgoingMessage message) override { post(Send{peer, std::move(message)}); }
@@ -100,6 +100,7 @@ class UcxTransport final : public Transport {
   struct Connect {
     PeerId id;
     ucx::SocketAddress address;
+    Introduction introduction;
   };
   struct Send {
     PeerId peer;
@@ -131,7 +132,9 @@ class UcxTransport final : public Transport {
                                  {ErrorCode::kUnavailable, "the transport has been closed"});
         }
       } else if (auto* connect = std::get_if<Connect>(&command)) {
-        if (!stopped_) connections.connect(connect->id, connect->address);
+        if (!stopped_) {
+          connections.connect(connect->id, connect->address, connect->introduction);
+        }
       } else if (auto* disconnect = std::get_if<Disconnect>(&command)) {
         connections.disconnect(disconnect->peer);
       } else if (std::holds_alternative<Stop>(command)) {

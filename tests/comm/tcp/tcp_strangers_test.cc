@@ -7,8 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "comm/tcp/proof.h"
+#include "comm/tcp/preamble.h"
 #include "comm/tcp/tcp_transport.h"
+#include "comm/transport/proof.h"
 #include "comm/wire/codec.h"
 #include "tests/comm/transport/answering.h"
 #include "tests/comm/transport/relay.h"
@@ -48,19 +49,19 @@ std::vector<std::byte> joined(const std::vector<std::byte>& a, const std::vector
 
 /// What a client sends first, before the challenge.
 std::vector<std::byte> opening(std::uint64_t id) {
-  return joined(wire::encode(Preamble{}), wire::encode(tcp::Opening{.id = id, .nonce = {9}}));
+  return joined(wire::encode(Preamble{}), wire::encode(proof::Opening{.id = id, .nonce = {9}}));
 }
 
-tcp::Challenge hear_challenge(const Stranger& stranger) {
-  const auto heard = stranger.hear(Preamble::kBytes + tcp::Challenge::kBytes);
-  EXPECT_EQ(heard.size(), Preamble::kBytes + tcp::Challenge::kBytes);
-  return wire::decode<tcp::Challenge>(std::span(heard).subspan(Preamble::kBytes));
+proof::Challenge hear_challenge(const Stranger& stranger) {
+  const auto heard = stranger.hear(Preamble::kBytes + proof::Challenge::kBytes);
+  EXPECT_EQ(heard.size(), Preamble::kBytes + proof::Challenge::kBytes);
+  return wire::decode<proof::Challenge>(std::span(heard).subspan(Preamble::kBytes));
 }
 
-tcp::Verdict hear_verdict(const Stranger& stranger) {
-  const auto heard = stranger.hear(tcp::Verdict::kBytes);
-  EXPECT_EQ(heard.size(), tcp::Verdict::kBytes);
-  return wire::decode<tcp::Verdict>(heard);
+proof::Verdict hear_verdict(const Stranger& stranger) {
+  const auto heard = stranger.hear(proof::Verdict::kBytes);
+  EXPECT_EQ(heard.size(), proof::Verdict::kBytes);
+  return wire::decode<proof::Verdict>(heard);
 }
 
 }  // namespace
@@ -106,9 +107,9 @@ TEST(TcpStrangers, AServerThatDoesNotKnowTheSecretIsLeft) {
   EXPECT_EQ(server.disconnects(), 0);
 
   Relay liar(server.address(), [](bool to_server, std::size_t at, std::vector<std::byte>& bytes) {
-    constexpr std::size_t kVerdict = Preamble::kBytes + tcp::Challenge::kBytes;
+    constexpr std::size_t kVerdict = Preamble::kBytes + proof::Challenge::kBytes;
     // The relay sends "ok" in the server's place.
-    if (!to_server && at == kVerdict) bytes = wire::encode(tcp::Verdict{});
+    if (!to_server && at == kVerdict) bytes = wire::encode(proof::Verdict{});
   });
   AskingClient deceived(make_tcp_transport, liar.address(), {.id = 1, .secret = {5}});
   deceived.ask();
@@ -130,7 +131,7 @@ TEST(TcpStrangers, NoProofNoEntry) {
   wrong.say(opening(1));
   static_cast<void>(hear_challenge(wrong));
   wrong.say(frame);  // 32 bytes of it are the proof
-  const tcp::Verdict verdict = hear_verdict(wrong);
+  const proof::Verdict verdict = hear_verdict(wrong);
   EXPECT_EQ(verdict.outcome, ErrorCode::kPermissionDenied);
   EXPECT_EQ(verdict.mac, wire::Mac{});  // it learns nothing
   EXPECT_EQ(wrong.hear(), 0);
@@ -143,10 +144,10 @@ TEST(TcpStrangers, WhoIsKnownIsNotTold) {
   for (const std::uint64_t id : {0U, 1U}) {
     const Stranger stranger(server.address());
     stranger.say(opening(id));
-    const tcp::Transcript said{.opening = {.id = id, .nonce = {9}},
-                               .challenge = hear_challenge(stranger)};
-    stranger.say(wire::encode(tcp::client_proof(Secret{}, said)));
-    const tcp::Verdict verdict = hear_verdict(stranger);
+    const proof::Transcript said{.opening = {.id = id, .nonce = {9}},
+                                 .challenge = hear_challenge(stranger)};
+    stranger.say(wire::encode(proof::client_proof(Secret{}, said, wire::encode(Preamble{}))));
+    const proof::Verdict verdict = hear_verdict(stranger);
     EXPECT_EQ(verdict.outcome, ErrorCode::kPermissionDenied);
     EXPECT_EQ(verdict.mac, wire::Mac{});
     EXPECT_EQ(stranger.hear(), 0);
@@ -159,8 +160,8 @@ TEST(TcpStrangers, AReplayIsRefused) {
   AskingClient client(make_tcp_transport, relay.address(), {.id = 1, .secret = *secret_of(1)});
   client.expect_answer();
   const std::vector<std::byte> said = relay.client_said();
-  constexpr std::size_t kOpening = Preamble::kBytes + tcp::Opening::kBytes;
-  ASSERT_GT(said.size(), kOpening + tcp::Proof::kBytes);
+  constexpr std::size_t kOpening = Preamble::kBytes + proof::Opening::kBytes;
+  ASSERT_GT(said.size(), kOpening + proof::Proof::kBytes);
   const Stranger replay(server.address());
   replay.say(said);
   static_cast<void>(hear_challenge(replay));
@@ -173,7 +174,7 @@ TEST(TcpStrangers, AReplayIsRefused) {
 TEST(TcpStrangers, NoByteOfAHandshakeMayDiffer) {
   const auto server = serve(guarded());
   const std::vector<std::byte> good = opening(1);
-  for (std::size_t at = 0; at <= good.size() + tcp::Proof::kBytes; ++at) {
+  for (std::size_t at = 0; at <= good.size() + proof::Proof::kBytes; ++at) {
     SCOPED_TRACE(at);
     const auto changed = [&](std::vector<std::byte> bytes, std::size_t begin) {
       if (at >= begin && at - begin < bytes.size()) bytes[at - begin] ^= std::byte{4};
@@ -181,15 +182,18 @@ TEST(TcpStrangers, NoByteOfAHandshakeMayDiffer) {
     };
     const Stranger stranger(server.address());
     stranger.say(changed(good, 0));
-    const auto heard = stranger.hear(Preamble::kBytes + tcp::Challenge::kBytes);
-    if (heard.size() < Preamble::kBytes + tcp::Challenge::kBytes) {
+    const auto heard = stranger.hear(Preamble::kBytes + proof::Challenge::kBytes);
+    if (heard.size() < Preamble::kBytes + proof::Challenge::kBytes) {
       EXPECT_LT(at, Preamble::kBytes);
       continue;
     }
-    const auto challenge = wire::decode<tcp::Challenge>(std::span(heard).subspan(Preamble::kBytes));
-    const tcp::Transcript said{.opening = {.id = 1, .nonce = {9}}, .challenge = challenge};
-    stranger.say(changed(wire::encode(tcp::client_proof(*secret_of(1), said)), good.size()));
-    const bool whole = at == good.size() + tcp::Proof::kBytes;
+    const auto challenge =
+        wire::decode<proof::Challenge>(std::span(heard).subspan(Preamble::kBytes));
+    const proof::Transcript said{.opening = {.id = 1, .nonce = {9}}, .challenge = challenge};
+    stranger.say(
+        changed(wire::encode(proof::client_proof(*secret_of(1), said, wire::encode(Preamble{}))),
+                good.size()));
+    const bool whole = at == good.size() + proof::Proof::kBytes;
     EXPECT_EQ(hear_verdict(stranger).outcome,
               whole ? ErrorCode::kOk : ErrorCode::kPermissionDenied);
   }
@@ -200,10 +204,11 @@ TEST(TcpStrangers, AReflectionIsRefused) {
   const auto server = serve(guarded());
   const Stranger stranger(server.address());
   stranger.say(opening(1));
-  const tcp::Transcript said{.opening = {.id = 1, .nonce = {9}},
-                             .challenge = hear_challenge(stranger)};
-  const tcp::Verdict verdict = tcp::server_verdict(*secret_of(1), said, ErrorCode::kOk);
-  stranger.say(wire::encode(tcp::Proof{.mac = verdict.mac}));
+  const proof::Transcript said{.opening = {.id = 1, .nonce = {9}},
+                               .challenge = hear_challenge(stranger)};
+  const proof::Verdict verdict =
+      proof::server_verdict(*secret_of(1), said, ErrorCode::kOk, wire::encode(Preamble{}));
+  stranger.say(wire::encode(proof::Proof{.mac = verdict.mac}));
   EXPECT_EQ(hear_verdict(stranger).outcome, ErrorCode::kPermissionDenied);
 }
 
@@ -258,7 +263,7 @@ TEST(TcpStrangers, TheSilentAreSentAway) {
     }
   }
   // An opening that comes in time is answered; on a machine that stalls it may come too late.
-  constexpr std::size_t kAnswer = Preamble::kBytes + tcp::Challenge::kBytes;
+  constexpr std::size_t kAnswer = Preamble::kBytes + proof::Challenge::kBytes;
   std::size_t heard = 0;
   for (const int timeout_ms : {200, 2'000, 10'000}) {
     const auto server = serve(guarded(std::chrono::milliseconds(timeout_ms)));

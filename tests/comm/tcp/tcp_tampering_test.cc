@@ -9,8 +9,9 @@
 #include <utility>
 
 #include "comm/tcp/frame_header.h"
-#include "comm/tcp/proof.h"
+#include "comm/tcp/preamble.h"
 #include "comm/tcp/tcp_transport.h"
+#include "comm/transport/proof.h"
 #include "tests/comm/http/test_certificates.h"
 #include "tests/comm/transport/relay.h"
 #include "tests/comm/transport/transport_endpoint.h"
@@ -21,10 +22,10 @@ namespace {
 constexpr std::size_t kPayload = 40'000;
 constexpr int kMessages = 3;
 // Sizes of the handshake's messages, and of everything that a client sends.
-constexpr std::size_t kOpening = tcp::Preamble::kBytes + tcp::Opening::kBytes;
-constexpr std::size_t kChallenge = tcp::Preamble::kBytes + tcp::Challenge::kBytes;
-constexpr std::size_t kProof = tcp::Proof::kBytes;
-constexpr std::size_t kVerdict = tcp::Verdict::kBytes;
+constexpr std::size_t kOpening = tcp::Preamble::kBytes + proof::Opening::kBytes;
+constexpr std::size_t kChallenge = tcp::Preamble::kBytes + proof::Challenge::kBytes;
+constexpr std::size_t kProof = proof::Proof::kBytes;
+constexpr std::size_t kVerdict = proof::Verdict::kBytes;
 constexpr std::size_t kSaid =
     kOpening + kProof + kMessages * (tcp::FrameHeader::kBytes + 6 + kPayload);
 

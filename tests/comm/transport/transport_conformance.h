@@ -37,13 +37,15 @@ class TransportConformance : public testing::TestWithParam<TransportMaker> {
 /// Sends every payload back, from a copy that lives until it is sent.
 class EchoServer {
  public:
-  EchoServer(const Endpoint::Make& make, const TransportConfig& config)
-      : endpoint_(make, config), thread_([this] { run(); }) {}
+  /// `itself`: as whom it may connect to itself.
+  EchoServer(const Endpoint::Make& make, const TransportConfig& config,
+             const Introduction& itself = {})
+      : endpoint_(make, config), itself_(itself), thread_([this] { run(); }) {}
   ~EchoServer() {
     stop_ = true;
     // A message to itself wakes it.
     Endpoint& self = endpoint_;
-    self.send(self.transport().connect(self.address()), 0, "stop");
+    self.send(self.transport().connect(self.address(), itself_), 0, "stop");
     thread_.join();
   }
   EchoServer(const EchoServer&) = delete;
@@ -65,6 +67,7 @@ class EchoServer {
   }
 
   Endpoint endpoint_;
+  const Introduction itself_;
   std::atomic<bool> stop_ = false;
   std::thread thread_;
 };

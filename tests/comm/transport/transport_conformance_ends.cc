@@ -1,5 +1,6 @@
 // The cases of the conformance suite about the ends of connections and the limits.
 #include <future>
+#include <optional>
 #include <utility>
 
 #include "tests/comm/transport/transport_conformance.h"
@@ -37,6 +38,29 @@ TEST_P(TransportConformance, ConnectToNobodyFails) {
   Completion late;
   client.send(peer, 1, "", {}, late.callback());
   EXPECT_EQ(late.wait().code(), ErrorCode::kNotFound);
+}
+
+TEST_P(TransportConformance, OnlyWhoKnowsTheSecretIsAccepted) {
+  TransportConfig config = listening();
+  config.secret_of = [](std::uint64_t id) {
+    return id == 7 ? std::optional(Secret{1, 2, 3}) : std::nullopt;
+  };
+  EchoServer server(make_, config, {.id = 7, .secret = {1, 2, 3}});
+  Endpoint client(make_, connecting());
+  const std::string& address = server.endpoint().address();
+  const PeerId right = client.transport().connect(address, {.id = 7, .secret = {1, 2, 3}});
+  client.send(right, 5, "");
+  EXPECT_EQ(client.receive().type, 5);
+  for (const Introduction& wrong : {Introduction{.id = 7, .secret = {1, 2, 4}},
+                                    Introduction{.id = 8, .secret = {1, 2, 3}}, Introduction{}}) {
+    const PeerId peer = client.transport().connect(address, wrong);
+    client.send(peer, 6, "");
+    EXPECT_EQ(client.wait_disconnect(peer).code(), ErrorCode::kPermissionDenied);
+  }
+  // The server has heard nothing of them.
+  client.send(right, 7, "");
+  EXPECT_EQ(client.receive().type, 7);
+  EXPECT_EQ(server.endpoint().disconnects(), 0);
 }
 
 TEST_P(TransportConformance, TheClientDisconnects) {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "comm/ucx/handshake_side.h"
 #include "comm/ucx/ucx_address.h"
-#include "comm/ucx/ucx_handshake.h"
 #include "comm/ucx/ucx_transport.h"
 #include "tests/comm/transport/answering.h"
 #include "tests/comm/transport/sockets_of_process.h"
@@ -28,8 +28,44 @@ class Server : public AnsweringServer {
 
 class Client : public AskingClient {
  public:
-  explicit Client(const Server& server) : AskingClient(make_ucx_transport, server.address()) {}
+  explicit Client(const Server& server, const Introduction& who = {})
+      : AskingClient(make_ucx_transport, server.address(), who) {}
 };
+
+/// A stranger who says what a client says, as far as that takes him: to the server's introduction
+/// if he knows the secret.
+class Impostor : public Stranger {
+ public:
+  explicit Impostor(const Server& server, const Secret& secret = {})
+      : Stranger(server.address()), side_({.id = 1, .secret = secret}, contact()) {}
+  /// What is heard after the challenge, which the server has to send.
+  [[nodiscard]] std::vector<std::byte> introduce() {
+    say(side_.opening());
+    const std::vector<std::byte> challenge = hear_message();
+    if (challenge.empty()) return {};
+    say(side_.take(challenge).reply);
+    return hear_message();
+  }
+  [[nodiscard]] std::vector<std::byte> hear_message() const {
+    std::vector<std::byte> message;
+    for (std::size_t wanted = ucx::message_bytes(message); message.size() < wanted;
+         wanted = ucx::message_bytes(message)) {
+      const std::vector<std::byte> more = hear(wanted - message.size());
+      if (more.empty()) return {};
+      message.insert(message.end(), more.begin(), more.end());
+    }
+    return message;
+  }
+  [[nodiscard]] std::vector<std::byte> opening() const { return side_.opening(); }
+
+ private:
+  static ucx::Contact contact() { return {.label = 7, .address = test_bytes(100, 1)}; }
+  ucx::HandshakeSide side_;
+};
+
+std::vector<std::byte> refusal(ErrorCode reason) {
+  return ucx::encode(ucx::Refusal{.reason = reason});
+}
 
 }  // namespace
 
@@ -69,12 +105,14 @@ TEST(UcxStrangers, GarbageOnEveryPortHarmsNobody) {
 
 TEST(UcxStrangers, TheDoorIsShutToWhoeverSaysTheWrongThing) {
   const Server server({.listen = "127.0.0.1:0"});
-  const std::vector<std::byte> good = ucx::encode({.label = 7, .address = test_bytes(100, 1)});
-  std::vector<std::vector<std::byte>> wrong = {to_bytes("G"), to_bytes("TRIBUCX2")};
-  for (const std::size_t at : {8U, 10U, 12U, 16U, 24U, 123U}) {  // a byte of every field
+  const std::vector<std::byte> good = Impostor(server).opening();
+  std::vector<std::vector<std::byte>> wrong = {
+      to_bytes("G"), to_bytes("TRIBUCX2"), refusal(ErrorCode::kPoolFull),
+      ucx::encode(
+          ucx::Introduction{.contact = {.label = 7, .address = test_bytes(100, 1)}, .mac = {}})};
+  for (const std::size_t at : {8U, 10U, 12U, 16U, 20U, 59U}) {  // a byte of every field
     wrong.push_back(good);
     wrong.back()[at] ^= std::byte{4};
-    if (at == 10) wrong.back().resize(200);
   }
   for (const std::vector<std::byte>& what : wrong) {
     const Stranger stranger(server.address());
@@ -82,11 +120,30 @@ TEST(UcxStrangers, TheDoorIsShutToWhoeverSaysTheWrongThing) {
     EXPECT_EQ(stranger.hear(), 0);
   }
   // A side that introduces itself is answered, and may not send anything else here.
-  const Stranger stranger(server.address());
-  stranger.say(good);
-  stranger.say(to_bytes("x"));
-  EXPECT_GT(stranger.hear(), 0);
+  Impostor impostor(server);
+  EXPECT_TRUE(std::holds_alternative<ucx::Introduction>(ucx::decode(impostor.introduce())));
+  impostor.say(to_bytes("x"));
+  EXPECT_EQ(impostor.hear(), 0);
   Client(server).expect_answer();
+}
+
+TEST(UcxStrangers, NoProofNoEntry) {
+  const Server server({.listen = "127.0.0.1:0", .max_connections = 2, .secret_of = [](auto id) {
+                         return id == 1 ? std::optional(Secret{42}) : std::nullopt;
+                       }});
+  Client client(server, {.id = 1, .secret = {42}});
+  client.expect_answer();
+  for (int i = 0; i < 10; ++i) {  // none of them takes a place
+    Impostor impostor(server, {41});
+    EXPECT_EQ(impostor.introduce(), refusal(ErrorCode::kPermissionDenied));
+    EXPECT_EQ(impostor.hear(), 0);
+  }
+  Client wrong(server, {.id = 1, .secret = {41}});
+  EXPECT_EQ(wrong.wait_disconnect().code(), ErrorCode::kPermissionDenied);
+  Client unknown(server, {.id = 2, .secret = {42}});
+  EXPECT_EQ(unknown.wait_disconnect().code(), ErrorCode::kPermissionDenied);
+  Client(server, {.id = 1, .secret = {42}}).expect_answer();
+  client.expect_answer();
 }
 
 TEST(UcxStrangers, TheSilentAreSentAway) {
@@ -94,9 +151,9 @@ TEST(UcxStrangers, TheSilentAreSentAway) {
     return TransportConfig{.listen = "127.0.0.1:0",
                            .connect_timeout = std::chrono::milliseconds(timeout_ms)};
   };
-  const std::vector<std::byte> good = ucx::encode({.label = 7, .address = test_bytes(100, 1)});
   {
     const Server server(serve(200));
+    const std::vector<std::byte> good = Impostor(server).opening();
     for (const std::size_t bytes : {std::size_t{0}, std::size_t{5}, std::size_t{24}}) {
       const Stranger stranger(server.address());
       stranger.say(std::span(good).first(bytes));
@@ -107,9 +164,9 @@ TEST(UcxStrangers, TheSilentAreSentAway) {
   std::size_t heard = 0;
   for (const int timeout_ms : {200, 2'000, 10'000}) {
     const Server server(serve(timeout_ms));
-    const Stranger stranger(server.address());
-    stranger.say(good);
-    heard = stranger.hear();
+    Impostor impostor(server);
+    heard = impostor.introduce().size();
+    EXPECT_EQ(impostor.hear(), 0);
     if (heard > 0) break;
   }
   EXPECT_GT(heard, 0);
@@ -122,7 +179,7 @@ TEST(UcxStrangers, ManySilentOnesBlockNobody) {
   for (int i = 0; i < 300; ++i) strangers.emplace_back(server.address());
   Client(server).expect_answer();
   // The oldest had to go, and was told why.
-  EXPECT_EQ(strangers.front().hear(), ucx::encode_refusal().size());
+  EXPECT_EQ(strangers.front().hear(), refusal(ErrorCode::kPoolFull).size());
 }
 
 TEST(UcxStrangers, TheOldestThatSaysNoMoreThanWhoItIsMakesRoom) {
@@ -130,22 +187,15 @@ TEST(UcxStrangers, TheOldestThatSaysNoMoreThanWhoItIsMakesRoom) {
       {.listen = "127.0.0.1:0", .max_connections = 4, .connect_timeout = std::chrono::minutes(1)});
   Client first(server);
   first.expect_answer();
-  const std::vector<std::byte> good = ucx::encode({.label = 7, .address = test_bytes(100, 1)});
-  std::vector<Stranger> strangers;
+  std::vector<Impostor> impostors;
   for (int i = 0; i < 100; ++i) {
-    strangers.emplace_back(server.address());
-    strangers.back().say(good);
-    EXPECT_EQ(strangers.back().hear(24).size(), 24) << "it has a place";
+    impostors.emplace_back(server);
+    EXPECT_FALSE(impostors.back().introduce().empty()) << "it has a place";
   }
   Client(server).expect_answer();
   first.expect_answer();
-  std::vector<std::byte> heard;
-  for (auto part = strangers[0].hear_some(); !part.empty(); part = strangers[0].hear_some()) {
-    heard.insert(heard.end(), part.begin(), part.end());
-  }
-  const std::vector<std::byte> refusal = ucx::encode_refusal();
-  ASSERT_GT(heard.size(), refusal.size());
-  EXPECT_TRUE(std::equal(refusal.rbegin(), refusal.rend(), heard.rbegin())) << "it was told why";
+  EXPECT_EQ(impostors[0].hear_message(), refusal(ErrorCode::kPoolFull)) << "it was told why";
+  EXPECT_EQ(impostors[0].hear(), 0);
 }
 
 TEST(UcxStrangers, AServerOfAnotherKindIsNamed) {

@@ -1,0 +1,69 @@
+// How two sides of a connection prove to each other that they know a secret without sending it:
+//
+//   connecting side            accepting side
+//   Opening (id, nonce)    ->
+//                          <-  Challenge (nonce)
+//   Proof                  ->
+//                          <-  Verdict (outcome, proof)
+//
+// A proof is a MAC over what both sides have sent. It covers both nonces, so that an old proof is
+// worthless, and the side that made it, so that it cannot be sent back to its maker. Anybody may
+// send these bytes, so all messages have fixed sizes, and each is checked before the next is read.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "comm/transport/transport.h"
+#include "comm/wire/mac.h"
+#include "core/base/error.h"
+
+namespace tributary::proof {
+
+using Nonce = std::array<std::uint8_t, 32>;
+
+struct Opening {
+  std::uint64_t id = 0;
+  Nonce nonce{};
+  static constexpr std::size_t kBytes = 40;
+  static void fields(auto& archive, auto& m) { archive(m.id, m.nonce); }
+};
+
+struct Challenge {
+  Nonce nonce{};
+  static constexpr std::size_t kBytes = 32;
+  static void fields(auto& archive, auto& m) { archive(m.nonce); }
+};
+
+struct Proof {
+  wire::Mac mac{};
+  static constexpr std::size_t kBytes = 32;
+  static void fields(auto& archive, auto& m) { archive(m.mac); }
+};
+
+/// `mac` is zero if the connecting side has not proven itself.
+struct Verdict {
+  ErrorCode outcome = ErrorCode::kOk;
+  wire::Mac mac{};
+  static constexpr std::size_t kBytes = 36;
+  static void fields(auto& archive, auto& m) { archive(m.outcome, m.mac); }
+};
+
+/// What both sides have sent.
+struct Transcript {
+  Opening opening;
+  Challenge challenge;
+};
+
+[[nodiscard]] Nonce random_nonce();
+
+// `besides`: what else the side that proves itself says, and vouches for: the protocol with its
+// version, an address. Of any length: it cannot be mistaken for what it stands before.
+[[nodiscard]] Proof client_proof(const Secret& secret, const Transcript& said,
+                                 std::span<const std::byte> besides);
+[[nodiscard]] Verdict server_verdict(const Secret& secret, const Transcript& said,
+                                     ErrorCode outcome, std::span<const std::byte> besides);
+
+}  // namespace tributary::proof
