@@ -5,6 +5,7 @@ import contextlib
 import json
 import pathlib
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -12,7 +13,7 @@ import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from lab import MPI_PORTS, NETWORK, Lab, why_not  # noqa: E402
+from lab import MANAGEMENT, MPI_PORTS, NETWORK, Lab, why_not  # noqa: E402
 from program import run  # noqa: E402
 from tier import wait_until  # noqa: E402
 
@@ -32,16 +33,18 @@ NOTICE_S = 4 + 3 + 2 + 5 + 20
 # mpirun tries a second time.
 TCP_S = 2 * 7
 HOSTS = ("control", "worker1", "worker2", "client")
+FIREWALL = pathlib.Path(__file__).resolve().parents[3] / "deploy/recipes/firewall/tributary.nft"
+WORKER_PORT = 7400
 
 
 class HostTier(contextlib.AbstractContextManager):
     """A tier over the hosts of a lab."""
 
-    def __init__(self, slow=None):
+    def __init__(self, slow=None, guests=()):
         self.folder = tempfile.TemporaryDirectory()
         self.token_file = pathlib.Path(self.folder.name, "token")
         self.token_file.write_text(TOKEN + "\n")
-        self.lab = Lab(HOSTS, slow)
+        self.lab = Lab((*HOSTS, *guests), slow)
         try:
             self.url = f"http://{self.lab['control'].address}:{PORT}"
             self.control = self.lab.start_tributary(
@@ -65,7 +68,8 @@ class HostTier(contextlib.AbstractContextManager):
     def start_pool(self):
         self.pool = self.lab.mpirun(
             ("worker1", "worker2"), 2, "worker", "--control", self.url, "--name", "pool",
-            "--token-file", self.token_file, "--listen", f"{NETWORK}.0/24", *WORKERS)
+            "--token-file", self.token_file, "--listen", f"{NETWORK}.0/24", "--port", WORKER_PORT,
+            *WORKERS)
 
         def serving():
             if not self.pool.alive():
@@ -160,6 +164,79 @@ class Results(Hosts):
         # One port of each of the two workers of a host; clients listen nowhere.
         for name, ports in (("worker1", 2), ("worker2", 2), ("client", 0)):
             self.assertEqual(sum(what.startswith(name) for what in ours), ports, ours)
+
+
+class Firewall(Hosts):
+    """The recipe, with this lab's addresses, attacked from a host that nobody knows."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if not shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin"):
+            print("\nNO HOSTS WITH A FIREWALL ARE TESTED: needs the program nft", file=sys.stderr)
+            raise unittest.SkipTest("NO HOSTS: needs the program nft")
+
+    @staticmethod
+    def close(tier):
+        address = {name: host.address for name, host in tier.lab.hosts.items()}
+        set_here = {"pool_hosts": f"{{ {address['worker1']}, {address['worker2']} }}",
+                    "pool_device": '"eth0"',
+                    "client_hosts": f"{{ {address['client']} }}",
+                    "worker_ports": f"{{ {WORKER_PORT}-{WORKER_PORT + 3} }}",
+                    "admin_hosts": f"{{ {address['control']} }}",
+                    "admin_ports": "{ 22 }"}
+        rules = FIREWALL.read_text()
+        for name, value in set_here.items():
+            rules, found = re.subn(rf"^define {name} = .*$", f"define {name} = {value}", rules,
+                                   flags=re.MULTILINE)
+            assert found == 1, name
+        file = pathlib.Path(tier.folder.name, "rules.nft")
+        file.write_text(rules)
+        for name in ("worker1", "worker2"):
+            for _ in range(2):  # loaded again it replaces itself
+                tier.lab[name].run("nft", "--file", file)
+
+    @staticmethod
+    def doors(tier):
+        """Every port of the pool's hosts, in both networks."""
+        return {f"{network}.{tier.lab[name].number}:{port}" for name in ("worker1", "worker2")
+                for _, port, _ in tier.lab[name].listening() for network in (NETWORK, MANAGEMENT)}
+
+    @staticmethod
+    def workers(tier):
+        return {f"{tier.lab[name].address}:{port}" for name in ("worker1", "worker2")
+                for _, port, _ in tier.lab[name].listening()
+                if WORKER_PORT <= port < WORKER_PORT + 4}
+
+    def test_a_stranger_reaches_nothing_and_the_pool_works(self):
+        with HostTier(guests=("stranger",)) as tier:
+            stranger = tier.lab["stranger"]
+            open_before = stranger.knock(self.doors(tier))
+            launchers = open_before - self.workers(tier)
+            print("\na stranger reached before:", *sorted(open_before), sep="\n  ", file=sys.stderr)
+            self.assertTrue(any(NETWORK in door for door in launchers), open_before)
+            self.assertTrue(any(MANAGEMENT in door for door in launchers), open_before)
+            self.assertLessEqual(self.workers(tier), open_before)
+
+            running = tier.replay(*ENDLESS)
+            tier.wait_decoding(running)
+            self.close(tier)
+            self.assertEqual(stranger.knock(self.doors(tier)), set())
+            # Who takes the address of a pool's host in another network gains nothing.
+            stranger.run("ip", "address", "add", f"{tier.lab['worker1'].address}/32", "dev", "eth1")
+            self.assertEqual(stranger.knock({door for door in self.doors(tier)
+                                             if MANAGEMENT in door}), set())
+            tier.wait_decoding(running)
+            running.kill()
+            client = tier.lab["client"]
+            self.assertEqual(client.knock(self.doors(tier)), self.workers(tier))
+            self.assertEqual(tier.digest(*SMALL), alone(*SMALL))
+            # A pool that starts behind it.
+            tier.pool.kill()
+            wait_until(lambda: tier.state() != "serving", "its end is noticed", NOTICE_S)
+            tier.start_pool()
+            self.assertEqual(stranger.knock(self.doors(tier)), set())
+            self.assertEqual(tier.digest(*SMALL), alone(*SMALL))
 
 
 class Networks(Hosts):

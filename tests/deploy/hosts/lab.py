@@ -59,6 +59,30 @@ def why_not():
     return None if tried.returncode == 0 else f"namespaces: {tried.stderr.strip()}"
 
 
+# Which of ADDRESS:PORT... accept a connection; those that do not answer have two seconds in all.
+KNOCK = """
+import select, socket, sys
+waiting = {}
+poll = select.poll()
+for target in sys.argv[1:]:
+    address, _, port = target.rpartition(":")
+    tried = socket.socket()
+    tried.setblocking(False)
+    tried.connect_ex((address, int(port)))
+    waiting[tried.fileno()] = (tried, target)
+    poll.register(tried, select.POLLOUT)
+while waiting:
+    ready = poll.poll(2000)
+    if not ready:
+        break
+    for number, _ in ready:
+        tried, target = waiting.pop(number)
+        poll.unregister(number)
+        if tried.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
+            print(target)
+"""
+
+
 class Program:
     """A process on a host, with its output in a file."""
 
@@ -110,6 +134,10 @@ class Host:
     def reaches(self, other):
         return subprocess.run(self.enter([sys.executable, "-c", REACH, other.address]),
                               timeout=30, check=False).returncode == 0
+
+    def knock(self, targets):
+        """Those of `targets`, "ADDRESS:PORT", where a connection is accepted."""
+        return set(self.run(sys.executable, "-c", KNOCK, *targets).split())
 
     def listening(self):
         """(address, port, process name) of everything that listens here."""
