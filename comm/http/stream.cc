@@ -29,7 +29,7 @@ class StreamChannel : public std::enable_shared_from_this<StreamChannel> {
   virtual ~StreamChannel() = default;
 
   virtual Socket& socket() = 0;
-  virtual void read_some(asio::mutable_buffer into, IoHandler handler) = 0;
+  virtual void read_some(const ReadBuffers& into, IoHandler handler) = 0;
   virtual void write_some(const WriteBuffers& from, IoHandler handler) = 0;
   virtual void handshake_as_server(Stream::Done done) = 0;
   virtual void handshake_as_client(const std::string& host, Stream::Done done) = 0;
@@ -75,7 +75,7 @@ class PlainChannel final : public StreamChannel {
   explicit PlainChannel(Socket socket) : socket_(std::move(socket)) {}
 
   Socket& socket() override { return socket_; }
-  void read_some(asio::mutable_buffer into, IoHandler handler) override {
+  void read_some(const ReadBuffers& into, IoHandler handler) override {
     socket_.async_read_some(into, std::move(handler));
   }
   void write_some(const WriteBuffers& from, IoHandler handler) override {
@@ -102,7 +102,7 @@ class TlsChannel final : public StreamChannel {
       : context_(std::move(context)), stream_(std::move(socket), *context_) {}
 
   Socket& socket() override { return stream_.next_layer(); }
-  void read_some(asio::mutable_buffer into, IoHandler handler) override {
+  void read_some(const ReadBuffers& into, IoHandler handler) override {
     stream_.async_read_some(into, std::move(handler));
   }
   void write_some(const WriteBuffers& from, IoHandler handler) override {
@@ -184,7 +184,7 @@ void Stream::finish(Done done) {
   channel_->finish(std::move(done));
 }
 
-void Stream::read_some(asio::mutable_buffer into, IoHandler handler) {
+void Stream::read_some(const ReadBuffers& into, IoHandler handler) {
   channel_->read_some(into, std::move(handler));
 }
 void Stream::write_some(const WriteBuffers& from, IoHandler handler) {

@@ -50,10 +50,11 @@ class IoHandler {
   std::unique_ptr<Base> held_;
 };
 
-/// Up to eight buffers of a message for one write; the rest follows in the next write.
-class WriteBuffers {
+/// Up to eight buffers for one read or write; the rest follows in the next.
+template <typename Buffer>
+class BufferList {
  public:
-  using value_type = boost::asio::const_buffer;
+  using value_type = Buffer;
   using const_iterator = const value_type*;
 
   void add(value_type buffer) {
@@ -67,6 +68,8 @@ class WriteBuffers {
   std::array<value_type, 8> items_;
   std::size_t count_ = 0;
 };
+using ReadBuffers = BufferList<boost::asio::mutable_buffer>;
+using WriteBuffers = BufferList<boost::asio::const_buffer>;
 
 class StreamChannel;
 
@@ -107,13 +110,10 @@ class Stream {
   auto async_read_some(const Buffers& buffers, Token&& token) {
     return boost::asio::async_initiate<Token, Signature>(
         [this](auto handler, const auto& into) {
-          boost::asio::mutable_buffer first;
+          ReadBuffers pieces;
           const auto end = boost::asio::buffer_sequence_end(into);
-          for (auto it = boost::asio::buffer_sequence_begin(into); it != end; ++it) {
-            first = *it;
-            if (first.size() > 0) break;
-          }
-          read_some(first, IoHandler(std::move(handler)));
+          for (auto it = boost::asio::buffer_sequence_begin(into); it != end; ++it) pieces.add(*it);
+          read_some(pieces, IoHandler(std::move(handler)));
         },
         token, buffers);
   }
@@ -132,7 +132,7 @@ class Stream {
 
  private:
   using Signature = void(boost::system::error_code, std::size_t);
-  void read_some(boost::asio::mutable_buffer into, IoHandler handler);
+  void read_some(const ReadBuffers& into, IoHandler handler);
   void write_some(const WriteBuffers& from, IoHandler handler);
 
   std::shared_ptr<StreamChannel> channel_;

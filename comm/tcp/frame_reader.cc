@@ -15,6 +15,7 @@ constexpr std::size_t kBufferBytes = std::size_t{32} << 10;
 /// Shorter pieces are copied from the buffer, which takes less time than a separate read.
 constexpr std::size_t kMinDirectBytes = std::size_t{8} << 10;
 /// The bytes of one read are still in the second-level cache when inspect() computes its checksum.
+/// A page of the cache is smaller, so that a read fills several: each costs a system call and more.
 constexpr std::size_t kMaxDirectBytes = std::size_t{256} << 10;
 
 }  // namespace
@@ -22,13 +23,13 @@ constexpr std::size_t kMaxDirectBytes = std::size_t{256} << 10;
 FrameReader::FrameReader(const TransportConfig& config, OnMessage on_message)
     : config_(config), on_message_(std::move(on_message)) {}
 
-std::span<std::byte> FrameReader::space() {
+ReadBuffers FrameReader::space() {
   direct_ = false;
   if (begin_ == end_ && landing_) {
-    const std::span<std::byte> next = piece();
-    if (next.size() >= kMinDirectBytes) {
+    const ReadBuffers rest = rest_of_landing();
+    if (boost::asio::buffer_size(rest) >= kMinDirectBytes) {
       direct_ = true;
-      return next.first(std::min(next.size(), kMaxDirectBytes));
+      return rest;
     }
   }
   if (buffer_.empty()) {
@@ -38,15 +39,15 @@ std::span<std::byte> FrameReader::space() {
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
     end_ -= std::exchange(begin_, 0);
   }
-  return std::span(buffer_).subspan(end_);
+  ReadBuffers space;
+  space.add(boost::asio::buffer(buffer_) + end_);
+  return space;
 }
 
 void FrameReader::filled(std::size_t bytes) {
   if (stopped_) return;
   if (direct_) {
-    const std::span<std::byte> arrived = piece().first(bytes);
-    if (landing_->inspect) landing_->inspect(arrived);
-    piece_filled_ += bytes;
+    fill_landing(bytes);
     advance(bytes);
     return;
   }
@@ -102,6 +103,28 @@ std::span<std::byte> FrameReader::piece() {
     piece_filled_ = 0;
   }
   return landing_->pieces[piece_].subspan(piece_filled_);
+}
+
+ReadBuffers FrameReader::rest_of_landing() const {
+  ReadBuffers rest;
+  std::size_t left = kMaxDirectBytes;
+  std::size_t filled = piece_filled_;
+  for (std::size_t i = piece_; i < landing_->pieces.size() && left > 0 && !rest.full(); ++i) {
+    const std::span<std::byte> part = landing_->pieces[i].subspan(std::exchange(filled, 0));
+    rest.add(boost::asio::buffer(part.data(), std::min(part.size(), left)));
+    left -= std::min(part.size(), left);
+  }
+  return rest;
+}
+
+void FrameReader::fill_landing(std::size_t bytes) {
+  while (bytes > 0) {
+    const std::span<std::byte> next = piece();
+    const std::span<std::byte> arrived = next.first(std::min(next.size(), bytes));
+    if (landing_->inspect) landing_->inspect(arrived);
+    piece_filled_ += arrived.size();
+    bytes -= arrived.size();
+  }
 }
 
 void FrameReader::land(std::span<const std::byte> part) {

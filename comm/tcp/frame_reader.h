@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/http/stream.h"
 #include "comm/transport/transport.h"
 
 namespace tributary::tcp {
@@ -29,7 +30,7 @@ class FrameReader {
   ~FrameReader() = default;
 
   /// Where the next bytes go; never empty, valid until filled() or stop().
-  [[nodiscard]] std::span<std::byte> space();
+  [[nodiscard]] ReadBuffers space();
   /// The first `bytes` of space() have been read. Throws kMalformedInput for an invalid frame,
   /// kTooLarge for one beyond the limits; after that only stop() may be called.
   void filled(std::size_t bytes);
@@ -46,6 +47,8 @@ class FrameReader {
  private:
   void parse();
   void begin_payload(std::optional<Landing> landing, std::size_t bytes);
+  [[nodiscard]] ReadBuffers rest_of_landing() const;
+  void fill_landing(std::size_t bytes);
   void land(std::span<const std::byte> part);
   void advance(std::size_t bytes);
   /// The unfilled rest of the landing's current piece.
@@ -55,7 +58,7 @@ class FrameReader {
   const OnMessage on_message_;
   std::vector<std::byte> buffer_;    // allocated by the first space()
   std::size_t begin_ = 0, end_ = 0;  // of its bytes that are not parsed yet
-  bool direct_ = false;              // the last space() was a piece of the landing
+  bool direct_ = false;              // the last space() was of the landing
   bool stopped_ = false;
   std::uint64_t frames_ = 0;
 

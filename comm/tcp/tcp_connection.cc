@@ -140,16 +140,14 @@ void TcpConnection::disconnect() {
 
 void TcpConnection::read() {
   if (state_ != State::kOpen || reading_ || read_all_) return;
-  const std::span<std::byte> space = reader_.space();
   reading_ = true;
   ++operations_;
-  stream_->async_read_some(
-      boost::asio::buffer(space.data(), space.size()),
-      [self = shared_from_this(), this](const error_code& error, std::size_t bytes) {
-        reading_ = false;
-        --operations_;
-        on_read(error, bytes);
-      });
+  stream_->async_read_some(reader_.space(), [self = shared_from_this(), this](
+                                                const error_code& error, std::size_t bytes) {
+    reading_ = false;
+    --operations_;
+    on_read(error, bytes);
+  });
 }
 
 void TcpConnection::on_read(const error_code& error, std::size_t bytes) {

@@ -41,10 +41,9 @@ std::vector<std::byte> read_all(std::span<const std::byte> bytes, std::size_t pa
   refused = false;
   try {
     while (!bytes.empty()) {
-      const std::span<std::byte> space = reader.space();
-      if (space.empty()) std::abort();
-      const std::size_t now = std::min({part, space.size(), bytes.size()});
-      std::copy_n(bytes.begin(), now, space.begin());
+      const std::size_t now = boost::asio::buffer_copy(
+          reader.space(), boost::asio::buffer(bytes.data(), std::min(part, bytes.size())));
+      if (now == 0) std::abort();
       reader.filled(now);
       bytes = bytes.subspan(now);
     }

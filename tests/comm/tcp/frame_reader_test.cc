@@ -39,12 +39,11 @@ class Reader {
   /// Feeds the bytes to the reader in parts of at most `part`.
   void say(std::span<const std::byte> bytes, std::size_t part) {
     while (!bytes.empty()) {
-      const std::span<std::byte> space = reader_.space();
-      ASSERT_FALSE(space.empty());
-      const auto now = bytes.first(std::min({part, space.size(), bytes.size()}));
-      std::ranges::copy(now, space.begin());
-      reader_.filled(now.size());
-      bytes = bytes.subspan(now.size());
+      const std::size_t now = boost::asio::buffer_copy(
+          reader_.space(), boost::asio::buffer(bytes.data(), std::min(part, bytes.size())));
+      ASSERT_GT(now, 0);
+      reader_.filled(now);
+      bytes = bytes.subspan(now);
     }
   }
 
