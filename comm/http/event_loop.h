@@ -10,6 +10,7 @@ namespace tributary {
 /// Call run() on one thread. post() and stop() may be called from any thread.
 class EventLoop {
  public:
+  /// Throws kIo without descriptors for it.
   EventLoop();
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;

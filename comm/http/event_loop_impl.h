@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "comm/http/event_loop.h"
+#include "comm/http/io_context.h"
 
 namespace tributary {
 
@@ -26,7 +27,8 @@ class LoopGate {
 struct EventLoop::Impl {
   ~Impl() { gate->close(); }
 
-  boost::asio::io_context io{1};  // one thread runs it
+  IoContext context;
+  boost::asio::io_context& io = context.get();
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work{io.get_executor()};
   std::shared_ptr<LoopGate> gate = std::make_shared<LoopGate>(io);
 };

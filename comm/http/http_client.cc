@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/asio/io_context.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -13,6 +12,7 @@
 
 #include "comm/http/connector.h"
 #include "comm/http/http_text.h"
+#include "comm/http/io_context.h"
 #include "core/base/quote.h"
 
 namespace tributary {
@@ -122,7 +122,8 @@ struct HttpClient::Impl {
 
   HttpClientConfig config;
   TlsContext tls;
-  asio::io_context io{1};
+  IoContext context;
+  asio::io_context& io = context.get();
   std::shared_ptr<Connection> connection;
 };
 

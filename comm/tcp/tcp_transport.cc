@@ -3,13 +3,12 @@
 
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "comm/http/io_context.h"
 #include "comm/tcp/tcp_address.h"
 #include "comm/tcp/tcp_peers.h"
 
@@ -22,15 +21,14 @@ class TcpTransport final : public Transport {
  public:
   TcpTransport(TransportConfig config, TransportHandler& handler)
       : config_(std::move(config)),
-        reactor_(io_),
-        peers_(io_, config_, handler, next_id_),
+        peers_(io_.get(), config_, handler, next_id_),
         address_(peers_.address()),
-        work_(io_.get_executor()),
+        work_(io_.get().get_executor()),
         thread_([this] { run(); }) {}
 
   /// The thread ends when every operation has returned.
   ~TcpTransport() override {
-    asio::post(io_, [this] {
+    asio::post(io_.get(), [this] {
       peers_.stop();
       work_.reset();
     });
@@ -44,37 +42,33 @@ class TcpTransport final : public Transport {
                                const Introduction& introduction) override {
     const auto to = tcp::parse_address(address);
     const PeerId id = next_id_.fetch_add(1);
-    asio::post(io_, [this, id, to, introduction] { peers_.connect(id, to, introduction); });
+    asio::post(io_.get(), [this, id, to, introduction] { peers_.connect(id, to, introduction); });
     return id;
   }
   void send(PeerId peer, OutgoingMessage message) override {
-    asio::post(io_, [this, peer, message = std::move(message)]() mutable {
+    asio::post(io_.get(), [this, peer, message = std::move(message)]() mutable {
       peers_.send(peer, std::move(message));
     });
   }
   void disconnect(PeerId peer) override {
-    asio::post(io_, [this, peer] { peers_.disconnect(peer); });
+    asio::post(io_.get(), [this, peer] { peers_.disconnect(peer); });
   }
 
  private:
   void run() {
     peers_.start();
     if (!config_.busy_poll) {
-      io_.run();
+      io_.get().run();
       return;
     }
-    while (!io_.stopped()) {
+    while (!io_.get().stopped()) {
       // With fewer cores than threads a spinning thread would keep the others from working.
-      if (io_.poll() == 0) std::this_thread::yield();
+      if (io_.get().poll() == 0) std::this_thread::yield();
     }
   }
 
   const TransportConfig config_;
-  asio::io_context io_{1};  // one thread runs it
-  // Never armed. The first object of an io_context opens the descriptors that it polls with: here,
-  // where whoever makes the transport hears of a shortage, and not with the first connection, whose
-  // thread has nobody to tell.
-  asio::steady_timer reactor_;
+  IoContext io_;
   std::atomic<PeerId> next_id_{1};
   tcp::TcpPeers peers_;
   const std::string address_;

@@ -1,8 +1,6 @@
 // The listening socket when descriptors run out, and when it fails.
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,10 +10,10 @@
 #include <filesystem>
 #include <future>
 #include <string>
-#include <vector>
 
 #include "comm/tcp/tcp_transport.h"
 #include "tests/comm/transport/answering.h"
+#include "tests/comm/transport/few_descriptors.h"
 #include "tests/comm/transport/silent_handler.h"
 #include "tests/comm/transport/sockets_of_process.h"
 #include "tests/comm/transport/stranger.h"
@@ -23,29 +21,6 @@
 
 namespace tributary::testing_support {
 namespace {
-
-/// While this exists, the process can open at most `more` further descriptors. RLIMIT_NOFILE bounds
-/// the numbers of descriptors, not their count, and the process may have been started with gaps and
-/// high ones. A new descriptor gets the lowest free number, so the bound is the number of the first
-/// one that is one too many.
-class FewDescriptors {
- public:
-  explicit FewDescriptors(std::size_t more) {
-    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
-    std::vector<int> free(more + 1);
-    for (int& fd : free) fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    EXPECT_GE(free.back(), 0);
-    const rlimit now{.rlim_cur = static_cast<rlim_t>(free.back()), .rlim_max = before_.rlim_max};
-    for (const int fd : free) close(fd);
-    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &now), 0);
-  }
-  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-  FewDescriptors(const FewDescriptors&) = delete;
-  FewDescriptors& operator=(const FewDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 class Watching final : public SilentHandler {
  public:

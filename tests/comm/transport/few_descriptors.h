@@ -1,0 +1,37 @@
+// A process that runs out of descriptors.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <vector>
+
+namespace tributary::testing_support {
+
+/// While this exists, the process can open at most `more` further descriptors. RLIMIT_NOFILE bounds
+/// the numbers of descriptors, not their count, and the process may have been started with gaps and
+/// high ones. A new descriptor gets the lowest free number, so the bound is the number of the first
+/// one that is one too many.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(std::size_t more) {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    std::vector<int> free(more + 1);
+    for (int& fd : free) fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    EXPECT_GE(free.back(), 0);
+    const rlimit now{.rlim_cur = static_cast<rlim_t>(free.back()), .rlim_max = before_.rlim_max};
+    for (const int fd : free) close(fd);
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &now), 0);
+  }
+  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+}  // namespace tributary::testing_support
