@@ -77,7 +77,8 @@ class PoolFullError : public Error {
 /// the tier answered.
 class TierClient {
  public:
-  /// Throws kInvalidArgument for an invalid URL, kIo for a certificate that cannot be read.
+  /// Throws kInvalidArgument for an invalid URL, or for a certificate that cannot be read where the
+  /// URL is https; otherwise the first call that needs it does.
   explicit TierClient(const TierClientConfig& config);
   /// Over another transport, for tests.
   TierClient(const TierClientConfig& config, const MakeTransport& make_transport);
