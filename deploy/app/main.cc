@@ -21,6 +21,7 @@
 #include "deploy/app/flags/options.h"
 #include "deploy/app/info/info.h"
 #include "deploy/app/plan/plan_command.h"
+#include "deploy/app/plan/plan_table.h"
 #include "deploy/app/prefill/prefill.h"
 #include "deploy/app/program_end.h"
 #include "deploy/app/replay/replay.h"
@@ -142,6 +143,12 @@ int run_bench_command(const BenchOptions& options, const Launcher& launcher) {
 int run_plan(const PlanOptions& options, const Launcher& launcher) {
   require_one_process("plan", launcher);
   check_writable(options.json);
+  if (options.table) {
+    const PlanTable table = plan_table(options);
+    fmt::print("{}", to_text(table, options));
+    if (options.json) write_file(*options.json, to_json(table));
+    return 0;
+  }
   const PlanReport report = plan(options);
   fmt::print("{}", to_text(report, options));
   if (options.json) write_file(*options.json, to_json(report, options));

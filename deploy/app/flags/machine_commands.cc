@@ -56,6 +56,9 @@ CLI::App* add_plan(CLI::App& app, PlanOptions& o) {
   add_leaf_tokens(*sub, o.leaf_tokens);
   add_rows(*sub, o.row_format);
   add_query(*sub, o.query_dtype);
+  add_switch(*sub, "--table", o.table,
+             "From which length and batch on a spread pays: 1 to 256 sequences of 4k to 1M tokens, "
+             "instead of --batch and --context");
   add_flag(*sub, "--json", "FILE", o.json, parse_text, "Write the plan to this file as JSON too");
   return sub;
 }

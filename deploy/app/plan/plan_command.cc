@@ -56,6 +56,11 @@ Machine machine_of(const PlanOptions& options) {
 
 }  // namespace
 
+bool fits(const PlanCandidate& candidate, const PlanReport& report) {
+  return report.memory_bytes <= 0 ||
+         candidate.cache_bytes + report.weight_bytes <= report.memory_bytes;
+}
+
 PlanReport plan(const PlanOptions& options) {
   const MlaShape shape =
       options.model ? mla_shape(read_model_config(*options.model)) : find_mla_shape(options.shape);
@@ -119,11 +124,9 @@ PlanReport plan(const PlanOptions& options) {
   }
   // What does not fit is no candidate, however fast; of equals the first, which the pool would
   // choose itself.
-  const auto misfit = [&](const PlanCandidate& c) {
-    return report.memory_bytes > 0 && c.cache_bytes + report.weight_bytes > report.memory_bytes;
-  };
   std::ranges::stable_sort(report.candidates, [&](const auto& a, const auto& b) {
-    return std::pair(misfit(a), a.step.step_us) < std::pair(misfit(b), b.step.step_us);
+    return std::pair(!fits(a, report), a.step.step_us) <
+           std::pair(!fits(b, report), b.step.step_us);
   });
   return report;
 }

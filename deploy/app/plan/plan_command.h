@@ -38,6 +38,7 @@ struct PlanOptions {
   double network_us = -1;
   RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
+  bool table = false;  // of many batches and contexts, see plan_table.h
   std::optional<std::filesystem::path> json;
 };
 
@@ -60,6 +61,9 @@ struct PlanReport {
   std::int64_t workers_needed = 1;        // that hold the rows of all sequences, at least
   std::vector<PlanCandidate> candidates;  // the shortest step first
 };
+
+/// Whether it fits the workers' memory, as far as that is known.
+[[nodiscard]] bool fits(const PlanCandidate& candidate, const PlanReport& report);
 
 /// Throws kInvalidArgument, kNotFound, kIo, kMalformedInput.
 [[nodiscard]] PlanReport plan(const PlanOptions& options);

@@ -21,11 +21,6 @@ double token_ms(const PlanCandidate& candidate, const PlanOptions& options) {
   return candidate.step.step_us / 1e3 / options.tokens;
 }
 
-bool fits(const PlanCandidate& candidate, const PlanReport& report) {
-  return report.memory_bytes <= 0 ||
-         candidate.cache_bytes + report.weight_bytes <= report.memory_bytes;
-}
-
 std::string name(const PlanCandidate& candidate) {
   return fmt::format("{}, {}", spread_policy_name(candidate.spread),
                      exchange_name(candidate.exchange));

@@ -98,6 +98,32 @@ class Bench(unittest.TestCase):
         single = [c for c in plan["candidates"] if c["spread"] == "single"]
         self.assertEqual(single[0]["cache_bytes"], rows)
 
+    def test_the_table_says_when_a_spread_pays(self):
+        table, text = self.predicted("--table", "--shape", "glm-5", "--layers", "4",
+                                     "--memory-gib", "16")
+        self.assertIn("NOT measured", text)
+        cells = {(cell["batch"], cell["context"]): cell for cell in table["cells"]}
+        self.assertEqual(len(cells), 9 * 9)
+        # Short sequences stay whole; a long one on an idle node is cut; what is too long for one
+        # worker fits on several; what is too long for all does not fit.
+        short, long = cells[256, 4096], cells[1, 1 << 20]
+        self.assertEqual(short["whole_us"], short["best_us"])
+        self.assertLess(long["best_us"], long["whole_us"])
+        self.assertIn("whole", text)
+        self.assertIn(f"{long['whole_us'] / long['best_us']:.2f}", text)
+        crowded = [cell for cell in cells.values() if cell["best_us"] is None]
+        self.assertIn(cells[256, 1 << 20], crowded)
+        for cell in cells.values():
+            if cell["whole_us"] is not None:
+                self.assertLessEqual(cell["best_us"], cell["whole_us"])
+        # Each cell is what a plan of it says.
+        plan, _ = self.predicted("--batch", "8", "--context", "131072", "--shape", "glm-5",
+                                 "--layers", "4", "--memory-gib", "16")
+        self.assertEqual(plan["candidates"][0]["step_us"], cells[8, 131072]["best_us"])
+        table, text = self.predicted("--table", "--shape", "glm-5", "--layers", "61",
+                                     "--memory-gib", "40")
+        self.assertIn("only so", text)
+
     def test_what_makes_no_sense_is_refused(self):
         self.refused("plan", "--gpu", "abacus", words=["'abacus'", "h100, h200"])
         self.refused("plan", "--machine", self.machine, words=[self.machine, "cannot be read"])
