@@ -27,8 +27,9 @@ std::vector<std::byte> HandshakeSide::opening() const {
 }
 
 HandshakeSide::Step HandshakeSide::take(std::span<const std::byte> bytes) {
-  return std::visit([this](auto&& message) { return on_message(std::move(message)); },
-                    decode(bytes));
+  return std::visit(
+      [this](auto&& message) { return on_message(std::forward<decltype(message)>(message)); },
+      decode(bytes));
 }
 
 HandshakeSide::Step HandshakeSide::on_message(const proof::Opening& opening) {
