@@ -189,16 +189,18 @@ nb::object merge_states(nb::handle v_a, nb::handle s_a, nb::handle v_b, nb::hand
                         int threads) {
   StatePairs pairs;
   pairs.dtype = float_type(v_a, "v_a");
-  const Array left = read_array(v_a, {"v_a", pairs.dtype, {-1, -1, -1}, false});
+  const Array left = read_array(v_a, {"v_a", pairs.dtype, {-1, -1, -1}, true});
   pairs.tokens = left.count;
   pairs.heads = dimension("v_a: num_heads", extent(left, 1), 1, 1 << 20);
   pairs.width = dimension("v_a: head_dim", extent(left, 2), 1, 1 << 20);
   const Array right =
-      read_array(v_b, {"v_b", pairs.dtype, {pairs.tokens, pairs.heads, pairs.width}, false});
+      read_array(v_b, {"v_b", pairs.dtype, {pairs.tokens, pairs.heads, pairs.width}, true});
   const Array left_lse = read_array(s_a, {"s_a", DType::kF32, {pairs.tokens, pairs.heads}, false});
   const Array right_lse = read_array(s_b, {"s_b", DType::kF32, {pairs.tokens, pairs.heads}, false});
   pairs.v_left = left.data;
   pairs.v_right = right.data;
+  pairs.left_stride_bytes = left.stride;
+  pairs.right_stride_bytes = right.stride;
   pairs.lse_left = reinterpret_cast<const float*>(left_lse.data);
   pairs.lse_right = reinterpret_cast<const float*>(right_lse.data);
   if (base2) pairs.log_unit = std::numbers::ln2_v<float>;

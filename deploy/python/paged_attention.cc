@@ -240,12 +240,11 @@ void PagedAttention::merge(const StatePairs& pairs) {
   float* right = left + most * record;
   for (std::int64_t token = 0; token < pairs.tokens; token += most) {
     const std::int64_t tokens = std::min(most, pairs.tokens - token);
-    const std::size_t at = static_cast<std::size_t>(token) * row.bytes();
-    const auto load = [&](const std::byte* v, const float* lse, float* states) {
+    const auto load = [&](const std::byte* v, std::size_t stride, const float* lse, float* states) {
       backend_->call(ConvertArgs{.rows = tokens,
-                                 .src = v + at,
+                                 .src = v + static_cast<std::size_t>(token) * stride,
                                  .src_row = row,
-                                 .src_stride_bytes = row.bytes(),
+                                 .src_stride_bytes = stride,
                                  .dst = states,
                                  .dst_row = wide,
                                  .dst_stride_bytes = shape.record_bytes()});
@@ -253,15 +252,15 @@ void PagedAttention::merge(const StatePairs& pairs) {
         states[i / heads * record + values + i % heads] = lse[token * heads + i] * pairs.log_unit;
       }
     };
-    load(pairs.v_left, pairs.lse_left, left);
-    load(pairs.v_right, pairs.lse_right, right);
+    load(pairs.v_left, pairs.left_stride_bytes, pairs.lse_left, left);
+    load(pairs.v_right, pairs.right_stride_bytes, pairs.lse_right, right);
     const MergeOp op{.right = most, .tokens = static_cast<std::int32_t>(tokens)};
     backend_->call(MergeArgs{.ops = std::span(&op, 1), .shape = shape, .states = left});
     backend_->call(ConvertArgs{.rows = tokens,
                                .src = left,
                                .src_row = wide,
                                .src_stride_bytes = shape.record_bytes(),
-                               .dst = pairs.v + at,
+                               .dst = pairs.v + static_cast<std::size_t>(token) * row.bytes(),
                                .dst_row = row,
                                .dst_stride_bytes = row.bytes()});
     for (std::int64_t i = 0; i < tokens * heads; ++i) {

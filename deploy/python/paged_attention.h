@@ -40,9 +40,10 @@ struct PagedBatch {
 struct StatePairs {
   std::int64_t tokens = 0;
   int heads = 0, width = 0;
-  DType dtype = DType::kF32;                              // kF32 or kBF16, of v
-  const std::byte *v_left = nullptr, *v_right = nullptr;  // [tokens][heads][width]
-  const float *lse_left = nullptr, *lse_right = nullptr;  // [tokens][heads]
+  DType dtype = DType::kF32;                                  // kF32 or kBF16, of v
+  const std::byte *v_left = nullptr, *v_right = nullptr;      // [tokens][heads][width]
+  std::size_t left_stride_bytes = 0, right_stride_bytes = 0;  // between tokens of v
+  const float *lse_left = nullptr, *lse_right = nullptr;      // [tokens][heads]
   float log_unit = 1;  // of lse in natural logarithms: 1, or ln 2 where its base is 2
   std::byte* v = nullptr;
   float* lse = nullptr;

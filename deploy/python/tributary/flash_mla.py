@@ -4,6 +4,8 @@ flash_mla_with_kvcache, get_mla_metadata`. NumPy arrays go as well."""
 import functools
 import os
 
+import numpy
+
 from . import _core
 from ._core import SchedMeta
 from .errors import Unsupported
@@ -26,6 +28,12 @@ def _refuse(**arguments):
 def _shown(value):
     shape = getattr(value, "shape", None)
     return repr(value) if shape is None else f"{type(value).__qualname__} of shape {list(shape)}"
+
+
+def _without_gaps(array):
+    if isinstance(array, numpy.ndarray):
+        return numpy.ascontiguousarray(array)
+    return array.contiguous() if hasattr(array, "contiguous") else array
 
 
 def get_mla_metadata(cache_seqlens=None, num_q_tokens_per_head_k=None, num_heads_k=None,
@@ -83,14 +91,14 @@ def flash_mla_with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v,
 def merge_states(v_a, s_a, v_b, s_b, *, base2=False, threads=None):
     """The attention over two sets of keys from that over each: (v, s).
 
-    v_a, v_b: [tokens, num_heads, head_dim], bf16 or fp32, without gaps. s_a, s_b: [tokens,
-    num_heads] fp32, the logarithm of the sum of exp(scaled score): to base e, as
-    flash_mla_with_kvcache and vLLM give it (vLLM's and FlashMLA's [num_heads, tokens] transposed),
-    or to base 2 with base2=True, as FlashInfer gives it. A set of no keys (-inf, +inf or NaN) adds
+    v_a, v_b: [tokens, num_heads, head_dim], bf16 or fp32, gaps between tokens alone. s_a, s_b:
+    [tokens, num_heads] fp32 of any strides (vLLM and FlashMLA have the heads first: transpose
+    them), the logarithm of the sum of exp(scaled score): to base e, as flash_mla_with_kvcache and
+    vLLM give it, or to base 2 with base2=True, as FlashInfer gives it. A set of no keys (-inf, +inf or NaN) adds
     nothing, whatever its v holds; two of them give v 0 and s -inf.
 
     v has the type of v_a; both are torch tensors where v_a is one. threads: as of
     flash_mla_with_kvcache.
     """
-    return _core.merge_states(v_a, s_a, v_b, s_b, base2,
+    return _core.merge_states(v_a, _without_gaps(s_a), v_b, _without_gaps(s_b), base2,
                               _usable_cpus() if threads is None else threads)

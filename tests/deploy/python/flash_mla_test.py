@@ -205,8 +205,7 @@ def test_torch_tensors_give_torch_tensors(case):
     wide = attend(case, **{**tensors, "q": tensors["q"].float(),
                            "k_cache": tensors["k_cache"].float()})
     assert wide[0].dtype == torch.float32
-    v, s = tributary.merge_states(out[:, 0], lse[:, :, 0].contiguous(), out[:, 1],
-                                  lse[:, :, 1].contiguous())
+    v, s = tributary.merge_states(out[:, 0], lse[:, :, 0], out[:, 1], lse[:, :, 1])
     assert v.dtype == torch.bfloat16 and s.dtype == torch.float32
     with pytest.raises(TypeError, match="q: float16, expected"):
         attend(case, **{**tensors, "q": tensors["q"].half()})
@@ -220,7 +219,8 @@ def test_merged_halves_are_the_whole(kind, base2, rng):
     halves = [attend(case, cache_seqlens=numpy.array(lengths, numpy.int32), block_table=table)
               for lengths, table in (([128, 128], case.block_table[:, :2].copy()),
                                      ([128, 64], case.block_table[:, 2:].copy()))]
-    (v_a, s_a), (v_b, s_b) = [(v[:, 0].copy(), s[:, :, 0] / numpy.float32(unit)) for v, s in halves]
+    (v_a, s_a), (v_b, s_b) = [(v[:, 0], s[:, :, 0] / numpy.float32(unit)) for v, s in halves]
+    v_b = numpy.repeat(v_b, 2, 0)[::2]  # gaps between tokens
     v, s = tributary.merge_states(v_a, s_a, v_b, s_b, base2=base2)
     assert v.dtype == v_a.dtype and v.shape == v_a.shape and s.shape == s_a.shape
     case.check(v[:, None], (s * numpy.float32(unit))[..., None], True)
@@ -272,7 +272,7 @@ def test_calls_from_several_threads_take_turns(case):
     expected, wrong = bits(attend(case)), []
 
     def calls(threads):
-        for _ in range(20):
+        for _ in range(4):
             if bits(attend(case, threads=threads)) != expected:
                 wrong.append(threads)
     workers = [threading.Thread(target=calls, args=(threads,)) for threads in (1, 2, 2)]
