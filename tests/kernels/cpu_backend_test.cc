@@ -309,6 +309,7 @@ TEST(CpuBackend, BorrowedRowsAtStridesGiveTheBitsOfTheirCopy) {
       const auto queries =
           to_bytes(normal.floats(2 * kQueryHeads * rows.layout.latent_dim()), dtype);
       std::vector<LeafTask> tasks;
+      tasks.reserve(HeadsInRows::kHeads);
       for (int head = 0; head < HeadsInRows::kHeads; ++head) {
         tasks.push_back(
             {.item = head, .tokens = 2, .rows = 150, .query_position = 148, .state = 2 * head});
