@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # The measurements of bench/python_calls.sh: calls of the Python package in turns with the same ones
 # of bench/python_peer.cc. Medians; a ratio and a difference are of the medians of neighbouring turns.
+# Beside the time of a call: the processor time of the calling thread, which other programs on the
+# machine disturb less.
 import argparse
 import os
 import pathlib
@@ -32,20 +34,22 @@ class Peer:
         self.process.stdin.close()
         self.process.wait(20)
 
-    def median(self, seconds):
+    def medians(self, seconds):
         self.process.stdin.write(f"{seconds}\n")
-        return statistics.median(map(float, self.process.stdout.readline().split()))
+        pairs = [pair.split(":") for pair in self.process.stdout.readline().split()]
+        return [statistics.median(map(float, times)) for times in zip(*pairs)]
 
 
-def median(call, seconds):
+def medians(call, seconds):
+    """Time of a call, and the thread's, in microseconds."""
     end = time.perf_counter() + seconds
     times = []
     call()
     while not times or time.perf_counter() < end:
-        start = time.perf_counter()
+        used, start = time.thread_time_ns(), time.perf_counter_ns()
         call()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times) * 1e6
+        times.append((time.perf_counter_ns() - start, time.thread_time_ns() - used))
+    return [statistics.median(column) / 1e3 for column in zip(*times)]
 
 
 def compare(name, call, peer, options):
@@ -54,14 +58,16 @@ def compare(name, call, peer, options):
     for turn in range(options.turns + 1):
         for which in ((0, 1) if turn % 2 else (1, 0)):
             if which:
-                ours.append(median(call, options.seconds))
+                ours.append(medians(call, options.seconds))
             else:
-                theirs.append(peer.median(options.seconds))
-    ours, theirs = ours[1:], theirs[1:]  # the first turn warms up
-    ratio = statistics.median(a / b for a, b in zip(ours, theirs))
-    more = statistics.median(a - b for a, b in zip(ours, theirs))
-    print(f"{name:<44}{statistics.median(theirs):>12.1f}{statistics.median(ours):>12.1f}"
-          f"{ratio:>9.3f}{more:>10.1f}", flush=True)
+                theirs.append(peer.medians(options.seconds))
+    line = f"{name:<44}"
+    for ours_us, theirs_us in zip(zip(*ours[1:]), zip(*theirs[1:])):  # the first turn warms up
+        ratio = statistics.median(a / b for a, b in zip(ours_us, theirs_us))
+        more = statistics.median(a - b for a, b in zip(ours_us, theirs_us))
+        line += (f"{statistics.median(theirs_us):>11.1f}{statistics.median(ours_us):>11.1f}"
+                 f"{ratio:>8.3f}{more:>9.1f}")
+    print(line, flush=True)
 
 
 def noise(rng, *shape):
@@ -136,7 +142,8 @@ def main():
     options = parser.parse_args()
     model = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
     print(f"{model[1] if model else 'unknown processor'}; kernels {_core.kernels(1)}")
-    print(f"{'':<44}{'C++ us':>12}{'Python us':>12}{'ratio':>9}{'more us':>10}")
+    print(f"{'':<44}" + "".join(f"{what:>22}{'ratio':>8}{'more':>9}" for what in (
+        "C++, Python us", "of the calling thread")))
     if options.only != "layer":
         attend(options)
     if options.only != "attend":
