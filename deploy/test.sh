@@ -16,7 +16,7 @@ stages=(
   "asan|1500|unit tests under AddressSanitizer and UndefinedBehaviorSanitizer"
   "fuzz|600|libFuzzer, in the same build, on everything that parses bytes from outside"
   "tsan|1200|tests of ranks as threads under ThreadSanitizer"
-  "engines|1800|SmolLM2 through tiers of 1, 2 and 4 workers: more and longer prompts than in python"
+  "engines|1800|SmolLM2 through tiers of 1, 2 and 4 workers and FlashMLA's grid: more than in python"
   "debian13|3600|quick start, release and ctest in an empty Debian 13; with --only alone, as root"
   "debian12|3600|the same in an empty Debian 12"
 )
@@ -100,10 +100,10 @@ python_environment() {
   }
 }
 
-# run_pytest PATH: with the program that was built.
+# run_pytest PATH...: with the program that was built.
 run_pytest() {
   TRIBUTARY_PROGRAM=$PWD/build/release/deploy/tributary build/python/environment/bin/python \
-    -m pytest -q -p no:cacheprovider -rs --junitxml "$results/$stage_name.xml" "$1"
+    -m pytest -q -p no:cacheprovider -rs --junitxml "$results/$stage_name.xml" "$@"
 }
 
 stage_python() {
@@ -113,7 +113,7 @@ stage_python() {
 
 stage_engines() {
   python_environment
-  TRIBUTARY_ENGINES=1 run_pytest tests/deploy/python/smollm2_test.py
+  TRIBUTARY_ENGINES=1 run_pytest tests/deploy/python/{smollm2,flash_mla_grid}_test.py
 }
 
 stage_format() {

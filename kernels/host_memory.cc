@@ -54,7 +54,40 @@ std::unique_ptr<Buffer> make_host_buffer(std::size_t bytes) {
 HostCache::HostCache(const CacheLayout& layout, const Backend* owner)
     : Cache(layout),
       owner_(owner),
-      memory_(allocate_aligned(cache_bytes(layout), "the cache of latent rows")) {}
+      memory_(allocate_aligned(cache_bytes(layout), "the cache of latent rows")),
+      data_(memory_.get()),
+      layer_bytes_(static_cast<std::size_t>(layout.pages) * kPageTokens * layout.row_bytes()),
+      page_bytes_(kPageTokens * layout.row_bytes()),
+      row_bytes_(layout.row_bytes()) {}
+
+HostCache::HostCache(const CacheLayout& layout, const Backend* owner, const BorrowedRows& rows)
+    : Cache(layout),
+      owner_(owner),
+      data_(const_cast<std::byte*>(rows.data)),  // NOLINT: the cache is const (over())
+      layer_bytes_(rows.layer_bytes),
+      page_bytes_(rows.page_bytes),
+      row_bytes_(rows.row_bytes) {}
+
+std::unique_ptr<const HostCache> HostCache::over(const CacheLayout& layout, const Backend* owner,
+                                                 const BorrowedRows& rows) {
+  const std::size_t element =
+      dtype_bytes(plain_elements(layout.row_format).value_or(DType::kF8E4M3));
+  const auto refuse = [&](const char* what, std::size_t value, std::size_t least) {
+    fail(ErrorCode::kInvalidArgument,
+         "borrowed rows: {} is {}, must be a multiple of {} from {} on", what, value, element,
+         least);
+  };
+  if (rows.data == nullptr) fail(ErrorCode::kInvalidArgument, "borrowed rows: data is null");
+  if (const auto at = reinterpret_cast<std::uintptr_t>(rows.data); at % element != 0) {
+    refuse("the address", at, 0);
+  }
+  if (rows.row_bytes < layout.row_bytes() || rows.row_bytes % element != 0) {
+    refuse("row_bytes", rows.row_bytes, layout.row_bytes());
+  }
+  if (rows.page_bytes % element != 0) refuse("page_bytes", rows.page_bytes, 0);
+  if (rows.layer_bytes % element != 0) refuse("layer_bytes", rows.layer_bytes, 0);
+  return std::unique_ptr<const HostCache>(new HostCache(layout, owner, rows));
+}
 
 const HostCache& own_cache(const Cache& cache, const Backend* backend) {
   const auto* own = dynamic_cast<const HostCache*>(&cache);
@@ -81,9 +114,13 @@ void store_page_rows(const HostCache& cache, int layer, std::int32_t page, std::
 void load_page_rows(const HostCache& cache, int layer, std::int32_t page, std::int32_t slot,
                     std::span<std::byte> rows) {
   check_rows(cache.layout(), "load_rows", layer, page, slot, rows.size());
-  const auto memory = page_rows(cache, layer, page)
-                          .subspan(static_cast<std::size_t>(slot) * cache.layout().row_bytes());
-  std::copy_n(memory.begin(), rows.size(), rows.begin());
+  const std::size_t row_bytes = cache.layout().row_bytes();
+  const std::byte* row = cache.layer_data(layer) +
+                         static_cast<std::size_t>(page) * cache.page_bytes() +
+                         static_cast<std::size_t>(slot) * cache.row_bytes();
+  for (std::size_t at = 0; at < rows.size(); at += row_bytes, row += cache.row_bytes()) {
+    std::memcpy(rows.data() + at, row, row_bytes);
+  }
 }
 
 void convert_row(const ConvertArgs& args, std::size_t row) {

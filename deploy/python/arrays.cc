@@ -41,8 +41,9 @@ bool is(nb::dlpack::dtype type, Code code, int bits) {
   return type.code == static_cast<std::uint8_t>(code) && type.bits == bits && type.lanes == 1;
 }
 
-bool fits(nb::dlpack::dtype type, DType expected) {
-  switch (expected) {
+bool fits(nb::dlpack::dtype type, std::optional<DType> expected) {
+  if (!expected) return is(type, Code::Int, 32);
+  switch (*expected) {
     case DType::kF32:
       return is(type, Code::Float, 32);
     case DType::kBF16:  // NumPy has none of its own: its bits
@@ -55,8 +56,9 @@ bool fits(nb::dlpack::dtype type, DType expected) {
   return false;
 }
 
-std::string_view expected_text(DType type) {
-  switch (type) {
+std::string_view expected_text(std::optional<DType> type) {
+  if (!type) return "int32";
+  switch (*type) {
     case DType::kF32:
       return "float32";
     case DType::kBF16:
@@ -147,12 +149,6 @@ std::int64_t check_strides(const Any& array, const Expected& expected) {
   return stride;
 }
 
-bool is_torch(nb::handle object) {
-  nb::object module = nb::getattr(object.type(), "__module__", nb::none());
-  return nb::isinstance<nb::str>(module) &&
-         std::string_view(nb::cast<nb::str>(module).c_str()).starts_with("torch");
-}
-
 }  // namespace
 
 Array read_array(nb::handle object, const Expected& expected) {
@@ -165,6 +161,22 @@ Array read_array(nb::handle object, const Expected& expected) {
   array.count = static_cast<std::int64_t>(array.owner.shape(0));
   array.bytes = array.owner.nbytes();
   return array;
+}
+
+DType float_type(nb::handle object, const char* name) {
+  nb::ndarray<nb::ro> array;
+  if (!nb::try_cast(object, array, false)) refuse_import(object, {.name = name, .shape = {}});
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    if (fits(array.dtype(), type)) return type;
+  }
+  refuse_type(fmt::format("{}: {}, expected {} or {}", name, type_text(array.dtype()),
+                          expected_text(DType::kF32), expected_text(DType::kBF16)));
+}
+
+bool is_torch(nb::handle object) {
+  nb::object module = nb::getattr(object.type(), "__module__", nb::none());
+  return nb::isinstance<nb::str>(module) &&
+         std::string_view(nb::cast<nb::str>(module).c_str()).starts_with("torch");
 }
 
 Buffer output_buffer(nb::handle object, const char* name, std::span<const std::int64_t> shape) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,9 +20,9 @@ namespace tributary::python {
 /// An argument: its name, and what it has to be.
 struct Expected {
   const char* name = nullptr;
-  DType type = DType::kF32;         // kF8E4M3: bytes as they are
-  std::vector<std::int64_t> shape;  // -1: any number
-  bool gaps = true;                 // whether those of the first dimension may lie apart
+  std::optional<DType> type = DType::kF32;  // kF8E4M3: bytes as they are; none: int32
+  std::vector<std::int64_t> shape;          // -1: any number
+  bool gaps = true;                         // whether those of the first dimension may lie apart
 };
 
 /// Memory of the caller, which `owner` keeps. Without gaps inside of an element of the first
@@ -35,6 +36,11 @@ struct Array {
 };
 
 [[nodiscard]] Array read_array(nanobind::handle object, const Expected& expected);
+
+/// Which of kF32 and kBF16 (or its bits) the array is of.
+[[nodiscard]] DType float_type(nanobind::handle object, const char* name);
+
+[[nodiscard]] bool is_torch(nanobind::handle object);
 
 /// Where fp32 results go.
 struct Buffer {

@@ -165,7 +165,7 @@ inline Feed next_block(const Unit& unit, std::size_t begin, std::size_t seen) {
     } else if (begin + kBlockTokens >= seen && i < args.next_pages.size() &&
                args.next_pages[i] != nullptr) {
       feed.data[i] = args.next_pages[i];
-      feed.lines[i] = args.page_bytes / kLineBytes;
+      feed.lines[i] = kPageTokens * args.row_bytes / kLineBytes;
     }
     lines += feed.lines[i];
   }

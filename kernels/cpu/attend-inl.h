@@ -161,8 +161,9 @@ HWY_INLINE void unpack_leaf_block(const LeafKernelArgs& args, const AttendWorksp
                                   std::size_t block, std::size_t rows) {
   const auto* page = reinterpret_cast<const T*>(
       args.layer + static_cast<std::size_t>(args.pages[block]) * args.page_bytes);
-  unpack_keys(page, args.latent_dim, rows, args.latent_dim, ws.keys);
-  unpack_values(page, args.latent_dim, rows, args.kv_lora_rank, ws.values);
+  const std::size_t stride = args.row_bytes / sizeof(T);
+  unpack_keys(page, stride, rows, args.latent_dim, ws.keys);
+  unpack_values(page, stride, rows, args.kv_lora_rank, ws.values);
 }
 
 inline void attend_leaf(const LeafKernelArgs& args, const AttendWorkspace& ws) {

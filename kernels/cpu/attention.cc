@@ -118,7 +118,7 @@ void Attention::attend(const HostCache& cache, const AttendArgs& args) {
         .task = &task,
         .layer = layer_of(unit),
         .page_bytes = cache.page_bytes(),
-        .row_bytes = layout.row_bytes(),
+        .row_bytes = cache.row_bytes(),
         .row_format = layout.row_format,
         .pages = args.block_table.data() + task.first_page,
         .kv_lora_rank = rank,

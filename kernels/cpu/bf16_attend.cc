@@ -144,7 +144,7 @@ Feed next_block(const Unit& unit, std::size_t begin, std::size_t seen) {
       feed.lines[i] = ceil_div(rows * args.row_bytes, kLineBytes);
     } else if (begin + kBlockTokens >= seen && args.next_pages[i] != nullptr) {
       feed.data[i] = args.next_pages[i];
-      feed.lines[i] = args.page_bytes / kLineBytes;
+      feed.lines[i] = kPageTokens * args.row_bytes / kLineBytes;
     }
     feed.begin[i] = feed.data[i];
     lines += feed.lines[i];

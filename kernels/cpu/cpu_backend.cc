@@ -159,6 +159,16 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
   return std::make_unique<CpuBackend>(find_kernels(options.instruction_set), options.threads);
 }
 
+std::unique_ptr<const Cache> borrow_cpu_cache(const Backend& backend, const CacheLayout& layout,
+                                              const BorrowedRows& rows) {
+  if (dynamic_cast<const CpuBackend*>(&backend) == nullptr) {
+    fail(ErrorCode::kInvalidArgument, "borrowed rows: backend {} is none of the CPU's",
+         backend.name());
+  }
+  check_layout(layout, backend.name(), kRowFormats);
+  return HostCache::over(layout, &backend, rows);
+}
+
 std::unique_ptr<Backend> cpu::make_table_backend(const KernelTable& table, int threads) {
   return std::make_unique<CpuBackend>(table, threads);
 }

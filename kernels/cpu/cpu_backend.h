@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/interface/backend.h"
+#include "kernels/host_memory.h"
 
 namespace tributary {
 
@@ -39,5 +40,12 @@ struct CpuOptions {
 /// Calls return when the work is done. Throws kInvalidArgument for a thread count out of range or
 /// an instruction set that is not usable here, with the list of those that are.
 [[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
+
+/// A cache over rows that somebody else owns and that outlive it: attend() reads them where they
+/// lie. `backend` is one of make_cpu_backend(). Throws kInvalidArgument for a layout or strides
+/// that it cannot read, and for a backend of another kind.
+[[nodiscard]] std::unique_ptr<const Cache> borrow_cpu_cache(const Backend& backend,
+                                                            const CacheLayout& layout,
+                                                            const BorrowedRows& rows);
 
 }  // namespace tributary

@@ -62,8 +62,8 @@ struct AttendWorkspace {
 /// Attention of heads [head_begin, head_end) of one leaf task. tokens * heads <= kMaxQueryRows.
 struct LeafKernelArgs {
   const LeafTask* task = nullptr;
-  const std::byte* layer = nullptr;  // page p at layer + p * page_bytes
-  std::size_t page_bytes = 0, row_bytes = 0;
+  const std::byte* layer = nullptr;           // page p at layer + p * page_bytes
+  std::size_t page_bytes = 0, row_bytes = 0;  // from one to the next
   RowFormat row_format = RowFormat::kBF16;
   const std::int32_t* pages = nullptr;  // of this leaf
   std::size_t kv_lora_rank = 0, latent_dim = 0;

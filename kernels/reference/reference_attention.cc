@@ -78,7 +78,7 @@ void attend(const HostCache& cache, const AttendArgs& args) {
       const auto entry = static_cast<std::size_t>(task.first_page) + j / kPageTokens;
       const auto page = static_cast<std::size_t>(args.block_table[entry]);
       layout.row().decode(
-          layer + page * cache.page_bytes() + (j % kPageTokens) * layout.row_bytes(), values);
+          layer + page * cache.page_bytes() + (j % kPageTokens) * cache.row_bytes(), values);
       std::ranges::copy(values, row(j).begin());
     }
     for (std::int32_t token = 0; token < task.tokens; ++token) {

@@ -10,7 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/error.h"
@@ -248,6 +250,116 @@ TEST(CpuBackend, InstructionSetsWorkSideBySide) {
   const auto expected_best = results(*best);
   EXPECT_EQ(results(*last), expected_last);
   EXPECT_EQ(results(*best), expected_best);
+}
+
+// Rows of several KV heads beside each other, gaps between pages: as [page][slot][head][column], of
+// which a head is a layer of the cache.
+struct HeadsInRows {
+  static constexpr int kHeads = 3, kPages = 4, kRank = 64, kRope = 16;
+  static constexpr std::size_t kGap = 36;
+
+  HeadsInRows(RowFormat format, Normal& normal)
+      : layout{kHeads, kPages, kRank, kRope, format},
+        strides{.layer_bytes = layout.row_bytes(),
+                .page_bytes = kPageTokens * kHeads * layout.row_bytes() + kGap,
+                .row_bytes = kHeads * layout.row_bytes()},
+        memory(kPages * strides.page_bytes, std::byte{0xff}) {  // NaN
+    for (std::size_t page = 0; page < kPages; ++page) {
+      const auto rows = to_bytes(normal.floats(std::size_t{kPageTokens} * kHeads * (kRank + kRope)),
+                                 layout.row());
+      std::ranges::copy(rows,
+                        memory.begin() + static_cast<std::ptrdiff_t>(page * strides.page_bytes));
+    }
+    strides.data = memory.data();
+  }
+
+  /// The same rows in a cache of the backend's own.
+  [[nodiscard]] std::unique_ptr<Cache> copy(Backend& backend) const {
+    auto cache = backend.make_cache(layout);
+    for (int head = 0; head < kHeads; ++head) {
+      for (int at = 0; at < kPages * kPageTokens; ++at) {
+        const std::byte* row = memory.data() +
+                               static_cast<std::size_t>(at / kPageTokens) * strides.page_bytes +
+                               static_cast<std::size_t>(at % kPageTokens) * strides.row_bytes +
+                               static_cast<std::size_t>(head) * strides.layer_bytes;
+        backend.store_rows(*cache, head, at / kPageTokens, at % kPageTokens,
+                           {row, layout.row_bytes()});
+      }
+    }
+    return cache;
+  }
+
+  CacheLayout layout;
+  BorrowedRows strides;
+  std::vector<std::byte> memory;
+};
+
+TEST(CpuBackend, BorrowedRowsAtStridesGiveTheBitsOfTheirCopy) {
+  constexpr int kQueryHeads = 5;
+  constexpr StateShape kState{kQueryHeads, HeadsInRows::kRank};
+  const std::vector<std::int32_t> table{2, 0, 3};
+  const std::vector<std::int32_t> layers{0, 1, 2};
+  for (const BackendUnderTest& under_test : every_instruction_set()) {
+    for (const RowFormat format : {RowFormat::kBF16, RowFormat::kF32}) {
+      const std::string& name = under_test.name;
+      const DType dtype = format == RowFormat::kF32 ? DType::kF32 : DType::kBF16;
+      const auto backend = under_test.make();
+      Normal normal(7);
+      const HeadsInRows rows(format, normal);
+      const auto queries =
+          to_bytes(normal.floats(2 * kQueryHeads * rows.layout.latent_dim()), dtype);
+      std::vector<LeafTask> tasks;
+      tasks.reserve(HeadsInRows::kHeads);
+      for (int head = 0; head < HeadsInRows::kHeads; ++head) {
+        tasks.push_back(
+            {.item = head, .tokens = 2, .rows = 150, .query_position = 148, .state = 2 * head});
+      }
+      const auto states_of = [&](const Cache& cache) {
+        std::vector<float> states(2 * HeadsInRows::kHeads * kState.record_floats());
+        backend->call(AttendArgs{.cache = &cache,
+                                 .tasks = tasks,
+                                 .block_table = table,
+                                 .item_layer = layers,
+                                 .queries = queries.data(),
+                                 .query_stride_bytes = queries.size() / 2,
+                                 .query_dtype = dtype,
+                                 .heads = kQueryHeads,
+                                 .softmax_scale = 0.1F,
+                                 .states = states.data()});
+        return states;
+      };
+      const auto borrowed = borrow_cpu_cache(*backend, rows.layout, rows.strides);
+      EXPECT_EQ(states_of(*borrowed), states_of(*rows.copy(*backend))) << name;
+      std::vector<std::byte> loaded(3 * rows.layout.row_bytes());
+      std::vector<std::byte> copied(loaded.size());
+      backend->load_rows(*borrowed, 1, 3, 61, loaded);
+      backend->load_rows(*rows.copy(*backend), 1, 3, 61, copied);
+      EXPECT_EQ(loaded, copied) << name;
+    }
+  }
+}
+
+TEST(CpuBackend, RowsThatCannotBeBorrowedAreRefused) {
+  const auto backend = make_cpu_backend({});
+  Normal normal(8);
+  const HeadsInRows rows(RowFormat::kBF16, normal);
+  const auto refused = [&](auto change, std::string_view words) {
+    BorrowedRows bad = rows.strides;
+    change(bad);
+    try {
+      (void)borrow_cpu_cache(*backend, rows.layout, bad);
+      ADD_FAILURE() << "accepted: " << words;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      EXPECT_NE(std::string_view(error.what()).find(words), std::string_view::npos) << error.what();
+    }
+  };
+  refused([](BorrowedRows& bad) { bad.data = nullptr; }, "data is null");
+  refused([](BorrowedRows& bad) { ++bad.data; }, "address");
+  refused([](BorrowedRows& bad) { bad.row_bytes = 158; },
+          "row_bytes is 158, must be a multiple of 2 from 160");
+  refused([](BorrowedRows& bad) { ++bad.page_bytes; }, "page_bytes");
+  refused([](BorrowedRows& bad) { ++bad.layer_bytes; }, "layer_bytes");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@ from ._core import Client, Sequence, Shape, Step
 from .aio import AsyncClient, AsyncSequence, AsyncStep
 from .errors import *  # noqa: F403
 from .errors import __all__ as _errors
+from .flash_mla import flash_mla_with_kvcache, get_mla_metadata, merge_states
 
 __all__ = ["AsyncClient", "AsyncSequence", "AsyncStep", "Client", "Sequence", "Shape", "Step",
-           *_errors]
+           "flash_mla_with_kvcache", "get_mla_metadata", "merge_states", *_errors]

@@ -25,13 +25,27 @@ def up():
         service.close()
 
 
+URL = "http://127.0.0.1:7300"
+
+
+def blocks_of(page):
+    return re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
 @pytest.mark.parametrize("page, lines", [("README.md", 5), ("deploy/python/README.md", None)])
 def test_the_python_of_a_page_runs(up, page, lines):
-    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 1
-    assert lines in (None, blocks[0].count("\n"))
-    assert "http://127.0.0.1:7300" in blocks[0]
+    (block,) = [block for block in blocks_of(page) if URL in block]
+    assert lines in (None, block.count("\n"))
     names = {}
-    exec(compile(blocks[0].replace("http://127.0.0.1:7300", up), page, "exec"), names)
+    exec(compile(block.replace(URL, up), page, "exec"), names)
     assert names["o"].shape[1:] == (16, 512) and names["lse"].shape[1:] == (16,)
     names["sequence"].free()
+
+
+def test_flash_mlas_functions_run_as_shown():
+    (block,) = [block for block in blocks_of("deploy/python/README.md") if "flash_mla" in block]
+    names = {}
+    exec(compile(block, "deploy/python/README.md", "exec"), names)
+    assert names["out"].shape == (2, 1, 16, 512) and names["lse"].shape == (2, 16, 1)
+    # All rows are the same: the mean of values is 1, and only their number tells.
+    assert (abs(names["v"] - 1) < 1e-5).all() and (names["s"] > names["lse"][:, :, 0]).all()

@@ -1,0 +1,11 @@
+// Decode attention on arrays of the caller, as FlashMLA's functions have it
+// (tributary/flash_mla.py).
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace tributary::python {
+
+void bind_flash_mla(nanobind::module_& module);
+
+}  // namespace tributary::python

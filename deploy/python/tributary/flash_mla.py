@@ -1,0 +1,104 @@
+# FlashMLA's dense decode by its own names, on the CPU and on the caller's arrays.
+"""What a program imports from flash_mla, on CPU tensors: `from tributary import
+flash_mla_with_kvcache, get_mla_metadata`. NumPy arrays go as well."""
+import functools
+import os
+
+import numpy
+
+from . import _core
+from ._core import SchedMeta
+from .errors import Unsupported
+
+__all__ = ["SchedMeta", "flash_mla_with_kvcache", "get_mla_metadata", "merge_states"]
+
+
+@functools.cache
+def _usable_cpus():
+    return min(1024, len(os.sched_getaffinity(0)))
+
+
+def _refuse(**arguments):
+    for name, value in arguments.items():
+        if value is not None and value is not False:
+            raise Unsupported(f"{name}: {_shown(value)}, must be {'False' if value is True else 'None'}: "
+                              "dense decode over bf16 and fp32 rows alone, no sparse or FP8 cache")
+
+
+def _shown(value):
+    shape = getattr(value, "shape", None)
+    return repr(value) if shape is None else f"{type(value).__qualname__} of shape {list(shape)}"
+
+
+def _without_gaps(array):
+    if isinstance(array, numpy.ndarray):
+        return numpy.ascontiguousarray(array)
+    return array.contiguous() if hasattr(array, "contiguous") else array
+
+
+def get_mla_metadata(cache_seqlens=None, num_q_tokens_per_head_k=None, num_heads_k=None,
+                     num_heads_q=None, is_fp8_kvcache=False, topk=None, *,
+                     num_heads_per_head_k=None):
+    """(SchedMeta, None), to pass on as tile_scheduler_metadata and num_splits.
+
+    Nothing has to be given, and nothing is computed: the arguments are those of FlashMLA's earlier
+    releases (num_heads_per_head_k: of the first ones). One SchedMeta serves all layers of a step; it
+    remembers the shapes of the first call, and later ones must have the same.
+    """
+    _refuse(is_fp8_kvcache=is_fp8_kvcache, topk=topk)
+    return SchedMeta(), None
+
+
+def flash_mla_with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v,
+                           tile_scheduler_metadata, num_splits=None, softmax_scale=None,
+                           causal=False, is_fp8_kvcache=False, indices=None, attn_sink=None,
+                           extra_k_cache=None, extra_indices_in_kvcache=None, topk_length=None,
+                           extra_topk_length=None, *, threads=None):
+    """Decode attention of each sequence's new tokens over its cached rows: (out, softmax_lse).
+
+    q: [batch_size, seq_len_q, num_heads_q, head_dim], bf16 or fp32. k_cache: [num_blocks, 64,
+    num_heads_k, head_dim] of q's type; it is read where it lies, and blocks may have gaps between
+    them. A row's first head_dim_v values are what is averaged (512 of 576 for DeepSeek; 1 to
+    head_dim). num_heads_k must divide num_heads_q. block_table: [batch_size, max_blocks] int32; what
+    is past a sequence's last block is not read. cache_seqlens: [batch_size] int32, rows of each
+    sequence with those of the new tokens. softmax_scale: head_dim ** -0.5 if None. causal: the last
+    new token sees all rows, each one before it one row less.
+
+    out: [batch_size, seq_len_q, num_heads_q, head_dim_v] of q's type. softmax_lse: [batch_size,
+    num_heads_q, seq_len_q] fp32, natural logarithm of the sum of exp(scaled score). A token that
+    sees no row has out 0 and softmax_lse +inf. They are torch tensors where q is one; NumPy's bf16
+    is its bits as uint16.
+
+    threads: that work on the call, 1 to 1024; the CPUs that the process may use if None. They do
+    not change a bit. One call runs at a time; another number of threads starts them anew. The
+    interpreter's lock is left to others.
+
+    The names and places of arguments are FlashMLA's; what belongs to its sparse and FP8 forms is
+    refused (Unsupported).
+    """
+    _refuse(is_fp8_kvcache=is_fp8_kvcache, indices=indices, attn_sink=attn_sink,
+            extra_k_cache=extra_k_cache, extra_indices_in_kvcache=extra_indices_in_kvcache,
+            topk_length=topk_length, extra_topk_length=extra_topk_length)
+    if not isinstance(tile_scheduler_metadata, SchedMeta) or num_splits is not None:
+        raise TypeError("tile_scheduler_metadata, num_splits: "
+                        f"{_shown(tile_scheduler_metadata)}, {_shown(num_splits)}, expected what "
+                        "tributary.get_mla_metadata() returned")
+    return _core.attend_paged(q, k_cache, block_table, cache_seqlens, head_dim_v,
+                              tile_scheduler_metadata, softmax_scale, causal,
+                              _usable_cpus() if threads is None else threads)
+
+
+def merge_states(v_a, s_a, v_b, s_b, *, base2=False, threads=None):
+    """The attention over two sets of keys from that over each: (v, s).
+
+    v_a, v_b: [tokens, num_heads, head_dim], bf16 or fp32, gaps between tokens alone. s_a, s_b:
+    [tokens, num_heads] fp32 of any strides (vLLM and FlashMLA have the heads first: transpose
+    them), the logarithm of the sum of exp(scaled score): to base e, as flash_mla_with_kvcache and
+    vLLM give it, or to base 2 with base2=True, as FlashInfer gives it. A set of no keys (-inf, +inf or NaN) adds
+    nothing, whatever its v holds; two of them give v 0 and s -inf.
+
+    v has the type of v_a; both are torch tensors where v_a is one. threads: as of
+    flash_mla_with_kvcache.
+    """
+    return _core.merge_states(v_a, _without_gaps(s_a), v_b, _without_gaps(s_b), base2,
+                              _usable_cpus() if threads is None else threads)

@@ -1,0 +1,93 @@
+# FlashMLA's grid for dense decode (tests/test_flash_mla_dense_decoding.py of deepseek-ai/FlashMLA,
+# with the tolerances published there), against float64. With TRIBUTARY_ENGINES=1 as good as all of
+# it; else every number of heads in short sequences, and several leaves in some cases.
+import os
+import random
+
+import pytest
+
+import tributary
+from paged import Paged
+
+ALL = os.environ.get("TRIBUTARY_ENGINES") == "1"
+HEADS = [(heads, kv_heads) for heads in (1, 3, 9, 63, 64, 126, 128) for kv_heads in (1, 2, 3, 8)
+         if heads % kv_heads == 0]
+
+
+def lengths_of(count, tokens, mean, varied, some_empty, seed):
+    draw = random.Random(seed)
+    lengths = [int(max(draw.normalvariate(mean, mean / 2), tokens)) if varied else mean
+               for _ in range(count)]
+    return [0 if some_empty and draw.random() < 0.5 else length for length in lengths]
+
+
+def run(count, tokens, mean, heads, kv_heads, varied, causal, some_empty=False, kind="bf16"):
+    seed = hash((count, tokens, mean, heads, kv_heads, varied, causal))
+    lengths = lengths_of(count, tokens, mean, varied, some_empty, seed)
+    case = Paged(lengths, tokens, heads, kv_heads, kind=kind, seed=seed % (1 << 32))
+    out, lse = tributary.flash_mla_with_kvcache(case.q, case.k_cache, case.block_table, case.lengths,
+                                                512, *tributary.get_mla_metadata(), causal=causal)
+    # Sequences do not depend on each other (flash_mla_test.py): of a large batch the shortest, the
+    # longest and two more.
+    order = sorted(range(count), key=lengths.__getitem__)
+    picked = None if count <= 4 else [order[0], order[-1], *order[count // 3::count // 3][:2]]
+    case.check(out, lse, causal, sequences=picked)
+
+
+def cases_of(*arguments, **more):
+    for varied in (False, True):
+        for causal in (False, True):
+            run(*arguments, varied, causal, **more)
+
+
+@pytest.mark.parametrize("heads, kv_heads", HEADS)
+def test_short_sequences(heads, kv_heads):
+    for count, tokens, mean in ((1, 1, 20), (2, 2, 140), (1, 4, 20)):
+        cases_of(count, tokens, mean, heads, kv_heads)
+
+
+@pytest.mark.parametrize("count, tokens, heads, kv_heads, kind", [
+    (2, 2, 16, 1, "bf16"), (1, 4, 9, 3, "bf16"), (1, 1, 64, 2, "bf16"), (1, 1, 128, 1, "f32")])
+def test_sequences_of_several_leaves(count, tokens, heads, kv_heads, kind):
+    cases_of(count, tokens, 4096, heads, kv_heads, kind=kind)
+
+
+@pytest.mark.parametrize("heads, kv_heads", [(1, 1), (9, 3), (126, 2)])
+def test_fp32(heads, kv_heads):
+    cases_of(2, 2, 140, heads, kv_heads, kind="f32")
+
+
+def test_a_batch_of_which_half_is_empty():
+    for causal in (False, True):
+        run(32, 2, 140, 9, 1, True, causal, some_empty=True)
+
+
+@pytest.mark.skipif(not ALL, reason="the whole grid: TRIBUTARY_ENGINES=1")
+class TestTheWholeGrid:
+    """But for batches of 64 and 128 long sequences, which run for some numbers of heads, and those of
+    128 very long ones, of which two do."""
+
+    @pytest.mark.parametrize("heads, kv_heads", HEADS)
+    @pytest.mark.parametrize("tokens", [1, 2, 4])
+    @pytest.mark.parametrize("count", [1, 2, 6, 64])
+    def test_short_sequences(self, count, tokens, heads, kv_heads):
+        for mean in (20, 140):
+            cases_of(count, tokens, mean, heads, kv_heads)
+
+    @pytest.mark.parametrize("heads, kv_heads", HEADS)
+    @pytest.mark.parametrize("tokens", [1, 2, 4])
+    @pytest.mark.parametrize("count", [1, 2, 6])
+    def test_long_sequences(self, count, tokens, heads, kv_heads):
+        cases_of(count, tokens, 4096, heads, kv_heads)
+
+    @pytest.mark.parametrize("heads, kv_heads", [(9, 3), (63, 1), (64, 8), (128, 1)])
+    def test_large_batches_of_long_sequences(self, heads, kv_heads):
+        run(64, 2, 4096, heads, kv_heads, True, True)
+        for causal in (False, True):
+            run(128, 2, 4096, heads, kv_heads, True, causal, some_empty=True)
+
+    @pytest.mark.parametrize("tokens", [1, 2])
+    @pytest.mark.parametrize("mean", [8192, 16384, 32768])
+    def test_very_long_sequences(self, mean, tokens):
+        for causal in (False, True):
+            run(2, tokens, mean, 128, 1, True, causal)
