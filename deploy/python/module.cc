@@ -3,6 +3,7 @@
 
 #include "deploy/python/client.h"
 #include "deploy/python/errors.h"
+#include "deploy/python/pool.h"
 #include "deploy/python/sequence.h"
 #include "deploy/python/step.h"
 
@@ -14,4 +15,5 @@ NB_MODULE(_core, module) {
   tributary::python::bind_sequence(module);
   tributary::python::bind_step(module);
   tributary::python::bind_client(module);
+  tributary::python::bind_pool(module);
 }

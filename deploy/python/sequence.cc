@@ -107,7 +107,7 @@ TierClient& Sequence::tier() const {
     fail(ErrorCode::kFailedPrecondition,
          "sequence {}: no client has it yet: client.adopt(sequence)", handle.id);
   }
-  return *tier_;
+  return usable(tier_);
 }
 
 Use::Use(std::span<Sequence* const> sequences) : sharing_(Sharing::kAlone) {

@@ -25,13 +25,24 @@ def up():
         service.close()
 
 
+def blocks_of(page):
+    return re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
 @pytest.mark.parametrize("page, lines", [("README.md", 5), ("deploy/python/README.md", None)])
 def test_the_python_of_a_page_runs(up, page, lines):
-    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 1
-    assert lines in (None, blocks[0].count("\n"))
-    assert "http://127.0.0.1:7300" in blocks[0]
+    block, *others = blocks_of(page)
+    assert lines is None or not others
+    assert lines in (None, block.count("\n"))
+    assert "http://127.0.0.1:7300" in block
     names = {}
-    exec(compile(blocks[0].replace("http://127.0.0.1:7300", up), page, "exec"), names)
+    exec(compile(block.replace("http://127.0.0.1:7300", up), page, "exec"), names)
     assert names["o"].shape[1:] == (16, 512) and names["lse"].shape[1:] == (16,)
     names["sequence"].free()
+
+
+def test_the_pool_of_the_page_runs(capsys):
+    (block,) = [block for block in blocks_of("deploy/python/README.md") if "tributary.Pool" in block]
+    exec(compile(block, "README.md", "exec"), {})
+    assert capsys.readouterr().out == "".join(
+        line + "\n" for line in re.search(r"# of each worker: (.*), then (.*)", block).groups())
