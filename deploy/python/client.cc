@@ -50,7 +50,7 @@ Client make_client(const std::string& url, const std::optional<std::string>& tok
   config.renew_leases = renew_leases;
   std::unique_ptr<TierClient> tier;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     tier = std::make_unique<TierClient>(config);
   }
   return {share_tier(std::move(tier)), url};
@@ -68,7 +68,7 @@ std::unique_ptr<Sequence> admit(const Client& client, std::int64_t prompt_tokens
   TierClient& tier = usable(kept);
   SequenceHandle handle;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     handle = wait ? tier.admit_waiting(request, *deadline_of(wait))
                   : tier.admit(request, deadline_of(timeout));
   }

@@ -6,6 +6,7 @@
 #include "deploy/python/pool.h"
 #include "deploy/python/sequence.h"
 #include "deploy/python/step.h"
+#include "deploy/python/tier.h"
 
 NB_MODULE(_core, module) {
   module.doc() = "The client library of a decode tier; import tributary instead.";
@@ -16,4 +17,5 @@ NB_MODULE(_core, module) {
   tributary::python::bind_step(module);
   tributary::python::bind_client(module);
   tributary::python::bind_pool(module);
+  tributary::python::bind_end();
 }

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -30,35 +29,6 @@ struct Pool : Client {
   std::shared_ptr<LocalPool> local;
   int workers = 0;
 };
-
-/// Pools that live, for the interpreter's end: it may not destroy what programs still hold.
-class LivePools {
- public:
-  void add(const std::shared_ptr<LocalPool>& pool) {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(pools_, [](const auto& other) { return other.expired(); });
-    pools_.push_back(pool);
-  }
-  void close_all() {
-    std::vector<std::weak_ptr<LocalPool>> pools;
-    {
-      const std::lock_guard lock(mutex_);
-      pools.swap(pools_);
-    }
-    for (const auto& pool : pools) {
-      if (const auto live = pool.lock()) live->close();
-    }
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<LocalPool>> pools_;
-};
-
-LivePools& live_pools() {
-  static auto* const pools = new LivePools;  // outlives every other static
-  return *pools;
-}
 
 std::string text_of(nb::handle object) {
   return nb::cast<std::string>(nb::str(object));
@@ -158,9 +128,8 @@ Pool make_pool(int workers, const PoolArguments& arguments, double timeout,
   std::shared_ptr<LocalPool> local;
   std::unique_ptr<TierClient> client;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     local = std::make_shared<LocalPool>(workers, options);
-    live_pools().add(local);
     client = local->make_client(config);
   }
   Pool pool;
@@ -174,7 +143,7 @@ Pool make_pool(int workers, const PoolArguments& arguments, double timeout,
 void close(Pool& pool) {
   const std::shared_ptr<LocalPool> local = pool.local;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     local->close();
   }
   pool.tier.reset();
@@ -261,10 +230,6 @@ void bind_pool(nb::module_& module) {
         return fmt::format("<tributary.Pool of {} workers{}>", pool.workers,
                            pool.tier == nullptr ? ", closed" : "");
       });
-  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
-    const nb::gil_scoped_release unlocked;
-    live_pools().close_all();
-  }));
 }
 
 }  // namespace tributary::python

@@ -123,12 +123,12 @@ def test_shapes(tmp_path, give):
 
 
 def test_presets_and_configurations():
-    with tributary.Pool(shape="deepseek-v3", layers=2, kv_gib=0.01) as pool:
+    with tributary.Pool(shape="kimi-k3", layers=2, kv_gib=0.01) as pool:
         shape = pool.shape
-        assert (shape.heads, shape.latent_dim, shape.layers) == (128, 576, 2)
+        assert (shape.heads, shape.latent_dim, shape.layers) == (96, 576, 2)
         assert shape.softmax_scale == pytest.approx(192**-0.5)
-    with tributary.Pool(softmax_scale=0.1, kv_gib=0.01) as pool:
-        assert (pool.shape.heads, pool.shape.layers, pool.shape.softmax_scale) == (16, 1, 0.1)
+    with tributary.Pool(softmax_scale=0.125, kv_gib=0.01) as pool:
+        assert (pool.shape.heads, pool.shape.layers, pool.shape.softmax_scale) == (16, 1, 0.125)
     config = {"model_type": "llama", "hidden_size": 576, "num_hidden_layers": 3,
               "num_attention_heads": 9, "num_key_value_heads": 3}
     with tributary.Pool(shape=config, kv_gib=0.01) as pool:
