@@ -134,7 +134,7 @@ SequenceHandle LocalControl::admit(const AdmitRequest& wanted, Deadline deadline
   const AdmitRequest request = parse_admit_request(to_json(wanted), wanted.idempotency_key);
   // Who has given up knows no sequence that could be freed.
   const auto given_up = std::make_shared<bool>(false);
-  AdmissionResult result = wait<AdmissionResult>(
+  auto result = wait<AdmissionResult>(
       deadline,
       [&](const auto& done) {
         admissions_.admit(

@@ -44,11 +44,9 @@ class LocalPool::Impl {
       fail(ErrorCode::kInvalidArgument, "{} workers: expected 1 .. {}", workers,
            ThreadGroup::kMaxRanks);
     }
-    std::promise<void> serving;
-    std::future<void> served = serving.get_future();
-    thread_ = std::thread([this, workers, options, &serving] { run(workers, options, serving); });
+    thread_ = std::thread([this, workers, options] { run(workers, options); });
     // Loading and joining have deadlines of their own.
-    served.wait();
+    serving_.get_future().wait();
     if (started_.ok()) return;
     thread_.join();
     started_.throw_if_error();
@@ -71,14 +69,14 @@ class LocalPool::Impl {
   [[nodiscard]] const RegisterPool& card() const noexcept { return card_; }
 
  private:
-  void run(int workers, const WorkerOptions& options, std::promise<void>& serving) {
+  void run(int workers, const WorkerOptions& options) {
     bool serves = false;
     WorkerEvents events;
     events.log = [](const std::string&) {};  // nobody operates it
     events.serving = [&](const RegisterPool& card) {
       card_ = card;
       serves = true;
-      serving.set_value();  // gone from here on
+      serving_.set_value();
     };
     const Status end = status_of([&] {
       run_ranks(workers, [&](Communicator& communicator) {
@@ -91,14 +89,15 @@ class LocalPool::Impl {
     control_->lose(end);
     if (serves) return;
     started_ = end.ok() ? Status(ErrorCode::kInternal, "the pool ended before it served") : end;
-    serving.set_value();
+    serving_.set_value();
   }
 
   const pid_t process_ = getpid();
   std::shared_ptr<LocalNetwork> network_ = std::make_shared<LocalNetwork>();
   std::shared_ptr<LocalControl> control_ = std::make_shared<LocalControl>();
-  Status started_;     // before the constructor returns
-  RegisterPool card_;  // likewise
+  std::promise<void> serving_;  // or it never will
+  Status started_;              // set before that
+  RegisterPool card_;           // likewise
   std::mutex closing_;
   std::thread thread_;
 };
