@@ -28,7 +28,8 @@ apart=" engines debian13 debian12 "  # run before something is called done, not 
 # of a GPU kernel on emulated threads, ten times slower under it, in few heads and rows as in many.
 # UndefinedBehaviorSanitizer opens a pipe to judge a pointer: nothing runs there without descriptors.
 threaded=(thread_communicator_test core_ingest_test pool_test kernels_cpu_test deploy_runtime_test
-  local_transport_test worker_test worker_service_test deploy_client_test)
+  local_transport_test worker_test worker_service_test deploy_client_test
+  deploy_local_test)
 
 # Layout and findings differ from version to version: the sources follow that of Debian 12.
 clang=14

@@ -31,11 +31,15 @@ PARTS = {
     "deploy/service/worker": {"deploy/service/protocol", "deploy/service/transport",
                               "deploy/runtime"},
     "deploy/runtime": set(),
+    "deploy/local": {"deploy/service/protocol", "deploy/service/transport",
+                     "deploy/service/client", "deploy/service/control", "deploy/service/worker",
+                     "deploy/runtime"},
     "deploy/app": {"deploy/service/protocol", "deploy/service/transport", "deploy/service/client",
                    "deploy/service/control", "deploy/service/worker", "deploy/runtime"},
     "deploy/package": {"deploy/service/client"},  # the header that others include
     "deploy/python": {"deploy/service/client", "deploy/service/protocol",
-                      "deploy/service/transport"},
+                      "deploy/service/transport", "deploy/local", "deploy/service/worker",
+                      "deploy/runtime"},
 }
 
 # Headers of others: a pattern, and the folders where they may appear (with those folders' mirrors

@@ -34,6 +34,8 @@
 #include "deploy/runtime/run_workers.h"
 #include "deploy/service/control/control.h"
 #include "deploy/service/transport/data_transport.h"
+#include "deploy/service/worker/control_link.h"
+#include "deploy/service/worker/process_memory.h"
 #include "deploy/service/worker/serve_pool.h"
 
 namespace tributary {
@@ -173,6 +175,7 @@ int run_control_plane(const ControlOptions& options, const Launcher& launcher) {
 }
 
 int run_pool(const WorkerOptions& options, const Launcher& launcher) {
+  give_back_freed_memory();
   launcher.run(0, [&](Communicator& communicator) {
     WorkerEvents events;
     events.signals = true;
@@ -182,7 +185,10 @@ int run_pool(const WorkerOptions& options, const Launcher& launcher) {
       fmt::print(stderr, "tributary: {}\n", status.message());
       std::_Exit(1);
     };
-    run_worker(options, communicator, make_data_transport(), events);
+    // Before anything is loaded. Only rank 0 has a control plane.
+    ConnectControl connect_control;
+    if (communicator.rank() == 0) connect_control = connect_by_link(options, events.signals);
+    run_worker(options, communicator, make_data_transport(), events, connect_control);
   });
   return 0;
 }

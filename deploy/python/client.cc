@@ -8,8 +8,10 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -24,11 +26,6 @@ namespace nb = nanobind;
 using namespace nb::literals;
 using Timeout = std::optional<double>;
 
-struct Client {
-  SharedTier tier;
-  std::string url;
-};
-
 TransportChoice transport_of(const std::string& name) {
   const TransportChoice choice = parse_transport_choice(name);
   if (choice == TransportChoice::kUcx) {
@@ -38,24 +35,11 @@ TransportChoice transport_of(const std::string& name) {
   return choice;
 }
 
-SharedTier make_tier(const TierClientConfig& config) {
-  const nb::gil_scoped_release unlocked;
-  return {new TierClient(config), [](TierClient* tier) {
-            const nb::gil_scoped_release unlocked_too;  // its threads are joined
-            delete tier;
-          }};
-}
-
 Client make_client(const std::string& url, const std::optional<std::string>& token, double timeout,
                    const std::string& transport, const std::string& certificate_authority,
                    const std::string& tls_certificate, const std::string& tls_key, bool busy_poll,
                    bool renew_leases, std::int64_t max_in_flight_bytes) {
-  static_cast<void>(deadline_of(timeout));  // its bounds
-  if (max_in_flight_bytes < 1) {
-    fail(ErrorCode::kInvalidArgument, "max_in_flight_bytes {}: expected 1 or more",
-         max_in_flight_bytes);
-  }
-  TierClientConfig config;
+  TierClientConfig config = call_config(timeout, max_in_flight_bytes);
   config.url = url;
   config.bearer_token = token.value_or("");
   config.certificate_authority = certificate_authority;
@@ -63,10 +47,13 @@ Client make_client(const std::string& url, const std::optional<std::string>& tok
   config.tls_key = tls_key;
   config.transport = transport_of(transport);
   config.busy_poll = busy_poll;
-  config.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(timeout * 1000)));
   config.renew_leases = renew_leases;
-  config.max_in_flight_bytes = static_cast<std::size_t>(max_in_flight_bytes);
-  return {make_tier(config), url};
+  std::unique_ptr<TierClient> tier;
+  {
+    const Unlocked unlocked;
+    tier = std::make_unique<TierClient>(config);
+  }
+  return {share_tier(std::move(tier)), url};
 }
 
 std::unique_ptr<Sequence> admit(const Client& client, std::int64_t prompt_tokens,
@@ -77,25 +64,28 @@ std::unique_ptr<Sequence> admit(const Client& client, std::int64_t prompt_tokens
                              .max_new_tokens = max_new_tokens,
                              .spread = parse_spread_policy(spread),
                              .idempotency_key = idempotency_key};
+  const SharedTier kept = client.tier;  // a pool may be closed meanwhile
+  TierClient& tier = usable(kept);
   SequenceHandle handle;
   {
-    const nb::gil_scoped_release unlocked;
-    handle = wait ? client.tier->admit_waiting(request, *deadline_of(wait))
-                  : client.tier->admit(request, deadline_of(timeout));
+    const Unlocked unlocked;
+    handle = wait ? tier.admit_waiting(request, *deadline_of(wait))
+                  : tier.admit(request, deadline_of(timeout));
   }
-  return std::make_unique<Sequence>(client.tier, std::move(handle));
+  return std::make_unique<Sequence>(kept, std::move(handle));
 }
 
 nb::object adopt(const Client& client, nb::object object) {
   auto& sequence = nb::cast<Sequence&>(object);
   const Use use(sequence);
-  client.tier->adopt(sequence.handle);
+  usable(client.tier).adopt(sequence.handle);
   sequence.set_tier(client.tier);
   return object;
 }
 
 std::unique_ptr<Step> step(const Client& client, const std::vector<nb::object>& sequences,
                            const std::variant<std::int32_t, std::vector<std::int32_t>>& tokens) {
+  static_cast<void>(usable(client.tier));
   for (const nb::object& object : sequences) {
     if (nb::isinstance<Sequence>(object)) continue;
     const nb::str type(nb::handle(object.type()).attr("__qualname__"));
@@ -109,6 +99,18 @@ std::unique_ptr<Step> step(const Client& client, const std::vector<nb::object>& 
 }
 
 }  // namespace
+
+TierClientConfig call_config(double timeout, std::int64_t max_in_flight_bytes) {
+  static_cast<void>(deadline_of(timeout));  // its bounds
+  if (max_in_flight_bytes < 1) {
+    fail(ErrorCode::kInvalidArgument, "max_in_flight_bytes {}: expected 1 or more",
+         max_in_flight_bytes);
+  }
+  TierClientConfig config;
+  config.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(timeout * 1000)));
+  config.max_in_flight_bytes = static_cast<std::size_t>(max_in_flight_bytes);
+  return config;
+}
 
 void bind_client(nb::module_& module) {
   nb::class_<Client>(module, "Client",

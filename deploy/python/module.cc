@@ -4,8 +4,10 @@
 #include "deploy/python/client.h"
 #include "deploy/python/errors.h"
 #include "deploy/python/flash_mla.h"
+#include "deploy/python/pool.h"
 #include "deploy/python/sequence.h"
 #include "deploy/python/step.h"
+#include "deploy/python/tier.h"
 
 NB_MODULE(_core, module) {
   module.doc() = "The client library of a decode tier; import tributary instead.";
@@ -16,4 +18,6 @@ NB_MODULE(_core, module) {
   tributary::python::bind_step(module);
   tributary::python::bind_client(module);
   tributary::python::bind_flash_mla(module);
+  tributary::python::bind_pool(module);
+  tributary::python::bind_end();
 }

@@ -26,20 +26,20 @@ Expected expected_rows(const PoolShape& shape) {
 void push(Sequence& sequence, int layer, std::int64_t begin, nb::handle rows, Timeout timeout) {
   const Array array = read_array(rows, expected_rows(sequence.handle.shape));
   const Use use(sequence, Sharing::kReaders);
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   sequence.tier().push_rows(sequence.handle, layer, begin, {array.data, array.bytes},
                             deadline_of(timeout));
 }
 
 void wait_ready(Sequence& sequence, Timeout timeout) {
   const Use use(sequence, Sharing::kReaders);
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   sequence.tier().wait_ready(sequence.handle, deadline_of(timeout));
 }
 
 void truncate(Sequence& sequence, std::int64_t length, Timeout timeout) {
   const Use use(sequence);
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   sequence.tier().truncate(sequence.handle, length, deadline_of(timeout));
 }
 
@@ -47,7 +47,7 @@ void refresh(Sequence& sequence, Timeout timeout) {
   const Use use(sequence);
   SequenceHandle now;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     now = sequence.tier().query(sequence.handle, deadline_of(timeout));
   }
   sequence.handle = std::move(now);  // under the lock: properties are read from any thread
@@ -55,7 +55,7 @@ void refresh(Sequence& sequence, Timeout timeout) {
 
 void free(Sequence& sequence, Timeout timeout) {
   const Use use(sequence);
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   sequence.tier().free(sequence.handle, deadline_of(timeout));
 }
 
@@ -107,7 +107,7 @@ TierClient& Sequence::tier() const {
     fail(ErrorCode::kFailedPrecondition,
          "sequence {}: no client has it yet: client.adopt(sequence)", handle.id);
   }
-  return *tier_;
+  return usable(tier_);
 }
 
 Use::Use(std::span<Sequence* const> sequences) : sharing_(Sharing::kAlone) {

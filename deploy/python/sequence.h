@@ -12,12 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "deploy/service/client/tier_client.h"
+#include "deploy/python/tier.h"
 
 namespace tributary::python {
-
-/// Shared by a Client and its sequences; the last to go ends it, without the interpreter's lock.
-using SharedTier = std::shared_ptr<TierClient>;
 
 class Sequence {
  public:
@@ -27,7 +24,7 @@ class Sequence {
   const SequenceId id;
   SequenceHandle handle;
 
-  /// Throws kFailedPrecondition for one that was unpickled and not adopted.
+  /// Throws kFailedPrecondition for one that was unpickled and not adopted, and as usable().
   [[nodiscard]] TierClient& tier() const;
   [[nodiscard]] const SharedTier& shared_tier() const noexcept { return tier_; }
   void set_tier(SharedTier tier) noexcept { tier_ = std::move(tier); }

@@ -88,8 +88,8 @@ void Step::run(Run call, int layer, const Inputs& inputs, float* output, std::si
                      .output = output + size(token) * token_floats});
     token += tokens_[i];
   }
-  const nb::gil_scoped_release unlocked;
-  ((*tier_).*call)(items, layer, deadline_of(timeout));
+  const Unlocked unlocked;
+  (usable(tier_).*call)(items, layer, deadline_of(timeout));
 }
 
 nb::object Step::attend(int layer, nb::handle query, nb::handle row, nb::handle out,
@@ -148,8 +148,8 @@ void Step::end(const std::vector<std::int32_t>& accepted, Timeout timeout) {
   std::vector<SequenceHandle*> handles;
   for (Sequence* sequence : sequences_) handles.push_back(&sequence->handle);
   ended_ = true;
-  const nb::gil_scoped_release unlocked;
-  tier_->commit(handles, accepted, deadline_of(timeout));
+  const Unlocked unlocked;
+  usable(tier_).commit(handles, accepted, deadline_of(timeout));
 }
 
 void Step::commit(Timeout timeout) {

@@ -100,14 +100,20 @@ class AsyncStep(_Awaitable):
 
 
 class AsyncClient:
-    """Client for asyncio: the same arguments, and `workers`, the threads that its calls wait in.
+    """Client for asyncio: the same arguments, or a Client or Pool that there is, which it does not
+    close; and `workers`, the threads that its calls wait in.
 
     A call that is cancelled goes on in its thread until it ends or its deadline passes; what a
     cancelled admit() was given is freed.
     """
 
     def __init__(self, *arguments, workers=16, **options):
-        self.client = Client(*arguments, **options)
+        if arguments and isinstance(arguments[0], Client):
+            (self.client,) = arguments
+            if options:
+                raise TypeError(f"{', '.join(options)}: the client is there already")
+        else:
+            self.client = Client(*arguments, **options)
         self._executor = concurrent.futures.ThreadPoolExecutor(workers, "tributary")
 
     async def __aenter__(self):

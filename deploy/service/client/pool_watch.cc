@@ -34,8 +34,8 @@ std::size_t ask_worker(WorkerCall& call, const SilentWorker& worker) {
 
 }  // namespace
 
-PoolWatch::PoolWatch(TierApi& api, WorkerConnections& connections)
-    : api_(api), connections_(connections), thread_([this] { run(); }) {
+PoolWatch::PoolWatch(ControlPlane& control, WorkerConnections& connections)
+    : control_(control), connections_(connections), thread_([this] { run(); }) {
   connections_.watch([this](std::vector<SilentWorker> silent) {
     {
       const std::scoped_lock lock(mutex_);
@@ -83,7 +83,7 @@ void PoolWatch::judge(const std::vector<SilentWorker>& silent) {
   for (std::size_t i = 0; i < silent.size(); ++i) {
     if (known.contains(silent[i].address)) continue;
     try {
-      const SequenceHandle there = api_.query(silent[i].greeting.sequence_id, deadline);
+      const SequenceHandle there = control_.query(silent[i].greeting.sequence_id, deadline);
       known.insert(there.addresses.begin(), there.addresses.end());
     } catch (const Error& error) {
       // Any other answer says nothing about the pool: deadlines end calls that are lost.

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "deploy/service/client/tier_api.h"
+#include "deploy/service/client/control_plane.h"
 #include "deploy/service/client/worker_connections.h"
 
 namespace tributary {
@@ -18,7 +18,7 @@ namespace tributary {
 class PoolWatch {
  public:
   /// Watches from here on. Both outlive it.
-  PoolWatch(TierApi& api, WorkerConnections& connections);
+  PoolWatch(ControlPlane& control, WorkerConnections& connections);
   /// After the last call. Waits for an answer that is on its way, seconds at most.
   ~PoolWatch();
   PoolWatch(const PoolWatch&) = delete;
@@ -28,7 +28,7 @@ class PoolWatch {
   void run();
   void judge(const std::vector<SilentWorker>& silent);
 
-  TierApi& api_;
+  ControlPlane& control_;
   WorkerConnections& connections_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

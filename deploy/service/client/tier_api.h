@@ -1,35 +1,28 @@
-// The tier's HTTP interface as a client sees it: admission and the end of sequences.
+// The control plane over its HTTP interface.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "comm/http/http_client.h"
-#include "core/base/deadline.h"
-#include "core/cache/sequence_table.h"
-#include "deploy/service/protocol/admission.h"
+#include "deploy/service/client/control_plane.h"
 
 namespace tributary {
 
-/// Calls may come from any thread. They throw what the tier answered with, as the code that its
-/// JSON names; kUnavailable and kDeadlineExceeded as HttpClient. A control plane that is not there,
-/// or has no pool yet, is asked again for kClientPatience, by the first call too: it may be
-/// starting.
-/// Every request here may be asked twice (admissions by their key).
-class TierApi {
+/// The code of an error is the one that the tier's JSON names; kUnavailable and kDeadlineExceeded
+/// as HttpClient. A control plane that is not there, or has no pool yet, is asked again for
+/// kClientPatience, by the first call too: it may be starting. Every request here may be asked
+/// twice (admissions by their key).
+class TierApi final : public ControlPlane {
  public:
   /// Throws kInvalidArgument for an invalid URL.
   explicit TierApi(HttpClientConfig config);
 
-  /// kPoolFull is thrown as a PoolFullError, with the tier's estimate.
-  [[nodiscard]] SequenceHandle admit(const AdmitRequest& wanted, Deadline deadline);
-  [[nodiscard]] SequenceHandle query(SequenceId id, Deadline deadline);
-  /// `pool` holds it, as its admission said: where that is registered and does not know the
-  /// sequence, it has ended, also for a control plane that has just started.
-  void free(SequenceId id, const std::string& pool, Deadline deadline);
+  [[nodiscard]] SequenceHandle admit(const AdmitRequest& wanted, Deadline deadline) override;
+  [[nodiscard]] SequenceHandle query(SequenceId id, Deadline deadline) override;
+  void free(SequenceId id, const std::string& pool, Deadline deadline) override;
 
  private:
   [[nodiscard]] HttpResponse request(const std::string& method, const std::string& path,

@@ -30,11 +30,10 @@ const TierClientConfig& checked(const TierClientConfig& config) {
 
 class TierClient::Impl {
  public:
-  Impl(const TierClientConfig& config, const MakeTransport& make_transport)
+  Impl(const TierClientConfig& config, const MakeTransport& make_transport,
+       std::shared_ptr<ControlPlane> control)
       : config_(checked(config)),
-        api_({.url = parse_url(config.url),
-              .bearer_token = config.bearer_token,
-              .certificate_authority = config.certificate_authority}),
+        control_(std::move(control)),
         connections_({.listen = {},
                       .busy_poll = config.busy_poll,
                       .shared_memory = config.shared_memory,
@@ -44,21 +43,21 @@ class TierClient::Impl {
                                           .authority = config.certificate_authority,
                                           .client_authority = {}}},
                      make_transport, config.max_in_flight_bytes),
-        watch_(api_, connections_) {
+        watch_(*control_, connections_) {
     if (config.renew_leases) leases_ = std::make_unique<LeaseKeeper>(connections_);
   }
 
   [[nodiscard]] Deadline deadline(const std::optional<Deadline>& given) const {
     return given ? *given : Deadline::after(config_.timeout);
   }
-  [[nodiscard]] TierApi& api() noexcept { return api_; }
+  [[nodiscard]] ControlPlane& control_plane() noexcept { return *control_; }
   [[nodiscard]] WorkerConnections& connections() noexcept { return connections_; }
 
   [[nodiscard]] SequenceHandle admit(AdmitRequest request, Deadline deadline) {
     if (request.idempotency_key.empty()) {
       request.idempotency_key = wire::token_text(wire::random_token());
     }
-    SequenceHandle sequence = api_.admit(request, deadline);
+    SequenceHandle sequence = control_->admit(request, deadline);
     keep(sequence);
     return sequence;
   }
@@ -80,7 +79,7 @@ class TierClient::Impl {
 
  private:
   const TierClientConfig config_;
-  TierApi api_;
+  std::shared_ptr<ControlPlane> control_;
   WorkerConnections connections_;
   PoolWatch watch_;
   std::unique_ptr<LeaseKeeper> leases_;  // last: it uses the connections
@@ -90,7 +89,15 @@ TierClient::TierClient(const TierClientConfig& config)
     : TierClient(config, make_data_transport(config.transport)) {}
 
 TierClient::TierClient(const TierClientConfig& config, const MakeTransport& make_transport)
-    : impl_(std::make_unique<Impl>(config, make_transport)) {}
+    : TierClient(config, make_transport,
+                 std::make_shared<TierApi>(
+                     HttpClientConfig{.url = parse_url(config.url),
+                                      .bearer_token = config.bearer_token,
+                                      .certificate_authority = config.certificate_authority})) {}
+
+TierClient::TierClient(const TierClientConfig& config, const MakeTransport& make_transport,
+                       std::shared_ptr<ControlPlane> control)
+    : impl_(std::make_unique<Impl>(config, make_transport, std::move(control))) {}
 
 TierClient::~TierClient() = default;
 
@@ -123,7 +130,7 @@ void TierClient::adopt(const SequenceHandle& sequence) {
 }
 
 SequenceHandle TierClient::query(const SequenceHandle& sequence, std::optional<Deadline> deadline) {
-  return impl_->api().query(sequence.id, impl_->deadline(deadline));
+  return impl_->control_plane().query(sequence.id, impl_->deadline(deadline));
 }
 
 void TierClient::wait_ready(const SequenceHandle& sequence, std::optional<Deadline> deadline) {
@@ -157,7 +164,7 @@ void TierClient::wait_ready(const SequenceHandle& sequence, std::optional<Deadli
 void TierClient::free(const SequenceHandle& sequence, std::optional<Deadline> deadline) {
   impl_->forget(sequence.id);
   try {
-    impl_->api().free(sequence.id, sequence.pool, impl_->deadline(deadline));
+    impl_->control_plane().free(sequence.id, sequence.pool, impl_->deadline(deadline));
   } catch (const Error& error) {
     // Gone with its pool; or that is cut off from the control plane, and ends its lease by itself.
     if (error.code() != ErrorCode::kNotFound && error.code() != ErrorCode::kPoolLost) throw;

@@ -22,6 +22,8 @@
 
 namespace tributary {
 
+class ControlPlane;
+
 /// How a client reaches its tier.
 struct TierClientConfig {
   std::string url = "http://127.0.0.1:7300";  ///< of the control plane
@@ -82,6 +84,9 @@ class TierClient {
   explicit TierClient(const TierClientConfig& config);
   /// Over another transport, for tests.
   TierClient(const TierClientConfig& config, const MakeTransport& make_transport);
+  /// Of a tier that is reached in another way than by the config's URL: one in this process.
+  TierClient(const TierClientConfig& config, const MakeTransport& make_transport,
+             std::shared_ptr<ControlPlane> control);
   ~TierClient();
   TierClient(const TierClient&) = delete;
   TierClient& operator=(const TierClient&) = delete;

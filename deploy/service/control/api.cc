@@ -13,7 +13,6 @@
 #include "deploy/service/control/http_reply.h"
 #include "deploy/service/control/request_text.h"
 #include "deploy/service/control/status_page.h"
-#include "deploy/service/protocol/patience.h"
 
 namespace tributary {
 
@@ -62,22 +61,15 @@ HttpResponse unauthorized() {
   return response;
 }
 
-std::string ended_message(SequenceId id, SequenceEnd end) {
-  switch (end) {
-    case SequenceEnd::kFreed:
-      return fmt::format("sequence {} was freed", id);
-    case SequenceEnd::kLeaseExpired:
-      return fmt::format("sequence {} was freed: its lease ran out", id);
-    case SequenceEnd::kPoolLost:
-      return fmt::format("sequence {} is gone with its pool", id);
-  }
-  return fmt::format("sequence {} has ended", id);
-}
-
 }  // namespace
 
-Api::Api(Config config, PoolRegistry& registry, Admissions& admissions, PoolLinks& links)
-    : config_(std::move(config)), registry_(registry), admissions_(admissions), links_(links) {}
+Api::Api(Config config, PoolRegistry& registry, Admissions& admissions, HeldSequences& held,
+         PoolLinks& links)
+    : config_(std::move(config)),
+      registry_(registry),
+      admissions_(admissions),
+      held_(held),
+      links_(links) {}
 
 HttpHandlers Api::handlers() {
   return {
@@ -266,71 +258,20 @@ void Api::post_sequence(const HttpRequest& request, const Arguments& /*arguments
   });
 }
 
-void Api::fail_unknown(SequenceId id) const {
-  const std::uint64_t incarnation = id >> 32;
-  const bool older = incarnation > 0 && incarnation < registry_.ids().incarnation();
-  if (older && ControlClock::now() < start_ + kSettleTime) {
-    fail(ErrorCode::kUnavailable,
-         "sequence {}: not known to this control plane, which has just started; its pool may still "
-         "register",
-         id);
-  }
-  fail(ErrorCode::kNotFound, "sequence {}: not known", id);
-}
-
 void Api::get_sequence(const HttpRequest& /*request*/, const Arguments& arguments,
                        const HttpRespond& respond) {
-  const SequenceId id = parse_id(arguments[0]);
-  const std::string* holder = registry_.pool_of(id);
-  if (holder == nullptr) {
-    const auto end = registry_.end_of(id);
-    if (!end) fail_unknown(id);
-    throw Error(*end == SequenceEnd::kPoolLost ? ErrorCode::kPoolLost : ErrorCode::kNotFound,
-                ended_message(id, *end));
-  }
-  links_.call(
-      *holder, Query{0, id}, ControlClock::now() + config_.timeout,
-      [this, id, respond, pool = *holder](const PoolReply& reply) {
-        const Pool* known = registry_.find(pool);
-        if (reply.code == ErrorCode::kOk && reply.sequence && known != nullptr &&
-            is_of_pool(*reply.sequence, known->about)) {
-          respond(json_reply(200, to_json(make_handle(known->about, *reply.sequence))));
-        } else if (reply.code == ErrorCode::kOk) {
-          respond(error_reply(ErrorCode::kInternal, "the pool answered without the sequence"));
-        } else {
-          if (reply.code == ErrorCode::kNotFound) {
-            registry_.end_sequence(id, SequenceEnd::kFreed, ControlClock::now());
-          }
-          respond(error_reply(reply.code, reply.message));
-        }
-      });
+  held_.query(parse_id(arguments[0]), [respond](const Status& status, const SequenceHandle& found) {
+    respond(status.ok() ? json_reply(200, to_json(found))
+                        : error_reply(status.code(), status.message()));
+  });
 }
 
 void Api::delete_sequence(const HttpRequest& request, const Arguments& arguments,
                           const HttpRespond& respond) {
   const SequenceId id = parse_id(arguments[0]);
-  const std::string pool = parse_pool_query(request.query);
-  const std::string* holder = registry_.pool_of(id);
-  if (holder == nullptr) {
-    // A pool that is here has said which sequences it holds: this one is none of them.
-    const Pool* known = registry_.find(pool);
-    const bool is_here = known != nullptr && known->state != PoolState::kLost;
-    if (!is_here && !registry_.end_of(id)) fail_unknown(id);
-    return respond(json_reply(200, "{}"));
-  }
-  links_.call(*holder, Free{0, id}, ControlClock::now() + config_.timeout,
-              [this, id, respond](const PoolReply& reply) {
-                switch (reply.code) {
-                  case ErrorCode::kOk:
-                  case ErrorCode::kNotFound:
-                    registry_.end_sequence(id, SequenceEnd::kFreed, ControlClock::now());
-                    [[fallthrough]];
-                  case ErrorCode::kPoolLost:  // its pages are gone as well
-                    return respond(json_reply(200, "{}"));
-                  default:
-                    return respond(error_reply(reply.code, reply.message));
-                }
-              });
+  held_.free(id, parse_pool_query(request.query), [respond](const Status& status) {
+    respond(status.ok() ? json_reply(200, "{}") : error_reply(status.code(), status.message()));
+  });
 }
 
 void Api::post_drain(const HttpRequest& request, const Arguments& arguments,

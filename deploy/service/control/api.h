@@ -9,6 +9,7 @@
 
 #include "comm/http/http_server.h"
 #include "deploy/service/control/admissions.h"
+#include "deploy/service/control/held_sequences.h"
 #include "deploy/service/control/pool_links.h"
 #include "deploy/service/control/pool_registry.h"
 #include "deploy/service/control/roles.h"
@@ -23,7 +24,8 @@ class Api {
     std::chrono::milliseconds timeout{10'000};  // for a pool to answer
     std::string version;
   };
-  Api(Config config, PoolRegistry& registry, Admissions& admissions, PoolLinks& links);
+  Api(Config config, PoolRegistry& registry, Admissions& admissions, HeldSequences& held,
+      PoolLinks& links);
 
   /// For the server, which this object outlives.
   [[nodiscard]] HttpHandlers handlers();
@@ -61,13 +63,12 @@ class Api {
   void get_connect(const HttpRequest&, const Arguments&, const HttpRespond& respond);
   void set_draining(const HttpRequest& request, const std::string& pool, bool draining,
                     const HttpRespond& respond);
-  /// kNotFound; for a sequence of an earlier control plane kUnavailable at first.
-  [[noreturn]] void fail_unknown(SequenceId id) const;
   [[nodiscard]] TierView view() const;
 
   Config config_;
   PoolRegistry& registry_;
   Admissions& admissions_;
+  HeldSequences& held_;
   PoolLinks& links_;
   const HttpServer* server_ = nullptr;  // until observe()
   ControlClock::time_point start_ = ControlClock::now();

@@ -7,6 +7,7 @@
 #include "deploy/service/control/api.h"
 #include "deploy/service/control/bearer_auth.h"
 #include "deploy/service/control/control_log.h"
+#include "deploy/service/control/held_sequences.h"
 #include "deploy/service/control/pool_links.h"
 #include "deploy/service/control/pool_registry.h"
 #include "deploy/service/control/refusal_log.h"
@@ -79,14 +80,14 @@ struct Control::Impl {
               [this](const std::string& pool, const std::vector<SequenceInfo>& sequences) {
                 admissions.restore(pool, sequences, ControlClock::now());
               }),
-        admissions(
-            registry, {milliseconds(options.admission_timeout_ms)},
-            [this](const std::string& pool, ToPool message, ControlClock::time_point deadline,
-                   PoolCalls::Done done) {
-              links.call(pool, std::move(message), deadline, std::move(done));
-            },
-            ControlClock::now()),
-        api(api_config(options), registry, admissions, links),
+        call_pool([this](const std::string& pool, ToPool message, ControlClock::time_point deadline,
+                         PoolCalls::Done done) {
+          links.call(pool, std::move(message), deadline, std::move(done));
+        }),
+        admissions(registry, {milliseconds(options.admission_timeout_ms)}, call_pool,
+                   ControlClock::now()),
+        held(registry, milliseconds(options.admission_timeout_ms), call_pool, ControlClock::now()),
+        api(api_config(options), registry, admissions, held, links),
         server(loop, server_config(options), api.handlers()) {
     api.observe(server);
     if (!options.health_listen.empty()) {
@@ -101,7 +102,9 @@ struct Control::Impl {
   // In the order of use: each knows those above.
   PoolRegistry registry;
   PoolLinks links;
+  Admissions::CallPool call_pool;
   Admissions admissions;
+  HeldSequences held;
   Api api;
   HttpServer server;
   std::unique_ptr<HttpServer> health;  // null: none

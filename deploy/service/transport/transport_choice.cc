@@ -8,7 +8,8 @@
 namespace tributary {
 namespace {
 
-constexpr std::array<std::string_view, 3> kNames{"auto", "ucx", "tcp"};
+constexpr std::array<std::string_view, 4> kNames{"auto", "ucx", "tcp", "local"};
+constexpr std::size_t kAskedFor = 3;  // may be asked for
 
 }  // namespace
 
@@ -17,7 +18,7 @@ std::string_view transport_choice_name(TransportChoice choice) noexcept {
 }
 
 TransportChoice parse_transport_choice(std::string_view name) {
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
+  for (std::size_t i = 0; i < kAskedFor; ++i) {
     if (kNames.at(i) == name) return static_cast<TransportChoice>(i);
   }
   fail(ErrorCode::kInvalidArgument, "{} is not auto, ucx or tcp", quote(name));
@@ -25,6 +26,7 @@ TransportChoice parse_transport_choice(std::string_view name) {
 
 ChosenTransport choose_transport(const WantedTransport& wanted,
                                  std::span<const std::string> rdma_ports) {
+  if (wanted.choice == TransportChoice::kLocal) return {"local", "one process"};
   const std::string tcp = wanted.encrypted ? "tls" : "tcp";
   if (wanted.encrypted && (wanted.shared_memory || wanted.choice == TransportChoice::kUcx)) {
     fail(ErrorCode::kInvalidArgument, "transport ucx does not encrypt, tcp does");

@@ -11,15 +11,16 @@ namespace tributary {
 
 /// Of a pool: what it speaks; `kAuto` takes UCX where it has more than TCP between all machines. Of
 /// a client: what it agrees to; `kAuto` speaks what an address says.
-enum class TransportChoice : std::uint8_t { kAuto, kUcx, kTcp };
+/// `kLocal`: all of it is one process (deploy/local), which no operator asks for.
+enum class TransportChoice : std::uint8_t { kAuto, kUcx, kTcp, kLocal };
 
-/// `auto`, `ucx`, `tcp`, and back; throws kInvalidArgument.
+/// `auto`, `ucx`, `tcp`, and back, but for `local`; throws kInvalidArgument.
 [[nodiscard]] std::string_view transport_choice_name(TransportChoice choice) noexcept;
 [[nodiscard]] TransportChoice parse_transport_choice(std::string_view name);
 
 /// The beginning of a data plane's addresses, and why it is that one.
 struct ChosenTransport {
-  std::string scheme;  // `tcp`, `tls` (TCP, encrypted) or `ucx`
+  std::string scheme;  // `tcp`, `tls` (TCP, encrypted), `ucx` or `local`
   std::string reason;  // for the operator
 };
 

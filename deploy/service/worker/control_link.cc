@@ -7,6 +7,7 @@
 
 #include "comm/http/websocket.h"
 #include "deploy/service/protocol/patience.h"
+#include "deploy/service/protocol/token_file.h"
 
 namespace tributary {
 namespace {
@@ -163,6 +164,20 @@ ControlLink::~ControlLink() {
 
 void ControlLink::tell(const FromPool& word) {
   loop_.post([this, word] { impl_->send(word); });
+}
+
+ConnectControl connect_by_link(const WorkerOptions& options, bool signals) {
+  ControlLinkConfig config{.url = parse_url(options.control),
+                           .bearer_token = {},
+                           .certificate_authority = options.certificate_authority,
+                           .pool = {},
+                           .signals = signals};
+  if (!options.token_file.empty()) config.bearer_token = read_token_file(options.token_file);
+  return [config = std::move(config)](RegisterPool pool, ControlLinkHandlers handlers) {
+    ControlLinkConfig mine = config;
+    mine.pool = std::move(pool);
+    return std::make_unique<ControlLink>(std::move(mine), std::move(handlers));
+  };
 }
 
 }  // namespace tributary

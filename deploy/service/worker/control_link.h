@@ -4,7 +4,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,7 +11,8 @@
 #include "comm/http/event_loop.h"
 #include "comm/http/url.h"
 #include "core/base/error.h"
-#include "deploy/service/protocol/pool_messages.h"
+#include "deploy/service/worker/control_channel.h"
+#include "deploy/service/worker/worker_options.h"
 
 namespace tributary {
 
@@ -22,27 +22,6 @@ struct ControlLinkConfig {
   std::string certificate_authority;
   RegisterPool pool;     // what does not change while the pool runs
   bool signals = false;  // SIGINT and SIGTERM ask for the end of the pool
-};
-
-/// Called on the link's thread.
-struct ControlLinkHandlers {
-  std::function<bool(ToPool)> request;  // false: the leader is behind
-  std::function<void(RegisterPool&)> describe;
-  std::function<Heartbeat()> heartbeat;
-  std::function<void()> terminate;             // a signal has come
-  std::function<void(const Status&)> refused;  // and no retry will be accepted
-  std::function<void(const std::string&)> log;
-};
-
-/// Where the leader's messages for the control plane go.
-class ControlChannel {
- public:
-  ControlChannel() = default;
-  ControlChannel(const ControlChannel&) = delete;
-  ControlChannel& operator=(const ControlChannel&) = delete;
-  virtual ~ControlChannel() = default;
-  /// From any thread.
-  virtual void tell(const FromPool& word) = 0;
 };
 
 class ControlLink final : public ControlChannel {
@@ -60,5 +39,9 @@ class ControlLink final : public ControlChannel {
   std::unique_ptr<Impl> impl_;
   std::thread thread_;
 };
+
+/// The control plane that the options name; reads its URL and token at once. Throws as parse_url()
+/// and read_token_file(). `signals` as in ControlLinkConfig.
+[[nodiscard]] ConnectControl connect_by_link(const WorkerOptions& options, bool signals);
 
 }  // namespace tributary

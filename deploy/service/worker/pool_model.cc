@@ -65,13 +65,17 @@ PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
     model.served.hidden_size = shape.hidden_size;
     model.served.layers = static_cast<int>(model.layers.size());
   } else {
-    const MlaShape shape = find_mla_shape(options.shape);
+    const MlaShape shape =
+        options.given_shape ? *options.given_shape : find_mla_shape(options.shape);
+    validate(shape);
+    const bool preset = !options.given_shape && is_mla_preset(options.shape);
     model.name = shape.name;
     model.served = {attention_shape(shape, options.row_format, options.query_dtype)};
     // A preset is for measurements, of any number of layers; a file describes what will run.
-    model.served.layers = is_mla_preset(options.shape)
-                              ? std::max(options.layers, 1)
-                              : layer_count(options, options.shape, shape.layers);
+    model.served.layers =
+        preset
+            ? std::max(options.layers, 1)
+            : layer_count(options, options.given_shape ? shape.name : options.shape, shape.layers);
   }
   model.served.leaf_tokens = options.leaf_tokens;
   model.pages = page_budget(options.kv_gib, model.served.layers, model.served.row());

@@ -14,14 +14,12 @@
 #include <utility>
 #include <vector>
 
-#include "comm/http/url.h"
 #include "comm/wire/access_token.h"
 #include "core/base/line_writer.h"
 #include "core/pool/gather_all.h"
 #include "core/pool/pool_worker.h"
 #include "deploy/runtime/device.h"
 #include "deploy/runtime/run_workers.h"
-#include "deploy/service/protocol/token_file.h"
 #include "deploy/service/transport/data_transport.h"
 #include "deploy/service/worker/home.h"
 #include "deploy/service/worker/leader.h"
@@ -314,28 +312,6 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   const Ticker ticker(tick);
   lead_pool(options, events, inbox, pool_card(options, model, transport, costs, workers), leader,
             channel, connect_control);
-}
-
-void run_worker(const WorkerOptions& options, Communicator& communicator,
-                const MakeTransport& make_transport, const WorkerEvents& events) {
-  give_back_freed_memory();
-  // Before anything is loaded: only rank 0 uses them.
-  Url url;
-  std::string token;
-  if (communicator.rank() == 0) {
-    url = parse_url(options.control);
-    if (!options.token_file.empty()) token = read_token_file(options.token_file);
-  }
-  run_worker(options, communicator, make_transport, events,
-             [&](RegisterPool pool, ControlLinkHandlers handlers) {
-               return std::make_unique<ControlLink>(
-                   ControlLinkConfig{.url = url,
-                                     .bearer_token = token,
-                                     .certificate_authority = options.certificate_authority,
-                                     .pool = std::move(pool),
-                                     .signals = events.signals},
-                   std::move(handlers));
-             });
 }
 
 }  // namespace tributary

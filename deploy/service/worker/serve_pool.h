@@ -2,12 +2,11 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
 
 #include "core/base/error.h"
 #include "core/interface/communicator.h"
-#include "deploy/service/worker/control_link.h"
+#include "deploy/service/worker/control_channel.h"
 #include "deploy/service/worker/data_plane.h"
 #include "deploy/service/worker/worker_options.h"
 
@@ -31,13 +30,8 @@ struct WorkerEvents {
 };
 
 /// Returns after an orderly end of the whole pool. Otherwise throws what ended it or prevented its
-/// start (the same error on every rank, if one of them knows it).
-void run_worker(const WorkerOptions& options, Communicator& communicator,
-                const MakeTransport& make_transport, const WorkerEvents& events);
-
-/// The same with another control plane than the one that the options name. Called on rank 0.
-using ConnectControl =
-    std::function<std::unique_ptr<ControlChannel>(RegisterPool pool, ControlLinkHandlers handlers)>;
+/// start (the same error on every rank, if one of them knows it). `connect_control` is called on
+/// rank 0; what the options say about a control plane is its affair (connect_by_link).
 void run_worker(const WorkerOptions& options, Communicator& communicator,
                 const MakeTransport& make_transport, const WorkerEvents& events,
                 const ConnectControl& connect_control);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/base/dtype.h"
+#include "core/model/mla_shape.h"
 #include "core/model/row_format.h"
 #include "core/plan/plan.h"
 #include "deploy/runtime/backends.h"
@@ -33,6 +34,7 @@ struct WorkerOptions {
   /// the pool has `shape` and no weights: it serves `attend` alone.
   std::optional<std::filesystem::path> model;
   std::string shape = "deepseek-v2-lite";  // a preset's name or a file
+  std::optional<MlaShape> given_shape;     // instead of `shape`, as if from a file
   int layers = 0;                          // 0: the model's or the file's, 1 of a preset
   double kv_gib = 1;
   int leaf_tokens = 2048;

@@ -5,6 +5,7 @@ import numpy
 import pytest
 
 import tributary
+from conftest import tier_of
 
 WIDTH = 144
 QUERY, ROW = numpy.ones((1, 4, WIDTH), numpy.float32), numpy.ones((1, WIDTH), numpy.float32)
@@ -26,7 +27,7 @@ async def decode(client, tokens):
 
 def test_many_sequences_of_one_event_loop(client):
     async def main():
-        async with tributary.AsyncClient(client.url, workers=4) as tier:
+        async with tributary.AsyncClient(tier_of(client), workers=4) as tier:
             return await asyncio.gather(*(decode(tier, n) for n in (5, 64, 65, 130)))
 
     lengths, means = zip(*asyncio.run(main()))
@@ -37,7 +38,7 @@ def test_many_sequences_of_one_event_loop(client):
 def test_the_loop_runs_while_a_call_waits(narrow_client, room):
     """The pool is full until this very loop frees a sequence."""
     async def main():
-        async with tributary.AsyncClient(narrow_client.url) as tier:
+        async with tributary.AsyncClient(tier_of(narrow_client)) as tier:
             first = await tier.admit(room, 0)
             second = asyncio.create_task(tier.admit(64, 0, wait=60))
             await first.free()
@@ -48,7 +49,7 @@ def test_the_loop_runs_while_a_call_waits(narrow_client, room):
 
 def test_what_a_cancelled_admission_was_given_is_freed(narrow_client, room):
     async def main():
-        async with tributary.AsyncClient(narrow_client.url) as tier:
+        async with tributary.AsyncClient(tier_of(narrow_client)) as tier:
             first = await tier.admit(room, 0)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(tier.admit(64, 0, wait=60), timeout=0.2)
@@ -59,7 +60,7 @@ def test_what_a_cancelled_admission_was_given_is_freed(narrow_client, room):
 
 def test_errors_and_adoption(client):
     async def main():
-        async with tributary.AsyncClient(client.url) as tier:
+        async with tributary.AsyncClient(tier_of(client)) as tier:
             with pytest.raises(tributary.TooLarge):
                 await tier.admit(10**9, 1)
             with client.admit(5, 1) as sequence:

@@ -175,7 +175,7 @@ def test_numpys_own_bfloat16_is_told_what_to_pass(narrow_client):
         sequence.wait_ready()
 
 
-def test_what_is_no_batch_is_refused(client, sequence, query):
+def test_what_is_no_batch_is_refused(client, other_client, sequence, query):
     for sequences, tokens, words in (([], 1, "0 sequences"), ([sequence], [1, 1], "1 sequences"),
                                      ([sequence, sequence], 1, "stands twice")):
         with pytest.raises(tributary.InvalidArgument, match=words):
@@ -183,4 +183,4 @@ def test_what_is_no_batch_is_refused(client, sequence, query):
     with pytest.raises(TypeError, match="sequences: int, expected tributary.Sequence"):
         client.step([7])
     with pytest.raises(tributary.InvalidArgument, match="another client's"):
-        tributary.Client(client.url).step([sequence])
+        other_client.step([sequence])

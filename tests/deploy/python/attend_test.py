@@ -6,6 +6,7 @@ import pytest
 
 import golden
 import tributary
+from conftest import client_of, pool
 
 
 # fp32 sums of at most `terms` products: each addition rounds by at most 2^-24 of the sum so far.
@@ -84,17 +85,19 @@ def test_forward_takes_hidden_states(client, batch, tiny):
         assert golden.relative_error(output, expected) < bound(144 + 42 + 4 * 256)
 
 
-def test_ragged_batches_are_near_float64_and_equal_over_workers(one_worker, two_workers, stack, rng):
+def test_ragged_batches_are_near_float64_and_equal_over_workers(
+        one_worker, two_workers, two_threads, stack, rng):
     lengths, tokens = (300, 75), (3, 1)
     rows = [rng.standard_normal((n, 144), numpy.float32) for n in lengths]
     queries = [rng.standard_normal((n, 4, 144), numpy.float32) for n in tokens]
     scale = None
     outputs = []
-    for tier in (one_worker, two_workers):
-        client = tributary.Client(tier.url)
+    pools = [stack.enter_context(pool(workers)) for workers in (1, 4)]
+    for tier in (one_worker, two_workers, two_threads, *pools):
+        client = client_of(tier)
         sequences = [admitted(client, stack, r[:-n], spread="all") for r, n in zip(rows, tokens)]
         scale = sequences[0].shape.softmax_scale
-        if tier is two_workers:  # leaves of 64 tokens
+        if tier in (two_workers, two_threads):  # leaves of 64 tokens
             assert {rank for _, _, rank in sequences[0].extents} == {0, 1}
         with client.step(sequences, tokens=tokens) as step:
             o, lse = step.attend(0, numpy.concatenate(queries),
@@ -108,7 +111,7 @@ def test_ragged_batches_are_near_float64_and_equal_over_workers(one_worker, two_
                 assert golden.relative_error(o[token], exact_o) < bound(144 + len(r))
                 assert golden.relative_error(lse[token], exact_lse) < bound(144 + len(r))
                 token += 1
-    assert outputs[0] == outputs[1]
+    assert len(outputs) == 5 and len(set(outputs)) == 1
 
 
 def test_bits_do_not_depend_on_the_batch_or_the_step(client, stack, rng):

@@ -1,4 +1,5 @@
-# Tiers of real processes for the tests of the Python package, which must be installed:
+# Tiers for the tests of the Python package, of real processes and inside this one; the package must
+# be installed:
 # TRIBUTARY_PROGRAM=build/release/deploy/tributary pytest tests/deploy/python. Every test is bounded.
 import faulthandler
 import pathlib
@@ -12,7 +13,7 @@ import tributary
 sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "service"))
-from tier import Tier  # noqa: E402
+from tier import FREE_S, Tier, wait_until  # noqa: E402
 from program import TINY  # noqa: E402
 
 LIMIT_S = 120
@@ -34,6 +35,26 @@ def tier(workers, *flags):
 WIDE = ("--rows", "f32", "--query", "f32")
 
 
+def pool(workers, rows="f32", query="f32"):
+    """The same in this process."""
+    return tributary.Pool(workers, model=TINY, rows=rows, query=query, leaf_tokens=64, kv_gib=0.05)
+
+
+def client_of(running):
+    return running if isinstance(running, tributary.Pool) else tributary.Client(running.url)
+
+
+def tier_of(client):
+    """What another client of the same tier is made from."""
+    return client if isinstance(client, tributary.Pool) else client.url
+
+
+def wait_all_free(running):
+    if not isinstance(running, tributary.Pool):
+        return running.wait_all_free()
+    return wait_until(lambda: not any(running.pages_held), "every page is free", FREE_S)
+
+
 @pytest.fixture(scope="session")
 def one_worker():
     with tier(1, *WIDE) as running:
@@ -47,29 +68,54 @@ def two_workers():
 
 
 @pytest.fixture(scope="session")
-def narrow():
+def two_threads():
+    with pool(2) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def narrow_service():
     """bf16 rows and queries."""
     with tier(1, "--rows", "bf16", "--query", "bf16") as running:
         yield running
 
 
-@pytest.fixture(params=["one_worker", "two_workers"])
+@pytest.fixture(scope="session")
+def narrow_thread():
+    with pool(1, "bf16", "bf16") as running:
+        yield running
+
+
+@pytest.fixture(params=["one_worker", "two_workers", "two_threads"])
 def client(request):
     running = request.getfixturevalue(request.param)
-    yield tributary.Client(running.url)
-    running.wait_all_free()  # whatever the test did
+    yield client_of(running)
+    wait_all_free(running)  # whatever the test did
+
+
+@pytest.fixture(params=["narrow_service", "narrow_thread"])
+def narrow(request):
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
 def narrow_client(narrow):
-    yield tributary.Client(narrow.url)
-    narrow.wait_all_free()
+    yield client_of(narrow)
+    wait_all_free(narrow)
 
 
 @pytest.fixture
 def room(narrow):
     """Tokens that fill the pool of narrow_client."""
+    if isinstance(narrow, tributary.Pool):
+        return 64 * narrow.pages_per_worker
     return 64 * int(narrow.metric("tributary_pages_capacity"))
+
+
+@pytest.fixture
+def other_client(one_worker):
+    """One that has not admitted what `client` has."""
+    return tributary.Client(one_worker.url)
 
 
 @pytest.fixture

@@ -91,6 +91,7 @@ def elsewhere(url, pickled, answers):
     answers.put((sequence.length, float(o.sum())))
 
 
+@pytest.mark.parametrize("client", ["one_worker", "two_workers"], indirect=True)
 def test_a_handle_goes_to_another_process(client):
     with ready(client) as sequence:
         process = multiprocessing.get_context("spawn")

@@ -49,3 +49,10 @@ def test_flash_mlas_functions_run_as_shown():
     assert names["out"].shape == (2, 1, 16, 512) and names["lse"].shape == (2, 16, 1)
     # All rows are the same: the mean of values is 1, and only their number tells.
     assert (abs(names["v"] - 1) < 1e-5).all() and (names["s"] > names["lse"][:, :, 0]).all()
+
+
+def test_the_pool_of_the_page_runs(capsys):
+    (block,) = [block for block in blocks_of("deploy/python/README.md") if "tributary.Pool" in block]
+    exec(compile(block, "README.md", "exec"), {})
+    assert capsys.readouterr().out == "".join(
+        line + "\n" for line in re.search(r"# of each worker: (.*), then (.*)", block).groups())

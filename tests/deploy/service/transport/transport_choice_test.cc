@@ -39,6 +39,13 @@ TEST(TransportChoice, WhatOneTransportAloneHasDecides) {
   }
 }
 
+TEST(TransportChoice, OneProcessIsNotAskedForByName) {
+  EXPECT_EQ(choose_transport({.choice = TransportChoice::kLocal}, Ports{"mlx5_0:1"}).scheme,
+            "local");
+  EXPECT_EQ(transport_choice_name(TransportChoice::kLocal), "local");
+  EXPECT_EQ(code_of([] { (void)parse_transport_choice("local"); }), ErrorCode::kInvalidArgument);
+}
+
 TEST(TransportChoice, IsTakenByName) {
   EXPECT_EQ(choose_transport({.choice = TransportChoice::kUcx}, Ports{""}).scheme, "ucx");
   EXPECT_EQ(choose_transport({.choice = TransportChoice::kTcp}, Ports{"mlx5_0:1"}).scheme, "tcp");

@@ -1,0 +1,171 @@
+#include "deploy/local/local_control.h"
+
+#include <chrono>
+#include <future>
+#include <utility>
+
+#include "core/base/error.h"
+#include "deploy/service/client/tier_client.h"
+
+namespace tributary {
+namespace {
+
+/// The leader answers between two rounds; a caller's own deadline is mostly shorter.
+constexpr std::chrono::milliseconds kLeaderTimeout{60'000};
+
+}  // namespace
+
+/// What the pool holds of its control plane.
+class LocalControl::Channel final : public ControlChannel {
+ public:
+  explicit Channel(LocalControl& control) : control_(control) {}
+  ~Channel() override { control_.disconnect(); }
+  void tell(const FromPool& word) override { control_.tell(word); }
+
+ private:
+  LocalControl& control_;
+};
+
+LocalControl::LocalControl()
+    : registry_(incarnation_now()),
+      admissions_(
+          registry_, {kLeaderTimeout},
+          [this](const std::string& pool, ToPool message, ControlClock::time_point deadline,
+                 PoolCalls::Done done) {
+            call(pool, std::move(message), deadline, std::move(done));
+          },
+          ControlClock::now()),
+      held_(
+          registry_, kLeaderTimeout,
+          [this](const std::string& pool, ToPool message, ControlClock::time_point deadline,
+                 PoolCalls::Done done) {
+            call(pool, std::move(message), deadline, std::move(done));
+          },
+          ControlClock::now()) {}
+
+std::unique_ptr<ControlChannel> LocalControl::connect(RegisterPool pool,
+                                                      ControlLinkHandlers handlers) {
+  handlers.describe(pool);
+  auto channel = std::make_unique<Channel>(*this);
+  const std::lock_guard lock(mutex_);
+  name_ = pool.name;
+  registry_.register_pool(std::move(pool), ControlClock::now());
+  handlers_ = std::move(handlers);
+  return channel;
+}
+
+void LocalControl::disconnect() {
+  const std::lock_guard lock(mutex_);
+  handlers_.reset();
+  calls_.fail_pool(name_, {ErrorCode::kPoolLost, "the pool has ended"});
+}
+
+void LocalControl::terminate() {
+  const std::lock_guard lock(mutex_);
+  if (handlers_) handlers_->terminate();
+}
+
+void LocalControl::lose(const Status& reason) {
+  const std::lock_guard lock(mutex_);
+  lost_ = {ErrorCode::kPoolLost, reason.ok()
+                                     ? "the pool is closed"
+                                     : fmt::format("the pool has ended: {}", reason.message())};
+  registry_.lose(name_, lost_.message(), ControlClock::now());
+}
+
+Heartbeat LocalControl::heartbeat() {
+  const std::lock_guard lock(mutex_);
+  check_pool();
+  return handlers_->heartbeat();
+}
+
+void LocalControl::check_pool() const {
+  lost_.throw_if_error();
+  if (!handlers_) fail(ErrorCode::kPoolLost, "the pool has ended");
+}
+
+void LocalControl::call(const std::string& pool, ToPool message, ControlClock::time_point deadline,
+                        PoolCalls::Done done) {
+  if (!handlers_) {
+    done({0, ErrorCode::kPoolLost, "the pool has ended", {}});
+    return;
+  }
+  const std::uint64_t request = calls_.open(pool, deadline, std::move(done));
+  std::visit(
+      [&](auto& question) {
+        if constexpr (requires { question.request; }) question.request = request;
+      },
+      message);
+  if (handlers_->request(std::move(message))) return;
+  calls_.answer(pool, {request, ErrorCode::kUnavailable, "the pool's leader is behind", {}});
+}
+
+void LocalControl::tell(const FromPool& word) {
+  const std::lock_guard lock(mutex_);
+  if (const auto* reply = std::get_if<PoolReply>(&word)) calls_.answer(name_, *reply);
+  if (const auto* ended = std::get_if<SequenceEnded>(&word)) {
+    registry_.end_sequence(ended->id, SequenceEnd::kLeaseExpired, ControlClock::now());
+  }
+}
+
+template <typename Answer>
+Answer LocalControl::wait(Deadline deadline,
+                          const std::function<void(std::function<void(Answer)>)>& ask,
+                          const std::function<void()>& give_up) {
+  const auto promise = std::make_shared<std::promise<Answer>>();
+  std::future<Answer> answer = promise->get_future();
+  {
+    const std::lock_guard lock(mutex_);
+    check_pool();
+    ask([promise](Answer given) { promise->set_value(std::move(given)); });
+  }
+  if (answer.wait_until(deadline.when()) != std::future_status::ready) {
+    const std::lock_guard lock(mutex_);
+    if (answer.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+      if (give_up) give_up();
+      fail(ErrorCode::kDeadlineExceeded, "the pool's leader has not answered in time");
+    }
+  }
+  return answer.get();
+}
+
+SequenceHandle LocalControl::admit(const AdmitRequest& wanted, Deadline deadline) {
+  // Checked as what comes over HTTP is.
+  const AdmitRequest request = parse_admit_request(to_json(wanted), wanted.idempotency_key);
+  // Who has given up knows no sequence that could be freed.
+  const auto given_up = std::make_shared<bool>(false);
+  auto result = wait<AdmissionResult>(
+      deadline,
+      [&](const auto& done) {
+        admissions_.admit(
+            request, ControlClock::now(), [this, done, given_up](const AdmissionResult& admitted) {
+              if (*given_up && admitted.status.ok()) {
+                held_.free(admitted.sequence.id, admitted.sequence.pool, [](const Status&) {});
+              }
+              done(admitted);
+            });
+      },
+      [&] { *given_up = true; });
+  if (result.status.code() == ErrorCode::kPoolFull) {
+    throw PoolFullError(result.status.message(), std::chrono::seconds(result.retry_after_s));
+  }
+  result.status.throw_if_error();
+  return std::move(result.sequence);
+}
+
+SequenceHandle LocalControl::query(SequenceId id, Deadline deadline) {
+  auto [status, sequence] =
+      wait<std::pair<Status, SequenceHandle>>(deadline, [&](const auto& done) {
+        held_.query(id, [done](const Status& status, const SequenceHandle& found) {
+          done({status, found});
+        });
+      });
+  status.throw_if_error();
+  return std::move(sequence);
+}
+
+void LocalControl::free(SequenceId id, const std::string& pool, Deadline deadline) {
+  wait<Status>(deadline, [&](const auto& done) { held_.free(id, pool, done); }).throw_if_error();
+}
+
+}  // namespace tributary

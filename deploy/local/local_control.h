@@ -1,0 +1,63 @@
+// The control plane of one pool in its own process: what it decides as for any pool, without HTTP.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "deploy/service/client/control_plane.h"
+#include "deploy/service/control/admissions.h"
+#include "deploy/service/control/held_sequences.h"
+#include "deploy/service/control/pool_calls.h"
+#include "deploy/service/control/pool_registry.h"
+#include "deploy/service/worker/control_channel.h"
+
+namespace tributary {
+
+/// All may be called from any thread.
+class LocalControl final : public ControlPlane {
+ public:
+  LocalControl();
+
+  /// The pool's side: a ConnectControl, for one pool. The channel goes before this object.
+  [[nodiscard]] std::unique_ptr<ControlChannel> connect(RegisterPool pool,
+                                                        ControlLinkHandlers handlers);
+  /// The pool should end; no effect without one.
+  void terminate();
+  /// The pool has ended, with this; everything that is asked of it ends too. Later calls say why.
+  void lose(const Status& reason);
+  /// Throws kPoolLost without a pool.
+  [[nodiscard]] Heartbeat heartbeat();
+
+  [[nodiscard]] SequenceHandle admit(const AdmitRequest& wanted, Deadline deadline) override;
+  [[nodiscard]] SequenceHandle query(SequenceId id, Deadline deadline) override;
+  void free(SequenceId id, const std::string& pool, Deadline deadline) override;
+
+ private:
+  class Channel;
+
+  /// `ask` calls its argument once, with the mutex held, now or later; `give_up` is called, with
+  /// the mutex held, where that has not happened by the deadline.
+  template <typename Answer>
+  Answer wait(Deadline deadline, const std::function<void(std::function<void(Answer)>)>& ask,
+              const std::function<void()>& give_up = {});
+  // With the mutex held.
+  void call(const std::string& pool, ToPool message, ControlClock::time_point deadline,
+            PoolCalls::Done done);
+  void check_pool() const;
+  void tell(const FromPool& word);
+  void disconnect();
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::string name_;          // of the pool
+  std::optional<ControlLinkHandlers> handlers_;
+  Status lost_;
+  PoolRegistry registry_;
+  PoolCalls calls_;
+  Admissions admissions_;
+  HeldSequences held_;
+};
+
+}  // namespace tributary

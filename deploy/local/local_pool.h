@@ -1,0 +1,54 @@
+// A whole tier in one process: leader and workers as threads, the data plane between them and their
+// clients in memory. No MPI, no sockets.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "deploy/service/client/tier_client.h"
+#include "deploy/service/protocol/pool_messages.h"
+#include "deploy/service/worker/worker_options.h"
+
+namespace tributary {
+
+/// What a pool in one process is told that differs from one of processes: nothing here can be lost
+/// without the caller, whose process may be stopped for long (a debugger, Ctrl-Z), so that leases
+/// and watches do not end what it holds.
+[[nodiscard]] WorkerOptions local_options();
+
+/// Runs the pool that `tributary worker` runs (run_worker), on threads, and of the control plane
+/// what decides (LocalControl). A fork has none of the threads: there the object does nothing when
+/// it goes, and check_process() throws.
+class LocalPool {
+ public:
+  /// `options`, of local_options(), as for `tributary worker`; what they say about processes and
+  /// networks has no effect. Returns when the pool serves. Throws kInvalidArgument unless
+  /// 1 <= workers <= ThreadGroup::kMaxRanks, and what keeps it from starting.
+  LocalPool(int workers, const WorkerOptions& options);
+  /// As close().
+  ~LocalPool();
+  LocalPool(const LocalPool&) = delete;
+  LocalPool& operator=(const LocalPool&) = delete;
+
+  /// Ends the pool and joins its threads, after the round that runs now; calls of clients end with
+  /// kPoolLost. A second call, from any thread, waits for the first.
+  void close() noexcept;
+  /// Throws kFailedPrecondition in another process than the one that made the pool.
+  void check_process() const;
+
+  /// A client of this pool, and of no other; the config's url and TLS have no effect. It may
+  /// outlive the pool: its calls throw then.
+  [[nodiscard]] std::unique_ptr<TierClient> make_client(const TierClientConfig& config) const;
+
+  /// Throws kPoolLost when it has ended.
+  [[nodiscard]] Heartbeat heartbeat() const;
+  /// What it serves.
+  [[nodiscard]] const PoolShape& shape() const noexcept;
+  [[nodiscard]] int pages_per_worker() const noexcept;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tributary

@@ -1,0 +1,235 @@
+#include "deploy/python/pool.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/quote.h"
+#include "core/model/mla_shape.h"
+#include "deploy/local/local_pool.h"
+#include "deploy/python/client.h"
+
+namespace tributary::python {
+namespace {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+/// What a Client is, and the tier itself.
+struct Pool : Client {
+  std::shared_ptr<LocalPool> local;
+  int workers = 0;
+};
+
+std::string text_of(nb::handle object) {
+  return nb::cast<std::string>(nb::str(object));
+}
+
+/// A name or a path stays what it is; anything else becomes the five numbers.
+void read_shape(nb::handle shape, std::optional<double> softmax_scale, WorkerOptions& options) {
+  if (nb::isinstance<nb::str>(shape) || nb::hasattr(shape, "__fspath__")) {
+    options.shape = text_of(shape);
+    if (!softmax_scale) return;
+    options.given_shape = find_mla_shape(options.shape);
+    // As a pool takes it without a scale of the caller's.
+    if (is_mla_preset(options.shape)) options.given_shape->layers = std::max(options.layers, 1);
+  } else if (nb::isinstance<PoolShape>(shape)) {
+    const auto& served = nb::cast<const PoolShape&>(shape);
+    options.given_shape = MlaShape{.name = "shape",
+                                   .heads = served.heads,
+                                   .kv_lora_rank = served.kv_lora_rank,
+                                   .qk_rope_head_dim = served.qk_rope_head_dim,
+                                   .layers = served.layers,
+                                   .softmax_scale = served.softmax_scale};
+  } else if (nb::hasattr(shape, "keys")) {
+    nb::dict fields;
+    fields.update(nb::borrow<nb::dict>(nb::module_::import_("builtins").attr("dict")(shape)));
+    if (softmax_scale && !fields.contains("model_type")) fields["softmax_scale"] = *softmax_scale;
+    options.given_shape =
+        parse_mla_shape(text_of(nb::module_::import_("json").attr("dumps")(fields)), "shape");
+  } else {
+    const nb::str type(nb::handle(shape.type()).attr("__qualname__"));
+    throw nb::type_error(
+        fmt::format("shape: {}, expected a name, a path, a dict or a tributary.Shape", type.c_str())
+            .c_str());
+  }
+  if (softmax_scale) options.given_shape->softmax_scale = *softmax_scale;
+  validate(*options.given_shape);
+}
+
+DType query_dtype_of(const std::string& name) {
+  for (const DType type : {DType::kBF16, DType::kF32}) {
+    if (name == dtype_name(type)) return type;
+  }
+  fail(ErrorCode::kInvalidArgument, "query {}: expected bf16 or f32", quote(name));
+}
+
+RowFormat row_format_of(const std::string& name) {
+  const auto format = find_row_format(name);
+  if (!format) {
+    fail(ErrorCode::kInvalidArgument, "rows {}: expected {}", quote(name),
+         row_format_names(row_formats(), " or "));
+  }
+  return *format;
+}
+
+int checked(const char* name, int value, int min, int max) {
+  if (value < min || value > max) {
+    fail(ErrorCode::kInvalidArgument, "{} {}: expected {} .. {}", name, value, min, max);
+  }
+  return value;
+}
+
+struct PoolArguments {
+  nb::object shape, model;
+  int layers = 0;
+  std::optional<double> softmax_scale;
+  double kv_gib = 0;
+  std::string rows, query;
+  int leaf_tokens = 0;
+  int threads = 0;
+  std::string backend, costs;
+};
+
+WorkerOptions worker_options(const PoolArguments& arguments) {
+  constexpr int kMost = 1024;
+  WorkerOptions options = local_options();
+  options.layers = checked("layers", arguments.layers, 0, kMost);
+  options.threads = checked("threads", arguments.threads, 0, kMost);
+  options.kv_gib = arguments.kv_gib;
+  options.leaf_tokens = arguments.leaf_tokens;
+  options.row_format = row_format_of(arguments.rows);
+  options.query_dtype = query_dtype_of(arguments.query);
+  options.backend = arguments.backend;
+  options.costs = arguments.costs;
+  if (arguments.model.is_none()) {
+    read_shape(arguments.shape, arguments.softmax_scale, options);
+  } else if (arguments.softmax_scale) {
+    fail(ErrorCode::kInvalidArgument, "softmax_scale: a model has its own");
+  } else {
+    options.model = text_of(arguments.model);
+  }
+  return options;
+}
+
+Pool make_pool(int workers, const PoolArguments& arguments, double timeout,
+               std::int64_t max_in_flight_bytes) {
+  const TierClientConfig config = call_config(timeout, max_in_flight_bytes);
+  const WorkerOptions options = worker_options(arguments);
+  std::shared_ptr<LocalPool> local;
+  std::unique_ptr<TierClient> client;
+  {
+    const Unlocked unlocked;
+    local = std::make_shared<LocalPool>(workers, options);
+    client = local->make_client(config);
+  }
+  Pool pool;
+  pool.tier = share_tier(std::move(client), local);
+  pool.url = "local";
+  pool.local = std::move(local);
+  pool.workers = workers;
+  return pool;
+}
+
+void close(Pool& pool) {
+  const std::shared_ptr<LocalPool> local = pool.local;
+  {
+    const Unlocked unlocked;
+    local->close();
+  }
+  pool.tier.reset();
+}
+
+std::vector<std::int64_t> pages_held(const Pool& pool) {
+  static_cast<void>(usable(pool.tier));
+  const Heartbeat now = pool.local->heartbeat();
+  std::vector<std::int64_t> pages;
+  pages.reserve(now.workers.size());
+  for (const auto& worker : now.workers) {
+    pages.push_back(std::int64_t{worker.pages_used} + worker.pages_reserved);
+  }
+  return pages;
+}
+
+}  // namespace
+
+void bind_pool(nb::module_& module) {
+  nb::class_<Pool, Client>(
+      module, "Pool",
+      "A tier inside this process, with the interface of a Client: the leader and the workers of\n"
+      "`tributary up` as threads, rows and queries handed over in memory. No service, no MPI, no\n"
+      "ports. Of the control plane it has what decides on admissions, and neither HTTP nor\n"
+      "metrics. As a context manager it is closed at the end of the block; at the latest it ends\n"
+      "with the interpreter. Its sequences are of use in this process alone, and not after\n"
+      "os.fork().")
+      .def(
+          "__init__",
+          [](Pool* place, int workers, nb::object shape, nb::object model, int layers,
+             std::optional<double> softmax_scale, double kv_gib, const std::string& rows,
+             const std::string& query, int leaf_tokens, int threads, const std::string& backend,
+             const std::string& costs, double timeout, std::int64_t max_in_flight_bytes) {
+            const PoolArguments arguments{.shape = std::move(shape),
+                                          .model = std::move(model),
+                                          .layers = layers,
+                                          .softmax_scale = softmax_scale,
+                                          .kv_gib = kv_gib,
+                                          .rows = rows,
+                                          .query = query,
+                                          .leaf_tokens = leaf_tokens,
+                                          .threads = threads,
+                                          .backend = backend,
+                                          .costs = costs};
+            new (place) Pool(make_pool(workers, arguments, timeout, max_in_flight_bytes));
+          },
+          "workers"_a = 1, "shape"_a = "deepseek-v2-lite", nb::kw_only(), "model"_a = nb::none(),
+          "layers"_a = 0, "softmax_scale"_a = nb::none(), "kv_gib"_a = 0.25, "rows"_a = "bf16",
+          "query"_a = "bf16", "leaf_tokens"_a = 2048, "threads"_a = 0, "backend"_a = "cpu",
+          "costs"_a = "cpu", "timeout"_a = 10.0, "max_in_flight_bytes"_a = std::int64_t{256} << 20,
+          nb::sig("def __init__(self, workers: int = 1, shape: typing.Any = 'deepseek-v2-lite', *, "
+                  "model: str | os.PathLike | None = None, layers: int = 0, "
+                  "softmax_scale: float | None = None, kv_gib: float = 0.25, rows: str = 'bf16', "
+                  "query: str = 'bf16', leaf_tokens: int = 2048, threads: int = 0, "
+                  "backend: str = 'cpu', costs: str = 'cpu', timeout: float = 10.0, "
+                  "max_in_flight_bytes: int = 268435456) -> None"),
+          "Named as the flags of `tributary up`. Returns when the pool serves.\n\n"
+          "workers: threads that each hold a share of the rows and compute it. shape: a preset's\n"
+          "name, the path of a shape or a config.json, a dict of either (heads, kv_lora_rank,\n"
+          "qk_rope_head_dim, layers, softmax_scale), or a Shape. model: weights instead, for\n"
+          "attend_projected() and forward(): a folder with config.json and *.safetensors, or a\n"
+          "golden file. layers: 0 is the shape's, 1 of a preset. softmax_scale: instead of the\n"
+          "shape's. kv_gib: memory for rows of each worker, all of it written at the start. rows,\n"
+          "query: 'bf16' or 'f32'. leaf_tokens: a power of two from 64 on. threads: of each "
+          "worker;\n"
+          "0 is its share of the cores. backend: 'cpu', one of its instruction sets ('cpu/avx2'),\n"
+          "or 'reference'. costs: by which machine's constants sequences are placed. timeout and\n"
+          "max_in_flight_bytes as for Client.")
+      .def_prop_ro("workers", [](const Pool& pool) { return pool.workers; })
+      .def_prop_ro(
+          "shape", [](const Pool& pool) { return pool.local->shape(); }, "What it serves.")
+      .def_prop_ro(
+          "pages_per_worker", [](const Pool& pool) { return pool.local->pages_per_worker(); },
+          "Pages of 64 tokens, all layers, that each worker has memory for.")
+      .def_prop_ro("pages_held", &pages_held, "Pages in use or reserved, of each worker.")
+      .def_prop_ro("closed", [](const Pool& pool) { return pool.tier == nullptr; })
+      .def("close", &close,
+           "Ends the pool, after the round that runs now, and joins its threads; what still waits\n"
+           "raises PoolLost. Not an error if it has been closed.")
+      .def(
+          "__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> Pool"))
+      .def("__exit__", [](Pool& pool, const nb::args& /*raised*/) { close(pool); })
+      .def("__repr__", [](const Pool& pool) {
+        return fmt::format("<tributary.Pool of {} workers{}>", pool.workers,
+                           pool.tier == nullptr ? ", closed" : "");
+      });
+}
+
+}  // namespace tributary::python

@@ -1,0 +1,101 @@
+#include "deploy/python/tier.h"
+
+#include <nanobind/nanobind.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/base/deadline.h"
+#include "core/base/error.h"
+
+namespace tributary::python {
+namespace {
+
+/// What the end of the interpreter has to end. Outlives every other static.
+struct Running {
+  const pid_t process = getpid();
+  std::atomic<int> calls = 0;
+  std::atomic<bool> ending = false;
+  std::mutex mutex;
+  std::vector<std::weak_ptr<LocalPool>> pools;  // mutex
+};
+
+Running& running() {
+  static auto* const all = new Running;
+  return *all;
+}
+
+void keep(const std::shared_ptr<LocalPool>& pool) {
+  Running& all = running();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.pools, [](const auto& other) { return other.expired(); });
+  all.pools.push_back(pool);
+}
+
+void end_all() {
+  // Calls of pools end with them at once, those of services with their answers.
+  constexpr auto kPatience = std::chrono::seconds(5);
+  constexpr auto kPoll = std::chrono::milliseconds(1);
+  Running& all = running();
+  if (all.process != getpid()) return;  // of a fork: nothing runs here
+  all.ending = true;
+  const nanobind::gil_scoped_release unlocked;
+  std::vector<std::weak_ptr<LocalPool>> pools;
+  {
+    const std::lock_guard lock(all.mutex);
+    pools.swap(all.pools);
+  }
+  for (const auto& pool : pools) {
+    if (const auto live = pool.lock()) live->close();
+  }
+  const Deadline deadline = Deadline::after(kPatience);
+  while (all.calls > 0 && !deadline.expired()) std::this_thread::sleep_for(kPoll);
+}
+
+struct End {
+  std::shared_ptr<LocalPool> pool;
+  pid_t process = getpid();
+
+  void operator()(TierClient* tier) {
+    if (process != getpid()) return;  // its threads are not here to be joined
+    const Unlocked unlocked;
+    delete tier;
+    pool.reset();
+  }
+};
+
+}  // namespace
+
+SharedTier share_tier(std::unique_ptr<TierClient> client, std::shared_ptr<LocalPool> pool) {
+  if (pool) keep(pool);
+  return {client.release(), End{.pool = std::move(pool)}};
+}
+
+TierClient& usable(const SharedTier& tier) {
+  if (!tier) fail(ErrorCode::kFailedPrecondition, "the pool is closed");
+  if (const End* end = std::get_deleter<End>(tier); end->process != getpid()) {
+    fail(ErrorCode::kFailedPrecondition,
+         "a client does not survive os.fork(): make one in the new process");
+  }
+  if (running().ending) fail(ErrorCode::kFailedPrecondition, "the interpreter ends");
+  return *tier;
+}
+
+Unlocked::Counted::Counted() noexcept {
+  ++running().calls;
+}
+
+Unlocked::Counted::~Counted() {
+  --running().calls;
+}
+
+void bind_end() {
+  nanobind::module_::import_("atexit").attr("register")(nanobind::cpp_function(&end_all));
+}
+
+}  // namespace tributary::python

@@ -1,0 +1,30 @@
+// The control plane as a client sees it: admission and the end of sequences.
+#pragma once
+
+#include <string>
+
+#include "core/base/deadline.h"
+#include "core/sequencer/admit_request.h"
+#include "deploy/service/protocol/admission.h"
+
+namespace tributary {
+
+/// Implementations: TierApi (over HTTP), LocalControl (deploy/local). Calls may come from any
+/// thread, and throw what the tier answered with, kUnavailable, or kDeadlineExceeded.
+class ControlPlane {
+ public:
+  ControlPlane() = default;
+  ControlPlane(const ControlPlane&) = delete;
+  ControlPlane& operator=(const ControlPlane&) = delete;
+  virtual ~ControlPlane() = default;
+
+  /// kPoolFull is thrown as a PoolFullError, with the tier's estimate. Of requests with one
+  /// idempotency key only the first admits.
+  [[nodiscard]] virtual SequenceHandle admit(const AdmitRequest& wanted, Deadline deadline) = 0;
+  [[nodiscard]] virtual SequenceHandle query(SequenceId id, Deadline deadline) = 0;
+  /// `pool` holds it, as its admission said: where that is registered and does not know the
+  /// sequence, it has ended, also for a control plane that has just started.
+  virtual void free(SequenceId id, const std::string& pool, Deadline deadline) = 0;
+};
+
+}  // namespace tributary

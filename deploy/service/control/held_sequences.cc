@@ -1,0 +1,94 @@
+#include "deploy/service/control/held_sequences.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "deploy/service/protocol/patience.h"
+
+namespace tributary {
+namespace {
+
+std::string ended_message(SequenceId id, SequenceEnd end) {
+  switch (end) {
+    case SequenceEnd::kFreed:
+      return fmt::format("sequence {} was freed", id);
+    case SequenceEnd::kLeaseExpired:
+      return fmt::format("sequence {} was freed: its lease ran out", id);
+    case SequenceEnd::kPoolLost:
+      return fmt::format("sequence {} is gone with its pool", id);
+  }
+  return fmt::format("sequence {} has ended", id);
+}
+
+}  // namespace
+
+HeldSequences::HeldSequences(PoolRegistry& registry, std::chrono::milliseconds timeout,
+                             Admissions::CallPool call_pool, ControlClock::time_point now)
+    : registry_(registry), timeout_(timeout), call_pool_(std::move(call_pool)), start_(now) {}
+
+void HeldSequences::fail_unknown(SequenceId id) const {
+  const std::uint64_t incarnation = id >> 32;
+  const bool older = incarnation > 0 && incarnation < registry_.ids().incarnation();
+  if (older && ControlClock::now() < start_ + kSettleTime) {
+    fail(ErrorCode::kUnavailable,
+         "sequence {}: not known to this control plane, which has just started; its pool may still "
+         "register",
+         id);
+  }
+  fail(ErrorCode::kNotFound, "sequence {}: not known", id);
+}
+
+void HeldSequences::query(SequenceId id,
+                          std::function<void(const Status&, const SequenceHandle&)> done) {
+  const std::string* holder = registry_.pool_of(id);
+  if (holder == nullptr) {
+    const auto end = registry_.end_of(id);
+    if (!end) fail_unknown(id);
+    throw Error(*end == SequenceEnd::kPoolLost ? ErrorCode::kPoolLost : ErrorCode::kNotFound,
+                ended_message(id, *end));
+  }
+  call_pool_(*holder, Query{0, id}, ControlClock::now() + timeout_,
+             [this, id, done = std::move(done), pool = *holder](const PoolReply& reply) {
+               const Pool* known = registry_.find(pool);
+               if (reply.code == ErrorCode::kOk && reply.sequence && known != nullptr &&
+                   is_of_pool(*reply.sequence, known->about)) {
+                 done({}, make_handle(known->about, *reply.sequence));
+               } else if (reply.code == ErrorCode::kOk) {
+                 done({ErrorCode::kInternal, "the pool answered without the sequence"}, {});
+               } else {
+                 if (reply.code == ErrorCode::kNotFound) {
+                   registry_.end_sequence(id, SequenceEnd::kFreed, ControlClock::now());
+                 }
+                 done({reply.code, reply.message}, {});
+               }
+             });
+}
+
+void HeldSequences::free(SequenceId id, const std::string& pool,
+                         std::function<void(const Status&)> done) {
+  const std::string* holder = registry_.pool_of(id);
+  if (holder == nullptr) {
+    // A pool that is here has said which sequences it holds: this one is none of them.
+    const Pool* known = registry_.find(pool);
+    const bool is_here = known != nullptr && known->state != PoolState::kLost;
+    if (!is_here && !registry_.end_of(id)) fail_unknown(id);
+    return done({});
+  }
+  call_pool_(*holder, Free{0, id}, ControlClock::now() + timeout_,
+             [this, id, done = std::move(done)](const PoolReply& reply) {
+               switch (reply.code) {
+                 case ErrorCode::kOk:
+                 case ErrorCode::kNotFound:
+                   registry_.end_sequence(id, SequenceEnd::kFreed, ControlClock::now());
+                   [[fallthrough]];
+                 case ErrorCode::kPoolLost:  // its pages are gone as well
+                   return done({});
+                 default:
+                   return done({reply.code, reply.message});
+               }
+             });
+}
+
+}  // namespace tributary

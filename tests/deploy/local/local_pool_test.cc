@@ -1,0 +1,170 @@
+#include "deploy/local/local_pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace tributary {
+namespace {
+
+constexpr int kLayers = 2;
+constexpr int kPrompt = 300;  // five leaves
+constexpr int kTokens = 3;
+constexpr auto kFar = std::chrono::seconds(30);
+
+WorkerOptions small_pool() {
+  WorkerOptions options = local_options();
+  options.given_shape = MlaShape{.name = "small",
+                                 .heads = 4,
+                                 .kv_lora_rank = 128,
+                                 .qk_rope_head_dim = 16,
+                                 .layers = kLayers,
+                                 .softmax_scale = 0.25};
+  options.row_format = RowFormat::kF32;
+  options.query_dtype = DType::kF32;
+  options.kv_gib = 0.005;  // 72 pages
+  options.leaf_tokens = 64;
+  options.threads = 1;
+  options.canary_interval_ms = 1;
+  return options;
+}
+
+/// Values that differ from place to place, and are the same in every run.
+std::vector<float> values(std::size_t count, unsigned seed) {
+  std::vector<float> result(count);
+  unsigned state = seed * 2654435761U + 1;
+  for (float& value : result) {
+    state = state * 1664525U + 1013904223U;
+    value = static_cast<float>(state >> 8) / float{1 << 23} - 1;
+  }
+  return result;
+}
+
+SequenceHandle start(TierClient& client, SpreadPolicy spread) {
+  SequenceHandle sequence = client.admit(
+      {.prompt_tokens = kPrompt, .max_new_tokens = 16, .spread = spread}, Deadline::after(kFar));
+  const auto width = static_cast<std::size_t>(sequence.shape.latent_dim());
+  for (int layer = 0; layer < kLayers; ++layer) {
+    const auto rows = values(kPrompt * width, static_cast<unsigned>(layer));
+    client.push_rows(sequence, layer, 0, std::as_bytes(std::span(rows)), Deadline::after(kFar));
+  }
+  client.wait_ready(sequence, Deadline::after(kFar));
+  return sequence;
+}
+
+/// All layers of one step, committed.
+std::vector<float> decode(TierClient& client, SequenceHandle& sequence) {
+  const auto width = static_cast<std::size_t>(sequence.shape.latent_dim());
+  const auto heads = static_cast<std::size_t>(sequence.shape.heads);
+  const std::size_t record = heads * (static_cast<std::size_t>(sequence.shape.kv_lora_rank) + 1);
+  std::vector<float> outputs(kLayers * kTokens * record);
+  for (int layer = 0; layer < kLayers; ++layer) {
+    const auto query = values(kTokens * heads * width, 10U + static_cast<unsigned>(layer));
+    const auto row = values(kTokens * width, 20U + static_cast<unsigned>(layer));
+    const LayerItem item{
+        .sequence = &sequence,
+        .tokens = kTokens,
+        .query = {query.data(), 0},
+        .row = {row.data(), 0},
+        .output = outputs.data() + static_cast<std::size_t>(layer) * kTokens * record};
+    client.attend(std::span(&item, 1), layer, Deadline::after(kFar));
+  }
+  SequenceHandle* handle = &sequence;
+  const std::int32_t accepted = kTokens;
+  client.commit(std::span(&handle, 1), std::span(&accepted, 1), Deadline::after(kFar));
+  return outputs;
+}
+
+TEST(LocalPool, OutputsDoNotDependOnTheWorkers) {
+  std::vector<float> first;
+  for (const int workers : {1, 2, 4}) {
+    LocalPool pool(workers, small_pool());
+    const auto client = pool.make_client({});
+    SequenceHandle sequence = start(*client, SpreadPolicy::kAll);
+    EXPECT_EQ(sequence.addresses.size(), static_cast<std::size_t>(workers));
+    EXPECT_EQ(sequence.addresses.front().substr(0, 8), "local://");
+    const std::vector<float> outputs = decode(*client, sequence);
+    EXPECT_EQ(sequence.length, kPrompt + kTokens);
+    if (first.empty()) first = outputs;
+    EXPECT_EQ(outputs, first) << workers << " workers";
+    for (const auto& worker : pool.heartbeat().workers) {
+      EXPECT_GT(worker.pages_used + worker.pages_reserved, 0) << worker.rank;
+    }
+    client->free(sequence);
+  }
+}
+
+TEST(LocalPool, AClosedPoolEndsCallsAndTakesNoMore) {
+  LocalPool pool(2, small_pool());
+  const auto client = pool.make_client({});
+  SequenceHandle sequence = start(*client, SpreadPolicy::kAuto);
+  std::atomic<bool> running = false;
+  Status end;
+  std::thread user([&] {
+    end = status_of([&] {
+      while (true) {
+        client->truncate(sequence, 1, Deadline::after(kFar));
+        running = true;
+      }
+    });
+  });
+  while (!running) std::this_thread::yield();
+  pool.close();
+  user.join();
+  EXPECT_EQ(end.code(), ErrorCode::kPoolLost) << end.message();
+  pool.close();
+  const Status refused = status_of(
+      [&] { static_cast<void>(client->admit({.prompt_tokens = 1}, Deadline::after(kFar))); });
+  EXPECT_EQ(refused.code(), ErrorCode::kPoolLost);
+  EXPECT_EQ(refused.message(), "the pool is closed");
+  client->free(sequence);  // it is gone
+  EXPECT_EQ(status_of([&] { static_cast<void>(pool.heartbeat()); }).code(), ErrorCode::kPoolLost);
+}
+
+TEST(LocalPool, WhatCannotStartSaysWhy) {
+  WorkerOptions options = small_pool();
+  EXPECT_EQ(status_of([&] { LocalPool(0, options); }).message(), "0 workers: expected 1 .. 1024");
+  options.backend = "abacus";
+  EXPECT_THAT(status_of([&] { LocalPool(2, options); }).message(), testing::HasSubstr("abacus"));
+  options = small_pool();
+  options.kv_gib = 1e-9;
+  EXPECT_EQ(status_of([&] { LocalPool(1, options); }).code(), ErrorCode::kInvalidArgument);
+  options = small_pool();
+  options.given_shape->heads = 0;
+  EXPECT_THAT(status_of([&] { LocalPool(1, options); }).message(),
+              testing::HasSubstr("heads is 0"));
+  options = small_pool();
+  options.leaf_tokens = 100;
+  EXPECT_EQ(status_of([&] { LocalPool(2, options); }).code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(LocalPool, AForkKnowsThatThePoolIsNotThere) {
+  auto pool = std::make_unique<LocalPool>(2, small_pool());
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const Status status = status_of([&] { pool->check_process(); });
+    pool->close();
+    pool.reset();
+    _exit(status.code() == ErrorCode::kFailedPrecondition ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  pool->check_process();
+  const auto client = pool->make_client({});
+  client->free(start(*client, SpreadPolicy::kAll));
+}
+
+}  // namespace
+}  // namespace tributary
