@@ -1,6 +1,7 @@
 # Tiers of real processes for the tests of the Python package, which must be installed:
 # TRIBUTARY_PROGRAM=build/release/deploy/tributary pytest tests/deploy/python. Every test is bounded.
 import faulthandler
+import os
 import pathlib
 import sys
 
@@ -15,7 +16,10 @@ sys.path.insert(0, str(HERE.parent / "service"))
 from tier import Tier  # noqa: E402
 from program import TINY  # noqa: E402
 
-LIMIT_S = 120
+ENGINES = os.environ.get("TRIBUTARY_ENGINES") == "1"
+# Of the stage `engines`: long prompts, through workers that share two cores with the model.
+LIMIT_S = 600 if ENGINES else 120
+collect_ignore = [] if ENGINES else ["engines"]
 
 
 @pytest.fixture(autouse=True)
