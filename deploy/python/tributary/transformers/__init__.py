@@ -4,7 +4,8 @@
 Importing this registers the attention implementation "tributary": an attention function and its
 mask. A model that was loaded with ``attn_implementation="tributary"`` takes a `TributaryCache` as
 ``past_key_values``: it computes its prompts itself, their rows go to the tier, and from then on the
-tier attends.
+tier attends. Where the pool has the model's weights, use_pool_weights() leaves the whole attention
+module to it.
 """
 
 try:
@@ -18,7 +19,8 @@ except ImportError as _error:
 
 from .attention import register as _register
 from .cache import TributaryCache
+from .weights import PoolAttention, use_pool_weights
 
 _register()
 
-__all__ = ["TributaryCache"]
+__all__ = ["PoolAttention", "TributaryCache", "use_pool_weights"]

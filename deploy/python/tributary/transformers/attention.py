@@ -34,7 +34,7 @@ def attention(module, query: torch.Tensor, key: torch.Tensor, value: torch.Tenso
             raise Unsupported(f"{name} {options[name]}: a tier computes plain attention")
     scaling = query.shape[-1]**-0.5 if scaling is None else scaling
     layer = module.layer_idx
-    with cache.layer_of_pass(layer, rows, attention_mask) as running:
+    with cache.layer_of_pass(layer, *rows.shape[:2], attention_mask) as running:
         if isinstance(running, PromptPass):
             running.push(layer, rows)
             return sdpa_attention_forward(module, query, key, value, attention_mask,

@@ -143,12 +143,12 @@ class TributaryCache(Cache):
     # The attention function's side.
 
     @contextlib.contextmanager
-    def layer_of_pass(self, layer: int, rows: torch.Tensor, mask: torch.Tensor | None):
-        """The block of one layer of a forward pass: gives the pass, which begins with the first
-        layer, ends with the last, and is given up where a block raises."""
+    def layer_of_pass(self, layer: int, batch: int, tokens: int, mask: torch.Tensor | None):
+        """The block of one layer of a forward pass of [B, T] tokens: gives the pass, which begins
+        with the first layer, ends with the last, and is given up where a block raises."""
         try:
             if layer == 0:
-                self._begin(rows, mask)
+                self._begin(batch, tokens, mask)
             elif self._pass is None:
                 raise FailedPrecondition(f"layer {layer} of a forward pass that has been given up")
             yield self._pass
@@ -158,9 +158,8 @@ class TributaryCache(Cache):
             self._give_up()
             raise
 
-    def _begin(self, rows, mask):
+    def _begin(self, batch, tokens, mask):
         self._give_up()  # what an exception of the model left
-        batch, tokens, _ = rows.shape
         past = self._real if self.length else torch.empty(batch, 0, dtype=torch.bool)
         if len(past) != batch:
             raise InvalidArgument(f"a batch of {batch}: the cache holds {len(past)} sequences")

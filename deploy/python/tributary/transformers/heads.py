@@ -19,8 +19,9 @@ from ..grouped import GroupedAttention
 class LatentHeads:
     """Multi-head latent attention: H heads, C values of a latent row, R rotated ones beside them.
 
-    N and V are the values of a head's key that are not rotated, and of its value. How the rotated
-    ones are stored (adjacent pairs or halves) is the model's affair: queries and rows agree on it.
+    N and V are the values of a head's key that are not rotated, and of its value. A tier's rows hold
+    what is rotated together side by side, as DeepSeek does; `halves`: the model holds all first
+    values of the pairs, then all second ones.
     """
 
     heads: int
@@ -28,6 +29,7 @@ class LatentHeads:
     qk_rope_head_dim: int
     qk_nope_head_dim: int
     v_head_dim: int
+    halves: bool
 
     def rows(self, latent: torch.Tensor, rotated: torch.Tensor) -> torch.Tensor:
         """Normalised latents [B, 1, T, C], rotated keys [B, 1, T, R] -> [B, T, C + R]."""
@@ -35,19 +37,24 @@ class LatentHeads:
             raise Unsupported(
                 f"a cache of keys {list(latent.shape)}: this version of transformers does not hand "
                 f"over latents of {self.kv_lora_rank} values; 5.23 does")
-        return torch.cat([latent[:, 0], rotated[:, 0]], dim=-1)
+        return torch.cat([latent[:, 0], self._paired(rotated[:, 0])], dim=-1)
 
     def queries(self, module, query: torch.Tensor) -> torch.Tensor:
         """[n, H, N + R] -> [n, H, C + R]: W_UK absorbed."""
         plain, rotated = query.split([self.qk_nope_head_dim, self.qk_rope_head_dim], dim=-1)
         w_uk = self._up(module)[:, :self.qk_nope_head_dim]
         absorbed = (plain.transpose(0, 1) @ w_uk).transpose(0, 1)
-        return torch.cat([absorbed, rotated], dim=-1)
+        return torch.cat([absorbed, self._paired(rotated)], dim=-1)
 
     def outputs(self, module, output: torch.Tensor) -> torch.Tensor:
         """[n, H, C] of the tier -> [n, H, V]: W_UV applied."""
         w_uv = self._up(module)[:, self.qk_nope_head_dim:]
         return (output.transpose(0, 1) @ w_uv.transpose(1, 2)).transpose(0, 1)
+
+    def _paired(self, rotated: torch.Tensor) -> torch.Tensor:
+        if not self.halves:
+            return rotated
+        return rotated.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
 
     def _up(self, module) -> torch.Tensor:
         """W_UK above W_UV: [H, N + V, C]."""
@@ -93,8 +100,10 @@ def _numpy(tensor: torch.Tensor):
 
 
 def _latent(config) -> LatentHeads:
+    # transformers' V3 leaves halves, whichever way the weights have the pairs; its V2 leaves pairs.
     return LatentHeads(config.num_attention_heads, config.kv_lora_rank, config.qk_rope_head_dim,
-                       config.qk_nope_head_dim, config.v_head_dim)
+                       config.qk_nope_head_dim, config.v_head_dim,
+                       halves=config.model_type == "deepseek_v3")
 
 
 def _grouped(config) -> GroupedHeads:

@@ -88,10 +88,15 @@ class StepPass:
         """query [n, H, C + R], row [n, C + R] -> o [n, H, C], fp32."""
         query = query.to("cpu", _DTYPES[self.shape.query_dtype]).contiguous()
         row = row.to("cpu", _DTYPES[self.shape.row_format]).contiguous()
-        if self._step is None:
+        if self._step is None:  # padding alone
             return query[..., :self.shape.kv_lora_rank].float()
         o, _ = self._step.attend(layer, query, row)
         return o
+
+    def forward(self, layer: int, hidden: torch.Tensor) -> torch.Tensor:
+        """The attention module of a pool with weights: hidden states [n, hidden_size], in fp32."""
+        hidden = hidden.to("cpu", torch.float32).contiguous()
+        return self._step.forward(layer, hidden) if self._step else hidden
 
     def end(self) -> None:
         if self._step:
