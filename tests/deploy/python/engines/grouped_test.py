@@ -45,7 +45,7 @@ def test_the_example_of_the_readme_runs(tmp_path):
     """With a small model in the place of the one that it names."""
     text = (ROOT / "deploy" / "python" / "README.md").read_text()
     example, = re.findall(r"^```py\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    command = re.search(r"tributary (up --shape \S+ .*)", text)[1].split()
+    command = re.search(r"^tributary (up --shape .*)$", text, re.MULTILINE)[1].split()
     path = smollm2_path()
     tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     tokenizer.save_pretrained(tmp_path)
