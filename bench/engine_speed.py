@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # Tokens a second of transformers, alone and with its cache in a tier on this machine: SmolLM2-135M,
-# decode steps alone (prompts not counted), the median of 3 runs. In the environment that
+# decode steps without the prompts, the median of 3 runs. In the environment that
 # `deploy/test.sh --only engines` makes:
-#   build/python/engines/bin/python bench/engine_speed.py [--workers 2] [--context 512] [--batch 1,8]
+#   build/python/engines/bin/python bench/engine_speed.py [--workers 2] [--batch 1,8]
 import argparse
 import os
 import pathlib

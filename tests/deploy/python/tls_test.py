@@ -30,9 +30,10 @@ def files(tmp_path_factory):
 def url(files):
     certificate, key, token = files
     listen = f"127.0.0.1:{free_ports(1)[0]}"
-    service = Service(["up", "--listen", listen, "--workers", "2", "--kv-gib", "0.05", "--rows", "f32",
-                       "--query", "f32", "--tls-certificate", certificate, "--tls-key", key,
-                       "--ca", certificate, "--client-ca", certificate, "--token-file", token])
+    service = Service(["up", "--listen", listen, "--workers", "2", "--kv-gib", "0.05",
+                       "--rows", "f32", "--query", "f32", "--tls-certificate", certificate,
+                       "--tls-key", key, "--ca", certificate, "--client-ca", certificate,
+                       "--token-file", token])
     try:
         def ready():
             assert service.alive(), service.output()

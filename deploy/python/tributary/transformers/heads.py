@@ -19,9 +19,9 @@ from ..grouped import GroupedAttention
 class LatentHeads:
     """Multi-head latent attention: H heads, C values of a latent row, R rotated ones beside them.
 
-    N and V are the values of a head's key that are not rotated, and of its value. A tier's rows hold
-    what is rotated together side by side, as DeepSeek does; `halves`: the model holds all first
-    values of the pairs, then all second ones.
+    N and V are the values of a head's key that are not rotated, and of its value. A tier's rows
+    hold what is rotated together side by side, as DeepSeek does; `halves`: the model holds all
+    first values of the pairs, then all second ones.
     """
 
     heads: int

@@ -35,8 +35,8 @@ def real_tokens(mask: torch.Tensor | None, past: torch.Tensor, tokens: int) -> t
     expected = past.sum(1, keepdim=True) + new.cumsum(1)
     if not torch.equal(visible[new], expected[new]):
         raise Unsupported(
-            "attention_mask: a tier computes causal attention to all tokens but padding, whose mask "
-            "must not change from call to call")
+            "attention_mask: a tier computes causal attention to all tokens but padding, whose "
+            "mask must not change from call to call")
     return new
 
 
@@ -76,8 +76,9 @@ class StepPass:
 
     def __init__(self, client, sequences, real: torch.Tensor):
         if real.shape[1] > STEP_TOKENS:
-            raise Unsupported(f"{real.shape[1]} new tokens after a prompt: a step has at most "
-                              f"{STEP_TOKENS}; generate(prefill_chunk_size={STEP_TOKENS}) takes more")
+            raise Unsupported(
+                f"{real.shape[1]} new tokens after a prompt: a step has at most {STEP_TOKENS}; "
+                f"generate(prefill_chunk_size={STEP_TOKENS}) takes more")
         self.real = real
         counts = real.sum(1).tolist()
         own = [(sequence, count) for sequence, count in zip(sequences, counts) if count]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # Lets a library that was built for CUDA load on a machine without it:
 #   python3 absent_libraries.py FOLDER
-# makes, in FOLDER, each shared library that the others there name and that this machine lacks. Every
-# function in them returns 100, cudaErrorNoDevice, so that whoever asks hears that there is no device.
+# makes, in FOLDER, each shared library that the others there name and that this machine lacks.
+# Every function in them returns 100, cudaErrorNoDevice: whoever asks hears that there is no device.
 # PyPI's torch is linked with 3.4 GB of CUDA libraries that it uses on a GPU alone.
 import collections
 import ctypes
@@ -71,15 +71,14 @@ def make(path, symbols):
         script.write_text("\n".join(f"{version} {{ global: {'; '.join(sorted(own))}; }};"
                                     for version, own in symbols.items() if version))
         option = [f"-Wl,--version-script={script}"] if any(symbols) else []
-        subprocess.run(["gcc", "-shared", "-nostdlib", "-o", path, source, f"-Wl,-soname,{path.name}",
-                        *option], check=True)
+        subprocess.run(["gcc", "-shared", "-nostdlib", "-o", path, source,
+                        f"-Wl,-soname,{path.name}", *option], check=True)
 
 
 def main(folder):
     libraries = [Library(path) for path in sorted(folder.glob("*.so*")) if path.is_file()]
     here = {path.name for path in folder.iterdir()}
     needed = set().union(*(library.needed for library in libraries))
-    # libcuda is the driver's: a machine without one is found by its absence.
     absent = sorted(name for name in needed - here if not loads(name))
     defined = set().union(*(library.defined for library in libraries))
     wanted = {name: collections.defaultdict(set) for name in absent}

@@ -10,11 +10,12 @@ def test_its_own_tokens_and_logits(client, deepseek):
 
 
 def test_a_batch_of_prompts_of_different_lengths(client, deepseek):
-    inputs = batch(*random_prompts(5, 70, 1, 33, 128, 64, 65, 12))
+    tokens = (5, 70, 1, 33, 128, 64, 65, 12)
+    inputs = batch(*random_prompts(*tokens))
     alone = generate(deepseek, inputs, 16)
 
     def lengths(cache):
         # Padding is not in the tier, nor is the row of the newest token.
-        assert [s.length for s in cache.sequences] == [n + 15 for n in (5, 70, 1, 33, 128, 64, 65, 12)]
+        assert [s.length for s in cache.sequences] == [n + 15 for n in tokens]
 
     assert_same(alone, through_tier(client, deepseek, inputs, 16, lengths))

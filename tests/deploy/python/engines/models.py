@@ -1,5 +1,5 @@
-# Small random models of transformers' DeepSeek families, tiers for a model, and generation by a model
-# alone and through a tier.
+# Small random models of transformers' DeepSeek families, tiers for a model, and generation by a
+# model alone and through a tier.
 import functools
 
 import torch
@@ -66,8 +66,8 @@ def random_prompts(*lengths, vocabulary=512, seed=17):
 
 
 def generate(model, inputs, new_tokens, cache=None, **options):
-    """Tokens [B, new], and logits [steps, B, vocabulary] in the model's order; greedy, and to the end,
-    unless the options say otherwise."""
+    """Tokens [B, new] and logits [new, B, vocabulary]; greedy, and to the end, unless the options
+    say otherwise."""
     model.set_attn_implementation("sdpa" if cache is None else "tributary")
     torch.manual_seed(0)
     result = model.generate(

@@ -27,7 +27,8 @@ def test_beam_search(client, deepseek, inputs):
 
 def test_a_model_without_the_cache(client, deepseek, inputs):
     deepseek.set_attn_implementation("tributary")
-    with pytest.raises(tributary.FailedPrecondition, match="past_key_values=tributary.*TributaryCache"):
+    words = "past_key_values=tributary.transformers.TributaryCache"
+    with pytest.raises(tributary.FailedPrecondition, match=words):
         deepseek.generate(**inputs, max_new_tokens=2)
 
 
@@ -41,8 +42,9 @@ def test_the_cache_without_the_attention(client, deepseek, inputs):
 def test_another_model(client, deepseek):
     for config, words in (
             (transformers.GPT2Config(), "model_type gpt2: there are deepseek_v2, .*, qwen3"),
-            (transformers.Qwen2Config(use_sliding_window=True, max_window_layers=1, sliding_window=8,
-                                      num_hidden_layers=2), "layer_types sliding_attention")):
+            (transformers.Qwen2Config(num_hidden_layers=2, use_sliding_window=True,
+                                      max_window_layers=1, sliding_window=8),
+             "layer_types sliding_attention")):
         with pytest.raises(tributary.Unsupported, match=words):
             TributaryCache(client, config, 1)
     with pytest.raises(ValueError, match="max_new_tokens -1"):

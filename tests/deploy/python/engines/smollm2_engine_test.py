@@ -1,5 +1,5 @@
-# SmolLM2 in transformers, a trained model with grouped-query attention, with its cache in a tier: the
-# tokens are those that the NumPy runner recorded (own_tokens.py).
+# SmolLM2 in transformers, a trained model with grouped-query attention, with its cache in a tier:
+# the tokens are those that the NumPy runner recorded (own_tokens.py).
 import json
 import pathlib
 
