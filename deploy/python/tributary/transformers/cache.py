@@ -80,9 +80,9 @@ class TributaryCache(Cache):
     """
 
     def __init__(self, client, config, max_new_tokens: int, **options):
-        """config: the model's. max_new_tokens: room of each sequence besides its prompt. options:
-        of Client.admit(), `wait` and `spread`. Raises Unsupported for a model that a tier does
-        not serve."""
+        """config: the model's. max_new_tokens: room of each sequence besides its prompt (with
+        generate(prefill_chunk_size=...), besides the first chunk). options: of Client.admit(),
+        `wait` and `spread`. Raises Unsupported for a model that a tier does not serve."""
         if max_new_tokens < 0:
             raise InvalidArgument(f"max_new_tokens {max_new_tokens}: expected 0 or more")
         config = config.get_text_config(decoder=True)
@@ -126,6 +126,8 @@ class TributaryCache(Cache):
             return
         self._give_up()
         real = self._real[:, :tokens_to_remove]
+        if not real.shape[1]:
+            return self.close()
         for sequence, length in zip(self._sequences, real.sum(1).tolist()):
             if length < sequence.length:
                 sequence.truncate(length)

@@ -57,6 +57,16 @@ def test_a_conversation_goes_on(client, deepseek):
     assert_same(generate(deepseek, turn, 8), tier)
 
 
+def test_a_cache_that_is_emptied_is_used_again(client, deepseek):
+    inputs = batch(*random_prompts(12, 7))
+    with TributaryCache(client, deepseek.config, 8) as cache:
+        for empty in (lambda: cache.crop(-cache.length), cache.reset, cache.close):
+            assert_same(generate(deepseek, inputs, 4), generate(deepseek, inputs, 4, cache))
+            assert len(cache.sequences) == 2
+            empty()
+            assert cache.length == 0 and not cache.sequences
+
+
 def test_a_pass_that_fails_leaves_everything_as_it_was(client, deepseek):
     prompt, = random_prompts(20)
     deepseek.set_attn_implementation("tributary")

@@ -48,8 +48,9 @@ def tier_of(config, folder, workers=2, **more):
     """A tier of fp32 rows and queries for a model's configuration, which it reads itself."""
     path = folder / "config.json"
     config.to_json_file(path, use_diff=False)
+    # One thread each: torch computes beside them.
     return Tier(pools=(workers,), worker_flags=["--shape", path, "--rows", "f32", "--query", "f32",
-                                                "--kv-gib", 0.2], **more)
+                                                "--threads", 1, "--kv-gib", 0.2], **more)
 
 
 def batch(*prompts, pad=2):

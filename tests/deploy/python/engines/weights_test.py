@@ -23,7 +23,7 @@ def test_its_own_tokens_and_logits(name, tmp_path):
     for layer in model.model.layers:
         layer.self_attn.own.register_forward_hook(
             lambda module, inputs, output: own_calls.append(output[0].shape[1]))
-    flags = ["--model", tmp_path, "--rows", "f32", "--query", "f32"]
+    flags = ["--model", tmp_path, "--rows", "f32", "--query", "f32", "--threads", 1]
     with Tier(pools=(1,), worker_flags=flags) as tier:
         client = tributary.Client(tier.url, timeout=60.0)
         for inputs, own in zip(cases, alone):
