@@ -22,10 +22,15 @@ LIMIT_S = 600 if ENGINES else 120
 collect_ignore = [] if ENGINES else ["engines"]
 
 
+def pytest_configure(config):
+    # While a test runs, pytest keeps stderr to itself, and a run that ends here would take it along.
+    config.hang_report = os.fdopen(os.dup(2), "w")
+
+
 @pytest.fixture(autouse=True)
-def limit():
+def limit(request):
     """A test that hangs ends the run, with where each thread stands."""
-    faulthandler.dump_traceback_later(LIMIT_S, exit=True)
+    faulthandler.dump_traceback_later(LIMIT_S, exit=True, file=request.config.hang_report)
     yield
     faulthandler.cancel_dump_traceback_later()
 
