@@ -120,17 +120,17 @@ stage_python() {
   run_pytest "$environment" tests/deploy/python
 }
 
-# torch is 540 MB and its environment 1.8 GB: both are kept while the list of packages is the same.
+# torch is 540 MB and its environment 1.8 GB: both are kept while what makes them is the same.
 stage_engines() {
   local wheel environment=build/python/engines packages=deploy/python/engines.txt
+  local libraries=tests/deploy/python/engines/absent_libraries.py
   program_and_wheel
-  if ! cmp -s "$packages" "$environment/packages.txt"; then
+  if ! cat "$packages" "$libraries" | cmp -s - "$environment/made_of"; then
     rm -rf "$environment"
     python3 -m venv "$environment"
     pip_install "$environment" --no-deps -r "$packages"
-    "$environment/bin/python" tests/deploy/python/engines/absent_libraries.py \
-      "$environment"/lib/python3*/site-packages/torch/lib
-    cp "$packages" "$environment/packages.txt"
+    "$environment/bin/python" "$libraries" "$environment"/lib/python3*/site-packages/torch/lib
+    cat "$packages" "$libraries" >"$environment/made_of"
   fi
   pip_install "$environment" --no-deps --force-reinstall "$wheel"
   TRIBUTARY_ENGINES=1 run_pytest "$environment" tests/deploy/python/{smollm2_test.py,engines}

@@ -2,7 +2,8 @@
 # Lets a library that was built for CUDA load on a machine without it:
 #   python3 absent_libraries.py FOLDER
 # makes, in FOLDER, each shared library that the others there name and that this machine lacks.
-# Every function in them returns 100, cudaErrorNoDevice: whoever asks hears that there is no device.
+# Every function in them returns 100, cudaErrorNoDevice, or where it names an error the words for it:
+# whoever asks hears that there is no device.
 # PyPI's torch is linked with 3.4 GB of CUDA libraries that it uses on a GPU alone.
 import collections
 import ctypes
@@ -15,7 +16,17 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection, GNUVerSymSection
 
-NO_DEVICE = 100
+FUNCTIONS = """
+.text
+number: mov $100, %eax
+        ret
+words:  lea text(%rip), %rax
+        ret
+.section .rodata
+text:   .asciz "no CUDA on this machine"
+.section .note.GNU-stack,"",@progbits
+"""
+TEXTS = ("ErrorString", "ErrorName")  # of functions that return a string
 
 
 class Library:
@@ -64,10 +75,9 @@ def make(path, symbols):
     with tempfile.TemporaryDirectory() as folder:
         source, script = pathlib.Path(folder, "source.S"), pathlib.Path(folder, "versions")
         names = sorted(set().union(*symbols.values()))
-        source.write_text("".join([f".text\nabsent: mov ${NO_DEVICE}, %eax\nret\n",
-                                   '.section .note.GNU-stack,"",@progbits\n',
-                                   *(f".globl {n}\n.type {n}, @function\n.set {n}, absent\n"
-                                     for n in names)]))
+        source.write_text(FUNCTIONS + "".join(
+            f".globl {name}\n.type {name}, @function\n"
+            f".set {name}, {'words' if name.endswith(TEXTS) else 'number'}\n" for name in names))
         script.write_text("\n".join(f"{version} {{ global: {'; '.join(sorted(own))}; }};"
                                     for version, own in symbols.items() if version))
         option = [f"-Wl,--version-script={script}"] if any(symbols) else []
