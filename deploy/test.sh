@@ -16,7 +16,7 @@ stages=(
   "asan|1500|unit tests under AddressSanitizer and UndefinedBehaviorSanitizer"
   "fuzz|600|libFuzzer, in the same build, on everything that parses bytes from outside"
   "tsan|1200|tests of ranks as threads under ThreadSanitizer"
-  "engines|1800|SmolLM2 through tiers of 1, 2 and 4 workers and FlashMLA's grid: more than in python"
+  "engines|1800|transformers through tiers, SmolLM2 and FlashMLA's grid with more than in python"
   "debian13|3600|quick start, release and ctest in an empty Debian 13; with --only alone, as root"
   "debian12|3600|the same in an empty Debian 12"
 )
@@ -84,37 +84,57 @@ needs() {
   }
 }
 
-# The package, and what its tests need, in build/python/environment; what pip has downloaded stays.
-python_environment() {
-  # The program that the tests run a tier with; built already, unless this stage runs alone.
+# The program that the tests run a tier with (built already, unless a stage runs alone), and the
+# package, whose path is left in $wheel.
+program_and_wheel() {
   [[ -f build/release/build.ninja ]] || configure release
   build release tributary
-  local wheel environment=build/python/environment
   wheel=$(deploy/python/wheel.sh)
-  rm -rf "$environment"
-  python3 -m venv "$environment"
-  local pip=("$environment/bin/pip" install -q --disable-pip-version-check
-    --cache-dir "$PWD/build/python/downloads")
-  { "${pip[@]}" "$wheel" pytest ml_dtypes && "${pip[@]}" --no-deps -r deploy/python/runner.txt; } || {
+}
+
+# pip_install ENVIRONMENT OPTION...: what pip has downloaded stays.
+pip_install() {
+  local environment=$1
+  shift
+  "$environment/bin/pip" install -q --disable-pip-version-check \
+    --cache-dir "$PWD/build/python/downloads" "$@" || {
     echo "$stage_name: NOT TESTED: what the tests need is not to be had from the package index" >&2
     return 1
   }
 }
 
-# run_pytest PATH...: with the program that was built.
+# run_pytest ENVIRONMENT PATH...: with the program that was built.
 run_pytest() {
-  TRIBUTARY_PROGRAM=$PWD/build/release/deploy/tributary build/python/environment/bin/python \
+  local environment=$1
+  shift
+  TRIBUTARY_PROGRAM=$PWD/build/release/deploy/tributary "$environment/bin/python" \
     -m pytest -q -p no:cacheprovider -rs --junitxml "$results/$stage_name.xml" "$@"
 }
 
 stage_python() {
-  python_environment
-  run_pytest tests/deploy/python
+  local wheel environment=build/python/environment
+  program_and_wheel
+  rm -rf "$environment"
+  python3 -m venv "$environment"
+  pip_install "$environment" "$wheel" pytest ml_dtypes
+  pip_install "$environment" --no-deps -r deploy/python/runner.txt
+  run_pytest "$environment" tests/deploy/python
 }
 
+# torch is 540 MB and its environment 1.8 GB: both are kept while what makes them is the same.
 stage_engines() {
-  python_environment
-  TRIBUTARY_ENGINES=1 run_pytest tests/deploy/python/{smollm2,flash_mla_grid}_test.py
+  local wheel environment=build/python/engines packages=deploy/python/engines.txt
+  local libraries=tests/deploy/python/engines/absent_libraries.py
+  program_and_wheel
+  if ! cat "$packages" "$libraries" | cmp -s - "$environment/made_of"; then
+    rm -rf "$environment"
+    python3 -m venv "$environment"
+    pip_install "$environment" --no-deps -r "$packages"
+    "$environment/bin/python" "$libraries" "$environment"/lib/python3*/site-packages/torch/lib
+    cat "$packages" "$libraries" >"$environment/made_of"
+  fi
+  pip_install "$environment" --no-deps --force-reinstall "$wheel"
+  TRIBUTARY_ENGINES=1 run_pytest "$environment" tests/deploy/python/{smollm2_test.py,flash_mla_grid_test.py,engines}
 }
 
 stage_format() {

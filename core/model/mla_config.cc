@@ -122,7 +122,9 @@ MlaShape parse_config(const ConfigKeys& config) {
     return std::ranges::find(types, type) != types.end();
   };
   if (is_one_of({"deepseek_v2", "deepseek_v3", "kimi_k2"})) {
-    return mla_shape(parse_model_config(config.object().dump(), config.where()));
+    Json own = config.object();
+    own.erase("rope_interleave");  // how the engine stores what it has rotated
+    return mla_shape(parse_model_config(own.dump(), config.where()));
   }
   check_attention(config);
   if (is_one_of({"glm_moe_dsa", "kimi_linear", "longcat_flash", "minicpm3"})) {

@@ -130,16 +130,20 @@ TEST(MlaShapes, OfAGroupedModelHaveRowsOfAllItsValuesAndKeys) {
       "each: every query head multiplies the whole row, 17 times");
 }
 
+constexpr std::string_view kDeepSeekV3 =
+    R"({"model_type": "deepseek_v3", "hidden_size": 7168, "kv_lora_rank": 512,
+        "max_position_embeddings": 163840, "num_attention_heads": 128, "num_hidden_layers": 61,
+        "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+        "rms_norm_eps": 1e-06, "rope_theta": 10000, "v_head_dim": 128,
+        "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0,
+                         "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096,
+                         "type": "yarn"}})";
+
 TEST(MlaShapes, OfDeepSeekAreReadAsModels) {
-  const MlaShape shape = parse(
-      R"({"model_type": "deepseek_v3", "hidden_size": 7168, "kv_lora_rank": 512,
-          "max_position_embeddings": 163840, "num_attention_heads": 128, "num_hidden_layers": 61,
-          "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
-          "rms_norm_eps": 1e-06, "rope_theta": 10000, "v_head_dim": 128,
-          "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0,
-                           "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096,
-                           "type": "yarn"}})");
-  expect_equal(shape, find_mla_shape("deepseek-v3"));
+  expect_equal(parse(kDeepSeekV3), find_mla_shape("deepseek-v3"));
+  // Rotation is the engine's.
+  expect_equal(parse(patched(kDeepSeekV3, R"({"rope_interleave": false})")),
+               find_mla_shape("deepseek-v3"));
 }
 
 TEST(MlaShapes, MalformedOnesNameTheKey) {

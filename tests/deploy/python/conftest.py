@@ -2,6 +2,7 @@
 # be installed:
 # TRIBUTARY_PROGRAM=build/release/deploy/tributary pytest tests/deploy/python. Every test is bounded.
 import faulthandler
+import os
 import pathlib
 import sys
 
@@ -16,13 +17,21 @@ sys.path.insert(0, str(HERE.parent / "service"))
 from tier import FREE_S, Tier, wait_until  # noqa: E402
 from program import TINY  # noqa: E402
 
-LIMIT_S = 120
+ENGINES = os.environ.get("TRIBUTARY_ENGINES") == "1"
+# Of the stage `engines`: long prompts, through workers that share two cores with the model.
+LIMIT_S = 600 if ENGINES else 120
+collect_ignore = [] if ENGINES else ["engines"]
+
+
+def pytest_configure(config):
+    # While a test runs, pytest keeps stderr to itself, and a run that ends here would take it along.
+    config.hang_report = os.fdopen(os.dup(2), "w")
 
 
 @pytest.fixture(autouse=True)
-def limit():
+def limit(request):
     """A test that hangs ends the run, with where each thread stands."""
-    faulthandler.dump_traceback_later(LIMIT_S, exit=True)
+    faulthandler.dump_traceback_later(LIMIT_S, exit=True, file=request.config.hang_report)
     yield
     faulthandler.cancel_dump_traceback_later()
 

@@ -52,9 +52,11 @@ def decode(model, prompts, config, workers):
         digest.update(numpy.ascontiguousarray(o))
         digest.update(numpy.ascontiguousarray(lse))
 
-    # Leaves of a page (the tier's default here), all over the pool, so that short prompts lie on several workers.
+    # Leaves of a page (the tier's default here), all over the pool, so that short prompts lie on
+    # several workers. One thread each: the model computes beside them, and threads that wait for
+    # each other on cores that are taken wait for the scheduler.
     with Tier(pools=(workers,), worker_flags=["--shape", config, "--rows", "f32", "--query", "f32",
-                                              "--kv-gib", 0.2]) as tier:
+                                              "--threads", 1, "--kv-gib", 0.2]) as tier:
         client = tributary.Client(tier.url, timeout=60.0)
         sequences = []
         for prompt in prompts:

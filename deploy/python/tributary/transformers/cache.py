@@ -1,0 +1,187 @@
+# The cache that a program hands to generate(): no rows in this process, all of them in the tier.
+"""`TributaryCache`: what transformers asks of a cache, and one forward pass after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from ..errors import FailedPrecondition, InvalidArgument, Unsupported
+from .heads import check_shape, heads_of
+from .passes import PromptPass, StepPass, free, real_tokens
+
+# A layer's update() comes just before its attention function, in the same thread.
+_handed_over = threading.local()
+
+
+def take_update(module):
+    """(cache, rows [B, T, C + R]) of the update that this attention module has just made."""
+    update, _handed_over.update = getattr(_handed_over, "update", None), None
+    if update is None or update[1] != module.layer_idx:
+        raise FailedPrecondition(
+            'attn_implementation="tributary" without its cache: give the model '
+            "past_key_values=tributary.transformers.TributaryCache(client, model.config, ...)")
+    return update[0], update[2]
+
+
+class _Layer(CacheLayerMixin):
+    """One layer: hands its new rows to the attention function, and keeps none."""
+
+    is_sliding = False
+    is_croppable = True
+    supports_early_init = False
+
+    def __init__(self, cache: TributaryCache, layer: int):
+        super().__init__()
+        self._cache, self._layer = cache, layer
+        self.is_initialized = True  # there is nothing to allocate
+
+    def lazy_initialization(self, key_states, value_states):
+        pass
+
+    def update(self, key_states, value_states, *arguments, **options):
+        """Returns what it is given: keys and values of the new tokens alone."""
+        before = getattr(_handed_over, "update", None)
+        if before is not None and before[0] is self._cache:
+            _handed_over.update = None
+            raise FailedPrecondition(
+                f"the attention of layer {before[1]} was not the tier's: load the model with "
+                'attn_implementation="tributary"')
+        rows = self._cache.heads.rows(key_states, value_states)
+        _handed_over.update = self._cache, self._layer, rows
+        return key_states, value_states
+
+    def get_seq_length(self):
+        return self._cache.length
+
+    def get_max_length(self):
+        return -1
+
+    def get_mask_sizes(self, query_length):
+        return self._cache.length + query_length, 0
+
+
+class TributaryCache(Cache):
+    """The rows of a batch of prompts in a decode tier.
+
+        with TributaryCache(client, model.config, max_new_tokens=64) as cache:
+            model.generate(**inputs, past_key_values=cache, max_new_tokens=64)
+
+    The first forward pass brings the prompts: the model attends to them itself, and their rows go
+    to the tier. Every later one is a decode step of at most 16 tokens. Padding stays here. A pass
+    that fails leaves the sequences as they were before it. The sequences are freed by close(), at
+    the end of the block, or by reset(); else the tier keeps them for as long as `client` lives.
+
+    Greedy decoding, sampling and assisted generation; beam search is refused. Errors are
+    tributary.Error and below, as those of the calls underneath.
+    """
+
+    def __init__(self, client, config, max_new_tokens: int, **options):
+        """config: the model's. max_new_tokens: room of each sequence besides its prompt (with
+        generate(prefill_chunk_size=...), besides the first chunk). options: of Client.admit(),
+        `wait` and `spread`. Raises Unsupported for a model that a tier does not serve."""
+        if max_new_tokens < 0:
+            raise InvalidArgument(f"max_new_tokens {max_new_tokens}: expected 0 or more")
+        config = config.get_text_config(decoder=True)
+        self.heads = heads_of(config)
+        super().__init__(layers=[_Layer(self, i) for i in range(config.num_hidden_layers)])
+        self._client, self._room, self._options = client, max_new_tokens, options
+        self._sequences, self._pass = [], None
+        self.reset()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *raised):
+        self.close()
+
+    @property
+    def sequences(self) -> list:
+        """The tributary.Sequence of each prompt; none before the first forward pass."""
+        return list(self._sequences)
+
+    @property
+    def length(self) -> int:
+        """Tokens of each prompt so far, with padding."""
+        return self._real.shape[1]
+
+    def close(self) -> None:
+        """Frees the sequences; the cache can be used again, from an empty one."""
+        self._give_up()
+        free(self._sequences)
+        self._sequences = []
+        self._real = torch.empty(0, 0, dtype=torch.bool)
+
+    def reset(self) -> None:
+        self.close()
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Drops the last `-tokens_to_remove` tokens, what assisted generation did not accept."""
+        if tokens_to_remove > 0:
+            raise InvalidArgument(f"crop({tokens_to_remove}): expected 0 or less, tokens to drop")
+        if tokens_to_remove == 0:
+            return
+        self._give_up()
+        real = self._real[:, :tokens_to_remove]
+        if not real.shape[1]:
+            return self.close()
+        for sequence, length in zip(self._sequences, real.sum(1).tolist()):
+            if length < sequence.length:
+                sequence.truncate(length)
+        self._real = real
+
+    def reorder_cache(self, beam_idx):
+        raise Unsupported("beam search: sequences of a tier share no rows; use num_beams=1")
+
+    def batch_repeat_interleave(self, repeats):
+        raise Unsupported("repeating a cache: sequences of a tier share no rows")
+
+    def batch_select_indices(self, indices):
+        raise Unsupported("selecting of a cache: sequences of a tier share no rows")
+
+    # The attention function's side.
+
+    @contextlib.contextmanager
+    def layer_of_pass(self, layer: int, batch: int, tokens: int, mask: torch.Tensor | None):
+        """The block of one layer of a forward pass of [B, T] tokens: gives the pass, which begins
+        with the first layer, ends with the last, and is given up where a block raises."""
+        try:
+            if layer == 0:
+                self._begin(batch, tokens, mask)
+            elif self._pass is None:
+                raise FailedPrecondition(f"layer {layer} of a forward pass that has been given up")
+            yield self._pass
+            if layer == len(self.layers) - 1:
+                self._end()
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _begin(self, batch, tokens, mask):
+        self._give_up()  # what an exception of the model left
+        past = self._real if self.length else torch.empty(batch, 0, dtype=torch.bool)
+        if len(past) != batch:
+            raise InvalidArgument(f"a batch of {batch}: the cache holds {len(past)} sequences")
+        real = real_tokens(mask, past, tokens)
+        if self.length:
+            self._pass = StepPass(self._client, self._sequences, real)
+        else:
+            self._pass = PromptPass(
+                self._client, real, self._room,
+                lambda shape: check_shape(self.heads, len(self.layers), shape), **self._options)
+
+    def _end(self):
+        self._pass.end()
+        if isinstance(self._pass, PromptPass):
+            self._sequences, self._real = self._pass.sequences, self._pass.real
+        else:
+            self._real = torch.cat([self._real, self._pass.real], dim=1)
+        self._pass = None
+
+    def _give_up(self):
+        running, self._pass = self._pass, None
+        if running:
+            running.give_up()

@@ -1,0 +1,44 @@
+# Decode steps by a pool that has the model's weights: hidden states in and out.
+"""`use_pool_weights(model)`: projections, norm, rotation and attention of a step in the tier."""
+
+from __future__ import annotations
+
+import torch
+
+from ..errors import Unsupported
+from .cache import TributaryCache
+from .heads import LatentHeads, heads_of
+
+
+class PoolAttention(torch.nn.Module):
+    """Stands in a decoder layer in the place of its attention module, which prompts still go
+    through; a step's hidden states go to the tier, and come back as `o_proj` left them."""
+
+    def __init__(self, own: torch.nn.Module):
+        super().__init__()
+        self.own = own
+
+    def forward(self, hidden_states: torch.Tensor, *arguments, attention_mask=None,
+                past_key_values=None, **options):
+        """hidden_states: [B, T, hidden_size] -> (the same shape, None)."""
+        if not isinstance(past_key_values, TributaryCache) or not past_key_values.length:
+            return self.own(hidden_states, *arguments, attention_mask=attention_mask,
+                            past_key_values=past_key_values, **options)
+        layer = self.own.layer_idx
+        batch, tokens, _ = hidden_states.shape
+        with past_key_values.layer_of_pass(layer, batch, tokens, attention_mask) as running:
+            output = torch.zeros_like(hidden_states)
+            output[running.real] = running.forward(layer, hidden_states[running.real]).to(output)
+        return output, None
+
+
+def use_pool_weights(model) -> None:
+    """Of a model of the DeepSeek family whose folder is the pool's (`tributary up --model FOLDER`):
+    its decode steps are then computed by the pool's weights. Raises Unsupported for others."""
+    config = model.config.get_text_config(decoder=True)
+    if not isinstance(heads_of(config), LatentHeads):
+        raise Unsupported(f"model_type {config.model_type}: pools with weights are of the DeepSeek "
+                          "family")
+    for layer in model.get_decoder().layers:
+        if not isinstance(layer.self_attn, PoolAttention):
+            layer.self_attn = PoolAttention(layer.self_attn)

@@ -1,0 +1,90 @@
+# What transformers' generate() does with a cache, with it in a tier: each of its ways once.
+import pytest
+import torch
+
+import models
+from models import assert_same, batch, generate, random_prompts, through_tier
+from tributary.transformers import TributaryCache
+
+pytestmark = pytest.mark.parametrize("deepseek", ["v3", "v2"], indirect=True)
+
+
+def test_prompts_in_chunks_some_of_them_padding(client, deepseek):
+    inputs = batch(*random_prompts(40, 3, 17))
+    alone = generate(deepseek, inputs, 8)
+    assert_same(alone, through_tier(client, deepseek, inputs, 48, max_new_tokens=8,
+                                    prefill_chunk_size=16))
+
+
+def test_sampling(client, deepseek):
+    inputs = batch(*random_prompts(20, 31))
+    options = {"do_sample": True, "top_k": 20, "temperature": 0.8}
+    alone = generate(deepseek, inputs, 16, **options)
+    assert_same(alone, through_tier(client, deepseek, inputs, 16, **options))
+    assert alone[0].tolist() != generate(deepseek, inputs, 16)[0].tolist()
+
+
+def test_sequences_that_end_early(client, deepseek):
+    inputs = batch(*random_prompts(20, 31, 9))
+    end = generate(deepseek, inputs, 6)[0][1, 3].item()
+    alone = generate(deepseek, inputs, 12, eos_token_id=end)
+    assert (alone[0] == 2).any()  # padding after the end
+    assert_same(alone, through_tier(client, deepseek, inputs, 12, eos_token_id=end))
+
+
+@pytest.mark.parametrize("assistant_layers", [3, 1])
+def test_assisted_generation_truncates(client, deepseek, assistant_layers):
+    """By its like, which is always right, and by another random model, which never is."""
+    inputs = batch(*random_prompts(30))
+    alone = generate(deepseek, inputs, 24)
+    assistant = models.make(deepseek.config.model_type, assistant_layers)
+    assistant.generation_config.num_assistant_tokens = 4
+
+    def truncated(cache):
+        assert (cache.sequences[0].epoch > 4) == (assistant_layers == 1)
+
+    tier = through_tier(client, deepseek, inputs, 24, truncated, assistant_model=assistant)
+    assert alone[0].tolist() == tier[0].tolist()
+
+
+def test_a_conversation_goes_on(client, deepseek):
+    """The cache is used again; the next turn comes in steps."""
+    first, second = random_prompts(30, 9)
+    with TributaryCache(client, deepseek.config, 64) as cache:
+        answer = generate(deepseek, batch(first), 8, cache)[0][0].tolist()
+        turn = batch([*first, *answer, *second])
+        tier = generate(deepseek, turn, 8, cache)
+    assert_same(generate(deepseek, turn, 8), tier)
+
+
+def test_a_cache_that_is_emptied_is_used_again(client, deepseek):
+    inputs = batch(*random_prompts(12, 7))
+    with TributaryCache(client, deepseek.config, 8) as cache:
+        for empty in (lambda: cache.crop(-cache.length), cache.reset, cache.close):
+            assert_same(generate(deepseek, inputs, 4), generate(deepseek, inputs, 4, cache))
+            assert len(cache.sequences) == 2
+            empty()
+            assert cache.length == 0 and not cache.sequences
+
+
+def test_a_pass_that_fails_leaves_everything_as_it_was(client, deepseek):
+    prompt, = random_prompts(20)
+    deepseek.set_attn_implementation("tributary")
+
+    def step(cache, *ids):
+        with torch.no_grad():
+            return deepseek(torch.tensor([ids]), past_key_values=cache).logits[:, -1]
+
+    def fail(*unused):
+        raise ZeroDivisionError
+
+    with TributaryCache(client, deepseek.config, 8) as cache, \
+            TributaryCache(client, deepseek.config, 8) as undisturbed:
+        for ids in (prompt, [5], [6, 7]):
+            for layer in (0, 1):
+                hook = deepseek.model.layers[layer].mlp.register_forward_hook(fail)
+                with pytest.raises(ZeroDivisionError):
+                    step(cache, *ids)
+                hook.remove()
+            assert torch.equal(step(cache, *ids), step(undisturbed, *ids))
+        assert cache.length == cache.sequences[0].length == len(prompt) + 3
