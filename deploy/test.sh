@@ -134,7 +134,8 @@ stage_engines() {
     cat "$packages" "$libraries" >"$environment/made_of"
   fi
   pip_install "$environment" --no-deps --force-reinstall "$wheel"
-  TRIBUTARY_ENGINES=1 run_pytest "$environment" tests/deploy/python/{smollm2_test.py,flash_mla_grid_test.py,engines}
+  TRIBUTARY_ENGINES=1 run_pytest "$environment" \
+    tests/deploy/python/{smollm2_test.py,flash_mla_grid_test.py,engines}
 }
 
 stage_format() {
