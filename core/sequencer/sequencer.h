@@ -109,7 +109,7 @@ class Sequencer {
 
   /// All rows of a pushed sequence's prompt have arrived; others are known. Repeated calls and
   /// unknown sequences do nothing.
-  void prompt_arrived(SequenceId id) { filling_.erase(id); }
+  void prompt_arrived(SequenceId id) { turnover_ += filling_.erase(id); }
   /// Takes pages at the target for a move; its rows are copied by order_copies(). Throws, with
   /// nothing changed, kNotFound, kAlreadyExists for a sequence with a move under way,
   /// kInvalidArgument for leaves that do not exist, are not full or not all on one other worker,
@@ -144,9 +144,10 @@ class Sequencer {
   [[nodiscard]] const PoolLoad& load() const noexcept { return load_; }
   /// Predicted time of a step of all running sequences, one new token each.
   [[nodiscard]] double predicted_step_us() const { return load_.step_us(placement_.prices()); }
+  [[nodiscard]] const RoundPrices& prices() const noexcept { return placement_.prices(); }
   /// Owners chosen so far: one per extent at admission, one per leaf opened later.
   [[nodiscard]] std::uint64_t placements() const noexcept { return placements_; }
-  /// Sequences that began or ended so far.
+  /// Sequences that began, arrived or ended so far.
   [[nodiscard]] std::uint64_t turnover() const noexcept { return turnover_; }
 
  private:
