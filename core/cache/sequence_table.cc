@@ -116,4 +116,26 @@ void SequenceTable::apply_op(const FreeOp& op) {
   }
 }
 
+void SequenceTable::apply_op(const MoveOp& op) {
+  Sequence& s = find(op.id);
+  const auto most = static_cast<std::size_t>(leaf_tokens_ / kPageTokens);
+  if (op.pages.empty() || op.pages.size() % most != 0) {
+    fail(ErrorCode::kInvalidArgument, "move of leaves of sequence {}: {} pages, a leaf has {}",
+         op.id, op.pages.size(), most);
+  }
+  const auto count = static_cast<std::int64_t>(op.pages.size() / most);
+  const std::int64_t full = s.length / leaf_tokens_;
+  if (op.first_leaf < 0 || op.first_leaf + count > full) {
+    fail(ErrorCode::kInvalidArgument, "move of leaves {} .. {} of sequence {}: it has {} full ones",
+         op.first_leaf, op.first_leaf + count - 1, op.id, full);
+  }
+  auto page = op.pages.begin();
+  for (std::int64_t l = op.first_leaf; l < op.first_leaf + count; ++l) {
+    Leaf& leaf = s.leaves[static_cast<std::size_t>(l)];
+    leaf.owner = op.owner;
+    leaf.pages.assign(page, page + static_cast<std::ptrdiff_t>(most));
+    page += static_cast<std::ptrdiff_t>(most);
+  }
+}
+
 }  // namespace tributary

@@ -37,7 +37,7 @@ struct AdmitOp {
   Sequence sequence;  // length = prompt_tokens, pages for the prompt's rows
 };
 /// `pages` join leaf `leaf`, whose owner is `owner` from now on. Only a leaf without pages changes
-/// its owner.
+/// its owner so.
 struct ExtendOp {
   SequenceId id = 0;
   std::int32_t leaf = 0;
@@ -58,7 +58,15 @@ struct TruncateOp {
 struct FreeOp {
   SequenceId id = 0;
 };
-using TableOp = std::variant<AdmitOp, ExtendOp, CommitOp, TruncateOp, FreeOp>;
+/// Leaves first_leaf, first_leaf + 1, ..., all full of committed rows, lie in `pages` of worker
+/// `owner` from now on: all pages of the first, then of the next. The epoch stays.
+struct MoveOp {
+  SequenceId id = 0;
+  std::int32_t first_leaf = 0;
+  std::int32_t owner = 0;
+  std::vector<std::int32_t> pages;
+};
+using TableOp = std::variant<AdmitOp, ExtendOp, CommitOp, TruncateOp, FreeOp, MoveOp>;
 
 class SequenceTable {
  public:
@@ -84,6 +92,7 @@ class SequenceTable {
   void apply_op(const CommitOp& op);
   void apply_op(const TruncateOp& op);
   void apply_op(const FreeOp& op);
+  void apply_op(const MoveOp& op);
 
   int leaf_tokens_;
   std::unordered_map<SequenceId, Sequence> sequences_;

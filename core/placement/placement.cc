@@ -98,6 +98,22 @@ std::optional<Assignment> Placement::place(std::int64_t prompt_tokens, std::int6
   return placed(packing);
 }
 
+/// As at admission: that others are cut, and exchange anyway, is no reason to cut one more.
+bool Placement::leaf_may_cut(std::int32_t home, const PoolLoad& load) const {
+  double busiest = 0;
+  double sum = 0;
+  for (std::int32_t w = 0; w < config_.workers; ++w) {
+    const WorkerLoad& worker = load.workers()[static_cast<std::size_t>(w)];
+    const int more = w == home ? 1 : 0;
+    const std::int64_t tokens = worker.tokens + std::int64_t{more} * config_.model.leaf_tokens;
+    const double us = prices_.attend_us(worker.leaves + more, tokens, tokens, worker.merges + more,
+                                        worker.merge_heights.height());
+    busiest = std::max(busiest, us);
+    sum += us;
+  }
+  return gap_pays(busiest, sum, load.workers().size());
+}
+
 /// A step with one full leaf more on `worker`: of a sequence homed at `home`, which holds some on
 /// the worker or not. Queries and roots of a leaf elsewhere are taken as those of an all-to-all.
 double Placement::leaf_step_us(std::int32_t worker, std::int32_t home, bool held,
@@ -147,6 +163,7 @@ std::int32_t Placement::place_leaf(std::int32_t reserved_owner, std::int64_t lea
 
   const RoundTimes now =
       policy == SpreadPolicy::kAuto ? load.round(Exchange::kAllToAll, prices_) : RoundTimes{};
+  const bool may_cut = policy == SpreadPolicy::kAll || leaf_may_cut(home, load);
   const auto key = [&](std::int32_t worker) {
     const auto w = static_cast<std::size_t>(worker);
     // `all`: evenly over the pool. `auto`: a leaf at the home ships no root, one elsewhere in the
@@ -154,9 +171,9 @@ std::int32_t Placement::place_leaf(std::int32_t reserved_owner, std::int64_t lea
     const bool held = spread_tokens[w] > 0;
     const int distance = worker == home ? 0 : held ? 1 : 2;
     const bool automatic = policy == SpreadPolicy::kAuto;
-    return std::tuple(automatic ? leaf_step_us(worker, home, held, load, now) : 0.0,
-                      automatic ? distance : spread_tokens[w], workers[w].tokens,
-                      worker != reserved_owner);
+    return std::tuple(
+        !may_cut && distance == 2, automatic ? leaf_step_us(worker, home, held, load, now) : 0.0,
+        automatic ? distance : spread_tokens[w], workers[w].tokens, worker != reserved_owner);
   };
   std::int32_t best = reserved_owner;
   auto least = key(best);

@@ -47,7 +47,8 @@ class Placement {
                                                 const PoolLoad& load) const;
 
   /// Owner for the leaf that a sequence is about to open: `reserved_owner`, where its pages are
-  /// promised, or a worker with `leaf_pages` available pages that makes rounds shorter.
+  /// promised, or a worker with `leaf_pages` available pages that makes rounds shorter. `auto` goes
+  /// to a worker without leaves of the sequence only where that is uneven enough to cut for.
   /// `spread_tokens[w]`: tokens of this sequence on worker w. Throws kInvalidArgument as above.
   [[nodiscard]] std::int32_t place_leaf(std::int32_t reserved_owner, std::int64_t leaf_pages,
                                         std::int32_t home,
@@ -59,6 +60,7 @@ class Placement {
  private:
   [[nodiscard]] std::int32_t home_of(std::span<const std::int32_t> prompt_owner,
                                      const PoolLoad& load) const;
+  [[nodiscard]] bool leaf_may_cut(std::int32_t home, const PoolLoad& load) const;
   [[nodiscard]] double leaf_step_us(std::int32_t worker, std::int32_t home, bool held,
                                     const PoolLoad& load, const RoundTimes& now) const;
   void check_load(const PoolLoad& load) const;

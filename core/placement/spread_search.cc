@@ -88,7 +88,7 @@ class Search {
     const double level = std::max(
         busiest_, (std::accumulate(attend_.begin(), attend_.end(), 0.0) + own_us_) / workers);
     const double held = std::accumulate(attend_.begin(), attend_.end(), own_us_);
-    if (with * workers - held < kLeastGap * held) return false;
+    if (!gap_pays(with, held, attend_.size())) return false;
     return with - level > kLeastGain * (with + prices_.config().costs.round_us);
   }
 
@@ -201,6 +201,10 @@ class Search {
 
 }  // namespace
 
+bool gap_pays(double busiest_us, double sum_us, std::size_t workers) {
+  return busiest_us * static_cast<double>(workers) - sum_us >= kLeastGap * sum_us;
+}
+
 std::int32_t least_loaded(const NewSequence& sequence, std::int64_t pages, const PoolLoad& load,
                           const RoundPrices& prices) {
   const std::span<const WorkerLoad> workers = load.workers();
@@ -245,7 +249,7 @@ std::int32_t cheapest_home(std::span<const LeafRun> runs, std::int64_t leaves, c
     owner.leaves += run.end - run.begin;
   }
   std::int32_t best = -1;
-  std::tuple<double, std::int64_t, std::int32_t> least;
+  std::tuple<double, bool, std::int64_t, std::int32_t> least;
   for (const Owner& home : owners) {
     Inbound in = exchange.states(home.worker, Exchange::kAllToAll, prices);
     for (const Owner& owner : owners) {
@@ -256,7 +260,7 @@ std::int32_t cheapest_home(std::span<const LeafRun> runs, std::int64_t leaves, c
     const std::tuple key(prices.states_us(in, Exchange::kAllToAll) +
                              prices.combine_us(worker.home_merges + std::ssize(runs), 0) +
                              prices.project_us(worker.homes + 1),
-                         -home.leaves, home.worker);
+                         home.worker != runs.back().worker, -home.leaves, home.worker);
     if (best < 0 || key < least) {
       best = home.worker;
       least = key;

@@ -2,6 +2,7 @@
 // and does not make those long that come when the pool fills.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -23,9 +24,14 @@ struct Spread {
 [[nodiscard]] std::int32_t least_loaded(const NewSequence& sequence, std::int64_t pages,
                                         const PoolLoad& load, const RoundPrices& prices);
 
-/// The owner that receives least as a home, of runs that are complete.
+/// The owner that receives least as a home, of runs that are complete; of equal ones the one of the
+/// newest leaf, which grows and does not move, so that the sequence can become whole there.
 [[nodiscard]] std::int32_t cheapest_home(std::span<const LeafRun> runs, std::int64_t leaves,
                                          const PoolLoad& load, const RoundPrices& prices);
+
+/// Whether the busiest worker's attention exceeds that of the others, of which there are so many
+/// with that sum in all, by more than what comes next fills.
+[[nodiscard]] bool gap_pays(double busiest_us, double sum_us, std::size_t workers);
 
 /// No value: neither one worker has the pages nor any of the cuts that are looked at; there may be
 /// others.

@@ -113,7 +113,10 @@ void Worker::perform(const Order& order, RoundReport& report) {
                          : std::numeric_limits<std::uint64_t>::max();
     const bool one_round = !order.item_layer.empty();
     const auto begin = Deadline::Clock::now();
-    outcome = one_round ? round(order, deadline, report) : step(order, deadline, report);
+    outcome = copy_pages(order.copies, backend_, *cache_, communicator_, deadline, failure_);
+    if (outcome.ok()) {
+      outcome = one_round ? round(order, deadline, report) : step(order, deadline, report);
+    }
     report.step_us =
         std::chrono::duration<double, std::micro>(Deadline::Clock::now() - begin).count();
     // The last word on the fills, or on what the clients made of the last layer. A round has no

@@ -1,5 +1,6 @@
 // Layout: round, stop, number of operations; per operation its kind (its index in the variants) and
-// its fields in the order of declaration; the step's items and their layers as lists; the canary.
+// its fields in the order of declaration; the copies, the step's items and their layers as lists;
+// the canary.
 #include "core/sequencer/order.h"
 
 #include <type_traits>
@@ -10,7 +11,7 @@
 namespace tributary {
 namespace {
 
-enum class Kind : std::uint8_t { kAdmit, kExtend, kCommit, kTruncate, kFree, kFill };
+enum class Kind : std::uint8_t { kAdmit, kExtend, kCommit, kTruncate, kFree, kMove, kFill };
 
 void encode(const AdmitOp& op, ByteWriter& out) {
   const Sequence& s = op.sequence;
@@ -34,6 +35,14 @@ void encode(const ExtendOp& op, ByteWriter& out) {
   out.value(Kind::kExtend);
   out.value(op.id);
   out.value(op.leaf);
+  out.value(op.owner);
+  out.list(std::span<const std::int32_t>(op.pages));
+}
+
+void encode(const MoveOp& op, ByteWriter& out) {
+  out.value(Kind::kMove);
+  out.value(op.id);
+  out.value(op.first_leaf);
   out.value(op.owner);
   out.list(std::span<const std::int32_t>(op.pages));
 }
@@ -88,6 +97,15 @@ ExtendOp decode_extend(ByteReader& in) {
   return op;
 }
 
+MoveOp decode_move(ByteReader& in) {
+  MoveOp op;
+  op.id = in.value<SequenceId>();
+  op.first_leaf = in.value<std::int32_t>();
+  op.owner = in.value<std::int32_t>();
+  op.pages = in.list<std::int32_t>();
+  return op;
+}
+
 std::variant<TableOp, FillOp> decode_op(ByteReader& in) {
   const auto kind = in.value<Kind>();
   switch (kind) {
@@ -101,6 +119,8 @@ std::variant<TableOp, FillOp> decode_op(ByteReader& in) {
       return TableOp(in.value<TruncateOp>());
     case Kind::kFree:
       return TableOp(in.value<FreeOp>());
+    case Kind::kMove:
+      return TableOp(decode_move(in));
     case Kind::kFill:
       return in.value<FillOp>();
   }
@@ -118,6 +138,7 @@ std::vector<std::byte> encode_order(const Order& order) {
   for (const auto& op : order.ops) {
     std::visit([&out](const auto& alternative) { encode(alternative, out); }, op);
   }
+  out.list(std::span<const PageCopy>(order.copies));
   out.list(std::span<const StepItem>(order.step));
   out.list(std::span<const std::int32_t>(order.item_layer));
   out.value(order.canary);
@@ -131,6 +152,7 @@ Order decode_order(std::span<const std::byte> bytes) {
   order.stop = in.value<std::uint8_t>() != 0;
   const auto ops = in.value<std::uint32_t>();
   for (std::uint32_t i = 0; i < ops; ++i) order.ops.push_back(decode_op(in));
+  order.copies = in.list<PageCopy>();
   order.step = in.list<StepItem>();
   order.item_layer = in.list<std::int32_t>();
   order.canary = in.value<CanaryOrder>();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/cache/sequence_table.h"
+#include "core/moves/page_copy.h"
 #include "core/plan/plan.h"
 
 namespace tributary {
@@ -29,6 +30,7 @@ struct CanaryOrder {
 struct Order {
   std::uint64_t round = 0;
   std::vector<std::variant<TableOp, FillOp>> ops;  // applied in order, before the step
+  std::vector<PageCopy> copies;                    // of leaves that move: after ops
   std::vector<StepItem> step;                      // empty: no step in this round
   /// The layer of each item: one round. Empty: all items run through all layers, round by round.
   std::vector<std::int32_t> item_layer;

@@ -35,7 +35,8 @@ Sequencer::Sequencer(const SequencerConfig& config)
     : config_(config),
       placement_(config.placement),
       table_(config.placement.model.leaf_tokens),
-      load_(placement_.empty_load(config.pages_per_worker)) {
+      load_(placement_.empty_load(config.pages_per_worker)),
+      moves_(config.layers) {
   if (config.pages_per_worker < 1) {
     fail(ErrorCode::kInvalidArgument, "pages per worker is {}, expected at least 1",
          config.pages_per_worker);
@@ -78,6 +79,28 @@ void Sequencer::account(const Sequence& s, int sign) {
   }
 }
 
+/// Where a new sequence fits, if need be into pages that moves hold: these are cancelled then.
+std::optional<Assignment> Sequencer::place(const AdmitRequest& request) {
+  const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
+  const auto place_on = [&](const PoolLoad& load) {
+    return placement_.place(placed_tokens(request), limit, request.spread, load);
+  };
+  auto assignment = place_on(load_);
+  if (assignment || moves_.empty()) return assignment;
+  PoolLoad freed = load_;
+  std::vector<SequenceId> moving;
+  for (const RunningMove& move : moves_.moves()) {
+    const std::int32_t to = move.move.to;
+    freed.set_available_pages(to, freed.workers()[static_cast<std::size_t>(to)].available_pages +
+                                      std::ssize(move.to_pages));
+    moving.push_back(move.move.id);
+  }
+  assignment = place_on(freed);
+  if (!assignment) return assignment;
+  for (const SequenceId id : moving) cancel_move(id);
+  return assignment;
+}
+
 void Sequencer::check(const AdmitRequest& request, std::int64_t tag) const {
   check_lengths(request, tag);
   const PoolLoad empty = placement_.empty_load(config_.pages_per_worker);
@@ -93,13 +116,6 @@ void Sequencer::check(const AdmitRequest& request, std::int64_t tag) const {
 
 std::optional<SequenceId> Sequencer::admit(const AdmitRequest& request, const AdmitAs& as) {
   check_lengths(request, as.tag);
-  const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
-  const auto assignment = placement_.place(placed_tokens(request), limit, request.spread, load_);
-  if (!assignment) {
-    check(request, as.tag);
-    return std::nullopt;
-  }
-
   const auto is_closed = [&] {
     return std::ranges::any_of(closed_, [&](const Closed& c) { return c.sequence.id == as.id; });
   };
@@ -111,7 +127,13 @@ std::optional<SequenceId> Sequencer::admit(const AdmitRequest& request, const Ad
     fail(ErrorCode::kFailedPrecondition, "request {}: incarnation {} has given all {} sequence ids",
          as.tag, config_.incarnation, counter_);
   }
+  const auto assignment = place(request);
+  if (!assignment) {
+    check(request, as.tag);
+    return std::nullopt;
+  }
 
+  const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
   Sequence s;
   s.id = as.id != 0 ? as.id : (static_cast<std::uint64_t>(config_.incarnation) << 32) | ++counter_;
   s.epoch = 1;
@@ -138,6 +160,8 @@ std::optional<SequenceId> Sequencer::admit(const AdmitRequest& request, const Ad
   account(s, 1);
   const SequenceId id = s.id;
   policies_.emplace(id, request.spread);
+  if (as.pushed && request.prompt_tokens > 0) filling_.insert(id);
+  ++turnover_;
   decide(AdmitOp{std::move(s)});
   if (request.prompt_tokens > 0 && !as.pushed) {
     order_.ops.emplace_back(FillOp{id, 0, request.prompt_tokens});
@@ -158,6 +182,7 @@ void Sequencer::truncate(SequenceId id, std::int64_t length) {
     fail(ErrorCode::kInvalidArgument, "truncate of sequence {} to {} tokens: length is {}", id,
          length, s.length);
   }
+  cancel_move(id);
   account(s, -1);
   for (std::size_t i = 0; i < s.leaves.size(); ++i) {
     const Leaf& leaf = s.leaves[i];
@@ -187,8 +212,11 @@ void Sequencer::release_pages(const Sequence& s) {
 
 /// The sequence is no more; its pages are left to the caller.
 void Sequencer::end(SequenceId id) {
+  cancel_move(id);
   account(table_.at(id), -1);
   policies_.erase(id);
+  filling_.erase(id);
+  ++turnover_;
   decide(FreeOp{id});
 }
 
@@ -215,6 +243,7 @@ void Sequencer::release_closed(std::uint64_t drained_round) {
 
 Order Sequencer::take_order() {
   for (const StepItem& item : order_.step) open_.at(item.id).taken = true;
+  moves_.taken();
   order_.round = ++round_;
   return std::exchange(order_, Order{});
 }

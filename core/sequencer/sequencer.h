@@ -7,10 +7,12 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "core/cache/page_pool.h"
 #include "core/cache/sequence_table.h"
+#include "core/moves/move_book.h"
 #include "core/placement/placement.h"
 #include "core/plan/plan.h"
 #include "core/sequencer/admit_request.h"
@@ -22,6 +24,7 @@ struct SequencerConfig {
   PlacementConfig placement;          // workers, leaf_tokens, constants of the machine
   std::int32_t pages_per_worker = 0;  // >= 1
   std::uint32_t incarnation = 1;      // upper half of sequence ids
+  int layers = 1;                     // of a page, for moves
 };
 
 /// As whom a sequence is admitted.
@@ -40,11 +43,11 @@ class Sequencer {
   /// Throws kInvalidArgument.
   explicit Sequencer(const SequencerConfig& config);
 
-  /// Reserves the pages for the whole request, places it, and orders the fill of its prompt.
-  /// No value: no room now, try again when something was freed. Throws kTooLarge for a request that
-  /// an empty pool could not hold, kInvalidArgument for bad lengths, kAlreadyExists for a given id
-  /// that is in the pool, kFailedPrecondition when all ids of the incarnation were given; nothing
-  /// is changed then.
+  /// Reserves the pages for the whole request, places it, and orders the fill of its prompt. Moves
+  /// that hold pages it needs are cancelled. No value: no room now, try again when something was
+  /// freed. Throws kTooLarge for a request that an empty pool could not hold, kInvalidArgument for
+  /// bad lengths, kAlreadyExists for a given id that is in the pool, kFailedPrecondition when all
+  /// ids of the incarnation were given; nothing is changed then.
   [[nodiscard]] std::optional<SequenceId> admit(const AdmitRequest& request,
                                                 const AdmitAs& as = {});
   /// Throws what admit() would throw: tells before a run whether all its requests can ever be held.
@@ -100,6 +103,37 @@ class Sequencer {
   /// Sequences that were closed and not released.
   [[nodiscard]] std::size_t closing() const noexcept { return closed_.size(); }
 
+  // Moves of leaves between workers, at any time, also while a step is open: no row of a full leaf
+  // changes, and the next round is planned with the new owner. Truncation and the end of a sequence
+  // cancel its move.
+
+  /// All rows of a pushed sequence's prompt have arrived; others are known. Repeated calls and
+  /// unknown sequences do nothing.
+  void prompt_arrived(SequenceId id) { turnover_ += filling_.erase(id); }
+  /// Takes pages at the target for a move; its rows are copied by order_copies(). Throws, with
+  /// nothing changed, kNotFound, kAlreadyExists for a sequence with a move under way,
+  /// kInvalidArgument for leaves that do not exist, are not full or not all on one other worker,
+  /// kFailedPrecondition while the prompt is arriving, kPoolFull.
+  void begin_move(const LeafMove& move);
+  /// Adds up to `most` page copies of the moves under way to the order, and returns how many.
+  std::int64_t order_copies(std::int64_t most) { return moves_.next_copies(most, order_.copies); }
+  /// The order taken last has ended on all ranks, and succeeded or not. Moves whose rows are all
+  /// copied change the owner with the next order; if not `ok`, those with copies in that order are
+  /// cancelled.
+  void order_ended(bool ok);
+  /// Nothing happens if no leaf of the sequence is moving.
+  void cancel_move(SequenceId id);
+  [[nodiscard]] std::span<const RunningMove> moves() const noexcept { return moves_.moves(); }
+  /// What may be moved without going against what its client asked for: sequences of spread `auto`
+  /// that are not moving and whose prompts are here; by id.
+  [[nodiscard]] std::vector<const Sequence*> movable() const;
+  struct MoveTotals {
+    std::uint64_t completed = 0;
+    std::uint64_t cancelled = 0;
+    std::uint64_t page_copies = 0;  // that succeeded, each of one layer
+  };
+  [[nodiscard]] const MoveTotals& move_totals() const noexcept { return move_totals_; }
+
   /// All that was decided since the last call, numbered.
   [[nodiscard]] Order take_order();
 
@@ -110,8 +144,11 @@ class Sequencer {
   [[nodiscard]] const PoolLoad& load() const noexcept { return load_; }
   /// Predicted time of a step of all running sequences, one new token each.
   [[nodiscard]] double predicted_step_us() const { return load_.step_us(placement_.prices()); }
+  [[nodiscard]] const RoundPrices& prices() const noexcept { return placement_.prices(); }
   /// Owners chosen so far: one per extent at admission, one per leaf opened later.
   [[nodiscard]] std::uint64_t placements() const noexcept { return placements_; }
+  /// Sequences that began, arrived or ended so far.
+  [[nodiscard]] std::uint64_t turnover() const noexcept { return turnover_; }
 
  private:
   void decide(TableOp op);
@@ -126,6 +163,10 @@ class Sequencer {
   void end(SequenceId id);
   void grow(const Sequence& s, std::int64_t length);
   void account(const Sequence& s, int sign);
+  [[nodiscard]] std::optional<Assignment> place(const AdmitRequest& request);
+  void give_back(std::int32_t worker, std::span<const std::int32_t> pages);
+  void complete(const RunningMove& move);
+  void cancelled(const RunningMove& move);
 
   SequencerConfig config_;
   Placement placement_;
@@ -145,10 +186,14 @@ class Sequencer {
     Sequence sequence;
   };
   std::deque<Closed> closed_;  // not released, by round
+  MoveBook moves_;
+  MoveTotals move_totals_;
+  std::unordered_set<SequenceId> filling_;  // pushed, and their rows have not all arrived
   Order order_;
   std::uint32_t counter_ = 0;
   std::uint64_t round_ = 0;
   std::uint64_t placements_ = 0;
+  std::uint64_t turnover_ = 0;
 };
 
 }  // namespace tributary

@@ -94,6 +94,9 @@ CLI::App* add_simulate(CLI::App& app, SimulateOptions& o) {
   add_leaf_tokens(*sub, o.leaf_tokens);
   add_number(*sub, "--other-ms", o.other_ms, 0.0, 1e6,
              "Time of a step outside the tier: the rest of the model");
+  add_number(*sub, "--move-bytes-per-s", o.move_bytes_per_s, 0.0, 1e12,
+             "Leaves of sequences with spread auto move between workers where that pays, at this "
+             "rate at most in each pool; 0 for never");
   add_number(*sub, "--prefill-servers", o.prefill.servers, 0, 1 << 20,
              "Servers of the prefill tier", "0, prompts are ready when they arrive");
   add_number(*sub, "--prefill-tokens-s", o.prefill.tokens_per_second, 1e-3, 1e12,

@@ -64,6 +64,9 @@ void add_pool(CLI::App& app, WorkerOptions& o, const std::string& listen) {
              "After SIGTERM: how long running sequences may go on");
   add_number(app, "--canary-interval-ms", o.canary_interval_ms, 0, kMaxMs,
              "One result is recomputed in float64 so often; 0 for never");
+  add_number(app, "--move-bytes-per-s", o.move_bytes_per_s, 0.0, 1e12,
+             "Leaves of running sequences move to less busy workers where that pays, at this rate "
+             "at most; 0 for never");
 }
 
 /// All but the token of every role.

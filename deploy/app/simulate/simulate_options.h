@@ -32,7 +32,8 @@ struct SimulateOptions {
   std::string shape = "deepseek-v3";
   int leaf_tokens = 2048;
   Exchange exchange = Exchange::kAuto;
-  double other_ms = 0;  // of a step, outside the tier
+  double other_ms = 0;          // of a step, outside the tier
+  double move_bytes_per_s = 0;  // of a pool; 0: leaves stay
   PrefillConfig prefill;
   // The experiment.
   std::vector<SpreadPolicy> spread = {SpreadPolicy::kSingle, SpreadPolicy::kAll,

@@ -11,6 +11,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kMB = 1e6;
+constexpr double kGB = 1e9;
 
 std::string rate_text(const SimulatedPoint& point) {
   return point.rate > 0 ? fmt::format("{:.2f}", point.rate) : "-";
@@ -57,6 +58,7 @@ Json to_json(const SimulatedPoint& point, const SimulateReport& report) {
           {"all_gather_share", r.all_gather_share},
           {"steps", r.steps},
           {"placements", r.placements},
+          {"moves", {{"count", r.moves}, {"bytes", r.moved_bytes}, {"copy_s", r.copy_s}}},
           {"checks",
            {{"steps", r.checks},
             {"worst_difference", r.worst_check},
@@ -108,6 +110,10 @@ void add_phases(const SimulateReport& report, std::string& text) {
           "bytes {}",
           r.mean_spread, r.mean_roots, r.checks, r.worst_check,
           r.bytes_agree ? "agree" : "DISAGREE");
+    }
+    if (r.moves > 0) {
+      text += fmt::format(" | {} moves, {:.1f} GB, {:.2f} s of steps", r.moves, r.moved_bytes / kGB,
+                          r.copy_s);
     }
     text += '\n';
   }

@@ -1,6 +1,7 @@
 #include "deploy/app/simulate/simulated_pool.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "core/base/ceil_div.h"
@@ -36,8 +37,10 @@ SimulatedPool::SimulatedPool(const SimulatedPoolConfig& config, std::uint32_t in
     : config_(config),
       sequencer_({.placement = {.workers = config.workers, .model = config.cost},
                   .pages_per_worker = config.pages_per_worker,
-                  .incarnation = incarnation}),
+                  .incarnation = incarnation,
+                  .layers = config.cost.layers}),
       clock_(config.cost, config.workers, config.exchange),
+      mover_(mover_config(config.move_bytes_per_s, config.cost.attention.row_bytes()), sequencer_),
       total_pages_(std::int64_t{config.workers} * config.pages_per_worker),
       free_pages_(total_pages_) {
   if (config.commit_tokens < 1 || config.commit_tokens > kMaxStepTokens) {
@@ -62,6 +65,7 @@ bool SimulatedPool::admit(const AdmitRequest& request, std::int64_t tag) {
   if (pages > free_pages_) return false;
   const auto id = sequencer_.admit(request, {.tag = tag, .pushed = true});
   if (!id) return false;
+  sequencer_.prompt_arrived(*id);
   free_pages_ -= pages;
   ++sequences_;
   joining_.push_back(tag);
@@ -97,8 +101,49 @@ void SimulatedPool::open() {
   opening_.clear();
 }
 
-const RoundTime& SimulatedPool::begin_step() {
+/// Keys of a sequence in the step under way.
+std::int64_t SimulatedPool::rows(const Sequence& s) const {
+  for (std::size_t i = 0; i < kRing; ++i) {
+    const auto& due = due_[(static_cast<std::size_t>(step_) + i) % kRing];
+    const auto found = std::ranges::find(due, s.id, &Running::id);
+    if (found != due.end()) return s.length + found->opened - static_cast<std::int64_t>(i);
+  }
+  fail(ErrorCode::kInternal, "sequence {} is in no step", s.id);
+}
+
+double SimulatedPool::page_copy_bytes() const {
+  return static_cast<double>(config_.cost.attention.row_bytes()) * kPageTokens;
+}
+
+void SimulatedPool::move(double now_s) {
+  using Seconds = std::chrono::duration<double>;
+  const CostModelConfig& cost = config_.cost;
+  for (int layer = 0; layer < cost.layers; ++layer) {
+    const double at_s = now_s + time_.step_us * 1e-6 * layer / cost.layers;
+    mover_.prepare(Mover::Time(std::chrono::duration_cast<Mover::Time::duration>(Seconds(at_s))));
+    const Order order = sequencer_.take_order();
+    for (const PageCopy& copy : order.copies) {
+      const bool near = copy.from / cost.workers_per_node == copy.to / cost.workers_per_node;
+      copy_us_ += page_copy_bytes() * 1e-3 *
+                  (near ? cost.costs.all_to_all_byte_ns : cost.costs.network_byte_ns);
+    }
+    std::optional<Sequence> before;
+    for (const RunningMove& move : sequencer_.moves()) {
+      if (move.taken < std::ssize(move.from_pages) * cost.layers) continue;
+      before = sequencer_.table().at(move.move.id);
+    }
+    sequencer_.order_ended(true);
+    if (!before) continue;
+    const std::int64_t keys = rows(*before);
+    clock_.remove(*before, keys);
+    clock_.add(sequencer_.table().at(before->id), keys);
+  }
+}
+
+const RoundTime& SimulatedPool::begin_step(double now_s) {
   open();
+  copy_us_ = 0;
+  if (config_.move_bytes_per_s > 0) move(now_s);
   joined_.swap(joining_);
   joining_.clear();
   time_ = clock_.time();

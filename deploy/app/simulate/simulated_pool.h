@@ -4,10 +4,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/cost/cost_model.h"
 #include "core/plan/plan.h"
+#include "core/rebalance/mover.h"
 #include "core/sequencer/admit_request.h"
 #include "core/sequencer/sequencer.h"
 #include "deploy/app/simulate/round_clock.h"
@@ -23,6 +25,7 @@ struct SimulatedPoolConfig {
   /// is that much faster, and the loads that placement sees are that much behind. What a round
   /// takes is exact: leaves open and sequences end at their very token.
   int commit_tokens = kMaxStepTokens;
+  double move_bytes_per_s = 0;  // of leaves that move between workers; 0: they stay
 };
 
 /// The real thing beside what the clock says, for one step; see SimulatedPool::check.
@@ -38,6 +41,8 @@ class SimulatedPool {
  public:
   /// Throws kInvalidArgument.
   SimulatedPool(const SimulatedPoolConfig& config, std::uint32_t incarnation);
+  SimulatedPool(const SimulatedPool&) = delete;
+  SimulatedPool& operator=(const SimulatedPool&) = delete;
 
   /// Whether the pool could hold the request if it were empty. Throws kInvalidArgument for bad
   /// lengths.
@@ -46,8 +51,9 @@ class SimulatedPool {
   [[nodiscard]] bool admit(const AdmitRequest& request, std::int64_t tag);
 
   /// Begins a step of all sequences, one token each, and gives its time. There must be a sequence
-  /// and no step under way.
-  const RoundTime& begin_step();
+  /// and no step under way. Leaves move as they would in the orders of its rounds, of which there
+  /// is one for each layer; owners change before the step.
+  const RoundTime& begin_step(double now_s = 0);
   /// Ends it. Sequences that have all their tokens are gone then, and their pages free.
   void end_step();
 
@@ -65,6 +71,9 @@ class SimulatedPool {
   [[nodiscard]] std::int64_t total_pages() const noexcept { return total_pages_; }
   /// Neither used nor promised.
   [[nodiscard]] std::int64_t free_pages() const noexcept { return free_pages_; }
+  /// What copies of leaves that move add to the step that began last.
+  [[nodiscard]] double copy_us() const noexcept { return copy_us_; }
+  [[nodiscard]] double page_copy_bytes() const;
   [[nodiscard]] double balance() const { return clock_.balance(); }
   [[nodiscard]] std::uint64_t placements() const noexcept { return sequencer_.placements(); }
   [[nodiscard]] const Sequencer& sequencer() const noexcept { return sequencer_; }
@@ -78,6 +87,8 @@ class SimulatedPool {
   static constexpr std::size_t kRing = kMaxStepTokens + 1;
 
   void open();
+  void move(double now_s);
+  [[nodiscard]] std::int64_t rows(const Sequence& s) const;
   [[nodiscard]] std::vector<Running>& due(std::int64_t step) {
     return due_[static_cast<std::size_t>(step) % kRing];
   }
@@ -85,6 +96,8 @@ class SimulatedPool {
   SimulatedPoolConfig config_;
   Sequencer sequencer_;
   RoundClock clock_;
+  Mover mover_;
+  double copy_us_ = 0;
   RoundTime time_;
   std::int64_t step_ = 0;  // the one under way, or the next
   bool in_step_ = false;

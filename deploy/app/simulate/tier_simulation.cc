@@ -32,7 +32,6 @@ class TierSimulation {
            "{} pools, {} s of warm-up, {} s of measurement; expected at least 1, 0, more than 0",
            config.pools, config.warmup_s, config.measure_s);
     }
-    pools_.reserve(static_cast<std::size_t>(config.pools));
     for (int i = 0; i < config.pools; ++i) {
       pools_.emplace_back(config.pool, static_cast<std::uint32_t>(i + 1));
     }
@@ -205,11 +204,12 @@ class TierSimulation {
     PoolState& state = states_[index];
     SimulatedPool& pool = pools_[index];
     state.begin_s = now_s;
-    state.round = pool.begin_step();
+    state.round = pool.begin_step(now_s);
     if (config_.check_every > 0 && ++state.steps % config_.check_every == 0) check(pool.check());
     ++result_.steps;
-    schedule(now_s + state.round.step_us * 1e-6 + config_.other_ms * 1e-3, Kind::kStepEnd,
-             static_cast<std::int64_t>(index));
+    result_.copy_s += pool.copy_us() * 1e-6;
+    const double step_s = (state.round.step_us + pool.copy_us()) * 1e-6 + config_.other_ms * 1e-3;
+    schedule(now_s + step_s, Kind::kStepEnd, static_cast<std::int64_t>(index));
   }
 
   void check(const StepCheck& check) {
@@ -315,7 +315,12 @@ class TierSimulation {
       r.mean_roots /= checks;
       r.busiest_home_roots /= checks;
     }
-    for (const SimulatedPool& pool : pools_) r.placements += pool.placements();
+    for (const SimulatedPool& pool : pools_) {
+      r.placements += pool.placements();
+      const Sequencer::MoveTotals& moves = pool.sequencer().move_totals();
+      r.moves += moves.completed;
+      r.moved_bytes += static_cast<double>(moves.page_copies) * pool.page_copy_bytes();
+    }
     return r;
   }
 
@@ -324,7 +329,7 @@ class TierSimulation {
   Arrivals arrivals_;
   PrefillServers prefill_;
   double end_s_;
-  std::vector<SimulatedPool> pools_;
+  std::deque<SimulatedPool> pools_;
   std::vector<PoolState> states_ = std::vector<PoolState>(static_cast<std::size_t>(config_.pools));
   std::vector<bool> holdable_;  // by request of the trace
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;

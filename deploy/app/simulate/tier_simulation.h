@@ -76,6 +76,9 @@ struct TierResult {
   std::int64_t steps = 0;
   std::uint64_t placements = 0;
   std::int64_t peak_running = 0;
+  std::uint64_t moves = 0;  // of leaves, completed
+  double moved_bytes = 0;
+  double copy_s = 0;  // by which steps were longer for them, all pools together
 };
 
 /// Time that the machine took; the only result that differs from run to run.

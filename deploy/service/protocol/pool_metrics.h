@@ -19,6 +19,9 @@ struct PoolMetrics {
   std::uint64_t aborted_steps = 0;    // ended with nothing accepted
   std::uint64_t refused_items = 0;    // of rounds that clients asked for
   std::uint64_t exchanged_bytes = 0;  // queries, new rows and partial states between workers
+  std::uint64_t moves = 0;            // of leaves between workers, completed
+  std::uint64_t cancelled_moves = 0;
+  std::uint64_t moved_bytes = 0;  // rows that were copied for moves, of cancelled ones too
   std::uint64_t ingested_rows = 0;
   std::uint64_t ingested_bytes = 0;
   std::array<std::uint64_t, wire::kRefusals> refused_rows{};  // messages, by wire::Refusal

@@ -23,6 +23,9 @@ void for_each_field(Metrics& m, Visit&& visit) {
   visit("aborted_steps", m.aborted_steps);
   visit("refused_items", m.refused_items);
   visit("exchanged_bytes", m.exchanged_bytes);
+  visit("moves", m.moves);
+  visit("cancelled_moves", m.cancelled_moves);
+  visit("moved_bytes", m.moved_bytes);
   visit("ingested_rows", m.ingested_rows);
   visit("ingested_bytes", m.ingested_bytes);
   visit("refused_rows", m.refused_rows);

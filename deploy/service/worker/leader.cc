@@ -23,7 +23,8 @@ Leader::Leader(const LeaderConfig& config, Worker& worker, LeaderInbox& inbox, L
       worker_(worker),
       inbox_(inbox),
       links_(std::move(links)),
-      desk_(config_, outbox_, meter_) {}
+      desk_(config_, outbox_, meter_),
+      mover_(mover_config(config_.move_bytes_per_s, config_.row_bytes), desk_.sequencer()) {}
 
 void Leader::run() {
   last_order_ = next_canary_ = Deadline::Clock::now();
@@ -45,7 +46,8 @@ void Leader::run() {
       if (desk_.round_is_due(now)) form_round(now);
       stop = desk_.may_stop(now);
       const bool due = desk_.take_order_due();
-      order = stop || due || !round_.empty() || now >= last_order_ + order_interval();
+      order = stop || due || !round_.empty() || now >= mover_.next_event() ||
+              now >= last_order_ + order_interval();
     }
     outbox_.send(links_);
     if (order) lead(stop);
@@ -53,7 +55,7 @@ void Leader::run() {
 }
 
 Leader::Time Leader::next_event(Time now) const {
-  return std::min(desk_.next_event(now), last_order_ + order_interval());
+  return std::min({desk_.next_event(now), mover_.next_event(), last_order_ + order_interval()});
 }
 
 Leader::Time::duration Leader::order_interval() const {
@@ -83,6 +85,7 @@ void Leader::lead(bool stop) {
   Order order;
   {
     const std::lock_guard lock(mutex_);
+    mover_.prepare(Deadline::Clock::now());
     order = desk_.sequencer().take_order();
   }
   order.stop = stop;
@@ -94,6 +97,7 @@ void Leader::lead(bool stop) {
   }
   {
     const std::lock_guard lock(mutex_);
+    desk_.sequencer().order_ended(report.status.ok());
     if (report.status.ok()) desk_.sequencer().release_closed(report.drained_round);
     if (!round_.empty()) {
       desk_.round_ended(round_, {report.status.code(), report.status.message()});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/pool/pool_worker.h"
+#include "core/rebalance/mover.h"
 #include "deploy/service/protocol/pool_messages.h"
 #include "deploy/service/worker/leader_config.h"
 #include "deploy/service/worker/leader_inbox.h"
@@ -49,6 +50,7 @@ class Leader {
   mutable std::mutex mutex_;
   PoolMeter meter_;
   RequestDesk desk_;
+  Mover mover_;
 
   // Of run()'s thread alone.
   LeaderOutbox outbox_;

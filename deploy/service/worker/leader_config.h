@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 
 #include "comm/wire/access_token.h"
 #include "core/sequencer/sequencer.h"
@@ -20,6 +21,8 @@ struct LeaderConfig {
   std::chrono::milliseconds drain_timeout{10'000};
   std::chrono::milliseconds canary_interval{1'000};  // 0: never
   double canary_bound = 2e-2;
+  double move_bytes_per_s = 0;  // of leaves between workers; 0: they stay
+  std::size_t row_bytes = 1;    // of a latent row, as it is moved
 };
 
 }  // namespace tributary

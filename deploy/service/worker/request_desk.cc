@@ -5,9 +5,8 @@
 #include <utility>
 
 #include "comm/wire/access_token.h"
-#include "core/base/ceil_div.h"
 #include "core/base/error.h"
-#include "core/cache/leaves.h"
+#include "core/base/limits.h"
 
 namespace tributary {
 namespace {
@@ -33,6 +32,9 @@ void RequestDesk::receive(const LeaderMail& mail) {
   const Time now = Deadline::Clock::now();
   for (const LeaderMail::Progress& word : mail.progress) {
     book_.progress(word.progress);
+    if (book_.filled(word.progress.sequence_id)) {
+      sequencer_.prompt_arrived(word.progress.sequence_id);
+    }
     leases_.touch(word.progress.sequence_id, word.arrival);
   }
   for (const LeaderMail::Relay& relay : mail.relays) receive_relay(relay);
@@ -291,24 +293,17 @@ const Sequence* RequestDesk::find(SequenceId id) const {
 }
 
 SequenceInfo RequestDesk::info(const Sequence& s) const {
-  SequenceInfo info{.id = s.id,
-                    .epoch = s.epoch,
-                    .state = book_.state(s.id),
-                    .home = s.home,
-                    .prompt_tokens = s.prompt_tokens,
-                    .max_new_tokens = s.limit_tokens - s.prompt_tokens,
-                    .length = s.length,
-                    .extents = {},
-                    .token = wire::access_token(config_.pool_key, s.id),
-                    .idempotency_key = book_.idempotency_key(s.id),
-                    .missing = book_.missing(s.id)};
-  const std::int64_t leaf_tokens = sequencer_.table().leaf_tokens();
-  const auto add_extent = [&](std::int32_t owner, std::int64_t begin, std::int64_t end) {
-    info.extents.push_back(
-        {begin * leaf_tokens, std::min(end * leaf_tokens, s.prompt_tokens), owner});
-  };
-  for_each_owner_run(s, ceil_div(s.prompt_tokens, leaf_tokens), add_extent);
-  return info;
+  return {.id = s.id,
+          .epoch = s.epoch,
+          .state = book_.state(s.id),
+          .home = s.home,
+          .prompt_tokens = s.prompt_tokens,
+          .max_new_tokens = s.limit_tokens - s.prompt_tokens,
+          .length = s.length,
+          .extents = book_.extents(s.id),
+          .token = wire::access_token(config_.pool_key, s.id),
+          .idempotency_key = book_.idempotency_key(s.id),
+          .missing = book_.missing(s.id)};
 }
 
 void RequestDesk::describe(RegisterPool& pool) const {
@@ -323,6 +318,10 @@ void RequestDesk::describe(RegisterPool& pool) const {
 void RequestDesk::fill(Heartbeat& heartbeat) const {
   heartbeat.draining = draining_;
   book_.count(heartbeat.metrics.filling, heartbeat.metrics.ready, heartbeat.metrics.stepping);
+  const Sequencer::MoveTotals& moves = sequencer_.move_totals();
+  heartbeat.metrics.moves = moves.completed;
+  heartbeat.metrics.cancelled_moves = moves.cancelled;
+  heartbeat.metrics.moved_bytes = moves.page_copies * kPageTokens * config_.row_bytes;
 }
 
 }  // namespace tributary

@@ -120,7 +120,8 @@ LeaderConfig leader_config(const WorkerOptions& options, const PoolModel& model,
   const bool exact = options.row_format == RowFormat::kF32 && options.query_dtype == DType::kF32;
   return {.sequencer = {.placement = {.workers = workers, .model = cost_model},
                         .pages_per_worker = model.pages,
-                        .incarnation = 1},
+                        .incarnation = 1,
+                        .layers = model.served.layers},
           .layers = model.served.layers,
           .heads = model.served.heads,
           .pool_key = pool_key,
@@ -132,7 +133,9 @@ LeaderConfig leader_config(const WorkerOptions& options, const PoolModel& model,
           .canary_interval = milliseconds(options.canary_interval_ms),
           // Kernels sum bf16 products in fp32: what they lose beside the float64 reference over the
           // same values is their own rounding of the weights.
-          .canary_bound = exact ? 1e-4 : 2e-2};
+          .canary_bound = exact ? 1e-4 : 2e-2,
+          .move_bytes_per_s = options.move_bytes_per_s,
+          .row_bytes = model.served.row_bytes()};
 }
 
 RegisterPool pool_card(const WorkerOptions& options, const PoolModel& model,

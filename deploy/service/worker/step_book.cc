@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "core/base/ceil_div.h"
 #include "core/base/limits.h"
 #include "core/cache/leaves.h"
 
@@ -35,6 +36,7 @@ wire::Outcome check_version(const Item& item, const Sequence* s) {
 
 void StepBook::add(const Sequence& sequence, std::string idempotency_key) {
   Entry entry{.epoch = sequence.epoch,
+              .extents = {},
               .owners = {},
               .incomplete = 0,
               .step = {},
@@ -49,6 +51,11 @@ void StepBook::add(const Sequence& sequence, std::string idempotency_key) {
     owner->total += layers_ * part.rows();
   };
   for_each_leaf(sequence, 0, sequence.prompt_tokens, leaf_tokens_, count);
+  const auto add_extent = [&](std::int32_t owner, std::int64_t begin, std::int64_t end) {
+    entry.extents.push_back(
+        {begin * leaf_tokens_, std::min(end * leaf_tokens_, sequence.prompt_tokens), owner});
+  };
+  for_each_owner_run(sequence, ceil_div(sequence.prompt_tokens, leaf_tokens_), add_extent);
   entry.incomplete = entry.owners.size();
   entries_.insert_or_assign(sequence.id, std::move(entry));
 }
@@ -70,6 +77,11 @@ void StepBook::progress(const wire::Progress& progress) {
   owner->missing_layer = progress.missing_layer;
   owner->missing_position = progress.missing_position;
   if (owner->complete()) --entry.incomplete;
+}
+
+bool StepBook::filled(SequenceId id) const {
+  const auto found = entries_.find(id);
+  return found != entries_.end() && found->second.incomplete == 0;
 }
 
 std::string StepBook::missing(const Entry& entry) {

@@ -62,6 +62,13 @@ class StepBook {
   [[nodiscard]] const std::string& idempotency_key(SequenceId id) const {
     return entries_.at(id).idempotency_key;
   }
+  /// Who takes in which part of the prompt: the owners at admission, wherever its leaves are by
+  /// now.
+  [[nodiscard]] const std::vector<Extent>& extents(SequenceId id) const {
+    return entries_.at(id).extents;
+  }
+  /// Whether the sequence is known and all of its prompt has arrived.
+  [[nodiscard]] bool filled(SequenceId id) const;
   /// The missing part of the prompt, in words; empty when all of it has arrived.
   [[nodiscard]] std::string missing(SequenceId id) const;
 
@@ -83,6 +90,7 @@ class StepBook {
   };
   struct Entry {
     std::uint32_t epoch = 0;  // at admission: that of the prompt's rows
+    std::vector<Extent> extents;
     std::vector<Owner> owners;
     std::size_t incomplete = 0;  // owners
     std::optional<Step> step;

@@ -134,6 +134,27 @@ TEST_F(SequenceTableTest, RefusesTruncationsThatDoNotFit) {
   expect_refused(TruncateOp{8, 2, 10}, ErrorCode::kNotFound);
 }
 
+TEST_F(SequenceTableTest, AMoveChangesOwnerAndPagesAndNothingElse) {
+  table_.apply(CommitOp{7, 60});  // leaf 1 is full
+  Sequence expected = table_.at(7);
+  expected.leaves[0] = {3, {1, 2}};
+  expected.leaves[1] = {3, {7, 4}};
+  table_.apply(MoveOp{7, 0, 3, {1, 2, 7, 4}});
+  EXPECT_TRUE(same_sequence(table_.at(7), expected));
+  expected.leaves[1] = {0, {5, 6}};
+  table_.apply(MoveOp{7, 1, 0, {5, 6}});
+  EXPECT_TRUE(same_sequence(table_.at(7), expected));
+}
+
+TEST_F(SequenceTableTest, RefusesMovesThatDoNotFit) {
+  expect_refused(MoveOp{8, 0, 1, {1, 2}}, ErrorCode::kNotFound);
+  expect_refused(MoveOp{7, -1, 1, {1, 2}}, ErrorCode::kInvalidArgument);
+  expect_refused(MoveOp{7, 1, 1, {1, 2}}, ErrorCode::kInvalidArgument);  // not full
+  expect_refused(MoveOp{7, 0, 1, {1, 2, 3, 4}}, ErrorCode::kInvalidArgument);
+  expect_refused(MoveOp{7, 0, 1, {1}}, ErrorCode::kInvalidArgument);
+  expect_refused(MoveOp{7, 0, 1, {}}, ErrorCode::kInvalidArgument);
+}
+
 TEST_F(SequenceTableTest, FreeForgets) {
   expect_refused(FreeOp{8}, ErrorCode::kNotFound);
   table_.apply(FreeOp{7});

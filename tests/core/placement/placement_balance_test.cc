@@ -128,7 +128,7 @@ TEST(PlacementBalance, AutoIsAsFastAsTheBetterFixedPolicyOnAChatWorkload) {
   // Where attention is slow beside exchanges, sequences are spread and rounds become shorter; on
   // GPUs chat lengths hardly pay for an exchange.
   for (const auto& [machine, workers, running, mean, p99] :
-       {Case{"cpu", 8, 64, 0.95, 0.95}, Case{"cpu", 64, 256, 0.7, 0.7},
+       {Case{"cpu", 8, 64, 0.95, 0.97}, Case{"cpu", 64, 256, 0.7, 0.7},
         Case{"h200", 8, 64, 1, 1.05}, Case{"h200", 8, 256, 1.03, 1.02},
         Case{"h200", 64, 256, 1, 1}}) {
     SCOPED_TRACE(testing::Message() << machine << ", " << running << " on " << workers);

@@ -30,6 +30,9 @@ bool same(const TruncateOp& a, const TruncateOp& b) {
 bool same(const FreeOp& a, const FreeOp& b) {
   return a.id == b.id;
 }
+bool same(const MoveOp& a, const MoveOp& b) {
+  return a.id == b.id && a.first_leaf == b.first_leaf && a.owner == b.owner && a.pages == b.pages;
+}
 bool same(const FillOp& a, const FillOp& b) {
   return a.id == b.id && a.begin == b.begin && a.end == b.end;
 }
@@ -47,8 +50,8 @@ bool same(const std::vector<T>& a, const std::vector<T>& b) {
   return std::ranges::equal(a, b, [](const T& x, const T& y) { return same(x, y); });
 }
 bool same(const Order& a, const Order& b) {
-  return a.round == b.round && a.stop == b.stop && same(a.ops, b.ops) && same(a.step, b.step) &&
-         a.item_layer == b.item_layer && a.canary.item == b.canary.item &&
+  return a.round == b.round && a.stop == b.stop && same(a.ops, b.ops) && a.copies == b.copies &&
+         same(a.step, b.step) && a.item_layer == b.item_layer && a.canary.item == b.canary.item &&
          a.canary.head == b.canary.head;
 }
 
@@ -71,7 +74,9 @@ Order example_order() {
                TableOp(ExtendOp{1, 2, 3, {}}),
                TableOp(CommitOp{UINT64_MAX, -7}),
                TableOp(TruncateOp{8, 9, INT64_MIN}),
-               TableOp(FreeOp{10})};
+               TableOp(FreeOp{10}),
+               TableOp(MoveOp{11, 12, -13, {14, INT32_MIN}})};
+  order.copies = {{1, 2, 3, 4, 5}, {INT32_MAX, -1, 0, 0, INT32_MIN}};
   order.step = {{1, 2, 3}, {UINT64_MAX, UINT32_MAX, INT32_MIN}};
   order.item_layer = {60, INT32_MIN};
   order.canary = {1, 127};
@@ -106,9 +111,9 @@ TEST(Order, RefusesWhatItDoesNotKnow) {
             "order: bytes left after the last field");
   bytes.pop_back();
   constexpr std::size_t kFirstKind = 8 + 1 + 4;
-  bytes[kFirstKind] = std::byte{6};
+  bytes[kFirstKind] = std::byte{7};
   EXPECT_EQ(message_of([&] { (void)decode_order(bytes); }),
-            "order: operation kind is 6, expected 0 .. 5");
+            "order: operation kind is 7, expected 0 .. 6");
 }
 
 TEST(Order, ChangedBytesAreAnErrorOrAnotherOrder) {

@@ -133,6 +133,34 @@ void SequencerModel::release_closed(std::uint64_t drained_round) {
   std::erase_if(closed_, [&](const Closed& closed) { return closed.round <= drained_round; });
 }
 
+void SequencerModel::order_ended(bool ok) {
+  const auto completed = sequencer_.move_totals().completed;
+  sequencer_.order_ended(ok);
+  if (sequencer_.move_totals().completed != completed) ordered_ = false;
+}
+
+/// Every copy goes from the page of a leaf, as the replica has it, to the page that replaces it.
+void SequencerModel::check_copies(const Order& order) const {
+  const auto leaf_pages = static_cast<std::size_t>(replica_.leaf_tokens() / kPageTokens);
+  for (const PageCopy& copy : order.copies) {
+    int found = 0;
+    for (const RunningMove& move : sequencer_.moves()) {
+      if (copy.from != move.from || copy.to != move.move.to) continue;
+      const Sequence& s = replica_.at(move.move.id);
+      for (std::size_t p = 0; p < move.to_pages.size(); ++p) {
+        const Leaf& leaf =
+            s.leaves.at(static_cast<std::size_t>(move.move.first_leaf) + p / leaf_pages);
+        EXPECT_EQ(leaf.owner, move.from);
+        EXPECT_EQ(leaf.pages.at(p % leaf_pages), move.from_pages[p]);
+        if (copy.from_page == move.from_pages[p] && copy.to_page == move.to_pages[p]) ++found;
+      }
+    }
+    EXPECT_EQ(found, 1);
+    EXPECT_GE(copy.layer, 0);
+    EXPECT_LT(copy.layer, config_.layers);
+  }
+}
+
 Order SequencerModel::take_order() {
   Order order = decode_order(encode_order(sequencer_.take_order()));
   EXPECT_EQ(order.round, ++round_);
@@ -145,6 +173,7 @@ Order SequencerModel::take_order() {
       EXPECT_EQ(fill.end, replica_.at(fill.id).length);
     }
   }
+  check_copies(order);
   EXPECT_EQ(order.step.size(), pending_.size());
   const bool one_round = !order.item_layer.empty();
   EXPECT_TRUE(!one_round || order.item_layer.size() == order.step.size());
@@ -223,6 +252,13 @@ void SequencerModel::check_pages() const {
       const std::int64_t most = pages_for(rows_in(l, s.limit_tokens, table.leaf_tokens()));
       ASSERT_LE(have, most);
       reserved.at(owner) += most - have;
+    }
+  }
+  for (const RunningMove& move : sequencer_.moves()) {
+    ASSERT_EQ(move.to_pages.size(), move.from_pages.size());
+    for (const std::int32_t page : move.to_pages) {
+      ASSERT_TRUE(used.at(static_cast<std::size_t>(move.move.to)).insert(page).second)
+          << "page " << page << " of a move has two owners";
     }
   }
   for (std::size_t w = 0; w < used.size(); ++w) {

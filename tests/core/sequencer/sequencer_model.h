@@ -34,6 +34,9 @@ class SequencerModel {
   void close(SequenceId id);
   void release_closed(std::uint64_t drained_round);
 
+  void begin_move(const LeafMove& move) { sequencer_.begin_move(move); }
+  void order_ended(bool ok);
+
   /// Takes the order, encodes and decodes it, and applies it to the replica. Its step must be the
   /// one that was ordered.
   Order take_order();
@@ -59,6 +62,7 @@ class SequencerModel {
   void check_sequences() const;
   void check_pages() const;
   void check_loads() const;
+  void check_copies(const Order& order) const;
 
   SequencerConfig config_;
   Sequencer sequencer_;

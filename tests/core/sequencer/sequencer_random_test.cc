@@ -155,19 +155,50 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
     }
   }
 
+  void move() {
+    const SequenceId id = any();
+    if (between(0, 3) > 0) model_.sequencer().prompt_arrived(id);
+    const Sequence& s = model_.sequencer().table().at(id);
+    const std::int64_t full = s.length / GetParam().leaf_tokens;
+    const std::int64_t first = between(0, 9) == 0 ? full : between(0, full - 1 + (full == 0));
+    const LeafMove move{.id = id,
+                        .first_leaf = static_cast<std::int32_t>(first),
+                        .end_leaf = static_cast<std::int32_t>(first + between(0, 2) / 2 + 1),
+                        .to = static_cast<std::int32_t>(between(0, GetParam().workers - 1))};
+    const ErrorCode code = code_of([&] { model_.begin_move(move); });
+    switch (code) {
+      case ErrorCode::kOk:
+        ++moves_;
+        break;
+      case ErrorCode::kInvalidArgument:
+      case ErrorCode::kFailedPrecondition:
+      case ErrorCode::kPoolFull:
+      case ErrorCode::kAlreadyExists:
+        break;
+      default:
+        ADD_FAILURE() << error_code_name(code);
+    }
+  }
+
+  /// What a pool reports may be behind, but never ahead of the orders that it was given.
+  void release_closed() {
+    const auto round = static_cast<std::int64_t>(model_.round());
+    model_.release_closed(
+        static_cast<std::uint64_t>(between(std::max<std::int64_t>(round - 3, 0), round)));
+  }
+
   void act() {
     const std::int64_t draw = between(0, 99);
-    if (draw < 20 || model_.sequences().empty()) {
+    if (model_.sequences().empty() && between(0, 3) == 0) {
+      release_closed();
+    } else if (draw < 20 || model_.sequences().empty()) {
       admit();
     } else if (draw < 28) {
       free();
     } else if (draw < 36) {
       truncate();
     } else if (draw < 40) {
-      // What a pool reports may be behind, but never ahead of the orders that it was given.
-      const auto round = static_cast<std::int64_t>(model_.round());
-      model_.release_closed(
-          static_cast<std::uint64_t>(between(std::max<std::int64_t>(round - 3, 0), round)));
+      release_closed();
     } else if (draw < 60) {
       if (model_.step_open()) {
         EXPECT_EQ(code_of([&] { model_.begin_step({}); }), ErrorCode::kFailedPrecondition);
@@ -177,8 +208,12 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
       }
     } else if (draw < 68) {
       open_step();
-    } else if (draw < 82) {
+    } else if (draw < 78) {
       order_round();
+    } else if (draw < 86) {
+      move();
+    } else if (draw < 92) {
+      (void)model_.sequencer().order_copies(between(0, 12));
     } else if (model_.step_open()) {
       commit();
     }
@@ -188,15 +223,20 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
   SequencerModel model_{{.placement = {.workers = GetParam().workers,
                                        .model = default_cost_model(GetParam().leaf_tokens)},
                          .pages_per_worker = GetParam().pages,
-                         .incarnation = 9}};
+                         .incarnation = 9,
+                         .layers = 2}};
   std::int64_t tag_ = 0;
   int admitted_ = 0, full_ = 0, too_large_ = 0, steps_ = 0, rounds_ = 0, commits_ = 0;
+  int moves_ = 0;
 };
 
 TEST_P(SequencerRandom, StaysAtOneWithTheModel) {
   for (int i = 0; i < 4000; ++i) {
     act();
-    if (between(0, 3) == 0) (void)model_.take_order();
+    if (between(0, 3) == 0) {
+      (void)model_.take_order();
+      model_.order_ended(between(0, 9) > 0);
+    }
     model_.check();
     if (HasFatalFailure()) FAIL() << "after call " << i;
   }
@@ -206,6 +246,11 @@ TEST_P(SequencerRandom, StaysAtOneWithTheModel) {
   EXPECT_GT(steps_, 20);
   EXPECT_GT(rounds_, 50);
   EXPECT_GT(commits_, 50);
+  if (GetParam().workers > 1) {
+    EXPECT_GT(moves_, 10);
+    EXPECT_GT(model_.sequencer().move_totals().completed, 3U);
+    EXPECT_GT(model_.sequencer().move_totals().cancelled, 3U);
+  }
 
   if (model_.step_open()) model_.abort_step();
   while (!model_.sequences().empty()) free();

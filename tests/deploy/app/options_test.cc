@@ -280,7 +280,9 @@ TEST(Options, CommandLinesOfOptionsAreReadBackAsThem) {
                                 "--costs",
                                 "h200",
                                 "--canary-interval-ms",
-                                "18"});
+                                "18",
+                                "--move-bytes-per-s",
+                                "19"});
   ASSERT_FALSE(up.exit) << up.text;
   WorkerOptions worker = up.options.up.worker;
   worker.control = "https://c:2";

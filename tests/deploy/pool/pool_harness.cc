@@ -178,7 +178,8 @@ PoolLeader::PoolLeader(const PoolSetup& setup, Worker& worker, std::atomic<std::
     : sequencer(
           {.placement = {.workers = setup.workers, .model = default_cost_model(setup.leaf_tokens)},
            .pages_per_worker = setup.pages,
-           .incarnation = 1}),
+           .incarnation = 1,
+           .layers = setup.layers}),
       setup_(setup),
       worker_(worker),
       salt_(salt),
@@ -191,6 +192,7 @@ RoundReport PoolLeader::lead() {
 RoundReport PoolLeader::lead(const Order& order) {
   RoundReport report = worker_.lead(order);
   statuses_.push_back(report.status);
+  sequencer.order_ended(report.status.ok());
   if (report.status.ok()) {
     EXPECT_EQ(report.exchanged_bytes, report.planned_bytes);
   }

@@ -117,6 +117,7 @@ class Prometheus(unittest.TestCase):
         "tributary_step_duration_seconds_bucket", "tributary_phase_duration_seconds_bucket",
         "tributary_batch_size_bucket", "tributary_balance_ratio",
         "tributary_exchanged_bytes_total", "tributary_ingested_bytes_total",
+        "tributary_moves_total", "tributary_cancelled_moves_total", "tributary_moved_bytes_total",
         "tributary_ingest_duration_seconds_bucket", "tributary_refused_rows_total",
         "tributary_leases_expired_total", "tributary_canary_error_ratio",
         "tributary_canary_failures_total", "tributary_heartbeat_age_seconds",

@@ -30,7 +30,8 @@ inline SimulatedPoolConfig small_pool(int workers, std::int32_t pages = 2000) {
           .pages_per_worker = pages,
           .cost = small_cost(),
           .exchange = Exchange::kAuto,
-          .commit_tokens = kMaxStepTokens};
+          .commit_tokens = kMaxStepTokens,
+          .move_bytes_per_s = 0};
 }
 
 /// Uniform draws in [0, 1), the same everywhere.

@@ -44,7 +44,8 @@ PoolMetrics sample_metrics() {
   for (std::uint64_t* count :
        {&m.rounds, &m.failed_rounds, &m.tokens, &m.steps, &m.aborted_steps, &m.refused_items,
         &m.exchanged_bytes, &m.ingested_rows, &m.ingested_bytes, &m.admitted, &m.freed,
-        &m.leases_expired, &m.canaries, &m.canary_failures, &m.connections, &m.accept_pauses}) {
+        &m.leases_expired, &m.canaries, &m.canary_failures, &m.connections, &m.accept_pauses,
+        &m.moves, &m.cancelled_moves, &m.moved_bytes}) {
     *count = next++;
   }
   for (auto& refused : m.refused_rows) refused = next++;

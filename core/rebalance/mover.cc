@@ -1,0 +1,98 @@
+#include "core/rebalance/mover.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/limits.h"
+
+namespace tributary {
+namespace {
+
+/// Copies lie between rounds, so an order holds no more of them than this is worth: at the full
+/// rate of a 10 GB/s link they hold up a round for as long, at a tenth of it for a tenth.
+constexpr auto kMostCredit = std::chrono::milliseconds(10);
+/// Nor more than this, whatever the rate: both ends have buffers of that size.
+constexpr double kMostOrderBytes = 64 * 0x1p20;
+/// The planner is asked again after this when sequences have come or gone: a plan takes the leader
+/// up to a few milliseconds.
+constexpr auto kPause = std::chrono::milliseconds(20);
+/// And after this in any case: lengths change too.
+constexpr auto kReplan = std::chrono::seconds(1);
+
+double seconds(Deadline::Clock::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+}  // namespace
+
+Mover::Mover(const MoverConfig& config, Sequencer& sequencer)
+    : config_(config), sequencer_(sequencer) {
+  // Written so that NaN fails.
+  if (!(config.bytes_per_s >= 0 && config.bytes_per_s <= 1e15) || config.page_copy_bytes < 1) {
+    fail(ErrorCode::kInvalidArgument,
+         "moves of {} bytes per second, {} bytes a page copy: expected 0 .. 1e15, at least 1",
+         config.bytes_per_s, config.page_copy_bytes);
+  }
+  most_credit_ = std::max(std::min(config.bytes_per_s * seconds(kMostCredit), kMostOrderBytes),
+                          static_cast<double>(config.page_copy_bytes));
+}
+
+void Mover::prepare(Time now) {
+  if (config_.bytes_per_s == 0) return;
+  earn(now);
+  if (sequencer_.moves().empty()) {
+    if (planned_.empty()) plan(now);
+    begin_next();
+  }
+  if (sequencer_.moves().empty()) return;
+  const auto page_copy = static_cast<double>(config_.page_copy_bytes);
+  const auto affordable = static_cast<std::int64_t>(credit_ / page_copy);
+  credit_ -= page_copy * static_cast<double>(sequencer_.order_copies(affordable));
+}
+
+void Mover::earn(Time now) {
+  credit_ += seconds(std::max(now - earned_, Time::duration::zero())) * config_.bytes_per_s;
+  credit_ = std::min(credit_, most_credit_);
+  earned_ = now;
+}
+
+void Mover::plan(Time now) {
+  const std::uint64_t turnover = sequencer_.turnover();
+  if (now < planned_at_ + (turnover == planned_turnover_ ? Time::duration(kReplan) : kPause)) {
+    return;
+  }
+  planned_at_ = now;
+  planned_turnover_ = turnover;
+  const MovePlan moves =
+      plan_moves(config_.planner, sequencer_.movable(), sequencer_.load(), sequencer_.prices());
+  planned_.assign(moves.begin(), moves.end());
+}
+
+/// A plan is as old as its first moves take: what no longer fits is left out.
+void Mover::begin_next() {
+  while (sequencer_.moves().empty() && !planned_.empty()) {
+    const LeafMove move = planned_.front();
+    planned_.pop_front();
+    try {
+      sequencer_.begin_move(move);
+    } catch (const Error&) {
+      // Has ended, or no pages: the next one.
+    }
+  }
+  // At the end of a plan the next may be due: what it gained may make room for more.
+  if (planned_.empty() && !sequencer_.moves().empty()) planned_at_ = {};
+}
+
+Mover::Time Mover::next_event() const {
+  if (sequencer_.moves().empty()) return Time::max();
+  const std::chrono::duration<double> wait((most_credit_ - credit_) / config_.bytes_per_s);
+  return earned_ + std::chrono::duration_cast<Time::duration>(wait);
+}
+
+MoverConfig mover_config(double bytes_per_s, std::size_t row_bytes) {
+  return {.bytes_per_s = bytes_per_s, .page_copy_bytes = kPageTokens * row_bytes, .planner = {}};
+}
+
+}  // namespace tributary

@@ -1,0 +1,54 @@
+// Moves leaves in the background: asks the planner what to move, and puts no more page copies into
+// orders than a bound on bytes per second permits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+
+#include "core/base/deadline.h"
+#include "core/rebalance/move_planner.h"
+#include "core/sequencer/sequencer.h"
+
+namespace tributary {
+
+struct MoverConfig {
+  double bytes_per_s = 0;           // of all copies together, long-term; 0: never moves
+  std::size_t page_copy_bytes = 0;  // of a PageCopy; at least 1
+  MovePlannerConfig planner;
+};
+
+/// Around each order:
+///
+///   mover.prepare(now); order = sequencer.take_order(); ...; sequencer.order_ended(ok);
+class Mover {
+ public:
+  using Time = Deadline::Clock::time_point;
+  /// `sequencer` outlives the mover. Throws kInvalidArgument for values out of range.
+  Mover(const MoverConfig& config, Sequencer& sequencer);
+
+  /// Begins a move if none is under way, of a plan that is made when there is none, and orders
+  /// copies of it.
+  void prepare(Time now);
+  /// When an order is worth its while if nothing else needs one; Time::max() if nothing moves.
+  [[nodiscard]] Time next_event() const;
+
+ private:
+  void earn(Time now);
+  void begin_next();
+  void plan(Time now);
+
+  MoverConfig config_;
+  Sequencer& sequencer_;
+  double most_credit_ = 0;  // bytes
+  double credit_ = 0;       // bytes that may be copied now
+  Time earned_{};           // up to when
+  std::deque<LeafMove> planned_;
+  Time planned_at_{};
+  std::uint64_t planned_turnover_ = 0;
+};
+
+/// What a pool's leader takes. `row_bytes`: of a latent row.
+[[nodiscard]] MoverConfig mover_config(double bytes_per_s, std::size_t row_bytes);
+
+}  // namespace tributary

@@ -1,0 +1,143 @@
+#include "core/rebalance/mover.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "core/cost/built_in_costs.h"
+#include "tests/core/base/expect_error.h"
+
+namespace tributary {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::size_t kRowBytes = 1152;
+
+/// A sequencer whose orders all succeed.
+class MoverTest : public testing::Test {
+ protected:
+  SequencerConfig config_{.placement = {.workers = 8, .model = default_cost_model()},
+                          .pages_per_worker = 20'000,
+                          .incarnation = 1,
+                          .layers = 4};
+
+  /// Page copies of the order.
+  static std::size_t run_order(Sequencer& sequencer) {
+    const std::size_t copies = sequencer.take_order().copies.size();
+    sequencer.order_ended(true);
+    return copies;
+  }
+
+  /// Busiest worker over the mean.
+  static double balance(const Sequencer& sequencer) {
+    double most = 0;
+    double sum = 0;
+    for (const WorkerLoad& load : sequencer.loads()) {
+      most = std::max(most, static_cast<double>(load.tokens));
+      sum += static_cast<double>(load.tokens);
+    }
+    return most * static_cast<double>(sequencer.loads().size()) / sum;
+  }
+};
+
+TEST_F(MoverTest, ThePoolIsBalancedAgainWhenABurstOfLongSequencesHasLeft) {
+  Sequencer sequencer(config_);
+  std::mt19937 random(5);
+  std::uniform_int_distribution<std::int64_t> prompt(2000, 22'000);
+  std::vector<SequenceId> burst;
+  std::vector<SequenceId> chats;
+  // The burst fills half of the workers, so that what comes during it goes to the others.
+  for (int i = 0; i < 4; ++i) {
+    burst.push_back(
+        sequencer
+            .admit(
+                {.prompt_tokens = 400'000, .max_new_tokens = 1000, .spread = SpreadPolicy::kSingle})
+            .value());
+  }
+  for (int i = 0; i < 80; ++i) {
+    chats.push_back(
+        sequencer.admit({.prompt_tokens = prompt(random), .max_new_tokens = 1000}).value());
+  }
+  for (const SequenceId id : burst) sequencer.free(id);
+  const double before = balance(sequencer);
+  ASSERT_GT(before, 1.5);
+  const double step_us = sequencer.predicted_step_us();
+
+  Mover mover(mover_config(1e12, kRowBytes), sequencer);
+  Mover::Time now{};
+  (void)run_order(sequencer);
+  int orders = 0;
+  for (int quiet = 0; quiet < 3; ++orders) {
+    now += milliseconds(500);
+    mover.prepare(now);
+    quiet = sequencer.moves().empty() ? quiet + 1 : 0;
+    (void)run_order(sequencer);
+    ASSERT_LT(orders, 1000) << "moves do not end";
+  }
+  EXPECT_LT(balance(sequencer), before);
+  EXPECT_LT(sequencer.predicted_step_us(), 0.8 * step_us);
+  EXPECT_EQ(sequencer.move_totals().cancelled, 0U);
+  EXPECT_GT(sequencer.move_totals().completed, 0U);
+
+  for (const SequenceId id : chats) sequencer.free(id);
+  for (const PagePool& pool : sequencer.pools()) EXPECT_EQ(pool.available(), pool.total());
+}
+
+TEST_F(MoverTest, CopiesStayBelowTheRate) {
+  Sequencer sequencer(config_);
+  const SequenceId id =
+      sequencer.admit({.prompt_tokens = 100'000, .max_new_tokens = 10'000}).value();
+  const std::vector<Leaf>& leaves = sequencer.table().at(id).leaves;
+  LeafMove move{.id = id, .first_leaf = 0, .end_leaf = 1, .to = (leaves[0].owner + 1) % 8};
+  while (leaves.at(static_cast<std::size_t>(move.end_leaf)).owner == leaves[0].owner) {
+    ++move.end_leaf;
+  }
+  const std::int64_t all = std::int64_t{move.end_leaf} * 2048 / 64 * config_.layers;
+  sequencer.begin_move(move);
+  constexpr double kPageBytes = 64 * kRowBytes;
+  Mover mover(mover_config(100 * kPageBytes, kRowBytes), sequencer);
+  Mover::Time now{};
+  std::int64_t copies = 0;
+  for (int i = 0; i < 1000; ++i) {
+    now += milliseconds(3);
+    mover.prepare(now);
+    const auto of_order = static_cast<std::int64_t>(run_order(sequencer));
+    EXPECT_LE(of_order, 1) << "10 ms are worth a page";
+    copies += of_order;
+    if (i > 0 && !sequencer.moves().empty()) {
+      EXPECT_LE(mover.next_event(), now + milliseconds(11));
+    }
+  }
+  EXPECT_LE(copies, 301);  // in 3 s
+  EXPECT_GE(copies, std::min<std::int64_t>(all, 200));
+}
+
+TEST_F(MoverTest, OffUnlessItHasARate) {
+  Sequencer sequencer(config_);
+  (void)sequencer.admit({.prompt_tokens = 500'000, .max_new_tokens = 10'000}).value();
+  Mover mover(mover_config(0, kRowBytes), sequencer);
+  mover.prepare(Mover::Time{} + milliseconds(1000));
+  EXPECT_TRUE(sequencer.moves().empty());
+  EXPECT_EQ(mover.next_event(), Mover::Time::max());
+}
+
+TEST_F(MoverTest, RefusesWhatIsNoRate) {
+  Sequencer sequencer(config_);
+  const auto make = [&](double rate, std::size_t row_bytes) {
+    return code_of([&] { const Mover mover(mover_config(rate, row_bytes), sequencer); });
+  };
+  EXPECT_EQ(make(1, 1), ErrorCode::kOk);
+  EXPECT_EQ(make(-1, 1), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(make(std::numeric_limits<double>::quiet_NaN(), 1), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(make(1e16, 1), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(make(1, 0), ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tributary

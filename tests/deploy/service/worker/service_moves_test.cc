@@ -1,0 +1,94 @@
+// A pool that serves moves leaves of running sequences; its clients notice nothing.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "core/base/deadline.h"
+#include "deploy/service/protocol/machine_file.h"
+#include "tests/deploy/service/worker/pool_user.h"
+
+namespace tributary::test {
+namespace {
+
+/// Attention of 500 rows takes as long as 8 messages: two sequences on one worker of three gain by
+/// an exchange, a pool that fills with whole ones does not.
+std::filesystem::path write_costs() {
+  Machine machine{.description = "made up",
+                  .source = "a test",
+                  .backend = "cpu",
+                  .communicator = "local",
+                  .workers = 3,
+                  .threads = 0,
+                  .costs = {}};
+  machine.costs.attend_byte_ns = 1;
+  machine.costs.all_gather_message_us = machine.costs.all_to_all_message_us = 72;
+  const std::filesystem::path path =
+      std::filesystem::path(testing::TempDir()) / "service_moves_costs.json";
+  std::ofstream(path) << nlohmann::ordered_json{{"machine", to_json(machine)}};
+  return path;
+}
+
+TEST(ServiceMoves, WhatIsLeftWhenOthersHaveGoneIsSpreadAndKeepsItsBits) {
+  WorkerOptions options = small_options();
+  options.move_bytes_per_s = 1e10;
+  options.costs = write_costs().string();
+  options.lease_ms = 300'000;  // some wait while the others' prompts are pushed
+  ServicePool pool(3, options);
+  PoolUser user(pool);
+  std::vector<UserSequence> sequences;
+  std::vector<UserSequence> stay;
+  for (std::int64_t tag = 0; tag < 6; ++tag) {
+    sequences.push_back(user.start(tag, 500 + tag, 400, SpreadPolicy::kAuto, 600));
+  }
+  for (const UserSequence& sequence : sequences) {
+    if (sequence.info.home == sequences[0].info.home) {
+      stay.push_back(sequence);
+    } else {
+      pool.free(sequence.info.id);
+    }
+  }
+  ASSERT_EQ(stay.size(), 2U);
+
+  // Before, during and after: a pool plans and copies on its own time, between orders that it has
+  // anyway.
+  PoolOutputs outputs;
+  const auto decode = [&](int steps) {
+    for (int step = 0; step < steps; ++step) {
+      for (UserSequence& sequence : stay) user.decode(sequence, 1, outputs);
+    }
+  };
+  decode(20);
+  const Deadline deadline = Deadline::after(kPatience);
+  while (pool.heartbeat().metrics.moves == 0) ASSERT_FALSE(deadline.expired());
+  decode(20);
+  const PoolMetrics metrics = pool.heartbeat().metrics;
+  // Rows of 576 bf16 values, 2 layers; whole leaves of one page.
+  EXPECT_EQ(metrics.moved_bytes % (64 * 576 * 2), 0U);
+  EXPECT_GE(metrics.moved_bytes, metrics.moves * 64 * 576 * 2 * 2);
+  EXPECT_EQ(metrics.canary_failures, 0U) << metrics.canary_error;
+
+  std::vector<PoolRequest> decoded;
+  for (const UserSequence& sequence : stay) {
+    const std::int64_t prompt = sequence.info.prompt_tokens;
+    decoded.push_back({sequence.tag, prompt, sequence.length - prompt});
+  }
+  EXPECT_EQ(differing_outputs(outputs, outputs_without_service(user.shape(), decoded, 1)), 0U);
+  // The owners that its rows were pushed to, wherever they are now.
+  for (const SequenceInfo& info : pool.card().sequences) {
+    for (const UserSequence& sequence : stay) {
+      if (sequence.info.id != info.id) continue;
+      EXPECT_TRUE(std::ranges::equal(info.extents, sequence.info.extents, {}, &Extent::rank,
+                                     &Extent::rank));
+    }
+  }
+  for (const UserSequence& sequence : stay) pool.free(sequence.info.id);
+  pool.expect_all_free();
+  pool.stop();
+}
+
+}  // namespace
+}  // namespace tributary::test
