@@ -44,11 +44,13 @@ class TestClient final : public PoolClient {
   void write_tokens(std::span<const HomedItem> items, std::span<const std::int32_t> item_layer,
                     std::byte* records, std::size_t record_bytes) override {
     hook("write_tokens");
+    // The leader may change it as soon as the round has ended, before this rank's states are read.
+    round_salt_ = salt_;
     for (const HomedItem& item : items) {
       const int layer = item_layer[static_cast<std::size_t>(item.item)];
       for (std::int32_t t = 0; t < item.tokens; ++t) {
         const std::int64_t tag =
-            item.tag + (t < accepted(item) ? salt_.load() : std::int64_t{1000000});
+            item.tag + (t < accepted(item) ? round_salt_ : std::int64_t{1000000});
         generator_.query(tag, layer, item.position + t, query_);
         store_elements(setup_.shape.query_dtype, query_, record_.data());
         write_row(tag, layer, item.position + t, record_.data() + setup_.shape.query_bytes());
@@ -61,7 +63,7 @@ class TestClient final : public PoolClient {
   void read_states(std::span<const HomedItem> items, std::span<const std::int32_t> item_layer,
                    const float* states) override {
     hook("read_states");
-    if (salt_ != 0) return;
+    if (round_salt_ != 0) return;
     const std::size_t floats = setup_.shape.state_shape().record_floats();
     for (const HomedItem& item : items) {
       for (std::int32_t t = 0; t < accepted(item); ++t) {
@@ -95,6 +97,7 @@ class TestClient final : public PoolClient {
   Backend& backend_;
   int rank_;
   const std::atomic<std::int64_t>& salt_;
+  std::int64_t round_salt_ = 0;  // that of the rows of the round that runs
   TokenGenerator generator_{kSeed};
   std::size_t width_;
   std::vector<float> query_;

@@ -94,12 +94,18 @@ TEST_F(PoolNccl, OneRankAloneMayUseItToo) {
   EXPECT_EQ(differing_outputs(decode(alone), decode(pool_of(1, Exchange::kAuto))), 0U);
 }
 
+/// Two ranks may come to the same deadline, each after a time of its own.
+std::string without_time(const std::string& message) {
+  return message.substr(0, message.find(", after "));
+}
+
 /// Expects the same status on all ranks, long before their deadlines.
 void expect_end(const PoolResult& result, ErrorCode code, std::string_view words) {
   for (const auto& statuses : result.statuses) {
     ASSERT_FALSE(statuses.empty());
     EXPECT_EQ(statuses.back().code(), code) << statuses.back().message();
-    EXPECT_EQ(statuses.back().message(), result.statuses[0].back().message());
+    EXPECT_EQ(without_time(statuses.back().message()),
+              without_time(result.statuses[0].back().message()));
     EXPECT_NE(statuses.back().message().find(words), std::string::npos)
         << statuses.back().message();
   }
