@@ -15,8 +15,8 @@ namespace tributary {
 
 class TrialMoves {
  public:
-  /// `load` has all sequences whose leaves are moved, and is copied.
-  TrialMoves(const PoolLoad& load, int leaf_tokens) : load_(load), leaf_tokens_(leaf_tokens) {}
+  /// `load` has all sequences whose leaves are moved.
+  TrialMoves(PoolLoad load, int leaf_tokens) : load_(std::move(load)), leaf_tokens_(leaf_tokens) {}
 
   [[nodiscard]] const PoolLoad& load() const noexcept { return load_; }
   [[nodiscard]] std::int32_t owner(const Sequence& s, std::int64_t leaf) const;
