@@ -1,7 +1,6 @@
 # FlashMLA's grid for dense decode (tests/test_flash_mla_dense_decoding.py of deepseek-ai/FlashMLA,
-# with the tolerances published there), against float64. With TRIBUTARY_ENGINES=1 as good as all of
-# it; else every number of heads in short sequences, and several leaves in some cases.
-import os
+# with the tolerances published there), against float64: every number of heads in short sequences, and
+# several leaves in some cases. As good as all of it: engines/whole_grid_test.py.
 import random
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 import tributary
 from paged import Paged
 
-ALL = os.environ.get("TRIBUTARY_ENGINES") == "1"
 HEADS = [(heads, kv_heads) for heads in (1, 3, 9, 63, 64, 126, 128) for kv_heads in (1, 2, 3, 8)
          if heads % kv_heads == 0]
 
@@ -60,34 +58,3 @@ def test_fp32(heads, kv_heads):
 def test_a_batch_of_which_half_is_empty():
     for causal in (False, True):
         run(32, 2, 140, 9, 1, True, causal, some_empty=True)
-
-
-@pytest.mark.skipif(not ALL, reason="the whole grid: TRIBUTARY_ENGINES=1")
-class TestTheWholeGrid:
-    """But for batches of 64 and 128 long sequences, which run for some numbers of heads, and those of
-    128 very long ones, of which two do."""
-
-    @pytest.mark.parametrize("heads, kv_heads", HEADS)
-    @pytest.mark.parametrize("tokens", [1, 2, 4])
-    @pytest.mark.parametrize("count", [1, 2, 6, 64])
-    def test_short_sequences(self, count, tokens, heads, kv_heads):
-        for mean in (20, 140):
-            cases_of(count, tokens, mean, heads, kv_heads)
-
-    @pytest.mark.parametrize("heads, kv_heads", HEADS)
-    @pytest.mark.parametrize("tokens", [1, 2, 4])
-    @pytest.mark.parametrize("count", [1, 2, 6])
-    def test_long_sequences(self, count, tokens, heads, kv_heads):
-        cases_of(count, tokens, 4096, heads, kv_heads)
-
-    @pytest.mark.parametrize("heads, kv_heads", [(9, 3), (63, 1), (64, 8), (128, 1)])
-    def test_large_batches_of_long_sequences(self, heads, kv_heads):
-        run(64, 2, 4096, heads, kv_heads, True, True)
-        for causal in (False, True):
-            run(128, 2, 4096, heads, kv_heads, True, causal, some_empty=True)
-
-    @pytest.mark.parametrize("tokens", [1, 2])
-    @pytest.mark.parametrize("mean", [8192, 16384, 32768])
-    def test_very_long_sequences(self, mean, tokens):
-        for causal in (False, True):
-            run(2, tokens, mean, 128, 1, True, causal)
