@@ -13,7 +13,7 @@ stages=(
   "python|1200|the Python package: a wheel, tested in an environment of its own"
   "format|60|clang-format on every source, bash -n on every script"
   "tidy|2400|clang-tidy on the sources that changed since they passed"
-  "asan|1500|unit tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+  "asan|1800|unit tests under AddressSanitizer and UndefinedBehaviorSanitizer"
   "fuzz|600|libFuzzer, in the same build, on everything that parses bytes from outside"
   "tsan|1200|tests of ranks as threads under ThreadSanitizer"
   "engines|1800|transformers through tiers, SmolLM2 and FlashMLA's grid with more than in python"
