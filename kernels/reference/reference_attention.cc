@@ -77,8 +77,8 @@ void attend(const HostCache& cache, const AttendArgs& args) {
     for (std::size_t j = 0; j < seen; ++j) {
       const auto entry = static_cast<std::size_t>(task.first_page) + j / kPageTokens;
       const auto page = static_cast<std::size_t>(args.block_table[entry]);
-      layout.row().decode(
-          layer + page * cache.page_bytes() + (j % kPageTokens) * cache.row_bytes(), values);
+      layout.row().decode(layer + page * cache.page_bytes() + (j % kPageTokens) * cache.row_bytes(),
+                          values);
       std::ranges::copy(values, row(j).begin());
     }
     for (std::int32_t token = 0; token < task.tokens; ++token) {
