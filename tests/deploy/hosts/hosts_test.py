@@ -6,6 +6,7 @@ import json
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -172,9 +173,13 @@ class Firewall(Hosts):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        if not shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin"):
-            print("\nNO HOSTS WITH A FIREWALL ARE TESTED: needs the program nft", file=sys.stderr)
-            raise unittest.SkipTest("NO HOSTS: needs the program nft")
+        nft = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin")
+        tried = nft and subprocess.run(["unshare", "--net", nft, "add", "table", "inet", "trial"],
+                                       capture_output=True, text=True, timeout=30)
+        if not tried or tried.returncode != 0:
+            reason = f"nft: {tried.stderr.strip()}" if tried else "needs the program nft"
+            print(f"\nNO HOSTS WITH A FIREWALL ARE TESTED: {reason}", file=sys.stderr)
+            raise unittest.SkipTest(f"NO HOSTS: {reason}")
 
     @staticmethod
     def close(tier):
