@@ -91,11 +91,7 @@ void LocalControl::call(const std::string& pool, ToPool message, ControlClock::t
     return;
   }
   const std::uint64_t request = calls_.open(pool, deadline, std::move(done));
-  std::visit(
-      [&](auto& question) {
-        if constexpr (requires { question.request; }) question.request = request;
-      },
-      message);
+  set_request(message, request);
   if (handlers_->request(std::move(message))) return;
   calls_.answer(pool, {request, ErrorCode::kUnavailable, "the pool's leader is behind", {}});
 }

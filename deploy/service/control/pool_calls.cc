@@ -1,8 +1,17 @@
 #include "deploy/service/control/pool_calls.h"
 
 #include <utility>
+#include <variant>
 
 namespace tributary {
+
+void set_request(ToPool& message, std::uint64_t request) {
+  std::visit(
+      [request](auto& question) {
+        if constexpr (requires { question.request; }) question.request = request;
+      },
+      message);
+}
 
 std::uint64_t PoolCalls::open(const std::string& pool, ControlClock::time_point deadline,
                               Done done) {

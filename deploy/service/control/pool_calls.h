@@ -13,6 +13,9 @@
 
 namespace tributary {
 
+/// Gives a question to a pool its number, of PoolCalls::open; other messages have none.
+void set_request(ToPool& message, std::uint64_t request);
+
 class PoolCalls {
  public:
   /// The pool's answer, or kPoolLost or kDeadlineExceeded in its place.

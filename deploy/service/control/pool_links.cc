@@ -157,12 +157,7 @@ void PoolLinks::call(const std::string& pool, ToPool message, ControlClock::time
     done({0, ErrorCode::kPoolLost, fmt::format("pool {} is lost", pool), {}});
     return;
   }
-  const std::uint64_t request = calls_.open(pool, deadline, std::move(done));
-  std::visit(
-      [&](auto& question) {
-        if constexpr (requires { question.request; }) question.request = request;
-      },
-      message);
+  set_request(message, calls_.open(pool, deadline, std::move(done)));
   link->socket->send(to_json(message));
 }
 
