@@ -4,14 +4,15 @@
 
 #include <future>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "comm/local/local_transport.h"
 #include "comm/local/run_ranks.h"
 #include "comm/local/thread_group.h"
 #include "core/base/error.h"
+#include "deploy/local/bounded_thread.h"
 #include "deploy/local/local_control.h"
 #include "deploy/service/worker/serve_pool.h"
 
@@ -37,80 +38,120 @@ WorkerOptions local_options() {
   return options;
 }
 
-class LocalPool::Impl {
+/// What the pool's threads use: theirs, as long as they run.
+class LocalPool::Run {
  public:
-  Impl(int workers, const WorkerOptions& options) {
-    if (workers < 1 || workers > ThreadGroup::kMaxRanks) {
-      fail(ErrorCode::kInvalidArgument, "{} workers: expected 1 .. {}", workers,
-           ThreadGroup::kMaxRanks);
-    }
-    thread_ = std::thread([this, workers, options] { run(workers, options); });
-    // Loading and joining have deadlines of their own.
-    serving_.get_future().wait();
-    if (started_.ok()) return;
-    thread_.join();
-    started_.throw_if_error();
-  }
+  /// Until the pool has ended; serves() is ready then at the latest.
+  void run(int workers, const WorkerOptions& options);
 
-  ~Impl() { close(); }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
+  /// Ready when the pool serves or has ended; wait for it once.
+  [[nodiscard]] std::future<Status> serves() { return serving_.get_future(); }
+  /// Nobody waits any more: a pool that serves later ends at once.
+  void give_up();
 
-  void close() {
-    const std::lock_guard lock(closing_);
-    if (!thread_.joinable()) return;
-    control_->terminate();
-    thread_.join();
-  }
-
-  [[nodiscard]] bool forked() const noexcept { return getpid() != process_; }
   [[nodiscard]] const std::shared_ptr<LocalControl>& control() const noexcept { return control_; }
   [[nodiscard]] MakeTransport transport() const { return transport_of(network_); }
   [[nodiscard]] const RegisterPool& card() const noexcept { return card_; }
 
  private:
-  void run(int workers, const WorkerOptions& options) {
-    bool serves = false;
-    WorkerEvents events;
-    events.log = [](const std::string&) {};  // nobody operates it
-    events.serving = [&](const RegisterPool& card) {
-      card_ = card;
-      serves = true;
-      serving_.set_value();
-    };
-    const Status end = status_of([&] {
-      run_ranks(workers, [&](Communicator& communicator) {
-        run_worker(options, communicator, transport_of(network_), events,
-                   [this](RegisterPool pool, ControlLinkHandlers handlers) {
-                     return control_->connect(std::move(pool), std::move(handlers));
-                   });
-      });
-    });
-    control_->lose(end);
-    if (serves) return;
-    started_ = end.ok() ? Status(ErrorCode::kInternal, "the pool ended before it served") : end;
-    serving_.set_value();
-  }
+  void serve(const RegisterPool& card);
 
-  const pid_t process_ = getpid();
   std::shared_ptr<LocalNetwork> network_ = std::make_shared<LocalNetwork>();
   std::shared_ptr<LocalControl> control_ = std::make_shared<LocalControl>();
-  std::promise<void> serving_;  // or it never will
-  Status started_;              // set before that
-  RegisterPool card_;           // likewise
-  std::mutex closing_;
-  std::thread thread_;
+  std::promise<Status> serving_;
+  RegisterPool card_;  // set before that
+  std::mutex mutex_;   // guards what follows
+  bool served_ = false;
+  bool given_up_ = false;
 };
 
-LocalPool::LocalPool(int workers, const WorkerOptions& options)
-    : impl_(std::make_unique<Impl>(workers, options)) {}
+void LocalPool::Run::run(int workers, const WorkerOptions& options) {
+  WorkerEvents events;
+  events.log = [](const std::string&) {};  // nobody operates it
+  events.serving = [this](const RegisterPool& card) { serve(card); };
+  const Status end = status_of([&] {
+    run_ranks(workers, [&](Communicator& communicator) {
+      run_worker(options, communicator, transport_of(network_), events,
+                 [this](RegisterPool pool, ControlLinkHandlers handlers) {
+                   return control_->connect(std::move(pool), std::move(handlers));
+                 });
+    });
+  });
+  control_->lose(end);
+  const std::lock_guard lock(mutex_);
+  if (served_) return;
+  serving_.set_value(end.ok() ? Status(ErrorCode::kInternal, "the pool ended before it served")
+                              : end);
+}
+
+void LocalPool::Run::serve(const RegisterPool& card) {
+  const std::lock_guard lock(mutex_);
+  card_ = card;
+  served_ = true;
+  serving_.set_value({});
+  if (given_up_) control_->terminate();
+}
+
+void LocalPool::Run::give_up() {
+  const std::lock_guard lock(mutex_);
+  given_up_ = true;
+  if (served_) control_->terminate();
+}
+
+class LocalPool::Impl {
+ public:
+  Impl(int workers, const WorkerOptions& options, const LocalPoolLimits& limits) : limits_(limits) {
+    if (workers < 1 || workers > ThreadGroup::kMaxRanks) {
+      fail(ErrorCode::kInvalidArgument, "{} workers: expected 1 .. {}", workers,
+           ThreadGroup::kMaxRanks);
+    }
+    std::future<Status> serves = run_->serves();
+    thread_.emplace([run = run_, workers, options] { run->run(workers, options); });
+    if (serves.wait_for(limits.start) != std::future_status::ready) {
+      run_->give_up();
+      fail(ErrorCode::kDeadlineExceeded,
+           "a pool of {} workers in this process does not serve after {} ms", workers,
+           limits.start.count());
+    }
+    const Status started = serves.get();
+    if (started.ok()) return;
+    static_cast<void>(thread_->join_within(limits.end));
+    started.throw_if_error();
+  }
+
+  void close() {
+    const std::lock_guard lock(closing_);
+    run_->control()->terminate();
+    if (thread_->join_within(limits_.end)) return;
+    fail(ErrorCode::kDeadlineExceeded,
+         "the threads of the pool have not ended {} ms after they were told to",
+         limits_.end.count());
+  }
+
+  [[nodiscard]] bool forked() const noexcept { return getpid() != process_; }
+  [[nodiscard]] const Run& running() const noexcept { return *run_; }
+
+ private:
+  const pid_t process_ = getpid();
+  const LocalPoolLimits limits_;
+  const std::shared_ptr<Run> run_ = std::make_shared<Run>();
+  std::mutex closing_;
+  std::optional<BoundedThread> thread_;
+};
+
+LocalPool::LocalPool(int workers, const WorkerOptions& options, const LocalPoolLimits& limits)
+    : impl_(std::make_unique<Impl>(workers, options, limits)) {}
 
 LocalPool::~LocalPool() {
   // The threads' stacks and what they hold are not this process's to touch.
-  if (impl_->forked()) static_cast<void>(impl_.release());
+  if (impl_->forked()) {
+    static_cast<void>(impl_.release());
+    return;
+  }
+  static_cast<void>(status_of([&] { impl_->close(); }));
 }
 
-void LocalPool::close() noexcept {
+void LocalPool::close() {
   if (!impl_->forked()) impl_->close();
 }
 
@@ -123,20 +164,21 @@ void LocalPool::check_process() const {
 
 std::unique_ptr<TierClient> LocalPool::make_client(const TierClientConfig& config) const {
   check_process();
-  return std::make_unique<TierClient>(config, impl_->transport(), impl_->control());
+  return std::make_unique<TierClient>(config, impl_->running().transport(),
+                                      impl_->running().control());
 }
 
 Heartbeat LocalPool::heartbeat() const {
   check_process();
-  return impl_->control()->heartbeat();
+  return impl_->running().control()->heartbeat();
 }
 
 const PoolShape& LocalPool::shape() const noexcept {
-  return impl_->card().shape;
+  return impl_->running().card().shape;
 }
 
 int LocalPool::pages_per_worker() const noexcept {
-  return impl_->card().pages_per_worker;
+  return impl_->running().card().pages_per_worker;
 }
 
 }  // namespace tributary

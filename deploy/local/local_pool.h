@@ -2,8 +2,8 @@
 // clients in memory. No MPI, no sockets.
 #pragma once
 
+#include <chrono>
 #include <memory>
-#include <vector>
 
 #include "deploy/service/client/tier_client.h"
 #include "deploy/service/protocol/pool_messages.h"
@@ -16,6 +16,15 @@ namespace tributary {
 /// and watches do not end what it holds.
 [[nodiscard]] WorkerOptions local_options();
 
+/// How long the caller waits for the pool's threads; they go on by themselves where that is over.
+struct LocalPoolLimits {
+  /// Until it serves: a little longer than workers wait for each other while they load (half an
+  /// hour, serve_pool.cc), so that what they know comes first.
+  std::chrono::milliseconds start{31 * 60'000};
+  /// Until the threads have ended: a round that runs now ends first.
+  std::chrono::milliseconds end{60'000};
+};
+
 /// Runs the pool that `tributary worker` runs (run_worker), on threads, and of the control plane
 /// what decides (LocalControl). A fork has none of the threads: there the object does nothing when
 /// it goes, and check_process() throws.
@@ -23,16 +32,18 @@ class LocalPool {
  public:
   /// `options`, of local_options(), as for `tributary worker`; what they say about processes and
   /// networks has no effect. Returns when the pool serves. Throws kInvalidArgument unless
-  /// 1 <= workers <= ThreadGroup::kMaxRanks, and what keeps it from starting.
-  LocalPool(int workers, const WorkerOptions& options);
-  /// As close().
+  /// 1 <= workers <= ThreadGroup::kMaxRanks, what keeps it from starting, and kDeadlineExceeded
+  /// after `limits.start`: a pool that serves later ends at once.
+  LocalPool(int workers, const WorkerOptions& options, const LocalPoolLimits& limits = {});
+  /// As close(); threads that do not end in time are left to themselves.
   ~LocalPool();
   LocalPool(const LocalPool&) = delete;
   LocalPool& operator=(const LocalPool&) = delete;
 
   /// Ends the pool and joins its threads, after the round that runs now; calls of clients end with
-  /// kPoolLost. A second call, from any thread, waits for the first.
-  void close() noexcept;
+  /// kPoolLost. A second call, from any thread, waits for the first. Throws kDeadlineExceeded where
+  /// they have not ended after `limits.end`; it may be called again then.
+  void close();
   /// Throws kFailedPrecondition in another process than the one that made the pool.
   void check_process() const;
 
@@ -47,6 +58,7 @@ class LocalPool {
   [[nodiscard]] int pages_per_worker() const noexcept;
 
  private:
+  class Run;
   class Impl;
   std::unique_ptr<Impl> impl_;
 };

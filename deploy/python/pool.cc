@@ -200,7 +200,9 @@ void bind_pool(nb::module_& module) {
                   "query: str = 'bf16', leaf_tokens: int = 2048, threads: int = 0, "
                   "backend: str = 'cpu', costs: str = 'cpu', timeout: float = 10.0, "
                   "max_in_flight_bytes: int = 268435456) -> None"),
-          "Named as the flags of `tributary up`. Returns when the pool serves.\n\n"
+          "Named as the flags of `tributary up`. Returns when the pool serves; raises "
+          "DeadlineExceeded\n"
+          "where it does not within half an hour.\n\n"
           "workers: threads that each hold a share of the rows and compute it. shape: a preset's\n"
           "name, the path of a shape or a config.json, a dict of either (heads, kv_lora_rank,\n"
           "qk_rope_head_dim, layers, softmax_scale), or a Shape. model: weights instead, for\n"
@@ -222,7 +224,8 @@ void bind_pool(nb::module_& module) {
       .def_prop_ro("closed", [](const Pool& pool) { return pool.tier == nullptr; })
       .def("close", &close,
            "Ends the pool, after the round that runs now, and joins its threads; what still waits\n"
-           "raises PoolLost. Not an error if it has been closed.")
+           "raises PoolLost. Not an error if it has been closed. Raises DeadlineExceeded if the\n"
+           "threads have not ended after a minute: it may be called again then.")
       .def(
           "__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> Pool"))
       .def("__exit__", [](Pool& pool, const nb::args& /*raised*/) { close(pool); })

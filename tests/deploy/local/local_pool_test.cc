@@ -2,11 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <span>
 #include <string>
 #include <thread>
@@ -146,6 +150,32 @@ TEST(LocalPool, WhatCannotStartSaysWhy) {
   options = small_pool();
   options.leaf_tokens = 100;
   EXPECT_EQ(status_of([&] { LocalPool(2, options); }).code(), ErrorCode::kInvalidArgument);
+}
+
+std::ptrdiff_t threads_of_this_process() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+/// A pool whose shape never comes, then does: what waits for a disk that does not answer.
+TEST(LocalPool, AStartThatTakesTooLongEndsAndSoDoesThePool) {
+  const std::string fifo = testing::TempDir() + "local_pool_shape." + std::to_string(getpid());
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const std::ptrdiff_t before = threads_of_this_process();
+  WorkerOptions options = small_pool();
+  options.given_shape.reset();
+  options.shape = fifo;
+  const Status status =
+      status_of([&] { LocalPool(1, options, {.start = std::chrono::milliseconds(50)}); });
+  EXPECT_EQ(status.code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(status.message(), "a pool of 1 workers in this process does not serve after 50 ms");
+  EXPECT_GT(threads_of_this_process(), before);
+  // It comes up all the same, with nobody there.
+  std::ofstream(fifo) << R"({"heads": 4, "kv_lora_rank": 128, "qk_rope_head_dim": 16,
+                             "layers": 2, "softmax_scale": 0.25})";
+  std::filesystem::remove(fifo);
+  const Deadline deadline = Deadline::after(kFar);
+  while (threads_of_this_process() > before && !deadline.expired()) std::this_thread::yield();
+  EXPECT_EQ(threads_of_this_process(), before);
 }
 
 TEST(LocalPool, AForkKnowsThatThePoolIsNotThere) {
