@@ -40,7 +40,7 @@ def test_the_recorded_tokens(client, model, prompts, number):
 
 
 def test_the_recorded_tokens_of_all_prompts_in_a_batch(client, model, prompts):
-    """Of 5 to 530 tokens."""
+    """Of 5 to 600 tokens."""
     tokens, _ = through_tier(client, model, batch(*prompts), 64)
     assert tokens.tolist() == [case["tokens"] for case in CASES]
 
