@@ -20,7 +20,12 @@ namespace {
 struct Running {
   const pid_t process = getpid();
   std::atomic<int> calls = 0;
-  std::atomic<bool> ending = false;
+  std::atomic<bool> ending = false;  // no new calls
+  // Calls that have ended and ask for the interpreter's lock: one that has counted itself before
+  // `ended` is waited for, any other sees it.
+  std::atomic<int> returning = 0;
+  std::atomic<bool> ended = false;
+  std::thread::id last;  // who ends the interpreter, and goes on after that; set before `ended`
   std::mutex mutex;
   std::vector<std::weak_ptr<LocalPool>> pools;  // mutex
 };
@@ -51,10 +56,16 @@ void end_all() {
     pools.swap(all.pools);
   }
   for (const auto& pool : pools) {
-    if (const auto live = pool.lock()) live->close();
+    // What does not end in time is not waited for longer than calls are.
+    if (const auto live = pool.lock()) static_cast<void>(status_of([&] { live->close(); }));
   }
   const Deadline deadline = Deadline::after(kPatience);
   while (all.calls > 0 && !deadline.expired()) std::this_thread::sleep_for(kPoll);
+  all.last = std::this_thread::get_id();
+  all.ended = true;
+  // The lock is free now, and these take it for moments.
+  const Deadline soon = Deadline::after(kPatience);
+  while (all.returning > 0 && !soon.expired()) std::this_thread::sleep_for(kPoll);
 }
 
 struct End {
@@ -91,7 +102,17 @@ Unlocked::Counted::Counted() noexcept {
 }
 
 Unlocked::Counted::~Counted() {
+  --running().returning;
   --running().calls;
+}
+
+void Unlocked::come_back() noexcept {
+  constexpr auto kDay = std::chrono::hours(24);
+  Running& all = running();
+  ++all.returning;
+  if (!all.ended || all.last == std::this_thread::get_id()) return;
+  --all.returning;
+  while (true) std::this_thread::sleep_for(kDay);  // the process ends meanwhile
 }
 
 void bind_end() {

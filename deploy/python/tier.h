@@ -26,8 +26,15 @@ using SharedTier = std::shared_ptr<TierClient>;
 class Unlocked {
  public:
   Unlocked() = default;
+  /// Where the interpreter has ended meanwhile: does not return, and the thread sleeps until the
+  /// process ends. To ask for the lock would end the thread, and with it the process.
+  ~Unlocked() { come_back(); }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
 
  private:
+  static void come_back() noexcept;
+
   struct Counted {
     Counted() noexcept;
     ~Counted();
@@ -39,7 +46,8 @@ class Unlocked {
 };
 
 /// Where the interpreter ends: no new calls, pools are closed, and calls end before threads that
-/// the interpreter does not join are stopped in the middle of them, which C++ does not survive.
+/// the interpreter does not join are stopped in the middle of them. A call that goes on for too
+/// long sleeps when it ends (~Unlocked).
 void bind_end();
 
 }  // namespace tributary::python

@@ -3,6 +3,8 @@ import concurrent.futures
 import copy
 import multiprocessing
 import pickle
+import subprocess
+import sys
 import threading
 
 import numpy
@@ -223,6 +225,25 @@ def test_neither_ucx_nor_mpi_nor_cuda_is_in_the_process(client):
             libraries = {line.split("/")[-1].strip() for line in maps if ".so" in line}
     foreign = [name for name in libraries if name.startswith(("libuc", "libmpi", "libcuda"))]
     assert any(name.startswith("_core") for name in libraries) and not foreign
+
+
+def test_a_call_that_outlasts_the_interpreter_does_not_end_the_process():
+    """It returns, 7 s after its begin, while the interpreter, which waits 5 s for it, ends."""
+    script = """
+import threading, time, tributary
+class Slow:
+    def __del__(self, sleep=time.sleep): sleep(4)
+slow, begun = Slow(), threading.Event()
+def call():
+    client = tributary.Client("http://127.0.0.1:1")
+    begun.set()
+    client.admit(1, 1, wait=7)
+threading.Thread(target=call, daemon=True).start()
+begun.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_token_is_shown(tmp_path):
