@@ -6,12 +6,12 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: gpu_check.sh [--pack DIR | --from DIR | --emulated DIR]
+Usage: gpu_check.sh [--pack DIR | --from DIR [--emulated]]
                     [--results DIR] [--budget SECONDS] [--only NAME]...
   (neither)         builds here (needs our packages and nvcc), then runs
   --pack DIR        builds here, no GPU needed, what runs there: at most 50 MiB, stripped
   --from DIR        runs what --pack made; needs a driver and a shell
-  --emulated DIR    runs, as far as it goes, the programs in DIR/bin, which have an emulated device
+  --emulated        with --from: on a device that is emulated, as far as that goes; needs a shell
   --results DIR     where results go (default: results beside DIR's programs)
   --budget SECONDS  of the whole run (default 570); what is left out is named
   --only NAME       the checks whose name begins with NAME; may be given several times
@@ -21,13 +21,14 @@ TEXT
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 mode=build
+emulated=no
 folder=
 results=
 budget_s=570
 only=()
 while (($# > 0)); do
   case $1 in
-    --pack | --from | --emulated | --results | --budget | --only)
+    --pack | --from | --results | --budget | --only)
       (($# > 1)) || { echo "gpu_check: $1 needs a value" >&2; exit 2; }
       case $1 in
         --results) results=$2 ;;
@@ -40,12 +41,15 @@ while (($# > 0)); do
       esac
       shift 2
       ;;
+    --emulated) emulated=yes; shift ;;
     --help) usage; exit 0 ;;
     *) echo "gpu_check: unknown argument: $1" >&2; usage >&2; exit 2 ;;
   esac
 done
 [[ $budget_s =~ ^[1-9][0-9]*$ ]] ||
   { echo "gpu_check: --budget is '$budget_s', expected seconds" >&2; exit 2; }
+[[ $emulated == no || $mode == from ]] ||
+  { echo "gpu_check: --emulated runs what --pack made: it needs --from DIR" >&2; exit 2; }
 
 # shellcheck source=bench/gpu_check/run.sh
 source "$here/gpu_check/run.sh"
@@ -58,15 +62,15 @@ case $mode in
     source "$here/gpu_check/pack.sh"
     pack "$folder"
     ;;
-  from | emulated)
+  from)
     [[ -d $folder/bin ]] || { echo "gpu_check: $folder has no bin: not what --pack made" >&2; exit 2; }
-    run_all "$folder" "$mode"
+    run_all "$folder"
     ;;
   build)
     require_gpu
     # shellcheck source=bench/gpu_check/pack.sh
     source "$here/gpu_check/pack.sh"
     pack "$here/../build/gpu_check"
-    run_all "$here/../build/gpu_check" from
+    run_all "$here/../build/gpu_check"
     ;;
 esac

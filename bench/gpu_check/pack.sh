@@ -5,7 +5,7 @@
 
 most_mib=50
 packed_programs=(first_light first_light_trace gpu_bench gpu_backend_test gpu_grid_test
-  gpu_pool_test gpu_communicator_test tributary)
+  gpu_pool_test gpu_communicator_test tributary first_light_emulated)
 build_folder=build/gpu_pack
 
 # needed_by FILE...: the libraries that they name, of those that are ours to bring.

@@ -58,14 +58,26 @@ gpu_plan=(
   "racecheck.few|90|compute-sanitizer|compute-sanitizer --tool racecheck --error-exitcode 9 @first_light few1 1"
 )
 
-# The same machinery without a GPU, as far as it goes.
+# The same machinery without a GPU, as far as it goes: every packed program starts, and the kernels
+# answer on the emulated device.
 emulated_plan=(
-  "light.merge|60|@first_light|@first_light merge"
-  "light.generic|60|@first_light|@first_light generic"
-  "light.few1|60|@first_light|@first_light few1"
-  "light.many1|120|@first_light|@first_light many1"
-  "light.many2|240|@first_light|@first_light many2"
-  "light.many_bits|240|@first_light|@first_light many_bits"
+  "start.first_light|20|@first_light|@first_light --help"
+  "start.first_light_trace|20|@first_light_trace|@first_light_trace --help"
+  "start.gpu_bench|20|@gpu_bench|@gpu_bench --help"
+  "start.gpu_backend_test|20|@gpu_backend_test|@gpu_backend_test --gtest_list_tests"
+  "start.gpu_grid_test|20|@gpu_grid_test|@gpu_grid_test --gtest_list_tests"
+  "start.gpu_pool_test|20|@gpu_pool_test|@gpu_pool_test --gtest_list_tests"
+  "start.gpu_communicator_test|20|@gpu_communicator_test|@gpu_communicator_test --gtest_list_tests"
+  "program.info|20|@tributary|@tributary info"
+  "program.verify|60|@tributary|@tributary verify --backend cpu --query bf16 tests/data/tiny.safetensors"
+  "light.merge|60|@first_light_emulated|@first_light_emulated merge"
+  "light.generic|60|@first_light_emulated|@first_light_emulated generic"
+  "light.few1|60|@first_light_emulated|@first_light_emulated few1"
+  "light.few2|60|@first_light_emulated|@first_light_emulated few2"
+  "light.few4|60|@first_light_emulated|@first_light_emulated few4"
+  "light.many1|120|@first_light_emulated|@first_light_emulated many1"
+  "light.many2|240|@first_light_emulated|@first_light_emulated many2"
+  "light.many_bits|240|@first_light_emulated|@first_light_emulated many_bits"
 )
 
 # suspect_of SYMPTOM: what a check printed after `symptom: `.

@@ -58,7 +58,7 @@ ending() {
     0) echo "passed" ;;
     stuck) echo "STUCK its limit is $limit s, and it cannot be killed: the driver holds it" ;;
     "$skipped_itself")
-      if [[ $mode == emulated ]]; then
+      if [[ $emulated == yes ]]; then
         echo "FAILED skipped itself on an emulated GPU: $last"
       else
         echo "FAILED skipped itself on a machine with a GPU: $last"
@@ -132,10 +132,10 @@ wanted() {
   return 1
 }
 
-# run_all DIR MODE: all checks of the plan, then figures, what failed, and what that points to.
+# run_all DIR: all checks of the plan, then figures, what failed, and what that points to.
 run_all() {
   folder=$(cd "$1" && pwd)
-  local kind=$2 line name limit need command left begin=$SECONDS
+  local line name limit need command left begin=$SECONDS
   results=${results:-$folder/results}
   mkdir -p "$results"
   results=$(cd "$results" && pwd)
@@ -144,14 +144,14 @@ run_all() {
   failed=()
   left_out=0
   libraries=
-  if [[ $kind == emulated ]]; then
+  if [[ $emulated == yes ]]; then
     device="Emulated device"
   else
     require_gpu
     libraries=$(library_folders)
   fi
   say "$device, $(date -u +%FT%TZ), $(nproc) cores, $(cat "$folder/COMMIT" 2>/dev/null || echo 'no commit known')"
-  [[ $kind == emulated ]] || {
+  [[ $emulated == yes ]] || {
     nvidia-smi --query-gpu=driver_version,memory.total,clocks.max.sm,power.limit --format=csv,noheader \
       2>/dev/null | tee -a "$results/results.txt" || true
     say "libraries found in: ${libraries:-nowhere but the places of the dynamic linker}"
@@ -159,7 +159,7 @@ run_all() {
   choose_loader
   say ""
   local checks=()
-  if [[ $kind == emulated ]]; then checks=("${emulated_plan[@]}"); else checks=("${gpu_plan[@]}"); fi
+  if [[ $emulated == yes ]]; then checks=("${emulated_plan[@]}"); else checks=("${gpu_plan[@]}"); fi
   for line in "${checks[@]}"; do
     IFS='|' read -r name limit need command <<<"$line"
     wanted "$name" || continue

@@ -39,6 +39,16 @@ Status cuda_status_of(std::string_view what, cudaError_t code) {
           fmt::format("nccl {}: CUDA says {}", what, cudaGetErrorString(code))};
 }
 
+/// Whether the stream is done, asked so that an engine's capture in global mode, which is PyTorch's
+/// default, stays valid.
+cudaError_t query(cudaStream_t stream) {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  const bool exchanged = cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess;
+  const cudaError_t code = cudaStreamQuery(stream);
+  if (exchanged) (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  return code;
+}
+
 /// Polls until ended(done) sets `done` or returns a failure.
 template <typename Ended>
 Status poll(std::string_view what, Deadline deadline, const Ended& ended) {
@@ -141,7 +151,7 @@ class NcclCommunicator final : public Communicator {
     Status status = cuda_status_of(what, cudaSetDevice(device_));
     if (!status.ok()) return status;
     return poll(what, deadline, [&](bool& done) -> Status {
-      const cudaError_t code = cudaStreamQuery(stream_);
+      const cudaError_t code = query(stream_);
       done = code == cudaSuccess;
       if (code != cudaSuccess && code != cudaErrorNotReady) return cuda_status_of(what, code);
       ncclResult_t state = ncclSuccess;

@@ -25,13 +25,13 @@ if(TRIBUTARY_CUDA STREQUAL "ON" OR (TRIBUTARY_CUDA STREQUAL "AUTO" AND NOT TRIBU
     endif()
     set(CMAKE_CUDA_STANDARD 20)
     set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-    # 12.5 has all that is called: C++20, sm_90a, cudaGetDriverEntryPointByVersion.
-    if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.5)
+    # The oldest nvcc that compiles all of it as far as we know: .ci/cuda_versions.sh.
+    if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.4)
       find_package(CUDAToolkit REQUIRED)
       set(TRIBUTARY_HAS_CUDA ON)
     elseif(TRIBUTARY_CUDA STREQUAL "ON")
       message(FATAL_ERROR "TRIBUTARY_CUDA is ON, but ${CMAKE_CUDA_COMPILER} is of CUDA "
-                          "${CMAKE_CUDA_COMPILER_VERSION}, and 12.5 is needed")
+                          "${CMAKE_CUDA_COMPILER_VERSION}, and 12.4 is needed")
     endif()
   elseif(TRIBUTARY_CUDA STREQUAL "ON")
     message(FATAL_ERROR "TRIBUTARY_CUDA is ON, but there is no nvcc")
@@ -53,7 +53,7 @@ elseif(TRIBUTARY_SANITIZE)
   message(STATUS "CUDA: OFF, in a build with sanitizers")
 elseif(CMAKE_CUDA_COMPILER)
   message(STATUS "CUDA: OFF, ${CMAKE_CUDA_COMPILER} is of CUDA ${CMAKE_CUDA_COMPILER_VERSION}, and "
-                 "12.5 is needed")
+                 "12.4 is needed")
 else()
   message(STATUS "CUDA: OFF, there is no nvcc")
 endif()

@@ -104,9 +104,10 @@ int answer(const std::string& question, int runs) {
 }  // namespace tributary::first_light
 
 int main(int argc, char** argv) {
-  if (argc < 2 || argc > 3) {
+  const bool help = argc == 2 && std::strcmp(argv[1], "--help") == 0;
+  if (argc < 2 || argc > 3 || help) {
     std::printf("usage: first_light QUESTION [RUNS of every case, 20]\n");
-    return 2;
+    return help ? 0 : 2;
   }
   const int runs = argc == 3 ? std::stoi(argv[2]) : 20;
   const int status = tributary::first_light::answer(argv[1], runs);

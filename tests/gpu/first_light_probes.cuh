@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/base/driver_function.h"
 #include "kernels/cuda/sm90/layout.h"
 #include "tests/gpu/first_light_device.h"
 #include "tests/gpu/first_light_probe_kernels.cuh"
@@ -36,9 +37,7 @@ inline cudaLaunchConfig_t cluster_launch(int grid, int threads, std::size_t shar
 /// As kernels/cuda/sm90/tensor_map.cc makes it.
 inline bool make_map(const std::byte* cache, std::int64_t rows, void* map) {
   void* function = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                         cudaEnableDefault, &found),
+  check(cuda::find_driver_function("cuTensorMapEncodeTiled", 12000, &function),
         "cuTensorMapEncodeTiled");
   if (function == nullptr) return false;
   const cuuint64_t sizes[2] = {sm90::kLatent, static_cast<cuuint64_t>(rows)};

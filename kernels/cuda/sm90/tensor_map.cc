@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "kernels/cuda/base/driver_function.h"
 #include "kernels/cuda/base/support.h"
 #include "kernels/cuda/sm90/layout.h"
 
@@ -17,11 +18,9 @@ constexpr unsigned kSinceDriver = 12000;
 
 auto find_encoder() {
   void* function = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kSinceDriver,
-                                         cudaEnableDefault, &found),
+  check(find_driver_function("cuTensorMapEncodeTiled", kSinceDriver, &function),
         "looking for cuTensorMapEncodeTiled");
-  if (found != cudaDriverEntryPointSuccess || function == nullptr) {
+  if (function == nullptr) {
     fail(ErrorCode::kUnsupported, "the CUDA driver has no cuTensorMapEncodeTiled");
   }
   return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);

@@ -19,7 +19,7 @@ class GpuCheck(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gpu_check_"))
         self.addCleanup(shutil.rmtree, self.folder)
-        self.program = self.folder / "bin/first_light"
+        self.program = self.folder / "bin/first_light_emulated"
         self.program.parent.mkdir()
         self.program.symlink_to(os.environ["TRIBUTARY_FIRST_LIGHT"])
         self.results = self.folder / "out"
@@ -34,8 +34,8 @@ class GpuCheck(unittest.TestCase):
         return done.stdout
 
     def check(self, *arguments, plant=None, status=0):
-        out = self.run_script("--emulated", str(self.folder), "--results", str(self.results),
-                              *arguments, plant=plant, status=status)
+        out = self.run_script("--from", str(self.folder), "--emulated", "--results",
+                              str(self.results), *arguments, plant=plant, status=status)
         # What is printed is also in the folder, as it came.
         self.assertIn((self.results / "results.txt").read_text().strip(), out)
         return out
@@ -77,13 +77,14 @@ class GpuCheck(unittest.TestCase):
 
     def test_a_program_that_was_not_built_is_left_out_by_name(self):
         self.program.unlink()
-        self.assertRegex(self.check("--only", "light.few1"), "left-out .*first_light was not built")
+        self.assertRegex(self.check("--only", "light.few1"), "left-out .*first_light_emulated was not built")
 
     def test_flags_and_folders_that_are_wrong_are_refused(self):
         self.assertIn("unknown argument", self.run_script("--fast", status=2))
         self.assertIn("needs a value", self.run_script("--from", status=2))
         self.assertIn("expected seconds", self.run_script("--budget", "x", status=2))
         self.assertIn("not what --pack made", self.run_script("--from", "/nowhere", status=2))
+        self.assertIn("needs --from DIR", self.run_script("--emulated", status=2))
 
     @unittest.skipIf(shutil.which("nvidia-smi"), "there may be a GPU here")
     def test_without_a_gpu_nothing_is_done_and_that_is_said(self):
@@ -100,8 +101,90 @@ class GpuCheck(unittest.TestCase):
         self.assertGreater(len(symptoms), 8)
         for symptom in symptoms:
             self.assertRegex(plan, rf'["| ]{re.escape(symptom)}["| )]')
-        for question in re.findall(r"@first_light (\w+)", plan):
+        for question in re.findall(r"@first_light(?:_emulated)? (\w+)", plan):
             self.assertIn(f'"{question}"', probes)
+
+
+# What stands for every packed program on a machine that seems to have a GPU: a name may be given an
+# end of its own.
+FAKE = """#!/bin/bash
+echo "$(basename "$0") $*" >>"$CALLS"
+case "$(basename "$0") $*" in
+  "first_light tma") echo "symptom: a tile lands elsewhere"; exit 1 ;;
+  "first_light kmajor") exit 77 ;;
+  "first_light generic") trap '' TERM; while :; do sleep 0.1; done ;;
+  "gpu_bench "*orders*16) echo "goal canonical order, 16 heads 1.09 x fast NOT reached" ;;
+  "gpu_backend_test --gtest_filter=*Merge*") kill -SEGV $$ ;;
+esac
+"""
+
+
+class OnAMachineWithAGpu(unittest.TestCase):
+    """The plan for a GPU, from its first check to its last, on a machine that only says it has one."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gpu_check_"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        (self.folder / "bin").mkdir()
+        (self.folder / "tools").mkdir()
+        self.plan = re.findall(r'"([^"|]+)\|(\d+)\|([^"|]*)\|([^"]*)"', (
+            ROOT / "bench/gpu_check/plan.sh").read_text().split("emulated_plan=")[0])
+        for program in {name[1:] for _, _, name, _ in self.plan if name.startswith("@")}:
+            self.fake(self.folder / "bin" / program, FAKE)
+        # Runs what it is given to profile, as ncu does.
+        profiler = '#!/bin/bash\nwhile [[ $1 != */bin/* ]]; do shift; done\nexec "$@"\n'
+        self.fake(self.folder / "tools/ncu", profiler)
+        self.fake(self.folder / "tools/compute-sanitizer", profiler)
+        self.fake(self.folder / "tools/nvidia-smi", "#!/bin/bash\necho Paper GPU\n")
+        self.calls = self.folder / "calls"
+
+    @staticmethod
+    def fake(path, text):
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def run_script(self, *arguments, script=SCRIPT):
+        environment = dict(os.environ, CALLS=str(self.calls), CUDA_HOME=str(self.folder / "toolkit"),
+                           PATH=f"{self.folder}/tools:{os.environ['PATH']}")
+        return subprocess.run(
+            [script, "--from", str(self.folder), "--results", str(self.folder / "out"), *arguments],
+            env=environment, text=True, timeout=200, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, check=False)
+
+    def test_every_check_runs_whatever_the_others_did(self):
+        # The plan as it is, but for the limit of what hangs.
+        scripts = self.folder / "scripts"
+        shutil.copytree(ROOT / "bench/gpu_check", scripts / "gpu_check")
+        shutil.copy(SCRIPT, scripts)
+        plan = scripts / "gpu_check/plan.sh"
+        plan.write_text(plan.read_text().replace('"light.generic|40|', '"light.generic|2|'))
+        done = self.run_script(script=scripts / SCRIPT.name)
+        out = done.stdout
+        self.assertEqual(done.returncode, 1, out)
+        for name, _, _, _ in self.plan:
+            self.assertRegex(out, rf"(?m)^(passed|FAILED|TIMED-OUT|CRASHED) +{re.escape(name)} ")
+        self.assertRegex(out, r"(?m)^FAILED +light\.tma ")
+        self.assertRegex(out, r"(?m)^FAILED +light\.kmajor .*skipped itself on a machine with a GPU")
+        self.assertRegex(out, r"(?m)^TIMED-OUT light\.generic .*it had to be killed")
+        self.assertRegex(out, r"(?m)^CRASHED +suite\.merge .*SIGSEGV")
+        self.assertIn("a tile lands elsewhere: the tensor map", out)
+        self.assertRegex(out, r"Goals:\n +canonical order, 16 heads 1\.09 x fast NOT reached")
+        self.assertIn("NOT all passed: light.tma light.kmajor light.generic suite.merge ", out)
+        self.assertEqual(out.count("passed "), len(self.plan) - 4)
+
+    def test_cublaslt_is_found_in_a_toolkit_and_in_python_packages(self):
+        library = self.folder / "toolkit/lib64/libcublasLt.so.13"
+        library.parent.mkdir(parents=True)
+        library.touch()
+        done = self.run_script("--only", "light.occupancy")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertRegex(done.stdout, rf"libraries found in: .*{re.escape(str(library.parent))}")
+
+    def test_tools_that_are_missing_are_named(self):
+        (self.folder / "tools/ncu").unlink()
+        if shutil.which("ncu"):
+            self.skipTest("there is an ncu here")
+        self.assertIn("there is no ncu here", self.run_script("--only", "ncu").stdout)
 
 
 if __name__ == "__main__":

@@ -252,6 +252,26 @@ TEST_F(NcclFailure, BuffersMayGoAfterAFailureWhileTheStreamStillHoldsTheCollecti
   });
 }
 
+TEST_F(NcclFailure, AnEnginesCaptureInGlobalModeOutlivesTheWait) {
+  for (const bool on_stream : {true, false}) {
+    run(2, on_stream, [](Rank& rank) {
+      cudaStream_t engine = nullptr;
+      ASSERT_EQ(cudaStreamCreateWithFlags(&engine, cudaStreamNonBlocking), cudaSuccess);
+      ASSERT_EQ(cudaStreamBeginCapture(engine, cudaStreamCaptureModeGlobal), cudaSuccess);
+      Status status = rank.all_gather();
+      if (status.ok()) status = rank.exchange.complete(ample());
+      EXPECT_TRUE(status.ok()) << status.message();
+      cudaStreamCaptureStatus capture = cudaStreamCaptureStatusInvalidated;
+      EXPECT_EQ(cudaStreamIsCapturing(engine, &capture), cudaSuccess);
+      EXPECT_EQ(capture, cudaStreamCaptureStatusActive);
+      cudaGraph_t graph = nullptr;
+      EXPECT_EQ(cudaStreamEndCapture(engine, &graph), cudaSuccess);
+      EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+      EXPECT_EQ(cudaStreamDestroy(engine), cudaSuccess);
+    });
+  }
+}
+
 TEST_F(NcclFailure, SizesThatDifferEndBothAtTheirDeadline) {
   for (const bool on_stream : {true, false}) {
     run(2, on_stream, [](Rank& rank) {

@@ -60,9 +60,15 @@ const void* sm90::many_rows_kernel(int blocks) {
   return blocks == 1 ? &kOne : &kTwo;
 }
 
+#if CUDART_VERSION >= 12050
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function,
                                              unsigned /*version*/, unsigned long long /*flags*/,
                                              cudaDriverEntryPointQueryResult* found) {
+#else
+cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function,
+                                    unsigned long long /*flags*/,
+                                    cudaDriverEntryPointQueryResult* found) {
+#endif
   return call("cudaGetDriverEntryPointByVersion", [&](Device&, Lock&) {
     const bool known = std::string_view(symbol) == "cuTensorMapEncodeTiled";
     *function = known ? reinterpret_cast<void*>(&encode) : nullptr;
