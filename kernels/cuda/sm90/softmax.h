@@ -26,9 +26,9 @@ TRIBUTARY_DEVICE int first_column() {
   return static_cast<int>(ptx::thread()) % 4 * 2;
 }
 
-/// 2^(from - to), where `to` is not less; the empty set has weight 0.
+/// 2^(from - to), where `to` is not less. Of the empty set, whose sums are 0, 1: nothing changes.
 TRIBUTARY_DEVICE float factor_between(float from, float to) {
-  return ptx::exp2_fast(ptx::subtract(from, reference_score(to)));
+  return from == kNothing ? 1.0F : ptx::exp2_fast(ptx::subtract(from, to));
 }
 
 /// Masks each row's scores from column `limit` on.
@@ -113,7 +113,9 @@ TRIBUTARY_DEVICE void follow_peaks(SoftmaxState& state, std::uint32_t shared, in
   }
 }
 
+/// Only where some row of the warp needs it: a factor of 1 changes no bit. Called by whole warps.
 TRIBUTARY_DEVICE void rescale(float (&output)[128], const float (&factor)[2]) {
+  if (!ptx::any_lane(factor[0] != 1 || factor[1] != 1)) return;
   TRIBUTARY_UNROLL
   for (int i = 0; i < 128; ++i) output[i] = ptx::multiply(output[i], factor[i / 2 % 2]);
 }
