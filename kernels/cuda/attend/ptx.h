@@ -121,6 +121,10 @@ TRIBUTARY_DEVICE void multiply_add(float (&sum)[4], const std::uint32_t (&a)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/// Whether it is so in some lane; the same in all.
+TRIBUTARY_DEVICE bool any_lane(bool so) {
+  return __any_sync(0xffffffffU, so) != 0;
+}
 /// The value of the lane whose number differs by `bits`.
 TRIBUTARY_DEVICE float shuffle_xor(float value, unsigned bits) {
   return __shfl_xor_sync(0xffffffffU, value, bits);
@@ -189,6 +193,7 @@ void wait_copies(int pending);
 void load_matrices(std::uint32_t row, std::uint32_t (&matrices)[4]);
 void load_matrices_transposed(std::uint32_t row, std::uint32_t (&matrices)[4]);
 void multiply_add(float (&sum)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1);
+bool any_lane(bool so);
 float shuffle_xor(float value, unsigned bits);
 std::uint32_t pack_bf16(float low, float high);
 

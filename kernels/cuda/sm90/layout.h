@@ -17,6 +17,10 @@ inline constexpr int kTiles = kLatent / kColumns;
 inline constexpr int kValueTiles = kRank / kColumns;
 inline constexpr int kRopeTile = kValueTiles;  // the last; holds the weights after the scores
 inline constexpr int kBuffers = 2;             // pages in shared memory
+// Of the queries' tiles, those that a computing thread keeps in registers, 16 each: the last that
+// it multiplies. A product of scores takes all that shared memory gives where both its operands lie
+// there. Two spill, and ptxas serialises the products.
+inline constexpr int kHeldTiles = 1;
 
 // Two warpgroups compute. One thread of a third starts the copies of pages; it is a whole group
 // because registers move between warpgroups: a thread starts with 168, and a computing thread needs

@@ -75,6 +75,7 @@ class Group {
     ptx::wait_copies(0);
     ptx::publish_writes();
     ptx::meet_at(kUnitDone, kComputeThreads);
+    hold_queries();
     for (int page = 0; page < work.pages; page += 2) {
       const bool pair = page + 1 < work.pages;
       if constexpr (kGroup == 0) {
@@ -105,6 +106,18 @@ class Group {
     }
   }
 
+  /// Loads the tiles of queries that this group's products take from registers.
+  TRIBUTARY_DEVICE void hold_queries() {
+    TRIBUTARY_UNROLL
+    for (int i = 0; i < kHeldTiles; ++i) {
+      const std::uint32_t tile = query_at(shared_, tile_in_order(kGroup, kTiles - kHeldTiles + i));
+      TRIBUTARY_UNROLL
+      for (int step = 0; step < kColumns / 16; ++step) {
+        ptx::load_matrices(fragment_at(tile, step), held_[i][step]);
+      }
+    }
+  }
+
   /// Scores of this group's page of a pair, masked.
   TRIBUTARY_DEVICE void own_scores(const Work& work, int page, const int (&visible)[2]) {
     TRIBUTARY_UNROLL
@@ -114,10 +127,14 @@ class Group {
       ptx::begin_products(scores_);
       TRIBUTARY_UNROLL
       for (std::uint32_t step = 0; step < kColumns / 16; ++step) {
-        const std::uint32_t query = query_at(0, tile) + step * 32;
-        const std::uint32_t key = tile_at(0, kGroup, tile) + step * 32;
-        ptx::multiply_rows(scores_, ptx::further(rows_, query), ptx::further(rows_, key),
-                           i > 0 || step > 0);
+        const std::uint64_t key = ptx::further(rows_, tile_at(0, kGroup, tile) + step * 32);
+        const bool more = i > 0 || step > 0;
+        if (i < kTiles - kHeldTiles) {
+          const std::uint32_t query = query_at(0, tile) + step * 32;
+          ptx::multiply_rows(scores_, ptx::further(rows_, query), key, more);
+        } else {
+          ptx::multiply_rows(scores_, held_[i - (kTiles - kHeldTiles)][step], key, more);
+        }
       }
     }
     ptx::commit_products();
@@ -288,6 +305,7 @@ class Group {
   std::uint64_t rows_, columns_;        // operands at the beginning of shared memory
   float scale_;                         // softmax_scale, for powers of two
   std::uint32_t fills_[kBuffers] = {};  // pages that each buffer has held and given back
+  std::uint32_t held_[kHeldTiles][kColumns / 16][4];  // queries
   float scores_[32];
   std::uint32_t weights_[kSteps][4];
   float factor_[2];

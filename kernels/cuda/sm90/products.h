@@ -34,6 +34,23 @@ TRIBUTARY_DEVICE void multiply_rows(float (&sum)[32], std::uint64_t a, std::uint
       : "l"(a), "l"(b), "r"(static_cast<std::int32_t>(accumulate)));
 }
 
+/// The same with a in registers, as multiply_columns below takes it.
+TRIBUTARY_DEVICE void multiply_rows(float (&sum)[32], const std::uint32_t (&a)[4], std::uint64_t b,
+                                    bool accumulate) {
+  asm volatile(
+      "{\n"
+      ".reg .pred more;\n"
+      "setp.ne.b32 more, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, more, 1, 1, 0;\n"
+      "}"
+      : TRIBUTARY_SUMS_16(sum, 0), TRIBUTARY_SUMS_16(sum, 16)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),
+        "r"(static_cast<std::int32_t>(accumulate)));
+}
+
 /// sum [64 x 256] += a [64 x 16] b [16 x 256]: a is rows_operand, b columns_operand.
 TRIBUTARY_DEVICE void multiply_columns(float (&sum)[128], std::uint64_t a, std::uint64_t b) {
   asm volatile(
@@ -82,6 +99,7 @@ TRIBUTARY_DEVICE void multiply_columns(float (&sum)[128], const std::uint32_t (&
 #else
 
 void multiply_rows(float (&sum)[32], std::uint64_t a, std::uint64_t b, bool accumulate);
+void multiply_rows(float (&sum)[32], const std::uint32_t (&a)[4], std::uint64_t b, bool accumulate);
 void multiply_columns(float (&sum)[128], std::uint64_t a, std::uint64_t b);
 void multiply_columns(float (&sum)[128], const std::uint32_t (&a)[4], std::uint64_t b);
 

@@ -225,6 +225,14 @@ TRIBUTARY_DEVICE void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
+/// Four 8 x 8 matrices of 16-bit elements to shared memory; lanes 8i to 8i + 7 give the rows of
+/// matrix i. What load_matrices() gives is what this takes.
+TRIBUTARY_DEVICE void store_matrices(std::uint32_t row, const std::uint32_t (&matrices)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+               "r"(matrices[0]), "r"(matrices[1]), "r"(matrices[2]), "r"(matrices[3])
+               : "memory");
+}
+
 // Warpgroup products. Asynchronous: between issue and wait nobody may touch the sums or change the
 // operands.
 
@@ -273,6 +281,7 @@ template <int kCount>
 void take_registers() {}
 template <int kCount>
 void give_registers() {}
+void store_matrices(std::uint32_t row, const std::uint32_t (&matrices)[4]);
 void begin_products(float* sum, int count);
 template <int kCount>
 void begin_products(float (&sum)[kCount]) {

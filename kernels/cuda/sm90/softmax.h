@@ -26,9 +26,9 @@ TRIBUTARY_DEVICE int first_column() {
   return static_cast<int>(ptx::thread()) % 4 * 2;
 }
 
-/// 2^(from - to), where `to` is not less; the empty set has weight 0.
+/// 2^(from - to), where `to` is not less. Of the empty set, whose sums are 0, 1: nothing changes.
 TRIBUTARY_DEVICE float factor_between(float from, float to) {
-  return ptx::exp2_fast(ptx::subtract(from, reference_score(to)));
+  return from == kNothing ? 1.0F : ptx::exp2_fast(ptx::subtract(from, to));
 }
 
 /// Masks each row's scores from column `limit` on.
@@ -80,13 +80,18 @@ TRIBUTARY_DEVICE void round_weights(const float (&weights)[32], std::uint32_t (&
   }
 }
 
-/// The same into a tile, rows x tokens.
+/// The address that this lane gives for 16 columns of a tile that a warp moves between shared
+/// memory and the registers of such a product. Few addresses: all would be kept in registers.
+TRIBUTARY_DEVICE std::uint32_t fragment_at(std::uint32_t tile, int step) {
+  const int thread = static_cast<int>(ptx::thread()) % kGroupThreads;
+  return chunk_at(tile, thread / 32 * 16 + thread % 16, 2 * step + thread % 32 / 16);
+}
+
+/// The weights into a tile, rows x tokens.
 TRIBUTARY_DEVICE void store_weights(const std::uint32_t (&rounded)[4][4], std::uint32_t tile) {
-  const std::uint32_t within = static_cast<std::uint32_t>(first_column()) * 2;
   TRIBUTARY_UNROLL
-  for (int i = 0; i < 16; ++i) {
-    ptx::store_shared(chunk_at(tile, upper_row() + i % 2 * 8, i / 2) + within,
-                      rounded[i / 4][i % 4]);
+  for (int step = 0; step < 4; ++step) {
+    ptx::store_matrices(fragment_at(tile, step), rounded[step]);
   }
 }
 
@@ -113,7 +118,9 @@ TRIBUTARY_DEVICE void follow_peaks(SoftmaxState& state, std::uint32_t shared, in
   }
 }
 
+/// Only where some row of the warp needs it: a factor of 1 changes no bit. Called by whole warps.
 TRIBUTARY_DEVICE void rescale(float (&output)[128], const float (&factor)[2]) {
+  if (!ptx::any_lane(factor[0] != 1 || factor[1] != 1)) return;
   TRIBUTARY_UNROLL
   for (int i = 0; i < 128; ++i) output[i] = ptx::multiply(output[i], factor[i / 2 % 2]);
 }

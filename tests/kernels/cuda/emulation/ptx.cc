@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -121,6 +122,10 @@ void multiply_warp(const std::array<Product*, simt::kWarpLanes>& lanes) {
   }
 }
 
+struct Vote {
+  bool so;
+};
+
 struct Shuffle {
   float value;
   unsigned bits;
@@ -199,6 +204,14 @@ void multiply_add(float (&sum)[4], const std::uint32_t (&a)[4], std::uint32_t b0
   collective("mma", mine, multiply_warp);
 }
 
+bool any_lane(bool so) {
+  Vote mine{so};
+  collective("vote.any", mine, [](const std::array<Vote*, simt::kWarpLanes>& lanes) {
+    const bool any = std::ranges::any_of(lanes, [](const Vote* vote) { return vote->so; });
+    for (Vote* vote : lanes) vote->so = any;
+  });
+  return mine.so;
+}
 float shuffle_xor(float value, unsigned bits) {
   Shuffle mine{value, bits, 0};
   collective("shfl.bfly", mine, [](const std::array<Shuffle*, simt::kWarpLanes>& lanes) {

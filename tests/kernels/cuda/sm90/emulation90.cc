@@ -214,6 +214,28 @@ void prefetch_tile(const CUtensorMap_st* map, std::int32_t column, std::int32_t 
   simt::check_box(simt::tile_map(map), column, row);
 }
 
+void store_matrices(std::uint32_t row, const std::uint32_t (&matrices)[4]) {
+  struct Rows {
+    std::uint32_t mine;
+    std::array<std::uint32_t, 4> target;  // of this lane's pairs of elements
+  } rows{row, {}};
+  const simt::Thread& thread = self();
+  thread.block()
+      .warp(thread.warp())
+      .meet("stmatrix", thread.lane(), &rows, [](const std::vector<void*>& lanes) {
+        for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+          for (std::size_t matrix = 0; matrix < 4; ++matrix) {
+            static_cast<Rows*>(lanes[lane])->target[matrix] =
+                static_cast<const Rows*>(lanes[matrix * 8 + lane / 4])->mine +
+                static_cast<std::uint32_t>(lane % 4 * 4);
+          }
+        }
+      });
+  for (std::size_t matrix = 0; matrix < 4; ++matrix) {
+    store_shared(rows.target[matrix], matrices[matrix]);
+  }
+}
+
 void begin_products(float*, int) {
   simt::products_of(self()).begin(self().index() % simt::kWarpGroupThreads);
 }
@@ -236,6 +258,10 @@ void wait_products(float*, int) {
 
 void multiply_rows(float (&sum)[32], std::uint64_t a, std::uint64_t b, bool accumulate) {
   simt::multiply("wgmma.m64n64k16", {sum, nullptr, a, b, accumulate}, 64, false);
+}
+void multiply_rows(float (&sum)[32], const std::uint32_t (&a)[4], std::uint64_t b,
+                   bool accumulate) {
+  simt::multiply("wgmma.m64n64k16", {sum, a, 0, b, accumulate}, 64, false);
 }
 void multiply_columns(float (&sum)[128], std::uint64_t a, std::uint64_t b) {
   simt::multiply("wgmma.m64n256k16", {sum, nullptr, a, b, true}, 256, true);
