@@ -51,7 +51,8 @@ class Search {
   }
 
   std::optional<Spread> run() {
-    const std::int32_t whole = least_loaded(sequence_, sequence_.pages, load_, prices_);
+    std::int32_t whole = least_loaded(sequence_, sequence_.limit_pages, load_, prices_);
+    if (whole < 0) whole = least_loaded(sequence_, sequence_.pages, load_, prices_);
     std::optional<Spread> best;
     if (whole >= 0) {
       best = Spread{{{whole, 0, sequence_.leaves}}, whole};
