@@ -24,7 +24,11 @@ bool page_cut_pays(const NewSequence& sequence, std::span<const LeafRun> runs, s
   if (sequence.limit_pages > load.pages_per_worker()) return true;  // it waits for ever
   const double round_us = load.step_us(prices) / prices.config().layers;
   std::int64_t held = 0;
-  for (const WorkerLoad& worker : load.workers()) held += worker.tokens;
+  std::int64_t free_pages = 0;
+  for (const WorkerLoad& worker : load.workers()) {
+    held += worker.tokens;
+    free_pages += worker.available_pages;
+  }
 
   const CostModelConfig& model = prices.config();
   PoolLoad alone(static_cast<int>(load.workers().size()), model.workers_per_node, model.leaf_tokens,
@@ -39,9 +43,11 @@ bool page_cut_pays(const NewSequence& sequence, std::span<const LeafRun> runs, s
   if (costs_us * static_cast<double>(held) <= round_us * static_cast<double>(sequence.tokens)) {
     return true;
   }
-  const double share =
-      static_cast<double>(sequence.limit_pages) / static_cast<double>(load.pages_per_worker());
-  return costs_us <= round_us * share * share / 2;
+  const auto per_worker = static_cast<double>(load.pages_per_worker());
+  const double share = static_cast<double>(sequence.limit_pages) / per_worker;
+  const double unused =
+      static_cast<double>(free_pages) / (per_worker * static_cast<double>(load.workers().size()));
+  return costs_us <= round_us * (unused + share / 2) * share;
 }
 
 }  // namespace tributary

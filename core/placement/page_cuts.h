@@ -25,9 +25,9 @@ namespace tributary {
 /// - the exchange, paid as if nobody else exchanged (sequences that are cut because others are
 /// would
 ///   keep each other so), is a smaller share of a round than the sequence is of the pool's work; or
-/// - to wait costs more. Where nobody overtakes it, workers run empty until one has the pages: the
-///   pool loses up to the share x of a worker that it needs, half of it on average, for that share
-///   of a sequence's time; x * x / 2 against the exchange's share of a round.
+/// - to wait costs more. Where nobody overtakes it, the free share f of the pool's pages stays
+///   unused, and workers run empty until one has the share x that is needed: for x of a sequence's
+///   time the pool lacks f, and half of x on average. (f + x / 2) x against the exchange's share.
 [[nodiscard]] bool page_cut_pays(const NewSequence& sequence, std::span<const LeafRun> runs,
                                  std::int32_t home, const PoolLoad& load,
                                  const RoundPrices& prices);

@@ -32,7 +32,9 @@ constexpr double kLeastGap = 0.15;
 
 /// What rounds take, in two futures.
 struct Outlook {
-  double joined_us = 0;  // the step of all that run and this sequence: nobody else comes
+  /// The step of all that run and this sequence; where it is whole, the mean over its time, since
+  /// what stands beside it leaves and newcomers go elsewhere.
+  double joined_us = 0;
   /// That of a pool filled with its like up to where it would stand whole, when those that run now
   /// are gone. That they pay for exchanges today is no reason: sequences that are cut because
   /// others are would keep each other so.
@@ -63,6 +65,8 @@ class Search {
     if (whole >= 0) {
       as_whole.joined_us = joined_us(*best);
       as_whole.full_us = as_whole.joined_us - exchanges_now_us();
+      const Excess excess = excess_of(whole);
+      as_whole.joined_us -= prices_.config().layers * (excess.now_us - excess.lasting_us);
       look_at_level(whole);
     }
     std::vector<std::pair<Spread, Outlook>> cuts;
@@ -78,19 +82,36 @@ class Search {
   }
 
  private:
-  /// A cut gains what the busiest worker exceeds the level that all would have, at most. Less than
-  /// kLeastGain of a round is not worth it: small losses of many sequences add up, and what is cut
-  /// stays cut for longer than it pays.
-  [[nodiscard]] bool may_gain(std::int32_t whole) const {
+  /// By how much the worker that takes the whole exceeds the level that all would have: at first,
+  /// and as a mean over the sequence's time. What else it holds ends meanwhile, at an even pace,
+  /// and is not replaced while it is above the level.
+  struct Excess {
+    double with_us = 0;  // the worker's attention, or the busiest one's
+    double now_us = 0;
+    double lasting_us = 0;
+  };
+  [[nodiscard]] Excess excess_of(std::int32_t whole) const {
     const auto workers = static_cast<double>(attend_.size());
-    if (sequence_.leaves < 2 || workers < 2) return false;
     const double with =
         std::max(busiest_, attend_with(sequence_, load_.workers()[at(whole)], prices_));
     const double level = std::max(
         busiest_, (std::accumulate(attend_.begin(), attend_.end(), 0.0) + own_us_) / workers);
+    const double now = with - level;
+    const auto homes = static_cast<double>(load_.workers()[at(whole)].homes);
+    const double others = homes > 0 ? attend_[at(whole)] * (homes - 1) / homes : 0;
+    return {.with_us = with,
+            .now_us = now,
+            .lasting_us = now < others ? now * now / (2 * others) : now - others / 2};
+  }
+
+  /// A cut gains that excess, at most. Less than kLeastGain of a round is not worth it: small
+  /// losses of many sequences add up, and what is cut stays cut for longer than it pays.
+  [[nodiscard]] bool may_gain(std::int32_t whole) const {
+    if (sequence_.leaves < 2 || attend_.size() < 2) return false;
+    const Excess excess = excess_of(whole);
     const double held = std::accumulate(attend_.begin(), attend_.end(), own_us_);
-    if (!gap_pays(with, held, attend_.size())) return false;
-    return with - level > kLeastGain * (with + prices_.config().costs.round_us);
+    if (!gap_pays(excess.with_us, held, attend_.size())) return false;
+    return excess.lasting_us > kLeastGain * (excess.with_us + prices_.config().costs.round_us);
   }
 
   [[nodiscard]] double joined_us(const Spread& spread) {
