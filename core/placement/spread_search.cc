@@ -83,8 +83,7 @@ class Search {
 
  private:
   /// By how much the worker that takes the whole exceeds the level that all would have: at first,
-  /// and as a mean over the sequence's time. What else it holds ends meanwhile, at an even pace,
-  /// and is not replaced while it is above the level.
+  /// and as a mean over the sequence's time.
   struct Excess {
     double with_us = 0;  // the worker's attention, or the busiest one's
     double now_us = 0;
@@ -97,11 +96,10 @@ class Search {
     const double level = std::max(
         busiest_, (std::accumulate(attend_.begin(), attend_.end(), 0.0) + own_us_) / workers);
     const double now = with - level;
-    const auto homes = static_cast<double>(load_.workers()[at(whole)].homes);
-    const double others = homes > 0 ? attend_[at(whole)] * (homes - 1) / homes : 0;
-    return {.with_us = with,
-            .now_us = now,
-            .lasting_us = now < others ? now * now / (2 * others) : now - others / 2};
+    return {
+        .with_us = with,
+        .now_us = now,
+        .lasting_us = lasting_excess_us(now, attend_[at(whole)], load_.workers()[at(whole)].homes)};
   }
 
   /// A cut gains that excess, at most. Less than kLeastGain of a round is not worth it: small
@@ -225,6 +223,14 @@ class Search {
 
 bool gap_pays(double busiest_us, double sum_us, std::size_t workers) {
   return busiest_us * static_cast<double>(workers) - sum_us >= kLeastGap * sum_us;
+}
+
+double lasting_excess_us(double excess_us, double others_us, std::int64_t others) {
+  if (others < 2) return excess_us;
+  const auto count = static_cast<double>(others);
+  const double leaving_us = others_us * (count - 1) / count;
+  return excess_us < leaving_us ? excess_us * excess_us / (2 * leaving_us)
+                                : excess_us - leaving_us / 2;
 }
 
 std::int32_t least_loaded(const NewSequence& sequence, std::int64_t pages, const PoolLoad& load,
