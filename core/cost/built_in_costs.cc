@@ -5,6 +5,8 @@
 
 #include "core/base/error.h"
 #include "core/base/quote.h"
+#include "core/model/mla_shape.h"
+#include "core/model/pool_shape.h"
 
 namespace tributary {
 namespace {
@@ -89,17 +91,13 @@ const BuiltInCosts& find_built_in_costs(std::string_view name) {
 }
 
 CostModelConfig default_cost_model(int leaf_tokens) {
-  return {.costs = find_built_in_costs("cpu").costs,
-          .attention = {.heads = 128,
-                        .kv_lora_rank = 512,
-                        .qk_rope_head_dim = 64,
-                        .row_format = RowFormat::kBF16,
-                        .query_dtype = DType::kBF16,
-                        .softmax_scale = 1},
-          .projection = {},
-          .layers = 1,
-          .leaf_tokens = leaf_tokens,
-          .workers_per_node = 1024};
+  return {
+      .costs = find_built_in_costs("cpu").costs,
+      .attention = attention_shape(find_mla_shape("deepseek-v3"), RowFormat::kBF16, DType::kBF16),
+      .projection = {},
+      .layers = 1,
+      .leaf_tokens = leaf_tokens,
+      .workers_per_node = 1024};
 }
 
 }  // namespace tributary

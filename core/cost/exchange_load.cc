@@ -8,20 +8,20 @@ namespace tributary {
 
 ExchangeLoad::ExchangeLoad(int workers, int workers_per_node)
     : workers_per_node_(workers_per_node),
-      peers_(index(workers)),
-      nodes_(index(ceil_div(workers, workers_per_node))),
+      peers_(at(workers)),
+      nodes_(at(ceil_div(workers, workers_per_node))),
       pairs_(peers_.size() * peers_.size(), 0) {}
 
 void ExchangeLoad::add_item(std::int32_t home, std::int64_t tokens) {
-  peers_[index(home)].tokens += tokens;
+  peers_[at(home)].tokens += tokens;
   node_of(home).tokens += tokens;
   tokens_ += tokens;
 }
 
 void ExchangeLoad::add_pair(std::int32_t home, std::int32_t worker, std::int64_t tokens,
                             std::int64_t roots) {
-  Peer& from = peers_[index(home)];
-  Peer& to = peers_[index(worker)];
+  Peer& from = peers_[at(home)];
+  Peer& to = peers_[at(worker)];
   const bool is_near = near(home, worker);
   from.queries_out += tokens;
   (is_near ? to.near_queries : to.far_queries) += tokens;
@@ -30,7 +30,7 @@ void ExchangeLoad::add_pair(std::int32_t home, std::int32_t worker, std::int64_t
   node_of(worker).states += roots;
   states_ += roots;
 
-  std::int32_t& items = pairs_[index(home) * peers_.size() + index(worker)];
+  std::int32_t& items = pairs_[at(home) * peers_.size() + at(worker)];
   const bool known = items > 0;
   items += tokens > 0 ? 1 : -1;
   if (known == (items > 0)) return;
@@ -47,7 +47,7 @@ void ExchangeLoad::messages(const Peer& peer, Inbound& in) const {
 
 Inbound ExchangeLoad::queries(std::int32_t worker, Exchange exchange,
                               const RoundPrices& prices) const {
-  const Peer& peer = peers_[index(worker)];
+  const Peer& peer = peers_[at(worker)];
   Inbound in;
   if (!travels()) return in;
   if (exchange == Exchange::kAllGather) {
@@ -64,7 +64,7 @@ Inbound ExchangeLoad::queries(std::int32_t worker, Exchange exchange,
 
 Inbound ExchangeLoad::states(std::int32_t worker, Exchange exchange,
                              const RoundPrices& prices) const {
-  const Peer& peer = peers_[index(worker)];
+  const Peer& peer = peers_[at(worker)];
   Inbound in;
   if (states_ == 0) return in;
   if (exchange == Exchange::kAllGather) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/base/index.h"
 #include "core/cost/round_work.h"
 #include "core/plan/plan.h"
 
@@ -27,7 +28,7 @@ class ExchangeLoad {
   }
   /// Whether no item of `home` has leaves on `worker`.
   [[nodiscard]] bool apart(std::int32_t home, std::int32_t worker) const noexcept {
-    return pairs_[index(home) * peers_.size() + index(worker)] == 0;
+    return pairs_[at(home) * peers_.size() + at(worker)] == 0;
   }
   /// Whether anything travels.
   [[nodiscard]] bool travels() const noexcept { return tokens_ > 0; }
@@ -37,7 +38,7 @@ class ExchangeLoad {
                                const RoundPrices& prices) const;
   /// Token records that `home` copies together for an all-to-all.
   [[nodiscard]] std::int64_t gathered(std::int32_t home) const noexcept {
-    return peers_[index(home)].queries_out;
+    return peers_[at(home)].queries_out;
   }
 
  private:
@@ -53,14 +54,11 @@ class ExchangeLoad {
     std::int64_t tokens = 0, states = 0;
   };
 
-  static std::size_t index(std::int32_t worker) noexcept {
-    return static_cast<std::size_t>(worker);
-  }
   [[nodiscard]] const Node& node_of(std::int32_t worker) const {
-    return nodes_[index(worker / workers_per_node_)];
+    return nodes_[at(worker / workers_per_node_)];
   }
   [[nodiscard]] Node& node_of(std::int32_t worker) {
-    return nodes_[index(worker / workers_per_node_)];
+    return nodes_[at(worker / workers_per_node_)];
   }
   void messages(const Peer& peer, Inbound& in) const;
 

@@ -18,15 +18,19 @@ std::int64_t checked(int value, int workers, int workers_per_node) {
 
 }  // namespace
 
-PoolLoad::PoolLoad(int workers, int workers_per_node, int leaf_tokens)
+PoolLoad::PoolLoad(int workers, int workers_per_node, int leaf_tokens,
+                   std::int64_t pages_per_worker)
     : leaf_tokens_(checked(leaf_tokens, workers, workers_per_node)),
-      workers_(static_cast<std::size_t>(workers)),
-      exchange_(workers, workers_per_node) {}
+      pages_per_worker_(pages_per_worker),
+      workers_(at(workers)),
+      exchange_(workers, workers_per_node) {
+  for (WorkerLoad& worker : workers_) worker.available_pages = pages_per_worker;
+}
 
 void PoolLoad::change_roots(const LeafRun& run, std::int64_t leaves, std::int32_t sign) {
   run_roots_.clear();
   append_subtree_roots(run.begin, run.end, leaves, run_roots_);
-  WorkerLoad& worker = at(run.worker);
+  WorkerLoad& worker = workers_[at(run.worker)];
   for (const TreeNode& node : run_roots_) {
     roots_.push_back({node, run.worker});
     const std::int64_t held = std::min(node.end_leaf(), leaves) - node.first_leaf();
@@ -38,7 +42,7 @@ void PoolLoad::change_roots(const LeafRun& run, std::int64_t leaves, std::int32_
 
 /// The merges that finish the tree of a sequence whose roots are `roots_`.
 void PoolLoad::change_home(std::int32_t home, std::int64_t leaves, std::int32_t sign) {
-  WorkerLoad& worker = at(home);
+  WorkerLoad& worker = workers_[at(home)];
   if (roots_.size() == 1) {
     if (roots_.front().worker == home) return;
     worker.home_merges += sign;  // a copy of the only root
@@ -61,12 +65,12 @@ void PoolLoad::change_home(std::int32_t home, std::int64_t leaves, std::int32_t 
 void PoolLoad::change(std::span<const LeafRun> runs, std::int32_t home, std::int64_t tokens,
                       std::int32_t sign) {
   sequences_ += sign;
-  at(home).homes += sign;
+  workers_[at(home)].homes += sign;
   if (tokens == 0) return;
   const std::int64_t leaves = ceil_div(tokens, leaf_tokens_);
   roots_.clear();
   for (const LeafRun& run : runs) {
-    WorkerLoad& worker = at(run.worker);
+    WorkerLoad& worker = workers_[at(run.worker)];
     worker.leaves += sign * (run.end - run.begin);
     worker.tokens += sign * (std::min(run.end * leaf_tokens_, tokens) - run.begin * leaf_tokens_);
     change_roots(run, leaves, sign);
@@ -81,7 +85,7 @@ void PoolLoad::change(std::span<const LeafRun> runs, std::int32_t home, std::int
         std::find_if(first, roots_.end(), [&](const auto& r) { return r.worker != worker; });
     if (worker != home) {
       const std::int64_t count = last - first;
-      at(home).inbound_roots += sign * count;
+      workers_[at(home)].inbound_roots += sign * count;
       exchange_.add_pair(home, worker, sign, sign * count);
       spread = true;
     }
@@ -92,7 +96,7 @@ void PoolLoad::change(std::span<const LeafRun> runs, std::int32_t home, std::int
 
 WorkerTimes PoolLoad::times(std::int32_t worker, Exchange exchange,
                             const RoundPrices& prices) const {
-  const WorkerLoad& w = workers_[static_cast<std::size_t>(worker)];
+  const WorkerLoad& w = workers_[at(worker)];
   return prices.times({.tokens = w.homes,
                        .gathered = exchange == Exchange::kAllToAll ? exchange_.gathered(worker) : 0,
                        .leaves = w.leaves,

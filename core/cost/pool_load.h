@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "core/base/index.h"
 #include "core/cost/exchange_load.h"
 #include "core/cost/round_work.h"
 #include "core/plan/merge_tree.h"
@@ -60,8 +61,8 @@ struct WorkerLoad {
 /// in integers: equal sequences give equal loads, whatever came and went before.
 class PoolLoad {
  public:
-  /// Throws kInvalidArgument for fewer than one worker, or one of a node.
-  PoolLoad(int workers, int workers_per_node, int leaf_tokens);
+  /// Of an empty pool. Throws kInvalidArgument for fewer than one worker, or one of a node.
+  PoolLoad(int workers, int workers_per_node, int leaf_tokens, std::int64_t pages_per_worker);
 
   /// A sequence of `tokens` whose leaves lie in `runs`, in order and complete.
   void add(std::span<const LeafRun> runs, std::int32_t home, std::int64_t tokens) {
@@ -72,17 +73,19 @@ class PoolLoad {
     change(runs, home, tokens, -1);
   }
   /// A sequence grows by `tokens` in its newest leaf, which has some already.
-  void grow(std::int32_t worker, std::int64_t tokens) { at(worker).tokens += tokens; }
+  void grow(std::int32_t worker, std::int64_t tokens) { workers_[at(worker)].tokens += tokens; }
   void set_available_pages(std::int32_t worker, std::int64_t pages) {
-    at(worker).available_pages = pages;
+    workers_[at(worker)].available_pages = pages;
   }
 
   [[nodiscard]] std::span<const WorkerLoad> workers() const noexcept { return workers_; }
   [[nodiscard]] const ExchangeLoad& exchange() const noexcept { return exchange_; }
   [[nodiscard]] std::int64_t sequences() const noexcept { return sequences_; }
+  /// Used and reserved ones included.
+  [[nodiscard]] std::int64_t pages_per_worker() const noexcept { return pages_per_worker_; }
 
   [[nodiscard]] double attend_us(std::int32_t worker, const RoundPrices& prices) const {
-    const WorkerLoad& w = workers_[static_cast<std::size_t>(worker)];
+    const WorkerLoad& w = workers_[at(worker)];
     return prices.attend_us(w.leaves, w.tokens, w.tokens, w.merges, w.merge_heights.height());
   }
   /// Of one worker; `prices` are those of this pool.
@@ -93,15 +96,13 @@ class PoolLoad {
   [[nodiscard]] double step_us(const RoundPrices& prices) const;
 
  private:
-  [[nodiscard]] WorkerLoad& at(std::int32_t worker) {
-    return workers_[static_cast<std::size_t>(worker)];
-  }
   void change(std::span<const LeafRun> runs, std::int32_t home, std::int64_t tokens,
               std::int32_t sign);
   void change_roots(const LeafRun& run, std::int64_t leaves, std::int32_t sign);
   void change_home(std::int32_t home, std::int64_t leaves, std::int32_t sign);
 
   std::int64_t leaf_tokens_;
+  std::int64_t pages_per_worker_;
   std::int64_t sequences_ = 0;
   std::vector<WorkerLoad> workers_;
   ExchangeLoad exchange_;

@@ -13,8 +13,10 @@ namespace tributary {
 /// A new sequence, as it joins.
 struct NewSequence {
   std::int64_t tokens = 1;
-  std::int64_t leaves = 1;      // that hold them
-  std::int64_t pages = 1;       // of these leaves up to the limit
+  std::int64_t leaves = 1;        // that hold them
+  std::int64_t pages = 1;         // of these leaves up to the limit
+  std::int64_t limit_tokens = 1;  // up to which it may grow
+  std::int64_t limit_pages = 1;
   std::int64_t leaf_pages = 1;  // of one that is not the last
 };
 

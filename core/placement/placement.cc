@@ -9,7 +9,7 @@
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
 #include "core/base/limits.h"
-#include "core/placement/packing.h"
+#include "core/placement/page_cuts.h"
 #include "core/placement/spread_search.h"
 
 namespace tributary {
@@ -37,9 +37,8 @@ Placement::Placement(const PlacementConfig& config)
 }
 
 PoolLoad Placement::empty_load(std::int64_t pages_per_worker) const {
-  PoolLoad load(config_.workers, config_.model.workers_per_node, config_.model.leaf_tokens);
-  for (std::int32_t w = 0; w < config_.workers; ++w) load.set_available_pages(w, pages_per_worker);
-  return load;
+  return {config_.workers, config_.model.workers_per_node, config_.model.leaf_tokens,
+          pages_per_worker};
 }
 
 void Placement::check_load(const PoolLoad& load) const {
@@ -50,7 +49,8 @@ void Placement::check_load(const PoolLoad& load) const {
 }
 
 std::optional<Assignment> Placement::place(std::int64_t prompt_tokens, std::int64_t limit_tokens,
-                                           SpreadPolicy policy, const PoolLoad& load) const {
+                                           SpreadPolicy policy, const PoolLoad& load,
+                                           PageCut page_cut) const {
   check_load(load);
   if (prompt_tokens < 1 || prompt_tokens > limit_tokens || limit_tokens > kMaxLimitTokens) {
     fail(ErrorCode::kInvalidArgument,
@@ -69,33 +69,49 @@ std::optional<Assignment> Placement::place(std::int64_t prompt_tokens, std::int6
   const NewSequence sequence{.tokens = prompt_tokens,
                              .leaves = ceil_div(prompt_tokens, leaf_tokens),
                              .pages = packing.prompt_pages(),
+                             .limit_tokens = limit_tokens,
+                             .limit_pages = packing.limit_pages(),
                              .leaf_pages = leaf_tokens / kPageTokens};
-  const auto placed = [&](Packing& done) {
-    const auto prompt = std::span(done.leaf_owner()).first(done.prompt_leaves());
-    return Assignment{cheapest_home(runs_of(prompt), sequence.leaves, load, prices_),
-                      done.leaf_owner()};
-  };
   switch (policy) {
     case SpreadPolicy::kSingle: {
-      const std::int32_t worker = least_loaded(sequence, packing.limit_pages(), load, prices_);
+      const std::int32_t worker = least_loaded(sequence, sequence.limit_pages, load, prices_);
       if (worker < 0 || !packing.pack_single(worker)) return std::nullopt;
       return Assignment{worker, packing.leaf_owner()};
     }
-    case SpreadPolicy::kAll:
+    case SpreadPolicy::kAll: {
       if (!packing.pack_evenly() || !packing.reserve_evenly()) return std::nullopt;
-      return placed(packing);
+      const auto prompt = std::span(packing.leaf_owner()).first(packing.prompt_leaves());
+      return Assignment{cheapest_home(runs_of(prompt), sequence.leaves, load, prices_),
+                        packing.leaf_owner()};
+    }
     case SpreadPolicy::kAuto:
       break;
   }
-  if (const std::optional<Spread> spread = find_spread(sequence, load, prices_)) {
-    Packing chosen = packing;
-    if (chosen.pack_runs(spread->runs) && chosen.reserve_where_free()) {
-      return Assignment{spread->home, chosen.leaf_owner()};
-    }
+  return place_auto(sequence, packing, load, page_cut);
+}
+
+std::optional<Assignment> Placement::place_auto(const NewSequence& sequence, Packing& packing,
+                                                const PoolLoad& load, PageCut page_cut) const {
+  const std::optional<Spread> spread = find_spread(sequence, load, prices_);
+  Packing chosen = packing;
+  // Growth of what stays whole is kept beside it: a leaf that opens elsewhere is a cut.
+  if (spread && spread->runs.size() == 1 && chosen.pack_single(spread->home)) {
+    return Assignment{spread->home, chosen.leaf_owner()};
   }
-  // What was looked at does not fit: pages decide.
-  if (!packing.pack_in_turn() || !packing.reserve_where_free()) return std::nullopt;
-  return placed(packing);
+  std::int32_t home = spread ? spread->home : -1;
+  if (!spread || !chosen.pack_runs(spread->runs) || !chosen.reserve_where_free()) {
+    // What was looked at does not fit: pages decide.
+    if (!packing.pack_in_turn() || !packing.reserve_where_free()) return std::nullopt;
+    chosen = packing;
+    const auto prompt = std::span(chosen.leaf_owner()).first(chosen.prompt_leaves());
+    home = cheapest_home(runs_of(prompt), sequence.leaves, load, prices_);
+  }
+  const bool for_pages = least_loaded(sequence, sequence.limit_pages, load, prices_) < 0;
+  if (for_pages && page_cut == PageCut::kIfItPays &&
+      !page_cut_pays(sequence, runs_of(chosen.leaf_owner()), home, load, prices_)) {
+    return std::nullopt;
+  }
+  return Assignment{home, chosen.leaf_owner()};
 }
 
 /// As at admission: that others are cut, and exchange anyway, is no reason to cut one more.

@@ -9,6 +9,8 @@
 #include "core/cost/built_in_costs.h"
 #include "core/cost/pool_load.h"
 #include "core/cost/round_work.h"
+#include "core/placement/level_cuts.h"
+#include "core/placement/packing.h"
 #include "core/placement/spread_policy.h"
 
 namespace tributary {
@@ -17,6 +19,12 @@ struct PlacementConfig {
   int workers = 1;  // >= 1
   /// Of the pool's rounds: what `auto` makes short. Its leaves are those of the pool.
   CostModelConfig model = default_cost_model();
+};
+
+/// What `auto` does with a sequence for which no worker has all pages.
+enum class PageCut {
+  kIfItPays,  // it waits for a whole place where page_cut_pays() says so
+  kAlways,    // it has waited long enough
 };
 
 struct Assignment {
@@ -40,11 +48,13 @@ class Placement {
   /// (1 <= prompt_tokens <= limit_tokens). Pages needed are whole: a worker needs
   /// ceil(tokens / kPageTokens) of each of its leaves, the last clipped at the limit.
   /// No value when the workers have not enough available pages now: for `single` when no worker
-  /// holds all, else when no assignment of whole leaves to workers exists.
+  /// holds all, else when no assignment of whole leaves to workers exists; for `auto` also where
+  /// `page_cut` lets it wait for a worker with all pages. An empty pool lets nothing wait.
   /// Throws kInvalidArgument for lengths out of order or a load of other than config.workers.
   [[nodiscard]] std::optional<Assignment> place(std::int64_t prompt_tokens,
                                                 std::int64_t limit_tokens, SpreadPolicy policy,
-                                                const PoolLoad& load) const;
+                                                const PoolLoad& load,
+                                                PageCut page_cut = PageCut::kIfItPays) const;
 
   /// Owner for the leaf that a sequence is about to open: `reserved_owner`, where its pages are
   /// promised, or a worker with `leaf_pages` available pages that makes rounds shorter. `auto` goes
@@ -58,8 +68,8 @@ class Placement {
   [[nodiscard]] const RoundPrices& prices() const noexcept { return prices_; }
 
  private:
-  [[nodiscard]] std::int32_t home_of(std::span<const std::int32_t> prompt_owner,
-                                     const PoolLoad& load) const;
+  [[nodiscard]] std::optional<Assignment> place_auto(const NewSequence& sequence, Packing& packing,
+                                                     const PoolLoad& load, PageCut page_cut) const;
   [[nodiscard]] bool leaf_may_cut(std::int32_t home, const PoolLoad& load) const;
   [[nodiscard]] double leaf_step_us(std::int32_t worker, std::int32_t home, bool held,
                                     const PoolLoad& load, const RoundTimes& now) const;

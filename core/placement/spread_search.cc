@@ -32,7 +32,9 @@ constexpr double kLeastGap = 0.15;
 
 /// What rounds take, in two futures.
 struct Outlook {
-  double joined_us = 0;  // the step of all that run and this sequence: nobody else comes
+  /// The step of all that run and this sequence; where it is whole, the mean over its time, since
+  /// what stands beside it leaves and newcomers go elsewhere.
+  double joined_us = 0;
   /// That of a pool filled with its like up to where it would stand whole, when those that run now
   /// are gone. That they pay for exchanges today is no reason: sequences that are cut because
   /// others are would keep each other so.
@@ -51,7 +53,8 @@ class Search {
   }
 
   std::optional<Spread> run() {
-    const std::int32_t whole = least_loaded(sequence_, sequence_.pages, load_, prices_);
+    std::int32_t whole = least_loaded(sequence_, sequence_.limit_pages, load_, prices_);
+    if (whole < 0) whole = least_loaded(sequence_, sequence_.pages, load_, prices_);
     std::optional<Spread> best;
     if (whole >= 0) {
       best = Spread{{{whole, 0, sequence_.leaves}}, whole};
@@ -62,6 +65,8 @@ class Search {
     if (whole >= 0) {
       as_whole.joined_us = joined_us(*best);
       as_whole.full_us = as_whole.joined_us - exchanges_now_us();
+      const Excess excess = excess_of(whole);
+      as_whole.joined_us -= prices_.config().layers * (excess.now_us - excess.lasting_us);
       look_at_level(whole);
     }
     std::vector<std::pair<Spread, Outlook>> cuts;
@@ -77,19 +82,34 @@ class Search {
   }
 
  private:
-  /// A cut gains what the busiest worker exceeds the level that all would have, at most. Less than
-  /// kLeastGain of a round is not worth it: small losses of many sequences add up, and what is cut
-  /// stays cut for longer than it pays.
-  [[nodiscard]] bool may_gain(std::int32_t whole) const {
+  /// By how much the worker that takes the whole exceeds the level that all would have: at first,
+  /// and as a mean over the sequence's time.
+  struct Excess {
+    double with_us = 0;  // the worker's attention, or the busiest one's
+    double now_us = 0;
+    double lasting_us = 0;
+  };
+  [[nodiscard]] Excess excess_of(std::int32_t whole) const {
     const auto workers = static_cast<double>(attend_.size());
-    if (sequence_.leaves < 2 || workers < 2) return false;
     const double with =
         std::max(busiest_, attend_with(sequence_, load_.workers()[at(whole)], prices_));
     const double level = std::max(
         busiest_, (std::accumulate(attend_.begin(), attend_.end(), 0.0) + own_us_) / workers);
+    const double now = with - level;
+    return {
+        .with_us = with,
+        .now_us = now,
+        .lasting_us = lasting_excess_us(now, attend_[at(whole)], load_.workers()[at(whole)].homes)};
+  }
+
+  /// A cut gains that excess, at most. Less than kLeastGain of a round is not worth it: small
+  /// losses of many sequences add up, and what is cut stays cut for longer than it pays.
+  [[nodiscard]] bool may_gain(std::int32_t whole) const {
+    if (sequence_.leaves < 2 || attend_.size() < 2) return false;
+    const Excess excess = excess_of(whole);
     const double held = std::accumulate(attend_.begin(), attend_.end(), own_us_);
-    if (!gap_pays(with, held, attend_.size())) return false;
-    return with - level > kLeastGain * (with + prices_.config().costs.round_us);
+    if (!gap_pays(excess.with_us, held, attend_.size())) return false;
+    return excess.lasting_us > kLeastGain * (excess.with_us + prices_.config().costs.round_us);
   }
 
   [[nodiscard]] double joined_us(const Spread& spread) {
@@ -203,6 +223,14 @@ class Search {
 
 bool gap_pays(double busiest_us, double sum_us, std::size_t workers) {
   return busiest_us * static_cast<double>(workers) - sum_us >= kLeastGap * sum_us;
+}
+
+double lasting_excess_us(double excess_us, double others_us, std::int64_t others) {
+  if (others < 2) return excess_us;
+  const auto count = static_cast<double>(others);
+  const double leaving_us = others_us * (count - 1) / count;
+  return excess_us < leaving_us ? excess_us * excess_us / (2 * leaving_us)
+                                : excess_us - leaving_us / 2;
 }
 
 std::int32_t least_loaded(const NewSequence& sequence, std::int64_t pages, const PoolLoad& load,

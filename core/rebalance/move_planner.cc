@@ -28,16 +28,19 @@ class Chain {
  public:
   Chain(const MovePlannerConfig& config, double step_us) : config_(config), step_us_(step_us) {}
 
-  void add(const Sequence& s, std::span<const LeafMove> moves, double copy_us, bool cuts) {
+  /// `lasting`: the share of the gain that time does not bring by itself.
+  void add(const Sequence& s, std::span<const LeafMove> moves, double copy_us, bool cuts,
+           double lasting) {
     moves_.insert(moves_.end(), moves.begin(), moves.end());
     copy_us_ += copy_us;
     steps_ += static_cast<double>(s.limit_tokens - s.length) / 2;
     ++sequences_;
     cuts_ = cuts_ || cuts;
+    if (cuts) lasting_ = std::min(lasting_, lasting);
   }
   /// A step of all after the moves so far.
   void look(double step_us) {
-    const double gain = step_us_ - step_us;
+    const double gain = (step_us_ - step_us) * lasting_;
     const double total = gain * steps_ / sequences_;
     const double least = cuts_ ? config_.least_cut_gain : config_.least_gain;
     if (gain < least * step_us_ || total < config_.hysteresis * copy_us_) return;
@@ -60,6 +63,7 @@ class Chain {
   double steps_ = 0;  // sum over the moved sequences
   double sequences_ = 0;
   bool cuts_ = false;
+  double lasting_ = 1;
   double net_us_ = 0;
   std::size_t best_ = 0;
 };
@@ -139,7 +143,7 @@ class Planner {
         continue;
       }
       step_us = joined_us;
-      chain.add(*join.sequence, join.moves, join.copy_us, false);
+      chain.add(*join.sequence, join.moves, join.copy_us, false, 1);
       chain.look(step_us);
     }
     return chain;
@@ -165,12 +169,37 @@ class Planner {
       if (!found) break;
       const auto before = trial.runs(*found->sequence);
       const std::int32_t from = trial.owner(*found->sequence, found->move.first_leaf);
+      const double lasting = lasting_share(trial, *found->sequence, from);
       trial.apply(*found->sequence, {&found->move, 1});
       const bool cuts = trial.runs(*found->sequence) > before;
-      chain.add(*found->sequence, {&found->move, 1}, copy_us(found->move, from), cuts);
+      chain.add(*found->sequence, {&found->move, 1}, copy_us(found->move, from), cuts, lasting);
       chain.look(trial.load().step_us(prices_));
     }
     return chain;
+  }
+
+  /// Of what `from` exceeds the mean by: as at admission, neighbours of the sequence that would be
+  /// cut end and are not replaced.
+  [[nodiscard]] double lasting_share(const TrialMoves& trial, const Sequence& s,
+                                     std::int32_t from) const {
+    const PoolLoad& load = trial.load();
+    const WorkerLoad& worker = load.workers()[at(from)];
+    double sum = 0;
+    for (std::int32_t w = 0; std::cmp_less(w, load.workers().size()); ++w) {
+      sum += load.attend_us(w, prices_);
+    }
+    const double us = load.attend_us(from, prices_);
+    const double excess = us - sum / static_cast<double>(load.workers().size());
+    if (excess <= 0) return 1;
+    std::int64_t own = 0;
+    for (std::int64_t l = 0; l * leaf_tokens() < s.length; ++l) {
+      if (trial.owner(s, l) != from) continue;
+      own += std::min<std::int64_t>(leaf_tokens(), s.length - l * leaf_tokens());
+    }
+    const double others = us * static_cast<double>(worker.tokens - own) /
+                          static_cast<double>(std::max<std::int64_t>(1, worker.tokens));
+    const std::int64_t count = worker.homes - (s.home == from ? 1 : 0);
+    return lasting_excess_us(excess, others, count) / excess;
   }
 
   struct Gift {

@@ -77,7 +77,8 @@ void Mover::begin_next() {
     planned_.pop_front();
     try {
       sequencer_.begin_move(move);
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kInternal) throw;
       // Has ended, or no pages: the next one.
     }
   }

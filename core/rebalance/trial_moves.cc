@@ -31,19 +31,15 @@ bool TrialMoves::fits(std::span<const LeafMove> moves) const {
   return load_.workers()[at(moves.front().to)].available_pages >= pages;
 }
 
-void TrialMoves::count(const Sequence& s, bool add) {
-  runs_.clear();
+std::vector<LeafRun> TrialMoves::runs_now(const Sequence& s) const {
+  std::vector<LeafRun> runs;
   const std::int64_t leaves = ceil_div(s.length, leaf_tokens_);
   for (std::int64_t l = 0; l < leaves; ++l) {
     const std::int32_t worker = owner(s, l);
-    if (runs_.empty() || runs_.back().worker != worker) runs_.push_back({worker, l, l});
-    ++runs_.back().end;
+    if (runs.empty() || runs.back().worker != worker) runs.push_back({worker, l, l});
+    ++runs.back().end;
   }
-  if (add) {
-    load_.add(runs_, s.home, s.length);
-  } else {
-    load_.remove(runs_, s.home, s.length);
-  }
+  return runs;
 }
 
 void TrialMoves::set_owner(const Sequence& s, std::int64_t leaf, std::int32_t owner) {
@@ -62,22 +58,27 @@ void TrialMoves::set_owner(const Sequence& s, std::int64_t leaf, std::int32_t ow
 }
 
 void TrialMoves::apply(const Sequence& s, std::span<const LeafMove> moves) {
-  count(s, false);
-  last_ = {&s, {}};
+  // Of the sequence that was tried last the runs are known.
+  std::vector<LeafRun> before = last_.sequence == &s ? std::move(last_.after) : runs_now(s);
+  load_.remove(before, s.home, s.length);
+  last_ = {.sequence = &s, .leaves = {}, .before = std::move(before), .after = {}};
   for (const LeafMove& move : moves) {
     for (std::int64_t l = move.first_leaf; l < move.end_leaf; ++l) {
       last_.leaves.emplace_back(l, owner(s, l));
       set_owner(s, l, move.to);
     }
   }
-  count(s, true);
+  last_.after = runs_now(s);
+  load_.add(last_.after, s.home, s.length);
 }
 
 void TrialMoves::undo() {
-  count(*last_.sequence, false);
-  for (const auto& [leaf, owner] : last_.leaves) set_owner(*last_.sequence, leaf, owner);
-  count(*last_.sequence, true);
-  last_ = {};
+  const Sequence& s = *last_.sequence;
+  load_.remove(last_.after, s.home, s.length);
+  for (const auto& [leaf, owner] : last_.leaves) set_owner(s, leaf, owner);
+  load_.add(last_.before, s.home, s.length);
+  last_.leaves.clear();
+  last_.after = std::move(last_.before);
 }
 
 }  // namespace tributary

@@ -30,7 +30,7 @@ class TrialMoves {
   void undo();
 
  private:
-  void count(const Sequence& s, bool add);
+  [[nodiscard]] std::vector<LeafRun> runs_now(const Sequence& s) const;
   void set_owner(const Sequence& s, std::int64_t leaf, std::int32_t owner);
 
   PoolLoad load_;
@@ -39,9 +39,9 @@ class TrialMoves {
   struct Moved {
     const Sequence* sequence = nullptr;
     std::vector<std::pair<std::int64_t, std::int32_t>> leaves;  // with the former owner
+    std::vector<LeafRun> before, after;
   };
   Moved last_;
-  std::vector<LeafRun> runs_;
 };
 
 }  // namespace tributary

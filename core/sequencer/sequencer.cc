@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/limits.h"
 #include "core/cache/leaves.h"
+#include "core/placement/page_cuts.h"
 
 namespace tributary {
 namespace {
@@ -29,6 +30,11 @@ std::int64_t placed_tokens(const AdmitRequest& request) {
   return std::max<std::int64_t>(request.prompt_tokens, 1);
 }
 
+/// Up to its limit.
+std::int64_t pages_of(const AdmitRequest& request) {
+  return ceil_div(request.prompt_tokens + request.max_new_tokens, std::int64_t{kPageTokens});
+}
+
 }  // namespace
 
 Sequencer::Sequencer(const SequencerConfig& config)
@@ -36,6 +42,7 @@ Sequencer::Sequencer(const SequencerConfig& config)
       placement_(config.placement),
       table_(config.placement.model.leaf_tokens),
       load_(placement_.empty_load(config.pages_per_worker)),
+      page_waits_(config.pages_per_worker),
       moves_(config.layers) {
   if (config.pages_per_worker < 1) {
     fail(ErrorCode::kInvalidArgument, "pages per worker is {}, expected at least 1",
@@ -82,8 +89,9 @@ void Sequencer::account(const Sequence& s, int sign) {
 /// Where a new sequence fits, if need be into pages that moves hold: these are cancelled then.
 std::optional<Assignment> Sequencer::place(const AdmitRequest& request) {
   const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
+  const PageCut page_cut = page_waits_.may_cut(pages_of(request));
   const auto place_on = [&](const PoolLoad& load) {
-    return placement_.place(placed_tokens(request), limit, request.spread, load);
+    return placement_.place(placed_tokens(request), limit, request.spread, load, page_cut);
   };
   auto assignment = place_on(load_);
   if (assignment || moves_.empty()) return assignment;
@@ -103,13 +111,13 @@ std::optional<Assignment> Sequencer::place(const AdmitRequest& request) {
 
 void Sequencer::check(const AdmitRequest& request, std::int64_t tag) const {
   check_lengths(request, tag);
-  const PoolLoad empty = placement_.empty_load(config_.pages_per_worker);
   const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
-  if (!placement_.place(placed_tokens(request), limit, request.spread, empty)) {
+  if (!fits_empty_pool(limit, request.spread, config_.placement.workers, config_.pages_per_worker,
+                       table_.leaf_tokens())) {
     fail(ErrorCode::kTooLarge,
          "request {}: {} tokens need {} pages with spread {}; the pool holds {} on each of {} "
          "workers",
-         tag, limit, ceil_div(limit, kPageTokens), spread_policy_name(request.spread),
+         tag, limit, pages_of(request), spread_policy_name(request.spread),
          config_.pages_per_worker, config_.placement.workers);
   }
 }
@@ -130,8 +138,10 @@ std::optional<SequenceId> Sequencer::admit(const AdmitRequest& request, const Ad
   const auto assignment = place(request);
   if (!assignment) {
     check(request, as.tag);
+    if (request.spread == SpreadPolicy::kAuto) page_waits_.refused(pages_of(request));
     return std::nullopt;
   }
+  page_waits_.admitted(pages_of(request));
 
   const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
   Sequence s;

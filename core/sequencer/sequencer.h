@@ -17,6 +17,7 @@
 #include "core/plan/plan.h"
 #include "core/sequencer/admit_request.h"
 #include "core/sequencer/order.h"
+#include "core/sequencer/page_waits.h"
 
 namespace tributary {
 
@@ -45,9 +46,10 @@ class Sequencer {
 
   /// Reserves the pages for the whole request, places it, and orders the fill of its prompt. Moves
   /// that hold pages it needs are cancelled. No value: no room now, try again when something was
-  /// freed. Throws kTooLarge for a request that an empty pool could not hold, kInvalidArgument for
-  /// bad lengths, kAlreadyExists for a given id that is in the pool, kFailedPrecondition when all
-  /// ids of the incarnation were given; nothing is changed then.
+  /// freed; `auto` may wait for a worker with all its pages, see PageWaits for how long. Throws
+  /// kTooLarge for a request that an empty pool could not hold, kInvalidArgument for bad lengths,
+  /// kAlreadyExists for a given id that is in the pool, kFailedPrecondition when all ids of the
+  /// incarnation were given; nothing is changed then.
   [[nodiscard]] std::optional<SequenceId> admit(const AdmitRequest& request,
                                                 const AdmitAs& as = {});
   /// Throws what admit() would throw: tells before a run whether all its requests can ever be held.
@@ -173,6 +175,7 @@ class Sequencer {
   SequenceTable table_;
   std::vector<PagePool> pools_;
   PoolLoad load_;
+  PageWaits page_waits_;
   std::vector<LeafRun> runs_;  // of the sequence that is accounted
   std::unordered_map<SequenceId, SpreadPolicy> policies_;
   struct OpenStep {

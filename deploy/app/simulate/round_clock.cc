@@ -11,7 +11,7 @@ namespace tributary {
 RoundClock::RoundClock(const CostModelConfig& config, int workers, Exchange exchange)
     : prices_(config, workers),
       exchange_(exchange),
-      load_(workers, config.workers_per_node, config.leaf_tokens),
+      load_(workers, config.workers_per_node, config.leaf_tokens, 0),
       growing_(static_cast<std::size_t>(workers), 0) {}
 
 const std::vector<LeafRun>& RoundClock::runs_of(const Sequence& sequence, std::int64_t rows) {

@@ -5,25 +5,15 @@
 #include <cmath>
 #include <tuple>
 
-#include "core/placement/placement.h"
+#include "core/placement/page_cuts.h"
 #include "deploy/service/control/pool_rank.h"
 
 namespace tributary {
 
 bool could_hold(const RegisterPool& pool, const AdmitRequest& request) {
   const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
-  const auto workers = static_cast<std::int64_t>(pool.workers.size());
-  // Before the placement, whose cost grows with the number of leaves.
-  if (pages_of(request.prompt_tokens, request.max_new_tokens) > workers * pool.pages_per_worker) {
-    return false;
-  }
-  // Whether it fits does not depend on the constants.
-  const Placement placement(
-      {.workers = static_cast<int>(workers), .model = default_cost_model(pool.shape.leaf_tokens)});
-  // As Sequencer: an empty prompt is placed as one token.
-  const std::int64_t prompt = std::max<std::int64_t>(request.prompt_tokens, 1);
-  return placement.place(prompt, limit, request.spread, placement.empty_load(pool.pages_per_worker))
-      .has_value();
+  return fits_empty_pool(limit, request.spread, static_cast<std::int64_t>(pool.workers.size()),
+                         pool.pages_per_worker, pool.shape.leaf_tokens);
 }
 
 std::vector<std::string> pools_to_ask(const PoolRegistry& registry, const AdmitRequest& request) {

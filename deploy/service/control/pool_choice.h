@@ -16,7 +16,7 @@ namespace tributary {
 [[nodiscard]] std::vector<std::string> pools_to_ask(const PoolRegistry& registry,
                                                     const AdmitRequest& request);
 
-/// Whether an empty pool would admit it, by the same placement as the pool's own.
+/// Whether an empty pool would admit it.
 [[nodiscard]] bool could_hold(const RegisterPool& pool, const AdmitRequest& request);
 
 /// Seconds until some sequence can be expected to end, 1 .. 30: the mean time between the ends of

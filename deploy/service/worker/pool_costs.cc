@@ -11,6 +11,12 @@
 #include "deploy/service/protocol/machine_file.h"
 
 namespace tributary {
+namespace {
+
+/// Ranks start together; one that reads its machine file over a network may be late.
+constexpr std::chrono::seconds kAgreeTimeout{60};
+
+}  // namespace
 
 int workers_per_node(std::span<const std::string_view> host_of_rank) {
   std::size_t size = 1;
@@ -40,7 +46,7 @@ PoolCosts agree_on_costs(const std::string& name_or_path, std::string_view host,
              fmt::format("{}: {}; {}", name_or_path, machine.source, machine.description));
   });
   const std::vector<Card> all =
-      gather_values(communicator, read, mine, Deadline::after(std::chrono::seconds(60)));
+      gather_values(communicator, read, mine, Deadline::after(kAgreeTimeout));
   std::vector<std::string_view> hosts;
   hosts.reserve(all.size());
   for (const Card& card : all) hosts.emplace_back(card.host.data());

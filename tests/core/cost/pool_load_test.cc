@@ -88,7 +88,7 @@ TEST(PoolLoad, PredictsWhatThePlanPredicts) {
     const int workers = 1 + static_cast<int>(random() % 9);
     const CostModelConfig model = model_of(1 + static_cast<int>(random() % 5));
     const RoundPrices prices(model, workers);
-    PoolLoad load(workers, model.workers_per_node, kLoadLeaf);
+    PoolLoad load(workers, model.workers_per_node, kLoadLeaf, 0);
     SequenceTable table(kLoadLeaf);
     std::vector<StepItem> batch;
     for (SequenceId id = 1; id <= 1 + random() % 12; ++id) {
@@ -137,7 +137,7 @@ TEST(PoolLoad, IsEmptyWhenAllHaveGone) {
   std::mt19937 random(3);
   const CostModelConfig model = model_of(2);
   const RoundPrices prices(model, 6);
-  PoolLoad load(6, 2, kLoadLeaf);
+  PoolLoad load(6, 2, kLoadLeaf, 0);
   const double empty = load.step_us(prices);
   std::vector<Placed> all;
   for (int i = 0; i < 50; ++i) {
@@ -154,8 +154,8 @@ TEST(PoolLoad, IsEmptyWhenAllHaveGone) {
 }
 
 TEST(PoolLoad, RefusesAPoolOfNobody) {
-  EXPECT_THROW(PoolLoad(0, 1, kLoadLeaf), Error);
-  EXPECT_THROW(PoolLoad(1, 0, kLoadLeaf), Error);
+  EXPECT_THROW(PoolLoad(0, 1, kLoadLeaf, 0), Error);
+  EXPECT_THROW(PoolLoad(1, 0, kLoadLeaf, 0), Error);
 }
 
 TEST(BuiltInCosts, AreFoundByNameAndListed) {
