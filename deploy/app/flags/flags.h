@@ -62,6 +62,9 @@ template <typename T>
 [[nodiscard]] inline std::string flag_text(RowFormat value) {
   return std::string(row_format_name(value));
 }
+[[nodiscard]] inline std::string flag_text(ProjectAt value) {
+  return std::string(project_at_name(value));
+}
 [[nodiscard]] inline std::string flag_text(Exchange value) {
   return std::string(exchange_name(value));
 }
