@@ -17,6 +17,7 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/quote.h"
+#include "core/model/project_at.h"
 #include "core/model/row_format.h"
 #include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
