@@ -1,13 +1,12 @@
 // The MLA layer as a sequence of backend operations.
 #include "core/layer/mla_layer.h"
 
-#include <algorithm>
 #include <numeric>
-#include <string_view>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/layer/check_weights.h"
+#include "core/layer/token_chunks.h"
 #include "core/model/rope.h"
 
 namespace tributary {
@@ -26,40 +25,6 @@ std::unique_ptr<Buffer> upload_vector(Backend& backend, const std::vector<float>
   auto buffer = backend.allocate(bytes.size());
   backend.upload(buffer->data(), bytes);
   return buffer;
-}
-
-void check_tokens(std::string_view operation, std::int64_t tokens) {
-  if (tokens < 0) {
-    fail(ErrorCode::kInvalidArgument, "{}: {} tokens, must be at least 0", operation, tokens);
-  }
-}
-
-void check_positions(std::string_view operation, std::int64_t tokens,
-                     std::span<const std::int64_t> positions) {
-  check_tokens(operation, tokens);
-  if (positions.size() != static_cast<std::size_t>(tokens)) {
-    fail(ErrorCode::kInvalidArgument, "{}: {} positions for {} tokens", operation, positions.size(),
-         tokens);
-  }
-  for (std::size_t i = 0; i < positions.size(); ++i) {
-    if (positions[i] < 0) {
-      fail(ErrorCode::kInvalidArgument, "{}: position {} of token {}, must be at least 0",
-           operation, positions[i], i);
-    }
-  }
-}
-
-/// work(begin, count) for consecutive chunks of at most `limit` tokens.
-template <typename Work>
-void for_chunks(std::int64_t tokens, std::int64_t limit, const Work& work) {
-  for (std::int64_t begin = 0; begin < tokens; begin += limit) {
-    work(begin, std::min(limit, tokens - begin));
-  }
-}
-
-std::span<const std::int64_t> part(std::span<const std::int64_t> positions, std::int64_t begin,
-                                   std::int64_t count) {
-  return positions.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
 }
 
 }  // namespace
@@ -190,59 +155,49 @@ void MlaLayer::latent_rows(std::int64_t tokens, const float* hidden,
   });
 }
 
-void MlaLayer::project(std::int64_t tokens, const float* hidden,
-                       std::span<const std::int64_t> positions, float* queries, float* rows) {
-  check_positions("project", tokens, positions);
+void MlaLayer::add_absorbed_queries(std::span<const std::int64_t> positions, float* queries) {
+  const auto tokens = static_cast<std::int64_t>(positions.size());
   const std::int64_t heads = shape_.num_attention_heads;
   const std::int64_t latent_dim = shape_.latent_dim();
   const std::int64_t head_dim = shape_.qk_head_dim();
-  for_chunks(tokens, workspace_->max_tokens(), [&](std::int64_t begin, std::int64_t count) {
-    const float* chunk_hidden = hidden + begin * shape_.hidden_size;
-    float* chunk_queries = queries + begin * heads * latent_dim;
-    float* chunk_rows = rows + begin * latent_dim;
-    const auto chunk_positions = part(positions, begin, count);
-    calls_.clear();
-    add_down(count, chunk_hidden);
-    add_rows_from_down(chunk_positions, chunk_rows);
-    const Query query = add_query_from_down(count);
-    calls_.emplace_back(GemmArgs{.weight = w_uk_.get(),
-                                 .tokens = count,
-                                 .x = query.data,
-                                 .x_token_stride = query.token_stride,
-                                 .x_batch_stride = head_dim,
-                                 .y = chunk_queries,
-                                 .y_token_stride = heads * latent_dim,
-                                 .y_batch_stride = latent_dim});
-    calls_.emplace_back(RopeArgs{.positions = chunk_positions,
-                                 .frequencies = frequencies_,
-                                 .heads = heads,
-                                 .x = query.data + shape_.qk_nope_head_dim,
-                                 .x_token_stride = query.token_stride,
-                                 .x_head_stride = head_dim,
-                                 .y = chunk_queries + shape_.kv_lora_rank,
-                                 .y_token_stride = heads * latent_dim,
-                                 .y_head_stride = latent_dim});
-    recorded_.run(calls_);
-  });
+  const Query query = add_query_from_down(tokens);
+  calls_.emplace_back(GemmArgs{.weight = w_uk_.get(),
+                               .tokens = tokens,
+                               .x = query.data,
+                               .x_token_stride = query.token_stride,
+                               .x_batch_stride = head_dim,
+                               .y = queries,
+                               .y_token_stride = heads * latent_dim,
+                               .y_batch_stride = latent_dim});
+  calls_.emplace_back(RopeArgs{.positions = positions,
+                               .frequencies = frequencies_,
+                               .heads = heads,
+                               .x = query.data + shape_.qk_nope_head_dim,
+                               .x_token_stride = query.token_stride,
+                               .x_head_stride = head_dim,
+                               .y = queries + shape_.kv_lora_rank,
+                               .y_token_stride = heads * latent_dim,
+                               .y_head_stride = latent_dim});
 }
 
-void MlaLayer::add_prefill_queries(std::span<const std::int64_t> positions) {
+/// Dense queries [tokens, H, N + R], their last part rotated.
+void MlaLayer::add_plain_queries(std::span<const std::int64_t> positions, float* queries) {
   const auto tokens = static_cast<std::int64_t>(positions.size());
   const std::int64_t heads = shape_.num_attention_heads;
   const std::int64_t head_dim = shape_.qk_head_dim();
   const std::int64_t width = heads * head_dim;
   const Query query = add_query_from_down(tokens);
-  if (query.data != workspace_->query()) {  // attend_dense wants them dense
+  if (query.data != queries) {
     calls_.emplace_back(
         ConvertArgs{.rows = tokens,
                     .src = query.data,
                     .src_row = plain_row(width),
                     .src_stride_bytes = static_cast<std::size_t>(query.token_stride) * 4,
-                    .dst = workspace_->query(),
+                    .dst = queries,
                     .dst_row = plain_row(width),
                     .dst_stride_bytes = static_cast<std::size_t>(width) * 4});
   }
-  float* rope_part = workspace_->query() + shape_.qk_nope_head_dim;
+  float* rope_part = queries + shape_.qk_nope_head_dim;
   calls_.emplace_back(RopeArgs{.positions = positions,
                                .frequencies = frequencies_,
                                .heads = heads,
@@ -252,6 +207,28 @@ void MlaLayer::add_prefill_queries(std::span<const std::int64_t> positions) {
                                .y = rope_part,
                                .y_token_stride = width,
                                .y_head_stride = head_dim});
+}
+
+void MlaLayer::project(ProjectAt place, std::int64_t tokens, const float* hidden,
+                       std::span<const std::int64_t> positions, float* queries, float* rows) {
+  check_positions("project", tokens, positions);
+  const bool absorb = place == ProjectAt::kHome;
+  const std::int64_t query_width =
+      shape_.num_attention_heads *
+      static_cast<std::int64_t>(absorb ? shape_.latent_dim() : shape_.qk_head_dim());
+  for_chunks(tokens, workspace_->max_tokens(), [&](std::int64_t begin, std::int64_t count) {
+    const auto chunk_positions = part(positions, begin, count);
+    float* chunk_queries = queries + begin * query_width;
+    calls_.clear();
+    add_down(count, hidden + begin * shape_.hidden_size);
+    add_rows_from_down(chunk_positions, rows + begin * shape_.latent_dim());
+    if (absorb) {
+      add_absorbed_queries(chunk_positions, chunk_queries);
+    } else {
+      add_plain_queries(chunk_positions, chunk_queries);
+    }
+    recorded_.run(calls_);
+  });
 }
 
 void MlaLayer::prefill_states(std::int64_t tokens, std::int64_t first_position, const float* rows) {
@@ -326,15 +303,12 @@ void MlaLayer::prefill_attention(std::int64_t tokens, const float* hidden,
     std::iota(positions.begin(), positions.end(), first_position + begin);
     calls_.clear();
     add_down(count, hidden + begin * shape_.hidden_size);
-    add_prefill_queries(positions);
+    add_plain_queries(positions, workspace_->query());
     backend_->call(calls_);
     prefill_states(count, first_position + begin, rows);
-    backend_->call(GemmArgs{.weight = o_.get(),
-                            .tokens = count,
-                            .x = workspace_->states(),
-                            .x_token_stride = static_cast<std::int64_t>(state.record_floats()),
-                            .y = output + begin * shape_.hidden_size,
-                            .y_token_stride = shape_.hidden_size});
+    backend_->call(output_call(count, workspace_->states(),
+                               static_cast<std::int64_t>(state.record_floats()),
+                               output + begin * shape_.hidden_size));
   });
 }
 
@@ -350,27 +324,48 @@ GemmArgs MlaLayer::values_call(std::int64_t tokens, const float* states, float* 
           .y_batch_stride = shape_.v_head_dim};
 }
 
-void MlaLayer::values(std::int64_t tokens, const float* states, float* values) {
+void MlaLayer::values(std::int64_t tokens, const float* states, float* values, ProjectAt place) {
   check_tokens("values", tokens);
-  backend_->call(values_call(tokens, states, values));
+  if (place == ProjectAt::kHome) return backend_->call(values_call(tokens, states, values));
+  const StateShape state{.heads = shape_.num_attention_heads, .width = shape_.v_head_dim};
+  const RowLayout row = plain_row(std::int64_t{state.heads} * state.width);
+  backend_->call(ConvertArgs{.rows = tokens,
+                             .src = states,
+                             .src_row = row,
+                             .src_stride_bytes = state.record_bytes(),
+                             .dst = values,
+                             .dst_row = row,
+                             .dst_stride_bytes = row.bytes()});
 }
 
-void MlaLayer::output(std::int64_t tokens, const float* states, float* output) {
+GemmArgs MlaLayer::output_call(std::int64_t tokens, const float* values, std::int64_t token_stride,
+                               float* output) const {
+  return {.weight = o_.get(),
+          .tokens = tokens,
+          .x = values,
+          .x_token_stride = token_stride,
+          .y = output,
+          .y_token_stride = shape_.hidden_size};
+}
+
+void MlaLayer::output(std::int64_t tokens, const float* states, float* output, ProjectAt place) {
   check_tokens("output", tokens);
-  const std::int64_t value_width = std::int64_t{shape_.num_attention_heads} * shape_.v_head_dim;
-  const StateShape state{.heads = shape_.num_attention_heads, .width = shape_.kv_lora_rank};
+  const int heads = shape_.num_attention_heads;
+  const bool projected = place == ProjectAt::kLeaves;
+  const StateShape state{.heads = heads,
+                         .width = projected ? shape_.v_head_dim : shape_.kv_lora_rank};
   const auto record = static_cast<std::int64_t>(state.record_floats());
   for_chunks(tokens, workspace_->max_tokens(), [&](std::int64_t begin, std::int64_t count) {
     const float* chunk_states = states + begin * record;
     float* chunk_output = output + begin * shape_.hidden_size;
     calls_.clear();
-    calls_.emplace_back(values_call(count, chunk_states, workspace_->value()));
-    calls_.emplace_back(GemmArgs{.weight = o_.get(),
-                                 .tokens = count,
-                                 .x = workspace_->value(),
-                                 .x_token_stride = value_width,
-                                 .y = chunk_output,
-                                 .y_token_stride = shape_.hidden_size});
+    if (projected) {
+      calls_.emplace_back(output_call(count, chunk_states, record, chunk_output));
+    } else {
+      calls_.emplace_back(values_call(count, chunk_states, workspace_->value()));
+      calls_.emplace_back(output_call(count, workspace_->value(),
+                                      std::int64_t{heads} * shape_.v_head_dim, chunk_output));
+    }
     recorded_.run(calls_);
   });
 }

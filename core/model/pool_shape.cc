@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/model/mla_shape.h"
+#include "core/model/model_shape.h"
 
 namespace tributary {
 namespace {
@@ -16,6 +17,9 @@ std::string text_of(DType value) {
 }
 std::string text_of(RowFormat value) {
   return std::string(row_format_name(value));
+}
+std::string text_of(ProjectAt value) {
+  return std::string(project_at_name(value));
 }
 
 }  // namespace
@@ -37,6 +41,15 @@ AttentionShape attention_shape(const MlaShape& model, RowFormat row_format, DTyp
           .row_format = row_format,
           .query_dtype = query_dtype,
           .softmax_scale = static_cast<float>(model.softmax_scale)};
+}
+
+AttentionShape attention_shape(const ModelShape& model, RowFormat row_format, DType query_dtype,
+                               ProjectAt project_at) {
+  AttentionShape shape = attention_shape(mla_shape(model), row_format, query_dtype);
+  shape.v_head_dim = model.v_head_dim;
+  shape.project_at = project_at;
+  if (shape.projects_leaves()) shape.qk_nope_head_dim = model.qk_nope_head_dim;
+  return shape;
 }
 
 }  // namespace tributary

@@ -13,11 +13,11 @@
 namespace tributary {
 
 struct MlaShape;
+struct ModelShape;
 
 /// Equality is exact.
 struct PoolShape : AttentionShape {
-  int v_head_dim = 0;   // 0: the pool has no weights
-  int hidden_size = 0;  // 0 likewise
+  int hidden_size = 0;  // 0: the pool has no weights
   int layers = 0;
   int leaf_tokens = 0;
 
@@ -48,7 +48,9 @@ inline constexpr std::tuple kPoolShapeFields{
     ShapeField{"leaf_tokens", &PoolShape::leaf_tokens, 1},
     ShapeField{"row_dtype", &PoolShape::row_format},  // the name in files since their beginning
     ShapeField{"query_dtype", &PoolShape::query_dtype},
-    ShapeField{"softmax_scale", &PoolShape::softmax_scale}};
+    ShapeField{"softmax_scale", &PoolShape::softmax_scale},
+    ShapeField{"project_at", &PoolShape::project_at},
+    ShapeField{"qk_nope_head_dim", &PoolShape::qk_nope_head_dim}};
 
 /// visit(field) for each field of the list, in its order.
 template <typename... Fields, typename Visit>
@@ -71,5 +73,8 @@ struct ShapeDifference {
 /// The attention of a model's layers. The softmax scale is the model's, as fp32.
 [[nodiscard]] AttentionShape attention_shape(const MlaShape& model, RowFormat row_format,
                                              DType query_dtype);
+/// Of a pool with the model's weights, which projects there.
+[[nodiscard]] AttentionShape attention_shape(const ModelShape& model, RowFormat row_format,
+                                             DType query_dtype, ProjectAt project_at);
 
 }  // namespace tributary

@@ -32,16 +32,17 @@ void for_each_own_leaf(const Sequence& s, int rank, int leaf_tokens, Visit visit
 std::vector<double> load_query(const CanaryOrder& order, const CanaryInput& input,
                                Backend& backend) {
   // Every rank with rows of the item attends to them, and its task says where the query lies.
-  const auto task = std::ranges::find(input.plan.tasks, order.item, &LeafTask::item);
-  if (task == input.plan.tasks.end()) {
+  const AttendArgs& attended = input.attended;
+  const auto task = std::ranges::find(attended.tasks, order.item, &LeafTask::item);
+  if (task == attended.tasks.end()) {
     fail(ErrorCode::kInternal, "canary: no task of item {} on a worker with rows of it",
          order.item);
   }
   const AttentionShape& shape = input.shape;
   const auto width = static_cast<std::size_t>(shape.latent_dim());
   std::vector<std::byte> bytes(width * dtype_bytes(shape.query_dtype));
-  backend.download(bytes, input.tokens +
-                              static_cast<std::size_t>(task->query) * shape.token_record_bytes() +
+  backend.download(bytes, attended.queries +
+                              static_cast<std::size_t>(task->query) * attended.query_stride_bytes +
                               static_cast<std::size_t>(order.head) * bytes.size());
   std::vector<float> values(width);
   load_elements(shape.query_dtype, bytes.data(), values);
@@ -109,8 +110,34 @@ std::optional<std::vector<double>> merge(std::span<const double> records, std::s
   return merged;
 }
 
+/// W_UV of one head's state o [kv_lora_rank] -> [v_head_dim].
+std::vector<double> project(const CanaryOrder& order, const CanaryInput& input, Backend& backend,
+                            std::span<const double> o) {
+  const AttentionShape& shape = input.shape;
+  const auto heads = static_cast<std::size_t>(shape.heads);
+  const auto head = static_cast<std::size_t>(order.head);
+  const auto value = static_cast<std::size_t>(shape.v_head_dim);
+  std::vector<float> states(heads * o.size(), 0);  // zero but for the head
+  std::ranges::transform(o, states.begin() + static_cast<std::ptrdiff_t>(head * o.size()),
+                         [](double x) { return static_cast<float>(x); });
+  const auto from = backend.allocate(states.size() * sizeof(float));
+  const auto to = backend.allocate(heads * value * sizeof(float));
+  backend.upload(from->data(), std::as_bytes(std::span(states)));
+  const auto layer = input.item_layer[static_cast<std::size_t>(order.item)];
+  backend.call(GemmArgs{.weight = input.weights[static_cast<std::size_t>(layer)].w_uv,
+                        .tokens = 1,
+                        .x = from->as<float>(),
+                        .x_batch_stride = static_cast<std::int64_t>(o.size()),
+                        .y = to->as<float>(),
+                        .y_batch_stride = static_cast<std::int64_t>(value)});
+  std::vector<float> values(value);
+  backend.download(std::as_writable_bytes(std::span(values)),
+                   to->data() + head * value * sizeof(float));
+  return {values.begin(), values.end()};
+}
+
 double compare(const CanaryOrder& order, const CanaryInput& input, Backend& backend,
-               const HomedItem& homed, std::span<const double> expected) {
+               const HomedItem& homed, std::span<const double> merged) {
   const AttentionShape& shape = input.shape;
   const StateShape state_shape = shape.state_shape();
   std::vector<float> state(state_shape.record_floats());
@@ -119,18 +146,20 @@ double compare(const CanaryOrder& order, const CanaryInput& input, Backend& back
       reinterpret_cast<const std::byte*>(input.states + static_cast<std::size_t>(homed.state) *
                                                             state_shape.record_floats()));
   const auto head = static_cast<std::size_t>(order.head);
-  const auto width = static_cast<std::size_t>(shape.kv_lora_rank);
+  std::vector<double> expected(merged.begin() + 1, merged.end());
+  if (shape.projects_leaves()) expected = project(order, input, backend, expected);
+  const auto width = static_cast<std::size_t>(state_shape.width);
   const float* o = state.data() + head * width;
   const double lse = state[static_cast<std::size_t>(shape.heads) * width + head];
   double difference = 0;
   double norm = 0;
   for (std::size_t c = 0; c < width; ++c) {
-    const double d = static_cast<double>(o[c]) - expected[1 + c];
+    const double d = static_cast<double>(o[c]) - expected[c];
     difference += d * d;
-    norm += expected[1 + c] * expected[1 + c];
+    norm += expected[c] * expected[c];
   }
   const double of_o = norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
-  const double of_lse = std::abs(lse - expected[0]);
+  const double of_lse = std::abs(lse - merged[0]);
   const bool numbers = std::isfinite(of_o) && std::isfinite(of_lse);
   return numbers ? std::max(of_o, of_lse) : std::numeric_limits<double>::max();
 }

@@ -37,7 +37,8 @@ Worker::Worker(const WorkerConfig& config, Backend& backend, Communicator& commu
       client_(client),
       broadcasts_(communicator, config.round_timeout),
       orders_(orders != nullptr ? *orders : broadcasts_),
-      builder_(communicator.size(), communicator.rank(), config.leaf_tokens) {
+      builder_(communicator.size(), communicator.rank(), config.leaf_tokens,
+               config.attention.projects_leaves()) {
   set_up();
 }
 
@@ -49,13 +50,15 @@ void Worker::set_up() {
   const Status own = status_of([&] {
     check_attention_shape(a);
     check_exchange(backend_, communicator_, exchange_);
+    check_leaf_weights(a, config_.layers, config_.leaf_weights);
     table_.emplace(config_.leaf_tokens);
     cache_ = backend_.make_cache({.layers = config_.layers,
                                   .pages = config_.pages,
                                   .kv_lora_rank = a.kv_lora_rank,
                                   .qk_rope_head_dim = a.qk_rope_head_dim,
                                   .row_format = a.row_format});
-    executor_ = std::make_unique<RoundExecutor>(a, backend_, exchange_, *cache_);
+    executor_ =
+        std::make_unique<RoundExecutor>(a, backend_, exchange_, *cache_, config_.leaf_weights);
   });
   handshake(config_, backend_.name(), own, communicator_);
 }
@@ -313,7 +316,8 @@ Status Worker::run(const Order& order, Deadline deadline, RoundReport& report) {
                             .routing = routing_,
                             .plan = plan_,
                             .item_layer = item_layer_,
-                            .tokens = executor_->program().tokens(),
+                            .attended = executor_->program().attended(plan_),
+                            .weights = config_.leaf_weights,
                             .states = executor_->program().states(),
                             .leaf_tokens = config_.leaf_tokens,
                             .most_rows = config_.canary_rows};

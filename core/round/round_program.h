@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "core/interface/communicator.h"
 #include "core/model/attention_shape.h"
 #include "core/plan/plan.h"
+#include "core/round/leaf_projector.h"
 #include "core/round/phases.h"
 #include "core/round/pool_client.h"
 #include "core/round/scratch_buffer.h"
@@ -42,8 +44,9 @@ class RoundProgram {
   [[nodiscard]] static std::span<const Stage> stages() noexcept;
 
   /// `communicator` takes pointers of the backend's memory. All must outlive the program.
+  /// `weights`: of each layer, where the shape projects at its leaves; none elsewhere.
   RoundProgram(const AttentionShape& shape, Backend& backend, Communicator& communicator,
-               Cache& cache);
+               Cache& cache, std::vector<LeafWeights> weights = {});
 
   /// Makes room for the plan's records. Earlier records may be lost.
   void reserve(const RankPlan& plan);
@@ -72,8 +75,11 @@ class RoundProgram {
   [[nodiscard]] std::byte* tokens() const noexcept { return tokens_.data(); }
   /// State records of the last round.
   [[nodiscard]] const float* states() const noexcept { return states_.as<float>(); }
+  /// The last round's attention as it was called, without states: with the queries that were
+  /// attended, which are absorbed whatever travelled.
+  [[nodiscard]] AttendArgs attended(const RankPlan& plan) const;
   /// Where the records are.
-  using Arenas = std::array<const std::byte*, 3>;
+  using Arenas = std::array<const std::byte*, 7>;
   [[nodiscard]] Arenas arenas() const noexcept;
 
  private:
@@ -82,6 +88,8 @@ class RoundProgram {
   void add_attend(const RankPlan& plan, Layers item_layer);
   void add_combine(const RankPlan& plan, Layers item_layer);
   /// Valid like calls().
+  [[nodiscard]] AttendArgs attend_call(const RankPlan& plan, Layers item_layer) const;
+  void add_projected_attend(const RankPlan& plan, Layers item_layer);
   [[nodiscard]] MergeArgs merges(const MergeSchedule& schedule);
   Status exchange_tokens(const RankPlan& plan, Deadline deadline);
   Status exchange_states(const RankPlan& plan, Deadline deadline);
@@ -95,6 +103,7 @@ class RoundProgram {
   ScratchBuffer tokens_;
   ScratchBuffer outgoing_tokens_;
   ScratchBuffer states_;
+  std::optional<LeafProjector> projector_;  // where the shape projects at its leaves
   std::uint64_t exchanged_bytes_ = 0;
   std::vector<Call> calls_;
   std::vector<MergeOp> merge_ops_;  // of calls_

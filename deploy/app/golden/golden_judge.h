@@ -22,7 +22,7 @@ struct VerifyRow {
   [[nodiscard]] bool ok() const noexcept { return error <= bound && worst_row <= row_bound; }
 };
 
-/// Adds a row for every tensor of the group.
+/// Adds a row for every tensor of the group; without decode.latent where leaves were projected.
 void judge_all(const GoldenCase& golden, const GoldenGroup& group, DType query_dtype,
                const GoldenResults& results, std::vector<VerifyRow>& rows);
 /// The outputs [B, D, hidden_size] of decode steps whose projections happened elsewhere.

@@ -1,5 +1,6 @@
 #include "deploy/app/golden/golden_layer.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace tributary {
@@ -34,7 +35,7 @@ GoldenLayer::GoldenLayer(const GoldenCase& golden, const AttentionShape& shape, 
   results_.decode_output.resize(size(steps * golden.shape.hidden_size));
   results_.cache.resize(size(batch * golden.tokens() * shape.latent_dim()));
   results_.query.resize(size(steps * heads * shape.latent_dim()));
-  results_.latent.resize(size(steps * heads * shape.kv_lora_rank));
+  if (!shape.projects_leaves()) results_.latent.resize(size(steps * heads * shape.kv_lora_rank));
   results_.lse.resize(size(steps * heads));
 
   const auto floats = [&](std::int64_t count) {
@@ -45,7 +46,7 @@ GoldenLayer::GoldenLayer(const GoldenCase& golden, const AttentionShape& shape, 
   output_ = floats(prompt * golden.shape.hidden_size);
   rows_ = floats(prompt * shape.latent_dim());
   stored_ = backend.allocate(size(prompt) * shape.row_bytes());
-  queries_ = floats(heads * shape.latent_dim());
+  queries_ = floats(heads * std::max(shape.latent_dim(), shape.query_width()));
 }
 
 std::span<const float> GoldenLayer::hidden(std::int64_t entry, std::int64_t position,
@@ -113,11 +114,17 @@ void GoldenLayer::prefill(int entry) {
 }
 
 void GoldenLayer::write_record(std::int64_t entry, std::int64_t position, std::byte* record) {
-  const std::int64_t query = std::int64_t{shape_.heads} * shape_.latent_dim();
+  const std::int64_t absorbed = std::int64_t{shape_.heads} * shape_.latent_dim();
+  const std::int64_t query = std::int64_t{shape_.heads} * shape_.query_width();
   const std::int64_t step = entry * golden_.decode_steps + position - golden_.prefill_len;
   backend_.upload(hidden_->data(), std::as_bytes(hidden(entry, position, 1)));
   layer_.project(1, hidden_->as<float>(), std::span(&position, 1), queries_->as<float>(),
                  rows_->as<float>());
+  download(queries_->as<float>(), results_.query, step * absorbed, absorbed);
+  if (shape_.projects_leaves()) {
+    layer_.project(shape_.project_at, 1, hidden_->as<float>(), std::span(&position, 1),
+                   queries_->as<float>(), rows_->as<float>());
+  }
   backend_.call(ConvertArgs{.rows = 1,
                             .src = queries_->data(),
                             .src_row = plain_row(query),
@@ -125,7 +132,6 @@ void GoldenLayer::write_record(std::int64_t entry, std::int64_t position, std::b
                             .dst_row = plain_row(query, shape_.query_dtype)});
   std::byte* row = record + shape_.query_bytes();
   encode(1, *rows_, row);
-  download(queries_->as<float>(), results_.query, step * query, query);
   decode(1, row);
   download(rows_->as<float>(), results_.cache,
            (entry * golden_.tokens() + position) * shape_.latent_dim(), shape_.latent_dim());
@@ -133,12 +139,12 @@ void GoldenLayer::write_record(std::int64_t entry, std::int64_t position, std::b
 
 void GoldenLayer::take_state(std::int64_t entry, std::int64_t position, const float* record) {
   const StateShape shape = shape_.state_shape();
-  const std::int64_t latent = std::int64_t{shape.heads} * shape.width;
+  const std::int64_t values = std::int64_t{shape.heads} * shape.width;
   const std::int64_t width = golden_.shape.hidden_size;
   const std::int64_t step = entry * golden_.decode_steps + position - golden_.prefill_len;
-  download(record, results_.latent, step * latent, latent);
-  download(record + latent, results_.lse, step * shape.heads, shape.heads);
-  layer_.output(1, record, output_->as<float>());
+  if (!shape_.projects_leaves()) download(record, results_.latent, step * values, values);
+  download(record + values, results_.lse, step * shape.heads, shape.heads);
+  layer_.output(1, record, output_->as<float>(), shape_.project_at);
   download(output_->as<float>(), results_.decode_output, step * width, width);
 }
 

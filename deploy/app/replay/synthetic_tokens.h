@@ -17,7 +17,7 @@ namespace tributary {
 class SyntheticTokens {
  public:
   /// Recomputes a share `canary_rate` of (token, layer), chosen by hash, and at most `kMaxCanaries`
-  /// of this object.
+  /// of this object; none of a pool that projects at its leaves.
   SyntheticTokens(const AttentionShape& shape, std::uint64_t seed, double canary_rate);
 
   [[nodiscard]] const AttentionShape& shape() const noexcept { return shape_; }
@@ -27,7 +27,7 @@ class SyntheticTokens {
                   std::byte* rows);
   /// The query, then the latent row of a new token: AttentionShape::token_record_bytes().
   void write_record(std::int64_t tag, int layer, std::int64_t position, std::byte* record);
-  /// The attention output [heads, kv_lora_rank] of a token.
+  /// The attention output of a token, [heads, AttentionShape::state_shape().width].
   void take_output(std::int64_t tag, int layer, std::int64_t position,
                    std::span<const float> output);
 
@@ -57,7 +57,8 @@ class SyntheticTokens {
   TokenGenerator generator_;
   Digest digest_;
   std::vector<Canary> canaries_;
-  std::vector<float> values_;  // one query or row
+  std::vector<float> values_;  // one query
+  std::vector<float> row_;
 };
 
 }  // namespace tributary

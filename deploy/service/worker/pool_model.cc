@@ -60,11 +60,15 @@ PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
     const ModelShape shape = fs::is_directory(*options.model)
                                  ? load_checkpoint(options, backend, model)
                                  : load_golden(options, backend, model);
-    model.served = {attention_shape(mla_shape(shape), options.row_format, options.query_dtype)};
-    model.served.v_head_dim = shape.v_head_dim;
+    model.served = {
+        attention_shape(shape, options.row_format, options.query_dtype, options.project_at)};
     model.served.hidden_size = shape.hidden_size;
     model.served.layers = static_cast<int>(model.layers.size());
   } else {
+    if (options.project_at == ProjectAt::kLeaves) {
+      fail(ErrorCode::kInvalidArgument,
+           "--project-at leaves needs --model: a pool without weights has nothing to project with");
+    }
     const MlaShape shape =
         options.given_shape ? *options.given_shape : find_mla_shape(options.shape);
     validate(shape);
@@ -80,6 +84,14 @@ PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
   model.served.leaf_tokens = options.leaf_tokens;
   model.pages = page_budget(options.kv_gib, model.served.layers, model.served.row());
   return model;
+}
+
+std::vector<LeafWeights> PoolModel::leaf_weights() const {
+  std::vector<LeafWeights> weights;
+  if (!served.projects_leaves()) return weights;
+  weights.reserve(layers.size());
+  for (const auto& layer : layers) weights.push_back(layer->leaf_weights());
+  return weights;
 }
 
 std::size_t request_input_bytes(const PoolModel& model, wire::LayerMode mode) {

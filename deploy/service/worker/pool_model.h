@@ -20,10 +20,14 @@ struct PoolModel {
   std::int32_t pages = 0;  // of each worker
   /// One per layer; empty where the pool has no weights.
   std::vector<std::unique_ptr<MlaLayer>> layers;
+
+  /// Of each layer, where the pool projects at its leaves; none elsewhere.
+  [[nodiscard]] std::vector<LeafWeights> leaf_weights() const;
 };
 
 /// Reads the model that the options name. Throws what its readers throw, and kInvalidArgument for
-/// more layers than it has, or when no page fits. `backend` outlives the result.
+/// more layers than it has, a projection at the leaves without weights, or when no page fits.
+/// `backend` outlives the result.
 [[nodiscard]] PoolModel load_pool_model(const WorkerOptions& options, Backend& backend);
 
 /// Bytes of one token of one item in a request's payload, and in its reply's.

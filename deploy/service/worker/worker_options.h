@@ -7,6 +7,7 @@
 
 #include "core/base/dtype.h"
 #include "core/model/mla_shape.h"
+#include "core/model/project_at.h"
 #include "core/model/row_format.h"
 #include "core/plan/plan.h"
 #include "deploy/runtime/backends.h"
@@ -47,6 +48,7 @@ struct WorkerOptions {
   BackendOptions backend_options;
   RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
+  ProjectAt project_at = ProjectAt::kHome;  // at the leaves: needs `model`
 
   int max_batch = 256;             // items of a round
   int batch_wait_us = 50;          // how long a round waits for items of sequences in open steps

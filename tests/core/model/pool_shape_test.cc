@@ -13,7 +13,10 @@ namespace tributary {
 namespace {
 
 PoolShape some_shape() {
-  return {{128, 512, 64, RowFormat::kBF16, DType::kF32, 0.25F}, 128, 7168, 61, 2048};
+  return {{128, 512, 64, RowFormat::kBF16, DType::kF32, 0.25F, ProjectAt::kLeaves, 128, 128},
+          7168,
+          61,
+          2048};
 }
 
 void change(int& dimension) {
@@ -28,6 +31,9 @@ void change(RowFormat& format) {
 void change(DType& type) {
   type = DType::kF64;
 }
+void change(ProjectAt& place) {
+  place = ProjectAt::kHome;
+}
 
 TEST(PoolShapeTest, EveryFieldIsInTheList) {
   std::size_t bytes = 0;
@@ -37,8 +43,8 @@ TEST(PoolShapeTest, EveryFieldIsInTheList) {
     names.insert(field.name);
   });
   EXPECT_EQ(names.size(), std::tuple_size_v<decltype(kPoolShapeFields)>);
-  // The struct has the fields, and a gap after the two types, before a float.
-  EXPECT_EQ(bytes + 2, sizeof(PoolShape));
+  // The struct has the fields, and gaps after the two types and after the mode.
+  EXPECT_EQ(bytes + 5, sizeof(PoolShape));
 }
 
 TEST(PoolShapeTest, TheFirstDifferenceIsNamed) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "core/base/ceil_div.h"
@@ -86,9 +87,18 @@ TEST_P(RankPlanRound, ComesToTheCanonicalStates) {
           pool.add(static_cast<SequenceId>(i + 1), length, tokens, home, owner, draw.random));
     }
     std::shuffle(batch.begin(), batch.end(), draw.random);
-    SymbolicRound round(pool, batch, exchange);
+    const bool own_leaf_states = trial % 2 == 1;
+    SymbolicRound round(pool, batch, exchange, own_leaf_states);
     round.run(draw.random);
     if (HasFatalFailure()) FAIL() << "trial " << trial;
+    for (const RankPlan& plan : round.plans()) {
+      if (!own_leaf_states) break;
+      std::int64_t next = 0;
+      for (const LeafTask& task : plan.tasks) {
+        ASSERT_EQ(task.state, std::exchange(next, next + task.tokens)) << "one after the other";
+      }
+      ASSERT_EQ(next, plan.local_states);
+    }
   }
 }
 

@@ -59,7 +59,8 @@ class SymbolicPool {
 /// expects or exchange_volume() predicts, or ends with another state than symbolic_state().
 class SymbolicRound {
  public:
-  SymbolicRound(SymbolicPool& pool, std::vector<StepItem> batch, Exchange exchange);
+  SymbolicRound(SymbolicPool& pool, std::vector<StepItem> batch, Exchange exchange,
+                bool own_leaf_states = false);
   void run(std::mt19937& random);
 
   [[nodiscard]] const Routing& routing() const { return routing_; }

@@ -8,24 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/hash.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/reference/reference_backend.h"
+#include "tests/deploy/pool/bits_backends.h"
 #include "tests/deploy/pool/pool_harness.h"
-#include "tests/kernels/cpu/emulated_table.h"
 
 namespace tributary {
 namespace {
-
-constexpr std::string_view kReference = "reference";
-constexpr std::string_view kEmulatedTiles = "EmulatedTiles";
-
-std::vector<std::string> backends() {
-  std::vector<std::string> names{std::string(kReference)};
-  for (const std::string_view set : cpu_instruction_sets()) names.emplace_back(set);
-  if (cpu::emulated_amx_table() != nullptr) names.emplace_back(kEmulatedTiles);
-  return names;
-}
 
 using Tokens = std::int32_t (*)(std::int64_t tag, std::int64_t step);
 std::int32_t one(std::int64_t /*tag*/, std::int64_t /*step*/) {
@@ -34,11 +22,6 @@ std::int32_t one(std::int64_t /*tag*/, std::int64_t /*step*/) {
 std::int32_t most(std::int64_t /*tag*/, std::int64_t /*step*/) {
   return kMaxStepTokens;
 }
-std::int32_t mixed(std::int64_t tag, std::int64_t step) {
-  const std::uint64_t hash = mix64(static_cast<std::uint64_t>(tag * 1000 + step));
-  return 1 + static_cast<std::int32_t>(hash % kMaxStepTokens);
-}
-
 class PoolBits : public testing::TestWithParam<std::string> {
  protected:
   PoolSetup setup(int workers, SpreadPolicy spread, Exchange exchange, int threads = 1) {
@@ -46,19 +29,7 @@ class PoolBits : public testing::TestWithParam<std::string> {
     setup.workers = workers;
     setup.spread = spread;
     setup.exchange = exchange;
-    const std::string name = GetParam();
-    if (name == kEmulatedTiles || name.find("_BF16") != std::string::npos) {
-      // What the kernels of bf16 pairs support.
-      setup.shape.kv_lora_rank = 64;
-      setup.shape.query_dtype = DType::kBF16;
-    }
-    setup.backend = [name, threads](int /*rank*/) {
-      if (name == kReference) return make_reference_backend();
-      if (name == kEmulatedTiles) {
-        return cpu::make_table_backend(*cpu::emulated_amx_table(), threads);
-      }
-      return make_cpu_backend({.threads = threads, .instruction_set = name});
-    };
+    use_backend(setup, GetParam(), threads);
     return setup;
   }
 
@@ -100,7 +71,8 @@ TEST_P(PoolBits, AreTheSameForEveryPool) {
       for (const Exchange exchange : {Exchange::kAllGather, Exchange::kAllToAll}) {
         ++number;
         if (!common && number % 2 == workers % 2) continue;
-        const Run run = decode(setup(workers, spread, exchange, 1 + number % 2), 1000, mixed);
+        const Run run =
+            decode(setup(workers, spread, exchange, 1 + number % 2), 1000, mixed_tokens);
         EXPECT_EQ(differing_outputs(run.outputs, expected), 0U)
             << workers << " workers, spread " << spread_policy_name(spread) << ", "
             << exchange_name(exchange);
@@ -119,7 +91,7 @@ TEST_P(PoolBits, AreTheSameForEveryPool) {
 TEST_P(PoolBits, AreTheSameForEveryBatchAndStep) {
   const PoolOutputs expected = baseline();
   for (const int max_batch : {1, 2, 5, 1000}) {
-    for (const Tokens tokens : {one, mixed, most}) {
+    for (const Tokens tokens : {one, mixed_tokens, most}) {
       const Run run = decode(setup(3, SpreadPolicy::kAll, Exchange::kAuto, 2), max_batch, tokens);
       EXPECT_EQ(differing_outputs(run.outputs, expected), 0U) << "at most " << max_batch;
     }
@@ -131,7 +103,7 @@ TEST_P(PoolBits, AreTheSameWhateverUnusedMemoryHolds) {
   for (const float fill : {0.0F, 1e30F, -std::numeric_limits<float>::infinity()}) {
     PoolSetup filled = setup(2, SpreadPolicy::kAll, Exchange::kAllToAll);
     filled.page_fill = fill;
-    EXPECT_EQ(differing_outputs(decode(filled, 1000, mixed).outputs, expected), 0U) << fill;
+    EXPECT_EQ(differing_outputs(decode(filled, 1000, mixed_tokens).outputs, expected), 0U) << fill;
   }
 }
 
@@ -139,11 +111,11 @@ TEST_P(PoolBits, AreTheSameInPagesThatOthersUsed) {
   const PoolOutputs expected = baseline();
   PoolSetup tight = setup(2, SpreadPolicy::kAll, Exchange::kAllGather);
   tight.pages = 6;  // 12 in all: 517 rows at the limit take 9
-  const Run run = decode(tight, 1000, mixed);
+  const Run run = decode(tight, 1000, mixed_tokens);
   EXPECT_EQ(differing_outputs(run.outputs, expected), 0U);
 }
 
-INSTANTIATE_TEST_SUITE_P(, PoolBits, testing::ValuesIn(backends()),
+INSTANTIATE_TEST_SUITE_P(, PoolBits, testing::ValuesIn(bits_backends()),
                          [](const auto& info) { return info.param; });
 
 TEST(PoolBitsOfTypes, AreTheSameForOtherShapesAndTypes) {
@@ -166,7 +138,7 @@ TEST(PoolBitsOfTypes, AreTheSameForOtherShapesAndTypes) {
         setup.spread = SpreadPolicy::kAll;
         setup.backend = [](int) { return make_cpu_backend({}); };
         outputs.push_back(run_pool(setup, [](PoolLeader& leader) {
-                            leader.decode(border_requests(), {.tokens = mixed});
+                            leader.decode(border_requests(), {.tokens = mixed_tokens});
                           }).outputs);
       }
       EXPECT_EQ(differing_outputs(outputs[0], outputs[1]), 0U)

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/deploy/pool/pool_harness.h"
+#include "tests/deploy/pool/projected_shape.h"
 
 namespace tributary {
 namespace {
@@ -40,20 +41,23 @@ TEST_P(PoolCuda, BitsAreTheSameForAnyNumberOfWorkersBatchAndStep) {
   EXPECT_EQ(differing_outputs(expected, decode(GetParam(), 4, 10, 1, Exchange::kAllGather)), 0U);
 }
 
-// The generic kernel, and the one for few rows.
+constexpr AttentionShape kGeneric{.heads = 3,
+                                  .kv_lora_rank = 24,
+                                  .qk_rope_head_dim = 8,
+                                  .row_format = RowFormat::kBF16,
+                                  .query_dtype = DType::kF32,
+                                  .softmax_scale = 0.25F};
+constexpr AttentionShape kFewRows{.heads = 3,
+                                  .kv_lora_rank = 512,
+                                  .qk_rope_head_dim = 64,
+                                  .row_format = RowFormat::kBF16,
+                                  .query_dtype = DType::kBF16,
+                                  .softmax_scale = 0.07F};
+
+// The generic kernel, and the one for few rows; projected at home, and at the leaves.
 INSTANTIATE_TEST_SUITE_P(Kernels, PoolCuda,
-                         testing::Values(AttentionShape{.heads = 3,
-                                                        .kv_lora_rank = 24,
-                                                        .qk_rope_head_dim = 8,
-                                                        .row_format = RowFormat::kBF16,
-                                                        .query_dtype = DType::kF32,
-                                                        .softmax_scale = 0.25F},
-                                         AttentionShape{.heads = 3,
-                                                        .kv_lora_rank = 512,
-                                                        .qk_rope_head_dim = 64,
-                                                        .row_format = RowFormat::kBF16,
-                                                        .query_dtype = DType::kBF16,
-                                                        .softmax_scale = 0.07F}));
+                         testing::Values(kGeneric, kFewRows, at_leaves(kGeneric),
+                                         at_leaves(kFewRows)));
 
 }  // namespace
 }  // namespace tributary

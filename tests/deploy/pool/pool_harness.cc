@@ -14,6 +14,7 @@
 #include "core/workload/generator.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/deploy/pool/hooked_backend.h"
+#include "tests/deploy/pool/projected_shape.h"
 
 namespace tributary {
 namespace {
@@ -29,7 +30,9 @@ class TestClient final : public PoolClient {
         rank_(rank),
         salt_(salt),
         width_(static_cast<std::size_t>(setup.shape.latent_dim())),
-        query_(static_cast<std::size_t>(setup.shape.heads) * width_),
+        row_(width_),
+        query_(static_cast<std::size_t>(setup.shape.heads) *
+               static_cast<std::size_t>(setup.shape.query_width())),
         record_(setup.shape.token_record_bytes()) {}
 
   void fill_rows(const Sequence& sequence, int layer, std::int64_t begin, std::int64_t count,
@@ -88,9 +91,8 @@ class TestClient final : public PoolClient {
     return setup_.accept ? setup_.accept(item.tag, item.position, item.tokens) : item.tokens;
   }
   void write_row(std::int64_t tag, int layer, std::int64_t position, std::byte* out) {
-    const std::span row(query_.data(), width_);
-    generator_.row(tag, layer, position, row);
-    setup_.shape.row().encode(row, out);
+    generator_.row(tag, layer, position, row_);
+    setup_.shape.row().encode(row_, out);
   }
 
   const PoolSetup& setup_;
@@ -100,7 +102,7 @@ class TestClient final : public PoolClient {
   std::int64_t round_salt_ = 0;  // that of the rows of the round that runs
   TokenGenerator generator_{kSeed};
   std::size_t width_;
-  std::vector<float> query_;
+  std::vector<float> row_, query_;
   std::vector<std::byte> record_;
 };
 
@@ -170,7 +172,7 @@ std::vector<float> pool_row(const AttentionShape& shape, std::int64_t tag, int l
 std::vector<float> pool_query(const AttentionShape& shape, std::int64_t tag, int layer,
                               std::int64_t position) {
   std::vector<float> query(static_cast<std::size_t>(shape.heads) *
-                           static_cast<std::size_t>(shape.latent_dim()));
+                           static_cast<std::size_t>(shape.query_width()));
   TokenGenerator(kSeed).query(tag, layer, position, query);
   round_elements(shape.query_dtype, query);
   return query;
@@ -336,6 +338,7 @@ PoolResult run_pool(const PoolSetup& setup, const std::function<void(PoolLeader&
     auto& table = tables[static_cast<std::size_t>(rank)];
     if (setup.pushed) table = std::make_unique<IngestTable>(rank, setup.layers, setup.leaf_tokens);
     config.ingest = table.get();
+    const auto weights = make_leaf_weights(config, backend);
     std::unique_ptr<Communicator> exchange;
     if (setup.connect) {
       exchange = setup.connect(*inner, communicator);

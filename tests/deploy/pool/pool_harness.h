@@ -21,7 +21,7 @@
 
 namespace tributary {
 
-/// (tag, layer, position) of a token -> its merged state, StateShape{heads, kv_lora_rank}.
+/// (tag, layer, position) of a token -> its merged state, AttentionShape::state_shape().
 using PoolOutputs = std::map<std::tuple<std::int64_t, int, std::int64_t>, std::vector<float>>;
 
 /// The number of tokens, in order, whose outputs differ in any bit, or that only one side has.
@@ -68,7 +68,7 @@ struct PoolSetup {
 };
 
 /// What the clients write, as the pool stores it: one row [latent_dim], one query
-/// [heads, latent_dim].
+/// [heads, query_width].
 [[nodiscard]] std::vector<float> pool_row(const AttentionShape& shape, std::int64_t tag, int layer,
                                           std::int64_t position);
 [[nodiscard]] std::vector<float> pool_query(const AttentionShape& shape, std::int64_t tag,

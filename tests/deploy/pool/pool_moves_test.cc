@@ -16,6 +16,7 @@
 #include "tests/core/base/expect_error.h"
 #include "tests/core/interface/remote_backend.h"
 #include "tests/deploy/pool/pool_harness.h"
+#include "tests/deploy/pool/projected_shape.h"
 
 namespace tributary {
 namespace {
@@ -162,10 +163,11 @@ class RandomMoves {
   bool in_step_ = false;
 };
 
-TEST(PoolMoves, LeavesThatMoveAtRandomChangeNoBit) {
+void move_at_random(const AttentionShape& shape) {
   const std::vector<PoolRequest> requests{{1, 60, 70},  {2, 127, 30}, {3, 0, 140}, {4, 330, 40},
                                           {5, 500, 20}, {6, 64, 20},  {7, 200, 80}};
   PoolSetup setup;
+  setup.shape = shape;
   setup.layers = 3;
   setup.backend = cpu;
   const PoolOutputs expected = unmoved(setup, requests);
@@ -189,6 +191,14 @@ TEST(PoolMoves, LeavesThatMoveAtRandomChangeNoBit) {
       EXPECT_EQ(wrong(outputs, expected), 0U) << workers << " workers";
     }
   }
+}
+
+TEST(PoolMoves, LeavesThatMoveAtRandomChangeNoBit) {
+  move_at_random(PoolSetup().shape);
+}
+
+TEST(PoolMoves, ProjectedLeavesThatMoveAtRandomChangeNoBit) {
+  move_at_random(at_leaves(PoolSetup().shape));
 }
 
 TEST(PoolMoves, MemoryThatTheHostCannotReadMovesToo) {

@@ -7,18 +7,21 @@
 
 #include "core/reference/golden_case.h"
 #include "deploy/runtime/backends.h"
+#include "deploy/service/worker/pool_model.h"
+#include "tests/core/base/expect_error.h"
 #include "tests/core/reference/golden_files.h"
 #include "tests/deploy/service/worker/pool_user.h"
 
 namespace tributary::test {
 namespace {
 
-WorkerOptions golden_options(RowFormat row_format) {
+WorkerOptions golden_options(RowFormat row_format, ProjectAt project_at = ProjectAt::kHome) {
   WorkerOptions options = small_options();
   options.model = golden_file("tiny");
   options.layers = 0;
   options.row_format = row_format;
   options.query_dtype = DType::kF32;
+  options.project_at = project_at;
   return options;
 }
 
@@ -42,10 +45,12 @@ std::vector<std::byte> prompt_rows(const GoldenCase& golden, int entry, const Ro
   return bytes;
 }
 
-void run_golden(int workers, RowFormat row_format, const std::string& group_name) {
+/// Returns the outputs [B, D, hidden_size].
+std::vector<float> run_golden(int workers, RowFormat row_format, const std::string& group_name,
+                              ProjectAt project_at = ProjectAt::kHome) {
   const GoldenCase golden = load_golden_case(golden_file("tiny"));
   const GoldenGroup& group = golden.group(group_name);
-  ServicePool pool(workers, golden_options(row_format));
+  ServicePool pool(workers, golden_options(row_format, project_at));
   PoolUser user(pool);
   EXPECT_EQ(user.shape().hidden_size, golden.shape.hidden_size);
   std::vector<UserSequence> sequences;
@@ -56,7 +61,7 @@ void run_golden(int workers, RowFormat row_format, const std::string& group_name
     const auto reply = user.client.wait_rows(
         user.client.send_rows(user.peer(s.info.extents.at(0).rank, s),
                               user.rows_header(s, 0, 0, golden.prefill_len), rows));
-    ASSERT_TRUE(reply.outcome.ok()) << reply.outcome.message;
+    EXPECT_TRUE(reply.outcome.ok()) << reply.outcome.message;
   }
   const std::size_t hidden = static_cast<std::size_t>(golden.shape.hidden_size);
   std::vector<float> got(group.decode_output.size());
@@ -70,25 +75,68 @@ void run_golden(int workers, RowFormat row_format, const std::string& group_name
       std::memcpy(payload.data(), golden.hidden_states.data() + token * hidden, payload.size());
       const auto result =
           user.client.wait_round(user.client.send_round(user.peer(s.info.home, s), round, payload));
-      ASSERT_EQ(result.reply.items.at(0), ErrorCode::kOk) << result.reply.message;
+      EXPECT_EQ(result.reply.items.at(0), ErrorCode::kOk) << result.reply.message;
       const auto output = result.floats();
-      ASSERT_EQ(output.size(), hidden);
+      EXPECT_EQ(output.size(), hidden);
       std::ranges::copy(output, got.begin() + static_cast<std::ptrdiff_t>(
                                                   (entry * golden.decode_steps + d) * hidden));
       const auto reply = user.control(s, wire::ControlOp::kCommit, s.length + 1);
-      ASSERT_EQ(reply.items.at(0).code, ErrorCode::kOk) << reply.message;
+      EXPECT_EQ(reply.items.at(0).code, ErrorCode::kOk) << reply.message;
       ++s.length;
     }
   }
   const GoldenBounds bounds = golden_bounds(group_name);
   expect_close("decode.output", std::span<const float>(got), group.decode_output,
                golden.shape.hidden_size, bounds.relative, bounds.row);
+  return got;
 }
 
 TEST(ServiceForward, GivesTheGoldenOutputs) {
-  run_golden(1, RowFormat::kF32, "f32");
-  run_golden(2, RowFormat::kF32, "f32");
-  run_golden(2, RowFormat::kBF16, "bf16cache");
+  (void)run_golden(1, RowFormat::kF32, "f32");
+  (void)run_golden(2, RowFormat::kF32, "f32");
+  (void)run_golden(2, RowFormat::kBF16, "bf16cache");
+}
+
+TEST(ServiceForward, GivesTheGoldenOutputsProjectedAtTheLeavesWithEqualBits) {
+  const auto one = run_golden(1, RowFormat::kF32, "f32", ProjectAt::kLeaves);
+  EXPECT_EQ(run_golden(3, RowFormat::kF32, "f32", ProjectAt::kLeaves), one);
+  (void)run_golden(2, RowFormat::kBF16, "bf16cache", ProjectAt::kLeaves);
+}
+
+TEST(ServiceForward, StatesOfProjectedLeavesAreTheProjectedValues) {
+  const GoldenCase golden = load_golden_case(golden_file("tiny"));
+  ServicePool pool(2, golden_options(RowFormat::kF32, ProjectAt::kLeaves));
+  EXPECT_EQ(pool.card().shape.project_at, ProjectAt::kLeaves);
+  EXPECT_EQ(pool.card().shape.qk_nope_head_dim, golden.shape.qk_nope_head_dim);
+  PoolUser user(pool);
+  const UserSequence a = user.start(1, 100, 8);
+  const std::vector<PoolUser::Part> parts{{&a, 2, 0}};
+  const auto states = user.attend(parts).floats();
+  wire::LayerRequest round = user.round_header(parts);
+  round.mode = wire::LayerMode::kAttendProjected;
+  const auto result = user.client.wait_round(
+      user.client.send_round(user.peer(a.info.home, a), round, user.round_payload(parts)));
+  ASSERT_EQ(result.reply.items.at(0), ErrorCode::kOk) << result.reply.message;
+  const auto values = result.floats();
+  const StateShape state = user.shape().state_shape();
+  EXPECT_EQ(state.width, golden.shape.v_head_dim);
+  const auto width = static_cast<std::size_t>(state.heads * state.width);
+  ASSERT_EQ(states.size(), 2 * state.record_floats());
+  ASSERT_EQ(values.size(), 2 * width);
+  for (std::size_t t = 0; t < 2; ++t) {
+    for (std::size_t i = 0; i < width; ++i) {
+      ASSERT_EQ(values[t * width + i], states[t * state.record_floats() + i]);
+    }
+  }
+}
+
+TEST(ServiceForward, LeavesAreNotProjectedWithoutWeights) {
+  const auto backend = make_backend("cpu", 1);
+  WorkerOptions options = small_options();
+  options.project_at = ProjectAt::kLeaves;
+  const auto load = [&] { (void)load_pool_model(options, *backend); };
+  EXPECT_EQ(code_of(load), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(message_of(load).find("--project-at leaves needs --model"), 0U);
 }
 
 TEST(ServiceForward, ProjectedValuesAreWuvOfTheStates) {
