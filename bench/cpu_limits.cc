@@ -2,6 +2,7 @@
 // the machine, measured in the same process beside each measurement. `cpu_limits --help` lists the
 // flags; bench/cpu_limits.sh builds and runs it.
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -12,13 +13,16 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/calibrated.h"
 #include "bench/instruction_sets.h"
 #include "bench/mla_step.h"
-#include "bench/peer.h"
+#include "bench/peers.h"
+#include "bench/small_operations.h"
 #include "core/workload/trace.h"
 #include "deploy/app/bench/decode_case.h"
 #include "deploy/app/bench/machine_peak.h"
@@ -27,6 +31,12 @@
 namespace tributary::bench {
 namespace {
 
+/// What is measured, in order: single sequences, a batch of mixed lengths, the price of leaves, the
+/// instruction sets in turn, the fp32 kernels, a step of a layer by instruction set, its
+/// operations, the small ones, the peers.
+constexpr std::array<std::string_view, 9> kParts{"heads", "batch", "order", "sets", "fp32",
+                                                 "steps", "layer", "small", "peers"};
+
 struct Options {
   bool processor_time = false;
   std::vector<int> threads = {1, 2};  // each 1 to 64
@@ -34,7 +44,12 @@ struct Options {
   std::vector<int> lengths = {4096, 32768, 131072};
   std::string trace;            // empty: built-in lengths, like those of a chat service
   std::string instruction_set;  // empty: the best
-  std::string python = "/usr/bin/python3";
+  PeerPrograms peers{.python = "/usr/bin/python3", .brgemm = ""};
+  std::vector<std::string> parts = std::vector<std::string>(kParts.begin(), kParts.end());
+
+  [[nodiscard]] bool has(std::string_view part) const {
+    return std::ranges::find(parts, part) != parts.end();
+  }
 };
 
 /// One result and its limit: the lower of the rates that arithmetic and reading rows allow.
@@ -152,66 +167,36 @@ void other_instruction_sets(Machine& machine) {
   }
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
-/// Alternates between ours and the peer: the best of a few calls each, with a calibration before
-/// and after. Rounds with a low calibration are dropped. The result is the median ratio of the
-/// others.
-void against_peer(Machine& machine, Backend& backend, Peer& peer) {
-  constexpr int kCalls = 3;
-  constexpr std::size_t kRounds = 5;
-  constexpr int kMostRounds = 20;
-  fmt::print("\nPyTorch, bf16 through oneDNN, the better of two forms; {} thread(s), wall time:\n",
-             machine.threads());
-  for (const int heads : {128, 16}) {
-    for (const int length : {4096, 32768}) {
-      DecodeCase decode(backend, heads, 1, std::array{length});
-      const std::string line = fmt::format("{} {} {} {}", heads, length, machine.threads(), kCalls);
-      const auto best_of_ours = [&] {
-        double best = std::numeric_limits<double>::infinity();
-        for (int call = 0; call < kCalls; ++call) {
-          const double start = seconds_now(Clock::kWall);
-          decode.attend();
-          decode.merge();
-          best = std::min(best, seconds_now(Clock::kWall) - start);
-        }
-        return best;
-      };
-      std::vector<double> ours;
-      std::vector<double> theirs;
-      std::vector<double> ratios;
-      int rounds = 0;
-      for (; rounds < kMostRounds && ratios.size() < 2 * kRounds; ++rounds) {
-        std::array<double, 2> own{};
-        std::array<double, 2> other{};
-        bool calm = machine.undisturbed();
-        for (std::size_t turn = 0; turn < own.size(); ++turn) {
-          own.at(turn) = best_of_ours();
-          calm = machine.undisturbed() && calm;
-          other.at(turn) = peer.ask(line);
-          calm = machine.undisturbed() && calm;
-        }
-        if (!calm) continue;
-        for (std::size_t turn = 0; turn < own.size(); ++turn) {
-          ours.push_back(own.at(turn));
-          theirs.push_back(other.at(turn));
-          ratios.push_back(other.at(turn) / own.at(turn));
-        }
-      }
-      if (ratios.empty()) {
-        fmt::print("{:3} heads, {:6} rows: all {} rounds were disturbed\n", heads, length, rounds);
-        continue;
-      }
-      fmt::print(
-          "{:3} heads, {:6} rows: {:6.0f} GFLOP/s, peer {:6.0f}: {:.2f} x faster  ({} rounds, ",
-          heads, length, decode.gflop() / median(ours), decode.gflop() / median(theirs),
-          median(ratios), ratios.size() / 2);
-      fmt::print("{} dropped)\n", static_cast<std::size_t>(rounds) - ratios.size() / 2);
+/// A whole step with every instruction set that the machine may choose, in turn.
+void steps_in_turn(Machine& machine, Clock clock) {
+  constexpr int kBatch = 16;
+  constexpr int kLength = 8192;
+  std::vector<std::string> names;
+  std::vector<std::unique_ptr<Backend>> backends;
+  std::vector<std::unique_ptr<MlaStep>> steps;
+  std::vector<std::function<void()>> works;
+  for (const std::string_view name : cpu_instruction_sets()) {
+    // Each takes 0.5 GB of weights and rows.
+    if (name != "AMX_BF16" && name != "AVX3_BF16" && name != "AVX3") continue;
+    names.emplace_back(name);
+    backends.push_back(
+        make_cpu_backend({.threads = machine.threads(), .instruction_set = names.back()}));
+    MlaStep& step =
+        *steps.emplace_back(std::make_unique<MlaStep>(*backends.back(), kBatch, kLength, clock));
+    works.emplace_back([&step] { step.run(); });
+  }
+  fmt::print(
+      "\nOne layer of DeepSeek-V3, batch {}, {} rows, instruction sets in turn, {} thread(s):\n",
+      kBatch, kLength, machine.threads());
+  const std::vector<Machine::Figure> figures = machine.measure(works);
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    if (figures[i].rounds == 0) {
+      fmt::print("{:14} all {} rounds were disturbed\n", names[i], figures[i].dropped);
+      continue;
     }
+    fmt::print("{:14} {:8.1f} ms, {:.2f} x the first  ({} rounds, {} dropped)\n", names[i],
+               figures[i].seconds * 1e3, figures[i].seconds / figures[0].seconds, figures[i].rounds,
+               figures[i].dropped);
   }
 }
 
@@ -273,18 +258,15 @@ int run(const Options& options) {
     const auto backend = make(threads);
     fmt::print("\n{} thread(s): at most {:.0f} GFLOP/s of {}, {:.1f} GB/s read\n", threads,
                machine.peak_gflops(), product_name(best_product()), machine.read_gb_s());
-    heads_and_lengths(machine, *backend, options, one_thread);
-    mixed_batch(machine, *backend, options);
-    canonical_order(machine, *backend);
-    compare_instruction_sets(machine);
-    if (threads == 1) other_instruction_sets(machine);
-    layer_step(machine, *backend, clock);
-    auto peer = Peer::start(options.python, TRIBUTARY_PEER);
-    if (peer) {
-      against_peer(machine, *backend, *peer);
-    } else {
-      fmt::print("\nNo peer: {} has no PyTorch (package python3-torch).\n", options.python);
-    }
+    if (options.has("heads")) heads_and_lengths(machine, *backend, options, one_thread);
+    if (options.has("batch")) mixed_batch(machine, *backend, options);
+    if (options.has("order")) canonical_order(machine, *backend);
+    if (options.has("sets")) compare_instruction_sets(machine, options.heads);
+    if (options.has("fp32") && threads == 1) other_instruction_sets(machine);
+    if (options.has("steps")) steps_in_turn(machine, clock);
+    if (options.has("layer")) layer_step(machine, *backend, clock);
+    if (options.has("small")) small_operations(machine, *backend);
+    if (options.has("peers")) compare_with_peers(machine, *backend, options.peers);
   }
   return 0;
 }
@@ -309,7 +291,13 @@ int main(int argc, char** argv) {
   app.add_option("--trace", options.trace, "request trace with the lengths of the mixed batch")
       ->check(CLI::ExistingFile);
   app.add_option("--instruction-set", options.instruction_set, "kernels; default: the best");
-  app.add_option("--python", options.python, "interpreter with PyTorch, to compare with");
+  app.add_option("--parts", options.parts,
+                 fmt::format("what to measure, of {}; default: all", fmt::join(options.parts, ",")))
+      ->check(CLI::IsMember(options.parts))
+      ->delimiter(',');
+  app.add_option("--python", options.peers.python, "interpreter with PyTorch, to compare with");
+  app.add_option("--brgemm", options.peers.brgemm,
+                 "program of bench/brgemm_peer.cc, to compare with");
   CLI11_PARSE(app, argc, argv);
   try {
     return tributary::bench::run(options);

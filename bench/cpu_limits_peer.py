@@ -1,8 +1,9 @@
 # Absorbed MLA decode in PyTorch, bf16 through oneDNN: the peer of bench/cpu_limits.
 #
-# Reads lines `heads length threads repetitions` and answers each with the seconds of one call, for
-# the faster of two forms: all rows of the cache at once, or 4096 at a time. Both fold heads into rows.
-# Prints `ready` first and exits at the end of its input.
+# Reads lines `heads length threads repetitions sequences` and answers each with the seconds of one
+# call, for the faster of two forms: all rows of the cache at once, or 4096 at a time. Both fold heads
+# into rows; the sequences of a batch have rows of their own, one after the other. Prints
+# `ready VERSION` first and exits at the end of its input.
 import sys
 import time
 
@@ -34,30 +35,38 @@ def blocked(query, cache, block=4096):
     return out / total, (maximum + torch.log(total)).squeeze(-1)
 
 
-def seconds(form, query, cache, repetitions):
-    form(query, cache)
+def seconds(form, batch, repetitions):
     best = float("inf")
-    for _ in range(repetitions):
+    for repetition in range(repetitions + 1):
         start = time.perf_counter()
-        form(query, cache)
-        best = min(best, time.perf_counter() - start)
+        for query, cache in batch:
+            form(query, cache)
+        if repetition > 0:
+            best = min(best, time.perf_counter() - start)
     return best
+
+
+def version():
+    capability = getattr(torch.backends.cpu, "get_cpu_capability", lambda: "unknown")()
+    one_dnn = [part.strip() for part in torch.__config__.show().splitlines() if "MKL-DNN" in part]
+    return f"PyTorch {torch.__version__}, {' '.join(one_dnn)[:100]}, {capability}"
 
 
 def main():
     torch.manual_seed(1)
-    print("ready", flush=True)
+    print("ready", version(), flush=True)
     cases = {}
     for line in sys.stdin:
-        heads, length, threads, repetitions = map(int, line.split())
+        heads, length, threads, repetitions, sequences = map(int, line.split())
         torch.set_num_threads(threads)
-        if (heads, length) not in cases:
-            cases[heads, length] = (torch.randn(heads, RANK + ROPE).bfloat16(),
-                                    torch.randn(length, RANK + ROPE).bfloat16())
-        query, cache = cases[heads, length]
+        if (heads, length, sequences) not in cases:
+            cases.clear()
+            cases[heads, length, sequences] = [(torch.randn(heads, RANK + ROPE).bfloat16(),
+                                                torch.randn(length, RANK + ROPE).bfloat16())
+                                               for _ in range(sequences)]
+        batch = cases[heads, length, sequences]
         with torch.no_grad():
-            print(min(seconds(form, query, cache, repetitions) for form in (whole, blocked)),
-                  flush=True)
+            print(min(seconds(form, batch, repetitions) for form in (whole, blocked)), flush=True)
 
 
 if __name__ == "__main__":

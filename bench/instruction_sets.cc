@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,6 @@ struct Batch {
   int length = 0;
 };
 constexpr std::array kBatches{Batch{1, 4096}, Batch{4, 8192}, Batch{1, 32768}, Batch{1, 131072}};
-constexpr std::array kHeads{128, 16, 4, 1};
 // A set is slower than another only beyond the noise of a measurement.
 constexpr double kNoise = 0.97;
 
@@ -31,14 +31,14 @@ constexpr double kNoise = 0.97;
 std::vector<std::string_view> candidates() {
   std::vector<std::string_view> names;
   for (const std::string_view name : cpu_instruction_sets()) {
-    if (name == "AMX_BF16" || name.starts_with("AVX3")) names.push_back(name);
+    if (name == "AMX_BF16" || name.starts_with("AVX")) names.push_back(name);
   }
   return names;
 }
 
 }  // namespace
 
-void compare_instruction_sets(Machine& machine) {
+void compare_instruction_sets(Machine& machine, std::span<const int> heads_counts) {
   const std::vector<std::string_view> names = candidates();
   if (names.size() < 2) return;
   std::vector<std::unique_ptr<Backend>> backends;
@@ -50,7 +50,7 @@ void compare_instruction_sets(Machine& machine) {
     fmt::print(" {:>14}", name);
   }
   fmt::print("   peak ({}), read GB/s\n", product_name(best_product()));
-  for (const int heads : kHeads) {
+  for (const int heads : heads_counts) {
     for (const Batch& batch : kBatches) {
       const std::vector<int> lengths(static_cast<std::size_t>(batch.sequences), batch.length);
       std::vector<std::unique_ptr<DecodeCase>> cases;

@@ -16,7 +16,7 @@
 
 namespace tributary::bench {
 
-std::optional<Peer> Peer::start(const std::string& python, const std::string& script) {
+std::optional<Peer> Peer::start(const std::string& path, const std::string& script) {
   std::array<int, 2> down{};
   std::array<int, 2> up{};
   if (pipe2(down.data(), O_CLOEXEC) != 0) fail(ErrorCode::kIo, "cannot make a pipe to a child");
@@ -37,24 +37,28 @@ std::optional<Peer> Peer::start(const std::string& python, const std::string& sc
   }
   environment.push_back(tunables.data());
   environment.push_back(nullptr);
-  std::string program = python;
+  std::string program = path;
   std::string file = script;
   const std::array<char*, 3> arguments = {program.data(), file.data(), nullptr};
   pid_t child = 0;
   const int failed =
-      posix_spawn(&child, python.c_str(), &actions, nullptr, arguments.data(), environment.data());
+      posix_spawn(&child, path.c_str(), &actions, nullptr, arguments.data(), environment.data());
   posix_spawn_file_actions_destroy(&actions);
   close(down[0]);
   close(up[1]);
   Peer peer(failed == 0 ? child : 0, fdopen(down[1], "w"), fdopen(up[0], "r"));
-  if (failed != 0 || peer.read_line() != "ready") return std::nullopt;
+  constexpr std::string_view kReady = "ready ";
+  const auto greeting = peer.read_line();
+  if (failed != 0 || !greeting || !greeting->starts_with(kReady)) return std::nullopt;
+  peer.version_ = greeting->substr(kReady.size());
   return peer;
 }
 
 Peer::Peer(Peer&& other) noexcept
     : child_(std::exchange(other.child_, 0)),
       to_(std::exchange(other.to_, nullptr)),
-      from_(std::exchange(other.from_, nullptr)) {}
+      from_(std::exchange(other.from_, nullptr)),
+      version_(std::move(other.version_)) {}
 
 Peer::~Peer() {
   if (to_ != nullptr) (void)std::fclose(to_);  // closes its input
@@ -63,7 +67,7 @@ Peer::~Peer() {
 }
 
 std::optional<std::string> Peer::read_line() {
-  std::array<char, 64> line{};
+  std::array<char, 256> line{};
   if (std::fgets(line.data(), line.size(), from_) == nullptr) return std::nullopt;
   std::string text = line.data();
   while (!text.empty() && text.back() == '\n') text.pop_back();

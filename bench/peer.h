@@ -7,17 +7,20 @@
 
 namespace tributary::bench {
 
-/// Talks to a program that prints `ready` and then answers each line with a number of seconds.
+/// Talks to a program that prints `ready VERSION` and then answers each line with a number of
+/// seconds.
 class Peer {
  public:
-  /// Starts `python script`. Returns no value if it does not start (a missing package, for
+  /// Starts `path script`. Returns no value if it does not start (a missing package, for
   /// example).
-  [[nodiscard]] static std::optional<Peer> start(const std::string& python,
+  [[nodiscard]] static std::optional<Peer> start(const std::string& path,
                                                  const std::string& script);
   Peer(Peer&& other) noexcept;
   Peer& operator=(Peer&&) = delete;
   ~Peer();
 
+  /// What it says of itself: its libraries and their versions.
+  [[nodiscard]] const std::string& version() const noexcept { return version_; }
   /// Throws kIo if the program has ended.
   [[nodiscard]] double ask(const std::string& line);
 
@@ -28,6 +31,7 @@ class Peer {
   int child_;
   std::FILE* to_;
   std::FILE* from_;
+  std::string version_;
 };
 
 }  // namespace tributary::bench

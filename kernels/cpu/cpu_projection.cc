@@ -2,11 +2,10 @@
 #include "kernels/cpu/cpu_projection.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <bit>
-#include <cmath>
 #include <cstring>
+#include <span>
 #include <type_traits>
 
 #include "core/base/ceil_div.h"
@@ -141,34 +140,22 @@ void Projection::run(const RmsNormArgs& args) {
 }
 
 void Projection::run(const RopeArgs& args) {
-  const std::size_t pairs = args.frequencies.size();
-  const std::size_t bytes = static_cast<std::size_t>(args.heads) * pairs * 2 * sizeof(float);
-  for_chunks(pool_, args.positions.size(), bytes, [&](std::size_t token) {
-    // Angles of a few pairs at a time, shared by all heads.
-    constexpr std::size_t kPairs = 32;
-    std::array<double, kPairs> cos{};
-    std::array<double, kPairs> sin{};
-    const auto t = static_cast<std::int64_t>(token);
-    for (std::size_t first = 0; first < pairs; first += kPairs) {
-      const std::size_t count = std::min(kPairs, pairs - first);
-      for (std::size_t i = 0; i < count; ++i) {
-        const double angle =
-            static_cast<double>(args.positions[token]) * args.frequencies[first + i];
-        cos[i] = std::cos(angle);
-        sin[i] = std::sin(angle);
-      }
+  const std::size_t width = args.frequencies.size() * 2;
+  const std::size_t bytes = static_cast<std::size_t>(args.heads) * width * sizeof(float);
+  const std::span<const std::int64_t> positions(args.positions.data(), args.positions.size());
+  for (std::size_t begin = 0; begin < positions.size(); begin += RopeAngles::kMostTokens) {
+    const auto block =
+        positions.subspan(begin, std::min(RopeAngles::kMostTokens, positions.size() - begin));
+    angles_.prepare(pool_, block, {args.frequencies.data(), args.frequencies.size()});
+    for_chunks(pool_, block.size(), bytes, [&](std::size_t token) {
+      const auto t = static_cast<std::int64_t>(begin + token);
       for (std::int64_t head = 0; head < args.heads; ++head) {
-        const float* x = args.x + t * args.x_token_stride + head * args.x_head_stride + 2 * first;
-        float* y = args.y + t * args.y_token_stride + head * args.y_head_stride + 2 * first;
-        for (std::size_t i = 0; i < count; ++i) {
-          const double even = x[2 * i];
-          const double odd = x[2 * i + 1];
-          y[2 * i] = static_cast<float>(even * cos[i] - odd * sin[i]);
-          y[2 * i + 1] = static_cast<float>(even * sin[i] + odd * cos[i]);
-        }
+        kernels_.rotate(args.x + t * args.x_token_stride + head * args.x_head_stride,
+                        angles_.cosines(token), angles_.sines(token), width,
+                        args.y + t * args.y_token_stride + head * args.y_head_stride);
       }
-    }
-  });
+    });
+  }
 }
 
 void Projection::run(const ConvertArgs& args) {

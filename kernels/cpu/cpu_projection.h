@@ -8,6 +8,7 @@
 #include "core/base/dtype.h"
 #include "core/interface/backend.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/rope_angles.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/host_memory.h"
 
@@ -53,6 +54,7 @@ class Projection {
  private:
   const KernelTable& kernels_;
   ThreadPool& pool_;
+  RopeAngles angles_;
   std::vector<AlignedBytes> scratch_;  // kGemmScratch floats for each thread
 };
 

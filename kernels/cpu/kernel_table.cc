@@ -65,6 +65,7 @@ const KernelTable& kernel_table() {
       .merge = merge,
       .gemm = gemm,
       .rms_norm = rms_norm,
+      .rotate = rotate,
       .to_bf16 = narrow,
       .to_float = widen,
       .exp_not_positive = exp_all,

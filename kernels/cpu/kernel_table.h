@@ -144,6 +144,10 @@ struct KernelTable {
   /// null. As exact, but of other bits.
   void (*gemm_bf16)(const GemmKernelArgs&, float* scratch) = nullptr;
   void (*rms_norm)(const float* x, const float* weight, float eps, std::size_t width, float* y);
+  /// y[i] = x[i] cosines[i] + (the other of i's pair) sines[i], in double. width is even; y may be
+  /// x.
+  void (*rotate)(const float* x, const double* cosines, const double* sines, std::size_t width,
+                 float* y);
   void (*to_bf16)(const float* src, bf16* dst, std::size_t count);
   void (*to_float)(const bf16* src, float* dst, std::size_t count);
   // The vector approximations, for their tests.

@@ -26,6 +26,9 @@ struct Line {
 // with 128 heads, 70 and 55 with 16. vdpbf16ps runs there once in two cycles, fp32 multiply-adds
 // twice a cycle. A prototype on tiles: 820 to 885, and 215 to 230. Emerald Rapids has the same
 // core.
+// Zen 4 (EPYC, model 17), the same figures: 185 and 87 with 128 heads, 165 and 56 with 16, AVX2 79
+// and 49: a 512-bit instruction takes two passes there, and a dot product still does twice the work
+// of a multiply-add in the time of one.
 constexpr std::array kLines{
     Line{"GenuineIntel",
          6,
@@ -37,6 +40,11 @@ constexpr std::array kLines{
          207,
          {"AMX_BF16", "AVX3_BF16_FEW"},
          "Emerald Rapids, the core of Sapphire Rapids: tiles, or fp32 for more than 16 heads"},
+    Line{"AuthenticAMD",
+         25,
+         17,
+         {"AVX3_BF16", "AVX3"},
+         "Zen 4: BF16 dot products, twice as fast as fp32 with any number of heads"},
 };
 
 }  // namespace

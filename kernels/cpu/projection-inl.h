@@ -1,4 +1,4 @@
-// Projections and norms: products with packed weights, RMSNorm.
+// Projections and norms: products with packed weights, RMSNorm, RoPE.
 
 #if defined(TRIBUTARY_KERNELS_CPU_PROJECTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRIBUTARY_KERNELS_CPU_PROJECTION_INL_H_
@@ -84,6 +84,29 @@ inline void rms_norm(const float* x, const float* weight, float eps, std::size_t
     hn::StoreU(hn::Mul(value, hn::LoadU(d, weight + i)), d, y + i);
   }
   for (; i < width; ++i) y[i] = x[i] * scale * weight[i];
+}
+
+/// Pairs as they are stored: two products and a sum a vector, without a fused multiply-add, so that
+/// the bits are those of plain double arithmetic.
+inline void rotate(const float* x, const double* cosines, const double* sines, std::size_t width,
+                   float* y) {
+  std::size_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::ScalableTag<double> dd;
+  const hn::Rebind<float, decltype(dd)> half;
+  for (; i + hn::Lanes(dd) <= width; i += hn::Lanes(dd)) {
+    const auto value = hn::PromoteTo(dd, hn::LoadU(half, x + i));
+    const auto sum = hn::Add(hn::Mul(value, hn::LoadU(dd, cosines + i)),
+                             hn::Mul(hn::Shuffle01(value), hn::LoadU(dd, sines + i)));
+    hn::StoreU(hn::DemoteTo(half, sum), half, y + i);
+  }
+#endif
+  for (; i < width; i += 2) {
+    const double even = x[i];
+    const double odd = x[i + 1];
+    y[i] = static_cast<float>(even * cosines[i] + odd * sines[i]);
+    y[i + 1] = static_cast<float>(odd * cosines[i + 1] + even * sines[i + 1]);
+  }
 }
 
 }  // namespace tributary::cpu::HWY_NAMESPACE

@@ -14,17 +14,12 @@
 #include "kernels/cpu/tiles.h"
 #include "tests/kernels/cpu/emulated_table.h"
 #include "tests/kernels/cpu/emulated_tiles.h"
+#include "tests/kernels/cpu/random_tiles.h"
 
 namespace tributary::cpu {
 namespace {
 
 constexpr float kSmallestNormal = std::numeric_limits<float>::min();
-
-struct alignas(64) Operands {
-  std::array<float, kTileRows * kTileRows> sums{};
-  std::array<std::uint16_t, kTileRows * kTileDepth> a{};  // [16][32]
-  std::array<std::uint16_t, kTileRows * kTileDepth> b{};  // [16 pairs][16 columns][2]
-};
 
 float flushed(float x) {
   return std::abs(x) < kSmallestNormal ? std::copysign(0.0F, x) : x;
@@ -49,7 +44,7 @@ float sum_of(float a, float b) {
   return multiply_add(a, 1, b);
 }
 
-void expected_product(Operands& operands) {
+void expected_product(TileOperands& operands) {
   for (std::size_t row = 0; row < kTileRows; ++row) {
     for (std::size_t column = 0; column < kTileRows; ++column) {
       std::array<float, 2> sums{};
@@ -66,108 +61,93 @@ void expected_product(Operands& operands) {
   }
 }
 
-TRIBUTARY_AVX512_BEGIN
-template <typename Tiles>
-void product(Operands& operands) {
-  Tiles::configure();
-  Tiles::fence();
-  Tiles::template load<3>(operands.sums.data(), kTileRowBytes);
-  Tiles::template load<5>(operands.a.data(), kTileRowBytes);
-  Tiles::template load<6>(operands.b.data(), kTileRowBytes);
-  Tiles::template add_dot<3, 5, 6>();
-  Tiles::template store<3>(operands.sums.data(), kTileRowBytes);
-  Tiles::fence();
-  Tiles::release();
-}
-TRIBUTARY_AVX512_END
-
-/// Operands of one kind: what a case is about, in all places or in some.
-class Random {
- public:
-  explicit Random(std::uint32_t seed) : random_(seed) {}
-
-  Operands operands(int kind) {
-    Operands all;
-    for (float& sum : all.sums) {
-      sum = std::bit_cast<float>(static_cast<std::uint32_t>(bf16_of(kind)) << 16 |
-                                 static_cast<std::uint32_t>(random_() & 0xffffU));
-    }
-    for (std::uint16_t& half : all.a) half = bf16_of(kind);
-    for (std::uint16_t& half : all.b) half = bf16_of(kind);
-    return all;
-  }
-
-  static constexpr int kKinds = 5;
-
- private:
-  std::uint16_t bf16_of(int kind) {
-    const auto bits = static_cast<std::uint32_t>(random_());
-    const auto with_exponent = [bits](std::uint32_t least, std::uint32_t count) {
-      return static_cast<std::uint16_t>((bits & 0x807fU) | (least + (bits >> 16) % count) << 7);
-    };
-    switch (kind) {
-      case 0:  // any bits
-        return static_cast<std::uint16_t>(bits);
-      case 1:  // like scores and weights
-        return with_exponent(115, 14);
-      case 2:  // products around the smallest normal number, and their sums
-        return with_exponent(60, 8);
-      case 3:  // subnormal numbers and zeros of both signs among small ones
-        return bits >> 24 < 128 ? with_exponent(0, 1) : with_exponent(40, 60);
-      default:  // infinities, NaN, the largest numbers, zeros
-        return bits >> 24 < 8
-                   ? static_cast<std::uint16_t>(bits & 0x8000U)
-                   : with_exponent(bits >> 24 < 12 ? 255 : 100, bits >> 24 < 12 ? 1 : 155);
+/// What an emulation might get wrong: the last element of a product.
+struct LastBitWrong : EmulatedTiles {
+  template <int kTile>
+  static void store(void* data, std::size_t stride_bytes) {
+    EmulatedTiles::store<kTile>(data, stride_bytes);
+    float* last = static_cast<float*>(data) + 255;
+    if (!std::isnan(*last)) {
+      *last = std::bit_cast<float>(std::bit_cast<std::uint32_t>(*last) ^ 1U);
     }
   }
-
-  std::mt19937 random_;
 };
-
-/// Bits, but any NaN for a NaN: no manual says which payload.
-testing::AssertionResult same_sums(const Operands& got, const Operands& expected) {
-  for (std::size_t i = 0; i < got.sums.size(); ++i) {
-    const float x = got.sums.at(i);
-    const float y = expected.sums.at(i);
-    if (std::isnan(x) && std::isnan(y)) continue;
-    if (std::bit_cast<std::uint32_t>(x) != std::bit_cast<std::uint32_t>(y)) {
-      return testing::AssertionFailure() << "element " << i << ": " << x << ", expected " << y;
-    }
-  }
-  return testing::AssertionSuccess();
-}
 
 TEST(AmxTiles, TheEmulationIsTheStatementOfTheManual) {
   if (emulated_amx_table() == nullptr) GTEST_SKIP() << "NOT TESTED: no AVX-512 here";
-  Random random(1);
-  for (int kind = 0; kind < Random::kKinds; ++kind) {
+  RandomTiles random(1);
+  for (int kind = 0; kind < RandomTiles::kKinds; ++kind) {
     for (int round = 0; round < 40; ++round) {
-      const Operands start = random.operands(kind);
-      Operands expected = start;
+      TileOperands expected;
+      random.fill(kind, expected);
+      TileOperands got = expected;
       expected_product(expected);
-      Operands got = start;
-      product<EmulatedTiles>(got);
+      tile_product<EmulatedTiles>(got);
       ASSERT_TRUE(same_sums(got, expected)) << "kind " << kind << ", round " << round;
     }
   }
 }
 
+TEST(AmxTiles, RandomOperandsAreOfTheirKind) {
+  if (emulated_amx_table() == nullptr) GTEST_SKIP() << "NOT TESTED: no AVX-512 here";
+  RandomTiles random(2);
+  const auto share = [&](int kind, const auto& is) {
+    int yes = 0;
+    constexpr int kRounds = 50;
+    for (int round = 0; round < kRounds; ++round) {
+      TileOperands operands;
+      random.fill(kind, operands);
+      for (const auto* halves : {&operands.a, &operands.b}) {
+        for (const std::uint16_t half : *halves) {
+          yes += is(std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16)) ? 1 : 0;
+        }
+      }
+    }
+    return yes / (2.0 * kRounds * static_cast<double>(kTileRows * kTileDepth));
+  };
+  const auto subnormal = [](float x) { return std::fpclassify(x) == FP_SUBNORMAL; };
+  const auto nan = [](float x) { return std::isnan(x); };
+  const auto infinite = [](float x) { return std::isinf(x); };
+  const auto negative_zero = [](float x) { return x == 0 && std::signbit(x); };
+  EXPECT_NEAR(share(0, nan), 1.0 / 256, 0.002);
+  EXPECT_NEAR(share(1, [](float x) { return std::abs(x) >= 0x1p-12F && std::abs(x) < 4; }), 1, 0);
+  EXPECT_NEAR(share(2, [](float x) { return std::abs(x) >= 0x1p-67F && std::abs(x) < 0x1p-59F; }),
+              1, 0);
+  EXPECT_NEAR(share(3, subnormal), 0.5, 0.02);
+  EXPECT_GT(share(3, negative_zero), 0.001);
+  EXPECT_NEAR(share(4, nan), 1.0 / 128, 0.002);
+  EXPECT_NEAR(share(4, infinite), 1.0 / 128, 0.002);
+  EXPECT_NEAR(share(4, negative_zero), 1.0 / 64, 0.004);
+}
+
+TEST(AmxTiles, TheComparisonFindsABitThatDiffers) {
+  if (emulated_amx_table() == nullptr) GTEST_SKIP() << "NOT TESTED: no AVX-512 here";
+  const TileComparison same = compare_tiles<EmulatedTiles, EmulatedTiles>(7, 500);
+  EXPECT_EQ(same.compared, 500U);
+  EXPECT_EQ(same.different, 0U);
+  const TileComparison other = compare_tiles<LastBitWrong, EmulatedTiles>(7, 500);
+  EXPECT_EQ(other.compared, 500U);
+  // Where the last element is NaN, nothing can be told.
+  EXPECT_GT(other.different, 250U);
+  EXPECT_GE(other.first_kind, 0);
+}
+
 TEST(AmxTiles, EvenAndOddElementsHaveSumsOfTheirOwn) {
   if (emulated_amx_table() == nullptr) GTEST_SKIP() << "NOT TESTED: no AVX-512 here";
   // 1 and -1 in even places, 2^-30 in an odd one: one chain in order would lose it.
-  Operands operands;
+  TileOperands operands;
   for (std::size_t k = 0; k < 4; ++k) operands.b.at(k * kTileDepth) = 0x3f80;
   for (std::size_t k = 0; k < 4; ++k) operands.b.at(k * kTileDepth + 1) = 0x3f80;
   operands.a[0] = 0x3f80;
   operands.a[1] = 0x3080;
   operands.a[2] = 0xbf80;
   operands.sums[0] = -0.0F;
-  product<EmulatedTiles>(operands);
+  tile_product<EmulatedTiles>(operands);
   EXPECT_EQ(operands.sums[0], 0x1p-30F);
   // A sum of nothing is +0: -0 + +0.
   operands.sums[1] = -0.0F;
   operands.a = {};
-  product<EmulatedTiles>(operands);
+  tile_product<EmulatedTiles>(operands);
   EXPECT_FALSE(std::signbit(operands.sums[1]));
 }
 
@@ -197,16 +177,9 @@ TEST(AmxTiles, ConversionRoundsToNearestEven) {
 
 TEST(AmxTiles, TheProcessorDoesWhatTheEmulationDoes) {
   if (!tiles_usable()) GTEST_SKIP() << "NOT TESTED: no AMX here";
-  // Another seed in each repetition that shuffles.
-  Random random(3 + static_cast<std::uint32_t>(testing::UnitTest::GetInstance()->random_seed()));
-  for (int round = 0; round < 20'000; ++round) {
-    const Operands start = random.operands(round % Random::kKinds);
-    Operands expected = start;
-    product<EmulatedTiles>(expected);
-    Operands got = start;
-    product<HardwareTiles>(got);
-    ASSERT_TRUE(same_sums(got, expected)) << "round " << round;
-  }
+  // Far more of them: tests/kernels/cpu/compare_tiles.cc, which bench/amx_check.sh runs.
+  const TileComparison result = compare_tiles<HardwareTiles, EmulatedTiles>(3, 100'000);
+  EXPECT_EQ(result.different, 0U) << "the first of kind " << result.first_kind;
 }
 
 }  // namespace

@@ -25,6 +25,15 @@ TEST(ProcessorChoice, AProcessorOfTheTableTakesTheFirstOfItsLineThatIsUsable) {
   EXPECT_EQ(chosen(kSapphireRapids, std::span(kAll).subspan(3)), "AVX3");
 }
 
+TEST(ProcessorChoice, Zen4TakesDotProductsWhateverElseItHas) {
+  const Processor zen4{.vendor = "AuthenticAMD", .family = 25, .model = 17};
+  EXPECT_EQ(chosen(zen4, std::span(kAll).subspan(1)), "AVX3_BF16");
+  EXPECT_EQ(chosen(zen4, std::span(kAll).subspan(3)), "AVX3");
+  EXPECT_EQ(choose_for_processor(zen4, std::span(kAll).subspan(1)).reason,
+            "AuthenticAMD family 25 model 17: Zen 4: BF16 dot products, twice as fast as fp32 with "
+            "any number of heads");
+}
+
 TEST(ProcessorChoice, AnyOtherTakesTheFirst) {
   for (const Processor& processor :
        {Processor{}, Processor{.vendor = "AuthenticAMD", .family = 26, .model = 2},

@@ -1,0 +1,13 @@
+// What else a step does, against the memory that it moves: append, merge, RMSNorm, RoPE.
+#pragma once
+
+#include "bench/calibrated.h"
+#include "core/interface/backend.h"
+
+namespace tributary::bench {
+
+/// Prints GB/s moved by each for a batch of 64 tokens of DeepSeek-V3, beside a copy of as many
+/// bytes that is measured in turn with it.
+void small_operations(Machine& machine, Backend& backend);
+
+}  // namespace tributary::bench
