@@ -18,6 +18,15 @@ namespace {
 /// Leaf numbers are 32 bits wide in the plan; two lengths below 2^31 (prompt and growth) fit.
 constexpr std::int64_t kMaxLimitTokens = std::int64_t{1} << 32;
 
+void check_costs(const MachineCosts& costs) {
+  for_each_cost(costs, [](const char* name, double value) {
+    // Written so that NaN fails.
+    if (!(value >= 0 && value <= 1e15)) {
+      fail(ErrorCode::kInvalidArgument, "placement: {} is {}, expected 0 .. 1e15", name, value);
+    }
+  });
+}
+
 }  // namespace
 
 Placement::Placement(const PlacementConfig& config)
@@ -28,12 +37,17 @@ Placement::Placement(const PlacementConfig& config)
          "placement: leaf of {} tokens, expected a power-of-two number of pages of {}", leaf,
          kPageTokens);
   }
-  for_each_cost(config.model.costs, [](const char* name, double value) {
-    // Written so that NaN fails.
-    if (!(value >= 0 && value <= 1e15)) {
-      fail(ErrorCode::kInvalidArgument, "placement: {} is {}, expected 0 .. 1e15", name, value);
-    }
-  });
+  check_costs(config.model.costs);
+  if (!(config.max_step_us >= 0 && config.max_step_us <= 1e15)) {
+    fail(ErrorCode::kInvalidArgument, "placement: steps of at most {} us, expected 0 .. 1e15",
+         config.max_step_us);
+  }
+}
+
+void Placement::set_costs(const MachineCosts& costs) {
+  check_costs(costs);
+  config_.model.costs = costs;
+  prices_ = RoundPrices(config_.model, config_.workers);
 }
 
 PoolLoad Placement::empty_load(std::int64_t pages_per_worker) const {
@@ -92,7 +106,7 @@ std::optional<Assignment> Placement::place(std::int64_t prompt_tokens, std::int6
 
 std::optional<Assignment> Placement::place_auto(const NewSequence& sequence, Packing& packing,
                                                 const PoolLoad& load, PageCut page_cut) const {
-  const std::optional<Spread> spread = find_spread(sequence, load, prices_);
+  const std::optional<Spread> spread = find_spread(sequence, load, prices_, config_.max_step_us);
   Packing chosen = packing;
   // Growth of what stays whole is kept beside it: a leaf that opens elsewhere is a cut.
   if (spread && spread->runs.size() == 1 && chosen.pack_single(spread->home)) {

@@ -19,6 +19,9 @@ struct PlacementConfig {
   int workers = 1;  // >= 1
   /// Of the pool's rounds: what `auto` makes short. Its leaves are those of the pool.
   CostModelConfig model = default_cost_model();
+  /// A step shall not be predicted longer: `auto` cuts a new sequence where a step with it would be
+  /// and a cut keeps it within. 0: no bound.
+  double max_step_us = 0;
 };
 
 /// What `auto` does with a sequence for which no worker has all pages.
@@ -66,6 +69,9 @@ class Placement {
                                         SpreadPolicy policy, const PoolLoad& load) const;
 
   [[nodiscard]] const RoundPrices& prices() const noexcept { return prices_; }
+  /// From now on by these constants. Throws kInvalidArgument for values out of range, and nothing
+  /// is changed.
+  void set_costs(const MachineCosts& costs);
 
  private:
   [[nodiscard]] std::optional<Assignment> place_auto(const NewSequence& sequence, Packing& packing,

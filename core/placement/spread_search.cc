@@ -35,6 +35,7 @@ struct Outlook {
   /// The step of all that run and this sequence; where it is whole, the mean over its time, since
   /// what stands beside it leaves and newcomers go elsewhere.
   double joined_us = 0;
+  double now_us = 0;  // the same at first
   /// That of a pool filled with its like up to where it would stand whole, when those that run now
   /// are gone. That they pay for exchanges today is no reason: sequences that are cut because
   /// others are would keep each other so.
@@ -43,8 +44,9 @@ struct Outlook {
 
 class Search {
  public:
-  Search(const NewSequence& sequence, const PoolLoad& load, const RoundPrices& prices)
-      : sequence_(sequence), load_(load), prices_(prices) {
+  Search(const NewSequence& sequence, const PoolLoad& load, const RoundPrices& prices,
+         double max_step_us)
+      : sequence_(sequence), load_(load), prices_(prices), max_step_us_(max_step_us) {
     for (std::int32_t w = 0; std::cmp_less(w, load.workers().size()); ++w) {
       attend_.push_back(load.attend_us(w, prices));
     }
@@ -58,12 +60,13 @@ class Search {
     std::optional<Spread> best;
     if (whole >= 0) {
       best = Spread{{{whole, 0, sequence_.leaves}}, whole};
-      if (!may_gain(whole)) return best;
+      if (!may_gain(whole) && (max_step_us_ == 0 || sequence_.leaves < 2)) return best;
     }
     trial_.emplace(load_);
     Outlook as_whole;
     if (whole >= 0) {
-      as_whole.joined_us = joined_us(*best);
+      as_whole.now_us = as_whole.joined_us = joined_us(*best);
+      if (!may_gain(whole) && !late(as_whole)) return best;
       as_whole.full_us = as_whole.joined_us - exchanges_now_us();
       const Excess excess = excess_of(whole);
       as_whole.joined_us -= prices_.config().layers * (excess.now_us - excess.lasting_us);
@@ -73,7 +76,10 @@ class Search {
     for (std::vector<LeafRun>& runs : level_cuts(sequence_, own_us_, attend_, load_, prices_)) {
       const std::int32_t home = cheapest_home(runs, sequence_.leaves, load_, prices_);
       Spread cut{std::move(runs), home};
-      const Outlook us{joined_us(cut), as_whole.full_us + exchanges_when_full_us(cut)};
+      const double joined = joined_us(cut);
+      const Outlook us{.joined_us = joined,
+                       .now_us = joined,
+                       .full_us = as_whole.full_us + exchanges_when_full_us(cut)};
       cuts.emplace_back(std::move(cut), us);
     }
     if (cuts.empty()) return best;
@@ -190,10 +196,15 @@ class Search {
     return found;
   }
 
-  /// The least regret: how much longer a step is than the best could be, in the worse future. Where
-  /// no worker has the pages for the whole, `as_whole` is 0 and the first future decides.
-  static void choose(std::vector<std::pair<Spread, Outlook>>& cuts, const Outlook& as_whole,
-                     std::optional<Spread>& best) {
+  [[nodiscard]] bool late(const Outlook& us) const {
+    return max_step_us_ > 0 && us.now_us > max_step_us_;
+  }
+
+  /// Of those within the bound, if any is, the least regret: how much longer a step is than the
+  /// best could be, in the worse future. Where no worker has the pages for the whole, `as_whole` is
+  /// 0 and the first future decides.
+  void choose(std::vector<std::pair<Spread, Outlook>>& cuts, const Outlook& as_whole,
+              std::optional<Spread>& best) const {
     const bool may_stay = best.has_value();
     double least = may_stay ? as_whole.joined_us : cuts.front().second.joined_us;
     for (const auto& [cut, us] : cuts) least = std::min(least, us.joined_us);
@@ -201,10 +212,12 @@ class Search {
       const double joined = us.joined_us / least;
       return may_stay ? std::max(joined, us.full_us / as_whole.full_us) : joined;
     };
-    double smallest = may_stay ? regret(as_whole) : std::numeric_limits<double>::infinity();
+    const auto key = [&](const Outlook& us) { return std::pair(late(us), regret(us)); };
+    auto smallest =
+        may_stay ? key(as_whole) : std::pair(true, std::numeric_limits<double>::infinity());
     for (auto& [cut, us] : cuts) {
-      if (regret(us) >= smallest) continue;
-      smallest = regret(us);
+      if (key(us) >= smallest) continue;
+      smallest = key(us);
       best = std::move(cut);
     }
   }
@@ -212,6 +225,7 @@ class Search {
   const NewSequence& sequence_;
   const PoolLoad& load_;
   const RoundPrices& prices_;
+  double max_step_us_;
   std::vector<double> attend_;  // of each worker
   double busiest_ = 0;
   double own_us_ = 0;  // the sequence's attention, beside others'
@@ -298,8 +312,8 @@ std::int32_t cheapest_home(std::span<const LeafRun> runs, std::int64_t leaves, c
 }
 
 std::optional<Spread> find_spread(const NewSequence& sequence, const PoolLoad& load,
-                                  const RoundPrices& prices) {
-  return Search(sequence, load, prices).run();
+                                  const RoundPrices& prices, double max_step_us) {
+  return Search(sequence, load, prices, max_step_us).run();
 }
 
 }  // namespace tributary

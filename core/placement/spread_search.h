@@ -39,8 +39,9 @@ struct Spread {
 [[nodiscard]] double lasting_excess_us(double excess_us, double others_us, std::int64_t others);
 
 /// No value: neither one worker has the pages nor any of the cuts that are looked at; there may be
-/// others.
+/// others. `max_step_us`: a bound on the step of all, 0 for none: what keeps it goes before what is
+/// otherwise best; where nothing does, it asks for nothing.
 [[nodiscard]] std::optional<Spread> find_spread(const NewSequence& sequence, const PoolLoad& load,
-                                                const RoundPrices& prices);
+                                                const RoundPrices& prices, double max_step_us);
 
 }  // namespace tributary

@@ -84,7 +84,10 @@ class Planner {
       chains.push_back(join(false));
       chains.push_back(join(true));
     }
-    if (uneven(load_)) chains.push_back(level());
+    if (uneven(load_)) {
+      chains.push_back(level());
+      spread_longest(chains);
+    }
     if (chains.empty()) return {};
     return std::move(*std::ranges::max_element(chains, {}, &Chain::net_us)).plan();
   }
@@ -200,6 +203,60 @@ class Planner {
                           static_cast<double>(std::max<std::int64_t>(1, worker.tokens));
     const std::int64_t count = worker.homes - (s.home == from ? 1 : 0);
     return lasting_excess_us(excess, others, count) / excess;
+  }
+
+  /// The longest sequence over all workers of its home's node, and of the pool: what one leaf after
+  /// the other does not reach, since on the way there a step is hardly shorter.
+  void spread_longest(std::vector<Chain>& chains) const {
+    const Sequence& s =
+        **std::ranges::max_element(movable_, {}, [](const Sequence* one) { return one->length; });
+    const auto workers = static_cast<std::int32_t>(load_.workers().size());
+    const std::int32_t per_node = std::min(prices_.config().workers_per_node, workers);
+    const std::int32_t node = s.home / per_node * per_node;
+    chains.push_back(spread(s, node, std::min(node + per_node, workers)));
+    if (per_node < workers) chains.push_back(spread(s, 0, workers));
+  }
+
+  /// Even runs on workers [first, end), the last one where the newest leaf is.
+  [[nodiscard]] Chain spread(const Sequence& s, std::int32_t first, std::int32_t end) const {
+    Chain chain(config_, step_us_);
+    const std::int64_t full = s.length / leaf_tokens();
+    const std::int64_t held = ceil_div(s.length, leaf_tokens());
+    const std::int32_t newest = s.leaves[at(held - 1)].owner;
+    if (full < end - first || newest < first || newest >= end) return chain;
+    std::vector<LeafMove> moves;
+    double copies_us = 0;
+    for (std::int64_t leaf = 0; leaf < full; ++leaf) {
+      // Backwards from the newest leaf's worker, around.
+      const auto back = static_cast<std::int32_t>((full - 1 - leaf) * (end - first) / full);
+      const std::int32_t to = first + (newest - first + (end - first) - back) % (end - first);
+      const std::int32_t from = s.leaves[at(leaf)].owner;
+      if (from == to) continue;
+      const auto number = static_cast<std::int32_t>(leaf);
+      const LeafMove move{.id = s.id, .first_leaf = number, .end_leaf = number + 1, .to = to};
+      copies_us += copy_us(move, from);
+      const bool joins = !moves.empty() && moves.back().end_leaf == number &&
+                         moves.back().to == to && s.leaves[at(leaf - 1)].owner == from;
+      if (joins) {
+        ++moves.back().end_leaf;
+      } else {
+        moves.push_back(move);
+      }
+    }
+    TrialMoves trial(load_, leaf_tokens());
+    const bool fit = std::ranges::all_of(moves, [&](const LeafMove& move) {
+      return trial.fits({&move, 1});
+    });
+    if (moves.empty() || !fit) return chain;
+    std::int32_t busiest = 0;
+    for (std::int32_t w = 1; w < static_cast<std::int32_t>(load_.workers().size()); ++w) {
+      if (load_.attend_us(w, prices_) > load_.attend_us(busiest, prices_)) busiest = w;
+    }
+    const double lasting = lasting_share(trial, s, busiest);
+    trial.apply(s, moves);
+    chain.add(s, moves, copies_us, true, lasting);
+    chain.look(trial.load().step_us(prices_));
+    return chain;
   }
 
   struct Gift {

@@ -31,13 +31,14 @@ using MovePlan = std::vector<LeafMove>;
 /// The gain is what a step becomes shorter by, in each until the moved sequences end. When one ends
 /// is unknown: between now and its limit anywhere, so half of what is left. A step waits for the
 /// slowest worker and pays for an exchange as long as one sequence needs it, so one move alone
-/// often gains nothing. Two chains of moves are tried, and a plan is the best beginning of one:
+/// often gains nothing. Chains of moves are tried, and a plan is the best beginning of one:
 ///
 /// - cut sequences become whole at their homes, those with the shortest copies first, so that the
 ///   exchange ends with the last one;
 /// - while the busiest worker exceeds the others by what placement would cut for, it gives leaves
 ///   away, then the one that is the busiest then: to their home, to owners of neighbouring leaves,
-///   and to the least busy workers.
+///   and to the least busy workers;
+/// - where it does, too, the longest sequence goes evenly over its home's node, or over the pool.
 ///
 /// The newest leaf, which grows, stays where it is. `movable`: candidates, in a fixed order, with
 /// all their leaves in `load`, which has all running sequences. Takes a walk over `movable` for

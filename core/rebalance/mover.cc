@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/limits.h"
+#include "core/rebalance/drain_planner.h"
 
 namespace tributary {
 namespace {
@@ -65,9 +66,23 @@ void Mover::plan(Time now) {
   }
   planned_at_ = now;
   planned_turnover_ = turnover;
-  const MovePlan moves =
-      plan_moves(config_.planner, sequencer_.movable(), sequencer_.load(), sequencer_.prices());
+  MovePlan moves = drain();
+  if (moves.empty()) {
+    moves =
+        plan_moves(config_.planner, sequencer_.movable(), sequencer_.load(), sequencer_.prices());
+  }
   planned_.assign(moves.begin(), moves.end());
+}
+
+/// What has to leave a worker goes before what only gains.
+MovePlan Mover::drain() const {
+  for (std::int32_t w = 0; std::cmp_less(w, sequencer_.pools().size()); ++w) {
+    if (!sequencer_.draining(w)) continue;
+    MovePlan moves =
+        plan_drain(w, sequencer_.movable(true), sequencer_.load(), sequencer_.prices());
+    if (!moves.empty()) return moves;
+  }
+  return {};
 }
 
 /// A plan is as old as its first moves take: what no longer fits is left out.

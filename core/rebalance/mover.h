@@ -37,6 +37,7 @@ class Mover {
   void earn(Time now);
   void begin_next();
   void plan(Time now);
+  [[nodiscard]] MovePlan drain() const;
 
   MoverConfig config_;
   Sequencer& sequencer_;

@@ -50,6 +50,7 @@ Sequencer::Sequencer(const SequencerConfig& config)
   }
   pools_.assign(static_cast<std::size_t>(config.placement.workers),
                 PagePool(config.pages_per_worker));
+  draining_.assign(pools_.size(), false);
 }
 
 void Sequencer::decide(TableOp op) {
@@ -69,7 +70,9 @@ std::int32_t Sequencer::take_page(std::int32_t worker) {
 }
 
 void Sequencer::sync_available(std::int32_t worker) {
-  load_.set_available_pages(worker, pools_[static_cast<std::size_t>(worker)].available());
+  const bool gets_none = draining(worker);
+  load_.set_available_pages(worker,
+                            gets_none ? 0 : pools_[static_cast<std::size_t>(worker)].available());
 }
 
 /// Adds (sign 1) or removes (-1) a sequence's share of the loads; pages are separate.
@@ -99,6 +102,7 @@ std::optional<Assignment> Sequencer::place(const AdmitRequest& request) {
   std::vector<SequenceId> moving;
   for (const RunningMove& move : moves_.moves()) {
     const std::int32_t to = move.move.to;
+    if (draining(to)) continue;
     freed.set_available_pages(to, freed.workers()[static_cast<std::size_t>(to)].available_pages +
                                       std::ssize(move.to_pages));
     moving.push_back(move.move.id);

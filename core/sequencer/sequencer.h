@@ -127,8 +127,17 @@ class Sequencer {
   void cancel_move(SequenceId id);
   [[nodiscard]] std::span<const RunningMove> moves() const noexcept { return moves_.moves(); }
   /// What may be moved without going against what its client asked for: sequences of spread `auto`
-  /// that are not moving and whose prompts are here; by id.
-  [[nodiscard]] std::vector<const Sequence*> movable() const;
+  /// that are not moving and whose prompts are here; by id. `of_any_policy`: for what matters more,
+  /// as a drain does.
+  [[nodiscard]] std::vector<const Sequence*> movable(bool of_any_policy = false) const;
+  /// A worker that is to be emptied gets no new leaf and no move; moves to it are cancelled. What
+  /// it holds is moved off by others (plan_drain). The newest leaf of a sequence stays until it is
+  /// full and another one opens, elsewhere; homes stay until their sequences end. Throws
+  /// kInvalidArgument for a worker that does not exist.
+  void drain_worker(std::int32_t worker, bool drain);
+  [[nodiscard]] bool draining(std::int32_t worker) const {
+    return draining_[static_cast<std::size_t>(worker)];
+  }
   struct MoveTotals {
     std::uint64_t completed = 0;
     std::uint64_t cancelled = 0;
@@ -147,6 +156,9 @@ class Sequencer {
   /// Predicted time of a step of all running sequences, one new token each.
   [[nodiscard]] double predicted_step_us() const { return load_.step_us(placement_.prices()); }
   [[nodiscard]] const RoundPrices& prices() const noexcept { return placement_.prices(); }
+  /// Decisions from now on go by these constants; no bit of any output depends on them. Throws as
+  /// Placement::set_costs().
+  void set_costs(const MachineCosts& costs) { placement_.set_costs(costs); }
   /// Owners chosen so far: one per extent at admission, one per leaf opened later.
   [[nodiscard]] std::uint64_t placements() const noexcept { return placements_; }
   /// Sequences that began, arrived or ended so far.
@@ -166,6 +178,8 @@ class Sequencer {
   void grow(const Sequence& s, std::int64_t length);
   void account(const Sequence& s, int sign);
   [[nodiscard]] std::optional<Assignment> place(const AdmitRequest& request);
+  [[nodiscard]] std::int32_t beside_drained(std::int32_t reserved, std::int32_t home,
+                                            std::int64_t pages) const;
   void give_back(std::int32_t worker, std::span<const std::int32_t> pages);
   void complete(const RunningMove& move);
   void cancelled(const RunningMove& move);
@@ -174,6 +188,7 @@ class Sequencer {
   Placement placement_;
   SequenceTable table_;
   std::vector<PagePool> pools_;
+  std::vector<bool> draining_;  // by worker
   PoolLoad load_;
   PageWaits page_waits_;
   std::vector<LeafRun> runs_;  // of the sequence that is accounted

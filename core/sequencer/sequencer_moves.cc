@@ -86,10 +86,42 @@ void Sequencer::cancelled(const RunningMove& move) {
   ++move_totals_.cancelled;
 }
 
-std::vector<const Sequence*> Sequencer::movable() const {
+void Sequencer::drain_worker(std::int32_t worker, bool drain) {
+  if (worker < 0 || std::cmp_greater_equal(worker, pools_.size())) {
+    fail(ErrorCode::kInvalidArgument, "drain of worker {}, the pool has {}", worker, pools_.size());
+  }
+  draining_[static_cast<std::size_t>(worker)] = drain;
+  sync_available(worker);
+  ++turnover_;
+  if (!drain) return;
+  std::vector<SequenceId> arriving;
+  for (const RunningMove& move : moves_.moves()) {
+    if (move.move.to == worker) arriving.push_back(move.move.id);
+  }
+  for (const SequenceId id : arriving) cancel_move(id);
+}
+
+/// For a leaf that opens and is reserved on a worker that gets no more: the home, or the worker
+/// with the most pages; `reserved` where nobody has them.
+std::int32_t Sequencer::beside_drained(std::int32_t reserved, std::int32_t home,
+                                       std::int64_t pages) const {
+  const auto available = [&](std::int32_t w) {
+    return load_.workers()[static_cast<std::size_t>(w)].available_pages;
+  };
+  if (available(home) >= pages) return home;
+  std::int32_t best = reserved;
+  for (std::int32_t w = 0; std::cmp_less(w, pools_.size()); ++w) {
+    if (available(w) >= pages && (best == reserved || available(w) > available(best))) best = w;
+  }
+  return best;
+}
+
+std::vector<const Sequence*> Sequencer::movable(bool of_any_policy) const {
   std::vector<const Sequence*> movable;
   for (const auto& [id, policy] : policies_) {
-    if (policy != SpreadPolicy::kAuto || filling_.contains(id) || moves_.contains(id)) continue;
+    if ((policy != SpreadPolicy::kAuto && !of_any_policy) || filling_.contains(id) ||
+        moves_.contains(id))
+      continue;
     movable.push_back(&table_.at(id));
   }
   std::ranges::sort(movable, {}, &Sequence::id);

@@ -29,6 +29,7 @@ void Sequencer::grow(const Sequence& s, std::int64_t length) {
       const auto pages = ceil_div(leaf_rows(s, i, s.limit_tokens), kPageTokens);
       owner = placement_.place_leaf(leaf.owner, pages, s.home, spread, policies_.at(s.id), load_);
       ++placements_;
+      if (draining(owner)) owner = beside_drained(owner, s.home, pages);
       if (owner != leaf.owner) {
         pools_[static_cast<std::size_t>(owner)].reserve(static_cast<std::int32_t>(pages));
         pools_[static_cast<std::size_t>(leaf.owner)].unreserve(static_cast<std::int32_t>(pages));

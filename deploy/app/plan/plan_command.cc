@@ -6,6 +6,7 @@
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
 #include "core/base/limits.h"
+#include "core/cost/least_exchange.h"
 #include "core/model/mla_shape.h"
 #include "core/model/model_shape.h"
 #include "core/model/pool_shape.h"
@@ -119,8 +120,12 @@ PlanReport plan(const PlanOptions& options) {
                    static_cast<double>(config.attention.token_record_bytes()) +
                static_cast<double>(volume.state_records) *
                    static_cast<double>(config.attention.state_shape().record_bytes()),
+           .least_bytes = least_exchange_bytes(routing, config.attention),
            .cache_bytes = static_cast<double>(batch.busiest_pages()) * page_bytes});
     }
+  }
+  if (options.tokens == 1 && !options.table) {
+    report.whole = plan_whole_batch(config, report.workers, options.batch, options.context);
   }
   // What does not fit is no candidate, however fast; of equals the first, which the pool would
   // choose itself.

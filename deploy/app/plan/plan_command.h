@@ -13,6 +13,7 @@
 #include "core/model/row_format.h"
 #include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
+#include "deploy/app/plan/whole_batch.h"
 #include "deploy/service/protocol/machine_file.h"
 
 namespace tributary {
@@ -48,6 +49,7 @@ struct PlanCandidate {
   StepPrediction step;
   double spread_workers = 0;   // that hold a sequence, mean
   double exchanged_bytes = 0;  // of a layer, all workers
+  double least_bytes = 0;      // that any exchange needs with the same owners
   double cache_bytes = 0;      // on the worker that holds most, all layers
 };
 
@@ -60,6 +62,7 @@ struct PlanReport {
   double memory_bytes = 0;                // of a worker; 0: not known
   std::int64_t workers_needed = 1;        // that hold the rows of all sequences, at least
   std::vector<PlanCandidate> candidates;  // the shortest step first
+  std::optional<WholeBatch> whole;        // of one new token each, and not for a table
 };
 
 /// Whether it fits the workers' memory, as far as that is known.

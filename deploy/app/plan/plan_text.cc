@@ -51,13 +51,23 @@ std::string to_text(const PlanReport& report, const PlanOptions& options) {
     line("best", fmt::format("spread {}: {:.3f} ms a step, {:.0f} tokens/s", name(best),
                              best.step.step_us / 1e3,
                              1e6 * options.batch * options.tokens / best.step.step_us));
+    line("bytes", fmt::format("{:.2f} MB exchanged a layer; {:.2f} at least with these owners",
+                              best.exchanged_bytes / 1e6, best.least_bytes / 1e6));
   } else {
-    line("best", report.weight_bytes >= report.memory_bytes
-                     ? "none: a worker does not hold the weights"
-                 : report.workers_needed > report.workers
-                     ? fmt::format("none fits: {} workers at least would hold the rows",
-                                   report.workers_needed)
-                     : "none of these fits, though there is room for the rows");
+    line("best",
+         report.weight_bytes >= report.memory_bytes ? "none: a worker does not hold the weights"
+         : report.workers_needed > report.workers
+             ? fmt::format("none fits: {} workers at least ({} nodes) would hold the rows",
+                           report.workers_needed, report.workers_needed / options.workers_per_node)
+             : "none of these fits, though there is room for the rows");
+  }
+  if (report.whole) {
+    const WholeBatch& whole = *report.whole;
+    line("whole", fmt::format("all known before: each on {} worker{}, {:.3f} ms a step; one by one "
+                              "{:.3f}, after {} moves ({:.1f} GB) {:.3f}",
+                              whole.known_spread, whole.known_spread == 1 ? "" : "s",
+                              whole.known_us / 1e3, whole.admitted_us / 1e3, whole.moves,
+                              whole.moved_bytes / 1e9, whole.moved_us / 1e3));
   }
   if (options.target_ms > 0) {
     const double ms = token_ms(best, options);
@@ -97,6 +107,7 @@ std::string to_json(const PlanReport& report, const PlanOptions& options) {
                           {"other_us", candidate.step.other_us},
                           {"workers_of_a_sequence", candidate.spread_workers},
                           {"exchanged_bytes_a_layer", candidate.exchanged_bytes},
+                          {"least_bytes_a_layer", candidate.least_bytes},
                           {"cache_bytes", candidate.cache_bytes},
                           {"fits", fits(candidate, report)}});
   }
@@ -114,6 +125,14 @@ std::string to_json(const PlanReport& report, const PlanOptions& options) {
                                 {"token_ms", token_ms(best, options)}};
   if (options.target_ms > 0) {
     object["target_met"] = token_ms(best, options) <= options.target_ms && fits(best, report);
+  }
+  if (report.whole) {
+    object["whole_batch"] = {{"known_us", report.whole->known_us},
+                             {"known_spread", report.whole->known_spread},
+                             {"admitted_us", report.whole->admitted_us},
+                             {"moved_us", report.whole->moved_us},
+                             {"moves", report.whole->moves},
+                             {"moved_bytes", report.whole->moved_bytes}};
   }
   object["candidates"] = std::move(candidates);
   return object.dump(2);

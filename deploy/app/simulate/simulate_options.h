@@ -33,6 +33,7 @@ struct SimulateOptions {
   int leaf_tokens = 2048;
   Exchange exchange = Exchange::kAuto;
   double other_ms = 0;          // of a step, outside the tier
+  double max_step_ms = 0;       // that placement goes by; 0: none
   double move_bytes_per_s = 0;  // of a pool; 0: leaves stay
   PrefillConfig prefill;
   // The experiment.

@@ -63,6 +63,8 @@ Json to_json(const SimulatedPoint& point, const SimulateReport& report) {
            {{"steps", r.checks},
             {"worst_difference", r.worst_check},
             {"bytes_agree", r.bytes_agree},
+            {"plan_bytes", r.plan_bytes},
+            {"least_bytes", r.least_bytes},
             {"mean_spread", r.mean_spread},
             {"mean_roots", r.mean_roots},
             {"busiest_home_roots", r.busiest_home_roots}}}};
@@ -110,6 +112,9 @@ void add_phases(const SimulateReport& report, std::string& text) {
           "bytes {}",
           r.mean_spread, r.mean_roots, r.checks, r.worst_check,
           r.bytes_agree ? "agree" : "DISAGREE");
+      if (r.least_bytes > 0) {
+        text += fmt::format(", {:.2f} of the least", r.plan_bytes / r.least_bytes);
+      }
     }
     if (r.moves > 0) {
       text += fmt::format(" | {} moves, {:.1f} GB, {:.2f} s of steps", r.moves, r.moved_bytes / kGB,

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/limits.h"
 #include "core/cache/sequence_table.h"
+#include "core/cost/least_exchange.h"
 
 namespace tributary {
 namespace {
@@ -35,7 +36,9 @@ LinkBytes received_bytes(const CostModelConfig& cost, const RankPlan& plan, int 
 
 SimulatedPool::SimulatedPool(const SimulatedPoolConfig& config, std::uint32_t incarnation)
     : config_(config),
-      sequencer_({.placement = {.workers = config.workers, .model = config.cost},
+      sequencer_({.placement = {.workers = config.workers,
+                                .model = config.cost,
+                                .max_step_us = config.max_step_us},
                   .pages_per_worker = config.pages_per_worker,
                   .incarnation = incarnation,
                   .layers = config.cost.layers}),
@@ -200,6 +203,7 @@ StepCheck SimulatedPool::check() const {
     check.plan_bytes.node += bytes.node * config_.cost.layers;
     check.plan_bytes.network += bytes.network * config_.cost.layers;
   }
+  check.least_bytes = least_exchange_bytes(routing, config_.cost.attention) * config_.cost.layers;
   const auto sequences = static_cast<double>(items.size());
   check.mean_spread = static_cast<double>(routing.spread.size()) / sequences;
   check.mean_roots = static_cast<double>(routing.roots.size()) / sequences;

@@ -25,14 +25,16 @@ struct SimulatedPoolConfig {
   /// is that much faster, and the loads that placement sees are that much behind. What a round
   /// takes is exact: leaves open and sequences end at their very token.
   int commit_tokens = kMaxStepTokens;
+  double max_step_us = 0;       // that placement goes by; 0: none
   double move_bytes_per_s = 0;  // of leaves that move between workers; 0: they stay
 };
 
 /// The real thing beside what the clock says, for one step; see SimulatedPool::check.
 struct StepCheck {
   RoundTime clock;
-  StepPrediction plan;   // predict_step of the full plan
-  LinkBytes plan_bytes;  // what all workers' plans receive
+  StepPrediction plan;     // predict_step of the full plan
+  LinkBytes plan_bytes;    // what all workers' plans receive
+  double least_bytes = 0;  // that could be exchanged with these owners
   double mean_spread = 0, mean_roots = 0;
   double busiest_home_roots = 0;
 };

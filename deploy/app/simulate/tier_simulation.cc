@@ -217,6 +217,8 @@ class TierSimulation {
     result_.worst_check =
         std::max(result_.worst_check, std::abs(check.clock.step_us / check.plan.step_us - 1));
     result_.bytes_agree = result_.bytes_agree && check.clock.bytes == check.plan_bytes;
+    result_.plan_bytes += check.plan_bytes.node + check.plan_bytes.network;
+    result_.least_bytes += check.least_bytes;
     result_.mean_spread += check.mean_spread;
     result_.mean_roots += check.mean_roots;
     result_.busiest_home_roots += check.busiest_home_roots;

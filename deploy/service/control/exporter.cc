@@ -266,6 +266,17 @@ void add_pools(Families& out, const TierView& tier) {
   out.gauge("tributary_balance_ratio", "Rows of the busiest worker over the mean, last round");
   for_each_metrics(tier,
                    [&](const PoolMetrics& m, const Labels& labels) { out.add(labels, m.balance); });
+  out.gauge("tributary_cost_factor",
+            "Time that rounds took over what the pool's constants predict, by phase");
+  for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
+    out.add(with(labels, "phase", "attend"), m.attend_cost_factor);
+    out.add(with(labels, "phase", "exchange"), m.exchange_cost_factor);
+    out.add(with(labels, "phase", "combine"), m.combine_cost_factor);
+  });
+  out.gauge("tributary_costs_corrected", "1 where placement goes by these factors");
+  for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
+    out.add(labels, m.costs_corrected);
+  });
   out.gauge("tributary_canary_error_ratio", "Relative error of the last step that was recomputed");
   for_each_metrics(
       tier, [&](const PoolMetrics& m, const Labels& labels) { out.add(labels, m.canary_error); });

@@ -36,6 +36,10 @@ void for_each_field(Metrics& m, Visit&& visit) {
   visit("canary_failures", m.canary_failures);
   visit("canary_error", m.canary_error);
   visit("balance", m.balance);
+  visit("attend_cost_factor", m.attend_cost_factor);
+  visit("exchange_cost_factor", m.exchange_cost_factor);
+  visit("combine_cost_factor", m.combine_cost_factor);
+  visit("costs_corrected", m.costs_corrected);
   visit("filling", m.filling);
   visit("ready", m.ready);
   visit("stepping", m.stepping);

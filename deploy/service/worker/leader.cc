@@ -23,6 +23,7 @@ Leader::Leader(const LeaderConfig& config, Worker& worker, LeaderInbox& inbox, L
       worker_(worker),
       inbox_(inbox),
       links_(std::move(links)),
+      cost_meter_(config_.sequencer.placement.model, config_.sequencer.placement.workers),
       desk_(config_, outbox_, meter_),
       mover_(mover_config(config_.move_bytes_per_s, config_.row_bytes), desk_.sequencer()) {}
 
@@ -100,6 +101,7 @@ void Leader::lead(bool stop) {
     desk_.sequencer().order_ended(report.status.ok());
     if (report.status.ok()) desk_.sequencer().release_closed(report.drained_round);
     if (!round_.empty()) {
+      learn_costs(report);
       desk_.round_ended(round_, {report.status.code(), report.status.message()});
       meter_.round_ended(report, round_.size(),
                          std::chrono::duration<double>(last_order_ - begin).count(),
@@ -109,6 +111,12 @@ void Leader::lead(bool stop) {
   }
   outbox_.order_done();
   outbox_.send(links_);
+}
+
+void Leader::learn_costs(const RoundReport& report) {
+  Sequencer& sequencer = desk_.sequencer();
+  const bool enough = cost_meter_.round_ended(report, round_.size(), sequencer.load());
+  if (enough && config_.correct_costs) sequencer.set_costs(cost_meter_.costs());
 }
 
 void Leader::describe(RegisterPool& pool) const {
@@ -132,6 +140,10 @@ Heartbeat Leader::heartbeat() const {
   }
   meter_.fill(heartbeat, beats);
   desk_.fill(heartbeat);
+  heartbeat.metrics.attend_cost_factor = cost_meter_.factors().attend;
+  heartbeat.metrics.exchange_cost_factor = cost_meter_.factors().exchange;
+  heartbeat.metrics.combine_cost_factor = cost_meter_.factors().combine;
+  heartbeat.metrics.costs_corrected = config_.correct_costs ? 1 : 0;
   return heartbeat;
 }
 

@@ -9,6 +9,7 @@
 #include "core/pool/pool_worker.h"
 #include "core/rebalance/mover.h"
 #include "deploy/service/protocol/pool_messages.h"
+#include "deploy/service/worker/cost_meter.h"
 #include "deploy/service/worker/leader_config.h"
 #include "deploy/service/worker/leader_inbox.h"
 #include "deploy/service/worker/leader_outbox.h"
@@ -40,6 +41,7 @@ class Leader {
   void form_round(Time now);
   [[nodiscard]] CanaryOrder choose_canary(Time now);
   void lead(bool stop);
+  void learn_costs(const RoundReport& report);
 
   LeaderConfig config_;
   Worker& worker_;
@@ -49,6 +51,7 @@ class Leader {
   /// Guards what follows between run() and describe() or heartbeat(); free while a round runs.
   mutable std::mutex mutex_;
   PoolMeter meter_;
+  CostMeter cost_meter_;
   RequestDesk desk_;
   Mover mover_;
 

@@ -118,7 +118,9 @@ class Ticker {
 LeaderConfig leader_config(const WorkerOptions& options, const PoolModel& model, int workers,
                            const wire::Token& pool_key, const CostModelConfig& cost_model) {
   const bool exact = options.row_format == RowFormat::kF32 && options.query_dtype == DType::kF32;
-  return {.sequencer = {.placement = {.workers = workers, .model = cost_model},
+  return {.sequencer = {.placement = {.workers = workers,
+                                      .model = cost_model,
+                                      .max_step_us = options.max_step_ms * 1e3},
                         .pages_per_worker = model.pages,
                         .incarnation = 1,
                         .layers = model.served.layers},
@@ -134,6 +136,7 @@ LeaderConfig leader_config(const WorkerOptions& options, const PoolModel& model,
           // Kernels sum bf16 products in fp32: what they lose beside the float64 reference over the
           // same values is their own rounding of the weights.
           .canary_bound = exact ? 1e-4 : 2e-2,
+          .correct_costs = options.correct_costs,
           .move_bytes_per_s = options.move_bytes_per_s,
           .row_bytes = model.served.row_bytes()};
 }

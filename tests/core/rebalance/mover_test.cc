@@ -118,6 +118,55 @@ TEST_F(MoverTest, CopiesStayBelowTheRate) {
   EXPECT_GE(copies, std::min<std::int64_t>(all, 200));
 }
 
+TEST_F(MoverTest, ADrainedWorkerKeepsOnlyNewestLeavesAndGetsNothingNew) {
+  Sequencer sequencer(config_);
+  std::vector<SequenceId> ids;
+  for (int i = 0; i < 24; ++i) {
+    const SpreadPolicy spread = i % 3 == 0   ? SpreadPolicy::kSingle
+                                : i % 3 == 1 ? SpreadPolicy::kAll
+                                             : SpreadPolicy::kAuto;
+    ids.push_back(
+        sequencer
+            .admit({.prompt_tokens = 30'000 + 500 * i, .max_new_tokens = 5000, .spread = spread})
+            .value());
+  }
+  constexpr std::int32_t kDrained = 3;
+  const auto full_leaves_there = [&] {
+    std::int64_t count = 0;
+    for (const SequenceId id : ids) {
+      const Sequence& s = sequencer.table().at(id);
+      for (std::int64_t l = 0; l < s.length / 2048; ++l) {
+        count += s.leaves[static_cast<std::size_t>(l)].owner == kDrained ? 1 : 0;
+      }
+    }
+    return count;
+  };
+  ASSERT_GT(full_leaves_there(), 10);
+  EXPECT_EQ(code_of([&] { sequencer.drain_worker(8, true); }), ErrorCode::kInvalidArgument);
+  sequencer.drain_worker(kDrained, true);
+  EXPECT_TRUE(sequencer.draining(kDrained));
+
+  Mover mover(mover_config(1e12, kRowBytes), sequencer);
+  Mover::Time now{};
+  (void)run_order(sequencer);
+  for (int orders = 0; full_leaves_there() > 0; ++orders) {
+    now += milliseconds(500);
+    mover.prepare(now);
+    (void)run_order(sequencer);
+    ASSERT_LT(orders, 2000) << "it is not emptied";
+  }
+  for (int i = 0; i < 16; ++i) {
+    const SequenceId id = sequencer.admit({.prompt_tokens = 20'000, .max_new_tokens = 100}).value();
+    for (const Leaf& leaf : sequencer.table().at(id).leaves) EXPECT_NE(leaf.owner, kDrained);
+    ids.push_back(id);
+  }
+  for (const SequenceId id : ids) sequencer.free(id);
+  EXPECT_EQ(sequencer.pools()[kDrained].used(), 0);
+  EXPECT_EQ(sequencer.pools()[kDrained].reserved(), 0);
+  sequencer.drain_worker(kDrained, false);
+  EXPECT_EQ(sequencer.loads()[kDrained].available_pages, config_.pages_per_worker);
+}
+
 TEST_F(MoverTest, OffUnlessItHasARate) {
   Sequencer sequencer(config_);
   (void)sequencer.admit({.prompt_tokens = 500'000, .max_new_tokens = 10'000}).value();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <random>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/rebalance/mover.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/core/base/expect_error.h"
 #include "tests/core/interface/remote_backend.h"
@@ -264,6 +266,45 @@ TEST(PoolMoves, TheRowsAreReadWhereTheyWentAndNotBefore) {
   };
   EXPECT_EQ(move_with(true), 0U);
   EXPECT_GT(move_with(false), 0U) << "the pages were NaN";
+}
+
+TEST(PoolMoves, AWorkerIsDrainedWhileItsSequencesDecodeAndNoBitChanges) {
+  const std::vector<PoolRequest> requests{{1, 260, 90}, {2, 127, 90}, {4, 330, 90}, {5, 500, 90}};
+  PoolSetup setup;
+  setup.workers = 3;
+  setup.spread = SpreadPolicy::kAll;
+  setup.backend = cpu;
+  const PoolOutputs expected = unmoved(setup, requests);
+  constexpr std::int32_t kDrained = 1;
+  const PoolOutputs outputs = run_pool(setup, [&](PoolLeader& leader) {
+                                std::vector<SequenceId> ids;
+                                for (const PoolRequest& request : requests)
+                                  ids.push_back(leader.admit(request).value());
+                                leader.sequencer.drain_worker(kDrained, true);
+                                Mover mover(mover_config(1e9, 64), leader.sequencer);
+                                Mover::Time now{};
+                                for (int step = 0; step < 80; ++step) {
+                                  now += std::chrono::seconds(1);
+                                  mover.prepare(now);
+                                  std::vector<Sequencer::StepRequest> all;
+                                  for (const SequenceId id : ids) all.push_back({id, 1});
+                                  (void)leader.step(all);
+                                }
+                                EXPECT_GT(leader.sequencer.move_totals().completed, 3U);
+                                for (const SequenceId id : ids) {
+                                  const Sequence& s = leader.sequencer.table().at(id);
+                                  const auto held =
+                                      static_cast<std::size_t>((s.length + 63) / setup.leaf_tokens);
+                                  for (std::size_t l = 0; l < held; ++l)
+                                    EXPECT_NE(s.leaves[l].owner, kDrained) << l;
+                                  leader.sequencer.free(id);
+                                }
+                                EXPECT_EQ(leader.sequencer.pools()[kDrained].used(), 0);
+                                leader.sequencer.drain_worker(kDrained, false);
+                                expect_all_free(leader.sequencer);
+                              }).outputs;
+  EXPECT_EQ(outputs.size(), 2 * 80 * requests.size());
+  EXPECT_EQ(wrong(outputs, expected), 0U);
 }
 
 TEST(PoolMoves, AFailedCopyCancelsTheMoveAndThePoolGoesOn) {

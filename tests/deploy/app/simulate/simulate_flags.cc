@@ -46,6 +46,7 @@ void add_simulate_flags(const AddFlag& add) {
   add("simulate", "--exchange", [](O o) { return std::string(exchange_name(o.simulate.exchange)); },
       "auto", {"all-gather"}, {"x"});
   number("--leaf-tokens", &S::leaf_tokens, "2048", {"64"}, {"100"});
+  real("--max-step-ms", &S::max_step_ms, "0", {"0", "50"}, {"1e7"});
   real("--move-bytes-per-s", &S::move_bytes_per_s, "0", {"0", "1000000"}, {"1e13"});
   real("--other-ms", &S::other_ms, "0", {"0", "12.5"}, {"1000001"});
   add(

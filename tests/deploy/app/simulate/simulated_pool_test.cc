@@ -39,6 +39,12 @@ TEST(SimulatedPool, ASequenceAloneTakesWhatPredictStepSays) {
       const StepCheck check = pool.check();
       ASSERT_NEAR(time.step_us, check.plan.step_us, 1e-9 * time.step_us) << token;
       ASSERT_EQ(time.bytes, check.plan_bytes) << token;
+      const double bytes = check.plan_bytes.node + check.plan_bytes.network;
+      if (time.exchange == Exchange::kAllToAll) {
+        ASSERT_EQ(bytes, check.least_bytes) << "a narrow exchange sends nothing twice";
+      } else {
+        ASSERT_GT(bytes, check.least_bytes);
+      }
       EXPECT_EQ(time.bytes == LinkBytes{}, spread == SpreadPolicy::kSingle);
       pool.end_step();
       EXPECT_EQ(pool.finished(),

@@ -53,6 +53,10 @@ PoolMetrics sample_metrics() {
   for (auto& refused : m.refused_rows) refused = next++;
   m.canary_error = 1.5e-3;
   m.balance = 1.04;
+  m.attend_cost_factor = 1.25;
+  m.exchange_cost_factor = 0.5;
+  m.combine_cost_factor = 2;
+  m.costs_corrected = 1;
   m.filling = 4;
   m.ready = 5;
   m.stepping = 6;

@@ -1,0 +1,96 @@
+#include "deploy/app/plan/whole_batch.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "core/base/ceil_div.h"
+#include "core/base/error.h"
+#include "core/base/limits.h"
+#include "core/rebalance/move_planner.h"
+#include "core/sequencer/sequencer.h"
+
+namespace tributary {
+namespace {
+
+/// What moves may expect their gain to last for.
+constexpr std::int64_t kDecoded = 4000;
+/// After the last admission; a plan that finds nothing ends them earlier.
+constexpr int kMovePlans = 12;
+
+/// Every sequence over `spread` neighbours, evenly, at the home of one of them in turn.
+double alike_us(const RoundPrices& prices, int workers, int batch, std::int64_t context,
+                int spread) {
+  const CostModelConfig& model = prices.config();
+  PoolLoad load(workers, model.workers_per_node, model.leaf_tokens, 0);
+  const std::int64_t leaves = ceil_div(context, std::int64_t{model.leaf_tokens});
+  const std::int64_t parts = std::min<std::int64_t>(spread, leaves);
+  for (int i = 0; i < batch; ++i) {
+    const int group = static_cast<int>(std::int64_t{i} * spread % workers);
+    std::vector<LeafRun> runs;
+    for (std::int64_t p = 0; p < parts; ++p) {
+      // The part with one leaf more is another one for each sequence of a group.
+      const auto worker = static_cast<std::int32_t>((group + p) % workers);
+      runs.push_back({worker, leaves * p / parts, leaves * (p + 1) / parts});
+    }
+    const auto turn = static_cast<std::size_t>(std::int64_t{i} * spread / workers % parts);
+    load.add(runs, runs[turn].worker, context);
+  }
+  return load.step_us(prices);
+}
+
+}  // namespace
+
+WholeBatch plan_whole_batch(const CostModelConfig& model, int workers, int batch,
+                            std::int64_t context) {
+  if (batch < 1 || context < 1) {
+    fail(ErrorCode::kInvalidArgument,
+         "a batch of {} sequences of {} rows, expected at least 1 each", batch, context);
+  }
+  const std::int64_t pages = batch * ceil_div(context + kDecoded, std::int64_t{kPageTokens});
+  if (pages > std::numeric_limits<std::int32_t>::max()) {
+    fail(ErrorCode::kTooLarge, "{} sequences of {} tokens are more than 2^31 - 1 pages", batch,
+         context + kDecoded);
+  }
+  WholeBatch whole;
+  const RoundPrices prices(model, workers);
+  whole.known_us = std::numeric_limits<double>::infinity();
+  for (int spread = 1;; spread = std::min(2 * spread, workers)) {
+    const double us = alike_us(prices, workers, batch, context, spread);
+    if (us < whole.known_us) {
+      whole.known_us = us;
+      whole.known_spread = spread;
+    }
+    if (spread == workers) break;
+  }
+
+  Sequencer sequencer({.placement = {.workers = workers, .model = model, .max_step_us = 0},
+                       .pages_per_worker = static_cast<std::int32_t>(pages),
+                       .incarnation = 1,
+                       .layers = 1});
+  for (int i = 0; i < batch; ++i) {
+    (void)sequencer.admit({.prompt_tokens = context,
+                           .max_new_tokens = kDecoded,
+                           .spread = SpreadPolicy::kAuto,
+                           .idempotency_key = {}});
+  }
+  whole.admitted_us = sequencer.predicted_step_us();
+  for (int plan = 0; plan < kMovePlans; ++plan) {
+    const MovePlan moves =
+        plan_moves({}, sequencer.movable(), sequencer.load(), sequencer.prices());
+    if (moves.empty()) break;
+    for (const LeafMove& move : moves) {
+      sequencer.begin_move(move);
+      (void)sequencer.order_copies(std::numeric_limits<std::int64_t>::max());
+      (void)sequencer.take_order();
+      sequencer.order_ended(true);
+    }
+  }
+  whole.moved_us = sequencer.predicted_step_us();
+  whole.moves = static_cast<std::int64_t>(sequencer.move_totals().completed);
+  whole.moved_bytes = static_cast<double>(sequencer.move_totals().page_copies) * model.layers *
+                      kPageTokens * static_cast<double>(model.attention.row_bytes());
+  return whole;
+}
+
+}  // namespace tributary
