@@ -7,10 +7,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Packages of the base system are not upgraded later, and what depends on them has to fit.
-max_age_days=7
-
-die() { echo "empty_root: $*" >&2; exit 1; }
+# shellcheck source=.ci/debian_root.sh
+source .ci/debian_root.sh
 
 suite=${1:?the name of a Debian release} report=${2:?where the report goes}
 ((EUID == 0)) || die "needs root, to mount and to change roots"
@@ -22,46 +20,14 @@ if [[ ${3-} != inside ]]; then
 fi
 trap 'exit 143' TERM  # the first process of a namespace has no default for it
 
-cache=${TRIBUTARY_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tributary}
-base=$cache/$suite
-root=$cache/$suite.root
-mkdir -p "$cache"
-exec 9>"$cache/$suite.lock"
-flock -n 9 || die "$root is in use by another run"
-
-[[ -z $(find "$base" -maxdepth 0 -mtime +"$max_age_days" 2>/dev/null) ]] || rm -rf "$base"
-if [[ ! -d $base ]]; then
-  # From where this machine has its own packages.
-  # shellcheck disable=SC2016  # apt's variables
-  mirror=$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' |
-    awk '$1 == "Debian" && !found++ { print $2 }')
-  [[ -n $mirror ]] || die "apt knows no Debian archive here"
-  rm -rf "$base.new"
-  debootstrap --variant=minbase --include=ca-certificates,git "$suite" "$base.new" "$mirror" \
-    >"$cache/$suite.log" 2>&1 || { tail -n 20 "$cache/$suite.log" >&2; die "debootstrap failed"; }
-  touch "$base.new"
-  mv "$base.new" "$base"
-fi
-rm -rf "$root"
-cp -a --reflink=auto "$base" "$root"
-
-mkdir -p "$cache/$suite.packages" "$root/root/shared" "$root/root/results"
-mount --bind "$root" "$root"
-mount -t proc proc "$root/proc"
-mount --rbind /sys "$root/sys"
-mount --rbind /dev "$root/dev"
-mount --bind "$cache/$suite.packages" "$root/var/cache/apt/archives"
+debian_root "$suite" "$suite.root"
+mount_root
+mkdir -p "$root/root/shared" "$root/root/results"
 mount --bind "$(dirname "$report")" "$root/root/results"
-# How this machine reaches others, and the larger test data where it has it.
-cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
-apt-config dump | sed -n '/^Acquire::\(https\?\|Check-\)/p' >"$root/etc/apt/apt.conf.d/90machine"
+# The larger test data where this machine has it.
 shared=${TRIBUTARY_SHARED_DIR:-../shared}
 [[ ! -d $shared ]] || mount --bind -o ro "$shared" "$root/root/shared"
 git clone -q --no-local . "$root/root/tributary"
-environment=(HOME=/root TERM=dumb PATH=/usr/sbin:/usr/bin:/sbin:/bin)
-for variable in http_proxy https_proxy no_proxy; do
-  [[ -z ${!variable-} ]] || environment+=("$variable=${!variable}")
-done
 
 # What follows runs in the root, with programs of its own alone.
 timed() {

@@ -40,12 +40,13 @@ class Peer:
         return [statistics.median(map(float, times)) for times in zip(*pairs)]
 
 
-def medians(call, seconds):
-    """Time of a call, and the thread's, in microseconds."""
+def medians(call, seconds, before=lambda: None):
+    """Time of a call, and the thread's, in microseconds; `before` is called before each."""
     end = time.perf_counter() + seconds
     times = []
     call()
     while not times or time.perf_counter() < end:
+        before()
         used, start = time.thread_time_ns(), time.perf_counter_ns()
         call()
         times.append((time.perf_counter_ns() - start, time.thread_time_ns() - used))
@@ -123,6 +124,9 @@ def layer(options):
             sequence.wait_ready()
             row = rows[:1].copy()
             out = numpy.empty((1, shape.heads * (shape.kv_lora_rank + 1)), numpy.float32)
+            # What measuring takes in Python, out of caches as cold as a layer's wait leaves them.
+            took, used = medians(lambda: None, options.seconds, lambda: time.sleep(0.001))
+            print(f"{'nothing, after a wait of 1 ms':<44}{took:>22.1f}{used:>39.1f}", flush=True)
             step = client.step([sequence])
             compare(f"layer: {options.shape}", lambda: step.attend(0, query, row), peer, options)
             compare(f"layer: {options.shape}, into `out`",

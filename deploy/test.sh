@@ -17,10 +17,11 @@ stages=(
   "fuzz|600|libFuzzer, in the same build, on everything that parses bytes from outside"
   "tsan|1200|tests of ranks as threads under ThreadSanitizer"
   "engines|1800|transformers through tiers, SmolLM2 and FlashMLA's grid with more than in python"
+  "wheel|3600|the package's wheels in an empty Debian 13 and 12, a tier on other hosts; as root"
   "debian13|3600|quick start, release and ctest in an empty Debian 13; with --only alone, as root"
   "debian12|3600|the same in an empty Debian 12"
 )
-apart=" engines debian13 debian12 "  # run before something is called done, not with every change
+apart=" engines wheel debian13 debian12 "  # run before something is called done, not with every change
 # Test programs that run threads of ours, which the tsan stage builds and runs. Which cases the
 # sanitizers leave out is in CMakePresets.json: one instruction set is like another to
 # ThreadSanitizer, so of the kernels' conformance only the cases with several threads run;
@@ -136,6 +137,16 @@ stage_engines() {
   pip_install "$environment" --no-deps --force-reinstall "$wheel"
   TRIBUTARY_ENGINES=1 run_pytest "$environment" \
     tests/deploy/python/{smollm2_test.py,engines}
+}
+
+# 13: one wheel for CPython 3.12 and later; 12: CPython 3.11's own.
+stage_wheel() {
+  local suite
+  [[ -f build/release/build.ninja ]] || configure release
+  build release tributary
+  for suite in trixie bookworm; do
+    TRIBUTARY_PROGRAM=$PWD/build/release/deploy/tributary .ci/wheel_root.sh "$suite"
+  done
 }
 
 stage_format() {

@@ -64,7 +64,7 @@ VENDORS = [
     (r"spdlog/.*", ("deploy",)),
     (r"toml\+\+/.*", ("deploy",)),
     (r"tributary/client\.h", ("deploy/package",)),  # as another project includes it
-    (r"nanobind/.*", ("deploy/python",)),
+    (r"(nanobind|numpy)/.*", ("deploy/python",)),
     (r"benchmark/.*", ("bench",)),
     (r"(gtest|gmock)/.*", ("tests",)),
     (r"nlohmann/.*", ANYWHERE),

@@ -105,75 +105,110 @@ std::string type_of(nb::handle object) {
                           expected.name, type_of(object), expected_text(expected.type)));
 }
 
+/// An array's memory, whoever describes it.
+struct Layout {
+  std::byte* data = nullptr;
+  nb::dlpack::dtype type{};
+  int device = nb::device::cpu::value;
+  std::span<const std::int64_t> shape, strides;  // in elements
+};
+
+template <typename... Any>
+Layout layout_of(const nb::ndarray<Any...>& array) {
+  return {reinterpret_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(array.data()))),
+          array.dtype(),
+          array.device_type(),
+          {array.shape_ptr(), array.ndim()},
+          {array.stride_ptr(), array.ndim()}};
+}
+
+Layout layout_of(const NumpyArray& array) {
+  return {array.data, array.type, nb::device::cpu::value, array.shape,
+          std::span(array.strides).first(array.shape.size())};
+}
+
 /// Throws unless it is on the CPU, of the type and of the shape.
-template <typename Any>
-void check(const Any& array, const Expected& expected) {
-  if (array.device_type() != nb::device::cpu::value) {
+void check(const Layout& array, const Expected& expected) {
+  if (array.device != nb::device::cpu::value) {
     refuse_value(fmt::format("{}: on a device (DLPack type {}), expected memory of the CPU",
-                             expected.name, array.device_type()));
+                             expected.name, array.device));
   }
-  if (!fits(array.dtype(), expected.type)) {
-    refuse_type(fmt::format("{}: {}, expected {}", expected.name, type_text(array.dtype()),
+  if (!fits(array.type, expected.type)) {
+    refuse_type(fmt::format("{}: {}, expected {}", expected.name, type_text(array.type),
                             expected_text(expected.type)));
   }
-  const std::span<const std::int64_t> shape(array.shape_ptr(), array.ndim());
-  bool same = shape.size() == expected.shape.size();
-  for (std::size_t i = 0; same && i < shape.size(); ++i) {
-    same = expected.shape[i] < 0 || shape[i] == expected.shape[i];
+  bool same = array.shape.size() == expected.shape.size();
+  for (std::size_t i = 0; same && i < array.shape.size(); ++i) {
+    same = expected.shape[i] < 0 || array.shape[i] == expected.shape[i];
   }
   if (!same) {
-    refuse_value(fmt::format("{}: shape {}, expected {}", expected.name, shape_text(shape),
+    refuse_value(fmt::format("{}: shape {}, expected {}", expected.name, shape_text(array.shape),
                              shape_text(expected.shape)));
   }
 }
 
 /// The elements from one of the first dimension to the next. Throws where there are gaps inside, or
 /// outside too if there may be none.
-template <typename Any>
-std::int64_t check_strides(const Any& array, const Expected& expected) {
+std::int64_t check_strides(const Layout& array, const Expected& expected) {
   std::int64_t inside = 1;
   bool dense = true;
-  for (std::size_t i = array.ndim(); i-- > 1;) {
-    const auto extent = static_cast<std::int64_t>(array.shape(i));
-    dense = dense && (extent <= 1 || array.stride(i) == inside);
+  for (std::size_t i = array.shape.size(); i-- > 1;) {
+    const std::int64_t extent = array.shape[i];
+    dense = dense && (extent <= 1 || array.strides[i] == inside);
     inside *= extent;
   }
-  const std::int64_t stride = array.shape(0) <= 1 ? inside : array.stride(0);
+  const std::int64_t stride = array.shape[0] <= 1 ? inside : array.strides[0];
   if (!dense || stride < inside || (!expected.gaps && stride != inside)) {
     refuse_value(
         fmt::format("{}: strides {} (elements) of shape {}, expected {}", expected.name,
-                    shape_text({array.stride_ptr(), array.ndim()}),
-                    shape_text({array.shape_ptr(), array.ndim()}),
+                    shape_text(array.strides), shape_text(array.shape),
                     expected.gaps ? "no gaps but before those of the first dimension" : "no gaps"));
   }
   return stride;
+}
+
+/// Of an array that others describe; `kept` keeps its memory.
+template <typename... Any>
+Layout import_array(nb::handle object, const Expected& expected, nb::ndarray<Any...>& kept) {
+  if (!nb::try_cast(object, kept, false)) refuse_import(object, expected);
+  return layout_of(kept);
 }
 
 }  // namespace
 
 Array read_array(nb::handle object, const Expected& expected) {
   Array array;
-  if (!nb::try_cast(object, array.owner, false)) refuse_import(object, expected);
-  check(array.owner, expected);
-  const std::int64_t stride = check_strides(array.owner, expected);
-  array.data = static_cast<const std::byte*>(array.owner.data());
-  array.stride = static_cast<std::size_t>(stride) * array.owner.itemsize();
-  array.count = static_cast<std::int64_t>(array.owner.shape(0));
-  array.bytes = array.owner.nbytes();
+  const std::optional<NumpyArray> own = find_numpy_array(object);
+  if (own) array.numpy = nb::borrow(object);
+  const Layout layout = own ? layout_of(*own) : import_array(object, expected, array.exported);
+  check(layout, expected);
+  const std::int64_t stride = check_strides(layout, expected);
+  const std::size_t element = layout.type.bits / std::size_t{8};
+  array.data = layout.data;
+  array.stride = static_cast<std::size_t>(stride) * element;
+  array.count = layout.shape[0];
+  array.bytes = element;
+  for (std::size_t i = 0; i < layout.shape.size(); ++i) {
+    array.shape[i] = layout.shape[i];
+    array.bytes *= static_cast<std::size_t>(layout.shape[i]);
+  }
   return array;
 }
 
 DType float_type(nb::handle object, const char* name) {
-  nb::ndarray<nb::ro> array;
-  if (!nb::try_cast(object, array, false)) refuse_import(object, {.name = name, .shape = {}});
+  nb::ndarray<nb::ro> exported;
+  const std::optional<NumpyArray> own = find_numpy_array(object);
+  const nb::dlpack::dtype found =
+      own ? own->type : import_array(object, {.name = name, .shape = {}}, exported).type;
   for (const DType type : {DType::kF32, DType::kBF16}) {
-    if (fits(array.dtype(), type)) return type;
+    if (fits(found, type)) return type;
   }
-  refuse_type(fmt::format("{}: {}, expected {} or {}", name, type_text(array.dtype()),
+  refuse_type(fmt::format("{}: {}, expected {} or {}", name, type_text(found),
                           expected_text(DType::kF32), expected_text(DType::kBF16)));
 }
 
 bool is_torch(nb::handle object) {
+  if (is_numpy_array(object)) return false;  // its type's module is a new string each time
   nb::object module = nb::getattr(object.type(), "__module__", nb::none());
   return nb::isinstance<nb::str>(module) &&
          std::string_view(nb::cast<nb::str>(module).c_str()).starts_with("torch");
@@ -190,19 +225,22 @@ Buffer output_buffer(nb::handle object, const char* name, std::span<const std::i
     return {std::move(owner), data};
   }
   const Expected expected{name, DType::kF32, {shape.begin(), shape.end()}, false};
-  nb::ndarray<> array;
-  if (!nb::try_cast(object, array, false)) {
-    if (nb::ndarray<nb::ro> read_only; nb::try_cast(object, read_only, false)) {
+  nb::ndarray<> exported;
+  const std::optional<NumpyArray> own = find_numpy_array(object);
+  const bool writable = own ? own->writable : nb::try_cast(object, exported, false);
+  if (!writable) {
+    if (nb::ndarray<nb::ro> read_only; own || nb::try_cast(object, read_only, false)) {
       refuse_value(fmt::format("{}: read-only, expected memory that can be written", name));
     }
     refuse_import(object, expected);
   }
-  check(array, expected);
-  static_cast<void>(check_strides(array, expected));
-  if (reinterpret_cast<std::uintptr_t>(array.data()) % alignof(float) != 0) {
+  const Layout layout = own ? layout_of(*own) : layout_of(exported);
+  check(layout, expected);
+  static_cast<void>(check_strides(layout, expected));
+  if (reinterpret_cast<std::uintptr_t>(layout.data) % alignof(float) != 0) {
     refuse_value(fmt::format("{}: not aligned to {} bytes", name, alignof(float)));
   }
-  return {nb::borrow(object), static_cast<float*>(array.data())};
+  return {nb::borrow(object), reinterpret_cast<float*>(layout.data)};
 }
 
 nb::object view(const Buffer& buffer, std::size_t begin, std::initializer_list<std::size_t> shape,
@@ -212,8 +250,7 @@ nb::object view(const Buffer& buffer, std::size_t begin, std::initializer_list<s
     return nb::cast(
         nb::ndarray<nb::pytorch, float, nb::device::cpu>(data, shape, buffer.owner, strides));
   }
-  return nb::cast(
-      nb::ndarray<nb::numpy, float, nb::device::cpu>(data, shape, buffer.owner, strides));
+  return make_numpy_array(data, shape, strides, buffer.owner);
 }
 
 }  // namespace tributary::python

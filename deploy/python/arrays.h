@@ -6,6 +6,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "deploy/python/numpy_arrays.h"
 
 namespace tributary::python {
 
@@ -21,15 +23,17 @@ namespace tributary::python {
 struct Expected {
   const char* name = nullptr;
   std::optional<DType> type = DType::kF32;  // kF8E4M3: bytes as they are; none: int32
-  std::vector<std::int64_t> shape;          // -1: any number
+  std::vector<std::int64_t> shape;          // -1: any number; up to kMaxDimensions
   bool gaps = true;                         // whether those of the first dimension may lie apart
 };
 
-/// Memory of the caller, which `owner` keeps. Without gaps inside of an element of the first
+/// Memory of the caller, which this keeps. Without gaps inside of an element of the first
 /// dimension; `stride` bytes from one to the next.
 struct Array {
-  nanobind::ndarray<nanobind::ro> owner;
+  nanobind::object numpy;                    // whose it is: an array of NumPy's,
+  nanobind::ndarray<nanobind::ro> exported;  // or what another library has exported
   const std::byte* data = nullptr;
+  std::array<std::int64_t, kMaxDimensions> shape{};
   std::size_t stride = 0;
   std::int64_t count = 0;  // of the first dimension
   std::size_t bytes = 0;   // of all of them, without gaps

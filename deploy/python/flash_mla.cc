@@ -115,7 +115,7 @@ std::size_t unsigned_of(std::int64_t count) {
 }
 
 std::int64_t extent(const Array& array, std::size_t dimension) {
-  return static_cast<std::int64_t>(array.owner.shape(dimension));
+  return array.shape.at(dimension);
 }
 
 /// `value` as an int of at least `least`.

