@@ -168,7 +168,7 @@ class Case {
 
   void run() {
     const int units = sequences_ * splits_;
-#pragma omp parallel for num_threads(static_cast <int>(work_.size())) schedule(dynamic, 1)
+#pragma omp parallel for num_threads(threads_) schedule(dynamic, 1)
     for (int unit = 0; unit < units; ++unit) {
       const std::ptrdiff_t sequence = unit / splits_;
       const int blocks = length_ / kBlock;
@@ -178,7 +178,7 @@ class Case {
              rows_.data() + (sequence * length_ + begin) * kLatent, end - begin, workspace(heads_),
              parts_[static_cast<std::size_t>(unit)]);
     }
-#pragma omp parallel for num_threads(static_cast <int>(work_.size()))
+#pragma omp parallel for num_threads(threads_)
     for (int row = 0; row < sequences_ * heads_; ++row) merge(row);
   }
 
