@@ -5,8 +5,6 @@
 //
 // Reads lines `heads length threads repetitions sequences` and answers each with the seconds of the
 // best of the repetitions. Prints `ready VERSION` first, after a comparison with float64.
-#include <omp.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -52,16 +50,21 @@ const c10::BFloat16* halves(const bf16* data) {
 
 /// Of one thread.
 struct Workspace {
-  explicit Workspace(int heads)
-      : keys(std::size_t{kBlock} * kLatent),
-        values(std::size_t{kBlock} * kRank),
-        weights(static_cast<std::size_t>(heads) * kBlock),
-        scores(static_cast<std::size_t>(heads) * kBlock) {}
   std::vector<bf16> keys;     // [kLatent / 2][kBlock][2]
   std::vector<bf16> values;   // [kBlock / 2][kRank][2]
   std::vector<bf16> weights;  // [heads][kBlock]
   std::vector<float> scores;  // [heads][kBlock]
 };
+
+/// The calling thread's; OpenMP keeps its threads.
+Workspace& workspace(int heads) {
+  thread_local Workspace work;
+  work.keys.resize(std::size_t{kBlock} * kLatent);
+  work.values.resize(std::size_t{kBlock} * kRank);
+  work.weights.resize(static_cast<std::size_t>(heads) * kBlock);
+  work.scores.resize(static_cast<std::size_t>(heads) * kBlock);
+  return work;
+}
 
 /// A part of a sequence: sums, maxima and weighted values of its rows.
 struct Part {
@@ -148,11 +151,11 @@ class Case {
   Case(int heads, int length, int threads, int sequences)
       : heads_(heads),
         length_(length),
+        threads_(threads),
         splits_(std::max(1, threads / sequences)),
         sequences_(sequences),
         query_(random(sequences, heads, 1)),
         rows_(random(sequences, length, 2)) {
-    for (int thread = 0; thread < threads; ++thread) work_.emplace_back(heads);
     parts_.resize(static_cast<std::size_t>(sequences * splits_));
     for (Part& part : parts_) {
       part.out.resize(static_cast<std::size_t>(heads) * kRank);
@@ -165,18 +168,17 @@ class Case {
 
   void run() {
     const int units = sequences_ * splits_;
-#pragma omp parallel for num_threads(static_cast <int>(work_.size())) schedule(dynamic, 1)
+#pragma omp parallel for num_threads(threads_) schedule(dynamic, 1)
     for (int unit = 0; unit < units; ++unit) {
       const std::ptrdiff_t sequence = unit / splits_;
       const int blocks = length_ / kBlock;
       const int begin = blocks * (unit % splits_) / splits_ * kBlock;
       const int end = blocks * (unit % splits_ + 1) / splits_ * kBlock;
       attend(query_.data() + sequence * heads_ * kLatent, heads_,
-             rows_.data() + (sequence * length_ + begin) * kLatent, end - begin,
-             work_[static_cast<std::size_t>(omp_get_thread_num())],
+             rows_.data() + (sequence * length_ + begin) * kLatent, end - begin, workspace(heads_),
              parts_[static_cast<std::size_t>(unit)]);
     }
-#pragma omp parallel for num_threads(static_cast <int>(work_.size()))
+#pragma omp parallel for num_threads(threads_)
     for (int row = 0; row < sequences_ * heads_; ++row) merge(row);
   }
 
@@ -241,9 +243,8 @@ class Case {
     lse_[row] = max + std::log(sum);
   }
 
-  int heads_, length_, splits_, sequences_;
+  int heads_, length_, threads_, splits_, sequences_;
   std::vector<bf16> query_, rows_;  // [sequence][head or row][kLatent]
-  std::vector<Workspace> work_;
   std::vector<Part> parts_;
   std::vector<float> out_, lse_;
 };

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The peers of bench/cpu_limits: bench/peer_torch.sh [FOLDER]. Installs the newest PyTorch that PyPI
 # has in a virtual environment (default build/peer; 0.6 GB are fetched, CUDA's libraries are not) and
-# builds bench/brgemm_peer.cc against it. Done already, it does nothing. Prints the two flags of
+# builds bench/brgemm_peer.cc against it. Prints the two flags of
 # cpu_limits on one line. Status 0: both are there; 1: no PyTorch (no network, for example).
 set -euo pipefail
 # shellcheck source=deploy/common.sh
@@ -13,7 +13,7 @@ case $folder in
 esac
 folder=$(realpath -m "$folder")
 python=$folder/bin/python
-brgemm=$folder/brgemm_peer
+brgemm=$PWD/build/release/bench/brgemm_peer
 
 install() {
   [[ -x $python ]] || python3 -m venv "$folder"
@@ -29,20 +29,15 @@ torch_lib() {
 print(os.path.join(os.path.dirname(importlib.util.find_spec("torch").origin), "lib"))'
 }
 build_brgemm() {
-  local lib version
-  lib=$(torch_lib)
+  local version
   version=$("$python" -c 'import importlib.metadata; print(importlib.metadata.version("torch"))')
-  "${CXX:-g++}" -std=c++20 -O3 -fopenmp -Wall -Wextra -ffp-contract=off -I. \
-    -DTRIBUTARY_TORCH_VERSION="\"$version\"" bench/brgemm_peer.cc -L"$lib" -ltorch_cpu -lc10 \
-    -Wl,-rpath,"$lib" -Wl,--allow-shlib-undefined -o "$brgemm.new"
-  mv "$brgemm.new" "$brgemm"
+  configure release -DTRIBUTARY_BENCH=ON -DTRIBUTARY_TORCH_LIB="$(torch_lib)" \
+    -DTRIBUTARY_TORCH_VERSION="$version" && build release brgemm_peer
 }
 
 mkdir -p "$(dirname "$folder")"
 if ! "$python" -c 'import torch' 2>/dev/null; then
   install >"$folder.log" 2>&1 || { echo "peer_torch: no PyTorch, see $folder.log" >&2; exit 1; }
 fi
-if [[ ! -x $brgemm || bench/brgemm_peer.cc -nt $brgemm ]]; then
-  build_brgemm >>"$folder.log" 2>&1 || { echo "peer_torch: no brgemm, see $folder.log" >&2; exit 1; }
-fi
+build_brgemm >>"$folder.log" 2>&1 || { echo "peer_torch: no brgemm, see $folder.log" >&2; exit 1; }
 echo "--python $python --brgemm $brgemm"

@@ -136,29 +136,13 @@ void convert_row(const ConvertArgs& args, std::size_t row) {
   }
 }
 
-void append_rows(const HostCache& cache, const AppendArgs& args) {
+void append_rows(const HostCache& cache, const AppendArgs& args, CopyRow copy) {
   const std::size_t row_bytes = cache.layout().row_bytes();
-  const auto place_of = [&](const AppendTask& task) {
-    return cache.layer_data(args.item_layer[static_cast<std::size_t>(task.item)]) +
-           static_cast<std::size_t>(task.page) * cache.page_bytes() +
-           static_cast<std::size_t>(task.slot) * row_bytes;
-  };
-  // Pages are at random places, and a copy waits for each line: those of later rows are requested
-  // while one is copied.
-  constexpr std::size_t kAhead = 4;
-  constexpr std::size_t kLine = 64;
-  const auto request = [&](std::size_t index) {
-    if (index >= args.tasks.size()) return;
-    const std::byte* place = place_of(args.tasks.data()[index]);
-    for (std::size_t at = 0; at < row_bytes; at += kLine) __builtin_prefetch(place + at, 1);
-  };
-  for (std::size_t i = 0; i < kAhead; ++i) request(i);
-  for (std::size_t i = 0; i < args.tasks.size(); ++i) {
-    request(i + kAhead);
-    const AppendTask& task = args.tasks.data()[i];
-    std::memcpy(place_of(task),
-                args.source + static_cast<std::size_t>(task.source) * args.source_stride_bytes,
-                row_bytes);
+  for (const AppendTask& task : args.tasks) {
+    std::byte* page = cache.layer_data(args.item_layer[static_cast<std::size_t>(task.item)]) +
+                      static_cast<std::size_t>(task.page) * cache.page_bytes();
+    copy(page + static_cast<std::size_t>(task.slot) * row_bytes,
+         args.source + static_cast<std::size_t>(task.source) * args.source_stride_bytes, row_bytes);
   }
 }
 

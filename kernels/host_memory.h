@@ -92,8 +92,10 @@ void load_page_rows(const HostCache& cache, int layer, std::int32_t page, std::i
 /// Row `row` of a conversion whose device memory is host memory; `args` must be valid.
 void convert_row(const ConvertArgs& args, std::size_t row);
 
+/// Copies a row, like memcpy.
+using CopyRow = void (*)(std::byte* to, const std::byte* from, std::size_t bytes);
 /// Stores the rows of `args`, verbatim; `args` must be valid (core/interface/validate.h).
-void append_rows(const HostCache& cache, const AppendArgs& args);
+void append_rows(const HostCache& cache, const AppendArgs& args, CopyRow copy);
 
 /// The source records of a gather whose device memory is host memory; `args` must be valid.
 class HostIndices {

@@ -17,6 +17,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu_projection.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/stream_row.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/host_memory.h"
 
@@ -122,7 +123,10 @@ class CpuBackend final : public Backend {
         },
         call);
   }
-  void run(const AppendArgs& args) const { append_rows(own_cache(*args.cache, this), args); }
+  void run(const AppendArgs& args) const {
+    append_rows(own_cache(*args.cache, this), args, cpu::stream_row);
+    cpu::finish_rows();
+  }
   void run(const AttendArgs& args) { attention_.attend(own_cache(*args.cache, this), args); }
   void run(const GemmArgs& args) {
     const auto* weight = dynamic_cast<const cpu::PackedWeight*>(args.weight);

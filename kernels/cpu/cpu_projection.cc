@@ -149,11 +149,14 @@ void Projection::run(const RopeArgs& args) {
     angles_.prepare(pool_, block, {args.frequencies.data(), args.frequencies.size()});
     for_chunks(pool_, block.size(), bytes, [&](std::size_t token) {
       const auto t = static_cast<std::int64_t>(begin + token);
-      for (std::int64_t head = 0; head < args.heads; ++head) {
-        kernels_.rotate(args.x + t * args.x_token_stride + head * args.x_head_stride,
-                        angles_.cosines(token), angles_.sines(token), width,
-                        args.y + t * args.y_token_stride + head * args.y_head_stride);
-      }
+      kernels_.rotate({.x = args.x + t * args.x_token_stride,
+                       .x_head_stride = static_cast<std::size_t>(args.x_head_stride),
+                       .cosines = angles_.cosines(token),
+                       .sines = angles_.sines(token),
+                       .heads = static_cast<std::size_t>(args.heads),
+                       .width = width,
+                       .y = args.y + t * args.y_token_stride,
+                       .y_head_stride = static_cast<std::size_t>(args.y_head_stride)});
     });
   }
 }

@@ -134,6 +134,18 @@ struct GemmKernelArgs {
   std::size_t y_token_stride = 0;
 };
 
+/// The heads of one token: y[i] = x[i] cosines[i] + (the other of i's pair) sines[i], in double.
+/// y may be x.
+struct RotateKernelArgs {
+  const float* x = nullptr;
+  std::size_t x_head_stride = 0;
+  const double* cosines = nullptr;  // [width]; width is even
+  const double* sines = nullptr;
+  std::size_t heads = 0, width = 0;
+  float* y = nullptr;
+  std::size_t y_head_stride = 0;
+};
+
 struct KernelTable {
   std::string_view name;  // `AVX3`, as Highway calls its targets
   void (*attend_leaf)(const LeafKernelArgs&, const AttendWorkspace&);
@@ -144,10 +156,7 @@ struct KernelTable {
   /// null. As exact, but of other bits.
   void (*gemm_bf16)(const GemmKernelArgs&, float* scratch) = nullptr;
   void (*rms_norm)(const float* x, const float* weight, float eps, std::size_t width, float* y);
-  /// y[i] = x[i] cosines[i] + (the other of i's pair) sines[i], in double. width is even; y may be
-  /// x.
-  void (*rotate)(const float* x, const double* cosines, const double* sines, std::size_t width,
-                 float* y);
+  void (*rotate)(const RotateKernelArgs&);
   void (*to_bf16)(const float* src, bf16* dst, std::size_t count);
   void (*to_float)(const bf16* src, float* dst, std::size_t count);
   // The vector approximations, for their tests.

@@ -88,8 +88,8 @@ inline void rms_norm(const float* x, const float* weight, float eps, std::size_t
 
 /// Pairs as they are stored: two products and a sum a vector, without a fused multiply-add, so that
 /// the bits are those of plain double arithmetic.
-inline void rotate(const float* x, const double* cosines, const double* sines, std::size_t width,
-                   float* y) {
+HWY_INLINE void rotate_head(const float* x, const double* cosines, const double* sines,
+                            std::size_t width, float* y) {
   std::size_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
   const hn::ScalableTag<double> dd;
@@ -106,6 +106,22 @@ inline void rotate(const float* x, const double* cosines, const double* sines, s
     const double odd = x[i + 1];
     y[i] = static_cast<float>(even * cosines[i] + odd * sines[i]);
     y[i + 1] = static_cast<float>(odd * cosines[i + 1] + even * sines[i + 1]);
+  }
+}
+
+inline void rotate(const RotateKernelArgs& args) {
+  // A head's rotated part is a few lines in the middle of others, which no hardware prefetcher
+  // follows: those of later heads are requested while one is computed.
+  constexpr std::size_t kAhead = 8;
+  const std::size_t bytes = args.width * sizeof(float);
+  for (std::size_t head = 0; head < args.heads; ++head) {
+    const float* x = args.x + head * args.x_head_stride;
+    float* y = args.y + head * args.y_head_stride;
+    if (head + kAhead < args.heads) {
+      prefetch(reinterpret_cast<const std::byte*>(x + kAhead * args.x_head_stride), bytes);
+      prefetch(reinterpret_cast<const std::byte*>(y + kAhead * args.y_head_stride), bytes);
+    }
+    rotate_head(x, args.cosines, args.sines, args.width, y);
   }
 }
 

@@ -66,7 +66,12 @@ class ReferenceBackend final : public Backend {
         },
         call);
   }
-  void run(const AppendArgs& args) const { append_rows(own_cache(*args.cache, this), args); }
+  void run(const AppendArgs& args) const {
+    append_rows(own_cache(*args.cache, this), args,
+                [](std::byte* to, const std::byte* from, std::size_t bytes) {
+                  std::memcpy(to, from, bytes);
+                });
+  }
   void run(const AttendArgs& args) const { reference::attend(own_cache(*args.cache, this), args); }
   void run(const GemmArgs& args) const {
     const auto* weight = dynamic_cast<const reference::DenseWeight*>(args.weight);
