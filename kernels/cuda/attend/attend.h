@@ -113,6 +113,7 @@ struct AttendLaunch {
   int unit_rows = 0;         // as the schedule was made for
   int parts = 0;             // blocks or clusters of the grid
   AttendKernel kernel = AttendKernel::kGeneric;
+  bool prefetch = true;  // kManyRows alone: pages into the L2 cache before they are due
   /// kManyRows alone, host pointer: the cache as rows [layers * pages * kPageTokens, latent_dim].
   /// Copied into the launch.
   const CUtensorMap_st* cache_map = nullptr;
