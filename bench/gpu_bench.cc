@@ -252,6 +252,7 @@ int main(int argc, char** argv) {
   tributary::bench::Options options;
   std::string kernel = "auto";
   std::string prefetch = "on";
+  std::string dependent = "off";
   app.add_flag("--quick", options.quick, "Lengths up to 4096, and one long sequence, alone");
   app.add_option("--part", options.part, "This part alone; `once` is one launch, for a profiler")
       ->check(CLI::IsMember(tributary::bench::kParts));
@@ -262,10 +263,14 @@ int main(int argc, char** argv) {
                  "on|off: pages into the L2 cache before they are due")
       ->envname("TRIBUTARY_ATTEND_PREFETCH")
       ->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--dependent-merges", dependent,
+                 "on|off: merges are scheduled before attention ends")
+      ->check(CLI::IsMember({"on", "off"}));
   CLI11_PARSE(app, argc, argv);
   try {
     options.backend.attend_kernel = tributary::parse_attend_choice(kernel);
     options.backend.attend_prefetch = prefetch == "on";
+    options.backend.dependent_merges = dependent == "on";
     tributary::bench::run(options);
   } catch (const std::exception& error) {
     fmt::print(stderr, "gpu_bench: {}\n", error.what());

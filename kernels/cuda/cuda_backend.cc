@@ -52,6 +52,7 @@ class CudaBackend final : public Backend {
         fast_(options.fast_merge_order),
         choice_(options.attend_kernel),
         prefetch_(options.attend_prefetch),
+        dependent_merges_(options.dependent_merges && limits_.compute_capability >= 90),
         graphs_(options.graphs),
         name_(fmt::format("cuda/{}/sm_{}/cublaslt-{}{}{}", device_.name, device_.compute_capability,
                           cublaslt_version(), fast_ ? "/fast" : "",
@@ -315,7 +316,8 @@ class CudaBackend final : public Backend {
                        .heads = shape.heads,
                        .width = shape.width,
                        .states = states,
-                       .scratch = scratch});
+                       .scratch = scratch,
+                       .dependent = dependent_merges_});
     }
   }
 
@@ -363,7 +365,7 @@ class CudaBackend final : public Backend {
   const DeviceLimits limits_;
   const bool fast_;
   const AttendChoice choice_;
-  const bool prefetch_;
+  const bool prefetch_, dependent_merges_;
   const bool graphs_;
   const std::string name_;
   Stream stream_;

@@ -170,6 +170,7 @@ struct MergeLaunch {
   int width = 0;
   float* states = nullptr;
   float* scratch = nullptr;  // records from kScratchRecord on; may be null
+  bool dependent = false;    // may be scheduled before the kernel before it ends: sm_90 and later
   friend bool operator==(const MergeLaunch&, const MergeLaunch&) = default;
 };
 void enqueue(const MergeLaunch& launch, CUstream_st* stream);

@@ -327,6 +327,7 @@ TRIBUTARY_DEVICE void many_rows(const AttendLaunch& launch, const CUtensorMap_st
   const int part = static_cast<int>(ptx::block()) / kBlocks;
   const int thread = static_cast<int>(ptx::thread());
   if (thread == 0) {
+    ptx::let_next_start();
     ptx::prefetch_map(map);
     for (int buffer = 0; buffer < kBuffers; ++buffer) {
       for (int tile = 0; tile < kTiles; ++tile) {
