@@ -210,7 +210,7 @@ def ideas(batch):
               flush=True)
     times, _ = both_ends(Model.fused, 128, batch, 4096, near=LATENCY)
     print(f"  {text(times):>10}  now, copies of pages not evicted first: states come from memory")
-    print("\nMerges that start while the kernel before them drains (programmatic dependent launch):")
+    print("\nMerges scheduled while the kernel before drains (programmatic dependent launch):")
     for name, order, heads, sequences, length in (
             ("fast order, 16 heads", Model.fast, 16, batch, 4096),
             ("fast order, 128 heads", Model.fast, 128, batch, 4096),
