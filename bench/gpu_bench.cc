@@ -79,9 +79,10 @@ void decode_case(Backend& backend, const Peaks& peaks, const Case& c) {
 
 /// The cost of the canonical order compared with one that splits anywhere, merges included, for
 /// several sizes of leaves.
-void merge_orders(Backend& canonical, AttendChoice kernel, int heads) {
+void merge_orders(Backend& canonical, CudaOptions options, int heads) {
   const Case c{.heads = heads, .tokens = 1, .batch = 128, .length = 4096};
-  const auto fast = make_cuda_backend({.fast_merge_order = true, .attend_kernel = kernel});
+  options.fast_merge_order = true;
+  const auto fast = make_cuda_backend(options);
   const double fast_seconds = decode_seconds(*fast, c, static_cast<int>(c.length));
   for (const int leaf_tokens : {256, 512, 1024, 2048, 4096}) {
     const double seconds = decode_seconds(canonical, c, leaf_tokens);
@@ -171,7 +172,7 @@ struct Options {
   std::string part;
   bool quick = false;
   int heads = 0;  // of the parts that take one number of heads; 0: all
-  AttendChoice kernel = AttendChoice::kAuto;
+  CudaOptions backend;
 };
 const std::vector<std::string> kParts{"attend", "orders", "merge", "append", "graphs", "once"};
 
@@ -211,9 +212,10 @@ void attend_once(Backend& backend, int heads) {
 
 void run(const Options& options) {
   const CudaStatus status = cuda_status();
-  const auto backend = make_cuda_backend({.attend_kernel = options.kernel});
-  fmt::print("{}\ndriver for CUDA {}, built with {}\n", backend->name(),
-             cuda_version_text(status.driver_version), cuda_version_text(status.runtime_version));
+  const auto backend = make_cuda_backend(options.backend);
+  fmt::print("{}\ndriver for CUDA {}, built with {}; prefetch {}\n", backend->name(),
+             cuda_version_text(status.driver_version), cuda_version_text(status.runtime_version),
+             options.backend.attend_prefetch ? "on" : "off");
   const auto wanted = [&](const char* part) {
     return options.part.empty() || options.part == part;
   };
@@ -233,7 +235,7 @@ void run(const Options& options) {
   }
   if (wanted("orders")) {
     for (const int heads : {16, 64, 128}) {
-      if (takes(heads)) merge_orders(*backend, options.kernel, heads);
+      if (takes(heads)) merge_orders(*backend, options.backend, heads);
     }
   }
   if (wanted("append")) append_case(*backend, peaks);
@@ -249,15 +251,26 @@ int main(int argc, char** argv) {
   CLI::App app("Decode attention on a GPU, as shares of what the device reaches in the same run.");
   tributary::bench::Options options;
   std::string kernel = "auto";
+  std::string prefetch = "on";
+  std::string dependent = "off";
   app.add_flag("--quick", options.quick, "Lengths up to 4096, and one long sequence, alone");
   app.add_option("--part", options.part, "This part alone; `once` is one launch, for a profiler")
       ->check(CLI::IsMember(tributary::bench::kParts));
   app.add_option("--heads", options.heads, "Cases of this number of heads alone");
   app.add_option("--attend-kernel", kernel, "auto|generic|few|many1|many2")
       ->envname("TRIBUTARY_ATTEND_KERNEL");
+  app.add_option("--attend-prefetch", prefetch,
+                 "on|off: pages into the L2 cache before they are due")
+      ->envname("TRIBUTARY_ATTEND_PREFETCH")
+      ->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--dependent-merges", dependent,
+                 "on|off: merges are scheduled before attention ends")
+      ->check(CLI::IsMember({"on", "off"}));
   CLI11_PARSE(app, argc, argv);
   try {
-    options.kernel = tributary::parse_attend_choice(kernel);
+    options.backend.attend_kernel = tributary::parse_attend_choice(kernel);
+    options.backend.attend_prefetch = prefetch == "on";
+    options.backend.dependent_merges = dependent == "on";
     tributary::bench::run(options);
   } catch (const std::exception& error) {
     fmt::print(stderr, "gpu_bench: {}\n", error.what());

@@ -23,6 +23,12 @@ struct CudaOptions {
   /// The kernel of attention, if not the one for the shape; the name says it. Caches and calls of
   /// a shape that it does not take are refused (kUnsupported).
   AttendChoice attend_kernel = AttendChoice::kAuto;
+  /// Whether the many-rows kernel prefetches pages into the L2 cache: for a measurement. The same
+  /// bits.
+  bool attend_prefetch = true;
+  /// Whether merges are scheduled while the kernel before them drains (programmatic dependent
+  /// launch, sm_90 and later). Off until it was measured, in graphs too. The same bits.
+  bool dependent_merges = false;
 };
 
 /// Name: `cuda/NVIDIA H200/sm_90/cublaslt-130100`, which is everything that decides the bits. Calls

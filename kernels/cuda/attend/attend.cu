@@ -82,8 +82,16 @@ cudaError_t load_attend_kernels() {
 cudaError_t launch_merge(const MergeLaunch& launch, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(launch.count),
                   static_cast<unsigned>((launch.heads + kMergeWarps - 1) / kMergeWarps));
-  merge_kernel<<<grid, kMergeWarps * 32, 0, stream>>>(launch);
-  return cudaGetLastError();
+  cudaLaunchAttribute dependent{};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(kMergeWarps * 32);
+  config.stream = stream;
+  config.attrs = &dependent;
+  config.numAttrs = launch.dependent ? 1 : 0;
+  return cudaLaunchKernelEx(&config, merge_kernel, launch);
 }
 
 }  // namespace tributary::cuda

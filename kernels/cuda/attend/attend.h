@@ -113,6 +113,7 @@ struct AttendLaunch {
   int unit_rows = 0;         // as the schedule was made for
   int parts = 0;             // blocks or clusters of the grid
   AttendKernel kernel = AttendKernel::kGeneric;
+  bool prefetch = true;  // kManyRows alone: pages into the L2 cache before they are due
   /// kManyRows alone, host pointer: the cache as rows [layers * pages * kPageTokens, latent_dim].
   /// Copied into the launch.
   const CUtensorMap_st* cache_map = nullptr;
@@ -169,6 +170,7 @@ struct MergeLaunch {
   int width = 0;
   float* states = nullptr;
   float* scratch = nullptr;  // records from kScratchRecord on; may be null
+  bool dependent = false;    // may be scheduled before the kernel before it ends: sm_90 and later
   friend bool operator==(const MergeLaunch&, const MergeLaunch&) = default;
 };
 void enqueue(const MergeLaunch& launch, CUstream_st* stream);

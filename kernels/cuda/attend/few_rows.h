@@ -33,6 +33,7 @@ class FewRows {
         warp_(static_cast<int>(ptx::thread()) / 32) {}
 
   TRIBUTARY_DEVICE void run() {
+    ptx::let_next_start();
     const int first = launch_.part_begin[ptx::block()];
     const int last = launch_.part_begin[ptx::block() + 1];
     TileStream<kThreads> stream(launch_, first, last);

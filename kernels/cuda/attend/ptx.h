@@ -40,6 +40,21 @@ TRIBUTARY_DEVICE void sync_warp() {
   __syncwarp();
 }
 
+// Programmatic dependent launch, from sm_90 on: a kernel that was launched so is scheduled when all
+// blocks of the one before it have let it, and waits itself for what that one writes. Without such
+// a launch both do nothing.
+TRIBUTARY_DEVICE void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/// Until the kernel before this one has ended and all that it wrote can be read.
+TRIBUTARY_DEVICE void wait_for_last() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /// The block's dynamic shared memory, aligned to 128 bytes.
 TRIBUTARY_DEVICE std::uint32_t shared_memory() {
   extern __shared__ __align__(128) unsigned char memory[];
@@ -181,6 +196,8 @@ unsigned block();
 unsigned block_y();
 void sync_block();
 void sync_warp();
+void let_next_start();
+void wait_for_last();
 std::uint32_t shared_memory();
 void store_shared(std::uint32_t address, float value);
 void store_shared(std::uint32_t address, std::uint32_t value);

@@ -105,7 +105,7 @@ TRIBUTARY_DEVICE void load_pages(const AttendLaunch& launch, const CUtensorMap_s
     std::int32_t rows[kAhead];  // of pages p, p + 1, ...: loaded before they are due
     for (int i = 0; i < kAhead; ++i) rows[i] = row_of(i);
     for (int page = 0; page < work.pages; ++page) {
-      const bool more = page + kAhead < work.pages;
+      const bool more = launch.prefetch && page + kAhead < work.pages;
       const std::int32_t ahead = row_of(page + kAhead);
       const int buffer = page % kBuffers;
       const std::uint32_t parity = buffer == 0 ? fills[0]++ % 2 : fills[1]++ % 2;

@@ -34,26 +34,20 @@ class Group {
     const int end = launch_.part_begin[part + 1];
     int unit = launch_.part_begin[part];
     if (unit == end) return;
-    Work work = work_of(launch_, unit, kBlocks, rank_);
-    load_queries(launch_, work, shared_);
+    load_queries(launch_, work_at(unit), shared_);
     float output[128];
-    for (;;) {
+    for (; unit < end; ++unit) {
       SoftmaxState state;
-      attend(work, state, output);
+      attend(unit, state, output);
       const float sums[2] = {store_sum(state, 0), store_sum(state, 1)};
       ptx::meet_at(kUnitDone, kComputeThreads);
       // The queries are not read any more; the next ones arrive while the states are written.
-      const Work done = work;
-      if (++unit < end) {
-        work = work_of(launch_, unit, kBlocks, rank_);
-        load_queries(launch_, work, shared_);
-      }
-      store_states(done, state, sums, output);
-      if (tree_after(launch_, unit - 1) != nullptr) {
+      if (unit + 1 < end) load_queries(launch_, work_at(unit + 1), shared_);
+      store_states(work_at(unit), state, sums, output);
+      if (tree_after(launch_, unit) != nullptr) {
         ptx::meet_at(kUnitDone, kComputeThreads);  // all states of these rows are there
-        merge_unit(launch_, unit - 1, kRows, kComputeThreads / 32, static_cast<int>(rank_) * kRows);
+        merge_unit(launch_, unit, kRows, kComputeThreads / 32, static_cast<int>(rank_) * kRows);
       }
-      if (unit == end) break;
     }
   }
 
@@ -62,40 +56,45 @@ class Group {
   static constexpr int kFirstTile = kGroup * kGroupTiles;
   static constexpr int kSteps = kPage / 16;  // of a product over a page's tokens
 
-  TRIBUTARY_DEVICE void attend(const Work& work, SoftmaxState& state, float (&output)[128]) {
+  /// Read anew wherever it is needed: registers are few, and only two of its fields are needed
+  /// often.
+  [[nodiscard]] TRIBUTARY_DEVICE Work work_at(int unit) const {
+    return work_of(launch_, unit, kBlocks, rank_);
+  }
+  /// The pages of a unit.
+  struct Pages {
+    int unit, count, seen_by_all;  // as in Work
+  };
+
+  TRIBUTARY_DEVICE void attend(int unit, SoftmaxState& state, float (&output)[128]) {
     TRIBUTARY_UNROLL
     for (float& sum : output) sum = 0;
-    int visible[2];
-    TRIBUTARY_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      const int row = work.first_row + upper_row() + 8 * r;
-      visible[r] = row < work.rows ? visible_rows(*work.task, row / launch_.heads) : 0;
-    }
-
+    const Work work = work_at(unit);
+    const Pages pages{unit, work.pages, work.seen_by_all};
     ptx::wait_copies(0);
     ptx::publish_writes();
     ptx::meet_at(kUnitDone, kComputeThreads);
     hold_queries();
-    for (int page = 0; page < work.pages; page += 2) {
-      const bool pair = page + 1 < work.pages;
+    for (int page = 0; page < pages.count; page += 2) {
+      const bool pair = page + 1 < pages.count;
       if constexpr (kGroup == 0) {
-        own_scores(work, page, visible);
-        weigh_own(work, state, page);
+        own_scores(pages, page);
+        weigh_own(pages, state, page);
         rescale(output, factor_);
         begin_own_values(output);
         end_values(output, 0);
         if (pair) {
-          follow_other(work, state, page + 1);
+          follow_other(pages, state, page + 1);
           rescale(output, factor_);
           begin_other_values(output);
           end_values(output, 1);
         }
       } else {
-        if (pair) own_scores(work, page + 1, visible);
-        follow_other(work, state, page);
+        if (pair) own_scores(pages, page + 1);
+        follow_other(pages, state, page);
         rescale(output, factor_);
         begin_other_values(output);
-        if (pair) weigh_own(work, state, page + 1);
+        if (pair) weigh_own(pages, state, page + 1);
         end_values(output, 0);
         if (pair) {
           rescale(output, factor_);
@@ -119,7 +118,7 @@ class Group {
   }
 
   /// Scores of this group's page of a pair, masked.
-  TRIBUTARY_DEVICE void own_scores(const Work& work, int page, const int (&visible)[2]) {
+  TRIBUTARY_DEVICE void own_scores(const Pages& pages, int page) {
     TRIBUTARY_UNROLL
     for (int i = 0; i < kTiles; ++i) {
       const int tile = tile_in_order(kGroup, i);
@@ -141,43 +140,52 @@ class Group {
     ptx::wait_products(scores_);
     // A warp waits for its own products only, and what follows writes to tiles that others read.
     ptx::meet_at(kGroupOnly + kGroup, kGroupThreads);
-    if (partly_seen(work, page)) {
-      const int limit[2] = {visible[0] - page * kPage, visible[1] - page * kPage};
+    if (partly_seen(pages, page)) {
+      // Counted here: such pages are few, and registers too.
+      const int before = page * kPage;
+      const Work work = work_at(pages.unit);
+      const int limit[2] = {visible(work, 0) - before, visible(work, 1) - before};
       mask(scores_, limit);
     }
   }
 
-  TRIBUTARY_DEVICE static bool partly_seen(const Work& work, int page) {
-    return (page + 1) * kPage > work.seen_by_all;
+  /// Rows of the leaf that one of the thread's two rows sees.
+  [[nodiscard]] TRIBUTARY_DEVICE int visible(const Work& work, int r) const {
+    const int row = work.first_row + upper_row() + 8 * r;
+    return row < work.rows ? visible_rows(*work.task, row / launch_.heads) : 0;
   }
-  TRIBUTARY_DEVICE void clear(const Work& work, int page, int buffer) const {
+  TRIBUTARY_DEVICE static bool partly_seen(const Pages& pages, int page) {
+    return (page + 1) * kPage > pages.seen_by_all;
+  }
+  TRIBUTARY_DEVICE void clear(const Pages& pages, int page, int buffer) const {
     const int before = page * kPage;
-    clear_unseen(shared_, buffer, kGroup, work.seen_by_all - before, work.task->rows - before);
+    const int rows = work_at(pages.unit).task->rows;
+    clear_unseen(shared_, buffer, kGroup, pages.seen_by_all - before, rows - before);
   }
 
   /// Scores of the own page to weights: in registers for this group, in shared memory for the
   /// other.
-  TRIBUTARY_DEVICE void weigh_own(const Work& work, SoftmaxState& state, int page) {
+  TRIBUTARY_DEVICE void weigh_own(const Pages& pages, SoftmaxState& state, int page) {
     weigh(scores_, scale_, state, factor_);
     round_weights(scores_, weights_);
     store_weights(weights_, tile_at(shared_, kGroup, kRopeTile));
     store_peaks(state, shared_, kGroup);
-    if (partly_seen(work, page)) clear(work, page, kGroup);
+    if (partly_seen(pages, page)) clear(pages, page, kGroup);
     ptx::publish_writes();
     ptx::arrive_at(kWeightsReady + kGroup, kComputeThreads);
-    if (partly_seen(work, page)) ptx::meet_at(kGroupOnly + kGroup, kGroupThreads);
+    if (partly_seen(pages, page)) ptx::meet_at(kGroupOnly + kGroup, kGroupThreads);
   }
 
   /// Waits for the other group's weights.
-  TRIBUTARY_DEVICE void follow_other(const Work& work, SoftmaxState& state, int page) {
+  TRIBUTARY_DEVICE void follow_other(const Pages& pages, SoftmaxState& state, int page) {
     ptx::meet_at(kWeightsReady + kOther, kComputeThreads);
     follow_peaks(state, shared_, kOther, factor_);
     // The other group has waited for these tiles; this one has to wait as well.
     for (int tile = kFirstTile; tile < kFirstTile + kGroupTiles; ++tile) {
       ptx::wait_phase(full_at(shared_, kOther, tile), fills_[kOther] % 2);
     }
-    if (partly_seen(work, page)) {
-      clear(work, page, kOther);
+    if (partly_seen(pages, page)) {
+      clear(pages, page, kOther);
       ptx::publish_writes();
       ptx::meet_at(kGroupOnly + kGroup, kGroupThreads);
     }
@@ -319,6 +327,7 @@ TRIBUTARY_DEVICE void many_rows(const AttendLaunch& launch, const CUtensorMap_st
   const int part = static_cast<int>(ptx::block()) / kBlocks;
   const int thread = static_cast<int>(ptx::thread());
   if (thread == 0) {
+    ptx::let_next_start();
     ptx::prefetch_map(map);
     for (int buffer = 0; buffer < kBuffers; ++buffer) {
       for (int tile = 0; tile < kTiles; ++tile) {

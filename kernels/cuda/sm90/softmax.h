@@ -11,8 +11,14 @@
 
 namespace tributary::cuda::sm90 {
 
+/// A row's peak is a score that it has seen, and rises to its largest one only where that is more
+/// than this above it, in units of log2: hardly ever after the first page, so that older sums need
+/// no rescaling. The row's own scores alone decide. Weights are at most 2^8 instead of 1, in bf16
+/// and fp32 as exact as those; a leaf of 2048 overflows with values above 2^108 instead of 2^116.
+inline constexpr float kPeakSlack = 8;
+
 struct SoftmaxState {
-  float peak[2] = {kNothing, kNothing};  // largest score so far, in units of log2
+  float peak[2] = {kNothing, kNothing};  // in units of log2
   float sum[2] = {0, 0};  // of 2^(score - peak), over the columns of this group and this thread
 };
 
@@ -40,8 +46,8 @@ TRIBUTARY_DEVICE void mask(float (&scores)[32], const int (&limit)[2]) {
   }
 }
 
-/// Scores become weights relative to the new peak. Older weights and outputs must be multiplied by
-/// `factor`; state.sum has been.
+/// Scores become weights relative to the peak, which rises where it has to. Older weights and
+/// outputs must be multiplied by `factor`; state.sum has been.
 TRIBUTARY_DEVICE void weigh(float (&scores)[32], float scale, SoftmaxState& state,
                             float (&factor)[2]) {
   TRIBUTARY_UNROLL
@@ -53,7 +59,9 @@ TRIBUTARY_DEVICE void weigh(float (&scores)[32], float scale, SoftmaxState& stat
     }
     largest = ptx::larger(largest, ptx::shuffle_xor(largest, 1));
     largest = ptx::larger(largest, ptx::shuffle_xor(largest, 2));
-    const float peak = ptx::larger(state.peak[r], ptx::multiply(largest, scale));
+    largest = ptx::multiply(largest, scale);
+    const bool rises = largest > ptx::add(state.peak[r], kPeakSlack);
+    const float peak = rises ? largest : state.peak[r];
     const float base = reference_score(peak);
     factor[r] = factor_between(state.peak[r], peak);
     state.peak[r] = peak;

@@ -91,6 +91,37 @@ TEST(ManyRows, TakeWholeLeaves) {
   attend_case.expect_near_exact();
 }
 
+TEST(ManyRows, FollowScoresThatRise) {
+  AttendCase attend_case({.heads = 64}, 9);
+  const std::int64_t query = attend_case.add_queries(1, 2);
+  // Of head 0: a little a page, so that the peak stays and then follows; much; down again.
+  for (const double step : {3.0, 40.0, -6.0}) {
+    std::vector<double> scores;
+    for (int row = 0; row < 7 * kPageTokens; ++row) scores.push_back(step * (row / kPageTokens));
+    attend_case.add_task(attend_case.add_leaf(scores, query), query, 1, kPastAll);
+  }
+  run(attend_case, 1, 1);
+  attend_case.expect_near_exact();
+}
+
+TEST(ManyRows, BitsDoNotDependOnPrefetches) {
+  AttendCase attend_case({.heads = 33}, 10);
+  const std::size_t task =
+      attend_case.add_task(attend_case.add_leaf(200), attend_case.add_queries(1, 2), 1, kPastAll);
+  const auto run_with = [&](bool prefetch) {
+    return attend_case.run(
+        [prefetch](cuda::AttendLaunch launch) {
+          launch.prefetch = prefetch;
+          kernel<1>(launch);
+        },
+        cuda::sm90::kRows, 1, cuda::sm90::kThreads, cuda::sm90::kSharedBytes, 1);
+  };
+  EXPECT_EQ(run_with(true).prefetched_tiles, 2 * cuda::sm90::kTiles);  // of the last two pages
+  const State with = attend_case.state(task, 0);
+  EXPECT_EQ(run_with(false).prefetched_tiles, 0);
+  EXPECT_TRUE(same_bits(attend_case.state(task, 0), with));
+}
+
 TEST(ManyRows, TakeQueriesAtAnyStride) {
   for (const std::size_t padding : {2, 16}) {
     AttendCase attend_case({.heads = 66, .query_padding = padding}, 6);
