@@ -7,9 +7,6 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Packages of the base system are not upgraded later, and what depends on them has to fit.
-max_age_days=7
-
 die() { echo "empty_root: $*" >&2; exit 1; }
 
 suite=${1:?the name of a Debian release} report=${2:?where the report goes}
@@ -22,26 +19,15 @@ if [[ ${3-} != inside ]]; then
 fi
 trap 'exit 143' TERM  # the first process of a namespace has no default for it
 
-cache=${TRIBUTARY_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tributary}
+# shellcheck source=.ci/base_root.sh
+source .ci/base_root.sh
 base=$cache/$suite
 root=$cache/$suite.root
 mkdir -p "$cache"
 exec 9>"$cache/$suite.lock"
 flock -n 9 || die "$root is in use by another run"
 
-[[ -z $(find "$base" -maxdepth 0 -mtime +"$max_age_days" 2>/dev/null) ]] || rm -rf "$base"
-if [[ ! -d $base ]]; then
-  # From where this machine has its own packages.
-  # shellcheck disable=SC2016  # apt's variables
-  mirror=$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' |
-    awk '$1 == "Debian" && !found++ { print $2 }')
-  [[ -n $mirror ]] || die "apt knows no Debian archive here"
-  rm -rf "$base.new"
-  debootstrap --variant=minbase --include=ca-certificates,git "$suite" "$base.new" "$mirror" \
-    >"$cache/$suite.log" 2>&1 || { tail -n 20 "$cache/$suite.log" >&2; die "debootstrap failed"; }
-  touch "$base.new"
-  mv "$base.new" "$base"
-fi
+base_root "$suite" "$base" ca-certificates,git
 rm -rf "$root"
 cp -a --reflink=auto "$base" "$root"
 
