@@ -172,6 +172,7 @@ struct Options {
   bool quick = false;
   int heads = 0;  // of the parts that take one number of heads; 0: all
   AttendChoice kernel = AttendChoice::kAuto;
+  bool prefetch = true;
 };
 const std::vector<std::string> kParts{"attend", "orders", "merge", "append", "graphs", "once"};
 
@@ -211,7 +212,8 @@ void attend_once(Backend& backend, int heads) {
 
 void run(const Options& options) {
   const CudaStatus status = cuda_status();
-  const auto backend = make_cuda_backend({.attend_kernel = options.kernel});
+  const auto backend =
+      make_cuda_backend({.attend_kernel = options.kernel, .prefetch_pages = options.prefetch});
   fmt::print("{}\ndriver for CUDA {}, built with {}\n", backend->name(),
              cuda_version_text(status.driver_version), cuda_version_text(status.runtime_version));
   const auto wanted = [&](const char* part) {
@@ -255,6 +257,7 @@ int main(int argc, char** argv) {
   app.add_option("--heads", options.heads, "Cases of this number of heads alone");
   app.add_option("--attend-kernel", kernel, "auto|generic|few|many1|many2")
       ->envname("TRIBUTARY_ATTEND_KERNEL");
+  app.add_flag("!--no-prefetch", options.prefetch, "Pages are not prefetched into the L2 cache");
   CLI11_PARSE(app, argc, argv);
   try {
     options.kernel = tributary::parse_attend_choice(kernel);

@@ -34,6 +34,7 @@ gpu_plan=(
   "time.orders64|40|@gpu_bench|@gpu_bench --part orders --heads 64"
   "time.orders128|40|@gpu_bench|@gpu_bench --part orders --heads 128"
   "time.without_multicast|40|@gpu_bench|@gpu_bench --quick --part attend --heads 128 --attend-kernel many1"
+  "time.without_prefetch|40|@gpu_bench|@gpu_bench --quick --part attend --heads 128 --no-prefetch"
   "time.graphs|40|@gpu_bench|@gpu_bench --part graphs"
   # One launch each: tensor pipe, shared memory, L2, stalls.
   "ncu.many|60|ncu|ncu --clock-control none --set full --kernel-name regex:many_rows --launch-count 1 @gpu_bench --part once --heads 128"

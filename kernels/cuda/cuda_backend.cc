@@ -51,6 +51,7 @@ class CudaBackend final : public Backend {
                     attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, options.device))},
         fast_(options.fast_merge_order),
         choice_(options.attend_kernel),
+        prefetch_pages_(options.prefetch_pages),
         graphs_(options.graphs),
         name_(fmt::format("cuda/{}/sm_{}/cublaslt-{}{}{}", device_.name, device_.compute_capability,
                           cublaslt_version(), fast_ ? "/fast" : "",
@@ -323,6 +324,7 @@ class CudaBackend final : public Backend {
     AttendLaunch launch = describe_attend(args, own.layout(), limits_, choice_);
     launch.cache = own.data();
     launch.cache_map = own.map();
+    launch.prefetch_pages = prefetch_pages_;
     if (fast_) attend_fast(args, launch);
     const bool fused = !fast_ && !merges.empty() && merges_leaves(launch.kernel, launch.unit_rows);
     if (!fast_) {
@@ -361,6 +363,7 @@ class CudaBackend final : public Backend {
   const DeviceLimits limits_;
   const bool fast_;
   const AttendChoice choice_;
+  const bool prefetch_pages_;
   const bool graphs_;
   const std::string name_;
   Stream stream_;

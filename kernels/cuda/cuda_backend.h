@@ -23,6 +23,9 @@ struct CudaOptions {
   /// The kernel of attention, if not the one for the shape; the name says it. Caches and calls of
   /// a shape that it does not take are refused (kUnsupported).
   AttendChoice attend_kernel = AttendChoice::kAuto;
+  /// Whether the many-rows kernel prefetches pages into the L2 cache; no bits depend on it. For
+  /// bench/gpu_bench, which measures both.
+  bool prefetch_pages = true;
 };
 
 /// Name: `cuda/NVIDIA H200/sm_90/cublaslt-130100`, which is everything that decides the bits. Calls

@@ -116,6 +116,8 @@ struct AttendLaunch {
   /// kManyRows alone, host pointer: the cache as rows [layers * pages * kPageTokens, latent_dim].
   /// Copied into the launch.
   const CUtensorMap_st* cache_map = nullptr;
+  bool prefetch_pages = true;  // kManyRows alone: into the L2 cache ahead of their copy; no bits
+                               // depend on it
   friend bool operator==(const AttendLaunch&, const AttendLaunch&) = default;
 };
 

@@ -121,7 +121,7 @@ TRIBUTARY_DEVICE void load_pages(const AttendLaunch& launch, const CUtensorMap_s
           ptx::copy_tile_to_blocks(to, full, map, tile * kColumns, rows[0], (1U << kBlocks) - 1,
                                    policy);
         }
-        if (more) ptx::prefetch_tile(map, tile * kColumns, ahead, policy);
+        if (more && launch.prefetch_pages) ptx::prefetch_tile(map, tile * kColumns, ahead, policy);
       }
       for (int i = 0; i + 1 < kAhead; ++i) rows[i] = rows[i + 1];
       rows[kAhead - 1] = ahead;

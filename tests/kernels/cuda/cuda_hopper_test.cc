@@ -10,6 +10,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/core/base/expect_error.h"
 #include "tests/kernels/cuda/runtime/emulated_device.h"
+#include "tests/kernels/cuda/sm90/emulation90.h"
 #include "tests/kernels/latent_case.h"
 
 namespace tributary::test {
@@ -65,8 +66,8 @@ TEST(CudaHopper, ManyHeadsTakeTheKernelForManyRows) {
 }
 
 /// States of two tokens of `heads` heads over 140 rows.
-std::vector<float> attend_with(AttendChoice choice, int heads) {
-  const auto backend = make_cuda_backend({.attend_kernel = choice});
+std::vector<float> attend_with(AttendChoice choice, int heads, bool prefetch = true) {
+  const auto backend = make_cuda_backend({.attend_kernel = choice, .prefetch_pages = prefetch});
   EXPECT_NE(backend->name().find(attend_choice_name(choice)), std::string_view::npos);
   LatentCase latents(*backend, {.kv_lora_rank = 512, .qk_rope_head_dim = 64, .heads = heads}, 4, 3);
   Normal normal(4);
@@ -87,6 +88,16 @@ TEST(CudaHopper, AForcedKernelRunsAndOneBlockHasTheBitsOfTwo) {
     ASSERT_NEAR(one[i], exact[i], 0.03) << i;
     ASSERT_NEAR(few[i], exact[i], 0.03) << i;
   }
+}
+
+TEST(CudaHopper, PagesArePrefetchedUnlessToldOtherwiseAndTheBitsAreTheSame) {
+  const EmulatedHopper hopper;
+  std::uint64_t before = simt::prefetched_tiles;
+  const std::vector<float> with = attend_with(AttendChoice::kMany2, 5);
+  EXPECT_EQ(simt::prefetched_tiles - before, 9U);  // the third page's
+  before = simt::prefetched_tiles;
+  EXPECT_EQ(attend_with(AttendChoice::kMany2, 5, false), with);
+  EXPECT_EQ(simt::prefetched_tiles, before);
 }
 
 TEST(CudaHopper, AForcedKernelThatTheDeviceDoesNotHaveIsRefused) {

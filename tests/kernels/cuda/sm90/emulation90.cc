@@ -211,6 +211,7 @@ void copy_tile_to_blocks(std::uint32_t to, std::uint32_t barrier, const CUtensor
 }
 void prefetch_tile(const CUtensorMap_st* map, std::int32_t column, std::int32_t row,
                    std::uint64_t /*policy*/) {
+  ++simt::prefetched_tiles;
   simt::check_box(simt::tile_map(map), column, row);
 }
 

@@ -12,6 +12,7 @@
 // the device's own limits: registers, room for clusters, time.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -29,5 +30,8 @@ struct TileMap {
     return reinterpret_cast<const CUtensorMap_st*>(this);
   }
 };
+
+/// Of all blocks since the program began; a prefetch does nothing else here.
+inline std::atomic<std::uint64_t> prefetched_tiles = 0;
 
 }  // namespace tributary::simt
