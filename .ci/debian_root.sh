@@ -5,14 +5,16 @@ cache=${TRIBUTARY_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tributary}
 
 die() { echo "$(basename "$0" .sh): $*" >&2; exit 1; }
 
-# debian_root SUITE NAME: $suite's root, $root, is a new copy of the base system, which is made where
-# there is none. It holds ca-certificates and git and nothing else beyond; one run at a time has it.
+# debian_root SUITE NAME [bare]: $suite's root, $root, is a new copy of the base system, which is made
+# where there is none. It holds ca-certificates and git, unless it is bare, and nothing else beyond;
+# one run at a time has it.
 debian_root() {
   # Packages of the base system are not upgraded later, and what depends on them has to fit.
-  local max_age_days=7 base=$cache/$1 mirror
+  local max_age_days=7 base=$cache/$1${3+.$3} include=(--include=ca-certificates,git) mirror
+  [[ ${3-} != bare ]] || include=()
   suite=$1 root=$cache/$2
   mkdir -p "$cache"
-  exec 8>"$cache/$suite.lock" 9>"$root.lock"
+  exec 8>"$base.lock" 9>"$root.lock"
   flock -n 9 || die "$root is in use by another run"
   flock -w 600 8 || die "$base is being made by another run, for 10 minutes"
   [[ -z $(find "$base" -maxdepth 0 -mtime +"$max_age_days" 2>/dev/null) ]] || rm -rf "$base"
@@ -23,8 +25,8 @@ debian_root() {
       awk '$1 == "Debian" && !found++ { print $2 }')
     [[ -n $mirror ]] || die "apt knows no Debian archive here"
     rm -rf "$base.new"
-    debootstrap --variant=minbase --include=ca-certificates,git "$suite" "$base.new" "$mirror" \
-      >"$cache/$suite.log" 2>&1 || { tail -n 20 "$cache/$suite.log" >&2; die "debootstrap failed"; }
+    debootstrap --variant=minbase ${include[@]+"${include[@]}"} "$suite" "$base.new" "$mirror" \
+      >"$base.log" 2>&1 || { tail -n 20 "$base.log" >&2; die "debootstrap failed"; }
     touch "$base.new"
     mv "$base.new" "$base"
   fi

@@ -18,10 +18,12 @@ stages=(
   "tsan|1200|tests of ranks as threads under ThreadSanitizer"
   "engines|1800|transformers through tiers, SmolLM2 and FlashMLA's grid with more than in python"
   "wheel|3600|the package's wheels in an empty Debian 13 and 12, a tier on other hosts; as root"
+  "gpu_pack|3600|what travels to a machine with a GPU, in a bare Debian 11 and 13; with --only alone, as root"
+  "cuda12|1200|the CUDA sources with the oldest tools of CUDA 12; with --only alone"
   "debian13|3600|quick start, release and ctest in an empty Debian 13; with --only alone, as root"
   "debian12|3600|the same in an empty Debian 12"
 )
-apart=" engines wheel debian13 debian12 "  # run before something is called done, not with every change
+apart=" engines wheel gpu_pack cuda12 debian13 debian12 "  # run before something is called done, not with every change
 # Test programs that run threads of ours, which the tsan stage builds and runs. Which cases the
 # sanitizers leave out is in CMakePresets.json: one instruction set is like another to
 # ThreadSanitizer, so of the kernels' conformance only the cases with several threads run;
@@ -186,6 +188,8 @@ stage_fuzz() {
   run_ctest asan -L '^fuzz$'
 }
 
+stage_gpu_pack() { .ci/gpu_pack.sh; }
+stage_cuda12() { .ci/cuda_versions.sh; }
 stage_debian13() { .ci/empty_root.sh trixie "$results/debian13.xml"; }
 stage_debian12() { .ci/empty_root.sh bookworm "$results/debian12.xml"; }
 
