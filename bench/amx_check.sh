@@ -105,7 +105,7 @@ limits() {
     check pools 240 "$tests/deploy/pool/pool_test" --gtest_filter='PoolBits*'
     check golden 60 bash -c golden
     limits "attention by instruction set: 128 heads 1,000 GFLOP/s or 37% of the peak (131k: 900 or 33%), 16 heads 330 or 85% of read, 4 and 1 heads 90% of read" \
-      200 --threads 1 --heads 128,16,4,1 --parts sets
+      240 --threads 1 --heads 128,16,4,1 --parts sets
     limits "PyTorch and oneDNN's brgemm: 128 heads twice the better" \
       200 --threads 1 --parts peers "${peers[@]}"
     limits "two threads: 1.85 x" 100 --threads 1,2 --heads 128,16 --lengths 4096 --parts heads
