@@ -29,7 +29,7 @@ TEST(BoundedThread, GoesOnAfterItsObject) {
   std::future<int> result = owned->get_future();
   std::optional<BoundedThread> thread(std::in_place, [gate = release.get_future().share(), owned] {
     gate.wait();
-    owned->set_value_at_thread_exit(7);
+    owned->set_value(7);
   });
   owned.reset();
   thread.reset();
