@@ -4,6 +4,7 @@
 # Beside the time of a call: the processor time of the calling thread, which other programs on the
 # machine disturb less.
 import argparse
+import math
 import os
 import pathlib
 import re
@@ -71,10 +72,15 @@ def compare(name, call, peer, options):
     print(line, flush=True)
 
 
-def noise(rng, *shape):
-    """bf16 as its bits."""
+def noise(rng, offset, *shape):
+    """bf16 as its bits, `offset` bytes behind a multiple of 64."""
     values = (rng.standard_normal(1 << 16, numpy.float32) / 10).view(numpy.uint32) >> 16
-    return numpy.resize(values.astype(numpy.uint16), shape)
+    count = math.prod(shape)
+    memory = numpy.empty(2 * count + 128, numpy.uint8)
+    begin = -memory.ctypes.data % 64 + offset
+    array = memory[begin:begin + 2 * count].view(numpy.uint16).reshape(shape)
+    array[...] = numpy.resize(values.astype(numpy.uint16), shape)
+    return array
 
 
 def attend(options):
@@ -83,8 +89,8 @@ def attend(options):
                                   (16, 32768, 1)):
         for threads in (1, 2):
             blocks = -(-length // 64)
-            q = noise(rng, 1, tokens, heads, 576)
-            k_cache = noise(rng, blocks, 64, 1, 576)
+            q = noise(rng, options.offset, 1, tokens, heads, 576)
+            k_cache = noise(rng, options.offset, blocks, 64, 1, 576)
             table = rng.permutation(blocks).astype(numpy.int32)[None]
             lengths = numpy.array([length], numpy.int32)
             metadata = tributary.get_mla_metadata()
@@ -142,6 +148,9 @@ def main():
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.3, help="of a turn of one half")
     parser.add_argument("--shape", default="deepseek-v3", help="of the tier")
+    parser.add_argument("--offset", type=int, default=0, choices=range(0, 64, 2), metavar="BYTES",
+                        help="of queries and cache behind a multiple of 64: torch's arrays begin at "
+                             "0, many of NumPy's at 16 (default %(default)s)")
     parser.add_argument("--only", choices=["attend", "layer"])
     options = parser.parse_args()
     model = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
