@@ -29,6 +29,9 @@ RoundPrices::RoundPrices(const CostModelConfig& config, int workers)
       latent * (shape.qk_nope_head_dim + shape.v_head_dim) * static_cast<double>(sizeof(bf16));
   query_gflop_ = 2e-9 * latent * shape.qk_nope_head_dim;
   value_gflop_ = 2e-9 * latent * shape.v_head_dim;
+  const double head_float = static_cast<double>(shape.heads) * sizeof(float);
+  query_moved_bytes_ = head_float * (shape.qk_nope_head_dim + shape.latent_dim());
+  value_moved_bytes_ = head_float * (shape.kv_lora_rank + shape.v_head_dim);
 }
 
 double RoundPrices::gather_us(std::int64_t records) const {
@@ -65,7 +68,10 @@ double RoundPrices::leaf_products_us(const AttendWork& work) const {
          gather_us(work.queries) +  // they are copied together, by layer
          (static_cast<double>(work.queries) * query_gflop_ +
           static_cast<double>(work.states) * value_gflop_) *
-             c.weight_gflop_us;
+             c.weight_gflop_us +
+         (static_cast<double>(work.queries) * query_moved_bytes_ +
+          static_cast<double>(work.states) * value_moved_bytes_) *
+             c.weight_byte_ns * 1e-3;
 }
 
 double RoundPrices::shared_attend_us() const {

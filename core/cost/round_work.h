@@ -68,7 +68,8 @@ class RoundPrices {
   /// With both products of a pool that projects at its leaves.
   [[nodiscard]] double attend_us(const AttendWork& work) const;
   /// Those alone; 0 in other pools. W_UK and W_UV are read once each, as bf16, however many queries
-  /// and states there are; a product costs a call of its own, like attention.
+  /// and states there are; what is multiplied and the result pass through memory like weights; a
+  /// product costs a call of its own, like attention.
   [[nodiscard]] double leaf_products_us(const AttendWork& work) const;
   /// What attention of anything takes: calls, and weights that are read once for all.
   [[nodiscard]] double shared_attend_us() const;
@@ -95,6 +96,7 @@ class RoundPrices {
   double token_bytes_, state_bytes_, row_bytes_, row_gflop_;
   // Of a layer, where leaves are projected; else 0.
   double leaf_weight_bytes_ = 0, query_gflop_ = 0, value_gflop_ = 0;
+  double query_moved_bytes_ = 0, value_moved_bytes_ = 0;  // what a product reads and writes, fp32
 };
 
 /// The slowest worker of each phase, and the fastest one's attention.

@@ -164,8 +164,13 @@ TEST(CostModel, ProductsAtTheLeavesArePartOfTheirAttention) {
     return found.worker_attend_us;
   };
   EXPECT_EQ(attend({.attend_us = 7}), std::vector<double>(2, 3 * 7)) << "two products' calls";
-  // Once a worker.
-  EXPECT_EQ(attend({.weight_byte_ns = 1000}), std::vector<double>(2, 4 * 32 * (8 + 24) * 2));
+  // Weights once a worker, what is multiplied for each sequence and each leaf.
+  const auto bytes = attend({.weight_byte_ns = 1000});
+  constexpr double kWeights = 4 * 32 * (8 + 24) * 2;
+  constexpr double kQuery = 4 * 4 * (8 + 32 + 16);
+  constexpr double kState = 4 * 4 * (32 + 24);
+  EXPECT_DOUBLE_EQ(std::max(bytes[0], bytes[1]), kWeights + 2 * kQuery + 4 * kState);
+  EXPECT_DOUBLE_EQ(std::min(bytes[0], bytes[1]), kWeights + 1 * kQuery + 2 * kState);
   // W_UK for each sequence, W_UV for each leaf.
   const auto flop = attend({.weight_gflop_us = 1e9});
   EXPECT_DOUBLE_EQ(std::max(flop[0], flop[1]), 2.0 * 4 * 32 * (2 * 8 + 4 * 24));
