@@ -1,12 +1,14 @@
 // What rounds would gain at best if the exchange of one half of their items ran under the attention
 // of the other half, by the cost model: over the grid of `tributary plan --table` and over mixed
-// batches, for pools that project at home and at their leaves.
+// batches, for pools that project at home and at their leaves; and what the latter gains by itself.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <exception>
 #include <limits>
 #include <random>
 #include <string>
@@ -116,11 +118,13 @@ std::vector<std::int64_t> mixed_lengths(int batch, unsigned seed) {
 
 struct Summary {
   int cells = 0, some = 0;
+  std::vector<double> steps_us;
   double most = 0, most_bound = 0, most_auto = 0;
   std::string where = "-";
 
   void see(const Cell& cell, const std::string& name) {
     ++cells;
+    steps_us.push_back(cell.now_us);
     some += cell.gain() >= kSome ? 1 : 0;
     most_bound = std::max(most_bound, cell.bound());
     most_auto = std::max(most_auto, cell.auto_gain);
@@ -130,6 +134,22 @@ struct Summary {
   }
 };
 
+/// How many times longer steps were before, in the same cells: least and most, and in how many
+/// cells longer at all.
+std::string speedup(const std::vector<double>& before_us, const std::vector<double>& us) {
+  if (before_us.empty()) return "";
+  double least = std::numeric_limits<double>::infinity();
+  double most = 0;
+  int faster = 0;
+  for (std::size_t i = 0; i < us.size(); ++i) {
+    const double ratio = before_us[i] / us[i];
+    least = std::min(least, ratio);
+    most = std::max(most, ratio);
+    faster += ratio > 1 ? 1 : 0;
+  }
+  return fmt::format("{:.2f} to {:.2f}, above 1 in {}", least, most, faster);
+}
+
 std::string percent(double share) {
   return fmt::format("{:.1f}%", 100 * share);
 }
@@ -138,9 +158,11 @@ void run(const std::string& gpu, bool cells) {
   fmt::print("machine: {}\n", find_built_in_costs(gpu).description);
   fmt::print(
       "| workers | projected at | batches | cells | gain 3% or more | most | where | most, `auto` "
-      "| if halves cost nothing |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+      "| if halves cost nothing | home's step / this |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
   for (const int nodes : {1, 2, 8}) {
     const int workers = 8 * nodes;
+    std::array<std::vector<double>, 2> at_home_us;  // of equal, of mixed batches
     for (const ProjectAt place : {ProjectAt::kHome, ProjectAt::kLeaves}) {
       const CostModelConfig model = model_of(gpu, place);
       Summary uniform;
@@ -165,10 +187,14 @@ void run(const std::string& gpu, bool cells) {
           see(mixed, mixed_lengths(batch, seed), fmt::format("{} mixed", batch));
         }
       }
-      for (const auto& [name, s] : {std::pair("equal", uniform), std::pair("mixed", mixed)}) {
-        fmt::print("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", workers,
-                   project_at_name(place), name, s.cells, s.some, percent(s.most), s.where,
-                   percent(s.most_auto), percent(s.most_bound));
+      for (const bool is_mixed : {false, true}) {
+        const Summary& s = is_mixed ? mixed : uniform;
+        std::vector<double>& home_us = at_home_us[is_mixed ? 1 : 0];
+        fmt::print("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", workers,
+                   project_at_name(place), is_mixed ? "mixed" : "equal", s.cells, s.some,
+                   percent(s.most), s.where, percent(s.most_auto), percent(s.most_bound),
+                   speedup(home_us, s.steps_us));
+        home_us = s.steps_us;
       }
     }
   }

@@ -56,7 +56,9 @@ Records of_load(const Routing& routing, const CostModelConfig& model, int worker
 class PoolBytes : public testing::TestWithParam<std::tuple<ProjectAt, Exchange, int>> {};
 
 TEST_P(PoolBytes, AreThePlannedOnesBesideTheLeast) {
-  const auto [place, exchange, workers] = GetParam();
+  const ProjectAt place = std::get<0>(GetParam());
+  const Exchange exchange = std::get<1>(GetParam());
+  const int workers = std::get<2>(GetParam());
   PoolSetup setup;
   setup.workers = workers;
   setup.exchange = exchange;
