@@ -38,8 +38,9 @@ void CostCorrection::observe(const WorkerTimes& predicted, const WorkerTimes& me
 }
 
 MachineCosts CostCorrection::corrected(MachineCosts costs) const {
-  for (double* cost :
-       {&costs.attend_us, &costs.attend_task_us, &costs.attend_byte_ns, &costs.attend_gflop_us}) {
+  // A pool's rounds use weights at their leaves alone, in the time of attention.
+  for (double* cost : {&costs.attend_us, &costs.attend_task_us, &costs.attend_byte_ns,
+                       &costs.attend_gflop_us, &costs.weight_byte_ns, &costs.weight_gflop_us}) {
     *cost *= factors_.attend;
   }
   for (double* cost :

@@ -32,15 +32,11 @@ class PlanWork {
   [[nodiscard]] RoundWork of(const RankPlan& plan) const {
     RoundWork work;
     for (const HomedItem& item : plan.homed) work.tokens += item.tokens;
-    work.leaves = std::ssize(plan.tasks);
-    for (const LeafTask& task : plan.tasks) {
-      work.rows += task.rows;
-      work.row_tokens += std::int64_t{task.rows} * task.tokens;
-    }
+    work.attend = attend_of(plan);
     const Counts here = counts_of(plan.local_merges);
     const Counts home = counts_of(plan.home_merges);
-    work.merges = here.merges;
-    work.merge_levels = here.levels;
+    work.attend.merges = here.merges;
+    work.attend.merge_levels = here.levels;
     work.home_merges = home.merges;
     work.home_merge_levels = home.levels;
     const bool gather = plan.exchange == Exchange::kAllGather;
@@ -55,6 +51,21 @@ class PlanWork {
   }
 
  private:
+  /// Without its merges.
+  static AttendWork attend_of(const RankPlan& plan) {
+    AttendWork work;
+    std::int32_t item = -1;  // an item's leaves follow one another
+    for (const LeafTask& task : plan.tasks) {
+      if (task.item != item) work.queries += task.tokens;
+      item = task.item;
+      ++work.leaves;
+      work.states += task.tokens;
+      work.rows += task.rows;
+      work.row_tokens += std::int64_t{task.rows} * task.tokens;
+    }
+    return work;
+  }
+
   /// An all-to-all sends nothing to a rank for which it has nothing.
   [[nodiscard]] Inbound inbound(Exchange exchange, const std::vector<std::int64_t>& sent,
                                 const std::vector<std::int64_t>& received) const {
@@ -89,7 +100,8 @@ StepPrediction predict_step(const CostModelConfig& config, const Routing& routin
   StepPrediction step;
   RankPlan plan;
   for (int rank = 0; rank < workers; ++rank) {
-    PlanBuilder(workers, rank, config.leaf_tokens).build(routing, exchange, plan);
+    PlanBuilder(workers, rank, config.leaf_tokens, config.attention.projects_leaves())
+        .build(routing, exchange, plan);
     const WorkerTimes worker = prices.times(PlanWork(prices, workers, rank).of(plan), exchange);
     round.see(worker);
     step.worker_attend_us.push_back(worker.attend_us * config.layers);

@@ -2,6 +2,7 @@
 // from it the time of a round of all of them, without a plan.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -22,6 +23,17 @@ struct LeafRun {
   std::int32_t worker = 0;
   std::int64_t begin = 0;
   std::int64_t end = 0;
+};
+
+/// A sequence of a round, whose last token is the new one.
+struct PlacedSequence {
+  std::vector<LeafRun> runs;  // of its leaves, in order and complete
+  std::int32_t home = 0;
+  std::int64_t tokens = 0;
+
+  [[nodiscard]] bool exchanged() const {
+    return std::ranges::any_of(runs, [&](const LeafRun& run) { return run.worker != home; });
+  }
 };
 
 /// How often each level of a merge tree is in use.
@@ -50,11 +62,27 @@ struct WorkerLoad {
   std::int64_t available_pages = 0;  // neither used nor reserved; set by the owner of the load
   std::int64_t homes = 0;            // running sequences whose home it is
   std::int64_t inbound_roots = 0;    // subtree roots that it receives as a home in a round of all
+  std::int64_t queries = 0;          // that come to its leaves: sequences with some here
   std::int64_t leaves = 0;           // that hold tokens
-  std::int64_t merges = 0;           // of its own leaves
-  std::int64_t home_merges = 0;      // of subtree roots, as a home
-  LevelCounts merge_heights;         // subtrees of a height have merges on all levels below
+  /// Leaves that are roots by themselves and not merged here: where leaves are projected their
+  /// states are copied out, elsewhere they are made in their places.
+  std::int64_t lone_leaves = 0;
+  std::int64_t merges = 0;       // of its own leaves
+  std::int64_t home_merges = 0;  // of subtree roots, as a home
+  LevelCounts merge_heights;     // subtrees of a height have merges on all levels below
   LevelCounts home_levels;
+
+  /// Its part of a round of all sequences, each with one new token.
+  [[nodiscard]] AttendWork attend(bool projects_leaves) const {
+    const std::int64_t copies = projects_leaves ? lone_leaves : 0;
+    return {.queries = queries,
+            .leaves = leaves,
+            .states = leaves,
+            .rows = tokens,
+            .row_tokens = tokens,
+            .merges = merges + copies,
+            .merge_levels = std::max(merge_heights.height(), copies > 0 ? 1 : 0)};
+  }
 };
 
 /// A round is one of all sequences, each with one new token that is part of it already. All is kept
@@ -68,6 +96,7 @@ class PoolLoad {
   void add(std::span<const LeafRun> runs, std::int32_t home, std::int64_t tokens) {
     change(runs, home, tokens, 1);
   }
+  void add(const PlacedSequence& s) { add(s.runs, s.home, s.tokens); }
   /// One that was added with the same arguments.
   void remove(std::span<const LeafRun> runs, std::int32_t home, std::int64_t tokens) {
     change(runs, home, tokens, -1);
@@ -85,8 +114,8 @@ class PoolLoad {
   [[nodiscard]] std::int64_t pages_per_worker() const noexcept { return pages_per_worker_; }
 
   [[nodiscard]] double attend_us(std::int32_t worker, const RoundPrices& prices) const {
-    const WorkerLoad& w = workers_[at(worker)];
-    return prices.attend_us(w.leaves, w.tokens, w.tokens, w.merges, w.merge_heights.height());
+    return prices.attend_us(
+        workers_[at(worker)].attend(prices.config().attention.projects_leaves()));
   }
   /// Of one worker; `prices` are those of this pool.
   [[nodiscard]] WorkerTimes times(std::int32_t worker, Exchange exchange,
@@ -110,6 +139,7 @@ class PoolLoad {
   struct OwnedRoot {
     TreeNode node;
     std::int32_t worker = 0;
+    bool leaf = false;  // one alone
   };
   std::vector<OwnedRoot> roots_;
   std::vector<TreeNode> run_roots_;

@@ -11,7 +11,9 @@
 
 namespace tributary {
 
-/// Projections of one token and layer, where the pool does them; zeros where its client does.
+/// Projections of one token and layer at its home, where the pool does them; zeros where its client
+/// does. Without W_UK and W_UV where the pool applies those at its leaves: they are part of the
+/// attention there, and follow from its shape.
 struct ProjectionWork {
   double weight_bytes = 0;  // of a layer, on every worker
   double token_gflop = 0;
@@ -33,13 +35,20 @@ struct Inbound {
   std::int64_t near_messages = 0, far_messages = 0;
 };
 
-struct RoundWork {
-  std::int64_t tokens = 0;    // new ones of the sequences that are homed here
-  std::int64_t gathered = 0;  // token records copied together for an all-to-all
+/// The leaves of a worker.
+struct AttendWork {
+  std::int64_t queries = 0;  // new tokens of the sequences that have leaves here
   std::int64_t leaves = 0;
+  std::int64_t states = 0;      // sum of leaves x new tokens
   std::int64_t rows = 0;        // of the leaves
   std::int64_t row_tokens = 0;  // sum of rows x new tokens
   std::int64_t merges = 0, merge_levels = 0;
+};
+
+struct RoundWork {
+  std::int64_t tokens = 0;    // new ones of the sequences that are homed here
+  std::int64_t gathered = 0;  // token records copied together for an all-to-all
+  AttendWork attend;
   std::int64_t home_merges = 0, home_merge_levels = 0;
   Inbound queries, states;
 };
@@ -56,8 +65,14 @@ class RoundPrices {
   RoundPrices(const CostModelConfig& config, int workers);
 
   [[nodiscard]] double project_us(std::int64_t tokens) const;
-  [[nodiscard]] double attend_us(std::int64_t leaves, std::int64_t rows, std::int64_t row_tokens,
-                                 std::int64_t merges, std::int64_t merge_levels) const;
+  /// With both products of a pool that projects at its leaves.
+  [[nodiscard]] double attend_us(const AttendWork& work) const;
+  /// Those alone; 0 in other pools. W_UK and W_UV are read once each, as bf16, however many queries
+  /// and states there are; what is multiplied and the result pass through memory like weights; a
+  /// product costs a call of its own, like attention.
+  [[nodiscard]] double leaf_products_us(const AttendWork& work) const;
+  /// What attention of anything takes: calls, and weights that are read once for all.
+  [[nodiscard]] double shared_attend_us() const;
   [[nodiscard]] double combine_us(std::int64_t merges, std::int64_t levels) const;
   [[nodiscard]] double gather_us(std::int64_t records) const;
   [[nodiscard]] double queries_us(const Inbound& in, Exchange exchange) const {
@@ -79,6 +94,9 @@ class RoundPrices {
   CostModelConfig config_;
   int workers_;
   double token_bytes_, state_bytes_, row_bytes_, row_gflop_;
+  // Of a layer, where leaves are projected; else 0.
+  double leaf_weight_bytes_ = 0, query_gflop_ = 0, value_gflop_ = 0;
+  double query_moved_bytes_ = 0, value_moved_bytes_ = 0;  // what a product reads and writes, fp32
 };
 
 /// The slowest worker of each phase, and the fastest one's attention.

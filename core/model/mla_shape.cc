@@ -96,4 +96,21 @@ MlaShape find_mla_shape(const std::string& name_or_path) {
        quote(name_or_path), known);
 }
 
+ModelShape find_model_shape(const std::string& name_or_path) {
+  std::string known;
+  for (const ModelShape& model : model_presets()) {
+    if (model.name == name_or_path) return model;
+    known += known.empty() ? model.name : ", " + model.name;
+  }
+  if (is_mla_preset(name_or_path)) {
+    fail(ErrorCode::kInvalidArgument,
+         "shape {} is without weights: it has no qk_nope_head_dim and no v_head_dim; there are {}, "
+         "and the config.json of a model with weights",
+         quote(name_or_path), known);
+  }
+  std::error_code ignored;
+  if (!std::filesystem::exists(name_or_path, ignored)) (void)find_mla_shape(name_or_path);
+  return read_model_config(name_or_path);
+}
+
 }  // namespace tributary

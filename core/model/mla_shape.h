@@ -51,6 +51,10 @@ inline constexpr int kMaxGroupedWidth = 4096;
 /// The preset of that name, or the shape in the file of that path. Throws kNotFound with the list
 /// of presets where it is neither, kIo, and what parse_mla_shape throws.
 [[nodiscard]] MlaShape find_mla_shape(const std::string& name_or_path);
+/// The same, of a model whose weights' dimensions are known: a preset of model_presets(), or the
+/// config.json of a model that we load. Throws kInvalidArgument for another preset, with the list;
+/// what find_mla_shape and read_model_config throw.
+[[nodiscard]] ModelShape find_model_shape(const std::string& name_or_path);
 /// Whether find_mla_shape takes it for a preset's name.
 [[nodiscard]] bool is_mla_preset(std::string_view name);
 

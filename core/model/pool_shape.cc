@@ -52,4 +52,11 @@ AttentionShape attention_shape(const ModelShape& model, RowFormat row_format, DT
   return shape;
 }
 
+AttentionShape find_attention_shape(const std::string& name_or_path, RowFormat row_format,
+                                    DType query_dtype, ProjectAt project_at) {
+  return project_at == ProjectAt::kHome
+             ? attention_shape(find_mla_shape(name_or_path), row_format, query_dtype)
+             : attention_shape(find_model_shape(name_or_path), row_format, query_dtype, project_at);
+}
+
 }  // namespace tributary

@@ -76,5 +76,10 @@ struct ShapeDifference {
 /// Of a pool with the model's weights, which projects there.
 [[nodiscard]] AttentionShape attention_shape(const ModelShape& model, RowFormat row_format,
                                              DType query_dtype, ProjectAt project_at);
+/// Of a shape by name or file: of a pool without weights as find_mla_shape() finds it, or, where
+/// leaves are projected, of one with them as find_model_shape() does. Throws what those throw.
+[[nodiscard]] AttentionShape find_attention_shape(const std::string& name_or_path,
+                                                  RowFormat row_format, DType query_dtype,
+                                                  ProjectAt project_at);
 
 }  // namespace tributary

@@ -128,16 +128,25 @@ std::optional<Assignment> Placement::place_auto(const NewSequence& sequence, Pac
   return Assignment{home, chosen.leaf_owner()};
 }
 
+/// A worker's attention with one full leaf more, of a sequence of which it holds some or not.
+double Placement::attend_with_leaf_us(const WorkerLoad& worker, bool held) const {
+  AttendWork work = worker.attend(config_.model.attention.projects_leaves());
+  work.queries += held ? 0 : 1;
+  work.leaves += 1;
+  work.states += 1;
+  work.rows += config_.model.leaf_tokens;
+  work.row_tokens += config_.model.leaf_tokens;
+  work.merges += 1;
+  return prices_.attend_us(work);
+}
+
 /// As at admission: that others are cut, and exchange anyway, is no reason to cut one more.
 bool Placement::leaf_may_cut(std::int32_t home, const PoolLoad& load) const {
   double busiest = 0;
   double sum = 0;
   for (std::int32_t w = 0; w < config_.workers; ++w) {
     const WorkerLoad& worker = load.workers()[static_cast<std::size_t>(w)];
-    const int more = w == home ? 1 : 0;
-    const std::int64_t tokens = worker.tokens + std::int64_t{more} * config_.model.leaf_tokens;
-    const double us = prices_.attend_us(worker.leaves + more, tokens, tokens, worker.merges + more,
-                                        worker.merge_heights.height());
+    const double us = w == home ? attend_with_leaf_us(worker, true) : load.attend_us(w, prices_);
     busiest = std::max(busiest, us);
     sum += us;
   }
@@ -150,11 +159,8 @@ double Placement::leaf_step_us(std::int32_t worker, std::int32_t home, bool held
                                const PoolLoad& load, const RoundTimes& now) const {
   const auto index = static_cast<std::size_t>(worker);
   const WorkerLoad& w = load.workers()[index];
-  const std::int64_t tokens = w.tokens + config_.model.leaf_tokens;
   RoundTimes after = now;
-  after.slowest.attend_us = std::max(
-      now.slowest.attend_us,
-      prices_.attend_us(w.leaves + 1, tokens, tokens, w.merges + 1, w.merge_heights.height()));
+  after.slowest.attend_us = std::max(now.slowest.attend_us, attend_with_leaf_us(w, held));
   if (worker != home) {
     constexpr auto kNarrow = Exchange::kAllToAll;
     Inbound queries = load.exchange().queries(worker, kNarrow, prices_);

@@ -91,6 +91,7 @@ CLI::App* add_simulate(CLI::App& app, SimulateOptions& o) {
   add_flag(*sub, "--gpu", "h100|h200", o.gpu, parse_text,
            "The vendor's figures of this one, not measured (default " + o.gpu + ")");
   add_shape(*sub, o.shape);
+  add_project_at(*sub, o.project_at);
   add_exchange(*sub, o.exchange);
   add_leaf_tokens(*sub, o.leaf_tokens);
   add_number(*sub, "--other-ms", o.other_ms, 0.0, 1e6,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/project_at.h"
 #include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
 #include "deploy/app/simulate/arrivals.h"
@@ -30,6 +31,7 @@ struct SimulateOptions {
   std::optional<std::filesystem::path> machine;  // of `tributary bench --json`
   std::string gpu = "h200";                      // the vendor's figures, without `machine`
   std::string shape = "deepseek-v3";
+  ProjectAt project_at = ProjectAt::kHome;
   int leaf_tokens = 2048;
   Exchange exchange = Exchange::kAuto;
   double other_ms = 0;          // of a step, outside the tier

@@ -63,6 +63,7 @@ Json to_json(const SimulatedPoint& point, const SimulateReport& report) {
            {{"steps", r.checks},
             {"worst_difference", r.worst_check},
             {"bytes_agree", r.bytes_agree},
+            {"tokens", r.checked_tokens},
             {"plan_bytes", r.plan_bytes},
             {"least_bytes", r.least_bytes},
             {"mean_spread", r.mean_spread},
@@ -113,7 +114,9 @@ void add_phases(const SimulateReport& report, std::string& text) {
           r.mean_spread, r.mean_roots, r.checks, r.worst_check,
           r.bytes_agree ? "agree" : "DISAGREE");
       if (r.least_bytes > 0) {
-        text += fmt::format(", {:.2f} of the least", r.plan_bytes / r.least_bytes);
+        const auto tokens = static_cast<double>(r.checked_tokens);
+        text += fmt::format(": {:.3f} MB a token, {:.3f} at least", r.plan_bytes / tokens / kMB,
+                            r.least_bytes / tokens / kMB);
       }
     }
     if (r.moves > 0) {
@@ -132,9 +135,10 @@ std::string to_text(const SimulateReport& report) {
     text += fmt::format("{:<10} {}\n", name, value);
   };
   line("machine", report.machine);
-  line("tier", fmt::format("{} pool{} of {} workers, {} a node, {} pages each; {}", report.pools,
-                           report.pools == 1 ? "" : "s", report.workers, report.workers_per_node,
-                           report.pages_per_worker, report.shape));
+  line("tier", fmt::format("{} pool{} of {} workers, {} a node, {} pages each; {}, projected at {}",
+                           report.pools, report.pools == 1 ? "" : "s", report.workers,
+                           report.workers_per_node, report.pages_per_worker, report.shape,
+                           project_at_name(report.project_at)));
   line("trace", fmt::format("{} requests, {:.2f} a second at its own pace", report.trace_requests,
                             report.trace_rate));
   line("bounds", fmt::format("p99 time per output token {} ms, p99 wait for room {} ms, no refusal",
@@ -173,6 +177,7 @@ std::string to_json(const SimulateReport& report) {
   }
   const Json json{{"machine", report.machine},
                   {"shape", report.shape},
+                  {"project_at", project_at_name(report.project_at)},
                   {"pools", report.pools},
                   {"workers", report.workers},
                   {"workers_per_node", report.workers_per_node},

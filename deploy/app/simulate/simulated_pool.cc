@@ -204,6 +204,7 @@ StepCheck SimulatedPool::check() const {
     check.plan_bytes.network += bytes.network * config_.cost.layers;
   }
   check.least_bytes = least_exchange_bytes(routing, config_.cost.attention) * config_.cost.layers;
+  check.tokens = std::ssize(items);
   const auto sequences = static_cast<double>(items.size());
   check.mean_spread = static_cast<double>(routing.spread.size()) / sequences;
   check.mean_roots = static_cast<double>(routing.roots.size()) / sequences;

@@ -32,9 +32,10 @@ struct SimulatedPoolConfig {
 /// The real thing beside what the clock says, for one step; see SimulatedPool::check.
 struct StepCheck {
   RoundTime clock;
-  StepPrediction plan;     // predict_step of the full plan
-  LinkBytes plan_bytes;    // what all workers' plans receive
-  double least_bytes = 0;  // that could be exchanged with these owners
+  StepPrediction plan;      // predict_step of the full plan
+  LinkBytes plan_bytes;     // what all workers' plans receive
+  double least_bytes = 0;   // that could be exchanged with these owners
+  std::int64_t tokens = 0;  // new ones
   double mean_spread = 0, mean_roots = 0;
   double busiest_home_roots = 0;
 };

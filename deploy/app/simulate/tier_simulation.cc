@@ -217,6 +217,7 @@ class TierSimulation {
     result_.worst_check =
         std::max(result_.worst_check, std::abs(check.clock.step_us / check.plan.step_us - 1));
     result_.bytes_agree = result_.bytes_agree && check.clock.bytes == check.plan_bytes;
+    result_.checked_tokens += check.tokens;
     result_.plan_bytes += check.plan_bytes.node + check.plan_bytes.network;
     result_.least_bytes += check.least_bytes;
     result_.mean_spread += check.mean_spread;

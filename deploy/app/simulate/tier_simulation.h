@@ -71,6 +71,7 @@ struct TierResult {
   std::int64_t checks = 0;
   double worst_check = 0;  // relative difference of the clock's step to predict_step's
   bool bytes_agree = true;
+  std::int64_t checked_tokens = 0;         // new ones of those steps
   double plan_bytes = 0, least_bytes = 0;  // of all checked steps, see least_exchange_bytes()
   double mean_spread = 0, mean_roots = 0, busiest_home_roots = 0;
   // Of the whole run.

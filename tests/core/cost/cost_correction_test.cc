@@ -26,6 +26,7 @@ TEST(CostCorrection, ComesToWhatRoundsTakeAndStaysThere) {
   const MachineCosts base{.attend_us = 1,
                           .attend_overlap = 0.5,
                           .merge_us = 1,
+                          .weight_byte_ns = 1,
                           .all_to_all_byte_ns = 1,
                           .network_message_us = 1,
                           .plan_item_us = 1};
@@ -33,6 +34,7 @@ TEST(CostCorrection, ComesToWhatRoundsTakeAndStaysThere) {
   EXPECT_NEAR(costs.attend_us, 1.5, 1e-3);
   EXPECT_EQ(costs.attend_overlap, 0.5) << "a share, not a time";
   EXPECT_NEAR(costs.merge_us, 2, 1e-3);
+  EXPECT_NEAR(costs.weight_byte_ns, 1.5, 1e-3) << "leaves are projected while they are attended";
   EXPECT_NEAR(costs.all_to_all_byte_ns, 0.5, 1e-3);
   EXPECT_NEAR(costs.network_message_us, 0.5, 1e-3);
   EXPECT_EQ(costs.plan_item_us, 1);

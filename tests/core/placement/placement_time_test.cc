@@ -113,7 +113,8 @@ class Exhaustive {
     rest_us_.assign(lengths_.size() + 1, 0);
     for (std::size_t i = lengths_.size(); i-- > 0;) {
       const double one =
-          prices_.attend_us(1, lengths_[i], lengths_[i], 0, 0) - prices_.config().costs.attend_us;
+          prices_.attend_us({.leaves = 1, .rows = lengths_[i], .row_tokens = lengths_[i]}) -
+          prices_.shared_attend_us();
       rest_us_[i] = rest_us_[i + 1] + one;
     }
     look(0);

@@ -120,6 +120,8 @@ void add_pool_command_flags(const AddFlag& add) {
       "replay", "--round-timeout-ms", [=](O o) { return number(o.replay.round_timeout_ms); },
       "60000", {"1", "1000"}, with({"0"}));
 
+  add("plan", "--project-at", [](O o) { return std::string(project_at_name(o.plan.project_at)); },
+      "home", {"leaves", "home"}, {"", "x", "Leaves"});
   add_simulate_flags(add);
 }
 

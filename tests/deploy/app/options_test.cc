@@ -329,7 +329,7 @@ TEST(Options, VersionAndHelpAreNotErrors) {
 
 TEST(Options, HelpOfACommandShowsEveryFlagWithItsDefaultInLinesOf100Columns) {
   for (const std::string command :
-       {"up", "control", "worker", "prefill", "verify", "replay", "simulate", "info"}) {
+       {"up", "control", "worker", "prefill", "verify", "replay", "simulate", "plan", "info"}) {
     const ParseResult help = parse({command, "--help"});
     SCOPED_TRACE(help.text);
     EXPECT_TRUE(help.exit);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/base/error.h"
@@ -29,24 +31,26 @@ TEST(RoundClock, AnEmptyPoolHasOnlyTheFixedCosts) {
 }
 
 /// Every constant counts, so that none is forgotten.
-CostModelConfig all_constants() {
-  CostModelConfig config = test::small_cost();
+CostModelConfig all_constants(ProjectAt place) {
+  CostModelConfig config =
+      place == ProjectAt::kHome ? test::small_cost() : test::small_cost_at_leaves();
   double value = 0.5;
   for_each_cost(config.costs, [&](const char*, double& cost) { cost = value += 0.01; });
   config.projection = {.weight_bytes = 1e4, .token_gflop = 0.25};
   return config;
 }
 
-class RoundClockPlans : public testing::TestWithParam<Exchange> {};
+class RoundClockPlans : public testing::TestWithParam<std::tuple<Exchange, ProjectAt>> {};
 
 TEST_P(RoundClockPlans, TimeIsThatOfTheFullPlan) {
   constexpr int kWorkers = 5;
   constexpr int kLeaf = 64;
-  const CostModelConfig config = all_constants();
+  const auto [exchange, place] = GetParam();
+  const CostModelConfig config = all_constants(place);
   Sequencer sequencer({.placement = {.workers = kWorkers, .model = config},
                        .pages_per_worker = 4000,
                        .incarnation = 1});
-  RoundClock clock(config, kWorkers, GetParam());
+  RoundClock clock(config, kWorkers, exchange);
   test::Draws draws(5);
   constexpr SpreadPolicy kPolicies[] = {SpreadPolicy::kAuto, SpreadPolicy::kSingle,
                                         SpreadPolicy::kAll};
@@ -98,10 +102,13 @@ TEST_P(RoundClockPlans, TimeIsThatOfTheFullPlan) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Exchanges, RoundClockPlans,
-                         testing::Values(Exchange::kAuto, Exchange::kAllGather,
-                                         Exchange::kAllToAll),
+                         testing::Combine(testing::Values(Exchange::kAuto, Exchange::kAllGather,
+                                                          Exchange::kAllToAll),
+                                          testing::Values(ProjectAt::kHome, ProjectAt::kLeaves)),
                          [](const auto& info) {
-                           return "exchange" + std::to_string(static_cast<int>(info.param));
+                           return "exchange" +
+                                  std::to_string(static_cast<int>(std::get<0>(info.param))) + "_" +
+                                  std::string(project_at_name(std::get<1>(info.param)));
                          });
 
 }  // namespace

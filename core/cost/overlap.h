@@ -1,0 +1,32 @@
+// What a round could gain at best if the exchange of one half of its items ran under the attention
+// of the other half.
+#pragma once
+
+#include <span>
+
+#include "core/cost/pool_load.h"
+#include "core/cost/round_work.h"
+
+namespace tributary {
+
+/// Predicted times of a step. Rounds that overlap go: queries of one half; queries of the other
+/// under the first half's attention; the first half's states and the end of its trees under the
+/// second half's attention; states and trees of the second half. Each half has its own messages,
+/// calls, merge levels and readings of W_UK and W_UV, and waits for its own slowest worker.
+struct OverlapGain {
+  double step_us = 0;  // as rounds are, with the exchange that is shorter
+  /// Of the best split that was found; may be longer. step_us where there is nothing to overlap.
+  double halves_us = 0;
+  /// As if attention hid all of the exchange that it is long enough for, and halves cost nothing
+  /// more than the whole: what no schedule comes below.
+  double free_us = 0;
+};
+
+/// From two splits on, every second sequence (of those that are exchanged and of the others) and
+/// the exchanged ones from the others, single sequences go to the other half as long as that makes
+/// the round shorter. Each half first, each with the exchange that suits it. The end of a tree is
+/// hidden under attention for nothing, though both want the same device.
+[[nodiscard]] OverlapGain predict_overlap(const CostModelConfig& config,
+                                          std::span<const PlacedSequence> sequences, int workers);
+
+}  // namespace tributary
