@@ -170,6 +170,14 @@ void lead_pool(const WorkerOptions& options, const WorkerEvents& events, LeaderI
       pool, {.request = [&](ToPool request) { return inbox.post_request(std::move(request)); },
              .describe = [&](RegisterPool& card) { leader.describe(card); },
              .heartbeat = [&] { return leader.heartbeat(); },
+             .take_over =
+                 [&](const CostFactors& learned) {
+                   if (!leader.take_over(learned)) return;
+                   events.log(
+                       fmt::format("costs as this pool's last run learned them: attention x "
+                                   "{:.2f}, exchange x {:.2f}, merges x {:.2f}",
+                                   learned.attend, learned.exchange, learned.combine));
+                 },
              .terminate =
                  [&] {
                    events.log(fmt::format("asked to end; running sequences have {} ms",
