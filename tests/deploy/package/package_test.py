@@ -59,7 +59,7 @@ class Install(unittest.TestCase):
             self.assertRegex(
                 name, r"tributary::(TierClient::|to_json|parse_sequence_handle|parse_admit_request"
                       r"|error_code_name|parse_spread_policy|spread_policy_name|row_format_name"
-                      r"|RowLayout::|Error$|PoolFullError)")
+                      r"|project_at_name|parse_project_at|RowLayout::|Error$|PoolFullError)")
 
     def test_another_project_finds_links_and_runs_it(self):
         build = WORK / "example"
