@@ -1,10 +1,8 @@
 #include "deploy/service/worker/serve_pool.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -19,6 +17,7 @@
 #include "core/pool/gather_all.h"
 #include "core/pool/pool_worker.h"
 #include "deploy/runtime/device.h"
+#include "deploy/runtime/host_name.h"
 #include "deploy/runtime/run_workers.h"
 #include "deploy/service/transport/data_transport.h"
 #include "deploy/service/worker/home.h"
@@ -65,12 +64,6 @@ wire::Token share_pool_key(Communicator& communicator) {
   communicator.broadcast(std::as_writable_bytes(std::span(key)), 0, Deadline::after(kLoadTimeout))
       .throw_if_error();
   return key;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-  return name.data();
 }
 
 std::string with_port(const std::string& host, std::string_view port) {
