@@ -22,9 +22,9 @@ namespace tributary {
 /// worker with all its pages. A cut for pages alone makes every round longer by an exchange, for as
 /// long as it runs; so it has to bring more than that:
 ///
-/// - the exchange, paid as if nobody else exchanged (sequences that are cut because others are
-/// would
-///   keep each other so), is a smaller share of a round than the sequence is of the pool's work; or
+/// - the exchange is a smaller share of a round than the sequence is of the pool's work. It is paid
+///   as if nobody else exchanged: sequences that are cut because others are would keep each other
+///   so; or
 /// - to wait costs more. Where nobody overtakes it, the free share f of the pool's pages stays
 ///   unused, and workers run empty until one has the share x that is needed: for x of a sequence's
 ///   time the pool lacks f, and half of x on average. (f + x / 2) x against the exchange's share.

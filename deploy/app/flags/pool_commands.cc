@@ -45,6 +45,7 @@ CLI::App* add_replay(CLI::App& app, ReplayOptions& o) {
   add_backend(*sub, o.backend, o.threads);
   add_backend_options(*sub, o.backend_options);
   add_placement(*sub, o.spread, o.exchange, o.leaf_tokens);
+  add_costs(*sub, o.costs);
   add_shape(*sub, o.shape);
   add_number(*sub, "--layers", o.layers, 1, 1024, "Layers that every step runs");
   add_number(*sub, "--heads", o.heads, 0, 1024, "Attention heads", "0, the shape's");
@@ -67,8 +68,8 @@ CLI::App* add_replay(CLI::App& app, ReplayOptions& o) {
       "pool");
   only_without_service(
       *sub, {"--workers", "--backend", "--threads", "--merge-order", "--disable-cuda-graph",
-             "--attend-kernel", "--exchange", "--leaf-tokens", "--shape", "--layers", "--heads",
-             "--kv-gib", "--rows", "--query", "--round-timeout-ms"});
+             "--attend-kernel", "--exchange", "--leaf-tokens", "--costs", "--shape", "--layers",
+             "--heads", "--kv-gib", "--rows", "--query", "--round-timeout-ms"});
   only_with_service(*sub, {"--clients", "--token-file", "--ca", "--tls-certificate", "--tls-key",
                            "--call-timeout-ms", "--transport", "--busy-poll"});
   return sub;
@@ -86,10 +87,7 @@ CLI::App* add_simulate(CLI::App& app, SimulateOptions& o) {
   add_number(*sub, "--workers", o.workers, 1, 1024, "Workers of each pool");
   add_number(*sub, "--workers-per-node", o.workers_per_node, 1, 1024, "Workers (GPUs) of a node");
   add_kv_gib(*sub, o.kv_gib, "Page memory of each worker in GiB, all layers");
-  add_flag(*sub, "--machine", "FILE", o.machine, parse_text,
-           "Constants that `tributary bench --json FILE` measured, instead of --gpu");
-  add_flag(*sub, "--gpu", "h100|h200", o.gpu, parse_text,
-           "The vendor's figures of this one, not measured (default " + o.gpu + ")");
+  add_costs(*sub, o.costs);
   add_shape(*sub, o.shape);
   add_project_at(*sub, o.project_at);
   add_exchange(*sub, o.exchange);

@@ -43,10 +43,7 @@ void add_pool(CLI::App& app, WorkerOptions& o, const std::string& listen) {
   add_kv_gib(app, o.kv_gib, "Page memory of each worker in GiB");
   add_leaf_tokens(app, o.leaf_tokens);
   add_exchange(app, o.exchange);
-  add_text(app, "--costs", "NAME|FILE", o.costs,
-           "By what placement weighs attention and exchange: a machine (h100, h200, cpu) or what "
-           "`tributary bench --json FILE` measured (default " +
-               o.costs + ")");
+  add_costs(app, o.costs);
   add_backend(app, o.backend, o.threads);
   add_backend_options(app, o.backend_options);
   add_rows(app, o.row_format);

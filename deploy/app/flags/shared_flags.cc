@@ -109,6 +109,13 @@ void add_exchange(CLI::App& app, Exchange& exchange) {
            "(default auto, by volume)");
 }
 
+void add_costs(CLI::App& app, std::string& costs) {
+  add_text(app, "--costs", "NAME|FILE", costs,
+           "By what placement weighs attention and exchange: a machine (h100, h200, cpu) or what "
+           "`tributary bench --json FILE` measured (default " +
+               costs + ")");
+}
+
 void add_placement(CLI::App& app, SpreadPolicy& spread, Exchange& exchange, int& leaf_tokens) {
   add_flag(
       app, "--spread", "auto|single|all", spread, parse_spread_policy,

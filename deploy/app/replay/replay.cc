@@ -16,8 +16,10 @@
 #include "deploy/app/replay/progress.h"
 #include "deploy/app/replay/synthetic_client.h"
 #include "deploy/runtime/device.h"
+#include "deploy/runtime/host_name.h"
 #include "deploy/runtime/page_budget.h"
 #include "deploy/runtime/run_workers.h"
+#include "deploy/service/worker/pool_costs.h"
 
 namespace tributary {
 namespace {
@@ -251,14 +253,15 @@ ReplayReport replay(const ReplayOptions& options, const std::vector<TraceRequest
   const WorkerDevice device =
       open_device(options.backend, threads, communicator, options.backend_options);
   Backend& backend = *device.backend;
+  const PoolCosts costs = agree_on_costs(options.costs, host_name(), communicator);
   SyntheticClient client(shape, backend, options.seed, options.canary_rate);
   const WorkerConfig config{.attention = shape,
                             .layers = options.layers,
                             .pages = pages,
                             .leaf_tokens = options.leaf_tokens,
                             .exchange = options.exchange,
-                            .costs = find_built_in_costs("cpu").costs,
-                            .workers_per_node = communicator.size(),
+                            .costs = costs.costs,
+                            .workers_per_node = costs.workers_per_node,
                             .round_timeout = std::chrono::milliseconds(options.round_timeout_ms),
                             .order_timeout = order_timeout(options)};
   Worker worker(config, backend, communicator, client, device.exchange.get());
@@ -266,6 +269,7 @@ ReplayReport replay(const ReplayOptions& options, const std::vector<TraceRequest
   if (communicator.rank() == 0) {
     report.workers = communicator.size();
     report.backend = backend.name();
+    report.costs = costs.source;
     report.communicator = device.exchange_name(communicator);
     Leader leader(options, requests, communicator.size(), pages, config.cost_model(), worker,
                   report);

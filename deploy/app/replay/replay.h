@@ -36,6 +36,7 @@ struct ReplayOptions {
   SpreadPolicy spread = SpreadPolicy::kAuto;
   Exchange exchange = Exchange::kAuto;
   int leaf_tokens = 2048;
+  std::string costs = "cpu";  // by what placement and exchange are chosen, as of a worker
   std::string backend = "cpu";
   int threads = 0;  // of each worker; 0: its share of the cores
   BackendOptions backend_options;

@@ -17,6 +17,7 @@ void pool_lines(const ReplayReport& r, const Line& line) {
     line(fmt::format("  {}", phase_name(static_cast<Phase>(p))),
          fmt::format("p50 {:.0f} us, p99 {:.0f} us", r.phase_us[p].p50, r.phase_us[p].p99));
   }
+  line("placed by", r.costs);
   line("balance", fmt::format("{:.3f} (max / mean work over workers, mean over steps)", r.balance));
   line("spread", fmt::format("{:.2f} workers a sequence", r.mean_spread));
   line("exchanged",
@@ -89,6 +90,7 @@ std::string to_json(const ReplayReport& r) {
       {"pages_total", r.pages_total},
       {"workers", r.workers},
       {"communicator", r.communicator},
+      {"costs", r.costs},
       {"backend", r.backend},
       {"requests", r.requests},
       {"steps", r.steps},
@@ -99,9 +101,10 @@ std::string to_json(const ReplayReport& r) {
       {"step_seconds", r.step_seconds},
   };
   if (!r.service.empty()) {
-    for (const char* key : {"phase_us", "balance", "exchange_bytes", "planned_exchange_bytes",
-                            "partial_state_bytes", "pages_in_use_at_end", "peak_pages",
-                            "pages_total", "workers", "communicator", "backend", "mean_spread"}) {
+    for (const char* key :
+         {"phase_us", "balance", "exchange_bytes", "planned_exchange_bytes", "partial_state_bytes",
+          "pages_in_use_at_end", "peak_pages", "pages_total", "workers", "communicator", "costs",
+          "backend", "mean_spread"}) {
       json.erase(key);
     }
     json["service"] = r.service;

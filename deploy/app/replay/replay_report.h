@@ -21,12 +21,13 @@ struct Percentiles {
 
 struct ReplayReport {
   /// Not empty: a replay on a service, as its clients saw it. They do not know its workers,
-  /// backend, communicator, phases, balance, spread, exchange and pages: these are left out.
+  /// backend, communicator, costs, phases, balance, spread, exchange and pages: these are left out.
   std::string service;
   int clients = 0;  // of the service
   int workers = 0;
   std::string backend;
   std::string communicator;
+  std::string costs;  // of which machine: by what sequences were placed
   std::int64_t requests = 0;
   std::int64_t steps = 0;
   std::int64_t tokens = 0;         // decoded

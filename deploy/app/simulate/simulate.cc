@@ -81,8 +81,7 @@ class Experiment {
   Experiment(const SimulateOptions& options, SimulateReport& report)
       : options_(options), report_(report), trace_(read_requests(options)) {
     const MlaShape shape = find_mla_shape(options.shape);
-    const Machine machine =
-        options.machine ? read_machine(*options.machine) : built_in_machine(options.gpu);
+    const Machine machine = find_machine(options.costs);
     base_.pools = options.pools;
     base_.pool.workers = options.workers;
     base_.pool.exchange = options.exchange;

@@ -27,9 +27,8 @@ struct SimulateOptions {
   int pools = 1;
   int workers = 8;  // of each pool
   int workers_per_node = 8;
-  double kv_gib = 100;                           // page memory of each worker, all layers
-  std::optional<std::filesystem::path> machine;  // of `tributary bench --json`
-  std::string gpu = "h200";                      // the vendor's figures, without `machine`
+  double kv_gib = 100;         // page memory of each worker, all layers
+  std::string costs = "h200";  // of the machines, as of a worker
   std::string shape = "deepseek-v3";
   ProjectAt project_at = ProjectAt::kHome;
   int leaf_tokens = 2048;

@@ -269,9 +269,9 @@ void add_pools(Families& out, const TierView& tier) {
   out.gauge("tributary_cost_factor",
             "Time that rounds took over what the pool's constants predict, by phase");
   for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
-    out.add(with(labels, "phase", "attend"), m.attend_cost_factor);
-    out.add(with(labels, "phase", "exchange"), m.exchange_cost_factor);
-    out.add(with(labels, "phase", "combine"), m.combine_cost_factor);
+    out.add(with(labels, "phase", "attend"), m.cost_factors.attend);
+    out.add(with(labels, "phase", "exchange"), m.cost_factors.exchange);
+    out.add(with(labels, "phase", "combine"), m.cost_factors.combine);
   });
   out.gauge("tributary_costs_corrected", "1 where placement goes by these factors");
   for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {

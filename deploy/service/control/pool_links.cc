@@ -48,7 +48,7 @@ void PoolLinks::refuse(std::uint64_t number, const Error& error) {
   if (link.pool.empty()) {
     ++refused_;
     log_warning("a pool at {} was refused: {}", link.socket->remote(), error.what());
-    link.socket->send(to_json(ToPool(Registered{error.code(), error.what(), 0})));
+    link.socket->send(to_json(ToPool(Registered{.code = error.code(), .message = error.what()})));
     drop(number);
   } else {
     end(number, error.what());
@@ -81,7 +81,11 @@ void PoolLinks::handle(std::uint64_t number, RegisterPool message) {
     calls_.fail_pool(name, {ErrorCode::kPoolLost, fmt::format("pool {} connected anew", name)});
   }
   number_of_pool_[name] = number;
-  link.socket->send(to_json(ToPool(Registered{ErrorCode::kOk, "", registry_.ids().incarnation()})));
+  link.socket->send(
+      to_json(ToPool(Registered{.code = ErrorCode::kOk,
+                                .message = {},
+                                .incarnation = registry_.ids().incarnation(),
+                                .cost_factors = registry_.find(name)->cost_factors})));
   log_info("pool {} registered from {}: {} workers, {} sequences", name, link.socket->remote(),
            workers, sequences.size());
   if (registry_.find(name)->ahead) {

@@ -77,7 +77,10 @@ Machine built_in_machine(std::string_view name) {
 Machine find_machine(const std::string& name_or_path) {
   const bool known = std::ranges::any_of(
       built_in_costs(), [&](const BuiltInCosts& figures) { return figures.name == name_or_path; });
-  return known ? built_in_machine(name_or_path) : read_machine(name_or_path);
+  // What looks like a name and is no file is answered with the names that there are.
+  const bool path = name_or_path.find_first_of("/.") != std::string::npos ||
+                    std::filesystem::exists(name_or_path);
+  return known || !path ? built_in_machine(name_or_path) : read_machine(name_or_path);
 }
 
 }  // namespace tributary

@@ -28,7 +28,7 @@ struct Machine {
 [[nodiscard]] Machine read_machine(const std::filesystem::path& path);
 /// Of built-in figures, by name. Throws kNotFound with the list.
 [[nodiscard]] Machine built_in_machine(std::string_view name);
-/// The name of built-in figures, or a file.
+/// The name of built-in figures, or a file: what has a slash or a dot, or is there. Throws as they.
 [[nodiscard]] Machine find_machine(const std::string& name_or_path);
 
 }  // namespace tributary

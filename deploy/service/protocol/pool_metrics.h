@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 
+#include "core/cost/cost_correction.h"
 #include "core/metrics/histogram.h"
 #include "core/round/phases.h"
 #include "deploy/service/protocol/worker_messages.h"
@@ -32,11 +33,9 @@ struct PoolMetrics {
   std::uint64_t canary_failures = 0;  // above the bound of the pool's types
   double canary_error = 0;            // of the last one, relative, against float64
   double balance = 0;                 // of the last round: busiest worker's rows over the mean
-  // What rounds took over what the pool's constants predict of them, see CostCorrection; placement
-  // goes by it if `costs_corrected` is 1.
-  double attend_cost_factor = 1;
-  double exchange_cost_factor = 1;
-  double combine_cost_factor = 1;
+  /// What rounds took over what the pool's constants predict of them; placement goes by it if
+  /// `costs_corrected` is 1.
+  CostFactors cost_factors;
   std::uint64_t costs_corrected = 0;
   std::int64_t filling = 0, ready = 0, stepping = 0;  // sequences, now
   std::uint64_t connections = 0;                      // clients on all workers, now

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "deploy/service/protocol/cost_factors_json.h"
 #include "deploy/service/protocol/json_object.h"
 #include "deploy/service/protocol/worker_messages.h"
 
@@ -36,9 +37,7 @@ void for_each_field(Metrics& m, Visit&& visit) {
   visit("canary_failures", m.canary_failures);
   visit("canary_error", m.canary_error);
   visit("balance", m.balance);
-  visit("attend_cost_factor", m.attend_cost_factor);
-  visit("exchange_cost_factor", m.exchange_cost_factor);
-  visit("combine_cost_factor", m.combine_cost_factor);
+  visit("cost_factors", m.cost_factors);
   visit("costs_corrected", m.costs_corrected);
   visit("filling", m.filling);
   visit("ready", m.ready);
@@ -69,6 +68,9 @@ struct Writer {
   void operator()(const char* field, const Value& value) const {
     object[field] = value;
   }
+  void operator()(const char* field, const CostFactors& factors) const {
+    object[field] = cost_factors_to_json(factors);
+  }
   template <const auto& Bounds>
   void operator()(const char* field, const Histogram<Bounds>& histogram) const {
     object[field] = {{"counts", histogram.counts}, {"sum", histogram.sum}};
@@ -94,6 +96,9 @@ struct Reader {
   }
   // The error of a result that is NaN is NaN too, and the alarm must still arrive.
   void operator()(const char* field, double& value) const { value = object.number_or_nan(field); }
+  void operator()(const char* field, CostFactors& factors) const {
+    factors = cost_factors_from_json(object.value(field), object.path(field));
+  }
   template <const auto& Bounds>
   void operator()(const char* field, Histogram<Bounds>& histogram) const {
     JsonObject inner(object.value(field), object.path(field));

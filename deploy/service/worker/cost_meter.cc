@@ -41,4 +41,12 @@ bool CostMeter::round_ended(const RoundReport& report, std::size_t items, const 
   return correction_.observed() != before && correction_.observed() % kRoundsPerCorrection == 0;
 }
 
+bool CostMeter::take_over(const CostFactors& learned) {
+  if (correction_.observed() > 0) return false;
+  const CostCorrection start(learned);
+  const bool changes = start.factors() != correction_.factors();
+  correction_ = start;
+  return changes;
+}
+
 }  // namespace tributary

@@ -19,6 +19,10 @@ class CostMeter {
   /// have counted since the last time to place by corrected constants.
   bool round_ended(const RoundReport& report, std::size_t items, const PoolLoad& load);
 
+  /// Begins with what an earlier leader had learned. False, and no effect, where that changes
+  /// nothing or rounds have counted: what this pool sees itself is newer.
+  bool take_over(const CostFactors& learned);
+
   [[nodiscard]] const CostFactors& factors() const noexcept { return correction_.factors(); }
   [[nodiscard]] MachineCosts costs() const { return correction_.corrected(prices_.config().costs); }
 

@@ -42,6 +42,7 @@ void Leader::run() {
     bool order = false;
     {
       const std::lock_guard lock(mutex_);
+      if (std::exchange(costs_taken_over_, false)) desk_.sequencer().set_costs(cost_meter_.costs());
       desk_.receive(mail_);
       desk_.end_leases();
       if (desk_.round_is_due(now)) form_round(now);
@@ -124,6 +125,14 @@ void Leader::describe(RegisterPool& pool) const {
   desk_.describe(pool);
 }
 
+bool Leader::take_over(const CostFactors& learned) {
+  const std::lock_guard lock(mutex_);
+  if (!cost_meter_.take_over(learned)) return false;
+  // The sequencer is that of run()'s thread: it gets them before the next request.
+  costs_taken_over_ = config_.correct_costs;
+  return true;
+}
+
 Heartbeat Leader::heartbeat() const {
   using std::chrono::duration_cast, std::chrono::milliseconds;
   Heartbeat heartbeat;
@@ -140,9 +149,7 @@ Heartbeat Leader::heartbeat() const {
   }
   meter_.fill(heartbeat, beats);
   desk_.fill(heartbeat);
-  heartbeat.metrics.attend_cost_factor = cost_meter_.factors().attend;
-  heartbeat.metrics.exchange_cost_factor = cost_meter_.factors().exchange;
-  heartbeat.metrics.combine_cost_factor = cost_meter_.factors().combine;
+  heartbeat.metrics.cost_factors = cost_meter_.factors();
   heartbeat.metrics.costs_corrected = config_.correct_costs ? 1 : 0;
   return heartbeat;
 }

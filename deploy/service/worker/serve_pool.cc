@@ -1,10 +1,8 @@
 #include "deploy/service/worker/serve_pool.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -19,6 +17,7 @@
 #include "core/pool/gather_all.h"
 #include "core/pool/pool_worker.h"
 #include "deploy/runtime/device.h"
+#include "deploy/runtime/host_name.h"
 #include "deploy/runtime/run_workers.h"
 #include "deploy/service/transport/data_transport.h"
 #include "deploy/service/worker/home.h"
@@ -65,12 +64,6 @@ wire::Token share_pool_key(Communicator& communicator) {
   communicator.broadcast(std::as_writable_bytes(std::span(key)), 0, Deadline::after(kLoadTimeout))
       .throw_if_error();
   return key;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-  return name.data();
 }
 
 std::string with_port(const std::string& host, std::string_view port) {
@@ -170,6 +163,14 @@ void lead_pool(const WorkerOptions& options, const WorkerEvents& events, LeaderI
       pool, {.request = [&](ToPool request) { return inbox.post_request(std::move(request)); },
              .describe = [&](RegisterPool& card) { leader.describe(card); },
              .heartbeat = [&] { return leader.heartbeat(); },
+             .take_over =
+                 [&](const CostFactors& learned) {
+                   if (!leader.take_over(learned)) return;
+                   events.log(
+                       fmt::format("costs as this pool's last run learned them: attention x "
+                                   "{:.2f}, exchange x {:.2f}, merges x {:.2f}",
+                                   learned.attend, learned.exchange, learned.combine));
+                 },
              .terminate =
                  [&] {
                    events.log(fmt::format("asked to end; running sequences have {} ms",

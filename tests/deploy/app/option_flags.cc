@@ -84,6 +84,7 @@ void add_pool_command_flags(const AddFlag& add) {
   add(
       "replay", "--leaf-tokens", [=](O o) { return number(o.replay.leaf_tokens); }, "2048",
       {"64", "128"}, with({"0", "100"}));
+  add("replay", "--costs", [](O o) { return o.replay.costs; }, "cpu", {"h200", "m.json"}, {""});
   add("replay", "--shape", [](O o) { return o.replay.shape; }, "deepseek-v2-lite", {"kimi-k2"},
       {""});
   add(

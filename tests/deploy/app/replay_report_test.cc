@@ -47,6 +47,7 @@ ReplayReport sample() {
   r.workers = 3;
   r.backend = "cpu/TEST";
   r.communicator = "threads";
+  r.costs = "h200: a source";
   r.requests = 11;
   r.steps = 12;
   r.tokens = 1300;
@@ -96,6 +97,7 @@ TEST(ReplayReport, JsonHasEveryFigureUnderItsKey) {
   EXPECT_EQ(json.at("pages_in_use_at_end"), 23);
   EXPECT_EQ(json.at("workers"), 3);
   EXPECT_EQ(json.at("communicator"), "threads");
+  EXPECT_EQ(json.at("costs"), "h200: a source");
   EXPECT_EQ(json.at("backend"), "cpu/TEST");
   EXPECT_EQ(json.at("requests"), 11);
   EXPECT_EQ(json.at("steps"), 12);
@@ -109,7 +111,7 @@ TEST(ReplayReport, JsonHasEveryFigureUnderItsKey) {
 TEST(ReplayReport, TextShowsTheSameFigures) {
   const std::string text = to_text(sample());
   for (const char* figure :
-       {"3 (threads), backend cpu/TEST",
+       {"3 (threads), backend cpu/TEST", "h200: a source",
         "1300 tokens of 11 requests in 12 steps, 14000 prompt tokens", "520.0", "2.50 s in steps",
         "5.25 s in all", "p50 150 us, p99 990 us", "attend           p50 1004 us, p99 2004 us",
         "1.062", "2.50 workers a sequence", "3.00 MiB (4.00 MiB planned), 2.00 MiB",

@@ -10,6 +10,8 @@
 #include <cctype>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -17,6 +19,7 @@
 
 #include "core/base/error.h"
 #include "deploy/runtime/backends.h"
+#include "deploy/service/protocol/machine_file.h"
 #include "tests/deploy/app/replay_runs.h"
 
 namespace tributary {
@@ -243,6 +246,37 @@ TEST(Replay, WorkersWaitForArrivalsThatAreFurtherApartThanTheirDeadlines) {
   EXPECT_GE(report.seconds, 1.2);
 }
 
+/// Constants of a machine that is made up, as a file.
+std::string costs_file(const std::string& name, const MachineCosts& costs) {
+  const Machine machine{.description = name,
+                        .source = "a test",
+                        .backend = "cpu",
+                        .communicator = "local",
+                        .workers = 1,
+                        .threads = 0,
+                        .costs = costs};
+  const std::string path = testing::TempDir() + "replay_" + name + ".json";
+  std::ofstream(path) << nlohmann::ordered_json{{"machine", to_json(machine)}};
+  return path;
+}
+
+TEST(Replay, PlacesByTheCostsThatItIsGivenAndKeepsItsDigest) {
+  ReplayOptions options = small_options();
+  const auto placed_by = [&](const std::string& name, const MachineCosts& costs) {
+    options.costs = costs_file(name, costs);
+    const ReplayReport report = run_threads(options, small_trace(), 3);
+    EXPECT_THAT(report.costs, testing::HasSubstr(name));
+    return report;
+  };
+  const ReplayReport cut = placed_by("slow_attention", {.attend_byte_ns = 1000});
+  const ReplayReport whole = placed_by(
+      "slow_exchange",
+      {.attend_byte_ns = 1e-3, .all_gather_message_us = 1e6, .all_to_all_message_us = 1e6});
+  EXPECT_GT(cut.mean_spread, 1);
+  EXPECT_EQ(whole.mean_spread, 1);
+  EXPECT_EQ(cut.digest, whole.digest);
+}
+
 TEST(Replay, BadOptionsAreRefused) {
   const auto requests = small_trace();
   const auto refusal = [&](auto change, int workers) -> std::string {
@@ -263,6 +297,8 @@ TEST(Replay, BadOptionsAreRefused) {
                 testing::AllOf(HasSubstr("'deepseek-v9'"), HasSubstr("deepseek-v2-lite")));
     EXPECT_THAT(refusal([](ReplayOptions& o) { o.backend = "abacus"; }, workers),
                 testing::AllOf(HasSubstr("'abacus'"), HasSubstr("reference")));
+    EXPECT_THAT(refusal([](ReplayOptions& o) { o.costs = "h9"; }, workers),
+                testing::AllOf(HasSubstr("'h9'"), HasSubstr("h200")));
     EXPECT_THAT(refusal([](ReplayOptions& o) { o.leaf_tokens = 96; }, workers), HasSubstr("96"));
     EXPECT_THAT(refusal([](ReplayOptions& o) { o.kv_gib = 1e-6; }, workers), HasSubstr("1e-06"));
     EXPECT_THAT(refusal([](ReplayOptions& o) { o.kv_gib = 9e4; }, workers), HasSubstr("memory"));

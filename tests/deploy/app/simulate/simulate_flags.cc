@@ -38,9 +38,7 @@ void add_simulate_flags(const AddFlag& add) {
   number("--workers", &S::workers, "8", {"1", "1024"}, {"0", "1025"});
   number("--workers-per-node", &S::workers_per_node, "8", {"1", "1024"}, {"0", "1025"});
   real("--kv-gib", &S::kv_gib, "100", {"0.5"}, {"0"});
-  add("simulate", "--machine", [](O o) { return show(o.simulate.machine); }, "none", {"m.json"},
-      {""});
-  add("simulate", "--gpu", [](O o) { return o.simulate.gpu; }, "h200", {"h100"}, {""});
+  add("simulate", "--costs", [](O o) { return o.simulate.costs; }, "h200", {"cpu", "m.json"}, {""});
   add("simulate", "--shape", [](O o) { return o.simulate.shape; }, "deepseek-v3", {"kimi-k2"},
       {""});
   add("simulate", "--exchange", [](O o) { return std::string(exchange_name(o.simulate.exchange)); },

@@ -136,7 +136,9 @@ TEST(Simulate, BadOptionsAreRefused) {
     return error ? error->what() : "accepted";
   };
   EXPECT_THAT(refusal([](SimulateOptions& o) { o.shape = "v9"; }), HasSubstr("kimi-k2"));
-  EXPECT_THAT(refusal([](SimulateOptions& o) { o.gpu = "h9"; }), HasSubstr("h200"));
+  EXPECT_THAT(refusal([](SimulateOptions& o) { o.costs = "h9"; }), HasSubstr("h200"));
+  EXPECT_THAT(refusal([](SimulateOptions& o) { o.costs = "absent.json"; }),
+              HasSubstr("absent.json"));
   EXPECT_THAT(refusal([](SimulateOptions& o) { o.leaf_tokens = 96; }), HasSubstr("96"));
   EXPECT_THAT(refusal([](SimulateOptions& o) { o.kv_gib = 1e-6; }), HasSubstr("1e-06"));
   EXPECT_THAT(refusal([](SimulateOptions& o) { o.trace = "absent"; }), HasSubstr("absent"));

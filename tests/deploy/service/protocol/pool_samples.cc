@@ -53,9 +53,7 @@ PoolMetrics sample_metrics() {
   for (auto& refused : m.refused_rows) refused = next++;
   m.canary_error = 1.5e-3;
   m.balance = 1.04;
-  m.attend_cost_factor = 1.25;
-  m.exchange_cost_factor = 0.5;
-  m.combine_cost_factor = 2;
+  m.cost_factors = {.attend = 1.25, .exchange = 0.5, .combine = 2};
   m.costs_corrected = 1;
   m.filling = 4;
   m.ready = 5;
@@ -107,7 +105,10 @@ std::vector<FromPool> samples_from_pool() {
 }
 
 std::vector<ToPool> samples_to_pool() {
-  return {Registered{ErrorCode::kAlreadyExists, "pool a is there", 77},
+  return {Registered{.code = ErrorCode::kAlreadyExists,
+                     .message = "pool a is there",
+                     .incarnation = 77,
+                     .cost_factors = {.attend = 1.25, .exchange = 0.5, .combine = 2}},
           Admit{5, sample_sequence().id, {5000, 200, SpreadPolicy::kAll, "key"}}, Free{6, 12},
           Query{7, 13}, SetDraining{8, true}};
 }

@@ -46,5 +46,29 @@ TEST(CostMeter, LearnsFromRoundsOfAllSequencesAndOfNoOthers) {
               0.02 * model.costs.attend_gflop_us);
 }
 
+TEST(CostMeter, BeginsWithWhatAnotherLearnedUnlessItHasSeenRounds) {
+  const CostModelConfig model = default_cost_model();
+  CostMeter meter(model, 1);
+  EXPECT_FALSE(meter.take_over({})) << "nothing changes";
+  const CostFactors learned{.attend = 2, .exchange = 0.5, .combine = 1.5};
+  EXPECT_TRUE(meter.take_over(learned));
+  EXPECT_EQ(meter.factors(), learned);
+  EXPECT_EQ(meter.costs().attend_us, 2 * model.costs.attend_us);
+  EXPECT_FALSE(meter.take_over(learned));
+  EXPECT_TRUE(meter.take_over({.attend = 100, .exchange = 0.5, .combine = 1.5}));
+  EXPECT_EQ(meter.factors().attend, CostCorrection::kMost);
+
+  PoolLoad load(1, model.workers_per_node, model.leaf_tokens, 0);
+  load.add(std::vector<LeafRun>{{0, 0, 8}}, 0, 8 * 2048);
+  RoundReport report;
+  report.rounds = 1;
+  report.exchange = Exchange::kAllToAll;
+  report.phase_us[static_cast<std::size_t>(Phase::kAttend)] = 1e6;
+  report.worker_attend_us = {1e6};
+  (void)meter.round_ended(report, 1, load);
+  EXPECT_FALSE(meter.take_over(learned)) << "what it sees itself is newer";
+  EXPECT_NE(meter.factors(), learned);
+}
+
 }  // namespace
 }  // namespace tributary

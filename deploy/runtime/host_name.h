@@ -1,0 +1,11 @@
+// What this machine is called.
+#pragma once
+
+#include <string>
+
+namespace tributary {
+
+/// `unknown` where the system does not say.
+[[nodiscard]] std::string host_name();
+
+}  // namespace tributary
