@@ -48,12 +48,14 @@ headers() {
 
 # Debian 13's compiler, from where this machine has its own packages; nothing is installed.
 fetch_nvcc() {
-  local folder=$1 mirror options
+  local folder=$1 mirror options deb
   # shellcheck disable=SC2016  # apt's variables
   mirror=$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' |
     awk '$1 == "Debian" && !found++ { print $2 }')
   [[ -n $mirror ]] || die "apt knows no Debian archive here"
-  if ! compgen -G "$cache/apt/archives/nvidia-cuda-toolkit_*.deb" >/dev/null; then
+  # apt writes the version's colon as %3a.
+  deb="$cache/apt/archives/nvidia-cuda-toolkit_${nvcc_version/:/%3a}_amd64.deb"
+  if [[ ! -f $deb ]]; then
     echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie non-free" \
       >"$cache/apt/trixie.list"
     options=(-qq -o "Dir::State::lists=$cache/apt/lists" -o "Dir::Cache=$cache/apt"
@@ -65,7 +67,7 @@ fetch_nvcc() {
       die "nvidia-cuda-toolkit $nvcc_version is not to be had from Debian 13's non-free"
   fi
   mkdir -p "$folder"
-  dpkg -x "$cache"/apt/archives/nvidia-cuda-toolkit_*.deb "$folder/debian"
+  dpkg -x "$deb" "$folder/debian"
   local lib=$folder/debian/usr/lib/nvidia-cuda-toolkit
   mkdir -p "$folder"/{bin,nvvm/bin,nvvm/libdevice}
   cp -r "$lib"/bin/{nvcc,crt} "$folder"/debian/usr/bin/{ptxas,fatbinary,cudafe++,nvlink} "$folder/bin/"
@@ -116,9 +118,10 @@ while IFS= read -r file; do
     attempt "nvcc, sm_$each, $file" "$toolkit/bin/nvcc" "${flags[@]}" -Werror=all-warnings \
       -Xcompiler=-Wall,-Wextra,-Werror "-gencode=arch=compute_$each,code=[sm_$each,compute_$each]" \
       --keep --keep-dir "$work" -c "$file" -o "$work/object.o"
+    ptx=$(find "$work" -maxdepth 1 -name "*.ptx" | head -n 1)
+    [[ -n $ptx ]] || continue
     # The same program, said to be of the older PTX: what that does not have is an error.
-    sed "s/^\.version .*/.version $oldest_ptx/" \
-      "$(find "$work" -maxdepth 1 -name "*.ptx" | head -n 1)" >"$work/older"
+    sed "s/^\.version .*/.version $oldest_ptx/" "$ptx" >"$work/older"
     attempt "ptxas, sm_$each, $file" "$ptxas" -v "-arch=sm_$each" "$work/older" -o "$work/cubin"
     grep -E '(^| )[1-9][0-9]* bytes spill|C75[0-9][0-9]|serialized' "$work/log" | sort | uniq -c || true
     rm -f "$work"/*.ptx

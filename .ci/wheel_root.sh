@@ -70,15 +70,20 @@ else
   build_in_root
 fi
 said "$(basename "$wheel") is built"
+# The builder's root is another run's as soon as this one holds the user's.
+kept=$(mktemp -d)
+trap 'rm -rf "$kept"' EXIT
+cp "$wheel" "$kept/"
 
 debian_root "$suite" "$suite.user"
 mount_root
 reach_package_index
-cp "$wheel" "$root/root/"
+cp "$kept"/*.whl "$root/root/"
 packages python3 python3-venv
 # What the package might find of ours, or of what ours needs, would hide what it lacks.
-if foreign=$(inside dpkg-query -W -f '${Package}\n' |
-  grep -E '^(lib(fmt|hwy|isal|ucx|boost|ssl-dev|openmpi|prometheus)|tributary)'); then
+installed=$(inside dpkg-query -W -f '${Package}\n')
+if foreign=$(grep -E '^(lib(fmt|hwy|isal|ucx|boost|ssl-dev|openmpi|prometheus)|tributary)' \
+  <<<"$installed"); then
   die "$suite: the empty root holds $foreign"
 fi
 inside python3 -m venv /root/environment

@@ -10,7 +10,7 @@ std::string_view project_at_name(ProjectAt place) noexcept {
 }
 
 ProjectAt parse_project_at(std::string_view name) {
-  for (const ProjectAt place : {ProjectAt::kHome, ProjectAt::kLeaves}) {
+  for (const ProjectAt place : kProjectAt) {
     if (name == project_at_name(place)) return place;
   }
   fail(ErrorCode::kInvalidArgument, "{} is not home or leaves", quote(name));

@@ -1,6 +1,7 @@
 // Where a pool applies the two weights around its attention: W_UK to queries, W_UV to states.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -12,6 +13,7 @@ namespace tributary {
 /// travels, so that bits do not depend on placement; states of width v_head_dim are merged. Fewer
 /// bytes for more arithmetic, and the same on all workers of a pool.
 enum class ProjectAt : std::uint8_t { kHome, kLeaves, kLast = kLeaves };
+inline constexpr std::array kProjectAt{ProjectAt::kHome, ProjectAt::kLeaves};
 
 /// `home`, `leaves`.
 [[nodiscard]] std::string_view project_at_name(ProjectAt place) noexcept;

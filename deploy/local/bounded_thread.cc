@@ -5,7 +5,9 @@
 namespace tributary {
 
 BoundedThread::BoundedThread(std::function<void()> body) {
-  std::packaged_task<void()> task(std::move(body));
+  // An exception would stay in a future that nobody reads; as in a plain thread, it ends the
+  // process.
+  std::packaged_task<void()> task([body = std::move(body)]() noexcept { body(); });
   ended_ = task.get_future();
   thread_ = std::thread(std::move(task));
 }

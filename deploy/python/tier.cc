@@ -56,7 +56,7 @@ void end_all() {
     pools.swap(all.pools);
   }
   for (const auto& pool : pools) {
-    // What does not end in time is not waited for longer than calls are.
+    // Each is waited for as LocalPoolLimits::end says.
     if (const auto live = pool.lock()) static_cast<void>(status_of([&] { live->close(); }));
   }
   const Deadline deadline = Deadline::after(kPatience);

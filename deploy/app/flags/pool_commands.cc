@@ -94,9 +94,7 @@ CLI::App* add_simulate(CLI::App& app, SimulateOptions& o) {
   add_leaf_tokens(*sub, o.leaf_tokens);
   add_number(*sub, "--other-ms", o.other_ms, 0.0, 1e6,
              "Time of a step outside the tier: the rest of the model");
-  add_number(*sub, "--max-step-ms", o.max_step_ms, 0.0, 1e6,
-             "With spread auto a sequence is cut where a step would be predicted longer than this "
-             "and a cut keeps it within; 0 for no bound");
+  add_max_step(*sub, o.max_step_ms);
   add_number(*sub, "--move-bytes-per-s", o.move_bytes_per_s, 0.0, 1e12,
              "Leaves of sequences with spread auto move between workers where that pays, at this "
              "rate at most in each pool; 0 for never");

@@ -65,9 +65,7 @@ void add_pool(CLI::App& app, WorkerOptions& o, const std::string& listen) {
   add_switch(app, "--correct-costs", o.correct_costs,
              "Place by what rounds really take: --costs times factors of 0.25 to 4 that the pool "
              "measures (in /v1/cluster and the metrics in any case)");
-  add_number(app, "--max-step-ms", o.max_step_ms, 0.0, 1e6,
-             "With spread auto a sequence is cut where a step would be predicted longer than this "
-             "and a cut keeps it within; 0 for no bound");
+  add_max_step(app, o.max_step_ms);
   add_number(app, "--move-bytes-per-s", o.move_bytes_per_s, 0.0, 1e12,
              "Leaves of running sequences move to less busy workers where that pays, at this rate "
              "at most; 0 for never");

@@ -109,6 +109,12 @@ void add_exchange(CLI::App& app, Exchange& exchange) {
            "(default auto, by volume)");
 }
 
+void add_max_step(CLI::App& app, double& max_step_ms) {
+  add_number(app, "--max-step-ms", max_step_ms, 0.0, 1e6,
+             "With spread auto a sequence is cut where a step would be predicted longer than this "
+             "and a cut keeps it within; 0 for no bound");
+}
+
 void add_costs(CLI::App& app, std::string& costs) {
   add_text(app, "--costs", "NAME|FILE", costs,
            "By what placement weighs attention and exchange: a machine (h100, h200, cpu) or what "

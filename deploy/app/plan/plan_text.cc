@@ -65,7 +65,7 @@ std::string to_text(const PlanReport& report, const PlanOptions& options) {
   }
   if (report.whole) {
     const WholeBatch& whole = *report.whole;
-    line("whole", fmt::format("all known before: each on {} worker{}, {:.3f} ms a step; one by one "
+    line("whole", fmt::format("all alike: each on {} worker{}, {:.3f} ms a step; one by one "
                               "{:.3f}, after {} moves ({:.1f} GB) {:.3f}",
                               whole.known_spread, whole.known_spread == 1 ? "" : "s",
                               whole.known_us / 1e3, whole.admitted_us / 1e3, whole.moves,

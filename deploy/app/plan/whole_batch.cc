@@ -18,7 +18,7 @@ constexpr std::int64_t kDecoded = 4000;
 /// After the last admission; a plan that finds nothing ends them earlier.
 constexpr int kMovePlans = 12;
 
-/// Every sequence over `spread` neighbours, evenly, at the home of one of them in turn.
+/// Every sequence over `spread` neighbours, evenly, beginning and at home at one of them in turn.
 double alike_us(const RoundPrices& prices, int workers, int batch, std::int64_t context,
                 int spread) {
   const CostModelConfig& model = prices.config();
@@ -27,14 +27,14 @@ double alike_us(const RoundPrices& prices, int workers, int batch, std::int64_t 
   const std::int64_t parts = std::min<std::int64_t>(spread, leaves);
   for (int i = 0; i < batch; ++i) {
     const int group = static_cast<int>(std::int64_t{i} * spread % workers);
+    const std::int64_t turn = std::int64_t{i} * spread / workers % parts;
     std::vector<LeafRun> runs;
     for (std::int64_t p = 0; p < parts; ++p) {
-      // The part with one leaf more is another one for each sequence of a group.
-      const auto worker = static_cast<std::int32_t>((group + p) % workers);
+      // Parts with one leaf more are on other workers for each sequence of a group.
+      const auto worker = static_cast<std::int32_t>((group + (p + turn) % parts) % workers);
       runs.push_back({worker, leaves * p / parts, leaves * (p + 1) / parts});
     }
-    const auto turn = static_cast<std::size_t>(std::int64_t{i} * spread / workers % parts);
-    load.add(runs, runs[turn].worker, context);
+    load.add(runs, runs.front().worker, context);
   }
   return load.step_us(prices);
 }

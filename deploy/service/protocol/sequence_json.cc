@@ -69,7 +69,7 @@ void take(JsonObject& object, std::string_view field, int /*least*/, RowFormat& 
 
 void take(JsonObject& object, std::string_view field, int /*least*/, ProjectAt& place) {
   const std::string& name = object.text(field, 16);
-  for (const ProjectAt known : {ProjectAt::kHome, ProjectAt::kLeaves}) {
+  for (const ProjectAt known : kProjectAt) {
     if (project_at_name(known) != name) continue;
     place = known;
     return;

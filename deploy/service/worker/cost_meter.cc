@@ -31,8 +31,9 @@ WorkerTimes measured_times(const RoundReport& report) {
 
 CostMeter::CostMeter(const CostModelConfig& model, int workers) : prices_(model, workers) {}
 
-bool CostMeter::round_ended(const RoundReport& report, std::size_t items, const PoolLoad& load) {
-  if (!report.status.ok() || report.rounds != 1 || items == 0 ||
+bool CostMeter::round_ended(const RoundReport& report, std::size_t items, std::int64_t tokens,
+                            const PoolLoad& load) {
+  if (!report.status.ok() || report.rounds != 1 || items == 0 || !std::cmp_equal(items, tokens) ||
       !std::cmp_equal(items, load.sequences())) {
     return false;
   }

@@ -116,7 +116,9 @@ void Leader::lead(bool stop) {
 
 void Leader::learn_costs(const RoundReport& report) {
   Sequencer& sequencer = desk_.sequencer();
-  const bool enough = cost_meter_.round_ended(report, round_.size(), sequencer.load());
+  std::int64_t tokens = 0;
+  for (const RequestDesk::Waiting& waiting : round_) tokens += waiting.item.tokens;
+  const bool enough = cost_meter_.round_ended(report, round_.size(), tokens, sequencer.load());
   if (enough && config_.correct_costs) sequencer.set_costs(cost_meter_.costs());
 }
 

@@ -61,7 +61,6 @@ TEST_P(GridMoves, AfterMovesEqualBatchesTakeHardlyLongerThanWithTheBetterFixedPo
   for (const int nodes : {1, 2, 8}) {
     for (const int batch : {1, 2, 4, 8, 16, 32, 64, 256}) {
       for (const std::int64_t tokens : {4096, 32'768, 131'072, 1 << 20}) {
-        if (batch == 256 && tokens == 1 << 20) continue;  // minutes of planning for one cell
         const double fixed = fixed_us(nodes, batch, tokens);
         Sequencer sequencer(config(nodes, batch, tokens));
         admit(sequencer, batch, tokens, SpreadPolicy::kAuto);

@@ -35,7 +35,7 @@ TEST(WholeBatch, ALongSequenceAloneIsBestSpread) {
   EXPECT_LE(whole.moved_us, 1.05 * whole.known_us);
 }
 
-TEST(WholeBatch, RefusesWhatIsNone) {
+TEST(WholeBatch, RefusesInvalidBatches) {
   EXPECT_THROW((void)plan_whole_batch(h200_model(), 8, 0, 100), Error);
   EXPECT_THROW((void)plan_whole_batch(h200_model(), 8, 1, 0), Error);
   EXPECT_THROW((void)plan_whole_batch(h200_model(), 8, 1 << 20, 1 << 20), Error);

@@ -30,14 +30,15 @@ TEST(CostMeter, LearnsFromRoundsOfAllSequencesAndOfNoOthers) {
   set(Phase::kPartialExchange, predicted.states_us + 50);  // the faster worker waits for the slower
   set(Phase::kCombine, 0);
 
-  EXPECT_FALSE(meter.round_ended(report, 1, load)) << "one of two sequences";
+  EXPECT_FALSE(meter.round_ended(report, 1, 1, load)) << "one of two sequences";
+  EXPECT_FALSE(meter.round_ended(report, 2, 5, load)) << "more than a token of one";
   report.status = {ErrorCode::kWorkerFailed, "planted"};
-  EXPECT_FALSE(meter.round_ended(report, 2, load));
+  EXPECT_FALSE(meter.round_ended(report, 2, 2, load));
   report.status = {};
   EXPECT_EQ(meter.factors(), CostFactors{});
 
   int corrections = 0;
-  for (int i = 0; i < 1024; ++i) corrections += meter.round_ended(report, 2, load) ? 1 : 0;
+  for (int i = 0; i < 1024; ++i) corrections += meter.round_ended(report, 2, 2, load) ? 1 : 0;
   EXPECT_EQ(corrections, 8);
   EXPECT_NEAR(meter.factors().attend, 3, 0.01);
   EXPECT_NEAR(meter.factors().exchange, 1, 0.01);
@@ -65,7 +66,7 @@ TEST(CostMeter, BeginsWithWhatAnotherLearnedUnlessItHasSeenRounds) {
   report.exchange = Exchange::kAllToAll;
   report.phase_us[static_cast<std::size_t>(Phase::kAttend)] = 1e6;
   report.worker_attend_us = {1e6};
-  (void)meter.round_ended(report, 1, load);
+  (void)meter.round_ended(report, 1, 1, load);
   EXPECT_FALSE(meter.take_over(learned)) << "what it sees itself is newer";
   EXPECT_NE(meter.factors(), learned);
 }
