@@ -1,24 +1,38 @@
 #!/usr/bin/env bash
-# Everything that needs a processor with AMX: bench/amx_check.sh [--rehearse] [PYTHON]. Builds,
-# compares 10^8 random tiles of the processor with emulated ones, runs every test of the CPU kernels
-# and of pools on both, and measures: attention, products and a step of a layer beside the machine's
-# peaks, beside the other instruction sets and beside PyTorch and oneDNN's brgemm (PYTHON, or what
-# bench/peer_torch.sh installs). Writes the results to bench/results/PROCESSOR-DATE.txt. Meant to end
-# within 10 minutes once built. --rehearse does the same on a machine without AMX, with the emulation
-# in the tiles' place and whatever instruction set is best: it shows that the script works, and
-# writes to build/amx_check.txt. Status 0: all passed; 1: some failed; 2: wrong flags; 3: no AMX here,
-# nothing was done.
+# Everything that needs a processor with AMX: bench/amx_check.sh [--rehearse | --budget] [PYTHON].
+# Builds, compares 10^8 random tiles of the processor with emulated ones, runs every test of the CPU
+# kernels and of pools on both, and measures: attention, products and a step of a layer beside the
+# machine's peaks, beside the other instruction sets and beside PyTorch and oneDNN's brgemm (PYTHON,
+# or what bench/peer_torch.sh installs). Says which goals are reached (bench/amx_goals.py) and writes
+# the results to bench/results/PROCESSOR-DATE.txt. Once built it ends within 10 minutes: each part
+# has a limit, and --budget prints them, their sum, and nothing else. --rehearse does the same on a
+# machine without AMX, with the emulation in the tiles' place and whatever instruction set is best:
+# it shows that the script works, and writes to build/amx_check.txt; goals count for nothing there.
+# Status 0: all passed and reached; 1: some did not; 2: wrong flags; 3: no AMX here, nothing was done.
 set -euo pipefail
 # shellcheck source=deploy/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../deploy/common.sh"
 
+# Seconds that a part may take; what it printed until then counts. Calm machines need less than half.
+declare -A limit_s=([tiles]=70 [kernels]=50 [pools]=80 [golden]=15 [sets]=105 [peers]=80
+  [few-heads-peers]=30 [two-threads]=40 [step]=50 [layer]=25 [small]=35)
+budget() {
+  local part sum=0
+  for part in "${!limit_s[@]}"; do
+    echo "$part ${limit_s[$part]}"
+  done | sort
+  for part in "${!limit_s[@]}"; do sum=$((sum + limit_s[$part] + 1)); done  # a second to end it
+  echo "at most $sum s after the build"
+  ((sum < 600))
+}
+
 rehearse=0
-if [[ ${1-} == --rehearse ]]; then
-  rehearse=1
-  shift
-fi
 case ${1-} in
-  -*) echo "usage: bench/amx_check.sh [--rehearse] [PYTHON]" >&2; exit 2 ;;
+  --budget) budget; exit ;;
+  --rehearse) rehearse=1; shift ;;
+esac
+case ${1-} in
+  -*) echo "usage: bench/amx_check.sh [--rehearse | --budget] [PYTHON]" >&2; exit 2 ;;
 esac
 python=${1-}
 if ((rehearse == 0)) && ! grep -qw amx_bf16 /proc/cpuinfo; then
@@ -41,13 +55,13 @@ failed=0
 
 # check NAME LIMIT_S COMMAND...: writes its output to a log and the verdict to the result.
 check() {
-  local name=$1 limit_s=$2 begin=$SECONDS
+  local name=$1 limit=$2 begin=$SECONDS
   shift 2
   local log=build/amx_check.$name.log
-  if timeout --kill-after=10 "$limit_s" "$@" >"$log" 2>&1; then
+  if timeout --kill-after=1 "$limit" "$@" >"$log" 2>&1; then
     echo "passed  $name, $((SECONDS - begin)) s"
   else
-    echo "FAILED  $name, $((SECONDS - begin)) s: the end of $log:"
+    echo "FAILED  $name, $((SECONDS - begin)) s of at most $limit: the end of $log:"
     tail -n 25 "$log"
     failed=1
   fi
@@ -69,14 +83,20 @@ golden() {
 export -f configure build build_all golden
 export program set_name
 
-# limits TITLE LIMIT_S FLAG...: a part of the measurements, as it is printed.
+# limits NAME TITLE FLAG...: a part of the measurements, as it is printed. One that reaches its limit
+# has measured less: goals without a figure are not reached.
 limits() {
-  local title=$1 limit_s=$2 begin=$SECONDS
+  local name=$1 title=$2 begin=$SECONDS status=0
   shift 2
   echo
   echo "== $title"
-  OMP_NUM_THREADS=1 timeout --kill-after=10 "$limit_s" build/release/bench/cpu_limits "$@" ||
-    { echo "FAILED  $title"; failed=1; }
+  OMP_NUM_THREADS=1 timeout --kill-after=1 "${limit_s[$name]}" build/release/bench/cpu_limits "$@" ||
+    status=$?
+  case $status in
+    0) ;;
+    124 | 137) echo "STOPPED $name: its ${limit_s[$name]} s are over" ;;
+    *) echo "FAILED  $name: status $status"; failed=1 ;;
+  esac
   echo "($((SECONDS - begin)) s)"
 }
 
@@ -84,6 +104,7 @@ limits() {
   echo "$model, $(date -u +%FT%TZ), $(nproc) CPUs, commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
   ((rehearse)) && echo "REHEARSAL on a machine without AMX: no figure below is one of tiles"
   echo
+  budget | tail -n 1
   check build 1800 bash -c build_all
   if [[ -n $python ]]; then
     peers=(--python "$python")
@@ -99,18 +120,25 @@ limits() {
       echo "FAILED  info: the processor has AMX, but its tiles are not usable"
       failed=1
     fi
-    check tiles 240 "$tests/kernels/compare_tiles" "${tiles[@]}"
+    check tiles "${limit_s[tiles]}" "$tests/kernels/compare_tiles" "${tiles[@]}"
     tail -n 1 build/amx_check.tiles.log
-    check kernels 180 "$tests/kernels/kernels_cpu_test"
-    check pools 240 "$tests/deploy/pool/pool_test" --gtest_filter='PoolBits*'
-    check golden 60 bash -c golden
-    limits "attention by instruction set: 128 heads 1,000 GFLOP/s or 37% of the peak (131k: 900 or 33%), 16 heads 330 or 85% of read, 4 and 1 heads 90% of read" \
-      240 --threads 1 --heads 128,16,4,1 --parts sets
-    limits "PyTorch and oneDNN's brgemm: 128 heads twice the better" \
-      200 --threads 1 --parts peers "${peers[@]}"
-    limits "two threads: 1.85 x" 100 --threads 1,2 --heads 128,16 --lengths 4096 --parts heads
-    limits "a step of a layer: products 75% of read, the step 4 x AVX3_BF16's; the rest 90% of its bytes" \
-      150 --threads 1 --parts steps,layer,small
+    check kernels "${limit_s[kernels]}" "$tests/kernels/kernels_cpu_test"
+    check pools "${limit_s[pools]}" "$tests/deploy/pool/pool_test" --gtest_filter='PoolBits*'
+    check golden "${limit_s[golden]}" bash -c golden
+    limits sets "attention by instruction set" --threads 1 --heads 128,16,4,1 --parts sets
+    limits peers "PyTorch and oneDNN's brgemm, 128 heads" \
+      --threads 1 --heads 128 --parts peers "${peers[@]}"
+    limits few-heads-peers "PyTorch and oneDNN's brgemm, 16 heads" \
+      --threads 1 --heads 16 --parts peers "${peers[@]}"
+    limits two-threads "two threads" --threads 1,2 --heads 128,16 --lengths 4096 --parts heads
+    limits step "a step of a layer by instruction set, products with weights" \
+      --threads 1 --parts steps,weights
+    limits layer "the parts of a step" --threads 1 --parts layer
+    limits small "what else a step does" --threads 1 --parts small
+    echo
+    echo "== goals"
+    sleep 1  # until all of it is written
+    python3 bench/amx_goals.py "$result" || ((rehearse)) || failed=1
   fi
   echo
   echo "$((SECONDS - begin)) s after the build"

@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdio>
 #include <exception>
 #include <functional>
 #include <limits>
@@ -23,6 +24,7 @@
 #include "bench/mla_step.h"
 #include "bench/peers.h"
 #include "bench/small_operations.h"
+#include "bench/weight_forms.h"
 #include "core/workload/trace.h"
 #include "deploy/app/bench/decode_case.h"
 #include "deploy/app/bench/machine_peak.h"
@@ -33,9 +35,9 @@ namespace {
 
 /// What is measured, in order: single sequences, a batch of mixed lengths, the price of leaves, the
 /// instruction sets in turn, the fp32 kernels, a step of a layer by instruction set, its
-/// operations, the small ones, the peers.
-constexpr std::array<std::string_view, 9> kParts{"heads", "batch", "order", "sets", "fp32",
-                                                 "steps", "layer", "small", "peers"};
+/// operations, the small ones, products with weights as they are kept, the peers.
+constexpr std::array<std::string_view, 10> kParts{"heads", "batch", "order", "sets",    "fp32",
+                                                  "steps", "layer", "small", "weights", "peers"};
 
 struct Options {
   bool processor_time = false;
@@ -266,7 +268,10 @@ int run(const Options& options) {
     if (options.has("steps")) steps_in_turn(machine, clock);
     if (options.has("layer")) layer_step(machine, *backend, clock);
     if (options.has("small")) small_operations(machine, *backend);
-    if (options.has("peers")) compare_with_peers(machine, *backend, options.peers);
+    if (options.has("weights")) weight_forms(machine, *backend);
+    if (options.has("peers")) {
+      compare_with_peers(machine, *backend, options.heads, options.peers);
+    }
   }
   return 0;
 }
@@ -275,6 +280,8 @@ int run(const Options& options) {
 }  // namespace tributary::bench
 
 int main(int argc, char** argv) {
+  // What was measured counts, even if a caller's patience ends first (bench/amx_check.sh).
+  (void)std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   tributary::bench::Options options;
   CLI::App app("Decode attention of the CPU backend against the limits of the machine.");
   app.add_flag("--processor-time", options.processor_time,

@@ -87,7 +87,8 @@ void compare(Machine& machine, Backend& backend, Peer& peer, int heads, const Ba
 
 }  // namespace
 
-void compare_with_peers(Machine& machine, Backend& backend, const PeerPrograms& programs) {
+void compare_with_peers(Machine& machine, Backend& backend, std::span<const int> heads_counts,
+                        const PeerPrograms& programs) {
   struct Candidate {
     const char* what;
     const std::string& program;
@@ -109,6 +110,7 @@ void compare_with_peers(Machine& machine, Backend& backend, const PeerPrograms& 
     }
     fmt::print("{}\n", peer->version());
     for (const int heads : {128, 16}) {
+      if (std::ranges::find(heads_counts, heads) == heads_counts.end()) continue;
       for (const Batch& batch : kBatches) compare(machine, backend, *peer, heads, batch);
     }
   }

@@ -16,8 +16,9 @@ struct PeerPrograms {
   std::string brgemm;  // bench/brgemm_peer.cc as a program; empty: none
 };
 
-/// Prints the rates of both and the median ratio, for 128 and 16 heads and several batches. Wall
-/// time, as many threads as `machine` measures.
-void compare_with_peers(Machine& machine, Backend& backend, const PeerPrograms& programs);
+/// Prints the rates of both and the median ratio, for those of `heads_counts` that are 128 or 16,
+/// and several batches. Wall time, as many threads as `machine` measures.
+void compare_with_peers(Machine& machine, Backend& backend, std::span<const int> heads_counts,
+                        const PeerPrograms& programs);
 
 }  // namespace tributary::bench

@@ -78,4 +78,8 @@ struct bf16 {
   return negative ? -magnitude : magnitude;
 }
 
+/// Rows and columns of a matrix that share a scale in the published FP8 checkpoints
+/// (`weight_block_size`).
+inline constexpr std::int64_t kScaleBlock = 128;
+
 }  // namespace tributary

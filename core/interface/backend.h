@@ -78,12 +78,22 @@ class Cache {
   CacheLayout layout_;
 };
 
+/// That a view's values are FP8 e4m3 numbers times scales, in fp32: a backend may keep them so, one
+/// byte each, if it gets the values back to the bit. The scales are those of the published matrix,
+/// row-major [.., cols], in blocks of kScaleBlock x kScaleBlock: [.., ceil(cols / kScaleBlock)].
+struct BlockScales {
+  const float* data = nullptr;  // null: nothing is known
+  std::int64_t cols = 0;        // >= 1 if there is data
+  std::int64_t first = 0;       // index in the matrix of the view's first element, >= 0
+};
+
 /// Host view of `batch` matrices [rows, cols]; strides in elements, so a transpose is a stride.
 struct WeightView {
   const void* data = nullptr;
   DType dtype = DType::kF32;  // kF32 or kBF16
   std::int64_t batch = 1, rows = 0, cols = 0;
   std::int64_t batch_stride = 0, row_stride = 0, col_stride = 1;
+  BlockScales scales = {};  // of kF32 alone; read by make_weight
 };
 
 /// A weight as the backend wants it (reordered once, at load).

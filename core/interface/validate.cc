@@ -316,6 +316,13 @@ void check_weight(const WeightView& view) {
   check_read_stride("weight", "batch_stride", view.batch, view.batch_stride);
   check_read_stride("weight", "row_stride", view.rows, view.row_stride);
   check_read_stride("weight", "col_stride", view.cols, view.col_stride);
+  if (view.scales.data == nullptr) return;
+  if (view.dtype != DType::kF32) {
+    fail(kBad, "weight: dtype is {}, must be f32 beside block scales", dtype_name(view.dtype));
+  }
+  check_pointer("weight", "scales.data", view.scales.data, sizeof(float));
+  check_range("weight", "scales.cols", view.scales.cols, 1, INT32_MAX);
+  check_range("weight", "scales.first", view.scales.first, 0, kIndexBound);
 }
 
 void check_page(const CacheLayout& layout, std::string_view call, int layer, std::int32_t page) {

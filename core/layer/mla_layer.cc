@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/layer/check_weights.h"
 #include "core/layer/token_chunks.h"
+#include "core/layer/weight_views.h"
 #include "core/model/rope.h"
 
 namespace tributary {
@@ -14,11 +15,6 @@ namespace {
 
 /// Batches that a layer's decode remembers: of project() and of output(), by size.
 constexpr std::size_t kRecordings = 16;
-
-WeightView matrix(const std::vector<float>& data, std::int64_t rows, std::int64_t cols) {
-  return {
-      .data = data.data(), .dtype = DType::kF32, .rows = rows, .cols = cols, .row_stride = cols};
-}
 
 std::unique_ptr<Buffer> upload_vector(Backend& backend, const std::vector<float>& values) {
   const auto bytes = std::as_bytes(std::span(values));
@@ -56,14 +52,18 @@ MlaLayer::MlaLayer(Backend& backend, const ModelShape& shape, const LayerWeights
 
   const bool low_rank = shape.q_lora_rank > 0;
   const std::int64_t hidden = shape.hidden_size;
+  const LayerScales& scales = weights.scales;
   {
     std::vector<float> rows = low_rank ? weights.q_a_proj : weights.q_proj;
     rows.insert(rows.end(), weights.kv_a_proj.begin(), weights.kv_a_proj.end());
-    down_ = backend.make_weight(matrix(rows, workspace_->down_rows(), hidden));
+    const std::vector<float> row_scales =
+        joined_scales(low_rank ? scales.q_a_proj : scales.q_proj, workspace_->down_query_rows(),
+                      scales.kv_a_proj);
+    down_ = backend.make_weight(matrix(rows, row_scales, workspace_->down_rows(), hidden));
   }
   if (low_rank) {
     q_b_ = backend.make_weight(
-        matrix(weights.q_b_proj, heads * shape.qk_head_dim(), shape.q_lora_rank));
+        matrix(weights.q_b_proj, scales.q_b_proj, heads * shape.qk_head_dim(), shape.q_lora_rank));
     q_norm_ = upload_vector(backend, weights.q_a_layernorm);
   }
   kv_norm_ = upload_vector(backend, weights.kv_a_layernorm);
@@ -77,7 +77,8 @@ MlaLayer::MlaLayer(Backend& backend, const ModelShape& shape, const LayerWeights
                                .cols = nope,
                                .batch_stride = head_stride,
                                .row_stride = 1,
-                               .col_stride = latent});
+                               .col_stride = latent,
+                               .scales = scales_from(scales.kv_b_proj, latent, 0)});
   w_uv_ = backend.make_weight({.data = weights.kv_b_proj.data() + nope * latent,
                                .dtype = DType::kF32,
                                .batch = heads,
@@ -85,11 +86,13 @@ MlaLayer::MlaLayer(Backend& backend, const ModelShape& shape, const LayerWeights
                                .cols = latent,
                                .batch_stride = head_stride,
                                .row_stride = latent,
-                               .col_stride = 1});
+                               .col_stride = 1,
+                               .scales = scales_from(scales.kv_b_proj, latent, nope * latent)});
   if (workspace_->prefill()) {
-    kv_b_ = backend.make_weight(matrix(weights.kv_b_proj, heads * (nope + value), latent));
+    kv_b_ = backend.make_weight(
+        matrix(weights.kv_b_proj, scales.kv_b_proj, heads * (nope + value), latent));
   }
-  o_ = backend.make_weight(matrix(weights.o_proj, hidden, heads * value));
+  o_ = backend.make_weight(matrix(weights.o_proj, scales.o_proj, hidden, heads * value));
 }
 
 void MlaLayer::add_down(std::int64_t tokens, const float* hidden) {

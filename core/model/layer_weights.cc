@@ -14,8 +14,7 @@
 namespace tributary {
 namespace {
 
-/// Rows and columns that share a scale in the published FP8 checkpoints (`weight_block_size`).
-constexpr std::int64_t kScaleBlock = 128;
+constexpr std::string_view kScaleSuffix = "_scale_inv";
 
 constexpr std::int64_t blocks(std::int64_t size) {
   return ceil_div(size, kScaleBlock);
@@ -92,47 +91,61 @@ bool WeightFiles::contains(std::string_view name) const {
   return find(name) != nullptr;
 }
 
-std::vector<float> WeightFiles::load(std::string_view name, std::int64_t rows,
-                                     std::int64_t cols) const {
+const SafetensorsFile& WeightFiles::file_of(std::string_view name) const {
   const SafetensorsFile* file = find(name);
   if (file == nullptr) {
     fail(
         ErrorCode::kNotFound, "{}: no tensor {}{}", files_.front().path().string(), quote(name),
         files_.size() > 1 ? fmt::format(", nor in the {} files beside it", files_.size() - 1) : "");
   }
-  const std::array<std::int64_t, 2> shape = {rows, cols};
-  const TensorView& tensor = file->tensor(name, std::span(shape).first(cols == 0 ? 1 : 2));
+  return *file;
+}
 
-  const std::string scale_name = std::string(name) + "_scale_inv";
+std::vector<float> WeightFiles::load_scales(std::string_view name, std::int64_t rows,
+                                            std::int64_t cols) const {
+  const SafetensorsFile& file = file_of(name);
+  const std::array<std::int64_t, 2> shape = {rows, cols};
+  if (file.tensor(name, shape).dtype != DType::kF8E4M3) return {};
+  const std::string scale_name = std::string(name).append(kScaleSuffix);
   const SafetensorsFile* scale_file = find(scale_name);
+  if (scale_file == nullptr) {
+    fail(ErrorCode::kMalformedInput, "{}: tensor {} is f8_e4m3, but there is no {}",
+         file.path().string(), quote(name), quote(scale_name));
+  }
+  const std::array<std::int64_t, 2> scale_shape = {blocks(rows), blocks(cols)};
+  const TensorView& scale = scale_file->tensor(scale_name, scale_shape);
+  if (scale.dtype != DType::kF32) {
+    fail(ErrorCode::kMalformedInput, "{}: tensor {} is {}, must be f32",
+         scale_file->path().string(), quote(scale_name), dtype_name(scale.dtype));
+  }
+  std::vector<float> scales = to_floats(scale);
+  check_finite(scales, *scale_file, scale_name);
+  return scales;
+}
+
+std::vector<float> WeightFiles::load(std::string_view name, std::int64_t rows,
+                                     std::int64_t cols) const {
+  const SafetensorsFile& file = file_of(name);
+  const std::array<std::int64_t, 2> shape = {rows, cols};
+  const TensorView& tensor = file.tensor(name, std::span(shape).first(cols == 0 ? 1 : 2));
+
   std::vector<float> values;
   if (tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16) {
-    if (scale_file != nullptr) {
-      fail(ErrorCode::kMalformedInput, "{}: tensor {} is {} and yet has a {}",
-           file->path().string(), quote(name), dtype_name(tensor.dtype), quote(scale_name));
+    const std::string scale_name = std::string(name).append(kScaleSuffix);
+    if (contains(scale_name)) {
+      fail(ErrorCode::kMalformedInput, "{}: tensor {} is {} and yet has a {}", file.path().string(),
+           quote(name), dtype_name(tensor.dtype), quote(scale_name));
     }
     values = to_floats(tensor);
   } else if (tensor.dtype == DType::kF8E4M3 && cols != 0) {
-    if (scale_file == nullptr) {
-      fail(ErrorCode::kMalformedInput, "{}: tensor {} is f8_e4m3, but there is no {}",
-           file->path().string(), quote(name), quote(scale_name));
-    }
-    const std::array<std::int64_t, 2> scale_shape = {blocks(rows), blocks(cols)};
-    const TensorView& scale = scale_file->tensor(scale_name, scale_shape);
-    if (scale.dtype != DType::kF32) {
-      fail(ErrorCode::kMalformedInput, "{}: tensor {} is {}, must be f32",
-           scale_file->path().string(), quote(scale_name), dtype_name(scale.dtype));
-    }
-    const std::vector<float> scales = to_floats(scale);
-    check_finite(scales, *scale_file, scale_name);
-    values = dequantise(tensor, scales, rows, cols);
+    values = dequantise(tensor, load_scales(name, rows, cols), rows, cols);
   } else {
     fail(ErrorCode::kUnsupported,
          "{}: tensor {} is {} of shape {}; weights are read in bf16, f32 "
          "and, as matrices, f8_e4m3",
-         file->path().string(), quote(name), dtype_name(tensor.dtype), tensor.shape_text());
+         file.path().string(), quote(name), dtype_name(tensor.dtype), tensor.shape_text());
   }
-  check_finite(values, *file, name);
+  check_finite(values, file, name);
   return values;
 }
 
@@ -144,23 +157,33 @@ LayerWeights load_layer_weights(const WeightFiles& files, const ModelShape& shap
   const std::int64_t q_rank = shape.q_lora_rank;
   const std::int64_t kv_rank = shape.kv_lora_rank;
   const std::int64_t q_rows = heads * shape.qk_head_dim();
-  const auto load = [&](std::string_view name, std::int64_t rows, std::int64_t cols) {
-    return files.load(fmt::format("{}self_attn.{}.weight", prefix, name), rows, cols);
+  const auto full_name = [&](std::string_view name) {
+    return fmt::format("{}self_attn.{}.weight", prefix, name);
+  };
+  const auto load_norm = [&](std::string_view name, std::int64_t width) {
+    return files.load(full_name(name), width, 0);
   };
 
   LayerWeights weights;
+  LayerScales& scales = weights.scales;
+  const auto load_matrix = [&](std::string_view name, std::int64_t rows, std::int64_t cols,
+                               std::vector<float>& values, std::vector<float>& its_scales) {
+    values = files.load(full_name(name), rows, cols);
+    its_scales = files.load_scales(full_name(name), rows, cols);
+  };
   if (q_rank == 0) {
-    weights.q_proj = load("q_proj", q_rows, hidden);
+    load_matrix("q_proj", q_rows, hidden, weights.q_proj, scales.q_proj);
   } else {
-    weights.q_a_proj = load("q_a_proj", q_rank, hidden);
-    weights.q_a_layernorm = load("q_a_layernorm", q_rank, 0);
-    weights.q_b_proj = load("q_b_proj", q_rows, q_rank);
+    load_matrix("q_a_proj", q_rank, hidden, weights.q_a_proj, scales.q_a_proj);
+    weights.q_a_layernorm = load_norm("q_a_layernorm", q_rank);
+    load_matrix("q_b_proj", q_rows, q_rank, weights.q_b_proj, scales.q_b_proj);
   }
-  weights.kv_a_proj = load("kv_a_proj_with_mqa", shape.latent_dim(), hidden);
-  weights.kv_a_layernorm = load("kv_a_layernorm", kv_rank, 0);
-  weights.kv_b_proj =
-      load("kv_b_proj", heads * (shape.qk_nope_head_dim + shape.v_head_dim), kv_rank);
-  weights.o_proj = load("o_proj", hidden, heads * shape.v_head_dim);
+  load_matrix("kv_a_proj_with_mqa", shape.latent_dim(), hidden, weights.kv_a_proj,
+              scales.kv_a_proj);
+  weights.kv_a_layernorm = load_norm("kv_a_layernorm", kv_rank);
+  load_matrix("kv_b_proj", heads * (shape.qk_nope_head_dim + shape.v_head_dim), kv_rank,
+              weights.kv_b_proj, scales.kv_b_proj);
+  load_matrix("o_proj", hidden, heads * shape.v_head_dim, weights.o_proj, scales.o_proj);
   return weights;
 }
 

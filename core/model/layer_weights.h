@@ -12,6 +12,13 @@
 
 namespace tributary {
 
+/// The block scales of matrices that were published in FP8, row-major [ceil(rows / kScaleBlock),
+/// ceil(cols / kScaleBlock)]: each value of such a matrix is an e4m3 number times its block's
+/// scale. Empty for a matrix that was not, or of which nothing is known.
+struct LayerScales {
+  std::vector<float> q_proj, q_a_proj, q_b_proj, kv_a_proj, kv_b_proj, o_proj;
+};
+
 /// Host weights, fp32, row-major [out, in], used as y = W x. C = kv_lora_rank,
 /// R = qk_rope_head_dim, N = qk_nope_head_dim, V = v_head_dim, H = heads.
 struct LayerWeights {
@@ -23,6 +30,7 @@ struct LayerWeights {
   std::vector<float> kv_a_layernorm;  // [C]
   std::vector<float> kv_b_proj;       // [H (N + V), C]: per head N rows W_UK, then V rows W_UV
   std::vector<float> o_proj;          // [hidden, H V]
+  LayerScales scales = {};
 };
 
 /// Finds tensors over the files of one model: a folder's `*.safetensors`, by name.
@@ -39,9 +47,14 @@ class WeightFiles {
   /// a missing or superfluous scale, a NaN or an infinity; kUnsupported for another dtype.
   [[nodiscard]] std::vector<float> load(std::string_view name, std::int64_t rows,
                                         std::int64_t cols) const;
+  /// The block scales of a matrix in FP8 alone, checked as load() does; empty for other dtypes.
+  [[nodiscard]] std::vector<float> load_scales(std::string_view name, std::int64_t rows,
+                                               std::int64_t cols) const;
 
  private:
   [[nodiscard]] const SafetensorsFile* find(std::string_view name) const;
+  /// The file of a tensor that must exist.
+  [[nodiscard]] const SafetensorsFile& file_of(std::string_view name) const;
   std::vector<SafetensorsFile> files_;
 };
 

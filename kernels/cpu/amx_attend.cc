@@ -3,6 +3,7 @@
 #if defined(__x86_64__)
 
 #include "kernels/cpu/amx_gemm.h"
+#include "kernels/cpu/amx_gemm_f8.h"
 #include "kernels/cpu/amx_leaf.h"
 #include "kernels/cpu/tiles.h"
 
@@ -16,6 +17,7 @@ const KernelTable* amx_kernel_table(const KernelTable& base) {
     copy.name = kAmxTableName;
     copy.pairs = &kernel;
     copy.gemm_bf16 = amx::gemm<HardwareTiles>;
+    copy.gemm_f8 = amx::gemm_f8<HardwareTiles>;
     return copy;
   }();
   return &table;

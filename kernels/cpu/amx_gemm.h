@@ -31,18 +31,27 @@ static_assert((kGemmSteps * (kPanelTiles + kParts) + kGroups * kPanelTiles) * kT
                   kGemmScratch * sizeof(float),
               "weights, activations and sums fit the scratch of products");
 
+/// 32 outputs of a column of bf16.
+struct Bf16Columns {
+  static constexpr std::size_t kHalfBytes = kTileRowBytes;
+  [[gnu::always_inline]] static Words load(const std::byte* from) {
+    return _mm512_loadu_si512(from);
+  }
+};
+
 /// `depth` columns of a panel, up to kGemmSteps x 32, as tiles of B: [step][4 tiles of outputs].
 /// Outputs are permuted within 32, and put in order at the end (order_columns).
-inline void interleave_weights(const std::byte* panel, std::size_t depth, std::byte* to) {
-  constexpr std::size_t kColumnBytes = kPanel * sizeof(bf16);
+template <typename Columns>
+void interleave_weights(const std::byte* panel, std::size_t depth, std::byte* to) {
+  constexpr std::size_t kColumnBytes = kPanel / kTileDepth * Columns::kHalfBytes;
   for (std::size_t k = 0; k < round_up(depth, kTileDepth); k += 2) {
     std::byte* pair =
         to + k / kTileDepth * kPanelTiles * kTileBytes + k % kTileDepth / 2 * kTileRowBytes;
     for (std::size_t half = 0; half < kPanelTiles / 2; ++half) {
-      const std::byte* from = panel + k * kColumnBytes + half * kTileRowBytes;
+      const std::byte* from = panel + k * kColumnBytes + half * Columns::kHalfBytes;
       const Words none = _mm512_setzero_si512();
-      const Words first = k < depth ? _mm512_loadu_si512(from) : none;
-      const Words second = k + 1 < depth ? _mm512_loadu_si512(from + kColumnBytes) : none;
+      const Words first = k < depth ? Columns::load(from) : none;
+      const Words second = k + 1 < depth ? Columns::load(from + kColumnBytes) : none;
       std::byte* tile = pair + 2 * half * kTileBytes;
       _mm512_store_si512(tile, _mm512_unpacklo_epi16(first, second));
       _mm512_store_si512(tile + kTileBytes, _mm512_unpackhi_epi16(first, second));
@@ -159,7 +168,7 @@ void gemm(const GemmKernelArgs& args, float* scratch) {
   Tiles::configure();
   for (std::size_t k = 0; k < args.cols; k += kDepth) {
     const std::size_t depth = std::min(kDepth, args.cols - k);
-    interleave_weights(args.panel + k * kPanel * sizeof(bf16), depth, weights);
+    interleave_weights<Bf16Columns>(args.panel + k * kPanel * sizeof(bf16), depth, weights);
     for (std::size_t token = 0; token < args.tokens; token += kTileRows) {
       split_activations(args.x + token * args.x_token_stride + k, args.x_token_stride,
                         std::min(kTileRows, args.tokens - token), depth, activations);

@@ -2,11 +2,8 @@
 #include "kernels/cpu/cpu_projection.h"
 
 #include <algorithm>
-#include <atomic>
-#include <bit>
 #include <cstring>
 #include <span>
-#include <type_traits>
 
 #include "core/base/ceil_div.h"
 
@@ -29,64 +26,7 @@ void for_chunks(ThreadPool& pool, std::size_t count, std::size_t bytes_each, con
   });
 }
 
-// Whether the conversion is exact.
-bool convert(bf16 from, bf16& to) {
-  to = from;
-  return true;
-}
-bool convert(float from, float& to) {
-  to = from;
-  return true;
-}
-bool convert(float from, bf16& to) {
-  const auto bits = std::bit_cast<std::uint32_t>(from);
-  to.bits = static_cast<std::uint16_t>(bits >> 16);
-  return (bits & 0xffffU) == 0;
-}
-
 }  // namespace
-
-PackedWeight::PackedWeight(const WeightView& view, ThreadPool& pool)
-    : Weight(view.batch, view.rows, view.cols),
-      panels_(ceil_div(static_cast<std::size_t>(view.rows), kPanel)) {
-  if (view.dtype == DType::kBF16) {
-    (void)pack<bf16, bf16>(view, pool);
-  } else if (!pack<float, bf16>(view, pool)) {
-    (void)pack<float, float>(view, pool);
-  }
-}
-
-template <typename From, typename To>
-bool PackedWeight::pack(const WeightView& view, ThreadPool& pool) {
-  dtype_ = std::is_same_v<To, bf16> ? DType::kBF16 : DType::kF32;
-  panel_bytes_ = static_cast<std::size_t>(view.cols) * kPanel * sizeof(To);
-  data_ = nullptr;
-  data_ =
-      allocate_aligned(static_cast<std::size_t>(view.batch) * panels_ * panel_bytes_, "a weight");
-  std::atomic<bool> lossless{true};
-  pool.for_each(static_cast<std::size_t>(view.batch) * panels_, [&](std::size_t index, int) {
-    if (!lossless.load(std::memory_order_relaxed)) return;
-    const auto batch = static_cast<std::int64_t>(index / panels_);
-    const auto first = static_cast<std::int64_t>(index % panels_ * kPanel);
-    const auto outputs = std::min<std::int64_t>(kPanel, view.rows - first);
-    const From* from =
-        static_cast<const From*>(view.data) + batch * view.batch_stride + first * view.row_stride;
-    To* to = reinterpret_cast<To*>(data_.get() + index * panel_bytes_);
-    bool exact = true;
-    // Squares of kPanel columns, so that both the rows and the panel stay in the cache.
-    for (std::int64_t begin = 0; begin < view.cols; begin += kPanel) {
-      const std::int64_t end = std::min<std::int64_t>(view.cols, begin + kPanel);
-      for (std::int64_t n = 0; n < static_cast<std::int64_t>(kPanel); ++n) {
-        for (std::int64_t k = begin; k < end; ++k) {
-          const From value = n < outputs ? from[n * view.row_stride + k * view.col_stride] : From{};
-          exact = convert(value, to[k * static_cast<std::int64_t>(kPanel) + n]) && exact;
-        }
-      }
-    }
-    if (!exact) lossless.store(false, std::memory_order_relaxed);
-  });
-  return lossless.load();
-}
 
 Projection::Projection(const KernelTable& kernels, ThreadPool& pool)
     : kernels_(kernels), pool_(pool), scratch_(static_cast<std::size_t>(pool.threads())) {
@@ -102,9 +42,10 @@ void Projection::gemm(const PackedWeight& weight, const GemmArgs& args) {
   const auto batch = static_cast<std::size_t>(weight.batch());
   const std::size_t token_blocks = ceil_div(tokens, kGemmTokens);
   // Panels in the outer loop: the token blocks of a panel are consecutive and share its memory.
-  const auto product = weight.dtype() == DType::kBF16 && kernels_.gemm_bf16 != nullptr
-                           ? kernels_.gemm_bf16
-                           : kernels_.gemm;
+  const auto special = weight.dtype() == DType::kBF16     ? kernels_.gemm_bf16
+                       : weight.dtype() == DType::kF8E4M3 ? kernels_.gemm_f8
+                                                          : nullptr;
+  const auto product = special != nullptr ? special : kernels_.gemm;
   const auto unit = [&](std::size_t index, int thread) {
     const std::size_t token = index % token_blocks * kGemmTokens;
     const std::size_t panel = index / token_blocks % weight.panels();

@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/ceil_div.h"
 #include "core/base/dtype.h"
 #include "core/interface/backend.h"
 
@@ -115,7 +116,7 @@ struct MergeKernelArgs {
   float* dst = nullptr;
 };
 
-/// Tokens that share one unpacking of a bf16 panel block. More would evict x and the sums from the
+/// Tokens that share one widening of a panel block. More would evict x and the sums from the
 /// second-level cache.
 inline constexpr std::size_t kGemmTokens = 128;
 /// Floats of scratch: a widened block of the panel, then sums and a block of x of kGemmTokens
@@ -123,10 +124,19 @@ inline constexpr std::size_t kGemmTokens = 128;
 inline constexpr std::size_t kGemmScratch =
     kPanel * kPanelDepth + kGemmTokens * (kPanel + kPanelDepth);
 
+/// Bytes of the first `cols` columns of a panel: where column `cols` starts, for whole blocks of
+/// kPanelDepth. FP8 has before each block of columns its outputs' scales (f8_code.h):
+/// [kPanel] fp32, then [up to kPanelDepth][kPanel] codes.
+[[nodiscard]] constexpr std::size_t panel_bytes(DType dtype, std::size_t cols) noexcept {
+  const std::size_t scales =
+      dtype == DType::kF8E4M3 ? ceil_div(cols, kPanelDepth) * kPanel * sizeof(float) : 0;
+  return scales + cols * kPanel * dtype_bytes(dtype);
+}
+
 /// y[t][0 .. outputs) = panel x[t] for up to kGemmTokens tokens; outputs <= kPanel.
 struct GemmKernelArgs {
-  const std::byte* panel = nullptr;  // [cols][kPanel] of `dtype`
-  DType dtype = DType::kF32;
+  const std::byte* panel = nullptr;  // [cols][kPanel] of `dtype`, FP8 as panel_bytes() says
+  DType dtype = DType::kF32;         // kF32, kBF16 or kF8E4M3
   std::size_t cols = 0, outputs = 0, tokens = 0;
   const float* x = nullptr;
   std::size_t x_token_stride = 0;
@@ -152,9 +162,10 @@ struct KernelTable {
   void (*attend_dense)(const DenseKernelArgs&, const AttendWorkspace&);
   void (*merge)(const MergeKernelArgs&);
   void (*gemm)(const GemmKernelArgs&, float* scratch);
-  /// For panels of bf16, in place of gemm(), where the instruction set has a better way; may be
-  /// null. As exact, but of other bits.
+  /// For panels of bf16 and of FP8, in place of gemm(), where the instruction set has a better way;
+  /// may be null. As exact, but of other bits.
   void (*gemm_bf16)(const GemmKernelArgs&, float* scratch) = nullptr;
+  void (*gemm_f8)(const GemmKernelArgs&, float* scratch) = nullptr;
   void (*rms_norm)(const float* x, const float* weight, float eps, std::size_t width, float* y);
   void (*rotate)(const RotateKernelArgs&);
   void (*to_bf16)(const float* src, bf16* dst, std::size_t count);

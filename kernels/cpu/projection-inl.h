@@ -22,20 +22,41 @@ HWY_BEFORE_NAMESPACE();
 namespace tributary::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+/// A block of an FP8 panel, `depth` columns: codes times their outputs' scales.
+HWY_INLINE void widen_f8_block(const std::byte* block, std::size_t depth, float* to) {
+  const F32 d;
+  const hn::Rebind<std::int8_t, F32> d8;
+  const hn::Rebind<std::int32_t, F32> d32;
+  const auto* const scales = reinterpret_cast<const float*>(block);
+  const auto* const codes = reinterpret_cast<const std::int8_t*>(scales + kPanel);
+  // The sign is extended into the bits between it and the exponent, which are cleared.
+  const auto places = hn::Set(d32, static_cast<std::int32_t>(0x87f00000U));
+  for (std::size_t v = 0; v < kPanel; v += hn::Lanes(d)) {
+    const auto scale = hn::Load(d, scales + v);
+    for (std::size_t k = 0; k < depth; ++k) {
+      const auto code = hn::PromoteTo(d32, hn::LoadU(d8, codes + k * kPanel + v));
+      const auto lowered = hn::BitCast(d, hn::And(hn::ShiftLeft<20>(code), places));
+      hn::Store(hn::Mul(lowered, scale), d, to + k * kPanel + v);
+    }
+  }
+}
+
 /// Weights are read in their stored type and widened one block at a time, never stored widened:
 /// with few tokens the product is as fast as memory delivers them.
 inline void gemm(const GemmKernelArgs& args, float* scratch) {
-  const std::size_t element = dtype_bytes(args.dtype);
   float* widened = scratch;
   float* sums = widened + kPanelDepth * kPanel;
   float* packed = sums + kGemmTokens * kPanel;
   for (std::size_t k = 0; k < args.cols; k += kPanelDepth) {
     const std::size_t depth = std::min(kPanelDepth, args.cols - k);
+    const std::byte* stored = args.panel + panel_bytes(args.dtype, k);
     const float* block = widened;
     if (args.dtype == DType::kF32) {
-      block = reinterpret_cast<const float*>(args.panel) + k * kPanel;
+      block = reinterpret_cast<const float*>(stored);
+    } else if (args.dtype == DType::kBF16) {
+      widen_row(reinterpret_cast<const bf16*>(stored), depth * kPanel, widened);
     } else {
-      widen_row(reinterpret_cast<const bf16*>(args.panel) + k * kPanel, depth * kPanel, widened);
+      widen_f8_block(stored, depth, widened);
     }
     // Rows of x are often a multiple of 4 KiB apart, and a cache holds few such lines: many rows
     // are copied together first.
@@ -45,8 +66,8 @@ inline void gemm(const GemmKernelArgs& args, float* scratch) {
       // The next block is prefetched during this block's product. With fewer tokens there is too
       // little arithmetic to hide it, and prefetching disturbs the hardware's own streams.
       const std::size_t next = std::min(args.cols, k + kPanelDepth);
-      prefetch(args.panel + next * kPanel * element,
-               std::min(kPanelDepth, args.cols - next) * kPanel * element);
+      prefetch(args.panel + panel_bytes(args.dtype, next),
+               panel_bytes(args.dtype, std::min(kPanelDepth, args.cols - next)));
       for (std::size_t t = 0; t < args.tokens; ++t) {
         std::copy_n(x + t * x_stride, depth, packed + t * kPanelDepth);
       }

@@ -61,6 +61,19 @@ TEST_P(BackendConformance, BadLayoutsAndWeightsAreRefused) {
                  }));
   expect_refused("row_stride is -3", weigh([](auto& w) { w.row_stride = -3; }));
   expect_refused("f64", weigh([](auto& w) { w.dtype = DType::kF64; }));
+  const BlockScales scales{.data = data.data(), .cols = 3};
+  expect_refused("scales.cols is 0", weigh([&](auto& w) {
+                   w.scales = scales;
+                   w.scales.cols = 0;
+                 }));
+  expect_refused("scales.first is -1", weigh([&](auto& w) {
+                   w.scales = scales;
+                   w.scales.first = -1;
+                 }));
+  expect_refused("dtype is bf16, must be f32 beside block scales", weigh([&](auto& w) {
+                   w.scales = scales;
+                   w.dtype = DType::kBF16;
+                 }));
 }
 
 TEST_P(BackendConformance, ACacheThatCannotBeIsAFullPool) {

@@ -340,6 +340,10 @@ TEST_P(OddLayer, RefusesWhatDoesNotBelongTogether) {
   LayerWeights weights = golden_.weights;
   weights.kv_b_proj.pop_back();
   TRIBUTARY_EXPECT_ERROR(MlaLayer(*backend_, shape, weights, workspace), kBad, "kv_b_proj");
+  weights = golden_.weights;
+  weights.scales.o_proj.resize(1000);
+  TRIBUTARY_EXPECT_ERROR(MlaLayer(*backend_, shape, weights, workspace), kBad,
+                         "weight o_proj: 1000 block scales, expected none or");
   const auto other = make_reference_backend();
   TRIBUTARY_EXPECT_ERROR(MlaLayer(*other, shape, golden_.weights, workspace), kBad,
                          "another backend");

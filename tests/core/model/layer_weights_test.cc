@@ -92,6 +92,7 @@ TEST(LayerWeights, LoadsAPlainQueryProjectionUnderAPrefix) {
   EXPECT_EQ(weights.kv_a_layernorm, counting(4, 3));
   EXPECT_EQ(weights.kv_b_proj, counting(64, 4));
   EXPECT_EQ(weights.o_proj, counting(80, 5));
+  EXPECT_TRUE(weights.scales.o_proj.empty());
 
   TRIBUTARY_EXPECT_ERROR(load_layer_weights(files, shape, "model.layers.2."), ErrorCode::kNotFound,
                          "no tensor 'model.layers.2.self_attn.q_proj.weight'");
@@ -101,6 +102,46 @@ TEST(LayerWeights, LoadsAPlainQueryProjectionUnderAPrefix) {
   shape.v_head_dim = 0;
   TRIBUTARY_EXPECT_ERROR(load_layer_weights(files, shape, "model.layers.3."),
                          ErrorCode::kInvalidArgument, "v_head_dim is 0");
+}
+
+TEST(LayerWeights, KeepsTheScalesOfWhatWasPublishedInFp8) {
+  ModelShape shape;
+  shape.hidden_size = 130;
+  shape.num_hidden_layers = 1;
+  shape.num_attention_heads = 1;
+  shape.q_lora_rank = 3;
+  shape.kv_lora_rank = 4;
+  shape.qk_nope_head_dim = 3;
+  shape.qk_rope_head_dim = 2;
+  shape.v_head_dim = 5;
+  shape.max_position_embeddings = 64;
+  FileBuilder builder;
+  const auto add = [&](std::string_view name, std::int64_t rows, std::int64_t cols, float scale) {
+    const std::string full = fmt::format("self_attn.{}.weight", name);
+    const std::int64_t blocks = (rows + 127) / 128 * ((cols + 127) / 128);
+    builder
+        .add(full, "F8_E4M3", {rows, cols},
+             std::vector<std::uint8_t>(static_cast<std::size_t>(rows * cols), 0x38))
+        .add(full + "_scale_inv", "F32", {(rows + 127) / 128, (cols + 127) / 128},
+             counting(static_cast<std::size_t>(blocks), scale));
+  };
+  add("q_a_proj", 3, 130, 1);
+  add("q_b_proj", 5, 3, 3);
+  add("kv_a_proj_with_mqa", 6, 130, 4);
+  add("o_proj", 130, 5, 6);
+  builder.add("self_attn.q_a_layernorm.weight", "F32", {3}, counting(3))
+      .add("self_attn.kv_a_layernorm.weight", "F32", {4}, counting(4))
+      .add("self_attn.kv_b_proj.weight", "F32", {8, 4}, counting(32));
+  test::TemporaryFolder folder;
+  const LayerWeights weights = load_layer_weights(one_file(folder, builder), shape, "");
+  EXPECT_TRUE(weights.scales.q_proj.empty());
+  EXPECT_EQ(weights.scales.q_a_proj, counting(2, 1));
+  EXPECT_EQ(weights.scales.q_b_proj, counting(1, 3));
+  EXPECT_EQ(weights.scales.kv_a_proj, counting(2, 4));
+  EXPECT_TRUE(weights.scales.kv_b_proj.empty());
+  EXPECT_EQ(weights.scales.o_proj, counting(2, 6));
+  EXPECT_EQ(weights.q_a_proj[127], 1);
+  EXPECT_EQ(weights.q_a_proj[128], 2);
 }
 
 TEST(WeightFiles, DequantisesFp8ByBlocks) {
@@ -116,7 +157,9 @@ TEST(WeightFiles, DequantisesFp8ByBlocks) {
   test::TemporaryFolder folder;
   FileBuilder builder;
   builder.add("w", "F8_E4M3", {kRows, kCols}, bits).add("w_scale_inv", "F32", {2, 3}, scales);
-  const std::vector<float> loaded = one_file(folder, builder).load("w", kRows, kCols);
+  const WeightFiles files = one_file(folder, builder);
+  const std::vector<float> loaded = files.load("w", kRows, kCols);
+  EXPECT_EQ(files.load_scales("w", kRows, kCols), scales);
   ASSERT_EQ(loaded.size(), bits.size());
   for (std::int64_t row = 0; row < kRows; ++row) {
     for (std::int64_t col = 0; col < kCols; ++col) {

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/amx_attend.h"
 #include "kernels/cpu/amx_gemm.h"
+#include "kernels/cpu/amx_gemm_f8.h"
 #include "kernels/cpu/amx_leaf.h"
 #include "tests/kernels/cpu/emulated_table.h"
 
@@ -110,6 +111,7 @@ const KernelTable* emulated_amx_table() {
     copy.name = kAmxTableName;
     copy.pairs = &kernel;
     copy.gemm_bf16 = amx::gemm<EmulatedTiles>;
+    copy.gemm_f8 = amx::gemm_f8<EmulatedTiles>;
     return copy;
   }();
   return &table;
