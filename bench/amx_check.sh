@@ -14,8 +14,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../deploy/common.sh"
 
 # Seconds that a part may take; what it printed until then counts. Calm machines need less than half.
-declare -A limit_s=([tiles]=70 [kernels]=50 [pools]=80 [golden]=15 [sets]=105 [peers]=80
-  [few-heads-peers]=30 [two-threads]=40 [step]=50 [layer]=25 [small]=35)
+declare -A limit_s=([tiles]=85 [kernels]=40 [pools]=65 [golden]=15 [sets]=105 [peers]=80
+  [few-heads-peers]=30 [two-threads]=40 [step]=60 [layer]=25 [small]=35)
 budget() {
   local part sum=0
   for part in "${!limit_s[@]}"; do

@@ -14,36 +14,34 @@ class Figures:
     """What the lines say. Keys that were not printed are absent."""
 
     def __init__(self, text):
-        self.read = {}      # threads -> GB/s of the reading loop
-        self.peak = {}      # threads -> GFLOP/s of the best instruction
-        self.attend = {}    # (heads, batch) -> (GFLOP/s, its peak, GB/s) of the set that is used
+        # (heads, batch) -> (GFLOP/s, its peak, GB/s, the part's reading loop) of the set in use
+        self.attend = {}
         self.peers = {}     # (heads, batch) -> {peer: times as fast}
-        self.two = {}       # heads -> times as fast as one thread
+        self.two = {}       # heads -> times as fast as one thread, and the same of their peaks
         self.steps = {}     # instruction set -> ms
         self.products = {}  # (matrix, form) -> % of read at batch 16
         self.small = {}     # operation -> % of read
         peer = heads = None
+        peak, read = {}, 0.0  # of the part: GFLOP/s by threads, GB/s
         for line in text.splitlines():
             if found := re.match(rf"(\d+) thread\(s\): at most {NUMBER} GFLOP/s of .*, {NUMBER} GB/s",
                                  line):
-                threads = int(found[1])
-                # Measured anew by each part: the highest.
-                self.peak[threads] = max(self.peak.get(threads, 0), float(found[2]))
-                self.read[threads] = max(self.read.get(threads, 0), float(found[3]))
+                peak[int(found[1])], read = float(found[2]), float(found[3])
             elif line.startswith("PyTorch, bf16"):
                 peer = "PyTorch"
             elif line.startswith("SGLang's algorithm"):
                 peer = "brgemm"
             elif found := re.match(rf"\s*(\d+) heads, (\d+) x +(\d+) rows +{NUMBER} .*% of {NUMBER}, "
                                    rf"{NUMBER}", line):
-                self.attend[int(found[1]), batch(found)] = tuple(map(float, found.group(4, 5, 6)))
+                self.attend[int(found[1]), batch(found)] = (
+                    *map(float, found.group(4, 5, 6)), read)
             elif found := re.match(rf"\s*(\d+) heads, (\d+) x +(\d+) rows: .*: {NUMBER} x faster",
                                    line):
                 self.peers.setdefault((int(found[1]), batch(found)), {})[peer] = float(found[4])
             elif found := re.match(r"\s*(\d+) heads, +4096 rows, s_q (\d+)", line):
                 heads = int(found[1]) if found[2] == "1" else None
             elif (found := re.match(rf"\s+{NUMBER} x one thread", line)) and heads is not None:
-                self.two[heads] = float(found[1])
+                self.two[heads] = float(found[1]), peak[2] / peak[1]
             elif found := re.match(rf"([A-Z0-9_]+) +{NUMBER} ms, {NUMBER} x the first", line):
                 self.steps[found[1]] = float(found[2])
             elif found := re.match(rf"(\S+) +\d+ x +\d+, batch 16, (\S+) .* {NUMBER}% of read", line):
@@ -93,7 +91,7 @@ def judge(text):
     figures = Figures(text)
     goals = Goals()
     for key, name in BATCHES.items():
-        rate, peak, _ = figures.attend.get((128, key), (None, None, None))
+        rate, peak = figures.attend.get((128, key), (None, None))[:2]
         long = name == "131k"
         fixed, part = (900, 0.33) if long else (1000, 0.37)
         bounds = [lesser(fixed, f"{fixed} GFLOP/s", share(peak, part), f"{part:.0%} of the peak")]
@@ -104,22 +102,20 @@ def judge(text):
                 theirs = None if rate is None or peer not in times else rate / times[peer]
                 bounds.append((share(theirs, 2), f"2 x {peer}"))
         goals.add(f"128 heads, {name}", rate, bounds, "GFLOP/s")
-    both = None
-    if 1 in figures.peak and 2 in figures.peak:
-        both = 0.92 * figures.peak[2] / figures.peak[1]
     for heads in (128, 16):
-        goals.add(f"two threads, {heads} heads, 4k", figures.two.get(heads),
-                  [lesser(1.85, "1.85", both, "92% of two threads' peak")], "x one thread")
-    read = figures.read.get(1)
+        times, both = figures.two.get(heads, (None, None))
+        goals.add(f"two threads, {heads} heads, 4k", times,
+                  [lesser(1.85, "1.85", share(both, 0.92), "92% of two threads' peak")],
+                  "x one thread")
     for key, name in BATCHES.items():
-        rate, _, moved = figures.attend.get((16, key), (None, None, None))
+        rate, _, moved, read = figures.attend.get((16, key), (None,) * 4)
         # 85% of read, in GFLOP/s of this shape.
-        by_reading = None if rate is None or read is None else 0.85 * read * rate / moved
+        by_reading = None if rate is None else 0.85 * read * rate / moved
         goals.add(f"16 heads, {name}", rate,
                   [lesser(330, "330 GFLOP/s", by_reading, "85% of read")], "GFLOP/s")
     for heads in (4, 1):
         for key, name in BATCHES.items():
-            moved = figures.attend.get((heads, key), (None, None, None))[2]
+            _, _, moved, read = figures.attend.get((heads, key), (None,) * 4)
             goals.add(f"{heads} heads, {name}", moved, [(share(read, 0.9), "90% of read")], "GB/s")
     for matrix in ("q_b", "o_proj"):
         for form in ("bf16", "FP8"):
