@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -15,17 +17,31 @@
 namespace tributary {
 namespace {
 
-/// A rank's record in the exchange: kPartial or why not, lse, o[kv_lora_rank].
-constexpr double kPartial = 0;  // the state of its rows; the empty one where it has none
+/// A record in the exchange: kPartial or why not, lse, the norm of what travelled, o[kv_lora_rank].
+/// The norm is merged like a value of o: that of a subtree root's o, as it was sent, where rounding
+/// could change it; 0 of roots that stayed, and in pools that round nothing.
+constexpr double kPartial = 0;  // the state of a rank's rows; the empty one where it has none
 constexpr double kNothing = 1;  // it has too many rows, or failed
-constexpr std::size_t kHeader = 2;
+constexpr std::size_t kSentNorm = 2;
+constexpr std::size_t kHeader = 3;
+/// What merge() makes of records: without the first value.
+constexpr std::size_t kMergedNorm = kSentNorm - 1;
+constexpr std::size_t kMergedHeader = kHeader - 1;
 
-/// Calls visit(leaf, rows) for every leaf of this rank with rows that the first new token sees.
+/// Calls visit(leaf, rows) for every leaf of a subtree root with rows that the first new token
+/// sees.
 template <typename Visit>
-void for_each_own_leaf(const Sequence& s, int rank, int leaf_tokens, Visit visit) {
-  for_each_leaf(s, 0, s.length + 1, leaf_tokens, [&](const Leaf& leaf, const LeafPart& part) {
-    if (leaf.owner == rank) visit(leaf, part.rows());
-  });
+void for_each_seen_leaf(const Sequence& s, const TreeNode& root, std::int64_t leaf_tokens,
+                        Visit visit) {
+  const std::int64_t begin = root.first_leaf() * leaf_tokens;
+  const std::int64_t end = std::min(root.end_leaf() * leaf_tokens, s.length + 1);
+  if (begin >= end) return;
+  for_each_leaf(s, begin, end, leaf_tokens,
+                [&](const Leaf& leaf, const LeafPart& part) { visit(leaf, part.rows()); });
+}
+
+double norm_of(std::span<const double> values) {
+  return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
 }
 
 /// The query of the item's first new token and one head, as this rank has it.
@@ -47,67 +63,6 @@ std::vector<double> load_query(const CanaryOrder& order, const CanaryInput& inpu
   std::vector<float> values(width);
   load_elements(shape.query_dtype, bytes.data(), values);
   return {values.begin(), values.end()};
-}
-
-/// This rank's record.
-std::vector<double> recompute(const CanaryOrder& order, const CanaryInput& input, Backend& backend,
-                              int rank, const Cache& cache) {
-  const AttentionShape& shape = input.shape;
-  const auto width = static_cast<std::size_t>(shape.kv_lora_rank);
-  std::vector<double> record(kHeader + width, 0);
-  record[0] = kPartial;
-  record[1] = -std::numeric_limits<double>::infinity();
-  const auto item = static_cast<std::size_t>(order.item);
-  const Sequence& s = *input.routing.items[item].sequence;
-  std::int64_t total = 0;
-  for_each_own_leaf(s, rank, input.leaf_tokens,
-                    [&](const Leaf&, std::int64_t rows) { total += rows; });
-  if (total == 0) return record;
-  if (total > input.most_rows) {
-    record[0] = kNothing;
-    return record;
-  }
-  ReferenceAttention attention(1, shape.kv_lora_rank, shape.qk_rope_head_dim,
-                               static_cast<double>(shape.softmax_scale),
-                               load_query(order, input, backend));
-  const std::size_t row_bytes = shape.row_bytes();
-  std::vector<std::byte> bytes;
-  std::vector<float> values;
-  for_each_own_leaf(s, rank, input.leaf_tokens, [&](const Leaf& leaf, std::int64_t rows) {
-    for (std::int64_t begin = 0; begin < rows; begin += kPageTokens) {
-      const auto count = std::min<std::int64_t>(kPageTokens, rows - begin);
-      bytes.resize(static_cast<std::size_t>(count) * row_bytes);
-      backend.load_rows(cache, input.item_layer[item],
-                        leaf.pages[static_cast<std::size_t>(begin / kPageTokens)], 0, bytes);
-      values.resize(static_cast<std::size_t>(count) * shape.row().values());
-      shape.row().decode(bytes.data(), values);
-      attention.add(std::span<const float>(values));
-    }
-  });
-  const ReferenceState state = attention.state();
-  record[1] = state.lse[0];
-  std::copy(state.o.begin(), state.o.end(), record.begin() + kHeader);
-  return record;
-}
-
-/// The merge of all records: lse, then o. Nothing where some rank did not recompute its rows.
-std::optional<std::vector<double>> merge(std::span<const double> records, std::size_t size) {
-  double most = -std::numeric_limits<double>::infinity();
-  for (std::size_t r = 0; r < records.size(); r += size) {
-    if (records[r] != kPartial) return std::nullopt;
-    most = std::max(most, records[r + 1]);
-  }
-  std::vector<double> merged(size - 1, 0);
-  double sum = 0;
-  for (std::size_t r = 0; r < records.size(); r += size) {
-    const double weight = std::exp(records[r + 1] - most);
-    if (weight == 0) continue;
-    sum += weight;
-    for (std::size_t c = 1; c < merged.size(); ++c) merged[c] += weight * records[r + 1 + c];
-  }
-  merged[0] = most + std::log(sum);
-  for (std::size_t c = 1; c < merged.size(); ++c) merged[c] /= sum;
-  return merged;
 }
 
 /// W_UV of one head's state o [kv_lora_rank] -> [v_head_dim].
@@ -136,8 +91,96 @@ std::vector<double> project(const CanaryOrder& order, const CanaryInput& input, 
   return {values.begin(), values.end()};
 }
 
-double compare(const CanaryOrder& order, const CanaryInput& input, Backend& backend,
-               const HomedItem& homed, std::span<const double> merged) {
+/// The merge of all records, without the first value. Nothing where some rank did not recompute its
+/// rows.
+std::optional<std::vector<double>> merge(std::span<const double> records, std::size_t size) {
+  double most = -std::numeric_limits<double>::infinity();
+  for (std::size_t r = 0; r < records.size(); r += size) {
+    if (records[r] != kPartial) return std::nullopt;
+    most = std::max(most, records[r + 1]);
+  }
+  std::vector<double> merged(size - 1, 0);
+  double sum = 0;
+  for (std::size_t r = 0; r < records.size(); r += size) {
+    const double weight = std::exp(records[r + 1] - most);
+    if (weight == 0) continue;
+    sum += weight;
+    for (std::size_t c = 1; c < merged.size(); ++c) merged[c] += weight * records[r + 1 + c];
+  }
+  merged[0] = most + std::log(sum);
+  for (std::size_t c = 1; c < merged.size(); ++c) merged[c] /= sum;
+  return merged;
+}
+
+/// The reference state of the rows under one subtree root, into an empty record.
+void recompute(const TreeNode& root, const CanaryOrder& order, const CanaryInput& input,
+               Backend& backend, const Cache& cache, std::span<double> record) {
+  const AttentionShape& shape = input.shape;
+  const auto item = static_cast<std::size_t>(order.item);
+  ReferenceAttention attention(1, shape.kv_lora_rank, shape.qk_rope_head_dim,
+                               static_cast<double>(shape.softmax_scale),
+                               load_query(order, input, backend));
+  const std::size_t row_bytes = shape.row_bytes();
+  std::vector<std::byte> bytes;
+  std::vector<float> values;
+  for_each_seen_leaf(*input.routing.items[item].sequence, root, input.leaf_tokens,
+                     [&](const Leaf& leaf, std::int64_t rows) {
+                       for (std::int64_t begin = 0; begin < rows; begin += kPageTokens) {
+                         const auto count = std::min<std::int64_t>(kPageTokens, rows - begin);
+                         bytes.resize(static_cast<std::size_t>(count) * row_bytes);
+                         backend.load_rows(
+                             cache, input.item_layer[item],
+                             leaf.pages[static_cast<std::size_t>(begin / kPageTokens)], 0, bytes);
+                         values.resize(static_cast<std::size_t>(count) * shape.row().values());
+                         shape.row().decode(bytes.data(), values);
+                         attention.add(std::span<const float>(values));
+                       }
+                     });
+  const ReferenceState state = attention.state();
+  record[1] = state.lse[0];
+  std::ranges::copy(state.o, record.begin() + kHeader);
+}
+
+/// This rank's record.
+std::vector<double> recompute(const CanaryOrder& order, const CanaryInput& input, Backend& backend,
+                              int rank, const Cache& cache) {
+  const AttentionShape& shape = input.shape;
+  const std::size_t size = kHeader + static_cast<std::size_t>(shape.kv_lora_rank);
+  const Routing::Item& item = input.routing.items[static_cast<std::size_t>(order.item)];
+  std::vector<TreeNode> roots;
+  std::int64_t total = 0;
+  for (auto r = item.first_root; r < item.end_root; ++r) {
+    const ItemRoot& root = input.routing.roots[static_cast<std::size_t>(r)];
+    std::int64_t seen = 0;
+    for_each_seen_leaf(*item.sequence, root.node, input.leaf_tokens,
+                       [&](const Leaf&, std::int64_t rows) { seen += rows; });
+    if (root.worker != rank || seen == 0) continue;
+    roots.push_back(root.node);
+    total += seen;
+  }
+  std::vector<double> empty(size, 0);
+  empty[0] = total > input.most_rows ? kNothing : kPartial;
+  empty[1] = -std::numeric_limits<double>::infinity();
+  if (total == 0 || total > input.most_rows) return empty;
+  std::vector<double> records;
+  for (const TreeNode& root : roots) {
+    std::vector<double> record = empty;
+    recompute(root, order, input, backend, cache, record);
+    if (shape.rounds_states() && item.home != rank) {
+      const std::span<const double> o = std::span(record).subspan(kHeader);
+      record[kSentNorm] =
+          norm_of(shape.projects_leaves() ? project(order, input, backend, o)
+                                          : std::vector<double>(o.begin(), o.end()));
+    }
+    records.insert(records.end(), record.begin(), record.end());
+  }
+  std::vector<double> merged = merge(records, size).value();
+  merged.insert(merged.begin(), kPartial);
+  return merged;
+}
+
+CanaryVerdict compare(const CanaryOrder& order, const CanaryInput& input, Backend& backend,
+                      const HomedItem& homed, std::span<const double> merged) {
   const AttentionShape& shape = input.shape;
   const StateShape state_shape = shape.state_shape();
   std::vector<float> state(state_shape.record_floats());
@@ -146,22 +189,25 @@ double compare(const CanaryOrder& order, const CanaryInput& input, Backend& back
       reinterpret_cast<const std::byte*>(input.states + static_cast<std::size_t>(homed.state) *
                                                             state_shape.record_floats()));
   const auto head = static_cast<std::size_t>(order.head);
-  std::vector<double> expected(merged.begin() + 1, merged.end());
+  std::vector<double> expected(merged.begin() + kMergedHeader, merged.end());
   if (shape.projects_leaves()) expected = project(order, input, backend, expected);
   const auto width = static_cast<std::size_t>(state_shape.width);
   const float* o = state.data() + head * width;
   const double lse = state[static_cast<std::size_t>(shape.heads) * width + head];
-  double difference = 0;
-  double norm = 0;
-  for (std::size_t c = 0; c < width; ++c) {
-    const double d = static_cast<double>(o[c]) - expected[c];
-    difference += d * d;
-    norm += expected[c] * expected[c];
-  }
-  const double of_o = norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
+  std::vector<double> differences(width);
+  std::transform(o, o + width, expected.begin(), differences.begin(), std::minus<double>());
+  const double norm = norm_of(expected);
+  const double unit = norm > 0 ? norm : 1;
+  const double of_o = norm_of(differences) / unit;
   const double of_lse = std::abs(lse - merged[0]);
-  const bool numbers = std::isfinite(of_o) && std::isfinite(of_lse);
-  return numbers ? std::max(of_o, of_lse) : std::numeric_limits<double>::max();
+  if (!std::isfinite(of_o) || !std::isfinite(of_lse)) {
+    constexpr double kMost = std::numeric_limits<double>::max();
+    return {.checked = true, .error = kMost, .excess = kMost};
+  }
+  const double rounded = shape.state_roundoff() * merged[kMergedNorm] / unit;
+  return {.checked = true,
+          .error = std::max(of_o, of_lse),
+          .excess = std::max({0.0, of_o - rounded, of_lse})};
 }
 
 }  // namespace
@@ -183,7 +229,7 @@ Status run_canary(const CanaryOrder& order, const CanaryInput& input, Backend& b
   failure = status_of([&] {
     const auto expected = merge(all, size);
     if (!expected) return;
-    verdict = {true, compare(order, input, backend, *homed, *expected)};
+    verdict = compare(order, input, backend, *homed, *expected);
   });
   return status;
 }

@@ -24,6 +24,7 @@ struct Agreement {
   std::uint64_t drained_round = 0;
   std::uint64_t canary_checked = 0;
   double canary_error = 0;
+  double canary_excess = 0;
 };
 
 }  // namespace
@@ -328,7 +329,7 @@ Status Worker::run(const Order& order, Deadline deadline, RoundReport& report) {
   if (!status.ok()) return status;
   const AttentionShape& a = config_.attention;
   const std::uint64_t state_bytes =
-      static_cast<std::uint64_t>(volume_.state_records) * a.state_shape().record_bytes();
+      static_cast<std::uint64_t>(volume_.state_records) * a.sent_state_bytes();
   ++report.rounds;
   report.planned_bytes +=
       static_cast<std::uint64_t>(volume_.token_records) * a.token_record_bytes() + state_bytes;
@@ -346,7 +347,8 @@ Status Worker::agree(std::uint64_t round, Deadline deadline, RoundReport& report
       .exchanged_bytes = executor_->program().exchanged_bytes() - exchanged_before_,
       .drained_round = drained_round_,
       .canary_checked = canary_.checked ? 1U : 0U,
-      .canary_error = canary_.error};
+      .canary_error = canary_.error,
+      .canary_excess = canary_.excess};
   exchanged_before_ = executor_->program().exchanged_bytes();
   canary_ = {};
   std::vector<RankReport<Agreement>> all;
@@ -359,6 +361,7 @@ Status Worker::agree(std::uint64_t round, Deadline deadline, RoundReport& report
     if (other.canary_checked != 0) {
       report.canary_checked = true;
       report.canary_error = other.canary_error;
+      report.canary_excess = other.canary_excess;
     }
     report.exchanged_bytes += other.exchanged_bytes;
     for (std::size_t p = 0; p < kPhases; ++p) {

@@ -63,7 +63,7 @@ Status RoundExecutor::execute(const RankPlan& plan, RoundProgram::Layers item_la
   if (communicator_.on_stream()) attempt(failure, [&] { backend_.mark(0); });
   const auto stages = RoundProgram::stages();
   for (const RoundProgram::Stage& stage : stages) {
-    if (!RoundProgram::planned(stage, plan)) continue;
+    if (!program_.planned(stage, plan)) continue;
     const PhaseTimer timer(times, stage.phase);
     attempt(failure, [&] {
       program_.client_part(stage, plan, item_layer, client);
@@ -101,7 +101,10 @@ void RoundExecutor::take_device_times(PhaseTimes& times) {
   for (std::size_t i = 0; i < ended_.size(); ++i) {
     const int mark = static_cast<int>(i);
     const std::optional<double> taken = backend_.microseconds_between(mark, mark + 1);
-    if (taken) times[static_cast<std::size_t>(ended_[i])] = *taken;
+    if (!taken) continue;
+    double& time = times[static_cast<std::size_t>(ended_[i])];
+    const bool goes_on = i > 0 && ended_[i - 1] == ended_[i];
+    time = (goes_on ? time : 0) + *taken;
   }
 }
 

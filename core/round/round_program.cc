@@ -31,13 +31,17 @@ std::span<const RoundProgram::Stage> RoundProgram::stages() noexcept {
   static constexpr std::array kStages{
       Stage{.phase = Phase::kProject, .client = &Program::write_tokens},
       Stage{.phase = Phase::kQueryExchange,
-            .planned = [](const RankPlan& plan) { return plan.tokens_travel; },
+            .planned = &Program::tokens_travel,
             .add_calls = &Program::add_gather,
             .exchange = &Program::exchange_tokens},
       Stage{.phase = Phase::kAttend, .add_calls = &Program::add_attend, .kind = &most_tokens},
       Stage{.phase = Phase::kPartialExchange,
-            .planned = [](const RankPlan& plan) { return plan.states_travel; },
+            .planned = &Program::states_travel,
+            .add_calls = &Program::add_pack,
             .exchange = &Program::exchange_states},
+      Stage{.phase = Phase::kPartialExchange,
+            .planned = &Program::states_rounded,
+            .add_calls = &Program::add_unpack},
       Stage{.phase = Phase::kCombine, .add_calls = &Program::add_combine},
   };
   static_assert(kStages.size() < Backend::kMarks, "a mark before the first, and one after each");
@@ -55,6 +59,7 @@ RoundProgram::RoundProgram(const AttentionShape& shape, Backend& backend,
       outgoing_tokens_(backend),
       states_(backend) {
   if (shape.projects_leaves()) projector_.emplace(shape, backend, std::move(weights));
+  if (shape.rounds_states()) wire_.emplace(shape, backend, communicator.rank());
 }
 
 void RoundProgram::reserve(const RankPlan& plan) {
@@ -63,6 +68,7 @@ void RoundProgram::reserve(const RankPlan& plan) {
   outgoing_tokens_.reserve(plan.token_send_index.size() * token);
   states_.reserve(scaled(plan.total_states(), shape_.state_shape().record_bytes()));
   if (projector_) projector_->reserve(plan);
+  if (wire_) wire_->reserve(plan);
 }
 
 bool RoundProgram::fits(const RankPlan& plan) const {
@@ -70,7 +76,7 @@ bool RoundProgram::fits(const RankPlan& plan) const {
   return scaled(plan.total_tokens(), token) <= tokens_.bytes() &&
          plan.token_send_index.size() * token <= outgoing_tokens_.bytes() &&
          scaled(plan.total_states(), shape_.state_shape().record_bytes()) <= states_.bytes() &&
-         (!projector_ || projector_->fits(plan));
+         (!projector_ || projector_->fits(plan)) && (!wire_ || wire_->fits(plan));
 }
 
 void RoundProgram::trim(Deadline::Clock::time_point now) {
@@ -78,16 +84,18 @@ void RoundProgram::trim(Deadline::Clock::time_point now) {
   outgoing_tokens_.trim(now);
   states_.trim(now);
   if (projector_) projector_->trim(now);
+  if (wire_) wire_->trim(now);
 }
 
 RoundProgram::Arenas RoundProgram::arenas() const noexcept {
   Arenas all{tokens_.data(), outgoing_tokens_.data(), states_.data()};
   if (projector_) std::ranges::copy(projector_->arenas(), all.begin() + 3);
+  if (wire_) std::ranges::copy(wire_->arenas(), all.begin() + 7);
   return all;
 }
 
-bool RoundProgram::planned(const Stage& stage, const RankPlan& plan) {
-  return stage.planned == nullptr || stage.planned(plan);
+bool RoundProgram::planned(const Stage& stage, const RankPlan& plan) const {
+  return stage.planned == nullptr || (this->*stage.planned)(plan);
 }
 
 void RoundProgram::client_part(const Stage& stage, const RankPlan& plan, Layers item_layer,
@@ -174,6 +182,14 @@ void RoundProgram::add_projected_attend(const RankPlan& plan, Layers item_layer)
   if (!merge.empty()) calls_.emplace_back(merge);
 }
 
+void RoundProgram::add_pack(const RankPlan& plan, Layers /*item_layer*/) {
+  if (wire_) wire_->add_pack(states_.as<float>(), plan, calls_);
+}
+
+void RoundProgram::add_unpack(const RankPlan& plan, Layers /*item_layer*/) {
+  wire_->add_unpack(plan, states_.as<float>(), calls_);
+}
+
 void RoundProgram::add_combine(const RankPlan& plan, Layers item_layer) {
   // Of this plan and these layers also where an engine refills one stage after the other.
   if (projector_) projector_->order(plan, item_layer);
@@ -214,9 +230,10 @@ Status RoundProgram::exchange_tokens(const RankPlan& plan, Deadline deadline) {
 }
 
 Status RoundProgram::exchange_states(const RankPlan& plan, Deadline deadline) {
-  const std::size_t record = shape_.state_shape().record_bytes();
+  const std::size_t record = shape_.sent_state_bytes();
   to_bytes(plan.state_send_counts, record, send_bytes_);
   to_bytes(plan.state_recv_counts, record, recv_bytes_);
+  if (wire_) return transfer(wire_->sent(plan), wire_->received(plan), plan, deadline);
   std::byte* base = states_.data();
   return transfer({base + scaled(plan.send_begin(), record), scaled(plan.sent_states, record)},
                   {base + scaled(plan.recv_begin(), record), scaled(plan.received_states, record)},

@@ -19,6 +19,7 @@
 #include "core/round/phases.h"
 #include "core/round/pool_client.h"
 #include "core/round/scratch_buffer.h"
+#include "core/round/state_wire.h"
 
 namespace tributary {
 
@@ -28,11 +29,11 @@ class RoundProgram {
   using Layers = std::span<const std::int32_t>;
 
   /// The client's part, then calls of the backend, then an exchange. A member is null if the stage
-  /// has no such part.
+  /// has no such part. Stages of one phase follow one another.
   struct Stage {
     Phase phase;
     /// Whether the plan's round has this stage, the same on every rank; null: every round has it.
-    bool (*planned)(const RankPlan&) = nullptr;
+    bool (RoundProgram::*planned)(const RankPlan&) const = nullptr;
     void (RoundProgram::*client)(const RankPlan&, Layers, PoolClient&) const = nullptr;
     /// Appends to calls_.
     void (RoundProgram::*add_calls)(const RankPlan&, Layers) = nullptr;
@@ -55,7 +56,7 @@ class RoundProgram {
   /// Between rounds: frees memory that rounds have not needed for a while.
   void trim(Deadline::Clock::time_point now);
 
-  [[nodiscard]] static bool planned(const Stage& stage, const RankPlan& plan);
+  [[nodiscard]] bool planned(const Stage& stage, const RankPlan& plan) const;
 
   // A stage's parts. They do nothing if the stage is not planned or has no such part.
 
@@ -79,13 +80,20 @@ class RoundProgram {
   /// attended, which are absorbed whatever travelled.
   [[nodiscard]] AttendArgs attended(const RankPlan& plan) const;
   /// Where the records are.
-  using Arenas = std::array<const std::byte*, 7>;
+  using Arenas = std::array<const std::byte*, 9>;
   [[nodiscard]] Arenas arenas() const noexcept;
 
  private:
   void write_tokens(const RankPlan& plan, Layers item_layer, PoolClient& client) const;
   void add_gather(const RankPlan& plan, Layers item_layer);
   void add_attend(const RankPlan& plan, Layers item_layer);
+  [[nodiscard]] bool tokens_travel(const RankPlan& plan) const { return plan.tokens_travel; }
+  [[nodiscard]] bool states_travel(const RankPlan& plan) const { return plan.states_travel; }
+  [[nodiscard]] bool states_rounded(const RankPlan& plan) const {
+    return wire_ && plan.states_travel;
+  }
+  void add_pack(const RankPlan& plan, Layers item_layer);
+  void add_unpack(const RankPlan& plan, Layers item_layer);
   void add_combine(const RankPlan& plan, Layers item_layer);
   /// Valid like calls().
   [[nodiscard]] AttendArgs attend_call(const RankPlan& plan, Layers item_layer) const;
@@ -104,6 +112,7 @@ class RoundProgram {
   ScratchBuffer outgoing_tokens_;
   ScratchBuffer states_;
   std::optional<LeafProjector> projector_;  // where the shape projects at its leaves
+  std::optional<StateWire> wire_;           // where the shape rounds states that travel
   std::uint64_t exchanged_bytes_ = 0;
   std::vector<Call> calls_;
   std::vector<MergeOp> merge_ops_;  // of calls_

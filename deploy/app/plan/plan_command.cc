@@ -132,11 +132,10 @@ PlanReport plan(const PlanOptions& options) {
            .step = predict_step(config, routing, report.workers, exchange),
            .spread_workers = static_cast<double>(routing.spread.size()) /
                              static_cast<double>(routing.items.size()),
-           .exchanged_bytes =
-               static_cast<double>(volume.token_records) *
-                   static_cast<double>(config.attention.token_record_bytes()) +
-               static_cast<double>(volume.state_records) *
-                   static_cast<double>(config.attention.state_shape().record_bytes()),
+           .exchanged_bytes = static_cast<double>(volume.token_records) *
+                                  static_cast<double>(config.attention.token_record_bytes()) +
+                              static_cast<double>(volume.state_records) *
+                                  static_cast<double>(config.attention.sent_state_bytes()),
            .least_bytes = least_exchange_bytes(routing, config.attention),
            .cache_bytes = static_cast<double>(batch.busiest_pages()) * page_bytes});
     }

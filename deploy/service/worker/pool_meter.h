@@ -17,7 +17,7 @@ class PoolMeter {
   /// Without what the workers count themselves.
   PoolMetrics totals;
 
-  /// A round of so many items has ended. `canary_bound`: a canary's error above it is a failure.
+  /// A round of so many items has ended. `canary_bound`: a canary's excess above it is a failure.
   void round_ended(const RoundReport& report, std::size_t items, double seconds,
                    double canary_bound);
   /// All totals, those of the workers' last beats added, and each worker's attention work.

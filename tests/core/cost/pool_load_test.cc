@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/base/ceil_div.h"
@@ -23,7 +24,8 @@ namespace {
 
 constexpr int kLoadLeaf = 64;
 
-CostModelConfig model_of(int workers_per_node, ProjectAt place = ProjectAt::kHome) {
+CostModelConfig model_of(int workers_per_node, ProjectAt place = ProjectAt::kHome,
+                         DType states = DType::kF32) {
   CostModelConfig model = default_cost_model(kLoadLeaf);
   // Each constant counts, with a value that no other combination makes up for.
   double next = 1;
@@ -34,6 +36,7 @@ CostModelConfig model_of(int workers_per_node, ProjectAt place = ProjectAt::kHom
   model.layers = 3;
   model.workers_per_node = workers_per_node;
   model.attention.project_at = place;
+  model.attention.state_dtype = states;
   if (place == ProjectAt::kLeaves) {
     model.attention.qk_nope_head_dim = 96;
     model.attention.v_head_dim = 128;
@@ -88,13 +91,18 @@ Sequence sequence_of(const Placed& placed, SequenceId id) {
   return s;
 }
 
-class PoolLoadModes : public testing::TestWithParam<ProjectAt> {};
+class PoolLoadModes : public testing::TestWithParam<std::tuple<ProjectAt, DType>> {
+ protected:
+  static CostModelConfig model(int workers_per_node) {
+    return model_of(workers_per_node, std::get<0>(GetParam()), std::get<1>(GetParam()));
+  }
+};
 
 TEST_P(PoolLoadModes, PredictsWhatThePlanPredicts) {
   std::mt19937 random(11);
   for (int trial = 0; trial < 60; ++trial) {
     const int workers = 1 + static_cast<int>(random() % 9);
-    const CostModelConfig model = model_of(1 + static_cast<int>(random() % 5), GetParam());
+    const CostModelConfig model = PoolLoadModes::model(1 + static_cast<int>(random() % 5));
     const RoundPrices prices(model, workers);
     PoolLoad load(workers, model.workers_per_node, kLoadLeaf, 0);
     SequenceTable table(kLoadLeaf);
@@ -143,7 +151,7 @@ TEST_P(PoolLoadModes, PredictsWhatThePlanPredicts) {
 
 TEST_P(PoolLoadModes, IsEmptyWhenAllHaveGone) {
   std::mt19937 random(3);
-  const CostModelConfig model = model_of(2, GetParam());
+  const CostModelConfig model = PoolLoadModes::model(2);
   const RoundPrices prices(model, 6);
   PoolLoad load(6, 2, kLoadLeaf, 0);
   const double empty = load.step_us(prices);
@@ -161,8 +169,13 @@ TEST_P(PoolLoadModes, IsEmptyWhenAllHaveGone) {
   EXPECT_EQ(load.sequences(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(, PoolLoadModes, testing::Values(ProjectAt::kHome, ProjectAt::kLeaves),
-                         [](const auto& info) { return std::string(project_at_name(info.param)); });
+INSTANTIATE_TEST_SUITE_P(, PoolLoadModes,
+                         testing::Combine(testing::Values(ProjectAt::kHome, ProjectAt::kLeaves),
+                                          testing::Values(DType::kF32, DType::kBF16)),
+                         [](const auto& info) {
+                           return std::string(project_at_name(std::get<0>(info.param))) + "_" +
+                                  std::string(dtype_name(std::get<1>(info.param)));
+                         });
 
 TEST(PoolLoad, RefusesAPoolOfNobody) {
   EXPECT_THROW(PoolLoad(0, 1, kLoadLeaf, 0), Error);
@@ -195,6 +208,18 @@ TEST(BuiltInCosts, GiveTheKnownTimesOfAnH200) {
   EXPECT_NEAR(tokens_us(1'000'000), 422, 1);
   const Inbound root{.near = 1, .far = 0, .near_messages = 0, .far_messages = 0};
   EXPECT_NEAR(prices.states_us(root, Exchange::kAllToAll), 0.584, 0.001);
+}
+
+// Rounded to bf16 it is half, but for lse; and each passes through memory once on either side.
+TEST(BuiltInCosts, GiveTheTimesOfAnH200ThatRoundsItsStates) {
+  CostModelConfig model = default_cost_model();
+  model.costs = find_built_in_costs("h200").costs;
+  EXPECT_EQ(RoundPrices(model, 8).convert_us(7), 0);
+  model.attention.state_dtype = DType::kBF16;
+  const RoundPrices prices(model, 8);
+  const Inbound root{.near = 1, .far = 0, .near_messages = 0, .far_messages = 0};
+  EXPECT_NEAR(prices.states_us(root, Exchange::kAllToAll), 131'584 / 450e3, 1e-9);
+  EXPECT_NEAR(prices.convert_us(1), 2 * 5 + (262'656 + 131'584) / (0.9 * 4800e3), 1e-6);
 }
 
 // The same where leaves are projected: a root is a quarter, and both weights of a layer, 33.6 MB,

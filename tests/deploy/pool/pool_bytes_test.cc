@@ -1,5 +1,6 @@
 // What a pool exchanges, to the byte: as its own rounds planned it, as `plan` and `simulate`
-// predict it, and beside the least that its placement needs; for both places of the projections.
+// predict it, and beside the least that its placement needs; for both places of the
+// projections and both types of travelling states.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -53,7 +54,7 @@ Records of_load(const Routing& routing, const CostModelConfig& model, int worker
   return records;
 }
 
-class PoolBytes : public testing::TestWithParam<std::tuple<ProjectAt, Exchange, int>> {};
+class PoolBytes : public testing::TestWithParam<std::tuple<ProjectAt, Exchange, int, DType>> {};
 
 TEST_P(PoolBytes, AreThePlannedOnesBesideTheLeast) {
   const ProjectAt place = std::get<0>(GetParam());
@@ -65,6 +66,7 @@ TEST_P(PoolBytes, AreThePlannedOnesBesideTheLeast) {
   setup.spread = SpreadPolicy::kAll;
   setup.backend = [](int) { return make_cpu_backend({}); };
   if (place == ProjectAt::kLeaves) setup.shape = at_leaves(setup.shape);
+  setup.shape.state_dtype = std::get<3>(GetParam());
   CostModelConfig model = default_cost_model(setup.leaf_tokens);
   model.attention = setup.shape;
   std::uint64_t all = 0;
@@ -83,7 +85,7 @@ TEST_P(PoolBytes, AreThePlannedOnesBesideTheLeast) {
       EXPECT_EQ(of_load(routing, model, workers, exchange), planned);
       const auto tokens = static_cast<std::uint64_t>(planned.tokens);
       const auto states = static_cast<std::uint64_t>(planned.states);
-      const std::uint64_t state_bytes = states * setup.shape.state_shape().record_bytes();
+      const std::uint64_t state_bytes = states * setup.shape.sent_state_bytes();
       const std::uint64_t bytes = tokens * setup.shape.token_record_bytes() + state_bytes;
       const RoundReport report = leader.lead(order);
       ASSERT_TRUE(report.status.ok());
@@ -104,17 +106,17 @@ TEST_P(PoolBytes, AreThePlannedOnesBesideTheLeast) {
   EXPECT_EQ(all > 0, workers > 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(, PoolBytes,
-                         testing::Combine(testing::Values(ProjectAt::kHome, ProjectAt::kLeaves),
-                                          testing::Values(Exchange::kAllToAll,
-                                                          Exchange::kAllGather),
-                                          testing::Values(1, 2, 4)),
-                         [](const auto& info) {
-                           return std::string(project_at_name(std::get<0>(info.param))) +
-                                  (std::get<1>(info.param) == Exchange::kAllToAll ? "_narrow_"
-                                                                                  : "_wide_") +
-                                  std::to_string(std::get<2>(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    , PoolBytes,
+    testing::Combine(testing::Values(ProjectAt::kHome, ProjectAt::kLeaves),
+                     testing::Values(Exchange::kAllToAll, Exchange::kAllGather),
+                     testing::Values(1, 2, 4), testing::Values(DType::kF32, DType::kBF16)),
+    [](const auto& info) {
+      return std::string(project_at_name(std::get<0>(info.param))) +
+             (std::get<1>(info.param) == Exchange::kAllToAll ? "_narrow_" : "_wide_") +
+             std::to_string(std::get<2>(info.param)) + "_" +
+             std::string(dtype_name(std::get<3>(info.param)));
+    });
 
 }  // namespace
 }  // namespace tributary
