@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/dtype.h"
+#include "core/model/attention_shape.h"
 #include "core/reference/golden_case.h"
 #include "deploy/app/golden/golden_layer.h"
 
@@ -22,11 +22,12 @@ struct VerifyRow {
   [[nodiscard]] bool ok() const noexcept { return error <= bound && worst_row <= row_bound; }
 };
 
-/// Adds a row for every tensor of the group; without decode.latent where leaves were projected.
-void judge_all(const GoldenCase& golden, const GoldenGroup& group, DType query_dtype,
+/// Of a pool of that shape, whose types of queries and of travelling states widen the bounds. Adds
+/// a row for every tensor of the group; without decode.latent where leaves were projected.
+void judge_all(const GoldenCase& golden, const GoldenGroup& group, const AttentionShape& pool,
                const GoldenResults& results, std::vector<VerifyRow>& rows);
 /// The outputs [B, D, hidden_size] of decode steps whose projections happened elsewhere.
-void judge_forward(const GoldenCase& golden, const GoldenGroup& group, DType query_dtype,
+void judge_forward(const GoldenCase& golden, const GoldenGroup& group, const AttentionShape& pool,
                    const std::vector<float>& output, std::vector<VerifyRow>& rows);
 
 }  // namespace tributary

@@ -69,9 +69,10 @@ bool fits(const PlanCandidate& candidate, const PlanReport& report) {
 PlanReport plan(const PlanOptions& options) {
   const MlaShape shape =
       options.model ? mla_shape(read_model_config(*options.model)) : find_mla_shape(options.shape);
-  const AttentionShape attention =
+  AttentionShape attention =
       find_attention_shape(options.model ? options.model->string() : options.shape,
                            options.row_format, options.query_dtype, options.project_at);
+  attention.state_dtype = options.state_dtype;
   // Of a shape alone the projections are not known. A pool that projects at its leaves holds all
   // weights (`worker --model`), and uses the two at least.
   const bool at_leaves = options.project_at == ProjectAt::kLeaves;
@@ -89,6 +90,7 @@ PlanReport plan(const PlanOptions& options) {
   report.machine = machine_of(options);
   report.shape = shape.name;
   report.project_at = options.project_at;
+  report.state_dtype = options.state_dtype;
   report.workers = options.nodes * options.workers_per_node;
   report.layers = options.layers > 0 ? options.layers : shape.layers;
   report.weight_bytes = held * static_cast<double>(sizeof(bf16)) * report.layers;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/model/project_at.h"
 #include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
@@ -31,6 +32,7 @@ struct SimulateOptions {
   std::string costs = "h200";  // of the machines, as of a worker
   std::string shape = "deepseek-v3";
   ProjectAt project_at = ProjectAt::kHome;
+  DType state_dtype = DType::kF32;
   int leaf_tokens = 2048;
   Exchange exchange = Exchange::kAuto;
   double other_ms = 0;          // of a step, outside the tier

@@ -152,9 +152,9 @@ ServiceVerification verify_service(const VerifyOptions& options) {
         continue;
       }
       GroupRun run(golden, shape, *backend, client);
-      judge_all(golden, group, shape.query_dtype, run.attend(options), result.rows);
+      judge_all(golden, group, shape, run.attend(options), result.rows);
       if (shape.v_head_dim > 0 && !options.attend_only) {
-        judge_forward(golden, group, shape.query_dtype, run.forward(options), result.rows);
+        judge_forward(golden, group, shape, run.forward(options), result.rows);
       }
     }
   }

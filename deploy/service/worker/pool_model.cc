@@ -81,6 +81,7 @@ PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
             ? std::max(options.layers, 1)
             : layer_count(options, options.given_shape ? shape.name : options.shape, shape.layers);
   }
+  model.served.state_dtype = options.state_dtype;
   model.served.leaf_tokens = options.leaf_tokens;
   model.pages = page_budget(options.kv_gib, model.served.layers, model.served.row());
   return model;

@@ -49,6 +49,7 @@ struct WorkerOptions {
   RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
   ProjectAt project_at = ProjectAt::kHome;  // at the leaves: needs `model`
+  DType state_dtype = DType::kF32;          // of partial states that travel
 
   int max_batch = 256;             // items of a round
   int batch_wait_us = 50;          // how long a round waits for items of sequences in open steps

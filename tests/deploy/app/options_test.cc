@@ -271,6 +271,8 @@ TEST(Options, CommandLinesOfOptionsAreReadBackAsThem) {
                                 "f32",
                                 "--project-at",
                                 "leaves",
+                                "--states",
+                                "bf16",
                                 "--max-batch",
                                 "12",
                                 "--batch-wait-us",
