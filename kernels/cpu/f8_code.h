@@ -43,7 +43,7 @@ inline constexpr float kF8Lift = 0x1p120F;
   const float size = value == 0 ? 0.0F : std::abs(value / scale);
   std::uint32_t code = 0;
   if (size < 0x1p-6F) {  // subnormals are multiples of 2^-9
-    code = static_cast<std::uint32_t>(size * 0x1p9F + 0.5F);
+    code = static_cast<std::uint32_t>(std::lround(size * 0x1p9F));
   } else if (size < 0x1p9F) {
     code = ((std::bit_cast<std::uint32_t>(size) + (1U << 19)) >> 20) - (120U << 3);
   } else {

@@ -109,6 +109,8 @@ const std::vector<Api::Route>& Api::routes() {
       {"DELETE", "/v1/sequences/*", Role::kClient, &Api::delete_sequence},
       {"POST", "/v1/pools/*/drain", Role::kOperator, &Api::post_drain},
       {"POST", "/v1/pools/*/resume", Role::kOperator, &Api::post_resume},
+      {"POST", "/v1/pools/*/workers/*/drain", Role::kOperator, &Api::post_drain_worker},
+      {"POST", "/v1/pools/*/workers/*/resume", Role::kOperator, &Api::post_resume_worker},
       {"GET", kConnectPath, Role::kPool, &Api::get_connect},
   };
   return kRoutes;
@@ -284,14 +286,49 @@ void Api::post_resume(const HttpRequest& request, const Arguments& arguments,
   set_draining(request, arguments[0], false, respond);
 }
 
+void Api::post_drain_worker(const HttpRequest& request, const Arguments& arguments,
+                            const HttpRespond& respond) {
+  drain_worker(request, arguments, true, respond);
+}
+
+void Api::post_resume_worker(const HttpRequest& request, const Arguments& arguments,
+                             const HttpRespond& respond) {
+  drain_worker(request, arguments, false, respond);
+}
+
+const Pool& Api::living_pool(const HttpRequest& request, const std::string& name) const {
+  require_empty_body(request.body);
+  const Pool* pool = registry_.find(name);
+  if (pool == nullptr) fail(ErrorCode::kNotFound, "pool {}: not known", quote(name));
+  if (pool->state == PoolState::kLost) {
+    fail(ErrorCode::kPoolLost, "pool {} is lost: {}", name, pool->lost_because);
+  }
+  return *pool;
+}
+
+void Api::drain_worker(const HttpRequest& request, const Arguments& arguments, bool draining,
+                       const HttpRespond& respond) {
+  const std::string& pool = arguments[0];
+  const std::size_t workers = living_pool(request, pool).about.workers.size();
+  const int rank = parse_rank(arguments[1]);
+  if (std::cmp_greater_equal(rank, workers)) {
+    fail(ErrorCode::kNotFound, "pool {} has no worker {}: it has {}", pool, rank, workers);
+  }
+  links_.call(pool, DrainWorker{0, rank, draining}, ControlClock::now() + config_.timeout,
+              [pool, rank, draining, respond](const PoolReply& reply) {
+                if (reply.code != ErrorCode::kOk) {
+                  return respond(error_reply(reply.code, reply.message));
+                }
+                log_info("worker {} of pool {} {}", rank, pool,
+                         draining ? "is being emptied" : "takes rows again");
+                respond(json_reply(200, fmt::format(R"({{"name":"{}","worker":{},"draining":{}}})",
+                                                    pool, rank, draining)));
+              });
+}
+
 void Api::set_draining(const HttpRequest& request, const std::string& pool, bool draining,
                        const HttpRespond& respond) {
-  require_empty_body(request.body);
-  const Pool* known = registry_.find(pool);
-  if (known == nullptr) fail(ErrorCode::kNotFound, "pool {}: not known", quote(pool));
-  if (known->state == PoolState::kLost) {
-    fail(ErrorCode::kPoolLost, "pool {} is lost: {}", pool, known->lost_because);
-  }
+  (void)living_pool(request, pool);
   links_.call(pool, SetDraining{0, draining}, ControlClock::now() + config_.timeout,
               [this, pool, draining, respond](const PoolReply& reply) {
                 if (reply.code != ErrorCode::kOk) {

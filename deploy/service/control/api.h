@@ -60,9 +60,17 @@ class Api {
                   const HttpRespond& respond);
   void post_resume(const HttpRequest& request, const Arguments& arguments,
                    const HttpRespond& respond);
+  void post_drain_worker(const HttpRequest& request, const Arguments& arguments,
+                         const HttpRespond& respond);
+  void post_resume_worker(const HttpRequest& request, const Arguments& arguments,
+                          const HttpRespond& respond);
   void get_connect(const HttpRequest&, const Arguments&, const HttpRespond& respond);
   void set_draining(const HttpRequest& request, const std::string& pool, bool draining,
                     const HttpRespond& respond);
+  void drain_worker(const HttpRequest& request, const Arguments& arguments, bool draining,
+                    const HttpRespond& respond);
+  /// The pool that a request without a body names. Throws kNotFound, kPoolLost, kMalformedInput.
+  [[nodiscard]] const Pool& living_pool(const HttpRequest& request, const std::string& name) const;
   [[nodiscard]] TierView view() const;
 
   Config config_;

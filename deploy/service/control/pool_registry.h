@@ -46,6 +46,7 @@ struct Pool {
   std::int64_t pages_admitted = 0;
 
   [[nodiscard]] std::int64_t total_pages() const noexcept;
+  /// Those of a worker that is being emptied are not free.
   [[nodiscard]] std::int64_t free_pages() const noexcept;
 };
 

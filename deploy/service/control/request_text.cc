@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <system_error>
 
 #include "core/base/quote.h"
 #include "core/base/strict_json.h"
@@ -28,6 +30,15 @@ std::string parse_pool_query(std::string_view query) {
   query.remove_prefix(kPool.size());
   check_pool_name(query);
   return std::string(query);
+}
+
+int parse_rank(std::string_view text) {
+  int rank = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
+  if (error != std::errc{} || end != text.data() + text.size() || rank < 0) {
+    fail(ErrorCode::kMalformedInput, "worker {}: not a rank, 0 or more", quote(text, 24));
+  }
+  return rank;
 }
 
 void require_empty_body(std::string_view body) {

@@ -37,7 +37,7 @@ std::vector<WorkerView> workers_of(const Pool& pool, ControlClock::time_point no
       worker.state = WorkerState::kLost;
     } else if (worker_age > kSilentSeconds) {
       worker.state = WorkerState::kSilent;
-    } else if (pool.state == PoolState::kDraining) {
+    } else if (pool.state == PoolState::kDraining || worker.beat.draining) {
       worker.state = WorkerState::kDraining;
     }
   }

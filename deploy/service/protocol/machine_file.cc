@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
 #include "core/base/error.h"
 #include "core/base/strict_json.h"
@@ -78,8 +79,9 @@ Machine find_machine(const std::string& name_or_path) {
   const bool known = std::ranges::any_of(
       built_in_costs(), [&](const BuiltInCosts& figures) { return figures.name == name_or_path; });
   // What looks like a name and is no file is answered with the names that there are.
+  std::error_code none;  // a name too long for the file system is no file either
   const bool path = name_or_path.find_first_of("/.") != std::string::npos ||
-                    std::filesystem::exists(name_or_path);
+                    std::filesystem::exists(name_or_path, none);
   return known || !path ? built_in_machine(name_or_path) : read_machine(name_or_path);
 }
 

@@ -93,7 +93,8 @@ json write(const Heartbeat& message) {
                        {"homes", worker.homes},
                        {"heartbeat_age_ms", worker.heartbeat_age_ms},
                        {"attended_rows", worker.attended_rows},
-                       {"attend_seconds", worker.attend_seconds}});
+                       {"attend_seconds", worker.attend_seconds},
+                       {"draining", worker.draining}});
   }
   return {{"type", "heartbeat"},
           {"draining", message.draining},
@@ -141,6 +142,13 @@ json write(const Query& message) {
 
 json write(const SetDraining& message) {
   return {{"type", "set_draining"}, {"request", message.request}, {"draining", message.draining}};
+}
+
+json write(const DrainWorker& message) {
+  return {{"type", "drain_worker"},
+          {"request", message.request},
+          {"worker", message.worker},
+          {"draining", message.draining}};
 }
 
 // Reading: one function a message, `type` has been taken.
@@ -210,6 +218,7 @@ Heartbeat read_heartbeat(JsonObject& object) {
     info.heartbeat_age_ms = worker.integer<std::int64_t>("heartbeat_age_ms", 0);
     info.attended_rows = worker.integer<std::int64_t>("attended_rows", 0);
     info.attend_seconds = worker.number("attend_seconds");
+    info.draining = worker.boolean("draining");
     worker.end();
     message.workers.push_back(info);
   }
@@ -271,6 +280,14 @@ SetDraining read_set_draining(JsonObject& object) {
   return message;
 }
 
+DrainWorker read_drain_worker(JsonObject& object) {
+  DrainWorker message;
+  message.request = object.integer<std::uint64_t>("request");
+  message.worker = object.integer<int>("worker", 0);
+  message.draining = object.boolean("draining");
+  return message;
+}
+
 /// Opens the message, reads it by its type, refuses what is left over.
 template <typename Message, typename Read>
 Message parse_message(std::string_view text, std::string_view source, const Read& read) {
@@ -314,6 +331,7 @@ ToPool parse_to_pool(std::string_view text) {
         if (type == "free") return read_request_and_id<Free>(object);
         if (type == "query") return read_request_and_id<Query>(object);
         if (type == "set_draining") return read_set_draining(object);
+        if (type == "drain_worker") return read_drain_worker(object);
         return std::nullopt;
       });
 }

@@ -20,7 +20,7 @@
 namespace tributary {
 
 /// Version of these messages; a pool of another version is refused when it registers.
-inline constexpr int kPoolProtocol = 3;
+inline constexpr int kPoolProtocol = 4;
 /// A pool that brings more sequences than so many for each of its workers is refused before they
 /// are read: that takes some microseconds each, and the control plane does nothing else meanwhile.
 inline constexpr std::size_t kMaxSequencesPerWorker = 16'384;
@@ -59,12 +59,13 @@ struct Heartbeat {
     std::int64_t heartbeat_age_ms = 0;
     std::int64_t attended_rows = 0;  // rows x new tokens, since the pool's start
     double attend_seconds = 0;       // that it took
+    bool draining = false;           // it gets no new rows, and what it has is moved off
   };
   bool draining = false;
   std::vector<Worker> workers;
   PoolMetrics metrics;
 };
-/// Answer to Admit, Free, Query, Drain and Resume, with the same `request`.
+/// Answer to Admit, Free, Query, SetDraining and DrainWorker, with the same `request`.
 struct PoolReply {
   std::uint64_t request = 0;
   ErrorCode code = ErrorCode::kOk;
@@ -105,9 +106,15 @@ struct SetDraining {
   std::uint64_t request = 0;
   bool draining = false;
 };
+/// One worker of the pool: see Sequencer::drain_worker().
+struct DrainWorker {
+  std::uint64_t request = 0;
+  int worker = 0;  // its rank
+  bool draining = false;
+};
 
 using FromPool = std::variant<RegisterPool, Heartbeat, PoolReply, SequenceEnded>;
-using ToPool = std::variant<Registered, Admit, Free, Query, SetDraining>;
+using ToPool = std::variant<Registered, Admit, Free, Query, SetDraining, DrainWorker>;
 
 [[nodiscard]] std::string to_json(const FromPool& message);
 [[nodiscard]] std::string to_json(const ToPool& message);

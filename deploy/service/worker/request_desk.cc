@@ -157,7 +157,30 @@ void RequestDesk::receive_request(const ToPool& request) {
   } else if (const auto* set = std::get_if<SetDraining>(&request)) {
     draining_ = set->draining || stop_at_.has_value();
     reply(set->request, {});
+  } else if (const auto* one = std::get_if<DrainWorker>(&request)) {
+    const Status status = status_of([&] { drain_worker(*one); });
+    reply(one->request, {status.code(), status.message()});
   }
+}
+
+void RequestDesk::drain_worker(const DrainWorker& request) {
+  if (request.draining && config_.move_bytes_per_s == 0) {
+    fail(ErrorCode::kFailedPrecondition,
+         "worker {} would keep what it has: the pool moves nothing (--move-bytes-per-s 0)",
+         request.worker);
+  }
+  const int workers = static_cast<int>(sequencer_.pools().size());
+  int left = 0;
+  for (int w = 0; w < workers; ++w) {
+    if (w != request.worker && !sequencer_.draining(w)) ++left;
+  }
+  if (request.draining && left == 0) {
+    fail(ErrorCode::kFailedPrecondition,
+         "worker {} is the last of {} that takes sequences: drain the pool instead", request.worker,
+         workers);
+  }
+  sequencer_.drain_worker(request.worker, request.draining);
+  order_due_ = true;
 }
 
 void RequestDesk::admit(const Admit& request) {
@@ -317,6 +340,9 @@ void RequestDesk::describe(RegisterPool& pool) const {
 
 void RequestDesk::fill(Heartbeat& heartbeat) const {
   heartbeat.draining = draining_;
+  for (Heartbeat::Worker& worker : heartbeat.workers) {
+    worker.draining = sequencer_.draining(worker.rank);
+  }
   book_.count(heartbeat.metrics.filling, heartbeat.metrics.ready, heartbeat.metrics.stepping);
   const Sequencer::MoveTotals& moves = sequencer_.move_totals();
   heartbeat.metrics.moves = moves.completed;

@@ -69,6 +69,7 @@ class RequestDesk {
   [[nodiscard]] wire::Outcome control(const wire::ControlItem& item);
   void receive_request(const ToPool& request);
   void admit(const Admit& request);
+  void drain_worker(const DrainWorker& request);
   void end_sequence(SequenceId id, ErrorCode code, const std::string& reason);
   void commit(SequenceId id, std::int32_t accepted);
   void refuse(const Waiting& waiting, const wire::Outcome& outcome);

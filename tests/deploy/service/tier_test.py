@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # A decode tier of real processes as operators and clients see it: results, HTTP, metrics in a real
 # Prometheus, overload, and what it refuses.
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -104,6 +105,31 @@ class Results(unittest.TestCase):
                         result = well(self, "replay", "--service", tier.url, *flags, *more)
                         self.assertEqual(result.figure("digest"), alone)
                 tier.wait_all_free()
+
+    def test_workers_are_emptied_one_after_the_other_while_clients_decode(self):
+        flags = ["--requests", "24", "--length-scale", "0.2"]
+        alone = well(self, "replay", *flags, "--shape", "deepseek-v2-lite", "--layers", "2",
+                     "--leaf-tokens", "64").figure("digest")
+        with (Tier(pools=(3,), worker_flags=["--layers", "2", "--move-bytes-per-s", "1e10"]) as t,
+              concurrent.futures.ThreadPoolExecutor(1) as pool):
+            def order(rank, what):
+                answer = t.request("POST", f"/v1/pools/pool0/workers/{rank}/{what}")
+                self.assertEqual(answer.status, 200, answer)
+
+            replay = pool.submit(well, self, "replay", "--service", t.url, *flags, "--spread", "all")
+            drains = 0
+            while not replay.done():
+                order(drains % 3, "drain")
+                time.sleep(0.1)
+                order(drains % 3, "resume")
+                drains += 1
+            self.assertEqual(replay.result().figure("digest"), alone)
+            self.assertGreater(drains, 1)
+            self.assertGreater(t.metric("tributary_moves_total"), 0)
+            order(1, "drain")
+            wait_until(lambda: [w["state"] for w in t.cluster()["pools"][0]["workers"]]
+                       == ["serving", "draining", "serving"], "it is told")
+            t.wait_all_free()
 
 
 class Prometheus(unittest.TestCase):

@@ -137,6 +137,8 @@ TEST(Simulate, BadOptionsAreRefused) {
   };
   EXPECT_THAT(refusal([](SimulateOptions& o) { o.shape = "v9"; }), HasSubstr("kimi-k2"));
   EXPECT_THAT(refusal([](SimulateOptions& o) { o.costs = "h9"; }), HasSubstr("h200"));
+  EXPECT_THAT(refusal([](SimulateOptions& o) { o.costs = std::string(300, 'h'); }),
+              HasSubstr("h200"));
   EXPECT_THAT(refusal([](SimulateOptions& o) { o.costs = "absent.json"; }),
               HasSubstr("absent.json"));
   EXPECT_THAT(refusal([](SimulateOptions& o) { o.leaf_tokens = 96; }), HasSubstr("96"));

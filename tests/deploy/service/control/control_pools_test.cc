@@ -5,6 +5,7 @@
 #include <chrono>
 #include <future>
 
+#include "core/base/deadline.h"
 #include "deploy/service/protocol/admission.h"
 #include "deploy/service/protocol/patience.h"
 #include "tests/deploy/service/control/control_harness.h"
@@ -218,6 +219,42 @@ TEST(ControlPools, DrainAndResume) {
   EXPECT_EQ(control.admit(10, 10).status, 201);
   EXPECT_EQ(control.request("POST", "/v1/pools/b/drain").status, 404);
   EXPECT_EQ(control.request("POST", "/v1/pools/a/drain", "{\"x\":1}").status, 400);
+}
+
+TEST(ControlPools, DrainAndResumeOneWorker) {
+  const ControlHarness control;
+  SimulatedPoolConfig config = pool_of(control);
+  config.workers = 2;
+  SimulatedPool pool(config);
+  ASSERT_EQ(pool.wait_registered().code, ErrorCode::kOk);
+  const auto wait_for_state = [&](std::size_t rank, const std::string& state) {
+    const Deadline deadline = Deadline::after(std::chrono::seconds(30));
+    std::string seen;
+    while (seen != state && !deadline.expired()) {
+      const json cluster = json::parse(control.request("GET", "/v1/cluster").body);
+      seen = cluster["pools"][0]["workers"][rank]["state"];
+    }
+    return seen;
+  };
+  const HttpResponse drained = control.request("POST", "/v1/pools/a/workers/1/drain");
+  EXPECT_EQ(drained.status, 200);
+  EXPECT_EQ(json::parse(drained.body), json({{"name", "a"}, {"worker", 1}, {"draining", true}}));
+  EXPECT_EQ(wait_for_state(1, "draining"), "draining");
+  EXPECT_EQ(wait_for_state(0, "serving"), "serving");
+  EXPECT_EQ(control.admit(10, 10).status, 201) << "the pool serves";
+  const auto refused = [&](const std::string& path, const std::string& body = "") {
+    const HttpResponse response = control.request("POST", "/v1/pools/" + path, body);
+    return std::to_string(response.status) + " " +
+           json::parse(response.body)["error"]["message"].get<std::string>();
+  };
+  EXPECT_EQ(refused("a/workers/0/drain"), "409 the last one") << "the pool's own answer";
+  EXPECT_EQ(refused("a/workers/2/drain"), "404 pool a has no worker 2: it has 2");
+  EXPECT_EQ(refused("a/workers/-1/drain"), "400 worker '-1': not a rank, 0 or more");
+  EXPECT_EQ(refused("a/workers/1x/resume"), "400 worker '1x': not a rank, 0 or more");
+  EXPECT_EQ(refused("b/workers/1/drain"), "404 pool 'b': not known");
+  EXPECT_EQ(refused("a/workers/1/drain", "{\"x\":1}").substr(0, 3), "400");
+  EXPECT_EQ(control.request("POST", "/v1/pools/a/workers/1/resume", "{}").status, 200);
+  EXPECT_EQ(wait_for_state(1, "serving"), "serving");
 }
 
 }  // namespace

@@ -79,6 +79,15 @@ TEST(PoolRegistry, KnowsAPoolAndItsSequences) {
   EXPECT_EQ(registry.end_of(99), std::nullopt);
 }
 
+TEST(PoolRegistry, PagesOfAWorkerThatIsEmptiedAreNotFree) {
+  PoolRegistry registry(7);
+  registry.register_pool(registration("a"), kRegistryStart);
+  Heartbeat beat = heartbeat(10);
+  beat.workers[1].draining = true;
+  registry.heartbeat("a", beat, kRegistryStart);
+  EXPECT_EQ(registry.find("a")->free_pages(), 90);
+}
+
 TEST(PoolRegistry, CountsPagesThatNoHeartbeatHasSeen) {
   PoolRegistry registry(7);
   registry.register_pool(registration("a"), kRegistryStart);

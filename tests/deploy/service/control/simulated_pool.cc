@@ -99,6 +99,16 @@ void SimulatedPool::receive(std::string_view text) {
     } else if (const auto* draining = std::get_if<SetDraining>(&message)) {
       answered.request = draining->request;
       draining_ = draining->draining;
+    } else if (const auto* one = std::get_if<DrainWorker>(&message)) {
+      answered.request = one->request;
+      if (one->draining && drained_workers_.size() + 1 == std::size_t(config_.workers)) {
+        answered.code = ErrorCode::kFailedPrecondition;
+        answered.message = "the last one";
+      } else if (one->draining) {
+        drained_workers_.insert(one->worker);
+      } else {
+        drained_workers_.erase(one->worker);
+      }
     }
     changed_.notify_all();
   }
@@ -178,7 +188,10 @@ void SimulatedPool::beat() {
     heartbeat.draining = draining_;
     const int used = config_.workers * config_.pages_per_worker - free_pages();
     for (int rank = 0; rank < config_.workers; ++rank) {
-      heartbeat.workers.push_back({rank, used / config_.workers, 0, 0, 10});
+      heartbeat.workers.push_back({.rank = rank,
+                                   .pages_used = used / config_.workers,
+                                   .heartbeat_age_ms = 10,
+                                   .draining = drained_workers_.contains(rank)});
     }
     ++beaten_;
     count_work();

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -86,6 +87,7 @@ class SimulatedPool {
   std::optional<Registered> outcome_;
   std::map<SequenceId, SequenceInfo> sequences_;
   bool draining_ = false;
+  std::set<int> drained_workers_;
   int beaten_ = 0;
 
   std::thread thread_;

@@ -111,6 +111,8 @@ TEST(PoolMessages, KeepEveryValueOfAHeartbeat) {
   EXPECT_EQ(back.workers[1].pages_reserved, 21);
   EXPECT_EQ(back.workers[1].attended_rows, 800);
   EXPECT_EQ(back.workers[1].attend_seconds, 0.25);
+  EXPECT_FALSE(back.workers[0].draining);
+  EXPECT_TRUE(back.workers[1].draining);
   EXPECT_EQ(back.metrics.refused_rows, message.metrics.refused_rows);
   EXPECT_EQ(back.metrics.round_seconds.counts, message.metrics.round_seconds.counts);
   EXPECT_EQ(back.metrics.phase_seconds[2].sum, message.metrics.phase_seconds[2].sum);

@@ -92,7 +92,7 @@ std::vector<FromPool> samples_from_pool() {
 
   Heartbeat heartbeat;
   heartbeat.draining = true;
-  heartbeat.workers = {{0, 10, 20, 3, 150, 700, 0.5}, {1, 11, 21, 4, 250, 800, 0.25}};
+  heartbeat.workers = {{0, 10, 20, 3, 150, 700, 0.5}, {1, 11, 21, 4, 250, 800, 0.25, true}};
   heartbeat.metrics = sample_metrics();
 
   PoolReply refused;
@@ -110,8 +110,11 @@ std::vector<ToPool> samples_to_pool() {
                      .message = "pool a is there",
                      .incarnation = 77,
                      .cost_factors = {.attend = 1.25, .exchange = 0.5, .combine = 2}},
-          Admit{5, sample_sequence().id, {5000, 200, SpreadPolicy::kAll, "key"}}, Free{6, 12},
-          Query{7, 13}, SetDraining{8, true}};
+          Admit{5, sample_sequence().id, {5000, 200, SpreadPolicy::kAll, "key"}},
+          Free{6, 12},
+          Query{7, 13},
+          SetDraining{8, true},
+          DrainWorker{9, 3, true}};
 }
 
 SequenceHandle sample_answer() {

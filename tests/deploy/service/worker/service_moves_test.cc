@@ -91,5 +91,80 @@ TEST(ServiceMoves, WhatIsLeftWhenOthersHaveGoneIsSpreadAndKeepsItsBits) {
   pool.stop();
 }
 
+TEST(ServiceMoves, AnOperatorEmptiesOneWorkerAndNoBitChanges) {
+  WorkerOptions options = small_options();
+  options.move_bytes_per_s = 1e10;
+  options.lease_ms = 300'000;
+  ServicePool pool(3, options);
+  PoolUser user(pool);
+  // Homes stay, so the worker that is emptied is not one of theirs.
+  std::vector<UserSequence> sequences;
+  for (std::int64_t tag = 0; tag < 2; ++tag) {
+    sequences.push_back(user.start(tag, 700 + tag, 400, SpreadPolicy::kAll, 600));
+  }
+  int drained = 0;
+  while (drained == sequences[0].info.home || drained == sequences[1].info.home) ++drained;
+  const auto rank = static_cast<std::size_t>(drained);
+  ASSERT_GT(pool.heartbeat().workers[rank].pages_used, 3);
+  PoolOutputs outputs;
+  const auto decode = [&](int steps) {
+    for (int step = 0; step < steps; ++step) {
+      for (UserSequence& sequence : sequences) user.decode(sequence, 1, outputs);
+    }
+  };
+  decode(5);
+  ASSERT_EQ(pool.ask(DrainWorker{.worker = drained, .draining = true}).code, ErrorCode::kOk);
+  EXPECT_TRUE(pool.heartbeat().workers[rank].draining);
+  const Deadline deadline = Deadline::after(kPatience);
+  // A leaf that is not full goes when the next one opens: at most 64 tokens on.
+  for (int step = 0; pool.heartbeat().workers[rank].pages_used > 0; ++step) {
+    ASSERT_FALSE(deadline.expired());
+    if (step < 70) decode(1);
+  }
+  const UserSequence later = user.start(2, 300, 100, SpreadPolicy::kAuto, 600);
+  for (const Extent& extent : later.info.extents) EXPECT_NE(extent.rank, drained);
+  EXPECT_NE(later.info.home, drained);
+  decode(5);
+  EXPECT_EQ(pool.heartbeat().metrics.canary_failures, 0U);
+
+  const auto refusal = [&](int worker) {
+    const PoolReply reply = pool.ask(DrainWorker{.worker = worker, .draining = true});
+    EXPECT_NE(reply.code, ErrorCode::kOk);
+    return reply.message;
+  };
+  EXPECT_EQ(refusal(3), "drain of worker 3, the pool has 3");
+  const int second = drained == 0 ? 1 : 0;
+  EXPECT_EQ(pool.ask(DrainWorker{.worker = second, .draining = true}).code, ErrorCode::kOk);
+  EXPECT_EQ(refusal(3 - drained - second),
+            fmt::format("worker {} is the last of 3 that takes sequences: drain the pool instead",
+                        3 - drained - second));
+  for (const int worker : {drained, second}) {
+    EXPECT_EQ(pool.ask(DrainWorker{.worker = worker, .draining = false}).code, ErrorCode::kOk);
+  }
+  EXPECT_FALSE(pool.heartbeat().workers[rank].draining);
+
+  std::vector<PoolRequest> decoded;
+  for (const UserSequence& sequence : sequences) {
+    const std::int64_t prompt = sequence.info.prompt_tokens;
+    decoded.push_back({sequence.tag, prompt, sequence.length - prompt});
+    pool.free(sequence.info.id);
+  }
+  EXPECT_EQ(differing_outputs(outputs, outputs_without_service(user.shape(), decoded, 1)), 0U);
+  pool.free(later.info.id);
+  pool.expect_all_free();
+  pool.stop();
+}
+
+TEST(ServiceMoves, WhatMovesNothingEmptiesNobody) {
+  WorkerOptions options = small_options();
+  options.move_bytes_per_s = 0;
+  ServicePool pool(2, options);
+  const PoolReply reply = pool.ask(DrainWorker{.worker = 1, .draining = true});
+  EXPECT_EQ(reply.code, ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(reply.message,
+            "worker 1 would keep what it has: the pool moves nothing (--move-bytes-per-s 0)");
+  EXPECT_EQ(pool.ask(DrainWorker{.worker = 1, .draining = false}).code, ErrorCode::kOk);
+}
+
 }  // namespace
 }  // namespace tributary::test
