@@ -19,6 +19,8 @@ struct VerifyRow {
   double worst_row = 0;
   double bound = 0;
   double row_bound = 0;
+  /// Whether both bounds are wider because states that travel are rounded.
+  bool rounded_states = false;
   [[nodiscard]] bool ok() const noexcept { return error <= bound && worst_row <= row_bound; }
 };
 
