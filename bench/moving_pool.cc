@@ -15,7 +15,7 @@ namespace {
 
 /// Of an order of copy_alone(): what the mover puts into one at 1 GB/s.
 constexpr double kAloneBytes = 10e6;
-constexpr int kAloneOrders = 40;
+constexpr int kAloneOrders = 20;
 /// Times the tokens of a worker: the leaves that travel are at both ends while they do.
 constexpr double kRoom = 2;
 
@@ -76,7 +76,7 @@ void MovingPool::admit() {
                                      {.tag = static_cast<std::int64_t>(i)});
     if (!id) fail(ErrorCode::kPoolFull, "sequence {} of {}", i, config_.prompts.size());
     ids_.push_back(*id);
-    lead();  // its rows, in an order of their own: many are more than an order has time for
+    (void)lead();  // its rows, in an order of their own: many are more than an order has time for
   }
 }
 
@@ -88,14 +88,14 @@ PhaseFigures MovingPool::run(double move_bytes_per_s) {
   for (std::size_t i = 0; i < ids_.size(); ++i) {
     sequencer_.truncate(ids_[i], config_.prompts[i]);  // which ends its move, too
   }
-  lead();
+  (void)lead();
   Mover mover(mover_config(move_bytes_per_s, config_.attention.row_bytes()), sequencer_);
   PhaseFigures figures;
   const std::uint64_t copies = sequencer_.move_totals().page_copies;
   const auto begin = Deadline::Clock::now();
   for (int i = 0; i < config_.steps; ++i) {
     const auto start = Deadline::Clock::now();
-    step(move_bytes_per_s > 0 ? &mover : nullptr);
+    figures.copy_us += step(move_bytes_per_s > 0 ? &mover : nullptr);
     figures.step_us.push_back(seconds_since(start) * 1e6);
   }
   figures.seconds = seconds_since(begin);
@@ -104,7 +104,9 @@ PhaseFigures MovingPool::run(double move_bytes_per_s) {
   return figures;
 }
 
-void MovingPool::step(Mover* mover) {
+/// Returns how long the copies took.
+double MovingPool::step(Mover* mover) {
+  double copy_us = 0;
   std::vector<Sequencer::StepRequest> tokens;
   for (const SequenceId id : ids_) tokens.push_back({id, 1});
   sequencer_.open_step(tokens);
@@ -114,9 +116,12 @@ void MovingPool::step(Mover* mover) {
     for (const SequenceId id : ids_) items.push_back({id, layer});
     sequencer_.order_round(items);
     if (mover != nullptr) order_copies(*mover);
-    lead();
+    const RoundReport report = lead();
+    if (mover != nullptr) mover->order_ended(report.copy_us);
+    copy_us += report.copy_us;
   }
   for (const SequenceId id : ids_) sequencer_.commit(id, 1);
+  return copy_us;
 }
 
 /// As many as the mover allows: it has moves under way that are not all ordered, always.
@@ -182,18 +187,19 @@ double MovingPool::copy_alone() {
       copies += sequencer_.order_copies(most - copies);
     } while (copies < most && begin_move());
     const auto start = Deadline::Clock::now();
-    lead();
+    (void)lead();
     rates.push_back(static_cast<double>(copies) * copy_bytes / seconds_since(start));
   }
   std::ranges::nth_element(rates, rates.begin() + kAloneOrders / 2);
   return rates[kAloneOrders / 2];
 }
 
-void MovingPool::lead() {
-  const RoundReport report = worker_.lead(sequencer_.take_order());
+RoundReport MovingPool::lead() {
+  RoundReport report = worker_.lead(sequencer_.take_order());
   report.status.throw_if_error();
   sequencer_.order_ended(true);
   ended(report);
+  return report;
 }
 
 /// Every rank counts the rounds, so each knows where a phase ends.

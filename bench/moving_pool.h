@@ -27,6 +27,7 @@ struct PhaseFigures {
   std::vector<double> step_us;
   double seconds = 0;
   double copied_bytes = 0;
+  double copy_us = 0;  // in the steps, on the slowest worker of each order
 };
 
 /// All ranks construct it together; rank 0 runs phases, the others follow.
@@ -57,10 +58,10 @@ class MovingPool {
 
  private:
   void admit();
-  void step(Mover* mover);
+  double step(Mover* mover);
   void order_copies(Mover& mover);
   bool begin_move();
-  void lead();
+  RoundReport lead();
   void ended(const RoundReport& report);
   [[nodiscard]] std::size_t page_copy_bytes() const;
 

@@ -64,6 +64,7 @@ struct Pair {
   Times still, moving;
   double bytes_per_s;     // copied
   double bytes_per_step;  // of the phase with moves
+  double copy_us;         // of a step with moves, the mean
 };
 
 using Value = double (*)(const Pair&);
@@ -77,10 +78,12 @@ double median_of(const std::vector<Pair>& pairs, Value value) {
 void print_head() {
   fmt::print(
       "\nms of a step: medians over the phases of each kind; x: with moves over without, medians\n"
-      "over neighbouring phases; copies: the mean that bytes at the speed of copies alone predict\n"
-      "{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>9}{:>9}{:>8}{:>7}{:>7}{:>7}{:>8}\n",
+      "over neighbouring phases; copies: the mean if it grew by the copies' own time, and "
+      "predicted\n"
+      "from their bytes and the speed of copies alone\n"
+      "{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>9}{:>9}{:>8}{:>7}{:>7}{:>7}{:>8}{:>10}\n",
       "bound/s", "moved/s", "MB/step", "p50", "p99", "max", "moves p50", "p99", "max", "p50 x",
-      "p99 x", "max x", "mean x", "copies");
+      "p99 x", "max x", "mean x", "copies", "predicted");
 }
 
 void print_row(double rate, const std::vector<Pair>& pairs, double alone) {
@@ -90,7 +93,7 @@ void print_row(double rate, const std::vector<Pair>& pairs, double alone) {
   fmt::print(
       "{:>9.3g}{:>9.3g}{:>9.3g}{:>9.2f}{:>9.2f}{:>9.2f}{:>10.2f}{:>9.2f}{:>9.2f}{:>8.3f}{:>7.3f}{:>"
       "7.3f}"
-      "{:>7.3f}{:>8.3f}\n",
+      "{:>7.3f}{:>8.3f}{:>10.3f}\n",
       rate, median_of(pairs, [](const Pair& p) { return p.bytes_per_s; }), bytes * 1e-6,
       ms([](const Pair& p) { return p.still.p50; }), ms([](const Pair& p) { return p.still.p99; }),
       ms([](const Pair& p) { return p.still.most; }),
@@ -101,6 +104,7 @@ void print_row(double rate, const std::vector<Pair>& pairs, double alone) {
       median_of(pairs, [](const Pair& p) { return p.moving.p99 / p.still.p99; }),
       median_of(pairs, [](const Pair& p) { return p.moving.most / p.still.most; }),
       median_of(pairs, [](const Pair& p) { return p.moving.mean / p.still.mean; }),
+      median_of(pairs, [](const Pair& p) { return 1 + p.copy_us / p.still.mean; }),
       1 + bytes / alone / step);
   std::fflush(stdout);
 }
@@ -120,7 +124,8 @@ void lead(MovingPool& pool, const Options& options) {
       pairs[r].push_back({.still = Times(moves_first ? second : first),
                           .moving = Times(moving),
                           .bytes_per_s = moving.copied_bytes / moving.seconds,
-                          .bytes_per_step = moving.copied_bytes / options.steps});
+                          .bytes_per_step = moving.copied_bytes / options.steps,
+                          .copy_us = moving.copy_us / options.steps});
     }
   }
   print_head();
