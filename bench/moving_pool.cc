@@ -84,18 +84,21 @@ std::size_t MovingPool::page_copy_bytes() const {
   return kPageTokens * config_.attention.row_bytes();
 }
 
-PhaseFigures MovingPool::run(double move_bytes_per_s) {
+Mover MovingPool::make_mover(double move_bytes_per_s) {
+  return {mover_config(move_bytes_per_s, config_.attention.row_bytes()), sequencer_};
+}
+
+PhaseFigures MovingPool::run(Mover* mover) {
   for (std::size_t i = 0; i < ids_.size(); ++i) {
     sequencer_.truncate(ids_[i], config_.prompts[i]);  // which ends its move, too
   }
   (void)lead();
-  Mover mover(mover_config(move_bytes_per_s, config_.attention.row_bytes()), sequencer_);
   PhaseFigures figures;
   const std::uint64_t copies = sequencer_.move_totals().page_copies;
   const auto begin = Deadline::Clock::now();
   for (int i = 0; i < config_.steps; ++i) {
     const auto start = Deadline::Clock::now();
-    figures.copy_us += step(move_bytes_per_s > 0 ? &mover : nullptr);
+    figures.copy_us += step(mover);
     figures.step_us.push_back(seconds_since(start) * 1e6);
   }
   figures.seconds = seconds_since(begin);

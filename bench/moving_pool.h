@@ -41,8 +41,11 @@ class MovingPool {
   MovingPool(const MovingPoolConfig& config, Backend& backend, Communicator& communicator);
 
   /// Rank 0: drops what earlier phases decoded and decodes it again; a round a layer, as a tier's
-  /// leader runs them, the Mover's copies in its orders. 0: nothing moves.
-  PhaseFigures run(double move_bytes_per_s);
+  /// leader runs them, the mover's copies in its orders. Null: nothing moves.
+  PhaseFigures run(Mover* mover);
+  /// Rank 0: for all phases of one bound, as a leader has one: it learns how fast copies are. The
+  /// pool outlives it.
+  [[nodiscard]] Mover make_mover(double move_bytes_per_s);
   /// Rank 0: bytes a second of orders that hold nothing but copies, the median; all leaves that
   /// travel have moved then.
   double copy_alone();
