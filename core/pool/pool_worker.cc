@@ -20,6 +20,7 @@ namespace {
 /// How one rank tells the others how the round went for it.
 struct Agreement {
   PhaseTimes phase_us{};
+  double copy_us = 0;
   std::uint64_t exchanged_bytes = 0;
   std::uint64_t drained_round = 0;
   std::uint64_t canary_checked = 0;
@@ -118,6 +119,7 @@ void Worker::perform(const Order& order, RoundReport& report) {
     const bool one_round = !order.item_layer.empty();
     const auto begin = Deadline::Clock::now();
     outcome = copy_pages(order.copies, backend_, *cache_, communicator_, deadline, failure_);
+    copy_us_ = order.copies.empty() ? 0 : seconds_since(begin) * 1e6;
     if (outcome.ok()) {
       outcome = one_round ? round(order, deadline, report) : step(order, deadline, report);
     }
@@ -344,6 +346,7 @@ Status Worker::run(const Order& order, Deadline deadline, RoundReport& report) {
 Status Worker::agree(std::uint64_t round, Deadline deadline, RoundReport& report) {
   const Agreement mine{
       .phase_us = times_,
+      .copy_us = copy_us_,
       .exchanged_bytes = executor_->program().exchanged_bytes() - exchanged_before_,
       .drained_round = drained_round_,
       .canary_checked = canary_.checked ? 1U : 0U,
@@ -363,6 +366,7 @@ Status Worker::agree(std::uint64_t round, Deadline deadline, RoundReport& report
       report.canary_error = other.canary_error;
       report.canary_excess = other.canary_excess;
     }
+    report.copy_us = std::max(report.copy_us, other.copy_us);
     report.exchanged_bytes += other.exchanged_bytes;
     for (std::size_t p = 0; p < kPhases; ++p) {
       report.phase_us[p] = std::max(report.phase_us[p], other.phase_us[p]);

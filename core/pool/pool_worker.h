@@ -65,6 +65,7 @@ struct RoundReport {
   bool stop = false;
   int rounds = 0;                         // layers that ran
   double step_us = 0;                     // of the step, fills not counted, on this rank
+  double copy_us = 0;                     // of the order's copies, on the slowest worker
   PhaseTimes phase_us{};                  // of all layers; per phase the slowest worker
   std::vector<std::int64_t> worker_rows;  // attention work per worker, rows x new tokens
   std::vector<double> worker_attend_us;   // what each worker took for it
@@ -164,6 +165,7 @@ class Worker {
   std::uint64_t drained_round_ = 0;
   CanaryVerdict canary_;
   PhaseTimes times_{};
+  double copy_us_ = 0;  // of this order's copies, on this rank
   std::uint64_t exchanged_before_ = 0;
 };
 

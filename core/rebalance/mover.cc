@@ -14,6 +14,11 @@ namespace {
 /// Copies lie between rounds, so an order holds no more of them than this is worth: at the full
 /// rate of a 10 GB/s link they hold up a round for as long, at a tenth of it for a tenth.
 constexpr auto kMostCredit = std::chrono::milliseconds(10);
+/// A rate may exceed what the machine copies, and then they would hold up a round for longer than
+/// that. So an order holds no more than takes this long at the speed of the last ones.
+constexpr double kMostCopyUs = 5000;
+/// What an order adds to what is known of the speed: the older ones count less by as much.
+constexpr double kNewest = 0.25;
 /// Nor more than this, whatever the rate: both ends have buffers of that size.
 constexpr double kMostOrderBytes = 64 * 0x1p20;
 /// The planner is asked again after this when sequences have come or gone: a plan takes the leader
@@ -50,12 +55,28 @@ void Mover::prepare(Time now) {
   if (sequencer_.moves().empty()) return;
   const auto page_copy = static_cast<double>(config_.page_copy_bytes);
   const auto affordable = static_cast<std::int64_t>(credit_ / page_copy);
-  credit_ -= page_copy * static_cast<double>(sequencer_.order_copies(affordable));
+  const double bytes = page_copy * static_cast<double>(sequencer_.order_copies(affordable));
+  credit_ -= bytes;
+  ordered_ += bytes;
+}
+
+void Mover::order_ended(double copy_us) {
+  const double bytes = std::exchange(ordered_, 0);
+  if (!(bytes > 0 && copy_us > 0)) return;
+  copied_bytes_ += bytes - kNewest * copied_bytes_;
+  copied_us_ += copy_us - kNewest * copied_us_;
+}
+
+/// At least a page copy: it is the least that can be done.
+double Mover::most_credit() const {
+  if (copied_us_ == 0) return most_credit_;
+  return std::max(std::min(most_credit_, copied_bytes_ / copied_us_ * kMostCopyUs),
+                  static_cast<double>(config_.page_copy_bytes));
 }
 
 void Mover::earn(Time now) {
   credit_ += seconds(std::max(now - earned_, Time::duration::zero())) * config_.bytes_per_s;
-  credit_ = std::min(credit_, most_credit_);
+  credit_ = std::min(credit_, most_credit());
   earned_ = now;
 }
 
@@ -103,7 +124,7 @@ void Mover::begin_next() {
 
 Mover::Time Mover::next_event() const {
   if (sequencer_.moves().empty()) return Time::max();
-  const std::chrono::duration<double> wait((most_credit_ - credit_) / config_.bytes_per_s);
+  const std::chrono::duration<double> wait((most_credit() - credit_) / config_.bytes_per_s);
   return earned_ + std::chrono::duration_cast<Time::duration>(wait);
 }
 

@@ -21,6 +21,7 @@ struct MoverConfig {
 /// Around each order:
 ///
 ///   mover.prepare(now); order = sequencer.take_order(); ...; sequencer.order_ended(ok);
+///   mover.order_ended(report.copy_us);
 class Mover {
  public:
   using Time = Deadline::Clock::time_point;
@@ -30,20 +31,28 @@ class Mover {
   /// Begins a move if none is under way, of a plan that is made when there is none, and orders
   /// copies of it.
   void prepare(Time now);
+  /// How long the copies of the last order took, on the slowest worker (RoundReport): later orders
+  /// hold no more than takes a few milliseconds. 0: unknown, nothing is learnt.
+  void order_ended(double copy_us);
   /// When an order is worth its while if nothing else needs one; Time::max() if nothing moves.
   [[nodiscard]] Time next_event() const;
 
  private:
   void earn(Time now);
+  [[nodiscard]] double most_credit() const;
   void begin_next();
   void plan(Time now);
   [[nodiscard]] MovePlan drain() const;
 
   MoverConfig config_;
   Sequencer& sequencer_;
-  double most_credit_ = 0;  // bytes
+  double most_credit_ = 0;  // bytes, whatever the speed
   double credit_ = 0;       // bytes that may be copied now
   Time earned_{};           // up to when
+  double ordered_ = 0;      // bytes of the order that has not ended
+  // Of the last orders, the older the less.
+  double copied_bytes_ = 0;
+  double copied_us_ = 0;
   std::deque<LeafMove> planned_;
   Time planned_at_{};
   std::uint64_t planned_turnover_ = 0;

@@ -100,6 +100,7 @@ void Leader::lead(bool stop) {
   {
     const std::lock_guard lock(mutex_);
     desk_.sequencer().order_ended(report.status.ok());
+    mover_.order_ended(report.copy_us);
     if (report.status.ok()) desk_.sequencer().release_closed(report.drained_round);
     if (!round_.empty()) {
       learn_costs(report);

@@ -118,6 +118,46 @@ TEST_F(MoverTest, CopiesStayBelowTheRate) {
   EXPECT_GE(copies, std::min<std::int64_t>(all, 200));
 }
 
+TEST_F(MoverTest, AnOrderHoldsWhatIsCopiedInMilliseconds) {
+  Sequencer sequencer(config_);
+  for (int i = 0; i < 8; ++i) {
+    const SequenceId id =
+        sequencer
+            .admit(
+                {.prompt_tokens = 200'000, .max_new_tokens = 100, .spread = SpreadPolicy::kSingle})
+            .value();
+    const std::int32_t from = sequencer.table().at(id).leaves[0].owner;
+    sequencer.begin_move({.id = id, .first_leaf = 0, .end_leaf = 97, .to = (from + 1) % 8});
+  }
+  constexpr double kPageBytes = 64 * kRowBytes;
+  Mover mover(mover_config(1e11, kRowBytes), sequencer);
+  Mover::Time now{};
+  const auto order_at = [&](double bytes_per_us) {
+    now += milliseconds(30);
+    mover.prepare(now);
+    const double bytes = kPageBytes * static_cast<double>(run_order(sequencer));
+    mover.order_ended(bytes / bytes_per_us);
+    return bytes;
+  };
+  EXPECT_GT(order_at(1000), 60e6) << "the speed is not known yet";
+  for (int i = 0; i < 5; ++i) {
+    const double bytes = order_at(1000);
+    EXPECT_LE(bytes, 5e6) << "5 ms at 1 GB/s";
+    EXPECT_GT(bytes, 5e6 - kPageBytes);
+  }
+  double slow = 0;
+  for (int i = 0; i < 30; ++i) slow = order_at(100);
+  EXPECT_LE(slow, 0.6e6);
+  EXPECT_GE(slow, 0.4e6);
+  for (int i = 0; i < 3; ++i) slow = order_at(1);
+  for (int i = 0; i < 60; ++i) slow = order_at(1);
+  EXPECT_EQ(slow, kPageBytes) << "a page at least";
+  double fast = 0;
+  for (int i = 0; i < 60; ++i) fast = order_at(1000);
+  EXPECT_GT(fast, 4e6) << "it learns that copies are fast again";
+  EXPECT_FALSE(sequencer.moves().empty()) << "more to move than was measured";
+}
+
 TEST_F(MoverTest, ADrainedWorkerKeepsOnlyNewestLeavesAndGetsNothingNew) {
   Sequencer sequencer(config_);
   std::vector<SequenceId> ids;

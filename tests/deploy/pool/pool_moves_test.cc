@@ -255,7 +255,9 @@ TEST(PoolMoves, TheRowsAreReadWhereTheyWentAndNotBefore) {
         EXPECT_EQ(leader.sequencer.order_copies(100), 2);
         Order order = leader.sequencer.take_order();
         if (!copied) order.copies.clear();
-        EXPECT_TRUE(leader.lead(order).status.ok());
+        const RoundReport report = leader.lead(order);
+        EXPECT_TRUE(report.status.ok());
+        EXPECT_EQ(report.copy_us > 0, copied);
       }
       const auto owners = std::ranges::count(leader.sequencer.table().at(id).leaves,
                                              other_worker(leader, id), &Leaf::owner);

@@ -1,0 +1,241 @@
+#include "bench/moving_pool.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+
+#include "core/base/ceil_div.h"
+#include "core/base/error.h"
+#include "core/base/limits.h"
+#include "core/pool/gather_all.h"
+
+namespace tributary::bench {
+namespace {
+
+/// Of an order of copy_alone(): what the mover puts into one at 1 GB/s.
+constexpr double kAloneBytes = 10e6;
+constexpr int kAloneOrders = 20;
+/// Times the tokens of a worker: the leaves that travel are at both ends while they do.
+constexpr double kRoom = 2;
+
+std::int32_t pages_of(const MovingPoolConfig& config, int workers) {
+  std::int64_t total = 0;
+  std::int64_t longest = 0;
+  for (const std::int64_t prompt : config.prompts) {
+    const std::int64_t pages = ceil_div(prompt + config.steps, kPageTokens);
+    total += pages;
+    longest = std::max(longest, pages);
+  }
+  return static_cast<std::int32_t>(kRoom * static_cast<double>(total) / workers) +
+         static_cast<std::int32_t>(longest);
+}
+
+WorkerConfig worker_config(const MovingPoolConfig& config, int workers) {
+  if (workers < 2) {
+    fail(ErrorCode::kInvalidArgument, "moves between {} worker: expected at least 2", workers);
+  }
+  if (std::ranges::all_of(config.prompts,
+                          [&](std::int64_t prompt) { return prompt < config.leaf_tokens; })) {
+    fail(ErrorCode::kInvalidArgument, "no sequence has a full leaf of {} tokens to move",
+         config.leaf_tokens);
+  }
+  return {.attention = config.attention,
+          .layers = config.layers,
+          .pages = pages_of(config, workers),
+          .leaf_tokens = config.leaf_tokens,
+          .workers_per_node = workers};
+}
+
+SequencerConfig sequencer_config(const MovingPoolConfig& config, int workers) {
+  const WorkerConfig worker = worker_config(config, workers);
+  return {.placement = {.workers = workers, .model = worker.cost_model()},
+          .pages_per_worker = worker.pages,
+          .incarnation = 1,
+          .layers = config.layers};
+}
+
+}  // namespace
+
+MovingPool::MovingPool(const MovingPoolConfig& config, Backend& backend, Communicator& communicator)
+    : config_(config),
+      communicator_(communicator),
+      client_(config.attention, backend, 1, 0),
+      worker_(worker_config(config, communicator.size()), backend, communicator, client_),
+      sequencer_(sequencer_config(config, communicator.size())) {
+  if (communicator.rank() == 0) admit();
+}
+
+/// The longest first, so that the homes are even.
+void MovingPool::admit() {
+  std::ranges::sort(config_.prompts, std::ranges::greater());
+  for (std::size_t i = 0; i < config_.prompts.size(); ++i) {
+    const auto id = sequencer_.admit({.prompt_tokens = config_.prompts[i],
+                                      .max_new_tokens = config_.steps,
+                                      .spread = SpreadPolicy::kSingle},
+                                     {.tag = static_cast<std::int64_t>(i)});
+    if (!id) fail(ErrorCode::kPoolFull, "sequence {} of {}", i, config_.prompts.size());
+    ids_.push_back(*id);
+    (void)lead();  // its rows, in an order of their own: many are more than an order has time for
+  }
+}
+
+std::size_t MovingPool::page_copy_bytes() const {
+  return kPageTokens * config_.attention.row_bytes();
+}
+
+Mover MovingPool::make_mover(double move_bytes_per_s) {
+  return {mover_config(move_bytes_per_s, config_.attention.row_bytes()), sequencer_};
+}
+
+PhaseFigures MovingPool::run(Mover* mover) {
+  for (std::size_t i = 0; i < ids_.size(); ++i) {
+    sequencer_.truncate(ids_[i], config_.prompts[i]);  // which ends its move, too
+  }
+  (void)lead();
+  PhaseFigures figures;
+  const std::uint64_t copies = sequencer_.move_totals().page_copies;
+  const auto begin = Deadline::Clock::now();
+  for (int i = 0; i < config_.steps; ++i) {
+    const auto start = Deadline::Clock::now();
+    figures.copy_us += step(mover);
+    figures.step_us.push_back(seconds_since(start) * 1e6);
+  }
+  figures.seconds = seconds_since(begin);
+  figures.copied_bytes = static_cast<double>(sequencer_.move_totals().page_copies - copies) *
+                         static_cast<double>(page_copy_bytes());
+  return figures;
+}
+
+/// Returns how long the copies took.
+double MovingPool::step(Mover* mover) {
+  double copy_us = 0;
+  std::vector<Sequencer::StepRequest> tokens;
+  for (const SequenceId id : ids_) tokens.push_back({id, 1});
+  sequencer_.open_step(tokens);
+  std::vector<Sequencer::RoundRequest> items;
+  for (int layer = 0; layer < config_.layers; ++layer) {
+    items.clear();
+    for (const SequenceId id : ids_) items.push_back({id, layer});
+    sequencer_.order_round(items);
+    if (mover != nullptr) order_copies(*mover);
+    const RoundReport report = lead();
+    if (mover != nullptr) mover->order_ended(report.copy_us);
+    copy_us += report.copy_us;
+  }
+  for (const SequenceId id : ids_) sequencer_.commit(id, 1);
+  return copy_us;
+}
+
+/// As many as the mover allows: it has moves under way that are not all ordered, always.
+void MovingPool::order_copies(Mover& mover) {
+  const auto now = Deadline::Clock::now();
+  const auto layers = static_cast<std::size_t>(config_.layers);
+  for (;;) {
+    mover.prepare(now);
+    const bool left = std::ranges::any_of(sequencer_.moves(), [&](const RunningMove& move) {
+      return std::cmp_less(move.ordered, move.from_pages.size() * layers);
+    });
+    if (left || !begin_move()) return;
+  }
+}
+
+/// Of those on the worker with the most tokens, moves under way counted as done, leaves of any
+/// sequence go to the worker with the fewest. False if none can.
+bool MovingPool::begin_move() {
+  std::vector<std::int64_t> tokens;
+  for (const WorkerLoad& load : sequencer_.loads()) tokens.push_back(load.tokens);
+  for (const RunningMove& move : sequencer_.moves()) {
+    const std::int64_t moved =
+        std::int64_t{move.move.end_leaf - move.move.first_leaf} * config_.leaf_tokens;
+    tokens[static_cast<std::size_t>(move.from)] -= moved;
+    tokens[static_cast<std::size_t>(move.move.to)] += moved;
+  }
+  const auto least_busy_beside = [&](std::int32_t from) {
+    std::int32_t best = from == 0 ? 1 : 0;
+    for (std::int32_t w = 0; std::cmp_less(w, tokens.size()); ++w) {
+      if (w != from && tokens[static_cast<std::size_t>(w)] < tokens[static_cast<std::size_t>(best)])
+        best = w;
+    }
+    return best;
+  };
+  std::vector<LeafMove> found;
+  std::int64_t most = -1;
+  for (std::size_t i = 0; i < ids_.size(); ++i) {
+    const auto full = static_cast<std::int32_t>(config_.prompts[i] / config_.leaf_tokens);
+    const bool moving = std::ranges::any_of(
+        sequencer_.moves(), [&](const RunningMove& m) { return m.move.id == ids_[i]; });
+    if (full == 0 || moving) continue;
+    const std::int32_t first = std::max(0, full - config_.move_leaves);
+    const std::int32_t from =
+        sequencer_.table().at(ids_[i]).leaves[static_cast<std::size_t>(first)].owner;
+    const std::int64_t busy = tokens[static_cast<std::size_t>(from)];
+    if (busy < most) continue;
+    if (busy > most) found.clear();
+    most = busy;
+    found.push_back({ids_[i], first, full, least_busy_beside(from)});
+  }
+  if (found.empty()) return false;
+  sequencer_.begin_move(found[random_() % found.size()]);
+  return true;
+}
+
+double MovingPool::copy_alone() {
+  std::vector<double> rates;
+  const auto copy_bytes = static_cast<double>(page_copy_bytes());
+  const auto most = std::max<std::int64_t>(1, static_cast<std::int64_t>(kAloneBytes / copy_bytes));
+  for (int order = 0; order < kAloneOrders; ++order) {
+    std::int64_t copies = 0;
+    do {
+      copies += sequencer_.order_copies(most - copies);
+    } while (copies < most && begin_move());
+    const auto start = Deadline::Clock::now();
+    (void)lead();
+    rates.push_back(static_cast<double>(copies) * copy_bytes / seconds_since(start));
+  }
+  std::ranges::nth_element(rates, rates.begin() + kAloneOrders / 2);
+  return rates[kAloneOrders / 2];
+}
+
+RoundReport MovingPool::lead() {
+  RoundReport report = worker_.lead(sequencer_.take_order());
+  report.status.throw_if_error();
+  sequencer_.order_ended(true);
+  ended(report);
+  return report;
+}
+
+/// Every rank counts the rounds, so each knows where a phase ends.
+void MovingPool::ended(const RoundReport& report) {
+  rounds_ += report.rounds;
+  if (rounds_ < config_.steps * config_.layers) return;
+  rounds_ = 0;
+  digests_.push_back(client_.digest().value() - digest_before_);
+  digest_before_ = client_.digest().value();
+}
+
+void MovingPool::stop() {
+  Order last = sequencer_.take_order();
+  last.stop = true;
+  worker_.lead(last).status.throw_if_error();
+}
+
+void MovingPool::follow() {
+  for (bool stop = false; !stop;) {
+    const RoundReport report = worker_.follow();
+    report.status.throw_if_error();
+    ended(report);
+    stop = report.stop;
+  }
+}
+
+std::vector<std::uint64_t> MovingPool::digests() const {
+  std::vector<std::uint64_t> all;
+  gather_all(communicator_, std::span(digests_), all, Deadline::after(std::chrono::seconds(60)))
+      .throw_if_error();
+  std::vector<std::uint64_t> sums(digests_.size(), 0);
+  for (std::size_t i = 0; i < all.size(); ++i) sums[i % sums.size()] += all[i];
+  return sums;
+}
+
+}  // namespace tributary::bench

@@ -1,0 +1,83 @@
+// A pool that decodes the same tokens again and again, while leaves of its sequences move between
+// the workers or do not.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "core/pool/pool_worker.h"
+#include "core/rebalance/mover.h"
+#include "core/sequencer/sequencer.h"
+#include "deploy/app/replay/synthetic_client.h"
+
+namespace tributary::bench {
+
+struct MovingPoolConfig {
+  AttentionShape attention;
+  int layers = 1;
+  std::vector<std::int64_t> prompts;  // tokens, by sequence
+  int steps = 100;                    // of a phase: each sequence grows by so many tokens
+  int leaf_tokens = 2048;
+  int move_leaves = 2;  // of a sequence, the last full ones: those that move, together
+};
+
+/// What one phase took.
+struct PhaseFigures {
+  std::vector<double> step_us;
+  double seconds = 0;
+  double copied_bytes = 0;
+  double copy_us = 0;  // in the steps, on the slowest worker of each order
+};
+
+/// All ranks construct it together; rank 0 runs phases, the others follow.
+///
+/// A sequence lies on one worker at first. Its last full leaves travel: they go from the worker
+/// with the most tokens to the one with the fewest, so that phases with moves and phases without
+/// find the same kind of placement.
+class MovingPool {
+ public:
+  /// Throws kInvalidArgument for fewer than two workers, or if no sequence has a full leaf.
+  MovingPool(const MovingPoolConfig& config, Backend& backend, Communicator& communicator);
+
+  /// Rank 0: drops what earlier phases decoded and decodes it again; a round a layer, as a tier's
+  /// leader runs them, the mover's copies in its orders. Null: nothing moves.
+  PhaseFigures run(Mover* mover);
+  /// Rank 0: for all phases of one bound, as a leader has one: it learns how fast copies are. The
+  /// pool outlives it.
+  [[nodiscard]] Mover make_mover(double move_bytes_per_s);
+  /// Rank 0: bytes a second of orders that hold nothing but copies, the median; all leaves that
+  /// travel have moved then.
+  double copy_alone();
+  /// Rank 0: the last call; the others return from follow().
+  void stop();
+  /// The others: takes part until rank 0 stops.
+  void follow();
+  /// All ranks, at the end: the digest of each phase. They are equal, or a move changed a bit.
+  [[nodiscard]] std::vector<std::uint64_t> digests() const;
+
+  /// Rank 0: moves that came to their end.
+  [[nodiscard]] std::uint64_t completed_moves() const { return sequencer_.move_totals().completed; }
+
+ private:
+  void admit();
+  double step(Mover* mover);
+  void order_copies(Mover& mover);
+  bool begin_move();
+  RoundReport lead();
+  void ended(const RoundReport& report);
+  [[nodiscard]] std::size_t page_copy_bytes() const;
+
+  MovingPoolConfig config_;
+  Communicator& communicator_;
+  SyntheticClient client_;
+  Worker worker_;
+  Sequencer sequencer_;  // of rank 0
+  std::vector<SequenceId> ids_;
+  std::mt19937 random_{1};
+  int rounds_ = 0;  // of this phase so far
+  std::uint64_t digest_before_ = 0;
+  std::vector<std::uint64_t> digests_;  // of this rank's sequences, by phase
+};
+
+}  // namespace tributary::bench
