@@ -24,13 +24,6 @@ constexpr double kEnoughSeconds = 0.3;
 constexpr double kMostSeconds = 6;
 constexpr std::size_t kReadBytes = std::size_t{256} << 20;
 
-double median(std::vector<double> values) {
-  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
 /// The undisturbed rate. The maximum may be a moment of a higher clock.
 double upper_quartile(std::vector<double> rates) {
   std::ranges::sort(rates);
@@ -42,6 +35,13 @@ struct Samples {
 };
 
 }  // namespace
+
+double median(std::vector<double> values) {
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
 
 Machine::Machine(int threads, Clock clock)
     : pool_(threads),

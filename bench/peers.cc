@@ -11,6 +11,7 @@
 #include <limits>
 #include <vector>
 
+#include "bench/calibrated.h"
 #include "bench/peer.h"
 #include "deploy/app/bench/decode_case.h"
 
@@ -28,12 +29,6 @@ struct Batch {
   int length = 0;
 };
 constexpr std::array kBatches{Batch{1, 4096}, Batch{4, 8192}, Batch{1, 32768}, Batch{1, 131072}};
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 double best_of_ours(DecodeCase& decode) {
   double best = std::numeric_limits<double>::infinity();
