@@ -15,7 +15,7 @@ namespace tributary {
 struct MovePlannerConfig {
   /// Moves are worth their copies if they gain this many times as much. More than 1: sequences may
   /// end early, and a pool at rest must not shuffle leaves for what the prediction does not know.
-  double hysteresis = 2;
+  double hysteresis = 4;
   /// The least share of a step that moves have to gain; those that cut what was less cut, like
   /// placement when it cuts: others that come later may fill the gap, and the cut stays.
   double least_gain = 0.005;

@@ -49,6 +49,8 @@ void Mover::prepare(Time now) {
   if (config_.bytes_per_s == 0) return;
   earn(now);
   if (sequencer_.moves().empty()) {
+    // What came or went may need what the plan would give away.
+    if (planned_turnover_ != sequencer_.turnover() && now >= planned_at_ + kPause) planned_.clear();
     if (planned_.empty()) plan(now);
     begin_next();
   }

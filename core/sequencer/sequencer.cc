@@ -89,15 +89,18 @@ void Sequencer::account(const Sequence& s, int sign) {
   }
 }
 
-/// Where a new sequence fits, if need be into pages that moves hold: these are cancelled then.
+/// Where a new sequence fits, beside what moves under way will have made of the pool: a worker that
+/// leaves are on their way to only looks idle. If need be into pages that moves hold: these are
+/// cancelled then.
 std::optional<Assignment> Sequencer::place(const AdmitRequest& request) {
   const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
   const PageCut page_cut = page_waits_.may_cut(pages_of(request));
   const auto place_on = [&](const PoolLoad& load) {
     return placement_.place(placed_tokens(request), limit, request.spread, load, page_cut);
   };
-  auto assignment = place_on(load_);
-  if (assignment || moves_.empty()) return assignment;
+  if (moves_.empty()) return place_on(load_);
+  auto assignment = place_on(load_after_moves());
+  if (assignment) return assignment;
   PoolLoad freed = load_;
   std::vector<SequenceId> moving;
   for (const RunningMove& move : moves_.moves()) {

@@ -178,6 +178,7 @@ class Sequencer {
   void grow(const Sequence& s, std::int64_t length);
   void account(const Sequence& s, int sign);
   [[nodiscard]] std::optional<Assignment> place(const AdmitRequest& request);
+  [[nodiscard]] PoolLoad load_after_moves() const;
   [[nodiscard]] std::int32_t beside_drained(std::int32_t reserved, std::int32_t home,
                                             std::int64_t pages) const;
   void give_back(std::int32_t worker, std::span<const std::int32_t> pages);

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/ceil_div.h"
 #include "core/base/error.h"
 #include "core/base/limits.h"
+#include "core/cache/leaves.h"
 #include "core/sequencer/sequencer.h"
 
 namespace tributary {
@@ -75,6 +77,36 @@ void Sequencer::complete(const RunningMove& move) {
   account(s, 1);
   give_back(move.from, move.from_pages);
   ++move_totals_.completed;
+}
+
+/// The loads once the moves under way are completed. Pages are as they are: both ends hold them.
+PoolLoad Sequencer::load_after_moves() const {
+  PoolLoad load = load_;
+  std::vector<LeafRun> before;
+  std::vector<LeafRun> after;
+  for (const RunningMove& running : moves_.moves()) {
+    const LeafMove& move = running.move;
+    const Sequence& s = table_.at(move.id);
+    before.clear();
+    after.clear();
+    const auto add = [&after](std::int32_t owner, std::int64_t begin, std::int64_t end) {
+      if (begin >= end) return;
+      if (after.empty() || after.back().worker != owner) after.push_back({owner, begin, begin});
+      after.back().end = end;
+    };
+    for_each_owner_run(s, ceil_div(s.length, table_.leaf_tokens()),
+                       [&](std::int32_t owner, std::int64_t begin, std::int64_t end) {
+                         before.push_back({owner, begin, end});
+                         const auto first = std::clamp<std::int64_t>(move.first_leaf, begin, end);
+                         const auto last = std::clamp<std::int64_t>(move.end_leaf, begin, end);
+                         add(owner, begin, first);
+                         add(move.to, first, last);
+                         add(owner, last, end);
+                       });
+    load.remove(before, s.home, s.length);
+    load.add(after, s.home, s.length);
+  }
+  return load;
 }
 
 /// Copies that nobody has been told of yet must not write into pages that are given away.

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "core/cost/built_in_costs.h"
@@ -34,6 +36,30 @@ class MoverTest : public testing::Test {
     return copies;
   }
 
+  /// Long ones, each whole on a worker.
+  static std::vector<SequenceId> admit_burst(Sequencer& sequencer) {
+    std::vector<SequenceId> ids;
+    for (int i = 0; i < 4; ++i) {
+      ids.push_back(sequencer
+                        .admit({.prompt_tokens = 400'000,
+                                .max_new_tokens = 1000,
+                                .spread = SpreadPolicy::kSingle})
+                        .value());
+    }
+    return ids;
+  }
+
+  static std::vector<SequenceId> admit_chats(Sequencer& sequencer) {
+    std::mt19937 random(5);
+    std::uniform_int_distribution<std::int64_t> prompt(2000, 22'000);
+    std::vector<SequenceId> ids;
+    for (int i = 0; i < 80; ++i) {
+      ids.push_back(
+          sequencer.admit({.prompt_tokens = prompt(random), .max_new_tokens = 1000}).value());
+    }
+    return ids;
+  }
+
   /// Busiest worker over the mean.
   static double balance(const Sequencer& sequencer) {
     double most = 0;
@@ -48,22 +74,9 @@ class MoverTest : public testing::Test {
 
 TEST_F(MoverTest, ThePoolIsBalancedAgainWhenABurstOfLongSequencesHasLeft) {
   Sequencer sequencer(config_);
-  std::mt19937 random(5);
-  std::uniform_int_distribution<std::int64_t> prompt(2000, 22'000);
-  std::vector<SequenceId> burst;
-  std::vector<SequenceId> chats;
   // The burst fills half of the workers, so that what comes during it goes to the others.
-  for (int i = 0; i < 4; ++i) {
-    burst.push_back(
-        sequencer
-            .admit(
-                {.prompt_tokens = 400'000, .max_new_tokens = 1000, .spread = SpreadPolicy::kSingle})
-            .value());
-  }
-  for (int i = 0; i < 80; ++i) {
-    chats.push_back(
-        sequencer.admit({.prompt_tokens = prompt(random), .max_new_tokens = 1000}).value());
-  }
+  const std::vector<SequenceId> burst = admit_burst(sequencer);
+  const std::vector<SequenceId> chats = admit_chats(sequencer);
   for (const SequenceId id : burst) sequencer.free(id);
   const double before = balance(sequencer);
   ASSERT_GT(before, 1.5);
@@ -87,6 +100,59 @@ TEST_F(MoverTest, ThePoolIsBalancedAgainWhenABurstOfLongSequencesHasLeft) {
 
   for (const SequenceId id : chats) sequencer.free(id);
   for (const PagePool& pool : sequencer.pools()) EXPECT_EQ(pool.available(), pool.total());
+}
+
+TEST_F(MoverTest, WhatComesDuringAMoveIsPlacedBesideItsOutcome) {
+  config_.placement.workers = 3;
+  Sequencer sequencer(config_);
+  const auto admit = [&](std::int64_t tokens) {
+    const SequenceId id =
+        sequencer
+            .admit(
+                {.prompt_tokens = tokens, .max_new_tokens = 100, .spread = SpreadPolicy::kSingle})
+            .value();
+    return std::pair(id, sequencer.table().at(id).home);
+  };
+  const auto [long_one, from] = admit(200'000);
+  const auto [short_one, beside] = admit(60'000);
+  const std::int32_t idle = 3 - from - beside;
+  sequencer.begin_move({.id = long_one, .first_leaf = 0, .end_leaf = 48, .to = idle});
+  EXPECT_EQ(admit(10'000).second, beside) << "half of the long one is on its way to the idle one";
+  sequencer.cancel_move(long_one);
+  EXPECT_EQ(admit(10'000).second, idle);
+}
+
+TEST_F(MoverTest, AnArrivalEndsAPlanThatWasMadeWithoutIt) {
+  Sequencer sequencer(config_);
+  const std::vector<SequenceId> burst = admit_burst(sequencer);
+  (void)admit_chats(sequencer);
+  for (const SequenceId id : burst) sequencer.free(id);
+
+  Mover mover(mover_config(1e12, kRowBytes), sequencer);
+  Mover::Time now{};
+  (void)run_order(sequencer);
+  const auto next = [&] {
+    now += milliseconds(500);
+    mover.prepare(now);
+    const auto moves = sequencer.moves();
+    const std::optional<std::int32_t> to =
+        moves.empty() ? std::nullopt : std::optional(moves.front().move.to);
+    (void)run_order(sequencer);
+    return to;
+  };
+  for (int order = 0; sequencer.move_totals().completed < 2; ++order) {
+    (void)next();
+    ASSERT_LT(order, 100) << "no plan of several moves: " << sequencer.move_totals().completed;
+  }
+  while (!sequencer.moves().empty()) (void)next();
+  std::vector<std::int32_t> filled;
+  for (const SequenceId id : admit_burst(sequencer))
+    filled.push_back(sequencer.table().at(id).home);
+  (void)run_order(sequencer);
+  for (int order = 0; order < 50; ++order) {
+    const std::optional<std::int32_t> to = next();
+    EXPECT_EQ(std::ranges::count(filled, to.value_or(-1)), 0) << order;
+  }
 }
 
 TEST_F(MoverTest, CopiesStayBelowTheRate) {
