@@ -16,9 +16,9 @@ namespace {
 
 /// Plans of moves after the last admission.
 constexpr int kPlans = 12;
-/// New tokens that a sequence may still decode: what moves may expect their gain to last for. A move
-/// of a million tokens copies 74 GB, which 16,000 more do not always pay for: on 8 nodes of H100s 256
-/// such sequences are left at 1.033.
+/// New tokens that a sequence may still decode: what moves may expect their gain to last for. A
+/// move of a million tokens copies 74 GB, which 16,000 more do not always pay for: on 8 nodes of
+/// H100s 256 such sequences are left at 1.033.
 constexpr std::int64_t decoded_of(std::int64_t tokens) {
   return std::max<std::int64_t>(16'000, tokens / 16);
 }
