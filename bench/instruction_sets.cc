@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdio>
 #include <functional>
@@ -13,17 +12,13 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/decode_batches.h"
 #include "deploy/app/bench/decode_case.h"
 #include "kernels/cpu/cpu_backend.h"
 
 namespace tributary::bench {
 namespace {
 
-struct Batch {
-  int sequences = 1;
-  int length = 0;
-};
-constexpr std::array kBatches{Batch{1, 4096}, Batch{4, 8192}, Batch{1, 32768}, Batch{1, 131072}};
 // A set is slower than another only beyond the noise of a measurement.
 constexpr double kNoise = 0.97;
 

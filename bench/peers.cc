@@ -5,13 +5,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdio>
 #include <limits>
 #include <vector>
 
 #include "bench/calibrated.h"
+#include "bench/decode_batches.h"
 #include "bench/peer.h"
 #include "deploy/app/bench/decode_case.h"
 
@@ -23,12 +23,6 @@ constexpr std::size_t kRounds = 5;
 constexpr int kMostRounds = 20;
 // No round begins after it: a batch that a peer is slow with must not take the whole run.
 constexpr double kMostSeconds = 12;
-
-struct Batch {
-  int sequences = 1;
-  int length = 0;
-};
-constexpr std::array kBatches{Batch{1, 4096}, Batch{4, 8192}, Batch{1, 32768}, Batch{1, 131072}};
 
 double best_of_ours(DecodeCase& decode) {
   double best = std::numeric_limits<double>::infinity();
