@@ -10,6 +10,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/core/base/expect_error.h"
+#include "tests/deploy/pool/planted_error.h"
 #include "tests/deploy/pool/pool_harness.h"
 
 namespace tributary {
@@ -86,13 +87,10 @@ TEST(PoolCanary, NobodyAskedForIsNotThere) {
 TEST(PoolCanary, DetectsAPlantedError) {
   struct Plant {
     const char* name;
-    void (*change)(float* state, const StateShape& shape);
+    PlantedError change;
   };
   const std::vector<Plant> plants{
-      {"o",
-       [](float* state, const StateShape& shape) {
-         for (int i = 0; i < shape.heads * shape.width; ++i) state[i] *= 1.1F;
-       }},
+      {"o", scale_outputs},
       {"lse",
        [](float* state, const StateShape& shape) {
          for (int h = 0; h < shape.heads; ++h) state[shape.heads * shape.width + h] += 0.5F;
@@ -104,23 +102,9 @@ TEST(PoolCanary, DetectsAPlantedError) {
   };
   for (const Plant& plant : plants) {
     for (const int workers : {1, 2, 4}) {
-      PoolSetup setup = canary_setup(workers);
-      const StateShape shape = setup.shape.state_shape();
-      setup.after_attend = [&](int, const AttendArgs& args) {
-        // The first leaf alone, and the first token.
-        for (const LeafTask& task : args.tasks) {
-          if (task.leaf_begin != 0) continue;
-          plant.change(args.states + static_cast<std::size_t>(task.state) * shape.record_floats(),
-                       shape);
-        }
-      };
-      (void)run_pool(setup, [&](PoolLeader& leader) {
-        const auto id = leader.admit({1, 130, 4}).value();
-        leader.sequencer.open_step(std::vector<Sequencer::StepRequest>{{id, 1}});
-        const RoundReport report = leader.round({{id, 0}}, {0, 0});
-        EXPECT_TRUE(report.canary_checked);
-        EXPECT_GT(report.canary_error, 1e-2) << plant.name << ", " << workers << " workers";
-      });
+      const RoundReport report = round_with_error(canary_setup(workers), plant.change);
+      EXPECT_TRUE(report.canary_checked);
+      EXPECT_GT(report.canary_error, 1e-2) << plant.name << ", " << workers << " workers";
     }
   }
 }

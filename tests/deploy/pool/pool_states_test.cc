@@ -18,6 +18,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/core/base/expect_error.h"
 #include "tests/deploy/pool/bits_backends.h"
+#include "tests/deploy/pool/planted_error.h"
 #include "tests/deploy/pool/pool_harness.h"
 #include "tests/deploy/pool/projected_shape.h"
 
@@ -213,22 +214,9 @@ TEST_P(PoolStatesCanary, AllowsWhatRoundingMayDoAndNoMore) {
 
 TEST_P(PoolStatesCanary, DetectsAPlantedError) {
   for (const int workers : {1, 2, 4}) {
-    PoolSetup setup = rounded_setup(workers, GetParam());
-    const StateShape state = setup.shape.leaf_state_shape();
-    setup.after_attend = [&](int, const AttendArgs& args) {
-      for (const LeafTask& task : args.tasks) {
-        if (task.leaf_begin != 0) continue;
-        float* o = args.states + static_cast<std::size_t>(task.state) * state.record_floats();
-        for (int i = 0; i < state.heads * state.width; ++i) o[i] *= 1.1F;
-      }
-    };
-    (void)run_pool(setup, [&](PoolLeader& leader) {
-      const auto id = leader.admit({1, 130, 4}).value();
-      leader.sequencer.open_step(std::vector<Sequencer::StepRequest>{{id, 1}});
-      const RoundReport report = leader.round({{id, 0}}, {0, 0});
-      EXPECT_TRUE(report.canary_checked);
-      EXPECT_GT(report.canary_excess, 1e-2) << workers << " workers";
-    });
+    const RoundReport report = round_with_error(rounded_setup(workers, GetParam()), scale_outputs);
+    EXPECT_TRUE(report.canary_checked);
+    EXPECT_GT(report.canary_excess, 1e-2) << workers << " workers";
   }
 }
 
