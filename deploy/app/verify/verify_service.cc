@@ -152,7 +152,7 @@ ServiceVerification verify_service(const VerifyOptions& options) {
         continue;
       }
       GroupRun run(golden, shape, *backend, client);
-      AttentionShape judged = shape;
+      PoolShape judged = shape;
       if (golden.tokens() <= shape.leaf_tokens) judged.state_dtype = DType::kF32;  // none travels
       judge_all(golden, group, judged, run.attend(options), result.rows);
       if (shape.v_head_dim > 0 && !options.attend_only) {
