@@ -120,7 +120,7 @@ class Results(unittest.TestCase):
             drains = 0
             while not replay.done():
                 order(drains % 3, "drain")
-                time.sleep(0.1)
+                time.sleep(0.3)
                 order(drains % 3, "resume")
                 drains += 1
             self.assertEqual(replay.result().figure("digest"), alone)
