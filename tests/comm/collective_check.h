@@ -27,6 +27,18 @@ void check_all_gather(Communicator& communicator, std::uint64_t call,
 void check_all_to_all(Communicator& communicator, std::uint64_t call,
                       const std::vector<std::vector<std::size_t>>& counts);
 
+/// An all-to-all in two calls: begins when it is made, and end() ends it and checks it likewise.
+class BegunAllToAll {
+ public:
+  BegunAllToAll(Communicator& communicator, std::uint64_t call,
+                const std::vector<std::vector<std::size_t>>& counts);
+  void end();
+
+ private:
+  Communicator& communicator_;
+  std::vector<std::byte> send_, recv_, expected_;
+};
+
 /// `n` counts of 0 .. max_bytes, one in three 0. The same on every rank for equal generators.
 [[nodiscard]] std::vector<std::size_t> ragged_counts(std::mt19937_64& random, int n,
                                                      std::size_t max_bytes);
