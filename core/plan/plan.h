@@ -27,6 +27,8 @@ struct StepItem {
   SequenceId id = 0;
   std::uint32_t epoch = 0;
   std::int32_t tokens = 0;
+
+  friend bool operator==(const StepItem&, const StepItem&) = default;
 };
 
 /// A subtree root of one item, and the worker that computes it.

@@ -29,66 +29,74 @@ std::uint64_t most_tokens(const RankPlan& plan) {
 std::span<const RoundProgram::Stage> RoundProgram::stages() noexcept {
   using Program = RoundProgram;
   static constexpr std::array kStages{
-      Stage{.phase = Phase::kProject, .client = &Program::write_tokens},
       Stage{.phase = Phase::kQueryExchange,
             .planned = &Program::tokens_travel,
             .add_calls = &Program::add_gather,
-            .exchange = &Program::exchange_tokens},
+            .exchange = &Program::token_exchange},
       Stage{.phase = Phase::kAttend, .add_calls = &Program::add_attend, .kind = &most_tokens},
       Stage{.phase = Phase::kPartialExchange,
             .planned = &Program::states_travel,
             .add_calls = &Program::add_pack,
-            .exchange = &Program::exchange_states},
+            .exchange = &Program::state_exchange},
       Stage{.phase = Phase::kPartialExchange,
             .planned = &Program::states_rounded,
             .add_calls = &Program::add_unpack},
       Stage{.phase = Phase::kCombine, .add_calls = &Program::add_combine},
   };
-  static_assert(kStages.size() < Backend::kMarks, "a mark before the first, and one after each");
+  static_assert(kStages.size() == kTrees + 1);
   return kStages;
 }
 
 RoundProgram::RoundProgram(const AttentionShape& shape, Backend& backend,
-                           Communicator& communicator, Cache& cache,
+                           Communicator& communicator, Cache& cache, RoundRecords& records,
                            std::vector<LeafWeights> weights)
     : shape_(shape),
       backend_(backend),
       communicator_(communicator),
       cache_(cache),
-      tokens_(backend),
-      outgoing_tokens_(backend),
-      states_(backend) {
+      records_(records),
+      outgoing_tokens_(backend) {
   if (shape.projects_leaves()) projector_.emplace(shape, backend, std::move(weights));
   if (shape.rounds_states()) wire_.emplace(shape, backend, communicator.rank());
 }
 
-void RoundProgram::reserve(const RankPlan& plan) {
+void RoundProgram::reserve(const RankPlan& plan, FirstRecords first) {
   const std::size_t token = shape_.token_record_bytes();
-  tokens_.reserve(scaled(plan.total_tokens(), token));
+  first_ = first;
+  records_.tokens.reserve(scaled(first.token + plan.total_tokens(), token));
+  records_.states.reserve(
+      scaled(first.state + plan.total_states(), shape_.state_shape().record_bytes()));
   outgoing_tokens_.reserve(plan.token_send_index.size() * token);
-  states_.reserve(scaled(plan.total_states(), shape_.state_shape().record_bytes()));
   if (projector_) projector_->reserve(plan);
   if (wire_) wire_->reserve(plan);
 }
 
 bool RoundProgram::fits(const RankPlan& plan) const {
   const std::size_t token = shape_.token_record_bytes();
-  return scaled(plan.total_tokens(), token) <= tokens_.bytes() &&
+  const std::size_t state = shape_.state_shape().record_bytes();
+  return scaled(first_.token + plan.total_tokens(), token) <= records_.tokens.bytes() &&
          plan.token_send_index.size() * token <= outgoing_tokens_.bytes() &&
-         scaled(plan.total_states(), shape_.state_shape().record_bytes()) <= states_.bytes() &&
+         scaled(first_.state + plan.total_states(), state) <= records_.states.bytes() &&
          (!projector_ || projector_->fits(plan)) && (!wire_ || wire_->fits(plan));
 }
 
 void RoundProgram::trim(Deadline::Clock::time_point now) {
-  tokens_.trim(now);
   outgoing_tokens_.trim(now);
-  states_.trim(now);
   if (projector_) projector_->trim(now);
   if (wire_) wire_->trim(now);
 }
 
+std::byte* RoundProgram::tokens() const noexcept {
+  return records_.tokens.data() + scaled(first_.token, shape_.token_record_bytes());
+}
+
+float* RoundProgram::states() const noexcept {
+  return records_.states.as<float>() +
+         static_cast<std::size_t>(first_.state) * shape_.state_shape().record_floats();
+}
+
 RoundProgram::Arenas RoundProgram::arenas() const noexcept {
-  Arenas all{tokens_.data(), outgoing_tokens_.data(), states_.data()};
+  Arenas all{records_.tokens.data(), outgoing_tokens_.data(), records_.states.data()};
   if (projector_) std::ranges::copy(projector_->arenas(), all.begin() + 3);
   if (wire_) std::ranges::copy(wire_->arenas(), all.begin() + 7);
   return all;
@@ -96,12 +104,6 @@ RoundProgram::Arenas RoundProgram::arenas() const noexcept {
 
 bool RoundProgram::planned(const Stage& stage, const RankPlan& plan) const {
   return stage.planned == nullptr || (this->*stage.planned)(plan);
-}
-
-void RoundProgram::client_part(const Stage& stage, const RankPlan& plan, Layers item_layer,
-                               PoolClient& client) const {
-  if (!planned(stage, plan) || stage.client == nullptr) return;
-  (this->*stage.client)(plan, item_layer, client);
 }
 
 std::span<const Call> RoundProgram::calls(const Stage& stage, const RankPlan& plan,
@@ -115,19 +117,24 @@ std::span<const Call> RoundProgram::calls(const Stage& stage, const RankPlan& pl
 
 Status RoundProgram::exchange(const Stage& stage, const RankPlan& plan, Deadline deadline) {
   if (!planned(stage, plan) || stage.exchange == nullptr) return {};
-  return (this->*stage.exchange)(plan, deadline);
+  return transfer(plan, [&] { return communicator_.run((this->*stage.exchange)(plan), deadline); });
 }
 
-void RoundProgram::write_tokens(const RankPlan& plan, Layers item_layer, PoolClient& client) const {
-  if (plan.homed.empty()) return;
-  client.write_tokens(plan.homed, item_layer, tokens_.data(), shape_.token_record_bytes());
+Status RoundProgram::begin_exchange(const Stage& stage, const RankPlan& plan, Deadline deadline) {
+  if (!planned(stage, plan) || stage.exchange == nullptr) return {};
+  return communicator_.begin((this->*stage.exchange)(plan), deadline);
+}
+
+Status RoundProgram::end_exchange(const Stage& stage, const RankPlan& plan, Deadline deadline) {
+  if (!planned(stage, plan) || stage.exchange == nullptr) return {};
+  return transfer(plan, [&] { return communicator_.end(deadline); });
 }
 
 /// The records of an all-to-all, grouped by receiver.
 void RoundProgram::add_gather(const RankPlan& plan, Layers /*item_layer*/) {
   if (plan.token_send_index.empty()) return;
   calls_.emplace_back(GatherArgs{.index = plan.token_send_index,
-                                 .src = tokens_.data(),
+                                 .src = tokens(),
                                  .dst = outgoing_tokens_.data(),
                                  .record_bytes = shape_.token_record_bytes()});
 }
@@ -139,7 +146,7 @@ void RoundProgram::add_attend(const RankPlan& plan, Layers item_layer) {
     calls_.emplace_back(AppendArgs{.cache = &cache_,
                                    .tasks = plan.appends,
                                    .item_layer = item_layer,
-                                   .source = tokens_.data() + shape_.query_bytes(),
+                                   .source = tokens() + shape_.query_bytes(),
                                    .source_stride_bytes = shape_.token_record_bytes()});
   }
   if (plan.tasks.empty()) return;  // no leaves, no merges
@@ -158,12 +165,12 @@ AttendArgs RoundProgram::attend_call(const RankPlan& plan, Layers item_layer) co
           .tasks = plan.tasks,
           .block_table = plan.block_table,
           .item_layer = item_layer,
-          .queries = tokens_.data(),
+          .queries = tokens(),
           .query_stride_bytes = shape_.token_record_bytes(),
           .query_dtype = shape_.query_dtype,
           .heads = shape_.heads,
           .softmax_scale = shape_.softmax_scale,
-          .states = states_.as<float>()};
+          .states = states()};
 }
 
 AttendArgs RoundProgram::attended(const RankPlan& plan) const {
@@ -175,19 +182,19 @@ AttendArgs RoundProgram::attended(const RankPlan& plan) const {
 /// state is projected where its leaf is attended.
 void RoundProgram::add_projected_attend(const RankPlan& plan, Layers item_layer) {
   projector_->order(plan, item_layer);
-  projector_->add_absorb(tokens_.data(), calls_);
+  projector_->add_absorb(tokens(), calls_);
   calls_.emplace_back(projector_->attended(attend_call(plan, item_layer)));
-  projector_->add_values(states_.as<float>(), calls_);
+  projector_->add_values(states(), calls_);
   const MergeArgs merge = merges(plan.local_merges);
   if (!merge.empty()) calls_.emplace_back(merge);
 }
 
 void RoundProgram::add_pack(const RankPlan& plan, Layers /*item_layer*/) {
-  if (wire_) wire_->add_pack(states_.as<float>(), plan, calls_);
+  if (wire_) wire_->add_pack(states(), plan, calls_);
 }
 
 void RoundProgram::add_unpack(const RankPlan& plan, Layers /*item_layer*/) {
-  wire_->add_unpack(plan, states_.as<float>(), calls_);
+  wire_->add_unpack(plan, states(), calls_);
 }
 
 void RoundProgram::add_combine(const RankPlan& plan, Layers item_layer) {
@@ -211,44 +218,55 @@ MergeArgs RoundProgram::merges(const MergeSchedule& schedule) {
   }
   return {.ops = merge_ops_,
           .shape = shape_.state_shape(),
-          .states = states_.as<float>(),
+          .states = states(),
           .levels = merge_ops_.empty() ? 1 : merge_ops_.back().level + 1};
 }
 
-Status RoundProgram::exchange_tokens(const RankPlan& plan, Deadline deadline) {
+Collective RoundProgram::token_exchange(const RankPlan& plan) {
   const std::size_t record = shape_.token_record_bytes();
   to_bytes(plan.token_send_counts, record, send_bytes_);
   to_bytes(plan.token_recv_counts, record, recv_bytes_);
-  const std::span received(tokens_.data() + scaled(plan.local_tokens, record),
+  const std::span received(tokens() + scaled(plan.local_tokens, record),
                            scaled(plan.received_tokens, record));
   if (plan.exchange == Exchange::kAllGather) {
     const std::size_t own = recv_bytes_[static_cast<std::size_t>(communicator_.rank())];
-    return transfer({tokens_.data(), own}, received, plan, deadline);
+    return collective({tokens(), own}, received, plan);
   }
-  return transfer({outgoing_tokens_.data(), plan.token_send_index.size() * record}, received, plan,
-                  deadline);
+  return collective({outgoing_tokens_.data(), plan.token_send_index.size() * record}, received,
+                    plan);
 }
 
-Status RoundProgram::exchange_states(const RankPlan& plan, Deadline deadline) {
+Collective RoundProgram::state_exchange(const RankPlan& plan) {
   const std::size_t record = shape_.sent_state_bytes();
   to_bytes(plan.state_send_counts, record, send_bytes_);
   to_bytes(plan.state_recv_counts, record, recv_bytes_);
-  if (wire_) return transfer(wire_->sent(plan), wire_->received(plan), plan, deadline);
-  std::byte* base = states_.data();
-  return transfer({base + scaled(plan.send_begin(), record), scaled(plan.sent_states, record)},
-                  {base + scaled(plan.recv_begin(), record), scaled(plan.received_states, record)},
-                  plan, deadline);
+  if (wire_) return collective(wire_->sent(plan), wire_->received(plan), plan);
+  auto* base = reinterpret_cast<std::byte*>(states());
+  return collective(
+      {base + scaled(plan.send_begin(), record), scaled(plan.sent_states, record)},
+      {base + scaled(plan.recv_begin(), record), scaled(plan.received_states, record)}, plan);
 }
 
-/// `send` is grouped by receiver, or for an all-gather this rank's one block.
-Status RoundProgram::transfer(std::span<const std::byte> send, std::span<std::byte> recv,
-                              const RankPlan& plan, Deadline deadline) {
+/// `send` is grouped by receiver, or for an all-gather this rank's one block. Valid until the next
+/// exchange of this program is made.
+Collective RoundProgram::collective(std::span<const std::byte> send, std::span<std::byte> recv,
+                                    const RankPlan& plan) const {
+  const bool gathers = plan.exchange == Exchange::kAllGather;
+  Collective call{.kind = gathers ? CollectiveKind::kAllGather : CollectiveKind::kAllToAll,
+                  .send = send,
+                  .recv = recv,
+                  .recv_counts = recv_bytes_};
+  if (!gathers) call.send_counts = send_bytes_;
+  return call;
+}
+
+/// Counts what `communicate` has sent for the plan.
+template <typename Communicate>
+Status RoundProgram::transfer(const RankPlan& plan, const Communicate& communicate) {
   const bool gathers = plan.exchange == Exchange::kAllGather;
   const auto kind = gathers ? CollectiveKind::kAllGather : CollectiveKind::kAllToAll;
   const std::uint64_t before = communicator_.traffic()[kind];
-  Status status = gathers
-                      ? communicator_.all_gather(send, recv, recv_bytes_, deadline)
-                      : communicator_.all_to_all(send, send_bytes_, recv, recv_bytes_, deadline);
+  Status status = communicate();
   exchanged_bytes_ += communicator_.traffic()[kind] - before;
   return status;
 }
