@@ -9,10 +9,7 @@
 
 namespace tributary {
 
-/// Predicted times of a step. Rounds that overlap go: queries of one half; queries of the other
-/// under the first half's attention; the first half's states and the end of its trees under the
-/// second half's attention; states and trees of the second half. Each half has its own messages,
-/// calls, merge levels and readings of W_UK and W_UV, and waits for its own slowest worker.
+/// Predicted times of a step.
 struct OverlapGain {
   double step_us = 0;  // as rounds are, with the exchange that is shorter
   /// Of the best split that was found; may be longer. step_us where there is nothing to overlap.
@@ -23,9 +20,8 @@ struct OverlapGain {
 };
 
 /// From two splits on, every second sequence (of those that are exchanged and of the others) and
-/// the exchanged ones from the others, single sequences go to the other half as long as that makes
-/// the round shorter. Each half first, each with the exchange that suits it. The end of a tree is
-/// hidden under attention for nothing, though both want the same device.
+/// the exchanged ones from the others, each half first, single sequences go to the other half as
+/// long as that makes the round shorter (Halves).
 [[nodiscard]] OverlapGain predict_overlap(const CostModelConfig& config,
                                           std::span<const PlacedSequence> sequences, int workers);
 

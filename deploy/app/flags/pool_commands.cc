@@ -61,6 +61,7 @@ CLI::App* add_replay(CLI::App& app, ReplayOptions& o) {
   add_rows(*sub, o.row_format);
   add_query(*sub, o.query_dtype);
   add_states(*sub, o.state_dtype);
+  add_overlap(*sub, o.overlap);
   add_number(*sub, "--speed", o.speed, 0.0, 1e9, "Arrivals at this many times the trace's pace",
              "0, as capacity allows");
   add_number(*sub, "--canary-rate", o.canary_rate, 0.0, 1.0,
@@ -70,9 +71,10 @@ CLI::App* add_replay(CLI::App& app, ReplayOptions& o) {
       "Deadline of a round, prompts that it fills included; a worker that misses it ends the "
       "pool");
   only_without_service(
-      *sub, {"--workers", "--backend", "--threads", "--merge-order", "--disable-cuda-graph",
-             "--attend-kernel", "--exchange", "--leaf-tokens", "--costs", "--shape", "--layers",
-             "--heads", "--kv-gib", "--rows", "--query", "--states", "--round-timeout-ms"});
+      *sub,
+      {"--workers", "--backend", "--threads", "--merge-order", "--disable-cuda-graph",
+       "--attend-kernel", "--exchange", "--leaf-tokens", "--costs", "--shape", "--layers",
+       "--heads", "--kv-gib", "--rows", "--query", "--states", "--overlap", "--round-timeout-ms"});
   only_with_service(*sub, {"--clients", "--token-file", "--ca", "--tls-certificate", "--tls-key",
                            "--call-timeout-ms", "--transport", "--busy-poll"});
   return sub;
@@ -95,6 +97,7 @@ CLI::App* add_simulate(CLI::App& app, SimulateOptions& o) {
   add_project_at(*sub, o.project_at);
   add_states(*sub, o.state_dtype);
   add_exchange(*sub, o.exchange);
+  add_overlap(*sub, o.overlap);
   add_leaf_tokens(*sub, o.leaf_tokens);
   add_number(*sub, "--other-ms", o.other_ms, 0.0, 1e6,
              "Time of a step outside the tier: the rest of the model");

@@ -15,12 +15,13 @@ namespace tributary {
 struct PoolMetrics {
   std::uint64_t rounds = 0;
   std::uint64_t failed_rounds = 0;
-  std::uint64_t tokens = 0;           // committed new tokens
-  std::uint64_t steps = 0;            // of one sequence each, committed with at least one token
-  std::uint64_t aborted_steps = 0;    // ended with nothing accepted
-  std::uint64_t refused_items = 0;    // of rounds that clients asked for
-  std::uint64_t exchanged_bytes = 0;  // queries, new rows and partial states between workers
-  std::uint64_t moves = 0;            // of leaves between workers, completed
+  std::uint64_t tokens = 0;             // committed new tokens
+  std::uint64_t steps = 0;              // of one sequence each, committed with at least one token
+  std::uint64_t aborted_steps = 0;      // ended with nothing accepted
+  std::uint64_t refused_items = 0;      // of rounds that clients asked for
+  std::uint64_t exchanged_bytes = 0;    // queries, new rows and partial states between workers
+  std::uint64_t overlapped_rounds = 0;  // in two halves
+  std::uint64_t moves = 0;              // of leaves between workers, completed
   std::uint64_t cancelled_moves = 0;
   std::uint64_t moved_bytes = 0;  // rows that were copied for moves, of cancelled ones too
   std::uint64_t ingested_rows = 0;

@@ -33,8 +33,9 @@ CostMeter::CostMeter(const CostModelConfig& model, int workers) : prices_(model,
 
 bool CostMeter::round_ended(const RoundReport& report, std::size_t items, std::int64_t tokens,
                             const PoolLoad& load) {
-  if (!report.status.ok() || report.rounds != 1 || items == 0 || !std::cmp_equal(items, tokens) ||
-      !std::cmp_equal(items, load.sequences())) {
+  // Phases of halves are what is left of them beside each other.
+  if (!report.status.ok() || report.rounds != 1 || report.halves || items == 0 ||
+      !std::cmp_equal(items, tokens) || !std::cmp_equal(items, load.sequences())) {
     return false;
   }
   const std::uint64_t before = correction_.observed();

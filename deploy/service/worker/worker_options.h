@@ -10,6 +10,7 @@
 #include "core/model/project_at.h"
 #include "core/model/row_format.h"
 #include "core/plan/plan.h"
+#include "core/sequencer/overlap.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/transport/transport_choice.h"
 
@@ -40,6 +41,7 @@ struct WorkerOptions {
   double kv_gib = 1;
   int leaf_tokens = 2048;
   Exchange exchange = Exchange::kAuto;
+  Overlap overlap = Overlap::kAuto;
   /// By what placement and exchange are chosen: a machine's name, see core/cost/built_in_costs.h,
   /// or a file of `tributary bench --json`. Rank 0 reads it.
   std::string costs = "cpu";

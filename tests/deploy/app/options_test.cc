@@ -255,6 +255,8 @@ TEST(Options, CommandLinesOfOptionsAreReadBackAsThem) {
                                 "128",
                                 "--exchange",
                                 "all-gather",
+                                "--overlap",
+                                "never",
                                 "--backend",
                                 "reference",
                                 "--merge-order",
@@ -303,7 +305,7 @@ TEST(Options, CommandLinesOfOptionsAreReadBackAsThem) {
   const ParseResult parsed = parse(worker_line);
   ASSERT_FALSE(parsed.exit) << parsed.text;
   EXPECT_EQ(command_line(parsed.options.worker), worker_line);
-  EXPECT_EQ(worker_line.size(), 1U + 2 * 35 + 4);  // every flag with its value, and four switches
+  EXPECT_EQ(worker_line.size(), 1U + 2 * 36 + 4);  // every flag with its value, and four switches
 
   const std::vector<std::string> control_line = command_line(up.options.up.control);
   const ParseResult control = parse(control_line);

@@ -1,0 +1,46 @@
+#include "core/sequencer/round_halves.h"
+
+namespace tributary {
+void RoundHalves::add(SequenceId id, std::span<const LeafRun> runs, std::int32_t home,
+                      std::int64_t tokens) {
+  const PlacedSequence s{.runs = {runs.begin(), runs.end()}, .home = home, .tokens = tokens};
+  const bool exchanged = s.exchanged();
+  std::array<int, 2> halves{static_cast<int>(seen_[exchanged ? 1 : 0]++ % 2), exchanged ? 0 : 1};
+  if (removed_ && removed_->first == id) halves = removed_->second;
+  removed_.reset();
+  for (std::size_t i = 0; i < splits_.size(); ++i) splits_[i].add(id, s, halves[i]);
+  unmoved_ = 0;
+}
+
+void RoundHalves::remove(SequenceId id) {
+  removed_ = {id, {splits_[0].half_of(id), splits_[1].half_of(id)}};
+  for (Halves& halves : splits_) halves.remove(id);
+  unmoved_ = 0;
+}
+
+void RoundHalves::grow(SequenceId id, std::int32_t worker, std::int64_t tokens) {
+  for (Halves& halves : splits_) halves.grow(id, worker, tokens);
+}
+
+void RoundHalves::improve(const PoolLoad& whole, const RoundPrices& prices) {
+  if (overlap_ == Overlap::kAlways) {
+    on_ = true;
+    return;
+  }
+  if (unmoved_ >= splits_[0].size() && ++rested_ < kRests) return;
+  rested_ = 0;
+  std::size_t moved = 0;
+  for (Halves& halves : splits_) moved += halves.improve(prices, kLooks);
+  unmoved_ = moved > 0 ? 0 : unmoved_ + kLooks;
+  choose(whole, prices);
+}
+
+void RoundHalves::choose(const PoolLoad& whole, const RoundPrices& prices) {
+  const std::array us{splits_[0].layer_us(prices), splits_[1].layer_us(prices)};
+  chosen_ = us[1] < us[0] ? 1 : 0;
+  const WholeRound now = predict_whole(whole, prices);
+  gain_ = prices.config().layers * (now.layer_us - us[chosen_]) / now.step_us;
+  on_ = gain_ >= (on_ ? kPaysNoMore : kOverlapPays);
+}
+
+}  // namespace tributary

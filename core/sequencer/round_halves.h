@@ -1,0 +1,61 @@
+// Which of the running sequences are the first half of a round, and whether rounds run in halves.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "core/cache/sequence_table.h"
+#include "core/cost/halves.h"
+#include "core/cost/pool_load.h"
+#include "core/cost/round_work.h"
+#include "core/sequencer/overlap.h"
+
+namespace tributary {
+
+/// Keeps two ways to cut the running sequences in halves: every second one, of those that are
+/// exchanged and of the others; and the exchanged ones from the others. improve() makes both
+/// better, a few sequences at a time, so that no round waits for it.
+class RoundHalves {
+ public:
+  /// Rounds in halves go on until a step gains less than this by them.
+  static constexpr double kPaysNoMore = 0.01;
+  /// Sequences that improve() looks at.
+  static constexpr std::size_t kLooks = 4;
+  /// Calls of improve() between two looks at what has come to rest: sequences grow.
+  static constexpr int kRests = 256;
+
+  RoundHalves(Overlap overlap, const PoolLoad& empty)
+      : overlap_(overlap), splits_{Halves(empty), Halves(empty)} {}
+
+  /// A sequence comes; one that was removed just before comes again as what it has become.
+  void add(SequenceId id, std::span<const LeafRun> runs, std::int32_t home, std::int64_t tokens);
+  void remove(SequenceId id);
+  void grow(SequenceId id, std::int32_t worker, std::int64_t tokens);
+
+  /// Once a step. `whole`: of the same sequences.
+  void improve(const PoolLoad& whole, const RoundPrices& prices);
+  /// Whether rounds run in halves.
+  [[nodiscard]] bool on() const noexcept { return on_; }
+  /// What a step of all gains by it, as a share, by the last look; 0 while rounds are whole.
+  [[nodiscard]] double gain() const noexcept { return on_ ? gain_ : 0; }
+  [[nodiscard]] int half_of(SequenceId id) const { return splits_[chosen_].half_of(id); }
+
+ private:
+  void choose(const PoolLoad& whole, const RoundPrices& prices);
+
+  Overlap overlap_;
+  std::array<Halves, 2> splits_;
+  std::size_t chosen_ = 0;
+  bool on_ = false;
+  double gain_ = 0;
+  std::array<std::int64_t, 2> seen_{};  // that are whole, that are exchanged
+  std::optional<std::pair<SequenceId, std::array<int, 2>>> removed_;  // the last one, its halves
+  std::size_t unmoved_ = 0;  // looks since a sequence came, left or moved
+  int rested_ = 0;
+};
+
+}  // namespace tributary
