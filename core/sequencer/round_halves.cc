@@ -5,7 +5,9 @@ void RoundHalves::add(SequenceId id, std::span<const LeafRun> runs, std::int32_t
                       std::int64_t tokens) {
   const PlacedSequence s{.runs = {runs.begin(), runs.end()}, .home = home, .tokens = tokens};
   const bool exchanged = s.exchanged();
-  std::array<int, 2> halves{static_cast<int>(seen_[exchanged ? 1 : 0]++ % 2), exchanged ? 0 : 1};
+  // The first of each kind begin in different halves.
+  std::int64_t& seen = seen_[exchanged ? 1 : 0];
+  std::array halves{static_cast<int>((seen++ + (exchanged ? 0 : 1)) % 2), exchanged ? 0 : 1};
   if (removed_ && removed_->first == id) halves = removed_->second;
   removed_.reset();
   for (std::size_t i = 0; i < splits_.size(); ++i) splits_[i].add(id, s, halves[i]);

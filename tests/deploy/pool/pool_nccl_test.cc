@@ -3,12 +3,14 @@
 // enqueued as a whole, with replayed graphs between the exchanges.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "comm/nccl/nccl_communicator.h"
 #include "core/base/error.h"
@@ -44,8 +46,11 @@ class PoolNccl : public testing::Test {
   test::DeviceObjects before_;
 };
 
-PoolSetup pool_of(int workers, Exchange exchange) {
+constexpr std::array kOverlaps{Overlap::kNever, Overlap::kAlways};
+
+PoolSetup pool_of(int workers, Exchange exchange, Overlap overlap = Overlap::kNever) {
   PoolSetup setup;
+  setup.overlap = overlap;
   setup.workers = workers;
   setup.pages = 16;
   setup.spread = workers == 1 ? SpreadPolicy::kSingle : SpreadPolicy::kAll;
@@ -74,7 +79,8 @@ TEST_F(PoolNccl, BitsOfProjectedLeavesAreThoseOfOneRank) {
   alone.shape = at_leaves(alone.shape);
   const PoolOutputs expected = decode(alone);
   for (const Exchange exchange : {Exchange::kAllGather, Exchange::kAllToAll}) {
-    PoolSetup setup = pool_of(2, exchange);
+    PoolSetup setup =
+        pool_of(2, exchange, exchange == Exchange::kAllToAll ? Overlap::kAlways : Overlap::kNever);
     setup.shape = alone.shape;
     const auto device = test::device_counters();
     EXPECT_EQ(differing_outputs(expected, decode(setup)), 0U) << exchange_name(exchange);
@@ -93,7 +99,10 @@ TEST_F(PoolNccl, StatesTravelAsBf16) {
   EXPECT_GT(differing_outputs(outputs, exact), 0U);
   expect_near_rounded(outputs, exact, setup.shape);
   setup.exchange = Exchange::kAllGather;
-  EXPECT_EQ(differing_outputs(decode(setup), outputs), 0U);
+  for (const Overlap overlap : kOverlaps) {
+    setup.overlap = overlap;
+    EXPECT_EQ(differing_outputs(decode(setup), outputs), 0U) << overlap_name(overlap);
+  }
 }
 
 TEST_F(PoolNccl, BitsAreThoseOfOneRankOverBothExchangesWithGraphsAndWithout) {
@@ -103,13 +112,16 @@ TEST_F(PoolNccl, BitsAreThoseOfOneRankOverBothExchangesWithGraphsAndWithout) {
   ASSERT_EQ(expected.size(), 2U * 18U);
   for (const int workers : {2, 4}) {
     for (const Exchange exchange : {Exchange::kAllGather, Exchange::kAllToAll}) {
-      SCOPED_TRACE(testing::Message() << workers << " workers, " << exchange_name(exchange));
-      const auto device = test::device_counters();
-      const auto nccl = test::nccl_counters();
-      EXPECT_EQ(differing_outputs(expected, decode(pool_of(workers, exchange))), 0U);
-      EXPECT_GT(test::device_counters().graph_launches, device.graph_launches);
-      EXPECT_GT(test::nccl_counters().transfers, nccl.transfers);
-      EXPECT_EQ(test::nccl_counters().aborted, nccl.aborted);
+      for (const Overlap overlap : kOverlaps) {
+        SCOPED_TRACE(testing::Message() << workers << " workers, " << exchange_name(exchange)
+                                        << ", overlap " << overlap_name(overlap));
+        const auto device = test::device_counters();
+        const auto nccl = test::nccl_counters();
+        EXPECT_EQ(differing_outputs(expected, decode(pool_of(workers, exchange, overlap))), 0U);
+        EXPECT_GT(test::device_counters().graph_launches, device.graph_launches);
+        EXPECT_GT(test::nccl_counters().transfers, nccl.transfers);
+        EXPECT_EQ(test::nccl_counters().aborted, nccl.aborted);
+      }
     }
   }
   PoolSetup plain = pool_of(2, Exchange::kAllToAll);
@@ -152,27 +164,33 @@ TEST_F(PoolNccl, ACollectiveThatFailsInTheMiddleEndsThePoolOnAllRanks) {
   for (const Planted& planted :
        {Planted{"ncclSend", 1, 1}, Planted{"ncclRecv", 2, 5}, Planted{"ncclSend", 0, 12},
         Planted{"ncclCommGetAsyncError", 1, 9}, Planted{"ncclCommGetAsyncError", 2, 40}}) {
-    SCOPED_TRACE(testing::Message() << planted.function << ' ' << planted.rank);
-    const auto begin = Clock::now();
-    PoolSetup setup = pool_of(3, Exchange::kAllToAll);
-    const PoolResult result = run_pool(setup, [&](PoolLeader& leader) {
-      const auto a = leader.admit({1, 300, 40}).value();
-      (void)leader.step({{a, 1}});
-      test::fail_nccl_call(planted.function, planted.rank, planted.n, ncclSystemError);
-      EXPECT_EQ(code_of([&] {
-                  for (int i = 0; i < 39; ++i) (void)leader.step({{a, 1}});
-                }),
-                ErrorCode::kWorkerFailed);
-    });
-    EXPECT_FALSE(test::nccl_failure_is_due(planted.function, planted.rank));
-    expect_end(result, ErrorCode::kWorkerFailed, "unhandled system error: planted");
-    EXPECT_LT(Clock::now() - begin, setup.timeout);
+    for (const Overlap overlap : kOverlaps) {
+      SCOPED_TRACE(testing::Message() << planted.function << ' ' << planted.rank << ", overlap "
+                                      << overlap_name(overlap));
+      const auto begin = Clock::now();
+      PoolSetup setup = pool_of(3, Exchange::kAllToAll, overlap);
+      const PoolResult result = run_pool(setup, [&](PoolLeader& leader) {
+        const auto a = leader.admit({1, 300, 40}).value();
+        const auto b = leader.admit({2, 200, 40}).value();
+        (void)leader.step({{a, 1}, {b, 1}});
+        test::fail_nccl_call(planted.function, planted.rank, planted.n, ncclSystemError);
+        EXPECT_EQ(code_of([&] {
+                    for (int i = 0; i < 39; ++i) (void)leader.step({{a, 1}, {b, 1}});
+                  }),
+                  ErrorCode::kWorkerFailed);
+      });
+      EXPECT_FALSE(test::nccl_failure_is_due(planted.function, planted.rank));
+      expect_end(result, ErrorCode::kWorkerFailed, "unhandled system error: planted");
+      EXPECT_LT(Clock::now() - begin, setup.timeout);
+    }
   }
 }
 
 TEST_F(PoolNccl, AnErrorOfTheNetworkEndsThePoolOnAllRanks) {
-  for (const Exchange exchange : {Exchange::kAllGather, Exchange::kAllToAll}) {
-    PoolSetup setup = pool_of(3, exchange);
+  for (const auto& [exchange, overlap] : {std::pair(Exchange::kAllGather, Overlap::kNever),
+                                          std::pair(Exchange::kAllToAll, Overlap::kNever),
+                                          std::pair(Exchange::kAllToAll, Overlap::kAlways)}) {
+    PoolSetup setup = pool_of(3, exchange, overlap);
     std::atomic<int> attends = 0;
     setup.hook = [&](int rank, std::string_view call) {
       if (rank == 2 && call == "attend" && ++attends == 1) {
@@ -181,34 +199,41 @@ TEST_F(PoolNccl, AnErrorOfTheNetworkEndsThePoolOnAllRanks) {
     };
     const PoolResult result = run_pool(setup, [&](PoolLeader& leader) {
       const auto a = leader.admit({1, 300, 4}).value();
-      EXPECT_EQ(code_of([&] { (void)leader.step({{a, 1}}); }), ErrorCode::kWorkerFailed);
+      const auto b = leader.admit({2, 200, 4}).value();
+      EXPECT_EQ(code_of([&] { (void)leader.step({{a, 1}, {b, 1}}); }), ErrorCode::kWorkerFailed);
     });
     expect_end(result, ErrorCode::kWorkerFailed, "network error");
   }
 }
 
 TEST_F(PoolNccl, ARankThatHangsInARoundIsMissedByItsDeadline) {
-  std::promise<void> over;
-  const std::shared_future<void> released = over.get_future().share();
-  PoolSetup setup = pool_of(3, Exchange::kAllToAll);
-  setup.timeout = 500ms;
-  setup.hook = [&](int rank, std::string_view call) {
-    if (rank == 2 && call == "attend") released.wait();
-  };
-  PoolResult result = run_pool(setup, [&](PoolLeader& leader) {
-    const auto a = leader.admit({1, 300, 4}).value();
-    EXPECT_EQ(code_of([&] { (void)leader.step({{a, 1}}); }), ErrorCode::kDeadlineExceeded);
-    over.set_value();
-  });
-  // The late rank finds that its own deadline has passed.
-  EXPECT_EQ(result.statuses.back().back().code(), ErrorCode::kDeadlineExceeded);
-  result.statuses.pop_back();
-  expect_end(result, ErrorCode::kDeadlineExceeded, "nccl");
+  for (const Overlap overlap : kOverlaps) {
+    std::promise<void> over;
+    const std::shared_future<void> released = over.get_future().share();
+    PoolSetup setup = pool_of(3, Exchange::kAllToAll, overlap);
+    setup.timeout = 500ms;
+    setup.hook = [&](int rank, std::string_view call) {
+      if (rank == 2 && call == "attend") released.wait();
+    };
+    PoolResult result = run_pool(setup, [&](PoolLeader& leader) {
+      const auto a = leader.admit({1, 300, 4}).value();
+      const auto b = leader.admit({2, 200, 4}).value();
+      EXPECT_EQ(code_of([&] {
+                  (void)leader.step({{a, 1}, {b, 1}});
+                }),
+                ErrorCode::kDeadlineExceeded);
+      over.set_value();
+    });
+    // The late rank finds that its own deadline has passed.
+    EXPECT_EQ(result.statuses.back().back().code(), ErrorCode::kDeadlineExceeded);
+    result.statuses.pop_back();
+    expect_end(result, ErrorCode::kDeadlineExceeded, "nccl");
+  }
 }
 
 TEST_F(PoolNccl, AWorkersOwnFailureEndsTheRoundAndThePoolGoesOn) {
   std::atomic<int> writes = 0;
-  PoolSetup setup = pool_of(3, Exchange::kAllToAll);
+  PoolSetup setup = pool_of(3, Exchange::kAllToAll, Overlap::kAlways);
   setup.hook = [&](int rank, std::string_view call) {
     if (rank == 1 && call == "attend" && ++writes == 1) {
       throw Error(ErrorCode::kUnsupported, "planted");
@@ -216,12 +241,13 @@ TEST_F(PoolNccl, AWorkersOwnFailureEndsTheRoundAndThePoolGoesOn) {
   };
   const auto script = [](PoolLeader& leader) {
     const auto a = leader.admit({1, 300, 4}).value();
-    const ErrorCode first = code_of([&] { (void)leader.step({{a, 2}}); });
+    const auto b = leader.admit({2, 200, 4}).value();
+    const ErrorCode first = code_of([&] { (void)leader.step({{a, 2}, {b, 2}}); });
     if (first != ErrorCode::kOk) {
       EXPECT_EQ(first, ErrorCode::kWorkerFailed);
-      (void)leader.step({{a, 2}});
+      (void)leader.step({{a, 2}, {b, 2}});
     }
-    (void)leader.step({{a, 2}});
+    (void)leader.step({{a, 2}, {b, 2}});
   };
   const PoolResult result = run_pool(setup, script);
   EXPECT_GE(writes, 2);

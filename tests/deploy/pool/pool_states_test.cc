@@ -73,6 +73,10 @@ TEST_P(PoolStates, OnePlacementHasOneResultHoweverItIsComputed) {
   PoolSetup other = setup(3, SpreadPolicy::kAll, Exchange::kAllGather, 2);
   other.shape = pool.shape;
   EXPECT_EQ(differing_outputs(decode(other), expected), 0U) << "other exchange, more threads";
+  for (PoolSetup* halves : {&pool, &other}) {
+    halves->overlap = Overlap::kAlways;
+    EXPECT_EQ(differing_outputs(decode(*halves), expected), 0U) << "in halves";
+  }
 }
 
 /// Of one token: the ranges of positions whose states were sent to its home.
