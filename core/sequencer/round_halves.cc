@@ -1,6 +1,9 @@
 #include "core/sequencer/round_halves.h"
 
+#include <algorithm>
+
 namespace tributary {
+
 void RoundHalves::add(SequenceId id, std::span<const LeafRun> runs, std::int32_t home,
                       std::int64_t tokens) {
   const PlacedSequence s{.runs = {runs.begin(), runs.end()}, .home = home, .tokens = tokens};
@@ -8,20 +11,24 @@ void RoundHalves::add(SequenceId id, std::span<const LeafRun> runs, std::int32_t
   // The first of each kind begin in different halves.
   std::int64_t& seen = seen_[exchanged ? 1 : 0];
   std::array halves{static_cast<int>((seen++ + (exchanged ? 0 : 1)) % 2), exchanged ? 0 : 1};
-  if (removed_ && removed_->first == id) halves = removed_->second;
+  if (removed_ && removed_->id == id) halves = removed_->halves;
   removed_.reset();
   for (std::size_t i = 0; i < splits_.size(); ++i) splits_[i].add(id, s, halves[i]);
-  unmoved_ = 0;
+  look_again();
 }
 
 void RoundHalves::remove(SequenceId id) {
-  removed_ = {id, {splits_[0].half_of(id), splits_[1].half_of(id)}};
+  removed_ = Removed{id, {splits_[0].half_of(id), splits_[1].half_of(id)}};
   for (Halves& halves : splits_) halves.remove(id);
-  unmoved_ = 0;
+  look_again();
 }
 
 void RoundHalves::grow(SequenceId id, std::int32_t worker, std::int64_t tokens) {
   for (Halves& halves : splits_) halves.grow(id, worker, tokens);
+}
+
+void RoundHalves::look_again() {
+  looks_left_ = std::max(looks_left_, kLooksAfterAChange);
 }
 
 void RoundHalves::improve(const PoolLoad& whole, const RoundPrices& prices) {
@@ -29,11 +36,15 @@ void RoundHalves::improve(const PoolLoad& whole, const RoundPrices& prices) {
     on_ = true;
     return;
   }
-  if (unmoved_ >= splits_[0].size() && ++rested_ < kRests) return;
-  rested_ = 0;
+  if (looks_left_ == 0) {
+    if (++rested_ < kRests) return;
+    rested_ = 0;
+    looks_left_ = splits_[0].size();
+  }
   std::size_t moved = 0;
   for (Halves& halves : splits_) moved += halves.improve(prices, kLooks);
-  unmoved_ = moved > 0 ? 0 : unmoved_ + kLooks;
+  looks_left_ -= std::min(looks_left_, kLooks);
+  if (moved > 0) look_again();
   choose(whole, prices);
 }
 

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <utility>
 
 #include "core/cache/sequence_table.h"
 #include "core/cost/halves.h"
@@ -23,9 +22,10 @@ class RoundHalves {
  public:
   /// Rounds in halves go on until a step gains less than this by them.
   static constexpr double kPaysNoMore = 0.01;
-  /// Sequences that improve() looks at.
+  /// Sequences that improve() looks at, and after a change before it comes to rest.
   static constexpr std::size_t kLooks = 4;
-  /// Calls of improve() between two looks at what has come to rest: sequences grow.
+  static constexpr std::size_t kLooksAfterAChange = 32;
+  /// Calls of improve() from one rest to the next look at all: sequences grow.
   static constexpr int kRests = 256;
 
   RoundHalves(Overlap overlap, const PoolLoad& empty)
@@ -45,6 +45,7 @@ class RoundHalves {
   [[nodiscard]] int half_of(SequenceId id) const { return splits_[chosen_].half_of(id); }
 
  private:
+  void look_again();
   void choose(const PoolLoad& whole, const RoundPrices& prices);
 
   Overlap overlap_;
@@ -53,8 +54,12 @@ class RoundHalves {
   bool on_ = false;
   double gain_ = 0;
   std::array<std::int64_t, 2> seen_{};  // that are whole, that are exchanged
-  std::optional<std::pair<SequenceId, std::array<int, 2>>> removed_;  // the last one, its halves
-  std::size_t unmoved_ = 0;  // looks since a sequence came, left or moved
+  struct Removed {
+    SequenceId id = 0;
+    std::array<int, 2> halves{};
+  };
+  std::optional<Removed> removed_;  // the last one, as it was
+  std::size_t looks_left_ = 0;      // before it rests
   int rested_ = 0;
 };
 

@@ -150,7 +150,7 @@ const RoundTime& SimulatedPool::begin_step(double now_s) {
   joined_.swap(joining_);
   joining_.clear();
   time_ = clock_.time();
-  time_.step_us *= 1 - sequencer_.halves_gain();
+  time_.hidden_us = sequencer_.halves_gain() * time_.step_us;
   in_step_ = true;
   return time_;
 }
