@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <numeric>
@@ -138,6 +139,40 @@ std::vector<std::size_t> ragged_counts(std::mt19937_64& random, int n, std::size
     count = draw % 3 == 0 ? 0 : (draw >> 8U) % (max_bytes + 1);
   }
   return counts;
+}
+
+std::vector<std::size_t> equal_counts(int ranks, std::size_t bytes) {
+  return std::vector<std::size_t>(static_cast<std::size_t>(ranks), bytes);
+}
+
+Matrix ragged_matrix(std::mt19937_64& random, int ranks, std::size_t max_bytes) {
+  Matrix matrix;
+  for (int rank = 0; rank < ranks; ++rank) {
+    matrix.push_back(ragged_counts(random, ranks, max_bytes));
+  }
+  return matrix;
+}
+
+Status small_call(Communicator& communicator, Deadline deadline) {
+  const std::array<std::byte, 1> send{};
+  std::vector<std::byte> recv(static_cast<std::size_t>(communicator.size()));
+  return communicator.all_gather(send, recv, equal_counts(communicator.size(), 1), deadline);
+}
+
+void expect_dead(Communicator& communicator, ErrorCode code, const std::string& text) {
+  const Traffic before = communicator.traffic();
+  EXPECT_TRUE(communicator.poisoned());
+  std::array<std::byte, 1> byte{};
+  const std::vector<std::size_t> counts = equal_counts(communicator.size(), 1);
+  std::vector<std::byte> send(counts.size());
+  std::vector<std::byte> recv(counts.size());
+  for (const Status& status :
+       {communicator.broadcast(byte, 0, ample_deadline()), small_call(communicator),
+        communicator.all_to_all(send, counts, recv, counts, ample_deadline())}) {
+    EXPECT_EQ(status.code(), code) << status.message();
+    EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
+  }
+  EXPECT_TRUE(communicator.traffic() == before);
 }
 
 }  // namespace tributary::testing_support

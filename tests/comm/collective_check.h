@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "core/interface/communicator.h"
@@ -39,6 +40,15 @@ class BegunAllToAll {
   std::vector<std::byte> send_, recv_, expected_;
 };
 
+/// A one-byte all-gather, for calls that must fail.
+Status small_call(Communicator& communicator, Deadline deadline = ample_deadline());
+/// Every kind of call fails with `code` and `text` in its message, and counts no traffic.
+void expect_dead(Communicator& communicator, ErrorCode code, const std::string& text);
+
+/// [from][to] bytes.
+using Matrix = std::vector<std::vector<std::size_t>>;
+[[nodiscard]] std::vector<std::size_t> equal_counts(int ranks, std::size_t bytes);
+[[nodiscard]] Matrix ragged_matrix(std::mt19937_64& random, int ranks, std::size_t max_bytes);
 /// `n` counts of 0 .. max_bytes, one in three 0. The same on every rank for equal generators.
 [[nodiscard]] std::vector<std::size_t> ragged_counts(std::mt19937_64& random, int n,
                                                      std::size_t max_bytes);

@@ -20,44 +20,6 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::array<std::size_t, 14> kSizes = {
     0, 1, 7, 8, 63, 64, 65, 4096, 4097, 100003, 131072, 131073, 1000001, 4 * kMiB};
 
-using Matrix = std::vector<std::vector<std::size_t>>;
-
-std::vector<std::size_t> equal_counts(int ranks, std::size_t bytes) {
-  return std::vector<std::size_t>(static_cast<std::size_t>(ranks), bytes);
-}
-
-Matrix ragged_matrix(std::mt19937_64& random, int ranks, std::size_t max_bytes) {
-  Matrix matrix;
-  for (int rank = 0; rank < ranks; ++rank) {
-    matrix.push_back(ragged_counts(random, ranks, max_bytes));
-  }
-  return matrix;
-}
-
-/// A one-byte all-gather, for calls that must fail.
-Status small_call(Communicator& communicator, Deadline deadline = ample_deadline()) {
-  const std::array<std::byte, 1> send{};
-  std::vector<std::byte> recv(static_cast<std::size_t>(communicator.size()));
-  return communicator.all_gather(send, recv, equal_counts(communicator.size(), 1), deadline);
-}
-
-/// Every kind of call fails with `code` and `text` in its message, and counts no traffic.
-void expect_dead(Communicator& communicator, ErrorCode code, const std::string& text) {
-  const Traffic before = communicator.traffic();
-  EXPECT_TRUE(communicator.poisoned());
-  std::array<std::byte, 1> byte{};
-  const std::vector<std::size_t> counts = equal_counts(communicator.size(), 1);
-  std::vector<std::byte> send(counts.size());
-  std::vector<std::byte> recv(counts.size());
-  for (const Status& status :
-       {communicator.broadcast(byte, 0, ample_deadline()), small_call(communicator),
-        communicator.all_to_all(send, counts, recv, counts, ample_deadline())}) {
-    EXPECT_EQ(status.code(), code) << status.message();
-    EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
-  }
-  EXPECT_TRUE(communicator.traffic() == before);
-}
-
 }  // namespace
 
 TEST_P(CommunicatorConformance, KnowsItself) {
@@ -151,88 +113,6 @@ TEST_P(CommunicatorConformance, ManyMixedCallsInARow) {
       }
       if (testing::Test::HasFatalFailure()) return;
     }
-  });
-}
-
-TEST_P(CommunicatorConformance, WhatIsBegunEndsInItsOrder) {
-  run([](Communicator& communicator) {
-    std::mt19937_64 random(5);
-    const auto self = static_cast<std::size_t>(communicator.rank());
-    std::uint64_t expected = 0;
-    for (std::uint64_t call = 0; call < 40; ++call) {
-      // Also blocks of many pieces; ranks come to end() at different times.
-      const std::size_t most = call % 8 == 0 ? 600'000 : 3000;
-      const Matrix first = ragged_matrix(random, communicator.size(), most);
-      const Matrix second = ragged_matrix(random, communicator.size(), most);
-      const Matrix third = ragged_matrix(random, communicator.size(), most);
-      for (const Matrix* counts : {&first, &second, &third}) {
-        for (std::size_t to = 0; to < counts->size(); ++to) {
-          if (to != self) expected += (*counts)[self][to];
-        }
-      }
-      BegunAllToAll one(communicator, 3 * call, first);
-      BegunAllToAll other(communicator, 3 * call + 1, second);
-      if (call % static_cast<std::uint64_t>(communicator.size()) == self) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-      one.end();
-      BegunAllToAll last(communicator, 3 * call + 2, third);
-      other.end();
-      last.end();
-      check_all_gather(communicator, call, equal_counts(communicator.size(), 10));
-      if (testing::Test::HasFatalFailure()) return;
-    }
-    EXPECT_EQ(communicator.traffic()[CollectiveKind::kAllToAll], expected);
-  });
-}
-
-TEST_P(CommunicatorConformance, BeginAndEndOutOfPlaceEndIt) {
-  const auto begin = [](Communicator& c) {
-    static std::array<std::byte, 0> none;
-    const std::vector<std::size_t> counts = equal_counts(c.size(), 0);
-    return c.begin({.kind = CollectiveKind::kAllGather, .send = none, .recv_counts = counts},
-                   ample_deadline());
-  };
-  run([&](Communicator& communicator) {
-    EXPECT_EQ(communicator.end(ample_deadline()).code(), ErrorCode::kInvalidArgument);
-    expect_dead(communicator, ErrorCode::kInvalidArgument, "has begun none");
-  });
-  run([&](Communicator& communicator) {
-    (void)begin(communicator);  // a faster peer may have failed already
-    EXPECT_EQ(small_call(communicator).code(), ErrorCode::kInvalidArgument);
-    expect_dead(communicator, ErrorCode::kInvalidArgument, "was begun and has not ended");
-    EXPECT_EQ(begin(communicator).code(), ErrorCode::kInvalidArgument);
-    EXPECT_EQ(communicator.end(ample_deadline()).code(), ErrorCode::kInvalidArgument);
-  });
-  run([&](Communicator& communicator) {
-    (void)begin(communicator);
-    (void)begin(communicator);
-    EXPECT_EQ(begin(communicator).code(), ErrorCode::kInvalidArgument);
-    expect_dead(communicator, ErrorCode::kInvalidArgument, "2 collectives");
-  });
-}
-
-TEST_P(CommunicatorConformance, AFailedPeerEndsWhatWasBegun) {
-  if (ranks() == 1) return;
-  run([](Communicator& communicator) {
-    const auto counts = Matrix(static_cast<std::size_t>(communicator.size()),
-                               equal_counts(communicator.size(), 300'000));
-    if (communicator.rank() == 0) {
-      communicator.poison({ErrorCode::kWorkerFailed, "page 812 is gone"});
-    } else {
-      std::vector<std::byte> send(300'000 * counts.size());
-      std::vector<std::byte> recv(send.size());
-      Status status = communicator.begin({.kind = CollectiveKind::kAllToAll,
-                                          .send = send,
-                                          .recv = recv,
-                                          .send_counts = counts[0],
-                                          .recv_counts = counts[0]},
-                                         ample_deadline());
-      if (status.ok()) status = communicator.end(ample_deadline());
-      if (status.ok()) status = communicator.complete(ample_deadline());
-      EXPECT_EQ(status.code(), ErrorCode::kWorkerFailed) << status.message();
-    }
-    expect_dead(communicator, ErrorCode::kWorkerFailed, "page 812 is gone");
   });
 }
 
