@@ -5,6 +5,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -102,6 +104,7 @@ struct PoolArguments {
   int leaf_tokens = 0;
   int threads = 0;
   std::string backend, costs;
+  double close_timeout = 0;
 };
 
 /// Where the pool projects, and what with if not its model: null. WorkerOptions do not keep it.
@@ -150,16 +153,27 @@ WorkerOptions worker_options(const PoolArguments& arguments) {
   return options;
 }
 
+LocalPoolLimits pool_limits(const PoolArguments& arguments) {
+  constexpr double kMost = 24 * 3600;
+  const double end = arguments.close_timeout;
+  if (!(end > 0 && end <= kMost)) {  // NaN too
+    fail(ErrorCode::kInvalidArgument, "close_timeout {}: expected seconds above 0, up to {}", end,
+         kMost);
+  }
+  return {.end = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(end * 1000)))};
+}
+
 Pool make_pool(int workers, const PoolArguments& arguments, double timeout,
                std::int64_t max_in_flight_bytes) {
   const TierClientConfig config = call_config(timeout, max_in_flight_bytes);
+  const LocalPoolLimits limits = pool_limits(arguments);
   WorkerOptions options = worker_options(arguments);
   const auto projections = given_projections(arguments, options);
   std::shared_ptr<LocalPool> local;
   std::unique_ptr<TierClient> client;
   {
     const Unlocked unlocked;
-    local = std::make_shared<LocalPool>(workers, options);
+    local = std::make_shared<LocalPool>(workers, options, limits);
     client = local->make_client(config);
   }
   Pool pool;
@@ -208,7 +222,7 @@ void bind_pool(nb::module_& module) {
              const std::string& query, const std::string& states, const std::string& project_at,
              nb::object kv_b_proj, int v_head_dim, int leaf_tokens, int threads,
              const std::string& backend, const std::string& costs, double timeout,
-             std::int64_t max_in_flight_bytes) {
+             std::int64_t max_in_flight_bytes, double close_timeout) {
             const PoolArguments arguments{.shape = std::move(shape),
                                           .model = std::move(model),
                                           .kv_b_proj = std::move(kv_b_proj),
@@ -223,7 +237,8 @@ void bind_pool(nb::module_& module) {
                                           .leaf_tokens = leaf_tokens,
                                           .threads = threads,
                                           .backend = backend,
-                                          .costs = costs};
+                                          .costs = costs,
+                                          .close_timeout = close_timeout};
             new (place) Pool(make_pool(workers, arguments, timeout, max_in_flight_bytes));
           },
           "workers"_a = 1, "shape"_a = "deepseek-v2-lite", nb::kw_only(), "model"_a = nb::none(),
@@ -231,7 +246,7 @@ void bind_pool(nb::module_& module) {
           "query"_a = "bf16", "states"_a = "f32", "project_at"_a = "home",
           "kv_b_proj"_a = nb::none(), "v_head_dim"_a = 0, "leaf_tokens"_a = 2048, "threads"_a = 0,
           "backend"_a = "cpu", "costs"_a = "cpu", "timeout"_a = 10.0,
-          "max_in_flight_bytes"_a = std::int64_t{256} << 20,
+          "max_in_flight_bytes"_a = std::int64_t{256} << 20, "close_timeout"_a = 60.0,
           nb::sig("def __init__(self, workers: int = 1, shape: typing.Any = 'deepseek-v2-lite', *, "
                   "model: str | os.PathLike | None = None, layers: int = 0, "
                   "softmax_scale: float | None = None, kv_gib: float = 0.25, rows: str = 'bf16', "
@@ -239,7 +254,7 @@ void bind_pool(nb::module_& module) {
                   "kv_b_proj: collections.abc.Iterable[typing.Any] | None = None, "
                   "v_head_dim: int = 0, leaf_tokens: int = 2048, threads: int = 0, "
                   "backend: str = 'cpu', costs: str = 'cpu', timeout: float = 10.0, "
-                  "max_in_flight_bytes: int = 268435456) -> None"),
+                  "max_in_flight_bytes: int = 268435456, close_timeout: float = 60.0) -> None"),
           "Named as the flags of `tributary up`. Returns when the pool serves; raises "
           "DeadlineExceeded\n"
           "where it does not within half an hour.\n\n"
@@ -258,7 +273,9 @@ void bind_pool(nb::module_& module) {
           "threads: of each worker; 0 is its share of the cores. backend: 'cpu', one of its\n"
           "instruction sets ('cpu/avx2'),\n"
           "or 'reference'. costs: by which machine's constants sequences are placed. timeout and\n"
-          "max_in_flight_bytes as for Client.")
+          "max_in_flight_bytes as for Client. close_timeout: seconds that close() waits for the "
+          "pool's\n"
+          "threads, and the end of the interpreter for those of all pools side by side.")
       .def_prop_ro("workers", [](const Pool& pool) { return pool.workers; })
       .def_prop_ro(
           "shape", [](const Pool& pool) { return pool.local->shape(); }, "What it serves.")
@@ -270,7 +287,7 @@ void bind_pool(nb::module_& module) {
       .def("close", &close,
            "Ends the pool, after the round that runs now, and joins its threads; what still waits\n"
            "raises PoolLost. Not an error if it has been closed. Raises DeadlineExceeded if the\n"
-           "threads have not ended after a minute: it may be called again then.")
+           "threads have not ended after close_timeout: it may be called again then.")
       .def(
           "__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> Pool"))
       .def("__exit__", [](Pool& pool, const nb::args& /*raised*/) { close(pool); })
