@@ -137,6 +137,22 @@ TEST(LocalPool, AClosedPoolEndsCallsAndTakesNoMore) {
   EXPECT_EQ(status_of([&] { static_cast<void>(pool.heartbeat()); }).code(), ErrorCode::kPoolLost);
 }
 
+TEST(LocalPool, PoolsEndSideBySideAndMayBeWaitedForAgain) {
+  LocalPool first(1, small_pool());
+  LocalPool second(1, small_pool());
+  first.terminate();
+  second.terminate();
+  for (LocalPool* pool : {&first, &second}) {
+    // A begin whose limit is over: whoever has not ended by now is not waited for.
+    const Status at_once = status_of([&] { pool->close(Deadline::Clock::time_point()); });
+    EXPECT_TRUE(at_once.ok() || at_once.code() == ErrorCode::kDeadlineExceeded)
+        << at_once.message();
+    pool->close();
+    EXPECT_EQ(status_of([&] { static_cast<void>(pool->heartbeat()); }).message(),
+              "the pool is closed");
+  }
+}
+
 TEST(LocalPool, WhatCannotStartSaysWhy) {
   WorkerOptions options = small_pool();
   EXPECT_EQ(status_of([&] { LocalPool(0, options); }).message(), "0 workers: expected 1 .. 1024");
