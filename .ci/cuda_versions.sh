@@ -15,9 +15,9 @@ oldest_ptx=8.0
 oldest=(cuda-nvcc==12.0.76 cuda-runtime==12.0.107 cuda-cccl==12.0.90)
 oldest_cublas=12.0.1.189
 
-die() { echo "cuda_versions: $*" >&2; exit 1; }
-
-cache=${TRIBUTARY_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tributary}/cuda
+# shellcheck source=.ci/common.sh
+source .ci/common.sh
+cache=$cache/cuda
 mkdir -p "$cache/wheels" "$cache/apt/lists/partial" "$cache/apt/archives/partial"
 
 # wheel NAME==VERSION TO [PATTERN]: unpacks nvidia-NAME-cu12 into TO.
@@ -49,10 +49,7 @@ headers() {
 # Debian 13's compiler, from where this machine has its own packages; nothing is installed.
 fetch_nvcc() {
   local folder=$1 mirror options deb
-  # shellcheck disable=SC2016  # apt's variables
-  mirror=$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' |
-    awk '$1 == "Debian" && !found++ { print $2 }')
-  [[ -n $mirror ]] || die "apt knows no Debian archive here"
+  mirror=$(debian_mirror) || exit
   # apt writes the version's colon as %3a.
   deb="$cache/apt/archives/nvidia-cuda-toolkit_${nvcc_version/:/%3a}_amd64.deb"
   if [[ ! -f $deb ]]; then

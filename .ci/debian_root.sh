@@ -1,9 +1,8 @@
 # Empty Debian systems for the stages that need one; sourced, as root, within a mount namespace of
-# the caller's own. They are kept in $cache. Sets `die`, which names the script that sources it.
+# the caller's own. They are kept in $cache.
 # shellcheck shell=bash
-cache=${TRIBUTARY_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tributary}
-
-die() { echo "$(basename "$0" .sh): $*" >&2; exit 1; }
+# shellcheck source=.ci/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # debian_root SUITE NAME [bare]: $suite's root, $root, is a new copy of the base system, which is made
 # where there is none. It holds ca-certificates and git, unless it is bare, and nothing else beyond;
@@ -19,11 +18,7 @@ debian_root() {
   flock -w 600 8 || die "$base is being made by another run, for 10 minutes"
   [[ -z $(find "$base" -maxdepth 0 -mtime +"$max_age_days" 2>/dev/null) ]] || rm -rf "$base"
   if [[ ! -d $base ]]; then
-    # From where this machine has its own packages.
-    # shellcheck disable=SC2016  # apt's variables
-    mirror=$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' |
-      awk '$1 == "Debian" && !found++ { print $2 }')
-    [[ -n $mirror ]] || die "apt knows no Debian archive here"
+    mirror=$(debian_mirror) || exit
     rm -rf "$base.new"
     debootstrap --variant=minbase ${include[@]+"${include[@]}"} "$suite" "$base.new" "$mirror" \
       >"$base.log" 2>&1 || { tail -n 20 "$base.log" >&2; die "debootstrap failed"; }

@@ -68,26 +68,9 @@ MlaLayer::MlaLayer(Backend& backend, const ModelShape& shape, const LayerWeights
   }
   kv_norm_ = upload_vector(backend, weights.kv_a_layernorm);
 
-  // Head h of kv_b_proj: N rows of W_UK [N, C], then V rows of W_UV [V, C].
-  const std::int64_t head_stride = (nope + value) * latent;
-  w_uk_ = backend.make_weight({.data = weights.kv_b_proj.data(),
-                               .dtype = DType::kF32,
-                               .batch = heads,
-                               .rows = latent,
-                               .cols = nope,
-                               .batch_stride = head_stride,
-                               .row_stride = 1,
-                               .col_stride = latent,
-                               .scales = scales_from(scales.kv_b_proj, latent, 0)});
-  w_uv_ = backend.make_weight({.data = weights.kv_b_proj.data() + nope * latent,
-                               .dtype = DType::kF32,
-                               .batch = heads,
-                               .rows = value,
-                               .cols = latent,
-                               .batch_stride = head_stride,
-                               .row_stride = latent,
-                               .col_stride = 1,
-                               .scales = scales_from(scales.kv_b_proj, latent, nope * latent)});
+  const KvBShape kv_b{.heads = heads, .nope = nope, .value = value, .latent = latent};
+  w_uk_ = backend.make_weight(w_uk_view(weights.kv_b_proj, scales.kv_b_proj, kv_b));
+  w_uv_ = backend.make_weight(w_uv_view(weights.kv_b_proj, scales.kv_b_proj, kv_b));
   if (workspace_->prefill()) {
     kv_b_ = backend.make_weight(
         matrix(weights.kv_b_proj, scales.kv_b_proj, heads * (nope + value), latent));

@@ -27,6 +27,41 @@ inline WeightView matrix(const std::vector<float>& data, const std::vector<float
           .scales = scales_from(scales, cols, 0)};
 }
 
+/// What kv_b_proj is cut into: [heads (nope + value), latent], per head `nope` rows of W_UK, then
+/// `value` rows of W_UV.
+struct KvBShape {
+  std::int64_t heads = 0, nope = 0, value = 0, latent = 0;
+};
+
+/// batch heads: [latent, nope], the transpose of kv_b_proj's rows.
+inline WeightView w_uk_view(const std::vector<float>& kv_b_proj, const std::vector<float>& scales,
+                            const KvBShape& shape) {
+  return {.data = kv_b_proj.data(),
+          .dtype = DType::kF32,
+          .batch = shape.heads,
+          .rows = shape.latent,
+          .cols = shape.nope,
+          .batch_stride = (shape.nope + shape.value) * shape.latent,
+          .row_stride = 1,
+          .col_stride = shape.latent,
+          .scales = scales_from(scales, shape.latent, 0)};
+}
+
+/// batch heads: [value, latent].
+inline WeightView w_uv_view(const std::vector<float>& kv_b_proj, const std::vector<float>& scales,
+                            const KvBShape& shape) {
+  const std::int64_t first = shape.nope * shape.latent;
+  return {.data = kv_b_proj.data() + first,
+          .dtype = DType::kF32,
+          .batch = shape.heads,
+          .rows = shape.value,
+          .cols = shape.latent,
+          .batch_stride = (shape.nope + shape.value) * shape.latent,
+          .row_stride = shape.latent,
+          .col_stride = 1,
+          .scales = scales_from(scales, shape.latent, first)};
+}
+
 /// The scales of two matrices of as many columns, one below the other: none unless both have some
 /// and the last block of the first is whole.
 inline std::vector<float> joined_scales(const std::vector<float>& first, std::int64_t first_rows,

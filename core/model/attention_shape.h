@@ -21,7 +21,7 @@ struct AttentionShape {
   float softmax_scale = 0;
   ProjectAt project_at = ProjectAt::kHome;
   int qk_nope_head_dim = 0;  // of queries before W_UK; 0 where they arrive absorbed, at `home`
-  int v_head_dim = 0;        // 0: the pool has no weights
+  int v_head_dim = 0;        // 0: the pool has no weights to project with
   /// Of `o` of the partial states that travel between workers; states are computed and merged in
   /// fp32, and lse travels so. With bf16 bits depend on placement: a state that stays where its
   /// home is was never rounded.

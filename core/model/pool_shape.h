@@ -17,7 +17,7 @@ struct ModelShape;
 
 /// Equality is exact.
 struct PoolShape : AttentionShape {
-  int hidden_size = 0;  // 0: the pool has no weights
+  int hidden_size = 0;  // 0: the pool has no model's weights
   int layers = 0;
   int leaf_tokens = 0;
 

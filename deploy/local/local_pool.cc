@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <future>
 #include <mutex>
 #include <optional>
@@ -119,13 +120,24 @@ class LocalPool::Impl {
     started.throw_if_error();
   }
 
-  void close() {
+  void terminate() { run_->control()->terminate(); }
+
+  void close(Deadline::Clock::time_point begin) {
+    terminate();
+    // Who came first began first: it waits no longer than this may.
     const std::lock_guard lock(closing_);
-    run_->control()->terminate();
-    if (thread_->join_within(limits_.end)) return;
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(begin + limits_.end - Deadline::Clock::now());
+    stuck_ = !thread_->join_within(std::max(left, std::chrono::milliseconds(0)));
+    if (!stuck_) return;
     fail(ErrorCode::kDeadlineExceeded,
          "the threads of the pool have not ended {} ms after they were told to",
          limits_.end.count());
+  }
+
+  /// At the end, with nobody else in close(): whoever has waited in vain does not wait again.
+  void leave() {
+    if (!stuck_) static_cast<void>(status_of([&] { close(Deadline::Clock::now()); }));
   }
 
   [[nodiscard]] bool forked() const noexcept { return getpid() != process_; }
@@ -136,6 +148,7 @@ class LocalPool::Impl {
   const LocalPoolLimits limits_;
   const std::shared_ptr<Run> run_ = std::make_shared<Run>();
   std::mutex closing_;
+  bool stuck_ = false;  // closing_
   std::optional<BoundedThread> thread_;
 };
 
@@ -148,11 +161,15 @@ LocalPool::~LocalPool() {
     static_cast<void>(impl_.release());
     return;
   }
-  static_cast<void>(status_of([&] { impl_->close(); }));
+  impl_->leave();
 }
 
-void LocalPool::close() {
-  if (!impl_->forked()) impl_->close();
+void LocalPool::close(Deadline::Clock::time_point begin) {
+  if (!impl_->forked()) impl_->close(begin);
+}
+
+void LocalPool::terminate() {
+  if (!impl_->forked()) impl_->terminate();
 }
 
 void LocalPool::check_process() const {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 
+#include "core/base/deadline.h"
 #include "deploy/service/client/tier_client.h"
 #include "deploy/service/protocol/pool_messages.h"
 #include "deploy/service/worker/worker_options.h"
@@ -35,15 +36,18 @@ class LocalPool {
   /// 1 <= workers <= ThreadGroup::kMaxRanks, what keeps it from starting, and kDeadlineExceeded
   /// after `limits.start`: a pool that serves later ends at once.
   LocalPool(int workers, const WorkerOptions& options, const LocalPoolLimits& limits = {});
-  /// As close(); threads that do not end in time are left to themselves.
+  /// As close(); threads that do not end in time, or have not for an earlier close(), are left to
+  /// themselves.
   ~LocalPool();
   LocalPool(const LocalPool&) = delete;
   LocalPool& operator=(const LocalPool&) = delete;
 
   /// Ends the pool and joins its threads, after the round that runs now; calls of clients end with
   /// kPoolLost. A second call, from any thread, waits for the first. Throws kDeadlineExceeded where
-  /// they have not ended after `limits.end`; it may be called again then.
-  void close();
+  /// they have not ended `limits.end` after `begin`; it may be called again then.
+  void close(Deadline::Clock::time_point begin = Deadline::Clock::now());
+  /// Begins that, and waits for nothing: several pools end side by side.
+  void terminate();
   /// Throws kFailedPrecondition in another process than the one that made the pool.
   void check_process() const;
 

@@ -5,6 +5,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,8 +17,10 @@
 #include "core/base/error.h"
 #include "core/base/quote.h"
 #include "core/model/mla_shape.h"
+#include "core/model/project_at.h"
 #include "deploy/local/local_pool.h"
 #include "deploy/python/client.h"
+#include "deploy/python/projections.h"
 
 namespace tributary::python {
 namespace {
@@ -66,11 +70,12 @@ void read_shape(nb::handle shape, std::optional<double> softmax_scale, WorkerOpt
   validate(*options.given_shape);
 }
 
-DType query_dtype_of(const std::string& name) {
+/// Of queries and of states.
+DType float_type_of(const char* argument, const std::string& name) {
   for (const DType type : {DType::kBF16, DType::kF32}) {
     if (name == dtype_name(type)) return type;
   }
-  fail(ErrorCode::kInvalidArgument, "query {}: expected bf16 or f32", quote(name));
+  fail(ErrorCode::kInvalidArgument, "{} {}: expected bf16 or f32", argument, quote(name));
 }
 
 RowFormat row_format_of(const std::string& name) {
@@ -90,15 +95,41 @@ int checked(const char* name, int value, int min, int max) {
 }
 
 struct PoolArguments {
-  nb::object shape, model;
+  nb::object shape, model, kv_b_proj;
   int layers = 0;
   std::optional<double> softmax_scale;
   double kv_gib = 0;
-  std::string rows, query;
+  std::string rows, query, states, project_at;
+  int v_head_dim = 0;
   int leaf_tokens = 0;
   int threads = 0;
   std::string backend, costs;
+  double close_timeout = 0;
 };
+
+/// Where the pool projects, and what with if not its model: null. WorkerOptions do not keep it.
+std::shared_ptr<const GivenProjections> given_projections(const PoolArguments& arguments,
+                                                          WorkerOptions& options) {
+  options.project_at = parse_project_at(arguments.project_at);
+  const bool given = !arguments.kv_b_proj.is_none();
+  if (given && (options.model || options.project_at == ProjectAt::kHome)) {
+    fail(ErrorCode::kInvalidArgument, "kv_b_proj: {}",
+         options.model ? "a model has its own" : "expected with project_at 'leaves' alone");
+  }
+  if (!given && arguments.v_head_dim != 0) {
+    fail(ErrorCode::kInvalidArgument, "v_head_dim {}: expected with kv_b_proj alone",
+         arguments.v_head_dim);
+  }
+  if (!given && !options.model && options.project_at == ProjectAt::kLeaves) {
+    fail(ErrorCode::kInvalidArgument, "project_at 'leaves': expected with model or kv_b_proj");
+  }
+  if (!given) return nullptr;
+  auto projections =
+      read_projections(arguments.kv_b_proj, arguments.v_head_dim,
+                       options.given_shape ? *options.given_shape : find_mla_shape(options.shape));
+  options.given_projections = projections;
+  return projections;
+}
 
 WorkerOptions worker_options(const PoolArguments& arguments) {
   constexpr int kMost = 1024;
@@ -108,7 +139,8 @@ WorkerOptions worker_options(const PoolArguments& arguments) {
   options.kv_gib = arguments.kv_gib;
   options.leaf_tokens = arguments.leaf_tokens;
   options.row_format = row_format_of(arguments.rows);
-  options.query_dtype = query_dtype_of(arguments.query);
+  options.query_dtype = float_type_of("query", arguments.query);
+  options.state_dtype = float_type_of("states", arguments.states);
   options.backend = arguments.backend;
   options.costs = arguments.costs;
   if (arguments.model.is_none()) {
@@ -121,15 +153,27 @@ WorkerOptions worker_options(const PoolArguments& arguments) {
   return options;
 }
 
+LocalPoolLimits pool_limits(const PoolArguments& arguments) {
+  constexpr double kMost = 24 * 3600;
+  const double end = arguments.close_timeout;
+  if (!(end > 0 && end <= kMost)) {  // NaN too
+    fail(ErrorCode::kInvalidArgument, "close_timeout {}: expected seconds above 0, up to {}", end,
+         kMost);
+  }
+  return {.end = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(end * 1000)))};
+}
+
 Pool make_pool(int workers, const PoolArguments& arguments, double timeout,
                std::int64_t max_in_flight_bytes) {
   const TierClientConfig config = call_config(timeout, max_in_flight_bytes);
-  const WorkerOptions options = worker_options(arguments);
+  const LocalPoolLimits limits = pool_limits(arguments);
+  WorkerOptions options = worker_options(arguments);
+  const auto projections = given_projections(arguments, options);
   std::shared_ptr<LocalPool> local;
   std::unique_ptr<TierClient> client;
   {
     const Unlocked unlocked;
-    local = std::make_shared<LocalPool>(workers, options);
+    local = std::make_shared<LocalPool>(workers, options, limits);
     client = local->make_client(config);
   }
   Pool pool;
@@ -175,31 +219,42 @@ void bind_pool(nb::module_& module) {
           "__init__",
           [](Pool* place, int workers, nb::object shape, nb::object model, int layers,
              std::optional<double> softmax_scale, double kv_gib, const std::string& rows,
-             const std::string& query, int leaf_tokens, int threads, const std::string& backend,
-             const std::string& costs, double timeout, std::int64_t max_in_flight_bytes) {
+             const std::string& query, const std::string& states, const std::string& project_at,
+             nb::object kv_b_proj, int v_head_dim, int leaf_tokens, int threads,
+             const std::string& backend, const std::string& costs, double timeout,
+             std::int64_t max_in_flight_bytes, double close_timeout) {
             const PoolArguments arguments{.shape = std::move(shape),
                                           .model = std::move(model),
+                                          .kv_b_proj = std::move(kv_b_proj),
                                           .layers = layers,
                                           .softmax_scale = softmax_scale,
                                           .kv_gib = kv_gib,
                                           .rows = rows,
                                           .query = query,
+                                          .states = states,
+                                          .project_at = project_at,
+                                          .v_head_dim = v_head_dim,
                                           .leaf_tokens = leaf_tokens,
                                           .threads = threads,
                                           .backend = backend,
-                                          .costs = costs};
+                                          .costs = costs,
+                                          .close_timeout = close_timeout};
             new (place) Pool(make_pool(workers, arguments, timeout, max_in_flight_bytes));
           },
           "workers"_a = 1, "shape"_a = "deepseek-v2-lite", nb::kw_only(), "model"_a = nb::none(),
           "layers"_a = 0, "softmax_scale"_a = nb::none(), "kv_gib"_a = 0.25, "rows"_a = "bf16",
-          "query"_a = "bf16", "leaf_tokens"_a = 2048, "threads"_a = 0, "backend"_a = "cpu",
-          "costs"_a = "cpu", "timeout"_a = 10.0, "max_in_flight_bytes"_a = std::int64_t{256} << 20,
+          "query"_a = "bf16", "states"_a = "f32", "project_at"_a = "home",
+          "kv_b_proj"_a = nb::none(), "v_head_dim"_a = 0, "leaf_tokens"_a = 2048, "threads"_a = 0,
+          "backend"_a = "cpu", "costs"_a = "cpu", "timeout"_a = 10.0,
+          "max_in_flight_bytes"_a = std::int64_t{256} << 20, "close_timeout"_a = 60.0,
           nb::sig("def __init__(self, workers: int = 1, shape: typing.Any = 'deepseek-v2-lite', *, "
                   "model: str | os.PathLike | None = None, layers: int = 0, "
                   "softmax_scale: float | None = None, kv_gib: float = 0.25, rows: str = 'bf16', "
-                  "query: str = 'bf16', leaf_tokens: int = 2048, threads: int = 0, "
+                  "query: str = 'bf16', states: str = 'f32', project_at: str = 'home', "
+                  "kv_b_proj: collections.abc.Iterable[typing.Any] | None = None, "
+                  "v_head_dim: int = 0, leaf_tokens: int = 2048, threads: int = 0, "
                   "backend: str = 'cpu', costs: str = 'cpu', timeout: float = 10.0, "
-                  "max_in_flight_bytes: int = 268435456) -> None"),
+                  "max_in_flight_bytes: int = 268435456, close_timeout: float = 60.0) -> None"),
           "Named as the flags of `tributary up`. Returns when the pool serves; raises "
           "DeadlineExceeded\n"
           "where it does not within half an hour.\n\n"
@@ -209,11 +264,18 @@ void bind_pool(nb::module_& module) {
           "attend_projected() and forward(): a folder with config.json and *.safetensors, or a\n"
           "golden file. layers: 0 is the shape's, 1 of a preset. softmax_scale: instead of the\n"
           "shape's. kv_gib: memory for rows of each worker, all of it written at the start. rows,\n"
-          "query: 'bf16' or 'f32'. leaf_tokens: a power of two from 64 on. threads: of each "
-          "worker;\n"
-          "0 is its share of the cores. backend: 'cpu', one of its instruction sets ('cpu/avx2'),\n"
+          "query: 'bf16' or 'f32'. states: of partial states between workers; with 'bf16' outputs\n"
+          "depend on where rows lie. project_at: 'leaves' applies W_UK to queries and W_UV to the\n"
+          "state of each leaf (see Step.attend()), with the weights of model or kv_b_proj: of "
+          "each\n"
+          "layer an array [heads * (N + v_head_dim), kv_lora_rank], fp32 or bf16, as a DeepSeek\n"
+          "model's self_attn.kv_b_proj.weight; copied. leaf_tokens: a power of two from 64 on.\n"
+          "threads: of each worker; 0 is its share of the cores. backend: 'cpu', one of its\n"
+          "instruction sets ('cpu/avx2'),\n"
           "or 'reference'. costs: by which machine's constants sequences are placed. timeout and\n"
-          "max_in_flight_bytes as for Client.")
+          "max_in_flight_bytes as for Client. close_timeout: seconds that close() waits for the "
+          "pool's\n"
+          "threads, and the end of the interpreter for those of all pools side by side.")
       .def_prop_ro("workers", [](const Pool& pool) { return pool.workers; })
       .def_prop_ro(
           "shape", [](const Pool& pool) { return pool.local->shape(); }, "What it serves.")
@@ -225,7 +287,7 @@ void bind_pool(nb::module_& module) {
       .def("close", &close,
            "Ends the pool, after the round that runs now, and joins its threads; what still waits\n"
            "raises PoolLost. Not an error if it has been closed. Raises DeadlineExceeded if the\n"
-           "threads have not ended after a minute: it may be called again then.")
+           "threads have not ended after close_timeout: it may be called again then.")
       .def(
           "__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> Pool"))
       .def("__exit__", [](Pool& pool, const nb::args& /*raised*/) { close(pool); })

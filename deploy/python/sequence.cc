@@ -91,8 +91,9 @@ void bind_shape(nb::module_& module) {
           "where W_UK and W_UV are applied: 'home' or 'leaves'")
       .def_ro("layers", &PoolShape::layers)
       .def_ro("softmax_scale", &PoolShape::softmax_scale, "of the scores")
-      .def_ro("v_head_dim", &PoolShape::v_head_dim, "V; 0: the pool has no weights")
-      .def_ro("hidden_size", &PoolShape::hidden_size, "0: the pool has no weights")
+      .def_ro("v_head_dim", &PoolShape::v_head_dim, "V; 0: the pool has no weights to project with")
+      .def_ro("hidden_size", &PoolShape::hidden_size,
+              "0: the pool has no model's weights, and serves attend() alone")
       .def_ro("leaf_tokens", &PoolShape::leaf_tokens, "tokens of a leaf")
       .def_prop_ro(
           "query_dtype",

@@ -55,10 +55,15 @@ void end_all() {
     const std::lock_guard lock(all.mutex);
     pools.swap(all.pools);
   }
-  for (const auto& pool : pools) {
-    // Each is waited for as LocalPoolLimits::end says.
-    if (const auto live = pool.lock()) static_cast<void>(status_of([&] { live->close(); }));
-  }
+  // All end side by side, each waited for as its LocalPoolLimits::end says, from now on.
+  const auto begin = Deadline::Clock::now();
+  const auto each = [&](auto work) {
+    for (const auto& pool : pools) {
+      if (const auto live = pool.lock()) static_cast<void>(status_of([&] { work(*live); }));
+    }
+  };
+  each([](LocalPool& pool) { pool.terminate(); });
+  each([begin](LocalPool& pool) { pool.close(begin); });
   const Deadline deadline = Deadline::after(kPatience);
   while (all.calls > 0 && !deadline.expired()) std::this_thread::sleep_for(kPoll);
   all.last = std::this_thread::get_id();

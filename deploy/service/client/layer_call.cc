@@ -67,8 +67,8 @@ void check(const LayerItem& item, wire::LayerMode mode, int layer) {
   if (layer < 0 || layer >= shape.layers) {
     fail(ErrorCode::kInvalidArgument, "layer {}: the pool has {}", layer, shape.layers);
   }
-  if (mode != wire::LayerMode::kAttend && shape.v_head_dim == 0) {
-    fail(ErrorCode::kFailedPrecondition, "pool {} has no weights: it serves attend alone",
+  if (mode != wire::LayerMode::kAttend && shape.hidden_size == 0) {
+    fail(ErrorCode::kFailedPrecondition, "pool {} has no model's weights: it serves attend alone",
          item.sequence->pool);
   }
   const TokenBytes bytes = token_bytes(shape, mode);

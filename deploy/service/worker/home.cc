@@ -26,7 +26,7 @@ Status Home::check(const wire::LayerRequest& request, std::size_t payload_bytes)
                         request.head_end, model_.served.heads)};
   }
   if (request.mode != wire::LayerMode::kAttend && model_.layers.empty()) {
-    return {ErrorCode::kUnsupported, "this pool has no weights: it serves attend alone"};
+    return {ErrorCode::kUnsupported, "this pool has no model's weights: it serves attend alone"};
   }
   std::size_t tokens = 0;
   for (const wire::RequestItem& item : request.items) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/layer/weight_views.h"
 #include "core/model/layer_weights.h"
 #include "core/model/mla_shape.h"
 #include "core/model/model_shape.h"
@@ -51,10 +52,41 @@ ModelShape load_checkpoint(const WorkerOptions& options, Backend& backend, PoolM
   return shape;
 }
 
+void load_projections(const GivenProjections& given, Backend& backend, PoolModel& model) {
+  PoolShape& served = model.served;
+  if (std::cmp_not_equal(given.kv_b_proj.size(), served.layers)) {
+    fail(ErrorCode::kInvalidArgument, "kv_b_proj of {} layers, the pool has {}",
+         given.kv_b_proj.size(), served.layers);
+  }
+  const KvBShape shape{.heads = served.heads,
+                       .nope = given.qk_nope_head_dim,
+                       .value = given.v_head_dim,
+                       .latent = served.kv_lora_rank};
+  const std::int64_t expected = shape.heads * (shape.nope + shape.value) * shape.latent;
+  for (std::size_t layer = 0; layer < given.kv_b_proj.size(); ++layer) {
+    const std::vector<float>& weight = given.kv_b_proj[layer];
+    if (shape.nope < 1 || shape.value < 1 || std::cmp_not_equal(weight.size(), expected)) {
+      fail(ErrorCode::kInvalidArgument,
+           "kv_b_proj of layer {} has {} values, expected {}: {} heads ({} + {}) of {}", layer,
+           weight.size(), expected, shape.heads, shape.nope, shape.value, shape.latent);
+    }
+    model.projections.push_back({backend.make_weight(w_uk_view(weight, {}, shape)),
+                                 backend.make_weight(w_uv_view(weight, {}, shape))});
+  }
+  served.project_at = ProjectAt::kLeaves;
+  served.qk_nope_head_dim = given.qk_nope_head_dim;
+  served.v_head_dim = given.v_head_dim;
+}
+
 }  // namespace
 
 PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
   PoolModel model;
+  const auto given = options.given_projections.lock();
+  if (given && (options.model || options.project_at == ProjectAt::kHome)) {
+    fail(ErrorCode::kInvalidArgument, "kv_b_proj was given, and {}",
+         options.model ? "a model, which has its own" : "nothing is projected at the leaves");
+  }
   if (options.model) {
     model.name = options.model->string();
     const ModelShape shape = fs::is_directory(*options.model)
@@ -65,7 +97,7 @@ PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
     model.served.hidden_size = shape.hidden_size;
     model.served.layers = static_cast<int>(model.layers.size());
   } else {
-    if (options.project_at == ProjectAt::kLeaves) {
+    if (options.project_at == ProjectAt::kLeaves && !given) {
       fail(ErrorCode::kInvalidArgument,
            "--project-at leaves needs --model: a pool without weights has nothing to project with");
     }
@@ -80,6 +112,7 @@ PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
         preset
             ? std::max(options.layers, 1)
             : layer_count(options, options.given_shape ? shape.name : options.shape, shape.layers);
+    if (given) load_projections(*given, backend, model);
   }
   model.served.state_dtype = options.state_dtype;
   model.served.leaf_tokens = options.leaf_tokens;
@@ -90,7 +123,10 @@ PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
 std::vector<LeafWeights> PoolModel::leaf_weights() const {
   std::vector<LeafWeights> weights;
   if (!served.projects_leaves()) return weights;
-  weights.reserve(layers.size());
+  weights.reserve(static_cast<std::size_t>(served.layers));
+  for (const auto& given : projections) {
+    weights.push_back({given.w_uk.get(), given.w_uv.get()});
+  }
   for (const auto& layer : layers) weights.push_back(layer->leaf_weights());
   return weights;
 }

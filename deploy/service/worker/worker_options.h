@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -13,6 +14,7 @@
 #include "core/sequencer/overlap.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/transport/transport_choice.h"
+#include "deploy/service/worker/given_projections.h"
 
 namespace tributary {
 
@@ -50,8 +52,11 @@ struct WorkerOptions {
   BackendOptions backend_options;
   RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
-  ProjectAt project_at = ProjectAt::kHome;  // at the leaves: needs `model`
-  DType state_dtype = DType::kF32;          // of partial states that travel
+  ProjectAt project_at = ProjectAt::kHome;  // at the leaves: needs `model`, or
+  /// without one these. Read while the pool starts, each worker into memory of its own, and kept
+  /// by who gives them until it serves.
+  std::weak_ptr<const GivenProjections> given_projections;
+  DType state_dtype = DType::kF32;  // of partial states that travel
 
   int max_batch = 256;             // items of a round
   int batch_wait_us = 50;          // how long a round waits for items of sequences in open steps

@@ -1,5 +1,6 @@
 #include "deploy/local/local_pool.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -7,12 +8,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -135,6 +137,22 @@ TEST(LocalPool, AClosedPoolEndsCallsAndTakesNoMore) {
   EXPECT_EQ(status_of([&] { static_cast<void>(pool.heartbeat()); }).code(), ErrorCode::kPoolLost);
 }
 
+TEST(LocalPool, PoolsEndSideBySideAndMayBeWaitedForAgain) {
+  LocalPool first(1, small_pool());
+  LocalPool second(1, small_pool());
+  first.terminate();
+  second.terminate();
+  for (LocalPool* pool : {&first, &second}) {
+    // A begin whose limit is over: whoever has not ended by now is not waited for.
+    const Status at_once = status_of([&] { pool->close(Deadline::Clock::time_point()); });
+    EXPECT_TRUE(at_once.ok() || at_once.code() == ErrorCode::kDeadlineExceeded)
+        << at_once.message();
+    pool->close();
+    EXPECT_EQ(status_of([&] { static_cast<void>(pool->heartbeat()); }).message(),
+              "the pool is closed");
+  }
+}
+
 TEST(LocalPool, WhatCannotStartSaysWhy) {
   WorkerOptions options = small_pool();
   EXPECT_EQ(status_of([&] { LocalPool(0, options); }).message(), "0 workers: expected 1 .. 1024");
@@ -156,6 +174,23 @@ std::ptrdiff_t threads_of_this_process() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
 }
 
+/// To write into a FIFO: -1 where nobody has opened it for reading by then, as a plain open() would
+/// wait for without end.
+int open_for_reader(const std::string& fifo, const Deadline& deadline) {
+  while (true) {
+    const int writer = open(fifo.c_str(), O_WRONLY | O_NONBLOCK);
+    if (writer >= 0 || errno != ENXIO || deadline.expired()) return writer;
+    std::this_thread::yield();
+  }
+}
+
+TEST(LocalPool, AFifoThatNobodyReadsIsNotWaitedForWithoutEnd) {
+  const std::string fifo = testing::TempDir() + "local_pool_nobody." + std::to_string(getpid());
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_EQ(open_for_reader(fifo, Deadline::after(std::chrono::milliseconds(5))), -1);
+  std::filesystem::remove(fifo);
+}
+
 /// A pool whose shape never comes, then does: what waits for a disk that does not answer.
 TEST(LocalPool, AStartThatTakesTooLongEndsAndSoDoesThePool) {
   const std::string fifo = testing::TempDir() + "local_pool_shape." + std::to_string(getpid());
@@ -168,11 +203,15 @@ TEST(LocalPool, AStartThatTakesTooLongEndsAndSoDoesThePool) {
       status_of([&] { LocalPool(1, options, {.start = std::chrono::milliseconds(50)}); });
   EXPECT_EQ(status.code(), ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(status.message(), "a pool of 1 workers in this process does not serve after 50 ms");
-  // It comes up all the same, with nobody there: this waits for its reader.
-  std::ofstream(fifo) << R"({"heads": 4, "kv_lora_rank": 128, "qk_rope_head_dim": 16,
-                             "layers": 2, "softmax_scale": 0.25})";
-  std::filesystem::remove(fifo);
+  // It comes up all the same, with nobody there, once its reader has the shape.
   const Deadline deadline = Deadline::after(kFar);
+  const int writer = open_for_reader(fifo, deadline);
+  std::filesystem::remove(fifo);
+  ASSERT_GE(writer, 0) << "nobody reads the shape";
+  const std::string_view shape = R"({"heads": 4, "kv_lora_rank": 128, "qk_rope_head_dim": 16,
+                                     "layers": 2, "softmax_scale": 0.25})";
+  EXPECT_EQ(write(writer, shape.data(), shape.size()), static_cast<ssize_t>(shape.size()));
+  close(writer);
   while (threads_of_this_process() > before && !deadline.expired()) std::this_thread::yield();
   EXPECT_LE(threads_of_this_process(), before);
 }

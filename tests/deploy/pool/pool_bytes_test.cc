@@ -106,6 +106,54 @@ TEST_P(PoolBytes, AreThePlannedOnesBesideTheLeast) {
   EXPECT_EQ(all > 0, workers > 1);
 }
 
+/// Of the partial states of a few steps of sequences that lie on every worker.
+std::uint64_t state_bytes_of(ProjectAt place, Exchange exchange, DType states) {
+  PoolSetup setup;
+  setup.workers = 4;
+  setup.exchange = exchange;
+  setup.spread = SpreadPolicy::kAll;
+  setup.backend = [](int) { return make_cpu_backend({}); };
+  if (place == ProjectAt::kLeaves) setup.shape = at_leaves(setup.shape);
+  setup.shape.state_dtype = states;
+  std::uint64_t bytes = 0;
+  (void)run_pool(setup, [&](PoolLeader& leader) {
+    std::vector<Sequencer::StepRequest> batch;
+    for (const PoolRequest& request : {PoolRequest{1, 63, 8}, {2, 500, 8}, {3, 320, 8}}) {
+      batch.push_back({leader.admit(request).value(), 1});
+    }
+    for (int step = 0; step < 3; ++step) {
+      leader.sequencer.begin_step(batch);
+      const RoundReport report = leader.lead(leader.sequencer.take_order());
+      ASSERT_TRUE(report.status.ok());
+      bytes += report.state_bytes;
+      leader.sequencer.commit_step(std::vector<std::int32_t>(batch.size(), 1));
+    }
+  });
+  return bytes;
+}
+
+/// Of the same placement and the same exchange: as many records, each with o in half the bytes,
+/// up to whole floats, and lse as it was.
+TEST(PoolStateBytes, AreThoseOfTheirTypeWhereNothingElseDiffers) {
+  for (const ProjectAt place : kProjectAt) {
+    AttentionShape shape = PoolSetup().shape;
+    if (place == ProjectAt::kLeaves) shape = at_leaves(shape);
+    const StateShape state = shape.state_shape();
+    const auto heads = static_cast<std::uint64_t>(state.heads);
+    const auto width = static_cast<std::uint64_t>(state.width);
+    const std::uint64_t plain_record = heads * (width + 1) * 4;
+    const std::uint64_t rounded_record = ceil_div(heads * (width * 2 + 4), std::uint64_t{4}) * 4;
+    for (const Exchange exchange : {Exchange::kAllToAll, Exchange::kAllGather}) {
+      const std::uint64_t plain = state_bytes_of(place, exchange, DType::kF32);
+      const std::uint64_t rounded = state_bytes_of(place, exchange, DType::kBF16);
+      ASSERT_GT(plain, 0U);
+      EXPECT_EQ(plain % plain_record, 0U);
+      EXPECT_EQ(rounded, plain / plain_record * rounded_record)
+          << project_at_name(place) << ", " << exchange_name(exchange);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     , PoolBytes,
     testing::Combine(testing::Values(ProjectAt::kHome, ProjectAt::kLeaves),

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 
 import numpy
 import pytest
@@ -136,6 +137,13 @@ def test_presets_and_configurations():
         assert pool.shape.softmax_scale == pytest.approx(1 / math.sqrt(64))
 
 
+LEAVES = {"project_at": "leaves", "v_head_dim": 8}
+
+
+def weight(rows, columns=128):
+    return numpy.ones((rows, columns), numpy.float32)
+
+
 @pytest.mark.parametrize("options, kind, words", [
     ({"workers": 0}, ValueError, "0 workers"),
     ({"shape": "deepseek-v9"}, LookupError, "no shape preset 'deepseek-v9'"),
@@ -146,11 +154,34 @@ def test_presets_and_configurations():
     ({"softmax_scale": -1.0}, ValueError, "softmax_scale"),
     ({"rows": "fp4"}, ValueError, "rows 'fp4': expected"),
     ({"query": "f16"}, ValueError, "query 'f16': expected bf16 or f32"),
+    ({"states": "f8"}, ValueError, "states 'f8': expected bf16 or f32"),
+    ({"project_at": "roots"}, ValueError, "roots"),
+    ({"project_at": "leaves"}, ValueError, "'leaves': expected with model or kv_b_proj"),
+    ({"v_head_dim": 8}, ValueError, "v_head_dim 8: expected with kv_b_proj alone"),
+    ({"kv_b_proj": [weight(40)] * 2}, ValueError, "kv_b_proj: expected with project_at 'leaves'"),
+    ({**LEAVES, "model": "/nowhere", "kv_b_proj": []}, ValueError, "kv_b_proj: a model has its"),
+    ({**LEAVES, "kv_b_proj": 7}, TypeError, "iterable"),
+    ({**LEAVES, "kv_b_proj": []}, ValueError, "kv_b_proj of 0 layers, the pool has 2"),
+    ({**LEAVES, "kv_b_proj": [weight(40)]}, ValueError, "kv_b_proj of 1 layers, the pool has 2"),
+    ({**LEAVES, "kv_b_proj": [weight(40), weight(44)]}, ValueError,
+     r"kv_b_proj\[1\] has 44 rows, expected those of 4 heads"),
+    ({**LEAVES, "kv_b_proj": [weight(42)]}, ValueError, r"kv_b_proj\[0\] has 42 rows"),
+    ({**LEAVES, "kv_b_proj": [weight(32)]}, ValueError, "v_head_dim, 8"),  # no N is left
+    ({**LEAVES, "kv_b_proj": [weight(40, 127)]}, ValueError,
+     r"kv_b_proj\[0\]: shape \[40, 127\], expected \[n, 128\]"),
+    ({**LEAVES, "kv_b_proj": [weight(40).astype(numpy.float64)]}, TypeError,
+     r"kv_b_proj\[0\]: float64, expected float32 or bfloat16"),
+    ({**LEAVES, "kv_b_proj": [weight(40) * math.inf]}, ValueError,
+     r"kv_b_proj\[0\]: element 0 is inf"),
+    ({"project_at": "leaves", "v_head_dim": 0, "kv_b_proj": [weight(40)] * 2}, ValueError,
+     "v_head_dim, 0"),
     ({"leaf_tokens": 100}, ValueError, "100"),
     ({"kv_gib": 1e-9}, ValueError, "--kv-gib"),
     ({"threads": -1}, ValueError, "threads -1"),
     ({"backend": "abacus"}, tributary.Error, "abacus"),
     ({"timeout": 0}, ValueError, "timeout 0"),
+    ({"close_timeout": 0}, ValueError, "close_timeout 0: expected seconds above 0"),
+    ({"close_timeout": math.nan}, ValueError, "close_timeout nan"),
     ({"model": "/nowhere"}, tributary.Error, "/nowhere"),
     ({"model": "/nowhere", "softmax_scale": 1.0}, ValueError, "softmax_scale: a model"),
 ])
@@ -158,7 +189,8 @@ def test_bad_arguments(options, kind, words):
     before = threads()
     with pytest.raises(kind, match=words):
         small(**options)
-    assert threads() <= before
+    # The kernel counts a thread that was joined for a moment more.
+    wait_until(lambda: threads() <= before, "its threads have ended")
 
 
 def run_script(script):
@@ -199,6 +231,68 @@ begun = threading.Event()
 threading.Thread(target=work, daemon=True).start()
 begun.wait(60)
 """)
+
+
+STUCK = """
+import sys, time
+import numpy, tributary
+shape = {"heads": 1024, "kv_lora_rank": 128, "qk_rope_head_dim": 16, "layers": 1,
+         "softmax_scale": 0.25}
+query, row = numpy.ones((16, 1024, 144), numpy.float32), numpy.ones((16, 144), numpy.float32)
+
+def stuck(close_timeout):
+    \"""A pool in the middle of a round that takes minutes.\"""
+    pool = tributary.Pool(1, shape, rows="f32", query="f32", kv_gib=0.02, threads=1,
+                          backend="reference", close_timeout=close_timeout)
+    sequence = pool.admit(16000, 100)
+    sequence.push(0, 0, numpy.ones((16000, 144), numpy.float32))
+    sequence.wait_ready()
+    step = pool.step([sequence], tokens=16)
+    try:
+        step.attend(0, query, row, timeout=0.2)
+    except tributary.DeadlineExceeded:
+        return pool, sequence, step
+    sys.exit("the round has ended")
+"""
+
+
+def seconds_to_end(script):
+    """From its last line on, of a process that says nothing else."""
+    process = subprocess.Popen([sys.executable, "-c", STUCK + script + "\nprint(flush=True)"],
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert process.stdout.readline() == "\n"
+        begin = time.monotonic()
+        assert process.wait(100) == 0
+        end = time.monotonic()
+        assert process.stdout.read() == ""
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    return end - begin
+
+
+def test_the_end_of_the_interpreter_waits_once_for_all_pools_that_are_stuck():
+    # One after the other they would take 12 s, and as much again where the objects go.
+    assert 4 <= seconds_to_end("kept = [stuck(4) for _ in range(3)]") < 8
+    # Each has its own limit.
+    assert 4 <= seconds_to_end("kept = [stuck(4), stuck(0.1)]") < 8
+
+
+def test_a_pool_that_was_closed_in_vain_is_not_waited_for_again():
+    assert seconds_to_end("""
+kept = stuck(4)
+begin = time.monotonic()
+try:
+    kept[0].close()
+except tributary.DeadlineExceeded as error:
+    assert "have not ended 4000 ms after they were told to" in str(error), error
+assert time.monotonic() - begin >= 4
+begin = time.monotonic()
+del kept
+assert time.monotonic() - begin < 4
+""") < 4
 
 
 def test_a_fork_says_that_the_pool_is_elsewhere():

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "core/reference/golden_case.h"
+#include "core/round/leaf_projector.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/worker/pool_model.h"
 #include "tests/core/base/expect_error.h"
@@ -138,6 +142,53 @@ TEST(ServiceForward, LeavesAreNotProjectedWithoutWeights) {
   const auto load = [&] { (void)load_pool_model(options, *backend); };
   EXPECT_EQ(code_of(load), ErrorCode::kInvalidArgument);
   EXPECT_EQ(message_of(load).find("--project-at leaves needs --model"), 0U);
+}
+
+TEST(ServiceForward, GivenProjectionsHaveToFitTheShapeAndThePlace) {
+  const auto backend = make_backend("cpu", 1);
+  const WorkerOptions plain = small_options();
+  const PoolModel without = load_pool_model(plain, *backend);
+  const auto layers = static_cast<std::size_t>(without.served.layers);
+  const auto values = static_cast<std::size_t>(without.served.heads * (24 + 8)) *
+                      static_cast<std::size_t>(without.served.kv_lora_rank);
+  const auto fitting = [&] {
+    return GivenProjections{.qk_nope_head_dim = 24,
+                            .v_head_dim = 8,
+                            .kv_b_proj = std::vector(layers, std::vector<float>(values, 1))};
+  };
+  const auto load = [&](GivenProjections given, WorkerOptions options) {
+    const auto kept = std::make_shared<const GivenProjections>(std::move(given));
+    options.given_projections = kept;
+    return load_pool_model(options, *backend);
+  };
+  WorkerOptions leaves = plain;
+  leaves.project_at = ProjectAt::kLeaves;
+  const PoolModel model = load(fitting(), leaves);
+  EXPECT_EQ(model.served.query_width(), 24 + model.served.qk_rope_head_dim);
+  EXPECT_EQ(model.served.state_shape().width, 8);
+  EXPECT_EQ(model.served.hidden_size, 0);
+  check_leaf_weights(model.served, model.served.layers, model.leaf_weights());
+
+  const auto refusal = [&](GivenProjections given, const WorkerOptions& options) {
+    return message_of([&] { (void)load(std::move(given), options); });
+  };
+  EXPECT_EQ(refusal(fitting(), plain),
+            "kv_b_proj was given, and nothing is projected at the leaves");
+  WorkerOptions golden = golden_options(RowFormat::kF32, ProjectAt::kLeaves);
+  EXPECT_EQ(refusal(fitting(), golden), "kv_b_proj was given, and a model, which has its own");
+  GivenProjections given = fitting();
+  given.kv_b_proj.emplace_back();
+  EXPECT_EQ(refusal(given, leaves),
+            fmt::format("kv_b_proj of {} layers, the pool has {}", layers + 1, layers));
+  given = fitting();
+  given.kv_b_proj.back().pop_back();
+  EXPECT_EQ(refusal(given, leaves)
+                .find(fmt::format("kv_b_proj of layer {} has {} values, expected {}", layers - 1,
+                                  values - 1, values)),
+            0U);
+  given = fitting();
+  given.v_head_dim = 0;
+  EXPECT_EQ(code_of([&] { (void)load(given, leaves); }), ErrorCode::kInvalidArgument);
 }
 
 TEST(ServiceForward, ProjectedValuesAreWuvOfTheStates) {

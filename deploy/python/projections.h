@@ -1,0 +1,20 @@
+// W_UK and W_UV as Python gives them to a tributary.Pool.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+
+#include "core/model/mla_shape.h"
+#include "deploy/service/worker/given_projections.h"
+
+namespace tributary::python {
+
+/// `arrays`: of each layer kv_b_proj's weight, [heads (N + V), kv_lora_rank] fp32 or bf16, whose
+/// values are copied. Throws TypeError, ValueError, and kInvalidArgument where they do not fit
+/// `shape` or are not finite, each with the layer.
+[[nodiscard]] std::shared_ptr<const GivenProjections> read_projections(nanobind::handle arrays,
+                                                                       int v_head_dim,
+                                                                       const MlaShape& shape);
+
+}  // namespace tributary::python

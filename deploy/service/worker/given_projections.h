@@ -1,0 +1,16 @@
+// W_UK and W_UV of a pool that a caller in its process gives, instead of a model's folder.
+#pragma once
+
+#include <vector>
+
+namespace tributary {
+
+/// What projects at the leaves, and no more: such a pool serves `attend` alone.
+struct GivenProjections {
+  int qk_nope_head_dim = 0;  // N
+  int v_head_dim = 0;        // V
+  /// Of each layer, fp32 [heads (N + V), kv_lora_rank]: per head N rows of W_UK, then V of W_UV.
+  std::vector<std::vector<float>> kv_b_proj;
+};
+
+}  // namespace tributary
