@@ -108,13 +108,14 @@ class NcclCommunicator final : public Communicator {
   Status do_begin(const Collective& call, Deadline deadline) override {
     if (owns_stream_) return {};
     const std::string_view what = collective_name(call.kind);
+    const cudaEvent_t received = received_[begun_++ % kMostBegun];
     Status status = cuda_status_of(what, cudaSetDevice(device_));
     if (status.ok()) status = cuda_status_of(what, cudaEventRecord(filled_, stream_));
     if (status.ok()) status = cuda_status_of(what, cudaStreamWaitEvent(beside_, filled_, 0));
     if (status.ok()) status = enqueue(call, beside_);
     if (status.ok()) status = settle(what, deadline);
     if (!status.ok()) return status;
-    return cuda_status_of(what, cudaEventRecord(received_[begun_++ % kMostBegun], beside_));
+    return cuda_status_of(what, cudaEventRecord(received, beside_));
   }
   Status do_end(const Collective& call, Deadline deadline) override {
     if (owns_stream_) return do_collective(call, deadline);
@@ -259,6 +260,10 @@ class NcclCommunicator final : public Communicator {
         (void)nccl().comm_abort(comm_);
       }
       comm_ = nullptr;
+    }
+    // Who waits for the backend's stream waits for what was begun and has not ended, too.
+    if (!in_order && begun_ != ended_ && cudaEventRecord(filled_, beside_) == cudaSuccess) {
+      (void)cudaStreamWaitEvent(stream_, filled_, 0);
     }
     if (owns_stream_ && stream_ != nullptr) (void)cudaStreamDestroy(stream_);
     stream_ = nullptr;

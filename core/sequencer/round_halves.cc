@@ -8,10 +8,14 @@ void RoundHalves::add(SequenceId id, std::span<const LeafRun> runs, std::int32_t
                       std::int64_t tokens) {
   const PlacedSequence s{.runs = {runs.begin(), runs.end()}, .home = home, .tokens = tokens};
   const bool exchanged = s.exchanged();
-  // The first of each kind begin in different halves.
-  std::int64_t& seen = seen_[exchanged ? 1 : 0];
-  std::array halves{static_cast<int>((seen++ + (exchanged ? 0 : 1)) % 2), exchanged ? 0 : 1};
-  if (removed_ && removed_->id == id) halves = removed_->halves;
+  std::array<int, 2> halves{};
+  if (removed_ && removed_->id == id) {
+    halves = removed_->halves;
+  } else {
+    // The first of each kind begin in different halves.
+    std::int64_t& seen = seen_[exchanged ? 1 : 0];
+    halves = {static_cast<int>((seen++ + (exchanged ? 0 : 1)) % 2), exchanged ? 0 : 1};
+  }
   removed_.reset();
   for (std::size_t i = 0; i < splits_.size(); ++i) splits_[i].add(id, s, halves[i]);
   look_again();
@@ -31,11 +35,15 @@ void RoundHalves::look_again() {
   looks_left_ = std::max(looks_left_, kLooksAfterAChange);
 }
 
+void RoundHalves::begun(std::size_t steps, const PoolLoad& whole, const RoundPrices& prices) {
+  begun_ += steps;
+  if (begun_ < splits_[0].size()) return;
+  begun_ = 0;
+  improve(whole, prices);
+}
+
 void RoundHalves::improve(const PoolLoad& whole, const RoundPrices& prices) {
-  if (overlap_ == Overlap::kAlways) {
-    on_ = true;
-    return;
-  }
+  if (overlap_ == Overlap::kAlways) return;
   if (looks_left_ == 0) {
     if (++rested_ < kRests) return;
     rested_ = 0;

@@ -29,14 +29,19 @@ class RoundHalves {
   static constexpr int kRests = 256;
 
   RoundHalves(Overlap overlap, const PoolLoad& empty)
-      : overlap_(overlap), splits_{Halves(empty), Halves(empty)} {}
+      : overlap_(overlap),
+        splits_{Halves(empty), Halves(empty)},
+        on_(overlap == Overlap::kAlways) {}
 
   /// A sequence comes; one that was removed just before comes again as what it has become.
   void add(SequenceId id, std::span<const LeafRun> runs, std::int32_t home, std::int64_t tokens);
   void remove(SequenceId id);
   void grow(SequenceId id, std::int32_t worker, std::int64_t tokens);
 
-  /// Once a step. `whole`: of the same sequences.
+  /// Steps of so many sequences begin: improves once a step of all, however they come. `whole`: of
+  /// the same sequences.
+  void begun(std::size_t steps, const PoolLoad& whole, const RoundPrices& prices);
+  /// Looks at a few sequences, and whether rounds run in halves.
   void improve(const PoolLoad& whole, const RoundPrices& prices);
   /// Whether rounds run in halves.
   [[nodiscard]] bool on() const noexcept { return on_; }
@@ -51,7 +56,7 @@ class RoundHalves {
   Overlap overlap_;
   std::array<Halves, 2> splits_;
   std::size_t chosen_ = 0;
-  bool on_ = false;
+  bool on_;
   double gain_ = 0;
   std::array<std::int64_t, 2> seen_{};  // that are whole, that are exchanged
   struct Removed {
@@ -59,6 +64,7 @@ class RoundHalves {
     std::array<int, 2> halves{};
   };
   std::optional<Removed> removed_;  // the last one, as it was
+  std::size_t begun_ = 0;           // steps of sequences, since the last look
   std::size_t looks_left_ = 0;      // before it rests
   int rested_ = 0;
 };

@@ -67,7 +67,7 @@ void Sequencer::open_step(std::span<const StepRequest> requests) {
     grow(s, s.length + request.tokens);
     open_.emplace(s.id, OpenStep{request.tokens, false});
   }
-  if (halves_) halves_->improve(load_, placement_.prices());
+  if (halves_) halves_->begun(requests.size(), load_, placement_.prices());
 }
 
 void Sequencer::order_round(std::span<const RoundRequest> items, CanaryOrder canary) {

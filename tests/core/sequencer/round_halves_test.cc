@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -67,6 +69,7 @@ class Running {
   void settle() {
     for (int call = 0; call < 100; ++call) halves_.improve(load_, prices_);
   }
+  void begin(std::size_t steps) { halves_.begun(steps, load_, prices_); }
   [[nodiscard]] const RoundHalves& halves() const { return halves_; }
 
  private:
@@ -91,6 +94,40 @@ TEST(RoundHalves, BeginWhereTheyPayAndEndWhereTheyDoNot) {
   running.settle();
   EXPECT_FALSE(running.halves().on());
   EXPECT_EQ(running.halves().gain(), 0);
+}
+
+TEST(RoundHalves, StepsThatBeginOneByOneAreLookedAtOnceForAll) {
+  const std::vector<PlacedSequence> all = that_pays();
+  Running together(Overlap::kAuto);
+  Running alone(Overlap::kAuto);
+  for (SequenceId i = 0; i < all.size(); ++i) {
+    together.add(i, all[i]);
+    alone.add(i, all[i]);
+  }
+  together.begin(all.size());
+  ASSERT_TRUE(together.halves().on()) << "else this test has no subject";
+  for (int step = 0; step < 10; ++step) {
+    if (step > 0) together.begin(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (step == 0) {
+        EXPECT_FALSE(alone.halves().on()) << "after " << i << " of " << all.size();
+      }
+      alone.begin(1);
+    }
+    EXPECT_EQ(alone.halves().gain(), together.halves().gain());
+  }
+}
+
+TEST(RoundHalves, SequencesThatComeAgainDoNotShiftTheTurnsOfNewOnes) {
+  Running running(Overlap::kAlways);
+  std::array<int, 2> members{};
+  for (SequenceId i = 0; i < 8; ++i) {
+    running.add(i, whole(0, 1));
+    running.remove(i, whole(0, 1));
+    running.add(i, whole(0, 2));
+    ++members[running.halves().half_of(i) == 0 ? 0 : 1];
+  }
+  EXPECT_EQ(members, (std::array{4, 4}));
 }
 
 TEST(RoundHalves, ASequenceThatComesAgainKeepsItsHalf) {
