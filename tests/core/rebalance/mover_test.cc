@@ -273,6 +273,21 @@ TEST_F(MoverTest, ADrainedWorkerKeepsOnlyNewestLeavesAndGetsNothingNew) {
   EXPECT_EQ(sequencer.loads()[kDrained].available_pages, config_.pages_per_worker);
 }
 
+TEST_F(MoverTest, NoMoveGoesToAWorkerThatIsBeingEmptied) {
+  Sequencer sequencer(config_);
+  const SequenceId id =
+      sequencer.admit({.prompt_tokens = 10'000, .spread = SpreadPolicy::kSingle}).value();
+  const std::int32_t to = (sequencer.table().at(id).home + 1) % 8;
+  const LeafMove planned{.id = id, .first_leaf = 0, .end_leaf = 2, .to = to};
+  sequencer.drain_worker(to, true);
+  EXPECT_EQ(code_of([&] { sequencer.begin_move(planned); }), ErrorCode::kFailedPrecondition)
+      << "of a plan that is older than the drain";
+  EXPECT_TRUE(sequencer.moves().empty());
+  EXPECT_EQ(sequencer.pools()[static_cast<std::size_t>(to)].used(), 0);
+  sequencer.drain_worker(to, false);
+  sequencer.begin_move(planned);
+}
+
 TEST_F(MoverTest, OffUnlessItHasARate) {
   Sequencer sequencer(config_);
   (void)sequencer.admit({.prompt_tokens = 500'000, .max_new_tokens = 10'000}).value();
