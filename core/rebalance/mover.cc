@@ -46,6 +46,7 @@ Mover::Mover(const MoverConfig& config, Sequencer& sequencer)
 }
 
 void Mover::prepare(Time now) {
+  completed_ = sequencer_.move_totals().completed;
   if (config_.bytes_per_s == 0) return;
   earn(now);
   if (sequencer_.moves().empty()) {
@@ -125,7 +126,9 @@ void Mover::begin_next() {
 }
 
 Mover::Time Mover::next_event() const {
-  if (sequencer_.moves().empty()) return Time::max();
+  // What comes after a move that is done is not kept waiting until something else needs an order.
+  const bool next = sequencer_.move_totals().completed != completed_;
+  if (sequencer_.moves().empty()) return next ? earned_ : Time::max();
   const std::chrono::duration<double> wait((most_credit() - credit_) / config_.bytes_per_s);
   return earned_ + std::chrono::duration_cast<Time::duration>(wait);
 }

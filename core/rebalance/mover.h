@@ -34,7 +34,8 @@ class Mover {
   /// How long the copies of the last order took, on the slowest worker (RoundReport): later orders
   /// hold no more than takes a few milliseconds. 0: unknown, nothing is learnt.
   void order_ended(double copy_us);
-  /// When an order is worth its while if nothing else needs one; Time::max() if nothing moves.
+  /// When an order is worth its while if nothing else needs one; Time::max() if nothing moves, and
+  /// no move was completed since prepare().
   [[nodiscard]] Time next_event() const;
 
  private:
@@ -56,6 +57,7 @@ class Mover {
   std::deque<LeafMove> planned_;
   Time planned_at_{};
   std::uint64_t planned_turnover_ = 0;
+  std::uint64_t completed_ = 0;  // moves, when the last order was prepared
 };
 
 /// What a pool's leader takes. `row_bytes`: of a latent row.

@@ -288,6 +288,30 @@ TEST_F(MoverTest, NoMoveGoesToAWorkerThatIsBeingEmptied) {
   sequencer.begin_move(planned);
 }
 
+TEST_F(MoverTest, AWorkerIsEmptiedInAPoolAtRestWithoutWaitingForOtherOrders) {
+  Sequencer sequencer(config_);
+  for (int i = 0; i < 40; ++i) {
+    (void)sequencer.admit({.prompt_tokens = 4096, .spread = SpreadPolicy::kSingle}).value();
+  }
+  const std::int32_t used = sequencer.pools()[0].used();
+  ASSERT_GE(used, 5 * 4096 / 64);
+  (void)run_order(sequencer);
+  Mover mover(mover_config(1e12, kRowBytes), sequencer);
+  Mover::Time now{milliseconds(1000)};
+  const Mover::Time begin = now;
+  sequencer.drain_worker(0, true);
+  int orders = 0;
+  // As a leader does: orders when the mover asks for them.
+  for (Mover::Time due = now; due < Mover::Time::max(); due = mover.next_event(), ++orders) {
+    ASSERT_LT(orders, 200) << "it asks for orders for ever";
+    now = std::max(now + std::chrono::microseconds(100), due);
+    mover.prepare(now);
+    (void)run_order(sequencer);
+  }
+  EXPECT_EQ(sequencer.pools()[0].used(), 0);
+  EXPECT_LT(now - begin, milliseconds(500));
+}
+
 TEST_F(MoverTest, OffUnlessItHasARate) {
   Sequencer sequencer(config_);
   (void)sequencer.admit({.prompt_tokens = 500'000, .max_new_tokens = 10'000}).value();
