@@ -32,7 +32,8 @@ class Mover {
   /// copies of it.
   void prepare(Time now);
   /// How long the copies of the last order took, on the slowest worker (RoundReport): later orders
-  /// hold no more than takes a few milliseconds. 0: unknown, nothing is learnt.
+  /// hold no more than takes a few milliseconds, and all of them no more than takes a fifth of the
+  /// time. 0: unknown, nothing is learnt.
   void order_ended(double copy_us);
   /// When an order is worth its while if nothing else needs one; Time::max() if nothing moves, and
   /// no move was completed since prepare().
@@ -41,6 +42,7 @@ class Mover {
  private:
   void earn(Time now);
   [[nodiscard]] double most_credit() const;
+  [[nodiscard]] double rate() const;
   void begin_next();
   void plan(Time now);
   [[nodiscard]] MovePlan drain() const;
