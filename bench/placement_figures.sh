@@ -7,15 +7,13 @@ trace=${1:?a trace, JSON lines}
 out=${2:-bench/results/placement}
 program=${TRIBUTARY:-build/release/deploy/tributary}
 mkdir -p "$out"
-moves="--move-bytes-per-s 10e9"
 # name, flags of both, policies without moves
 run() {
   local name=$1 policies=$2
   shift 2
-  "$program" simulate "$trace" --search "$@" --spread "$policies" | sed '/^simulated in/d' \
-    > "$out/$name.txt"
-  # shellcheck disable=SC2086
-  "$program" simulate "$trace" --search "$@" --spread auto $moves | sed '/^simulated in/d' \
+  "$program" simulate "$trace" --search "$@" --spread "$policies" --move-bytes-per-s 0 \
+    | sed '/^simulated in/d' > "$out/$name.txt"
+  "$program" simulate "$trace" --search "$@" --spread auto | sed '/^simulated in/d' \
     > "$out/$name-moves.txt"
   for file in "$out/$name.txt" "$out/$name-moves.txt"; do
     echo "$file"

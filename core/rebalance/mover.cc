@@ -17,6 +17,9 @@ constexpr auto kMostCredit = std::chrono::milliseconds(10);
 /// A rate may exceed what the machine copies, and then they would hold up a round for longer than
 /// that. So an order holds no more than takes this long at the speed of the last ones.
 constexpr double kMostCopyUs = 5000;
+/// Copies get no more than this share of the time, however short the rounds between them are: a
+/// step takes 1.25 times as long at most.
+constexpr double kMostShare = 0.2;
 /// What an order adds to what is known of the speed: the older ones count less by as much.
 constexpr double kNewest = 0.25;
 /// Nor more than this, whatever the rate: both ends have buffers of that size.
@@ -46,6 +49,7 @@ Mover::Mover(const MoverConfig& config, Sequencer& sequencer)
 }
 
 void Mover::prepare(Time now) {
+  completed_ = sequencer_.move_totals().completed;
   if (config_.bytes_per_s == 0) return;
   earn(now);
   if (sequencer_.moves().empty()) {
@@ -54,7 +58,9 @@ void Mover::prepare(Time now) {
     if (planned_.empty()) plan(now);
     begin_next();
   }
-  if (sequencer_.moves().empty()) return;
+  // All that an order may hold, or nothing: what an order with copies takes for however few would
+  // else be paid in every round.
+  if (sequencer_.moves().empty() || credit_ < most_credit()) return;
   const auto page_copy = static_cast<double>(config_.page_copy_bytes);
   const auto affordable = static_cast<std::int64_t>(credit_ / page_copy);
   const double bytes = page_copy * static_cast<double>(sequencer_.order_copies(affordable));
@@ -76,8 +82,14 @@ double Mover::most_credit() const {
                   static_cast<double>(config_.page_copy_bytes));
 }
 
+/// Bytes per second: as permitted, and as much of the time as copies may take.
+double Mover::rate() const {
+  if (copied_us_ == 0) return config_.bytes_per_s;
+  return std::min(config_.bytes_per_s, kMostShare * copied_bytes_ / (copied_us_ * 1e-6));
+}
+
 void Mover::earn(Time now) {
-  credit_ += seconds(std::max(now - earned_, Time::duration::zero())) * config_.bytes_per_s;
+  credit_ += seconds(std::max(now - earned_, Time::duration::zero())) * rate();
   credit_ = std::min(credit_, most_credit());
   earned_ = now;
 }
@@ -125,9 +137,12 @@ void Mover::begin_next() {
 }
 
 Mover::Time Mover::next_event() const {
-  if (sequencer_.moves().empty()) return Time::max();
-  const std::chrono::duration<double> wait((most_credit() - credit_) / config_.bytes_per_s);
-  return earned_ + std::chrono::duration_cast<Time::duration>(wait);
+  // What comes after a move that is done is not kept waiting until something else needs an order.
+  const bool next = sequencer_.move_totals().completed != completed_;
+  if (sequencer_.moves().empty()) return next ? earned_ : Time::max();
+  const std::chrono::duration<double> wait(std::max(0.0, most_credit() - credit_) / rate());
+  // Not a fraction of a tick too early.
+  return earned_ + std::chrono::ceil<Time::duration>(wait) + Time::duration(1);
 }
 
 MoverConfig mover_config(double bytes_per_s, std::size_t row_bytes) {

@@ -12,6 +12,10 @@
 
 namespace tributary {
 
+/// Of pools that are not told another one. Of copies that machines make slower than this they take
+/// a fifth of the time at most; see Mover::order_ended().
+inline constexpr double kDefaultMoveBytesPerS = 1e10;
+
 struct MoverConfig {
   double bytes_per_s = 0;           // of all copies together, long-term; 0: never moves
   std::size_t page_copy_bytes = 0;  // of a PageCopy; at least 1
@@ -32,14 +36,17 @@ class Mover {
   /// copies of it.
   void prepare(Time now);
   /// How long the copies of the last order took, on the slowest worker (RoundReport): later orders
-  /// hold no more than takes a few milliseconds. 0: unknown, nothing is learnt.
+  /// hold no more than takes a few milliseconds, and all of them no more than takes a fifth of the
+  /// time. 0: unknown, nothing is learnt.
   void order_ended(double copy_us);
-  /// When an order is worth its while if nothing else needs one; Time::max() if nothing moves.
+  /// When an order is worth its while if nothing else needs one; Time::max() if nothing moves, and
+  /// no move was completed since prepare().
   [[nodiscard]] Time next_event() const;
 
  private:
   void earn(Time now);
   [[nodiscard]] double most_credit() const;
+  [[nodiscard]] double rate() const;
   void begin_next();
   void plan(Time now);
   [[nodiscard]] MovePlan drain() const;
@@ -56,6 +63,7 @@ class Mover {
   std::deque<LeafMove> planned_;
   Time planned_at_{};
   std::uint64_t planned_turnover_ = 0;
+  std::uint64_t completed_ = 0;  // moves, when the last order was prepared
 };
 
 /// What a pool's leader takes. `row_bytes`: of a latent row.

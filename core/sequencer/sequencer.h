@@ -118,7 +118,8 @@ class Sequencer {
   /// Takes pages at the target for a move; its rows are copied by order_copies(). Throws, with
   /// nothing changed, kNotFound, kAlreadyExists for a sequence with a move under way,
   /// kInvalidArgument for leaves that do not exist, are not full or not all on one other worker,
-  /// kFailedPrecondition while the prompt is arriving, kPoolFull.
+  /// kFailedPrecondition while the prompt is arriving and for a worker that is being emptied,
+  /// kPoolFull.
   void begin_move(const LeafMove& move);
   /// Adds up to `most` page copies of the moves under way to the order, and returns how many.
   std::int64_t order_copies(std::int64_t most) { return moves_.next_copies(most, order_.copies); }

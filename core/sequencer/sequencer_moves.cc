@@ -36,6 +36,10 @@ void Sequencer::begin_move(const LeafMove& move) {
          "another one of {}",
          move.first_leaf, move.end_leaf, move.id, move.to, pools_.size());
   }
+  if (draining(move.to)) {
+    fail(ErrorCode::kFailedPrecondition, "move of sequence {} to worker {}: it is being emptied",
+         move.id, move.to);
+  }
   RunningMove running{.move = move, .from = from, .from_pages = {}, .to_pages = {}};
   for (const Leaf& leaf : leaves) {
     running.from_pages.insert(running.from_pages.end(), leaf.pages.begin(), leaf.pages.end());

@@ -70,7 +70,7 @@ void add_pool(CLI::App& app, WorkerOptions& o, const std::string& listen) {
   add_max_step(app, o.max_step_ms);
   add_number(app, "--move-bytes-per-s", o.move_bytes_per_s, 0.0, 1e12,
              "Leaves of running sequences move to less busy workers where that pays, at this rate "
-             "at most; 0 for never");
+             "and in a fifth of the time at most; 0 for never, also off a worker that is drained");
 }
 
 /// All but the token of every role.

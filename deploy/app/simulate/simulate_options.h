@@ -11,6 +11,7 @@
 #include "core/model/project_at.h"
 #include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
+#include "core/rebalance/mover.h"
 #include "core/sequencer/overlap.h"
 #include "deploy/app/simulate/arrivals.h"
 
@@ -37,9 +38,9 @@ struct SimulateOptions {
   int leaf_tokens = 2048;
   Exchange exchange = Exchange::kAuto;
   Overlap overlap = Overlap::kNever;
-  double other_ms = 0;          // of a step, outside the tier
-  double max_step_ms = 0;       // that placement goes by; 0: none
-  double move_bytes_per_s = 0;  // of a pool; 0: leaves stay
+  double other_ms = 0;                              // of a step, outside the tier
+  double max_step_ms = 0;                           // that placement goes by; 0: none
+  double move_bytes_per_s = kDefaultMoveBytesPerS;  // of a pool; 0: leaves stay
   PrefillConfig prefill;
   // The experiment.
   std::vector<SpreadPolicy> spread = {SpreadPolicy::kSingle, SpreadPolicy::kAll,

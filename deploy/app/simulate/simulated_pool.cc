@@ -125,17 +125,20 @@ void SimulatedPool::move(double now_s) {
     const double at_s = now_s + time_.step_us * 1e-6 * layer / cost.layers;
     mover_.prepare(Mover::Time(std::chrono::duration_cast<Mover::Time::duration>(Seconds(at_s))));
     const Order order = sequencer_.take_order();
+    double order_us = 0;
     for (const PageCopy& copy : order.copies) {
       const bool near = copy.from / cost.workers_per_node == copy.to / cost.workers_per_node;
-      copy_us_ += page_copy_bytes() * 1e-3 *
+      order_us += page_copy_bytes() * 1e-3 *
                   (near ? cost.costs.all_to_all_byte_ns : cost.costs.network_byte_ns);
     }
+    copy_us_ += order_us;
     std::optional<Sequence> before;
     for (const RunningMove& move : sequencer_.moves()) {
       if (move.taken < std::ssize(move.from_pages) * cost.layers) continue;
       before = sequencer_.table().at(move.move.id);
     }
     sequencer_.order_ended(true);
+    mover_.order_ended(order_us);
     if (!before) continue;
     const std::int64_t keys = rows(*before);
     clock_.remove(*before, keys);

@@ -26,8 +26,8 @@ struct SimulatedPoolConfig {
   /// is that much faster, and the loads that placement sees are that much behind. What a round
   /// takes is exact: leaves open and sequences end at their very token.
   int commit_tokens = kMaxStepTokens;
-  double max_step_us = 0;       // that placement goes by; 0: none
-  double move_bytes_per_s = 0;  // of leaves that move between workers; 0: they stay
+  double max_step_us = 0;                           // that placement goes by; 0: none
+  double move_bytes_per_s = kDefaultMoveBytesPerS;  // of leaves between workers; 0: they stay
 };
 
 /// The real thing beside what the clock says, for one step; see SimulatedPool::check.

@@ -11,6 +11,7 @@
 #include "core/model/project_at.h"
 #include "core/model/row_format.h"
 #include "core/plan/plan.h"
+#include "core/rebalance/mover.h"
 #include "core/sequencer/overlap.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/transport/transport_choice.h"
@@ -67,7 +68,8 @@ struct WorkerOptions {
   int canary_interval_ms = 1'000;  // one item is recomputed in float64 so often; 0: never
   bool correct_costs = false;      // place by what rounds really take
   double max_step_ms = 0;          // that placement goes by; 0: none
-  double move_bytes_per_s = 0;     // leaves move between workers at this rate at most; 0: never
+  /// Leaves move between workers at this rate at most; 0: never.
+  double move_bytes_per_s = kDefaultMoveBytesPerS;
 };
 
 }  // namespace tributary

@@ -44,8 +44,8 @@ void add_service_command_flags(const AddFlag& add) {
         {""});
     add(command, "--max-step-ms", [=](O o) { return number(worker(o).max_step_ms); }, "0", {"50"},
         {"x", "", "-1", "nan"});
-    add(command, "--move-bytes-per-s", [=](O o) { return number(worker(o).move_bytes_per_s); }, "0",
-        {"19"}, {"x", "", "-1", "nan"});
+    add(command, "--move-bytes-per-s", [=](O o) { return number(worker(o).move_bytes_per_s); },
+        "10000000000", {"19", "0"}, {"x", "", "-1", "nan"});
     add(command, "--exchange", [=](O o) { return std::string(exchange_name(worker(o).exchange)); },
         "auto", {"all-to-all"}, {"x", ""});
     add(command, "--overlap", [=](O o) { return std::string(overlap_name(worker(o).overlap)); },

@@ -110,7 +110,7 @@ class Results(unittest.TestCase):
         flags = ["--requests", "24", "--length-scale", "0.2"]
         alone = well(self, "replay", *flags, "--shape", "deepseek-v2-lite", "--layers", "2",
                      "--leaf-tokens", "64").figure("digest")
-        with (Tier(pools=(3,), worker_flags=["--layers", "2", "--move-bytes-per-s", "1e10"]) as t,
+        with (Tier(pools=(3,), worker_flags=["--layers", "2"]) as t,
               concurrent.futures.ThreadPoolExecutor(1) as pool):
             def order(rank, what):
                 answer = t.request("POST", f"/v1/pools/pool0/workers/{rank}/{what}")

@@ -52,7 +52,7 @@ void add_simulate_flags(const AddFlag& add) {
       "f32", {"bf16", "f32"}, {"", "f16"});
   number("--leaf-tokens", &S::leaf_tokens, "2048", {"64"}, {"100"});
   real("--max-step-ms", &S::max_step_ms, "0", {"0", "50"}, {"1e7"});
-  real("--move-bytes-per-s", &S::move_bytes_per_s, "0", {"0", "1000000"}, {"1e13"});
+  real("--move-bytes-per-s", &S::move_bytes_per_s, "10000000000", {"0", "1000000"}, {"1e13"});
   real("--other-ms", &S::other_ms, "0", {"0", "12.5"}, {"1000001"});
   add(
       "simulate", "--prefill-servers",

@@ -93,7 +93,6 @@ TEST(ServiceMoves, WhatIsLeftWhenOthersHaveGoneIsSpreadAndKeepsItsBits) {
 
 TEST(ServiceMoves, AnOperatorEmptiesOneWorkerAndNoBitChanges) {
   WorkerOptions options = small_options();
-  options.move_bytes_per_s = 1e10;
   options.lease_ms = 300'000;
   ServicePool pool(3, options);
   PoolUser user(pool);
