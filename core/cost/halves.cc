@@ -68,7 +68,7 @@ void Halves::swap(Member& member) {
 
 double Halves::layer_us(const RoundPrices& prices) const {
   double least = std::numeric_limits<double>::infinity();
-  if (loads_[0].sequences() == 0 || loads_[1].sequences() == 0) return least;
+  if (!cut()) return least;
   const auto second = times_of(loads_[1], prices);
   for (const WorkerTimes& one : times_of(loads_[0], prices)) {
     for (const WorkerTimes& other : second) least = std::min(least, in_turn_us(one, other));

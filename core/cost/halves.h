@@ -38,6 +38,9 @@ class Halves {
   [[nodiscard]] std::size_t size() const noexcept { return sequences_.size(); }
   [[nodiscard]] int half_of(SequenceId id) const { return sequences_[index_.at(id)].half; }
 
+  /// Whether neither half is empty.
+  [[nodiscard]] bool cut() const { return loads_[0].sequences() > 0 && loads_[1].sequences() > 0; }
+
   /// Of one layer, see WholeRound, each half with the exchange that suits it; infinite while a half
   /// is empty.
   [[nodiscard]] double layer_us(const RoundPrices& prices) const;

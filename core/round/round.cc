@@ -5,6 +5,8 @@
 #include <chrono>
 #include <optional>
 
+#include "core/base/ceil_div.h"
+
 namespace tributary {
 namespace {
 
@@ -24,10 +26,13 @@ void attempt(Status& failure, const Work& work) {
   if (failure.ok()) failure = status_of(work);
 }
 
-/// Where a part begins whose predecessor has so many records. Rounded up: the calls of the second
-/// half name its addresses, and recordings of them are good for as long as these do not change.
+/// Where a part begins whose predecessor has so many records. Rounded up, by an eighth at most: the
+/// calls of the second half name its addresses, and recordings of them are good for as long as
+/// these do not change.
 std::int64_t behind(std::int64_t records) {
-  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(records)));
+  const auto eighth =
+      static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(records)) / 8);
+  return ceil_div(records, std::max<std::int64_t>(eighth, 1)) * std::max<std::int64_t>(eighth, 1);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ void RoundHalves::begun(std::size_t steps, const PoolLoad& whole, const RoundPri
 }
 
 void RoundHalves::improve(const PoolLoad& whole, const RoundPrices& prices) {
-  if (overlap_ == Overlap::kAlways) return;
+  if (overlap_ == Overlap::kAlways && splits_[chosen_].cut()) return;
   if (looks_left_ == 0) {
     if (++rested_ < kRests) return;
     rested_ = 0;
@@ -61,7 +61,7 @@ void RoundHalves::choose(const PoolLoad& whole, const RoundPrices& prices) {
   chosen_ = us[1] < us[0] ? 1 : 0;
   const WholeRound now = predict_whole(whole, prices);
   gain_ = prices.config().layers * (now.layer_us - us[chosen_]) / now.step_us;
-  on_ = gain_ >= (on_ ? kPaysNoMore : kOverlapPays);
+  on_ = overlap_ == Overlap::kAlways || gain_ >= (on_ ? kPaysNoMore : kOverlapPays);
 }
 
 }  // namespace tributary

@@ -45,7 +45,8 @@ class RoundHalves {
   void improve(const PoolLoad& whole, const RoundPrices& prices);
   /// Whether rounds run in halves.
   [[nodiscard]] bool on() const noexcept { return on_; }
-  /// What a step of all gains by it, as a share, by the last look; 0 while rounds are whole.
+  /// What a step of all gains by it, as a share, by the last look; 0 while rounds are whole, below
+  /// 0 where they are halved always.
   [[nodiscard]] double gain() const noexcept { return on_ ? gain_ : 0; }
   [[nodiscard]] int half_of(SequenceId id) const { return splits_[chosen_].half_of(id); }
 

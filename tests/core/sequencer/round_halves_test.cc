@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -151,6 +152,25 @@ TEST(RoundHalves, AlwaysCutsWhateverIsPredicted) {
   running.settle();
   EXPECT_TRUE(running.halves().on());
   EXPECT_NE(running.halves().half_of(1), running.halves().half_of(2));
+}
+
+TEST(RoundHalves, AlwaysCutsAgainWhenOneHalfHasEnded) {
+  Running running(Overlap::kAlways);
+  const std::vector<PlacedSequence> all(8, whole(0, 1));
+  for (SequenceId i = 0; i < all.size(); ++i) running.add(i, all[i]);
+  std::vector<SequenceId> first;
+  for (SequenceId i = 0; i < all.size(); ++i) {
+    if (running.halves().half_of(i) == 0) first.push_back(i);
+  }
+  for (const SequenceId id : first) running.remove(id, all[id]);
+  running.settle();
+  EXPECT_TRUE(running.halves().on());
+  int in_first = 0;
+  for (SequenceId i = 0; i < all.size(); ++i) {
+    if (std::ranges::find(first, i) == first.end()) in_first += 1 - running.halves().half_of(i);
+  }
+  EXPECT_GT(in_first, 0);
+  EXPECT_LT(in_first, 4);
 }
 
 TEST(RoundHalves, OverlapHasNames) {
