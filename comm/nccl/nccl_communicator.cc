@@ -108,7 +108,7 @@ class NcclCommunicator final : public Communicator {
   Status do_begin(const Collective& call, Deadline deadline) override {
     if (owns_stream_) return {};
     const std::string_view what = collective_name(call.kind);
-    const cudaEvent_t received = received_[begun_++ % kMostBegun];
+    cudaEvent_t received = received_[begun_++ % kMostBegun];
     Status status = cuda_status_of(what, cudaSetDevice(device_));
     if (status.ok()) status = cuda_status_of(what, cudaEventRecord(filled_, stream_));
     if (status.ok()) status = cuda_status_of(what, cudaStreamWaitEvent(beside_, filled_, 0));

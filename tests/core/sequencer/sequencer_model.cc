@@ -179,7 +179,8 @@ Order SequencerModel::take_order() {
     ++halved_;
     EXPECT_LT(order.first_half, std::ssize(order.step));
     const auto first = std::span(order.step).first(static_cast<std::size_t>(order.first_half));
-    std::ranges::stable_partition(pending_, [&](const Item& item) {
+    // std::ranges::stable_partition of libstdc++ 12 does not compile with clang 14.
+    std::stable_partition(pending_.begin(), pending_.end(), [&](const Item& item) {
       return std::ranges::find(first, item.request.id, &StepItem::id) != first.end();
     });
   }
