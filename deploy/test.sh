@@ -29,6 +29,8 @@ apart=" engines wheel gpu_pack cuda12 debian13 debian12 "  # run before somethin
 # ThreadSanitizer, so of the kernels' conformance only the cases with several threads run;
 # AddressSanitizer sees the same accesses in the narrow sets, in small vectors as in large ones, and
 # of a GPU kernel on emulated threads, ten times slower under it, in few heads and rows as in many.
+# A command line a value of a flag is thousands of them, in a library that is not ours; a search over
+# plans is arithmetic that one model of GPU shows as another does.
 # UndefinedBehaviorSanitizer opens a pipe to judge a pointer: nothing runs there without descriptors.
 threaded=(thread_communicator_test core_ingest_test pool_test kernels_cpu_test deploy_runtime_test
   local_transport_test worker_test worker_service_test deploy_client_test
