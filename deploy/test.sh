@@ -6,7 +6,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # Stage, limit in seconds, what it does. The limits bound a hang; together, from a clean clone on
-# two cores, the stages take 35 to 55 minutes, half of it compiling.
+# two cores, the stages take 45 minutes, half of it compiling.
 stages=(
   "release|1800|build everything with optimisation, warnings as errors"
   "ctest|1200|every test of the release build"
