@@ -6,7 +6,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # Stage, limit in seconds, what it does. The limits bound a hang; together, from a clean clone on
-# two cores, the stages take 45 minutes, half of it compiling.
+# two cores, the stages take some 45 minutes, half of it compiling.
 stages=(
   "release|1800|build everything with optimisation, warnings as errors"
   "ctest|1200|every test of the release build"
@@ -29,8 +29,8 @@ apart=" engines wheel gpu_pack cuda12 debian13 debian12 "  # run before somethin
 # ThreadSanitizer, so of the kernels' conformance only the cases with several threads run;
 # AddressSanitizer sees the same accesses in the narrow sets, in small vectors as in large ones, and
 # of a GPU kernel on emulated threads, ten times slower under it, in few heads and rows as in many.
-# A command line a value of a flag is thousands of them, in a library that is not ours; a search over
-# plans is arithmetic that one model of GPU shows as another does.
+# The tests of every value of every flag parse thousands of command lines with a library that is not
+# ours, and the search over plans runs the same code for each model of GPU.
 # UndefinedBehaviorSanitizer opens a pipe to judge a pointer: nothing runs there without descriptors.
 threaded=(thread_communicator_test core_ingest_test pool_test kernels_cpu_test deploy_runtime_test
   local_transport_test worker_test worker_service_test deploy_client_test
@@ -240,7 +240,8 @@ deploy/setup.sh build run python test
 ulimit -c 0
 rm -rf "$results"
 mkdir -p "$results"
-trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM
+trap 'kill $(jobs -p) 2>/dev/null || :' EXIT
+trap 'exit 130' INT TERM
 option=()
 [[ $long == no ]] || option=(--long)
 
@@ -258,28 +259,28 @@ for stage in "${stages[@]}"; do
   IFS='|' read -r name _ what <<<"$stage"
   [[ $selected == *" $name "* ]] || continue
   printf '\n== %s: %s\n' "$name" "$what"
-  started=$SECONDS status=0 cases=()
-  # The tests wait for half of their time, for processes that start, end or are silent. clang-tidy
-  # has the processors then; at idle priority it has them at no other time.
+  started=$SECONDS status=0 cases=() verdict=passed note=
+  # The tests leave almost half of the processors' time unused, waiting for processes that start, end
+  # or are silent. At idle priority clang-tidy takes hardly more than that.
   if [[ $name == ctest && $selected == *" tidy "* ]]; then
     start_stage tidy chrt --idle 0 >"$results/tidy.log" 2>&1
     tidy=$started_stage
   fi
   if [[ $name == tidy && -n $tidy ]]; then
     wait "$tidy" || status=$?
+    note=" more than the stages beside it"
     cat "$results/tidy.log"
   else
     start_stage "$name"
     wait "$started_stage" || status=$?
   fi
-  verdict=passed note=
   if ((status == 0)); then
     passed=$((passed + 1))
   elif ((status == left_out)); then
     verdict="left out"
   else
     failed=$((failed + 1)) verdict=FAILED
-    ((status != 124 && status != 137)) || note=", ended after its limit of ${limits_s[$name]} s"
+    ((status != 124 && status != 137)) || note+=", ended after its limit of ${limits_s[$name]} s"
   fi
   report=$results/$name.xml
   if [[ -f $report ]]; then
