@@ -44,12 +44,6 @@ Placement::Placement(const PlacementConfig& config)
   }
 }
 
-void Placement::set_costs(const MachineCosts& costs) {
-  check_costs(costs);
-  config_.model.costs = costs;
-  prices_ = RoundPrices(config_.model, config_.workers);
-}
-
 PoolLoad Placement::empty_load(std::int64_t pages_per_worker) const {
   return {config_.workers, config_.model.workers_per_node, config_.model.leaf_tokens,
           pages_per_worker};

@@ -69,9 +69,6 @@ class Placement {
                                         SpreadPolicy policy, const PoolLoad& load) const;
 
   [[nodiscard]] const RoundPrices& prices() const noexcept { return prices_; }
-  /// From now on by these constants. Throws kInvalidArgument for values out of range, and nothing
-  /// is changed.
-  void set_costs(const MachineCosts& costs);
 
  private:
   [[nodiscard]] std::optional<Assignment> place_auto(const NewSequence& sequence, Packing& packing,

@@ -160,9 +160,6 @@ class Sequencer {
   /// Predicted time of a step of all running sequences, one new token each.
   [[nodiscard]] double predicted_step_us() const { return load_.step_us(placement_.prices()); }
   [[nodiscard]] const RoundPrices& prices() const noexcept { return placement_.prices(); }
-  /// Decisions from now on go by these constants; no bit of any output depends on them. Throws as
-  /// Placement::set_costs().
-  void set_costs(const MachineCosts& costs) { placement_.set_costs(costs); }
   /// Whether rounds are ordered in halves, see Order::first_half.
   [[nodiscard]] bool in_halves() const noexcept { return halves_ && halves_->on(); }
   /// See RoundHalves::gain.

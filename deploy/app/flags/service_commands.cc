@@ -64,9 +64,6 @@ void add_pool(CLI::App& app, WorkerOptions& o, const std::string& listen) {
              "After SIGTERM: how long running sequences may go on");
   add_number(app, "--canary-interval-ms", o.canary_interval_ms, 0, kMaxMs,
              "One result is recomputed in float64 so often; 0 for never");
-  add_switch(app, "--correct-costs", o.correct_costs,
-             "Place by what rounds really take: --costs times factors of 0.25 to 4 that the pool "
-             "measures (in /v1/cluster and the metrics in any case)");
   add_max_step(app, o.max_step_ms);
   add_number(app, "--move-bytes-per-s", o.move_bytes_per_s, 0.0, 1e12,
              "Leaves of running sequences move to less busy workers where that pays, at this rate "

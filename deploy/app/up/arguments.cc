@@ -89,7 +89,6 @@ std::vector<std::string> command_line(const WorkerOptions& o) {
   line.number("--worker-timeout-ms", o.worker_timeout_ms);
   line.number("--drain-timeout-ms", o.drain_timeout_ms);
   line.number("--canary-interval-ms", o.canary_interval_ms);
-  line.given("--correct-costs", o.correct_costs);
   line.number("--max-step-ms", o.max_step_ms);
   line.number("--move-bytes-per-s", o.move_bytes_per_s);
   return line.words();

@@ -272,13 +272,9 @@ void add_pools(Families& out, const TierView& tier) {
   out.gauge("tributary_cost_factor",
             "Time that rounds took over what the pool's constants predict, by phase");
   for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
-    out.add(with(labels, "phase", "attend"), m.cost_factors.attend);
-    out.add(with(labels, "phase", "exchange"), m.cost_factors.exchange);
-    out.add(with(labels, "phase", "combine"), m.cost_factors.combine);
-  });
-  out.gauge("tributary_costs_corrected", "1 where placement goes by these factors");
-  for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
-    out.add(labels, m.costs_corrected);
+    for (std::size_t i = 0; i < kCostKinds.size(); ++i) {
+      out.add(with(labels, "phase", kCostKinds[i]), m.cost_factors[i]);
+    }
   });
   out.gauge("tributary_canary_error_ratio", "Relative error of the last step that was recomputed");
   for_each_metrics(

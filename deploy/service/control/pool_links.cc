@@ -81,11 +81,8 @@ void PoolLinks::handle(std::uint64_t number, RegisterPool message) {
     calls_.fail_pool(name, {ErrorCode::kPoolLost, fmt::format("pool {} connected anew", name)});
   }
   number_of_pool_[name] = number;
-  link.socket->send(
-      to_json(ToPool(Registered{.code = ErrorCode::kOk,
-                                .message = {},
-                                .incarnation = registry_.ids().incarnation(),
-                                .cost_factors = registry_.find(name)->cost_factors})));
+  link.socket->send(to_json(ToPool(Registered{
+      .code = ErrorCode::kOk, .message = {}, .incarnation = registry_.ids().incarnation()})));
   log_info("pool {} registered from {}: {} workers, {} sequences", name, link.socket->remote(),
            workers, sequences.size());
   if (registry_.find(name)->ahead) {

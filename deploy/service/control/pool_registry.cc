@@ -12,18 +12,6 @@
 #include "deploy/service/control/run_name.h"
 
 namespace tributary {
-namespace {
-
-/// Whether what a pool had learned of its constants says something about the one that takes its
-/// place: factors are of these constants, on this many workers of these kinds.
-bool factors_hold(const RegisterPool& before, const RegisterPool& now) {
-  return before.costs == now.costs && before.shape == now.shape &&
-         std::ranges::equal(before.workers, now.workers, {}, &WorkerInfo::backend,
-                            &WorkerInfo::backend);
-}
-
-}  // namespace
-
 std::string_view pool_state_name(PoolState state) noexcept {
   switch (state) {
     case PoolState::kServing:
@@ -157,14 +145,11 @@ void PoolRegistry::register_pool(RegisterPool about, ControlClock::time_point no
 
   // Its connection broke before we noticed: what it does not bring again has ended meanwhile.
   if (known) end_all(old->second, SequenceEnd::kFreed, now);
-  const CostFactors learned =
-      known && factors_hold(old->second.about, about) ? old->second.cost_factors : CostFactors{};
   const auto place = pools_.insert_or_assign(about.name, Pool{}).first;
   Pool& pool = place->second;
   pool.ahead = ahead && !about.sequences.empty();
   pool.state = about.draining || pool.ahead ? PoolState::kDraining : PoolState::kServing;
   pool.since = pool.heard = now;
-  pool.cost_factors = learned;
   for (const SequenceInfo& sequence : about.sequences) {
     pool.sequences.insert(sequence.id);
     pool_of_[sequence.id] = &place->first;
@@ -193,7 +178,6 @@ void PoolRegistry::heartbeat(const std::string& name, Heartbeat heartbeat,
          heartbeat.workers.size(), name, pool.about.workers.size());
   }
   set_draining(name, heartbeat.draining, now);
-  pool.cost_factors = heartbeat.metrics.cost_factors;
   pool.heartbeat = std::move(heartbeat);
   pool.heard = now;
   pool.pages_admitted = 0;

@@ -33,8 +33,6 @@ struct Pool {
   ControlClock::time_point since;  // in this state
   ControlClock::time_point heard;  // its last heartbeat, or registration
   std::optional<Heartbeat> heartbeat;
-  /// Of its last heartbeat; before that, what its last run on the same machines had learned.
-  CostFactors cost_factors;
   std::string lost_because;  // where it is lost
   std::unordered_set<SequenceId> sequences;
   /// It took sequences from a control plane whose clock was far ahead: it drains until the last one

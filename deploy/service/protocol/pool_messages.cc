@@ -6,7 +6,6 @@
 #include "comm/wire/codec.h"
 #include "core/base/quote.h"
 #include "core/base/strict_json.h"
-#include "deploy/service/protocol/cost_factors_json.h"
 #include "deploy/service/protocol/json_object.h"
 #include "deploy/service/protocol/pool_metrics_json.h"
 #include "deploy/service/protocol/sequence_json.h"
@@ -119,8 +118,7 @@ json write(const Registered& message) {
   return {{"type", "registered"},
           {"code", error_code_name(message.code)},
           {"message", message.message.substr(0, kMaxMessageBytes)},
-          {"incarnation", message.incarnation},
-          {"cost_factors", cost_factors_to_json(message.cost_factors)}};
+          {"incarnation", message.incarnation}};
 }
 
 json write(const Admit& message) {
@@ -249,10 +247,6 @@ Registered read_registered(JsonObject& object) {
   message.code = take_code(object);
   message.message = object.text("message", kMaxMessageBytes);
   message.incarnation = object.integer<std::uint32_t>("incarnation");
-  if (object.has("cost_factors")) {
-    message.cost_factors =
-        cost_factors_from_json(object.value("cost_factors"), object.path("cost_factors"));
-  }
   return message;
 }
 

@@ -13,7 +13,6 @@
 
 #include "core/base/error.h"
 #include "core/cache/sequence_table.h"
-#include "core/cost/cost_correction.h"
 #include "deploy/service/protocol/admission.h"
 #include "deploy/service/protocol/pool_metrics.h"
 
@@ -85,9 +84,6 @@ struct Registered {
   ErrorCode code = ErrorCode::kOk;
   std::string message;
   std::uint32_t incarnation = 0;
-  /// What the last run of the pool had learned of the same machines: this one begins with it. A
-  /// message without it means factors of 1.
-  CostFactors cost_factors{};
 };
 struct Admit {
   std::uint64_t request = 0;

@@ -4,13 +4,18 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 
-#include "core/cost/cost_correction.h"
 #include "core/metrics/histogram.h"
 #include "core/round/phases.h"
 #include "deploy/service/protocol/worker_messages.h"
 
 namespace tributary {
+
+/// The kinds of work that a pool's constants price.
+inline constexpr std::array<std::string_view, 3> kCostKinds{"attend", "exchange", "combine"};
+/// The time that rounds took over the time that the pool's constants predict, by kind of work.
+using CostFactors = std::array<double, kCostKinds.size()>;
 
 struct PoolMetrics {
   std::uint64_t rounds = 0;
@@ -34,10 +39,7 @@ struct PoolMetrics {
   std::uint64_t canary_failures = 0;  // above the bound of the pool's types
   double canary_error = 0;            // of the last one, relative, against float64
   double balance = 0;                 // of the last round: busiest worker's rows over the mean
-  /// What rounds took over what the pool's constants predict of them; placement goes by it if
-  /// `costs_corrected` is 1.
-  CostFactors cost_factors;
-  std::uint64_t costs_corrected = 0;
+  CostFactors cost_factors{1, 1, 1};
   std::int64_t filling = 0, ready = 0, stepping = 0;  // sequences, now
   std::uint64_t connections = 0;                      // clients on all workers, now
   std::uint64_t accept_pauses = 0;                    // of all workers

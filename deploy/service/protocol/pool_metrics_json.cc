@@ -4,7 +4,6 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "deploy/service/protocol/cost_factors_json.h"
 #include "deploy/service/protocol/json_object.h"
 #include "deploy/service/protocol/worker_messages.h"
 
@@ -39,7 +38,6 @@ void for_each_field(Metrics& m, Visit&& visit) {
   visit("canary_error", m.canary_error);
   visit("balance", m.balance);
   visit("cost_factors", m.cost_factors);
-  visit("costs_corrected", m.costs_corrected);
   visit("filling", m.filling);
   visit("ready", m.ready);
   visit("stepping", m.stepping);
@@ -61,6 +59,9 @@ std::string_view slot_name(const std::array<DurationHistogram, kPhases>& /*phase
                            std::size_t i) {
   return phase_name(static_cast<Phase>(i));
 }
+std::string_view slot_name(const CostFactors& /*factors*/, std::size_t i) {
+  return kCostKinds[i];
+}
 
 struct Writer {
   json& object;
@@ -68,9 +69,6 @@ struct Writer {
   template <typename Value>
   void operator()(const char* field, const Value& value) const {
     object[field] = value;
-  }
-  void operator()(const char* field, const CostFactors& factors) const {
-    object[field] = cost_factors_to_json(factors);
   }
   template <const auto& Bounds>
   void operator()(const char* field, const Histogram<Bounds>& histogram) const {
@@ -97,9 +95,6 @@ struct Reader {
   }
   // The error of a result that is NaN is NaN too, and the alarm must still arrive.
   void operator()(const char* field, double& value) const { value = object.number_or_nan(field); }
-  void operator()(const char* field, CostFactors& factors) const {
-    factors = cost_factors_from_json(object.value(field), object.path(field));
-  }
   template <const auto& Bounds>
   void operator()(const char* field, Histogram<Bounds>& histogram) const {
     JsonObject inner(object.value(field), object.path(field));

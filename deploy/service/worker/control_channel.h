@@ -17,8 +17,6 @@ struct ControlLinkHandlers {
   std::function<bool(ToPool)> request;  // false: the leader is behind
   std::function<void(RegisterPool&)> describe;
   std::function<Heartbeat()> heartbeat;
-  /// With every registration, before its first heartbeat: what the last run of the pool learned.
-  std::function<void(const CostFactors&)> take_over;
   std::function<void()> terminate;             // a signal has come
   std::function<void(const Status&)> refused;  // and no retry will be accepted
   std::function<void(const std::string&)> log;

@@ -122,7 +122,6 @@ class ControlLink::Impl {
     wait_ = kFirstRetry;
     handlers_.log(fmt::format("registered as `{}` with the control plane at {}:{}",
                               config_.pool.name, config_.url.host, config_.url.port));
-    handlers_.take_over(answer.cost_factors);
     send(handlers_.heartbeat());
   }
 

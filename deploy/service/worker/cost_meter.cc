@@ -1,15 +1,14 @@
 #include "deploy/service/worker/cost_meter.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <utility>
 
 #include "core/round/phases.h"
 
 namespace tributary {
 namespace {
-
-/// Rounds between two corrections of placement's constants: a tenth of a second of short rounds.
-constexpr std::uint64_t kRoundsPerCorrection = 128;
 
 /// The slowest worker's phases. The exchange of partial states is entered by all and ends with the
 /// last worker's attention: what the fastest one waits for that is not the exchange's.
@@ -27,28 +26,30 @@ WorkerTimes measured_times(const RoundReport& report) {
           .combine_us = us(Phase::kCombine)};
 }
 
+/// Times of one round by kind of work, in the order of kCostKinds.
+std::array<double, kCostKinds.size()> by_kind(const WorkerTimes& times) {
+  return {times.attend_us, times.queries_us + times.states_us, times.combine_us};
+}
+
 }  // namespace
 
 CostMeter::CostMeter(const CostModelConfig& model, int workers) : prices_(model, workers) {}
 
-bool CostMeter::round_ended(const RoundReport& report, std::size_t items, std::int64_t tokens,
+void CostMeter::round_ended(const RoundReport& report, std::size_t items, std::int64_t tokens,
                             const PoolLoad& load) {
   // Phases of halves are what is left of them beside each other.
   if (!report.status.ok() || report.rounds != 1 || report.halves || items == 0 ||
       !std::cmp_equal(items, tokens) || !std::cmp_equal(items, load.sequences())) {
-    return false;
+    return;
   }
-  const std::uint64_t before = correction_.observed();
-  correction_.observe(load.round(report.exchange, prices_).slowest, measured_times(report));
-  return correction_.observed() != before && correction_.observed() % kRoundsPerCorrection == 0;
-}
-
-bool CostMeter::take_over(const CostFactors& learned) {
-  if (correction_.observed() > 0) return false;
-  const CostCorrection start(learned);
-  const bool changes = start.factors() != correction_.factors();
-  correction_ = start;
-  return changes;
+  const auto predicted = by_kind(load.round(report.exchange, prices_).slowest);
+  const auto measured = by_kind(measured_times(report));
+  for (std::size_t i = 0; i < factors_.size(); ++i) {
+    // Written so that NaN does not count.
+    if (!(predicted[i] >= kShortestUs && measured[i] >= kShortestUs)) continue;
+    const double seen = std::clamp(measured[i] / predicted[i], kLeast, kMost);
+    factors_[i] *= std::pow(seen / factors_[i], kWeight);
+  }
 }
 
 }  // namespace tributary

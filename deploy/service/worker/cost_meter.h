@@ -4,34 +4,38 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/cost/cost_correction.h"
 #include "core/cost/pool_load.h"
 #include "core/pool/pool_worker.h"
+#include "deploy/service/protocol/pool_metrics.h"
 
 namespace tributary {
 
 class CostMeter {
  public:
-  /// `model`: with the constants that the pool began with.
+  /// The weight of a new round: some hundred rounds outweigh what came before.
+  static constexpr double kWeight = 1.0 / 64;
+  /// Shorter phases, in microseconds, measure the clock and the scheduler.
+  static constexpr double kShortestUs = 5;
+  /// The bounds of a factor: a single stalled round does not dominate it.
+  static constexpr double kLeast = 0.25;
+  static constexpr double kMost = 4;
+
+  /// `model`: with the constants that the pool places by.
   CostMeter(const CostModelConfig& model, int workers);
 
   /// A round of `items` items of one layer, `tokens` new tokens in all, has ended. It counts if
-  /// they were all sequences of `load`, with one token each: what such a round takes is predicted
-  /// without its plan. Returns whether enough rounds have counted since the last time to place by
-  /// corrected constants.
-  bool round_ended(const RoundReport& report, std::size_t items, std::int64_t tokens,
+  /// they were all sequences of `load`, with one token each: the time of such a round is predicted
+  /// without its plan.
+  void round_ended(const RoundReport& report, std::size_t items, std::int64_t tokens,
                    const PoolLoad& load);
 
-  /// Begins with what an earlier leader had learned. False, and no effect, where that changes
-  /// nothing or rounds have counted: what this pool sees itself is newer.
-  bool take_over(const CostFactors& learned);
-
-  [[nodiscard]] const CostFactors& factors() const noexcept { return correction_.factors(); }
-  [[nodiscard]] MachineCosts costs() const { return correction_.corrected(prices_.config().costs); }
+  /// Moving averages of measured over predicted time, in the logarithm, since times scatter
+  /// upwards.
+  [[nodiscard]] const CostFactors& factors() const noexcept { return factors_; }
 
  private:
   RoundPrices prices_;
-  CostCorrection correction_;
+  CostFactors factors_ = PoolMetrics{}.cost_factors;
 };
 
 }  // namespace tributary

@@ -42,7 +42,6 @@ void Leader::run() {
     bool order = false;
     {
       const std::lock_guard lock(mutex_);
-      if (std::exchange(costs_taken_over_, false)) desk_.sequencer().set_costs(cost_meter_.costs());
       desk_.receive(mail_);
       desk_.end_leases();
       if (desk_.round_is_due(now)) form_round(now);
@@ -103,7 +102,7 @@ void Leader::lead(bool stop) {
     mover_.order_ended(report.copy_us);
     if (report.status.ok()) desk_.sequencer().release_closed(report.drained_round);
     if (!round_.empty()) {
-      learn_costs(report);
+      measure_costs(report);
       desk_.round_ended(round_, {report.status.code(), report.status.message()});
       meter_.round_ended(report, round_.size(),
                          std::chrono::duration<double>(last_order_ - begin).count(),
@@ -115,25 +114,15 @@ void Leader::lead(bool stop) {
   outbox_.send(links_);
 }
 
-void Leader::learn_costs(const RoundReport& report) {
-  Sequencer& sequencer = desk_.sequencer();
+void Leader::measure_costs(const RoundReport& report) {
   std::int64_t tokens = 0;
   for (const RequestDesk::Waiting& waiting : round_) tokens += waiting.item.tokens;
-  const bool enough = cost_meter_.round_ended(report, round_.size(), tokens, sequencer.load());
-  if (enough && config_.correct_costs) sequencer.set_costs(cost_meter_.costs());
+  cost_meter_.round_ended(report, round_.size(), tokens, desk_.sequencer().load());
 }
 
 void Leader::describe(RegisterPool& pool) const {
   const std::lock_guard lock(mutex_);
   desk_.describe(pool);
-}
-
-bool Leader::take_over(const CostFactors& learned) {
-  const std::lock_guard lock(mutex_);
-  if (!cost_meter_.take_over(learned)) return false;
-  // The sequencer is that of run()'s thread: it gets them before the next request.
-  costs_taken_over_ = config_.correct_costs;
-  return true;
 }
 
 Heartbeat Leader::heartbeat() const {
@@ -153,7 +142,6 @@ Heartbeat Leader::heartbeat() const {
   meter_.fill(heartbeat, beats);
   desk_.fill(heartbeat);
   heartbeat.metrics.cost_factors = cost_meter_.factors();
-  heartbeat.metrics.costs_corrected = config_.correct_costs ? 1 : 0;
   return heartbeat;
 }
 

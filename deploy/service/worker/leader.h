@@ -31,9 +31,6 @@ class Leader {
   /// Fills in what the leader knows: sequences, draining, the control plane's incarnation.
   void describe(RegisterPool& pool) const;
   [[nodiscard]] Heartbeat heartbeat() const;
-  /// What an earlier leader of this pool had learned of its constants. Returns whether this one
-  /// goes on from it.
-  bool take_over(const CostFactors& learned);
 
  private:
   using Time = Deadline::Clock::time_point;
@@ -44,7 +41,7 @@ class Leader {
   void form_round(Time now);
   [[nodiscard]] CanaryOrder choose_canary(Time now);
   void lead(bool stop);
-  void learn_costs(const RoundReport& report);
+  void measure_costs(const RoundReport& report);
 
   LeaderConfig config_;
   Worker& worker_;
@@ -55,7 +52,6 @@ class Leader {
   mutable std::mutex mutex_;
   PoolMeter meter_;
   CostMeter cost_meter_;
-  bool costs_taken_over_ = false;  // and the sequencer does not know them yet
   RequestDesk desk_;
   Mover mover_;
 

@@ -22,7 +22,6 @@ struct LeaderConfig {
   std::chrono::milliseconds drain_timeout{10'000};
   std::chrono::milliseconds canary_interval{1'000};  // 0: never
   double canary_bound = 2e-2;
-  bool correct_costs = false;                       // placement goes by what rounds really take
   double move_bytes_per_s = kDefaultMoveBytesPerS;  // of leaves between workers; 0: they stay
   std::size_t row_bytes = 1;                        // of a latent row, as it is moved
 };

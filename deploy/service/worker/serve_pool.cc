@@ -131,7 +131,6 @@ LeaderConfig leader_config(const WorkerOptions& options, const PoolModel& model,
           // Kernels sum bf16 products in fp32: what they lose beside the float64 reference over the
           // same values is their own rounding of the weights.
           .canary_bound = exact ? 1e-4 : 2e-2,
-          .correct_costs = options.correct_costs,
           .move_bytes_per_s = options.move_bytes_per_s,
           .row_bytes = model.served.row_bytes()};
 }
@@ -165,14 +164,6 @@ void lead_pool(const WorkerOptions& options, const WorkerEvents& events, LeaderI
       pool, {.request = [&](ToPool request) { return inbox.post_request(std::move(request)); },
              .describe = [&](RegisterPool& card) { leader.describe(card); },
              .heartbeat = [&] { return leader.heartbeat(); },
-             .take_over =
-                 [&](const CostFactors& learned) {
-                   if (!leader.take_over(learned)) return;
-                   events.log(
-                       fmt::format("costs as this pool's last run learned them: attention x "
-                                   "{:.2f}, exchange x {:.2f}, merges x {:.2f}",
-                                   learned.attend, learned.exchange, learned.combine));
-                 },
              .terminate =
                  [&] {
                    events.log(fmt::format("asked to end; running sequences have {} ms",

@@ -66,7 +66,6 @@ struct WorkerOptions {
   int worker_timeout_ms = 3'000;   // a worker that is silent for so long ends the pool
   int drain_timeout_ms = 10'000;   // SIGTERM: how long running sequences may go on
   int canary_interval_ms = 1'000;  // one item is recomputed in float64 so often; 0: never
-  bool correct_costs = false;      // place by what rounds really take
   double max_step_ms = 0;          // that placement goes by; 0: none
   /// Leaves move between workers at this rate at most; 0: never.
   double move_bytes_per_s = kDefaultMoveBytesPerS;

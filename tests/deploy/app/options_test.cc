@@ -196,10 +196,7 @@ TEST(Options, SwitchesAreOffUntilGiven) {
   EXPECT_FALSE(parse({"worker"}).options.worker.busy_poll);
   EXPECT_FALSE(parse({"worker"}).options.worker.shared_memory);
   EXPECT_FALSE(parse({"worker"}).options.worker.backend_options.disable_cuda_graph);
-  EXPECT_FALSE(parse({"worker"}).options.worker.correct_costs);
-  const ParseResult on =
-      parse({"up", "--busy-poll", "--shared-memory", "--disable-cuda-graph", "--correct-costs"});
-  EXPECT_TRUE(on.options.up.worker.correct_costs);
+  const ParseResult on = parse({"up", "--busy-poll", "--shared-memory", "--disable-cuda-graph"});
   ASSERT_FALSE(on.exit) << on.text;
   EXPECT_TRUE(on.options.up.worker.backend_options.disable_cuda_graph);
   EXPECT_TRUE(on.options.up.worker.busy_poll);
@@ -262,7 +259,6 @@ TEST(Options, CommandLinesOfOptionsAreReadBackAsThem) {
                                 "--merge-order",
                                 "fast",
                                 "--disable-cuda-graph",
-                                "--correct-costs",
                                 "--attend-kernel",
                                 "few",
                                 "--threads",
@@ -305,7 +301,7 @@ TEST(Options, CommandLinesOfOptionsAreReadBackAsThem) {
   const ParseResult parsed = parse(worker_line);
   ASSERT_FALSE(parsed.exit) << parsed.text;
   EXPECT_EQ(command_line(parsed.options.worker), worker_line);
-  EXPECT_EQ(worker_line.size(), 1U + 2 * 36 + 4);  // every flag with its value, and four switches
+  EXPECT_EQ(worker_line.size(), 1U + 2 * 36 + 3);  // every flag with its value, and four switches
 
   const std::vector<std::string> control_line = command_line(up.options.up.control);
   const ParseResult control = parse(control_line);

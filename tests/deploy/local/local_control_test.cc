@@ -33,7 +33,6 @@ class LocalControlTest : public testing::Test {
     channel_ = control_.connect(pool, {.request = [this](ToPool asked) { return take(asked); },
                                        .describe = [](RegisterPool&) {},
                                        .heartbeat = [] { return Heartbeat{}; },
-                                       .take_over = [](const CostFactors&) {},
                                        .terminate = [this] { terminated_ = true; },
                                        .refused = {},
                                        .log = {}});

@@ -99,27 +99,6 @@ TEST(ControlPools, ANameServesOneRun) {
   EXPECT_EQ(code_of_body(control.request("GET", path_of(id))), "pool_lost");
 }
 
-TEST(ControlPools, ARestartedPoolGetsBackWhatItsLastRunLearned) {
-  const ControlHarness control;
-  SimulatedPoolConfig config = pool_of(control);
-  config.learned = {.attend = 1.5, .exchange = 0.5, .combine = 2};
-  auto first = std::make_unique<SimulatedPool>(config);
-  const Registered begun = first->wait_registered();
-  ASSERT_EQ(begun.code, ErrorCode::kOk);
-  EXPECT_EQ(begun.cost_factors, CostFactors{});
-  ASSERT_TRUE(control.wait_for([](const nlohmann::json& cluster) {
-    const nlohmann::json& metrics = cluster["pools"][0]["metrics"];
-    return !metrics.is_null() && metrics["cost_factors"]["attend"] == 1.5;
-  }));
-  first.reset();
-  ASSERT_TRUE(control.wait_for_state("a", "lost"));
-  config.run = "run2";
-  SimulatedPool second(config);
-  const Registered again = second.wait_registered();
-  ASSERT_EQ(again.code, ErrorCode::kOk);
-  EXPECT_EQ(again.cost_factors, config.learned);
-}
-
 TEST(ControlPools, TheSameRunTakesItsSequencesUpAgain) {
   const ControlHarness control;
   auto pool = std::make_unique<SimulatedPool>(pool_of(control));

@@ -91,7 +91,6 @@ TEST_F(ExporterTest, HasEveryMetricOfTheTier) {
            "tributary_cost_factor{pool=\"a\",phase=\"attend\"} 1.25",
            "tributary_cost_factor{pool=\"a\",phase=\"exchange\"} 0.5",
            "tributary_cost_factor{pool=\"a\",phase=\"combine\"} 2",
-           "tributary_costs_corrected{pool=\"a\"} 1",
            "tributary_step_duration_seconds_bucket{pool=\"a\",le=\"5e-05\"} 1",
            "tributary_step_duration_seconds_bucket{pool=\"a\",le=\"1\"} 1",
            "tributary_step_duration_seconds_bucket{pool=\"a\",le=\"+Inf\"} 2",

@@ -246,42 +246,6 @@ TEST(PoolRegistry, APoolBeyondTheClockDrainsAndBeginsAnew) {
   EXPECT_EQ(registry.ids().incarnation(), 1000U);
 }
 
-TEST(PoolRegistry, HandsOverWhatAPoolHasLearnedOfItsMachines) {
-  PoolRegistry registry(7);
-  const auto learned_by = [&](const RegisterPool& about) {
-    registry.register_pool(about, kRegistryStart);
-    return registry.find(about.name)->cost_factors;
-  };
-  EXPECT_EQ(learned_by(registration("a")), CostFactors{});
-  const CostFactors learned{.attend = 1.5, .exchange = 0.5, .combine = 2};
-  Heartbeat beat = heartbeat(0);
-  beat.metrics.cost_factors = learned;
-  registry.heartbeat("a", beat, kRegistryStart);
-  EXPECT_EQ(learned_by(registration("a")), learned) << "the same run, connected anew";
-  EXPECT_EQ(learned_by(registration("b")), CostFactors{});
-
-  // One run after another, also where one ends before it says anything.
-  for (const char* run : {"run2", "run3"}) {
-    registry.lose("a", "ended", kRegistryStart);
-    EXPECT_EQ(learned_by(registration("a", run)), learned) << run;
-  }
-
-  // Factors of other constants, or of other machines, say nothing.
-  std::vector<RegisterPool> others(4, registration("a", "run4"));
-  others[0].costs = "measured anew";
-  others[1].workers.pop_back();
-  others[2].workers[1].backend = "cuda";
-  others[3].shape.heads *= 2;
-  for (RegisterPool& other : others) {
-    registry.lose("a", "ended", kRegistryStart);
-    registry.lose("b", "ended", kRegistryStart);  // a tier has one shape
-    EXPECT_EQ(learned_by(other), CostFactors{});
-    registry.lose("a", "ended", kRegistryStart);
-    EXPECT_EQ(learned_by(registration("a", "run5")), CostFactors{}) << "it is gone for good";
-    registry.heartbeat("a", beat, kRegistryStart);
-  }
-}
-
 TEST(PoolRegistry, FollowsDraining) {
   PoolRegistry registry(7);
   registry.register_pool(registration("a"), kRegistryStart);

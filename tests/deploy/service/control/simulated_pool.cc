@@ -175,7 +175,6 @@ void SimulatedPool::count_work() {
     for (auto& phase : metrics_.phase_seconds) phase.observe(seconds *= 1.6);
   }
   metrics_.balance = 1.04;
-  metrics_.cost_factors = config_.learned;
   metrics_.canaries += 1;
   metrics_.canary_error = 1.5e-3;
 }

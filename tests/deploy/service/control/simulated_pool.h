@@ -31,7 +31,6 @@ struct SimulatedPoolConfig {
   int pages_per_worker = 64;
   PoolShape shape;  // sample_shape() where it has no heads
   int protocol = kPoolProtocol;
-  CostFactors learned;  // what its heartbeats say
   std::uint32_t last_incarnation = 0;
   std::vector<SequenceInfo> sequences;  // from an earlier connection
 };

@@ -55,8 +55,7 @@ PoolMetrics sample_metrics() {
   for (auto& refused : m.refused_rows) refused = next++;
   m.canary_error = 1.5e-3;
   m.balance = 1.04;
-  m.cost_factors = {.attend = 1.25, .exchange = 0.5, .combine = 2};
-  m.costs_corrected = 1;
+  m.cost_factors = {1.25, 0.5, 2};
   m.filling = 4;
   m.ready = 5;
   m.stepping = 6;
@@ -107,10 +106,8 @@ std::vector<FromPool> samples_from_pool() {
 }
 
 std::vector<ToPool> samples_to_pool() {
-  return {Registered{.code = ErrorCode::kAlreadyExists,
-                     .message = "pool a is there",
-                     .incarnation = 77,
-                     .cost_factors = {.attend = 1.25, .exchange = 0.5, .combine = 2}},
+  return {Registered{
+              .code = ErrorCode::kAlreadyExists, .message = "pool a is there", .incarnation = 77},
           Admit{5, sample_sequence().id, {5000, 200, SpreadPolicy::kAll, "key"}},
           Free{6, 12},
           Query{7, 13},

@@ -123,30 +123,28 @@ class ControlLinkTest : public testing::Test {
     config.pool.workers.push_back(
         {.rank = 0, .host = "host", .address = "127.0.0.1:1", .backend = "cpu"});
     return std::make_unique<ControlLink>(
-        config, ControlLinkHandlers{
-                    .request =
-                        [this](ToPool request) {
-                          requests.put(std::move(request));
-                          return !behind;
-                        },
-                    .describe = [this](RegisterPool& pool) { pool.draining = draining; },
-                    .heartbeat =
-                        [] {
-                          Heartbeat beat;
-                          beat.workers.push_back({.rank = 0});
-                          return beat;
-                        },
-                    .take_over = [this](const CostFactors& learned) { taken_over.put(learned); },
-                    .terminate = [] {},
-                    .refused = [this](const Status& status) { refused.put(status); },
-                    .log = [this](const std::string& line) { log.put(line); }});
+        config,
+        ControlLinkHandlers{.request =
+                                [this](ToPool request) {
+                                  requests.put(std::move(request));
+                                  return !behind;
+                                },
+                            .describe = [this](RegisterPool& pool) { pool.draining = draining; },
+                            .heartbeat =
+                                [] {
+                                  Heartbeat beat;
+                                  beat.workers.push_back({.rank = 0});
+                                  return beat;
+                                },
+                            .terminate = [] {},
+                            .refused = [this](const Status& status) { refused.put(status); },
+                            .log = [this](const std::string& line) { log.put(line); }});
   }
 
   std::atomic<bool> behind = false;
   std::atomic<bool> draining = false;
   Mailbox<ToPool> requests;
   Mailbox<Status> refused;
-  Mailbox<CostFactors> taken_over;
   Mailbox<std::string> log;
 };
 
@@ -159,10 +157,7 @@ TEST_F(ControlLinkTest, RegistersBeatsAnswersAndComesBack) {
     pool = link(address);
     EXPECT_EQ(control.paths.take(), "/v1/pools/connect Bearer secret");
     EXPECT_EQ(control.take<RegisterPool>().name, "pool");
-    const CostFactors learned{.attend = 1.5, .exchange = 0.5, .combine = 2};
-    control.say(Registered{
-        .code = ErrorCode::kOk, .message = {}, .incarnation = 3, .cost_factors = learned});
-    EXPECT_EQ(taken_over.take(), learned);
+    control.say(Registered{.code = ErrorCode::kOk, .message = {}, .incarnation = 3});
     EXPECT_EQ(control.take<Heartbeat>().workers.size(), 1U);
     EXPECT_EQ(control.take<Heartbeat>().workers.size(), 1U);
     control.say(Free{.request = 8, .id = 99});

@@ -39,8 +39,6 @@ class ServicePool {
     return card_.workers[static_cast<std::size_t>(rank)].address;
   }
   [[nodiscard]] Heartbeat heartbeat();
-  /// As the control plane's answer to a registration.
-  void take_over(const CostFactors& learned) { handlers_.take_over(learned); }
   /// Sends a request and waits for its reply; `request` is filled in.
   template <typename Request>
   [[nodiscard]] PoolReply ask(Request request) {
