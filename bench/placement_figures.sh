@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Figures of placement on a trace, for README's "A tier in time": the highest rate that meets the
+# Figures of placement on a trace, for "A tier in time" of bench/README.md: the highest rate that meets the
 # bounds, for each policy, without and with moves of leaves. Predictions: any machine prints the same.
 # Usage: bench/placement_figures.sh TRACE [DIRECTORY]   (a quarter of an hour, one core)
 set -euo pipefail

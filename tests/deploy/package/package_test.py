@@ -51,6 +51,17 @@ class Install(unittest.TestCase):
         changes = one(STAGE, "changelog").read_text()
         self.assertIn(f"## {version}", changes)
 
+    def test_links_of_the_installed_pages_hold(self):
+        pages = STAGE / "share" / "doc" / "tributary"
+        self.assertTrue((pages / "README.md").is_file())
+        found = sorted(pages.rglob("*.md"))
+        self.assertGreater(len(found), 20)
+        for page in found:
+            for target in re.findall(r"\]\(([^)\s:]+)\)", page.read_text()):
+                path = target.partition("#")[0]
+                self.assertTrue((page.parent / path).exists(), f"{page}: {target}")
+        self.assertFalse(list(pages.rglob("token")))
+
     def test_the_library_shows_its_interface_alone(self):
         symbols = run("nm", "-D", "-C", "--defined-only", self.library)
         names = [line.split(maxsplit=2)[2] for line in symbols.splitlines()]
