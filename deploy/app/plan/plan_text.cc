@@ -26,6 +26,12 @@ std::string name(const PlanCandidate& candidate) {
                      exchange_name(candidate.exchange));
 }
 
+/// Milliseconds in nine columns, one of them a space: a long step loses decimals, not the space.
+std::string ms_column(double us) {
+  const double ms = us / 1e3;
+  return fmt::format("{:>9.{}f}", ms, ms < 9999 ? 3 : ms < 999'999 ? 1 : 0);
+}
+
 }  // namespace
 
 std::string to_text(const PlanReport& report, const PlanOptions& options) {
@@ -85,13 +91,13 @@ std::string to_text(const PlanReport& report, const PlanOptions& options) {
   }
   text += fmt::format("{:>9}{:>8}\n", "other", "spread");
   for (const PlanCandidate& candidate : report.candidates) {
-    text += fmt::format("{:<20}{:>9.3f}{:>8.2f}", name(candidate), candidate.step.step_us / 1e3,
+    text += fmt::format("{:<20}{}{:>8.2f}", name(candidate), ms_column(candidate.step.step_us),
                         (report.weight_bytes + candidate.cache_bytes) / kGiB);
     for (const Phase phase : kShown) {
-      text += fmt::format("{:>9.3f}", phase_us(candidate.step, phase) / 1e3);
+      text += ms_column(phase_us(candidate.step, phase));
     }
     text +=
-        fmt::format("{:>9.3f}{:>8.1f}\n", candidate.step.other_us / 1e3, candidate.spread_workers);
+        fmt::format("{}{:>8.1f}\n", ms_column(candidate.step.other_us), candidate.spread_workers);
   }
   return text;
 }

@@ -212,7 +212,8 @@ void add_workers(Families& out, const TierView& tier) {
   each([&](const Pool& pool, const WorkerView&, Labels labels) {
     out.add(std::move(labels), pool.about.pages_per_worker);
   });
-  out.gauge("tributary_pages_used", "Pages that hold rows");
+  out.gauge("tributary_pages_used",
+            "Pages that sequences hold, whether or not their rows have come");
   each([&](const Pool&, const WorkerView& worker, Labels labels) {
     out.add(std::move(labels), worker.beat.pages_used);
   });

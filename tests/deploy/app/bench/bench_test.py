@@ -3,6 +3,7 @@
 # with what the first measures for the second.
 import json
 import pathlib
+import re
 import sys
 import tempfile
 import unittest
@@ -171,6 +172,14 @@ class Bench(unittest.TestCase):
         table, text = self.predicted("--table", "--shape", "glm-5", "--layers", "61",
                                      "--memory-gib", "40")
         self.assertIn("only so", text)
+
+    def test_columns_of_a_long_step_stay_apart(self):
+        plan, text = self.predicted("--gpu", "cpu", "--batch", "256", "--context", "131072")
+        self.assertGreater(plan["candidates"][0]["step_us"], 1e7)
+        rows = re.findall(r"^(?:auto|single|all), \S+ +(.*)$", text, re.MULTILINE)
+        self.assertEqual(len(rows), len(plan["candidates"]), text)
+        for row in rows:  # total, GiB, six phases, other, spread
+            self.assertEqual(len([float(field) for field in row.split()]), 10, row)
 
     def test_what_makes_no_sense_is_refused(self):
         self.refused("plan", "--gpu", "abacus", words=["'abacus'", "h100, h200"])
