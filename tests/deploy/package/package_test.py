@@ -72,14 +72,28 @@ class Install(unittest.TestCase):
                       r"|error_code_name|parse_spread_policy|spread_policy_name|row_format_name"
                       r"|project_at_name|parse_project_at|RowLayout::|Error$|PoolFullError)")
 
+    def flags(self, *more):
+        path = one(STAGE, "tributary.pc").parent
+        return run("pkg-config", "--cflags", *more, "tributary",
+                   env={**os.environ, "PKG_CONFIG_PATH": path}).split()
+
+    def test_the_cpp_of_the_page_compiles(self):
+        page = STAGE / "share" / "doc" / "tributary" / "deploy" / "guide" / "cpp.md"
+        (block,) = re.findall(r"^```cpp\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+        source = WORK / "page.cc"
+        source.write_text("#include <tributary/client.h>\n"
+                          "std::vector<std::byte> rows_of(int layer);\n"
+                          "void page(const std::byte* query, const std::byte* row, float* output) {\n"
+                          f"{block}}}\n")
+        run("c++", "-std=c++20", "-fsyntax-only", source, *self.flags())
+
     def test_another_project_finds_links_and_runs_it(self):
         build = WORK / "example"
         run("cmake", "-S", EXAMPLE, "-B", build, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={STAGE}")
         run("cmake", "--build", build)
-        flags = run("pkg-config", "--cflags", "--libs", "tributary",
-                    env={**os.environ, "PKG_CONFIG_PATH": one(STAGE, "tributary.pc").parent})
+        flags = self.flags("--libs")
         by_hand = WORK / "by_hand"
-        run("c++", "-std=c++20", EXAMPLE / "example.cc", "-o", by_hand, *flags.split())
+        run("c++", "-std=c++20", EXAMPLE / "example.cc", "-o", by_hand, *flags)
         with Tier(pools=(2,), worker_flags=["--layers", "2"]) as tier:
             for program in (build / "example", by_hand):
                 out = run(program, tier.url, env=self.environment)
