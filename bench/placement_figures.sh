@@ -4,29 +4,35 @@
 # Usage: bench/placement_figures.sh TRACE [DIRECTORY]   (a quarter of an hour, one core)
 set -euo pipefail
 trace=${1:?a trace, JSON lines}
-out=${2:-bench/results/placement}
+out=${2:-bench/results}
 program=${TRIBUTARY:-build/release/deploy/tributary}
 mkdir -p "$out"
-# name, flags of both, policies without moves
-run() {
-  local name=$1 policies=$2
-  shift 2
-  "$program" simulate "$trace" --search "$@" --spread "$policies" --move-bytes-per-s 0 \
-    | sed '/^simulated in/d' > "$out/$name.txt"
-  "$program" simulate "$trace" --search "$@" --spread auto | sed '/^simulated in/d' \
-    > "$out/$name-moves.txt"
-  for file in "$out/$name.txt" "$out/$name-moves.txt"; do
-    echo "$file"
-    sed -n '/^highest rate/,$p' "$file" | sed '1d;/^$/d'
-  done
+rates() {
+  "$program" simulate "$trace" --search "$@" | sed '1,/^highest rate/d;/^simulated in/d;/^$/d'
 }
-run chat-8 single,all,auto --workers 8 --warmup-s 60
-run chat-64 single,auto --workers 64 --warmup-s 60
-run long-8 single,all,auto --workers 8 --length-scale 8 --tpot-ms 25 --warmup-s 200 --measure-s 2000
-run long-8-50ms single,all,auto --workers 8 --length-scale 8 --tpot-ms 50 --warmup-s 200 \
-  --measure-s 2000
-run long-8-memory single,all,auto --workers 8 --length-scale 8 --tpot-ms 100 --kv-gib 70 \
-  --warmup-s 300 --measure-s 2000
-run long-64 single,auto --workers 64 --length-scale 8 --tpot-ms 25 --warmup-s 120 --measure-s 1500
-run long-64-50ms single,auto --workers 64 --length-scale 8 --tpot-ms 50 --warmup-s 120 \
-  --measure-s 1000
+# policies without moves, flags of both
+run() {
+  local policies=$1
+  shift
+  echo "$*"
+  rates "$@" --spread "$policies" --move-bytes-per-s 0
+  echo "with moves"
+  rates "$@" --spread auto
+}
+{
+  run single,all,auto --workers 8 --warmup-s 60
+  echo
+  run single,auto --workers 64 --warmup-s 60
+} | tee "$out/placement_chat.txt"
+{
+  run single,all,auto --workers 8 --length-scale 8 --tpot-ms 25 --warmup-s 200 --measure-s 2000
+  echo
+  run single,auto --workers 64 --length-scale 8 --tpot-ms 25 --warmup-s 120 --measure-s 1500
+  echo
+  run single,all,auto --workers 8 --length-scale 8 --tpot-ms 50 --warmup-s 200 --measure-s 2000
+  echo
+  run single,auto --workers 64 --length-scale 8 --tpot-ms 50 --warmup-s 120 --measure-s 1000
+  echo
+  run single,all,auto --workers 8 --length-scale 8 --tpot-ms 100 --kv-gib 70 --warmup-s 300 \
+    --measure-s 2000
+} | tee "$out/placement_long.txt"
