@@ -9,7 +9,45 @@ FOLDERS = ("core", "kernels", "comm", "deploy", "tests", "bench")
 HEADERS = (".h", ".cuh")
 UNITS = (".cc", ".cu")
 SCRIPTS = (".py", ".sh")
-MAX_LINES = 400
+MAX_LINES = 600
+MAX_PUBLIC = 20  # functions of a class; one that needs more holds two ideas
+
+# What breaks a rule about classes and names. A line that is not needed is a finding.
+EXCEPTIONS = {
+    # More than MAX_PUBLIC functions.
+    "functions of Sequencer",
+    "functions of CublasLt",  # one member for each function of the library
+    "functions of SequencerModel",
+    # Members in several sources.
+    "sources of Sequencer",
+    "sources of Connections",
+    # Classes of one name.
+    "class Buffer",
+    "class Case",
+    "class Control",
+    "class Feed",
+    "class Introduction",
+    "class Launch",
+    "class Leaf",
+    "class Machine",
+    "class Progress",
+    "class Projection",
+    "class RawClient",
+    "class Rows",
+    "class Sequence",
+    "class SimulatedPool",
+    "class SimulatedPoolConfig",
+    "class Unit",
+    "class Work",
+    "class Worker",
+    # Headers of one name, tests aside.
+    "header client.h",
+    "header dispatch.h",
+    "header limits.h",
+    "header overlap.h",
+    "header peers.h",
+    "header rope.h",
+}
 
 # Who may include whom. tests/ and bench/ are included by nobody else.
 ARROWS = {
@@ -284,6 +322,89 @@ def check_orphans(tree):
             yield f"{name}: no CMakeLists.txt lists it"
 
 
+# A class, at the beginning of a line as namespaces do not indent, up to its brace.
+CLASS = re.compile(r"^(class|struct) (?:\[\[\w+\]\] )?(\w+)(?: final)?(?: : [^{;]*)? ?\{", re.MULTILINE)
+ACCESS = re.compile(r"^\s*(public|protected|private):\s*$", re.MULTILINE)
+# In a body without what stands in brackets.
+FUNCTION = re.compile(r"(~?\w+|operator *[^\s(]+) ?\(\)([^;{}]*)(?:\{\}|;)")
+MEMBER = re.compile(r"^(?!using|namespace)[^\s;={}()][^\n;={}()]*?\b(\w+)(?:<[^\n>]*>)?::~?\w+\("
+                    r"|^(\w+)::~?\w+\(", re.MULTILINE)
+
+
+def code_of(text):
+    """The text without comments, preprocessor lines and what is quoted."""
+    text = COMMENT.sub("", re.sub(r"//[^\n]*", "", text))
+    text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", "", text, flags=re.MULTILINE)
+    return re.sub(r"'(?:\\.|[^'\\\n])'|" + r'"(?:\\.|[^"\\\n])*"', '""', text)
+
+
+def outline(code, start):
+    """The body that begins at code[start], a brace: what is nested in brackets left out."""
+    kept, nested = [], ""
+    for c in code[start + 1:]:
+        if c in "({":
+            if not nested:
+                kept.append(c)
+            nested += c
+        elif c in ")}":
+            if not nested:
+                break
+            nested = nested[:-1]
+            if not nested:
+                kept.append(c)
+        elif not nested:
+            kept.append(c)
+    return "".join(kept)
+
+
+def public_functions(kind, name, body):
+    """Constructors, operators and what is defaulted or deleted do not count."""
+    access, found = "public" if kind == "struct" else "private", []
+    for part in ACCESS.split(body):
+        if part in ("public", "protected", "private"):
+            access = part
+        elif access == "public":
+            found += [function for function, rest in FUNCTION.findall(part)
+                      if function.lstrip("~") != name and not function.startswith("operator")
+                      and not rest.startswith(">")  # a type: std::function<void()>
+                      and "= default" not in rest and "= delete" not in rest]
+    return found
+
+
+def check_classes(tree):
+    """A class has one name, one header, one source and few public functions."""
+    headers, sources = collections.defaultdict(list), collections.defaultdict(set)
+    for name, text in tree.text.items():
+        if name.endswith(HEADERS):
+            code = code_of(text)
+            for found in CLASS.finditer(code):
+                kind, of = found.groups()
+                headers[of].append(name)
+                functions = public_functions(kind, of, outline(code, found.end() - 1))
+                if len(functions) > MAX_PUBLIC:
+                    yield (f"functions of {of}: {name}: {len(functions)} public ones; "
+                           f"at most {MAX_PUBLIC}")
+        elif name.endswith(UNITS):
+            for of, constructed in MEMBER.findall(code_of(text)):
+                sources[of or constructed].add(name)
+    for of, names in headers.items():
+        if len(names) > 1:
+            yield f"class {of}: more than one of that name: {', '.join(names)}"
+        elif len(sources[of]) > 1:
+            yield f"sources of {of}: {', '.join(sorted(sources[of]))}: a class has one"
+
+
+def check_names(tree):
+    """A header has a name of its own: includes and talk name it without its folder."""
+    named = collections.defaultdict(list)
+    for name in tree.text:
+        if name.endswith(HEADERS) and top(name) != "tests":
+            named[name.rpartition("/")[2]].append(name)
+    for name, paths in named.items():
+        if len(paths) > 1:
+            yield f"header {name}: more than one of that name: {', '.join(paths)}"
+
+
 # Calls that a library must not make: flags and environment are read in deploy/ alone, numbers are
 # parsed with their errors, and only a program ends a process.
 FORBIDDEN_CALLS = re.compile(
@@ -366,9 +487,14 @@ def check_packages(tree):
 
 
 RULES = (check_includes, check_parts, check_vendors, check_public_headers, check_cycles, check_files,
-         check_orphans, check_calls, check_ids, check_packages)
+         check_orphans, check_classes, check_names, check_calls, check_ids, check_packages)
 
 
-def findings(root):
+def findings(root, exceptions=()):
+    """What breaks a rule, apart from the exceptions, each the part of a finding before its colon."""
     tree = Tree(root)
-    return sorted(finding for rule in RULES for finding in rule(tree))
+    found = [finding for rule in RULES for finding in rule(tree)]
+    needed = {finding.partition(":")[0] for finding in found}
+    return sorted([finding for finding in found if finding.partition(":")[0] not in exceptions]
+                  + [f"{exception}: an exception that is not needed"
+                     for exception in exceptions if exception not in needed])
