@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The README's two commands on an empty Debian: .ci/empty_root.sh SUITE REPORT, as root. Makes a root
+# The quick start and the tests on an empty Debian: .ci/empty_root.sh SUITE REPORT, as root. Makes a root
 # that holds ca-certificates and git and nothing else beyond the base system, clones HEAD into it,
 # runs the quick start there, then the release tests; ctest's report goes to REPORT. The root is a
 # new one each time; what it is copied from, and the files of packages, are kept in
