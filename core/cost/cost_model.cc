@@ -46,8 +46,6 @@ class PlanWork {
     }
     if (plan.states_travel) {
       work.states = inbound(plan.exchange, plan.state_send_counts, plan.state_recv_counts);
-      work.narrowed = plan.sent_states;
-      work.widened = plan.home_states > 0 ? work.states.near + work.states.far : 0;
     }
     return work;
   }

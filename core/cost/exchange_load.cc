@@ -104,10 +104,7 @@ Exchange choose_exchange(const CostModelConfig& config, const Routing& routing, 
           exchange == Exchange::kAllToAll ? prices.gather_us(load.gathered(w)) : 0;
       queries = std::max(queries,
                          copied + prices.queries_us(load.queries(w, exchange, prices), exchange));
-      const Inbound in = load.states(w, exchange, prices);
-      states =
-          std::max(states, prices.convert_us(load.sent_states(w)) + prices.states_us(in, exchange) +
-                               prices.convert_us(load.widened_states(w, in)));
+      states = std::max(states, prices.states_us(load.states(w, exchange, prices), exchange));
     }
     return queries + states;
   };

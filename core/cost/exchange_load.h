@@ -36,15 +36,6 @@ class ExchangeLoad {
                                 const RoundPrices& prices) const;
   [[nodiscard]] Inbound states(std::int32_t worker, Exchange exchange,
                                const RoundPrices& prices) const;
-  /// State records that `worker` sends, whatever the exchange.
-  [[nodiscard]] std::int64_t sent_states(std::int32_t worker) const noexcept {
-    return peers_[at(worker)].states;
-  }
-  /// State records that come to `worker`, if its home merges any of them; else 0.
-  [[nodiscard]] std::int64_t widened_states(std::int32_t worker, const Inbound& states) const {
-    const Peer& peer = peers_[at(worker)];
-    return peer.near_states + peer.far_states > 0 ? states.near + states.far : 0;
-  }
   /// Token records that `home` copies together for an all-to-all.
   [[nodiscard]] std::int64_t gathered(std::int32_t home) const noexcept {
     return peers_[at(home)].queries_out;

@@ -25,7 +25,7 @@ namespace tributary {
     }
   }
   return static_cast<double>(queries) * static_cast<double>(shape.token_record_bytes()) +
-         static_cast<double>(states) * static_cast<double>(shape.sent_state_bytes());
+         static_cast<double>(states) * static_cast<double>(shape.state_shape().record_bytes());
 }
 
 }  // namespace tributary

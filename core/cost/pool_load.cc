@@ -102,16 +102,13 @@ void PoolLoad::change(std::span<const LeafRun> runs, std::int32_t home, std::int
 WorkerTimes PoolLoad::times(std::int32_t worker, Exchange exchange,
                             const RoundPrices& prices) const {
   const WorkerLoad& w = workers_[at(worker)];
-  const Inbound states = exchange_.states(worker, exchange, prices);
   return prices.times({.tokens = w.homes,
                        .gathered = exchange == Exchange::kAllToAll ? exchange_.gathered(worker) : 0,
                        .attend = w.attend(prices.config().attention.projects_leaves()),
                        .home_merges = w.home_merges,
                        .home_merge_levels = w.home_levels.used(),
                        .queries = exchange_.queries(worker, exchange, prices),
-                       .states = states,
-                       .narrowed = exchange_.sent_states(worker),
-                       .widened = exchange_.widened_states(worker, states)},
+                       .states = exchange_.states(worker, exchange, prices)},
                       exchange);
 }
 

@@ -13,7 +13,6 @@ RoundPrices::RoundPrices(const CostModelConfig& config, int workers)
       workers_(workers),
       token_bytes_(static_cast<double>(config.attention.token_record_bytes())),
       state_bytes_(static_cast<double>(config.attention.state_shape().record_bytes())),
-      sent_state_bytes_(static_cast<double>(config.attention.sent_state_bytes())),
       row_bytes_(static_cast<double>(config.attention.row_bytes())),
       // Scores over the whole row, the weighted sum over its latent part; 2 FLOP each.
       row_gflop_(2e-9 * (2.0 * config.attention.kv_lora_rank + config.attention.qk_rope_head_dim) *
@@ -38,15 +37,6 @@ RoundPrices::RoundPrices(const CostModelConfig& config, int workers)
 double RoundPrices::gather_us(std::int64_t records) const {
   return static_cast<double>(records) *
          (config_.costs.record_us + token_bytes_ * config_.costs.record_byte_ns * 1e-3);
-}
-
-double RoundPrices::convert_us(std::int64_t records) const {
-  if (!config_.attention.rounds_states() || records == 0) return 0;
-  constexpr double kCalls = 2;          // o, and lse
-  constexpr double kMergedRecords = 3;  // that pass through memory for one byte of merge_byte_ns
-  return kCalls * config_.costs.merge_us + static_cast<double>(records) *
-                                               (state_bytes_ + sent_state_bytes_) / kMergedRecords *
-                                               config_.costs.merge_byte_ns * 1e-3;
 }
 
 double RoundPrices::project_us(std::int64_t tokens) const {
@@ -111,8 +101,7 @@ WorkerTimes RoundPrices::times(const RoundWork& work, Exchange exchange) const {
   return {.project_us = project_us(work.tokens),
           .queries_us = gather_us(work.gathered) + queries_us(work.queries, exchange),
           .attend_us = attend_us(work.attend),
-          .states_us = convert_us(work.narrowed) + states_us(work.states, exchange) +
-                       convert_us(work.widened),
+          .states_us = states_us(work.states, exchange),
           .combine_us = combine_us(work.home_merges, work.home_merge_levels)};
 }
 

@@ -51,9 +51,6 @@ struct RoundWork {
   AttendWork attend;
   std::int64_t home_merges = 0, home_merge_levels = 0;
   Inbound queries, states;
-  // Partial states that are made narrower before they travel, and wider again, where a pool rounds
-  // them.
-  std::int64_t narrowed = 0, widened = 0;
 };
 
 /// Microseconds of one worker, one layer.
@@ -78,15 +75,11 @@ class RoundPrices {
   [[nodiscard]] double shared_attend_us() const;
   [[nodiscard]] double combine_us(std::int64_t merges, std::int64_t levels) const;
   [[nodiscard]] double gather_us(std::int64_t records) const;
-  /// Partial states rounded or widened: two calls like a level of merges, and each record is read
-  /// in one type and written in the other, where a merge reads two and writes one. 0 in pools whose
-  /// states travel as they are.
-  [[nodiscard]] double convert_us(std::int64_t records) const;
   [[nodiscard]] double queries_us(const Inbound& in, Exchange exchange) const {
     return exchange_us(in, token_bytes_, exchange);
   }
   [[nodiscard]] double states_us(const Inbound& in, Exchange exchange) const {
-    return exchange_us(in, sent_state_bytes_, exchange);
+    return exchange_us(in, state_bytes_, exchange);
   }
   [[nodiscard]] WorkerTimes times(const RoundWork& work, Exchange exchange) const;
   /// Messages in sequence of an all-gather of the pool, by link; no records.
@@ -100,7 +93,7 @@ class RoundPrices {
 
   CostModelConfig config_;
   int workers_;
-  double token_bytes_, state_bytes_, sent_state_bytes_, row_bytes_, row_gflop_;
+  double token_bytes_, state_bytes_, row_bytes_, row_gflop_;
   // Of a layer, where leaves are projected; else 0.
   double leaf_weight_bytes_ = 0, query_gflop_ = 0, value_gflop_ = 0;
   double query_moved_bytes_ = 0, value_moved_bytes_ = 0;  // what a product reads and writes, fp32

@@ -50,8 +50,7 @@ inline constexpr std::tuple kPoolShapeFields{
     ShapeField{"query_dtype", &PoolShape::query_dtype},
     ShapeField{"softmax_scale", &PoolShape::softmax_scale},
     ShapeField{"project_at", &PoolShape::project_at},
-    ShapeField{"qk_nope_head_dim", &PoolShape::qk_nope_head_dim},
-    ShapeField{"state_dtype", &PoolShape::state_dtype}};
+    ShapeField{"qk_nope_head_dim", &PoolShape::qk_nope_head_dim}};
 
 /// visit(field) for each field of the list, in its order.
 template <typename... Fields, typename Visit>

@@ -169,10 +169,7 @@ double Placement::leaf_step_us(std::int32_t worker, std::int32_t home, bool held
     ++(near ? states.near : states.far);
     after.slowest.queries_us =
         std::max(now.slowest.queries_us, prices_.queries_us(queries, kNarrow));
-    after.slowest.states_us =
-        std::max(now.slowest.states_us, prices_.convert_us(load.exchange().sent_states(home)) +
-                                            prices_.states_us(states, kNarrow) +
-                                            prices_.convert_us(states.near + states.far));
+    after.slowest.states_us = std::max(now.slowest.states_us, prices_.states_us(states, kNarrow));
   }
   return after.step_us(config_.model, load.sequences());
 }

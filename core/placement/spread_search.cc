@@ -160,11 +160,9 @@ class Search {
     }
     states.near_messages = queries.near_messages;
     states.far_messages = queries.far_messages;
-    // Where states are rounded a worker rounds as many as its home widens: all are alike.
-    const double rounded_us = prices_.convert_us(states.near + states.far);
     const auto narrow = std::pair(prices_.gather_us(queries.near + queries.far) +
                                       prices_.queries_us(queries, Exchange::kAllToAll),
-                                  2 * rounded_us + prices_.states_us(states, Exchange::kAllToAll));
+                                  prices_.states_us(states, Exchange::kAllToAll));
     // Of an all-gather every worker gets all.
     const auto per_node = std::min(workers, static_cast<double>(prices_.config().workers_per_node));
     const auto share = [&](Inbound in) {
@@ -176,10 +174,8 @@ class Search {
     };
     queries.near = a_home;
     queries.far = 0;
-    const Inbound all_states = share(states);
     const auto wide = std::pair(prices_.queries_us(share(queries), Exchange::kAllGather),
-                                rounded_us + prices_.states_us(all_states, Exchange::kAllGather) +
-                                    prices_.convert_us(all_states.near + all_states.far));
+                                prices_.states_us(share(states), Exchange::kAllGather));
     const auto& [query_us, state_us] =
         narrow.first + narrow.second <= wide.first + wide.second ? narrow : wide;
     const double merge_us = prices_.combine_us(
@@ -312,7 +308,6 @@ std::int32_t cheapest_home(std::span<const LeafRun> runs, std::int64_t leaves, c
     }
     const WorkerLoad& worker = load.workers()[at(home.worker)];
     const std::tuple key(prices.states_us(in, Exchange::kAllToAll) +
-                             prices.convert_us(in.near + in.far) +
                              prices.combine_us(worker.home_merges + std::ssize(runs), 0) +
                              prices.project_us(worker.homes + 1),
                          home.worker != runs.back().worker, -home.leaves, home.worker);

@@ -118,7 +118,6 @@ struct RankPlan {
   std::int64_t local_states = 0;
   std::int64_t sent_states = 0;
   std::int64_t received_states = 0;
-  std::int64_t home_states = 0;  // of received_states: those that are merged here
   std::int64_t out_states = 0;
   bool states_travel = false;  // the same on every rank
   std::vector<std::int64_t> state_send_counts, state_recv_counts;

@@ -117,12 +117,10 @@ void PlanBuilder::route_states(const Routing& routing, RankPlan& plan) {
   plan.state_send_counts.assign(ranks, 0);
   plan.state_recv_counts.assign(ranks, 0);
   plan.states_travel = false;
-  plan.home_states = 0;
   for (const auto& root : routing.roots) {
     const auto& item = routing.items[at(root.item)];
     if (root.worker == item.home) continue;
     plan.states_travel = true;
-    if (item.home == rank_) plan.home_states += item.tokens;
     if (gather) {
       plan.state_recv_counts[at(root.worker)] += item.tokens;
     } else {

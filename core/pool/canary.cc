@@ -17,16 +17,10 @@
 namespace tributary {
 namespace {
 
-/// A record in the exchange: kPartial or why not, lse, the norm of what travelled, o[kv_lora_rank].
-/// The norm is merged like a value of o: that of a subtree root's o, as it was sent, where rounding
-/// could change it; 0 of roots that stayed, and in pools that round nothing.
+/// A record in the exchange: kPartial or why not, lse, o[kv_lora_rank].
 constexpr double kPartial = 0;  // the state of a rank's rows; the empty one where it has none
 constexpr double kNothing = 1;  // it has too many rows, or failed
-constexpr std::size_t kSentNorm = 2;
-constexpr std::size_t kHeader = 3;
-/// What merge() makes of records: without the first value.
-constexpr std::size_t kMergedNorm = kSentNorm - 1;
-constexpr std::size_t kMergedHeader = kHeader - 1;
+constexpr std::size_t kHeader = 2;
 
 /// Calls visit(leaf, rows) for every leaf of a subtree root with rows that the first new token
 /// sees.
@@ -91,7 +85,7 @@ std::vector<double> project(const CanaryOrder& order, const CanaryInput& input, 
   return {values.begin(), values.end()};
 }
 
-/// The merge of all records, without the first value. Nothing where some rank did not recompute its
+/// The merge of all records: lse, then o. Nothing where some rank did not recompute its
 /// rows.
 std::optional<std::vector<double>> merge(std::span<const double> records, std::size_t size) {
   double most = -std::numeric_limits<double>::infinity();
@@ -166,12 +160,6 @@ std::vector<double> recompute(const CanaryOrder& order, const CanaryInput& input
   for (const TreeNode& root : roots) {
     std::vector<double> record = empty;
     recompute(root, order, input, backend, cache, record);
-    if (shape.rounds_states() && item.home != rank) {
-      const std::span<const double> o = std::span(record).subspan(kHeader);
-      record[kSentNorm] =
-          norm_of(shape.projects_leaves() ? project(order, input, backend, o)
-                                          : std::vector<double>(o.begin(), o.end()));
-    }
     records.insert(records.end(), record.begin(), record.end());
   }
   std::vector<double> merged = merge(records, size).value();
@@ -189,7 +177,7 @@ CanaryVerdict compare(const CanaryOrder& order, const CanaryInput& input, Backen
       reinterpret_cast<const std::byte*>(input.states + static_cast<std::size_t>(homed.state) *
                                                             state_shape.record_floats()));
   const auto head = static_cast<std::size_t>(order.head);
-  std::vector<double> expected(merged.begin() + kMergedHeader, merged.end());
+  std::vector<double> expected(merged.begin() + 1, merged.end());
   if (shape.projects_leaves()) expected = project(order, input, backend, expected);
   const auto width = static_cast<std::size_t>(state_shape.width);
   const float* o = state.data() + head * width;
@@ -202,12 +190,9 @@ CanaryVerdict compare(const CanaryOrder& order, const CanaryInput& input, Backen
   const double of_lse = std::abs(lse - merged[0]);
   if (!std::isfinite(of_o) || !std::isfinite(of_lse)) {
     constexpr double kMost = std::numeric_limits<double>::max();
-    return {.checked = true, .error = kMost, .excess = kMost};
+    return {.checked = true, .error = kMost};
   }
-  const double rounded = shape.state_roundoff() * merged[kMergedNorm] / unit;
-  return {.checked = true,
-          .error = std::max(of_o, of_lse),
-          .excess = std::max({0.0, of_o - rounded, of_lse})};
+  return {.checked = true, .error = std::max(of_o, of_lse)};
 }
 
 }  // namespace

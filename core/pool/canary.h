@@ -1,9 +1,7 @@
 // A sampled check of what a pool serves: one head of one token is computed again in float64, from
 // the stored rows and the query as it was attended, and compared with the state that the home has.
 // Where the pool projects at its leaves, what is compared is the projected output: W_UV of the
-// float64 state, by the backend's own product. Where states are rounded to travel, what that may
-// have changed is known: of each root that was sent, at most AttentionShape::state_roundoff() times
-// the norm of its o, with the weight that it has in the merged state.
+// float64 state, by the backend's own product.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +21,7 @@ namespace tributary {
 /// Known on the item's home alone.
 struct CanaryVerdict {
   bool checked = false;
-  double error = 0;   // see RoundReport::canary_error
-  double excess = 0;  // see RoundReport::canary_excess
+  double error = 0;  // see RoundReport::canary_error
 };
 
 /// What a canary reads of the round that has just run.

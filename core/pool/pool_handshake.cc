@@ -67,10 +67,6 @@ void check_attention_shape(const AttentionShape& shape) {
     fail(ErrorCode::kInvalidArgument, "query type is {}, expected bf16 or f32",
          dtype_name(shape.query_dtype));
   }
-  if (shape.state_dtype != DType::kBF16 && shape.state_dtype != DType::kF32) {
-    fail(ErrorCode::kInvalidArgument, "type of travelling states is {}, expected bf16 or f32",
-         dtype_name(shape.state_dtype));
-  }
   if (!(std::isfinite(shape.softmax_scale) && shape.softmax_scale > 0)) {
     fail(ErrorCode::kInvalidArgument, "softmax_scale is {}, expected positive and finite",
          shape.softmax_scale);

@@ -25,7 +25,6 @@ struct Agreement {
   std::uint64_t drained_round = 0;
   std::uint64_t canary_checked = 0;
   double canary_error = 0;
-  double canary_excess = 0;
 };
 
 }  // namespace
@@ -314,7 +313,7 @@ Status Worker::run(const Order& order, Deadline deadline, RoundReport& report) {
   ++report.rounds;
   for (const RoundPlans::Part& part : plans_.parts()) {
     const std::uint64_t state_bytes =
-        static_cast<std::uint64_t>(part.volume.state_records) * a.sent_state_bytes();
+        static_cast<std::uint64_t>(part.volume.state_records) * a.state_shape().record_bytes();
     report.planned_bytes +=
         static_cast<std::uint64_t>(part.volume.token_records) * a.token_record_bytes() +
         state_bytes;
@@ -352,8 +351,7 @@ Status Worker::agree(std::uint64_t round, Deadline deadline, RoundReport& report
                        .exchanged_bytes = executor_->exchanged_bytes() - exchanged_before_,
                        .drained_round = drained_round_,
                        .canary_checked = canary_.checked ? 1U : 0U,
-                       .canary_error = canary_.error,
-                       .canary_excess = canary_.excess};
+                       .canary_error = canary_.error};
   exchanged_before_ = executor_->exchanged_bytes();
   canary_ = {};
   std::vector<RankReport<Agreement>> all;
@@ -366,7 +364,6 @@ Status Worker::agree(std::uint64_t round, Deadline deadline, RoundReport& report
     if (other.canary_checked != 0) {
       report.canary_checked = true;
       report.canary_error = other.canary_error;
-      report.canary_excess = other.canary_excess;
     }
     report.copy_us = std::max(report.copy_us, other.copy_us);
     report.exchanged_bytes += other.exchanged_bytes;

@@ -86,9 +86,6 @@ struct RoundReport {
   /// difference over the norm) and the absolute one of lse, against float64 over the same stored
   /// rows and the same query. The largest double where the state holds anything but numbers.
   double canary_error = 0;
-  /// What is left of it without what rounding states to travel may account for, at most: equal
-  /// where the pool rounds none. What a canary is judged by.
-  double canary_excess = 0;
 };
 
 class Worker {

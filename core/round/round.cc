@@ -50,8 +50,9 @@ struct RoundExecutor::Turn {
 std::span<const RoundExecutor::Turn> RoundExecutor::Turn::of(std::size_t parts) noexcept {
   using Program = RoundProgram;
   static constexpr std::array kWhole{
-      Turn{.stage = Program::kQueries}, Turn{.stage = Program::kLeaves},
-      Turn{.stage = Program::kStates},  Turn{.stage = Program::kWiden},
+      Turn{.stage = Program::kQueries},
+      Turn{.stage = Program::kLeaves},
+      Turn{.stage = Program::kStates},
       Turn{.stage = Program::kTrees},
   };
   static constexpr std::array kHalves{
@@ -64,10 +65,8 @@ std::span<const RoundExecutor::Turn> RoundExecutor::Turn::of(std::size_t parts) 
       Turn{.part = 1, .stage = Program::kLeaves},
       Turn{.part = 1, .stage = Program::kStates, .ends = false},
       Turn{.part = 0, .stage = Program::kStates, .begins = false},
-      Turn{.part = 0, .stage = Program::kWiden},
       Turn{.part = 0, .stage = Program::kTrees},
       Turn{.part = 1, .stage = Program::kStates, .begins = false},
-      Turn{.part = 1, .stage = Program::kWiden},
       Turn{.part = 1, .stage = Program::kTrees},
   };
   constexpr std::size_t kClient = 1;

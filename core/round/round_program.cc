@@ -36,11 +36,7 @@ std::span<const RoundProgram::Stage> RoundProgram::stages() noexcept {
       Stage{.phase = Phase::kAttend, .add_calls = &Program::add_attend, .kind = &most_tokens},
       Stage{.phase = Phase::kPartialExchange,
             .planned = &Program::states_travel,
-            .add_calls = &Program::add_pack,
             .exchange = &Program::state_exchange},
-      Stage{.phase = Phase::kPartialExchange,
-            .planned = &Program::states_rounded,
-            .add_calls = &Program::add_unpack},
       Stage{.phase = Phase::kCombine, .add_calls = &Program::add_combine},
   };
   static_assert(kStages.size() == kTrees + 1);
@@ -57,7 +53,6 @@ RoundProgram::RoundProgram(const AttentionShape& shape, Backend& backend,
       records_(records),
       outgoing_tokens_(backend) {
   if (shape.projects_leaves()) projector_.emplace(shape, backend, std::move(weights));
-  if (shape.rounds_states()) wire_.emplace(shape, backend, communicator.rank());
 }
 
 void RoundProgram::reserve(const RankPlan& plan, FirstRecords first) {
@@ -68,7 +63,6 @@ void RoundProgram::reserve(const RankPlan& plan, FirstRecords first) {
       scaled(first.state + plan.total_states(), shape_.state_shape().record_bytes()));
   outgoing_tokens_.reserve(plan.token_send_index.size() * token);
   if (projector_) projector_->reserve(plan);
-  if (wire_) wire_->reserve(plan);
 }
 
 bool RoundProgram::fits(const RankPlan& plan) const {
@@ -77,13 +71,12 @@ bool RoundProgram::fits(const RankPlan& plan) const {
   return scaled(first_.token + plan.total_tokens(), token) <= records_.tokens.bytes() &&
          plan.token_send_index.size() * token <= outgoing_tokens_.bytes() &&
          scaled(first_.state + plan.total_states(), state) <= records_.states.bytes() &&
-         (!projector_ || projector_->fits(plan)) && (!wire_ || wire_->fits(plan));
+         (!projector_ || projector_->fits(plan));
 }
 
 void RoundProgram::trim(Deadline::Clock::time_point now) {
   outgoing_tokens_.trim(now);
   if (projector_) projector_->trim(now);
-  if (wire_) wire_->trim(now);
 }
 
 std::byte* RoundProgram::tokens() const noexcept {
@@ -98,7 +91,6 @@ float* RoundProgram::states() const noexcept {
 RoundProgram::Arenas RoundProgram::arenas() const noexcept {
   Arenas all{records_.tokens.data(), outgoing_tokens_.data(), records_.states.data()};
   if (projector_) std::ranges::copy(projector_->arenas(), all.begin() + 3);
-  if (wire_) std::ranges::copy(wire_->arenas(), all.begin() + 7);
   return all;
 }
 
@@ -189,14 +181,6 @@ void RoundProgram::add_projected_attend(const RankPlan& plan, Layers item_layer)
   if (!merge.empty()) calls_.emplace_back(merge);
 }
 
-void RoundProgram::add_pack(const RankPlan& plan, Layers /*item_layer*/) {
-  if (wire_) wire_->add_pack(states(), plan, calls_);
-}
-
-void RoundProgram::add_unpack(const RankPlan& plan, Layers /*item_layer*/) {
-  wire_->add_unpack(plan, states(), calls_);
-}
-
 void RoundProgram::add_combine(const RankPlan& plan, Layers item_layer) {
   // Of this plan and these layers also where an engine refills one stage after the other.
   if (projector_) projector_->order(plan, item_layer);
@@ -237,10 +221,9 @@ Collective RoundProgram::token_exchange(const RankPlan& plan) {
 }
 
 Collective RoundProgram::state_exchange(const RankPlan& plan) {
-  const std::size_t record = shape_.sent_state_bytes();
+  const std::size_t record = shape_.state_shape().record_bytes();
   to_bytes(plan.state_send_counts, record, send_bytes_);
   to_bytes(plan.state_recv_counts, record, recv_bytes_);
-  if (wire_) return collective(wire_->sent(plan), wire_->received(plan), plan);
   auto* base = reinterpret_cast<std::byte*>(states());
   return collective(
       {base + scaled(plan.send_begin(), record), scaled(plan.sent_states, record)},

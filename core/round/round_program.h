@@ -18,7 +18,6 @@
 #include "core/round/leaf_projector.h"
 #include "core/round/phases.h"
 #include "core/round/scratch_buffer.h"
-#include "core/round/state_wire.h"
 
 namespace tributary {
 
@@ -52,7 +51,7 @@ class RoundProgram {
     std::uint64_t (*kind)(const RankPlan&) = nullptr;
     Collective (RoundProgram::*exchange)(const RankPlan&) = nullptr;
   };
-  enum StageIndex : std::uint8_t { kQueries, kLeaves, kStates, kWiden, kTrees };
+  enum StageIndex : std::uint8_t { kQueries, kLeaves, kStates, kTrees };
   /// By StageIndex: all stages, in the order in which they are done.
   [[nodiscard]] static std::span<const Stage> stages() noexcept;
 
@@ -93,7 +92,7 @@ class RoundProgram {
   /// attended, which are absorbed whatever travelled.
   [[nodiscard]] AttendArgs attended(const RankPlan& plan) const;
   /// Where the records are.
-  using Arenas = std::array<const std::byte*, 9>;
+  using Arenas = std::array<const std::byte*, 7>;
   [[nodiscard]] Arenas arenas() const noexcept;
 
  private:
@@ -101,11 +100,6 @@ class RoundProgram {
   void add_attend(const RankPlan& plan, Layers item_layer);
   [[nodiscard]] bool tokens_travel(const RankPlan& plan) const { return plan.tokens_travel; }
   [[nodiscard]] bool states_travel(const RankPlan& plan) const { return plan.states_travel; }
-  [[nodiscard]] bool states_rounded(const RankPlan& plan) const {
-    return wire_ && plan.states_travel;
-  }
-  void add_pack(const RankPlan& plan, Layers item_layer);
-  void add_unpack(const RankPlan& plan, Layers item_layer);
   void add_combine(const RankPlan& plan, Layers item_layer);
   /// Valid like calls().
   [[nodiscard]] AttendArgs attend_call(const RankPlan& plan, Layers item_layer) const;
@@ -126,7 +120,6 @@ class RoundProgram {
   FirstRecords first_;
   ScratchBuffer outgoing_tokens_;
   std::optional<LeafProjector> projector_;  // where the shape projects at its leaves
-  std::optional<StateWire> wire_;           // where the shape rounds states that travel
   std::uint64_t exchanged_bytes_ = 0;
   std::vector<Call> calls_;
   std::vector<MergeOp> merge_ops_;  // of calls_

@@ -70,12 +70,11 @@ void read_shape(nb::handle shape, std::optional<double> softmax_scale, WorkerOpt
   validate(*options.given_shape);
 }
 
-/// Of queries and of states.
-DType float_type_of(const char* argument, const std::string& name) {
+DType query_dtype_of(const std::string& name) {
   for (const DType type : {DType::kBF16, DType::kF32}) {
     if (name == dtype_name(type)) return type;
   }
-  fail(ErrorCode::kInvalidArgument, "{} {}: expected bf16 or f32", argument, quote(name));
+  fail(ErrorCode::kInvalidArgument, "query {}: expected bf16 or f32", quote(name));
 }
 
 RowFormat row_format_of(const std::string& name) {
@@ -99,7 +98,7 @@ struct PoolArguments {
   int layers = 0;
   std::optional<double> softmax_scale;
   double kv_gib = 0;
-  std::string rows, query, states, project_at;
+  std::string rows, query, project_at;
   int v_head_dim = 0;
   int leaf_tokens = 0;
   int threads = 0;
@@ -139,8 +138,7 @@ WorkerOptions worker_options(const PoolArguments& arguments) {
   options.kv_gib = arguments.kv_gib;
   options.leaf_tokens = arguments.leaf_tokens;
   options.row_format = row_format_of(arguments.rows);
-  options.query_dtype = float_type_of("query", arguments.query);
-  options.state_dtype = float_type_of("states", arguments.states);
+  options.query_dtype = query_dtype_of(arguments.query);
   options.backend = arguments.backend;
   options.costs = arguments.costs;
   if (arguments.model.is_none()) {
@@ -219,10 +217,10 @@ void bind_pool(nb::module_& module) {
           "__init__",
           [](Pool* place, int workers, nb::object shape, nb::object model, int layers,
              std::optional<double> softmax_scale, double kv_gib, const std::string& rows,
-             const std::string& query, const std::string& states, const std::string& project_at,
-             nb::object kv_b_proj, int v_head_dim, int leaf_tokens, int threads,
-             const std::string& backend, const std::string& costs, double timeout,
-             std::int64_t max_in_flight_bytes, double close_timeout) {
+             const std::string& query, const std::string& project_at, nb::object kv_b_proj,
+             int v_head_dim, int leaf_tokens, int threads, const std::string& backend,
+             const std::string& costs, double timeout, std::int64_t max_in_flight_bytes,
+             double close_timeout) {
             const PoolArguments arguments{.shape = std::move(shape),
                                           .model = std::move(model),
                                           .kv_b_proj = std::move(kv_b_proj),
@@ -231,7 +229,6 @@ void bind_pool(nb::module_& module) {
                                           .kv_gib = kv_gib,
                                           .rows = rows,
                                           .query = query,
-                                          .states = states,
                                           .project_at = project_at,
                                           .v_head_dim = v_head_dim,
                                           .leaf_tokens = leaf_tokens,
@@ -243,14 +240,14 @@ void bind_pool(nb::module_& module) {
           },
           "workers"_a = 1, "shape"_a = "deepseek-v2-lite", nb::kw_only(), "model"_a = nb::none(),
           "layers"_a = 0, "softmax_scale"_a = nb::none(), "kv_gib"_a = 0.25, "rows"_a = "bf16",
-          "query"_a = "bf16", "states"_a = "f32", "project_at"_a = "home",
-          "kv_b_proj"_a = nb::none(), "v_head_dim"_a = 0, "leaf_tokens"_a = 2048, "threads"_a = 0,
-          "backend"_a = "cpu", "costs"_a = "cpu", "timeout"_a = 10.0,
-          "max_in_flight_bytes"_a = std::int64_t{256} << 20, "close_timeout"_a = 60.0,
+          "query"_a = "bf16", "project_at"_a = "home", "kv_b_proj"_a = nb::none(),
+          "v_head_dim"_a = 0, "leaf_tokens"_a = 2048, "threads"_a = 0, "backend"_a = "cpu",
+          "costs"_a = "cpu", "timeout"_a = 10.0, "max_in_flight_bytes"_a = std::int64_t{256} << 20,
+          "close_timeout"_a = 60.0,
           nb::sig("def __init__(self, workers: int = 1, shape: typing.Any = 'deepseek-v2-lite', *, "
                   "model: str | os.PathLike | None = None, layers: int = 0, "
                   "softmax_scale: float | None = None, kv_gib: float = 0.25, rows: str = 'bf16', "
-                  "query: str = 'bf16', states: str = 'f32', project_at: str = 'home', "
+                  "query: str = 'bf16', project_at: str = 'home', "
                   "kv_b_proj: collections.abc.Iterable[typing.Any] | None = None, "
                   "v_head_dim: int = 0, leaf_tokens: int = 2048, threads: int = 0, "
                   "backend: str = 'cpu', costs: str = 'cpu', timeout: float = 10.0, "
@@ -264,8 +261,7 @@ void bind_pool(nb::module_& module) {
           "attend_projected() and forward(): a folder with config.json and *.safetensors, or a\n"
           "golden file. layers: 0 is the shape's, 1 of a preset. softmax_scale: instead of the\n"
           "shape's. kv_gib: memory for rows of each worker, all of it written at the start. rows,\n"
-          "query: 'bf16' or 'f32'. states: of partial states between workers; with 'bf16' outputs\n"
-          "depend on where rows lie. project_at: 'leaves' applies W_UK to queries and W_UV to the\n"
+          "query: 'bf16' or 'f32'. project_at: 'leaves' applies W_UK to queries and W_UV to the\n"
           "state of each leaf (see Step.attend()), with the weights of model or kv_b_proj: of "
           "each\n"
           "layer an array [heads * (N + v_head_dim), kv_lora_rank], fp32 or bf16, as a DeepSeek\n"

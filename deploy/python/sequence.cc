@@ -100,11 +100,6 @@ void bind_shape(nb::module_& module) {
           [](const PoolShape& shape) { return std::string(dtype_name(shape.query_dtype)); },
           "of queries: 'f32' or 'bf16'")
       .def_prop_ro(
-          "state_dtype",
-          [](const PoolShape& shape) { return std::string(dtype_name(shape.state_dtype)); },
-          "of partial states between workers: 'f32', or 'bf16', with which bits depend on "
-          "placement")
-      .def_prop_ro(
           "row_format",
           [](const PoolShape& shape) { return std::string(row_format_name(shape.row_format)); },
           "of rows: 'f32' or 'bf16'")

@@ -26,11 +26,9 @@ CLI::App* add_verify(CLI::App& app, VerifyOptions& o) {
   add_backend_options(*sub, o.backend_options);
   add_query(*sub, o.query_dtype);
   add_project_at(*sub, o.project_at);
-  add_states(*sub, o.state_dtype);
   add_leaf_tokens(*sub, o.leaf_tokens);
-  only_without_service(
-      *sub, {"--workers", "--project-at", "--states", "--merge-order", "--disable-cuda-graph",
-             "--attend-kernel", "--query", "--leaf-tokens"});
+  only_without_service(*sub, {"--workers", "--project-at", "--merge-order", "--disable-cuda-graph",
+                              "--attend-kernel", "--query", "--leaf-tokens"});
   only_with_service(*sub, {"--attend-only", "--token-file", "--ca", "--tls-certificate",
                            "--tls-key", "--call-timeout-ms", "--transport", "--busy-poll"});
   return sub;
@@ -60,7 +58,6 @@ CLI::App* add_replay(CLI::App& app, ReplayOptions& o) {
              "New tokens of a sequence in one step, as with speculative decoding");
   add_rows(*sub, o.row_format);
   add_query(*sub, o.query_dtype);
-  add_states(*sub, o.state_dtype);
   add_overlap(*sub, o.overlap);
   add_number(*sub, "--speed", o.speed, 0.0, 1e9, "Arrivals at this many times the trace's pace",
              "0, as capacity allows");
@@ -71,10 +68,9 @@ CLI::App* add_replay(CLI::App& app, ReplayOptions& o) {
       "Deadline of a round, prompts that it fills included; a worker that misses it ends the "
       "pool");
   only_without_service(
-      *sub,
-      {"--workers", "--backend", "--threads", "--merge-order", "--disable-cuda-graph",
-       "--attend-kernel", "--exchange", "--leaf-tokens", "--costs", "--shape", "--layers",
-       "--heads", "--kv-gib", "--rows", "--query", "--states", "--overlap", "--round-timeout-ms"});
+      *sub, {"--workers", "--backend", "--threads", "--merge-order", "--disable-cuda-graph",
+             "--attend-kernel", "--exchange", "--leaf-tokens", "--costs", "--shape", "--layers",
+             "--heads", "--kv-gib", "--rows", "--query", "--overlap", "--round-timeout-ms"});
   only_with_service(*sub, {"--clients", "--token-file", "--ca", "--tls-certificate", "--tls-key",
                            "--call-timeout-ms", "--transport", "--busy-poll"});
   return sub;
@@ -95,7 +91,6 @@ CLI::App* add_simulate(CLI::App& app, SimulateOptions& o) {
   add_costs(*sub, o.costs);
   add_shape(*sub, o.shape);
   add_project_at(*sub, o.project_at);
-  add_states(*sub, o.state_dtype);
   add_exchange(*sub, o.exchange);
   add_overlap(*sub, o.overlap);
   add_leaf_tokens(*sub, o.leaf_tokens);

@@ -152,13 +152,6 @@ void add_project_at(CLI::App& app, ProjectAt& place) {
                std::string(project_at_name(place)) + ")");
 }
 
-void add_states(CLI::App& app, DType& dtype) {
-  add_dtype(app, "--states", dtype,
-            "Type in which partial results travel between workers: as they are merged, or bf16 for "
-            "half the bytes; bits then depend on where sequences lie, and each value that travels "
-            "is off by up to 2^-8 of itself");
-}
-
 void add_rows(CLI::App& app, RowFormat& format) {
   add_flag(app, "--rows", row_format_names(row_formats(), "|"), format, parse_row_format,
            fmt::format("Type of the latent rows (default {})", row_format_name(format)));

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "core/reference/error_measures.h"
 
 namespace tributary {
@@ -17,7 +15,6 @@ struct Bounds {
   double row = 0;  // worst row of an output
   double cache_kv = 0;
   double lse = 0;
-  bool rounded_states = false;  // why `output` and `row` are as wide as they are
 };
 
 Bounds exact_bounds(const GoldenGroup& group) {
@@ -27,13 +24,6 @@ Bounds exact_bounds(const GoldenGroup& group) {
 
 Bounds bounds_of(const GoldenGroup& group, const AttentionShape& pool) {
   Bounds bounds = exact_bounds(group);
-  if (pool.rounds_states()) {
-    // Rounding a state moves each of its values by up to 2^-8 of itself, which is more of what
-    // several states merge to, and of what a product makes of that. lse travels in fp32.
-    bounds.output = 8e-3;
-    bounds.row = 2.5e-2;
-    bounds.rounded_states = true;
-  }
   if (pool.query_dtype == DType::kBF16) {
     // Rounding a query to 8 bits moves a score by up to 2^-8 of its terms.
     bounds.output = 1.5e-2;
@@ -65,12 +55,6 @@ class Judge {
     rows_.push_back({golden_.name, group_.name, tensor, error.relative_frobenius, error.worst_row,
                      bound, row_bound});
   }
-  /// Of what is merged from states that may have travelled.
-  void merged(const std::string& tensor, const std::vector<float>& got,
-              const std::vector<double>& expected, int width, const Bounds& bounds) {
-    relative(tensor, got, expected, width, bounds.output, bounds.row);
-    rows_.back().rounded_states = bounds.rounded_states;
-  }
   void absolute(const std::string& tensor, const std::vector<float>& got,
                 const std::vector<double>& expected, double bound) {
     const TensorError error = measure_error(got, expected, 1);
@@ -93,7 +77,7 @@ void judge_all(const GoldenCase& golden, const GoldenGroup& group, const Attenti
   const auto c = static_cast<std::size_t>(model.kv_lora_rank);
   const auto width = static_cast<std::size_t>(model.latent_dim());
   Judge judge(golden, group, rows);
-  // Rounding does not touch what is computed before the attention over the pool.
+  // Rounded queries do not touch what is computed before the attention over the pool.
   const Bounds exact = exact_bounds(group);
   judge.relative("prefill.output", results.prefill_output, group.prefill_output, model.hidden_size,
                  exact.output, exact.row);
@@ -106,19 +90,20 @@ void judge_all(const GoldenCase& golden, const GoldenGroup& group, const Attenti
   judge.relative("decode.q_pe", columns(results.query, width, c, width), group.decode_q_pe,
                  model.qk_rope_head_dim, exact.output, exact.row);
   if (!results.latent.empty()) {
-    judge.merged("decode.latent", results.latent, group.decode_latent,
-                 model.num_attention_heads * model.kv_lora_rank, bounds);
+    judge.relative("decode.latent", results.latent, group.decode_latent,
+                   model.num_attention_heads * model.kv_lora_rank, bounds.output, bounds.row);
   }
   judge.absolute("decode.lse", results.lse, group.decode_lse, bounds.lse);
-  judge.merged("decode.output", results.decode_output, group.decode_output, model.hidden_size,
-               bounds);
+  judge.relative("decode.output", results.decode_output, group.decode_output, model.hidden_size,
+                 bounds.output, bounds.row);
 }
 
 void judge_forward(const GoldenCase& golden, const GoldenGroup& group, const AttentionShape& pool,
                    const std::vector<float>& output, std::vector<VerifyRow>& rows) {
   const Bounds bounds = bounds_of(group, pool);
   Judge(golden, group, rows)
-      .merged("forward.output", output, group.decode_output, golden.shape.hidden_size, bounds);
+      .relative("forward.output", output, group.decode_output, golden.shape.hidden_size,
+                bounds.output, bounds.row);
 }
 
 std::string to_text(const std::vector<VerifyRow>& rows) {
@@ -128,13 +113,6 @@ std::string to_text(const std::vector<VerifyRow>& rows) {
     text +=
         fmt::format("{:<10}{:<11}{:<24}{:>12.2e}{:>12.2e}{:>12.2e}{}\n", row.file, row.group,
                     row.tensor, row.error, row.worst_row, row.bound, row.ok() ? "" : "  TOO LARGE");
-  }
-  const auto rounded = std::ranges::find_if(rows, &VerifyRow::rounded_states);
-  if (rounded != rows.end()) {
-    text += fmt::format(
-        "states travel as bf16: latent and outputs depend on placement, and are judged by a bound "
-        "of {:.2e} (worst row {:.2e})\n",
-        rounded->bound, rounded->row_bound);
   }
   return text;
 }

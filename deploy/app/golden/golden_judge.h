@@ -19,13 +19,11 @@ struct VerifyRow {
   double worst_row = 0;
   double bound = 0;
   double row_bound = 0;
-  /// Whether both bounds are wider because states that travel are rounded.
-  bool rounded_states = false;
   [[nodiscard]] bool ok() const noexcept { return error <= bound && worst_row <= row_bound; }
 };
 
-/// Of a pool of that shape, whose types of queries and of travelling states widen the bounds. Adds
-/// a row for every tensor of the group; without decode.latent where leaves were projected.
+/// Of a pool of that shape, whose type of queries widens the bounds. Adds a row for every tensor of
+/// the group; without decode.latent where leaves were projected.
 void judge_all(const GoldenCase& golden, const GoldenGroup& group, const AttentionShape& pool,
                const GoldenResults& results, std::vector<VerifyRow>& rows);
 /// The outputs [B, D, hidden_size] of decode steps whose projections happened elsewhere.

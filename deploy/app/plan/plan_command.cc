@@ -69,10 +69,9 @@ bool fits(const PlanCandidate& candidate, const PlanReport& report) {
 PlanReport plan(const PlanOptions& options) {
   const MlaShape shape =
       options.model ? mla_shape(read_model_config(*options.model)) : find_mla_shape(options.shape);
-  AttentionShape attention =
+  const AttentionShape attention =
       find_attention_shape(options.model ? options.model->string() : options.shape,
                            options.row_format, options.query_dtype, options.project_at);
-  attention.state_dtype = options.state_dtype;
   // Of a shape alone the projections are not known. A pool that projects at its leaves holds all
   // weights (`worker --model`), and uses the two at least.
   const bool at_leaves = options.project_at == ProjectAt::kLeaves;
@@ -90,7 +89,6 @@ PlanReport plan(const PlanOptions& options) {
   report.machine = machine_of(options);
   report.shape = shape.name;
   report.project_at = options.project_at;
-  report.state_dtype = options.state_dtype;
   report.workers = options.nodes * options.workers_per_node;
   report.layers = options.layers > 0 ? options.layers : shape.layers;
   report.weight_bytes = held * static_cast<double>(sizeof(bf16)) * report.layers;
@@ -134,10 +132,11 @@ PlanReport plan(const PlanOptions& options) {
            .step = predict_step(config, routing, report.workers, exchange),
            .spread_workers = static_cast<double>(routing.spread.size()) /
                              static_cast<double>(routing.items.size()),
-           .exchanged_bytes = static_cast<double>(volume.token_records) *
-                                  static_cast<double>(config.attention.token_record_bytes()) +
-                              static_cast<double>(volume.state_records) *
-                                  static_cast<double>(config.attention.sent_state_bytes()),
+           .exchanged_bytes =
+               static_cast<double>(volume.token_records) *
+                   static_cast<double>(config.attention.token_record_bytes()) +
+               static_cast<double>(volume.state_records) *
+                   static_cast<double>(config.attention.state_shape().record_bytes()),
            .least_bytes = least_exchange_bytes(routing, config.attention),
            .cache_bytes = static_cast<double>(batch.busiest_pages()) * page_bytes});
     }

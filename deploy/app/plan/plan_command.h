@@ -33,7 +33,6 @@ struct PlanOptions {
   int leaf_tokens = 2048;
   bool forward = false;  // the pool does the projections too, and holds their weights
   ProjectAt project_at = ProjectAt::kHome;
-  DType state_dtype = DType::kF32;
   double target_ms = 0;   // per token; 0: none
   double memory_gib = 0;  // of a worker; 0: the GPU's, or not known
   double link_gb_s = 0;   // 0: the machine's
@@ -60,7 +59,6 @@ struct PlanReport {
   Machine machine;
   std::string shape;
   ProjectAt project_at = ProjectAt::kHome;
-  DType state_dtype = DType::kF32;
   int workers = 1;
   int layers = 1;
   double weight_bytes = 0;                // of a worker, all layers

@@ -29,7 +29,6 @@ using Clock = Deadline::Clock;
 AttentionShape attention_shape(const ReplayOptions& options) {
   AttentionShape shape =
       attention_shape(find_mla_shape(options.shape), options.row_format, options.query_dtype);
-  shape.state_dtype = options.state_dtype;
   if (options.heads > 0) shape.heads = options.heads;
   return shape;
 }
@@ -272,7 +271,6 @@ ReplayReport replay(const ReplayOptions& options, const std::vector<TraceRequest
   ReplayReport report;
   if (communicator.rank() == 0) {
     report.workers = communicator.size();
-    report.state_dtype = shape.state_dtype;
     report.backend = backend.name();
     report.costs = costs.source;
     report.communicator = device.exchange_name(communicator);

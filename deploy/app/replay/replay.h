@@ -44,7 +44,6 @@ struct ReplayOptions {
   BackendOptions backend_options;
   RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
-  DType state_dtype = DType::kF32;
   std::uint64_t seed = 1;
   double speed = 0;            // arrivals at `speed` times the trace's pace; 0: all at once
   double canary_rate = 0.001;  // share of (token, layer) recomputed in float64

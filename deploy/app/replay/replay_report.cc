@@ -30,11 +30,6 @@ void pool_lines(const ReplayReport& r, const Line& line) {
                             r.pages_in_use_at_end));
 }
 
-/// Whether another run with the same requests has the same digest, wherever its sequences lie.
-bool comparable(const ReplayReport& r) {
-  return r.state_dtype == DType::kF32;
-}
-
 }  // namespace
 
 Percentiles percentiles(std::vector<double>& samples) {
@@ -68,12 +63,8 @@ std::string to_text(const ReplayReport& r) {
   if (pool) pool_lines(r, line);
   line("canary", fmt::format("{} outputs recomputed in float64, largest relative error {:.3g}",
                              r.canaries, r.canary_max_relative_error));
-  line("digest",
-       comparable(r)
-           ? fmt::format("{:016x}{}", r.digest,
-                         r.project_at == ProjectAt::kLeaves ? " (of projected output)" : "")
-           : fmt::format("none: states travel as {}, so bits depend on placement",
-                         dtype_name(r.state_dtype)));
+  line("digest", fmt::format("{:016x}{}", r.digest,
+                             r.project_at == ProjectAt::kLeaves ? " (of projected output)" : ""));
   return text;
 }
 
@@ -86,9 +77,8 @@ std::string to_json(const ReplayReport& r) {
     phases[std::string(phase_name(static_cast<Phase>(p)))] = both(r.phase_us[p]);
   }
   nlohmann::ordered_json json{
-      {"digest", nullptr},
+      {"digest", fmt::format("{:016x}", r.digest)},
       {"project_at", project_at_name(r.project_at)},
-      {"state_dtype", dtype_name(r.state_dtype)},
       {"tokens_per_second", r.tokens_per_second()},
       {"step_us", both(r.step_us)},
       {"phase_us", phases},
@@ -114,7 +104,6 @@ std::string to_json(const ReplayReport& r) {
       {"seconds", r.seconds},
       {"step_seconds", r.step_seconds},
   };
-  if (comparable(r)) json["digest"] = fmt::format("{:016x}", r.digest);
   if (!r.service.empty()) {
     for (const char* key :
          {"phase_us", "balance", "exchange_bytes", "planned_exchange_bytes", "partial_state_bytes",

@@ -78,7 +78,6 @@ class ReplayClient {
     const auto canary = tokens_->check_canaries();
     report.digest += tokens_->digest().value();
     report.project_at = tokens_->shape().project_at;
-    report.state_dtype = tokens_->shape().state_dtype;
     report.canaries += canary.checked;
     report.canary_max_relative_error =
         std::max(report.canary_max_relative_error, canary.max_relative_error);

@@ -92,7 +92,7 @@ RoundTime RoundClock::time(Exchange exchange) const {
     return config.layers * (static_cast<double>(query_records) *
                                 static_cast<double>(config.attention.token_record_bytes()) +
                             static_cast<double>(state_records) *
-                                static_cast<double>(config.attention.sent_state_bytes()));
+                                static_cast<double>(config.attention.state_shape().record_bytes()));
   };
   time.bytes = {.node = bytes(queries.near, states.near),
                 .network = bytes(queries.far, states.far)};

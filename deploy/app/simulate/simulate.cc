@@ -93,7 +93,6 @@ class Experiment {
                        .layers = shape.layers,
                        .leaf_tokens = options.leaf_tokens,
                        .workers_per_node = options.workers_per_node};
-    base_.pool.cost.attention.state_dtype = options.state_dtype;
     base_.pool.max_step_us = options.max_step_ms * 1e3;
     base_.pool.move_bytes_per_s = options.move_bytes_per_s;
     base_.pool.pages_per_worker = pages_of(options.kv_gib, base_.pool.cost);
@@ -109,7 +108,6 @@ class Experiment {
     report.machine = fmt::format("{} ({})", machine.description, machine.source);
     report.shape = shape.name;
     report.project_at = options.project_at;
-    report.state_dtype = options.state_dtype;
     report.pools = options.pools;
     report.workers = options.workers;
     report.workers_per_node = options.workers_per_node;

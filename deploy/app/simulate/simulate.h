@@ -30,7 +30,6 @@ struct SimulateReport {
   std::string machine;  // with the source of its constants
   std::string shape;
   ProjectAt project_at = ProjectAt::kHome;
-  DType state_dtype = DType::kF32;
   int pools = 1;
   int workers = 1;
   int workers_per_node = 1;

@@ -34,7 +34,6 @@ struct SimulateOptions {
   std::string costs = "h200";  // of the machines, as of a worker
   std::string shape = "deepseek-v3";
   ProjectAt project_at = ProjectAt::kHome;
-  DType state_dtype = DType::kF32;
   int leaf_tokens = 2048;
   Exchange exchange = Exchange::kAuto;
   Overlap overlap = Overlap::kNever;

@@ -23,10 +23,11 @@ LinkBytes received_bytes(const CostModelConfig& cost, const RankPlan& plan, int 
   for (std::size_t r = 0; r < plan.token_recv_counts.size(); ++r) {
     if (std::cmp_equal(r, rank)) continue;
     const bool near = static_cast<int>(r) / cost.workers_per_node == rank / cost.workers_per_node;
-    (near ? bytes.node : bytes.network) += static_cast<double>(plan.token_recv_counts[r]) *
-                                               static_cast<double>(shape.token_record_bytes()) +
-                                           static_cast<double>(plan.state_recv_counts[r]) *
-                                               static_cast<double>(shape.sent_state_bytes());
+    (near ? bytes.node : bytes.network) +=
+        static_cast<double>(plan.token_recv_counts[r]) *
+            static_cast<double>(shape.token_record_bytes()) +
+        static_cast<double>(plan.state_recv_counts[r]) *
+            static_cast<double>(shape.state_shape().record_bytes());
   }
   return bytes;
 }

@@ -59,9 +59,8 @@ void lead(const GoldenCase& golden, const VerifyOptions& options, int workers, s
 void verify_group(const GoldenCase& golden, const GoldenGroup& group, const VerifyOptions& options,
                   const WorkerDevice& device, Communicator& communicator,
                   std::vector<VerifyRow>& rows) {
-  AttentionShape shape =
+  const AttentionShape shape =
       attention_shape(golden.shape, group.row_format, options.query_dtype, options.project_at);
-  shape.state_dtype = options.state_dtype;
   // Room for all sequences on any one worker.
   const auto pages =
       static_cast<std::int32_t>(golden.batch * ceil_div(golden.tokens(), kPageTokens));
@@ -89,12 +88,7 @@ void verify_group(const GoldenCase& golden, const GoldenGroup& group, const Veri
   GoldenResults& results = layer.results();
   for (auto* values : results.all()) sum_over_ranks(communicator, *values);
 
-  AttentionShape judged = shape;
-  // Nothing travels on one worker, nor of sequences of one leaf.
-  if (communicator.size() == 1 || golden.tokens() <= options.leaf_tokens) {
-    judged.state_dtype = DType::kF32;
-  }
-  judge_all(golden, group, judged, results, rows);
+  judge_all(golden, group, shape, results, rows);
 }
 
 }  // namespace

@@ -25,7 +25,6 @@ struct VerifyOptions {
   BackendOptions backend_options;
   DType query_dtype = DType::kF32;
   ProjectAt project_at = ProjectAt::kHome;
-  DType state_dtype = DType::kF32;
   int leaf_tokens = 64;  // small, so that short sequences spread
 };
 

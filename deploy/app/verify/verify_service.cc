@@ -152,11 +152,9 @@ ServiceVerification verify_service(const VerifyOptions& options) {
         continue;
       }
       GroupRun run(golden, shape, *backend, client);
-      PoolShape judged = shape;
-      if (golden.tokens() <= shape.leaf_tokens) judged.state_dtype = DType::kF32;  // none travels
-      judge_all(golden, group, judged, run.attend(options), result.rows);
+      judge_all(golden, group, shape, run.attend(options), result.rows);
       if (shape.v_head_dim > 0 && !options.attend_only) {
-        judge_forward(golden, group, judged, run.forward(options), result.rows);
+        judge_forward(golden, group, shape, run.forward(options), result.rows);
       }
     }
   }

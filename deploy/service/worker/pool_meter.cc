@@ -36,7 +36,7 @@ void PoolMeter::round_ended(const RoundReport& report, std::size_t items, double
     ++totals.canaries;
     totals.canary_error = report.canary_error;
     // Written so that a NaN is a failure.
-    if (!(report.canary_excess <= canary_bound)) ++totals.canary_failures;
+    if (!(report.canary_error <= canary_bound)) ++totals.canary_failures;
   }
 }
 

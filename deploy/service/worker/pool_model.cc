@@ -114,7 +114,6 @@ PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
             : layer_count(options, options.given_shape ? shape.name : options.shape, shape.layers);
     if (given) load_projections(*given, backend, model);
   }
-  model.served.state_dtype = options.state_dtype;
   model.served.leaf_tokens = options.leaf_tokens;
   model.pages = page_budget(options.kv_gib, model.served.layers, model.served.row());
   return model;

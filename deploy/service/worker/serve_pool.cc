@@ -223,12 +223,6 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   }
   const PoolCosts costs = agree_on_costs(options.costs, host_name(), communicator);
   if (leads) events.log(fmt::format("placement by {}", costs.source));
-  if (leads && model.served.rounds_states()) {
-    events.log(
-        fmt::format("states travel as {}: half the bytes; bits depend on where sequences lie, "
-                    "and each value that travels is off by up to {} of itself",
-                    dtype_name(model.served.state_dtype), model.served.state_roundoff()));
-  }
   Backend* backend = device.backend.get();
 
   IngestTable ingest(rank, model.served.layers, options.leaf_tokens);

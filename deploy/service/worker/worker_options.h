@@ -57,7 +57,6 @@ struct WorkerOptions {
   /// without one these. Read while the pool starts, each worker into memory of its own, and kept
   /// by who gives them until it serves.
   std::weak_ptr<const GivenProjections> given_projections;
-  DType state_dtype = DType::kF32;  // of partial states that travel
 
   int max_batch = 256;             // items of a round
   int batch_wait_us = 50;          // how long a round waits for items of sequences in open steps

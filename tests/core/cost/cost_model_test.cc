@@ -204,27 +204,6 @@ TEST(CostModel, ExchangesOfProjectedLeavesAreThatMuchShorter) {
   EXPECT_DOUBLE_EQ(phase(found, Phase::kPartialExchange), 3 * 4 * (24 + 1) * 4);
 }
 
-TEST(CostModel, StatesThatAreRoundedAreShorterAndPassThroughMemoryTwiceMore) {
-  const UniformBatch step(batch(4, 1, 4 * kLeaf, SpreadPolicy::kAll));
-  const auto states_us = [&](const MachineCosts& costs, Exchange exchange) {
-    CostModelConfig model = config(costs);
-    model.attention.state_dtype = DType::kBF16;
-    const StepPrediction found = predict_step(model, step.routing(), 4, exchange);
-    EXPECT_EQ(phase(found, Phase::kAttend), 0);
-    return phase(found, Phase::kPartialExchange);
-  };
-  constexpr double kRounded = 4 * (32 * 2 + 4);
-  constexpr double kWhole = 4 * (32 + 1) * 4;
-  EXPECT_DOUBLE_EQ(states_us({.all_to_all_byte_ns = 1000}, Exchange::kAllToAll), 3 * kRounded);
-  EXPECT_DOUBLE_EQ(states_us({.all_gather_byte_ns = 1000}, Exchange::kAllGather), 3 * kRounded);
-  // The home widens three, the others round one each; two calls, for o and lse. Of an all-gather
-  // the others widen nothing, since they merge nothing.
-  for (const Exchange exchange : {Exchange::kAllToAll, Exchange::kAllGather}) {
-    EXPECT_DOUBLE_EQ(states_us({.merge_us = 5}, exchange), 2 * 5);
-    EXPECT_DOUBLE_EQ(states_us({.merge_byte_ns = 1000}, exchange), 3 * (kWhole + kRounded) / 3);
-  }
-}
-
 TEST(UniformBatch, HoldsTheRowsOfItsContexts) {
   const UniformBatch step(batch(2, 4, 1000, SpreadPolicy::kSingle));
   EXPECT_EQ(step.busiest_pages(), 2 * ceil_div(1000, kPageTokens));

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <random>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "core/base/ceil_div.h"
@@ -24,8 +23,7 @@ namespace {
 
 constexpr int kLoadLeaf = 64;
 
-CostModelConfig model_of(int workers_per_node, ProjectAt place = ProjectAt::kHome,
-                         DType states = DType::kF32) {
+CostModelConfig model_of(int workers_per_node, ProjectAt place = ProjectAt::kHome) {
   CostModelConfig model = default_cost_model(kLoadLeaf);
   // Each constant counts, with a value that no other combination makes up for.
   double next = 1;
@@ -36,7 +34,6 @@ CostModelConfig model_of(int workers_per_node, ProjectAt place = ProjectAt::kHom
   model.layers = 3;
   model.workers_per_node = workers_per_node;
   model.attention.project_at = place;
-  model.attention.state_dtype = states;
   if (place == ProjectAt::kLeaves) {
     model.attention.qk_nope_head_dim = 96;
     model.attention.v_head_dim = 128;
@@ -91,10 +88,10 @@ Sequence sequence_of(const Placed& placed, SequenceId id) {
   return s;
 }
 
-class PoolLoadModes : public testing::TestWithParam<std::tuple<ProjectAt, DType>> {
+class PoolLoadModes : public testing::TestWithParam<ProjectAt> {
  protected:
   static CostModelConfig model(int workers_per_node) {
-    return model_of(workers_per_node, std::get<0>(GetParam()), std::get<1>(GetParam()));
+    return model_of(workers_per_node, GetParam());
   }
 };
 
@@ -169,13 +166,8 @@ TEST_P(PoolLoadModes, IsEmptyWhenAllHaveGone) {
   EXPECT_EQ(load.sequences(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(, PoolLoadModes,
-                         testing::Combine(testing::Values(ProjectAt::kHome, ProjectAt::kLeaves),
-                                          testing::Values(DType::kF32, DType::kBF16)),
-                         [](const auto& info) {
-                           return std::string(project_at_name(std::get<0>(info.param))) + "_" +
-                                  std::string(dtype_name(std::get<1>(info.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(, PoolLoadModes, testing::Values(ProjectAt::kHome, ProjectAt::kLeaves),
+                         [](const auto& info) { return std::string(project_at_name(info.param)); });
 
 TEST(PoolLoad, RefusesAPoolOfNobody) {
   EXPECT_THROW(PoolLoad(0, 1, kLoadLeaf, 0), Error);
@@ -208,18 +200,6 @@ TEST(BuiltInCosts, GiveTheKnownTimesOfAnH200) {
   EXPECT_NEAR(tokens_us(1'000'000), 422, 1);
   const Inbound root{.near = 1, .far = 0, .near_messages = 0, .far_messages = 0};
   EXPECT_NEAR(prices.states_us(root, Exchange::kAllToAll), 0.584, 0.001);
-}
-
-// Rounded to bf16 it is half, but for lse; and each passes through memory once on either side.
-TEST(BuiltInCosts, GiveTheTimesOfAnH200ThatRoundsItsStates) {
-  CostModelConfig model = default_cost_model();
-  model.costs = find_built_in_costs("h200").costs;
-  EXPECT_EQ(RoundPrices(model, 8).convert_us(7), 0);
-  model.attention.state_dtype = DType::kBF16;
-  const RoundPrices prices(model, 8);
-  const Inbound root{.near = 1, .far = 0, .near_messages = 0, .far_messages = 0};
-  EXPECT_NEAR(prices.states_us(root, Exchange::kAllToAll), 131'584 / 450e3, 1e-9);
-  EXPECT_NEAR(prices.convert_us(1), 2 * 5 + (262'656 + 131'584) / (0.9 * 4800e3), 1e-6);
 }
 
 // The same where leaves are projected: a root is a quarter, and both weights of a layer, 33.6 MB,

@@ -17,8 +17,7 @@ namespace tributary {
 namespace {
 
 PoolShape some_shape() {
-  return {{128, 512, 64, RowFormat::kBF16, DType::kF32, 0.25F, ProjectAt::kLeaves, 128, 128,
-           DType::kBF16},
+  return {{128, 512, 64, RowFormat::kBF16, DType::kF32, 0.25F, ProjectAt::kLeaves, 128, 128},
           7168,
           61,
           2048};
@@ -48,8 +47,8 @@ TEST(PoolShapeTest, EveryFieldIsInTheList) {
     names.insert(field.name);
   });
   EXPECT_EQ(names.size(), std::tuple_size_v<decltype(kPoolShapeFields)>);
-  // The struct has the fields, and gaps after the first two types, the mode, and the last type.
-  EXPECT_EQ(bytes + 2 + 3 + 3, sizeof(PoolShape));
+  // The struct has the fields, and gaps after the two types and the mode.
+  EXPECT_EQ(bytes + 2 + 3, sizeof(PoolShape));
 }
 
 TEST(PoolShapeTest, TheFirstDifferenceIsNamed) {
@@ -71,24 +70,6 @@ TEST(PoolShapeTest, TheFirstDifferenceIsNamed) {
   EXPECT_EQ(difference->field, "query_dtype");
   EXPECT_EQ(difference->first, "f32");
   EXPECT_EQ(difference->second, "bf16");
-}
-
-TEST(PoolShapeTest, ARoundedStateIsHalfAsLongButForItsLse) {
-  AttentionShape shape{.heads = 128, .kv_lora_rank = 512, .qk_rope_head_dim = 64};
-  EXPECT_EQ(shape.sent_state_bytes(), 128U * 513 * 4);
-  EXPECT_EQ(shape.state_roundoff(), 0);
-  shape.state_dtype = DType::kBF16;
-  EXPECT_EQ(shape.sent_state_bytes(), 128U * (512 * 2 + 4));
-  EXPECT_EQ(shape.state_shape().record_bytes(), 128U * 513 * 4) << "as it is merged";
-  // What one value loses at most: half a unit in the last place of a number just above a power
-  // of 2.
-  EXPECT_EQ(to_float(to_bf16(1.0F + 0x1p-8F)), 1.0F);
-  EXPECT_EQ(shape.state_roundoff(), 0x1p-8);
-  // Whole floats: lse lies in front.
-  shape.heads = 3;
-  shape.kv_lora_rank = 13;
-  EXPECT_EQ(shape.sent_lse_bytes(), 12U);
-  EXPECT_EQ(shape.sent_state_bytes(), 12U + 3 * 13 * 2 + 2);
 }
 
 TEST(PoolShapeTest, AModelGivesTheAttentionOfItsLayers) {

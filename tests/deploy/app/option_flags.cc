@@ -56,9 +56,6 @@ void add_pool_command_flags(const AddFlag& add) {
       [](O o) { return std::string(project_at_name(o.verify.project_at)); }, "home",
       {"leaves", "home"}, {"", "x", "Leaves"});
   add(
-      "verify", "--states", [](O o) { return std::string(dtype_name(o.verify.state_dtype)); },
-      "f32", {"bf16", "f32"}, bad_type);
-  add(
       "verify", "--leaf-tokens", [=](O o) { return number(o.verify.leaf_tokens); }, "64",
       {"64", "2048", "1048576"}, with({"0", "32", "63", "65", "96", "2097152"}));
 
@@ -117,9 +114,6 @@ void add_pool_command_flags(const AddFlag& add) {
       "replay", "--query", [](O o) { return std::string(dtype_name(o.replay.query_dtype)); },
       "bf16", {"bf16", "f32"}, bad_type);
   add(
-      "replay", "--states", [](O o) { return std::string(dtype_name(o.replay.state_dtype)); },
-      "f32", {"bf16", "f32"}, bad_type);
-  add(
       "replay", "--speed", [=](O o) { return number(o.replay.speed); }, "0", {"0", "0.5", "1000"},
       unreal_with({"1e10"}));
   add(
@@ -131,9 +125,6 @@ void add_pool_command_flags(const AddFlag& add) {
 
   add("plan", "--project-at", [](O o) { return std::string(project_at_name(o.plan.project_at)); },
       "home", {"leaves", "home"}, {"", "x", "Leaves"});
-  add(
-      "plan", "--states", [](O o) { return std::string(dtype_name(o.plan.state_dtype)); }, "f32",
-      {"bf16", "f32"}, bad_type);
   add_simulate_flags(add);
 }
 

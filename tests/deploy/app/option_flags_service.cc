@@ -65,8 +65,6 @@ void add_service_command_flags(const AddFlag& add) {
     add(command, "--project-at",
         [=](O o) { return std::string(project_at_name(worker(o).project_at)); }, "home",
         {"leaves", "home"}, {"x", "", "Leaves"});
-    add(command, "--states", [=](O o) { return std::string(dtype_name(worker(o).state_dtype)); },
-        "f32", {"bf16"}, {"x", "", "f64"});
   };
   const auto control = [&](const std::string& command, const auto& plane) {
     const auto whole = [&](const std::string& name, int ControlOptions::*field,

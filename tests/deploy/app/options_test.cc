@@ -269,8 +269,6 @@ TEST(Options, CommandLinesOfOptionsAreReadBackAsThem) {
                                 "f32",
                                 "--project-at",
                                 "leaves",
-                                "--states",
-                                "bf16",
                                 "--max-batch",
                                 "12",
                                 "--batch-wait-us",

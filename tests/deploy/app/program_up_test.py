@@ -105,22 +105,6 @@ class Service(Case):
         self.assertEqual(len(digests), 1, digests)
         self.assertRegex(digests.pop(), r"^[0-9a-f]{16} \(of projected output\)$")
 
-    def test_a_pool_whose_states_travel_as_bf16_says_what_it_gives_up(self):
-        with Up(self.folder, "--workers", "3", "--model", TINY, "--rows", "f32", "--query", "f32",
-                "--states", "bf16") as up:
-            url = up.ready()
-            self.assertIn("states travel as bf16: half the bytes; bits depend on where sequences "
-                          "lie, and each value that travels is off by up to 0.00390625 of itself",
-                          up.text())
-            with urllib.request.urlopen(f"{url}/v1/cluster", timeout=LIMIT_S) as answer:
-                shape = json.load(answer)["pools"][0]["shape"]
-            self.assertEqual(shape["state_dtype"], "bf16")
-            # Of one leaf, so that nothing of them travels: judged as ever.
-            self.assertNotIn("bf16:", self.run_well("verify", "--service", url, TINY).stdout)
-            digest = self.run_well("replay", "--service", url, "--requests", "4", "--length-scale",
-                                   "0.02", "--spread", "all").figure("digest")
-            self.assertEqual(digest, "none: states travel as bf16, so bits depend on placement")
-
     def test_leaves_are_not_projected_without_weights(self):
         result = run(*FLAGS, "--workers", "1", "--project-at", "leaves")
         self.assertNotEqual(result.status, 0, result)

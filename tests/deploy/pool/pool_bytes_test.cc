@@ -1,6 +1,6 @@
 // What a pool exchanges, to the byte: as its own rounds planned it, as `plan` and `simulate`
 // predict it, and beside the least that its placement needs; for both places of the
-// projections and both types of travelling states.
+// projections.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -54,7 +54,7 @@ Records of_load(const Routing& routing, const CostModelConfig& model, int worker
   return records;
 }
 
-class PoolBytes : public testing::TestWithParam<std::tuple<ProjectAt, Exchange, int, DType>> {};
+class PoolBytes : public testing::TestWithParam<std::tuple<ProjectAt, Exchange, int>> {};
 
 TEST_P(PoolBytes, AreThePlannedOnesBesideTheLeast) {
   const ProjectAt place = std::get<0>(GetParam());
@@ -66,7 +66,6 @@ TEST_P(PoolBytes, AreThePlannedOnesBesideTheLeast) {
   setup.spread = SpreadPolicy::kAll;
   setup.backend = [](int) { return make_cpu_backend({}); };
   if (place == ProjectAt::kLeaves) setup.shape = at_leaves(setup.shape);
-  setup.shape.state_dtype = std::get<3>(GetParam());
   CostModelConfig model = default_cost_model(setup.leaf_tokens);
   model.attention = setup.shape;
   std::uint64_t all = 0;
@@ -85,7 +84,7 @@ TEST_P(PoolBytes, AreThePlannedOnesBesideTheLeast) {
       EXPECT_EQ(of_load(routing, model, workers, exchange), planned);
       const auto tokens = static_cast<std::uint64_t>(planned.tokens);
       const auto states = static_cast<std::uint64_t>(planned.states);
-      const std::uint64_t state_bytes = states * setup.shape.sent_state_bytes();
+      const std::uint64_t state_bytes = states * setup.shape.state_shape().record_bytes();
       const std::uint64_t bytes = tokens * setup.shape.token_record_bytes() + state_bytes;
       const RoundReport report = leader.lead(order);
       ASSERT_TRUE(report.status.ok());
@@ -106,65 +105,17 @@ TEST_P(PoolBytes, AreThePlannedOnesBesideTheLeast) {
   EXPECT_EQ(all > 0, workers > 1);
 }
 
-/// Of the partial states of a few steps of sequences that lie on every worker.
-std::uint64_t state_bytes_of(ProjectAt place, Exchange exchange, DType states) {
-  PoolSetup setup;
-  setup.workers = 4;
-  setup.exchange = exchange;
-  setup.spread = SpreadPolicy::kAll;
-  setup.backend = [](int) { return make_cpu_backend({}); };
-  if (place == ProjectAt::kLeaves) setup.shape = at_leaves(setup.shape);
-  setup.shape.state_dtype = states;
-  std::uint64_t bytes = 0;
-  (void)run_pool(setup, [&](PoolLeader& leader) {
-    std::vector<Sequencer::StepRequest> batch;
-    for (const PoolRequest& request : {PoolRequest{1, 63, 8}, {2, 500, 8}, {3, 320, 8}}) {
-      batch.push_back({leader.admit(request).value(), 1});
-    }
-    for (int step = 0; step < 3; ++step) {
-      leader.sequencer.begin_step(batch);
-      const RoundReport report = leader.lead(leader.sequencer.take_order());
-      ASSERT_TRUE(report.status.ok());
-      bytes += report.state_bytes;
-      leader.sequencer.commit_step(std::vector<std::int32_t>(batch.size(), 1));
-    }
-  });
-  return bytes;
-}
-
-/// Of the same placement and the same exchange: as many records, each with o in half the bytes,
-/// up to whole floats, and lse as it was.
-TEST(PoolStateBytes, AreThoseOfTheirTypeWhereNothingElseDiffers) {
-  for (const ProjectAt place : kProjectAt) {
-    AttentionShape shape = PoolSetup().shape;
-    if (place == ProjectAt::kLeaves) shape = at_leaves(shape);
-    const StateShape state = shape.state_shape();
-    const auto heads = static_cast<std::uint64_t>(state.heads);
-    const auto width = static_cast<std::uint64_t>(state.width);
-    const std::uint64_t plain_record = heads * (width + 1) * 4;
-    const std::uint64_t rounded_record = ceil_div(heads * (width * 2 + 4), std::uint64_t{4}) * 4;
-    for (const Exchange exchange : {Exchange::kAllToAll, Exchange::kAllGather}) {
-      const std::uint64_t plain = state_bytes_of(place, exchange, DType::kF32);
-      const std::uint64_t rounded = state_bytes_of(place, exchange, DType::kBF16);
-      ASSERT_GT(plain, 0U);
-      EXPECT_EQ(plain % plain_record, 0U);
-      EXPECT_EQ(rounded, plain / plain_record * rounded_record)
-          << project_at_name(place) << ", " << exchange_name(exchange);
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    , PoolBytes,
-    testing::Combine(testing::Values(ProjectAt::kHome, ProjectAt::kLeaves),
-                     testing::Values(Exchange::kAllToAll, Exchange::kAllGather),
-                     testing::Values(1, 2, 4), testing::Values(DType::kF32, DType::kBF16)),
-    [](const auto& info) {
-      return std::string(project_at_name(std::get<0>(info.param))) +
-             (std::get<1>(info.param) == Exchange::kAllToAll ? "_narrow_" : "_wide_") +
-             std::to_string(std::get<2>(info.param)) + "_" +
-             std::string(dtype_name(std::get<3>(info.param)));
-    });
+INSTANTIATE_TEST_SUITE_P(, PoolBytes,
+                         testing::Combine(testing::Values(ProjectAt::kHome, ProjectAt::kLeaves),
+                                          testing::Values(Exchange::kAllToAll,
+                                                          Exchange::kAllGather),
+                                          testing::Values(1, 2, 4)),
+                         [](const auto& info) {
+                           return std::string(project_at_name(std::get<0>(info.param))) +
+                                  (std::get<1>(info.param) == Exchange::kAllToAll ? "_narrow_"
+                                                                                  : "_wide_") +
+                                  std::to_string(std::get<2>(info.param));
+                         });
 
 }  // namespace
 }  // namespace tributary

@@ -6,7 +6,6 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/deploy/pool/pool_harness.h"
 #include "tests/deploy/pool/projected_shape.h"
-#include "tests/deploy/pool/rounded_states.h"
 
 namespace tributary {
 namespace {
@@ -59,21 +58,6 @@ constexpr AttentionShape kFewRows{.heads = 3,
 INSTANTIATE_TEST_SUITE_P(Kernels, PoolCuda,
                          testing::Values(kGeneric, kFewRows, at_leaves(kGeneric),
                                          at_leaves(kFewRows)));
-
-/// Rounded on the way, by the device: how far is what pool_states_test bounds, for every backend.
-TEST(PoolCudaStates, TravelAsBf16) {
-  for (const AttentionShape& shape : {kGeneric, kFewRows, at_leaves(kGeneric)}) {
-    AttentionShape rounded = shape;
-    rounded.state_dtype = DType::kBF16;
-    const PoolOutputs exact = decode(shape, 3, 10, 2, Exchange::kAllToAll);
-    const PoolOutputs outputs = decode(rounded, 3, 10, 2, Exchange::kAllToAll);
-    EXPECT_GT(differing_outputs(outputs, exact), 0U);
-    EXPECT_EQ(differing_outputs(outputs, decode(rounded, 3, 10, 2, Exchange::kAllGather)), 0U);
-    EXPECT_EQ(differing_outputs(decode(rounded, 1, 10, 2, Exchange::kAuto), exact), 0U)
-        << "on one worker nothing is rounded";
-    expect_near_rounded(outputs, exact, shape);
-  }
-}
 
 }  // namespace
 }  // namespace tributary

@@ -19,7 +19,6 @@
 #include "tests/core/base/expect_error.h"
 #include "tests/deploy/pool/pool_harness.h"
 #include "tests/deploy/pool/projected_shape.h"
-#include "tests/deploy/pool/rounded_states.h"
 #include "tests/kernels/cuda/runtime/emulated_device.h"
 
 namespace tributary {
@@ -85,23 +84,6 @@ TEST_F(PoolNccl, BitsOfProjectedLeavesAreThoseOfOneRank) {
     const auto device = test::device_counters();
     EXPECT_EQ(differing_outputs(expected, decode(setup)), 0U) << exchange_name(exchange);
     EXPECT_GT(test::device_counters().graph_launches, device.graph_launches);
-  }
-}
-
-/// Rounded before NCCL sends them and widened behind it, on the same stream.
-TEST_F(PoolNccl, StatesTravelAsBf16) {
-  const PoolOutputs exact = decode(pool_of(2, Exchange::kAllToAll));
-  PoolSetup setup = pool_of(2, Exchange::kAllToAll);
-  setup.shape.state_dtype = DType::kBF16;
-  const auto device = test::device_counters();
-  const PoolOutputs outputs = decode(setup);
-  EXPECT_GT(test::device_counters().graph_launches, device.graph_launches);
-  EXPECT_GT(differing_outputs(outputs, exact), 0U);
-  expect_near_rounded(outputs, exact, setup.shape);
-  setup.exchange = Exchange::kAllGather;
-  for (const Overlap overlap : kOverlaps) {
-    setup.overlap = overlap;
-    EXPECT_EQ(differing_outputs(decode(setup), outputs), 0U) << overlap_name(overlap);
   }
 }
 

@@ -154,7 +154,6 @@ def weight(rows, columns=128):
     ({"softmax_scale": -1.0}, ValueError, "softmax_scale"),
     ({"rows": "fp4"}, ValueError, "rows 'fp4': expected"),
     ({"query": "f16"}, ValueError, "query 'f16': expected bf16 or f32"),
-    ({"states": "f8"}, ValueError, "states 'f8': expected bf16 or f32"),
     ({"project_at": "roots"}, ValueError, "roots"),
     ({"project_at": "leaves"}, ValueError, "'leaves': expected with model or kv_b_proj"),
     ({"v_head_dim": 8}, ValueError, "v_head_dim 8: expected with kv_b_proj alone"),

@@ -84,22 +84,6 @@ class Bench(unittest.TestCase):
                 sum(candidate["phase_us"].values()) + candidate["other_us"],
                 candidate["step_us"], places=3)
 
-    def test_states_in_half_the_bytes_are_priced(self):
-        flags = ["--batch", "4", "--context", "1000000"]
-        plain, text = self.predicted(*flags)
-        self.assertIn("states as f32", text)
-        rounded, text = self.predicted(*flags, "--states", "bf16")
-        self.assertIn("states as bf16", text)
-        self.assertEqual((plain["state_dtype"], rounded["state_dtype"]), ("f32", "bf16"))
-        whole, half = (next(c for c in plan["candidates"]
-                            if (c["spread"], c["exchange"]) == ("all", "all-to-all"))
-                       for plan in (plain, rounded))
-        states = (whole["exchanged_bytes_a_layer"] - 4 * 7 * 148608) / 262656
-        self.assertEqual(half["exchanged_bytes_a_layer"], 4 * 7 * 148608 + states * 131584)
-        for phase in whole["phase_us"]:
-            if phase != "partial_exchange":
-                self.assertEqual(half["phase_us"][phase], whole["phase_us"][phase], phase)
-
     def test_leaves_that_are_projected_are_priced(self):
         flags = ["--batch", "4", "--context", "1000000"]
         home, text = self.predicted(*flags)

@@ -56,7 +56,6 @@ TEST(Admission, RefusesOtherForms) {
                                                  {"/token", "00"},
                                                  {"/shape/row_dtype", "f64"},
                                                  {"/shape/project_at", "everywhere"},
-                                                 {"/shape/state_dtype", "f64"},
                                                  {"/shape/softmax_scale", 1e300},
                                                  {"/shape/heads", 0},
                                                  {"/lease_ms", 0}}) {

@@ -19,7 +19,6 @@ PoolShape sample_shape() {
   shape.softmax_scale = 0.1147213867929261F;  // not a short decimal
   shape.project_at = ProjectAt::kLeaves;
   shape.qk_nope_head_dim = 128;
-  shape.state_dtype = DType::kBF16;
   return shape;
 }
 
