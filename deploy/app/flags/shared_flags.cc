@@ -64,11 +64,6 @@ void add_text(CLI::App& app, const std::string& name, const std::string& value, 
   add_flag(app, name, value, target, parse_text, help);
 }
 
-void add_dtype(CLI::App& app, const std::string& name, DType& dtype, const std::string& help) {
-  add_flag(app, name, "bf16|f32", dtype, parse_dtype,
-           fmt::format("{} (default {})", help, dtype_name(dtype)));
-}
-
 void add_workers(CLI::App& app, int& workers) {
   add_number(app, "--workers", workers, 1, 1024,
              "Workers, as threads of this process; under mpirun its ranks are the workers", "1");
@@ -141,7 +136,8 @@ void add_placement(CLI::App& app, SpreadPolicy& spread, Exchange& exchange, int&
 }
 
 void add_query(CLI::App& app, DType& dtype) {
-  add_dtype(app, "--query", dtype, "Type of the queries");
+  add_flag(app, "--query", "bf16|f32", dtype, parse_dtype,
+           fmt::format("Type of the queries (default {})", dtype_name(dtype)));
 }
 
 void add_project_at(CLI::App& app, ProjectAt& place) {

@@ -24,7 +24,6 @@ namespace tributary {
 void add_switch(CLI::App& app, const std::string& name, bool& target, const std::string& help);
 void add_text(CLI::App& app, const std::string& name, const std::string& value, std::string& target,
               const std::string& help);
-void add_dtype(CLI::App& app, const std::string& name, DType& dtype, const std::string& help);
 
 void add_workers(CLI::App& app, int& workers);
 void add_backend(CLI::App& app, std::string& backend, int& threads);

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/dtype.h"
 #include "core/model/project_at.h"
 #include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
