@@ -44,7 +44,6 @@ EXCEPTIONS = {
     "header client.h",
     "header dispatch.h",
     "header limits.h",
-    "header overlap.h",
     "header peers.h",
     "header rope.h",
 }

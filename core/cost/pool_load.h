@@ -25,17 +25,6 @@ struct LeafRun {
   std::int64_t end = 0;
 };
 
-/// A sequence of a round, whose last token is the new one.
-struct PlacedSequence {
-  std::vector<LeafRun> runs;  // of its leaves, in order and complete
-  std::int32_t home = 0;
-  std::int64_t tokens = 0;
-
-  [[nodiscard]] bool exchanged() const {
-    return std::ranges::any_of(runs, [&](const LeafRun& run) { return run.worker != home; });
-  }
-};
-
 /// How often each level of a merge tree is in use.
 class LevelCounts {
  public:
@@ -96,7 +85,6 @@ class PoolLoad {
   void add(std::span<const LeafRun> runs, std::int32_t home, std::int64_t tokens) {
     change(runs, home, tokens, 1);
   }
-  void add(const PlacedSequence& s) { add(s.runs, s.home, s.tokens); }
   /// One that was added with the same arguments.
   void remove(std::span<const LeafRun> runs, std::int32_t home, std::int64_t tokens) {
     change(runs, home, tokens, -1);

@@ -51,7 +51,6 @@ Sequencer::Sequencer(const SequencerConfig& config)
   pools_.assign(static_cast<std::size_t>(config.placement.workers),
                 PagePool(config.pages_per_worker));
   draining_.assign(pools_.size(), false);
-  if (config.overlap != Overlap::kNever) halves_.emplace(config.overlap, load_);
 }
 
 void Sequencer::decide(TableOp op) {
@@ -85,10 +84,8 @@ void Sequencer::account(const Sequence& s, int sign) {
                      });
   if (sign > 0) {
     load_.add(runs_, s.home, s.length);
-    if (halves_) halves_->add(s.id, runs_, s.home, s.length);
   } else {
     load_.remove(runs_, s.home, s.length);
-    if (halves_) halves_->remove(s.id);
   }
 }
 

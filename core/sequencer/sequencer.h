@@ -18,7 +18,6 @@
 #include "core/sequencer/admit_request.h"
 #include "core/sequencer/order.h"
 #include "core/sequencer/page_waits.h"
-#include "core/sequencer/round_halves.h"
 
 namespace tributary {
 
@@ -27,8 +26,6 @@ struct SequencerConfig {
   std::int32_t pages_per_worker = 0;  // >= 1
   std::uint32_t incarnation = 1;      // upper half of sequence ids
   int layers = 1;                     // of a page, for moves
-  /// Of the pool's rounds; kAuto is for communicators that overlap.
-  Overlap overlap = Overlap::kNever;
 };
 
 /// As whom a sequence is admitted.
@@ -160,10 +157,6 @@ class Sequencer {
   /// Predicted time of a step of all running sequences, one new token each.
   [[nodiscard]] double predicted_step_us() const { return load_.step_us(placement_.prices()); }
   [[nodiscard]] const RoundPrices& prices() const noexcept { return placement_.prices(); }
-  /// Whether rounds are ordered in halves, see Order::first_half.
-  [[nodiscard]] bool in_halves() const noexcept { return halves_ && halves_->on(); }
-  /// See RoundHalves::gain.
-  [[nodiscard]] double halves_gain() const noexcept { return halves_ ? halves_->gain() : 0; }
   /// Owners chosen so far: one per extent at admission, one per leaf opened later.
   [[nodiscard]] std::uint64_t placements() const noexcept { return placements_; }
   /// Sequences that began, arrived or ended so far.
@@ -177,7 +170,6 @@ class Sequencer {
   void sync_available(std::int32_t worker);
   void check_not_in_step(SequenceId id) const;
   void check_commit(SequenceId id, std::int32_t accepted) const;
-  void cut_in_halves();
   void withdraw(SequenceId id);
   void release_pages(const Sequence& s);
   void end(SequenceId id);
@@ -197,7 +189,6 @@ class Sequencer {
   std::vector<PagePool> pools_;
   std::vector<bool> draining_;  // by worker
   PoolLoad load_;
-  std::optional<RoundHalves> halves_;  // unless they never overlap
   PageWaits page_waits_;
   std::vector<LeafRun> runs_;  // of the sequence that is accounted
   std::unordered_map<SequenceId, SpreadPolicy> policies_;

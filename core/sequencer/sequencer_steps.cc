@@ -1,12 +1,10 @@
 // The sequencer's steps and rounds; sequences as such are in sequencer.cc.
 #include <algorithm>
-#include <array>
 #include <unordered_set>
 #include <utility>
 
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
-#include "core/base/index.h"
 #include "core/base/limits.h"
 #include "core/cache/leaves.h"
 #include "core/sequencer/sequencer.h"
@@ -67,7 +65,6 @@ void Sequencer::open_step(std::span<const StepRequest> requests) {
     grow(s, s.length + request.tokens);
     open_.emplace(s.id, OpenStep{request.tokens, false});
   }
-  if (halves_) halves_->begun(requests.size(), load_, placement_.prices());
 }
 
 void Sequencer::order_round(std::span<const RoundRequest> items, CanaryOrder canary) {
@@ -98,28 +95,6 @@ void Sequencer::order_round(std::span<const RoundRequest> items, CanaryOrder can
     order_.item_layer.push_back(item.layer);
   }
   order_.canary = canary;
-  cut_in_halves();
-}
-
-/// The items of the first half in front, each half in the order in which it was given.
-void Sequencer::cut_in_halves() {
-  order_.first_half = 0;
-  if (!in_halves()) return;
-  const auto in_first = [&](const StepItem& item) { return halves_->half_of(item.id) == 0; };
-  std::vector<StepItem>& step = order_.step;
-  const auto first = std::ranges::count_if(step, in_first);
-  if (first == 0 || first == std::ssize(step)) return;
-  const std::vector<StepItem> given = step;
-  const std::vector<std::int32_t> given_layer = order_.item_layer;
-  const std::int32_t given_canary = order_.canary.item;
-  std::array next{std::ptrdiff_t{0}, first};
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    const std::ptrdiff_t to = next[in_first(given[i]) ? 0 : 1]++;
-    step[at(to)] = given[i];
-    if (!given_layer.empty()) order_.item_layer[at(to)] = given_layer[i];
-    if (std::cmp_equal(given_canary, i)) order_.canary.item = static_cast<std::int32_t>(to);
-  }
-  order_.first_half = static_cast<std::int32_t>(first);
 }
 
 void Sequencer::check_commit(SequenceId id, std::int32_t accepted) const {
@@ -144,8 +119,6 @@ void Sequencer::withdraw(SequenceId id) {
   if (found == order_.step.end()) return;
   const auto index = found - order_.step.begin();
   order_.step.erase(found);
-  if (index < order_.first_half) --order_.first_half;
-  if (order_.first_half == std::ssize(order_.step)) order_.first_half = 0;
   if (order_.item_layer.empty()) return;
   order_.item_layer.erase(order_.item_layer.begin() + index);
   CanaryOrder& canary = order_.canary;
@@ -167,7 +140,6 @@ void Sequencer::commit(SequenceId id, std::int32_t accepted) {
   } else {
     const auto newest = static_cast<std::size_t>(s.length / leaf_tokens);
     load_.grow(s.leaves[newest].owner, accepted);
-    if (halves_) halves_->grow(id, s.leaves[newest].owner, accepted);
   }
   decide(CommitOp{id, accepted});
   if (opens_leaf) account(s, 1);
@@ -188,7 +160,6 @@ void Sequencer::begin_step(std::span<const StepRequest> requests) {
     in_step_.push_back(request.id);
     order_.step.push_back({request.id, table_.at(request.id).epoch, request.tokens});
   }
-  cut_in_halves();
 }
 
 void Sequencer::commit_step(std::span<const std::int32_t> accepted) {
@@ -204,7 +175,6 @@ void Sequencer::commit_step(std::span<const std::int32_t> accepted) {
 void Sequencer::abort_step() {
   // If the step is still in the order: its epochs may have passed when the order is taken.
   order_.step.clear();
-  order_.first_half = 0;
   order_.item_layer.clear();
   order_.canary = {};
   open_.clear();

@@ -6,7 +6,6 @@
 
 #include "core/interface/backend.h"
 #include "core/interface/communicator.h"
-#include "core/sequencer/overlap.h"
 #include "deploy/runtime/backends.h"
 
 namespace tributary {
@@ -19,11 +18,6 @@ struct WorkerDevice {
   /// What carries queries and partial states.
   [[nodiscard]] std::string_view exchange_name(const Communicator& communicator) const {
     return exchange ? exchange->name() : communicator.name();
-  }
-  /// What to ask of the sequencer: kAuto becomes kNever where nothing goes on beside attention.
-  [[nodiscard]] Overlap overlap(Overlap asked, const Communicator& communicator) const {
-    const bool overlaps = exchange ? exchange->overlaps() : communicator.overlaps();
-    return asked == Overlap::kAuto && !overlaps ? Overlap::kNever : asked;
   }
 };
 

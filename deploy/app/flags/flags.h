@@ -21,7 +21,6 @@
 #include "core/model/row_format.h"
 #include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
-#include "core/sequencer/overlap.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/transport/transport_choice.h"
 
@@ -69,9 +68,6 @@ template <typename T>
 }
 [[nodiscard]] inline std::string flag_text(Exchange value) {
   return std::string(exchange_name(value));
-}
-[[nodiscard]] inline std::string flag_text(Overlap value) {
-  return std::string(overlap_name(value));
 }
 [[nodiscard]] inline std::string flag_text(MergeOrder value) {
   return std::string(merge_order_name(value));

@@ -58,7 +58,6 @@ CLI::App* add_replay(CLI::App& app, ReplayOptions& o) {
              "New tokens of a sequence in one step, as with speculative decoding");
   add_rows(*sub, o.row_format);
   add_query(*sub, o.query_dtype);
-  add_overlap(*sub, o.overlap);
   add_number(*sub, "--speed", o.speed, 0.0, 1e9, "Arrivals at this many times the trace's pace",
              "0, as capacity allows");
   add_number(*sub, "--canary-rate", o.canary_rate, 0.0, 1.0,
@@ -70,7 +69,7 @@ CLI::App* add_replay(CLI::App& app, ReplayOptions& o) {
   only_without_service(
       *sub, {"--workers", "--backend", "--threads", "--merge-order", "--disable-cuda-graph",
              "--attend-kernel", "--exchange", "--leaf-tokens", "--costs", "--shape", "--layers",
-             "--heads", "--kv-gib", "--rows", "--query", "--overlap", "--round-timeout-ms"});
+             "--heads", "--kv-gib", "--rows", "--query", "--round-timeout-ms"});
   only_with_service(*sub, {"--clients", "--token-file", "--ca", "--tls-certificate", "--tls-key",
                            "--call-timeout-ms", "--transport", "--busy-poll"});
   return sub;
@@ -92,7 +91,6 @@ CLI::App* add_simulate(CLI::App& app, SimulateOptions& o) {
   add_shape(*sub, o.shape);
   add_project_at(*sub, o.project_at);
   add_exchange(*sub, o.exchange);
-  add_overlap(*sub, o.overlap);
   add_leaf_tokens(*sub, o.leaf_tokens);
   add_number(*sub, "--other-ms", o.other_ms, 0.0, 1e6,
              "Time of a step outside the tier: the rest of the model");

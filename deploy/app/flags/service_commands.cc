@@ -43,7 +43,6 @@ void add_pool(CLI::App& app, WorkerOptions& o, const std::string& listen) {
   add_kv_gib(app, o.kv_gib, "Page memory of each worker in GiB");
   add_leaf_tokens(app, o.leaf_tokens);
   add_exchange(app, o.exchange);
-  add_overlap(app, o.overlap);
   add_costs(app, o.costs);
   add_backend(app, o.backend, o.threads);
   add_backend_options(app, o.backend_options);

@@ -104,15 +104,6 @@ void add_exchange(CLI::App& app, Exchange& exchange) {
            "(default auto, by volume)");
 }
 
-void add_overlap(CLI::App& app, Overlap& overlap) {
-  add_flag(
-      app, "--overlap", "never|auto|always", overlap, parse_overlap,
-      fmt::format("Exchange one half of a round's items beside the attention of the other; auto "
-                  "where the communicator can and a step is predicted to gain {:.0f}% (default "
-                  "{})",
-                  100 * kOverlapPays, overlap_name(overlap)));
-}
-
 void add_max_step(CLI::App& app, double& max_step_ms) {
   add_number(app, "--max-step-ms", max_step_ms, 0.0, 1e6,
              "With spread auto a sequence is cut where a step would be predicted longer than this "

@@ -12,7 +12,6 @@
 #include "core/model/row_format.h"
 #include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
-#include "core/sequencer/overlap.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/client/service_options.h"
 
@@ -30,7 +29,6 @@ void add_backend(CLI::App& app, std::string& backend, int& threads);
 void add_backend_options(CLI::App& app, BackendOptions& options);
 void add_leaf_tokens(CLI::App& app, int& leaf_tokens);
 void add_exchange(CLI::App& app, Exchange& exchange);
-void add_overlap(CLI::App& app, Overlap& overlap);
 void add_max_step(CLI::App& app, double& max_step_ms);
 /// Of the constants that the cost model takes, see find_machine().
 void add_costs(CLI::App& app, std::string& costs);

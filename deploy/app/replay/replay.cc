@@ -49,16 +49,14 @@ struct RankTotals {
 class Leader {
  public:
   Leader(const ReplayOptions& options, const std::vector<TraceRequest>& requests, int workers,
-         std::int32_t pages, const CostModelConfig& model, Overlap overlap, Worker& worker,
-         ReplayReport& report)
+         std::int32_t pages, const CostModelConfig& model, Worker& worker, ReplayReport& report)
       : options_(options),
         requests_(requests),
         worker_(worker),
         report_(report),
         sequencer_({.placement = {.workers = workers, .model = model},
                     .pages_per_worker = pages,
-                    .incarnation = 1,
-                    .overlap = overlap}) {
+                    .incarnation = 1}) {
     report_.pages_total = std::int64_t{pages} * workers;
   }
 
@@ -178,7 +176,6 @@ class Leader {
     report_.exchange_bytes += round.exchanged_bytes;
     report_.planned_exchange_bytes += round.planned_bytes;
     report_.state_bytes += round.state_bytes;
-    report_.overlapped_steps += round.halves ? 1 : 0;
     report_.peak_pages = std::max(report_.peak_pages, pages_in_use());
   }
 
@@ -274,8 +271,8 @@ ReplayReport replay(const ReplayOptions& options, const std::vector<TraceRequest
     report.backend = backend.name();
     report.costs = costs.source;
     report.communicator = device.exchange_name(communicator);
-    Leader leader(options, requests, communicator.size(), pages, config.cost_model(),
-                  device.overlap(options.overlap, communicator), worker, report);
+    Leader leader(options, requests, communicator.size(), pages, config.cost_model(), worker,
+                  report);
     leader.run(terminal);
   } else {
     for (bool stop = false; !stop;) {

@@ -14,7 +14,6 @@
 #include "core/model/row_format.h"
 #include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
-#include "core/sequencer/overlap.h"
 #include "core/workload/trace.h"
 #include "deploy/app/replay/replay_report.h"
 #include "deploy/runtime/backends.h"
@@ -36,7 +35,6 @@ struct ReplayOptions {
   int tokens_per_step = 1;     // new tokens of a sequence in a step
   SpreadPolicy spread = SpreadPolicy::kAuto;
   Exchange exchange = Exchange::kAuto;
-  Overlap overlap = Overlap::kAuto;
   int leaf_tokens = 2048;
   std::string costs = "cpu";  // by what placement and exchange are chosen, as of a worker
   std::string backend = "cpu";

@@ -23,9 +23,6 @@ void pool_lines(const ReplayReport& r, const Line& line) {
   line("exchanged",
        fmt::format("{:.2f} MiB ({:.2f} MiB planned), {:.2f} MiB of it partial states",
                    mib(r.exchange_bytes), mib(r.planned_exchange_bytes), mib(r.state_bytes)));
-  if (r.overlapped_steps > 0) {
-    line("overlapped", fmt::format("{} steps in two halves", r.overlapped_steps));
-  }
   line("pages", fmt::format("{} of {} used at the peak, {} at the end", r.peak_pages, r.pages_total,
                             r.pages_in_use_at_end));
 }
@@ -86,7 +83,6 @@ std::string to_json(const ReplayReport& r) {
       {"exchange_bytes", r.exchange_bytes},
       {"planned_exchange_bytes", r.planned_exchange_bytes},
       {"partial_state_bytes", r.state_bytes},
-      {"overlapped_steps", r.overlapped_steps},
       {"canaries", r.canaries},
       {"canary_max_relative_error", r.canary_max_relative_error},
       {"pages_in_use_at_end", r.pages_in_use_at_end},
@@ -107,8 +103,8 @@ std::string to_json(const ReplayReport& r) {
   if (!r.service.empty()) {
     for (const char* key :
          {"phase_us", "balance", "exchange_bytes", "planned_exchange_bytes", "partial_state_bytes",
-          "overlapped_steps", "pages_in_use_at_end", "peak_pages", "pages_total", "workers",
-          "communicator", "costs", "backend", "mean_spread"}) {
+          "pages_in_use_at_end", "peak_pages", "pages_total", "workers", "communicator", "costs",
+          "backend", "mean_spread"}) {
       json.erase(key);
     }
     json["service"] = r.service;

@@ -21,8 +21,7 @@ struct Percentiles {
 
 struct ReplayReport {
   /// Not empty: a replay on a service, as its clients saw it. They do not know its workers,
-  /// backend, communicator, costs, phases, balance, spread, exchange, halves and pages: these are
-  /// left out.
+  /// backend, communicator, costs, phases, balance, spread, exchange and pages: these are left out.
   std::string service;
   int clients = 0;  // of the service
   int workers = 0;
@@ -41,8 +40,7 @@ struct ReplayReport {
   double mean_spread = 0;            // workers that hold a running sequence, mean over steps
   std::uint64_t exchange_bytes = 0;  // queries, rows, states; all workers, as sent
   std::uint64_t planned_exchange_bytes = 0;
-  std::uint64_t state_bytes = 0;      // of these, partial states
-  std::int64_t overlapped_steps = 0;  // in two halves
+  std::uint64_t state_bytes = 0;  // of these, partial states
   std::int64_t canaries = 0;
   double canary_max_relative_error = 0;
   std::int64_t peak_pages = 0;  // all workers together

@@ -26,7 +26,6 @@ struct RoundTime {
   PhaseTimes phase_us{};                    // of all layers; per phase the slowest worker
   double other_us = 0;
   double step_us = 0;
-  double hidden_us = 0;  // of it, where the round runs in halves: exchanges beside attention
   LinkBytes bytes;
 };
 

@@ -85,7 +85,6 @@ class Experiment {
     base_.pools = options.pools;
     base_.pool.workers = options.workers;
     base_.pool.exchange = options.exchange;
-    base_.pool.overlap = options.overlap;
     base_.pool.cost = {.costs = machine.costs,
                        .attention = find_attention_shape(options.shape, RowFormat::kBF16,
                                                          DType::kBF16, options.project_at),

@@ -11,7 +11,6 @@
 #include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
 #include "core/rebalance/mover.h"
-#include "core/sequencer/overlap.h"
 #include "deploy/app/simulate/arrivals.h"
 
 namespace tributary {
@@ -35,7 +34,6 @@ struct SimulateOptions {
   ProjectAt project_at = ProjectAt::kHome;
   int leaf_tokens = 2048;
   Exchange exchange = Exchange::kAuto;
-  Overlap overlap = Overlap::kNever;
   double other_ms = 0;                              // of a step, outside the tier
   double max_step_ms = 0;                           // that placement goes by; 0: none
   double move_bytes_per_s = kDefaultMoveBytesPerS;  // of a pool; 0: leaves stay

@@ -53,7 +53,6 @@ Json to_json(const SimulatedPoint& point, const SimulateReport& report) {
           {"balance", r.balance},
           {"phase_us", phases},
           {"other_us", r.other_us},
-          {"hidden_us", r.hidden_us},
           {"node_bytes_per_token", r.bytes_per_token.node},
           {"network_bytes_per_token", r.bytes_per_token.network},
           {"all_gather_share", r.all_gather_share},
@@ -108,7 +107,6 @@ void add_phases(const SimulateReport& report, std::string& text) {
       text += fmt::format(" {} {:.2f}", phase_name(static_cast<Phase>(p)), r.phase_us[p] / 1e3);
     }
     text += fmt::format(" other {:.2f}", r.other_us / 1e3);
-    if (r.hidden_us > 0) text += fmt::format(" hidden -{:.2f}", r.hidden_us / 1e3);
     if (r.checks > 0) {
       text += fmt::format(
           " | {:.2f} workers, {:.2f} roots a sequence; {} checks, worst {:.1g}, "

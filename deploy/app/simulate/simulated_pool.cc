@@ -41,8 +41,7 @@ SimulatedPool::SimulatedPool(const SimulatedPoolConfig& config, std::uint32_t in
                                 .max_step_us = config.max_step_us},
                   .pages_per_worker = config.pages_per_worker,
                   .incarnation = incarnation,
-                  .layers = config.cost.layers,
-                  .overlap = config.overlap}),
+                  .layers = config.cost.layers}),
       clock_(config.cost, config.workers, config.exchange),
       mover_(mover_config(config.move_bytes_per_s, config.cost.attention.row_bytes()), sequencer_),
       total_pages_(std::int64_t{config.workers} * config.pages_per_worker),
@@ -154,7 +153,6 @@ const RoundTime& SimulatedPool::begin_step(double now_s) {
   joined_.swap(joining_);
   joining_.clear();
   time_ = clock_.time();
-  time_.hidden_us = sequencer_.halves_gain() * time_.step_us;
   in_step_ = true;
   return time_;
 }

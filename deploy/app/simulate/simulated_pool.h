@@ -21,7 +21,6 @@ struct SimulatedPoolConfig {
   std::int32_t pages_per_worker = 1;
   CostModelConfig cost;  // what placement minimises, and what rounds take
   Exchange exchange = Exchange::kAuto;
-  Overlap overlap = Overlap::kNever;
   /// Tokens of a sequence that its sequencer commits at once, 1 .. kMaxStepTokens: the simulation
   /// is that much faster, and the loads that placement sees are that much behind. What a round
   /// takes is exact: leaves open and sequences end at their very token.

@@ -195,7 +195,6 @@ class TierSimulation {
     add(sum_.balance, pool.balance());
     for (std::size_t p = 0; p < kPhases; ++p) add(sum_.phase_us[p], state.round.phase_us[p]);
     add(sum_.other_us, state.round.other_us);
-    add(sum_.hidden_us, state.round.hidden_us);
     add(sum_.all_gather_share, state.round.exchange == Exchange::kAllGather ? 1 : 0);
     sum_.bytes_per_token.node += state.round.bytes.node;
     sum_.bytes_per_token.network += state.round.bytes.network;
@@ -209,8 +208,7 @@ class TierSimulation {
     if (config_.check_every > 0 && ++state.steps % config_.check_every == 0) check(pool.check());
     ++result_.steps;
     result_.copy_s += pool.copy_us() * 1e-6;
-    const double own_us = state.round.step_us - state.round.hidden_us + pool.copy_us();
-    const double step_s = own_us * 1e-6 + config_.other_ms * 1e-3;
+    const double step_s = (state.round.step_us + pool.copy_us()) * 1e-6 + config_.other_ms * 1e-3;
     schedule(now_s + step_s, Kind::kStepEnd, static_cast<std::int64_t>(index));
   }
 
@@ -310,7 +308,6 @@ class TierSimulation {
       r.balance = sum_.balance / step_seconds_;
       for (std::size_t p = 0; p < kPhases; ++p) r.phase_us[p] = sum_.phase_us[p] / step_seconds_;
       r.other_us = sum_.other_us / step_seconds_;
-      r.hidden_us = sum_.hidden_us / step_seconds_;
       r.all_gather_share = sum_.all_gather_share / step_seconds_;
       r.bytes_per_token = {sum_.bytes_per_token.node / tokens_,
                            sum_.bytes_per_token.network / tokens_};

@@ -64,8 +64,7 @@ struct TierResult {
   // Means over the time of steps.
   double balance = 0;  // busiest worker's keys / mean, within a pool
   PhaseTimes phase_us{};
-  double other_us = 0;   // of a step beside its phases
-  double hidden_us = 0;  // of the phases, beside each other
+  double other_us = 0;  // of a step beside its phases
   LinkBytes bytes_per_token;
   double all_gather_share = 0;
   // Of the checked steps of the whole run.

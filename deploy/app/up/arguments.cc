@@ -71,7 +71,6 @@ std::vector<std::string> command_line(const WorkerOptions& o) {
   line.number("--kv-gib", o.kv_gib);
   line.number("--leaf-tokens", o.leaf_tokens);
   line.text("--exchange", exchange_name(o.exchange));
-  line.text("--overlap", overlap_name(o.overlap));
   line.text("--costs", o.costs);
   line.text("--backend", o.backend);
   line.number("--threads", o.threads);

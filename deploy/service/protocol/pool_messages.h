@@ -19,7 +19,7 @@
 namespace tributary {
 
 /// Version of these messages; a pool of another version is refused when it registers.
-inline constexpr int kPoolProtocol = 5;
+inline constexpr int kPoolProtocol = 6;
 /// A pool that brings more sequences than so many for each of its workers is refused before they
 /// are read: that takes some microseconds each, and the control plane does nothing else meanwhile.
 inline constexpr std::size_t kMaxSequencesPerWorker = 16'384;

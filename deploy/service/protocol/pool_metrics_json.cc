@@ -23,7 +23,6 @@ void for_each_field(Metrics& m, Visit&& visit) {
   visit("aborted_steps", m.aborted_steps);
   visit("refused_items", m.refused_items);
   visit("exchanged_bytes", m.exchanged_bytes);
-  visit("overlapped_rounds", m.overlapped_rounds);
   visit("moves", m.moves);
   visit("cancelled_moves", m.cancelled_moves);
   visit("moved_bytes", m.moved_bytes);

@@ -37,9 +37,8 @@ CostMeter::CostMeter(const CostModelConfig& model, int workers) : prices_(model,
 
 void CostMeter::round_ended(const RoundReport& report, std::size_t items, std::int64_t tokens,
                             const PoolLoad& load) {
-  // Phases of halves are what is left of them beside each other.
-  if (!report.status.ok() || report.rounds != 1 || report.halves || items == 0 ||
-      !std::cmp_equal(items, tokens) || !std::cmp_equal(items, load.sequences())) {
+  if (!report.status.ok() || report.rounds != 1 || items == 0 || !std::cmp_equal(items, tokens) ||
+      !std::cmp_equal(items, load.sequences())) {
     return;
   }
   const auto predicted = by_kind(load.round(report.exchange, prices_).slowest);

@@ -16,7 +16,6 @@ void PoolMeter::round_ended(const RoundReport& report, std::size_t items, double
     totals.phase_seconds[p].observe(report.phase_us[p] * 1e-6);
   }
   totals.exchanged_bytes += report.exchanged_bytes;
-  if (report.halves) ++totals.overlapped_rounds;
   // A round that failed early says nothing about its workers.
   if (report.worker_rows.size() == report.worker_attend_us.size()) {
     attended_.resize(report.worker_rows.size());

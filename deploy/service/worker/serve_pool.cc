@@ -109,16 +109,14 @@ class Ticker {
 };
 
 LeaderConfig leader_config(const WorkerOptions& options, const PoolModel& model, int workers,
-                           const wire::Token& pool_key, const CostModelConfig& cost_model,
-                           Overlap overlap) {
+                           const wire::Token& pool_key, const CostModelConfig& cost_model) {
   const bool exact = options.row_format == RowFormat::kF32 && options.query_dtype == DType::kF32;
   return {.sequencer = {.placement = {.workers = workers,
                                       .model = cost_model,
                                       .max_step_us = options.max_step_ms * 1e3},
                         .pages_per_worker = model.pages,
                         .incarnation = 1,
-                        .layers = model.served.layers,
-                        .overlap = overlap},
+                        .layers = model.served.layers},
           .layers = model.served.layers,
           .heads = model.served.heads,
           .pool_key = pool_key,
@@ -305,8 +303,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
     return;
   }
   std::atomic<ControlChannel*> channel = nullptr;
-  Leader leader(leader_config(options, model, communicator.size(), pool_key, config.cost_model(),
-                              device.overlap(options.overlap, communicator)),
+  Leader leader(leader_config(options, model, communicator.size(), pool_key, config.cost_model()),
                 worker, inbox,
                 {.refuse = [&](int to, const auto& refused) { local.refuse(to, refused); },
                  .answer = [&](int to, const auto& verdicts) { local.answer(to, verdicts); },

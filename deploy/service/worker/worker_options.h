@@ -12,7 +12,6 @@
 #include "core/model/row_format.h"
 #include "core/plan/plan.h"
 #include "core/rebalance/mover.h"
-#include "core/sequencer/overlap.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/transport/transport_choice.h"
 #include "deploy/service/worker/given_projections.h"
@@ -44,7 +43,6 @@ struct WorkerOptions {
   double kv_gib = 1;
   int leaf_tokens = 2048;
   Exchange exchange = Exchange::kAuto;
-  Overlap overlap = Overlap::kAuto;
   /// By what placement and exchange are chosen: a machine's name, see core/cost/built_in_costs.h,
   /// or a file of `tributary bench --json`. Rank 0 reads it.
   std::string costs = "cpu";

@@ -175,15 +175,6 @@ Order SequencerModel::take_order() {
   }
   check_copies(order);
   EXPECT_EQ(order.step.size(), pending_.size());
-  if (order.first_half > 0) {  // in front, and otherwise as they were given
-    ++halved_;
-    EXPECT_LT(order.first_half, std::ssize(order.step));
-    const auto first = std::span(order.step).first(static_cast<std::size_t>(order.first_half));
-    // std::ranges::stable_partition of libstdc++ 12 does not compile with clang 14.
-    std::stable_partition(pending_.begin(), pending_.end(), [&](const Item& item) {
-      return std::ranges::find(first, item.request.id, &StepItem::id) != first.end();
-    });
-  }
   const bool one_round = !order.item_layer.empty();
   EXPECT_TRUE(!one_round || order.item_layer.size() == order.step.size());
   std::int32_t canary = -1;

@@ -57,8 +57,6 @@ class SequencerModel {
   /// A round was ordered since the last order.
   [[nodiscard]] bool round_ordered() const { return !pending_.empty(); }
   [[nodiscard]] std::uint64_t round() const { return round_; }
-  /// Orders in halves so far.
-  [[nodiscard]] int halved() const { return halved_; }
 
  private:
   void check_sequences() const;
@@ -72,7 +70,6 @@ class SequencerModel {
   std::map<SequenceId, Expected> expected_;
   std::map<SequenceId, Open> open_;
   std::vector<SequenceId> in_step_;  // of begin_step
-  int halved_ = 0;
   struct Item {
     Sequencer::RoundRequest request;
     bool canary = false;

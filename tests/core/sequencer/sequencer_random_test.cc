@@ -22,7 +22,6 @@ struct RandomCase {
   int leaf_tokens;
   std::int32_t pages;
   std::int64_t max_prompt;
-  Overlap overlap = Overlap::kNever;
 };
 
 class SequencerRandom : public testing::TestWithParam<RandomCase> {
@@ -225,8 +224,7 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
                                        .model = default_cost_model(GetParam().leaf_tokens)},
                          .pages_per_worker = GetParam().pages,
                          .incarnation = 9,
-                         .layers = 2,
-                         .overlap = GetParam().overlap}};
+                         .layers = 2}};
   std::int64_t tag_ = 0;
   int admitted_ = 0, full_ = 0, too_large_ = 0, steps_ = 0, rounds_ = 0, commits_ = 0;
   int moves_ = 0;
@@ -268,15 +266,13 @@ TEST_P(SequencerRandom, StaysAtOneWithTheModel) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , SequencerRandom,
-    testing::Values(RandomCase{"OneWorker", 1, 64, 40, 2600},
-                    RandomCase{"TwoWorkers", 2, 128, 30, 2000},
-                    RandomCase{"ThreeSmall", 3, 64, 9, 500}, RandomCase{"Eight", 8, 256, 24, 4000},
-                    RandomCase{"EightOfOneLeafPages", 8, 64, 24, 4000},
-                    RandomCase{"ThreeInHalves", 3, 64, 9, 500, Overlap::kAlways},
-                    RandomCase{"EightWherePaying", 8, 64, 24, 4000, Overlap::kAuto}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(, SequencerRandom,
+                         testing::Values(RandomCase{"OneWorker", 1, 64, 40, 2600},
+                                         RandomCase{"TwoWorkers", 2, 128, 30, 2000},
+                                         RandomCase{"ThreeSmall", 3, 64, 9, 500},
+                                         RandomCase{"Eight", 8, 256, 24, 4000},
+                                         RandomCase{"EightOfOneLeafPages", 8, 64, 24, 4000}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace tributary

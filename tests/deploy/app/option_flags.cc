@@ -81,8 +81,6 @@ void add_pool_command_flags(const AddFlag& add) {
       "auto", {"auto", "single", "all"}, {"", "x", "Single", "none"});
   add("replay", "--exchange", [](O o) { return std::string(exchange_name(o.replay.exchange)); },
       "auto", {"auto", "all-gather", "all-to-all"}, {"", "x", "allgather"});
-  add("replay", "--overlap", [](O o) { return std::string(overlap_name(o.replay.overlap)); },
-      "auto", {"never", "auto", "always"}, {"", "x", "on"});
   add(
       "replay", "--leaf-tokens", [=](O o) { return number(o.replay.leaf_tokens); }, "2048",
       {"64", "128"}, with({"0", "100"}));

@@ -48,8 +48,6 @@ void add_service_command_flags(const AddFlag& add) {
         "10000000000", {"19", "0"}, {"x", "", "-1", "nan"});
     add(command, "--exchange", [=](O o) { return std::string(exchange_name(worker(o).exchange)); },
         "auto", {"all-to-all"}, {"x", ""});
-    add(command, "--overlap", [=](O o) { return std::string(overlap_name(worker(o).overlap)); },
-        "auto", {"always"}, {"x", ""});
     add(command, "--merge-order",
         [=](O o) { return std::string(merge_order_name(worker(o).backend_options.merge_order)); },
         "canonical", {"fast"}, {"x", ""});

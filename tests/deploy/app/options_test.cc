@@ -252,8 +252,6 @@ TEST(Options, CommandLinesOfOptionsAreReadBackAsThem) {
                                 "128",
                                 "--exchange",
                                 "all-gather",
-                                "--overlap",
-                                "never",
                                 "--backend",
                                 "reference",
                                 "--merge-order",

@@ -63,7 +63,6 @@ ReplayReport sample() {
   r.exchange_bytes = 3 << 20;
   r.planned_exchange_bytes = 4 << 20;
   r.state_bytes = 2 << 20;
-  r.overlapped_steps = 7;
   r.canaries = 17;
   r.canary_max_relative_error = 0.00125;
   r.peak_pages = 21;
@@ -91,7 +90,6 @@ TEST(ReplayReport, JsonHasEveryFigureUnderItsKey) {
   EXPECT_EQ(json.at("exchange_bytes"), 3 << 20);
   EXPECT_EQ(json.at("planned_exchange_bytes"), 4 << 20);
   EXPECT_EQ(json.at("partial_state_bytes"), 2 << 20);
-  EXPECT_EQ(json.at("overlapped_steps"), 7);
   EXPECT_EQ(json.at("canaries"), 17);
   EXPECT_EQ(json.at("canary_max_relative_error"), 0.00125);
   EXPECT_EQ(json.at("peak_pages"), 21);

@@ -35,7 +35,7 @@ class PoolBits : public testing::TestWithParam<std::string> {
 
   struct Run {
     PoolOutputs outputs;
-    std::uint64_t exchanged_bytes = 0, state_bytes = 0, orders_in_halves = 0;
+    std::uint64_t exchanged_bytes = 0, state_bytes = 0;
   };
   static Run decode(const PoolSetup& setup, int max_batch, Tokens tokens) {
     Run run;
@@ -43,7 +43,6 @@ class PoolBits : public testing::TestWithParam<std::string> {
                     leader.decode(border_requests(), {.max_batch = max_batch, .tokens = tokens});
                     run.exchanged_bytes = leader.exchanged_bytes;
                     run.state_bytes = leader.state_bytes;
-                    run.orders_in_halves = leader.orders_in_halves;
                     for (const PagePool& pool : leader.sequencer.pools()) {
                       EXPECT_EQ(pool.available(), pool.total());
                     }
@@ -72,10 +71,8 @@ TEST_P(PoolBits, AreTheSameForEveryPool) {
       for (const Exchange exchange : {Exchange::kAllGather, Exchange::kAllToAll}) {
         ++number;
         if (!common && number % 2 == workers % 2) continue;
-        PoolSetup pool = setup(workers, spread, exchange, 1 + number % 2);
-        pool.overlap = number % 3 == 0 ? Overlap::kAlways : Overlap::kNever;
-        const Run run = decode(pool, 1000, mixed_tokens);
-        EXPECT_EQ(run.orders_in_halves > 0, number % 3 == 0);
+        const Run run =
+            decode(setup(workers, spread, exchange, 1 + number % 2), 1000, mixed_tokens);
         EXPECT_EQ(differing_outputs(run.outputs, expected), 0U)
             << workers << " workers, spread " << spread_policy_name(spread) << ", "
             << exchange_name(exchange);
@@ -95,16 +92,8 @@ TEST_P(PoolBits, AreTheSameForEveryBatchAndStep) {
   const PoolOutputs expected = baseline();
   for (const int max_batch : {1, 2, 5, 1000}) {
     for (const Tokens tokens : {one, mixed_tokens, most}) {
-      for (const Overlap overlap : {Overlap::kNever, Overlap::kAlways}) {
-        PoolSetup pool = setup(3, SpreadPolicy::kAll, Exchange::kAuto, 2);
-        pool.overlap = overlap;
-        const Run run = decode(pool, max_batch, tokens);
-        EXPECT_EQ(differing_outputs(run.outputs, expected), 0U)
-            << "at most " << max_batch << ", overlap " << overlap_name(overlap);
-        if (max_batch > 1) {
-          EXPECT_EQ(run.orders_in_halves > 0, overlap == Overlap::kAlways);
-        }
-      }
+      const Run run = decode(setup(3, SpreadPolicy::kAll, Exchange::kAuto, 2), max_batch, tokens);
+      EXPECT_EQ(differing_outputs(run.outputs, expected), 0U) << "at most " << max_batch;
     }
   }
 }

@@ -36,12 +36,12 @@ Records of_load(const Routing& routing, const CostModelConfig& model, int worker
                 Exchange exchange) {
   PoolLoad load(workers, model.workers_per_node, model.leaf_tokens, 0);
   for (const Routing::Item& item : routing.items) {
-    PlacedSequence placed{.runs = {}, .home = item.home, .tokens = item.rows};
+    std::vector<LeafRun> runs;
     for_each_owner_run(*item.sequence, ceil_div(item.rows, std::int64_t{model.leaf_tokens}),
                        [&](std::int32_t owner, std::int64_t begin, std::int64_t end) {
-                         placed.runs.push_back({owner, begin, end});
+                         runs.push_back({owner, begin, end});
                        });
-    load.add(placed);
+    load.add(runs, item.home, item.rows);
   }
   const RoundPrices prices(model, workers);
   Records records;

@@ -49,13 +49,10 @@ TEST(PoolCanary, IsNearWhatIsServed) {
         setup.exchange = exchange;
         setup.shape.row_format = row;
         setup.shape.query_dtype = query;
-        // Of an item of either half, with one exchange.
-        if (exchange == Exchange::kAllToAll) setup.overlap = Overlap::kAlways;
         if (workers == 2) setup.backend = [](int) { return make_reference_backend(); };
         const double bound = query == DType::kF32 ? 1e-5 : 1e-2;
         (void)run_pool(setup, [&](PoolLeader& leader) {
           for (const RoundReport& report : canaries(leader, setup, 12)) {
-            EXPECT_EQ(report.halves, setup.overlap == Overlap::kAlways);
             EXPECT_TRUE(report.canary_checked);
             EXPECT_LT(report.canary_error, bound) << workers << " workers";
           }

@@ -7,7 +7,6 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -112,17 +111,13 @@ class PoolFault : public testing::TestWithParam<FaultCase> {};
 TEST_P(PoolFault, EndsTheRoundForAllAndCanBeTriedAgain) {
   const PoolOutputs expected = undisturbed();
   ASSERT_EQ(expected.size(), 2 * 12 * kRequests.size());
-  for (const auto& [exchange, overlap] : {std::pair(Exchange::kAllGather, Overlap::kNever),
-                                          std::pair(Exchange::kAllToAll, Overlap::kNever),
-                                          std::pair(Exchange::kAllToAll, Overlap::kAlways)}) {
+  for (const Exchange exchange : {Exchange::kAllGather, Exchange::kAllToAll}) {
     if (GetParam().call == "gather" && exchange == Exchange::kAllGather) continue;
     for (int rank = 0; rank < kWorkers; ++rank) {
       for (const int nth : GetParam().nth) {
-        SCOPED_TRACE(fmt::format("{}, overlap {}, rank {}, call {}", exchange_name(exchange),
-                                 overlap_name(overlap), rank, nth));
+        SCOPED_TRACE(fmt::format("{}, rank {}, call {}", exchange_name(exchange), rank, nth));
         Fault fault(rank, GetParam().call, nth);
         PoolSetup setup = pool_of_three(exchange);
-        setup.overlap = overlap;
         setup.hook = fault.hook();
         int failures = 0;
         const PoolResult result = run_pool(

@@ -184,8 +184,7 @@ PoolLeader::PoolLeader(const PoolSetup& setup, Worker& worker, std::atomic<std::
           {.placement = {.workers = setup.workers, .model = default_cost_model(setup.leaf_tokens)},
            .pages_per_worker = setup.pages,
            .incarnation = 1,
-           .layers = setup.layers,
-           .overlap = setup.overlap}),
+           .layers = setup.layers}),
       setup_(setup),
       worker_(worker),
       salt_(salt),
@@ -205,7 +204,6 @@ RoundReport PoolLeader::lead(const Order& order) {
   exchanged_bytes += report.exchanged_bytes;
   state_bytes += report.state_bytes;
   rounds += static_cast<std::uint64_t>(report.rounds);
-  orders_in_halves += report.halves ? 1 : 0;
   return report;
 }
 

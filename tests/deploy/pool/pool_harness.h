@@ -45,7 +45,6 @@ struct PoolSetup {
   int leaf_tokens = 64;
   SpreadPolicy spread = SpreadPolicy::kAuto;
   Exchange exchange = Exchange::kAuto;
-  Overlap overlap = Overlap::kNever;
   std::function<std::unique_ptr<Backend>(int rank)> backend;  // empty: the reference
   /// Makes the ranks' communicator for the backend's memory. Empty: exchanges go through the host
   /// if the backend's memory is not the host's.
@@ -130,7 +129,6 @@ class PoolLeader {
   void set_salt(std::int64_t salt) { salt_ = salt; }
 
   std::uint64_t exchanged_bytes = 0, state_bytes = 0, rounds = 0;
-  std::uint64_t orders_in_halves = 0;
 
  private:
   friend PoolResult run_pool(const PoolSetup&, const std::function<void(PoolLeader&)>&);

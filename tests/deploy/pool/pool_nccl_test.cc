@@ -3,14 +3,12 @@
 // enqueued as a whole, with replayed graphs between the exchanges.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "comm/nccl/nccl_communicator.h"
 #include "core/base/error.h"
@@ -45,11 +43,8 @@ class PoolNccl : public testing::Test {
   test::DeviceObjects before_;
 };
 
-constexpr std::array kOverlaps{Overlap::kNever, Overlap::kAlways};
-
-PoolSetup pool_of(int workers, Exchange exchange, Overlap overlap = Overlap::kNever) {
+PoolSetup pool_of(int workers, Exchange exchange) {
   PoolSetup setup;
-  setup.overlap = overlap;
   setup.workers = workers;
   setup.pages = 16;
   setup.spread = workers == 1 ? SpreadPolicy::kSingle : SpreadPolicy::kAll;
@@ -78,8 +73,7 @@ TEST_F(PoolNccl, BitsOfProjectedLeavesAreThoseOfOneRank) {
   alone.shape = at_leaves(alone.shape);
   const PoolOutputs expected = decode(alone);
   for (const Exchange exchange : {Exchange::kAllGather, Exchange::kAllToAll}) {
-    PoolSetup setup =
-        pool_of(2, exchange, exchange == Exchange::kAllToAll ? Overlap::kAlways : Overlap::kNever);
+    PoolSetup setup = pool_of(2, exchange);
     setup.shape = alone.shape;
     const auto device = test::device_counters();
     EXPECT_EQ(differing_outputs(expected, decode(setup)), 0U) << exchange_name(exchange);
@@ -94,16 +88,13 @@ TEST_F(PoolNccl, BitsAreThoseOfOneRankOverBothExchangesWithGraphsAndWithout) {
   ASSERT_EQ(expected.size(), 2U * 18U);
   for (const int workers : {2, 4}) {
     for (const Exchange exchange : {Exchange::kAllGather, Exchange::kAllToAll}) {
-      for (const Overlap overlap : kOverlaps) {
-        SCOPED_TRACE(testing::Message() << workers << " workers, " << exchange_name(exchange)
-                                        << ", overlap " << overlap_name(overlap));
-        const auto device = test::device_counters();
-        const auto nccl = test::nccl_counters();
-        EXPECT_EQ(differing_outputs(expected, decode(pool_of(workers, exchange, overlap))), 0U);
-        EXPECT_GT(test::device_counters().graph_launches, device.graph_launches);
-        EXPECT_GT(test::nccl_counters().transfers, nccl.transfers);
-        EXPECT_EQ(test::nccl_counters().aborted, nccl.aborted);
-      }
+      SCOPED_TRACE(testing::Message() << workers << " workers, " << exchange_name(exchange));
+      const auto device = test::device_counters();
+      const auto nccl = test::nccl_counters();
+      EXPECT_EQ(differing_outputs(expected, decode(pool_of(workers, exchange))), 0U);
+      EXPECT_GT(test::device_counters().graph_launches, device.graph_launches);
+      EXPECT_GT(test::nccl_counters().transfers, nccl.transfers);
+      EXPECT_EQ(test::nccl_counters().aborted, nccl.aborted);
     }
   }
   PoolSetup plain = pool_of(2, Exchange::kAllToAll);
@@ -146,33 +137,27 @@ TEST_F(PoolNccl, ACollectiveThatFailsInTheMiddleEndsThePoolOnAllRanks) {
   for (const Planted& planted :
        {Planted{"ncclSend", 1, 1}, Planted{"ncclRecv", 2, 5}, Planted{"ncclSend", 0, 12},
         Planted{"ncclCommGetAsyncError", 1, 9}, Planted{"ncclCommGetAsyncError", 2, 40}}) {
-    for (const Overlap overlap : kOverlaps) {
-      SCOPED_TRACE(testing::Message() << planted.function << ' ' << planted.rank << ", overlap "
-                                      << overlap_name(overlap));
-      const auto begin = Clock::now();
-      PoolSetup setup = pool_of(3, Exchange::kAllToAll, overlap);
-      const PoolResult result = run_pool(setup, [&](PoolLeader& leader) {
-        const auto a = leader.admit({1, 300, 40}).value();
-        const auto b = leader.admit({2, 200, 40}).value();
-        (void)leader.step({{a, 1}, {b, 1}});
-        test::fail_nccl_call(planted.function, planted.rank, planted.n, ncclSystemError);
-        EXPECT_EQ(code_of([&] {
-                    for (int i = 0; i < 39; ++i) (void)leader.step({{a, 1}, {b, 1}});
-                  }),
-                  ErrorCode::kWorkerFailed);
-      });
-      EXPECT_FALSE(test::nccl_failure_is_due(planted.function, planted.rank));
-      expect_end(result, ErrorCode::kWorkerFailed, "unhandled system error: planted");
-      EXPECT_LT(Clock::now() - begin, setup.timeout);
-    }
+    SCOPED_TRACE(testing::Message() << planted.function << ' ' << planted.rank);
+    const auto begin = Clock::now();
+    PoolSetup setup = pool_of(3, Exchange::kAllToAll);
+    const PoolResult result = run_pool(setup, [&](PoolLeader& leader) {
+      const auto a = leader.admit({1, 300, 40}).value();
+      (void)leader.step({{a, 1}});
+      test::fail_nccl_call(planted.function, planted.rank, planted.n, ncclSystemError);
+      EXPECT_EQ(code_of([&] {
+                  for (int i = 0; i < 39; ++i) (void)leader.step({{a, 1}});
+                }),
+                ErrorCode::kWorkerFailed);
+    });
+    EXPECT_FALSE(test::nccl_failure_is_due(planted.function, planted.rank));
+    expect_end(result, ErrorCode::kWorkerFailed, "unhandled system error: planted");
+    EXPECT_LT(Clock::now() - begin, setup.timeout);
   }
 }
 
 TEST_F(PoolNccl, AnErrorOfTheNetworkEndsThePoolOnAllRanks) {
-  for (const auto& [exchange, overlap] : {std::pair(Exchange::kAllGather, Overlap::kNever),
-                                          std::pair(Exchange::kAllToAll, Overlap::kNever),
-                                          std::pair(Exchange::kAllToAll, Overlap::kAlways)}) {
-    PoolSetup setup = pool_of(3, exchange, overlap);
+  for (const Exchange exchange : {Exchange::kAllGather, Exchange::kAllToAll}) {
+    PoolSetup setup = pool_of(3, exchange);
     std::atomic<int> attends = 0;
     setup.hook = [&](int rank, std::string_view call) {
       if (rank == 2 && call == "attend" && ++attends == 1) {
@@ -181,41 +166,34 @@ TEST_F(PoolNccl, AnErrorOfTheNetworkEndsThePoolOnAllRanks) {
     };
     const PoolResult result = run_pool(setup, [&](PoolLeader& leader) {
       const auto a = leader.admit({1, 300, 4}).value();
-      const auto b = leader.admit({2, 200, 4}).value();
-      EXPECT_EQ(code_of([&] { (void)leader.step({{a, 1}, {b, 1}}); }), ErrorCode::kWorkerFailed);
+      EXPECT_EQ(code_of([&] { (void)leader.step({{a, 1}}); }), ErrorCode::kWorkerFailed);
     });
     expect_end(result, ErrorCode::kWorkerFailed, "network error");
   }
 }
 
 TEST_F(PoolNccl, ARankThatHangsInARoundIsMissedByItsDeadline) {
-  for (const Overlap overlap : kOverlaps) {
-    std::promise<void> over;
-    const std::shared_future<void> released = over.get_future().share();
-    PoolSetup setup = pool_of(3, Exchange::kAllToAll, overlap);
-    setup.timeout = 500ms;
-    setup.hook = [&](int rank, std::string_view call) {
-      if (rank == 2 && call == "attend") released.wait();
-    };
-    PoolResult result = run_pool(setup, [&](PoolLeader& leader) {
-      const auto a = leader.admit({1, 300, 4}).value();
-      const auto b = leader.admit({2, 200, 4}).value();
-      EXPECT_EQ(code_of([&] {
-                  (void)leader.step({{a, 1}, {b, 1}});
-                }),
-                ErrorCode::kDeadlineExceeded);
-      over.set_value();
-    });
-    // The late rank finds that its own deadline has passed.
-    EXPECT_EQ(result.statuses.back().back().code(), ErrorCode::kDeadlineExceeded);
-    result.statuses.pop_back();
-    expect_end(result, ErrorCode::kDeadlineExceeded, "nccl");
-  }
+  std::promise<void> over;
+  const std::shared_future<void> released = over.get_future().share();
+  PoolSetup setup = pool_of(3, Exchange::kAllToAll);
+  setup.timeout = 500ms;
+  setup.hook = [&](int rank, std::string_view call) {
+    if (rank == 2 && call == "attend") released.wait();
+  };
+  PoolResult result = run_pool(setup, [&](PoolLeader& leader) {
+    const auto a = leader.admit({1, 300, 4}).value();
+    EXPECT_EQ(code_of([&] { (void)leader.step({{a, 1}}); }), ErrorCode::kDeadlineExceeded);
+    over.set_value();
+  });
+  // The late rank finds that its own deadline has passed.
+  EXPECT_EQ(result.statuses.back().back().code(), ErrorCode::kDeadlineExceeded);
+  result.statuses.pop_back();
+  expect_end(result, ErrorCode::kDeadlineExceeded, "nccl");
 }
 
 TEST_F(PoolNccl, AWorkersOwnFailureEndsTheRoundAndThePoolGoesOn) {
   std::atomic<int> writes = 0;
-  PoolSetup setup = pool_of(3, Exchange::kAllToAll, Overlap::kAlways);
+  PoolSetup setup = pool_of(3, Exchange::kAllToAll);
   setup.hook = [&](int rank, std::string_view call) {
     if (rank == 1 && call == "attend" && ++writes == 1) {
       throw Error(ErrorCode::kUnsupported, "planted");
@@ -223,13 +201,12 @@ TEST_F(PoolNccl, AWorkersOwnFailureEndsTheRoundAndThePoolGoesOn) {
   };
   const auto script = [](PoolLeader& leader) {
     const auto a = leader.admit({1, 300, 4}).value();
-    const auto b = leader.admit({2, 200, 4}).value();
-    const ErrorCode first = code_of([&] { (void)leader.step({{a, 2}, {b, 2}}); });
+    const ErrorCode first = code_of([&] { (void)leader.step({{a, 2}}); });
     if (first != ErrorCode::kOk) {
       EXPECT_EQ(first, ErrorCode::kWorkerFailed);
-      (void)leader.step({{a, 2}, {b, 2}});
+      (void)leader.step({{a, 2}});
     }
-    (void)leader.step({{a, 2}, {b, 2}});
+    (void)leader.step({{a, 2}});
   };
   const PoolResult result = run_pool(setup, script);
   EXPECT_GE(writes, 2);

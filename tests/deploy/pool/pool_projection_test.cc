@@ -54,9 +54,8 @@ TEST_P(PoolProjection, BitsAreTheSameForEveryPool) {
     for (const SpreadPolicy spread :
          {SpreadPolicy::kSingle, SpreadPolicy::kAll, SpreadPolicy::kAuto}) {
       const Exchange exchange = ++number % 2 == 0 ? Exchange::kAllGather : Exchange::kAllToAll;
-      PoolSetup pool = setup(workers, spread, exchange, 1 + number % 3 % 2);
-      if (number % 4 < 2) pool.overlap = Overlap::kAlways;
-      const PoolOutputs outputs = decode(pool, {.tokens = mixed_tokens});
+      const PoolOutputs outputs =
+          decode(setup(workers, spread, exchange, 1 + number % 3 % 2), {.tokens = mixed_tokens});
       EXPECT_EQ(differing_outputs(outputs, expected), 0U)
           << workers << " workers, spread " << spread_policy_name(spread) << ", "
           << exchange_name(exchange);
@@ -228,7 +227,6 @@ TEST(PoolProjectionCanary, IsOfTheProjectedOutput) {
     for (const int workers : {1, 3}) {
       PoolSetup setup = projected_setup(workers);
       setup.shape.query_dtype = query;
-      if (query == DType::kBF16) setup.overlap = Overlap::kAlways;
       (void)run_pool(setup, [&](PoolLeader& leader) {
         const auto a = leader.admit({1, 63, 60}).value();
         const auto b = leader.admit({2, 500, 60}).value();

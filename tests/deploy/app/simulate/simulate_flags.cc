@@ -43,8 +43,6 @@ void add_simulate_flags(const AddFlag& add) {
       {""});
   add("simulate", "--exchange", [](O o) { return std::string(exchange_name(o.simulate.exchange)); },
       "auto", {"all-gather"}, {"x"});
-  add("simulate", "--overlap", [](O o) { return std::string(overlap_name(o.simulate.overlap)); },
-      "never", {"auto", "always"}, {"", "x"});
   add("simulate", "--project-at",
       [](O o) { return std::string(project_at_name(o.simulate.project_at)); }, "home",
       {"leaves", "home"}, {"", "x", "Leaves"});

@@ -77,7 +77,6 @@ TEST_F(ExporterTest, HasEveryMetricOfTheTier) {
            "tributary_tokens_total{pool=\"a\"} 3",
            "tributary_steps_total{pool=\"a\",result=\"committed\"} 4",
            "tributary_exchanged_bytes_total{pool=\"a\"} 7",
-           "tributary_overlapped_rounds_total{pool=\"a\"} 20",
            "tributary_moves_total{pool=\"a\"} 17",
            "tributary_cancelled_moves_total{pool=\"a\"} 18",
            "tributary_moved_bytes_total{pool=\"a\"} 19",

@@ -44,11 +44,10 @@ PoolMetrics sample_metrics() {
   PoolMetrics m;
   std::uint64_t next = 1;
   for (std::uint64_t* count :
-       {&m.rounds,         &m.failed_rounds,   &m.tokens,          &m.steps,
-        &m.aborted_steps,  &m.refused_items,   &m.exchanged_bytes, &m.ingested_rows,
-        &m.ingested_bytes, &m.admitted,        &m.freed,           &m.leases_expired,
-        &m.canaries,       &m.canary_failures, &m.connections,     &m.accept_pauses,
-        &m.moves,          &m.cancelled_moves, &m.moved_bytes,     &m.overlapped_rounds}) {
+       {&m.rounds, &m.failed_rounds, &m.tokens, &m.steps, &m.aborted_steps, &m.refused_items,
+        &m.exchanged_bytes, &m.ingested_rows, &m.ingested_bytes, &m.admitted, &m.freed,
+        &m.leases_expired, &m.canaries, &m.canary_failures, &m.connections, &m.accept_pauses,
+        &m.moves, &m.cancelled_moves, &m.moved_bytes}) {
     *count = next++;
   }
   for (auto& refused : m.refused_rows) refused = next++;
