@@ -38,8 +38,8 @@ Worker::Worker(const WorkerConfig& config, Backend& backend, Communicator& commu
       client_(client),
       broadcasts_(communicator, config.round_timeout),
       orders_(orders != nullptr ? *orders : broadcasts_),
-      plans_(communicator.size(), communicator.rank(), config.leaf_tokens,
-             config.attention.projects_leaves()) {
+      builder_(communicator.size(), communicator.rank(), config.leaf_tokens,
+               config.attention.projects_leaves()) {
   set_up();
 }
 
@@ -110,7 +110,7 @@ void Worker::perform(const Order& order, RoundReport& report) {
   times_ = {};
   Status outcome;
   const Status own = status_of([&] {
-    executor_->trim(Deadline::Clock::now());
+    executor_->program().trim(Deadline::Clock::now());
     apply(order);
     drained_round_ = config_.ingest != nullptr
                          ? std::min(config_.ingest->drained_round(), order.round)
@@ -166,7 +166,7 @@ void Worker::apply_change(const TableOp& change, std::uint64_t round) {
         }
       },
       change);
-  plans_.forget(id);
+  if (std::ranges::find(planned_, id, &StepItem::id) != planned_.end()) planned_.clear();
   if (const auto* admit = std::get_if<AdmitOp>(&change); admit != nullptr) {
     if (!admit->sequence.pushed) return;
     if (config_.ingest != nullptr) {
@@ -258,25 +258,33 @@ void Worker::check_round(const Order& order) const {
   }
 }
 
-/// Makes the plans of the order's step, unless they are at hand.
-void Worker::prepare(const Order& order, RoundReport& report) {
+/// Makes the plan of `items`, unless it is at hand.
+void Worker::prepare(std::span<const StepItem> items, RoundReport& report) {
   const PhaseTimer timer(times_, Phase::kPlan);
-  report.plan_reused = plans_.prepare(order, *table_, [this](const Routing& routing) {
-    return config_.exchange != Exchange::kAuto
-               ? config_.exchange
-               : choose_exchange(config_.cost_model(), routing, communicator_.size());
-  });
-  report.worker_rows = plans_.worker_rows();
-  report.exchange = plans_.parts()[0].plan.exchange;
-  report.halves = plans_.parts().size() > 1;
-  report.mean_spread = plans_.mean_spread();
+  const int workers = communicator_.size();
+  report.plan_reused = std::ranges::equal(items, planned_);
+  if (!report.plan_reused) {
+    planned_.clear();
+    build_routing(*table_, items, workers, routing_);
+    Exchange exchange = config_.exchange;
+    if (exchange == Exchange::kAuto) {
+      exchange = choose_exchange(config_.cost_model(), routing_, workers);
+    }
+    builder_.build(routing_, exchange, plan_);
+    volume_ = exchange_volume(routing_, workers, exchange);
+    planned_.assign(items.begin(), items.end());
+  }
+  report.worker_rows = routing_.worker_rows;
+  report.exchange = plan_.exchange;
+  report.mean_spread =
+      static_cast<double>(routing_.spread.size()) / static_cast<double>(routing_.items.size());
 }
 
 /// All layers of a step, a round each.
 Status Worker::step(const Order& order, Deadline deadline, RoundReport& report) {
   if (order.step.empty()) return {};
   if (failure_.ok()) failure_ = status_of([&] { check_rows(order.step); });
-  prepare(order, report);
+  prepare(order.step, report);
   for (int layer = 0; layer < config_.layers; ++layer) {
     item_layer_.assign(order.step.size(), layer);
     Status status = run(order, deadline, report);
@@ -293,66 +301,53 @@ Status Worker::round(const Order& order, Deadline deadline, RoundReport& report)
     return agree(order.round, deadline, report);
   }
   if (failure_.ok()) failure_ = status_of([&] { check_rows(order.step); });
-  prepare(order, report);
+  prepare(order.step, report);
   item_layer_ = order.item_layer;
   return run(order, deadline, report);
 }
 
-/// The items of the plans at item_layer_.
+/// The items of the plan at item_layer_.
 Status Worker::run(const Order& order, Deadline deadline, RoundReport& report) {
-  const auto round = plans_.round(item_layer_);
-  Status status = executor_->run(std::span(round).first(plans_.parts().size()), client_, deadline,
-                                 failure_, times_);
+  Status status = executor_->run(plan_, item_layer_, client_, deadline, failure_, times_);
   if (!status.ok()) communicator_.poison(status);  // the others need not wait for this rank
   if (status.ok() && order.canary.item >= 0 && !order.item_layer.empty()) {
-    status = check_canary(order.canary, deadline);
+    const CanaryInput input{.shape = config_.attention,
+                            .routing = routing_,
+                            .plan = plan_,
+                            .item_layer = item_layer_,
+                            .attended = executor_->program().attended(plan_),
+                            .weights = config_.leaf_weights,
+                            .states = executor_->program().states(),
+                            .leaf_tokens = config_.leaf_tokens,
+                            .most_rows = config_.canary_rows};
+    status = run_canary(order.canary, input, backend_, communicator_, *cache_, deadline, failure_,
+                        canary_);
   }
   if (status.ok()) status = agree(order.round, deadline, report);
   if (!status.ok()) return status;
   const AttentionShape& a = config_.attention;
+  const std::uint64_t state_bytes =
+      static_cast<std::uint64_t>(volume_.state_records) * a.state_shape().record_bytes();
   ++report.rounds;
-  for (const RoundPlans::Part& part : plans_.parts()) {
-    const std::uint64_t state_bytes =
-        static_cast<std::uint64_t>(part.volume.state_records) * a.state_shape().record_bytes();
-    report.planned_bytes +=
-        static_cast<std::uint64_t>(part.volume.token_records) * a.token_record_bytes() +
-        state_bytes;
-    report.state_bytes += state_bytes;
-  }
+  report.planned_bytes +=
+      static_cast<std::uint64_t>(volume_.token_records) * a.token_record_bytes() + state_bytes;
+  report.state_bytes += state_bytes;
   // The others learn of it at the end of the next layer, of the step, or of the next order.
-  failure_ = status_of([&] {
-    client_.read_states(executor_->homed(), executor_->item_layer(), executor_->states());
-  });
+  failure_ = status_of(
+      [&] { client_.read_states(plan_.homed, item_layer_, executor_->program().states()); });
   return {};
-}
-
-/// Of an item of either part.
-Status Worker::check_canary(CanaryOrder order, Deadline deadline) {
-  const bool second = std::cmp_greater_equal(order.item, plans_.parts()[0].items);
-  const RoundPlans::Part& part = plans_.parts()[second ? 1 : 0];
-  RoundProgram& program = executor_->program(second ? 1 : 0);
-  order.item -= static_cast<std::int32_t>(part.begin);
-  const CanaryInput input{.shape = config_.attention,
-                          .routing = part.routing,
-                          .plan = part.plan,
-                          .item_layer = plans_.layers(part, item_layer_),
-                          .attended = program.attended(part.plan),
-                          .weights = config_.leaf_weights,
-                          .states = program.states(),
-                          .leaf_tokens = config_.leaf_tokens,
-                          .most_rows = config_.canary_rows};
-  return run_canary(order, input, backend_, communicator_, *cache_, deadline, failure_, canary_);
 }
 
 /// Ends a round: every rank learns whether all succeeded, and rank 0 how long each phase took.
 Status Worker::agree(std::uint64_t round, Deadline deadline, RoundReport& report) {
-  const Agreement mine{.phase_us = times_,
-                       .copy_us = copy_us_,
-                       .exchanged_bytes = executor_->exchanged_bytes() - exchanged_before_,
-                       .drained_round = drained_round_,
-                       .canary_checked = canary_.checked ? 1U : 0U,
-                       .canary_error = canary_.error};
-  exchanged_before_ = executor_->exchanged_bytes();
+  const Agreement mine{
+      .phase_us = times_,
+      .copy_us = copy_us_,
+      .exchanged_bytes = executor_->program().exchanged_bytes() - exchanged_before_,
+      .drained_round = drained_round_,
+      .canary_checked = canary_.checked ? 1U : 0U,
+      .canary_error = canary_.error};
+  exchanged_before_ = executor_->program().exchanged_bytes();
   canary_ = {};
   std::vector<RankReport<Agreement>> all;
   Status status = gather_reports(communicator_, std::exchange(failure_, {}), mine, all, deadline);

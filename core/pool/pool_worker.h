@@ -21,7 +21,6 @@
 #include "core/pool/canary.h"
 #include "core/pool/ingest_table.h"
 #include "core/pool/order_channel.h"
-#include "core/pool/round_plans.h"
 #include "core/round/pool_client.h"
 #include "core/round/round.h"
 #include "core/sequencer/order.h"
@@ -74,8 +73,7 @@ struct RoundReport {
   std::uint64_t planned_bytes = 0;        // queries, rows and states of all workers and layers, by
   std::uint64_t exchanged_bytes = 0;      // the plan and as the communicators counted them
   std::uint64_t state_bytes = 0;          // of planned_bytes: partial states
-  Exchange exchange = Exchange::kAuto;    // the one that ran, of halves the first one's
-  bool halves = false;                    // rounds ran in two
+  Exchange exchange = Exchange::kAuto;    // the one that ran
   bool plan_reused = false;               // that of an earlier order, for a round of equal items
   /// Rounds up to this one of which no transfer is under way on any rank (IngestTable): at most the
   /// order's own. 2^64 - 1 without ingest tables.
@@ -132,11 +130,10 @@ class Worker {
   void fill(const FillOp& op);
   void check_rows(std::span<const StepItem> items);
   void check_round(const Order& order) const;
-  void prepare(const Order& order, RoundReport& report);
+  void prepare(std::span<const StepItem> items, RoundReport& report);
   Status step(const Order& order, Deadline deadline, RoundReport& report);
   Status round(const Order& order, Deadline deadline, RoundReport& report);
   Status run(const Order& order, Deadline deadline, RoundReport& report);
-  Status check_canary(CanaryOrder order, Deadline deadline);
   Status agree(std::uint64_t round, Deadline deadline, RoundReport& report);
 
   WorkerConfig config_;
@@ -150,7 +147,12 @@ class Worker {
   std::optional<SequenceTable> table_;  // empty only until the handshake
   std::unique_ptr<Cache> cache_;
   std::unique_ptr<RoundExecutor> executor_;
-  RoundPlans plans_;
+  PlanBuilder builder_;
+  Routing routing_;
+  RankPlan plan_;
+  ExchangeVolume volume_;
+  /// What the plan was built for; empty where the table has changed since.
+  std::vector<StepItem> planned_;
   std::vector<std::int32_t> item_layer_;
   Status failure_;  // this rank's own, until it was told to the others
   /// Sequences with rows that this rank has not got, and why: a step of one fails.

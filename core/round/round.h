@@ -1,10 +1,6 @@
 // Executes one round of a pool on one rank: queries out, leaves attended, roots out, tree finished.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <span>
 #include <vector>
 
 #include "core/base/deadline.h"
@@ -20,18 +16,9 @@
 
 namespace tributary {
 
-/// A round, or one of its two halves: items of their own, with their layers.
-struct RoundPart {
-  const RankPlan& plan;
-  RoundProgram::Layers item_layer;  // of the plan's items
-};
-
-/// Runs the stages of RoundPrograms, which it owns.
+/// Runs the stages of a RoundProgram, which it owns.
 class RoundExecutor {
  public:
-  /// At most this many parts make a round.
-  static constexpr std::size_t kMostParts = 2;
-
   /// `communicator` takes pointers of the backend's memory. Where it is on_stream(), that is the
   /// stream of `backend`: a round is enqueued as a whole then, and waited for once, at its end.
   /// `weights` as of RoundProgram.
@@ -46,46 +33,21 @@ class RoundExecutor {
   /// that answers no more leave some.
   Status run(const RankPlan& plan, RoundProgram::Layers item_layer, PoolClient& client,
              Deadline deadline, Status& failure, PhaseTimes& times);
-  /// The same of one part, or of two halves, where the exchanges of each go on while the other is
-  /// attended: the first half's queries, then the second's beside the first half's leaves, the
-  /// first half's states beside the second's leaves, the end of the first half's trees beside the
-  /// second's states. The client is called once for both.
-  Status run(std::span<const RoundPart> parts, PoolClient& client, Deadline deadline,
-             Status& failure, PhaseTimes& times);
 
-  /// Between rounds, as RoundProgram::trim.
-  void trim(Deadline::Clock::time_point now);
-
-  /// What the last run called its client for: the items of all its parts that are homed here, with
-  /// their places in item_layer() and their records in states().
-  [[nodiscard]] std::span<const HomedItem> homed() const noexcept { return homed_; }
-  [[nodiscard]] std::span<const std::int32_t> item_layer() const noexcept { return item_layer_; }
-  [[nodiscard]] const float* states() const noexcept { return records_.states.as<float>(); }
-  /// See RoundProgram.
-  [[nodiscard]] std::uint64_t exchanged_bytes() const noexcept;
-
-  /// Stages of a part, and what the last run left in their memory.
-  [[nodiscard]] RoundProgram& program(std::size_t part = 0) noexcept { return programs_[part]; }
+  /// Stages, and what the last run left in their memory.
+  [[nodiscard]] RoundProgram& program() noexcept { return program_; }
 
  private:
-  struct Turn;
-  Status execute(std::span<const RoundPart> parts, PoolClient& client, Deadline deadline,
-                 Status& failure, PhaseTimes& times);
-  void prepare(std::span<const RoundPart> parts);
-  Status take_turn(const Turn& turn, const RoundPart& part, Deadline deadline, Status& failure,
-                   PhaseTimes& times);
+  Status execute(const RankPlan& plan, RoundProgram::Layers item_layer, PoolClient& client,
+                 Deadline deadline, Status& failure, PhaseTimes& times);
   void synchronize_unless_ordered(Deadline deadline);
   void end_phase(Phase phase, Status& failure);
   void take_device_times(PhaseTimes& times);
 
-  AttentionShape shape_;
+  RoundProgram program_;
   Backend& backend_;
   Communicator& communicator_;
-  RoundRecords records_;
-  std::array<RoundProgram, kMostParts> programs_;
   RecordedCalls recorded_;
-  std::vector<HomedItem> homed_;
-  std::vector<std::int32_t> item_layer_;
   std::vector<Phase> ended_;  // that of index i lies between the backend's marks i and i + 1
 };
 

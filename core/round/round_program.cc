@@ -29,73 +29,71 @@ std::uint64_t most_tokens(const RankPlan& plan) {
 std::span<const RoundProgram::Stage> RoundProgram::stages() noexcept {
   using Program = RoundProgram;
   static constexpr std::array kStages{
+      Stage{.phase = Phase::kProject, .client = &Program::write_tokens},
       Stage{.phase = Phase::kQueryExchange,
             .planned = &Program::tokens_travel,
             .add_calls = &Program::add_gather,
-            .exchange = &Program::token_exchange},
+            .exchange = &Program::exchange_tokens},
       Stage{.phase = Phase::kAttend, .add_calls = &Program::add_attend, .kind = &most_tokens},
       Stage{.phase = Phase::kPartialExchange,
             .planned = &Program::states_travel,
-            .exchange = &Program::state_exchange},
+            .exchange = &Program::exchange_states},
       Stage{.phase = Phase::kCombine, .add_calls = &Program::add_combine},
   };
-  static_assert(kStages.size() == kTrees + 1);
+  static_assert(kStages.size() < Backend::kMarks, "a mark before the first, and one after each");
   return kStages;
 }
 
 RoundProgram::RoundProgram(const AttentionShape& shape, Backend& backend,
-                           Communicator& communicator, Cache& cache, RoundRecords& records,
+                           Communicator& communicator, Cache& cache,
                            std::vector<LeafWeights> weights)
     : shape_(shape),
       backend_(backend),
       communicator_(communicator),
       cache_(cache),
-      records_(records),
-      outgoing_tokens_(backend) {
+      tokens_(backend),
+      outgoing_tokens_(backend),
+      states_(backend) {
   if (shape.projects_leaves()) projector_.emplace(shape, backend, std::move(weights));
 }
 
-void RoundProgram::reserve(const RankPlan& plan, FirstRecords first) {
+void RoundProgram::reserve(const RankPlan& plan) {
   const std::size_t token = shape_.token_record_bytes();
-  first_ = first;
-  records_.tokens.reserve(scaled(first.token + plan.total_tokens(), token));
-  records_.states.reserve(
-      scaled(first.state + plan.total_states(), shape_.state_shape().record_bytes()));
+  tokens_.reserve(scaled(plan.total_tokens(), token));
   outgoing_tokens_.reserve(plan.token_send_index.size() * token);
+  states_.reserve(scaled(plan.total_states(), shape_.state_shape().record_bytes()));
   if (projector_) projector_->reserve(plan);
 }
 
 bool RoundProgram::fits(const RankPlan& plan) const {
   const std::size_t token = shape_.token_record_bytes();
-  const std::size_t state = shape_.state_shape().record_bytes();
-  return scaled(first_.token + plan.total_tokens(), token) <= records_.tokens.bytes() &&
+  return scaled(plan.total_tokens(), token) <= tokens_.bytes() &&
          plan.token_send_index.size() * token <= outgoing_tokens_.bytes() &&
-         scaled(first_.state + plan.total_states(), state) <= records_.states.bytes() &&
+         scaled(plan.total_states(), shape_.state_shape().record_bytes()) <= states_.bytes() &&
          (!projector_ || projector_->fits(plan));
 }
 
 void RoundProgram::trim(Deadline::Clock::time_point now) {
+  tokens_.trim(now);
   outgoing_tokens_.trim(now);
+  states_.trim(now);
   if (projector_) projector_->trim(now);
 }
 
-std::byte* RoundProgram::tokens() const noexcept {
-  return records_.tokens.data() + scaled(first_.token, shape_.token_record_bytes());
-}
-
-float* RoundProgram::states() const noexcept {
-  return records_.states.as<float>() +
-         static_cast<std::size_t>(first_.state) * shape_.state_shape().record_floats();
-}
-
 RoundProgram::Arenas RoundProgram::arenas() const noexcept {
-  Arenas all{records_.tokens.data(), outgoing_tokens_.data(), records_.states.data()};
+  Arenas all{tokens_.data(), outgoing_tokens_.data(), states_.data()};
   if (projector_) std::ranges::copy(projector_->arenas(), all.begin() + 3);
   return all;
 }
 
 bool RoundProgram::planned(const Stage& stage, const RankPlan& plan) const {
   return stage.planned == nullptr || (this->*stage.planned)(plan);
+}
+
+void RoundProgram::client_part(const Stage& stage, const RankPlan& plan, Layers item_layer,
+                               PoolClient& client) const {
+  if (!planned(stage, plan) || stage.client == nullptr) return;
+  (this->*stage.client)(plan, item_layer, client);
 }
 
 std::span<const Call> RoundProgram::calls(const Stage& stage, const RankPlan& plan,
@@ -109,24 +107,19 @@ std::span<const Call> RoundProgram::calls(const Stage& stage, const RankPlan& pl
 
 Status RoundProgram::exchange(const Stage& stage, const RankPlan& plan, Deadline deadline) {
   if (!planned(stage, plan) || stage.exchange == nullptr) return {};
-  return transfer(plan, [&] { return communicator_.run((this->*stage.exchange)(plan), deadline); });
+  return (this->*stage.exchange)(plan, deadline);
 }
 
-Status RoundProgram::begin_exchange(const Stage& stage, const RankPlan& plan, Deadline deadline) {
-  if (!planned(stage, plan) || stage.exchange == nullptr) return {};
-  return communicator_.begin((this->*stage.exchange)(plan), deadline);
-}
-
-Status RoundProgram::end_exchange(const Stage& stage, const RankPlan& plan, Deadline deadline) {
-  if (!planned(stage, plan) || stage.exchange == nullptr) return {};
-  return transfer(plan, [&] { return communicator_.end(deadline); });
+void RoundProgram::write_tokens(const RankPlan& plan, Layers item_layer, PoolClient& client) const {
+  if (plan.homed.empty()) return;
+  client.write_tokens(plan.homed, item_layer, tokens_.data(), shape_.token_record_bytes());
 }
 
 /// The records of an all-to-all, grouped by receiver.
 void RoundProgram::add_gather(const RankPlan& plan, Layers /*item_layer*/) {
   if (plan.token_send_index.empty()) return;
   calls_.emplace_back(GatherArgs{.index = plan.token_send_index,
-                                 .src = tokens(),
+                                 .src = tokens_.data(),
                                  .dst = outgoing_tokens_.data(),
                                  .record_bytes = shape_.token_record_bytes()});
 }
@@ -138,7 +131,7 @@ void RoundProgram::add_attend(const RankPlan& plan, Layers item_layer) {
     calls_.emplace_back(AppendArgs{.cache = &cache_,
                                    .tasks = plan.appends,
                                    .item_layer = item_layer,
-                                   .source = tokens() + shape_.query_bytes(),
+                                   .source = tokens_.data() + shape_.query_bytes(),
                                    .source_stride_bytes = shape_.token_record_bytes()});
   }
   if (plan.tasks.empty()) return;  // no leaves, no merges
@@ -157,12 +150,12 @@ AttendArgs RoundProgram::attend_call(const RankPlan& plan, Layers item_layer) co
           .tasks = plan.tasks,
           .block_table = plan.block_table,
           .item_layer = item_layer,
-          .queries = tokens(),
+          .queries = tokens_.data(),
           .query_stride_bytes = shape_.token_record_bytes(),
           .query_dtype = shape_.query_dtype,
           .heads = shape_.heads,
           .softmax_scale = shape_.softmax_scale,
-          .states = states()};
+          .states = states_.as<float>()};
 }
 
 AttendArgs RoundProgram::attended(const RankPlan& plan) const {
@@ -174,9 +167,9 @@ AttendArgs RoundProgram::attended(const RankPlan& plan) const {
 /// state is projected where its leaf is attended.
 void RoundProgram::add_projected_attend(const RankPlan& plan, Layers item_layer) {
   projector_->order(plan, item_layer);
-  projector_->add_absorb(tokens(), calls_);
+  projector_->add_absorb(tokens_.data(), calls_);
   calls_.emplace_back(projector_->attended(attend_call(plan, item_layer)));
-  projector_->add_values(states(), calls_);
+  projector_->add_values(states_.as<float>(), calls_);
   const MergeArgs merge = merges(plan.local_merges);
   if (!merge.empty()) calls_.emplace_back(merge);
 }
@@ -202,54 +195,43 @@ MergeArgs RoundProgram::merges(const MergeSchedule& schedule) {
   }
   return {.ops = merge_ops_,
           .shape = shape_.state_shape(),
-          .states = states(),
+          .states = states_.as<float>(),
           .levels = merge_ops_.empty() ? 1 : merge_ops_.back().level + 1};
 }
 
-Collective RoundProgram::token_exchange(const RankPlan& plan) {
+Status RoundProgram::exchange_tokens(const RankPlan& plan, Deadline deadline) {
   const std::size_t record = shape_.token_record_bytes();
   to_bytes(plan.token_send_counts, record, send_bytes_);
   to_bytes(plan.token_recv_counts, record, recv_bytes_);
-  const std::span received(tokens() + scaled(plan.local_tokens, record),
+  const std::span received(tokens_.data() + scaled(plan.local_tokens, record),
                            scaled(plan.received_tokens, record));
   if (plan.exchange == Exchange::kAllGather) {
     const std::size_t own = recv_bytes_[static_cast<std::size_t>(communicator_.rank())];
-    return collective({tokens(), own}, received, plan);
+    return transfer({tokens_.data(), own}, received, plan, deadline);
   }
-  return collective({outgoing_tokens_.data(), plan.token_send_index.size() * record}, received,
-                    plan);
+  return transfer({outgoing_tokens_.data(), plan.token_send_index.size() * record}, received, plan,
+                  deadline);
 }
 
-Collective RoundProgram::state_exchange(const RankPlan& plan) {
+Status RoundProgram::exchange_states(const RankPlan& plan, Deadline deadline) {
   const std::size_t record = shape_.state_shape().record_bytes();
   to_bytes(plan.state_send_counts, record, send_bytes_);
   to_bytes(plan.state_recv_counts, record, recv_bytes_);
-  auto* base = reinterpret_cast<std::byte*>(states());
-  return collective(
-      {base + scaled(plan.send_begin(), record), scaled(plan.sent_states, record)},
-      {base + scaled(plan.recv_begin(), record), scaled(plan.received_states, record)}, plan);
+  std::byte* base = states_.data();
+  return transfer({base + scaled(plan.send_begin(), record), scaled(plan.sent_states, record)},
+                  {base + scaled(plan.recv_begin(), record), scaled(plan.received_states, record)},
+                  plan, deadline);
 }
 
-/// `send` is grouped by receiver, or for an all-gather this rank's one block. Valid until the next
-/// exchange of this program is made.
-Collective RoundProgram::collective(std::span<const std::byte> send, std::span<std::byte> recv,
-                                    const RankPlan& plan) const {
-  const bool gathers = plan.exchange == Exchange::kAllGather;
-  Collective call{.kind = gathers ? CollectiveKind::kAllGather : CollectiveKind::kAllToAll,
-                  .send = send,
-                  .recv = recv,
-                  .recv_counts = recv_bytes_};
-  if (!gathers) call.send_counts = send_bytes_;
-  return call;
-}
-
-/// Counts what `communicate` has sent for the plan.
-template <typename Communicate>
-Status RoundProgram::transfer(const RankPlan& plan, const Communicate& communicate) {
+/// `send` is grouped by receiver, or for an all-gather this rank's one block.
+Status RoundProgram::transfer(std::span<const std::byte> send, std::span<std::byte> recv,
+                              const RankPlan& plan, Deadline deadline) {
   const bool gathers = plan.exchange == Exchange::kAllGather;
   const auto kind = gathers ? CollectiveKind::kAllGather : CollectiveKind::kAllToAll;
   const std::uint64_t before = communicator_.traffic()[kind];
-  Status status = communicate();
+  Status status = gathers
+                      ? communicator_.all_gather(send, recv, recv_bytes_, deadline)
+                      : communicator_.all_to_all(send, send_bytes_, recv, recv_bytes_, deadline);
   exchanged_bytes_ += communicator_.traffic()[kind] - before;
   return status;
 }

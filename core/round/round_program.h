@@ -1,5 +1,5 @@
-// A round, or a part of one, on one rank as a list of stages, and the memory for its token and
-// state records. RoundExecutor runs the list, RecordedRound records it.
+// A round on one rank as a list of stages, and the memory for its token and state records.
+// RoundExecutor runs the list, RecordedRound records it.
 #pragma once
 
 #include <array>
@@ -17,51 +17,39 @@
 #include "core/plan/plan.h"
 #include "core/round/leaf_projector.h"
 #include "core/round/phases.h"
+#include "core/round/pool_client.h"
 #include "core/round/scratch_buffer.h"
 
 namespace tributary {
-
-/// The records of a round's parts, one part's behind the other's, so that a client sees one list.
-struct RoundRecords {
-  explicit RoundRecords(Backend& backend) : tokens(backend), states(backend) {}
-
-  ScratchBuffer tokens, states;
-};
-
-/// Where a part's records begin among the round's.
-struct FirstRecords {
-  std::int64_t token = 0;
-  std::int64_t state = 0;
-};
 
 class RoundProgram {
  public:
   /// Item i of a plan is at layer item_layer[i].
   using Layers = std::span<const std::int32_t>;
 
-  /// Calls of the backend, then an exchange. A member is null if the stage has no such part. Stages
-  /// of one phase follow one another. Before the first one the client writes the token records.
+  /// The client's part, then calls of the backend, then an exchange. A member is null if the stage
+  /// has no such part. Stages of one phase follow one another.
   struct Stage {
     Phase phase;
     /// Whether the plan's round has this stage, the same on every rank; null: every round has it.
     bool (RoundProgram::*planned)(const RankPlan&) const = nullptr;
+    void (RoundProgram::*client)(const RankPlan&, Layers, PoolClient&) const = nullptr;
     /// Appends to calls_.
     void (RoundProgram::*add_calls)(const RankPlan&, Layers) = nullptr;
     /// The kind of the calls for RecordedCalls.
     std::uint64_t (*kind)(const RankPlan&) = nullptr;
-    Collective (RoundProgram::*exchange)(const RankPlan&) = nullptr;
+    Status (RoundProgram::*exchange)(const RankPlan&, Deadline) = nullptr;
   };
-  enum StageIndex : std::uint8_t { kQueries, kLeaves, kStates, kTrees };
-  /// By StageIndex: all stages, in the order in which they are done.
+  /// All stages, in the order in which they are done.
   [[nodiscard]] static std::span<const Stage> stages() noexcept;
 
   /// `communicator` takes pointers of the backend's memory. All must outlive the program.
   /// `weights`: of each layer, where the shape projects at its leaves; none elsewhere.
   RoundProgram(const AttentionShape& shape, Backend& backend, Communicator& communicator,
-               Cache& cache, RoundRecords& records, std::vector<LeafWeights> weights = {});
+               Cache& cache, std::vector<LeafWeights> weights = {});
 
   /// Makes room for the plan's records. Earlier records may be lost.
-  void reserve(const RankPlan& plan, FirstRecords first = {});
+  void reserve(const RankPlan& plan);
   /// Whether there is room already.
   [[nodiscard]] bool fits(const RankPlan& plan) const;
   /// Between rounds: frees memory that rounds have not needed for a while.
@@ -71,23 +59,22 @@ class RoundProgram {
 
   // A stage's parts. They do nothing if the stage is not planned or has no such part.
 
+  void client_part(const Stage& stage, const RankPlan& plan, Layers item_layer,
+                   PoolClient& client) const;
   /// Their plan data is in the plan and `item_layer`. Valid until the next call of this function.
   [[nodiscard]] std::span<const Call> calls(const Stage& stage, const RankPlan& plan,
                                             Layers item_layer);
   Status exchange(const Stage& stage, const RankPlan& plan, Deadline deadline);
-  /// The same in two calls, see Communicator::begin.
-  Status begin_exchange(const Stage& stage, const RankPlan& plan, Deadline deadline);
-  Status end_exchange(const Stage& stage, const RankPlan& plan, Deadline deadline);
 
   [[nodiscard]] Backend& backend() const noexcept { return backend_; }
   [[nodiscard]] Communicator& communicator() const noexcept { return communicator_; }
 
   /// Payload bytes of queries, rows and states that this rank sent to others, over all rounds.
   [[nodiscard]] std::uint64_t exchanged_bytes() const noexcept { return exchanged_bytes_; }
-  /// Token records of the last plan that was reserved for, in the backend's memory.
-  [[nodiscard]] std::byte* tokens() const noexcept;
-  /// Its state records.
-  [[nodiscard]] float* states() const noexcept;
+  /// Token records of the last round, in the backend's memory.
+  [[nodiscard]] std::byte* tokens() const noexcept { return tokens_.data(); }
+  /// State records of the last round.
+  [[nodiscard]] const float* states() const noexcept { return states_.as<float>(); }
   /// The last round's attention as it was called, without states: with the queries that were
   /// attended, which are absorbed whatever travelled.
   [[nodiscard]] AttendArgs attended(const RankPlan& plan) const;
@@ -96,6 +83,7 @@ class RoundProgram {
   [[nodiscard]] Arenas arenas() const noexcept;
 
  private:
+  void write_tokens(const RankPlan& plan, Layers item_layer, PoolClient& client) const;
   void add_gather(const RankPlan& plan, Layers item_layer);
   void add_attend(const RankPlan& plan, Layers item_layer);
   [[nodiscard]] bool tokens_travel(const RankPlan& plan) const { return plan.tokens_travel; }
@@ -105,20 +93,18 @@ class RoundProgram {
   [[nodiscard]] AttendArgs attend_call(const RankPlan& plan, Layers item_layer) const;
   void add_projected_attend(const RankPlan& plan, Layers item_layer);
   [[nodiscard]] MergeArgs merges(const MergeSchedule& schedule);
-  [[nodiscard]] Collective token_exchange(const RankPlan& plan);
-  [[nodiscard]] Collective state_exchange(const RankPlan& plan);
-  [[nodiscard]] Collective collective(std::span<const std::byte> send, std::span<std::byte> recv,
-                                      const RankPlan& plan) const;
-  template <typename Communicate>
-  Status transfer(const RankPlan& plan, const Communicate& communicate);
+  Status exchange_tokens(const RankPlan& plan, Deadline deadline);
+  Status exchange_states(const RankPlan& plan, Deadline deadline);
+  Status transfer(std::span<const std::byte> send, std::span<std::byte> recv, const RankPlan& plan,
+                  Deadline deadline);
 
   AttentionShape shape_;
   Backend& backend_;
   Communicator& communicator_;
   Cache& cache_;
-  RoundRecords& records_;
-  FirstRecords first_;
+  ScratchBuffer tokens_;
   ScratchBuffer outgoing_tokens_;
+  ScratchBuffer states_;
   std::optional<LeafProjector> projector_;  // where the shape projects at its leaves
   std::uint64_t exchanged_bytes_ = 0;
   std::vector<Call> calls_;

@@ -140,7 +140,6 @@ std::vector<std::byte> encode_order(const Order& order) {
   }
   out.list(std::span<const PageCopy>(order.copies));
   out.list(std::span<const StepItem>(order.step));
-  out.value(order.first_half);
   out.list(std::span<const std::int32_t>(order.item_layer));
   out.value(order.canary);
   return out.take();
@@ -155,15 +154,9 @@ Order decode_order(std::span<const std::byte> bytes) {
   for (std::uint32_t i = 0; i < ops; ++i) order.ops.push_back(decode_op(in));
   order.copies = in.list<PageCopy>();
   order.step = in.list<StepItem>();
-  order.first_half = in.value<std::int32_t>();
   order.item_layer = in.list<std::int32_t>();
   order.canary = in.value<CanaryOrder>();
   if (!in.empty()) fail(ErrorCode::kMalformedInput, "order: bytes left after the last field");
-  if (order.first_half < 0 ||
-      (order.first_half > 0 && std::cmp_greater_equal(order.first_half, order.step.size()))) {
-    fail(ErrorCode::kMalformedInput, "order: first half is of {} items, the step has {}",
-         order.first_half, order.step.size());
-  }
   return order;
 }
 

@@ -32,9 +32,6 @@ struct Order {
   std::vector<std::variant<TableOp, FillOp>> ops;  // applied in order, before the step
   std::vector<PageCopy> copies;                    // of leaves that move: after ops
   std::vector<StepItem> step;                      // empty: no step in this round
-  /// The first so many items of `step` are a half of their own, and the others the second one:
-  /// rounds run as RoundExecutor runs two parts. 0: rounds are whole.
-  std::int32_t first_half = 0;
   /// The layer of each item: one round. Empty: all items run through all layers, round by round.
   std::vector<std::int32_t> item_layer;
   CanaryOrder canary;  // only together with item_layer

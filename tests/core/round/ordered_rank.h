@@ -22,7 +22,6 @@
 #include "comm/local/run_ranks.h"
 #include "core/base/ceil_div.h"
 #include "core/base/elements.h"
-#include "core/pool/round_plans.h"
 #include "core/round/round.h"
 #include "core/workload/generator.h"
 #include "kernels/reference/reference_backend.h"
@@ -53,9 +52,6 @@ enum class Pieces {
   kDeferred,
   kRecorded,  // likewise, and repeated work is replayed
 };
-
-/// Whole rounds, or rounds in two halves, and when what one begins beside the other takes place.
-enum class Split { kWhole, kHalvesAtBegin, kHalvesAtEnd };
 
 /// Whether the communicator is ordered with the backend.
 constexpr bool is_ordered(Pieces pieces) {
@@ -111,14 +107,11 @@ class GeneratingClient final : public PoolClient {
 /// One rank and its copy of the table, in which leaf l of every sequence is on rank l mod ranks.
 class Rank {
  public:
-  Rank(Pieces pieces, Exchange exchange, Communicator& threads, Split split)
+  Rank(Pieces pieces, Exchange exchange, Communicator& threads)
       : exchange_(exchange),
-        split_(split),
         threads_(threads),
         backend_(make_backend(pieces, queue_)),
-        ordered_(threads, queue_,
-                 split == Split::kHalvesAtBegin ? DeferredCommunicator::Beside::kAtItsBegin
-                                                : DeferredCommunicator::Beside::kAtItsEnd),
+        ordered_(threads, queue_),
         client_(*backend_),
         cache_(backend_->make_cache({.layers = kLayers,
                                      .pages = static_cast<int>(kPrompts.size()) * kLeaves,
@@ -137,36 +130,28 @@ class Rank {
       extend(s, tokens);
       batch_.push_back({s + 1, 1, tokens});
     }
-    const std::size_t half = split_ == Split::kWhole ? 0 : (batch_.size() + 1) / 2;
-    Order order;
-    order.step = batch_;
-    order.first_half = static_cast<std::int32_t>(half);
-    plans_.prepare(order, table_, [this](const Routing&) { return exchange_; });
+    build_routing(table_, batch_, threads_.size(), routing_);
+    PlanBuilder(threads_.size(), threads_.rank(), kLeafTokens).build(routing_, exchange_, plan_);
   }
   void end_step() {
-    for (const StepItem& item : batch_) {
-      table_.apply(CommitOp{item.id, item.tokens});
-      plans_.forget(item.id);
-    }
+    for (const StepItem& item : batch_) table_.apply(CommitOp{item.id, item.tokens});
   }
 
   /// One layer of the step. The plan's list of layers is freed when it returns.
   Status run(int layer, Deadline deadline = Deadline::after(std::chrono::minutes(1))) {
     const int before = queue_.waits();
     failure_ = {};
-    const std::vector<std::int32_t> layers = item_layer(layer);
-    const auto round = plans_.round(layers);
-    const Status status = executor_.run(std::span(round).first(plans_.parts().size()), client_,
-                                        deadline, failure_, times_);
+    const Status status =
+        executor_.run(plan_, item_layer(layer), client_, deadline, failure_, times_);
     waits_ = queue_.waits() - before;
     EXPECT_TRUE(queue_.empty()) << "nothing is under way after a round";
     return status;
   }
   void read(int layer, States& states) {
     const std::size_t record = kOrderedShape.state_shape().record_bytes();
-    for (const HomedItem& item : executor_.homed()) {
+    for (const HomedItem& item : plan_.homed) {
       std::vector<std::byte> bytes(static_cast<std::size_t>(item.tokens) * record);
-      backend_->download(bytes, reinterpret_cast<const std::byte*>(executor_.states()) +
+      backend_->download(bytes, reinterpret_cast<const std::byte*>(executor_.program().states()) +
                                     static_cast<std::size_t>(item.state) * record);
       states[{layer, item.id, item.position}] = std::move(bytes);
     }
@@ -174,9 +159,7 @@ class Rank {
 
   [[nodiscard]] RoundExecutor& executor() noexcept { return executor_; }
   [[nodiscard]] Backend& backend() noexcept { return *backend_; }
-  /// Of a whole round.
-  [[nodiscard]] const RankPlan& plan() const noexcept { return plans_.parts()[0].plan; }
-  [[nodiscard]] std::size_t parts() const noexcept { return plans_.parts().size(); }
+  [[nodiscard]] const RankPlan& plan() const noexcept { return plan_; }
   /// All items of the step at `layer`.
   [[nodiscard]] std::vector<std::int32_t> item_layer(int layer) const {
     return std::vector<std::int32_t>(batch_.size(), layer);
@@ -240,7 +223,6 @@ class Rank {
   }
 
   Exchange exchange_;
-  Split split_;
   Communicator& threads_;
   DeferredQueue queue_;
   std::unique_ptr<Backend> backend_;
@@ -250,7 +232,8 @@ class Rank {
   RoundExecutor executor_;
   SequenceTable table_{kLeafTokens};
   std::vector<StepItem> batch_;
-  RoundPlans plans_{threads_.size(), threads_.rank(), kLeafTokens, false};
+  Routing routing_;
+  RankPlan plan_;
   PhaseTimes times_{};
   Status failure_;
   int waits_ = 0;
@@ -258,9 +241,9 @@ class Rank {
 
 /// Runs `body` on every rank, then checks that no memory was freed while queued work could use it.
 inline void on_ranks(int ranks, Pieces pieces, Exchange exchange,
-                     const std::function<void(Rank&)>& body, Split split = Split::kWhole) {
+                     const std::function<void(Rank&)>& body) {
   run_ranks(ranks, [&](Communicator& threads) {
-    Rank rank(pieces, exchange, threads, split);
+    Rank rank(pieces, exchange, threads);
     body(rank);
     EXPECT_EQ(rank.queue().hazards(), 0);
   });

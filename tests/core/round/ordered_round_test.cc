@@ -31,19 +31,15 @@ using test::kSteps;
 using test::on_ranks;
 using test::Pieces;
 using test::Rank;
-using test::Split;
 using test::States;
 
-constexpr std::array kSplits{Split::kWhole, Split::kHalvesAtBegin, Split::kHalvesAtEnd};
-
 /// All steps and layers.
-States decode(int ranks, Pieces pieces, Exchange exchange, Split split = Split::kWhole) {
+States decode(int ranks, Pieces pieces, Exchange exchange) {
   States states;
   std::mutex mutex;
-  const auto body = [&](Rank& rank) {
+  on_ranks(ranks, pieces, exchange, [&](Rank& rank) {
     for (std::size_t step = 0; step < kSteps.size(); ++step) {
       rank.begin_step(step);
-      EXPECT_EQ(rank.parts(), split == Split::kWhole ? 1U : 2U);
       for (int layer = 0; layer < kLayers; ++layer) {
         const Status status = rank.run(layer);
         EXPECT_TRUE(status.ok()) << status.message();
@@ -56,8 +52,7 @@ States decode(int ranks, Pieces pieces, Exchange exchange, Split split = Split::
       }
       rank.end_step();
     }
-  };
-  on_ranks(ranks, pieces, exchange, body, split);
+  });
   return states;
 }
 
@@ -66,23 +61,19 @@ class OrderedRound : public testing::TestWithParam<std::tuple<int, Exchange>> {
   [[nodiscard]] static int ranks() { return std::get<0>(GetParam()); }
   [[nodiscard]] static Exchange exchange() { return std::get<1>(GetParam()); }
   static void run(const std::function<void(Rank&)>& body) {
-    for (const auto pieces : {Pieces::kDeferred, Pieces::kRecorded}) {
-      for (const Split split : kSplits) on_ranks(ranks(), pieces, exchange(), body, split);
-    }
+    for (auto pieces : {Pieces::kDeferred, Pieces::kRecorded})
+      on_ranks(ranks(), pieces, exchange(), body);
   }
 };
 
 TEST_P(OrderedRound, ComesToTheBitsOfOneRankThatWaits) {
   static const States expected = decode(1, Pieces::kPlain, Exchange::kAllToAll);
   ASSERT_EQ(expected.size(), kLayers * 9U);
-  for (const Split split : kSplits) {
-    SCOPED_TRACE(testing::Message() << "split " << static_cast<int>(split));
-    EXPECT_EQ(decode(ranks(), Pieces::kPlain, exchange(), split), expected);
-    EXPECT_EQ(decode(ranks(), Pieces::kDeferredBackend, exchange(), split), expected)
-        << "a backend that returns early, and a communicator that is not ordered with it";
-    EXPECT_EQ(decode(ranks(), Pieces::kDeferred, exchange(), split), expected);
-    EXPECT_EQ(decode(ranks(), Pieces::kRecorded, exchange(), split), expected);
-  }
+  EXPECT_EQ(decode(ranks(), Pieces::kPlain, exchange()), expected);
+  EXPECT_EQ(decode(ranks(), Pieces::kDeferredBackend, exchange()), expected)
+      << "a backend that returns early, and a communicator that is not ordered with it";
+  EXPECT_EQ(decode(ranks(), Pieces::kDeferred, exchange()), expected);
+  EXPECT_EQ(decode(ranks(), Pieces::kRecorded, exchange()), expected);
 }
 
 TEST_P(OrderedRound, WhatComesAgainIsReplayed) {
@@ -105,23 +96,6 @@ TEST_P(OrderedRound, WhatComesAgainIsReplayed) {
     EXPECT_TRUE(rank.run(2).ok());
     EXPECT_EQ(counts(), (std::array{first[0], kinds, 2 * kinds})) << "one serves all layers";
   });
-}
-
-TEST_P(OrderedRound, HalvesThatComeAgainAreReplayed) {
-  const auto body = [](Rank& rank) {
-    const DeferredBackend& backend = rank.deferred();
-    rank.begin_step(0);
-    EXPECT_TRUE(rank.run(0).ok());
-    EXPECT_TRUE(rank.run(1).ok());
-    rank.end_step();
-    rank.begin_step(0);  // a row more of each sequence: as many records
-    const int single = backend.single_calls();
-    const int records = backend.records();
-    EXPECT_TRUE(rank.run(2).ok());
-    EXPECT_EQ(backend.single_calls(), single) << "nothing is called one by one";
-    EXPECT_EQ(backend.records(), records) << "nothing is recorded anew";
-  };
-  on_ranks(ranks(), Pieces::kRecorded, exchange(), body, Split::kHalvesAtBegin);
 }
 
 TEST_P(OrderedRound, PhasesTakeTheTimeOfTheDevice) {
@@ -159,8 +133,7 @@ TEST_P(OrderedRound, AFailureOfOneRanksOwnKeepsNobodyWaiting) {
 }
 
 TEST_P(OrderedRound, ACollectiveThatFailsInTheMiddleEndsAllRanksWithItsReason) {
-  // In the first round and the second, of either exchange, of either half.
-  for (const int good : {0, 1, 2, 3}) {
+  for (const int good : {0, 1, 2, 3}) {  // in the first round and the second, of either exchange
     SCOPED_TRACE(testing::Message() << "after " << good << " collectives");
     run([&](Rank& rank) {
       if (rank.rank() == ranks() - 1) {

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <random>
 #include <span>
-#include <string>
 #include <variant>
 #include <vector>
 
@@ -52,8 +51,8 @@ bool same(const std::vector<T>& a, const std::vector<T>& b) {
 }
 bool same(const Order& a, const Order& b) {
   return a.round == b.round && a.stop == b.stop && same(a.ops, b.ops) && a.copies == b.copies &&
-         same(a.step, b.step) && a.item_layer == b.item_layer && a.first_half == b.first_half &&
-         a.canary.item == b.canary.item && a.canary.head == b.canary.head;
+         same(a.step, b.step) && a.item_layer == b.item_layer && a.canary.item == b.canary.item &&
+         a.canary.head == b.canary.head;
 }
 
 /// One of each operation, with extremes.
@@ -79,7 +78,6 @@ Order example_order() {
                TableOp(MoveOp{11, 12, -13, {14, INT32_MIN}})};
   order.copies = {{1, 2, 3, 4, 5}, {INT32_MAX, -1, 0, 0, INT32_MIN}};
   order.step = {{1, 2, 3}, {UINT64_MAX, UINT32_MAX, INT32_MIN}};
-  order.first_half = 1;
   order.item_layer = {60, INT32_MIN};
   order.canary = {1, 127};
   return order;
@@ -116,15 +114,6 @@ TEST(Order, RefusesWhatItDoesNotKnow) {
   bytes[kFirstKind] = std::byte{7};
   EXPECT_EQ(message_of([&] { (void)decode_order(bytes); }),
             "order: operation kind is 7, expected 0 .. 6");
-}
-
-TEST(Order, AHalfHasItemsAndLeavesSome) {
-  for (const std::int32_t half : {-1, 2, 3}) {
-    Order order = example_order();
-    order.first_half = half;
-    EXPECT_EQ(message_of([&] { (void)decode_order(encode_order(order)); }),
-              "order: first half is of " + std::to_string(half) + " items, the step has 2");
-  }
 }
 
 TEST(Order, ChangedBytesAreAnErrorOrAnotherOrder) {
