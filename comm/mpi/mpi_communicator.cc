@@ -40,38 +40,25 @@ class MpiCommunicator final : public Communicator {
 
  protected:
   Status do_collective(const Collective& call, Deadline deadline) override {
-    Status status = do_begin(call, deadline);
-    return status.ok() ? do_end(call, deadline) : status;
-  }
-
-  /// The first pieces of every block are under way when it returns.
-  Status do_begin(const Collective& call, Deadline /*deadline*/) override {
-    MpiExchange& exchange = exchange_of(begun_++);
-    exchange.begin(comm_, begun_, call.kind);
+    exchange_->begin(comm_, ++exchanges_, call.kind);
     if (Status told = do_look_for_failure(); !told.ok()) return told;
     // One block for all is staged once.
-    if (call.kind != CollectiveKind::kAllToAll) exchange.send(others_, call.send);
+    if (call.kind != CollectiveKind::kAllToAll) exchange_->send(others_, call.send);
     for (int peer = 0; peer < size(); ++peer) {
       if (peer == rank()) continue;
-      if (call.kind == CollectiveKind::kAllToAll) exchange.send(only(peer), call.block_to(peer));
-      exchange.receive(only(peer), call.block_from(peer));
+      if (call.kind == CollectiveKind::kAllToAll) exchange_->send(only(peer), call.block_to(peer));
+      exchange_->receive(only(peer), call.block_from(peer));
     }
-    if (Status status = exchange.start(); !status.ok()) return status;
+    if (Status status = exchange_->start(); !status.ok()) return status;
     std::ranges::copy(call.block_to(rank()), call.block_from(rank()).begin());
-    return {};
-  }
-
-  Status do_end(const Collective& /*call*/, Deadline deadline) override {
-    return exchange_of(ended_++).finish(deadline, [this] { return do_look_for_failure(); });
+    return exchange_->finish(deadline, [this] { return do_look_for_failure(); });
   }
 
   void do_poison(const Status& reason) override {
     if (state_->finalized) return;
     state_->failed = true;
     // MPI continues the pending requests.
-    for (auto& exchange : exchanges_) {
-      state_->abandoned.push_back(std::exchange(exchange, std::make_shared<MpiExchange>()));
-    }
+    state_->abandoned.push_back(std::exchange(exchange_, std::make_shared<MpiExchange>()));
     if (told_by_peer_) return;  // the rank that told this one has told the others
     const std::string text = fmt::format("rank {}: {}", rank(), reason.message());
     const auto code = static_cast<std::int32_t>(reason.code());
@@ -119,9 +106,6 @@ class MpiCommunicator final : public Communicator {
   }
 
  private:
-  [[nodiscard]] MpiExchange& exchange_of(std::uint64_t number) {
-    return *exchanges_[number % exchanges_.size()];
-  }
   /// The list of one peer; valid as long as this object.
   [[nodiscard]] std::span<const int> only(int peer) const {
     const int index = peer < rank() ? peer : peer - 1;
@@ -133,9 +117,8 @@ class MpiCommunicator final : public Communicator {
   // Not freed before MPI is finalised. A peer may have failed in its last call and told this rank:
   // Open MPI 4.1 loses unrelated messages when one arrives for a freed communicator.
   MPI_Comm comm_ = MPI_COMM_NULL;
-  std::uint64_t begun_ = 0, ended_ = 0;  // exchanges
-  std::array<std::shared_ptr<MpiExchange>, kMostBegun> exchanges_{std::make_shared<MpiExchange>(),
-                                                                  std::make_shared<MpiExchange>()};
+  std::uint64_t exchanges_ = 0;
+  std::shared_ptr<MpiExchange> exchange_ = std::make_shared<MpiExchange>();
   bool told_by_peer_ = false;
 };
 

@@ -18,7 +18,7 @@ constexpr std::size_t kWindow = 2;
 constexpr std::size_t kSmallestSend = 4096;
 
 /// Every MPI library supports tags 1 .. 32767. Exchanges that share a tag cannot meet: the ranks of
-/// a communicator are at most as many exchanges apart as can be begun, and one.
+/// a communicator are at most one exchange apart.
 constexpr std::uint64_t kTagCycle = 8192;
 
 int tag_of(std::uint64_t number, CollectiveKind kind) {

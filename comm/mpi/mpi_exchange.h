@@ -17,7 +17,7 @@
 namespace tributary {
 
 /// Call begin, then send and receive for every block, then start and finish. One collective at a
-/// time; others of the same communicator may be under way.
+/// time.
 ///
 /// Why staging: MPI keeps using the memory of a request that missed its deadline and cannot be told
 /// to stop, but the caller's buffers must be free then. The caller that gives up keeps the whole

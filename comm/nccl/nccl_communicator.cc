@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdint>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -85,7 +84,6 @@ class NcclCommunicator final : public Communicator {
   ~NcclCommunicator() override { end(/*in_order=*/true); }
   [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
   [[nodiscard]] bool on_stream() const noexcept override { return !owns_stream_; }
-  [[nodiscard]] bool overlaps() const noexcept override { return on_stream(); }
 
   /// Joins the group of `id`. A failure poisons the bootstrap, so that the others do not wait for
   /// this rank.
@@ -100,29 +98,9 @@ class NcclCommunicator final : public Communicator {
   Status do_collective(const Collective& call, Deadline deadline) override {
     const std::string_view what = collective_name(call.kind);
     Status status = cuda_status_of(what, cudaSetDevice(device_));
-    if (status.ok()) status = enqueue(call, stream_);
+    if (status.ok()) status = enqueue(call);
     if (status.ok()) status = settle(what, deadline);
     return status.ok() && owns_stream_ ? complete_stream(what, deadline) : status;
-  }
-  /// On a stream beside the backend's, which waits for what that one has been asked to do so far.
-  Status do_begin(const Collective& call, Deadline deadline) override {
-    if (owns_stream_) return {};
-    const std::string_view what = collective_name(call.kind);
-    cudaEvent_t received = received_[begun_++ % kMostBegun];
-    Status status = cuda_status_of(what, cudaSetDevice(device_));
-    if (status.ok()) status = cuda_status_of(what, cudaEventRecord(filled_, stream_));
-    if (status.ok()) status = cuda_status_of(what, cudaStreamWaitEvent(beside_, filled_, 0));
-    if (status.ok()) status = enqueue(call, beside_);
-    if (status.ok()) status = settle(what, deadline);
-    if (!status.ok()) return status;
-    return cuda_status_of(what, cudaEventRecord(received, beside_));
-  }
-  Status do_end(const Collective& call, Deadline deadline) override {
-    if (owns_stream_) return do_collective(call, deadline);
-    const std::string_view what = collective_name(call.kind);
-    Status status = cuda_status_of(what, cudaSetDevice(device_));
-    if (!status.ok()) return status;
-    return cuda_status_of(what, cudaStreamWaitEvent(stream_, received_[ended_++ % kMostBegun], 0));
   }
   Status do_complete(Deadline deadline) override {
     return on_stream() ? complete_stream("wait for the stream", deadline) : Status();
@@ -139,28 +117,12 @@ class NcclCommunicator final : public Communicator {
     if (status.ok() && owns_stream_) {
       status = cuda_status_of("start", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     }
-    if (status.ok() && !owns_stream_) status = cuda_status_of("start", make_beside());
     if (!status.ok()) return status;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     const ncclResult_t result = nccl().comm_init_rank_config(&comm_, size(), id, rank(), &config);
     status = started("start", result);
     return status.ok() ? settle("start", deadline) : status;
-  }
-
-  /// First among what waits for a multiprocessor: attention leaves none idle, and a few blocks of a
-  /// collective that come late hold up every peer.
-  cudaError_t make_beside() {
-    int least = 0;
-    int greatest = 0;
-    cudaError_t code = cudaDeviceGetStreamPriorityRange(&least, &greatest);
-    if (code == cudaSuccess) {
-      code = cudaStreamCreateWithPriority(&beside_, cudaStreamNonBlocking, greatest);
-    }
-    for (cudaEvent_t* event : {&filled_, &received_[0], &received_[1]}) {
-      if (code == cudaSuccess) code = cudaEventCreateWithFlags(event, cudaEventDisableTiming);
-    }
-    return code;
   }
 
   /// Converts the result of a call. ncclInProgress is not an error.
@@ -199,7 +161,7 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  Status enqueue(const Collective& call, cudaStream_t stream) {
+  Status enqueue(const Collective& call) {
     const std::string_view what = collective_name(call.kind);
     if (call.kind == CollectiveKind::kBroadcast) {
       // In place on the root: NCCL only reads that memory there.
@@ -208,20 +170,20 @@ class NcclCommunicator final : public Communicator {
       const std::size_t bytes = call.send.size() + call.recv.size();
       if (bytes == 0) return {};
       return started(what,
-                     nccl().broadcast(data, data, bytes, ncclUint8, call.root, comm_, stream));
+                     nccl().broadcast(data, data, bytes, ncclUint8, call.root, comm_, stream_));
     }
     if (call.kind == CollectiveKind::kAllGather && call.recv.empty()) return {};
     const bool even = std::ranges::adjacent_find(call.recv_counts, std::not_equal_to<>()) ==
                       call.recv_counts.end();
     if (call.kind == CollectiveKind::kAllGather && even) {
       return started(what, nccl().all_gather(call.send.data(), call.recv.data(), call.send.size(),
-                                             ncclUint8, comm_, stream));
+                                             ncclUint8, comm_, stream_));
     }
-    return exchange(what, call, stream);
+    return exchange(what, call);
   }
 
   /// Sends and receives a block for every other rank, in one group; the own block is copied.
-  Status exchange(std::string_view what, const Collective& call, cudaStream_t stream) {
+  Status exchange(std::string_view what, const Collective& call) {
     Status status = started(what, nccl().group_start());
     for (int peer = 0; peer < size() && status.ok(); ++peer) {
       const std::span<const std::byte> from = call.block_to(peer);
@@ -229,16 +191,16 @@ class NcclCommunicator final : public Communicator {
       if (peer == rank()) {
         if (!to.empty()) {
           status = cuda_status_of(
-              what, cudaMemcpyAsync(to.data(), from.data(), to.size(), cudaMemcpyDefault, stream));
+              what, cudaMemcpyAsync(to.data(), from.data(), to.size(), cudaMemcpyDefault, stream_));
         }
         continue;
       }
       if (!from.empty()) {
         status =
-            started(what, nccl().send(from.data(), from.size(), ncclUint8, peer, comm_, stream));
+            started(what, nccl().send(from.data(), from.size(), ncclUint8, peer, comm_, stream_));
       }
       if (status.ok() && !to.empty()) {
-        status = started(what, nccl().recv(to.data(), to.size(), ncclUint8, peer, comm_, stream));
+        status = started(what, nccl().recv(to.data(), to.size(), ncclUint8, peer, comm_, stream_));
       }
     }
     // Ended after a failure as well: NCCL counts the open groups of a thread.
@@ -261,18 +223,8 @@ class NcclCommunicator final : public Communicator {
       }
       comm_ = nullptr;
     }
-    // Who waits for the backend's stream waits for what was begun and has not ended, too.
-    if (!in_order && begun_ != ended_ && cudaEventRecord(filled_, beside_) == cudaSuccess) {
-      (void)cudaStreamWaitEvent(stream_, filled_, 0);
-    }
     if (owns_stream_ && stream_ != nullptr) (void)cudaStreamDestroy(stream_);
     stream_ = nullptr;
-    if (beside_ != nullptr) (void)cudaStreamDestroy(beside_);
-    beside_ = nullptr;
-    for (cudaEvent_t* event : {&filled_, &received_[0], &received_[1]}) {
-      if (*event != nullptr) (void)cudaEventDestroy(*event);
-      *event = nullptr;
-    }
   }
 
   Communicator& bootstrap_;
@@ -280,11 +232,6 @@ class NcclCommunicator final : public Communicator {
   const bool owns_stream_;
   cudaStream_t stream_;
   ncclComm_t comm_ = nullptr;
-  // Of collectives that are begun, where the stream is given.
-  cudaStream_t beside_ = nullptr;
-  cudaEvent_t filled_ = nullptr;                    // what they read is there
-  std::array<cudaEvent_t, kMostBegun> received_{};  // they are done
-  std::uint64_t begun_ = 0, ended_ = 0;
 };
 
 /// Rank 0 makes the id of the group and sends it to all, or the reason why it could not.

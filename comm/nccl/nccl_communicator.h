@@ -16,9 +16,8 @@ namespace tributary {
 /// (page-locked host memory). One call may mix both.
 ///
 /// With a given stream (on_stream), that of the backend, a call returns when NCCL has accepted it;
-/// the first calls wait for their peers to do so. complete() waits for the stream. What is begun
-/// runs on another stream beside it, of the highest priority, until it ends. With a stream of its
-/// own, the work that fills the buffers must be complete when a call begins
+/// the first calls wait for their peers to do so. complete() waits for the stream. With a stream of
+/// its own, the work that fills the buffers must be complete when a call begins
 /// (Backend::synchronize), and the received blocks are there when it returns.
 ///
 /// NCCL is used in nonblocking mode: every wait polls for completion, for errors of NCCL, for

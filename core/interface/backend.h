@@ -155,7 +155,7 @@ class Backend {
   /// is when all that was enqueued before it is done. After a synchronize(): the microseconds from
   /// one to another, of each the last; no value where calls return when their work is done, so that
   /// the host's clock tells.
-  static constexpr int kMarks = 16;
+  static constexpr int kMarks = 8;
   virtual void mark(int /*index*/) {}
   [[nodiscard]] virtual std::optional<double> microseconds_between(int /*first*/, int /*second*/) {
     return {};

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "core/base/deadline.h"
 #include "core/base/error.h"
@@ -34,11 +33,11 @@ class Traffic {
 
 /// A fixed group of ranks. Every rank calls the same collectives in the same order with matching
 /// counts; calls come from one thread per rank, and one is under way at a time, or several in their
-/// order where on_stream(), or where they were begun and have not ended.
+/// order where on_stream().
 ///
-/// Buffers belong to the caller and stay valid and untouched until the call returns, or the call of
-/// end() that is its own, or where on_stream() until complete() returned ok. The counts are read
-/// during the call alone. All blocks lie in rank order without gaps. A count may be 0 for any rank.
+/// Buffers belong to the caller and stay valid and untouched until the call returns, or where
+/// on_stream() until complete() returned ok. The counts are read during the call alone.
+/// All blocks lie in rank order without gaps. A count may be 0 for any rank.
 ///
 /// Failure: a missed deadline, a lost peer or bad arguments poison the communicator for good; that
 /// call and every later one return the status of the first failure, and nothing more is sent. A
@@ -51,16 +50,8 @@ class Traffic {
 ///
 ///   right: backend.merge, all_to_all, backend.merge, complete, backend.synchronize, then read;
 ///   wrong: all_to_all, then read, or free a buffer: the call may not even have begun.
-///
-/// Beside a backend's work, in either case:
-///
-///   right: begin of queries, backend.attend of what needs none of them, end, backend.attend;
-///   wrong: begin, then all_to_all: what was begun ends first.
 class Communicator {
  public:
-  /// Collectives that may be under way between begin() and end().
-  static constexpr std::size_t kMostBegun = 2;
-
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
   virtual ~Communicator() = default;
@@ -84,18 +75,8 @@ class Communicator {
   Status complete(Deadline deadline);
 
   /// Executes this rank's part of a collective: all the calls below are made of it. A communicator
-  /// that uses another one forwards its own calls to this function. None may be begun.
+  /// that uses another one forwards its own calls to this function.
   Status run(const Collective& call, Deadline deadline);
-
-  /// A collective in two calls, with other work of this rank in between, on every rank alike:
-  /// begin() starts it, end() completes the one that was begun first. What fills its buffers is
-  /// there, or ordered, when it begins, and what it received when it has ended, as for run(). At
-  /// most kMostBegun are under way, in which no other collective is called.
-  Status begin(const Collective& call, Deadline deadline);
-  Status end(Deadline deadline);
-  /// Whether what was begun goes on while this rank does other work, so that there is something to
-  /// gain from it. False: most of it is done by end().
-  [[nodiscard]] virtual bool overlaps() const noexcept { return false; }
 
   /// `data` of `root` arrives in `data` of every rank; the same size everywhere.
   Status broadcast(std::span<std::byte> data, int root, Deadline deadline);
@@ -127,11 +108,6 @@ class Communicator {
   /// `call` is valid on this rank, the deadline has not passed, and the communicator is not
   /// poisoned when this is called.
   virtual Status do_collective(const Collective& call, Deadline deadline) = 0;
-  /// Likewise. `call` and its counts are those of do_end() too.
-  virtual Status do_begin(const Collective& /*call*/, Deadline /*deadline*/) { return {}; }
-  virtual Status do_end(const Collective& call, Deadline deadline) {
-    return do_collective(call, deadline);
-  }
   virtual Status do_complete(Deadline /*deadline*/) { return {}; }
   /// Tells the peers, where that is possible, and ends the collectives that are under way.
   virtual void do_poison(const Status& reason) = 0;
@@ -139,21 +115,12 @@ class Communicator {
   virtual Status do_look_for_failure() { return {}; }
 
  private:
-  struct Begun {
-    Collective call;
-    std::vector<std::size_t> send_counts, recv_counts;  // of `call`
-  };
-
-  Status check(std::string_view what, Deadline deadline);
-  Status check_call(const Collective& call, Deadline deadline);
   Status finish(Status status);
 
   int rank_;
   int size_;
   Traffic traffic_;
   Status poison_;
-  std::array<Begun, kMostBegun> begun_;  // a ring
-  std::size_t first_begun_ = 0, begun_count_ = 0;
 };
 
 }  // namespace tributary

@@ -4,12 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstring>
 #include <numeric>
 #include <span>
-#include <utility>
 
 namespace tributary::testing_support {
 namespace {
@@ -35,25 +33,6 @@ void expect_equal(const std::vector<std::byte>& actual, const std::vector<std::b
   const auto a = std::ranges::mismatch(actual, expected).in1;
   ADD_FAILURE() << "first wrong byte at " << a - actual.begin() << " of " << actual.size();
 }
-
-/// What a rank sends and has to receive.
-struct AllToAll {
-  AllToAll(const Communicator& communicator, std::uint64_t call,
-           const std::vector<std::vector<std::size_t>>& counts)
-      : send_counts(counts[static_cast<std::size_t>(communicator.rank())]) {
-    const int rank = communicator.rank();
-    const auto self = static_cast<std::size_t>(rank);
-    for (int peer = 0; peer < communicator.size(); ++peer) {
-      const auto p = static_cast<std::size_t>(peer);
-      recv_counts.push_back(counts[p][self]);
-      append(send, pattern(call, rank, peer, counts[self][p]));
-      append(expected, pattern(call, peer, rank, counts[p][self]));
-    }
-  }
-
-  std::vector<std::size_t> send_counts, recv_counts;
-  std::vector<std::byte> send, expected;
-};
 
 }  // namespace
 
@@ -101,35 +80,22 @@ void check_all_gather(Communicator& communicator, std::uint64_t call,
 void check_all_to_all(Communicator& communicator, std::uint64_t call,
                       const std::vector<std::vector<std::size_t>>& counts) {
   SCOPED_TRACE(testing::Message() << "all_to_all " << call << " on rank " << communicator.rank());
-  const AllToAll sides(communicator, call, counts);
-  std::vector<std::byte> recv(sides.expected.size(), std::byte{0xee});
-  const Status status = communicator.all_to_all(sides.send, sides.send_counts, recv,
-                                                sides.recv_counts, ample_deadline());
+  const int rank = communicator.rank();
+  const auto self = static_cast<std::size_t>(rank);
+  std::vector<std::size_t> recv_counts;
+  std::vector<std::byte> send;
+  std::vector<std::byte> expected;
+  for (int peer = 0; peer < communicator.size(); ++peer) {
+    const auto p = static_cast<std::size_t>(peer);
+    recv_counts.push_back(counts[p][self]);
+    append(send, pattern(call, rank, peer, counts[self][p]));
+    append(expected, pattern(call, peer, rank, counts[p][self]));
+  }
+  std::vector<std::byte> recv(expected.size(), std::byte{0xee});
+  const Status status =
+      communicator.all_to_all(send, counts[self], recv, recv_counts, ample_deadline());
   ASSERT_TRUE(status.ok()) << status.message();
-  expect_equal(recv, sides.expected);
-}
-
-BegunAllToAll::BegunAllToAll(Communicator& communicator, std::uint64_t call,
-                             const std::vector<std::vector<std::size_t>>& counts)
-    : communicator_(communicator) {
-  AllToAll sides(communicator, call, counts);
-  send_ = std::move(sides.send);
-  expected_ = std::move(sides.expected);
-  recv_.assign(expected_.size(), std::byte{0xee});
-  // The counts are gone when this returns.
-  const Status status = communicator.begin({.kind = CollectiveKind::kAllToAll,
-                                            .send = send_,
-                                            .recv = recv_,
-                                            .send_counts = sides.send_counts,
-                                            .recv_counts = sides.recv_counts},
-                                           ample_deadline());
-  EXPECT_TRUE(status.ok()) << status.message();
-}
-
-void BegunAllToAll::end() {
-  const Status status = communicator_.end(ample_deadline());
-  ASSERT_TRUE(status.ok()) << status.message();
-  expect_equal(recv_, expected_);
+  expect_equal(recv, expected);
 }
 
 std::vector<std::size_t> ragged_counts(std::mt19937_64& random, int n, std::size_t max_bytes) {
@@ -139,40 +105,6 @@ std::vector<std::size_t> ragged_counts(std::mt19937_64& random, int n, std::size
     count = draw % 3 == 0 ? 0 : (draw >> 8U) % (max_bytes + 1);
   }
   return counts;
-}
-
-std::vector<std::size_t> equal_counts(int ranks, std::size_t bytes) {
-  return std::vector<std::size_t>(static_cast<std::size_t>(ranks), bytes);
-}
-
-Matrix ragged_matrix(std::mt19937_64& random, int ranks, std::size_t max_bytes) {
-  Matrix matrix;
-  for (int rank = 0; rank < ranks; ++rank) {
-    matrix.push_back(ragged_counts(random, ranks, max_bytes));
-  }
-  return matrix;
-}
-
-Status small_call(Communicator& communicator, Deadline deadline) {
-  const std::array<std::byte, 1> send{};
-  std::vector<std::byte> recv(static_cast<std::size_t>(communicator.size()));
-  return communicator.all_gather(send, recv, equal_counts(communicator.size(), 1), deadline);
-}
-
-void expect_dead(Communicator& communicator, ErrorCode code, const std::string& text) {
-  const Traffic before = communicator.traffic();
-  EXPECT_TRUE(communicator.poisoned());
-  std::array<std::byte, 1> byte{};
-  const std::vector<std::size_t> counts = equal_counts(communicator.size(), 1);
-  std::vector<std::byte> send(counts.size());
-  std::vector<std::byte> recv(counts.size());
-  for (const Status& status :
-       {communicator.broadcast(byte, 0, ample_deadline()), small_call(communicator),
-        communicator.all_to_all(send, counts, recv, counts, ample_deadline())}) {
-    EXPECT_EQ(status.code(), code) << status.message();
-    EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
-  }
-  EXPECT_TRUE(communicator.traffic() == before);
 }
 
 }  // namespace tributary::testing_support

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "core/interface/communicator.h"
@@ -28,27 +27,6 @@ void check_all_gather(Communicator& communicator, std::uint64_t call,
 void check_all_to_all(Communicator& communicator, std::uint64_t call,
                       const std::vector<std::vector<std::size_t>>& counts);
 
-/// An all-to-all in two calls: begins when it is made, and end() ends it and checks it likewise.
-class BegunAllToAll {
- public:
-  BegunAllToAll(Communicator& communicator, std::uint64_t call,
-                const std::vector<std::vector<std::size_t>>& counts);
-  void end();
-
- private:
-  Communicator& communicator_;
-  std::vector<std::byte> send_, recv_, expected_;
-};
-
-/// A one-byte all-gather, for calls that must fail.
-Status small_call(Communicator& communicator, Deadline deadline = ample_deadline());
-/// Every kind of call fails with `code` and `text` in its message, and counts no traffic.
-void expect_dead(Communicator& communicator, ErrorCode code, const std::string& text);
-
-/// [from][to] bytes.
-using Matrix = std::vector<std::vector<std::size_t>>;
-[[nodiscard]] std::vector<std::size_t> equal_counts(int ranks, std::size_t bytes);
-[[nodiscard]] Matrix ragged_matrix(std::mt19937_64& random, int ranks, std::size_t max_bytes);
 /// `n` counts of 0 .. max_bytes, one in three 0. The same on every rank for equal generators.
 [[nodiscard]] std::vector<std::size_t> ragged_counts(std::mt19937_64& random, int n,
                                                      std::size_t max_bytes);

@@ -20,6 +20,44 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::array<std::size_t, 14> kSizes = {
     0, 1, 7, 8, 63, 64, 65, 4096, 4097, 100003, 131072, 131073, 1000001, 4 * kMiB};
 
+using Matrix = std::vector<std::vector<std::size_t>>;
+
+std::vector<std::size_t> equal_counts(int ranks, std::size_t bytes) {
+  return std::vector<std::size_t>(static_cast<std::size_t>(ranks), bytes);
+}
+
+Matrix ragged_matrix(std::mt19937_64& random, int ranks, std::size_t max_bytes) {
+  Matrix matrix;
+  for (int rank = 0; rank < ranks; ++rank) {
+    matrix.push_back(ragged_counts(random, ranks, max_bytes));
+  }
+  return matrix;
+}
+
+/// A one-byte all-gather, for calls that must fail.
+Status small_call(Communicator& communicator, Deadline deadline = ample_deadline()) {
+  const std::array<std::byte, 1> send{};
+  std::vector<std::byte> recv(static_cast<std::size_t>(communicator.size()));
+  return communicator.all_gather(send, recv, equal_counts(communicator.size(), 1), deadline);
+}
+
+/// Every kind of call fails with `code` and `text` in its message, and counts no traffic.
+void expect_dead(Communicator& communicator, ErrorCode code, const std::string& text) {
+  const Traffic before = communicator.traffic();
+  EXPECT_TRUE(communicator.poisoned());
+  std::array<std::byte, 1> byte{};
+  const std::vector<std::size_t> counts = equal_counts(communicator.size(), 1);
+  std::vector<std::byte> send(counts.size());
+  std::vector<std::byte> recv(counts.size());
+  for (const Status& status :
+       {communicator.broadcast(byte, 0, ample_deadline()), small_call(communicator),
+        communicator.all_to_all(send, counts, recv, counts, ample_deadline())}) {
+    EXPECT_EQ(status.code(), code) << status.message();
+    EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
+  }
+  EXPECT_TRUE(communicator.traffic() == before);
+}
+
 }  // namespace
 
 TEST_P(CommunicatorConformance, KnowsItself) {

@@ -14,15 +14,12 @@
 namespace tributary::testing_support {
 namespace {
 
-using Beside = test::DeferredCommunicator::Beside;
-
-RankLauncher deferred(int ranks, Beside beside) {
-  const std::string name = beside == Beside::kAtItsBegin ? "DeferredToItsBegin" : "Deferred";
-  return {name + std::to_string(ranks), ranks, [ranks, beside](const auto& body) {
+RankLauncher deferred(int ranks) {
+  return {"Deferred" + std::to_string(ranks), ranks, [ranks](const auto& body) {
             run_ranks(ranks, [&](Communicator& host) {
               test::DeferredQueue queue;
               test::DeferredBackend backend(make_reference_backend(), queue);
-              test::DeferredCommunicator exchange(host, queue, beside);
+              test::DeferredCommunicator exchange(host, queue);
               DeviceBuffers communicator(backend, exchange);
               body(communicator);
               EXPECT_EQ(queue.hazards(), 0);
@@ -33,10 +30,6 @@ RankLauncher deferred(int ranks, Beside beside) {
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Deferred, CommunicatorConformance,
-                         testing::Values(deferred(1, Beside::kAtItsEnd),
-                                         deferred(2, Beside::kAtItsEnd),
-                                         deferred(4, Beside::kAtItsEnd),
-                                         deferred(4, Beside::kAtItsBegin)),
-                         conformance_name);
+                         testing::Values(deferred(1), deferred(2), deferred(4)), conformance_name);
 
 }  // namespace tributary::testing_support

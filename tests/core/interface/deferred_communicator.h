@@ -16,15 +16,11 @@ namespace tributary::test {
 /// as on a device whose communicator was aborted.
 class DeferredCommunicator final : public Communicator {
  public:
-  /// When a collective that was begun takes place: a real one anywhere in between.
-  enum class Beside { kAtItsBegin, kAtItsEnd };
-
-  /// Both references outlive it.
-  DeferredCommunicator(Communicator& inner, DeferredQueue& queue, Beside beside = Beside::kAtItsEnd)
-      : Communicator(inner.rank(), inner.size()), inner_(inner), queue_(queue), beside_(beside) {}
+  /// Both arguments outlive it.
+  DeferredCommunicator(Communicator& inner, DeferredQueue& queue)
+      : Communicator(inner.rank(), inner.size()), inner_(inner), queue_(queue) {}
   [[nodiscard]] std::string_view name() const noexcept override { return "deferred"; }
   [[nodiscard]] bool on_stream() const noexcept override { return true; }
-  [[nodiscard]] bool overlaps() const noexcept override { return true; }
 
   /// The collective after the next `count` fails with `reason` when its turn comes.
   void fail_after(int count, const Status& reason) {
@@ -34,15 +30,16 @@ class DeferredCommunicator final : public Communicator {
 
  protected:
   Status do_collective(const Collective& call, Deadline /*deadline*/) override {
-    enqueue(call);
-    return {};
-  }
-  Status do_begin(const Collective& call, Deadline /*deadline*/) override {
-    if (beside_ == Beside::kAtItsBegin) enqueue(call);
-    return {};
-  }
-  Status do_end(const Collective& call, Deadline /*deadline*/) override {
-    if (beside_ == Beside::kAtItsEnd) enqueue(call);
+    // The caller's counts are valid during this call only.
+    queue_.add([this, call, sent = copy(call.send_counts),
+                received = copy(call.recv_counts)](Deadline deadline) {
+      if (until_failure_-- == 0) inner_.poison(reason_);
+      Collective late = call;
+      late.send_counts = sent;
+      late.recv_counts = received;
+      const Status status = inner_.run(late, deadline);
+      if (first_.ok()) first_ = status;
+    });
     return {};
   }
   /// The backend's synchronize() reports what the backend's own work throws.
@@ -54,25 +51,12 @@ class DeferredCommunicator final : public Communicator {
   Status do_look_for_failure() override { return inner_.look_for_failure(); }
 
  private:
-  void enqueue(const Collective& call) {
-    // The caller's counts are valid during this call only.
-    queue_.add([this, call, sent = copy(call.send_counts),
-                received = copy(call.recv_counts)](Deadline deadline) {
-      if (until_failure_-- == 0) inner_.poison(reason_);
-      Collective late = call;
-      late.send_counts = sent;
-      late.recv_counts = received;
-      const Status status = inner_.run(late, deadline);
-      if (first_.ok()) first_ = status;
-    });
-  }
   static std::vector<std::size_t> copy(std::span<const std::size_t> counts) {
     return {counts.begin(), counts.end()};
   }
 
   Communicator& inner_;
   DeferredQueue& queue_;
-  Beside beside_;
   Status first_;
   Status reason_;
   int until_failure_ = -1;

@@ -72,10 +72,9 @@ ncclResult_t check_stream(const Device& device, ncclComm& comm, cudaStream_t han
     return comm.fails(ncclInvalidUsage, "the stream is of another device");
   }
   if (stream.capture != nullptr) return comm.fails(ncclInvalidUsage, "the stream is captured");
-  const bool other = std::ranges::any_of(group.calls, [&](const Call& call) {
-    return call.comm.get() == &comm && call.stream != handle;
-  });
-  if (other) return comm.fails(ncclInvalidUsage, "two streams in a group: not emulated");
+  if (comm.stream != nullptr && comm.stream != handle) {
+    return comm.fails(ncclInvalidUsage, "a second stream: not emulated");
+  }
   return ncclSuccess;
 }
 
@@ -170,22 +169,19 @@ void enter(Device& device, ncclComm& comm) {
   };
   if (!std::ranges::all_of(comm.entering->operations, met)) return;
   const std::shared_ptr<Launch> launch = std::exchange(comm.entering, nullptr);
-  const cudaError_t code = device::push(
-      device, comm.stream,
-      {.what = "a collective",
-       .run =
-           [launch] {
-             const Lock lock(device::the_device().mutex);
-             launch->finished = true;
-             for (const Operation& operation : launch->operations) {
-               if (!operation.fault.empty()) throw device::IllegalAddress(operation.fault);
-             }
-           },
-       // Launches follow each other, also from one stream to another.
-       .ready =
-           [launch, before = comm.pending, shared = comm.clique] {
-             return std::ranges::all_of(before, &Launch::finished) && arrive(*shared, launch);
-           }});
+  const cudaError_t code =
+      device::push(device, comm.stream,
+                   {.what = "a collective",
+                    .run =
+                        [launch] {
+                          const Lock lock(device::the_device().mutex);
+                          launch->finished = true;
+                          for (const Operation& operation : launch->operations) {
+                            if (!operation.fault.empty())
+                              throw device::IllegalAddress(operation.fault);
+                          }
+                        },
+                    .ready = [launch, shared = comm.clique] { return arrive(*shared, launch); }});
   comm.state = code == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
   std::erase_if(comm.pending, [](const auto& before) { return before->finished; });
   comm.pending.push_back(launch);

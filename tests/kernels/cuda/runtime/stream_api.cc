@@ -66,17 +66,6 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   });
 }
 
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  *least = 0;
-  *greatest = -5;
-  return cudaSuccess;
-}
-
-/// Streams take turns here whatever their priorities.
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int /*priority*/) {
-  return cudaStreamCreateWithFlags(stream, flags);
-}
-
 /// Returns at once; what was enqueued still runs.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Device& device = the_device();
