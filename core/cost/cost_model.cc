@@ -54,12 +54,8 @@ class PlanWork {
   /// Without its merges.
   static AttendWork attend_of(const RankPlan& plan) {
     AttendWork work;
-    std::int32_t item = -1;  // an item's leaves follow one another
     for (const LeafTask& task : plan.tasks) {
-      if (task.item != item) work.queries += task.tokens;
-      item = task.item;
       ++work.leaves;
-      work.states += task.tokens;
       work.rows += task.rows;
       work.row_tokens += std::int64_t{task.rows} * task.tokens;
     }
@@ -100,8 +96,7 @@ StepPrediction predict_step(const CostModelConfig& config, const Routing& routin
   StepPrediction step;
   RankPlan plan;
   for (int rank = 0; rank < workers; ++rank) {
-    PlanBuilder(workers, rank, config.leaf_tokens, config.attention.projects_leaves())
-        .build(routing, exchange, plan);
+    PlanBuilder(workers, rank, config.leaf_tokens).build(routing, exchange, plan);
     const WorkerTimes worker = prices.times(PlanWork(prices, workers, rank).of(plan), exchange);
     round.see(worker);
     step.worker_attend_us.push_back(worker.attend_us * config.layers);

@@ -33,7 +33,7 @@ void PoolLoad::change_roots(const LeafRun& run, std::int64_t leaves, std::int32_
   WorkerLoad& worker = workers_[at(run.worker)];
   for (const TreeNode& node : run_roots_) {
     const std::int64_t held = std::min(node.end_leaf(), leaves) - node.first_leaf();
-    roots_.push_back({node, run.worker, held == 1});
+    roots_.push_back({node, run.worker});
     if (held == 1) continue;
     worker.merges += sign * (held - 1);
     worker.merge_heights.add(static_cast<std::size_t>(tree_height(held) - 1), sign);
@@ -83,11 +83,6 @@ void PoolLoad::change(std::span<const LeafRun> runs, std::int32_t home, std::int
     const std::int32_t worker = first->worker;
     const auto last =
         std::find_if(first, roots_.end(), [&](const auto& r) { return r.worker != worker; });
-    WorkerLoad& holder = workers_[at(worker)];
-    holder.queries += sign;
-    if (worker != home || roots_.size() == 1) {
-      holder.lone_leaves += sign * std::count_if(first, last, [](const auto& r) { return r.leaf; });
-    }
     if (worker != home) {
       const std::int64_t count = last - first;
       workers_[at(home)].inbound_roots += sign * count;
@@ -104,7 +99,7 @@ WorkerTimes PoolLoad::times(std::int32_t worker, Exchange exchange,
   const WorkerLoad& w = workers_[at(worker)];
   return prices.times({.tokens = w.homes,
                        .gathered = exchange == Exchange::kAllToAll ? exchange_.gathered(worker) : 0,
-                       .attend = w.attend(prices.config().attention.projects_leaves()),
+                       .attend = w.attend(),
                        .home_merges = w.home_merges,
                        .home_merge_levels = w.home_levels.used(),
                        .queries = exchange_.queries(worker, exchange, prices),

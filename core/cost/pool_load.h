@@ -51,26 +51,19 @@ struct WorkerLoad {
   std::int64_t available_pages = 0;  // neither used nor reserved; set by the owner of the load
   std::int64_t homes = 0;            // running sequences whose home it is
   std::int64_t inbound_roots = 0;    // subtree roots that it receives as a home in a round of all
-  std::int64_t queries = 0;          // that come to its leaves: sequences with some here
   std::int64_t leaves = 0;           // that hold tokens
-  /// Leaves that are roots by themselves and not merged here: where leaves are projected their
-  /// states are copied out, elsewhere they are made in their places.
-  std::int64_t lone_leaves = 0;
-  std::int64_t merges = 0;       // of its own leaves
-  std::int64_t home_merges = 0;  // of subtree roots, as a home
-  LevelCounts merge_heights;     // subtrees of a height have merges on all levels below
+  std::int64_t merges = 0;           // of its own leaves
+  std::int64_t home_merges = 0;      // of subtree roots, as a home
+  LevelCounts merge_heights;         // subtrees of a height have merges on all levels below
   LevelCounts home_levels;
 
   /// Its part of a round of all sequences, each with one new token.
-  [[nodiscard]] AttendWork attend(bool projects_leaves) const {
-    const std::int64_t copies = projects_leaves ? lone_leaves : 0;
-    return {.queries = queries,
-            .leaves = leaves,
-            .states = leaves,
+  [[nodiscard]] AttendWork attend() const {
+    return {.leaves = leaves,
             .rows = tokens,
             .row_tokens = tokens,
-            .merges = merges + copies,
-            .merge_levels = std::max(merge_heights.height(), copies > 0 ? 1 : 0)};
+            .merges = merges,
+            .merge_levels = merge_heights.height()};
   }
 };
 
@@ -102,8 +95,7 @@ class PoolLoad {
   [[nodiscard]] std::int64_t pages_per_worker() const noexcept { return pages_per_worker_; }
 
   [[nodiscard]] double attend_us(std::int32_t worker, const RoundPrices& prices) const {
-    return prices.attend_us(
-        workers_[at(worker)].attend(prices.config().attention.projects_leaves()));
+    return prices.attend_us(workers_[at(worker)].attend());
   }
   /// Of one worker; `prices` are those of this pool.
   [[nodiscard]] WorkerTimes times(std::int32_t worker, Exchange exchange,
@@ -127,7 +119,6 @@ class PoolLoad {
   struct OwnedRoot {
     TreeNode node;
     std::int32_t worker = 0;
-    bool leaf = false;  // one alone
   };
   std::vector<OwnedRoot> roots_;
   std::vector<TreeNode> run_roots_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "core/base/dtype.h"
 #include "core/base/error.h"
 
 namespace tributary {
@@ -22,16 +21,6 @@ RoundPrices::RoundPrices(const CostModelConfig& config, int workers)
          "cost model: {} layers, {} workers of which {} a node; expected at least 1 each",
          config.layers, workers, config.workers_per_node);
   }
-  const AttentionShape& shape = config.attention;
-  if (!shape.projects_leaves()) return;
-  const double latent = static_cast<double>(shape.heads) * shape.kv_lora_rank;
-  leaf_weight_bytes_ =
-      latent * (shape.qk_nope_head_dim + shape.v_head_dim) * static_cast<double>(sizeof(bf16));
-  query_gflop_ = 2e-9 * latent * shape.qk_nope_head_dim;
-  value_gflop_ = 2e-9 * latent * shape.v_head_dim;
-  const double head_float = static_cast<double>(shape.heads) * sizeof(float);
-  query_moved_bytes_ = head_float * (shape.qk_nope_head_dim + shape.latent_dim());
-  value_moved_bytes_ = head_float * (shape.kv_lora_rank + shape.v_head_dim);
 }
 
 double RoundPrices::gather_us(std::int64_t records) const {
@@ -58,26 +47,7 @@ double RoundPrices::attend_us(const AttendWork& work) const {
   const double arithmetic = static_cast<double>(work.row_tokens) * row_gflop_ * c.attend_gflop_us;
   return c.attend_us + static_cast<double>(work.leaves) * c.attend_task_us + reading + arithmetic -
          c.attend_overlap * std::min(reading, arithmetic) +
-         merges_us(work.merges, work.merge_levels) + leaf_products_us(work);
-}
-
-double RoundPrices::leaf_products_us(const AttendWork& work) const {
-  if (!config_.attention.projects_leaves() || work.leaves == 0) return 0;
-  const MachineCosts& c = config_.costs;
-  return shared_attend_us() - c.attend_us +
-         gather_us(work.queries) +  // they are copied together, by layer
-         (static_cast<double>(work.queries) * query_gflop_ +
-          static_cast<double>(work.states) * value_gflop_) *
-             c.weight_gflop_us +
-         (static_cast<double>(work.queries) * query_moved_bytes_ +
-          static_cast<double>(work.states) * value_moved_bytes_) *
-             c.weight_byte_ns * 1e-3;
-}
-
-double RoundPrices::shared_attend_us() const {
-  const MachineCosts& c = config_.costs;
-  const bool products = config_.attention.projects_leaves();
-  return (products ? 3 : 1) * c.attend_us + leaf_weight_bytes_ * c.weight_byte_ns * 1e-3;
+         merges_us(work.merges, work.merge_levels);
 }
 
 double RoundPrices::combine_us(std::int64_t merges, std::int64_t levels) const {

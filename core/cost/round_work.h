@@ -12,8 +12,7 @@
 namespace tributary {
 
 /// Projections of one token and layer at its home, where the pool does them; zeros where its client
-/// does. Without W_UK and W_UV where the pool applies those at its leaves: they are part of the
-/// attention there, and follow from its shape.
+/// does.
 struct ProjectionWork {
   double weight_bytes = 0;  // of a layer, on every worker
   double token_gflop = 0;
@@ -37,9 +36,7 @@ struct Inbound {
 
 /// The leaves of a worker.
 struct AttendWork {
-  std::int64_t queries = 0;  // new tokens of the sequences that have leaves here
   std::int64_t leaves = 0;
-  std::int64_t states = 0;      // sum of leaves x new tokens
   std::int64_t rows = 0;        // of the leaves
   std::int64_t row_tokens = 0;  // sum of rows x new tokens
   std::int64_t merges = 0, merge_levels = 0;
@@ -65,14 +62,7 @@ class RoundPrices {
   RoundPrices(const CostModelConfig& config, int workers);
 
   [[nodiscard]] double project_us(std::int64_t tokens) const;
-  /// With both products of a pool that projects at its leaves.
   [[nodiscard]] double attend_us(const AttendWork& work) const;
-  /// Those alone; 0 in other pools. W_UK and W_UV are read once each, as bf16, however many queries
-  /// and states there are; what is multiplied and the result pass through memory like weights; a
-  /// product costs a call of its own, like attention.
-  [[nodiscard]] double leaf_products_us(const AttendWork& work) const;
-  /// What attention of anything takes: calls, and weights that are read once for all.
-  [[nodiscard]] double shared_attend_us() const;
   [[nodiscard]] double combine_us(std::int64_t merges, std::int64_t levels) const;
   [[nodiscard]] double gather_us(std::int64_t records) const;
   [[nodiscard]] double queries_us(const Inbound& in, Exchange exchange) const {
@@ -94,9 +84,6 @@ class RoundPrices {
   CostModelConfig config_;
   int workers_;
   double token_bytes_, state_bytes_, row_bytes_, row_gflop_;
-  // Of a layer, where leaves are projected; else 0.
-  double leaf_weight_bytes_ = 0, query_gflop_ = 0, value_gflop_ = 0;
-  double query_moved_bytes_ = 0, value_moved_bytes_ = 0;  // what a product reads and writes, fp32
 };
 
 /// The slowest worker of each phase, and the fastest one's attention.

@@ -68,9 +68,13 @@ MlaLayer::MlaLayer(Backend& backend, const ModelShape& shape, const LayerWeights
   }
   kv_norm_ = upload_vector(backend, weights.kv_a_layernorm);
 
-  const KvBShape kv_b{.heads = heads, .nope = nope, .value = value, .latent = latent};
-  w_uk_ = backend.make_weight(w_uk_view(weights.kv_b_proj, scales.kv_b_proj, kv_b));
-  w_uv_ = backend.make_weight(w_uv_view(weights.kv_b_proj, scales.kv_b_proj, kv_b));
+  heads_ = std::make_unique<HeadProjection>(backend,
+                                            KvBShape{.heads = heads,
+                                                     .nope = nope,
+                                                     .rope = shape.qk_rope_head_dim,
+                                                     .value = value,
+                                                     .latent = latent},
+                                            weights.kv_b_proj, scales.kv_b_proj);
   if (workspace_->prefill()) {
     kv_b_ = backend.make_weight(
         matrix(weights.kv_b_proj, scales.kv_b_proj, heads * (nope + value), latent));
@@ -147,14 +151,7 @@ void MlaLayer::add_absorbed_queries(std::span<const std::int64_t> positions, flo
   const std::int64_t latent_dim = shape_.latent_dim();
   const std::int64_t head_dim = shape_.qk_head_dim();
   const Query query = add_query_from_down(tokens);
-  calls_.emplace_back(GemmArgs{.weight = w_uk_.get(),
-                               .tokens = tokens,
-                               .x = query.data,
-                               .x_token_stride = query.token_stride,
-                               .x_batch_stride = head_dim,
-                               .y = queries,
-                               .y_token_stride = heads * latent_dim,
-                               .y_batch_stride = latent_dim});
+  calls_.emplace_back(heads_->absorb(tokens, query.data, query.token_stride, queries));
   calls_.emplace_back(RopeArgs{.positions = positions,
                                .frequencies = frequencies_,
                                .heads = heads,
@@ -195,24 +192,16 @@ void MlaLayer::add_plain_queries(std::span<const std::int64_t> positions, float*
                                .y_head_stride = head_dim});
 }
 
-void MlaLayer::project(ProjectAt place, std::int64_t tokens, const float* hidden,
+void MlaLayer::project(std::int64_t tokens, const float* hidden,
                        std::span<const std::int64_t> positions, float* queries, float* rows) {
   check_positions("project", tokens, positions);
-  const bool absorb = place == ProjectAt::kHome;
-  const std::int64_t query_width =
-      shape_.num_attention_heads *
-      static_cast<std::int64_t>(absorb ? shape_.latent_dim() : shape_.qk_head_dim());
+  const std::int64_t query_width = std::int64_t{shape_.num_attention_heads} * shape_.latent_dim();
   for_chunks(tokens, workspace_->max_tokens(), [&](std::int64_t begin, std::int64_t count) {
     const auto chunk_positions = part(positions, begin, count);
-    float* chunk_queries = queries + begin * query_width;
     calls_.clear();
     add_down(count, hidden + begin * shape_.hidden_size);
     add_rows_from_down(chunk_positions, rows + begin * shape_.latent_dim());
-    if (absorb) {
-      add_absorbed_queries(chunk_positions, chunk_queries);
-    } else {
-      add_plain_queries(chunk_positions, chunk_queries);
-    }
+    add_absorbed_queries(chunk_positions, queries + begin * query_width);
     recorded_.run(calls_);
   });
 }
@@ -298,32 +287,6 @@ void MlaLayer::prefill_attention(std::int64_t tokens, const float* hidden,
   });
 }
 
-GemmArgs MlaLayer::values_call(std::int64_t tokens, const float* states, float* values) const {
-  const StateShape state{.heads = shape_.num_attention_heads, .width = shape_.kv_lora_rank};
-  return {.weight = w_uv_.get(),
-          .tokens = tokens,
-          .x = states,
-          .x_token_stride = static_cast<std::int64_t>(state.record_floats()),
-          .x_batch_stride = shape_.kv_lora_rank,
-          .y = values,
-          .y_token_stride = std::int64_t{shape_.num_attention_heads} * shape_.v_head_dim,
-          .y_batch_stride = shape_.v_head_dim};
-}
-
-void MlaLayer::values(std::int64_t tokens, const float* states, float* values, ProjectAt place) {
-  check_tokens("values", tokens);
-  if (place == ProjectAt::kHome) return backend_->call(values_call(tokens, states, values));
-  const StateShape state{.heads = shape_.num_attention_heads, .width = shape_.v_head_dim};
-  const RowLayout row = plain_row(std::int64_t{state.heads} * state.width);
-  backend_->call(ConvertArgs{.rows = tokens,
-                             .src = states,
-                             .src_row = row,
-                             .src_stride_bytes = state.record_bytes(),
-                             .dst = values,
-                             .dst_row = row,
-                             .dst_stride_bytes = row.bytes()});
-}
-
 GemmArgs MlaLayer::output_call(std::int64_t tokens, const float* values, std::int64_t token_stride,
                                float* output) const {
   return {.weight = o_.get(),
@@ -334,24 +297,17 @@ GemmArgs MlaLayer::output_call(std::int64_t tokens, const float* values, std::in
           .y_token_stride = shape_.hidden_size};
 }
 
-void MlaLayer::output(std::int64_t tokens, const float* states, float* output, ProjectAt place) {
+void MlaLayer::output(std::int64_t tokens, const float* states, float* output) {
   check_tokens("output", tokens);
-  const int heads = shape_.num_attention_heads;
-  const bool projected = place == ProjectAt::kLeaves;
-  const StateShape state{.heads = heads,
-                         .width = projected ? shape_.v_head_dim : shape_.kv_lora_rank};
+  const StateShape state{.heads = shape_.num_attention_heads, .width = shape_.kv_lora_rank};
+  const std::int64_t values = std::int64_t{state.heads} * shape_.v_head_dim;
   const auto record = static_cast<std::int64_t>(state.record_floats());
   for_chunks(tokens, workspace_->max_tokens(), [&](std::int64_t begin, std::int64_t count) {
-    const float* chunk_states = states + begin * record;
-    float* chunk_output = output + begin * shape_.hidden_size;
     calls_.clear();
-    if (projected) {
-      calls_.emplace_back(output_call(count, chunk_states, record, chunk_output));
-    } else {
-      calls_.emplace_back(values_call(count, chunk_states, workspace_->value()));
-      calls_.emplace_back(output_call(count, workspace_->value(),
-                                      std::int64_t{heads} * shape_.v_head_dim, chunk_output));
-    }
+    calls_.emplace_back(
+        heads_->values(count, states + begin * record, workspace_->value(), values));
+    calls_.emplace_back(
+        output_call(count, workspace_->value(), values, output + begin * shape_.hidden_size));
     recorded_.run(calls_);
   });
 }

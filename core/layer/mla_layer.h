@@ -9,12 +9,11 @@
 #include <vector>
 
 #include "core/interface/backend.h"
-#include "core/interface/leaf_weights.h"
 #include "core/interface/recorded_calls.h"
+#include "core/layer/head_projection.h"
 #include "core/layer/mla_workspace.h"
 #include "core/model/layer_weights.h"
 #include "core/model/model_shape.h"
-#include "core/model/project_at.h"
 
 namespace tributary {
 
@@ -46,13 +45,7 @@ class MlaLayer {
   /// Decode: hidden [tokens, hidden_size] -> absorbed queries [tokens, H, C + R] (q_nope W_UK, then
   /// the rotated rope part; unscaled) and the rows [tokens, C + R] of the same tokens.
   void project(std::int64_t tokens, const float* hidden, std::span<const std::int64_t> positions,
-               float* queries, float* rows) {
-    project(ProjectAt::kHome, tokens, hidden, positions, queries, rows);
-  }
-  /// The same with the queries that travel in a pool of that mode: at `leaves` they are not
-  /// absorbed, [tokens, H, N + R].
-  void project(ProjectAt place, std::int64_t tokens, const float* hidden,
-               std::span<const std::int64_t> positions, float* queries, float* rows);
+               float* queries, float* rows);
 
   /// Causal attention of one sequence's tokens at positions first_position, first_position + 1, ...
   /// in the MHA form: hidden [tokens, hidden_size] and the sequence's stored rows from position 0
@@ -63,17 +56,11 @@ class MlaLayer {
   void prefill_attention(std::int64_t tokens, const float* hidden, std::int64_t first_position,
                          std::int64_t keys, const float* rows, float* output);
 
-  /// Finished attention states, records of StateShape{H, C} -> W_UV per head -> values
-  /// [tokens, H, V]. At `leaves` the records are of StateShape{H, V}, with W_UV applied.
-  void values(std::int64_t tokens, const float* states, float* values,
-              ProjectAt place = ProjectAt::kHome);
+  /// Finished attention states, records of StateShape{H, C} -> W_UV per head -> o_proj -> output
+  /// [tokens, hidden_size].
+  void output(std::int64_t tokens, const float* states, float* output);
 
-  /// The same states -> W_UV per head -> o_proj -> output [tokens, hidden_size].
-  void output(std::int64_t tokens, const float* states, float* output,
-              ProjectAt place = ProjectAt::kHome);
-
-  /// What a pool projects at its leaves with. The layer outlives its use.
-  [[nodiscard]] LeafWeights leaf_weights() const noexcept { return {w_uk_.get(), w_uv_.get()}; }
+  [[nodiscard]] const HeadProjection& heads() const noexcept { return *heads_; }
 
  private:
   struct Query {
@@ -88,7 +75,6 @@ class MlaLayer {
   Query add_query_from_down(std::int64_t tokens);
   void add_absorbed_queries(std::span<const std::int64_t> positions, float* queries);
   void add_plain_queries(std::span<const std::int64_t> positions, float* queries);
-  [[nodiscard]] GemmArgs values_call(std::int64_t tokens, const float* states, float* values) const;
   [[nodiscard]] GemmArgs output_call(std::int64_t tokens, const float* values,
                                      std::int64_t token_stride, float* output) const;
   void prefill_states(std::int64_t tokens, std::int64_t first_position, const float* rows);
@@ -103,8 +89,7 @@ class MlaLayer {
 
   std::unique_ptr<Weight> down_;  // [q_a_proj | kv_a_proj] or [q_proj | kv_a_proj]
   std::unique_ptr<Weight> q_b_;   // null without a low-rank query
-  std::unique_ptr<Weight> w_uk_;  // batch H: [C, N], the transpose of kv_b_proj's rows
-  std::unique_ptr<Weight> w_uv_;  // batch H: [V, C]
+  std::unique_ptr<HeadProjection> heads_;
   std::unique_ptr<Weight> kv_b_;  // [H (N + V), C]; null without prefill
   std::unique_ptr<Weight> o_;     // [hidden_size, H V]
   std::unique_ptr<Buffer> q_norm_, kv_norm_;

@@ -28,9 +28,9 @@ inline WeightView matrix(const std::vector<float>& data, const std::vector<float
 }
 
 /// What kv_b_proj is cut into: [heads (nope + value), latent], per head `nope` rows of W_UK, then
-/// `value` rows of W_UV.
+/// `value` rows of W_UV. `rope`: the rotated values beside them, which it leaves alone.
 struct KvBShape {
-  std::int64_t heads = 0, nope = 0, value = 0, latent = 0;
+  std::int64_t heads = 0, nope = 0, rope = 0, value = 0, latent = 0;
 };
 
 /// batch heads: [latent, nope], the transpose of kv_b_proj's rows.

@@ -4,7 +4,6 @@
 #include <cstddef>
 
 #include "core/base/dtype.h"
-#include "core/model/project_at.h"
 #include "core/model/row_format.h"
 #include "core/model/state_shape.h"
 
@@ -18,22 +17,15 @@ struct AttentionShape {
   RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
   float softmax_scale = 0;
-  ProjectAt project_at = ProjectAt::kHome;
-  int qk_nope_head_dim = 0;  // of queries before W_UK; 0 where they arrive absorbed, at `home`
-  int v_head_dim = 0;        // 0: the pool has no weights to project with
 
-  [[nodiscard]] bool projects_leaves() const noexcept { return project_at == ProjectAt::kLeaves; }
   [[nodiscard]] int latent_dim() const noexcept { return kv_lora_rank + qk_rope_head_dim; }
   [[nodiscard]] RowLayout row() const noexcept {
     return {row_format, kv_lora_rank, qk_rope_head_dim};
   }
   [[nodiscard]] std::size_t row_bytes() const noexcept { return row().bytes(); }
-  /// Of a head's query as clients give it and as it travels: before W_UK, or absorbed.
-  [[nodiscard]] int query_width() const noexcept {
-    return projects_leaves() ? qk_nope_head_dim + qk_rope_head_dim : latent_dim();
-  }
+  /// The absorbed query of all heads.
   [[nodiscard]] std::size_t query_bytes() const noexcept {
-    return static_cast<std::size_t>(heads) * static_cast<std::size_t>(query_width()) *
+    return static_cast<std::size_t>(heads) * static_cast<std::size_t>(latent_dim()) *
            dtype_bytes(query_dtype);
   }
   /// A query and a new latent row.
@@ -41,11 +33,7 @@ struct AttentionShape {
     return query_bytes() + row_bytes();
   }
   /// The shape of partial states, merged or on the wire.
-  [[nodiscard]] StateShape state_shape() const noexcept {
-    return {heads, projects_leaves() ? v_head_dim : kv_lora_rank};
-  }
-  /// Of what attention makes of a leaf.
-  [[nodiscard]] StateShape leaf_state_shape() const noexcept { return {heads, kv_lora_rank}; }
+  [[nodiscard]] StateShape state_shape() const noexcept { return {heads, kv_lora_rank}; }
   friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
 };
 

@@ -13,11 +13,12 @@
 namespace tributary {
 
 struct MlaShape;
-struct ModelShape;
 
 /// Equality is exact.
 struct PoolShape : AttentionShape {
-  int hidden_size = 0;  // 0: the pool has no model's weights
+  int qk_nope_head_dim = 0;  // 0: the pool has neither W_UK nor W_UV
+  int v_head_dim = 0;        // likewise
+  int hidden_size = 0;       // 0: the pool has no other weights of a model
   int layers = 0;
   int leaf_tokens = 0;
 
@@ -49,7 +50,6 @@ inline constexpr std::tuple kPoolShapeFields{
     ShapeField{"row_dtype", &PoolShape::row_format},  // the name in files since their beginning
     ShapeField{"query_dtype", &PoolShape::query_dtype},
     ShapeField{"softmax_scale", &PoolShape::softmax_scale},
-    ShapeField{"project_at", &PoolShape::project_at},
     ShapeField{"qk_nope_head_dim", &PoolShape::qk_nope_head_dim}};
 
 /// visit(field) for each field of the list, in its order.
@@ -73,13 +73,5 @@ struct ShapeDifference {
 /// The attention of a model's layers. The softmax scale is the model's, as fp32.
 [[nodiscard]] AttentionShape attention_shape(const MlaShape& model, RowFormat row_format,
                                              DType query_dtype);
-/// Of a pool with the model's weights, which projects there.
-[[nodiscard]] AttentionShape attention_shape(const ModelShape& model, RowFormat row_format,
-                                             DType query_dtype, ProjectAt project_at);
-/// Of a shape by name or file: of a pool without weights as find_mla_shape() finds it, or, where
-/// leaves are projected, of one with them as find_model_shape() does. Throws what those throw.
-[[nodiscard]] AttentionShape find_attention_shape(const std::string& name_or_path,
-                                                  RowFormat row_format, DType query_dtype,
-                                                  ProjectAt project_at);
 
 }  // namespace tributary

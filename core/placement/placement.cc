@@ -122,12 +122,10 @@ std::optional<Assignment> Placement::place_auto(const NewSequence& sequence, Pac
   return Assignment{home, chosen.leaf_owner()};
 }
 
-/// A worker's attention with one full leaf more, of a sequence of which it holds some or not.
-double Placement::attend_with_leaf_us(const WorkerLoad& worker, bool held) const {
-  AttendWork work = worker.attend(config_.model.attention.projects_leaves());
-  work.queries += held ? 0 : 1;
+/// A worker's attention with one full leaf more.
+double Placement::attend_with_leaf_us(const WorkerLoad& worker) const {
+  AttendWork work = worker.attend();
   work.leaves += 1;
-  work.states += 1;
   work.rows += config_.model.leaf_tokens;
   work.row_tokens += config_.model.leaf_tokens;
   work.merges += 1;
@@ -140,7 +138,7 @@ bool Placement::leaf_may_cut(std::int32_t home, const PoolLoad& load) const {
   double sum = 0;
   for (std::int32_t w = 0; w < config_.workers; ++w) {
     const WorkerLoad& worker = load.workers()[static_cast<std::size_t>(w)];
-    const double us = w == home ? attend_with_leaf_us(worker, true) : load.attend_us(w, prices_);
+    const double us = w == home ? attend_with_leaf_us(worker) : load.attend_us(w, prices_);
     busiest = std::max(busiest, us);
     sum += us;
   }
@@ -154,7 +152,7 @@ double Placement::leaf_step_us(std::int32_t worker, std::int32_t home, bool held
   const auto index = static_cast<std::size_t>(worker);
   const WorkerLoad& w = load.workers()[index];
   RoundTimes after = now;
-  after.slowest.attend_us = std::max(now.slowest.attend_us, attend_with_leaf_us(w, held));
+  after.slowest.attend_us = std::max(now.slowest.attend_us, attend_with_leaf_us(w));
   if (worker != home) {
     constexpr auto kNarrow = Exchange::kAllToAll;
     Inbound queries = load.exchange().queries(worker, kNarrow, prices_);

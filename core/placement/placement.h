@@ -73,7 +73,7 @@ class Placement {
  private:
   [[nodiscard]] std::optional<Assignment> place_auto(const NewSequence& sequence, Packing& packing,
                                                      const PoolLoad& load, PageCut page_cut) const;
-  [[nodiscard]] double attend_with_leaf_us(const WorkerLoad& worker, bool held) const;
+  [[nodiscard]] double attend_with_leaf_us(const WorkerLoad& worker) const;
   [[nodiscard]] bool leaf_may_cut(std::int32_t home, const PoolLoad& load) const;
   [[nodiscard]] double leaf_step_us(std::int32_t worker, std::int32_t home, bool held,
                                     const PoolLoad& load, const RoundTimes& now) const;

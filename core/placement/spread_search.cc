@@ -18,16 +18,12 @@ namespace {
 
 /// A worker's attention with the whole sequence.
 double attend_with(const NewSequence& s, const WorkerLoad& w, const RoundPrices& prices) {
-  const bool projects_leaves = prices.config().attention.projects_leaves();
-  AttendWork work = w.attend(projects_leaves);
-  work.queries += 1;
+  AttendWork work = w.attend();
   work.leaves += s.leaves;
-  work.states += s.leaves;
   work.rows += s.tokens;
   work.row_tokens += s.tokens;
-  const bool copied = projects_leaves && s.leaves == 1;
-  work.merges += copied ? 1 : s.leaves - 1;
-  work.merge_levels = std::max<std::int64_t>(work.merge_levels, copied ? 1 : tree_height(s.leaves));
+  work.merges += s.leaves - 1;
+  work.merge_levels = std::max<std::int64_t>(work.merge_levels, tree_height(s.leaves));
   return prices.attend_us(work);
 }
 
@@ -59,7 +55,7 @@ class Search {
       attend_.push_back(load.attend_us(w, prices));
     }
     busiest_ = *std::ranges::max_element(attend_);
-    own_us_ = attend_with(sequence, WorkerLoad{}, prices) - prices.shared_attend_us();
+    own_us_ = attend_with(sequence, WorkerLoad{}, prices) - prices.config().costs.attend_us;
   }
 
   std::optional<Spread> run() {

@@ -137,10 +137,7 @@ struct RankPlan {
 /// Builds the part of `rank`; `exchange` is kAllGather or kAllToAll. Reuses the plan's memory.
 class PlanBuilder {
  public:
-  /// `own_leaf_states`: the state of every leaf gets a local record of its own, one task's after
-  /// the other's from record 0, and a root of one leaf is copied from there, for whoever has to
-  /// work on states before they are merged. Otherwise such a root goes straight out.
-  PlanBuilder(int workers, int rank, int leaf_tokens, bool own_leaf_states = false);
+  PlanBuilder(int workers, int rank, int leaf_tokens);
   void build(const Routing& routing, Exchange exchange, RankPlan& plan);
 
  private:
@@ -153,7 +150,6 @@ class PlanBuilder {
   int workers_;
   int rank_;
   int leaf_tokens_;
-  bool own_leaf_states_;
   std::vector<std::int64_t> token_location_;  // per item: record of its first token, or -1
   std::vector<std::int64_t> root_location_;   // per root: its state record here, or -1
   std::vector<NodeState> nodes_;

@@ -25,11 +25,8 @@ std::int64_t total(const std::vector<std::int64_t>& counts) {
 
 }  // namespace
 
-PlanBuilder::PlanBuilder(int workers, int rank, int leaf_tokens, bool own_leaf_states)
-    : workers_(workers),
-      rank_(rank),
-      leaf_tokens_(leaf_tokens),
-      own_leaf_states_(own_leaf_states) {}
+PlanBuilder::PlanBuilder(int workers, int rank, int leaf_tokens)
+    : workers_(workers), rank_(rank), leaf_tokens_(leaf_tokens) {}
 
 void PlanBuilder::build(const Routing& routing, Exchange exchange, RankPlan& plan) {
   if (exchange == Exchange::kAuto) {
@@ -140,9 +137,7 @@ void PlanBuilder::route_states(const Routing& routing, RankPlan& plan) {
     const std::int64_t leaves = ceil_div(item.rows, leaf_tokens_);
     const std::int64_t held = std::min(root.node.end_leaf(), leaves) - root.node.first_leaf();
     const bool merged_here = item.home == rank_ && item.end_root - item.first_root > 1;
-    if (held > 1 || merged_here || own_leaf_states_) {
-      plan.local_states += held * item.tokens;
-    }
+    if (held > 1 || merged_here) plan.local_states += held * item.tokens;
   }
   plan.out_states = 0;
   for (auto& homed : plan.homed) {
@@ -207,8 +202,7 @@ void PlanBuilder::plan_leaves(const Routing& routing, RankPlan& plan) {
     if (root.worker != rank_) continue;
     const auto& item = routing.items[at(root.item)];
     const std::int64_t end = std::min(root.node.end_leaf(), ceil_div(item.rows, leaf_tokens_));
-    const bool direct =
-        !own_leaf_states_ && root_location_[r] >= 0 && end - root.node.first_leaf() == 1;
+    const bool direct = root_location_[r] >= 0 && end - root.node.first_leaf() == 1;
     nodes_.clear();
     const auto add = [&](const Leaf& leaf, const LeafPart& part) {
       const std::int64_t state = direct ? root_location_[r] : next_local;

@@ -59,32 +59,6 @@ std::vector<double> load_query(const CanaryOrder& order, const CanaryInput& inpu
   return {values.begin(), values.end()};
 }
 
-/// W_UV of one head's state o [kv_lora_rank] -> [v_head_dim].
-std::vector<double> project(const CanaryOrder& order, const CanaryInput& input, Backend& backend,
-                            std::span<const double> o) {
-  const AttentionShape& shape = input.shape;
-  const auto heads = static_cast<std::size_t>(shape.heads);
-  const auto head = static_cast<std::size_t>(order.head);
-  const auto value = static_cast<std::size_t>(shape.v_head_dim);
-  std::vector<float> states(heads * o.size(), 0);  // zero but for the head
-  std::ranges::transform(o, states.begin() + static_cast<std::ptrdiff_t>(head * o.size()),
-                         [](double x) { return static_cast<float>(x); });
-  const auto from = backend.allocate(states.size() * sizeof(float));
-  const auto to = backend.allocate(heads * value * sizeof(float));
-  backend.upload(from->data(), std::as_bytes(std::span(states)));
-  const auto layer = input.item_layer[static_cast<std::size_t>(order.item)];
-  backend.call(GemmArgs{.weight = input.weights[static_cast<std::size_t>(layer)].w_uv,
-                        .tokens = 1,
-                        .x = from->as<float>(),
-                        .x_batch_stride = static_cast<std::int64_t>(o.size()),
-                        .y = to->as<float>(),
-                        .y_batch_stride = static_cast<std::int64_t>(value)});
-  std::vector<float> values(value);
-  backend.download(std::as_writable_bytes(std::span(values)),
-                   to->data() + head * value * sizeof(float));
-  return {values.begin(), values.end()};
-}
-
 /// The merge of all records: lse, then o. Nothing where some rank did not recompute its
 /// rows.
 std::optional<std::vector<double>> merge(std::span<const double> records, std::size_t size) {
@@ -177,8 +151,7 @@ CanaryVerdict compare(const CanaryOrder& order, const CanaryInput& input, Backen
       reinterpret_cast<const std::byte*>(input.states + static_cast<std::size_t>(homed.state) *
                                                             state_shape.record_floats()));
   const auto head = static_cast<std::size_t>(order.head);
-  std::vector<double> expected(merged.begin() + 1, merged.end());
-  if (shape.projects_leaves()) expected = project(order, input, backend, expected);
+  const std::span<const double> expected = merged.subspan(1);
   const auto width = static_cast<std::size_t>(state_shape.width);
   const float* o = state.data() + head * width;
   const double lse = state[static_cast<std::size_t>(shape.heads) * width + head];

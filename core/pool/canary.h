@@ -1,7 +1,5 @@
 // A sampled check of what a pool serves: one head of one token is computed again in float64, from
 // the stored rows and the query as it was attended, and compared with the state that the home has.
-// Where the pool projects at its leaves, what is compared is the projected output: W_UV of the
-// float64 state, by the backend's own product.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +9,6 @@
 #include "core/base/error.h"
 #include "core/interface/backend.h"
 #include "core/interface/communicator.h"
-#include "core/interface/leaf_weights.h"
 #include "core/model/attention_shape.h"
 #include "core/plan/plan.h"
 #include "core/sequencer/order.h"
@@ -30,8 +27,7 @@ struct CanaryInput {
   const Routing& routing;
   const RankPlan& plan;
   std::span<const std::int32_t> item_layer;
-  const AttendArgs attended;             // see RoundProgram
-  std::span<const LeafWeights> weights;  // see WorkerConfig
+  const AttendArgs attended;  // see RoundProgram
   const float* states = nullptr;
   int leaf_tokens = 0;
   std::int64_t most_rows = 0;  // a rank that holds more of the item does not recompute them

@@ -71,12 +71,6 @@ void check_attention_shape(const AttentionShape& shape) {
     fail(ErrorCode::kInvalidArgument, "softmax_scale is {}, expected positive and finite",
          shape.softmax_scale);
   }
-  if (!shape.projects_leaves()) return;
-  if (shape.qk_nope_head_dim < 1 || shape.v_head_dim < 1) {
-    fail(ErrorCode::kInvalidArgument,
-         "leaves are projected: qk_nope_head_dim is {} and v_head_dim {}, expected at least 1",
-         shape.qk_nope_head_dim, shape.v_head_dim);
-  }
 }
 
 void check_exchange(const Backend& backend, const Communicator& communicator,
@@ -96,7 +90,7 @@ void handshake(const WorkerConfig& config, std::string_view backend, const Statu
   Handshake mine{.pages = config.pages,
                  .exchange = config.exchange,
                  .workers_per_node = config.workers_per_node,
-                 .shape = {config.attention, 0, config.layers, config.leaf_tokens},
+                 .shape = {config.attention, 0, 0, 0, config.layers, config.leaf_tokens},
                  .costs = config.costs,
                  .backend = {}};
   set_text(mine.backend, backend);

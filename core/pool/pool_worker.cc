@@ -38,8 +38,7 @@ Worker::Worker(const WorkerConfig& config, Backend& backend, Communicator& commu
       client_(client),
       broadcasts_(communicator, config.round_timeout),
       orders_(orders != nullptr ? *orders : broadcasts_),
-      builder_(communicator.size(), communicator.rank(), config.leaf_tokens,
-               config.attention.projects_leaves()) {
+      builder_(communicator.size(), communicator.rank(), config.leaf_tokens) {
   set_up();
 }
 
@@ -51,15 +50,13 @@ void Worker::set_up() {
   const Status own = status_of([&] {
     check_attention_shape(a);
     check_exchange(backend_, communicator_, exchange_);
-    check_leaf_weights(a, config_.layers, config_.leaf_weights);
     table_.emplace(config_.leaf_tokens);
     cache_ = backend_.make_cache({.layers = config_.layers,
                                   .pages = config_.pages,
                                   .kv_lora_rank = a.kv_lora_rank,
                                   .qk_rope_head_dim = a.qk_rope_head_dim,
                                   .row_format = a.row_format});
-    executor_ =
-        std::make_unique<RoundExecutor>(a, backend_, exchange_, *cache_, config_.leaf_weights);
+    executor_ = std::make_unique<RoundExecutor>(a, backend_, exchange_, *cache_);
   });
   handshake(config_, backend_.name(), own, communicator_);
 }
@@ -315,8 +312,7 @@ Status Worker::run(const Order& order, Deadline deadline, RoundReport& report) {
                             .routing = routing_,
                             .plan = plan_,
                             .item_layer = item_layer_,
-                            .attended = executor_->program().attended(plan_),
-                            .weights = config_.leaf_weights,
+                            .attended = executor_->program().attend_call(plan_, item_layer_),
                             .states = executor_->program().states(),
                             .leaf_tokens = config_.leaf_tokens,
                             .most_rows = config_.canary_rows};

@@ -15,7 +15,6 @@
 #include "core/cost/built_in_costs.h"
 #include "core/interface/backend.h"
 #include "core/interface/communicator.h"
-#include "core/interface/leaf_weights.h"
 #include "core/plan/plan.h"
 #include "core/pool/broadcast_orders.h"
 #include "core/pool/canary.h"
@@ -33,9 +32,6 @@ struct WorkerConfig {
   std::int32_t pages = 0;  // of this worker; equal on all ranks
   int leaf_tokens = 2048;
   Exchange exchange = Exchange::kAuto;
-  /// Of each layer, where `attention` projects at its leaves; none elsewhere. Their backend is the
-  /// worker's, and they outlive it.
-  std::vector<LeafWeights> leaf_weights = {};
   /// By which `auto` chooses the exchange: those of the pool's placement.
   MachineCosts costs = find_built_in_costs("cpu").costs;
   int workers_per_node = 1024;  // workers r / workers_per_node share a node

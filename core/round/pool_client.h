@@ -26,7 +26,7 @@ class PoolClient {
                          std::int64_t count, std::byte* rows) = 0;
 
   /// On the home: the token records of `items`, to the backend's memory. Record r starts at
-  /// `records + r * record_bytes`: the query [heads, query_width] in the pool's query type, then
+  /// `records + r * record_bytes`: the query [heads, latent_dim] in the pool's query type, then
   /// the new latent row [latent_dim] in the cache's row type. Item i is at layer
   /// item_layer[i.item].
   virtual void write_tokens(std::span<const HomedItem> items,

@@ -14,8 +14,6 @@ constexpr auto kDrainTimeout = std::chrono::seconds(10);
 /// Kinds of rounds that follow each other in any order: with and without new rows, some numbers of
 /// new tokens, some heights of trees.
 constexpr std::size_t kRecordings = 32;
-/// Where the leaves are projected, a layer's weights are part of its calls: the kinds of each.
-constexpr std::size_t kRecordingsOfALayer = 4;
 
 /// Runs this rank's own work unless it failed before; keeps the first failure.
 template <typename Work>
@@ -26,12 +24,11 @@ void attempt(Status& failure, const Work& work) {
 }  // namespace
 
 RoundExecutor::RoundExecutor(const AttentionShape& shape, Backend& backend,
-                             Communicator& communicator, Cache& cache,
-                             const std::vector<LeafWeights>& weights)
-    : program_(shape, backend, communicator, cache, weights),
+                             Communicator& communicator, Cache& cache)
+    : program_(shape, backend, communicator, cache),
       backend_(backend),
       communicator_(communicator),
-      recorded_(backend, kRecordings + kRecordingsOfALayer * weights.size()) {}
+      recorded_(backend, kRecordings) {}
 
 Status RoundExecutor::run(const RankPlan& plan, RoundProgram::Layers item_layer, PoolClient& client,
                           Deadline deadline, Status& failure, PhaseTimes& times) {

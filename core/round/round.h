@@ -21,9 +21,8 @@ class RoundExecutor {
  public:
   /// `communicator` takes pointers of the backend's memory. Where it is on_stream(), that is the
   /// stream of `backend`: a round is enqueued as a whole then, and waited for once, at its end.
-  /// `weights` as of RoundProgram.
   RoundExecutor(const AttentionShape& shape, Backend& backend, Communicator& communicator,
-                Cache& cache, const std::vector<LeafWeights>& weights = {});
+                Cache& cache);
 
   /// Runs the plan with item i at layer item_layer[i]. A failure of this rank's own work (the
   /// client or the backend throws) goes to `failure`, and the rank still enters every collective of

@@ -1,7 +1,6 @@
 #include "core/round/round_program.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace tributary {
 namespace {
@@ -45,44 +44,37 @@ std::span<const RoundProgram::Stage> RoundProgram::stages() noexcept {
 }
 
 RoundProgram::RoundProgram(const AttentionShape& shape, Backend& backend,
-                           Communicator& communicator, Cache& cache,
-                           std::vector<LeafWeights> weights)
+                           Communicator& communicator, Cache& cache)
     : shape_(shape),
       backend_(backend),
       communicator_(communicator),
       cache_(cache),
       tokens_(backend),
       outgoing_tokens_(backend),
-      states_(backend) {
-  if (shape.projects_leaves()) projector_.emplace(shape, backend, std::move(weights));
-}
+      states_(backend) {}
 
 void RoundProgram::reserve(const RankPlan& plan) {
   const std::size_t token = shape_.token_record_bytes();
   tokens_.reserve(scaled(plan.total_tokens(), token));
   outgoing_tokens_.reserve(plan.token_send_index.size() * token);
   states_.reserve(scaled(plan.total_states(), shape_.state_shape().record_bytes()));
-  if (projector_) projector_->reserve(plan);
 }
 
 bool RoundProgram::fits(const RankPlan& plan) const {
   const std::size_t token = shape_.token_record_bytes();
   return scaled(plan.total_tokens(), token) <= tokens_.bytes() &&
          plan.token_send_index.size() * token <= outgoing_tokens_.bytes() &&
-         scaled(plan.total_states(), shape_.state_shape().record_bytes()) <= states_.bytes() &&
-         (!projector_ || projector_->fits(plan));
+         scaled(plan.total_states(), shape_.state_shape().record_bytes()) <= states_.bytes();
 }
 
 void RoundProgram::trim(Deadline::Clock::time_point now) {
   tokens_.trim(now);
   outgoing_tokens_.trim(now);
   states_.trim(now);
-  if (projector_) projector_->trim(now);
 }
 
 RoundProgram::Arenas RoundProgram::arenas() const noexcept {
   Arenas all{tokens_.data(), outgoing_tokens_.data(), states_.data()};
-  if (projector_) std::ranges::copy(projector_->arenas(), all.begin() + 3);
   return all;
 }
 
@@ -135,7 +127,6 @@ void RoundProgram::add_attend(const RankPlan& plan, Layers item_layer) {
                                    .source_stride_bytes = shape_.token_record_bytes()});
   }
   if (plan.tasks.empty()) return;  // no leaves, no merges
-  if (projector_) return add_projected_attend(plan, item_layer);
   const AttendArgs attend = attend_call(plan, item_layer);
   const MergeArgs merge = merges(plan.local_merges);
   if (merge.empty()) {
@@ -158,25 +149,7 @@ AttendArgs RoundProgram::attend_call(const RankPlan& plan, Layers item_layer) co
           .states = states_.as<float>()};
 }
 
-AttendArgs RoundProgram::attended(const RankPlan& plan) const {
-  const AttendArgs planned = attend_call(plan, {});
-  return projector_ ? projector_->attended(planned) : planned;
-}
-
-/// W_UV comes before the first merge, also of a root that is one leaf's: whatever the placement, a
-/// state is projected where its leaf is attended.
-void RoundProgram::add_projected_attend(const RankPlan& plan, Layers item_layer) {
-  projector_->order(plan, item_layer);
-  projector_->add_absorb(tokens_.data(), calls_);
-  calls_.emplace_back(projector_->attended(attend_call(plan, item_layer)));
-  projector_->add_values(states_.as<float>(), calls_);
-  const MergeArgs merge = merges(plan.local_merges);
-  if (!merge.empty()) calls_.emplace_back(merge);
-}
-
-void RoundProgram::add_combine(const RankPlan& plan, Layers item_layer) {
-  // Of this plan and these layers also where an engine refills one stage after the other.
-  if (projector_) projector_->order(plan, item_layer);
+void RoundProgram::add_combine(const RankPlan& plan, Layers /*item_layer*/) {
   const MergeArgs merge = merges(plan.home_merges);
   if (!merge.empty()) calls_.emplace_back(merge);
 }
@@ -185,13 +158,6 @@ MergeArgs RoundProgram::merges(const MergeSchedule& schedule) {
   merge_ops_.clear();
   for (const std::vector<MergeOp>& ops : schedule.levels()) {
     merge_ops_.insert(merge_ops_.end(), ops.begin(), ops.end());
-  }
-  if (projector_) {
-    for (MergeOp& op : merge_ops_) {
-      for (std::int64_t* record : {&op.dst, &op.left, &op.right}) {
-        *record = projector_->record(*record);
-      }
-    }
   }
   return {.ops = merge_ops_,
           .shape = shape_.state_shape(),

@@ -15,7 +15,6 @@
 #include "core/interface/communicator.h"
 #include "core/model/attention_shape.h"
 #include "core/plan/plan.h"
-#include "core/round/leaf_projector.h"
 #include "core/round/phases.h"
 #include "core/round/pool_client.h"
 #include "core/round/scratch_buffer.h"
@@ -44,9 +43,8 @@ class RoundProgram {
   [[nodiscard]] static std::span<const Stage> stages() noexcept;
 
   /// `communicator` takes pointers of the backend's memory. All must outlive the program.
-  /// `weights`: of each layer, where the shape projects at its leaves; none elsewhere.
   RoundProgram(const AttentionShape& shape, Backend& backend, Communicator& communicator,
-               Cache& cache, std::vector<LeafWeights> weights = {});
+               Cache& cache);
 
   /// Makes room for the plan's records. Earlier records may be lost.
   void reserve(const RankPlan& plan);
@@ -75,11 +73,10 @@ class RoundProgram {
   [[nodiscard]] std::byte* tokens() const noexcept { return tokens_.data(); }
   /// State records of the last round.
   [[nodiscard]] const float* states() const noexcept { return states_.as<float>(); }
-  /// The last round's attention as it was called, without states: with the queries that were
-  /// attended, which are absorbed whatever travelled.
-  [[nodiscard]] AttendArgs attended(const RankPlan& plan) const;
+  /// The attention of the plan's leaves. Valid like calls().
+  [[nodiscard]] AttendArgs attend_call(const RankPlan& plan, Layers item_layer) const;
   /// Where the records are.
-  using Arenas = std::array<const std::byte*, 7>;
+  using Arenas = std::array<const std::byte*, 3>;
   [[nodiscard]] Arenas arenas() const noexcept;
 
  private:
@@ -89,9 +86,6 @@ class RoundProgram {
   [[nodiscard]] bool tokens_travel(const RankPlan& plan) const { return plan.tokens_travel; }
   [[nodiscard]] bool states_travel(const RankPlan& plan) const { return plan.states_travel; }
   void add_combine(const RankPlan& plan, Layers item_layer);
-  /// Valid like calls().
-  [[nodiscard]] AttendArgs attend_call(const RankPlan& plan, Layers item_layer) const;
-  void add_projected_attend(const RankPlan& plan, Layers item_layer);
   [[nodiscard]] MergeArgs merges(const MergeSchedule& schedule);
   Status exchange_tokens(const RankPlan& plan, Deadline deadline);
   Status exchange_states(const RankPlan& plan, Deadline deadline);
@@ -105,7 +99,6 @@ class RoundProgram {
   ScratchBuffer tokens_;
   ScratchBuffer outgoing_tokens_;
   ScratchBuffer states_;
-  std::optional<LeafProjector> projector_;  // where the shape projects at its leaves
   std::uint64_t exchanged_bytes_ = 0;
   std::vector<Call> calls_;
   std::vector<MergeOp> merge_ops_;  // of calls_

@@ -17,10 +17,9 @@
 #include "core/base/error.h"
 #include "core/base/quote.h"
 #include "core/model/mla_shape.h"
-#include "core/model/project_at.h"
 #include "deploy/local/local_pool.h"
 #include "deploy/python/client.h"
-#include "deploy/python/projections.h"
+#include "deploy/python/head_weights.h"
 
 namespace tributary::python {
 namespace {
@@ -98,7 +97,7 @@ struct PoolArguments {
   int layers = 0;
   std::optional<double> softmax_scale;
   double kv_gib = 0;
-  std::string rows, query, project_at;
+  std::string rows, query;
   int v_head_dim = 0;
   int leaf_tokens = 0;
   int threads = 0;
@@ -106,28 +105,24 @@ struct PoolArguments {
   double close_timeout = 0;
 };
 
-/// Where the pool projects, and what with if not its model: null. WorkerOptions do not keep it.
-std::shared_ptr<const GivenProjections> given_projections(const PoolArguments& arguments,
-                                                          WorkerOptions& options) {
-  options.project_at = parse_project_at(arguments.project_at);
+/// The weights that the pool projects with where it has no model, else null. WorkerOptions do not
+/// keep them.
+std::shared_ptr<const GivenHeadWeights> given_head_weights(const PoolArguments& arguments,
+                                                           WorkerOptions& options) {
   const bool given = !arguments.kv_b_proj.is_none();
-  if (given && (options.model || options.project_at == ProjectAt::kHome)) {
-    fail(ErrorCode::kInvalidArgument, "kv_b_proj: {}",
-         options.model ? "a model has its own" : "expected with project_at 'leaves' alone");
+  if (given && options.model) {
+    fail(ErrorCode::kInvalidArgument, "kv_b_proj: a model has its own");
   }
   if (!given && arguments.v_head_dim != 0) {
     fail(ErrorCode::kInvalidArgument, "v_head_dim {}: expected with kv_b_proj alone",
          arguments.v_head_dim);
   }
-  if (!given && !options.model && options.project_at == ProjectAt::kLeaves) {
-    fail(ErrorCode::kInvalidArgument, "project_at 'leaves': expected with model or kv_b_proj");
-  }
   if (!given) return nullptr;
-  auto projections =
-      read_projections(arguments.kv_b_proj, arguments.v_head_dim,
-                       options.given_shape ? *options.given_shape : find_mla_shape(options.shape));
-  options.given_projections = projections;
-  return projections;
+  auto weights =
+      read_head_weights(arguments.kv_b_proj, arguments.v_head_dim,
+                        options.given_shape ? *options.given_shape : find_mla_shape(options.shape));
+  options.given_head_weights = weights;
+  return weights;
 }
 
 WorkerOptions worker_options(const PoolArguments& arguments) {
@@ -166,7 +161,7 @@ Pool make_pool(int workers, const PoolArguments& arguments, double timeout,
   const TierClientConfig config = call_config(timeout, max_in_flight_bytes);
   const LocalPoolLimits limits = pool_limits(arguments);
   WorkerOptions options = worker_options(arguments);
-  const auto projections = given_projections(arguments, options);
+  const auto weights = given_head_weights(arguments, options);
   std::shared_ptr<LocalPool> local;
   std::unique_ptr<TierClient> client;
   {
@@ -217,10 +212,9 @@ void bind_pool(nb::module_& module) {
           "__init__",
           [](Pool* place, int workers, nb::object shape, nb::object model, int layers,
              std::optional<double> softmax_scale, double kv_gib, const std::string& rows,
-             const std::string& query, const std::string& project_at, nb::object kv_b_proj,
-             int v_head_dim, int leaf_tokens, int threads, const std::string& backend,
-             const std::string& costs, double timeout, std::int64_t max_in_flight_bytes,
-             double close_timeout) {
+             const std::string& query, nb::object kv_b_proj, int v_head_dim, int leaf_tokens,
+             int threads, const std::string& backend, const std::string& costs, double timeout,
+             std::int64_t max_in_flight_bytes, double close_timeout) {
             const PoolArguments arguments{.shape = std::move(shape),
                                           .model = std::move(model),
                                           .kv_b_proj = std::move(kv_b_proj),
@@ -229,7 +223,6 @@ void bind_pool(nb::module_& module) {
                                           .kv_gib = kv_gib,
                                           .rows = rows,
                                           .query = query,
-                                          .project_at = project_at,
                                           .v_head_dim = v_head_dim,
                                           .leaf_tokens = leaf_tokens,
                                           .threads = threads,
@@ -240,14 +233,14 @@ void bind_pool(nb::module_& module) {
           },
           "workers"_a = 1, "shape"_a = "deepseek-v2-lite", nb::kw_only(), "model"_a = nb::none(),
           "layers"_a = 0, "softmax_scale"_a = nb::none(), "kv_gib"_a = 0.25, "rows"_a = "bf16",
-          "query"_a = "bf16", "project_at"_a = "home", "kv_b_proj"_a = nb::none(),
-          "v_head_dim"_a = 0, "leaf_tokens"_a = 2048, "threads"_a = 0, "backend"_a = "cpu",
-          "costs"_a = "cpu", "timeout"_a = 10.0, "max_in_flight_bytes"_a = std::int64_t{256} << 20,
+          "query"_a = "bf16", "kv_b_proj"_a = nb::none(), "v_head_dim"_a = 0,
+          "leaf_tokens"_a = 2048, "threads"_a = 0, "backend"_a = "cpu", "costs"_a = "cpu",
+          "timeout"_a = 10.0, "max_in_flight_bytes"_a = std::int64_t{256} << 20,
           "close_timeout"_a = 60.0,
           nb::sig("def __init__(self, workers: int = 1, shape: typing.Any = 'deepseek-v2-lite', *, "
                   "model: str | os.PathLike | None = None, layers: int = 0, "
                   "softmax_scale: float | None = None, kv_gib: float = 0.25, rows: str = 'bf16', "
-                  "query: str = 'bf16', project_at: str = 'home', "
+                  "query: str = 'bf16', "
                   "kv_b_proj: collections.abc.Iterable[typing.Any] | None = None, "
                   "v_head_dim: int = 0, leaf_tokens: int = 2048, threads: int = 0, "
                   "backend: str = 'cpu', costs: str = 'cpu', timeout: float = 10.0, "
@@ -261,11 +254,10 @@ void bind_pool(nb::module_& module) {
           "attend_projected() and forward(): a folder with config.json and *.safetensors, or a\n"
           "golden file. layers: 0 is the shape's, 1 of a preset. softmax_scale: instead of the\n"
           "shape's. kv_gib: memory for rows of each worker, all of it written at the start. rows,\n"
-          "query: 'bf16' or 'f32'. project_at: 'leaves' applies W_UK to queries and W_UV to the\n"
-          "state of each leaf (see Step.attend()), with the weights of model or kv_b_proj: of "
-          "each\n"
-          "layer an array [heads * (N + v_head_dim), kv_lora_rank], fp32 or bf16, as a DeepSeek\n"
-          "model's self_attn.kv_b_proj.weight; copied. leaf_tokens: a power of two from 64 on.\n"
+          "query: 'bf16' or 'f32'. kv_b_proj: W_UK and W_UV without a model, for\n"
+          "attend_projected(): of each layer an array [heads * (N + v_head_dim), kv_lora_rank],\n"
+          "fp32 or bf16, as a DeepSeek model's self_attn.kv_b_proj.weight; copied. leaf_tokens: a "
+          "power of two from 64 on.\n"
           "threads: of each worker; 0 is its share of the cores. backend: 'cpu', one of its\n"
           "instruction sets ('cpu/avx2'),\n"
           "or 'reference'. costs: by which machine's constants sequences are placed. timeout and\n"

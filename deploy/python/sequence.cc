@@ -82,13 +82,7 @@ void bind_shape(nb::module_& module) {
               "R, values of a row that only score; 0 or more")
       .def_prop_ro("latent_dim", &PoolShape::latent_dim, "C + R, values of a row")
       .def_ro("qk_nope_head_dim", &PoolShape::qk_nope_head_dim,
-              "N, of queries before W_UK where project_at is 'leaves'; else 0")
-      .def_prop_ro("query_width", &PoolShape::query_width,
-                   "values of a head's query: C + R, or N + R where project_at is 'leaves'")
-      .def_prop_ro(
-          "project_at",
-          [](const PoolShape& shape) { return std::string(project_at_name(shape.project_at)); },
-          "where W_UK and W_UV are applied: 'home' or 'leaves'")
+              "N; 0: the pool has no weights to project with")
       .def_ro("layers", &PoolShape::layers)
       .def_ro("softmax_scale", &PoolShape::softmax_scale, "of the scores")
       .def_ro("v_head_dim", &PoolShape::v_head_dim, "V; 0: the pool has no weights to project with")

@@ -65,7 +65,7 @@ Step::Inputs Step::read_inputs(nb::handle query, nb::handle row) const {
       static_cast<std::int64_t>(plain ? shape_.row().values() : shape_.row_bytes());
   return {
       read_array(query,
-                 {"query", shape_.query_dtype, {total_, shape_.heads, shape_.query_width()}, true}),
+                 {"query", shape_.query_dtype, {total_, shape_.heads, shape_.latent_dim()}, true}),
       read_array(row, {"row", plain.value_or(DType::kF8E4M3), {total_, row_width}, true})};
 }
 
@@ -193,10 +193,7 @@ void bind_step(nb::module_& module) {
           "query: [T, H, C + R] of shape.query_dtype, with W_UK absorbed. row: [T, C + R] of\n"
           "shape.row_format, the tokens' own rows. Both may have gaps between tokens, not inside.\n"
           "o: [T, H, C] fp32, before W_UV. lse: [T, H] fp32, natural logarithm. They are views of\n"
-          "one buffer [T, H * (C + 1)] that holds for each token o, then lse: `out`, if given.\n"
-          "Of a pool whose shape.project_at is 'leaves': query before W_UK, [T, H, N + R]; o "
-          "after\n"
-          "W_UV, [T, H, V], in a buffer [T, H * (V + 1)].")
+          "one buffer [T, H * (C + 1)] that holds for each token o, then lse: `out`, if given.")
       .def("attend_projected", &Step::attend_projected, "layer"_a, "query"_a.none(), "row"_a.none(),
            "out"_a = nb::none(), nb::kw_only(), timeout(),
            nb::sig("def attend_projected(self, layer: int, query: typing.Any, row: typing.Any, "

@@ -17,7 +17,6 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/quote.h"
-#include "core/model/project_at.h"
 #include "core/model/row_format.h"
 #include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
@@ -62,9 +61,6 @@ template <typename T>
 }
 [[nodiscard]] inline std::string flag_text(RowFormat value) {
   return std::string(row_format_name(value));
-}
-[[nodiscard]] inline std::string flag_text(ProjectAt value) {
-  return std::string(project_at_name(value));
 }
 [[nodiscard]] inline std::string flag_text(Exchange value) {
   return std::string(exchange_name(value));

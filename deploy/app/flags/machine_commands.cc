@@ -43,7 +43,6 @@ CLI::App* add_plan(CLI::App& app, PlanOptions& o) {
              "0, none");
   add_switch(*sub, "--forward", o.forward,
              "The pool holds the attention weights and does the projections too");
-  add_project_at(*sub, o.project_at);
   add_number(*sub, "--memory-gib", o.memory_gib, 0.0, 1e6, "Memory of a worker",
              "0, the GPU's; of a --machine not known");
   add_number(*sub, "--link-gb-s", o.link_gb_s, 0.0, 1e6,

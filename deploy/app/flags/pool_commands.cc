@@ -25,9 +25,8 @@ CLI::App* add_verify(CLI::App& app, VerifyOptions& o) {
   add_backend(*sub, o.backend, o.threads);
   add_backend_options(*sub, o.backend_options);
   add_query(*sub, o.query_dtype);
-  add_project_at(*sub, o.project_at);
   add_leaf_tokens(*sub, o.leaf_tokens);
-  only_without_service(*sub, {"--workers", "--project-at", "--merge-order", "--disable-cuda-graph",
+  only_without_service(*sub, {"--workers", "--merge-order", "--disable-cuda-graph",
                               "--attend-kernel", "--query", "--leaf-tokens"});
   only_with_service(*sub, {"--attend-only", "--token-file", "--ca", "--tls-certificate",
                            "--tls-key", "--call-timeout-ms", "--transport", "--busy-poll"});
@@ -89,7 +88,6 @@ CLI::App* add_simulate(CLI::App& app, SimulateOptions& o) {
   add_kv_gib(*sub, o.kv_gib, "Page memory of each worker in GiB, all layers");
   add_costs(*sub, o.costs);
   add_shape(*sub, o.shape);
-  add_project_at(*sub, o.project_at);
   add_exchange(*sub, o.exchange);
   add_leaf_tokens(*sub, o.leaf_tokens);
   add_number(*sub, "--other-ms", o.other_ms, 0.0, 1e6,

@@ -48,7 +48,6 @@ void add_pool(CLI::App& app, WorkerOptions& o, const std::string& listen) {
   add_backend_options(app, o.backend_options);
   add_rows(app, o.row_format);
   add_query(app, o.query_dtype);
-  add_project_at(app, o.project_at);
   add_number(app, "--max-batch", o.max_batch, 1, 1 << 16, "Items of a round, at most");
   add_number(app, "--batch-wait-us", o.batch_wait_us, 0, 1'000'000,
              "How long a round waits for further items");

@@ -131,14 +131,6 @@ void add_query(CLI::App& app, DType& dtype) {
            fmt::format("Type of the queries (default {})", dtype_name(dtype)));
 }
 
-void add_project_at(CLI::App& app, ProjectAt& place) {
-  add_flag(app, "--project-at", "home|leaves", place, parse_project_at,
-           "Where W_UK and W_UV are applied: at a sequence's home, or, with weights, where its "
-           "leaves are, for a third of the exchanged bytes and more arithmetic; queries of "
-           "`attend` are then not absorbed, and its states are projected (default " +
-               std::string(project_at_name(place)) + ")");
-}
-
 void add_rows(CLI::App& app, RowFormat& format) {
   add_flag(app, "--rows", row_format_names(row_formats(), "|"), format, parse_row_format,
            fmt::format("Type of the latent rows (default {})", row_format_name(format)));

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "core/base/dtype.h"
-#include "core/model/project_at.h"
 #include "core/model/row_format.h"
 #include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
@@ -34,7 +33,6 @@ void add_max_step(CLI::App& app, double& max_step_ms);
 void add_costs(CLI::App& app, std::string& costs);
 void add_placement(CLI::App& app, SpreadPolicy& spread, Exchange& exchange, int& leaf_tokens);
 void add_query(CLI::App& app, DType& dtype);
-void add_project_at(CLI::App& app, ProjectAt& place);
 void add_rows(CLI::App& app, RowFormat& format);
 void add_trace(CLI::App& app, std::optional<std::filesystem::path>& trace, std::int64_t& requests,
                std::uint64_t& seed, std::optional<std::filesystem::path>& json,

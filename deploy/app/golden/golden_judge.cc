@@ -89,10 +89,8 @@ void judge_all(const GoldenCase& golden, const GoldenGroup& group, const Attenti
                  group.decode_q_absorbed, model.kv_lora_rank, exact.output, exact.row);
   judge.relative("decode.q_pe", columns(results.query, width, c, width), group.decode_q_pe,
                  model.qk_rope_head_dim, exact.output, exact.row);
-  if (!results.latent.empty()) {
-    judge.relative("decode.latent", results.latent, group.decode_latent,
-                   model.num_attention_heads * model.kv_lora_rank, bounds.output, bounds.row);
-  }
+  judge.relative("decode.latent", results.latent, group.decode_latent,
+                 model.num_attention_heads * model.kv_lora_rank, bounds.output, bounds.row);
   judge.absolute("decode.lse", results.lse, group.decode_lse, bounds.lse);
   judge.relative("decode.output", results.decode_output, group.decode_output, model.hidden_size,
                  bounds.output, bounds.row);

@@ -23,7 +23,7 @@ struct VerifyRow {
 };
 
 /// Of a pool of that shape, whose type of queries widens the bounds. Adds a row for every tensor of
-/// the group; without decode.latent where leaves were projected.
+/// the group.
 void judge_all(const GoldenCase& golden, const GoldenGroup& group, const AttentionShape& pool,
                const GoldenResults& results, std::vector<VerifyRow>& rows);
 /// The outputs [B, D, hidden_size] of decode steps whose projections happened elsewhere.

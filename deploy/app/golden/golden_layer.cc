@@ -35,7 +35,7 @@ GoldenLayer::GoldenLayer(const GoldenCase& golden, const AttentionShape& shape, 
   results_.decode_output.resize(size(steps * golden.shape.hidden_size));
   results_.cache.resize(size(batch * golden.tokens() * shape.latent_dim()));
   results_.query.resize(size(steps * heads * shape.latent_dim()));
-  if (!shape.projects_leaves()) results_.latent.resize(size(steps * heads * shape.kv_lora_rank));
+  results_.latent.resize(size(steps * heads * shape.kv_lora_rank));
   results_.lse.resize(size(steps * heads));
 
   const auto floats = [&](std::int64_t count) {
@@ -46,7 +46,7 @@ GoldenLayer::GoldenLayer(const GoldenCase& golden, const AttentionShape& shape, 
   output_ = floats(prompt * golden.shape.hidden_size);
   rows_ = floats(prompt * shape.latent_dim());
   stored_ = backend.allocate(size(prompt) * shape.row_bytes());
-  queries_ = floats(heads * std::max(shape.latent_dim(), shape.query_width()));
+  queries_ = floats(heads * shape.latent_dim());
 }
 
 std::span<const float> GoldenLayer::hidden(std::int64_t entry, std::int64_t position,
@@ -114,17 +114,12 @@ void GoldenLayer::prefill(int entry) {
 }
 
 void GoldenLayer::write_record(std::int64_t entry, std::int64_t position, std::byte* record) {
-  const std::int64_t absorbed = std::int64_t{shape_.heads} * shape_.latent_dim();
-  const std::int64_t query = std::int64_t{shape_.heads} * shape_.query_width();
+  const std::int64_t query = std::int64_t{shape_.heads} * shape_.latent_dim();
   const std::int64_t step = entry * golden_.decode_steps + position - golden_.prefill_len;
   backend_.upload(hidden_->data(), std::as_bytes(hidden(entry, position, 1)));
   layer_.project(1, hidden_->as<float>(), std::span(&position, 1), queries_->as<float>(),
                  rows_->as<float>());
-  download(queries_->as<float>(), results_.query, step * absorbed, absorbed);
-  if (shape_.projects_leaves()) {
-    layer_.project(shape_.project_at, 1, hidden_->as<float>(), std::span(&position, 1),
-                   queries_->as<float>(), rows_->as<float>());
-  }
+  download(queries_->as<float>(), results_.query, step * query, query);
   backend_.call(ConvertArgs{.rows = 1,
                             .src = queries_->data(),
                             .src_row = plain_row(query),
@@ -142,9 +137,9 @@ void GoldenLayer::take_state(std::int64_t entry, std::int64_t position, const fl
   const std::int64_t values = std::int64_t{shape.heads} * shape.width;
   const std::int64_t width = golden_.shape.hidden_size;
   const std::int64_t step = entry * golden_.decode_steps + position - golden_.prefill_len;
-  if (!shape_.projects_leaves()) download(record, results_.latent, step * values, values);
+  download(record, results_.latent, step * values, values);
   download(record + values, results_.lse, step * shape.heads, shape.heads);
-  layer_.output(1, record, output_->as<float>(), shape_.project_at);
+  layer_.output(1, record, output_->as<float>());
   download(output_->as<float>(), results_.decode_output, step * width, width);
 }
 

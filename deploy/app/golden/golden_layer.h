@@ -21,7 +21,7 @@ struct GoldenResults {
   std::vector<float> decode_output;   // [B, D, hidden]
   std::vector<float> cache;           // [B, T, C + R], as stored
   std::vector<float> query;           // [B, D, H, C + R], absorbed, before rounding to its type
-  std::vector<float> latent;          // [B, D, H, C]; empty where the leaves were projected
+  std::vector<float> latent;          // [B, D, H, C]
   std::vector<float> lse;             // [B, D, H]
 
   [[nodiscard]] std::vector<std::vector<float>*> all();
@@ -47,7 +47,6 @@ class GoldenLayer {
   /// Output of the prompt of batch entry `entry`, attention included.
   void prefill(int entry);
 
-  [[nodiscard]] LeafWeights leaf_weights() const noexcept { return layer_.leaf_weights(); }
   [[nodiscard]] GoldenResults& results() noexcept { return results_; }
 
  private:

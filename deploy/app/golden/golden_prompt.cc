@@ -14,8 +14,8 @@ void check_shape(const GoldenCase& golden, const PoolShape& shape) {
   expected.layers = 1;
   expected.leaf_tokens = shape.leaf_tokens;
   if (shape.v_head_dim != 0) {
-    static_cast<AttentionShape&>(expected) =
-        attention_shape(model, shape.row_format, shape.query_dtype, shape.project_at);
+    expected.qk_nope_head_dim = model.qk_nope_head_dim;
+    expected.v_head_dim = model.v_head_dim;
     expected.hidden_size = model.hidden_size;
   }
   if (const auto difference = find_difference(expected, shape)) {

@@ -15,21 +15,16 @@
 namespace tributary {
 namespace {
 
-/// Elements of a layer's W_UK and W_UV, which are applied head by head: each is used once a token.
-double leaf_weight_elements(const ModelShape& s) {
-  return static_cast<double>(s.num_attention_heads) * s.kv_lora_rank *
-         (s.qk_nope_head_dim + s.v_head_dim);
-}
-
-/// Elements of a layer's other attention weights, and what they cost a token: the absorbed form of
-/// core/layer.
-double home_weight_elements(const ModelShape& s) {
+/// Elements of a layer's attention weights in the absorbed form of core/layer: each is used once a
+/// token.
+double weight_elements(const ModelShape& s) {
   const double heads = s.num_attention_heads;
   const double hidden = s.hidden_size;
   const double query = heads * s.qk_head_dim();
   const double down =
       s.q_lora_rank == 0 ? hidden * query : hidden * s.q_lora_rank + s.q_lora_rank * query;
-  return down + hidden * s.latent_dim() + heads * s.v_head_dim * hidden;
+  const double head_parts = heads * s.kv_lora_rank * (s.qk_nope_head_dim + s.v_head_dim);
+  return down + hidden * s.latent_dim() + head_parts + heads * s.v_head_dim * hidden;
 }
 
 double gb_s_as_byte_ns(double gb_s) {
@@ -69,29 +64,18 @@ bool fits(const PlanCandidate& candidate, const PlanReport& report) {
 PlanReport plan(const PlanOptions& options) {
   const MlaShape shape =
       options.model ? mla_shape(read_model_config(*options.model)) : find_mla_shape(options.shape);
-  const AttentionShape attention =
-      find_attention_shape(options.model ? options.model->string() : options.shape,
-                           options.row_format, options.query_dtype, options.project_at);
-  // Of a shape alone the projections are not known. A pool that projects at its leaves holds all
-  // weights (`worker --model`), and uses the two at least.
-  const bool at_leaves = options.project_at == ProjectAt::kLeaves;
-  double held = 0;
-  double used_at_home = 0;
-  if (options.forward || at_leaves) {
-    const ModelShape model =
-        options.model ? read_model_config(*options.model) : find_model_shape(options.shape);
-    const double home = home_weight_elements(model);
-    const double leaf = leaf_weight_elements(model);
-    held = home + leaf;
-    if (options.forward) used_at_home = at_leaves ? home : held;
-  }
+  const AttentionShape attention = attention_shape(shape, options.row_format, options.query_dtype);
+  // Of a shape alone the projections are not known.
+  const double weights = options.forward
+                             ? weight_elements(options.model ? read_model_config(*options.model)
+                                                             : find_model_shape(options.shape))
+                             : 0;
   PlanReport report;
   report.machine = machine_of(options);
   report.shape = shape.name;
-  report.project_at = options.project_at;
   report.workers = options.nodes * options.workers_per_node;
   report.layers = options.layers > 0 ? options.layers : shape.layers;
-  report.weight_bytes = held * static_cast<double>(sizeof(bf16)) * report.layers;
+  report.weight_bytes = weights * static_cast<double>(sizeof(bf16)) * report.layers;
   constexpr double kGiB = 0x1p30;
   report.memory_bytes = kGiB * (options.memory_gib > 0 ? options.memory_gib
                                 : options.machine      ? 0
@@ -100,8 +84,8 @@ PlanReport plan(const PlanOptions& options) {
   const CostModelConfig config{
       .costs = report.machine.costs,
       .attention = attention,
-      .projection = {.weight_bytes = used_at_home * static_cast<double>(sizeof(bf16)),
-                     .token_gflop = 2e-9 * used_at_home},
+      .projection = {.weight_bytes = weights * static_cast<double>(sizeof(bf16)),
+                     .token_gflop = 2e-9 * weights},
       .layers = report.layers,
       .leaf_tokens = options.leaf_tokens,
       .workers_per_node = options.workers_per_node};

@@ -10,7 +10,6 @@
 
 #include "core/base/dtype.h"
 #include "core/cost/cost_model.h"
-#include "core/model/project_at.h"
 #include "core/model/row_format.h"
 #include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
@@ -31,8 +30,7 @@ struct PlanOptions {
   int batch = 64;
   int tokens = 1;
   int leaf_tokens = 2048;
-  bool forward = false;  // the pool does the projections too, and holds their weights
-  ProjectAt project_at = ProjectAt::kHome;
+  bool forward = false;   // the pool does the projections too, and holds their weights
   double target_ms = 0;   // per token; 0: none
   double memory_gib = 0;  // of a worker; 0: the GPU's, or not known
   double link_gb_s = 0;   // 0: the machine's
@@ -58,7 +56,6 @@ struct PlanCandidate {
 struct PlanReport {
   Machine machine;
   std::string shape;
-  ProjectAt project_at = ProjectAt::kHome;
   int workers = 1;
   int layers = 1;
   double weight_bytes = 0;                // of a worker, all layers

@@ -70,13 +70,12 @@ std::string to_text(const PlanTable& table, const PlanOptions& options) {
   std::string text = fmt::format(
       "machine    {} ({})\n"
       "pool       {} workers: {} on each of {} node{}\n"
-      "work       {}, {} layers; equal sequences, {} new token{} each a step, projected at {}\n\n"
+      "work       {}, {} layers; equal sequences, {} new token{} each a step\n\n"
       "How many times faster a step is with the best spread than with whole sequences. whole: no\n"
       "spread pays; only so: they do not fit whole; -: they do not fit.\n\n{:>10}",
       table.pool.machine.description, table.pool.machine.source, table.pool.workers,
       options.workers_per_node, options.nodes, options.nodes == 1 ? "" : "s", table.pool.shape,
-      table.pool.layers, options.tokens, options.tokens == 1 ? "" : "s",
-      project_at_name(table.pool.project_at), "sequences");
+      table.pool.layers, options.tokens, options.tokens == 1 ? "" : "s", "sequences");
   for (const std::int64_t context : table.contexts) {
     text += fmt::format("{:>9}", context_text(context));
   }
@@ -101,7 +100,6 @@ std::string to_json(const PlanTable& table) {
   }
   return nlohmann::ordered_json{{"machine", to_json(table.pool.machine)},
                                 {"shape", table.pool.shape},
-                                {"project_at", project_at_name(table.pool.project_at)},
                                 {"workers", table.pool.workers},
                                 {"layers", table.pool.layers},
                                 {"cells", std::move(cells)}}

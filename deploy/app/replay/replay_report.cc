@@ -60,8 +60,7 @@ std::string to_text(const ReplayReport& r) {
   if (pool) pool_lines(r, line);
   line("canary", fmt::format("{} outputs recomputed in float64, largest relative error {:.3g}",
                              r.canaries, r.canary_max_relative_error));
-  line("digest", fmt::format("{:016x}{}", r.digest,
-                             r.project_at == ProjectAt::kLeaves ? " (of projected output)" : ""));
+  line("digest", fmt::format("{:016x}", r.digest));
   return text;
 }
 
@@ -75,7 +74,6 @@ std::string to_json(const ReplayReport& r) {
   }
   nlohmann::ordered_json json{
       {"digest", fmt::format("{:016x}", r.digest)},
-      {"project_at", project_at_name(r.project_at)},
       {"tokens_per_second", r.tokens_per_second()},
       {"step_us", both(r.step_us)},
       {"phase_us", phases},

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "core/model/project_at.h"
 #include "core/round/round.h"
 
 namespace tributary {
@@ -47,7 +46,6 @@ struct ReplayReport {
   std::int64_t pages_total = 0;
   std::int64_t pages_in_use_at_end = 0;
   std::uint64_t digest = 0;
-  ProjectAt project_at = ProjectAt::kHome;  // at `leaves` the digest is of projected output
 
   /// Decoded tokens per second of step time (prompts arrive from the prefill tier in a deployment).
   [[nodiscard]] double tokens_per_second() const noexcept {

@@ -77,7 +77,6 @@ class ReplayClient {
     if (!tokens_) return;
     const auto canary = tokens_->check_canaries();
     report.digest += tokens_->digest().value();
-    report.project_at = tokens_->shape().project_at;
     report.canaries += canary.checked;
     report.canary_max_relative_error =
         std::max(report.canary_max_relative_error, canary.max_relative_error);

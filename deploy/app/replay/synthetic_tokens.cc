@@ -14,8 +14,7 @@ SyntheticTokens::SyntheticTokens(const AttentionShape& shape, std::uint64_t seed
       seed_(seed),
       canary_rate_(canary_rate),
       generator_(seed),
-      values_(static_cast<std::size_t>(shape.heads) *
-              static_cast<std::size_t>(shape.query_width())),
+      values_(static_cast<std::size_t>(shape.heads) * static_cast<std::size_t>(shape.latent_dim())),
       row_(shape.row().values()) {}
 
 void SyntheticTokens::write_rows(std::int64_t tag, int layer, std::int64_t begin,
@@ -38,9 +37,6 @@ void SyntheticTokens::write_record(std::int64_t tag, int layer, std::int64_t pos
 void SyntheticTokens::take_output(std::int64_t tag, int layer, std::int64_t position,
                                   std::span<const float> output) {
   digest_.add(tag, position, layer, output);
-  // Without the pool's weights there is nothing to recompute a projected output with: the pool's
-  // own canary does.
-  if (shape_.projects_leaves()) return;
   if (canaries_.size() < kMaxCanaries && chosen(tag, position, layer)) {
     canaries_.push_back({tag, position, layer, {output.begin(), output.end()}});
   }

@@ -17,7 +17,7 @@ namespace tributary {
 class SyntheticTokens {
  public:
   /// Recomputes a share `canary_rate` of (token, layer), chosen by hash, and at most `kMaxCanaries`
-  /// of this object; none of a pool that projects at its leaves.
+  /// of this object.
   SyntheticTokens(const AttentionShape& shape, std::uint64_t seed, double canary_rate);
 
   [[nodiscard]] const AttentionShape& shape() const noexcept { return shape_; }

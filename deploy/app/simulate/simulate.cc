@@ -86,8 +86,7 @@ class Experiment {
     base_.pool.workers = options.workers;
     base_.pool.exchange = options.exchange;
     base_.pool.cost = {.costs = machine.costs,
-                       .attention = find_attention_shape(options.shape, RowFormat::kBF16,
-                                                         DType::kBF16, options.project_at),
+                       .attention = attention_shape(shape, RowFormat::kBF16, DType::kBF16),
                        .projection = {},
                        .layers = shape.layers,
                        .leaf_tokens = options.leaf_tokens,
@@ -106,7 +105,6 @@ class Experiment {
 
     report.machine = fmt::format("{} ({})", machine.description, machine.source);
     report.shape = shape.name;
-    report.project_at = options.project_at;
     report.pools = options.pools;
     report.workers = options.workers;
     report.workers_per_node = options.workers_per_node;

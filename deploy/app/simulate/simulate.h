@@ -29,7 +29,6 @@ struct SearchResult {
 struct SimulateReport {
   std::string machine;  // with the source of its constants
   std::string shape;
-  ProjectAt project_at = ProjectAt::kHome;
   int pools = 1;
   int workers = 1;
   int workers_per_node = 1;

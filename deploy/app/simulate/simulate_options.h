@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "core/model/project_at.h"
 #include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
 #include "core/rebalance/mover.h"
@@ -31,7 +30,6 @@ struct SimulateOptions {
   double kv_gib = 100;         // page memory of each worker, all layers
   std::string costs = "h200";  // of the machines, as of a worker
   std::string shape = "deepseek-v3";
-  ProjectAt project_at = ProjectAt::kHome;
   int leaf_tokens = 2048;
   Exchange exchange = Exchange::kAuto;
   double other_ms = 0;                              // of a step, outside the tier

@@ -135,10 +135,10 @@ std::string to_text(const SimulateReport& report) {
     text += fmt::format("{:<10} {}\n", name, value);
   };
   line("machine", report.machine);
-  line("tier", fmt::format("{} pool{} of {} workers, {} a node, {} pages each; {}, projected at {}",
-                           report.pools, report.pools == 1 ? "" : "s", report.workers,
-                           report.workers_per_node, report.pages_per_worker, report.shape,
-                           project_at_name(report.project_at)));
+  line("tier", fmt::format("{} pool{} of {} workers, {} a node, {} pages each; {}", report.pools,
+                           report.pools == 1 ? "" : "s", report.workers,
+
+                           report.workers_per_node, report.pages_per_worker, report.shape));
   line("trace", fmt::format("{} requests, {:.2f} a second at its own pace", report.trace_requests,
                             report.trace_rate));
   line("bounds", fmt::format("p99 time per output token {} ms, p99 wait for room {} ms, no refusal",
@@ -177,7 +177,6 @@ std::string to_json(const SimulateReport& report) {
   }
   const Json json{{"machine", report.machine},
                   {"shape", report.shape},
-                  {"project_at", project_at_name(report.project_at)},
                   {"pools", report.pools},
                   {"workers", report.workers},
                   {"workers_per_node", report.workers_per_node},

@@ -79,7 +79,6 @@ std::vector<std::string> command_line(const WorkerOptions& o) {
   line.text("--attend-kernel", attend_choice_name(o.backend_options.attend_kernel));
   line.text("--rows", row_format_name(o.row_format));
   line.text("--query", dtype_name(o.query_dtype));
-  line.text("--project-at", project_at_name(o.project_at));
   line.number("--max-batch", o.max_batch);
   line.number("--batch-wait-us", o.batch_wait_us);
   line.number("--lease-ms", o.lease_ms);

@@ -4,6 +4,7 @@
 
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
+#include "core/model/mla_shape.h"
 #include "core/model/pool_shape.h"
 #include "core/pool/gather_all.h"
 #include "core/pool/pool_worker.h"
@@ -60,7 +61,7 @@ void verify_group(const GoldenCase& golden, const GoldenGroup& group, const Veri
                   const WorkerDevice& device, Communicator& communicator,
                   std::vector<VerifyRow>& rows) {
   const AttentionShape shape =
-      attention_shape(golden.shape, group.row_format, options.query_dtype, options.project_at);
+      attention_shape(mla_shape(golden.shape), group.row_format, options.query_dtype);
   // Room for all sequences on any one worker.
   const auto pages =
       static_cast<std::int32_t>(golden.batch * ceil_div(golden.tokens(), kPageTokens));
@@ -71,7 +72,6 @@ void verify_group(const GoldenCase& golden, const GoldenGroup& group, const Veri
                       .pages = pages,
                       .leaf_tokens = options.leaf_tokens,
                       .exchange = Exchange::kAuto};
-  if (shape.projects_leaves()) config.leaf_weights.push_back(layer.leaf_weights());
   Worker worker(config, *device.backend, communicator, client, device.exchange.get());
   if (communicator.rank() == 0) {
     lead(golden, options, communicator.size(), pages, worker);

@@ -8,7 +8,6 @@
 
 #include "core/base/dtype.h"
 #include "core/interface/communicator.h"
-#include "core/model/project_at.h"
 #include "deploy/app/golden/golden_judge.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/client/service_options.h"
@@ -24,7 +23,6 @@ struct VerifyOptions {
   int threads = 0;  // of each worker; 0: its share of the cores
   BackendOptions backend_options;
   DType query_dtype = DType::kF32;
-  ProjectAt project_at = ProjectAt::kHome;
   int leaf_tokens = 64;  // small, so that short sequences spread
 };
 

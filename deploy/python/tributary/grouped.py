@@ -38,8 +38,7 @@ class GroupedAttention:
 
     def check(self, shape) -> None:
         """Raises ValueError where a pool of `shape` cannot hold this model's rows."""
-        wanted = {"heads": self.heads, "kv_lora_rank": self.width, "qk_rope_head_dim": self.width,
-                  "project_at": "home"}
+        wanted = {"heads": self.heads, "kv_lora_rank": self.width, "qk_rope_head_dim": self.width}
         for name, value in wanted.items():
             if getattr(shape, name) != value:
                 raise ValueError(f"the pool's {name} is {getattr(shape, name)}, the model's {value}")

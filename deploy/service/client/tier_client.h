@@ -47,9 +47,7 @@ struct TokenData {
 
 /// One sequence's part of a layer call. The caller's memory is read and written during the call
 /// alone, also where it fails. Queries have the pool's query type, rows its row format, hidden
-/// states and results are fp32; H heads, C kv_lora_rank, R qk_rope_head_dim, V v_head_dim. Where
-/// the pool projects at its leaves (shape.project_at), queries are those before W_UK, [tokens, H, N
-/// + R] with N qk_nope_head_dim, and attend() gives o after W_UV, [H, V].
+/// states and results are fp32; H heads, C kv_lora_rank, R qk_rope_head_dim, V v_head_dim.
 struct LayerItem {
   SequenceHandle* sequence = nullptr;  ///< whose step this is
   std::int32_t tokens = 1;             ///< new ones, the same in every layer of a step

@@ -36,9 +36,6 @@ std::string_view json_value(DType type) {
 std::string_view json_value(RowFormat format) {
   return row_format_name(format);
 }
-std::string_view json_value(ProjectAt place) {
-  return project_at_name(place);
-}
 
 void take(JsonObject& object, std::string_view field, int least, std::int32_t& dimension) {
   dimension = object.integer<std::int32_t>(field, least, kMaxDimension);
@@ -65,16 +62,6 @@ void take(JsonObject& object, std::string_view field, int /*least*/, RowFormat& 
          row_format_names(row_formats(), " or "));
   }
   format = *found;
-}
-
-void take(JsonObject& object, std::string_view field, int /*least*/, ProjectAt& place) {
-  const std::string& name = object.text(field, 16);
-  for (const ProjectAt known : kProjectAt) {
-    if (project_at_name(known) != name) continue;
-    place = known;
-    return;
-  }
-  fail(ErrorCode::kMalformedInput, "{} is {}, not home or leaves", object.path(field), quote(name));
 }
 
 SequenceState take_state(JsonObject& object) {

@@ -52,7 +52,7 @@ ModelShape load_checkpoint(const WorkerOptions& options, Backend& backend, PoolM
   return shape;
 }
 
-void load_projections(const GivenProjections& given, Backend& backend, PoolModel& model) {
+void load_heads(const GivenHeadWeights& given, Backend& backend, PoolModel& model) {
   PoolShape& served = model.served;
   if (std::cmp_not_equal(given.kv_b_proj.size(), served.layers)) {
     fail(ErrorCode::kInvalidArgument, "kv_b_proj of {} layers, the pool has {}",
@@ -60,6 +60,7 @@ void load_projections(const GivenProjections& given, Backend& backend, PoolModel
   }
   const KvBShape shape{.heads = served.heads,
                        .nope = given.qk_nope_head_dim,
+                       .rope = served.qk_rope_head_dim,
                        .value = given.v_head_dim,
                        .latent = served.kv_lora_rank};
   const std::int64_t expected = shape.heads * (shape.nope + shape.value) * shape.latent;
@@ -70,10 +71,8 @@ void load_projections(const GivenProjections& given, Backend& backend, PoolModel
            "kv_b_proj of layer {} has {} values, expected {}: {} heads ({} + {}) of {}", layer,
            weight.size(), expected, shape.heads, shape.nope, shape.value, shape.latent);
     }
-    model.projections.push_back({backend.make_weight(w_uk_view(weight, {}, shape)),
-                                 backend.make_weight(w_uv_view(weight, {}, shape))});
+    model.given_heads.emplace_back(backend, shape, weight);
   }
-  served.project_at = ProjectAt::kLeaves;
   served.qk_nope_head_dim = given.qk_nope_head_dim;
   served.v_head_dim = given.v_head_dim;
 }
@@ -82,25 +81,21 @@ void load_projections(const GivenProjections& given, Backend& backend, PoolModel
 
 PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
   PoolModel model;
-  const auto given = options.given_projections.lock();
-  if (given && (options.model || options.project_at == ProjectAt::kHome)) {
-    fail(ErrorCode::kInvalidArgument, "kv_b_proj was given, and {}",
-         options.model ? "a model, which has its own" : "nothing is projected at the leaves");
+  const auto given = options.given_head_weights.lock();
+  if (given && options.model) {
+    fail(ErrorCode::kInvalidArgument, "kv_b_proj was given, and a model, which has its own");
   }
   if (options.model) {
     model.name = options.model->string();
     const ModelShape shape = fs::is_directory(*options.model)
                                  ? load_checkpoint(options, backend, model)
                                  : load_golden(options, backend, model);
-    model.served = {
-        attention_shape(shape, options.row_format, options.query_dtype, options.project_at)};
+    model.served = {attention_shape(mla_shape(shape), options.row_format, options.query_dtype)};
+    model.served.qk_nope_head_dim = shape.qk_nope_head_dim;
+    model.served.v_head_dim = shape.v_head_dim;
     model.served.hidden_size = shape.hidden_size;
     model.served.layers = static_cast<int>(model.layers.size());
   } else {
-    if (options.project_at == ProjectAt::kLeaves && !given) {
-      fail(ErrorCode::kInvalidArgument,
-           "--project-at leaves needs --model: a pool without weights has nothing to project with");
-    }
     const MlaShape shape =
         options.given_shape ? *options.given_shape : find_mla_shape(options.shape);
     validate(shape);
@@ -112,22 +107,11 @@ PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
         preset
             ? std::max(options.layers, 1)
             : layer_count(options, options.given_shape ? shape.name : options.shape, shape.layers);
-    if (given) load_projections(*given, backend, model);
+    if (given) load_heads(*given, backend, model);
   }
   model.served.leaf_tokens = options.leaf_tokens;
   model.pages = page_budget(options.kv_gib, model.served.layers, model.served.row());
   return model;
-}
-
-std::vector<LeafWeights> PoolModel::leaf_weights() const {
-  std::vector<LeafWeights> weights;
-  if (!served.projects_leaves()) return weights;
-  weights.reserve(static_cast<std::size_t>(served.layers));
-  for (const auto& given : projections) {
-    weights.push_back({given.w_uk.get(), given.w_uv.get()});
-  }
-  for (const auto& layer : layers) weights.push_back(layer->leaf_weights());
-  return weights;
 }
 
 std::size_t request_input_bytes(const PoolModel& model, wire::LayerMode mode) {

@@ -14,26 +14,25 @@
 
 namespace tributary {
 
-struct OwnedLeafWeights {
-  std::unique_ptr<Weight> w_uk, w_uv;
-};
-
 struct PoolModel {
   std::string name;  // of the shape, or the model's path
   PoolShape served;
   std::int32_t pages = 0;  // of each worker
   /// One per layer; empty where the pool has no model.
   std::vector<std::unique_ptr<MlaLayer>> layers;
-  /// One per layer, where the caller gave these (WorkerOptions::given_projections).
-  std::vector<OwnedLeafWeights> projections;
+  /// One per layer, where the caller gave these (WorkerOptions::given_head_weights).
+  std::vector<HeadProjection> given_heads;
 
-  /// Of each layer, where the pool projects at its leaves; none elsewhere.
-  [[nodiscard]] std::vector<LeafWeights> leaf_weights() const;
+  /// Of a layer; the pool has weights.
+  [[nodiscard]] const HeadProjection& heads(std::int32_t layer) const {
+    const auto index = static_cast<std::size_t>(layer);
+    return layers.empty() ? given_heads[index] : layers[index]->heads();
+  }
 };
 
 /// Reads the model that the options name. Throws what its readers throw, and kInvalidArgument for
-/// more layers than it has, a projection at the leaves without weights, given ones of another shape
-/// or for another place, or when no page fits.
+/// more layers than it has, given weights of another shape or beside a model's, or when no page
+/// fits.
 /// `backend` outlives the result.
 [[nodiscard]] PoolModel load_pool_model(const WorkerOptions& options, Backend& backend);
 

@@ -130,7 +130,7 @@ void ServiceClient::copy_records(std::span<const Part> parts, std::byte* records
 void ServiceClient::project(std::span<const Part> parts, std::byte* records,
                             std::size_t record_bytes) {
   const AttentionShape& shape = model_.served;
-  const std::size_t query = size(shape.heads) * size(shape.query_width());
+  const std::size_t query = size(shape.heads) * size(shape.latent_dim());
   const std::size_t row = size(shape.latent_dim());
   const std::int64_t tokens = tokens_of(parts);
   grow(hidden_, size(tokens) * parts.front().claim.request->input_bytes);
@@ -149,7 +149,7 @@ void ServiceClient::project(std::span<const Part> parts, std::byte* records,
   }
   uploads.finish();
   MlaLayer& layer = *model_.layers[size(parts.front().layer)];
-  layer.project(shape.project_at, tokens, hidden_->as<float>(), positions_, queries_->as<float>(),
+  layer.project(tokens, hidden_->as<float>(), positions_, queries_->as<float>(),
                 rows_->as<float>());
   const auto neighbours = [](const Part& a, const Part& b) {
     return a.homed->token_record + a.homed->tokens == b.homed->token_record;
@@ -216,12 +216,14 @@ void ServiceClient::make_outputs(std::span<const Part> parts, const float* state
   const std::size_t record = model_.served.state_shape().record_floats();
   const std::int64_t tokens = tokens_of(parts);
   grow(outputs_, size(tokens) * parts.front().claim.request->output_bytes);
-  MlaLayer& layer = *model_.layers[size(parts.front().layer)];
+  const std::int32_t layer = parts.front().layer;
   const float* first = states + size(parts.front().homed->state) * record;
   if (parts.front().mode() == wire::LayerMode::kForward) {
-    layer.output(tokens, first, outputs_->as<float>(), model_.served.project_at);
+    model_.layers[size(layer)]->output(tokens, first, outputs_->as<float>());
   } else {
-    layer.values(tokens, first, outputs_->as<float>(), model_.served.project_at);
+    backend_.call(
+        model_.heads(layer).values(tokens, first, outputs_->as<float>(),
+                                   std::int64_t{model_.served.heads} * model_.served.v_head_dim));
   }
   const std::byte* from = outputs_->data();
   auto downloads = joined_downloads(backend_);

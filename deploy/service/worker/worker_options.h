@@ -8,13 +8,12 @@
 
 #include "core/base/dtype.h"
 #include "core/model/mla_shape.h"
-#include "core/model/project_at.h"
 #include "core/model/row_format.h"
 #include "core/plan/plan.h"
 #include "core/rebalance/mover.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/transport/transport_choice.h"
-#include "deploy/service/worker/given_projections.h"
+#include "deploy/service/worker/given_head_weights.h"
 
 namespace tributary {
 
@@ -35,7 +34,7 @@ struct WorkerOptions {
   bool shared_memory = false;
 
   /// A golden file, or a folder with config.json and *.safetensors: shape and weights. Without one
-  /// the pool has `shape` and no weights: it serves `attend` alone.
+  /// the pool has `shape`, and no weights but those that are given.
   std::optional<std::filesystem::path> model;
   std::string shape = "deepseek-v2-lite";  // a preset's name or a file
   std::optional<MlaShape> given_shape;     // instead of `shape`, as if from a file
@@ -51,10 +50,9 @@ struct WorkerOptions {
   BackendOptions backend_options;
   RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
-  ProjectAt project_at = ProjectAt::kHome;  // at the leaves: needs `model`, or
-  /// without one these. Read while the pool starts, each worker into memory of its own, and kept
-  /// by who gives them until it serves.
-  std::weak_ptr<const GivenProjections> given_projections;
+  /// Without `model`. Read while the pool starts, each worker into memory of its own, and kept by
+  /// who gives them until it serves.
+  std::weak_ptr<const GivenHeadWeights> given_head_weights;
 
   int max_batch = 256;             // items of a round
   int batch_wait_us = 50;          // how long a round waits for items of sequences in open steps

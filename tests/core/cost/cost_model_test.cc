@@ -145,65 +145,6 @@ TEST(CostModel, ProjectionsReadTheirWeightsOnceAndCostEachToken) {
   EXPECT_DOUBLE_EQ(phase(found, Phase::kProject), 50 + 3 * 2 * 10);  // three homes each
 }
 
-/// kShape, projected at its leaves.
-CostModelConfig leaves_config(const MachineCosts& costs) {
-  CostModelConfig model = config(costs);
-  model.attention.project_at = ProjectAt::kLeaves;
-  model.attention.qk_nope_head_dim = 8;
-  model.attention.v_head_dim = 24;
-  return model;
-}
-
-TEST(CostModel, ProductsAtTheLeavesArePartOfTheirAttention) {
-  // Three sequences of two leaves on one of two workers each: 4 and 2 leaves.
-  const UniformBatch step(batch(2, 3, 100, SpreadPolicy::kSingle));
-  const auto attend = [&](const MachineCosts& costs) {
-    const StepPrediction found =
-        predict_step(leaves_config(costs), step.routing(), 2, Exchange::kAllToAll);
-    EXPECT_EQ(phase(found, Phase::kProject), costs.record_byte_ns * 1e-3 * 2 * (4 * 24 * 2 + 96));
-    return found.worker_attend_us;
-  };
-  EXPECT_EQ(attend({.attend_us = 7}), std::vector<double>(2, 3 * 7)) << "two products' calls";
-  // Weights once a worker, what is multiplied for each sequence and each leaf.
-  const auto bytes = attend({.weight_byte_ns = 1000});
-  constexpr double kWeights = 4 * 32 * (8 + 24) * 2;
-  constexpr double kQuery = 4 * 4 * (8 + 32 + 16);
-  constexpr double kState = 4 * 4 * (32 + 24);
-  EXPECT_DOUBLE_EQ(std::max(bytes[0], bytes[1]), kWeights + 2 * kQuery + 4 * kState);
-  EXPECT_DOUBLE_EQ(std::min(bytes[0], bytes[1]), kWeights + 1 * kQuery + 2 * kState);
-  // W_UK for each sequence, W_UV for each leaf.
-  const auto flop = attend({.weight_gflop_us = 1e9});
-  EXPECT_DOUBLE_EQ(std::max(flop[0], flop[1]), 2.0 * 4 * 32 * (2 * 8 + 4 * 24));
-  EXPECT_DOUBLE_EQ(std::min(flop[0], flop[1]), 2.0 * 4 * 32 * (1 * 8 + 2 * 24));
-  // Token records are copied together: a query of 24 values a head, and a row.
-  const auto copied = attend({.record_byte_ns = 1000});
-  EXPECT_DOUBLE_EQ(std::max(copied[0], copied[1]), 2 * (4 * 24 * 2 + 48 * 2));
-  // States are merged as projected ones.
-  const auto merged = attend({.merge_byte_ns = 1000});
-  EXPECT_DOUBLE_EQ(std::max(merged[0], merged[1]), 2 * (4 * 25 * 4));
-}
-
-TEST(CostModel, ALeafAloneIsCopiedOnceItIsProjected) {
-  // Four leaves of one sequence on four workers: three send theirs.
-  const UniformBatch step(batch(4, 1, 4 * kLeaf, SpreadPolicy::kAll));
-  const auto attend = [&](const CostModelConfig& model) {
-    auto us = predict_step(model, step.routing(), 4, Exchange::kAllToAll).worker_attend_us;
-    std::ranges::sort(us);
-    return us;
-  };
-  EXPECT_EQ(attend(config({.merge_us = 5})), (std::vector<double>{0, 0, 0, 0}));
-  EXPECT_EQ(attend(leaves_config({.merge_us = 5})), (std::vector<double>{0, 5, 5, 5}));
-}
-
-TEST(CostModel, ExchangesOfProjectedLeavesAreThatMuchShorter) {
-  const UniformBatch step(batch(4, 1, 4 * kLeaf, SpreadPolicy::kAll));
-  const MachineCosts costs{.all_to_all_byte_ns = 1000};
-  const StepPrediction found =
-      predict_step(leaves_config(costs), step.routing(), 4, Exchange::kAllToAll);
-  EXPECT_DOUBLE_EQ(phase(found, Phase::kQueryExchange), 4 * (8 + 16) * 2 + 48 * 2);
-  EXPECT_DOUBLE_EQ(phase(found, Phase::kPartialExchange), 3 * 4 * (24 + 1) * 4);
-}
-
 TEST(UniformBatch, HoldsTheRowsOfItsContexts) {
   const UniformBatch step(batch(2, 4, 1000, SpreadPolicy::kSingle));
   EXPECT_EQ(step.busiest_pages(), 2 * ceil_div(1000, kPageTokens));

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kLoadLeaf = 64;
 
-CostModelConfig model_of(int workers_per_node, ProjectAt place = ProjectAt::kHome) {
+CostModelConfig model_of(int workers_per_node) {
   CostModelConfig model = default_cost_model(kLoadLeaf);
   // Each constant counts, with a value that no other combination makes up for.
   double next = 1;
@@ -33,11 +33,6 @@ CostModelConfig model_of(int workers_per_node, ProjectAt place = ProjectAt::kHom
   model.projection = {.weight_bytes = 1000, .token_gflop = 0.01};
   model.layers = 3;
   model.workers_per_node = workers_per_node;
-  model.attention.project_at = place;
-  if (place == ProjectAt::kLeaves) {
-    model.attention.qk_nope_head_dim = 96;
-    model.attention.v_head_dim = 128;
-  }
   return model;
 }
 
@@ -88,18 +83,11 @@ Sequence sequence_of(const Placed& placed, SequenceId id) {
   return s;
 }
 
-class PoolLoadModes : public testing::TestWithParam<ProjectAt> {
- protected:
-  static CostModelConfig model(int workers_per_node) {
-    return model_of(workers_per_node, GetParam());
-  }
-};
-
-TEST_P(PoolLoadModes, PredictsWhatThePlanPredicts) {
+TEST(PoolLoad, PredictsWhatThePlanPredicts) {
   std::mt19937 random(11);
   for (int trial = 0; trial < 60; ++trial) {
     const int workers = 1 + static_cast<int>(random() % 9);
-    const CostModelConfig model = PoolLoadModes::model(1 + static_cast<int>(random() % 5));
+    const CostModelConfig model = model_of(1 + static_cast<int>(random() % 5));
     const RoundPrices prices(model, workers);
     PoolLoad load(workers, model.workers_per_node, kLoadLeaf, 0);
     SequenceTable table(kLoadLeaf);
@@ -146,9 +134,9 @@ TEST_P(PoolLoadModes, PredictsWhatThePlanPredicts) {
   }
 }
 
-TEST_P(PoolLoadModes, IsEmptyWhenAllHaveGone) {
+TEST(PoolLoad, IsEmptyWhenAllHaveGone) {
   std::mt19937 random(3);
-  const CostModelConfig model = PoolLoadModes::model(2);
+  const CostModelConfig model = model_of(2);
   const RoundPrices prices(model, 6);
   PoolLoad load(6, 2, kLoadLeaf, 0);
   const double empty = load.step_us(prices);
@@ -165,9 +153,6 @@ TEST_P(PoolLoadModes, IsEmptyWhenAllHaveGone) {
   EXPECT_FALSE(load.exchange().travels());
   EXPECT_EQ(load.sequences(), 0);
 }
-
-INSTANTIATE_TEST_SUITE_P(, PoolLoadModes, testing::Values(ProjectAt::kHome, ProjectAt::kLeaves),
-                         [](const auto& info) { return std::string(project_at_name(info.param)); });
 
 TEST(PoolLoad, RefusesAPoolOfNobody) {
   EXPECT_THROW(PoolLoad(0, 1, kLoadLeaf, 0), Error);
@@ -195,34 +180,11 @@ TEST(BuiltInCosts, GiveTheKnownTimesOfAnH200) {
   const RoundPrices prices(model, 8);
   const auto tokens_us = [&](std::int64_t tokens) {
     return prices.attend_us({.leaves = 1, .rows = tokens, .row_tokens = tokens}) -
-           prices.shared_attend_us();
+           prices.config().costs.attend_us;
   };
   EXPECT_NEAR(tokens_us(1'000'000), 422, 1);
   const Inbound root{.near = 1, .far = 0, .near_messages = 0, .far_messages = 0};
   EXPECT_NEAR(prices.states_us(root, Exchange::kAllToAll), 0.584, 0.001);
-}
-
-// The same where leaves are projected: a root is a quarter, and both weights of a layer, 33.6 MB,
-// are read once by each worker.
-TEST(BuiltInCosts, GiveTheKnownTimesOfAnH200ThatProjectsItsLeaves) {
-  CostModelConfig model = default_cost_model();
-  model.costs = find_built_in_costs("h200").costs;
-  model.attention.project_at = ProjectAt::kLeaves;
-  model.attention.qk_nope_head_dim = model.attention.v_head_dim = 128;
-  const RoundPrices prices(model, 8);
-  const Inbound root{.near = 1, .far = 0, .near_messages = 0, .far_messages = 0};
-  EXPECT_NEAR(prices.states_us(root, Exchange::kAllToAll), 66'048 / 450e3, 1e-9);
-  EXPECT_NEAR(prices.queries_us(root, Exchange::kAllToAll), (49'152 + 1152) / 450e3, 1e-9);
-  EXPECT_NEAR(prices.leaf_products_us({.leaves = 1}), 2 * 5 + 33'554'432 / (0.9 * 4800e3), 1e-6);
-  // 2 x 128 x 512 x 128 FLOP a leaf, 3% of a full one's; its state is read, and written shorter.
-  const double state =
-      prices.leaf_products_us({.leaves = 1, .states = 1}) - prices.leaf_products_us({.leaves = 1});
-  const double product = 16'777'216 / 660e6;
-  EXPECT_NEAR(state, product + 128 * (512 + 128) * 4 / (0.9 * 4800e3), 1e-6);
-  const auto leaf = [&](std::int64_t rows) {
-    return prices.attend_us({.leaves = 1, .rows = rows, .row_tokens = rows});
-  };
-  EXPECT_NEAR(product / (leaf(2048) - leaf(0)), 0.03, 0.001);
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ class Exhaustive {
     for (std::size_t i = lengths_.size(); i-- > 0;) {
       const double one =
           prices_.attend_us({.leaves = 1, .rows = lengths_[i], .row_tokens = lengths_[i]}) -
-          prices_.shared_attend_us();
+          prices_.config().costs.attend_us;
       rest_us_[i] = rest_us_[i + 1] + one;
     }
     look(0);

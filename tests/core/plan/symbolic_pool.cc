@@ -141,14 +141,13 @@ std::pair<std::int32_t, SymbolicPool::Slot> SymbolicPool::place_of(SequenceId id
           {leaf.pages.at(at(row / kPageTokens)), static_cast<std::int32_t>(row % kPageTokens)}};
 }
 
-SymbolicRound::SymbolicRound(SymbolicPool& pool, std::vector<StepItem> batch, Exchange exchange,
-                             bool own_leaf_states)
+SymbolicRound::SymbolicRound(SymbolicPool& pool, std::vector<StepItem> batch, Exchange exchange)
     : pool_(pool), batch_(std::move(batch)), exchange_(exchange) {
   const int workers = pool.workers();
   build_routing(pool.table(), batch_, workers, routing_);
   plans_.resize(at(workers));
   for (int rank = 0; rank < workers; ++rank) {
-    PlanBuilder builder(workers, rank, pool.table().leaf_tokens(), own_leaf_states);
+    PlanBuilder builder(workers, rank, pool.table().leaf_tokens());
     RankPlan& plan = plans_[at(rank)];
     builder.build(routing_, exchange, plan);
     builder.build(routing_, exchange, plan);  // reuses what the first build left behind

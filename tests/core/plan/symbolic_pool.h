@@ -59,8 +59,7 @@ class SymbolicPool {
 /// expects or exchange_volume() predicts, or ends with another state than symbolic_state().
 class SymbolicRound {
  public:
-  SymbolicRound(SymbolicPool& pool, std::vector<StepItem> batch, Exchange exchange,
-                bool own_leaf_states = false);
+  SymbolicRound(SymbolicPool& pool, std::vector<StepItem> batch, Exchange exchange);
   void run(std::mt19937& random);
 
   [[nodiscard]] const Routing& routing() const { return routing_; }

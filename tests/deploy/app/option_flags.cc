@@ -52,9 +52,6 @@ void add_pool_command_flags(const AddFlag& add) {
   add(
       "verify", "--query", [](O o) { return std::string(dtype_name(o.verify.query_dtype)); }, "f32",
       {"bf16", "f32"}, bad_type);
-  add("verify", "--project-at",
-      [](O o) { return std::string(project_at_name(o.verify.project_at)); }, "home",
-      {"leaves", "home"}, {"", "x", "Leaves"});
   add(
       "verify", "--leaf-tokens", [=](O o) { return number(o.verify.leaf_tokens); }, "64",
       {"64", "2048", "1048576"}, with({"0", "32", "63", "65", "96", "2097152"}));
@@ -121,8 +118,6 @@ void add_pool_command_flags(const AddFlag& add) {
       "replay", "--round-timeout-ms", [=](O o) { return number(o.replay.round_timeout_ms); },
       "60000", {"1", "1000"}, with({"0"}));
 
-  add("plan", "--project-at", [](O o) { return std::string(project_at_name(o.plan.project_at)); },
-      "home", {"leaves", "home"}, {"", "x", "Leaves"});
   add_simulate_flags(add);
 }
 

@@ -60,9 +60,6 @@ void add_service_command_flags(const AddFlag& add) {
         "bf16", {"f32"}, {"x", ""});
     add(command, "--query", [=](O o) { return std::string(dtype_name(worker(o).query_dtype)); },
         "bf16", {"f32"}, {"x", ""});
-    add(command, "--project-at",
-        [=](O o) { return std::string(project_at_name(worker(o).project_at)); }, "home",
-        {"leaves", "home"}, {"x", "", "Leaves"});
   };
   const auto control = [&](const std::string& command, const auto& plane) {
     const auto whole = [&](const std::string& name, int ControlOptions::*field,

@@ -265,8 +265,6 @@ TEST(Options, CommandLinesOfOptionsAreReadBackAsThem) {
                                 "f32",
                                 "--query",
                                 "f32",
-                                "--project-at",
-                                "leaves",
                                 "--max-batch",
                                 "12",
                                 "--batch-wait-us",
@@ -297,7 +295,7 @@ TEST(Options, CommandLinesOfOptionsAreReadBackAsThem) {
   const ParseResult parsed = parse(worker_line);
   ASSERT_FALSE(parsed.exit) << parsed.text;
   EXPECT_EQ(command_line(parsed.options.worker), worker_line);
-  EXPECT_EQ(worker_line.size(), 1U + 2 * 35 + 3);  // every flag with its value, and three switches
+  EXPECT_EQ(worker_line.size(), 1U + 2 * 33 + 3);  // every flag with its value, and three switches
 
   const std::vector<std::string> control_line = command_line(up.options.up.control);
   const ParseResult control = parse(control_line);

@@ -50,14 +50,6 @@ class Results(Case):
             # The same bits, and so the same errors.
             self.assertEqual(result.stdout.splitlines()[:-1], one[:-1])
 
-    def test_verify_projected_at_the_leaves(self):
-        leaves = ("verify", TINY, "--project-at", "leaves")
-        one = self.run_well(*leaves).stdout.splitlines()
-        self.assertNotIn("decode.latent", "".join(one))
-        for ranks in (2, 3):
-            result = self.run_well(*leaves, ranks=ranks)
-            self.assertEqual(result.stdout.splitlines()[:-1], one[:-1])
-
     def test_verify_fails_on_a_flipped_weight(self):
         result = run("verify", self.corrupted_tiny(), ranks=2)
         self.assertEqual(result.status, 1, result)

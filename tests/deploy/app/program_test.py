@@ -91,10 +91,6 @@ class Usage(Case):
             self.expect_refusal([*command, "--shape", "gpt"], "'gpt'", "deepseek-v3",
                                 "deepseek-v2", "deepseek-v2-lite", "kimi-k2")
         self.expect_refusal(["plan", "--shape", "glm-5", "--forward"], "'glm-5'", "kimi-k2", status=2)
-        for command in (["plan"], ["simulate", "--requests", "5"]):
-            leaves = [*command, "--project-at", "leaves", "--shape"]
-            self.expect_refusal([*leaves, "glm-5"], "'glm-5'", "qk_nope_head_dim", "kimi-k2", status=2)
-            self.expect_refusal([*leaves, "gpt"], "'gpt'", "deepseek-v3")
         self.expect_refusal(["bench", "--shape", "minicpm3"], "512 + 64", "256 + 32", status=2)
         for command in (SMALL, ["verify", TINY], ["bench"]):
             self.expect_refusal([*command, "--backend", "abacus"], "'abacus'", "cpu", "reference")

@@ -88,28 +88,6 @@ class Service(Case):
                 self.assertLess(seconds, STOP_LIMIT_S)
                 self.assertIn("\nstopping; ", up.text())
 
-    def test_a_pool_that_projects_at_its_leaves_says_so(self):
-        digests = set()
-        for workers in ("1", "3"):
-            with self.subTest(workers=workers), Up(
-                    self.folder, "--workers", workers, "--model", TINY, "--rows", "f32", "--query",
-                    "f32", "--project-at", "leaves") as up:
-                url = up.ready()
-                with urllib.request.urlopen(f"{url}/v1/cluster", timeout=LIMIT_S) as answer:
-                    shape = json.load(answer)["pools"][0]["shape"]
-                self.assertEqual(shape["project_at"], "leaves")
-                self.assertIn("forward.output", self.run_well("verify", "--service", url, TINY).stdout)
-                digests.add(self.run_well("replay", "--service", url, "--requests", "4",
-                                          "--length-scale", "0.02", "--spread",
-                                          "all").figure("digest"))
-        self.assertEqual(len(digests), 1, digests)
-        self.assertRegex(digests.pop(), r"^[0-9a-f]{16} \(of projected output\)$")
-
-    def test_leaves_are_not_projected_without_weights(self):
-        result = run(*FLAGS, "--workers", "1", "--project-at", "leaves")
-        self.assertNotEqual(result.status, 0, result)
-        self.assertIn("--project-at leaves needs --model", result.stdout + result.stderr)
-
     def test_prefill_leaves_its_sequences_to_others(self):
         with Up(self.folder, "--workers", "2", "--model", TINY, "--rows", "f32") as up:
             url = up.ready()

@@ -85,30 +85,6 @@ TEST(Verify, TinyIsWithinTheBoundsForEveryNumberOfWorkers) {
   }
 }
 
-TEST(Verify, LeavesMayBeProjectedWhereTheyAre) {
-  VerifyOptions options = options_for(tiny_safetensors());
-  options.project_at = ProjectAt::kLeaves;
-  std::string first;
-  for (const std::string backend : {"reference", "cpu"}) {
-    options.backend = backend;
-    first.clear();
-    for (const int workers : {1, 3}) {
-      const auto rows = verify_on(options, workers);
-      EXPECT_EQ(failures(rows), "");
-      EXPECT_GE(rows.size(), 14U);
-      std::string errors;
-      for (const VerifyRow& row : rows) {
-        EXPECT_NE(row.tensor, "decode.latent") << "no worker has it";
-        errors += fmt::format("{:a} ", row.error);
-      }
-      if (first.empty()) first = errors;
-      EXPECT_EQ(errors, first) << backend << ", " << workers << " workers";
-    }
-  }
-  options.query_dtype = DType::kBF16;
-  EXPECT_EQ(failures(verify_on(options, 2)), "");
-}
-
 TEST(Verify, TinyIsWithinTheBoundsOnEveryBackend) {
   VerifyOptions options = options_for(tiny_safetensors());
   for (const std::string& backend : backend_names()) {

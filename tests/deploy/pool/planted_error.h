@@ -18,7 +18,7 @@ inline void scale_outputs(float* state, const StateShape& shape) {
 /// The report of a round of one item of three leaves whose canary looks at its first head, with
 /// the states that contain the first leaf changed.
 [[nodiscard]] inline RoundReport round_with_error(PoolSetup setup, const PlantedError& change) {
-  const StateShape shape = setup.shape.leaf_state_shape();
+  const StateShape shape = setup.shape.state_shape();
   setup.after_attend = [&change, shape](int, const AttendArgs& args) {
     for (const LeafTask& task : args.tasks) {
       if (task.leaf_begin != 0) continue;

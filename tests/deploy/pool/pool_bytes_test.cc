@@ -14,7 +14,6 @@
 #include "core/cost/pool_load.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/deploy/pool/pool_harness.h"
-#include "tests/deploy/pool/projected_shape.h"
 
 namespace tributary {
 namespace {
@@ -54,18 +53,16 @@ Records of_load(const Routing& routing, const CostModelConfig& model, int worker
   return records;
 }
 
-class PoolBytes : public testing::TestWithParam<std::tuple<ProjectAt, Exchange, int>> {};
+class PoolBytes : public testing::TestWithParam<std::tuple<Exchange, int>> {};
 
 TEST_P(PoolBytes, AreThePlannedOnesBesideTheLeast) {
-  const ProjectAt place = std::get<0>(GetParam());
-  const Exchange exchange = std::get<1>(GetParam());
-  const int workers = std::get<2>(GetParam());
+  const Exchange exchange = std::get<0>(GetParam());
+  const int workers = std::get<1>(GetParam());
   PoolSetup setup;
   setup.workers = workers;
   setup.exchange = exchange;
   setup.spread = SpreadPolicy::kAll;
   setup.backend = [](int) { return make_cpu_backend({}); };
-  if (place == ProjectAt::kLeaves) setup.shape = at_leaves(setup.shape);
   CostModelConfig model = default_cost_model(setup.leaf_tokens);
   model.attention = setup.shape;
   std::uint64_t all = 0;
@@ -106,15 +103,13 @@ TEST_P(PoolBytes, AreThePlannedOnesBesideTheLeast) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, PoolBytes,
-                         testing::Combine(testing::Values(ProjectAt::kHome, ProjectAt::kLeaves),
-                                          testing::Values(Exchange::kAllToAll,
+                         testing::Combine(testing::Values(Exchange::kAllToAll,
                                                           Exchange::kAllGather),
                                           testing::Values(1, 2, 4)),
                          [](const auto& info) {
-                           return std::string(project_at_name(std::get<0>(info.param))) +
-                                  (std::get<1>(info.param) == Exchange::kAllToAll ? "_narrow_"
-                                                                                  : "_wide_") +
-                                  std::to_string(std::get<2>(info.param));
+                           return (std::get<0>(info.param) == Exchange::kAllToAll ? "narrow_"
+                                                                                  : "wide_") +
+                                  std::to_string(std::get<1>(info.param));
                          });
 
 }  // namespace

@@ -5,7 +5,6 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/deploy/pool/pool_harness.h"
-#include "tests/deploy/pool/projected_shape.h"
 
 namespace tributary {
 namespace {
@@ -54,10 +53,8 @@ constexpr AttentionShape kFewRows{.heads = 3,
                                   .query_dtype = DType::kBF16,
                                   .softmax_scale = 0.07F};
 
-// The generic kernel, and the one for few rows; projected at home, and at the leaves.
-INSTANTIATE_TEST_SUITE_P(Kernels, PoolCuda,
-                         testing::Values(kGeneric, kFewRows, at_leaves(kGeneric),
-                                         at_leaves(kFewRows)));
+// The generic kernel, and the one for few rows.
+INSTANTIATE_TEST_SUITE_P(Kernels, PoolCuda, testing::Values(kGeneric, kFewRows));
 
 }  // namespace
 }  // namespace tributary

@@ -14,7 +14,6 @@
 #include "core/workload/generator.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/deploy/pool/hooked_backend.h"
-#include "tests/deploy/pool/projected_shape.h"
 
 namespace tributary {
 namespace {
@@ -32,7 +31,7 @@ class TestClient final : public PoolClient {
         width_(static_cast<std::size_t>(setup.shape.latent_dim())),
         row_(width_),
         query_(static_cast<std::size_t>(setup.shape.heads) *
-               static_cast<std::size_t>(setup.shape.query_width())),
+               static_cast<std::size_t>(setup.shape.latent_dim())),
         record_(setup.shape.token_record_bytes()) {}
 
   void fill_rows(const Sequence& sequence, int layer, std::int64_t begin, std::int64_t count,
@@ -172,7 +171,7 @@ std::vector<float> pool_row(const AttentionShape& shape, std::int64_t tag, int l
 std::vector<float> pool_query(const AttentionShape& shape, std::int64_t tag, int layer,
                               std::int64_t position) {
   std::vector<float> query(static_cast<std::size_t>(shape.heads) *
-                           static_cast<std::size_t>(shape.query_width()));
+                           static_cast<std::size_t>(shape.latent_dim()));
   TokenGenerator(kSeed).query(tag, layer, position, query);
   round_elements(shape.query_dtype, query);
   return query;
@@ -338,7 +337,6 @@ PoolResult run_pool(const PoolSetup& setup, const std::function<void(PoolLeader&
     auto& table = tables[static_cast<std::size_t>(rank)];
     if (setup.pushed) table = std::make_unique<IngestTable>(rank, setup.layers, setup.leaf_tokens);
     config.ingest = table.get();
-    const auto weights = make_leaf_weights(config, backend);
     std::unique_ptr<Communicator> exchange;
     if (setup.connect) {
       exchange = setup.connect(*inner, communicator);

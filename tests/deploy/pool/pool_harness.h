@@ -68,7 +68,7 @@ struct PoolSetup {
 };
 
 /// What the clients write, as the pool stores it: one row [latent_dim], one query
-/// [heads, query_width].
+/// [heads, latent_dim].
 [[nodiscard]] std::vector<float> pool_row(const AttentionShape& shape, std::int64_t tag, int layer,
                                           std::int64_t position);
 [[nodiscard]] std::vector<float> pool_query(const AttentionShape& shape, std::int64_t tag,

@@ -18,7 +18,6 @@
 #include "tests/core/base/expect_error.h"
 #include "tests/core/interface/remote_backend.h"
 #include "tests/deploy/pool/pool_harness.h"
-#include "tests/deploy/pool/projected_shape.h"
 
 namespace tributary {
 namespace {
@@ -197,10 +196,6 @@ void move_at_random(const AttentionShape& shape) {
 
 TEST(PoolMoves, LeavesThatMoveAtRandomChangeNoBit) {
   move_at_random(PoolSetup().shape);
-}
-
-TEST(PoolMoves, ProjectedLeavesThatMoveAtRandomChangeNoBit) {
-  move_at_random(at_leaves(PoolSetup().shape));
 }
 
 TEST(PoolMoves, MemoryThatTheHostCannotReadMovesToo) {

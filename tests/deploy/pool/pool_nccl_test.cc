@@ -16,7 +16,6 @@
 #include "tests/comm/nccl/emulated/emulated_nccl.h"
 #include "tests/core/base/expect_error.h"
 #include "tests/deploy/pool/pool_harness.h"
-#include "tests/deploy/pool/projected_shape.h"
 #include "tests/kernels/cuda/runtime/emulated_device.h"
 
 namespace tributary {
@@ -67,20 +66,6 @@ PoolOutputs decode(const PoolSetup& setup) {
 }
 
 /// With more calls between the exchanges, of each layer's weights.
-TEST_F(PoolNccl, BitsOfProjectedLeavesAreThoseOfOneRank) {
-  PoolSetup alone = pool_of(1, Exchange::kAuto);
-  alone.connect = nullptr;
-  alone.shape = at_leaves(alone.shape);
-  const PoolOutputs expected = decode(alone);
-  for (const Exchange exchange : {Exchange::kAllGather, Exchange::kAllToAll}) {
-    PoolSetup setup = pool_of(2, exchange);
-    setup.shape = alone.shape;
-    const auto device = test::device_counters();
-    EXPECT_EQ(differing_outputs(expected, decode(setup)), 0U) << exchange_name(exchange);
-    EXPECT_GT(test::device_counters().graph_launches, device.graph_launches);
-  }
-}
-
 TEST_F(PoolNccl, BitsAreThoseOfOneRankOverBothExchangesWithGraphsAndWithout) {
   PoolSetup alone = pool_of(1, Exchange::kAuto);
   alone.connect = nullptr;  // through the host

@@ -137,7 +137,7 @@ def test_presets_and_configurations():
         assert pool.shape.softmax_scale == pytest.approx(1 / math.sqrt(64))
 
 
-LEAVES = {"project_at": "leaves", "v_head_dim": 8}
+HEADS = {"v_head_dim": 8}
 
 
 def weight(rows, columns=128):
@@ -154,26 +154,22 @@ def weight(rows, columns=128):
     ({"softmax_scale": -1.0}, ValueError, "softmax_scale"),
     ({"rows": "fp4"}, ValueError, "rows 'fp4': expected"),
     ({"query": "f16"}, ValueError, "query 'f16': expected bf16 or f32"),
-    ({"project_at": "roots"}, ValueError, "roots"),
-    ({"project_at": "leaves"}, ValueError, "'leaves': expected with model or kv_b_proj"),
     ({"v_head_dim": 8}, ValueError, "v_head_dim 8: expected with kv_b_proj alone"),
-    ({"kv_b_proj": [weight(40)] * 2}, ValueError, "kv_b_proj: expected with project_at 'leaves'"),
-    ({**LEAVES, "model": "/nowhere", "kv_b_proj": []}, ValueError, "kv_b_proj: a model has its"),
-    ({**LEAVES, "kv_b_proj": 7}, TypeError, "iterable"),
-    ({**LEAVES, "kv_b_proj": []}, ValueError, "kv_b_proj of 0 layers, the pool has 2"),
-    ({**LEAVES, "kv_b_proj": [weight(40)]}, ValueError, "kv_b_proj of 1 layers, the pool has 2"),
-    ({**LEAVES, "kv_b_proj": [weight(40), weight(44)]}, ValueError,
+    ({**HEADS, "model": "/nowhere", "kv_b_proj": []}, ValueError, "kv_b_proj: a model has its"),
+    ({**HEADS, "kv_b_proj": 7}, TypeError, "iterable"),
+    ({**HEADS, "kv_b_proj": []}, ValueError, "kv_b_proj of 0 layers, the pool has 2"),
+    ({**HEADS, "kv_b_proj": [weight(40)]}, ValueError, "kv_b_proj of 1 layers, the pool has 2"),
+    ({**HEADS, "kv_b_proj": [weight(40), weight(44)]}, ValueError,
      r"kv_b_proj\[1\] has 44 rows, expected those of 4 heads"),
-    ({**LEAVES, "kv_b_proj": [weight(42)]}, ValueError, r"kv_b_proj\[0\] has 42 rows"),
-    ({**LEAVES, "kv_b_proj": [weight(32)]}, ValueError, "v_head_dim, 8"),  # no N is left
-    ({**LEAVES, "kv_b_proj": [weight(40, 127)]}, ValueError,
+    ({**HEADS, "kv_b_proj": [weight(42)]}, ValueError, r"kv_b_proj\[0\] has 42 rows"),
+    ({**HEADS, "kv_b_proj": [weight(32)]}, ValueError, "v_head_dim, 8"),  # no N is left
+    ({**HEADS, "kv_b_proj": [weight(40, 127)]}, ValueError,
      r"kv_b_proj\[0\]: shape \[40, 127\], expected \[n, 128\]"),
-    ({**LEAVES, "kv_b_proj": [weight(40).astype(numpy.float64)]}, TypeError,
+    ({**HEADS, "kv_b_proj": [weight(40).astype(numpy.float64)]}, TypeError,
      r"kv_b_proj\[0\]: float64, expected float32 or bfloat16"),
-    ({**LEAVES, "kv_b_proj": [weight(40) * math.inf]}, ValueError,
+    ({**HEADS, "kv_b_proj": [weight(40) * math.inf]}, ValueError,
      r"kv_b_proj\[0\]: element 0 is inf"),
-    ({"project_at": "leaves", "v_head_dim": 0, "kv_b_proj": [weight(40)] * 2}, ValueError,
-     "v_head_dim, 0"),
+    ({"kv_b_proj": [weight(40)] * 2}, ValueError, "v_head_dim, 0"),
     ({"leaf_tokens": 100}, ValueError, "100"),
     ({"kv_gib": 1e-9}, ValueError, "--kv-gib"),
     ({"threads": -1}, ValueError, "threads -1"),

@@ -127,13 +127,11 @@ def test_attention_over_rows_is_that_of_the_heads(heads, kv_heads, dim, rng):
 def test_a_pool_of_another_shape_is_refused_by_name():
     class Shape:
         heads, kv_lora_rank, qk_rope_head_dim, softmax_scale = 9, 192, 192, 0.125
-        project_at = "home"
 
     grouped = GroupedAttention(9, 3, 64)
     grouped.check(Shape)
     for name, value in (("heads", 8), ("kv_lora_rank", 64), ("qk_rope_head_dim", 0),
-                        ("softmax_scale", 0.1),
-                        ("project_at", "leaves")):
+                        ("softmax_scale", 0.1)):
         with pytest.raises(ValueError, match=f"the pool's {name} is {value}, the model's"):
             grouped.check(type("Other", (Shape,), {name: value}))
     with pytest.raises(ValueError, match="9 heads are no multiple of 2 KV heads"):

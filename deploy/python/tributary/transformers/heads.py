@@ -130,8 +130,7 @@ def heads_of(config) -> LatentHeads | GroupedHeads:
 def check_shape(heads: LatentHeads | GroupedHeads, layers: int, shape) -> None:
     """Raises ValueError where a pool of `shape` does not hold this model's rows."""
     wanted = {"heads": heads.heads, "kv_lora_rank": heads.kv_lora_rank,
-              "qk_rope_head_dim": heads.qk_rope_head_dim, "layers": layers,
-              "project_at": "home"}  # its queries come absorbed
+              "qk_rope_head_dim": heads.qk_rope_head_dim, "layers": layers}
     for name, value in wanted.items():
         if getattr(shape, name) != value:
             raise ValueError(f"the pool's {name} is {getattr(shape, name)}, the model's {value}")

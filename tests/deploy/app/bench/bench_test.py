@@ -84,38 +84,6 @@ class Bench(unittest.TestCase):
                 sum(candidate["phase_us"].values()) + candidate["other_us"],
                 candidate["step_us"], places=3)
 
-    def test_leaves_that_are_projected_are_priced(self):
-        flags = ["--batch", "4", "--context", "1000000"]
-        home, text = self.predicted(*flags)
-        self.assertIn("projected at home", text)
-        leaves, text = self.predicted(*flags, "--project-at", "leaves")
-        self.assertIn("projected at leaves", text)
-        self.assertEqual((home["project_at"], leaves["project_at"]), ("home", "leaves"))
-
-        def of_all(plan):
-            return next(c for c in plan["candidates"]
-                        if (c["spread"], c["exchange"]) == ("all", "all-to-all"))
-        at_home, at_leaves = of_all(home), of_all(leaves)
-        queries, states = 4 * 7, 4 * 7  # aligned runs of equal length: a root each
-        extra_roots = (at_home["exchanged_bytes_a_layer"] - queries * 148608) / 262656 - states
-        self.assertEqual(at_leaves["exchanged_bytes_a_layer"],
-                         queries * 50304 + (states + extra_roots) * 66048)
-        for candidate in (at_home, at_leaves):
-            self.assertEqual(candidate["exchanged_bytes_a_layer"],
-                             candidate["least_bytes_a_layer"])
-        # One leaf a worker: two calls, a copy, and 33.6 MB of weights a layer more, and little else.
-        short = ["--batch", "8", "--context", "2048"]
-        attend = [self.predicted(*short, *place)[0]["candidates"][0]["phase_us"]["attend"] / 61
-                  for place in ([], ["--project-at", "leaves"])]
-        self.assertAlmostEqual(attend[1] - attend[0], 15 + 33.55e6 / 4.32e6, delta=1)
-        # Both weights move from the homes to the leaves; all of a layer's are held.
-        self.assertEqual(home["weight_bytes"], 0)
-        self.assertAlmostEqual(leaves["weight_bytes"], 187.1e6 * 61 * 2, delta=1e8)
-        forward, _ = self.predicted(*flags, "--forward")
-        both, _ = self.predicted(*flags, "--forward", "--project-at", "leaves")
-        self.assertEqual(both["weight_bytes"], forward["weight_bytes"])
-        self.assertLess(of_all(both)["phase_us"]["project"], of_all(forward)["phase_us"]["project"])
-
     def test_memory_decides_before_time(self):
         flags = ["--batch", "8", "--context", "65536", "--workers-per-node", "4"]
         plan, text = self.predicted(*flags, "--memory-gib", "1")

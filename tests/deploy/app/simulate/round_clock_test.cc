@@ -31,26 +31,24 @@ TEST(RoundClock, AnEmptyPoolHasOnlyTheFixedCosts) {
 }
 
 /// Every constant counts, so that none is forgotten.
-CostModelConfig all_constants(ProjectAt place) {
-  CostModelConfig config =
-      place == ProjectAt::kHome ? test::small_cost() : test::small_cost_at_leaves();
+CostModelConfig all_constants() {
+  CostModelConfig config = test::small_cost();
   double value = 0.5;
   for_each_cost(config.costs, [&](const char*, double& cost) { cost = value += 0.01; });
   config.projection = {.weight_bytes = 1e4, .token_gflop = 0.25};
   return config;
 }
 
-class RoundClockPlans : public testing::TestWithParam<std::tuple<Exchange, ProjectAt>> {};
+class RoundClockPlans : public testing::TestWithParam<Exchange> {};
 
 TEST_P(RoundClockPlans, TimeIsThatOfTheFullPlan) {
   constexpr int kWorkers = 5;
   constexpr int kLeaf = 64;
-  const auto [exchange, place] = GetParam();
-  const CostModelConfig config = all_constants(place);
+  const CostModelConfig config = all_constants();
   Sequencer sequencer({.placement = {.workers = kWorkers, .model = config},
                        .pages_per_worker = 4000,
                        .incarnation = 1});
-  RoundClock clock(config, kWorkers, exchange);
+  RoundClock clock(config, kWorkers, GetParam());
   test::Draws draws(5);
   constexpr SpreadPolicy kPolicies[] = {SpreadPolicy::kAuto, SpreadPolicy::kSingle,
                                         SpreadPolicy::kAll};
@@ -102,13 +100,10 @@ TEST_P(RoundClockPlans, TimeIsThatOfTheFullPlan) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Exchanges, RoundClockPlans,
-                         testing::Combine(testing::Values(Exchange::kAuto, Exchange::kAllGather,
-                                                          Exchange::kAllToAll),
-                                          testing::Values(ProjectAt::kHome, ProjectAt::kLeaves)),
+                         testing::Values(Exchange::kAuto, Exchange::kAllGather,
+                                         Exchange::kAllToAll),
                          [](const auto& info) {
-                           return "exchange" +
-                                  std::to_string(static_cast<int>(std::get<0>(info.param))) + "_" +
-                                  std::string(project_at_name(std::get<1>(info.param)));
+                           return "exchange" + std::to_string(static_cast<int>(info.param));
                          });
 
 }  // namespace

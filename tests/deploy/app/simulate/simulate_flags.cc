@@ -43,9 +43,6 @@ void add_simulate_flags(const AddFlag& add) {
       {""});
   add("simulate", "--exchange", [](O o) { return std::string(exchange_name(o.simulate.exchange)); },
       "auto", {"all-gather"}, {"x"});
-  add("simulate", "--project-at",
-      [](O o) { return std::string(project_at_name(o.simulate.project_at)); }, "home",
-      {"leaves", "home"}, {"", "x", "Leaves"});
   number("--leaf-tokens", &S::leaf_tokens, "2048", {"64"}, {"100"});
   real("--max-step-ms", &S::max_step_ms, "0", {"0", "50"}, {"1e7"});
   real("--move-bytes-per-s", &S::move_bytes_per_s, "10000000000", {"0", "1000000"}, {"1e13"});

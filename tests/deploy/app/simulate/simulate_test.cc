@@ -48,41 +48,6 @@ TEST(Simulate, PoliciesStandSideBySide) {
   EXPECT_GT(report.points[1].result.mean_spread, 2);
 }
 
-TEST(Simulate, ProjectedLeavesExchangeTheirShorterRecords) {
-  SimulateOptions options = small_options();
-  options.spread = {SpreadPolicy::kAll};
-  options.exchange = Exchange::kAllToAll;
-  options.rates = {};
-  options.running = 12;
-  // Placement does not depend on time here, nor does who runs when all take part in each step.
-  const SimulateReport home = simulate(options);
-  options.project_at = ProjectAt::kLeaves;
-  const SimulateReport leaves = simulate(options);
-  for (const SimulateReport* report : {&home, &leaves}) {
-    const TierResult& result = report->points.front().result;
-    EXPECT_GT(result.checks, 0);
-    EXPECT_TRUE(result.bytes_agree);
-    EXPECT_LT(result.worst_check, 1e-9);
-    EXPECT_GT(result.checked_tokens, 0);
-    EXPECT_EQ(result.plan_bytes, result.least_bytes);
-    EXPECT_THAT(to_text(*report), HasSubstr(" at least"));
-  }
-  EXPECT_THAT(to_text(leaves), HasSubstr("projected at leaves"));
-  const auto bytes_a_token = [](const SimulateReport& report) {
-    const TierResult& result = report.points.front().result;
-    return result.plan_bytes / static_cast<double>(result.checked_tokens);
-  };
-  // 16 heads: a query is 1/3, a state 129/513, a row the same.
-  EXPECT_GT(bytes_a_token(home) / bytes_a_token(leaves), 2.9);
-  EXPECT_LT(bytes_a_token(home) / bytes_a_token(leaves), 3.9);
-  const auto attend_us = [](const SimulateReport& report) {
-    return report.points.front().result.phase_us[static_cast<std::size_t>(Phase::kAttend)];
-  };
-  EXPECT_GT(attend_us(leaves), attend_us(home)) << "products at the leaves are priced";
-  options.shape = "glm-5";
-  TRIBUTARY_EXPECT_ERROR(simulate(options), ErrorCode::kInvalidArgument, "qk_nope_head_dim");
-}
-
 TEST(Simulate, ASearchEndsBetweenARateThatMeetsTheBoundsAndOneThatDoesNot) {
   SimulateOptions options = small_options();
   options.rates = {};

@@ -131,27 +131,6 @@ TEST(SimulatedPool, TimesAndBytesAreThoseOfFullPlansWhileLeavesMove) {
   EXPECT_GT(pool.sequencer().move_totals().completed, 10U);
 }
 
-TEST(SimulatedPool, BytesOfProjectedLeavesAreThoseOfTheirShorterRecords) {
-  SimulatedPoolConfig config = test::small_pool(4);
-  config.exchange = Exchange::kAllToAll;
-  SimulatedPool home(config, 1);
-  config.cost = test::small_cost_at_leaves();
-  SimulatedPool leaves(config, 1);
-  for (SimulatedPool* pool : {&home, &leaves}) {
-    ASSERT_TRUE(
-        pool->admit(request(255, 2, SpreadPolicy::kAll), 1));  // four leaves of four workers
-    pool->begin_step();
-    const StepCheck check = pool->check();
-    EXPECT_NEAR(check.clock.step_us, check.plan.step_us, 1e-9 * check.plan.step_us);
-    EXPECT_EQ(check.clock.bytes, check.plan_bytes);
-    EXPECT_EQ(check.plan_bytes.node + check.plan_bytes.network, check.least_bytes);
-  }
-  const double layers = 3;
-  const double row = 576 * 2;
-  EXPECT_EQ(home.check().least_bytes, layers * 3 * (16 * (576 * 2 + 513 * 4) + row));
-  EXPECT_EQ(leaves.check().least_bytes, layers * 3 * (16 * (192 * 2 + 129 * 4) + row));
-}
-
 TEST(SimulatedPool, SaysWhatItCouldHold) {
   const SimulatedPool pool(test::small_pool(2, 10), 1);
   EXPECT_TRUE(pool.could_hold(request(600, 40, SpreadPolicy::kSingle)));

@@ -25,14 +25,6 @@ inline CostModelConfig small_cost(int leaf_tokens = 64) {
           .workers_per_node = 2};
 }
 
-/// The same, projected at its leaves.
-inline CostModelConfig small_cost_at_leaves(int leaf_tokens = 64) {
-  CostModelConfig cost = small_cost(leaf_tokens);
-  cost.attention.project_at = ProjectAt::kLeaves;
-  cost.attention.qk_nope_head_dim = cost.attention.v_head_dim = 128;
-  return cost;
-}
-
 inline SimulatedPoolConfig small_pool(int workers, std::int32_t pages = 2000) {
   return {.workers = workers,
           .pages_per_worker = pages,

@@ -55,7 +55,7 @@ TEST(Admission, RefusesOtherForms) {
                                                  {"/sequence_id", 7},
                                                  {"/token", "00"},
                                                  {"/shape/row_dtype", "f64"},
-                                                 {"/shape/project_at", "everywhere"},
+                                                 {"/shape/qk_nope_head_dim", -1},
                                                  {"/shape/softmax_scale", 1e300},
                                                  {"/shape/heads", 0},
                                                  {"/lease_ms", 0}}) {

@@ -14,10 +14,7 @@ namespace {
 constexpr Token kToken{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 255};
 
 PoolShape some_shape() {
-  return {{128, 512, 64, RowFormat::kF32, DType::kF64, 0.1352F, ProjectAt::kLeaves, 128, 128},
-          7168,
-          61,
-          2048};
+  return {{128, 512, 64, RowFormat::kF32, DType::kF64, 0.1352F}, 128, 128, 7168, 61, 2048};
 }
 
 RequestItem some_item(std::uint64_t id) {

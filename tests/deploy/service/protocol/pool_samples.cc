@@ -17,7 +17,6 @@ PoolShape sample_shape() {
   shape.row_format = RowFormat::kBF16;
   shape.query_dtype = DType::kF32;
   shape.softmax_scale = 0.1147213867929261F;  // not a short decimal
-  shape.project_at = ProjectAt::kLeaves;
   shape.qk_nope_head_dim = 128;
   return shape;
 }

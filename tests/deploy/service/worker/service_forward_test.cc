@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/reference/golden_case.h"
-#include "core/round/leaf_projector.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/worker/pool_model.h"
 #include "tests/core/base/expect_error.h"
@@ -19,13 +18,12 @@
 namespace tributary::test {
 namespace {
 
-WorkerOptions golden_options(RowFormat row_format, ProjectAt project_at = ProjectAt::kHome) {
+WorkerOptions golden_options(RowFormat row_format) {
   WorkerOptions options = small_options();
   options.model = golden_file("tiny");
   options.layers = 0;
   options.row_format = row_format;
   options.query_dtype = DType::kF32;
-  options.project_at = project_at;
   return options;
 }
 
@@ -50,11 +48,10 @@ std::vector<std::byte> prompt_rows(const GoldenCase& golden, int entry, const Ro
 }
 
 /// Returns the outputs [B, D, hidden_size].
-std::vector<float> run_golden(int workers, RowFormat row_format, const std::string& group_name,
-                              ProjectAt project_at = ProjectAt::kHome) {
+std::vector<float> run_golden(int workers, RowFormat row_format, const std::string& group_name) {
   const GoldenCase golden = load_golden_case(golden_file("tiny"));
   const GoldenGroup& group = golden.group(group_name);
-  ServicePool pool(workers, golden_options(row_format, project_at));
+  ServicePool pool(workers, golden_options(row_format));
   PoolUser user(pool);
   EXPECT_EQ(user.shape().hidden_size, golden.shape.hidden_size);
   std::vector<UserSequence> sequences;
@@ -102,49 +99,7 @@ TEST(ServiceForward, GivesTheGoldenOutputs) {
   (void)run_golden(2, RowFormat::kBF16, "bf16cache");
 }
 
-TEST(ServiceForward, GivesTheGoldenOutputsProjectedAtTheLeavesWithEqualBits) {
-  const auto one = run_golden(1, RowFormat::kF32, "f32", ProjectAt::kLeaves);
-  EXPECT_EQ(run_golden(3, RowFormat::kF32, "f32", ProjectAt::kLeaves), one);
-  (void)run_golden(2, RowFormat::kBF16, "bf16cache", ProjectAt::kLeaves);
-}
-
-TEST(ServiceForward, StatesOfProjectedLeavesAreTheProjectedValues) {
-  const GoldenCase golden = load_golden_case(golden_file("tiny"));
-  ServicePool pool(2, golden_options(RowFormat::kF32, ProjectAt::kLeaves));
-  EXPECT_EQ(pool.card().shape.project_at, ProjectAt::kLeaves);
-  EXPECT_EQ(pool.card().shape.qk_nope_head_dim, golden.shape.qk_nope_head_dim);
-  PoolUser user(pool);
-  const UserSequence a = user.start(1, 100, 8);
-  const std::vector<PoolUser::Part> parts{{&a, 2, 0}};
-  const auto states = user.attend(parts).floats();
-  wire::LayerRequest round = user.round_header(parts);
-  round.mode = wire::LayerMode::kAttendProjected;
-  const auto result = user.client.wait_round(
-      user.client.send_round(user.peer(a.info.home, a), round, user.round_payload(parts)));
-  ASSERT_EQ(result.reply.items.at(0), ErrorCode::kOk) << result.reply.message;
-  const auto values = result.floats();
-  const StateShape state = user.shape().state_shape();
-  EXPECT_EQ(state.width, golden.shape.v_head_dim);
-  const auto width = static_cast<std::size_t>(state.heads * state.width);
-  ASSERT_EQ(states.size(), 2 * state.record_floats());
-  ASSERT_EQ(values.size(), 2 * width);
-  for (std::size_t t = 0; t < 2; ++t) {
-    for (std::size_t i = 0; i < width; ++i) {
-      ASSERT_EQ(values[t * width + i], states[t * state.record_floats() + i]);
-    }
-  }
-}
-
-TEST(ServiceForward, LeavesAreNotProjectedWithoutWeights) {
-  const auto backend = make_backend("cpu", 1);
-  WorkerOptions options = small_options();
-  options.project_at = ProjectAt::kLeaves;
-  const auto load = [&] { (void)load_pool_model(options, *backend); };
-  EXPECT_EQ(code_of(load), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(message_of(load).find("--project-at leaves needs --model"), 0U);
-}
-
-TEST(ServiceForward, GivenProjectionsHaveToFitTheShapeAndThePlace) {
+TEST(ServiceForward, GivenWeightsHaveToFitTheShape) {
   const auto backend = make_backend("cpu", 1);
   const WorkerOptions plain = small_options();
   const PoolModel without = load_pool_model(plain, *backend);
@@ -152,43 +107,38 @@ TEST(ServiceForward, GivenProjectionsHaveToFitTheShapeAndThePlace) {
   const auto values = static_cast<std::size_t>(without.served.heads * (24 + 8)) *
                       static_cast<std::size_t>(without.served.kv_lora_rank);
   const auto fitting = [&] {
-    return GivenProjections{.qk_nope_head_dim = 24,
+    return GivenHeadWeights{.qk_nope_head_dim = 24,
                             .v_head_dim = 8,
                             .kv_b_proj = std::vector(layers, std::vector<float>(values, 1))};
   };
-  const auto load = [&](GivenProjections given, WorkerOptions options) {
-    const auto kept = std::make_shared<const GivenProjections>(std::move(given));
-    options.given_projections = kept;
+  const auto load = [&](GivenHeadWeights given, WorkerOptions options) {
+    const auto kept = std::make_shared<const GivenHeadWeights>(std::move(given));
+    options.given_head_weights = kept;
     return load_pool_model(options, *backend);
   };
-  WorkerOptions leaves = plain;
-  leaves.project_at = ProjectAt::kLeaves;
-  const PoolModel model = load(fitting(), leaves);
-  EXPECT_EQ(model.served.query_width(), 24 + model.served.qk_rope_head_dim);
-  EXPECT_EQ(model.served.state_shape().width, 8);
+  const PoolModel model = load(fitting(), plain);
+  EXPECT_EQ(model.served.qk_nope_head_dim, 24);
+  EXPECT_EQ(model.served.v_head_dim, 8);
   EXPECT_EQ(model.served.hidden_size, 0);
-  check_leaf_weights(model.served, model.served.layers, model.leaf_weights());
 
-  const auto refusal = [&](GivenProjections given, const WorkerOptions& options) {
+  const auto refusal = [&](GivenHeadWeights given, const WorkerOptions& options) {
     return message_of([&] { (void)load(std::move(given), options); });
   };
-  EXPECT_EQ(refusal(fitting(), plain),
-            "kv_b_proj was given, and nothing is projected at the leaves");
-  WorkerOptions golden = golden_options(RowFormat::kF32, ProjectAt::kLeaves);
-  EXPECT_EQ(refusal(fitting(), golden), "kv_b_proj was given, and a model, which has its own");
-  GivenProjections given = fitting();
+  EXPECT_EQ(refusal(fitting(), golden_options(RowFormat::kF32)),
+            "kv_b_proj was given, and a model, which has its own");
+  GivenHeadWeights given = fitting();
   given.kv_b_proj.emplace_back();
-  EXPECT_EQ(refusal(given, leaves),
+  EXPECT_EQ(refusal(given, plain),
             fmt::format("kv_b_proj of {} layers, the pool has {}", layers + 1, layers));
   given = fitting();
   given.kv_b_proj.back().pop_back();
-  EXPECT_EQ(refusal(given, leaves)
+  EXPECT_EQ(refusal(given, plain)
                 .find(fmt::format("kv_b_proj of layer {} has {} values, expected {}", layers - 1,
                                   values - 1, values)),
             0U);
   given = fitting();
   given.v_head_dim = 0;
-  EXPECT_EQ(code_of([&] { (void)load(given, leaves); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { (void)load(given, plain); }), ErrorCode::kInvalidArgument);
 }
 
 TEST(ServiceForward, ProjectedValuesAreWuvOfTheStates) {

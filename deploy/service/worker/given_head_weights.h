@@ -5,8 +5,8 @@
 
 namespace tributary {
 
-/// What projects at the leaves, and no more: such a pool serves `attend` alone.
-struct GivenProjections {
+/// The home's projections head by head, and no more: such a pool serves no `forward`.
+struct GivenHeadWeights {
   int qk_nope_head_dim = 0;  // N
   int v_head_dim = 0;        // V
   /// Of each layer, fp32 [heads (N + V), kv_lora_rank]: per head N rows of W_UK, then V of W_UV.

@@ -6,15 +6,15 @@
 #include <memory>
 
 #include "core/model/mla_shape.h"
-#include "deploy/service/worker/given_projections.h"
+#include "deploy/service/worker/given_head_weights.h"
 
 namespace tributary::python {
 
 /// `arrays`: of each layer kv_b_proj's weight, [heads (N + V), kv_lora_rank] fp32 or bf16, whose
 /// values are copied. Throws TypeError, ValueError, and kInvalidArgument where they do not fit
 /// `shape` or are not finite, each with the layer.
-[[nodiscard]] std::shared_ptr<const GivenProjections> read_projections(nanobind::handle arrays,
-                                                                       int v_head_dim,
-                                                                       const MlaShape& shape);
+[[nodiscard]] std::shared_ptr<const GivenHeadWeights> read_head_weights(nanobind::handle arrays,
+                                                                        int v_head_dim,
+                                                                        const MlaShape& shape);
 
 }  // namespace tributary::python

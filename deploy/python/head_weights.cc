@@ -1,4 +1,4 @@
-#include "deploy/python/projections.h"
+#include "deploy/python/head_weights.h"
 
 #include <fmt/format.h>
 
@@ -43,9 +43,9 @@ std::vector<float> read_layer(nb::handle object, const std::string& name, const 
 
 }  // namespace
 
-std::shared_ptr<const GivenProjections> read_projections(nb::handle arrays, int v_head_dim,
-                                                         const MlaShape& shape) {
-  auto given = std::make_shared<GivenProjections>();
+std::shared_ptr<const GivenHeadWeights> read_head_weights(nb::handle arrays, int v_head_dim,
+                                                          const MlaShape& shape) {
+  auto given = std::make_shared<GivenHeadWeights>();
   given->v_head_dim = v_head_dim;
   for (const nb::handle each : nb::iter(arrays)) {
     const std::string name = fmt::format("kv_b_proj[{}]", given->kv_b_proj.size());
