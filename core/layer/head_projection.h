@@ -17,6 +17,15 @@ class HeadProjection {
   HeadProjection(Backend& backend, const KvBShape& shape, const std::vector<float>& kv_b_proj,
                  const std::vector<float>& scales = {});
 
+  /// queries [tokens, H, N + R] -> absorbed [tokens, H, C + R]: W_UK, and the rotated part as it
+  /// is.
+  void add_absorbed(std::int64_t tokens, const float* queries, float* absorbed,
+                    std::vector<Call>& calls) const;
+  /// Merged states, records of StateShape{H, C} -> records of StateShape{H, V}: W_UV, and lse as it
+  /// is.
+  void add_projected(std::int64_t tokens, const float* states, float* projected,
+                     std::vector<Call>& calls) const;
+
   /// W_UK on queries [tokens, H, N + R]: the first C values of absorbed [tokens, H, C + R].
   [[nodiscard]] GemmArgs absorb(std::int64_t tokens, const float* queries,
                                 std::int64_t query_token_stride, float* absorbed) const;

@@ -22,6 +22,10 @@ struct PoolShape : AttentionShape {
   int layers = 0;
   int leaf_tokens = 0;
 
+  /// Values of a head's query before W_UK.
+  [[nodiscard]] int unabsorbed_width() const noexcept {
+    return qk_nope_head_dim + qk_rope_head_dim;
+  }
   friend bool operator==(const PoolShape&, const PoolShape&) = default;
   /// Of messages: archive(field) for each.
   static void fields(auto& archive, auto& shape);

@@ -10,8 +10,7 @@
 namespace tributary {
 
 /// Sum modulo 2^64, over all (sequence, position, layer), of a hash of these and of the bits of the
-/// attention output before W_UV. Where it rounds states that travel, bits depend on placement, and
-/// a digest says nothing about another run. Digests of parts add up.
+/// attention output before W_UV. Digests of parts add up.
 class Digest {
  public:
   void add(std::int64_t tag, std::int64_t position, int layer, std::span<const float> output) {

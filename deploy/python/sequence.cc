@@ -87,7 +87,7 @@ void bind_shape(nb::module_& module) {
       .def_ro("softmax_scale", &PoolShape::softmax_scale, "of the scores")
       .def_ro("v_head_dim", &PoolShape::v_head_dim, "V; 0: the pool has no weights to project with")
       .def_ro("hidden_size", &PoolShape::hidden_size,
-              "0: the pool has no model's weights, and serves attend() alone")
+              "0: the pool has no model's weights, and serves no forward()")
       .def_ro("leaf_tokens", &PoolShape::leaf_tokens, "tokens of a leaf")
       .def_prop_ro(
           "query_dtype",

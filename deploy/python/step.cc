@@ -59,13 +59,12 @@ void Step::check_open() const {
   if (ended_) fail(ErrorCode::kFailedPrecondition, "the step has been committed or aborted");
 }
 
-Step::Inputs Step::read_inputs(nb::handle query, nb::handle row) const {
+Step::Inputs Step::read_inputs(nb::handle query, nb::handle row, int query_width) const {
   const std::optional<DType> plain = plain_elements(shape_.row_format);
   const auto row_width =
       static_cast<std::int64_t>(plain ? shape_.row().values() : shape_.row_bytes());
   return {
-      read_array(query,
-                 {"query", shape_.query_dtype, {total_, shape_.heads, shape_.latent_dim()}, true}),
+      read_array(query, {"query", shape_.query_dtype, {total_, shape_.heads, query_width}, true}),
       read_array(row, {"row", plain.value_or(DType::kF8E4M3), {total_, row_width}, true})};
 }
 
@@ -92,14 +91,20 @@ void Step::run(Run call, int layer, const Inputs& inputs, float* output, std::si
   (usable(tier_).*call)(items, layer, deadline_of(timeout));
 }
 
-nb::object Step::attend(int layer, nb::handle query, nb::handle row, nb::handle out,
+nb::object Step::attend(int layer, nb::handle query, nb::handle row, nb::handle out, bool absorbed,
                         Timeout timeout) {
-  const Inputs inputs = read_inputs(query, row);
-  const StateShape state = shape_.state_shape();
+  if (!absorbed && shape_.v_head_dim == 0) {
+    fail(ErrorCode::kFailedPrecondition, "the pool has no weights: its queries come absorbed");
+  }
+  const Inputs inputs =
+      read_inputs(query, row, absorbed ? shape_.latent_dim() : shape_.unabsorbed_width());
+  const StateShape state{.heads = shape_.heads,
+                         .width = absorbed ? shape_.kv_lora_rank : shape_.v_head_dim};
   const std::size_t floats = state.record_floats();
   const std::int64_t shape[] = {total_, static_cast<std::int64_t>(floats)};
   const Buffer buffer = output_buffer(out, "out", shape);
-  run(&TierClient::attend, layer, inputs, buffer.data, floats, timeout);
+  run(absorbed ? &TierClient::attend : &TierClient::attend_unabsorbed, layer, inputs, buffer.data,
+      floats, timeout);
   const auto heads = size(state.heads);
   const auto width = size(state.width);
   const auto stride = static_cast<std::int64_t>(floats);
@@ -110,7 +115,7 @@ nb::object Step::attend(int layer, nb::handle query, nb::handle row, nb::handle 
 
 nb::object Step::attend_projected(int layer, nb::handle query, nb::handle row, nb::handle out,
                                   Timeout timeout) {
-  const Inputs inputs = read_inputs(query, row);
+  const Inputs inputs = read_inputs(query, row, shape_.latent_dim());
   const std::int64_t shape[] = {total_, shape_.heads, shape_.v_head_dim};
   const Buffer buffer = output_buffer(out, "out", shape);
   const std::int64_t floats = shape[1] * shape[2];
@@ -185,15 +190,19 @@ void bind_step(nb::module_& module) {
       .def_prop_ro("sequences", &Step::objects)
       .def(
           "attend", &Step::attend, "layer"_a, "query"_a.none(), "row"_a.none(),
-          "out"_a = nb::none(), nb::kw_only(), timeout(),
+          "out"_a = nb::none(), nb::kw_only(), "absorbed"_a = true, timeout(),
           nb::sig("def attend(self, layer: int, query: typing.Any, row: typing.Any, "
-                  "out: typing.Any = None, *, timeout: float | None = None) "
+                  "out: typing.Any = None, *, absorbed: bool = True, "
+                  "timeout: float | None = None) "
                   "-> tuple[typing.Any, typing.Any]"),
           "Attention of one layer: (o, lse).\n\n"
           "query: [T, H, C + R] of shape.query_dtype, with W_UK absorbed. row: [T, C + R] of\n"
           "shape.row_format, the tokens' own rows. Both may have gaps between tokens, not inside.\n"
           "o: [T, H, C] fp32, before W_UV. lse: [T, H] fp32, natural logarithm. They are views of\n"
-          "one buffer [T, H * (C + 1)] that holds for each token o, then lse: `out`, if given.")
+          "one buffer [T, H * (C + 1)] that holds for each token o, then lse: `out`, if given.\n"
+          "absorbed=False, of a pool with weights: query before W_UK, [T, H, N + R]; o after "
+          "W_UV,\n"
+          "[T, H, V], in a buffer [T, H * (V + 1)].")
       .def("attend_projected", &Step::attend_projected, "layer"_a, "query"_a.none(), "row"_a.none(),
            "out"_a = nb::none(), nb::kw_only(), timeout(),
            nb::sig("def attend_projected(self, layer: int, query: typing.Any, row: typing.Any, "

@@ -20,7 +20,7 @@ class Step {
 
   using Timeout = std::optional<double>;
   [[nodiscard]] nanobind::object attend(int layer, nanobind::handle query, nanobind::handle row,
-                                        nanobind::handle out, Timeout timeout);
+                                        nanobind::handle out, bool absorbed, Timeout timeout);
   [[nodiscard]] nanobind::object attend_projected(int layer, nanobind::handle query,
                                                   nanobind::handle row, nanobind::handle out,
                                                   Timeout timeout);
@@ -40,7 +40,8 @@ class Step {
   struct Inputs;
 
   void check_open() const;
-  [[nodiscard]] Inputs read_inputs(nanobind::handle query, nanobind::handle row) const;
+  [[nodiscard]] Inputs read_inputs(nanobind::handle query, nanobind::handle row,
+                                   int query_width) const;
   void run(Run call, int layer, const Inputs& inputs, float* output, std::size_t token_floats,
            Timeout timeout);
   void end(const std::vector<std::int32_t>& accepted, Timeout timeout);

@@ -4,43 +4,22 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/wire/codec.h"
 #include "comm/wire/crc32c.h"
-#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/limits.h"
 #include "deploy/service/client/control_call.h"
 #include "deploy/service/client/worker_call.h"
+#include "deploy/service/protocol/layer_bytes.h"
 
 namespace tributary {
 namespace {
 
 std::size_t size(std::int64_t count) {
   return static_cast<std::size_t>(count);
-}
-
-/// Per token, see wire::LayerMode.
-struct TokenBytes {
-  std::size_t query = 0;  // forward: the hidden state
-  std::size_t row = 0;
-  std::size_t output = 0;
-};
-
-TokenBytes token_bytes(const PoolShape& shape, wire::LayerMode mode) {
-  const std::size_t query = shape.query_bytes();
-  const std::size_t row = shape.row_bytes();
-  const std::size_t hidden = size(shape.hidden_size) * sizeof(float);
-  switch (mode) {
-    case wire::LayerMode::kAttend:
-      return {query, row, shape.state_shape().record_bytes()};
-    case wire::LayerMode::kAttendProjected:
-      return {query, row, size(shape.heads) * size(shape.v_head_dim) * sizeof(float)};
-    case wire::LayerMode::kForward:
-      return {hidden, 0, hidden};
-  }
-  return {};
 }
 
 /// A part of every token: `bytes` of each.
@@ -67,11 +46,10 @@ void check(const LayerItem& item, wire::LayerMode mode, int layer) {
   if (layer < 0 || layer >= shape.layers) {
     fail(ErrorCode::kInvalidArgument, "layer {}: the pool has {}", layer, shape.layers);
   }
-  if (mode != wire::LayerMode::kAttend && shape.hidden_size == 0) {
-    fail(ErrorCode::kFailedPrecondition, "pool {} has no model's weights: it serves attend alone",
-         item.sequence->pool);
+  if (const std::string_view missing = wire::missing_weights(shape, mode); !missing.empty()) {
+    fail(ErrorCode::kFailedPrecondition, "pool {} has no {}", item.sequence->pool, missing);
   }
-  const TokenBytes bytes = token_bytes(shape, mode);
+  const wire::TokenBytes bytes = wire::token_bytes(shape, mode);
   check(item, "queries", item.query, bytes.query);
   check(item, "rows", item.row, bytes.row);
 }
@@ -127,8 +105,8 @@ class LayerCall {
   }
 
  private:
-  [[nodiscard]] TokenBytes bytes_of(std::size_t item) const {
-    return token_bytes(items_[item].sequence->shape, mode_);
+  [[nodiscard]] wire::TokenBytes bytes_of(std::size_t item) const {
+    return wire::token_bytes(items_[item].sequence->shape, mode_);
   }
 
   void send(const std::string& address, std::span<const std::size_t> indices) {

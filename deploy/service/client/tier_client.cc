@@ -183,6 +183,12 @@ void TierClient::attend(std::span<const LayerItem> items, int layer,
             impl_->deadline(deadline));
 }
 
+void TierClient::attend_unabsorbed(std::span<const LayerItem> items, int layer,
+                                   std::optional<Deadline> deadline) {
+  run_layer(impl_->connections(), wire::LayerMode::kAttendUnabsorbed, items, layer,
+            impl_->deadline(deadline));
+}
+
 void TierClient::attend_projected(std::span<const LayerItem> items, int layer,
                                   std::optional<Deadline> deadline) {
   run_layer(impl_->connections(), wire::LayerMode::kAttendProjected, items, layer,

@@ -47,15 +47,17 @@ struct TokenData {
 
 /// One sequence's part of a layer call. The caller's memory is read and written during the call
 /// alone, also where it fails. Queries have the pool's query type, rows its row format, hidden
-/// states and results are fp32; H heads, C kv_lora_rank, R qk_rope_head_dim, V v_head_dim.
+/// states and results are fp32; H heads, C kv_lora_rank, R qk_rope_head_dim, N
+/// qk_nope_head_dim, V v_head_dim.
 struct LayerItem {
   SequenceHandle* sequence = nullptr;  ///< whose step this is
   std::int32_t tokens = 1;             ///< new ones, the same in every layer of a step
-  TokenData query;                     ///< [tokens, H, C + R]; forward(): hidden states
-  TokenData row;                       ///< the new latent rows, [tokens, C + R]; forward(): none
+  /// [tokens, H, C + R]; attend_unabsorbed(): [tokens, H, N + R]; forward(): hidden states.
+  TokenData query;
+  TokenData row;  ///< the new latent rows, [tokens, C + R]; forward(): none
   /// Where the result goes, without gaps. attend(): per token o [H, C], then lse [H];
-  /// attend_projected(): [tokens, H, V]; forward(): [tokens, hidden_size]. Undefined for an item
-  /// that fails.
+  /// attend_unabsorbed(): per token o [H, V], then lse [H]; attend_projected(): [tokens, H, V];
+  /// forward(): [tokens, hidden_size]. Undefined for an item that fails.
   float* output = nullptr;
 };
 
@@ -120,6 +122,11 @@ class TierClient {
   /// layer call at a sequence's `length` opens its step. If some items fail, throws the first
   /// one's error after all have ended; the outputs of the others are valid.
   void attend(std::span<const LayerItem> items, int layer, std::optional<Deadline> deadline = {});
+  /// As attend(), with queries before W_UK and o after W_UV, where the pool has these weights: the
+  /// shorter message. Its bits are those of the query absorbed in fp32, rounded to the query type
+  /// and attended, and of W_UV on the state.
+  void attend_unabsorbed(std::span<const LayerItem> items, int layer,
+                         std::optional<Deadline> deadline = {});
   /// As attend(), with the heads' values projected by the pool's W_UV, where it has weights.
   void attend_projected(std::span<const LayerItem> items, int layer,
                         std::optional<Deadline> deadline = {});

@@ -1,6 +1,7 @@
 // What a client and a worker say to each other on the data plane.
 //
-// Dimensions in the comments: H heads, C kv_lora_rank, R qk_rope_head_dim, V v_head_dim.
+// Dimensions in the comments: H heads, C kv_lora_rank, R qk_rope_head_dim, N qk_nope_head_dim,
+// V v_head_dim.
 #pragma once
 
 #include <cstdint>
@@ -71,16 +72,19 @@ struct RowsReply {
 };
 
 /// What a request's payload holds, per token of each item in order, without gaps:
-///   kAttend           in: query [H, C + R] (query type), new latent row [C + R] (row type)
-///                     out: o [H, C] fp32, then lse [H] fp32
-///   kAttendProjected  in: as kAttend; out: [H, V] fp32, after W_UV; needs weights
-///   kForward          in: hidden states [hidden_size] fp32; out: [hidden_size] fp32, after o_proj;
-///                     needs weights
+///   kAttend            in: query [H, C + R] (query type), new latent row [C + R] (row type)
+///                      out: o [H, C] fp32, then lse [H] fp32
+///   kAttendProjected   in: as kAttend; out: [H, V] fp32, after W_UV; needs W_UV
+///   kForward           in: hidden states [hidden_size] fp32; out: [hidden_size] fp32, after
+///                      o_proj; needs a model's weights
+///   kAttendUnabsorbed  in: query [H, N + R] (query type), before W_UK, and row as kAttend
+///                      out: [H, V] fp32, after W_UV, then lse [H] fp32; needs W_UK and W_UV
 enum class LayerMode : std::uint8_t {
   kAttend = 0,
   kAttendProjected = 1,
   kForward = 2,
-  kLast = kForward
+  kAttendUnabsorbed = 3,
+  kLast = kAttendUnabsorbed
 };
 
 /// One sequence's new tokens at one layer.

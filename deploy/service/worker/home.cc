@@ -7,6 +7,7 @@
 
 #include "comm/wire/crc32c.h"
 #include "core/base/limits.h"
+#include "deploy/service/protocol/layer_bytes.h"
 
 namespace tributary {
 namespace {
@@ -25,8 +26,8 @@ Status Home::check(const wire::LayerRequest& request, std::size_t payload_bytes)
             fmt::format("heads {} .. {}: a request takes all of them, 0 .. {}", request.head_begin,
                         request.head_end, model_.served.heads)};
   }
-  if (request.mode != wire::LayerMode::kAttend && model_.layers.empty()) {
-    return {ErrorCode::kUnsupported, "this pool has no model's weights: it serves attend alone"};
+  if (const auto missing = wire::missing_weights(model_.served, request.mode); !missing.empty()) {
+    return {ErrorCode::kUnsupported, fmt::format("this pool has no {}", missing)};
   }
   std::size_t tokens = 0;
   for (const wire::RequestItem& item : request.items) {
@@ -36,7 +37,7 @@ Status Home::check(const wire::LayerRequest& request, std::size_t payload_bytes)
     }
     tokens += static_cast<std::size_t>(item.tokens);
   }
-  const std::size_t expected = tokens * request_input_bytes(model_, request.mode);
+  const std::size_t expected = tokens * wire::token_bytes(model_.served, request.mode).input();
   if (payload_bytes != expected) {
     return {ErrorCode::kInvalidArgument, fmt::format("a payload of {} bytes, {} tokens take {}",
                                                      payload_bytes, tokens, expected)};
@@ -60,8 +61,8 @@ std::optional<Landing> Home::receive(PeerId peer, const wire::LayerRequest& requ
     refuse(peer, request, good);
     return {};
   }
-  auto held = queue_.open(peer, request, request_input_bytes(model_, request.mode),
-                          request_output_bytes(model_, request.mode));
+  const wire::TokenBytes bytes = wire::token_bytes(model_.served, request.mode);
+  auto held = queue_.open(peer, request, bytes.input(), bytes.output);
   if (!held) {
     refuse(peer, request,
            {ErrorCode::kPoolFull, "too many requests wait at this worker; try again"});

@@ -114,24 +114,4 @@ PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
   return model;
 }
 
-std::size_t request_input_bytes(const PoolModel& model, wire::LayerMode mode) {
-  if (mode == wire::LayerMode::kForward) {
-    return static_cast<std::size_t>(model.served.hidden_size) * sizeof(float);
-  }
-  return model.served.token_record_bytes();
-}
-
-std::size_t request_output_bytes(const PoolModel& model, wire::LayerMode mode) {
-  switch (mode) {
-    case wire::LayerMode::kAttend:
-      break;
-    case wire::LayerMode::kAttendProjected:
-      return static_cast<std::size_t>(model.served.heads) *
-             static_cast<std::size_t>(model.served.v_head_dim) * sizeof(float);
-    case wire::LayerMode::kForward:
-      return static_cast<std::size_t>(model.served.hidden_size) * sizeof(float);
-  }
-  return model.served.state_shape().record_bytes();
-}
-
 }  // namespace tributary

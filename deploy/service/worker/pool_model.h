@@ -9,7 +9,6 @@
 #include "core/interface/backend.h"
 #include "core/layer/mla_layer.h"
 #include "core/model/pool_shape.h"
-#include "deploy/service/protocol/client_messages.h"
 #include "deploy/service/worker/worker_options.h"
 
 namespace tributary {
@@ -35,9 +34,5 @@ struct PoolModel {
 /// fits.
 /// `backend` outlives the result.
 [[nodiscard]] PoolModel load_pool_model(const WorkerOptions& options, Backend& backend);
-
-/// Bytes of one token of one item in a request's payload, and in its reply's.
-[[nodiscard]] std::size_t request_input_bytes(const PoolModel& model, wire::LayerMode mode);
-[[nodiscard]] std::size_t request_output_bytes(const PoolModel& model, wire::LayerMode mode);
 
 }  // namespace tributary

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "deploy/service/protocol/layer_bytes.h"
 
 namespace tributary {
 namespace {
@@ -105,7 +106,8 @@ void ServiceClient::write_tokens(std::span<const HomedItem> items,
       std::span<const Part>(parts_),
       [](const Part& a, const Part& b) { return a.mode() == b.mode() && a.layer == b.layer; },
       [&](std::span<const Part> parts) {
-        if (parts.front().mode() == wire::LayerMode::kForward) {
+        const wire::LayerMode mode = parts.front().mode();
+        if (mode == wire::LayerMode::kForward || mode == wire::LayerMode::kAttendUnabsorbed) {
           project(parts, records, record_bytes);
         } else {
           copy_records(parts, records, record_bytes);
@@ -127,30 +129,64 @@ void ServiceClient::copy_records(std::span<const Part> parts, std::byte* records
   uploads.finish();
 }
 
-void ServiceClient::project(std::span<const Part> parts, std::byte* records,
-                            std::size_t record_bytes) {
-  const AttentionShape& shape = model_.served;
-  const std::size_t query = size(shape.heads) * size(shape.latent_dim());
-  const std::size_t row = size(shape.latent_dim());
-  const std::int64_t tokens = tokens_of(parts);
-  grow(hidden_, size(tokens) * parts.front().claim.request->input_bytes);
-  grow(queries_, size(tokens) * query * sizeof(float));
-  grow(rows_, size(tokens) * row * sizeof(float));
-  positions_.clear();
-  std::byte* hidden = hidden_->data();
+void ServiceClient::upload_inputs(std::span<const Part> parts) {
+  grow(inputs_, size(tokens_of(parts)) * parts.front().claim.request->input_bytes);
+  std::byte* to = inputs_->data();
   auto uploads = joined_uploads(backend_);
   for (const Part& part : parts) {
     const auto input = part.claim.request->input_of(part.claim.item);
-    uploads.add(hidden, input.data(), input.size());
-    hidden += input.size();
-    for (std::int32_t t = 0; t < part.homed->tokens; ++t) {
-      positions_.push_back(part.homed->position + t);
-    }
+    uploads.add(to, input.data(), input.size());
+    to += input.size();
   }
   uploads.finish();
-  MlaLayer& layer = *model_.layers[size(parts.front().layer)];
-  layer.project(tokens, hidden_->as<float>(), positions_, queries_->as<float>(),
-                rows_->as<float>());
+}
+
+void ServiceClient::absorb(std::int32_t layer, std::int64_t tokens, std::size_t input_bytes) {
+  const PoolShape& shape = model_.served;
+  const std::int64_t values = std::int64_t{shape.heads} * shape.unabsorbed_width();
+  const RowLayout plain = plain_row(values);
+  grow(plain_, size(tokens) * plain.bytes());
+  calls_.clear();
+  calls_.emplace_back(ConvertArgs{.rows = tokens,
+                                  .src = inputs_->data(),
+                                  .src_row = plain_row(values, shape.query_dtype),
+                                  .src_stride_bytes = input_bytes,
+                                  .dst = plain_->data(),
+                                  .dst_row = plain,
+                                  .dst_stride_bytes = plain.bytes()});
+  model_.heads(layer).add_absorbed(tokens, plain_->as<float>(), queries_->as<float>(), calls_);
+  backend_.call(calls_);
+}
+
+void ServiceClient::project(std::span<const Part> parts, std::byte* records,
+                            std::size_t record_bytes) {
+  const PoolShape& shape = model_.served;
+  const RowLayout query = plain_row(std::int64_t{shape.heads} * shape.latent_dim());
+  RowLayout row = plain_row(shape.latent_dim());
+  const std::int32_t layer = parts.front().layer;
+  const std::int64_t tokens = tokens_of(parts);
+  upload_inputs(parts);
+  grow(queries_, size(tokens) * query.bytes());
+  const std::byte* rows = nullptr;
+  std::size_t row_stride = row.bytes();
+  if (parts.front().mode() == wire::LayerMode::kForward) {
+    grow(rows_, size(tokens) * row.bytes());
+    rows = rows_->data();
+    positions_.clear();
+    for (const Part& part : parts) {
+      for (std::int32_t t = 0; t < part.homed->tokens; ++t) {
+        positions_.push_back(part.homed->position + t);
+      }
+    }
+    model_.layers[size(layer)]->project(tokens, inputs_->as<float>(), positions_,
+                                        queries_->as<float>(), rows_->as<float>());
+  } else {
+    const wire::TokenBytes bytes = wire::token_bytes(shape, parts.front().mode());
+    absorb(layer, tokens, bytes.input());
+    row = shape.row();
+    rows = inputs_->data() + bytes.query;
+    row_stride = bytes.input();
+  }
   const auto neighbours = [](const Part& a, const Part& b) {
     return a.homed->token_record + a.homed->tokens == b.homed->token_record;
   };
@@ -158,18 +194,19 @@ void ServiceClient::project(std::span<const Part> parts, std::byte* records,
   for_runs(parts, neighbours, [&](std::span<const Part> run) {
     const std::int64_t run_tokens = tokens_of(run);
     std::byte* first = records + size(run.front().homed->token_record) * record_bytes;
-    const auto store = [&](const Buffer& source, const RowLayout& stored, std::byte* to) {
-      const RowLayout plain = plain_row(static_cast<std::int64_t>(stored.values()));
+    const auto store = [&](const std::byte* source, const RowLayout& from, std::size_t stride,
+                           const RowLayout& stored, std::byte* to) {
       backend_.call(ConvertArgs{.rows = run_tokens,
-                                .src = source.data() + token * plain.bytes(),
-                                .src_row = plain,
-                                .src_stride_bytes = plain.bytes(),
+                                .src = source + token * stride,
+                                .src_row = from,
+                                .src_stride_bytes = stride,
                                 .dst = to,
                                 .dst_row = stored,
                                 .dst_stride_bytes = record_bytes});
     };
-    store(*queries_, plain_row(static_cast<std::int64_t>(query), shape.query_dtype), first);
-    store(*rows_, shape.row(), first + shape.query_bytes());
+    store(queries_->data(), query, query.bytes(),
+          plain_row(static_cast<std::int64_t>(query.values()), shape.query_dtype), first);
+    store(rows, row, row_stride, shape.row(), first + shape.query_bytes());
     token += size(run_tokens);
   });
 }
@@ -218,13 +255,17 @@ void ServiceClient::make_outputs(std::span<const Part> parts, const float* state
   grow(outputs_, size(tokens) * parts.front().claim.request->output_bytes);
   const std::int32_t layer = parts.front().layer;
   const float* first = states + size(parts.front().homed->state) * record;
+  auto* outputs = outputs_->as<float>();
+  calls_.clear();
   if (parts.front().mode() == wire::LayerMode::kForward) {
-    model_.layers[size(layer)]->output(tokens, first, outputs_->as<float>());
+    model_.layers[size(layer)]->output(tokens, first, outputs);
+  } else if (parts.front().mode() == wire::LayerMode::kAttendUnabsorbed) {
+    model_.heads(layer).add_projected(tokens, first, outputs, calls_);
   } else {
-    backend_.call(
-        model_.heads(layer).values(tokens, first, outputs_->as<float>(),
-                                   std::int64_t{model_.served.heads} * model_.served.v_head_dim));
+    calls_.emplace_back(model_.heads(layer).values(
+        tokens, first, outputs, std::int64_t{model_.served.heads} * model_.served.v_head_dim));
   }
+  backend_.call(calls_);
   const std::byte* from = outputs_->data();
   auto downloads = joined_downloads(backend_);
   for (const Part& part : parts) {

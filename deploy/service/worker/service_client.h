@@ -41,6 +41,10 @@ class ServiceClient final : public PoolClient {
 
   void copy_records(std::span<const Part> parts, std::byte* records, std::size_t record_bytes);
   void project(std::span<const Part> parts, std::byte* records, std::size_t record_bytes);
+  /// The parts' inputs, one behind the other, in inputs_.
+  void upload_inputs(std::span<const Part> parts);
+  /// Queries before W_UK, in inputs_ -> absorbed ones in queries_.
+  void absorb(std::int32_t layer, std::int64_t tokens, std::size_t input_bytes);
   void copy_states(std::span<const Part> parts, const float* states);
   void make_outputs(std::span<const Part> parts, const float* states);
   void grow(std::unique_ptr<Buffer>& buffer, std::size_t bytes);
@@ -50,7 +54,8 @@ class ServiceClient final : public PoolClient {
   HomeQueue& queue_;
   std::vector<Part> parts_;  // of the round, by layer
   std::vector<std::int64_t> positions_;
-  std::unique_ptr<Buffer> hidden_, queries_, rows_, outputs_;
+  std::vector<Call> calls_;
+  std::unique_ptr<Buffer> inputs_, plain_, queries_, rows_, outputs_;
 };
 
 }  // namespace tributary

@@ -12,13 +12,19 @@
 #include <cstddef>
 #include <filesystem>
 #include <iterator>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "core/base/elements.h"
 #include "core/base/error.h"
+#include "core/layer/head_projection.h"
+#include "deploy/runtime/backends.h"
+#include "tests/core/base/expect_error.h"
 
 namespace tributary {
 namespace {
@@ -107,6 +113,89 @@ TEST(LocalPool, OutputsDoNotDependOnTheWorkers) {
       EXPECT_GT(worker.pages_used + worker.pages_reserved, 0) << worker.rank;
     }
     client->free(sequence);
+  }
+}
+
+constexpr int kNope = 24;
+constexpr int kValue = 20;
+
+/// One layer of one step that is sent again: outputs of `floats` a token.
+using AttendCall = void (TierClient::*)(std::span<const LayerItem>, int, std::optional<Deadline>);
+std::vector<float> attended(TierClient& client, AttendCall call, SequenceHandle& sequence,
+                            const std::vector<std::byte>& queries, std::size_t floats) {
+  const auto row = values(kTokens * static_cast<std::size_t>(sequence.shape.latent_dim()), 21);
+  std::vector<float> outputs(kTokens * floats);
+  const LayerItem item{.sequence = &sequence,
+                       .tokens = kTokens,
+                       .query = {queries.data(), 0},
+                       .row = {row.data(), 0},
+                       .output = outputs.data()};
+  (client.*call)(std::span(&item, 1), 1, Deadline::after(kFar));
+  return outputs;
+}
+
+TEST(LocalPool, UnabsorbedQueriesGiveTheBitsOfAbsorbingThem) {
+  const auto backend = make_backend("cpu", 1);
+  WorkerOptions options = small_pool();
+  const MlaShape model = *options.given_shape;
+  const KvBShape weights{.heads = model.heads,
+                         .nope = kNope,
+                         .rope = model.qk_rope_head_dim,
+                         .value = kValue,
+                         .latent = model.kv_lora_rank};
+  const auto heads = static_cast<std::size_t>(model.heads);
+  auto given = std::make_shared<GivenHeadWeights>(
+      GivenHeadWeights{.qk_nope_head_dim = kNope, .v_head_dim = kValue, .kv_b_proj = {}});
+  for (unsigned layer = 0; layer < kLayers; ++layer) {
+    given->kv_b_proj.push_back(values(
+        heads * (kNope + kValue) * static_cast<std::size_t>(model.kv_lora_rank), 30 + layer));
+  }
+  options.given_head_weights = given;
+  const HeadProjection projection(*backend, weights, given->kv_b_proj.back());
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    options.query_dtype = type;
+    const auto stored = [type](std::span<const float> from) {
+      std::vector<std::byte> bytes(from.size() * dtype_bytes(type));
+      store_elements(type, from, bytes.data());
+      return bytes;
+    };
+    PoolShape shape;
+    shape.heads = model.heads;
+    shape.kv_lora_rank = model.kv_lora_rank;
+    shape.qk_rope_head_dim = model.qk_rope_head_dim;
+    shape.qk_nope_head_dim = kNope;
+    std::vector<float> queries =
+        values(kTokens * heads * static_cast<std::size_t>(shape.unabsorbed_width()), 11);
+    round_elements(type, queries);
+    std::vector<float> absorbed(kTokens * heads * static_cast<std::size_t>(shape.latent_dim()));
+    std::vector<Call> calls;
+    projection.add_absorbed(kTokens, queries.data(), absorbed.data(), calls);
+    backend->call(calls);
+    const std::size_t projected_floats = heads * (kValue + 1);
+    std::vector<float> first;
+    for (const int workers : {1, 2, 4}) {
+      LocalPool pool(workers, options);
+      const auto client = pool.make_client({});
+      SequenceHandle sequence = start(*client, SpreadPolicy::kAll);
+      const std::vector<float> states =
+          attended(*client, &TierClient::attend, sequence, stored(absorbed),
+                   shape.state_shape().record_floats());
+      std::vector<float> expected(kTokens * projected_floats);
+      calls.clear();
+      projection.add_projected(kTokens, states.data(), expected.data(), calls);
+      backend->call(calls);
+      const std::vector<float> outputs = attended(*client, &TierClient::attend_unabsorbed, sequence,
+                                                  stored(queries), projected_floats);
+      EXPECT_EQ(outputs, expected) << workers << " workers, queries of " << dtype_name(type);
+      if (first.empty()) first = outputs;
+      EXPECT_EQ(outputs, first) << workers << " workers";
+      EXPECT_EQ(code_of([&] {
+                  (void)attended(*client, &TierClient::forward, sequence, stored(queries), 1);
+                }),
+                ErrorCode::kFailedPrecondition)
+          << "no model";
+      client->free(sequence);
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/layer/weight_views.h"
 #include "core/reference/golden_case.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/worker/pool_model.h"
@@ -139,6 +140,98 @@ TEST(ServiceForward, GivenWeightsHaveToFitTheShape) {
   given = fitting();
   given.v_head_dim = 0;
   EXPECT_EQ(code_of([&] { (void)load(given, plain); }), ErrorCode::kInvalidArgument);
+}
+
+/// The layer's queries before W_UK, with R rotated: W_UK = 1 leaves them as they are.
+std::vector<float> unabsorbed_queries(const GoldenCase& golden, Backend& backend,
+                                      std::span<const float> hidden,
+                                      std::span<const std::int64_t> positions) {
+  const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
+  const ModelShape& shape = golden.shape;
+  const std::int64_t nope = shape.qk_nope_head_dim;
+  LayerWeights weights = golden.weights;
+  for (std::int64_t h = 0; h < shape.num_attention_heads; ++h) {
+    for (std::int64_t n = 0; n < nope; ++n) {
+      for (std::int64_t c = 0; c < shape.kv_lora_rank; ++c) {
+        weights.kv_b_proj[size((h * (nope + shape.v_head_dim) + n) * shape.kv_lora_rank + c)] =
+            c == n ? 1 : 0;
+      }
+    }
+  }
+  MlaLayer layer(
+      backend, shape, weights,
+      std::make_shared<MlaWorkspace>(backend, shape, MlaWorkspaceOptions{.prefill = false}));
+  const std::int64_t width = shape.latent_dim();
+  const std::size_t heads = positions.size() * size(shape.num_attention_heads);
+  std::vector<float> absorbed(heads * size(width));
+  std::vector<float> rows(positions.size() * size(width));
+  layer.project(static_cast<std::int64_t>(positions.size()), hidden.data(), positions,
+                absorbed.data(), rows.data());
+  std::vector<float> queries;
+  for (std::size_t h = 0; h < heads; ++h) {
+    const float* head = absorbed.data() + h * size(width);
+    queries.insert(queries.end(), head, head + nope);
+    queries.insert(queries.end(), head + shape.kv_lora_rank, head + width);
+  }
+  return queries;
+}
+
+TEST(ServiceForward, UnabsorbedQueriesGiveTheBitsOfForward) {
+  const GoldenCase golden = load_golden_case(golden_file("tiny"));
+  const ModelShape& model = golden.shape;
+  const auto backend = make_backend("cpu", 1);
+  constexpr std::size_t kTokens = 2;
+  const auto width = static_cast<std::size_t>(model.hidden_size);
+  const std::span hidden = std::span(golden.hidden_states).first(kTokens * width);
+  const std::vector<std::int64_t> positions{100, 101};
+  MlaLayer layer(
+      *backend, model, golden.weights,
+      std::make_shared<MlaWorkspace>(*backend, model, MlaWorkspaceOptions{.prefill = false}));
+  const auto row_width = static_cast<std::size_t>(model.latent_dim());
+  std::vector<float> rows(kTokens * row_width);
+  layer.latent_rows(kTokens, hidden.data(), positions, rows.data());
+  const std::vector<float> queries = unabsorbed_queries(golden, *backend, hidden, positions);
+  const auto o_proj =
+      backend->make_weight(matrix(golden.weights.o_proj, {}, model.hidden_size,
+                                  std::int64_t{model.num_attention_heads} * model.v_head_dim));
+  for (const int workers : {1, 3}) {
+    ServicePool pool(workers, golden_options(RowFormat::kF32));
+    PoolUser user(pool);
+    const UserSequence a = user.start(1, 100, 8);
+    const std::vector<PoolUser::Part> parts{{&a, kTokens, 0}};
+    const auto run = [&](wire::LayerMode mode, const std::vector<std::byte>& payload) {
+      wire::LayerRequest round = user.round_header(parts);
+      round.mode = mode;
+      const auto result =
+          user.client.wait_round(user.client.send_round(user.peer(a.info.home, a), round, payload));
+      EXPECT_EQ(result.reply.items.at(0), ErrorCode::kOk) << result.reply.message;
+      return result.floats();
+    };
+    const auto bytes = std::as_bytes(hidden);
+    const std::vector<float> expected =
+        run(wire::LayerMode::kForward, {bytes.begin(), bytes.end()});
+    std::vector<std::byte> payload;
+    const auto append = [&](const std::vector<float>& values, std::size_t token) {
+      const auto part = std::as_bytes(
+          std::span(values).subspan(token * values.size() / kTokens, values.size() / kTokens));
+      payload.insert(payload.end(), part.begin(), part.end());
+    };
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      append(queries, t);
+      append(rows, t);
+    }
+    const std::vector<float> values = run(wire::LayerMode::kAttendUnabsorbed, payload);
+    const StateShape record{.heads = model.num_attention_heads, .width = model.v_head_dim};
+    ASSERT_EQ(values.size(), kTokens * record.record_floats());
+    std::vector<float> output(expected.size());
+    backend->call(GemmArgs{.weight = o_proj.get(),
+                           .tokens = kTokens,
+                           .x = values.data(),
+                           .x_token_stride = static_cast<std::int64_t>(record.record_floats()),
+                           .y = output.data(),
+                           .y_token_stride = model.hidden_size});
+    EXPECT_EQ(output, expected) << workers << " workers";
+  }
 }
 
 TEST(ServiceForward, ProjectedValuesAreWuvOfTheStates) {

@@ -100,7 +100,7 @@ TEST_F(ServiceSteps, RoundsThatCannotRun) {
   EXPECT_EQ(send(round).items.at(0), ErrorCode::kUnsupported);
   round = user.round_header(parts);
   round.mode = wire::LayerMode::kForward;
-  EXPECT_EQ(send(round).message, "this pool has no model's weights: it serves attend alone");
+  EXPECT_EQ(send(round).message, "this pool has no weights: it serves attend alone");
   round = user.round_header(parts);
   round.items[0].tokens = 2;
   EXPECT_EQ(send(round).items.at(0), ErrorCode::kInvalidArgument);  // the payload has one
