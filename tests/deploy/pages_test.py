@@ -25,6 +25,9 @@ NOT_RUN = re.compile(r"<!-- not run: (.+) -->")
 TOOL = re.compile(r"<!-- run where (\w+) is installed -->")
 BACKGROUND = "<!-- run in the background -->"
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+PATH_IN_REPOSITORY = re.compile(
+    r"(?<![\w/.\-])(?:\./)?((?:bench|deploy|core|kernels|comm|tests|\.ci|build/release/\w+)"
+    r"(?:/[a-z_\d]+)+(?:\.[a-z]+)*)(?![\w/*])")
 # Programs of others whose flags pages name in running text.
 FOREIGN = {"--host", "--mca", "--ulimit", "--no-deps", "--nodes", "--bind-to", "--signal", "--dcp-size",
            "--decode-context-parallel-size"}
@@ -103,6 +106,30 @@ class Links(unittest.TestCase):
                     wrong.append(f"{page}: {target}: no such heading")
         self.assertEqual(wrong, [])
         self.assertGreater(count, 100)
+
+    def test_paths_in_the_text_exist(self):
+        """Sources may stand without their extension; what is built is named in its folder's list."""
+        wrong, count = [], 0
+        for page in pages():
+            if page.name == "CHANGELOG.md":
+                continue  # names what went
+            commands = "\n".join(block.text for block in blocks_of(page) if block.language == "sh")
+            words = set(re.findall(PATH_IN_REPOSITORY, prose_of(page) + commands))
+            for targets in re.findall(r"ninja -C build/release ([\w ]+)$", commands, re.MULTILINE):
+                words |= {f"build/release/bench/{target}" for target in targets.split()}
+            for word in words:
+                count += 1
+                built = re.fullmatch(r"build/release/(\w+)/(\w+)", word)
+                if built and built[2] != "tributary":
+                    listed = (ROOT / built[1] / "CMakeLists.txt").read_text()
+                    found = re.search(rf"add_executable\({built[2]}\s", listed)
+                else:
+                    found = (built or (ROOT / word).exists() or any(ROOT.glob(word + ".*"))
+                             or pathlib.Path(word).name == "token")  # the reader makes it
+                if not found:
+                    wrong.append(f"{page}: {word}")
+        self.assertEqual(wrong, [])
+        self.assertGreater(count, 50)
 
     def test_every_page_is_in_the_index(self):
         index = pathlib.Path("deploy/guide/README.md")
