@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Bytes that rounds exchange under a trace, beside the least that their placements need: README's
-# "Less to exchange". Predicted times decide what is placed where and how it travels; the bytes are
+# Bytes that rounds exchange under a trace, beside the least that their placements need: "What rounds
+# exchange" of bench/README.md. Predicted times decide what is placed where and how it travels; the bytes are
 # those of full plans. Any machine prints the same.
 # Usage: bench/exchange_figures.sh TRACE [flags of `tributary simulate`]   (seconds, one core)
 set -euo pipefail
