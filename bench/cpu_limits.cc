@@ -280,7 +280,8 @@ int run(const Options& options) {
 }  // namespace tributary::bench
 
 int main(int argc, char** argv) {
-  // What was measured counts, even if a caller's patience ends first (bench/amx_check.sh).
+  // Flush each line, so that measurements survive if a caller's patience ends first
+  // (bench/amx_check.sh).
   (void)std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   tributary::bench::Options options;
   CLI::App app("Decode attention of the CPU backend against the limits of the machine.");

@@ -24,7 +24,7 @@ class MlaStep {
     std::string name;
     double seconds = 0;  // of the last run
     double gflop = 0;    // of products only
-    // Of a product y = x W: batch x [tokens, cols] x [cols, rows].
+    // The product is y = x W: batch x [tokens, cols] x [cols, rows].
     std::int64_t batch = 0, rows = 0, cols = 0;
   };
   void run();

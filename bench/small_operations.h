@@ -1,4 +1,5 @@
-// What else a step does, against the memory that it moves: append, merge, RMSNorm, RoPE.
+// Measures the small operations of a step (append, merge, RMSNorm, RoPE) against the memory that
+// they move.
 #pragma once
 
 #include "bench/calibrated.h"

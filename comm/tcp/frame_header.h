@@ -1,5 +1,5 @@
-// What precedes every message on a connection: 16 bytes, then the message's header, then its
-// payload.
+// The header in front of every message on a connection: 16 bytes, then the message's header, then
+// its payload.
 #pragma once
 
 #include <cstddef>

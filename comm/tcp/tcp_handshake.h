@@ -1,4 +1,4 @@
-// What a connection begins with: each side's Preamble, and the proofs of comm/transport/proof.h.
+// A connection begins with each side's Preamble and the proofs of comm/transport/proof.h.
 //
 //   connecting side        accepting side
 //   Preamble, Opening  ->

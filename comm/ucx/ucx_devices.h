@@ -1,4 +1,4 @@
-// What UCX itself would use on this machine, as the operator's settings let it.
+// The devices that UCX itself would use on this machine, as the operator's settings let it.
 #pragma once
 
 #include <string>

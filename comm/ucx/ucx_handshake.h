@@ -1,6 +1,6 @@
-// What two sides tell each other over a plain TCP connection before UCX is involved. Anybody may
-// send these bytes, so every one is checked before UCX, which trusts its input, sees them; and a
-// contact is used only with the proof (comm/transport/proof.h) that stands in its message.
+// Two sides exchange these messages over a plain TCP connection before UCX is involved. Anybody may
+// send these bytes, so each one is checked before UCX, which trusts its input, sees it. A contact
+// is used only with the proof (comm/transport/proof.h) in its message.
 //
 //   connecting side        accepting side
 //   Opening            ->

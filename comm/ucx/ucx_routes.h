@@ -60,7 +60,7 @@ class Routes {
   /// Not those whose hello has not been answered: they end with the worker.
   void close_all();
 
-  // What UCX has reported since the last call.
+  // Both return the reports of UCX since the last call.
   [[nodiscard]] std::vector<std::pair<Route*, ucs_status_t>> take_failed() {
     return std::exchange(failed_, {});
   }

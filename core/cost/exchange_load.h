@@ -1,4 +1,4 @@
-// What the exchanges of a round bring to each worker, kept as sequences come and go.
+// The inbound traffic of each worker in the exchanges of a round, kept as sequences come and go.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What the parts of a step cost on one worker, as a few constants per unit of work.
+// The cost of each part of a step on one worker, as a few constants per unit of work.
 #pragma once
 
 namespace tributary {

@@ -1,5 +1,5 @@
-// What the running sequences of a pool are to each of its workers, kept as they come, grow and go;
-// from it the time of a round of all of them, without a plan.
+// The load of a pool's running sequences on each of its workers, kept as they come, grow and go. It
+// predicts the time of a round of all of them without a plan.
 #pragma once
 
 #include <algorithm>
@@ -115,7 +115,7 @@ class PoolLoad {
   std::int64_t sequences_ = 0;
   std::vector<WorkerLoad> workers_;
   ExchangeLoad exchange_;
-  // Of the sequence that is being added.
+  // Scratch space for the sequence that is being added.
   struct OwnedRoot {
     TreeNode node;
     std::int32_t worker = 0;

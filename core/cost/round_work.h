@@ -1,5 +1,5 @@
-// What one worker has to do in a round, in units of the machine's constants, and what that takes.
-// The one place where a constant meets a count: predictions of a plan and of a load share it.
+// The work of one worker in a round, in units of the machine's constants, and its time. This is the
+// one place where a constant meets a count: predictions of a plan and of a load share it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What all backends do with calls: check each once, and split those that a backend does not fuse.
+// The part of calls that all backends share: check each once, and split those that a backend does
+// not fuse.
 #include "core/interface/backend.h"
 
 #include <variant>

@@ -1,5 +1,5 @@
-// What the pool and the MLA layer need from a device: memory, a cache of latent rows, and the
-// arithmetic of a layer. Implementations: kernels/reference (float64), kernels/cpu, later
+// The interface that the pool and the MLA layer need from a device: memory, a cache of latent rows,
+// and the arithmetic of a layer. Implementations: kernels/reference (float64), kernels/cpu,
 // kernels/cuda.
 //
 // Arithmetic is asked for with calls, which are data (calls.h); memory, marks and waits are plain

@@ -1,6 +1,6 @@
-// What the pool needs from a group of ranks: three collectives with deadlines. An implementation
-// executes a Collective; checks, deadlines, traffic and poison are handled here once.
-// Implementations: comm/local (self, threads), comm/mpi, comm/nccl, comm/staged.
+// The interface that the pool needs from a group of ranks: three collectives with deadlines. An
+// implementation executes a Collective; checks, deadlines, traffic and poison are handled here
+// once. Implementations: comm/local (self, threads), comm/mpi, comm/nccl, comm/staged.
 #pragma once
 
 #include <array>

@@ -63,7 +63,7 @@ void check_byte_stride(std::string_view op, std::string_view what, std::size_t s
   }
 }
 
-// Of a row's address: where a row is only its values, they are read one by one.
+// The alignment of a row's address. Where a row is only its values, they are read one by one.
 std::size_t row_alignment(const RowLayout& row) {
   const auto elements = plain_elements(row.format);
   return elements ? dtype_bytes(*elements) : 1;
@@ -164,7 +164,7 @@ void check(const AttendMergeArgs& args) {
   }
 }
 
-// What is selected on the device, beside `planned` indices of the host.
+// Checks indices selected on the device; the host may not have `planned` any beside them.
 void check(const DeviceIndices& selected, std::size_t planned) {
   check_range("gather", "selected.most", selected.most, 1, INT32_MAX);
   check_range("gather", "selected.records", selected.records, 0, kIndexBound);
@@ -310,7 +310,7 @@ void check_weight(const WeightView& view) {
   check_range("weight", "batch", view.batch, 1, kMaxWidth);
   check_range("weight", "rows", view.rows, 1, INT32_MAX);
   check_range("weight", "cols", view.cols, 1, INT32_MAX);
-  // Of two 31-bit numbers the product cannot overflow; of all three it could.
+  // The product of two 31-bit numbers cannot overflow; that of all three could.
   check_range("weight", "batch (of batch x rows x cols)", view.batch, 1,
               std::max<std::int64_t>(0, kIndexBound / (view.rows * view.cols)));
   check_read_stride("weight", "batch_stride", view.batch, view.batch_stride);

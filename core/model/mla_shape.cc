@@ -16,7 +16,7 @@ namespace {
 // A generous multiple of what is published (512 + 64), small enough that a query of all heads has
 // fewer than 2^31 values.
 constexpr int kMaxRowPart = 1 << 16;
-// Of the published ones 0.06 to 0.14; what leaves these bounds is a mistake of the unit.
+// Published models have 0.06 to 0.14; a value outside these bounds is in the wrong unit.
 constexpr double kLeastScale = 1e-6;
 constexpr double kMostScale = 1e6;
 

@@ -1,4 +1,4 @@
-// What decode attention needs to know of a model, which is the shape of a pool without weights:
+// The part of a model that decode attention needs to know, and the shape of a pool without weights:
 // presets by name, or read from a file.
 #pragma once
 

@@ -1,5 +1,5 @@
-// What a pool serves, which its workers, its clients and the control plane must agree on, and the
-// one list of its fields: JSON, messages between processes and comparisons go by it.
+// The shape that a pool serves. Its workers, its clients and the control plane must agree on it.
+// The one list of its fields is here: JSON, messages between processes and comparisons go by it.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// What a row format consists of. For row_format.cc, which lists them all, and the formats' files.
+// The parts of a row format. For row_format.cc, which lists all formats, and the formats' files.
 #pragma once
 
 #include <cstddef>

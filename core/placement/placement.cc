@@ -108,7 +108,7 @@ std::optional<Assignment> Placement::place_auto(const NewSequence& sequence, Pac
   }
   std::int32_t home = spread ? spread->home : -1;
   if (!spread || !chosen.pack_runs(spread->runs) || !chosen.reserve_where_free()) {
-    // What was looked at does not fit: pages decide.
+    // The spread found does not fit: pages decide.
     if (!packing.pack_in_turn() || !packing.reserve_where_free()) return std::nullopt;
     chosen = packing;
     const auto prompt = std::span(chosen.leaf_owner()).first(chosen.prompt_leaves());

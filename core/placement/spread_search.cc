@@ -159,7 +159,7 @@ class Search {
     const auto narrow = std::pair(prices_.gather_us(queries.near + queries.far) +
                                       prices_.queries_us(queries, Exchange::kAllToAll),
                                   prices_.states_us(states, Exchange::kAllToAll));
-    // Of an all-gather every worker gets all.
+    // In an all-gather every worker receives everything.
     const auto per_node = std::min(workers, static_cast<double>(prices_.config().workers_per_node));
     const auto share = [&](Inbound in) {
       const double all = static_cast<double>(in.near + in.far) * workers;

@@ -293,7 +293,7 @@ int main_with(int argc, char** argv) {
                  service ? fmt::format("{}: ", error_code_name(error.code())) : "", error.what(),
                  late && !service ? " (a worker is dead, stuck or too slow)" : "");
     }
-    // What a service answered is no flag or file of ours.
+    // An error in a service's answer is not an error in our flags or files.
     if (dynamic_cast<const AnswerError*>(&error) != nullptr) return 1;
     return exit_status(error.code(), service);
   }

@@ -12,7 +12,7 @@
 
 NB_MODULE(_core, module) {
   module.doc() = "The client library of a decode tier; import tributary instead.";
-  // What a program still holds when it ends is not its mistake.
+  // Objects that a program still holds when it ends are not leaks.
   nanobind::set_leak_warnings(false);
   tributary::python::load_numpy();
   tributary::python::bind_errors(module);

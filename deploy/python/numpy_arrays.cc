@@ -1,6 +1,6 @@
 #include "deploy/python/numpy_arrays.h"
 
-// What NumPy 2 has; it serves programs of NumPy 1 too where they keep to that.
+// Only what NumPy 2 has; the module serves programs of NumPy 1 too where they keep to that.
 #define NPY_NO_DEPRECATED_API NPY_1_23_API_VERSION
 #include <numpy/arrayobject.h>
 

@@ -1,4 +1,4 @@
-// What a worker computes on, and how its memory travels between the workers of a pool.
+// The device that a worker computes on, and how its memory travels between the workers of a pool.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// What the vector units do while tiles multiply, in steps small enough to go between two products:
-// the rows of a block interleaved in pairs, and scores made into weights. A loop of tile products
-// calls step() once a product of 32 columns; drain() does what is left.
+// The vector units' work while tiles multiply, in steps small enough to go between two products:
+// the rows of a block are interleaved in pairs, and scores are made into weights. A loop of tile
+// products calls step() once per product of 32 columns; drain() does the rest.
 #pragma once
 
 #include <algorithm>

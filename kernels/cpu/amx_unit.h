@@ -45,7 +45,7 @@ struct Unit {
   std::size_t columns = 0;      // tiles of 16 columns of the values
   std::byte* query = nullptr;   // [tiles][steps] tiles of [16 pairs of columns][16 query rows]
   float* scores = nullptr;      // [tiles][kBlockTokens][16 query rows]
-  // Of this block and the one before:
+  // One for this block, one for the block before:
   std::array<std::byte*, 2> weights{};  // [tiles][kBlockSteps] tiles of [16 query rows][32 rows]
   std::array<std::byte*, 2> values{};   // [kBlockSteps][columns] tiles of [16 pairs][16 columns]
   float* output = nullptr;              // [tiles][columns][16 query rows][16 columns]

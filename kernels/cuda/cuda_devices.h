@@ -1,4 +1,4 @@
-// What this machine provides for the CUDA backend, and what is missing.
+// The devices of this machine that the CUDA backend can use, and what is missing.
 #pragma once
 
 #include <array>

@@ -164,8 +164,8 @@ std::unique_ptr<Weight> Projection::make_weight(const WeightView& view, const Ba
   auto weight = std::make_unique<CudaWeight>(view, owner, stream_);
   choose_algorithm(*weight);
   reserve(*weight);
-  // Of whatever lies there: the library loads its kernels, which may differ from tile to tile, now
-  // and not inside a capture.
+  // The values do not matter. The library loads its kernels, which may differ from tile to tile,
+  // now and not inside a capture.
   for (std::size_t tile = 0; tile < kTokenTiles.size(); ++tile) multiply(*weight, tile);
   return weight;
 }

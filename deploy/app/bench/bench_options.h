@@ -1,4 +1,4 @@
-// What `tributary bench` is told.
+// The options of `tributary bench`.
 #pragma once
 
 #include <cstdint>

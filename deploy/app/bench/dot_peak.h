@@ -1,5 +1,5 @@
-// What the machine can do at most, by the clock of the measurements beside it: its fastest products
-// of bf16, the yardstick of decode attention, and bytes read from memory.
+// The machine's limits, by the clock of the measurements beside it: its fastest products of bf16,
+// which are the yardstick of decode attention, and bytes read from memory.
 #pragma once
 
 #include <cstddef>

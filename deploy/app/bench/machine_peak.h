@@ -1,5 +1,5 @@
-// What the machine can do at most, measured in the process that is to be judged by it: fused
-// multiply-adds on the widest vectors, and bytes read from memory.
+// The machine's limits, measured in the process that is judged by them: fused multiply-adds on the
+// widest vectors, and bytes read from memory.
 #pragma once
 
 #include <string>

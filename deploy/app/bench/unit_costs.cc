@@ -195,8 +195,8 @@ void measure_lateness(Backend& backend, Communicator& communicator, Communicator
     while (!end.expired()) {
     }
   };
-  // What two small exchanges take after rank 0 came so much later than the others: these may be in
-  // the first already, but have to wake up for the second.
+  // Measures the time of two small exchanges after rank 0 comes late. The others may already be in
+  // the first one, but have to wake up for the second.
   CollectiveSeries small(backend, communicator, exchange, CollectiveKind::kAllGather,
                          sizeof(double));
   const auto pair_us = [&](double wait) {

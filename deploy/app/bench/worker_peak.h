@@ -1,4 +1,4 @@
-// What a worker can do at most, measured by the worker itself: by its threads, or by its GPU.
+// A worker's limits, measured by the worker itself: by its threads, or by its GPU.
 #pragma once
 
 #include <string>

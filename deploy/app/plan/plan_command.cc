@@ -65,7 +65,7 @@ PlanReport plan(const PlanOptions& options) {
   const MlaShape shape =
       options.model ? mla_shape(read_model_config(*options.model)) : find_mla_shape(options.shape);
   const AttentionShape attention = attention_shape(shape, options.row_format, options.query_dtype);
-  // Of a shape alone the projections are not known.
+  // A shape alone does not say what the projections are.
   const double weights = options.forward
                              ? weight_elements(options.model ? read_model_config(*options.model)
                                                              : find_model_shape(options.shape))
@@ -128,8 +128,8 @@ PlanReport plan(const PlanOptions& options) {
   if (options.tokens == 1 && !options.table) {
     report.whole = plan_whole_batch(config, report.workers, options.batch, options.context);
   }
-  // What does not fit is no candidate, however fast; of equals the first, which the pool would
-  // choose itself.
+  // A candidate that does not fit does not count, however fast. Of equals, the first wins, which
+  // the pool would choose itself.
   std::ranges::stable_sort(report.candidates, [&](const auto& a, const auto& b) {
     return std::pair(!fits(a, report), a.step.step_us) <
            std::pair(!fits(b, report), b.step.step_us);

@@ -24,7 +24,7 @@ PlanTableCell cell_of(const PlanReport& report, const PlanOptions& options) {
       cell.best_us = candidate.step.step_us;
       cell.best = spread_policy_name(candidate.spread);
     }
-    // What any policy left whole is whole.
+    // A batch that any policy left whole is whole.
     if (!cell.whole_us && candidate.spread_workers <= 1) cell.whole_us = candidate.step.step_us;
   }
   return cell;

@@ -1,5 +1,5 @@
-// What `tributary plan` says of a batch as a whole: its best placement if all of it were known
-// before, and what a pool reaches that admits one by one and moves leaves afterwards.
+// The report of `tributary plan` on a batch as a whole: its best placement if all of it were known
+// before, and the result of a pool that admits one by one and moves leaves afterwards.
 #pragma once
 
 #include <cstdint>

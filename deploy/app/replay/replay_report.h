@@ -1,4 +1,4 @@
-// What a replay measured, as text and as JSON.
+// The measurements of a replay, as text and as JSON.
 #pragma once
 
 #include <array>

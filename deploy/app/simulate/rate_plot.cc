@@ -134,7 +134,7 @@ std::string rate_plot_svg(std::span<const RateSeries> series, double bound_ms,
     }
   }
   if (!(most_rate > 0)) fail(ErrorCode::kInvalidArgument, "a plot of no point");
-  // What misses the bound by far would press everything else to the floor.
+  // Points far above the bound would press everything else to the floor.
   constexpr double kAboveBound = 2;
   most_ms = bound_ms > 0 ? kAboveBound * bound_ms : std::max(most_ms, 1e-3);
   Plot plot(1.02 * most_rate, most_ms);

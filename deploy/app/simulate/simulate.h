@@ -39,7 +39,7 @@ struct SimulateReport {
   double trace_rate = 0;               // its own, requests a second
   std::vector<SimulatedPoint> points;  // by policy, then by rate
   std::vector<SearchResult> searches;
-  // Of the machine that simulates.
+  // The cost on the machine that simulates.
   TierEffort effort;
   double peak_memory_bytes = 0;
 };

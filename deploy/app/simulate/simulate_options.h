@@ -1,4 +1,4 @@
-// What `tributary simulate` is told.
+// The options of `tributary simulate`.
 #pragma once
 
 #include <cstdint>

@@ -67,14 +67,14 @@ struct TierResult {
   double other_us = 0;  // of a step beside its phases
   LinkBytes bytes_per_token;
   double all_gather_share = 0;
-  // Of the checked steps of the whole run.
+  // The next fields count the checked steps of the whole run.
   std::int64_t checks = 0;
   double worst_check = 0;  // relative difference of the clock's step to predict_step's
   bool bytes_agree = true;
   std::int64_t checked_tokens = 0;         // new ones of those steps
   double plan_bytes = 0, least_bytes = 0;  // of all checked steps, see least_exchange_bytes()
   double mean_spread = 0, mean_roots = 0, busiest_home_roots = 0;
-  // Of the whole run.
+  // The next fields count the whole run.
   std::int64_t steps = 0;
   std::uint64_t placements = 0;
   std::int64_t peak_running = 0;

@@ -1,4 +1,4 @@
-// What `tributary up` is told.
+// The options of `tributary up`.
 #pragma once
 
 #include "deploy/service/control/control_options.h"

@@ -84,8 +84,8 @@ class LayerCall {
 
   void run() {
     for (auto& [address, indices] : by_home_) {
-      // Of one shape: a handle of an earlier pool at the address must not spoil the others'
-      // message.
+      // Each message has items of one shape: a handle of an earlier pool at the address must not
+      // spoil the others' message.
       for (std::span<std::size_t> rest(indices); !rest.empty();) {
         const PoolShape& shape = items_[rest.front()].sequence->shape;
         const auto same = [&](std::size_t i) { return items_[i].sequence->shape == shape; };

@@ -349,7 +349,7 @@ void WorkerConnections::release(std::span<const std::shared_ptr<WorkerRequest>> 
     return holding.empty();
   };
   std::condition_variable& changed = requests.front()->call->changed;
-  // What was sent a moment before the deadline is not worth a connection.
+  // A request sent a moment before the deadline is not worth a connection.
   const auto patience = std::max(deadline.when(), Deadline::after(kLastMoment).when());
   if (changed.wait_until(lock, patience, released)) return;
   // They have not read what was sent to them in all this time: nothing is lost with them.

@@ -1,4 +1,4 @@
-// What GET /v1/cluster answers: pools, workers and their counters, for people and for the status
+// The answer to GET /v1/cluster: pools, workers and their counters, for people and for the status
 // page.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the control plane tells its operator: one line an event, on stderr, with time and level.
+// The control plane's log for its operator: one line per event, on stderr, with time and level.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// What `tributary control` is told.
+// The options of `tributary control`.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// What the control plane remembers of ended sequences, so that a late query gets the reason and not
-// only "unknown". Bounded: the oldest are forgotten.
+// The control plane's memory of ended sequences, so that a late query gets the reason and not only
+// "unknown". Bounded: the oldest are forgotten.
 #pragma once
 
 #include <cstddef>

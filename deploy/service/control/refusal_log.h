@@ -1,4 +1,4 @@
-// What the server refused, for the log: a line of counts where there would else be one a request.
+// Counts of refused requests for the log: one line of counts instead of a line per request.
 #pragma once
 
 #include <string>

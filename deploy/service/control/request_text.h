@@ -1,4 +1,4 @@
-// What the bodies and queries of the control plane's requests may be.
+// The rules for the bodies and queries of the control plane's requests.
 #pragma once
 
 #include <string>

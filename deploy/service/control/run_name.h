@@ -1,4 +1,5 @@
-// What may be shown of a pool's run, which is a secret: who knows it can register in its place.
+// The part of a pool's run that may be shown. The run is a secret: who knows it can register in the
+// pool's place.
 #pragma once
 
 #include <string>

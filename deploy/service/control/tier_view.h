@@ -1,4 +1,4 @@
-// What the metrics and the cluster's report are made from: the control plane at one moment.
+// The source of the metrics and of the cluster's report: the control plane at one moment.
 #pragma once
 
 #include <cstdint>

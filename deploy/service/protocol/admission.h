@@ -1,5 +1,5 @@
-// What POST /v1/sequences takes, and what it and GET /v1/sequences/{id} answer: all that a client
-// needs to reach a sequence. Written by the one side, read by the other, here both.
+// The request of POST /v1/sequences, and the answer of it and of GET /v1/sequences/{id}: all that a
+// client needs to reach a sequence. Both the writer and the reader are here.
 #pragma once
 
 #include <cstdint>

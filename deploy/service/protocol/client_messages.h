@@ -1,7 +1,7 @@
-// What a client and a worker say to each other on the data plane.
+// The messages between a client and a worker on the data plane.
 //
-// Dimensions in the comments: H heads, C kv_lora_rank, R qk_rope_head_dim, N qk_nope_head_dim,
-// V v_head_dim.
+// Dimensions in the comments: H heads, C kv_lora_rank, R qk_rope_head_dim, N qk_nope_head_dim, V
+// v_head_dim.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a token of a layer request takes in each mode, and which pools serve the mode.
+// The bytes of a token of a layer request in each mode, and which pools serve the mode.
 #pragma once
 
 #include <cstddef>

@@ -78,7 +78,7 @@ Machine built_in_machine(std::string_view name) {
 Machine find_machine(const std::string& name_or_path) {
   const bool known = std::ranges::any_of(
       built_in_costs(), [&](const BuiltInCosts& figures) { return figures.name == name_or_path; });
-  // What looks like a name and is no file is answered with the names that there are.
+  // A name that is not a file gets an error that lists the known names.
   std::error_code none;  // a name too long for the file system is no file either
   const bool path = name_or_path.find_first_of("/.") != std::string::npos ||
                     std::filesystem::exists(name_or_path, none);

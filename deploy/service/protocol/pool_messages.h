@@ -1,4 +1,4 @@
-// What a pool's leader and the control plane say to each other over their WebSocket: JSON objects
+// The messages between a pool's leader and the control plane over their WebSocket: JSON objects
 // with a `type`. Parsers are strict: unknown types and fields, missing fields and values outside
 // their bounds throw kMalformedInput.
 #pragma once

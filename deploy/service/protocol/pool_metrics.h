@@ -1,5 +1,5 @@
-// What a pool counts about itself, as plain values: filled by its leader, sent with every
-// heartbeat, exported by the control plane. All totals are since the pool's start.
+// A pool's counts of itself, as plain values: filled by its leader, sent with every heartbeat,
+// exported by the control plane. All totals are since the pool's start.
 #pragma once
 
 #include <array>

@@ -17,9 +17,9 @@ namespace {
 
 constexpr std::array kStates{SequenceState::kFilling, SequenceState::kReady,
                              SequenceState::kStepping};
-// What queries may be made of.
+// The element types that queries may have.
 constexpr std::array kElementTypes{DType::kF32, DType::kBF16};
-// Of any dimension; products of two stay far from overflow.
+// The bound of any dimension; products of two stay far from overflow.
 constexpr std::int32_t kMaxDimension = 1 << 20;
 
 // How a field of a shape is written, by its type, and read.

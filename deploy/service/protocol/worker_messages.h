@@ -1,4 +1,4 @@
-// What the workers of a pool say to each other on the data plane: homes and owners of rows to the
+// The messages between the workers of a pool on the data plane: homes and owners of rows to the
 // leader, and the leader's answers.
 #pragma once
 

@@ -83,7 +83,7 @@ class DataTransport final : public Transport {
 
   ~DataTransport() override {
     for (std::size_t kind = 0; kind < kKinds; ++kind) {
-      // What it calls may send by it, or by one that has gone before it.
+      // A handler may still send by this transport, or by one that is already gone.
       running_.at(kind) = nullptr;
       owned_.at(kind).reset();
     }

@@ -1,4 +1,4 @@
-// What a pool and its control plane are to each other, whichever way they talk: over a WebSocket
+// The interface between a pool and its control plane, whichever way they talk: over a WebSocket
 // (control_link), or inside one process.
 #pragma once
 

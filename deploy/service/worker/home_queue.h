@@ -1,5 +1,5 @@
-// What clients asked this home for: where the payload of each item lies and where its output goes,
-// until all items of a request have ended and its answer is on its way.
+// The requests of clients to this home: where the payload of each item lies and where its output
+// goes, until all items of a request have ended and its answer is on its way.
 #pragma once
 
 #include <chrono>

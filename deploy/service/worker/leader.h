@@ -55,7 +55,7 @@ class Leader {
   RequestDesk desk_;
   Mover mover_;
 
-  // Of run()'s thread alone.
+  // The fields below belong to run()'s thread alone.
   LeaderOutbox outbox_;
   LeaderMail mail_;
   std::vector<RequestDesk::Waiting> round_;  // the items of the round that is led

@@ -1,4 +1,4 @@
-// What the leader of a pool goes by.
+// The configuration of a pool's leader.
 #pragma once
 
 #include <chrono>

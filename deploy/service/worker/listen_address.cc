@@ -89,7 +89,7 @@ std::vector<DeviceAddress> own_addresses() {
       keep(reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr);
     } else if (entry->ifa_addr->sa_family == AF_INET6) {
       const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr;
-      // Of use only with the name of a device, which clients do not have.
+      // A link-local address is useful only with the name of a device, which clients do not have.
       if (!IN6_IS_ADDR_LINKLOCAL(&v6)) keep(v6);
     }
   }

@@ -1,4 +1,4 @@
-// What the leader of a pool counts.
+// The counters of a pool's leader.
 #pragma once
 
 #include <cstddef>

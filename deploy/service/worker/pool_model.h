@@ -1,4 +1,5 @@
-// What a pool serves: its shape, the memory for it, and the weights where it was given a model.
+// The model that a pool serves: its shape, the memory for it, and the weights if it was given a
+// model.
 #pragma once
 
 #include <cstdint>

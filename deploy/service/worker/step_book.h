@@ -42,7 +42,7 @@ class StepBook {
   /// an item waits is allowed: the caller drops that item.
   [[nodiscard]] Decision decide(const wire::ControlItem& item, const Sequence* sequence) const;
 
-  // What was done. The sequence is known.
+  // The functions below record what was done. The sequence is known.
 
   void opened(SequenceId id, std::int64_t base, std::int32_t tokens, Time now);
   /// Whether an item of the open step waits for its round.

@@ -1,4 +1,4 @@
-// What `tributary worker` is told.
+// The options of `tributary worker`.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// What the attention kernels read from a launch for one unit of work: its task, its rows, and how
-// much of the leaf each row sees.
+// The attention kernels' reads from a launch for one unit of work: its task, its rows, and how much
+// of the leaf each row sees.
 #pragma once
 
 #include <cstddef>

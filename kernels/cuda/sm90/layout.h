@@ -17,9 +17,9 @@ inline constexpr int kTiles = kLatent / kColumns;
 inline constexpr int kValueTiles = kRank / kColumns;
 inline constexpr int kRopeTile = kValueTiles;  // the last; holds the weights after the scores
 inline constexpr int kBuffers = 2;             // pages in shared memory
-// Of the queries' tiles, those that a computing thread keeps in registers, 16 each: the last that
-// it multiplies. A product of scores takes all that shared memory gives where both its operands lie
-// there. Two spill, and ptxas serialises the products.
+// Query tiles that a computing thread keeps in registers, 16 each: the last ones that it
+// multiplies. A product of scores uses the full bandwidth of shared memory where both its operands
+// lie there. With two, registers spill and ptxas serialises the products.
 inline constexpr int kHeldTiles = 1;
 
 // Two warpgroups compute. One thread of a third starts the copies of pages; it is a whole group

@@ -1,4 +1,4 @@
-// What one block of the many-rows kernel has to do for one unit of the schedule.
+// The work of one block of the many-rows kernel for one unit of the schedule.
 #pragma once
 
 #include <cstdint>
