@@ -45,11 +45,11 @@ struct Dimensions {
         rope(shape.qk_rope_head_dim),
         value(shape.v_head_dim),
         scale(static_cast<float>(shape.softmax_scale())) {}
-  /// Of a cached token.
+  /// fp32 values that a cached token takes.
   [[nodiscard]] std::int64_t floats(Form form) const {
     return form == Form::kDecompressed ? heads * (nope + rope + value) : rank + rope;
   }
-  /// Of a cached token in a step: scores and values, and decompressing it.
+  /// The arithmetic of a cached token in a step: scores and values, and decompressing it.
   [[nodiscard]] double flop(Form form) const {
     const std::int64_t plain = heads * (nope + rope + value);
     const std::int64_t latent = heads * (2 * rank + rope);

@@ -48,7 +48,7 @@ const c10::BFloat16* halves(const bf16* data) {
   return reinterpret_cast<const c10::BFloat16*>(data);
 }
 
-/// Of one thread.
+/// The scratch memory of one thread.
 struct Workspace {
   std::vector<bf16> keys;     // [kLatent / 2][kBlock][2]
   std::vector<bf16> values;   // [kBlock / 2][kRank][2]

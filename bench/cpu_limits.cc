@@ -33,7 +33,7 @@
 namespace tributary::bench {
 namespace {
 
-/// What is measured, in order: single sequences, a batch of mixed lengths, the price of leaves, the
+/// The measurements, in order: single sequences, a batch of mixed lengths, the price of leaves, the
 /// instruction sets in turn, the fp32 kernels, a step of a layer by instruction set, its
 /// operations, the small ones, products with weights as they are kept, the peers.
 constexpr std::array<std::string_view, 10> kParts{"heads", "batch", "order", "sets",    "fp32",

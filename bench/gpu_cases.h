@@ -16,7 +16,7 @@ inline constexpr int kLatent = 576;
 inline constexpr int kLeafTokens = 2048;
 inline constexpr std::int32_t kLayer = 0;
 
-/// What a case is to reach; 0: not asked for.
+/// The bounds that a case must keep; 0: none.
 struct Goal {
   double microseconds = 0;
   double of_copies = 0, of_product = 0, of_better = 0;  // shares, in percent

@@ -13,7 +13,7 @@
 namespace tributary::bench {
 namespace {
 
-/// Of an order of copy_alone(): what the mover puts into one at 1 GB/s.
+/// The bytes of an order of copy_alone(): as much as the mover puts into one at 1 GB/s.
 constexpr double kAloneBytes = 10e6;
 constexpr int kAloneOrders = 20;
 /// Times the tokens of a worker: the leaves that travel are at both ends while they do.
@@ -140,8 +140,8 @@ void MovingPool::order_copies(Mover& mover) {
   }
 }
 
-/// Of those on the worker with the most tokens, moves under way counted as done, leaves of any
-/// sequence go to the worker with the fewest. False if none can.
+/// Moves leaves of any sequence from the worker with the most tokens to the worker with the fewest.
+/// Moves under way count as done. False if no leaf can move.
 bool MovingPool::begin_move() {
   std::vector<std::int64_t> tokens;
   for (const WorkerLoad& load : sequencer_.loads()) tokens.push_back(load.tokens);

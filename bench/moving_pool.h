@@ -22,7 +22,7 @@ struct MovingPoolConfig {
   int move_leaves = 2;  // of a sequence, the last full ones: those that move, together
 };
 
-/// What one phase took.
+/// The figures of one phase.
 struct PhaseFigures {
   std::vector<double> step_us;
   double seconds = 0;

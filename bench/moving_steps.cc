@@ -47,7 +47,7 @@ double median(std::vector<double> values) {
   return at(std::move(values), 0.5);
 }
 
-/// Of the steps of a phase, in microseconds.
+/// The times of the steps of a phase, in microseconds.
 struct Times {
   explicit Times(const PhaseFigures& phase)
       : p50(at(phase.step_us, 0.5)),

@@ -19,7 +19,7 @@ class Peer {
   Peer& operator=(Peer&&) = delete;
   ~Peer();
 
-  /// What it says of itself: its libraries and their versions.
+  /// The peer's own description: its libraries and their versions.
   [[nodiscard]] const std::string& version() const noexcept { return version_; }
   /// Throws kIo if the program has ended.
   [[nodiscard]] double ask(const std::string& line);

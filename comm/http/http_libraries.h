@@ -5,9 +5,9 @@
 
 namespace tributary {
 
-/// Of the library that is loaded: `3.0.16`.
+/// The version of the library that is loaded: `3.0.16`.
 [[nodiscard]] std::string openssl_version();
-/// Of the headers that this was compiled with: `1.81`.
+/// The version of the headers that this was compiled with: `1.81`.
 [[nodiscard]] std::string boost_version();
 
 }  // namespace tributary

@@ -55,7 +55,7 @@ struct HttpHandlers {
   std::function<bool(const HttpRequest&)> is_trusted = {};
 };
 
-/// What became of requests and connections since the start.
+/// Counts of the fates of requests and connections since the start.
 struct HttpTraffic {
   std::map<int, std::uint64_t> responses;  // by status; 101: a WebSocket
   std::uint64_t refused = 0;               // connections that were closed at once: no room

@@ -16,7 +16,7 @@
 
 namespace tributary {
 
-/// What the server shares with its sessions.
+/// The state that the server shares with its sessions.
 struct HttpService {
   HttpServerConfig config;
   std::shared_ptr<const HttpHandlers> handlers;  // null after the server is destroyed

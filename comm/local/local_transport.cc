@@ -78,7 +78,8 @@ struct Closed {
 };
 using Event = std::variant<Connect, Send, Disconnect, Stop, Opened, Arrived, Finished, Closed>;
 
-/// What other transports see of a transport. It may outlive the transport and is closed then.
+/// The part of a transport that other transports see. It may outlive the transport and is closed
+/// then.
 struct Node {
   std::mutex mutex;
   std::condition_variable arrived;

@@ -29,7 +29,7 @@ struct MpiState {
 /// Converts the return value of an MPI function: ok for MPI_SUCCESS, else kWorkerFailed.
 Status mpi_status(std::string_view call, int code);
 
-/// What a waiting rank does between two polls. At first it yields, so that short waits end fast and
+/// A waiting rank's pause between two polls. At first it yields, so that short waits end fast and
 /// peers on the same core can work. Then it sleeps for longer and longer times to leave the core
 /// idle.
 class Waiter {

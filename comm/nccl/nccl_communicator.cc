@@ -26,7 +26,7 @@ constexpr auto kSleep = std::chrono::microseconds(100);
 /// For the orderly end of a communicator; after that it is aborted.
 constexpr auto kFinalizeTimeout = std::chrono::seconds(10);
 
-/// What rank 0 sends to the others before NCCL starts.
+/// The message of rank 0 to the others before NCCL starts.
 struct Invitation {
   ncclUniqueId id{};
   std::array<char, 512> problem{};  // empty: no problem

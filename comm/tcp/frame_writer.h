@@ -26,7 +26,7 @@ class FrameWriter {
   /// When the first message was queued. Call only if not empty().
   [[nodiscard]] Time oldest() const { return waiting_.front().since; }
 
-  /// What to write next, as many pieces as one write takes. Call only if not empty().
+  /// The next pieces to write, as many as one write takes. Call only if not empty().
   [[nodiscard]] WriteBuffers next() const;
   /// The first `bytes` of next() have been written: calls `sent` of each complete message.
   void written(std::size_t bytes);

@@ -18,8 +18,8 @@ std::vector<std::byte> protocol() {
   return wire::encode(Preamble{});
 }
 
-/// What both sides share: reading and writing one message at a time, and the transcript. It keeps
-/// itself alive.
+/// The part that both sides share: reading and writing one message at a time, and the transcript.
+/// It keeps itself alive.
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   Exchange(Stream& stream, HandshakeDone done) : stream_(stream), done_(std::move(done)) {}

@@ -9,7 +9,7 @@
 
 namespace tributary {
 
-/// What a message counts in max_outgoing_bytes: its bytes, and the state that is kept for it.
+/// The share of a message in max_outgoing_bytes: its bytes, and the state that is kept for it.
 [[nodiscard]] std::size_t cost_of(const OutgoingMessage& message) noexcept;
 
 /// kTooLarge for a message beyond max_header_bytes or max_payload_bytes, going out or coming in.

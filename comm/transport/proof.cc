@@ -10,7 +10,7 @@ namespace {
 /// The side that makes a proof.
 enum class Side : std::uint8_t { kConnecting, kAccepting, kLast = kAccepting };
 
-/// Of fixed size: where `besides` ends is not in doubt.
+/// It has a fixed size, so the end of `besides` is unambiguous.
 struct Proven {
   Side side = Side::kConnecting;
   std::uint64_t id = 0;

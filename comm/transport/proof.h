@@ -51,7 +51,7 @@ struct Verdict {
   static void fields(auto& archive, auto& m) { archive(m.outcome, m.mac); }
 };
 
-/// What both sides have sent.
+/// All that both sides have sent.
 struct Transcript {
   Opening opening;
   Challenge challenge;

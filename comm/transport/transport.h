@@ -22,7 +22,7 @@ namespace tributary {
 /// A connection of one transport, which never reuses the id.
 using PeerId = std::uint64_t;
 
-/// What both ends of a connection know, and nobody else. It is never sent.
+/// A value that only the two ends of a connection know. It is never sent.
 using Secret = std::array<std::uint8_t, 16>;
 
 /// Who connects. The accepting side finds the secret by the id (TransportConfig::secret_of), and

@@ -24,7 +24,7 @@ class HandshakeSide {
   /// refusal of the accepting side.
   [[nodiscard]] bool done() const noexcept { return done_; }
 
-  /// What the connecting side begins with.
+  /// The first bytes of the connecting side.
   [[nodiscard]] std::vector<std::byte> opening() const;
 
   struct Step {

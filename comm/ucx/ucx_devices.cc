@@ -11,7 +11,7 @@
 namespace tributary::ucx {
 namespace {
 
-/// What UCX prints of a context of ours: its only way to say which resources it has taken.
+/// The text that UCX prints of a context of ours: its only way to say which resources it has taken.
 std::string print_context() {
   ucp_config_t* config = nullptr;
   if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) return {};

@@ -24,7 +24,7 @@ constexpr std::size_t kBodyAt = 20;
 
 constexpr std::size_t kContactBytes = sizeof(wire::Mac) + sizeof(Contact::label);
 
-/// What can follow the header, by the index in Message.
+/// The bodies that can follow the header, by the index in Message.
 struct Body {
   std::string_view name;
   std::size_t min_bytes;
@@ -101,7 +101,7 @@ Message message_of(std::size_t kind, std::span<const std::byte> body) {
   fail(ErrorCode::kMalformedInput, "a refusal for the reason {}", reason);
 }
 
-/// What a side vouches for with its proof.
+/// The bytes that a side vouches for with its proof.
 std::vector<std::byte> vouched(const Contact& contact) {
   return encode(Introduction{.contact = contact, .mac = {}});
 }

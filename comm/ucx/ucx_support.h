@@ -24,7 +24,8 @@ void check(std::string_view what, ucs_status_t status);
 /// version 1.18 it aborts a process in which another thread drives the worker.
 class Worker {
  public:
-  /// What UCX stores for us in every request of this worker: the number of its send or receive.
+  /// The value that UCX stores for us in every request of this worker: the number of its send or
+  /// receive.
   using RequestTag = std::uint64_t;
 
   /// `devices`: the network devices that UCX uses unless the operator has chosen others, separated

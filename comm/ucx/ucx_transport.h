@@ -37,7 +37,7 @@ namespace tributary {
 /// `mlx5_0:1,mlx5_1:1`. Empty: UCX has only TCP between machines.
 [[nodiscard]] std::string ucx_rdma_ports();
 
-/// Of the library that is loaded: `1.13.1`.
+/// The version of the library that is loaded: `1.13.1`.
 [[nodiscard]] std::string ucx_version();
 
 }  // namespace tributary

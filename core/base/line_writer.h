@@ -32,7 +32,7 @@ class LineWriter {
   std::uint64_t untold_ = 0;  // dropped since the last line that was written
 };
 
-/// Of this process.
+/// The writer of this process.
 [[nodiscard]] LineWriter& stderr_lines();
 
 }  // namespace tributary

@@ -39,7 +39,7 @@ void ExchangeLoad::add_pair(std::int32_t home, std::int32_t worker, std::int64_t
   (is_near ? to.near_homes : to.far_homes) += change;
 }
 
-/// Of an all-to-all, which sends nothing to a rank for which it has nothing.
+/// Counts the messages of an all-to-all, which sends nothing to a rank for which it has nothing.
 void ExchangeLoad::messages(const Peer& peer, Inbound& in) const {
   in.near_messages = std::max(peer.near_owners, peer.near_homes);
   in.far_messages = std::max(peer.far_owners, peer.far_homes);

@@ -71,7 +71,8 @@ struct WorkerLoad {
 /// in integers: equal sequences give equal loads, whatever came and went before.
 class PoolLoad {
  public:
-  /// Of an empty pool. Throws kInvalidArgument for fewer than one worker, or one of a node.
+  /// Starts with an empty pool. Throws kInvalidArgument for fewer than one worker, or fewer than
+  /// one worker per node.
   PoolLoad(int workers, int workers_per_node, int leaf_tokens, std::int64_t pages_per_worker);
 
   /// A sequence of `tokens` whose leaves lie in `runs`, in order and complete.
@@ -97,7 +98,7 @@ class PoolLoad {
   [[nodiscard]] double attend_us(std::int32_t worker, const RoundPrices& prices) const {
     return prices.attend_us(workers_[at(worker)].attend());
   }
-  /// Of one worker; `prices` are those of this pool.
+  /// The times of one worker; `prices` are those of this pool.
   [[nodiscard]] WorkerTimes times(std::int32_t worker, Exchange exchange,
                                   const RoundPrices& prices) const;
   [[nodiscard]] RoundTimes round(Exchange exchange, const RoundPrices& prices) const;

@@ -95,7 +95,8 @@ struct RoundTimes {
   /// A step of `items` sequences through all layers: workers that meet in an exchange wait for the
   /// slowest.
   [[nodiscard]] double step_us(const CostModelConfig& config, std::int64_t items) const;
-  /// What a step takes beside its phases: agreement on the end of rounds, its order, late workers.
+  /// The time of a step outside its phases: agreement on the end of rounds, its order, late
+  /// workers.
   [[nodiscard]] double other_us(const CostModelConfig& config) const;
 };
 

@@ -28,7 +28,7 @@ class Weight;
 /// Positions, record indices and strides stay below this, so that sums of two cannot overflow.
 inline constexpr std::int64_t kIndexBound = std::int64_t{1} << 48;
 
-/// What the host plans for a call: read while the call is made or recorded. Each replay of a
+/// Data that the host plans for a call: read while the call is made or recorded. Each replay of a
 /// recording may have its own, so plan data does not tell calls apart: it always compares equal.
 template <typename T>
 class PlanData : public std::span<const T> {

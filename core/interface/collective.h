@@ -23,9 +23,10 @@ struct Collective {
   CollectiveKind kind = CollectiveKind::kBroadcast;
   /// The rank that a broadcast comes from. It sends only; the others receive only.
   int root = 0;
-  /// What this rank sends: one block that goes to every rank, or for kAllToAll one block for each.
+  /// The bytes that this rank sends: one block that goes to every rank, or for kAllToAll one block
+  /// for each.
   std::span<const std::byte> send = {};
-  /// What this rank receives: the block of the root, or one block from each rank.
+  /// The bytes that this rank receives: the block of the root, or one block from each rank.
   std::span<std::byte> recv = {};
   /// [ranks] bytes of the blocks of `send`; of kAllToAll only.
   std::span<const std::size_t> send_counts = {};

@@ -111,7 +111,7 @@ class Communicator {
   virtual Status do_complete(Deadline /*deadline*/) { return {}; }
   /// Tells the peers, where that is possible, and ends the collectives that are under way.
   virtual void do_poison(const Status& reason) = 0;
-  /// What a peer told, or ok.
+  /// Returns the failure that a peer reported, or ok.
   virtual Status do_look_for_failure() { return {}; }
 
  private:

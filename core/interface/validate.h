@@ -24,7 +24,7 @@ void check_page(const CacheLayout& layout, std::string_view call, int layer, std
 /// `bytes` bytes of whole rows from `slot` on.
 void check_rows(const CacheLayout& layout, std::string_view call, int layer, std::int32_t page,
                 std::int32_t slot, std::size_t bytes);
-/// What Backend::call checks.
+/// Does the checks of Backend::call.
 void check_call(const Call& call);
 
 /// Bytes of all rows of a valid layout. Throws kPoolFull if they exceed the address space.

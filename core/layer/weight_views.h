@@ -9,7 +9,8 @@
 
 namespace tributary {
 
-/// Of a part that starts at element `first` of a matrix of `cols` columns; none if there are none.
+/// The scales of a part that starts at element `first` of a matrix of `cols` columns; none if the
+/// matrix has none.
 inline BlockScales scales_from(const std::vector<float>& scales, std::int64_t cols,
                                std::int64_t first) {
   if (scales.empty()) return {};
@@ -27,8 +28,9 @@ inline WeightView matrix(const std::vector<float>& data, const std::vector<float
           .scales = scales_from(scales, cols, 0)};
 }
 
-/// What kv_b_proj is cut into: [heads (nope + value), latent], per head `nope` rows of W_UK, then
-/// `value` rows of W_UV. `rope`: the rotated values beside them, which it leaves alone.
+/// The shape of kv_b_proj and its parts: [heads (nope + value), latent], per head `nope` rows of
+/// W_UK, then `value` rows of W_UV. `rope`: the width of the rotated values beside them, which it
+/// leaves alone.
 struct KvBShape {
   std::int64_t heads = 0, nope = 0, rope = 0, value = 0, latent = 0;
 };

@@ -11,7 +11,7 @@ namespace tributary {
 /// Upper bounds in seconds of the buckets of every duration, 5 us to 1 s; one more bucket is above.
 inline constexpr std::array<double, 17> kDurationBuckets{
     5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1};
-/// Of sequences in a round.
+/// Buckets for the number of sequences in a round.
 inline constexpr std::array<double, 17> kBatchBuckets{1,  2,  3,  4,   6,   8,   12,   16,  24,
                                                       32, 48, 64, 128, 256, 512, 1024, 4096};
 

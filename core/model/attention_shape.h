@@ -9,7 +9,7 @@
 
 namespace tributary {
 
-/// What a round's arithmetic needs to know; equal on all ranks of a pool.
+/// The part of the shape that a round's arithmetic needs; equal on all ranks of a pool.
 struct AttentionShape {
   int heads = 0;
   int kv_lora_rank = 0;

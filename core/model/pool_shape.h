@@ -27,7 +27,7 @@ struct PoolShape : AttentionShape {
     return qk_nope_head_dim + qk_rope_head_dim;
   }
   friend bool operator==(const PoolShape&, const PoolShape&) = default;
-  /// Of messages: archive(field) for each.
+  /// The fields in messages: calls archive(field) for each.
   static void fields(auto& archive, auto& shape);
 };
 

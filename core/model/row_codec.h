@@ -9,7 +9,7 @@
 
 namespace tributary {
 
-/// Of one row each; the layout's widths are such that fits() is true.
+/// Functions that work on one row each; the layout's widths are such that fits() is true.
 struct RowCodec {
   RowFormat format;
   std::string_view name;

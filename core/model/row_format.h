@@ -38,7 +38,7 @@ struct RowLayout {
   int kv_lora_rank = 0;
   int qk_rope_head_dim = 0;
 
-  /// Of one row.
+  /// Values in one row.
   [[nodiscard]] constexpr std::size_t values() const noexcept {
     return static_cast<std::size_t>(kv_lora_rank) + static_cast<std::size_t>(qk_rope_head_dim);
   }

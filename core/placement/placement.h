@@ -17,14 +17,15 @@ namespace tributary {
 
 struct PlacementConfig {
   int workers = 1;  // >= 1
-  /// Of the pool's rounds: what `auto` makes short. Its leaves are those of the pool.
+  /// The cost model of the pool's rounds, which `auto` makes short. Its leaves are those of the
+  /// pool.
   CostModelConfig model = default_cost_model();
   /// A step shall not be predicted longer: `auto` cuts a new sequence where a step with it would be
   /// and a cut keeps it within. 0: no bound.
   double max_step_us = 0;
 };
 
-/// What `auto` does with a sequence for which no worker has all pages.
+/// The choice of `auto` for a sequence for which no worker has all pages.
 enum class PageCut {
   kIfItPays,  // it waits for a whole place where page_cut_pays() says so
   kAlways,    // it has waited long enough

@@ -34,7 +34,7 @@ constexpr double kLeastGain = 0.05;
 /// with 0.15 5% longer, which 3 workers with 6 sequences gain.
 constexpr double kLeastGap = 0.15;
 
-/// What rounds take, in two futures.
+/// The times of rounds in two futures.
 struct Outlook {
   /// The step of all that run and this sequence; where it is whole, the mean over its time, since
   /// what stands beside it leaves and newcomers go elsewhere.
@@ -138,7 +138,7 @@ class Search {
     alike_ = std::max(1.0, room / own_us_);
   }
 
-  /// What exchanges and merges of such a pool add to a step in which all are whole.
+  /// The time that exchanges and merges of such a pool add to a step in which all are whole.
   [[nodiscard]] double exchanges_when_full_us(const Spread& cut) const {
     const auto workers = static_cast<double>(attend_.size());
     const ExchangeLoad& exchange = load_.exchange();
@@ -204,9 +204,9 @@ class Search {
     return max_step_us_ > 0 && us.now_us > max_step_us_;
   }
 
-  /// Of those within the bound, if any is, the least regret: how much longer a step is than the
-  /// best could be, in the worse future. Where no worker has the pages for the whole, `as_whole` is
-  /// 0 and the first future decides.
+  /// Chooses the cut with the least regret among those within the bound, if there are any. The
+  /// regret of a cut is how much longer its step is than the best could be, in the worse future.
+  /// Where no worker has the pages for the whole, `as_whole` is 0 and the first future decides.
   void choose(std::vector<std::pair<Spread, Outlook>>& cuts, const Outlook& as_whole,
               std::optional<Spread>& best) const {
     const bool may_stay = best.has_value();

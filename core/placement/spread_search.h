@@ -33,9 +33,10 @@ struct Spread {
 /// with that sum in all, by more than what comes next fills.
 [[nodiscard]] bool gap_pays(double busiest_us, double sum_us, std::size_t workers);
 
-/// What a worker exceeds the level of the pool by, as a mean over the time of a sequence that stays
-/// there: what else it holds, `others_us` of `others` sequences, ends meanwhile at an even pace,
-/// and is not replaced while the worker is above the level; but for one sequence: few have no pace.
+/// The time by which a worker exceeds the level of the pool, as a mean over the time of a sequence
+/// that stays there. The worker's other load, `others_us` of `others` sequences, ends meanwhile at
+/// an even pace and is not replaced while the worker is above the level. One of these sequences is
+/// assumed to stay: few have no pace.
 [[nodiscard]] double lasting_excess_us(double excess_us, double others_us, std::int64_t others);
 
 /// No value: neither one worker has the pages nor any of the cuts that are looked at; there may be

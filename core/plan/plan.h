@@ -38,7 +38,7 @@ struct ItemRoot {
   TreeNode node;
 };
 
-/// What every worker knows of a round.
+/// The part of a round's plan that every worker knows.
 struct Routing {
   struct Item {
     const Sequence* sequence = nullptr;

@@ -5,8 +5,8 @@
 namespace tributary {
 namespace {
 
-/// What a captured exchange is of: it cannot change from one launch to the next. Nothing where
-/// nothing travels.
+/// The properties of a captured exchange that cannot change from one launch to the next. Empty
+/// where nothing travels.
 auto exchange_of(const RankPlan& plan) {
   const bool travels = plan.tokens_travel || plan.states_travel;
   return std::tuple(plan.tokens_travel, plan.states_travel, plan.exchange,

@@ -80,7 +80,7 @@ Status RoundExecutor::execute(const RankPlan& plan, RoundProgram::Layers item_la
   return {};
 }
 
-/// What a communicator reads must be there when it is called, unless the stream sees to that.
+/// Waits until the communicator's input is there, unless the stream orders the two.
 void RoundExecutor::synchronize_unless_ordered(Deadline deadline) {
   if (!communicator_.on_stream()) backend_.synchronize(deadline);
 }

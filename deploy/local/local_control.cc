@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds kLeaderTimeout{60'000};
 
 }  // namespace
 
-/// What the pool holds of its control plane.
+/// The pool's side of its control plane.
 class LocalControl::Channel final : public ControlChannel {
  public:
   explicit Channel(LocalControl& control) : control_(control) {}

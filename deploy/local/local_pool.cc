@@ -39,7 +39,7 @@ WorkerOptions local_options() {
   return options;
 }
 
-/// What the pool's threads use: theirs, as long as they run.
+/// The state that the pool's threads use; it is theirs as long as they run.
 class LocalPool::Run {
  public:
   /// Until the pool has ended; serves() is ready then at the latest.

@@ -12,8 +12,8 @@
 
 namespace tributary {
 
-/// What a pool in one process is told that differs from one of processes: nothing here can be lost
-/// without the caller, whose process may be stopped for long (a debugger, Ctrl-Z), so that leases
+/// The options of a pool in one process that differ from those of processes. Nothing here can be
+/// lost without the caller, whose process may be stopped for long (a debugger, Ctrl-Z), so leases
 /// and watches do not end what it holds.
 [[nodiscard]] WorkerOptions local_options();
 
@@ -57,7 +57,7 @@ class LocalPool {
 
   /// Throws kPoolLost when it has ended.
   [[nodiscard]] Heartbeat heartbeat() const;
-  /// What it serves.
+  /// The shape that it serves.
   [[nodiscard]] const PoolShape& shape() const noexcept;
   [[nodiscard]] int pages_per_worker() const noexcept;
 

@@ -80,7 +80,7 @@ std::string shape_text(std::span<const std::int64_t> shape) {
   return text + "]";
 }
 
-/// What Python calls the type of an object.
+/// Python's name for the type of an object.
 std::string type_of(nb::handle object) {
   return nb::cast<std::string>(nb::str(nb::handle(object.type()).attr("__qualname__")));
 }
@@ -167,7 +167,7 @@ std::int64_t check_strides(const Layout& array, const Expected& expected) {
   return stride;
 }
 
-/// Of an array that others describe; `kept` keeps its memory.
+/// Views an array that others describe; `kept` keeps its memory.
 template <typename... Any>
 Layout import_array(nb::handle object, const Expected& expected, nb::ndarray<Any...>& kept) {
   if (!nb::try_cast(object, kept, false)) refuse_import(object, expected);

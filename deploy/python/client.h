@@ -15,8 +15,8 @@ struct Client {
   std::string url;
 };
 
-/// What all clients are told: `timeout` in seconds, of calls that are given none. Throws
-/// kInvalidArgument for what is outside its bounds.
+/// The configuration that all clients share: `timeout` in seconds, for calls without their own.
+/// Throws kInvalidArgument for values outside their bounds.
 [[nodiscard]] TierClientConfig call_config(double timeout, std::int64_t max_in_flight_bytes);
 
 void bind_client(nanobind::module_& module);

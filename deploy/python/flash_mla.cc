@@ -57,7 +57,7 @@ void with_kernels(int threads, const Run& run) {
   run(*kernels.attention);
 }
 
-/// What one call fixes for all that take the same metadata.
+/// The values that one call fixes for all that take the same metadata.
 struct Metadata {
   struct Field {
     const char* name = nullptr;

@@ -12,10 +12,11 @@
 namespace tributary::python {
 namespace {
 
-/// Of a leaf in a pool, unless it is told otherwise.
+/// The size of a leaf in a pool, unless the caller sets it.
 constexpr std::int64_t kLeafTokens = 2048;
 constexpr std::int64_t kLeafPages = kLeafTokens / kPageTokens;
-/// Of partial states at a time: work for every thread of a large machine, little beside a cache.
+/// The size of partial states at a time: work for every thread of a large machine, little beside a
+/// cache.
 constexpr std::size_t kScratchBytes = std::size_t{64} << 20;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();

@@ -27,7 +27,7 @@ namespace {
 namespace nb = nanobind;
 using namespace nb::literals;
 
-/// What a Client is, and the tier itself.
+/// A Client together with the tier itself.
 struct Pool : Client {
   std::shared_ptr<LocalPool> local;
   int workers = 0;

@@ -20,7 +20,7 @@ std::size_t size(std::int64_t count) {
 
 }  // namespace
 
-/// What all tokens of a step bring; `row` is empty for forward().
+/// The inputs of all tokens of a step; `row` is empty for forward().
 struct Step::Inputs {
   Array query, row;
 };

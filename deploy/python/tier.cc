@@ -16,7 +16,7 @@
 namespace tributary::python {
 namespace {
 
-/// What the end of the interpreter has to end. Outlives every other static.
+/// The tiers that must end before the interpreter does. Outlives every other static.
 struct Running {
   const pid_t process = getpid();
   std::atomic<int> calls = 0;

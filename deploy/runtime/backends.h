@@ -28,7 +28,7 @@ enum class MergeOrder { kCanonical, kFast };
 [[nodiscard]] MergeOrder parse_merge_order(std::string_view name);
 [[nodiscard]] std::string_view merge_order_name(MergeOrder order) noexcept;
 
-/// What a command may choose besides a backend's name.
+/// The choices of a command besides a backend's name.
 struct BackendOptions {
   MergeOrder merge_order = MergeOrder::kCanonical;
   /// For `cuda`: launches all calls one by one, none as part of a CUDA graph. The same bits.

@@ -45,7 +45,7 @@ int rank_on_machine(Communicator& communicator) {
   return static_cast<int>(std::count(all.begin(), all.begin() + communicator.rank(), mine));
 }
 
-/// What a rank tells the others.
+/// A rank's message to the others.
 struct Offer {
   std::array<std::byte, 16> device{};
   std::int32_t nccl = 0;

@@ -15,7 +15,7 @@ struct WorkerDevice {
   /// Takes pointers of the backend's memory; null where the pool's own communicator does.
   std::unique_ptr<Communicator> exchange;
 
-  /// What carries queries and partial states.
+  /// The name of the path that carries queries and partial states.
   [[nodiscard]] std::string_view exchange_name(const Communicator& communicator) const {
     return exchange ? exchange->name() : communicator.name();
   }

@@ -59,7 +59,7 @@ void interleave_weights(const std::byte* panel, std::size_t depth, std::byte* to
   }
 }
 
-/// What the upper half of x leaves of it, exactly. An infinity leaves nothing.
+/// The rest of x below its upper half, exactly. An infinity leaves nothing.
 [[gnu::always_inline]] inline F32 below_upper_half(F32 x) {
   const F32 upper = _mm512_castsi512_ps(
       _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(static_cast<int>(0xffff0000))));

@@ -32,7 +32,7 @@ struct CpuOptions {
 /// Why the first of them is: `GenuineIntel family 6 model 143: tiles, measured`.
 [[nodiscard]] std::string cpu_instruction_set_reason();
 
-/// Of the headers that this was compiled with: `1.0.3`.
+/// The version of the headers that this was compiled with: `1.0.3`.
 [[nodiscard]] std::string highway_version();
 
 /// Name: `cpu/AVX3`. Every operation is our own code for that instruction set, so that equal names

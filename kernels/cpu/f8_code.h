@@ -24,7 +24,7 @@ inline constexpr float kF8Lift = 0x1p120F;
 [[nodiscard]] inline float f8_stored_scale(float scale) noexcept {
   return scale * kF8Lift;
 }
-/// What a code and a stored scale stand for.
+/// The value that a code and a stored scale stand for.
 [[nodiscard]] inline float f8_widen(std::uint8_t code, float stored_scale) noexcept {
   const std::uint32_t bits = (code & 0x80U) << 24 | (code & 0x7fU) << 20;
   return std::bit_cast<float>(bits) * stored_scale;

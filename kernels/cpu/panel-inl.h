@@ -38,7 +38,7 @@ HWY_INLINE void prefetch(const std::byte* data, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += kLine) hwy::Prefetch(data + at);
 }
 
-/// What to do with the products of a block: C = AB, C += AB, or C[r] = C[r] * scale[r] + AB.
+/// The use of the products of a block: C = AB, C += AB, or C[r] = C[r] * scale[r] + AB.
 enum class Finish { kStore, kAdd, kScaleAdd };
 
 template <Finish kFinish, std::size_t kRows>

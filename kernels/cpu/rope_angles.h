@@ -21,7 +21,7 @@ class RopeAngles {
   void prepare(ThreadPool& pool, std::span<const std::int64_t> positions,
                std::span<const double> frequencies);
 
-  /// Of a token, [2 * frequencies]: every cosine twice, for both members of its pair.
+  /// The cosines of a token, [2 * frequencies]: each twice, for both members of its pair.
   [[nodiscard]] const double* cosines(std::size_t token) const noexcept {
     return angles_.data() + token * 4 * frequencies_.size();
   }

@@ -12,7 +12,7 @@
 namespace tributary {
 namespace {
 
-/// What the kernels are built for: mma.sync of bf16 and cp.async.
+/// The least capability that the kernels are built for: they need mma.sync of bf16 and cp.async.
 constexpr int kLeastCapability = 80;
 
 CudaDevice describe(int ordinal, const cudaDeviceProp& properties) {

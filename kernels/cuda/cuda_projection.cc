@@ -16,10 +16,10 @@ namespace {
 constexpr std::int64_t kMostBatch = 65535;
 /// Sixteen bytes of bf16: the alignment of rows for tensor-core kernels.
 constexpr std::int64_t kAlignment = 8;
-/// Of the library's own choice for one number of tokens. The first is nearly always taken; the rest
-/// costs nothing that anybody waits for.
+/// Candidates of the library's own choice for one number of tokens. The first is nearly always
+/// taken; the time of the rest does not matter.
 constexpr int kCandidates = 64;
-/// Of all algorithms, and of the tiles or stages of one: the library has some dozens.
+/// The most algorithms, or tiles or stages of one: the library has some dozens.
 constexpr int kMostKinds = 256;
 constexpr auto kTimeout = std::chrono::seconds(30);
 
@@ -101,7 +101,7 @@ Preference make_preference() {
   return owner;
 }
 
-/// What an algorithm can be set to; empty: it has no such choice.
+/// The settings of an algorithm; empty if it has no such choice.
 std::vector<std::uint32_t> kinds_of(const cublasLtMatmulAlgo_t& algorithm,
                                     cublasLtMatmulAlgoCapAttributes_t which) {
   std::vector<std::uint32_t> kinds(kMostKinds);
@@ -200,7 +200,7 @@ bool Projection::take_algorithm(CudaWeight& weight, const cublasLtMatmulAlgo_t& 
   return true;
 }
 
-/// Of what the library suggests for one number of tokens.
+/// Chooses among the library's suggestions for one number of tokens.
 bool Projection::choose_suggested(CudaWeight& weight, std::size_t tile) const {
   const CublasLt& lt = cublaslt();
   const Preference preference = make_preference();
@@ -217,7 +217,7 @@ bool Projection::choose_suggested(CudaWeight& weight, std::size_t tile) const {
   });
 }
 
-/// Of everything that the library has, with every tile and number of stages.
+/// Chooses among all algorithms of the library, with every tile and number of stages.
 bool Projection::choose_any(CudaWeight& weight) const {
   const CublasLt& lt = cublaslt();
   const cudaDataType_t type = weight.half() ? CUDA_R_16BF : CUDA_R_32F;

@@ -101,7 +101,7 @@ class Recorder {
   }
   /// Whether the caller must make this launch now.
   [[nodiscard]] bool take(const Launch& launch);
-  /// Of a refill: whether the next recorded launch is of this kind.
+  /// In a refill: whether the next recorded launch is of this kind.
   template <typename T>
   [[nodiscard]] bool expects() const {
     return pass_ == Pass::kRefill && launches_ < recording_.launches_.size() &&
@@ -113,7 +113,7 @@ class Recorder {
   }
   /// Ends a first pass: makes the region.
   void end_measure() { recording_.region_ = recording_.memory_->take(image_.size()); }
-  /// Of a refill: whether the calls were those that were recorded, and none is missing.
+  /// In a refill: whether the calls were the recorded ones, and none is missing.
   [[nodiscard]] bool fits() const noexcept {
     return fits_ && launches_ == recording_.launches_.size() && pieces_ == recording_.rooms_.size();
   }

@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// What a step took, undisturbed.
+/// The time of an undisturbed step.
 struct MeasuredStep {
   double us = 0;
   PhaseTimes phase_us{};
@@ -205,7 +205,8 @@ class Bench {
         .throw_if_error();
   }
 
-  /// What the smallest steps take beyond their parts: the fixed cost of a round and of a step.
+  /// Measures by how much the smallest steps exceed their parts: the fixed cost of a round and of a
+  /// step.
   void calibrate() {
     agree_on_placement();
     constexpr int kLayers = 9;

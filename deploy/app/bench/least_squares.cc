@@ -38,7 +38,7 @@ std::vector<double> solve(std::vector<std::vector<double>> matrix, std::vector<d
   return x;
 }
 
-/// Of the columns in `used`, the rest 0.
+/// Fits the columns in `used`; the rest are 0.
 std::vector<double> fit_columns(std::span<const Observation> observations,
                                 const std::vector<std::size_t>& used, std::size_t columns) {
   // Units differ by many orders of magnitude: each column is scaled to a norm of 1.

@@ -14,9 +14,9 @@ struct WorkerPeak {
   bool copies = false;
 };
 
-/// Of a GPU: copies within its memory, a large product. Else of `threads` threads, whatever the
-/// backend: reads, and the arithmetic that attention in bf16 is made of. About a second. Throws
-/// what a GPU fails with.
+/// On a GPU: copies within its memory, and a large product. Otherwise, on `threads` threads,
+/// whatever the backend: reads, and the arithmetic of attention in bf16. Takes about a second.
+/// Throws the GPU's failure.
 [[nodiscard]] WorkerPeak measure_worker_peak(Backend& backend, int threads);
 
 }  // namespace tributary::bench

@@ -42,7 +42,7 @@ std::string suggestion(std::string_view name, const std::vector<std::string>& kn
              : "";
 }
 
-/// What a flag's parser says about a value; empty: it takes it.
+/// The error of a flag's parser about a value; empty if it accepts the value.
 std::string verdict(CLI::Option& option, const TomlEntry& entry) {
   if (entry.kind == TomlEntry::Kind::kOther) return fmt::format("{}, not a value", entry.text);
   const bool boolean =

@@ -26,9 +26,8 @@ class ConfigFile {
   /// Throws as read_toml().
   explicit ConfigFile(const std::filesystem::path& path);
 
-  /// What is wrong with the file, by line, each as `FILE:LINE: [TABLE] KEY: ...`.
-  /// Values are judged by the flags of `program`, whose targets change: it must be parsed
-  /// afterwards, or not be used.
+  /// The errors in the file, by line, each as `FILE:LINE: [TABLE] KEY: ...`. Values are judged by
+  /// the flags of `program`, whose targets change: it must be parsed afterwards, or not be used.
   [[nodiscard]] std::vector<std::string> problems(CLI::App& program) const;
   /// Flags of one table that others in it need or exclude.
   [[nodiscard]] std::vector<std::string> conflicts(CLI::App& program) const;

@@ -10,7 +10,8 @@ namespace {
 
 constexpr int kMaxMs = std::numeric_limits<int>::max() / 4;
 
-/// What a pool serves and how. `listen` is the name of the flag for its data plane's address.
+/// Adds the flags that say which model a pool serves and how. `listen` is the name of the flag for
+/// its data plane's address.
 void add_pool(CLI::App& app, WorkerOptions& o, const std::string& listen) {
   add_text(app, "--name", "NAME", o.name,
            "Name of the pool, unique in its tier (default the leader's host name)");

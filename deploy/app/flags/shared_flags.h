@@ -29,7 +29,7 @@ void add_backend_options(CLI::App& app, BackendOptions& options);
 void add_leaf_tokens(CLI::App& app, int& leaf_tokens);
 void add_exchange(CLI::App& app, Exchange& exchange);
 void add_max_step(CLI::App& app, double& max_step_ms);
-/// Of the constants that the cost model takes, see find_machine().
+/// Chooses the constants of the cost model, see find_machine().
 void add_costs(CLI::App& app, std::string& costs);
 void add_placement(CLI::App& app, SpreadPolicy& spread, Exchange& exchange, int& leaf_tokens);
 void add_query(CLI::App& app, DType& dtype);

@@ -26,7 +26,7 @@ CLI::App* add_up(CLI::App& app, UpOptions& options);
 CLI::App* add_prefill(CLI::App& app, PrefillOptions& options);
 CLI::App* add_top(CLI::App& app, TopOptions& options);
 
-/// What `tributary config` was asked for: one of the two.
+/// The request to `tributary config`: one of the two.
 struct ConfigOptions {
   std::optional<std::filesystem::path> check;
   bool print_defaults = false;

@@ -22,8 +22,8 @@ struct VerifyRow {
   [[nodiscard]] bool ok() const noexcept { return error <= bound && worst_row <= row_bound; }
 };
 
-/// Of a pool of that shape, whose type of queries widens the bounds. Adds a row for every tensor of
-/// the group.
+/// Judges results of a pool of that shape, whose type of queries widens the bounds. Adds a row for
+/// every tensor of the group.
 void judge_all(const GoldenCase& golden, const GoldenGroup& group, const AttentionShape& pool,
                const GoldenResults& results, std::vector<VerifyRow>& rows);
 /// The outputs [B, D, hidden_size] of decode steps whose projections happened elsewhere.

@@ -74,7 +74,7 @@ void GoldenLayer::encode(std::int64_t count, const Buffer& values, std::byte* ro
                             .dst_stride_bytes = shape_.row_bytes()});
 }
 
-/// What the cache holds, as fp32 in `rows_`.
+/// Decodes the rows of the cache to fp32 in `rows_`.
 void GoldenLayer::decode(std::int64_t count, const std::byte* rows) {
   const RowLayout plain = plain_row(shape_.latent_dim());
   backend_.call(ConvertArgs{.rows = count,

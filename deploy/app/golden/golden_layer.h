@@ -14,7 +14,7 @@
 
 namespace tributary {
 
-/// What was computed, laid out as the expected tensors are (golden_case.h), in fp32. Zero where
+/// The computed results, laid out as the expected tensors are (golden_case.h), in fp32. Zero where
 /// another rank computed it, so that the sum over ranks is the whole.
 struct GoldenResults {
   std::vector<float> prefill_output;  // [B, P, hidden]

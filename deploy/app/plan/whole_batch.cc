@@ -13,7 +13,7 @@
 namespace tributary {
 namespace {
 
-/// What moves may expect their gain to last for.
+/// The time for which moves may expect their gain to last.
 constexpr std::int64_t kDecoded = 4000;
 /// After the last admission; a plan that finds nothing ends them earlier.
 constexpr int kMovePlans = 12;

@@ -9,8 +9,8 @@
 namespace tributary {
 
 struct WholeBatch {
-  /// Of the placements that cut every sequence alike, over 1, 2, 4, .. or all workers, in groups of
-  /// neighbours: the one with the shortest predicted step.
+  /// The shortest predicted step of the placements that cut every sequence alike, over 1, 2, 4, ..
+  /// or all workers, in groups of neighbours.
   double known_us = 0;
   int known_spread = 1;    // workers of a sequence
   double admitted_us = 0;  // spread `auto`, one by one

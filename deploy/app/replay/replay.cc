@@ -38,7 +38,7 @@ std::chrono::milliseconds order_timeout(const ReplayOptions& options) {
   return 2 * std::chrono::milliseconds(options.round_timeout_ms);
 }
 
-/// What a rank adds to the report at the end.
+/// A rank's contribution to the report at the end.
 struct RankTotals {
   std::uint64_t digest = 0;
   std::int64_t canaries = 0;

@@ -9,7 +9,7 @@
 namespace tributary {
 namespace {
 
-/// What only a pool in this program can report.
+/// Writes the lines that only a pool in this program can report.
 template <typename Line>
 void pool_lines(const ReplayReport& r, const Line& line) {
   const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 0x1p20; };

@@ -15,7 +15,7 @@ struct Percentiles {
   double p50 = 0;
   double p99 = 0;
 };
-/// Of no samples: zeros. Sorts `samples`.
+/// Returns zeros for no samples. Sorts `samples`.
 [[nodiscard]] Percentiles percentiles(std::vector<double>& samples);
 
 struct ReplayReport {

@@ -20,7 +20,7 @@ using Clock = Deadline::Clock;
 /// Rows that are generated and pushed at a time; bounds the memory of a client to a few MiB.
 constexpr std::int64_t kPushRows = 4096;
 
-/// What all clients share: the clock, the bar, and whether one has failed.
+/// State that all clients share: the clock, the bar, and whether one has failed.
 struct Run {
   const ReplayOptions& options;
   const std::vector<TraceRequest>& requests;

@@ -31,7 +31,7 @@ class SyntheticTokens {
   void take_output(std::int64_t tag, int layer, std::int64_t position,
                    std::span<const float> output);
 
-  /// Of the outputs that were taken.
+  /// The digest of the outputs that were taken.
   [[nodiscard]] const Digest& digest() const noexcept { return digest_; }
 
   struct CanaryResult {

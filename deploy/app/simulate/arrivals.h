@@ -48,7 +48,7 @@ class PrefillServers {
   struct Times {
     double begin_s = 0, end_s = 0;
   };
-  /// Of a prompt that arrives no earlier than the last one did.
+  /// Serves a prompt that arrives no earlier than the last one did.
   [[nodiscard]] Times serve(double arrival_s, std::int64_t prompt_tokens);
 
  private:

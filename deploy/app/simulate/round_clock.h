@@ -13,7 +13,7 @@
 
 namespace tributary {
 
-/// What travels in a round, all layers and workers, by the link that it takes.
+/// The traffic of a round, all layers and workers, by the link that it takes.
 struct LinkBytes {
   double node = 0;     // between workers of one node
   double network = 0;  // between nodes

@@ -74,7 +74,7 @@ class SimulatedPool {
   [[nodiscard]] std::int64_t total_pages() const noexcept { return total_pages_; }
   /// Neither used nor promised.
   [[nodiscard]] std::int64_t free_pages() const noexcept { return free_pages_; }
-  /// What copies of leaves that move add to the step that began last.
+  /// The time that copies of moving leaves add to the step that began last.
   [[nodiscard]] double copy_us() const noexcept { return copy_us_; }
   [[nodiscard]] double page_copy_bytes() const;
   [[nodiscard]] double balance() const { return clock_.balance(); }

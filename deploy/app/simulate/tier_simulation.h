@@ -44,7 +44,8 @@ struct RequestCounts {
   friend bool operator==(const RequestCounts&, const RequestCounts&) = default;
 };
 
-/// Of the measured time, unless it says otherwise. Seconds and milliseconds as the names say.
+/// The measured time's results, where a field does not say otherwise. Seconds and milliseconds as
+/// the names say.
 struct TierResult {
   RequestCounts requests;  // of the whole run
   double arrived_per_s = 0;

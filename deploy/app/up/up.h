@@ -6,7 +6,7 @@
 
 namespace tributary {
 
-/// What `tributary control` writes before its URL, once it listens; up() reads it there.
+/// The text that `tributary control` writes before its URL, once it listens; up() reads it there.
 inline constexpr auto kListeningOn = "listening on ";
 
 /// Returns after SIGINT or SIGTERM, when both have ended. Throws kUnavailable when one of them ends

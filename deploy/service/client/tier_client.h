@@ -39,7 +39,7 @@ struct TierClientConfig {
   std::size_t max_in_flight_bytes = std::size_t{256} << 20;  ///< of rows on their way at once
 };
 
-/// What every new token of an item has, in the caller's memory.
+/// The data that every new token of an item has, in the caller's memory.
 struct TokenData {
   const void* data = nullptr;  ///< the first token's
   std::size_t stride = 0;      ///< bytes from one token's to the next; 0: without gaps
@@ -86,7 +86,7 @@ class TierClient {
   explicit TierClient(const TierClientConfig& config);
   /// Over another transport, for tests.
   TierClient(const TierClientConfig& config, const MakeTransport& make_transport);
-  /// Of a tier that is reached in another way than by the config's URL: one in this process.
+  /// For a tier that is not reached by the config's URL: one in this process.
   TierClient(const TierClientConfig& config, const MakeTransport& make_transport,
              std::shared_ptr<ControlPlane> control);
   ~TierClient();

@@ -26,7 +26,7 @@
 
 namespace tributary {
 
-/// What a worker answered to one request.
+/// A worker's answer to one request.
 using WorkerReply =
     std::variant<std::monostate, wire::RowsReply, wire::LayerReply, wire::ControlReply>;
 
@@ -79,7 +79,7 @@ class WorkerConnections final : private TransportHandler {
   WorkerConnections(const WorkerConnections&) = delete;
   WorkerConnections& operator=(const WorkerConnections&) = delete;
 
-  /// Of all calls.
+  /// A number that is unique over all calls.
   [[nodiscard]] std::uint64_t next_number() noexcept { return next_number_.fetch_add(1); }
   [[nodiscard]] ByteBudget& budget() noexcept { return budget_; }
 

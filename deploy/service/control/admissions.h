@@ -103,7 +103,7 @@ class Admissions {
 
 /// Whether the workers that a pool says hold a sequence are its own.
 [[nodiscard]] bool is_of_pool(const SequenceInfo& sequence, const RegisterPool& pool) noexcept;
-/// What GET and POST answer for a sequence of a registered pool.
+/// The answer of GET and POST for a sequence of a registered pool.
 [[nodiscard]] SequenceHandle make_handle(const RegisterPool& pool, const SequenceInfo& sequence);
 
 }  // namespace tributary

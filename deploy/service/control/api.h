@@ -42,7 +42,7 @@ class Api {
   static const std::vector<Route>& routes();
   void handle(const HttpRequest& request, const HttpRespond& reply);
   [[nodiscard]] std::optional<HttpResponse> may_upgrade(const HttpRequest& request) const;
-  /// What keeps the request's sender from acting in this role; no value: nothing.
+  /// The refusal for a request whose sender may not act in this role; no value if it may.
   [[nodiscard]] std::optional<HttpResponse> refusal_for(const HttpRequest& request,
                                                         Role role) const;
   /// Without a token, a request under a name that is not this machine's. Else no value.

@@ -23,7 +23,7 @@ class Control {
 
   /// As bound: "ADDRESS:PORT".
   [[nodiscard]] const std::string& address() const noexcept;
-  /// Of the health checks' own server; empty without one.
+  /// The address of the health checks' own server; empty without one.
   [[nodiscard]] const std::string& health_address() const noexcept;
 
  private:

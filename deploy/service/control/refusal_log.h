@@ -9,7 +9,8 @@ namespace tributary {
 
 class RefusalLog {
  public:
-  /// What was refused or closed since the call before, as text; empty: nothing.
+  /// A text on the requests and connections refused or closed since the call before; empty if there
+  /// were none.
   [[nodiscard]] std::string update(const HttpTraffic& traffic);
 
  private:

@@ -14,8 +14,8 @@
 
 namespace tributary {
 
-/// What a sequence waits for: rows of its prompt (`filling`), a step (`ready`), the step's end
-/// (`stepping`).
+/// The event that a sequence waits for: rows of its prompt (`filling`), a step (`ready`), the
+/// step's end (`stepping`).
 enum class SequenceState { kFilling, kReady, kStepping };
 
 /// Rows begin .. end - 1 of a sequence lie on worker `rank`.

@@ -71,7 +71,7 @@ struct RowsReply {
   static void fields(auto& archive, auto& m) { archive(m.request, m.outcome); }
 };
 
-/// What a request's payload holds, per token of each item in order, without gaps:
+/// The mode decides the payload of a request, per token of each item in order, without gaps:
 ///   kAttend            in: query [H, C + R] (query type), new latent row [C + R] (row type)
 ///                      out: o [H, C] fp32, then lse [H] fp32
 ///   kAttendProjected   in: as kAttend; out: [H, V] fp32, after W_UV; needs W_UV

@@ -18,7 +18,8 @@ struct TokenBytes {
 };
 [[nodiscard]] TokenBytes token_bytes(const PoolShape& shape, LayerMode mode);
 
-/// What a pool lacks for the mode, as the end of a sentence; empty where it serves the mode.
+/// The weights that a pool lacks for the mode, as the end of a sentence; empty where it serves the
+/// mode.
 [[nodiscard]] std::string_view missing_weights(const PoolShape& shape, LayerMode mode);
 
 }  // namespace tributary::wire

@@ -26,7 +26,7 @@ struct Machine {
 /// Throws kIo; kMalformedInput, naming the file and the field, for what to_json() does not write.
 /// Fields beside `machine` are the report's.
 [[nodiscard]] Machine read_machine(const std::filesystem::path& path);
-/// Of built-in figures, by name. Throws kNotFound with the list.
+/// Finds built-in figures by name. Throws kNotFound with the list.
 [[nodiscard]] Machine built_in_machine(std::string_view name);
 /// The name of built-in figures, or a file: what has a slash or a dot, or is there. Throws as they.
 [[nodiscard]] Machine find_machine(const std::string& name_or_path);

@@ -48,7 +48,7 @@ constexpr PeerId outer_id(PeerId inner, Kind kind) {
   return inner * kKinds + kind;
 }
 
-/// What a transport of one kind tells, with our ids.
+/// Passes on the events of a transport of one kind, with our ids.
 class Renamed final : public TransportHandler {
  public:
   Renamed(TransportHandler& handler, Kind kind) : handler_(handler), kind_(kind) {}

@@ -9,9 +9,9 @@
 
 namespace tributary {
 
-/// Of a pool: what it speaks; `kAuto` takes UCX where it has more than TCP between all machines. Of
-/// a client: what it agrees to; `kAuto` speaks what an address says.
-/// `kLocal`: all of it is one process (deploy/local), which no operator asks for.
+/// In a pool, the transport that it speaks; `kAuto` takes UCX where it has more than TCP between
+/// all machines. In a client, the transport that it accepts; `kAuto` speaks what an address says.
+/// `kLocal`: all is in one process (deploy/local); no operator asks for it.
 enum class TransportChoice : std::uint8_t { kAuto, kUcx, kTcp, kLocal };
 
 /// `auto`, `ucx`, `tcp`, and back, but for `local`; throws kInvalidArgument.
@@ -24,7 +24,7 @@ struct ChosenTransport {
   std::string reason;  // for the operator
 };
 
-/// What is asked of a pool's data plane.
+/// The requirements on a pool's data plane.
 struct WantedTransport {
   TransportChoice choice = TransportChoice::kAuto;
   bool encrypted = false;      // comm/tcp alone does

@@ -29,7 +29,8 @@ struct DataPlaneConfig {
   std::function<void(const std::string&)> log = {};  // for the operator; any thread
 };
 
-/// What the data plane hands messages to. All outlive it; its transport's thread is theirs.
+/// The parts that the data plane hands messages to. All outlive it; its transport's thread is
+/// theirs.
 struct DataPlaneParts {
   Peers& peers;
   AccessCheck& access;

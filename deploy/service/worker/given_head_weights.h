@@ -9,7 +9,8 @@ namespace tributary {
 struct GivenHeadWeights {
   int qk_nope_head_dim = 0;  // N
   int v_head_dim = 0;        // V
-  /// Of each layer, fp32 [heads (N + V), kv_lora_rank]: per head N rows of W_UK, then V of W_UV.
+  /// The weights of each layer, fp32 [heads (N + V), kv_lora_rank]: per head N rows of W_UK, then V
+  /// of W_UV.
   std::vector<std::vector<float>> kv_b_proj;
 };
 

@@ -75,7 +75,7 @@ class LeaderInbox {
   [[nodiscard]] std::vector<Deadline::Clock::duration> beat_ages(Time now) const;
   /// kWorkerFailed when some worker's beat is older than `limit`.
   [[nodiscard]] Status check_beats(Deadline::Clock::duration limit) const;
-  /// What ended the pool, if anything did.
+  /// The reason for the pool's end, or ok.
   [[nodiscard]] Status lost() const;
   /// The last beat of each worker.
   [[nodiscard]] std::vector<wire::Beat> beats() const;

@@ -28,7 +28,7 @@ class LeaderPort : public OrderChannel {
 
   /// A new connection says that it is a worker of this pool.
   virtual void join(PeerId peer, const wire::Join& join) = 0;
-  /// Of a worker or the leader.
+  /// Takes a message from a worker or the leader.
   [[nodiscard]] virtual std::optional<Landing> receive(const Peers::Peer& from,
                                                        wire::MessageType type,
                                                        std::span<const std::byte> header,

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What `--layers` may be at most, of `source`.
+/// The most that `--layers` may be, for `source`.
 int layer_count(const WorkerOptions& options, const std::string& source, int available) {
   if (options.layers < 0 || options.layers > available) {
     fail(ErrorCode::kInvalidArgument, "--layers is {}, {} has {}", options.layers, source,

@@ -23,7 +23,7 @@ struct PoolModel {
   /// One per layer, where the caller gave these (WorkerOptions::given_head_weights).
   std::vector<HeadProjection> given_heads;
 
-  /// Of a layer; the pool has weights.
+  /// The projections of a layer; the pool has weights.
   [[nodiscard]] const HeadProjection& heads(std::int32_t layer) const {
     const auto index = static_cast<std::size_t>(layer);
     return layers.empty() ? given_heads[index] : layers[index]->heads();

@@ -46,8 +46,8 @@ class RemoteLeader final : public LeaderPort {
   void lost(const Peers::Peer& peer, const Status& reason) override;
 
  private:
-  /// Of an order, and of orders that came before one with a lower number: the leader waits for the
-  /// end of each, so that there is seldom a second one.
+  /// The bound on an order, and on orders that came before one with a lower number. The leader
+  /// waits for the end of each, so there is seldom a second one.
   static constexpr std::size_t kMaxOrderBytes = std::size_t{256} << 20;
   static constexpr std::uint64_t kMaxAhead = 8;
 

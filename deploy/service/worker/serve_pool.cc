@@ -38,10 +38,11 @@ using std::chrono::milliseconds;
 constexpr auto kLoadTimeout = std::chrono::minutes(30);
 constexpr auto kJoinTimeout = std::chrono::seconds(30);
 constexpr auto kTick = milliseconds(500);
-/// Of requests that wait at one home, payloads and outputs: 3000 tokens of DeepSeek-V3's shape.
+/// The bound on requests that wait at one home, payloads and outputs: 3000 tokens of DeepSeek-V3's
+/// shape.
 constexpr std::size_t kMaxRequestBytes = std::size_t{1} << 30;
 
-/// What a rank tells the others about its start.
+/// A rank's message to the others about its start.
 struct WorkerCard {
   Text host{}, address{}, backend{}, rdma_ports{};
 };

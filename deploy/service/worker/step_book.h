@@ -28,7 +28,7 @@ class StepBook {
   /// Takes an owner's report about its rows; an unexpected sequence or worker is ignored.
   void progress(const wire::Progress& progress);
 
-  /// What to do for a request. If `outcome` is ok: first commit the open step with `commit` tokens
+  /// The action for a request. If `outcome` is ok: first commit the open step with `commit` tokens
   /// (if there is a value), then, for an item, open a step if `open`.
   struct Decision {
     wire::Outcome outcome;

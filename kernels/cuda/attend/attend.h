@@ -135,7 +135,7 @@ void enqueue(const AttendLaunch& launch, CUstream_st* stream);
 void load_attend(const DeviceLimits& device);
 void load_many_rows();
 
-/// What enqueue() calls for kManyRows (kernels/cuda/sm90).
+/// The kManyRows part of enqueue() (kernels/cuda/sm90).
 void attend_many_rows(const AttendLaunch& launch, CUstream_st* stream);
 
 /// Levels of a merge call that one launch takes.

@@ -11,7 +11,7 @@
 
 namespace tributary::cuda {
 
-/// Of 16, 32 or 64 rows; cudaErrorInvalidValue for others.
+/// Launches the kernel for 16, 32 or 64 rows; cudaErrorInvalidValue for others.
 [[nodiscard]] cudaError_t launch_few_rows(const AttendLaunch& launch, int stages,
                                           cudaStream_t stream);
 [[nodiscard]] cudaError_t launch_generic(const AttendLaunch& launch, cudaStream_t stream);

@@ -12,7 +12,7 @@ namespace {
 // memory limits. At 32 rows the latter still keep up with the memory of an H200, at 48 they do not
 // (by counted bytes and cycles, not measured yet).
 constexpr int kManyRowsHeads = 33;
-/// Of the many-rows kernel; a cluster of two has twice as many.
+/// Rows of a block of the many-rows kernel; a cluster of two has twice as many.
 constexpr int kManyRowsOfBlock = 64;
 
 // Rows of a unit of the generic kernel, which computes them one by one: more would only lengthen

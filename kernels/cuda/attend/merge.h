@@ -26,7 +26,7 @@ struct Blend {
   float lse = 0;              // of the result
 };
 
-/// Of two states with these lse.
+/// The weights for merging two states with these lse.
 TRIBUTARY_DEVICE Blend blend_of(float lse_left, float lse_right) {
   lse_left = known_lse(lse_left);
   lse_right = known_lse(lse_right);
@@ -49,7 +49,7 @@ TRIBUTARY_DEVICE float blended(const Blend& blend, float left, float right) {
   return blend.of == Blend::kBoth ? both : blend.of == Blend::kNeither ? 0.0F : one;
 }
 
-/// What a lane moves at once.
+/// The type that a lane moves at once.
 template <int kFloats>
 struct alignas(kFloats * sizeof(float)) MergeChunk {
   float at[kFloats];

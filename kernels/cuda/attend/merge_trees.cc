@@ -34,7 +34,8 @@ class Pass {
   }
 
  private:
-  /// What makes the record in this launch, which is no tree of its own from now on; or the record.
+  /// The tree that makes the record in this launch and becomes part of its reader, or the record
+  /// itself.
   MergeTree operand(std::int64_t record, std::int32_t tokens) {
     const auto found = made_.find(record);
     if (found != made_.end() && trees_[found->second].tokens == tokens) {

@@ -88,8 +88,8 @@ TRIBUTARY_DEVICE const std::byte* row_query(const AttendLaunch& launch, const Le
 inline constexpr float kLog2E = 1.44269504088896340736F;
 inline constexpr float kLn2 = 0.69314718055994530942F;
 
-/// What is subtracted from scores before the exponential: their maximum, or 0 if there is none yet
-/// (-inf minus itself is NaN).
+/// The value that is subtracted from scores before the exponential: their maximum, or 0 if there is
+/// none yet (-inf minus itself is NaN).
 TRIBUTARY_DEVICE float reference_score(float maximum) {
   return maximum == kNothing ? 0.0F : maximum;
 }

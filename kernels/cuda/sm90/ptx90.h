@@ -147,7 +147,7 @@ TRIBUTARY_DEVICE void sync_cluster() {
           : "memory");
 }
 
-/// What this thread wrote to shared memory becomes visible to products and to the copy engine; a
+/// This thread's writes to shared memory become visible to products and to the copy engine; a
 /// barrier must follow.
 TRIBUTARY_DEVICE void publish_writes() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
