@@ -32,7 +32,8 @@ class ByteWriter {
   [[nodiscard]] std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
-  // Apart from the header: inlined, GCC 12 and 14 warn of writes behind the end where none are.
+  // Defined apart from the header: GCC 12 and 14 warn falsely of writes past the end if it is
+  // inlined.
   void append(std::span<const std::byte> bytes);
 
   std::vector<std::byte> bytes_;

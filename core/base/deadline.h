@@ -1,4 +1,5 @@
-// A point in time by which a wait ends: there is no wait without one. And how long it took.
+// A point in time by which a wait ends; no wait is without one. A deadline also tells how long the
+// wait took.
 #pragma once
 
 #include <chrono>

@@ -8,12 +8,12 @@
 
 namespace tributary {
 
-/// Stores floats as `type`, kF32 or kBF16 (to nearest even), dense, aligned or not. Throws
+/// Stores floats as `type`, kF32 or kBF16 (rounded to nearest even), dense, aligned or not. Throws
 /// kInvalidArgument for another type.
 void store_elements(DType type, std::span<const float> values, std::byte* out);
-/// Loads as many as `values` holds; the same types.
+/// Loads as many elements as `values` holds; the same types and errors.
 void load_elements(DType type, const std::byte* in, std::span<float> values);
-/// Floats to those that come back once they were stored.
+/// Rounds floats to the values that storing and loading would give.
 void round_elements(DType type, std::span<float> values);
 
 }  // namespace tributary

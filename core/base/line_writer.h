@@ -1,4 +1,4 @@
-// Lines for people, to a stream that perhaps nobody reads: writing one never waits.
+// Writes lines for people to a stream that may have no reader: a write never waits.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,16 @@
 
 namespace tributary {
 
-/// From any thread. A line that the stream does not take now is dropped and counted; the next one
-/// that it takes is preceded by a line that says how many.
+/// May be called from any thread. A line that the stream does not accept at once is dropped and
+/// counted. Before the next line that it accepts, another line says how many were dropped.
 class LineWriter {
  public:
-  /// Keeps the descriptor open no longer than its owner does.
+  /// Uses the descriptor no longer than its owner keeps it open.
   explicit LineWriter(int fd);
 
-  /// Adds the newline. A line of more than kMaxBytes is cut: a pipe takes so many at once or none.
+  /// Adds the newline. Cuts a line of more than kMaxBytes: a pipe takes so many at once or none.
   void write(std::string_view line);
-  /// Lines, since the start.
+  /// The number of dropped lines since the start.
   [[nodiscard]] std::uint64_t dropped() const;
 
   static constexpr std::size_t kMaxBytes = 4'000;
@@ -29,7 +29,7 @@ class LineWriter {
   bool is_socket_;  // as systemd's journal is
   mutable std::mutex mutex_;
   std::uint64_t dropped_ = 0;
-  std::uint64_t untold_ = 0;  // dropped since the last line that was written
+  std::uint64_t untold_ = 0;  // dropped since the last line that was written and not yet reported
 };
 
 /// The writer of this process.

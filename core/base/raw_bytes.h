@@ -7,16 +7,16 @@
 
 namespace tributary {
 
-/// Grows without keeping what it held.
+/// Grows without keeping its contents.
 class RawBytes {
  public:
   RawBytes() = default;
   explicit RawBytes(std::size_t bytes) { resize(bytes); }
 
-  /// The first `bytes` of it; what was there is lost when it has to grow.
+  /// The first `bytes` bytes; the contents are lost when it has to grow.
   std::span<std::byte> resize(std::size_t bytes) {
     if (bytes > capacity_) {
-      data_.reset();  // never both at once
+      data_.reset();  // frees first, so that the two never exist at once
       data_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
       capacity_ = bytes;
     }

@@ -8,8 +8,8 @@
 
 namespace tributary {
 
-/// Stays open for the life of the process: what such libraries start (threads, exit handlers) does
-/// not survive unloading.
+/// Stays open for the life of the process: the threads and exit handlers that such libraries start
+/// do not survive unloading.
 class SharedLibrary {
  public:
   /// The first of `names` that the dynamic linker can find and open. Throws kUnavailable

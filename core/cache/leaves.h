@@ -29,7 +29,7 @@ void for_each_leaf(std::int64_t begin, std::int64_t end, std::int64_t leaf_token
   }
 }
 
-/// The same with the leaf: visit(const Leaf&, LeafPart).
+/// The same with the leaf itself: visit(const Leaf&, LeafPart).
 template <typename Visit>
 void for_each_leaf(const Sequence& sequence, std::int64_t begin, std::int64_t end,
                    std::int64_t leaf_tokens, Visit visit) {

@@ -33,9 +33,9 @@ class PagePool {
   /// Turns one promised page into a used one with reference count 1. Lowest number first, so that
   /// the same requests give the same pages. Throws kInternal when nothing is reserved.
   [[nodiscard]] std::int32_t allocate_reserved();
-  /// One more owner of a used page (prefix sharing). Throws kInternal for a page that is not used.
+  /// Adds an owner of a used page (prefix sharing). Throws kInternal for a page that is not used.
   void retain(std::int32_t page);
-  /// One owner fewer; returns true when the page became free. Throws kInternal for a page that is
+  /// Removes an owner; returns true when the page became free. Throws kInternal for a page that is
   /// not used.
   bool release(std::int32_t page);
   /// 0 for a free page. Throws kInvalidArgument outside 0 .. total - 1.

@@ -36,8 +36,8 @@ struct Sequence {
 struct AdmitOp {
   Sequence sequence;  // length = prompt_tokens, pages for the prompt's rows
 };
-/// `pages` join leaf `leaf`, whose owner is `owner` from now on. Only a leaf without pages changes
-/// its owner so.
+/// `pages` join leaf `leaf`, and `owner` becomes its owner. The owner may change only while the
+/// leaf has no pages.
 struct ExtendOp {
   SequenceId id = 0;
   std::int32_t leaf = 0;
@@ -49,7 +49,7 @@ struct CommitOp {
   SequenceId id = 0;
   std::int32_t accepted = 0;
 };
-/// Rows from `length` on are dropped, and their pages are freed.
+/// Drops the rows from `length` on and frees their pages.
 struct TruncateOp {
   SequenceId id = 0;
   std::uint32_t epoch = 0;
@@ -58,8 +58,8 @@ struct TruncateOp {
 struct FreeOp {
   SequenceId id = 0;
 };
-/// Leaves first_leaf, first_leaf + 1, ..., all full of committed rows, lie in `pages` of worker
-/// `owner` from now on: all pages of the first, then of the next. The epoch stays.
+/// Leaves first_leaf, first_leaf + 1, ..., all full of committed rows, now lie in `pages` of worker
+/// `owner`: all pages of the first, then of the next. The epoch stays.
 struct MoveOp {
   SequenceId id = 0;
   std::int32_t first_leaf = 0;
@@ -80,8 +80,8 @@ class SequenceTable {
   [[nodiscard]] const Sequence& at(SequenceId id) const;
 
   /// Throws kNotFound for an unknown sequence, kStaleEpoch for a truncation that is not newer than
-  /// the sequence, kInvalidArgument for a change that does not fit it; nothing is changed then.
-  /// The table knows neither the number of workers nor that of pages: see build_routing.
+  /// the sequence, kInvalidArgument for a change that does not fit it; nothing is changed then. The
+  /// table knows neither the number of workers nor of their pages: see build_routing.
   void apply(const TableOp& op);
 
  private:

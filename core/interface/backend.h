@@ -46,7 +46,8 @@ class Buffer {
   std::size_t bytes_;
 };
 
-/// Logical cache: [layer][page][kPageTokens][latent_dim]. How pages lie in memory is the backend's.
+/// Logical cache: [layer][page][kPageTokens][latent_dim]. The backend decides how pages lie in
+/// memory.
 struct CacheLayout {
   int layers = 0;
   int pages = 0;
@@ -78,9 +79,10 @@ class Cache {
   CacheLayout layout_;
 };
 
-/// That a view's values are FP8 e4m3 numbers times scales, in fp32: a backend may keep them so, one
-/// byte each, if it gets the values back to the bit. The scales are those of the published matrix,
-/// row-major [.., cols], in blocks of kScaleBlock x kScaleBlock: [.., ceil(cols / kScaleBlock)].
+/// Says that a view's values are FP8 e4m3 numbers times scales, in fp32. A backend may keep them in
+/// this form, one byte each, if it recovers the values exactly. The scales are those of the
+/// published matrix, row-major [.., cols], in blocks of kScaleBlock x kScaleBlock: [.., ceil(cols /
+/// kScaleBlock)].
 struct BlockScales {
   const float* data = nullptr;  // null: nothing is known
   std::int64_t cols = 0;        // >= 1 if there is data
@@ -93,7 +95,7 @@ struct WeightView {
   DType dtype = DType::kF32;  // kF32 or kBF16
   std::int64_t batch = 1, rows = 0, cols = 0;
   std::int64_t batch_stride = 0, row_stride = 0, col_stride = 1;
-  BlockScales scales = {};  // of kF32 alone; read by make_weight
+  BlockScales scales = {};  // for kF32 alone; read by make_weight
 };
 
 /// A weight as the backend wants it (reordered once, at load).
@@ -115,8 +117,8 @@ class Weight {
   std::int64_t batch_, rows_, cols_;
 };
 
-/// Calls of a backend that can be made again as a whole, with other plan data (Backend::record).
-/// The buffers, caches and weights that they name must exist whenever it is replayed; the backend
+/// Calls of a backend that can be repeated as a whole with other plan data (Backend::record). The
+/// buffers, caches and weights that they name must exist whenever it is replayed; the backend
 /// outlives it.
 class Recording {
  public:
@@ -139,8 +141,8 @@ class Backend {
   /// equal bits; a pool refuses to start when they differ.
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 
-  /// Whether device pointers are pointers that the host can read: what communicators of host memory
-  /// take. Where it is false, exchanges of device memory need one that knows the device.
+  /// Whether the host can read through device pointers, as communicators of host memory require.
+  /// Where it is false, exchanges of device memory need a communicator that knows the device.
   [[nodiscard]] virtual bool host_memory() const noexcept { return true; }
 
   /// Uninitialised memory, aligned to 64 bytes at least. Throws kPoolFull when there is none.
@@ -148,13 +150,13 @@ class Backend {
   /// Host to device and back; `dst` is readable when the call returns.
   virtual void upload(std::byte* dst, std::span<const std::byte> src) = 0;
   virtual void download(std::span<std::byte> dst, const std::byte* src) = 0;
-  /// Waits for all that was enqueued; throws kDeadlineExceeded.
+  /// Waits for all enqueued work; throws kDeadlineExceeded.
   virtual void synchronize(Deadline deadline) = 0;
 
-  /// Moments of the device's own time, for the times of a round's phases: mark(i), 0 <= i < kMarks,
-  /// is when all that was enqueued before it is done. After a synchronize(): the microseconds from
-  /// one to another, of each the last; no value where calls return when their work is done, so that
-  /// the host's clock tells.
+  /// Moments of the device's own time, which give the times of a round's phases: mark(i), 0 <= i <
+  /// kMarks, is the moment when all work enqueued before it is done. After a synchronize(), returns
+  /// the microseconds from one mark to another, each the latest of its number. No value where calls
+  /// return when their work is done: there the host's clock tells.
   static constexpr int kMarks = 8;
   virtual void mark(int /*index*/) {}
   [[nodiscard]] virtual std::optional<double> microseconds_between(int /*first*/, int /*second*/) {
@@ -164,17 +166,17 @@ class Backend {
   [[nodiscard]] virtual std::unique_ptr<Cache> make_cache(const CacheLayout& layout) = 0;
   [[nodiscard]] virtual std::unique_ptr<Weight> make_weight(const WeightView& view) = 0;
 
-  // Rows from outside, from any thread, also while other calls run, as long as nobody reads or
-  // writes the same rows; visible to calls that are made after this one returned.
+  // Rows from outside may be stored from any thread, also while other calls run, as long as nobody
+  // reads or writes the same rows. Calls that are made after this one returned see them.
 
-  /// The kPageTokens rows of a page of one layer, [kPageTokens] rows in the cache's format, in
-  /// host memory that may be written directly; empty where the backend keeps them otherwise.
+  /// The kPageTokens rows of a page of one layer, [kPageTokens] rows in the cache's format, in host
+  /// memory that may be written directly. Empty where the backend stores them otherwise.
   [[nodiscard]] virtual std::span<std::byte> host_page(Cache& cache, int layer,
                                                        std::int32_t page) = 0;
-  /// Rows slot, slot + 1, ... of a page; their number follows from the size.
+  /// Stores rows slot, slot + 1, ... of a page; the size gives their number.
   virtual void store_rows(Cache& cache, int layer, std::int32_t page, std::int32_t slot,
                           std::span<const std::byte> rows) = 0;
-  /// The same, back to the host. From the backend's thread, after synchronize().
+  /// Loads the same rows back to the host. Call it from the backend's thread, after synchronize().
   virtual void load_rows(const Cache& cache, int layer, std::int32_t page, std::int32_t slot,
                          std::span<std::byte> rows) = 0;
 
@@ -198,22 +200,22 @@ class Backend {
   /// Records the calls without executing them: with their plan data, and room for some more. Null
   /// if the backend gains nothing from recordings.
   [[nodiscard]] std::unique_ptr<Recording> record(std::span<const Call> calls);
-  /// Sets the plan data of all later replays. False: these are not the recorded calls, or they have
-  /// more plan data than there is room for; record them again.
+  /// Sets the plan data of all later replays. Returns false if these are not the recorded calls or
+  /// their plan data exceeds the room; record them again then.
   [[nodiscard]] bool refill(Recording& recording, std::span<const Call> calls);
   /// Enqueues the recorded calls. May itself be part of a capture of the stream by an engine
   /// (cuda_stream): they become a part of the engine's graph then.
   virtual void replay(const Recording& /*recording*/) {}
 
  protected:
-  /// Enqueues a call that is valid and has something to do. The backend checks that caches and
-  /// weights are its own. False, without any effect: the backend does not fuse this operation and
-  /// gets its parts instead.
+  /// Enqueues a call that is valid and has work to do. The backend checks that caches and weights
+  /// are its own. Returns false, without any effect, if the backend does not fuse this operation;
+  /// it then gets the operation's parts.
   [[nodiscard]] virtual bool do_call(const Call& call) = 0;
   /// Passes a valid call, or its parts, to do_call. do_record and do_refill use it for each call.
   void hand_on(const Call& call);
 
-  // The calls are valid.
+  // Records valid calls.
   [[nodiscard]] virtual std::unique_ptr<Recording> do_record(std::span<const Call> /*calls*/) {
     return nullptr;
   }

@@ -121,18 +121,20 @@ struct MergeOp {
   std::int64_t left = 0;
   std::int64_t right = kNoState;
   std::int32_t tokens = 0;
-  std::int32_t level = 0;  // of a tree of merges; those of a level are independent of each other
+  std::int32_t level = 0;  // level in a tree of merges; ops of a level are independent of each
+                           // other
   friend bool operator==(const MergeOp&, const MergeOp&) = default;
 };
 
-/// Merges, or whole trees of them: an op may take, once and with as many tokens, what an op of a
-/// lower level made. That record is undefined afterwards, unless it is the taker's dst: a backend
-/// may keep it in registers. An op's dst is its left or right, or a record that no other op names.
+/// Merges, or whole trees of them. An op may take the result of an op of a lower level, once and
+/// for as many tokens. The taken record is undefined afterwards, unless it is the taker's dst: a
+/// backend may keep it in registers. An op's dst is its left or right, or a record that no other op
+/// names.
 struct MergeArgs {
   PlanData<MergeOp> ops = {};  // by level
   StateShape shape;
   float* states = nullptr;
-  int levels = 1;  // all levels are below this; a launch each, or fewer
+  int levels = 1;  // all levels are below this; each takes at most one launch
 
   static constexpr std::string_view kName = "merge";
   [[nodiscard]] bool empty() const noexcept { return ops.empty(); }
@@ -141,11 +143,11 @@ struct MergeArgs {
 };
 
 /// Attention and the merges of its states, in one call: a backend may merge a leaf's state before
-/// it leaves the registers. A task's state that an op takes is undefined afterwards, like what an
-/// op of a lower level made.
+/// it leaves the registers. A task's state that an op takes is undefined afterwards, like the
+/// result of a lower level.
 struct AttendMergeArgs {
   AttendArgs attend;
-  MergeArgs merge;  // of attend's states and their shape
+  MergeArgs merge;  // its records are attend's states, with their shape
 
   static constexpr std::string_view kName = "attend_merge";
   [[nodiscard]] bool empty() const noexcept { return attend.empty() && merge.empty(); }
@@ -154,7 +156,7 @@ struct AttendMergeArgs {
 };
 
 /// dst record i = src record index[i]; record_bytes each. The indices are either the plan's or
-/// those of `selected`. An index of no record leaves dst record i unchanged.
+/// those of `selected`. Where an index names no record, dst record i is unchanged.
 struct GatherArgs {
   PlanData<std::int64_t> index = {};
   const std::byte* src = nullptr;
@@ -218,8 +220,8 @@ struct RopeArgs {
   friend bool operator==(const RopeArgs&, const RopeArgs&) = default;
 };
 
-/// New latent rows: RMSNorm of their first part, RoPE of the rest, for the same tokens and one
-/// head, with the bits of the two calls. The parts do not overlap.
+/// Computes new latent rows: RMSNorm of their first part and RoPE of the rest, for the same tokens
+/// and one head, with the bits of the two calls. The parts do not overlap.
 struct LatentRowsArgs {
   RmsNormArgs norm;
   RopeArgs rope;
@@ -230,9 +232,9 @@ struct LatentRowsArgs {
   friend bool operator==(const LatentRowsArgs&, const LatentRowsArgs&) = default;
 };
 
-/// fp32 values to rows of a format, or back, with the bits of RowLayout::encode and decode. Both
-/// layouts have equally many values; one of them is kF32, or they are equal and rows are copied.
-/// plain_row() describes values that are not a latent row.
+/// Converts fp32 values to rows of a format, or back, with the bits of RowLayout::encode and
+/// decode. Both layouts have equally many values. Either one of them is kF32, or they are equal and
+/// rows are copied. plain_row() describes values that are not a latent row.
 struct ConvertArgs {
   std::int64_t rows = 0;
   const void* src = nullptr;
@@ -249,9 +251,8 @@ struct ConvertArgs {
 };
 
 /// Attention in the MHA form over one chunk of keys, for prefill. Token t sees the keys whose
-/// position key_position + j is at most query_position + t; its state does not depend on the other
-/// tokens of the call, and a key that it does not see equals an absent one. Dense, contiguous,
-/// fp32.
+/// position key_position + j is at most query_position + t. Its state does not depend on the other
+/// tokens of the call, and a key that it does not see counts as absent. Dense, contiguous, fp32.
 struct DenseAttendArgs {
   std::int64_t tokens = 0, keys = 0;
   int heads = 0, qk_nope_head_dim = 0, qk_rope_head_dim = 0, v_head_dim = 0;

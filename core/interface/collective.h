@@ -1,5 +1,5 @@
-// A collective as data: what one rank brings to it. Communicators check, count, execute and forward
-// this one struct.
+// A collective as data: one rank's part in it. Communicators check, count, execute and forward this
+// one struct.
 #pragma once
 
 #include <array>
@@ -28,19 +28,19 @@ struct Collective {
   std::span<const std::byte> send = {};
   /// The bytes that this rank receives: the block of the root, or one block from each rank.
   std::span<std::byte> recv = {};
-  /// [ranks] bytes of the blocks of `send`; of kAllToAll only.
+  /// [ranks] bytes of the blocks of `send`; for kAllToAll only.
   std::span<const std::size_t> send_counts = {};
-  /// [ranks] bytes of the blocks of `recv`; of kAllGather and kAllToAll.
+  /// [ranks] bytes of the blocks of `recv`; for kAllGather and kAllToAll.
   std::span<const std::size_t> recv_counts = {};
 
   /// The block that goes to `peer`, which may be this rank itself.
   [[nodiscard]] std::span<const std::byte> block_to(int peer) const;
-  /// The block that comes from `peer`. It has the size of what `peer` sends here.
+  /// The block that comes from `peer`; `peer` sends as many bytes.
   [[nodiscard]] std::span<std::byte> block_from(int peer) const;
 };
 
-/// Ok, or kInvalidArgument with the first thing that is wrong with `rank`'s part in a group of
-/// `ranks`: a root, a number of counts, a buffer's size, or the block of `rank` to itself.
+/// Ok, or kInvalidArgument with the first error in `rank`'s part in a group of `ranks`: a root, a
+/// number of counts, a buffer's size, or the block of `rank` to itself.
 [[nodiscard]] Status check_collective(const Collective& call, int rank, int ranks);
 
 /// Payload bytes that `rank` sends to other ranks with a valid `call`.

@@ -61,21 +61,21 @@ class Communicator {
   /// `self`, `threads`, `mpi`, ...
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 
-  /// Whether calls are ordered with the work of one backend, as if they were calls of it: each
-  /// begins after what the backend was asked to do before, may return before it is done, and what
-  /// the backend is asked to do later begins after it. Ok then says that a call was enqueued.
-  /// False: a call returns when it is done, and what fills its buffers is complete when it begins,
-  /// unless the implementation waits for that itself.
+  /// Whether calls are ordered with the work of one backend, as if they were its calls. Each begins
+  /// after the backend's earlier work and may return before it is done; the backend's later work
+  /// begins after it. Ok then means that a call was enqueued. If false, a call returns when it is
+  /// done, and its buffers must be filled when it begins, unless the implementation waits for that
+  /// itself.
   [[nodiscard]] virtual bool on_stream() const noexcept { return false; }
 
-  /// Waits until all calls so far are done, and says whether one of them failed, or the wait did.
-  /// Ok at once where calls return when they are done. After a failure the collectives end without
-  /// their peers, and work that was enqueued behind them runs on whatever has arrived: wait for
-  /// the backend before its buffers are freed or used again.
+  /// Waits until all calls so far are done, and reports whether one of them or the wait failed.
+  /// Returns ok at once where calls return when they are done. After a failure the collectives end
+  /// without their peers, and the work enqueued behind them runs on incomplete data: wait for the
+  /// backend before its buffers are freed or reused.
   Status complete(Deadline deadline);
 
-  /// Executes this rank's part of a collective: all the calls below are made of it. A communicator
-  /// that uses another one forwards its own calls to this function.
+  /// Executes this rank's part of a collective; all calls below use it. A communicator that uses
+  /// another one forwards its own calls to this function.
   Status run(const Collective& call, Deadline deadline);
 
   /// `data` of `root` arrives in `data` of every rank; the same size everywhere.
@@ -92,8 +92,9 @@ class Communicator {
                     std::span<std::byte> recv, std::span<const std::size_t> recv_counts,
                     Deadline deadline);
 
-  /// Ends the communicator: every later call here fails with `reason`. Peers fail too, at once if
-  /// the implementation can tell them, else at their deadlines. An ok `reason` changes nothing.
+  /// Ends the communicator: every later call here fails with `reason`. Peers fail too: at once if
+  /// the implementation can tell them, otherwise at their deadlines. An ok `reason` changes
+  /// nothing.
   void poison(const Status& reason);
   [[nodiscard]] bool poisoned() const noexcept { return !poison_.ok(); }
   /// Checks whether a peer has failed, without a collective call: for a rank that waits for its
@@ -105,11 +106,11 @@ class Communicator {
  protected:
   Communicator(int rank, int size) : rank_(rank), size_(size) {}
 
-  /// `call` is valid on this rank, the deadline has not passed, and the communicator is not
-  /// poisoned when this is called.
+  /// When this is called, `call` is valid on this rank, the deadline has not passed, and the
+  /// communicator is not poisoned.
   virtual Status do_collective(const Collective& call, Deadline deadline) = 0;
   virtual Status do_complete(Deadline /*deadline*/) { return {}; }
-  /// Tells the peers, where that is possible, and ends the collectives that are under way.
+  /// Tells the peers, where that is possible, and ends the pending collectives.
   virtual void do_poison(const Status& reason) = 0;
   /// Returns the failure that a peer reported, or ok.
   virtual Status do_look_for_failure() { return {}; }

@@ -12,18 +12,18 @@
 
 namespace tributary {
 
-/// Makes the calls of a new list one by one, so that a list that is not repeated costs no recording
-/// and a device has loaded what it needs. From the second time on replays a recording, refilled
-/// with the list's plan data. Lists are equal if everything except their plan data is. The least
-/// recently used ones are forgotten. Allocates only for a new list or a new recording.
+/// Makes the calls of a new list one by one: a list that is not repeated costs no recording, and a
+/// device loads what it needs. From the second time on replays a recording, refilled with the
+/// list's plan data. Lists are equal if everything except their plan data is. The least recently
+/// used ones are forgotten. Allocates only for a new list or a new recording.
 class RecordedCalls {
  public:
-  /// Lists remembered: at most `most`, >= 1.
+  /// Remembers at most `most` lists, >= 1.
   RecordedCalls(Backend& backend, std::size_t most) : backend_(backend), most_(most) {}
 
-  /// Equal lists of different `kind` are different lists: for plan data that makes a backend launch
-  /// other kernels. If the backend throws, the exception passes through, some of the calls may have
-  /// been made, and the list is forgotten.
+  /// Equal lists of different `kind` are different lists: plan data of another kind makes a backend
+  /// launch other kernels. If the backend throws, the exception passes through, some of the calls
+  /// may have been made, and the list is forgotten.
   void run(std::span<const Call> calls, std::uint64_t kind = 0);
 
  private:
@@ -36,8 +36,8 @@ class RecordedCalls {
 
   Backend& backend_;
   std::size_t most_;
-  std::list<Entry> entries_;  // the last one used in front
-  bool recordable_ = true;    // false once the backend said that it has nothing to gain
+  std::list<Entry> entries_;  // the most recently used one first
+  bool recordable_ = true;    // false once the backend has said that recordings gain nothing
 };
 
 }  // namespace tributary

@@ -12,16 +12,16 @@
 
 namespace tributary {
 
-/// `formats`: of rows, that `backend` has kernels for.
+/// `formats`: the row formats that `backend` has kernels for.
 void check_layout(const CacheLayout& layout, std::string_view backend,
                   std::span<const RowFormat> formats);
-/// Throws kUnsupported unless `formats` has it.
+/// Throws kUnsupported unless `formats` contains `format`.
 void check_row_format(RowFormat format, std::string_view backend,
                       std::span<const RowFormat> formats);
 void check_weight(const WeightView& view);
-/// A page of one layer.
+/// Checks a page of one layer.
 void check_page(const CacheLayout& layout, std::string_view call, int layer, std::int32_t page);
-/// `bytes` bytes of whole rows from `slot` on.
+/// Checks `bytes` bytes of whole rows from `slot` on.
 void check_rows(const CacheLayout& layout, std::string_view call, int layer, std::int32_t page,
                 std::int32_t slot, std::size_t bytes);
 /// Does the checks of Backend::call.

@@ -1,4 +1,4 @@
-// Which keys a query sees: the causal mask, once for every backend, the device code included.
+// The keys that a query sees: the causal mask, once for every backend, the device code included.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace tributary {
 
-/// How many of `rows` keys, the first of which is at position `begin`, a query at `position` sees:
-/// those at positions <= `position`, a prefix of them.
+/// How many keys a query at `position` sees out of `rows` keys, the first of which is at position
+/// `begin`: those at positions <= `position`, which are a prefix.
 [[nodiscard]] constexpr std::int64_t visible_rows(std::int64_t position, std::int64_t begin,
                                                   std::int64_t rows) noexcept {
   const std::int64_t bound = position + 1 - begin;

@@ -13,14 +13,14 @@ namespace tributary {
 /// Published files have 2 KiB; the bound keeps a wrong path from filling the memory.
 inline constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
 
-/// The text of a file of at most kMaxConfigBytes + 1, so that parsers notice a longer one. Throws
-/// kIo.
+/// The text of a file, at most kMaxConfigBytes + 1 bytes, so that parsers notice a longer one.
+/// Throws kIo.
 [[nodiscard]] std::string read_config_text(const std::filesystem::path& path);
-/// Throws kMalformedInput, as parse_strict_json, and for more than kMaxConfigBytes.
+/// Throws kMalformedInput, as parse_strict_json does, and for more than kMaxConfigBytes.
 [[nodiscard]] nlohmann::json parse_config_text(std::string_view text, std::string_view source);
 
 /// A view of one object; null counts as absent. Messages start with `where` and name the key.
-/// Absent and mistyped values throw kMalformedInput, where no default is given.
+/// Absent and mistyped values throw kMalformedInput unless a default is given.
 class ConfigKeys {
  public:
   using Json = nlohmann::json;
@@ -51,7 +51,7 @@ class ConfigKeys {
   std::string where_;
 };
 
-/// A value as messages show it: quoted, and cut where it is long.
+/// A value as messages show it: quoted, and cut if it is long.
 [[nodiscard]] std::string shown(const nlohmann::json& value);
 
 }  // namespace tributary

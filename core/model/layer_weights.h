@@ -14,7 +14,7 @@ namespace tributary {
 
 /// The block scales of matrices that were published in FP8, row-major [ceil(rows / kScaleBlock),
 /// ceil(cols / kScaleBlock)]: each value of such a matrix is an e4m3 number times its block's
-/// scale. Empty for a matrix that was not, or of which nothing is known.
+/// scale. Empty if the matrix was published in another type or its scales are not known.
 struct LayerScales {
   std::vector<float> q_proj, q_a_proj, q_b_proj, kv_a_proj, kv_b_proj, o_proj;
 };
@@ -41,13 +41,14 @@ class WeightFiles {
   explicit WeightFiles(const std::filesystem::path& file_or_folder);
 
   [[nodiscard]] bool contains(std::string_view name) const;
-  /// bf16, fp32, or FP8 e4m3 with `NAME_scale_inv` (fp32, [ceil(rows / 128), ceil(cols / 128)]:
-  /// each element of a 128 x 128 block is multiplied by the block's), as floats; shape
-  /// [rows, cols], or [rows] when cols == 0. Throws kNotFound; kMalformedInput for another shape,
-  /// a missing or superfluous scale, a NaN or an infinity; kUnsupported for another dtype.
+  /// Loads a tensor as floats: bf16, fp32, or FP8 e4m3 with `NAME_scale_inv` (fp32, [ceil(rows /
+  /// 128), ceil(cols / 128)]: each element of a 128 x 128 block is multiplied by the block's
+  /// scale). The shape is [rows, cols], or [rows] when cols == 0. Throws kNotFound; kMalformedInput
+  /// for another shape, a missing or superfluous scale, a NaN or an infinity; kUnsupported for
+  /// another dtype.
   [[nodiscard]] std::vector<float> load(std::string_view name, std::int64_t rows,
                                         std::int64_t cols) const;
-  /// The block scales of a matrix in FP8 alone, checked as load() does; empty for other dtypes.
+  /// The block scales of a matrix in FP8, checked as load() does; empty for other dtypes.
   [[nodiscard]] std::vector<float> load_scales(std::string_view name, std::int64_t rows,
                                                std::int64_t cols) const;
 

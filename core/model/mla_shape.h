@@ -11,15 +11,15 @@ namespace tributary {
 
 struct ModelShape;
 
-/// Rotation, gates and whatever else makes queries and rows are the engine's: any model whose cache
-/// is MLA rows has such a shape.
+/// The engine does rotation, gates and everything else that makes queries and rows: any model whose
+/// cache is MLA rows has such a shape.
 struct MlaShape {
   std::string name;  // preset name, `model_type` of a config, or the file's `name`
   int heads = 0;
   int kv_lora_rank = 0;
   int qk_rope_head_dim = 0;  // may be 0, and need not be rotated
-  int layers = 0;            // that have MLA rows
-  double softmax_scale = 0;  // of a model whose queries the engine scales: any
+  int layers = 0;            // the layers that have MLA rows
+  double softmax_scale = 0;  // a model whose queries the engine scales may have any
 };
 
 /// Checks every field against its bound; throws kInvalidArgument.
@@ -30,9 +30,10 @@ void validate(const MlaShape& shape);
 /// Those of model_presets() in their order, then `kimi-k3`, `glm-5`, `longcat-flash`, `minicpm3`.
 [[nodiscard]] std::span<const MlaShape> mla_presets();
 
-/// A row of a model with grouped-query attention is `[V of all KV heads, K of all KV heads]`, so
-/// every query head multiplies the whole row: KV heads times the arithmetic of its own head. At the
-/// bound that is 16 times with heads of 128; beyond it a row is no cache that pays.
+/// The bound on a model with grouped-query attention. Its row is `[V of all KV heads, K of all KV
+/// heads]`, so every query head multiplies the whole row: KV heads times the arithmetic of its own
+/// head. At the bound that is 16 times with heads of 128. Beyond it, caching such rows does not
+/// pay.
 inline constexpr int kMaxGroupedWidth = 4096;
 
 /// Parses a shape or a model's config.json; `source` names it in messages.
@@ -48,14 +49,14 @@ inline constexpr int kMaxGroupedWidth = 4096;
 /// above kMaxGroupedWidth.
 [[nodiscard]] MlaShape parse_mla_shape(std::string_view json, std::string_view source);
 
-/// The preset of that name, or the shape in the file of that path. Throws kNotFound with the list
-/// of presets where it is neither, kIo, and what parse_mla_shape throws.
+/// Finds the preset of that name, or reads the shape in the file of that path. Throws kNotFound
+/// with the list of presets if there is neither, kIo, and the errors of parse_mla_shape.
 [[nodiscard]] MlaShape find_mla_shape(const std::string& name_or_path);
-/// The same, of a model whose weights' dimensions are known: a preset of model_presets(), or the
-/// config.json of a model that we load. Throws kInvalidArgument for another preset, with the list;
-/// what find_mla_shape and read_model_config throw.
+/// The same for a model whose weights' dimensions are known: a preset of model_presets(), or the
+/// config.json of a model that we load. Throws kInvalidArgument for another preset, with the list,
+/// and the errors of find_mla_shape and read_model_config.
 [[nodiscard]] ModelShape find_model_shape(const std::string& name_or_path);
-/// Whether find_mla_shape takes it for a preset's name.
+/// Whether find_mla_shape treats it as a preset's name.
 [[nodiscard]] bool is_mla_preset(std::string_view name);
 
 }  // namespace tributary

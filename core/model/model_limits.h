@@ -1,4 +1,4 @@
-// Bounds of what a model has of anything: generous multiples of what is published (128 heads, 93
+// Bounds on a model's counts and sizes: generous multiples of the published ones (128 heads, 93
 // layers), small enough that products of dimensions fit an int.
 #pragma once
 

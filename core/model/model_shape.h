@@ -45,8 +45,8 @@ struct ModelShape {
   [[nodiscard]] double softmax_scale() const;
 };
 
-/// Checks every field against its bound; throws kInvalidArgument, or kUnsupported for what is
-/// well-formed but not implemented (rotated cos/sin scale: mscale != mscale_all_dim).
+/// Checks every field against its bound. Throws kInvalidArgument, or kUnsupported for a shape that
+/// is well-formed but not implemented (rotated cos/sin scale: mscale != mscale_all_dim).
 void validate(const ModelShape& shape);
 
 /// `deepseek-v3`, `deepseek-v2`, `deepseek-v2-lite`, `kimi-k2`, in that order.
@@ -55,11 +55,11 @@ void validate(const ModelShape& shape);
 [[nodiscard]] const ModelShape& model_preset(std::string_view name);
 
 /// Parses the text of a config.json; `source` names it in messages. Throws kMalformedInput for
-/// missing, mistyped or absurd values and kUnsupported for what this program does not do
+/// missing, mistyped or absurd values, and kUnsupported for features that this program lacks
 /// (attention_bias, another RoPE style or scaling, a quantisation other than FP8 e4m3 in 128 x 128
-/// blocks, ...), each naming the key, the value, the bound. A `softmax_scale`, as in the config of
-/// a golden file, must equal the computed one; only beside it may num_hidden_layers be left out
-/// (1).
+/// blocks, ...). Each message names the key, the value, the bound. A `softmax_scale`, as in the
+/// config of a golden file, must equal the computed one; num_hidden_layers may be left out (1) only
+/// beside it.
 [[nodiscard]] ModelShape parse_model_config(std::string_view json, std::string_view source);
 /// As above; also throws kIo.
 [[nodiscard]] ModelShape read_model_config(const std::filesystem::path& path);

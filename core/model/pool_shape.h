@@ -22,7 +22,7 @@ struct PoolShape : AttentionShape {
   int layers = 0;
   int leaf_tokens = 0;
 
-  /// Values of a head's query before W_UK.
+  /// The number of values in a head's query before W_UK.
   [[nodiscard]] int unabsorbed_width() const noexcept {
     return qk_nope_head_dim + qk_rope_head_dim;
   }
@@ -38,11 +38,11 @@ struct ShapeField {
   Value Shape::*member;
   int least = 0;  // value of a dimension
 };
-// Clang deduces an aggregate's arguments by a guide alone.
+// Clang needs this guide to deduce an aggregate's arguments.
 template <typename Shape, typename Value>
 ShapeField(std::string_view, Value Shape::*, int = 0) -> ShapeField<Shape, Value>;
 
-/// In the order of the wire.
+/// The fields in the order of the wire.
 inline constexpr std::tuple kPoolShapeFields{
     ShapeField{"heads", &PoolShape::heads, 1},
     ShapeField{"kv_lora_rank", &PoolShape::kv_lora_rank, 1},
@@ -51,7 +51,7 @@ inline constexpr std::tuple kPoolShapeFields{
     ShapeField{"hidden_size", &PoolShape::hidden_size},
     ShapeField{"layers", &PoolShape::layers, 1},
     ShapeField{"leaf_tokens", &PoolShape::leaf_tokens, 1},
-    ShapeField{"row_dtype", &PoolShape::row_format},  // the name in files since their beginning
+    ShapeField{"row_dtype", &PoolShape::row_format},  // the first name in files
     ShapeField{"query_dtype", &PoolShape::query_dtype},
     ShapeField{"softmax_scale", &PoolShape::softmax_scale},
     ShapeField{"qk_nope_head_dim", &PoolShape::qk_nope_head_dim}};
@@ -66,7 +66,7 @@ void PoolShape::fields(auto& archive, auto& shape) {
   for_each_field(kPoolShapeFields, [&](const auto& field) { archive(shape.*field.member); });
 }
 
-/// Where two shapes differ first, the values as text.
+/// The first field in which two shapes differ, with both values as text.
 struct ShapeDifference {
   std::string_view field;
   std::string first, second;

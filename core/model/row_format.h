@@ -1,5 +1,6 @@
-// How a latent row is stored: one object with one name, from the flag to the kernel. A row is the
-// values of c_kv, then those of k_pe; what they take and how they are rounded is the format's.
+// The formats in which a latent row is stored; one object with one name serves all, from the flag
+// to the kernel. A row is the values of c_kv, then those of k_pe; the format decides their size and
+// rounding.
 #pragma once
 
 #include <cstddef>
@@ -19,17 +20,17 @@ enum class RowFormat : std::uint8_t {
   kBF16 = 2,  // `bf16`: every value to nearest even
 };
 
-/// All that there are, the default first.
+/// All formats, the default first.
 [[nodiscard]] std::span<const RowFormat> row_formats() noexcept;
 /// Whether an id that came from outside is in the list.
 [[nodiscard]] bool is_known(RowFormat format) noexcept;
-/// As flags and JSON spell it; `unknown` for an id that is not in the list.
+/// The name in flags and JSON; `unknown` for an id that is not in the list.
 [[nodiscard]] std::string_view row_format_name(RowFormat format) noexcept;
-/// Their names, `separator` in between.
+/// The names of `formats`, with `separator` between them.
 [[nodiscard]] std::string row_format_names(std::span<const RowFormat> formats,
                                            std::string_view separator);
 [[nodiscard]] std::optional<RowFormat> find_row_format(std::string_view name) noexcept;
-/// The type of all values, where a row is nothing but its values one after the other.
+/// The type of all values, if a row is nothing but its values one after the other.
 [[nodiscard]] std::optional<DType> plain_elements(RowFormat format) noexcept;
 
 /// The rows of a model in a format.
@@ -44,11 +45,12 @@ struct RowLayout {
   }
   [[nodiscard]] std::size_t bytes() const noexcept;
 
-  /// Whole rows of values to rows of bytes, dense both, and back; what decode() gives is what
-  /// every backend attends to. Throws kInvalidArgument unless `values` are whole rows.
+  /// Encodes whole rows of values as rows of bytes, both dense, and decodes them. Every backend
+  /// attends to the values that decode() gives. Throws kInvalidArgument unless `values` are whole
+  /// rows.
   void encode(std::span<const float> values, std::byte* rows) const;
   void decode(const std::byte* rows, std::span<float> values) const;
-  /// The values of whole rows to those that come back once they were stored.
+  /// Rounds whole rows of values to the values that encode() and decode() would give.
   void round(std::span<float> values) const;
 
   friend bool operator==(const RowLayout&, const RowLayout&) = default;
