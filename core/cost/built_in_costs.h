@@ -1,4 +1,4 @@
-// Constants of the cost model for machines that nobody measured, each with its source.
+// Constants of the cost model for machines that have not been measured, each with its source.
 #pragma once
 
 #include <span>
@@ -16,17 +16,16 @@ struct BuiltInCosts {
   MachineCosts costs;
 };
 
-/// `h100`, `h200`: a GPU a worker. Not measured: bandwidths are 90% of the datasheet's for HBM
-/// (bench/gpu_model.py has 88 to 92%), the datasheet's for NVLink (450 GB/s a direction) and for a
-/// network card of 400 Gbit/s. Arithmetic is 660 TFLOP/s, what FlashMLA's authors publish for dense
-/// MLA decode on an H800 (April 2025); the datasheet's 989 is reached by no kernel. It runs under
+/// `h100`, `h200`: one GPU per worker. Not measured: bandwidths are 90% of the datasheet's for HBM
+/// (bench/gpu_model.py has 88 to 92%), and the datasheet's for NVLink (450 GB/s per direction) and
+/// for a network card of 400 Gbit/s. Arithmetic is 660 TFLOP/s, which FlashMLA's authors publish
+/// for dense MLA decode on an H800 (April 2025); no kernel reaches the datasheet's 989. It overlaps
 /// the reading of rows. Latencies are orders of magnitude: vendors publish none.
 ///
-/// `cpu`: what a pool assumes until it is told: half a server processor a worker, which attends at
-/// 2 TFLOP/s (bf16 matrix instructions; others reach a tenth) and reads 100 GB/s; exchanges of 4
-/// GB/s and 20 us a message inside a machine, 25 Gbit/s and 50 us between machines. Attention is
-/// faster than on most, and links are slower, so that what is spread for these figures pays
-/// elsewhere.
+/// `cpu`: the default of a pool. Half a server processor per worker attends at 2 TFLOP/s (bf16
+/// matrix instructions; others reach a tenth) and reads 100 GB/s. Exchanges take 4 GB/s and 20 us
+/// per message inside a machine, 25 Gbit/s and 50 us between machines. Attention is faster than on
+/// most machines and links are slower, so a spread that pays by these figures pays elsewhere.
 [[nodiscard]] std::span<const BuiltInCosts> built_in_costs() noexcept;
 /// Throws kNotFound with the list.
 [[nodiscard]] const BuiltInCosts& find_built_in_costs(std::string_view name);

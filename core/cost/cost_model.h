@@ -1,4 +1,4 @@
-// Predicts the time of a step from its plan: what every worker has to do, times what that costs.
+// Predicts the time of a step from its plan: each worker's work times its cost.
 #pragma once
 
 #include <vector>
@@ -13,13 +13,13 @@ namespace tributary {
 struct StepPrediction {
   PhaseTimes phase_us{};  // of all layers; per phase the slowest worker
   double other_us = 0;    // agreement on the end of rounds, the order of the step, late workers
-  /// All of it; workers that meet in an exchange wait for the slowest.
+  /// The whole step; workers that meet in an exchange wait for the slowest.
   double step_us = 0;
   std::vector<double> worker_attend_us;  // of all layers
 };
 
 /// `exchange` is kAllGather or kAllToAll. Throws kInvalidArgument for fewer than one layer or
-/// worker of a node.
+/// worker per node.
 [[nodiscard]] StepPrediction predict_step(const CostModelConfig& config, const Routing& routing,
                                           int workers, Exchange exchange);
 

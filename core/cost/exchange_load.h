@@ -11,16 +11,17 @@
 
 namespace tributary {
 
-/// Integers: what is taken back leaves nothing behind. Counts by link: `near` is inside a node.
+/// All counts are integers, so removing what was added leaves no remainder. Counts are by link:
+/// `near` is inside a node.
 class ExchangeLoad {
  public:
-  /// At least one of each.
+  /// Both are at least 1.
   ExchangeLoad(int workers, int workers_per_node);
 
-  /// An item of `tokens` is homed at `home` and not wholly held there; negative: no more.
+  /// An item of `tokens` has its home at `home` and leaves elsewhere. A negative number removes it.
   void add_item(std::int32_t home, std::int64_t tokens);
-  /// Its queries go to `worker`, another one, once for all its leaves there, which send `roots`
-  /// subtree roots back. All negative: no more.
+  /// The item's queries go to another worker, `worker`, once for all its leaves there, and these
+  /// send `roots` subtree roots back. Negative numbers remove the pair.
   void add_pair(std::int32_t home, std::int32_t worker, std::int64_t tokens, std::int64_t roots);
 
   [[nodiscard]] bool near(std::int32_t a, std::int32_t b) const noexcept {
@@ -30,13 +31,13 @@ class ExchangeLoad {
   [[nodiscard]] bool apart(std::int32_t home, std::int32_t worker) const noexcept {
     return pairs_[at(home) * peers_.size() + at(worker)] == 0;
   }
-  /// Whether anything travels.
+  /// Whether any token travels.
   [[nodiscard]] bool travels() const noexcept { return tokens_ > 0; }
   [[nodiscard]] Inbound queries(std::int32_t worker, Exchange exchange,
                                 const RoundPrices& prices) const;
   [[nodiscard]] Inbound states(std::int32_t worker, Exchange exchange,
                                const RoundPrices& prices) const;
-  /// Token records that `home` copies together for an all-to-all.
+  /// The token records that `home` copies together for an all-to-all.
   [[nodiscard]] std::int64_t gathered(std::int32_t home) const noexcept {
     return peers_[at(home)].queries_out;
   }
@@ -47,7 +48,7 @@ class ExchangeLoad {
     std::int64_t near_queries = 0, far_queries = 0;  // in, all-to-all
     std::int64_t near_states = 0, far_states = 0;    // likewise
     std::int64_t tokens = 0, states = 0;             // that it contributes to an all-gather
-    // Workers that it sends queries to, and gets them from.
+    // The workers that this one sends queries to, and those that it gets queries from.
     std::int32_t near_owners = 0, far_owners = 0, near_homes = 0, far_homes = 0;
   };
   struct Node {
@@ -69,8 +70,8 @@ class ExchangeLoad {
   std::int64_t tokens_ = 0, states_ = 0;
 };
 
-/// kAllGather or kAllToAll: that with which the two exchanges of a round are predicted to be
-/// shorter. Equal arguments give equal answers, so that every worker comes to the same. Throws
+/// Returns kAllGather or kAllToAll, whichever makes the two exchanges of a round shorter by
+/// prediction. Equal arguments give equal answers, so every worker chooses the same. Throws
 /// kInvalidArgument as RoundPrices does.
 [[nodiscard]] Exchange choose_exchange(const CostModelConfig& config, const Routing& routing,
                                        int workers);

@@ -1,4 +1,4 @@
-// The least that a round of a given placement can exchange: what plans are held against.
+// The least that a round of a given placement can exchange: the yardstick for plans.
 #pragma once
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 
 namespace tributary {
 
-/// Bytes of one layer, all workers: of each new token a query to each worker of its sequence's
-/// spread but its home, once, and a state of each subtree root that is not at the home. Placement
-/// could make roots fewer; no exchange of the same placement can do with less.
+/// Bytes of one layer, all workers. Each new token sends a query to each worker of its sequence's
+/// spread except its home, once, and each subtree root that is not at the home sends a state.
+/// Another placement could have fewer roots; no exchange of the same placement needs fewer bytes.
 [[nodiscard]] inline double least_exchange_bytes(const Routing& routing,
                                                  const AttentionShape& shape) {
   std::int64_t queries = 0;

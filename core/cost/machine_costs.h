@@ -3,16 +3,16 @@
 
 namespace tributary {
 
-/// Times in nanoseconds, `_us` in microseconds. All are of one worker while the others of its
-/// machine are at work too. `tributary bench` measures them.
+/// Times in nanoseconds, `_us` in microseconds. All are for one worker while the others of its
+/// machine are busy too. `tributary bench` measures them.
 struct MachineCosts {
   // Attention over cached rows.
   double attend_us = 0;        // a call, whatever its size
   double attend_task_us = 0;   // a leaf of a sequence
   double attend_byte_ns = 0;   // a byte of a cached row: reading and unpacking it
   double attend_gflop_us = 0;  // 10^9 multiplications and additions
-  /// Share of the shorter of reading and arithmetic that runs under the longer, 0 .. 1. What is
-  /// measured on a processor is fitted with 0.
+  /// Share of the shorter of reading and arithmetic that runs under the longer, 0 .. 1.
+  /// Measurements on a processor are fitted with 0.
   double attend_overlap = 0;
   // Merging partial states.
   double merge_us = 0;       // a level of a tree
@@ -23,8 +23,8 @@ struct MachineCosts {
   // Projections, where the pool does them: y = W x.
   double weight_byte_ns = 0;  // a byte of W, read once a call
   double weight_gflop_us = 0;
-  // Exchange between workers of a node. A message: one of the log2(n) of an all-gather of n
-  // workers, of the n - 1 of an all-to-all. A byte: one that a worker receives from others.
+  // Exchange between workers of a node. A message is one of the log2(n) of an all-gather of n
+  // workers, or of the n - 1 of an all-to-all. A byte is one that a worker receives from others.
   double all_gather_message_us = 0;
   double all_gather_byte_ns = 0;
   double all_to_all_message_us = 0;
@@ -33,7 +33,7 @@ struct MachineCosts {
   double network_message_us = 0;
   double network_byte_ns = 0;
   // A worker that waits longer than `_free_us` for the slowest one is late for the next exchange,
-  // by this share of the excess, because it sleeps between polls; at most `_most_us`.
+  // because it sleeps between polls: by this share of the excess, at most `_most_us`.
   double wait_free_us = 0;
   double wait_late_share = 0;
   double wait_late_most_us = 0;
@@ -43,7 +43,7 @@ struct MachineCosts {
   double step_us = 0;       // a step: its order
 };
 
-/// Calls `visit("name", costs.name)` for each constant: the one list of them.
+/// Calls `visit("name", costs.name)` for each constant; the one list of them.
 template <typename Costs, typename Visit>
 void for_each_cost(Costs& costs, Visit&& visit) {
   visit("attend_us", costs.attend_us);

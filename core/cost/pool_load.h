@@ -25,7 +25,7 @@ struct LeafRun {
   std::int64_t end = 0;
 };
 
-/// How often each level of a merge tree is in use.
+/// Counts how often each level of a merge tree is in use.
 class LevelCounts {
  public:
   void add(std::size_t level, std::int32_t times) {
@@ -33,9 +33,9 @@ class LevelCounts {
     const std::uint32_t bit = std::uint32_t{1} << level;
     used_ = counts_[level] != 0 ? used_ | bit : used_ & ~bit;
   }
-  /// Levels in use.
+  /// The number of levels in use.
   [[nodiscard]] int used() const noexcept { return std::popcount(used_); }
-  /// The highest level in use, counted from 1; 0: none.
+  /// The highest level in use, counted from 1; 0 if none is.
   [[nodiscard]] int height() const noexcept { return std::bit_width(used_); }
 
  private:
@@ -45,8 +45,8 @@ class LevelCounts {
 
 /// One worker as placement sees it.
 struct WorkerLoad {
-  /// Cached tokens of running sequences. Planned growth is not part of it: on a chat trace that
-  /// balances no better (with all of it, worse), since limits are far from what is decoded.
+  /// Cached tokens of running sequences. Planned growth is not included: on a chat trace including
+  /// it balances no better (all of it: worse), since limits are far above the decoded lengths.
   std::int64_t tokens = 0;
   std::int64_t available_pages = 0;  // neither used nor reserved; set by the owner of the load
   std::int64_t homes = 0;            // running sequences whose home it is
@@ -57,7 +57,7 @@ struct WorkerLoad {
   LevelCounts merge_heights;         // subtrees of a height have merges on all levels below
   LevelCounts home_levels;
 
-  /// Its part of a round of all sequences, each with one new token.
+  /// This worker's part of a round of all sequences, each with one new token.
   [[nodiscard]] AttendWork attend() const {
     return {.leaves = leaves,
             .rows = tokens,
@@ -67,23 +67,23 @@ struct WorkerLoad {
   }
 };
 
-/// A round is one of all sequences, each with one new token that is part of it already. All is kept
-/// in integers: equal sequences give equal loads, whatever came and went before.
+/// A round here is one of all sequences, each with one new token that is already counted. All
+/// counts are integers: equal sequences give equal loads, whatever came and went before.
 class PoolLoad {
  public:
   /// Starts with an empty pool. Throws kInvalidArgument for fewer than one worker, or fewer than
   /// one worker per node.
   PoolLoad(int workers, int workers_per_node, int leaf_tokens, std::int64_t pages_per_worker);
 
-  /// A sequence of `tokens` whose leaves lie in `runs`, in order and complete.
+  /// Adds a sequence of `tokens` whose leaves lie in `runs`, in order and complete.
   void add(std::span<const LeafRun> runs, std::int32_t home, std::int64_t tokens) {
     change(runs, home, tokens, 1);
   }
-  /// One that was added with the same arguments.
+  /// Removes a sequence that was added with the same arguments.
   void remove(std::span<const LeafRun> runs, std::int32_t home, std::int64_t tokens) {
     change(runs, home, tokens, -1);
   }
-  /// A sequence grows by `tokens` in its newest leaf, which has some already.
+  /// Grows a sequence by `tokens` in its newest leaf, which has some already.
   void grow(std::int32_t worker, std::int64_t tokens) { workers_[at(worker)].tokens += tokens; }
   void set_available_pages(std::int32_t worker, std::int64_t pages) {
     workers_[at(worker)].available_pages = pages;
@@ -92,7 +92,7 @@ class PoolLoad {
   [[nodiscard]] std::span<const WorkerLoad> workers() const noexcept { return workers_; }
   [[nodiscard]] const ExchangeLoad& exchange() const noexcept { return exchange_; }
   [[nodiscard]] std::int64_t sequences() const noexcept { return sequences_; }
-  /// Used and reserved ones included.
+  /// Includes used and reserved pages.
   [[nodiscard]] std::int64_t pages_per_worker() const noexcept { return pages_per_worker_; }
 
   [[nodiscard]] double attend_us(std::int32_t worker, const RoundPrices& prices) const {
@@ -102,7 +102,7 @@ class PoolLoad {
   [[nodiscard]] WorkerTimes times(std::int32_t worker, Exchange exchange,
                                   const RoundPrices& prices) const;
   [[nodiscard]] RoundTimes round(Exchange exchange, const RoundPrices& prices) const;
-  /// Predicted time of a step of all, with the exchange that makes it shorter.
+  /// Predicted time of a step of all sequences, with the exchange that makes it shorter.
   [[nodiscard]] double step_us(const RoundPrices& prices) const;
 
  private:

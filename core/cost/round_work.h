@@ -28,7 +28,7 @@ struct CostModelConfig {
 };
 
 /// Records that a worker receives from others, and the messages of the exchange, by link: `near`
-/// are the workers of its node.
+/// counts those from workers of its node.
 struct Inbound {
   std::int64_t near = 0, far = 0;
   std::int64_t near_messages = 0, far_messages = 0;
@@ -43,7 +43,7 @@ struct AttendWork {
 };
 
 struct RoundWork {
-  std::int64_t tokens = 0;    // new ones of the sequences that are homed here
+  std::int64_t tokens = 0;    // new tokens of the sequences whose home is here
   std::int64_t gathered = 0;  // token records copied together for an all-to-all
   AttendWork attend;
   std::int64_t home_merges = 0, home_merge_levels = 0;
@@ -72,7 +72,7 @@ class RoundPrices {
     return exchange_us(in, state_bytes_, exchange);
   }
   [[nodiscard]] WorkerTimes times(const RoundWork& work, Exchange exchange) const;
-  /// Messages in sequence of an all-gather of the pool, by link; no records.
+  /// Messages in sequence of an all-gather of the pool, by link, without records.
   [[nodiscard]] Inbound gather_messages() const;
 
   [[nodiscard]] const CostModelConfig& config() const noexcept { return config_; }

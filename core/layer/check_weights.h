@@ -1,4 +1,4 @@
-// One check that a layer's host weights have the sizes that its shape says, for everything that is
+// Checks that a layer's host weights have the sizes that its shape says, for everything that is
 // built from the two.
 #pragma once
 

@@ -1,4 +1,4 @@
-// W_UK and W_UV of one layer, which stand beside its attention: the projections head by head.
+// W_UK and W_UV of one layer, applied around its attention: the projections head by head.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ namespace tributary {
 /// Letters as in core/layer/mla_layer.h. Pointers are memory of the backend that has the weights.
 class HeadProjection {
  public:
-  /// `kv_b_proj` has that shape and is not needed afterwards; `scales` as of matrix().
+  /// `kv_b_proj` has that shape and is not needed afterwards; `scales` as for matrix().
   HeadProjection(Backend& backend, const KvBShape& shape, const std::vector<float>& kv_b_proj,
                  const std::vector<float>& scales = {});
 
-  /// queries [tokens, H, N + R] -> absorbed [tokens, H, C + R]: W_UK, and the rotated part as it
-  /// is.
+  /// queries [tokens, H, N + R] -> absorbed [tokens, H, C + R]: W_UK on the first part, the rotated
+  /// part unchanged.
   void add_absorbed(std::int64_t tokens, const float* queries, float* absorbed,
                     std::vector<Call>& calls) const;
-  /// Merged states, records of StateShape{H, C} -> records of StateShape{H, V}: W_UV, and lse as it
-  /// is.
+  /// Merged states, records of StateShape{H, C} -> records of StateShape{H, V}: W_UV on the values,
+  /// lse unchanged.
   void add_projected(std::int64_t tokens, const float* states, float* projected,
                      std::vector<Call>& calls) const;
 

@@ -1,6 +1,6 @@
-// One Multi-head Latent Attention layer, on whatever device its Backend is: everything of a step
-// except the attention over the pool itself. Absorbed form for decode, MHA form for prefill
-// (DeepSeek-V2, arXiv:2405.04434, section 2.1 and appendix C).
+// One Multi-head Latent Attention layer on the device of its Backend: all of a step except the
+// attention over the pool itself. Absorbed form for decode, MHA form for prefill (DeepSeek-V2,
+// arXiv:2405.04434, section 2.1 and appendix C).
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ class MlaLayer {
   [[nodiscard]] const ModelShape& shape() const noexcept { return shape_; }
 
   /// Prefill rows: hidden [tokens, hidden_size] -> rows [tokens, C + R]. The whole first product is
-  /// computed, the query's share of it for nothing: its weight exists once, and the rows have the
-  /// bits that project() gives them.
+  /// computed, although the query's share is not used: its weight exists once, and the rows have
+  /// the bits that project() gives them.
   void latent_rows(std::int64_t tokens, const float* hidden,
                    std::span<const std::int64_t> positions, float* rows);
 
@@ -68,8 +68,8 @@ class MlaLayer {
     std::int64_t token_stride;
   };
 
-  // Each works on at most max_tokens tokens and the workspace; add_... append to calls_, and the
-  // positions that they are given must outlive them there.
+  // Each of these works on at most max_tokens tokens and the workspace; add_... append to calls_,
+  // and the positions that they are given must outlive them there.
   void add_down(std::int64_t tokens, const float* hidden);
   void add_rows_from_down(std::span<const std::int64_t> positions, float* rows);
   Query add_query_from_down(std::int64_t tokens);

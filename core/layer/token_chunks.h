@@ -1,4 +1,4 @@
-// The tokens of a layer's call: checked, and in chunks that the workspace holds.
+// Checks the tokens of a layer's call and cuts them into chunks that the workspace holds.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ inline void check_positions(std::string_view operation, std::int64_t tokens,
   }
 }
 
-/// work(begin, count) for consecutive chunks of at most `limit` tokens.
+/// Calls work(begin, count) for consecutive chunks of at most `limit` tokens.
 template <typename Work>
 void for_chunks(std::int64_t tokens, std::int64_t limit, const Work& work) {
   for (std::int64_t begin = 0; begin < tokens; begin += limit) {

@@ -1,4 +1,4 @@
-// A layer's host weights as a backend takes them.
+// Views of a layer's host weights in the form that a backend takes.
 #pragma once
 
 #include <cstdint>
@@ -64,8 +64,8 @@ inline WeightView w_uv_view(const std::vector<float>& kv_b_proj, const std::vect
           .scales = scales_from(scales, shape.latent, first)};
 }
 
-/// The scales of two matrices of as many columns, one below the other: none unless both have some
-/// and the last block of the first is whole.
+/// The scales of two matrices with the same number of columns, one below the other. Empty unless
+/// both have scales and the last block of the first is whole.
 inline std::vector<float> joined_scales(const std::vector<float>& first, std::int64_t first_rows,
                                         const std::vector<float>& second) {
   if (first.empty() || second.empty() || first_rows % kScaleBlock != 0) return {};

@@ -1,4 +1,4 @@
-// Counts of durations or sizes in fixed buckets: what a metric histogram is made of.
+// Counts durations or sizes in fixed buckets, as a metric histogram needs them.
 #pragma once
 
 #include <array>
@@ -8,7 +8,8 @@
 
 namespace tributary {
 
-/// Upper bounds in seconds of the buckets of every duration, 5 us to 1 s; one more bucket is above.
+/// Upper bounds in seconds of the buckets of every duration, 5 us to 1 s; one more bucket lies
+/// above.
 inline constexpr std::array<double, 17> kDurationBuckets{
     5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1};
 /// Buckets for the number of sequences in a round.

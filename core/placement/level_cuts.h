@@ -1,4 +1,4 @@
-// Ways to cut a new sequence over workers: each brings some of them to one level of attention.
+// Ways to cut a new sequence over workers: each cut brings some workers to one level of attention.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tributary {
 
-/// A new sequence, as it joins.
+/// A new sequence at the moment when it joins.
 struct NewSequence {
   std::int64_t tokens = 1;
   std::int64_t leaves = 1;        // that hold them
@@ -20,9 +20,9 @@ struct NewSequence {
   std::int64_t leaf_pages = 1;  // of one that is not the last
 };
 
-/// Runs, each in order and complete, over 2, 4, .. workers of one node and over 2, 4, .. nodes;
-/// only such for which all workers have the pages. `own_us`: the sequence's attention, `attend_us`:
-/// what each worker has.
+/// Cuts over 2, 4, .. workers of one node and over 2, 4, .. nodes, each as runs, in order and
+/// complete. Only cuts for which all workers have the pages. `own_us`: the sequence's attention;
+/// `attend_us`: the attention of each worker.
 [[nodiscard]] std::vector<std::vector<LeafRun>> level_cuts(const NewSequence& sequence,
                                                            double own_us,
                                                            std::span<const double> attend_us,

@@ -10,7 +10,7 @@
 
 namespace tributary {
 
-/// Runs of neighbours with one owner.
+/// The runs of neighbours with one owner.
 [[nodiscard]] std::vector<LeafRun> runs_of(std::span<const std::int32_t> leaf_owner);
 
 /// Gives the leaves of one sequence to workers, without a worker ever getting a leaf whose pages it
@@ -25,25 +25,26 @@ class Packing {
   Packing(std::span<const WorkerLoad> loads, std::int64_t prompt_tokens, std::int64_t limit_tokens,
           std::int64_t leaf_tokens);
 
-  /// Everything, growth included, to one worker.
+  /// Gives everything, growth included, to one worker.
   [[nodiscard]] bool pack_single(std::int32_t worker);
-  /// Aligned runs of about leaves / workers, each to the worker that holds least of this sequence;
-  /// the least loaded of those.
+  /// Cuts aligned runs of about leaves / workers. Each goes to the worker that holds least of this
+  /// sequence; of several, to the least loaded.
   [[nodiscard]] bool pack_evenly();
-  /// These runs of the prompt's leaves, in order and complete.
+  /// Gives these runs of the prompt's leaves, in order and complete, to their workers.
   [[nodiscard]] bool pack_runs(std::span<const LeafRun> runs);
-  /// As few runs as pages allow: each to the worker with the most pages, until it is full.
+  /// Makes as few runs as pages allow: each goes to the worker with the most pages, until it is
+  /// full.
   [[nodiscard]] bool pack_in_turn();
 
-  /// Growth to the workers that hold least of this sequence.
+  /// Reserves growth on the workers that hold least of this sequence.
   [[nodiscard]] bool reserve_evenly();
-  /// Growth where pages are plentiful: load decides when the leaf is opened.
+  /// Reserves growth where pages are plentiful: load decides when the leaf is opened.
   [[nodiscard]] bool reserve_where_free();
 
   /// Pages of the prompt's leaves up to the limit, and of all leaves.
   [[nodiscard]] std::int64_t prompt_pages() const { return block(0, prompt_leaves_).pages; }
   [[nodiscard]] std::int64_t limit_pages() const { return block(0, limit_leaves_).pages; }
-  /// Owner of every leaf up to the limit; those of the prompt come first.
+  /// Owners of all leaves up to the limit; those of the prompt come first.
   [[nodiscard]] const std::vector<std::int32_t>& leaf_owner() const noexcept { return owner_; }
   [[nodiscard]] std::size_t prompt_leaves() const noexcept {
     return static_cast<std::size_t>(prompt_leaves_);
@@ -65,7 +66,7 @@ class Packing {
 
   [[nodiscard]] Block block(std::int64_t first, std::int64_t end) const;
   void take(std::size_t worker, const Block& block);
-  /// Index of the worker with the pages and the smallest key; kNobody where none has them.
+  /// Index of the worker that has the pages and the smallest key; kNobody if none has the pages.
   template <typename Key>
   [[nodiscard]] std::size_t smallest(std::int64_t pages, Key key) const;
   [[nodiscard]] bool pack_run(const LeafRun& run);

@@ -1,5 +1,5 @@
-// Sequences for which no worker has the pages: whether one could ever be whole, and whether it is
-// cut now or waits for a whole place.
+// Decisions on sequences for which no worker has the pages: whether one could ever be whole, and
+// whether it is cut now or waits for a whole place.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ namespace tributary {
                                    std::int64_t workers, std::int64_t pages_per_worker,
                                    std::int64_t leaf_tokens);
 
-/// Whether a sequence is better cut into `runs`, its growth included, than left to wait for a
-/// worker with all its pages. A cut for pages alone makes every round longer by an exchange, for as
-/// long as it runs; so it has to bring more than that:
+/// Whether it is better to cut a sequence into `runs`, its growth included, than to let it wait for
+/// a worker with all its pages. A cut for pages alone makes every round longer by an exchange, for
+/// as long as the sequence runs. It therefore pays only if one of these holds:
 ///
-/// - the exchange is a smaller share of a round than the sequence is of the pool's work. It is paid
-///   as if nobody else exchanged: sequences that are cut because others are would keep each other
-///   so; or
-/// - to wait costs more. Where nobody overtakes it, the free share f of the pool's pages stays
+/// - The exchange is a smaller share of a round than the sequence is of the pool's work. The
+///   exchange is priced as if nobody else exchanged: otherwise sequences that are cut because
+///   others are would keep each other so.
+/// - Waiting costs more. Where nobody overtakes it, the free share f of the pool's pages stays
 ///   unused, and workers run empty until one has the share x that is needed: for x of a sequence's
 ///   time the pool lacks f, and half of x on average. (f + x / 2) x against the exchange's share.
 [[nodiscard]] bool page_cut_pays(const NewSequence& sequence, std::span<const LeafRun> runs,

@@ -1,4 +1,4 @@
-// Who holds what: the home of a sequence and the owner of each of its leaves.
+// Ownership: the home of a sequence and the owner of each of its leaves.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct PlacementConfig {
   /// The cost model of the pool's rounds, which `auto` makes short. Its leaves are those of the
   /// pool.
   CostModelConfig model = default_cost_model();
-  /// A step shall not be predicted longer: `auto` cuts a new sequence where a step with it would be
-  /// and a cut keeps it within. 0: no bound.
+  /// The bound on a predicted step. Where a step with a new sequence would exceed it, `auto` cuts
+  /// the sequence if a cut keeps within it. 0: no bound.
   double max_step_us = 0;
 };
 
@@ -34,8 +34,8 @@ enum class PageCut {
 struct Assignment {
   /// A worker that owns a leaf of the prompt.
   std::int32_t home = 0;
-  /// Owner of leaf i, for every leaf up to the sequence's limit; those beyond the prompt are
-  /// where its growth is reserved.
+  /// Owner of leaf i, for every leaf up to the sequence's limit; growth beyond the prompt is
+  /// reserved there.
   std::vector<std::int32_t> leaf_owner;
 };
 
@@ -45,24 +45,24 @@ class Placement {
   /// Throws kInvalidArgument for a value outside its range.
   explicit Placement(const PlacementConfig& config);
 
-  /// An empty pool, to be kept up to date for the calls below.
+  /// The load of an empty pool; the caller keeps it up to date for the calls below.
   [[nodiscard]] PoolLoad empty_load(std::int64_t pages_per_worker) const;
 
-  /// Places a new sequence of `prompt_tokens` that may grow to `limit_tokens`
-  /// (1 <= prompt_tokens <= limit_tokens). Pages needed are whole: a worker needs
-  /// ceil(tokens / kPageTokens) of each of its leaves, the last clipped at the limit.
-  /// No value when the workers have not enough available pages now: for `single` when no worker
-  /// holds all, else when no assignment of whole leaves to workers exists; for `auto` also where
-  /// `page_cut` lets it wait for a worker with all pages. An empty pool lets nothing wait.
-  /// Throws kInvalidArgument for lengths out of order or a load of other than config.workers.
+  /// Places a new sequence of `prompt_tokens` that may grow to `limit_tokens` (1 <= prompt_tokens
+  /// <= limit_tokens). Pages are whole: a worker needs ceil(tokens / kPageTokens) for each of its
+  /// leaves, the last clipped at the limit. Returns no value if the workers lack available pages
+  /// now: for `single`, if no worker holds all; otherwise, if no assignment of whole leaves to
+  /// workers exists; for `auto`, also if `page_cut` makes it wait for a worker with all pages. In
+  /// an empty pool nothing waits. Throws kInvalidArgument for lengths out of order or a load for
+  /// another number of workers than config.workers.
   [[nodiscard]] std::optional<Assignment> place(std::int64_t prompt_tokens,
                                                 std::int64_t limit_tokens, SpreadPolicy policy,
                                                 const PoolLoad& load,
                                                 PageCut page_cut = PageCut::kIfItPays) const;
 
   /// Owner for the leaf that a sequence is about to open: `reserved_owner`, where its pages are
-  /// promised, or a worker with `leaf_pages` available pages that makes rounds shorter. `auto` goes
-  /// to a worker without leaves of the sequence only where that is uneven enough to cut for.
+  /// promised, or a worker with `leaf_pages` available pages that makes rounds shorter. `auto`
+  /// chooses a worker without leaves of the sequence only if the load is uneven enough for a cut.
   /// `spread_tokens[w]`: tokens of this sequence on worker w. Throws kInvalidArgument as above.
   [[nodiscard]] std::int32_t place_leaf(std::int32_t reserved_owner, std::int64_t leaf_pages,
                                         std::int32_t home,

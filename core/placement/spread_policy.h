@@ -1,4 +1,4 @@
-// On how many workers a sequence may lie, as its client or an operator says it.
+// The number of workers that a sequence may lie on, as its client or an operator chooses.
 #pragma once
 
 #include <string_view>
@@ -6,7 +6,8 @@
 namespace tributary {
 
 /// `single`: whole sequences on one worker (data parallel). `all`: every sequence on as many
-/// workers as it has leaves (sequence parallel). `auto`: per sequence, what makes rounds short.
+/// workers as it has leaves (sequence parallel). `auto`: per sequence, the choice that makes rounds
+/// short.
 enum class SpreadPolicy { kAuto, kSingle, kAll };
 
 /// `auto`, `single`, `all`; throws kInvalidArgument with the list.

@@ -1,5 +1,5 @@
-// The plan of a round: who computes which leaves, what travels where, what is merged in which
-// order. Data only: built once per batch from the sequence table, valid for every layer.
+// The plan of a round: the leaves that each worker computes, the data that travels, the order of
+// merges. Data only: built once per batch from the sequence table, valid for every layer.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace tributary {
 
-/// How queries and partial states travel. `all_gather`: every worker receives all of them.
-/// `all_to_all`: each worker receives its own. `auto`: the smaller predicted time, per round.
+/// The way in which queries and partial states travel. `all_gather`: every worker receives all of
+/// them. `all_to_all`: each worker receives its own. `auto`: the smaller predicted time, per round.
 enum class Exchange { kAuto, kAllGather, kAllToAll };
 
 /// `auto`, `all-gather`, `all-to-all`; throws kInvalidArgument with the list.
@@ -72,7 +72,8 @@ struct Routing {
 void build_routing(const SequenceTable& table, std::span<const StepItem> batch, int workers,
                    Routing& routing);
 
-/// Records that travel in a round, by exchange; what kAuto weighs and tests hold the bytes against.
+/// Records that travel in a round, by exchange. kAuto weighs them, and tests compare the bytes with
+/// them.
 struct ExchangeVolume {
   std::int64_t token_records = 0;  // sent by all workers to others
   std::int64_t state_records = 0;
@@ -82,7 +83,7 @@ struct ExchangeVolume {
 [[nodiscard]] ExchangeVolume exchange_volume(const Routing& routing, int workers,
                                              Exchange exchange);
 
-/// A sequence whose home this worker is.
+/// A sequence whose home is this worker.
 struct HomedItem {
   std::int32_t item = 0;
   SequenceId id = 0;

@@ -15,8 +15,8 @@
 
 namespace tributary {
 
-/// Expected values of one way of computing, over the same weights and inputs. B batch,
-/// P prefill_len, D decode_steps, T = P + D, H heads, C kv_lora_rank, R qk_rope_head_dim.
+/// Expected values of one way of computing, over the same weights and inputs. B batch, P
+/// prefill_len, D decode_steps, T = P + D, H heads, C kv_lora_rank, R qk_rope_head_dim.
 struct GoldenGroup {
   std::string name;                        // `f32` or `bf16cache`
   RowFormat row_format = RowFormat::kF32;  // what the cache holds
@@ -39,7 +39,7 @@ struct GoldenCase {
   int prefill_len = 0;               // positions 0 .. prefill_len - 1, in one causal call
   int decode_steps = 0;              // then one token a step; step d sees prefill_len + d + 1 rows
   std::vector<float> hidden_states;  // [B, T, hidden_size]
-  std::vector<GoldenGroup> groups;   // those that the file has, at least one; `f32` first
+  std::vector<GoldenGroup> groups;   // the groups in the file, at least one; `f32` first
 
   [[nodiscard]] int tokens() const noexcept { return prefill_len + decode_steps; }
   /// Throws kNotFound naming the file and the groups that it has.

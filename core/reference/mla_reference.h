@@ -1,5 +1,6 @@
 // A whole Multi-head Latent Attention layer in float64, written from the definition (DeepSeek-V2,
-// arXiv:2405.04434, section 2.1): independent of MlaLayer and of every backend, to judge them by.
+// arXiv:2405.04434, section 2.1). It is independent of MlaLayer and of every backend, which are
+// judged by it.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +23,8 @@ class MlaReference {
   /// `weights` must outlive the reference. Throws kInvalidArgument when a weight's size is wrong.
   MlaReference(const ModelShape& shape, const LayerWeights& weights);
 
-  /// hidden [tokens, hidden_size] -> latent rows [tokens, C + R], as a cache in `row_format` gives
-  /// them back; without one they are not rounded.
+  /// hidden [tokens, hidden_size] -> latent rows [tokens, C + R], as a cache in `row_format`
+  /// returns them; without a format they are not rounded.
   [[nodiscard]] std::vector<double> latent_rows(std::span<const float> hidden,
                                                 std::span<const std::int64_t> positions,
                                                 std::optional<RowFormat> row_format = {}) const;

@@ -1,5 +1,5 @@
-// Attention of one query token over latent rows in float64: what every attention kernel, merge and
-// exchange is judged by. Knows no backend and no page.
+// Attention of one query token over latent rows in float64, the standard for every attention
+// kernel, merge and exchange. It knows no backend and no page.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@ namespace tributary {
 
 struct ReferenceState {
   std::vector<double> o;    // [heads, kv_lora_rank], softmax-weighted mean of c_kv; 0 without rows
-  std::vector<double> lse;  // [heads], natural log of the sum of exp(scaled score); -inf likewise
+  std::vector<double> lse;  // [heads], natural log of the sum of exp(scaled score); -inf without
+                            // rows
 };
 
 /// Takes the rows in as many pieces as is convenient, so that a long sequence need not lie in
@@ -25,7 +26,7 @@ class ReferenceAttention {
   ReferenceAttention(int heads, int kv_lora_rank, int rope_dim, double softmax_scale,
                      std::span<const double> query);
 
-  /// More rows, [n, kv_lora_rank + rope_dim]; throws kInvalidArgument unless whole rows.
+  /// Adds rows [n, kv_lora_rank + rope_dim]; throws kInvalidArgument unless whole rows.
   void add(std::span<const float> rows);
   void add(std::span<const double> rows);
 
@@ -47,7 +48,7 @@ class ReferenceAttention {
   std::vector<double> columns_;  // [latent_dim, block rows], the transpose
 };
 
-/// The same in one call, over `rows` [n, kv_lora_rank + rope_dim].
+/// Computes the same in one call, over `rows` [n, kv_lora_rank + rope_dim].
 [[nodiscard]] ReferenceState reference_attend(int heads, int kv_lora_rank, int rope_dim,
                                               double softmax_scale, std::span<const double> query,
                                               std::span<const float> rows);

@@ -23,8 +23,8 @@ enum class Phase : std::uint8_t {
 inline constexpr std::size_t kPhases = 7;
 /// `fill`, `plan`, `project`, `query_exchange`, `attend`, `partial_exchange`, `combine`.
 [[nodiscard]] std::string_view phase_name(Phase phase) noexcept;
-/// Microseconds per phase: of the host, which waits at the end of each; with a communicator that is
-/// ordered on the backend's stream, of the device.
+/// Microseconds per phase. The host measures them and waits at the end of each phase; with a
+/// communicator that is ordered on the backend's stream, the device measures them.
 using PhaseTimes = std::array<double, kPhases>;
 
 /// Adds the time since its construction to one phase.

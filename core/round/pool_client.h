@@ -20,21 +20,22 @@ class PoolClient {
   PoolClient& operator=(const PoolClient&) = delete;
   virtual ~PoolClient() = default;
 
-  /// On the owner of a leaf: latent rows of positions begin .. begin + count - 1 of one layer, to
-  /// host memory, in the cache's row type, [count, latent_dim].
+  /// Called on the owner of a leaf. Writes the latent rows of positions begin .. begin + count - 1
+  /// of one layer to host memory, in the cache's row type, [count, latent_dim].
   virtual void fill_rows(const Sequence& sequence, int layer, std::int64_t begin,
                          std::int64_t count, std::byte* rows) = 0;
 
-  /// On the home: the token records of `items`, to the backend's memory. Record r starts at
-  /// `records + r * record_bytes`: the query [heads, latent_dim] in the pool's query type, then
-  /// the new latent row [latent_dim] in the cache's row type. Item i is at layer
+  /// Called on the home. Writes the token records of `items` to the backend's memory. Record r
+  /// starts at `records + r * record_bytes`: the query [heads, latent_dim] in the pool's query
+  /// type, then the new latent row [latent_dim] in the cache's row type. Item i is at layer
   /// item_layer[i.item].
   virtual void write_tokens(std::span<const HomedItem> items,
                             std::span<const std::int32_t> item_layer, std::byte* records,
                             std::size_t record_bytes) = 0;
 
-  /// On the home, after a round that succeeded on every rank: the merged states of `items`, in the
-  /// backend's memory, records of AttentionShape::state_shape() indexed by HomedItem::state.
+  /// Called on the home, after a round that succeeded on every rank. Reads the merged states of
+  /// `items` in the backend's memory: records of AttentionShape::state_shape() indexed by
+  /// HomedItem::state.
   virtual void read_states(std::span<const HomedItem> items,
                            std::span<const std::int32_t> item_layer, const float* states) = 0;
 };

@@ -1,4 +1,4 @@
-// A round whose calls were recorded, for an engine that captures a step of its own.
+// A round whose calls were recorded, for an engine that captures its own step.
 #pragma once
 
 #include <memory>
@@ -12,23 +12,23 @@
 
 namespace tributary {
 
-/// One for each layer, with layers of the engine's own in between. The engine does the client's
-/// part itself: it writes the program's tokens() and reads its states(). Waits, deadlines and
-/// agreement between ranks are the engine's too. The program outlives the recorded round, which
-/// outlives every graph of the engine that it is part of.
+/// One object per layer; the engine's own layers may lie in between. The engine does the client's
+/// part itself: it writes the program's tokens() and reads its states(). The engine is also
+/// responsible for waits, deadlines and agreement between ranks. The program outlives the recorded
+/// round, which outlives every graph of the engine that contains it.
 ///
 ///   right: make one for every layer; begin the capture; enqueue each where it belongs; end the
 ///          capture; then for every step: refill each, and launch the engine's graph;
 ///   wrong: run or record a round of a larger plan in between, which moves the program's memory:
-///          refill() says no, and the engine has to record and capture anew.
+///          refill() returns false, and the engine has to record and capture again.
 class RecordedRound {
  public:
   /// Throws kUnsupported for a backend without recordings, kFailedPrecondition where the plan's
   /// exchanges need a communicator that is on_stream().
   RecordedRound(RoundProgram& program, const RankPlan& plan, RoundProgram::Layers item_layer);
 
-  /// The next step's plan. False where what travels differs, or the plan does not fit: the round is
-  /// of no more use then, all ranks have to record and capture anew.
+  /// Sets the next step's plan. Returns false if other data travels or the plan does not fit. The
+  /// round cannot be used then: all ranks have to record and capture again.
   [[nodiscard]] bool refill(const RankPlan& plan, RoundProgram::Layers item_layer);
   /// Enqueues the round. The communicator's calls are captured like the rest.
   Status enqueue(Deadline deadline) const;

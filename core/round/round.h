@@ -1,4 +1,5 @@
-// Executes one round of a pool on one rank: queries out, leaves attended, roots out, tree finished.
+// Executes one round of a pool on one rank: sends queries, attends to leaves, sends roots, finishes
+// the tree.
 #pragma once
 
 #include <vector>
@@ -19,21 +20,21 @@ namespace tributary {
 /// Runs the stages of a RoundProgram, which it owns.
 class RoundExecutor {
  public:
-  /// `communicator` takes pointers of the backend's memory. Where it is on_stream(), that is the
-  /// stream of `backend`: a round is enqueued as a whole then, and waited for once, at its end.
+  /// `communicator` takes pointers of the backend's memory. If it is on_stream(), it uses the
+  /// stream of `backend`: a round is then enqueued as a whole and waited for once, at its end.
   RoundExecutor(const AttentionShape& shape, Backend& backend, Communicator& communicator,
                 Cache& cache);
 
   /// Runs the plan with item i at layer item_layer[i]. A failure of this rank's own work (the
   /// client or the backend throws) goes to `failure`, and the rank still enters every collective of
-  /// the round; with `failure` set on entry it does nothing but that. The result is not ok only
-  /// when the communicator failed: nothing more can be exchanged then. On return nothing of the
-  /// round is under way, whatever came of it; only after a failure of the communicator may a device
-  /// that answers no more leave some.
+  /// the round; with `failure` set on entry it does only that. The result is not ok only when the
+  /// communicator failed: nothing more can be exchanged then. On return no work of the round is
+  /// pending, whether it failed or not. The one exception: after a failure of the communicator, a
+  /// device that no longer answers may leave some.
   Status run(const RankPlan& plan, RoundProgram::Layers item_layer, PoolClient& client,
              Deadline deadline, Status& failure, PhaseTimes& times);
 
-  /// Stages, and what the last run left in their memory.
+  /// The stages, and the results of the last run in their memory.
   [[nodiscard]] RoundProgram& program() noexcept { return program_; }
 
  private:
@@ -47,7 +48,7 @@ class RoundExecutor {
   Backend& backend_;
   Communicator& communicator_;
   RecordedCalls recorded_;
-  std::vector<Phase> ended_;  // that of index i lies between the backend's marks i and i + 1
+  std::vector<Phase> ended_;  // the phase of index i lies between the backend's marks i and i + 1
 };
 
 }  // namespace tributary

@@ -33,13 +33,13 @@ class RoundProgram {
     /// Whether the plan's round has this stage, the same on every rank; null: every round has it.
     bool (RoundProgram::*planned)(const RankPlan&) const = nullptr;
     void (RoundProgram::*client)(const RankPlan&, Layers, PoolClient&) const = nullptr;
-    /// Appends to calls_.
+    /// Appends the stage's calls to calls_.
     void (RoundProgram::*add_calls)(const RankPlan&, Layers) = nullptr;
     /// The kind of the calls for RecordedCalls.
     std::uint64_t (*kind)(const RankPlan&) = nullptr;
     Status (RoundProgram::*exchange)(const RankPlan&, Deadline) = nullptr;
   };
-  /// All stages, in the order in which they are done.
+  /// All stages, in the order of execution.
   [[nodiscard]] static std::span<const Stage> stages() noexcept;
 
   /// `communicator` takes pointers of the backend's memory. All must outlive the program.
@@ -50,16 +50,18 @@ class RoundProgram {
   void reserve(const RankPlan& plan);
   /// Whether there is room already.
   [[nodiscard]] bool fits(const RankPlan& plan) const;
-  /// Between rounds: frees memory that rounds have not needed for a while.
+  /// Called between rounds: frees memory that rounds have not needed for a while.
   void trim(Deadline::Clock::time_point now);
 
   [[nodiscard]] bool planned(const Stage& stage, const RankPlan& plan) const;
 
-  // A stage's parts. They do nothing if the stage is not planned or has no such part.
+  // The functions below are a stage's parts. They do nothing if the stage is not planned or has no
+  // such part.
 
   void client_part(const Stage& stage, const RankPlan& plan, Layers item_layer,
                    PoolClient& client) const;
-  /// Their plan data is in the plan and `item_layer`. Valid until the next call of this function.
+  /// The plan data of the calls is in the plan and `item_layer`. Valid until the next call of this
+  /// function.
   [[nodiscard]] std::span<const Call> calls(const Stage& stage, const RankPlan& plan,
                                             Layers item_layer);
   Status exchange(const Stage& stage, const RankPlan& plan, Deadline deadline);
@@ -75,7 +77,7 @@ class RoundProgram {
   [[nodiscard]] const float* states() const noexcept { return states_.as<float>(); }
   /// The attention of the plan's leaves. Valid like calls().
   [[nodiscard]] AttendArgs attend_call(const RankPlan& plan, Layers item_layer) const;
-  /// Where the records are.
+  /// The addresses of the records.
   using Arenas = std::array<const std::byte*, 3>;
   [[nodiscard]] Arenas arenas() const noexcept;
 

@@ -1,4 +1,4 @@
-// Memory that every round fills anew: grows with the largest round, and shrinks again.
+// Memory that every round fills anew. It grows with the largest round, and shrinks again.
 #pragma once
 
 #include <chrono>
@@ -10,21 +10,21 @@
 
 namespace tributary {
 
-/// Holds at most twice what the largest round of the last window needed, or kSmall.
+/// Holds at most twice the need of the largest round in the last window, or kSmall.
 class ScratchBuffer {
  public:
   using Time = Deadline::Clock::time_point;
-  /// Long beside a round, so that steady traffic never pays for fresh memory; short beside the
-  /// hours for which one large round would otherwise keep it.
+  /// The window is long beside a round, so that steady traffic never pays for fresh memory. It is
+  /// short beside the hours for which one large round would otherwise keep the memory.
   static constexpr std::chrono::milliseconds kWindow{250};
-  /// Not worth giving back.
+  /// Less than this is not worth freeing.
   static constexpr std::size_t kSmall = std::size_t{1} << 20;
 
   explicit ScratchBuffer(Backend& backend);
 
-  /// At least `bytes`; the contents are lost when it has to grow.
+  /// Holds at least `bytes` afterwards; the contents are lost when it has to grow.
   void reserve(std::size_t bytes);
-  /// Call it before every round, and now and then without one. The contents may be lost.
+  /// Call it before every round, and occasionally without one. The contents may be lost.
   void trim(Time now);
 
   [[nodiscard]] std::byte* data() const noexcept { return buffer_->data(); }

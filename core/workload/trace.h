@@ -26,10 +26,10 @@ struct TraceRequest {
 [[nodiscard]] std::vector<TraceRequest> read_trace(const std::filesystem::path& path,
                                                    std::size_t limit = 0);
 
-/// A workload with the lengths of a chat service (log-normal prompts: median about 7,000 tokens,
-/// mean about 12,000, at most 126,000; outputs about 350), for when no trace is given.
-/// Arrivals are Poisson, 3.4 a second. Deterministic in `seed`, bit for bit on every platform, and
-/// the first n requests do not depend on `requests`.
+/// A workload with the lengths of a chat service, used when no trace is given (log-normal prompts:
+/// median about 7,000 tokens, mean about 12,000, at most 126,000; outputs about 350). Arrivals are
+/// Poisson, 3.4 per second. It is deterministic in `seed`, bit for bit on every platform, and the
+/// first n requests do not depend on `requests`.
 [[nodiscard]] std::vector<TraceRequest> built_in_workload(std::size_t requests, std::uint64_t seed);
 
 }  // namespace tributary
