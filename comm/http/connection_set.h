@@ -1,5 +1,5 @@
-// The open connections of a server: how many there are, how to abort each, and which of them may go
-// when room is needed.
+// The open connections of a server: their number, a way to abort each, and the ones that may be
+// closed when room is needed.
 #pragma once
 
 #include <atomic>

@@ -10,13 +10,13 @@ namespace tributary {
 /// Call run() on one thread. post() and stop() may be called from any thread.
 class EventLoop {
  public:
-  /// Throws kIo without descriptors for it.
+  /// Throws kIo if no descriptors are left.
   EventLoop();
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  /// Runs what is posted until stop(). Work that throws ends run() with its exception.
+  /// Runs posted work until stop(). Work that throws ends run() with its exception.
   void run();
   void stop();
   void post(std::function<void()> work);

@@ -28,7 +28,7 @@ struct HttpClientConfig {
 /// Keeps its connection between requests. Used by one thread at a time.
 class HttpClient {
  public:
-  /// Throws kIo without descriptors for it.
+  /// Throws kIo if no descriptors are left.
   explicit HttpClient(HttpClientConfig config);
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;

@@ -27,7 +27,8 @@ struct HttpServerConfig {
   std::size_t max_body_bytes = std::size_t{64} * 1024;
   std::size_t max_header_bytes = std::size_t{8} * 1024;
   /// At this limit a new connection closes the one that has been idle for longest among those that
-  /// are not trusted (HttpHandlers::is_trusted); where there is none it is closed itself.
+  /// are not trusted (HttpHandlers::is_trusted). If there is none, the new connection itself is
+  /// closed.
   int max_connections = 256;
   std::chrono::milliseconds read_timeout{10'000};  // for a whole request, and between two
   std::chrono::milliseconds write_timeout{10'000};
@@ -50,7 +51,7 @@ struct HttpHandlers {
   /// to accept it (`upgraded` gets the connection). Empty: no upgrades.
   std::function<std::optional<HttpResponse>(const HttpRequest&)> may_upgrade;
   std::function<void(const HttpRequest&, std::shared_ptr<WebSocket>)> upgraded;
-  /// Whether the request proves that its sender belongs here. Its connection is from then on not
+  /// Whether the request proves that its sender belongs here. From then on its connection is not
   /// closed to make room for others; a WebSocket never is. Empty: nobody is trusted.
   std::function<bool(const HttpRequest&)> is_trusted = {};
 };
@@ -78,7 +79,7 @@ class HttpServer {
   [[nodiscard]] const std::string& address() const noexcept;
   /// Open connections, WebSockets included. May be called from any thread.
   [[nodiscard]] int connections() const noexcept;
-  /// On the loop's thread.
+  /// Used on the loop's thread.
   [[nodiscard]] const HttpTraffic& traffic() const noexcept;
 
  private:

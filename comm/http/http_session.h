@@ -48,7 +48,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void write(HttpResponse response, bool keep_alive);
   void finish();
   void abort();
-  /// The client is silent, or does not read.
+  /// Called when the client is silent or does not read.
   void time_out();
 
   std::shared_ptr<HttpService> service_;

@@ -9,7 +9,7 @@
 
 namespace tributary {
 
-/// The state of a connection that a response head states.
+/// The connection's state that a response head announces.
 struct ResponseHead {
   bool keep_alive = true;
   bool http_1_0 = false;  // HTTP/1.0 needs an explicit keep-alive header

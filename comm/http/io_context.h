@@ -1,4 +1,4 @@
-// An io_context that has what it polls with.
+// An io_context that already has its descriptors for polling.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -8,9 +8,9 @@
 
 namespace tributary {
 
-/// The first object of an io_context opens the descriptors that it polls with: here, where whoever
-/// makes it hears of a shortage, and not with a later connection or timer, which nobody expects to
-/// fail. One thread runs it.
+/// The first object of an io_context opens the descriptors that it polls with. It is made here, so
+/// that its maker learns of a shortage; a later connection or timer is not expected to fail. One
+/// thread runs it.
 class IoContext {
  public:
   /// Throws kIo.

@@ -26,7 +26,7 @@ class IoHandler {
       : held_(std::make_unique<Holder<Handler>>(std::move(handler))) {}
 
   void operator()(const boost::system::error_code& error, std::size_t bytes) {
-    // Moved out first: the handler may own this object.
+    // Moved out before the call: the handler may own this object.
     const std::unique_ptr<Base> held = std::move(held_);
     held->call(error, bytes);
   }
@@ -93,7 +93,7 @@ class Stream {
   void handshake_as_server(Done done);
   /// Verifies the certificate for `host`, a name or an address.
   void handshake_as_client(const std::string& host, Done done);
-  /// Why the peer's certificate was refused; empty if it was not.
+  /// The reason why the peer's certificate was refused; empty if it was not.
   [[nodiscard]] std::string verification_error() const;
 
   void cancel();

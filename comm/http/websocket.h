@@ -29,9 +29,9 @@ class WebSocket {
   virtual ~WebSocket() = default;  // closes without calling a handler
   /// Call this inside the `upgraded` or `connected` call, before the first message can arrive.
   virtual void set_handlers(WebSocketHandlers handlers) = 0;
-  /// Queues the text. From any thread. Dropped after the connection has ended.
+  /// Queues the text. Any thread may call. Dropped after the connection has ended.
   virtual void send(std::string text) = 0;
-  /// Closes after the queue is sent, within two seconds. From any thread.
+  /// Closes after the queue is sent, within two seconds. Any thread may call.
   virtual void close() = 0;
   [[nodiscard]] virtual const std::string& remote() const noexcept = 0;
 };

@@ -62,7 +62,7 @@ class WebSocketConnection : public std::enable_shared_from_this<WebSocketConnect
   void hold(ConnectionSet::Slot slot) { slot_ = std::move(slot); }
 
   void set_handlers(WebSocketHandlers handlers);
-  /// Writes the queue, unless a write is under way.
+  /// Writes the queue, unless a write is in progress.
   void pump();
   /// Disconnects without calling a handler.
   void abort();

@@ -18,8 +18,8 @@ struct Transfer {
   bool cancelled = false;
 };
 
-/// On the receiver's thread. kUnavailable where the transfer was cancelled, kInternal for a landing
-/// of another size.
+/// Called on the receiver's thread. Returns kUnavailable if the transfer was cancelled, kInternal
+/// for a landing of another size.
 [[nodiscard]] Status copy_payload(Transfer& transfer, const Landing& landing);
 
 }  // namespace tributary

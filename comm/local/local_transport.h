@@ -8,8 +8,9 @@
 
 namespace tributary {
 
-/// Who listens where. Addresses are "NAME:PORT" with any name; port 0 picks a free port. Transports
-/// that connect to each other share one network, which lives as long as any of them.
+/// Knows which transport listens at which address. Addresses are "NAME:PORT" with any name; port 0
+/// picks a free port. Transports that connect to each other share one network, which lives as long
+/// as any of them.
 class LocalNetwork {
  public:
   LocalNetwork();
@@ -23,8 +24,8 @@ class LocalNetwork {
 };
 
 /// Name `local`. It has one thread, which sleeps while idle and ignores `busy_poll`. A payload is
-/// copied once, on the receiver's thread. Throws kInvalidArgument for a `listen` that is not an
-/// address, kAlreadyExists when it is taken.
+/// copied once, on the receiver's thread. Throws kInvalidArgument if `listen` is not an address,
+/// kAlreadyExists if it is taken.
 [[nodiscard]] std::unique_ptr<Transport> make_local_transport(std::shared_ptr<LocalNetwork> network,
                                                               const TransportConfig& config,
                                                               TransportHandler& handler);

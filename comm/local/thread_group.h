@@ -27,7 +27,7 @@ class ThreadGroup {
   /// range, kFailedPrecondition when it was taken before.
   [[nodiscard]] std::unique_ptr<Communicator> take(int rank);
 
-  /// Fails all ranks with `reason`. Ignored if the group has failed before. From any thread.
+  /// Fails all ranks with `reason`. Ignored if the group has failed before. Any thread may call.
   void poison(const Status& reason);
 
  private:

@@ -37,7 +37,7 @@ class MpiEnvironment {
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;
   ~MpiEnvironment();
 
-  /// Among all processes that the launcher started.
+  /// The rank among all processes that the launcher started.
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int size() const noexcept;
 

@@ -39,8 +39,8 @@ class Waiter {
 
   /// Call this when something arrived: more is likely to follow soon.
   void progressed() noexcept;
-  /// Yields or sleeps. Returns kDeadlineExceeded after the deadline, or what `interrupted` returns
-  /// if that is not ok; it is called now and then.
+  /// Yields or sleeps. Returns kDeadlineExceeded after the deadline, or the result of `interrupted`
+  /// if that is not ok; `interrupted` is called occasionally.
   Status pause(const std::function<Status()>& interrupted);
 
  private:

@@ -57,7 +57,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   [[nodiscard]] bool takes_messages() const noexcept {
     return state_ != State::kClosing && !leaving_;
   }
-  /// Only while takes_messages().
+  /// Call only while takes_messages().
   void send(OutgoingMessage message);
   /// Messages that were queued before have one second to be written.
   void disconnect();

@@ -29,7 +29,7 @@ struct AcceptingSide {
   std::function<Status()> admit;
 };
 
-/// After any error but kMalformedInput the other side has been sent the reason, if it is still
+/// After any error but kMalformedInput the other side has received the reason, if it is still
 /// there.
 void shake_hands_as_server(Stream& stream, AcceptingSide side, HandshakeDone done);
 

@@ -17,9 +17,9 @@ class TcpListener {
  public:
   struct Events {
     std::function<void(boost::asio::ip::tcp::socket)> connected;
-    /// Nobody is accepted until a shortage is over. Called once until somebody is accepted again.
+    /// Called when a shortage stops accepting. Called once until somebody is accepted again.
     std::function<void(const Status&)> paused;
-    /// The socket has failed for good; no event follows.
+    /// Called when the socket has failed for good; no event follows.
     std::function<void(const Status&)> failed;
   };
 

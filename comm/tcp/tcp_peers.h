@@ -26,7 +26,7 @@ class TcpPeers final : public ConnectionOwner {
   TcpPeers(boost::asio::io_context& io, const TransportConfig& config, TransportHandler& handler,
            std::atomic<PeerId>& next_id);
 
-  /// Empty if it does not listen.
+  /// Empty if the transport does not listen.
   [[nodiscard]] std::string address() const;
   void start();
   void connect(PeerId id, const TcpConnection::Tcp::endpoint& to, const Introduction& introduction);

@@ -59,8 +59,9 @@ struct Transcript {
 
 [[nodiscard]] Nonce random_nonce();
 
-// `besides`: what else the side that proves itself says, and vouches for: the protocol with its
-// version, an address. Of any length: it cannot be mistaken for what it stands before.
+// `besides`: the other statements of the side that proves itself, which it vouches for: the
+// protocol with its version, an address. It may have any length: it cannot be mistaken for the data
+// after it.
 [[nodiscard]] Proof client_proof(const Secret& secret, const Transcript& said,
                                  std::span<const std::byte> besides);
 [[nodiscard]] Verdict server_verdict(const Secret& secret, const Transcript& said,

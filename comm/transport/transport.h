@@ -25,14 +25,15 @@ using PeerId = std::uint64_t;
 /// A value that only the two ends of a connection know. It is never sent.
 using Secret = std::array<std::uint8_t, 16>;
 
-/// Who connects. The accepting side finds the secret by the id (TransportConfig::secret_of), and
-/// each side proves to the other that it knows it before anything else is read or sent.
+/// The identity of the side that connects. The accepting side finds the secret by the id
+/// (TransportConfig::secret_of), and each side proves to the other that it knows it before anything
+/// else is read or sent.
 struct Introduction {
   std::uint64_t id = 0;
   Secret secret{};
 };
 
-/// Where a message's payload goes.
+/// The place where a message's payload goes.
 struct Landing {
   /// Filled in order; their sizes add up to the payload's. Nobody else uses them until `done`.
   std::vector<std::span<std::byte>> pieces;
@@ -66,7 +67,7 @@ class TransportHandler {
   /// healthy.
   virtual void on_listener_failed(const Status& reason) { reason.throw_if_error(); }
 
-  /// Nobody is accepted for now, for want of descriptors or memory; those who connect wait. Called
+  /// Accepting has stopped for lack of descriptors or memory; clients that connect wait. Called
   /// once until somebody is accepted again.
   virtual void on_accepting_paused(const Status& /*reason*/) {}
 };
@@ -113,21 +114,21 @@ struct TransportConfig {
       false;  // see comm/ucx: faster inside a machine, but a killed sender is not noticed
   std::size_t max_header_bytes = 4096;
   std::size_t max_payload_bytes = std::size_t{1} << 30;
-  /// Accepted connections. Where all are taken the oldest one that has not said anything goes.
+  /// Accepted connections. If all are taken, the oldest one that has not sent anything is closed.
   int max_connections = 1024;
   /// A peer with more bytes queued, or with a message older than send_timeout, does not read and is
   /// disconnected.
   std::size_t max_outgoing_bytes = std::size_t{1} << 30;
   std::chrono::milliseconds send_timeout{10'000};
   std::chrono::milliseconds connect_timeout{5'000};
-  /// For accepted connections: the secret that belongs to an id, or no value. Called on the
+  /// Gives the secret that belongs to an id, or no value, for accepted connections. Called on the
   /// transport's thread; must neither block nor throw. Empty: every secret is all zeros.
   std::function<std::optional<Secret>(std::uint64_t id)> secret_of = {};
   std::optional<TransportTls> tls = {};
 };
 
-/// Any thread may call, the handler's included. Destruction closes every connection and calls every
-/// outstanding `done` and `sent` (not ok). The handler is not called after that.
+/// Any thread may call, including the handler's. Destruction closes every connection and calls
+/// every outstanding `done` and `sent` (not ok). The handler is not called after that.
 ///
 /// Messages of one connection without a payload arrive in the order of send(). A message with a
 /// payload may be overtaken by later ones.
@@ -153,8 +154,8 @@ class Transport {
   [[nodiscard]] PeerId connect(const std::string& address) { return connect(address, {}); }
   /// If the peer is unknown or gone, `sent` gets kNotFound and nothing else happens.
   virtual void send(PeerId peer, OutgoingMessage message) = 0;
-  /// Messages that were sent before have one second to leave. What the peer sends is dropped, and
-  /// each of its outstanding `done` is called, not ok.
+  /// Earlier messages have one second to leave. Messages from the peer are dropped, and each of its
+  /// outstanding `done` is called, not ok.
   virtual void disconnect(PeerId peer) = 0;
 };
 

@@ -19,12 +19,12 @@
 
 namespace tributary::ucx {
 
-/// Why not UCX's own listener: version 1.13 aborts the process when a stranger sends it unexpected
-/// bytes (an assertion in its tcp_sockcm_ep.c), so a port scan would kill a worker.
+/// UCX's own listener is not used: version 1.13 aborts the process when a stranger sends it
+/// unexpected bytes (an assertion in its tcp_sockcm_ep.c), so a port scan would kill a worker.
 ///
-/// What is said is in ucx_handshake.h. The accepting side introduces itself if its owner wants to,
-/// or refuses, then or later, where it has no place. Nothing else is sent. The system closes the
-/// socket of a process that dies, so the other side notices at once.
+/// The messages are in ucx_handshake.h. The accepting side introduces itself if its owner wants to.
+/// If it has no room, it refuses, then or later. Nothing else is sent. The system closes the socket
+/// of a process that dies, so the other side notices at once.
 class FrontDoor {
  public:
   using Clock = std::chrono::steady_clock;

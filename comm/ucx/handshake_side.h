@@ -14,7 +14,7 @@ namespace tributary::ucx {
 
 class HandshakeSide {
  public:
-  /// `who`: as whom we connect. `ours`: where the other side's messages are to go.
+  /// `who`: the identity as which we connect. `ours`: the place where the other side's messages go.
   HandshakeSide(const tributary::Introduction& who, Contact ours);
   /// `secret_of`: as in TransportConfig; outlives this.
   HandshakeSide(const std::function<std::optional<Secret>(std::uint64_t)>& secret_of, Contact ours);
@@ -31,10 +31,10 @@ class HandshakeSide {
     std::vector<std::byte> reply;    // to be sent; may be empty
     std::optional<Contact> contact;  // the other side's, which has proven itself
   };
-  /// Takes one message of the other side. Throws what ends the connection: kMalformedInput,
-  /// kCorrupt or kUnsupported for bytes that are not the next message, kUnavailable where we talk
-  /// to ourselves, kPermissionDenied if a side does not know the secret, and the other side's
-  /// refusal.
+  /// Takes one message of the other side. Throws the error that ends the connection:
+  /// kMalformedInput, kCorrupt or kUnsupported for bytes that are not the next message,
+  /// kUnavailable if we talk to ourselves, kPermissionDenied if a side does not know the secret,
+  /// and the other side's refusal.
   [[nodiscard]] Step take(std::span<const std::byte> bytes);
 
   /// The accepting side's introduction, once the connecting one has proven itself.

@@ -23,7 +23,7 @@ namespace tributary::ucx {
 /// The address of a UCX worker has about 100 bytes, and up to 100 more for each device.
 inline constexpr std::size_t kMaxAddressBytes = 8192;
 
-/// Where the messages of a connection go.
+/// The place where the messages of a connection go.
 struct Contact {
   std::uint64_t label = 0;         // messages to the sender of this begin with it
   std::vector<std::byte> address;  // of its UCX worker; 1 to kMaxAddressBytes
@@ -34,8 +34,8 @@ struct Introduction {
   wire::Mac mac{};  // its sender's proof, which vouches for the contact
 };
 
-/// There is no place (kPoolFull), or the other side has not proven itself (kPermissionDenied). It
-/// needs no proof: who can send it can cut the connection too.
+/// The accepting side has no room (kPoolFull), or the other side has not proven itself
+/// (kPermissionDenied). A refusal needs no proof: who can send it can cut the connection too.
 struct Refusal {
   ErrorCode reason = ErrorCode::kPoolFull;
 };
@@ -55,7 +55,7 @@ using Message = std::variant<proof::Opening, proof::Challenge, Introduction, Ref
 /// Decodes exactly one message. Throws as message_bytes does, and kCorrupt for a wrong checksum.
 [[nodiscard]] Message decode(std::span<const std::byte> bytes);
 
-/// The proofs of both sides, over what was said and the sender's own contact.
+/// The proofs of both sides, over all messages and the sender's own contact.
 [[nodiscard]] wire::Mac client_mac(const Secret& secret, const proof::Transcript& said,
                                    const Contact& contact);
 [[nodiscard]] wire::Mac server_mac(const Secret& secret, const proof::Transcript& said,

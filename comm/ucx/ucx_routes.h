@@ -57,7 +57,7 @@ class Routes {
   /// is in take_closed().
   void close(Route& route);
   void close_idle(Clock::time_point now);
-  /// Not those whose hello has not been answered: they end with the worker.
+  /// Skips routes whose hello has not been answered: they end with the worker.
   void close_all();
 
   // Both return the reports of UCX since the last call.

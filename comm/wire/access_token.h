@@ -1,4 +1,4 @@
-// Who may touch a sequence on the data plane: a token that only its pool can make.
+// Access to a sequence on the data plane: a token that only its pool can make.
 #pragma once
 
 #include <array>

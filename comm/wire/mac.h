@@ -11,10 +11,10 @@ namespace tributary::wire {
 using Mac = std::array<std::uint8_t, 32>;
 
 [[nodiscard]] Mac mac(std::span<const std::uint8_t> key, std::span<const std::uint8_t> bytes);
-/// Comparison in constant time; the sizes are no secret.
+/// Comparison in constant time; the sizes are not secret.
 [[nodiscard]] bool same_bytes(std::span<const std::uint8_t> a,
                               std::span<const std::uint8_t> b) noexcept;
-/// From the operating system. Throws kIo.
+/// Fills the bytes from the operating system. Throws kIo.
 void fill_random(std::span<std::uint8_t> bytes);
 
 }  // namespace tributary::wire

@@ -30,8 +30,8 @@ struct Spread {
 [[nodiscard]] std::int32_t cheapest_home(std::span<const LeafRun> runs, std::int64_t leaves,
                                          const PoolLoad& load, const RoundPrices& prices);
 
-/// Whether the busiest worker exceeds the attention of the others by more than later sequences
-/// fill. The pool has `workers` workers with `sum_us` in all.
+/// Whether the busiest worker's attention exceeds the mean, `sum_us` over `workers`, by more than
+/// later sequences fill.
 [[nodiscard]] bool gap_pays(double busiest_us, double sum_us, std::size_t workers);
 
 /// The time by which a worker exceeds the level of the pool, as a mean over the time of a sequence

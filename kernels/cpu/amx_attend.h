@@ -10,7 +10,8 @@ namespace tributary::cpu {
 
 inline constexpr std::string_view kAmxTableName = "AMX_BF16";
 
-/// `base` (the table of AVX-512) with this attention. Null where tiles are not usable (tiles.h).
+/// Returns `base` (the table of AVX-512) with this attention, or null if tiles are not usable
+/// (tiles.h).
 [[nodiscard]] const KernelTable* amx_kernel_table(const KernelTable& base);
 
 }  // namespace tributary::cpu

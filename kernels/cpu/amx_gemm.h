@@ -1,12 +1,12 @@
-// Products of fp32 activations with bf16 weights on tiles, as exact as in fp32: a tile knows bf16
-// alone, so an activation is cut into three parts of 8 bits, which are it exactly, and each part is
+// Products of fp32 activations with bf16 weights on tiles, as exact as in fp32. A tile takes only
+// bf16, so an activation is cut into three parts of 8 bits, whose sum is exact, and each part is
 // multiplied. Weights are read once, as they are stored.
 //
 // An element's bits depend on its token's activations, the weights and the number of columns: it is
-// one chain over blocks of 32 columns in order, in each the first parts, the second, the third.
-// A part below 2^-126 counts as 0: that loses less than 2^-126 times the weight for each column,
-// beside rounding errors that are those of fp32 sums (3 / 32 additions a column to the chain, and
-// 16 multiply-adds in each half of a block).
+// one chain over blocks of 32 columns in order, and in each block over the first parts, the second,
+// the third. A part below 2^-126 counts as 0: that loses less than 2^-126 times the weight for each
+// column. All other rounding errors are those of fp32 sums (3 / 32 additions a column to the chain,
+// and 16 multiply-adds in each half of a block).
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace tributary::cpu::amx {
 
 inline constexpr std::size_t kParts = 3;
 inline constexpr std::size_t kPanelTiles = kPanel / kLanes;
-/// Products of depth 32 whose weights are interleaved at a time: 16 KiB of them and 12 KiB of
+/// Products of depth 32 whose weights are interleaved together: 16 KiB of them and 12 KiB of
 /// activations share the first-level cache.
 inline constexpr std::size_t kGemmSteps = 4;
 inline constexpr std::size_t kGroups = ceil_div(kGemmTokens, kTileRows);
@@ -68,8 +68,8 @@ void interleave_weights(const std::byte* panel, std::size_t depth, std::byte* to
   return _mm512_maskz_sub_ps(finite, x, upper);
 }
 
-/// The parts of up to 16 tokens' `depth` activations as tiles of A: [step][part]. What is missing
-/// is zeros.
+/// The parts of up to 16 tokens' `depth` activations as tiles of A: [step][part]. Missing
+/// activations are zeros.
 inline void split_activations(const float* x, std::size_t token_stride, std::size_t tokens,
                               std::size_t depth, std::byte* to) {
   // The upper halves of two vectors' words, in order.

@@ -1,7 +1,8 @@
 // Products of fp32 activations with FP8 weights on tiles. An e4m3 number is exact in bf16, so the
 // numbers are multiplied without their scales, 64 columns at a time, with the three parts of an
-// activation (amx_gemm.h); each such sum is multiplied by its output's scale in fp32. That is one
-// rounding less than a widened weight has, and a third of the products of a weight cut into parts.
+// activation (amx_gemm.h). Each such sum is then multiplied by its output's scale in fp32. That is
+// one rounding less than with a widened weight, and a third of the products of a weight cut into
+// parts.
 //
 // An element's bits depend on its token's activations, the weights and the number of columns: it is
 // one chain of fused multiply-adds over blocks of 64 columns in order. A part below 2^-126 counts
@@ -23,8 +24,8 @@ namespace tributary::cpu::amx {
 struct F8Columns {
   static constexpr std::size_t kHalfBytes = 32;
   [[gnu::always_inline]] static Words load(const std::byte* from) {
-    // Multiples of 2^-9: what a code without an exponent stands for. All else is the code's
-    // exponent and mantissa in another place, with another bias.
+    // Multiples of 2^-9: the values of codes without an exponent. All other codes only need their
+    // exponent and mantissa moved, with another bias.
     const Words subnormals =
         _mm512_set_epi16(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
                          0x3c60, 0x3c40, 0x3c20, 0x3c00, 0x3bc0, 0x3b80, 0x3b00, 0);

@@ -2,8 +2,8 @@
 // blocks of 256 rows. Scores come out as [rows x query rows], so that softmax crosses no lanes.
 //
 // A query row's result depends only on its query, the cache rows that it sees and the softmax
-// scale: every sum is one chain over columns or cache rows in an order that counts from the leaf's
-// first row, and rows that it does not see are zeros before they meet a tile.
+// scale. Every sum is one chain over columns or cache rows in an order that counts from the leaf's
+// first row, and rows that the query row does not see are zeros before they meet a tile.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ inline void pack_query(const Unit& unit) {
 }
 
 /// Multiplies the sums so far by the factors of the block at `begin`. Multiplying by 1 changes no
-/// bit, and after the first blocks of a leaf all else is rare.
+/// bit, and other factors are rare after the first blocks of a leaf.
 inline void rescale(const Unit& unit, std::size_t begin, std::size_t count) {
   for (std::size_t tile = 0; tile < unit.tiles; ++tile) {
     if (unit.seen(tile, begin, count) == 0) continue;
@@ -97,8 +97,8 @@ inline void finish(const Unit& unit) {
   }
 }
 
-/// Scores of a block go along with the interleaving of its rows, values of a block with the weights
-/// of the next one.
+/// The scores of a block are computed while its rows are interleaved, the values of a block while
+/// the weights of the next one are.
 template <typename Tiles>
 void attend_leaf(const LeafKernelArgs& args, std::byte* scratch) {
   const Unit unit = make_unit(args, scratch);

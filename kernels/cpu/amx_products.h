@@ -1,6 +1,6 @@
 // The two products of a block, divided into tiles: four sums, two tiles of A, two of B. Two query
-// tiles share what is loaded; an odd last one, or the only one, has four tiles of rows or columns
-// instead. An element is one chain of products over columns or rows in order, in whichever form.
+// tiles share the loaded data; an odd last one, or the only one, has four tiles of rows or columns
+// instead. Either way an element is one chain of products over columns or rows in order.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 TRIBUTARY_AVX512_BEGIN
 namespace tributary::cpu::amx {
 
-/// Rows of the cache as tiles of A: as stored, but for the last columns of a row that 32 does not
-/// divide, which are copied with zeros behind them.
+/// Rows of the cache as tiles of A: as stored, except for the last columns of a row that 32 does
+/// not divide, which are copied and padded with zeros.
 struct Rows {
   const std::byte* data = nullptr;
   std::size_t row_bytes = 0;
@@ -256,13 +256,13 @@ inline void hide_rows(const Unit& unit, std::byte* values, std::size_t row) {
   }
 }
 
-/// Adds the weighted values of the `count` rows at `begin` to all query tiles, each those that it
-/// sees. `values` lose the rows that not every query tile sees.
+/// Adds the weighted values of the `count` rows at `begin` to all query tiles, to each those that
+/// it sees. `values` lose the rows that not every query tile sees.
 template <typename Tiles, typename Side>
 void add_values(const Unit& unit, std::size_t begin, std::size_t count, const std::byte* weights,
                 std::byte* values, Side& side, Feed& feed) {
-  // Later tokens see more rows: from the last query tile to the first, what is hidden from one run
-  // of tiles is hidden from all that follow.
+  // Later tokens see more rows: from the last query tile to the first, rows hidden from one run of
+  // tiles are hidden from all that follow.
   for (std::size_t end = unit.tiles; end > 0;) {
     const std::size_t seen = unit.seen(end - 1, begin, count);
     std::size_t run = end - 1;

@@ -138,7 +138,7 @@ class Weigh {
     const std::size_t first = stage_ * kMaxRows;
     const std::size_t rows = std::min(kMaxRows, seen_ - first);
     const float* scores = unit_.scores_of(tile_, first);
-    // max(score, NaN's place) keeps what it has: the order of rows does not matter.
+    // max(score, m) keeps m if the score is NaN: the order of rows does not matter.
     F32 max[4] = {max_, max_, max_, max_};
     std::size_t row = 0;
     for (; row + 4 <= rows; row += 4) {

@@ -19,12 +19,12 @@ inline constexpr std::size_t kTileBytes = kTileRows * kTileRowBytes;
 inline constexpr std::size_t kTileDepth = 32;
 inline constexpr std::size_t kTiles = 8;
 
-/// The tiles of the calling thread. A kernel calls configure() first and release() at its end: the
-/// system saves 8 KiB more at every switch of a thread in between.
+/// The tiles of the calling thread. A kernel calls configure() first and release() at its end: in
+/// between the system saves 8 KiB more at every switch of the thread.
 ///
-/// Tile loads are not seen by the compiler as reads: what a loop of tile instructions reads is
-/// written before a fence(), and what it stores is read after one. In assembly, because the
-/// intrinsics of both compilers differ in what they take for a tile's number.
+/// The compiler does not treat tile loads as reads. Data that a loop of tile instructions reads is
+/// written before a fence(), and its stores are read after one. The instructions are in assembly,
+/// because the intrinsics of both compilers differ in what they accept as a tile's number.
 struct HardwareTiles {
   static void configure() {
     struct alignas(64) Configuration {

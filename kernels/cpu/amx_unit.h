@@ -150,8 +150,8 @@ struct Feed {
   }
 };
 
-/// Those of the block after the one at `begin`, of this unit or of the next one, into the
-/// second-level cache.
+/// The lines of the block after the one at `begin`, of this unit or of the next one; they go into
+/// the second-level cache.
 inline Feed next_block(const Unit& unit, std::size_t begin, std::size_t seen) {
   const LeafKernelArgs& args = *unit.args;
   Feed feed;

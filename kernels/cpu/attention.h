@@ -36,7 +36,7 @@ class Attention {
     std::int64_t dst = 0, left = 0, right = 0;
   };
 
-  /// Units as `pairs` wants them, or, where it is null, the fp32 kernels.
+  /// Cuts units as `pairs` requires, or, if it is null, as the fp32 kernels do.
   void cut_tasks(const AttendArgs& args, const PairKernel* pairs);
   /// Scratch memory of `bytes` for each thread.
   void reserve_scratch(std::size_t bytes);

@@ -1,4 +1,4 @@
-// Vectors of AVX-512 in intrinsics: what the kernels that are not written with Highway share (BF16
+// Vectors of AVX-512 in intrinsics, shared by the kernels that are not written with Highway (BF16
 // dot products, tiles), since Highway 1.0 has no target for their instructions.
 //
 // All code that uses such instructions is between a pair like TRIBUTARY_AVX512_BEGIN and _END,

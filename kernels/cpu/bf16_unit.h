@@ -20,7 +20,7 @@ namespace tributary::cpu::bf16_detail {
 // 512 + 64) leave room in a second-level cache of 1 MiB for a block of cache rows and the next one
 // (147 KiB each). Does not affect the bits.
 inline constexpr std::size_t kMaxPairRows = 64;
-// At least: the query rows of a vector, or half as many with few heads, where a vector holds four
+// The least: the query rows of a vector, or half as many with few heads, where a vector holds four
 // rows.
 inline constexpr std::size_t kPairRows = 16;
 inline constexpr std::size_t kFewPairRows = 8;
@@ -39,9 +39,9 @@ inline constexpr std::size_t kRowQuantum = 16;
 inline constexpr std::size_t kLineBytes = 64;
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-/// How the columns of the first product are taken. It decides the bits, so it depends on the shape
-/// alone. A token of up to kFewHeads heads has no more query rows than a vector has lanes: a vector
-/// takes four columns of four rows then.
+/// How the columns of the first product are read. It decides the bits, so it depends on the shape
+/// alone. A token of up to kFewHeads heads has no more query rows than a vector has lanes; a vector
+/// then takes four columns of four rows.
 inline Step score_step(std::size_t heads, std::size_t words) {
   return heads <= kFewHeads && words % 4 == 0 ? Step::kFourWords : Step::kOneWord;
 }

@@ -1,4 +1,5 @@
-// How a weight is kept in FP8: e4m3 codes without NaN, and scales in the form that widening takes.
+// The form in which a weight is kept in FP8: e4m3 codes without NaN, and scales as widening needs
+// them.
 #pragma once
 
 #include <array>
@@ -12,9 +13,9 @@
 
 namespace tributary::cpu {
 
-/// A code's exponent and mantissa in the place of an fp32's are the number it stands for times
-/// 2^-120, subnormals included. Scales are stored times 2^120, which is exact, so that one
-/// multiplication widens a code: to the bits of number x scale, because the product is the same.
+/// A code's exponent and mantissa in the place of an fp32's are the code's number times 2^-120,
+/// subnormals included. Scales are stored times 2^120, which is exact, so that one multiplication
+/// widens a code to the bits of number x scale: the product is the same.
 inline constexpr float kF8Lift = 0x1p120F;
 
 /// Whether `scale` can be stored.

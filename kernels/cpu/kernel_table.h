@@ -95,7 +95,7 @@ struct PairKernel {
   std::size_t (*scratch_bytes)(std::size_t latent_dim, std::size_t kv_lora_rank);
   /// For calls of `heads` heads. How work is cut does not affect the bits.
   UnitCut (*unit_cut)(std::size_t heads, std::size_t tokens);
-  /// A unit that was cut so.
+  /// Computes a unit that was cut this way.
   void (*attend_leaf)(const LeafKernelArgs&, std::byte* scratch);
 };
 
@@ -125,7 +125,7 @@ inline constexpr std::size_t kGemmScratch =
     kPanel * kPanelDepth + kGemmTokens * (kPanel + kPanelDepth);
 
 /// Bytes of the first `cols` columns of a panel: where column `cols` starts, for whole blocks of
-/// kPanelDepth. FP8 has before each block of columns its outputs' scales (f8_code.h):
+/// kPanelDepth. In FP8 the scales of its outputs (f8_code.h) precede each block of columns:
 /// [kPanel] fp32, then [up to kPanelDepth][kPanel] codes.
 [[nodiscard]] constexpr std::size_t panel_bytes(DType dtype, std::size_t cols) noexcept {
   const std::size_t scales =
@@ -162,8 +162,8 @@ struct KernelTable {
   void (*attend_dense)(const DenseKernelArgs&, const AttendWorkspace&);
   void (*merge)(const MergeKernelArgs&);
   void (*gemm)(const GemmKernelArgs&, float* scratch);
-  /// For panels of bf16 and of FP8, in place of gemm(), where the instruction set has a better way;
-  /// may be null. As exact, but of other bits.
+  /// Replaces gemm() for panels of bf16 and of FP8, if the instruction set has a better way; may be
+  /// null. It is as exact, but has other bits.
   void (*gemm_bf16)(const GemmKernelArgs&, float* scratch) = nullptr;
   void (*gemm_f8)(const GemmKernelArgs&, float* scratch) = nullptr;
   void (*rms_norm)(const float* x, const float* weight, float eps, std::size_t width, float* y);
@@ -177,17 +177,17 @@ struct KernelTable {
   float (*sum)(const float* src);  // of `lanes` floats
   /// Null if the instruction set has no such instructions.
   const PairKernel* pairs = nullptr;
-  /// Calls of more heads take the fp32 kernels.
+  /// Calls with more heads use the fp32 kernels.
   std::size_t pairs_most_heads = std::numeric_limits<std::size_t>::max();
 };
 
-/// The tables that this machine can run, the one that decodes best on its processor first
-/// (processor_choice.h), then by their instructions; never empty.
+/// The tables that this machine can run. The one that decodes best on its processor comes first
+/// (processor_choice.h), the others by their instructions; never empty.
 [[nodiscard]] std::span<const KernelTable* const> usable_kernel_tables();
-/// Why the first one is: a line of text.
+/// The reason why the first one is first: a line of text.
 [[nodiscard]] const std::string& kernel_table_reason();
 
-/// A backend on any table, which outlives it: make_cpu_backend() for tables that are not in the
+/// Makes a backend on any table, which outlives it; for tables that make_cpu_backend() does not
 /// list, such as an emulated one. Throws kInvalidArgument for a thread count out of range.
 [[nodiscard]] std::unique_ptr<Backend> make_table_backend(const KernelTable& table, int threads);
 

@@ -50,7 +50,7 @@ inline void merge(const MergeKernelArgs& args) {
   constexpr float kEmpty = -std::numeric_limits<float>::infinity();
   const std::size_t lse = args.heads * args.width;
   for (std::size_t first = args.head_begin; first < args.head_end; first += kLanes) {
-    // A vector of heads at a time for the weights; lanes without a head stay empty.
+    // Computes the weights for a vector of heads at a time; lanes without a head stay empty.
     const std::size_t count = std::min(kLanes, args.head_end - first);
     HWY_ALIGN float left[kLanes];
     HWY_ALIGN float right[kLanes];

@@ -1,4 +1,4 @@
-// Weights as products read them.
+// Weights in the form that products read.
 #pragma once
 
 #include <cstddef>

@@ -107,8 +107,8 @@ inline void rms_norm(const float* x, const float* weight, float eps, std::size_t
   for (; i < width; ++i) y[i] = x[i] * scale * weight[i];
 }
 
-/// Pairs as they are stored: two products and a sum a vector, without a fused multiply-add, so that
-/// the bits are those of plain double arithmetic.
+/// Works on pairs as they are stored: two products and a sum per vector, without a fused
+/// multiply-add, so that the bits are those of plain double arithmetic.
 HWY_INLINE void rotate_head(const float* x, const double* cosines, const double* sines,
                             std::size_t width, float* y) {
   std::size_t i = 0;
@@ -131,8 +131,8 @@ HWY_INLINE void rotate_head(const float* x, const double* cosines, const double*
 }
 
 inline void rotate(const RotateKernelArgs& args) {
-  // A head's rotated part is a few lines in the middle of others, which no hardware prefetcher
-  // follows: those of later heads are requested while one is computed.
+  // A head's rotated part is a few lines between others, which no hardware prefetcher follows.
+  // Those of later heads are requested while one is computed.
   constexpr std::size_t kAhead = 8;
   const std::size_t bytes = args.width * sizeof(float);
   for (std::size_t head = 0; head < args.heads; ++head) {

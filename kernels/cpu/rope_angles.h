@@ -10,9 +10,9 @@
 
 namespace tributary::cpu {
 
-/// Cosines and sines of position * frequency for the tokens of a call. They are kept: the sines of
-/// 64 tokens take as long as a quarter of the memory that their queries are, and every layer of a
-/// step rotates queries and keys by the same ones.
+/// Cosines and sines of position * frequency for the tokens of a call. They are kept, because every
+/// layer of a step rotates queries and keys by the same ones, and the sines of 64 tokens take as
+/// long as reading a quarter of their queries from memory.
 class RopeAngles {
  public:
   /// Tokens of one prepare() at most: 256 KiB of angles with DeepSeek's 32 pairs.

@@ -1,4 +1,4 @@
-// Whether tiles of AMX are usable, and what they can do at most.
+// Whether tiles of AMX are usable, and how fast they can be at most.
 #pragma once
 
 #include <cstddef>

@@ -15,19 +15,19 @@ struct CudaOptions {
   /// CUDA's ordinal among the devices that this process may use.
   int device = 0;
   /// Attention over pieces of any number of pages, balanced over the device, instead of over
-  /// leaves: states then depend on the batch, in their last bits. The name says `fast`.
+  /// leaves: the last bits of states then depend on the batch. The name says `fast`.
   bool fast_merge_order = false;
   /// Whether record() makes CUDA graphs. If not, it records nothing, and all calls are launched one
   /// by one.
   bool graphs = true;
-  /// The kernel of attention, if not the one for the shape; the name says it. Caches and calls of
-  /// a shape that it does not take are refused (kUnsupported).
+  /// The kernel of attention, if not the one for the shape; the name says it. Caches and calls of a
+  /// shape that it does not support are refused (kUnsupported).
   AttendChoice attend_kernel = AttendChoice::kAuto;
   /// Whether the many-rows kernel prefetches pages into the L2 cache: for a measurement. The same
   /// bits.
   bool attend_prefetch = true;
-  /// Whether merges are scheduled while the kernel before them drains (programmatic dependent
-  /// launch, sm_90 and later). Off until it was measured, in graphs too. The same bits.
+  /// Whether merges are scheduled while the previous kernel drains (programmatic dependent launch,
+  /// sm_90 and later). Off until measured, in graphs too. The bits are the same.
   bool dependent_merges = false;
 };
 
@@ -37,11 +37,11 @@ struct CudaOptions {
 /// memory of the ring and of products (make_weight). attend, merge, append and the operations of a
 /// layer neither allocate nor wait after the largest plan was seen.
 ///
-/// Without cuBLASLt the name ends in `cublaslt-none` and make_weight throws kUnsupported; all else
-/// is there. After a missed deadline its memory is not freed, which would wait for the device
-/// without one, until a wait for the same work succeeds.
+/// Without cuBLASLt the name ends in `cublaslt-none` and make_weight throws kUnsupported;
+/// everything else works. After a missed deadline the backend's memory is not freed until a wait
+/// for the same work succeeds, because freeing would wait for the device without a deadline.
 ///
-/// Throws kUnsupported with what is missing, in one line, if no device can be used;
+/// Throws kUnsupported with the missing parts, in one line, if no device can be used;
 /// kInvalidArgument for a device that does not exist.
 [[nodiscard]] std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options);
 

@@ -22,17 +22,17 @@ struct CudaStatus {
   int driver_version = 0;
   int runtime_version = 0;
   std::vector<CudaDevice> devices;
-  /// Why no backend can be made on this machine, in one line; empty if one can.
+  /// The reason why no backend can be made on this machine, in one line; empty if one can.
   std::string problem;
-  /// Why a backend can attend and merge but has no products (weights): cuBLASLt is missing. Empty
-  /// if it is there.
+  /// The reason why a backend can attend and merge but has no products (weights): cuBLASLt is
+  /// missing. Empty if it is there.
   std::string products_problem;
 };
 
 /// Asks the driver at every call. Does not throw if something is missing.
 [[nodiscard]] CudaStatus cuda_status();
 
-/// Makes the device this thread's. Throws kUnsupported if no backend can be made here,
+/// Makes the device current for this thread. Throws kUnsupported if no backend can be made here,
 /// kInvalidArgument if this process may not use a device of that number.
 [[nodiscard]] CudaDevice open_cuda_device(int ordinal);
 

@@ -1,6 +1,6 @@
-// Internal to kernels/cuda: what a call becomes on the device, as data, with its plan data in
-// device memory. Two launches are equal if a captured one does the work of the other, apart from
-// plan data.
+// Internal to kernels/cuda: a call in its device form, as data, with its plan data in device
+// memory. Two launches are equal if a captured one does the work of the other, apart from plan
+// data.
 #pragma once
 
 #include <variant>
@@ -24,7 +24,7 @@ using Launch =
     std::variant<AppendLaunch, AttendLaunch, MergeLaunch, GatherLaunch, GemmLaunch, RmsNormArgs,
                  RopeLaunch, LatentRowsLaunch, ConvertArgs, DenseAttendArgs>;
 
-/// Enqueues it. `projection` may be null where the launch is no product.
+/// Enqueues the launch. `projection` may be null if the launch is not a product.
 void make_launch(const Launch& launch, Projection* projection, cudaStream_t stream);
 
 }  // namespace tributary::cuda

@@ -71,7 +71,7 @@ class CudaRecording final : public Recording {
   std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, GraphExecDestroyer> exec_;
 };
 
-/// Plan data on the device: what there is, and elements that do nothing up to `count`.
+/// Plan data on the device: the given elements, padded to `count` with elements that do nothing.
 template <typename T>
 struct Placed {
   const T* data = nullptr;
@@ -107,7 +107,7 @@ class Recorder {
     return pass_ == Pass::kRefill && launches_ < recording_.launches_.size() &&
            std::holds_alternative<T>(recording_.launches_[launches_]);
   }
-  /// Keeps device memory that the next launches use for as long as the recording lives.
+  /// Keeps device memory that the next launches use, for as long as the recording lives.
   void keep(std::shared_ptr<const void> memory) {
     if (pass_ == Pass::kCapture) recording_.kept_.push_back(std::move(memory));
   }

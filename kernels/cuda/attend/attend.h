@@ -33,7 +33,7 @@ struct DeviceLimits {
   std::size_t shared_bytes = 0;  // of a block, at most (cudaDevAttrMaxSharedMemoryPerBlockOptin)
 };
 
-/// Throws kUnsupported for a forced `choice` that does not take the shape or the device.
+/// Throws kUnsupported for a forced `choice` that does not support the shape or the device.
 [[nodiscard]] AttendKernel choose_kernel(int heads, const CacheLayout& layout, DType query_dtype,
                                          int compute_capability,
                                          AttendChoice choice = AttendChoice::kAuto);
@@ -68,8 +68,8 @@ struct AttendSchedule {
 /// work. Throws kInvalidArgument. O(n log n) for n units.
 [[nodiscard]] AttendSchedule schedule_attend(std::span<const LeafTask> tasks, int heads,
                                              int unit_rows, int parts);
-/// The same for chains of tasks: what a chain has of the same rows goes to one part, in its order.
-/// Tasks of a chain have as many tokens.
+/// The same for chains of tasks: all of a chain's work on the same rows goes to one part, in its
+/// order. Tasks of a chain have the same number of tokens.
 [[nodiscard]] AttendSchedule schedule_chains(std::span<const LeafTask> tasks,
                                              std::span<const std::vector<std::int32_t>> chains,
                                              int heads, int unit_rows, int parts);
@@ -77,9 +77,9 @@ struct AttendSchedule {
 /// Records from this index on are in a launch's own `scratch`, not in `states`.
 inline constexpr std::int64_t kScratchRecord = std::int64_t{1} << 56;
 
-/// Up to kMergeSlots states into one: neighbours are merged, then what came of them, as a binary
-/// tree says whose leaves are the first `slots` of `inputs`. Where the right side is empty the left
-/// one is taken as it is. A tree of 0 tokens does nothing, so that a captured launch can be padded.
+/// Merges up to kMergeSlots states into one: neighbours first, then their results, as in a binary
+/// tree whose leaves are the first `slots` of `inputs`. Where the right side is empty, the left one
+/// is copied. A tree of 0 tokens does nothing, so that a captured launch can be padded.
 inline constexpr int kMergeSlots = 8;
 struct MergeTree {
   std::int64_t dst = 0;
@@ -147,8 +147,8 @@ static_assert(1 << kMergeLevels == kMergeSlots);
 [[nodiscard]] std::vector<std::vector<MergeTree>> merge_trees(std::span<const MergeOp> ops,
                                                               int levels);
 
-/// Keeps the trees of the last plans: a step has the same merges in all its layers, here and as the
-/// home.
+/// Keeps the trees of the last plans: a step has the same merges in all its layers, both here and
+/// at the home.
 class MergePlans {
  public:
   [[nodiscard]] const std::vector<std::vector<MergeTree>>& trees(std::span<const MergeOp> ops,

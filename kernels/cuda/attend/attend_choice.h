@@ -1,5 +1,5 @@
-// Which kernel of attention runs, where not the shape decides: for a measurement, or for a service
-// that goes on while one kernel is broken. Includes no CUDA header.
+// The kernel of attention where it is not chosen by the shape: for a measurement, or to keep a
+// service running while one kernel is broken. Includes no CUDA header.
 #pragma once
 
 #include <array>

@@ -18,9 +18,10 @@ struct FastPart {
   friend bool operator==(const FastPart&, const FastPart&) = default;
 };
 
-/// FlashMLA's published schedule, which splits anywhere between pages: a request of n pages costs
-/// n + 5; each part takes up to ceil(total / parts) + 5, greedily in order, and a request that does
-/// not fit continues in the next part. Its sums depend on the batch: `--merge-order fast` alone.
+/// FlashMLA's published schedule, which splits anywhere between pages: a request of n pages costs n
+/// + 5. Each part takes up to ceil(total / parts) + 5, greedily in order, and a request that does
+/// not fit continues in the next part. Its sums depend on the batch: only `--merge-order fast` uses
+/// it.
 struct FastSchedule {
   std::int64_t total = 0;                 // cost of all requests
   std::int64_t payload = 0;               // that a part takes at most

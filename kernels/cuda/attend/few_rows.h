@@ -5,7 +5,7 @@
 //
 // A row's bits depend on its own query and the leaf rows that it sees. Every sum has one order,
 // whatever the number of row tiles, warps and stages: scores add up in four chains over the
-// columns, weights by 8 columns of a tile; a tile of which a row sees nothing changes nothing.
+// columns, weights by 8 columns of a tile. A tile changes nothing for a row that sees none of it.
 #pragma once
 
 #include <cstdint>
@@ -196,7 +196,7 @@ class FewRows {
     return maximum;
   }
 
-  // From scores to weights relative to the maximum so far, and their sums by 8 columns.
+  // Turns scores into weights relative to the maximum so far, and sums them by 8 columns.
   TRIBUTARY_DEVICE void weigh(std::uint32_t tile, int first_column) {
     // Rows that only some tokens see may hold anything for the others: 0 * NaN is NaN.
     const bool mixed = seen_first_ < seen_last_ && first_column + kTileRows > seen_first_;
@@ -224,7 +224,7 @@ class FewRows {
     }
   }
 
-  // The scores are computed: a row that sees such a value has NaN in its weights already.
+  // Called after the scores: a row that sees such a value has NaN in its weights already.
   TRIBUTARY_DEVICE void clear_not_finite(std::uint32_t tile, int first_column) const {
     const int first = seen_first_ > first_column ? seen_first_ - first_column : 0;
     const int left = seen_last_ - first_column;
@@ -274,7 +274,8 @@ class FewRows {
     }
   }
 
-  // Everything so far relative to the maximum with this tile, and the tile's weights summed.
+  // Rescales everything so far to the maximum with this tile, and adds the sum of the tile's
+  // weights.
   TRIBUTARY_DEVICE void rescale(Fragments& fragments, int half, int row) const {
     const float maximum = raised(fragments.maximum[half], row);
     const float keep =

@@ -1,7 +1,7 @@
-// Merges where attention computes: the leaves of a subtree are dealt to one part of the grid, one
-// after the other, and the block merges their states after the last one, out of the second-level
-// cache and without a launch. The functions are the merge kernel's own (merge.h), so that no bit
-// depends on which merges these are; the others keep the kernel.
+// Merges in the attention kernel: the leaves of a subtree go to one part of the grid, one after the
+// other, and the block merges their states after the last one, out of the second-level cache and
+// without a launch. The functions are the merge kernel's own (merge.h), so the bits do not depend
+// on which merges run here; the merge kernel does the others.
 #pragma once
 
 #include <array>
@@ -21,12 +21,13 @@ struct FusedOrder {
   std::vector<std::vector<MergeTree>> rest;  // launches of the other merges, none of them empty
 };
 
-/// All merges below `level`, 0 to kMergeLevels, that have states of the tasks alone. Both calls are
-/// valid; of attention its tasks and heads count. Throws kInvalidArgument for a bad grid.
+/// Fuses all merges below `level`, 0 to kMergeLevels, whose states come from the tasks alone. Both
+/// calls are valid; only the tasks and heads of the attention count. Throws kInvalidArgument for a
+/// bad grid.
 [[nodiscard]] FusedOrder fused_order_below(int level, const AttendArgs& args,
                                            const MergeArgs& merge, int unit_rows, int parts);
-/// The same with the level that makes the whole end first, by counts of pages: longer chains of
-/// leaves balance worse.
+/// The same with the level that makes the whole end first, judged by counts of pages: longer chains
+/// of leaves balance worse.
 [[nodiscard]] FusedOrder fused_order(const AttendArgs& args, const MergeArgs& merge, int unit_rows,
                                      int parts);
 

@@ -92,7 +92,7 @@ class Generic {
     if (thread_ == 0) *state.lse = log_sum(maximum, sum);
   }
 
-  // One latent row a warp: lanes take every 32nd column, then add up.
+  // Scores one latent row per warp: lanes take every 32nd column, then add up.
   TRIBUTARY_DEVICE void score(const QueryElement* query, const RowElement* rows, int count) const {
     const float scale = ptx::multiply(launch_.softmax_scale, kLog2E);
     const int lane = thread_ % 32;

@@ -18,7 +18,7 @@ TRIBUTARY_DEVICE float known_lse(float lse) {
   return lse > kNothing && lse < -kNothing ? lse : kNothing;
 }
 
-/// How two states become one: all columns of a head in the same way.
+/// The way in which two states become one, the same for all columns of a head.
 struct Blend {
   enum Of : int { kLeft, kRight, kBoth, kNeither };
   Of of = kLeft;
@@ -55,12 +55,12 @@ struct alignas(kFloats * sizeof(float)) MergeChunk {
   float at[kFloats];
 };
 
-/// All memory of a batch is read before anything is written, so that its latency is waited for once
-/// and dst may be one of the inputs. A batch is eight chunks a lane, in 32 registers; with 16 bytes
-/// each and 16 warps that is 64 KB in flight a multiprocessor, of which an H200 needs some 30.
+/// Reads all memory of a batch before it writes anything, so that it waits for the latency once and
+/// dst may be one of the inputs. A batch is eight chunks per lane, in 32 registers. With 16 bytes
+/// each and 16 warps that is 64 KB in flight per multiprocessor, of which an H200 needs some 30.
 inline constexpr int kMergeBatch = 8;
 
-/// One head of one token by a warp: neighbours of kSlots inputs, then what came of them, ...
+/// Merges one head of one token by a warp: neighbours of kSlots inputs, then their results, ...
 /// Offsets count floats.
 template <int kFloats, int kSlots>
 class MergeHead {
@@ -171,7 +171,7 @@ TRIBUTARY_DEVICE void merge_head(const MergeLaunch& launch, const MergeTree& tre
   }
 }
 
-/// By 16 bytes a lane where everything is aligned to that.
+/// Moves 16 bytes per lane where everything is aligned to that.
 TRIBUTARY_DEVICE void merge_head(const MergeLaunch& launch, const MergeTree& tree, int token,
                                  int head) {
   const auto bases = reinterpret_cast<std::uintptr_t>(launch.states) |
@@ -183,7 +183,7 @@ TRIBUTARY_DEVICE void merge_head(const MergeLaunch& launch, const MergeTree& tre
 }
 
 TRIBUTARY_DEVICE void merge_block(const MergeLaunch& launch) {
-  // All threads, those without a head too: then what follows this kernel follows the last one.
+  // All threads wait, even those without a head: the next kernel then follows the last one.
   ptx::wait_for_last();
   ptx::let_next_start();
   const MergeTree& tree = launch.trees[ptx::block()];
@@ -199,9 +199,9 @@ TRIBUTARY_DEVICE const MergeTree* tree_after(const AttendLaunch& launch, int uni
   const std::int32_t tree = launch.task_trees[launch.units[unit].task];
   return tree < 0 ? nullptr : launch.trees + tree;
 }
-/// That tree for up to `rows` rows of the unit, from `skipped` on, by the first `warps` warps of
-/// the block that stored them in all tasks of the tree; a barrier lies between. Reads everything
-/// anew: nothing has to stay in registers until then.
+/// Merges that tree for up to `rows` rows of the unit, from `skipped` on. The first `warps` warps
+/// of the block do it, which stored the rows in all tasks of the tree; a barrier lies between.
+/// Everything is read anew, so nothing has to stay in registers until then.
 TRIBUTARY_DEVICE void merge_unit(const AttendLaunch& launch, int unit, int rows, int warps,
                                  int skipped = 0) {
   const MergeTree& tree = *tree_after(launch, unit);

@@ -16,7 +16,7 @@
 
 namespace tributary::cuda::ptx {
 
-/// 16 bytes, what a thread moves at once.
+/// 16 bytes, the most that a thread moves at once.
 struct alignas(16) Chunk {
   std::uint32_t words[4];
 };
@@ -40,15 +40,15 @@ TRIBUTARY_DEVICE void sync_warp() {
   __syncwarp();
 }
 
-// Programmatic dependent launch, from sm_90 on: a kernel that was launched so is scheduled when all
-// blocks of the one before it have let it, and waits itself for what that one writes. Without such
-// a launch both do nothing.
+// Programmatic dependent launch, from sm_90 on. A kernel that was launched this way is scheduled
+// when all blocks of the previous kernel have allowed it, and itself waits for the previous
+// kernel's writes. Without such a launch both functions do nothing.
 TRIBUTARY_DEVICE void let_next_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/// Until the kernel before this one has ended and all that it wrote can be read.
+/// Waits until the previous kernel has ended and all its writes can be read.
 TRIBUTARY_DEVICE void wait_for_last() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -136,7 +136,7 @@ TRIBUTARY_DEVICE void multiply_add(float (&sum)[4], const std::uint32_t (&a)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/// Whether it is so in some lane; the same in all.
+/// Whether `so` holds in some lane; the same in all.
 TRIBUTARY_DEVICE bool any_lane(bool so) {
   return __any_sync(0xffffffffU, so) != 0;
 }

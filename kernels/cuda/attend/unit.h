@@ -60,7 +60,7 @@ TRIBUTARY_DEVICE float* record_of(float* states, float* scratch, std::int64_t in
              : scratch + static_cast<std::size_t>(index - kScratchRecord) * floats;
 }
 
-/// Where a row's state goes.
+/// The place where a row's state goes.
 struct RowState {
   float* o;
   float* lse;
@@ -75,7 +75,7 @@ TRIBUTARY_DEVICE RowState row_state(const AttendLaunch& launch, const LeafTask& 
           record + static_cast<std::size_t>(launch.heads) * width + head};
 }
 
-/// Where a row's query lies.
+/// The address of a row's query.
 TRIBUTARY_DEVICE const std::byte* row_query(const AttendLaunch& launch, const LeafTask& task,
                                             int row, std::size_t query_bytes) {
   const int token = row / launch.heads;

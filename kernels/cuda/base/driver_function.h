@@ -1,13 +1,14 @@
-// A function of the CUDA driver by name, without linking the driver: programs start where there is
-// none.
+// Finds a function of the CUDA driver by name, without linking the driver: programs start where
+// there is none.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 namespace tributary::cuda {
 
-/// Looks for `symbol` as the driver's interface `since` (12000: CUDA 12.0) had it. `*function` is
-/// null where the driver has none; other codes than success are those of the runtime.
+/// Looks for `symbol` in the version of the driver's interface given by `since` (12000: CUDA 12.0).
+/// `*function` is null if the driver does not have it; other codes than success are those of the
+/// runtime.
 inline cudaError_t find_driver_function(const char* symbol, unsigned since, void** function) {
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050

@@ -16,8 +16,8 @@ namespace tributary::cuda {
 /// kUnavailable without a driver or device, otherwise kInternal.
 void check(cudaError_t code, std::string_view what);
 
-/// Selects `device` for the calling thread. Every entry from outside begins with this: the runtime
-/// keeps the selection per thread, and calls may come from any thread.
+/// Selects `device` for the calling thread. Every entry from outside begins with this call: the
+/// runtime keeps the selection per thread, and calls may come from any thread.
 void use_device(int device);
 
 struct StreamDestroyer {
@@ -50,10 +50,10 @@ class RelaxedCapture {
   bool exchanged_;
 };
 
-/// Whether a wait for work of the current device missed its deadline and nothing has said since
-/// that the work ended. The device may hang: what waits for it without a deadline, as freeing
-/// memory does, would never return. Memory is left to the end of the process then; the first time
-/// that is said on stderr.
+/// Whether a wait for work of the current device missed its deadline and nothing has shown since
+/// that the work ended. The device may hang, and a wait without a deadline, which freeing memory
+/// implies, would never return. Memory is then left to the end of the process; the first case is
+/// reported on stderr.
 [[nodiscard]] bool leave_memory_of_device() noexcept;
 
 /// Page-locked host memory.
@@ -65,7 +65,7 @@ using Pinned = std::unique_ptr<std::byte[], PinnedFree>;
 
 /// Waits until everything before `event` is done; throws kDeadlineExceeded naming `what`.
 void wait_for(cudaEvent_t event, Deadline deadline, std::string_view what);
-/// The same for all that was enqueued on `stream`.
+/// The same for all work enqueued on `stream`.
 void wait_for(cudaStream_t stream, Deadline deadline, std::string_view what);
 
 }  // namespace tributary::cuda

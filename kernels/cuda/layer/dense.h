@@ -31,10 +31,10 @@ TRIBUTARY_DEVICE float dense_score(const DenseAttendArgs& d, const float* q, std
   return ptx::multiply(score, d.softmax_scale);
 }
 
-/// Block (token, head). Keys in chunks that start at the call's first key, softmax online. Keys
-/// that a token does not see are not touched, as if they were absent. Outputs stay in the state
-/// until the end: a thread reads and writes only elements of its own. Every thread computes the
-/// same maximum and sum, in the same order.
+/// Block (token, head). Keys are processed in chunks that start at the call's first key, with
+/// online softmax. Keys that a token does not see are not touched, as if they were absent. Outputs
+/// stay in the state until the end: a thread reads and writes only its own elements. Every thread
+/// computes the same maximum and sum, in the same order.
 TRIBUTARY_DEVICE void attend_dense_block(const DenseAttendArgs& d) {
   const std::uint32_t scores = ptx::shared_memory();
   const int thread = static_cast<int>(ptx::thread());

@@ -12,8 +12,8 @@ struct CUstream_st;  // cudaStream_t is CUstream_st*
 
 namespace tributary::cuda {
 
-/// Rows to their slots. `tasks` and `item_layer` are device memory; a task of page kNoPage does
-/// nothing, so that a captured launch can be padded.
+/// Copies rows to their slots. `tasks` and `item_layer` are device memory; a task of page kNoPage
+/// does nothing, so that a captured launch can be padded.
 inline constexpr std::int32_t kNoPage = -1;
 struct AppendLaunch {
   const AppendTask* tasks = nullptr;
@@ -71,7 +71,7 @@ struct RopeLaunch {
 }
 void enqueue(const RopeLaunch& launch, CUstream_st* stream);
 
-/// A block a token does both, one after the other.
+/// One block per token does both, one after the other.
 struct LatentRowsLaunch {
   RmsNormArgs norm;
   RopeLaunch rope;
@@ -106,7 +106,7 @@ struct UnpackLaunch {
 };
 void unpack(const UnpackLaunch& launch, CUstream_st* stream);
 
-/// Loads all of these on the current device, as load_attend() does.
+/// Loads all of these kernels on the current device, as load_attend() does.
 void load_layer();
 
 }  // namespace tributary::cuda

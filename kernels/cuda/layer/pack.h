@@ -28,7 +28,7 @@ TRIBUTARY_DEVICE bool is_finite(bf16 value) {
   return (value.bits & 0x7f80U) != 0x7f80U;
 }
 
-/// x = hi + mid + lo, each the bf16 nearest to what is left: 24 bits in all, as fp32 has. (Below
+/// x = hi + mid + lo, each the bf16 nearest to the remainder: 24 bits in all, as fp32 has. (Below
 /// 2^-110 the last of them fall under the smallest bf16.)
 TRIBUTARY_DEVICE void pack_parts_block(const PackLaunch& p) {
   const auto batch = static_cast<std::int64_t>(ptx::block_y());

@@ -11,7 +11,7 @@ namespace tributary::cuda {
 inline constexpr unsigned kNormThreads = 256;
 inline constexpr std::uint32_t kNormSharedBytes = kNormThreads * sizeof(ptx::Chunk);
 
-/// A double in a place of shared memory.
+/// Stores a double in shared memory.
 TRIBUTARY_DEVICE void store_double(std::uint32_t shared, unsigned place, double value) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   ptx::store_shared(

@@ -7,12 +7,13 @@
 namespace tributary::cuda {
 
 inline constexpr unsigned kRopeThreads = 128;
-/// Pairs whose angles a block holds at once: those of a rope width of 64, which all models have,
-/// and larger ones in turns.
+/// Pairs whose angles a block holds at once: those of a rope width of 64, which all models have.
+/// Larger widths take several turns.
 inline constexpr unsigned kRopePairs = 32;
 inline constexpr std::uint32_t kRopeSharedBytes = 2 * kRopePairs * sizeof(float);
 
-/// One block a token, of `threads` >= kRopePairs: the angles once, in float64, then all heads.
+/// One block per token, of `threads` >= kRopePairs: computes the angles once, in float64, then
+/// rotates all heads.
 TRIBUTARY_DEVICE void rope_block(const RopeLaunch& r, unsigned threads = kRopeThreads) {
   const std::uint32_t cosines = ptx::shared_memory();
   const std::uint32_t sines = cosines + kRopePairs * static_cast<std::uint32_t>(sizeof(float));
