@@ -1,4 +1,4 @@
-// A thread whose end is waited for with a deadline. std::thread knows only a wait without one.
+// A thread that is joined with a deadline. std::thread can only be joined without one.
 #pragma once
 
 #include <chrono>
@@ -11,15 +11,15 @@ namespace tributary {
 /// One thread uses an object at a time.
 class BoundedThread {
  public:
-  /// Runs `body`, which must not throw, and which owns all that it uses: it may go on after this
+  /// Runs `body`, which must not throw and must own everything that it uses: it may outlive this
   /// object.
   explicit BoundedThread(std::function<void()> body);
-  /// Leaves a thread that has not been joined to itself.
+  /// Detaches a thread that has not been joined.
   ~BoundedThread();
   BoundedThread(const BoundedThread&) = delete;
   BoundedThread& operator=(const BoundedThread&) = delete;
 
-  /// Whether the thread has ended, which this waits for, up to `limit`. A later call may try again.
+  /// Waits up to `limit` for the thread to end; returns whether it has. A later call may try again.
   [[nodiscard]] bool join_within(std::chrono::milliseconds limit);
 
  private:

@@ -1,4 +1,4 @@
-// The control plane of one pool in its own process: what it decides as for any pool, without HTTP.
+// The control plane of one pool in its own process: it decides as for any pool, without HTTP.
 #pragma once
 
 #include <functional>
@@ -16,17 +16,18 @@
 
 namespace tributary {
 
-/// All may be called from any thread.
+/// Any thread may call any function.
 class LocalControl final : public ControlPlane {
  public:
   LocalControl();
 
-  /// The pool's side: a ConnectControl, for one pool. The channel goes before this object.
+  /// The pool's side: a ConnectControl, for one pool. The channel is destroyed before this object.
   [[nodiscard]] std::unique_ptr<ControlChannel> connect(RegisterPool pool,
                                                         ControlLinkHandlers handlers);
-  /// The pool should end; no effect without one.
+  /// Asks the pool to end; has no effect without one.
   void terminate();
-  /// The pool has ended, with this; everything that is asked of it ends too. Later calls say why.
+  /// Tells that the pool has ended for this reason. All pending requests to it end too. Later calls
+  /// report the reason.
   void lose(const Status& reason);
   /// Throws kPoolLost without a pool.
   [[nodiscard]] Heartbeat heartbeat();
@@ -38,12 +39,12 @@ class LocalControl final : public ControlPlane {
  private:
   class Channel;
 
-  /// `ask` calls its argument once, with the mutex held, now or later; `give_up` is called, with
-  /// the mutex held, where that has not happened by the deadline.
+  /// `ask` calls its argument once, with the mutex held, now or later. If that has not happened by
+  /// the deadline, `give_up` is called, with the mutex held.
   template <typename Answer>
   Answer wait(Deadline deadline, const std::function<void(std::function<void(Answer)>)>& ask,
               const std::function<void()>& give_up = {});
-  // With the mutex held.
+  // Call with the mutex held.
   void call(const std::string& pool, ToPool message, ControlClock::time_point deadline,
             PoolCalls::Done done);
   void check_pool() const;

@@ -17,42 +17,42 @@ namespace tributary {
 /// and watches do not end what it holds.
 [[nodiscard]] WorkerOptions local_options();
 
-/// How long the caller waits for the pool's threads; they go on by themselves where that is over.
+/// How long the caller waits for the pool's threads. They continue on their own after that.
 struct LocalPoolLimits {
-  /// Until it serves: a little longer than workers wait for each other while they load (half an
-  /// hour, serve_pool.cc), so that what they know comes first.
+  /// The limit until the pool serves. It is a little longer than workers wait for each other while
+  /// they load (half an hour, serve_pool.cc), so that their own error comes first.
   std::chrono::milliseconds start{31 * 60'000};
-  /// Until the threads have ended: a round that runs now ends first.
+  /// The limit until the threads have ended; the current round ends first.
   std::chrono::milliseconds end{60'000};
 };
 
-/// Runs the pool that `tributary worker` runs (run_worker), on threads, and of the control plane
-/// what decides (LocalControl). A fork has none of the threads: there the object does nothing when
-/// it goes, and check_process() throws.
+/// Runs the pool that `tributary worker` runs (run_worker), on threads, with the part of the
+/// control plane that decides (LocalControl). A forked process has none of the threads: there the
+/// destructor does nothing, and check_process() throws.
 class LocalPool {
  public:
-  /// `options`, of local_options(), as for `tributary worker`; what they say about processes and
-  /// networks has no effect. Returns when the pool serves. Throws kInvalidArgument unless
-  /// 1 <= workers <= ThreadGroup::kMaxRanks, what keeps it from starting, and kDeadlineExceeded
-  /// after `limits.start`: a pool that serves later ends at once.
+  /// `options` come from local_options(), as for `tributary worker`; those about processes and
+  /// networks have no effect. Returns when the pool serves. Throws kInvalidArgument unless 1 <=
+  /// workers <= ThreadGroup::kMaxRanks, the error that keeps the pool from starting, and
+  /// kDeadlineExceeded after `limits.start`: a pool that would serve later ends at once.
   LocalPool(int workers, const WorkerOptions& options, const LocalPoolLimits& limits = {});
-  /// As close(); threads that do not end in time, or have not for an earlier close(), are left to
-  /// themselves.
+  /// Calls close(). Threads that do not end in time, or did not for an earlier close(), are left
+  /// running.
   ~LocalPool();
   LocalPool(const LocalPool&) = delete;
   LocalPool& operator=(const LocalPool&) = delete;
 
-  /// Ends the pool and joins its threads, after the round that runs now; calls of clients end with
-  /// kPoolLost. A second call, from any thread, waits for the first. Throws kDeadlineExceeded where
-  /// they have not ended `limits.end` after `begin`; it may be called again then.
+  /// Ends the pool after the current round and joins its threads; calls of clients end with
+  /// kPoolLost. A second call, from any thread, waits for the first. Throws kDeadlineExceeded if
+  /// the threads have not ended `limits.end` after `begin`; it may then be called again.
   void close(Deadline::Clock::time_point begin = Deadline::Clock::now());
-  /// Begins that, and waits for nothing: several pools end side by side.
+  /// Starts to end the pool and does not wait: several pools can end side by side.
   void terminate();
   /// Throws kFailedPrecondition in another process than the one that made the pool.
   void check_process() const;
 
-  /// A client of this pool, and of no other; the config's url and TLS have no effect. It may
-  /// outlive the pool: its calls throw then.
+  /// Makes a client of this pool only; the config's url and TLS have no effect. The client may
+  /// outlive the pool: its calls then throw.
   [[nodiscard]] std::unique_ptr<TierClient> make_client(const TierClientConfig& config) const;
 
   /// Throws kPoolLost when it has ended.

@@ -1,4 +1,4 @@
-// A bound on bytes that many threads have on their way at once.
+// A bound on the bytes that many threads have in flight together.
 #pragma once
 
 #include <condition_variable>
@@ -13,7 +13,8 @@ class ByteBudget {
  public:
   explicit ByteBudget(std::size_t max_bytes) : max_bytes_(max_bytes) {}
 
-  /// Waits for room; what is larger than the whole bound goes alone. False: the deadline.
+  /// Waits for room; a request larger than the whole bound goes alone. Returns false at the
+  /// deadline.
   [[nodiscard]] bool take(std::size_t bytes, Deadline deadline) {
     std::unique_lock lock(mutex_);
     const bool room = room_.wait_until(lock, deadline.when(), [&] {

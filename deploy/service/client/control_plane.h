@@ -10,7 +10,7 @@
 namespace tributary {
 
 /// Implementations: TierApi (over HTTP), LocalControl (deploy/local). Calls may come from any
-/// thread, and throw what the tier answered with, kUnavailable, or kDeadlineExceeded.
+/// thread. They throw the tier's error, kUnavailable, or kDeadlineExceeded.
 class ControlPlane {
  public:
   ControlPlane() = default;
@@ -18,12 +18,12 @@ class ControlPlane {
   ControlPlane& operator=(const ControlPlane&) = delete;
   virtual ~ControlPlane() = default;
 
-  /// kPoolFull is thrown as a PoolFullError, with the tier's estimate. Of requests with one
+  /// Throws kPoolFull as a PoolFullError, with the tier's estimate. Of several requests with one
   /// idempotency key only the first admits.
   [[nodiscard]] virtual SequenceHandle admit(const AdmitRequest& wanted, Deadline deadline) = 0;
   [[nodiscard]] virtual SequenceHandle query(SequenceId id, Deadline deadline) = 0;
-  /// `pool` holds it, as its admission said: where that is registered and does not know the
-  /// sequence, it has ended, also for a control plane that has just started.
+  /// `pool` is the pool that the admission named. If it is registered and does not know the
+  /// sequence, the sequence has ended, even if the control plane has just started.
   virtual void free(SequenceId id, const std::string& pool, Deadline deadline) = 0;
 };
 

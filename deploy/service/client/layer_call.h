@@ -1,4 +1,4 @@
-// One layer of a step of a batch: to the homes of its sequences and back.
+// Sends one layer of a step of a batch to the homes of its sequences, and receives the results.
 #pragma once
 
 #include <span>

@@ -21,7 +21,7 @@ class LeaseKeeper {
   LeaseKeeper& operator=(const LeaseKeeper&) = delete;
 
   void keep(const SequenceHandle& sequence);
-  /// The handle's new epoch, where the sequence is kept; nothing where it is not.
+  /// Takes the handle's new epoch if the sequence is kept; otherwise does nothing.
   void update(const SequenceHandle& sequence);
   void forget(SequenceId id);
 

@@ -1,5 +1,5 @@
-// Ends calls to a pool that is gone before their deadlines do. A stopped worker keeps its
-// connections, so that nothing tells a client; the control plane hears every pool twice a second.
+// Ends calls to a lost pool before their deadlines do. A stopped worker keeps its connections, so
+// nothing tells a client; the control plane hears from every pool twice a second.
 #pragma once
 
 #include <condition_variable>
@@ -12,14 +12,14 @@
 
 namespace tributary {
 
-/// Asks the control plane about pools whose workers do not answer, and the workers once more: a
-/// pool that both have lost is given up, and a control plane that is cut off from a healthy pool
+/// Asks the control plane about pools whose workers do not answer, and then the workers again. A
+/// pool that both report lost is given up, so a control plane that is cut off from a healthy pool
 /// ends nothing.
 class PoolWatch {
  public:
-  /// Watches from here on. Both outlive it.
+  /// Starts to watch. Both arguments outlive it.
   PoolWatch(ControlPlane& control, WorkerConnections& connections);
-  /// After the last call. Waits for an answer that is on its way, seconds at most.
+  /// Destroy it after the last call. Waits for a pending answer, seconds at most.
   ~PoolWatch();
   PoolWatch(const PoolWatch&) = delete;
   PoolWatch& operator=(const PoolWatch&) = delete;

@@ -1,4 +1,4 @@
-// Latent rows of a prompt, from a client's memory to the workers that own their pages.
+// Sends latent rows of a prompt from a client's memory to the workers that own their pages.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +18,15 @@ void push_rows(WorkerConnections& connections, const SequenceHandle& sequence, i
 /// Rows of one message: whole pages of about kPieceBytes.
 [[nodiscard]] std::int64_t piece_rows(std::size_t row_bytes) noexcept;
 
-/// Large enough that a message's header and reply (some 200 bytes, one round trip) vanish beside it
-/// and that RDMA reaches its full rate on usual cards; small enough that what is on its way to a
-/// worker, and copied there, stays in the processor's cache (a quarter less work for the worker
-/// than with 4 MiB).
+/// A piece is so large that a message's header and reply (some 200 bytes, one round trip) vanish
+/// beside it and that RDMA reaches its full rate on usual cards. It is so small that the data in
+/// flight to a worker, and copied there, stays in the processor's cache (a quarter less work for
+/// the worker than with 4 MiB).
 inline constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
-/// How many messages of one call are on their way to a worker at once: enough for 40 GB/s with
-/// answers after 100 us; so few that what was read for its checksum is still in the processor's
-/// cache when it is sent (a tenth more bandwidth over TCP than with all at once).
+/// How many messages of one call are in flight to a worker at once. They are enough for 40 GB/s
+/// with answers after 100 us. They are so few that bytes read for their checksum are still in the
+/// processor's cache when they are sent (a tenth more bandwidth over TCP than with all at once).
 inline constexpr std::size_t kPiecesAhead = 4;
 
 }  // namespace tributary

@@ -1,4 +1,4 @@
-// Sequences that end with a block, however it is left.
+// Sequences that end with a block, however the block is left.
 #pragma once
 
 #include <chrono>
@@ -8,13 +8,13 @@
 
 namespace tributary {
 
-/// Not for use by two threads at once. Handles keep their addresses.
+/// Two threads must not use it at once. Handles keep their addresses.
 class ScopedSequences {
  public:
   explicit ScopedSequences(TierClient& client) : client_(client) {}
   ScopedSequences(const ScopedSequences&) = delete;
   ScopedSequences& operator=(const ScopedSequences&) = delete;
-  /// Frees them; one that cannot be freed any more ends with its lease.
+  /// Frees the sequences; one that cannot be freed any more ends with its lease.
   ~ScopedSequences();
 
   SequenceHandle& add(const SequenceHandle& sequence);

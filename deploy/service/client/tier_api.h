@@ -11,9 +11,9 @@
 
 namespace tributary {
 
-/// The code of an error is the one that the tier's JSON names; kUnavailable and kDeadlineExceeded
-/// as HttpClient. A control plane that is not there, or has no pool yet, is asked again for
-/// kClientPatience, by the first call too: it may be starting. Every request here may be asked
+/// An error has the code that the tier's JSON names; kUnavailable and kDeadlineExceeded come from
+/// HttpClient. A control plane that does not answer, or has no pool yet, may be starting: every
+/// call, including the first, asks it again for kClientPatience. Every request here may be sent
 /// twice (admissions by their key).
 class TierApi final : public ControlPlane {
  public:

@@ -1,5 +1,5 @@
-// The client library of a decode tier: what a prefill tier or a model runner links. Admission over
-// HTTP, rows and steps over the data plane.
+// The client library of a decode tier, which a prefill tier or a model runner links. Admission goes
+// over HTTP, rows and steps over the data plane.
 #pragma once
 
 #include <chrono>
@@ -35,20 +35,20 @@ struct TierClientConfig {
   bool busy_poll = false;      ///< spin while waiting: microseconds less, a core more
   bool shared_memory = false;  ///< to workers on this machine: a killed client is noticed late
   std::chrono::milliseconds timeout{10'000};  ///< of calls that are given no deadline
-  bool renew_leases = true;  ///< of sequences that were admitted here, while this object lives
+  bool renew_leases = true;  ///< renews sequences that were admitted here, while this object lives
   std::size_t max_in_flight_bytes = std::size_t{256} << 20;  ///< of rows on their way at once
 };
 
 /// The data that every new token of an item has, in the caller's memory.
 struct TokenData {
   const void* data = nullptr;  ///< the first token's
-  std::size_t stride = 0;      ///< bytes from one token's to the next; 0: without gaps
+  std::size_t stride = 0;      ///< bytes between tokens; 0: without gaps
 };
 
-/// One sequence's part of a layer call. The caller's memory is read and written during the call
-/// alone, also where it fails. Queries have the pool's query type, rows its row format, hidden
-/// states and results are fp32; H heads, C kv_lora_rank, R qk_rope_head_dim, N
-/// qk_nope_head_dim, V v_head_dim.
+/// One sequence's part of a layer call. The caller's memory is read and written only during the
+/// call, even if it fails. Queries have the pool's query type, rows its row format, hidden states
+/// and results are fp32; H heads, C kv_lora_rank, R qk_rope_head_dim, N qk_nope_head_dim, V
+/// v_head_dim.
 struct LayerItem {
   SequenceHandle* sequence = nullptr;  ///< whose step this is
   std::int32_t tokens = 1;             ///< new ones, the same in every layer of a step
@@ -64,7 +64,7 @@ struct LayerItem {
 /// Thrown by admit() when no pool has room now.
 class PoolFullError : public Error {
  public:
-  /// `message` is what the tier said.
+  /// `message` is the tier's text.
   PoolFullError(const std::string& message, std::chrono::milliseconds retry_after)
       : Error(ErrorCode::kPoolFull, message), retry_after_(retry_after) {}
   /// When to try again: the tier's estimate.
@@ -75,14 +75,14 @@ class PoolFullError : public Error {
 };
 
 /// Calls are blocking and may come from any thread; one sequence is used by one call at a time.
-/// They throw Error: kDeadlineExceeded, kPoolLost (the worker or its pool is gone: the sequences
-/// are too; also where it does not answer and the control plane has lost it), kUnavailable (a
-/// worker has no place for a connection now: try again), kPoolFull (admit, as PoolFullError), what
-/// the tier answered.
+/// They throw Error: kDeadlineExceeded; kPoolLost (the worker or its pool is gone, and the
+/// sequences with it; also if the worker does not answer and the control plane has lost it);
+/// kUnavailable (a worker has no room for a connection now: try again); kPoolFull (admit, as
+/// PoolFullError); and the tier's own errors.
 class TierClient {
  public:
-  /// Throws kInvalidArgument for an invalid URL, or for a certificate that cannot be read where the
-  /// URL is https; otherwise the first call that needs it does.
+  /// Throws kInvalidArgument for an invalid URL, and for a certificate that cannot be read if the
+  /// URL is https; otherwise the first call that needs the certificate throws.
   explicit TierClient(const TierClientConfig& config);
   /// Over another transport, for tests.
   TierClient(const TierClientConfig& config, const MakeTransport& make_transport);
@@ -93,45 +93,45 @@ class TierClient {
   TierClient(const TierClient&) = delete;
   TierClient& operator=(const TierClient&) = delete;
 
-  /// Reserves room for a sequence. Throws PoolFullError, kTooLarge for what no pool can hold,
-  /// kUnavailable without a pool.
+  /// Reserves room for a sequence. Throws PoolFullError, kTooLarge for a sequence that no pool can
+  /// hold, kUnavailable without a pool.
   [[nodiscard]] SequenceHandle admit(const AdmitRequest& request,
                                      std::optional<Deadline> deadline = {});
   /// Waits for room instead of throwing kPoolFull, and for a tier that is kUnavailable (it is
   /// starting or restarting), until the deadline.
   [[nodiscard]] SequenceHandle admit_waiting(const AdmitRequest& request, Deadline deadline);
-  /// Keeps the lease of a sequence that another client was given.
+  /// Keeps the lease of a sequence that was admitted by another client.
   void adopt(const SequenceHandle& sequence);
   /// The sequence as its pool has it now. Throws kNotFound for one that has ended.
   [[nodiscard]] SequenceHandle query(const SequenceHandle& sequence,
                                      std::optional<Deadline> deadline = {});
   /// Call it after the last push_rows(): waits until the pool's leader has heard from every owner.
   /// It also waits for a control plane that is down, or has lost sight of the pool, as long as the
-  /// pool's worker is there. Throws kDeadlineExceeded saying what is missing.
+  /// pool's worker is there. Throws kDeadlineExceeded naming the missing part.
   void wait_ready(const SequenceHandle& sequence, std::optional<Deadline> deadline = {});
   /// Ends the sequence. It is not an error if it has ended already.
   void free(const SequenceHandle& sequence, std::optional<Deadline> deadline = {});
 
-  /// Rows of positions begin, begin + 1, ... of one layer of the prompt, in the pool's row type;
-  /// split by extent here. Returns when `rows` may be reused and every owner has acknowledged them;
-  /// when it throws, `rows` may be reused too, and what was acknowledged stays.
+  /// Sends rows of positions begin, begin + 1, ... of one layer of the prompt, in the pool's row
+  /// type, and splits them by extent. Returns when every owner has acknowledged them and `rows` may
+  /// be reused. If it throws, `rows` may be reused too, and acknowledged rows stay.
   void push_rows(const SequenceHandle& sequence, int layer, std::int64_t begin,
                  std::span<const std::byte> rows, std::optional<Deadline> deadline = {});
 
-  /// One layer of a step of all items, in one go; splits them by home, waits for all. The first
-  /// layer call at a sequence's `length` opens its step. If some items fail, throws the first
-  /// one's error after all have ended; the outputs of the others are valid.
+  /// Computes one layer of a step of all items in one call; splits them by home and waits for all.
+  /// The first layer call at a sequence's `length` opens its step. If some items fail, throws the
+  /// first one's error after all have ended; the outputs of the others are valid.
   void attend(std::span<const LayerItem> items, int layer, std::optional<Deadline> deadline = {});
   /// As attend(), with queries before W_UK and o after W_UV, where the pool has these weights: the
   /// shorter message. Its bits are those of the query absorbed in fp32, rounded to the query type
   /// and attended, and of W_UV on the state.
   void attend_unabsorbed(std::span<const LayerItem> items, int layer,
                          std::optional<Deadline> deadline = {});
-  /// As attend(), with the heads' values projected by the pool's W_UV, where it has weights.
+  /// As attend(), with the heads' values projected by the pool's W_UV, if the pool has weights.
   void attend_projected(std::span<const LayerItem> items, int layer,
                         std::optional<Deadline> deadline = {});
-  /// As attend(), for the whole attention module: hidden states in, hidden states out, where the
-  /// pool has weights.
+  /// As attend(), for the whole attention module: hidden states in, hidden states out, if the pool
+  /// has weights.
   void forward(std::span<const LayerItem> items, int layer, std::optional<Deadline> deadline = {});
 
   /// Ends the step of each sequence with its number of accepted tokens (0: an abort). Returns when

@@ -1,4 +1,4 @@
-// The requests of one call to workers. Not for use outside deploy/service/client.
+// The requests of one call to workers. Used only inside deploy/service/client.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace tributary {
 
-/// For one thread. Destroyed, it forgets what was not answered: replies that come later are
-/// dropped, and no memory of the caller's is touched any more.
+/// Used by one thread. The destructor forgets unanswered requests: later replies are dropped, and
+/// the caller's memory is not touched any more.
 class WorkerCall {
  public:
   WorkerCall(WorkerConnections& connections, Deadline deadline)
@@ -36,14 +36,14 @@ class WorkerCall {
   };
   /// Returns the request's index; waits for nothing.
   std::size_t send(Message message);
-  /// Waits until so many of the bytes in flight of all calls are left that `bytes` more may go;
-  /// they are given back when the request that is sent next has ended. False: the deadline.
+  /// Waits until the bytes in flight of all calls leave room for `bytes` more. They are given back
+  /// when the next request that is sent has ended. Returns false at the deadline.
   [[nodiscard]] bool reserve(std::size_t bytes);
 
   /// Waits for one reply or for any failure of this request; never throws. A deadline that passes
   /// is kDeadlineExceeded.
   Status wait(std::size_t index);
-  /// After wait() returned ok.
+  /// Call it after wait() returned ok.
   [[nodiscard]] const WorkerReply& reply(std::size_t index) { return requests_[index]->reply; }
   /// Whether some request of the call has failed, or was refused, so far.
   [[nodiscard]] bool failed() const { return connections_.failed(*call_); }

@@ -1,5 +1,5 @@
-// A client's connections to workers, by address: made when there is something to send, and shared
-// by all calls. Not for use outside deploy/service/client.
+// A client's connections to workers, by address. They are made at the first message and shared by
+// all calls. Used only inside deploy/service/client.
 #pragma once
 
 #include <atomic>
@@ -30,8 +30,8 @@ namespace tributary {
 using WorkerReply =
     std::variant<std::monostate, wire::RowsReply, wire::LayerReply, wire::ControlReply>;
 
-/// One request to one worker. Its caller fills in the first part and leaves it alone; the rest is
-/// the connections', under their mutex.
+/// One request to one worker. Its caller fills in the first part and then leaves it alone; the rest
+/// belongs to the connections, under their mutex.
 struct WorkerRequest {
   /// Shared by the requests of one call.
   struct Call {
@@ -40,31 +40,32 @@ struct WorkerRequest {
   };
 
   std::string address;
-  /// That may open the connection: one after the other, from the last on, until the worker welcomes
-  /// one. A request with many sequences names them all: one that the worker does not know, of an
-  /// earlier pool at its address, does not keep the others out. Not empty.
+  /// The greetings that may open the connection. They are tried one after the other, from the last
+  /// on, until the worker welcomes one. A request with many sequences names them all, so that one
+  /// that the worker does not know, of an earlier pool at its address, does not keep the others
+  /// out. Not empty.
   std::vector<wire::Hello> greetings;
   std::uint64_t number = 0;  // as in `header`
   wire::MessageType type{};
   std::vector<std::byte> header;
-  /// The caller's memory, and so is where landing() says: not touched any more when the request has
-  /// ended and `in_use` is 0.
+  /// The caller's memory, like the places of landing(). It is not touched any more when the request
+  /// has ended and `in_use` is 0.
   std::vector<std::span<const std::byte>> payload;
-  /// Where the payload of a reply goes, in order; called while the request has not ended. None: it
-  /// has no payload.
+  /// Gives the places for the payload of a reply, in order; called while the request has not ended.
+  /// Empty: the reply has no payload.
   std::function<std::vector<std::span<std::byte>>(const wire::LayerReply&)> landing;
   std::size_t reserved = 0;  // bytes of the budget, given back at its end
   std::shared_ptr<Call> call;
 
   Deadline::Clock::time_point since;  // when it was given to the connections
   PeerId peer = 0;                    // since it was sent
-  int in_use = 0;                     // by the transport: the payload, where the reply's goes
+  int in_use = 0;                     // uses by the transport: the payload, the reply's places
   bool done = false;
   Status status;
   WorkerReply reply;
 };
 
-/// A connection on which a request has waited for long.
+/// A connection on which a request has waited for a long time.
 struct SilentWorker {
   PeerId peer = 0;
   std::string address;
@@ -83,23 +84,24 @@ class WorkerConnections final : private TransportHandler {
   [[nodiscard]] std::uint64_t next_number() noexcept { return next_number_.fetch_add(1); }
   [[nodiscard]] ByteBudget& budget() noexcept { return budget_; }
 
-  /// Sends at once to a worker that has welcomed us, and else when it does; returns at once. A
-  /// worker that does not answer holds up what is sent to it alone. What goes wrong, here too, is
-  /// the request's status.
+  /// Sends at once to a worker that has welcomed us, otherwise as soon as it does; returns at once.
+  /// A worker that does not answer delays only its own messages. Any error, even here, is the
+  /// request's status.
   void send(const std::shared_ptr<WorkerRequest>& request);
-  /// Waits for the request's end; a deadline that passes ends it with kDeadlineExceeded, and a
-  /// reply that comes later is dropped.
+  /// Waits for the request's end. A deadline that passes ends it with kDeadlineExceeded, and a
+  /// later reply is dropped.
   [[nodiscard]] Status wait(WorkerRequest& request, Deadline deadline);
   [[nodiscard]] bool failed(const WorkerRequest::Call& call);
-  /// `silent` is told of workers that have not answered for kSilence, and again after each further
-  /// one, while somebody waits for them. It must neither block nor call back. Empty: nobody is.
+  /// `silent` gets the workers that have not answered for kSilence, and again after each further
+  /// kSilence, while somebody waits for them. It must neither block nor call back. Empty: nobody is
+  /// told.
   void watch(std::function<void(std::vector<SilentWorker>)> silent);
   static constexpr std::chrono::milliseconds kSilence{500};
-  /// Ends a connection, if it is still there, and what waits on it, with `reason`.
+  /// Ends a connection, if it is still there, and all that waits on it, with `reason`.
   void give_up(PeerId peer, const Status& reason);
-  /// Ends requests of one call that have not ended: what was not sent is not sent any more. Waits
-  /// until the transport touches their memory no longer; connections that hold on to it past the
-  /// deadline are cut.
+  /// Ends the unfinished requests of one call; unsent ones are not sent any more. Waits until the
+  /// transport no longer touches their memory; connections that hold on to it past the deadline are
+  /// cut.
   void release(std::span<const std::shared_ptr<WorkerRequest>> requests, Deadline deadline);
 
  private:
@@ -117,7 +119,7 @@ class WorkerConnections final : private TransportHandler {
   std::optional<Landing> on_reply(PeerId peer, wire::MessageType type,
                                   std::span<const std::byte> header, std::size_t payload_bytes);
 
-  // With the mutex held.
+  // Call with the mutex held.
   [[nodiscard]] Landing land(const std::shared_ptr<WorkerRequest>& request,
                              std::vector<std::span<std::byte>> pieces, wire::LayerReply reply);
   void dispatch(const std::shared_ptr<WorkerRequest>& request);
@@ -125,7 +127,7 @@ class WorkerConnections final : private TransportHandler {
   void transmit(const std::shared_ptr<WorkerRequest>& request, PeerId peer);
   void welcomed(PeerId peer, const wire::Welcome& welcome);
   [[nodiscard]] std::vector<SilentWorker> silent_workers() const;
-  /// The worker does not take the greeting that opened the connection: its requests try others.
+  /// The worker has rejected the greeting that opened the connection: its requests try others.
   void refused(PeerId peer, const Status& why);
   /// Ends a request, once.
   void finish(std::uint64_t number, Status status, WorkerReply reply = {});
@@ -136,7 +138,7 @@ class WorkerConnections final : private TransportHandler {
 
   std::atomic<std::uint64_t> next_number_ = 1;
   ByteBudget budget_;
-  std::mutex mutex_;  // guards what follows, up to the transport; held while that is called
+  std::mutex mutex_;  // guards the fields below, up to the transport; held while that is called
   std::map<std::string, PeerId> peers_;  // those in connections_
   std::unordered_map<PeerId, Connection> connections_;
   std::unordered_map<std::uint64_t, std::shared_ptr<WorkerRequest>> pending_;  // by number

@@ -18,7 +18,7 @@ class AccessCheck {
   [[nodiscard]] bool allowed(std::uint64_t sequence_id, const wire::Token& token);
 
  private:
-  /// More than the sequences that a pool runs; tokens of ended ones go when it is full.
+  /// More than the sequences that a pool runs; when it is full, tokens of ended ones are dropped.
   static constexpr std::size_t kKept = 65'536;
   wire::Token key_;
   std::unordered_map<std::uint64_t, wire::Token> known_;

@@ -11,8 +11,8 @@
 
 namespace tributary {
 
-/// The pool, as the control plane's side calls it: on a thread of that side. Not after the channel
-/// has gone.
+/// The control plane's side calls the pool through these, on its own thread. Not after the channel
+/// is gone.
 struct ControlLinkHandlers {
   std::function<bool(ToPool)> request;  // false: the leader is behind
   std::function<void(RegisterPool&)> describe;
@@ -22,18 +22,18 @@ struct ControlLinkHandlers {
   std::function<void(const std::string&)> log;
 };
 
-/// Where the leader's messages for the control plane go.
+/// The channel for the leader's messages to the control plane.
 class ControlChannel {
  public:
   ControlChannel() = default;
   ControlChannel(const ControlChannel&) = delete;
   ControlChannel& operator=(const ControlChannel&) = delete;
   virtual ~ControlChannel() = default;
-  /// From any thread.
+  /// Any thread may call.
   virtual void tell(const FromPool& word) = 0;
 };
 
-/// Brings a pool that serves to its control plane. Called on rank 0.
+/// Connects a pool that serves to its control plane. Called on rank 0.
 using ConnectControl =
     std::function<std::unique_ptr<ControlChannel>(RegisterPool pool, ControlLinkHandlers handlers)>;
 

@@ -1,6 +1,5 @@
-// The pool's connection to the control plane, on a thread of its own: registers, sends heartbeats,
-// brings requests to the leader and its answers back, and connects again for as long as the pool
-// runs.
+// The pool's connection to the control plane, on its own thread. It registers, sends heartbeats,
+// passes requests to the leader and its answers back, and reconnects for as long as the pool runs.
 #pragma once
 
 #include <chrono>

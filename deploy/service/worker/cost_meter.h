@@ -1,4 +1,4 @@
-// Compares the rounds of a pool with what its constants predict of them.
+// Compares the rounds of a pool with the predictions of its constants.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace tributary {
 
 class CostMeter {
  public:
-  /// The weight of a new round: some hundred rounds outweigh what came before.
+  /// The weight of a new round: some hundred rounds outweigh all earlier ones.
   static constexpr double kWeight = 1.0 / 64;
   /// Shorter phases, in microseconds, measure the clock and the scheduler.
   static constexpr double kShortestUs = 5;
@@ -20,16 +20,16 @@ class CostMeter {
   static constexpr double kLeast = 0.25;
   static constexpr double kMost = 4;
 
-  /// `model`: with the constants that the pool places by.
+  /// `model`: with the constants that placement uses.
   CostMeter(const CostModelConfig& model, int workers);
 
-  /// A round of `items` items of one layer, `tokens` new tokens in all, has ended. It counts if
-  /// they were all sequences of `load`, with one token each: the time of such a round is predicted
+  /// Counts a round of `items` items of one layer and `tokens` new tokens. It counts only if the
+  /// items were all sequences of `load`, with one token each: the time of such a round is predicted
   /// without its plan.
   void round_ended(const RoundReport& report, std::size_t items, std::int64_t tokens,
                    const PoolLoad& load);
 
-  /// Moving averages of measured over predicted time, in the logarithm, since times scatter
+  /// Moving averages of measured over predicted time, taken in the logarithm, since times scatter
   /// upwards.
   [[nodiscard]] const CostFactors& factors() const noexcept { return factors_; }
 

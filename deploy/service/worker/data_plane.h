@@ -1,4 +1,4 @@
-// Every worker's side of the data plane: from a message of a connection to the part that it is for.
+// Every worker's side of the data plane: passes a connection's message to the part that handles it.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ struct DataPlaneConfig {
   int rank = 0;
   PoolShape shape;  // the pool's
   TransportConfig transport;
-  /// A connection that has not introduced itself by then, or was refused, is closed.
+  /// A connection that has not introduced itself within this time, or was refused, is closed.
   std::chrono::milliseconds hello_timeout{5'000};
   std::function<void(const std::string&)> log = {};  // for the operator; any thread
 };
@@ -41,7 +41,7 @@ struct DataPlaneParts {
 
 class DataPlane final : public TransportHandler {
  public:
-  /// Listens from here on.
+  /// Listens at once.
   DataPlane(DataPlaneConfig config, const DataPlaneParts& parts,
             const MakeTransport& make_transport);
   /// Closes all connections.
@@ -49,8 +49,9 @@ class DataPlane final : public TransportHandler {
 
   [[nodiscard]] const std::string& address() const noexcept { return transport_->address(); }
 
-  /// Twice a second, from any thread: tells the leader that this worker is alive, and closes
-  /// connections that have not introduced themselves, or that hold pages of an ended sequence.
+  /// Call it twice a second, from any thread. It tells the leader that this worker is alive, and
+  /// closes connections that have not introduced themselves or that hold pages of an ended
+  /// sequence.
   void tick();
 
   std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
@@ -76,7 +77,8 @@ class DataPlane final : public TransportHandler {
   std::unique_ptr<Transport> transport_;      // goes first: it calls the rest
 };
 
-/// kInvalidArgument naming the first field in which a client's shape is not the pool's.
+/// Returns kInvalidArgument naming the first field in which a client's shape differs from the
+/// pool's.
 [[nodiscard]] Status compare_shapes(const PoolShape& client, const PoolShape& pool);
 
 }  // namespace tributary

@@ -1,11 +1,11 @@
-// W_UK and W_UV of a pool that a caller in its process gives, instead of a model's folder.
+// W_UK and W_UV of a pool, given by a caller in its process instead of by a model's folder.
 #pragma once
 
 #include <vector>
 
 namespace tributary {
 
-/// The home's projections head by head, and no more: such a pool serves no `forward`.
+/// Only the home's projections head by head: such a pool does not serve `forward`.
 struct GivenHeadWeights {
   int qk_nope_head_dim = 0;  // N
   int v_head_dim = 0;        // V

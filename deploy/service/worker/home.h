@@ -1,5 +1,5 @@
-// Layer requests and controls of clients at their sequences' home: what may run goes to the leader,
-// the rest is refused item by item.
+// Handles layer requests and controls of clients at their sequences' home: passes items that may
+// run to the leader and refuses the rest one by one.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class Home {
         relays_(relays),
         leader_(leader) {}
 
-  /// Where the payload goes; no value where all of the request was refused, and answered.
+  /// Returns the place for the payload; no value if the whole request was refused and answered.
   [[nodiscard]] std::optional<Landing> receive(PeerId peer, const wire::LayerRequest& request,
                                                std::size_t payload_bytes);
   void receive(PeerId peer, const wire::Control& control);

@@ -34,13 +34,14 @@ struct HomeRequest {
   std::chrono::steady_clock::time_point arrival{};
   std::size_t input_bytes = 0;           // of one token
   std::size_t output_bytes = 0;          // of one token
-  std::vector<std::size_t> first_token;  // of each item, and the sum: offsets in both buffers
+  std::vector<std::size_t> first_token;  // first token of each item, then the sum: offsets in both
+                                         // buffers
   RawBytes input, output;
   std::vector<Item> items;
   std::size_t running = 0;  // items that have not ended
   std::string message;      // about the first that failed
 
-  /// False where the item had ended before.
+  /// Returns false if the item had ended before.
   bool end(std::size_t item, ErrorCode code, const std::string& text);
   [[nodiscard]] std::span<const std::byte> input_of(std::size_t item) const;
   [[nodiscard]] std::span<std::byte> output_of(std::size_t item) const;
@@ -58,15 +59,15 @@ class HomeQueue {
   HomeQueue(const HomeQueue&) = delete;
   HomeQueue& operator=(const HomeQueue&) = delete;
 
-  /// Room for a request and its output; null when more than max_bytes would be held. It gives its
-  /// room back when the last pointer to it goes.
+  /// Makes room for a request and its output; null if more than max_bytes would be held. The room
+  /// is given back when the last pointer to the request goes.
   [[nodiscard]] std::shared_ptr<HomeRequest> open(PeerId peer, wire::LayerRequest asked,
                                                   std::size_t input_bytes,
                                                   std::size_t output_bytes);
-  /// Its payload is there: its items that have not ended, one at least, can be claimed. Returns its
-  /// ticket.
+  /// The request's payload has arrived: its items that have not ended, at least one, can be
+  /// claimed. Returns its ticket.
   [[nodiscard]] std::uint64_t submit(std::shared_ptr<HomeRequest> request);
-  /// These items of a ticket will not run; unknown ones, and those that have ended, are ignored.
+  /// These items of a ticket will not run. Unknown items, and those that have ended, are ignored.
   void refuse(const wire::ItemsRefused& refused);
 
   struct Claim {
@@ -74,11 +75,12 @@ class HomeQueue {
     std::size_t item = 0;
     std::uint64_t ticket = 0;
   };
-  /// The item that the leader has put into a round; `request` is null when there is none. The
-  /// oldest where a client has sent it twice: the leader runs that one, and refuses the later.
+  /// Claims the item that the leader has put into a round; `request` is null if there is none. If a
+  /// client has sent the item twice, claims the older: the leader runs that one and refuses the
+  /// later one.
   [[nodiscard]] Claim claim(std::uint64_t sequence_id, std::int32_t layer, std::int64_t base_length,
                             std::int32_t tokens);
-  /// A claimed item has run (its output is written), or has failed.
+  /// A claimed item has run (its output is written) or has failed.
   void finish(const Claim& claim, const Status& status);
 
   /// Bytes of all requests that are held.
@@ -92,7 +94,7 @@ class HomeQueue {
   };
   struct Memory;
 
-  /// Under the lock. True when the request's last item has ended.
+  /// Call under the lock. Returns true when the request's last item has ended.
   bool end(std::uint64_t ticket, HomeRequest& request, std::size_t item, ErrorCode code,
            const std::string& message);
 
@@ -105,8 +107,7 @@ class HomeQueue {
   std::map<Key, std::vector<Place>> places_;
 };
 
-/// The answer: its header, and as its payload the outputs of the items that succeeded, where they
-/// lie.
+/// The answer: its header, and as its payload the outputs of the items that succeeded, in place.
 struct HomeReply {
   wire::LayerReply header;
   std::vector<std::span<const std::byte>> payload;

@@ -22,13 +22,13 @@ class Leader {
  public:
   Leader(const LeaderConfig& config, Worker& worker, LeaderInbox& inbox, LeaderLinks links);
 
-  /// Runs until the inbox is told to stop, and returns after every worker was told. Throws what
-  /// ends the pool: a lost or silent worker, a round that failed for good.
+  /// Runs until the inbox is told to stop, and returns after every worker was told. Throws the
+  /// error that ends the pool: a lost or silent worker, a round that failed for good.
   void run();
 
-  // From any thread.
+  // Any thread may call these.
 
-  /// Fills in what the leader knows: sequences, draining, the control plane's incarnation.
+  /// Fills in the leader's part: sequences, draining, the control plane's incarnation.
   void describe(RegisterPool& pool) const;
   [[nodiscard]] Heartbeat heartbeat() const;
 
@@ -48,7 +48,7 @@ class Leader {
   LeaderInbox& inbox_;
   LeaderLinks links_;
 
-  /// Guards what follows between run() and describe() or heartbeat(); free while a round runs.
+  /// Guards the fields below between run() and describe() or heartbeat(); free while a round runs.
   mutable std::mutex mutex_;
   PoolMeter meter_;
   CostMeter cost_meter_;

@@ -1,5 +1,5 @@
-// Messages for the leader of a pool: from homes and owners (through its data plane), from the
-// control plane, from a signal. The border between their threads and the leader's.
+// The inbox for the leader of a pool: messages from homes and owners (through its data plane), from
+// the control plane, from a signal. It is the border between their threads and the leader's.
 #pragma once
 
 #include <condition_variable>
@@ -17,7 +17,7 @@
 
 namespace tributary {
 
-/// All that came since the last take().
+/// All messages since the last take().
 struct LeaderMail {
   using Time = Deadline::Clock::time_point;
   struct Items {
@@ -45,23 +45,23 @@ struct LeaderMail {
   void clear();
 };
 
-/// post_* may be called from any thread; wait and take from the leader's.
+/// Any thread may call post_*; only the leader's calls wait and take.
 class LeaderInbox {
  public:
   using Time = LeaderMail::Time;
   /// `workers`: ranks of the pool.
   explicit LeaderInbox(int workers);
 
-  /// False, and nothing is kept, when the leader is kMaxMessages behind.
+  /// Returns false, and keeps nothing, if the leader is kMaxMessages behind.
   [[nodiscard]] bool post_items(int rank, wire::Items items);
   [[nodiscard]] bool post_relay(int rank, wire::ControlRelay relay);
   [[nodiscard]] bool post_request(ToPool request);
-  /// Only the latest of a sequence and worker is kept.
+  /// Keeps only the latest of a sequence and worker.
   void post_progress(const wire::Progress& progress);
   void post_beat(const wire::Beat& beat);
   void post_joined(int rank);
   void post_lost(const Status& reason);
-  /// Running sequences may go on for a while, then the pool ends.
+  /// Lets running sequences go on for a while, then ends the pool.
   void post_stop();
 
   /// Waits until something is posted, at most until `until`.
@@ -69,11 +69,11 @@ class LeaderInbox {
   /// Replaces the contents of `mail` and reuses its memory.
   void take(LeaderMail& mail);
 
-  /// Waits until every other worker has joined; kDeadlineExceeded names one that has not.
+  /// Waits until every other worker has joined; kDeadlineExceeded names a missing one.
   [[nodiscard]] Status wait_joined(Deadline deadline);
-  /// Age of each worker's last beat or, before the first, of its joining. The leader's own: 0.
+  /// The age of each worker's last beat or, before the first, of its join. 0 for the leader itself.
   [[nodiscard]] std::vector<Deadline::Clock::duration> beat_ages(Time now) const;
-  /// kWorkerFailed when some worker's beat is older than `limit`.
+  /// Returns kWorkerFailed if some worker's beat is older than `limit`.
   [[nodiscard]] Status check_beats(Deadline::Clock::duration limit) const;
   /// The reason for the pool's end, or ok.
   [[nodiscard]] Status lost() const;

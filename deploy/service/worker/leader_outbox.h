@@ -12,7 +12,7 @@
 
 namespace tributary {
 
-/// Where the leader's words go. Called from its thread, with no lock held.
+/// The channels of the leader's messages. Called from its thread, with no lock held.
 struct LeaderLinks {
   std::function<void(int rank, wire::ItemsRefused)> refuse;
   std::function<void(int rank, wire::ControlRelayReply)> answer;
@@ -28,7 +28,7 @@ class LeaderOutbox {
     answers_.emplace_back(rank, std::move(verdicts));
   }
   void tell(FromPool word) { words_.push_back(std::move(word)); }
-  /// Not before every worker has the next order.
+  /// Sends `word` only after every worker has the next order.
   void tell_after_order(FromPool word) { words_after_order_.push_back(std::move(word)); }
   void order_done();
 

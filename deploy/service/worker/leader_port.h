@@ -1,5 +1,5 @@
-// A worker's side of what the workers of a pool and their leader say to each other. One form stands
-// beside the leader, in its process; the other speaks to it over a connection.
+// A worker's side of the messages between the workers of a pool and their leader. One form is
+// beside the leader, in its process; the other talks to it over a connection.
 #pragma once
 
 #include <cstddef>
@@ -14,26 +14,28 @@
 
 namespace tributary {
 
-/// Also the channel of the pool's orders.
+/// It is also the channel of the pool's orders.
 class LeaderPort : public OrderChannel {
  public:
-  // To the leader, from any thread. What it cannot take, being too far behind, comes back refused.
+  // Messages to the leader, from any thread. If the leader is too far behind to take one, it comes
+  // back refused.
 
   virtual void post(wire::Items items) = 0;
   virtual void post(wire::ControlRelay relay) = 0;
   virtual void post(const wire::Progress& progress) = 0;
   virtual void post(const wire::Beat& beat) = 0;
 
-  // From others of the pool, on the transport's thread. They throw what ends the connection.
+  // Messages from others of the pool, on the transport's thread. These functions throw the error
+  // that ends the connection.
 
-  /// A new connection says that it is a worker of this pool.
+  /// A new connection introduces itself as a worker of this pool.
   virtual void join(PeerId peer, const wire::Join& join) = 0;
   /// Takes a message from a worker or the leader.
   [[nodiscard]] virtual std::optional<Landing> receive(const Peers::Peer& from,
                                                        wire::MessageType type,
                                                        std::span<const std::byte> header,
                                                        std::size_t payload_bytes) = 0;
-  /// A connection to one of them has ended.
+  /// A connection to a worker or the leader has ended.
   virtual void lost(const Peers::Peer& peer, const Status& reason) = 0;
 };
 

@@ -1,4 +1,5 @@
-// When each sequence was last heard of: one whose client is silent for too long is ended.
+// The time at which each sequence was last heard of; a sequence whose client is silent for too long
+// is ended.
 #pragma once
 
 #include <list>
@@ -10,8 +11,8 @@
 
 namespace tributary {
 
-/// Sequences in the order of their last message; all operations take constant time, but a touch()
-/// that comes late takes as many steps as others have been touched since.
+/// Sequences in the order of their last message. All operations take constant time, except a late
+/// touch(), which takes as many steps as others have been touched since.
 class LeaseBook {
  public:
   using Time = Deadline::Clock::time_point;
@@ -19,10 +20,10 @@ class LeaseBook {
 
   /// Begins the lease of a new sequence.
   void add(SequenceId id, Time now);
-  /// A message about it came then; unknown sequences are ignored.
+  /// Records a message about the sequence at `then`; unknown sequences are ignored.
   void touch(SequenceId id, Time then);
   void remove(SequenceId id);
-  /// Some sequence whose lease is over; it stays until remove().
+  /// A sequence whose lease is over, if there is one; it stays until remove().
   [[nodiscard]] std::optional<SequenceId> expired(Time now) const;
   /// When the next lease ends, unless it is renewed; no value without sequences.
   [[nodiscard]] std::optional<Time> next_end() const;

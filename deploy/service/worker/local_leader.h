@@ -1,4 +1,5 @@
-// The port of rank 0: the leader's inbox is at hand, the other workers of the pool connect.
+// The port of rank 0: the leader's inbox is in its process, and the other workers of the pool
+// connect.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ namespace tributary {
 
 class LocalLeader final : public LeaderPort {
  public:
-  /// `queue` and `relays` are of the home beside the leader. All outlive the port.
+  /// `queue` and `relays` belong to the home beside the leader. All outlive the port.
   LocalLeader(int workers, const wire::Token& pool_key, Peers& peers, HomeQueue& queue,
               Relays& relays, LeaderInbox& inbox);
 
@@ -33,13 +34,14 @@ class LocalLeader final : public LeaderPort {
                                                std::size_t payload_bytes) override;
   void lost(const Peers::Peer& peer, const Status& reason) override;
 
-  /// After LeaderInbox::wait_joined. Returns at once; who does not get an order is found lost.
+  /// Call it after LeaderInbox::wait_joined. Returns at once; a worker that does not get an order
+  /// is found lost.
   Status send(std::span<const std::byte> order, Deadline deadline) override;
-  /// kFailedPrecondition: rank 0 sends.
+  /// Returns kFailedPrecondition: rank 0 sends.
   Status wait(std::vector<std::byte>& order, Deadline deadline,
               const std::function<Status()>& look) override;
 
-  // The leader's words (LeaderLinks), from its thread.
+  // The leader's messages (LeaderLinks), from its thread.
 
   void refuse(int rank, const wire::ItemsRefused& refused);
   void answer(int rank, const wire::ControlRelayReply& verdicts);

@@ -1,4 +1,4 @@
-// Who is connected to a worker's data plane, as what, and typed messages to them.
+// The connections to a worker's data plane with their roles, and typed messages to them.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@
 
 namespace tributary {
 
-/// All may be called from any thread, the transport's included.
+/// Any thread may call any function, including the transport's.
 class Peers {
  public:
   using Time = Deadline::Clock::time_point;
@@ -29,7 +29,7 @@ class Peers {
     kWorker,
     kLeader,
     kRefused,  // a client that reads why
-    kClosing,  // closed on this side; what of it is still on its way means nothing
+    kClosing,  // closed on this side; messages still in flight are ignored
   };
   struct Peer {
     Role role = Role::kNew;
@@ -41,24 +41,26 @@ class Peers {
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
-  /// Sets what messages go by: what `make` returns. Who calls find() while it runs waits.
+  /// Sets the transport of all messages to the result of `make`. Callers of find() wait while it
+  /// runs.
   void open(const std::function<Transport&()>& make);
-  /// From here on nothing is sent: the transport ends.
+  /// Stops sending, because the transport ends.
   void stop() noexcept { stopping_ = true; }
 
   /// Connects to the leader of the pool; messages to it may be sent at once.
   [[nodiscard]] PeerId connect_leader(const std::string& address, const Introduction& pool);
-  /// A peer that was not known is new.
+  /// Returns a new peer if it was not known.
   [[nodiscard]] Peer find(PeerId peer);
-  /// False where the connection has been closed on this side.
+  /// Returns false if the connection has been closed on this side.
   [[nodiscard]] bool introduce(PeerId peer, Role role, int rank = 0);
-  /// Its connection has ended. Who it was, unless nobody knows it.
+  /// The peer's connection has ended. Returns who it was, or no value if nobody knows it.
   std::optional<Peer> forget(PeerId peer);
-  /// Ends a connection on this side. Who it was, unless that had been done before.
+  /// Ends a connection on this side. Returns who it was, or no value if it was closed before.
   std::optional<Peer> close(PeerId peer);
 
   [[nodiscard]] std::size_t clients() const;
-  /// Who has not introduced itself, or was refused, before `limit` and is still there.
+  /// The peers that had not introduced themselves, or were refused, before `limit` and are still
+  /// there.
   [[nodiscard]] std::vector<PeerId> idle_since(Time limit) const;
 
   /// `payload` stays valid until `sent`, see OutgoingMessage.

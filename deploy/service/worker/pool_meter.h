@@ -14,13 +14,14 @@ namespace tributary {
 
 class PoolMeter {
  public:
-  /// Without what the workers count themselves.
+  /// Excludes the workers' own counts.
   PoolMetrics totals;
 
-  /// A round of so many items has ended. `canary_bound`: a canary's excess above it is a failure.
+  /// Counts a round of `items` items. `canary_bound`: a canary's excess above it is a failure.
   void round_ended(const RoundReport& report, std::size_t items, double seconds,
                    double canary_bound);
-  /// All totals, those of the workers' last beats added, and each worker's attention work.
+  /// Fills in all totals, including those of the workers' last beats, and each worker's attention
+  /// work.
   void fill(Heartbeat& heartbeat, const std::vector<wire::Beat>& beats) const;
 
  private:

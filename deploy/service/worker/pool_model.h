@@ -18,9 +18,9 @@ struct PoolModel {
   std::string name;  // of the shape, or the model's path
   PoolShape served;
   std::int32_t pages = 0;  // of each worker
-  /// One per layer; empty where the pool has no model.
+  /// One per layer; empty if the pool has no model.
   std::vector<std::unique_ptr<MlaLayer>> layers;
-  /// One per layer, where the caller gave these (WorkerOptions::given_head_weights).
+  /// One per layer, if the caller gave these (WorkerOptions::given_head_weights).
   std::vector<HeadProjection> given_heads;
 
   /// The projections of a layer; the pool has weights.
@@ -30,10 +30,9 @@ struct PoolModel {
   }
 };
 
-/// Reads the model that the options name. Throws what its readers throw, and kInvalidArgument for
-/// more layers than it has, given weights of another shape or beside a model's, or when no page
-/// fits.
-/// `backend` outlives the result.
+/// Reads the model that the options name. Throws the errors of its readers, and kInvalidArgument
+/// for more layers than the model has, for given weights of another shape or beside a model's, or
+/// if no page fits. `backend` outlives the result.
 [[nodiscard]] PoolModel load_pool_model(const WorkerOptions& options, Backend& backend);
 
 }  // namespace tributary

@@ -1,18 +1,18 @@
-// The memory that a worker takes from the system and gives back.
+// The memory that a worker takes from the system and returns to it.
 #pragma once
 
 #include "core/interface/backend.h"
 
 namespace tributary {
 
-/// Writes every page of a cache in host memory, which the system hands out at the first write only.
-/// So a machine without the memory ends its worker at the start and not in the middle of a prompt,
-/// no row pays for a fault, and the memory of a worker that serves does not grow with its use.
-/// Caches elsewhere have their memory already.
+/// Writes every page of a cache in host memory, because the system allocates a page only at its
+/// first write. A machine without the memory then ends its worker at the start and not in the
+/// middle of a prompt, no row pays for a fault, and the memory of a worker that serves does not
+/// grow with its use. Caches elsewhere have their memory already.
 void commit_cache(Backend& backend, Cache& cache);
 
-/// For the whole process: large blocks go back to the system when they are freed.
-/// glibc would keep up to 64 MiB of them in each arena once it has seen some.
+/// Makes the whole process return large blocks to the system when they are freed. glibc would keep
+/// up to 64 MiB of them in each arena once it has seen some.
 void give_back_freed_memory() noexcept;
 
 }  // namespace tributary

@@ -1,5 +1,5 @@
-// Control requests of clients that wait for the leader's verdict: who asked, and what this home has
-// refused.
+// Control requests of clients that wait for the leader's verdict: the sender of each, and the items
+// that this home has refused.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace tributary {
 
-/// All may be called from any thread.
+/// Any thread may call any function.
 class Relays {
  public:
   explicit Relays(Peers& peers) : peers_(peers) {}
 
-  /// `reply` has one verdict per item; the leader decides those that are ok here, in order. Returns
-  /// the ticket of the relay; 0 if too many wait, which the client was told.
+  /// `reply` has one verdict per item; the leader decides the items that are ok here, in order.
+  /// Returns the ticket of the relay, or 0 if too many wait; the client was then told.
   [[nodiscard]] std::uint64_t open(PeerId peer, wire::ControlReply reply);
   /// Answers the client; unknown tickets are ignored.
   void answer(const wire::ControlRelayReply& verdicts);

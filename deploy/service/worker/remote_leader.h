@@ -24,13 +24,13 @@ namespace tributary {
 
 class RemoteLeader final : public LeaderPort {
  public:
-  /// `queue` and `relays` are of the home on this rank. All outlive the port.
+  /// `queue` and `relays` belong to the home on this rank. All outlive the port.
   RemoteLeader(int rank, const wire::Token& pool_key, Peers& peers, HomeQueue& queue,
                Relays& relays);
 
-  /// Once, before the leader is waited for. What was posted before is lost.
+  /// Call it once, before the leader is waited for. Earlier posts are lost.
   void connect(const std::string& address);
-  /// kFailedPrecondition: rank 0 sends.
+  /// Returns kFailedPrecondition: rank 0 sends.
   Status send(std::span<const std::byte> order, Deadline deadline) override;
   Status wait(std::vector<std::byte>& order, Deadline deadline,
               const std::function<Status()>& look) override;

@@ -1,5 +1,5 @@
-// Handles each request to the leader, of a client or of the control plane: sequences begin, step
-// and end here, and items wait here until a round takes them.
+// Handles each request to the leader, from a client or from the control plane. Sequences begin,
+// step and end here, and items wait here until a round takes them.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace tributary {
 
-/// Not synchronised: the leader does that.
+/// Not synchronised; the leader does that.
 class RequestDesk {
  public:
   using Time = Deadline::Clock::time_point;
@@ -49,7 +49,7 @@ class RequestDesk {
   void round_ended(std::span<const Waiting> round, const wire::Outcome& outcome);
   /// Whether an admission or an end has to be ordered soon; resets it.
   [[nodiscard]] bool take_order_due() { return std::exchange(order_due_, false); }
-  /// When the desk has to act next even if no message arrives.
+  /// The next time at which the desk has to act even if no message arrives.
   [[nodiscard]] Time next_event(Time now) const;
   /// Whether the pool was asked to end and has no sequences left, or no time for them.
   [[nodiscard]] bool may_stop(Time now) const {
@@ -58,7 +58,7 @@ class RequestDesk {
 
   [[nodiscard]] Sequencer& sequencer() noexcept { return sequencer_; }
   [[nodiscard]] const Sequencer& sequencer() const noexcept { return sequencer_; }
-  /// Sequences, draining, the control plane's incarnation.
+  /// Fills in sequences, draining, the control plane's incarnation.
   void describe(RegisterPool& pool) const;
   void fill(Heartbeat& heartbeat) const;
 
@@ -86,7 +86,7 @@ class RequestDesk {
   StepBook book_;
   LeaseBook leases_;
   std::deque<Waiting> waiting_;  // oldest first; of each sequence one at most
-  std::vector<Waiting> held_;    // their sequences are not ready: asked again for a short while
+  std::vector<Waiting> held_;    // their sequences are not ready: tried again for a short while
   bool order_due_ = false;
   bool draining_ = false;
   std::optional<Time> stop_at_;

@@ -1,5 +1,5 @@
-// Prompt rows from outside: from a message's header to rows in their pages, checked, counted and
-// answered.
+// Receives prompt rows from outside: from a message's header to checked, counted and acknowledged
+// rows in their pages.
 #pragma once
 
 #include <array>
@@ -30,21 +30,22 @@ class RowsReceiver {
     std::function<void(PeerId, const wire::RowsReply&)> reply;
     std::function<void(const wire::Progress&)> progress;  // to the leader
   };
-  /// For rows that cannot land in their pages directly.
+  /// The bound on rows that cannot land in their pages directly.
   static constexpr std::size_t kMaxStagedBytes = std::size_t{256} << 20;
 
   /// All outlive the receiver.
   RowsReceiver(int rank, IngestTable& table, Backend& backend, Cache& cache, Links links);
 
-  /// Where the rows go; no value when they were refused (and answered). `allowed`: the token is the
-  /// sequence's.
+  /// Returns the place for the rows; no value if they were refused (and answered). `allowed`: the
+  /// token is the sequence's.
   [[nodiscard]] std::optional<Landing> receive(PeerId peer, const wire::Rows& rows, bool allowed,
                                                std::size_t payload_bytes);
   /// Counts a message that is too malformed to be answered.
   void count_malformed() { count_refusal(wire::Refusal::kMalformed); }
 
-  /// Who is still sending rows of a sequence that had ended by the last call, each once: its pages
-  /// wait for them, and a sender that is stopped in the middle may never come to their end.
+  /// The senders that are still sending rows of a sequence that had ended by the last call, each
+  /// once. The sequence's pages wait for these rows, and a sender that is stopped in the middle may
+  /// never finish.
   [[nodiscard]] std::vector<PeerId> late_senders();
 
   /// Fills in a beat's counts of rows.
@@ -52,7 +53,7 @@ class RowsReceiver {
 
  private:
   using Time = std::chrono::steady_clock::time_point;
-  /// Rows on their way.
+  /// Rows in flight.
   struct Transfer {
     PeerId peer = 0;
     wire::Rows rows;

@@ -1,5 +1,5 @@
-// The pool's client in a service: feeds the payloads of clients' rounds into the pool's and takes
-// their outputs out, with the layer's projections where the pool was asked for them.
+// The pool's client in a service: passes the payloads of clients' requests into the pool's rounds
+// and takes their outputs, with the layer's projections if the request asks for them.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class ServiceClient final : public PoolClient {
   ServiceClient(PoolModel& model, Backend& backend, HomeQueue& queue)
       : model_(model), backend_(backend), queue_(queue) {}
 
-  /// Prompts are pushed: throws kInternal.
+  /// Throws kInternal, since prompts are pushed.
   void fill_rows(const Sequence& sequence, int layer, std::int64_t begin, std::int64_t count,
                  std::byte* rows) override;
   void write_tokens(std::span<const HomedItem> items, std::span<const std::int32_t> item_layer,
@@ -41,7 +41,7 @@ class ServiceClient final : public PoolClient {
 
   void copy_records(std::span<const Part> parts, std::byte* records, std::size_t record_bytes);
   void project(std::span<const Part> parts, std::byte* records, std::size_t record_bytes);
-  /// The parts' inputs, one behind the other, in inputs_.
+  /// Uploads the parts' inputs, one after the other, to inputs_.
   void upload_inputs(std::span<const Part> parts);
   /// Queries before W_UK, in inputs_ -> absorbed ones in queries_.
   void absorb(std::int32_t layer, std::int64_t tokens, std::size_t input_bytes);

@@ -1,4 +1,4 @@
-// The state of each sequence's prompt and of its open step, and what it means for a client's
+// The state of each sequence's prompt and of its open step, and the consequences for a client's
 // request. Deciding changes nothing; the book changes only when it is told what was done.
 #pragma once
 
@@ -48,7 +48,7 @@ class StepBook {
   /// Whether an item of the open step waits for its round.
   void set_waiting(SequenceId id, bool waiting);
   void ran(SequenceId id, int layer);
-  /// The open step has ended; returns when it was opened.
+  /// Records that the open step has ended; returns when it was opened.
   Time closed(SequenceId id);
 
   [[nodiscard]] bool contains(SequenceId id) const { return entries_.contains(id); }
@@ -62,8 +62,8 @@ class StepBook {
   [[nodiscard]] const std::string& idempotency_key(SequenceId id) const {
     return entries_.at(id).idempotency_key;
   }
-  /// Who takes in which part of the prompt: the owners at admission, wherever its leaves are by
-  /// now.
+  /// The parts of the prompt and the workers that receive them: the owners at admission, even if
+  /// leaves have moved since.
   [[nodiscard]] const std::vector<Extent>& extents(SequenceId id) const {
     return entries_.at(id).extents;
   }
@@ -101,7 +101,7 @@ class StepBook {
   [[nodiscard]] static SequenceState state(const Entry& entry);
   [[nodiscard]] static std::string missing(const Entry& entry);
   [[nodiscard]] std::string missing_layers(const Step& step) const;
-  /// Commit of the step up to `length`: into `decision`.
+  /// Adds the commit of the step up to `length` to `decision`.
   void decide_commit(const Entry& entry, std::int64_t length, Decision& decision) const;
 
   int layers_;

@@ -33,8 +33,8 @@ struct WorkerOptions {
   bool busy_poll = false;
   bool shared_memory = false;
 
-  /// A golden file, or a folder with config.json and *.safetensors: shape and weights. Without one
-  /// the pool has `shape`, and no weights but those that are given.
+  /// A golden file, or a folder with config.json and *.safetensors: shape and weights. Without it
+  /// the pool has `shape`, and only the weights that the caller gives.
   std::optional<std::filesystem::path> model;
   std::string shape = "deepseek-v2-lite";  // a preset's name or a file
   std::optional<MlaShape> given_shape;     // instead of `shape`, as if from a file
@@ -42,25 +42,25 @@ struct WorkerOptions {
   double kv_gib = 1;
   int leaf_tokens = 2048;
   Exchange exchange = Exchange::kAuto;
-  /// By what placement and exchange are chosen: a machine's name, see core/cost/built_in_costs.h,
-  /// or a file of `tributary bench --json`. Rank 0 reads it.
+  /// The constants for placement and exchange: a machine's name, see core/cost/built_in_costs.h, or
+  /// a file of `tributary bench --json`. Rank 0 reads it.
   std::string costs = "cpu";
   std::string backend = "cpu";
   int threads = 0;  // 0: this worker's share of the cores
   BackendOptions backend_options;
   RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
-  /// Without `model`. Read while the pool starts, each worker into memory of its own, and kept by
-  /// who gives them until it serves.
+  /// Used without `model`. Each worker copies them to its own memory while the pool starts; the
+  /// caller keeps them until the pool serves.
   std::weak_ptr<const GivenHeadWeights> given_head_weights;
 
   int max_batch = 256;             // items of a round
   int batch_wait_us = 50;          // how long a round waits for items of sequences in open steps
-  int lease_ms = 30'000;           // a sequence whose client is silent for so long is freed
+  int lease_ms = 30'000;           // a sequence whose client is silent for this long is freed
   int round_timeout_ms = 10'000;   // deadline of a round; a worker that misses it ends the pool
-  int worker_timeout_ms = 3'000;   // a worker that is silent for so long ends the pool
+  int worker_timeout_ms = 3'000;   // a worker that is silent for this long ends the pool
   int drain_timeout_ms = 10'000;   // SIGTERM: how long running sequences may go on
-  int canary_interval_ms = 1'000;  // one item is recomputed in float64 so often; 0: never
+  int canary_interval_ms = 1'000;  // one item is recomputed in float64 at this interval; 0: never
   double max_step_ms = 0;          // that placement goes by; 0: none
   /// Leaves move between workers at this rate at most; 0: never.
   double move_bytes_per_s = kDefaultMoveBytesPerS;

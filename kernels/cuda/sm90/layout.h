@@ -63,7 +63,7 @@ TRIBUTARY_DEVICE std::uint32_t query_at(std::uint32_t shared, int tile) {
 TRIBUTARY_DEVICE std::uint32_t tile_at(std::uint32_t shared, int buffer, int tile) {
   return shared + kPagesAt + static_cast<std::uint32_t>(buffer * kTiles + tile) * kTileBytes;
 }
-/// Ends a phase when the tile's bytes are there.
+/// Ends a phase when the tile's bytes have arrived.
 TRIBUTARY_DEVICE std::uint32_t full_at(std::uint32_t shared, int buffer, int tile) {
   return shared + kFullAt + static_cast<std::uint32_t>(buffer * kTiles + tile) * 8;
 }

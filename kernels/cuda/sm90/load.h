@@ -1,5 +1,5 @@
-// How the many-rows kernel fills its shared memory: queries by its compute threads, pages by one
-// thread and the copy engine; and how it makes what no row occupies harmless.
+// Loads of the many-rows kernel into shared memory: queries by its compute threads, pages by one
+// thread and the copy engine. It also makes slots without rows harmless.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,8 @@ TRIBUTARY_DEVICE void load_queries(const AttendLaunch& launch, const Work& work,
   constexpr int kWarps = kComputeThreads / 32;
   const int warp = static_cast<int>(ptx::thread()) / 32;
   const int lane = static_cast<int>(ptx::thread()) % 32;
-  // Only elements are known to be aligned. 16 bytes are the rule; else two bytes at a time.
+  // Only elements are known to be aligned. Usually 16 bytes are; otherwise two bytes are copied at
+  // a time.
   const bool aligned =
       (reinterpret_cast<std::uintptr_t>(launch.queries) | launch.query_stride_bytes) % 16 == 0;
   for (int row = warp; row < kRows; row += kWarps) {

@@ -56,8 +56,8 @@ class Group {
   static constexpr int kFirstTile = kGroup * kGroupTiles;
   static constexpr int kSteps = kPage / 16;  // of a product over a page's tokens
 
-  /// Read anew wherever it is needed: registers are few, and only two of its fields are needed
-  /// often.
+  /// Reads the work anew wherever it is needed: registers are few, and only two of its fields are
+  /// needed often.
   [[nodiscard]] TRIBUTARY_DEVICE Work work_at(int unit) const {
     return work_of(launch_, unit, kBlocks, rank_);
   }
@@ -141,7 +141,7 @@ class Group {
     // A warp waits for its own products only, and what follows writes to tiles that others read.
     ptx::meet_at(kGroupOnly + kGroup, kGroupThreads);
     if (partly_seen(pages, page)) {
-      // Counted here: such pages are few, and registers too.
+      // Counted here to save registers: such pages are few.
       const int before = page * kPage;
       const Work work = work_at(pages.unit);
       const int limit[2] = {visible(work, 0) - before, visible(work, 1) - before};
@@ -163,8 +163,8 @@ class Group {
     clear_unseen(shared_, buffer, kGroup, pages.seen_by_all - before, rows - before);
   }
 
-  /// Scores of the own page to weights: in registers for this group, in shared memory for the
-  /// other.
+  /// Turns the scores of the own page into weights: in registers for this group, in shared memory
+  /// for the other.
   TRIBUTARY_DEVICE void weigh_own(const Pages& pages, SoftmaxState& state, int page) {
     weigh(scores_, scale_, state, factor_);
     round_weights(scores_, weights_);
@@ -191,7 +191,7 @@ class Group {
     }
   }
 
-  // output += weights * values, of this group's columns. A step is 16 tokens.
+  // output += weights * values, for this group's columns. A step is 16 tokens.
   TRIBUTARY_DEVICE void begin_own_values(float (&output)[128]) {
     ptx::begin_products(output);
     TRIBUTARY_UNROLL
@@ -251,7 +251,7 @@ class Group {
     TRIBUTARY_UNROLL
     for (int r = 0; r < 2; ++r) {
       const float other = ptx::load_shared(shared_sum(kOther, r));
-      // In one order in both groups.
+      // Both groups add in the same order.
       const float sum = kGroup == 0 ? ptx::add(sums[r], other) : ptx::add(other, sums[r]);
       const float share = sum == 0 ? 0.0F : ptx::divide(1, sum);
       const int row = work.first_row + upper_row() + 8 * r;

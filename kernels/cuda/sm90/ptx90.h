@@ -31,19 +31,20 @@ TRIBUTARY_DEVICE std::uint64_t columns_operand(std::uint32_t address, std::uint3
   return kSwizzle128 | std::uint64_t{1024 >> 4} << 32 |
          static_cast<std::uint64_t>(tile_bytes >> 4) << 16 | (address & 0x3ffffU) >> 4;
 }
-/// The same operand `bytes` further. Only one addition, as a product is issued every 32 cycles.
+/// The same operand, `bytes` further. It takes only one addition, because a product is issued every
+/// 32 cycles.
 TRIBUTARY_DEVICE std::uint64_t further(std::uint64_t operand, std::uint32_t bytes) {
   return (operand >> 32) << 32 | (static_cast<std::uint32_t>(operand) + (bytes >> 4));
 }
 
 #if defined(__CUDACC__)
 
-/// The block's dynamic shared memory, aligned to 1024 bytes. Traps where it is not: the compiler is
+/// The block's dynamic shared memory, aligned to 1024 bytes. Traps if it is not: the compiler is
 /// asked for it, but CUDA promises 16, and with any other base every swizzled tile would be wrong.
 TRIBUTARY_DEVICE std::uint32_t tile_memory() {
   extern __shared__ __align__(1024) unsigned char tiles[];
   const auto base = static_cast<std::uint32_t>(__cvta_generic_to_shared(tiles));
-  // In PTX: the compiler believes its own alignment and would drop the test.
+  // In PTX: the compiler trusts its own alignment and would drop the test.
   asm volatile(
       "{\n"
       ".reg .pred bad;\n"
@@ -56,8 +57,8 @@ TRIBUTARY_DEVICE std::uint32_t tile_memory() {
   return base;
 }
 
-// Where a warp waits, for who asks why a launch does not end: nothing but in a debug build of one
-// source (tests/gpu/first_light.cu), which says what a word holds.
+// Shows where a warp waits, to find out why a launch does not end. Empty except in a debug build of
+// one source (tests/gpu/first_light.cu), which explains the words.
 #if defined(TRIBUTARY_WAIT_TRACE)
 TRIBUTARY_DEVICE void note_wait(std::uint32_t kind, std::uint32_t what, std::uint32_t parity);
 #else
@@ -87,16 +88,16 @@ TRIBUTARY_DEVICE void init_barrier(std::uint32_t barrier, std::uint32_t arrivals
 TRIBUTARY_DEVICE void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
-/// One arrival that announces `bytes` of copies.
+/// Arrives once and announces `bytes` of copies.
 TRIBUTARY_DEVICE void expect_bytes(std::uint32_t barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
 // The next two have the scope of the block. The scope of the cluster would flush and invalidate
-// caches at every call, and is not needed: all that passes between blocks is permission to
-// overwrite a tile, whose readers have waited for their products and whose writers have published.
+// caches at every call. It is not needed: blocks only pass each other permission to overwrite a
+// tile, whose readers have waited for their products and whose writers have published.
 
-/// One arrival at the barrier with this address in block `rank` of the cluster.
+/// Arrives once at the barrier with this address in block `rank` of the cluster.
 TRIBUTARY_DEVICE void arrive_in_block(std::uint32_t barrier, std::uint32_t rank) {
   asm volatile(
       "{\n"
@@ -138,7 +139,7 @@ TRIBUTARY_DEVICE std::uint32_t cluster_rank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-/// All threads of all blocks of the cluster.
+/// Synchronises all threads of all blocks of the cluster.
 TRIBUTARY_DEVICE void sync_cluster() {
   note_wait(kWaitOfCluster, 0, 0);
   asm volatile(
@@ -156,13 +157,14 @@ TRIBUTARY_DEVICE void publish_writes() {
 TRIBUTARY_DEVICE void prefetch_map(const CUtensorMap_st* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
-/// A policy for copies: what they bring into the L2 cache makes room for others first.
+/// A policy for copies: data that they bring into the L2 cache makes room for others first.
 TRIBUTARY_DEVICE std::uint64_t evict_first() {
   std::uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-/// The map's box from (column, row) to `to`, its bytes counted at `barrier`. A policy of 0 is none.
+/// Copies the map's box from (column, row) to `to`; its bytes count at `barrier`. A policy of 0 is
+/// none.
 TRIBUTARY_DEVICE void copy_tile(std::uint32_t to, std::uint32_t barrier, const CUtensorMap_st* map,
                                 std::int32_t column, std::int32_t row, std::uint64_t policy = 0) {
   if (policy == 0) {
@@ -198,7 +200,7 @@ TRIBUTARY_DEVICE void copy_tile_to_blocks(std::uint32_t to, std::uint32_t barrie
         : "memory");
   }
 }
-/// The same box as far as the L2 cache.
+/// Prefetches the same box into the L2 cache.
 TRIBUTARY_DEVICE void prefetch_tile(const CUtensorMap_st* map, std::int32_t column,
                                     std::int32_t row, std::uint64_t policy = 0) {
   if (policy == 0) {
@@ -214,8 +216,8 @@ TRIBUTARY_DEVICE void prefetch_tile(const CUtensorMap_st* map, std::int32_t colu
   }
 }
 
-/// Give this warpgroup kCount registers a thread: take_registers() more than it has, which waits
-/// until others have given theirs away, give_registers() fewer.
+/// Set this warpgroup's registers per thread to kCount. take_registers() takes more than it has and
+/// waits until others have given theirs away; give_registers() keeps fewer.
 template <int kCount>
 TRIBUTARY_DEVICE void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
@@ -225,8 +227,8 @@ TRIBUTARY_DEVICE void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
-/// Four 8 x 8 matrices of 16-bit elements to shared memory; lanes 8i to 8i + 7 give the rows of
-/// matrix i. What load_matrices() gives is what this takes.
+/// Stores four 8 x 8 matrices of 16-bit elements to shared memory; lanes 8i to 8i + 7 give the rows
+/// of matrix i. It takes the registers that load_matrices() gives.
 TRIBUTARY_DEVICE void store_matrices(std::uint32_t row, const std::uint32_t (&matrices)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
                "r"(matrices[0]), "r"(matrices[1]), "r"(matrices[2]), "r"(matrices[3])

@@ -1,6 +1,6 @@
-// The softmax over a leaf, page after page. A thread holds a quarter of each of two rows. Powers of
-// two throughout; every rounding is spelled out, so that all instantiations agree in every bit. A
-// page of which a row sees nothing does not change a bit of the row's state.
+// The softmax over a leaf, page after page. A thread holds a quarter of each of two rows. All
+// exponentials are powers of two, and every rounding is spelled out, so that all instantiations
+// agree in every bit. A page of which a row sees nothing does not change a bit of the row's state.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace tributary::cuda::sm90 {
 
-/// A row's peak is a score that it has seen, and rises to its largest one only where that is more
+/// A row's peak is a score that it has seen. It rises to the largest score only if that is more
 /// than this above it, in units of log2: hardly ever after the first page, so that older sums need
-/// no rescaling. The row's own scores alone decide. Weights are at most 2^8 instead of 1, in bf16
-/// and fp32 as exact as those; a leaf of 2048 overflows with values above 2^108 instead of 2^116.
+/// no rescaling. The row's own scores alone decide. Weights are at most 2^8 instead of 1, which is
+/// as exact in bf16 and fp32; a leaf of 2048 overflows with values above 2^108 instead of 2^116.
 inline constexpr float kPeakSlack = 8;
 
 struct SoftmaxState {
@@ -32,7 +32,8 @@ TRIBUTARY_DEVICE int first_column() {
   return static_cast<int>(ptx::thread()) % 4 * 2;
 }
 
-/// 2^(from - to), where `to` is not less. Of the empty set, whose sums are 0, 1: nothing changes.
+/// 2^(from - to), where `to` is not less. For the empty set, whose sums are 0, it is 1: nothing
+/// changes.
 TRIBUTARY_DEVICE float factor_between(float from, float to) {
   return from == kNothing ? 1.0F : ptx::exp2_fast(ptx::subtract(from, to));
 }
@@ -46,8 +47,8 @@ TRIBUTARY_DEVICE void mask(float (&scores)[32], const int (&limit)[2]) {
   }
 }
 
-/// Scores become weights relative to the peak, which rises where it has to. Older weights and
-/// outputs must be multiplied by `factor`; state.sum has been.
+/// Turns scores into weights relative to the peak, which rises if it has to. Older weights and
+/// outputs must be multiplied by `factor`; state.sum already is.
 TRIBUTARY_DEVICE void weigh(float (&scores)[32], float scale, SoftmaxState& state,
                             float (&factor)[2]) {
   TRIBUTARY_UNROLL
@@ -95,7 +96,7 @@ TRIBUTARY_DEVICE std::uint32_t fragment_at(std::uint32_t tile, int step) {
   return chunk_at(tile, thread / 32 * 16 + thread % 16, 2 * step + thread % 32 / 16);
 }
 
-/// The weights into a tile, rows x tokens.
+/// Stores the weights into a tile, rows x tokens.
 TRIBUTARY_DEVICE void store_weights(const std::uint32_t (&rounded)[4][4], std::uint32_t tile) {
   TRIBUTARY_UNROLL
   for (int step = 0; step < 4; ++step) {
@@ -126,7 +127,8 @@ TRIBUTARY_DEVICE void follow_peaks(SoftmaxState& state, std::uint32_t shared, in
   }
 }
 
-/// Only where some row of the warp needs it: a factor of 1 changes no bit. Called by whole warps.
+/// Rescales only if some row of the warp needs it: a factor of 1 changes no bit. Called by whole
+/// warps.
 TRIBUTARY_DEVICE void rescale(float (&output)[128], const float (&factor)[2]) {
   if (!ptx::any_lane(factor[0] != 1 || factor[1] != 1)) return;
   TRIBUTARY_UNROLL

@@ -1,4 +1,5 @@
-// Internal to kernels/cuda: the cache as bulk tensor copies see it. Shows no vendor type.
+// Internal to kernels/cuda: the cache in the form that bulk tensor copies take. Shows no vendor
+// type.
 #pragma once
 
 #include <cstddef>
