@@ -16,7 +16,7 @@ using boost::system::error_code;
 using Socket = Stream::Socket;
 
 namespace {
-// How long a closed connection is drained: a few round trips over any network.
+// The time for draining a closed connection: a few round trips over any network.
 constexpr std::chrono::milliseconds kLinger{1'000};
 }  // namespace
 

@@ -17,7 +17,7 @@ namespace websocket = boost::beast::websocket;
 
 namespace {
 
-// From our close() to the end of the connection: for the queue and the peer's close frame.
+// The time from our close() to the end of the connection: for the queue and the peer's close frame.
 constexpr std::chrono::milliseconds kCloseTimeout{2'000};
 // Large messages are sent in frames of this size, so that pings can go between them.
 constexpr std::size_t kFrameBytes = std::size_t{64} << 10;

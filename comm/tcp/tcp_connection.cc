@@ -15,8 +15,8 @@ namespace {
 
 using boost::system::error_code;
 
-/// How long messages that were queued before disconnect() may take to be written, and how long the
-/// other side may take to read why it was refused.
+/// The time that messages queued before disconnect() have to be written, and that the other side
+/// has to read why it was refused.
 constexpr std::chrono::seconds kLeaveTimeout{1};
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How a connection over TCP notices that the other machine has disappeared.
+// Lets a connection over TCP notice that the other machine has disappeared.
 #pragma once
 
 namespace tributary {

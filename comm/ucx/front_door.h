@@ -1,5 +1,5 @@
-// Where connections begin and end: plain TCP sockets on which two sides introduce themselves. A
-// socket stays open as long as its connection.
+// Connections begin and end here: on plain TCP sockets two sides introduce themselves. A socket
+// stays open as long as its connection.
 #pragma once
 
 #include <atomic>

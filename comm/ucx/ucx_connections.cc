@@ -1,4 +1,4 @@
-// How peers are added and removed.
+// Adds and removes peers.
 #include "comm/ucx/ucx_connections.h"
 
 #include <algorithm>

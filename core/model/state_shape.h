@@ -1,4 +1,4 @@
-// How the partial states of one token lie in memory.
+// The layout of the partial states of one token in memory.
 #pragma once
 
 #include <cstddef>

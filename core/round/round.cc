@@ -7,7 +7,7 @@
 namespace tributary {
 namespace {
 
-/// For a device to end what was enqueued behind a collective that was given up: a round's kernels
+/// The time for a device to end the work enqueued behind an abandoned collective: a round's kernels
 /// take milliseconds, and the peers, who were told before, do not wait for this.
 constexpr auto kDrainTimeout = std::chrono::seconds(10);
 

@@ -1,4 +1,4 @@
-// How many files and sockets the program may have open.
+// The limit on files and sockets that the program may have open.
 #pragma once
 
 namespace tributary {

@@ -1,4 +1,4 @@
-// How the program ends where a subcommand cannot say: a report that was not written, an exception
+// Ends the program where a subcommand cannot report: a report that was not written, an exception
 // that nobody caught.
 #pragma once
 

@@ -1,6 +1,6 @@
-// Arrays of Python (DLPack, the buffer protocol) as the client library takes them: checked, never
-// copied. A wrong type, shape, stride or device is a TypeError or ValueError that names the
-// argument.
+// Arrays of Python (DLPack, the buffer protocol) in the form that the client library takes:
+// checked, never copied. A wrong type, shape, stride or device is a TypeError or ValueError that
+// names the argument.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -19,16 +19,16 @@
 
 namespace tributary::python {
 
-/// An argument: its name, and what it has to be.
+/// An argument: its name and the requirements on it.
 struct Expected {
   const char* name = nullptr;
   std::optional<DType> type = DType::kF32;  // kF8E4M3: bytes as they are; none: int32
   std::vector<std::int64_t> shape;          // -1: any number; up to kMaxDimensions
-  bool gaps = true;                         // whether those of the first dimension may lie apart
+  bool gaps = true;                         // whether elements of the first dimension may lie apart
 };
 
-/// Memory of the caller, which this keeps. Without gaps inside of an element of the first
-/// dimension; `stride` bytes from one to the next.
+/// Memory of the caller, which this object keeps. It has no gaps inside an element of the first
+/// dimension; `stride` bytes lie between elements.
 struct Array {
   nanobind::object numpy;                    // whose it is: an array of NumPy's,
   nanobind::ndarray<nanobind::ro> exported;  // or what another library has exported
@@ -41,23 +41,23 @@ struct Array {
 
 [[nodiscard]] Array read_array(nanobind::handle object, const Expected& expected);
 
-/// Which of kF32 and kBF16 (or its bits) the array is of.
+/// Which of kF32 and kBF16 (or its bits) the array's type is.
 [[nodiscard]] DType float_type(nanobind::handle object, const char* name);
 
 [[nodiscard]] bool is_torch(nanobind::handle object);
 
-/// Where fp32 results go.
+/// The memory for fp32 results.
 struct Buffer {
   nanobind::object owner;
   float* data = nullptr;
 };
 
-/// `object` as it is, which has to be writable fp32 of this shape without gaps; None: new memory.
+/// Uses `object`, which has to be writable fp32 of this shape without gaps; for None, new memory.
 [[nodiscard]] Buffer output_buffer(nanobind::handle object, const char* name,
                                    std::span<const std::int64_t> shape);
 
-/// A part of `buffer` from `begin` on, strides in elements: a tensor of torch where `like` is one,
-/// else an array of NumPy.
+/// A part of `buffer` from `begin` on, strides in elements: a tensor of torch if `like` is one,
+/// otherwise an array of NumPy.
 [[nodiscard]] nanobind::object view(const Buffer& buffer, std::size_t begin,
                                     std::initializer_list<std::size_t> shape,
                                     std::initializer_list<std::int64_t> strides,

@@ -1,4 +1,4 @@
-// tributary.Client: a tier as Python reaches it.
+// tributary.Client: Python's client of a tier.
 #pragma once
 
 #include <nanobind/nanobind.h>

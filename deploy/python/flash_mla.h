@@ -1,4 +1,4 @@
-// Decode attention on arrays of the caller, as FlashMLA's functions have it
+// Decode attention on arrays of the caller, with the interface of FlashMLA's functions
 // (tributary/flash_mla.py).
 #pragma once
 

@@ -1,4 +1,4 @@
-// W_UK and W_UV as Python gives them to a tributary.Pool.
+// Reads W_UK and W_UV that Python gives to a tributary.Pool.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,9 +10,9 @@
 
 namespace tributary::python {
 
-/// `arrays`: of each layer kv_b_proj's weight, [heads (N + V), kv_lora_rank] fp32 or bf16, whose
-/// values are copied. Throws TypeError, ValueError, and kInvalidArgument where they do not fit
-/// `shape` or are not finite, each with the layer.
+/// `arrays`: each layer's kv_b_proj weight, [heads (N + V), kv_lora_rank] fp32 or bf16; the values
+/// are copied. Throws TypeError, ValueError, and kInvalidArgument if they do not fit `shape` or are
+/// not finite, each with the layer.
 [[nodiscard]] std::shared_ptr<const GivenHeadWeights> read_head_weights(nanobind::handle arrays,
                                                                         int v_head_dim,
                                                                         const MlaShape& shape);

@@ -1,6 +1,5 @@
-// NumPy's arrays by its C interface: read where they lie and made in place, without the objects
-// that DLPack and the buffer protocol take, whose code and data a call out of cold caches waits
-// for.
+// NumPy's arrays through its C interface. They are read and made in place, without the objects that
+// DLPack and the buffer protocol need, whose code and data a call would load from cold memory.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,13 +13,13 @@
 
 namespace tributary::python {
 
-/// Before all else here. Throws what importing NumPy raises.
+/// Call this before everything else here. Throws whatever importing NumPy raises.
 void load_numpy();
 
 /// Nothing here has more dimensions.
 inline constexpr std::size_t kMaxDimensions = 4;
 
-/// An array's memory, as long as the array lives.
+/// An array's memory, valid as long as the array lives.
 struct NumpyArray {
   std::byte* data = nullptr;
   nanobind::dlpack::dtype type{};
@@ -29,8 +28,8 @@ struct NumpyArray {
   bool writable = false;
 };
 
-/// None for anything but an array of NumPy's own class, of 1 to kMaxDimensions dimensions, whole
-/// elements apart, of one of the types that calls take, in this machine's byte order.
+/// Returns no value unless the object is of NumPy's own class, with 1 to kMaxDimensions dimensions,
+/// strides of whole elements, one of the types that calls take, and this machine's byte order.
 [[nodiscard]] std::optional<NumpyArray> find_numpy_array(nanobind::handle object);
 
 [[nodiscard]] bool is_numpy_array(nanobind::handle object);

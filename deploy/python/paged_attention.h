@@ -1,5 +1,5 @@
-// Decode attention over a paged cache in its owner's memory, in the form that engines call their
-// kernels with: block tables, lengths, a tensor of outputs. A call is cut into leaves of the size
+// Decode attention over a paged cache in its owner's memory, in the form in which engines call
+// their kernels: block tables, lengths, a tensor of outputs. A call is cut into leaves of the size
 // that pools use by default, and merged in their tree: a tier of those rows gives the same bits.
 #pragma once
 
@@ -36,7 +36,7 @@ struct PagedBatch {
   float* lse = nullptr;      // [B][H][S], natural logarithm; +inf where a token sees no row
 };
 
-/// Two states for each of `tokens` x `heads`, and where their merge goes.
+/// Two states for each of `tokens` x `heads`, and the place for their merge.
 struct StatePairs {
   std::int64_t tokens = 0;
   int heads = 0, width = 0;
@@ -44,13 +44,13 @@ struct StatePairs {
   const std::byte *v_left = nullptr, *v_right = nullptr;      // [tokens][heads][width]
   std::size_t left_stride_bytes = 0, right_stride_bytes = 0;  // between tokens of v
   const float *lse_left = nullptr, *lse_right = nullptr;      // [tokens][heads]
-  float log_unit = 1;  // of lse in natural logarithms: 1, or ln 2 where its base is 2
+  float log_unit = 1;  // the unit of lse in natural logarithms: 1, or ln 2 for base 2
   std::byte* v = nullptr;
   float* lse = nullptr;
 };
 
 /// One caller at a time. Scratch memory is kept between calls: 64 MiB at most, or the states of one
-/// token's leaves where those are more.
+/// token's leaves if those are larger.
 class PagedAttention {
  public:
   /// Throws kInvalidArgument for a thread count out of range (CpuOptions).

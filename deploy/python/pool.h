@@ -5,7 +5,7 @@
 
 namespace tributary::python {
 
-/// After bind_client().
+/// Call it after bind_client().
 void bind_pool(nanobind::module_& module);
 
 }  // namespace tributary::python

@@ -1,5 +1,5 @@
-// A sequence as Python holds it: its handle, the client that reaches it, and that one call at a
-// time uses it.
+// A sequence as Python holds it: its handle, the client that reaches it, and a lock against a
+// second call.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -35,11 +35,11 @@ class Sequence {
   std::shared_mutex in_use_;
 };
 
-/// Who may use a sequence besides: nobody, or others that only read its handle.
+/// The other users that a sequence may have: none, or others that only read its handle.
 enum class Sharing : std::uint8_t { kAlone, kReaders };
 
-/// That nobody else uses these sequences in another way meanwhile. Does not wait: throws
-/// kFailedPrecondition where another thread does.
+/// Keeps others from using these sequences meanwhile. It does not wait: throws kFailedPrecondition
+/// if another thread uses one.
 class Use {
  public:
   explicit Use(std::span<Sequence* const> sequences);

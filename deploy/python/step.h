@@ -1,4 +1,4 @@
-// A decode step of some sequences, as Python runs it: layer calls, then a commit or an abort.
+// A decode step of some sequences, run by Python: layer calls, then a commit or an abort.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,8 +14,8 @@ namespace tributary::python {
 
 class Step {
  public:
-  /// `tokens` of each sequence. Throws kInvalidArgument for a batch that is none: sequences of
-  /// several shapes, twice the same.
+  /// `tokens` for each sequence. Throws kInvalidArgument for an invalid batch: sequences of several
+  /// shapes, or the same one twice.
   Step(SharedTier tier, std::vector<nanobind::object> sequences, std::vector<std::int32_t> tokens);
 
   using Timeout = std::optional<double>;

@@ -1,4 +1,4 @@
-// A tier's client as Python's objects share it.
+// A tier's client that Python's objects share.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,24 +10,25 @@
 
 namespace tributary::python {
 
-/// Shared by a Client and its sequences; the last to go ends it, without the interpreter's lock.
+/// Shared by a Client and its sequences; the last one to go destroys it, without the interpreter's
+/// lock.
 using SharedTier = std::shared_ptr<TierClient>;
 
-/// `pool`: what the client is of, which lives as long; null: a service.
+/// `pool`: the pool of the client, which is kept alive with it; null: a service.
 [[nodiscard]] SharedTier share_tier(std::unique_ptr<TierClient> client,
                                     std::shared_ptr<LocalPool> pool = {});
 
-/// Throws kFailedPrecondition for none (its pool was closed), in another process than the one that
-/// made it (os.fork() takes none of its threads along), and where the interpreter ends.
+/// Throws kFailedPrecondition for a missing tier (its pool was closed), in another process than the
+/// one that made it (os.fork() does not copy its threads), and while the interpreter ends.
 [[nodiscard]] TierClient& usable(const SharedTier& tier);
 
-/// For a call that waits: leaves the interpreter's lock to others, and is known to the end of the
-/// interpreter.
+/// For a call that waits: releases the interpreter's lock, and lets the end of the interpreter know
+/// of the call.
 class Unlocked {
  public:
   Unlocked() = default;
-  /// Where the interpreter has ended meanwhile: does not return, and the thread sleeps until the
-  /// process ends. To ask for the lock would end the thread, and with it the process.
+  /// If the interpreter has ended meanwhile, does not return: the thread sleeps until the process
+  /// ends. Asking for the lock would end the thread, and with it the process.
   ~Unlocked() { come_back(); }
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
@@ -45,9 +46,9 @@ class Unlocked {
   nanobind::gil_scoped_release unlocked_;
 };
 
-/// Where the interpreter ends: no new calls, pools are closed, and calls end before threads that
-/// the interpreter does not join are stopped in the middle of them. A call that goes on for too
-/// long sleeps when it ends (~Unlocked).
+/// Registers for the end of the interpreter. Then new calls are refused, pools are closed, and
+/// calls end before the interpreter stops threads that it does not join. A call that takes too long
+/// sleeps when it ends (~Unlocked).
 void bind_end();
 
 }  // namespace tributary::python

@@ -11,9 +11,9 @@
 
 namespace tributary {
 
-/// Names that make_backend accepts, preferred first: `cpu` (the best instruction set here),
+/// The names that make_backend accepts, preferred first: `cpu` (the best instruction set here),
 /// `cpu/NAME` for each instruction set usable here, `cuda` (the first device) and `cuda/N` for each
-/// device where there are some, `reference`.
+/// device if there are any, `reference`.
 [[nodiscard]] std::vector<std::string> backend_names();
 
 /// The device of `cuda` or `cuda/N`. Throws kInvalidArgument.
@@ -31,7 +31,7 @@ enum class MergeOrder { kCanonical, kFast };
 /// The choices of a command besides a backend's name.
 struct BackendOptions {
   MergeOrder merge_order = MergeOrder::kCanonical;
-  /// For `cuda`: launches all calls one by one, none as part of a CUDA graph. The same bits.
+  /// For `cuda`: launches all calls one by one, without CUDA graphs. The bits are the same.
   bool disable_cuda_graph = false;
   /// For `cuda`: the kernel of attention, if not the one for the shape.
   AttendChoice attend_kernel = AttendChoice::kAuto;
@@ -39,7 +39,7 @@ struct BackendOptions {
 
 /// `threads`: compute threads of the backend, >= 1. Throws kInvalidArgument with the list of names,
 /// or for a fast merge order or an attend kernel of another backend than `cuda`; kUnsupported for
-/// `cuda` where it cannot run, with what is missing.
+/// `cuda` if it cannot run, with the missing part.
 [[nodiscard]] std::unique_ptr<Backend> make_backend(std::string_view name, int threads,
                                                     const BackendOptions& options = {});
 

@@ -1,4 +1,4 @@
-// Which GPU a rank takes, and whether NCCL carries what they exchange.
+// Chooses the GPU of a rank, and whether NCCL carries the exchanges.
 #include "deploy/runtime/cuda_pool.h"
 
 #include <algorithm>

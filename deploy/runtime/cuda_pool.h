@@ -1,4 +1,4 @@
-// The workers of a pool of GPUs: built where CUDA is.
+// The workers of a pool of GPUs; built only with CUDA.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace tributary {
 
-/// open_device (device.h) of `cuda` and `cuda/N`.
+/// The form of open_device (device.h) for `cuda` and `cuda/N`.
 [[nodiscard]] WorkerDevice open_cuda(std::string_view name, int threads, Communicator& communicator,
                                      const BackendOptions& options);
 

@@ -5,7 +5,7 @@
 
 namespace tributary {
 
-/// `unknown` where the system does not say.
+/// `unknown` if the system does not say.
 [[nodiscard]] std::string host_name();
 
 }  // namespace tributary

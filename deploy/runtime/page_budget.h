@@ -1,4 +1,4 @@
-// How many pages of latent rows fit into the memory that a worker was given.
+// The number of pages of latent rows that fit into a worker's memory.
 #pragma once
 
 #include <cstdint>

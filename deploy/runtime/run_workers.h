@@ -10,7 +10,7 @@
 
 namespace tributary {
 
-/// Holds MPI initialised for the whole program where a launcher started it. Make one, in main.
+/// Keeps MPI initialised for the whole program if a launcher started it. Make one, in main.
 class Launcher {
  public:
   Launcher(int* argc, char*** argv);
@@ -21,15 +21,14 @@ class Launcher {
   [[nodiscard]] bool under_mpi() const noexcept { return under_mpi_; }
   /// True on the one process that talks to the user.
   [[nodiscard]] bool speaks() const noexcept;
-  /// The user's terminal: stderr where that is one, or that of the launcher on this host, which
-  /// reads its ranks' stderr through pipes. Null where there is none. What a rank draws there
-  /// without a line's end does not go through the launcher: Open MPI 5 mixes it into the ranks'
-  /// stdout.
+  /// The user's terminal: stderr if that is one, or that of the launcher on this host, which reads
+  /// its ranks' stderr through pipes. Null if there is none. Text that a rank draws there without a
+  /// line's end bypasses the launcher: Open MPI 5 mixes it into the ranks' stdout.
   [[nodiscard]] std::FILE* terminal() const noexcept { return terminal_.get(); }
 
   /// Under a launcher `workers` must be 0 or the number of ranks; throws kInvalidArgument
-  /// otherwise. Else that many threads (0: one). Returns when all have ended; throws the first
-  /// exception.
+  /// otherwise. Without one, it runs that many threads (0: one). Returns when all have ended;
+  /// throws the first exception.
   void run(int workers, const std::function<void(Communicator&)>& body) const;
   /// How many workers run() would start.
   [[nodiscard]] int workers(int requested) const;
@@ -42,8 +41,8 @@ class Launcher {
 };
 
 /// Compute threads for this rank: its share of the cores that its process may use, at least one. A
-/// core that n ranks may use counts 1/n for each of them, so that ranks which the launcher bound to
-/// cores of their own get all of these. A collective call.
+/// core that n ranks may use counts 1/n for each of them, so a rank that the launcher bound to its
+/// own cores gets all of these. A collective call.
 [[nodiscard]] int threads_per_worker(Communicator& communicator);
 
 }  // namespace tributary

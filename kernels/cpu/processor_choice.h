@@ -1,5 +1,6 @@
-// Which instruction set decodes best on a processor: a table by vendor, family and model, never a
-// timing, because the choice decides bits and all workers of a pool must make the same.
+// The choice of the instruction set that decodes best on a processor: a table by vendor, family and
+// model, never a timing, because the choice decides bits and all workers of a pool must make the
+// same.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// What the first questions share: device memory, waits that end, numbers. The CUDA runtime alone.
+// Helpers of the first questions: device memory, waits that end, numbers. They use the CUDA runtime
+// alone.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,6 +1,6 @@
-// What the many-rows kernel takes for granted of sm_90a, asked one by one with the kernel's own
+// The assumptions of the many-rows kernel about sm_90a, tested one by one with the kernel's own
 // instructions: where a tile lands, what descriptors mean, which writes products see, what a
-// cluster shares. Small integers, so that every sum is exact and results are compared with ==.
+// cluster shares. Small integers make every sum exact, and results are compared with ==.
 #pragma once
 
 #include <cuda.h>

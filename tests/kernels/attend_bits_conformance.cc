@@ -1,5 +1,5 @@
-// What the bits of attention must not depend on: other tokens, other tasks, their order, pages,
-// rows that are not seen.
+// The bits of attention do not depend on other tokens, other tasks, their order, pages, or rows
+// that are not seen.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

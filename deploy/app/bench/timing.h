@@ -1,4 +1,4 @@
-// How long something takes on a machine that others use too.
+// Measures how long something takes on a machine that others use too.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Which of the command line's flags a configuration file may set, and what their parsers say.
+// The flags of the command line that a configuration file may set, and their parsers' errors.
 #pragma once
 
 #include <CLI/CLI.hpp>

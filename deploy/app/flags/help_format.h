@@ -1,5 +1,5 @@
-// How the help looks: a flag and what its value is called on one line, its meaning beside it,
-// wrapped to the width of a terminal.
+// The layout of the help: a flag and its value's name on one line, its meaning beside it, wrapped
+// to the width of a terminal.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -41,7 +41,7 @@ void push_prompt(TierClient& client, const SequenceHandle& sequence,
     threads.reserve(outcomes.size());
     for (int sender = 0; sender < senders; ++sender) {
       threads.emplace_back([&, sender] {
-        // As a sharded prefill tier has them: the borders are the sender's, not the owners'.
+        // The borders are the sender's, not the owners', as in a sharded prefill tier.
         const std::int64_t begin = count * sender / senders;
         const std::int64_t end = count * (sender + 1) / senders;
         outcomes[static_cast<std::size_t>(sender)] = status_of([&] {

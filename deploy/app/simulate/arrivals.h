@@ -1,4 +1,4 @@
-// When requests arrive, and how long the prefill tier takes for their prompts.
+// The arrival times of requests, and the prefill tier's time for their prompts.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// How a tier looks in a terminal.
+// A tier's picture in a terminal.
 #pragma once
 
 #include <cstddef>

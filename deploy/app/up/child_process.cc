@@ -24,7 +24,7 @@
 namespace tributary {
 namespace {
 
-/// In the child, between fork and exec: async-signal-safe calls only.
+/// Runs in the child, between fork and exec: async-signal-safe calls only.
 [[noreturn]] void run_child(char* const* argv, int output, pid_t parent) {
   // NOLINTBEGIN(concurrency-mt-unsafe): a process of one thread.
   setpgid(0, 0);

@@ -21,7 +21,7 @@
 namespace tributary {
 namespace {
 
-/// How long a process may take from SIGTERM to its end, besides the pool's drain timeout.
+/// The time that a process has from SIGTERM to its end, besides the pool's drain timeout.
 constexpr std::chrono::seconds kStopTimeout{4};
 constexpr std::chrono::milliseconds kReadyPause{50};
 constexpr std::chrono::milliseconds kWatchPause{500};

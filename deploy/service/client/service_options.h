@@ -1,4 +1,4 @@
-// How the program's commands reach a running service.
+// The options with which the program's commands reach a running service.
 #pragma once
 
 #include <filesystem>

@@ -12,7 +12,7 @@
 namespace tributary {
 namespace {
 
-/// How long a transport may take to give payloads back after their connection was cut. It takes
+/// The time that a transport has to give payloads back after their connection was cut. It takes
 /// milliseconds; more is a bug that must not hang the caller.
 constexpr auto kGiveBackTimeout = std::chrono::seconds(30);
 /// For a message that a transport is about to read, or a reply that is landing, at the deadline.

@@ -1,4 +1,4 @@
-// Admission over all pools: asks one after the other until one takes the sequence; the same request
+// Admission over all pools: asks one after the other until one takes the sequence. The same request
 // under the same key gets the same answer.
 #pragma once
 
@@ -31,8 +31,8 @@ class Admissions {
   struct Config {
     std::chrono::milliseconds timeout{10'000};  // of one admission, over all pools that it asks
     std::size_t max_pending = 1024;
-    /// Keys that are remembered; the oldest are forgotten. A client repeats a request within
-    /// seconds, so this need not reach further.
+    /// Number of keys that are remembered; the oldest are forgotten. A client repeats a request
+    /// within seconds, so a longer memory is not needed.
     std::size_t max_keys = 65'536;
     std::chrono::milliseconds key_lifetime{600'000};  // and none longer than this
   };
@@ -45,8 +45,8 @@ class Admissions {
              ControlClock::time_point now);
 
   /// Calls `done` once, now or later: kUnavailable, kTooLarge, kPoolFull (also for too many pending
-  /// admissions), kDeadlineExceeded, kAlreadyExists (the key of another request), or what the pool
-  /// said.
+  /// admissions), kDeadlineExceeded, kAlreadyExists (the key of another request), or the pool's
+  /// error.
   void admit(const AdmitRequest& request, ControlClock::time_point now, Done done);
 
   /// Restores the keys of a pool's sequences; call it before the registry drops the pool's list.
@@ -58,7 +58,7 @@ class Admissions {
   [[nodiscard]] const std::array<std::uint64_t, kErrorCodes>& results() const noexcept {
     return results_;
   }
-  /// In addition: answered from memory.
+  /// Admissions answered from memory, in addition.
   [[nodiscard]] std::uint64_t repeated() const noexcept { return repeated_; }
 
  private:
@@ -101,7 +101,7 @@ class Admissions {
   std::uint64_t repeated_ = 0;
 };
 
-/// Whether the workers that a pool says hold a sequence are its own.
+/// Whether the workers that a pool names for a sequence are its own.
 [[nodiscard]] bool is_of_pool(const SequenceInfo& sequence, const RegisterPool& pool) noexcept;
 /// The answer of GET and POST for a sequence of a registered pool.
 [[nodiscard]] SequenceHandle make_handle(const RegisterPool& pool, const SequenceInfo& sequence);

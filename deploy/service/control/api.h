@@ -1,4 +1,4 @@
-// The control plane's HTTP interface: which request does what, and who may send it.
+// The control plane's HTTP interface: the effect of each request, and the roles that may send it.
 #pragma once
 
 #include <chrono>
@@ -29,9 +29,9 @@ class Api {
 
   /// For the server, which this object outlives.
   [[nodiscard]] HttpHandlers handlers();
-  /// `/healthz` and `/readyz` alone, for a server of their own.
+  /// `/healthz` and `/readyz` only, for their own server.
   [[nodiscard]] HttpHandlers health_handlers();
-  /// The server of handlers(), for the metrics.
+  /// Sets the server of handlers(), for the metrics.
   void observe(const HttpServer& server) { server_ = &server; }
 
  private:
@@ -45,7 +45,8 @@ class Api {
   /// The refusal for a request whose sender may not act in this role; no value if it may.
   [[nodiscard]] std::optional<HttpResponse> refusal_for(const HttpRequest& request,
                                                         Role role) const;
-  /// Without a token, a request under a name that is not this machine's. Else no value.
+  /// The refusal, without a token, of a request under a name that is not this machine's; otherwise
+  /// no value.
   [[nodiscard]] std::optional<HttpResponse> misdirected(const HttpRequest& request) const;
 
   void get_page(const HttpRequest&, const Arguments&, const HttpRespond& respond);

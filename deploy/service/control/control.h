@@ -15,13 +15,13 @@ namespace tributary {
 class Control {
  public:
   /// Throws kInvalidArgument for options outside their bounds or that would expose the tier without
-  /// a token, kIo for files and addresses that cannot be used.
+  /// a token, and kIo for files and addresses that cannot be used.
   Control(EventLoop& loop, const ControlOptions& options);
   ~Control();
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
 
-  /// As bound: "ADDRESS:PORT".
+  /// The bound address: "ADDRESS:PORT".
   [[nodiscard]] const std::string& address() const noexcept;
   /// The address of the health checks' own server; empty without one.
   [[nodiscard]] const std::string& health_address() const noexcept;
@@ -32,7 +32,7 @@ class Control {
 };
 
 /// Runs a control plane until SIGINT or SIGTERM; `ready` is called once it listens. Events go to
-/// stderr, a line each.
+/// stderr, one line each.
 void run_control(const ControlOptions& options,
                  const std::function<void(const std::string& address)>& ready = {});
 

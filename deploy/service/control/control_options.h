@@ -5,8 +5,8 @@
 
 namespace tributary {
 
-/// Bounds of what the options say in milliseconds. Pools beat twice a second: a shorter timeout
-/// would lose healthy ones.
+/// Bounds of the options in milliseconds. Pools beat twice a second: a shorter timeout would lose
+/// healthy ones.
 inline constexpr int kMinPoolTimeoutMs = 1'000;
 inline constexpr int kMaxPoolTimeoutMs = 60'000;
 inline constexpr int kMinAdmissionTimeoutMs = 100;
@@ -14,7 +14,7 @@ inline constexpr int kMaxAdmissionTimeoutMs = 600'000;
 
 struct ControlOptions {
   std::string listen = "127.0.0.1:7300";
-  /// Bearer tokens: the first is that of every role, the others of one each (roles.h). None:
+  /// Bearer tokens: the first is valid for every role, each of the others for one (roles.h). None:
   /// loopback only.
   std::string token_file;
   std::string client_token_file, pool_token_file, operator_token_file;

@@ -20,7 +20,7 @@ class EndedSequences {
 
   /// A later reason replaces an earlier one.
   void add(SequenceId id, SequenceEnd reason);
-  /// It runs again: its pool came back.
+  /// The sequence runs again: its pool came back.
   void erase(SequenceId id) { reasons_.erase(id); }
   [[nodiscard]] std::optional<SequenceEnd> find(SequenceId id) const;
   [[nodiscard]] std::size_t size() const noexcept { return reasons_.size(); }
@@ -28,7 +28,7 @@ class EndedSequences {
  private:
   struct Ended {
     SequenceEnd reason = SequenceEnd::kFreed;
-    std::size_t mark = 0;  // of its entry in order_: later ones of the same id do not count
+    std::size_t mark = 0;  // of its entry in order_; later entries of the same id do not count
   };
 
   std::size_t capacity_;

@@ -1,4 +1,4 @@
-// Questions about running sequences and their ends, brought to the pools that hold them.
+// Requests about running sequences and their ends, sent to the pools that hold them.
 #pragma once
 
 #include <chrono>
@@ -16,14 +16,15 @@ class HeldSequences {
   HeldSequences(PoolRegistry& registry, std::chrono::milliseconds timeout,
                 Admissions::CallPool call_pool, ControlClock::time_point now);
 
-  // `done` is called once, now or later, with what the pool said. Both throw, and do not call it,
+  // `done` is called once, now or later, with the pool's answer. Both throw, and do not call it,
   // for a sequence that no pool holds: kNotFound, kPoolLost, or kUnavailable while its pool may
   // still register.
 
-  /// The sequence as its pool has it now, where the status is ok.
+  /// Returns the sequence in its pool's present state, if the status is ok.
   void query(SequenceId id, std::function<void(const Status&, const SequenceHandle&)> done);
-  /// Ends the sequence; it is not an error if it has ended. `pool` holds it, as its admission said:
-  /// where that is registered and does not know the sequence, it has ended; may be empty.
+  /// Ends the sequence; it is not an error if it has ended. `pool` is the pool that the admission
+  /// named and may be empty. If that pool is registered and does not know the sequence, the
+  /// sequence has ended.
   void free(SequenceId id, const std::string& pool, std::function<void(const Status&)> done);
 
  private:

@@ -1,4 +1,4 @@
-// Requests to pools that wait for their answers: each gets one answer, by its deadline.
+// Pending requests to pools: each gets one answer, by its deadline.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,20 @@
 
 namespace tributary {
 
-/// Gives a question to a pool its number, of PoolCalls::open; other messages have none.
+/// Gives a question to a pool its number, from PoolCalls::open; other messages have none.
 void set_request(ToPool& message, std::uint64_t request);
 
 class PoolCalls {
  public:
-  /// The pool's answer, or kPoolLost or kDeadlineExceeded in its place.
+  /// Receives the pool's answer, or kPoolLost or kDeadlineExceeded in its place.
   using Done = std::function<void(const PoolReply&)>;
 
-  /// The number that the question carries.
+  /// Returns the number for the question.
   [[nodiscard]] std::uint64_t open(const std::string& pool, ControlClock::time_point deadline,
                                    Done done);
-  /// False for an answer that no call waits for (any more).
+  /// Returns false if no call waits for the answer, or no longer.
   bool answer(const std::string& pool, const PoolReply& reply);
-  /// All questions to the pool end with the status.
+  /// Ends all questions to the pool with the status.
   void fail_pool(const std::string& pool, const Status& status);
   void expire(ControlClock::time_point now);
   [[nodiscard]] std::size_t size() const noexcept { return calls_.size(); }

@@ -24,7 +24,7 @@ class PoolLinks {
  public:
   struct Config {
     std::chrono::milliseconds pool_timeout{1'500};
-    /// From the connection to the registration.
+    /// The time from the connection to the registration.
     std::chrono::milliseconds registration_timeout{5'000};
   };
   /// Called for a pool that has just registered, with the sequences that it brought.
@@ -35,8 +35,8 @@ class PoolLinks {
             OnRegistered on_registered);
 
   void accept(std::shared_ptr<WebSocket> socket);
-  /// Asks a pool; `message`'s request number is filled in here. `done` is called once, perhaps at
-  /// once: for a pool that has no connection, with kPoolLost.
+  /// Asks a pool; fills in `message`'s request number. `done` is called once; for a pool that has
+  /// no connection perhaps at once, with kPoolLost.
   void call(const std::string& pool, ToPool message, ControlClock::time_point deadline,
             PoolCalls::Done done);
 
@@ -58,7 +58,7 @@ class PoolLinks {
   void handle(std::uint64_t number, const PoolReply& message);
   void handle(std::uint64_t number, const SequenceEnded& message);
   void refuse(std::uint64_t number, const Error& error);
-  /// Ends the connection and, where it is that of a pool, the pool.
+  /// Ends the connection and, if it belongs to a pool, the pool.
   void end(std::uint64_t number, const std::string& because);
   void lose(const std::string& pool, const std::string& because);
   void check_silence();

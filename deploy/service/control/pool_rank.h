@@ -1,4 +1,4 @@
-// Which of two pools is asked first for a new sequence.
+// The order in which pools are asked for a new sequence.
 #pragma once
 
 #include <cstddef>

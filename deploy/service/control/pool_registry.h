@@ -1,5 +1,5 @@
-// Which pools there are and which sequences they hold, as far as the control plane knows: what
-// pools said about themselves, without any input or output. Times are passed in.
+// The known pools and the sequences that they hold, as the pools reported them. It does no input or
+// output; times are passed in.
 #pragma once
 
 #include <cstddef>
@@ -35,8 +35,8 @@ struct Pool {
   std::optional<Heartbeat> heartbeat;
   std::string lost_because;  // where it is lost
   std::unordered_set<SequenceId> sequences;
-  /// It took sequences from a control plane whose clock was far ahead: it drains until the last one
-  /// of them has ended, and gets its next ones by our clock.
+  /// The pool took sequences from a control plane whose clock was far ahead. It drains until the
+  /// last one of them has ended, and gets its next ones by our clock.
   bool ahead = false;
   /// Pages of admissions that the pool has not answered, and of those that it has answered since
   /// its last heartbeat, which does not count them.
@@ -44,20 +44,20 @@ struct Pool {
   std::int64_t pages_admitted = 0;
 
   [[nodiscard]] std::int64_t total_pages() const noexcept;
-  /// Those of a worker that is being emptied are not free.
+  /// Pages of a worker that is being emptied do not count as free.
   [[nodiscard]] std::int64_t free_pages() const noexcept;
 };
 
 /// Ids of this control plane: its incarnation, then a counter. Incarnations rise from one start of
-/// a control plane to the next: quarter seconds of the system's clock since 2024-01-01 UTC (32 bits
-/// last until 2058), or one more than any pool has heard of, where that is more.
+/// a control plane to the next. They are quarter seconds of the system's clock since 2024-01-01 UTC
+/// (32 bits last until 2058), or one more than the largest that any pool knows, if that is more.
 class SequenceIds {
  public:
   explicit SequenceIds(std::uint32_t incarnation) : incarnation_(incarnation) {}
 
   [[nodiscard]] std::uint32_t incarnation() const noexcept { return incarnation_; }
-  /// Ids from now on are larger than every one of `other`. Throws kInvalidArgument where there is
-  /// no larger one.
+  /// Makes all later ids larger than every one of `other`. Throws kInvalidArgument if there is no
+  /// larger one.
   void pass(std::uint32_t other);
   [[nodiscard]] SequenceId next();
 
@@ -66,8 +66,8 @@ class SequenceIds {
   std::uint32_t counter_ = 0;
 };
 [[nodiscard]] std::uint32_t incarnation_now();
-/// How far ahead of our clock another control plane's may have been: a day. What a pool says beyond
-/// that does not move our count, which would be used up by a few such numbers.
+/// How far ahead of our clock another control plane's may have been: a day. A pool's number beyond
+/// that does not move our count, which a few such numbers would use up.
 inline constexpr std::uint32_t kIncarnationSlack = 24 * 3600 * 4;
 
 /// Pages of a whole sequence.
@@ -76,21 +76,21 @@ inline constexpr std::uint32_t kIncarnationSlack = 24 * 3600 * 4;
 
 class PoolRegistry {
  public:
-  /// `clock`: the incarnation that a control plane would begin with now.
+  /// `clock`: the incarnation with which a control plane would begin now.
   explicit PoolRegistry(std::uint32_t incarnation,
                         std::function<std::uint32_t()> clock = incarnation_now);
 
   /// Adds the pool, with the sequences that it brings. A lost pool of the same name is replaced, or
-  /// restored if it is the same run. Throws, with nothing changed, kAlreadyExists for a name that
-  /// another run serves under, kInvalidArgument for a shape other than the tier's (the message
-  /// names the field and both values), kPoolFull for too many pools, kFailedPrecondition for an
-  /// incarnation beyond the clock and the slack, of a run that is not known and holds nothing: it
-  /// may come again without.
+  /// restored if it is the same run. Throws, with nothing changed, kAlreadyExists for a name under
+  /// which another run serves; kInvalidArgument for a shape other than the tier's (the message
+  /// names the field and both values); kPoolFull for too many pools; kFailedPrecondition for an
+  /// incarnation beyond the clock and the slack, from a run that is not known and holds nothing: it
+  /// may come again without it.
   void register_pool(RegisterPool about, ControlClock::time_point now);
   /// Throws kMalformedInput if it reports other workers than the registration.
   void heartbeat(const std::string& name, Heartbeat heartbeat, ControlClock::time_point now);
   void set_draining(const std::string& name, bool draining, ControlClock::time_point now);
-  /// The pool is gone, and its sequences with it. No effect on a lost or unknown one.
+  /// The pool is lost, and its sequences with it. No effect on a lost or unknown one.
   void lose(const std::string& name, std::string because, ControlClock::time_point now);
   /// Names of pools that have been silent since before `since`.
   [[nodiscard]] std::vector<std::string> silent(ControlClock::time_point since) const;
@@ -111,14 +111,14 @@ class PoolRegistry {
   [[nodiscard]] SequenceIds& ids() noexcept { return ids_; }
   [[nodiscard]] const SequenceIds& ids() const noexcept { return ids_; }
   [[nodiscard]] std::uint64_t pools_lost() const noexcept { return pools_lost_; }
-  /// When sequences ended, the latest last; at most kEndTimes of them.
+  /// Times at which sequences ended, the latest last; at most kEndTimes of them.
   [[nodiscard]] const std::deque<ControlClock::time_point>& end_times() const noexcept {
     return end_times_;
   }
 
   static constexpr std::size_t kEndTimes = 256;
-  /// More names than any tier that we can imagine; a pool in a restart loop with random names must
-  /// not fill the memory. Lost ones make room, the longest lost first.
+  /// More names than any tier that we can imagine. A pool in a restart loop with random names must
+  /// not fill the memory. Lost pools make room, the longest lost first.
   static constexpr std::size_t kMaxPools = 256;
   static constexpr std::size_t kMaxEnded = 100'000;
 

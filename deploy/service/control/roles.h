@@ -1,4 +1,4 @@
-// The three who use a control plane, and the tokens that they show: a client's cannot drain a pool,
+// The three roles that use a control plane, and their tokens: a client's token cannot drain a pool,
 // an operator's cannot become one.
 #pragma once
 
@@ -20,18 +20,18 @@ inline constexpr std::size_t kRoles = 3;
 /// `client`, `pool`, `operator`.
 [[nodiscard]] std::string_view role_name(Role role) noexcept;
 
-/// One token may be all three, and each may have its own besides.
+/// One token may be valid for all three, and each role may also have its own.
 class RoleTokens {
  public:
-  /// None: everybody is everything.
+  /// Without tokens everybody has every role.
   RoleTokens() = default;
-  /// Reads the files that the options name. Throws as read_token_file, and kInvalidArgument for one
-  /// token in two of them.
+  /// Reads the files that the options name. Throws as read_token_file, and kInvalidArgument if two
+  /// of them hold the same token.
   explicit RoleTokens(const ControlOptions& options);
 
   [[nodiscard]] bool any() const noexcept;
-  /// Whether an Authorization header carries a token of the role. A role without a token is nobody
-  /// where another has one.
+  /// Whether an Authorization header carries a token of the role. If another role has a token,
+  /// nobody has a role without one.
   [[nodiscard]] bool permits(std::string_view authorization, Role role) const;
   /// The same for any role.
   [[nodiscard]] bool knows(std::string_view authorization) const;

@@ -7,7 +7,7 @@
 
 namespace tributary {
 
-/// 16 hexadecimal digits that tell runs apart.
+/// 16 hexadecimal digits that distinguish runs.
 [[nodiscard]] std::string run_name(std::string_view run);
 
 }  // namespace tributary

@@ -1,4 +1,5 @@
-// Since when a loop has been running without being held up: silence that it could not hear is none.
+// The time since which a loop has run without being held up. While a loop is held up it cannot
+// hear, so silence then does not count.
 #pragma once
 
 #include <chrono>
@@ -8,7 +9,7 @@
 namespace tributary {
 
 /// For a timer of the loop. A tick that comes late by more than a period means that the loop did
-/// nothing meanwhile: what others sent in that time waits in sockets and is read after the tick.
+/// nothing meanwhile: messages of that time wait in sockets and are read after the tick.
 class StallClock {
  public:
   using Clock = Deadline::Clock;
@@ -16,7 +17,7 @@ class StallClock {
   StallClock(std::chrono::milliseconds period, Clock::time_point now)
       : period_(period), last_(now), awake_since_(now) {}
 
-  /// At every tick. How long the loop was held up before it; 0: not.
+  /// Call it at every tick. Returns how long the loop was held up before the tick; 0: not.
   [[nodiscard]] Clock::duration tick(Clock::time_point now) {
     const auto late = now - last_ - period_;
     last_ = now;

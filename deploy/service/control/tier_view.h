@@ -26,8 +26,8 @@ struct TierView {
 };
 
 inline constexpr std::size_t kWorkerStates = 4;
-/// A worker is in its pool's state, unless the pool lives and has not heard it for a second (two of
-/// its beats), or serves and is emptying this worker.
+/// A worker is in its pool's state, unless the pool lives and has not heard from the worker for a
+/// second (two of its beats), or serves and is emptying this worker.
 enum class WorkerState { kServing, kDraining, kLost, kSilent };
 /// `serving`, `draining`, `lost`, `silent`.
 [[nodiscard]] std::string_view worker_state_name(WorkerState state) noexcept;

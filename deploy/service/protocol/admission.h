@@ -40,13 +40,13 @@ struct SequenceInfo {
   std::string missing;                            ///< while filling: what has not come, in words
 };
 
-/// A sequence as its client holds it. Plain data: may be handed to another process (another client
-/// of the same tier takes it with TierClient::adopt()).
+/// A sequence as its client holds it. Plain data: it may be handed to another process (another
+/// client of the same tier takes it with TierClient::adopt()).
 struct SequenceHandle : SequenceInfo {
   std::string pool;                    ///< that holds it
   int lease_ms = 0;                    ///< how long it outlives its client's silence
-  std::vector<std::string> addresses;  ///< of the pool's workers, by rank, with
-                                       ///< their transport: tcp://10.0.0.1:7070; not empty
+  std::vector<std::string> addresses;  ///< of the pool's workers, by rank, with their transport:
+                                       ///< tcp://10.0.0.1:7070; not empty
   PoolShape shape;                     ///< the pool's heads, widths, layers and types
 };
 
@@ -54,12 +54,13 @@ struct SequenceHandle : SequenceInfo {
 /// "max_new_tokens", "length", "token": "HEX", "lease_ms", "extents": [{"begin", "end", "rank"}],
 /// "workers": [{"rank", "address"}], "shape": {fields of PoolShape, data types by name}}.
 [[nodiscard]] std::string to_json(const SequenceHandle& sequence);
-/// Throws kMalformedInput for anything else than what to_json() writes.
+/// Throws kMalformedInput for text that to_json() does not write.
 [[nodiscard]] SequenceHandle parse_sequence_handle(std::string_view text);
 
-/// {"prompt_tokens", "max_new_tokens", "spread"}; the key travels in a header of its own.
+/// {"prompt_tokens", "max_new_tokens", "spread"}; the key travels in its own header.
 [[nodiscard]] std::string to_json(const AdmitRequest& request);
-/// Throws kMalformedInput for anything else, but that `spread` may be left out.
+/// Throws kMalformedInput for text that to_json() does not write, except that `spread` may be left
+/// out.
 [[nodiscard]] AdmitRequest parse_admit_request(std::string_view body,
                                                std::string_view idempotency_key);
 

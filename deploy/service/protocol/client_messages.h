@@ -21,14 +21,14 @@ struct Hello {
   std::uint32_t magic = kMagic;
   std::uint16_t version = kVersion;
   PoolShape shape;                // that the client was told
-  std::uint64_t sequence_id = 0;  // any sequence that the client was admitted with, and its token
+  std::uint64_t sequence_id = 0;  // any sequence that was admitted for the client, and its token
   Token token{};
   static void fields(auto& archive, auto& m) {
     archive(m.magic, m.version, m.shape, m.sequence_id, m.token);
   }
 };
 
-/// Outcome of one thing.
+/// The outcome of one item.
 struct Outcome {
   ErrorCode code = ErrorCode::kOk;
   std::string message;  // at most wire::kMaxText bytes travel
@@ -48,8 +48,8 @@ struct Welcome {
   static void fields(auto& archive, auto& m) { archive(m.version, m.outcome, m.rank, m.shape); }
 };
 
-/// Latent rows of positions begin .. begin + count - 1 of one layer, all on the worker that gets
-/// them.
+/// Latent rows of positions begin .. begin + count - 1 of one layer, all on the worker that
+/// receives them.
 struct Rows {
   static constexpr MessageType kType = MessageType::kRows;
   std::uint64_t request = 0;  // the sender's number, comes back in the reply
@@ -92,9 +92,9 @@ struct RequestItem {
   std::uint64_t sequence_id = 0;
   std::uint32_t epoch = 0;
   Token token{};
-  /// Length of the sequence before this step, as the client counts. The step of `tokens` tokens at
+  /// The client's count of the sequence's length before this step. The step of `tokens` tokens at
   /// this position is opened by its first item. If an earlier step is still open, it is committed
-  /// up to here when base_length lies within it; a step that is sent again has accepted nothing.
+  /// up to here if base_length lies within it; a step that is sent again has accepted nothing.
   std::int64_t base_length = 0;
   std::int32_t tokens = 0;  // 1 .. kMaxStepTokens
   std::int32_t layer = 0;
@@ -102,7 +102,7 @@ struct RequestItem {
     archive(m.sequence_id, m.epoch, m.token, m.base_length, m.tokens, m.layer);
   }
 };
-/// To the home of all its items.
+/// Sent to the home of all its items.
 struct LayerRequest {
   static constexpr MessageType kType = MessageType::kLayerRequest;
   std::uint64_t request = 0;
@@ -121,7 +121,7 @@ struct LayerReply {
   std::uint64_t request = 0;
   std::uint32_t crc32c = 0;
   std::vector<ErrorCode> items;  // as many as the request had
-  std::string message;           // about the first that failed; at most wire::kMaxText bytes travel
+  std::string message;           // about the first failure; at most wire::kMaxText bytes travel
   static void fields(auto& archive, auto& m) { archive(m.request, m.crc32c, m.items, m.message); }
 };
 
@@ -141,7 +141,7 @@ struct ControlItem {
     archive(m.op, m.sequence_id, m.epoch, m.token, m.length);
   }
 };
-/// To the home of all its items.
+/// Sent to the home of all its items.
 struct Control {
   static constexpr MessageType kType = MessageType::kControl;
   std::uint64_t request = 0;

@@ -1,4 +1,4 @@
-// From a message's tag and bytes to a call with the message.
+// Turns a message's tag and bytes into a call with the message.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace tributary::wire {
 
-/// Decodes the one of `Messages` that `type` names, and hands it to `receive`; false where it names
-/// none of them. Throws kMalformedInput, and what `receive` throws.
+/// Decodes the one of `Messages` that `type` names, and passes it to `receive`; returns false if it
+/// names none of them. Throws kMalformedInput, and the exceptions of `receive`.
 template <Message... Messages, typename Receive>
 [[nodiscard]] bool dispatch(MessageType type, std::span<const std::byte> header, Receive receive) {
   return ((type == Messages::kType && (receive(decode<Messages>(header)), true)) || ...);

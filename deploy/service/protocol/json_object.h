@@ -1,5 +1,5 @@
-// Reading JSON from outside: a value that follows its format exactly, or kMalformedInput with a
-// message that names the field, the value and the bound. For the .cc files of deploy/ alone: it
+// Reads JSON from outside: a value that follows its format exactly, or kMalformedInput with a
+// message that names the field, the value and the bound. For .cc files of deploy/ only, since it
 // shows the JSON library.
 #pragma once
 
@@ -16,11 +16,12 @@
 
 namespace tributary {
 
-/// Text for the wire. Strings that are not UTF-8 lose the bytes that are not; numbers that are not
-/// finite become null.
+/// Text for the wire. Strings lose bytes that are not UTF-8; numbers that are not finite become
+/// null.
 [[nodiscard]] std::string json_text(const nlohmann::json& value);
 
-/// The fields of one object. Every field must be there and be asked for: end() refuses the others.
+/// The fields of one object. Every field must be present and be asked for: end() refuses the
+/// others.
 class JsonObject {
  public:
   /// `what` names the object in messages. Keeps a reference to `value`.
@@ -39,7 +40,7 @@ class JsonObject {
     }
   }
   [[nodiscard]] double number(std::string_view field);
-  /// As number(), but null is not-a-number: what json_text() writes for it.
+  /// As number(), but null is NaN, for which json_text() writes null.
   [[nodiscard]] double number_or_nan(std::string_view field);
   [[nodiscard]] bool boolean(std::string_view field);
   [[nodiscard]] const std::string& text(std::string_view field, std::size_t max_bytes);

@@ -1,5 +1,5 @@
-// The tags of the data plane's messages, and what a client and a worker agree on before anything
-// else. Every message type knows its tag (kType) and lists its fields (comm/wire/codec.h).
+// The tags of the data plane's messages, and the limits that a client and a worker share. Every
+// message type knows its tag (kType) and lists its fields (comm/wire/codec.h).
 #pragma once
 
 #include <concepts>
@@ -10,10 +10,10 @@ namespace tributary::wire {
 
 inline constexpr std::uint32_t kMagic = 0x42495254;  // "TRIB"
 inline constexpr std::uint16_t kVersion = 4;
-/// No encoded message is longer (active messages of UCX over TCP carry headers of up to 8 KB).
+/// The bound on an encoded message (active messages of UCX over TCP carry headers of up to 8 KB).
 inline constexpr std::size_t kMaxHeaderBytes = 4096;
 
-/// TransportHandler's `type`.
+/// The `type` of TransportHandler.
 enum class MessageType : std::uint16_t {
   // client -> worker, and the worker's answer: client_messages.h
   kHello = 1,

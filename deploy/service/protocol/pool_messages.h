@@ -20,8 +20,8 @@ namespace tributary {
 
 /// Version of these messages; a pool of another version is refused when it registers.
 inline constexpr int kPoolProtocol = 6;
-/// A pool that brings more sequences than so many for each of its workers is refused before they
-/// are read: that takes some microseconds each, and the control plane does nothing else meanwhile.
+/// A pool that brings more sequences than this for each of its workers is refused before they are
+/// read. Reading one takes some microseconds, and the control plane does nothing else meanwhile.
 inline constexpr std::size_t kMaxSequencesPerWorker = 16'384;
 
 struct WorkerInfo {
@@ -36,7 +36,7 @@ struct WorkerInfo {
 struct RegisterPool {
   int protocol = kPoolProtocol;
   std::string name;              // chosen by the operator; unique among the pools of a tier
-  std::string run;               // random, of this start; secret: who knows it is the pool
+  std::string run;               // random, of this start; secret: who knows it counts as the pool
   std::string transport;         // of its data plane: `tcp`, `tls`, `ucx`
   std::string transport_reason;  // why that one
   std::string costs;             // of which machine: by what it places
@@ -44,11 +44,11 @@ struct RegisterPool {
   int pages_per_worker = 0;
   int lease_ms = 0;
   bool draining = false;
-  std::uint32_t last_incarnation = 0;  // of the control plane that it took sequences from; 0: none
+  std::uint32_t last_incarnation = 0;  // of the control plane that its sequences came from; 0: none
   std::vector<WorkerInfo> workers;
   std::vector<SequenceInfo> sequences;
 };
-/// Twice a second.
+/// Sent twice a second.
 struct Heartbeat {
   struct Worker {
     int rank = 0;
@@ -58,7 +58,7 @@ struct Heartbeat {
     std::int64_t heartbeat_age_ms = 0;
     std::int64_t attended_rows = 0;  // rows x new tokens, since the pool's start
     double attend_seconds = 0;       // that it took
-    bool draining = false;           // it gets no new rows, and what it has is moved off
+    bool draining = false;           // it gets no new rows, and its leaves are moved away
   };
   bool draining = false;
   std::vector<Worker> workers;
@@ -79,7 +79,7 @@ struct SequenceEnded {
 
 // Control plane -> pool.
 
-/// Answer to RegisterPool; one with another code than ok is followed by the end of the connection.
+/// Answer to RegisterPool; a code other than ok is followed by the end of the connection.
 struct Registered {
   ErrorCode code = ErrorCode::kOk;
   std::string message;

@@ -1,5 +1,5 @@
-// The JSON of sequences, shapes and workers, as pool messages and the HTTP interface share it. For
-// the .cc files of deploy/ alone: it shows the JSON library.
+// The JSON of sequences, shapes and workers, shared by pool messages and the HTTP interface. For
+// .cc files of deploy/ only, since it shows the JSON library.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,8 +12,8 @@
 
 namespace tributary {
 
-// Bounds of what is read. A million tokens of context a sequence is what models offer today; the
-// bound leaves room and keeps sums far from overflow.
+// Bounds of numbers that are read. Today's models offer a million tokens of context per sequence;
+// the bound leaves room and keeps sums far from overflow.
 inline constexpr std::int64_t kMaxSequenceTokens = std::int64_t{1} << 32;
 inline constexpr int kMaxWorkers = 65'536;
 inline constexpr std::size_t kMaxExtents = 1'000'000;
@@ -25,23 +25,24 @@ inline constexpr std::size_t kMaxAddressBytes = 1024;  // and host names
 [[nodiscard]] PoolShape shape_from_json(const nlohmann::json& value, std::string_view what);
 
 [[nodiscard]] nlohmann::json extents_to_json(const std::vector<Extent>& extents);
-/// Ascending, without gaps, from 0.
+/// Extents ascend from 0 without gaps.
 [[nodiscard]] std::vector<Extent> extents_from_json(const nlohmann::json& array,
                                                     std::string_view what);
 
-/// Fields that pool messages and admission answers name alike: epoch, state, home, prompt_tokens,
+/// The fields that pool messages and admission answers share: epoch, state, home, prompt_tokens,
 /// max_new_tokens, length, token, missing, extents.
 void put_sequence(nlohmann::json& object, const SequenceInfo& sequence);
-/// `id` is the caller's, who names it.
+/// The caller reads `id`, which it names itself.
 void take_sequence(JsonObject& object, SequenceInfo& sequence);
 
-/// Fields that a request has over HTTP and to a pool alike: all but the key.
+/// The fields that a request over HTTP and a request to a pool share: all but the key.
 void put_request(nlohmann::json& object, const AdmitRequest& request);
 [[nodiscard]] AdmitRequest take_request(JsonObject& object);
 
-/// 1 .. kMaxNameBytes of letters, digits, `.`, `_` and `-`: fit for paths, labels and logs.
+/// A name has 1 .. kMaxNameBytes of letters, digits, `.`, `_` and `-`: fit for paths, labels and
+/// logs.
 void check_pool_name(std::string_view name);
-/// At most kMaxKeyBytes of printable ASCII.
+/// A key has at most kMaxKeyBytes of printable ASCII.
 void check_idempotency_key(std::string_view key);
 
 }  // namespace tributary

@@ -16,8 +16,8 @@
 
 namespace tributary::wire {
 
-/// Whom the workers of a pool introduce themselves as to each other: no sequence has this id. Its
-/// token, by the pool's key as any sequence's, is theirs alone.
+/// The id under which the workers of a pool introduce themselves to each other: no sequence has it.
+/// Its token, made with the pool's key like any sequence's, is known to them alone.
 inline constexpr std::uint64_t kPoolItself = 0;
 
 struct Join {
@@ -26,7 +26,7 @@ struct Join {
   Token token{};  // of kPoolItself
   static void fields(auto& archive, auto& m) { archive(m.rank, m.token); }
 };
-/// Payloads may be overtaken: the numbers say in which order orders are carried out.
+/// Payloads may be overtaken: the numbers give the order in which orders are carried out.
 struct PoolOrder {
   static constexpr MessageType kType = MessageType::kPoolOrder;
   std::uint64_t number = 0;  // 1, 2, ...
@@ -37,7 +37,7 @@ struct PoolOrder {
 struct Items {
   static constexpr MessageType kType = MessageType::kItems;
   struct Item {
-    std::uint32_t index = 0;  // in the LayerRequest: the home has refused those that are not here
+    std::uint32_t index = 0;  // in the LayerRequest: the home has refused the missing ones
     RequestItem asked;        // its Token is checked by the home
     static void fields(auto& archive, auto& m) { archive(m.index, m.asked); }
   };
@@ -74,7 +74,7 @@ struct Progress {
   std::uint32_t epoch = 0;
   std::int64_t rows_done = 0;
   std::int64_t rows_total = 0;
-  std::int32_t missing_layer = -1;  // the first row that has not come; -1: complete
+  std::int32_t missing_layer = -1;  // the first missing row; -1: complete
   std::int64_t missing_position = -1;
   static void fields(auto& archive, auto& m) {
     archive(m.rank, m.sequence_id, m.epoch, m.rows_done, m.rows_total, m.missing_layer,

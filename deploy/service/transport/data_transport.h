@@ -1,4 +1,4 @@
-// The transport of the data plane: an address says by its scheme how to speak to a worker.
+// The transport of the data plane: the scheme of a worker's address names the transport.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 namespace tributary {
 
 /// Makes transports whose addresses begin with `tcp://` (comm/tcp), `tls://` (the same, encrypted)
-/// or `ucx://` (comm/ucx). Each listens by the one that its config's `listen` names, and connects
-/// by the one that an address names: comm/ucx, which listens on devices of its own, starts when it
-/// is needed first. TransportConfig::tls is for `tls` alone; without it a client trusts the
-/// system's authorities.
+/// or `ucx://` (comm/ucx). Each listens by the scheme of its config's `listen`, and connects by the
+/// scheme of an address. comm/ucx listens on its own devices, so it starts only when it is needed.
+/// TransportConfig::tls is for `tls` only; without it a client trusts the system's authorities.
 ///
-/// `allowed` bounds what connect() agrees to; kUnsupported for the rest. kInvalidArgument for an
-/// address without one of the schemes. A build without UCX says kUnsupported for `ucx://`.
+/// `allowed` bounds the transports that connect() accepts; it throws kUnsupported for the rest, and
+/// kInvalidArgument for an address without one of the schemes. A build without UCX throws
+/// kUnsupported for `ucx://`.
 [[nodiscard]] MakeTransport make_data_transport(TransportChoice allowed = TransportChoice::kAuto);
 
 /// This machine's RDMA ports (comm/ucx, ucx_rdma_ports()); empty in a build without UCX.

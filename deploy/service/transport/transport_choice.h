@@ -1,5 +1,4 @@
-// Which transport the data plane of a pool speaks: what the operator may ask for, and what comes
-// out on these machines.
+// The transport of a pool's data plane: the operator's choices, and the result on these machines.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +13,11 @@ namespace tributary {
 /// `kLocal`: all is in one process (deploy/local); no operator asks for it.
 enum class TransportChoice : std::uint8_t { kAuto, kUcx, kTcp, kLocal };
 
-/// `auto`, `ucx`, `tcp`, and back, but for `local`; throws kInvalidArgument.
+/// `auto`, `ucx`, `tcp`, and back, except `local`; throws kInvalidArgument.
 [[nodiscard]] std::string_view transport_choice_name(TransportChoice choice) noexcept;
 [[nodiscard]] TransportChoice parse_transport_choice(std::string_view name);
 
-/// The beginning of a data plane's addresses, and why it is that one.
+/// The scheme of a data plane's addresses, and the reason for it.
 struct ChosenTransport {
   std::string scheme;  // `tcp`, `tls` (TCP, encrypted), `ucx` or `local`
   std::string reason;  // for the operator
@@ -31,8 +30,8 @@ struct WantedTransport {
   bool shared_memory = false;  // comm/ucx alone has it
 };
 
-/// `rdma_ports`: of each worker's machine, as ucx_rdma_ports() names them. Throws kInvalidArgument
-/// for what no transport has together.
+/// `rdma_ports`: those of each worker's machine, with the names of ucx_rdma_ports(). Throws
+/// kInvalidArgument for requirements that no transport meets together.
 [[nodiscard]] ChosenTransport choose_transport(const WantedTransport& wanted,
                                                std::span<const std::string> rdma_ports);
 

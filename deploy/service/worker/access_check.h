@@ -1,4 +1,4 @@
-// Whether a client's token is that of its sequence. Accepted tokens are cached: a MAC for every
+// Checks that a client's token is that of its sequence. Accepted tokens are cached: a MAC for every
 // item of every layer would cost more than the rest of its processing on arrival.
 #pragma once
 

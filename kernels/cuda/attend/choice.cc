@@ -1,4 +1,4 @@
-// Which kernel runs, and how its work is split: the decisions that need no device.
+// Chooses the kernel and splits its work: the decisions that need no device.
 #include <algorithm>
 
 #include "core/base/error.h"

@@ -1,5 +1,5 @@
-// From the ops of a merge call to what a launch takes: the levels of a tree of merges that fit into
-// one pass over the states.
+// Turns the ops of a merge call into launches: the levels of a tree of merges that fit into one
+// pass over the states.
 #include <algorithm>
 #include <cstddef>
 #include <unordered_map>

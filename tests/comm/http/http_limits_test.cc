@@ -1,4 +1,4 @@
-// What a client may not do to the server: too much, too slowly, too often, or not HTTP at all.
+// Limits on clients of the server: too much, too slow, too often, or not HTTP at all.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What ranks as threads promise beyond the conformance suite: one cause for all ranks, and buffers
+// Promises of ranks as threads beyond the conformance suite: one cause for all ranks, and buffers
 // that are free when a call has returned.
 #include "comm/local/thread_group.h"
 

@@ -1,4 +1,4 @@
-// What the environment says about the launcher.
+// The launcher is recognised by the environment.
 #include "comm/mpi/launcher.h"
 
 #include <gtest/gtest.h>

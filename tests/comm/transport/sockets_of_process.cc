@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kStateListening = 0x0A;
 
-/// As /proc/self/fd shows them: "socket:[INODE]".
+/// The sockets in /proc/self/fd, as it shows them: "socket:[INODE]".
 std::set<std::string> own_sockets() {
   std::set<std::string> sockets;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {

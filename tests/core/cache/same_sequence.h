@@ -1,4 +1,4 @@
-// Whether two copies of the sequence table agree.
+// Compares two copies of the sequence table.
 #pragma once
 
 #include <algorithm>

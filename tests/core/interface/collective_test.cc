@@ -1,4 +1,4 @@
-// Which block of a collective goes where.
+// The destination of each block of a collective.
 #include "core/interface/collective.h"
 
 #include <gtest/gtest.h>

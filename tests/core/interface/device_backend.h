@@ -1,5 +1,5 @@
-// What stand-ins for a device's backend share: an inner backend, whose cache and weights they pass
-// on, and memory that is not the host's.
+// The part that stand-ins for a device's backend share: an inner backend, whose cache and weights
+// they pass on, and memory that is not the host's.
 #pragma once
 
 #include <cstddef>

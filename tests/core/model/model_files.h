@@ -1,5 +1,5 @@
-// What the tests of core/model share: safetensors blobs made by hand, temporary folders, and where
-// the golden files are.
+// Helpers of the tests of core/model: safetensors blobs made by hand, temporary folders, and the
+// paths of the golden files.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What `auto` is for: a predicted step that is no longer than with the better fixed policy, and
-// close to the best that there is. Sequences are admitted one by one and nothing is moved later.
+// The purpose of `auto`: a predicted step that is no longer than with the better fixed policy, and
+// close to the best possible. Sequences are admitted one by one and nothing is moved later.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 namespace tributary::test {
 namespace {
 
-/// For events that must happen.
+/// A deadline for events that must happen.
 constexpr auto kPatient = std::chrono::seconds(30);
 
 Status nothing_failed() {

@@ -1,4 +1,4 @@
-// How much memory a round's buffer keeps, depending on what rounds needed.
+// The memory that a round's buffer keeps, depending on the rounds' needs.
 #include "core/round/scratch_buffer.h"
 
 #include <gtest/gtest.h>

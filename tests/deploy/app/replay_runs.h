@@ -1,4 +1,4 @@
-// What the tests of a replay share: a small workload whose sequences spread, and a pool of threads.
+// Helpers of a replay's tests: a small workload whose sequences spread, and a pool of threads.
 #pragma once
 
 #include <cstddef>

@@ -31,8 +31,8 @@ std::byte* data_of(int tile) {
   return state.tiles[tile];
 }
 
-// Of its own, so that the compiler moves none of the arithmetic out of the region with its rounding
-// mode.
+// A separate function, so that the compiler moves none of the arithmetic out of the region with its
+// rounding mode.
 [[gnu::noinline]] void multiply(float* sums, const std::byte* a, const std::byte* b) {
   const Words upper = _mm512_set1_epi32(~0xffff);
   for (std::size_t row = 0; row < kTileRows; ++row) {

@@ -1,5 +1,5 @@
-// What a layer call does with its caller's memory: where it reads queries and rows, and that it
-// touches none of it once the call has returned.
+// A layer call's use of its caller's memory: where it reads queries and rows, and that it touches
+// none of it once the call has returned.
 #include "deploy/service/client/layer_call.h"
 
 #include <condition_variable>

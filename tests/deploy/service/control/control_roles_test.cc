@@ -1,4 +1,4 @@
-// What each of the three roles may do at a control plane, and what nobody is shown.
+// The permissions of the three roles at a control plane, and the data that nobody is shown.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

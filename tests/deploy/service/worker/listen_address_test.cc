@@ -1,4 +1,4 @@
-// Which of this machine's addresses a worker takes; the loopback device is on every machine.
+// The address of this machine that a worker takes; the loopback device is on every machine.
 #include "deploy/service/worker/listen_address.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// Who may connect to a serving pool, what its control plane may request, and how it ends.
+// The peers that may connect to a serving pool, the requests that its control plane may make, and
+// the pool's end.
 #include <gtest/gtest.h>
 
 #include "comm/wire/codec.h"
