@@ -126,9 +126,9 @@ Answer LocalControl::wait(Deadline deadline,
 }
 
 SequenceHandle LocalControl::admit(const AdmitRequest& wanted, Deadline deadline) {
-  // Checked as what comes over HTTP is.
+  // Gets the same checks as a request over HTTP.
   const AdmitRequest request = parse_admit_request(to_json(wanted), wanted.idempotency_key);
-  // Who has given up knows no sequence that could be freed.
+  // A caller that has given up knows no sequence that could be freed.
   const auto given_up = std::make_shared<bool>(false);
   auto result = wait<AdmissionResult>(
       deadline,

@@ -42,12 +42,12 @@ WorkerOptions local_options() {
 /// The state that the pool's threads use; it is theirs as long as they run.
 class LocalPool::Run {
  public:
-  /// Until the pool has ended; serves() is ready then at the latest.
+  /// Runs until the pool has ended; serves() is ready then at the latest.
   void run(int workers, const WorkerOptions& options);
 
   /// Ready when the pool serves or has ended; wait for it once.
   [[nodiscard]] std::future<Status> serves() { return serving_.get_future(); }
-  /// Nobody waits any more: a pool that serves later ends at once.
+  /// Nobody waits any more: a pool that would serve later ends at once.
   void give_up();
 
   [[nodiscard]] const std::shared_ptr<LocalControl>& control() const noexcept { return control_; }
@@ -124,7 +124,7 @@ class LocalPool::Impl {
 
   void close(Deadline::Clock::time_point begin) {
     terminate();
-    // Who came first began first: it waits no longer than this may.
+    // The holder of the lock began first, so this caller waits no longer than its own limit.
     const std::lock_guard lock(closing_);
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(begin + limits_.end - Deadline::Clock::now());
@@ -135,7 +135,8 @@ class LocalPool::Impl {
          limits_.end.count());
   }
 
-  /// At the end, with nobody else in close(): whoever has waited in vain does not wait again.
+  /// Called at the end, with nobody else in close(): a caller that has waited in vain does not wait
+  /// again.
   void leave() {
     if (!stuck_) static_cast<void>(status_of([&] { close(Deadline::Clock::now()); }));
   }
@@ -156,7 +157,7 @@ LocalPool::LocalPool(int workers, const WorkerOptions& options, const LocalPoolL
     : impl_(std::make_unique<Impl>(workers, options, limits)) {}
 
 LocalPool::~LocalPool() {
-  // The threads' stacks and what they hold are not this process's to touch.
+  // A fork must not touch the threads' stacks or the objects that they hold.
   if (impl_->forked()) {
     static_cast<void>(impl_.release());
     return;

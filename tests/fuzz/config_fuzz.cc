@@ -31,7 +31,7 @@ void check(const tributary::MlaShape& shape) {
   tributary::validate(shape);
 }
 
-/// What `parse` returns, checked, or a refusal of the stated kinds.
+/// Checks the result of `parse`, or that it refuses in one of the stated ways.
 template <typename Parse>
 void check_parsed(Parse parse, std::string_view text) {
   decltype(parse(text, text)) shape;

@@ -59,7 +59,7 @@ constexpr Case kCases[] = {{1, 64}, {1, 128}, {1, 192}, {1, 256},
 constexpr int kRank = cuda::kLatentRank;
 constexpr int kLatent = cuda::kLatentDim;
 
-/// What was seen wrong, over all cases of a kernel.
+/// The errors found over all cases of a kernel.
 struct Findings {
   int cases = 0, wrong_cases = 0, wrong_on_one_page = 0, wrong_on_full_pages = 0;
   bool lse = false, low = false, high = false, nan = false, differs = false;
@@ -104,7 +104,7 @@ class Problem {
     deal();
   }
 
-  /// Of one run; `states` is where it is computed.
+  /// The results of one run; `states` is where it is computed.
   [[nodiscard]] std::vector<std::vector<float>> run(const Kernels& kernels, cudaStream_t stream) {
     const OnDevice<bf16> cache(rows_, stream);
     const OnDevice<bf16> queries(queries_, stream);
@@ -113,7 +113,7 @@ class Problem {
     const OnDevice<std::int32_t> layer(std::vector<std::int32_t>{0}, stream);
     const OnDevice<std::int32_t> begins(begins_, stream);
     const OnDevice<cuda::WorkUnit> units(units_, stream);
-    // What nobody writes stays NaN.
+    // Values that nobody writes stay NaN.
     const std::vector<float> fresh(records() * record_floats(),
                                    std::numeric_limits<float>::quiet_NaN());
     OnDevice<float> states(fresh, stream);

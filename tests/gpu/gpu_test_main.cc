@@ -6,7 +6,7 @@
 
 namespace {
 
-/// What ctest counts as skipped (SKIP_RETURN_CODE).
+/// The exit code that ctest counts as skipped (SKIP_RETURN_CODE).
 constexpr int kSkipped = 77;
 
 }  // namespace

@@ -54,7 +54,7 @@ struct Leaf {
   std::vector<double> values;  // [rows][latent_dim], as stored
 };
 
-/// What a backend computes attention with.
+/// The arithmetic of a backend's attention.
 enum class Arithmetic {
   kFloat32,
   kFloat64,      // sums in float64 and rounds once: bounds do not grow with lengths

@@ -140,7 +140,8 @@ TEST_P(BackendConformance, MergeInPlaceAndInBatchesGivesTheSameBits) {
 }
 
 TEST_P(BackendConformance, MergeOfATreeGivesTheBitsOfItsOps) {
-  // Of two tokens each: six leaves from record 8 on, in place; 0 before all of them, to 24; a copy.
+  // Merges of two tokens each: six leaves from record 8 on, in place; 0 before all of them, to 24;
+  // a copy.
   MergeCase merge_case(26, 2, 37);
   merge_case.fill(11, kNaN, -kInfinity);
   std::vector<MergeOp> ops{{22, 4, kNoState, 2, 0}, {8, 8, 10, 2, 0}, {12, 12, 14, 2, 0},

@@ -15,7 +15,7 @@ struct ControlMessage {
   std::vector<std::size_t> requests;  // indices
 };
 
-/// As many messages as wire::kMaxItems asks for.
+/// Sends as many messages as wire::kMaxItems requires.
 void send(WorkerCall& call, const std::string& address, std::span<const ControlRequest> requests,
           std::span<const std::size_t> indices, std::vector<ControlMessage>& messages) {
   for (std::size_t begin = 0; begin < indices.size(); begin += wire::kMaxItems) {

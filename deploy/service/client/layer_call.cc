@@ -22,7 +22,7 @@ std::size_t size(std::int64_t count) {
   return static_cast<std::size_t>(count);
 }
 
-/// A part of every token: `bytes` of each.
+/// Checks a part of every token: `bytes` each.
 void check(const LayerItem& item, const char* what, const TokenData& part, std::size_t bytes) {
   if ((part.data == nullptr) != (bytes == 0)) {
     fail(ErrorCode::kInvalidArgument, "sequence {}: {} {}", item.sequence->id,
@@ -158,7 +158,7 @@ class LayerCall {
         std::clamp<std::int64_t>(left.count(), 1, std::numeric_limits<std::uint32_t>::max()));
   }
 
-  /// Outputs of the items that succeeded go to their places.
+  /// Copies outputs of the items that succeeded to their places.
   [[nodiscard]] std::vector<std::span<std::byte>> land(std::span<const std::size_t> indices,
                                                        const wire::LayerReply& reply) const {
     std::vector<std::span<std::byte>> pieces;

@@ -67,7 +67,7 @@ void LeaseKeeper::run() {
   }
 }
 
-/// All that are due within a fifth of their period go together.
+/// All renewals that are due within a fifth of their period go together.
 void LeaseKeeper::renew(std::unique_lock<std::mutex>& lock) {
   const auto now = Deadline::Clock::now();
   std::vector<SequenceHandle> due;

@@ -13,12 +13,12 @@
 namespace tributary {
 namespace {
 
-/// A control plane asks the pool, and answers by its pool timeout (1.5 s) where that is gone.
+/// A control plane asks the pool, and answers by its pool timeout (1.5 s) if the pool is gone.
 constexpr std::chrono::milliseconds kAskTimeout{2'000};
-/// For any answer of a worker, through its leader: longer than a round.
+/// The limit for any answer of a worker, through its leader: longer than a round.
 constexpr std::chrono::milliseconds kWorkerTimeout{1'000};
 
-/// Any answer will do, a refusal too: a renewal changes nothing.
+/// Any answer will do, even a refusal: a renewal changes nothing.
 std::size_t ask_worker(WorkerCall& call, const SilentWorker& worker) {
   return call.send({.address = worker.address,
                     .greetings = {worker.greeting},
@@ -79,7 +79,7 @@ void PoolWatch::judge(const std::vector<SilentWorker>& silent) {
   WorkerCall workers(connections_, Deadline::after(kWorkerTimeout));
   for (const SilentWorker& worker : silent) static_cast<void>(ask_worker(workers, worker));
   std::vector<Lost> lost;
-  std::set<std::string> known;  // to the control plane: one answer names all workers of its pool
+  std::set<std::string> known;  // to the control plane; one answer names all workers of its pool
   for (std::size_t i = 0; i < silent.size(); ++i) {
     if (known.contains(silent[i].address)) continue;
     try {

@@ -45,7 +45,8 @@ std::vector<Piece> split(const SequenceHandle& sequence, std::int64_t begin, std
   return pieces;
 }
 
-/// The first piece of every worker, then the second: none waits until another has got all.
+/// Sends the first piece of every worker, then the second: no worker waits until another has got
+/// all.
 void take_turns(std::vector<Piece>& pieces) {
   std::map<const std::string*, std::size_t> count;
   for (Piece& piece : pieces) piece.turn = count[piece.address]++;

@@ -5,7 +5,7 @@
 namespace tributary {
 
 ScopedSequences::~ScopedSequences() {
-  // Together, not each: a tier that is gone must not delay a program's exit.
+  // The limit is for all together: a tier that is gone must not delay a program's exit.
   constexpr std::chrono::seconds kTimeout{2};
   const Deadline deadline = Deadline::after(kTimeout);
   for (const SequenceHandle& sequence : sequences_) {

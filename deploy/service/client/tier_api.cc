@@ -21,12 +21,12 @@ constexpr int kCreated = 201;
 constexpr int kNoContent = 204;
 constexpr int kServiceUnavailable = 503;
 constexpr std::chrono::milliseconds kRetryPause{100};
-/// If a full tier's answer does not say when to try again.
+/// Used if a full tier's answer does not say when to try again.
 constexpr std::chrono::milliseconds kDefaultRetryAfter{1'000};
 constexpr std::chrono::milliseconds kMaxRetryAfter{60'000};
 
-/// The code for a status whose body is not the tier's JSON: a proxy's, say. No value for one that
-/// means nothing here.
+/// The code for a status whose body is not the tier's JSON, for example a proxy's. No value for a
+/// status that means nothing here.
 std::optional<ErrorCode> code_of_status(int status) {
   switch (status) {
     case 400:
@@ -50,7 +50,7 @@ std::optional<ErrorCode> code_of_status(int status) {
   }
 }
 
-/// Throws AnswerError for what is no answer of a tier.
+/// Throws AnswerError for a response that no tier sends.
 Error error_of(const HttpResponse& response, const std::string& what) {
   constexpr std::size_t kShown = 200;
   const auto body =
@@ -100,7 +100,7 @@ TierApi::TierApi(HttpClientConfig config) : config_(std::move(config)) {}
 HttpResponse TierApi::request(const std::string& method, const std::string& path,
                               const std::string& body, Deadline deadline,
                               const std::vector<HttpHeader>& headers) {
-  // From the first failure on: an answer may take as long as the deadline allows.
+  // Set at the first failure: an answer may take as long as the deadline allows.
   std::optional<Deadline> patience;
   std::optional<Error> broken;
   while (true) {
@@ -109,7 +109,7 @@ HttpResponse TierApi::request(const std::string& method, const std::string& path
       if (response.status != kServiceUnavailable) return response;
       broken = error_of(response, fmt::format("{} {}", method, path));
     } catch (const Error& error) {
-      // The deadline says less than what went wrong before it.
+      // The earlier failure says more than the deadline.
       if (error.code() == ErrorCode::kDeadlineExceeded && broken) throw Error(*broken);
       if (error.code() != ErrorCode::kUnavailable) throw;
       broken = error;

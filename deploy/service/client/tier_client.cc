@@ -71,7 +71,7 @@ class TierClient::Impl {
   void forget(SequenceId id) {
     if (leases_) leases_->forget(id);
   }
-  /// Whether the sequence's home still holds it, as it says itself.
+  /// Asks the sequence's home whether it still holds the sequence.
   [[nodiscard]] bool home_holds(const SequenceHandle& sequence, Deadline deadline) {
     const ControlRequest renewal{.op = wire::ControlOp::kRenew, .sequence = &sequence};
     return control(connections_, std::span(&renewal, 1), deadline).front().status.ok();
@@ -146,11 +146,11 @@ void TierClient::wait_ready(const SequenceHandle& sequence, std::optional<Deadli
       if (now.state != SequenceState::kFilling) return;
       missing = now.missing;
     } catch (const Error& error) {
-      // A control plane that was down or cut off takes pools for lost until they register again.
+      // A control plane that was down or cut off considers pools lost until they register again.
       const bool lost_sight =
           error.code() == ErrorCode::kPoolLost || error.code() == ErrorCode::kUnavailable;
       if (!lost_sight) throw;
-      // Where the deadline has passed meanwhile, nobody has denied it.
+      // If the deadline has passed meanwhile, no home has denied the sequence.
       if (!impl_->home_holds(sequence, end) && !end.expired()) throw;
       missing = error.what();
     }
@@ -166,7 +166,8 @@ void TierClient::free(const SequenceHandle& sequence, std::optional<Deadline> de
   try {
     impl_->control_plane().free(sequence.id, sequence.pool, impl_->deadline(deadline));
   } catch (const Error& error) {
-    // Gone with its pool; or that is cut off from the control plane, and ends its lease by itself.
+    // The sequence is gone with its pool, or the pool is cut off from the control plane and ends
+    // the lease by itself.
     if (error.code() != ErrorCode::kNotFound && error.code() != ErrorCode::kPoolLost) throw;
   }
 }

@@ -15,7 +15,8 @@ namespace {
 /// The time that a transport has to give payloads back after their connection was cut. It takes
 /// milliseconds; more is a bug that must not hang the caller.
 constexpr auto kGiveBackTimeout = std::chrono::seconds(30);
-/// For a message that a transport is about to read, or a reply that is landing, at the deadline.
+/// The limit for a message that a transport is about to read, or a reply that is landing, at the
+/// deadline.
 constexpr auto kLastMoment = std::chrono::milliseconds(10);
 
 wire::MessageType reply_type(wire::MessageType request) {
@@ -144,7 +145,7 @@ void WorkerConnections::refused(PeerId peer, const Status& why) {
   const std::optional<Connection> refused = take(peer);
   if (!refused) return;
   const Status reason(why.code(), fmt::format("worker {}: {}", refused->address, why.message()));
-  // Not the others' greetings: whose sequences the worker knows comes in with one of those.
+  // The others' greetings are not removed: a sequence that the worker knows gets in with its own.
   for (const auto& request : refused->held) {
     if (request->done) continue;
     std::erase_if(request->greetings, [&](const wire::Hello& greeting) {
@@ -234,7 +235,7 @@ std::optional<Landing> WorkerConnections::on_message(PeerId peer, std::uint16_t 
 
 void WorkerConnections::on_disconnect(PeerId peer, const Status& reason) {
   const std::scoped_lock lock(mutex_);
-  // The transport's proof has failed: as if the greeting were refused.
+  // The transport's proof has failed: the greeting counts as refused.
   if (reason.code() == ErrorCode::kPermissionDenied) return refused(peer, reason);
   // A worker that is only full has lost nothing: its caller may try again.
   const bool full = reason.code() == ErrorCode::kPoolFull;
@@ -352,7 +353,7 @@ void WorkerConnections::release(std::span<const std::shared_ptr<WorkerRequest>> 
   // A request sent a moment before the deadline is not worth a connection.
   const auto patience = std::max(deadline.when(), Deadline::after(kLastMoment).when());
   if (changed.wait_until(lock, patience, released)) return;
-  // They have not read what was sent to them in all this time: nothing is lost with them.
+  // They have not read their messages in all this time: nothing is lost with them.
   for (const PeerId peer : holding) {
     drop(peer, {ErrorCode::kPoolLost, "it did not take what was sent to it before the deadline"});
     transport_->disconnect(peer);

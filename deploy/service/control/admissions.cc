@@ -72,7 +72,8 @@ Admissions::Keyed& Admissions::remember(const std::string& key, ControlClock::ti
   entry = Keyed{};
   entry.mark = next_mark_++;
   key_order_.push_back({key, entry.mark, now});
-  // Twice as many marks as keys: those of replaced and withdrawn entries are skipped here.
+  // There are up to twice as many marks as keys: marks of replaced and withdrawn entries are
+  // skipped here.
   while (keyed_.size() > config_.max_keys || key_order_.size() > 2 * config_.max_keys) {
     const Mark oldest = std::move(key_order_.front());
     key_order_.pop_front();
@@ -146,7 +147,8 @@ void Admissions::ask_next(const std::shared_ptr<Pending>& pending) {
     const std::string& name = pending->pools[pending->next++];
     const Pool* pool = registry_.find(name);
     if (pool == nullptr || pool->state != PoolState::kServing) continue;
-    // A new id for every pool that is asked: one that is lost now may come back with the sequence.
+    // Every pool that is asked gets a new id: a pool that is lost now may come back with the
+    // sequence.
     const SequenceId id = registry_.ids().next();
     const AdmitRequest& request = pending->request;
     const std::int64_t pages = pages_of(request.prompt_tokens, request.max_new_tokens);
@@ -201,7 +203,7 @@ void Admissions::take(const std::shared_ptr<Pending>& pending, const std::string
                 fmt::format("pool {} answered an admission without its sequence, or with workers "
                             "that it does not have",
                             pool)));
-    // Nobody will use what it may hold.
+    // Nobody will use a sequence that the pool may hold.
     call_pool_(pool, Free{0, id}, pending->deadline, [](const PoolReply&) {});
     return;
   }

@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::string_view kConnectPath = "/v1/pools/connect";
 
-/// The segments that stand for the pattern's stars; nothing where the path is another.
+/// The segments that match the pattern's stars; no value if the path does not match.
 std::optional<std::vector<std::string>> match(std::string_view pattern, std::string_view path) {
   std::vector<std::string> stars;
   while (!pattern.empty() && !path.empty()) {

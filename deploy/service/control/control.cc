@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// A flood of refusals is one line a second.
+/// A flood of refusals becomes one line per second.
 constexpr milliseconds kReportPeriod{1'000};
 
 void check_bound(std::string_view name, int value, int min, int max) {
@@ -41,7 +41,7 @@ void validate(const ControlOptions& options) {
   check_exposure(options.listen, has_tokens(options));
 }
 
-/// Few and short: room for a check must be there whatever comes in by the other door.
+/// The limits are few and short: a check must find room whatever arrives at the other address.
 HttpServerConfig health_config(const ControlOptions& options) {
   HttpServerConfig config;
   config.listen = options.health_listen;
@@ -99,7 +99,7 @@ struct Control::Impl {
     });
   }
 
-  // In the order of use: each knows those above.
+  // In order of use: each knows those above.
   PoolRegistry registry;
   PoolLinks links;
   Admissions::CallPool call_pool;

@@ -44,7 +44,7 @@ void write_log(LogLevel level, std::string_view text) {
   const auto now = system_clock::now();
   const auto ms =
       std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
-  // One write a line: other processes of `tributary up` share the stream.
+  // One write per line: other processes of `tributary up` share the stream.
   stderr_lines().write(fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z {} {}",
                                    fmt::gmtime(system_clock::to_time_t(now)), ms, level_name(level),
                                    printable(text)));

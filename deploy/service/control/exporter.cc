@@ -21,7 +21,7 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
-/// The families in the making.
+/// The families that are being built.
 class Families {
  public:
   /// Samples that follow belong to it.

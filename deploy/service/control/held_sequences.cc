@@ -70,7 +70,7 @@ void HeldSequences::free(SequenceId id, const std::string& pool,
                          std::function<void(const Status&)> done) {
   const std::string* holder = registry_.pool_of(id);
   if (holder == nullptr) {
-    // A pool that is here has said which sequences it holds: this one is none of them.
+    // A registered pool has said which sequences it holds, and this one is not among them.
     const Pool* known = registry_.find(pool);
     const bool is_here = known != nullptr && known->state != PoolState::kLost;
     if (!is_here && !registry_.end_of(id)) fail_unknown(id);

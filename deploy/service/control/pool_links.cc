@@ -73,7 +73,7 @@ void PoolLinks::handle(std::uint64_t number, RegisterPool message) {
   registry_.register_pool(std::move(message), ControlClock::now());
   link.pool = name;
   ++registered_;
-  // The same run on a new connection, before the end of the old one was noticed.
+  // The same run came on a new connection, before the end of the old one was noticed.
   if (const auto old = number_of_pool_.find(name); old != number_of_pool_.end()) {
     const std::uint64_t replaced = old->second;
     number_of_pool_.erase(old);
@@ -169,7 +169,7 @@ void PoolLinks::check_silence() {
                 std::chrono::duration_cast<std::chrono::milliseconds>(stalled).count());
     return;
   }
-  // Silence counts from when we listened.
+  // Silence counts from the time when we listened.
   const auto listened = now - stalls_.awake_since();
   if (listened >= config_.pool_timeout) {
     for (const std::string& pool : registry_.silent(now - config_.pool_timeout)) {

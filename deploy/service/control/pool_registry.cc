@@ -59,7 +59,7 @@ std::uint32_t incarnation_now() {
   const std::int64_t unix_ms =
       std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch())
           .count();
-  // At least 1: 0 stands for none.
+  // At least 1: 0 means none.
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(
       (unix_ms - kEpochMs) / 250, 1, std::numeric_limits<std::uint32_t>::max() - 1));
 }
@@ -117,7 +117,7 @@ void PoolRegistry::register_pool(RegisterPool about, ControlClock::time_point no
          about.name, run_name(old->second.about.run), run_name(about.run));
   }
   check_shape(about);
-  // Throws for what no sequence could be placed with.
+  // Throws for values with which no sequence could be placed.
   static_cast<void>(Placement({.workers = static_cast<int>(about.workers.size()),
                                .model = default_cost_model(about.shape.leaf_tokens)}));
   std::uint32_t last = about.last_incarnation;
@@ -143,7 +143,8 @@ void PoolRegistry::register_pool(RegisterPool about, ControlClock::time_point no
     ids_.pass(last);
   }
 
-  // Its connection broke before we noticed: what it does not bring again has ended meanwhile.
+  // Its connection broke before we noticed: sequences that it does not bring again have ended
+  // meanwhile.
   if (known) end_all(old->second, SequenceEnd::kFreed, now);
   const auto place = pools_.insert_or_assign(about.name, Pool{}).first;
   Pool& pool = place->second;

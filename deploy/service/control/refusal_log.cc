@@ -13,7 +13,7 @@ std::string RefusalLog::update(const HttpTraffic& traffic) {
   };
   add(traffic.refused, seen_.refused, "connections refused for want of room");
   add(traffic.evicted, seen_.evicted, "idle connections closed to make room");
-  // Not what honest clients are answered with: 404 and 409 are of their sequences, 429 is a full
+  // Skips statuses that honest clients get: 404 and 409 concern their sequences, 429 is a full
   // tier.
   for (const int status : {400, 401, 403, 408, 413, 421, 431}) {
     const auto count_in = [&](const HttpTraffic& of) {

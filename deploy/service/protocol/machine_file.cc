@@ -18,7 +18,7 @@ using nlohmann::json;
 namespace {
 
 constexpr std::size_t kMaxText = 4096;
-// A century: what is above was not measured.
+// A century: a larger value was not measured.
 constexpr double kMaxCost = 3e15;
 
 }  // namespace

@@ -53,7 +53,7 @@ ErrorCode take_code(JsonObject& object) {
   fail(ErrorCode::kMalformedInput, "{} is {}: not a code", object.path("code"), quote(name));
 }
 
-// Writing: one function a message.
+// Writing: one function per message.
 
 json write(const RegisterPool& message) {
   json workers = json::array();
@@ -149,7 +149,7 @@ json write(const DrainWorker& message) {
           {"draining", message.draining}};
 }
 
-// Reading: one function a message, `type` has been taken.
+// Reading: one function per message, after `type` has been taken.
 
 void check_rank(int rank, std::size_t workers, const JsonObject& object, std::string_view field) {
   if (std::cmp_greater_equal(rank, workers)) {
@@ -160,7 +160,8 @@ void check_rank(int rank, std::size_t workers, const JsonObject& object, std::st
 
 RegisterPool read_register(JsonObject& object) {
   RegisterPool message;
-  // The rest of another version's message may look different: it is refused by name, not by form.
+  // The rest of another version's message may look different: it is refused by version, not by
+  // form.
   message.protocol = object.integer<int>("protocol", 1);
   if (message.protocol != kPoolProtocol) {
     fail(ErrorCode::kUnsupported, "pool protocol {}: this control plane speaks {}",
@@ -282,7 +283,7 @@ DrainWorker read_drain_worker(JsonObject& object) {
   return message;
 }
 
-/// Opens the message, reads it by its type, refuses what is left over.
+/// Opens the message, reads it by its type, refuses leftover fields.
 template <typename Message, typename Read>
 Message parse_message(std::string_view text, std::string_view source, const Read& read) {
   const json value = parse_strict_json(text, source);
@@ -349,7 +350,7 @@ std::string id_text(SequenceId id) {
 SequenceId parse_id(std::string_view text) {
   SequenceId id = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
-  // Only what id_text() writes: one sequence has one name.
+  // Accepts only text that id_text() writes: one sequence has one name.
   if (error != std::errc{} || end != text.data() + text.size() || id_text(id) != text) {
     fail(ErrorCode::kMalformedInput, "sequence id {}: not a decimal number of 64 bits",
          quote(text, 24));

@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-/// The one list of the fields: writing and reading walk it.
+/// The one list of the fields, which writing and reading walk.
 template <typename Metrics, typename Visit>
 void for_each_field(Metrics& m, Visit&& visit) {
   visit("rounds", m.rounds);

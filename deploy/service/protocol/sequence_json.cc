@@ -22,7 +22,7 @@ constexpr std::array kElementTypes{DType::kF32, DType::kBF16};
 // The bound of any dimension; products of two stay far from overflow.
 constexpr std::int32_t kMaxDimension = 1 << 20;
 
-// How a field of a shape is written, by its type, and read.
+// Writing a field of a shape, by its type, and reading it.
 
 std::int32_t json_value(std::int32_t dimension) {
   return dimension;

@@ -32,7 +32,7 @@ std::string read_token_file(const std::string& path) {
         path, about.st_mode & 07777U));
   }
   std::string token;
-  // One character more than fits: enough to see that it is too long.
+  // One character more than fits is enough to see that the token is too long.
   constexpr std::size_t kMaxFile = 2 * kMaxTokenChars;
   for (char c = 0; token.size() <= kMaxFile && file.get(c);) token += c;
   if (file.bad()) fail(ErrorCode::kIo, "token file {}: cannot be read", path);

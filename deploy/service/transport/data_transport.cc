@@ -43,7 +43,7 @@ std::unique_ptr<Transport> make_ucx(const TransportConfig& /*config*/,
 }
 #endif
 
-/// Peers of three transports have one space of ids.
+/// Peers of three transports share one space of ids.
 constexpr PeerId outer_id(PeerId inner, Kind kind) {
   return inner * kKinds + kind;
 }
@@ -115,7 +115,7 @@ class DataTransport final : public Transport {
   }
 
  private:
-  /// The transport of a kind, which listens where it is made for that.
+  /// The transport of a kind, which listens if it is made for that.
   Transport& open(Kind kind, const std::string& listen) {
     const std::lock_guard lock(mutex_);
     std::unique_ptr<Transport>& owned = owned_.at(kind);

@@ -76,7 +76,7 @@ class ControlLink::Impl {
   void lost(const Status& reason, bool refused = false) {
     socket_.reset();
     if (final_refusal(reason.code())) return handlers_.refused(reason);
-    // Once, not with every try.
+    // Logged once, not at every try.
     if (registered_ || !complained_) {
       handlers_.log(fmt::format("{} at {}:{}: {}; trying again",
                                 refused ? "refused by the control plane" : "no control plane",
@@ -111,7 +111,7 @@ class ControlLink::Impl {
   }
 
   void answered(const Registered& answer) {
-    // Our incarnation is of a clock that was wrong: with nothing to lose we forget it.
+    // Our incarnation comes from a clock that was wrong: with nothing to lose we forget it.
     counts_anew_ = answer.code == ErrorCode::kFailedPrecondition;
     if (answer.code != ErrorCode::kOk) {
       drop({answer.code, answer.message}, true);

@@ -10,8 +10,8 @@
 namespace tributary {
 namespace {
 
-/// The slowest worker's phases. The exchange of partial states is entered by all and ends with the
-/// last worker's attention: what the fastest one waits for that is not the exchange's.
+/// The slowest worker's phases. All workers enter the exchange of partial states, which ends with
+/// the last worker's attention; the time that the fastest one waits for that is not the exchange's.
 WorkerTimes measured_times(const RoundReport& report) {
   const auto us = [&](Phase phase) { return report.phase_us[static_cast<std::size_t>(phase)]; };
   double waited_us = 0;

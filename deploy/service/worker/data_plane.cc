@@ -13,7 +13,7 @@ using wire::MessageType;
 
 namespace {
 
-/// A shortage that comes and goes is counted each time, and logged so often.
+/// A shortage that comes and goes is counted each time, and logged at this interval.
 constexpr std::chrono::seconds kPauseLogInterval{10};
 
 }  // namespace

@@ -24,11 +24,11 @@ bool HomeRequest::end(std::size_t item, ErrorCode code, const std::string& text)
   return true;
 }
 
-/// Requests that have ended are kept for the next ones, with their buffers: a step asks for the
-/// same sizes again and again. What waits here counts as held only while it is used.
+/// Finished requests are kept with their buffers for the next ones: a step asks for the same sizes
+/// again and again. A kept request counts as held only while it is used.
 struct HomeQueue::Memory {
   static constexpr std::size_t kSpare = 64;
-  /// Larger requests are rare, and would hold much memory for nothing.
+  /// Larger requests are rare, and keeping them would waste much memory.
   static constexpr std::size_t kMaxSpareBytes = std::size_t{4} << 20;
 
   std::mutex mutex;

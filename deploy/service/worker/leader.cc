@@ -11,9 +11,9 @@
 namespace tributary {
 namespace {
 
-/// An order goes out at least so often: a worker that does not answer it is noticed.
+/// An order goes out at least this often, so that a worker that does not answer is noticed.
 constexpr auto kKeepAlive = std::chrono::seconds(1);
-/// The same while pages wait for the end of transfers into them: an order asks for it.
+/// The interval while pages wait for the end of transfers into them: an order asks for it.
 constexpr auto kReleasePoll = std::chrono::milliseconds(50);
 
 }  // namespace

@@ -50,8 +50,8 @@ std::optional<Peers::Peer> Peers::close(PeerId peer) {
   }
   if (stopping_) return ended;
   transport_->disconnect(peer);
-  // Until the transport's thread has processed this it may still deliver messages of the peer. The
-  // answer to a message that is sent after it shows that it has.
+  // Until the transport's thread has processed this, it may still deliver messages of the peer. The
+  // answer to a later message shows that it has.
   transport_->send(peer, {.type = 0,
                           .header = {},
                           .payload = {},

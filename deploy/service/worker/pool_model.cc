@@ -102,7 +102,8 @@ PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
     const bool preset = !options.given_shape && is_mla_preset(options.shape);
     model.name = shape.name;
     model.served = {attention_shape(shape, options.row_format, options.query_dtype)};
-    // A preset is for measurements, of any number of layers; a file describes what will run.
+    // A preset is for measurements, with any number of layers; a file describes the model that will
+    // run.
     model.served.layers =
         preset
             ? std::max(options.layers, 1)

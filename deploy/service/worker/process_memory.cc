@@ -19,12 +19,13 @@ void commit_cache(Backend& backend, Cache& cache) {
 
 void give_back_freed_memory() noexcept {
 #if defined(__GLIBC__)
-  // Fresh memory costs a fault every 4 KiB: what a step of some sequences needs stays in its arena.
+  // Fresh memory costs a fault every 4 KiB: the memory that a step of some sequences needs stays in
+  // its arena.
   constexpr int kLarge = 512 << 10;
   (void)mallopt(M_MMAP_THRESHOLD, kLarge);      // NOLINT(concurrency-mt-unsafe)
   (void)mallopt(M_TRIM_THRESHOLD, 2 * kLarge);  // NOLINT(concurrency-mt-unsafe)
-  // It takes its own lock, whatever clang-tidy thinks. A worker allocates on few threads at once;
-  // every further arena would keep its own peak.
+  // The function takes its own lock, contrary to clang-tidy. A worker allocates on few threads at
+  // once; every further arena would keep its own peak.
   (void)mallopt(M_ARENA_MAX, 2);  // NOLINT(concurrency-mt-unsafe)
 #endif
 }

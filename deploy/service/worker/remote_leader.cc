@@ -13,7 +13,7 @@
 namespace tributary {
 namespace {
 
-/// A rank that waits looks so often whether another one has failed.
+/// A waiting rank checks this often whether another one has failed.
 constexpr auto kLookEvery = std::chrono::milliseconds(100);
 
 }  // namespace

@@ -11,11 +11,11 @@
 namespace tributary {
 namespace {
 
-/// A client that has its last rows acknowledged by one worker may be faster than that worker's word
-/// to the leader; one that has not sent all waits so long for its error.
+/// A client whose last rows one worker has acknowledged may be faster than that worker's message to
+/// the leader. A client that has not sent all rows waits this long for its error.
 constexpr auto kReadyGrace = std::chrono::milliseconds(50);
 constexpr std::size_t kMaxHeld = 1024;
-/// Held items are looked at so often, also when nothing comes.
+/// Held items are checked this often, even if no message arrives.
 constexpr auto kHeldPoll = std::chrono::milliseconds(5);
 
 }  // namespace
@@ -143,7 +143,7 @@ void RequestDesk::receive_request(const ToPool& request) {
     }
     end_sequence(free->id, ErrorCode::kNotFound, "the sequence was freed");
     ++meter_.totals.freed;
-    // Its pages may be given again to what asks after this answer.
+    // After this answer the sequence's pages may be given to another one.
     outbox_.tell_after_order(
         PoolReply{.request = free->request, .code = ErrorCode::kOk, .message = {}, .sequence = {}});
   } else if (const auto* query = std::get_if<Query>(&request)) {
@@ -217,7 +217,8 @@ void RequestDesk::admit(const Admit& request) {
   const Sequence& s = sequencer_.table().at(*id);
   book_.add(s, request.wanted.idempotency_key);
   leases_.add(*id, Deadline::Clock::now());
-  // The first of an empty pool may be of a lower one: see PoolRegistry, where a clock was wrong.
+  // The first sequence of an empty pool may have a lower incarnation: see PoolRegistry, where a
+  // clock was wrong.
   if (book_.size() == 1) last_incarnation_ = 0;
   last_incarnation_ = std::max(last_incarnation_, static_cast<std::uint32_t>(*id >> 32));
   ++meter_.totals.admitted;

@@ -82,8 +82,8 @@ std::optional<Landing> RowsReceiver::receive(PeerId peer, const wire::Rows& rows
       .inspect = [crc = &transfer->crc32c](auto part) { *crc = wire::crc32c(part, *crc); }};
 }
 
-/// The rows' places in their pages, neighbours joined; empty where the backend keeps pages
-/// otherwise.
+/// The rows' places in their pages, neighbours joined; empty if the backend keeps pages in another
+/// form.
 std::vector<std::span<std::byte>> RowsReceiver::pages_of(const wire::Rows& rows,
                                                          std::span<const PageRun> runs) {
   const std::size_t row_bytes = cache_.layout().row_bytes();
@@ -134,8 +134,8 @@ void RowsReceiver::landed(Transfer& transfer, const Status& status) {
     seconds_.observe(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - transfer.arrival).count());
   }
-  // The leader first: where it is on the same connection path, a client that was told of its last
-  // rows finds the sequence ready.
+  // The leader is told first: if it is on the same connection path, a client that learns of its
+  // last rows finds the sequence ready.
   links_.progress({.rank = rank_,
                    .sequence_id = transfer.rows.sequence_id,
                    .epoch = progress.epoch,

@@ -47,7 +47,7 @@ struct WorkerCard {
   Text host{}, address{}, backend{}, rdma_ports{};
 };
 
-/// One for all: a client that reaches one worker reaches the others.
+/// One transport for all: a client that reaches one worker reaches the others.
 ChosenTransport agree_on_transport(const WorkerOptions& options,
                                    const std::vector<WorkerCard>& workers) {
   std::vector<std::string> rdma_ports;
@@ -79,7 +79,7 @@ std::string advertised(const WorkerOptions& options, const std::string& bound) {
          with_port(options.advertise, std::string_view(bound).substr(bound.rfind(':') + 1));
 }
 
-/// Calls `work` twice a second on a thread of its own.
+/// Calls `work` twice a second on its own thread.
 class Ticker {
  public:
   explicit Ticker(std::function<void()> work)
@@ -127,7 +127,7 @@ LeaderConfig leader_config(const WorkerOptions& options, const PoolModel& model,
           .worker_timeout = milliseconds(options.worker_timeout_ms),
           .drain_timeout = milliseconds(options.drain_timeout_ms),
           .canary_interval = milliseconds(options.canary_interval_ms),
-          // Kernels sum bf16 products in fp32: what they lose beside the float64 reference over the
+          // Kernels sum bf16 products in fp32: their error against the float64 reference over the
           // same values is their own rounding of the weights.
           .canary_bound = exact ? 1e-4 : 2e-2,
           .move_bytes_per_s = options.move_bytes_per_s,
@@ -173,7 +173,7 @@ void lead_pool(const WorkerOptions& options, const WorkerEvents& events, LeaderI
              .log = events.log});
   channel = control.get();
   if (events.serving) events.serving(pool);
-  // The channel goes last in this function, and nobody else tells it anything.
+  // The channel is destroyed last in this function, and nobody else tells it anything.
   leader.run();
 }
 
@@ -198,7 +198,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
       stderr_lines().write(fmt::format("tributary: {}", line));
     };
   }
-  // A process of its own: rank 0 gets the signal too, and ends the pool in order.
+  // The rank is its own process: rank 0 gets the signal too, and ends the pool in order.
   if (events.signals && !leads && events.own_process) {
     (void)std::signal(SIGTERM, SIG_IGN);
     (void)std::signal(SIGINT, SIG_IGN);
@@ -287,12 +287,12 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   const auto workers = gather_values(communicator, listening, mine, Deadline::after(kLoadTimeout));
   if (!leads) remote.connect(workers.front().address.data());
 
-  // Beats go on while a round runs; so does the watch over those of others.
+  // Beats go on while a round runs, and so does the watch over the others' beats.
   bool ending = false;
   const auto tick = [&] {
     plane->tick();
     if (!leads || !events.fatal) return;
-    // The leader itself is earlier, unless it is stuck in a round with a worker that is gone.
+    // The leader itself reports earlier, unless it is stuck in a round with a worker that is gone.
     if (std::exchange(ending, !inbox.lost().ok())) events.fatal(inbox.lost());
     const Status silent = inbox.check_beats(milliseconds(options.worker_timeout_ms) + kTick);
     if (!silent.ok()) events.fatal(silent);

@@ -31,7 +31,7 @@ void for_runs(Parts parts, const Alike& alike, const Work& work) {
   }
 }
 
-/// Copies whose ends meet in both memories, made as one: each costs a device some microseconds.
+/// Joins copies that are adjacent in both memories: each copy costs a device some microseconds.
 template <typename Copy>
 class JoinedCopies {
  public:

@@ -18,7 +18,7 @@ wire::Outcome refusal(ErrorCode code, fmt::format_string<Args...> format, Args&&
   return {code, fmt::format(format, std::forward<Args>(args)...)};
 }
 
-/// Unknown, or not the version that the client holds.
+/// The sequence is unknown, or not the version that the client holds.
 template <typename Item>
 wire::Outcome check_version(const Item& item, const Sequence* s) {
   if (s == nullptr) {

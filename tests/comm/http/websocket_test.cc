@@ -218,7 +218,7 @@ TEST(WebSocket, TheEndOfTheServerIsNoticed) {
   EXPECT_EQ(await(why).code(), ErrorCode::kUnavailable);
 }
 
-/// Of idle connections: the second is for a machine that stalls for longer than the first.
+/// Timeouts of idle connections: the second is for a machine that stalls for longer than the first.
 constexpr std::array kIdleTimeouts{400ms, 4000ms};
 
 TEST(WebSocket, SilentClientsAreClosed) {

@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 constexpr std::uint64_t kKillAt = 100;
 constexpr std::uint64_t kCalls = 100'000;
 
-/// What rank `from` sends in the given call.
+/// The byte that rank `from` sends in the given call.
 std::byte mark(std::uint64_t call, int from) {
   return static_cast<std::byte>(call * 31 + static_cast<std::uint64_t>(from));
 }

@@ -47,7 +47,7 @@ std::vector<std::byte> joined(const std::vector<std::byte>& a, const std::vector
   return all;
 }
 
-/// What a client sends first, before the challenge.
+/// The first bytes of a client, before the challenge.
 std::vector<std::byte> opening(std::uint64_t id) {
   return joined(wire::encode(Preamble{}), wire::encode(proof::Opening{.id = id, .nonce = {9}}));
 }

@@ -26,7 +26,7 @@ class Relay {
   Relay& operator=(const Relay&) = delete;
 
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
-  /// What the client has sent so far, unchanged.
+  /// All bytes from the client so far, unchanged.
   [[nodiscard]] std::vector<std::byte> client_said();
 
  private:

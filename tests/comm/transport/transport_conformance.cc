@@ -161,7 +161,8 @@ TEST_P(TransportConformance, HeaderOnlyMessagesKeepTheirOrder) {
   Endpoint server(make_, listening());
   Endpoint client(make_, connecting());
   const PeerId peer = client.transport().connect(server.address());
-  // Of all lengths, sent before the connection exists; some have a payload and may arrive late.
+  // Messages of all lengths, sent before the connection exists; some have a payload and may arrive
+  // late.
   const std::vector<std::byte> payload = test_bytes(300000, 1);
   for (int i = 0; i < kMessages; ++i) {
     const std::string padding(static_cast<std::size_t>(i % 50 == 0 ? 3000 : i % 97), 'x');

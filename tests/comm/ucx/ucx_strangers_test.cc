@@ -38,7 +38,7 @@ class Impostor : public Stranger {
  public:
   explicit Impostor(const Server& server, const Secret& secret = {})
       : Stranger(server.address()), side_({.id = 1, .secret = secret}, contact()) {}
-  /// What is heard after the challenge, which the server has to send.
+  /// Returns the bytes after the challenge, which the server has to send.
   [[nodiscard]] std::vector<std::byte> introduce() {
     say(side_.opening());
     const std::vector<std::byte> challenge = hear_message();

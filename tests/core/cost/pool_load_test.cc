@@ -102,7 +102,7 @@ TEST(PoolLoad, PredictsWhatThePlanPredicts) {
       table.apply(AdmitOp{std::move(sequence)});
       if (opens) table.apply(ExtendOp{id, last, owner, {0}});
       batch.push_back({id, 1, 1});
-      // What came and went leaves nothing.
+      // A sequence that came and went leaves nothing.
       const Placed other = random_sequence(random, workers);
       load.add(other.runs, other.home, other.tokens);
       load.remove(other.runs, other.home, other.tokens);

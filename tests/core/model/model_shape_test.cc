@@ -21,7 +21,7 @@ TEST(ModelPresets, AreValidAndInTheStatedOrder) {
     names.push_back(shape.name);
     EXPECT_NO_THROW(validate(shape)) << shape.name;
     EXPECT_EQ(&model_preset(shape.name), &shape);
-    // What all four publish.
+    // All four publish these values.
     EXPECT_EQ(shape.latent_dim(), 576);
     EXPECT_EQ(shape.qk_head_dim(), 192);
     EXPECT_EQ(shape.v_head_dim, 128);

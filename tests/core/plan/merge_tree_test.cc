@@ -26,8 +26,8 @@ std::string leaf_text(std::int64_t leaf, std::int32_t token) {
   return std::to_string(leaf) + static_cast<char>('a' + token) + ".";
 }
 
-/// What a pool does for one sequence: every owner reduces its runs of leaves to subtree roots,
-/// the home reduces the roots. One array of records: leaves, roots, result.
+/// A pool's merges for one sequence: every owner reduces its runs of leaves to subtree roots, the
+/// home reduces the roots. One array of records: leaves, roots, result.
 std::vector<std::string> merge_by_owners(const std::vector<int>& owner, std::int32_t tokens,
                                          std::mt19937& random) {
   const auto leaves = static_cast<std::int64_t>(owner.size());

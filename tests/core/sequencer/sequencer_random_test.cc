@@ -180,7 +180,7 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
     }
   }
 
-  /// What a pool reports may be behind, but never ahead of the orders that it was given.
+  /// A pool's report may be behind, but never ahead of the orders that it was given.
   void release_closed() {
     const auto round = static_cast<std::int64_t>(model_.round());
     model_.release_closed(

@@ -340,9 +340,9 @@ TEST(Options, HelpOfACommandShowsEveryFlagWithItsDefaultInLinesOf100Columns) {
       ASSERT_NE(begin, std::string::npos) << flag.name;
       const std::string entry =
           help.text.substr(begin, help.text.find("\n  --", begin + 1) - begin);
-      // What has no value by default has words for it, or needs none.
+      // A flag without a default value has words for it, or needs none.
       if (flag.shown_default.empty() || flag.shown_default == "none") continue;
-      // Of a pool's workers the default is one thread.
+      // A pool's workers have one thread by default.
       const bool threads = command == "verify" || command == "replay";
       std::string shown = flag.name == "--workers" && threads ? "1" : flag.shown_default;
       shown = std::regex_replace(shown, std::regex("[.]"), "[.]");

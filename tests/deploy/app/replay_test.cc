@@ -30,7 +30,7 @@ using test::run_threads;
 using test::small_options;
 using test::small_trace;
 
-/// What holds for every replay that ends.
+/// Holds for every replay that ends.
 void expect_sound(const ReplayReport& report, const std::vector<TraceRequest>& requests) {
   EXPECT_EQ(report.pages_in_use_at_end, 0);
   EXPECT_GT(report.peak_pages, 0);

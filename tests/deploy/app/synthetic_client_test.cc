@@ -155,7 +155,7 @@ TEST_F(SyntheticClientTest, CanariesPassTheRightOutput) {
   }
   const auto result = client_->check_canaries();
   EXPECT_EQ(result.checked, 3);
-  // What rounding the reference to fp32 costs.
+  // The error of rounding the reference to fp32.
   EXPECT_LE(result.max_relative_error, 0x1p-24);
 }
 

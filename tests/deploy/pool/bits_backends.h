@@ -30,7 +30,7 @@ inline std::vector<std::string> bits_backends() {
 /// Has the pool compute with that backend, of a shape that it supports.
 inline void use_backend(PoolSetup& setup, const std::string& name, int threads) {
   if (name == kEmulatedTiles || name.find("_BF16") != std::string::npos) {
-    // What the kernels of bf16 pairs support.
+    // The widths that the kernels of bf16 pairs support.
     setup.shape.kv_lora_rank = 64;
     setup.shape.query_dtype = DType::kBF16;
   }

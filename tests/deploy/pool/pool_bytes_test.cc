@@ -1,6 +1,5 @@
-// What a pool exchanges, to the byte: as its own rounds planned it, as `plan` and `simulate`
-// predict it, and beside the least that its placement needs; for both places of the
-// projections.
+// The bytes that a pool exchanges, as its own rounds planned them, as `plan` and `simulate` predict
+// them, and beside the least that its placement needs.
 #include <gtest/gtest.h>
 
 #include <cstdint>

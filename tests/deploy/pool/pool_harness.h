@@ -50,7 +50,7 @@ struct PoolSetup {
   /// if the backend's memory is not the host's.
   std::function<std::unique_ptr<Communicator>(Backend& backend, Communicator& communicator)>
       connect;
-  /// What every element of every page holds before its first row; NaN unless said otherwise.
+  /// The content of every element of every page before its first row; NaN unless set otherwise.
   float page_fill = std::numeric_limits<float>::quiet_NaN();
   PoolHook hook;
   /// Called on a rank's thread after an attend; may change the states.
@@ -67,8 +67,8 @@ struct PoolSetup {
   std::function<std::int32_t(std::int64_t tag, std::int64_t position, std::int32_t tokens)> accept;
 };
 
-/// What the clients write, as the pool stores it: one row [latent_dim], one query
-/// [heads, latent_dim].
+/// The clients' values, as the pool stores them: one row [latent_dim], one query [heads,
+/// latent_dim].
 [[nodiscard]] std::vector<float> pool_row(const AttentionShape& shape, std::int64_t tag, int layer,
                                           std::int64_t position);
 [[nodiscard]] std::vector<float> pool_query(const AttentionShape& shape, std::int64_t tag,

@@ -61,7 +61,7 @@ void expected_product(TileOperands& operands) {
   }
 }
 
-/// What an emulation might get wrong: the last element of a product.
+/// A mistake that an emulation might make: the last element of a product.
 struct LastBitWrong : EmulatedTiles {
   template <int kTile>
   static void store(void* data, std::size_t stride_bytes) {

@@ -93,7 +93,7 @@ WeightView whole(const Published& matrix) {
           .scales = {.data = matrix.scales.data(), .cols = matrix.cols}};
 }
 
-/// Of heads of `nope` + `value` rows: the first ones transposed (W_UK), or the others (W_UV).
+/// Heads of `nope` + `value` rows: the first ones transposed (W_UK), or the others (W_UV).
 WeightView of_heads(const Published& matrix, std::int64_t nope, std::int64_t value, bool keys) {
   WeightView view{.data = matrix.values.data() + (keys ? 0 : nope * matrix.cols),
                   .batch = matrix.rows / (nope + value),

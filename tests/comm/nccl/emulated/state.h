@@ -108,7 +108,7 @@ void withdraw(Clique& clique, int rank);
 
 }  // namespace tributary::test::nccl
 
-/// What NCCL's handle points to.
+/// The object that NCCL's handle points to.
 struct ncclComm {
   std::shared_ptr<tributary::test::nccl::Clique> clique;
   int rank = 0;

@@ -36,7 +36,7 @@ TEST(CollectiveSeries, ATimeOnADeviceHasItsWorkInIt) {
           series.call();
           EXPECT_TRUE(rank.queue.empty()) << collective_name(kind);
         }
-        // Of a broadcast only its root sends.
+        // In a broadcast only the root sends.
         const bool sends = kind != CollectiveKind::kBroadcast || host.rank() == 0;
         EXPECT_EQ(rank.device.exchange->traffic()[kind] - before, sends ? 2 * kBlockBytes : 0)
             << collective_name(kind);

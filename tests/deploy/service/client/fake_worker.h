@@ -85,7 +85,7 @@ inline constexpr std::size_t kSmallRowBytes = 6 * sizeof(float);
 inline constexpr std::size_t kSmallInput = (2 * 6 + 6) * sizeof(float);
 inline constexpr std::size_t kSmallOutput = 2 * 5;  // floats of a token's attend
 
-/// Of a small sequence.
+/// The token of a small sequence.
 [[nodiscard]] wire::Token token_of(std::uint64_t id);
 
 /// A sequence of `workers`, the prompt in extents of `extent` rows on each in turn.

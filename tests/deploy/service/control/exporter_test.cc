@@ -148,7 +148,7 @@ TEST_F(ExporterTest, PromtoolHasNothingToSay) {
 
 TEST_F(ExporterTest, AScrapeOfALargeTierIsCheap) {
   for (int i = 0; i < 8; ++i) add_pool(fmt::format("pool{}", i), 64);
-  // Of this thread, whatever else the machine does.
+  // The time of this thread, whatever else the machine does.
   const auto cpu_seconds = [] {
     timespec now{};
     EXPECT_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now), 0);

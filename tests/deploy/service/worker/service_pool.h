@@ -33,7 +33,7 @@ class ServicePool {
   ServicePool(const ServicePool&) = delete;
   ServicePool& operator=(const ServicePool&) = delete;
 
-  /// What the pool would register with, sequences included.
+  /// The message with which the pool would register, sequences included.
   [[nodiscard]] RegisterPool card();
   [[nodiscard]] const std::string& address(int rank) const {
     return card_.workers[static_cast<std::size_t>(rank)].address;

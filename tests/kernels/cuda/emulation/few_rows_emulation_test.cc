@@ -216,7 +216,8 @@ TEST(FewRows, ReadsTheRowsOnceAndSharedMemoryWithoutConflicts) {
 }
 
 TEST(FewRows, FitsTheSharedMemoryOfEveryArchitecture) {
-  // What a block may have at most: sm_80 163 KiB, sm_86 and sm_89 99 KiB, sm_90 and sm_100 227 KiB.
+  // The most shared memory of a block: sm_80 163 KiB, sm_86 and sm_89 99 KiB, sm_90 and sm_100 227
+  // KiB.
   constexpr std::size_t kKiB = 1024;
   EXPECT_EQ(cuda::few_rows_stages(1, 163 * kKiB), 3);
   EXPECT_EQ(cuda::few_rows_stages(4, 163 * kKiB), 2);

@@ -18,7 +18,7 @@ using tributary::test::device::enqueue_product;
 using tributary::test::device::require_device_memory;
 using tributary::test::device::suggestions_are_useless;
 
-// What an algorithm's words hold.
+// The contents of an algorithm's words.
 constexpr std::size_t kSplits = 0;
 constexpr std::size_t kSuggested = 1;  // by the heuristic
 constexpr std::size_t kTile = 2;

@@ -156,7 +156,7 @@ cudaError_t call(std::string_view function, const Body& body) {
 
 }  // namespace tributary::test::device
 
-/// What the runtime's handles point to.
+/// The objects that the runtime's handles point to.
 struct CUstream_st {
   std::deque<tributary::test::device::Work> work;
   bool running = false;  // its first piece, in some thread

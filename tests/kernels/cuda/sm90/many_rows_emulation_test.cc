@@ -94,7 +94,8 @@ TEST(ManyRows, TakeWholeLeaves) {
 TEST(ManyRows, FollowScoresThatRise) {
   AttendCase attend_case({.heads = 64}, 9);
   const std::int64_t query = attend_case.add_queries(1, 2);
-  // Of head 0: a little a page, so that the peak stays and then follows; much; down again.
+  // Changes of head 0: a little per page, so that the peak stays and then follows; much; down
+  // again.
   for (const double step : {3.0, 40.0, -6.0}) {
     std::vector<double> scores;
     for (int row = 0; row < 7 * kPageTokens; ++row) scores.push_back(step * (row / kPageTokens));
