@@ -1,5 +1,7 @@
 #include "deploy/python/errors.h"
 
+#include <nanobind/stl/string.h>
+
 #include <exception>
 #include <string>
 
