@@ -27,7 +27,7 @@ bool is_v6(std::string_view host) {
          });
 }
 
-/// For messages: what stands before an '@' may be a password.
+/// For messages: the part before an '@' may be a password.
 std::string shown(std::string_view text) {
   const std::size_t at = text.rfind('@');
   if (at == std::string_view::npos) return quote(text);

@@ -83,7 +83,7 @@ class WebSocketHandle final : public WebSocket {
   std::string remote_;
 };
 
-/// Why an upgrade failed: the server's response, or the error on the way.
+/// The reason why an upgrade failed: the server's response, or the error on the way.
 Status refusal(const boost::system::error_code& error, const websocket::response_type& response,
                const std::string& remote) {
   if (error != websocket::error::upgrade_declined) {
@@ -264,7 +264,8 @@ void WebSocketConnection::ended(const Error& error) {
             fmt::format("{} closed the WebSocket: {} {}", remote_, ws_.reason().code,
                         std::string_view(ws_.reason().reason.data(), ws_.reason().reason.size()))});
   } else if (error == beast::error::timeout) {
-    // Beast looks at intervals of half the timeout: the silence is between that and the whole.
+    // Beast checks at intervals of half the timeout: the silence was between half and the whole of
+    // it.
     const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(
         std::chrono::steady_clock::now() - heard_);
     finish({ErrorCode::kDeadlineExceeded,

@@ -283,7 +283,7 @@ class LocalTransport final : public Transport {
                                    .cost = cost,
                                    .deadline = Clock::now() + config_.send_timeout,
                                    .transfer = transfer};
-    // The inbox is closed: its transport has told us, or need not tell us, that it is gone.
+    // The inbox is closed: its transport is gone, and has told us or need not tell us.
     peer.other->post(Arrived{peer.others_peer, std::move(transfer)});
   }
 

@@ -150,7 +150,7 @@ Status ThreadGroupState::collective(int rank, const Collective& call, Deadline d
     if (completed_ == number || !cause_.ok()) changed_.notify_all();
     wait_for(completed_);
   }
-  // Checked before the cause: what completed stays complete, whatever the next call did.
+  // This is checked before the cause: a completed call stays complete, whatever the next call did.
   if (completed_ >= number) return {};
   // Peers may still read this rank's memory; each stops after its current piece.
   changed_.wait(lock, [&] { return copying_ == 0; });

@@ -8,10 +8,10 @@
 namespace tributary::ucx {
 namespace {
 
-/// How long messages that were sent before disconnect() may take to leave this process.
+/// The time in which messages sent before disconnect() must leave this process.
 constexpr std::chrono::seconds kFlushTimeout{1};
-/// How long shut_down() waits for UCX. A forced close takes well under a millisecond; only shared
-/// memory with a dead peer can take forever.
+/// The time that shut_down() waits for UCX. A forced close takes well under a millisecond; only
+/// shared memory with a dead peer can take forever.
 constexpr std::chrono::seconds kShutdownTimeout{5};
 /// The front door is checked when it is readable after a sleep, and this often while there is no
 /// time to sleep.
@@ -104,8 +104,8 @@ bool Connections::answer_door(Clock::time_point now) {
   return any;
 }
 
-/// The oldest peer that has not sent a message has to go where all places are taken: whoever knows
-/// a secret can introduce himself, and say no more.
+/// If all places are taken, the oldest peer that has not sent a message must go: anyone who knows a
+/// secret can introduce himself and then stay silent.
 void Connections::make_room() {
   if (accepted_ < config_.max_connections) return;
   Peer* oldest = nullptr;
@@ -317,7 +317,8 @@ void Connections::check_deadlines(Clock::time_point now) {
   for (; !flushing_.empty() && flushing_.front().first <= now; flushing_.pop_front()) {
     Peer* peer = find(flushing_.front().second);
     if (peer == nullptr) continue;
-    // Abandoning what is in flight would end the route's other users too: send_timeout handles it.
+    // Abandoning in-flight messages would end the route's other users too: send_timeout handles
+    // them.
     if (peer->sends == 0 || peer->route->users == 1) end(*peer, {});
   }
   // Sends of closing peers come first until UCX has released them.

@@ -16,9 +16,9 @@ LineWriter::LineWriter(int fd) : fd_(fd) {
 }
 
 bool LineWriter::try_write(std::string_view line) const {
-  // Not O_NONBLOCK: that would hold for every process that shares the stream. A pipe that polls as
-  // writable takes a page, so that this write does not wait; one without a reader polls with
-  // POLLERR, and a write to it would be SIGPIPE.
+  // The descriptor is not set to O_NONBLOCK, because that would affect every process that shares
+  // the stream. A pipe that polls as writable takes a page, so this write does not wait. A pipe
+  // without a reader polls with POLLERR, and a write to it would raise SIGPIPE.
   pollfd entry{fd_, POLLOUT, 0};
   if (poll(&entry, 1, 0) != 1 || entry.revents != POLLOUT) return false;
   const std::string text = fmt::format("{}\n", line.substr(0, kMaxBytes));

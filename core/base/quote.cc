@@ -1,4 +1,4 @@
-// Text from outside, made fit for an error message.
+// Quotes text from outside so that it is safe in an error message.
 #include "core/base/quote.h"
 
 #include <fmt/format.h>

@@ -25,8 +25,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Builds the value as it is read, in one pass. The library's own parser with a callback looks at
-/// every element of an array again whenever one of them ends.
+/// Builds the value as it is read, in one pass. The library's own parser with a callback would
+/// visit every element of an array again whenever one of them ends.
 class Builder final : public nlohmann::json_sax<json> {
  public:
   explicit Builder(std::string_view source) : source_(source) {}
@@ -61,7 +61,7 @@ class Builder final : public nlohmann::json_sax<json> {
   }
 
  private:
-  /// Where the next value goes.
+  /// The place for the next value.
   json& place() {
     if (open_.empty()) return root_;
     if (!open_.back()->is_array()) return *member_;

@@ -20,7 +20,7 @@ Counts counts_of(const MergeSchedule& schedule) {
   return counts;
 }
 
-/// Counts what a rank's part of a plan is.
+/// Counts the work in a rank's part of a plan.
 class PlanWork {
  public:
   PlanWork(const RoundPrices& prices, int workers, int rank)
@@ -51,7 +51,7 @@ class PlanWork {
   }
 
  private:
-  /// Without its merges.
+  /// The attention without its merges.
   static AttendWork attend_of(const RankPlan& plan) {
     AttendWork work;
     for (const LeafTask& task : plan.tasks) {
@@ -67,7 +67,7 @@ class PlanWork {
                                 const std::vector<std::int64_t>& received) const {
     const bool gather = exchange == Exchange::kAllGather;
     Inbound in = gather ? prices_.gather_messages() : Inbound{};
-    Inbound peers;  // `near`, `far`: to whom; `*_messages`: from whom
+    Inbound peers;  // `near`, `far`: receivers; `*_messages`: senders
     for (int r = 0; r < workers_; ++r) {
       if (r == rank_) continue;
       const auto i = static_cast<std::size_t>(r);

@@ -54,7 +54,7 @@ double RoundPrices::combine_us(std::int64_t merges, std::int64_t levels) const {
   return merges_us(merges, levels);
 }
 
-/// Messages and bytes inside the node and between nodes go at the same time.
+/// Messages and bytes inside the node and between nodes travel at the same time.
 double RoundPrices::exchange_us(const Inbound& in, double record_bytes, Exchange exchange) const {
   const MachineCosts& c = config_.costs;
   const bool gather = exchange == Exchange::kAllGather;

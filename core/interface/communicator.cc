@@ -28,7 +28,7 @@ Status Communicator::run(const Collective& call, Deadline deadline) {
   if (!poison_.ok()) return poison_;
   Status status = check_collective(call, rank_, size_);
   if (status.ok() && deadline.expired()) {
-    // A rank that is late because of a failed peer reports the peer's failure.
+    // If a rank is late because of a failed peer, it reports the peer's failure.
     status = do_look_for_failure();
     if (status.ok()) {
       status = {ErrorCode::kDeadlineExceeded,

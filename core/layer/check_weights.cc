@@ -1,4 +1,4 @@
-// Sizes of a layer's host weights against its shape.
+// Compares the sizes of a layer's host weights with its shape.
 #include "core/layer/check_weights.h"
 
 #include <cstddef>

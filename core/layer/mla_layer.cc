@@ -13,7 +13,7 @@
 namespace tributary {
 namespace {
 
-/// Batches that a layer's decode remembers: of project() and of output(), by size.
+/// The number of batches, by size, that a layer's decode remembers: of project() and of output().
 constexpr std::size_t kRecordings = 16;
 
 std::unique_ptr<Buffer> upload_vector(Backend& backend, const std::vector<float>& values) {
@@ -212,8 +212,8 @@ void MlaLayer::prefill_states(std::int64_t tokens, std::int64_t first_position, 
   const StateShape state{.heads = shape_.num_attention_heads, .width = shape_.v_head_dim};
   const auto row_bytes = static_cast<std::size_t>(latent_dim) * sizeof(float);
   const auto rope_bytes = static_cast<std::size_t>(shape_.qk_rope_head_dim) * sizeof(float);
-  // States of chunk 0 start the fold in the first half of the records; each later chunk's go to the
-  // second half and are merged in, left to right. Keys behind the last token are not looked at.
+  // States of chunk 0 start the fold in the first half of the records. Each later chunk's states go
+  // to the second half and are merged in, left to right. Keys after the last token are not read.
   const std::int64_t visible = first_position + tokens;
   for_chunks(visible, kPrefillKeyChunk, [&](std::int64_t key, std::int64_t count) {
     const float* chunk_rows = rows + key * latent_dim;

@@ -84,7 +84,7 @@ void ConfigKeys::mistyped(const char* key, const Json& value, std::string_view w
 }
 
 int ConfigKeys::to_int(const char* key, const Json& value) const {
-  // Compared as what it is stored as: a value beyond 2^63 must not wrap into the range.
+  // Compared in the type in which it is stored: a value beyond 2^63 must not wrap into the range.
   constexpr int kMax = std::numeric_limits<int>::max();
   const bool fits = value.is_number_unsigned()
                         ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMax)

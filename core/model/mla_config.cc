@@ -56,7 +56,7 @@ void check_attention(const ConfigKeys& config) {
   }
 }
 
-/// The layers of a hybrid model that attend; the others keep a state of their own.
+/// The layers of a hybrid model that attend; the others keep another kind of state.
 int attending_layers(const ConfigKeys& config) {
   const ConfigKeys linear(config.require("linear_attn_config"),
                           config.where() + ": linear_attn_config");

@@ -13,8 +13,8 @@
 namespace tributary {
 namespace {
 
-// A generous multiple of what is published (512 + 64), small enough that a query of all heads has
-// fewer than 2^31 values.
+// A generous multiple of the published 512 + 64, small enough that a query of all heads has fewer
+// than 2^31 values.
 constexpr int kMaxRowPart = 1 << 16;
 // Published models have 0.06 to 0.14; a value outside these bounds is in the wrong unit.
 constexpr double kLeastScale = 1e-6;

@@ -1,5 +1,5 @@
-// Reads a model's dimensions from a Hugging Face config.json. What would change the attention and
-// is not implemented is refused by name; keys about other parts of the model are left alone.
+// Reads a model's dimensions from a Hugging Face config.json. Keys that would change the attention
+// and are not implemented are refused by name; keys about other parts of the model are ignored.
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,11 +15,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Relative difference up to which a stated softmax_scale agrees: one that went through fp32 is
-/// off by 2^-24, the smallest mistake that can be made (mscale left out) by far more.
+/// Relative difference up to which a stated softmax_scale agrees. One that went through fp32 is off
+/// by 2^-24; the smallest possible mistake (mscale left out) is off by far more.
 constexpr double kSoftmaxScaleTolerance = 1e-6;
 
-/// The scaling's name under either of its two keys: `default` where there is none.
+/// The scaling's name under either of its two keys; `default` if there is none.
 std::string scaling_type(const ConfigKeys& scaling) {
   const bool has_type = scaling.find("type") != nullptr;
   const bool has_rope_type = scaling.find("rope_type") != nullptr;
@@ -105,7 +105,7 @@ void check_quantization(const ConfigKeys& config) {
   }
 }
 
-/// ConfigKeys that change what attention computes, at the one value that we compute.
+/// Checks keys that change the attention's result: each must have the one value that we compute.
 void check_unsupported(const ConfigKeys& config) {
   for (const char* key : {"attention_bias", "mla_use_nope", "qk_layernorm"}) {
     if (config.boolean(key, false)) config.unsupported(key, "false");
@@ -120,7 +120,7 @@ void check_unsupported(const ConfigKeys& config) {
   check_quantization(config);
 }
 
-/// Values that repeat what others say.
+/// Checks values that repeat others.
 void check_agreement(const ConfigKeys& config, const ModelShape& shape) {
   const int kv_heads = config.integer("num_key_value_heads", shape.num_attention_heads);
   if (kv_heads != shape.num_attention_heads) {

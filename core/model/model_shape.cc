@@ -12,9 +12,9 @@
 namespace tributary {
 namespace {
 
-// Generous multiples of what is published (hidden 7168, ranks 1536 and 512, head dimensions 192,
-// 256k positions), small enough that every product of a weight's
-// dimensions (heads * (nope + rope) <= 2^25) fits an int.
+// Generous multiples of published values (hidden 7168, ranks 1536 and 512, head dimensions 192,
+// 256k positions), small enough that every product of a weight's dimensions (heads * (nope + rope)
+// <= 2^25) fits an int.
 constexpr int kMaxHiddenSize = 1 << 20;
 constexpr int kMaxRank = 1 << 16;
 constexpr int kMaxHeadDim = 1 << 12;
@@ -39,7 +39,7 @@ void check_real(std::string_view field, double value, double low, double high) {
 void check_yarn(const YarnScaling& yarn) {
   check_real("rope_scaling factor", yarn.factor, 1, kMaxYarn);
   check_real("rope_scaling beta_slow", yarn.beta_slow, 1e-6, kMaxYarn);
-  // Equal is right: Kimi K2 publishes 1 and 1, a step instead of a ramp.
+  // Equal values are valid: Kimi K2 publishes 1 and 1, a step instead of a ramp.
   check_real("rope_scaling beta_fast", yarn.beta_fast, yarn.beta_slow, kMaxYarn);
   check_real("rope_scaling mscale", yarn.mscale, 0, kMaxMscale);
   check_real("rope_scaling mscale_all_dim", yarn.mscale_all_dim, 0, kMaxMscale);
@@ -113,7 +113,7 @@ void validate(const ModelShape& shape) {
   }
   check_real("rope_theta", shape.rope.theta, 0, kMaxTheta);
   if (shape.rope.yarn) check_yarn(*shape.rope.yarn);
-  // Each value can lie in its range and the YaRN ramp still be empty.
+  // Each value may be in its range although the YaRN ramp is empty.
   (void)rope_frequencies(shape.rope, shape.qk_rope_head_dim);
 }
 

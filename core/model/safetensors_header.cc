@@ -212,8 +212,8 @@ class HeaderParser : public nlohmann::json_sax<Json> {
 
 /// Bytes that a tensor of this shape takes; sub-byte elements must fill whole bytes.
 std::uint64_t stated_bytes(const Entry& entry, const KnownDtype& dtype, std::string_view source) {
-  // As the published reader does, an overflow on the way is refused even where a later 0 would
-  // bring the product back. At 64 bits an element or less, the bits stay below 2^63.
+  // Like the published reader, refuses an intermediate overflow even where a later 0 would bring
+  // the product back. At 64 bits an element or less, the bits stay below 2^63.
   constexpr std::uint64_t kMaxElements = std::numeric_limits<std::int64_t>::max() / 64;
   std::uint64_t elements = 1;
   for (const std::uint64_t size : *entry.shape) {
@@ -268,7 +268,7 @@ const KnownDtype& check_entry(const Entry& entry, std::uint64_t data_bytes,
   return *dtype;
 }
 
-/// Where a tensor's data lies.
+/// The place of a tensor's data.
 struct DataRange {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;

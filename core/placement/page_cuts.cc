@@ -7,8 +7,7 @@
 
 namespace tributary {
 
-/// Leaves are equal but for the last, which takes a slot of its own or the rest of a worker's
-/// pages.
+/// Leaves are equal except the last, which takes its own slot or the rest of a worker's pages.
 bool fits_empty_pool(std::int64_t limit_tokens, SpreadPolicy policy, std::int64_t workers,
                      std::int64_t pages_per_worker, std::int64_t leaf_tokens) {
   const std::int64_t pages = ceil_div(limit_tokens, std::int64_t{kPageTokens});

@@ -65,7 +65,7 @@ std::optional<Assignment> Placement::place(std::int64_t prompt_tokens, std::int6
          "placement: prompt of {} tokens with a limit of {}, expected 1 <= prompt <= limit <= {}",
          prompt_tokens, limit_tokens, kMaxLimitTokens);
   }
-  // Before any memory is taken for a sequence that cannot fit.
+  // Fails before any memory is taken for a sequence that cannot fit.
   std::int64_t missing = ceil_div(limit_tokens, kPageTokens);
   for (const WorkerLoad& worker : load.workers()) {
     missing -= std::clamp<std::int64_t>(worker.available_pages, 0, missing);
@@ -102,7 +102,8 @@ std::optional<Assignment> Placement::place_auto(const NewSequence& sequence, Pac
                                                 const PoolLoad& load, PageCut page_cut) const {
   const std::optional<Spread> spread = find_spread(sequence, load, prices_, config_.max_step_us);
   Packing chosen = packing;
-  // Growth of what stays whole is kept beside it: a leaf that opens elsewhere is a cut.
+  // The growth of a sequence that stays whole is reserved beside it: a leaf that opens elsewhere is
+  // a cut.
   if (spread && spread->runs.size() == 1 && chosen.pack_single(spread->home)) {
     return Assignment{spread->home, chosen.leaf_owner()};
   }
@@ -132,7 +133,7 @@ double Placement::attend_with_leaf_us(const WorkerLoad& worker) const {
   return prices_.attend_us(work);
 }
 
-/// As at admission: that others are cut, and exchange anyway, is no reason to cut one more.
+/// As at admission: it is no reason for another cut that others are cut and exchange anyway.
 bool Placement::leaf_may_cut(std::int32_t home, const PoolLoad& load) const {
   double busiest = 0;
   double sum = 0;
@@ -145,8 +146,9 @@ bool Placement::leaf_may_cut(std::int32_t home, const PoolLoad& load) const {
   return gap_pays(busiest, sum, load.workers().size());
 }
 
-/// A step with one full leaf more on `worker`: of a sequence homed at `home`, which holds some on
-/// the worker or not. Queries and roots of a leaf elsewhere are taken as those of an all-to-all.
+/// A step with one full leaf more on `worker`, for a sequence whose home is `home` and which may
+/// have other leaves on the worker. Queries and roots of a leaf elsewhere are priced as in an
+/// all-to-all.
 double Placement::leaf_step_us(std::int32_t worker, std::int32_t home, bool held,
                                const PoolLoad& load, const RoundTimes& now) const {
   const auto index = static_cast<std::size_t>(worker);

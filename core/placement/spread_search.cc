@@ -28,20 +28,20 @@ double attend_with(const NewSequence& s, const WorkerLoad& w, const RoundPrices&
 }
 
 constexpr double kLeastGain = 0.05;
-/// While a sequence runs, what the pool holds is replaced about once: gaps of less than this share
-/// of it are filled early in the sequence's time, and an exchange stays to its end. Simulated on a
-/// chat trace, 256 on 8 workers of an H200's figures: with 0.2 steps are those of whole sequences,
-/// with 0.15 5% longer, which 3 workers with 6 sequences gain.
+/// While a sequence runs, the pool's load is replaced about once. Gaps of less than this share of
+/// it are filled early in the sequence's time, while an exchange stays to its end. Simulated on a
+/// chat trace with 256 on 8 workers of an H200's figures: with 0.2 steps equal those of whole
+/// sequences; with 0.15 they are 5% longer, and 3 workers with 6 sequences gain 5%.
 constexpr double kLeastGap = 0.15;
 
 /// The times of rounds in two futures.
 struct Outlook {
-  /// The step of all that run and this sequence; where it is whole, the mean over its time, since
-  /// what stands beside it leaves and newcomers go elsewhere.
+  /// The step of all running sequences and this one. If this one stays whole, it is the mean over
+  /// its time, since its neighbours end and newcomers go elsewhere.
   double joined_us = 0;
   double now_us = 0;  // the same at first
-  /// That of a pool filled with its like up to where it would stand whole, when those that run now
-  /// are gone. That they pay for exchanges today is no reason: sequences that are cut because
+  /// The step of a pool filled with similar sequences up to where this one would be whole, when the
+  /// present ones are gone. Their exchanges today do not count: sequences that are cut because
   /// others are would keep each other so.
   double full_us = 0;
 };
@@ -92,8 +92,8 @@ class Search {
   }
 
  private:
-  /// By how much the worker that takes the whole exceeds the level that all would have: at first,
-  /// and as a mean over the sequence's time.
+  /// The amount by which the worker that takes the whole exceeds the level that all would have: at
+  /// first, and as a mean over the sequence's time.
   struct Excess {
     double with_us = 0;  // the worker's attention, or the busiest one's
     double now_us = 0;
@@ -112,8 +112,8 @@ class Search {
         .lasting_us = lasting_excess_us(now, attend_[at(whole)], load_.workers()[at(whole)].homes)};
   }
 
-  /// A cut gains that excess, at most. Less than kLeastGain of a round is not worth it: small
-  /// losses of many sequences add up, and what is cut stays cut for longer than it pays.
+  /// A cut gains at most that excess. Less than kLeastGain of a round is not worth it: small losses
+  /// of many sequences add up, and a cut sequence stays cut for longer than it pays.
   [[nodiscard]] bool may_gain(std::int32_t whole) const {
     if (sequence_.leaves < 2 || attend_.size() < 2) return false;
     const Excess excess = excess_of(whole);
@@ -129,7 +129,8 @@ class Search {
     return us;
   }
 
-  /// How many of its like fill the pool up to the level of the busiest worker with it.
+  /// Counts how many similar sequences fill the pool up to the level of the busiest worker with
+  /// this one.
   void look_at_level(std::int32_t whole) {
     const double level =
         std::max(busiest_, attend_with(sequence_, load_.workers()[at(whole)], prices_));
@@ -179,7 +180,7 @@ class Search {
     return prices_.config().layers * (query_us + state_us + merge_us);
   }
 
-  /// Exchanges and merges of all that run.
+  /// Exchanges and merges of all running sequences.
   [[nodiscard]] double exchanges_now_us() const {
     const auto us = [&](Exchange exchange) {
       const WorkerTimes now = load_.round(exchange, prices_).slowest;

@@ -1,4 +1,4 @@
-// One worker's part of a plan.
+// Builds one worker's part of a plan.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -51,7 +51,7 @@ void PlanBuilder::route_tokens(const Routing& routing, RankPlan& plan) {
   plan.local_tokens = 0;
   token_location_.assign(routing.items.size(), -1);
 
-  // Exchanged sequences first, so that an all-gather sends a prefix of the local records.
+  // Exchanged sequences come first, so that an all-gather sends a prefix of the local records.
   for (const bool exchanged : {true, false}) {
     for (std::size_t i = 0; i < routing.items.size(); ++i) {
       const auto& item = routing.items[i];
@@ -82,7 +82,7 @@ void PlanBuilder::route_tokens(const Routing& routing, RankPlan& plan) {
   if (gather) std::fill_n(plan.token_send_counts.begin(), ranks, plan.token_recv_counts[at(rank_)]);
   plan.received_tokens = total(plan.token_recv_counts);
 
-  // Where the records of the others' sequences land, and which of ours go out, in item order.
+  // The places of the records of others' sequences, and our outgoing records, in item order.
   auto landing = block_begins(plan.token_recv_counts);
   std::vector<std::vector<std::int64_t>> outgoing(gather ? 0 : ranks);
   for (std::size_t i = 0; i < routing.items.size(); ++i) {
@@ -129,7 +129,7 @@ void PlanBuilder::route_states(const Routing& routing, RankPlan& plan) {
   plan.sent_states = gather ? plan.state_recv_counts[at(rank_)] : total(plan.state_send_counts);
   plan.received_states = total(plan.state_recv_counts);
 
-  // Local records: one a leaf, except where a leaf's state is a root that may go straight out.
+  // Local records: one per leaf, except where a leaf's state is a root that may be sent at once.
   plan.local_states = 0;
   for (const auto& root : routing.roots) {
     if (root.worker != rank_) continue;
@@ -145,7 +145,7 @@ void PlanBuilder::route_states(const Routing& routing, RankPlan& plan) {
     plan.out_states += homed.tokens;
   }
 
-  // Where the state of every root is on this rank: final, to be sent, or received.
+  // The place of every root's state on this rank: final, to be sent, or received.
   auto sending = block_begins(plan.state_send_counts);
   auto landing = block_begins(plan.state_recv_counts);
   std::int64_t gathered = 0;

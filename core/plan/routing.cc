@@ -1,4 +1,5 @@
-// The part of a plan that is equal on every worker: items, subtree roots, volumes, the exchange.
+// Builds the part of a plan that is equal on every worker: items, subtree roots, volumes, the
+// exchange.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -33,7 +34,7 @@ void check_item(const StepItem& step, const Sequence& sequence) {
   }
 }
 
-/// Leaf `leaf` lies on a worker of the pool, in as many pages as its `rows` need.
+/// Checks that leaf `leaf` lies on a worker of the pool, in as many pages as its `rows` need.
 void check_leaf(const Sequence& sequence, std::int64_t leaf, std::int64_t rows, int workers) {
   const Leaf& l = sequence.leaves[static_cast<std::size_t>(leaf)];
   const auto known = [&](std::int32_t worker) { return worker >= 0 && worker < workers; };
@@ -115,7 +116,7 @@ ExchangeVolume exchange_volume(const Routing& routing, int workers, Exchange exc
   const auto ranks = static_cast<std::size_t>(workers);
   std::vector<std::int64_t> tokens(ranks, 0);
   std::vector<std::int64_t> states(ranks, 0);
-  // Received records per worker for all-to-all; contributed ones for all-gather.
+  // Counts received records per worker for all-to-all, contributed ones for all-gather.
   const bool gather = exchange == Exchange::kAllGather;
   for (const auto& item : routing.items) {
     if (!routing.exchanged(item)) continue;

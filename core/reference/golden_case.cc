@@ -67,14 +67,14 @@ void read_case(const SafetensorsFile& file, GoldenCase& golden) {
   golden.decode_steps = count(file, json, "decode_steps", 0);
 }
 
-/// The file says which softmax scale its values were made with; ours must be the same formula.
+/// The file states the softmax scale of its values; our formula must give the same.
 void check_softmax_scale(const SafetensorsFile& file, const ModelShape& shape) {
   const std::string& text = metadata(file, "softmax_scale");
   const nlohmann::json json =
       parse_strict_json(text, fmt::format("{}: metadata `softmax_scale`", file.path().string()));
   const double expected = json.is_number() ? json.get<double>() : std::nan("");
   const double ours = shape.softmax_scale();
-  // Both are a few operations in double, rounded differently at most: 16 ulp is generous.
+  // Both sides are a few operations in double, whose rounding may differ: 16 ulp is generous.
   if (!(std::abs(ours - expected) <= 16 * 0x1p-52 * ours)) {
     fail(ErrorCode::kMalformedInput,
          "{}: metadata `softmax_scale` is {}, but the configuration gives {}", file.path().string(),

@@ -94,7 +94,7 @@ void ReferenceAttention::add_block(std::size_t rows) {
       maximum = std::max(maximum, weight[j]);
     }
     double* o = o_.data() + h * rank_;
-    // Without a row so far the old maximum is -inf: the factor is 0 and there is nothing to scale.
+    // Before the first row the old maximum is -inf: the factor is 0 and there is nothing to scale.
     const double keep = std::exp(maximum_[h] - maximum);
     if (keep != 1) {
       sum_[h] *= keep;

@@ -41,8 +41,8 @@ Status RoundExecutor::run(const RankPlan& plan, RoundProgram::Layers item_layer,
     status = thrown;
   }
   if (!status.ok()) {
-    // The communicator has given up its collectives, so that a stream comes to what lies behind
-    // them, which still writes into the arenas. The failure to tell is the communicator's.
+    // The communicator has given up its collectives, so the stream reaches the work behind them,
+    // which still writes into the arenas. The failure to report is the communicator's.
     (void)status_of([&] { backend_.synchronize(Deadline::after(kDrainTimeout)); });
   } else if (failure.ok()) {
     failure = status_of([&] { take_device_times(own); });
@@ -51,7 +51,7 @@ Status RoundExecutor::run(const RankPlan& plan, RoundProgram::Layers item_layer,
   return status;
 }
 
-/// Throws where the rank cannot enter the collectives: that ends the communicator.
+/// Throws if the rank cannot enter the collectives; that ends the communicator.
 Status RoundExecutor::execute(const RankPlan& plan, RoundProgram::Layers item_layer,
                               PoolClient& client, Deadline deadline, Status& failure,
                               PhaseTimes& times) {
@@ -85,7 +85,7 @@ void RoundExecutor::synchronize_unless_ordered(Deadline deadline) {
   if (!communicator_.on_stream()) backend_.synchronize(deadline);
 }
 
-/// The host does not wait at the end of a phase on a stream: there the device has to tell.
+/// On a stream the host does not wait at the end of a phase: the device has to tell when it was.
 void RoundExecutor::end_phase(Phase phase, Status& failure) {
   if (!communicator_.on_stream()) return;
   attempt(failure, [&] {
@@ -94,7 +94,7 @@ void RoundExecutor::end_phase(Phase phase, Status& failure) {
   });
 }
 
-/// The device's time of a phase replaces the host's where the device tells it.
+/// The device's time of a phase replaces the host's if the device measures it.
 void RoundExecutor::take_device_times(PhaseTimes& times) {
   for (std::size_t i = 0; i < ended_.size(); ++i) {
     const int mark = static_cast<int>(i);

@@ -107,7 +107,7 @@ void RoundProgram::write_tokens(const RankPlan& plan, Layers item_layer, PoolCli
   client.write_tokens(plan.homed, item_layer, tokens_.data(), shape_.token_record_bytes());
 }
 
-/// The records of an all-to-all, grouped by receiver.
+/// Gathers the records of an all-to-all, grouped by receiver.
 void RoundProgram::add_gather(const RankPlan& plan, Layers /*item_layer*/) {
   if (plan.token_send_index.empty()) return;
   calls_.emplace_back(GatherArgs{.index = plan.token_send_index,
@@ -116,7 +116,7 @@ void RoundProgram::add_gather(const RankPlan& plan, Layers /*item_layer*/) {
                                  .record_bytes = shape_.token_record_bytes()});
 }
 
-/// Appends, leaves and their merges: what a rank computes between the two exchanges. The same calls
+/// Adds a rank's calls between the two exchanges: appends, leaves and their merges. The same calls
 /// come at every layer, and at most steps, with other pages and rows.
 void RoundProgram::add_attend(const RankPlan& plan, Layers item_layer) {
   if (!plan.appends.empty()) {
@@ -189,7 +189,7 @@ Status RoundProgram::exchange_states(const RankPlan& plan, Deadline deadline) {
                   plan, deadline);
 }
 
-/// `send` is grouped by receiver, or for an all-gather this rank's one block.
+/// `send` is grouped by receiver; for an all-gather it is this rank's one block.
 Status RoundProgram::transfer(std::span<const std::byte> send, std::span<std::byte> recv,
                               const RankPlan& plan, Deadline deadline) {
   const bool gathers = plan.exchange == Exchange::kAllGather;

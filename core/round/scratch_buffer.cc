@@ -20,7 +20,7 @@ void ScratchBuffer::replace(std::size_t bytes) {
 
 void ScratchBuffer::reserve(std::size_t bytes) {
   needed_ = std::max(needed_, bytes);
-  // Rounds grow by a row at a time: half more than needed, so that few of them allocate.
+  // Rounds grow by a row at a time. Reserving half more than needed lets few of them allocate.
   if (!buffer_ || this->bytes() < bytes) {
     replace(std::max({bytes, buffer_ ? this->bytes() + this->bytes() / 2 : 0, kLeast}));
   }

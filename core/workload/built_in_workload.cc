@@ -1,6 +1,6 @@
-// The workload that is used when no trace is given. Only operations that IEEE 754 rounds exactly
-// (+ - * / sqrt, scaling by powers of two) are used, so that every platform draws the same
-// requests; the C library's exp and log may differ in the last bit between versions.
+// The workload used when no trace is given. It uses only operations that IEEE 754 rounds exactly (+
+// - * / sqrt, scaling by powers of two), so that every platform draws the same requests; the C
+// library's exp and log may differ in the last bit between versions.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +37,7 @@ double portable_exp(double x) {
   return std::ldexp(sum, static_cast<int>(power));
 }
 
-/// Counter-based draws of one request: a request does not depend on how many there are.
+/// Counter-based draws of one request: a request does not depend on the number of requests.
 class Draws {
  public:
   Draws(std::uint64_t seed, std::uint64_t request)

@@ -1,4 +1,4 @@
-// Reader of request traces, one JSON object a line.
+// Reader of request traces, one JSON object per line.
 #include "core/workload/trace.h"
 
 #include <fmt/format.h>
@@ -60,7 +60,7 @@ const Json& field(const Json& object, const char* key, const std::string& where)
 
 std::int64_t parse_length(const Json& object, const char* key, const std::string& where) {
   const Json& value = field(object, key, where);
-  // Unsigned is how the parser stores every integer from 0 up.
+  // The parser stores every integer from 0 up as unsigned.
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() < 1 ||
       value.get<std::uint64_t>() > static_cast<std::uint64_t>(kMaxLength)) {
     fail(ErrorCode::kMalformedInput, "{}: {} is {}, must be an integer in 1 .. {}", where, key,

@@ -92,7 +92,7 @@ std::string type_of(nb::handle object) {
   throw nb::value_error(message.c_str());
 }
 
-/// Why nanobind could not import it: said by what it is.
+/// Explains why nanobind could not import the object, by the object's type.
 [[noreturn]] void refuse_import(nb::handle object, const Expected& expected) {
   if (nb::hasattr(object, "dtype")) {
     const nb::object dtype = object.attr("dtype");
@@ -105,7 +105,7 @@ std::string type_of(nb::handle object) {
                           expected.name, type_of(object), expected_text(expected.type)));
 }
 
-/// An array's memory, whoever describes it.
+/// An array's memory in one form for all protocols.
 struct Layout {
   std::byte* data = nullptr;
   nb::dlpack::dtype type{};
@@ -147,8 +147,8 @@ void check(const Layout& array, const Expected& expected) {
   }
 }
 
-/// The elements from one of the first dimension to the next. Throws where there are gaps inside, or
-/// outside too if there may be none.
+/// The number of elements between neighbours of the first dimension. Throws if there are gaps
+/// inside, or outside too if there may be none.
 std::int64_t check_strides(const Layout& array, const Expected& expected) {
   std::int64_t inside = 1;
   bool dense = true;

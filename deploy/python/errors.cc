@@ -13,7 +13,7 @@ namespace {
 
 namespace nb = nanobind;
 
-/// The Python error is set, also where making the exception fails.
+/// Sets the Python error, even if making the exception fails.
 void raise(const Error& error, double retry_after_s) {
   const std::string code(error_code_name(error.code()));
   try {

@@ -26,7 +26,7 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 /// The kernels of this process with their threads and scratch memory, made at the first call, and
-/// again where a call asks for another number of threads.
+/// again when a call asks for another number of threads.
 struct Kernels {
   std::mutex mutex;
   std::unique_ptr<PagedAttention> attention;
@@ -35,8 +35,8 @@ struct Kernels {
 
 Kernels*& process_kernels() {
   static auto* kernels = [] {
-    // Threads do not survive a fork, nor does who held the lock: the child starts anew. What it
-    // leaves behind is its copy of the scratch memory.
+    // Threads do not survive a fork, nor does the holder of the lock: the child starts anew. It
+    // leaks its copy of the scratch memory.
     static_cast<void>(pthread_atfork(nullptr, nullptr, [] { process_kernels() = new Kernels; }));
     return new Kernels;  // never destroyed: threads may outlive main()
   }();
@@ -88,7 +88,7 @@ struct Result {
   nb::object object;
 };
 
-/// A tensor of torch where `like` is one, else an array of NumPy, which has bf16 as its bits.
+/// A tensor of torch if `like` is one, otherwise an array of NumPy, which holds bf16 as bits.
 Result new_result(std::initializer_list<std::size_t> shape, DType type, nb::handle like) {
   std::size_t bytes = dtype_bytes(type);
   for (const std::size_t extent : shape) bytes *= extent;

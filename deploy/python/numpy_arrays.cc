@@ -81,7 +81,7 @@ nb::object make_numpy_array(float* data, std::span<const std::size_t> shape,
                                      NPY_FLOAT, apart.data(), data, 0,
                                      NPY_ARRAY_WRITEABLE | NPY_ARRAY_ALIGNED, nullptr));
   if (!array.is_valid()) throw nb::python_error();
-  // It takes the reference, also where it fails.
+  // The call takes the reference, even if it fails.
   if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array.ptr()),
                             nb::object(owner).release().ptr()) < 0) {
     throw nb::python_error();

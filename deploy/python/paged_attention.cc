@@ -21,8 +21,8 @@ constexpr std::size_t kScratchBytes = std::size_t{64} << 20;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-/// Records that the states of a token over `leaves` leaves take: the result, and those it is merged
-/// from unless it is the only one.
+/// Records for the states of a token over `leaves` leaves: the result, and those it is merged from
+/// unless it is the only one.
 std::int64_t records_of(std::int64_t leaves) {
   return leaves <= 1 ? 1 : leaves + 1;
 }
@@ -56,8 +56,8 @@ void check_rows_of(const PagedBatch& batch) {
 
 }  // namespace
 
-/// The tokens of some items in a row, whose states are in scratch memory together: the results in
-/// its first records, in order, what they are merged from in the last ones.
+/// Consecutive tokens of some items whose states are in scratch memory together. The results are in
+/// its first records, in order, the states that they are merged from in the last ones.
 struct PagedAttention::Chunk {
   int kv_head = 0;
   float* states = nullptr;
@@ -139,7 +139,7 @@ void PagedAttention::add(const PagedBatch& batch, Chunk& chunk, std::int64_t tok
   const std::int64_t b = token / batch.tokens;
   const std::int64_t length = batch.lengths[b];
   const std::int64_t leaves = leaves_of(batch, b);
-  // A mask with more new tokens than rows: the first ones see none.
+  // In a mask with more new tokens than rows, the first tokens see none.
   const std::int64_t position =
       batch.causal ? length - batch.tokens + token % batch.tokens : length;
   const auto lonely = static_cast<std::int32_t>(

@@ -37,13 +37,13 @@ std::string text_of(nb::handle object) {
   return nb::cast<std::string>(nb::str(object));
 }
 
-/// A name or a path stays what it is; anything else becomes the five numbers.
+/// A name or a path stays as it is; anything else becomes the five numbers.
 void read_shape(nb::handle shape, std::optional<double> softmax_scale, WorkerOptions& options) {
   if (nb::isinstance<nb::str>(shape) || nb::hasattr(shape, "__fspath__")) {
     options.shape = text_of(shape);
     if (!softmax_scale) return;
     options.given_shape = find_mla_shape(options.shape);
-    // As a pool takes it without a scale of the caller's.
+    // The same number of layers as without a scale of the caller's.
     if (is_mla_preset(options.shape)) options.given_shape->layers = std::max(options.layers, 1);
   } else if (nb::isinstance<PoolShape>(shape)) {
     const auto& served = nb::cast<const PoolShape&>(shape);
@@ -105,7 +105,7 @@ struct PoolArguments {
   double close_timeout = 0;
 };
 
-/// The weights that the pool projects with where it has no model, else null. WorkerOptions do not
+/// The weights that the pool projects with if it has no model, otherwise null. WorkerOptions do not
 /// keep them.
 std::shared_ptr<const GivenHeadWeights> given_head_weights(const PoolArguments& arguments,
                                                            WorkerOptions& options) {

@@ -16,7 +16,7 @@ namespace nb = nanobind;
 using namespace nb::literals;
 using Timeout = std::optional<double>;
 
-/// Rows of the pool's format, as a prompt's push takes them.
+/// The rows of the pool's format, as a push of a prompt expects them.
 Expected expected_rows(const PoolShape& shape) {
   const std::optional<DType> plain = plain_elements(shape.row_format);
   const auto width = static_cast<std::int64_t>(plain ? shape.row().values() : shape.row_bytes());
@@ -59,8 +59,8 @@ void free(Sequence& sequence, Timeout timeout) {
   sequence.tier().free(sequence.handle, deadline_of(timeout));
 }
 
-/// Where the block failed, that is what its caller hears about; what is not freed here ends with
-/// its lease, unless it is renewed.
+/// If the block failed, its caller gets that error. A sequence that is not freed here ends with its
+/// lease, unless it is renewed.
 void leave(Sequence& sequence, const nb::args& raised) {
   if (raised[0].is_none()) return free(sequence, {});
   static_cast<void>(status_of([&] { free(sequence, {}); }));
@@ -144,7 +144,7 @@ void Use::give_back() noexcept {
 }
 
 std::optional<Deadline> deadline_of(std::optional<double> timeout) {
-  // A year bounds what the clock's own type can hold.
+  // The limit is a year, which fits the clock's own type.
   constexpr double kLongestS = 365.0 * 24 * 3600;
   if (!timeout) return {};
   if (!(*timeout > 0) || *timeout > kLongestS) {

@@ -168,7 +168,7 @@ void Step::abort(Timeout timeout) {
 void Step::leave(const nb::args& raised) {
   if (ended_) return;
   if (raised[0].is_none()) return commit({});
-  // The block's own error is what its caller hears about.
+  // The caller gets the block's own error.
   static_cast<void>(status_of([&] { abort({}); }));
 }
 

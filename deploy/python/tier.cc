@@ -21,11 +21,12 @@ struct Running {
   const pid_t process = getpid();
   std::atomic<int> calls = 0;
   std::atomic<bool> ending = false;  // no new calls
-  // Calls that have ended and ask for the interpreter's lock: one that has counted itself before
-  // `ended` is waited for, any other sees it.
+  // Calls that have ended and ask for the interpreter's lock. A call that has counted itself before
+  // `ended` is waited for; any other sees it.
   std::atomic<int> returning = 0;
   std::atomic<bool> ended = false;
-  std::thread::id last;  // who ends the interpreter, and goes on after that; set before `ended`
+  std::thread::id last;  // the thread that ends the interpreter and goes on after that; set before
+                         // `ended`
   std::mutex mutex;
   std::vector<std::weak_ptr<LocalPool>> pools;  // mutex
 };
@@ -43,7 +44,7 @@ void keep(const std::shared_ptr<LocalPool>& pool) {
 }
 
 void end_all() {
-  // Calls of pools end with them at once, those of services with their answers.
+  // Calls of pools end with their pools at once, those of services with their answers.
   constexpr auto kPatience = std::chrono::seconds(5);
   constexpr auto kPoll = std::chrono::milliseconds(1);
   Running& all = running();
@@ -55,7 +56,7 @@ void end_all() {
     const std::lock_guard lock(all.mutex);
     pools.swap(all.pools);
   }
-  // All end side by side, each waited for as its LocalPoolLimits::end says, from now on.
+  // All pools end side by side; each is waited for as its LocalPoolLimits::end says, from now on.
   const auto begin = Deadline::Clock::now();
   const auto each = [&](auto work) {
     for (const auto& pool : pools) {
@@ -68,7 +69,7 @@ void end_all() {
   while (all.calls > 0 && !deadline.expired()) std::this_thread::sleep_for(kPoll);
   all.last = std::this_thread::get_id();
   all.ended = true;
-  // The lock is free now, and these take it for moments.
+  // The lock is free now, and these calls take it for moments.
   const Deadline soon = Deadline::after(kPatience);
   while (all.returning > 0 && !soon.expired()) std::this_thread::sleep_for(kPoll);
 }

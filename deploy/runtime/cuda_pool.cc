@@ -37,7 +37,7 @@ Machine this_machine() {
   return machine;
 }
 
-/// How many lower ranks are on this rank's machine.
+/// The number of lower ranks on this rank's machine.
 int rank_on_machine(Communicator& communicator) {
   const Machine mine = this_machine();
   std::vector<Machine> all;
@@ -51,7 +51,7 @@ struct Offer {
   std::int32_t nccl = 0;
 };
 
-/// `cuda/N` as N; `cuda` shares out the machine's devices.
+/// `cuda/N` gives N; `cuda` shares out the machine's devices.
 std::string device_name(std::string_view name, Communicator& communicator) {
   const int rank = rank_on_machine(communicator);
   if (name != "cuda") return std::string(name);
@@ -70,7 +70,7 @@ void describe_device(std::string_view name, Offer& offer) {
 }
 
 #ifdef TRIBUTARY_HAS_NCCL
-/// NCCL on every rank, and no two ranks on one device.
+/// Whether NCCL is on every rank, and no two ranks share a device.
 bool nccl_serves(const std::vector<Offer>& all) {
   std::vector<std::array<std::byte, 16>> devices(all.size());
   std::ranges::transform(all, devices.begin(), &Offer::device);

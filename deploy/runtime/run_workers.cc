@@ -44,7 +44,7 @@ Cores own_cores() {
   return cores;
 }
 
-/// A core that several workers may use counts for each with its share.
+/// A core that several workers may use counts for each as its share.
 int share_of_cores(std::span<const Cores> workers, std::size_t worker) {
   const Cores& mine = workers[worker];
   double share = 0;
@@ -58,7 +58,7 @@ int share_of_cores(std::span<const Cores> workers, std::size_t worker) {
   return std::max(1, static_cast<int>(share + 1e-6));
 }
 
-/// As Launcher::terminal().
+/// Opens the terminal of Launcher::terminal().
 std::unique_ptr<std::FILE, int (*)(std::FILE*)> open_terminal(bool under_mpi) {
   int fd = -1;
   if (isatty(STDERR_FILENO) == 1) {
