@@ -4,7 +4,7 @@
 namespace tributary {
 
 /// Raises the limit to the hard one: the usual soft limit of 1,024 is for programs that use
-/// select(). What cannot be raised stays.
+/// select(). If that fails, the limit stays.
 void raise_descriptor_limit() noexcept;
 
 }  // namespace tributary

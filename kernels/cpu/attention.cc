@@ -170,7 +170,7 @@ void Attention::run(const DenseAttendArgs& args) {
 }
 
 void Attention::run(const MergeArgs& args) {
-  // Level by level: one takes what the one before it made.
+  // Level by level: an op may take the result of the level before.
   for (auto begin = args.ops.begin(); begin != args.ops.end();) {
     const auto end = std::find_if(begin, args.ops.end(),
                                   [&](const MergeOp& op) { return op.level != begin->level; });

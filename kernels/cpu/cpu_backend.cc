@@ -49,7 +49,7 @@ int checked_threads(int threads) {
 
 /// The system places memory near the thread that writes it first: with one thread, one memory
 /// controller of a large machine would serve the whole cache. Units are claimed, so any thread
-/// reads any page; the most to be had is that every controller serves its share.
+/// reads any page; the best possible is that every controller serves its share.
 void spread_over_nodes(const HostCache& cache, cpu::ThreadPool& pool) {
   constexpr std::size_t kPage = 4096;
   const std::span<std::byte> memory(cache.layer_data(0), cache_bytes(cache.layout()));

@@ -19,7 +19,7 @@ void RopeAngles::prepare(ThreadPool& pool, std::span<const std::int64_t> positio
   frequencies_.assign(frequencies.begin(), frequencies.end());
   const std::size_t pairs = frequencies_.size();
   angles_.resize(positions_.size() * 4 * pairs);
-  // About a microsecond a token: what waking a thread is worth.
+  // About a microsecond per token, which is worth waking a thread.
   constexpr std::size_t kTokens = 16;
   pool.for_each(ceil_div(positions_.size(), kTokens), [&](std::size_t block, int /*thread*/) {
     const std::size_t end = std::min(positions_.size(), (block + 1) * kTokens);

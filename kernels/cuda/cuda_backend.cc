@@ -190,7 +190,7 @@ class CudaBackend final : public Backend {
     return refill.fits();
   }
 
-  // Calls to launches.
+  // The functions below turn calls into launches.
 
   void lower(const AppendArgs& args) {
     const CudaCache& own = own_cache(*args.cache, this);
@@ -232,7 +232,7 @@ class CudaBackend final : public Backend {
     if (weight == nullptr || weight->owner() != this) {
       fail(ErrorCode::kInvalidArgument, "gemm: weight was not made by backend {}", name_);
     }
-    // A weight of this backend's exists: so does what made it.
+    // A weight of this backend exists, and so does the projection that made it.
     if (recorder_ != nullptr) recorder_->keep(projection_->memory());
     make(GemmLaunch{weight, args, projection_->memory().get()});
   }
@@ -269,7 +269,7 @@ class CudaBackend final : public Backend {
     status.throw_if_error();
   }
 
-  /// Where plan data is, or in a recording will be, on the device.
+  /// The address of plan data on the device, now or in a recording.
   template <typename... T>
   [[nodiscard]] std::tuple<Placed<T>...> place(std::span<const T>... parts) {
     if (recorder_ != nullptr) return {recorder_->place(parts)...};
@@ -336,13 +336,13 @@ class CudaBackend final : public Backend {
       if (fused) merge(order.rest, merges.shape, merges.states, nullptr);
     }
     if (!fused && !merges.empty()) lower(merges);
-    // A plan without such merges fits a recording with them: otherwise plans that take turns would
-    // all be recorded anew.
+    // A plan without such merges fits a recording with them: otherwise alternating plans would all
+    // be recorded anew.
     while (fused && recorder_ != nullptr && recorder_->expects<MergeLaunch>()) {
       merge({{}}, merges.shape, merges.states, nullptr);
     }
   }
-  /// The pieces, and their merges.
+  /// Launches the pieces and their merges.
   void attend_fast(const AttendArgs& args, AttendLaunch& launch) {
     const FastOrder order = fast_order(args.tasks, args.heads, launch.unit_rows, launch.parts);
     const StateShape shape{args.heads, launch.layout.kv_lora_rank};

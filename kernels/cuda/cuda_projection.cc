@@ -266,7 +266,7 @@ void Projection::reserve(const CudaWeight& weight) {
              .result = allocate_device(result_bytes, "results of a product")});
 }
 
-/// The library's part: what was packed, times the weight.
+/// The library's part: the packed activations times the weight.
 void Projection::multiply(const CudaWeight& weight, std::size_t tile) {
   const CublasLt& lt = cublaslt();
   const float one = 1;

@@ -1,5 +1,5 @@
-// One collective, repeated: how long it takes from the moment that all ranks are ready until the
-// received data can be used.
+// One collective, repeated: the time from the moment when all ranks are ready until the received
+// data can be used.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@ namespace tributary::bench {
 /// Every rank makes the same calls.
 class CollectiveSeries {
  public:
-  /// `exchange` is measured, on blocks in the backend's memory, of which it takes pointers;
-  /// `communicator`, which may be the same where that memory is the host's, says that all are
-  /// ready. `bytes`: the block that travels between two ranks. Throws what the memory fails with.
+  /// `exchange` is measured, on blocks in the backend's memory, to which it takes pointers.
+  /// `communicator` tells that all are ready; it may be the same if that memory is the host's.
+  /// `bytes`: the block that travels between two ranks. Throws if there is no memory.
   CollectiveSeries(Backend& backend, Communicator& communicator, Communicator& exchange,
                    CollectiveKind kind, std::size_t bytes);
 
-  /// One call, after all ranks are ready for it: microseconds on this rank, by the host's clock,
-  /// until it is done. Throws what it fails with.
+  /// Makes one call, after all ranks are ready for it. Returns the microseconds until it is done,
+  /// on this rank and by the host's clock. Throws the call's error.
   double run();
-  /// One call, without waiting for the others first. It is done when this returns, or throws.
+  /// Makes one call, without waiting for the others first. It is done when this returns, or throws.
   void call();
 
  private:

@@ -19,16 +19,16 @@ inline constexpr int kLeafTokens = 2048;
 /// One decode step of a batch of sequences.
 class DecodeCase {
  public:
-  /// `lengths` count the new tokens, of which there are `tokens` a sequence.
+  /// `lengths` count the new tokens, of which each sequence has `tokens`.
   DecodeCase(Backend& backend, int heads, int tokens, std::span<const int> lengths,
              int leaf_tokens = kLeafTokens);
 
-  /// States of all leaves.
+  /// Computes the states of all leaves.
   void attend() { backend_.call(args_); }
-  /// Merges each sequence's leaves in the fixed binary tree. Once for each attend().
+  /// Merges each sequence's leaves in the fixed binary tree. Call it once for each attend().
   void merge();
 
-  /// Levels of those trees, and bytes of the states that they yield.
+  /// Levels of those trees, and bytes of the resulting states.
   [[nodiscard]] std::size_t merge_levels() const noexcept { return merges_.size(); }
   [[nodiscard]] double merged_bytes() const noexcept;
   [[nodiscard]] std::size_t leaves() const noexcept { return tasks_.size(); }

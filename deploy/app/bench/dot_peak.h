@@ -14,24 +14,24 @@ namespace tributary::bench {
 /// Instructions that multiply bf16 values, or values widened from them, in fp32 sums.
 enum class Product { kTiles, kDotProducts, kMultiplyAdds };
 
-/// The fastest of this machine: tiles of AMX where they are usable; else dot products on 512-bit
-/// vectors, or fp32 multiply-adds where those are faster (measured once).
+/// The fastest of this machine: tiles of AMX if they are usable; otherwise dot products on 512-bit
+/// vectors, or fp32 multiply-adds if those are faster (measured once).
 [[nodiscard]] Product best_product();
 /// `bf16 tiles`.
 [[nodiscard]] std::string_view product_name(Product product) noexcept;
 
-/// Wall time, or the processor time of this process: on a busy machine the second one says what a
-/// core would do if it were not shared (caches and memory still are).
+/// Wall time, or the processor time of this process. On a busy machine the second one shows the
+/// speed of a core that is not shared (caches and memory still are).
 enum class Clock { kWall, kProcessor };
 
-/// Seconds, from some start; of all threads together under kProcessor.
+/// Seconds, from some start; under kProcessor those of all threads together.
 [[nodiscard]] double seconds_now(Clock clock);
 
 /// GFLOP/s of independent products on every thread of the pool at once, for `rounds` rounds (a
 /// hundred microseconds are some 50,000).
 [[nodiscard]] double product_rate(cpu::ThreadPool& pool, Product product, std::size_t rounds,
                                   Clock clock);
-/// The same of best_product().
+/// The same for best_product().
 [[nodiscard]] double product_rate(cpu::ThreadPool& pool, std::size_t rounds, Clock clock);
 
 /// GB/s at which every thread of the pool reads its part of `data`: the median of 15 parts, of at

@@ -1,4 +1,4 @@
-// Constants of a sum of products, from measurements.
+// Fits constants of a sum of products to measurements.
 #pragma once
 
 #include <span>
@@ -13,7 +13,8 @@ struct Observation {
 };
 
 /// Coefficients, none below 0, with the least squares of relative errors: a short time counts as
-/// much as a long one. Units that never occur get 0. All observations have the same number of them.
+/// much as a long one. Units that never occur get 0. All observations have the same number of
+/// units.
 [[nodiscard]] std::vector<double> fit(std::span<const Observation> observations);
 
 }  // namespace tributary::bench

@@ -1,5 +1,5 @@
-// A pool's client that costs next to nothing: rows and queries made once and kept where the backend
-// computes, states not looked at.
+// A pool's client that costs next to nothing: rows and queries are made once and kept where the
+// backend computes, and states are ignored.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class PreparedClient final : public PoolClient {
       std::copy(row.begin(), row.end(), rows + static_cast<std::size_t>(i) * row.size());
     }
   }
-  /// Those of the sequences homed here come first, without gaps: one call for all of them.
+  /// Tokens of the sequences homed here come first, without gaps: one call for all of them.
   void write_tokens(std::span<const HomedItem> items, std::span<const std::int32_t> /*item_layer*/,
                     std::byte* records, std::size_t record_bytes) override {
     std::size_t tokens = 0;
@@ -57,7 +57,7 @@ class PreparedClient final : public PoolClient {
   std::vector<std::byte> record_;
   std::size_t query_bytes_;
   std::unique_ptr<Buffer> prepared_;  // record_
-  std::vector<std::int64_t> zeros_;   // whose record each token gets: all the same one
+  std::vector<std::int64_t> zeros_;   // the record that each token gets: all the same one
 };
 
 }  // namespace tributary::bench

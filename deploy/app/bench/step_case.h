@@ -31,16 +31,16 @@ struct StepCaseConfig {
 /// All ranks construct it together; rank 0 runs steps and the others follow.
 class StepCase {
  public:
-  /// `exchange`: what carries queries and partial states, where `communicator` does not take
-  /// pointers of the backend's memory (Worker).
+  /// `exchange` carries queries and partial states if `communicator` does not take pointers of the
+  /// backend's memory (Worker).
   StepCase(const StepCaseConfig& config, Backend& backend, Communicator& communicator,
            Communicator* exchange = nullptr);
 
-  /// Rank 0: one step, of which nothing is committed. Throws what it fails with.
+  /// On rank 0: runs one step, of which nothing is committed. Throws the step's error.
   RoundReport run();
-  /// Rank 0: the last call; the others return from follow().
+  /// On rank 0: the last call; the others return from follow().
   void stop();
-  /// The others: takes part until rank 0 stops.
+  /// On the others: takes part until rank 0 stops.
   void follow();
 
  private:

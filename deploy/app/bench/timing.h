@@ -24,16 +24,17 @@ namespace tributary::bench {
 
 /// Microseconds of one piece of work.
 struct Timing {
-  /// From the host's first call for it until its end, by the device's clock where it has one; else
-  /// host_us.
+  /// The time from the host's first call for it until its end, by the device's clock if it has one;
+  /// otherwise host_us.
   double us = 0;
   double host_us = 0;  // until the host has seen its end
 };
 
-/// How long `backend` takes for the work that `enqueue()` gives it, repeated for about `seconds`,
-/// with all ranks starting each run together: the slowest rank's undisturbed(). The number of runs
-/// is the same on every rank. Each run is waited for; a device's own clock leaves out that wait,
-/// which a pool makes only once for all parts of a round. Throws what the backend throws.
+/// Measures how long `backend` takes for the work that `enqueue()` gives it, repeated for about
+/// `seconds`, with all ranks starting each run together. Returns the slowest rank's undisturbed().
+/// The number of runs is the same on every rank. Each run is waited for; a device's own clock
+/// leaves out that wait, which a pool makes only once for all parts of a round. Throws the
+/// backend's errors.
 template <typename Enqueue>
 Timing measure(Backend& backend, Communicator& communicator, double seconds, Enqueue&& enqueue) {
   const auto once = [&]() -> Timing {
@@ -47,7 +48,7 @@ Timing measure(Backend& backend, Communicator& communicator, double seconds, Enq
     return {.us = backend.microseconds_between(0, 1).value_or(host.count()),
             .host_us = host.count()};
   };
-  (void)once();  // caches, memory that is touched for the first time
+  (void)once();  // fills caches and touches memory for the first time
   // Fewer runs have no meaningful percentile; more add nothing.
   const double warm = std::max(maximum(communicator, once().host_us), 0.1);
   const auto runs = static_cast<std::size_t>(std::clamp(seconds * 1e6 / warm, 20.0, 5000.0));

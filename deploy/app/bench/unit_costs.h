@@ -1,5 +1,5 @@
-// Measures what a worker's parts of a step cost, one kind of work at a time, and fits the constants
-// of the cost model to it.
+// Measures a worker's cost for each part of a step, one kind of work at a time, and fits the
+// constants of the cost model to it.
 #pragma once
 
 #include <string>
@@ -26,9 +26,9 @@ struct ExchangeLine {
   double gb_s = 0;  // what a worker receives from others
 };
 
-/// Every rank makes the same calls, and all are at work at the same time: `communicator` is the
-/// pool's, in the host's memory. `seconds`: per line. They set their constants in `costs`, and
-/// throw what the backend or a communicator fails with.
+/// Every rank makes the same calls, and all are busy at the same time: `communicator` is the
+/// pool's, in the host's memory. `seconds`: per line. The functions set their constants in `costs`,
+/// and throw the errors of the backend or a communicator.
 [[nodiscard]] std::vector<AttendLine> measure_attend(Backend& backend, Communicator& communicator,
                                                      double seconds, MachineCosts& costs);
 void measure_merge(Backend& backend, Communicator& communicator, double seconds,
@@ -38,14 +38,15 @@ void measure_records(Backend& backend, Communicator& communicator, double second
 void measure_projection(Backend& backend, Communicator& communicator, double seconds,
                         MachineCosts& costs);
 /// `exchange` carries queries and partial states, and takes pointers of the backend's memory; it
-/// may be `communicator` where that is the host's. Times are the host's until all is done. Nothing
-/// on one rank.
+/// may be `communicator` if that memory is the host's. Times are the host's until all is done. With
+/// one rank, returns nothing.
 [[nodiscard]] std::vector<ExchangeLine> measure_exchange(Backend& backend,
                                                          Communicator& communicator,
                                                          Communicator& exchange, double seconds,
                                                          MachineCosts& costs);
 
-/// How late the other ranks are for an exchange after they waited for one. Nothing on one rank.
+/// Measures how late the other ranks are for an exchange after they waited for one. With one rank,
+/// does nothing.
 void measure_lateness(Backend& backend, Communicator& communicator, Communicator& exchange,
                       MachineCosts& costs);
 

@@ -1,6 +1,6 @@
-// The program's flags from a configuration file: a table for each command, a key for each flag.
-// What a flag is called, takes and defaults to is what the command line's definitions say; there is
-// no other list.
+// Reads the program's flags from a configuration file: a table for each command, a key for each
+// flag. The command line's definitions give each flag's name, values and default; there is no other
+// list.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -47,7 +47,7 @@ class ConfigFile {
   TomlFile file_;
 };
 
-/// A file with every flag of every command that takes one: what it means, its range, its default.
+/// A file with every flag of every command that takes one, with its meaning, range and default.
 [[nodiscard]] std::string default_config(CLI::App& program);
 
 }  // namespace tributary

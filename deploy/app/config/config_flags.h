@@ -10,17 +10,18 @@ namespace tributary {
 
 /// Commands with `--config`.
 [[nodiscard]] std::vector<CLI::App*> configurable_commands(CLI::App& program);
-/// Null where no command of that name has `--config`.
+/// Null if no command of that name has `--config`.
 [[nodiscard]] CLI::App* configurable_command(CLI::App& program, std::string_view name);
 /// Flags of a command that a file may set, in the order of its help.
 [[nodiscard]] std::vector<CLI::Option*> configurable_options(CLI::App& command);
 /// `token-file` of `--token-file`.
 [[nodiscard]] std::string config_key(const CLI::Option& option);
-/// Null where the command has no such flag for a file.
+/// Null if the command has no such flag for a file.
 [[nodiscard]] CLI::Option* config_option(CLI::App& command, std::string_view key);
-/// A flag without a value.
+/// Whether the flag has no value.
 [[nodiscard]] bool is_switch(const CLI::Option& option);
-/// Why the flag's parser rejects `text`; empty if it accepts it and has changed the flag's target.
+/// The reason why the flag's parser rejects `text`; empty if it accepts it and has changed the
+/// flag's target.
 [[nodiscard]] std::string refusal(CLI::Option& option, const std::string& text);
 
 }  // namespace tributary

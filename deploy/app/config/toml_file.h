@@ -1,5 +1,5 @@
-// A TOML file as what a configuration is made of: tables of keys with single values, and the lines
-// on which they stand.
+// The parts of a TOML file that make up a configuration: tables of keys with single values, and
+// their lines.
 #pragma once
 
 #include <filesystem>
@@ -27,8 +27,8 @@ struct TomlFile {
   std::vector<TomlEntry> entries;  // likewise; those before the first table have an empty one
 };
 
-/// Throws kIo, and kMalformedInput (`FILE:LINE:COLUMN: ...`) for what is not TOML or longer than
-/// any configuration.
+/// Throws kIo, and kMalformedInput (`FILE:LINE:COLUMN: ...`) for text that is not TOML or longer
+/// than any configuration.
 [[nodiscard]] TomlFile read_toml(const std::filesystem::path& path);
 /// `text` as a TOML string, quotes included.
 [[nodiscard]] std::string toml_string(std::string_view text);

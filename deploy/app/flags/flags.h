@@ -1,5 +1,5 @@
-// Flags of a program: each has one meaning, one range and one default, which the help shows and the
-// parser holds it to.
+// Flags of a program. Each has one meaning, one range and one default; the help shows them, and the
+// parser enforces them.
 #pragma once
 
 #include <fmt/format.h>
@@ -25,7 +25,8 @@
 
 namespace tributary {
 
-/// A whole `text` as a number in low .. high. Throws kInvalidArgument; NaN lies in no range.
+/// Parses the whole `text` as a number in low .. high. Throws kInvalidArgument; NaN lies in no
+/// range.
 template <typename T>
 [[nodiscard]] T parse_number(std::string_view text, T low, T high) {
   T value{};
@@ -38,7 +39,7 @@ template <typename T>
   return value;
 }
 
-/// `1 to 1024`; without an end where that is only there to keep arithmetic from overflowing.
+/// The range as text: `1 to 1024`. An end that only keeps arithmetic from overflowing is left out.
 template <typename T>
 [[nodiscard]] std::string range_text(T low, T high) {
   constexpr double kNobodyAsksForMore = 1e8;
@@ -46,7 +47,7 @@ template <typename T>
                                                          : fmt::format("{} to {}", low, high);
 }
 
-/// A value as the text that its flag takes; empty: it has none.
+/// A value as the text that its flag takes; empty if it has none.
 [[nodiscard]] inline std::string flag_text(const std::string& value) {
   return value;
 }
@@ -103,7 +104,8 @@ CLI::Option* add_flag(CLI::App& app, const std::string& name, const std::string&
       ->default_str(flag_text(target));
 }
 
-/// A number in low .. high. `shown_default` is what the help says; by default the target's value.
+/// A number in low .. high. `shown_default` appears in the help; by default it is the target's
+/// value.
 template <typename T>
 CLI::Option* add_number(CLI::App& app, const std::string& name, T& target, T low, T high,
                         const std::string& help, const std::string& shown_default = {}) {

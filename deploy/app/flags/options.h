@@ -54,7 +54,7 @@ struct ParseResult {
   std::string text;     // help or version for stdout, or the error's one line for stderr
 };
 
-/// Never throws for what a user typed.
+/// Never throws for a user's text.
 [[nodiscard]] ParseResult parse_options(int argc, const char* const* argv);
 
 }  // namespace tributary

@@ -48,8 +48,7 @@ void add_certificate(CLI::App& app, std::string& certificate, std::string& key,
                      const std::string& use);
 /// --service, credentials, certificate, --call-timeout-ms, --transport, --busy-poll.
 void add_service(CLI::App& app, ServiceOptions& service, const std::string& help);
-/// Flags that describe a pool of this program make no sense beside --service, and the other way
-/// round.
+/// Flags that describe a pool of this program exclude --service, and the other way round.
 void only_without_service(CLI::App& app, std::initializer_list<const char*> names);
 void only_with_service(CLI::App& app, std::initializer_list<const char*> names);
 

@@ -1,4 +1,4 @@
-// The pool's client in a verification: one golden case, entry by entry.
+// The pool's client in a verification: it passes one golden case entry by entry.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// One golden case through the MLA layer: rows, queries and outputs, and everything that was
-// computed, for comparison. Whoever runs the attention between them, a pool or a service.
+// Passes one golden case through the MLA layer: rows, queries and outputs, and all computed values,
+// for comparison. A pool or a service may run the attention between them.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct GoldenResults {
   [[nodiscard]] std::vector<std::vector<float>*> all();
 };
 
-/// Not for use by two threads at once.
+/// Two threads must not use it at once.
 class GoldenLayer {
  public:
   GoldenLayer(const GoldenCase& golden, const AttentionShape& shape, Backend& backend);
@@ -37,14 +37,14 @@ class GoldenLayer {
   [[nodiscard]] std::span<const float> hidden(std::int64_t entry, std::int64_t position,
                                               std::int64_t count) const;
 
-  /// Latent rows of positions begin .. begin + count - 1 of the prompt of batch entry `entry`, to
-  /// host memory, in the cache's row type.
+  /// Writes latent rows of positions begin .. begin + count - 1 of the prompt of batch entry
+  /// `entry` to host memory, in the cache's row type.
   void prompt_rows(std::int64_t entry, std::int64_t begin, std::int64_t count, std::byte* rows);
-  /// The token record of a decoded token, to the backend's memory: query, then row.
+  /// Writes the token record of a decoded token to the backend's memory: query, then row.
   void write_record(std::int64_t entry, std::int64_t position, std::byte* record);
-  /// The merged state of a decoded token, a record of StateShape in the backend's memory.
+  /// Takes the merged state of a decoded token, a record of StateShape in the backend's memory.
   void take_state(std::int64_t entry, std::int64_t position, const float* record);
-  /// Output of the prompt of batch entry `entry`, attention included.
+  /// Computes the output of the prompt of batch entry `entry`, attention included.
   void prefill(int entry);
 
   [[nodiscard]] GoldenResults& results() noexcept { return results_; }

@@ -1,4 +1,4 @@
-// Prompts of a golden case on their way to a service.
+// Pushes prompts of a golden case to a service.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@
 
 namespace tributary {
 
-/// Throws kInvalidArgument, naming the field, where a pool of that shape cannot serve the case: it
-/// serves it when it has one layer of the case's dimensions, with or without weights.
+/// Throws kInvalidArgument, naming the field, if a pool of that shape cannot serve the case. It can
+/// if it has one layer of the case's dimensions, with or without weights.
 void check_shape(const GoldenCase& golden, const PoolShape& shape);
 
 /// Rows of the whole prompt of a batch entry, in the pool's row type.
 [[nodiscard]] std::vector<std::byte> prompt_rows(const GoldenCase& golden, GoldenLayer& layer,
                                                  int entry);
-/// Pushes them, cut into as many ranges as there are senders (threads), and waits until the
+/// Pushes the rows, cut into as many ranges as there are senders (threads), and waits until the
 /// sequence is ready.
 void push_prompt(TierClient& client, const SequenceHandle& sequence,
                  const std::vector<std::byte>& rows, int senders);

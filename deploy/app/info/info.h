@@ -1,4 +1,4 @@
-// `tributary info`: what this build can do on this machine.
+// `tributary info`: the abilities of this build on this machine.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace tributary {
 /// `0.1.0`.
 [[nodiscard]] std::string_view version() noexcept;
 
-/// Version, instruction sets, backends and communicators, the versions of what it runs with and was
-/// built with, shape presets with bytes per token.
+/// Version, instruction sets, backends and communicators, the versions of its libraries at run time
+/// and at build time, shape presets with bytes per token.
 [[nodiscard]] std::string info_text();
 
 }  // namespace tributary

@@ -1,5 +1,5 @@
-// `tributary plan`: what a pool of given machines would take for a step, and with which spread and
-// exchange it is shortest.
+// `tributary plan`: the predicted time of a step on a pool of given machines, and the spread and
+// exchange for which it is shortest.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +65,7 @@ struct PlanReport {
   std::optional<WholeBatch> whole;        // of one new token each, and not for a table
 };
 
-/// Whether it fits the workers' memory, as far as that is known.
+/// Whether it fits the workers' memory, if that is known.
 [[nodiscard]] bool fits(const PlanCandidate& candidate, const PlanReport& report);
 
 /// Throws kInvalidArgument, kNotFound, kIo, kMalformedInput.

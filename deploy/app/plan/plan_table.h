@@ -1,4 +1,4 @@
-// `tributary plan --table`: from which length and batch on a spread pays on these machines.
+// `tributary plan --table`: the length and batch from which a spread pays on these machines.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace tributary {
 struct PlanTableCell {
   int batch = 1;
   std::int64_t context = 0;
-  std::optional<double> whole_us;  // with each sequence on one worker; none: they do not fit so
+  std::optional<double> whole_us;  // with each sequence on one worker; none: they do not fit this
+                                   // way
   std::optional<double> best_us;   // of all placements; none: nothing fits
   std::string best;                // its policy
 };

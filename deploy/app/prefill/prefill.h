@@ -14,8 +14,8 @@ namespace tributary {
 struct PrefillOptions {
   ServiceOptions service;
   std::filesystem::path file;  // golden file (.safetensors)
-  /// The sequences' handles go there as JSON, one a line, and the sequences stay; without it they
-  /// are freed at the end.
+  /// The sequences' handles are written there as JSON, one per line, and the sequences stay;
+  /// without it they are freed at the end.
   std::optional<std::filesystem::path> sequence_out;
   int senders = 2;  // threads that each push a range of the prompt
   std::string backend = "cpu";
@@ -29,7 +29,7 @@ struct PrefillReport {
   double push_seconds = 0;
 };
 
-/// Throws Error; sequences that were admitted before it are freed.
+/// Throws Error; sequences that were admitted before are freed.
 [[nodiscard]] PrefillReport prefill(const PrefillOptions& options);
 [[nodiscard]] std::string to_text(const PrefillReport& report);
 

@@ -36,7 +36,7 @@ struct ReplayOptions {
   SpreadPolicy spread = SpreadPolicy::kAuto;
   Exchange exchange = Exchange::kAuto;
   int leaf_tokens = 2048;
-  std::string costs = "cpu";  // by what placement and exchange are chosen, as of a worker
+  std::string costs = "cpu";  // the constants for placement and exchange, as for a worker
   std::string backend = "cpu";
   int threads = 0;  // of each worker; 0: its share of the cores
   BackendOptions backend_options;
@@ -50,11 +50,11 @@ struct ReplayOptions {
   std::optional<std::filesystem::path> json;
 };
 
-/// The trace's requests as the options ask for them: the first `requests`, scaled.
+/// The trace's requests according to the options: the first `requests`, scaled.
 [[nodiscard]] std::vector<TraceRequest> replay_requests(const ReplayOptions& options);
 
-/// Runs on every rank; rank 0 leads and gets the report, the others an empty one. Throws Error
-/// (the same on every rank where a worker failed). A bar is drawn on `terminal`, which may be null.
+/// Runs on every rank; rank 0 leads and gets the report, the others an empty one. Throws Error (the
+/// same on every rank if a worker failed). Draws a bar on `terminal`, which may be null.
 [[nodiscard]] ReplayReport replay(const ReplayOptions& options,
                                   const std::vector<TraceRequest>& requests,
                                   Communicator& communicator, std::FILE* terminal);

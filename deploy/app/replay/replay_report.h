@@ -19,8 +19,8 @@ struct Percentiles {
 [[nodiscard]] Percentiles percentiles(std::vector<double>& samples);
 
 struct ReplayReport {
-  /// Not empty: a replay on a service, as its clients saw it. They do not know its workers,
-  /// backend, communicator, costs, phases, balance, spread, exchange and pages: these are left out.
+  /// Set for a replay on a service, as its clients saw it. They do not know its workers, backend,
+  /// communicator, costs, phases, balance, spread, exchange and pages: these are left out.
   std::string service;
   int clients = 0;  // of the service
   int workers = 0;

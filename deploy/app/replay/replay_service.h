@@ -1,5 +1,5 @@
-// `tributary replay --service`: the same requests, rows and queries as a replay on a pool of its
-// own, through a running service; so the same digest.
+// `tributary replay --service`: the same requests, rows and queries as a replay on its own pool,
+// through a running service; hence the same digest.
 #pragma once
 
 #include <cstdio>
@@ -10,8 +10,7 @@
 
 namespace tributary {
 
-/// Throws Error; its sequences are freed before it. A bar is drawn on `terminal`,
-/// which may be null.
+/// Throws Error; its sequences are freed first. Draws a bar on `terminal`, which may be null.
 [[nodiscard]] ReplayReport replay_service(const ReplayOptions& options,
                                           const std::vector<TraceRequest>& requests,
                                           std::FILE* terminal);

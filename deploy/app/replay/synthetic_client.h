@@ -1,4 +1,4 @@
-// The pool's client in a replay: what SyntheticTokens generates and takes, through the backend.
+// The pool's client in a replay: passes the data of SyntheticTokens through the backend.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace tributary {
 
 class SyntheticClient final : public PoolClient {
  public:
-  /// See SyntheticTokens; canaries are of this rank.
+  /// See SyntheticTokens; canaries belong to this rank.
   SyntheticClient(const AttentionShape& shape, Backend& backend, std::uint64_t seed,
                   double canary_rate);
 

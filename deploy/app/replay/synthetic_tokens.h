@@ -13,7 +13,7 @@
 
 namespace tributary {
 
-/// Not for use by two threads at once.
+/// Two threads must not use it at once.
 class SyntheticTokens {
  public:
   /// Recomputes a share `canary_rate` of (token, layer), chosen by hash, and at most `kMaxCanaries`

@@ -12,21 +12,20 @@
 
 namespace tributary {
 
-/// A trace's requests over and over, at its own pace times a factor: the gaps between arrivals keep
-/// their proportions. Between the last request of a round and the first of the next lies the mean
-/// gap.
+/// A trace's requests repeated at its own pace times a factor: the gaps between arrivals keep their
+/// proportions. The mean gap lies between the last request of a round and the first of the next.
 class Arrivals {
  public:
-  /// `requests_per_second` > 0: the mean rate. Throws kInvalidArgument for no request. The trace
+  /// `requests_per_second` > 0: the mean rate. Throws kInvalidArgument without a request. The trace
   /// must outlive the object. Requests that all have one timestamp come at equal distances.
   Arrivals(std::span<const TraceRequest> trace, double requests_per_second);
 
-  /// Arrival `number`, 0 up, is of request number % trace.size().
+  /// The request of arrival `number`, from 0 on: request number % trace.size().
   [[nodiscard]] std::size_t request(std::int64_t number) const noexcept;
   /// Seconds from the start; never decreases in `number`.
   [[nodiscard]] double time_s(std::int64_t number) const noexcept;
 
-  /// The trace's own mean rate; 0 where all its timestamps are equal.
+  /// The trace's own mean rate; 0 if all its timestamps are equal.
   [[nodiscard]] static double own_rate(std::span<const TraceRequest> trace) noexcept;
 
  private:

@@ -7,7 +7,7 @@
 
 namespace tributary {
 
-/// All zeros where there is no sample.
+/// All zeros if there is no sample.
 struct Distribution {
   double mean = 0;
   double p50 = 0;
@@ -20,7 +20,7 @@ struct Distribution {
 /// Keeps every sample, 16 bytes each.
 class Samples {
  public:
-  /// A value that occurred `weight` times. A weight of 0 is no sample.
+  /// Adds a value that occurred `weight` times. A weight of 0 adds nothing.
   void add(double value, double weight = 1) {
     if (weight > 0) samples_.push_back({value, weight});
   }

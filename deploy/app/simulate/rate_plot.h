@@ -1,4 +1,4 @@
-// Time per output token against arrival rate, as a drawing.
+// Draws the time per output token against the arrival rate.
 #pragma once
 
 #include <span>
@@ -17,7 +17,7 @@ struct RateSeries {
 };
 
 /// A whole SVG document, the same for the same input. The bound is a dashed line; points far above
-/// it are cut off at the upper edge. Throws kInvalidArgument where there is no point.
+/// it are cut off at the upper edge. Throws kInvalidArgument without a point.
 [[nodiscard]] std::string rate_plot_svg(std::span<const RateSeries> series, double bound_ms,
                                         const std::string& title);
 

@@ -22,32 +22,32 @@ struct LinkBytes {
 };
 
 struct RoundTime {
-  Exchange exchange = Exchange::kAllToAll;  // the one that is faster, or the one that was asked for
+  Exchange exchange = Exchange::kAllToAll;  // the faster one, or the requested one
   PhaseTimes phase_us{};                    // of all layers; per phase the slowest worker
   double other_us = 0;
   double step_us = 0;
   LinkBytes bytes;
 };
 
-/// Gives for one new token of each sequence what predict_step gives for the full plan of the round.
-/// The sequencer's own PoolLoad is behind by the tokens that are not committed yet; this one is
-/// not.
+/// Predicts a round of one new token per sequence, with the result that predict_step has for its
+/// full plan. The sequencer's own PoolLoad is behind by the tokens that are not committed yet; this
+/// one is not.
 class RoundClock {
  public:
   /// Throws kInvalidArgument as predict_step. `exchange` may be kAuto.
   RoundClock(const CostModelConfig& config, int workers, Exchange exchange);
 
-  /// A sequence takes part with `rows` keys, the one of its new token included.
+  /// Adds a sequence with `rows` keys, the one of its new token included.
   void add(const Sequence& sequence, std::int64_t rows);
   /// `rows` as of now: those of add(), and one for each tick() since then. Between the two the
-  /// owners of the leaves must stay, and the last leaf must not be passed: where a sequence opens a
+  /// owners of the leaves must stay, and the last leaf must not be passed: when a sequence opens a
   /// leaf, remove it before and add it after.
   void remove(const Sequence& sequence, std::int64_t rows);
-  /// Every sequence has one key more, in its last leaf.
+  /// Gives every sequence one key more, in its last leaf.
   void tick();
 
   [[nodiscard]] RoundTime time() const;
-  /// The busiest worker's keys over the mean; 1 where there is none.
+  /// The busiest worker's keys over the mean; 1 if there are none.
   [[nodiscard]] double balance() const;
   [[nodiscard]] std::int64_t sequences() const noexcept { return load_.sequences(); }
 

@@ -1,5 +1,5 @@
 // `tributary simulate`: a tier under a trace's arrivals in predicted time. Placement, plans and
-// admission are the real ones; there is no arithmetic behind them.
+// admission are the real ones; no arithmetic runs behind them.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ struct SimulateReport {
   double peak_memory_bytes = 0;
 };
 
-/// Throws kInvalidArgument, kNotFound, kIo, kMalformedInput; kTooLarge where no request fits.
+/// Throws kInvalidArgument, kNotFound, kIo, kMalformedInput; kTooLarge if no request fits.
 [[nodiscard]] SimulateReport simulate(const SimulateOptions& options);
 [[nodiscard]] std::string to_text(const SimulateReport& report);
 [[nodiscard]] std::string to_json(const SimulateReport& report);

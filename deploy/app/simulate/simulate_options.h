@@ -40,7 +40,7 @@ struct SimulateOptions {
   std::vector<SpreadPolicy> spread = {SpreadPolicy::kSingle, SpreadPolicy::kAll,
                                       SpreadPolicy::kAuto};
   RateList rates;            // requests a second; none: the trace's own, without `search`
-  std::int64_t running = 0;  // that many requests in flight instead; 0: arrivals at a rate
+  std::int64_t running = 0;  // this many requests in flight instead; 0: arrivals at a rate
   double tpot_ms = 50;       // the bound
   bool search = false;       // for the highest rate that meets the bounds
   double wait_ms = 1000;     // bound of the search on the p99 wait for room in a pool

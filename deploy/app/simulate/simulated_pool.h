@@ -1,4 +1,4 @@
-// One pool of a simulated tier: the real sequencer decides, the round clock says how long.
+// One pool of a simulated tier: the real sequencer decides, and the round clock gives the times.
 #pragma once
 
 #include <array>
@@ -19,17 +19,17 @@ namespace tributary {
 struct SimulatedPoolConfig {
   int workers = 8;
   std::int32_t pages_per_worker = 1;
-  CostModelConfig cost;  // what placement minimises, and what rounds take
+  CostModelConfig cost;  // placement minimises it, and rounds take their times from it
   Exchange exchange = Exchange::kAuto;
   /// Tokens of a sequence that its sequencer commits at once, 1 .. kMaxStepTokens: the simulation
-  /// is that much faster, and the loads that placement sees are that much behind. What a round
-  /// takes is exact: leaves open and sequences end at their very token.
+  /// is that much faster, and the loads that placement sees are that much behind. The time of a
+  /// round is exact: leaves open and sequences end at their very token.
   int commit_tokens = kMaxStepTokens;
   double max_step_us = 0;                           // that placement goes by; 0: none
   double move_bytes_per_s = kDefaultMoveBytesPerS;  // of leaves between workers; 0: they stay
 };
 
-/// The real thing beside what the clock says, for one step; see SimulatedPool::check.
+/// The full plan's result beside the clock's, for one step; see SimulatedPool::check.
 struct StepCheck {
   RoundTime clock;
   StepPrediction plan;      // predict_step of the full plan
@@ -50,29 +50,30 @@ class SimulatedPool {
   /// Whether the pool could hold the request if it were empty. Throws kInvalidArgument for bad
   /// lengths.
   [[nodiscard]] bool could_hold(const AdmitRequest& request) const;
-  /// Takes a request that it could hold, which joins the next step; false: no room now.
+  /// Takes a request that it could hold, which joins the next step; returns false if there is no
+  /// room now.
   [[nodiscard]] bool admit(const AdmitRequest& request, std::int64_t tag);
 
-  /// Begins a step of all sequences, one token each, and gives its time. There must be a sequence
-  /// and no step under way. Leaves move as they would in the orders of its rounds, of which there
-  /// is one for each layer; owners change before the step.
+  /// Begins a step of all sequences, one token each, and returns its time. There must be a sequence
+  /// and no step in progress. Leaves move as they would in the orders of its rounds, one for each
+  /// layer; owners change before the step.
   const RoundTime& begin_step(double now_s = 0);
-  /// Ends it. Sequences that have all their tokens are gone then, and their pages free.
+  /// Ends the step. Sequences that have all their tokens are gone then, and their pages are free.
   void end_step();
 
-  /// Tags of the sequences for which the step that began last was the first.
+  /// Tags of the sequences whose first step is the one that began last.
   [[nodiscard]] const std::vector<std::int64_t>& joined() const noexcept { return joined_; }
-  /// Tags of those that the step that ended last has completed.
+  /// Tags of the sequences that the step that ended last has completed.
   [[nodiscard]] const std::vector<std::int64_t>& finished() const noexcept { return finished_; }
 
-  /// Builds the full plan of the step under way and predicts it: for samples, since it costs as
-  /// much as thousands of steps.
+  /// Builds the full plan of the step in progress and predicts it. Use it for samples, since it
+  /// costs as much as thousands of steps.
   [[nodiscard]] StepCheck check() const;
 
   [[nodiscard]] bool in_step() const noexcept { return in_step_; }
   [[nodiscard]] std::size_t sequences() const noexcept { return sequences_; }
   [[nodiscard]] std::int64_t total_pages() const noexcept { return total_pages_; }
-  /// Neither used nor promised.
+  /// Pages that are neither used nor promised.
   [[nodiscard]] std::int64_t free_pages() const noexcept { return free_pages_; }
   /// The time that copies of moving leaves add to the step that began last.
   [[nodiscard]] double copy_us() const noexcept { return copy_us_; }

@@ -1,5 +1,6 @@
 // A tier in time: arrivals, a prefill tier, admission to one of several pools, and their steps, as
-// a queue of events. No threads, no clock of the machine: equal input gives equal output.
+// a queue of events. It uses no threads and no clock of the machine: equal input gives equal
+// output.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +18,21 @@ struct TierConfig {
   int pools = 1;
   SpreadPolicy spread = SpreadPolicy::kAuto;
   PrefillConfig prefill;
-  /// Arrivals a second, the trace over and over at this mean rate; or, where `in_flight` is
-  /// above 0, that many requests are in the tier at any time: one ends, the next arrives.
+  /// Arrivals per second, the trace repeated at this mean rate. If `in_flight` is above 0, that
+  /// many requests are in the tier at any time instead: one ends, the next arrives.
   double rate = 1;
   std::int64_t in_flight = 0;
-  /// Requests that wait for room in a pool, all pools together; more are refused.
+  /// Requests that may wait for room in a pool, all pools together; more are refused.
   std::int64_t max_waiting = 4096;
   double other_ms = 0;  // of a step, outside the tier: the rest of the model
   double warmup_s = 30;
-  double measure_s = 60;      // after the warm-up: what the statistics are of
+  double measure_s = 60;      // after the warm-up: the time that the statistics cover
   double tpot_bound_ms = 50;  // for the goodput
   /// One step in this many, of each pool, is checked against its full plan; 0: none.
   std::int64_t check_every = 0;
 };
 
-/// Where each request is at the end: arrived == sum of the others.
+/// The state of each request at the end: arrived == sum of the others.
 struct RequestCounts {
   std::int64_t arrived = 0;
   std::int64_t finished = 0;
@@ -55,9 +56,9 @@ struct TierResult {
   Distribution ttft_s;          // from arrival to the first token
   Distribution prefill_wait_s;  // for a prefill server
   Distribution room_wait_s;     // for room in a pool
-  /// Between two tokens of a sequence: a sample for each token but the first.
+  /// Times between two tokens of a sequence: a sample for each token but the first.
   Distribution tpot_ms;
-  /// The same as means of whole requests.
+  /// The same times as means of whole requests.
   Distribution request_tpot_ms;
   // Means over time; a pool without sequences counts as empty.
   double running = 0;    // sequences, all pools
@@ -81,7 +82,7 @@ struct TierResult {
   std::int64_t peak_running = 0;
   std::uint64_t moves = 0;  // of leaves, completed
   double moved_bytes = 0;
-  double copy_s = 0;  // by which steps were longer for them, all pools together
+  double copy_s = 0;  // added to steps by the copies, all pools together
 };
 
 /// Time that the machine took; the only result that differs from run to run.

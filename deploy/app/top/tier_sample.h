@@ -1,4 +1,4 @@
-// A tier at one moment, from what its control plane serves: GET /v1/cluster and GET /metrics.
+// A tier at one moment, from its control plane's GET /v1/cluster and GET /metrics.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@ struct TierSample {
   };
   struct Pool {
     std::string name;
-    std::string run;  // another after a restart: its totals begin again
+    std::string run;  // another after a restart: its totals start again
     std::string state;
     std::string lost_because;
     std::int64_t sequences = 0;
@@ -43,7 +43,7 @@ struct TierSample {
   std::vector<Pool> pools;
 };
 
-/// Throws kMalformedInput, naming the field, for what no control plane of this version answers.
+/// Throws kMalformedInput, naming the field, for text that no control plane of this version sends.
 [[nodiscard]] TierSample read_tier(std::string_view cluster_json, std::string_view metrics_text);
 
 }  // namespace tributary

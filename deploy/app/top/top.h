@@ -14,8 +14,9 @@ struct TopOptions {
 };
 
 /// Shows the tier every interval on a terminal, until the process is ended; elsewhere, or with
-/// `once`, prints it once, with the rates of one interval. Throws what the tier answers, and
-/// kUnavailable when it does not, except between two pictures of a terminal, which say so instead.
+/// `once`, prints it once, with the rates of one interval. Throws the tier's error, and
+/// kUnavailable if it does not answer, except between two pictures of a terminal, which show that
+/// instead.
 void top(const TopOptions& options);
 
 }  // namespace tributary

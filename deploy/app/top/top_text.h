@@ -9,14 +9,14 @@
 
 namespace tributary {
 
-/// The narrowest terminal that everything is laid out for.
+/// The narrowest terminal that the layout is made for.
 inline constexpr std::size_t kTopWidth = 80;
 
-/// Rates and times are those between `before` and `now`. Lines of at most kTopWidth columns.
+/// Rates and times are those between `before` and `now`. Lines have at most kTopWidth columns.
 [[nodiscard]] std::vector<std::string> top_lines(const std::string& url, const TierSample& before,
                                                  const TierSample& now);
 
-/// As many of the lines as a terminal of `rows` shows, the last of which says what is left out.
+/// As many of the lines as a terminal of `rows` shows; the last one says how many are left out.
 [[nodiscard]] std::vector<std::string> fit_lines(std::vector<std::string> lines, std::size_t rows);
 
 }  // namespace tributary

@@ -1,4 +1,4 @@
-// Options as the command line that gives them: for processes that this program starts.
+// Turns options into a command line that sets them, for processes that this program starts.
 #pragma once
 
 #include <string>

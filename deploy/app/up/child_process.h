@@ -1,5 +1,5 @@
-// A program that this one started: in a process group of its own, so that a terminal's Ctrl-C
-// reaches this program alone, and ended when this one dies.
+// A program that this one started. It is in its own process group, so that a terminal's Ctrl-C
+// reaches this program alone, and it is ended when this one dies.
 #pragma once
 
 #include <sys/types.h>
@@ -15,7 +15,7 @@ namespace tributary {
 class ChildProcess {
  public:
   enum class Output { kInherit, kPipe };
-  /// `name` is what messages call it. Throws kIo when it cannot be started.
+  /// Messages use `name`. Throws kIo if it cannot be started.
   ChildProcess(std::string name, const std::vector<std::string>& arguments, Output output);
   /// Kills it and its descendants if they still run.
   ~ChildProcess();
@@ -24,15 +24,15 @@ class ChildProcess {
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
-  /// How it ended, in words: `exit status 1`, `signal 9`; no value while it runs.
+  /// Its end in words: `exit status 1`, `signal 9`; no value while it runs.
   [[nodiscard]] const std::optional<std::string>& ended();
-  /// Waits for its end; false at the deadline.
+  /// Waits for its end; returns false at the deadline.
   bool wait(Deadline deadline);
-  /// To the process, if it runs.
+  /// Sends a signal to the process, if it runs.
   void signal(int number);
-  /// To all processes that it started, directly or not, if it runs.
+  /// Sends a signal to all processes that it started, directly or not, if it runs.
   void signal_descendants(int number);
-  /// With Output::kPipe: what it wrote since the last call, without waiting.
+  /// With Output::kPipe: the text that it wrote since the last call, without waiting.
   [[nodiscard]] std::string read_output() const;
 
  private:

@@ -9,7 +9,7 @@ namespace tributary {
 struct UpOptions {
   int workers = 2;
   ControlOptions control;
-  WorkerOptions worker;           // without those that say where the control plane is
+  WorkerOptions worker;           // without the options that say where the control plane is
   int start_timeout_ms = 60'000;  // until the service answers that it is ready
 };
 

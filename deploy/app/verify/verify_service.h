@@ -1,4 +1,5 @@
-// `tributary verify --service`: golden files through a running service, judged as those of a pool.
+// `tributary verify --service`: golden files through a running service, judged like those of a
+// pool.
 #pragma once
 
 #include <string>
@@ -13,8 +14,8 @@ struct ServiceVerification {
   std::vector<std::string> skipped;  // what the pool cannot be asked, in words
 };
 
-/// Prompts are computed here and pushed in two halves, each by a sender of its own. Then every case
-/// is decoded in `attend` mode, and in `forward` mode where the pool has weights. Throws Error.
+/// Prompts are computed here and pushed in two halves, each by its own sender. Then every case is
+/// decoded in `attend` mode, and in `forward` mode if the pool has weights. Throws Error.
 [[nodiscard]] ServiceVerification verify_service(const VerifyOptions& options);
 
 }  // namespace tributary

@@ -13,7 +13,7 @@ namespace {
 
 using TaskOf = std::unordered_map<std::int64_t, std::int32_t>;  // by the record of its state
 
-// Divides ops below `level` of which all leaves are tasks from the others.
+// Separates the ops below `level` whose leaves are all tasks from the others.
 void divide(int level, const MergeArgs& merge, std::span<const LeafTask> tasks,
             std::vector<MergeOp>& fused, std::vector<MergeOp>& others) {
   std::unordered_map<std::int64_t, std::int32_t> made;  // tokens of what tasks and fused ops make
@@ -43,8 +43,9 @@ std::int64_t records(const MergeTree& tree) {
   return tree.tokens * (1 + tree.slots - std::ranges::count(inputs, kNoState));
 }
 
-// A launch that waits for the one before it: some 3 us, in which a part of the grid takes two pages
-// (bench/gpu_model.py). And the bytes of a page, which takes as long as reading it, at least.
+// The cost of a launch that waits for the previous one: some 3 us, in which a part of the grid
+// takes two pages (bench/gpu_model.py). The second constant is the bytes of a page, which takes at
+// least as long as reading it.
 constexpr double kLaunchPages = 2;
 constexpr double kPageBytes = 64 * 1152;
 

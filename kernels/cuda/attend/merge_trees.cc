@@ -26,7 +26,7 @@ class Pass {
     trees_.push_back(tree);
   }
 
-  /// Those that no other one took, in the order of the ops.
+  /// The trees that no other one took, in the order of the ops.
   [[nodiscard]] std::vector<MergeTree> take() {
     std::erase_if(trees_, [](const MergeTree& tree) { return tree.tokens == 0; });
     made_.clear();

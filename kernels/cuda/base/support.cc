@@ -37,7 +37,7 @@ class LateWork {
     std::erase_if(late_, [handle](const Entry& entry) { return entry.handle == handle; });
     count_.store(late_.size(), std::memory_order_relaxed);
   }
-  /// Says it the first time.
+  /// Logs it the first time.
   [[nodiscard]] bool on_current_device() {
     int device = 0;
     if (count_.load(std::memory_order_relaxed) == 0 || cudaGetDevice(&device) != cudaSuccess) {

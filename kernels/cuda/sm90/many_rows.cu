@@ -12,7 +12,7 @@ template <int kBlocks>
 __global__ void __launch_bounds__(kThreads, 1)
     many_rows_grid([[maybe_unused]] const __grid_constant__ AttendLaunch launch,
                    [[maybe_unused]] const __grid_constant__ CUtensorMap map) {
-  // Warpgroup products exist for sm_90a alone; on other devices this is never launched.
+  // Warpgroup products exist for sm_90a only; on other devices this is never launched.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   many_rows<kBlocks>(launch, &map);
 #endif

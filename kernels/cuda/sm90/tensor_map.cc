@@ -42,7 +42,7 @@ CacheMap::CacheMap(const std::byte* cache, const CacheLayout& layout) {
   const std::array<cuuint32_t, 2> box{sm90::kColumns, sm90::kPage};
   const std::array<cuuint32_t, 2> steps{1, 1};
   CUtensorMap map;
-  // The rest of what a fetch brings into the L2 cache is wanted too: whole rows are read.
+  // A fetch brings 256 bytes into the L2 cache: all are used, because whole rows are read.
   const CUresult result =
       find_encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<std::byte*>(cache),
                      sizes.data(), strides.data(), box.data(), steps.data(),
