@@ -43,8 +43,8 @@ namespace {
 
 constexpr auto kTraceTimeout = std::chrono::minutes(10);
 
-/// Throws kIo unless `path` can be written; asked before the work that ends in it. Keeps what is
-/// there.
+/// Throws kIo unless `path` can be written; called before the work whose result goes there. Keeps
+/// the file's contents.
 void check_writable(const std::optional<std::filesystem::path>& path) {
   if (!path) return;
   const std::ofstream file(*path, std::ios::app);
@@ -110,7 +110,8 @@ int run_replay(const ReplayOptions& options, const Launcher& launcher) {
       check_writable(options.json);
       requests = replay_requests(options);
     }
-    // The others wait for the trace here, since a long one takes longer than the pool's deadlines.
+    // The other ranks wait for the trace here, since reading a long one takes longer than the
+    // pool's deadlines.
     std::byte ready{};
     communicator.broadcast(std::span(&ready, 1), 0, Deadline::after(kTraceTimeout))
         .throw_if_error();
@@ -185,7 +186,7 @@ int run_pool(const WorkerOptions& options, const Launcher& launcher) {
       fmt::print(stderr, "tributary: {}\n", status.message());
       std::_Exit(1);
     };
-    // Before anything is loaded. Only rank 0 has a control plane.
+    // Connects before anything is loaded. Only rank 0 has a control plane.
     ConnectControl connect_control;
     if (communicator.rank() == 0) connect_control = connect_by_link(options, events.signals);
     run_worker(options, communicator, make_data_transport(), events, connect_control);
@@ -250,7 +251,7 @@ bool uses_service(const Options& options) {
   }
 }
 
-/// 2 for what the user can fix with other flags or files.
+/// 2 if the user can fix the error with other flags or files.
 int exit_status(ErrorCode code, bool service) {
   if (service && (code == ErrorCode::kNotFound || code == ErrorCode::kPoolFull)) return 1;
   switch (code) {
@@ -279,12 +280,12 @@ int main_with(int argc, char** argv) {
     }
     return parsed.exit_status;
   }
-  // `up` needs few, and mpirun, which inherits its limit, may walk through all of them.
+  // `up` needs few descriptors, and mpirun, which inherits its limit, may walk through all of them.
   if (parsed.options.command != Command::kUp) raise_descriptor_limit();
   try {
     return run(parsed.options, launcher);
   } catch (const Error& error) {
-    // One line, not one per rank; the others print theirs too where rank 0 may be the lost one.
+    // Prints one line, not one per rank. The others print theirs too if rank 0 may be the lost one.
     const bool late = error.code() == ErrorCode::kDeadlineExceeded;
     const bool service = uses_service(parsed.options);
     if (launcher.speaks() || late) {

@@ -1,5 +1,5 @@
-// One collective with contents that tell call, sender, receiver and position apart, checked in full
-// on arrival.
+// One collective whose contents distinguish call, sender, receiver and position; it is checked in
+// full on arrival.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// The first questions to a GPU, one a process: what the many-rows kernel takes for granted of the
-// machine, and every kernel against float64. The kernels' own headers, the CUDA runtime, nothing
-// else. With nvcc alone, in the folder above tests/, as one line:
+// The first questions to a GPU, one per process: the assumptions of the many-rows kernel about the
+// machine, and every kernel against float64. It uses the kernels' own headers and the CUDA runtime,
+// nothing else. Build it with nvcc alone, in the folder above tests/, as one line:
 //   nvcc -std=c++20 -O2 -gencode arch=compute_90a,code=sm_90a --expt-relaxed-constexpr
 //     -I. tests/gpu/first_light.cu -o first_light
 #include <cuda.h>

@@ -1,7 +1,7 @@
-// Every kernel of attention and the merge against float64, for the first run on a device: the
-// kernels' own headers, the CUDA runtime and nothing else, so that it compiles anywhere. Who
-// includes it says how the kernels are launched (first_light.cu on a GPU, first_light_emulated.cc
-// without one).
+// Every kernel of attention and the merge against float64, for the first run on a device. It uses
+// the kernels' own headers and the CUDA runtime and nothing else, so that it compiles anywhere. The
+// including file launches the kernels (first_light.cu on a GPU, first_light_emulated.cc without
+// one).
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// The kernels of first_light_probes.cuh, of the many-rows kernel's own instructions.
+// The kernels of first_light_probes.cuh, made of the many-rows kernel's own instructions.
 #pragma once
 
 #include <cuda.h>

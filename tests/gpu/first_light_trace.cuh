@@ -1,6 +1,6 @@
 // A debug build (TRIBUTARY_WAIT_TRACE) of the first questions: every warp of the many-rows kernel
-// writes where it waits into page-locked memory that is a file, first_light.trace, and so readable
-// after the process was killed. Included once, after the kernels.
+// writes where it waits into page-locked memory that is a file, first_light.trace. The file can be
+// read after the process was killed. Included once, after the kernels.
 #pragma once
 
 #include <cuda_runtime.h>

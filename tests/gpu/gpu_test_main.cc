@@ -1,4 +1,5 @@
-// The main of tests that need a GPU: without one they are skipped, in one line that says why.
+// The main function of tests that need a GPU: without one they are skipped, with the reason in one
+// line.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -61,7 +61,7 @@ MeasuredStep measure_step(const bench::StepCaseConfig& config, double seconds,
   return measured;
 }
 
-/// The steps' heads. Rows are those that all measurements have.
+/// The heads of the steps. Their rows must be those of all measurements.
 int measured_heads(const std::string& name) {
   const MlaShape shape = find_mla_shape(name);
   const AttentionShape rows = bench::attention_shape(shape.heads);
@@ -110,7 +110,7 @@ class Bench {
     text_ += fmt::format(format, std::forward<Args>(args)...) + '\n';
   }
 
-  /// Whether threads of this process compute, on the host's memory.
+  /// Whether threads of this process compute on the host's memory.
   [[nodiscard]] bool on_processor() const { return backend_.host_memory(); }
 
   void peak() {
@@ -196,7 +196,7 @@ class Bench {
     return predict_step(model, step.routing(), machine_.workers, exchange);
   }
 
-  /// Steps are placed by what was measured so far, on rank 0: the same everywhere.
+  /// Rank 0 places steps by the measurements so far; the result is the same everywhere.
   void agree_on_placement() {
     placement_costs_ = machine_.costs;
     communicator_

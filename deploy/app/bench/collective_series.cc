@@ -40,7 +40,7 @@ double CollectiveSeries::run() {
 void CollectiveSeries::call() {
   Status status = enqueue();
   if (status.ok()) status = exchange_.complete(ample_deadline());
-  // After a failure too: enqueued work still uses the blocks, which may be freed next.
+  // Waits after a failure too: enqueued work still uses the blocks, which may be freed next.
   const Status waited = status_of([&] { backend_.synchronize(ample_deadline()); });
   status.throw_if_error();
   waited.throw_if_error();

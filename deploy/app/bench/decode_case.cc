@@ -1,4 +1,4 @@
-// Fills the cache with one page of random rows, again and again.
+// Fills the cache by repeating one page of random rows.
 #include "deploy/app/bench/decode_case.h"
 
 #include <algorithm>
@@ -15,7 +15,8 @@ namespace tributary::bench {
 namespace {
 
 std::vector<bf16> random_halves(std::size_t count, std::uint32_t seed) {
-  // One normal number per element would dominate the set-up of the long cases: a table of them.
+  // Drawing a normal number per element would dominate the set-up of the long cases, so they come
+  // from a table.
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
   std::array<bf16, 4096> table;

@@ -71,7 +71,7 @@ double together(cpu::ThreadPool& pool, Clock clock, const Work& work) {
   std::atomic<int> inside{0};
   std::atomic<double> start{0};
   pool.for_each(static_cast<std::size_t>(threads), [&](std::size_t unit, int) {
-    // All begin together, however long the threads took to wake up.
+    // All threads begin together, however long they took to wake up.
     if (inside.fetch_add(1) + 1 == threads) start.store(seconds_now(clock));
     while (start.load() == 0) std::this_thread::yield();
     work(unit);

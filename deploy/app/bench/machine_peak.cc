@@ -25,7 +25,8 @@ namespace tributary::bench::HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// FLOP done. Twelve independent chains: more than latency times throughput of any current core.
+// Returns the FLOP done. Twelve independent chains are more than latency times throughput of any
+// current core.
 double multiply_add_loop(std::size_t rounds, float* sink) {
   const hn::ScalableTag<float> d;
   const auto a = hn::Set(d, 0.999F);

@@ -8,7 +8,7 @@
 namespace tributary::bench {
 namespace {
 
-/// Room for all sequences on any one worker: where they lie is the placement's choice alone.
+/// Every worker has room for all sequences, so placement alone decides where they lie.
 std::int32_t pages_of(const StepCaseConfig& config) {
   return static_cast<std::int32_t>(std::int64_t{config.batch} *
                                    ceil_div(config.context, kPageTokens));

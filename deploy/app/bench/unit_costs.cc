@@ -15,8 +15,8 @@
 namespace tributary::bench {
 namespace {
 
-/// Microseconds up to which the next larger case is measured too: what many cores or a GPU do, the
-/// sizes that fill one core do not show.
+/// Up to this many microseconds the next larger case is measured too: sizes that fill one core do
+/// not show the speed of many cores or a GPU.
 constexpr double kSmall = 1000;
 
 }  // namespace
@@ -26,7 +26,7 @@ std::vector<AttendLine> measure_attend(Backend& backend, Communicator& communica
   struct Point {
     int batch, context;
   };
-  // One leaf and many, short and long, alone and in a batch: a column of the fit each. On a core
+  // One leaf and many, short and long, alone and in a batch: each is a column of the fit. On a core
   // the longest takes some milliseconds, so that some runs go undisturbed on a busy machine.
   constexpr std::array kPoints{Point{1, 256},  Point{8, 256},  Point{1, 1024},
                                Point{1, 2048}, Point{4, 1024}, Point{1, 4096}};
@@ -35,7 +35,7 @@ std::vector<AttendLine> measure_attend(Backend& backend, Communicator& communica
   constexpr std::array kHeads{16, 64, 128};
   std::vector<AttendLine> lines;
   std::vector<Observation> observations;
-  // Says how long it took the host.
+  // Reports how long it took the host.
   const auto add = [&](int heads, const Point& point) {
     const std::vector<int> lengths(static_cast<std::size_t>(point.batch), point.context);
     DecodeCase decode(backend, heads, 1, lengths);
@@ -72,7 +72,7 @@ void measure_merge(Backend& backend, Communicator& communicator, double seconds,
   for (const int heads : {16, 128}) {
     for (const int leaves : {2, 16}) {
       const int batch = leaves == 2 ? 1 : 4;
-      // Rows of a leaf do not matter here: the smallest leaf.
+      // The length of a leaf does not matter here: the smallest leaf.
       const std::vector<int> lengths(static_cast<std::size_t>(batch), leaves * kPageTokens);
       DecodeCase decode(backend, heads, 1, lengths, kPageTokens);
       decode.attend();
@@ -113,8 +113,8 @@ void measure_records(Backend& backend, Communicator& communicator, double second
 
 void measure_projection(Backend& backend, Communicator& communicator, double seconds,
                         MachineCosts& costs) {
-  // In bf16 32 MiB, beyond the caches of a core as the weights of a model are, or 128 MiB, beyond
-  // those of a GPU.
+  // In bf16 it is 32 MiB, beyond the caches of a core as the weights of a model are, or 128 MiB,
+  // beyond those of a GPU.
   const std::int64_t side = backend.host_memory() ? 4096 : 8192;
   const std::vector<bf16> values(static_cast<std::size_t>(side * side), to_bf16(0.01F));
   const auto weight = backend.make_weight({.data = values.data(),
@@ -180,8 +180,8 @@ std::vector<ExchangeLine> measure_exchange(Backend& backend, Communicator& commu
     (gather ? costs.all_gather_message_us : costs.all_to_all_message_us) = found[0];
     (gather ? costs.all_gather_byte_ns : costs.all_to_all_byte_ns) = found[1];
   }
-  // The communicator that was measured is the one that a round uses: where it spans nodes, these
-  // are the network's figures too, until somebody knows better.
+  // A round uses the communicator that was measured. Where it spans nodes, these are the network's
+  // figures too, until better ones are known.
   costs.network_message_us = costs.all_to_all_message_us;
   costs.network_byte_ns = costs.all_to_all_byte_ns;
   return lines;
@@ -212,7 +212,7 @@ void measure_lateness(Backend& backend, Communicator& communicator, Communicator
       const std::chrono::duration<double, std::micro> time = Deadline::Clock::now() - begin;
       least = std::min(least, time.count());
     }
-    // The others' time has their wait in it.
+    // The others' times include their wait.
     return maximum(communicator, communicator.rank() == 0 ? least : 0);
   };
   constexpr std::array kWaits{700.0, 1000.0, 1400.0, 2000.0};
@@ -220,12 +220,12 @@ void measure_lateness(Backend& backend, Communicator& communicator, Communicator
   const double none = pair_us(0);
   double sum = 0;
   double past = 0;
-  costs.wait_free_us = 400;  // shorter ones are taken as punctual: a sleep would be a short one
+  costs.wait_free_us = 400;  // shorter ones count as punctual: a sleep would be a short one
   costs.wait_late_most_us = 0;
   for (const double wait : kWaits) {
     const double late = std::max(0.0, pair_us(wait) - none);
     if (late < kPunctual) {
-      // Then who waited less was late for other work on the machine.
+      // Then the rank that waited less was late because of other work on the machine.
       costs.wait_free_us = wait;
       sum = past = costs.wait_late_most_us = 0;
       continue;
@@ -234,8 +234,8 @@ void measure_lateness(Backend& backend, Communicator& communicator, Communicator
     past += wait - costs.wait_free_us;
     costs.wait_late_most_us = std::max(costs.wait_late_most_us, late);
   }
-  // Who sleeps twice as long each time oversleeps by no more than it has waited: what is above that
-  // is other work on the machine.
+  // A rank that sleeps twice as long each time oversleeps by no more than it has waited. Anything
+  // above that is other work on the machine.
   costs.wait_late_share = past > 0 ? std::min(1.0, sum / past) : 0;
 }
 

@@ -14,7 +14,7 @@
 namespace tributary {
 namespace {
 
-/// Letters to change, add or leave out to get from one word to the other.
+/// Counts the letters to change, add or leave out to turn one word into the other.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -29,14 +29,14 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// `; is it 'token-file'?`, where one of the names is near enough to be meant.
+/// `; is it 'token-file'?`, if one of the names is near enough to be meant.
 std::string suggestion(std::string_view name, const std::vector<std::string>& known) {
   // The work is the product of the lengths; none of our names is half as long as this.
   constexpr std::size_t kLongest = 64;
   if (name.size() > kLongest || known.empty()) return "";
   const auto nearest = std::ranges::min_element(
       known, {}, [&](const std::string& candidate) { return distance(name, candidate); });
-  // With a third of its letters wrong a word is mistyped; with more it is another word.
+  // With up to a third of its letters wrong a word is mistyped; with more it is another word.
   return distance(name, *nearest) <= std::max<std::size_t>(2, name.size() / 3)
              ? fmt::format("; is it {}?", quote(*nearest))
              : "";

@@ -46,7 +46,7 @@ std::string refusal(CLI::Option& option, const std::string& text) {
     option.run_callback();
   } catch (const CLI::ParseError& error) {
     reason = error.what();
-    // Without the flag's name: the caller has its own form of it.
+    // The flag's name is removed: the caller has its own form of it.
     const std::string name = "--" + config_key(option) + ": ";
     if (reason.starts_with(name)) reason.erase(0, name.size());
   }

@@ -1,4 +1,4 @@
-// The configuration file with every flag at its default.
+// Writes the configuration file with every flag at its default.
 #include <fmt/format.h>
 
 #include <sstream>

@@ -14,7 +14,7 @@
 namespace tributary {
 namespace {
 
-// Every flag of the program with its comment is some 20 KB: what is longer is another file.
+// Every flag of the program with its comment is some 20 KB; a longer file is not a configuration.
 constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
 
 std::string read_text(const std::filesystem::path& path) {

@@ -1,4 +1,4 @@
-// `tributary config`: configuration files checked, and one with every flag.
+// `tributary config`: checks configuration files and prints one with every flag.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -1,4 +1,4 @@
-// Flags of the commands about machines: what they do, and what a pool of them would.
+// Flags of the commands that measure machines and predict pools of them.
 #include "core/base/limits.h"
 #include "deploy/app/flags/flags.h"
 #include "deploy/app/flags/shared_flags.h"

@@ -1,4 +1,4 @@
-// Flags of the commands that run a pool, or the thought of one, by themselves.
+// Flags of the commands that run or simulate a pool by themselves.
 #include <limits>
 
 #include "core/base/limits.h"

@@ -68,7 +68,7 @@ void add_pool(CLI::App& app, WorkerOptions& o, const std::string& listen) {
              "and in a fifth of the time at most; 0 for never, also off a worker that is drained");
 }
 
-/// All but the token of every role.
+/// Adds all flags except the token of every role.
 void add_control_plane(CLI::App& app, ControlOptions& o) {
   add_text(app, "--listen", "ADDRESS:PORT", o.listen,
            "Where HTTP is served; other addresses than loopback need a token (default " + o.listen +

@@ -8,7 +8,7 @@ namespace tributary {
 namespace {
 
 /// Bounds on the relative Frobenius error (lse: on the absolute error) of a group. They are those
-/// that the vectors' own README suggests for fp32 arithmetic: some 20 times what was seen between
+/// that the vectors' own README suggests for fp32 arithmetic: some 20 times the differences between
 /// correct programs. The rope part of a row is judged with the outputs, since its angles are.
 struct Bounds {
   double output = 0;
@@ -77,7 +77,7 @@ void judge_all(const GoldenCase& golden, const GoldenGroup& group, const Attenti
   const auto c = static_cast<std::size_t>(model.kv_lora_rank);
   const auto width = static_cast<std::size_t>(model.latent_dim());
   Judge judge(golden, group, rows);
-  // Rounded queries do not touch what is computed before the attention over the pool.
+  // Rounded queries do not affect values that are computed before the attention over the pool.
   const Bounds exact = exact_bounds(group);
   judge.relative("prefill.output", results.prefill_output, group.prefill_output, model.hidden_size,
                  exact.output, exact.row);

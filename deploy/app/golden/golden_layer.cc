@@ -62,7 +62,7 @@ void GoldenLayer::download(const float* device, std::vector<float>& results, std
                     reinterpret_cast<const std::byte*>(device));
 }
 
-/// fp32 rows to the cache's format.
+/// Encodes fp32 rows in the cache's format.
 void GoldenLayer::encode(std::int64_t count, const Buffer& values, std::byte* rows) {
   const RowLayout plain = plain_row(shape_.latent_dim());
   backend_.call(ConvertArgs{.rows = count,

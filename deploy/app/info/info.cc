@@ -32,7 +32,7 @@ constexpr std::string_view kCompiler = "g++ " __VERSION__;
 #endif
 
 #ifdef TRIBUTARY_HAS_CUDA
-/// The devices, or what is missing.
+/// The devices, or the missing part.
 std::string cuda_text() {
   const CudaStatus status = cuda_status();
   std::string text;

@@ -82,7 +82,7 @@ std::string to_text(const PlanReport& report, const PlanOptions& options) {
                      ms <= options.target_ms && fits(best, report) ? "met" : "MISSED", ms));
   }
   text += fmt::format("\n{:<20}{:>9}{:>8}", "ms of a step", "total", "GiB");
-  // The columns of a terminal are few.
+  // A terminal has few columns.
   for (const char* phase : {"plan", "project", "queries", "attend", "partials", "combine"}) {
     text += fmt::format("{:>9}", phase);
   }

@@ -18,7 +18,8 @@ constexpr std::int64_t kDecoded = 4000;
 /// After the last admission; a plan that finds nothing ends them earlier.
 constexpr int kMovePlans = 12;
 
-/// Every sequence over `spread` neighbours, evenly, beginning and at home at one of them in turn.
+/// Spreads every sequence evenly over `spread` neighbours; each of them in turn is its first and
+/// its home.
 double alike_us(const RoundPrices& prices, int workers, int batch, std::int64_t context,
                 int spread) {
   const CostModelConfig& model = prices.config();
@@ -30,7 +31,7 @@ double alike_us(const RoundPrices& prices, int workers, int batch, std::int64_t 
     const std::int64_t turn = std::int64_t{i} * spread / workers % parts;
     std::vector<LeafRun> runs;
     for (std::int64_t p = 0; p < parts; ++p) {
-      // Parts with one leaf more are on other workers for each sequence of a group.
+      // For each sequence of a group, the parts with one leaf more are on other workers.
       const auto worker = static_cast<std::int32_t>((group + (p + turn) % parts) % workers);
       runs.push_back({worker, leaves * p / parts, leaves * (p + 1) / parts});
     }

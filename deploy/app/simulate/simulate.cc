@@ -20,7 +20,7 @@
 namespace tributary {
 namespace {
 
-/// A search ends where the two rates differ by this.
+/// A search ends when the two rates differ by this.
 constexpr double kRatePrecision = 1.02;
 
 std::vector<TraceRequest> read_requests(const SimulateOptions& options) {
@@ -59,7 +59,7 @@ double peak_memory_bytes() {
   return static_cast<double>(usage.ru_maxrss) * 1024;
 }
 
-/// The worst of the bounds that a run misses, and where its time goes.
+/// The worst of the bounds that a run misses, and the main part of its time.
 std::string what_binds(const TierResult& r, double tpot_ms, double wait_ms) {
   if (r.tpot_ms.p99 > tpot_ms) {
     double step_us = r.other_us;

@@ -104,7 +104,7 @@ void SimulatedPool::open() {
   opening_.clear();
 }
 
-/// Keys of a sequence in the step under way.
+/// Keys of a sequence in the step in progress.
 std::int64_t SimulatedPool::rows(const Sequence& s) const {
   for (std::size_t i = 0; i < kRing; ++i) {
     const auto& due = due_[(static_cast<std::size_t>(step_) + i) % kRing];
@@ -185,7 +185,7 @@ StepCheck SimulatedPool::check() const {
   std::vector<StepItem> items;
   items.reserve(sequences_);
   for (std::size_t i = 0; i < kRing; ++i) {
-    // Bucket i is due at the end of the i-th step from the one under way.
+    // Bucket i is due at the end of the i-th step after the one in progress.
     for (const Running& sequence : due_[(static_cast<std::size_t>(step_) + i) % kRing]) {
       const auto decoded = sequence.opened - static_cast<std::int32_t>(i) - 1;
       if (decoded > 0) table.apply(CommitOp{sequence.id, decoded});

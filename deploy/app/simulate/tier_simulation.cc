@@ -141,14 +141,14 @@ class TierSimulation {
       end_request(tag, now_s);
       return;
     }
-    // Those of a fixed number in flight wait for as long as it takes.
+    // With a fixed number in flight, requests wait for as long as it takes.
     if (config_.in_flight == 0 && std::cmp_greater_equal(waiting_.size(), config_.max_waiting)) {
       ++counts_.refused;
       end_request(tag, now_s);
       return;
     }
     waiting_.push_back(tag);
-    // Those before it were refused by every pool, and nothing was freed since.
+    // All pools have refused the requests before it, and nothing was freed since.
     if (waiting_.size() == 1) admit_waiting(now_s, std::nullopt);
   }
 
@@ -253,7 +253,7 @@ class TierSimulation {
     return index;
   }
 
-  /// In the order in which the control plane asks them.
+  /// The order in which the control plane asks the pools.
   [[nodiscard]] std::optional<std::size_t> ask_all(std::int64_t tag) {
     ranked_.clear();
     for (std::size_t i = 0; i < pools_.size(); ++i) {
@@ -262,7 +262,7 @@ class TierSimulation {
           static_cast<double>(pool.free_pages()) / static_cast<double>(pool.total_pages());
       ranked_.emplace_back(PoolRank{1 - free, pool.sequences()}, i);
     }
-    // A heap: most requests are taken by the first.
+    // A heap is enough: the first pool takes most requests.
     std::ranges::make_heap(ranked_, std::greater<>());
     while (!ranked_.empty()) {
       std::ranges::pop_heap(ranked_, std::greater<>());

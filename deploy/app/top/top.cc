@@ -59,7 +59,7 @@ class Source {
 std::size_t terminal_rows() {
   winsize size{};
   const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 1;
-  // One stays free for the cursor.
+  // One row stays free for the cursor.
   return (known ? size.ws_row : std::size_t{24}) - 1;
 }
 
@@ -83,7 +83,7 @@ void watch(const TopOptions& options, Source& source, TierSample before) {
       before = std::move(now);
       draw(lines, false);
     } catch (const Error& error) {
-      // It may be starting again: the last picture stays, and what is wrong stands above it.
+      // The control plane may be restarting: the last picture stays, and the error stands above it.
       std::vector<std::string> shown = {fmt::format("NO ANSWER: {}", error.what())};
       shown.front().resize(std::min(shown.front().size(), kTopWidth));
       shown.insert(shown.end(), lines.begin(), lines.end());

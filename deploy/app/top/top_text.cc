@@ -102,7 +102,7 @@ double percent(double part, double whole) {
   return whole > 0 ? 100 * part / whole : 0;
 }
 
-/// Control bytes of a name or a message do nothing to the terminal.
+/// Escapes control bytes of a name or a message, so that they do nothing to the terminal.
 std::string printable(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -156,7 +156,7 @@ void add_phases(std::vector<std::string>& lines, const PoolMetrics& before,
   std::string means = "  mean    ";
   std::string shares = "  share   ";
   constexpr auto kCell = "{:>10}";
-  // The columns of a terminal are few.
+  // A terminal has few columns.
   constexpr std::array<std::string_view, kPhases> kShort{"fill",   "plan",     "project", "queries",
                                                          "attend", "partials", "combine"};
   for (std::size_t i = 0; i < kPhases; ++i) {
@@ -173,7 +173,8 @@ void add_phases(std::vector<std::string>& lines, const PoolMetrics& before,
 void add_workers(std::vector<std::string>& lines, const TierSample::Pool& pool) {
   add(lines, "  rank  state     pages                  used  promised  homes   heard  host");
   std::vector<TierSample::Worker> workers = pool.workers;
-  // Those that need a look first: not serving, then silent for longest, then full.
+  // Workers that need a look come first: those not serving, then the longest silent, then the
+  // fullest.
   const auto fullness = [](const TierSample::Worker& w) {
     return percent(static_cast<double>(w.pages_used + w.pages_reserved),
                    static_cast<double>(w.pages_total));
@@ -194,10 +195,10 @@ void add_workers(std::vector<std::string>& lines, const TierSample::Pool& pool) 
   }
 }
 
-/// Seconds from one sample to the other, of which rates are taken: each counts that far back.
+/// Seconds between two samples, for rates: each counts from its own time.
 double seconds_between(const TierSample& before, std::int64_t before_age_ms, const TierSample& now,
                        std::int64_t now_age_ms) {
-  // A pool that has said nothing between the samples has no rates, not infinite ones.
+  // A pool that has sent nothing between the samples has no rates, not infinite ones.
   constexpr double kLeast = 0.1;
   const std::chrono::duration<double> apart =
       (now.taken - std::chrono::milliseconds(now_age_ms)) -
@@ -215,7 +216,7 @@ void add_pool(std::vector<std::string>& lines, const TierSample& before, const T
     const auto earlier = std::ranges::find_if(before.pools, [&](const TierSample::Pool& other) {
       return other.name == pool.name && other.run == pool.run && other.metrics.has_value();
     });
-    // Everything of a pool that has just registered is new.
+    // All counts of a pool that has just registered are new.
     const PoolMetrics nothing{};
     const bool known = earlier != before.pools.end();
     const PoolMetrics& since = known ? *earlier->metrics : nothing;

@@ -12,7 +12,7 @@ class CommandLine {
  public:
   explicit CommandLine(std::string_view command) : words_{std::string(command)} {}
 
-  /// Empty text: the flag is left out, as its default is.
+  /// Leaves out a flag with empty text, because its default is empty.
   void text(std::string_view flag, std::string_view value) {
     if (value.empty()) return;
     words_.emplace_back(flag);

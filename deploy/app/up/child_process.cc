@@ -54,7 +54,7 @@ std::map<pid_t, pid_t> parents() {
     if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc()) continue;
     std::ifstream file(entry.path() / "stat");
     const std::string stat{std::istreambuf_iterator<char>(file), {}};
-    // `PID (NAME) STATE PPID ...`, and a name may hold anything.
+    // The format is `PID (NAME) STATE PPID ...`, and a name may hold any character.
     const std::size_t end = stat.rfind(") ");
     if (end == std::string::npos || end + 4 > stat.size()) continue;
     pid_t parent = 0;

@@ -94,7 +94,7 @@ class Service {
   /// cuts the waiting short.
   void stop() {
     if (pool_) {
-      // Straight to the ranks: mpirun would kill them a second after the signal.
+      // The signal goes directly to the ranks: mpirun would kill them a second after it.
       pool_->signal_descendants(SIGTERM);
       const std::chrono::milliseconds drain(options_.worker.drain_timeout_ms);
       if (!wait(*pool_, kStopTimeout + drain)) {
@@ -145,7 +145,7 @@ class Service {
     return true;
   }
 
-  /// Whether the control plane has said where it listens.
+  /// Whether the control plane has reported its address.
   bool read_url() {
     output_ += control_->read_output();
     const std::size_t begin = output_.find(kListeningOn);

@@ -18,8 +18,8 @@
 namespace tributary {
 namespace {
 
-/// The rows of every rank added up, so that each has the whole: every element was written by one
-/// rank and is zero elsewhere.
+/// Adds up the rows of all ranks, so that each has the whole: every element was written by one rank
+/// and is zero elsewhere.
 void sum_over_ranks(Communicator& communicator, std::vector<float>& values) {
   std::vector<float> all;
   gather_all(communicator, std::span<const float>(values), all,
@@ -29,7 +29,7 @@ void sum_over_ranks(Communicator& communicator, std::vector<float>& values) {
   for (std::size_t i = 0; i < all.size(); ++i) values[i % values.size()] += all[i];
 }
 
-/// Rank 0's part: all sequences of the case at once, one token a step.
+/// Rank 0's part: runs all sequences of the case at once, one token per step.
 void lead(const GoldenCase& golden, const VerifyOptions& options, int workers, std::int32_t pages,
           Worker& worker) {
   Sequencer sequencer(
@@ -62,7 +62,7 @@ void verify_group(const GoldenCase& golden, const GoldenGroup& group, const Veri
                   std::vector<VerifyRow>& rows) {
   const AttentionShape shape =
       attention_shape(mla_shape(golden.shape), group.row_format, options.query_dtype);
-  // Room for all sequences on any one worker.
+  // Every worker has room for all sequences.
   const auto pages =
       static_cast<std::int32_t>(golden.batch * ceil_div(golden.tokens(), kPageTokens));
   GoldenLayer layer(golden, shape, *device.backend);

@@ -64,7 +64,7 @@ class GroupRun {
     return layer_.results();
   }
 
-  /// Hidden states in, outputs [B, D, hidden_size] back.
+  /// Sends hidden states and returns outputs [B, D, hidden_size].
   std::vector<float> forward(const VerifyOptions& options) {
     ScopedSequences sequences(client_);
     admit(options, sequences);
@@ -117,7 +117,7 @@ class GroupRun {
   std::unique_ptr<Buffer> record_, state_;
 };
 
-/// The shape of the pool that a case's sequences come to.
+/// The shape of the pool that gets a case's sequences.
 PoolShape pool_shape(const GoldenCase& golden, TierClient& client, Deadline deadline) {
   ScopedSequences probe(client);
   const PoolShape shape = probe

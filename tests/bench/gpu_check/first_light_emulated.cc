@@ -1,7 +1,7 @@
-// The questions of first_light.cu that need no real GPU, on the emulated device: so that they are
-// known to be right, and that bench/gpu_check.sh is known to report what goes wrong. The
-// environment plants it. TRIBUTARY_PLANT=wrong: a kernel that leaves a wrong number; hang: one that
-// never ends; crash, skip: a process that does.
+// Runs the questions of first_light.cu that need no real GPU on the emulated device. This shows
+// that they are right, and that bench/gpu_check.sh reports errors, which the environment plants.
+// TRIBUTARY_PLANT=wrong: a kernel that leaves a wrong number; hang: one that never ends; crash,
+// skip: a process that does.
 #include <chrono>
 #include <cstdlib>
 #include <cstring>

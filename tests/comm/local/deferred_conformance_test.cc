@@ -1,5 +1,4 @@
-// The communicator that tests of the pool use in place of one on a backend's stream passes the
-// suite too.
+// The communicator that pool tests use in place of one on a backend's stream joins the suite too.
 #include <gtest/gtest.h>
 
 #include <string>

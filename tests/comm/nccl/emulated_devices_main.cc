@@ -1,4 +1,4 @@
-// The main of tests for which there are several emulated devices when their cases are listed.
+// The main function of tests that need several emulated devices when their cases are listed.
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cuda/runtime/emulated_device.h"

@@ -1,5 +1,5 @@
-// The transport over TCP with TLS: who is admitted, by certificates on both sides and the proof
-// inside TLS.
+// The transport over TCP with TLS: certificates on both sides and the proof inside TLS decide who
+// is admitted.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -1,5 +1,5 @@
-// The memory that UCX writes payloads into: bounded, used again, and left alone for a while after a
-// receive that failed.
+// The memory that UCX writes payloads into: it is bounded, reused, and left alone for a while after
+// a receive that failed.
 #include "comm/ucx/bounce_buffers.h"
 
 #include <gtest/gtest.h>

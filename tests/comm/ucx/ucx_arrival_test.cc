@@ -1,5 +1,5 @@
-// Clients that end while they connect, at every moment of it. The server, in its own process, must
-// survive them.
+// Clients that end at any moment while they connect. The server, in its own process, must survive
+// them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// Peers in processes of their own: killed, stopped, or not speaking our protocol at all.
+// Peers in their own processes: killed, stopped, or not speaking our protocol at all.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>

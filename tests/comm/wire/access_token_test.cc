@@ -10,8 +10,8 @@ namespace tributary::wire {
 namespace {
 
 TEST(AccessTokenTest, IsAFunctionOfKeyAndSequence) {
-  // Computed with Python: hmac.new(bytes(range(16)), (0x100000002).to_bytes(8, "little"),
-  // "sha256").
+  // The values were computed with Python: hmac.new(bytes(range(16)), (0x100000002).to_bytes(8,
+  // "little"), "sha256").
   Token key{};
   for (std::size_t i = 0; i < key.size(); ++i) key.at(i) = static_cast<std::uint8_t>(i);
   EXPECT_EQ(token_text(access_token(key, 0x100000002)), "6adba9f58de99a2c9e01efcfa591665a");

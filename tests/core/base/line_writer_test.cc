@@ -17,7 +17,7 @@ namespace {
 using testing::EndsWith;
 using testing::StartsWith;
 
-/// Both ends of a stream; reading takes what is there.
+/// Both ends of a stream; reading takes the bytes that are there.
 struct Ends {
   explicit Ends(const std::array<int, 2>& fds) : in(fds[1]), out(fds[0]) {
     fcntl(out, F_SETFL, O_NONBLOCK);

@@ -1,4 +1,4 @@
-// Loads that are kept as sequences come and go predict what the plan of a round of them predicts.
+// Loads that are kept as sequences come and go predict the same as the plan of a round of them.
 #include "core/cost/pool_load.h"
 
 #include <gtest/gtest.h>

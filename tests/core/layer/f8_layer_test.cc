@@ -1,5 +1,5 @@
-// A layer whose weights were published in FP8: with their scales it computes the bits that it
-// computes with the widened weights alone, and each of its weights is kept in a byte.
+// A layer whose weights were published in FP8. With their scales it computes the same bits as with
+// the widened weights, and each weight is kept in a byte.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Runs a golden case through MlaLayer on a backend: one cache whose pages are assigned by hand, the
-// prompts first, then the decode steps. This is what a pool does, without the pool.
+// prompts first, then the decode steps. A pool does the same; here there is no pool.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The config.json reader: what is published is read, what is absurd or not implemented is refused.
+// The config.json reader: published files are read, absurd or unimplemented ones are refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

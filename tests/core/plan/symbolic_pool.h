@@ -1,4 +1,4 @@
-// A pool without arithmetic: rows, queries and states are hashes of what they stand for, so that a
+// A pool without arithmetic: rows, queries and states are hashes of their identities, so that a
 // round can be run from its plans alone and every mistake in them shows.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Rounds that an engine includes in a step of its own: all layers of a step without a wait, the
-// same bits as rounds one by one, and a refusal if a step does not fit what was recorded.
+// Rounds that an engine includes in its own step: all layers of a step without a wait, the same
+// bits as rounds one by one, and a refusal if a step does not fit the recording.
 #include "core/round/recorded_round.h"
 
 #include <gtest/gtest.h>

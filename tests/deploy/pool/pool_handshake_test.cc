@@ -1,4 +1,4 @@
-// Workers that are not equal do not become a pool, and each learns why.
+// Workers that differ do not become a pool, and each learns why.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Workers as threads; how they share the machine's cores. Under mpirun: program_test.py.
+// Workers as threads share the machine's cores. For mpirun see program_test.py.
 #include "deploy/runtime/run_workers.h"
 
 #include <gmock/gmock.h>

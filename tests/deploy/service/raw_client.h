@@ -1,4 +1,4 @@
-// A data-plane client that says whatever a test wants, well-formed or not.
+// A data-plane client that sends whatever a test wants, well-formed or not.
 #pragma once
 
 #include <condition_variable>

@@ -1,4 +1,4 @@
-// Products on tiles: what an activation is cut into is the activation.
+// Products on tiles: the parts of an activation add up to the activation.
 #include <gtest/gtest.h>
 
 #include <array>

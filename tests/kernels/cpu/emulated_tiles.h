@@ -1,5 +1,5 @@
-// Tiles of AMX as arrays, bit for bit what the processor does (kernels/cpu/amx_tiles.h), for
-// machines without: the kernels' own source runs over them. Needs AVX-512.
+// Tiles of AMX as arrays, bit for bit like the processor's (kernels/cpu/amx_tiles.h), for machines
+// without them: the kernels' own source runs over them. Needs AVX-512.
 #pragma once
 
 #include <array>

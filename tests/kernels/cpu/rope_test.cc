@@ -1,4 +1,4 @@
-// RoPE of the CPU backend, bit for bit plain arithmetic in double, whatever was rotated before.
+// RoPE of the CPU backend: bit for bit plain arithmetic in double, whatever was rotated before.
 #include <gtest/gtest.h>
 
 #include <bit>

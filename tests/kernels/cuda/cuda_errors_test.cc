@@ -1,5 +1,5 @@
-// Any call of CUDA may fail, at first or later: the result is an Error with CUDA's message, and
-// nothing is left behind.
+// Any call of CUDA may fail, at once or later: the result is an Error with CUDA's message, and
+// nothing is leaked.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// The CUDA backend where cuBLASLt is missing: attention, merges and all else that is ours goes on.
+// The CUDA backend without cuBLASLt: attention, merges and all other kernels of ours still work.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Internal to this folder: communicators, and what they have put on their streams. All of it is
-// guarded by the emulated device's mutex.
+// Internal to this folder: communicators, and their work on their streams. All of it is guarded by
+// the emulated device's mutex.
 #pragma once
 
 #include <nccl.h>

@@ -1,4 +1,4 @@
-// The measurements on a device that does nothing until it is waited for.
+// The measurements on a device that does nothing until somebody waits for it.
 #include "deploy/app/bench/unit_costs.h"
 
 #include <gtest/gtest.h>

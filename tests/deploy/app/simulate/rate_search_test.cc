@@ -1,4 +1,4 @@
-// The search finds the edge from either side, and ends where there is none.
+// The search finds the edge from either side, and ends if there is none.
 #include "deploy/app/simulate/rate_search.h"
 
 #include <gtest/gtest.h>

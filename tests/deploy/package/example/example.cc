@@ -1,5 +1,5 @@
-// A program outside the tree that decodes one token through a tier: what an engine does, with rows
-// and queries that are made up.
+// A program outside the tree that decodes one token through a tier, as an engine does, with made-up
+// rows and queries.
 #include <tributary/client.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Whose leases a client renews, and when it stops.
+// The leases that a client renews, and the time when it stops.
 #include "deploy/service/client/lease_keeper.h"
 
 #include <algorithm>

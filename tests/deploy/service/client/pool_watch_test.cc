@@ -1,5 +1,5 @@
-// Calls to a worker that does not answer, and what its control plane says meanwhile; to one that is
-// only full.
+// Calls to a worker that does not answer, with each answer of its control plane; calls to one that
+// is only full.
 #include "deploy/service/client/pool_watch.h"
 
 #include <atomic>

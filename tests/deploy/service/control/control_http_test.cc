@@ -1,4 +1,4 @@
-// The control plane's HTTP interface: what it refuses, and who may use it.
+// The refusals of the control plane's HTTP interface, and its authorised users.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Addresses with a scheme: a client speaks to each as it says, by one transport.
+// Addresses with a scheme: a client uses the transport that each names.
 #include "deploy/service/transport/data_transport.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Connections of a data plane that end while messages on them are still in transit. The test itself
-// plays the transport, and so decides what arrives when.
+// Connections of a data plane that end while messages on them are still in transit. The test plays
+// the transport, and so decides what arrives when.
 #include "deploy/service/worker/data_plane.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The parts of one worker's data plane, put together as a pool does, over a model without numbers.
+// The parts of one worker's data plane, assembled as in a pool, over a model without numbers.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// A client of the data plane that speaks its messages one by one, also wrong ones.
+// A client of the data plane that sends messages one by one, even wrong ones.
 #pragma once
 
 #include <condition_variable>

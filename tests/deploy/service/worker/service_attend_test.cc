@@ -1,4 +1,4 @@
-// Whole pools that serve: their replies are what the pool computes without a service, bit for bit.
+// Whole pools that serve: their replies equal those of a pool without a service, bit for bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>

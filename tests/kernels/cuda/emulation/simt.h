@@ -1,12 +1,12 @@
 // A block of CUDA threads on one CPU thread: every thread is a fiber that runs until it waits for
-// others (a barrier, a collective of its warp, a copy). What device code calls for PTX is
-// implemented on top (ptx.cc beside this file), per the PTX ISA.
+// others (a barrier, a collective of its warp, a copy). The PTX functions that device code calls
+// are implemented on top (ptx.cc beside this file), per the PTX ISA.
 //
-// What it shows: index arithmetic, fragment layouts, masks, out-of-bounds accesses of shared
-// memory, reads of shared memory that nobody wrote (it starts as NaN), copies that are read before
-// they were waited for or that overwrite what others still read (a destination is NaN from the
-// copy's issue to its wait), missing barriers (threads run in random order) and deadlocks. What it
-// does not show: the memory model, the rounding of the tensor cores' sums, speed.
+// It shows: index arithmetic, fragment layouts, masks, out-of-bounds accesses of shared memory,
+// reads of shared memory that nobody wrote (it starts as NaN), copies that are read before they
+// were waited for or that overwrite data that others still read (a destination is NaN from the
+// copy's issue to its wait), missing barriers (threads run in random order) and deadlocks. It does
+// not show: the memory model, the rounding of the tensor cores' sums, speed.
 #pragma once
 
 #include <array>
