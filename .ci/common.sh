@@ -1,4 +1,4 @@
-# What scripts here share: where they keep what they made, how they end, and Debian's archive. Sourced.
+# Shared by the scripts here: the folders of their results, their end, Debian's archive. Sourced.
 # shellcheck shell=bash
 # shellcheck disable=SC2034  # of those who source this
 cache=${TRIBUTARY_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tributary}

@@ -29,7 +29,7 @@ shared=${TRIBUTARY_SHARED_DIR:-../shared}
 [[ ! -d $shared ]] || mount --bind -o ro "$shared" "$root/root/shared"
 git clone -q --no-local . "$root/root/tributary"
 
-# What follows runs in the root, with programs of its own alone.
+# The rest runs in the root, with only the root's own programs.
 timed() {
   local started=$SECONDS status=0
   "$@" || status=$?

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What bench/gpu_check.sh packs for a machine with a GPU, on systems that have none of our packages,
+# Tests the pack of bench/gpu_check.sh for a GPU machine on systems that have none of our packages,
 # one older and one newer than Debian 12: .ci/gpu_pack.sh [PACKED], as root. Packs (or takes the
 # folder PACKED), then runs it on the emulated device in a bare Debian 11 and a bare Debian 13, as it
 # is and with faults planted. Their base systems are kept in
@@ -61,7 +61,7 @@ for suite in "${suites[@]}"; do
   check 1 --only light.few1
   said '^CRASHED +light\.few1 .*by SIGABRT'
   plant=
-  # Of a library that was packed, since this system has none.
+  # A library that was packed, since this system has none.
   library=$(basename "$(find "$root/packed/lib" -maxdepth 1 -name 'libhwy*' | head -n 1)")
   rm "$root/packed/lib/$library"
   check 1 --only program.info

@@ -138,7 +138,7 @@ def joined(sources):
         for line in source.path.read_bytes().splitlines():
             match = ANY_INCLUDE.match(line)
             if match:
-                # What only another source includes too is no duplicate; what this one does is.
+                # A header is a duplicate only if this source has included it, not if another has.
                 again = match[1] in included and match[1] not in own
                 own.add(match[1])
                 included.add(match[1])

@@ -80,7 +80,7 @@ mount_root
 reach_package_index
 cp "$kept"/*.whl "$root/root/"
 packages python3 python3-venv
-# What the package might find of ours, or of what ours needs, would hide what it lacks.
+# A package of ours, or one that ours needs, would hide what the wheel lacks.
 installed=$(inside dpkg-query -W -f '${Package}\n')
 if foreign=$(grep -E '^(lib(fmt|hwy|isal|ucx|boost|ssl-dev|openmpi|prometheus)|tributary)' \
   <<<"$installed"); then

@@ -1,8 +1,8 @@
-# What bench/gpu_model.py takes for granted of an H200 and of the kernels: the one place that the
+# The assumptions of bench/gpu_model.py on an H200 and on the kernels: the one place that the
 # first measurement (bench/gpu_check.sh) corrects. The line of a constant says which check knows it.
 import math
 
-# Of an H200: NVIDIA's datasheet, and the CUDA programming guide on compute capability 9.0. The rate
+# An H200: NVIDIA's datasheet, and the CUDA programming guide on compute capability 9.0. The rate
 # of the L2 port and the latencies are what published microbenchmarks of Hopper say, rounded.
 MULTIPROCESSORS = 132
 MEMORY = 4.8e12  # bytes a second
@@ -40,7 +40,7 @@ def changes_at(page):
     return 1 - math.pow(page / (page + 1), ROWS)
 
 
-# Of rescaling, mean cycles on a page. A lazy peak rises by more than 8 (in log2) after the first
+# Rescaling, mean cycles on a page. A lazy peak rises by more than 8 (in log2) after the first
 # page hardly ever: the largest of 64 normal scores is at 2.4 deviations, of 2048 at 3.4, and that
 # deviation is 2 at most in the models measured by FlashAttention 4's authors (2.9 of log2).
 RESCALES = {"always": lambda page: RESCALE,

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-# What the loader finds without us.
+# Libraries that the loader finds without us.
 SYSTEM = re.compile(r"lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|util|cuda)\.so|ld-linux")
 # Functions of libraries without versions.
 CUDA = re.compile(r"nccl|cuFile|cusparseLt|nvshmem|nvtx|cu[A-Z]|cuda|cupti")

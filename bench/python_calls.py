@@ -130,7 +130,7 @@ def layer(options):
             sequence.wait_ready()
             row = rows[:1].copy()
             out = numpy.empty((1, shape.heads * (shape.kv_lora_rank + 1)), numpy.float32)
-            # What measuring takes in Python, out of caches as cold as a layer's wait leaves them.
+            # The cost of measuring in Python, with caches as cold as a layer's wait leaves them.
             took, used = medians(lambda: None, options.seconds, lambda: time.sleep(0.001))
             print(f"{'nothing, after a wait of 1 ms':<44}{took:>22.1f}{used:>39.1f}", flush=True)
             step = client.step([sequence])

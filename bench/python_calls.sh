@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What Python costs: bench/python_calls.sh [--turns N] [--seconds S] [--shape NAME]
+# The cost of Python: bench/python_calls.sh [--turns N] [--seconds S] [--shape NAME]
 # [--only attend|layer]. Builds the program, the C++ half and the wheel, and measures in turns with
 # C++: flash_mla_with_kvcache beside the backend's attend, and a layer of a step through a tier of one
 # worker beside the C++ client. Prints medians, ratios and differences.

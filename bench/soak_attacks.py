@@ -1,4 +1,4 @@
-# What strangers do to a tier while bench/soak.sh --attacks runs its traffic, and an honest client
+# Strangers attack a tier while bench/soak.sh --attacks runs its traffic, beside an honest client
 # that notes for how long it is refused. Everything goes to ports of this machine's loopback that
 # the tier itself opened.
 import contextlib
@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 
-# What ends a UCX worker that listens over TCP: its magic, id 0, a length of 2^32 - 1.
+# Bytes that end a UCX worker that listens over TCP: its magic, id 0, a length of 2^32 - 1.
 ENDS_UCX = (0xCAFEBABE12345678).to_bytes(8, "little") + b"\0" + b"\xff" * 4
 HELD_PER_WORKER = 200  # a worker has 128 places for strangers
 HELD_AT_CONTROL = 400  # the control plane has 256 connections

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What quickstart.sh and test.sh share; sourced, not run. Leaves the shell in the repository's root.
+# Shared by quickstart.sh and test.sh; sourced, not run. Leaves the shell in the repository's root.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

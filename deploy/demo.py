@@ -1,4 +1,4 @@
-# What deploy/demo.sh shows: SmolLM2 continues a prompt with its cache in a tier of 4 workers, and
+# The demo of deploy/demo.sh: SmolLM2 continues a prompt with its cache in a tier of 4 workers, and
 # then once more alone. Called with the program's path and, if wanted, a prompt.
 import json
 import os
@@ -35,7 +35,7 @@ it off, and a machine would write the weather into a book that nobody would ever
 Marta read the letter twice. Then she put it between two pages of the blue book, made tea for the boy, \
 and asked him whether he could count to one hundred and twelve. He said that he could. She took him by \
 the hand and led him up the stairs, and on the way she told him"""
-# Of the workers, where the terminal has colours.
+# The workers' colours, if the terminal has colours.
 COLOURS = [36, 33, 35, 32]
 TERMINAL = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 WIDTH = min(shutil.get_terminal_size((100, 24)).columns, 100)

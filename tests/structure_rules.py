@@ -12,7 +12,7 @@ SCRIPTS = (".py", ".sh")
 MAX_LINES = 600
 MAX_PUBLIC = 20  # functions of a class; one that needs more holds two ideas
 
-# What breaks a rule about classes and names. A line that is not needed is a finding.
+# Exceptions to the rules about classes and names. A line that is not needed is a finding.
 EXCEPTIONS = {
     # More than MAX_PUBLIC functions.
     "functions of Sequencer",

@@ -5,7 +5,7 @@
 
 # A limit bounds a hang; the seconds that a check is expected to take are in README.md.
 gpu_plan=(
-  # What the kernels take for granted, one question a process.
+  # The assumptions of the kernels, one question per process.
   "light.occupancy|20|@first_light|@first_light occupancy"
   "light.tma|20|@first_light|@first_light tma"
   "light.kmajor|20|@first_light|@first_light kmajor"

@@ -3,9 +3,9 @@
 # Sourced by gpu_check.sh: runs the checks of plan.sh, one process each under a time limit, and says
 # of each how it ended. Nothing here assumes more than bash, coreutils, grep and sed.
 
-# Of a process that was asked to end, until it is killed: a kernel that hangs holds it.
+# The time from asking a process to end until it is killed: a kernel that hangs holds it.
 kill_after_s=5
-# What a test program exits with where it finds no GPU.
+# The exit status of a test program that finds no GPU.
 skipped_itself=77
 
 require_gpu() {

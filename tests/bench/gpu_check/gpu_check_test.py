@@ -36,7 +36,7 @@ class GpuCheck(unittest.TestCase):
     def check(self, *arguments, plant=None, status=0):
         out = self.run_script("--from", str(self.folder), "--emulated", "--results",
                               str(self.results), *arguments, plant=plant, status=status)
-        # What is printed is also in the folder, as it came.
+        # Printed text is also in the folder, unchanged.
         self.assertIn((self.results / "results.txt").read_text().strip(), out)
         return out
 

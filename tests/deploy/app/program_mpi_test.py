@@ -125,7 +125,7 @@ class Networks(Case):
         self.assertEqual(self.options("--host", "a:1,b:1", "t", "replay"), [])
         # A worker's --listen may stand in its configuration file.
         self.assertEqual(self.options("--host", "a:1,b:1", "t", "worker", "--config", "f"), [])
-        # What the caller says counts.
+        # The caller's setting wins.
         self.assertEqual(self.options("t", "worker", "--listen", "0.0.0.0"), [])
         own = ("--mca", "btl_tcp_if_include", "eth1")
         self.assertEqual(self.options(*own, "t", "worker", "--listen", "eth0"), [])

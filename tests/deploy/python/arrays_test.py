@@ -1,4 +1,4 @@
-# What calls take and refuse of arrays: types, shapes, strides, outputs; nothing is copied.
+# Arrays that calls take and refuse: types, shapes, strides, outputs; nothing is copied.
 import ctypes
 
 import numpy

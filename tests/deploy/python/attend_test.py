@@ -1,4 +1,4 @@
-# What a tier computes for Python: the golden outputs, float64, the same bits for any workers.
+# A tier's results in Python: the golden outputs, float64, the same bits for any workers.
 import contextlib
 
 import numpy

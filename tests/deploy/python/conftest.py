@@ -18,7 +18,7 @@ from tier import FREE_S, Tier, wait_until  # noqa: E402
 from program import TINY  # noqa: E402
 
 ENGINES = os.environ.get("TRIBUTARY_ENGINES") == "1"
-# Of the stage `engines`: long prompts, through workers that share two cores with the model.
+# For the stage `engines`: long prompts, through workers that share two cores with the model.
 LIMIT_S = 600 if ENGINES else 120
 collect_ignore = [] if ENGINES else ["engines"]
 

@@ -8,7 +8,7 @@ import numpy
 import golden
 
 BLOCK = 64
-# Of out against the reference rounded to bf16, and of softmax_lse.
+# Bounds on out against the reference rounded to bf16, and on softmax_lse.
 OUT = {"absolute": 8e-4, "relative": 2.01 / 128, "cosine": 5e-6}
 LSE = {"absolute": 1e-6, "relative": 8.01 / 65536, "cosine": 1e-7}
 

@@ -20,7 +20,7 @@ from tributary.runner import (  # noqa: E402
     Llama, Prefilled, TierDecoder, generate_alone, make_tokenizer, smollm2_path)
 
 LONG = os.environ.get("TRIBUTARY_ENGINES") == "1"
-# Of 5, 18, 48 and 280 tokens; 600 is the longest.
+# They have 5, 18, 48 and 280 tokens; 600 is the longest.
 CASES = json.loads(pathlib.Path(__file__).with_name("smollm2.json").read_text())
 CASES = CASES if LONG else CASES[:4]
 NEW_TOKENS = 64 if LONG else 32

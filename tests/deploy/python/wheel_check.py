@@ -13,7 +13,7 @@ import golden
 import tributary
 
 LAYERS, PROMPT, STEPS = 2, 300, 3  # five leaves of 64 tokens
-# Of the C and C++ runtime, which every program of the system uses; Python's and NumPy's own besides.
+# The C and C++ runtime, which every program of the system uses; Python's and NumPy's own besides.
 SYSTEM = ("ld-linux", "libc.so", "libm.so", "libstdc++.so", "libgcc_s.so", "libpthread.so",
           "libdl.so", "librt.so", "libresolv.so", "libutil.so")
 

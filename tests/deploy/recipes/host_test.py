@@ -14,7 +14,7 @@ from program import PROGRAM, ROOT, run  # noqa: E402
 
 SYSTEMD = ROOT / "deploy" / "recipes" / "systemd"
 CONTAINER = ROOT / "deploy" / "recipes" / "container"
-# Of systemd-analyze security: 0 is nothing but arithmetic, 10 is root. Below 2 is "OK".
+# Score of systemd-analyze security: 0 is nothing but arithmetic, 10 is root. Below 2 is "OK".
 MAX_EXPOSURE = 20  # in tenths
 
 

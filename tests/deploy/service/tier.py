@@ -14,7 +14,7 @@ import urllib.parse
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from program import LIMIT_S, Process, free_ports  # noqa: E402
 
-# Of tests that wait for the end of leases: short enough for that, long enough for a busy machine.
+# For tests that wait for the end of leases: short enough for that, long enough for a busy machine.
 LEASE_MS = 2500
 # A silent client's pages are free after its lease, the leader's look for it, and two heartbeats;
 # the rest is for a machine that stalls.

@@ -1,4 +1,4 @@
-# What a program imports of the runner.
+# The runner's names for programs.
 """A small model runner in NumPy whose cache can be a decode tier: for tests and demonstrations.
 
 It needs `pip install --no-deps -r deploy/python/runner.txt` beside the package.

@@ -15,7 +15,7 @@ from .cache import take_update
 from .passes import PromptPass
 
 NAME = "tributary"
-# What some models ask of an attention function, and a tier does not compute.
+# Arguments of some models' attention functions that a tier does not support.
 _OTHERS = ("softcap", "s_aux", "sliding_window", "position_bias")
 
 

@@ -1,4 +1,4 @@
-# What one forward pass of the model is to the tier: a prompt that is pushed, or a decode step.
+# One forward pass of the model in the tier: a prompt that is pushed, or a decode step.
 """A pass takes layer after layer, in order, and then ends; or it is given up.
 
 `real` [B, T] marks the tokens that are no padding; B sequences, T tokens of each in this pass. Only
@@ -11,7 +11,7 @@ import torch
 
 from ..errors import Error, Unsupported
 
-# What the tier takes of a sequence in one step.
+# The most tokens of a sequence in one step of the tier.
 STEP_TOKENS = 16
 _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 

@@ -1,4 +1,4 @@
-# What transformers' generate() does with a cache, with it in a tier: each of its ways once.
+# Every use of a cache by transformers' generate(), once each, with the cache in a tier.
 import pytest
 import torch
 

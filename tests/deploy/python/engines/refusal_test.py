@@ -1,4 +1,4 @@
-# What a tier cannot do is refused by name, before anything is wrong; and a client that dies leaves
+# Unsupported features are refused by name, before anything is wrong; and a client that dies leaves
 # nothing behind.
 import multiprocessing
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# What ptxas reports for attend.cu: no kernel spills. Needs the toolkit, but no GPU:
+# The report of ptxas on attend.cu: no kernel spills. Needs the toolkit, but no GPU:
 # attend_compiler_test.py NVCC SOURCE_ROOT
 import pathlib
 import re

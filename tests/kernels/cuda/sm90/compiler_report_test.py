@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# What ptxas reports for the many-rows kernel: no spills, no serialised products, registers as set.
+# The report of ptxas on the many-rows kernel: no spills, no serialised products, registers as set.
 # Compiles it once, which needs the toolkit and no GPU: compiler_report_test.py NVCC SOURCE_ROOT
 import pathlib
 import re
