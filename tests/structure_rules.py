@@ -112,7 +112,7 @@ VENDORS = [
     (r"(dirent|dlfcn|fcntl|ifaddrs|malloc|netdb|poll|pthread|sched|signal|spawn|stdio|stdlib|time|unistd)\.h",
      ANYWHERE),
 ]
-# What a header that other folders include may itself include of others: these and nothing else.
+# A header that other folders include may itself include only these of others.
 PUBLIC = re.compile(r"[a-z_0-9]+|fmt/.*|(sys|linux)/.*|[a-z]+\.h")
 # Includes the JSON library: only for sources, and for headers of deploy/ that are marked likewise.
 FOR_SOURCES = {"core/base/strict_json.h"}

@@ -105,7 +105,7 @@ class GpuCheck(unittest.TestCase):
             self.assertIn(f'"{question}"', probes)
 
 
-# What stands for every packed program on a machine that seems to have a GPU: a name may be given an
+# The stand-in for every packed program on a machine that seems to have a GPU: a name may be given an
 # end of its own.
 FAKE = """#!/bin/bash
 echo "$(basename "$0") $*" >>"$CALLS"

@@ -294,7 +294,7 @@ class Cuts(Hosts):
         status = client.wait(NOTICE_S)
         print(f"the client ended {time.monotonic() - begin:.1f} s after the cut", file=sys.stderr)
         self.assertEqual(status, 1, client.output())
-        # What its call in flight says: a step, or the admission of its next request.
+        # The error of its call in flight: a step, or the admission of its next request.
         self.assertRegex(client.output(),
                          "pool_lost|worker_failed|deadline_exceeded|unavailable: no pool serves")
         wait_until(lambda: tier.state() == "lost", "the loss is noticed", NOTICE_S)
