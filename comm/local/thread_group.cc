@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/look_for.h"
+
 namespace tributary {
 namespace {
 
@@ -113,10 +115,11 @@ class ThreadGroupState {
   int arrived_ = 0;          // ranks that have arrived
   int copying_ = 0;          // ranks that are reading peers' memory
   int copied_ = 0;           // ranks that have received everything
-  std::uint64_t started_ = 0;    // number of the latest collective that all ranks entered
-  std::uint64_t completed_ = 0;  // number of the latest collective that all ranks finished
   Status cause_;
-  std::atomic<bool> stop_{false};  // cause_ is set; read without the lock while copying
+  // Written under the lock, and read without it by ranks that look before they park.
+  std::atomic<std::uint64_t> started_{0};    // the latest collective that all ranks entered
+  std::atomic<std::uint64_t> completed_{0};  // the latest collective that all ranks finished
+  std::atomic<bool> stop_{false};            // cause_ is set; also read while copying
 };
 
 Status ThreadGroupState::collective(int rank, const Collective& call, Deadline deadline) {
@@ -129,8 +132,13 @@ Status ThreadGroupState::collective(int rank, const Collective& call, Deadline d
     if (cause_.ok()) started_ = number;
     changed_.notify_all();
   }
-  const auto wait_for = [&](const std::uint64_t& counter) {
-    const auto over = [&] { return counter >= number || !cause_.ok(); };
+  const auto wait_for = [&](const std::atomic<std::uint64_t>& counter) {
+    const auto over = [&] { return counter >= number || stop_; };
+    if (!over()) {
+      lock.unlock();
+      look_for(over);
+      lock.lock();
+    }
     if (!changed_.wait_until(lock, deadline.when(), over)) poison_locked(late(call));
   };
 

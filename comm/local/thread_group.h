@@ -11,7 +11,8 @@ namespace tributary {
 ///
 /// A collective completes on all ranks or on none. Any failure (a missed deadline, wrong or
 /// mismatched arguments, poison) wakes every waiting rank, and all incomplete calls fail with the
-/// same cause. Ranks wait on a condition variable; none spins. Bytes are copied once, from a peer's
+/// same cause. A rank looks for its peers for some 50 us (core/base/look_for.h) and then waits on a
+/// condition variable. Bytes are copied once, from a peer's
 /// `send` into the caller's `recv`. No rank returns while a peer still reads its `send`, so a call
 /// may exceed its deadline by the copy of one small piece.
 ///

@@ -6,22 +6,12 @@
 #endif
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
+
+#include "core/base/look_for.h"
 
 namespace tributary::cpu {
 namespace {
-
-// The cost of waking a parked thread, measured on virtual machines (20 to 100 us). A thread that
-// parks earlier saves nothing; one that spins this long wastes at most as much again.
-constexpr std::chrono::microseconds kLook{50};
-
-/// Returns when done() is true or time is up. Yields the processor in between.
-template <typename Done>
-void look_for(const Done& done) {
-  const auto end = std::chrono::steady_clock::now() + kLook;
-  while (!done() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-}
 
 #if defined(__linux__)
 /// The CPUs that the calling thread may use; empty if the system does not say.
