@@ -132,6 +132,7 @@ void Attention::attend(const HostCache& cache, const AttendArgs& args) {
         .softmax_scale = args.softmax_scale,
         .states = args.states + static_cast<std::size_t>(task.state) * shape.record_floats(),
         .next_pages = {},
+        .prefetch = prefetch_,
     };
     if (pairs == nullptr) {
       kernels_.attend_leaf(kernel, workspaces_[static_cast<std::size_t>(thread)]);

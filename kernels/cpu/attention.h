@@ -46,6 +46,7 @@ class Attention {
 
   const KernelTable& kernels_;
   ThreadPool& pool_;
+  const PrefetchInto prefetch_ = prefetch_into();
   std::vector<LeafUnit> leaf_units_;
   std::vector<MergeUnit> merge_units_;
   std::size_t scratch_bytes_ = 0;

@@ -130,10 +130,11 @@ void weigh(const Unit& unit, std::size_t begin, std::size_t count, Feed& feed) {
   }
 }
 
-/// Prefetches the next block, of this unit or of the next one, into the second-level cache.
+/// The lines of the next block, of this unit or of the next one, to prefetch.
 Feed next_block(const Unit& unit, std::size_t begin, std::size_t seen) {
   const LeafKernelArgs& args = *unit.args;
   Feed feed;
+  feed.into = args.prefetch;
   std::size_t lines = 0;
   for (std::size_t i = 0; i < kBlockPages; ++i) {
     const std::size_t row = begin + kBlockTokens + i * kPageTokens;

@@ -90,6 +90,7 @@ struct Feed {
   std::size_t page = 0;
   std::size_t lines_per_1024_steps = 0;
   std::size_t due = 0;  // 1024ths of a line
+  PrefetchInto into = PrefetchInto::kFirstLevel;
 
   Lines take(std::size_t steps) {
     if (page == kBlockPages) return {};
@@ -97,7 +98,7 @@ struct Feed {
     const std::size_t most = std::min(due / 1024, lines[page]);
     // As even as whole lines allow: the remainder is due in the next tile.
     const std::size_t each = std::max<std::size_t>(1, (most + steps / 2) / steps);
-    const Lines part{data[page], std::min(most / each, steps), each, begin[page]};
+    const Lines part{data[page], std::min(most / each, steps), each, begin[page], into};
     const std::size_t count = part.steps * each;
     due -= count * 1024;
     data[page] += count * kLineBytes;

@@ -139,6 +139,7 @@ std::vector<const KernelTable*> find_usable_tables() {
 struct Tables {
   std::vector<const KernelTable*> list = find_usable_tables();
   std::string reason;
+  PrefetchInto prefetch = PrefetchInto::kFirstLevel;
 
   Tables() {
     std::vector<std::string_view> names;
@@ -147,6 +148,7 @@ struct Tables {
     const auto chosen = list.begin() + static_cast<std::ptrdiff_t>(choice.index);
     std::rotate(list.begin(), chosen, chosen + 1);
     reason = std::move(choice.reason);
+    prefetch = choice.prefetch;
   }
 };
 
@@ -166,6 +168,10 @@ std::span<const KernelTable* const> usable_kernel_tables() {
 
 const std::string& kernel_table_reason() {
   return tables().reason;
+}
+
+PrefetchInto prefetch_into() {
+  return tables().prefetch;
 }
 
 std::size_t AttendWorkspace::floats(std::size_t depth, std::size_t width) noexcept {

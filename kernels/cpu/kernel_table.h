@@ -18,6 +18,7 @@
 #include "core/base/ceil_div.h"
 #include "core/base/dtype.h"
 #include "core/interface/backend.h"
+#include "kernels/cpu/processor_choice.h"
 
 namespace tributary::cpu {
 
@@ -76,6 +77,7 @@ struct LeafKernelArgs {
   float* states = nullptr;  // record of the task's first token
   // Pages that this thread will probably read next, to prefetch; may be null.
   std::array<const std::byte*, 2> next_pages{};
+  PrefetchInto prefetch = PrefetchInto::kFirstLevel;
 };
 
 /// How tasks of one number of tokens are cut into units of work, in query rows (heads x tokens).
@@ -186,6 +188,8 @@ struct KernelTable {
 [[nodiscard]] std::span<const KernelTable* const> usable_kernel_tables();
 /// The reason why the first one is first: a line of text.
 [[nodiscard]] const std::string& kernel_table_reason();
+/// This processor's, whichever table is taken.
+[[nodiscard]] PrefetchInto prefetch_into();
 
 /// Makes a backend on any table, which outlives it; for tables that make_cpu_backend() does not
 /// list, such as an emulated one. Throws kInvalidArgument for a thread count out of range.

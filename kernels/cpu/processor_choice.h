@@ -1,6 +1,6 @@
-// The choice of the instruction set that decodes best on a processor: a table by vendor, family and
-// model, never a timing, because the choice decides bits and all workers of a pool must make the
-// same.
+// The choice of the instruction set that decodes best on a processor, and of the cache into which it
+// prefetches: a table by vendor, family and model, never a timing, because the set decides bits and
+// all workers of a pool must make the same choice.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +19,18 @@ struct Processor {
 
 [[nodiscard]] Processor this_processor();
 
+/// The cache into which attention requests the rows that it reads next.
+enum class PrefetchInto { kFirstLevel, kSecondLevel };
+
 struct ProcessorChoice {
   std::size_t index = 0;  // of the usable sets
   std::string reason;
+  PrefetchInto prefetch = PrefetchInto::kFirstLevel;  // no effect on bits
 };
 
 /// `usable`: names of instruction sets in the order of their instructions, not empty. The first of
 /// the processor's line in the table that is usable; without a line, or if none of them is, the
-/// first.
+/// first. The line also names the cache for prefetches; without one, the first level.
 [[nodiscard]] ProcessorChoice choose_for_processor(const Processor& processor,
                                                    std::span<const std::string_view> usable);
 

@@ -34,9 +34,30 @@ TEST(ProcessorChoice, Zen4TakesDotProductsWhateverElseItHas) {
             "any number of heads");
 }
 
+TEST(ProcessorChoice, GraniteRapidsWithoutTilesIsAsSapphireRapids) {
+  const Processor granite{.vendor = "GenuineIntel", .family = 6, .model = 173};
+  EXPECT_EQ(chosen(granite, kAll), "AMX_BF16");
+  EXPECT_EQ(chosen(granite, std::span(kAll).subspan(1)), "AVX3_BF16_FEW");
+}
+
+TEST(ProcessorChoice, ThePrefetchIsThatOfTheLineWhateverSetIsTaken) {
+  const auto prefetch = [](const Processor& processor, std::size_t first) {
+    return choose_for_processor(processor, std::span(kAll).subspan(first)).prefetch;
+  };
+  const Processor zen4{.vendor = "AuthenticAMD", .family = 25, .model = 17};
+  const Processor zen5{.vendor = "AuthenticAMD", .family = 26, .model = 2};
+  for (const std::size_t first : {1, 3, 4}) {
+    EXPECT_EQ(prefetch(zen4, first), PrefetchInto::kSecondLevel) << first;
+    EXPECT_EQ(prefetch(zen5, first), PrefetchInto::kFirstLevel) << first;
+  }
+  EXPECT_EQ(prefetch(kSapphireRapids, 0), PrefetchInto::kFirstLevel);
+  EXPECT_EQ(prefetch({}, 0), PrefetchInto::kFirstLevel);
+  EXPECT_EQ(prefetch_into(), choose_for_processor(this_processor(), kAll).prefetch);
+}
+
 TEST(ProcessorChoice, AnyOtherTakesTheFirst) {
   for (const Processor& processor :
-       {Processor{}, Processor{.vendor = "AuthenticAMD", .family = 26, .model = 2},
+       {Processor{}, Processor{.vendor = "AuthenticAMD", .family = 26, .model = 68},
         Processor{.vendor = "AuthenticAMD", .family = 6, .model = 143},
         Processor{.vendor = "GenuineIntel", .family = 6, .model = 85}}) {
     EXPECT_EQ(chosen(processor, std::span(kAll).subspan(1)), "AVX3_BF16") << processor.vendor;
@@ -47,8 +68,8 @@ TEST(ProcessorChoice, TheReasonNamesTheProcessor) {
   EXPECT_EQ(choose_for_processor(kSapphireRapids, kAll).reason,
             "GenuineIntel family 6 model 143: Sapphire Rapids: tiles, or fp32 for more than 16 "
             "heads");
-  EXPECT_EQ(choose_for_processor({"AuthenticAMD", 26, 2}, kAll).reason,
-            "AuthenticAMD family 26 model 2 has no line in the table of processors");
+  EXPECT_EQ(choose_for_processor({"AuthenticAMD", 26, 68}, kAll).reason,
+            "AuthenticAMD family 26 model 68 has no line in the table of processors");
   EXPECT_EQ(choose_for_processor(kSapphireRapids, std::span(kAll).subspan(3)).reason,
             "GenuineIntel family 6 model 143: AMX_BF16 or AVX3_BF16_FEW is not usable here");
 }
