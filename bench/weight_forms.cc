@@ -20,7 +20,7 @@
 namespace tributary::bench {
 namespace {
 
-constexpr std::array<std::int64_t, 2> kBatches{16, 1};
+constexpr std::array<std::int64_t, 3> kBatches{16, 4, 1};
 
 struct Form {
   std::string_view name;

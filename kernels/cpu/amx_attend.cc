@@ -16,8 +16,8 @@ const KernelTable* amx_kernel_table(const KernelTable& base) {
     KernelTable copy = base;
     copy.name = kAmxTableName;
     copy.pairs = &kernel;
-    copy.gemm_bf16 = amx::gemm<HardwareTiles>;
-    copy.gemm_f8 = amx::gemm_f8<HardwareTiles>;
+    copy.gemm_bf16 = amx::bf16_kernel<HardwareTiles>();
+    copy.gemm_f8 = amx::f8_kernel<HardwareTiles>();
     return copy;
   }();
   return &table;

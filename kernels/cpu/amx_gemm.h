@@ -1,6 +1,6 @@
 // Products of fp32 activations with bf16 weights on tiles, as exact as in fp32. A tile takes only
 // bf16, so an activation is cut into three parts of 8 bits, whose sum is exact, and each part is
-// multiplied. Weights are read once, as they are stored.
+// multiplied. Weights are read once, as they are stored; activations are cut once a call.
 //
 // An element's bits depend on its token's activations, the weights and the number of columns: it is
 // one chain over blocks of 32 columns in order, and in each block over the first parts, the second,
@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "core/base/ceil_div.h"
@@ -23,13 +24,35 @@ namespace tributary::cpu::amx {
 
 inline constexpr std::size_t kParts = 3;
 inline constexpr std::size_t kPanelTiles = kPanel / kLanes;
-/// Products of depth 32 whose weights are interleaved together: 16 KiB of them and 12 KiB of
-/// activations share the first-level cache.
+/// Products of depth 32 whose weights are interleaved together: 16 KiB of them stay in the
+/// first-level cache beside the parts of 16 tokens that pass (12 KiB).
 inline constexpr std::size_t kGemmSteps = 4;
 inline constexpr std::size_t kGroups = ceil_div(kGemmTokens, kTileRows);
-static_assert((kGemmSteps * (kPanelTiles + kParts) + kGroups * kPanelTiles) * kTileBytes <=
-                  kGemmScratch * sizeof(float),
-              "weights, activations and sums fit the scratch of products");
+static_assert((kGemmSteps + kGroups) * kPanelTiles * kTileBytes <= kGemmScratch * sizeof(float),
+              "weights and sums fit the scratch of products");
+
+/// How the parts of up to kGemmTokens tokens' activations lie: [group of 16 tokens][step of 32
+/// columns][part] of [token][32], with as many tokens as the group has. A tile has 16 rows all the
+/// same: the others are what follows, and their sums are not read.
+struct PackedActivations {
+  std::size_t tokens = 0, steps = 0;
+
+  PackedActivations(std::size_t its_tokens, std::size_t cols)
+      : tokens(its_tokens), steps(ceil_div(cols, kTileDepth)) {}
+
+  /// With room for the rows past the last tile.
+  [[nodiscard]] std::size_t bytes() const {
+    return tokens * steps * kParts * kTileRowBytes + kTileBytes;
+  }
+  /// Bytes of one part of a step of the group that begins at `token`.
+  [[nodiscard]] std::size_t part_bytes(std::size_t token) const {
+    return std::min(kTileRows, tokens - token) * kTileRowBytes;
+  }
+  /// Where step `step` of that group begins.
+  [[nodiscard]] std::size_t offset(std::size_t token, std::size_t step) const {
+    return token * steps * kParts * kTileRowBytes + step * kParts * part_bytes(token);
+  }
+};
 
 /// 32 outputs of a column of bf16.
 struct Bf16Columns {
@@ -68,35 +91,44 @@ void interleave_weights(const std::byte* panel, std::size_t depth, std::byte* to
   return _mm512_maskz_sub_ps(finite, x, upper);
 }
 
-/// The parts of up to 16 tokens' `depth` activations as tiles of A: [step][part]. Missing
-/// activations are zeros.
-inline void split_activations(const float* x, std::size_t token_stride, std::size_t tokens,
-                              std::size_t depth, std::byte* to) {
+/// Cuts `count` columns of a token, up to 32, into parts `part_bytes` apart. Missing columns are
+/// zeros.
+inline void split_columns(const float* from, std::size_t count, std::byte* to,
+                          std::size_t part_bytes) {
   // The upper halves of two vectors' words, in order.
   const Words halves =
       _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27,
                        25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
-  for (std::size_t k = 0; k < depth; k += kTileDepth) {
-    const std::size_t count = std::min(kTileDepth, depth - k);
-    const auto mask = static_cast<std::uint32_t>((std::uint64_t{1} << count) - 1);
-    std::byte* tiles = to + k / kTileDepth * kParts * kTileBytes;
-    for (std::size_t token = 0; token < kTileRows; ++token) {
-      const float* from = x + token * token_stride + k;
-      const bool here = token < tokens;
-      F32 low =
-          here ? _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), from) : _mm512_setzero_ps();
-      F32 high = here && count > kLanes
-                     ? _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> kLanes), from + kLanes)
-                     : _mm512_setzero_ps();
-      for (std::size_t part = 0; part < kParts; ++part) {
-        _mm512_store_si512(
-            tiles + part * kTileBytes + token * kTileRowBytes,
-            _mm512_permutex2var_epi16(_mm512_castps_si512(low), halves, _mm512_castps_si512(high)));
-        low = below_upper_half(low);
-        high = below_upper_half(high);
-      }
+  const auto mask = static_cast<std::uint32_t>((std::uint64_t{1} << count) - 1);
+  F32 low = _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), from);
+  F32 high = count > kLanes
+                 ? _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> kLanes), from + kLanes)
+                 : _mm512_setzero_ps();
+  for (std::size_t part = 0; part < kParts; ++part) {
+    _mm512_store_si512(
+        to + part * part_bytes,
+        _mm512_permutex2var_epi16(_mm512_castps_si512(low), halves, _mm512_castps_si512(high)));
+    low = below_upper_half(low);
+    high = below_upper_half(high);
+  }
+}
+
+inline std::size_t packed_bytes(std::size_t tokens, std::size_t cols, std::size_t /*panels*/) {
+  return PackedActivations(tokens, cols).bytes();
+}
+inline void pack(const PackKernelArgs& args) {
+  const PackedActivations packed(args.tokens, args.cols);
+  const std::size_t end = std::min(args.cols, args.column + kPanelDepth);
+  for (std::size_t token = 0; token < args.tokens; ++token) {
+    const std::size_t row = token % kTileRows;
+    const std::size_t group = token - row;
+    for (std::size_t k = args.column; k < end; k += kTileDepth) {
+      split_columns(args.x + token * args.x_token_stride + k, std::min(kTileDepth, end - k),
+                    args.packed + packed.offset(group, k / kTileDepth) + row * kTileRowBytes,
+                    packed.part_bytes(group));
     }
   }
+  if (end == args.cols) std::memset(args.packed + packed.bytes() - kTileBytes, 0, kTileBytes);
 }
 
 /// One part x one tile of outputs after the other: three products for one tile of weights.
@@ -110,8 +142,8 @@ template <typename Tiles, int kOutputs>
 
 /// Adds `steps` blocks of 32 columns to the sums of up to 16 tokens, [4 tiles of outputs].
 template <typename Tiles>
-void add_block(const std::byte* activations, const std::byte* weights, std::size_t steps,
-               bool first, float* sums) {
+void add_block(const std::byte* activations, std::size_t part_bytes, const std::byte* weights,
+               std::size_t steps, bool first, float* sums) {
   constexpr std::size_t kTileFloats = kTileRows * kLanes;
   Tiles::fence();
   if (first) {
@@ -127,13 +159,13 @@ void add_block(const std::byte* activations, const std::byte* weights, std::size
   }
   for (std::size_t step = 0; step < steps; ++step) {
     Tiles::template load<4>(activations, kTileRowBytes);
-    Tiles::template load<5>(activations + kTileBytes, kTileRowBytes);
-    Tiles::template load<6>(activations + 2 * kTileBytes, kTileRowBytes);
+    Tiles::template load<5>(activations + part_bytes, kTileRowBytes);
+    Tiles::template load<6>(activations + 2 * part_bytes, kTileRowBytes);
     add_outputs<Tiles, 0>(weights);
     add_outputs<Tiles, 1>(weights);
     add_outputs<Tiles, 2>(weights);
     add_outputs<Tiles, 3>(weights);
-    activations += kParts * kTileBytes;
+    activations += kParts * part_bytes;
     weights += kPanelTiles * kTileBytes;
   }
   Tiles::template store<0>(sums, kTileRowBytes);
@@ -163,16 +195,15 @@ void gemm(const GemmKernelArgs& args, float* scratch) {
   constexpr std::size_t kDepth = kGemmSteps * kTileDepth;
   constexpr std::size_t kGroupFloats = kPanelTiles * kTileRows * kLanes;
   auto* const weights = reinterpret_cast<std::byte*>(scratch);
-  std::byte* activations = weights + kGemmSteps * kPanelTiles * kTileBytes;
-  auto* const sums = reinterpret_cast<float*>(activations + kGemmSteps * kParts * kTileBytes);
+  auto* const sums = reinterpret_cast<float*>(weights + kGemmSteps * kPanelTiles * kTileBytes);
+  const PackedActivations packed(args.tokens, args.cols);
   Tiles::configure();
   for (std::size_t k = 0; k < args.cols; k += kDepth) {
     const std::size_t depth = std::min(kDepth, args.cols - k);
     interleave_weights<Bf16Columns>(args.panel + k * kPanel * sizeof(bf16), depth, weights);
     for (std::size_t token = 0; token < args.tokens; token += kTileRows) {
-      split_activations(args.x + token * args.x_token_stride + k, args.x_token_stride,
-                        std::min(kTileRows, args.tokens - token), depth, activations);
-      add_block<Tiles>(activations, weights, ceil_div(depth, kTileDepth), k == 0,
+      add_block<Tiles>(args.packed + packed.offset(token, k / kTileDepth), packed.part_bytes(token),
+                       weights, ceil_div(depth, kTileDepth), k == 0,
                        sums + token / kTileRows * kGroupFloats);
     }
   }
@@ -181,6 +212,11 @@ void gemm(const GemmKernelArgs& args, float* scratch) {
     write_outputs(sums + token / kTileRows * kGroupFloats, token % kTileRows, args.outputs,
                   args.y + token * args.y_token_stride);
   }
+}
+
+template <typename Tiles>
+constexpr GemmKernel bf16_kernel() {
+  return {.packed_bytes = packed_bytes, .pack = pack, .multiply = gemm<Tiles>};
 }
 
 }  // namespace tributary::cpu::amx

@@ -42,10 +42,9 @@ struct F8Columns {
 
 inline constexpr std::size_t kF8Steps = kPanelDepth / kTileDepth;
 static_assert(kF8Steps <= kGemmSteps);
-static_assert((kF8Steps * (kPanelTiles + kParts) + kPanelTiles) * kTileBytes +
-                      kGemmTokens * kPanel * sizeof(float) <=
+static_assert((kF8Steps + 1) * kPanelTiles * kTileBytes + kGemmTokens * kPanel * sizeof(float) <=
                   kGemmScratch * sizeof(float),
-              "weights, activations, a block's sums and all sums fit the scratch of products");
+              "weights, a block's sums and all sums fit the scratch of products");
 
 /// sums[kPanel] of one token, row `row` of its tiles: += the block's sums times the scales, or = if
 /// it is the first block.
@@ -66,9 +65,9 @@ inline void add_scaled(const float* block, std::size_t row, const float* stored_
 template <typename Tiles>
 void gemm_f8(const GemmKernelArgs& args, float* scratch) {
   auto* const weights = reinterpret_cast<std::byte*>(scratch);
-  std::byte* activations = weights + kF8Steps * kPanelTiles * kTileBytes;
-  auto* const block_sums = reinterpret_cast<float*>(activations + kF8Steps * kParts * kTileBytes);
+  auto* const block_sums = reinterpret_cast<float*>(weights + kF8Steps * kPanelTiles * kTileBytes);
   float* sums = block_sums + kPanelTiles * kTileRows * kLanes;
+  const PackedActivations packed(args.tokens, args.cols);
   Tiles::configure();
   for (std::size_t k = 0; k < args.cols; k += kPanelDepth) {
     const std::size_t depth = std::min(kPanelDepth, args.cols - k);
@@ -77,9 +76,8 @@ void gemm_f8(const GemmKernelArgs& args, float* scratch) {
     interleave_weights<F8Columns>(block + kPanel * sizeof(float), depth, weights);
     for (std::size_t token = 0; token < args.tokens; token += kTileRows) {
       const std::size_t tokens = std::min(kTileRows, args.tokens - token);
-      split_activations(args.x + token * args.x_token_stride + k, args.x_token_stride, tokens,
-                        depth, activations);
-      add_block<Tiles>(activations, weights, ceil_div(depth, kTileDepth), true, block_sums);
+      add_block<Tiles>(args.packed + packed.offset(token, k / kTileDepth), packed.part_bytes(token),
+                       weights, ceil_div(depth, kTileDepth), true, block_sums);
       for (std::size_t row = 0; row < tokens; ++row) {
         add_scaled(block_sums, row, scales, k == 0, sums + (token + row) * kPanel);
       }
@@ -89,6 +87,11 @@ void gemm_f8(const GemmKernelArgs& args, float* scratch) {
   for (std::size_t token = 0; token < args.tokens; ++token) {
     std::copy_n(sums + token * kPanel, args.outputs, args.y + token * args.y_token_stride);
   }
+}
+
+template <typename Tiles>
+constexpr GemmKernel f8_kernel() {
+  return {.packed_bytes = packed_bytes, .pack = pack, .multiply = gemm_f8<Tiles>};
 }
 
 }  // namespace tributary::cpu::amx

@@ -101,7 +101,7 @@ HWY_INLINE void add_block(const QueryRows& rows, const AttendWorkspace& ws, std:
 
   for (std::size_t k = 0; k < rows.depth; k += kPanelDepth) {
     const float* query = ws.query + begin * rows.depth + k;
-    const float* keys = ws.keys + k * kBlockRows;
+    const F32Block keys{ws.keys + k * kBlockRows};
     float* scores = ws.scores + begin * kBlockRows;
     const std::size_t depth = std::min(kPanelDepth, rows.depth - k);
     if (k == 0) {
@@ -123,7 +123,7 @@ HWY_INLINE void add_block(const QueryRows& rows, const AttendWorkspace& ws, std:
     while (run_end < rows.count && seen(run_end) == depth) ++run_end;
     const float* weights = ws.scores + run * kBlockRows;
     for (std::size_t c = 0; c < rows.width; c += kPanel) {
-      const float* values = ws.values + c * kBlockRows;
+      const F32Block values{ws.values + c * kBlockRows};
       float* output = ws.output + run * output_stride + c;
       if (block == 0) {
         panel_product<Finish::kStore>(weights, kBlockRows, run_end - run, values, depth, output,

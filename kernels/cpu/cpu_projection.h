@@ -12,7 +12,8 @@
 
 namespace tributary::cpu {
 
-/// Arguments are valid (core/interface/validate.h).
+/// Arguments are valid (core/interface/validate.h). Memory grows to the largest product and is
+/// kept.
 class Projection {
  public:
   Projection(const KernelTable& kernels, ThreadPool& pool);
@@ -24,10 +25,15 @@ class Projection {
   void run(const GatherArgs& args);
 
  private:
+  /// The product of as many tokens as are packed at a time, or fewer.
+  void gemm_part(const GemmKernel& kernel, const PackedWeight& weight, const GemmArgs& args);
+
   const KernelTable& kernels_;
   ThreadPool& pool_;
   RopeAngles angles_;
   std::vector<AlignedBytes> scratch_;  // kGemmScratch floats for each thread
+  std::size_t packed_bytes_ = 0;
+  AlignedBytes packed_;  // the activations of a product
 };
 
 }  // namespace tributary::cpu

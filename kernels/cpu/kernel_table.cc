@@ -58,12 +58,15 @@ float sum_lanes(const float* src) {
 }  // namespace
 
 const KernelTable& kernel_table() {
+  constexpr GemmKernel kGemm{.packed_bytes = packed_bytes, .pack = pack, .multiply = gemm};
   static const KernelTable table = {
       .name = hwy::TargetName(HWY_TARGET),
       .attend_leaf = attend_leaf,
       .attend_dense = attend_dense,
       .merge = merge,
-      .gemm = gemm,
+      .gemm = kGemm,
+      .gemm_bf16 = kGemm,
+      .gemm_f8 = kGemm,
       .rms_norm = rms_norm,
       .rotate = rotate,
       .to_bf16 = narrow,

@@ -121,10 +121,8 @@ struct MergeKernelArgs {
 /// Tokens that share one widening of a panel block. More would evict x and the sums from the
 /// second-level cache.
 inline constexpr std::size_t kGemmTokens = 128;
-/// Floats of scratch: a widened block of the panel, then sums and a block of x of kGemmTokens
-/// tokens.
-inline constexpr std::size_t kGemmScratch =
-    kPanel * kPanelDepth + kGemmTokens * (kPanel + kPanelDepth);
+/// Floats of scratch: a widened block of the panel, then sums of kGemmTokens tokens.
+inline constexpr std::size_t kGemmScratch = kPanel * kPanelDepth + kGemmTokens * kPanel;
 
 /// Bytes of the first `cols` columns of a panel: where column `cols` starts, for whole blocks of
 /// kPanelDepth. In FP8 the scales of its outputs (f8_code.h) precede each block of columns:
@@ -142,8 +140,26 @@ struct GemmKernelArgs {
   std::size_t cols = 0, outputs = 0, tokens = 0;
   const float* x = nullptr;
   std::size_t x_token_stride = 0;
+  const std::byte* packed = nullptr;  // x as its kernel's pack() wrote it; null: it is not packed
   float* y = nullptr;
   std::size_t y_token_stride = 0;
+};
+
+/// kPanelDepth columns of x from `column`, a multiple of it, on (fewer at the end), of up to
+/// kGemmTokens tokens.
+struct PackKernelArgs {
+  std::size_t tokens = 0, cols = 0, column = 0;
+  const float* x = nullptr;
+  std::size_t x_token_stride = 0;
+  std::byte* packed = nullptr;  // of all columns: packed_bytes()
+};
+
+/// A product, and the form in which it reads x: packed once a call for all panels.
+struct GemmKernel {
+  /// For all columns of `tokens` tokens that meet `panels` panels. 0: x is read where it lies.
+  std::size_t (*packed_bytes)(std::size_t tokens, std::size_t cols, std::size_t panels) = nullptr;
+  void (*pack)(const PackKernelArgs&) = nullptr;
+  void (*multiply)(const GemmKernelArgs&, float* scratch) = nullptr;
 };
 
 /// The heads of one token: y[i] = x[i] cosines[i] + (the other of i's pair) sines[i], in double.
@@ -163,11 +179,9 @@ struct KernelTable {
   void (*attend_leaf)(const LeafKernelArgs&, const AttendWorkspace&);
   void (*attend_dense)(const DenseKernelArgs&, const AttendWorkspace&);
   void (*merge)(const MergeKernelArgs&);
-  void (*gemm)(const GemmKernelArgs&, float* scratch);
-  /// Replaces gemm() for panels of bf16 and of FP8, if the instruction set has a better way; may be
-  /// null. It is as exact, but has other bits.
-  void (*gemm_bf16)(const GemmKernelArgs&, float* scratch) = nullptr;
-  void (*gemm_f8)(const GemmKernelArgs&, float* scratch) = nullptr;
+  /// For panels of fp32, bf16 and FP8. The last two differ from the first if the instruction set
+  /// has a better way, which is as exact, but has other bits.
+  GemmKernel gemm, gemm_bf16, gemm_f8;
   void (*rms_norm)(const float* x, const float* weight, float eps, std::size_t width, float* y);
   void (*rotate)(const RotateKernelArgs&);
   void (*to_bf16)(const float* src, bf16* dst, std::size_t count);

@@ -11,6 +11,7 @@
 
 #include "core/base/dtype.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/host_memory.h"
 #include "tests/kernels/cpu/emulated_table.h"
 
 namespace tributary::cpu {
@@ -24,15 +25,24 @@ float product_of_one(const KernelTable& table, float x, float weight, std::size_
   panel[column * kPanel] = to_bf16(weight);
   std::vector<float> activations(cols);
   activations[column] = x;
+  const GemmKernel& kernel = table.gemm_bf16;
+  const AlignedBytes packed = allocate_aligned(kernel.packed_bytes(1, cols, 1), "a token");
+  for (std::size_t k = 0; k < cols; k += kPanelDepth) {
+    kernel.pack({.tokens = 1,
+                 .cols = cols,
+                 .column = k,
+                 .x = activations.data(),
+                 .x_token_stride = cols,
+                 .packed = packed.get()});
+  }
   alignas(64) static thread_local std::array<float, kGemmScratch> scratch;
   std::array<float, kPanel> y{};
-  table.gemm_bf16({.panel = reinterpret_cast<const std::byte*>(panel.data()),
+  kernel.multiply({.panel = reinterpret_cast<const std::byte*>(panel.data()),
                    .dtype = DType::kBF16,
                    .cols = cols,
                    .outputs = kPanel,
                    .tokens = 1,
-                   .x = activations.data(),
-                   .x_token_stride = cols,
+                   .packed = packed.get(),
                    .y = y.data(),
                    .y_token_stride = kPanel},
                   scratch.data());

@@ -110,8 +110,8 @@ const KernelTable* emulated_amx_table() {
     KernelTable copy = **base;
     copy.name = kAmxTableName;
     copy.pairs = &kernel;
-    copy.gemm_bf16 = amx::gemm<EmulatedTiles>;
-    copy.gemm_f8 = amx::gemm_f8<EmulatedTiles>;
+    copy.gemm_bf16 = amx::bf16_kernel<EmulatedTiles>();
+    copy.gemm_f8 = amx::f8_kernel<EmulatedTiles>();
     return copy;
   }();
   return &table;
