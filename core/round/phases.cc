@@ -4,8 +4,6 @@ namespace tributary {
 
 std::string_view phase_name(Phase phase) noexcept {
   switch (phase) {
-    case Phase::kFill:
-      return "fill";
     case Phase::kPlan:
       return "plan";
     case Phase::kProject:

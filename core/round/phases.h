@@ -12,7 +12,6 @@
 namespace tributary {
 
 enum class Phase : std::uint8_t {
-  kFill,  // prompts' rows into their pages
   kPlan,
   kProject,  // the client writes queries and new rows
   kQueryExchange,
@@ -20,8 +19,8 @@ enum class Phase : std::uint8_t {
   kPartialExchange,
   kCombine,
 };
-inline constexpr std::size_t kPhases = 7;
-/// `fill`, `plan`, `project`, `query_exchange`, `attend`, `partial_exchange`, `combine`.
+inline constexpr std::size_t kPhases = 6;
+/// `plan`, `project`, `query_exchange`, `attend`, `partial_exchange`, `combine`.
 [[nodiscard]] std::string_view phase_name(Phase phase) noexcept;
 /// Microseconds per phase. The host measures them and waits at the end of each phase; with a
 /// communicator that is ordered on the backend's stream, the device measures them.

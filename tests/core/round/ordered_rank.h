@@ -76,7 +76,6 @@ inline std::vector<std::byte> stored_row(SequenceId id, int layer, std::int64_t 
 class GeneratingClient final : public PoolClient {
  public:
   explicit GeneratingClient(Backend& backend) : backend_(backend) {}
-  void fill_rows(const Sequence&, int, std::int64_t, std::int64_t, std::byte*) override {}
   void write_tokens(std::span<const HomedItem> items, std::span<const std::int32_t> item_layer,
                     std::byte* records, std::size_t record_bytes) override {
     for (const HomedItem& item : items) {

@@ -56,7 +56,6 @@ TEST(PhaseTimer, AddsToItsPhaseAlone) {
 /// Every token's query and row are ones.
 class OnesClient final : public PoolClient {
  public:
-  void fill_rows(const Sequence&, int, std::int64_t, std::int64_t, std::byte*) override {}
   void write_tokens(std::span<const HomedItem> items, std::span<const std::int32_t> item_layer,
                     std::byte* records, std::size_t record_bytes) override {
     ++writes;
