@@ -52,8 +52,7 @@ SequencerConfig sequencer_config(const MovingPoolConfig& config, int workers) {
   const WorkerConfig worker = worker_config(config, workers);
   return {.placement = {.workers = workers, .model = worker.cost_model()},
           .pages_per_worker = worker.pages,
-          .incarnation = 1,
-          .layers = config.layers};
+          .incarnation = 1};
 }
 
 /// Rank 0's order, on every rank.

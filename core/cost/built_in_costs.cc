@@ -90,12 +90,12 @@ const BuiltInCosts& find_built_in_costs(std::string_view name) {
   fail(ErrorCode::kNotFound, "no figures for {}; there are: {}", quote(name), known);
 }
 
-CostModelConfig default_cost_model(int leaf_tokens) {
+CostModelConfig default_cost_model(int leaf_tokens, int layers) {
   return {
       .costs = find_built_in_costs("cpu").costs,
       .attention = attention_shape(find_mla_shape("deepseek-v3"), RowFormat::kBF16, DType::kBF16),
       .projection = {},
-      .layers = 1,
+      .layers = layers,
       .leaf_tokens = leaf_tokens,
       .workers_per_node = 1024};
 }

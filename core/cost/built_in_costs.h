@@ -31,6 +31,6 @@ struct BuiltInCosts {
 [[nodiscard]] const BuiltInCosts& find_built_in_costs(std::string_view name);
 
 /// `cpu`, for rounds of DeepSeek-V3's 128 heads in a pool of one node.
-[[nodiscard]] CostModelConfig default_cost_model(int leaf_tokens = 2048);
+[[nodiscard]] CostModelConfig default_cost_model(int leaf_tokens = 2048, int layers = 1);
 
 }  // namespace tributary

@@ -29,8 +29,8 @@ void check_costs(const MachineCosts& costs) {
 
 }  // namespace
 
-Placement::Placement(const PlacementConfig& config)
-    : config_(config), prices_(config.model, config.workers) {
+Placement::Placement(const PlacementConfig& config, double max_step_us)
+    : config_(config), prices_(config.model, config.workers), max_step_us_(max_step_us) {
   const int leaf = config.model.leaf_tokens;
   if (leaf < kPageTokens || !std::has_single_bit(unsigned(leaf))) {
     fail(ErrorCode::kInvalidArgument,
@@ -38,9 +38,9 @@ Placement::Placement(const PlacementConfig& config)
          kPageTokens);
   }
   check_costs(config.model.costs);
-  if (!(config.max_step_us >= 0 && config.max_step_us <= 1e15)) {
+  if (!(max_step_us >= 0 && max_step_us <= 1e15)) {
     fail(ErrorCode::kInvalidArgument, "placement: steps of at most {} us, expected 0 .. 1e15",
-         config.max_step_us);
+         max_step_us);
   }
 }
 
@@ -100,7 +100,7 @@ std::optional<Assignment> Placement::place(std::int64_t prompt_tokens, std::int6
 
 std::optional<Assignment> Placement::place_auto(const NewSequence& sequence, Packing& packing,
                                                 const PoolLoad& load, PageCut page_cut) const {
-  const std::optional<Spread> spread = find_spread(sequence, load, prices_, config_.max_step_us);
+  const std::optional<Spread> spread = find_spread(sequence, load, prices_, max_step_us_);
   Packing chosen = packing;
   // The growth of a sequence that stays whole is reserved beside it: a leaf that opens elsewhere is
   // a cut.

@@ -20,9 +20,6 @@ struct PlacementConfig {
   /// The cost model of the pool's rounds, which `auto` makes short. Its leaves are those of the
   /// pool.
   CostModelConfig model = default_cost_model();
-  /// The bound on a predicted step. Where a step with a new sequence would exceed it, `auto` cuts
-  /// the sequence if a cut keeps within it. 0: no bound.
-  double max_step_us = 0;
 };
 
 /// The choice of `auto` for a sequence for which no worker has all pages.
@@ -42,8 +39,10 @@ struct Assignment {
 /// Decisions depend on the arguments alone: the same calls give the same owners everywhere.
 class Placement {
  public:
-  /// Throws kInvalidArgument for a value outside its range.
-  explicit Placement(const PlacementConfig& config);
+  /// `max_step_us` bounds a predicted step: where a step with a new sequence would exceed it,
+  /// `auto` cuts the sequence if a cut keeps within it. 0: no bound. Throws kInvalidArgument for a
+  /// value outside its range.
+  explicit Placement(const PlacementConfig& config, double max_step_us = 0);
 
   /// The load of an empty pool; the caller keeps it up to date for the calls below.
   [[nodiscard]] PoolLoad empty_load(std::int64_t pages_per_worker) const;
@@ -82,6 +81,7 @@ class Placement {
 
   PlacementConfig config_;
   RoundPrices prices_;
+  double max_step_us_;
 };
 
 }  // namespace tributary

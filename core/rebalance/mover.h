@@ -12,10 +12,6 @@
 
 namespace tributary {
 
-/// Of pools that are not told another one. Of copies that machines make slower than this they take
-/// a fifth of the time at most; see Mover::order_ended().
-inline constexpr double kDefaultMoveBytesPerS = 1e10;
-
 struct MoverConfig {
   double bytes_per_s = 0;           // of all copies together, long-term; 0: never moves
   std::size_t page_copy_bytes = 0;  // of a PageCopy; at least 1

@@ -39,11 +39,11 @@ std::int64_t pages_of(const AdmitRequest& request) {
 
 Sequencer::Sequencer(const SequencerConfig& config)
     : config_(config),
-      placement_(config.placement),
+      placement_(config.placement, config.options.max_step_ms * 1e3),
       table_(config.placement.model.leaf_tokens),
       load_(placement_.empty_load(config.pages_per_worker)),
       page_waits_(config.pages_per_worker),
-      moves_(config.layers) {
+      moves_(config.placement.model.layers) {
   if (config.pages_per_worker < 1) {
     fail(ErrorCode::kInvalidArgument, "pages per worker is {}, expected at least 1",
          config.pages_per_worker);

@@ -18,6 +18,7 @@
 #include "core/sequencer/admit_request.h"
 #include "core/sequencer/order.h"
 #include "core/sequencer/page_waits.h"
+#include "core/sequencer/sequencer_options.h"
 
 namespace tributary {
 
@@ -25,7 +26,7 @@ struct SequencerConfig {
   PlacementConfig placement;          // workers, leaf_tokens, constants of the machine
   std::int32_t pages_per_worker = 0;  // >= 1
   std::uint32_t incarnation = 1;      // upper half of sequence ids
-  int layers = 1;                     // of a page, for moves
+  SequencerOptions options = {};
 };
 
 /// As whom a sequence is admitted.

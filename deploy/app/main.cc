@@ -20,8 +20,8 @@
 #include "core/base/error.h"
 #include "deploy/app/bench/bench.h"
 #include "deploy/app/descriptors.h"
-#include "deploy/app/flags/options.h"
 #include "deploy/app/info/info.h"
+#include "deploy/app/options.h"
 #include "deploy/app/plan/plan_command.h"
 #include "deploy/app/plan/plan_table.h"
 #include "deploy/app/prefill/prefill.h"
@@ -235,6 +235,7 @@ int run(const Options& options, const Launcher& launcher) {
     case Command::kInfo:
       if (launcher.speaks()) fmt::print("{}", info_text());
       return 0;
+    case Command::kConfig:  // parse_options() has run it
     case Command::kNone:
       break;
   }

@@ -34,8 +34,8 @@ WorkerOptions local_options() {
   WorkerOptions options;
   options.name = "local";
   options.transport = TransportChoice::kLocal;
-  options.lease_ms = options.worker_timeout_ms = options.round_timeout_ms = kDayMs;
-  options.drain_timeout_ms = 0;
+  options.leader.lease_ms = options.leader.worker_timeout_ms = options.round_timeout_ms = kDayMs;
+  options.leader.drain_timeout_ms = 0;
   return options;
 }
 

@@ -31,10 +31,21 @@ enum class MergeOrder { kCanonical, kFast };
 /// The choices of a command besides a backend's name.
 struct BackendOptions {
   MergeOrder merge_order = MergeOrder::kCanonical;
-  /// For `cuda`: launches all calls one by one, without CUDA graphs. The bits are the same.
-  bool disable_cuda_graph = false;
-  /// For `cuda`: the kernel of attention, if not the one for the shape.
+  bool disable_cuda_graph = false;  // the bits are the same
   AttendChoice attend_kernel = AttendChoice::kAuto;
+
+  template <class Visitor>
+  void for_each_option(Visitor& v) {
+    v(merge_order, "--merge-order", "canonical|fast",
+      "Of partial results: the same bits whatever the batch and the workers, or, with cuda, as a "
+      "device is busiest");
+    v(disable_cuda_graph, "--disable-cuda-graph",
+      "With cuda, launch all kernels one by one, none as part of a CUDA graph");
+    v(attend_kernel, "--attend-kernel", "auto|generic|few|many1|many2",
+      "With cuda, the kernel of attention: by the shape, or this one, while another is broken or "
+      "for a measurement",
+      {.environment = "TRIBUTARY_ATTEND_KERNEL"});
+  }
 };
 
 /// `threads`: compute threads of the backend, >= 1. Throws kInvalidArgument with the list of names,

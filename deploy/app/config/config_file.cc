@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/base/quote.h"
-#include "deploy/app/config/config_flags.h"
 
 namespace tributary {
 namespace {
@@ -43,28 +43,33 @@ std::string suggestion(std::string_view name, const std::vector<std::string>& kn
 }
 
 /// The error of a flag's parser about a value; empty if it accepts the value.
-std::string verdict(CLI::Option& option, const TomlEntry& entry) {
+std::string verdict(const OptionLine& option, const TomlEntry& entry) {
   if (entry.kind == TomlEntry::Kind::kOther) return fmt::format("{}, not a value", entry.text);
   const bool boolean =
       entry.kind == TomlEntry::Kind::kTrue || entry.kind == TomlEntry::Kind::kFalse;
-  if (is_switch(option)) {
-    return boolean ? "" : fmt::format("{} is not true or false", quote(entry.text));
+  if (option.is_switch() && !boolean) {
+    return fmt::format("{} is not true or false", quote(entry.text));
   }
-  if (boolean) return fmt::format("{} is not a value of --{}", quote(entry.text), entry.key);
-  return refusal(option, entry.text);
+  if (boolean && !option.is_switch()) {
+    return fmt::format("{} is not a value of {}", quote(entry.text), option.name);
+  }
+  try {
+    option.read(entry.text);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// Null where no command of that name may have a table.
+const CommandTable* find(std::span<const CommandTable> program, std::string_view name) {
+  const auto found = std::ranges::find_if(program, [&](const CommandTable& command) {
+    return command.configurable && command.name == name;
+  });
+  return found == program.end() ? nullptr : &*found;
 }
 
 }  // namespace
-
-void add_config(CLI::App& command) {
-  command
-      .add_option_function<std::string>(
-          "--config", [](const std::string&) {},
-          "Take flags from the table [" + command.get_name() +
-              "] of this TOML file; flags of the command line win (see tributary config --help)")
-      ->option_text("FILE")
-      ->configurable(false);
-}
 
 std::optional<std::string> config_argument(std::span<const std::string> words) {
   constexpr std::string_view kFlag = "--config";
@@ -84,14 +89,14 @@ std::string ConfigFile::at(int line, const std::string& text) const {
   return fmt::format("{}:{}: {}", path_.string(), line, text);
 }
 
-std::vector<std::string> ConfigFile::problems(CLI::App& program) const {
+std::vector<std::string> ConfigFile::problems(std::span<const CommandTable> program) const {
   std::multimap<int, std::string> found;
   std::vector<std::string> names;
-  for (const CLI::App* command : configurable_commands(program)) {
-    names.push_back(command->get_name());
+  for (const CommandTable& command : program) {
+    if (command.configurable) names.push_back(command.name);
   }
   for (const TomlFile::Table& table : file_.tables) {
-    if (configurable_command(program, table.name) == nullptr) {
+    if (find(program, table.name) == nullptr) {
       found.emplace(table.line, fmt::format("no command has the table [{}]{}", quote(table.name),
                                             suggestion(table.name, names)));
     }
@@ -103,13 +108,13 @@ std::vector<std::string> ConfigFile::problems(CLI::App& program) const {
                                 "under [control]",
                                 quote(entry.key)));
     }
-    CLI::App* command = configurable_command(program, entry.table);
+    const CommandTable* command = find(program, entry.table);
     if (command == nullptr) continue;
-    CLI::Option* option = config_option(*command, entry.key);
+    const OptionLine* option = command->find(entry.key);
     if (option == nullptr) {
       std::vector<std::string> keys;
-      for (const CLI::Option* known : configurable_options(*command)) {
-        keys.push_back(config_key(*known));
+      for (const OptionLine& known : command->options) {
+        if (!known.positional()) keys.push_back(known.key());
       }
       found.emplace(entry.line, fmt::format("[{}] {}: no such flag{}", entry.table,
                                             quote(entry.key), suggestion(entry.key, keys)));
@@ -124,27 +129,27 @@ std::vector<std::string> ConfigFile::problems(CLI::App& program) const {
   return lines;
 }
 
-std::vector<std::string> ConfigFile::conflicts(CLI::App& program) const {
+std::vector<std::string> ConfigFile::conflicts(std::span<const CommandTable> program) const {
   std::vector<std::string> lines;
-  const auto has = [&](const TomlEntry& near, const CLI::Option* option) {
+  const auto has = [&](const TomlEntry& near, const std::string& name) {
     return std::ranges::any_of(file_.entries, [&](const TomlEntry& entry) {
-      return entry.table == near.table && entry.key == config_key(*option) &&
+      return entry.table == near.table && "--" + entry.key == name &&
              entry.kind != TomlEntry::Kind::kFalse;
     });
   };
   for (const TomlEntry& entry : file_.entries) {
-    if (entry.kind == TomlEntry::Kind::kFalse || entry.table.empty()) continue;
-    CLI::App* command = configurable_command(program, entry.table);
-    const CLI::Option* option = command != nullptr ? config_option(*command, entry.key) : nullptr;
+    if (entry.kind == TomlEntry::Kind::kFalse) continue;
+    const CommandTable* command = find(program, entry.table);
+    const OptionLine* option = command != nullptr ? command->find(entry.key) : nullptr;
     if (option == nullptr) continue;
-    const auto add = [&](const char* verb, const CLI::Option* other) {
+    const auto add = [&](const char* verb, const std::string& other) {
       lines.push_back(at(entry.line, fmt::format("[{}] {}: {} {}", entry.table, entry.key, verb,
-                                                 config_key(*other))));
+                                                 other.substr(2))));
     };
-    for (const CLI::Option* other : option->get_needs()) {
+    for (const std::string& other : option->needs) {
       if (!has(entry, other)) add("needs", other);
     }
-    for (const CLI::Option* other : option->get_excludes()) {
+    for (const std::string& other : option->excludes) {
       if (has(entry, other)) add("makes no sense beside", other);
     }
   }

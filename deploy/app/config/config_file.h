@@ -1,9 +1,7 @@
-// Reads the program's flags from a configuration file: a table for each command, a key for each
-// flag. The command line's definitions give each flag's name, values and default; there is no other
-// list.
+// The program's flags from a configuration file: a table for each command, a key for each flag.
+// What a flag is called, takes and defaults to is what its command's table of options says.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -11,12 +9,9 @@
 #include <vector>
 
 #include "deploy/app/config/toml_file.h"
+#include "deploy/app/flags/option_table.h"
 
 namespace tributary {
-
-/// Adds `--config FILE` to a command. The file is read before the command line is parsed, see
-/// config_argument().
-void add_config(CLI::App& command);
 
 /// The FILE of `--config FILE` or `--config=FILE` among the words that follow a command.
 [[nodiscard]] std::optional<std::string> config_argument(std::span<const std::string> words);
@@ -27,10 +22,10 @@ class ConfigFile {
   explicit ConfigFile(const std::filesystem::path& path);
 
   /// The errors in the file, by line, each as `FILE:LINE: [TABLE] KEY: ...`. Values are judged by
-  /// the flags of `program`, whose targets change: it must be parsed afterwards, or not be used.
-  [[nodiscard]] std::vector<std::string> problems(CLI::App& program) const;
+  /// reading them into the fields of `program`.
+  [[nodiscard]] std::vector<std::string> problems(std::span<const CommandTable> program) const;
   /// Flags of one table that others in it need or exclude.
-  [[nodiscard]] std::vector<std::string> conflicts(CLI::App& program) const;
+  [[nodiscard]] std::vector<std::string> conflicts(std::span<const CommandTable> program) const;
 
   /// The table of `command` as words of a command line, without the flags that `given` has: the
   /// command line wins.
@@ -47,7 +42,8 @@ class ConfigFile {
   TomlFile file_;
 };
 
-/// A file with every flag of every command that takes one, with its meaning, range and default.
-[[nodiscard]] std::string default_config(CLI::App& program);
+/// A file with every flag of every command that may have a table: what it means, its range, its
+/// default.
+[[nodiscard]] std::string default_config(std::span<const CommandTable> program);
 
 }  // namespace tributary

@@ -4,7 +4,6 @@
 #include <sstream>
 
 #include "deploy/app/config/config_file.h"
-#include "deploy/app/config/config_flags.h"
 
 namespace tributary {
 namespace {
@@ -33,27 +32,25 @@ std::string comment(const std::string& text) {
   return lines + line + '\n';
 }
 
-std::string setting(CLI::Option& option) {
-  const std::string key = config_key(option);
-  const bool alone = option.get_needs().empty() && option.get_excludes().empty();
-  if (is_switch(option)) return fmt::format("{}{} = false\n", alone ? "" : "#", key);
-  const std::string& value = option.get_default_str();
-  const std::string& kind = option.get_option_text();
-  if (value.empty() || !refusal(option, value).empty()) {
-    return fmt::format("#{} = {}\n", key, toml_string(kind));
-  }
-  const bool number = kind == "N" || kind == "X";
-  return fmt::format("{}{} = {}\n", alone ? "" : "#", key, number ? value : toml_string(value));
+std::string setting(const OptionLine& option) {
+  const std::string& value = option.default_text;
+  const bool literal = option.is_switch() || option.is_number();
+  const bool alone = option.needs.empty() && option.excludes.empty();
+  return fmt::format("{}{} = {}\n", alone && !value.empty() ? "" : "#", option.key(),
+                     value.empty() ? toml_string(option.value)
+                     : literal     ? value
+                                   : toml_string(value));
 }
 
 }  // namespace
 
-std::string default_config(CLI::App& program) {
+std::string default_config(std::span<const CommandTable> program) {
   std::string text = kHead;
-  for (CLI::App* command : configurable_commands(program)) {
-    text += fmt::format("\n# {}\n[{}]\n", command->get_description(), command->get_name());
-    for (CLI::Option* option : configurable_options(*command)) {
-      text += '\n' + comment(option->get_description()) + setting(*option);
+  for (const CommandTable& command : program) {
+    if (!command.configurable) continue;
+    text += fmt::format("\n# {}\n[{}]\n", command.description, command.name);
+    for (const OptionLine& option : command.options) {
+      if (!option.positional()) text += '\n' + comment(option.help) + setting(option);
     }
   }
   return text;

@@ -14,33 +14,70 @@
 #include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
 #include "deploy/app/plan/whole_batch.h"
+#include "deploy/runtime/shared_options.h"
 #include "deploy/service/protocol/machine_file.h"
 
 namespace tributary {
 
 struct PlanOptions {
   std::string shape = "deepseek-v3";
-  std::optional<std::filesystem::path> model;    // a config.json instead of a preset's name
-  std::optional<std::filesystem::path> machine;  // of `tributary bench --json`
-  std::string gpu = "h200";                      // vendor's figures, without `machine`
+  std::optional<std::filesystem::path> model;
+  std::optional<std::filesystem::path> machine;
+  std::string gpu = "h200";
   int workers_per_node = 8;
   int nodes = 1;
-  int layers = 0;  // 0: the model's
+  int layers = 0;
   std::int64_t context = 32'768;
   int batch = 64;
   int tokens = 1;
   int leaf_tokens = 2048;
-  bool forward = false;   // the pool does the projections too, and holds their weights
-  double target_ms = 0;   // per token; 0: none
-  double memory_gib = 0;  // of a worker; 0: the GPU's, or not known
-  double link_gb_s = 0;   // 0: the machine's
-  double link_us = -1;    // likewise below 0
+  bool forward = false;
+  double target_ms = 0;
+  double memory_gib = 0;
+  double link_gb_s = 0;
+  double link_us = -1;
   double network_gb_s = 0;
   double network_us = -1;
   RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
-  bool table = false;  // of many batches and contexts, see plan_table.h
+  bool table = false;
   std::optional<std::filesystem::path> json;
+
+  template <class Visitor>
+  void for_each_option(Visitor& v) {
+    visit_shape(v, shape);
+    v(model, "--model", "FILE",
+      "The config.json of a model with weights that we load, instead of --shape");
+    v(machine, "--machine", "FILE",
+      "Constants that `tributary bench --json FILE` measured, instead of --gpu");
+    v(gpu, "--gpu", "h100|h200", "The vendor's figures of this one, not measured");
+    v(workers_per_node, "--workers-per-node", {1, 1024}, "Workers (GPUs) of a node");
+    v(nodes, "--nodes", {1, 1024}, "Nodes of the pool");
+    v(batch, "--batch", {1, 1 << 16}, "Sequences of a step");
+    v(context, "--context", {2, 1 << 24}, "Tokens of each sequence");
+    v(tokens, "--tokens-per-step", {1, kMaxStepTokens}, "New tokens of a sequence in one step");
+    v(layers, "--layers", {0, 1024}, "Layers", {.shown_default = "0, the model's"});
+    v(target_ms, "--target-ms", {0, 1e6}, "Time for a token that is wanted",
+      {.shown_default = "0, none"});
+    v(forward, "--forward", "The pool holds the attention weights and does the projections too");
+    v(memory_gib, "--memory-gib", {0, 1e6}, "Memory of a worker",
+      {.shown_default = "0, the GPU's; of a --machine not known"});
+    v(link_gb_s, "--link-gb-s", {0, 1e6}, "GB/s that a worker receives from others of its node",
+      {.shown_default = "0, the machine's"});
+    v(link_us, "--link-us", {-1, 1e6}, "Time of a message within a node",
+      {.shown_default = "-1, the machine's"});
+    v(network_gb_s, "--network-gb-s", {0, 1e6}, "GB/s that a worker receives from other nodes",
+      {.shown_default = "0, the machine's"});
+    v(network_us, "--network-us", {-1, 1e6}, "Time of a message between nodes",
+      {.shown_default = "-1, the machine's"});
+    visit_leaf_tokens(v, leaf_tokens);
+    visit_rows(v, row_format);
+    visit_query(v, query_dtype);
+    v(table, "--table",
+      "From which length and batch on a spread pays: 1 to 256 sequences of 4k to 1M tokens, "
+      "instead of --batch and --context");
+    v(json, "--json", "FILE", "Write the plan to this file as JSON too");
+  }
 };
 
 struct PlanCandidate {

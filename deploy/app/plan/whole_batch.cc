@@ -65,10 +65,9 @@ WholeBatch plan_whole_batch(const CostModelConfig& model, int workers, int batch
     if (spread == workers) break;
   }
 
-  Sequencer sequencer({.placement = {.workers = workers, .model = model, .max_step_us = 0},
+  Sequencer sequencer({.placement = {.workers = workers, .model = model},
                        .pages_per_worker = static_cast<std::int32_t>(pages),
-                       .incarnation = 1,
-                       .layers = 1});
+                       .incarnation = 1});
   for (int i = 0; i < batch; ++i) {
     const auto id = sequencer.admit({.prompt_tokens = context,
                                      .max_new_tokens = kDecoded,
@@ -90,8 +89,8 @@ WholeBatch plan_whole_batch(const CostModelConfig& model, int workers, int batch
   }
   whole.moved_us = sequencer.predicted_step_us();
   whole.moves = static_cast<std::int64_t>(sequencer.move_totals().completed);
-  whole.moved_bytes = static_cast<double>(sequencer.move_totals().page_copies) * model.layers *
-                      kPageTokens * static_cast<double>(model.attention.row_bytes());
+  whole.moved_bytes = static_cast<double>(sequencer.move_totals().page_copies) * kPageTokens *
+                      static_cast<double>(model.attention.row_bytes());
   return whole;
 }
 

@@ -7,19 +7,31 @@
 #include <string>
 #include <vector>
 
+#include "deploy/runtime/shared_options.h"
 #include "deploy/service/client/service_options.h"
 
 namespace tributary {
 
 struct PrefillOptions {
   ServiceOptions service;
-  std::filesystem::path file;  // golden file (.safetensors)
-  /// The sequences' handles are written there as JSON, one per line, and the sequences stay;
-  /// without it they are freed at the end.
+  std::filesystem::path file;
+  /// The sequences' handles go there as JSON, one a line, and the sequences stay; without it they
+  /// are freed at the end.
   std::optional<std::filesystem::path> sequence_out;
-  int senders = 2;  // threads that each push a range of the prompt
+  int senders = 2;
   std::string backend = "cpu";
-  int threads = 0;  // compute threads; 0: all cores
+  int threads = 0;
+
+  template <class Visitor>
+  void for_each_option(Visitor& v) {
+    v(file, "FILE", "", "Golden file (.safetensors)", {.required = true});
+    service.for_each_option(v, "The service, by its control plane's URL", /*optional=*/false);
+    v(sequence_out, "--sequence-out", "FILE",
+      "Keep the sequences, and write what a client needs to decode them, a JSON object a line "
+      "(default: free them)");
+    v(senders, "--senders", {1, 64}, "Senders, each with a range of every prompt's rows");
+    visit_backend(v, backend, threads);
+  }
 };
 
 struct PrefillReport {

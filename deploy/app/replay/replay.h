@@ -19,39 +19,76 @@
 #include "core/workload/trace.h"
 #include "deploy/app/replay/replay_report.h"
 #include "deploy/runtime/backends.h"
+#include "deploy/runtime/shared_options.h"
 #include "deploy/service/client/service_options.h"
 
 namespace tributary {
 
 struct ReplayOptions {
-  ServiceOptions service;  // given: replays through it instead of a pool of its own
-  int clients = 1;         // of the service
-  std::optional<std::filesystem::path> trace;  // none: the built-in workload
+  ServiceOptions service;
+  int clients = 1;
+  std::optional<std::filesystem::path> trace;
   std::string shape = "deepseek-v2-lite";
   int layers = 1;
-  int heads = 0;               // 0: the shape's
-  std::int64_t requests = 64;  // the first of the trace; 0: all
-  double length_scale = 1;     // prompt and output lengths are multiplied by it, at least 1 token
-  double kv_gib = 1;           // page memory of each worker
-  int max_batch = 64;          // running sequences at most
-  int tokens_per_step = 1;     // new tokens of a sequence in a step
+  int heads = 0;
+  std::int64_t requests = 64;
+  double length_scale = 1;  // lengths stay at least 1 token
+  double kv_gib = 1;
+  int max_batch = 64;
+  int tokens_per_step = 1;
   SpreadPolicy spread = SpreadPolicy::kAuto;
   Exchange exchange = Exchange::kAuto;
   int leaf_tokens = 2048;
-  std::string costs = "cpu";  // the constants for placement and exchange, as for a worker
+  std::string costs = "cpu";
   std::string backend = "cpu";
-  int threads = 0;  // of each worker; 0: its share of the cores
+  int threads = 0;
   BackendOptions backend_options;
   RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
   std::uint64_t seed = 1;
-  double speed = 0;            // arrivals at `speed` times the trace's pace; 0: all at once
-  double canary_rate = 0.001;  // share of (token, layer) recomputed in float64
-  int workers = 0;             // threads, where no launcher started the program
-  std::string listen;          // of workers that are processes, see host_pool()
-  std::string advertise;       // as of a worker
+  double speed = 0;
+  double canary_rate = 0.001;
+  int workers = 0;
+  std::string listen;  // of workers that are processes, see host_pool()
+  std::string advertise;
   int round_timeout_ms = 60'000;
   std::optional<std::filesystem::path> json;
+
+  template <class Visitor>
+  void for_each_option(Visitor& v) {
+    visit_trace(v, trace, requests, seed, json);
+    service.for_each_option(v, kInsteadOfOwnPool, /*optional=*/true);
+    v(clients, "--clients", {1, 64},
+      "Clients of the service, each with its share of the requests and of the batch",
+      {.needs = "--service"});
+    auto own = v.with({.excludes = "--service"});
+    visit_workers(own, workers);
+    visit_addresses(own, listen, advertise);
+    visit_backend(own, backend, threads);
+    backend_options.for_each_option(own);
+    v(spread, "--spread", "auto|single|all",
+      "Where sequences lie: each on one worker (single), on as many as it has leaves (all), or as "
+      "makes rounds short");
+    visit_exchange(own, exchange);
+    visit_leaf_tokens(own, leaf_tokens);
+    visit_costs(own, costs);
+    visit_shape(own, shape);
+    own(layers, "--layers", {1, 1024}, "Layers that every step runs");
+    own(heads, "--heads", {0, 1024}, "Attention heads", {.shown_default = "0, the shape's"});
+    v(length_scale, "--length-scale", {1e-6, 1e3}, "Multiply prompt and output lengths by this");
+    visit_kv_gib(own, kv_gib, "Page memory of each worker in GiB");
+    v(max_batch, "--max-batch", {1, 1 << 20}, "Sequences decoding at the same time, at most");
+    v(tokens_per_step, "--tokens-per-step", {1, kMaxStepTokens},
+      "New tokens of a sequence in one step, as with speculative decoding");
+    visit_rows(own, row_format);
+    visit_query(own, query_dtype);
+    v(speed, "--speed", {0, 1e9}, "Arrivals at this many times the trace's pace",
+      {.shown_default = "0, as capacity allows"});
+    v(canary_rate, "--canary-rate", {0, 1},
+      "Share of outputs that are recomputed in float64 at the end");
+    own(round_timeout_ms, "--round-timeout-ms", {1, kMaxOptionMs},
+        "Deadline of a round; a worker that misses it ends the pool");
+  }
 };
 
 /// The trace's requests according to the options: the first `requests`, scaled.

@@ -91,8 +91,7 @@ class Experiment {
                        .layers = shape.layers,
                        .leaf_tokens = options.leaf_tokens,
                        .workers_per_node = options.workers_per_node};
-    base_.pool.max_step_us = options.max_step_ms * 1e3;
-    base_.pool.move_bytes_per_s = options.move_bytes_per_s;
+    base_.pool.sequencer = options.sequencer;
     base_.pool.pages_per_worker = pages_of(options.kv_gib, base_.pool.cost);
     base_.prefill = options.prefill;
     base_.in_flight = options.running;

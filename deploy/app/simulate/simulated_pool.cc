@@ -36,14 +36,13 @@ LinkBytes received_bytes(const CostModelConfig& cost, const RankPlan& plan, int 
 
 SimulatedPool::SimulatedPool(const SimulatedPoolConfig& config, std::uint32_t incarnation)
     : config_(config),
-      sequencer_({.placement = {.workers = config.workers,
-                                .model = config.cost,
-                                .max_step_us = config.max_step_us},
+      sequencer_({.placement = {.workers = config.workers, .model = config.cost},
                   .pages_per_worker = config.pages_per_worker,
                   .incarnation = incarnation,
-                  .layers = config.cost.layers}),
+                  .options = config.sequencer}),
       clock_(config.cost, config.workers, config.exchange),
-      mover_(mover_config(config.move_bytes_per_s, config.cost.attention.row_bytes()), sequencer_),
+      mover_(mover_config(config.sequencer.move_bytes_per_s, config.cost.attention.row_bytes()),
+             sequencer_),
       total_pages_(std::int64_t{config.workers} * config.pages_per_worker),
       free_pages_(total_pages_) {
   if (config.commit_tokens < 1 || config.commit_tokens > kMaxStepTokens) {
@@ -149,7 +148,7 @@ void SimulatedPool::move(double now_s) {
 const RoundTime& SimulatedPool::begin_step(double now_s) {
   open();
   copy_us_ = 0;
-  if (config_.move_bytes_per_s > 0) move(now_s);
+  if (config_.sequencer.move_bytes_per_s > 0) move(now_s);
   joined_.swap(joining_);
   joining_.clear();
   time_ = clock_.time();

@@ -25,8 +25,7 @@ struct SimulatedPoolConfig {
   /// is that much faster, and the loads that placement sees are that much behind. The time of a
   /// round is exact: leaves open and sequences end at their very token.
   int commit_tokens = kMaxStepTokens;
-  double max_step_us = 0;                           // that placement goes by; 0: none
-  double move_bytes_per_s = kDefaultMoveBytesPerS;  // of leaves between workers; 0: they stay
+  SequencerOptions sequencer = {};
 };
 
 /// The full plan's result beside the clock's, for one step; see SimulatedPool::check.

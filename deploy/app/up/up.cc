@@ -9,11 +9,12 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/http/http_client.h"
 #include "core/base/error.h"
-#include "deploy/app/up/arguments.h"
+#include "deploy/app/flags/option_table.h"
 #include "deploy/app/up/child_process.h"
 #include "deploy/app/up/mpirun_script.h"
 #include "deploy/service/client/service_options.h"
@@ -50,6 +51,12 @@ class Signals {
   sigset_t before_{};
 };
 
+/// Adds what gives `options` on a command line.
+template <class Options>
+void add_words(Options options, std::vector<std::string>& line) {
+  for (std::string& word : words_of(option_lines(options))) line.push_back(std::move(word));
+}
+
 class Service {
  public:
   explicit Service(const UpOptions& options)
@@ -58,8 +65,8 @@ class Service {
   /// False if the end was requested in the meantime.
   bool start() {
     const Deadline deadline = Deadline::after(std::chrono::milliseconds(options_.start_timeout_ms));
-    std::vector<std::string> control = {program_};
-    for (const auto& word : command_line(options_.control)) control.push_back(word);
+    std::vector<std::string> control = {program_, "control"};
+    add_words(options_.control, control);
     control_ =
         std::make_unique<ChildProcess>("the control plane", control, ChildProcess::Output::kPipe);
     if (!await([&] { return read_url(); }, deadline)) return false;
@@ -70,10 +77,10 @@ class Service {
                                                                  : options_.control.pool_token_file;
     worker.tls_certificate = options_.control.tls_certificate;
     worker.tls_key = options_.control.tls_key;
-    std::vector<std::string> pool = {"bash",      "-c",  std::string(mpirun_script()),
-                                     "mpirun.sh", "-np", std::to_string(options_.workers),
-                                     program_};
-    for (const auto& word : command_line(worker)) pool.push_back(word);
+    std::vector<std::string> pool = {"bash",      "-c",    std::string(mpirun_script()),
+                                     "mpirun.sh", "-np",   std::to_string(options_.workers),
+                                     program_,    "worker"};
+    add_words(worker, pool);
     pool_ = std::make_unique<ChildProcess>("the pool", pool, ChildProcess::Output::kInherit);
 
     ServiceOptions service;
@@ -96,7 +103,7 @@ class Service {
     if (pool_) {
       // The signal goes directly to the ranks: mpirun would kill them a second after it.
       pool_->signal_descendants(SIGTERM);
-      const std::chrono::milliseconds drain(options_.worker.drain_timeout_ms);
+      const std::chrono::milliseconds drain(options_.worker.leader.drain_timeout_ms);
       if (!wait(*pool_, kStopTimeout + drain)) {
         pool_->signal(SIGTERM);
         pool_->wait(Deadline::after(kStopTimeout));
@@ -193,7 +200,7 @@ void up(const UpOptions& options) {
     throw;
   }
   fmt::print("stopping; running sequences have {} ms, a second signal ends them at once\n",
-             options.worker.drain_timeout_ms);
+             options.worker.leader.drain_timeout_ms);
   std::fflush(stdout);
   service.stop();
 }

@@ -12,22 +12,39 @@
 #include "core/interface/communicator.h"
 #include "deploy/app/golden/golden_judge.h"
 #include "deploy/runtime/backends.h"
+#include "deploy/runtime/shared_options.h"
 #include "deploy/service/client/service_options.h"
 
 namespace tributary {
 
 struct VerifyOptions {
   std::vector<std::filesystem::path> files;
-  ServiceOptions service;    // given: verifies it instead of a pool of its own
-  bool attend_only = false;  // of a service: its weights are not those of the files
-  int workers = 0;           // threads, where no launcher started the program
-  std::string listen;        // of workers that are processes, see host_pool()
-  std::string advertise;     // as of a worker
+  ServiceOptions service;
+  bool attend_only = false;
+  int workers = 0;
+  std::string listen;  // of workers that are processes, see host_pool()
+  std::string advertise;
   std::string backend = "cpu";
-  int threads = 0;  // of each worker; 0: its share of the cores
+  int threads = 0;
   BackendOptions backend_options;
   DType query_dtype = DType::kF32;
   int leaf_tokens = 64;  // small, so that short sequences spread
+
+  template <class Visitor>
+  void for_each_option(Visitor& v) {
+    v(files, "FILE", "", "Golden files (.safetensors)", {.required = true});
+    service.for_each_option(v, kInsteadOfOwnPool, /*optional=*/true);
+    v(attend_only, "--attend-only",
+      "Do not ask the service for `forward`: its weights are other than the files'",
+      {.needs = "--service"});
+    auto own = v.with({.excludes = "--service"});
+    visit_workers(own, workers);
+    visit_addresses(own, listen, advertise);
+    visit_backend(v, backend, threads);
+    backend_options.for_each_option(own);
+    visit_query(own, query_dtype);
+    visit_leaf_tokens(own, leaf_tokens);
+  }
 };
 
 struct Verification {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "comm/http/http_server.h"
+#include "core/base/option_check.h"
 #include "deploy/service/control/admissions.h"
 #include "deploy/service/control/api.h"
 #include "deploy/service/control/bearer_auth.h"
@@ -22,18 +23,8 @@ using std::chrono::milliseconds;
 /// A flood of refusals becomes one line per second.
 constexpr milliseconds kReportPeriod{1'000};
 
-void check_bound(std::string_view name, int value, int min, int max) {
-  if (value < min || value > max) {
-    fail(ErrorCode::kInvalidArgument, "{} {}: not in {} .. {}", name, value, min, max);
-  }
-}
-
 void validate(const ControlOptions& options) {
-  check_bound("max-connections", options.max_connections, 1, 65'536);
-  check_bound("pool-timeout-ms", options.pool_timeout_ms, kMinPoolTimeoutMs, kMaxPoolTimeoutMs);
-  check_bound("admission-timeout-ms", options.admission_timeout_ms, kMinAdmissionTimeoutMs,
-              kMaxAdmissionTimeoutMs);
-  check_bound("max-body-bytes", options.max_body_bytes, 1'024, 1 << 24);
+  check_ranges(options);
   if (options.tls_certificate.empty() != options.tls_key.empty()) {
     fail(ErrorCode::kInvalidArgument, "TLS needs a certificate and its key: only the {} is there",
          options.tls_key.empty() ? "certificate" : "key");

@@ -3,27 +3,53 @@
 
 #include <string>
 
-namespace tributary {
+#include "core/base/option.h"
+#include "deploy/service/protocol/credential_options.h"
 
-/// Bounds of the options in milliseconds. Pools beat twice a second: a shorter timeout would lose
-/// healthy ones.
-inline constexpr int kMinPoolTimeoutMs = 1'000;
-inline constexpr int kMaxPoolTimeoutMs = 60'000;
-inline constexpr int kMinAdmissionTimeoutMs = 100;
-inline constexpr int kMaxAdmissionTimeoutMs = 600'000;
+namespace tributary {
 
 struct ControlOptions {
   std::string listen = "127.0.0.1:7300";
-  /// Bearer tokens: the first is valid for every role, each of the others for one (roles.h). None:
-  /// loopback only.
-  std::string token_file;
-  std::string client_token_file, pool_token_file, operator_token_file;
-  std::string tls_certificate, tls_key;  // PEM files; both or none
-  std::string health_listen;             // a second address, for health checks alone; empty: none
+  std::string token_file, client_token_file, pool_token_file, operator_token_file;  // see roles.h
+  std::string tls_certificate, tls_key;
+  std::string health_listen;
   int max_connections = 256;
-  int pool_timeout_ms = 1'500;        // a pool whose heartbeat is older is lost
-  int admission_timeout_ms = 10'000;  // for a pool to answer
+  int pool_timeout_ms = 1'500;
+  int admission_timeout_ms = 10'000;
   int max_body_bytes = 64 * 1024;
+
+  template <class Visitor>
+  void for_each_option(Visitor& v) {
+    for_each_plane_option(v);
+    visit_certificate(v, tls_certificate, tls_key, "serves https");
+    v(token_file, "--token-file", "FILE", "Bearer token for everything",
+      {.shown_default = "none: without any token loopback only"});
+  }
+
+  /// All but the certificate and the token of every role.
+  template <class Visitor>
+  void for_each_plane_option(Visitor& v) {
+    v(listen, "--listen", "ADDRESS:PORT",
+      "Where HTTP is served; other addresses than loopback need a token");
+    v(client_token_file, "--client-token-file", "FILE",
+      "A token that may admit, ask for and free sequences, and no more", {.shown_default = "none"});
+    v(pool_token_file, "--pool-token-file", "FILE", "One that may register pools, and no more",
+      {.shown_default = "none"});
+    v(operator_token_file, "--operator-token-file", "FILE",
+      "One that may read metrics and the cluster and drain pools, and no more",
+      {.shown_default = "none"});
+    v(health_listen, "--health-listen", "ADDRESS:PORT",
+      "Serve /healthz and /readyz here too, with connections of their own that no crowd at "
+      "--listen can take",
+      {.shown_default = "none"});
+    v(max_connections, "--max-connections", {1, 1 << 16}, "Connections at a time");
+    // Pools beat twice a second: a shorter timeout would lose healthy ones.
+    v(pool_timeout_ms, "--pool-timeout-ms", {1'000, 60'000},
+      "A pool that is silent for so long is lost");
+    v(admission_timeout_ms, "--admission-timeout-ms", {100, 600'000},
+      "How long a pool may take to answer");
+    v(max_body_bytes, "--max-body-bytes", {1024, 1 << 24}, "Longest body of a request");
+  }
 };
 
 }  // namespace tributary

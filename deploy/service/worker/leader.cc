@@ -11,6 +11,8 @@
 namespace tributary {
 namespace {
 
+using std::chrono::milliseconds;
+
 /// An order goes out at least this often, so that a worker that does not answer is noticed.
 constexpr auto kKeepAlive = std::chrono::seconds(1);
 /// The interval while pages wait for the end of transfers into them: an order asks for it.
@@ -25,7 +27,9 @@ Leader::Leader(const LeaderConfig& config, Worker& worker, LeaderInbox& inbox, L
       links_(std::move(links)),
       cost_meter_(config_.sequencer.placement.model, config_.sequencer.placement.workers),
       desk_(config_, outbox_, meter_),
-      mover_(mover_config(config_.move_bytes_per_s, config_.row_bytes), desk_.sequencer()) {}
+      mover_(
+          mover_config(config_.sequencer.options.move_bytes_per_s, config_.attention().row_bytes()),
+          desk_.sequencer()) {}
 
 void Leader::run() {
   last_order_ = next_canary_ = Deadline::Clock::now();
@@ -36,7 +40,7 @@ void Leader::run() {
     mail_.lost.throw_if_error();
     const Time now = Deadline::Clock::now();
     if (now >= next_check) {
-      inbox_.check_beats(config_.worker_timeout).throw_if_error();
+      inbox_.check_beats(milliseconds(config_.options.worker_timeout_ms)).throw_if_error();
       next_check = now + kReleasePoll;
     }
     bool order = false;
@@ -74,12 +78,14 @@ void Leader::form_round(Time now) {
 }
 
 CanaryOrder Leader::choose_canary(Time now) {
-  if (config_.canary_interval.count() == 0 || now < next_canary_) return {};
-  next_canary_ = now + config_.canary_interval;
+  const milliseconds interval(config_.options.canary_interval_ms);
+  if (interval.count() == 0 || now < next_canary_) return {};
+  next_canary_ = now + interval;
   // Any item and head will do, as long as none is left out for ever.
   const std::uint64_t draw = mix64(++canary_counter_ * kGoldenGamma);
   return {static_cast<std::int32_t>(draw % round_.size()),
-          static_cast<std::int32_t>((draw >> 32) % static_cast<std::uint64_t>(config_.heads))};
+          static_cast<std::int32_t>((draw >> 32) %
+                                    static_cast<std::uint64_t>(config_.attention().heads))};
 }
 
 void Leader::lead(bool stop) {
@@ -135,7 +141,7 @@ void Leader::describe(RegisterPool& pool) const {
 }
 
 Heartbeat Leader::heartbeat() const {
-  using std::chrono::duration_cast, std::chrono::milliseconds;
+  using std::chrono::duration_cast;
   Heartbeat heartbeat;
   const auto ages = inbox_.beat_ages(Deadline::Clock::now());
   const auto beats = inbox_.beats();

@@ -25,8 +25,8 @@ RequestDesk::RequestDesk(const LeaderConfig& config, LeaderOutbox& outbox, PoolM
       outbox_(outbox),
       meter_(meter),
       sequencer_(config.sequencer),
-      book_(config.layers, config.sequencer.placement.model.leaf_tokens),
-      leases_(config.lease) {}
+      book_(config.sequencer.placement.model.layers, config.sequencer.placement.model.leaf_tokens),
+      leases_(std::chrono::milliseconds(config.options.lease_ms)) {}
 
 void RequestDesk::receive(const LeaderMail& mail) {
   const Time now = Deadline::Clock::now();
@@ -43,7 +43,7 @@ void RequestDesk::receive(const LeaderMail& mail) {
   for (const ToPool& request : mail.requests) receive_request(request);
   if (mail.stop && !stop_at_) {
     draining_ = true;
-    stop_at_ = now + config_.drain_timeout;
+    stop_at_ = now + std::chrono::milliseconds(config_.options.drain_timeout_ms);
   }
 }
 
@@ -164,7 +164,7 @@ void RequestDesk::receive_request(const ToPool& request) {
 }
 
 void RequestDesk::drain_worker(const DrainWorker& request) {
-  if (request.draining && config_.move_bytes_per_s == 0) {
+  if (request.draining && config_.sequencer.options.move_bytes_per_s == 0) {
     fail(ErrorCode::kFailedPrecondition,
          "worker {} would keep what it has: the pool moves nothing (--move-bytes-per-s 0)",
          request.worker);
@@ -272,12 +272,12 @@ void RequestDesk::reply(std::uint64_t request, const wire::Outcome& outcome,
 bool RequestDesk::round_is_due(Time now) const {
   if (waiting_.empty()) return false;
   return waiting_.size() >=
-             std::min(book_.open_steps(), static_cast<std::size_t>(config_.max_batch)) ||
-         now >= waiting_.front().arrival + config_.batch_wait;
+             std::min(book_.open_steps(), static_cast<std::size_t>(config_.options.max_batch)) ||
+         now >= waiting_.front().arrival + std::chrono::microseconds(config_.options.batch_wait_us);
 }
 
 void RequestDesk::take_round(Time now, std::vector<Waiting>& round) {
-  while (!waiting_.empty() && round.size() < static_cast<std::size_t>(config_.max_batch)) {
+  while (!waiting_.empty() && round.size() < static_cast<std::size_t>(config_.options.max_batch)) {
     Waiting next = std::move(waiting_.front());
     waiting_.pop_front();
     if (now >= next.deadline) {
@@ -305,7 +305,9 @@ RequestDesk::Time RequestDesk::next_event(Time now) const {
   if (round_is_due(now)) return now;
   Time next = Time::max();
   if (!held_.empty()) next = std::min(next, now + kHeldPoll);
-  if (!waiting_.empty()) next = std::min(next, waiting_.front().arrival + config_.batch_wait);
+  if (!waiting_.empty())
+    next = std::min(
+        next, waiting_.front().arrival + std::chrono::microseconds(config_.options.batch_wait_us));
   if (const auto end = leases_.next_end()) next = std::min(next, *end);
   if (stop_at_) next = std::min(next, *stop_at_);
   return next;
@@ -347,7 +349,7 @@ void RequestDesk::fill(Heartbeat& heartbeat) const {
   const Sequencer::MoveTotals& moves = sequencer_.move_totals();
   heartbeat.metrics.moves = moves.completed;
   heartbeat.metrics.cancelled_moves = moves.cancelled;
-  heartbeat.metrics.moved_bytes = moves.page_copies * kPageTokens * config_.row_bytes;
+  heartbeat.metrics.moved_bytes = moves.page_copies * kPageTokens * config_.attention().row_bytes();
 }
 
 }  // namespace tributary

@@ -107,29 +107,18 @@ class Ticker {
   std::thread thread_;
 };
 
-LeaderConfig leader_config(const WorkerOptions& options, const PoolModel& model, int workers,
+LeaderConfig leader_config(const WorkerOptions& options, std::int32_t pages, int workers,
                            const wire::Token& pool_key, const CostModelConfig& cost_model) {
   const bool exact = options.row_format == RowFormat::kF32 && options.query_dtype == DType::kF32;
-  return {.sequencer = {.placement = {.workers = workers,
-                                      .model = cost_model,
-                                      .max_step_us = options.max_step_ms * 1e3},
-                        .pages_per_worker = model.pages,
+  return {.sequencer = {.placement = {.workers = workers, .model = cost_model},
+                        .pages_per_worker = pages,
                         .incarnation = 1,
-                        .layers = model.served.layers},
-          .layers = model.served.layers,
-          .heads = model.served.heads,
+                        .options = options.sequencer},
           .pool_key = pool_key,
-          .max_batch = options.max_batch,
-          .batch_wait = std::chrono::microseconds(options.batch_wait_us),
-          .lease = milliseconds(options.lease_ms),
-          .worker_timeout = milliseconds(options.worker_timeout_ms),
-          .drain_timeout = milliseconds(options.drain_timeout_ms),
-          .canary_interval = milliseconds(options.canary_interval_ms),
+          .options = options.leader,
           // Kernels sum bf16 products in fp32: their error against the float64 reference over the
           // same values is their own rounding of the weights.
-          .canary_bound = exact ? 1e-4 : 2e-2,
-          .move_bytes_per_s = options.move_bytes_per_s,
-          .row_bytes = model.served.row_bytes()};
+          .canary_bound = exact ? 1e-4 : 2e-2};
 }
 
 RegisterPool pool_card(const WorkerOptions& options, const PoolModel& model,
@@ -144,7 +133,7 @@ RegisterPool pool_card(const WorkerOptions& options, const PoolModel& model,
   pool.communicator = communicator;
   pool.shape = model.served;
   pool.pages_per_worker = model.pages;
-  pool.lease_ms = options.lease_ms;
+  pool.lease_ms = options.leader.lease_ms;
   for (std::size_t r = 0; r < workers.size(); ++r) {
     pool.workers.push_back({.rank = static_cast<int>(r),
                             .host = workers[r].host.data(),
@@ -165,7 +154,7 @@ void lead_pool(const WorkerOptions& options, const WorkerEvents& events, LeaderI
              .terminate =
                  [&] {
                    events.log(fmt::format("asked to end; running sequences have {} ms",
-                                          options.drain_timeout_ms));
+                                          options.leader.drain_timeout_ms));
                    inbox.post_stop();
                  },
              .refused = [&](const Status& reason) { inbox.post_lost(reason); },
@@ -244,7 +233,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
       .workers_per_node = costs.workers_per_node,
       .round_timeout = milliseconds(options.round_timeout_ms),
       // The leader sends an order every second, unless it still ends the last round.
-      .order_timeout = milliseconds(options.round_timeout_ms + options.worker_timeout_ms)};
+      .order_timeout = milliseconds(options.round_timeout_ms + options.leader.worker_timeout_ms)};
   Worker worker(config, *backend, communicator, client, ingest, device.exchange.get(), &port);
   commit_cache(*backend, worker.cache());
   AccessCheck access(pool_key);
@@ -293,7 +282,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
     if (!leads || !events.fatal) return;
     // The leader itself reports earlier, unless it is stuck in a round with a worker that is gone.
     if (std::exchange(ending, !inbox.lost().ok())) events.fatal(inbox.lost());
-    const Status silent = inbox.check_beats(milliseconds(options.worker_timeout_ms) + kTick);
+    const Status silent = inbox.check_beats(milliseconds(options.leader.worker_timeout_ms) + kTick);
     if (!silent.ok()) events.fatal(silent);
   };
   if (!leads) {
@@ -302,12 +291,13 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
     return;
   }
   std::atomic<ControlChannel*> channel = nullptr;
-  Leader leader(leader_config(options, model, communicator.size(), pool_key, config.cost_model()),
-                worker, inbox,
-                {.refuse = [&](int to, const auto& refused) { local.refuse(to, refused); },
-                 .answer = [&](int to, const auto& verdicts) { local.answer(to, verdicts); },
-                 .tell = [&](const FromPool& word) { channel.load()->tell(word); },
-                 .round = events.round});
+  Leader leader(
+      leader_config(options, model.pages, communicator.size(), pool_key, config.cost_model()),
+      worker, inbox,
+      {.refuse = [&](int to, const auto& refused) { local.refuse(to, refused); },
+       .answer = [&](int to, const auto& verdicts) { local.answer(to, verdicts); },
+       .tell = [&](const FromPool& word) { channel.load()->tell(word); },
+       .round = events.round});
   const Ticker ticker(tick);
   lead_pool(
       options, events, inbox,

@@ -1,52 +1,72 @@
-// The options of `tributary worker`.
+// The options of `tributary worker`, and of its leader.
 #pragma once
+
+#include <fmt/format.h>
 
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/base/dtype.h"
 #include "core/model/mla_shape.h"
 #include "core/model/row_format.h"
 #include "core/plan/plan.h"
-#include "core/rebalance/mover.h"
+#include "core/sequencer/sequencer_options.h"
 #include "deploy/runtime/backends.h"
+#include "deploy/runtime/shared_options.h"
+#include "deploy/service/protocol/credential_options.h"
 #include "deploy/service/transport/transport_choice.h"
 #include "deploy/service/worker/given_head_weights.h"
 
 namespace tributary {
 
-struct WorkerOptions {
-  std::string control = "http://127.0.0.1:7300";  // the control plane
-  std::string token_file;                         // bearer token for it; empty: none
-  std::string certificate_authority;              // PEM file for https; empty: the system's
-  std::string name;                               // of the pool; empty: the leader's host name
+struct LeaderOptions {
+  int max_batch = 256;
+  int batch_wait_us = 50;
+  int lease_ms = 30'000;
+  int worker_timeout_ms = 3'000;
+  int drain_timeout_ms = 10'000;
+  int canary_interval_ms = 1'000;
 
-  std::string listen = "127.0.0.1";  // of the data plane: see listen_address.h
-  int port = 0;                      // rank r listens on port + r; 0: any
-  std::string advertise;             // address that clients are told; empty: `listen`
+  template <class Visitor>
+  void for_each_option(Visitor& v) {
+    v(max_batch, "--max-batch", {1, 1 << 16}, "Items of a round, at most");
+    v(batch_wait_us, "--batch-wait-us", {0, 1'000'000}, "How long a round waits for further items");
+    v(lease_ms, "--lease-ms", {100, kMaxOptionMs},
+      "A sequence whose client is silent for so long is freed");
+    v(worker_timeout_ms, "--worker-timeout-ms", {1'000, kMaxOptionMs},
+      "A worker that is silent for so long ends the pool");
+    v(drain_timeout_ms, "--drain-timeout-ms", {0, kMaxOptionMs},
+      "After SIGTERM: how long running sequences may go on");
+    v(canary_interval_ms, "--canary-interval-ms", {0, kMaxOptionMs},
+      "One result is recomputed in float64 so often; 0 for never");
+  }
+};
+
+struct WorkerOptions {
+  std::string control = "http://127.0.0.1:7300";
+  std::string token_file;
+  std::string certificate_authority;
+  std::string name;
+  std::string listen = "127.0.0.1";  // see listen_address.h
+  int port = 0;
+  std::string advertise;
   TransportChoice transport = TransportChoice::kAuto;
-  /// PEM files; the first two make the data plane TLS, trusting `certificate_authority`, and the
-  /// third asks clients for certificates.
   std::string tls_certificate, tls_key, client_authority;
   bool busy_poll = false;
   bool shared_memory = false;
-
-  /// A golden file, or a folder with config.json and *.safetensors: shape and weights. Without it
-  /// the pool has `shape`, and only the weights that the caller gives.
   std::optional<std::filesystem::path> model;
-  std::string shape = "deepseek-v2-lite";  // a preset's name or a file
-  std::optional<MlaShape> given_shape;     // instead of `shape`, as if from a file
-  int layers = 0;                          // 0: the model's or the file's, 1 of a preset
+  std::string shape = "deepseek-v2-lite";
+  std::optional<MlaShape> given_shape;  // instead of `shape`, as if from a file
+  int layers = 0;
   double kv_gib = 1;
   int leaf_tokens = 2048;
   Exchange exchange = Exchange::kAuto;
-  /// The constants for placement and exchange: a machine's name, see core/cost/built_in_costs.h, or
-  /// a file of `tributary bench --json`. Rank 0 reads it.
-  std::string costs = "cpu";
+  std::string costs = "cpu";  // rank 0 reads it
   std::string backend = "cpu";
-  int threads = 0;  // 0: this worker's share of the cores
+  int threads = 0;
   BackendOptions backend_options;
   RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
@@ -54,18 +74,65 @@ struct WorkerOptions {
   /// caller keeps them until the pool serves.
   std::weak_ptr<const GivenHeadWeights> given_head_weights;
 
-  int max_batch = 256;     // items of a round
-  int batch_wait_us = 50;  // how long a round waits for items of sequences in open steps
-  int lease_ms = 30'000;   // a sequence whose client is silent for this long is freed
   /// How long a worker waits for the others to load; each reads the model at its own pace.
   int start_timeout_ms = 30 * 60'000;
-  int round_timeout_ms = 10'000;   // deadline of a round; a worker that misses it ends the pool
-  int worker_timeout_ms = 3'000;   // a worker that is silent for this long ends the pool
-  int drain_timeout_ms = 10'000;   // SIGTERM: how long running sequences may go on
-  int canary_interval_ms = 1'000;  // one item is recomputed in float64 at this interval; 0: never
-  double max_step_ms = 0;          // that placement goes by; 0: none
-  /// Leaves move between workers at this rate at most; 0: never.
-  double move_bytes_per_s = kDefaultMoveBytesPerS;
+  int round_timeout_ms = 10'000;
+  LeaderOptions leader;
+  SequencerOptions sequencer;
+
+  template <class Visitor>
+  void for_each_option(Visitor& v) {
+    v(control, "--control", "URL", "The control plane to register with");
+    visit_credentials(v, token_file, certificate_authority);
+    visit_certificate(v, tls_certificate, tls_key, "encrypts the data plane");
+    for_each_pool_option(v, "--listen");
+  }
+
+  /// What the pool serves and how, without who may reach it. `listen_name` is the flag of its data
+  /// plane's address: `up` has another --listen.
+  template <class Visitor>
+  void for_each_pool_option(Visitor& v, std::string_view listen_name) {
+    v(name, "--name", "NAME", "Name of the pool, unique in its tier",
+      {.shown_default = "the leader's host name"});
+    v(listen, listen_name, "ADDRESS",
+      "Address on which workers take rows and steps, of a closed network; for workers on several "
+      "machines their network (10.0.0.0/24) or device (eth0)");
+    v(port, "--port", {0, 65535}, "Worker r listens on port N + r",
+      {.shown_default = "0, any free one"});
+    v(advertise, "--advertise", "ADDRESS",
+      fmt::format("Address that clients are told instead of {}", listen_name));
+    v(transport, "--transport", "auto|ucx|tcp",
+      "How the data plane speaks: ucx, tcp, or ucx where every worker's machine has RDMA");
+    v(client_authority, "--client-ca", "FILE",
+      "Clients of the data plane must show a certificate that one of these signed, as PEM",
+      {.shown_default = "none", .needs = "--tls-certificate"});
+    v(busy_poll, "--busy-poll",
+      "Spin while idle: microseconds less latency, a core more for each worker");
+    v(shared_memory, "--shared-memory",
+      "Shared memory to clients on this machine: faster, but a client that is killed while it "
+      "sends is not noticed before its lease is over");
+    v(model, "--model", "PATH",
+      "Weights: a folder with config.json and *.safetensors, or a golden file. Without them the "
+      "pool serves `attend` alone");
+    visit_shape(v, shape);
+    v(layers, "--layers", {0, 1024}, "Layers that the pool serves",
+      {.shown_default = "0, the model's or the file's; 1 of a named shape"});
+    visit_kv_gib(v, kv_gib, "Page memory of each worker in GiB");
+    visit_leaf_tokens(v, leaf_tokens);
+    visit_exchange(v, exchange);
+    visit_costs(v, costs);
+    visit_backend(v, backend, threads);
+    backend_options.for_each_option(v);
+    visit_rows(v, row_format);
+    visit_query(v, query_dtype);
+    v(round_timeout_ms, "--round-timeout-ms", {1, kMaxOptionMs},
+      "Deadline of a round; a worker that misses it ends the pool");
+    leader.for_each_option(v);
+    sequencer.for_each_option(
+        v,
+        "Leaves of running sequences move to less busy workers where that pays, at this rate and "
+        "in a fifth of the time at most; 0 for never, also off a worker that is drained");
+  }
 };
 
 }  // namespace tributary

@@ -116,8 +116,7 @@ TEST(MaxStep, ALongSequenceIsCutWhereTheBoundAsksForItAndACutKeepsIt) {
   config.model.workers_per_node = 8;
   // Chats on all workers: what the long sequence is above them is gone soon, so it stays whole.
   const auto placed = [&](double max_step_us) {
-    config.max_step_us = max_step_us;
-    const Placement placement(config);
+    const Placement placement(config, max_step_us);
     PoolLoad load = placement.empty_load(kWorkerPages);
     for (std::int32_t w = 0; w < 8; ++w) {
       for (int i = 0; i < 30; ++i) load.add(std::vector<LeafRun>{{w, 0, 6}}, w, 12'000);
@@ -133,8 +132,7 @@ TEST(MaxStep, ALongSequenceIsCutWhereTheBoundAsksForItAndACutKeepsIt) {
   EXPECT_GT(runs, 1U);
   EXPECT_LT(us, whole_us);
   EXPECT_EQ(placed(whole_us / 10).first, 1U) << "nothing keeps it";
-  config.max_step_us = -1;
-  EXPECT_THROW(Placement{config}, Error);
+  EXPECT_THROW(Placement(config, -1), Error);
 }
 
 TEST(PageWaits, TheLargestThatWasRefusedIsOvertakenByOneWorkersPagesAtMost) {

@@ -31,10 +31,9 @@ class GridMoves : public testing::TestWithParam<const char*> {
     model.layers = 61;
     model.workers_per_node = 8;
     const std::int64_t pages = batch * ((tokens + decoded_of(tokens)) / kPageTokens + 1);
-    return {.placement = {.workers = 8 * nodes, .model = model, .max_step_us = 0},
+    return {.placement = {.workers = 8 * nodes, .model = model},
             .pages_per_worker = static_cast<std::int32_t>(pages),
-            .incarnation = 1,
-            .layers = 1};
+            .incarnation = 1};
   }
 
   static void admit(Sequencer& sequencer, int batch, std::int64_t tokens, SpreadPolicy spread) {
@@ -82,8 +81,8 @@ TEST_P(GridMoves, AfterMovesEqualBatchesTakeHardlyLongerThanWithTheBetterFixedPo
           }
         }
         const double after = sequencer.predicted_step_us() / fixed;
-        const double moved = static_cast<double>(sequencer.move_totals().page_copies) *
-                             kPageTokens * 1152 * 61 / 1e9;
+        const double moved =
+            static_cast<double>(sequencer.move_totals().page_copies) * kPageTokens * 1152 / 1e9;
         ++cells;
         above_before += before > 1.02 ? 1 : 0;
         above += after > 1.02 ? 1 : 0;

@@ -24,10 +24,9 @@ constexpr std::size_t kRowBytes = 1152;
 /// A sequencer whose orders all succeed.
 class MoverTest : public testing::Test {
  protected:
-  SequencerConfig config_{.placement = {.workers = 8, .model = default_cost_model()},
+  SequencerConfig config_{.placement = {.workers = 8, .model = default_cost_model(2048, 4)},
                           .pages_per_worker = 20'000,
-                          .incarnation = 1,
-                          .layers = 4};
+                          .incarnation = 1};
 
   /// A sequence whose prompt has arrived.
   static SequenceId admit_ready(Sequencer& sequencer, const AdmitRequest& request) {
@@ -167,7 +166,7 @@ TEST_F(MoverTest, CopiesStayBelowTheRate) {
   while (leaves.at(static_cast<std::size_t>(move.end_leaf)).owner == leaves[0].owner) {
     ++move.end_leaf;
   }
-  const std::int64_t all = std::int64_t{move.end_leaf} * 2048 / 64 * config_.layers;
+  const std::int64_t all = std::int64_t{move.end_leaf} * 2048 / 64 * config_.placement.model.layers;
   sequencer.begin_move(move);
   constexpr double kPageBytes = 64 * kRowBytes;
   Mover mover(mover_config(100 * kPageBytes, kRowBytes), sequencer);

@@ -141,7 +141,7 @@ void SequencerModel::check_copies(const Order& order) const {
     }
     EXPECT_EQ(found, 1);
     EXPECT_GE(copy.layer, 0);
-    EXPECT_LT(copy.layer, config_.layers);
+    EXPECT_LT(copy.layer, config_.placement.model.layers);
   }
 }
 

@@ -221,10 +221,9 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
 
   std::mt19937 random_{static_cast<std::uint32_t>(GetParam().workers)};
   SequencerModel model_{{.placement = {.workers = GetParam().workers,
-                                       .model = default_cost_model(GetParam().leaf_tokens)},
+                                       .model = default_cost_model(GetParam().leaf_tokens, 2)},
                          .pages_per_worker = GetParam().pages,
-                         .incarnation = 9,
-                         .layers = 2}};
+                         .incarnation = 9}};
   std::int64_t tag_ = 0;
   int admitted_ = 0, full_ = 0, too_large_ = 0, steps_ = 0, rounds_ = 0, commits_ = 0;
   int moves_ = 0;

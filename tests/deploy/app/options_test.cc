@@ -1,62 +1,69 @@
-// Every flag: default, bounds, bad values; and what a user reads when something is wrong.
-#include "deploy/app/flags/options.h"
+// Every flag by its line in the tables: default, bounds, bad values; and what a user reads when
+// something is wrong.
+#include "deploy/app/options.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <regex>
+#include <set>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "deploy/app/up/arguments.h"
-#include "tests/deploy/app/option_flags.h"
+#include "tests/deploy/app/option_samples.h"
 
 namespace tributary {
 namespace {
 
+using test::bad_values;
+using test::call_with;
 using test::Flag;
 using test::flags;
+using test::good_values;
 using test::parse;
-using test::show;
+using test::text_in;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-/// The shortest valid call of a command.
-std::vector<std::string> minimal(const std::string& command) {
-  if (command == "verify") return {command, "a.safetensors"};
-  if (command == "prefill") return {command, "a.safetensors", "--service", "http://s:1"};
-  return {command};
-}
-
-TEST(Options, EveryFlagHasItsDefault) {
+TEST(Options, EveryFlagTakesItsValuesUpToTheBounds) {
   for (const Flag& flag : flags()) {
-    SCOPED_TRACE(flag.command + " " + flag.name);
-    const ParseResult result = parse(minimal(flag.command));
-    ASSERT_FALSE(result.exit) << result.text;
-    EXPECT_EQ(flag.get(result.options), flag.shown_default);
+    const bool is_switch = flag.line.is_switch();
+    for (const std::string& value : good_values(flag.line)) {
+      for (const bool with_equals : {false, true}) {
+        SCOPED_TRACE(flag.command + " " + flag.line.name + " " + value);
+        auto words = call_with(flag);
+        words.push_back(with_equals && !is_switch ? flag.line.name + "=" + value : flag.line.name);
+        if (!with_equals && !is_switch) words.push_back(value);
+        ParseResult result = parse(words);
+        ASSERT_FALSE(result.exit) << result.text;
+        EXPECT_EQ(text_in(result.options, flag), value);
+      }
+    }
   }
 }
 
-TEST(Options, EveryFlagTakesItsValuesUpToTheBounds) {
-  for (const Flag& flag : flags()) {
-    for (const std::string& value : flag.good) {
-      for (const bool with_equals : {false, true}) {
-        SCOPED_TRACE(flag.command + " " + flag.name + " " + value);
-        auto words = minimal(flag.command);
-        if (with_equals) {
-          words.push_back(flag.name + "=" + value);
-        } else {
-          words.insert(words.end(), {flag.name, value});
-        }
-        const ParseResult result = parse(words);
-        ASSERT_FALSE(result.exit) << result.text;
-        EXPECT_EQ(flag.get(result.options), value);
+TEST(Options, EveryFlagFillsAFieldOfItsOwn) {
+  const std::vector<Flag> all = flags();
+  ASSERT_GT(all.size(), 180U);
+  for (const Flag& flag : all) {
+    SCOPED_TRACE(flag.command + " " + flag.line.name);
+    Options options;
+    const auto tables = command_tables(options);
+    const auto table = std::ranges::find(tables, flag.command, &CommandTable::name);
+    for (const std::string& value : good_values(flag.line)) {
+      table->find(flag.line.key())->read(value);
+      for (const OptionLine& other : table->options) {
+        if (other.name == flag.line.name) continue;
+        EXPECT_EQ(other.text(), other.default_text) << other.name;
       }
     }
   }
@@ -64,14 +71,15 @@ TEST(Options, EveryFlagTakesItsValuesUpToTheBounds) {
 
 TEST(Options, EveryFlagRefusesBadValuesInOneLineThatNamesIt) {
   for (const Flag& flag : flags()) {
-    for (const std::string& value : flag.bad) {
-      SCOPED_TRACE(flag.command + " " + flag.name + " '" + value + "'");
-      auto words = minimal(flag.command);
-      words.insert(words.end(), {flag.name, value});
+    if (flag.line.is_switch()) continue;
+    for (const std::string& value : bad_values(flag.line)) {
+      SCOPED_TRACE(flag.command + " " + flag.line.name + " '" + value + "'");
+      auto words = call_with(flag);
+      words.insert(words.end(), {flag.line.name, value});
       const ParseResult result = parse(words);
       EXPECT_TRUE(result.exit);
       EXPECT_EQ(result.exit_status, 2);
-      EXPECT_THAT(result.text, AllOf(StartsWith(flag.name), HasSubstr(value), Not(HasSubstr("\n")),
+      EXPECT_THAT(result.text, AllOf(StartsWith(flag.line.name), Not(HasSubstr("\n")),
                                      HasSubstr("tributary " + flag.command + " --help")));
     }
   }
@@ -79,14 +87,45 @@ TEST(Options, EveryFlagRefusesBadValuesInOneLineThatNamesIt) {
 
 TEST(Options, EveryFlagNeedsExactlyOneValue) {
   for (const Flag& flag : flags()) {
-    SCOPED_TRACE(flag.command + " " + flag.name);
-    auto words = minimal(flag.command);
-    words.push_back(flag.name);
-    EXPECT_THAT(parse(words).text, StartsWith(flag.name + " needs a value"));
-    words.insert(words.end(), {flag.good[0], flag.name, flag.good[0]});
+    const std::string& name = flag.line.name;
+    SCOPED_TRACE(flag.command + " " + name);
+    auto words = call_with(flag);
+    words.push_back(name);
+    if (!flag.line.is_switch()) {
+      EXPECT_THAT(parse(words).text, StartsWith(name + " needs a value"));
+      const std::string value = good_values(flag.line)[0];
+      words.insert(words.end(), {value, name, value});
+    } else {
+      words.push_back(name);
+    }
     const ParseResult twice = parse(words);
     EXPECT_EQ(twice.exit_status, 2);
-    EXPECT_THAT(twice.text, StartsWith(flag.name + " is given more than once"));
+    EXPECT_THAT(twice.text, StartsWith(name + " is given more than once"));
+    if (!flag.line.is_switch()) continue;
+    words = call_with(flag);
+    words.push_back(name + "=1");
+    EXPECT_THAT(parse(words).text, StartsWith(name + " takes no value"));
+  }
+}
+
+TEST(Options, WhatAFlagNeedsOrExcludesIsRefusedWithoutOrWithIt) {
+  for (const Flag& flag : flags()) {
+    SCOPED_TRACE(flag.command + " " + flag.line.name);
+    std::vector<std::string> words = call_with(flag);
+    words.push_back(flag.line.name);
+    if (!flag.line.is_switch()) words.push_back(good_values(flag.line)[0]);
+    ASSERT_FALSE(parse(words).exit) << parse(words).text;
+    for (const std::string& other : flag.line.needs) {
+      auto without = words;
+      const auto at = std::ranges::find(without, other);
+      without.erase(at, at + 2);
+      EXPECT_THAT(parse(without).text, HasSubstr(other));
+    }
+    for (const std::string& other : flag.line.excludes) {
+      auto with = words;
+      with.insert(with.end(), {other, "a"});
+      EXPECT_THAT(parse(with).text, AllOf(HasSubstr(flag.line.name), HasSubstr(other)));
+    }
   }
 }
 
@@ -107,11 +146,11 @@ TEST(Options, FilesAndCommands) {
   EXPECT_THAT(verify.options.verify.files, testing::ElementsAre("a", "b"));
 
   EXPECT_EQ(parse({"replay"}).options.command, Command::kReplay);
-  EXPECT_EQ(show(parse({"replay"}).options.replay.trace), "none");
-  EXPECT_EQ(show(parse({"replay", "t.jsonl"}).options.replay.trace), "t.jsonl");
-  EXPECT_EQ(show(parse({"replay", "--", "--t"}).options.replay.trace), "--t");
+  EXPECT_EQ(parse({"replay"}).options.replay.trace, std::nullopt);
+  EXPECT_EQ(parse({"replay", "t.jsonl"}).options.replay.trace, "t.jsonl");
+  EXPECT_EQ(parse({"replay", "--", "--t"}).options.replay.trace, "--t");
   EXPECT_EQ(parse({"simulate", "t"}).options.command, Command::kSimulate);
-  EXPECT_EQ(show(parse({"simulate", "t"}).options.simulate.trace), "t");
+  EXPECT_EQ(parse({"simulate", "t"}).options.simulate.trace, "t");
   EXPECT_EQ(parse({"info"}).options.command, Command::kInfo);
 }
 
@@ -139,169 +178,64 @@ TEST(Options, WhatCannotBeUnderstoodIsNamed) {
   expect_refusal({"prefill", "--service", "s"}, "FILE is required");
   expect_refusal({"control", "--tls-key", "k"}, "--tls-certificate");
   expect_refusal({"up", "--tls-certificate", "c"}, "--tls-key");
-  expect_refusal({"worker", "--busy-poll", "--busy-poll"}, "--busy-poll");
-  expect_refusal({"worker", "--busy-poll=1"}, "--busy-poll");
 }
 
+/// Some of all, as whoever reads the help expects them.
 TEST(Options, FlagsOfAPoolAndFlagsOfAServiceDoNotMix) {
   const auto text = [](const std::vector<std::string>& words) { return parse(words).text; };
-  for (const char* flag : {"--workers", "--query", "--leaf-tokens"}) {
-    const std::string value = std::string(flag) == "--query" ? "f32" : "64";
-    EXPECT_THAT(text({"verify", "a", "--service", "s", flag, value}),
-                AllOf(HasSubstr(flag), HasSubstr("--service")));
-  }
-  for (const char* flag : {"--workers", "--threads", "--leaf-tokens", "--layers", "--heads",
-                           "--kv-gib", "--round-timeout-ms"}) {
-    EXPECT_THAT(text({"replay", "--service", "s", flag, "64"}),
-                AllOf(HasSubstr(flag), HasSubstr("--service")));
-  }
-  for (const char* flag : {"--clients", "--token-file", "--ca", "--call-timeout-ms"}) {
-    EXPECT_THAT(text({"replay", flag, "7"}), AllOf(HasSubstr(flag), HasSubstr("--service")));
-  }
-  EXPECT_THAT(text({"replay", "--transport", "tcp"}), HasSubstr("--service"));
+  EXPECT_THAT(text({"verify", "a", "--service", "s", "--leaf-tokens", "64"}),
+              AllOf(HasSubstr("--leaf-tokens"), HasSubstr("--service")));
+  EXPECT_FALSE(parse({"verify", "a", "--service", "s", "--threads", "2"}).exit);
+  EXPECT_THAT(text({"replay", "--service", "s", "--threads", "2"}),
+              AllOf(HasSubstr("--threads"), HasSubstr("--service")));
+  EXPECT_THAT(text({"replay", "--clients", "7"}), HasSubstr("--service"));
   EXPECT_THAT(text({"verify", "a", "--service", "s", "--transport", "rdma"}),
               HasSubstr("'rdma' is not auto, ucx or tcp"));
-  EXPECT_THAT(text({"worker", "--client-ca", "f"}), HasSubstr("--tls-certificate"));
-  EXPECT_THAT(text({"verify", "a", "--attend-only"}), HasSubstr("--service"));
-  for (const std::vector<std::string>& words :
-       {std::vector<std::string>{"verify", "a"}, std::vector<std::string>{"replay"}}) {
-    std::vector<std::string> line = words;
-    line.insert(line.end(), {"--service", "s", "--disable-cuda-graph"});
-    EXPECT_THAT(text(line), AllOf(HasSubstr("--disable-cuda-graph"), HasSubstr("--service")));
-  }
-
-  const ParseResult verify =
-      parse({"verify", "a", "--service", "s", "--token-file", "t", "--ca", "c", "--tls-certificate",
-             "p", "--tls-key", "k", "--transport", "tcp", "--call-timeout-ms", "5", "--busy-poll",
-             "--attend-only"});
-  ASSERT_FALSE(verify.exit) << verify.text;
-  const ServiceOptions& service = verify.options.verify.service;
-  EXPECT_EQ(service.url, "s");
-  EXPECT_EQ(service.token_file, "t");
-  EXPECT_EQ(service.certificate_authority, "c");
-  EXPECT_EQ(service.tls_certificate, "p");
-  EXPECT_EQ(service.tls_key, "k");
-  EXPECT_EQ(service.transport, TransportChoice::kTcp);
-  EXPECT_EQ(service.call_timeout_ms, 5);
-  EXPECT_TRUE(service.busy_poll);
-  EXPECT_TRUE(verify.options.verify.attend_only);
-
   const ParseResult replay = parse({"replay", "--service", "s", "--clients", "4"});
   ASSERT_FALSE(replay.exit) << replay.text;
   EXPECT_EQ(replay.options.replay.service.url, "s");
   EXPECT_EQ(replay.options.replay.clients, 4);
 }
 
-TEST(Options, SwitchesAreOffUntilGiven) {
-  EXPECT_FALSE(parse({"worker"}).options.worker.busy_poll);
-  EXPECT_FALSE(parse({"worker"}).options.worker.shared_memory);
-  EXPECT_FALSE(parse({"worker"}).options.worker.backend_options.disable_cuda_graph);
-  const ParseResult on = parse({"up", "--busy-poll", "--shared-memory", "--disable-cuda-graph"});
-  ASSERT_FALSE(on.exit) << on.text;
-  EXPECT_TRUE(on.options.up.worker.backend_options.disable_cuda_graph);
-  EXPECT_TRUE(on.options.up.worker.busy_poll);
-  EXPECT_TRUE(on.options.up.worker.shared_memory);
+/// The processes that `up` starts get the options that `up` got.
+TEST(Options, WordsOfOptionsAreReadBackAsThem) {
+  for (const char* command : {"control", "worker"}) {
+    Options options;
+    const auto table = [&](Options& o) {
+      std::vector<CommandTable> tables = command_tables(o);
+      return *std::ranges::find(tables, command, &CommandTable::name);
+    };
+    std::size_t values = 0;
+    for (const OptionLine& line : table(options).options) {
+      line.read(good_values(line).back());
+      values += line.is_switch() ? 1 : 2;
+    }
+    std::vector<std::string> words = words_of(table(options).options);
+    EXPECT_EQ(words.size(), values);
+    words.insert(words.begin(), command);
+    ParseResult parsed = parse(words);
+    ASSERT_FALSE(parsed.exit) << parsed.text;
+    EXPECT_EQ(words_of(table(parsed.options).options),
+              std::vector<std::string>(words.begin() + 1, words.end()));
+  }
 }
 
-/// The processes that `up` starts get the options that `up` got.
-TEST(Options, CommandLinesOfOptionsAreReadBackAsThem) {
-  const ParseResult up = parse({"up",
-                                "--listen",
-                                "127.0.0.1:0",
-                                "--token-file",
-                                "t",
-                                "--tls-certificate",
-                                "c",
-                                "--tls-key",
-                                "k",
-                                "--health-listen",
-                                "127.0.0.1:1",
-                                "--max-connections",
-                                "9",
-                                "--pool-timeout-ms",
-                                "1001",
-                                "--admission-timeout-ms",
-                                "102",
-                                "--max-body-bytes",
-                                "2048",
-                                "--ca",
-                                "ca",
-                                "--name",
-                                "n",
-                                "--data-listen",
-                                "10.0.0.1",
-                                "--port",
-                                "77",
-                                "--advertise",
-                                "h",
-                                "--transport",
-                                "tcp",
-                                "--client-ca",
-                                "f",
-                                "--busy-poll",
-                                "--shared-memory",
-                                "--model",
-                                "m",
-                                "--shape",
-                                "kimi-k2",
-                                "--layers",
-                                "3",
-                                "--kv-gib",
-                                "0.125",
-                                "--leaf-tokens",
-                                "128",
-                                "--exchange",
-                                "all-gather",
-                                "--backend",
-                                "reference",
-                                "--merge-order",
-                                "fast",
-                                "--disable-cuda-graph",
-                                "--attend-kernel",
-                                "few",
-                                "--threads",
-                                "5",
-                                "--rows",
-                                "f32",
-                                "--query",
-                                "f32",
-                                "--max-batch",
-                                "12",
-                                "--batch-wait-us",
-                                "13",
-                                "--lease-ms",
-                                "1400",
-                                "--round-timeout-ms",
-                                "1500",
-                                "--worker-timeout-ms",
-                                "1600",
-                                "--drain-timeout-ms",
-                                "17",
-                                "--costs",
-                                "h200",
-                                "--canary-interval-ms",
-                                "18",
-                                "--max-step-ms",
-                                "21",
-                                "--move-bytes-per-s",
-                                "19"});
-  ASSERT_FALSE(up.exit) << up.text;
-  WorkerOptions worker = up.options.up.worker;
-  worker.control = "https://c:2";
-  worker.token_file = "t";
-  worker.tls_certificate = "c";
-  worker.tls_key = "k";
-  const std::vector<std::string> worker_line = command_line(worker);
-  const ParseResult parsed = parse(worker_line);
-  ASSERT_FALSE(parsed.exit) << parsed.text;
-  EXPECT_EQ(command_line(parsed.options.worker), worker_line);
-  EXPECT_EQ(worker_line.size(), 1U + 2 * 33 + 3);  // every flag with its value, and three switches
-
-  const std::vector<std::string> control_line = command_line(up.options.up.control);
-  const ParseResult control = parse(control_line);
-  ASSERT_FALSE(control.exit) << control.text;
-  EXPECT_EQ(command_line(control.options.control), control_line);
-  EXPECT_EQ(control_line.size(), 1U + 2 * 9);
+/// All but where the control plane is and who may reach it.
+TEST(Options, UpTakesWhatItsChildrenDo) {
+  Options options;
+  const std::vector<CommandTable> tables = command_tables(options);
+  const CommandTable& up = tables[0];
+  const std::set<std::string> other_name = {"--control", "--listen"};
+  for (const CommandTable& child : std::span(tables).subspan(1, 2)) {
+    for (const OptionLine& line : child.options) {
+      if (child.name == "worker" && other_name.contains(line.name)) continue;
+      ASSERT_NE(up.find(line.key()), nullptr) << line.name;
+      EXPECT_EQ(up.find(line.key())->default_text, line.default_text) << line.name;
+      EXPECT_EQ(up.find(line.key())->low + up.find(line.key())->high, line.low + line.high);
+    }
+  }
+  up.find("data-listen")->read("10.0.0.1");
+  EXPECT_EQ(options.up.worker.listen, "10.0.0.1");
 }
 
 TEST(Options, VersionAndHelpAreNotErrors) {
@@ -321,32 +255,28 @@ TEST(Options, VersionAndHelpAreNotErrors) {
   }
 }
 
-TEST(Options, HelpOfACommandShowsEveryFlagWithItsDefaultInLinesOf100Columns) {
-  for (const std::string command :
-       {"up", "control", "worker", "prefill", "verify", "replay", "simulate", "plan", "info"}) {
-    const ParseResult help = parse({command, "--help"});
+TEST(Options, HelpOfACommandShowsEveryFlagWithItsRangeAndDefaultInLinesOf100Columns) {
+  Options options;
+  for (const CommandTable& table : command_tables(options)) {
+    const ParseResult help = parse({table.name, "--help"});
     SCOPED_TRACE(help.text);
     EXPECT_TRUE(help.exit);
     EXPECT_EQ(help.exit_status, 0);
-    EXPECT_THAT(help.text, HasSubstr("Usage: tributary " + command));
+    EXPECT_THAT(help.text, HasSubstr("Usage: tributary " + table.name));
     // The types of the parser's own help mean nothing to a user.
-    EXPECT_THAT(help.text, AllOf(Not(HasSubstr("INT")), Not(HasSubstr("TEXT")),
-                                 Not(HasSubstr("FLOAT")), Not(HasSubstr(" in ["))));
+    EXPECT_THAT(help.text, AllOf(Not(HasSubstr(" INT")), Not(HasSubstr(" TEXT")),
+                                 Not(HasSubstr(" FLOAT")), Not(HasSubstr(" in ["))));
     std::istringstream lines(help.text);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
-    for (const Flag& flag : flags()) {
-      if (flag.command != command) continue;
-      const std::size_t begin = help.text.find("\n  " + flag.name + " ");
-      ASSERT_NE(begin, std::string::npos) << flag.name;
-      const std::string entry =
-          help.text.substr(begin, help.text.find("\n  --", begin + 1) - begin);
-      // A flag without a default value has words for it, or needs none.
-      if (flag.shown_default.empty() || flag.shown_default == "none") continue;
-      // A pool's workers have one thread by default.
-      const bool threads = command == "verify" || command == "replay";
-      std::string shown = flag.name == "--workers" && threads ? "1" : flag.shown_default;
-      shown = std::regex_replace(shown, std::regex("[.]"), "[.]");
-      EXPECT_THAT(entry, testing::ContainsRegex("default[ \n]+" + shown));
+    const std::string flat = std::regex_replace(help.text, std::regex("[ \n]+"), " ");
+    for (const OptionLine& line : table.options) {
+      const std::string value = line.value.empty() ? "" : " " + line.value;
+      EXPECT_THAT(flat, HasSubstr(" " + line.name + value + " " + line.help));
+      EXPECT_THAT(line.help, HasSubstr(line.low));
+      // A switch is off. A flag without a default value has words for it, or needs none.
+      if (line.default_text.empty() || line.is_switch()) continue;
+      EXPECT_THAT(line.help, testing::ContainsRegex("default.*[)]"));
+      EXPECT_THAT(line.help, HasSubstr("default " + line.default_text));
     }
   }
 }

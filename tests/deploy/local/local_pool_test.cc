@@ -47,7 +47,7 @@ WorkerOptions small_pool() {
   options.kv_gib = 0.005;  // 72 pages
   options.leaf_tokens = 64;
   options.threads = 1;
-  options.canary_interval_ms = 1;
+  options.leader.canary_interval_ms = 1;
   return options;
 }
 

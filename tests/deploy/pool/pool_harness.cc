@@ -171,11 +171,10 @@ std::vector<float> pool_query(const AttentionShape& shape, std::int64_t tag, int
 
 PoolLeader::PoolLeader(const PoolSetup& setup, Worker& worker, std::atomic<std::int64_t>& salt,
                        std::vector<std::shared_future<PoolReceiver>> receivers)
-    : sequencer(
-          {.placement = {.workers = setup.workers, .model = default_cost_model(setup.leaf_tokens)},
-           .pages_per_worker = setup.pages,
-           .incarnation = 1,
-           .layers = setup.layers}),
+    : sequencer({.placement = {.workers = setup.workers,
+                               .model = default_cost_model(setup.leaf_tokens, setup.layers)},
+                 .pages_per_worker = setup.pages,
+                 .incarnation = 1}),
       setup_(setup),
       worker_(worker),
       salt_(salt),

@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(Committed, SimulatedPoolSteps, testing::Values(1, 5, 16
 
 TEST(SimulatedPool, TimesAndBytesAreThoseOfFullPlansWhileLeavesMove) {
   SimulatedPoolConfig config = test::small_pool(6, 240);
-  config.move_bytes_per_s = 1e10;
+  config.sequencer.move_bytes_per_s = 1e10;
   // Exchanges for nothing: whatever is uneven moves.
   config.cost.costs = {};
   config.cost.costs.attend_byte_ns = 1;

@@ -31,8 +31,7 @@ inline SimulatedPoolConfig small_pool(int workers, std::int32_t pages = 2000) {
           .cost = small_cost(),
           .exchange = Exchange::kAuto,
           .commit_tokens = kMaxStepTokens,
-          .max_step_us = 0,
-          .move_bytes_per_s = 0};
+          .sequencer = {.max_step_ms = 0, .move_bytes_per_s = 0}};
 }
 
 /// Uniform draws in [0, 1), the same everywhere.

@@ -150,7 +150,7 @@ TEST(ServiceControl, AdmitsQueriesFreesDrains) {
 
 TEST(ServiceControl, EndsInOrderWhenTheLastSequenceHasEnded) {
   WorkerOptions options = small_options();
-  options.drain_timeout_ms = 30'000;
+  options.leader.drain_timeout_ms = 30'000;
   ServicePool pool(2, options);
   const SequenceInfo sequence = pool.admit(10, 4);
   std::jthread stopping([&] { pool.stop(); });

@@ -41,7 +41,7 @@ TEST(ServiceAttend, OutputsAreThoseOfThePoolForAnyNumberOfWorkers) {
 
 TEST(ServiceAttend, ClientsAtDifferentLayersShareRounds) {
   WorkerOptions options = small_options();
-  options.batch_wait_us = 20'000;
+  options.leader.batch_wait_us = 20'000;
   ServicePool pool(2, options);
   constexpr int kClients = 4;
   std::vector<PoolRequest> requests;

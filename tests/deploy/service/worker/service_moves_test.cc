@@ -34,9 +34,9 @@ std::filesystem::path write_costs() {
 
 TEST(ServiceMoves, WhatIsLeftWhenOthersHaveGoneIsSpreadAndKeepsItsBits) {
   WorkerOptions options = small_options();
-  options.move_bytes_per_s = 1e10;
+  options.sequencer.move_bytes_per_s = 1e10;
   options.costs = write_costs().string();
-  options.lease_ms = 300'000;  // some wait while the others' prompts are pushed
+  options.leader.lease_ms = 300'000;  // some wait while the others' prompts are pushed
   ServicePool pool(3, options);
   PoolUser user(pool);
   std::vector<UserSequence> sequences;
@@ -93,7 +93,7 @@ TEST(ServiceMoves, WhatIsLeftWhenOthersHaveGoneIsSpreadAndKeepsItsBits) {
 
 TEST(ServiceMoves, AnOperatorEmptiesOneWorkerAndNoBitChanges) {
   WorkerOptions options = small_options();
-  options.lease_ms = 300'000;
+  options.leader.lease_ms = 300'000;
   ServicePool pool(3, options);
   PoolUser user(pool);
   // Homes stay, so the worker that is emptied is not one of theirs.
@@ -156,7 +156,7 @@ TEST(ServiceMoves, AnOperatorEmptiesOneWorkerAndNoBitChanges) {
 
 TEST(ServiceMoves, WhatMovesNothingEmptiesNobody) {
   WorkerOptions options = small_options();
-  options.move_bytes_per_s = 0;
+  options.sequencer.move_bytes_per_s = 0;
   ServicePool pool(2, options);
   const PoolReply reply = pool.ask(DrainWorker{.worker = 1, .draining = true});
   EXPECT_EQ(reply.code, ErrorCode::kFailedPrecondition);

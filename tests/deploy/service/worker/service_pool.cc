@@ -19,8 +19,8 @@ WorkerOptions small_options() {
   options.leaf_tokens = 64;
   options.threads = 1;
   options.listen = "127.0.0.1";
-  options.canary_interval_ms = 1;
-  options.drain_timeout_ms = 10;
+  options.leader.canary_interval_ms = 1;
+  options.leader.drain_timeout_ms = 10;
   return options;
 }
 

@@ -1,4 +1,4 @@
-// Every flag of the program, in one place: name, default, range, meaning.
+// Every command of the program with its table of options, and the command line that fills them.
 #pragma once
 
 #include <filesystem>
@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "deploy/app/bench/bench_options.h"
+#include "deploy/app/config/config_options.h"
+#include "deploy/app/flags/option_table.h"
 #include "deploy/app/plan/plan_command.h"
 #include "deploy/app/prefill/prefill.h"
 #include "deploy/app/replay/replay.h"
@@ -18,8 +20,8 @@
 
 namespace tributary {
 
+/// In the order of command_tables().
 enum class Command {
-  kNone,
   kUp,
   kControl,
   kWorker,
@@ -30,7 +32,9 @@ enum class Command {
   kTop,
   kBench,
   kPlan,
+  kConfig,
   kInfo,
+  kNone,
 };
 
 struct Options {
@@ -45,10 +49,14 @@ struct Options {
   TopOptions top;
   BenchOptions bench;
   PlanOptions plan;
+  ConfigOptions config;
 };
 
+/// Every command, in the order of the help. The lines refer to the fields of `options`.
+[[nodiscard]] std::vector<CommandTable> command_tables(Options& options);
+
 struct ParseResult {
-  Options options;
+  Options options = {};
   bool exit = false;    // nothing to run: help, version, or bad flags
   int exit_status = 0;  // 2 for bad flags
   std::string text;     // help or version for stdout, or the error's one line for stderr

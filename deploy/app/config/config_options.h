@@ -1,0 +1,21 @@
+// The options of `tributary config`: one of the two is given.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+namespace tributary {
+
+struct ConfigOptions {
+  std::optional<std::filesystem::path> check;
+  bool print_defaults = false;
+
+  template <class Visitor>
+  void for_each_option(Visitor& v) {
+    v(check, "--check", "FILE", "Say everything that is wrong with this file, with its line");
+    v(print_defaults, "--print-defaults",
+      "Print a file with every flag of every command: its meaning, range and default");
+  }
+};
+
+}  // namespace tributary
