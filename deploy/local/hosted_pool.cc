@@ -18,14 +18,15 @@ void complete(WorkerOptions& options, bool threads, Communicator& communicator) 
   options.name = "hosted";
   if (threads) options.transport = TransportChoice::kLocal;
   if (options.listen.empty()) options.listen = threads ? "127.0.0.1" : shared_address(communicator);
-  options.lease_ms = std::chrono::milliseconds(kDay).count();
+  options.leader.lease_ms = std::chrono::milliseconds(kDay).count();
   // A worker that is stuck in a round misses the round's deadline first.
-  options.worker_timeout_ms = std::max(options.worker_timeout_ms, 2 * options.round_timeout_ms);
+  options.leader.worker_timeout_ms =
+      std::max(options.leader.worker_timeout_ms, 2 * options.round_timeout_ms);
   // Nothing large is loaded, so a rank that is stuck or gone is known early in the start, too.
   options.start_timeout_ms = std::max(10'000, options.round_timeout_ms);
-  options.drain_timeout_ms = 0;
-  options.canary_interval_ms = 0;
-  options.move_bytes_per_s = 0;
+  options.leader.drain_timeout_ms = 0;
+  options.leader.canary_interval_ms = 0;
+  options.sequencer.move_bytes_per_s = 0;
 }
 
 }  // namespace
