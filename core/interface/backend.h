@@ -201,8 +201,7 @@ class Backend {
   /// Sets the plan data of all later replays. False: these are not the recorded calls, or they have
   /// more plan data than there is room for; record them again.
   [[nodiscard]] bool refill(Recording& recording, std::span<const Call> calls);
-  /// Enqueues the recorded calls. May itself be part of a capture of the stream by an engine
-  /// (cuda_stream): they become a part of the engine's graph then.
+  /// Enqueues the recorded calls.
   virtual void replay(const Recording& /*recording*/) {}
 
  protected:
