@@ -114,14 +114,14 @@ MovingPool::MovingPool(const MovingPoolConfig& config, Backend& backend, Communi
 void MovingPool::admit() {
   std::ranges::sort(config_.prompts, std::ranges::greater());
   for (std::size_t i = 0; i < config_.prompts.size(); ++i) {
-    const auto id = sequencer_.admit({.prompt_tokens = config_.prompts[i],
-                                      .max_new_tokens = config_.steps,
-                                      .spread = SpreadPolicy::kSingle},
-                                     {.tag = static_cast<std::int64_t>(i)});
+    const auto id = sequencer_.sequences().admit({.prompt_tokens = config_.prompts[i],
+                                                  .max_new_tokens = config_.steps,
+                                                  .spread = SpreadPolicy::kSingle},
+                                                 {.tag = static_cast<std::int64_t>(i)});
     if (!id) fail(ErrorCode::kPoolFull, "sequence {} of {}", i, config_.prompts.size());
     ids_.push_back(*id);
     (void)lead();
-    sequencer_.prompt_arrived(*id);
+    sequencer_.sequences().prompt_arrived(*id);
   }
 }
 
@@ -135,11 +135,11 @@ Mover MovingPool::make_mover(double move_bytes_per_s) {
 
 PhaseFigures MovingPool::run(Mover* mover) {
   for (std::size_t i = 0; i < ids_.size(); ++i) {
-    sequencer_.truncate(ids_[i], config_.prompts[i]);  // which ends its move, too
+    sequencer_.sequences().truncate(ids_[i], config_.prompts[i]);  // which ends its move, too
   }
   (void)lead();
   PhaseFigures figures;
-  const std::uint64_t copies = sequencer_.move_totals().page_copies;
+  const std::uint64_t copies = sequencer_.moves().totals().page_copies;
   const auto begin = Deadline::Clock::now();
   for (int i = 0; i < config_.steps; ++i) {
     const auto start = Deadline::Clock::now();
@@ -147,7 +147,7 @@ PhaseFigures MovingPool::run(Mover* mover) {
     figures.step_us.push_back(seconds_since(start) * 1e6);
   }
   figures.seconds = seconds_since(begin);
-  figures.copied_bytes = static_cast<double>(sequencer_.move_totals().page_copies - copies) *
+  figures.copied_bytes = static_cast<double>(sequencer_.moves().totals().page_copies - copies) *
                          static_cast<double>(page_copy_bytes());
   return figures;
 }
@@ -155,20 +155,20 @@ PhaseFigures MovingPool::run(Mover* mover) {
 /// Returns how long the copies took.
 double MovingPool::step(Mover* mover) {
   double copy_us = 0;
-  std::vector<Sequencer::StepRequest> tokens;
+  std::vector<StepRequest> tokens;
   for (const SequenceId id : ids_) tokens.push_back({id, 1});
-  sequencer_.open_step(tokens);
-  std::vector<Sequencer::RoundRequest> items;
+  sequencer_.steps().open(tokens);
+  std::vector<RoundRequest> items;
   for (int layer = 0; layer < config_.layers; ++layer) {
     items.clear();
     for (const SequenceId id : ids_) items.push_back({id, layer});
-    sequencer_.order_round(items);
+    sequencer_.steps().order_round(items);
     if (mover != nullptr) order_copies(*mover);
     const RoundReport report = lead();
     if (mover != nullptr) mover->order_ended(report.copy_us);
     copy_us += report.copy_us;
   }
-  for (const SequenceId id : ids_) sequencer_.commit(id, 1);
+  for (const SequenceId id : ids_) sequencer_.steps().commit(id, 1);
   return copy_us;
 }
 
@@ -178,9 +178,10 @@ void MovingPool::order_copies(Mover& mover) {
   const auto layers = static_cast<std::size_t>(config_.layers);
   for (;;) {
     mover.prepare(now);
-    const bool left = std::ranges::any_of(sequencer_.moves(), [&](const RunningMove& move) {
-      return std::cmp_less(move.ordered, move.from_pages.size() * layers);
-    });
+    const bool left =
+        std::ranges::any_of(sequencer_.moves().running(), [&](const RunningMove& move) {
+          return std::cmp_less(move.ordered, move.from_pages.size() * layers);
+        });
     if (left || !begin_move()) return;
   }
 }
@@ -189,8 +190,8 @@ void MovingPool::order_copies(Mover& mover) {
 /// Moves under way count as done. False if no leaf can move.
 bool MovingPool::begin_move() {
   std::vector<std::int64_t> tokens;
-  for (const WorkerLoad& load : sequencer_.loads()) tokens.push_back(load.tokens);
-  for (const RunningMove& move : sequencer_.moves()) {
+  for (const WorkerLoad& load : sequencer_.ledger().load().workers()) tokens.push_back(load.tokens);
+  for (const RunningMove& move : sequencer_.moves().running()) {
     const std::int64_t moved =
         std::int64_t{move.move.end_leaf - move.move.first_leaf} * config_.leaf_tokens;
     tokens[static_cast<std::size_t>(move.from)] -= moved;
@@ -209,11 +210,11 @@ bool MovingPool::begin_move() {
   for (std::size_t i = 0; i < ids_.size(); ++i) {
     const auto full = static_cast<std::int32_t>(config_.prompts[i] / config_.leaf_tokens);
     const bool moving = std::ranges::any_of(
-        sequencer_.moves(), [&](const RunningMove& m) { return m.move.id == ids_[i]; });
+        sequencer_.moves().running(), [&](const RunningMove& m) { return m.move.id == ids_[i]; });
     if (full == 0 || moving) continue;
     const std::int32_t first = std::max(0, full - config_.move_leaves);
     const std::int32_t from =
-        sequencer_.table().at(ids_[i]).leaves[static_cast<std::size_t>(first)].owner;
+        sequencer_.ledger().table().at(ids_[i]).leaves[static_cast<std::size_t>(first)].owner;
     const std::int64_t busy = tokens[static_cast<std::size_t>(from)];
     if (busy < most) continue;
     if (busy > most) found.clear();
@@ -221,7 +222,7 @@ bool MovingPool::begin_move() {
     found.push_back({ids_[i], first, full, least_busy_beside(from)});
   }
   if (found.empty()) return false;
-  sequencer_.begin_move(found[random_() % found.size()]);
+  sequencer_.moves().begin(found[random_() % found.size()]);
   return true;
 }
 
@@ -232,7 +233,7 @@ double MovingPool::copy_alone() {
   for (int order = 0; order < kAloneOrders; ++order) {
     std::int64_t copies = 0;
     do {
-      copies += sequencer_.order_copies(most - copies);
+      copies += sequencer_.moves().order_copies(most - copies);
     } while (copies < most && begin_move());
     const auto start = Deadline::Clock::now();
     (void)lead();
@@ -271,7 +272,7 @@ RoundReport MovingPool::lead(bool stop) {
   order.stop = stop;
   share(encode_order(order), communicator_);
   const RoundReport report = perform(order);
-  sequencer_.order_ended(true);
+  sequencer_.moves().order_ended(true);
   return report;
 }
 

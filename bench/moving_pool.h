@@ -77,7 +77,9 @@ class MovingPool {
   [[nodiscard]] std::vector<std::uint64_t> digests() const;
 
   /// Rank 0: moves that came to their end.
-  [[nodiscard]] std::uint64_t completed_moves() const { return sequencer_.move_totals().completed; }
+  [[nodiscard]] std::uint64_t completed_moves() const {
+    return sequencer_.moves().totals().completed;
+  }
 
  private:
   void admit();

@@ -37,7 +37,7 @@ double seconds(Deadline::Clock::duration time) {
 }  // namespace
 
 Mover::Mover(const MoverConfig& config, Sequencer& sequencer)
-    : config_(config), sequencer_(sequencer) {
+    : config_(config), moves_(sequencer.moves()), ledger_(sequencer.ledger()) {
   // Written so that NaN fails.
   if (!(config.bytes_per_s >= 0 && config.bytes_per_s <= 1e15) || config.page_copy_bytes < 1) {
     fail(ErrorCode::kInvalidArgument,
@@ -49,21 +49,21 @@ Mover::Mover(const MoverConfig& config, Sequencer& sequencer)
 }
 
 void Mover::prepare(Time now) {
-  completed_ = sequencer_.move_totals().completed;
+  completed_ = moves_.totals().completed;
   if (config_.bytes_per_s == 0) return;
   earn(now);
-  if (sequencer_.moves().empty()) {
+  if (moves_.running().empty()) {
     // What came or went may need what the plan would give away.
-    if (planned_turnover_ != sequencer_.turnover() && now >= planned_at_ + kPause) planned_.clear();
+    if (planned_turnover_ != ledger_.turnover() && now >= planned_at_ + kPause) planned_.clear();
     if (planned_.empty()) plan(now);
     begin_next();
   }
   // All that an order may hold, or nothing: what an order with copies takes for however few would
   // else be paid in every round.
-  if (sequencer_.moves().empty() || credit_ < most_credit()) return;
+  if (moves_.running().empty() || credit_ < most_credit()) return;
   const auto page_copy = static_cast<double>(config_.page_copy_bytes);
   const auto affordable = static_cast<std::int64_t>(credit_ / page_copy);
-  const double bytes = page_copy * static_cast<double>(sequencer_.order_copies(affordable));
+  const double bytes = page_copy * static_cast<double>(moves_.order_copies(affordable));
   credit_ -= bytes;
   ordered_ += bytes;
 }
@@ -95,7 +95,7 @@ void Mover::earn(Time now) {
 }
 
 void Mover::plan(Time now) {
-  const std::uint64_t turnover = sequencer_.turnover();
+  const std::uint64_t turnover = ledger_.turnover();
   if (now < planned_at_ + (turnover == planned_turnover_ ? Time::duration(kReplan) : kPause)) {
     return;
   }
@@ -104,17 +104,17 @@ void Mover::plan(Time now) {
   MovePlan moves = drain();
   if (moves.empty()) {
     moves =
-        plan_moves(config_.planner, sequencer_.movable(), sequencer_.load(), sequencer_.prices());
+        plan_moves(config_.planner, moves_.movable(), ledger_.load(), ledger_.placement().prices());
   }
   planned_.assign(moves.begin(), moves.end());
 }
 
 /// What has to leave a worker goes before what only gains.
 MovePlan Mover::drain() const {
-  for (std::int32_t w = 0; std::cmp_less(w, sequencer_.pools().size()); ++w) {
-    if (!sequencer_.draining(w)) continue;
+  for (std::int32_t w = 0; std::cmp_less(w, ledger_.pools().size()); ++w) {
+    if (!ledger_.draining(w)) continue;
     MovePlan moves =
-        plan_drain(w, sequencer_.movable(true), sequencer_.load(), sequencer_.prices());
+        plan_drain(w, moves_.movable(true), ledger_.load(), ledger_.placement().prices());
     if (!moves.empty()) return moves;
   }
   return {};
@@ -122,24 +122,24 @@ MovePlan Mover::drain() const {
 
 /// A plan is as old as its first moves take: what no longer fits is left out.
 void Mover::begin_next() {
-  while (sequencer_.moves().empty() && !planned_.empty()) {
+  while (moves_.running().empty() && !planned_.empty()) {
     const LeafMove move = planned_.front();
     planned_.pop_front();
     try {
-      sequencer_.begin_move(move);
+      moves_.begin(move);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInternal) throw;
       // Has ended, or no pages: the next one.
     }
   }
   // At the end of a plan the next may be due: what it gained may make room for more.
-  if (planned_.empty() && !sequencer_.moves().empty()) planned_at_ = {};
+  if (planned_.empty() && !moves_.running().empty()) planned_at_ = {};
 }
 
 Mover::Time Mover::next_event() const {
   // What comes after a move that is done is not kept waiting until something else needs an order.
-  const bool next = sequencer_.move_totals().completed != completed_;
-  if (sequencer_.moves().empty()) return next ? earned_ : Time::max();
+  const bool next = moves_.totals().completed != completed_;
+  if (moves_.running().empty()) return next ? earned_ : Time::max();
   const std::chrono::duration<double> wait(std::max(0.0, most_credit() - credit_) / rate());
   // Not a fraction of a tick too early.
   return earned_ + std::chrono::ceil<Time::duration>(wait) + Time::duration(1);

@@ -20,7 +20,7 @@ struct MoverConfig {
 
 /// Around each order:
 ///
-///   mover.prepare(now); order = sequencer.take_order(); ...; sequencer.order_ended(ok);
+///   mover.prepare(now); order = sequencer.take_order(); ...; sequencer.moves().order_ended(ok);
 ///   mover.order_ended(report.copy_us);
 class Mover {
  public:
@@ -48,7 +48,8 @@ class Mover {
   [[nodiscard]] MovePlan drain() const;
 
   MoverConfig config_;
-  Sequencer& sequencer_;
+  LeafMoves& moves_;
+  const PoolLedger& ledger_;
   double most_credit_ = 0;  // bytes, whatever the speed
   double credit_ = 0;       // bytes that may be copied now
   Time earned_{};           // up to when

@@ -33,23 +33,23 @@ UniformBatch::UniformBatch(const UniformBatchConfig& config)
     : sequencer_({.placement = {.workers = config.workers, .model = config.model},
                   .pages_per_worker = pages_of(config),
                   .incarnation = 1}) {
-  std::vector<Sequencer::StepRequest> step;
+  std::vector<StepRequest> step;
   std::vector<StepItem> items;
   for (int i = 0; i < config.batch; ++i) {
-    const auto id = sequencer_.admit({.prompt_tokens = config.context - config.tokens,
-                                      .max_new_tokens = config.tokens,
-                                      .spread = config.spread},
-                                     {.tag = i});
+    const auto id = sequencer_.sequences().admit({.prompt_tokens = config.context - config.tokens,
+                                                  .max_new_tokens = config.tokens,
+                                                  .spread = config.spread},
+                                                 {.tag = i});
     step.push_back({id.value(), config.tokens});
-    items.push_back({*id, sequencer_.table().at(*id).epoch, config.tokens});
+    items.push_back({*id, sequencer_.ledger().table().at(*id).epoch, config.tokens});
   }
-  sequencer_.open_step(step);
-  build_routing(sequencer_.table(), items, config.workers, routing_);
+  sequencer_.steps().open(step);
+  build_routing(sequencer_.ledger().table(), items, config.workers, routing_);
 }
 
 std::int64_t UniformBatch::busiest_pages() const {
   std::int64_t most = 0;
-  for (const PagePool& pool : sequencer_.pools()) {
+  for (const PagePool& pool : sequencer_.ledger().pools()) {
     most = std::max<std::int64_t>(most, pool.used());
   }
   return most;

@@ -51,13 +51,13 @@ StepCase::StepCase(const StepCaseConfig& config, Backend& backend, Communicator&
                   .pages_per_worker = pages_of(config),
                   .incarnation = 1}) {
   for (int i = 0; i < config.batch; ++i) {
-    const auto id = sequencer_.admit(
+    const auto id = sequencer_.sequences().admit(
         {.prompt_tokens = config.context - 1, .max_new_tokens = 1, .spread = config.spread},
         {.tag = i});
     step_.push_back({id.value(), 1});
   }
   worker_.perform(sequencer_.take_order()).status.throw_if_error();
-  for (const Sequencer::StepRequest& item : step_) {
+  for (const StepRequest& item : step_) {
     fill_prompt(worker_.table().at(item.id), communicator.rank(), config.layers, config.leaf_tokens,
                 ingest_, backend, worker_.cache(),
                 [&](int /*layer*/, std::int64_t /*begin*/, std::int64_t count, std::byte* rows) {
@@ -75,20 +75,20 @@ bool StepCase::share(bool more) {
 }
 
 RoundReport StepCase::step() {
-  sequencer_.open_step(step_);
-  std::vector<Sequencer::RoundRequest> items;
-  for (const Sequencer::StepRequest& item : step_) items.push_back({item.id, 0});
+  sequencer_.steps().open(step_);
+  std::vector<RoundRequest> items;
+  for (const StepRequest& item : step_) items.push_back({item.id, 0});
   RoundReport sum;
   for (int layer = 0; layer < layers_; ++layer) {
-    for (Sequencer::RoundRequest& item : items) item.layer = layer;
-    sequencer_.order_round(items);
+    for (RoundRequest& item : items) item.layer = layer;
+    sequencer_.steps().order_round(items);
     RoundReport round = worker_.perform(sequencer_.take_order());
     round.status.throw_if_error();
     for (std::size_t p = 0; p < kPhases; ++p) round.phase_us[p] += sum.phase_us[p];
     round.exchanged_bytes += sum.exchanged_bytes;
     sum = std::move(round);
   }
-  for (const Sequencer::StepRequest& item : step_) sequencer_.commit(item.id, 0);
+  for (const StepRequest& item : step_) sequencer_.steps().commit(item.id, 0);
   return sum;
 }
 

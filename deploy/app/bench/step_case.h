@@ -55,7 +55,7 @@ class StepCase {
   IngestTable ingest_;
   Worker worker_;
   Sequencer sequencer_;
-  std::vector<Sequencer::StepRequest> step_;
+  std::vector<StepRequest> step_;
 };
 
 }  // namespace tributary::bench

@@ -69,27 +69,27 @@ WholeBatch plan_whole_batch(const CostModelConfig& model, int workers, int batch
                        .pages_per_worker = static_cast<std::int32_t>(pages),
                        .incarnation = 1});
   for (int i = 0; i < batch; ++i) {
-    const auto id = sequencer.admit({.prompt_tokens = context,
-                                     .max_new_tokens = kDecoded,
-                                     .spread = SpreadPolicy::kAuto,
-                                     .idempotency_key = {}});
-    if (id) sequencer.prompt_arrived(*id);
+    const auto id = sequencer.sequences().admit({.prompt_tokens = context,
+                                                 .max_new_tokens = kDecoded,
+                                                 .spread = SpreadPolicy::kAuto,
+                                                 .idempotency_key = {}});
+    if (id) sequencer.sequences().prompt_arrived(*id);
   }
-  whole.admitted_us = sequencer.predicted_step_us();
+  whole.admitted_us = sequencer.ledger().predicted_step_us();
   for (int plan = 0; plan < kMovePlans; ++plan) {
-    const MovePlan moves =
-        plan_moves({}, sequencer.movable(), sequencer.load(), sequencer.prices());
+    const MovePlan moves = plan_moves({}, sequencer.moves().movable(), sequencer.ledger().load(),
+                                      sequencer.ledger().placement().prices());
     if (moves.empty()) break;
     for (const LeafMove& move : moves) {
-      sequencer.begin_move(move);
-      (void)sequencer.order_copies(std::numeric_limits<std::int64_t>::max());
+      sequencer.moves().begin(move);
+      (void)sequencer.moves().order_copies(std::numeric_limits<std::int64_t>::max());
       (void)sequencer.take_order();
-      sequencer.order_ended(true);
+      sequencer.moves().order_ended(true);
     }
   }
-  whole.moved_us = sequencer.predicted_step_us();
-  whole.moves = static_cast<std::int64_t>(sequencer.move_totals().completed);
-  whole.moved_bytes = static_cast<double>(sequencer.move_totals().page_copies) * kPageTokens *
+  whole.moved_us = sequencer.ledger().predicted_step_us();
+  whole.moves = static_cast<std::int64_t>(sequencer.moves().totals().completed);
+  whole.moved_bytes = static_cast<double>(sequencer.moves().totals().page_copies) * kPageTokens *
                       static_cast<double>(model.attention.row_bytes());
   return whole;
 }

@@ -53,7 +53,7 @@ SimulatedPool::SimulatedPool(const SimulatedPoolConfig& config, std::uint32_t in
 
 bool SimulatedPool::could_hold(const AdmitRequest& request) const {
   try {
-    sequencer_.check(request);
+    sequencer_.sequences().check(request);
     return true;
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kTooLarge) return false;
@@ -65,9 +65,9 @@ bool SimulatedPool::admit(const AdmitRequest& request, std::int64_t tag) {
   const std::int64_t pages = pages_of(request.prompt_tokens + request.max_new_tokens);
   // Cheaper than a placement that cannot succeed.
   if (pages > free_pages_) return false;
-  const auto id = sequencer_.admit(request, {.tag = tag});
+  const auto id = sequencer_.sequences().admit(request, {.tag = tag});
   if (!id) return false;
-  sequencer_.prompt_arrived(*id);
+  sequencer_.sequences().prompt_arrived(*id);
   free_pages_ -= pages;
   ++sequences_;
   joining_.push_back(tag);
@@ -81,7 +81,7 @@ void SimulatedPool::open() {
   steps_.clear();
   rounds_.clear();
   for (Opening& opening : opening_) {
-    const Sequence& s = sequencer_.table().at(opening.sequence.id);
+    const Sequence& s = sequencer_.ledger().table().at(opening.sequence.id);
     const std::int64_t leaf_rest = config_.cost.leaf_tokens - s.length % config_.cost.leaf_tokens;
     opening.sequence.opened = static_cast<std::int32_t>(
         std::min({std::int64_t{config_.commit_tokens}, leaf_rest, s.limit_tokens - s.length}));
@@ -89,13 +89,13 @@ void SimulatedPool::open() {
     rounds_.push_back({s.id, 0});
   }
   if (!steps_.empty()) {
-    sequencer_.open_step(steps_);
-    sequencer_.order_round(rounds_);
+    sequencer_.steps().open(steps_);
+    sequencer_.steps().order_round(rounds_);
     (void)sequencer_.take_order();
   }
   for (const Opening& opening : opening_) {
     if (opening.uncounted) {
-      const Sequence& s = sequencer_.table().at(opening.sequence.id);
+      const Sequence& s = sequencer_.ledger().table().at(opening.sequence.id);
       clock_.add(s, s.length + 1);
     }
     due(step_ + opening.sequence.opened - 1).push_back(opening.sequence);
@@ -132,16 +132,16 @@ void SimulatedPool::move(double now_s) {
     }
     copy_us_ += order_us;
     std::optional<Sequence> before;
-    for (const RunningMove& move : sequencer_.moves()) {
+    for (const RunningMove& move : sequencer_.moves().running()) {
       if (move.taken < std::ssize(move.from_pages) * cost.layers) continue;
-      before = sequencer_.table().at(move.move.id);
+      before = sequencer_.ledger().table().at(move.move.id);
     }
-    sequencer_.order_ended(true);
+    sequencer_.moves().order_ended(true);
     mover_.order_ended(order_us);
     if (!before) continue;
     const std::int64_t keys = rows(*before);
     clock_.remove(*before, keys);
-    clock_.add(sequencer_.table().at(before->id), keys);
+    clock_.add(sequencer_.ledger().table().at(before->id), keys);
   }
 }
 
@@ -159,8 +159,8 @@ const RoundTime& SimulatedPool::begin_step(double now_s) {
 void SimulatedPool::end_step() {
   finished_.clear();
   for (const Running& sequence : due(step_)) {
-    sequencer_.commit(sequence.id, sequence.opened);
-    const Sequence& s = sequencer_.table().at(sequence.id);
+    sequencer_.steps().commit(sequence.id, sequence.opened);
+    const Sequence& s = sequencer_.ledger().table().at(sequence.id);
     const bool ends = s.length == s.limit_tokens;
     const bool passes_leaf = s.length % config_.cost.leaf_tokens == 0;
     if (ends || passes_leaf) clock_.remove(s, s.length);
@@ -168,7 +168,7 @@ void SimulatedPool::end_step() {
       finished_.push_back(sequence.tag);
       free_pages_ += pages_of(s.limit_tokens);
       --sequences_;
-      sequencer_.free(sequence.id);
+      sequencer_.sequences().free(sequence.id);
     } else {
       opening_.push_back({sequence, passes_leaf});
     }
@@ -180,7 +180,7 @@ void SimulatedPool::end_step() {
 }
 
 StepCheck SimulatedPool::check() const {
-  SequenceTable table = sequencer_.table();
+  SequenceTable table = sequencer_.ledger().table();
   std::vector<StepItem> items;
   items.reserve(sequences_);
   for (std::size_t i = 0; i < kRing; ++i) {

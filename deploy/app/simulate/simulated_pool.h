@@ -78,7 +78,6 @@ class SimulatedPool {
   [[nodiscard]] double copy_us() const noexcept { return copy_us_; }
   [[nodiscard]] double page_copy_bytes() const;
   [[nodiscard]] double balance() const { return clock_.balance(); }
-  [[nodiscard]] std::uint64_t placements() const noexcept { return sequencer_.placements(); }
   [[nodiscard]] const Sequencer& sequencer() const noexcept { return sequencer_; }
 
  private:
@@ -117,8 +116,8 @@ class SimulatedPool {
   std::vector<std::int64_t> joining_;
   std::vector<std::int64_t> joined_;
   std::vector<std::int64_t> finished_;
-  std::vector<Sequencer::StepRequest> steps_;
-  std::vector<Sequencer::RoundRequest> rounds_;
+  std::vector<StepRequest> steps_;
+  std::vector<RoundRequest> rounds_;
 };
 
 }  // namespace tributary

@@ -319,8 +319,8 @@ class TierSimulation {
       r.busiest_home_roots /= checks;
     }
     for (const SimulatedPool& pool : pools_) {
-      r.placements += pool.placements();
-      const Sequencer::MoveTotals& moves = pool.sequencer().move_totals();
+      r.placements += pool.sequencer().ledger().placements();
+      const LeafMoves::Totals& moves = pool.sequencer().moves().totals();
       r.moves += moves.completed;
       r.moved_bytes += static_cast<double>(moves.page_copies) * pool.page_copy_bytes();
     }

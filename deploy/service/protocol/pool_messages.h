@@ -103,7 +103,7 @@ struct SetDraining {
   std::uint64_t request = 0;
   bool draining = false;
 };
-/// One worker of the pool: see Sequencer::drain_worker().
+/// One worker of the pool: see LeafMoves::drain_worker().
 struct DrainWorker {
   std::uint64_t request = 0;
   int worker = 0;  // its rank

@@ -64,7 +64,7 @@ Leader::Time Leader::next_event(Time now) const {
 }
 
 Leader::Time::duration Leader::order_interval() const {
-  return desk_.sequencer().closing() > 0 ? Time::duration(kReleasePoll) : kKeepAlive;
+  return desk_.sequencer().sequences().closing() > 0 ? Time::duration(kReleasePoll) : kKeepAlive;
 }
 
 void Leader::form_round(Time now) {
@@ -74,7 +74,7 @@ void Leader::form_round(Time now) {
   for (const RequestDesk::Waiting& waiting : round_) {
     requests_.push_back({waiting.item.sequence_id, waiting.item.layer});
   }
-  desk_.sequencer().order_round(requests_, choose_canary(now));
+  desk_.sequencer().steps().order_round(requests_, choose_canary(now));
 }
 
 CanaryOrder Leader::choose_canary(Time now) {
@@ -107,9 +107,9 @@ void Leader::lead(bool stop) {
   }
   {
     const std::lock_guard lock(mutex_);
-    desk_.sequencer().order_ended(report.status.ok());
+    desk_.sequencer().moves().order_ended(report.status.ok());
     mover_.order_ended(report.copy_us);
-    if (report.status.ok()) desk_.sequencer().release_closed(report.drained_round);
+    if (report.status.ok()) desk_.sequencer().sequences().release_closed(report.drained_round);
     if (!round_.empty()) {
       measure_costs(report);
       desk_.round_ended(round_, {report.status.code(), report.status.message()});
@@ -125,14 +125,14 @@ void Leader::lead(bool stop) {
 
 std::int64_t Leader::pages_used() const {
   std::int64_t used = 0;
-  for (const PagePool& pool : desk_.sequencer().pools()) used += pool.used();
+  for (const PagePool& pool : desk_.sequencer().ledger().pools()) used += pool.used();
   return used;
 }
 
 void Leader::measure_costs(const RoundReport& report) {
   std::int64_t tokens = 0;
   for (const RequestDesk::Waiting& waiting : round_) tokens += waiting.item.tokens;
-  cost_meter_.round_ended(report, round_.size(), tokens, desk_.sequencer().load());
+  cost_meter_.round_ended(report, round_.size(), tokens, desk_.sequencer().ledger().load());
 }
 
 void Leader::describe(RegisterPool& pool) const {
@@ -147,11 +147,11 @@ Heartbeat Leader::heartbeat() const {
   const auto beats = inbox_.beats();
   const std::lock_guard lock(mutex_);
   for (std::size_t r = 0; r < beats.size(); ++r) {
-    const PagePool& pages = desk_.sequencer().pools()[r];
+    const PagePool& pages = desk_.sequencer().ledger().pools()[r];
     heartbeat.workers.push_back({.rank = static_cast<int>(r),
                                  .pages_used = pages.used(),
                                  .pages_reserved = pages.reserved(),
-                                 .homes = desk_.sequencer().loads()[r].homes,
+                                 .homes = desk_.sequencer().ledger().load().workers()[r].homes,
                                  .heartbeat_age_ms = duration_cast<milliseconds>(ages[r]).count()});
   }
   meter_.fill(heartbeat, beats);

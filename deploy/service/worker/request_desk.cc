@@ -33,7 +33,7 @@ void RequestDesk::receive(const LeaderMail& mail) {
   for (const LeaderMail::Progress& word : mail.progress) {
     book_.progress(word.progress);
     if (book_.filled(word.progress.sequence_id)) {
-      sequencer_.prompt_arrived(word.progress.sequence_id);
+      sequencer_.sequences().prompt_arrived(word.progress.sequence_id);
     }
     leases_.touch(word.progress.sequence_id, word.arrival);
   }
@@ -72,8 +72,8 @@ void RequestDesk::receive_item(Waiting waiting) {
     const Status status = status_of([&] {
       if (decision.commit) commit(item.sequence_id, *decision.commit);
       if (!decision.open) return;
-      const Sequencer::StepRequest step{item.sequence_id, item.tokens};
-      sequencer_.open_step(std::span(&step, 1));
+      const StepRequest step{item.sequence_id, item.tokens};
+      sequencer_.steps().open(std::span(&step, 1));
       book_.opened(item.sequence_id, item.base_length, item.tokens, waiting.arrival);
     });
     decision.outcome = {status.code(), status.message()};
@@ -115,13 +115,14 @@ wire::Outcome RequestDesk::control(const wire::ControlItem& item) {
       }
       commit(item.sequence_id, *decision.commit);
     }
-    if (item.op == wire::ControlOp::kTruncate) sequencer_.truncate(item.sequence_id, item.length);
+    if (item.op == wire::ControlOp::kTruncate)
+      sequencer_.sequences().truncate(item.sequence_id, item.length);
   });
   return {status.code(), status.message()};
 }
 
 void RequestDesk::commit(SequenceId id, std::int32_t accepted) {
-  sequencer_.commit(id, accepted);
+  sequencer_.steps().commit(id, accepted);
   const Time opened = book_.closed(id);
   if (accepted == 0) {
     ++meter_.totals.aborted_steps;
@@ -169,17 +170,17 @@ void RequestDesk::drain_worker(const DrainWorker& request) {
          "worker {} would keep what it has: the pool moves nothing (--move-bytes-per-s 0)",
          request.worker);
   }
-  const int workers = static_cast<int>(sequencer_.pools().size());
+  const int workers = static_cast<int>(sequencer_.ledger().pools().size());
   int left = 0;
   for (int w = 0; w < workers; ++w) {
-    if (w != request.worker && !sequencer_.draining(w)) ++left;
+    if (w != request.worker && !sequencer_.ledger().draining(w)) ++left;
   }
   if (request.draining && left == 0) {
     fail(ErrorCode::kFailedPrecondition,
          "worker {} is the last of {} that takes sequences: drain the pool instead", request.worker,
          workers);
   }
-  sequencer_.drain_worker(request.worker, request.draining);
+  sequencer_.moves().drain_worker(request.worker, request.draining);
   order_due_ = true;
 }
 
@@ -203,8 +204,8 @@ void RequestDesk::admit(const Admit& request) {
   std::optional<SequenceId> id;
   const Status status = status_of([&] {
     if (request.id == 0) fail(ErrorCode::kInvalidArgument, "sequence id is 0");
-    id = sequencer_.admit(request.wanted,
-                          {.tag = static_cast<std::int64_t>(request.id), .id = request.id});
+    id = sequencer_.sequences().admit(
+        request.wanted, {.tag = static_cast<std::int64_t>(request.id), .id = request.id});
     if (!id)
       fail(ErrorCode::kPoolFull, "no room for {} tokens now",
            request.wanted.prompt_tokens + request.wanted.max_new_tokens);
@@ -213,7 +214,7 @@ void RequestDesk::admit(const Admit& request) {
     reply(request.request, {status.code(), status.message()});
     return;
   }
-  const Sequence& s = sequencer_.table().at(*id);
+  const Sequence& s = sequencer_.ledger().table().at(*id);
   book_.add(s, request.wanted.idempotency_key);
   leases_.add(*id, Deadline::Clock::now());
   // The first sequence of an empty pool may have a lower incarnation: see PoolRegistry, where a
@@ -237,8 +238,8 @@ void RequestDesk::end_leases() {
 
 void RequestDesk::end_sequence(SequenceId id, ErrorCode code, const std::string& reason) {
   drop_waiting(id, {code, reason});
-  if (sequencer_.open_tokens(id) > 0) commit(id, 0);
-  sequencer_.close(id);
+  if (sequencer_.steps().open_tokens(id) > 0) commit(id, 0);
+  sequencer_.sequences().close(id);
   book_.remove(id);
   leases_.remove(id);
   order_due_ = true;
@@ -314,7 +315,7 @@ RequestDesk::Time RequestDesk::next_event(Time now) const {
 }
 
 const Sequence* RequestDesk::find(SequenceId id) const {
-  return sequencer_.table().contains(id) ? &sequencer_.table().at(id) : nullptr;
+  return sequencer_.ledger().table().contains(id) ? &sequencer_.ledger().table().at(id) : nullptr;
 }
 
 SequenceInfo RequestDesk::info(const Sequence& s) const {
@@ -336,17 +337,17 @@ void RequestDesk::describe(RegisterPool& pool) const {
   pool.last_incarnation = last_incarnation_;
   pool.sequences.clear();
   for (const SequenceId id : book_.ids()) {
-    pool.sequences.push_back(info(sequencer_.table().at(id)));
+    pool.sequences.push_back(info(sequencer_.ledger().table().at(id)));
   }
 }
 
 void RequestDesk::fill(Heartbeat& heartbeat) const {
   heartbeat.draining = draining_;
   for (Heartbeat::Worker& worker : heartbeat.workers) {
-    worker.draining = sequencer_.draining(worker.rank);
+    worker.draining = sequencer_.ledger().draining(worker.rank);
   }
   book_.count(heartbeat.metrics.filling, heartbeat.metrics.ready, heartbeat.metrics.stepping);
-  const Sequencer::MoveTotals& moves = sequencer_.move_totals();
+  const LeafMoves::Totals& moves = sequencer_.moves().totals();
   heartbeat.metrics.moves = moves.completed;
   heartbeat.metrics.cancelled_moves = moves.cancelled;
   heartbeat.metrics.moved_bytes = moves.page_copies * kPageTokens * config_.attention().row_bytes();

@@ -155,7 +155,8 @@ TEST(PageWaits, ASequenceThatShorterOnesOvertakeIsCutInTheEnd) {
                        .pages_per_worker = 40,
                        .incarnation = 1});
   const auto admit = [&](std::int64_t tokens, SpreadPolicy spread = SpreadPolicy::kAuto) {
-    return sequencer.admit({.prompt_tokens = tokens, .max_new_tokens = 0, .spread = spread});
+    return sequencer.sequences().admit(
+        {.prompt_tokens = tokens, .max_new_tokens = 0, .spread = spread});
   };
   // Pairs of pages; six of a worker stay free.
   std::vector<SequenceId> pairs;
@@ -165,14 +166,14 @@ TEST(PageWaits, ASequenceThatShorterOnesOvertakeIsCutInTheEnd) {
   std::optional<SequenceId> taken;
   while (!(taken = admit(kLong))) {
     ASSERT_LT(overtaken, 40) << "it starves";
-    sequencer.free(pairs.front());
+    sequencer.sequences().free(pairs.front());
     pairs.erase(pairs.begin());
     pairs.push_back(admit(128, SpreadPolicy::kSingle).value());
     ++overtaken;
   }
   EXPECT_EQ(overtaken, 20) << "40 pages";
   std::set<std::int32_t> owners;
-  for (const Leaf& leaf : sequencer.table().at(*taken).leaves) owners.insert(leaf.owner);
+  for (const Leaf& leaf : sequencer.ledger().table().at(*taken).leaves) owners.insert(leaf.owner);
   EXPECT_EQ(owners.size(), 2U);
 }
 

@@ -38,9 +38,9 @@ class GridMoves : public testing::TestWithParam<const char*> {
 
   static void admit(Sequencer& sequencer, int batch, std::int64_t tokens, SpreadPolicy spread) {
     for (int i = 0; i < batch; ++i) {
-      const auto id = sequencer.admit(
+      const auto id = sequencer.sequences().admit(
           {.prompt_tokens = tokens, .max_new_tokens = decoded_of(tokens), .spread = spread});
-      sequencer.prompt_arrived(id.value());
+      sequencer.sequences().prompt_arrived(id.value());
     }
   }
 
@@ -49,7 +49,7 @@ class GridMoves : public testing::TestWithParam<const char*> {
     for (const SpreadPolicy spread : {SpreadPolicy::kSingle, SpreadPolicy::kAll}) {
       Sequencer sequencer(config(nodes, batch, tokens));
       admit(sequencer, batch, tokens, spread);
-      const double us = sequencer.predicted_step_us();
+      const double us = sequencer.ledger().predicted_step_us();
       best = best == 0 ? us : std::min(best, us);
     }
     return best;
@@ -68,21 +68,22 @@ TEST_P(GridMoves, AfterMovesEqualBatchesTakeHardlyLongerThanWithTheBetterFixedPo
         const double fixed = fixed_us(nodes, batch, tokens);
         Sequencer sequencer(config(nodes, batch, tokens));
         admit(sequencer, batch, tokens, SpreadPolicy::kAuto);
-        const double before = sequencer.predicted_step_us() / fixed;
+        const double before = sequencer.ledger().predicted_step_us() / fixed;
         for (int plan = 0; plan < kPlans; ++plan) {
           const MovePlan moves =
-              plan_moves({}, sequencer.movable(), sequencer.load(), sequencer.prices());
+              plan_moves({}, sequencer.moves().movable(), sequencer.ledger().load(),
+                         sequencer.ledger().placement().prices());
           if (moves.empty()) break;
           for (const LeafMove& move : moves) {
-            sequencer.begin_move(move);
-            (void)sequencer.order_copies(std::int64_t{1} << 40);
+            sequencer.moves().begin(move);
+            (void)sequencer.moves().order_copies(std::int64_t{1} << 40);
             (void)sequencer.take_order();
-            sequencer.order_ended(true);
+            sequencer.moves().order_ended(true);
           }
         }
-        const double after = sequencer.predicted_step_us() / fixed;
-        const double moved =
-            static_cast<double>(sequencer.move_totals().page_copies) * kPageTokens * 1152 / 1e9;
+        const double after = sequencer.ledger().predicted_step_us() / fixed;
+        const double moved = static_cast<double>(sequencer.moves().totals().page_copies) *
+                             kPageTokens * 1152 / 1e9;
         ++cells;
         above_before += before > 1.02 ? 1 : 0;
         above += after > 1.02 ? 1 : 0;

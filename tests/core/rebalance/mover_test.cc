@@ -30,15 +30,15 @@ class MoverTest : public testing::Test {
 
   /// A sequence whose prompt has arrived.
   static SequenceId admit_ready(Sequencer& sequencer, const AdmitRequest& request) {
-    const SequenceId id = sequencer.admit(request).value();
-    sequencer.prompt_arrived(id);
+    const SequenceId id = sequencer.sequences().admit(request).value();
+    sequencer.sequences().prompt_arrived(id);
     return id;
   }
 
   /// Page copies of the order.
   static std::size_t run_order(Sequencer& sequencer) {
     const std::size_t copies = sequencer.take_order().copies.size();
-    sequencer.order_ended(true);
+    sequencer.moves().order_ended(true);
     return copies;
   }
 
@@ -68,11 +68,11 @@ class MoverTest : public testing::Test {
   static double balance(const Sequencer& sequencer) {
     double most = 0;
     double sum = 0;
-    for (const WorkerLoad& load : sequencer.loads()) {
+    for (const WorkerLoad& load : sequencer.ledger().load().workers()) {
       most = std::max(most, static_cast<double>(load.tokens));
       sum += static_cast<double>(load.tokens);
     }
-    return most * static_cast<double>(sequencer.loads().size()) / sum;
+    return most * static_cast<double>(sequencer.ledger().load().workers().size()) / sum;
   }
 };
 
@@ -81,10 +81,10 @@ TEST_F(MoverTest, ThePoolIsBalancedAgainWhenABurstOfLongSequencesHasLeft) {
   // The burst fills half of the workers, so that what comes during it goes to the others.
   const std::vector<SequenceId> burst = admit_burst(sequencer);
   const std::vector<SequenceId> chats = admit_chats(sequencer);
-  for (const SequenceId id : burst) sequencer.free(id);
+  for (const SequenceId id : burst) sequencer.sequences().free(id);
   const double before = balance(sequencer);
   ASSERT_GT(before, 1.5);
-  const double step_us = sequencer.predicted_step_us();
+  const double step_us = sequencer.ledger().predicted_step_us();
 
   Mover mover(mover_config(1e12, kRowBytes), sequencer);
   Mover::Time now{};
@@ -93,17 +93,17 @@ TEST_F(MoverTest, ThePoolIsBalancedAgainWhenABurstOfLongSequencesHasLeft) {
   for (int quiet = 0; quiet < 3; ++orders) {
     now += milliseconds(500);
     mover.prepare(now);
-    quiet = sequencer.moves().empty() ? quiet + 1 : 0;
+    quiet = sequencer.moves().running().empty() ? quiet + 1 : 0;
     (void)run_order(sequencer);
     ASSERT_LT(orders, 1000) << "moves do not end";
   }
   EXPECT_LT(balance(sequencer), before);
-  EXPECT_LT(sequencer.predicted_step_us(), 0.8 * step_us);
-  EXPECT_EQ(sequencer.move_totals().cancelled, 0U);
-  EXPECT_GT(sequencer.move_totals().completed, 0U);
+  EXPECT_LT(sequencer.ledger().predicted_step_us(), 0.8 * step_us);
+  EXPECT_EQ(sequencer.moves().totals().cancelled, 0U);
+  EXPECT_GT(sequencer.moves().totals().completed, 0U);
 
-  for (const SequenceId id : chats) sequencer.free(id);
-  for (const PagePool& pool : sequencer.pools()) EXPECT_EQ(pool.available(), pool.total());
+  for (const SequenceId id : chats) sequencer.sequences().free(id);
+  for (const PagePool& pool : sequencer.ledger().pools()) EXPECT_EQ(pool.available(), pool.total());
 }
 
 TEST_F(MoverTest, WhatComesDuringAMoveIsPlacedBesideItsOutcome) {
@@ -113,14 +113,14 @@ TEST_F(MoverTest, WhatComesDuringAMoveIsPlacedBesideItsOutcome) {
     const SequenceId id = admit_ready(
         sequencer,
         {.prompt_tokens = tokens, .max_new_tokens = 100, .spread = SpreadPolicy::kSingle});
-    return std::pair(id, sequencer.table().at(id).home);
+    return std::pair(id, sequencer.ledger().table().at(id).home);
   };
   const auto [long_one, from] = admit(200'000);
   const auto [short_one, beside] = admit(60'000);
   const std::int32_t idle = 3 - from - beside;
-  sequencer.begin_move({.id = long_one, .first_leaf = 0, .end_leaf = 48, .to = idle});
+  sequencer.moves().begin({.id = long_one, .first_leaf = 0, .end_leaf = 48, .to = idle});
   EXPECT_EQ(admit(10'000).second, beside) << "half of the long one is on its way to the idle one";
-  sequencer.cancel_move(long_one);
+  sequencer.moves().cancel(long_one);
   EXPECT_EQ(admit(10'000).second, idle);
 }
 
@@ -128,7 +128,7 @@ TEST_F(MoverTest, AnArrivalEndsAPlanThatWasMadeWithoutIt) {
   Sequencer sequencer(config_);
   const std::vector<SequenceId> burst = admit_burst(sequencer);
   (void)admit_chats(sequencer);
-  for (const SequenceId id : burst) sequencer.free(id);
+  for (const SequenceId id : burst) sequencer.sequences().free(id);
 
   Mover mover(mover_config(1e12, kRowBytes), sequencer);
   Mover::Time now{};
@@ -136,20 +136,20 @@ TEST_F(MoverTest, AnArrivalEndsAPlanThatWasMadeWithoutIt) {
   const auto next = [&] {
     now += milliseconds(500);
     mover.prepare(now);
-    const auto moves = sequencer.moves();
+    const auto moves = sequencer.moves().running();
     const std::optional<std::int32_t> to =
         moves.empty() ? std::nullopt : std::optional(moves.front().move.to);
     (void)run_order(sequencer);
     return to;
   };
-  for (int order = 0; sequencer.move_totals().completed < 2; ++order) {
+  for (int order = 0; sequencer.moves().totals().completed < 2; ++order) {
     (void)next();
-    ASSERT_LT(order, 100) << "no plan of several moves: " << sequencer.move_totals().completed;
+    ASSERT_LT(order, 100) << "no plan of several moves: " << sequencer.moves().totals().completed;
   }
-  while (!sequencer.moves().empty()) (void)next();
+  while (!sequencer.moves().running().empty()) (void)next();
   std::vector<std::int32_t> filled;
   for (const SequenceId id : admit_burst(sequencer))
-    filled.push_back(sequencer.table().at(id).home);
+    filled.push_back(sequencer.ledger().table().at(id).home);
   (void)run_order(sequencer);
   for (int order = 0; order < 50; ++order) {
     const std::optional<std::int32_t> to = next();
@@ -161,13 +161,13 @@ TEST_F(MoverTest, CopiesStayBelowTheRate) {
   Sequencer sequencer(config_);
   const SequenceId id =
       admit_ready(sequencer, {.prompt_tokens = 100'000, .max_new_tokens = 10'000});
-  const std::vector<Leaf>& leaves = sequencer.table().at(id).leaves;
+  const std::vector<Leaf>& leaves = sequencer.ledger().table().at(id).leaves;
   LeafMove move{.id = id, .first_leaf = 0, .end_leaf = 1, .to = (leaves[0].owner + 1) % 8};
   while (leaves.at(static_cast<std::size_t>(move.end_leaf)).owner == leaves[0].owner) {
     ++move.end_leaf;
   }
   const std::int64_t all = std::int64_t{move.end_leaf} * 2048 / 64 * config_.placement.model.layers;
-  sequencer.begin_move(move);
+  sequencer.moves().begin(move);
   constexpr double kPageBytes = 64 * kRowBytes;
   Mover mover(mover_config(100 * kPageBytes, kRowBytes), sequencer);
   Mover::Time now{};
@@ -178,7 +178,7 @@ TEST_F(MoverTest, CopiesStayBelowTheRate) {
     const auto of_order = static_cast<std::int64_t>(run_order(sequencer));
     EXPECT_LE(of_order, 1) << "10 ms are worth a page";
     copies += of_order;
-    if (i > 0 && !sequencer.moves().empty()) {
+    if (i > 0 && !sequencer.moves().running().empty()) {
       EXPECT_LE(mover.next_event(), now + milliseconds(11));
     }
   }
@@ -192,8 +192,8 @@ TEST_F(MoverTest, AnOrderHoldsWhatIsCopiedInMilliseconds) {
     const SequenceId id = admit_ready(
         sequencer,
         {.prompt_tokens = 200'000, .max_new_tokens = 100, .spread = SpreadPolicy::kSingle});
-    const std::int32_t from = sequencer.table().at(id).leaves[0].owner;
-    sequencer.begin_move({.id = id, .first_leaf = 0, .end_leaf = 97, .to = (from + 1) % 8});
+    const std::int32_t from = sequencer.ledger().table().at(id).leaves[0].owner;
+    sequencer.moves().begin({.id = id, .first_leaf = 0, .end_leaf = 97, .to = (from + 1) % 8});
   }
   constexpr double kPageBytes = 64 * kRowBytes;
   Mover mover(mover_config(1e11, kRowBytes), sequencer);
@@ -223,15 +223,15 @@ TEST_F(MoverTest, AnOrderHoldsWhatIsCopiedInMilliseconds) {
   double fast = 0;
   for (int i = 0; i < 60; ++i) fast = order_at(1000);
   EXPECT_GT(fast, 4e6) << "it learns that copies are fast again";
-  EXPECT_FALSE(sequencer.moves().empty()) << "more to move than was measured";
+  EXPECT_FALSE(sequencer.moves().running().empty()) << "more to move than was measured";
 }
 
 TEST_F(MoverTest, CopiesTakeAFifthOfTheTimeAlsoWhereRoundsAreShort) {
   Sequencer sequencer(config_);
   const SequenceId id =
       admit_ready(sequencer, {.prompt_tokens = 200'000, .spread = SpreadPolicy::kSingle});
-  const std::int32_t from = sequencer.table().at(id).home;
-  sequencer.begin_move({.id = id, .first_leaf = 0, .end_leaf = 60, .to = (from + 1) % 8});
+  const std::int32_t from = sequencer.ledger().table().at(id).home;
+  sequencer.moves().begin({.id = id, .first_leaf = 0, .end_leaf = 60, .to = (from + 1) % 8});
   constexpr double kPageBytes = 64 * kRowBytes;
   constexpr double kSpeed = 1000;   // bytes a microsecond
   constexpr double kRoundUs = 300;  // without copies
@@ -242,7 +242,7 @@ TEST_F(MoverTest, CopiesTakeAFifthOfTheTimeAlsoWhereRoundsAreShort) {
   double bytes = 0;
   int with_copies = 0;
   double begin_us = 0;
-  for (int i = 0; !sequencer.moves().empty(); ++i) {
+  for (int i = 0; !sequencer.moves().running().empty(); ++i) {
     mover.prepare(Mover::Time(std::chrono::microseconds(static_cast<std::int64_t>(now_us))));
     const double of_order = kPageBytes * static_cast<double>(run_order(sequencer));
     const double copy_us = of_order > 0 ? kOrderUs + of_order / kSpeed : 0;
@@ -275,7 +275,7 @@ TEST_F(MoverTest, ADrainedWorkerKeepsOnlyNewestLeavesAndGetsNothingNew) {
   const auto full_leaves_there = [&] {
     std::int64_t count = 0;
     for (const SequenceId id : ids) {
-      const Sequence& s = sequencer.table().at(id);
+      const Sequence& s = sequencer.ledger().table().at(id);
       for (std::int64_t l = 0; l < s.length / 2048; ++l) {
         count += s.leaves[static_cast<std::size_t>(l)].owner == kDrained ? 1 : 0;
       }
@@ -283,9 +283,9 @@ TEST_F(MoverTest, ADrainedWorkerKeepsOnlyNewestLeavesAndGetsNothingNew) {
     return count;
   };
   ASSERT_GT(full_leaves_there(), 10);
-  EXPECT_EQ(code_of([&] { sequencer.drain_worker(8, true); }), ErrorCode::kInvalidArgument);
-  sequencer.drain_worker(kDrained, true);
-  EXPECT_TRUE(sequencer.draining(kDrained));
+  EXPECT_EQ(code_of([&] { sequencer.moves().drain_worker(8, true); }), ErrorCode::kInvalidArgument);
+  sequencer.moves().drain_worker(kDrained, true);
+  EXPECT_TRUE(sequencer.ledger().draining(kDrained));
 
   Mover mover(mover_config(1e12, kRowBytes), sequencer);
   Mover::Time now{};
@@ -298,29 +298,31 @@ TEST_F(MoverTest, ADrainedWorkerKeepsOnlyNewestLeavesAndGetsNothingNew) {
   }
   for (int i = 0; i < 16; ++i) {
     const SequenceId id = admit_ready(sequencer, {.prompt_tokens = 20'000, .max_new_tokens = 100});
-    for (const Leaf& leaf : sequencer.table().at(id).leaves) EXPECT_NE(leaf.owner, kDrained);
+    for (const Leaf& leaf : sequencer.ledger().table().at(id).leaves)
+      EXPECT_NE(leaf.owner, kDrained);
     ids.push_back(id);
   }
-  for (const SequenceId id : ids) sequencer.free(id);
-  EXPECT_EQ(sequencer.pools()[kDrained].used(), 0);
-  EXPECT_EQ(sequencer.pools()[kDrained].reserved(), 0);
-  sequencer.drain_worker(kDrained, false);
-  EXPECT_EQ(sequencer.loads()[kDrained].available_pages, config_.pages_per_worker);
+  for (const SequenceId id : ids) sequencer.sequences().free(id);
+  EXPECT_EQ(sequencer.ledger().pools()[kDrained].used(), 0);
+  EXPECT_EQ(sequencer.ledger().pools()[kDrained].reserved(), 0);
+  sequencer.moves().drain_worker(kDrained, false);
+  EXPECT_EQ(sequencer.ledger().load().workers()[kDrained].available_pages,
+            config_.pages_per_worker);
 }
 
 TEST_F(MoverTest, NoMoveGoesToAWorkerThatIsBeingEmptied) {
   Sequencer sequencer(config_);
   const SequenceId id =
       admit_ready(sequencer, {.prompt_tokens = 10'000, .spread = SpreadPolicy::kSingle});
-  const std::int32_t to = (sequencer.table().at(id).home + 1) % 8;
+  const std::int32_t to = (sequencer.ledger().table().at(id).home + 1) % 8;
   const LeafMove planned{.id = id, .first_leaf = 0, .end_leaf = 2, .to = to};
-  sequencer.drain_worker(to, true);
-  EXPECT_EQ(code_of([&] { sequencer.begin_move(planned); }), ErrorCode::kFailedPrecondition)
+  sequencer.moves().drain_worker(to, true);
+  EXPECT_EQ(code_of([&] { sequencer.moves().begin(planned); }), ErrorCode::kFailedPrecondition)
       << "of a plan that is older than the drain";
-  EXPECT_TRUE(sequencer.moves().empty());
-  EXPECT_EQ(sequencer.pools()[static_cast<std::size_t>(to)].used(), 0);
-  sequencer.drain_worker(to, false);
-  sequencer.begin_move(planned);
+  EXPECT_TRUE(sequencer.moves().running().empty());
+  EXPECT_EQ(sequencer.ledger().pools()[static_cast<std::size_t>(to)].used(), 0);
+  sequencer.moves().drain_worker(to, false);
+  sequencer.moves().begin(planned);
 }
 
 TEST_F(MoverTest, AWorkerIsEmptiedInAPoolAtRestWithoutWaitingForOtherOrders) {
@@ -328,13 +330,13 @@ TEST_F(MoverTest, AWorkerIsEmptiedInAPoolAtRestWithoutWaitingForOtherOrders) {
   for (int i = 0; i < 40; ++i) {
     (void)admit_ready(sequencer, {.prompt_tokens = 4096, .spread = SpreadPolicy::kSingle});
   }
-  const std::int32_t used = sequencer.pools()[0].used();
+  const std::int32_t used = sequencer.ledger().pools()[0].used();
   ASSERT_GE(used, 5 * 4096 / 64);
   (void)run_order(sequencer);
   Mover mover(mover_config(1e12, kRowBytes), sequencer);
   Mover::Time now{milliseconds(1000)};
   const Mover::Time begin = now;
-  sequencer.drain_worker(0, true);
+  sequencer.moves().drain_worker(0, true);
   int orders = 0;
   // As a leader does: orders when the mover asks for them.
   for (Mover::Time due = now; due < Mover::Time::max(); due = mover.next_event(), ++orders) {
@@ -343,7 +345,7 @@ TEST_F(MoverTest, AWorkerIsEmptiedInAPoolAtRestWithoutWaitingForOtherOrders) {
     mover.prepare(now);
     (void)run_order(sequencer);
   }
-  EXPECT_EQ(sequencer.pools()[0].used(), 0);
+  EXPECT_EQ(sequencer.ledger().pools()[0].used(), 0);
   EXPECT_LT(now - begin, milliseconds(500));
 }
 
@@ -352,7 +354,7 @@ TEST_F(MoverTest, OffUnlessItHasARate) {
   (void)admit_ready(sequencer, {.prompt_tokens = 500'000, .max_new_tokens = 10'000});
   Mover mover(mover_config(0, kRowBytes), sequencer);
   mover.prepare(Mover::Time{} + milliseconds(1000));
-  EXPECT_TRUE(sequencer.moves().empty());
+  EXPECT_TRUE(sequencer.moves().running().empty());
   EXPECT_EQ(mover.next_event(), Mover::Time::max());
 }
 

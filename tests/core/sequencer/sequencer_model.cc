@@ -28,7 +28,7 @@ SequencerModel::SequencerModel(const SequencerConfig& config)
     : config_(config), sequencer_(config), replica_(config.placement.model.leaf_tokens) {}
 
 std::optional<SequenceId> SequencerModel::admit(const AdmitRequest& request, const AdmitAs& as) {
-  const auto id = sequencer_.admit(request, as);
+  const auto id = sequencer_.sequences().admit(request, as);
   if (!id) return id;
   ordered_ = false;
   if (as.id == 0) {
@@ -43,30 +43,29 @@ std::optional<SequenceId> SequencerModel::admit(const AdmitRequest& request, con
   return id;
 }
 
-void SequencerModel::open_step(const std::vector<Sequencer::StepRequest>& requests) {
-  sequencer_.open_step(requests);
+void SequencerModel::open_step(const std::vector<StepRequest>& requests) {
+  sequencer_.steps().open(requests);
   ordered_ = false;
   for (const auto& request : requests) open_.emplace(request.id, Open{request.tokens, false});
 }
 
-void SequencerModel::order_round(const std::vector<Sequencer::RoundRequest>& items,
-                                 CanaryOrder canary) {
-  sequencer_.order_round(items, canary);
+void SequencerModel::order_round(const std::vector<RoundRequest>& items, CanaryOrder canary) {
+  sequencer_.steps().order_round(items, canary);
   for (const auto& item : items) pending_.push_back({item, false});
   if (canary.item >= 0) pending_.at(static_cast<std::size_t>(canary.item)).canary = true;
 }
 
 void SequencerModel::commit(SequenceId id, std::int32_t accepted) {
-  sequencer_.commit(id, accepted);
+  sequencer_.steps().commit(id, accepted);
   ordered_ = false;
   expected_.at(id).length += accepted;
   open_.erase(id);
   std::erase_if(pending_, [&](const Item& item) { return item.request.id == id; });
 }
 
-void SequencerModel::begin(const std::vector<Sequencer::StepRequest>& requests) {
+void SequencerModel::begin(const std::vector<StepRequest>& requests) {
   open_step(requests);
-  std::vector<Sequencer::RoundRequest> items;
+  std::vector<RoundRequest> items;
   for (const auto& request : requests) items.push_back({request.id, 0});
   order_round(items);
 }
@@ -76,7 +75,7 @@ void SequencerModel::abort_all() {
 }
 
 void SequencerModel::truncate(SequenceId id, std::int64_t length) {
-  sequencer_.truncate(id, length);
+  sequencer_.sequences().truncate(id, length);
   ordered_ = false;
   Expected& expected = expected_.at(id);
   expected.length = length;
@@ -84,28 +83,28 @@ void SequencerModel::truncate(SequenceId id, std::int64_t length) {
 }
 
 void SequencerModel::free(SequenceId id) {
-  sequencer_.free(id);
+  sequencer_.sequences().free(id);
   ordered_ = false;
   expected_.erase(id);
 }
 
 void SequencerModel::close(SequenceId id) {
-  const Sequence sequence = sequencer_.table().at(id);
-  sequencer_.close(id);
+  const Sequence sequence = sequencer_.ledger().table().at(id);
+  sequencer_.sequences().close(id);
   ordered_ = false;
   expected_.erase(id);
   closed_.push_back({round_ + 1, sequence});
 }
 
 void SequencerModel::release_closed(std::uint64_t drained_round) {
-  sequencer_.release_closed(drained_round);
+  sequencer_.sequences().release_closed(drained_round);
   std::erase_if(closed_, [&](const Closed& closed) { return closed.round <= drained_round; });
 }
 
 void SequencerModel::order_ended(bool ok) {
-  const auto completed = sequencer_.move_totals().completed;
-  sequencer_.order_ended(ok);
-  if (sequencer_.move_totals().completed != completed) ordered_ = false;
+  const auto completed = sequencer_.moves().totals().completed;
+  sequencer_.moves().order_ended(ok);
+  if (sequencer_.moves().totals().completed != completed) ordered_ = false;
 }
 
 /// Every copy goes from the page of a leaf, as the replica has it, to the page that replaces it.
@@ -113,7 +112,7 @@ void SequencerModel::check_copies(const Order& order) const {
   const auto leaf_pages = static_cast<std::size_t>(replica_.leaf_tokens() / kPageTokens);
   for (const PageCopy& copy : order.copies) {
     int found = 0;
-    for (const RunningMove& move : sequencer_.moves()) {
+    for (const RunningMove& move : sequencer_.moves().running()) {
       if (copy.from != move.from || copy.to != move.move.to) continue;
       const Sequence& s = replica_.at(move.move.id);
       for (std::size_t p = 0; p < move.to_pages.size(); ++p) {
@@ -160,7 +159,7 @@ void SequencerModel::check() const {
 }
 
 void SequencerModel::check_sequences() const {
-  const SequenceTable& table = sequencer_.table();
+  const SequenceTable& table = sequencer_.ledger().table();
   ASSERT_EQ(table.size(), expected_.size());
   if (ordered_) {
     ASSERT_EQ(replica_.size(), expected_.size());
@@ -178,10 +177,10 @@ void SequencerModel::check_sequences() const {
     }
   }
   // Every row that a step may write has a page.
-  ASSERT_EQ(sequencer_.closing(), closed_.size());
+  ASSERT_EQ(sequencer_.sequences().closing(), closed_.size());
   for (const auto& [id, open] : open_) {
     const Sequence& s = table.at(id);
-    ASSERT_EQ(sequencer_.open_tokens(id), open.tokens);
+    ASSERT_EQ(sequencer_.steps().open_tokens(id), open.tokens);
     for (std::size_t l = 0; l < s.leaves.size(); ++l) {
       ASSERT_GE(static_cast<std::int64_t>(s.leaves[l].pages.size()),
                 pages_for(rows_in(l, s.length + open.tokens, table.leaf_tokens())));
@@ -190,8 +189,8 @@ void SequencerModel::check_sequences() const {
 }
 
 void SequencerModel::check_pages() const {
-  const SequenceTable& table = sequencer_.table();
-  std::vector<std::set<std::int32_t>> used(sequencer_.pools().size());
+  const SequenceTable& table = sequencer_.ledger().table();
+  std::vector<std::set<std::int32_t>> used(sequencer_.ledger().pools().size());
   std::vector<std::int64_t> reserved(used.size(), 0);
   std::vector<const Sequence*> holders;  // including ended sequences until they are released
   for (const auto& entry : expected_) holders.push_back(&table.at(entry.first));
@@ -214,7 +213,7 @@ void SequencerModel::check_pages() const {
       reserved.at(owner) += most - have;
     }
   }
-  for (const RunningMove& move : sequencer_.moves()) {
+  for (const RunningMove& move : sequencer_.moves().running()) {
     ASSERT_EQ(move.to_pages.size(), move.from_pages.size());
     for (const std::int32_t page : move.to_pages) {
       ASSERT_TRUE(used.at(static_cast<std::size_t>(move.move.to)).insert(page).second)
@@ -222,19 +221,19 @@ void SequencerModel::check_pages() const {
     }
   }
   for (std::size_t w = 0; w < used.size(); ++w) {
-    const PagePool& pool = sequencer_.pools()[w];
+    const PagePool& pool = sequencer_.ledger().pools()[w];
     ASSERT_EQ(pool.total(), config_.pages_per_worker);
     ASSERT_EQ(pool.used(), static_cast<std::int64_t>(used[w].size())) << "worker " << w;
     ASSERT_EQ(pool.reserved(), reserved[w]) << "worker " << w;
     ASSERT_GE(pool.available(), 0);
-    ASSERT_EQ(sequencer_.loads()[w].available_pages, pool.available());
+    ASSERT_EQ(sequencer_.ledger().load().workers()[w].available_pages, pool.available());
     for (const std::int32_t page : used[w]) ASSERT_EQ(pool.reference_count(page), 1);
   }
 }
 
 void SequencerModel::check_loads() const {
-  const SequenceTable& table = sequencer_.table();
-  std::vector<WorkerLoad> loads(sequencer_.loads().size());
+  const SequenceTable& table = sequencer_.ledger().table();
+  std::vector<WorkerLoad> loads(sequencer_.ledger().load().workers().size());
   for (const auto& [id, expected] : expected_) {
     const Sequence& s = table.at(id);
     for (std::size_t l = 0; l < s.leaves.size(); ++l) {
@@ -244,8 +243,8 @@ void SequencerModel::check_loads() const {
     ++loads.at(static_cast<std::size_t>(s.home)).homes;
   }
   for (std::size_t w = 0; w < loads.size(); ++w) {
-    ASSERT_EQ(sequencer_.loads()[w].tokens, loads[w].tokens) << "worker " << w;
-    ASSERT_EQ(sequencer_.loads()[w].homes, loads[w].homes) << "worker " << w;
+    ASSERT_EQ(sequencer_.ledger().load().workers()[w].tokens, loads[w].tokens) << "worker " << w;
+    ASSERT_EQ(sequencer_.ledger().load().workers()[w].homes, loads[w].homes) << "worker " << w;
   }
 }
 

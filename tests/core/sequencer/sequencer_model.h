@@ -23,11 +23,11 @@ class SequencerModel {
 
   /// The sequencer's own functions; each updates the model too.
   std::optional<SequenceId> admit(const AdmitRequest& request, const AdmitAs& as = {});
-  void open_step(const std::vector<Sequencer::StepRequest>& requests);
-  void order_round(const std::vector<Sequencer::RoundRequest>& items, CanaryOrder canary = {});
+  void open_step(const std::vector<StepRequest>& requests);
+  void order_round(const std::vector<RoundRequest>& items, CanaryOrder canary = {});
   void commit(SequenceId id, std::int32_t accepted);
   /// Opens steps and orders a round of their first layer.
-  void begin(const std::vector<Sequencer::StepRequest>& requests);
+  void begin(const std::vector<StepRequest>& requests);
   /// Commits nothing of any open step.
   void abort_all();
   void truncate(SequenceId id, std::int64_t length);
@@ -35,7 +35,6 @@ class SequencerModel {
   void close(SequenceId id);
   void release_closed(std::uint64_t drained_round);
 
-  void begin_move(const LeafMove& move) { sequencer_.begin_move(move); }
   void order_ended(bool ok);
 
   /// Takes the order, encodes and decodes it, and applies it to the replica. Its step must be the
@@ -48,8 +47,6 @@ class SequencerModel {
 
   [[nodiscard]] Sequencer& sequencer() { return sequencer_; }
   [[nodiscard]] const std::map<SequenceId, Expected>& sequences() const { return expected_; }
-  [[nodiscard]] bool step_open() const { return !open_.empty(); }
-  [[nodiscard]] bool in_step(SequenceId id) const { return open_.contains(id); }
   struct Open {
     std::int32_t tokens = 0;
     bool taken = false;
@@ -71,7 +68,7 @@ class SequencerModel {
   std::map<SequenceId, Expected> expected_;
   std::map<SequenceId, Open> open_;
   struct Item {
-    Sequencer::RoundRequest request;
+    RoundRequest request;
     bool canary = false;
   };
   std::vector<Item> pending_;

@@ -57,11 +57,11 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
   }
 
   /// Some of those that are not in a step.
-  std::vector<Sequencer::StepRequest> draw_step(std::int64_t one_in) {
-    std::vector<Sequencer::StepRequest> requests;
+  std::vector<StepRequest> draw_step(std::int64_t one_in) {
+    std::vector<StepRequest> requests;
     for (const auto& [id, sequence] : model_.sequences()) {
       const std::int64_t room = sequence.limit - sequence.length;
-      if (room == 0 || model_.in_step(id) || between(0, one_in - 1) == 0) continue;
+      if (room == 0 || model_.open_steps().contains(id) || between(0, one_in - 1) == 0) continue;
       requests.push_back({id, static_cast<std::int32_t>(
                                   between(1, std::min<std::int64_t>(room, kMaxStepTokens)))});
     }
@@ -98,7 +98,7 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
   }
 
   void order_round() {
-    std::vector<Sequencer::RoundRequest> items;
+    std::vector<RoundRequest> items;
     for (const auto& [id, open] : model_.open_steps()) {
       if (between(0, 2) > 0) items.push_back({id, static_cast<std::int32_t>(between(0, 60))});
     }
@@ -137,7 +137,7 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
     const SequenceId id = any();
     const std::int64_t length = model_.sequences().at(id).length;
     const std::int64_t to = between(0, 2) == 0 ? length : between(0, length);
-    if (model_.in_step(id)) {
+    if (model_.open_steps().contains(id)) {
       EXPECT_EQ(code_of([&] { model_.truncate(id, to); }), ErrorCode::kFailedPrecondition);
     } else {
       model_.truncate(id, to);
@@ -146,7 +146,7 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
 
   void free() {
     const SequenceId id = any();
-    if (model_.in_step(id)) {
+    if (model_.open_steps().contains(id)) {
       EXPECT_EQ(code_of([&] { model_.free(id); }), ErrorCode::kFailedPrecondition);
       EXPECT_EQ(code_of([&] { model_.close(id); }), ErrorCode::kFailedPrecondition);
     } else if (between(0, 1) == 0) {
@@ -158,15 +158,15 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
 
   void move() {
     const SequenceId id = any();
-    if (between(0, 3) > 0) model_.sequencer().prompt_arrived(id);
-    const Sequence& s = model_.sequencer().table().at(id);
+    if (between(0, 3) > 0) model_.sequencer().sequences().prompt_arrived(id);
+    const Sequence& s = model_.sequencer().ledger().table().at(id);
     const std::int64_t full = s.length / GetParam().leaf_tokens;
     const std::int64_t first = between(0, 9) == 0 ? full : between(0, full - 1 + (full == 0));
     const LeafMove move{.id = id,
                         .first_leaf = static_cast<std::int32_t>(first),
                         .end_leaf = static_cast<std::int32_t>(first + between(0, 2) / 2 + 1),
                         .to = static_cast<std::int32_t>(between(0, GetParam().workers - 1))};
-    const ErrorCode code = code_of([&] { model_.begin_move(move); });
+    const ErrorCode code = code_of([&] { model_.sequencer().moves().begin(move); });
     switch (code) {
       case ErrorCode::kOk:
         ++moves_;
@@ -201,7 +201,7 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
     } else if (draw < 40) {
       release_closed();
     } else if (draw < 60) {
-      if (model_.step_open()) {
+      if (!model_.open_steps().empty()) {
         if (between(0, 2) == 0) model_.abort_all();
       } else {
         whole_step();
@@ -213,8 +213,8 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
     } else if (draw < 86) {
       move();
     } else if (draw < 92) {
-      (void)model_.sequencer().order_copies(between(0, 12));
-    } else if (model_.step_open()) {
+      (void)model_.sequencer().moves().order_copies(between(0, 12));
+    } else if (!model_.open_steps().empty()) {
       commit();
     }
   }
@@ -247,18 +247,18 @@ TEST_P(SequencerRandom, StaysAtOneWithTheModel) {
   EXPECT_GT(commits_, 50);
   if (GetParam().workers > 1) {
     EXPECT_GT(moves_, 10);
-    EXPECT_GT(model_.sequencer().move_totals().completed, 3U);
-    EXPECT_GT(model_.sequencer().move_totals().cancelled, 3U);
+    EXPECT_GT(model_.sequencer().moves().totals().completed, 3U);
+    EXPECT_GT(model_.sequencer().moves().totals().cancelled, 3U);
   }
 
   model_.abort_all();
   while (!model_.sequences().empty()) free();
   model_.release_closed(model_.take_order().round);
   model_.check();
-  for (const PagePool& pool : model_.sequencer().pools()) {
+  for (const PagePool& pool : model_.sequencer().ledger().pools()) {
     EXPECT_EQ(pool.available(), pool.total());
   }
-  for (const WorkerLoad& load : model_.sequencer().loads()) {
+  for (const WorkerLoad& load : model_.sequencer().ledger().load().workers()) {
     EXPECT_EQ(load.tokens, 0);
     EXPECT_EQ(load.homes, 0);
   }

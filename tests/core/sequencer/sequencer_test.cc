@@ -36,7 +36,7 @@ TEST(Sequencer, AdmissionReservesAll) {
   SequencerModel model(config(1, 10));
   const auto id = model.admit(request(100, 100)).value();
   EXPECT_EQ(id, 0x1'0000'0001U);
-  const PagePool& pool = model.sequencer().pools()[0];
+  const PagePool& pool = model.sequencer().ledger().pools()[0];
   EXPECT_EQ(pool.used(), 2);
   EXPECT_EQ(pool.reserved(), 2);
   const Order order = model.take_order();
@@ -59,34 +59,34 @@ TEST(Sequencer, AnEmptyPromptGrows) {
     model.commit(id, tokens);
     model.check();
   }
-  EXPECT_EQ(model.sequencer().table().at(id).length, 130);
+  EXPECT_EQ(model.sequencer().ledger().table().at(id).length, 130);
   EXPECT_EQ(code_of([&] { model.open_step({{id, 1}}); }), ErrorCode::kInvalidArgument);
 }
 
 TEST(Sequencer, TooLargeIsNotFull) {
   Sequencer s(config(2, 4));
-  EXPECT_EQ(code_of([&] { (void)s.admit(request(320, 1, SpreadPolicy::kSingle)); }),
+  EXPECT_EQ(code_of([&] { (void)s.sequences().admit(request(320, 1, SpreadPolicy::kSingle)); }),
             ErrorCode::kTooLarge);
-  EXPECT_EQ(code_of([&] { (void)s.admit(request(512, 1, SpreadPolicy::kAll)); }),
+  EXPECT_EQ(code_of([&] { (void)s.sequences().admit(request(512, 1, SpreadPolicy::kAll)); }),
             ErrorCode::kTooLarge);
-  EXPECT_EQ(code_of([&] { (void)s.admit(request(1, INT32_MAX, SpreadPolicy::kAuto)); }),
+  EXPECT_EQ(code_of([&] { (void)s.sequences().admit(request(1, INT32_MAX, SpreadPolicy::kAuto)); }),
             ErrorCode::kTooLarge);
-  const auto all = s.admit(request(256, 256, SpreadPolicy::kAll));
+  const auto all = s.sequences().admit(request(256, 256, SpreadPolicy::kAll));
   ASSERT_TRUE(all.has_value());
-  EXPECT_EQ(s.admit(request(1, 0, SpreadPolicy::kSingle)), std::nullopt);
-  EXPECT_EQ(s.admit(request(1, 0, SpreadPolicy::kAll)), std::nullopt);
-  EXPECT_EQ(code_of([&] { (void)s.admit(request(512, 1, SpreadPolicy::kAll)); }),
+  EXPECT_EQ(s.sequences().admit(request(1, 0, SpreadPolicy::kSingle)), std::nullopt);
+  EXPECT_EQ(s.sequences().admit(request(1, 0, SpreadPolicy::kAll)), std::nullopt);
+  EXPECT_EQ(code_of([&] { (void)s.sequences().admit(request(512, 1, SpreadPolicy::kAll)); }),
             ErrorCode::kTooLarge)
       << "also while the pool is full";
-  s.free(*all);
-  EXPECT_TRUE(s.admit(request(1, 0, SpreadPolicy::kSingle)).has_value());
+  s.sequences().free(*all);
+  EXPECT_TRUE(s.sequences().admit(request(1, 0, SpreadPolicy::kSingle)).has_value());
 }
 
 TEST(Sequencer, RefusesBadLengths) {
   Sequencer s(config(2, 4));
   for (const auto& bad : {request(-1, 5), request(5, -1), request(0, 0), request(INT64_MAX, 1),
                           request(std::int64_t{1} << 31, 1), request(1, INT64_MAX)}) {
-    EXPECT_EQ(code_of([&] { (void)s.admit(bad); }), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(code_of([&] { (void)s.sequences().admit(bad); }), ErrorCode::kInvalidArgument);
   }
   EXPECT_TRUE(s.take_order().ops.empty());
 }
@@ -98,12 +98,12 @@ class SequencerRefuses : public testing::Test {
 
   template <typename Call>
   void expect_refused(ErrorCode code, const Call& call) {
-    const Sequence a = model_.sequencer().table().at(a_);
-    const Sequence b = model_.sequencer().table().at(b_);
+    const Sequence a = model_.sequencer().ledger().table().at(a_);
+    const Sequence b = model_.sequencer().ledger().table().at(b_);
     EXPECT_EQ(code_of(call), code);
     model_.check();
-    EXPECT_TRUE(same_sequence(model_.sequencer().table().at(a_), a));
-    EXPECT_TRUE(same_sequence(model_.sequencer().table().at(b_), b));
+    EXPECT_TRUE(same_sequence(model_.sequencer().ledger().table().at(a_), a));
+    EXPECT_TRUE(same_sequence(model_.sequencer().ledger().table().at(b_), b));
     const Order order = model_.take_order();
     EXPECT_TRUE(order.ops.empty());
     EXPECT_TRUE(order.step.empty());
@@ -113,7 +113,7 @@ class SequencerRefuses : public testing::Test {
     (void)model_.take_order();
   }
 
-  using Requests = std::vector<Sequencer::StepRequest>;
+  using Requests = std::vector<StepRequest>;
   SequencerModel model_{config(2, 10)};
   SequenceId a_ = model_.admit(request(62, 10)).value();
   SequenceId b_ = model_.admit(request(100, 3)).value();
@@ -142,7 +142,7 @@ TEST_F(SequencerRefuses, BadCommits) {
   expect_refused(ErrorCode::kInvalidArgument, commit(-1));
   expect_refused(ErrorCode::kInvalidArgument, commit(5));
   model_.commit(a_, 4);
-  EXPECT_EQ(model_.sequencer().table().at(a_).length, 66);
+  EXPECT_EQ(model_.sequencer().ledger().table().at(a_).length, 66);
 }
 
 TEST_F(SequencerRefuses, BadTruncationsAndFrees) {
@@ -177,13 +177,14 @@ TEST_F(SequencerRefuses, AnAbortedStepIsNotOrdered) {
 TEST(Sequencer, EpochsCountAdmissionAndTruncation) {
   SequencerModel model(config(1, 10));
   const auto id = model.admit(request(100, 10)).value();
-  EXPECT_EQ(model.sequencer().table().at(id).epoch, 1U);
+  EXPECT_EQ(model.sequencer().ledger().table().at(id).epoch, 1U);
   model.begin({{id, 1}});
   EXPECT_EQ(model.take_order().step.at(0).epoch, 1U);
   model.commit(id, 1);
-  EXPECT_EQ(model.sequencer().table().at(id).epoch, 1U) << "growth does not begin an epoch";
+  EXPECT_EQ(model.sequencer().ledger().table().at(id).epoch, 1U)
+      << "growth does not begin an epoch";
   model.truncate(id, 101);
-  EXPECT_EQ(model.sequencer().table().at(id).epoch, 2U);
+  EXPECT_EQ(model.sequencer().ledger().table().at(id).epoch, 2U);
   model.begin({{id, 1}});
   EXPECT_EQ(model.take_order().step.at(0).epoch, 2U);
 }
@@ -192,23 +193,24 @@ TEST(Sequencer, IdsAreNeverUsedTwice) {
   Sequencer s(config(1, 2));
   std::vector<SequenceId> ids;
   for (int i = 0; i < 5; ++i) {
-    ids.push_back(s.admit(request(64, 0)).value());
-    s.free(ids.back());
+    ids.push_back(s.sequences().admit(request(64, 0)).value());
+    s.sequences().free(ids.back());
   }
   for (std::size_t i = 1; i < ids.size(); ++i) EXPECT_GT(ids[i], ids[i - 1]);
   Sequencer later({.placement = {.workers = 1, .model = default_cost_model(64)},
                    .pages_per_worker = 2,
                    .incarnation = 2});
-  EXPECT_GT(later.admit(request(64, 0)).value(), ids.back());
+  EXPECT_GT(later.sequences().admit(request(64, 0)).value(), ids.back());
 }
 
 TEST(Sequencer, TruncateGivesPagesBackToTheReservation) {
   SequencerModel model(config(1, 4));
   const auto id = model.admit(request(250, 6)).value();
-  EXPECT_EQ(model.sequencer().pools()[0].used(), 4);
+  EXPECT_EQ(model.sequencer().ledger().pools()[0].used(), 4);
   model.truncate(id, 65);
-  EXPECT_EQ(model.sequencer().pools()[0].used(), 2);
-  EXPECT_EQ(model.sequencer().pools()[0].available(), 0) << "still promised to this sequence";
+  EXPECT_EQ(model.sequencer().ledger().pools()[0].used(), 2);
+  EXPECT_EQ(model.sequencer().ledger().pools()[0].available(), 0)
+      << "still promised to this sequence";
   EXPECT_EQ(model.admit(request(1, 0)), std::nullopt);
   model.check();
 }
@@ -217,14 +219,15 @@ TEST(Sequencer, AStepOverALeafBorderOpensTheLeaf) {
   SequencerModel model(config(2, 10));
   const auto id = model.admit(request(63, 20, SpreadPolicy::kAll)).value();
   const Order admitted = model.take_order();
-  EXPECT_EQ(model.sequencer().placements(), 2U) << "the leaf of the prompt, the reserved one";
+  EXPECT_EQ(model.sequencer().ledger().placements(), 2U)
+      << "the leaf of the prompt, the reserved one";
   model.begin({{id, 2}});
   const Order order = model.take_order();
   ASSERT_EQ(order.ops.size(), 1U);
   const auto& extend = std::get<ExtendOp>(order.ops[0]);
   EXPECT_EQ(extend.leaf, 1);
   EXPECT_EQ(extend.pages.size(), 1U);
-  EXPECT_NE(extend.owner, model.sequencer().table().at(id).leaves[0].owner);
+  EXPECT_NE(extend.owner, model.sequencer().ledger().table().at(id).leaves[0].owner);
   model.commit(id, 1);  // the second token is refused: its leaf stays open
   model.check();
   model.begin({{id, 1}});
@@ -255,14 +258,14 @@ TEST(Sequencer, StepsOfSequencesAreApart) {
   order = model.take_order();
   ASSERT_EQ(order.step.size(), 1U);
   EXPECT_EQ(order.canary.item, 0);
-  EXPECT_EQ(model.sequencer().open_tokens(a), 2);
-  EXPECT_EQ(model.sequencer().open_tokens(b), 0);
+  EXPECT_EQ(model.sequencer().steps().open_tokens(a), 2);
+  EXPECT_EQ(model.sequencer().steps().open_tokens(b), 0);
   EXPECT_EQ(code_of([&] { model.commit(b, 0); }), ErrorCode::kFailedPrecondition);
   EXPECT_EQ(code_of([&] { model.commit(a, 3); }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of([&] { model.commit(a, -1); }), ErrorCode::kInvalidArgument);
   model.commit(a, 1);
   model.check();
-  EXPECT_EQ(model.sequencer().table().at(a).length, 63);
+  EXPECT_EQ(model.sequencer().ledger().table().at(a).length, 63);
 }
 
 TEST(Sequencer, PagesOfAClosedSequenceStayTakenUntilItsOrderIsDrained) {
@@ -272,19 +275,19 @@ TEST(Sequencer, PagesOfAClosedSequenceStayTakenUntilItsOrderIsDrained) {
   const std::uint64_t admitted = model.take_order().round;
   model.close(a);
   model.release_closed(admitted);
-  EXPECT_EQ(model.sequencer().closing(), 1U);
-  EXPECT_EQ(model.sequencer().loads()[0].homes, 1) << "no load any more";
+  EXPECT_EQ(model.sequencer().sequences().closing(), 1U);
+  EXPECT_EQ(model.sequencer().ledger().load().workers()[0].homes, 1) << "no load any more";
   EXPECT_EQ(model.admit(request(1, 0)), std::nullopt);
   EXPECT_EQ(code_of([&] { model.close(a); }), ErrorCode::kNotFound);
   const std::uint64_t closed = model.take_order().round;
   model.close(b);
   model.release_closed(closed);
   model.check();
-  EXPECT_EQ(model.sequencer().closing(), 1U) << "b, whose end nobody was told of";
-  EXPECT_EQ(model.sequencer().pools()[0].available(), 2);
+  EXPECT_EQ(model.sequencer().sequences().closing(), 1U) << "b, whose end nobody was told of";
+  EXPECT_EQ(model.sequencer().ledger().pools()[0].available(), 2);
   EXPECT_NE(model.admit(request(128, 0)), std::nullopt);
   model.release_closed(model.take_order().round);
-  EXPECT_EQ(model.sequencer().closing(), 0U);
+  EXPECT_EQ(model.sequencer().sequences().closing(), 0U);
   model.check();
 }
 

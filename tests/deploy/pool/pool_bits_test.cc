@@ -43,7 +43,7 @@ class PoolBits : public testing::TestWithParam<std::string> {
                     leader.decode(border_requests(), {.max_batch = max_batch, .tokens = tokens});
                     run.exchanged_bytes = leader.exchanged_bytes;
                     run.state_bytes = leader.state_bytes;
-                    for (const PagePool& pool : leader.sequencer.pools()) {
+                    for (const PagePool& pool : leader.sequencer.ledger().pools()) {
                       EXPECT_EQ(pool.available(), pool.total());
                     }
                   }).outputs;

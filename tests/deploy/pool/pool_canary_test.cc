@@ -31,7 +31,7 @@ std::vector<RoundReport> canaries(PoolLeader& leader, const PoolSetup& setup, in
   std::vector<RoundReport> reports;
   const auto a = leader.admit({1, 63, 60}).value();
   const auto b = leader.admit({2, 500, 60}).value();
-  leader.sequencer.open_step(std::vector<Sequencer::StepRequest>{{a, 5}, {b, 2}});
+  leader.sequencer.steps().open(std::vector<StepRequest>{{a, 5}, {b, 2}});
   for (int i = 0; i < rounds; ++i) {
     reports.push_back(leader.round({{a, i % setup.layers}, {b, (i + 1) % setup.layers}},
                                    {i % 2, i % setup.shape.heads}));
@@ -66,7 +66,7 @@ TEST(PoolCanary, OfTheFirstTokenOfAnEmptySequence) {
   const PoolSetup setup = canary_setup(2);
   (void)run_pool(setup, [&](PoolLeader& leader) {
     const auto id = leader.admit({1, 0, 4}).value();
-    leader.sequencer.open_step(std::vector<Sequencer::StepRequest>{{id, 3}});
+    leader.sequencer.steps().open(std::vector<StepRequest>{{id, 3}});
     const RoundReport report = leader.round({{id, 0}}, {0, 2});
     EXPECT_TRUE(report.canary_checked);
     EXPECT_LT(report.canary_error, 1e-5) << "one row: itself";
@@ -78,7 +78,7 @@ TEST(PoolCanary, NobodyAskedForIsNotThere) {
   (void)run_pool(setup, [&](PoolLeader& leader) {
     const auto id = leader.admit({1, 100, 4}).value();
     EXPECT_FALSE(leader.step({{id, 1}}).canary_checked);
-    leader.sequencer.open_step(std::vector<Sequencer::StepRequest>{{id, 1}});
+    leader.sequencer.steps().open(std::vector<StepRequest>{{id, 1}});
     EXPECT_TRUE(leader.round({{id, 0}}, {0, 0}).canary_checked);
     EXPECT_FALSE(leader.round({{id, 1}}).canary_checked) << "that of the round before";
   });
@@ -114,9 +114,9 @@ TEST(PoolCanary, DoesNotReadMoreRowsThanItMay) {
   setup.change = [](int, WorkerConfig& config) { config.canary_rows = 200; };
   (void)run_pool(setup, [&](PoolLeader& leader) {
     const auto id = leader.admit({1, 330, 200}).value();
-    while (leader.sequencer.table().at(id).length < 450) {
-      leader.sequencer.open_step(std::vector<Sequencer::StepRequest>{{id, 15}});
-      const Sequence& s = leader.sequencer.table().at(id);
+    while (leader.sequencer.ledger().table().at(id).length < 450) {
+      leader.sequencer.steps().open(std::vector<StepRequest>{{id, 15}});
+      const Sequence& s = leader.sequencer.ledger().table().at(id);
       std::vector<std::int64_t> rows(2, 0);
       for (std::int64_t p = 0; p <= s.length; ++p) {
         ++rows[static_cast<std::size_t>(s.leaves[static_cast<std::size_t>(p / 64)].owner)];
@@ -137,7 +137,7 @@ TEST(PoolCanary, ThatFailsFailsTheRoundAndThePoolGoesOn) {
   };
   (void)run_pool(setup, [&](PoolLeader& leader) {
     const auto id = leader.admit({1, 330, 4}).value();
-    leader.sequencer.open_step(std::vector<Sequencer::StepRequest>{{id, 1}});
+    leader.sequencer.steps().open(std::vector<StepRequest>{{id, 1}});
     EXPECT_EQ(code_of([&] { (void)leader.round({{id, 0}}, {0, 0}); }), ErrorCode::kWorkerFailed);
     const RoundReport report = leader.round({{id, 0}}, {0, 0});
     EXPECT_TRUE(report.canary_checked);

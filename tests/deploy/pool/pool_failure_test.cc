@@ -56,7 +56,7 @@ class Fault {
 
 /// Decodes kRequests, one token a step. A step that fails is tried again. Returns how many failed.
 int decode_through_failures(PoolLeader& leader) {
-  std::vector<Sequencer::StepRequest> step;
+  std::vector<StepRequest> step;
   for (const PoolRequest& request : kRequests) step.push_back({leader.admit(request).value(), 1});
   int failures = 0;
   for (int done = 0; done < 12;) {
@@ -67,7 +67,7 @@ int decode_through_failures(PoolLeader& leader) {
       if (error.code() != ErrorCode::kWorkerFailed || ++failures > 3) throw;
     }
   }
-  for (const auto& item : step) leader.sequencer.free(item.id);
+  for (const auto& item : step) leader.sequencer.sequences().free(item.id);
   return failures;
 }
 
@@ -142,7 +142,7 @@ TEST(PoolFailure, TheFirstOfSeveralIsNamed) {
     if (rank > 0 && call == "write_tokens") throw std::runtime_error(fmt::format("of {}", rank));
   };
   const PoolResult result = run_pool(setup, [](PoolLeader& leader) {
-    std::vector<Sequencer::StepRequest> step;
+    std::vector<StepRequest> step;
     step.reserve(kRequests.size());
     for (const PoolRequest& request : kRequests) {
       step.push_back({leader.admit(request).value(), 1});

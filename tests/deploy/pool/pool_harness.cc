@@ -203,11 +203,11 @@ RoundReport PoolLeader::lead(Order order) {
     const bool done =
         order.ops.empty() && order.step.empty() && order.copies.empty() && !order.stop;
     if (report.status.ok() && !done) continue;
-    sequencer.order_ended(report.status.ok());
+    sequencer.moves().order_ended(report.status.ok());
     return report;
   }
   report = lead_one(order);
-  sequencer.order_ended(report.status.ok());
+  sequencer.moves().order_ended(report.status.ok());
   return report;
 }
 
@@ -223,13 +223,13 @@ RoundReport PoolLeader::lead_one(const Order& order) {
   return report;
 }
 
-void PoolLeader::abort(const std::vector<Sequencer::StepRequest>& requests) {
-  for (const auto& request : requests) sequencer.commit(request.id, 0);
+void PoolLeader::abort(const std::vector<StepRequest>& requests) {
+  for (const auto& request : requests) sequencer.steps().commit(request.id, 0);
 }
 
-RoundReport PoolLeader::run_layers(const std::vector<Sequencer::StepRequest>& requests) {
-  sequencer.open_step(requests);
-  std::vector<Sequencer::RoundRequest> items;
+RoundReport PoolLeader::run_layers(const std::vector<StepRequest>& requests) {
+  sequencer.steps().open(requests);
+  std::vector<RoundRequest> items;
   for (const auto& request : requests) items.push_back({request.id, 0});
   RoundReport sum;
   const auto lead_next = [&] {
@@ -239,8 +239,8 @@ RoundReport PoolLeader::run_layers(const std::vector<Sequencer::StepRequest>& re
     return report;
   };
   for (int layer = 0; layer < setup_.layers; ++layer) {
-    for (Sequencer::RoundRequest& item : items) item.layer = layer;
-    sequencer.order_round(items);
+    for (RoundRequest& item : items) item.layer = layer;
+    sequencer.steps().order_round(items);
     RoundReport report = lead_next();
     report.rounds += sum.rounds;
     report.exchanged_bytes += sum.exchanged_bytes;
@@ -252,24 +252,24 @@ RoundReport PoolLeader::run_layers(const std::vector<Sequencer::StepRequest>& re
   return sum;
 }
 
-RoundReport PoolLeader::step(const std::vector<Sequencer::StepRequest>& requests) {
+RoundReport PoolLeader::step(const std::vector<StepRequest>& requests) {
   RoundReport report = run_layers(requests);
   for (const auto& request : requests) commit(request.id);
   return report;
 }
 
 std::optional<SequenceId> PoolLeader::admit(const PoolRequest& request) {
-  const auto id = sequencer.admit({.prompt_tokens = request.prompt_tokens,
-                                   .max_new_tokens = request.max_new_tokens,
-                                   .spread = setup_.spread},
-                                  {.tag = request.tag});
-  if (id && !setup_.pushed) sequencer.prompt_arrived(*id);  // before anything that needs it
+  const auto id = sequencer.sequences().admit({.prompt_tokens = request.prompt_tokens,
+                                               .max_new_tokens = request.max_new_tokens,
+                                               .spread = setup_.spread},
+                                              {.tag = request.tag});
+  if (id && !setup_.pushed)
+    sequencer.sequences().prompt_arrived(*id);  // before anything that needs it
   return id;
 }
 
-RoundReport PoolLeader::round(const std::vector<Sequencer::RoundRequest>& items,
-                              CanaryOrder canary) {
-  sequencer.order_round(items, canary);
+RoundReport PoolLeader::round(const std::vector<RoundRequest>& items, CanaryOrder canary) {
+  sequencer.steps().order_round(items, canary);
   RoundReport report = lead();
   report.status.throw_if_error();
   EXPECT_EQ(report.rounds, 1);
@@ -277,9 +277,9 @@ RoundReport PoolLeader::round(const std::vector<Sequencer::RoundRequest>& items,
 }
 
 void PoolLeader::commit(SequenceId id) {
-  const Sequence& s = sequencer.table().at(id);
-  const std::int32_t tokens = sequencer.open_tokens(id);
-  sequencer.commit(id, setup_.accept ? setup_.accept(s.tag, s.length, tokens) : tokens);
+  const Sequence& s = sequencer.ledger().table().at(id);
+  const std::int32_t tokens = sequencer.steps().open_tokens(id);
+  sequencer.steps().commit(id, setup_.accept ? setup_.accept(s.tag, s.length, tokens) : tokens);
 }
 
 PoolReceiver PoolLeader::receiver(int rank) const {
@@ -291,7 +291,7 @@ PoolReceiver PoolLeader::receiver(int rank) const {
 }
 
 void PoolLeader::push(SequenceId id) {
-  push(sequencer.table().at(id));
+  push(sequencer.ledger().table().at(id));
 }
 
 void PoolLeader::push(const Sequence& s) {
@@ -329,26 +329,27 @@ void PoolLeader::decode(const std::vector<PoolRequest>& requests, const Batching
     }
     arriving.clear();
     if (running.empty()) fail(ErrorCode::kInternal, "nothing runs and nothing fits");
-    std::vector<Sequencer::StepRequest> batch;
+    std::vector<StepRequest> batch;
     for (const SequenceId id : running) {
-      const Sequence& s = sequencer.table().at(id);
+      const Sequence& s = sequencer.ledger().table().at(id);
       const std::int64_t left = s.limit_tokens - s.length;
       const std::int64_t tokens = batching.tokens(s.tag, step_number);
       batch.push_back({id, static_cast<std::int32_t>(std::min(tokens, left))});
     }
     const RoundReport report = step(batch);
-    sequencer.release_closed(report.drained_round);
+    sequencer.sequences().release_closed(report.drained_round);
     std::erase_if(running, [&](SequenceId id) {
-      const Sequence& s = sequencer.table().at(id);
+      const Sequence& s = sequencer.ledger().table().at(id);
       const bool done = s.length == s.limit_tokens;
       if (done && setup_.pushed) {
-        sequencer.close(id);
+        sequencer.sequences().close(id);
       } else if (done) {
-        sequencer.free(id);
+        sequencer.sequences().free(id);
       }
       return done;
     });
-    if (running.empty() && sequencer.closing() > 0) sequencer.release_closed(lead().drained_round);
+    if (running.empty() && sequencer.sequences().closing() > 0)
+      sequencer.sequences().release_closed(lead().drained_round);
   }
 }
 

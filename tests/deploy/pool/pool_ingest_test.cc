@@ -36,7 +36,7 @@ TEST(PoolIngest, PromptsGiveTheSameBitsOnAnyWorkers) {
       setup.pages = pages;
       const auto outputs = run_pool(setup, [&](PoolLeader& leader) {
                              leader.decode(border_requests(), {});
-                             for (const PagePool& pool : leader.sequencer.pools()) {
+                             for (const PagePool& pool : leader.sequencer.ledger().pools()) {
                                EXPECT_EQ(pool.available(), pool.total());
                              }
                            }).outputs;
@@ -55,7 +55,7 @@ TEST(PoolIngest, AStepBeforeTheRowsHaveArrivedIsAnError) {
         const std::string message = message_of([&] { (void)leader.step({{id, 1}}); });
         EXPECT_NE(message.find("have not arrived"), std::string::npos) << message;
         EXPECT_NE(message.find("layer 0, position"), std::string::npos) << message;
-        leader.sequencer.open_step(std::vector<Sequencer::StepRequest>{{id, 4}});
+        leader.sequencer.steps().open(std::vector<StepRequest>{{id, 4}});
         EXPECT_EQ(code_of([&] { (void)leader.round({{id, 0}}); }), ErrorCode::kWorkerFailed);
         leader.push(id);
         for (std::int32_t layer = 0; layer < setup.layers; ++layer) {
@@ -78,27 +78,27 @@ TEST(PoolIngest, PagesUnderATransferAreNotUsedAgain) {
         // For each rank, the first row of some leaf is in transit.
         std::vector<std::uint64_t> tickets;
         for (int rank = 0; rank < setup.workers; ++rank) {
-          const Sequence& s = leader.sequencer.table().at(id);
+          const Sequence& s = leader.sequencer.ledger().table().at(id);
           std::int64_t leaf = 0;
           while (s.leaves[static_cast<std::size_t>(leaf)].owner != rank) ++leaf;
           tickets.push_back(
               leader.receiver(rank).table->begin(id, 1, 0, leaf * setup.leaf_tokens, 1).ticket);
         }
-        leader.sequencer.close(id);
+        leader.sequencer.sequences().close(id);
         const auto lead = [&] {
           const RoundReport report = leader.lead();
           EXPECT_TRUE(report.status.ok());
-          leader.sequencer.release_closed(report.drained_round);
+          leader.sequencer.sequences().release_closed(report.drained_round);
         };
         for (const int rank : {1, 0}) {
           lead();
-          EXPECT_EQ(leader.sequencer.closing(), 1U);
+          EXPECT_EQ(leader.sequencer.sequences().closing(), 1U);
           EXPECT_EQ(leader.admit(second), std::nullopt);
           (void)leader.receiver(rank).table->end(tickets[static_cast<std::size_t>(rank)], true);
         }
         EXPECT_EQ(leader.admit(second), std::nullopt) << "nobody knows yet";
         lead();
-        EXPECT_EQ(leader.sequencer.closing(), 0U);
+        EXPECT_EQ(leader.sequencer.sequences().closing(), 0U);
         leader.decode({second}, {});
       }).outputs;
   EXPECT_EQ(differing_outputs(outputs, on_one_worker({second})), 0U);
@@ -111,15 +111,15 @@ TEST(PoolIngest, ATransferThatBeginsAfterTheReportIsNotMissed) {
     const auto id = leader.admit({1, 100, 28}).value();
     const RoundReport before = leader.lead();
     EXPECT_EQ(before.drained_round, 1U) << "never more than the order's own round";
-    leader.sequencer.close(id);
+    leader.sequencer.sequences().close(id);
     const auto late = leader.receiver(0).table->begin(id, 1, 0, 0, 1);
-    leader.sequencer.release_closed(before.drained_round);
-    EXPECT_EQ(leader.sequencer.closing(), 1U);
-    leader.sequencer.release_closed(leader.lead().drained_round);
-    EXPECT_EQ(leader.sequencer.closing(), 1U);
+    leader.sequencer.sequences().release_closed(before.drained_round);
+    EXPECT_EQ(leader.sequencer.sequences().closing(), 1U);
+    leader.sequencer.sequences().release_closed(leader.lead().drained_round);
+    EXPECT_EQ(leader.sequencer.sequences().closing(), 1U);
     (void)leader.receiver(0).table->end(late.ticket, false);
-    leader.sequencer.release_closed(leader.lead().drained_round);
-    EXPECT_EQ(leader.sequencer.closing(), 0U);
+    leader.sequencer.sequences().release_closed(leader.lead().drained_round);
+    EXPECT_EQ(leader.sequencer.sequences().closing(), 0U);
   });
 }
 

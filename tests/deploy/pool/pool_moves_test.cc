@@ -27,8 +27,8 @@ std::unique_ptr<Backend> cpu(int /*rank*/) {
 }
 
 void expect_all_free(const Sequencer& sequencer) {
-  for (const PagePool& pool : sequencer.pools()) EXPECT_EQ(pool.available(), pool.total());
-  EXPECT_TRUE(sequencer.moves().empty());
+  for (const PagePool& pool : sequencer.ledger().pools()) EXPECT_EQ(pool.available(), pool.total());
+  EXPECT_TRUE(sequencer.moves().running().empty());
 }
 
 /// On one worker, whole, and with the outputs of the prompts' tokens: truncation may uncover them.
@@ -77,10 +77,10 @@ class RandomMoves {
       if (one_in(25)) truncate();
       if (one_in(60)) free(any());
       for (int i = 0; i < 2; ++i) begin_move();
-      (void)leader_.sequencer.order_copies(random_() % 7);
-      const std::uint64_t before = leader_.sequencer.move_totals().completed;
+      (void)leader_.sequencer.moves().order_copies(random_() % 7);
+      const std::uint64_t before = leader_.sequencer.moves().totals().completed;
       round();
-      if (in_step_) moved_in_steps += leader_.sequencer.move_totals().completed - before;
+      if (in_step_) moved_in_steps += leader_.sequencer.moves().totals().completed - before;
     }
   }
 
@@ -96,7 +96,7 @@ class RandomMoves {
 
   void begin_move() {
     if (layer_.empty()) return;
-    const Sequence& s = leader_.sequencer.table().at(any());
+    const Sequence& s = leader_.sequencer.ledger().table().at(any());
     const auto full = static_cast<std::uint32_t>(s.length / setup_.leaf_tokens);
     if (full == 0) return;
     const auto first = static_cast<std::int32_t>(random_() % full);
@@ -104,38 +104,38 @@ class RandomMoves {
                         .first_leaf = first,
                         .end_leaf = first + 1 + static_cast<std::int32_t>(random_() % 2),
                         .to = static_cast<std::int32_t>(random_()) & 3};
-    const ErrorCode code = code_of([&] { leader_.sequencer.begin_move(move); });
+    const ErrorCode code = code_of([&] { leader_.sequencer.moves().begin(move); });
     EXPECT_TRUE(code == ErrorCode::kOk || code == ErrorCode::kInvalidArgument ||
                 code == ErrorCode::kAlreadyExists || code == ErrorCode::kPoolFull)
         << error_code_name(code);
   }
 
   void abort(SequenceId id) {
-    if (leader_.sequencer.open_tokens(id) > 0) leader_.sequencer.commit(id, 0);
+    if (leader_.sequencer.steps().open_tokens(id) > 0) leader_.sequencer.steps().commit(id, 0);
     layer_.at(id) = 0;
   }
   void truncate() {
     const SequenceId id = any();
     abort(id);
-    const std::int64_t length = leader_.sequencer.table().at(id).length;
-    leader_.sequencer.truncate(
+    const std::int64_t length = leader_.sequencer.ledger().table().at(id).length;
+    leader_.sequencer.sequences().truncate(
         id, length - static_cast<std::int64_t>(random_()) % std::min<std::int64_t>(length + 1, 90));
   }
   void free(SequenceId id) {
     abort(id);
-    leader_.sequencer.free(id);
+    leader_.sequencer.sequences().free(id);
     layer_.erase(id);
   }
 
   void round() {
-    std::vector<Sequencer::RoundRequest> items;
+    std::vector<RoundRequest> items;
     for (const auto& [id, next] : layer_) {
       if (one_in(3)) continue;
-      const Sequence& s = leader_.sequencer.table().at(id);
-      if (leader_.sequencer.open_tokens(id) == 0) {
+      const Sequence& s = leader_.sequencer.ledger().table().at(id);
+      if (leader_.sequencer.steps().open_tokens(id) == 0) {
         const auto tokens = std::min<std::int64_t>(1 + random_() % 6, s.limit_tokens - s.length);
-        leader_.sequencer.open_step(
-            std::vector<Sequencer::StepRequest>{{id, static_cast<std::int32_t>(tokens)}});
+        leader_.sequencer.steps().open(
+            std::vector<StepRequest>{{id, static_cast<std::int32_t>(tokens)}});
       }
       items.push_back({id, next});
     }
@@ -152,7 +152,7 @@ class RandomMoves {
       }
       layer_.at(item.id) = 0;
       leader_.commit(item.id);
-      const Sequence& s = leader_.sequencer.table().at(item.id);
+      const Sequence& s = leader_.sequencer.ledger().table().at(item.id);
       if (s.length == s.limit_tokens) free(item.id);
     }
   }
@@ -182,8 +182,8 @@ void move_at_random(const AttentionShape& shape) {
       const PoolOutputs outputs = run_pool(setup, [&](PoolLeader& leader) {
                                     RandomMoves moves(leader, setup, seed);
                                     moves.run(requests);
-                                    EXPECT_GT(leader.sequencer.move_totals().completed, 30U);
-                                    EXPECT_GT(leader.sequencer.move_totals().cancelled, 0U);
+                                    EXPECT_GT(leader.sequencer.moves().totals().completed, 30U);
+                                    EXPECT_GT(leader.sequencer.moves().totals().cancelled, 0U);
                                     EXPECT_GT(moves.moved_in_steps, 0U)
                                         << "between the layers of a step";
                                     expect_all_free(leader.sequencer);
@@ -208,7 +208,7 @@ TEST(PoolMoves, MemoryThatTheHostCannotReadMovesToo) {
   const PoolOutputs outputs = run_pool(setup, [&](PoolLeader& leader) {
                                 RandomMoves moves(leader, setup, 3);
                                 moves.run(requests);
-                                EXPECT_GT(leader.sequencer.move_totals().completed, 5U);
+                                EXPECT_GT(leader.sequencer.moves().totals().completed, 5U);
                                 expect_all_free(leader.sequencer);
                               }).outputs;
   EXPECT_EQ(wrong(outputs, expected), 0U);
@@ -228,14 +228,14 @@ PoolOutputs decode_one(PoolSetup setup, int steps,
                       during(leader, id, step);
                       (void)leader.step({{id, 1}});
                     }
-                    leader.sequencer.free(id);
+                    leader.sequencer.sequences().free(id);
                     expect_all_free(leader.sequencer);
                   })
       .outputs;
 }
 
 std::int32_t other_worker(const PoolLeader& leader, SequenceId id) {
-  return 1 - leader.sequencer.table().at(id).home;
+  return 1 - leader.sequencer.ledger().table().at(id).home;
 }
 
 TEST(PoolMoves, TheRowsAreReadWhereTheyWentAndNotBefore) {
@@ -243,21 +243,21 @@ TEST(PoolMoves, TheRowsAreReadWhereTheyWentAndNotBefore) {
   const auto move_with = [&](bool copied) {
     const PoolOutputs outputs = decode_one({}, 6, [&](PoolLeader& leader, SequenceId id, int step) {
       if (step == 0) {
-        leader.sequencer.begin_move({id, 1, 4, other_worker(leader, id)});
-        EXPECT_EQ(leader.sequencer.order_copies(4), 4);  // of 3 pages of 2 layers
+        leader.sequencer.moves().begin({id, 1, 4, other_worker(leader, id)});
+        EXPECT_EQ(leader.sequencer.moves().order_copies(4), 4);  // of 3 pages of 2 layers
       }
       if (step == 2) {
-        EXPECT_EQ(leader.sequencer.order_copies(100), 2);
+        EXPECT_EQ(leader.sequencer.moves().order_copies(100), 2);
         Order order = leader.sequencer.take_order();
         if (!copied) order.copies.clear();
         const RoundReport report = leader.lead(order);
         EXPECT_TRUE(report.status.ok());
         EXPECT_EQ(report.copy_us > 0, copied);
       }
-      const auto owners = std::ranges::count(leader.sequencer.table().at(id).leaves,
+      const auto owners = std::ranges::count(leader.sequencer.ledger().table().at(id).leaves,
                                              other_worker(leader, id), &Leaf::owner);
       EXPECT_EQ(owners, step < 2 ? 0 : 3);
-      EXPECT_EQ(leader.sequencer.table().at(id).epoch, 1U);
+      EXPECT_EQ(leader.sequencer.ledger().table().at(id).epoch, 1U);
     });
     return wrong(outputs, expected);
   };
@@ -277,27 +277,27 @@ TEST(PoolMoves, AWorkerIsDrainedWhileItsSequencesDecodeAndNoBitChanges) {
                                 std::vector<SequenceId> ids;
                                 for (const PoolRequest& request : requests)
                                   ids.push_back(leader.admit(request).value());
-                                leader.sequencer.drain_worker(kDrained, true);
+                                leader.sequencer.moves().drain_worker(kDrained, true);
                                 Mover mover(mover_config(1e9, 64), leader.sequencer);
                                 Mover::Time now{};
                                 for (int step = 0; step < 80; ++step) {
                                   now += std::chrono::seconds(1);
                                   mover.prepare(now);
-                                  std::vector<Sequencer::StepRequest> all;
+                                  std::vector<StepRequest> all;
                                   for (const SequenceId id : ids) all.push_back({id, 1});
                                   (void)leader.step(all);
                                 }
-                                EXPECT_GT(leader.sequencer.move_totals().completed, 3U);
+                                EXPECT_GT(leader.sequencer.moves().totals().completed, 3U);
                                 for (const SequenceId id : ids) {
-                                  const Sequence& s = leader.sequencer.table().at(id);
+                                  const Sequence& s = leader.sequencer.ledger().table().at(id);
                                   const auto held =
                                       static_cast<std::size_t>((s.length + 63) / setup.leaf_tokens);
                                   for (std::size_t l = 0; l < held; ++l)
                                     EXPECT_NE(s.leaves[l].owner, kDrained) << l;
-                                  leader.sequencer.free(id);
+                                  leader.sequencer.sequences().free(id);
                                 }
-                                EXPECT_EQ(leader.sequencer.pools()[kDrained].used(), 0);
-                                leader.sequencer.drain_worker(kDrained, false);
+                                EXPECT_EQ(leader.sequencer.ledger().pools()[kDrained].used(), 0);
+                                leader.sequencer.moves().drain_worker(kDrained, false);
                                 expect_all_free(leader.sequencer);
                               }).outputs;
   EXPECT_EQ(outputs.size(), 2 * 80 * requests.size());
@@ -314,12 +314,12 @@ TEST(PoolMoves, AFailedCopyCancelsTheMoveAndThePoolGoesOn) {
     const PoolOutputs outputs =
         decode_one(setup, 4, [&](PoolLeader& leader, SequenceId id, int step) {
           if (step != 1) return;
-          leader.sequencer.begin_move({id, 0, 2, other_worker(leader, id)});
-          (void)leader.sequencer.order_copies(3);
+          leader.sequencer.moves().begin({id, 0, 2, other_worker(leader, id)});
+          (void)leader.sequencer.moves().order_copies(3);
           fail_once = true;
           EXPECT_EQ(leader.lead().status.code(), ErrorCode::kWorkerFailed);
-          EXPECT_TRUE(leader.sequencer.moves().empty());
-          EXPECT_EQ(leader.sequencer.move_totals().cancelled, 1U);
+          EXPECT_TRUE(leader.sequencer.moves().running().empty());
+          EXPECT_EQ(leader.sequencer.moves().totals().cancelled, 1U);
         });
     EXPECT_EQ(wrong(outputs, unmoved({}, {{1, 330, 20}})), 0U);
   }
@@ -330,21 +330,22 @@ TEST(PoolMoves, AnAdmissionTakesThePagesOfAMove) {
   setup.pages = 10;
   (void)decode_one(setup, 1, [](PoolLeader& leader, SequenceId id, int) {
     const auto small = leader.admit({3, 127, 1}).value();  // two of the other worker's ten pages
-    ASSERT_NE(leader.sequencer.table().at(small).home, leader.sequencer.table().at(id).home);
-    leader.sequencer.begin_move({id, 0, 5, other_worker(leader, id)});
-    (void)leader.sequencer.order_copies(4);
+    ASSERT_NE(leader.sequencer.ledger().table().at(small).home,
+              leader.sequencer.ledger().table().at(id).home);
+    leader.sequencer.moves().begin({id, 0, 5, other_worker(leader, id)});
+    (void)leader.sequencer.moves().order_copies(4);
     EXPECT_TRUE(leader.lead().status.ok());
-    (void)leader.sequencer.order_copies(4);
+    (void)leader.sequencer.moves().order_copies(4);
     EXPECT_FALSE(leader.admit({2, 575, 1}));
-    EXPECT_EQ(leader.sequencer.moves().size(), 1U) << "it would not have helped";
+    EXPECT_EQ(leader.sequencer.moves().running().size(), 1U) << "it would not have helped";
     const auto second = leader.admit({2, 511, 1});
     ASSERT_TRUE(second);
-    EXPECT_TRUE(leader.sequencer.moves().empty());
+    EXPECT_TRUE(leader.sequencer.moves().running().empty());
     const Order order = leader.sequencer.take_order();
     EXPECT_TRUE(order.copies.empty());
     EXPECT_TRUE(leader.lead(order).status.ok());
-    leader.sequencer.free(*second);
-    leader.sequencer.free(small);
+    leader.sequencer.sequences().free(*second);
+    leader.sequencer.sequences().free(small);
   });
 }
 
@@ -355,25 +356,26 @@ TEST(PoolMoves, APromptThatIsArrivingStays) {
   setup.pushed = true;
   setup.backend = cpu;
   const PoolOutputs expected = unmoved({}, {{1, 330, 20}});
-  const PoolOutputs outputs = run_pool(setup, [&](PoolLeader& leader) {
-                                const SequenceId id = leader.admit({1, 330, 20}).value();
-                                const LeafMove move{id, 1, 3, other_worker(leader, id)};
-                                EXPECT_EQ(code_of([&] { leader.sequencer.begin_move(move); }),
-                                          ErrorCode::kFailedPrecondition);
-                                EXPECT_TRUE(leader.lead().status.ok());
-                                leader.push(id);
-                                leader.sequencer.prompt_arrived(id);
-                                leader.sequencer.begin_move(move);
-                                for (int step = 0; step < 5; ++step) {
-                                  (void)leader.sequencer.order_copies(2);
-                                  (void)leader.step({{id, 1}});
-                                }
-                                EXPECT_EQ(leader.sequencer.move_totals().completed, 1U);
-                                leader.sequencer.begin_move({id, 4, 5, other_worker(leader, id)});
-                                leader.sequencer.close(id);  // in the middle of a move
-                                leader.sequencer.release_closed(leader.lead().drained_round);
-                                expect_all_free(leader.sequencer);
-                              }).outputs;
+  const PoolOutputs outputs =
+      run_pool(setup, [&](PoolLeader& leader) {
+        const SequenceId id = leader.admit({1, 330, 20}).value();
+        const LeafMove move{id, 1, 3, other_worker(leader, id)};
+        EXPECT_EQ(code_of([&] { leader.sequencer.moves().begin(move); }),
+                  ErrorCode::kFailedPrecondition);
+        EXPECT_TRUE(leader.lead().status.ok());
+        leader.push(id);
+        leader.sequencer.sequences().prompt_arrived(id);
+        leader.sequencer.moves().begin(move);
+        for (int step = 0; step < 5; ++step) {
+          (void)leader.sequencer.moves().order_copies(2);
+          (void)leader.step({{id, 1}});
+        }
+        EXPECT_EQ(leader.sequencer.moves().totals().completed, 1U);
+        leader.sequencer.moves().begin({id, 4, 5, other_worker(leader, id)});
+        leader.sequencer.sequences().close(id);  // in the middle of a move
+        leader.sequencer.sequences().release_closed(leader.lead().drained_round);
+        expect_all_free(leader.sequencer);
+      }).outputs;
   EXPECT_EQ(outputs.size(), 10U);
   EXPECT_EQ(wrong(outputs, expected), 0U);
 }

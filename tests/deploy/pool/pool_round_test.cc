@@ -48,14 +48,14 @@ void decode_apart(PoolLeader& leader, const std::vector<PoolRequest>& requests, 
   for (const PoolRequest& request : requests) layer.emplace(leader.admit(request).value(), 0);
   int mixed = 0;
   while (!layer.empty()) {
-    std::vector<Sequencer::RoundRequest> items;
+    std::vector<RoundRequest> items;
     for (const auto& [id, next] : layer) {
       if (random() % 3 == 0) continue;
-      const Sequence& s = leader.sequencer.table().at(id);
-      if (leader.sequencer.open_tokens(id) == 0) {
+      const Sequence& s = leader.sequencer.ledger().table().at(id);
+      if (leader.sequencer.steps().open_tokens(id) == 0) {
         const auto tokens = std::min<std::int64_t>(1 + random() % 6, s.limit_tokens - s.length);
-        leader.sequencer.open_step(
-            std::vector<Sequencer::StepRequest>{{id, static_cast<std::int32_t>(tokens)}});
+        leader.sequencer.steps().open(
+            std::vector<StepRequest>{{id, static_cast<std::int32_t>(tokens)}});
       }
       items.push_back({id, next});
     }
@@ -67,9 +67,9 @@ void decode_apart(PoolLeader& leader, const std::vector<PoolRequest>& requests, 
       if (++layer[item.id] < layers) continue;
       layer[item.id] = 0;
       leader.commit(item.id);
-      const Sequence& s = leader.sequencer.table().at(item.id);
+      const Sequence& s = leader.sequencer.ledger().table().at(item.id);
       if (s.length < s.limit_tokens) continue;
-      leader.sequencer.free(item.id);
+      leader.sequencer.sequences().free(item.id);
       layer.erase(item.id);
     }
   }
@@ -109,8 +109,8 @@ TEST_P(PoolRound, ARoundMayBeRunAgain) {
       run_pool(setup_, [&](PoolLeader& leader) {
         const auto id = leader.admit(request).value();
         const auto other = leader.admit({2, 10, 1}).value();
-        while (leader.sequencer.table().at(id).length < 158) {
-          leader.sequencer.open_step(std::vector<Sequencer::StepRequest>{{id, 4}});
+        while (leader.sequencer.ledger().table().at(id).length < 158) {
+          leader.sequencer.steps().open(std::vector<StepRequest>{{id, 4}});
           for (std::int32_t layer = 0; layer < setup_.layers; ++layer) {
             leader.set_salt(500);  // a client sends wrong rows first, then sends them again
             (void)leader.round({{id, layer}});
@@ -124,7 +124,7 @@ TEST_P(PoolRound, ARoundMayBeRunAgain) {
           }
           leader.commit(id);
         }
-        leader.sequencer.free(other);
+        leader.sequencer.sequences().free(other);
       }).outputs;
   EXPECT_EQ(differing_outputs(outputs, in_step({request})), 0U);
 }
@@ -133,10 +133,10 @@ TEST_P(PoolRound, ThePlanIsKeptUntilTheTableOrTheItemsChange) {
   (void)run_pool(setup_, [&](PoolLeader& leader) {
     const auto a = leader.admit({1, 70, 30}).value();
     const auto b = leader.admit({2, 200, 30}).value();
-    const auto reused = [&](const std::vector<Sequencer::RoundRequest>& items) {
+    const auto reused = [&](const std::vector<RoundRequest>& items) {
       return leader.round(items).plan_reused;
     };
-    leader.sequencer.open_step(std::vector<Sequencer::StepRequest>{{a, 2}, {b, 1}});
+    leader.sequencer.steps().open(std::vector<StepRequest>{{a, 2}, {b, 1}});
     EXPECT_FALSE(reused({{a, 0}, {b, 0}}));
     EXPECT_TRUE(reused({{a, 1}, {b, 1}}));
     EXPECT_TRUE(reused({{a, 2}, {b, 4}})) << "layers are not part of a plan";
@@ -144,21 +144,21 @@ TEST_P(PoolRound, ThePlanIsKeptUntilTheTableOrTheItemsChange) {
     EXPECT_FALSE(reused({{a, 3}}));
     const auto c = leader.admit({3, 5, 5}).value();
     EXPECT_TRUE(reused({{a, 4}})) << "another sequence does not matter";
-    leader.sequencer.commit(a, 1);
-    leader.sequencer.open_step(std::vector<Sequencer::StepRequest>{{a, 2}});
+    leader.sequencer.steps().commit(a, 1);
+    leader.sequencer.steps().open(std::vector<StepRequest>{{a, 2}});
     EXPECT_FALSE(reused({{a, 0}})) << "it has grown";
     EXPECT_TRUE(reused({{a, 1}}));
-    leader.sequencer.commit(a, 0);
-    leader.sequencer.open_step(std::vector<Sequencer::StepRequest>{{a, 2}});
+    leader.sequencer.steps().commit(a, 0);
+    leader.sequencer.steps().open(std::vector<StepRequest>{{a, 2}});
     EXPECT_TRUE(reused({{a, 0}})) << "nothing has changed";
-    leader.sequencer.commit(a, 0);
-    leader.sequencer.truncate(a, 10);
+    leader.sequencer.steps().commit(a, 0);
+    leader.sequencer.sequences().truncate(a, 10);
     EXPECT_TRUE(leader.lead().status.ok());  // the change and the round in orders of their own
-    leader.sequencer.open_step(std::vector<Sequencer::StepRequest>{{a, 2}});
+    leader.sequencer.steps().open(std::vector<StepRequest>{{a, 2}});
     EXPECT_FALSE(reused({{a, 0}}));
-    leader.sequencer.commit(a, 0);
-    leader.sequencer.commit(b, 0);
-    for (const SequenceId id : {a, b, c}) leader.sequencer.free(id);
+    leader.sequencer.steps().commit(a, 0);
+    leader.sequencer.steps().commit(b, 0);
+    for (const SequenceId id : {a, b, c}) leader.sequencer.sequences().free(id);
   });
 }
 
@@ -166,9 +166,9 @@ TEST_P(PoolRound, WhatIsNoRoundIsRefusedByAllAndThePoolGoesOn) {
   const auto statuses =
       run_pool(setup_, [&](PoolLeader& leader) {
         const auto id = leader.admit({1, 70, 30}).value();
-        leader.sequencer.open_step(std::vector<Sequencer::StepRequest>{{id, 1}});
+        leader.sequencer.steps().open(std::vector<StepRequest>{{id, 1}});
         const auto lead = [&](const auto& change) {
-          leader.sequencer.order_round(std::vector<Sequencer::RoundRequest>{{id, 0}});
+          leader.sequencer.steps().order_round(std::vector<RoundRequest>{{id, 0}});
           Order order = leader.sequencer.take_order();
           change(order);
           const RoundReport report = leader.lead(order);
@@ -195,7 +195,7 @@ TEST_P(PoolRound, AStateThatNobodyReadFailsTheNextOrder) {
   };
   (void)run_pool(setup_, [&](PoolLeader& leader) {
     const auto id = leader.admit({1, 70, 30}).value();
-    leader.sequencer.open_step(std::vector<Sequencer::StepRequest>{{id, 1}});
+    leader.sequencer.steps().open(std::vector<StepRequest>{{id, 1}});
     fail_once = true;
     EXPECT_TRUE(leader.round({{id, 0}}).status.ok());
     const RoundReport next = leader.lead();  // nothing but the agreement

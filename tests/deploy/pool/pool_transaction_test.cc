@@ -50,29 +50,29 @@ TEST_P(PoolTransaction, RejectedTokensLeaveNoTrace) {
 
 TEST_P(PoolTransaction, AnAbortedStepLeavesNoTrace) {
   const std::vector<PoolRequest> requests{{1, 60, 40}, {2, 127, 20}, {3, 0, 30}};
-  const auto outputs = run_pool(setup_, [&](PoolLeader& leader) {
-                         std::vector<Sequencer::StepRequest> wide;
-                         std::vector<Sequencer::StepRequest> narrow;
-                         for (const PoolRequest& request : requests) {
-                           const auto id = leader.admit(request).value();
-                           wide.push_back({id, 16});
-                           narrow.push_back({id, 5});
-                         }
-                         for (int i = 0; i < 4; ++i) {
-                           leader.set_salt(kOtherRows);
-                           (void)leader.run_layers(wide);
-                           leader.abort(wide);
-                           leader.set_salt(0);
-                           (void)leader.step(narrow);
-                           wide.erase(std::remove_if(wide.begin(), wide.end(),
-                                                     [&](auto& item) {
-                                                       const auto& s =
-                                                           leader.sequencer.table().at(item.id);
-                                                       return s.length + 16 > s.limit_tokens;
-                                                     }),
-                                      wide.end());
-                         }
-                       }).outputs;
+  const auto outputs =
+      run_pool(setup_, [&](PoolLeader& leader) {
+        std::vector<StepRequest> wide;
+        std::vector<StepRequest> narrow;
+        for (const PoolRequest& request : requests) {
+          const auto id = leader.admit(request).value();
+          wide.push_back({id, 16});
+          narrow.push_back({id, 5});
+        }
+        for (int i = 0; i < 4; ++i) {
+          leader.set_salt(kOtherRows);
+          (void)leader.run_layers(wide);
+          leader.abort(wide);
+          leader.set_salt(0);
+          (void)leader.step(narrow);
+          wide.erase(std::remove_if(wide.begin(), wide.end(),
+                                    [&](auto& item) {
+                                      const auto& s = leader.sequencer.ledger().table().at(item.id);
+                                      return s.length + 16 > s.limit_tokens;
+                                    }),
+                     wide.end());
+        }
+      }).outputs;
   auto expected = plain(requests);
   std::erase_if(expected, [&](const auto& entry) {
     const auto& [tag, layer, position] = entry.first;
@@ -84,23 +84,24 @@ TEST_P(PoolTransaction, AnAbortedStepLeavesNoTrace) {
 TEST_P(PoolTransaction, TruncatedRowsLeaveNoTrace) {
   const PoolRequest request{1, 150, 150};
   for (const std::int64_t to : {150, 170, 192, 193}) {
-    const auto outputs =
-        run_pool(setup_, [&](PoolLeader& leader) {
-          const auto id = leader.admit(request).value();
-          const auto grow_to = [&](std::int64_t length) {
-            const auto left = [&] { return length - leader.sequencer.table().at(id).length; };
-            while (left() > 0) {
-              const auto tokens = std::min<std::int64_t>(left(), 11);
-              (void)leader.step({{id, static_cast<std::int32_t>(tokens)}});
-            }
-          };
-          grow_to(to);
-          leader.set_salt(kOtherRows);
-          grow_to(280);
-          leader.sequencer.truncate(id, to);
-          leader.set_salt(0);
-          grow_to(300);
-        }).outputs;
+    const auto outputs = run_pool(setup_, [&](PoolLeader& leader) {
+                           const auto id = leader.admit(request).value();
+                           const auto grow_to = [&](std::int64_t length) {
+                             const auto left = [&] {
+                               return length - leader.sequencer.ledger().table().at(id).length;
+                             };
+                             while (left() > 0) {
+                               const auto tokens = std::min<std::int64_t>(left(), 11);
+                               (void)leader.step({{id, static_cast<std::int32_t>(tokens)}});
+                             }
+                           };
+                           grow_to(to);
+                           leader.set_salt(kOtherRows);
+                           grow_to(280);
+                           leader.sequencer.sequences().truncate(id, to);
+                           leader.set_salt(0);
+                           grow_to(300);
+                         }).outputs;
     EXPECT_EQ(differing_outputs(outputs, plain({request})), 0U) << "truncated to " << to;
   }
 }
@@ -111,7 +112,7 @@ TEST_P(PoolTransaction, ATruncatedPromptMayBeGrownAgain) {
   const auto outputs = run_pool(setup_, [&](PoolLeader& leader) {
                          const auto id = leader.admit(request).value();
                          EXPECT_TRUE(leader.lead().status.ok());
-                         leader.sequencer.truncate(id, 0);
+                         leader.sequencer.sequences().truncate(id, 0);
                          for (int i = 0; i < 10; ++i) (void)leader.step({{id, 15}});
                          for (int i = 0; i < 10; ++i) (void)leader.step({{id, 2}});
                        }).outputs;
@@ -127,7 +128,7 @@ TEST_P(PoolTransaction, AnAdmissionInAnOrderOfItsOwnIsTheSame) {
                          EXPECT_TRUE(leader.lead().status.ok());  // nothing at all
                          const auto b = leader.admit({2, 70, 4}).value();
                          (void)leader.step({{b, 4}, {a, 2}});
-                         leader.sequencer.free(b);
+                         leader.sequencer.sequences().free(b);
                          (void)leader.step({{a, 2}});
                        }).outputs;
   EXPECT_EQ(differing_outputs(outputs, plain({{1, 100, 4}, {2, 70, 4}})), 0U);
@@ -141,7 +142,7 @@ TEST_P(PoolTransaction, AnOrderOfManySequencesIsNoDifferent) {
   setup_.pages = 200;
   setup_.accept = nullptr;
   const auto outputs = run_pool(setup_, [&](PoolLeader& leader) {
-                         std::vector<Sequencer::StepRequest> step;
+                         std::vector<StepRequest> step;
                          step.reserve(requests.size());
                          for (const PoolRequest& request : requests) {
                            step.push_back({leader.admit(request).value(), 1});

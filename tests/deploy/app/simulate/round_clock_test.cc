@@ -56,27 +56,27 @@ TEST_P(RoundClockPlans, TimeIsThatOfTheFullPlan) {
   Routing routing;
   for (int step = 0; step < 120; ++step) {
     if (draws.uniform() < 0.5) {
-      const auto id = sequencer.admit({.prompt_tokens = draws.between(1, 40 * kLeaf),
-                                       .max_new_tokens = 200,
-                                       .spread = kPolicies[draws.between(0, 2)],
-                                       .idempotency_key = {}});
+      const auto id = sequencer.sequences().admit({.prompt_tokens = draws.between(1, 40 * kLeaf),
+                                                   .max_new_tokens = 200,
+                                                   .spread = kPolicies[draws.between(0, 2)],
+                                                   .idempotency_key = {}});
       ASSERT_TRUE(id);
       ids.push_back(*id);
     }
     if (ids.empty()) continue;
-    std::vector<Sequencer::StepRequest> requests;
+    std::vector<StepRequest> requests;
     for (const SequenceId id : ids) requests.push_back({id, 1});
-    sequencer.open_step(requests);
-    std::vector<Sequencer::RoundRequest> items;
+    sequencer.steps().open(requests);
+    std::vector<RoundRequest> items;
     for (const SequenceId id : ids) items.push_back({id, 0});
-    sequencer.order_round(items);
+    sequencer.steps().order_round(items);
     const Order order = sequencer.take_order();
     for (const SequenceId id : ids) {
-      const Sequence& s = sequencer.table().at(id);
+      const Sequence& s = sequencer.ledger().table().at(id);
       // New ones, and those that open a leaf.
       if (s.length == s.prompt_tokens || s.length % kLeaf == 0) clock.add(s, s.length + 1);
     }
-    build_routing(sequencer.table(), order.step, kWorkers, routing);
+    build_routing(sequencer.ledger().table(), order.step, kWorkers, routing);
     const RoundTime time = clock.time();
     const StepPrediction plan = predict_step(config, routing, kWorkers, time.exchange);
     ASSERT_NEAR(time.step_us, plan.step_us, 1e-9 * plan.step_us);
@@ -89,12 +89,12 @@ TEST_P(RoundClockPlans, TimeIsThatOfTheFullPlan) {
     for (const std::int64_t r : rows) sum += r;
     ASSERT_DOUBLE_EQ(clock.balance(), static_cast<double>(std::ranges::max(rows)) * kWorkers /
                                           static_cast<double>(sum));
-    for (const SequenceId id : ids) sequencer.commit(id, 1);
+    for (const SequenceId id : ids) sequencer.steps().commit(id, 1);
     std::erase_if(ids, [&](SequenceId id) {
-      const Sequence& s = sequencer.table().at(id);
+      const Sequence& s = sequencer.ledger().table().at(id);
       const bool ends = s.length == s.limit_tokens || draws.uniform() < 0.02;
       if (ends || s.length % kLeaf == 0) clock.remove(s, s.length);
-      if (ends) sequencer.free(id);
+      if (ends) sequencer.sequences().free(id);
       return ends;
     });
     clock.tick();

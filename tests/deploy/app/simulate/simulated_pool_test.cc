@@ -86,9 +86,9 @@ void run_randomly(SimulatedPool& pool, int steps, std::uint64_t seed, Each each)
     std::ranges::sort(finished);
     ASSERT_EQ(finished, ended) << step;
     ASSERT_EQ(pool.sequences(), expected.size());
-    if (!pool.sequencer().moves().empty()) continue;  // these have pages at both ends
+    if (!pool.sequencer().moves().running().empty()) continue;  // these have pages at both ends
     std::int64_t available = 0;
-    for (const PagePool& pages : pool.sequencer().pools()) available += pages.available();
+    for (const PagePool& pages : pool.sequencer().ledger().pools()) available += pages.available();
     ASSERT_EQ(pool.free_pages(), available) << step;
   }
 }
@@ -128,7 +128,7 @@ TEST(SimulatedPool, TimesAndBytesAreThoseOfFullPlansWhileLeavesMove) {
     ASSERT_NEAR(check.clock.step_us, check.plan.step_us, 1e-9 * check.plan.step_us);
     ASSERT_EQ(check.clock.bytes, check.plan_bytes);
   });
-  EXPECT_GT(pool.sequencer().move_totals().completed, 10U);
+  EXPECT_GT(pool.sequencer().moves().totals().completed, 10U);
 }
 
 TEST(SimulatedPool, SaysWhatItCouldHold) {

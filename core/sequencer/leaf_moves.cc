@@ -1,0 +1,135 @@
+#include "core/sequencer/leaf_moves.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/ceil_div.h"
+#include "core/base/error.h"
+#include "core/cache/leaves.h"
+
+namespace tributary {
+
+void LeafMoves::begin(const LeafMove& move) {
+  const SequenceTable& table = ledger_.table();
+  const Sequence& s = table.at(move.id);
+  if (book_.contains(move.id)) {
+    fail(ErrorCode::kAlreadyExists, "leaves of sequence {} are moving already", move.id);
+  }
+  if (ledger_.running().at(move.id).arriving) {
+    fail(ErrorCode::kFailedPrecondition, "move of sequence {}: its prompt is arriving", move.id);
+  }
+  const std::int64_t full = s.length / table.leaf_tokens();
+  if (move.first_leaf < 0 || move.first_leaf >= move.end_leaf || move.end_leaf > full) {
+    fail(ErrorCode::kInvalidArgument, "move of leaves [{}, {}) of sequence {}: it has {} full ones",
+         move.first_leaf, move.end_leaf, move.id, full);
+  }
+  const auto leaves =
+      std::span(s.leaves).subspan(static_cast<std::size_t>(move.first_leaf),
+                                  static_cast<std::size_t>(move.end_leaf - move.first_leaf));
+  const std::int32_t from = leaves.front().owner;
+  const bool together =
+      std::ranges::all_of(leaves, [from](const Leaf& leaf) { return leaf.owner == from; });
+  const auto workers = static_cast<std::int32_t>(ledger_.pools().size());
+  if (!together || move.to == from || move.to < 0 || move.to >= workers) {
+    fail(ErrorCode::kInvalidArgument,
+         "move of leaves [{}, {}) of sequence {} to worker {}: expected leaves of one worker, and "
+         "another one of {}",
+         move.first_leaf, move.end_leaf, move.id, move.to, workers);
+  }
+  if (ledger_.draining(move.to)) {
+    fail(ErrorCode::kFailedPrecondition, "move of sequence {} to worker {}: it is being emptied",
+         move.id, move.to);
+  }
+  RunningMove running{.move = move, .from = from, .from_pages = {}, .to_pages = {}};
+  for (const Leaf& leaf : leaves) {
+    running.from_pages.insert(running.from_pages.end(), leaf.pages.begin(), leaf.pages.end());
+  }
+  ledger_.reserve(move.to, std::ssize(running.from_pages));
+  running.to_pages = ledger_.take_pages(move.to, std::ssize(running.from_pages));
+  book_.begin(std::move(running));
+}
+
+void LeafMoves::order_ended(bool ok) {
+  std::int64_t before = 0;
+  for (const RunningMove& move : running()) before += move.taken - move.copied;
+  if (ok) totals_.page_copies += static_cast<std::uint64_t>(before);
+  const MoveBook::Ended ended = book_.ended(ok);
+  for (const RunningMove& move : ended.failed) cancelled(move);
+  for (const RunningMove& move : ended.completed) complete(move);
+}
+
+void LeafMoves::cancel(SequenceId id) {
+  if (const auto move = book_.remove(id)) cancelled(*move);
+}
+
+void LeafMoves::complete(const RunningMove& move) {
+  ledger_.decide(MoveOp{move.move.id, move.move.first_leaf, move.move.to, move.to_pages});
+  ledger_.release_pages(move.from, move.from_pages);
+  ++totals_.completed;
+}
+
+/// Copies that nobody has been told of yet must not write into pages that are given away.
+void LeafMoves::cancelled(const RunningMove& move) {
+  std::erase_if(order_.copies, [&](const PageCopy& copy) {
+    return copy.to == move.move.to && std::ranges::count(move.to_pages, copy.to_page) > 0;
+  });
+  ledger_.release_pages(move.move.to, move.to_pages);
+  ++totals_.cancelled;
+}
+
+PoolLoad LeafMoves::load_afterwards() const {
+  PoolLoad load = ledger_.load();
+  std::vector<LeafRun> before;
+  std::vector<LeafRun> after;
+  for (const RunningMove& one : running()) {
+    const LeafMove& move = one.move;
+    const Sequence& s = ledger_.table().at(move.id);
+    before.clear();
+    after.clear();
+    const auto add = [&after](std::int32_t owner, std::int64_t begin, std::int64_t end) {
+      if (begin >= end) return;
+      if (after.empty() || after.back().worker != owner) after.push_back({owner, begin, begin});
+      after.back().end = end;
+    };
+    for_each_owner_run(s, ceil_div(s.length, ledger_.table().leaf_tokens()),
+                       [&](std::int32_t owner, std::int64_t begin, std::int64_t end) {
+                         before.push_back({owner, begin, end});
+                         const auto first = std::clamp<std::int64_t>(move.first_leaf, begin, end);
+                         const auto last = std::clamp<std::int64_t>(move.end_leaf, begin, end);
+                         add(owner, begin, first);
+                         add(move.to, first, last);
+                         add(owner, last, end);
+                       });
+    load.remove(before, s.home, s.length);
+    load.add(after, s.home, s.length);
+  }
+  return load;
+}
+
+void LeafMoves::drain_worker(std::int32_t worker, bool drain) {
+  if (worker < 0 || std::cmp_greater_equal(worker, ledger_.pools().size())) {
+    fail(ErrorCode::kInvalidArgument, "drain of worker {}, the pool has {}", worker,
+         ledger_.pools().size());
+  }
+  ledger_.set_draining(worker, drain);
+  if (!drain) return;
+  std::vector<SequenceId> arriving;
+  for (const RunningMove& move : running()) {
+    if (move.move.to == worker) arriving.push_back(move.move.id);
+  }
+  for (const SequenceId id : arriving) cancel(id);
+}
+
+std::vector<const Sequence*> LeafMoves::movable(bool of_any_policy) const {
+  std::vector<const Sequence*> movable;
+  for (const auto& [id, sequence] : ledger_.running()) {
+    if ((sequence.spread != SpreadPolicy::kAuto && !of_any_policy) || sequence.arriving ||
+        book_.contains(id))
+      continue;
+    movable.push_back(&ledger_.table().at(id));
+  }
+  std::ranges::sort(movable, {}, &Sequence::id);
+  return movable;
+}
+
+}  // namespace tributary

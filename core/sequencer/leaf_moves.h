@@ -1,0 +1,70 @@
+// The sequencer's moves of leaves between workers: at any time, also while a step is open. No row
+// of a full leaf changes, and the next round is planned with the new owner.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/cache/sequence_table.h"
+#include "core/cost/pool_load.h"
+#include "core/moves/move_book.h"
+#include "core/sequencer/order.h"
+#include "core/sequencer/pool_ledger.h"
+
+namespace tributary {
+
+class LeafMoves {
+ public:
+  /// `layers` of a page. `ledger` and `order` outlive it. Throws kInvalidArgument for fewer than
+  /// one layer.
+  LeafMoves(int layers, PoolLedger& ledger, Order& order)
+      : ledger_(ledger), order_(order), book_(layers) {}
+
+  /// Takes pages at the target for a move; its rows are copied by order_copies(). Throws, with
+  /// nothing changed, kNotFound, kAlreadyExists for a sequence with a move under way,
+  /// kInvalidArgument for leaves that do not exist, are not full or not all on one other worker,
+  /// kFailedPrecondition while the prompt is arriving and for a worker that is being emptied,
+  /// kPoolFull.
+  void begin(const LeafMove& move);
+  /// Adds up to `most` page copies of the moves under way to the order, and returns how many.
+  std::int64_t order_copies(std::int64_t most) { return book_.next_copies(most, order_.copies); }
+  /// The order is about to be executed.
+  void order_taken() { book_.taken(); }
+  /// The order taken last has ended on all ranks, and succeeded or not. Moves whose rows are all
+  /// copied change the owner with the next order; if not `ok`, those with copies in that order are
+  /// cancelled.
+  void order_ended(bool ok);
+  /// Nothing happens if no leaf of the sequence is moving. Truncation and the end of a sequence
+  /// cancel its move.
+  void cancel(SequenceId id);
+  [[nodiscard]] std::span<const RunningMove> running() const noexcept { return book_.moves(); }
+  /// What may be moved without going against what its client asked for: sequences of spread `auto`
+  /// that are not moving and whose prompts are here; by id. `of_any_policy`: for what matters more,
+  /// as a drain does.
+  [[nodiscard]] std::vector<const Sequence*> movable(bool of_any_policy = false) const;
+  /// The loads once the moves under way are completed. Pages are as they are: both ends hold them.
+  [[nodiscard]] PoolLoad load_afterwards() const;
+  /// A worker that is to be emptied gets no new leaf and no move; moves to it are cancelled. What
+  /// it holds is moved off by others (plan_drain). The newest leaf of a sequence stays until it is
+  /// full and another one opens, elsewhere; homes stay until their sequences end. Throws
+  /// kInvalidArgument for a worker that does not exist.
+  void drain_worker(std::int32_t worker, bool drain);
+  struct Totals {
+    std::uint64_t completed = 0;
+    std::uint64_t cancelled = 0;
+    std::uint64_t page_copies = 0;  // that succeeded, each of one layer
+  };
+  [[nodiscard]] const Totals& totals() const noexcept { return totals_; }
+
+ private:
+  void complete(const RunningMove& move);
+  void cancelled(const RunningMove& move);
+
+  PoolLedger& ledger_;
+  Order& order_;
+  MoveBook book_;
+  Totals totals_;
+};
+
+}  // namespace tributary

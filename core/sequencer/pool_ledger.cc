@@ -1,0 +1,157 @@
+#include "core/sequencer/pool_ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/ceil_div.h"
+#include "core/base/error.h"
+#include "core/base/limits.h"
+#include "core/cache/leaves.h"
+
+namespace tributary {
+namespace {
+
+SequenceId id_of(const TableOp& op) {
+  return std::visit(
+      [](const auto& one) {
+        if constexpr (requires { one.sequence; }) {
+          return one.sequence.id;
+        } else {
+          return one.id;
+        }
+      },
+      op);
+}
+
+}  // namespace
+
+PoolLedger::PoolLedger(const PlacementConfig& placement, double max_step_us,
+                       std::int32_t pages_per_worker, Order& order)
+    : placement_(placement, max_step_us),
+      table_(placement.model.leaf_tokens),
+      load_(placement_.empty_load(pages_per_worker)),
+      order_(order) {
+  if (pages_per_worker < 1) {
+    fail(ErrorCode::kInvalidArgument, "pages per worker is {}, expected at least 1",
+         pages_per_worker);
+  }
+  pools_.assign(static_cast<std::size_t>(placement.workers), PagePool(pages_per_worker));
+  draining_.assign(pools_.size(), false);
+}
+
+std::int64_t PoolLedger::leaf_pages(const Sequence& s, std::size_t leaf,
+                                    std::int64_t length) const {
+  const std::int64_t leaf_tokens = table_.leaf_tokens();
+  const std::int64_t rows = std::clamp<std::int64_t>(
+      std::min(length, s.limit_tokens) - static_cast<std::int64_t>(leaf) * leaf_tokens, 0,
+      leaf_tokens);
+  return ceil_div(rows, std::int64_t{kPageTokens});
+}
+
+void PoolLedger::reserve(std::int32_t worker, std::int64_t pages) {
+  pools_[static_cast<std::size_t>(worker)].reserve(static_cast<std::int32_t>(pages));
+  sync_available(worker);
+}
+
+void PoolLedger::unreserve(std::int32_t worker, std::int64_t pages) {
+  pools_[static_cast<std::size_t>(worker)].unreserve(static_cast<std::int32_t>(pages));
+  sync_available(worker);
+}
+
+/// What is available stays: a reserved page was not.
+std::vector<std::int32_t> PoolLedger::take_pages(std::int32_t worker, std::int64_t count) {
+  std::vector<std::int32_t> pages;
+  pages.reserve(static_cast<std::size_t>(count));
+  PagePool& pool = pools_[static_cast<std::size_t>(worker)];
+  while (std::ssize(pages) < count) pages.push_back(pool.allocate_reserved());
+  return pages;
+}
+
+std::int64_t PoolLedger::release_pages(std::int32_t worker, std::span<const std::int32_t> pages) {
+  PagePool& pool = pools_[static_cast<std::size_t>(worker)];
+  std::int64_t freed = 0;
+  for (const std::int32_t page : pages) freed += pool.release(page) ? 1 : 0;
+  sync_available(worker);
+  return freed;
+}
+
+void PoolLedger::sync_available(std::int32_t worker) {
+  const bool gets_none = draining(worker);
+  load_.set_available_pages(worker,
+                            gets_none ? 0 : pools_[static_cast<std::size_t>(worker)].available());
+}
+
+void PoolLedger::begin(Sequence s, SpreadPolicy spread) {
+  running_.emplace(s.id, Running{.spread = spread, .arriving = s.prompt_tokens > 0});
+  ++turnover_;
+  decide(AdmitOp{std::move(s)});
+}
+
+void PoolLedger::prompt_arrived(SequenceId id) {
+  const auto found = running_.find(id);
+  if (found == running_.end() || !found->second.arriving) return;
+  found->second.arriving = false;
+  ++turnover_;
+}
+
+void PoolLedger::end(SequenceId id) {
+  running_.erase(id);
+  ++turnover_;
+  decide(FreeOp{id});
+}
+
+void PoolLedger::set_draining(std::int32_t worker, bool drain) {
+  draining_[static_cast<std::size_t>(worker)] = drain;
+  sync_available(worker);
+  ++turnover_;
+}
+
+/// Adds (sign 1) or removes (-1) a sequence's share of the loads; pages are separate.
+void PoolLedger::account(const Sequence& s, int sign) {
+  runs_.clear();
+  for_each_owner_run(s, ceil_div(s.length, table_.leaf_tokens()),
+                     [&](std::int32_t owner, std::int64_t begin, std::int64_t end) {
+                       runs_.push_back({owner, begin, end});
+                     });
+  if (sign > 0) {
+    load_.add(runs_, s.home, s.length);
+  } else {
+    load_.remove(runs_, s.home, s.length);
+  }
+}
+
+void PoolLedger::count_placements(const TableOp& op) {
+  if (const auto* admit = std::get_if<AdmitOp>(&op)) {
+    std::int32_t previous_owner = -1;
+    for (const Leaf& leaf : admit->sequence.leaves) {
+      if (leaf.owner != previous_owner) ++placements_;
+      previous_owner = leaf.owner;
+    }
+  } else if (const auto* extend = std::get_if<ExtendOp>(&op)) {
+    const Sequence& s = table_.at(extend->id);
+    const bool opens = s.leaves[static_cast<std::size_t>(extend->leaf)].pages.empty();
+    if (opens && extend->leaf > 0) ++placements_;
+  }
+}
+
+void PoolLedger::decide(TableOp op) {
+  count_placements(op);
+  const SequenceId id = id_of(op);
+  const auto* commit = std::get_if<CommitOp>(&op);
+  bool owners_change = !std::holds_alternative<ExtendOp>(op);  // whose pages hold no rows yet
+  if (commit != nullptr) {
+    // Most rows join the newest leaf, which costs less than a walk over all leaves.
+    const Sequence& s = table_.at(id);
+    const int leaf_tokens = table_.leaf_tokens();
+    owners_change =
+        ceil_div(s.length + commit->accepted, leaf_tokens) != ceil_div(s.length, leaf_tokens);
+    const auto newest = static_cast<std::size_t>(s.length / leaf_tokens);
+    if (!owners_change) load_.grow(s.leaves[newest].owner, commit->accepted);
+  }
+  if (owners_change && table_.contains(id)) account(table_.at(id), -1);
+  table_.apply(op);
+  if (owners_change && table_.contains(id)) account(table_.at(id), 1);
+  order_.ops.emplace_back(std::move(op));
+}
+
+}  // namespace tributary

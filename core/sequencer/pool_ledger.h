@@ -1,0 +1,94 @@
+// The sequencer's account of a pool: the sequence table, each worker's pages, and the loads. They
+// change together, and every change of the table goes into the order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "core/cache/page_pool.h"
+#include "core/cache/sequence_table.h"
+#include "core/placement/placement.h"
+#include "core/placement/spread_policy.h"
+#include "core/sequencer/order.h"
+
+namespace tributary {
+
+class PoolLedger {
+ public:
+  /// Adds to `order`, which outlives the ledger. `max_step_us` as of Placement. Throws
+  /// kInvalidArgument.
+  PoolLedger(const PlacementConfig& placement, double max_step_us, std::int32_t pages_per_worker,
+             Order& order);
+
+  [[nodiscard]] const SequenceTable& table() const noexcept { return table_; }
+  [[nodiscard]] std::span<const PagePool> pools() const noexcept { return pools_; }
+  [[nodiscard]] const Placement& placement() const noexcept { return placement_; }
+  /// What all running sequences are to the workers. A worker that is being emptied has no available
+  /// pages.
+  [[nodiscard]] const PoolLoad& load() const noexcept { return load_; }
+  /// Predicted time of a step of all running sequences, one new token each.
+  [[nodiscard]] double predicted_step_us() const { return load_.step_us(placement_.prices()); }
+  /// What the ledger knows of a running sequence that the table, and so the workers, do not.
+  struct Running {
+    SpreadPolicy spread = SpreadPolicy::kAuto;
+    bool arriving = false;  // its prompt's rows have not all arrived
+  };
+  [[nodiscard]] const std::unordered_map<SequenceId, Running>& running() const noexcept {
+    return running_;
+  }
+  /// Whether a worker is being emptied.
+  [[nodiscard]] bool draining(std::int32_t worker) const {
+    return draining_[static_cast<std::size_t>(worker)];
+  }
+  /// Owners chosen so far: one per extent at admission, one per leaf opened later.
+  [[nodiscard]] std::uint64_t placements() const noexcept { return placements_; }
+  /// Sequences that began, arrived or ended so far, and changes of what is drained.
+  [[nodiscard]] std::uint64_t turnover() const noexcept { return turnover_; }
+
+  // Pages. Sequences hold reservations up to their limits.
+
+  /// How many pages leaf `leaf` needs while the sequence has `length` rows, or its limit if that is
+  /// less.
+  [[nodiscard]] std::int64_t leaf_pages(const Sequence& s, std::size_t leaf,
+                                        std::int64_t length) const;
+  /// Throws kPoolFull, with nothing changed.
+  void reserve(std::int32_t worker, std::int64_t pages);
+  void unreserve(std::int32_t worker, std::int64_t pages);
+  /// Takes pages out of the reservations.
+  [[nodiscard]] std::vector<std::int32_t> take_pages(std::int32_t worker, std::int64_t count);
+  /// Returns how many became free.
+  std::int64_t release_pages(std::int32_t worker, std::span<const std::int32_t> pages);
+
+  // Changes.
+
+  /// Adds a sequence that has its pages.
+  void begin(Sequence s, SpreadPolicy spread);
+  /// All rows of the prompt are here. Repeated calls and unknown sequences do nothing.
+  void prompt_arrived(SequenceId id);
+  /// Removes a sequence; its pages are left to the caller.
+  void end(SequenceId id);
+  /// Applies an operation to the table and the loads, and adds it to the order.
+  void decide(TableOp op);
+  void set_draining(std::int32_t worker, bool drain);
+
+ private:
+  void sync_available(std::int32_t worker);
+  void account(const Sequence& s, int sign);
+  void count_placements(const TableOp& op);
+
+  Placement placement_;
+  SequenceTable table_;
+  PoolLoad load_;
+  std::vector<PagePool> pools_;
+  std::vector<bool> draining_;  // by worker
+  std::unordered_map<SequenceId, Running> running_;
+  Order& order_;
+  std::vector<LeafRun> runs_;  // of the sequence that is accounted
+  std::uint64_t placements_ = 0;
+  std::uint64_t turnover_ = 0;
+};
+
+}  // namespace tributary

@@ -1,0 +1,186 @@
+#include "core/sequencer/sequences.h"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/base/ceil_div.h"
+#include "core/base/error.h"
+#include "core/base/limits.h"
+#include "core/placement/page_cuts.h"
+
+namespace tributary {
+namespace {
+
+void check_lengths(const AdmitRequest& request, std::int64_t tag) {
+  constexpr std::int64_t kMaxTokens = std::int64_t{1} << 31;
+  if (request.prompt_tokens < 0 || request.prompt_tokens >= kMaxTokens ||
+      request.max_new_tokens < 0 || request.max_new_tokens >= kMaxTokens ||
+      request.prompt_tokens + request.max_new_tokens < 1) {
+    fail(ErrorCode::kInvalidArgument,
+         "request {}: {} prompt tokens and {} new ones, expected below 2^31 of each and at least "
+         "1 in all",
+         tag, request.prompt_tokens, request.max_new_tokens);
+  }
+}
+
+/// What placement counts as present at admission: a leaf for the first token at least.
+std::int64_t placed_tokens(const AdmitRequest& request) {
+  return std::max<std::int64_t>(request.prompt_tokens, 1);
+}
+
+/// Up to its limit.
+std::int64_t pages_of(const AdmitRequest& request) {
+  return ceil_div(request.prompt_tokens + request.max_new_tokens, std::int64_t{kPageTokens});
+}
+
+}  // namespace
+
+Sequences::Sequences(std::uint32_t incarnation, PoolLedger& ledger, const OpenSteps& steps,
+                     LeafMoves& moves, const Order& order)
+    : incarnation_(incarnation),
+      ledger_(ledger),
+      steps_(steps),
+      moves_(moves),
+      order_(order),
+      page_waits_(ledger.load().pages_per_worker()) {}
+
+/// Where a new sequence fits, beside what moves under way will have made of the pool: a worker that
+/// leaves are on their way to only looks idle. If need be into pages that moves hold: these are
+/// cancelled then.
+std::optional<Assignment> Sequences::place(const AdmitRequest& request) {
+  const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
+  const PageCut page_cut = page_waits_.may_cut(pages_of(request));
+  const auto place_on = [&](const PoolLoad& load) {
+    return ledger_.placement().place(placed_tokens(request), limit, request.spread, load, page_cut);
+  };
+  if (moves_.running().empty()) return place_on(ledger_.load());
+  auto assignment = place_on(moves_.load_afterwards());
+  if (assignment) return assignment;
+  PoolLoad freed = ledger_.load();
+  std::vector<SequenceId> moving;
+  for (const RunningMove& move : moves_.running()) {
+    const std::int32_t to = move.move.to;
+    if (ledger_.draining(to)) continue;
+    freed.set_available_pages(to, freed.workers()[static_cast<std::size_t>(to)].available_pages +
+                                      std::ssize(move.to_pages));
+    moving.push_back(move.move.id);
+  }
+  assignment = place_on(freed);
+  if (!assignment) return assignment;
+  for (const SequenceId id : moving) moves_.cancel(id);
+  return assignment;
+}
+
+void Sequences::check(const AdmitRequest& request, std::int64_t tag) const {
+  check_lengths(request, tag);
+  const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
+  const auto workers = static_cast<int>(ledger_.pools().size());
+  const std::int32_t pages = ledger_.pools().front().total();
+  if (!fits_empty_pool(limit, request.spread, workers, pages, ledger_.table().leaf_tokens())) {
+    fail(ErrorCode::kTooLarge,
+         "request {}: {} tokens need {} pages with spread {}; the pool holds {} on each of {} "
+         "workers",
+         tag, limit, pages_of(request), spread_policy_name(request.spread), pages, workers);
+  }
+}
+
+std::optional<SequenceId> Sequences::admit(const AdmitRequest& request, const AdmitAs& as) {
+  check_lengths(request, as.tag);
+  const auto is_closed = [&] {
+    return std::ranges::any_of(closed_, [&](const Closed& c) { return c.sequence.id == as.id; });
+  };
+  if (as.id != 0 && (ledger_.table().contains(as.id) || is_closed())) {
+    fail(ErrorCode::kAlreadyExists, "request {}: sequence {} is already in the pool", as.tag,
+         as.id);
+  }
+  if (as.id == 0 && counter_ == std::numeric_limits<std::uint32_t>::max()) {
+    fail(ErrorCode::kFailedPrecondition, "request {}: incarnation {} has given all {} sequence ids",
+         as.tag, incarnation_, counter_);
+  }
+  const auto assignment = place(request);
+  if (!assignment) {
+    check(request, as.tag);
+    if (request.spread == SpreadPolicy::kAuto) page_waits_.refused(pages_of(request));
+    return std::nullopt;
+  }
+  page_waits_.admitted(pages_of(request));
+
+  Sequence s;
+  s.id = as.id != 0 ? as.id : (static_cast<std::uint64_t>(incarnation_) << 32) | ++counter_;
+  s.epoch = 1;
+  s.home = assignment->home;
+  s.tag = as.tag;
+  s.prompt_tokens = request.prompt_tokens;
+  s.limit_tokens = request.prompt_tokens + request.max_new_tokens;
+  s.length = request.prompt_tokens;
+  s.leaves.resize(assignment->leaf_owner.size());
+  for (std::size_t i = 0; i < s.leaves.size(); ++i) {
+    Leaf& leaf = s.leaves[i];
+    leaf.owner = assignment->leaf_owner[i];
+    ledger_.reserve(leaf.owner, ledger_.leaf_pages(s, i, s.limit_tokens));
+    leaf.pages = ledger_.take_pages(leaf.owner, ledger_.leaf_pages(s, i, s.length));
+  }
+  const SequenceId id = s.id;
+  ledger_.begin(std::move(s), request.spread);
+  return id;
+}
+
+void Sequences::truncate(SequenceId id, std::int64_t length) {
+  const Sequence& s = ledger_.table().at(id);
+  steps_.check_not_open(id);
+  if (length < 0 || length > s.length) {
+    fail(ErrorCode::kInvalidArgument, "truncate of sequence {} to {} tokens: length is {}", id,
+         length, s.length);
+  }
+  moves_.cancel(id);
+  for (std::size_t i = 0; i < s.leaves.size(); ++i) {
+    const Leaf& leaf = s.leaves[i];
+    const auto keep = static_cast<std::size_t>(ledger_.leaf_pages(s, i, length));
+    if (keep >= leaf.pages.size()) continue;
+    ledger_.reserve(leaf.owner,
+                    ledger_.release_pages(leaf.owner, std::span(leaf.pages).subspan(keep)));
+  }
+  ledger_.decide(TruncateOp{id, s.epoch + 1, length});
+}
+
+/// Gives back all pages of a sequence, and those still promised to it.
+void Sequences::release_pages(const Sequence& s) {
+  for (std::size_t i = 0; i < s.leaves.size(); ++i) {
+    const Leaf& leaf = s.leaves[i];
+    ledger_.release_pages(leaf.owner, leaf.pages);
+    ledger_.unreserve(leaf.owner,
+                      ledger_.leaf_pages(s, i, s.limit_tokens) - std::ssize(leaf.pages));
+  }
+}
+
+/// The sequence is no more; its pages are left to the caller.
+void Sequences::end(SequenceId id) {
+  moves_.cancel(id);
+  ledger_.end(id);
+}
+
+void Sequences::free(SequenceId id) {
+  const Sequence& s = ledger_.table().at(id);
+  steps_.check_not_open(id);
+  release_pages(s);
+  end(id);
+}
+
+void Sequences::close(SequenceId id) {
+  const Sequence& s = ledger_.table().at(id);
+  steps_.check_not_open(id);
+  closed_.push_back({order_.round, s});
+  end(id);
+}
+
+void Sequences::release_closed(std::uint64_t drained_round) {
+  while (!closed_.empty() && closed_.front().round <= drained_round) {
+    release_pages(closed_.front().sequence);
+    closed_.pop_front();
+  }
+}
+
+}  // namespace tributary

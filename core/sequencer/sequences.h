@@ -1,0 +1,80 @@
+// The sequencer's running sequences: how they are admitted, placed, cut short and ended.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "core/cache/sequence_table.h"
+#include "core/placement/placement.h"
+#include "core/sequencer/admit_request.h"
+#include "core/sequencer/leaf_moves.h"
+#include "core/sequencer/open_steps.h"
+#include "core/sequencer/order.h"
+#include "core/sequencer/page_waits.h"
+#include "core/sequencer/pool_ledger.h"
+
+namespace tributary {
+
+/// As whom a sequence is admitted.
+struct AdmitAs {
+  std::int64_t tag = 0;  // the caller's own name for it
+  /// 0: the sequencer's own incarnation and counter. Else the id, chosen outside, never used
+  /// before.
+  SequenceId id = 0;
+};
+
+class Sequences {
+ public:
+  /// `incarnation`: upper half of sequence ids. All others outlive it.
+  Sequences(std::uint32_t incarnation, PoolLedger& ledger, const OpenSteps& steps, LeafMoves& moves,
+            const Order& order);
+
+  /// Reserves the pages for the whole request and places it; its prompt's rows come from outside
+  /// (IngestTable). Moves that hold pages it needs are cancelled. No value: no room now, try again
+  /// when something was freed; `auto` may wait for a worker with all its pages, see PageWaits for
+  /// how long. Throws kTooLarge for a request that an empty pool could not hold, kInvalidArgument
+  /// for bad lengths, kAlreadyExists for a given id that is in the pool, kFailedPrecondition when
+  /// all ids of the incarnation were given; nothing is changed then.
+  [[nodiscard]] std::optional<SequenceId> admit(const AdmitRequest& request,
+                                                const AdmitAs& as = {});
+  /// Throws what admit() would throw: tells before a run whether all its requests can ever be held.
+  void check(const AdmitRequest& request, std::int64_t tag = 0) const;
+  /// All rows of the sequence's prompt have arrived. Repeated calls and unknown sequences do
+  /// nothing.
+  void prompt_arrived(SequenceId id) { ledger_.prompt_arrived(id); }
+
+  /// Drops the rows from `length` on and gives their pages back to the reservation; a new epoch.
+  /// Throws kNotFound, kInvalidArgument, kFailedPrecondition while the sequence is in an open step.
+  void truncate(SequenceId id, std::int64_t length);
+  /// Throws kNotFound, kFailedPrecondition while the sequence is in an open step.
+  void free(SequenceId id);
+  /// As free(), but the pages stay out of use until release_closed(): transfers into them may be
+  /// under way.
+  void close(SequenceId id);
+  /// Pages of sequences that were closed in orders up to `drained_round` (RoundReport) are free.
+  void release_closed(std::uint64_t drained_round);
+  /// Sequences that were closed and not released.
+  [[nodiscard]] std::size_t closing() const noexcept { return closed_.size(); }
+
+ private:
+  [[nodiscard]] std::optional<Assignment> place(const AdmitRequest& request);
+  void release_pages(const Sequence& s);
+  void end(SequenceId id);
+
+  std::uint32_t incarnation_;
+  PoolLedger& ledger_;
+  const OpenSteps& steps_;
+  LeafMoves& moves_;
+  const Order& order_;
+  PageWaits page_waits_;
+  struct Closed {
+    std::uint64_t round = 0;  // of the order that ended it
+    Sequence sequence;
+  };
+  std::deque<Closed> closed_;  // not released, by round
+  std::uint32_t counter_ = 0;
+};
+
+}  // namespace tributary
