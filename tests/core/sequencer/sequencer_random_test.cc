@@ -43,7 +43,7 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
     try {
       const auto id = model_.admit(request, as);
       ++(id ? admitted_ : full_);
-      if (id && arrived) model_.sequencer().prompt_arrived(*id);
+      if (id && arrived) model_.sequencer().sequences().prompt_arrived(*id);
     } catch (const Error& error) {
       ASSERT_EQ(error.code(), ErrorCode::kTooLarge);
       ++too_large_;
