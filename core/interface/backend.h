@@ -203,8 +203,7 @@ class Backend {
   /// Sets the plan data of all later replays. Returns false if these are not the recorded calls or
   /// their plan data exceeds the room; record them again then.
   [[nodiscard]] bool refill(Recording& recording, std::span<const Call> calls);
-  /// Enqueues the recorded calls. May itself be part of a capture of the stream by an engine
-  /// (cuda_stream): they become a part of the engine's graph then.
+  /// Enqueues the recorded calls.
   virtual void replay(const Recording& /*recording*/) {}
 
  protected:

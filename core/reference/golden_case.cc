@@ -119,16 +119,6 @@ GoldenGroup load_group(const SafetensorsFile& file, const GoldenCase& golden,
 
 }  // namespace
 
-const GoldenGroup& GoldenCase::group(std::string_view group_name) const {
-  std::string names;
-  for (const GoldenGroup& candidate : groups) {
-    if (candidate.name == group_name) return candidate;
-    names += " `" + candidate.name + "`";
-  }
-  fail(ErrorCode::kNotFound, "{}: no group `{}` of expected values; it has{}", path.string(),
-       group_name, names);
-}
-
 GoldenCase load_golden_case(const std::filesystem::path& path) {
   const SafetensorsFile file(path);
   if (const std::string& format = metadata(file, "format"); format != kFormat) {

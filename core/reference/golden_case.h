@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -42,8 +41,6 @@ struct GoldenCase {
   std::vector<GoldenGroup> groups;   // the groups in the file, at least one; `f32` first
 
   [[nodiscard]] int tokens() const noexcept { return prefill_len + decode_steps; }
-  /// Throws kNotFound naming the file and the groups that it has.
-  [[nodiscard]] const GoldenGroup& group(std::string_view group_name) const;
 };
 
 /// Throws kIo, kMalformedInput, kUnsupported or kNotFound; the message names the file and the

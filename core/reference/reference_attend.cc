@@ -131,18 +131,4 @@ ReferenceState ReferenceAttention::state() const {
   return result;
 }
 
-ReferenceState reference_attend(int heads, int kv_lora_rank, int rope_dim, double softmax_scale,
-                                std::span<const double> query, std::span<const float> rows) {
-  ReferenceAttention attention(heads, kv_lora_rank, rope_dim, softmax_scale, query);
-  attention.add(rows);
-  return attention.state();
-}
-
-ReferenceState reference_attend(int heads, int kv_lora_rank, int rope_dim, double softmax_scale,
-                                std::span<const double> query, std::span<const double> rows) {
-  ReferenceAttention attention(heads, kv_lora_rank, rope_dim, softmax_scale, query);
-  attention.add(rows);
-  return attention.state();
-}
-
 }  // namespace tributary

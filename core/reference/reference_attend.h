@@ -48,12 +48,4 @@ class ReferenceAttention {
   std::vector<double> columns_;  // [latent_dim, block rows], the transpose
 };
 
-/// Computes the same in one call, over `rows` [n, kv_lora_rank + rope_dim].
-[[nodiscard]] ReferenceState reference_attend(int heads, int kv_lora_rank, int rope_dim,
-                                              double softmax_scale, std::span<const double> query,
-                                              std::span<const float> rows);
-[[nodiscard]] ReferenceState reference_attend(int heads, int kv_lora_rank, int rope_dim,
-                                              double softmax_scale, std::span<const double> query,
-                                              std::span<const double> rows);
-
 }  // namespace tributary

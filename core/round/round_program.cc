@@ -1,6 +1,7 @@
 #include "core/round/round_program.h"
 
 #include <algorithm>
+#include <array>
 
 namespace tributary {
 namespace {
@@ -60,22 +61,10 @@ void RoundProgram::reserve(const RankPlan& plan) {
   states_.reserve(scaled(plan.total_states(), shape_.state_shape().record_bytes()));
 }
 
-bool RoundProgram::fits(const RankPlan& plan) const {
-  const std::size_t token = shape_.token_record_bytes();
-  return scaled(plan.total_tokens(), token) <= tokens_.bytes() &&
-         plan.token_send_index.size() * token <= outgoing_tokens_.bytes() &&
-         scaled(plan.total_states(), shape_.state_shape().record_bytes()) <= states_.bytes();
-}
-
 void RoundProgram::trim(Deadline::Clock::time_point now) {
   tokens_.trim(now);
   outgoing_tokens_.trim(now);
   states_.trim(now);
-}
-
-RoundProgram::Arenas RoundProgram::arenas() const noexcept {
-  Arenas all{tokens_.data(), outgoing_tokens_.data(), states_.data()};
-  return all;
 }
 
 bool RoundProgram::planned(const Stage& stage, const RankPlan& plan) const {

@@ -1,8 +1,7 @@
 // A round on one rank as a list of stages, and the memory for its token and state records.
-// RoundExecutor runs the list, RecordedRound records it.
+// RoundExecutor runs the list.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -48,8 +47,6 @@ class RoundProgram {
 
   /// Makes room for the plan's records. Earlier records may be lost.
   void reserve(const RankPlan& plan);
-  /// Whether there is room already.
-  [[nodiscard]] bool fits(const RankPlan& plan) const;
   /// Called between rounds: frees memory that rounds have not needed for a while.
   void trim(Deadline::Clock::time_point now);
 
@@ -66,9 +63,6 @@ class RoundProgram {
                                             Layers item_layer);
   Status exchange(const Stage& stage, const RankPlan& plan, Deadline deadline);
 
-  [[nodiscard]] Backend& backend() const noexcept { return backend_; }
-  [[nodiscard]] Communicator& communicator() const noexcept { return communicator_; }
-
   /// Payload bytes of queries, rows and states that this rank sent to others, over all rounds.
   [[nodiscard]] std::uint64_t exchanged_bytes() const noexcept { return exchanged_bytes_; }
   /// Token records of the last round, in the backend's memory.
@@ -77,9 +71,6 @@ class RoundProgram {
   [[nodiscard]] const float* states() const noexcept { return states_.as<float>(); }
   /// The attention of the plan's leaves. Valid like calls().
   [[nodiscard]] AttendArgs attend_call(const RankPlan& plan, Layers item_layer) const;
-  /// The addresses of the records.
-  using Arenas = std::array<const std::byte*, 3>;
-  [[nodiscard]] Arenas arenas() const noexcept;
 
  private:
   void write_tokens(const RankPlan& plan, Layers item_layer, PoolClient& client) const;

@@ -13,29 +13,6 @@ namespace {
 constexpr std::size_t kLeastRoom = 16;
 constexpr std::size_t kLeastRegion = std::size_t{1} << 16;
 
-/// The graph as one node of the graph that `stream` is being captured into.
-void join_capture(cudaStream_t stream, cudaGraph_t graph) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cudaGraph_t engine = nullptr;
-  const cudaGraphNode_t* before = nullptr;
-  std::size_t count = 0;
-  cudaGraphNode_t node = nullptr;
-  const char* const what = "joining a capture";
-#if CUDART_VERSION >= 13000
-  check(cudaStreamGetCaptureInfo(stream, &status, nullptr, &engine, &before, nullptr, &count),
-        what);
-  check(cudaGraphAddChildGraphNode(&node, engine, before, count, graph), what);
-  check(cudaStreamUpdateCaptureDependencies(stream, &node, nullptr, 1,
-                                            cudaStreamSetCaptureDependencies),
-        what);
-#else
-  check(cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, &engine, &before, &count), what);
-  check(cudaGraphAddChildGraphNode(&node, engine, before, count, graph), what);
-  check(cudaStreamUpdateCaptureDependencies(stream, &node, 1, cudaStreamSetCaptureDependencies),
-        what);
-#endif
-}
-
 }  // namespace
 
 PlanMemory::Region PlanMemory::take(std::size_t bytes) {
@@ -72,13 +49,7 @@ void CudaRecording::capture(cudaStream_t stream, const std::function<void()>& la
 }
 
 void CudaRecording::replay(cudaStream_t stream) const {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream, &status), "asking whether a stream is captured");
-  if (status == cudaStreamCaptureStatusNone) {
-    check(cudaGraphLaunch(exec_.get(), stream), "launching a graph");
-  } else {
-    join_capture(stream, graph_.get());
-  }
+  check(cudaGraphLaunch(exec_.get(), stream), "launching a graph");
 }
 
 bool Recorder::take(const Launch& launch) {

@@ -55,7 +55,6 @@ class CudaRecording final : public Recording {
   [[nodiscard]] std::byte* plan_data() const noexcept { return region_.memory.get(); }
 
   void capture(cudaStream_t stream, const std::function<void()>& launches);
-  /// Works on a stream that is being captured, too.
   void replay(cudaStream_t stream) const;
 
  private:

@@ -13,13 +13,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/reference/mla_reference.h"
-#include "core/reference/reference_attend.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/core/layer/layer_runner.h"
 #include "tests/core/layer/random_layer.h"
 #include "tests/core/reference/golden_files.h"
+#include "tests/core/reference/mla_reference.h"
+#include "tests/core/reference/reference_state.h"
 
 namespace tributary {
 namespace {
@@ -27,6 +27,7 @@ namespace {
 using test::DeviceFloats;
 using test::expect_close;
 using test::expect_lse_close;
+using test::group_of;
 using test::LayerRun;
 using test::run_layer;
 
@@ -107,7 +108,7 @@ TEST_P(LayerAgainstGolden, PrefillAndDecode) {
   GoldenCase golden = load_golden_case(path);
   // The reference backend is slow, and a batch of one tests all of it.
   if (backend_name == "reference") golden = first_sequence(std::move(golden));
-  const GoldenGroup& group = golden.group(group_name);
+  const GoldenGroup& group = group_of(golden, group_name);
   const auto backend = make_backend(backend_name);
   const LayerRun run = run_layer(*backend, golden, {.row_format = group.row_format});
 

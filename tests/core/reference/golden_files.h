@@ -3,13 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "core/base/error.h"
 #include "core/reference/error_measures.h"
+#include "core/reference/golden_case.h"
 #include "tests/core/model/model_files.h"
 
 namespace tributary::test {
@@ -39,6 +42,15 @@ struct GoldenBounds {
 inline GoldenBounds golden_bounds(std::string_view group) {
   if (group == "f32") return {3e-5, 1e-4, 1e-6, 1e-4, 3e-5, 1e-4, 5e-5};
   return {5e-4, 2e-3, 5e-4, 2e-3, 5e-4, 2e-3, 5e-4};
+}
+
+/// The group of that name, which the file must have.
+inline const GoldenGroup& group_of(const GoldenCase& golden, std::string_view name) {
+  const auto found = std::ranges::find(golden.groups, name, &GoldenGroup::name);
+  if (found == golden.groups.end()) {
+    fail(ErrorCode::kNotFound, "{} has no group {}", golden.path.string(), name);
+  }
+  return *found;
 }
 
 template <typename T>

@@ -1,6 +1,6 @@
 // The float64 layer against golden vectors that other code computed, and the attention alone
 // against results in closed form.
-#include "core/reference/mla_reference.h"
+#include "tests/core/reference/mla_reference.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,15 +14,16 @@
 #include <vector>
 
 #include "core/reference/golden_case.h"
-#include "core/reference/reference_attend.h"
 #include "tests/core/layer/random_layer.h"
 #include "tests/core/reference/golden_files.h"
+#include "tests/core/reference/reference_state.h"
 
 namespace tributary {
 namespace {
 
 using test::expect_close;
 using test::expect_lse_close;
+using test::group_of;
 
 template <typename T>
 std::span<const T> block(const std::vector<T>& values, std::int64_t index, std::int64_t size) {
@@ -50,7 +51,7 @@ class ReferenceAgainstGolden : public testing::TestWithParam<Parameters> {
     const auto path = test::golden_file(std::get<0>(GetParam()));
     TRIBUTARY_SKIP_WITHOUT(path);
     golden_ = load_golden_case(path);
-    group_ = &golden_.group(std::get<1>(GetParam()));
+    group_ = &group_of(golden_, std::get<1>(GetParam()));
     heads_ = golden_.shape.num_attention_heads;
     rank_ = golden_.shape.kv_lora_rank;
     rope_ = golden_.shape.qk_rope_head_dim;

@@ -1,5 +1,5 @@
-// Recordings of the CUDA backend, which are CUDA graphs: they keep the memory that they use, and an
-// engine can include them in its own capture. On the emulated device, which detects freed memory.
+// Recordings of the CUDA backend, which are CUDA graphs: they keep the memory that they use. On the
+// emulated device, which detects freed memory.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -133,33 +133,6 @@ TEST_F(CudaRecordings, ALargerPlanOfTheFastOrderLeavesARecordedOneRightOrRefused
     EXPECT_EQ(status.code(), ErrorCode::kFailedPrecondition) << status.message();
   }
 }
-
-#if CUDART_VERSION >= 13000
-TEST_F(CudaRecordings, AnEnginesCaptureTakesReplaysIn) {
-  const auto w = weight(16);
-  const std::vector<float> first = Normal(1).floats(16);
-  const auto x = on_device(first);
-  const auto y = backend_->allocate(16 * sizeof(float));
-  const auto recording = record({multiply(*w, *x, *y), multiply(*w, *y, *x)});
-  for (int i = 0; i < 4; ++i) backend_->replay(*recording);
-  const auto expected = fetch<float>(*x);
-  backend_->upload(x->data(), std::as_bytes(std::span(first)));
-
-  const cudaStream_t stream = cuda_stream(*backend_);
-  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-  backend_->replay(*recording);
-  backend_->replay(*recording);
-  cudaGraph_t graph = nullptr;
-  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
-  cudaGraphExec_t exec = nullptr;
-  ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
-  EXPECT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
-  EXPECT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
-  EXPECT_EQ(fetch<float>(*x), expected);
-  EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
-  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-}
-#endif
 
 TEST_F(CudaRecordings, RowsAreStoredWhileCallsAreRecorded) {
   const CacheLayout layout{.layers = 1, .pages = 1, .kv_lora_rank = 24, .qk_rope_head_dim = 8};

@@ -155,55 +155,6 @@ TEST_F(EmulatedGraph, OnlyTheThreadThatBeganACaptureEndsIt) {
   EXPECT_EQ(cudaGraphDestroy(end()), cudaSuccess);
 }
 
-#if CUDART_VERSION >= 13000
-TEST_F(EmulatedGraph, AGraphJoinsACaptureAsItsChild) {
-  const cudaGraph_t child = graph_of(2);
-  begin();
-  EXPECT_EQ(enqueue_on(stream_, [this] { ran_.push_back(1); }), cudaSuccess);
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cudaGraph_t parent = nullptr;
-  const cudaGraphNode_t* before = nullptr;
-  std::size_t count = 0;
-  ASSERT_EQ(cudaStreamGetCaptureInfo(stream_, &status, nullptr, &parent, &before, nullptr, &count),
-            cudaSuccess);
-  ASSERT_EQ(status, cudaStreamCaptureStatusActive);
-  cudaGraphNode_t node = nullptr;
-  EXPECT_EQ(cudaGraphAddChildGraphNode(&node, parent, before, count, child), cudaSuccess);
-  EXPECT_EQ(cudaStreamUpdateCaptureDependencies(stream_, &node, nullptr, 1,
-                                                cudaStreamSetCaptureDependencies),
-            cudaSuccess);
-  EXPECT_EQ(enqueue_on(stream_, [this] { ran_.push_back(3); }), cudaSuccess);
-  const cudaGraph_t graph = end();
-  EXPECT_EQ(cudaGraphDestroy(child), cudaSuccess);  // the parent has its own
-  const cudaGraphExec_t exec = instantiate(graph);
-  EXPECT_EQ(cudaGraphLaunch(exec, stream_), cudaSuccess);
-  EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-  EXPECT_EQ(ran_, (std::vector<int>{1, 2, 3}));
-  EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
-  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-}
-
-TEST_F(EmulatedGraph, NodesThatMayRunAtTheSameTimeAreRefused) {
-  const cudaGraph_t child = graph_of(2);
-  begin();
-  EXPECT_EQ(enqueue_on(stream_, [] {}), cudaSuccess);
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cudaGraph_t parent = nullptr;
-  const cudaGraphNode_t* before = nullptr;
-  std::size_t count = 0;
-  ASSERT_EQ(cudaStreamGetCaptureInfo(stream_, &status, nullptr, &parent, &before, nullptr, &count),
-            cudaSuccess);
-  cudaGraphNode_t node = nullptr;
-  EXPECT_EQ(cudaGraphAddChildGraphNode(&node, parent, before, count, child), cudaSuccess);
-  EXPECT_EQ(enqueue_on(stream_, [] {}), cudaSuccess);  // it does not wait for the child
-  const cudaGraph_t graph = end();
-  cudaGraphExec_t exec = nullptr;
-  EXPECT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaErrorNotSupported);
-  EXPECT_EQ(cudaGraphDestroy(child), cudaSuccess);
-  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-}
-#endif
-
 TEST_F(EmulatedGraph, AnExternalEventIsPassedByEveryLaunch) {
   begin();
   EXPECT_EQ(enqueue_on(stream_, [this] { ran_.push_back(1); }), cudaSuccess);

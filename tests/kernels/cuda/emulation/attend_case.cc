@@ -13,6 +13,7 @@
 #include "kernels/cuda/attend/fast_order.h"
 #include "kernels/cuda/attend/fused_order.h"
 #include "kernels/cuda/attend/merge.h"
+#include "tests/core/reference/reference_state.h"
 
 namespace tributary::test {
 namespace {

@@ -1,36 +1,11 @@
-// The CUDA runtime's functions about stream capture and graphs. A graph here is a chain: what a
-// single stream captures.
+// The CUDA runtime's functions about stream capture and graphs. A graph here is a chain: a single
+// stream captures.
 #include <algorithm>
 
 #include "tests/kernels/cuda/runtime/state.h"
 
 using namespace tributary::test;          // NOLINT(google-build-using-namespace)
 using namespace tributary::test::device;  // NOLINT(google-build-using-namespace)
-
-namespace {
-
-/// Whether each node depends on the one before it. Otherwise nodes could run at the same time.
-bool is_chain(const CUgraph_st& graph) {
-  for (std::size_t i = 1; i < graph.nodes.size(); ++i) {
-    const std::vector<cudaGraphNode_t>& needs = graph.nodes[i]->needs;
-    if (std::ranges::find(needs, graph.nodes[i - 1].get()) == needs.end()) return false;
-  }
-  return true;
-}
-
-std::vector<GraphPiece> pieces_of(const CUgraph_st& graph) {
-  std::vector<GraphPiece> all;
-  for (const auto& node : graph.nodes) {
-    all.insert(all.end(), node->pieces.begin(), node->pieces.end());
-  }
-  return all;
-}
-
-bool of_graph(const CUgraph_st& graph, cudaGraphNode_t node) {
-  return std::ranges::any_of(graph.nodes, [&](const auto& own) { return own.get() == node; });
-}
-
-}  // namespace
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
   return call("cudaStreamBeginCapture", [&](Device& device, Lock&) {
@@ -40,7 +15,6 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
     if (stream.capture != nullptr) return cudaErrorIllegalState;
     auto graph = std::make_unique<CUgraph_st>();
     stream.capture = std::make_shared<Capture>();
-    stream.capture->id = ++device.captures_begun;
     stream.capture->mode = mode;
     stream.capture->owner = std::this_thread::get_id();
     stream.capture->graph = graph.get();
@@ -86,94 +60,6 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   });
 }
 
-#if CUDART_VERSION >= 13000  // before, both had other parameters under these names
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
-                                     unsigned long long* id, cudaGraph_t* graph,
-                                     const cudaGraphNode_t** dependencies,
-                                     const cudaGraphEdgeData** edges, size_t* count) {
-  return call("cudaStreamGetCaptureInfo", [&](Device& device, Lock&) {
-    const auto found = device.streams.find(stream);
-    if (found == device.streams.end() || status == nullptr) return cudaErrorInvalidValue;
-    const auto& capture = found->second->capture;
-    *status = capture == nullptr ? cudaStreamCaptureStatusNone
-              : capture->valid   ? cudaStreamCaptureStatusActive
-                                 : cudaStreamCaptureStatusInvalidated;
-    if (*status != cudaStreamCaptureStatusActive) return cudaSuccess;
-    if (id != nullptr) *id = capture->id;
-    if (graph != nullptr) *graph = capture->graph;
-    if (dependencies != nullptr) *dependencies = capture->dependencies.data();
-    if (edges != nullptr) *edges = nullptr;
-    if (count != nullptr) *count = capture->dependencies.size();
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t* nodes,
-                                                const cudaGraphEdgeData* /*edges*/, size_t count,
-                                                unsigned flags) {
-  return call("cudaStreamUpdateCaptureDependencies", [&](Device& device, Lock&) {
-    const auto found = device.streams.find(stream);
-    if (found == device.streams.end()) return cudaErrorInvalidResourceHandle;
-    const auto& capture = found->second->capture;
-    if (capture == nullptr) return cudaErrorIllegalState;
-    if (!capture->valid) return cudaErrorStreamCaptureInvalidated;
-    const CUgraph_st& graph = *device.graphs.at(capture->graph);
-    if (!std::all_of(nodes, nodes + count,
-                     [&](cudaGraphNode_t node) { return of_graph(graph, node); })) {
-      return cudaErrorInvalidValue;
-    }
-    if (flags == cudaStreamSetCaptureDependencies) capture->dependencies.clear();
-    capture->dependencies.insert(capture->dependencies.end(), nodes, nodes + count);
-    return cudaSuccess;
-  });
-}
-#endif
-
-cudaError_t cudaGraphCreate(cudaGraph_t* graph, unsigned /*flags*/) {
-  return call("cudaGraphCreate", [&](Device& device, Lock&) {
-    auto made = std::make_unique<CUgraph_st>();
-    *graph = made.get();
-    device.graphs.emplace(*graph, std::move(made));
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaGraphGetNodes(cudaGraph_t handle, cudaGraphNode_t* nodes, size_t* count) {
-  return call("cudaGraphGetNodes", [&](Device& device, Lock&) {
-    const auto found = device.graphs.find(handle);
-    if (found == device.graphs.end()) return cudaErrorInvalidValue;
-    const auto& own = found->second->nodes;
-    for (std::size_t i = 0; nodes != nullptr && i < std::min(*count, own.size()); ++i) {
-      nodes[i] = own[i].get();
-    }
-    *count = own.size();
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t* node, cudaGraph_t handle,
-                                       const cudaGraphNode_t* dependencies, size_t count,
-                                       cudaGraph_t child) {
-  return call("cudaGraphAddChildGraphNode", [&](Device& device, Lock&) {
-    const auto found = device.graphs.find(handle);
-    const auto found_child = device.graphs.find(child);
-    if (found == device.graphs.end() || found_child == device.graphs.end() || handle == child ||
-        !is_chain(*found_child->second)) {
-      return cudaErrorInvalidValue;
-    }
-    CUgraph_st& graph = *found->second;
-    auto made = std::make_unique<CUgraphNode_st>();
-    made->pieces = pieces_of(*found_child->second);
-    if (count > 0) made->needs.assign(dependencies, dependencies + count);
-    if (!std::ranges::all_of(made->needs, [&](auto* need) { return of_graph(graph, need); })) {
-      return cudaErrorInvalidValue;
-    }
-    *node = made.get();
-    graph.nodes.push_back(std::move(made));
-    return cudaSuccess;
-  });
-}
-
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   Device& device = the_device();
   const Lock lock(device.mutex);
@@ -189,9 +75,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
     *exec = nullptr;
     const auto found = device.graphs.find(graph);
     if (found == device.graphs.end()) return cudaErrorInvalidValue;
-    if (!is_chain(*found->second)) return cudaErrorNotSupported;
     auto made = std::make_unique<CUgraphExec_st>();
-    made->pieces = std::make_shared<const std::vector<GraphPiece>>(pieces_of(*found->second));
+    made->pieces = std::make_shared<const std::vector<GraphPiece>>(found->second->pieces);
     *exec = made.get();
     device.execs.emplace(*exec, std::move(made));
     return cudaSuccess;

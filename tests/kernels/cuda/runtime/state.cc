@@ -90,12 +90,10 @@ cudaError_t push(Device& device, cudaStream_t handle, Work work) {
     stream.work.push_back(std::move(work));
     return cudaSuccess;
   }
-  Capture& capture = *stream.capture;
+  const Capture& capture = *stream.capture;
   if (!capture.valid) return cudaErrorStreamCaptureInvalidated;
-  auto node = std::make_unique<CUgraphNode_st>();
-  node->pieces.push_back({std::move(work.what), std::move(work.run), nullptr});
-  node->needs = std::exchange(capture.dependencies, {node.get()});
-  device.graphs.at(capture.graph)->nodes.push_back(std::move(node));
+  device.graphs.at(capture.graph)
+      ->pieces.push_back({std::move(work.what), std::move(work.run), nullptr});
   return cudaSuccess;
 }
 

@@ -50,12 +50,10 @@ struct GraphPiece {
 };
 
 struct Capture {
-  unsigned long long id = 0;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::thread::id owner;
   bool valid = true;
   cudaGraph_t graph = nullptr;
-  std::vector<cudaGraphNode_t> dependencies;  // of what is captured next
 };
 
 struct Allocation {
@@ -79,7 +77,6 @@ struct Device {
   std::set<std::string, std::less<>> loaded;        // kernels
   std::map<const void*, std::size_t> shared_bytes;  // that a kernel was allowed
   double clock_ms = 0;
-  unsigned long long captures_begun = 0;
   std::map<std::string, std::pair<int, cudaError_t>, std::less<>> failures;
   std::map<const std::byte*, Allocation> memory;  // by the first byte that callers see
   std::map<cudaStream_t, std::shared_ptr<CUstream_st>> streams;
@@ -170,13 +167,8 @@ struct CUevent_st {
   std::shared_ptr<tributary::test::device::Mark> mark;
 };
 
-struct CUgraphNode_st {
-  std::vector<tributary::test::device::GraphPiece> pieces;  // several: of a child graph
-  std::vector<cudaGraphNode_t> needs;
-};
-
 struct CUgraph_st {
-  std::vector<std::unique_ptr<CUgraphNode_st>> nodes;
+  std::vector<tributary::test::device::GraphPiece> pieces;
 };
 
 struct CUgraphExec_st {

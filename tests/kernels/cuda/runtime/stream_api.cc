@@ -38,7 +38,7 @@ cudaError_t record(std::string_view function, cudaEvent_t handle, cudaStream_t s
       const cudaError_t code = push(device, stream, {.what = "an event"});
       if (code != cudaSuccess) return code;
       if (external) {
-        device.graphs.at(capture->graph)->nodes.back()->pieces.front().records = handle;
+        device.graphs.at(capture->graph)->pieces.back().records = handle;
       } else {
         event->second->captured = true;
       }

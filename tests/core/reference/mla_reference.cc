@@ -1,5 +1,5 @@
 // The layer in plain loops over doubles, one helper per formula.
-#include "core/reference/mla_reference.h"
+#include "tests/core/reference/mla_reference.h"
 
 #include <algorithm>
 #include <array>
