@@ -124,8 +124,6 @@ class LayerCall {
       wire::LayerRequest round{.request = number,
                                .deadline_us = remaining_us(),
                                .mode = mode_,
-                               .head_begin = 0,
-                               .head_end = items_[indices.front()].sequence->shape.heads,
                                .crc32c = crc,
                                .items = {}};
       for (const std::size_t i : indices) {

@@ -108,12 +108,10 @@ struct LayerRequest {
   std::uint64_t request = 0;
   std::uint32_t deadline_us = 0;  // from its arrival; items that have not run by then are refused
   LayerMode mode = LayerMode::kAttend;
-  std::int32_t head_begin = 0;  // heads [head_begin, head_end); now always all of them
-  std::int32_t head_end = 0;
   std::uint32_t crc32c = 0;  // of the payload
   std::vector<RequestItem> items;
   static void fields(auto& archive, auto& m) {
-    archive(m.request, m.deadline_us, m.mode, m.head_begin, m.head_end, m.crc32c, m.items);
+    archive(m.request, m.deadline_us, m.mode, m.crc32c, m.items);
   }
 };
 struct LayerReply {

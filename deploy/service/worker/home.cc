@@ -21,11 +21,6 @@ Status not_the_token(std::uint64_t sequence_id) {
 
 Status Home::check(const wire::LayerRequest& request, std::size_t payload_bytes) const {
   if (request.items.empty()) return {ErrorCode::kInvalidArgument, "a request without items"};
-  if (request.head_begin != 0 || request.head_end != model_.served.heads) {
-    return {ErrorCode::kUnsupported,
-            fmt::format("heads {} .. {}: a request takes all of them, 0 .. {}", request.head_begin,
-                        request.head_end, model_.served.heads)};
-  }
   if (const auto missing = wire::missing_weights(model_.served, request.mode); !missing.empty()) {
     return {ErrorCode::kUnsupported, fmt::format("this pool has no {}", missing)};
   }

@@ -79,8 +79,6 @@ class HostileRowsTest : public testing::Test {
     return {.request = 2,
             .deadline_us = 20'000'000,
             .mode = wire::LayerMode::kAttend,
-            .head_begin = 0,
-            .head_end = a.shape.heads,
             .crc32c = wire::crc32c(payload),
             .items = {{.sequence_id = a.id,
                        .epoch = a.epoch,

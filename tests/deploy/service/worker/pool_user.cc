@@ -97,7 +97,6 @@ std::vector<wire::Outcome> PoolUser::push(const UserSequence& sequence, int laye
 wire::LayerRequest PoolUser::round_header(const std::vector<Part>& parts) const {
   wire::LayerRequest round;
   round.deadline_us = 20'000'000;
-  round.head_end = shape_.heads;
   for (const Part& part : parts) {
     round.items.push_back({.sequence_id = part.sequence->info.id,
                            .epoch = part.sequence->epoch,

@@ -51,7 +51,7 @@ std::vector<std::byte> prompt_rows(const GoldenCase& golden, int entry, const Ro
 /// Returns the outputs [B, D, hidden_size].
 std::vector<float> run_golden(int workers, RowFormat row_format, const std::string& group_name) {
   const GoldenCase golden = load_golden_case(golden_file("tiny"));
-  const GoldenGroup& group = golden.group(group_name);
+  const GoldenGroup& group = test::group_of(golden, group_name);
   ServicePool pool(workers, golden_options(row_format));
   PoolUser user(pool);
   EXPECT_EQ(user.shape().hidden_size, golden.shape.hidden_size);

@@ -96,9 +96,6 @@ TEST_F(ServiceSteps, RoundsThatCannotRun) {
   };
   wire::LayerRequest round = user.round_header(parts);
   EXPECT_EQ(send(round, 1).items.at(0), ErrorCode::kCorrupt);
-  round.head_begin = 1;
-  EXPECT_EQ(send(round).items.at(0), ErrorCode::kUnsupported);
-  round = user.round_header(parts);
   round.mode = wire::LayerMode::kForward;
   EXPECT_EQ(send(round).message, "this pool has no weights: it serves attend alone");
   round = user.round_header(parts);
