@@ -85,7 +85,6 @@ void PoolLoad::change(std::span<const LeafRun> runs, std::int32_t home, std::int
         std::find_if(first, roots_.end(), [&](const auto& r) { return r.worker != worker; });
     if (worker != home) {
       const std::int64_t count = last - first;
-      workers_[at(home)].inbound_roots += sign * count;
       exchange_.add_pair(home, worker, sign, sign * count);
       spread = true;
     }

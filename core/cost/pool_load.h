@@ -50,7 +50,6 @@ struct WorkerLoad {
   std::int64_t tokens = 0;
   std::int64_t available_pages = 0;  // neither used nor reserved; set by the owner of the load
   std::int64_t homes = 0;            // running sequences whose home it is
-  std::int64_t inbound_roots = 0;    // subtree roots that it receives as a home in a round of all
   std::int64_t leaves = 0;           // that hold tokens
   std::int64_t merges = 0;           // of its own leaves
   std::int64_t home_merges = 0;      // of subtree roots, as a home

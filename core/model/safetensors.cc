@@ -54,10 +54,6 @@ std::vector<Out> widen(const TensorView& tensor) {
 
 }  // namespace
 
-std::int64_t TensorView::elements() const noexcept {
-  return static_cast<std::int64_t>(bytes.size() / dtype_bytes(dtype));
-}
-
 std::string TensorView::shape_text() const {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }

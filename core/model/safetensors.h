@@ -23,7 +23,6 @@ struct TensorView {
   std::vector<std::int64_t> shape;
   std::span<const std::byte> bytes;  // row-major, little-endian, may be unaligned
 
-  [[nodiscard]] std::int64_t elements() const noexcept;
   /// `[2, 37, 256]`.
   [[nodiscard]] std::string shape_text() const;
 };

@@ -77,8 +77,6 @@ void build_routing(const SequenceTable& table, std::span<const StepItem> batch, 
 struct ExchangeVolume {
   std::int64_t token_records = 0;  // sent by all workers to others
   std::int64_t state_records = 0;
-  std::int64_t busiest_token_records = 0;  // received by the worker that receives most
-  std::int64_t busiest_state_records = 0;
 };
 [[nodiscard]] ExchangeVolume exchange_volume(const Routing& routing, int workers,
                                              Exchange exchange);

@@ -113,40 +113,21 @@ void build_routing(const SequenceTable& table, std::span<const StepItem> batch, 
 }
 
 ExchangeVolume exchange_volume(const Routing& routing, int workers, Exchange exchange) {
-  const auto ranks = static_cast<std::size_t>(workers);
-  std::vector<std::int64_t> tokens(ranks, 0);
-  std::vector<std::int64_t> states(ranks, 0);
-  // Counts received records per worker for all-to-all, contributed ones for all-gather.
+  // All-gather: every record that a worker contributes goes to all others.
   const bool gather = exchange == Exchange::kAllGather;
+  const std::int64_t copies = gather ? workers - 1 : 1;
+  ExchangeVolume volume;
   for (const auto& item : routing.items) {
     if (!routing.exchanged(item)) continue;
-    if (gather) {
-      tokens[static_cast<std::size_t>(item.home)] += item.tokens;
-      continue;
-    }
-    for (const std::int32_t worker : routing.spread_of(item)) {
-      if (worker != item.home) tokens[static_cast<std::size_t>(worker)] += item.tokens;
-    }
+    const auto spread = routing.spread_of(item);
+    const auto receivers = gather ? 1 : std::ranges::count_if(spread, [&](std::int32_t worker) {
+      return worker != item.home;
+    });
+    volume.token_records += copies * receivers * item.tokens;
   }
   for (const auto& root : routing.roots) {
     const auto& item = routing.items[static_cast<std::size_t>(root.item)];
-    if (root.worker == item.home) continue;
-    states[static_cast<std::size_t>(gather ? root.worker : item.home)] += item.tokens;
-  }
-  ExchangeVolume volume;
-  for (std::size_t r = 0; r < ranks; ++r) {
-    volume.token_records += tokens[r];
-    volume.state_records += states[r];
-  }
-  const auto busiest = [&](const std::vector<std::int64_t>& records, std::int64_t total) {
-    const auto [least, most] = std::minmax_element(records.begin(), records.end());
-    return gather ? total - *least : *most;
-  };
-  volume.busiest_token_records = busiest(tokens, volume.token_records);
-  volume.busiest_state_records = busiest(states, volume.state_records);
-  if (gather) {
-    volume.token_records *= workers - 1;
-    volume.state_records *= workers - 1;
+    if (root.worker != item.home) volume.state_records += copies * item.tokens;
   }
   return volume;
 }

@@ -191,8 +191,6 @@ void SymbolicRound::check_shape() const {
   };
   std::int64_t tokens = 0;
   std::int64_t states = 0;
-  std::int64_t most_tokens = 0;
-  std::int64_t most_states = 0;
   for (std::size_t r = 0; r < plans_.size(); ++r) {
     const RankPlan& plan = plans_[r];
     ASSERT_EQ(plan.exchange, exchange_);
@@ -215,13 +213,9 @@ void SymbolicRound::check_shape() const {
     ASSERT_EQ(plan.received_states, sum(plan.state_recv_counts));
     tokens += gather ? sent(plan.token_recv_counts, r) : sent(plan.token_send_counts, r);
     states += gather ? sent(plan.state_recv_counts, r) : sent(plan.state_send_counts, r);
-    most_tokens = std::max(most_tokens, plan.received_tokens - plan.token_recv_counts[r]);
-    most_states = std::max(most_states, plan.received_states - plan.state_recv_counts[r]);
   }
   ASSERT_EQ(tokens, volume.token_records);
   ASSERT_EQ(states, volume.state_records);
-  ASSERT_EQ(most_tokens, volume.busiest_token_records);
-  ASSERT_EQ(most_states, volume.busiest_state_records);
   ASSERT_EQ(plans_[0].tokens_travel, tokens > 0);
   ASSERT_EQ(plans_[0].states_travel, states > 0);
 }

@@ -13,8 +13,8 @@
 #include <span>
 #include <vector>
 
-#include "core/reference/reference_attend.h"
 #include "kernels/reference/reference_backend.h"
+#include "tests/core/reference/reference_state.h"
 
 namespace tributary {
 namespace {

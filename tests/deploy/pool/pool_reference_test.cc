@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/reference/reference_attend.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/reference/reference_backend.h"
+#include "tests/core/reference/reference_state.h"
 #include "tests/deploy/pool/pool_harness.h"
 
 namespace tributary {
