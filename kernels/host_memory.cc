@@ -89,40 +89,6 @@ std::unique_ptr<const HostCache> HostCache::over(const CacheLayout& layout, cons
   return std::unique_ptr<const HostCache>(new HostCache(layout, owner, rows));
 }
 
-const HostCache& own_cache(const Cache& cache, const Backend* backend) {
-  const auto* own = dynamic_cast<const HostCache*>(&cache);
-  if (own == nullptr || own->owner() != backend) {
-    fail(ErrorCode::kInvalidArgument, "cache was not made by backend {}", backend->name());
-  }
-  return *own;
-}
-
-std::span<std::byte> page_rows(const HostCache& cache, int layer, std::int32_t page) {
-  check_page(cache.layout(), "host_page", layer, page);
-  return {cache.layer_data(layer) + static_cast<std::size_t>(page) * cache.page_bytes(),
-          cache.page_bytes()};
-}
-
-void store_page_rows(const HostCache& cache, int layer, std::int32_t page, std::int32_t slot,
-                     std::span<const std::byte> rows) {
-  check_rows(cache.layout(), "store_rows", layer, page, slot, rows.size());
-  const auto memory = page_rows(cache, layer, page)
-                          .subspan(static_cast<std::size_t>(slot) * cache.layout().row_bytes());
-  std::copy(rows.begin(), rows.end(), memory.begin());
-}
-
-void load_page_rows(const HostCache& cache, int layer, std::int32_t page, std::int32_t slot,
-                    std::span<std::byte> rows) {
-  check_rows(cache.layout(), "load_rows", layer, page, slot, rows.size());
-  const std::size_t row_bytes = cache.layout().row_bytes();
-  const std::byte* row = cache.layer_data(layer) +
-                         static_cast<std::size_t>(page) * cache.page_bytes() +
-                         static_cast<std::size_t>(slot) * cache.row_bytes();
-  for (std::size_t at = 0; at < rows.size(); at += row_bytes, row += cache.row_bytes()) {
-    std::memcpy(rows.data() + at, row, row_bytes);
-  }
-}
-
 void convert_row(const ConvertArgs& args, std::size_t row) {
   const std::byte* src = static_cast<const std::byte*>(args.src) + row * args.src_stride_bytes;
   std::byte* dst = static_cast<std::byte*>(args.dst) + row * args.dst_stride_bytes;
@@ -133,16 +99,6 @@ void convert_row(const ConvertArgs& args, std::size_t row) {
     args.dst_row.encode({reinterpret_cast<const float*>(src), values}, dst);
   } else {
     args.src_row.decode(src, {reinterpret_cast<float*>(dst), values});
-  }
-}
-
-void append_rows(const HostCache& cache, const AppendArgs& args, CopyRow copy) {
-  const std::size_t row_bytes = cache.layout().row_bytes();
-  for (const AppendTask& task : args.tasks) {
-    std::byte* page = cache.layer_data(args.item_layer[static_cast<std::size_t>(task.item)]) +
-                      static_cast<std::size_t>(task.page) * cache.page_bytes();
-    copy(page + static_cast<std::size_t>(task.slot) * row_bytes,
-         args.source + static_cast<std::size_t>(task.source) * args.source_stride_bytes, row_bytes);
   }
 }
 

@@ -78,24 +78,8 @@ class HostCache final : public Cache {
   std::size_t layer_bytes_, page_bytes_, row_bytes_;
 };
 
-/// The cache, checked to be one that `backend` made. Throws kInvalidArgument for any other.
-[[nodiscard]] const HostCache& own_cache(const Cache& cache, const Backend* backend);
-
-/// Backend::host_page, store_rows and load_rows for backends that use this cache. Throw
-/// kInvalidArgument.
-[[nodiscard]] std::span<std::byte> page_rows(const HostCache& cache, int layer, std::int32_t page);
-void store_page_rows(const HostCache& cache, int layer, std::int32_t page, std::int32_t slot,
-                     std::span<const std::byte> rows);
-void load_page_rows(const HostCache& cache, int layer, std::int32_t page, std::int32_t slot,
-                    std::span<std::byte> rows);
-
 /// Row `row` of a conversion whose device memory is host memory; `args` must be valid.
 void convert_row(const ConvertArgs& args, std::size_t row);
-
-/// Copies a row, like memcpy.
-using CopyRow = void (*)(std::byte* to, const std::byte* from, std::size_t bytes);
-/// Stores the rows of `args`, verbatim; `args` must be valid (core/interface/validate.h).
-void append_rows(const HostCache& cache, const AppendArgs& args, CopyRow copy);
 
 /// The source records of a gather whose device memory is host memory; `args` must be valid.
 class HostIndices {

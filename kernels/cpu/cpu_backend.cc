@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
 #include <span>
 #include <variant>
 
@@ -19,7 +18,7 @@
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/stream_row.h"
 #include "kernels/cpu/thread_pool.h"
-#include "kernels/host_memory.h"
+#include "kernels/host_backend.h"
 
 namespace tributary {
 namespace {
@@ -59,10 +58,11 @@ void spread_over_nodes(const HostCache& cache, cpu::ThreadPool& pool) {
   });
 }
 
-class CpuBackend final : public Backend {
+class CpuBackend final : public HostBackend {
  public:
   CpuBackend(const cpu::KernelTable& kernels, int threads)
-      : kernels_(kernels),
+      : HostBackend(kRowFormats),
+        kernels_(kernels),
         name_(fmt::format("cpu/{}", kernels_.name)),
         pool_(checked_threads(threads)),
         attention_(kernels_, pool_),
@@ -70,40 +70,9 @@ class CpuBackend final : public Backend {
 
   [[nodiscard]] std::string_view name() const noexcept override { return name_; }
 
-  [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
-    return make_host_buffer(bytes);
-  }
-  void upload(std::byte* dst, std::span<const std::byte> src) override {
-    if (!src.empty()) std::memcpy(dst, src.data(), src.size());
-  }
-  void download(std::span<std::byte> dst, const std::byte* src) override {
-    if (!dst.empty()) std::memcpy(dst.data(), src, dst.size());
-  }
-  // Every call has done its work when it returns.
-  void synchronize(Deadline /*deadline*/) override {}
-
-  [[nodiscard]] std::unique_ptr<Cache> make_cache(const CacheLayout& layout) override {
-    check_layout(layout, name(), kRowFormats);
-    auto cache = std::make_unique<HostCache>(layout, this);
-    if (!pool_.cpus().empty()) spread_over_nodes(*cache, pool_);
-    return cache;
-  }
   [[nodiscard]] std::unique_ptr<Weight> make_weight(const WeightView& view) override {
     check_weight(view);
     return std::make_unique<cpu::PackedWeight>(view, pool_);
-  }
-
-  [[nodiscard]] std::span<std::byte> host_page(Cache& cache, int layer,
-                                               std::int32_t page) override {
-    return page_rows(own_cache(cache, this), layer, page);
-  }
-  void store_rows(Cache& cache, int layer, std::int32_t page, std::int32_t slot,
-                  std::span<const std::byte> rows) override {
-    store_page_rows(own_cache(cache, this), layer, page, slot, rows);
-  }
-  void load_rows(const Cache& cache, int layer, std::int32_t page, std::int32_t slot,
-                 std::span<std::byte> rows) override {
-    load_page_rows(own_cache(cache, this), layer, page, slot, rows);
   }
 
  private:
@@ -124,16 +93,13 @@ class CpuBackend final : public Backend {
         call);
   }
   void run(const AppendArgs& args) const {
-    append_rows(own_cache(*args.cache, this), args, cpu::stream_row);
+    append_rows(args, cpu::stream_row);
     cpu::finish_rows();
   }
-  void run(const AttendArgs& args) { attention_.attend(own_cache(*args.cache, this), args); }
-  void run(const GemmArgs& args) {
-    const auto* weight = dynamic_cast<const cpu::PackedWeight*>(args.weight);
-    if (weight == nullptr) {
-      fail(ErrorCode::kInvalidArgument, "gemm: weight was not made by backend {}", name_);
-    }
-    projection_.gemm(*weight, args);
+  void run(const AttendArgs& args) { attention_.attend(own(*args.cache), args); }
+  void run(const GemmArgs& args) { projection_.gemm(own<cpu::PackedWeight>(args.weight), args); }
+  void place(const HostCache& cache) override {
+    if (!pool_.cpus().empty()) spread_over_nodes(cache, pool_);
   }
 
   const cpu::KernelTable& kernels_;
