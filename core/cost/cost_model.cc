@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 
 namespace tributary {
 namespace {
@@ -102,16 +101,7 @@ StepPrediction predict_step(const CostModelConfig& config, const Routing& routin
     step.worker_attend_us.push_back(worker.attend_us * config.layers);
   }
   const auto items = std::ssize(routing.items);
-  const WorkerTimes& slowest = round.slowest;
-  for (const auto& [phase, us] : {std::pair(Phase::kProject, slowest.project_us),
-                                  std::pair(Phase::kQueryExchange, slowest.queries_us),
-                                  std::pair(Phase::kAttend, slowest.attend_us),
-                                  std::pair(Phase::kPartialExchange, slowest.states_us),
-                                  std::pair(Phase::kCombine, slowest.combine_us)}) {
-    step.phase_us[static_cast<std::size_t>(phase)] = us * config.layers;
-  }
-  step.phase_us[static_cast<std::size_t>(Phase::kPlan)] =
-      static_cast<double>(items) * config.costs.plan_item_us;
+  step.phase_us = round.phase_us(config, items);
   step.other_us = round.other_us(config);
   step.step_us = round.step_us(config, items);
   return step;

@@ -92,6 +92,18 @@ void RoundTimes::see(const WorkerTimes& worker) {
   least_attend_us = std::min(least_attend_us, worker.attend_us);
 }
 
+PhaseTimes RoundTimes::phase_us(const CostModelConfig& config, std::int64_t items) const {
+  PhaseTimes times{};
+  const auto set = [&](Phase phase, double us) { times[static_cast<std::size_t>(phase)] = us; };
+  set(Phase::kPlan, static_cast<double>(items) * config.costs.plan_item_us);
+  set(Phase::kProject, slowest.project_us * config.layers);
+  set(Phase::kQueryExchange, slowest.queries_us * config.layers);
+  set(Phase::kAttend, slowest.attend_us * config.layers);
+  set(Phase::kPartialExchange, slowest.states_us * config.layers);
+  set(Phase::kCombine, slowest.combine_us * config.layers);
+  return times;
+}
+
 double RoundTimes::other_us(const CostModelConfig& config) const {
   const MachineCosts& c = config.costs;
   const double waited = std::max(0.0, slowest.attend_us - least_attend_us - c.wait_free_us);

@@ -8,6 +8,7 @@
 #include "core/cost/machine_costs.h"
 #include "core/model/attention_shape.h"
 #include "core/plan/plan.h"
+#include "core/round/phases.h"
 
 namespace tributary {
 
@@ -95,6 +96,8 @@ struct RoundTimes {
   /// A step of `items` sequences through all layers: workers that meet in an exchange wait for the
   /// slowest.
   [[nodiscard]] double step_us(const CostModelConfig& config, std::int64_t items) const;
+  /// The time of each phase of such a step.
+  [[nodiscard]] PhaseTimes phase_us(const CostModelConfig& config, std::int64_t items) const;
   /// The time of a step outside its phases: agreement on the end of rounds, its order, late
   /// workers.
   [[nodiscard]] double other_us(const CostModelConfig& config) const;

@@ -20,9 +20,12 @@ enum class Phase : std::uint8_t {
   kPartialExchange,
   kCombine,
 };
-inline constexpr std::size_t kPhases = 7;
-/// `fill`, `plan`, `project`, `query_exchange`, `attend`, `partial_exchange`, `combine`.
-[[nodiscard]] std::string_view phase_name(Phase phase) noexcept;
+inline constexpr std::array<std::string_view, 7> kPhaseNames{
+    "fill", "plan", "project", "query_exchange", "attend", "partial_exchange", "combine"};
+inline constexpr std::size_t kPhases = kPhaseNames.size();
+[[nodiscard]] constexpr std::string_view phase_name(Phase phase) noexcept {
+  return kPhaseNames[static_cast<std::size_t>(phase)];
+}
 /// Microseconds per phase. The host measures them and waits at the end of each phase; with a
 /// communicator that is ordered on the backend's stream, the device measures them.
 using PhaseTimes = std::array<double, kPhases>;

@@ -65,16 +65,7 @@ RoundTime RoundClock::time(Exchange exchange) const {
   const RoundTimes round = load_.round(exchange, prices_);
   RoundTime time;
   time.exchange = exchange;
-  const WorkerTimes& slowest = round.slowest;
-  for (const auto& [phase, us] : {std::pair(Phase::kProject, slowest.project_us),
-                                  std::pair(Phase::kQueryExchange, slowest.queries_us),
-                                  std::pair(Phase::kAttend, slowest.attend_us),
-                                  std::pair(Phase::kPartialExchange, slowest.states_us),
-                                  std::pair(Phase::kCombine, slowest.combine_us)}) {
-    time.phase_us[static_cast<std::size_t>(phase)] = us * config.layers;
-  }
-  time.phase_us[static_cast<std::size_t>(Phase::kPlan)] =
-      static_cast<double>(load_.sequences()) * config.costs.plan_item_us;
+  time.phase_us = round.phase_us(config, load_.sequences());
   time.other_us = round.other_us(config);
   time.step_us = round.step_us(config, load_.sequences());
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/base/line_writer.h"
 #include "core/base/quote.h"
+#include "core/round/phases.h"
 #include "deploy/service/control/bearer_auth.h"
 #include "deploy/service/control/cluster_report.h"
 #include "deploy/service/control/control_log.h"
@@ -187,7 +189,13 @@ void Api::get_page(const HttpRequest& /*request*/, const Arguments& /*arguments*
                    const HttpRespond& respond) {
   HttpResponse response;
   response.content_type = "text/html; charset=utf-8";
-  response.body = status_page();
+  static const std::string kPage = [] {
+    constexpr std::string_view kPhasesHere = "@PHASES@";
+    std::string page(status_page());
+    return page.replace(page.find(kPhasesHere), kPhasesHere.size(),
+                        nlohmann::json(kPhaseNames).dump());
+  }();
+  response.body = kPage;
   response.headers = {{"Content-Security-Policy",
                        "default-src 'none'; script-src 'unsafe-inline'; style-src "
                        "'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; "
