@@ -58,8 +58,9 @@ HttpServerConfig server_config(const ControlOptions& options) {
   }
   config.max_body_bytes = static_cast<std::size_t>(options.max_body_bytes);
   config.max_connections = options.max_connections;
-  // Our own deadline comes first, with a better message.
+  // Our own deadlines come first, with better messages: heartbeats tell of a silent pool.
   config.response_timeout = milliseconds(options.admission_timeout_ms) + milliseconds(5'000);
+  config.websocket_idle_timeout = milliseconds(options.pool_timeout_ms) + milliseconds(5'000);
   return config;
 }
 

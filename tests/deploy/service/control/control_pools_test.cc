@@ -4,7 +4,9 @@
 
 #include <chrono>
 #include <future>
+#include <thread>
 
+#include "comm/http/http_server.h"
 #include "core/base/deadline.h"
 #include "deploy/service/protocol/admission.h"
 #include "deploy/service/protocol/patience.h"
@@ -76,6 +78,23 @@ TEST(ControlPools, AStallOfTheControlPlaneLosesNobody) {
     ASSERT_TRUE(beaten.get_future().get());
     EXPECT_EQ(control.cluster()["pools"][0]["state"], "serving");
   }
+  EXPECT_THAT(control.request("GET", "/metrics").body, HasSubstr("tributary_pools_lost_total 0"));
+}
+
+/// Longer than a connection may be silent by default, shorter than a pool may be here.
+TEST(ControlPools, APoolThatIsHeldUpForLessThanItsTimeoutIsKept) {
+  const ControlHarness control;
+  SimulatedPool pool(pool_of(control));
+  ASSERT_EQ(pool.wait_registered().code, ErrorCode::kOk);
+  std::promise<void> resumed;
+  const auto held = HttpServerConfig().websocket_idle_timeout + std::chrono::milliseconds(1'500);
+  pool.hold_up([&] {
+    std::this_thread::sleep_for(held);
+    resumed.set_value();
+  });
+  resumed.get_future().wait();
+  ASSERT_TRUE(pool.wait_for_beats(2));
+  EXPECT_EQ(control.cluster()["pools"][0]["state"], "serving");
   EXPECT_THAT(control.request("GET", "/metrics").body, HasSubstr("tributary_pools_lost_total 0"));
 }
 

@@ -53,6 +53,8 @@ class SimulatedPool {
 
   /// While true, questions are not answered; the answers follow when it ends.
   void stall(bool stalled);
+  /// The pool does nothing at all until `until` returns, like a process that was stopped.
+  void hold_up(std::function<void()> until) { loop_.post(std::move(until)); }
   /// No heartbeats.
   void silence(bool silent);
   /// Waits until `count` more heartbeats are sent; false after twenty seconds.
