@@ -1,4 +1,5 @@
-// A client that contributes nothing to a round and takes nothing from it.
+// A client that contributes nothing to a round and takes nothing from it, and the base of those
+// that contribute something.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,7 @@
 
 namespace tributary {
 
-class IdleClient final : public PoolClient {
+class IdleClient : public PoolClient {
  public:
   void fill_rows(const Sequence&, int, std::int64_t, std::int64_t, std::byte*) override {}
   void write_tokens(std::span<const HomedItem>, std::span<const std::int32_t>, std::byte*,

@@ -27,6 +27,7 @@
 #include "kernels/reference/reference_backend.h"
 #include "tests/core/interface/deferred_backend.h"
 #include "tests/core/interface/deferred_communicator.h"
+#include "tests/core/round/idle_client.h"
 
 namespace tributary::test {
 
@@ -73,10 +74,9 @@ inline std::vector<std::byte> stored_row(SequenceId id, int layer, std::int64_t 
 }
 
 /// Its buffers are freed when a call returns, as a real client's may be.
-class GeneratingClient final : public PoolClient {
+class GeneratingClient final : public IdleClient {
  public:
   explicit GeneratingClient(Backend& backend) : backend_(backend) {}
-  void fill_rows(const Sequence&, int, std::int64_t, std::int64_t, std::byte*) override {}
   void write_tokens(std::span<const HomedItem> items, std::span<const std::int32_t> item_layer,
                     std::byte* records, std::size_t record_bytes) override {
     for (const HomedItem& item : items) {
@@ -95,8 +95,6 @@ class GeneratingClient final : public PoolClient {
       }
     }
   }
-  void read_states(std::span<const HomedItem>, std::span<const std::int32_t>,
-                   const float*) override {}
 
   bool fails = false;  // in the middle of its work
 

@@ -16,6 +16,7 @@
 #include "comm/local/self_communicator.h"
 #include "core/base/elements.h"
 #include "kernels/reference/reference_backend.h"
+#include "tests/core/round/idle_client.h"
 
 namespace tributary {
 namespace {
@@ -54,9 +55,8 @@ TEST(PhaseTimer, AddsToItsPhaseAlone) {
 }
 
 /// Every token's query and row are ones.
-class OnesClient final : public PoolClient {
+class OnesClient final : public IdleClient {
  public:
-  void fill_rows(const Sequence&, int, std::int64_t, std::int64_t, std::byte*) override {}
   void write_tokens(std::span<const HomedItem> items, std::span<const std::int32_t> item_layer,
                     std::byte* records, std::size_t record_bytes) override {
     ++writes;

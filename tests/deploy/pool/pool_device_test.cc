@@ -11,6 +11,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/core/base/expect_error.h"
 #include "tests/core/interface/remote_backend.h"
+#include "tests/core/round/idle_client.h"
 #include "tests/deploy/pool/pool_harness.h"
 
 namespace tributary {
@@ -64,22 +65,10 @@ TEST(PoolDevice, FailuresOfOneRankReachTheOthers) {
             ErrorCode::kWorkerFailed);
 }
 
-class NoClient final : public PoolClient {
- public:
-  void fill_rows(const Sequence& /*sequence*/, int /*layer*/, std::int64_t /*begin*/,
-                 std::int64_t /*count*/, std::byte* /*rows*/) override {}
-  void write_tokens(std::span<const HomedItem> /*items*/,
-                    std::span<const std::int32_t> /*item_layer*/, std::byte* /*records*/,
-                    std::size_t /*record_bytes*/) override {}
-  void read_states(std::span<const HomedItem> /*items*/,
-                   std::span<const std::int32_t> /*item_layer*/, const float* /*states*/) override {
-  }
-};
-
 TEST(PoolDevice, WithoutAnExchangeItIsRefused) {
   run_ranks(1, [](Communicator& communicator) {
     test::RemoteBackend backend(make_cpu_backend({}));
-    NoClient client;
+    IdleClient client;
     const WorkerConfig config{
         .attention = {.heads = 1, .kv_lora_rank = 8, .qk_rope_head_dim = 8, .softmax_scale = 1},
         .pages = 1};
