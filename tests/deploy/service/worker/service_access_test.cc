@@ -20,7 +20,10 @@ TEST(ServiceAccess, HelloIsChecked) {
     hello.sequence_id = sequence.id;
     hello.token = sequence.token;
     change(hello);
-    return client.hello(client.connect(pool.address(0), sequence), hello).outcome;
+    const PeerId peer = client.connect(pool.address(0), sequence);
+    const wire::Outcome outcome = client.hello(peer, hello).outcome;
+    EXPECT_TRUE(outcome.ok() || !client.wait_disconnect(peer).ok());
+    return outcome;
   };
   EXPECT_TRUE(say([](wire::Hello&) {}).ok());
   const auto other_shape = say([](wire::Hello& hello) { hello.shape.heads = 3; });
@@ -28,6 +31,8 @@ TEST(ServiceAccess, HelloIsChecked) {
   EXPECT_EQ(other_shape.message, "heads: the client says 3, the pool has 16");
   EXPECT_EQ(say([](wire::Hello& hello) { hello.shape.row_format = RowFormat::kF32; }).message,
             "row_dtype: the client says f32, the pool has bf16");
+  EXPECT_EQ(say([](wire::Hello& hello) { hello.shape.softmax_scale *= 2; }).code,
+            ErrorCode::kInvalidArgument);
   EXPECT_EQ(say([](wire::Hello& hello) { hello.token = {}; }).code, ErrorCode::kPermissionDenied);
   EXPECT_EQ(say([](wire::Hello& hello) { ++hello.sequence_id; }).code,
             ErrorCode::kPermissionDenied);

@@ -4,8 +4,12 @@
 #include <algorithm>
 #include <mutex>
 #include <optional>
+#include <random>
+#include <string>
 #include <vector>
 
+#include "comm/wire/codec.h"
+#include "comm/wire/crc32c.h"
 #include "tests/deploy/service/worker/pool_user.h"
 
 namespace tributary::test {
@@ -25,8 +29,13 @@ std::uint64_t refused(ServicePool& pool, Refusal reason, std::uint64_t expected)
   return count();
 }
 
-class ServiceRows : public testing::Test {
+class ServiceRows : public testing::TestWithParam<TransportChoice> {
  protected:
+  static WorkerOptions options() {
+    WorkerOptions options = small_options();
+    options.transport = GetParam();
+    return options;
+  }
   wire::Outcome send(const UserSequence& sequence, const wire::Rows& rows,
                      std::vector<std::byte> payload, std::optional<std::uint32_t> crc = {}) {
     const PeerId peer = user.peer(sequence.info.extents.at(0).rank, sequence);
@@ -37,11 +46,11 @@ class ServiceRows : public testing::Test {
     return send(sequence, rows, user.rows(sequence, 0, rows.begin, rows.begin + rows.count));
   }
 
-  ServicePool pool{1, small_options()};
+  ServicePool pool{1, options()};
   PoolUser user{pool};
 };
 
-TEST_F(ServiceRows, AreRefusedWithTheirReason) {
+TEST_P(ServiceRows, AreRefusedWithTheirReason) {
   const UserSequence sequence = user.admit(1, 100, 4);
   const auto rows = [&](std::int64_t begin, std::int64_t end) {
     return user.rows_header(sequence, 0, begin, end);
@@ -83,7 +92,7 @@ TEST_F(ServiceRows, AreRefusedWithTheirReason) {
   pool.expect_all_free();
 }
 
-TEST_F(ServiceRows, TheTokenOfAnotherSequenceIsNoToken) {
+TEST_P(ServiceRows, TheTokenOfAnotherSequenceIsNoToken) {
   const UserSequence mine = user.admit(1, 10, 4);
   const UserSequence other = user.admit(2, 10, 4);
   wire::Rows rows = user.rows_header(other, 0, 0, 10);
@@ -96,6 +105,80 @@ TEST_F(ServiceRows, TheTokenOfAnotherSequenceIsNoToken) {
   EXPECT_EQ(user.control(stolen, wire::ControlOp::kTruncate, 0).items.at(0).code,
             ErrorCode::kPermissionDenied);
 }
+
+TEST_P(ServiceRows, OfAnotherTimeOrPlaceAreRefused) {
+  const UserSequence sequence = user.admit(1, 100, 4);
+  const auto code = [&](const std::function<void(wire::Rows&)>& change) {
+    wire::Rows rows = user.rows_header(sequence, 0, 0, 10);
+    change(rows);
+    return send(sequence, rows, user.rows(sequence, 0, 0, 10)).code;
+  };
+  EXPECT_EQ(code([](auto& rows) { rows.epoch += 1; }), ErrorCode::kStaleEpoch);
+  EXPECT_EQ(code([](auto& rows) { rows.epoch -= 1; }), ErrorCode::kStaleEpoch);
+  EXPECT_EQ(code([](auto& rows) { rows.begin = -1; }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code([](auto& rows) { rows.begin = std::int64_t{1} << 62; }),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code([](auto& rows) { rows.layer = -1; }), ErrorCode::kInvalidArgument);
+  EXPECT_NE(code([](auto& rows) { rows.count = 9; }), ErrorCode::kOk);
+  EXPECT_NE(code([](auto& rows) { rows.count = std::int64_t{1} << 60; }), ErrorCode::kOk);
+  EXPECT_NE(code([](auto& rows) { rows.count = -1; }), ErrorCode::kOk);
+  EXPECT_EQ(code([](auto&) {}), ErrorCode::kOk);
+}
+
+TEST_P(ServiceRows, CorruptRepeatedAndLateOnesAreNeverRead) {
+  const UserSequence sound = user.start(1, 100, 4);
+  const auto expected = user.attend({{&sound, 1, 0}}).output;
+  const UserSequence sequence = user.admit(1, 100, 4);  // with the same rows and queries
+  const wire::Rows header = user.rows_header(sequence, 0, 0, 100);
+  auto flipped = user.rows(sequence, 0, 0, 100);
+  const std::uint32_t crc = wire::crc32c(flipped);
+  flipped.at(1000) ^= std::byte{1};
+  EXPECT_EQ(send(sequence, header, flipped, crc).code, ErrorCode::kCorrupt);
+  const auto early = user.attend({{&sequence, 1, 0}}).reply;
+  EXPECT_EQ(early.items.at(0), ErrorCode::kFailedPrecondition);
+  EXPECT_NE(early.message.find("0 of 100"), std::string::npos) << early.message;
+  for (const int layer : {0, 1}) EXPECT_TRUE(user.push(sequence, layer, 0, 100).empty());
+  EXPECT_EQ(send(sequence, user.rows_header(sequence, 0, 0, 100), flipped).code,
+            ErrorCode::kAlreadyExists);
+  EXPECT_EQ(user.attend({{&sequence, 1, 0}}).output, expected);
+  pool.free(sequence.info.id);
+  const UserSequence next = user.start(1, 100, 4);  // in the pages of the one before
+  EXPECT_EQ(send(sequence, header, flipped).code, ErrorCode::kNotFound);
+  EXPECT_EQ(user.attend({{&next, 1, 0}}).output, expected);
+}
+
+TEST_P(ServiceRows, NothingIsAnsweredBeforeAnIntroduction) {
+  const UserSequence sequence = user.admit(1, 100, 4);
+  RawClient stranger;
+  const PeerId peer = stranger.connect(pool.address(0), sequence.info);
+  stranger.send(peer, wire::MessageType::kRows, encode(user.rows_header(sequence, 0, 0, 100)),
+                user.rows(sequence, 0, 0, 100));
+  EXPECT_FALSE(stranger.wait_disconnect(peer).ok());
+}
+
+TEST_P(ServiceRows, RandomMessagesDoNoHarm) {
+  const UserSequence sequence = user.start(1, 100, 4);
+  std::mt19937 random(3);
+  for (std::uint16_t type = 0; type < 48; ++type) {
+    RawClient client;
+    const PeerId peer = client.enter(pool.address(0), user.shape(), sequence.info);
+    // Forty-eight connections may take longer than a lease.
+    EXPECT_EQ(user.control(sequence, wire::ControlOp::kRenew, 0).items.at(0).code, ErrorCode::kOk);
+    for (const std::size_t size : {0, 1, 17, 300}) {
+      std::vector<std::byte> header(size);
+      for (auto& byte : header) byte = static_cast<std::byte>(random());
+      client.send(peer, static_cast<wire::MessageType>(type), header,
+                  std::vector<std::byte>(2 * size));
+    }
+  }
+  EXPECT_EQ(user.attend({{&sequence, 1, 0}}).reply.items.at(0), ErrorCode::kOk);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, ServiceRows,
+                         testing::Values(TransportChoice::kTcp, TransportChoice::kUcx),
+                         [](const auto& info) {
+                           return std::string(transport_choice_name(info.param));
+                         });
 
 /// Holds back the ends of row transfers until the next message of another type.
 class Holder final : public TransportHandler {
