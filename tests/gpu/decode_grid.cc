@@ -14,6 +14,7 @@
 #include "core/reference/reference_attend.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/gpu/float64_attend.h"
+#include "tests/kernels/device_vectors.h"
 
 namespace tributary::test {
 namespace {
@@ -49,20 +50,6 @@ struct Batch {
   std::vector<std::int32_t> table;
   std::vector<bf16> queries;
 };
-
-template <typename T>
-std::unique_ptr<Buffer> on_device(Backend& backend, const std::vector<T>& values) {
-  auto buffer = backend.allocate(values.size() * sizeof(T));
-  backend.upload(buffer->data(), std::as_bytes(std::span(values)));
-  return buffer;
-}
-
-template <typename T>
-std::vector<T> fetch(Backend& backend, const Buffer& buffer) {
-  std::vector<T> values(buffer.bytes() / sizeof(T));
-  backend.download(std::as_writable_bytes(std::span(values)), buffer.data());
-  return values;
-}
 
 Batch make_batch(const GridCase& grid_case) {
   Batch batch;

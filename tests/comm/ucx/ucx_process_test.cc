@@ -79,6 +79,15 @@ class OneLanding final : public TransportHandler {
   std::atomic<PeerId> peer_ = 0;
 };
 
+/// While another transfer runs, nobody writes to the old landing any more.
+void expect_left_alone(const OneLanding& handler) {
+  Endpoint other(make_ucx_transport, {.listen = "127.0.0.1:0"});
+  const PeerProgram another({"send", other.address(), "1000000"});
+  EXPECT_TRUE(other.receive().status.ok());
+  EXPECT_EQ(handler.sum(), handler.sum_at_done);
+  EXPECT_EQ(handler.done_calls, 1);
+}
+
 /// Writable memory of this process, touched or not.
 std::size_t writable_bytes() {
   std::size_t all = 0, resident = 0, shared = 0, text = 0, library = 0, data = 0;
@@ -165,12 +174,7 @@ TEST(UcxProcess, ASenderIsKilledInTheMiddleOfATransfer) {
     handler.before_landing([&] { sender.signal(SIGKILL); });
     EXPECT_FALSE(wait(handler.done).ok());
     EXPECT_FALSE(wait(handler.disconnected).ok());
-    // While another transfer runs, nobody writes to the old landing any more.
-    Endpoint other(make_ucx_transport, {.listen = "127.0.0.1:0"});
-    const PeerProgram another({"send", other.address(), "1000000"});
-    EXPECT_TRUE(other.receive().status.ok());
-    EXPECT_EQ(handler.sum(), handler.sum_at_done);
-    EXPECT_EQ(handler.done_calls, 1);
+    expect_left_alone(handler);
   }
 }
 
@@ -185,11 +189,7 @@ TEST(UcxProcess, ASenderIsStoppedInTheMiddleOfATransfer) {
   EXPECT_EQ(wait(handler.done).code(), ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(wait(handler.disconnected).code(), ErrorCode::kDeadlineExceeded);
   sender.signal(SIGCONT);  // it goes on to send, to nobody
-  Endpoint other(make_ucx_transport, {.listen = "127.0.0.1:0"});
-  const PeerProgram another({"send", other.address(), "1000000"});
-  EXPECT_TRUE(other.receive().status.ok());
-  EXPECT_EQ(handler.sum(), handler.sum_at_done);
-  EXPECT_EQ(handler.done_calls, 1);
+  expect_left_alone(handler);
 }
 
 TEST(UcxProcess, AStoppedSenderLetsGoWhenWeDisconnect) {
@@ -207,11 +207,7 @@ TEST(UcxProcess, AStoppedSenderLetsGoWhenWeDisconnect) {
   server->disconnect(handler.peer());
   EXPECT_EQ(wait(handler.done).code(), ErrorCode::kUnavailable);
   sender.signal(SIGCONT);  // it goes on to send, to nobody
-  Endpoint other(make_ucx_transport, {.listen = "127.0.0.1:0"});
-  const PeerProgram another({"send", other.address(), "1000000"});
-  EXPECT_TRUE(other.receive().status.ok());
-  EXPECT_EQ(handler.sum(), handler.sum_at_done);
-  EXPECT_EQ(handler.done_calls, 1);
+  expect_left_alone(handler);
 }
 
 // Payloads in transit to us have 128 MiB of memory; the others wait at their senders.

@@ -19,26 +19,13 @@
 #include "kernels/cuda/cuda_devices.h"
 #include "tests/core/base/expect_error.h"
 #include "tests/kernels/cuda/runtime/emulated_device.h"
+#include "tests/kernels/device_vectors.h"
 #include "tests/kernels/latent_case.h"
 
 namespace tributary::test {
 namespace {
 
 constexpr auto kTimeout = std::chrono::seconds(30);
-
-template <typename T>
-std::unique_ptr<Buffer> on_device(Backend& backend, const std::vector<T>& values) {
-  auto buffer = backend.allocate(values.size() * sizeof(T));
-  backend.upload(buffer->data(), std::as_bytes(std::span(values)));
-  return buffer;
-}
-
-template <typename T>
-std::vector<T> fetch(Backend& backend, const Buffer& buffer) {
-  std::vector<T> values(buffer.bytes() / sizeof(T));
-  backend.download(std::as_writable_bytes(std::span(values)), buffer.data());
-  return values;
-}
 
 /// Rotates (1, 0), `pairs` times, by position 1: the result is the cosines of the frequencies,
 /// which are plan data. Much plan data for little work.

@@ -15,6 +15,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/core/base/expect_error.h"
 #include "tests/kernels/cuda/runtime/emulated_device.h"
+#include "tests/kernels/device_vectors.h"
 #include "tests/kernels/latent_case.h"
 
 namespace tributary::test {
@@ -27,18 +28,6 @@ class CudaRecordings : public testing::Test {
   void TearDown() override {
     EXPECT_EQ(device_fault(), "");
     clear_device_fault();
-  }
-  template <typename T>
-  std::unique_ptr<Buffer> on_device(const std::vector<T>& values) {
-    auto buffer = backend_->allocate(values.size() * sizeof(T));
-    backend_->upload(buffer->data(), std::as_bytes(std::span(values)));
-    return buffer;
-  }
-  template <typename T>
-  std::vector<T> fetch(const Buffer& buffer) {
-    std::vector<T> values(buffer.bytes() / sizeof(T));
-    backend_->download(std::as_writable_bytes(std::span(values)), buffer.data());
-    return values;
   }
   std::unique_ptr<Weight> weight(std::int64_t size) {
     const std::vector<float> values = Normal(3).floats(static_cast<std::size_t>(size * size));
@@ -63,11 +52,11 @@ class CudaRecordings : public testing::Test {
 
 TEST_F(CudaRecordings, ALargerWeightThatIsMadeLaterLeavesARecordedProductRightOrRefused) {
   const auto small = weight(16);
-  const auto x = on_device(Normal(1).floats(16));
+  const auto x = on_device(*backend_, Normal(1).floats(16));
   const auto y = backend_->allocate(16 * sizeof(float));
   const auto recording = record({multiply(*small, *x, *y)});
   backend_->call(multiply(*small, *x, *y));
-  const auto expected = fetch<float>(*y);
+  const auto expected = fetch<float>(*backend_, *y);
   const auto large = weight(256);  // the memory that products pass through grows
   backend_->upload(y->data(), std::vector<std::byte>(16 * sizeof(float)));
   const Status status = status_of([&] {
@@ -75,7 +64,7 @@ TEST_F(CudaRecordings, ALargerWeightThatIsMadeLaterLeavesARecordedProductRightOr
     backend_->synchronize(Deadline::after(kReplayTimeout));
   });
   if (status.ok()) {
-    EXPECT_EQ(fetch<float>(*y), expected);
+    EXPECT_EQ(fetch<float>(*backend_, *y), expected);
   } else {
     EXPECT_EQ(status.code(), ErrorCode::kFailedPrecondition) << status.message();
   }
@@ -91,7 +80,7 @@ TEST_F(CudaRecordings, ALargerPlanOfTheFastOrderLeavesARecordedOneRightOrRefused
   LatentCase latents(*backend_, shape, 40, 5);
   Normal normal(1);
   const Leaf leaf = latents.add_leaf(normal.floats(std::size_t{1000} * 32));
-  const auto queries = on_device(normal.floats(std::size_t{8} * 2 * 32));
+  const auto queries = on_device(*backend_, normal.floats(std::size_t{8} * 2 * 32));
   const auto states = backend_->allocate(8 * shape.state().record_bytes());
   const std::int32_t layer = 0;
   std::vector<LeafTask> tasks;
@@ -118,7 +107,7 @@ TEST_F(CudaRecordings, ALargerPlanOfTheFastOrderLeavesARecordedOneRightOrRefused
   };
   const auto recording = record({attend(300, 1)});
   backend_->call(attend(300, 1));
-  std::vector<float> expected = fetch<float>(*states);
+  std::vector<float> expected = fetch<float>(*backend_, *states);
   expected.resize(shape.state().record_floats());
   backend_->call(attend(1000, 8));  // scratch grows
   const Status status = status_of([&] {
@@ -126,7 +115,7 @@ TEST_F(CudaRecordings, ALargerPlanOfTheFastOrderLeavesARecordedOneRightOrRefused
     backend_->synchronize(Deadline::after(kReplayTimeout));
   });
   if (status.ok()) {
-    std::vector<float> got = fetch<float>(*states);
+    std::vector<float> got = fetch<float>(*backend_, *states);
     got.resize(expected.size());
     EXPECT_EQ(got, expected);
   } else {
@@ -138,10 +127,10 @@ TEST_F(CudaRecordings, RowsAreStoredWhileCallsAreRecorded) {
   const CacheLayout layout{.layers = 1, .pages = 1, .kv_lora_rank = 24, .qk_rope_head_dim = 8};
   const auto cache = backend_->make_cache(layout);
   const auto w = weight(16);
-  const auto x = on_device(Normal(1).floats(16));
+  const auto x = on_device(*backend_, Normal(1).floats(16));
   const auto y = backend_->allocate(16 * sizeof(float));
   backend_->call(multiply(*w, *x, *y));
-  const auto expected = fetch<float>(*y);
+  const auto expected = fetch<float>(*backend_, *y);
   backend_->upload(y->data(), std::vector<std::byte>(16 * sizeof(float)));
   constexpr int kStores = 50;
   std::atomic<int> stores = 0;
@@ -160,7 +149,7 @@ TEST_F(CudaRecordings, RowsAreStoredWhileCallsAreRecorded) {
   } while (stores < kStores);
   receiver.join();
   backend_->replay(*recording);
-  EXPECT_EQ(fetch<float>(*y), expected);
+  EXPECT_EQ(fetch<float>(*backend_, *y), expected);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -32,6 +33,9 @@ struct AttendShape {
 
 /// One token's state: `o` [heads][kv_lora_rank], then `lse` [heads].
 using State = std::vector<float>;
+inline bool same_bits(const State& a, const State& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
 
 class AttendCase {
  public:
@@ -137,10 +141,28 @@ void expect_bits_of_merges(AttendCase& attend_case, const std::vector<int>& leng
         expected.push_back(got);
         continue;
       }
-      EXPECT_EQ(std::memcmp(got.data(), expected[static_cast<std::size_t>(token)].data(),
-                            got.size() * sizeof(float)),
-                0)
+      EXPECT_TRUE(same_bits(got, expected[static_cast<std::size_t>(token)]))
           << "merges below level " << level << ", token " << token;
+    }
+  }
+}
+
+/// Rows that are not finite, at the end of a leaf, change nothing for the tokens before them.
+template <typename Run>
+void expect_no_poison(AttendCase& attend_case, const Run& run) {
+  const std::size_t leaf = attend_case.add_leaf(70);
+  const std::size_t clean = attend_case.copy_leaf(leaf);
+  attend_case.poison(leaf, 62);
+  const std::int64_t queries = attend_case.add_queries(4, 1);
+  const std::size_t together = attend_case.add_task(leaf, queries, 4, 60);  // see 61 to 64
+  const std::size_t apart = attend_case.add_task(clean, queries, 4, 60);
+  run(attend_case);
+  for (int token = 0; token < 4; ++token) {
+    const State got = attend_case.state(together, token);
+    if (token < 2) {
+      EXPECT_TRUE(same_bits(got, attend_case.state(apart, token))) << "token " << token;
+    } else {
+      EXPECT_FALSE(std::isfinite(got.back())) << "token " << token;
     }
   }
 }
