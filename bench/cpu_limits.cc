@@ -22,7 +22,7 @@
 #include "bench/calibrated.h"
 #include "bench/instruction_sets.h"
 #include "bench/mla_step.h"
-#include "bench/peers.h"
+#include "bench/peer_comparison.h"
 #include "bench/small_operations.h"
 #include "bench/weight_forms.h"
 #include "core/workload/trace.h"

@@ -42,10 +42,6 @@ EXCEPTIONS = {
     "class Worker",
     # Headers of one name, tests aside.
     "header client.h",
-    "header dispatch.h",
-    "header limits.h",
-    "header peers.h",
-    "header rope.h",
 }
 
 # Who may include whom. tests/ and bench/ are included by nobody else.

@@ -15,7 +15,7 @@
 #include <variant>
 
 #include "comm/local/local_transfer.h"
-#include "comm/transport/limits.h"
+#include "comm/transport/message_limits.h"
 
 namespace tributary {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "comm/tcp/frame_header.h"
-#include "comm/transport/limits.h"
+#include "comm/transport/message_limits.h"
 
 namespace tributary::tcp {
 

@@ -8,7 +8,7 @@
 
 #include "comm/tcp/tcp_handshake.h"
 #include "comm/transport/keep_alive.h"
-#include "comm/transport/limits.h"
+#include "comm/transport/message_limits.h"
 
 namespace tributary::tcp {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "comm/transport/limits.h"
+#include "comm/transport/message_limits.h"
 #include "comm/ucx/ucx_connections.h"
 
 namespace tributary::ucx {

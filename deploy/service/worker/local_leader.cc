@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "deploy/service/protocol/dispatch.h"
+#include "deploy/service/protocol/dispatch_message.h"
 
 namespace tributary {
 namespace {

@@ -7,7 +7,7 @@
 #include "kernels/cuda/attend/ptx.h"
 #include "kernels/cuda/layer/layer.h"
 #include "kernels/cuda/layer/rms_norm.h"
-#include "kernels/cuda/layer/rope.h"
+#include "kernels/cuda/layer/rotation.h"
 
 namespace tributary::cuda {
 

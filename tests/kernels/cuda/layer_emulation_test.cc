@@ -15,7 +15,7 @@
 #include "kernels/cuda/layer/dense.h"
 #include "kernels/cuda/layer/pack.h"
 #include "kernels/cuda/layer/rms_norm.h"
-#include "kernels/cuda/layer/rope.h"
+#include "kernels/cuda/layer/rotation.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/kernels/cuda/emulation/simt.h"
 

@@ -1,6 +1,6 @@
 // Alternates between ours and a peer: the best of a few calls each, with a calibration before and
 // after. Rounds with a low calibration are dropped. The result is the median ratio of the others.
-#include "bench/peers.h"
+#include "bench/peer_comparison.h"
 
 #include <fmt/core.h>
 

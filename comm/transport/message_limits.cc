@@ -1,4 +1,4 @@
-#include "comm/transport/limits.h"
+#include "comm/transport/message_limits.h"
 
 namespace tributary {
 namespace {
