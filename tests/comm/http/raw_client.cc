@@ -58,10 +58,6 @@ bool RawClient::send(std::string_view bytes) const {
   return true;
 }
 
-void RawClient::end_sending() const {
-  shutdown(fd_, SHUT_WR);
-}
-
 std::string RawClient::read_all() const {
   std::string text;
   for (std::string more = read_some(fd_); !more.empty(); more = read_some(fd_)) text += more;

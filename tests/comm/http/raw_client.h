@@ -15,7 +15,6 @@ class RawClient {
 
   /// False when the other side has closed.
   bool send(std::string_view bytes) const;
-  void end_sending() const;
   /// Reads up to the end of the connection.
   [[nodiscard]] std::string read_all() const;
   /// Reads until `count` copies of `mark` have arrived, or to the end.
