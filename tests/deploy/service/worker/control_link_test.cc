@@ -116,7 +116,7 @@ class ControlLinkTest : public testing::Test {
     config.pool.name = "pool";
     config.pool.run = "run";
     config.pool.shape = {
-        {.heads = 1, .kv_lora_rank = 2, .qk_rope_head_dim = 2, .softmax_scale = 1}, 0, 1, 64};
+        {.heads = 1, .kv_lora_rank = 2, .qk_rope_head_dim = 2, .softmax_scale = 1}, 0, 0, 0, 1, 64};
     config.pool.pages_per_worker = 10;
     config.pool.last_incarnation = 7;
     config.pool.lease_ms = 1000;
