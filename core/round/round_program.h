@@ -47,7 +47,7 @@ class RoundProgram {
 
   /// Makes room for the plan's records. Earlier records may be lost.
   void reserve(const RankPlan& plan);
-  /// Between rounds: frees memory that rounds have not needed for a while.
+  /// Called between rounds: frees memory that rounds have not needed for a while.
   void trim(Deadline::Clock::time_point now);
 
   [[nodiscard]] bool planned(const Stage& stage, const RankPlan& plan) const;

@@ -1,5 +1,5 @@
 // The float64 layer against golden vectors that other code computed, and the attention alone
-// against what can be known in closed form.
+// against results in closed form.
 #include "tests/core/reference/mla_reference.h"
 
 #include <gmock/gmock.h>
