@@ -14,7 +14,7 @@
 namespace tributary::bench {
 namespace {
 
-/// The bytes of an order of copy_alone(): as much as the mover puts into one at 1 GB/s.
+/// The bytes of an order of copy_alone(): as much as the move_schedule puts into one at 1 GB/s.
 constexpr double kAloneBytes = 10e6;
 constexpr int kAloneOrders = 20;
 /// Times the tokens of a worker: the leaves that travel are at both ends while they do.
@@ -129,11 +129,11 @@ std::size_t MovingPool::page_copy_bytes() const {
   return kPageTokens * config_.attention.row_bytes();
 }
 
-Mover MovingPool::make_mover(double move_bytes_per_s) {
-  return {mover_config(move_bytes_per_s, config_.attention.row_bytes()), sequencer_};
+MoveSchedule MovingPool::make_mover(double move_bytes_per_s) {
+  return {move_schedule_config(move_bytes_per_s, config_.attention.row_bytes()), sequencer_};
 }
 
-PhaseFigures MovingPool::run(Mover* mover) {
+PhaseFigures MovingPool::run(MoveSchedule* move_schedule) {
   for (std::size_t i = 0; i < ids_.size(); ++i) {
     sequencer_.sequences().truncate(ids_[i], config_.prompts[i]);  // which ends its move, too
   }
@@ -143,7 +143,7 @@ PhaseFigures MovingPool::run(Mover* mover) {
   const auto begin = Deadline::Clock::now();
   for (int i = 0; i < config_.steps; ++i) {
     const auto start = Deadline::Clock::now();
-    figures.copy_us += step(mover);
+    figures.copy_us += step(move_schedule);
     figures.step_us.push_back(seconds_since(start) * 1e6);
   }
   figures.seconds = seconds_since(begin);
@@ -153,7 +153,7 @@ PhaseFigures MovingPool::run(Mover* mover) {
 }
 
 /// Returns how long the copies took.
-double MovingPool::step(Mover* mover) {
+double MovingPool::step(MoveSchedule* move_schedule) {
   double copy_us = 0;
   std::vector<StepRequest> tokens;
   for (const SequenceId id : ids_) tokens.push_back({id, 1});
@@ -163,21 +163,21 @@ double MovingPool::step(Mover* mover) {
     items.clear();
     for (const SequenceId id : ids_) items.push_back({id, layer});
     sequencer_.steps().order_round(items);
-    if (mover != nullptr) order_copies(*mover);
+    if (move_schedule != nullptr) order_copies(*move_schedule);
     const RoundReport report = lead();
-    if (mover != nullptr) mover->order_ended(report.copy_us);
+    if (move_schedule != nullptr) move_schedule->order_ended(report.copy_us);
     copy_us += report.copy_us;
   }
   for (const SequenceId id : ids_) sequencer_.steps().commit(id, 1);
   return copy_us;
 }
 
-/// As many as the mover allows: it has moves under way that are not all ordered, always.
-void MovingPool::order_copies(Mover& mover) {
+/// As many as the move_schedule allows: it has moves under way that are not all ordered, always.
+void MovingPool::order_copies(MoveSchedule& move_schedule) {
   const auto now = Deadline::Clock::now();
   const auto layers = static_cast<std::size_t>(config_.layers);
   for (;;) {
-    mover.prepare(now);
+    move_schedule.prepare(now);
     const bool left =
         std::ranges::any_of(sequencer_.moves().running(), [&](const RunningMove& move) {
           return std::cmp_less(move.ordered, move.from_pages.size() * layers);

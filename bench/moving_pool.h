@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/pool/pool_worker.h"
-#include "core/rebalance/mover.h"
+#include "core/sequencer/move_schedule.h"
 #include "core/sequencer/sequencer.h"
 #include "deploy/app/replay/synthetic_tokens.h"
 
@@ -61,11 +61,11 @@ class MovingPool {
   MovingPool(const MovingPoolConfig& config, Backend& backend, Communicator& communicator);
 
   /// Rank 0: drops what earlier phases decoded and decodes it again; a round a layer, as a tier's
-  /// leader runs them, the mover's copies in its orders. Null: nothing moves.
-  PhaseFigures run(Mover* mover);
+  /// leader runs them, the move_schedule's copies in its orders. Null: nothing moves.
+  PhaseFigures run(MoveSchedule* move_schedule);
   /// Rank 0: for all phases of one bound, as a leader has one: it learns how fast copies are. The
   /// pool outlives it.
-  [[nodiscard]] Mover make_mover(double move_bytes_per_s);
+  [[nodiscard]] MoveSchedule make_mover(double move_bytes_per_s);
   /// Rank 0: bytes a second of orders that hold nothing but copies, the median; all leaves that
   /// travel have moved then.
   double copy_alone();
@@ -83,8 +83,8 @@ class MovingPool {
 
  private:
   void admit();
-  double step(Mover* mover);
-  void order_copies(Mover& mover);
+  double step(MoveSchedule* move_schedule);
+  void order_copies(MoveSchedule& move_schedule);
   bool begin_move();
   RoundReport lead(bool stop = false);
   RoundReport perform(const Order& order);

@@ -115,14 +115,14 @@ void lead(MovingPool& pool, const Options& options) {
   const double alone = pool.copy_alone();
   fmt::print("copies alone: {:.2f} GB/s\n", alone * 1e-9);
   std::vector<std::vector<Pair>> pairs(options.rates.size());
-  std::vector<Mover> movers;
+  std::vector<MoveSchedule> movers;
   for (const double rate : options.rates) movers.push_back(pool.make_mover(rate));
   for (int repeat = 0; repeat < options.repeat; ++repeat) {
     for (std::size_t r = 0; r < pairs.size(); ++r) {
       const bool moves_first = (repeat + static_cast<int>(r)) % 2 == 1;
-      Mover* const mover = options.rates[r] > 0 ? &movers[r] : nullptr;
-      const PhaseFigures first = pool.run(moves_first ? mover : nullptr);
-      const PhaseFigures second = pool.run(moves_first ? nullptr : mover);
+      MoveSchedule* const move_schedule = options.rates[r] > 0 ? &movers[r] : nullptr;
+      const PhaseFigures first = pool.run(moves_first ? move_schedule : nullptr);
+      const PhaseFigures second = pool.run(moves_first ? nullptr : move_schedule);
       const PhaseFigures& moving = moves_first ? first : second;
       pairs[r].push_back({.still = Times(moves_first ? second : first),
                           .moving = Times(moving),

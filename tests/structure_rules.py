@@ -64,7 +64,9 @@ PARTS = {
     "deploy/local": {"deploy/service/protocol", "deploy/service/transport",
                      "deploy/service/client", "deploy/service/control", "deploy/service/worker",
                      "deploy/runtime"},
-    "deploy/app": {"deploy/service/protocol", "deploy/service/transport", "deploy/service/client",
+    "deploy/options": {"deploy/runtime", "deploy/service/transport"},
+    "deploy/predict": {"deploy/options", "deploy/service/protocol", "deploy/service/control", "deploy/runtime"},
+    "deploy/app": {"deploy/options", "deploy/predict", "deploy/service/protocol", "deploy/service/transport", "deploy/service/client",
                    "deploy/service/control", "deploy/service/worker", "deploy/local",
                    "deploy/runtime"},
     "deploy/package": {"deploy/service/client"},  # the header that others include

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "core/cost/pool_load.h"
 #include "core/cost/round_work.h"
+#include "core/placement/pool_load.h"
 
 namespace tributary {
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "core/cost/pool_load.h"
+#include "core/placement/pool_load.h"
 
 namespace tributary {
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <span>
 
-#include "core/cost/pool_load.h"
 #include "core/cost/round_work.h"
 #include "core/placement/level_cuts.h"
+#include "core/placement/pool_load.h"
 #include "core/placement/spread_policy.h"
 
 namespace tributary {

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "core/cost/built_in_costs.h"
-#include "core/cost/pool_load.h"
 #include "core/cost/round_work.h"
 #include "core/placement/level_cuts.h"
 #include "core/placement/packing.h"
+#include "core/placement/pool_load.h"
 #include "core/placement/spread_policy.h"
 
 namespace tributary {

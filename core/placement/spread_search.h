@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "core/cost/pool_load.h"
 #include "core/cost/round_work.h"
 #include "core/placement/level_cuts.h"
+#include "core/placement/pool_load.h"
 
 namespace tributary {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/cost/exchange_load.h"
+#include "core/placement/exchange_load.h"
 #include "core/pool/gather_all.h"
 #include "core/pool/pool_handshake.h"
 

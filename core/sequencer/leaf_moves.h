@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/cache/sequence_table.h"
-#include "core/cost/pool_load.h"
-#include "core/moves/move_book.h"
+#include "core/placement/pool_load.h"
+#include "core/sequencer/move_book.h"
 #include "core/sequencer/order.h"
 #include "core/sequencer/pool_ledger.h"
 

@@ -113,8 +113,7 @@ void OpenSteps::order_round(std::span<const RoundRequest> items, CanaryOrder can
     }
   }
   for (const RoundRequest& item : items) {
-    order_.step.push_back(
-        {item.id, ledger_.table().at(item.id).epoch, open_.at(item.id).tokens});
+    order_.step.push_back({item.id, ledger_.table().at(item.id).epoch, open_.at(item.id).tokens});
     order_.item_layer.push_back(item.layer);
   }
   order_.canary = canary;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/cache/sequence_table.h"
-#include "core/moves/page_copy.h"
 #include "core/plan/plan.h"
+#include "core/sequencer/page_copy.h"
 
 namespace tributary {
 

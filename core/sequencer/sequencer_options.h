@@ -9,8 +9,8 @@ namespace tributary {
 
 struct SequencerOptions {
   double max_step_ms = 0;
-  /// The default is more than most machines copy: Mover::order_ended() then bounds copies to a
-  /// fifth of the time.
+  /// The default is more than most machines copy: MoveSchedule::order_ended() then bounds copies to
+  /// a fifth of the time.
   double move_bytes_per_s = 1e10;
 
   /// `moves` says how fast leaves move in the pools of the command.

@@ -15,8 +15,8 @@
 #include "core/base/error.h"
 #include "core/base/quote.h"
 #include "deploy/app/config/config_file.h"
-#include "deploy/app/flags/help_format.h"
 #include "deploy/app/info/info.h"
+#include "deploy/options/help_format.h"
 
 namespace tributary {
 namespace {

@@ -7,14 +7,14 @@
 
 #include "deploy/app/bench/bench_options.h"
 #include "deploy/app/config/config_options.h"
-#include "deploy/app/flags/option_table.h"
-#include "deploy/app/plan/plan_command.h"
 #include "deploy/app/prefill/prefill.h"
 #include "deploy/app/replay/replay.h"
-#include "deploy/app/simulate/simulate_options.h"
 #include "deploy/app/top/top.h"
 #include "deploy/app/up/up_options.h"
 #include "deploy/app/verify/verify.h"
+#include "deploy/options/option_table.h"
+#include "deploy/predict/plan/plan_command.h"
+#include "deploy/predict/simulate/simulate_options.h"
 #include "deploy/service/control/control_options.h"
 #include "deploy/service/worker/worker_options.h"
 

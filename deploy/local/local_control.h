@@ -12,7 +12,7 @@
 #include "deploy/service/control/held_sequences.h"
 #include "deploy/service/control/pool_calls.h"
 #include "deploy/service/control/pool_registry.h"
-#include "deploy/service/worker/control_channel.h"
+#include "deploy/service/worker/leader/control_channel.h"
 
 namespace tributary {
 

@@ -1,6 +1,6 @@
-// The choice of the instruction set that decodes best on a processor, and of the cache into which it
-// prefetches: a table by vendor, family and model, never a timing, because the set decides bits and
-// all workers of a pool must make the same choice.
+// The choice of the instruction set that decodes best on a processor, and of the cache into which
+// it prefetches: a table by vendor, family and model, never a timing, because the set decides bits
+// and all workers of a pool must make the same choice.
 #pragma once
 
 #include <cstddef>

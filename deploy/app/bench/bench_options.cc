@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/quote.h"
-#include "deploy/app/flags/option_values.h"
+#include "deploy/options/option_values.h"
 
 namespace tributary {
 

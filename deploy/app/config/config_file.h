@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "deploy/app/config/toml_file.h"
-#include "deploy/app/flags/option_table.h"
+#include "deploy/options/option_table.h"
 
 namespace tributary {
 

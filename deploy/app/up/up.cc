@@ -14,9 +14,9 @@
 
 #include "comm/http/http_client.h"
 #include "core/base/error.h"
-#include "deploy/app/flags/option_table.h"
 #include "deploy/app/up/child_process.h"
 #include "deploy/app/up/mpirun_script.h"
+#include "deploy/options/option_table.h"
 #include "deploy/service/client/service_options.h"
 
 namespace tributary {

@@ -20,14 +20,14 @@
 #include "deploy/runtime/host_name.h"
 #include "deploy/runtime/run_workers.h"
 #include "deploy/service/transport/data_transport.h"
-#include "deploy/service/worker/home.h"
-#include "deploy/service/worker/leader.h"
+#include "deploy/service/worker/home/home.h"
+#include "deploy/service/worker/home/service_client.h"
+#include "deploy/service/worker/leader/leader.h"
+#include "deploy/service/worker/leader/local_leader.h"
+#include "deploy/service/worker/leader/pool_costs.h"
+#include "deploy/service/worker/leader/remote_leader.h"
 #include "deploy/service/worker/listen_address.h"
-#include "deploy/service/worker/local_leader.h"
-#include "deploy/service/worker/pool_costs.h"
 #include "deploy/service/worker/process_memory.h"
-#include "deploy/service/worker/remote_leader.h"
-#include "deploy/service/worker/service_client.h"
 
 namespace tributary {
 namespace {

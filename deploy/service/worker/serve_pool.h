@@ -9,8 +9,8 @@
 #include "core/base/error.h"
 #include "core/interface/communicator.h"
 #include "core/pool/pool_worker.h"
-#include "deploy/service/worker/control_channel.h"
-#include "deploy/service/worker/data_plane.h"
+#include "deploy/service/worker/home/data_plane.h"
+#include "deploy/service/worker/leader/control_channel.h"
 #include "deploy/service/worker/worker_options.h"
 
 namespace tributary {

@@ -9,7 +9,7 @@
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
 #include "core/base/limits.h"
-#include "core/cost/exchange_load.h"
+#include "core/placement/exchange_load.h"
 #include "core/sequencer/uniform_batch.h"
 
 namespace tributary {

@@ -1,5 +1,5 @@
 // Entries of the help: columns, wrapping, long names.
-#include "deploy/app/flags/help_format.h"
+#include "deploy/options/help_format.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include "core/base/ceil_div.h"
 #include "core/cache/leaves.h"
 #include "core/cost/least_exchange.h"
-#include "core/cost/pool_load.h"
+#include "core/placement/pool_load.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/deploy/pool/pool_harness.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/rebalance/mover.h"
+#include "core/sequencer/move_schedule.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/core/base/expect_error.h"
 #include "tests/core/interface/remote_backend.h"
@@ -273,33 +273,31 @@ TEST(PoolMoves, AWorkerIsDrainedWhileItsSequencesDecodeAndNoBitChanges) {
   setup.backend = cpu;
   const PoolOutputs expected = unmoved(setup, requests);
   constexpr std::int32_t kDrained = 1;
-  const PoolOutputs outputs = run_pool(setup, [&](PoolLeader& leader) {
-                                std::vector<SequenceId> ids;
-                                for (const PoolRequest& request : requests)
-                                  ids.push_back(leader.admit(request).value());
-                                leader.sequencer.moves().drain_worker(kDrained, true);
-                                Mover mover(mover_config(1e9, 64), leader.sequencer);
-                                Mover::Time now{};
-                                for (int step = 0; step < 80; ++step) {
-                                  now += std::chrono::seconds(1);
-                                  mover.prepare(now);
-                                  std::vector<StepRequest> all;
-                                  for (const SequenceId id : ids) all.push_back({id, 1});
-                                  (void)leader.step(all);
-                                }
-                                EXPECT_GT(leader.sequencer.moves().totals().completed, 3U);
-                                for (const SequenceId id : ids) {
-                                  const Sequence& s = leader.sequencer.ledger().table().at(id);
-                                  const auto held =
-                                      static_cast<std::size_t>((s.length + 63) / setup.leaf_tokens);
-                                  for (std::size_t l = 0; l < held; ++l)
-                                    EXPECT_NE(s.leaves[l].owner, kDrained) << l;
-                                  leader.sequencer.sequences().free(id);
-                                }
-                                EXPECT_EQ(leader.sequencer.ledger().pools()[kDrained].used(), 0);
-                                leader.sequencer.moves().drain_worker(kDrained, false);
-                                expect_all_free(leader.sequencer);
-                              }).outputs;
+  const PoolOutputs outputs =
+      run_pool(setup, [&](PoolLeader& leader) {
+        std::vector<SequenceId> ids;
+        for (const PoolRequest& request : requests) ids.push_back(leader.admit(request).value());
+        leader.sequencer.moves().drain_worker(kDrained, true);
+        MoveSchedule move_schedule(move_schedule_config(1e9, 64), leader.sequencer);
+        MoveSchedule::Time now{};
+        for (int step = 0; step < 80; ++step) {
+          now += std::chrono::seconds(1);
+          move_schedule.prepare(now);
+          std::vector<StepRequest> all;
+          for (const SequenceId id : ids) all.push_back({id, 1});
+          (void)leader.step(all);
+        }
+        EXPECT_GT(leader.sequencer.moves().totals().completed, 3U);
+        for (const SequenceId id : ids) {
+          const Sequence& s = leader.sequencer.ledger().table().at(id);
+          const auto held = static_cast<std::size_t>((s.length + 63) / setup.leaf_tokens);
+          for (std::size_t l = 0; l < held; ++l) EXPECT_NE(s.leaves[l].owner, kDrained) << l;
+          leader.sequencer.sequences().free(id);
+        }
+        EXPECT_EQ(leader.sequencer.ledger().pools()[kDrained].used(), 0);
+        leader.sequencer.moves().drain_worker(kDrained, false);
+        expect_all_free(leader.sequencer);
+      }).outputs;
   EXPECT_EQ(outputs.size(), 2 * 80 * requests.size());
   EXPECT_EQ(wrong(outputs, expected), 0U);
 }

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/local/run_ranks.h"
-#include "deploy/app/plan/plan_command.h"
+#include "deploy/predict/plan/plan_command.h"
 #include "deploy/service/protocol/machine_file.h"
 #include "tests/deploy/app/bench/device_rank.h"
 #include "tests/sanitized.h"

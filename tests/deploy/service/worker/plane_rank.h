@@ -6,10 +6,10 @@
 #include <string>
 #include <utility>
 
-#include "deploy/service/worker/data_plane.h"
-#include "deploy/service/worker/leader_inbox.h"
-#include "deploy/service/worker/local_leader.h"
-#include "deploy/service/worker/remote_leader.h"
+#include "deploy/service/worker/home/data_plane.h"
+#include "deploy/service/worker/leader/leader_inbox.h"
+#include "deploy/service/worker/leader/local_leader.h"
+#include "deploy/service/worker/leader/remote_leader.h"
 #include "kernels/reference/reference_backend.h"
 
 namespace tributary::test {

@@ -11,7 +11,7 @@
 #include "core/layer/weight_views.h"
 #include "core/reference/golden_case.h"
 #include "deploy/runtime/backends.h"
-#include "deploy/service/worker/pool_model.h"
+#include "deploy/service/worker/home/pool_model.h"
 #include "tests/core/base/expect_error.h"
 #include "tests/core/reference/golden_files.h"
 #include "tests/deploy/service/worker/pool_user.h"

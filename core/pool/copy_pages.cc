@@ -1,0 +1,85 @@
+#include "core/pool/copy_pages.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "core/base/limits.h"
+
+namespace tributary {
+namespace {
+
+/// The copies of one direction on one rank: their blocks, one page each, grouped by peer.
+class Blocks {
+ public:
+  Blocks(std::span<const PageCopy> copies, std::int32_t PageCopy::*own, int rank,
+         std::int32_t PageCopy::*peer, int ranks, std::size_t block_bytes)
+      : counts_(static_cast<std::size_t>(ranks), 0), block_bytes_(block_bytes) {
+    for (int r = 0; r < ranks; ++r) {
+      for (const PageCopy& copy : copies) {
+        if (copy.*own != rank || copy.*peer != r) continue;
+        copies_.push_back(copy);
+        counts_[static_cast<std::size_t>(r)] += block_bytes;
+      }
+    }
+    bytes_.resize(copies_.size() * block_bytes);
+  }
+
+  template <typename Visit>
+  void for_each(Visit visit) {
+    for (std::size_t i = 0; i < copies_.size(); ++i) {
+      visit(copies_[i], std::span(bytes_).subspan(i * block_bytes_, block_bytes_));
+    }
+  }
+  [[nodiscard]] bool empty() const noexcept { return copies_.empty(); }
+  [[nodiscard]] std::span<std::byte> bytes() noexcept { return bytes_; }
+  [[nodiscard]] std::span<const std::size_t> counts() const noexcept { return counts_; }
+
+ private:
+  std::vector<PageCopy> copies_;
+  std::vector<std::size_t> counts_;
+  std::size_t block_bytes_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace
+
+Status copy_pages(std::span<const PageCopy> copies, Backend& backend, Cache& cache,
+                  Communicator& communicator, Deadline deadline, Status& failure) {
+  if (copies.empty()) return {};
+  const int ranks = communicator.size();
+  for (const PageCopy& copy : copies) {  // the same on every rank: none enters the exchange
+    const bool known = copy.from >= 0 && copy.from < ranks && copy.to >= 0 && copy.to < ranks;
+    if (known && copy.from != copy.to) continue;
+    if (failure.ok()) {
+      failure = {ErrorCode::kInvalidArgument,
+                 fmt::format("copy of a page from worker {} to worker {}: expected two of {}",
+                             copy.from, copy.to, ranks)};
+    }
+    return {};
+  }
+  const std::size_t block_bytes = kPageTokens * cache.layout().row_bytes();
+  Blocks out(copies, &PageCopy::from, communicator.rank(), &PageCopy::to, ranks, block_bytes);
+  Blocks in(copies, &PageCopy::to, communicator.rank(), &PageCopy::from, ranks, block_bytes);
+  const auto attempt = [&failure](const auto& work) {
+    const Status status = status_of(work);
+    if (failure.ok()) failure = status;
+  };
+  attempt([&] {
+    if (!out.empty()) backend.synchronize(deadline);
+    out.for_each([&](const PageCopy& copy, std::span<std::byte> rows) {
+      backend.load_rows(cache, copy.layer, copy.from_page, 0, rows);
+    });
+  });
+  Status status =
+      communicator.all_to_all(out.bytes(), out.counts(), in.bytes(), in.counts(), deadline);
+  if (!status.ok()) return status;
+  attempt([&] {
+    in.for_each([&](const PageCopy& copy, std::span<const std::byte> rows) {
+      backend.store_rows(cache, copy.layer, copy.to_page, 0, rows);
+    });
+  });
+  return {};
+}
+
+}  // namespace tributary

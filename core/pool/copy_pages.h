@@ -1,0 +1,22 @@
+// The execution of an order's page copies, on every rank.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/base/deadline.h"
+#include "core/base/error.h"
+#include "core/interface/backend.h"
+#include "core/interface/communicator.h"
+#include "core/sequencer/page_copy.h"
+
+namespace tributary {
+
+/// Executes the copies on every rank, in one all-to-all of host memory; nothing without copies.
+/// Like RoundExecutor::run: a failure of this rank's own goes to `failure`, and the rank takes part
+/// in the exchange regardless; the result is not ok only if the communicator failed. After a
+/// failure on any rank the target pages hold undefined rows.
+Status copy_pages(std::span<const PageCopy> copies, Backend& backend, Cache& cache,
+                  Communicator& communicator, Deadline deadline, Status& failure);
+
+}  // namespace tributary

@@ -1,0 +1,19 @@
+// The unit in which leaves move between workers: the rows of one layer of one page.
+#pragma once
+
+#include <cstdint>
+
+namespace tributary {
+
+/// The kPageTokens rows of one layer of a page of worker `from` are copied to a page of worker
+/// `to`.
+struct PageCopy {
+  std::int32_t from = 0;
+  std::int32_t from_page = 0;
+  std::int32_t to = 0;
+  std::int32_t to_page = 0;
+  std::int32_t layer = 0;
+  friend bool operator==(const PageCopy&, const PageCopy&) = default;
+};
+
+}  // namespace tributary

@@ -1,0 +1,168 @@
+#include "deploy/service/worker/home/data_plane.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "deploy/service/protocol/dispatch_message.h"
+
+namespace tributary {
+
+using wire::MessageType;
+
+namespace {
+
+/// A shortage that comes and goes is counted each time, and logged at this interval.
+constexpr std::chrono::seconds kPauseLogInterval{10};
+
+}  // namespace
+
+Status compare_shapes(const PoolShape& client, const PoolShape& pool) {
+  const auto difference = find_difference(client, pool);
+  if (!difference) return {};
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("{}: the client says {}, the pool has {}", difference->field,
+                      difference->first, difference->second)};
+}
+
+DataPlane::DataPlane(DataPlaneConfig config, const DataPlaneParts& parts,
+                     const MakeTransport& make_transport)
+    : config_(std::move(config)), parts_(parts) {
+  parts_.peers.open([&]() -> Transport& {
+    transport_ = make_transport(config_.transport, *this);
+    return *transport_;
+  });
+}
+
+DataPlane::~DataPlane() {
+  parts_.peers.stop();
+}
+
+std::optional<Landing> DataPlane::on_message(PeerId peer, std::uint16_t type,
+                                             std::span<const std::byte> header,
+                                             std::size_t payload_bytes) {
+  using Role = Peers::Role;
+  const Peers::Peer from = parts_.peers.find(peer);
+  const auto what = static_cast<MessageType>(type);
+  std::optional<Landing> landing;
+  const Status status = status_of([&] {
+    switch (from.role) {
+      case Role::kRefused:
+      case Role::kClosing:
+        return;
+      case Role::kNew:
+        from_stranger(peer, what, header);
+        return;
+      case Role::kClient:
+        landing = from_client(peer, what, header, payload_bytes);
+        return;
+      case Role::kWorker:
+      case Role::kLeader:
+        landing = parts_.leader.receive(from, what, header, payload_bytes);
+        return;
+    }
+  });
+  if (!status.ok()) {
+    parts_.rows.count_malformed();
+    close(peer, status);
+  }
+  return landing;
+}
+
+void DataPlane::on_disconnect(PeerId peer, const Status& reason) {
+  if (const auto gone = parts_.peers.forget(peer)) ended(*gone, reason);
+}
+
+void DataPlane::on_accepting_paused(const Status& reason) {
+  ++accept_pauses_;
+  const auto now = Deadline::Clock::now();
+  if (!config_.log || now - pause_logged_ < kPauseLogInterval) return;
+  pause_logged_ = now;
+  config_.log(fmt::format("worker {}: {}", config_.rank, reason.message()));
+}
+
+void DataPlane::close(PeerId peer, const Status& reason) {
+  if (const auto gone = parts_.peers.close(peer)) ended(*gone, reason);
+}
+
+void DataPlane::ended(const Peers::Peer& peer, const Status& reason) {
+  if (peer.role == Peers::Role::kWorker || peer.role == Peers::Role::kLeader) {
+    parts_.leader.lost(peer, reason);
+  }
+}
+
+std::optional<Landing> DataPlane::from_client(PeerId peer, MessageType type,
+                                              std::span<const std::byte> header,
+                                              std::size_t payload_bytes) {
+  struct Requests {
+    DataPlaneParts& to;
+    PeerId peer;
+    std::size_t payload_bytes;
+    std::optional<Landing>& landing;
+    void operator()(const wire::Rows& rows) const {
+      const bool allowed = to.access.allowed(rows.sequence_id, rows.token);
+      landing = to.rows.receive(peer, rows, allowed, payload_bytes);
+    }
+    void operator()(const wire::LayerRequest& request) const {
+      landing = to.home.receive(peer, request, payload_bytes);
+    }
+    void operator()(const wire::Control& control) const { to.home.receive(peer, control); }
+  };
+  std::optional<Landing> landing;
+  if (!wire::dispatch<wire::Rows, wire::LayerRequest, wire::Control>(
+          type, header, Requests{parts_, peer, payload_bytes, landing})) {
+    fail(ErrorCode::kMalformedInput, "message type {} from a client", static_cast<int>(type));
+  }
+  return landing;
+}
+
+void DataPlane::from_stranger(PeerId peer, MessageType type, std::span<const std::byte> header) {
+  struct Introductions {
+    DataPlane& plane;
+    PeerId peer;
+    void operator()(const wire::Hello& hello) const { plane.hello(peer, hello); }
+    void operator()(const wire::Join& join) const { plane.parts_.leader.join(peer, join); }
+  };
+  if (!wire::dispatch<wire::Hello, wire::Join>(type, header, Introductions{*this, peer})) {
+    fail(ErrorCode::kMalformedInput, "message type {} before Hello", static_cast<int>(type));
+  }
+}
+
+void DataPlane::hello(PeerId peer, const wire::Hello& hello) {
+  wire::Welcome welcome{
+      .version = wire::kVersion, .outcome = {}, .rank = config_.rank, .shape = config_.shape};
+  if (hello.magic != wire::kMagic) {
+    fail(ErrorCode::kMalformedInput, "Hello begins with {:#x}, expected {:#x}", hello.magic,
+         wire::kMagic);
+  }
+  if (hello.version != wire::kVersion) {
+    welcome.outcome = {ErrorCode::kUnsupported,
+                       fmt::format("the client speaks version {} of the data plane, this worker {}",
+                                   hello.version, wire::kVersion)};
+  } else if (!parts_.access.allowed(hello.sequence_id, hello.token)) {
+    welcome.outcome = {
+        ErrorCode::kPermissionDenied,
+        fmt::format("the token is not that of sequence {} of this pool", hello.sequence_id)};
+  } else {
+    const Status same = compare_shapes(hello.shape, config_.shape);
+    welcome.outcome = {same.code(), same.message()};
+  }
+  // A refused client stays until it has read why: tick() ends it.
+  const auto role = welcome.outcome.ok() ? Peers::Role::kClient : Peers::Role::kRefused;
+  if (parts_.peers.introduce(peer, role)) parts_.peers.send(peer, welcome);
+}
+
+void DataPlane::tick() {
+  const auto limit = Deadline::Clock::now() - config_.hello_timeout;
+  for (const PeerId peer : parts_.peers.idle_since(limit)) close(peer, {});
+  for (const PeerId peer : parts_.rows.late_senders()) close(peer, {});
+  wire::Beat beat;
+  beat.rank = config_.rank;
+  beat.connections = parts_.peers.clients();
+  beat.accept_pauses = accept_pauses_;
+  parts_.rows.add_counts(beat);
+  parts_.leader.post(beat);
+}
+
+}  // namespace tributary

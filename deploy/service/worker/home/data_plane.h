@@ -1,0 +1,84 @@
+// Every worker's side of the data plane: passes a connection's message to the part that handles it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "comm/transport/transport.h"
+#include "deploy/service/protocol/client_messages.h"
+#include "deploy/service/worker/home/access_check.h"
+#include "deploy/service/worker/home/home.h"
+#include "deploy/service/worker/home/peers.h"
+#include "deploy/service/worker/home/rows_receiver.h"
+#include "deploy/service/worker/leader/leader_port.h"
+
+namespace tributary {
+
+struct DataPlaneConfig {
+  int rank = 0;
+  PoolShape shape;  // the pool's
+  TransportConfig transport;
+  /// A connection that has not introduced itself within this time, or was refused, is closed.
+  std::chrono::milliseconds hello_timeout{5'000};
+  std::function<void(const std::string&)> log = {};  // for the operator; any thread
+};
+
+/// The parts that the data plane hands messages to. All outlive it; its transport's thread is
+/// theirs.
+struct DataPlaneParts {
+  Peers& peers;
+  AccessCheck& access;
+  RowsReceiver& rows;
+  Home& home;
+  LeaderPort& leader;
+};
+
+class DataPlane final : public TransportHandler {
+ public:
+  /// Listens at once.
+  DataPlane(DataPlaneConfig config, const DataPlaneParts& parts,
+            const MakeTransport& make_transport);
+  /// Closes all connections.
+  ~DataPlane() override;
+
+  [[nodiscard]] const std::string& address() const noexcept { return transport_->address(); }
+
+  /// Call it twice a second, from any thread. It tells the leader that this worker is alive, and
+  /// closes connections that have not introduced themselves or that hold pages of an ended
+  /// sequence.
+  void tick();
+
+  std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
+                                    std::span<const std::byte> header,
+                                    std::size_t payload_bytes) override;
+  void on_disconnect(PeerId peer, const Status& reason) override;
+  void on_accepting_paused(const Status& reason) override;
+
+ private:
+  [[nodiscard]] std::optional<Landing> from_client(PeerId peer, wire::MessageType type,
+                                                   std::span<const std::byte> header,
+                                                   std::size_t payload_bytes);
+  void from_stranger(PeerId peer, wire::MessageType type, std::span<const std::byte> header);
+  void hello(PeerId peer, const wire::Hello& hello);
+  /// Ends a connection on this side.
+  void close(PeerId peer, const Status& reason);
+  void ended(const Peers::Peer& peer, const Status& reason);
+
+  DataPlaneConfig config_;
+  DataPlaneParts parts_;
+  std::atomic<std::uint64_t> accept_pauses_ = 0;
+  Deadline::Clock::time_point pause_logged_;  // the transport's thread
+  std::unique_ptr<Transport> transport_;      // goes first: it calls the rest
+};
+
+/// Returns kInvalidArgument naming the first field in which a client's shape differs from the
+/// pool's.
+[[nodiscard]] Status compare_shapes(const PoolShape& client, const PoolShape& pool);
+
+}  // namespace tributary

@@ -1,0 +1,57 @@
+// Handles layer requests and controls of clients at their sequences' home: passes items that may
+// run to the leader and refuses the rest one by one.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+#include "comm/transport/transport.h"
+#include "core/base/error.h"
+#include "deploy/service/protocol/client_messages.h"
+#include "deploy/service/worker/home/access_check.h"
+#include "deploy/service/worker/home/home_queue.h"
+#include "deploy/service/worker/home/peers.h"
+#include "deploy/service/worker/home/pool_model.h"
+#include "deploy/service/worker/leader/leader_port.h"
+#include "deploy/service/worker/leader/relays.h"
+
+namespace tributary {
+
+/// Used by the transport's thread.
+class Home {
+ public:
+  /// All outlive the home.
+  Home(const PoolModel& model, AccessCheck& access, Peers& peers, HomeQueue& queue, Relays& relays,
+       LeaderPort& leader)
+      : model_(model),
+        access_(access),
+        peers_(peers),
+        queue_(queue),
+        relays_(relays),
+        leader_(leader) {}
+
+  /// Returns the place for the payload; no value if the whole request was refused and answered.
+  [[nodiscard]] std::optional<Landing> receive(PeerId peer, const wire::LayerRequest& request,
+                                               std::size_t payload_bytes);
+  void receive(PeerId peer, const wire::Control& control);
+
+ private:
+  /// An error here refuses the whole request: no item's payload can be located.
+  [[nodiscard]] Status check(const wire::LayerRequest& request, std::size_t payload_bytes) const;
+  [[nodiscard]] Status check(const wire::RequestItem& item);
+  void landed(const std::shared_ptr<HomeRequest>& request, const Status& status);
+  void refuse(PeerId peer, const wire::LayerRequest& request, const Status& status);
+
+  const PoolModel& model_;
+  AccessCheck& access_;
+  Peers& peers_;
+  HomeQueue& queue_;
+  Relays& relays_;
+  LeaderPort& leader_;
+};
+
+/// HomeQueue::Reply: the request is held until its output may be used again.
+void send_reply(Peers& peers, const std::shared_ptr<HomeRequest>& request);
+
+}  // namespace tributary

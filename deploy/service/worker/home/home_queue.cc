@@ -1,0 +1,178 @@
+#include "deploy/service/worker/home/home_queue.h"
+
+#include <algorithm>
+
+#include "comm/wire/crc32c.h"
+
+namespace tributary {
+
+std::span<const std::byte> HomeRequest::input_of(std::size_t item) const {
+  return input.span().subspan(first_token[item] * input_bytes,
+                              (first_token[item + 1] - first_token[item]) * input_bytes);
+}
+
+std::span<std::byte> HomeRequest::output_of(std::size_t item) const {
+  return output.span().subspan(first_token[item] * output_bytes,
+                               (first_token[item + 1] - first_token[item]) * output_bytes);
+}
+
+bool HomeRequest::end(std::size_t item, ErrorCode code, const std::string& text) {
+  if (items[item].ended) return false;
+  items[item] = {code, true};
+  if (code != ErrorCode::kOk && message.empty()) message = text;
+  --running;
+  return true;
+}
+
+/// Finished requests are kept with their buffers for the next ones: a step asks for the same sizes
+/// again and again. A kept request counts as held only while it is used.
+struct HomeQueue::Memory {
+  static constexpr std::size_t kSpare = 64;
+  /// Larger requests are rare, and keeping them would waste much memory.
+  static constexpr std::size_t kMaxSpareBytes = std::size_t{4} << 20;
+
+  std::mutex mutex;
+  std::size_t bytes = 0;
+  std::vector<std::unique_ptr<HomeRequest>> spare;
+
+  void give_back(std::unique_ptr<HomeRequest> request, std::size_t held) {
+    const std::lock_guard lock(mutex);
+    bytes -= held;
+    if (spare.size() < kSpare &&
+        request->input.capacity() + request->output.capacity() <= kMaxSpareBytes) {
+      spare.push_back(std::move(request));
+    }
+  }
+};
+
+HomeQueue::HomeQueue(std::size_t max_bytes, Reply reply)
+    : max_bytes_(max_bytes), reply_(std::move(reply)), memory_(std::make_shared<Memory>()) {}
+
+HomeQueue::~HomeQueue() = default;
+
+std::shared_ptr<HomeRequest> HomeQueue::open(PeerId peer, wire::LayerRequest asked,
+                                             std::size_t input_bytes, std::size_t output_bytes) {
+  std::size_t tokens = 0;
+  for (const wire::RequestItem& item : asked.items) tokens += static_cast<std::size_t>(item.tokens);
+  const std::size_t held = tokens * (input_bytes + output_bytes);
+  std::unique_ptr<HomeRequest> made;
+  {
+    const std::lock_guard lock(memory_->mutex);
+    if (held > max_bytes_ || memory_->bytes > max_bytes_ - held) return nullptr;
+    memory_->bytes += held;
+    if (!memory_->spare.empty()) {
+      made = std::move(memory_->spare.back());
+      memory_->spare.pop_back();
+    }
+  }
+  if (!made) made = std::make_unique<HomeRequest>();
+  std::shared_ptr<HomeRequest> result(made.release(), [memory = memory_, held](HomeRequest* ended) {
+    memory->give_back(std::unique_ptr<HomeRequest>(ended), held);
+  });
+  result->peer = peer;
+  result->asked = std::move(asked);
+  result->arrival = std::chrono::steady_clock::now();
+  result->input_bytes = input_bytes;
+  result->output_bytes = output_bytes;
+  result->first_token.assign(1, 0);
+  for (const wire::RequestItem& item : result->asked.items) {
+    result->first_token.push_back(result->first_token.back() +
+                                  static_cast<std::size_t>(item.tokens));
+  }
+  (void)result->input.resize(tokens * input_bytes);
+  (void)result->output.resize(tokens * output_bytes);
+  result->items.assign(result->asked.items.size(), {});
+  result->running = result->items.size();
+  result->message.clear();
+  return result;
+}
+
+std::uint64_t HomeQueue::submit(std::shared_ptr<HomeRequest> request) {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t ticket = ++last_ticket_;
+  for (std::size_t i = 0; i < request->items.size(); ++i) {
+    if (request->items[i].ended) continue;
+    const wire::RequestItem& item = request->asked.items[i];
+    places_[{item.sequence_id, item.layer}].push_back({ticket, i});
+  }
+  requests_.emplace(ticket, std::move(request));
+  return ticket;
+}
+
+bool HomeQueue::end(std::uint64_t ticket, HomeRequest& request, std::size_t item, ErrorCode code,
+                    const std::string& message) {
+  if (!request.end(item, code, message)) return false;
+  const wire::RequestItem& asked = request.asked.items[item];
+  const auto found = places_.find({asked.sequence_id, asked.layer});
+  if (found != places_.end()) {
+    std::erase_if(found->second,
+                  [&](const Place& place) { return place.ticket == ticket && place.item == item; });
+    if (found->second.empty()) places_.erase(found);
+  }
+  return request.running == 0;
+}
+
+void HomeQueue::refuse(const wire::ItemsRefused& refused) {
+  std::shared_ptr<HomeRequest> done;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = requests_.find(refused.ticket);
+    if (found == requests_.end()) return;
+    for (const std::uint32_t item : refused.items) {
+      if (item >= found->second->items.size()) continue;
+      if (end(refused.ticket, *found->second, item, refused.outcome.code,
+              refused.outcome.message)) {
+        done = std::move(found->second);
+        requests_.erase(found);
+        break;
+      }
+    }
+  }
+  if (done) reply_(done);
+}
+
+HomeQueue::Claim HomeQueue::claim(std::uint64_t sequence_id, std::int32_t layer,
+                                  std::int64_t base_length, std::int32_t tokens) {
+  const std::lock_guard lock(mutex_);
+  const auto found = places_.find({sequence_id, layer});
+  if (found == places_.end()) return {};
+  for (const Place& place : found->second) {
+    const auto& request = requests_.at(place.ticket);
+    const wire::RequestItem& item = request->asked.items[place.item];
+    if (item.base_length == base_length && item.tokens == tokens) {
+      return {request, place.item, place.ticket};
+    }
+  }
+  return {};
+}
+
+void HomeQueue::finish(const Claim& claim, const Status& status) {
+  bool done = false;
+  {
+    const std::lock_guard lock(mutex_);
+    done = end(claim.ticket, *claim.request, claim.item, status.code(), status.message());
+    if (done) requests_.erase(claim.ticket);
+  }
+  if (done) reply_(claim.request);
+}
+
+std::size_t HomeQueue::bytes() const {
+  const std::lock_guard lock(memory_->mutex);
+  return memory_->bytes;
+}
+
+HomeReply finish_reply(const HomeRequest& request) {
+  HomeReply reply;
+  reply.header.request = request.asked.request;
+  reply.header.message = request.message;
+  for (std::size_t i = 0; i < request.items.size(); ++i) {
+    reply.header.items.push_back(request.items[i].code);
+    if (request.items[i].code != ErrorCode::kOk) continue;
+    const std::span<const std::byte> output = request.output_of(i);
+    reply.header.crc32c = wire::crc32c(output, reply.header.crc32c);
+    append_piece(reply.payload, output);
+  }
+  return reply;
+}
+
+}  // namespace tributary

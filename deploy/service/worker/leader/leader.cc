@@ -1,0 +1,164 @@
+#include "deploy/service/worker/leader/leader.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/hash.h"
+#include "core/cache/leaves.h"
+
+namespace tributary {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// An order goes out at least this often, so that a worker that does not answer is noticed.
+constexpr auto kKeepAlive = std::chrono::seconds(1);
+/// The interval while pages wait for the end of transfers into them: an order asks for it.
+constexpr auto kReleasePoll = std::chrono::milliseconds(50);
+
+}  // namespace
+
+Leader::Leader(const LeaderConfig& config, Worker& worker, LeaderInbox& inbox, LeaderLinks links)
+    : config_(config),
+      worker_(worker),
+      inbox_(inbox),
+      links_(std::move(links)),
+      cost_meter_(config_.sequencer.placement.model, config_.sequencer.placement.workers),
+      desk_(config_, outbox_, meter_),
+      move_schedule_(move_schedule_config(config_.sequencer.options.move_bytes_per_s,
+                                          config_.attention().row_bytes()),
+                     desk_.sequencer()) {}
+
+void Leader::run() {
+  last_order_ = next_canary_ = Deadline::Clock::now();
+  Time next_check = last_order_;
+  for (bool stop = false; !stop;) {
+    inbox_.wait(next_event(Deadline::Clock::now()));
+    inbox_.take(mail_);
+    mail_.lost.throw_if_error();
+    const Time now = Deadline::Clock::now();
+    if (now >= next_check) {
+      inbox_.check_beats(milliseconds(config_.options.worker_timeout_ms)).throw_if_error();
+      next_check = now + kReleasePoll;
+    }
+    bool order = false;
+    {
+      const std::lock_guard lock(mutex_);
+      desk_.receive(mail_);
+      desk_.end_leases();
+      if (desk_.round_is_due(now)) form_round(now);
+      stop = desk_.may_stop(now);
+      const bool due = desk_.take_order_due();
+      order = stop || due || !round_.empty() || now >= move_schedule_.next_event() ||
+              now >= last_order_ + order_interval();
+    }
+    outbox_.send(links_);
+    if (order) lead(stop);
+  }
+}
+
+Leader::Time Leader::next_event(Time now) const {
+  return std::min(
+      {desk_.next_event(now), move_schedule_.next_event(), last_order_ + order_interval()});
+}
+
+Leader::Time::duration Leader::order_interval() const {
+  return desk_.sequencer().sequences().closing() > 0 ? Time::duration(kReleasePoll) : kKeepAlive;
+}
+
+void Leader::form_round(Time now) {
+  desk_.take_round(now, round_);
+  if (round_.empty()) return;
+  requests_.clear();
+  for (const RequestDesk::Waiting& waiting : round_) {
+    requests_.push_back({waiting.item.sequence_id, waiting.item.layer});
+  }
+  desk_.sequencer().steps().order_round(requests_, choose_canary(now));
+}
+
+CanaryOrder Leader::choose_canary(Time now) {
+  const milliseconds interval(config_.options.canary_interval_ms);
+  if (interval.count() == 0 || now < next_canary_) return {};
+  next_canary_ = now + interval;
+  // Any item and head will do, as long as none is left out for ever.
+  const std::uint64_t draw = mix64(++canary_counter_ * kGoldenGamma);
+  return {static_cast<std::int32_t>(draw % round_.size()),
+          static_cast<std::int32_t>((draw >> 32) %
+                                    static_cast<std::uint64_t>(config_.attention().heads))};
+}
+
+void Leader::lead(bool stop) {
+  Order order;
+  {
+    const std::lock_guard lock(mutex_);
+    move_schedule_.prepare(Deadline::Clock::now());
+    order = desk_.sequencer().take_order();
+  }
+  order.stop = stop;
+  const Time begin = Deadline::Clock::now();
+  const RoundReport report = worker_.lead(order);
+  last_order_ = Deadline::Clock::now();
+  if (links_.round && !round_.empty() && report.status.ok()) {
+    links_.round(report, round_.size(), pages_used());
+  }
+  if (!report.status.ok() && report.status.code() != ErrorCode::kWorkerFailed) {
+    report.status.throw_if_error();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    desk_.sequencer().moves().order_ended(report.status.ok());
+    move_schedule_.order_ended(report.copy_us);
+    if (report.status.ok()) desk_.sequencer().sequences().release_closed(report.drained_round);
+    if (!round_.empty()) {
+      measure_costs(report);
+      desk_.round_ended(round_, {report.status.code(), report.status.message()});
+      meter_.round_ended(report, round_.size(),
+                         std::chrono::duration<double>(last_order_ - begin).count(),
+                         config_.canary_bound);
+      round_.clear();
+    }
+  }
+  outbox_.order_done();
+  outbox_.send(links_);
+}
+
+std::int64_t Leader::pages_used() const {
+  std::int64_t used = 0;
+  for (const PagePool& pool : desk_.sequencer().ledger().pools()) used += pool.used();
+  return used;
+}
+
+void Leader::measure_costs(const RoundReport& report) {
+  std::int64_t tokens = 0;
+  for (const RequestDesk::Waiting& waiting : round_) tokens += waiting.item.tokens;
+  cost_meter_.round_ended(report, round_.size(), tokens, desk_.sequencer().ledger().load());
+}
+
+void Leader::describe(RegisterPool& pool) const {
+  const std::lock_guard lock(mutex_);
+  desk_.describe(pool);
+}
+
+Heartbeat Leader::heartbeat() const {
+  using std::chrono::duration_cast;
+  Heartbeat heartbeat;
+  const auto ages = inbox_.beat_ages(Deadline::Clock::now());
+  const auto beats = inbox_.beats();
+  const std::lock_guard lock(mutex_);
+  for (std::size_t r = 0; r < beats.size(); ++r) {
+    const PagePool& pages = desk_.sequencer().ledger().pools()[r];
+    heartbeat.workers.push_back({.rank = static_cast<int>(r),
+                                 .pages_used = pages.used(),
+                                 .pages_reserved = pages.reserved(),
+                                 .homes = desk_.sequencer().ledger().load().workers()[r].homes,
+                                 .heartbeat_age_ms = duration_cast<milliseconds>(ages[r]).count()});
+  }
+  meter_.fill(heartbeat, beats);
+  desk_.fill(heartbeat);
+  heartbeat.metrics.cost_factors = cost_meter_.factors();
+  return heartbeat;
+}
+
+}  // namespace tributary

@@ -1,0 +1,69 @@
+// Rank 0 of a pool that serves: takes the requests of clients and the control plane, forms rounds,
+// leads them, and answers.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "core/pool/pool_worker.h"
+#include "core/sequencer/move_schedule.h"
+#include "deploy/service/protocol/pool_messages.h"
+#include "deploy/service/worker/leader/cost_meter.h"
+#include "deploy/service/worker/leader/leader_config.h"
+#include "deploy/service/worker/leader/leader_inbox.h"
+#include "deploy/service/worker/leader/leader_outbox.h"
+#include "deploy/service/worker/leader/pool_meter.h"
+#include "deploy/service/worker/leader/request_desk.h"
+
+namespace tributary {
+
+class Leader {
+ public:
+  Leader(const LeaderConfig& config, Worker& worker, LeaderInbox& inbox, LeaderLinks links);
+
+  /// Runs until the inbox is told to stop, and returns after every worker was told. Throws the
+  /// error that ends the pool: a lost or silent worker, a round that failed for good.
+  void run();
+
+  // Any thread may call these.
+
+  /// Fills in the leader's part: sequences, draining, the control plane's incarnation.
+  void describe(RegisterPool& pool) const;
+  [[nodiscard]] Heartbeat heartbeat() const;
+
+ private:
+  using Time = Deadline::Clock::time_point;
+
+  [[nodiscard]] Time next_event(Time now) const;
+  /// How long the next order may wait if nothing requires one.
+  [[nodiscard]] Time::duration order_interval() const;
+  void form_round(Time now);
+  [[nodiscard]] CanaryOrder choose_canary(Time now);
+  void lead(bool stop);
+  [[nodiscard]] std::int64_t pages_used() const;
+  void measure_costs(const RoundReport& report);
+
+  LeaderConfig config_;
+  Worker& worker_;
+  LeaderInbox& inbox_;
+  LeaderLinks links_;
+
+  /// Guards the fields below between run() and describe() or heartbeat(); free while a round runs.
+  mutable std::mutex mutex_;
+  PoolMeter meter_;
+  CostMeter cost_meter_;
+  RequestDesk desk_;
+  MoveSchedule move_schedule_;
+
+  // The fields below belong to run()'s thread alone.
+  LeaderOutbox outbox_;
+  LeaderMail mail_;
+  std::vector<RequestDesk::Waiting> round_;  // the items of the round that is led
+  std::vector<RoundRequest> requests_;
+  Time last_order_{};
+  Time next_canary_{};
+  std::uint64_t canary_counter_ = 0;
+};
+
+}  // namespace tributary

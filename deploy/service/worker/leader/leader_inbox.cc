@@ -1,0 +1,164 @@
+#include "deploy/service/worker/leader/leader_inbox.h"
+
+#include <algorithm>
+
+namespace tributary {
+
+bool LeaderMail::empty() const noexcept {
+  return items.empty() && relays.empty() && progress.empty() && requests.empty() && !stop &&
+         lost.ok();
+}
+
+void LeaderMail::clear() {
+  items.clear();
+  relays.clear();
+  progress.clear();
+  requests.clear();
+  stop = false;
+  lost = {};
+}
+
+LeaderInbox::LeaderInbox(int workers) : peers_(static_cast<std::size_t>(workers)) {
+  peers_.front().joined = true;
+}
+
+bool LeaderInbox::post_items(int rank, wire::Items items) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (mail_.items.size() >= kMaxMessages) return false;
+    mail_.items.push_back({rank, Deadline::Clock::now(), std::move(items)});
+  }
+  changed_.notify_all();
+  return true;
+}
+
+bool LeaderInbox::post_relay(int rank, wire::ControlRelay relay) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (mail_.relays.size() >= kMaxMessages) return false;
+    mail_.relays.push_back({rank, std::move(relay)});
+  }
+  changed_.notify_all();
+  return true;
+}
+
+bool LeaderInbox::post_request(ToPool request) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (mail_.requests.size() >= kMaxMessages) return false;
+    mail_.requests.push_back(std::move(request));
+  }
+  changed_.notify_all();
+  return true;
+}
+
+void LeaderInbox::post_progress(const wire::Progress& progress) {
+  {
+    const std::lock_guard lock(mutex_);
+    progress_.insert_or_assign({progress.sequence_id, progress.rank},
+                               LeaderMail::Progress{Deadline::Clock::now(), progress});
+    completed_ = completed_ || progress.missing_layer < 0;
+  }
+  // An incomplete prompt needs no action: the leader reads this when it wakes for something else.
+  if (progress.missing_layer < 0) changed_.notify_all();
+}
+
+void LeaderInbox::post_beat(const wire::Beat& beat) {
+  const std::lock_guard lock(mutex_);
+  if (beat.rank < 0 || static_cast<std::size_t>(beat.rank) >= peers_.size()) return;
+  Peer& peer = peers_[static_cast<std::size_t>(beat.rank)];
+  peer.heard = Deadline::Clock::now();
+  peer.beat = beat;
+}
+
+void LeaderInbox::post_joined(int rank) {
+  {
+    const std::lock_guard lock(mutex_);
+    Peer& peer = peers_.at(static_cast<std::size_t>(rank));
+    peer.joined = true;
+    peer.heard = Deadline::Clock::now();
+  }
+  changed_.notify_all();
+}
+
+void LeaderInbox::post_lost(const Status& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (mail_.lost.ok()) mail_.lost = reason;
+  }
+  changed_.notify_all();
+}
+
+void LeaderInbox::post_stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    mail_.stop = true;
+  }
+  changed_.notify_all();
+}
+
+void LeaderInbox::wait(Time until) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, until, [this] { return completed_ || !mail_.empty(); });
+}
+
+void LeaderInbox::take(LeaderMail& mail) {
+  mail.clear();
+  const std::lock_guard lock(mutex_);
+  std::swap(mail, mail_);
+  for (const auto& [key, progress] : progress_) mail.progress.push_back(progress);
+  progress_.clear();
+  completed_ = false;
+  // A lost worker stays lost.
+  mail_.lost = mail.lost;
+}
+
+Status LeaderInbox::wait_joined(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const auto absent = [this] {
+    return std::ranges::find(peers_, false, &Peer::joined) - peers_.begin();
+  };
+  const auto all = static_cast<std::ptrdiff_t>(peers_.size());
+  changed_.wait_until(lock, deadline.when(), [&] { return absent() == all || !mail_.lost.ok(); });
+  if (!mail_.lost.ok()) return mail_.lost;
+  if (absent() == all) return {};
+  return {ErrorCode::kDeadlineExceeded,
+          fmt::format("worker {} has not connected to worker 0's data plane", absent())};
+}
+
+std::vector<Deadline::Clock::duration> LeaderInbox::beat_ages(Time now) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Deadline::Clock::duration> ages(peers_.size());
+  for (std::size_t r = 1; r < peers_.size(); ++r) {
+    if (peers_[r].joined) ages[r] = std::max(now - peers_[r].heard, Deadline::Clock::duration{});
+  }
+  return ages;
+}
+
+Status LeaderInbox::check_beats(Deadline::Clock::duration limit) const {
+  const auto ages = beat_ages(Deadline::Clock::now());
+  for (std::size_t r = 1; r < ages.size(); ++r) {
+    if (ages[r] <= limit) continue;
+    using std::chrono::duration_cast, std::chrono::milliseconds;
+    return {ErrorCode::kWorkerFailed,
+            fmt::format("worker {} has been silent for {} ms, limit {} ms", r,
+                        duration_cast<milliseconds>(ages[r]).count(),
+                        duration_cast<milliseconds>(limit).count())};
+  }
+  return {};
+}
+
+Status LeaderInbox::lost() const {
+  const std::lock_guard lock(mutex_);
+  return mail_.lost;
+}
+
+std::vector<wire::Beat> LeaderInbox::beats() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<wire::Beat> beats;
+  beats.reserve(peers_.size());
+  for (const Peer& peer : peers_) beats.push_back(peer.beat);
+  return beats;
+}
+
+}  // namespace tributary

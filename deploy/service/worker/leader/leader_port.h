@@ -1,0 +1,42 @@
+// A worker's side of the messages between the workers of a pool and their leader. One form is
+// beside the leader, in its process; the other talks to it over a connection.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "comm/transport/transport.h"
+#include "core/base/error.h"
+#include "core/pool/order_channel.h"
+#include "deploy/service/protocol/worker_messages.h"
+#include "deploy/service/worker/home/peers.h"
+
+namespace tributary {
+
+/// It is also the channel of the pool's orders.
+class LeaderPort : public OrderChannel {
+ public:
+  // Messages to the leader, from any thread. If the leader is too far behind to take one, it comes
+  // back refused.
+
+  virtual void post(wire::Items items) = 0;
+  virtual void post(wire::ControlRelay relay) = 0;
+  virtual void post(const wire::Progress& progress) = 0;
+  virtual void post(const wire::Beat& beat) = 0;
+
+  // Messages from others of the pool, on the transport's thread. These functions throw the error
+  // that ends the connection.
+
+  /// A new connection introduces itself as a worker of this pool.
+  virtual void join(PeerId peer, const wire::Join& join) = 0;
+  /// Takes a message from a worker or the leader.
+  [[nodiscard]] virtual std::optional<Landing> receive(const Peers::Peer& from,
+                                                       wire::MessageType type,
+                                                       std::span<const std::byte> header,
+                                                       std::size_t payload_bytes) = 0;
+  /// A connection to a worker or the leader has ended.
+  virtual void lost(const Peers::Peer& peer, const Status& reason) = 0;
+};
+
+}  // namespace tributary

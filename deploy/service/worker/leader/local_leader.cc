@@ -1,0 +1,120 @@
+#include "deploy/service/worker/leader/local_leader.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include "core/base/error.h"
+#include "deploy/service/protocol/dispatch_message.h"
+
+namespace tributary {
+namespace {
+
+constexpr const char* kBehind = "the pool's leader is behind";
+
+}  // namespace
+
+LocalLeader::LocalLeader(int workers, const wire::Token& pool_key, Peers& peers, HomeQueue& queue,
+                         Relays& relays, LeaderInbox& inbox)
+    : token_(wire::access_token(pool_key, wire::kPoolItself)),
+      peers_(peers),
+      queue_(queue),
+      relays_(relays),
+      inbox_(inbox),
+      workers_(static_cast<std::size_t>(workers)) {}
+
+void LocalLeader::post(wire::Items items) {
+  take(0, std::move(items));
+}
+void LocalLeader::post(wire::ControlRelay relay) {
+  take(0, std::move(relay));
+}
+void LocalLeader::post(const wire::Progress& progress) {
+  take(0, progress);
+}
+void LocalLeader::post(const wire::Beat& beat) {
+  take(0, beat);
+}
+
+void LocalLeader::take(int rank, wire::Items items) {
+  wire::ItemsRefused refused{
+      .ticket = items.ticket, .items = {}, .outcome = {ErrorCode::kPoolFull, kBehind}};
+  for (const wire::Items::Item& item : items.items) refused.items.push_back(item.index);
+  if (!inbox_.post_items(rank, std::move(items))) refuse(rank, refused);
+}
+
+void LocalLeader::take(int rank, wire::ControlRelay relay) {
+  wire::ControlRelayReply full{.ticket = relay.ticket, .items = {}, .message = kBehind};
+  full.items.resize(relay.items.size(), {.code = ErrorCode::kPoolFull});
+  if (!inbox_.post_relay(rank, std::move(relay))) answer(rank, full);
+}
+
+void LocalLeader::take(int /*rank*/, const wire::Progress& progress) {
+  inbox_.post_progress(progress);
+}
+
+void LocalLeader::take(int /*rank*/, const wire::Beat& beat) {
+  inbox_.post_beat(beat);
+}
+
+void LocalLeader::join(PeerId peer, const wire::Join& join) {
+  if (!wire::same_token(join.token, token_) || join.rank < 1 ||
+      static_cast<std::size_t>(join.rank) >= workers_.size()) {
+    fail(ErrorCode::kPermissionDenied, "a Join of rank {} that does not belong to this pool",
+         join.rank);
+  }
+  if (!peers_.introduce(peer, Peers::Role::kWorker, join.rank)) return;
+  workers_[static_cast<std::size_t>(join.rank)] = peer;
+  inbox_.post_joined(join.rank);
+}
+
+std::optional<Landing> LocalLeader::receive(const Peers::Peer& from, wire::MessageType type,
+                                            std::span<const std::byte> header,
+                                            std::size_t /*payload_bytes*/) {
+  const bool known = wire::dispatch<wire::Items, wire::ControlRelay, wire::Progress, wire::Beat>(
+      type, header, [&](auto message) { take(from.rank, std::move(message)); });
+  if (!known) {
+    fail(ErrorCode::kMalformedInput, "message type {} from worker {}", static_cast<int>(type),
+         from.rank);
+  }
+  return {};
+}
+
+void LocalLeader::lost(const Peers::Peer& peer, const Status& reason) {
+  inbox_.post_lost({ErrorCode::kWorkerFailed,
+                    fmt::format("worker {} is gone: {}", peer.rank, reason.message())});
+}
+
+Status LocalLeader::send(std::span<const std::byte> order, Deadline /*deadline*/) {
+  const auto held = std::make_shared<const std::vector<std::byte>>(order.begin(), order.end());
+  ++last_order_;
+  for (std::size_t r = 1; r < workers_.size(); ++r) {
+    peers_.send(workers_[r], wire::PoolOrder{.number = last_order_},
+                {std::span<const std::byte>(*held)}, [held](const Status& /*status*/) {});
+  }
+  return {};
+}
+
+Status LocalLeader::wait(std::vector<std::byte>& /*order*/, Deadline /*deadline*/,
+                         const std::function<Status()>& /*look*/) {
+  return {ErrorCode::kFailedPrecondition, "worker 0 sends orders, it waits for none"};
+}
+
+void LocalLeader::refuse(int rank, const wire::ItemsRefused& refused) {
+  if (rank == 0) {
+    queue_.refuse(refused);
+  } else {
+    peers_.send(workers_[static_cast<std::size_t>(rank)], refused);
+  }
+}
+
+void LocalLeader::answer(int rank, const wire::ControlRelayReply& verdicts) {
+  if (rank == 0) {
+    relays_.answer(verdicts);
+  } else {
+    peers_.send(workers_[static_cast<std::size_t>(rank)], verdicts);
+  }
+}
+
+}  // namespace tributary

@@ -1,0 +1,65 @@
+// The port of rank 0: the leader's inbox is in its process, and the other workers of the pool
+// connect.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "comm/wire/access_token.h"
+#include "deploy/service/worker/home/home_queue.h"
+#include "deploy/service/worker/home/peers.h"
+#include "deploy/service/worker/leader/leader_inbox.h"
+#include "deploy/service/worker/leader/leader_port.h"
+#include "deploy/service/worker/leader/relays.h"
+
+namespace tributary {
+
+class LocalLeader final : public LeaderPort {
+ public:
+  /// `queue` and `relays` belong to the home beside the leader. All outlive the port.
+  LocalLeader(int workers, const wire::Token& pool_key, Peers& peers, HomeQueue& queue,
+              Relays& relays, LeaderInbox& inbox);
+
+  void post(wire::Items items) override;
+  void post(wire::ControlRelay relay) override;
+  void post(const wire::Progress& progress) override;
+  void post(const wire::Beat& beat) override;
+  void join(PeerId peer, const wire::Join& join) override;
+  [[nodiscard]] std::optional<Landing> receive(const Peers::Peer& from, wire::MessageType type,
+                                               std::span<const std::byte> header,
+                                               std::size_t payload_bytes) override;
+  void lost(const Peers::Peer& peer, const Status& reason) override;
+
+  /// Call it after LeaderInbox::wait_joined. Returns at once; a worker that does not get an order
+  /// is found lost.
+  Status send(std::span<const std::byte> order, Deadline deadline) override;
+  /// Returns kFailedPrecondition: rank 0 sends.
+  Status wait(std::vector<std::byte>& order, Deadline deadline,
+              const std::function<Status()>& look) override;
+
+  // The leader's messages (LeaderLinks), from its thread.
+
+  void refuse(int rank, const wire::ItemsRefused& refused);
+  void answer(int rank, const wire::ControlRelayReply& verdicts);
+
+ private:
+  void take(int rank, wire::Items items);
+  void take(int rank, wire::ControlRelay relay);
+  void take(int rank, const wire::Progress& progress);
+  void take(int rank, const wire::Beat& beat);
+
+  wire::Token token_;  // of the pool itself
+  Peers& peers_;
+  HomeQueue& queue_;
+  Relays& relays_;
+  LeaderInbox& inbox_;
+  /// By rank. Written before the leader begins to lead, see LeaderInbox::wait_joined.
+  std::vector<PeerId> workers_;
+  std::uint64_t last_order_ = 0;
+};
+
+}  // namespace tributary

@@ -1,0 +1,63 @@
+#include "deploy/service/worker/leader/pool_meter.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace tributary {
+
+void PoolMeter::round_ended(const RoundReport& report, std::size_t items, double seconds,
+                            double canary_bound) {
+  ++totals.rounds;
+  if (!report.status.ok()) ++totals.failed_rounds;
+  totals.batch.observe(static_cast<double>(items));
+  totals.round_seconds.observe(seconds);
+  for (std::size_t p = 0; p < kPhases; ++p) {
+    totals.phase_seconds[p].observe(report.phase_us[p] * 1e-6);
+  }
+  totals.exchanged_bytes += report.exchanged_bytes;
+  // A round that failed early says nothing about its workers.
+  if (report.worker_rows.size() == report.worker_attend_us.size()) {
+    attended_.resize(report.worker_rows.size());
+    for (std::size_t r = 0; r < report.worker_rows.size(); ++r) {
+      attended_[r].rows += report.worker_rows[r] * report.rounds;
+      attended_[r].seconds += report.worker_attend_us[r] * 1e-6;
+    }
+  }
+  if (!report.worker_rows.empty()) {
+    const auto rows = std::accumulate(report.worker_rows.begin(), report.worker_rows.end(), 0.0);
+    if (rows > 0) {
+      totals.balance = static_cast<double>(std::ranges::max(report.worker_rows)) *
+                       static_cast<double>(report.worker_rows.size()) / rows;
+    }
+  }
+  if (report.canary_checked) {
+    ++totals.canaries;
+    totals.canary_error = report.canary_error;
+    // Written so that a NaN is a failure.
+    if (!(report.canary_error <= canary_bound)) ++totals.canary_failures;
+  }
+}
+
+void PoolMeter::fill(Heartbeat& heartbeat, const std::vector<wire::Beat>& beats) const {
+  heartbeat.metrics = totals;
+  PoolMetrics& metrics = heartbeat.metrics;
+  for (const wire::Beat& beat : beats) {
+    metrics.ingested_rows += beat.ingested_rows;
+    metrics.ingested_bytes += beat.ingested_bytes;
+    metrics.connections += beat.connections;
+    metrics.accept_pauses += beat.accept_pauses;
+    for (std::size_t i = 0; i < wire::kRefusals; ++i) metrics.refused_rows[i] += beat.refused[i];
+    for (std::size_t i = 0; i < DurationHistogram::kBuckets && i < beat.ingest_us_buckets.size();
+         ++i) {
+      metrics.ingest_seconds.counts[i] += beat.ingest_us_buckets[i];
+    }
+    metrics.ingest_seconds.sum += beat.ingest_us_sum * 1e-6;
+  }
+  const std::size_t workers = std::min(heartbeat.workers.size(), attended_.size());
+  for (std::size_t r = 0; r < workers; ++r) {
+    heartbeat.workers[r].attended_rows = attended_[r].rows;
+    heartbeat.workers[r].attend_seconds = attended_[r].seconds;
+  }
+}
+
+}  // namespace tributary

@@ -1,0 +1,50 @@
+#include "deploy/service/worker/leader/relays.h"
+
+#include <utility>
+
+namespace tributary {
+
+std::uint64_t Relays::open(PeerId peer, wire::ControlReply reply) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.size() < kMost) {
+      waiting_.emplace(++last_ticket_, Waiting{peer, std::move(reply)});
+      return last_ticket_;
+    }
+  }
+  wire::ControlRelayReply full{
+      .ticket = 0, .items = {}, .message = "too many controls wait at this worker; try again"};
+  full.items.resize(reply.items.size(), {.code = ErrorCode::kPoolFull});
+  finish({peer, std::move(reply)}, full);
+  return 0;
+}
+
+void Relays::answer(const wire::ControlRelayReply& verdicts) {
+  Waiting asked;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = waiting_.find(verdicts.ticket);
+    if (found == waiting_.end()) return;
+    asked = std::move(found->second);
+    waiting_.erase(found);
+  }
+  finish(std::move(asked), verdicts);
+}
+
+void Relays::finish(Waiting asked, const wire::ControlRelayReply& verdicts) {
+  const std::string refusal = std::exchange(asked.reply.message, {});
+  auto verdict = verdicts.items.begin();
+  for (wire::ControlReply::Item& item : asked.reply.items) {
+    const bool refused = item.code != ErrorCode::kOk;
+    if (!refused) {
+      item = verdict != verdicts.items.end() ? *verdict++
+                                             : wire::ControlReply::Item{ErrorCode::kInternal};
+    }
+    if (item.code != ErrorCode::kOk && asked.reply.message.empty()) {
+      asked.reply.message = refused ? refusal : verdicts.message;
+    }
+  }
+  peers_.send(asked.peer, asked.reply);
+}
+
+}  // namespace tributary

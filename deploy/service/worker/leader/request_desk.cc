@@ -1,0 +1,356 @@
+#include "deploy/service/worker/leader/request_desk.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "comm/wire/access_token.h"
+#include "core/base/error.h"
+#include "core/base/limits.h"
+
+namespace tributary {
+namespace {
+
+/// A client whose last rows one worker has acknowledged may be faster than that worker's message to
+/// the leader. A client that has not sent all rows waits this long for its error.
+constexpr auto kReadyGrace = std::chrono::milliseconds(50);
+constexpr std::size_t kMaxHeld = 1024;
+/// Held items are checked this often, even if no message arrives.
+constexpr auto kHeldPoll = std::chrono::milliseconds(5);
+
+}  // namespace
+
+RequestDesk::RequestDesk(const LeaderConfig& config, LeaderOutbox& outbox, PoolMeter& meter)
+    : config_(config),
+      outbox_(outbox),
+      meter_(meter),
+      sequencer_(config.sequencer),
+      book_(config.sequencer.placement.model.layers, config.sequencer.placement.model.leaf_tokens),
+      leases_(std::chrono::milliseconds(config.options.lease_ms)) {}
+
+void RequestDesk::receive(const LeaderMail& mail) {
+  const Time now = Deadline::Clock::now();
+  for (const LeaderMail::Progress& word : mail.progress) {
+    book_.progress(word.progress);
+    if (book_.filled(word.progress.sequence_id)) {
+      sequencer_.sequences().prompt_arrived(word.progress.sequence_id);
+    }
+    leases_.touch(word.progress.sequence_id, word.arrival);
+  }
+  for (const LeaderMail::Relay& relay : mail.relays) receive_relay(relay);
+  for (Waiting& held : std::exchange(held_, {})) receive_item(std::move(held));
+  for (const LeaderMail::Items& items : mail.items) receive_items(items);
+  for (const ToPool& request : mail.requests) receive_request(request);
+  if (mail.stop && !stop_at_) {
+    draining_ = true;
+    stop_at_ = now + std::chrono::milliseconds(config_.options.drain_timeout_ms);
+  }
+}
+
+void RequestDesk::receive_items(const LeaderMail::Items& mail) {
+  for (const wire::Items::Item& item : mail.items.items) {
+    receive_item({.rank = mail.rank,
+                  .ticket = mail.items.ticket,
+                  .index = item.index,
+                  .arrival = mail.arrival,
+                  .deadline = mail.arrival + std::chrono::microseconds(mail.items.deadline_us),
+                  .item = item.asked});
+  }
+}
+
+void RequestDesk::receive_item(Waiting waiting) {
+  const wire::RequestItem& item = waiting.item;
+  leases_.touch(item.sequence_id, waiting.arrival);
+  const Sequence* s = find(item.sequence_id);
+  StepBook::Decision decision = book_.decide(item, s);
+  if (decision.outcome.ok() && s->home != waiting.rank) {
+    decision.outcome = {ErrorCode::kFailedPrecondition,
+                        fmt::format("worker {} is not the home of sequence {}: worker {} is",
+                                    waiting.rank, s->id, s->home)};
+  }
+  if (decision.outcome.ok()) {
+    const Status status = status_of([&] {
+      if (decision.commit) commit(item.sequence_id, *decision.commit);
+      if (!decision.open) return;
+      const StepRequest step{item.sequence_id, item.tokens};
+      sequencer_.steps().open(std::span(&step, 1));
+      book_.opened(item.sequence_id, item.base_length, item.tokens, waiting.arrival);
+    });
+    decision.outcome = {status.code(), status.message()};
+  }
+  if (decision.filling && held_.size() < kMaxHeld &&
+      Deadline::Clock::now() < waiting.arrival + kReadyGrace) {
+    held_.push_back(std::move(waiting));
+    return;
+  }
+  if (!decision.outcome.ok()) {
+    refuse(waiting, decision.outcome);
+    return;
+  }
+  book_.set_waiting(item.sequence_id, true);
+  waiting_.push_back(std::move(waiting));
+}
+
+void RequestDesk::receive_relay(const LeaderMail::Relay& mail) {
+  wire::ControlRelayReply reply{.ticket = mail.relay.ticket, .items = {}, .message = {}};
+  for (const wire::ControlItem& item : mail.relay.items) {
+    const wire::Outcome outcome = control(item);
+    const Sequence* s = find(item.sequence_id);
+    reply.items.push_back({.code = outcome.code,
+                           .epoch = s != nullptr ? s->epoch : 0,
+                           .length = s != nullptr ? s->length : 0});
+    if (!outcome.ok() && reply.message.empty()) reply.message = outcome.message;
+  }
+  outbox_.answer(mail.rank, std::move(reply));
+}
+
+wire::Outcome RequestDesk::control(const wire::ControlItem& item) {
+  leases_.touch(item.sequence_id, Deadline::Clock::now());
+  const StepBook::Decision decision = book_.decide(item, find(item.sequence_id));
+  if (!decision.outcome.ok()) return decision.outcome;
+  const Status status = status_of([&] {
+    if (decision.commit) {
+      if (*decision.commit == 0) {
+        drop_waiting(item.sequence_id, {ErrorCode::kFailedPrecondition, "the step was aborted"});
+      }
+      commit(item.sequence_id, *decision.commit);
+    }
+    if (item.op == wire::ControlOp::kTruncate)
+      sequencer_.sequences().truncate(item.sequence_id, item.length);
+  });
+  return {status.code(), status.message()};
+}
+
+void RequestDesk::commit(SequenceId id, std::int32_t accepted) {
+  sequencer_.steps().commit(id, accepted);
+  const Time opened = book_.closed(id);
+  if (accepted == 0) {
+    ++meter_.totals.aborted_steps;
+    return;
+  }
+  ++meter_.totals.steps;
+  meter_.totals.tokens += static_cast<std::uint64_t>(accepted);
+  meter_.totals.step_seconds.observe(
+      std::chrono::duration<double>(Deadline::Clock::now() - opened).count());
+}
+
+void RequestDesk::receive_request(const ToPool& request) {
+  if (const auto* wanted = std::get_if<Admit>(&request)) {
+    admit(*wanted);
+  } else if (const auto* free = std::get_if<Free>(&request)) {
+    if (!book_.contains(free->id)) {
+      reply(free->request, {ErrorCode::kNotFound, fmt::format("sequence {}: not here", free->id)});
+      return;
+    }
+    end_sequence(free->id, ErrorCode::kNotFound, "the sequence was freed");
+    ++meter_.totals.freed;
+    // After this answer the sequence's pages may be given to another one.
+    outbox_.tell_after_order(
+        PoolReply{.request = free->request, .code = ErrorCode::kOk, .message = {}, .sequence = {}});
+  } else if (const auto* query = std::get_if<Query>(&request)) {
+    const Sequence* s = find(query->id);
+    if (s == nullptr) {
+      reply(query->request,
+            {ErrorCode::kNotFound, fmt::format("sequence {}: not here", query->id)});
+    } else {
+      reply(query->request, {}, info(*s));
+    }
+  } else if (const auto* set = std::get_if<SetDraining>(&request)) {
+    draining_ = set->draining || stop_at_.has_value();
+    reply(set->request, {});
+  } else if (const auto* one = std::get_if<DrainWorker>(&request)) {
+    const Status status = status_of([&] { drain_worker(*one); });
+    reply(one->request, {status.code(), status.message()});
+  }
+}
+
+void RequestDesk::drain_worker(const DrainWorker& request) {
+  if (request.draining && config_.sequencer.options.move_bytes_per_s == 0) {
+    fail(ErrorCode::kFailedPrecondition,
+         "worker {} would keep what it has: the pool moves nothing (--move-bytes-per-s 0)",
+         request.worker);
+  }
+  const int workers = static_cast<int>(sequencer_.ledger().pools().size());
+  int left = 0;
+  for (int w = 0; w < workers; ++w) {
+    if (w != request.worker && !sequencer_.ledger().draining(w)) ++left;
+  }
+  if (request.draining && left == 0) {
+    fail(ErrorCode::kFailedPrecondition,
+         "worker {} is the last of {} that takes sequences: drain the pool instead", request.worker,
+         workers);
+  }
+  sequencer_.moves().drain_worker(request.worker, request.draining);
+  order_due_ = true;
+}
+
+void RequestDesk::admit(const Admit& request) {
+  const Sequence* known = find(request.id);
+  if (known != nullptr) {
+    const std::string& key = request.wanted.idempotency_key;
+    const bool same = !key.empty() && key == book_.idempotency_key(request.id);
+    if (same) {
+      reply(request.request, {}, info(*known));
+    } else {
+      reply(request.request,
+            {ErrorCode::kAlreadyExists, fmt::format("sequence {} exists", request.id)});
+    }
+    return;
+  }
+  if (draining_) {
+    reply(request.request, {ErrorCode::kUnavailable, "the pool is draining"});
+    return;
+  }
+  std::optional<SequenceId> id;
+  const Status status = status_of([&] {
+    if (request.id == 0) fail(ErrorCode::kInvalidArgument, "sequence id is 0");
+    id = sequencer_.sequences().admit(
+        request.wanted, {.tag = static_cast<std::int64_t>(request.id), .id = request.id});
+    if (!id)
+      fail(ErrorCode::kPoolFull, "no room for {} tokens now",
+           request.wanted.prompt_tokens + request.wanted.max_new_tokens);
+  });
+  if (!status.ok()) {
+    reply(request.request, {status.code(), status.message()});
+    return;
+  }
+  const Sequence& s = sequencer_.ledger().table().at(*id);
+  book_.add(s, request.wanted.idempotency_key);
+  leases_.add(*id, Deadline::Clock::now());
+  // The first sequence of an empty pool may have a lower incarnation: see PoolRegistry, where a
+  // clock was wrong.
+  if (book_.size() == 1) last_incarnation_ = 0;
+  last_incarnation_ = std::max(last_incarnation_, static_cast<std::uint32_t>(*id >> 32));
+  ++meter_.totals.admitted;
+  order_due_ = true;
+  outbox_.tell_after_order(PoolReply{
+      .request = request.request, .code = ErrorCode::kOk, .message = {}, .sequence = info(s)});
+}
+
+void RequestDesk::end_leases() {
+  const Time now = Deadline::Clock::now();
+  while (const auto id = leases_.expired(now)) {
+    end_sequence(*id, ErrorCode::kNotFound, "the sequence's lease has expired");
+    ++meter_.totals.leases_expired;
+    outbox_.tell(SequenceEnded{.id = *id, .reason = "lease_expired"});
+  }
+}
+
+void RequestDesk::end_sequence(SequenceId id, ErrorCode code, const std::string& reason) {
+  drop_waiting(id, {code, reason});
+  if (sequencer_.steps().open_tokens(id) > 0) commit(id, 0);
+  sequencer_.sequences().close(id);
+  book_.remove(id);
+  leases_.remove(id);
+  order_due_ = true;
+}
+
+void RequestDesk::refuse(const Waiting& waiting, const wire::Outcome& outcome) {
+  ++meter_.totals.refused_items;
+  outbox_.refuse(waiting.rank, waiting.ticket, waiting.index, outcome);
+}
+
+void RequestDesk::drop_waiting(SequenceId id, const wire::Outcome& outcome) {
+  if (!book_.waiting(id)) return;
+  const auto found = std::ranges::find_if(
+      waiting_, [id](const Waiting& waiting) { return waiting.item.sequence_id == id; });
+  if (found == waiting_.end()) return;
+  refuse(*found, outcome);
+  waiting_.erase(found);
+  book_.set_waiting(id, false);
+}
+
+void RequestDesk::reply(std::uint64_t request, const wire::Outcome& outcome,
+                        std::optional<SequenceInfo> sequence) {
+  outbox_.tell(PoolReply{.request = request,
+                         .code = outcome.code,
+                         .message = outcome.message,
+                         .sequence = std::move(sequence)});
+}
+
+/// A sequence in an open step whose item has not come is worth a short wait: with it the round
+/// costs little more.
+bool RequestDesk::round_is_due(Time now) const {
+  if (waiting_.empty()) return false;
+  return waiting_.size() >=
+             std::min(book_.open_steps(), static_cast<std::size_t>(config_.options.max_batch)) ||
+         now >= waiting_.front().arrival + std::chrono::microseconds(config_.options.batch_wait_us);
+}
+
+void RequestDesk::take_round(Time now, std::vector<Waiting>& round) {
+  while (!waiting_.empty() && round.size() < static_cast<std::size_t>(config_.options.max_batch)) {
+    Waiting next = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (now >= next.deadline) {
+      book_.set_waiting(next.item.sequence_id, false);
+      refuse(next, {ErrorCode::kDeadlineExceeded, "no round began before the item's deadline"});
+      continue;
+    }
+    meter_.totals.wait_seconds.observe(std::chrono::duration<double>(now - next.arrival).count());
+    round.push_back(std::move(next));
+  }
+}
+
+void RequestDesk::round_ended(std::span<const Waiting> round, const wire::Outcome& outcome) {
+  for (const Waiting& waiting : round) {
+    book_.set_waiting(waiting.item.sequence_id, false);
+    if (outcome.ok()) {
+      book_.ran(waiting.item.sequence_id, waiting.item.layer);
+    } else {
+      refuse(waiting, outcome);
+    }
+  }
+}
+
+RequestDesk::Time RequestDesk::next_event(Time now) const {
+  if (round_is_due(now)) return now;
+  Time next = Time::max();
+  if (!held_.empty()) next = std::min(next, now + kHeldPoll);
+  if (!waiting_.empty())
+    next = std::min(
+        next, waiting_.front().arrival + std::chrono::microseconds(config_.options.batch_wait_us));
+  if (const auto end = leases_.next_end()) next = std::min(next, *end);
+  if (stop_at_) next = std::min(next, *stop_at_);
+  return next;
+}
+
+const Sequence* RequestDesk::find(SequenceId id) const {
+  return sequencer_.ledger().table().contains(id) ? &sequencer_.ledger().table().at(id) : nullptr;
+}
+
+SequenceInfo RequestDesk::info(const Sequence& s) const {
+  return {.id = s.id,
+          .epoch = s.epoch,
+          .state = book_.state(s.id),
+          .home = s.home,
+          .prompt_tokens = s.prompt_tokens,
+          .max_new_tokens = s.limit_tokens - s.prompt_tokens,
+          .length = s.length,
+          .extents = book_.extents(s.id),
+          .token = wire::access_token(config_.pool_key, s.id),
+          .idempotency_key = book_.idempotency_key(s.id),
+          .missing = book_.missing(s.id)};
+}
+
+void RequestDesk::describe(RegisterPool& pool) const {
+  pool.draining = draining_;
+  pool.last_incarnation = last_incarnation_;
+  pool.sequences.clear();
+  for (const SequenceId id : book_.ids()) {
+    pool.sequences.push_back(info(sequencer_.ledger().table().at(id)));
+  }
+}
+
+void RequestDesk::fill(Heartbeat& heartbeat) const {
+  heartbeat.draining = draining_;
+  for (Heartbeat::Worker& worker : heartbeat.workers) {
+    worker.draining = sequencer_.ledger().draining(worker.rank);
+  }
+  book_.count(heartbeat.metrics.filling, heartbeat.metrics.ready, heartbeat.metrics.stepping);
+  const LeafMoves::Totals& moves = sequencer_.moves().totals();
+  heartbeat.metrics.moves = moves.completed;
+  heartbeat.metrics.cancelled_moves = moves.cancelled;
+  heartbeat.metrics.moved_bytes = moves.page_copies * kPageTokens * config_.attention().row_bytes();
+}
+
+}  // namespace tributary

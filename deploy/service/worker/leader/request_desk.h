@@ -1,0 +1,96 @@
+// Handles each request to the leader, from a client or from the control plane. Sequences begin,
+// step and end here, and items wait here until a round takes them.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/sequencer/sequencer.h"
+#include "deploy/service/protocol/pool_messages.h"
+#include "deploy/service/worker/leader/leader_config.h"
+#include "deploy/service/worker/leader/leader_inbox.h"
+#include "deploy/service/worker/leader/leader_outbox.h"
+#include "deploy/service/worker/leader/lease_book.h"
+#include "deploy/service/worker/leader/pool_meter.h"
+#include "deploy/service/worker/leader/step_book.h"
+
+namespace tributary {
+
+/// Not synchronised; the leader does that.
+class RequestDesk {
+ public:
+  using Time = Deadline::Clock::time_point;
+  /// An item that waits for its round.
+  struct Waiting {
+    int rank = 0;  // its home
+    std::uint64_t ticket = 0;
+    std::uint32_t index = 0;  // in the client's request
+    Time arrival{};
+    Time deadline{};
+    wire::RequestItem item;
+  };
+
+  /// Answers go to `outbox`. Both outlive the desk.
+  RequestDesk(const LeaderConfig& config, LeaderOutbox& outbox, PoolMeter& meter);
+
+  void receive(const LeaderMail& mail);
+  void end_leases();
+
+  /// Whether enough items wait for a round (one per open step, or max_batch), or the oldest one has
+  /// waited for batch_wait.
+  [[nodiscard]] bool round_is_due(Time now) const;
+  /// Moves up to max_batch items to `round`, oldest first; those whose deadline has passed are
+  /// refused.
+  void take_round(Time now, std::vector<Waiting>& round);
+  void round_ended(std::span<const Waiting> round, const wire::Outcome& outcome);
+  /// Whether an admission or an end has to be ordered soon; resets it.
+  [[nodiscard]] bool take_order_due() { return std::exchange(order_due_, false); }
+  /// The next time at which the desk has to act even if no message arrives.
+  [[nodiscard]] Time next_event(Time now) const;
+  /// Whether the pool was asked to end and has no sequences left, or no time for them.
+  [[nodiscard]] bool may_stop(Time now) const {
+    return stop_at_ && (book_.size() == 0 || now >= *stop_at_);
+  }
+
+  [[nodiscard]] Sequencer& sequencer() noexcept { return sequencer_; }
+  [[nodiscard]] const Sequencer& sequencer() const noexcept { return sequencer_; }
+  /// Fills in sequences, draining, the control plane's incarnation.
+  void describe(RegisterPool& pool) const;
+  void fill(Heartbeat& heartbeat) const;
+
+ private:
+  void receive_items(const LeaderMail::Items& mail);
+  void receive_item(Waiting waiting);
+  void receive_relay(const LeaderMail::Relay& mail);
+  [[nodiscard]] wire::Outcome control(const wire::ControlItem& item);
+  void receive_request(const ToPool& request);
+  void admit(const Admit& request);
+  void drain_worker(const DrainWorker& request);
+  void end_sequence(SequenceId id, ErrorCode code, const std::string& reason);
+  void commit(SequenceId id, std::int32_t accepted);
+  void refuse(const Waiting& waiting, const wire::Outcome& outcome);
+  void drop_waiting(SequenceId id, const wire::Outcome& outcome);
+  void reply(std::uint64_t request, const wire::Outcome& outcome,
+             std::optional<SequenceInfo> sequence = {});
+  [[nodiscard]] const Sequence* find(SequenceId id) const;
+  [[nodiscard]] SequenceInfo info(const Sequence& sequence) const;
+
+  const LeaderConfig& config_;
+  LeaderOutbox& outbox_;
+  PoolMeter& meter_;
+  Sequencer sequencer_;
+  StepBook book_;
+  LeaseBook leases_;
+  std::deque<Waiting> waiting_;  // oldest first; of each sequence one at most
+  std::vector<Waiting> held_;    // their sequences are not ready: tried again for a short while
+  bool order_due_ = false;
+  bool draining_ = false;
+  std::optional<Time> stop_at_;
+  std::uint32_t last_incarnation_ = 0;
+};
+
+}  // namespace tributary

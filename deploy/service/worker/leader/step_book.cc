@@ -1,0 +1,273 @@
+#include "deploy/service/worker/leader/step_book.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "core/base/ceil_div.h"
+#include "core/base/limits.h"
+#include "core/cache/leaves.h"
+
+namespace tributary {
+namespace {
+
+template <typename... Args>
+wire::Outcome refusal(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
+  return {code, fmt::format(format, std::forward<Args>(args)...)};
+}
+
+/// The sequence is unknown, or not the version that the client holds.
+template <typename Item>
+wire::Outcome check_version(const Item& item, const Sequence* s) {
+  if (s == nullptr) {
+    return refusal(ErrorCode::kNotFound, "sequence {}: not here, or it has ended",
+                   item.sequence_id);
+  }
+  if (item.epoch != s->epoch) {
+    return refusal(ErrorCode::kStaleEpoch, "sequence {}: epoch {} is over, now is {}", s->id,
+                   item.epoch, s->epoch);
+  }
+  return {};
+}
+
+}  // namespace
+
+void StepBook::add(const Sequence& sequence, std::string idempotency_key) {
+  Entry entry{.epoch = sequence.epoch,
+              .extents = {},
+              .owners = {},
+              .incomplete = 0,
+              .step = {},
+              .waiting = false,
+              .idempotency_key = std::move(idempotency_key)};
+  const auto count = [&](const Leaf& leaf, const LeafPart& part) {
+    auto owner = std::ranges::find(entry.owners, leaf.owner, &Owner::rank);
+    if (owner == entry.owners.end()) {
+      entry.owners.push_back({.rank = leaf.owner, .missing_position = part.begin});
+      owner = std::prev(entry.owners.end());
+    }
+    owner->total += layers_ * part.rows();
+  };
+  for_each_leaf(sequence, 0, sequence.prompt_tokens, leaf_tokens_, count);
+  const auto add_extent = [&](std::int32_t owner, std::int64_t begin, std::int64_t end) {
+    entry.extents.push_back(
+        {begin * leaf_tokens_, std::min(end * leaf_tokens_, sequence.prompt_tokens), owner});
+  };
+  for_each_owner_run(sequence, ceil_div(sequence.prompt_tokens, leaf_tokens_), add_extent);
+  entry.incomplete = entry.owners.size();
+  entries_.insert_or_assign(sequence.id, std::move(entry));
+}
+
+void StepBook::remove(SequenceId id) {
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return;
+  if (found->second.step) --open_steps_;
+  entries_.erase(found);
+}
+
+void StepBook::progress(const wire::Progress& progress) {
+  const auto found = entries_.find(progress.sequence_id);
+  if (found == entries_.end() || found->second.epoch != progress.epoch) return;
+  Entry& entry = found->second;
+  const auto owner = std::ranges::find(entry.owners, progress.rank, &Owner::rank);
+  if (owner == entry.owners.end() || owner->complete()) return;
+  owner->done = progress.rows_done;
+  owner->missing_layer = progress.missing_layer;
+  owner->missing_position = progress.missing_position;
+  if (owner->complete()) --entry.incomplete;
+}
+
+bool StepBook::filled(SequenceId id) const {
+  const auto found = entries_.find(id);
+  return found != entries_.end() && found->second.incomplete == 0;
+}
+
+std::string StepBook::missing(const Entry& entry) {
+  std::string text;
+  for (const Owner& owner : entry.owners) {
+    if (owner.complete()) continue;
+    // The first few tell enough; a sequence may be spread over hundreds of workers.
+    if (text.size() > 200) return text + ", ...";
+    if (!text.empty()) text += ", ";
+    text +=
+        fmt::format("worker {} has {} of {} rows, first missing layer {} position {}", owner.rank,
+                    owner.done, owner.total, owner.missing_layer, owner.missing_position);
+  }
+  return text;
+}
+
+std::string StepBook::missing(SequenceId id) const {
+  return missing(entries_.at(id));
+}
+
+std::string StepBook::missing_layers(const Step& step) const {
+  std::string text;
+  for (int layer = 0; layer < layers_; ++layer) {
+    if (step.done[static_cast<std::size_t>(layer)]) continue;
+    if (text.size() > 60) return text + ", ...";
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", layer);
+  }
+  return text;
+}
+
+void StepBook::decide_commit(const Entry& entry, std::int64_t length, Decision& decision) const {
+  const Step& step = *entry.step;
+  if (length < step.base || length > step.base + step.tokens) {
+    decision.outcome = refusal(ErrorCode::kFailedPrecondition,
+                               "length {} does not lie in the open step, which goes from {} to {}",
+                               length, step.base, step.base + step.tokens);
+  } else if (length > step.base && entry.waiting) {
+    decision.outcome = refusal(ErrorCode::kFailedPrecondition,
+                               "a layer of the open step from {} to {} has not ended", step.base,
+                               step.base + step.tokens);
+  } else if (length > step.base && step.layers_left > 0) {
+    decision.outcome =
+        refusal(ErrorCode::kFailedPrecondition, "the open step at {} has not run layer{} {}",
+                step.base, step.layers_left == 1 ? "" : "s", missing_layers(step));
+  } else {
+    decision.commit = static_cast<std::int32_t>(length - step.base);
+  }
+}
+
+StepBook::Decision StepBook::decide(const wire::RequestItem& item, const Sequence* sequence) const {
+  Decision decision{
+      .outcome = check_version(item, sequence), .commit = {}, .open = false, .filling = false};
+  if (!decision.outcome.ok()) return decision;
+  const Entry& entry = entries_.at(item.sequence_id);
+  wire::Outcome& outcome = decision.outcome;
+  if (item.layer < 0 || item.layer >= layers_) {
+    outcome =
+        refusal(ErrorCode::kInvalidArgument, "layer {}, expected 0 .. {}", item.layer, layers_ - 1);
+  } else if (item.tokens < 1 || item.tokens > kMaxStepTokens) {
+    outcome = refusal(ErrorCode::kInvalidArgument, "{} new tokens, expected 1 .. {}", item.tokens,
+                      kMaxStepTokens);
+  } else if (item.base_length < 0 || item.base_length > sequence->limit_tokens - item.tokens) {
+    outcome = refusal(ErrorCode::kInvalidArgument,
+                      "{} + {} tokens exceed the limit of {} that was admitted", item.base_length,
+                      item.tokens, sequence->limit_tokens);
+  } else if (entry.incomplete > 0) {
+    decision.filling = true;
+    outcome = refusal(ErrorCode::kFailedPrecondition, "not ready: {}", missing(entry));
+  } else if (entry.waiting) {
+    outcome = refusal(ErrorCode::kFailedPrecondition,
+                      "another layer of sequence {} waits for its round", sequence->id);
+  } else if (!entry.step) {
+    decision.open = true;
+    if (item.base_length != sequence->length) {
+      outcome = refusal(ErrorCode::kFailedPrecondition, "base length {}, the sequence has {}",
+                        item.base_length, sequence->length);
+    }
+  } else if (item.base_length == entry.step->base) {
+    if (item.tokens != entry.step->tokens) {
+      outcome = refusal(ErrorCode::kFailedPrecondition,
+                        "{} tokens, the open step at {} has {}; commit or abort it first",
+                        item.tokens, item.base_length, entry.step->tokens);
+    }
+  } else {
+    decision.open = true;
+    decide_commit(entry, item.base_length, decision);
+  }
+  return decision;
+}
+
+StepBook::Decision StepBook::decide(const wire::ControlItem& item, const Sequence* sequence) const {
+  Decision decision{
+      .outcome = check_version(item, sequence), .commit = {}, .open = false, .filling = false};
+  if (item.op == wire::ControlOp::kRenew && sequence != nullptr) decision.outcome = {};
+  if (!decision.outcome.ok()) return decision;
+  const Entry& entry = entries_.at(item.sequence_id);
+  wire::Outcome& outcome = decision.outcome;
+  switch (item.op) {
+    case wire::ControlOp::kRenew:
+      break;
+    case wire::ControlOp::kCommit:
+      if (entry.step) {
+        decide_commit(entry, item.length, decision);
+      } else if (item.length != sequence->length) {
+        outcome = refusal(ErrorCode::kFailedPrecondition,
+                          "commit to length {}: no step is open, the sequence has {}", item.length,
+                          sequence->length);
+      }
+      break;
+    case wire::ControlOp::kTruncate:
+      if (entry.step) {
+        outcome = refusal(ErrorCode::kFailedPrecondition,
+                          "truncate to {}: a step is open at {}; commit or abort it first",
+                          item.length, entry.step->base);
+      } else if (entry.incomplete > 0) {
+        outcome = refusal(ErrorCode::kFailedPrecondition, "truncate to {}: not ready: {}",
+                          item.length, missing(entry));
+      } else if (item.length < 0 || item.length > sequence->length) {
+        outcome = refusal(ErrorCode::kInvalidArgument, "truncate to {}, the sequence has {}",
+                          item.length, sequence->length);
+      }
+      break;
+  }
+  return decision;
+}
+
+void StepBook::opened(SequenceId id, std::int64_t base, std::int32_t tokens, Time now) {
+  entries_.at(id).step = Step{.base = base,
+                              .tokens = tokens,
+                              .layers_left = layers_,
+                              .done = std::vector<bool>(static_cast<std::size_t>(layers_)),
+                              .opened = now};
+  ++open_steps_;
+}
+
+void StepBook::set_waiting(SequenceId id, bool waiting) {
+  entries_.at(id).waiting = waiting;
+}
+
+void StepBook::ran(SequenceId id, int layer) {
+  Step& step = *entries_.at(id).step;
+  const auto l = static_cast<std::size_t>(layer);
+  if (!step.done[l]) --step.layers_left;
+  step.done[l] = true;
+}
+
+StepBook::Time StepBook::closed(SequenceId id) {
+  Entry& entry = entries_.at(id);
+  const Time opened = entry.step->opened;
+  entry.step.reset();
+  entry.waiting = false;
+  --open_steps_;
+  return opened;
+}
+
+SequenceState StepBook::state(const Entry& entry) {
+  if (entry.incomplete > 0) return SequenceState::kFilling;
+  return entry.step ? SequenceState::kStepping : SequenceState::kReady;
+}
+
+SequenceState StepBook::state(SequenceId id) const {
+  return state(entries_.at(id));
+}
+
+std::vector<SequenceId> StepBook::ids() const {
+  std::vector<SequenceId> ids;
+  ids.reserve(entries_.size());
+  for (const auto& [id, entry] : entries_) ids.push_back(id);
+  return ids;
+}
+
+void StepBook::count(std::int64_t& filling, std::int64_t& ready, std::int64_t& stepping) const {
+  filling = ready = stepping = 0;
+  for (const auto& [id, entry] : entries_) {
+    switch (state(entry)) {
+      case SequenceState::kFilling:
+        ++filling;
+        break;
+      case SequenceState::kReady:
+        ++ready;
+        break;
+      case SequenceState::kStepping:
+        ++stepping;
+        break;
+    }
+  }
+}
+
+}  // namespace tributary

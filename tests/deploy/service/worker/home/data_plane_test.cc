@@ -1,0 +1,151 @@
+// Connections of a data plane that end while messages on them are still in transit. The test plays
+// the transport, and so decides what arrives when.
+#include "deploy/service/worker/home/data_plane.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "comm/wire/access_token.h"
+#include "comm/wire/codec.h"
+#include "tests/deploy/service/worker/plane_rank.h"
+
+namespace tributary::test {
+namespace {
+
+using wire::MessageType;
+
+/// Like a real transport, it acts on disconnect() only later: messages that have arrived until then
+/// are still delivered.
+class PlayedTransport final : public Transport {
+ public:
+  std::function<void(PeerId)> on_its_way;  // called when the handler disconnects a peer
+  std::vector<MessageType> sent;
+  std::set<PeerId> gone;
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "played"; }
+  [[nodiscard]] const std::string& address() const noexcept override { return address_; }
+  [[nodiscard]] PeerId connect(const std::string& /*address*/,
+                               const Introduction& /*introduction*/) override {
+    return 1;
+  }
+  void send(PeerId peer, OutgoingMessage message) override {
+    if (!gone.contains(peer)) {
+      sent.push_back(static_cast<MessageType>(message.type));
+    } else if (message.sent) {
+      message.sent({ErrorCode::kNotFound, "gone"});
+    }
+  }
+  void disconnect(PeerId peer) override {
+    if (on_its_way) on_its_way(peer);
+    gone.insert(peer);
+  }
+
+ private:
+  std::string address_ = "played:1";
+};
+
+class DataPlaneTest : public testing::Test {
+ protected:
+  static constexpr PeerId kPeer = 9;
+  static constexpr SequenceId kSequence = 7;
+
+  DataPlane& open(std::chrono::milliseconds hello_timeout) {
+    rank_.open(
+        "",
+        [this](const TransportConfig&, TransportHandler&) {
+          auto transport = std::make_unique<PlayedTransport>();
+          transport_ = transport.get();
+          return transport;
+        },
+        hello_timeout);
+    return *rank_.plane;
+  }
+
+  void hello() {
+    const wire::Hello hello{.shape = rank_.model.served,
+                            .sequence_id = kSequence,
+                            .token = wire::access_token({}, kSequence)};
+    (void)rank_.plane->on_message(kPeer, static_cast<std::uint16_t>(MessageType::kHello),
+                                  encode(hello), 0);
+  }
+
+  /// As the next heartbeat reports.
+  std::uint64_t connections() {
+    rank_.plane->tick();
+    return rank_.inbox.beats().at(0).connections;
+  }
+
+  PlayedTransport* transport_ = nullptr;
+  PlaneRank rank_{0, 1};
+};
+
+TEST_F(DataPlaneTest, CountsItsClients) {
+  DataPlane& plane = open(std::chrono::hours(1));
+  EXPECT_EQ(connections(), 0U);
+  hello();
+  EXPECT_EQ(transport_->sent, std::vector{MessageType::kWelcome});
+  EXPECT_EQ(connections(), 1U);
+  plane.on_disconnect(kPeer, {});
+  EXPECT_EQ(connections(), 0U);
+}
+
+TEST_F(DataPlaneTest, CountsWhenNobodyIsLetIn) {
+  DataPlane& plane = open(std::chrono::hours(1));
+  plane.on_accepting_paused({ErrorCode::kUnavailable, "no descriptors"});
+  plane.on_accepting_paused({ErrorCode::kUnavailable, "no descriptors"});
+  plane.tick();
+  EXPECT_EQ(rank_.inbox.beats().at(0).accept_pauses, 2U);
+}
+
+TEST_F(DataPlaneTest, AHelloThatCrossesTheEndOfALateConnectionLeavesNothing) {
+  DataPlane& plane = open(std::chrono::milliseconds(-1));
+  // A late message of a client that was refused, and has been told why.
+  const wire::Hello stranger{.version = 9, .shape = {}};
+  (void)plane.on_message(kPeer, static_cast<std::uint16_t>(MessageType::kHello), encode(stranger),
+                         0);
+  transport_->on_its_way = [&](PeerId) { hello(); };
+  plane.tick();
+  EXPECT_TRUE(transport_->gone.contains(kPeer));
+  EXPECT_EQ(transport_->sent, std::vector{MessageType::kWelcome});  // the refusal
+  EXPECT_EQ(connections(), 0U);
+}
+
+TEST_F(DataPlaneTest, AHelloThatCrossesTheEndOfALateSenderLeavesNothing) {
+  DataPlane& plane = open(std::chrono::hours(1));
+  rank_.table.open({.id = kSequence,
+                    .epoch = 1,
+                    .prompt_tokens = kPageTokens,
+                    .limit_tokens = kPageTokens + 1,
+                    .length = kPageTokens,
+                    .leaves = {{.owner = 0, .pages = {0}}}});
+  hello();
+  const wire::Rows rows{
+      .sequence_id = kSequence, .epoch = 1, .token = wire::access_token({}, kSequence), .count = 1};
+  const auto landing = plane.on_message(kPeer, static_cast<std::uint16_t>(MessageType::kRows),
+                                        encode(rows), rank_.cache->layout().row_bytes());
+  ASSERT_TRUE(landing);
+  rank_.table.close(kSequence, 5);
+  plane.tick();  // the transfer may still finish
+  transport_->on_its_way = [&](PeerId) { hello(); };
+  plane.tick();
+  EXPECT_TRUE(transport_->gone.contains(kPeer));
+  landing->done({ErrorCode::kUnavailable, "closed"});
+  EXPECT_EQ(connections(), 0U);
+}
+
+TEST_F(DataPlaneTest, AHelloBehindABrokenMessageLeavesNothing) {
+  DataPlane& plane = open(std::chrono::hours(1));
+  transport_->on_its_way = [&](PeerId) { hello(); };
+  (void)plane.on_message(kPeer, static_cast<std::uint16_t>(MessageType::kRows), {}, 0);
+  EXPECT_TRUE(transport_->gone.contains(kPeer));
+  EXPECT_TRUE(transport_->sent.empty());
+  EXPECT_EQ(connections(), 0U);
+}
+
+}  // namespace
+}  // namespace tributary::test

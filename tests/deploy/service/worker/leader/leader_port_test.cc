@@ -1,0 +1,126 @@
+// Orders over the data plane: the channels' suite over whole data planes, and interruptions.
+#include "deploy/service/worker/leader/leader_port.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <barrier>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/local/local_transport.h"
+#include "comm/local/run_ranks.h"
+#include "comm/wire/codec.h"
+#include "tests/core/base/expect_error.h"
+#include "tests/core/pool/order_channel_conformance.h"
+#include "tests/deploy/service/worker/plane_rank.h"
+
+namespace tributary::test {
+namespace {
+
+void data_plane_ranks(int ranks, const std::function<void(const OrderRank&)>& body) {
+  const auto network = std::make_shared<LocalNetwork>();
+  std::barrier together(ranks);
+  std::string leader_address;
+  run_ranks(ranks, [&](Communicator& communicator) {
+    const int rank = communicator.rank();
+    PlaneRank mine(rank, ranks);
+    mine.open("rank:0", [&](const TransportConfig& config, TransportHandler& handler) {
+      return make_local_transport(network, config, handler);
+    });
+    if (rank == 0) leader_address = mine.plane->address();
+    together.arrive_and_wait();
+    if (rank > 0) {
+      mine.remote.connect(leader_address);
+    } else {
+      EXPECT_TRUE(mine.inbox.wait_joined(Deadline::after(std::chrono::seconds(30))).ok());
+    }
+    body(
+        {.communicator = communicator, .channel = mine.port, .leave = [&] { mine.plane.reset(); }});
+    together.arrive_and_wait();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(DataPlane, OrderChannelConformance,
+                         testing::Values(RunOrderRanks(data_plane_ranks)));
+
+class RemoteLeaderTest : public testing::Test {
+ protected:
+  /// Announces order `number`, whose payload has `number` bytes; returns its landing.
+  Landing announce(std::uint64_t number) {
+    const auto header = encode(wire::PoolOrder{.number = number});
+    return mine.remote.receive(kLeader, wire::MessageType::kPoolOrder, header, number).value();
+  }
+  static void arrive(const Landing& landing, std::uint8_t value) {
+    std::ranges::fill(landing.pieces.at(0), std::byte{value});
+    landing.done({});
+  }
+  Status wait(std::chrono::milliseconds patience = std::chrono::milliseconds(0)) {
+    return mine.remote.wait(order, Deadline::after(patience), [] { return Status(); });
+  }
+
+  static constexpr Peers::Peer kLeader{.role = Peers::Role::kLeader};
+  PlaneRank mine{1, 2};
+  std::vector<std::byte> order;
+};
+
+TEST_F(RemoteLeaderTest, APayloadThatOvertakesAnotherWaitsForIt) {
+  const Landing first = announce(1);
+  const Landing second = announce(2);
+  const Landing third = announce(3);
+  arrive(third, 33);
+  arrive(second, 22);
+  EXPECT_EQ(wait().code(), ErrorCode::kDeadlineExceeded);
+  arrive(first, 11);
+  ASSERT_TRUE(wait().ok());
+  EXPECT_EQ(order, std::vector<std::byte>(1, std::byte{11}));
+  ASSERT_TRUE(wait().ok());
+  EXPECT_EQ(order, std::vector<std::byte>(2, std::byte{22}));
+  ASSERT_TRUE(wait().ok());
+  EXPECT_EQ(order, std::vector<std::byte>(3, std::byte{33}));
+  EXPECT_EQ(wait().code(), ErrorCode::kDeadlineExceeded);
+}
+
+TEST_F(RemoteLeaderTest, WhatCameBeforeTheLeaderWentIsCarriedOut) {
+  arrive(announce(1), 11);
+  const Landing half = announce(2);
+  half.done({ErrorCode::kUnavailable, "closed"});
+  mine.remote.lost(kLeader, {ErrorCode::kUnavailable, "closed"});
+  EXPECT_TRUE(wait().ok());
+  const Status lost = wait(std::chrono::hours(1));
+  EXPECT_EQ(lost.code(), ErrorCode::kPoolLost);
+  EXPECT_EQ(lost.message(), "worker 0, the leader, is gone: closed");
+}
+
+TEST_F(RemoteLeaderTest, NumbersAndSizesThatCannotBeEndTheConnection) {
+  const auto refused = [&](std::uint64_t number, std::size_t bytes) {
+    const auto header = encode(wire::PoolOrder{.number = number});
+    return code_of([&] {
+             (void)mine.remote.receive(kLeader, wire::MessageType::kPoolOrder, header, bytes);
+           }) == ErrorCode::kMalformedInput;
+  };
+  EXPECT_TRUE(refused(0, 1));
+  EXPECT_TRUE(refused(9, 1));
+  EXPECT_TRUE(refused(1, 0));
+  EXPECT_TRUE(refused(1, std::size_t{1} << 40));
+  EXPECT_FALSE(refused(8, 1));
+  arrive(announce(1), 1);
+  ASSERT_TRUE(wait().ok());
+  EXPECT_TRUE(refused(1, 1));  // again
+  EXPECT_FALSE(refused(9, 1));
+}
+
+TEST_F(RemoteLeaderTest, RanksKeepToTheirPart) {
+  EXPECT_EQ(mine.remote.send(order, Deadline::after(std::chrono::hours(1))).code(),
+            ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(mine.local.wait(order, Deadline::after(std::chrono::hours(1)), [] { return Status(); })
+                .code(),
+            ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(code_of([&] { mine.remote.join(9, {.rank = 1, .token = {}}); }),
+            ErrorCode::kMalformedInput);
+}
+
+}  // namespace
+}  // namespace tributary::test
