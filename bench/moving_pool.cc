@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/limits.h"
 #include "core/pool/gather_all.h"
+#include "deploy/app/bench/prompt_filler.h"
 
 namespace tributary::bench {
 namespace {
@@ -55,13 +56,57 @@ SequencerConfig sequencer_config(const MovingPoolConfig& config, int workers) {
           .layers = config.layers};
 }
 
+/// Rank 0's order, on every rank.
+std::vector<std::byte> share(std::vector<std::byte> order, Communicator& communicator) {
+  const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+  std::uint64_t size = order.size();
+  communicator.broadcast(std::as_writable_bytes(std::span(&size, 1)), 0, deadline).throw_if_error();
+  order.resize(size);
+  communicator.broadcast(order, 0, deadline).throw_if_error();
+  return order;
+}
+
 }  // namespace
+
+void MovingClient::write_tokens(std::span<const HomedItem> items,
+                                std::span<const std::int32_t> item_layer, std::byte* records,
+                                std::size_t record_bytes) {
+  std::vector<std::byte> record(tokens_.shape().token_record_bytes());
+  for (const HomedItem& item : items) {
+    const int layer = item_layer[static_cast<std::size_t>(item.item)];
+    for (std::int32_t t = 0; t < item.tokens; ++t) {
+      tokens_.write_record(item.tag, layer, item.position + t, record.data());
+      backend_.upload(records + static_cast<std::size_t>(item.token_record + t) * record_bytes,
+                      record);
+    }
+  }
+}
+
+void MovingClient::read_states(std::span<const HomedItem> items,
+                               std::span<const std::int32_t> item_layer, const float* states) {
+  const StateShape shape = tokens_.shape().state_shape();
+  std::vector<float> state(shape.record_floats());
+  for (const HomedItem& item : items) {
+    const int layer = item_layer[static_cast<std::size_t>(item.item)];
+    for (std::int32_t t = 0; t < item.tokens; ++t) {
+      const float* record =
+          states + static_cast<std::size_t>(item.state + t) * shape.record_floats();
+      backend_.download(std::as_writable_bytes(std::span(state)),
+                        reinterpret_cast<const std::byte*>(record));
+      tokens_.take_output(item.tag, layer, item.position + t,
+                          std::span(state).first(static_cast<std::size_t>(shape.heads) *
+                                                 static_cast<std::size_t>(shape.width)));
+    }
+  }
+}
 
 MovingPool::MovingPool(const MovingPoolConfig& config, Backend& backend, Communicator& communicator)
     : config_(config),
+      backend_(backend),
       communicator_(communicator),
-      client_(config.attention, backend, 1, 0),
-      worker_(worker_config(config, communicator.size()), backend, communicator, client_),
+      client_(config.attention, backend),
+      ingest_(communicator.rank(), config.layers, config.leaf_tokens),
+      worker_(worker_config(config, communicator.size()), backend, communicator, client_, ingest_),
       sequencer_(sequencer_config(config, communicator.size())) {
   if (communicator.rank() == 0) admit();
 }
@@ -76,7 +121,8 @@ void MovingPool::admit() {
                                      {.tag = static_cast<std::int64_t>(i)});
     if (!id) fail(ErrorCode::kPoolFull, "sequence {} of {}", i, config_.prompts.size());
     ids_.push_back(*id);
-    (void)lead();  // its rows, in an order of their own: many are more than an order has time for
+    (void)lead();
+    sequencer_.prompt_arrived(*id);
   }
 }
 
@@ -197,35 +243,45 @@ double MovingPool::copy_alone() {
   return rates[kAloneOrders / 2];
 }
 
-RoundReport MovingPool::lead() {
-  RoundReport report = worker_.lead(sequencer_.take_order());
+/// Takes part in an order; fills this rank's pages of the sequences that it admits.
+RoundReport MovingPool::perform(const Order& order) {
+  RoundReport report = worker_.perform(order);
   report.status.throw_if_error();
-  sequencer_.order_ended(true);
-  ended(report);
+  for (const TableOp& op : order.ops) {
+    const auto* admit = std::get_if<AdmitOp>(&op);
+    if (admit == nullptr) continue;
+    const Sequence& s = admit->sequence;
+    fill_prompt(s, communicator_.rank(), config_.layers, config_.leaf_tokens, ingest_, backend_,
+                worker_.cache(),
+                [&](int layer, std::int64_t begin, std::int64_t count, std::byte* rows) {
+                  client_.tokens().write_rows(s.tag, layer, begin, count, rows);
+                });
+  }
+  // Every rank counts the rounds, so each knows where a phase ends.
+  rounds_ += report.rounds;
+  if (rounds_ == config_.steps * config_.layers) {
+    rounds_ = 0;
+    digests_.push_back(client_.digest() - digest_before_);
+    digest_before_ = client_.digest();
+  }
   return report;
 }
 
-/// Every rank counts the rounds, so each knows where a phase ends.
-void MovingPool::ended(const RoundReport& report) {
-  rounds_ += report.rounds;
-  if (rounds_ < config_.steps * config_.layers) return;
-  rounds_ = 0;
-  digests_.push_back(client_.digest().value() - digest_before_);
-  digest_before_ = client_.digest().value();
+RoundReport MovingPool::lead(bool stop) {
+  Order order = sequencer_.take_order();
+  order.stop = stop;
+  share(encode_order(order), communicator_);
+  const RoundReport report = perform(order);
+  sequencer_.order_ended(true);
+  return report;
 }
 
 void MovingPool::stop() {
-  Order last = sequencer_.take_order();
-  last.stop = true;
-  worker_.lead(last).status.throw_if_error();
+  (void)lead(/*stop=*/true);
 }
 
 void MovingPool::follow() {
-  for (bool stop = false; !stop;) {
-    const RoundReport report = worker_.follow();
-    report.status.throw_if_error();
-    ended(report);
-    stop = report.stop;
+  while (!perform(decode_order(share({}, communicator_))).stop) {
   }
 }
 

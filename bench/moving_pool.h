@@ -4,12 +4,13 @@
 
 #include <cstdint>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "core/pool/pool_worker.h"
 #include "core/rebalance/mover.h"
 #include "core/sequencer/sequencer.h"
-#include "deploy/app/replay/synthetic_client.h"
+#include "deploy/app/replay/synthetic_tokens.h"
 
 namespace tributary::bench {
 
@@ -20,6 +21,25 @@ struct MovingPoolConfig {
   int steps = 100;                    // of a phase: each sequence grows by so many tokens
   int leaf_tokens = 2048;
   int move_leaves = 2;  // of a sequence, the last full ones: those that move, together
+};
+
+/// A client of generated rows and queries, which keeps the digest of all outputs.
+class MovingClient final : public PoolClient {
+ public:
+  MovingClient(const AttentionShape& shape, Backend& backend)
+      : tokens_(shape, /*seed=*/1, /*canary_rate=*/0), backend_(backend) {}
+
+  void write_tokens(std::span<const HomedItem> items, std::span<const std::int32_t> item_layer,
+                    std::byte* records, std::size_t record_bytes) override;
+  void read_states(std::span<const HomedItem> items, std::span<const std::int32_t> item_layer,
+                   const float* states) override;
+
+  [[nodiscard]] SyntheticTokens& tokens() noexcept { return tokens_; }
+  [[nodiscard]] std::uint64_t digest() const noexcept { return tokens_.digest().value(); }
+
+ private:
+  SyntheticTokens tokens_;
+  Backend& backend_;
 };
 
 /// The figures of one phase.
@@ -64,13 +84,15 @@ class MovingPool {
   double step(Mover* mover);
   void order_copies(Mover& mover);
   bool begin_move();
-  RoundReport lead();
-  void ended(const RoundReport& report);
+  RoundReport lead(bool stop = false);
+  RoundReport perform(const Order& order);
   [[nodiscard]] std::size_t page_copy_bytes() const;
 
   MovingPoolConfig config_;
+  Backend& backend_;
   Communicator& communicator_;
-  SyntheticClient client_;
+  MovingClient client_;
+  IngestTable ingest_;
   Worker worker_;
   Sequencer sequencer_;  // of rank 0
   std::vector<SequenceId> ids_;

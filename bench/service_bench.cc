@@ -11,9 +11,8 @@
 #include <vector>
 
 #include "comm/local/self_communicator.h"
-#include "core/pool/pool_worker.h"
-#include "core/sequencer/sequencer.h"
-#include "deploy/app/bench/prepared_client.h"
+#include "core/base/limits.h"
+#include "deploy/app/bench/step_case.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/client/tier_client.h"
 
@@ -53,23 +52,9 @@ double median_us(double seconds, Call call) {
 double pool_round_us(const AttentionShape& shape, double seconds) {
   const auto communicator = make_self_communicator();
   const auto backend = make_backend("cpu", 1);
-  PreparedClient client(shape, *backend);
-  WorkerConfig config;
-  config.attention = shape;
-  config.pages = 2;
-  config.leaf_tokens = kPageTokens;
-  Worker worker(config, *backend, *communicator, client);
-  Sequencer sequencer({.placement = {.workers = 1, .model = default_cost_model(kPageTokens)},
-                       .pages_per_worker = 2,
-                       .incarnation = 1});
-  const Sequencer::StepRequest step{
-      sequencer.admit({.prompt_tokens = kPageTokens - 1, .max_new_tokens = 1}, {.tag = 0}).value(),
-      1};
-  return median_us(seconds, [&] {
-    sequencer.begin_step(std::span(&step, 1));
-    worker.lead(sequencer.take_order()).status.throw_if_error();
-    sequencer.abort_step();
-  });
+  StepCase steps({.attention = shape, .context = kPageTokens, .leaf_tokens = kPageTokens}, *backend,
+                 *communicator);
+  return median_us(seconds, [&] { (void)steps.run(); });
 }
 
 void push_all(TierClient& client, const SequenceHandle& sequence,

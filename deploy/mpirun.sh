@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # mpirun with the settings that Open MPI 4 and 5 need: deploy/mpirun.sh -np N [OPTION...] PROGRAM...
 # Every option of mpirun may be given. Ranks share the processors evenly unless the caller says
-# where they go; those of `tributary worker` talk on the network of its --listen.
+# where they go; those of a command with --listen talk on its network.
 set -euo pipefail
 
 command -v mpirun >/dev/null || {
@@ -52,7 +52,7 @@ given=" $* $(compgen -e OMPI_MCA_ || true) "
 listen=127.0.0.1
 ! $placed || listen=0.0.0.0
 for ((word = i + 2; word < $#; word++)); do
-  [[ ${arguments[i + 1]} == worker ]] || break
+  [[ ${arguments[i + 1]} =~ ^(worker|replay|verify)$ ]] || break
   case ${arguments[word]} in
     --listen) listen=${arguments[word + 1]-} ;;
     --listen=*) listen=${arguments[word]#*=} ;;

@@ -68,7 +68,8 @@ PARTS = {
                      "deploy/service/client", "deploy/service/control", "deploy/service/worker",
                      "deploy/runtime"},
     "deploy/app": {"deploy/service/protocol", "deploy/service/transport", "deploy/service/client",
-                   "deploy/service/control", "deploy/service/worker", "deploy/runtime"},
+                   "deploy/service/control", "deploy/service/worker", "deploy/local",
+                   "deploy/runtime"},
     "deploy/package": {"deploy/service/client"},  # the header that others include
     "deploy/python": {"deploy/service/client", "deploy/service/protocol",
                       "deploy/service/transport", "deploy/local", "deploy/service/worker",
@@ -104,7 +105,7 @@ VENDORS = [
     (r"fmt/.*", ANYWHERE),
     # The C++ library, and what of POSIX and Linux we use.
     (r"[a-z_0-9]+", ANYWHERE),
-    (r"(sys|linux|netinet|arpa|gnu)/[a-z_-]+\.h", ANYWHERE),
+    (r"(sys|linux|net|netinet|arpa|gnu)/[a-z_-]+\.h", ANYWHERE),
     (r"(dirent|dlfcn|fcntl|ifaddrs|malloc|netdb|poll|pthread|sched|signal|spawn|stdio|stdlib|time|unistd)\.h",
      ANYWHERE),
 ]

@@ -27,7 +27,6 @@ struct Sequence {
   std::int64_t prompt_tokens = 0;
   std::int64_t limit_tokens = 0;  // prompt + max_new_tokens
   std::int64_t length = 0;        // committed rows
-  bool pushed = false;            // the prompt's rows come from outside, see IngestTable
   std::vector<Leaf> leaves;       // all leaves up to the limit
 };
 

@@ -1,15 +1,10 @@
 #include "core/pool/pool_worker.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
-#include <limits>
-#include <string>
 #include <type_traits>
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/cache/leaves.h"
 #include "core/cost/exchange_load.h"
 #include "core/pool/gather_all.h"
 #include "core/pool/pool_handshake.h"
@@ -30,14 +25,15 @@ struct Agreement {
 }  // namespace
 
 Worker::Worker(const WorkerConfig& config, Backend& backend, Communicator& communicator,
-               PoolClient& client, Communicator* exchange, OrderChannel* orders)
+               PoolClient& client, IngestTable& ingest, Communicator* exchange,
+               OrderChannel* orders)
     : config_(config),
       backend_(backend),
       communicator_(communicator),
       exchange_(exchange != nullptr ? *exchange : communicator),
       client_(client),
-      broadcasts_(communicator, config.round_timeout),
-      orders_(orders != nullptr ? *orders : broadcasts_),
+      ingest_(ingest),
+      orders_(orders),
       builder_(communicator.size(), communicator.rank(), config.leaf_tokens) {
   set_up();
 }
@@ -62,12 +58,12 @@ void Worker::set_up() {
 }
 
 RoundReport Worker::lead(const Order& order) {
-  if (communicator_.rank() != 0) {
-    fail(ErrorCode::kFailedPrecondition, "worker {} cannot lead: worker 0 does",
+  if (communicator_.rank() != 0 || orders_ == nullptr) {
+    fail(ErrorCode::kFailedPrecondition, "worker {} cannot lead: worker 0 does, over a channel",
          communicator_.rank());
   }
   RoundReport report;
-  report.status = orders_.send(encode_order(order), Deadline::after(config_.round_timeout));
+  report.status = orders_->send(encode_order(order), Deadline::after(config_.round_timeout));
   if (report.status.ok()) {
     perform(order, report);
   } else {
@@ -77,11 +73,12 @@ RoundReport Worker::lead(const Order& order) {
 }
 
 RoundReport Worker::follow() {
-  if (communicator_.rank() == 0) {
-    fail(ErrorCode::kFailedPrecondition, "worker 0 leads, it cannot follow");
+  if (communicator_.rank() == 0 || orders_ == nullptr) {
+    fail(ErrorCode::kFailedPrecondition, "worker {} cannot follow: others do, over a channel",
+         communicator_.rank());
   }
   RoundReport report;
-  report.status = orders_.wait(order_bytes_, Deadline::after(config_.order_timeout), [this] {
+  report.status = orders_->wait(order_bytes_, Deadline::after(config_.order_timeout), [this] {
     Status status = communicator_.look_for_failure();
     return status.ok() ? exchange_.look_for_failure() : status;
   });
@@ -101,6 +98,12 @@ RoundReport Worker::follow() {
   return report;
 }
 
+RoundReport Worker::perform(const Order& order) {
+  RoundReport report;
+  perform(order, report);
+  return report;
+}
+
 void Worker::perform(const Order& order, RoundReport& report) {
   const Deadline deadline = Deadline::after(config_.round_timeout);
   report.stop = order.stop;
@@ -108,22 +111,17 @@ void Worker::perform(const Order& order, RoundReport& report) {
   Status outcome;
   const Status own = status_of([&] {
     executor_->program().trim(Deadline::Clock::now());
-    apply(order);
-    drained_round_ = config_.ingest != nullptr
-                         ? std::min(config_.ingest->drained_round(), order.round)
-                         : std::numeric_limits<std::uint64_t>::max();
-    const bool one_round = !order.item_layer.empty();
+    for (const TableOp& op : order.ops) apply(op, order.round);
+    drained_round_ = std::min(ingest_.drained_round(), order.round);
     const auto begin = Deadline::Clock::now();
     outcome = copy_pages(order.copies, backend_, *cache_, communicator_, deadline, failure_);
     copy_us_ = order.copies.empty() ? 0 : seconds_since(begin) * 1e6;
     if (outcome.ok()) {
-      outcome = one_round ? round(order, deadline, report) : step(order, deadline, report);
+      outcome = order.step.empty() ? agree(order.round, deadline, report)
+                                   : round(order, deadline, report);
     }
     report.step_us =
         std::chrono::duration<double, std::micro>(Deadline::Clock::now() - begin).count();
-    // The last word on the fills, or on what the clients made of the last layer. A round has no
-    // time for it.
-    if (outcome.ok() && !one_round) outcome = agree(order.round, deadline, report);
   });
   // Only a table or a plan that does not match the others' fails so.
   if (!own.ok()) leave(own);
@@ -136,94 +134,32 @@ void Worker::leave(const Status& reason) {
   exchange_.poison(reason);
 }
 
-void Worker::apply(const Order& order) {
-  for (const auto& op : order.ops) {
-    if (const auto* change = std::get_if<TableOp>(&op)) {
-      apply_change(*change, order.round);
-      continue;
-    }
-    const auto& fill_op = std::get<FillOp>(op);
-    const Status status = status_of([&] { fill(fill_op); });
-    if (status.ok()) continue;
-    const std::string message =
-        fmt::format("rows of sequence {}: {}", fill_op.id, status.message());
-    if (failure_.ok()) failure_ = Status(status.code(), message);
-    unfilled_.insert_or_assign(fill_op.id, message);
-  }
-}
-
-void Worker::apply_change(const TableOp& change, std::uint64_t round) {
-  table_->apply(change);
+void Worker::apply(const TableOp& op, std::uint64_t round) {
+  table_->apply(op);
   const SequenceId id = std::visit(
-      [](const auto& op) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(op)>, AdmitOp>) {
-          return op.sequence.id;
+      [](const auto& change) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(change)>, AdmitOp>) {
+          return change.sequence.id;
         } else {
-          return op.id;
+          return change.id;
         }
       },
-      change);
+      op);
   if (std::ranges::find(planned_, id, &StepItem::id) != planned_.end()) planned_.clear();
-  if (const auto* admit = std::get_if<AdmitOp>(&change); admit != nullptr) {
-    if (!admit->sequence.pushed) return;
-    if (config_.ingest != nullptr) {
-      config_.ingest->open(admit->sequence);
-      arriving_.insert(id);
-    } else {
-      unfilled_.insert_or_assign(
-          id, fmt::format("rows of sequence {} are pushed: this worker takes none in", id));
-    }
+  if (const auto* admit = std::get_if<AdmitOp>(&op)) {
+    ingest_.open(admit->sequence);
+    arriving_.insert(id);
   }
-  if (!std::holds_alternative<FreeOp>(change)) return;
-  unfilled_.erase(id);
+  if (!std::holds_alternative<FreeOp>(op)) return;
   arriving_.erase(id);
-  if (config_.ingest != nullptr) config_.ingest->close(id, round);
-}
-
-void Worker::fill(const FillOp& op) {
-  const PhaseTimer timer(times_, Phase::kFill);
-  const Sequence& s = table_->at(op.id);
-  if (op.begin < 0 || op.begin > op.end || op.end > s.length) {
-    fail(ErrorCode::kInvalidArgument, "fill of {} .. {}, expected within its {} rows", op.begin,
-         op.end, s.length);
-  }
-  const std::size_t row_bytes = cache_->layout().row_bytes();
-  const std::int64_t leaf_tokens = table_->leaf_tokens();
-  std::vector<std::byte> host(static_cast<std::size_t>(leaf_tokens) * row_bytes);
-  const auto device = backend_.allocate(host.size());
-  std::vector<AppendTask> tasks;
-  const auto fill_leaf = [&](const Leaf& leaf, const LeafPart& part) {
-    if (leaf.owner != communicator_.rank()) return;
-    tasks.clear();
-    for (std::int64_t r = 0; r < part.rows(); ++r) {
-      const std::int64_t row = part.first_row + r;
-      tasks.push_back({0, leaf.pages[static_cast<std::size_t>(row / kPageTokens)],
-                       static_cast<std::int32_t>(row % kPageTokens), r});
-    }
-    const auto bytes = std::span(host).first(static_cast<std::size_t>(part.rows()) * row_bytes);
-    for (std::int32_t layer = 0; layer < config_.layers; ++layer) {
-      client_.fill_rows(s, layer, part.begin, part.rows(), bytes.data());
-      backend_.upload(device->data(), bytes);
-      backend_.call(AppendArgs{.cache = cache_.get(),
-                               .tasks = tasks,
-                               .item_layer = std::span(&layer, 1),
-                               .source = device->data(),
-                               .source_stride_bytes = row_bytes});
-      backend_.synchronize(Deadline::after(config_.round_timeout));
-    }
-  };
-  for_each_leaf(s, op.begin, op.end, leaf_tokens, fill_leaf);
+  ingest_.close(id, round);
 }
 
 /// Throws where rows of an item have not arrived here.
 void Worker::check_rows(std::span<const StepItem> items) {
   for (const StepItem& item : items) {
-    const auto unfilled = unfilled_.find(item.id);
-    if (unfilled != unfilled_.end()) {
-      fail(ErrorCode::kFailedPrecondition, "never filled: {}", unfilled->second);
-    }
     if (!arriving_.contains(item.id)) continue;
-    const IngestTable::Progress progress = config_.ingest->progress(item.id);
+    const IngestTable::Progress progress = ingest_.progress(item.id);
     if (progress.missing_layer >= 0) {
       fail(ErrorCode::kFailedPrecondition,
            "rows of sequence {} have not arrived: {} of {}, the first missing one is of layer "
@@ -277,19 +213,6 @@ void Worker::prepare(std::span<const StepItem> items, RoundReport& report) {
       static_cast<double>(routing_.spread.size()) / static_cast<double>(routing_.items.size());
 }
 
-/// All layers of a step, a round each.
-Status Worker::step(const Order& order, Deadline deadline, RoundReport& report) {
-  if (order.step.empty()) return {};
-  if (failure_.ok()) failure_ = status_of([&] { check_rows(order.step); });
-  prepare(order.step, report);
-  for (int layer = 0; layer < config_.layers; ++layer) {
-    item_layer_.assign(order.step.size(), layer);
-    Status status = run(order, deadline, report);
-    if (!status.ok()) return status;
-  }
-  return {};
-}
-
 /// One round, each item at its layer.
 Status Worker::round(const Order& order, Deadline deadline, RoundReport& report) {
   const Status good = status_of([&] { check_round(order); });
@@ -299,20 +222,14 @@ Status Worker::round(const Order& order, Deadline deadline, RoundReport& report)
   }
   if (failure_.ok()) failure_ = status_of([&] { check_rows(order.step); });
   prepare(order.step, report);
-  item_layer_ = order.item_layer;
-  return run(order, deadline, report);
-}
-
-/// The items of the plan at item_layer_.
-Status Worker::run(const Order& order, Deadline deadline, RoundReport& report) {
-  Status status = executor_->run(plan_, item_layer_, client_, deadline, failure_, times_);
+  Status status = executor_->run(plan_, order.item_layer, client_, deadline, failure_, times_);
   if (!status.ok()) communicator_.poison(status);  // the others need not wait for this rank
-  if (status.ok() && order.canary.item >= 0 && !order.item_layer.empty()) {
+  if (status.ok() && order.canary.item >= 0) {
     const CanaryInput input{.shape = config_.attention,
                             .routing = routing_,
                             .plan = plan_,
-                            .item_layer = item_layer_,
-                            .attended = executor_->program().attend_call(plan_, item_layer_),
+                            .item_layer = order.item_layer,
+                            .attended = executor_->program().attend_call(plan_, order.item_layer),
                             .states = executor_->program().states(),
                             .leaf_tokens = config_.leaf_tokens,
                             .most_rows = config_.canary_rows};
@@ -328,9 +245,9 @@ Status Worker::run(const Order& order, Deadline deadline, RoundReport& report) {
   report.planned_bytes +=
       static_cast<std::uint64_t>(volume_.token_records) * a.token_record_bytes() + state_bytes;
   report.state_bytes += state_bytes;
-  // The others learn of it at the end of the next layer, of the step, or of the next order.
+  // The others learn of it at the end of the next order.
   failure_ = status_of(
-      [&] { client_.read_states(plan_.homed, item_layer_, executor_->program().states()); });
+      [&] { client_.read_states(plan_.homed, order.item_layer, executor_->program().states()); });
   return {};
 }
 

@@ -1,5 +1,4 @@
-// One rank of a pool: receives orders, keeps its copy of the sequence table, fills rows, runs
-// steps.
+// One rank of a pool: receives orders, keeps its copy of the sequence table, runs rounds.
 #pragma once
 
 #include <chrono>
@@ -7,8 +6,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
-#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -16,7 +13,6 @@
 #include "core/interface/backend.h"
 #include "core/interface/communicator.h"
 #include "core/plan/plan.h"
-#include "core/pool/broadcast_orders.h"
 #include "core/pool/canary.h"
 #include "core/pool/ingest_table.h"
 #include "core/pool/order_channel.h"
@@ -35,13 +31,10 @@ struct WorkerConfig {
   /// By which `auto` chooses the exchange: those of the pool's placement.
   MachineCosts costs = find_built_in_costs("cpu").costs;
   int workers_per_node = 1024;  // workers r / workers_per_node share a node
-  /// From the order to the end of the round, fills included.
+  /// From the order to the end of the round.
   std::chrono::milliseconds round_timeout{60'000};
   /// How long a follower waits for the next order. The sequencer sends one at least this often.
   std::chrono::milliseconds order_timeout{120'000};
-  /// Where prompts come from outside: told of admissions and ends. Outlives the worker; may be
-  /// null.
-  IngestTable* ingest = nullptr;
   /// A canary reads at most this many rows on a worker; longer items are not recomputed.
   std::int64_t canary_rows = 16'384;
 
@@ -59,20 +52,20 @@ struct WorkerConfig {
 struct RoundReport {
   Status status;  // the same on every rank, see Worker::lead
   bool stop = false;
-  int rounds = 0;                         // layers that ran
-  double step_us = 0;                     // of the step, fills not counted, on this rank
+  int rounds = 0;                         // 1 where a round ran
+  double step_us = 0;                     // of the copies and the round, on this rank
   double copy_us = 0;                     // of the order's copies, on the slowest worker
-  PhaseTimes phase_us{};                  // of all layers; per phase the slowest worker
+  PhaseTimes phase_us{};                  // per phase the slowest worker
   std::vector<std::int64_t> worker_rows;  // attention work per worker, rows x new tokens
   std::vector<double> worker_attend_us;   // what each worker took for it
-  double mean_spread = 0;                 // workers per sequence of the step
-  std::uint64_t planned_bytes = 0;        // queries, rows and states of all workers and layers, by
+  double mean_spread = 0;                 // workers per sequence of the round
+  std::uint64_t planned_bytes = 0;        // queries, rows and states of all workers, by
   std::uint64_t exchanged_bytes = 0;      // the plan and as the communicators counted them
   std::uint64_t state_bytes = 0;          // of planned_bytes: partial states
   Exchange exchange = Exchange::kAuto;    // the one that ran
   bool plan_reused = false;               // that of an earlier order, for a round of equal items
   /// Rounds up to this one of which no transfer is under way on any rank (IngestTable): at most the
-  /// order's own. 2^64 - 1 without ingest tables.
+  /// order's own.
   std::uint64_t drained_round = 0;
   /// False also where the order asked for it and a worker has more than canary_rows of the item.
   bool canary_checked = false;
@@ -86,32 +79,33 @@ class Worker {
  public:
   /// All ranks construct their Worker together: configurations and backends are compared, and every
   /// rank throws kInvalidArgument, naming the two ranks, when they differ; kPoolFull when the page
-  /// memory cannot be had on some rank. `client` and the others outlive the worker.
+  /// memory cannot be had on some rank. `client` and the others outlive the worker. `ingest`, where
+  /// prompts' rows arrive, is told of admissions and ends.
   ///
   /// `communicator` carries what the ranks tell each other, from host memory; `exchange`, of the
   /// same ranks, queries and partial states from the backend's memory. They may be one where the
   /// backend's memory is the host's, and are where `exchange` is not given: kFailedPrecondition
   /// elsewhere.
   ///
-  /// Orders come by `orders`; where it is not given, by broadcasts on `communicator`.
+  /// `orders` is for lead() and follow().
   Worker(const WorkerConfig& config, Backend& backend, Communicator& communicator,
-         PoolClient& client, Communicator* exchange = nullptr, OrderChannel* orders = nullptr);
+         PoolClient& client, IngestTable& ingest, Communicator* exchange = nullptr,
+         OrderChannel* orders = nullptr);
   ~Worker();
 
-  /// Rank 0: sends the order to all ranks and takes part in it. Changes of the table hold whatever
-  /// the status. With kWorkerFailed (a client or a backend threw, on the worker that the message
-  /// names; or a step of rows that have not arrived) the pool can go on: abort the step, and try
-  /// again or not. Rows that a failed fill left out stay missing, and steps of that sequence fail,
-  /// until it is freed. Any other status is the end of the pool. Throws kFailedPrecondition on
-  /// another rank.
-  ///
-  /// An order with item_layer runs one round, and its status tells about everything but what the
+  /// Rank 0: sends the order to all ranks and takes part in it, as perform(). Throws
+  /// kFailedPrecondition on another rank.
+  RoundReport lead(const Order& order);
+  /// Other ranks: waits for one order and takes part in it. Throws kFailedPrecondition on rank 0.
+  RoundReport follow();
+
+  /// Takes part in an order that every rank has. Changes of the table hold whatever the status.
+  /// With kWorkerFailed (a client or a backend threw, on the worker that the message names; or a
+  /// round of rows that have not arrived) the pool can go on: order the round again, or abort its
+  /// steps. Any other status is the end of the pool. The status tells about everything but what the
   /// clients made of the round's states: where PoolClient::read_states throws, the next order
   /// fails.
-  RoundReport lead(const Order& order);
-  /// Other ranks: waits for one order and takes part in it; as lead. Throws kFailedPrecondition on
-  /// rank 0.
-  RoundReport follow();
+  RoundReport perform(const Order& order);
 
   [[nodiscard]] const SequenceTable& table() const noexcept { return *table_; }
   /// The cache, for those that write rows into it while no order reads them.
@@ -121,15 +115,11 @@ class Worker {
   void set_up();
   void perform(const Order& order, RoundReport& report);
   void leave(const Status& reason);
-  void apply(const Order& order);
-  void apply_change(const TableOp& change, std::uint64_t round);
-  void fill(const FillOp& op);
+  void apply(const TableOp& op, std::uint64_t round);
   void check_rows(std::span<const StepItem> items);
   void check_round(const Order& order) const;
   void prepare(std::span<const StepItem> items, RoundReport& report);
-  Status step(const Order& order, Deadline deadline, RoundReport& report);
   Status round(const Order& order, Deadline deadline, RoundReport& report);
-  Status run(const Order& order, Deadline deadline, RoundReport& report);
   Status agree(std::uint64_t round, Deadline deadline, RoundReport& report);
 
   WorkerConfig config_;
@@ -137,8 +127,8 @@ class Worker {
   Communicator& communicator_;
   Communicator& exchange_;
   PoolClient& client_;
-  BroadcastOrders broadcasts_;
-  OrderChannel& orders_;
+  IngestTable& ingest_;
+  OrderChannel* orders_;
   std::vector<std::byte> order_bytes_;
   std::optional<SequenceTable> table_;  // empty only until the handshake
   std::unique_ptr<Cache> cache_;
@@ -149,11 +139,8 @@ class Worker {
   ExchangeVolume volume_;
   /// What the plan was built for; empty where the table has changed since.
   std::vector<StepItem> planned_;
-  std::vector<std::int32_t> item_layer_;
   Status failure_;  // this rank's own, until it was told to the others
-  /// Sequences with rows that this rank has not got, and why: a step of one fails.
-  std::unordered_map<SequenceId, std::string> unfilled_;
-  /// Pushed sequences whose rows had not all arrived here when last asked for.
+  /// Sequences whose rows had not all arrived here when last asked for.
   std::unordered_set<SequenceId> arriving_;
   std::uint64_t drained_round_ = 0;
   CanaryVerdict canary_;

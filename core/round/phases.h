@@ -12,7 +12,6 @@
 namespace tributary {
 
 enum class Phase : std::uint8_t {
-  kFill,  // prompts' rows into their pages
   kPlan,
   kProject,  // the client writes queries and new rows
   kQueryExchange,
@@ -20,8 +19,8 @@ enum class Phase : std::uint8_t {
   kPartialExchange,
   kCombine,
 };
-inline constexpr std::array<std::string_view, 7> kPhaseNames{
-    "fill", "plan", "project", "query_exchange", "attend", "partial_exchange", "combine"};
+inline constexpr std::array<std::string_view, 6> kPhaseNames{
+    "plan", "project", "query_exchange", "attend", "partial_exchange", "combine"};
 inline constexpr std::size_t kPhases = kPhaseNames.size();
 [[nodiscard]] constexpr std::string_view phase_name(Phase phase) noexcept {
   return kPhaseNames[static_cast<std::size_t>(phase)];

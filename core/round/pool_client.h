@@ -1,11 +1,10 @@
-// The client of a pool: the source of latent rows and queries, the sink of attention states.
+// The client of a pool: the source of queries and new latent rows, the sink of attention states.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
-#include "core/cache/sequence_table.h"
 #include "core/plan/plan.h"
 
 namespace tributary {
@@ -19,11 +18,6 @@ class PoolClient {
   PoolClient(const PoolClient&) = delete;
   PoolClient& operator=(const PoolClient&) = delete;
   virtual ~PoolClient() = default;
-
-  /// Called on the owner of a leaf. Writes the latent rows of positions begin .. begin + count - 1
-  /// of one layer to host memory, in the cache's row type, [count, latent_dim].
-  virtual void fill_rows(const Sequence& sequence, int layer, std::int64_t begin,
-                         std::int64_t count, std::byte* rows) = 0;
 
   /// Called on the home. Writes the token records of `items` to the backend's memory. Record r
   /// starts at `records + r * record_bytes`: the query [heads, latent_dim] in the pool's query

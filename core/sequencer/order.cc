@@ -1,4 +1,4 @@
-// Layout: round, stop, number of operations; per operation its kind (its index in the variants) and
+// Layout: round, stop, number of operations; per operation its kind (its index in the variant) and
 // its fields in the order of declaration; the copies, the step's items and their layers as lists;
 // the canary.
 #include "core/sequencer/order.h"
@@ -11,7 +11,7 @@
 namespace tributary {
 namespace {
 
-enum class Kind : std::uint8_t { kAdmit, kExtend, kCommit, kTruncate, kFree, kMove, kFill };
+enum class Kind : std::uint8_t { kAdmit, kExtend, kCommit, kTruncate, kFree, kMove };
 
 void encode(const AdmitOp& op, ByteWriter& out) {
   const Sequence& s = op.sequence;
@@ -23,7 +23,6 @@ void encode(const AdmitOp& op, ByteWriter& out) {
   out.value(s.prompt_tokens);
   out.value(s.limit_tokens);
   out.value(s.length);
-  out.value(static_cast<std::uint8_t>(s.pushed));
   out.value(static_cast<std::uint32_t>(s.leaves.size()));
   for (const Leaf& leaf : s.leaves) {
     out.value(leaf.owner);
@@ -63,9 +62,6 @@ void encode(const TruncateOp& op, ByteWriter& out) {
 void encode(const FreeOp& op, ByteWriter& out) {
   encode_plain(Kind::kFree, op, out);
 }
-void encode(const FillOp& op, ByteWriter& out) {
-  encode_plain(Kind::kFill, op, out);
-}
 void encode(const TableOp& op, ByteWriter& out) {
   std::visit([&out](const auto& alternative) { encode(alternative, out); }, op);
 }
@@ -79,7 +75,6 @@ AdmitOp decode_admit(ByteReader& in) {
   s.prompt_tokens = in.value<std::int64_t>();
   s.limit_tokens = in.value<std::int64_t>();
   s.length = in.value<std::int64_t>();
-  s.pushed = in.value<std::uint8_t>() != 0;
   const auto leaves = in.value<std::uint32_t>();
   for (std::uint32_t i = 0; i < leaves; ++i) {
     const auto owner = in.value<std::int32_t>();
@@ -106,26 +101,24 @@ MoveOp decode_move(ByteReader& in) {
   return op;
 }
 
-std::variant<TableOp, FillOp> decode_op(ByteReader& in) {
+TableOp decode_op(ByteReader& in) {
   const auto kind = in.value<Kind>();
   switch (kind) {
     case Kind::kAdmit:
-      return TableOp(decode_admit(in));
+      return decode_admit(in);
     case Kind::kExtend:
-      return TableOp(decode_extend(in));
+      return decode_extend(in);
     case Kind::kCommit:
-      return TableOp(in.value<CommitOp>());
+      return in.value<CommitOp>();
     case Kind::kTruncate:
-      return TableOp(in.value<TruncateOp>());
+      return in.value<TruncateOp>();
     case Kind::kFree:
-      return TableOp(in.value<FreeOp>());
+      return in.value<FreeOp>();
     case Kind::kMove:
-      return TableOp(decode_move(in));
-    case Kind::kFill:
-      return in.value<FillOp>();
+      return decode_move(in);
   }
   fail(ErrorCode::kMalformedInput, "order: operation kind is {}, expected 0 .. {}",
-       static_cast<int>(kind), static_cast<int>(Kind::kFill));
+       static_cast<int>(kind), static_cast<int>(Kind::kMove));
 }
 
 }  // namespace
@@ -135,9 +128,7 @@ std::vector<std::byte> encode_order(const Order& order) {
   out.value(order.round);
   out.value(static_cast<std::uint8_t>(order.stop));
   out.value(static_cast<std::uint32_t>(order.ops.size()));
-  for (const auto& op : order.ops) {
-    std::visit([&out](const auto& alternative) { encode(alternative, out); }, op);
-  }
+  for (const TableOp& op : order.ops) encode(op, out);
   out.list(std::span<const PageCopy>(order.copies));
   out.list(std::span<const StepItem>(order.step));
   out.list(std::span<const std::int32_t>(order.item_layer));

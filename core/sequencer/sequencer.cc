@@ -159,7 +159,6 @@ std::optional<SequenceId> Sequencer::admit(const AdmitRequest& request, const Ad
   s.prompt_tokens = request.prompt_tokens;
   s.limit_tokens = limit;
   s.length = request.prompt_tokens;
-  s.pushed = as.pushed;
   s.leaves.resize(assignment->leaf_owner.size());
   std::int32_t previous_owner = -1;
   for (std::size_t i = 0; i < s.leaves.size(); ++i) {
@@ -177,12 +176,9 @@ std::optional<SequenceId> Sequencer::admit(const AdmitRequest& request, const Ad
   account(s, 1);
   const SequenceId id = s.id;
   policies_.emplace(id, request.spread);
-  if (as.pushed && request.prompt_tokens > 0) filling_.insert(id);
+  if (request.prompt_tokens > 0) filling_.insert(id);
   ++turnover_;
   decide(AdmitOp{std::move(s)});
-  if (request.prompt_tokens > 0 && !as.pushed) {
-    order_.ops.emplace_back(FillOp{id, 0, request.prompt_tokens});
-  }
   return id;
 }
 

@@ -34,9 +34,6 @@ struct AdmitAs {
   /// 0: the sequencer's own incarnation and counter. Else the id, chosen outside, never used
   /// before.
   SequenceId id = 0;
-  /// True: the prompt's rows are sent to their owners (IngestTable). False: the owners ask for them
-  /// (FillOp).
-  bool pushed = false;
 };
 
 class Sequencer {
@@ -44,12 +41,12 @@ class Sequencer {
   /// Throws kInvalidArgument.
   explicit Sequencer(const SequencerConfig& config);
 
-  /// Reserves the pages for the whole request, places it, and orders the fill of its prompt. Moves
-  /// that hold pages it needs are cancelled. No value: no room now, try again when something was
-  /// freed; `auto` may wait for a worker with all its pages, see PageWaits for how long. Throws
-  /// kTooLarge for a request that an empty pool could not hold, kInvalidArgument for bad lengths,
-  /// kAlreadyExists for a given id that is in the pool, kFailedPrecondition when all ids of the
-  /// incarnation were given; nothing is changed then.
+  /// Reserves the pages for the whole request and places it; its prompt's rows come from outside
+  /// (IngestTable). Moves that hold pages it needs are cancelled. No value: no room now, try again
+  /// when something was freed; `auto` may wait for a worker with all its pages, see PageWaits for
+  /// how long. Throws kTooLarge for a request that an empty pool could not hold, kInvalidArgument
+  /// for bad lengths, kAlreadyExists for a given id that is in the pool, kFailedPrecondition when
+  /// all ids of the incarnation were given; nothing is changed then.
   [[nodiscard]] std::optional<SequenceId> admit(const AdmitRequest& request,
                                                 const AdmitAs& as = {});
   /// Throws what admit() would throw: tells before a run whether all its requests can ever be held.
@@ -83,15 +80,6 @@ class Sequencer {
   /// The open step of a sequence: its tokens, or 0.
   [[nodiscard]] std::int32_t open_tokens(SequenceId id) const;
 
-  /// For callers that run all sequences in step: open_step, and an order for all layers. Throws as
-  /// open_step(), and kFailedPrecondition while any step is open.
-  void begin_step(std::span<const StepRequest> requests);
-  /// commit of every sequence of begin_step, in its order. Throws, and the steps stay open, as
-  /// commit, and kInvalidArgument for another number of sequences.
-  void commit_step(std::span<const std::int32_t> accepted);
-  /// Ends all open steps with nothing accepted; an order of them that was not taken is withdrawn.
-  void abort_step();
-
   /// Drops the rows from `length` on and gives their pages back to the reservation; a new epoch.
   /// Throws kNotFound, kInvalidArgument, kFailedPrecondition while the sequence is in an open step.
   void truncate(SequenceId id, std::int64_t length);
@@ -109,8 +97,8 @@ class Sequencer {
   // changes, and the next round is planned with the new owner. Truncation and the end of a sequence
   // cancel its move.
 
-  /// All rows of a pushed sequence's prompt have arrived; others are known. Repeated calls and
-  /// unknown sequences do nothing.
+  /// All rows of the sequence's prompt have arrived. Repeated calls and unknown sequences do
+  /// nothing.
   void prompt_arrived(SequenceId id) { turnover_ += filling_.erase(id); }
   /// Takes pages at the target for a move; its rows are copied by order_copies(). Throws, with
   /// nothing changed, kNotFound, kAlreadyExists for a sequence with a move under way,
@@ -197,7 +185,6 @@ class Sequencer {
     bool taken = false;  // an order with a round of it was taken
   };
   std::unordered_map<SequenceId, OpenStep> open_;
-  std::vector<SequenceId> in_step_;  // the sequences of begin_step, in its order
   struct Closed {
     std::uint64_t round = 0;  // of the order that ended it
     Sequence sequence;
@@ -205,7 +192,7 @@ class Sequencer {
   std::deque<Closed> closed_;  // not released, by round
   MoveBook moves_;
   MoveTotals move_totals_;
-  std::unordered_set<SequenceId> filling_;  // pushed, and their rows have not all arrived
+  std::unordered_set<SequenceId> filling_;  // their prompts' rows have not all arrived
   Order order_;
   std::uint32_t counter_ = 0;
   std::uint64_t round_ = 0;

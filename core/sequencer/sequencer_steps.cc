@@ -119,7 +119,6 @@ void Sequencer::withdraw(SequenceId id) {
   if (found == order_.step.end()) return;
   const auto index = found - order_.step.begin();
   order_.step.erase(found);
-  if (order_.item_layer.empty()) return;
   order_.item_layer.erase(order_.item_layer.begin() + index);
   CanaryOrder& canary = order_.canary;
   if (canary.item == index) canary = {};
@@ -148,37 +147,6 @@ void Sequencer::commit(SequenceId id, std::int32_t accepted) {
 std::int32_t Sequencer::open_tokens(SequenceId id) const {
   const auto found = open_.find(id);
   return found == open_.end() ? 0 : found->second.tokens;
-}
-
-void Sequencer::begin_step(std::span<const StepRequest> requests) {
-  if (!open_.empty()) {
-    fail(ErrorCode::kFailedPrecondition, "steps of {} sequences are open", open_.size());
-  }
-  open_step(requests);
-  in_step_.clear();
-  for (const StepRequest& request : requests) {
-    in_step_.push_back(request.id);
-    order_.step.push_back({request.id, table_.at(request.id).epoch, request.tokens});
-  }
-}
-
-void Sequencer::commit_step(std::span<const std::int32_t> accepted) {
-  if (accepted.size() != in_step_.size()) {
-    fail(ErrorCode::kInvalidArgument, "commit of {} sequences, the open step has {}",
-         accepted.size(), in_step_.size());
-  }
-  for (std::size_t i = 0; i < accepted.size(); ++i) check_commit(in_step_[i], accepted[i]);
-  for (std::size_t i = 0; i < accepted.size(); ++i) commit(in_step_[i], accepted[i]);
-  in_step_.clear();
-}
-
-void Sequencer::abort_step() {
-  // If the step is still in the order: its epochs may have passed when the order is taken.
-  order_.step.clear();
-  order_.item_layer.clear();
-  order_.canary = {};
-  open_.clear();
-  in_step_.clear();
 }
 
 }  // namespace tributary

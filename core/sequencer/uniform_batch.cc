@@ -34,16 +34,17 @@ UniformBatch::UniformBatch(const UniformBatchConfig& config)
                   .pages_per_worker = pages_of(config),
                   .incarnation = 1}) {
   std::vector<Sequencer::StepRequest> step;
+  std::vector<StepItem> items;
   for (int i = 0; i < config.batch; ++i) {
     const auto id = sequencer_.admit({.prompt_tokens = config.context - config.tokens,
                                       .max_new_tokens = config.tokens,
                                       .spread = config.spread},
                                      {.tag = i});
     step.push_back({id.value(), config.tokens});
+    items.push_back({*id, sequencer_.table().at(*id).epoch, config.tokens});
   }
-  sequencer_.begin_step(step);
-  const Order order = sequencer_.take_order();
-  build_routing(sequencer_.table(), order.step, config.workers, routing_);
+  sequencer_.open_step(step);
+  build_routing(sequencer_.table(), items, config.workers, routing_);
 }
 
 std::int64_t UniformBatch::busiest_pages() const {

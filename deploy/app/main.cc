@@ -9,12 +9,14 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "comm/http/http_client.h"
+#include "comm/local/local_transport.h"
 #include "core/base/error.h"
 #include "deploy/app/bench/bench.h"
 #include "deploy/app/descriptors.h"
@@ -25,12 +27,10 @@
 #include "deploy/app/prefill/prefill.h"
 #include "deploy/app/program_end.h"
 #include "deploy/app/replay/replay.h"
-#include "deploy/app/replay/replay_service.h"
 #include "deploy/app/simulate/simulate.h"
 #include "deploy/app/top/top.h"
 #include "deploy/app/up/up.h"
 #include "deploy/app/verify/verify.h"
-#include "deploy/app/verify/verify_service.h"
 #include "deploy/runtime/run_workers.h"
 #include "deploy/service/control/control.h"
 #include "deploy/service/transport/data_transport.h"
@@ -65,31 +65,35 @@ void require_one_process(const char* command, const Launcher& launcher) {
   }
 }
 
-int run_verify_service(const VerifyOptions& options, const Launcher& launcher) {
-  require_one_process("verify --service", launcher);
-  const ServiceVerification result = verify_service(options);
+int show(const Verification& result, const std::string& where) {
   bool ok = !result.rows.empty();
   for (const VerifyRow& row : result.rows) ok = ok && row.ok();
   fmt::print("{}", to_text(result.rows));
   for (const std::string& line : result.skipped) fmt::print("skipped {}\n", line);
-  fmt::print("{} through {}\n",
-             result.rows.empty() ? "NOTHING verified" : (ok ? "verified" : "FAILED"),
-             options.service.url);
+  fmt::print("{} {}\n", result.rows.empty() ? "NOTHING verified" : (ok ? "verified" : "FAILED"),
+             where);
   return ok ? 0 : 1;
 }
 
+/// The data plane of workers that are threads; null where they are processes.
+std::shared_ptr<LocalNetwork> local_network(const Launcher& launcher) {
+  return launcher.under_mpi() ? nullptr : std::make_shared<LocalNetwork>();
+}
+
 int run_verify(const VerifyOptions& options, const Launcher& launcher) {
-  if (options.service.given()) return run_verify_service(options, launcher);
-  bool ok = true;
+  if (options.service.given()) {
+    require_one_process("verify --service", launcher);
+    return show(verify_service(options), fmt::format("through {}", options.service.url));
+  }
+  int status = 0;
+  const auto network = local_network(launcher);
   launcher.run(options.workers, [&](Communicator& communicator) {
-    const auto rows = verify(options, communicator);
+    const Verification result = verify(options, communicator, network);
     if (communicator.rank() != 0) return;
-    for (const VerifyRow& row : rows) ok = ok && row.ok();
-    fmt::print("{}", to_text(rows));
-    fmt::print("{} on {} worker{} ({})\n", ok ? "verified" : "FAILED", communicator.size(),
-               communicator.size() == 1 ? "" : "s", communicator.name());
+    status = show(result, fmt::format("on {} worker{} ({})", communicator.size(),
+                                      communicator.size() == 1 ? "" : "s", communicator.name()));
   });
-  return ok ? 0 : 1;
+  return status;
 }
 
 void show(const ReplayOptions& options, const ReplayReport& report) {
@@ -104,6 +108,7 @@ int run_replay(const ReplayOptions& options, const Launcher& launcher) {
     show(options, replay_service(options, replay_requests(options), launcher.terminal()));
     return 0;
   }
+  const auto network = local_network(launcher);
   launcher.run(options.workers, [&](Communicator& communicator) {
     std::vector<TraceRequest> requests;
     if (communicator.rank() == 0) {
@@ -115,7 +120,8 @@ int run_replay(const ReplayOptions& options, const Launcher& launcher) {
     std::byte ready{};
     communicator.broadcast(std::span(&ready, 1), 0, Deadline::after(kTraceTimeout))
         .throw_if_error();
-    const ReplayReport report = replay(options, requests, communicator, launcher.terminal());
+    const ReplayReport report =
+        replay(options, requests, communicator, network, launcher.terminal());
     if (communicator.rank() == 0) show(options, report);
   });
   return 0;

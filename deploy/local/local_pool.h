@@ -20,7 +20,8 @@ namespace tributary {
 /// How long the caller waits for the pool's threads. They continue on their own after that.
 struct LocalPoolLimits {
   /// The limit until the pool serves. It is a little longer than workers wait for each other while
-  /// they load (half an hour, serve_pool.cc), so that their own error comes first.
+  /// they load (half an hour, WorkerOptions::start_timeout_ms), so that their own error comes
+  /// first.
   std::chrono::milliseconds start{31 * 60'000};
   /// The limit until the threads have ended; the current round ends first.
   std::chrono::milliseconds end{60'000};

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <memory>
 
 #include "deploy/app/verify/verify.h"
 #include "tests/deploy/app/replay_runs.h"
@@ -36,7 +37,7 @@ TEST(CudaReplay, DigestIsTheSameForWorkersThatShareAGpu) {
         const ReplayReport many = run_threads(options, small_trace(), workers);
         EXPECT_EQ(many.digest, one.digest)
             << workers << " workers, " << heads << " heads of " << row_format_name(rows);
-        EXPECT_EQ(many.communicator, "staged/threads");
+        EXPECT_EQ(many.pool->communicator, "staged/threads");
       }
     }
   }
@@ -53,14 +54,15 @@ TEST(CudaReplay, DigestDoesNotDependOnTheBatchOrTheLeavesPlaces) {
 
 TEST(CudaVerify, GoldenFileThroughPrefillAndDecode) {
   for (const int workers : {1, 2}) {
+    const auto network = std::make_shared<LocalNetwork>();
     run_ranks(workers, [&](Communicator& communicator) {
       VerifyOptions options;
       options.files = {TRIBUTARY_REPO_ROOT "/tests/data/tiny.safetensors"};
       options.backend = "cuda/0";
       options.threads = 1;
-      for (const VerifyRow& row : verify(options, communicator)) {
-        EXPECT_TRUE(row.ok()) << to_text({row});
-      }
+      const Verification result = verify(options, communicator, network);
+      EXPECT_EQ(result.rows.empty(), communicator.rank() != 0);
+      for (const VerifyRow& row : result.rows) EXPECT_TRUE(row.ok()) << to_text({row});
     });
   }
 }

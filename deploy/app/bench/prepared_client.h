@@ -33,8 +33,8 @@ class PreparedClient final : public PoolClient {
     backend_.synchronize(Deadline::after(std::chrono::seconds(60)));
   }
 
-  void fill_rows(const Sequence& /*sequence*/, int /*layer*/, std::int64_t /*begin*/,
-                 std::int64_t count, std::byte* rows) override {
+  /// So many times the row.
+  void write_rows(std::int64_t count, std::byte* rows) const {
     const auto row = std::span(record_).subspan(query_bytes_);
     for (std::int64_t i = 0; i < count; ++i) {
       std::copy(row.begin(), row.end(), rows + static_cast<std::size_t>(i) * row.size());

@@ -1,9 +1,12 @@
 #include "deploy/app/bench/step_case.h"
 
+#include <chrono>
+#include <span>
 #include <utility>
 
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
+#include "deploy/app/bench/prompt_filler.h"
 
 namespace tributary::bench {
 namespace {
@@ -37,44 +40,69 @@ AttentionShape attention_shape(int heads) {
 
 StepCase::StepCase(const StepCaseConfig& config, Backend& backend, Communicator& communicator,
                    Communicator* exchange)
-    : client_(config.attention, backend),
-      worker_(worker_config(config, communicator.size()), backend, communicator, client_,
-              exchange) {
-  if (communicator.rank() != 0) return;
-  sequencer_.emplace(SequencerConfig{
-      .placement = {.workers = communicator.size(),
-                    .model = worker_config(config, communicator.size()).cost_model()},
-      .pages_per_worker = pages_of(config),
-      .incarnation = 1});
+    : communicator_(communicator),
+      layers_(config.layers),
+      client_(config.attention, backend),
+      ingest_(communicator.rank(), config.layers, config.leaf_tokens),
+      worker_(worker_config(config, communicator.size()), backend, communicator, client_, ingest_,
+              exchange),
+      sequencer_({.placement = {.workers = communicator.size(),
+                                .model = worker_config(config, communicator.size()).cost_model()},
+                  .pages_per_worker = pages_of(config),
+                  .incarnation = 1}) {
   for (int i = 0; i < config.batch; ++i) {
-    const auto id = sequencer_->admit(
+    const auto id = sequencer_.admit(
         {.prompt_tokens = config.context - 1, .max_new_tokens = 1, .spread = config.spread},
         {.tag = i});
     step_.push_back({id.value(), 1});
   }
-  worker_.lead(sequencer_->take_order()).status.throw_if_error();  // fills
+  worker_.perform(sequencer_.take_order()).status.throw_if_error();
+  for (const Sequencer::StepRequest& item : step_) {
+    fill_prompt(worker_.table().at(item.id), communicator.rank(), config.layers, config.leaf_tokens,
+                ingest_, backend, worker_.cache(),
+                [&](int /*layer*/, std::int64_t /*begin*/, std::int64_t count, std::byte* rows) {
+                  client_.write_rows(count, rows);
+                });
+  }
+}
+
+bool StepCase::share(bool more) {
+  communicator_
+      .broadcast(std::as_writable_bytes(std::span(&more, 1)), 0,
+                 Deadline::after(std::chrono::minutes(1)))
+      .throw_if_error();
+  return more;
+}
+
+RoundReport StepCase::step() {
+  sequencer_.open_step(step_);
+  std::vector<Sequencer::RoundRequest> items;
+  for (const Sequencer::StepRequest& item : step_) items.push_back({item.id, 0});
+  RoundReport sum;
+  for (int layer = 0; layer < layers_; ++layer) {
+    for (Sequencer::RoundRequest& item : items) item.layer = layer;
+    sequencer_.order_round(items);
+    RoundReport round = worker_.perform(sequencer_.take_order());
+    round.status.throw_if_error();
+    for (std::size_t p = 0; p < kPhases; ++p) round.phase_us[p] += sum.phase_us[p];
+    round.exchanged_bytes += sum.exchanged_bytes;
+    sum = std::move(round);
+  }
+  for (const Sequencer::StepRequest& item : step_) sequencer_.commit(item.id, 0);
+  return sum;
 }
 
 RoundReport StepCase::run() {
-  sequencer_->begin_step(step_);
-  RoundReport report = worker_.lead(sequencer_->take_order());
-  report.status.throw_if_error();
-  sequencer_->abort_step();
-  return report;
+  (void)share(true);
+  return step();
 }
 
 void StepCase::stop() {
-  Order last = sequencer_->take_order();
-  last.stop = true;
-  worker_.lead(last).status.throw_if_error();
+  (void)share(false);
 }
 
 void StepCase::follow() {
-  for (bool stop = false; !stop;) {
-    const RoundReport round = worker_.follow();
-    round.status.throw_if_error();
-    stop = round.stop;
-  }
+  while (share(false)) (void)step();
 }
 
 }  // namespace tributary::bench

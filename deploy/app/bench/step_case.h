@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "core/interface/backend.h"
@@ -28,7 +27,8 @@ struct StepCaseConfig {
   MachineCosts costs = find_built_in_costs("cpu").costs;  // of placement; equal on all ranks
 };
 
-/// All ranks construct it together; rank 0 runs steps and the others follow.
+/// All ranks construct it together; rank 0 runs steps and the others follow. Every rank has a
+/// sequencer of its own, which decides what the others' do: no order travels.
 class StepCase {
  public:
   /// `exchange` carries queries and partial states if `communicator` does not take pointers of the
@@ -36,7 +36,8 @@ class StepCase {
   StepCase(const StepCaseConfig& config, Backend& backend, Communicator& communicator,
            Communicator* exchange = nullptr);
 
-  /// On rank 0: runs one step, of which nothing is committed. Throws the step's error.
+  /// On rank 0: runs one step, of which nothing is committed, and returns times and bytes of all
+  /// layers together. Throws the step's error.
   RoundReport run();
   /// On rank 0: the last call; the others return from follow().
   void stop();
@@ -44,9 +45,16 @@ class StepCase {
   void follow();
 
  private:
+  /// Whether there is one more step, from rank 0 to all.
+  bool share(bool more);
+  RoundReport step();
+
+  Communicator& communicator_;
+  int layers_;
   PreparedClient client_;
+  IngestTable ingest_;
   Worker worker_;
-  std::optional<Sequencer> sequencer_;
+  Sequencer sequencer_;
   std::vector<Sequencer::StepRequest> step_;
 };
 

@@ -12,6 +12,15 @@ namespace {
 constexpr auto kServiceHelp =
     "Use a running service, by its control plane's URL, instead of a pool of this program's own";
 
+/// Where the workers of a command's own pool listen, where they are processes.
+void add_addresses(CLI::App& app, std::string& listen, std::string& advertise) {
+  add_text(app, "--listen", "ADDRESS", listen,
+           "Under mpirun: address, network (10.0.0.0/24) or device (eth0) on which workers listen "
+           "(default the network that joins them all to the first one)");
+  add_text(app, "--advertise", "ADDRESS", advertise,
+           "Under mpirun: address of a worker that the others are told instead of --listen");
+}
+
 }  // namespace
 
 CLI::App* add_verify(CLI::App& app, VerifyOptions& o) {
@@ -22,12 +31,14 @@ CLI::App* add_verify(CLI::App& app, VerifyOptions& o) {
   add_switch(*sub, "--attend-only", o.attend_only,
              "Do not ask the service for `forward`: its weights are other than the files'");
   add_workers(*sub, o.workers);
+  add_addresses(*sub, o.listen, o.advertise);
   add_backend(*sub, o.backend, o.threads);
   add_backend_options(*sub, o.backend_options);
   add_query(*sub, o.query_dtype);
   add_leaf_tokens(*sub, o.leaf_tokens);
-  only_without_service(*sub, {"--workers", "--merge-order", "--disable-cuda-graph",
-                              "--attend-kernel", "--query", "--leaf-tokens"});
+  only_without_service(
+      *sub, {"--workers", "--listen", "--advertise", "--merge-order", "--disable-cuda-graph",
+             "--attend-kernel", "--query", "--leaf-tokens"});
   only_with_service(*sub, {"--attend-only", "--token-file", "--ca", "--tls-certificate",
                            "--tls-key", "--call-timeout-ms", "--transport", "--busy-poll"});
   return sub;
@@ -41,6 +52,7 @@ CLI::App* add_replay(CLI::App& app, ReplayOptions& o) {
   add_number(*sub, "--clients", o.clients, 1, 64,
              "Clients of the service, each with its share of the requests and of the batch");
   add_workers(*sub, o.workers);
+  add_addresses(*sub, o.listen, o.advertise);
   add_backend(*sub, o.backend, o.threads);
   add_backend_options(*sub, o.backend_options);
   add_placement(*sub, o.spread, o.exchange, o.leaf_tokens);
@@ -61,14 +73,12 @@ CLI::App* add_replay(CLI::App& app, ReplayOptions& o) {
              "0, as capacity allows");
   add_number(*sub, "--canary-rate", o.canary_rate, 0.0, 1.0,
              "Share of outputs that are recomputed in float64 at the end");
-  add_number(
-      *sub, "--round-timeout-ms", o.round_timeout_ms, 1, std::numeric_limits<int>::max() / 4,
-      "Deadline of a round, prompts that it fills included; a worker that misses it ends the "
-      "pool");
-  only_without_service(
-      *sub, {"--workers", "--backend", "--threads", "--merge-order", "--disable-cuda-graph",
-             "--attend-kernel", "--exchange", "--leaf-tokens", "--costs", "--shape", "--layers",
-             "--heads", "--kv-gib", "--rows", "--query", "--round-timeout-ms"});
+  add_number(*sub, "--round-timeout-ms", o.round_timeout_ms, 1, std::numeric_limits<int>::max() / 4,
+             "Deadline of a round; a worker that misses it ends the pool");
+  only_without_service(*sub, {"--workers", "--listen", "--advertise", "--backend", "--threads",
+                              "--merge-order", "--disable-cuda-graph", "--attend-kernel",
+                              "--exchange", "--leaf-tokens", "--costs", "--shape", "--layers",
+                              "--heads", "--kv-gib", "--rows", "--query", "--round-timeout-ms"});
   only_with_service(*sub, {"--clients", "--token-file", "--ca", "--tls-certificate", "--tls-key",
                            "--call-timeout-ms", "--transport", "--busy-poll"});
   return sub;

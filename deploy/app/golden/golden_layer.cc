@@ -18,10 +18,6 @@ std::size_t size(std::int64_t count) {
 
 }  // namespace
 
-std::vector<std::vector<float>*> GoldenResults::all() {
-  return {&prefill_output, &decode_output, &cache, &query, &latent, &lse};
-}
-
 GoldenLayer::GoldenLayer(const GoldenCase& golden, const AttentionShape& shape, Backend& backend)
     : golden_(golden),
       shape_(shape),

@@ -14,8 +14,7 @@
 
 namespace tributary {
 
-/// The computed results, laid out as the expected tensors are (golden_case.h), in fp32. Zero where
-/// another rank computed it, so that the sum over ranks is the whole.
+/// The computed results, laid out as the expected tensors are (golden_case.h), in fp32.
 struct GoldenResults {
   std::vector<float> prefill_output;  // [B, P, hidden]
   std::vector<float> decode_output;   // [B, D, hidden]
@@ -23,8 +22,6 @@ struct GoldenResults {
   std::vector<float> query;           // [B, D, H, C + R], absorbed, before rounding to its type
   std::vector<float> latent;          // [B, D, H, C]
   std::vector<float> lse;             // [B, D, H]
-
-  [[nodiscard]] std::vector<std::vector<float>*> all();
 };
 
 /// Two threads must not use it at once.

@@ -1,7 +1,6 @@
 // A plan as text and as JSON.
 #include <fmt/format.h>
 
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "deploy/app/plan/plan_command.h"
@@ -10,13 +9,6 @@ namespace tributary {
 namespace {
 
 constexpr double kGiB = 0x1p30;
-constexpr std::array kShown{Phase::kPlan,   Phase::kProject,         Phase::kQueryExchange,
-                            Phase::kAttend, Phase::kPartialExchange, Phase::kCombine};
-
-double phase_us(const StepPrediction& step, Phase phase) {
-  return step.phase_us[static_cast<std::size_t>(phase)];
-}
-
 double token_ms(const PlanCandidate& candidate, const PlanOptions& options) {
   return candidate.step.step_us / 1e3 / options.tokens;
 }
@@ -90,9 +82,7 @@ std::string to_text(const PlanReport& report, const PlanOptions& options) {
   for (const PlanCandidate& candidate : report.candidates) {
     text += fmt::format("{:<20}{}{:>8.2f}", name(candidate), ms_column(candidate.step.step_us),
                         (report.weight_bytes + candidate.cache_bytes) / kGiB);
-    for (const Phase phase : kShown) {
-      text += ms_column(phase_us(candidate.step, phase));
-    }
+    for (const double us : candidate.step.phase_us) text += ms_column(us);
     text +=
         fmt::format("{}{:>8.1f}\n", ms_column(candidate.step.other_us), candidate.spread_workers);
   }
@@ -103,8 +93,8 @@ std::string to_json(const PlanReport& report, const PlanOptions& options) {
   nlohmann::ordered_json candidates = nlohmann::ordered_json::array();
   for (const PlanCandidate& candidate : report.candidates) {
     nlohmann::ordered_json phases;
-    for (const Phase phase : kShown) {
-      phases[std::string(phase_name(phase))] = phase_us(candidate.step, phase);
+    for (std::size_t p = 0; p < kPhases; ++p) {
+      phases[std::string(phase_name(static_cast<Phase>(p)))] = candidate.step.phase_us[p];
     }
     candidates.push_back({{"spread", spread_policy_name(candidate.spread)},
                           {"exchange", exchange_name(candidate.exchange)},

@@ -70,10 +70,11 @@ WholeBatch plan_whole_batch(const CostModelConfig& model, int workers, int batch
                        .incarnation = 1,
                        .layers = 1});
   for (int i = 0; i < batch; ++i) {
-    (void)sequencer.admit({.prompt_tokens = context,
-                           .max_new_tokens = kDecoded,
-                           .spread = SpreadPolicy::kAuto,
-                           .idempotency_key = {}});
+    const auto id = sequencer.admit({.prompt_tokens = context,
+                                     .max_new_tokens = kDecoded,
+                                     .spread = SpreadPolicy::kAuto,
+                                     .idempotency_key = {}});
+    if (id) sequencer.prompt_arrived(*id);
   }
   whole.admitted_us = sequencer.predicted_step_us();
   for (int plan = 0; plan < kMovePlans; ++plan) {

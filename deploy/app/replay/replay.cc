@@ -1,229 +1,103 @@
 #include "deploy/app/replay/replay.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <memory>
-#include <thread>
-#include <utility>
+#include <iterator>
+#include <set>
+#include <string>
 
+#include "comm/http/http_client.h"
+#include "core/base/ceil_div.h"
 #include "core/base/error.h"
+#include "core/base/limits.h"
 #include "core/model/mla_shape.h"
-#include "core/model/pool_shape.h"
-#include "core/pool/gather_all.h"
-#include "core/pool/pool_worker.h"
-#include "core/sequencer/sequencer.h"
-#include "deploy/app/replay/progress.h"
-#include "deploy/app/replay/synthetic_client.h"
-#include "deploy/runtime/device.h"
-#include "deploy/runtime/host_name.h"
-#include "deploy/runtime/page_budget.h"
-#include "deploy/runtime/run_workers.h"
-#include "deploy/service/worker/pool_costs.h"
+#include "deploy/app/replay/replay_clients.h"
+#include "deploy/app/replay/round_tally.h"
+#include "deploy/app/top/tier_sample.h"
+#include "deploy/local/hosted_pool.h"
+#include "deploy/service/control/pool_choice.h"
 
 namespace tributary {
 namespace {
 
-using Clock = Deadline::Clock;
-
-AttentionShape attention_shape(const ReplayOptions& options) {
-  AttentionShape shape =
-      attention_shape(find_mla_shape(options.shape), options.row_format, options.query_dtype);
+WorkerOptions pool_options(const ReplayOptions& options) {
+  MlaShape shape = find_mla_shape(options.shape);
   if (options.heads > 0) shape.heads = options.heads;
-  return shape;
+  shape.layers = options.layers;
+  WorkerOptions pool;
+  pool.given_shape = shape;
+  pool.listen = options.listen;
+  pool.advertise = options.advertise;
+  pool.layers = options.layers;
+  pool.kv_gib = options.kv_gib;
+  pool.leaf_tokens = options.leaf_tokens;
+  pool.exchange = options.exchange;
+  pool.costs = options.costs;
+  pool.backend = options.backend;
+  pool.threads = options.threads;
+  pool.backend_options = options.backend_options;
+  pool.row_format = options.row_format;
+  pool.query_dtype = options.query_dtype;
+  pool.max_batch = options.max_batch;
+  pool.round_timeout_ms = options.round_timeout_ms;
+  return pool;
 }
 
-/// How long a follower waits for the next order; the leader may be in a round for half of it.
-std::chrono::milliseconds order_timeout(const ReplayOptions& options) {
-  return 2 * std::chrono::milliseconds(options.round_timeout_ms);
+/// Before the first step, and not hours into the run: throws kTooLarge where the pool can never
+/// hold one of the requests.
+void check_requests(const ReplayOptions& options, const std::vector<TraceRequest>& requests,
+                    const RegisterPool& pool) {
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const AdmitRequest request{.prompt_tokens = requests[i].input_length,
+                               .max_new_tokens = requests[i].output_length,
+                               .spread = options.spread,
+                               .idempotency_key = {}};
+    if (could_hold(pool, request)) continue;
+    const std::int64_t tokens = request.prompt_tokens + request.max_new_tokens;
+    fail(ErrorCode::kTooLarge,
+         "request {}: {} tokens need {} pages with spread {}; the pool holds {} on each of {} "
+         "workers",
+         i, tokens, ceil_div(tokens, kPageTokens), spread_policy_name(options.spread),
+         pool.pages_per_worker, pool.workers.size());
+  }
 }
 
-/// A rank's contribution to the report at the end.
-struct RankTotals {
-  std::uint64_t digest = 0;
-  std::int64_t canaries = 0;
-  double canary_error = 0;
-};
+std::int64_t pages_in_use(const Heartbeat& heartbeat) {
+  std::int64_t used = 0;
+  for (const Heartbeat::Worker& worker : heartbeat.workers) used += worker.pages_used;
+  return used;
+}
 
-/// Rank 0's loop: admits by arrival, steps all running sequences, frees what is done.
-class Leader {
- public:
-  Leader(const ReplayOptions& options, const std::vector<TraceRequest>& requests, int workers,
-         std::int32_t pages, const CostModelConfig& model, Worker& worker, ReplayReport& report)
-      : options_(options),
-        requests_(requests),
-        worker_(worker),
-        report_(report),
-        sequencer_({.placement = {.workers = workers, .model = model},
-                    .pages_per_worker = pages,
-                    .incarnation = 1}) {
-    report_.pages_total = std::int64_t{pages} * workers;
-  }
-
-  void run(std::FILE* terminal) {
-    std::int64_t total_tokens = 0;
-    for (std::size_t i = 0; i < requests_.size(); ++i) {
-      sequencer_.check(admission(i), tag_of(i));  // before the first step, not hours into the run
-      total_tokens += requests_[i].output_length;
-    }
-    Progress progress(terminal, total_tokens);
-    const auto begin = Clock::now();
-    while (next_ < requests_.size() || !running_.empty()) {
-      admit(seconds_since(begin));
-      if (running_.empty()) {
-        heartbeat();
-        std::this_thread::sleep_for(  // until the next arrival
-            std::min<Clock::duration>(std::chrono::milliseconds(20), heartbeat_interval()));
-        continue;
-      }
-      step();
-      progress.update(report_.tokens, running_.size());
-    }
-    Order last = sequencer_.take_order();
-    last.stop = true;
-    worker_.lead(last).status.throw_if_error();
-    report_.seconds = seconds_since(begin);
-    finish();
-  }
-
- private:
-  struct Running {
-    SequenceId id;
-    std::int64_t remaining;
-  };
-
-  [[nodiscard]] bool arrived(const TraceRequest& request, double now_s) const {
-    return options_.speed <= 0 ||
-           (request.timestamp_ms - requests_.front().timestamp_ms) / 1000 / options_.speed <= now_s;
-  }
-
-  [[nodiscard]] static std::int64_t tag_of(std::size_t index) {
-    return static_cast<std::int64_t>(index);
-  }
-  [[nodiscard]] AdmitRequest admission(std::size_t index) const {
-    return {.prompt_tokens = requests_[index].input_length,
-            .max_new_tokens = requests_[index].output_length,
-            .spread = options_.spread};
-  }
-
-  void admit(double now_s) {
-    while (next_ < requests_.size() &&
-           running_.size() < static_cast<std::size_t>(options_.max_batch)) {
-      const TraceRequest& request = requests_[next_];
-      if (!arrived(request, now_s)) return;
-      const auto id = sequencer_.admit(admission(next_), {.tag = tag_of(next_)});
-      if (!id) return;
-      running_.push_back({*id, request.output_length});
-      report_.prompt_tokens += request.input_length;
-      ++next_;
-    }
-  }
-
-  /// A quarter of the time that the followers wait for an order.
-  [[nodiscard]] Clock::duration heartbeat_interval() const {
-    return std::min<Clock::duration>(std::chrono::seconds(1), order_timeout(options_) / 4);
-  }
-
-  /// Keeps the followers' waits for an order from ending while nothing arrives.
-  void heartbeat() {
-    if (Clock::now() < next_heartbeat_) return;
-    next_heartbeat_ = Clock::now() + heartbeat_interval();
-    worker_.lead(sequencer_.take_order()).status.throw_if_error();
-  }
-
-  void step() {
-    items_.clear();
-    accepted_.clear();
-    for (const Running& sequence : running_) {
-      const auto tokens = static_cast<std::int32_t>(
-          std::min<std::int64_t>(options_.tokens_per_step, sequence.remaining));
-      items_.push_back({sequence.id, tokens});
-      accepted_.push_back(tokens);
-    }
-    sequencer_.begin_step(items_);
-    const RoundReport round = worker_.lead(sequencer_.take_order());
-    round.status.throw_if_error();
-    record(round);
-    sequencer_.commit_step(accepted_);
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < running_.size(); ++i) {
-      running_[i].remaining -= accepted_[i];
-      report_.tokens += accepted_[i];
-      if (running_[i].remaining > 0) {
-        running_[kept++] = running_[i];
-      } else {
-        sequencer_.free(running_[i].id);
+/// Asks the control plane for the pools that serve. Nothing where it does not tell this client.
+std::optional<PoolFigures> ask_pools(const ServiceOptions& options) {
+  constexpr std::chrono::seconds kTimeout{5};
+  PoolFigures figures;
+  std::set<std::string> backends, communicators, costs;
+  const Status status = status_of([&] {
+    HttpClient http({.url = parse_url(options.url),
+                     .bearer_token = client_config(options).bearer_token,
+                     .certificate_authority = options.certificate_authority});
+    const HttpResponse answer = http.request("GET", "/v1/cluster", "", Deadline::after(kTimeout));
+    if (answer.status != 200) fail(ErrorCode::kUnavailable, "status {}", answer.status);
+    for (const TierSample::Pool& pool : read_tier(answer.body, "").pools) {
+      if (pool.state != "serving") continue;
+      communicators.insert(pool.communicator);
+      costs.insert(pool.costs);
+      for (const TierSample::Worker& worker : pool.workers) {
+        ++figures.workers;
+        figures.pages_total += worker.pages_total;
+        backends.insert(worker.backend);
       }
     }
-    running_.resize(kept);
-  }
-
-  void record(const RoundReport& round) {
-    ++report_.steps;
-    report_.step_seconds += round.step_us * 1e-6;
-    step_us_.push_back(round.step_us);
-    for (std::size_t p = 0; p < kPhases; ++p) {
-      if (p == static_cast<std::size_t>(Phase::kFill) && round.phase_us[p] == 0) continue;
-      phase_us_[p].push_back(round.phase_us[p]);
-    }
-    const auto [least, most] =
-        std::minmax_element(round.worker_rows.begin(), round.worker_rows.end());
-    std::int64_t rows = 0;
-    for (const std::int64_t worker_rows : round.worker_rows) rows += worker_rows;
-    balance_sum_ += static_cast<double>(*most) * static_cast<double>(round.worker_rows.size()) /
-                    static_cast<double>(rows);
-    spread_sum_ += round.mean_spread;
-    report_.exchange_bytes += round.exchanged_bytes;
-    report_.planned_exchange_bytes += round.planned_bytes;
-    report_.state_bytes += round.state_bytes;
-    report_.peak_pages = std::max(report_.peak_pages, pages_in_use());
-  }
-
-  [[nodiscard]] std::int64_t pages_in_use() const {
-    std::int64_t used = 0;
-    for (const PagePool& pool : sequencer_.pools()) used += pool.used();
-    return used;
-  }
-
-  void finish() {
-    report_.requests = static_cast<std::int64_t>(requests_.size());
-    report_.step_us = percentiles(step_us_);
-    for (std::size_t p = 0; p < kPhases; ++p) report_.phase_us[p] = percentiles(phase_us_[p]);
-    if (report_.steps > 0) {
-      report_.balance = balance_sum_ / static_cast<double>(report_.steps);
-      report_.mean_spread = spread_sum_ / static_cast<double>(report_.steps);
-    }
-    report_.pages_in_use_at_end = pages_in_use();
-  }
-
-  const ReplayOptions& options_;
-  const std::vector<TraceRequest>& requests_;
-  Worker& worker_;
-  ReplayReport& report_;
-  Sequencer sequencer_;
-  std::vector<Running> running_;
-  std::size_t next_ = 0;
-  Clock::time_point next_heartbeat_{};
-  std::vector<Sequencer::StepRequest> items_;
-  std::vector<std::int32_t> accepted_;
-  std::vector<double> step_us_;
-  std::array<std::vector<double>, kPhases> phase_us_;
-  double balance_sum_ = 0;
-  double spread_sum_ = 0;
-};
-
-void add_totals(const SyntheticClient& client, Communicator& communicator, ReplayReport& report) {
-  const auto canary = client.check_canaries();
-  const RankTotals mine{client.digest().value(), canary.checked, canary.max_relative_error};
-  std::vector<RankTotals> all;
-  // Canaries of long sequences take a while, and not the same on every rank.
-  gather_all(communicator, mine, all, Deadline::after(std::chrono::minutes(10))).throw_if_error();
-  for (const RankTotals& totals : all) {
-    report.digest += totals.digest;
-    report.canaries += totals.canaries;
-    report.canary_max_relative_error =
-        std::max(report.canary_max_relative_error, totals.canary_error);
-  }
+  });
+  if (!status.ok() || figures.workers == 0) return std::nullopt;
+  figures.backend = fmt::format("{}", fmt::join(backends, ", "));
+  figures.communicator = fmt::format("{}", fmt::join(communicators, ", "));
+  figures.costs = fmt::format("{}", fmt::join(costs, ", "));
+  return figures;
 }
 
 }  // namespace
@@ -246,42 +120,39 @@ std::vector<TraceRequest> replay_requests(const ReplayOptions& options) {
 }
 
 ReplayReport replay(const ReplayOptions& options, const std::vector<TraceRequest>& requests,
-                    Communicator& communicator, std::FILE* terminal) {
-  const AttentionShape shape = attention_shape(options);
-  const std::int32_t pages = page_budget(options.kv_gib, options.layers, shape.row());
-  const int threads = options.threads > 0 ? options.threads : threads_per_worker(communicator);
-  const WorkerDevice device =
-      open_device(options.backend, threads, communicator, options.backend_options);
-  Backend& backend = *device.backend;
-  const PoolCosts costs = agree_on_costs(options.costs, host_name(), communicator);
-  SyntheticClient client(shape, backend, options.seed, options.canary_rate);
-  const WorkerConfig config{.attention = shape,
-                            .layers = options.layers,
-                            .pages = pages,
-                            .leaf_tokens = options.leaf_tokens,
-                            .exchange = options.exchange,
-                            .costs = costs.costs,
-                            .workers_per_node = costs.workers_per_node,
-                            .round_timeout = std::chrono::milliseconds(options.round_timeout_ms),
-                            .order_timeout = order_timeout(options)};
-  Worker worker(config, backend, communicator, client, device.exchange.get());
+                    Communicator& communicator, const std::shared_ptr<LocalNetwork>& network,
+                    std::FILE* terminal) {
   ReplayReport report;
-  if (communicator.rank() == 0) {
-    report.workers = communicator.size();
-    report.backend = backend.name();
-    report.costs = costs.source;
-    report.communicator = device.exchange_name(communicator);
-    Leader leader(options, requests, communicator.size(), pages, config.cost_model(), worker,
-                  report);
-    leader.run(terminal);
-  } else {
-    for (bool stop = false; !stop;) {
-      const RoundReport round = worker.follow();
-      round.status.throw_if_error();
-      stop = round.stop;
-    }
-  }
-  add_totals(client, communicator, report);
+  RoundTally tally;
+  const auto use = [&](const HostedPool& pool) {
+    check_requests(options, requests, pool.card());
+    report = run_clients(
+        options, requests, terminal, [&] { return pool.make_client(); }, [&] { tally.end_step(); });
+    report.rounds = tally.figures();
+    report.rounds->pages_in_use_at_end = pages_in_use(pool.heartbeat());
+    const RegisterPool& card = pool.card();
+    report.pool = {.workers = static_cast<int>(card.workers.size()),
+                   .backend = card.workers.front().backend,
+                   .communicator = card.communicator,
+                   .costs = card.costs,
+                   .pages_total = std::ssize(card.workers) * card.pages_per_worker};
+  };
+  host_pool(pool_options(options), communicator, network,
+            {.run = use,
+             .round = [&](const RoundReport& round, std::size_t items, std::int64_t pages_used) {
+               tally.add(round, items, pages_used);
+             }});
+  return report;
+}
+
+ReplayReport replay_service(const ReplayOptions& options, const std::vector<TraceRequest>& requests,
+                            std::FILE* terminal) {
+  ReplayReport report = run_clients(options, requests, terminal, [&] {
+    return std::make_unique<TierClient>(client_config(options.service));
+  });
+  report.pool = ask_pools(options.service);
+  report.service = options.service.url;
+  report.clients = options.clients;
   return report;
 }
 

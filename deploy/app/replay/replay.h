@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "comm/local/local_transport.h"
 #include "core/interface/communicator.h"
 #include "core/model/model_shape.h"
 #include "core/model/row_format.h"
@@ -46,6 +48,8 @@ struct ReplayOptions {
   double speed = 0;            // arrivals at `speed` times the trace's pace; 0: all at once
   double canary_rate = 0.001;  // share of (token, layer) recomputed in float64
   int workers = 0;             // threads, where no launcher started the program
+  std::string listen;          // of workers that are processes, see host_pool()
+  std::string advertise;       // as of a worker
   int round_timeout_ms = 60'000;
   std::optional<std::filesystem::path> json;
 };
@@ -53,10 +57,18 @@ struct ReplayOptions {
 /// The trace's requests according to the options: the first `requests`, scaled.
 [[nodiscard]] std::vector<TraceRequest> replay_requests(const ReplayOptions& options);
 
-/// Runs on every rank; rank 0 leads and gets the report, the others an empty one. Throws Error (the
-/// same on every rank if a worker failed). Draws a bar on `terminal`, which may be null.
+/// Replays on a pool of its own. Runs on every rank; rank 0 gets the report, the others an empty
+/// one. `network` as of host_pool(). Throws Error (the same on every rank if a worker failed).
+/// Draws a bar on `terminal`, which may be null.
 [[nodiscard]] ReplayReport replay(const ReplayOptions& options,
                                   const std::vector<TraceRequest>& requests,
-                                  Communicator& communicator, std::FILE* terminal);
+                                  Communicator& communicator,
+                                  const std::shared_ptr<LocalNetwork>& network,
+                                  std::FILE* terminal);
+/// Through the service that the options name: the same requests, rows and queries, so the same
+/// digest. Throws Error.
+[[nodiscard]] ReplayReport replay_service(const ReplayOptions& options,
+                                          const std::vector<TraceRequest>& requests,
+                                          std::FILE* terminal);
 
 }  // namespace tributary

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,33 +19,42 @@ struct Percentiles {
 /// Returns zeros for no samples. Sorts `samples`.
 [[nodiscard]] Percentiles percentiles(std::vector<double>& samples);
 
-struct ReplayReport {
-  /// Set for a replay on a service, as its clients saw it. They do not know its workers, backend,
-  /// communicator, costs, phases, balance, spread, exchange and pages: these are left out.
-  std::string service;
-  int clients = 0;  // of the service
+/// The workers of a pool.
+struct PoolFigures {
   int workers = 0;
   std::string backend;
   std::string communicator;
   std::string costs;  // of which machine: by what sequences were placed
-  std::int64_t requests = 0;
-  std::int64_t steps = 0;
-  std::int64_t tokens = 0;         // decoded
-  std::int64_t prompt_tokens = 0;  // filled
-  double seconds = 0;              // from the first order to the last, waits for arrivals included
-  double step_seconds = 0;         // spent in steps
-  Percentiles step_us;
-  std::array<Percentiles, kPhases> phase_us{};  // per step, the slowest worker; fill: per fill
+  std::int64_t pages_total = 0;
+};
+
+/// The rounds of a pool that ran them for this replay alone.
+struct RoundFigures {
+  std::array<Percentiles, kPhases> phase_us{};  // per step, the slowest worker
   double balance = 1;                           // mean over steps of max / mean work over workers
   double mean_spread = 0;            // workers that hold a running sequence, mean over steps
   std::uint64_t exchange_bytes = 0;  // queries, rows, states; all workers, as sent
   std::uint64_t planned_exchange_bytes = 0;
   std::uint64_t state_bytes = 0;  // of these, partial states
+  std::int64_t peak_pages = 0;    // all workers together
+  std::int64_t pages_in_use_at_end = 0;
+};
+
+struct ReplayReport {
+  std::string service;                 // not empty: a replay on a service
+  int clients = 0;                     // of the service
+  std::optional<PoolFigures> pool;     // none where the service does not say
+  std::optional<RoundFigures> rounds;  // none on a service, which has other clients too
+  std::int64_t requests = 0;
+  std::int64_t steps = 0;
+  std::int64_t tokens = 0;         // decoded
+  std::int64_t prompt_tokens = 0;  // pushed
+  double seconds = 0;              // from the first admission to the last step, waits included
+  double step_seconds = 0;         // spent in steps
+  Percentiles step_us;
+  Percentiles fill_us;  // of a prompt, from its first row to the word that all have arrived
   std::int64_t canaries = 0;
   double canary_max_relative_error = 0;
-  std::int64_t peak_pages = 0;  // all workers together
-  std::int64_t pages_total = 0;
-  std::int64_t pages_in_use_at_end = 0;
   std::uint64_t digest = 0;
 
   /// Decoded tokens per second of step time (prompts arrive from the prefill tier in a deployment).

@@ -31,7 +31,6 @@ Json to_json(const SimulatedPoint& point, const SimulateReport& report) {
   const TierResult& r = point.result;
   Json phases = Json::object();
   for (std::size_t p = 0; p < kPhases; ++p) {
-    if (static_cast<Phase>(p) == Phase::kFill) continue;  // rows come in beside the rounds
     phases[std::string(phase_name(static_cast<Phase>(p)))] = r.phase_us[p];
   }
   return {{"spread", spread_policy_name(point.spread)},

@@ -66,7 +66,7 @@ bool SimulatedPool::admit(const AdmitRequest& request, std::int64_t tag) {
   const std::int64_t pages = pages_of(request.prompt_tokens + request.max_new_tokens);
   // Cheaper than a placement that cannot succeed.
   if (pages > free_pages_) return false;
-  const auto id = sequencer_.admit(request, {.tag = tag, .pushed = true});
+  const auto id = sequencer_.admit(request, {.tag = tag});
   if (!id) return false;
   sequencer_.prompt_arrived(*id);
   free_pages_ -= pages;

@@ -22,6 +22,7 @@ TierSample::Worker read_worker(const json& value) {
   JsonObject pages(object.value("pages"), object.path("pages"));
   return {.rank = object.integer<int>("rank", 0),
           .host = object.text("host", kMaxText),
+          .backend = object.text("backend", kMaxText),
           .state = object.text("state", kMaxText),
           .pages_total = pages.integer<std::int64_t>("total", 0),
           .pages_used = pages.integer<std::int64_t>("used", 0),
@@ -37,6 +38,8 @@ TierSample::Pool read_pool(const json& value) {
   pool.run = object.value("run").dump();
   pool.state = object.text("state", kMaxText);
   if (object.has("lost_because")) pool.lost_because = object.text("lost_because", kMaxText);
+  pool.costs = object.text("costs", kMaxText);
+  pool.communicator = object.text("communicator", kMaxText);
   pool.sequences = object.integer<std::int64_t>("sequences", 0);
   pool.heartbeat_age_ms = object.integer<std::int64_t>("heartbeat_age_ms", 0);
   const json& metrics = object.value("metrics");

@@ -17,6 +17,7 @@ struct TierSample {
   struct Worker {
     int rank = 0;
     std::string host;
+    std::string backend;
     std::string state;
     std::int64_t pages_total = 0, pages_used = 0, pages_reserved = 0;
     std::int64_t homes = 0;
@@ -27,6 +28,7 @@ struct TierSample {
     std::string run;  // another after a restart: its totals start again
     std::string state;
     std::string lost_because;
+    std::string costs, communicator;
     std::int64_t sequences = 0;
     std::int64_t heartbeat_age_ms = 0;   // of the metrics
     std::optional<PoolMetrics> metrics;  // none before its first heartbeat

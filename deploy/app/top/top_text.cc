@@ -157,7 +157,7 @@ void add_phases(std::vector<std::string>& lines, const PoolMetrics& before,
   std::string shares = "  share   ";
   constexpr auto kCell = "{:>10}";
   // A terminal has few columns.
-  constexpr std::array<std::string_view, kPhases> kShort{"fill",   "plan",     "project", "queries",
+  constexpr std::array<std::string_view, kPhases> kShort{"plan",   "project",  "queries",
                                                          "attend", "partials", "combine"};
   for (std::size_t i = 0; i < kPhases; ++i) {
     names += fmt::format(fmt::runtime(kCell), kShort[i]);

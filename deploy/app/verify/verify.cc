@@ -1,110 +1,215 @@
 #include "deploy/app/verify/verify.h"
 
-#include <chrono>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
 
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
+#include "core/base/limits.h"
 #include "core/model/mla_shape.h"
-#include "core/model/pool_shape.h"
-#include "core/pool/gather_all.h"
-#include "core/pool/pool_worker.h"
 #include "core/reference/golden_case.h"
-#include "core/sequencer/sequencer.h"
-#include "deploy/app/golden/golden_client.h"
 #include "deploy/app/golden/golden_judge.h"
-#include "deploy/runtime/device.h"
-#include "deploy/runtime/run_workers.h"
+#include "deploy/app/golden/golden_prompt.h"
+#include "deploy/local/hosted_pool.h"
+#include "deploy/runtime/backends.h"
+#include "deploy/service/client/scoped_sequences.h"
 
 namespace tributary {
 namespace {
 
-/// Adds up the rows of all ranks, so that each has the whole: every element was written by one rank
-/// and is zero elsewhere.
-void sum_over_ranks(Communicator& communicator, std::vector<float>& values) {
-  std::vector<float> all;
-  gather_all(communicator, std::span<const float>(values), all,
-             Deadline::after(std::chrono::minutes(5)))
-      .throw_if_error();
-  std::fill(values.begin(), values.end(), 0.0F);
-  for (std::size_t i = 0; i < all.size(); ++i) values[i % values.size()] += all[i];
-}
+constexpr int kSenders = 2;
 
-/// Rank 0's part: runs all sequences of the case at once, one token per step.
-void lead(const GoldenCase& golden, const VerifyOptions& options, int workers, std::int32_t pages,
-          Worker& worker) {
-  Sequencer sequencer(
-      {.placement = {.workers = workers, .model = default_cost_model(options.leaf_tokens)},
-       .pages_per_worker = pages,
-       .incarnation = 1});
-  std::vector<Sequencer::StepRequest> step;
-  for (int entry = 0; entry < golden.batch; ++entry) {
-    const auto id = sequencer.admit({.prompt_tokens = golden.prefill_len,
-                                     .max_new_tokens = golden.decode_steps,
-                                     .spread = SpreadPolicy::kAll},
-                                    {.tag = entry});
-    if (!id) fail(ErrorCode::kInternal, "no room for batch entry {} of {}", entry, golden.name);
-    step.push_back({*id, 1});
-  }
-  const std::vector<std::int32_t> accepted(step.size(), 1);
-  for (int d = 0; d < golden.decode_steps; ++d) {
-    sequencer.begin_step(step);
-    worker.lead(sequencer.take_order()).status.throw_if_error();
-    sequencer.commit_step(accepted);
-  }
-  for (const auto& item : step) sequencer.free(item.id);
-  Order last = sequencer.take_order();
-  last.stop = true;
-  worker.lead(last).status.throw_if_error();
-}
+/// One golden group on one pool.
+class GroupRun {
+ public:
+  GroupRun(const GoldenCase& golden, const PoolShape& shape, Backend& backend, TierClient& client)
+      : golden_(golden),
+        shape_(shape),
+        backend_(backend),
+        client_(client),
+        layer_(golden, shape_, backend),
+        record_(backend.allocate(shape_.token_record_bytes())),
+        state_(backend.allocate(shape_.state_shape().record_floats() * sizeof(float))) {}
 
-void verify_group(const GoldenCase& golden, const GoldenGroup& group, const VerifyOptions& options,
-                  const WorkerDevice& device, Communicator& communicator,
-                  std::vector<VerifyRow>& rows) {
-  const AttentionShape shape =
-      attention_shape(mla_shape(golden.shape), group.row_format, options.query_dtype);
-  // Every worker has room for all sequences.
-  const auto pages =
-      static_cast<std::int32_t>(golden.batch * ceil_div(golden.tokens(), kPageTokens));
-  GoldenLayer layer(golden, shape, *device.backend);
-  GoldenClient client(layer);
-  WorkerConfig config{.attention = shape,
-                      .layers = 1,
-                      .pages = pages,
-                      .leaf_tokens = options.leaf_tokens,
-                      .exchange = Exchange::kAuto};
-  Worker worker(config, *device.backend, communicator, client, device.exchange.get());
-  if (communicator.rank() == 0) {
-    lead(golden, options, communicator.size(), pages, worker);
-  } else {
-    for (bool stop = false; !stop;) {
-      const RoundReport round = worker.follow();
-      round.status.throw_if_error();
-      stop = round.stop;
+  /// Projects queries and applies outputs here, on the client's side.
+  GoldenResults& attend(const VerifyOptions& options) {
+    ScopedSequences sequences(client_);
+    admit(options, sequences);
+    const std::size_t record_bytes = shape_.token_record_bytes();
+    const std::size_t state_floats = shape_.state_shape().record_floats();
+    const auto batch = static_cast<std::size_t>(golden_.batch);
+    std::vector<std::byte> records(batch * record_bytes);
+    std::vector<float> states(batch * state_floats);
+    for (int d = 0; d < golden_.decode_steps; ++d) {
+      const std::int64_t position = golden_.prefill_len + d;
+      std::vector<LayerItem> items;
+      for (std::size_t entry = 0; entry < batch; ++entry) {
+        const std::span record = std::span(records).subspan(entry * record_bytes, record_bytes);
+        layer_.write_record(static_cast<std::int64_t>(entry), position, record_->data());
+        backend_.download(record, record_->data());
+        items.push_back({.sequence = &sequences.all()[entry],
+                         .tokens = 1,
+                         .query = {record.data()},
+                         .row = {record.data() + shape_.query_bytes()},
+                         .output = &states[entry * state_floats]});
+      }
+      client_.attend(items, /*layer=*/0);
+      for (std::size_t entry = 0; entry < batch; ++entry) {
+        backend_.upload(state_->data(), std::as_bytes(std::span(states).subspan(
+                                            entry * state_floats, state_floats)));
+        layer_.take_state(static_cast<std::int64_t>(entry), position, state_->as<float>());
+      }
+      commit(sequences);
+    }
+    sequences.free();
+    for (int entry = 0; entry < golden_.batch; ++entry) layer_.prefill(entry);
+    return layer_.results();
+  }
+
+  /// Sends hidden states and returns outputs [B, D, hidden_size].
+  std::vector<float> forward(const VerifyOptions& options) {
+    ScopedSequences sequences(client_);
+    admit(options, sequences);
+    const auto width = static_cast<std::size_t>(golden_.shape.hidden_size);
+    const auto steps = static_cast<std::size_t>(golden_.decode_steps);
+    const auto batch = static_cast<std::size_t>(golden_.batch);
+    std::vector<float> output(batch * steps * width);
+    for (std::size_t d = 0; d < steps; ++d) {
+      std::vector<LayerItem> items;
+      for (std::size_t entry = 0; entry < batch; ++entry) {
+        const auto position = golden_.prefill_len + static_cast<std::int64_t>(d);
+        items.push_back(
+            {.sequence = &sequences.all()[entry],
+             .tokens = 1,
+             .query = {layer_.hidden(static_cast<std::int64_t>(entry), position, 1).data()},
+             .row = {},
+             .output = &output[(entry * steps + d) * width]});
+      }
+      client_.forward(items, /*layer=*/0);
+      commit(sequences);
+    }
+    sequences.free();
+    return output;
+  }
+
+ private:
+  void admit(const VerifyOptions& options, ScopedSequences& sequences) {
+    for (int entry = 0; entry < golden_.batch; ++entry) {
+      const SequenceHandle& sequence = sequences.add(client_.admit_waiting(
+          {.prompt_tokens = golden_.prefill_len,
+           .max_new_tokens = golden_.decode_steps,
+           .spread = SpreadPolicy::kAll,
+           .idempotency_key = {}},
+          Deadline::after(std::chrono::milliseconds(options.service.call_timeout_ms))));
+      push_prompt(client_, sequence, prompt_rows(golden_, layer_, entry), kSenders);
     }
   }
-  for (int entry = communicator.rank(); entry < golden.batch; entry += communicator.size()) {
-    layer.prefill(entry);
-  }
-  GoldenResults& results = layer.results();
-  for (auto* values : results.all()) sum_over_ranks(communicator, *values);
 
-  judge_all(golden, group, shape, results, rows);
+  void commit(ScopedSequences& sequences) {
+    std::vector<SequenceHandle*> all;
+    for (SequenceHandle& sequence : sequences.all()) all.push_back(&sequence);
+    client_.commit(all, std::vector<std::int32_t>(all.size(), 1));
+  }
+
+  const GoldenCase& golden_;
+  PoolShape shape_;
+  Backend& backend_;
+  TierClient& client_;
+  GoldenLayer layer_;
+  std::unique_ptr<Buffer> record_, state_;
+};
+
+/// The shape of the pool that gets a case's sequences.
+PoolShape pool_shape(const GoldenCase& golden, TierClient& client, Deadline deadline) {
+  ScopedSequences probe(client);
+  const PoolShape shape = probe
+                              .add(client.admit_waiting({.prompt_tokens = golden.prefill_len,
+                                                         .max_new_tokens = golden.decode_steps,
+                                                         .spread = SpreadPolicy::kAuto,
+                                                         .idempotency_key = {}},
+                                                        deadline))
+                              .shape;
+  check_shape(golden, shape);
+  return shape;
+}
+
+std::unique_ptr<Backend> client_backend(const VerifyOptions& options) {
+  const int threads = options.threads > 0
+                          ? options.threads
+                          : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return make_backend(options.backend, threads, options.backend_options);
+}
+
+/// One group on the pool of `client`, whose shape is `shape`.
+void verify_group(const GoldenCase& golden, const GoldenGroup& group, const VerifyOptions& options,
+                  const PoolShape& shape, bool forward, Backend& backend, TierClient& client,
+                  Verification& result) {
+  GroupRun run(golden, shape, backend, client);
+  judge_all(golden, group, shape, run.attend(options), result.rows);
+  if (forward) judge_forward(golden, group, shape, run.forward(options), result.rows);
+}
+
+WorkerOptions pool_options(const GoldenCase& golden, const GoldenGroup& group,
+                           const std::filesystem::path& file, const VerifyOptions& options) {
+  WorkerOptions pool;
+  pool.model = file;
+  pool.listen = options.listen;
+  pool.advertise = options.advertise;
+  pool.backend = options.backend;
+  pool.threads = options.threads;
+  pool.backend_options = options.backend_options;
+  pool.row_format = group.row_format;
+  pool.query_dtype = options.query_dtype;
+  pool.leaf_tokens = options.leaf_tokens;
+  pool.round_timeout_ms = 60'000;
+  // Room for all sequences on any one worker, and half a page for the rounding of this number.
+  const auto pages = static_cast<double>(golden.batch * ceil_div(golden.tokens(), kPageTokens));
+  const std::size_t row_bytes =
+      attention_shape(mla_shape(golden.shape), group.row_format, options.query_dtype).row_bytes();
+  pool.kv_gib = (pages + 0.5) * static_cast<double>(row_bytes * kPageTokens) / 0x1p30;
+  return pool;
 }
 
 }  // namespace
 
-std::vector<VerifyRow> verify(const VerifyOptions& options, Communicator& communicator) {
-  const int threads = options.threads > 0 ? options.threads : threads_per_worker(communicator);
-  const WorkerDevice device =
-      open_device(options.backend, threads, communicator, options.backend_options);
-  std::vector<VerifyRow> rows;
+Verification verify(const VerifyOptions& options, Communicator& communicator,
+                    const std::shared_ptr<LocalNetwork>& network) {
+  Verification result;
   for (const auto& file : options.files) {
     const GoldenCase golden = load_golden_case(file);
     for (const GoldenGroup& group : golden.groups) {
-      verify_group(golden, group, options, device, communicator, rows);
+      const auto use = [&](const HostedPool& pool) {
+        verify_group(golden, group, options, pool.card().shape, /*forward=*/false,
+                     *client_backend(options), *pool.make_client(), result);
+      };
+      host_pool(pool_options(golden, group, file, options), communicator, network, {.run = use});
     }
   }
-  return rows;
+  return result;
+}
+
+Verification verify_service(const VerifyOptions& options) {
+  const auto backend = client_backend(options);
+  TierClient client(client_config(options.service));
+  Verification result;
+  for (const auto& file : options.files) {
+    const GoldenCase golden = load_golden_case(file);
+    const PoolShape shape =
+        pool_shape(golden, client,
+                   Deadline::after(std::chrono::milliseconds(options.service.call_timeout_ms)));
+    for (const GoldenGroup& group : golden.groups) {
+      if (group.row_format != shape.row_format) {
+        result.skipped.push_back(fmt::format("{} {}: the pool's rows are {}", golden.name,
+                                             group.name, row_format_name(shape.row_format)));
+        continue;
+      }
+      verify_group(golden, group, options, shape, shape.v_head_dim > 0 && !options.attend_only,
+                   *backend, client, result);
+    }
+  }
+  return result;
 }
 
 }  // namespace tributary

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "comm/local/local_transport.h"
 #include "core/base/dtype.h"
 #include "core/interface/communicator.h"
 #include "deploy/app/golden/golden_judge.h"
@@ -19,6 +21,8 @@ struct VerifyOptions {
   ServiceOptions service;    // given: verifies it instead of a pool of its own
   bool attend_only = false;  // of a service: its weights are not those of the files
   int workers = 0;           // threads, where no launcher started the program
+  std::string listen;        // of workers that are processes, see host_pool()
+  std::string advertise;     // as of a worker
   std::string backend = "cpu";
   int threads = 0;  // of each worker; 0: its share of the cores
   BackendOptions backend_options;
@@ -26,9 +30,18 @@ struct VerifyOptions {
   int leaf_tokens = 64;  // small, so that short sequences spread
 };
 
-/// Runs on every rank; all ranks get the same rows. Throws Error.
-[[nodiscard]] std::vector<VerifyRow> verify(const VerifyOptions& options,
-                                            Communicator& communicator);
+struct Verification {
+  std::vector<VerifyRow> rows;
+  std::vector<std::string> skipped;  // what a service's pool cannot be asked, in words
+};
+
+/// On pools of its own, one for each file and group. Prompts are computed here, on rank 0, and
+/// pushed in two halves, each by a sender of its own; then every case is decoded in `attend` mode.
+/// Runs on every rank; rank 0 gets the rows. `network` as of host_pool(). Throws Error.
+[[nodiscard]] Verification verify(const VerifyOptions& options, Communicator& communicator,
+                                  const std::shared_ptr<LocalNetwork>& network);
+/// Through the service that the options name; in `forward` mode too where its pool has weights.
+[[nodiscard]] Verification verify_service(const VerifyOptions& options);
 [[nodiscard]] std::string to_text(const std::vector<VerifyRow>& rows);
 
 }  // namespace tributary

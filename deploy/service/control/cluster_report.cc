@@ -47,6 +47,7 @@ json pool_json(const std::string& name, const Pool& pool, ControlClock::time_poi
                  {"transport", pool.about.transport},
                  {"transport_reason", pool.about.transport_reason},
                  {"costs", pool.about.costs},
+                 {"communicator", pool.about.communicator},
                  {"shape", shape_to_json(pool.about.shape)},
                  {"workers", workers_json(pool, now)},
                  {"metrics", nullptr}};

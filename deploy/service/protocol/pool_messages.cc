@@ -74,6 +74,7 @@ json write(const RegisterPool& message) {
           {"transport", message.transport},
           {"transport_reason", message.transport_reason},
           {"costs", message.costs},
+          {"communicator", message.communicator},
           {"shape", shape_to_json(message.shape)},
           {"pages_per_worker", message.pages_per_worker},
           {"lease_ms", message.lease_ms},
@@ -174,6 +175,7 @@ RegisterPool read_register(JsonObject& object) {
   message.transport = object.text("transport", kMaxNameBytes);
   message.transport_reason = object.text("transport_reason", wire::kMaxText);
   message.costs = object.text("costs", wire::kMaxText);
+  message.communicator = object.text("communicator", kMaxNameBytes);
   message.shape = shape_from_json(object.value("shape"), object.path("shape"));
   message.pages_per_worker = object.integer<int>("pages_per_worker", 1);
   message.lease_ms = object.integer<int>("lease_ms", 1);

@@ -40,6 +40,7 @@ struct RegisterPool {
   std::string transport;         // of its data plane: `tcp`, `tls`, `ucx`
   std::string transport_reason;  // why that one
   std::string costs;             // of which machine: by what it places
+  std::string communicator;      // that carries queries and partial states between the workers
   PoolShape shape;
   int pages_per_worker = 0;
   int lease_ms = 0;

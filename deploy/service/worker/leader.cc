@@ -93,6 +93,9 @@ void Leader::lead(bool stop) {
   const Time begin = Deadline::Clock::now();
   const RoundReport report = worker_.lead(order);
   last_order_ = Deadline::Clock::now();
+  if (links_.round && !round_.empty() && report.status.ok()) {
+    links_.round(report, round_.size(), pages_used());
+  }
   if (!report.status.ok() && report.status.code() != ErrorCode::kWorkerFailed) {
     report.status.throw_if_error();
   }
@@ -112,6 +115,12 @@ void Leader::lead(bool stop) {
   }
   outbox_.order_done();
   outbox_.send(links_);
+}
+
+std::int64_t Leader::pages_used() const {
+  std::int64_t used = 0;
+  for (const PagePool& pool : desk_.sequencer().pools()) used += pool.used();
+  return used;
 }
 
 void Leader::measure_costs(const RoundReport& report) {

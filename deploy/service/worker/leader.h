@@ -41,6 +41,7 @@ class Leader {
   void form_round(Time now);
   [[nodiscard]] CanaryOrder choose_canary(Time now);
   void lead(bool stop);
+  [[nodiscard]] std::int64_t pages_used() const;
   void measure_costs(const RoundReport& report);
 
   LeaderConfig config_;

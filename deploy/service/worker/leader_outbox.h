@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/pool/pool_worker.h"
 #include "deploy/service/protocol/client_messages.h"
 #include "deploy/service/protocol/pool_messages.h"
 #include "deploy/service/protocol/worker_messages.h"
@@ -17,6 +18,8 @@ struct LeaderLinks {
   std::function<void(int rank, wire::ItemsRefused)> refuse;
   std::function<void(int rank, wire::ControlRelayReply)> answer;
   std::function<void(const FromPool&)> tell;  // the control plane
+  std::function<void(const RoundReport&, std::size_t items, std::int64_t pages_used)>
+      round;  // a round has ended; may be empty
 };
 
 /// Used by the leader's thread.

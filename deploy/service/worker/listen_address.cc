@@ -3,12 +3,15 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,6 +21,8 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/pool/gather_all.h"
+#include "deploy/runtime/host_name.h"
 
 namespace tributary {
 namespace {
@@ -71,6 +76,8 @@ std::optional<Network> parse_network(const std::string& text) {
 struct DeviceAddress {
   std::string device;
   Bytes address;
+  int bits = 0;  // of its network
+  bool loopback = false;
 };
 
 std::vector<DeviceAddress> own_addresses() {
@@ -80,17 +87,25 @@ std::vector<DeviceAddress> own_addresses() {
   std::vector<DeviceAddress> all;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr) continue;
-    const auto keep = [&](const auto& address) {
-      const auto bytes =
-          std::span(reinterpret_cast<const std::uint8_t*>(&address), sizeof(address));
-      all.push_back({entry->ifa_name, Bytes(bytes.begin(), bytes.end())});
+    const auto bytes_of = [](const auto& address) {
+      const auto* bytes = reinterpret_cast<const std::uint8_t*>(&address);
+      return Bytes(bytes, bytes + sizeof(address));
     };
+    const auto keep = [&](const auto& address, const auto& mask) {
+      int bits = 0;
+      for (const std::uint8_t byte : bytes_of(mask)) bits += std::popcount(byte);
+      all.push_back(
+          {entry->ifa_name, bytes_of(address), bits, (entry->ifa_flags & IFF_LOOPBACK) != 0});
+    };
+    if (entry->ifa_netmask == nullptr) continue;
     if (entry->ifa_addr->sa_family == AF_INET) {
-      keep(reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr);
+      keep(reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr,
+           reinterpret_cast<const sockaddr_in*>(entry->ifa_netmask)->sin_addr);
     } else if (entry->ifa_addr->sa_family == AF_INET6) {
       const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr;
       // A link-local address is useful only with the name of a device, which clients do not have.
-      if (!IN6_IS_ADDR_LINKLOCAL(&v6)) keep(v6);
+      if (IN6_IS_ADDR_LINKLOCAL(&v6)) continue;
+      keep(v6, reinterpret_cast<const sockaddr_in6*>(entry->ifa_netmask)->sin6_addr);
     }
   }
   return all;
@@ -104,11 +119,11 @@ std::string local_address(const std::string& text) {
 
   std::set<std::string> v4, v6;
   std::string have;
-  for (const auto& [device, address] : own_addresses()) {
-    const std::string name = format(address);
-    have += fmt::format("{}{} {}", have.empty() ? "" : ", ", device, name);
-    if (network ? begins_alike(address, network->prefix, network->bits) : device == text) {
-      (address.size() == sizeof(in_addr) ? v4 : v6).insert(name);
+  for (const DeviceAddress& own : own_addresses()) {
+    const std::string name = format(own.address);
+    have += fmt::format("{}{} {}", have.empty() ? "" : ", ", own.device, name);
+    if (network ? begins_alike(own.address, network->prefix, network->bits) : own.device == text) {
+      (own.address.size() == sizeof(in_addr) ? v4 : v6).insert(name);
     }
   }
   const std::set<std::string>& found = v4.empty() ? v6 : v4;
@@ -118,6 +133,77 @@ std::string local_address(const std::string& text) {
          found.size(), have);
   }
   return *found.begin();
+}
+
+namespace {
+
+/// A machine's addresses that others may reach; more than so many do not take part.
+struct HostAddresses {
+  struct Entry {
+    std::array<std::uint8_t, sizeof(in6_addr)> address{};
+    std::int32_t size = 0;  // of the address; 0: none
+    std::int32_t bits = 0;
+
+    [[nodiscard]] Bytes bytes() const { return {address.begin(), address.begin() + size}; }
+    bool operator==(const Entry&) const = default;
+  };
+  Text name{};
+  std::array<Entry, 16> entries{};
+
+  bool operator==(const HostAddresses&) const = default;
+
+  /// Its address in the network of `other`; null without one.
+  [[nodiscard]] const Entry* in_network_of(const Entry& other) const {
+    const auto found = std::ranges::find_if(entries, [&](const Entry& entry) {
+      return entry.size == other.size && begins_alike(entry.bytes(), other.bytes(), other.bits);
+    });
+    return found == entries.end() ? nullptr : &*found;
+  }
+};
+
+HostAddresses own_host() {
+  HostAddresses host;
+  set_text(host.name, host_name());
+  std::size_t count = 0;
+  for (const DeviceAddress& own : own_addresses()) {
+    if (own.loopback || count == host.entries.size()) continue;
+    HostAddresses::Entry& entry = host.entries[count++];
+    std::ranges::copy(own.address, entry.address.begin());
+    entry.size = static_cast<std::int32_t>(own.address.size());
+    entry.bits = own.bits;
+  }
+  return host;
+}
+
+/// Whether every host has an address in the network of `entry`, and no two hosts the same one:
+/// bridges of containers have one address everywhere.
+bool joins(const std::vector<HostAddresses>& hosts, const HostAddresses::Entry& entry) {
+  for (std::size_t r = 0; r < hosts.size(); ++r) {
+    const HostAddresses::Entry* mine = hosts[r].in_network_of(entry);
+    if (mine == nullptr) return false;
+    for (std::size_t other = 0; other < r; ++other) {
+      if (hosts[other] == hosts[r]) continue;
+      if (*hosts[other].in_network_of(entry) == *mine) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string shared_address(Communicator& communicator) {
+  const HostAddresses mine = own_host();
+  std::vector<HostAddresses> hosts;
+  gather_all(communicator, mine, hosts, Deadline::after(std::chrono::minutes(1))).throw_if_error();
+  if (std::ranges::all_of(hosts, [&](const HostAddresses& other) { return other == mine; })) {
+    return "127.0.0.1";
+  }
+  for (const HostAddresses::Entry& entry : hosts.front().entries) {
+    if (entry.size > 0 && joins(hosts, entry)) return format(mine.in_network_of(entry)->bytes());
+  }
+  fail(ErrorCode::kInvalidArgument,
+       "the machines of the workers have no network in common with that of worker 0: name one with "
+       "--listen");
 }
 
 }  // namespace tributary

@@ -12,7 +12,6 @@ void PoolMeter::round_ended(const RoundReport& report, std::size_t items, double
   totals.batch.observe(static_cast<double>(items));
   totals.round_seconds.observe(seconds);
   for (std::size_t p = 0; p < kPhases; ++p) {
-    if (static_cast<Phase>(p) == Phase::kFill) continue;  // rows come by the data plane
     totals.phase_seconds[p].observe(report.phase_us[p] * 1e-6);
   }
   totals.exchanged_bytes += report.exchanged_bytes;

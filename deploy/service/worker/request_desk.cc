@@ -203,9 +203,8 @@ void RequestDesk::admit(const Admit& request) {
   std::optional<SequenceId> id;
   const Status status = status_of([&] {
     if (request.id == 0) fail(ErrorCode::kInvalidArgument, "sequence id is 0");
-    id = sequencer_.admit(
-        request.wanted,
-        {.tag = static_cast<std::int64_t>(request.id), .id = request.id, .pushed = true});
+    id = sequencer_.admit(request.wanted,
+                          {.tag = static_cast<std::int64_t>(request.id), .id = request.id});
     if (!id)
       fail(ErrorCode::kPoolFull, "no room for {} tokens now",
            request.wanted.prompt_tokens + request.wanted.max_new_tokens);

@@ -34,8 +34,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Ranks read the same model, each at its own pace.
-constexpr auto kLoadTimeout = std::chrono::minutes(30);
 constexpr auto kJoinTimeout = std::chrono::seconds(30);
 constexpr auto kTick = milliseconds(500);
 /// The bound on requests that wait at one home, payloads and outputs: 3000 tokens of DeepSeek-V3's
@@ -59,10 +57,10 @@ ChosenTransport agree_on_transport(const WorkerOptions& options,
                           rdma_ports);
 }
 
-wire::Token share_pool_key(Communicator& communicator) {
+wire::Token share_pool_key(Communicator& communicator, milliseconds timeout) {
   wire::Token key{};
   if (communicator.rank() == 0) key = wire::random_token();
-  communicator.broadcast(std::as_writable_bytes(std::span(key)), 0, Deadline::after(kLoadTimeout))
+  communicator.broadcast(std::as_writable_bytes(std::span(key)), 0, Deadline::after(timeout))
       .throw_if_error();
   return key;
 }
@@ -136,13 +134,14 @@ LeaderConfig leader_config(const WorkerOptions& options, const PoolModel& model,
 
 RegisterPool pool_card(const WorkerOptions& options, const PoolModel& model,
                        const ChosenTransport& transport, const PoolCosts& costs,
-                       const std::vector<WorkerCard>& workers) {
+                       std::string_view communicator, const std::vector<WorkerCard>& workers) {
   RegisterPool pool;
   pool.name = options.name.empty() ? host_name() : options.name;
   pool.run = wire::token_text(wire::random_token());
   pool.transport = transport.scheme;
   pool.transport_reason = transport.reason;
   pool.costs = costs.source;
+  pool.communicator = communicator;
   pool.shape = model.served;
   pool.pages_per_worker = model.pages;
   pool.lease_ms = options.lease_ms;
@@ -204,8 +203,9 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
     (void)std::signal(SIGINT, SIG_IGN);
   }
 
+  const milliseconds start_timeout(options.start_timeout_ms);
   const int share = threads_per_worker(communicator);
-  const wire::Token pool_key = share_pool_key(communicator);
+  const wire::Token pool_key = share_pool_key(communicator, start_timeout);
   WorkerDevice device;
   PoolModel model;
   const Status loaded = status_of([&] {
@@ -216,7 +216,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   WorkerCard mine;
   set_text(mine.rdma_ports, rdma_ports());
   const ChosenTransport transport = agree_on_transport(
-      options, gather_values(communicator, loaded, mine, Deadline::after(kLoadTimeout)));
+      options, gather_values(communicator, loaded, mine, Deadline::after(start_timeout)));
   if (leads) {
     events.log(fmt::format("data plane: {} ({})", transport.scheme, transport.reason));
   }
@@ -244,9 +244,8 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
       .workers_per_node = costs.workers_per_node,
       .round_timeout = milliseconds(options.round_timeout_ms),
       // The leader sends an order every second, unless it still ends the last round.
-      .order_timeout = milliseconds(options.round_timeout_ms + options.worker_timeout_ms),
-      .ingest = &ingest};
-  Worker worker(config, *backend, communicator, client, device.exchange.get(), &port);
+      .order_timeout = milliseconds(options.round_timeout_ms + options.worker_timeout_ms)};
+  Worker worker(config, *backend, communicator, client, ingest, device.exchange.get(), &port);
   commit_cache(*backend, worker.cache());
   AccessCheck access(pool_key);
   RowsReceiver rows(
@@ -284,7 +283,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
     set_text(mine.address, advertised(options, plane->address()));
     set_text(mine.backend, backend->name());
   });
-  const auto workers = gather_values(communicator, listening, mine, Deadline::after(kLoadTimeout));
+  const auto workers = gather_values(communicator, listening, mine, Deadline::after(start_timeout));
   if (!leads) remote.connect(workers.front().address.data());
 
   // Beats go on while a round runs, and so does the watch over the others' beats.
@@ -307,10 +306,13 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
                 worker, inbox,
                 {.refuse = [&](int to, const auto& refused) { local.refuse(to, refused); },
                  .answer = [&](int to, const auto& verdicts) { local.answer(to, verdicts); },
-                 .tell = [&](const FromPool& word) { channel.load()->tell(word); }});
+                 .tell = [&](const FromPool& word) { channel.load()->tell(word); },
+                 .round = events.round});
   const Ticker ticker(tick);
-  lead_pool(options, events, inbox, pool_card(options, model, transport, costs, workers), leader,
-            channel, connect_control);
+  lead_pool(
+      options, events, inbox,
+      pool_card(options, model, transport, costs, device.exchange_name(communicator), workers),
+      leader, channel, connect_control);
 }
 
 }  // namespace tributary

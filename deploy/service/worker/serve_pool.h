@@ -1,11 +1,14 @@
 // One rank of a pool that serves, from start to end; `tributary worker` runs it.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 
 #include "core/base/error.h"
 #include "core/interface/communicator.h"
+#include "core/pool/pool_worker.h"
 #include "deploy/service/worker/control_channel.h"
 #include "deploy/service/worker/data_plane.h"
 #include "deploy/service/worker/worker_options.h"
@@ -16,6 +19,10 @@ namespace tributary {
 struct WorkerEvents {
   /// Receives lines for the operator, on rank 0, from any thread. Empty: stderr.
   std::function<void(const std::string&)> log;
+  /// Called on rank 0, on the worker's thread, when a round of `items` has ended and so many pages
+  /// are in use on all workers together. No later request of a client is answered before.
+  using Round = std::function<void(const RoundReport&, std::size_t items, std::int64_t pages_used)>;
+  Round round;
   /// Called on rank 0 when the pool serves.
   std::function<void(const RegisterPool&)> serving;
   /// Called on rank 0, from another thread, when a worker is silent and this one may be stuck in a

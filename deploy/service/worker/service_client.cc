@@ -73,11 +73,6 @@ auto joined_downloads(Backend& backend) {
 
 }  // namespace
 
-void ServiceClient::fill_rows(const Sequence& sequence, int /*layer*/, std::int64_t /*begin*/,
-                              std::int64_t /*count*/, std::byte* /*rows*/) {
-  fail(ErrorCode::kInternal, "rows of sequence {} were asked for: they are pushed", sequence.id);
-}
-
 void ServiceClient::grow(std::unique_ptr<Buffer>& buffer, std::size_t bytes) {
   if (buffer && buffer->bytes() >= bytes) return;
   buffer.reset();

@@ -21,9 +21,6 @@ class ServiceClient final : public PoolClient {
   ServiceClient(PoolModel& model, Backend& backend, HomeQueue& queue)
       : model_(model), backend_(backend), queue_(queue) {}
 
-  /// Throws kInternal, since prompts are pushed.
-  void fill_rows(const Sequence& sequence, int layer, std::int64_t begin, std::int64_t count,
-                 std::byte* rows) override;
   void write_tokens(std::span<const HomedItem> items, std::span<const std::int32_t> item_layer,
                     std::byte* records, std::size_t record_bytes) override;
   /// Never throws: an item whose output could not be made fails alone.

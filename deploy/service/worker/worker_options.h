@@ -54,9 +54,11 @@ struct WorkerOptions {
   /// caller keeps them until the pool serves.
   std::weak_ptr<const GivenHeadWeights> given_head_weights;
 
-  int max_batch = 256;             // items of a round
-  int batch_wait_us = 50;          // how long a round waits for items of sequences in open steps
-  int lease_ms = 30'000;           // a sequence whose client is silent for this long is freed
+  int max_batch = 256;     // items of a round
+  int batch_wait_us = 50;  // how long a round waits for items of sequences in open steps
+  int lease_ms = 30'000;   // a sequence whose client is silent for this long is freed
+  /// How long a worker waits for the others to load; each reads the model at its own pace.
+  int start_timeout_ms = 30 * 60'000;
   int round_timeout_ms = 10'000;   // deadline of a round; a worker that misses it ends the pool
   int worker_timeout_ms = 3'000;   // a worker that is silent for this long ends the pool
   int drain_timeout_ms = 10'000;   // SIGTERM: how long running sequences may go on

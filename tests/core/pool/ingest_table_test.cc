@@ -32,7 +32,6 @@ Sequence sequence(SequenceId id, std::int64_t prompt, const std::vector<std::int
              .prompt_tokens = prompt,
              .limit_tokens = prompt + 10,
              .length = prompt,
-             .pushed = true,
              .leaves = {}};
   auto page = static_cast<std::int32_t>(id * 1000);
   for (std::size_t l = 0; l < owners.size(); ++l) {

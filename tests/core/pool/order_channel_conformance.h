@@ -1,7 +1,7 @@
 // The suite that every channel for a pool's orders passes. An implementation joins with a file that
 // says how ranks get one:
 //
-//   INSTANTIATE_TEST_SUITE_P(Broadcast, OrderChannelConformance, testing::Values(ranks));
+//   INSTANTIATE_TEST_SUITE_P(DataPlane, OrderChannelConformance, testing::Values(ranks));
 #pragma once
 
 #include <gtest/gtest.h>

@@ -39,8 +39,9 @@ class GridMoves : public testing::TestWithParam<const char*> {
 
   static void admit(Sequencer& sequencer, int batch, std::int64_t tokens, SpreadPolicy spread) {
     for (int i = 0; i < batch; ++i) {
-      (void)sequencer.admit(
+      const auto id = sequencer.admit(
           {.prompt_tokens = tokens, .max_new_tokens = decoded_of(tokens), .spread = spread});
+      sequencer.prompt_arrived(id.value());
     }
   }
 

@@ -29,6 +29,13 @@ class MoverTest : public testing::Test {
                           .incarnation = 1,
                           .layers = 4};
 
+  /// A sequence whose prompt has arrived.
+  static SequenceId admit_ready(Sequencer& sequencer, const AdmitRequest& request) {
+    const SequenceId id = sequencer.admit(request).value();
+    sequencer.prompt_arrived(id);
+    return id;
+  }
+
   /// Page copies of the order.
   static std::size_t run_order(Sequencer& sequencer) {
     const std::size_t copies = sequencer.take_order().copies.size();
@@ -40,11 +47,9 @@ class MoverTest : public testing::Test {
   static std::vector<SequenceId> admit_burst(Sequencer& sequencer) {
     std::vector<SequenceId> ids;
     for (int i = 0; i < 4; ++i) {
-      ids.push_back(sequencer
-                        .admit({.prompt_tokens = 400'000,
-                                .max_new_tokens = 1000,
-                                .spread = SpreadPolicy::kSingle})
-                        .value());
+      ids.push_back(admit_ready(
+          sequencer,
+          {.prompt_tokens = 400'000, .max_new_tokens = 1000, .spread = SpreadPolicy::kSingle}));
     }
     return ids;
   }
@@ -55,7 +60,7 @@ class MoverTest : public testing::Test {
     std::vector<SequenceId> ids;
     for (int i = 0; i < 80; ++i) {
       ids.push_back(
-          sequencer.admit({.prompt_tokens = prompt(random), .max_new_tokens = 1000}).value());
+          admit_ready(sequencer, {.prompt_tokens = prompt(random), .max_new_tokens = 1000}));
     }
     return ids;
   }
@@ -106,11 +111,9 @@ TEST_F(MoverTest, WhatComesDuringAMoveIsPlacedBesideItsOutcome) {
   config_.placement.workers = 3;
   Sequencer sequencer(config_);
   const auto admit = [&](std::int64_t tokens) {
-    const SequenceId id =
-        sequencer
-            .admit(
-                {.prompt_tokens = tokens, .max_new_tokens = 100, .spread = SpreadPolicy::kSingle})
-            .value();
+    const SequenceId id = admit_ready(
+        sequencer,
+        {.prompt_tokens = tokens, .max_new_tokens = 100, .spread = SpreadPolicy::kSingle});
     return std::pair(id, sequencer.table().at(id).home);
   };
   const auto [long_one, from] = admit(200'000);
@@ -158,7 +161,7 @@ TEST_F(MoverTest, AnArrivalEndsAPlanThatWasMadeWithoutIt) {
 TEST_F(MoverTest, CopiesStayBelowTheRate) {
   Sequencer sequencer(config_);
   const SequenceId id =
-      sequencer.admit({.prompt_tokens = 100'000, .max_new_tokens = 10'000}).value();
+      admit_ready(sequencer, {.prompt_tokens = 100'000, .max_new_tokens = 10'000});
   const std::vector<Leaf>& leaves = sequencer.table().at(id).leaves;
   LeafMove move{.id = id, .first_leaf = 0, .end_leaf = 1, .to = (leaves[0].owner + 1) % 8};
   while (leaves.at(static_cast<std::size_t>(move.end_leaf)).owner == leaves[0].owner) {
@@ -187,11 +190,9 @@ TEST_F(MoverTest, CopiesStayBelowTheRate) {
 TEST_F(MoverTest, AnOrderHoldsWhatIsCopiedInMilliseconds) {
   Sequencer sequencer(config_);
   for (int i = 0; i < 8; ++i) {
-    const SequenceId id =
-        sequencer
-            .admit(
-                {.prompt_tokens = 200'000, .max_new_tokens = 100, .spread = SpreadPolicy::kSingle})
-            .value();
+    const SequenceId id = admit_ready(
+        sequencer,
+        {.prompt_tokens = 200'000, .max_new_tokens = 100, .spread = SpreadPolicy::kSingle});
     const std::int32_t from = sequencer.table().at(id).leaves[0].owner;
     sequencer.begin_move({.id = id, .first_leaf = 0, .end_leaf = 97, .to = (from + 1) % 8});
   }
@@ -229,7 +230,7 @@ TEST_F(MoverTest, AnOrderHoldsWhatIsCopiedInMilliseconds) {
 TEST_F(MoverTest, CopiesTakeAFifthOfTheTimeAlsoWhereRoundsAreShort) {
   Sequencer sequencer(config_);
   const SequenceId id =
-      sequencer.admit({.prompt_tokens = 200'000, .spread = SpreadPolicy::kSingle}).value();
+      admit_ready(sequencer, {.prompt_tokens = 200'000, .spread = SpreadPolicy::kSingle});
   const std::int32_t from = sequencer.table().at(id).home;
   sequencer.begin_move({.id = id, .first_leaf = 0, .end_leaf = 60, .to = (from + 1) % 8});
   constexpr double kPageBytes = 64 * kRowBytes;
@@ -268,10 +269,8 @@ TEST_F(MoverTest, ADrainedWorkerKeepsOnlyNewestLeavesAndGetsNothingNew) {
     const SpreadPolicy spread = i % 3 == 0   ? SpreadPolicy::kSingle
                                 : i % 3 == 1 ? SpreadPolicy::kAll
                                              : SpreadPolicy::kAuto;
-    ids.push_back(
-        sequencer
-            .admit({.prompt_tokens = 30'000 + 500 * i, .max_new_tokens = 5000, .spread = spread})
-            .value());
+    ids.push_back(admit_ready(
+        sequencer, {.prompt_tokens = 30'000 + 500 * i, .max_new_tokens = 5000, .spread = spread}));
   }
   constexpr std::int32_t kDrained = 3;
   const auto full_leaves_there = [&] {
@@ -299,7 +298,7 @@ TEST_F(MoverTest, ADrainedWorkerKeepsOnlyNewestLeavesAndGetsNothingNew) {
     ASSERT_LT(orders, 2000) << "it is not emptied";
   }
   for (int i = 0; i < 16; ++i) {
-    const SequenceId id = sequencer.admit({.prompt_tokens = 20'000, .max_new_tokens = 100}).value();
+    const SequenceId id = admit_ready(sequencer, {.prompt_tokens = 20'000, .max_new_tokens = 100});
     for (const Leaf& leaf : sequencer.table().at(id).leaves) EXPECT_NE(leaf.owner, kDrained);
     ids.push_back(id);
   }
@@ -313,7 +312,7 @@ TEST_F(MoverTest, ADrainedWorkerKeepsOnlyNewestLeavesAndGetsNothingNew) {
 TEST_F(MoverTest, NoMoveGoesToAWorkerThatIsBeingEmptied) {
   Sequencer sequencer(config_);
   const SequenceId id =
-      sequencer.admit({.prompt_tokens = 10'000, .spread = SpreadPolicy::kSingle}).value();
+      admit_ready(sequencer, {.prompt_tokens = 10'000, .spread = SpreadPolicy::kSingle});
   const std::int32_t to = (sequencer.table().at(id).home + 1) % 8;
   const LeafMove planned{.id = id, .first_leaf = 0, .end_leaf = 2, .to = to};
   sequencer.drain_worker(to, true);
@@ -328,7 +327,7 @@ TEST_F(MoverTest, NoMoveGoesToAWorkerThatIsBeingEmptied) {
 TEST_F(MoverTest, AWorkerIsEmptiedInAPoolAtRestWithoutWaitingForOtherOrders) {
   Sequencer sequencer(config_);
   for (int i = 0; i < 40; ++i) {
-    (void)sequencer.admit({.prompt_tokens = 4096, .spread = SpreadPolicy::kSingle}).value();
+    (void)admit_ready(sequencer, {.prompt_tokens = 4096, .spread = SpreadPolicy::kSingle});
   }
   const std::int32_t used = sequencer.pools()[0].used();
   ASSERT_GE(used, 5 * 4096 / 64);
@@ -351,7 +350,7 @@ TEST_F(MoverTest, AWorkerIsEmptiedInAPoolAtRestWithoutWaitingForOtherOrders) {
 
 TEST_F(MoverTest, OffUnlessItHasARate) {
   Sequencer sequencer(config_);
-  (void)sequencer.admit({.prompt_tokens = 500'000, .max_new_tokens = 10'000}).value();
+  (void)admit_ready(sequencer, {.prompt_tokens = 500'000, .max_new_tokens = 10'000});
   Mover mover(mover_config(0, kRowBytes), sequencer);
   mover.prepare(Mover::Time{} + milliseconds(1000));
   EXPECT_TRUE(sequencer.moves().empty());

@@ -12,7 +12,6 @@ namespace tributary {
 
 class IdleClient : public PoolClient {
  public:
-  void fill_rows(const Sequence&, int, std::int64_t, std::int64_t, std::byte*) override {}
   void write_tokens(std::span<const HomedItem>, std::span<const std::int32_t>, std::byte*,
                     std::size_t) override {}
   void read_states(std::span<const HomedItem>, std::span<const std::int32_t>,

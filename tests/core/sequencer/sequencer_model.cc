@@ -64,31 +64,15 @@ void SequencerModel::commit(SequenceId id, std::int32_t accepted) {
   std::erase_if(pending_, [&](const Item& item) { return item.request.id == id; });
 }
 
-void SequencerModel::begin_step(const std::vector<Sequencer::StepRequest>& requests) {
-  sequencer_.begin_step(requests);
-  ordered_ = false;
-  in_step_.clear();
-  for (const auto& request : requests) {
-    open_.emplace(request.id, Open{request.tokens, false});
-    pending_.push_back({{request.id, -1}, false});
-    in_step_.push_back(request.id);
-  }
+void SequencerModel::begin(const std::vector<Sequencer::StepRequest>& requests) {
+  open_step(requests);
+  std::vector<Sequencer::RoundRequest> items;
+  for (const auto& request : requests) items.push_back({request.id, 0});
+  order_round(items);
 }
 
-void SequencerModel::commit_step(const std::vector<std::int32_t>& accepted) {
-  sequencer_.commit_step(accepted);
-  ordered_ = false;
-  for (std::size_t i = 0; i < accepted.size(); ++i) {
-    expected_.at(in_step_.at(i)).length += accepted[i];
-    open_.erase(in_step_.at(i));
-  }
-  in_step_.clear();
-}
-
-void SequencerModel::abort_step() {
-  sequencer_.abort_step();
-  open_.clear();
-  pending_.clear();
+void SequencerModel::abort_all() {
+  while (!open_.empty()) commit(open_.begin()->first, 0);
 }
 
 void SequencerModel::truncate(SequenceId id, std::int64_t length) {
@@ -149,26 +133,17 @@ void SequencerModel::check_copies(const Order& order) const {
 Order SequencerModel::take_order() {
   Order order = decode_order(encode_order(sequencer_.take_order()));
   EXPECT_EQ(order.round, ++round_);
-  for (const auto& op : order.ops) {
-    if (const auto* change = std::get_if<TableOp>(&op)) {
-      replica_.apply(*change);
-    } else {
-      const auto& fill = std::get<FillOp>(op);
-      EXPECT_EQ(fill.begin, 0);
-      EXPECT_EQ(fill.end, replica_.at(fill.id).length);
-    }
-  }
+  for (const TableOp& op : order.ops) replica_.apply(op);
   check_copies(order);
   EXPECT_EQ(order.step.size(), pending_.size());
-  const bool one_round = !order.item_layer.empty();
-  EXPECT_TRUE(!one_round || order.item_layer.size() == order.step.size());
+  EXPECT_EQ(order.item_layer.size(), order.step.size());
   std::int32_t canary = -1;
   for (std::size_t i = 0; i < std::min(order.step.size(), pending_.size()); ++i) {
     const StepItem& item = order.step[i];
     EXPECT_EQ(item.id, pending_[i].request.id);
     EXPECT_EQ(item.epoch, expected_.at(item.id).epoch);
     EXPECT_EQ(item.tokens, open_.at(item.id).tokens);
-    EXPECT_EQ(one_round ? order.item_layer.at(i) : -1, pending_[i].request.layer);
+    EXPECT_EQ(order.item_layer.at(i), pending_[i].request.layer);
     if (pending_[i].canary) canary = static_cast<std::int32_t>(i);
     open_.at(item.id).taken = true;
   }

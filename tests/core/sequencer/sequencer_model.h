@@ -26,9 +26,10 @@ class SequencerModel {
   void open_step(const std::vector<Sequencer::StepRequest>& requests);
   void order_round(const std::vector<Sequencer::RoundRequest>& items, CanaryOrder canary = {});
   void commit(SequenceId id, std::int32_t accepted);
-  void begin_step(const std::vector<Sequencer::StepRequest>& requests);
-  void commit_step(const std::vector<std::int32_t>& accepted);
-  void abort_step();
+  /// Opens steps and orders a round of their first layer.
+  void begin(const std::vector<Sequencer::StepRequest>& requests);
+  /// Commits nothing of any open step.
+  void abort_all();
   void truncate(SequenceId id, std::int64_t length);
   void free(SequenceId id);
   void close(SequenceId id);
@@ -69,12 +70,11 @@ class SequencerModel {
   SequenceTable replica_;
   std::map<SequenceId, Expected> expected_;
   std::map<SequenceId, Open> open_;
-  std::vector<SequenceId> in_step_;  // of begin_step
   struct Item {
     Sequencer::RoundRequest request;
     bool canary = false;
   };
-  std::vector<Item> pending_;  // layer -1: of begin_step
+  std::vector<Item> pending_;
   struct Closed {
     std::uint64_t round = 0;
     Sequence sequence;

@@ -38,10 +38,12 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
         .spread = kPolicies[static_cast<std::size_t>(between(0, 2))]};
     const AdmitAs as{
         .tag = ++tag_,
-        .id = between(0, 1) == 0 ? 0 : (SequenceId{77} << 32) + static_cast<SequenceId>(tag_),
-        .pushed = between(0, 1) == 0};
+        .id = between(0, 1) == 0 ? 0 : (SequenceId{77} << 32) + static_cast<SequenceId>(tag_)};
+    const bool arrived = between(0, 1) != 0;
     try {
-      ++(model_.admit(request, as) ? admitted_ : full_);
+      const auto id = model_.admit(request, as);
+      ++(id ? admitted_ : full_);
+      if (id && arrived) model_.sequencer().prompt_arrived(*id);
     } catch (const Error& error) {
       ASSERT_EQ(error.code(), ErrorCode::kTooLarge);
       ++too_large_;
@@ -70,19 +72,18 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
   /// A step of all drawn sequences together, from its beginning to its end.
   void whole_step() {
     const auto requests = draw_step(4);
-    model_.begin_step(requests);  // never throws: growth was promised
+    if (requests.empty()) return;
+    model_.begin(requests);  // never throws: growth was promised
     model_.check();
     (void)model_.take_order();
     model_.check();
     if (HasFatalFailure()) return;
     ++steps_;
     if (between(0, 4) == 0) {
-      model_.abort_step();
+      model_.abort_all();
       return;
     }
-    std::vector<std::int32_t> accepted;
-    for (const auto& request : requests) accepted.push_back(draw_accepted(request.tokens));
-    model_.commit_step(accepted);
+    for (const auto& request : requests) model_.commit(request.id, draw_accepted(request.tokens));
   }
 
   std::int32_t draw_accepted(std::int32_t tokens) {
@@ -201,8 +202,7 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
       release_closed();
     } else if (draw < 60) {
       if (model_.step_open()) {
-        EXPECT_EQ(code_of([&] { model_.begin_step({}); }), ErrorCode::kFailedPrecondition);
-        if (between(0, 2) == 0) model_.abort_step();
+        if (between(0, 2) == 0) model_.abort_all();
       } else {
         whole_step();
       }
@@ -252,7 +252,7 @@ TEST_P(SequencerRandom, StaysAtOneWithTheModel) {
     EXPECT_GT(model_.sequencer().move_totals().cancelled, 3U);
   }
 
-  if (model_.step_open()) model_.abort_step();
+  model_.abort_all();
   while (!model_.sequences().empty()) free();
   model_.release_closed(model_.take_order().round);
   model_.check();

@@ -32,7 +32,7 @@ TEST(Sequencer, RefusesBadConfigurations) {
   EXPECT_EQ(code_of([] { const Sequencer s(config(1, 1, 192)); }), ErrorCode::kInvalidArgument);
 }
 
-TEST(Sequencer, AdmissionReservesAllAndOrdersTheFill) {
+TEST(Sequencer, AdmissionReservesAll) {
   SequencerModel model(config(1, 10));
   const auto id = model.admit(request(100, 100)).value();
   EXPECT_EQ(id, 0x1'0000'0001U);
@@ -40,11 +40,8 @@ TEST(Sequencer, AdmissionReservesAllAndOrdersTheFill) {
   EXPECT_EQ(pool.used(), 2);
   EXPECT_EQ(pool.reserved(), 2);
   const Order order = model.take_order();
-  ASSERT_EQ(order.ops.size(), 2U);
-  EXPECT_TRUE(std::holds_alternative<TableOp>(order.ops[0]));
-  const auto& fill = std::get<FillOp>(order.ops[1]);
-  EXPECT_EQ(fill.id, id);
-  EXPECT_EQ(fill.end, 100);
+  ASSERT_EQ(order.ops.size(), 1U);
+  EXPECT_EQ(std::get<AdmitOp>(order.ops[0]).sequence.id, id);
   EXPECT_TRUE(order.step.empty());
   EXPECT_FALSE(order.stop);
   EXPECT_EQ(order.round, 1U);
@@ -53,18 +50,17 @@ TEST(Sequencer, AdmissionReservesAllAndOrdersTheFill) {
   EXPECT_EQ(next.round, 2U);
 }
 
-TEST(Sequencer, AnEmptyPromptFillsNothingAndGrows) {
+TEST(Sequencer, AnEmptyPromptGrows) {
   SequencerModel model(config(2, 4));
   const auto id = model.admit(request(0, 130, SpreadPolicy::kAll)).value();
-  EXPECT_EQ(model.take_order().ops.size(), 1U);
   for (const std::int32_t tokens : {16, 16, 16, 16, 16, 16, 16, 16, 2}) {
-    model.begin_step({{id, tokens}});
+    model.begin({{id, tokens}});
     (void)model.take_order();
-    model.commit_step({tokens});
+    model.commit(id, tokens);
     model.check();
   }
   EXPECT_EQ(model.sequencer().table().at(id).length, 130);
-  EXPECT_EQ(code_of([&] { model.begin_step({{id, 1}}); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { model.open_step({{id, 1}}); }), ErrorCode::kInvalidArgument);
 }
 
 TEST(Sequencer, TooLargeIsNotFull) {
@@ -113,7 +109,7 @@ class SequencerRefuses : public testing::Test {
     EXPECT_TRUE(order.step.empty());
   }
   void open_step() {
-    model_.begin_step({{a_, 4}});
+    model_.begin({{a_, 4}});
     (void)model_.take_order();
   }
 
@@ -125,7 +121,7 @@ class SequencerRefuses : public testing::Test {
 
 TEST_F(SequencerRefuses, BadSteps) {
   const auto begin = [&](const Requests& requests) {
-    return [this, requests] { model_.begin_step(requests); };
+    return [this, requests] { model_.open_step(requests); };
   };
   expect_refused(ErrorCode::kNotFound, begin({{a_, 4}, {99, 1}}));
   expect_refused(ErrorCode::kInvalidArgument, begin({{a_, 4}, {b_, 0}}));
@@ -134,20 +130,18 @@ TEST_F(SequencerRefuses, BadSteps) {
   expect_refused(ErrorCode::kInvalidArgument, begin({{a_, 4}, {b_, 4}}));
   expect_refused(ErrorCode::kInvalidArgument, begin({{a_, 4}, {b_, 1}, {a_, 1}}));
   open_step();
-  expect_refused(ErrorCode::kFailedPrecondition, begin({{b_, 1}}));
+  expect_refused(ErrorCode::kFailedPrecondition, begin({{b_, 1}, {a_, 1}}));
 }
 
 TEST_F(SequencerRefuses, BadCommits) {
-  const auto commit = [&](const std::vector<std::int32_t>& accepted) {
-    return [this, accepted] { model_.commit_step(accepted); };
+  const auto commit = [&](std::int32_t accepted) {
+    return [this, accepted] { model_.commit(a_, accepted); };
   };
-  expect_refused(ErrorCode::kInvalidArgument, commit({1}));
+  expect_refused(ErrorCode::kFailedPrecondition, commit(1));
   open_step();
-  expect_refused(ErrorCode::kInvalidArgument, commit({}));
-  expect_refused(ErrorCode::kInvalidArgument, commit({1, 1}));
-  expect_refused(ErrorCode::kInvalidArgument, commit({-1}));
-  expect_refused(ErrorCode::kInvalidArgument, commit({5}));
-  model_.commit_step({4});
+  expect_refused(ErrorCode::kInvalidArgument, commit(-1));
+  expect_refused(ErrorCode::kInvalidArgument, commit(5));
+  model_.commit(a_, 4);
   EXPECT_EQ(model_.sequencer().table().at(a_).length, 66);
 }
 
@@ -165,16 +159,16 @@ TEST_F(SequencerRefuses, BadTruncationsAndFrees) {
 }
 
 TEST_F(SequencerRefuses, ToEndAStepThatNobodyWasToldOf) {
-  model_.begin_step({{a_, 4}});
-  EXPECT_EQ(code_of([&] { model_.commit_step({4}); }), ErrorCode::kFailedPrecondition)
+  model_.begin({{a_, 4}});
+  EXPECT_EQ(code_of([&] { model_.commit(a_, 4); }), ErrorCode::kFailedPrecondition)
       << "its rows do not exist";
   EXPECT_EQ(model_.take_order().step.size(), 1U);
-  model_.commit_step({4});
+  model_.commit(a_, 4);
 }
 
 TEST_F(SequencerRefuses, AnAbortedStepIsNotOrdered) {
-  model_.begin_step({{a_, 4}});
-  model_.abort_step();
+  model_.begin({{a_, 4}});
+  model_.commit(a_, 0);
   model_.truncate(a_, 10);  // the step's epoch is over
   EXPECT_TRUE(model_.take_order().step.empty());
   model_.check();
@@ -184,13 +178,13 @@ TEST(Sequencer, EpochsCountAdmissionAndTruncation) {
   SequencerModel model(config(1, 10));
   const auto id = model.admit(request(100, 10)).value();
   EXPECT_EQ(model.sequencer().table().at(id).epoch, 1U);
-  model.begin_step({{id, 1}});
+  model.begin({{id, 1}});
   EXPECT_EQ(model.take_order().step.at(0).epoch, 1U);
-  model.commit_step({1});
+  model.commit(id, 1);
   EXPECT_EQ(model.sequencer().table().at(id).epoch, 1U) << "growth does not begin an epoch";
   model.truncate(id, 101);
   EXPECT_EQ(model.sequencer().table().at(id).epoch, 2U);
-  model.begin_step({{id, 1}});
+  model.begin({{id, 1}});
   EXPECT_EQ(model.take_order().step.at(0).epoch, 2U);
 }
 
@@ -224,16 +218,16 @@ TEST(Sequencer, AStepOverALeafBorderOpensTheLeaf) {
   const auto id = model.admit(request(63, 20, SpreadPolicy::kAll)).value();
   const Order admitted = model.take_order();
   EXPECT_EQ(model.sequencer().placements(), 2U) << "the leaf of the prompt, the reserved one";
-  model.begin_step({{id, 2}});
+  model.begin({{id, 2}});
   const Order order = model.take_order();
   ASSERT_EQ(order.ops.size(), 1U);
-  const auto& extend = std::get<ExtendOp>(std::get<TableOp>(order.ops[0]));
+  const auto& extend = std::get<ExtendOp>(order.ops[0]);
   EXPECT_EQ(extend.leaf, 1);
   EXPECT_EQ(extend.pages.size(), 1U);
   EXPECT_NE(extend.owner, model.sequencer().table().at(id).leaves[0].owner);
-  model.commit_step({1});  // the second token is refused: its leaf stays open
+  model.commit(id, 1);  // the second token is refused: its leaf stays open
   model.check();
-  model.begin_step({{id, 1}});
+  model.begin({{id, 1}});
   EXPECT_TRUE(model.take_order().ops.size() == 1U) << "the commit alone: the page is there";
 }
 
@@ -294,14 +288,12 @@ TEST(Sequencer, PagesOfAClosedSequenceStayTakenUntilItsOrderIsDrained) {
   model.check();
 }
 
-TEST(Sequencer, IdsMayBeGivenAndRowsPushed) {
+TEST(Sequencer, IdsMayBeGiven) {
   SequencerModel model(config(1, 4));
-  const AdmitAs given{.tag = 1, .id = 0x7'0000'0001, .pushed = true};
+  const AdmitAs given{.tag = 1, .id = 0x7'0000'0001};
   EXPECT_EQ(model.admit(request(64, 0), given), given.id);
   EXPECT_EQ(code_of([&] { (void)model.admit(request(64, 0), given); }), ErrorCode::kAlreadyExists);
-  const Order order = model.take_order();
-  ASSERT_EQ(order.ops.size(), 1U) << "no rows to fill";
-  EXPECT_TRUE(std::get<AdmitOp>(std::get<TableOp>(order.ops[0])).sequence.pushed);
+  (void)model.take_order();
   model.close(given.id);
   EXPECT_EQ(code_of([&] { (void)model.admit(request(64, 0), given); }), ErrorCode::kAlreadyExists);
   EXPECT_EQ(model.admit(request(64, 0)), SequenceId{0x1'0000'0001}) << "its own counter";

@@ -39,6 +39,8 @@ void add_pool_command_flags(const AddFlag& add) {
   add(
       "verify", "--workers", [=](O o) { return number(o.verify.workers); }, "0", {"1", "1024"},
       with({"0", "1025"}));
+  add("verify", "--listen", [](O o) { return o.verify.listen; }, "", {"10.0.0.0/24"}, {""});
+  add("verify", "--advertise", [](O o) { return o.verify.advertise; }, "", {"10.0.0.1"}, {""});
   add("verify", "--merge-order",
       [](O o) { return std::string(merge_order_name(o.verify.backend_options.merge_order)); },
       "canonical", {"canonical", "fast"}, {"", "x", "Fast"});
@@ -64,6 +66,8 @@ void add_pool_command_flags(const AddFlag& add) {
   add(
       "replay", "--workers", [=](O o) { return number(o.replay.workers); }, "0", {"1", "1024"},
       with({"0", "1025"}));
+  add("replay", "--listen", [](O o) { return o.replay.listen; }, "", {"10.0.0.0/24"}, {""});
+  add("replay", "--advertise", [](O o) { return o.replay.advertise; }, "", {"10.0.0.1"}, {""});
   add("replay", "--merge-order",
       [](O o) { return std::string(merge_order_name(o.replay.backend_options.merge_order)); },
       "canonical", {"fast"}, {"", "x"});

@@ -120,6 +120,7 @@ class Networks(Case):
                          both("10.0.0.0/24"))
         self.assertEqual(self.options("t", "worker", "--listen=eth0"), both("eth0"))
         self.assertEqual(self.options("t", "worker", "--listen", "10.0.0.7"), both("10.0.0.7/32"))
+        self.assertEqual(self.options("t", "replay", "--listen=eth0"), both("eth0"))
         # Other commands have no network; their ranks are on this host unless the caller says.
         self.assertEqual(self.options("t", "replay"), ["btl self,vader"])
         self.assertEqual(self.options("--host", "a:1,b:1", "t", "replay"), [])

@@ -144,7 +144,9 @@ class Service(Case):
                     self.assertEqual(result.figure("digest"), alone.figure("digest"))
                     report = json.loads(path.read_text())
                     self.assertEqual(report["service"], url)
-                    self.assertNotIn("phase_us", report)
+                    self.assertEqual((report["workers"], report["communicator"]), (3, "mpi"))
+                    self.assertIsNone(report["phase_us"]["attend"])
+                    self.assertIsNone(report["balance"])
                     # Rows are bf16, and a kernel may multiply in bf16: 2^-8 a term.
                     self.assertLess(report["canary_max_relative_error"], 5e-3)
                     self.assertEqual(report["canaries"] > 0, "--canary-rate" in more)

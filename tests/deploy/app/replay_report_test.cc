@@ -44,10 +44,11 @@ TEST(ReplayReport, RateIsPerSecondOfStepTime) {
 /// Every field has a value of its own.
 ReplayReport sample() {
   ReplayReport r;
-  r.workers = 3;
-  r.backend = "cpu/TEST";
-  r.communicator = "threads";
-  r.costs = "h200: a source";
+  r.pool = {.workers = 3,
+            .backend = "cpu/TEST",
+            .communicator = "threads",
+            .costs = "h200: a source",
+            .pages_total = 22};
   r.requests = 11;
   r.steps = 12;
   r.tokens = 1300;
@@ -55,19 +56,21 @@ ReplayReport sample() {
   r.seconds = 5.25;
   r.step_seconds = 2.5;
   r.step_us = {150, 990};
+  r.fill_us = {1000, 2000};
+  RoundFigures rounds;
   for (std::size_t p = 0; p < kPhases; ++p) {
-    r.phase_us[p] = {static_cast<double>(p) + 1000, static_cast<double>(p) + 2000};
+    rounds.phase_us[p] = {static_cast<double>(p) + 1000, static_cast<double>(p) + 2000};
   }
-  r.balance = 1.0625;
-  r.mean_spread = 2.5;
-  r.exchange_bytes = 3 << 20;
-  r.planned_exchange_bytes = 4 << 20;
-  r.state_bytes = 2 << 20;
+  rounds.balance = 1.0625;
+  rounds.mean_spread = 2.5;
+  rounds.exchange_bytes = 3 << 20;
+  rounds.planned_exchange_bytes = 4 << 20;
+  rounds.state_bytes = 2 << 20;
+  rounds.peak_pages = 21;
+  rounds.pages_in_use_at_end = 23;
+  r.rounds = rounds;
   r.canaries = 17;
   r.canary_max_relative_error = 0.00125;
-  r.peak_pages = 21;
-  r.pages_total = 22;
-  r.pages_in_use_at_end = 23;
   r.digest = 0x0123456789abcdefULL;
   return r;
 }
@@ -85,7 +88,7 @@ TEST(ReplayReport, JsonHasEveryFigureUnderItsKey) {
   }
   EXPECT_THAT(phases, testing::UnorderedElementsAre("fill", "plan", "project", "query_exchange",
                                                     "attend", "partial_exchange", "combine"));
-  EXPECT_EQ(json.at("phase_us").at("attend").at("p50"), 1004);
+  EXPECT_EQ(json.at("phase_us").at("attend").at("p50"), 1003);
   EXPECT_EQ(json.at("balance"), 1.0625);
   EXPECT_EQ(json.at("exchange_bytes"), 3 << 20);
   EXPECT_EQ(json.at("planned_exchange_bytes"), 4 << 20);
@@ -113,10 +116,34 @@ TEST(ReplayReport, TextShowsTheSameFigures) {
   for (const char* figure :
        {"3 (threads), backend cpu/TEST", "h200: a source",
         "1300 tokens of 11 requests in 12 steps, 14000 prompt tokens", "520.0", "2.50 s in steps",
-        "5.25 s in all", "p50 150 us, p99 990 us", "attend           p50 1004 us, p99 2004 us",
+        "5.25 s in all", "p50 150 us, p99 990 us", "attend           p50 1003 us, p99 2003 us",
         "1.062", "2.50 workers a sequence", "3.00 MiB (4.00 MiB planned), 2.00 MiB",
         "21 of 22 used at the peak, 23 at the end", "17 outputs", "0.00125", "0123456789abcdef"}) {
     EXPECT_THAT(text, HasSubstr(figure));
+  }
+}
+
+TEST(ReplayReport, WhatAServiceDoesNotSayIsUnknown) {
+  ReplayReport report = sample();
+  report.service = "http://tier:7300";
+  report.rounds.reset();
+  auto json = nlohmann::json::parse(to_json(report));
+  EXPECT_EQ(json.at("service"), "http://tier:7300");
+  EXPECT_EQ(json.at("workers"), 3);
+  EXPECT_EQ(json.at("phase_us").at("fill").at("p50"), 1000);
+  EXPECT_TRUE(json.at("phase_us").at("attend").is_null());
+  for (const char* key : {"balance", "mean_spread", "exchange_bytes", "planned_exchange_bytes",
+                          "partial_state_bytes", "peak_pages", "pages_in_use_at_end"}) {
+    EXPECT_TRUE(json.at(key).is_null()) << key;
+  }
+  report.pool.reset();
+  json = nlohmann::json::parse(to_json(report));
+  for (const char* key : {"workers", "communicator", "costs", "backend", "pages_total"}) {
+    EXPECT_TRUE(json.at(key).is_null()) << key;
+  }
+  for (const char* line : {"workers            unknown", "attend           unknown",
+                           "spread             unknown", "p50 1000 us, p99 2000 us"}) {
+    EXPECT_THAT(to_text(report), HasSubstr(line));
   }
 }
 

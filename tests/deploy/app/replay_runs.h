@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,8 +47,9 @@ inline double kv_gib_of(const ReplayOptions& options, std::int32_t pages) {
 inline ReplayReport run_threads(const ReplayOptions& options,
                                 const std::vector<TraceRequest>& requests, int workers) {
   ReplayReport report;
+  const auto network = std::make_shared<LocalNetwork>();
   run_ranks(workers, [&](Communicator& communicator) {
-    ReplayReport mine = replay(options, requests, communicator, /*terminal=*/nullptr);
+    ReplayReport mine = replay(options, requests, communicator, network, /*terminal=*/nullptr);
     if (communicator.rank() == 0) report = std::move(mine);
   });
   return report;

@@ -32,11 +32,11 @@ using test::small_trace;
 
 /// Holds for every replay that ends.
 void expect_sound(const ReplayReport& report, const std::vector<TraceRequest>& requests) {
-  EXPECT_EQ(report.pages_in_use_at_end, 0);
-  EXPECT_GT(report.peak_pages, 0);
-  EXPECT_LE(report.peak_pages, report.pages_total);
-  EXPECT_EQ(report.exchange_bytes, report.planned_exchange_bytes);
-  EXPECT_LE(report.state_bytes, report.exchange_bytes);
+  EXPECT_EQ(report.rounds->pages_in_use_at_end, 0);
+  EXPECT_GT(report.rounds->peak_pages, 0);
+  EXPECT_LE(report.rounds->peak_pages, report.pool->pages_total);
+  EXPECT_EQ(report.rounds->exchange_bytes, report.rounds->planned_exchange_bytes);
+  EXPECT_LE(report.rounds->state_bytes, report.rounds->exchange_bytes);
   EXPECT_EQ(report.requests, static_cast<std::int64_t>(requests.size()));
   std::int64_t prompt = 0;
   std::int64_t output = 0;
@@ -46,8 +46,8 @@ void expect_sound(const ReplayReport& report, const std::vector<TraceRequest>& r
   }
   EXPECT_EQ(report.prompt_tokens, prompt);
   EXPECT_EQ(report.tokens, output);
-  EXPECT_GE(report.balance, 1);
-  EXPECT_GE(report.mean_spread, 1);
+  EXPECT_GE(report.rounds->balance, 1);
+  EXPECT_GE(report.rounds->mean_spread, 1);
 }
 
 std::string describe(const ReplayOptions& o, int workers) {
@@ -86,12 +86,12 @@ TEST_P(ReplayDigest, IsTheSameForEveryPoolSpreadExchangeAndBatch) {
             EXPECT_EQ(report.digest, expected);
             expect_sound(report, requests);
             if (workers == 1 || spread == SpreadPolicy::kSingle) {
-              EXPECT_EQ(report.state_bytes, 0U);
-              EXPECT_EQ(report.mean_spread, 1);
+              EXPECT_EQ(report.rounds->state_bytes, 0U);
+              EXPECT_EQ(report.rounds->mean_spread, 1);
             }
             if (workers > 1 && spread == SpreadPolicy::kAll) {
-              EXPECT_GT(report.state_bytes, 0U);
-              EXPECT_GT(report.mean_spread, 1);
+              EXPECT_GT(report.rounds->state_bytes, 0U);
+              EXPECT_GT(report.rounds->mean_spread, 1);
             }
           }
         }
@@ -194,10 +194,10 @@ TEST(Replay, APoolThatIsFullWaitsAndLosesNothing) {
     SCOPED_TRACE(describe(options, c.workers));
     const ReplayReport report = run_threads(options, requests, c.workers);
     EXPECT_EQ(report.digest, digest);
-    EXPECT_EQ(report.pages_total, c.pages * c.workers);
+    EXPECT_EQ(report.pool->pages_total, c.pages * c.workers);
     expect_sound(report, requests);
     // All requests together need 19 pages.
-    const bool must_wait = report.pages_total < 19;
+    const bool must_wait = report.pool->pages_total < 19;
     EXPECT_TRUE(!must_wait || report.steps > 6) << "nobody waited";
   }
 }
@@ -265,15 +265,15 @@ TEST(Replay, PlacesByTheCostsThatItIsGivenAndKeepsItsDigest) {
   const auto placed_by = [&](const std::string& name, const MachineCosts& costs) {
     options.costs = costs_file(name, costs);
     const ReplayReport report = run_threads(options, small_trace(), 3);
-    EXPECT_THAT(report.costs, testing::HasSubstr(name));
+    EXPECT_THAT(report.pool->costs, testing::HasSubstr(name));
     return report;
   };
   const ReplayReport cut = placed_by("slow_attention", {.attend_byte_ns = 1000});
   const ReplayReport whole = placed_by(
       "slow_exchange",
       {.attend_byte_ns = 1e-3, .all_gather_message_us = 1e6, .all_to_all_message_us = 1e6});
-  EXPECT_GT(cut.mean_spread, 1);
-  EXPECT_EQ(whole.mean_spread, 1);
+  EXPECT_GT(cut.rounds->mean_spread, 1);
+  EXPECT_EQ(whole.rounds->mean_spread, 1);
   EXPECT_EQ(cut.digest, whole.digest);
 }
 

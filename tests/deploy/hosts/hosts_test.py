@@ -15,7 +15,7 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from lab import MANAGEMENT, MPI_PORTS, NETWORK, Lab, why_not  # noqa: E402
-from program import run  # noqa: E402
+from program import TINY, run  # noqa: E402
 from tier import wait_until  # noqa: E402
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -165,6 +165,39 @@ class Results(Hosts):
         # One port of each of the two workers of a host; clients listen nowhere.
         for name, ports in (("worker1", 2), ("worker2", 2), ("client", 0)):
             self.assertEqual(sum(what.startswith(name) for what in ours), ports, ours)
+
+
+class OwnPool(Hosts):
+    """Commands that run a pool themselves, under mpirun over two hosts."""
+
+    def run_well(self, lab, *arguments):
+        command = lab.mpirun(("worker1", "worker2"), 2, *arguments)
+        if command.wait() != 0:
+            raise AssertionError(command.output())
+        return command
+
+    def test_workers_listen_in_the_network_of_the_first_or_as_told(self):
+        with Lab(("worker1", "worker2")) as lab:
+            for listen in ([], ["--listen", f"{MANAGEMENT}.0/24"]):
+                with self.subTest(listen=listen):
+                    replay = self.run_well(lab, "replay", *SMALL, *SHAPE, "--spread", "all", *listen)
+                    self.assertEqual(replay.figure("digest"), alone(*SMALL))
+                    self.run_well(lab, "verify", TINY, *listen)
+                    endless = lab.mpirun(("worker1", "worker2"), 2, "replay", *ENDLESS, *SHAPE,
+                                         *listen)
+                    self.check_listening(lab, endless, MANAGEMENT if listen else NETWORK)
+                    endless.kill()
+
+    def check_listening(self, lab, command, network):
+        def ours():
+            if not command.alive():
+                raise AssertionError(f"it ended: {command.output()}")
+            found = {(host.name, address) for host in lab.hosts.values()
+                     for address, port, program in host.listening()
+                     if program == "tributary" and port not in MPI_PORTS}
+            return found if len(found) == 2 else None
+        wait_until(ours, "both hosts listen")
+        self.assertEqual(ours(), {("worker1", f"{network}.1"), ("worker2", f"{network}.2")})
 
 
 class Firewall(Hosts):

@@ -41,14 +41,6 @@ TEST(PoolDevice, MemoryThatTheHostCannotReadGivesTheSameBits) {
   }
 }
 
-TEST(PoolDevice, RowsThatArePushedReachIt) {
-  PoolSetup setup;
-  setup.workers = 2;
-  setup.pushed = true;
-  const PoolOutputs expected = decode(setup, /*remote=*/false);
-  EXPECT_EQ(differing_outputs(expected, decode(setup, /*remote=*/true)), 0U);
-}
-
 TEST(PoolDevice, FailuresOfOneRankReachTheOthers) {
   PoolSetup setup;
   setup.workers = 2;
@@ -72,7 +64,8 @@ TEST(PoolDevice, WithoutAnExchangeItIsRefused) {
     const WorkerConfig config{
         .attention = {.heads = 1, .kv_lora_rank = 8, .qk_rope_head_dim = 8, .softmax_scale = 1},
         .pages = 1};
-    EXPECT_EQ(code_of([&] { const Worker worker(config, backend, communicator, client); }),
+    IngestTable ingest(0, config.layers, config.leaf_tokens);
+    EXPECT_EQ(code_of([&] { const Worker worker(config, backend, communicator, client, ingest); }),
               ErrorCode::kFailedPrecondition);
   });
 }

@@ -52,10 +52,11 @@ std::vector<Status> set_up(const std::function<void(int rank, WorkerConfig&)>& c
     const auto inner = make(rank);
     HookedBackend backend(*inner, 0, [&](std::string_view call) { hook(rank, call); });
     IdleClient client;
+    IngestTable ingest(rank, good_config().layers, good_config().leaf_tokens);
     WorkerConfig config = good_config();
     change(rank, config);
     statuses[static_cast<std::size_t>(rank)] =
-        status_of([&] { const Worker worker(config, backend, communicator, client); });
+        status_of([&] { const Worker worker(config, backend, communicator, client, ingest); });
   });
   return statuses;
 }
@@ -152,13 +153,15 @@ TEST(PoolHandshake, AWorkerWithoutMemoryIsNamed) {
              "worker 1: no memory for the arenas");
 }
 
-TEST(PoolHandshake, OnlyWorker0Leads) {
+TEST(PoolHandshake, OnlyWorker0LeadsAndOverAChannelAlone) {
   const auto communicator = make_self_communicator();
   const auto backend = make_reference_backend();
   IdleClient client;
-  Worker worker(good_config(), *backend, *communicator, client);
+  IngestTable ingest(0, good_config().layers, good_config().leaf_tokens);
+  Worker worker(good_config(), *backend, *communicator, client, ingest);
   EXPECT_EQ(code_of([&] { (void)worker.follow(); }), ErrorCode::kFailedPrecondition);
-  EXPECT_TRUE(worker.lead(Order{}).status.ok());
+  EXPECT_EQ(code_of([&] { (void)worker.lead(Order{}); }), ErrorCode::kFailedPrecondition);
+  EXPECT_TRUE(worker.perform(Order{}).status.ok());
   EXPECT_EQ(worker.table().size(), 0U);
 }
 

@@ -14,6 +14,7 @@
 #include "core/workload/generator.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/deploy/pool/hooked_backend.h"
+#include "tests/deploy/pool/thread_orders.h"
 
 namespace tributary {
 namespace {
@@ -33,15 +34,6 @@ class TestClient final : public PoolClient {
         query_(static_cast<std::size_t>(setup.shape.heads) *
                static_cast<std::size_t>(setup.shape.latent_dim())),
         record_(setup.shape.token_record_bytes()) {}
-
-  void fill_rows(const Sequence& sequence, int layer, std::int64_t begin, std::int64_t count,
-                 std::byte* rows) override {
-    hook("fill_rows");
-    for (std::int64_t i = 0; i < count; ++i) {
-      write_row(sequence.tag, layer, begin + i, rows);
-      rows += setup_.shape.row_bytes();
-    }
-  }
 
   void write_tokens(std::span<const HomedItem> items, std::span<const std::int32_t> item_layer,
                     std::byte* records, std::size_t record_bytes) override {
@@ -193,10 +185,36 @@ RoundReport PoolLeader::lead() {
   return lead(sequencer.take_order());
 }
 
-RoundReport PoolLeader::lead(const Order& order) {
+RoundReport PoolLeader::lead(Order order) {
+  const auto admits = [](const TableOp& op) { return std::holds_alternative<AdmitOp>(op); };
+  RoundReport report;
+  // Prompts arrive between their admission and what comes after it.
+  while (!setup_.pushed) {
+    const auto first = std::ranges::find_if(order.ops, admits);
+    if (first == order.ops.end()) break;
+    const auto end = std::find_if_not(first, order.ops.end(), admits);
+    Order admission;
+    admission.round = order.round;
+    admission.ops.assign(order.ops.begin(), end);
+    report = lead_one(admission);
+    if (report.status.ok()) {
+      for (auto op = first; op != end; ++op) push(std::get<AdmitOp>(*op).sequence);
+    }
+    order.ops.erase(order.ops.begin(), end);
+    const bool done =
+        order.ops.empty() && order.step.empty() && order.copies.empty() && !order.stop;
+    if (report.status.ok() && !done) continue;
+    sequencer.order_ended(report.status.ok());
+    return report;
+  }
+  report = lead_one(order);
+  sequencer.order_ended(report.status.ok());
+  return report;
+}
+
+RoundReport PoolLeader::lead_one(const Order& order) {
   RoundReport report = worker_.lead(order);
   statuses_.push_back(report.status);
-  sequencer.order_ended(report.status.ok());
   if (report.status.ok()) {
     EXPECT_EQ(report.exchanged_bytes, report.planned_bytes);
   }
@@ -206,26 +224,48 @@ RoundReport PoolLeader::lead(const Order& order) {
   return report;
 }
 
-RoundReport PoolLeader::step(const std::vector<Sequencer::StepRequest>& requests) {
-  std::vector<std::int32_t> accepted;
-  for (const auto& request : requests) {
-    const Sequence& s = sequencer.table().at(request.id);
-    accepted.push_back(setup_.accept ? setup_.accept(s.tag, s.length, request.tokens)
-                                     : request.tokens);
+void PoolLeader::abort(const std::vector<Sequencer::StepRequest>& requests) {
+  for (const auto& request : requests) sequencer.commit(request.id, 0);
+}
+
+RoundReport PoolLeader::run_layers(const std::vector<Sequencer::StepRequest>& requests) {
+  sequencer.open_step(requests);
+  std::vector<Sequencer::RoundRequest> items;
+  for (const auto& request : requests) items.push_back({request.id, 0});
+  RoundReport sum;
+  const auto lead_next = [&] {
+    RoundReport report = lead();
+    if (!report.status.ok()) abort(requests);
+    report.status.throw_if_error();
+    return report;
+  };
+  for (int layer = 0; layer < setup_.layers; ++layer) {
+    for (Sequencer::RoundRequest& item : items) item.layer = layer;
+    sequencer.order_round(items);
+    RoundReport report = lead_next();
+    report.rounds += sum.rounds;
+    report.exchanged_bytes += sum.exchanged_bytes;
+    report.planned_bytes += sum.planned_bytes;
+    report.state_bytes += sum.state_bytes;
+    sum = report;
   }
-  sequencer.begin_step(requests);
-  RoundReport report = lead();
-  if (!report.status.ok()) sequencer.abort_step();
-  report.status.throw_if_error();
-  sequencer.commit_step(accepted);
+  sum.drained_round = lead_next().drained_round;  // nothing but the agreement
+  return sum;
+}
+
+RoundReport PoolLeader::step(const std::vector<Sequencer::StepRequest>& requests) {
+  RoundReport report = run_layers(requests);
+  for (const auto& request : requests) commit(request.id);
   return report;
 }
 
 std::optional<SequenceId> PoolLeader::admit(const PoolRequest& request) {
-  return sequencer.admit({.prompt_tokens = request.prompt_tokens,
-                          .max_new_tokens = request.max_new_tokens,
-                          .spread = setup_.spread},
-                         {.tag = request.tag, .pushed = setup_.pushed});
+  const auto id = sequencer.admit({.prompt_tokens = request.prompt_tokens,
+                                   .max_new_tokens = request.max_new_tokens,
+                                   .spread = setup_.spread},
+                                  {.tag = request.tag});
+  if (id && !setup_.pushed) sequencer.prompt_arrived(*id);  // before anything that needs it
+  return id;
 }
 
 RoundReport PoolLeader::round(const std::vector<Sequencer::RoundRequest>& items,
@@ -252,7 +292,10 @@ PoolReceiver PoolLeader::receiver(int rank) const {
 }
 
 void PoolLeader::push(SequenceId id) {
-  const Sequence& s = sequencer.table().at(id);
+  push(sequencer.table().at(id));
+}
+
+void PoolLeader::push(const Sequence& s) {
   Status status;
   std::thread sender([&] {
     status = status_of([&] {
@@ -264,7 +307,7 @@ void PoolLeader::push(SequenceId id) {
   sender.join();
   status.throw_if_error();
   for (int rank = 0; rank < setup_.workers; ++rank) {
-    EXPECT_EQ(receiver(rank).table->progress(id).missing_layer, -1);
+    EXPECT_EQ(receiver(rank).table->progress(s.id).missing_layer, -1);
   }
 }
 
@@ -321,6 +364,7 @@ PoolResult run_pool(const PoolSetup& setup, const std::function<void(PoolLeader&
   for (auto& promise : receiving) receivers.push_back(promise.get_future().share());
   // They outlive the leader's thread, which passes them to the pushing thread.
   std::vector<std::unique_ptr<IngestTable>> tables(ranks);
+  OrderBoard board;
   run_ranks(setup.workers, [&](Communicator& communicator) {
     const int rank = communicator.rank();
     const auto inner = setup.backend ? setup.backend(rank) : make_reference_backend();
@@ -335,15 +379,15 @@ PoolResult run_pool(const PoolSetup& setup, const std::function<void(PoolLeader&
     TestClient client(setup, backend, rank, salt);
     WorkerConfig config = worker_config(setup, rank);
     auto& table = tables[static_cast<std::size_t>(rank)];
-    if (setup.pushed) table = std::make_unique<IngestTable>(rank, setup.layers, setup.leaf_tokens);
-    config.ingest = table.get();
+    table = std::make_unique<IngestTable>(rank, config.layers, config.leaf_tokens);
+    ThreadOrders orders(board);
     std::unique_ptr<Communicator> exchange;
     if (setup.connect) {
       exchange = setup.connect(*inner, communicator);
     } else if (!backend.host_memory()) {
       exchange = make_staged_communicator(backend, communicator);
     }
-    Worker worker(config, backend, communicator, client, exchange.get());
+    Worker worker(config, backend, communicator, client, *table, exchange.get(), &orders);
     receiving[static_cast<std::size_t>(rank)].set_value({table.get(), &backend, &worker.cache()});
     auto& statuses = result.statuses[static_cast<std::size_t>(rank)];
     if (std::ranges::count(setup.absent, rank) > 0) return;

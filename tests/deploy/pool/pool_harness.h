@@ -27,8 +27,8 @@ using PoolOutputs = std::map<std::tuple<std::int64_t, int, std::int64_t>, std::v
 /// The number of tokens, in order, whose outputs differ in any bit, or that only one side has.
 [[nodiscard]] std::size_t differing_outputs(const PoolOutputs& a, const PoolOutputs& b);
 
-/// Called on a rank's thread before it does `call`: `fill_rows`, `write_tokens`, `read_states` of
-/// the client; `append`, `attend`, `merge`, `gather`, `synchronize`, `load_rows`,
+/// Called on a rank's thread before it does `call`: `write_tokens`, `read_states` of the client;
+/// `append`, `attend`, `merge`, `gather`, `synchronize`, `load_rows`,
 /// `allocate` of the backend. It may throw.
 using PoolHook = std::function<void(int rank, std::string_view call)>;
 
@@ -55,7 +55,8 @@ struct PoolSetup {
   PoolHook hook;
   /// Called on a rank's thread after an attend; may change the states.
   std::function<void(int rank, const AttendArgs&)> after_attend;
-  /// Ranks have an IngestTable, and prompts come from PoolLeader::push.
+  /// The script sends prompts, by PoolLeader::push. Else the harness does, after the order that
+  /// admits them.
   bool pushed = false;
   /// Changes one rank's configuration.
   std::function<void(int rank, WorkerConfig&)> change;
@@ -100,10 +101,13 @@ class PoolLeader {
 
   /// Runs what was decided. Fails the test if the exchanged bytes are not the planned ones.
   RoundReport lead();
-  RoundReport lead(const Order& order);
-  /// Begins a step of all of `ids`, leads it, and commits what setup.accept says; throws the
-  /// round's error, with the step aborted.
+  RoundReport lead(Order order);
+  /// Opens steps of all of `requests`, runs all layers and makes sure that every state was read;
+  /// rounds and bytes of all of it together. Throws a round's error, with the steps aborted.
+  RoundReport run_layers(const std::vector<Sequencer::StepRequest>& requests);
+  /// The same, and commits what setup.accept says.
   RoundReport step(const std::vector<Sequencer::StepRequest>& requests);
+  void abort(const std::vector<Sequencer::StepRequest>& requests);
   std::optional<SequenceId> admit(const PoolRequest& request);
 
   /// One round of open steps; throws the round's error, which leaves the steps open.
@@ -112,9 +116,10 @@ class PoolLeader {
   void commit(SequenceId id);
 
   [[nodiscard]] PoolReceiver receiver(int rank) const;
-  /// Sends all rows of a pushed sequence's prompt, whose admission was led, to their owners, from
+  /// Sends all rows of the prompt of a sequence, whose admission was led, to their owners, from
   /// another thread.
   void push(SequenceId id);
+  void push(const Sequence& sequence);
 
   struct Batching {
     int max_batch = 1000;
@@ -131,6 +136,8 @@ class PoolLeader {
   std::uint64_t exchanged_bytes = 0, state_bytes = 0, rounds = 0;
 
  private:
+  RoundReport lead_one(const Order& order);
+
   friend PoolResult run_pool(const PoolSetup&, const std::function<void(PoolLeader&)>&);
 
   const PoolSetup& setup_;

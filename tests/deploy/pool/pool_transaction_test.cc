@@ -60,9 +60,8 @@ TEST_P(PoolTransaction, AnAbortedStepLeavesNoTrace) {
                          }
                          for (int i = 0; i < 4; ++i) {
                            leader.set_salt(kOtherRows);
-                           leader.sequencer.begin_step(wide);
-                           EXPECT_TRUE(leader.lead().status.ok());
-                           leader.sequencer.abort_step();
+                           (void)leader.run_layers(wide);
+                           leader.abort(wide);
                            leader.set_salt(0);
                            (void)leader.step(narrow);
                            wide.erase(std::remove_if(wide.begin(), wide.end(),
@@ -111,6 +110,7 @@ TEST_P(PoolTransaction, ATruncatedPromptMayBeGrownAgain) {
   const PoolRequest request{1, 150, 20};
   const auto outputs = run_pool(setup_, [&](PoolLeader& leader) {
                          const auto id = leader.admit(request).value();
+                         EXPECT_TRUE(leader.lead().status.ok());
                          leader.sequencer.truncate(id, 0);
                          for (int i = 0; i < 10; ++i) (void)leader.step({{id, 15}});
                          for (int i = 0; i < 10; ++i) (void)leader.step({{id, 2}});

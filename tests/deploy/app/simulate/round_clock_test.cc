@@ -66,7 +66,10 @@ TEST_P(RoundClockPlans, TimeIsThatOfTheFullPlan) {
     if (ids.empty()) continue;
     std::vector<Sequencer::StepRequest> requests;
     for (const SequenceId id : ids) requests.push_back({id, 1});
-    sequencer.begin_step(requests);
+    sequencer.open_step(requests);
+    std::vector<Sequencer::RoundRequest> items;
+    for (const SequenceId id : ids) items.push_back({id, 0});
+    sequencer.order_round(items);
     const Order order = sequencer.take_order();
     for (const SequenceId id : ids) {
       const Sequence& s = sequencer.table().at(id);
@@ -86,7 +89,7 @@ TEST_P(RoundClockPlans, TimeIsThatOfTheFullPlan) {
     for (const std::int64_t r : rows) sum += r;
     ASSERT_DOUBLE_EQ(clock.balance(), static_cast<double>(std::ranges::max(rows)) * kWorkers /
                                           static_cast<double>(sum));
-    sequencer.commit_step(std::vector<std::int32_t>(ids.size(), 1));
+    for (const SequenceId id : ids) sequencer.commit(id, 1);
     std::erase_if(ids, [&](SequenceId id) {
       const Sequence& s = sequencer.table().at(id);
       const bool ends = s.length == s.limit_tokens || draws.uniform() < 0.02;

@@ -93,6 +93,7 @@ TEST(PoolMessages, KeepEveryValueOfARegistration) {
   EXPECT_EQ(back.transport, message.transport);
   EXPECT_EQ(back.transport_reason, message.transport_reason);
   EXPECT_EQ(back.costs, message.costs);
+  EXPECT_EQ(back.communicator, message.communicator);
   EXPECT_EQ(back.shape, message.shape);  // softmax_scale to the last bit
   EXPECT_EQ(back.last_incarnation, 4'000'000'000U);
   EXPECT_TRUE(back.draining);

@@ -74,6 +74,7 @@ std::vector<FromPool> samples_from_pool() {
   pool.transport = "tcp";
   pool.transport_reason = "auto: no RDMA port for UCX";
   pool.costs = "cpu: built-in figures, NOT measured";
+  pool.communicator = "mpi";
   pool.shape = sample_shape();
   pool.pages_per_worker = 800;
   pool.lease_ms = 30'000;

@@ -122,7 +122,6 @@ TEST_F(DataPlaneTest, AHelloThatCrossesTheEndOfALateSenderLeavesNothing) {
                     .prompt_tokens = kPageTokens,
                     .limit_tokens = kPageTokens + 1,
                     .length = kPageTokens,
-                    .pushed = true,
                     .leaves = {{.owner = 0, .pages = {0}}}});
   hello();
   const wire::Rows rows{

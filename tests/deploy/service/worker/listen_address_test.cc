@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "comm/local/run_ranks.h"
 #include "core/base/error.h"
 
 namespace tributary {
@@ -50,6 +51,11 @@ TEST(ListenAddress, BrokenNetworksAreRefused) {
       EXPECT_THAT(error.what(), HasSubstr("a network is ADDRESS/BITS")) << text;
     }
   }
+}
+
+TEST(SharedAddress, OnOneMachineIsTheLoopback) {
+  run_ranks(
+      3, [](Communicator& communicator) { EXPECT_EQ(shared_address(communicator), "127.0.0.1"); });
 }
 
 }  // namespace

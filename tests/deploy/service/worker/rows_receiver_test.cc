@@ -24,7 +24,6 @@ class RowsReceiverTest : public testing::Test {
                  .prompt_tokens = kPageTokens,
                  .limit_tokens = kPageTokens + 1,
                  .length = kPageTokens,
-                 .pushed = true,
                  .leaves = {{.owner = 0, .pages = {0}}}});
   }
 

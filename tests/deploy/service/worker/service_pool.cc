@@ -42,10 +42,9 @@ class ServicePool::Channel final : public ControlChannel {
 ServicePool::ServicePool(int workers, const WorkerOptions& options, Intercept intercept) {
   auto started = serving_.get_future();
   thread_ = std::thread([this, workers, options, intercept = std::move(intercept)] {
-    const WorkerEvents events{.log = [](const std::string&) {},
-                              .serving = [this](const RegisterPool&) { serving_.set_value(); },
-                              .fatal = {},
-                              .signals = false};
+    WorkerEvents events;
+    events.log = [](const std::string&) {};
+    events.serving = [this](const RegisterPool&) { serving_.set_value(); };
     ended_.set_value(status_of([&] {
       run_ranks(workers, [&](Communicator& communicator) {
         run_worker(

@@ -1,12 +1,12 @@
-#include "deploy/app/replay/replay_service.h"
+#include "deploy/app/replay/replay_clients.h"
 
 #include <algorithm>
 #include <atomic>
 #include <deque>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "core/base/error.h"
 #include "deploy/app/replay/progress.h"
@@ -24,6 +24,7 @@ constexpr std::int64_t kPushRows = 4096;
 struct Run {
   const ReplayOptions& options;
   const std::vector<TraceRequest>& requests;
+  const std::function<void()>& step_done;  // may be empty
   Clock::time_point begin = Clock::now();
   std::atomic<bool> failed{false};
   std::atomic<std::size_t> running{0};
@@ -35,8 +36,8 @@ struct Run {
 /// One client: every `clients`-th request, continuously batched.
 class ReplayClient {
  public:
-  ReplayClient(Run& run, int index)
-      : run_(run), options_(run.options), client_(client_config(options_.service)) {
+  ReplayClient(Run& run, int index, std::unique_ptr<TierClient> client)
+      : run_(run), options_(run.options), client_(std::move(client)) {
     for (auto i = static_cast<std::size_t>(index); i < run.requests.size();
          i += static_cast<std::size_t>(options_.clients)) {
       waiting_.push_back(i);
@@ -50,7 +51,7 @@ class ReplayClient {
     // After a failure: what is still running. A tier that does not answer frees it by itself.
     const Deadline deadline = Deadline::after(std::chrono::seconds(2));
     for (const Running& sequence : running_) {
-      if (!status_of([&] { client_.free(sequence.handle, deadline); }).ok()) break;
+      if (!status_of([&] { client_->free(sequence.handle, deadline); }).ok()) break;
     }
   }
   ReplayClient(const ReplayClient&) = delete;
@@ -68,12 +69,14 @@ class ReplayClient {
   }
 
   /// Adds what this client did.
-  void add_to(ReplayReport& report, std::vector<double>& step_us) const {
+  void add_to(ReplayReport& report, std::vector<double>& step_us,
+              std::vector<double>& fill_us) const {
     report.steps += static_cast<std::int64_t>(step_us_.size());
     report.tokens += tokens_decoded_;
     report.prompt_tokens += prompt_tokens_;
     for (const double us : step_us_) report.step_seconds += us * 1e-6 / options_.clients;
     step_us.insert(step_us.end(), step_us_.begin(), step_us_.end());
+    fill_us.insert(fill_us.end(), fill_us_.begin(), fill_us_.end());
     if (!tokens_) return;
     const auto canary = tokens_->check_canaries();
     report.digest += tokens_->digest().value();
@@ -95,10 +98,6 @@ class ReplayClient {
                seconds_since(run_.begin);
   }
 
-  [[nodiscard]] Deadline call_deadline() const {
-    return Deadline::after(std::chrono::milliseconds(options_.service.call_timeout_ms));
-  }
-
   void admit() {
     while (!waiting_.empty() && running_.size() < batch_ && Clock::now() >= next_admission_) {
       const std::size_t index = waiting_.front();
@@ -106,11 +105,10 @@ class ReplayClient {
       if (!arrived(request)) return;
       try {
         running_.push_back({static_cast<std::int64_t>(index),
-                            client_.admit({.prompt_tokens = request.input_length,
-                                           .max_new_tokens = request.output_length,
-                                           .spread = options_.spread,
-                                           .idempotency_key = {}},
-                                          call_deadline()),
+                            client_->admit({.prompt_tokens = request.input_length,
+                                            .max_new_tokens = request.output_length,
+                                            .spread = options_.spread,
+                                            .idempotency_key = {}}),
                             request.output_length});
       } catch (const PoolFullError& full) {
         next_admission_ = Clock::now() + full.retry_after();  // the others go on meanwhile
@@ -127,16 +125,18 @@ class ReplayClient {
   void fill(const Running& sequence) {
     use_shape(sequence.handle.shape);
     const SequenceHandle& handle = sequence.handle;
+    const auto begun = Clock::now();
     const std::size_t row_bytes = tokens_->shape().row_bytes();
     for (int layer = 0; layer < handle.shape.layers; ++layer) {
       for (std::int64_t begin = 0; begin < handle.prompt_tokens; begin += kPushRows) {
         const std::int64_t count = std::min(kPushRows, handle.prompt_tokens - begin);
         rows_.resize(static_cast<std::size_t>(count) * row_bytes);
         tokens_->write_rows(sequence.tag, layer, begin, count, rows_.data());
-        client_.push_rows(handle, layer, begin, rows_);
+        client_->push_rows(handle, layer, begin, rows_);
       }
     }
-    client_.wait_ready(handle);
+    client_->wait_ready(handle);
+    fill_us_.push_back(seconds_since(begun) * 1e6);
   }
 
   void use_shape(const PoolShape& shape) {
@@ -169,13 +169,14 @@ class ReplayClient {
     };
     for (int layer = 0; layer < shape_.layers; ++layer) {
       const std::vector<LayerItem> items = generate(layer, accepted);
-      timed([&] { client_.attend(items, layer); });
+      timed([&] { client_->attend(items, layer); });
       take(layer, accepted);
     }
     std::vector<SequenceHandle*> handles;
     for (Running& sequence : running_) handles.push_back(&sequence.handle);
-    timed([&] { client_.commit(handles, accepted); });
+    timed([&] { client_->commit(handles, accepted); });
     step_us_.push_back(std::chrono::duration<double, std::micro>(spent).count());
+    if (run_.step_done) run_.step_done();
     end_step(accepted);
   }
 
@@ -221,7 +222,7 @@ class ReplayClient {
     tokens_decoded_ += tokens;
     for (std::size_t i = running_.size(); i-- > 0;) {
       if (running_[i].remaining > 0) continue;
-      client_.free(running_[i].handle);
+      client_->free(running_[i].handle);
       running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
       --run_.running;
       next_admission_ = {};  // there is room again
@@ -233,7 +234,7 @@ class ReplayClient {
 
   Run& run_;
   const ReplayOptions& options_;
-  TierClient client_;
+  std::unique_ptr<TierClient> client_;
   PoolShape shape_;
   std::optional<SyntheticTokens> tokens_;  // once the pool's shape is known
   std::deque<std::size_t> waiting_;
@@ -242,23 +243,26 @@ class ReplayClient {
   Clock::time_point next_admission_{};
   std::vector<std::byte> rows_, records_;
   std::vector<float> states_;
-  std::vector<double> step_us_;
+  std::vector<double> step_us_, fill_us_;
   std::int64_t tokens_decoded_ = 0;
   std::int64_t prompt_tokens_ = 0;
 };
 
 }  // namespace
 
-ReplayReport replay_service(const ReplayOptions& options, const std::vector<TraceRequest>& requests,
-                            std::FILE* terminal) {
+ReplayReport run_clients(const ReplayOptions& options, const std::vector<TraceRequest>& requests,
+                         std::FILE* terminal,
+                         const std::function<std::unique_ptr<TierClient>()>& make_client,
+                         const std::function<void()>& step_done) {
   std::int64_t total_tokens = 0;
   for (const TraceRequest& request : requests) total_tokens += request.output_length;
   Run run{.options = options,
           .requests = requests,
+          .step_done = step_done,
           .mutex = {},
           .progress = Progress(terminal, total_tokens)};
   std::deque<ReplayClient> clients;
-  for (int i = 0; i < options.clients; ++i) clients.emplace_back(run, i);
+  for (int i = 0; i < options.clients; ++i) clients.emplace_back(run, i, make_client());
   std::vector<Status> outcomes(clients.size());
   {
     std::vector<std::jthread> threads;
@@ -272,13 +276,12 @@ ReplayReport replay_service(const ReplayOptions& options, const std::vector<Trac
   for (const Status& outcome : outcomes) outcome.throw_if_error();
 
   ReplayReport report;
-  report.service = options.service.url;
-  report.clients = options.clients;
   report.requests = static_cast<std::int64_t>(requests.size());
   report.seconds = seconds_since(run.begin);
-  std::vector<double> step_us;
-  for (const ReplayClient& client : clients) client.add_to(report, step_us);
+  std::vector<double> step_us, fill_us;
+  for (const ReplayClient& client : clients) client.add_to(report, step_us, fill_us);
   report.step_us = percentiles(step_us);
+  report.fill_us = percentiles(fill_us);
   return report;
 }
 
