@@ -39,14 +39,15 @@ class LeafMoves {
   /// cancel its move.
   void cancel(SequenceId id);
   [[nodiscard]] std::span<const RunningMove> running() const noexcept { return book_.moves(); }
-  /// What may be moved without going against what its client asked for: sequences of spread `auto`
-  /// that are not moving and whose prompts are here; by id. `of_any_policy`: for what matters more,
-  /// as a drain does.
+  /// Returns the sequences that may be moved without going against their clients' wishes: those of
+  /// spread `auto` that are not moving and whose prompts are here; by id. `of_any_policy` returns
+  /// those of other policies too, for a purpose that matters more: a drain.
   [[nodiscard]] std::vector<const Sequence*> movable(bool of_any_policy = false) const;
-  /// The loads once the moves under way are completed. Pages are as they are: both ends hold them.
+  /// Returns the loads as they will be once the moves under way are completed. Pages are as they
+  /// are: both ends hold them.
   [[nodiscard]] PoolLoad load_afterwards() const;
-  /// A worker that is to be emptied gets no new leaf and no move; moves to it are cancelled. What
-  /// it holds is moved off by others (plan_drain). The newest leaf of a sequence stays until it is
+  /// A worker that is to be emptied gets no new leaf and no move; moves to it are cancelled. The
+  /// schedule of moves empties it (plan_drain). The newest leaf of a sequence stays until it is
   /// full and another one opens, elsewhere; homes stay until their sequences end. Throws
   /// kInvalidArgument for a worker that does not exist.
   void drain_worker(std::int32_t worker, bool drain);

@@ -11,8 +11,8 @@
 
 namespace tributary {
 
-/// For a leaf that opens and is reserved on a worker that gets no more: the home, or the worker
-/// with the most pages; `reserved` where nobody has them.
+/// Chooses a worker for a leaf that opens and is reserved on one that gets no more: the home, or
+/// the worker with the most pages; `reserved` where nobody has them.
 std::int32_t OpenSteps::beside_drained(std::int32_t reserved, std::int32_t home,
                                        std::int64_t pages) const {
   const auto available = [&](std::int32_t w) {
@@ -26,7 +26,7 @@ std::int32_t OpenSteps::beside_drained(std::int32_t reserved, std::int32_t home,
   return best;
 }
 
-/// The owner of a leaf that opens now; its reservation is there afterwards.
+/// Chooses the owner of a leaf that opens now, and moves the reservation there.
 std::int32_t OpenSteps::place_leaf(const Sequence& s, std::size_t leaf) {
   const std::int32_t reserved = s.leaves[leaf].owner;
   std::vector<std::int64_t> spread(ledger_.pools().size(), 0);

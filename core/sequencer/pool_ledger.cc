@@ -58,7 +58,7 @@ void PoolLedger::unreserve(std::int32_t worker, std::int64_t pages) {
   sync_available(worker);
 }
 
-/// What is available stays: a reserved page was not.
+/// Available pages stay as many: reserved ones do not count.
 std::vector<std::int32_t> PoolLedger::take_pages(std::int32_t worker, std::int64_t count) {
   std::vector<std::int32_t> pages;
   pages.reserve(static_cast<std::size_t>(count));

@@ -26,12 +26,12 @@ class PoolLedger {
   [[nodiscard]] const SequenceTable& table() const noexcept { return table_; }
   [[nodiscard]] std::span<const PagePool> pools() const noexcept { return pools_; }
   [[nodiscard]] const Placement& placement() const noexcept { return placement_; }
-  /// What all running sequences are to the workers. A worker that is being emptied has no available
-  /// pages.
+  /// Returns the load of all running sequences on the workers. A worker that is being emptied has
+  /// no available pages.
   [[nodiscard]] const PoolLoad& load() const noexcept { return load_; }
-  /// Predicted time of a step of all running sequences, one new token each.
+  /// Predicts the time of a step of all running sequences, one new token each.
   [[nodiscard]] double predicted_step_us() const { return load_.step_us(placement_.prices()); }
-  /// What the ledger knows of a running sequence that the table, and so the workers, do not.
+  /// The ledger knows this of a running sequence; the table, and so the workers, do not.
   struct Running {
     SpreadPolicy spread = SpreadPolicy::kAuto;
     bool arriving = false;  // its prompt's rows have not all arrived
@@ -43,9 +43,9 @@ class PoolLedger {
   [[nodiscard]] bool draining(std::int32_t worker) const {
     return draining_[static_cast<std::size_t>(worker)];
   }
-  /// Owners chosen so far: one per extent at admission, one per leaf opened later.
+  /// Counts the owners chosen so far: one per extent at admission, one per leaf opened later.
   [[nodiscard]] std::uint64_t placements() const noexcept { return placements_; }
-  /// Sequences that began, arrived or ended so far, and changes of what is drained.
+  /// Counts the sequences that began, arrived or ended so far, and the changes of drained workers.
   [[nodiscard]] std::uint64_t turnover() const noexcept { return turnover_; }
 
   // Pages. Sequences hold reservations up to their limits.

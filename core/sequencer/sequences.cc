@@ -26,12 +26,12 @@ void check_lengths(const AdmitRequest& request, std::int64_t tag) {
   }
 }
 
-/// What placement counts as present at admission: a leaf for the first token at least.
+/// Placement counts these as present at admission: a leaf for the first token at least.
 std::int64_t placed_tokens(const AdmitRequest& request) {
   return std::max<std::int64_t>(request.prompt_tokens, 1);
 }
 
-/// Up to its limit.
+/// A request needs these pages up to its limit.
 std::int64_t pages_of(const AdmitRequest& request) {
   return ceil_div(request.prompt_tokens + request.max_new_tokens, std::int64_t{kPageTokens});
 }

@@ -17,7 +17,7 @@
 
 namespace tributary {
 
-/// As whom a sequence is admitted.
+/// The name under which a sequence is admitted.
 struct AdmitAs {
   std::int64_t tag = 0;  // the caller's own name for it
   /// 0: the sequencer's own incarnation and counter. Else the id, chosen outside, never used

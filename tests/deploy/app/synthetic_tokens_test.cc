@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "core/reference/reference_attend.h"
+#include "tests/core/reference/reference_state.h"
 
 namespace tributary {
 namespace {
