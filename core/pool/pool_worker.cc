@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/placement/exchange_load.h"
+#include "core/pool/copy_pages.h"
 #include "core/pool/gather_all.h"
 #include "core/pool/pool_handshake.h"
 
