@@ -34,6 +34,7 @@ TierSample sample(int pools, int workers) {
     for (int w = 0; w < workers; ++w) {
       pool.workers.push_back({.rank = w,
                               .host = "host",
+                              .backend = "cpu",
                               .state = "serving",
                               .pages_total = 100,
                               .pages_used = 10 * w,
