@@ -52,7 +52,7 @@ template <class Visitor>
 void visit_exchange(Visitor& v, Exchange& exchange) {
   v(exchange, "--exchange", "auto|all-gather|all-to-all",
     "How queries and partial results travel: to every worker, or to those that need them",
-    {.shown_default = "auto, by volume"});
+    {.shown_default = "auto, the one predicted to be shorter"});
 }
 
 /// The constants that the cost model takes, see find_machine().

@@ -50,7 +50,7 @@ struct PlanOptions {
       "The config.json of a model with weights that we load, instead of --shape");
     v(machine, "--machine", "FILE",
       "Constants that `tributary bench --json FILE` measured, instead of --gpu");
-    v(gpu, "--gpu", "h100|h200", "The vendor's figures of this one, not measured");
+    v(gpu, "--gpu", "h100|h200|cpu", "The vendor's figures of this one, not measured");
     v(workers_per_node, "--workers-per-node", {1, 1024}, "Workers (GPUs) of a node");
     v(nodes, "--nodes", {1, 1024}, "Nodes of the pool");
     v(batch, "--batch", {1, 1 << 16}, "Sequences of a step");
