@@ -83,10 +83,10 @@ TEST_F(ConfigFileTest, EveryFlagRefusesBadValuesWithTheirLine) {
           errors(fmt::format("\n[{}]\n{} = \"{}\"\n", flag.command, flag.line.key(), value));
       EXPECT_THAT(text,
                   StartsWith(fmt::format("{}[{}] {}: ", at(3), flag.command, flag.line.key())));
-      // The command itself reports the same.
+      // The command itself reports the first.
       auto words = call_with(flag);
       words.insert(words.end(), {"--config", path_.string()});
-      EXPECT_THAT(parse(words).text, StartsWith(text));
+      EXPECT_THAT(parse(words).text, StartsWith(text.substr(0, text.find('\n'))));
     }
   }
 }
