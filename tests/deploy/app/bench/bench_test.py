@@ -140,7 +140,7 @@ class Bench(unittest.TestCase):
         self.refused("plan", "--machine", self.machine, words=[self.machine, "description"])
         self.refused("bench", "--steps", "1", words=["--steps", "8x4096"])
         self.refused("bench", "--steps", "0x5", words=["--steps", "'0'"])
-        self.refused("bench", "--steps", "1x1", words=["--steps", "2 tokens"])
+        self.refused("bench", "--steps", "1x1", words=["--steps", "from 2 to 16777216"])
 
 
 if __name__ == "__main__":
