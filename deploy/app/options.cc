@@ -47,10 +47,8 @@ std::string describe(const CLI::ParseError& error, const CLI::App& app) {
 }
 
 template <class CommandOptions>
-CommandTable table(std::string name, std::string description, CommandOptions& options) {
-  return {.name = std::move(name),
-          .description = std::move(description),
-          .options = option_lines(options)};
+CommandTable table(const char* name, const char* description, CommandOptions& options) {
+  return {.name = name, .description = description, .options = option_lines(options)};
 }
 
 void add_option(CLI::App& command, const OptionLine& line) {
