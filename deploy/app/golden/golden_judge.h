@@ -30,4 +30,7 @@ void judge_all(const GoldenCase& golden, const GoldenGroup& group, const Attenti
 void judge_forward(const GoldenCase& golden, const GoldenGroup& group, const AttentionShape& pool,
                    const std::vector<float>& output, std::vector<VerifyRow>& rows);
 
+/// Writes the rows as a table with a head, a line a row.
+[[nodiscard]] std::string to_text(const std::vector<VerifyRow>& rows);
+
 }  // namespace tributary

@@ -59,6 +59,5 @@ struct Verification {
                                   const std::shared_ptr<LocalNetwork>& network);
 /// Through the service that the options name; in `forward` mode too where its pool has weights.
 [[nodiscard]] Verification verify_service(const VerifyOptions& options);
-[[nodiscard]] std::string to_text(const std::vector<VerifyRow>& rows);
 
 }  // namespace tributary
