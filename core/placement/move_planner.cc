@@ -181,8 +181,8 @@ class Planner {
     return chain;
   }
 
-  /// Of what `from` exceeds the mean by: as at admission, neighbours of the sequence that would be
-  /// cut end and are not replaced.
+  /// The part of the excess of `from` over the mean that lasts: as at admission, neighbours of the
+  /// sequence that would be cut end and are not replaced.
   [[nodiscard]] double lasting_share(const TrialMoves& trial, const Sequence& s,
                                      std::int32_t from) const {
     const PoolLoad& load = trial.load();
@@ -289,8 +289,7 @@ class Planner {
     return best;
   }
 
-  /// Of those with full leaves on `from`: the ones with the most there, which relieve it with the
-  /// fewest roots.
+  /// Returns those with the most full leaves on `from`, which relieve it with the fewest roots.
   [[nodiscard]] std::vector<const Sequence*> givers(const TrialMoves& trial,
                                                     std::int32_t from) const {
     std::vector<std::pair<std::int64_t, const Sequence*>> all;

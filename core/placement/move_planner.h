@@ -22,7 +22,7 @@ struct MovePlannerConfig {
   double least_cut_gain = 0.05;
 };
 
-/// What is to be moved, one after the other.
+/// Moves to make, one after the other.
 using MovePlan = std::vector<LeafMove>;
 
 /// The plan that gains most less its copies, of those that gain enough; empty if there is none.

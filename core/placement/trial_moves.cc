@@ -58,7 +58,7 @@ void TrialMoves::set_owner(const Sequence& s, std::int64_t leaf, std::int32_t ow
 }
 
 void TrialMoves::apply(const Sequence& s, std::span<const LeafMove> moves) {
-  // Of the sequence that was tried last the runs are known.
+  // The runs of the sequence that was tried last are known.
   std::vector<LeafRun> before = last_.sequence == &s ? std::move(last_.after) : runs_now(s);
   load_.remove(before, s.home, s.length);
   last_ = {.sequence = &s, .leaves = {}, .before = std::move(before), .after = {}};

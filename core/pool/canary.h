@@ -21,7 +21,7 @@ struct CanaryVerdict {
   double error = 0;  // see RoundReport::canary_error
 };
 
-/// What a canary reads of the round that has just run.
+/// A canary reads these parts of the round that has just run.
 struct CanaryInput {
   const AttentionShape& shape;
   const Routing& routing;

@@ -15,7 +15,7 @@
 namespace tributary {
 namespace {
 
-/// What all ranks must agree on before they form a pool.
+/// All ranks must agree on these values before they form a pool.
 struct Handshake {
   std::int32_t pages = 0;
   Exchange exchange = Exchange::kAuto;

@@ -1,4 +1,4 @@
-// What the workers of a pool check before they start: that their configurations are equal.
+// The workers of a pool check before they start that their configurations are equal.
 #pragma once
 
 #include <string_view>

@@ -48,7 +48,7 @@ struct WorkerConfig {
   }
 };
 
-/// What rank 0 learns from an order.
+/// Rank 0 learns this from an order.
 struct RoundReport {
   Status status;  // the same on every rank, see Worker::lead
   bool stop = false;
@@ -69,9 +69,9 @@ struct RoundReport {
   std::uint64_t drained_round = 0;
   /// False also where the order asked for it and a worker has more than canary_rows of the item.
   bool canary_checked = false;
-  /// Of the item's first new token and one head: the larger of the relative error of o (norm of the
-  /// difference over the norm) and the absolute one of lse, against float64 over the same stored
-  /// rows and the same query. The largest double where the state holds anything but numbers.
+  /// The error of the item's first new token and one head: the larger of the relative error of o
+  /// (norm of the difference over the norm) and the absolute one of lse, against float64 over the
+  /// same stored rows and the same query. The largest double where the state holds NaN or infinity.
   double canary_error = 0;
 };
 
@@ -137,7 +137,7 @@ class Worker {
   Routing routing_;
   RankPlan plan_;
   ExchangeVolume volume_;
-  /// What the plan was built for; empty where the table has changed since.
+  /// The plan was built for these items; empty where the table has changed since.
   std::vector<StepItem> planned_;
   Status failure_;  // this rank's own, until it was told to the others
   /// Sequences whose rows had not all arrived here when last asked for.

@@ -1,4 +1,4 @@
-// What is asked of a pool for a new sequence, by an engine's own sequencer or through a service.
+// The request for a new sequence, from an engine's own sequencer or through a service.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tributary {
 
-/// What a new sequence needs.
+/// The needs of a new sequence.
 struct AdmitRequest {
   std::int64_t prompt_tokens = 0;             ///< rows that come first; at least 0
   std::int64_t max_new_tokens = 0;            ///< room is reserved for them too; the sum: 1 or more

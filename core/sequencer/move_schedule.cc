@@ -20,7 +20,7 @@ constexpr double kMostCopyUs = 5000;
 /// Copies get no more than this share of the time, however short the rounds between them are: a
 /// step takes 1.25 times as long at most.
 constexpr double kMostShare = 0.2;
-/// What an order adds to what is known of the speed: the older ones count less by as much.
+/// The weight of the newest order in the measured speed; older ones lose as much.
 constexpr double kNewest = 0.25;
 /// Nor more than this, whatever the rate: both ends have buffers of that size.
 constexpr double kMostOrderBytes = 64 * 0x1p20;
@@ -53,7 +53,7 @@ void MoveSchedule::prepare(Time now) {
   if (config_.bytes_per_s == 0) return;
   earn(now);
   if (moves_.running().empty()) {
-    // What came or went may need what the plan would give away.
+    // A sequence that came or went may need the pages that the plan would give away.
     if (planned_turnover_ != ledger_.turnover() && now >= planned_at_ + kPause) planned_.clear();
     if (planned_.empty()) plan(now);
     begin_next();
@@ -109,7 +109,7 @@ void MoveSchedule::plan(Time now) {
   planned_.assign(moves.begin(), moves.end());
 }
 
-/// What has to leave a worker goes before what only gains.
+/// Moves off a worker that is being emptied go before moves that only gain.
 MovePlan MoveSchedule::drain() const {
   for (std::int32_t w = 0; std::cmp_less(w, ledger_.pools().size()); ++w) {
     if (!ledger_.draining(w)) continue;
@@ -137,7 +137,7 @@ void MoveSchedule::begin_next() {
 }
 
 MoveSchedule::Time MoveSchedule::next_event() const {
-  // What comes after a move that is done is not kept waiting until something else needs an order.
+  // The move after one that is done does not wait until something else needs an order.
   const bool next = moves_.totals().completed != completed_;
   if (moves_.running().empty()) return next ? earned_ : Time::max();
   const std::chrono::duration<double> wait(std::max(0.0, most_credit() - credit_) / rate());

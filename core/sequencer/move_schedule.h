@@ -54,7 +54,7 @@ class MoveSchedule {
   double credit_ = 0;       // bytes that may be copied now
   Time earned_{};           // up to when
   double ordered_ = 0;      // bytes of the order that has not ended
-  // Of the last orders, the older the less.
+  // Sums over the last orders; older ones count less.
   double copied_bytes_ = 0;
   double copied_us_ = 0;
   std::deque<LeafMove> planned_;
@@ -63,7 +63,7 @@ class MoveSchedule {
   std::uint64_t completed_ = 0;  // moves, when the last order was prepared
 };
 
-/// What a pool's leader takes. `row_bytes`: of a latent row.
+/// Returns the configuration of a pool's leader. `row_bytes` is the size of a latent row.
 [[nodiscard]] MoveScheduleConfig move_schedule_config(double bytes_per_s, std::size_t row_bytes);
 
 }  // namespace tributary

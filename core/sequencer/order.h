@@ -1,4 +1,4 @@
-// What the sequencer tells the workers of a pool, once per round: changes of the sequence table,
+// The sequencer sends one order per round to the workers of a pool: changes of the sequence table,
 // pages to copy, a round to run. Every rank applies the same orders in the same sequence.
 #pragma once
 

@@ -18,7 +18,7 @@ void read_value(const std::string& text, BenchStep& step) {
     fail(ErrorCode::kInvalidArgument, "{} is not BATCHxCONTEXT, as in 8x4096", quote(text));
   }
   const std::string_view parts = text;
-  // Of the context one row is the new token's.
+  // One row of the context is the new token's.
   step = {.batch = parse_number<int>(parts.substr(0, by), 1, kMaxBatch),
           .context = parse_number<std::int64_t>(parts.substr(by + 1), 2, kMaxContext)};
 }

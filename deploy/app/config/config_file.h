@@ -1,5 +1,5 @@
 // The program's flags from a configuration file: a table for each command, a key for each flag.
-// What a flag is called, takes and defaults to is what its command's table of options says.
+// Each command's table of options gives a flag's name, values and default.
 #pragma once
 
 #include <filesystem>

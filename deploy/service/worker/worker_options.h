@@ -88,8 +88,8 @@ struct WorkerOptions {
     for_each_pool_option(v, "--listen");
   }
 
-  /// What the pool serves and how, without who may reach it. `listen_name` is the flag of its data
-  /// plane's address: `up` has another --listen.
+  /// Visits what the pool serves and how, without who may reach it. `listen_name` is the flag of
+  /// its data plane's address: `up` has another --listen.
   template <class Visitor>
   void for_each_pool_option(Visitor& v, std::string_view listen_name) {
     v(name, "--name", "NAME", "Name of the pool, unique in its tier",
