@@ -14,7 +14,7 @@
 namespace tributary::bench {
 namespace {
 
-/// The bytes of an order of copy_alone(): as much as the move_schedule puts into one at 1 GB/s.
+/// The bytes of an order of copy_alone(): as much as the schedule of moves puts into one at 1 GB/s.
 constexpr double kAloneBytes = 10e6;
 constexpr int kAloneOrders = 20;
 /// Times the tokens of a worker: the leaves that travel are at both ends while they do.
@@ -172,7 +172,7 @@ double MovingPool::step(MoveSchedule* move_schedule) {
   return copy_us;
 }
 
-/// As many as the move_schedule allows: it has moves under way that are not all ordered, always.
+/// As many as the schedule allows: it has moves under way that are not all ordered, always.
 void MovingPool::order_copies(MoveSchedule& move_schedule) {
   const auto now = Deadline::Clock::now();
   const auto layers = static_cast<std::size_t>(config_.layers);

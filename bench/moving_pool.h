@@ -61,7 +61,7 @@ class MovingPool {
   MovingPool(const MovingPoolConfig& config, Backend& backend, Communicator& communicator);
 
   /// Rank 0: drops what earlier phases decoded and decodes it again; a round a layer, as a tier's
-  /// leader runs them, the move_schedule's copies in its orders. Null: nothing moves.
+  /// leader runs them, the copies of the schedule of moves in its orders. Null: nothing moves.
   PhaseFigures run(MoveSchedule* move_schedule);
   /// Rank 0: for all phases of one bound, as a leader has one: it learns how fast copies are. The
   /// pool outlives it.

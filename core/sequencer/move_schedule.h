@@ -25,7 +25,7 @@ struct MoveScheduleConfig {
 class MoveSchedule {
  public:
   using Time = Deadline::Clock::time_point;
-  /// `sequencer` outlives the move_schedule. Throws kInvalidArgument for values out of range.
+  /// `sequencer` outlives the schedule. Throws kInvalidArgument for values out of range.
   MoveSchedule(const MoveScheduleConfig& config, Sequencer& sequencer);
 
   /// Begins a move if none is under way, of a plan that is made when there is none, and orders

@@ -339,7 +339,7 @@ TEST_F(MoveScheduleTest, AWorkerIsEmptiedInAPoolAtRestWithoutWaitingForOtherOrde
   const MoveSchedule::Time begin = now;
   sequencer.moves().drain_worker(0, true);
   int orders = 0;
-  // As a leader does: orders when the move_schedule asks for them.
+  // As a leader does: orders when the schedule asks for them.
   for (MoveSchedule::Time due = now; due < MoveSchedule::Time::max();
        due = move_schedule.next_event(), ++orders) {
     ASSERT_LT(orders, 200) << "it asks for orders for ever";
