@@ -169,7 +169,7 @@ def listening_addresses(pid):
 
 class Failures(Case):
     RANKS = 3
-    # Deadlines are below 10 s, a rank that failed waits 5 s for the others, mpirun takes 1 or 2 s
+    # Deadlines are below 10 s, a rank that failed waits 1 s for the others, mpirun takes 1 or 2 s
     # to end the rest; the remainder is for a busy machine.
     BOUND_S = 60
     # In a round its deadline passes; between two the leader's orders stay away, or a worker's

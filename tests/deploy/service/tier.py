@@ -79,13 +79,19 @@ class Service:
         self.log.close()
 
 
+def defaults_beside(defaults, given):
+    """Those of `defaults` (flag, value, ...) that `given` does not set."""
+    return [word for flag in zip(defaults[::2], defaults[1::2]) if flag[0] not in given
+            for word in flag]
+
+
 class Tier(contextlib.AbstractContextManager):
     """`pools`: the number of workers of each."""
 
     def __init__(self, pools=(2,), worker_flags=(), control_flags=(), token=None,
                  lease_ms=15_000):
         self.worker_flags = ["--lease-ms", lease_ms, *worker_flags]
-        self.control_flags = [*CONTROL_FLAGS, *control_flags]
+        self.control_flags = [*defaults_beside(CONTROL_FLAGS, control_flags), *control_flags]
         self.token = token
         self.closed = []
         self.start_control(f"127.0.0.1:{free_ports(1)[0]}")
@@ -120,10 +126,9 @@ class Tier(contextlib.AbstractContextManager):
     def start_pool(self, name, workers):
         if name in self.pools:
             self.closed.append(self.pools[name])
-        defaults = [word for flag in zip(WORKER_FLAGS[::2], WORKER_FLAGS[1::2])
-                    if flag[0] not in self.worker_flags for word in flag]
         self.pools[name] = Service(
-            ["worker", "--control", self.url, "--name", name, *defaults, *self.worker_flags],
+            ["worker", "--control", self.url, "--name", name,
+             *defaults_beside(WORKER_FLAGS, self.worker_flags), *self.worker_flags],
             ranks=workers)
 
     def wait_ready(self, pools):
