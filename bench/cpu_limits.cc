@@ -35,9 +35,11 @@ namespace {
 
 /// The measurements, in order: single sequences, a batch of mixed lengths, the price of leaves, the
 /// instruction sets in turn, the fp32 kernels, a step of a layer by instruction set, its
-/// operations, the small ones, products with weights as they are kept, the peers.
-constexpr std::array<std::string_view, 10> kParts{"heads", "batch", "order", "sets",    "fp32",
-                                                  "steps", "layer", "small", "weights", "peers"};
+/// operations, the small ones, products with weights as they are kept, the peers, a layer of
+/// theirs.
+constexpr std::array<std::string_view, 11> kParts{"heads",   "batch", "order", "sets",
+                                                  "fp32",    "steps", "layer", "small",
+                                                  "weights", "peers", "layers"};
 
 struct Options {
   bool processor_time = false;
@@ -272,6 +274,7 @@ int run(const Options& options) {
     if (options.has("peers")) {
       compare_with_peers(machine, *backend, options.heads, options.peers);
     }
+    if (options.has("layers")) compare_layers(machine, *backend, options.peers.python);
   }
   return 0;
 }

@@ -2,14 +2,16 @@
 #
 # Reads lines `heads length threads repetitions sequences` and answers each with the seconds of one
 # call, for the faster of two forms: all rows of the cache at once, or 4096 at a time. Both fold heads
-# into rows; the sequences of a batch have rows of their own, one after the other. Prints
-# `ready VERSION` first and exits at the end of its input.
+# into rows; the sequences of a batch have rows of their own, one after the other. A line
+# `layer length threads repetitions sequences` asks for a whole layer of DeepSeek-V3, a token for each
+# sequence. Prints `ready VERSION` first and exits at the end of its input.
 import sys
 import time
 
 import torch
 
 RANK, ROPE = 512, 64
+HIDDEN, HEADS, Q_RANK, NOPE, VALUE = 7168, 128, 1536, 128, 128  # DeepSeek-V3
 SCALE = 0.0417
 
 
@@ -35,12 +37,49 @@ def blocked(query, cache, block=4096):
     return out / total, (maximum + torch.log(total)).squeeze(-1)
 
 
+class Layer:
+    """A step of a layer: projections, absorbed attention over all sequences at once, o_proj."""
+
+    def __init__(self, sequences, length):
+        def weight(*shape):
+            return (torch.randn(*shape) * 0.02).bfloat16()
+        self.down = weight(Q_RANK + RANK + ROPE, HIDDEN)
+        self.q_b = weight(HEADS * (NOPE + ROPE), Q_RANK)
+        self.w_uk = weight(HEADS, NOPE, RANK)
+        self.w_uv = weight(HEADS, RANK, VALUE)
+        self.o_proj = weight(HIDDEN, HEADS * VALUE)
+        self.norms = torch.ones(Q_RANK).bfloat16(), torch.ones(RANK).bfloat16()
+        angle = torch.rand(1, 1, ROPE // 2)
+        self.cos, self.sin = angle.cos(), angle.sin()
+        self.hidden = weight(sequences, HIDDEN)
+        self.cache = torch.randn(sequences, length, RANK + ROPE).bfloat16()
+
+    def rotated(self, x):
+        even, odd = x[..., 0::2].float(), x[..., 1::2].float()
+        return torch.stack((even * self.cos - odd * self.sin, even * self.sin + odd * self.cos),
+                           dim=-1).flatten(-2).bfloat16()
+
+    def __call__(self):
+        functional = torch.nn.functional
+        q, kv, k_rope = functional.linear(self.hidden, self.down).split((Q_RANK, RANK, ROPE), dim=-1)
+        self.cache[:, -1, :RANK] = functional.rms_norm(kv, (RANK,), self.norms[1])
+        self.cache[:, -1, RANK:] = self.rotated(k_rope.unsqueeze(1)).squeeze(1)
+        q = functional.linear(functional.rms_norm(q, (Q_RANK,), self.norms[0]), self.q_b)
+        nope, rope = q.view(-1, HEADS, NOPE + ROPE).split((NOPE, ROPE), dim=-1)
+        absorbed = torch.bmm(nope.transpose(0, 1), self.w_uk).transpose(0, 1)
+        query = torch.cat((absorbed, self.rotated(rope)), dim=-1)
+        scores = torch.bmm(query, self.cache.transpose(1, 2)).float() * SCALE
+        latent = torch.bmm(torch.softmax(scores, dim=-1).bfloat16(), self.cache[:, :, :RANK])
+        values = torch.bmm(latent.transpose(0, 1), self.w_uv).transpose(0, 1)
+        return functional.linear(values.flatten(1), self.o_proj)
+
+
 def seconds(form, batch, repetitions):
     best = float("inf")
     for repetition in range(repetitions + 1):
         start = time.perf_counter()
-        for query, cache in batch:
-            form(query, cache)
+        for arguments in batch:
+            form(*arguments)
         if repetition > 0:
             best = min(best, time.perf_counter() - start)
     return best
@@ -57,16 +96,21 @@ def main():
     print("ready", version(), flush=True)
     cases = {}
     for line in sys.stdin:
-        heads, length, threads, repetitions, sequences = map(int, line.split())
+        heads, *numbers = line.split()
+        length, threads, repetitions, sequences = map(int, numbers)
         torch.set_num_threads(threads)
-        if (heads, length, sequences) not in cases:
+        case = heads, length, sequences
+        if case not in cases:
             cases.clear()
-            cases[heads, length, sequences] = [(torch.randn(heads, RANK + ROPE).bfloat16(),
-                                                torch.randn(length, RANK + ROPE).bfloat16())
-                                               for _ in range(sequences)]
-        batch = cases[heads, length, sequences]
+            cases[case] = Layer(sequences, length) if heads == "layer" else [
+                (torch.randn(int(heads), RANK + ROPE).bfloat16(),
+                 torch.randn(length, RANK + ROPE).bfloat16()) for _ in range(sequences)]
         with torch.no_grad():
-            print(min(seconds(form, batch, repetitions) for form in (whole, blocked)), flush=True)
+            if heads == "layer":
+                print(seconds(cases[case], [()], repetitions), flush=True)
+                continue
+            print(min(seconds(form, cases[case], repetitions) for form in (whole, blocked)),
+                  flush=True)
 
 
 if __name__ == "__main__":

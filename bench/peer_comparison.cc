@@ -7,11 +7,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
+#include <functional>
 #include <limits>
+#include <string_view>
 #include <vector>
 
 #include "bench/calibrated.h"
 #include "bench/decode_batches.h"
+#include "bench/mla_step.h"
 #include "bench/peer.h"
 #include "deploy/app/bench/decode_case.h"
 
@@ -24,54 +27,73 @@ constexpr int kMostRounds = 20;
 // No round begins after it: a batch that a peer is slow with must not take the whole run.
 constexpr double kMostSeconds = 12;
 
-double best_of_ours(DecodeCase& decode) {
-  double best = std::numeric_limits<double>::infinity();
-  for (int call = 0; call < kCalls; ++call) {
-    const double start = seconds_now(Clock::kWall);
-    decode.attend();
-    decode.merge();
-    best = std::min(best, seconds_now(Clock::kWall) - start);
-  }
-  return best;
-}
-
-void compare(Machine& machine, Backend& backend, Peer& peer, int heads, const Batch& batch) {
-  const std::vector<int> lengths(static_cast<std::size_t>(batch.sequences), batch.length);
-  DecodeCase decode(backend, heads, 1, lengths);
-  const std::string line = fmt::format("{} {} {} {} {}", heads, batch.length, machine.threads(),
-                                       kCalls, batch.sequences);
-  std::vector<double> ours;
-  std::vector<double> theirs;
-  std::vector<double> ratios;
+struct Turns {
+  std::vector<double> ours, theirs, ratios;  // seconds of a call, theirs over ours
   int rounds = 0;
+};
+
+/// `ours` and the peer's answer to `line`, in turn.
+Turns take_turns(Machine& machine, const std::function<void()>& ours, Peer& peer,
+                 const std::string& line) {
+  const auto best_of_ours = [&] {
+    double best = std::numeric_limits<double>::infinity();
+    for (int call = 0; call < kCalls; ++call) {
+      const double start = seconds_now(Clock::kWall);
+      ours();
+      best = std::min(best, seconds_now(Clock::kWall) - start);
+    }
+    return best;
+  };
+  Turns turns;
   const double begin = seconds_now(Clock::kWall);
-  for (; rounds < kMostRounds && ratios.size() < 2 * kRounds; ++rounds) {
+  for (; turns.rounds < kMostRounds && turns.ratios.size() < 2 * kRounds; ++turns.rounds) {
     if (seconds_now(Clock::kWall) - begin > kMostSeconds) break;
     std::array<double, 2> own{};
     std::array<double, 2> other{};
     bool calm = machine.undisturbed();
     for (std::size_t turn = 0; turn < own.size(); ++turn) {
-      own.at(turn) = best_of_ours(decode);
+      own.at(turn) = best_of_ours();
       calm = machine.undisturbed() && calm;
       other.at(turn) = peer.ask(line);
       calm = machine.undisturbed() && calm;
     }
     if (!calm) continue;
     for (std::size_t turn = 0; turn < own.size(); ++turn) {
-      ours.push_back(own.at(turn));
-      theirs.push_back(other.at(turn));
-      ratios.push_back(other.at(turn) / own.at(turn));
+      turns.ours.push_back(own.at(turn));
+      turns.theirs.push_back(other.at(turn));
+      turns.ratios.push_back(other.at(turn) / own.at(turn));
     }
   }
-  fmt::print("{:3} heads, {} x {:6} rows: ", heads, batch.sequences, batch.length);
-  if (ratios.empty()) {
-    fmt::print("all {} rounds were disturbed\n", rounds);
+  return turns;
+}
+
+/// `figure` of a call's seconds, in `unit`.
+void print_ratio(const std::string& what, const Turns& turns, std::string_view unit,
+                 const std::function<double(double)>& figure) {
+  fmt::print("{}: ", what);
+  if (turns.ratios.empty()) {
+    fmt::print("all {} rounds were disturbed\n", turns.rounds);
     return;
   }
-  fmt::print("{:6.0f} GFLOP/s, peer {:6.0f}: {:.2f} x faster  ({} rounds, {} dropped)\n",
-             decode.gflop() / median(ours), decode.gflop() / median(theirs), median(ratios),
-             ratios.size() / 2, static_cast<std::size_t>(rounds) - ratios.size() / 2);
+  fmt::print("{:6.1f} {}, peer {:6.1f}: {:.2f} x faster  ({} rounds, {} dropped)\n",
+             figure(median(turns.ours)), unit, figure(median(turns.theirs)), median(turns.ratios),
+             turns.ratios.size() / 2,
+             static_cast<std::size_t>(turns.rounds) - turns.ratios.size() / 2);
   static_cast<void>(std::fflush(stdout));
+}
+
+void compare(Machine& machine, Backend& backend, Peer& peer, int heads, const Batch& batch) {
+  const std::vector<int> lengths(static_cast<std::size_t>(batch.sequences), batch.length);
+  DecodeCase decode(backend, heads, 1, lengths);
+  const auto attend = [&] {
+    decode.attend();
+    decode.merge();
+  };
+  const Turns turns = take_turns(machine, attend, peer,
+                                 fmt::format("{} {} {} {} {}", heads, batch.length,
+                                             machine.threads(), kCalls, batch.sequences));
+  print_ratio(fmt::format("{:3} heads, {} x {:6} rows", heads, batch.sequences, batch.length),
+              turns, "GFLOP/s", [&](double seconds) { return decode.gflop() / seconds; });
 }
 
 }  // namespace
@@ -102,6 +124,26 @@ void compare_with_peers(Machine& machine, Backend& backend, std::span<const int>
       if (std::ranges::find(heads_counts, heads) == heads_counts.end()) continue;
       for (const Batch& batch : kBatches) compare(machine, backend, *peer, heads, batch);
     }
+  }
+}
+
+void compare_layers(Machine& machine, Backend& backend, const std::string& python) {
+  constexpr int kLength = 1024;
+  fmt::print("\nOne layer of DeepSeek-V3, {} rows, PyTorch in bf16, {} thread(s), wall time:\n",
+             kLength, machine.threads());
+  auto peer = Peer::start(python, TRIBUTARY_PEER);
+  if (!peer) {
+    fmt::print("No peer: {} has no PyTorch (package python3-torch).\n", python);
+    return;
+  }
+  fmt::print("{}\n", peer->version());
+  for (const int batch : {1, 4, 16}) {
+    MlaStep step(backend, batch, kLength, Clock::kWall);
+    const Turns turns = take_turns(
+        machine, [&] { step.run(); }, *peer,
+        fmt::format("layer {} {} {} {}", kLength, machine.threads(), kCalls, batch));
+    print_ratio(fmt::format("batch {:2}", batch), turns, "ms",
+                [](double seconds) { return 1e3 * seconds; });
   }
 }
 

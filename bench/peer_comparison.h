@@ -21,4 +21,8 @@ struct PeerPrograms {
 void compare_with_peers(Machine& machine, Backend& backend, std::span<const int> heads_counts,
                         const PeerPrograms& programs);
 
+/// Prints the time of a layer of DeepSeek-V3 (a token for each of 1, 4 and 16 sequences of 1,024
+/// rows, bf16 weights), PyTorch's and the median ratio. Wall time.
+void compare_layers(Machine& machine, Backend& backend, const std::string& python);
+
 }  // namespace tributary::bench
