@@ -63,6 +63,7 @@ void append_token(std::vector<std::span<const std::byte>>& payload, const TokenD
 
 /// Items of one home that travel together.
 struct LayerMessage {
+  const std::string& address;
   std::span<const std::size_t> items;  // indices
   std::size_t call_index = 0;
 };
@@ -75,6 +76,7 @@ class LayerCall {
         items_(items),
         layer_(layer),
         deadline_(deadline),
+        number_(connections.next_number()),
         call_(connections, deadline) {
     for (std::size_t i = 0; i < items.size(); ++i) {
       check(items[i], mode, layer);
@@ -83,19 +85,8 @@ class LayerCall {
   }
 
   void run() {
-    for (auto& [address, indices] : by_home_) {
-      // Each message has items of one shape: a handle of an earlier pool at the address must not
-      // spoil the others' message.
-      for (std::span<std::size_t> rest(indices); !rest.empty();) {
-        const PoolShape& shape = items_[rest.front()].sequence->shape;
-        const auto same = [&](std::size_t i) { return items_[i].sequence->shape == shape; };
-        const auto others = std::stable_partition(rest.begin(), rest.end(), same);
-        const auto count =
-            std::min(wire::kMaxItems, static_cast<std::size_t>(others - rest.begin()));
-        send(address, rest.first(count));
-        rest = rest.subspan(count);
-      }
-    }
+    for (auto& [address, indices] : by_home_) split(address, indices);
+    for (LayerMessage& message : messages_) send(message);
     Status first;
     for (const LayerMessage& message : messages_) {
       const Status status = receive(message);
@@ -109,7 +100,24 @@ class LayerCall {
     return wire::token_bytes(items_[item].sequence->shape, mode_);
   }
 
-  void send(const std::string& address, std::span<const std::size_t> indices) {
+  /// Each message has items of one shape: a handle of an earlier pool at the address must not spoil
+  /// the others' message.
+  void split(const std::string& address, std::span<std::size_t> rest) {
+    while (!rest.empty()) {
+      const SequenceHandle& sequence = *items_[rest.front()].sequence;
+      const auto same = [&](std::size_t i) { return items_[i].sequence->shape == sequence.shape; };
+      const auto others = std::stable_partition(rest.begin(), rest.end(), same);
+      const auto count = std::min(wire::kMaxItems, static_cast<std::size_t>(others - rest.begin()));
+      messages_.push_back({.address = address, .items = rest.first(count)});
+      ++pool_messages_[sequence.pool];
+      rest = rest.subspan(count);
+    }
+  }
+
+  void send(LayerMessage& message) {
+    const std::span<const std::size_t> indices = message.items;
+    const wire::CallPart part{
+        .call = number_, .messages = pool_messages_.at(items_[indices.front()].sequence->pool)};
     std::vector<std::span<const std::byte>> payload;
     for (const std::size_t i : indices) {
       const LayerItem& item = items_[i];
@@ -125,6 +133,7 @@ class LayerCall {
                                .deadline_us = remaining_us(),
                                .mode = mode_,
                                .crc32c = crc,
+                               .part = part,
                                .items = {}};
       for (const std::size_t i : indices) {
         const SequenceHandle& sequence = *items_[i].sequence;
@@ -139,14 +148,13 @@ class LayerCall {
     };
     std::vector<wire::Hello> greetings;
     for (const std::size_t i : indices) greetings.push_back(hello_of(*items_[i].sequence));
-    const std::size_t index = call_.send(
-        {.address = address,
+    message.call_index = call_.send(
+        {.address = message.address,
          .greetings = std::move(greetings),
          .type = wire::MessageType::kLayerRequest,
          .encode = encode,
          .payload = std::move(payload),
          .landing = [this, indices](const auto& reply) { return land(indices, reply); }});
-    messages_.push_back({indices, index});
   }
 
   [[nodiscard]] std::uint32_t remaining_us() const {
@@ -189,7 +197,9 @@ class LayerCall {
   std::span<const LayerItem> items_;
   int layer_;
   Deadline deadline_;
+  std::uint64_t number_;
   std::map<std::string, std::vector<std::size_t>> by_home_;
+  std::map<std::string_view, std::uint16_t> pool_messages_;
   std::vector<LayerMessage> messages_;
   WorkerCall call_;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <random>
 #include <set>
 #include <utility>
 
@@ -18,6 +19,11 @@ constexpr auto kGiveBackTimeout = std::chrono::seconds(30);
 /// The limit for a message that a transport is about to read, or a reply that is landing, at the
 /// deadline.
 constexpr auto kLastMoment = std::chrono::milliseconds(10);
+
+std::uint64_t random_number() {
+  std::random_device random;
+  return (std::uint64_t{random()} << 32) | random();
+}
 
 wire::MessageType reply_type(wire::MessageType request) {
   switch (request) {
@@ -60,7 +66,9 @@ WorkerReply decode_reply(wire::MessageType type, std::span<const std::byte> head
 WorkerConnections::WorkerConnections(const TransportConfig& config,
                                      const MakeTransport& make_transport,
                                      std::size_t max_in_flight_bytes)
-    : budget_(max_in_flight_bytes), owner_(make_transport(config, *this)) {
+    : next_number_(random_number()),
+      budget_(max_in_flight_bytes),
+      owner_(make_transport(config, *this)) {
   transport_ = owner_.get();  // nothing is called before the first connect()
 }
 

@@ -81,6 +81,7 @@ class WorkerConnections final : private TransportHandler {
   WorkerConnections& operator=(const WorkerConnections&) = delete;
 
   /// A number that is unique over all calls.
+  /// A number that no other request has, nor one of another client.
   [[nodiscard]] std::uint64_t next_number() noexcept { return next_number_.fetch_add(1); }
   [[nodiscard]] ByteBudget& budget() noexcept { return budget_; }
 
@@ -136,7 +137,7 @@ class WorkerConnections final : private TransportHandler {
   /// Ends the connection and all that waits on it.
   void drop(PeerId peer, const Status& reason);
 
-  std::atomic<std::uint64_t> next_number_ = 1;
+  std::atomic<std::uint64_t> next_number_;
   ByteBudget budget_;
   std::mutex mutex_;  // guards the fields below, up to the transport; held while that is called
   std::map<std::string, PeerId> peers_;  // those in connections_

@@ -102,6 +102,13 @@ struct RequestItem {
     archive(m.sequence_id, m.epoch, m.token, m.base_length, m.tokens, m.layer);
   }
 };
+/// The client's call that a message belongs to. A call to several homes of a pool runs in one
+/// round, if its messages come in time.
+struct CallPart {
+  std::uint64_t call = 0;      // its number; no other call of any client has it
+  std::uint16_t messages = 1;  // of the call, to all homes of the pool
+  static void fields(auto& archive, auto& m) { archive(m.call, m.messages); }
+};
 /// Sent to the home of all its items.
 struct LayerRequest {
   static constexpr MessageType kType = MessageType::kLayerRequest;
@@ -109,9 +116,10 @@ struct LayerRequest {
   std::uint32_t deadline_us = 0;  // from its arrival; items that have not run by then are refused
   LayerMode mode = LayerMode::kAttend;
   std::uint32_t crc32c = 0;  // of the payload
+  CallPart part;
   std::vector<RequestItem> items;
   static void fields(auto& archive, auto& m) {
-    archive(m.request, m.deadline_us, m.mode, m.crc32c, m.items);
+    archive(m.request, m.deadline_us, m.mode, m.crc32c, m.part, m.items);
   }
 };
 struct LayerReply {

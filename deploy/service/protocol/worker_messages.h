@@ -43,8 +43,9 @@ struct Items {
   };
   std::uint64_t ticket = 0;
   std::uint32_t deadline_us = 0;
+  CallPart part;
   std::vector<Item> items;
-  static void fields(auto& archive, auto& m) { archive(m.ticket, m.deadline_us, m.items); }
+  static void fields(auto& archive, auto& m) { archive(m.ticket, m.deadline_us, m.part, m.items); }
 };
 struct ItemsRefused {
   static constexpr MessageType kType = MessageType::kItemsRefused;

@@ -95,6 +95,7 @@ void Home::landed(const std::shared_ptr<HomeRequest>& request, const Status& sta
   }
   wire::Items items{.ticket = 0,
                     .deadline_us = asked.deadline_us - static_cast<std::uint32_t>(spent.count()),
+                    .part = asked.part,
                     .items = {}};
   for (std::uint32_t i = 0; i < asked.items.size(); ++i) {
     if (!request->items[i].ended) items.items.push_back({i, asked.items[i]});

@@ -72,7 +72,7 @@ void Leader::form_round(Time now) {
   desk_.take_round(now, round_);
   if (round_.empty()) return;
   requests_.clear();
-  for (const RequestDesk::Waiting& waiting : round_) {
+  for (const WaitingItem& waiting : round_) {
     requests_.push_back({waiting.item.sequence_id, waiting.item.layer});
   }
   desk_.sequencer().steps().order_round(requests_, choose_canary(now));
@@ -132,7 +132,7 @@ std::int64_t Leader::pages_used() const {
 
 void Leader::measure_costs(const RoundReport& report) {
   std::int64_t tokens = 0;
-  for (const RequestDesk::Waiting& waiting : round_) tokens += waiting.item.tokens;
+  for (const WaitingItem& waiting : round_) tokens += waiting.item.tokens;
   cost_meter_.round_ended(report, round_.size(), tokens, desk_.sequencer().ledger().load());
 }
 

@@ -59,7 +59,7 @@ class Leader {
   // The fields below belong to run()'s thread alone.
   LeaderOutbox outbox_;
   LeaderMail mail_;
-  std::vector<RequestDesk::Waiting> round_;  // the items of the round that is led
+  std::vector<WaitingItem> round_;  // the items of the round that is led
   std::vector<RoundRequest> requests_;
   Time last_order_{};
   Time next_canary_{};

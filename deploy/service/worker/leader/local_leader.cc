@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "core/base/error.h"
@@ -12,6 +14,14 @@ namespace tributary {
 namespace {
 
 constexpr const char* kBehind = "the pool's leader is behind";
+
+/// An order that leaves.
+struct Leaving {
+  std::vector<std::byte> order;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::size_t left = 0;  // workers, under the mutex
+};
 
 }  // namespace
 
@@ -86,14 +96,24 @@ void LocalLeader::lost(const Peers::Peer& peer, const Status& reason) {
                     fmt::format("worker {} is gone: {}", peer.rank, reason.message())});
 }
 
-Status LocalLeader::send(std::span<const std::byte> order, Deadline /*deadline*/) {
-  const auto held = std::make_shared<const std::vector<std::byte>>(order.begin(), order.end());
+/// The leader's own part of the round may take the processor that the transport's thread needs:
+/// then the others would begin theirs when it has ended.
+Status LocalLeader::send(std::span<const std::byte> order, Deadline deadline) {
+  const auto leaving = std::make_shared<Leaving>();
+  leaving->order.assign(order.begin(), order.end());
   ++last_order_;
   for (std::size_t r = 1; r < workers_.size(); ++r) {
-    peers_.send(workers_[r], wire::PoolOrder{.number = last_order_},
-                {std::span<const std::byte>(*held)}, [held](const Status& /*status*/) {});
+    peers_.send(workers_[r], wire::PoolOrder{.number = last_order_}, {leaving->order},
+                [leaving](const Status& /*status*/) {
+                  const std::lock_guard lock(leaving->mutex);
+                  ++leaving->left;
+                  leaving->changed.notify_one();
+                });
   }
-  return {};
+  std::unique_lock lock(leaving->mutex);
+  const auto left = [&] { return leaving->left + 1 == workers_.size(); };
+  if (leaving->changed.wait_until(lock, deadline.when(), left)) return {};
+  return {ErrorCode::kDeadlineExceeded, "an order has not left: a worker does not read"};
 }
 
 Status LocalLeader::wait(std::vector<std::byte>& /*order*/, Deadline /*deadline*/,

@@ -34,8 +34,8 @@ class LocalLeader final : public LeaderPort {
                                                std::size_t payload_bytes) override;
   void lost(const Peers::Peer& peer, const Status& reason) override;
 
-  /// Call it after LeaderInbox::wait_joined. Returns at once; a worker that does not get an order
-  /// is found lost.
+  /// Call it after LeaderInbox::wait_joined. Returns when the order has left, which takes some 10
+  /// us; a worker that does not get it is found lost.
   Status send(std::span<const std::byte> order, Deadline deadline) override;
   /// Returns kFailedPrecondition: rank 0 sends.
   Status wait(std::vector<std::byte>& order, Deadline deadline,

@@ -38,8 +38,11 @@ void RequestDesk::receive(const LeaderMail& mail) {
     leases_.touch(word.progress.sequence_id, word.arrival);
   }
   for (const LeaderMail::Relay& relay : mail.relays) receive_relay(relay);
-  for (Waiting& held : std::exchange(held_, {})) receive_item(std::move(held));
+  std::vector<WaitingItem> accepted;
+  for (WaitingItem& held : std::exchange(held_, {})) receive_item(std::move(held), accepted);
+  waiting_.insert(waiting_.end(), accepted.begin(), accepted.end());
   for (const LeaderMail::Items& items : mail.items) receive_items(items);
+  partial_calls_.release(now, waiting_);
   for (const ToPool& request : mail.requests) receive_request(request);
   if (mail.stop && !stop_at_) {
     draining_ = true;
@@ -47,18 +50,24 @@ void RequestDesk::receive(const LeaderMail& mail) {
   }
 }
 
+/// A call whose items are split over rounds takes one round longer: as long as that, and no longer,
+/// its first items wait for the rest. Other calls do not wait for them.
 void RequestDesk::receive_items(const LeaderMail::Items& mail) {
+  std::vector<WaitingItem> accepted;
   for (const wire::Items::Item& item : mail.items.items) {
     receive_item({.rank = mail.rank,
                   .ticket = mail.items.ticket,
                   .index = item.index,
                   .arrival = mail.arrival,
                   .deadline = mail.arrival + std::chrono::microseconds(mail.items.deadline_us),
-                  .item = item.asked});
+                  .item = item.asked},
+                 accepted);
   }
+  partial_calls_.add(mail.items.part, std::move(accepted), mail.arrival + round_duration_,
+                     waiting_);
 }
 
-void RequestDesk::receive_item(Waiting waiting) {
+void RequestDesk::receive_item(WaitingItem waiting, std::vector<WaitingItem>& accepted) {
   const wire::RequestItem& item = waiting.item;
   leases_.touch(item.sequence_id, waiting.arrival);
   const Sequence* s = find(item.sequence_id);
@@ -88,7 +97,7 @@ void RequestDesk::receive_item(Waiting waiting) {
     return;
   }
   book_.set_waiting(item.sequence_id, true);
-  waiting_.push_back(std::move(waiting));
+  accepted.push_back(std::move(waiting));
 }
 
 void RequestDesk::receive_relay(const LeaderMail::Relay& mail) {
@@ -245,18 +254,22 @@ void RequestDesk::end_sequence(SequenceId id, ErrorCode code, const std::string&
   order_due_ = true;
 }
 
-void RequestDesk::refuse(const Waiting& waiting, const wire::Outcome& outcome) {
+void RequestDesk::refuse(const WaitingItem& waiting, const wire::Outcome& outcome) {
   ++meter_.totals.refused_items;
   outbox_.refuse(waiting.rank, waiting.ticket, waiting.index, outcome);
 }
 
 void RequestDesk::drop_waiting(SequenceId id, const wire::Outcome& outcome) {
   if (!book_.waiting(id)) return;
+  std::optional<WaitingItem> dropped = partial_calls_.remove(id);
   const auto found = std::ranges::find_if(
-      waiting_, [id](const Waiting& waiting) { return waiting.item.sequence_id == id; });
-  if (found == waiting_.end()) return;
-  refuse(*found, outcome);
-  waiting_.erase(found);
+      waiting_, [id](const WaitingItem& waiting) { return waiting.item.sequence_id == id; });
+  if (found != waiting_.end()) {
+    dropped = std::move(*found);
+    waiting_.erase(found);
+  }
+  if (!dropped) return;
+  refuse(*dropped, outcome);
   book_.set_waiting(id, false);
 }
 
@@ -277,9 +290,10 @@ bool RequestDesk::round_is_due(Time now) const {
          now >= waiting_.front().arrival + std::chrono::microseconds(config_.options.batch_wait_us);
 }
 
-void RequestDesk::take_round(Time now, std::vector<Waiting>& round) {
+void RequestDesk::take_round(Time now, std::vector<WaitingItem>& round) {
+  round_begin_ = now;
   while (!waiting_.empty() && round.size() < static_cast<std::size_t>(config_.options.max_batch)) {
-    Waiting next = std::move(waiting_.front());
+    WaitingItem next = std::move(waiting_.front());
     waiting_.pop_front();
     if (now >= next.deadline) {
       book_.set_waiting(next.item.sequence_id, false);
@@ -291,8 +305,9 @@ void RequestDesk::take_round(Time now, std::vector<Waiting>& round) {
   }
 }
 
-void RequestDesk::round_ended(std::span<const Waiting> round, const wire::Outcome& outcome) {
-  for (const Waiting& waiting : round) {
+void RequestDesk::round_ended(std::span<const WaitingItem> round, const wire::Outcome& outcome) {
+  round_duration_ = Deadline::Clock::now() - round_begin_;
+  for (const WaitingItem& waiting : round) {
     book_.set_waiting(waiting.item.sequence_id, false);
     if (outcome.ok()) {
       book_.ran(waiting.item.sequence_id, waiting.item.layer);
@@ -304,7 +319,7 @@ void RequestDesk::round_ended(std::span<const Waiting> round, const wire::Outcom
 
 RequestDesk::Time RequestDesk::next_event(Time now) const {
   if (round_is_due(now)) return now;
-  Time next = Time::max();
+  Time next = partial_calls_.next_event();
   if (!held_.empty()) next = std::min(next, now + kHeldPoll);
   if (!waiting_.empty())
     next = std::min(

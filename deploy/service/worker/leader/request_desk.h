@@ -15,8 +15,10 @@
 #include "deploy/service/worker/leader/leader_inbox.h"
 #include "deploy/service/worker/leader/leader_outbox.h"
 #include "deploy/service/worker/leader/lease_book.h"
+#include "deploy/service/worker/leader/partial_calls.h"
 #include "deploy/service/worker/leader/pool_meter.h"
 #include "deploy/service/worker/leader/step_book.h"
+#include "deploy/service/worker/leader/waiting_item.h"
 
 namespace tributary {
 
@@ -24,15 +26,6 @@ namespace tributary {
 class RequestDesk {
  public:
   using Time = Deadline::Clock::time_point;
-  /// An item that waits for its round.
-  struct Waiting {
-    int rank = 0;  // its home
-    std::uint64_t ticket = 0;
-    std::uint32_t index = 0;  // in the client's request
-    Time arrival{};
-    Time deadline{};
-    wire::RequestItem item;
-  };
 
   /// Answers go to `outbox`. Both outlive the desk.
   RequestDesk(const LeaderConfig& config, LeaderOutbox& outbox, PoolMeter& meter);
@@ -45,8 +38,8 @@ class RequestDesk {
   [[nodiscard]] bool round_is_due(Time now) const;
   /// Moves up to max_batch items to `round`, oldest first; those whose deadline has passed are
   /// refused.
-  void take_round(Time now, std::vector<Waiting>& round);
-  void round_ended(std::span<const Waiting> round, const wire::Outcome& outcome);
+  void take_round(Time now, std::vector<WaitingItem>& round);
+  void round_ended(std::span<const WaitingItem> round, const wire::Outcome& outcome);
   /// Whether an admission or an end has to be ordered soon; resets it.
   [[nodiscard]] bool take_order_due() { return std::exchange(order_due_, false); }
   /// The next time at which the desk has to act even if no message arrives.
@@ -64,7 +57,8 @@ class RequestDesk {
 
  private:
   void receive_items(const LeaderMail::Items& mail);
-  void receive_item(Waiting waiting);
+  /// Adds the item to `accepted`, refuses it, or holds it.
+  void receive_item(WaitingItem waiting, std::vector<WaitingItem>& accepted);
   void receive_relay(const LeaderMail::Relay& mail);
   [[nodiscard]] wire::Outcome control(const wire::ControlItem& item);
   void receive_request(const ToPool& request);
@@ -72,7 +66,7 @@ class RequestDesk {
   void drain_worker(const DrainWorker& request);
   void end_sequence(SequenceId id, ErrorCode code, const std::string& reason);
   void commit(SequenceId id, std::int32_t accepted);
-  void refuse(const Waiting& waiting, const wire::Outcome& outcome);
+  void refuse(const WaitingItem& waiting, const wire::Outcome& outcome);
   void drop_waiting(SequenceId id, const wire::Outcome& outcome);
   void reply(std::uint64_t request, const wire::Outcome& outcome,
              std::optional<SequenceInfo> sequence = {});
@@ -85,8 +79,11 @@ class RequestDesk {
   Sequencer sequencer_;
   StepBook book_;
   LeaseBook leases_;
-  std::deque<Waiting> waiting_;  // oldest first; of each sequence one at most
-  std::vector<Waiting> held_;    // their sequences are not ready: tried again for a short while
+  std::deque<WaitingItem> waiting_;  // those that may run now; of each sequence one at most, like
+  PartialCalls partial_calls_;       // those whose call goes on at another home
+  std::vector<WaitingItem> held_;    // their sequences are not ready: tried again for a short while
+  Time round_begin_{};
+  Time::duration round_duration_{};  // of the last one
   bool order_due_ = false;
   bool draining_ = false;
   std::optional<Time> stop_at_;

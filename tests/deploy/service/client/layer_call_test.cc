@@ -63,6 +63,30 @@ TEST_F(LayerCallTest, QueriesAndRowsComeFromWhereTheyLie) {
   EXPECT_EQ(received, expected);
 }
 
+/// The leader of their pool takes them into one round.
+TEST_F(LayerCallTest, MessagesOfACallSayHowManyTheyAre) {
+  FakeWorker other;
+  FakeWorker stranger;
+  SequenceHandle a = sequence(1), b = sequence(2), c = sequence(3);
+  b.addresses = {other.address()};
+  c.addresses = {stranger.address()};
+  c.pool = "another";
+  std::vector<float> x, y, z;
+  const std::vector<LayerItem> items = {item(a, x), item(b, y), item(c, z)};
+  client_->attend(items, 0);
+  client_->attend(items, 1);
+  const auto one = worker_.received().rounds, two = other.received().rounds;
+  ASSERT_EQ(one.size(), 2U);
+  ASSERT_EQ(two.size(), 2U);
+  EXPECT_NE(one[0].part.call, one[1].part.call);
+  for (const std::size_t call : {0U, 1U}) {
+    EXPECT_EQ(one[call].part.call, two[call].part.call);
+    EXPECT_EQ(one[call].part.messages, 2U);
+    EXPECT_EQ(two[call].part.messages, 2U);
+    EXPECT_EQ(stranger.received().rounds.at(call).part.messages, 1U);
+  }
+}
+
 TEST_F(LayerCallTest, ALateReplyWritesNothing) {
   worker_.on_round = [](const wire::LayerRequest&, auto) {
     return std::optional<FakeWorker::RoundAnswer>();
@@ -267,9 +291,10 @@ TEST(CallersMemory, IsWrittenByAReplyThatLandsAtTheDeadlineBeforeTheCallReturns)
   play([](Scene& scene) {
     OutgoingMessage* const round = scene.wait_round();
     if (round == nullptr) return false;
+    const auto asked = wire::decode<wire::LayerRequest>(round->header);
     round->sent({});
     const wire::LayerReply reply{
-        .request = 1, .crc32c = 0, .items = {ErrorCode::kOk}, .message = {}};
+        .request = asked.request, .crc32c = 0, .items = {ErrorCode::kOk}, .message = {}};
     const auto landing = scene.say(wire::MessageType::kLayerReply, wire::encode(reply),
                                    kSmallOutput * sizeof(float));
     if (!landing) return false;  // the deadline passed meanwhile

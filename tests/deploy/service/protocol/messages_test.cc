@@ -33,12 +33,12 @@ void for_each_message(Visit visit) {
   visit(Welcome{3, outcome, 5, some_shape()});
   visit(Rows{1, 2, 3, kToken, 4, 5, 6, 0xdeadbeef});
   visit(RowsReply{std::numeric_limits<std::uint64_t>::max(), outcome});
-  visit(LayerRequest{1, 2, LayerMode::kForward, 3, {some_item(1), some_item(2)}});
+  visit(LayerRequest{1, 2, LayerMode::kForward, 3, {4, 5}, {some_item(1), some_item(2)}});
   visit(LayerReply{1, 2, {ErrorCode::kOk, ErrorCode::kInternal}, "why"});
   visit(Control{1, {some_control(1), some_control(2)}});
   visit(ControlReply{1, {{ErrorCode::kStaleEpoch, 2, 3}, {}}, "why"});
   visit(Join{3, kToken});
-  visit(Items{1, 2, {{5, some_item(3)}}});
+  visit(Items{1, 2, {3, 4}, {{5, some_item(3)}}});
   visit(ItemsRefused{1, {2, 3, 4}, outcome});
   visit(ControlRelay{1, {some_control(2)}});
   visit(ControlRelayReply{1, {{ErrorCode::kOk, 2, 3}}, "why"});
@@ -53,7 +53,7 @@ TEST(MessagesTest, ComeBackAsTheyWere) {
     EXPECT_EQ(encode(decode<T>(bytes)), bytes);
   });
   const LayerRequest round = decode<LayerRequest>(
-      encode(LayerRequest{1, 2, LayerMode::kForward, 3, {some_item(1), some_item(2)}}));
+      encode(LayerRequest{1, 2, LayerMode::kForward, 3, {4, 5}, {some_item(1), some_item(2)}}));
   EXPECT_EQ(round.mode, LayerMode::kForward);
   ASSERT_EQ(round.items.size(), 2U);
   EXPECT_EQ(round.items[1].sequence_id, 2U);

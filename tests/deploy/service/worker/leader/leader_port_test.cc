@@ -4,10 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <barrier>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/local/local_transport.h"
@@ -45,6 +49,41 @@ void data_plane_ranks(int ranks, const std::function<void(const OrderRank&)>& bo
 
 INSTANTIATE_TEST_SUITE_P(DataPlane, OrderChannelConformance,
                          testing::Values(RunOrderRanks(data_plane_ranks)));
+
+/// A transport that sends later, from its own thread.
+class SlowTransport final : public Transport {
+ public:
+  [[nodiscard]] std::string_view name() const noexcept override { return "slow"; }
+  [[nodiscard]] const std::string& address() const noexcept override { return address_; }
+  [[nodiscard]] PeerId connect(const std::string& /*to*/, const Introduction& /*as*/) override {
+    return 1;
+  }
+  void send(PeerId /*peer*/, OutgoingMessage message) override {
+    threads_.emplace_back([this, message = std::move(message)] {
+      ++sent;
+      message.sent({});
+    });
+  }
+  void disconnect(PeerId /*peer*/) override {}
+
+  std::atomic<int> sent = 0;
+
+ private:
+  std::string address_;
+  std::vector<std::jthread> threads_;
+};
+
+/// Otherwise the leader's own share of the round could keep the order from leaving.
+TEST(LocalLeaderTest, AnOrderHasLeftWhenSendReturns) {
+  SlowTransport transport;
+  PlaneRank mine(0, 3);
+  mine.peers.open([&]() -> Transport& { return transport; });
+  const std::vector<std::byte> order(100);
+  for (int i = 1; i <= 50; ++i) {
+    ASSERT_TRUE(mine.local.send(order, Deadline::after(std::chrono::hours(1))).ok());
+    EXPECT_EQ(transport.sent, 2 * i);
+  }
+}
 
 class RemoteLeaderTest : public testing::Test {
  protected:
