@@ -82,6 +82,7 @@ class Stream {
 
   /// Plain TCP if the context is null. Does no handshake yet.
   Stream(Socket socket, TlsContext tls);
+  explicit Stream(std::shared_ptr<StreamChannel> channel);
   ~Stream();  // closes
   Stream(Stream&& other) noexcept;
   Stream& operator=(Stream&&) = delete;

@@ -2,7 +2,9 @@
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
 
+#include <boost/asio/ip/address.hpp>
 #include <string_view>
 
 #include "core/base/error.h"
@@ -87,6 +89,20 @@ TlsContext client_tls_context(const std::string& certificate_authority,
   }
   if (!certificate.empty()) show_certificate(*context, certificate, key);
   return context;
+}
+
+bool verify_host(ssl_st* ssl, const std::string& host) {
+  error_code not_address;
+  boost::asio::ip::make_address(host, not_address);
+  X509_VERIFY_PARAM* checks = SSL_get0_param(ssl);
+  return not_address ? X509_VERIFY_PARAM_set1_host(checks, host.c_str(), 0) == 1 &&
+                           SSL_set_tlsext_host_name(ssl, host.c_str()) == 1
+                     : X509_VERIFY_PARAM_set1_ip_asc(checks, host.c_str()) == 1;
+}
+
+std::string verification_error_of(const ssl_st* ssl) {
+  const auto result = SSL_get_verify_result(ssl);
+  return result == X509_V_OK ? "" : X509_verify_cert_error_string(result);
 }
 
 }  // namespace tributary

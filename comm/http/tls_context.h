@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 
+struct ssl_st;  // of OpenSSL
+
 namespace tributary {
 
 using TlsContext = std::shared_ptr<boost::asio::ssl::context>;
@@ -21,5 +23,10 @@ using TlsContext = std::shared_ptr<boost::asio::ssl::context>;
 [[nodiscard]] TlsContext client_tls_context(const std::string& certificate_authority,
                                             const std::filesystem::path& certificate = {},
                                             const std::filesystem::path& key = {});
+
+/// The certificate of the peer has to be of `host`, a name or an address. False if that cannot be.
+[[nodiscard]] bool verify_host(ssl_st* ssl, const std::string& host);
+/// The reason why the peer's certificate was refused; empty if it was not.
+[[nodiscard]] std::string verification_error_of(const ssl_st* ssl);
 
 }  // namespace tributary

@@ -6,6 +6,7 @@
 #include <boost/asio/buffer.hpp>
 #include <utility>
 
+#include "comm/http/tls_pump.h"
 #include "comm/tcp/tcp_handshake.h"
 #include "comm/transport/keep_alive.h"
 #include "comm/transport/message_limits.h"
@@ -81,7 +82,11 @@ void TcpConnection::accept(TlsContext tls) {
 
 void TcpConnection::set_up(TlsContext tls) {
   set_keep_alive(socket_.native_handle());
-  stream_.emplace(std::move(socket_), std::move(tls));
+  if (tls != nullptr) {
+    stream_.emplace(std::make_shared<TlsPump>(std::move(socket_), std::move(tls)));
+  } else {
+    stream_.emplace(std::move(socket_), nullptr);
+  }
 }
 
 void TcpConnection::on_handshake(const Status& status) {

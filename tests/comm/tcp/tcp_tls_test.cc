@@ -106,6 +106,18 @@ TEST_F(TcpTls, NobodyOnTheWayReadsAnything) {
   EXPECT_EQ(text.find("who is there?"), std::string::npos);
 }
 
+// OpenSSL vouches for it; a connection that was cut in transit is "stream truncated".
+TEST_F(TcpTls, AnOrderlyEndReadsAsOne) {
+  Endpoint server(make_tcp_transport, listening(tls("good", "ca")));
+  AskingClient client(make_tcp_transport, server.address(), {.id = 1, .secret = kSecret},
+                      {.tls = tls("good", "ca")});
+  client.ask();
+  server.transport().disconnect(server.receive().peer);
+  const Status why = client.wait_disconnect();
+  EXPECT_EQ(why.code(), ErrorCode::kUnavailable);
+  EXPECT_NE(why.message().find("closed by the other side"), std::string::npos) << why.message();
+}
+
 TEST_F(TcpTls, FilesThatCannotBeUsedAreNamed) {
   TransportTls missing = tls("good", "ca");
   missing.key = "/nowhere/some.key";
