@@ -23,6 +23,7 @@
 #include "bench/instruction_sets.h"
 #include "bench/mla_step.h"
 #include "bench/peer_comparison.h"
+#include "bench/selected_rows.h"
 #include "bench/small_operations.h"
 #include "bench/weight_forms.h"
 #include "core/workload/trace.h"
@@ -35,11 +36,11 @@ namespace {
 
 /// The measurements, in order: single sequences, a batch of mixed lengths, the price of leaves, the
 /// instruction sets in turn, the fp32 kernels, a step of a layer by instruction set, its
-/// operations, the small ones, products with weights as they are kept, the peers, a layer of
-/// theirs.
-constexpr std::array<std::string_view, 11> kParts{"heads",   "batch", "order", "sets",
-                                                  "fp32",    "steps", "layer", "small",
-                                                  "weights", "peers", "layers"};
+/// operations, the small ones, selected rows, products with weights as they are kept, the peers, a
+/// layer of theirs.
+constexpr std::array<std::string_view, 12> kParts{"heads",    "batch",   "order", "sets",
+                                                  "fp32",     "steps",   "layer", "small",
+                                                  "selected", "weights", "peers", "layers"};
 
 struct Options {
   bool processor_time = false;
@@ -270,6 +271,9 @@ int run(const Options& options) {
     if (options.has("steps")) steps_in_turn(machine, clock);
     if (options.has("layer")) layer_step(machine, *backend, clock);
     if (options.has("small")) small_operations(machine, *backend);
+    if (options.has("selected")) {
+      selected_rows(machine, *backend, options.heads, options.lengths);
+    }
     if (options.has("weights")) weight_forms(machine, *backend);
     if (options.has("peers")) {
       compare_with_peers(machine, *backend, options.heads, options.peers);

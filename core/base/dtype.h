@@ -9,7 +9,7 @@
 
 namespace tributary {
 
-enum class DType : std::uint8_t { kF64, kF32, kBF16, kF8E4M3, kLast = kF8E4M3 };
+enum class DType : std::uint8_t { kF64, kF32, kBF16, kF8E4M3, kU8, kI32, kLast = kI32 };
 
 /// Bytes per element.
 [[nodiscard]] constexpr std::size_t dtype_bytes(DType type) noexcept {
@@ -21,12 +21,15 @@ enum class DType : std::uint8_t { kF64, kF32, kBF16, kF8E4M3, kLast = kF8E4M3 };
     case DType::kBF16:
       return 2;
     case DType::kF8E4M3:
+    case DType::kU8:
       return 1;
+    case DType::kI32:
+      return 4;
   }
   return 0;
 }
 
-/// `f64`, `f32`, `bf16`, `f8_e4m3`.
+/// `f64`, `f32`, `bf16`, `f8_e4m3`, `u8`, `i32`.
 [[nodiscard]] constexpr std::string_view dtype_name(DType type) noexcept {
   switch (type) {
     case DType::kF64:
@@ -37,6 +40,10 @@ enum class DType : std::uint8_t { kF64, kF32, kBF16, kF8E4M3, kLast = kF8E4M3 };
       return "bf16";
     case DType::kF8E4M3:
       return "f8_e4m3";
+    case DType::kU8:
+      return "u8";
+    case DType::kI32:
+      return "i32";
   }
   return "unknown";
 }

@@ -28,6 +28,8 @@ void store_elements(DType type, std::span<const float> values, std::byte* out) {
       return;
     case DType::kF64:
     case DType::kF8E4M3:
+    case DType::kU8:
+    case DType::kI32:
       break;
   }
   refuse(type);
@@ -48,6 +50,8 @@ void load_elements(DType type, const std::byte* in, std::span<float> values) {
       return;
     case DType::kF64:
     case DType::kF8E4M3:
+    case DType::kU8:
+    case DType::kI32:
       break;
   }
   refuse(type);

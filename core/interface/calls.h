@@ -91,6 +91,19 @@ struct LeafTask {
   friend bool operator==(const LeafTask&, const LeafTask&) = default;
 };
 
+/// The rows that query tokens attend to, in device memory. The list of query record r is at data +
+/// r * stride_bytes: global positions in ascending order, -1 behind the last. Of a list, rows that
+/// the token does not see do not count. The host does not read the lists; whoever makes the call
+/// knows that they are in order.
+struct SelectedRows {
+  const std::int32_t* data = nullptr;  // [most]
+  std::size_t stride_bytes = 0;        // from one record's list to the next
+  std::int32_t most = 0;               // 0: there are no lists, a token attends to all it sees
+  friend bool operator==(const SelectedRows&, const SelectedRows&) = default;
+};
+
+/// With a selection, a token's state over a leaf is that over a leaf which holds the selected rows
+/// of this one alone, in order: blocks are counted in selected rows. None gives the empty state.
 struct AttendArgs {
   const Cache* cache = nullptr;
   PlanData<LeafTask> tasks = {};
@@ -102,11 +115,12 @@ struct AttendArgs {
   int heads = 0;
   float softmax_scale = 0;
   float* states = nullptr;  // records of StateShape{heads, kv_lora_rank}
+  SelectedRows selected = {};
 
   static constexpr std::string_view kName = "attend";
   [[nodiscard]] bool empty() const noexcept { return tasks.empty(); }
   [[nodiscard]] auto memory() noexcept {
-    return std::tie(tasks, block_table, item_layer, queries, states);
+    return std::tie(tasks, block_table, item_layer, queries, states, selected.data);
   }
   friend bool operator==(const AttendArgs&, const AttendArgs&) = default;
 };

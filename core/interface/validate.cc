@@ -95,6 +95,14 @@ void check(const AppendArgs& args) {
   }
 }
 
+void check(const SelectedRows& selected) {
+  check_range("attend", "selected.most", selected.most, 1, INT32_MAX);
+  check_pointer("attend", "selected.data", selected.data, alignof(std::int32_t));
+  check_byte_stride("attend", "selected.stride_bytes", selected.stride_bytes,
+                    static_cast<std::size_t>(selected.most) * sizeof(std::int32_t),
+                    sizeof(std::int32_t));
+}
+
 void check(const AttendArgs& args) {
   if (args.empty()) return;
   const CacheLayout& layout = checked_layout("attend", args.cache);
@@ -110,12 +118,16 @@ void check(const AttendArgs& args) {
                         static_cast<std::size_t>(layout.latent_dim()) * element,
                     element);
   check_pointer("attend", "states", args.states, alignof(float));
+  const bool sparse = args.selected != SelectedRows{};
+  if (sparse) check(args.selected);
+  // A list holds positions of 32 bits.
+  const std::int64_t most_begin = sparse ? INT32_MAX : kIndexBound;
   const auto table_size = static_cast<std::int64_t>(args.block_table.size());
   for (const LeafTask& task : args.tasks) {
     check_item("attend", args.item_layer, task.item, layout.layers);
     check_range("attend", "tokens", task.tokens, 1, kMaxStepTokens);
     check_range("attend", "rows", task.rows, 1, INT32_MAX - kPageTokens);
-    check_range("attend", "leaf_begin", task.leaf_begin, 0, kIndexBound);
+    check_range("attend", "leaf_begin", task.leaf_begin, 0, most_begin);
     check_range("attend", "query_position", task.query_position, 0, kIndexBound);
     check_range("attend", "query record", task.query, 0, kIndexBound);
     check_range("attend", "state record", task.state, 0, kIndexBound);

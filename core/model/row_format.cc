@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <cstring>
 #include <vector>
 
 #include "core/base/elements.h"
@@ -122,6 +123,32 @@ void RowLayout::round(std::span<float> values) const {
   for_each_row(*this, values, row.data(), 0, [&](std::span<float> one, std::byte* stored) {
     encode(one, stored);
     decode(stored, one);
+  });
+}
+
+std::size_t scaled_f8_row_bytes(int kv_lora_rank, int qk_rope_head_dim) {
+  if (kv_lora_rank < 1 || kv_lora_rank % kScaleBlock != 0 || qk_rope_head_dim < 0) {
+    fail(ErrorCode::kInvalidArgument, "rows of {} + {} values with a scale for each {}",
+         kv_lora_rank, qk_rope_head_dim, kScaleBlock);
+  }
+  const auto rank = static_cast<std::size_t>(kv_lora_rank);
+  return rank + rank / kScaleBlock * sizeof(float) +
+         static_cast<std::size_t>(qk_rope_head_dim) * sizeof(bf16);
+}
+
+void decode_scaled_f8_rows(int kv_lora_rank, int qk_rope_head_dim, const std::byte* rows,
+                           std::span<float> values) {
+  const std::size_t bytes = scaled_f8_row_bytes(kv_lora_rank, qk_rope_head_dim);
+  const RowLayout wide{RowFormat::kF32, kv_lora_rank, qk_rope_head_dim};
+  const auto rank = static_cast<std::size_t>(kv_lora_rank);
+  for_each_row(wide, values, rows, bytes, [&](std::span<float> row, const std::byte* stored) {
+    const std::byte* scales = stored + rank;
+    for (std::size_t i = 0; i < rank; ++i) {
+      float scale = 0;
+      std::memcpy(&scale, scales + i / kScaleBlock * sizeof scale, sizeof scale);
+      row[i] = f8_e4m3_to_float(std::to_integer<std::uint8_t>(stored[i])) * scale;
+    }
+    load_elements(DType::kBF16, scales + rank / kScaleBlock * sizeof(float), row.subspan(rank));
   });
 }
 

@@ -56,6 +56,15 @@ struct RowLayout {
   friend bool operator==(const RowLayout&, const RowLayout&) = default;
 };
 
+/// Rows of FP8 as FlashMLA and vLLM store them for sparse attention, decoded: kv_lora_rank e4m3
+/// numbers, an fp32 scale for each 128 of them, qk_rope_head_dim bf16 numbers (656 bytes for
+/// DeepSeek). Not a format of caches.
+[[nodiscard]] std::size_t scaled_f8_row_bytes(int kv_lora_rank, int qk_rope_head_dim);
+/// Decodes whole rows: a value is its number times its scale. Throws kInvalidArgument unless
+/// `values` are whole rows and 128 divides kv_lora_rank.
+void decode_scaled_f8_rows(int kv_lora_rank, int qk_rope_head_dim, const std::byte* rows,
+                           std::span<float> values);
+
 /// `values` elements of `type`, one after the other: a query, a part of a row, activations. Throws
 /// kInvalidArgument for a type that no row has.
 [[nodiscard]] RowLayout plain_row(std::int64_t values, DType type = DType::kF32);

@@ -45,6 +45,14 @@ std::vector<Out> widen(const TensorView& tensor) {
     case DType::kBF16:
       for (std::size_t i = 0; i < out.size(); ++i) out[i] = to_float(load<bf16>(data, i));
       return out;
+    case DType::kU8:
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] = load<std::uint8_t>(data, i);
+      return out;
+    case DType::kI32:
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        out[i] = static_cast<Out>(load<std::int32_t>(data, i));
+      }
+      return out;
     case DType::kF8E4M3:
       break;
   }
@@ -106,8 +114,9 @@ bool SafetensorsFile::contains(std::string_view name) const {
 const TensorView& SafetensorsFile::tensor(std::string_view name) const {
   if (const auto it = header_.tensors.find(name); it != header_.tensors.end()) return it->second;
   if (const auto it = header_.unreadable.find(name); it != header_.unreadable.end()) {
-    fail(ErrorCode::kUnsupported, "{}: tensor {} is {}; only F64, F32, BF16 and F8_E4M3 are read",
-         path_.string(), quote(name), it->second);
+    fail(ErrorCode::kUnsupported,
+         "{}: tensor {} is {}; only F64, F32, BF16, F8_E4M3, U8 and I32 are read", path_.string(),
+         quote(name), it->second);
   }
   fail(ErrorCode::kNotFound, "{}: no tensor {} among its {}", path_.string(), quote(name),
        header_.tensors.size() + header_.unreadable.size());

@@ -68,8 +68,8 @@ class SafetensorsFile {
   SafetensorsHeader header_;
 };
 
-/// All elements as float (F64 rounds to nearest), or as double. Throws kUnsupported for FP8, which
-/// means nothing without its scales.
+/// All elements as float (F64 and I32 round to nearest), or as double. Throws kUnsupported for FP8,
+/// which means nothing without its scales.
 [[nodiscard]] std::vector<float> to_floats(const TensorView& tensor);
 [[nodiscard]] std::vector<double> to_doubles(const TensorView& tensor);
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "core/base/error.h"
@@ -39,23 +40,32 @@ const std::string& metadata(const SafetensorsFile& file, std::string_view key) {
   return found->second;
 }
 
+/// A piece of metadata that is a JSON object.
+nlohmann::json object(const SafetensorsFile& file, std::string_view key) {
+  nlohmann::json json = parse_strict_json(
+      metadata(file, key), fmt::format("{}: metadata `{}`", file.path().string(), key));
+  if (!json.is_object()) {
+    fail(ErrorCode::kMalformedInput, "{}: metadata `{}` is no JSON object", file.path().string(),
+         key);
+  }
+  return json;
+}
+
 int count(const SafetensorsFile& file, const nlohmann::json& json, const char* key,
           std::int64_t minimum) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_number_integer() || *found < minimum ||
       *found > kMaxCaseCount) {
-    fail(ErrorCode::kMalformedInput, "{}: metadata `case`: {} must be an integer from {} to {}",
+    fail(ErrorCode::kMalformedInput, "{}: metadata: {} must be an integer from {} to {}",
          file.path().string(), key, minimum, kMaxCaseCount);
   }
   return found->get<int>();
 }
 
-void read_case(const SafetensorsFile& file, GoldenCase& golden) {
-  const nlohmann::json json = parse_strict_json(
-      metadata(file, "case"), fmt::format("{}: metadata `case`", file.path().string()));
-  if (!json.is_object()) {
-    fail(ErrorCode::kMalformedInput, "{}: metadata `case` is no JSON object", file.path().string());
-  }
+/// The dimensions of a case are named alike in every kind of golden file.
+template <typename Case>
+void read_case(const SafetensorsFile& file, Case& golden) {
+  const nlohmann::json json = object(file, "case");
   const auto name = json.find("name");
   if (name == json.end() || !name->is_string()) {
     fail(ErrorCode::kMalformedInput, "{}: metadata `case`: name must be a string",
@@ -141,6 +151,61 @@ GoldenCase load_golden_case(const std::filesystem::path& path) {
   if (golden.groups.empty()) {
     fail(ErrorCode::kMalformedInput, "{}: neither group of expected values, `f32` or `bf16cache`",
          path.string());
+  }
+  return golden;
+}
+
+std::optional<GoldenSelection> find_golden_selection(const std::filesystem::path& path) {
+  const SafetensorsFile file(path);
+  if (!has_group(file, "fp8")) return {};
+  GoldenSelection golden;
+  read_case(file, golden);
+  const nlohmann::json config = object(file, "config");
+  golden.heads = count(file, config, "num_attention_heads", 1);
+  golden.kv_lora_rank = count(file, config, "kv_lora_rank", 1);
+  golden.qk_rope_head_dim = count(file, config, "qk_rope_head_dim", 0);
+  golden.topk = count(file, config, "index_topk", 1);
+  const std::string& scale = metadata(file, "softmax_scale");
+  const nlohmann::json number = parse_strict_json(scale, path.string() + ": `softmax_scale`");
+  golden.softmax_scale = number.is_number() ? number.get<double>() : 0;
+  if (!(golden.softmax_scale > 0)) {
+    fail(ErrorCode::kMalformedInput, "{}: metadata `softmax_scale` is {}, must be positive",
+         path.string(), quote(scale));
+  }
+  const auto tensor = [&](std::string_view name,
+                          std::initializer_list<std::int64_t> dimensions) -> const TensorView& {
+    const std::vector<std::int64_t> shape(dimensions);
+    return file.tensor(fmt::format("fp8.{}", name), shape);
+  };
+  const std::int64_t batch = golden.batch;
+  const std::int64_t steps = golden.decode_steps;
+  const std::int64_t heads = golden.heads;
+  const std::int64_t rank = golden.kv_lora_rank;
+  const std::int64_t width = rank + golden.qk_rope_head_dim;
+  const auto row_bytes = scaled_f8_row_bytes(golden.kv_lora_rank, golden.qk_rope_head_dim);
+  const TensorView& rows =
+      tensor("cache.rows", {batch, golden.tokens(), static_cast<std::int64_t>(row_bytes)});
+  golden.rows.resize(static_cast<std::size_t>(batch * golden.tokens() * width));
+  decode_scaled_f8_rows(golden.kv_lora_rank, golden.qk_rope_head_dim, rows.bytes.data(),
+                        golden.rows);
+  golden.query = to_floats(tensor("decode.query", {batch, steps, heads, width}));
+  golden.lse = to_doubles(tensor("decode.lse", {batch, steps, heads}));
+  golden.latent = to_doubles(tensor("decode.latent", {batch, steps, heads, rank}));
+  for (const double position :
+       to_doubles(tensor("decode.selected", {batch, steps, std::int64_t{golden.topk}}))) {
+    golden.selected.push_back(static_cast<std::int32_t>(position));
+  }
+  const auto topk = static_cast<std::size_t>(golden.topk);
+  for (std::size_t i = 0; i < golden.selected.size(); ++i) {
+    const std::int32_t here = golden.selected[i];
+    const std::int64_t position = golden.prefill_len + static_cast<std::int64_t>(i / topk) % steps;
+    const bool first = i % topk == 0;
+    const std::int32_t before = first ? -1 : golden.selected[i - 1];
+    const bool behind_the_last = !first && before == -1;
+    if (here == -1 || (here > before && here <= position && !behind_the_last)) continue;
+    fail(ErrorCode::kMalformedInput,
+         "{}: fp8.decode.selected: {} after {}, must be ascending positions to {}, -1 behind them",
+         path.string(), here, before, position);
   }
   return golden;
 }

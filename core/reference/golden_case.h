@@ -3,7 +3,9 @@
 // tensor is and how it was made.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,5 +49,26 @@ struct GoldenCase {
 /// tensor or metadata key. A group is loaded when any of its tensors is there, and must then be
 /// complete.
 [[nodiscard]] GoldenCase load_golden_case(const std::filesystem::path& path);
+
+/// The group `fp8` of a file about sparse attention: a decode kernel over selected rows alone. K
+/// topk, the rest as above.
+struct GoldenSelection {
+  std::string name;
+  int heads = 0, kv_lora_rank = 0, qk_rope_head_dim = 0;
+  int batch = 0, prefill_len = 0, decode_steps = 0, topk = 0;
+  double softmax_scale = 0;
+  std::vector<float> rows;             // [B, T, C + R], exact in bf16
+  std::vector<float> query;            // [B, D, H, C + R], unscaled, exact in bf16
+  std::vector<std::int32_t> selected;  // [B, D, K], ascending; -1 behind the last
+  std::vector<double> lse;             // [B, D, H]
+  std::vector<double> latent;          // [B, D, H, C]
+
+  [[nodiscard]] int tokens() const noexcept { return prefill_len + decode_steps; }
+  [[nodiscard]] int latent_dim() const noexcept { return kv_lora_rank + qk_rope_head_dim; }
+};
+
+/// Nothing for a file without that group. Throws as load_golden_case does.
+[[nodiscard]] std::optional<GoldenSelection> find_golden_selection(
+    const std::filesystem::path& path);
 
 }  // namespace tributary

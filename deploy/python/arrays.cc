@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nanobind/stl/string.h>
 
 #include <array>
 #include <cstring>
@@ -49,7 +50,10 @@ bool fits(nb::dlpack::dtype type, std::optional<DType> expected) {
     case DType::kBF16:  // NumPy has none of its own: its bits
       return is(type, Code::Bfloat, 16) || is(type, Code::UInt, 16);
     case DType::kF8E4M3:
+    case DType::kU8:
       return is(type, Code::UInt, 8);
+    case DType::kI32:
+      return is(type, Code::Int, 32);
     case DType::kF64:
       return is(type, Code::Float, 64);
   }
@@ -64,7 +68,10 @@ std::string_view expected_text(std::optional<DType> type) {
     case DType::kBF16:
       return "bfloat16, or its bits as uint16";
     case DType::kF8E4M3:
+    case DType::kU8:
       return "uint8";
+    case DType::kI32:
+      return "int32";
     case DType::kF64:
       return "float64";
   }

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/limits.h"
@@ -57,20 +58,38 @@ void with_kernels(int threads, const Run& run) {
   run(*kernels.attention);
 }
 
+constexpr std::int64_t kMostWidth = 1 << 20;
+
 /// The values that one call fixes for all that take the same metadata.
 struct Metadata {
   struct Field {
     const char* name = nullptr;
     std::int64_t value = 0;
   };
-  std::optional<std::array<Field, 5>> fields;
+  using Fields = std::array<Field, 7>;
+  std::optional<Fields> fields;
 
   void check(const PagedBatch& batch) {
-    const std::array<Field, 5> now{{{"batch_size", batch.sequences},
-                                    {"seq_len_q", batch.tokens},
-                                    {"num_heads_q", batch.heads},
-                                    {"num_heads_k", batch.kv_heads},
-                                    {"causal", batch.causal ? 1 : 0}}};
+    check({{{"batch_size", batch.sequences},
+            {"seq_len_q", batch.tokens},
+            {"num_heads_q", batch.heads},
+            {"num_heads_k", batch.kv_heads},
+            {"causal", batch.causal ? 1 : 0},
+            {"topk", 0},
+            {"extra topk", 0}}});
+  }
+  void check(const SelectedBatch& batch) {
+    check({{{"batch_size", batch.sequences},
+            {"seq_len_q", batch.tokens},
+            {"num_heads_q", batch.heads},
+            {"num_heads_k", 1},
+            {"causal", 0},
+            {"topk", batch.caches.front().most},
+            {"extra topk", batch.caches.size() > 1 ? batch.caches[1].most : 0}}});
+  }
+
+ private:
+  void check(const Fields& now) {
     if (!fields) fields = now;
     for (std::size_t i = 0; i < now.size(); ++i) {
       if (now[i].value == (*fields)[i].value) continue;
@@ -126,17 +145,15 @@ int dimension(const char* name, std::int64_t value, std::int64_t least, std::int
   return static_cast<int>(value);
 }
 
-nb::object attend_paged(nb::handle q, nb::handle k_cache, nb::handle block_table,
-                        nb::handle cache_seqlens, std::int64_t head_dim_v, Metadata& metadata,
-                        std::optional<double> softmax_scale, bool causal, int threads) {
-  constexpr std::int64_t kMost = 1 << 20;
-  PagedBatch batch;
+/// The new tokens of a batch of either kind.
+template <typename Batch>
+Array read_queries(nb::handle q, std::int64_t head_dim_v, Batch& batch) {
   batch.dtype = float_type(q, "q");
-  const Array queries = read_array(q, {"q", batch.dtype, {-1, -1, -1, -1}, true});
+  Array queries = read_array(q, {"q", batch.dtype, {-1, -1, -1, -1}, true});
   batch.sequences = dimension("q: batch_size", queries.count, 1, INT32_MAX);
   batch.tokens = dimension("q: seq_len_q", extent(queries, 1), 1, INT32_MAX);
-  batch.heads = dimension("q: num_heads_q", extent(queries, 2), 1, kMost);
-  batch.head_dim = dimension("q: head_dim", extent(queries, 3), 1, kMost);
+  batch.heads = dimension("q: num_heads_q", extent(queries, 2), 1, kMostWidth);
+  batch.head_dim = dimension("q: head_dim", extent(queries, 3), 1, kMostWidth);
   batch.head_dim_v = dimension("head_dim_v", head_dim_v, 1, batch.head_dim);
   const std::size_t dense =
       unsigned_of(batch.heads) * unsigned_of(batch.head_dim) * dtype_bytes(batch.dtype);
@@ -150,7 +167,35 @@ nb::object attend_paged(nb::handle q, nb::handle k_cache, nb::handle block_table
             .c_str());
   }
   batch.queries = queries.data;
+  return queries;
+}
 
+template <typename Batch>
+float scale_of(std::optional<double> softmax_scale, const Batch& batch) {
+  return static_cast<float>(
+      softmax_scale.value_or(1 / std::sqrt(static_cast<double>(batch.head_dim))));
+}
+
+/// (out, lse) of a batch of either kind, once run(batch) has filled them.
+template <typename Batch>
+nb::object attend(nb::handle q, Batch& batch, int threads) {
+  const std::size_t heads = unsigned_of(batch.heads);
+  const Result out = new_result({unsigned_of(batch.sequences), unsigned_of(batch.tokens), heads,
+                                 unsigned_of(batch.head_dim_v)},
+                                batch.dtype, q);
+  const Result lse =
+      new_result({unsigned_of(batch.sequences), heads, unsigned_of(batch.tokens)}, DType::kF32, q);
+  batch.out = out.data;
+  batch.lse = reinterpret_cast<float*>(lse.data);
+  with_kernels(threads, [&](PagedAttention& attention) { attention.attend(batch); });
+  return nb::make_tuple(out.object, lse.object);
+}
+
+nb::object attend_paged(nb::handle q, nb::handle k_cache, nb::handle block_table,
+                        nb::handle cache_seqlens, std::int64_t head_dim_v, Metadata& metadata,
+                        std::optional<double> softmax_scale, bool causal, int threads) {
+  PagedBatch batch;
+  const Array queries = read_queries(q, head_dim_v, batch);
   const Array rows =
       read_array(k_cache, {"k_cache", batch.dtype, {-1, kPageTokens, -1, batch.head_dim}, true});
   batch.pages = dimension("k_cache: num_blocks", rows.count, 1, INT32_MAX);
@@ -168,21 +213,76 @@ nb::object attend_paged(nb::handle q, nb::handle k_cache, nb::handle block_table
   batch.table_stride = static_cast<std::int64_t>(table.stride / sizeof(std::int32_t));
   const Array lengths = read_array(cache_seqlens, {"cache_seqlens", {}, {batch.sequences}, false});
   batch.lengths = reinterpret_cast<const std::int32_t*>(lengths.data);
-  batch.softmax_scale = static_cast<float>(
-      softmax_scale.value_or(1 / std::sqrt(static_cast<double>(batch.head_dim))));
+  batch.softmax_scale = scale_of(softmax_scale, batch);
   batch.causal = causal && batch.tokens > 1;
   metadata.check(batch);
+  return attend(q, batch, threads);
+}
 
-  const std::size_t heads = unsigned_of(batch.heads);
-  const Result out = new_result({unsigned_of(batch.sequences), unsigned_of(batch.tokens), heads,
-                                 unsigned_of(batch.head_dim_v)},
-                                batch.dtype, q);
-  const Result lse =
-      new_result({unsigned_of(batch.sequences), heads, unsigned_of(batch.tokens)}, DType::kF32, q);
-  batch.out = out.data;
-  batch.lse = reinterpret_cast<float*>(lse.data);
-  with_kernels(threads, [&](PagedAttention& attention) { attention.attend(batch); });
-  return nb::make_tuple(out.object, lse.object);
+/// The arguments that name a cache and the rows of it to attend to; the names of the extra ones
+/// differ.
+struct SlotArguments {
+  struct {
+    const char *cache, *indices, *length;
+  } names;
+  nb::handle cache, indices, length;
+  Array rows, lists, lengths;
+
+  SelectedSlots read(const SelectedBatch& batch) {
+    rows = read_array(cache, {names.cache, batch.dtype, {-1, -1, 1, batch.head_dim}, true});
+    lists = read_array(indices, {names.indices, {}, {batch.sequences, batch.tokens, -1}, false});
+    SelectedSlots slots{.name = names.indices,
+                        .rows = rows.data,
+                        .block_bytes = rows.stride,
+                        .blocks = rows.count,
+                        .block_rows = extent(rows, 1),
+                        .lists = reinterpret_cast<const std::int32_t*>(lists.data),
+                        .most = extent(lists, 2)};
+    dimension(names.indices, slots.most, 1, INT32_MAX);
+    dimension(names.cache, slots.slots(), 1, INT32_MAX);
+    const std::size_t dense =
+        unsigned_of(slots.block_rows) * unsigned_of(batch.head_dim) * dtype_bytes(batch.dtype);
+    if (slots.block_rows != kPageTokens && slots.block_bytes != dense) {
+      throw nb::value_error(fmt::format("{}: {} bytes from one block to the next, expected {}: no "
+                                        "gaps unless blocks have {} rows",
+                                        names.cache, slots.block_bytes, dense, kPageTokens)
+                                .c_str());
+    }
+    if (!length.is_none()) {
+      lengths = read_array(length, {names.length, {}, {batch.sequences}, false});
+      slots.lengths = reinterpret_cast<const std::int32_t*>(lengths.data);
+    }
+    return slots;
+  }
+};
+
+nb::object attend_selected(nb::handle q, nb::handle k_cache, nb::handle indices,
+                           nb::handle topk_length, nb::handle extra_k_cache,
+                           nb::handle extra_indices, nb::handle extra_topk_length,
+                           nb::handle attn_sink, std::int64_t head_dim_v, Metadata& metadata,
+                           std::optional<double> softmax_scale, int threads) {
+  SelectedBatch batch;
+  const Array queries = read_queries(q, head_dim_v, batch);
+  SlotArguments main{
+      {"k_cache", "indices", "topk_length"}, k_cache, indices, topk_length, {}, {}, {}};
+  SlotArguments extra{{"extra_k_cache", "extra_indices_in_kvcache", "extra_topk_length"},
+                      extra_k_cache,
+                      extra_indices,
+                      extra_topk_length,
+                      {},
+                      {},
+                      {}};
+  std::vector<SelectedSlots> caches{main.read(batch)};
+  if (!extra_k_cache.is_none()) caches.push_back(extra.read(batch));
+  batch.caches = caches;
+  Array sink;
+  if (!attn_sink.is_none()) {
+    sink = read_array(attn_sink, {"attn_sink", DType::kF32, {batch.heads}, false});
+    batch.sink = reinterpret_cast<const float*>(sink.data);
+  }
+  batch.softmax_scale = scale_of(softmax_scale, batch);
+  metadata.check(batch);
+  return attend(q, batch, threads);
 }
 
 nb::object merge_states(nb::handle v_a, nb::handle s_a, nb::handle v_b, nb::handle s_b, bool base2,
@@ -235,6 +335,17 @@ void bind_flash_mla(nb::module_& module) {
                      "block_table: typing.Any, cache_seqlens: typing.Any, head_dim_v: int, "
                      "metadata: SchedMeta, softmax_scale: float | None, causal: bool, "
                      "threads: int) -> tuple[typing.Any, typing.Any]"),
+             "See tributary.flash_mla_with_kvcache.");
+  module.def("attend_selected", &attend_selected, "q"_a.none(), "k_cache"_a.none(),
+             "indices"_a.none(), "topk_length"_a.none(), "extra_k_cache"_a.none(),
+             "extra_indices"_a.none(), "extra_topk_length"_a.none(), "attn_sink"_a.none(),
+             "head_dim_v"_a, "metadata"_a, "softmax_scale"_a.none(), "threads"_a,
+             nb::sig("def attend_selected(q: typing.Any, k_cache: typing.Any, indices: typing.Any, "
+                     "topk_length: typing.Any, extra_k_cache: typing.Any, "
+                     "extra_indices: typing.Any, extra_topk_length: typing.Any, "
+                     "attn_sink: typing.Any, head_dim_v: int, metadata: SchedMeta, "
+                     "softmax_scale: float | None, threads: int) "
+                     "-> tuple[typing.Any, typing.Any]"),
              "See tributary.flash_mla_with_kvcache.");
   module.def("merge_states", &merge_states, "v_a"_a.none(), "s_a"_a.none(), "v_b"_a.none(),
              "s_b"_a.none(), "base2"_a, "threads"_a,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
@@ -49,6 +50,25 @@ void check_rows_of(const PagedBatch& batch) {
       if (page < 0 || page >= batch.pages) {
         fail(ErrorCode::kInvalidArgument, "block_table[{}, {}] is {}, must be 0 to {}", b, i, page,
              batch.pages - 1);
+      }
+    }
+  }
+}
+
+void check_slots(const SelectedBatch& batch, const SelectedSlots& slots) {
+  if (slots.slots() > INT32_MAX - kPageTokens) {
+    fail(ErrorCode::kInvalidArgument, "{}: {} slots, must be {} at most", slots.name, slots.slots(),
+         INT32_MAX - kPageTokens);
+  }
+  for (std::int64_t token = 0; token < std::int64_t{batch.sequences} * batch.tokens; ++token) {
+    const std::int64_t b = token / batch.tokens;
+    const std::int64_t counted =
+        slots.lengths == nullptr ? slots.most : std::int64_t{slots.lengths[b]};
+    for (std::int64_t i = 0; i < std::min(slots.most, counted); ++i) {
+      const std::int32_t slot = slots.lists[token * slots.most + i];
+      if (slot < -1 || slot >= slots.slots()) {
+        fail(ErrorCode::kInvalidArgument, "{}[{}, {}, {}] is {}, must be -1 to {}", slots.name, b,
+             token % batch.tokens, i, slot, slots.slots() - 1);
       }
     }
   }
@@ -224,6 +244,115 @@ void PagedAttention::run(const PagedBatch& batch, const Cache& cache, const Chun
   }
   tasks_.clear();
   merges_.clear();
+}
+
+void PagedAttention::attend_slots(const SelectedBatch& batch, const SelectedSlots& slots,
+                                  std::int64_t first, std::int64_t count, float* states) {
+  const std::int64_t pages = ceil_div(slots.slots(), std::int64_t{kPageTokens});
+  const std::size_t row = static_cast<std::size_t>(batch.head_dim) * dtype_bytes(batch.dtype);
+  const bool in_pages = slots.block_rows == kPageTokens;
+  const auto cache = borrow_cpu_cache(
+      *backend_,
+      {.layers = 1,
+       .pages = static_cast<int>(pages),
+       .kv_lora_rank = batch.head_dim_v,
+       .qk_rope_head_dim = batch.head_dim - batch.head_dim_v,
+       .row_format = batch.dtype == DType::kF32 ? RowFormat::kF32 : RowFormat::kBF16},
+      {.data = slots.rows,
+       .layer_bytes = row,
+       .page_bytes = in_pages ? slots.block_bytes : kPageTokens * row,
+       .row_bytes = row});
+  pages_.resize(static_cast<std::size_t>(pages));
+  std::iota(pages_.begin(), pages_.end(), 0);
+  // Each list in order, -1 behind its last.
+  const auto most = static_cast<std::size_t>(slots.most);
+  lists_.assign(static_cast<std::size_t>(count) * most, -1);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t token = first + i;
+    std::int64_t counted = slots.most;
+    if (slots.lengths != nullptr) {
+      counted = std::clamp<std::int64_t>(slots.lengths[token / batch.tokens], 0, counted);
+    }
+    const std::span list(slots.lists + token * slots.most, static_cast<std::size_t>(counted));
+    const auto begin = lists_.begin() + i * slots.most;
+    const auto end =
+        std::ranges::copy_if(list, begin, [](std::int32_t slot) { return slot >= 0; }).out;
+    std::sort(begin, end);
+  }
+  tasks_.clear();
+  for (std::int64_t i = 0; i < count; i += kMaxStepTokens) {
+    tasks_.push_back(
+        {.tokens = static_cast<std::int32_t>(std::min<std::int64_t>(kMaxStepTokens, count - i)),
+         .rows = static_cast<std::int32_t>(slots.slots()),
+         .query_position = slots.slots(),
+         .query = i,
+         .state = i});
+  }
+  const std::int32_t layer = 0;
+  backend_->call(AttendArgs{
+      .cache = cache.get(),
+      .tasks = tasks_,
+      .block_table = pages_,
+      .item_layer = std::span(&layer, 1),
+      .queries = batch.queries + static_cast<std::size_t>(first) * batch.query_stride_bytes,
+      .query_stride_bytes = batch.query_stride_bytes,
+      .query_dtype = batch.dtype,
+      .heads = batch.heads,
+      .softmax_scale = batch.softmax_scale,
+      .states = states,
+      .selected = {.data = lists_.data(),
+                   .stride_bytes = most * sizeof(std::int32_t),
+                   .most = static_cast<std::int32_t>(most)}});
+  tasks_.clear();
+}
+
+void PagedAttention::attend(const SelectedBatch& batch) {
+  const std::int64_t all = std::int64_t{batch.sequences} * batch.tokens;
+  for (const SelectedSlots& slots : batch.caches) check_slots(batch, slots);
+  const StateShape shape{batch.heads, batch.head_dim_v};
+  const std::size_t record = shape.record_floats();
+  const std::size_t caches = batch.caches.size();
+  const auto bound = static_cast<std::int64_t>(kScratchBytes / shape.record_bytes() / caches);
+  const std::int64_t most = std::max<std::int64_t>(1, std::min(all, bound));
+  float* states = records(static_cast<std::size_t>(most) * caches, shape);
+  const auto heads = static_cast<std::size_t>(batch.heads);
+  const auto width = static_cast<std::size_t>(batch.head_dim_v);
+  const auto values = static_cast<std::int64_t>(heads * width);
+  const RowLayout row = plain_row(values, batch.dtype);
+  for (std::int64_t first = 0; first < all; first += most) {
+    const std::int64_t count = std::min(most, all - first);
+    float* next = states;
+    for (const SelectedSlots& slots : batch.caches) {
+      attend_slots(batch, slots, first, count, next);
+      next += static_cast<std::size_t>(most) * record;
+    }
+    if (caches > 1) {
+      const MergeOp op{.right = most, .tokens = static_cast<std::int32_t>(count)};
+      backend_->call(MergeArgs{.ops = std::span(&op, 1), .shape = shape, .states = states});
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+      float* state = states + static_cast<std::size_t>(i) * record;
+      const std::int64_t b = (first + i) / batch.tokens;
+      const std::int64_t s = (first + i) % batch.tokens;
+      for (std::size_t h = 0; h < heads; ++h) {
+        const float lse = state[static_cast<std::size_t>(values) + h];
+        const bool empty = lse == -kInfinity;
+        if (batch.sink != nullptr && !empty) {
+          const float factor = 1 / (1 + std::exp(batch.sink[h] - lse));
+          for (std::size_t c = 0; c < width; ++c) state[h * width + c] *= factor;
+        }
+        batch.lse[(b * batch.heads + static_cast<std::int64_t>(h)) * batch.tokens + s] =
+            empty ? kInfinity : lse;
+      }
+    }
+    backend_->call(ConvertArgs{.rows = count,
+                               .src = states,
+                               .src_row = plain_row(values),
+                               .src_stride_bytes = shape.record_bytes(),
+                               .dst = batch.out + static_cast<std::size_t>(first) * row.bytes(),
+                               .dst_row = row,
+                               .dst_stride_bytes = row.bytes()});
+  }
 }
 
 void PagedAttention::merge(const StatePairs& pairs) {

@@ -36,6 +36,34 @@ struct PagedBatch {
   float* lse = nullptr;      // [B][H][S], natural logarithm; +inf where a token sees no row
 };
 
+/// Some rows of a cache for each of B * S tokens, by their slots: slot i is row i % `block_rows` of
+/// block i / `block_rows`.
+struct SelectedSlots {
+  const char* name = nullptr;       // of the argument with the lists, for messages
+  const std::byte* rows = nullptr;  // [blocks][block_rows][D], blocks `block_bytes` apart
+  std::size_t block_bytes = 0;      // no gaps unless blocks are pages
+  std::int64_t blocks = 0, block_rows = 0;
+  const std::int32_t* lists = nullptr;    // [B * S][most], in any order; -1 is none
+  const std::int32_t* lengths = nullptr;  // [B]: entries of a list that count; null: all
+  std::int64_t most = 0;
+
+  [[nodiscard]] std::int64_t slots() const noexcept { return blocks * block_rows; }
+};
+
+/// B sequences of S tokens, H heads over one KV head; D and V as above.
+struct SelectedBatch {
+  int sequences = 0, tokens = 0, heads = 0;
+  int head_dim = 0, head_dim_v = 0;
+  DType dtype = DType::kBF16;
+  const std::byte* queries = nullptr;
+  std::size_t query_stride_bytes = 0;
+  std::span<const SelectedSlots> caches;  // one, or two whose rows are attended to together
+  float softmax_scale = 0;
+  const float* sink = nullptr;  // [H]: out times 1 / (1 + exp(sink - lse)); null: none
+  std::byte* out = nullptr;     // [B][S][H][V]
+  float* lse = nullptr;         // [B][H][S], as above
+};
+
 /// Two states for each of `tokens` x `heads`, and the place for their merge.
 struct StatePairs {
   std::int64_t tokens = 0;
@@ -59,6 +87,8 @@ class PagedAttention {
   /// Throws kInvalidArgument, before anything is written, for a length or an entry of the block
   /// table out of bounds; memory behind pointers cannot be checked.
   void attend(const PagedBatch& batch);
+  /// The same for an entry of a list that is no slot.
+  void attend(const SelectedBatch& batch);
   void merge(const StatePairs& pairs);
 
   [[nodiscard]] const Backend& backend() const noexcept { return *backend_; }
@@ -69,6 +99,9 @@ class PagedAttention {
   void attend_heads(const PagedBatch& batch, const Cache& cache, int kv_head);
   void run(const PagedBatch& batch, const Cache& cache, const Chunk& chunk);
   void add(const PagedBatch& batch, Chunk& chunk, std::int64_t token, std::int32_t tokens);
+  /// States of tokens [first, first + count) over the rows that they select of a cache.
+  void attend_slots(const SelectedBatch& batch, const SelectedSlots& slots, std::int64_t first,
+                    std::int64_t count, float* states);
 
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<tributary::Buffer> scratch_;
@@ -76,6 +109,7 @@ class PagedAttention {
   std::vector<NodeState> nodes_;
   std::vector<MergeOp> ops_;
   MergeSchedule merges_;
+  std::vector<std::int32_t> lists_, pages_;
 };
 
 }  // namespace tributary::python

@@ -151,7 +151,8 @@ inline UnitCut unit_cut(std::size_t /*heads*/, std::size_t tokens) {
 
 template <typename Tiles>
 PairKernel pair_kernel() {
-  return {.supports = supports,
+  return {.block_rows = kBlockTokens,
+          .supports = supports,
           .scratch_bytes = scratch_bytes,
           .unit_cut = unit_cut,
           .attend_leaf = attend_leaf<Tiles>};

@@ -130,14 +130,17 @@ inline Unit make_unit(const LeafKernelArgs& args, std::byte* scratch) {
   return unit;
 }
 
-/// The lines to prefetch while a block is computed, some at each step of its tile loops.
+/// The lines to prefetch, or the rows to gather, while a block is computed, some at each step of
+/// its tile loops.
 struct Feed {
   std::array<const std::byte*, kBlockPages> data{};
   std::array<std::size_t, kBlockPages> lines{};
   std::size_t page = 0, line = 0;
   std::size_t per_step = 0;
+  RowGather* gather = nullptr;  // does more than prefetch, and all of it, if there is one
 
   [[gnu::always_inline]] void step() {
+    if (gather != nullptr) gather->advance(1);
     for (std::size_t i = 0; i < per_step && page < kBlockPages; ++i) {
       if (line < lines[page]) {
         _mm_prefetch(reinterpret_cast<const char*>(data[page]) + line * kLineBytes, _MM_HINT_T1);
@@ -151,10 +154,20 @@ struct Feed {
 };
 
 /// The lines of the block after the one at `begin`, of this unit or of the next one; they go into
-/// the second-level cache.
+/// the second-level cache. Or the rows of that block to gather; those of this block are there.
 inline Feed next_block(const Unit& unit, std::size_t begin, std::size_t seen) {
   const LeafKernelArgs& args = *unit.args;
+  // Steps of the loops over tiles: the scores of this block, the values of the one before.
+  const std::size_t groups = ceil_div(unit.tiles, 2);
+  const std::size_t half = unit.tiles == 1 ? 2 : 1;
+  const std::size_t steps =
+      groups * (kBlockSteps * unit.steps + kBlockSteps * unit.columns / 2) / half;
   Feed feed;
+  if (args.gather != nullptr) {
+    args.gather->begin_block(begin, steps);
+    feed.gather = args.gather;
+    return feed;
+  }
   std::size_t lines = 0;
   for (std::size_t i = 0; i < kBlockPages; ++i) {
     const std::size_t row = begin + kBlockTokens + i * kPageTokens;
@@ -169,11 +182,6 @@ inline Feed next_block(const Unit& unit, std::size_t begin, std::size_t seen) {
     }
     lines += feed.lines[i];
   }
-  // Steps of the loops over tiles: the scores of this block, the values of the one before.
-  const std::size_t groups = ceil_div(unit.tiles, 2);
-  const std::size_t half = unit.tiles == 1 ? 2 : 1;
-  const std::size_t steps =
-      groups * (kBlockSteps * unit.steps + kBlockSteps * unit.columns / 2) / half;
   feed.per_step = ceil_div(lines, steps);
   return feed;
 }

@@ -89,8 +89,11 @@ HWY_INLINE void weigh_block(const AttendWorkspace& ws, float softmax_scale, std:
   }
 }
 
-/// Adds one block with unpacked keys and values to the query rows that see any of it.
-HWY_INLINE void add_block(const QueryRows& rows, const AttendWorkspace& ws, std::size_t block) {
+/// Adds one block with unpacked keys and values to the query rows that see any of it. `between` is
+/// called before each panel of a product.
+template <class Between>
+HWY_INLINE void add_block(const QueryRows& rows, const AttendWorkspace& ws, std::size_t block,
+                          const Between& between) {
   const auto block_begin = static_cast<std::int32_t>(block * kBlockRows);
   const auto seen = [&](std::size_t q) HWY_ATTR {
     return static_cast<std::size_t>(std::clamp<std::int32_t>(
@@ -104,6 +107,7 @@ HWY_INLINE void add_block(const QueryRows& rows, const AttendWorkspace& ws, std:
     const F32Block keys{ws.keys + k * kBlockRows};
     float* scores = ws.scores + begin * kBlockRows;
     const std::size_t depth = std::min(kPanelDepth, rows.depth - k);
+    between();
     if (k == 0) {
       panel_product<Finish::kStore>(query, rows.depth, rows.count - begin, keys, depth, scores,
                                     kBlockRows, nullptr);
@@ -125,6 +129,7 @@ HWY_INLINE void add_block(const QueryRows& rows, const AttendWorkspace& ws, std:
     for (std::size_t c = 0; c < rows.width; c += kPanel) {
       const F32Block values{ws.values + c * kBlockRows};
       float* output = ws.output + run * output_stride + c;
+      between();
       if (block == 0) {
         panel_product<Finish::kStore>(weights, kBlockRows, run_end - run, values, depth, output,
                                       output_stride, nullptr);
@@ -189,12 +194,18 @@ inline void attend_leaf(const LeafKernelArgs& args, const AttendWorkspace& ws) {
   const auto seen = static_cast<std::size_t>(ws.visible[rows.count - 1]);
   for (std::size_t block = 0; block * kBlockRows < seen; ++block) {
     const std::size_t block_rows = std::min(kBlockRows, seen - block * kBlockRows);
+    if (args.gather != nullptr) {
+      args.gather->begin_block(block * kBlockRows,
+                               ceil_div(rows.depth, kPanelDepth) + ceil_div(rows.width, kPanel));
+    }
     if (args.row_format == RowFormat::kF32) {
       unpack_leaf_block<float>(args, ws, block, block_rows);
     } else {
       unpack_leaf_block<bf16>(args, ws, block, block_rows);
     }
-    add_block(rows, ws, block);
+    add_block(rows, ws, block, [&]() HWY_ATTR {
+      if (args.gather != nullptr) args.gather->advance(1);
+    });
   }
   for (std::size_t q = 0; q < rows.count; ++q) {
     const std::size_t head = args.head_begin + q % heads;
@@ -230,7 +241,7 @@ inline void attend_dense(const DenseKernelArgs& args, const AttendWorkspace& ws)
     unpack_keys(kv, stride, block_rows, nope, ws.keys);
     unpack_keys(call.k_pe + key * rope, rope, block_rows, rope, ws.keys + nope * kBlockRows);
     unpack_values(kv + nope, stride, block_rows, width, ws.values);
-    add_block(rows, ws, block);
+    add_block(rows, ws, block, []() HWY_ATTR {});
   }
   for (std::size_t q = 0; q < rows.count; ++q) {
     float* record = call.states + (args.token_begin + q) * heads * (width + 1);

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "core/base/ceil_div.h"
 #include "core/base/dtype.h"
+#include "core/interface/selected_rows.h"
 
 namespace tributary::cpu {
 namespace {
@@ -50,20 +52,52 @@ std::byte* Attention::scratch_of(std::size_t thread) const noexcept {
   return memory + (past == 0 ? 0 : kHugePage - past);
 }
 
-void Attention::reserve_workspaces(std::size_t depth, std::size_t width) {
-  reserve_scratch(AttendWorkspace::floats(depth, width) * sizeof(float));
+void Attention::reserve_workspaces(std::size_t depth, std::size_t width, std::size_t more) {
+  reserve_scratch(AttendWorkspace::floats(depth, width) * sizeof(float) + more);
   for (std::size_t i = 0; i < workspaces_.size(); ++i) {
     workspaces_[i] = AttendWorkspace::carve(reinterpret_cast<float*>(scratch_of(i)), depth, width);
   }
 }
 
-void Attention::cut_tasks(const AttendArgs& args, const PairKernel* pairs) {
-  const auto heads = static_cast<std::size_t>(args.heads);
+void Attention::select_rows(const AttendArgs& args) {
+  token_tasks_.clear();
+  token_rows_.clear();
+  std::size_t most = 0;
+  for (const LeafTask& task : args.tasks) {
+    for (std::int32_t token = 0; token < task.tokens; ++token) {
+      const auto positions = selected_rows(args, task, token);
+      const auto rows = static_cast<std::int32_t>(positions.size());
+      token_tasks_.push_back({.item = task.item,
+                              .tokens = 1,
+                              .rows = rows,
+                              .query_position = rows - 1,
+                              .query = task.query + token,
+                              .state = task.state + token});
+      token_rows_.push_back({&task, positions});
+      most = std::max(most, positions.size());
+    }
+  }
+  gathered_pages_.resize(std::max(gathered_pages_.size(), ceil_div(most, kBlockRows)));
+}
+
+GatheredRows Attention::rows_of(const HostCache& cache, const AttendArgs& args,
+                                const LeafUnit& unit) const {
+  const TokenRows& rows = token_rows_[static_cast<std::size_t>(unit.task - token_tasks_.data())];
+  return {.positions = rows.positions,
+          .leaf_begin = rows.leaf->leaf_begin,
+          .layer = cache.layer_data(args.item_layer[static_cast<std::size_t>(unit.task->item)]),
+          .page_bytes = cache.page_bytes(),
+          .row_stride = cache.row_bytes(),
+          .pages = args.block_table.data() + rows.leaf->first_page};
+}
+
+void Attention::cut_tasks(std::span<const LeafTask> tasks, std::size_t heads,
+                          const PairKernel* pairs, std::size_t units_per_thread) {
   const auto threads = static_cast<std::size_t>(pool_.threads());
   const std::size_t pieces_wanted =
-      threads == 1 ? 1 : ceil_div(threads * kUnitsPerThread, args.tasks.size());
+      threads == 1 ? 1 : ceil_div(threads * units_per_thread, tasks.size());
   leaf_units_.clear();
-  for (const LeafTask& task : args.tasks) {
+  for (const LeafTask& task : tasks) {
     const auto tokens = static_cast<std::size_t>(task.tokens);
     const UnitCut cut =
         pairs != nullptr
@@ -100,12 +134,32 @@ void Attention::attend(const HostCache& cache, const AttendArgs& args) {
        !pairs->supports(latent, rank))) {
     pairs = nullptr;
   }
+  const bool sparse = args.selected.most != 0;
+  const std::size_t gathered_row_bytes = layout.row_bytes();
+  const std::size_t block_rows = pairs == nullptr ? kBlockRows : pairs->block_rows;
+  const std::size_t gathered_bytes =
+      sparse ? RowGather::bytes(block_rows, gathered_row_bytes) + kHostAlignment : 0;
+  const std::size_t kernel_bytes = pairs != nullptr
+                                       ? pairs->scratch_bytes(latent, rank)
+                                       : AttendWorkspace::floats(latent, rank) * sizeof(float);
   if (pairs != nullptr) {
-    reserve_scratch(pairs->scratch_bytes(latent, rank));
+    reserve_scratch(kernel_bytes + gathered_bytes);
   } else {
-    reserve_workspaces(latent, rank);
+    reserve_workspaces(latent, rank, gathered_bytes);
   }
-  cut_tasks(args, pairs);
+  if (sparse) {
+    select_rows(args);
+    const std::size_t ring = 2 * block_rows / kBlockRows;
+    for (std::size_t i = 0; i < gathered_pages_.size(); ++i) {
+      gathered_pages_[i] = static_cast<std::int32_t>(i % ring);
+    }
+  }
+  const auto heads = static_cast<std::size_t>(args.heads);
+  if (sparse) {
+    cut_tasks(token_tasks_, heads, pairs, 1);
+  } else {
+    cut_tasks(args.tasks, heads, pairs, kUnitsPerThread);
+  }
   const StateShape shape{args.heads, layout.kv_lora_rank};
   const auto layer_of = [&](const LeafUnit& unit) {
     return cache.layer_data(args.item_layer[static_cast<std::size_t>(unit.task->item)]);
@@ -126,7 +180,7 @@ void Attention::attend(const HostCache& cache, const AttendArgs& args) {
         .queries = args.queries + static_cast<std::size_t>(task.query) * args.query_stride_bytes,
         .query_stride_bytes = args.query_stride_bytes,
         .query_dtype = args.query_dtype,
-        .heads = static_cast<std::size_t>(args.heads),
+        .heads = heads,
         .head_begin = unit.head_begin,
         .head_end = unit.head_end,
         .softmax_scale = args.softmax_scale,
@@ -134,12 +188,26 @@ void Attention::attend(const HostCache& cache, const AttendArgs& args) {
         .next_pages = {},
         .prefetch = prefetch_,
     };
+    std::optional<RowGather> gather;
+    if (sparse) {
+      std::byte* to =
+          scratch_of(static_cast<std::size_t>(thread)) + round_up(kernel_bytes, kHostAlignment);
+      const bool last = index + ahead >= leaf_units_.size();
+      kernel.layer = to;
+      kernel.row_bytes = gathered_row_bytes;
+      kernel.page_bytes = kPageTokens * gathered_row_bytes;
+      kernel.pages = gathered_pages_.data();
+      kernel.gather =
+          &gather.emplace(rows_of(cache, args, unit),
+                          last ? GatheredRows{} : rows_of(cache, args, leaf_units_[index + ahead]),
+                          block_rows, gathered_row_bytes, to, prefetch_);
+    }
     if (pairs == nullptr) {
       kernels_.attend_leaf(kernel, workspaces_[static_cast<std::size_t>(thread)]);
       return;
     }
     // Threads claim units roughly in turn.
-    if (index + ahead < leaf_units_.size()) {
+    if (!sparse && index + ahead < leaf_units_.size()) {
       const LeafUnit& next = leaf_units_[index + ahead];
       const std::int32_t* pages = args.block_table.data() + next.task->first_page;
       for (std::size_t i = 0; i < kernel.next_pages.size(); ++i) {

@@ -36,18 +36,34 @@ class Attention {
     std::int64_t dst = 0, left = 0, right = 0;
   };
 
-  /// Cuts units as `pairs` requires, or, if it is null, as the fp32 kernels do.
-  void cut_tasks(const AttendArgs& args, const PairKernel* pairs);
+  // The selected rows of one token of a task.
+  struct TokenRows {
+    const LeafTask* leaf = nullptr;
+    std::span<const std::int32_t> positions;
+  };
+
+  /// Each token of a task becomes a task over a leaf of its selected rows alone.
+  void select_rows(const AttendArgs& args);
+  [[nodiscard]] GatheredRows rows_of(const HostCache& cache, const AttendArgs& args,
+                                     const LeafUnit& unit) const;
+  /// Cuts units as `pairs` requires, or, if it is null, as the fp32 kernels do; fewer for each
+  /// thread if every unit gathers the rows of its task.
+  void cut_tasks(std::span<const LeafTask> tasks, std::size_t heads, const PairKernel* pairs,
+                 std::size_t units_per_thread);
   /// Scratch memory of `bytes` for each thread.
   void reserve_scratch(std::size_t bytes);
   [[nodiscard]] std::byte* scratch_of(std::size_t thread) const noexcept;
-  /// The same for the fp32 kernels, divided into workspaces.
-  void reserve_workspaces(std::size_t depth, std::size_t width);
+  /// The same for the fp32 kernels, divided into workspaces, with `more` bytes behind them.
+  void reserve_workspaces(std::size_t depth, std::size_t width, std::size_t more = 0);
 
   const KernelTable& kernels_;
   ThreadPool& pool_;
   const PrefetchInto prefetch_ = prefetch_into();
   std::vector<LeafUnit> leaf_units_;
+  // Of a call with a selection, side by side:
+  std::vector<LeafTask> token_tasks_;
+  std::vector<TokenRows> token_rows_;
+  std::vector<std::int32_t> gathered_pages_;
   std::vector<MergeUnit> merge_units_;
   std::size_t scratch_bytes_ = 0;
   std::vector<AlignedBytes> scratch_;

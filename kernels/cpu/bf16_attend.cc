@@ -130,10 +130,26 @@ void weigh(const Unit& unit, std::size_t begin, std::size_t count, Feed& feed) {
   }
 }
 
-/// The lines of the next block, of this unit or of the next one, to prefetch.
+/// The lines of the next block, of this unit or of the next one, to prefetch, or its rows to
+/// gather; those of this block are there.
 Feed next_block(const Unit& unit, std::size_t begin, std::size_t seen) {
   const LeafKernelArgs& args = *unit.args;
+  // Approximate number of steps of this block.
+  const std::size_t count = std::min(kBlockTokens, seen - begin);
+  const std::size_t vectors = unit.query_vectors;
+  const std::size_t panels = ceil_div(vectors, kTileVectors);
+  const std::size_t tile_rows = vectors >= kTileVectors ? 6 : vectors == 1 ? 16 : 8;
+  const std::size_t steps =
+      ceil_div(count, tile_rows) * panels * unit.steps +
+      ceil_div(unit.rows, kLanes) * ceil_div(count, 2) +
+      ceil_div(args.kv_lora_rank, kPanelColumns) * ceil_div(unit.rows, 6) * ceil_div(count, 2);
   Feed feed;
+  if (args.gather != nullptr) {
+    args.gather->begin_block(begin, steps);
+    feed.gather = args.gather;
+    feed.page = kBlockPages;
+    return feed;
+  }
   feed.into = args.prefetch;
   std::size_t lines = 0;
   for (std::size_t i = 0; i < kBlockPages; ++i) {
@@ -151,15 +167,6 @@ Feed next_block(const Unit& unit, std::size_t begin, std::size_t seen) {
     lines += feed.lines[i];
   }
   if (feed.lines[0] == 0) feed.page = kBlockPages;
-  // Approximate number of steps of this block.
-  const std::size_t count = std::min(kBlockTokens, seen - begin);
-  const std::size_t vectors = unit.query_vectors;
-  const std::size_t panels = ceil_div(vectors, kTileVectors);
-  const std::size_t tile_rows = vectors >= kTileVectors ? 6 : vectors == 1 ? 16 : 8;
-  const std::size_t steps =
-      ceil_div(count, tile_rows) * panels * unit.steps +
-      ceil_div(unit.rows, kLanes) * ceil_div(count, 2) +
-      ceil_div(args.kv_lora_rank, kPanelColumns) * ceil_div(unit.rows, 6) * ceil_div(count, 2);
   feed.lines_per_1024_steps = ceil_div(lines * 1024, steps);
   return feed;
 }
@@ -306,7 +313,8 @@ namespace tributary::cpu {
 
 const KernelTable* bf16_kernel_table(const KernelTable& base) {
   if (__builtin_cpu_supports("avx512bf16") == 0) return nullptr;
-  static const PairKernel kernel = {.supports = bf16_detail::supports,
+  static const PairKernel kernel = {.block_rows = bf16_detail::kBlockTokens,
+                                    .supports = bf16_detail::supports,
                                     .scratch_bytes = bf16_detail::scratch_bytes,
                                     .unit_cut = bf16_detail::unit_cut,
                                     .attend_leaf = bf16_detail::attend_leaf};

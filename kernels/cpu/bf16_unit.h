@@ -82,7 +82,8 @@ struct Unit {
   }
 };
 
-/// The lines to prefetch while a block is computed, spread evenly over the steps of its tiles.
+/// The lines to prefetch, or the rows to gather, while a block is computed, spread evenly over the
+/// steps of its tiles.
 struct Feed {
   std::array<const std::byte*, kBlockPages> begin{};
   std::array<const std::byte*, kBlockPages> data{};
@@ -91,8 +92,10 @@ struct Feed {
   std::size_t lines_per_1024_steps = 0;
   std::size_t due = 0;  // 1024ths of a line
   PrefetchInto into = PrefetchInto::kFirstLevel;
+  RowGather* gather = nullptr;  // does more than prefetch, and all of it, if there is one
 
   Lines take(std::size_t steps) {
+    if (gather != nullptr) gather->advance(steps);
     if (page == kBlockPages) return {};
     due += steps * lines_per_1024_steps;
     const std::size_t most = std::min(due / 1024, lines[page]);

@@ -19,6 +19,7 @@
 #include "core/base/dtype.h"
 #include "core/interface/backend.h"
 #include "kernels/cpu/processor_choice.h"
+#include "kernels/cpu/row_gather.h"
 
 namespace tributary::cpu {
 
@@ -78,6 +79,8 @@ struct LeafKernelArgs {
   // Pages that this thread will probably read next, to prefetch; may be null.
   std::array<const std::byte*, 2> next_pages{};
   PrefetchInto prefetch = PrefetchInto::kFirstLevel;
+  // Brings the rows of each block into `pages`, which has to be asked for; null: they are there.
+  RowGather* gather = nullptr;
 };
 
 /// How tasks of one number of tokens are cut into units of work, in query rows (heads x tokens).
@@ -91,6 +94,8 @@ struct UnitCut {
 /// both products to an fp32 sum: BF16 dot products, tiles. The weights of the values are rounded to
 /// bf16 after they are summed.
 struct PairKernel {
+  /// Rows of the cache that are read at a time, whole pages.
+  std::size_t block_rows = 0;
   /// Whether it supports the shape; other shapes use the fp32 kernels.
   bool (*supports)(std::size_t latent_dim, std::size_t kv_lora_rank);
   /// Scratch memory of one thread, aligned to a cache line.

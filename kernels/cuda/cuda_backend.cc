@@ -322,6 +322,9 @@ class CudaBackend final : public Backend {
   }
 
   void attend(const AttendArgs& args, const MergeArgs& merges) {
+    if (args.selected.most != 0) {
+      fail(ErrorCode::kUnsupported, "attend: backend {} has no kernels for selected rows", name_);
+    }
     const CudaCache& own = own_cache(*args.cache, this);
     AttendLaunch launch = describe_attend(args, own.layout(), limits_, choice_);
     launch.prefetch = prefetch_;

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <vector>
 
 #include "core/base/elements.h"
+#include "core/interface/selected_rows.h"
 #include "core/interface/visible_rows.h"
 #include "kernels/reference/reference_ops.h"
 
@@ -52,6 +54,21 @@ double dot(std::span<const double> a, std::span<const double> b) {
   return sum;
 }
 
+/// The rows of the task's leaf that its new token `token` attends to.
+std::vector<std::size_t> attended_rows(const AttendArgs& args, const LeafTask& task,
+                                       std::int32_t token) {
+  std::vector<std::size_t> rows;
+  if (args.selected.most == 0) {
+    rows.resize(static_cast<std::size_t>(visible_rows(task, token)));
+    std::iota(rows.begin(), rows.end(), std::size_t{0});
+    return rows;
+  }
+  for (const std::int32_t position : selected_rows(args, task, token)) {
+    rows.push_back(static_cast<std::size_t>(position - task.leaf_begin));
+  }
+  return rows;
+}
+
 std::vector<double> widen(const float* data, std::size_t count) {
   return {data, data + count};
 }
@@ -82,7 +99,7 @@ void attend(const HostCache& cache, const AttendArgs& args) {
       std::ranges::copy(values, row(j).begin());
     }
     for (std::int32_t token = 0; token < task.tokens; ++token) {
-      const auto visible = static_cast<std::size_t>(visible_rows(task, token));
+      const std::vector<std::size_t> attended = attended_rows(args, task, token);
       const std::byte* record =
           args.queries + static_cast<std::size_t>(task.query + token) * args.query_stride_bytes;
       float* state =
@@ -91,10 +108,12 @@ void attend(const HostCache& cache, const AttendArgs& args) {
         load_elements(args.query_dtype, record + head * latent * dtype_bytes(args.query_dtype),
                       values);
         std::ranges::copy(values, query.begin());
-        for (std::size_t j = 0; j < visible; ++j) {
+        for (const std::size_t j : attended) {
           accumulator.add_score(args.softmax_scale * dot(query, row(j)));
         }
-        accumulator.finish(rank, row, state + head * rank, state + heads * rank + head);
+        accumulator.finish(
+            rank, [&](std::size_t i) { return row(attended[i]); }, state + head * rank,
+            state + heads * rank + head);
       }
     }
   }

@@ -21,7 +21,8 @@ INSTANTIATE_TEST_SUITE_P(Cuda, BackendConformance,
                          testing::Values(BackendUnderTest{
                              .name = "Cuda",
                              .make = [] { return make_cuda_backend({}); },
-                             .arithmetic = Arithmetic::kBf16Weights}),
+                             .arithmetic = Arithmetic::kBf16Weights,
+                             .selects = false}),
                          name_of);
 
 TEST(CudaBackend, NameSaysWhatDecidesTheBits) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -129,6 +130,54 @@ TEST_P(BackendConformance, AttendMatchesGoldenV3Slim) {
   const auto path = golden_file("v3-slim");
   TRIBUTARY_SKIP_WITHOUT(path);
   check_file(backend(), path);
+}
+
+TEST_P(BackendConformance, AttendToSelectedRowsMatchesGolden) {
+  if (!GetParam().selects) GTEST_SKIP() << "NOT TESTED: no kernels for selected rows";
+  const auto path = golden_file("dsa-tiny");
+  TRIBUTARY_SKIP_WITHOUT(path);
+  const auto golden = find_golden_selection(path);
+  ASSERT_TRUE(golden);
+  for (const RowFormat format : {RowFormat::kF32, RowFormat::kBF16}) {
+    const LatentShape shape{.kv_lora_rank = golden->kv_lora_rank,
+                            .qk_rope_head_dim = golden->qk_rope_head_dim,
+                            .heads = golden->heads,
+                            .row_format = format,
+                            .query_dtype = DType::kF32};
+    LatentCase latents(backend(), shape, 12, 5, static_cast<float>(golden->softmax_scale));
+    const auto values = static_cast<std::ptrdiff_t>(golden->tokens()) * shape.latent_dim();
+    std::vector<LeafTask> tasks;
+    for (int b = 0; b < golden->batch; ++b) {
+      const auto first = golden->rows.begin() + b * values;
+      const Leaf leaf = latents.add_leaf({first, first + values});
+      tasks.push_back({.tokens = golden->decode_steps,
+                       .rows = leaf.rows,
+                       .first_page = leaf.first_page,
+                       .query_position = golden->prefill_len,
+                       .query = std::int64_t{b} * golden->decode_steps,
+                       .state = std::int64_t{b} * golden->decode_steps});
+    }
+    std::vector<std::vector<std::int32_t>> lists;
+    for (auto list = golden->selected.begin(); list != golden->selected.end();
+         list += golden->topk) {
+      lists.emplace_back(list, list + golden->topk);
+    }
+    latents.select(lists);
+    const std::vector<float> states = latents.attend(tasks, golden->query, lists.size());
+    std::vector<float> latent;
+    std::vector<float> lse;
+    for (std::size_t r = 0; r < lists.size(); ++r) {
+      const StateShape state = shape.state();
+      const auto begin = states.begin() + static_cast<std::ptrdiff_t>(r * state.record_floats());
+      latent.insert(latent.end(), begin, begin + state.heads * state.width);
+      lse.insert(lse.end(), begin + state.heads * state.width,
+                 begin + state.heads * (state.width + 1));
+    }
+    const TensorError error =
+        measure_error(std::span<const float>(latent), golden->latent, golden->kv_lora_rank);
+    EXPECT_LE(error.relative_frobenius, kLatentBound) << shape.text() << ": " << error.text();
+    expect_lse_close("lse", std::span<const float>(lse), golden->lse, kLseBound);
+  }
 }
 
 }  // namespace

@@ -50,10 +50,11 @@ std::string LatentShape::text() const {
                      heads, row_format_name(row_format), dtype_name(query_dtype));
 }
 
-LatentCase::LatentCase(Backend& backend, const LatentShape& shape, int pages, std::uint32_t seed)
+LatentCase::LatentCase(Backend& backend, const LatentShape& shape, int pages, std::uint32_t seed,
+                       std::optional<float> softmax_scale)
     : backend_(backend),
       shape_(shape),
-      scale_(1.0F / std::sqrt(static_cast<float>(shape.latent_dim()))),
+      scale_(softmax_scale.value_or(1.0F / std::sqrt(static_cast<float>(shape.latent_dim())))),
       cache_(backend.make_cache({.layers = shape.layers,
                                  .pages = pages,
                                  .kv_lora_rank = shape.kv_lora_rank,
@@ -120,6 +121,20 @@ std::vector<float> LatentCase::attend(const std::vector<LeafTask>& tasks,
                             std::numeric_limits<float>::quiet_NaN());
   const auto state_buffer = backend_.allocate(result.size() * sizeof(float));
   backend_.upload(state_buffer->data(), std::as_bytes(std::span(result)));
+  // Lists of one length, and one more entry between them.
+  std::size_t most = 0;
+  for (const auto& list : lists_) most = std::max(most, list.size());
+  most = std::max<std::size_t>(most, 1);
+  std::vector<std::int32_t> selected;
+  for (std::vector<std::int32_t> list : lists_) {
+    list.resize(most + 1, -1);
+    selected.insert(selected.end(), list.begin(), list.end());
+  }
+  const auto selected_buffer = backend_.allocate(selected.size() * sizeof(std::int32_t) + 1);
+  backend_.upload(selected_buffer->data(), std::as_bytes(std::span(selected)));
+  const SelectedRows selection{.data = selected_buffer->as<std::int32_t>(),
+                               .stride_bytes = (most + 1) * sizeof(std::int32_t),
+                               .most = static_cast<std::int32_t>(most)};
   const std::array<std::int32_t, 1> item_layer{layer};
   backend_.call(AttendArgs{.cache = cache_.get(),
                            .tasks = tasks,
@@ -130,7 +145,8 @@ std::vector<float> LatentCase::attend(const std::vector<LeafTask>& tasks,
                            .query_dtype = shape_.query_dtype,
                            .heads = shape_.heads,
                            .softmax_scale = scale_,
-                           .states = state_buffer->as<float>()});
+                           .states = state_buffer->as<float>(),
+                           .selected = lists_.empty() ? SelectedRows{} : selection});
   backend_.download(std::as_writable_bytes(std::span(result)), state_buffer->data());
   return result;
 }

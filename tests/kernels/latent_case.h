@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -70,11 +72,16 @@ struct ExactState {
 
 class LatentCase {
  public:
-  /// Pages are handed out in random order, some of them never.
-  LatentCase(Backend& backend, const LatentShape& shape, int pages, std::uint32_t seed);
+  /// Pages are handed out in random order, some of them never. The scale is latent_dim^-0.5 if none
+  /// is given.
+  LatentCase(Backend& backend, const LatentShape& shape, int pages, std::uint32_t seed,
+             std::optional<float> softmax_scale = {});
 
   /// Stores `rows` ([rows][latent_dim], before rounding) as a new leaf of `layer`.
   Leaf add_leaf(const std::vector<float>& rows, int layer = 0);
+
+  /// The positions that each query record attends to from now on, ascending; none: all it sees.
+  void select(std::vector<std::vector<std::int32_t>> lists) { lists_ = std::move(lists); }
 
   /// Records of states of all tasks, with NaN where no task wrote. `queries` are [records][heads]
   /// [latent_dim] before rounding; `states` is the number of records. Records of queries have
@@ -101,6 +108,7 @@ class LatentCase {
   std::unique_ptr<Cache> cache_;
   std::vector<std::int32_t> free_pages_;
   std::vector<std::int32_t> table_;
+  std::vector<std::vector<std::int32_t>> lists_;
 };
 
 /// Bounds on the distance between an fp32 evaluation of a leaf and the exact one.

@@ -30,6 +30,12 @@ void judge_all(const GoldenCase& golden, const GoldenGroup& group, const Attenti
 void judge_forward(const GoldenCase& golden, const GoldenGroup& group, const AttentionShape& pool,
                    const std::vector<float>& output, std::vector<VerifyRow>& rows);
 
+/// The latents [B, D, H, C] and lse [B, D, H] of attention to selected rows, with queries of a
+/// type.
+void judge_selection(const GoldenSelection& golden, DType query_dtype,
+                     const std::vector<float>& latent, const std::vector<float>& lse,
+                     std::vector<VerifyRow>& rows);
+
 /// Writes the rows as a table with a head, a line a row.
 [[nodiscard]] std::string to_text(const std::vector<VerifyRow>& rows);
 

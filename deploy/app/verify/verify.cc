@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 #include <thread>
 
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
 #include "core/base/limits.h"
 #include "core/model/mla_shape.h"
+#include "core/plan/merge_tree.h"
 #include "core/reference/golden_case.h"
 #include "deploy/app/golden/golden_judge.h"
 #include "deploy/app/golden/golden_prompt.h"
@@ -172,12 +175,110 @@ WorkerOptions pool_options(const GoldenCase& golden, const GoldenGroup& group,
   return pool;
 }
 
+/// A decode kernel over selected rows, in leaves of `leaf_tokens` that are merged, on the rows and
+/// queries of the file; without a pool, which attends to all rows.
+void verify_selection(const GoldenSelection& golden, const VerifyOptions& options,
+                      Verification& result) {
+  const auto backend = client_backend(options);
+  const RowLayout row{RowFormat::kBF16, golden.kv_lora_rank, golden.qk_rope_head_dim};
+  const StateShape shape{golden.heads, golden.kv_lora_rank};
+  const std::int64_t pages = ceil_div(golden.tokens(), kPageTokens);
+  const auto cache = backend->make_cache({.layers = 1,
+                                          .pages = static_cast<int>(pages),
+                                          .kv_lora_rank = golden.kv_lora_rank,
+                                          .qk_rope_head_dim = golden.qk_rope_head_dim,
+                                          .row_format = row.format});
+  std::vector<std::int32_t> table(static_cast<std::size_t>(pages));
+  std::iota(table.begin(), table.end(), 0);
+  const auto steps = static_cast<std::int64_t>(golden.decode_steps);
+  const std::int64_t leaves = ceil_div(golden.tokens(), options.leaf_tokens);
+  const auto on_device = [&](std::span<const std::byte> bytes) {
+    auto buffer = backend->allocate(bytes.size());
+    backend->upload(buffer->data(), bytes);
+    return buffer;
+  };
+  const auto states =
+      backend->allocate(static_cast<std::size_t>(leaves * steps) * shape.record_bytes());
+  std::vector<float> latent;
+  std::vector<float> lse;
+  const auto part = [&](const auto& values, int entry) {
+    const std::size_t count = values.size() / static_cast<std::size_t>(golden.batch);
+    return std::span(values).subspan(static_cast<std::size_t>(entry) * count, count);
+  };
+  for (int entry = 0; entry < golden.batch; ++entry) {
+    for (std::int64_t page = 0; page < pages; ++page) {
+      const auto begin = static_cast<std::size_t>(page * kPageTokens) * row.values();
+      const std::span all = part(golden.rows, entry);
+      const std::span values =
+          all.subspan(begin, std::min(kPageTokens * row.values(), all.size() - begin));
+      std::vector<std::byte> rows(values.size() / row.values() * row.bytes());
+      row.encode(values, rows.data());
+      backend->store_rows(*cache, 0, static_cast<std::int32_t>(page), 0, rows);
+    }
+    const RowLayout query =
+        plain_row(std::int64_t{golden.heads} * golden.latent_dim(), options.query_dtype);
+    std::vector<std::byte> records(static_cast<std::size_t>(steps) * query.bytes());
+    query.encode(part(golden.query, entry), records.data());
+    const auto queries = on_device(records);
+    const auto selected = on_device(std::as_bytes(part(golden.selected, entry)));
+    std::vector<LeafTask> tasks;
+    std::vector<NodeState> nodes;
+    for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+      const std::int64_t begin = leaf * options.leaf_tokens;
+      nodes.push_back({{0, static_cast<std::int32_t>(leaf)}, leaf * steps});
+      tasks.push_back({.tokens = golden.decode_steps,
+                       .rows = static_cast<std::int32_t>(
+                           std::min<std::int64_t>(options.leaf_tokens, golden.tokens() - begin)),
+                       .first_page = static_cast<std::int32_t>(begin / kPageTokens),
+                       .leaf_begin = begin,
+                       .query_position = golden.prefill_len,
+                       .state = leaf * steps});
+    }
+    const std::int32_t layer = 0;
+    backend->call(AttendArgs{
+        .cache = cache.get(),
+        .tasks = tasks,
+        .block_table = table,
+        .item_layer = std::span(&layer, 1),
+        .queries = queries->data(),
+        .query_stride_bytes = query.bytes(),
+        .query_dtype = options.query_dtype,
+        .heads = golden.heads,
+        .softmax_scale = static_cast<float>(golden.softmax_scale),
+        .states = states->as<float>(),
+        .selected = {.data = selected->as<std::int32_t>(),
+                     .stride_bytes = static_cast<std::size_t>(golden.topk) * sizeof(std::int32_t),
+                     .most = golden.topk}});
+    MergeSchedule merges;
+    merges.add(nodes, tree_height(leaves), 0, golden.decode_steps);
+    for (const std::vector<MergeOp>& ops : merges.levels()) {
+      backend->call(MergeArgs{.ops = ops,
+                              .shape = shape,
+                              .states = states->as<float>(),
+                              .levels = static_cast<int>(merges.levels().size())});
+    }
+    std::vector<float> records_out(static_cast<std::size_t>(steps) * shape.record_floats());
+    backend->download(std::as_writable_bytes(std::span(records_out)), states->data());
+    const auto values = static_cast<std::ptrdiff_t>(golden.heads) * golden.kv_lora_rank;
+    for (auto at = records_out.begin(); at != records_out.end();
+         at += static_cast<std::ptrdiff_t>(shape.record_floats())) {
+      latent.insert(latent.end(), at, at + values);
+      lse.insert(lse.end(), at + values, at + values + golden.heads);
+    }
+  }
+  judge_selection(golden, options.query_dtype, latent, lse, result.rows);
+}
+
 }  // namespace
 
 Verification verify(const VerifyOptions& options, Communicator& communicator,
                     const std::shared_ptr<LocalNetwork>& network) {
   Verification result;
   for (const auto& file : options.files) {
+    if (const auto selection = find_golden_selection(file)) {
+      if (communicator.rank() == 0) verify_selection(*selection, options, result);
+      continue;
+    }
     const GoldenCase golden = load_golden_case(file);
     for (const GoldenGroup& group : golden.groups) {
       const auto use = [&](const HostedPool& pool) {
@@ -195,6 +296,10 @@ Verification verify_service(const VerifyOptions& options) {
   TierClient client(client_config(options.service));
   Verification result;
   for (const auto& file : options.files) {
+    if (const auto selection = find_golden_selection(file)) {
+      result.skipped.push_back(fmt::format("{} fp8: pools attend to all rows", selection->name));
+      continue;
+    }
     const GoldenCase golden = load_golden_case(file);
     const PoolShape shape =
         pool_shape(golden, client,

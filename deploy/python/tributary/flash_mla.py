@@ -1,4 +1,4 @@
-# FlashMLA's dense decode by its own names, on the CPU and on the caller's arrays.
+# FlashMLA's decode by its own names, dense and sparse, on the CPU and on the caller's arrays.
 """What a program imports from flash_mla, on CPU tensors: `from tributary import
 flash_mla_with_kvcache, get_mla_metadata`. NumPy arrays go as well."""
 import functools
@@ -22,7 +22,7 @@ def _refuse(**arguments):
     for name, value in arguments.items():
         if value is not None and value is not False:
             raise Unsupported(f"{name}: {_shown(value)}, must be {'False' if value is True else 'None'}: "
-                              "dense decode over bf16 and fp32 rows alone, no sparse or FP8 cache")
+                              "bf16 and fp32 rows alone, no FP8 cache")
 
 
 def _shown(value):
@@ -45,7 +45,7 @@ def get_mla_metadata(cache_seqlens=None, num_q_tokens_per_head_k=None, num_heads
     releases (num_heads_per_head_k: of the first ones). One SchedMeta serves all layers of a step; it
     remembers the shapes of the first call, and later ones must have the same.
     """
-    _refuse(is_fp8_kvcache=is_fp8_kvcache, topk=topk)
+    _refuse(is_fp8_kvcache=is_fp8_kvcache)
     return SchedMeta(), None
 
 
@@ -64,6 +64,14 @@ def flash_mla_with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v,
     sequence with those of the new tokens. softmax_scale: head_dim ** -0.5 if None. causal: the last
     new token sees all rows, each one before it one row less.
 
+    indices: [batch_size, seq_len_q, topk] int32, the rows that each token attends to, in any order:
+    block * rows of a block + row, -1 for none; what is named twice counts twice. Then num_heads_k is
+    1, a block has any number of rows (gaps between blocks of 64 alone), block_table and
+    cache_seqlens are not read, and causal must be False. topk_length: [batch_size] int32, how many
+    entries of its lists count. extra_k_cache, extra_indices_in_kvcache, extra_topk_length: more rows
+    to attend to, of another cache. attn_sink: [num_heads_q] fp32, out is scaled by 1 / (1 +
+    exp(attn_sink - softmax_lse)); softmax_lse stays as it is.
+
     out: [batch_size, seq_len_q, num_heads_q, head_dim_v] of q's type. softmax_lse: [batch_size,
     num_heads_q, seq_len_q] fp32, natural logarithm of the sum of exp(scaled score). A token that
     sees no row has out 0 and softmax_lse +inf. They are torch tensors where q is one; NumPy's bf16
@@ -73,19 +81,33 @@ def flash_mla_with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v,
     not change a bit. One call runs at a time; another number of threads starts them anew. The
     interpreter's lock is left to others.
 
-    The names and places of arguments are FlashMLA's; what belongs to its sparse and FP8 forms is
-    refused (Unsupported).
+    The names and places of arguments are FlashMLA's; FP8 caches are refused (Unsupported).
     """
-    _refuse(is_fp8_kvcache=is_fp8_kvcache, indices=indices, attn_sink=attn_sink,
-            extra_k_cache=extra_k_cache, extra_indices_in_kvcache=extra_indices_in_kvcache,
-            topk_length=topk_length, extra_topk_length=extra_topk_length)
+    _refuse(is_fp8_kvcache=is_fp8_kvcache)
     if not isinstance(tile_scheduler_metadata, SchedMeta) or num_splits is not None:
         raise TypeError("tile_scheduler_metadata, num_splits: "
                         f"{_shown(tile_scheduler_metadata)}, {_shown(num_splits)}, expected what "
                         "tributary.get_mla_metadata() returned")
-    return _core.attend_paged(q, k_cache, block_table, cache_seqlens, head_dim_v,
-                              tile_scheduler_metadata, softmax_scale, causal,
-                              _usable_cpus() if threads is None else threads)
+    threads = _usable_cpus() if threads is None else threads
+    extra = (extra_k_cache, extra_indices_in_kvcache)
+    if indices is None:
+        for name, value in (("attn_sink", attn_sink), ("extra_k_cache", extra_k_cache),
+                            ("extra_indices_in_kvcache", extra_indices_in_kvcache),
+                            ("topk_length", topk_length), ("extra_topk_length", extra_topk_length)):
+            if value is not None:
+                raise TypeError(f"{name}: {_shown(value)}, must be None without indices")
+        return _core.attend_paged(q, k_cache, block_table, cache_seqlens, head_dim_v,
+                                  tile_scheduler_metadata, softmax_scale, causal, threads)
+    if causal:
+        raise ValueError("causal: True, must be False with indices: they say what a token sees")
+    if any(value is None for value in extra) and any(
+            value is not None for value in (*extra, extra_topk_length)):
+        raise TypeError("extra_k_cache, extra_indices_in_kvcache, extra_topk_length: "
+                        f"{', '.join(map(_shown, (*extra, extra_topk_length)))}; the first two go "
+                        "together, the third with them")
+    return _core.attend_selected(q, k_cache, indices, topk_length, *extra, extra_topk_length,
+                                 attn_sink, head_dim_v, tile_scheduler_metadata, softmax_scale,
+                                 threads)
 
 
 def merge_states(v_a, s_a, v_b, s_b, *, base2=False, threads=None):

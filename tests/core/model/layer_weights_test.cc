@@ -185,8 +185,8 @@ TEST(WeightFiles, RefusesBadScales) {
   expect(fp8().add("w_scale_inv", "F32", {1, 2}, counting(2)), kBad, "must have [1, 1]");
   expect(fp8().add("w_scale_inv", "BF16", {1, 1}, std::vector<std::uint16_t>{0x3f80}), kBad,
          "'w_scale_inv' is bf16, must be f32");
-  expect(fp8().add("w_scale_inv", "I32", {1, 1}, std::vector<std::int32_t>{1}),
-         ErrorCode::kUnsupported, "'w_scale_inv' is I32");
+  expect(fp8().add("w_scale_inv", "I32", {1, 1}, std::vector<std::int32_t>{1}), kBad,
+         "'w_scale_inv' is i32, must be f32");
   expect(fp8().add("w_scale_inv", "F32", {1, 1}, std::vector<float>{kInf}), kBad,
          "'w_scale_inv': element 0 is inf");
   expect(fp8().add("w_scale_inv", "F32", {1, 1}, std::vector<float>{-std::nanf("")}), kBad,

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <set>
 #include <vector>
@@ -118,6 +119,41 @@ TEST(RowFormatTest, PartsOfRowsAreRefused) {
   EXPECT_EQ(code_of([] {
               check_row_layout({RowFormat::kBF16, 0, 64});
             }),
+            ErrorCode::kInvalidArgument);
+}
+
+TEST(RowFormatTest, RowsOfScaledFp8AreTheirNumbersTimesTheirScales) {
+  EXPECT_EQ(scaled_f8_row_bytes(512, 64), 656U);
+  EXPECT_EQ(code_of([] { (void)scaled_f8_row_bytes(96, 0); }), ErrorCode::kInvalidArgument);
+  // Two rows of 256 + 2: e4m3 codes, two scales, two bf16.
+  const std::size_t bytes = scaled_f8_row_bytes(256, 2);
+  ASSERT_EQ(bytes, 256U + 8 + 4);
+  std::vector<std::byte> rows(2 * bytes);
+  for (std::size_t row = 0; row < 2; ++row) {
+    std::byte* to = rows.data() + row * bytes;
+    for (std::size_t i = 0; i < 256; ++i) to[i] = static_cast<std::byte>(i + row);
+    const float scales[2] = {0.25F, 8.0F};
+    std::memcpy(to + 256, scales, sizeof scales);
+    const bf16 rest[2] = {to_bf16(1.5F), to_bf16(-3.0F)};
+    std::memcpy(to + 264, rest, sizeof rest);
+  }
+  std::vector<float> values(2 * 258);
+  decode_scaled_f8_rows(256, 2, rows.data(), values);
+  for (std::size_t row = 0; row < 2; ++row) {
+    const float* got = values.data() + row * 258;
+    for (std::size_t i = 0; i < 256; ++i) {
+      const float code = f8_e4m3_to_float(static_cast<std::uint8_t>(i + row));
+      if (std::isnan(code)) {
+        EXPECT_TRUE(std::isnan(got[i])) << i;
+      } else {
+        EXPECT_EQ(got[i], code * (i < 128 ? 0.25F : 8.0F)) << i;
+      }
+    }
+    EXPECT_EQ(got[256], 1.5F);
+    EXPECT_EQ(got[257], -3.0F);
+  }
+  values.pop_back();
+  EXPECT_EQ(code_of([&] { decode_scaled_f8_rows(256, 2, rows.data(), values); }),
             ErrorCode::kInvalidArgument);
 }
 

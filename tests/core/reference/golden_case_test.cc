@@ -5,11 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <string_view>
 
+#include "core/base/dtype.h"
+#include "tests/core/base/expect_error.h"
 #include "tests/core/model/model_files.h"
 #include "tests/core/reference/golden_files.h"
 
@@ -55,6 +59,52 @@ TEST(GoldenCase, TheOtherFiles) {
     EXPECT_EQ(golden.name, name);
     EXPECT_EQ(golden.groups.size(), 2U);
   }
+}
+
+TEST(GoldenCase, ASelection) {
+  EXPECT_FALSE(find_golden_selection(test::tiny_safetensors()));
+  const auto path = golden_file("dsa-tiny");
+  TRIBUTARY_SKIP_WITHOUT(path);
+  const auto golden = find_golden_selection(path);
+  ASSERT_TRUE(golden);
+  EXPECT_EQ(golden->name, "dsa-tiny");
+  EXPECT_EQ(golden->batch, 2);
+  EXPECT_EQ(golden->prefill_len, 270);
+  EXPECT_EQ(golden->decode_steps, 6);
+  EXPECT_EQ(golden->topk, 48);
+  EXPECT_EQ(golden->softmax_scale, 0.125);
+  EXPECT_EQ(golden->rows.size(), 2U * 276 * 160);
+  EXPECT_EQ(golden->query.size(), 2U * 6 * 4 * 160);
+  EXPECT_EQ(golden->selected.size(), 2U * 6 * 48);
+  EXPECT_EQ(golden->lse.size(), 2U * 6 * 4);
+  EXPECT_EQ(golden->latent.size(), 2U * 6 * 4 * 128);
+  // A row that was made with scales of powers of two is exact in bf16.
+  for (const float value : golden->rows) EXPECT_EQ(value, to_float(to_bf16(value)));
+}
+
+TEST(GoldenCase, ASelectionThatIsNotInOrder) {
+  const auto path = golden_file("dsa-tiny");
+  TRIBUTARY_SKIP_WITHOUT(path);
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const auto golden = find_golden_selection(path);
+  ASSERT_TRUE(golden);
+  const std::string list(reinterpret_cast<const char*>(golden->selected.data()),
+                         golden->selected.size() * sizeof(std::int32_t));
+  const auto lying = [&](std::size_t element, std::int32_t value) {
+    std::string changed = bytes;
+    for (auto at = changed.find(list); at != std::string::npos; at = changed.find(list, at + 1)) {
+      std::memcpy(changed.data() + at + element * sizeof value, &value, sizeof value);
+    }
+    test::TemporaryFolder folder;
+    return code_of(
+        [&] { (void)find_golden_selection(folder.write("lying.safetensors", changed)); });
+  };
+  EXPECT_EQ(lying(0, golden->selected[0]), ErrorCode::kOk);
+  EXPECT_EQ(lying(0, -2), ErrorCode::kMalformedInput);
+  EXPECT_EQ(lying(1, golden->selected[0]), ErrorCode::kMalformedInput);
+  EXPECT_EQ(lying(1, -1), ErrorCode::kMalformedInput);
+  EXPECT_EQ(lying(47, 271), ErrorCode::kMalformedInput);
 }
 
 /// A copy of the repository's file with every `from` replaced by `to`, of the same length, so that

@@ -73,6 +73,22 @@ void expect_within_bounds(const std::vector<VerifyRow>& rows, DType query) {
   }
 }
 
+TEST(Verify, SelectedRowsAreWithinTheBoundsInLeavesOfAnySize) {
+  const auto file = golden_file("dsa-tiny");
+  TRIBUTARY_SKIP_WITHOUT(file);
+  for (const DType query : {DType::kF32, DType::kBF16}) {
+    for (const int leaf_tokens : {64, 128, 2048}) {
+      VerifyOptions options = options_for(file);
+      options.query_dtype = query;
+      options.leaf_tokens = leaf_tokens;
+      const auto rows = verify_on(options, 2);
+      EXPECT_EQ(failures(rows), "") << leaf_tokens;
+      ASSERT_EQ(rows.size(), 2U);
+      EXPECT_LE(rows[0].error, query == DType::kF32 ? 3e-6 : 1.5e-2);
+    }
+  }
+}
+
 TEST(Verify, TinyIsWithinTheBoundsForEveryNumberOfWorkers) {
   std::string first;
   for (const int workers : {1, 2, 3, 4, 8}) {

@@ -131,11 +131,6 @@ def test_metadata_of_every_release(case):
 
 @pytest.mark.parametrize("changes, kind, words", [
     ({"is_fp8_kvcache": True}, tributary.Unsupported, "is_fp8_kvcache: True, must be False"),
-    ({"indices": numpy.zeros((4, 2, 64), numpy.int32)}, tributary.Unsupported,
-     r"indices: ndarray of shape \[4, 2, 64\], must be None"),
-    ({"attn_sink": numpy.zeros(6, numpy.float32)}, tributary.Unsupported, "attn_sink"),
-    ({"extra_k_cache": 1}, tributary.Unsupported, "extra_k_cache: 1"),
-    ({"topk_length": 1}, tributary.Unsupported, "topk_length"),
     ({"tile_scheduler_metadata": None}, TypeError, r"None, None, expected what .*get_mla_metadata"),
     ({"num_splits": numpy.zeros(5, numpy.int32)}, TypeError, r"ndarray of shape \[5\], expected"),
     ({"head_dim_v": 577}, tributary.InvalidArgument, "head_dim_v is 577, must be 1 to 576"),

@@ -10,7 +10,8 @@ INSTANTIATE_TEST_SUITE_P(CudaEmulated, BackendConformance,
                          testing::Values(BackendUnderTest{
                              .name = "Emulated",
                              .make = [] { return make_cuda_backend({}); },
-                             .arithmetic = Arithmetic::kBf16Weights}),
+                             .arithmetic = Arithmetic::kBf16Weights,
+                             .selects = false}),
                          name_of);
 
 }  // namespace

@@ -1,0 +1,62 @@
+// The rows of a unit of work that attends to selected rows, copied into pages of their own: the
+// kernels read these as they read a leaf's. The copy runs a block ahead, a few rows at a time
+// between the pieces of a block's arithmetic, and behind requests that run further ahead.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/cpu/processor_choice.h"
+
+namespace tributary::cpu {
+
+/// Rows of a leaf by their positions.
+struct GatheredRows {
+  std::span<const std::int32_t> positions;     // ascending
+  std::int64_t leaf_begin = 0;                 // position of the leaf's first row
+  const std::byte* layer = nullptr;            // page p at layer + p * page_bytes
+  std::size_t page_bytes = 0, row_stride = 0;  // from one to the next
+  const std::int32_t* pages = nullptr;         // of the leaf
+
+  [[nodiscard]] const std::byte* row(std::size_t index) const noexcept;
+};
+
+/// Where rows are widened or decoded on their way to the kernels, this is the place.
+class RowGather {
+ public:
+  /// Memory for copies of rows of `row_bytes`: this block and the next one.
+  [[nodiscard]] static constexpr std::size_t bytes(std::size_t block_rows, std::size_t row_bytes) {
+    return 2 * block_rows * row_bytes;
+  }
+
+  /// `block_rows`: of a block of the kernel, whole pages. `to`: bytes(), of which page p of the
+  /// copied rows is page p % (2 * block_rows / kPageTokens). `next`: the rows that this thread
+  /// will probably read afterwards.
+  RowGather(const GatheredRows& rows, const GatheredRows& next, std::size_t block_rows,
+            std::size_t row_bytes, std::byte* to, PrefetchInto prefetch);
+
+  /// Completes the block of rows [begin, begin + block_rows). While it is computed, advance() will
+  /// be called for about `steps` steps in all.
+  void begin_block(std::size_t begin, std::size_t steps);
+  /// Copies as much of the next block as `steps` steps are of all.
+  void advance(std::size_t steps) {
+    due_ += steps * rows_per_1024_steps_;
+    if (due_ >= 1024) take_due();
+  }
+
+ private:
+  void take_due();
+  void copy_until(std::size_t end);
+  void request(std::size_t index) const;
+
+  GatheredRows rows_, next_;
+  std::size_t block_rows_, row_bytes_;
+  std::byte* to_;
+  PrefetchInto prefetch_;
+  // Indices of rows; those of `next_` follow the last block of `rows_`.
+  std::size_t copied_ = 0, requested_ = 0, goal_ = 0;
+  std::size_t rows_per_1024_steps_ = 0, due_ = 0;  // 1024ths of a row
+};
+
+}  // namespace tributary::cpu
