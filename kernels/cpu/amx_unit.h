@@ -140,7 +140,7 @@ struct Feed {
   RowGather* gather = nullptr;  // does more than prefetch, and all of it, if there is one
 
   [[gnu::always_inline]] void step() {
-    if (gather != nullptr) gather->advance(1);
+    if (gather != nullptr) gather->request(gather->advance(1));
     for (std::size_t i = 0; i < per_step && page < kBlockPages; ++i) {
       if (line < lines[page]) {
         _mm_prefetch(reinterpret_cast<const char*>(data[page]) + line * kLineBytes, _MM_HINT_T1);

@@ -204,7 +204,7 @@ inline void attend_leaf(const LeafKernelArgs& args, const AttendWorkspace& ws) {
       unpack_leaf_block<bf16>(args, ws, block, block_rows);
     }
     add_block(rows, ws, block, [&]() HWY_ATTR {
-      if (args.gather != nullptr) args.gather->advance(1);
+      if (args.gather != nullptr) args.gather->request(args.gather->advance(1));
     });
   }
   for (std::size_t q = 0; q < rows.count; ++q) {

@@ -144,13 +144,12 @@ Feed next_block(const Unit& unit, std::size_t begin, std::size_t seen) {
       ceil_div(unit.rows, kLanes) * ceil_div(count, 2) +
       ceil_div(args.kv_lora_rank, kPanelColumns) * ceil_div(unit.rows, 6) * ceil_div(count, 2);
   Feed feed;
+  feed.into = args.prefetch;
   if (args.gather != nullptr) {
     args.gather->begin_block(begin, steps);
     feed.gather = args.gather;
-    feed.page = kBlockPages;
     return feed;
   }
-  feed.into = args.prefetch;
   std::size_t lines = 0;
   for (std::size_t i = 0; i < kBlockPages; ++i) {
     const std::size_t row = begin + kBlockTokens + i * kPageTokens;

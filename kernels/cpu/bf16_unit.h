@@ -95,7 +95,11 @@ struct Feed {
   RowGather* gather = nullptr;  // does more than prefetch, and all of it, if there is one
 
   Lines take(std::size_t steps) {
-    if (gather != nullptr) gather->advance(steps);
+    if (gather != nullptr) {
+      const RowLines row = gather->advance(steps);
+      const std::size_t each = ceil_div(row.count, steps);
+      return {row.data, each == 0 ? 0 : ceil_div(row.count, each), each, row.data, into};
+    }
     if (page == kBlockPages) return {};
     due += steps * lines_per_1024_steps;
     const std::size_t most = std::min(due / 1024, lines[page]);

@@ -22,6 +22,12 @@ struct GatheredRows {
   [[nodiscard]] const std::byte* row(std::size_t index) const noexcept;
 };
 
+/// The cache lines of a row.
+struct RowLines {
+  const std::byte* data = nullptr;
+  std::size_t count = 0;
+};
+
 /// Where rows are widened or decoded on their way to the kernels, this is the place.
 class RowGather {
  public:
@@ -39,16 +45,20 @@ class RowGather {
   /// Completes the block of rows [begin, begin + block_rows). While it is computed, advance() will
   /// be called for about `steps` steps in all.
   void begin_block(std::size_t begin, std::size_t steps);
-  /// Copies as much of the next block as `steps` steps are of all.
-  void advance(std::size_t steps) {
+  /// Copies as much of the next block as `steps` steps are of all. Returns lines that the caller is
+  /// to request in the meantime, one after the other: requests that come all at once hold up its
+  /// own.
+  RowLines advance(std::size_t steps) {
     due_ += steps * rows_per_1024_steps_;
-    if (due_ >= 1024) take_due();
+    return due_ < 1024 ? RowLines{} : take_due();
   }
+  void request(const RowLines& lines) const;
 
  private:
-  void take_due();
+  RowLines take_due();
+  void request_until(std::size_t end);
   void copy_until(std::size_t end);
-  void request(std::size_t index) const;
+  [[nodiscard]] RowLines lines_of(std::size_t index) const;
 
   GatheredRows rows_, next_;
   std::size_t block_rows_, row_bytes_;
