@@ -23,7 +23,7 @@
 #include "bench/instruction_sets.h"
 #include "bench/mla_step.h"
 #include "bench/peer_comparison.h"
-#include "bench/selected_rows.h"
+#include "bench/random_rows.h"
 #include "bench/small_operations.h"
 #include "bench/weight_forms.h"
 #include "core/workload/trace.h"
@@ -272,7 +272,7 @@ int run(const Options& options) {
     if (options.has("layer")) layer_step(machine, *backend, clock);
     if (options.has("small")) small_operations(machine, *backend);
     if (options.has("selected")) {
-      selected_rows(machine, *backend, options.heads, options.lengths);
+      random_rows(machine, *backend, options.heads, options.lengths);
     }
     if (options.has("weights")) weight_forms(machine, *backend);
     if (options.has("peers")) {

@@ -1,4 +1,4 @@
-#include "bench/selected_rows.h"
+#include "bench/random_rows.h"
 
 #include <fmt/core.h>
 
@@ -134,8 +134,8 @@ class Sequence {
 
 }  // namespace
 
-void selected_rows(Machine& machine, Backend& backend, std::span<const int> heads,
-                   std::span<const int> lengths) {
+void random_rows(Machine& machine, Backend& backend, std::span<const int> heads,
+                 std::span<const int> lengths) {
   fmt::print("\n{} random rows, ns a row, {} thread(s):\n", kSelected, machine.threads());
   cpu::ThreadPool pool(machine.threads());
   for (const int head_count : heads) {

@@ -11,7 +11,7 @@ namespace tributary::bench {
 
 /// Prints, for each number of heads and each length of a sequence, the time of 2,048 random rows in
 /// leaves of several sizes, beside the other two in turn.
-void selected_rows(Machine& machine, Backend& backend, std::span<const int> heads,
-                   std::span<const int> lengths);
+void random_rows(Machine& machine, Backend& backend, std::span<const int> heads,
+                 std::span<const int> lengths);
 
 }  // namespace tributary::bench
