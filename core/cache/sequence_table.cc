@@ -138,4 +138,16 @@ void SequenceTable::apply_op(const MoveOp& op) {
   }
 }
 
+void SequenceTable::apply_op(const RaiseLimitOp& op) {
+  Sequence& s = find(op.id);
+  const std::int64_t leaves = ceil_div(op.limit_tokens, leaf_tokens_);
+  if (op.limit_tokens < s.limit_tokens || leaves != std::ssize(s.leaves) + std::ssize(op.owners)) {
+    fail(ErrorCode::kInvalidArgument,
+         "sequence {}: limit {} with {} more leaves; it has a limit of {} and {} leaves", op.id,
+         op.limit_tokens, op.owners.size(), s.limit_tokens, s.leaves.size());
+  }
+  s.limit_tokens = op.limit_tokens;
+  for (const std::int32_t owner : op.owners) s.leaves.push_back({owner, {}});
+}
+
 }  // namespace tributary

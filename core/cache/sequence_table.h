@@ -65,7 +65,14 @@ struct MoveOp {
   std::int32_t owner = 0;
   std::vector<std::int32_t> pages;
 };
-using TableOp = std::variant<AdmitOp, ExtendOp, CommitOp, TruncateOp, FreeOp, MoveOp>;
+/// The sequence may grow to `limit_tokens`, which is not less than before. `owners`: of the leaves
+/// that this adds, which have no pages yet.
+struct RaiseLimitOp {
+  SequenceId id = 0;
+  std::int64_t limit_tokens = 0;
+  std::vector<std::int32_t> owners;
+};
+using TableOp = std::variant<AdmitOp, ExtendOp, CommitOp, TruncateOp, FreeOp, MoveOp, RaiseLimitOp>;
 
 class SequenceTable {
  public:
@@ -92,6 +99,7 @@ class SequenceTable {
   void apply_op(const TruncateOp& op);
   void apply_op(const FreeOp& op);
   void apply_op(const MoveOp& op);
+  void apply_op(const RaiseLimitOp& op);
 
   int leaf_tokens_;
   std::unordered_map<SequenceId, Sequence> sequences_;

@@ -88,7 +88,8 @@ std::vector<std::uint64_t> IngestTable::closed_transfers() const {
 }
 
 IngestTable::Transfer IngestTable::begin(SequenceId id, std::uint32_t epoch, int layer,
-                                         std::int64_t begin, std::int64_t count) {
+                                         std::int64_t begin, std::int64_t count,
+                                         std::optional<std::uint32_t> crc32c) {
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(id);
   if (found == entries_.end()) {
@@ -99,18 +100,26 @@ IngestTable::Transfer IngestTable::begin(SequenceId id, std::uint32_t epoch, int
     fail(ErrorCode::kStaleEpoch, "rows of sequence {} for epoch {}: it is at {}", id, epoch,
          entry.epoch);
   }
-  check_rows(id, entry, layer, begin, count);
+  check_share(id, entry, layer, begin, count);
   const auto l = static_cast<std::size_t>(layer);
-  const Range range{begin, begin + count};
-  Transfer transfer{last_ticket_ + 1, page_runs(entry, range)};
-  flights_.emplace(transfer.ticket, Flight{id, l, range, 0});
-  entry.layers[l].under_way.push_back(range);
+  const Message message{{begin, begin + count}, crc32c};
+  const auto before = entry.layers[l].messages.find(begin);
+  if (before != entry.layers[l].messages.end() && same(before->second, message)) return {};
+  check_new(id, entry.layers[l], entry, layer, message);
+  Transfer transfer{last_ticket_ + 1, page_runs(entry, message.range)};
+  flights_.emplace(transfer.ticket, Flight{id, l, message, 0});
+  entry.layers[l].under_way.push_back(message);
   last_ticket_ = transfer.ticket;
   return transfer;
 }
 
-void IngestTable::check_rows(SequenceId id, const Entry& entry, int layer, std::int64_t begin,
-                             std::int64_t count) const {
+bool IngestTable::same(const Message& a, const Message& b) {
+  return a.crc32c && a.crc32c == b.crc32c && a.range.begin == b.range.begin &&
+         a.range.end == b.range.end;
+}
+
+void IngestTable::check_share(SequenceId id, const Entry& entry, int layer, std::int64_t begin,
+                              std::int64_t count) const {
   if (layer < 0 || layer >= layers_) {
     fail(ErrorCode::kInvalidArgument, "rows of sequence {}: layer {}, expected 0 .. {}", id, layer,
          layers_ - 1);
@@ -126,16 +135,20 @@ void IngestTable::check_rows(SequenceId id, const Entry& entry, int layer, std::
     fail(ErrorCode::kInvalidArgument, "sequence {}: not all rows {} .. {} belong to worker {}", id,
          begin, end - 1, rank_);
   }
-  const Layer& rows = entry.layers[static_cast<std::size_t>(layer)];
+}
+
+void IngestTable::check_new(SequenceId id, const Layer& rows, const Entry& entry, int layer,
+                            const Message& message) const {
+  const auto [begin, end] = message.range;
   const auto arrived = first_behind(rows.arrived, begin);
   if (rows.rows == entry.rows || (arrived != rows.arrived.end() && arrived->begin < end)) {
     fail(ErrorCode::kAlreadyExists,
          "sequence {}, layer {}: some of the rows {} .. {} have arrived before", id, layer, begin,
          end - 1);
   }
-  for (const Range& other : rows.under_way) {
-    if (other.begin >= end || other.end <= begin) continue;
-    fail(ErrorCode::kAlreadyExists,
+  for (const Message& other : rows.under_way) {
+    if (other.range.begin >= end || other.range.end <= begin) continue;
+    fail(same(other, message) ? ErrorCode::kUnavailable : ErrorCode::kAlreadyExists,
          "sequence {}, layer {}: some of the rows {} .. {} are on their way", id, layer, begin,
          end - 1);
   }
@@ -170,10 +183,12 @@ IngestTable::Progress IngestTable::end(std::uint64_t ticket, bool arrived) {
   }
   Entry& entry = entries_.at(flight.id);
   Layer& layer = entry.layers[flight.layer];
-  std::erase_if(layer.under_way, [&](const Range& r) { return r.begin == flight.range.begin; });
+  const Range range = flight.message.range;
+  std::erase_if(layer.under_way, [&](const Message& m) { return m.range.begin == range.begin; });
   if (arrived) {
-    insert(layer.arrived, flight.range);
-    const std::int64_t count = flight.range.end - flight.range.begin;
+    if (flight.message.crc32c) layer.messages.emplace(range.begin, flight.message);
+    insert(layer.arrived, range);
+    const std::int64_t count = range.end - range.begin;
     layer.rows += count;
     entry.rows_done += count;
     if (layer.rows == entry.rows) layer.arrived = {};

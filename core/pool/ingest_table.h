@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -21,7 +22,8 @@ struct PageRun {
 };
 
 /// Shared by the worker's thread (open, close, drained_round) and the one that receives rows. Its
-/// memory is bounded by the sequences that are open and the transfers that are under way.
+/// memory is bounded by the sequences that are open, their transfers that have arrived (each some
+/// 50 bytes, less than a tenth of its rows) and those that are under way.
 class IngestTable {
  public:
   /// Throws kInvalidArgument for arguments out of range.
@@ -42,15 +44,18 @@ class IngestTable {
   [[nodiscard]] std::vector<std::uint64_t> closed_transfers() const;
 
   struct Transfer {
-    std::uint64_t ticket = 0;
+    std::uint64_t ticket = 0;   // 0: the same transfer has arrived before, and nothing is written
     std::vector<PageRun> runs;  // in the order of the rows
   };
-  /// Rows begin .. begin + count - 1 of a layer are about to be written. Throws, with nothing
-  /// changed, kNotFound for a sequence that is not here, kStaleEpoch, kInvalidArgument for rows
-  /// that are not this rank's share of the prompt, kAlreadyExists when one of them has arrived or
-  /// is on its way.
+  /// Rows begin .. begin + count - 1 of a layer are about to be written; `crc32c` is the checksum
+  /// that comes with them. The same rows with the same checksum are a repetition: a client that has
+  /// not heard the answer sends them again. (Their pages are not compared: by then leaves may have
+  /// moved, and a page have another user.) Throws, with nothing changed, kNotFound for a sequence
+  /// that is not here, kStaleEpoch, kInvalidArgument for rows that are not this rank's share of the
+  /// prompt, kUnavailable while the same transfer is under way, kAlreadyExists when one of the rows
+  /// has arrived or is on its way in another transfer.
   [[nodiscard]] Transfer begin(SequenceId id, std::uint32_t epoch, int layer, std::int64_t begin,
-                               std::int64_t count);
+                               std::int64_t count, std::optional<std::uint32_t> crc32c = {});
 
   struct Progress {
     bool counted = false;  // false: the sequence was closed meanwhile; the rest is 0 then
@@ -72,9 +77,14 @@ class IngestTable {
     std::int64_t begin = 0;
     std::int64_t end = 0;
   };
+  struct Message {
+    Range range;
+    std::optional<std::uint32_t> crc32c;
+  };
   struct Layer {
     std::vector<Range> arrived;  // ascending, not touching; empty again once all have
-    std::vector<Range> under_way;
+    std::unordered_map<std::int64_t, Message> messages;  // that arrived with a checksum, by begin
+    std::vector<Message> under_way;
     std::int64_t rows = 0;  // arrived
   };
   struct Entry {
@@ -91,12 +101,15 @@ class IngestTable {
   struct Flight {
     SequenceId id = 0;
     std::size_t layer = 0;
-    Range range;
+    Message message;
     std::uint64_t closed_round = 0;  // 0: the sequence is open
   };
 
-  void check_rows(SequenceId id, const Entry& entry, int layer, std::int64_t begin,
-                  std::int64_t count) const;
+  [[nodiscard]] static bool same(const Message& a, const Message& b);
+  void check_share(SequenceId id, const Entry& entry, int layer, std::int64_t begin,
+                   std::int64_t count) const;
+  void check_new(SequenceId id, const Layer& rows, const Entry& entry, int layer,
+                 const Message& message) const;
   [[nodiscard]] std::vector<PageRun> page_runs(const Entry& entry, Range range) const;
   [[nodiscard]] Progress progress_of(const Entry& entry) const;
 

@@ -11,7 +11,7 @@
 namespace tributary {
 namespace {
 
-enum class Kind : std::uint8_t { kAdmit, kExtend, kCommit, kTruncate, kFree, kMove };
+enum class Kind : std::uint8_t { kAdmit, kExtend, kCommit, kTruncate, kFree, kMove, kRaiseLimit };
 
 void encode(const AdmitOp& op, ByteWriter& out) {
   const Sequence& s = op.sequence;
@@ -44,6 +44,13 @@ void encode(const MoveOp& op, ByteWriter& out) {
   out.value(op.first_leaf);
   out.value(op.owner);
   out.list(std::span<const std::int32_t>(op.pages));
+}
+
+void encode(const RaiseLimitOp& op, ByteWriter& out) {
+  out.value(Kind::kRaiseLimit);
+  out.value(op.id);
+  out.value(op.limit_tokens);
+  out.list(std::span<const std::int32_t>(op.owners));
 }
 
 template <typename Op>
@@ -101,6 +108,14 @@ MoveOp decode_move(ByteReader& in) {
   return op;
 }
 
+RaiseLimitOp decode_raise_limit(ByteReader& in) {
+  RaiseLimitOp op;
+  op.id = in.value<SequenceId>();
+  op.limit_tokens = in.value<std::int64_t>();
+  op.owners = in.list<std::int32_t>();
+  return op;
+}
+
 TableOp decode_op(ByteReader& in) {
   const auto kind = in.value<Kind>();
   switch (kind) {
@@ -116,9 +131,11 @@ TableOp decode_op(ByteReader& in) {
       return in.value<FreeOp>();
     case Kind::kMove:
       return decode_move(in);
+    case Kind::kRaiseLimit:
+      return decode_raise_limit(in);
   }
   fail(ErrorCode::kMalformedInput, "order: operation kind is {}, expected 0 .. {}",
-       static_cast<int>(kind), static_cast<int>(Kind::kMove));
+       static_cast<int>(kind), static_cast<int>(Kind::kRaiseLimit));
 }
 
 }  // namespace

@@ -128,6 +128,61 @@ std::optional<SequenceId> Sequences::admit(const AdmitRequest& request, const Ad
   return id;
 }
 
+/// The owners of the leaves that a limit adds, the newest owner first: what it keeps needs no
+/// exchange. No value where the workers lack pages; `last` is what the last leaf needs more.
+std::optional<std::vector<std::int32_t>> Sequences::owners_of_more(const Sequence& s,
+                                                                   std::int64_t limit_tokens,
+                                                                   std::int64_t last) const {
+  const std::int64_t leaf_tokens = ledger_.table().leaf_tokens();
+  std::vector<std::int64_t> available;
+  for (const WorkerLoad& worker : ledger_.load().workers()) {
+    available.push_back(worker.available_pages);
+  }
+  const auto at = [&](std::int32_t worker) -> std::int64_t& {
+    return available[static_cast<std::size_t>(worker)];
+  };
+  const std::int32_t newest = s.leaves.back().owner;
+  const SpreadPolicy spread = ledger_.running().at(s.id).spread;
+  // A leaf has one owner, also where that is being emptied and gets no other leaf.
+  if (ledger_.pools()[static_cast<std::size_t>(newest)].available() < last) return {};
+  at(newest) -= last;
+  std::vector<std::int32_t> owners;
+  for (std::int64_t begin = std::ssize(s.leaves) * leaf_tokens; begin < limit_tokens;
+       begin += leaf_tokens) {
+    const std::int64_t pages =
+        ceil_div(std::min(leaf_tokens, limit_tokens - begin), std::int64_t{kPageTokens});
+    const std::int32_t before = owners.empty() ? newest : owners.back();
+    const auto most = std::ranges::max_element(available) - available.begin();
+    const bool stays = at(before) >= pages || spread == SpreadPolicy::kSingle;
+    owners.push_back(stays ? before : static_cast<std::int32_t>(most));
+    if ((at(owners.back()) -= pages) < 0) return {};
+  }
+  return owners;
+}
+
+bool Sequences::raise_limit(SequenceId id, std::int64_t limit_tokens) {
+  const Sequence& s = ledger_.table().at(id);
+  if (limit_tokens <= s.limit_tokens) return true;
+  check({.prompt_tokens = s.prompt_tokens,
+         .max_new_tokens = limit_tokens - s.prompt_tokens,
+         .spread = ledger_.running().at(id).spread},
+        s.tag);
+  const std::int64_t leaf_tokens = ledger_.table().leaf_tokens();
+  const std::int64_t last_begin = (std::ssize(s.leaves) - 1) * leaf_tokens;
+  const std::int64_t last =
+      ceil_div(std::min(leaf_tokens, limit_tokens - last_begin), std::int64_t{kPageTokens}) -
+      ledger_.leaf_pages(s, s.leaves.size() - 1, s.limit_tokens);
+  auto owners = owners_of_more(s, limit_tokens, last);
+  if (!owners) return false;
+  const std::size_t leaves = s.leaves.size();
+  ledger_.reserve(s.leaves.back().owner, last);
+  ledger_.decide(RaiseLimitOp{id, limit_tokens, std::move(*owners)});
+  for (std::size_t i = leaves; i < s.leaves.size(); ++i) {
+    ledger_.reserve(s.leaves[i].owner, ledger_.leaf_pages(s, i, limit_tokens));
+  }
+  return true;
+}
+
 void Sequences::truncate(SequenceId id, std::int64_t length) {
   const Sequence& s = ledger_.table().at(id);
   steps_.check_not_open(id);

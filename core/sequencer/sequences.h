@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <vector>
 
 #include "core/cache/sequence_table.h"
 #include "core/placement/placement.h"
@@ -45,6 +46,11 @@ class Sequences {
   /// nothing.
   void prompt_arrived(SequenceId id) { ledger_.prompt_arrived(id); }
 
+  /// Reserves pages up to `limit_tokens`, prompt included, on the owner of the newest leaf and then
+  /// for whole leaves where there is room. Returns false, with nothing changed, where there is
+  /// none. A limit that is not above the sequence's own changes nothing. Throws kNotFound,
+  /// kTooLarge, kInvalidArgument.
+  [[nodiscard]] bool raise_limit(SequenceId id, std::int64_t limit_tokens);
   /// Drops the rows from `length` on and gives their pages back to the reservation; a new epoch.
   /// Throws kNotFound, kInvalidArgument, kFailedPrecondition while the sequence is in an open step.
   void truncate(SequenceId id, std::int64_t length);
@@ -60,6 +66,9 @@ class Sequences {
 
  private:
   [[nodiscard]] std::optional<Assignment> place(const AdmitRequest& request);
+  [[nodiscard]] std::optional<std::vector<std::int32_t>> owners_of_more(const Sequence& s,
+                                                                        std::int64_t limit_tokens,
+                                                                        std::int64_t last) const;
   void release_pages(const Sequence& s);
   void end(SequenceId id);
 

@@ -100,7 +100,10 @@ void LocalControl::tell(const FromPool& word) {
   const std::lock_guard lock(mutex_);
   if (const auto* reply = std::get_if<PoolReply>(&word)) calls_.answer(name_, *reply);
   if (const auto* ended = std::get_if<SequenceEnded>(&word)) {
-    registry_.end_sequence(ended->id, SequenceEnd::kLeaseExpired, ControlClock::now());
+    registry_.end_sequence(
+        ended->id,
+        ended->reason == "lease_expired" ? SequenceEnd::kLeaseExpired : SequenceEnd::kFreed,
+        ControlClock::now());
   }
 }
 

@@ -1,5 +1,7 @@
 #include "deploy/service/client/control_call.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -43,10 +45,15 @@ void send(WorkerCall& call, const std::string& address, std::span<const ControlR
   }
 }
 
+std::string without_words(const ControlRequest& request, ErrorCode code) {
+  return fmt::format("sequence {}: {}", request.sequence->id, error_code_name(code));
+}
+
 void receive(WorkerCall& call, const ControlMessage& message,
-             std::vector<ControlOutcome>& outcomes) {
+             std::span<const ControlRequest> requests, std::vector<ControlOutcome>& outcomes) {
   const Status status = call.wait(message.call_index);
   const auto* reply = std::get_if<wire::ControlReply>(&call.reply(message.call_index));
+  bool told = false;  // the reply's words, which are about the first that failed
   for (std::size_t i = 0; i < message.requests.size(); ++i) {
     ControlOutcome& outcome = outcomes[message.requests[i]];
     if (!status.ok()) {
@@ -55,7 +62,11 @@ void receive(WorkerCall& call, const ControlMessage& message,
       outcome.status = {ErrorCode::kMalformedInput, "a worker answered for other sequences"};
     } else {
       const wire::ControlReply::Item& item = reply->items[i];
-      if (item.code != ErrorCode::kOk) outcome.status = {item.code, reply->message};
+      if (item.code != ErrorCode::kOk) {
+        outcome.status = {item.code, std::exchange(told, true)
+                                         ? without_words(requests[message.requests[i]], item.code)
+                                         : reply->message};
+      }
       outcome.epoch = item.epoch;
       outcome.length = item.length;
     }
@@ -93,7 +104,7 @@ std::vector<ControlOutcome> control(WorkerConnections& connections,
   for (const auto& [address, indices] : by_home) {
     send(call, address, requests, indices, messages);
   }
-  for (const ControlMessage& message : messages) receive(call, message, outcomes);
+  for (const ControlMessage& message : messages) receive(call, message, requests, outcomes);
   return outcomes;
 }
 

@@ -1,4 +1,4 @@
-// Commits, truncations and renewals of many sequences at once, each sent to its home.
+// Commits, truncations, renewals and the like of many sequences at once, each sent to its home.
 #pragma once
 
 #include <cstdint>

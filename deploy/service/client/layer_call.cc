@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "comm/wire/codec.h"
@@ -35,12 +36,12 @@ void check(const LayerItem& item, const char* what, const TokenData& part, std::
 }
 
 void check(const LayerItem& item, wire::LayerMode mode, int layer) {
-  if (item.sequence == nullptr || item.output == nullptr) {
+  if (item.sequence == nullptr || (item.output == nullptr && item.tokens > 0)) {
     fail(ErrorCode::kInvalidArgument, "an item without a sequence or an output");
   }
   const PoolShape& shape = item.sequence->shape;
-  if (item.tokens < 1 || item.tokens > kMaxStepTokens) {
-    fail(ErrorCode::kInvalidArgument, "sequence {}: {} tokens in a step, expected 1 to {}",
+  if (item.tokens < 0 || item.tokens > kMaxStepTokens) {
+    fail(ErrorCode::kInvalidArgument, "sequence {}: {} tokens in a step, expected 0 to {}",
          item.sequence->id, item.tokens, kMaxStepTokens);
   }
   if (layer < 0 || layer >= shape.layers) {
@@ -49,6 +50,7 @@ void check(const LayerItem& item, wire::LayerMode mode, int layer) {
   if (const std::string_view missing = wire::missing_weights(shape, mode); !missing.empty()) {
     fail(ErrorCode::kFailedPrecondition, "pool {} has no {}", item.sequence->pool, missing);
   }
+  if (item.tokens == 0) return;
   const wire::TokenBytes bytes = wire::token_bytes(shape, mode);
   check(item, "queries", item.query, bytes.query);
   check(item, "rows", item.row, bytes.row);
@@ -80,6 +82,7 @@ class LayerCall {
         call_(connections, deadline) {
     for (std::size_t i = 0; i < items.size(); ++i) {
       check(items[i], mode, layer);
+      if (items[i].tokens == 0) continue;
       by_home_[home_address(*items[i].sequence)].push_back(i);
     }
   }
@@ -87,12 +90,9 @@ class LayerCall {
   void run() {
     for (auto& [address, indices] : by_home_) split(address, indices);
     for (LayerMessage& message : messages_) send(message);
-    Status first;
-    for (const LayerMessage& message : messages_) {
-      const Status status = receive(message);
-      if (first.ok()) first = status;
-    }
-    first.throw_if_error();
+    std::vector<ItemFailure> failed;
+    for (const LayerMessage& message : messages_) receive(message, failed);
+    throw_if_failed(std::move(failed));
   }
 
  private:
@@ -177,20 +177,27 @@ class LayerCall {
     return pieces;
   }
 
-  /// The status of the message, or of the first item that failed.
-  Status receive(const LayerMessage& message) {
+  /// Adds the message's items that failed.
+  void receive(const LayerMessage& message, std::vector<ItemFailure>& failed) {
     Status status = call_.wait(message.call_index);
-    if (!status.ok()) return status;
     const auto* round = std::get_if<wire::LayerReply>(&call_.reply(message.call_index));
-    if (round == nullptr || round->items.size() != message.items.size()) {
-      return {ErrorCode::kMalformedInput, "a worker answered for other items"};
+    if (status.ok() && (round == nullptr || round->items.size() != message.items.size())) {
+      status = {ErrorCode::kMalformedInput, "a worker answered for other items"};
     }
+    bool told = false;  // the reply's words, which are about the first that failed
     for (std::size_t k = 0; k < message.items.size(); ++k) {
-      if (round->items[k] == ErrorCode::kOk) continue;
-      return {round->items[k], fmt::format("sequence {}: {}", items_[message.items[k]].sequence->id,
-                                           round->message)};
+      if (!status.ok()) {
+        failed.push_back({message.items[k], status});
+        continue;
+      }
+      const ErrorCode code = round->items[k];
+      if (code == ErrorCode::kOk) continue;
+      const std::string_view words =
+          std::exchange(told, true) ? error_code_name(code) : std::string_view(round->message);
+      failed.push_back(
+          {message.items[k],
+           {code, fmt::format("sequence {}: {}", items_[message.items[k]].sequence->id, words)}});
     }
-    return {};
   }
 
   wire::LayerMode mode_;

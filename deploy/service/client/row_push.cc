@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "comm/wire/codec.h"
@@ -16,17 +18,18 @@
 namespace tributary {
 namespace {
 
-/// Rows begin .. end - 1, on one worker.
+/// Rows begin .. end - 1 of a part, on one worker.
 struct Piece {
+  std::size_t part = 0;  // its index
   std::int64_t begin = 0;
   std::int64_t end = 0;
   const std::string* address = nullptr;
   std::size_t turn = 0;  // among its worker's
 };
 
-std::vector<Piece> split(const SequenceHandle& sequence, std::int64_t begin, std::int64_t end,
-                         std::int64_t rows) {
-  std::vector<Piece> pieces;
+void split(const SequenceHandle& sequence, std::size_t part, std::int64_t begin, std::int64_t end,
+           std::vector<Piece>& pieces) {
+  const std::int64_t rows = piece_rows(sequence.shape.row_bytes());
   std::int64_t next = begin;
   for (const Extent& extent : sequence.extents) {
     if (extent.end <= next || extent.begin > next) continue;
@@ -34,7 +37,7 @@ std::vector<Piece> split(const SequenceHandle& sequence, std::int64_t begin, std
     while (next < extent_end) {
       // Borders of pieces lie on multiples of `rows`, and so on borders of pages.
       const std::int64_t piece_end = std::min(extent_end, (next / rows + 1) * rows);
-      pieces.push_back({next, piece_end, &rank_address(sequence, extent.rank)});
+      pieces.push_back({part, next, piece_end, &rank_address(sequence, extent.rank)});
       next = piece_end;
     }
   }
@@ -42,14 +45,13 @@ std::vector<Piece> split(const SequenceHandle& sequence, std::int64_t begin, std
     fail(ErrorCode::kInvalidArgument, "sequence {}: nobody owns position {} of rows {} to {}",
          sequence.id, next, begin, end);
   }
-  return pieces;
 }
 
 /// Sends the first piece of every worker, then the second: no worker waits until another has got
 /// all.
 void take_turns(std::vector<Piece>& pieces) {
-  std::map<const std::string*, std::size_t> count;
-  for (Piece& piece : pieces) piece.turn = count[piece.address]++;
+  std::map<std::string_view, std::size_t> count;
+  for (Piece& piece : pieces) piece.turn = count[*piece.address]++;
   std::ranges::stable_sort(pieces, {}, &Piece::turn);
 }
 
@@ -87,55 +89,74 @@ std::int64_t piece_rows(std::size_t row_bytes) noexcept {
          kPageTokens;
 }
 
-void push_rows(WorkerConnections& connections, const SequenceHandle& sequence, int layer,
-               std::int64_t begin, std::span<const std::byte> rows, Deadline deadline) {
-  const PoolShape& shape = sequence.shape;
-  const std::size_t row_bytes = shape.row_bytes();
-  const std::int64_t count = check(sequence, layer, begin, rows.size(), row_bytes);
-  std::vector<Piece> pieces = split(sequence, begin, begin + count, piece_rows(row_bytes));
+void push_rows(WorkerConnections& connections, std::span<const PromptRows> parts,
+               Deadline deadline) {
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const PromptRows& part = parts[i];
+    const std::int64_t count = check(*part.sequence, part.layer, part.begin, part.rows.size(),
+                                     part.sequence->shape.row_bytes());
+    split(*part.sequence, i, part.begin, part.begin + count, pieces);
+  }
   take_turns(pieces);
 
   WorkerCall call(connections, deadline);
-  Status late;
-  std::vector<std::size_t> sent;
-  std::map<const std::string*, std::vector<std::size_t>> sent_to;
+  struct Sent {
+    std::size_t part = 0;
+    std::size_t index = 0;  // in the call
+  };
+  std::vector<Sent> sent;
+  std::vector<Status> late(parts.size());
+  std::map<std::string_view, std::vector<std::size_t>> sent_to;
+  const auto refused = [&](std::size_t part) {
+    return call.failed() && std::ranges::any_of(sent, [&](const Sent& before) {
+             return before.part == part && call.failed(before.index);
+           });
+  };
   for (const Piece& piece : pieces) {
-    std::vector<std::size_t>& mine = sent_to[piece.address];
+    const PromptRows& part = parts[piece.part];
+    const SequenceHandle& sequence = *part.sequence;
+    std::vector<std::size_t>& mine = sent_to[*piece.address];
     if (mine.size() >= kPiecesAhead) (void)call.wait(mine[mine.size() - kPiecesAhead]);
-    if (call.failed()) break;  // the rest would only be refused too
+    if (refused(piece.part)) continue;  // the rest would only be refused too
+    const std::size_t row_bytes = sequence.shape.row_bytes();
     const auto payload =
-        rows.subspan(static_cast<std::size_t>(piece.begin - begin) * row_bytes,
-                     static_cast<std::size_t>(piece.end - piece.begin) * row_bytes);
+        part.rows.subspan(static_cast<std::size_t>(piece.begin - part.begin) * row_bytes,
+                          static_cast<std::size_t>(piece.end - piece.begin) * row_bytes);
     if (!call.reserve(payload.size())) {
-      late = {ErrorCode::kDeadlineExceeded,
-              fmt::format("rows {} to {} of sequence {} were not sent", piece.begin, begin + count,
-                          sequence.id)};
-      break;
+      late[piece.part] = {ErrorCode::kDeadlineExceeded,
+                          fmt::format("rows {} to {} of sequence {} were not sent", piece.begin,
+                                      piece.end, sequence.id)};
+      continue;
     }
     const auto encode = [&](std::uint64_t number) {
       return wire::encode(wire::Rows{.request = number,
                                      .sequence_id = sequence.id,
                                      .epoch = sequence.epoch,
                                      .token = sequence.token,
-                                     .layer = layer,
+                                     .layer = part.layer,
                                      .begin = piece.begin,
                                      .count = piece.end - piece.begin,
                                      .crc32c = wire::crc32c(payload)});
     };
-    sent.push_back(call.send({.address = *piece.address,
-                              .greetings = {hello_of(sequence)},
-                              .type = wire::MessageType::kRows,
-                              .encode = encode,
-                              .payload = {payload}}));
-    mine.push_back(sent.back());
+    sent.push_back({piece.part, call.send({.address = *piece.address,
+                                           .greetings = {hello_of(sequence)},
+                                           .type = wire::MessageType::kRows,
+                                           .encode = encode,
+                                           .payload = {payload}})});
+    mine.push_back(sent.back().index);
   }
-  Status first;
-  for (const std::size_t index : sent) {
+  std::vector<Status> first(parts.size());
+  for (const auto& [part, index] : sent) {
     const Status status = outcome(call, index);
-    if (first.ok()) first = status;
+    if (first[part].ok()) first[part] = status;
   }
-  if (first.ok()) first = late;
-  first.throw_if_error();
+  std::vector<ItemFailure> failed;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (first[i].ok()) first[i] = late[i];
+    if (!first[i].ok()) failed.push_back({i, first[i]});
+  }
+  throw_if_failed(std::move(failed));
 }
 
 }  // namespace tributary

@@ -12,8 +12,8 @@
 namespace tributary {
 
 /// See TierClient::push_rows.
-void push_rows(WorkerConnections& connections, const SequenceHandle& sequence, int layer,
-               std::int64_t begin, std::span<const std::byte> rows, Deadline deadline);
+void push_rows(WorkerConnections& connections, std::span<const PromptRows> parts,
+               Deadline deadline);
 
 /// Rows of one message: whole pages of about kPieceBytes.
 [[nodiscard]] std::int64_t piece_rows(std::size_t row_bytes) noexcept;

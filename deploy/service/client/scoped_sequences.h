@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <deque>
+#include <optional>
 
 #include "deploy/service/client/tier_client.h"
 
@@ -19,8 +20,8 @@ class ScopedSequences {
 
   SequenceHandle& add(const SequenceHandle& sequence);
   [[nodiscard]] std::deque<SequenceHandle>& all() noexcept { return sequences_; }
-  /// Frees all sequences; throws the first error.
-  void free();
+  /// Frees all sequences; throws as TierClient::free().
+  void free(std::optional<Deadline> deadline = {});
   /// Leaves them to their leases.
   void release() noexcept { sequences_.clear(); }
 

@@ -1,6 +1,9 @@
 #include "deploy/service/client/tier_client.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <numeric>
 #include <thread>
 
 #include "comm/wire/access_token.h"
@@ -13,6 +16,7 @@
 #include "deploy/service/client/tier_api.h"
 #include "deploy/service/client/worker_connections.h"
 #include "deploy/service/protocol/admission.h"
+#include "deploy/service/protocol/sequence_json.h"
 #include "deploy/service/transport/data_transport.h"
 
 namespace tributary {
@@ -65,16 +69,11 @@ class TierClient::Impl {
   void keep(const SequenceHandle& sequence) {
     if (leases_) leases_->keep(sequence);
   }
-  void truncated(const SequenceHandle& sequence) {
+  void changed(const SequenceHandle& sequence) {
     if (leases_) leases_->update(sequence);
   }
   void forget(SequenceId id) {
     if (leases_) leases_->forget(id);
-  }
-  /// Asks the sequence's home whether it still holds the sequence.
-  [[nodiscard]] bool home_holds(const SequenceHandle& sequence, Deadline deadline) {
-    const ControlRequest renewal{.op = wire::ControlOp::kRenew, .sequence = &sequence};
-    return control(connections_, std::span(&renewal, 1), deadline).front().status.ok();
   }
 
  private:
@@ -133,49 +132,101 @@ SequenceHandle TierClient::query(const SequenceHandle& sequence, std::optional<D
   return impl_->control_plane().query(sequence.id, impl_->deadline(deadline));
 }
 
-void TierClient::wait_ready(const SequenceHandle& sequence, std::optional<Deadline> deadline) {
+void TierClient::wait_ready(std::span<const SequenceHandle* const> sequences,
+                            std::optional<Deadline> deadline) {
   // Owners report to the leader at once: this takes one message, and milliseconds on a busy
   // machine.
   constexpr std::chrono::milliseconds kFirstPause{1};
   constexpr std::chrono::milliseconds kLongestPause{50};
   const Deadline end = impl_->deadline(deadline);
-  std::string missing;
+  std::vector<std::size_t> waiting(sequences.size());
+  std::iota(waiting.begin(), waiting.end(), std::size_t{0});
+  std::vector<ItemFailure> failed;
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-    try {
-      const SequenceHandle now = query(sequence, end);
-      if (now.state != SequenceState::kFilling) return;
-      missing = now.missing;
-    } catch (const Error& error) {
-      // A control plane that was down or cut off considers pools lost until they register again.
-      const bool lost_sight =
-          error.code() == ErrorCode::kPoolLost || error.code() == ErrorCode::kUnavailable;
-      if (!lost_sight) throw;
-      // If the deadline has passed meanwhile, no home has denied the sequence.
-      if (!impl_->home_holds(sequence, end) && !end.expired()) throw;
-      missing = error.what();
+    const bool last = Deadline::Clock::now() + pause >= end.when();
+    std::vector<ControlRequest> requests;
+    requests.reserve(waiting.size());
+    for (const std::size_t i : waiting) {
+      requests.push_back({.op = wire::ControlOp::kReady, .sequence = sequences[i]});
     }
-    if (Deadline::Clock::now() + pause >= end.when()) {
-      fail(ErrorCode::kDeadlineExceeded, "sequence {} is not ready: {}", sequence.id, missing);
+    const auto outcomes = control(impl_->connections(), requests, end);
+    std::vector<std::size_t> still;
+    for (std::size_t k = 0; k < waiting.size(); ++k) {
+      const Status& status = outcomes[k].status;
+      if (status.ok()) continue;
+      // A worker that is behind, or has no room for a connection, may answer the next time.
+      const bool later =
+          status.code() == ErrorCode::kUnavailable || status.code() == ErrorCode::kPoolFull;
+      if (later && !last) {
+        still.push_back(waiting[k]);
+      } else if (later) {
+        failed.push_back({waiting[k],
+                          {ErrorCode::kDeadlineExceeded,
+                           fmt::format("sequence {} is not ready: {}", sequences[waiting[k]]->id,
+                                       status.message())}});
+      } else {
+        failed.push_back({waiting[k], status});
+      }
     }
+    waiting = std::move(still);
+    if (waiting.empty()) break;
     std::this_thread::sleep_for(pause);
   }
+  throw_if_failed(std::move(failed));
 }
 
-void TierClient::free(const SequenceHandle& sequence, std::optional<Deadline> deadline) {
-  impl_->forget(sequence.id);
-  try {
-    impl_->control_plane().free(sequence.id, sequence.pool, impl_->deadline(deadline));
-  } catch (const Error& error) {
-    // The sequence is gone with its pool, or the pool is cut off from the control plane and ends
-    // the lease by itself.
-    if (error.code() != ErrorCode::kNotFound && error.code() != ErrorCode::kPoolLost) throw;
+void TierClient::free(std::span<const SequenceHandle* const> sequences,
+                      std::optional<Deadline> deadline) {
+  constexpr Deadline::Clock::duration kNone{0};
+  const Deadline end = impl_->deadline(deadline);
+  const auto now = Deadline::Clock::now();
+  std::vector<ControlRequest> requests;
+  requests.reserve(sequences.size());
+  for (const SequenceHandle* sequence : sequences) {
+    impl_->forget(sequence->id);
+    requests.push_back({.op = wire::ControlOp::kFree, .sequence = sequence});
   }
+  // Half of the time is left to ask the control plane about a worker that does not answer.
+  const auto outcomes = control(impl_->connections(), requests,
+                                Deadline(now + std::max(end.when() - now, kNone) / 2));
+  std::vector<ItemFailure> failed;
+  Status control_plane;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    if (outcomes[i].status.ok() || outcomes[i].status.code() == ErrorCode::kNotFound) continue;
+    // A control plane that is down is asked once.
+    if (control_plane.ok()) {
+      control_plane = status_of(
+          [&] { impl_->control_plane().free(sequences[i]->id, sequences[i]->pool, end); });
+      // The sequence is gone with its pool, or the pool is cut off from the control plane and ends
+      // the lease by itself.
+      if (control_plane.code() == ErrorCode::kNotFound ||
+          control_plane.code() == ErrorCode::kPoolLost) {
+        control_plane = {};
+      }
+    }
+    if (!control_plane.ok()) failed.push_back({i, control_plane});
+  }
+  throw_if_failed(std::move(failed));
 }
 
-void TierClient::push_rows(const SequenceHandle& sequence, int layer, std::int64_t begin,
-                           std::span<const std::byte> rows, std::optional<Deadline> deadline) {
-  tributary::push_rows(impl_->connections(), sequence, layer, begin, rows,
-                       impl_->deadline(deadline));
+void TierClient::extend(SequenceHandle& sequence, std::int64_t max_new_tokens,
+                        std::optional<Deadline> deadline) {
+  if (max_new_tokens < 0 || max_new_tokens > kMaxSequenceTokens) {
+    fail(ErrorCode::kInvalidArgument, "sequence {}: {} new tokens, expected 0 to {}", sequence.id,
+         max_new_tokens, kMaxSequenceTokens);
+  }
+  const ControlRequest request{.op = wire::ControlOp::kExtend,
+                               .sequence = &sequence,
+                               .length = sequence.prompt_tokens + max_new_tokens};
+  const auto outcomes =
+      control(impl_->connections(), std::span(&request, 1), impl_->deadline(deadline));
+  outcomes.front().status.throw_if_error();
+  sequence.max_new_tokens = std::max(sequence.max_new_tokens, max_new_tokens);
+  impl_->changed(sequence);
+}
+
+void TierClient::push_rows(std::span<const PromptRows> parts, std::optional<Deadline> deadline) {
+  tributary::push_rows(impl_->connections(), parts, impl_->deadline(deadline));
 }
 
 void TierClient::attend(std::span<const LayerItem> items, int layer,
@@ -216,10 +267,15 @@ void TierClient::commit(std::span<SequenceHandle* const> sequences,
                         .length = sequences[i]->length + accepted[i]});
   }
   const auto outcomes = control(impl_->connections(), requests, impl_->deadline(deadline));
+  std::vector<ItemFailure> failed;
   for (std::size_t i = 0; i < sequences.size(); ++i) {
-    if (outcomes[i].status.ok()) sequences[i]->length = outcomes[i].length;
+    if (outcomes[i].status.ok()) {
+      sequences[i]->length = outcomes[i].length;
+    } else {
+      failed.push_back({i, outcomes[i].status});
+    }
   }
-  for (const ControlOutcome& outcome : outcomes) outcome.status.throw_if_error();
+  throw_if_failed(std::move(failed));
 }
 
 void TierClient::truncate(SequenceHandle& sequence, std::int64_t length,
@@ -231,7 +287,7 @@ void TierClient::truncate(SequenceHandle& sequence, std::int64_t length,
   outcomes.front().status.throw_if_error();
   sequence.epoch = outcomes.front().epoch;
   sequence.length = outcomes.front().length;
-  impl_->truncated(sequence);
+  impl_->changed(sequence);
 }
 
 }  // namespace tributary

@@ -17,6 +17,7 @@
 #include "core/base/deadline.h"
 #include "core/base/error.h"
 #include "core/sequencer/admit_request.h"
+#include "deploy/service/client/items_error.h"
 #include "deploy/service/protocol/admission.h"
 #include "deploy/service/transport/transport_choice.h"
 
@@ -51,7 +52,7 @@ struct TokenData {
 /// v_head_dim.
 struct LayerItem {
   SequenceHandle* sequence = nullptr;  ///< whose step this is
-  std::int32_t tokens = 1;             ///< new ones, the same in every layer of a step
+  std::int32_t tokens = 1;  ///< new ones, the same in every layer of a step; 0: nothing is sent
   /// [tokens, H, C + R]; attend_unabsorbed(): [tokens, H, N + R]; forward(): hidden states.
   TokenData query;
   TokenData row;  ///< the new latent rows, [tokens, C + R]; forward(): none
@@ -59,6 +60,15 @@ struct LayerItem {
   /// attend_unabsorbed(): per token o [H, V], then lse [H]; attend_projected(): [tokens, H, V];
   /// forward(): [tokens, hidden_size]. Undefined for an item that fails.
   float* output = nullptr;
+};
+
+/// Rows of positions begin, begin + 1, ... of one layer of a sequence's prompt, in the pool's row
+/// type, in the caller's memory.
+struct PromptRows {
+  const SequenceHandle* sequence = nullptr;
+  int layer = 0;
+  std::int64_t begin = 0;
+  std::span<const std::byte> rows;
 };
 
 /// Thrown by admit() when no pool has room now.
@@ -78,7 +88,8 @@ class PoolFullError : public Error {
 /// They throw Error: kDeadlineExceeded; kPoolLost (the worker or its pool is gone, and the
 /// sequences with it; also if the worker does not answer and the control plane has lost it);
 /// kUnavailable (a worker has no room for a connection now: try again); kPoolFull (admit, as
-/// PoolFullError); and the tier's own errors.
+/// PoolFullError; extend); and the tier's own errors. A call on a list throws ItemsError, which
+/// names the items that failed, when all have ended; an empty list is nothing to do.
 class TierClient {
  public:
   /// Throws kInvalidArgument for an invalid URL, and for a certificate that cannot be read if the
@@ -105,22 +116,43 @@ class TierClient {
   /// The sequence as its pool has it now. Throws kNotFound for one that has ended.
   [[nodiscard]] SequenceHandle query(const SequenceHandle& sequence,
                                      std::optional<Deadline> deadline = {});
-  /// Call it after the last push_rows(): waits until the pool's leader has heard from every owner.
-  /// It also waits for a control plane that is down, or has lost sight of the pool, as long as the
-  /// pool's worker is there. Throws kDeadlineExceeded naming the missing part.
-  void wait_ready(const SequenceHandle& sequence, std::optional<Deadline> deadline = {});
-  /// Ends the sequence. It is not an error if it has ended already.
-  void free(const SequenceHandle& sequence, std::optional<Deadline> deadline = {});
+  /// Call it after the last push_rows(): waits until the leaders have heard from every owner of
+  /// their rows. It asks the sequences' workers alone. Throws kDeadlineExceeded naming the missing
+  /// part.
+  void wait_ready(std::span<const SequenceHandle* const> sequences,
+                  std::optional<Deadline> deadline = {});
+  void wait_ready(const SequenceHandle& sequence, std::optional<Deadline> deadline = {}) {
+    const SequenceHandle* one = &sequence;
+    wait_ready(std::span(&one, 1), deadline);
+  }
+  /// Ends the sequences. It is not an error if one has ended already. Workers are asked first, then
+  /// the control plane about those that no worker has answered for.
+  void free(std::span<const SequenceHandle* const> sequences,
+            std::optional<Deadline> deadline = {});
+  void free(const SequenceHandle& sequence, std::optional<Deadline> deadline = {}) {
+    const SequenceHandle* one = &sequence;
+    free(std::span(&one, 1), deadline);
+  }
+  /// Makes room for `max_new_tokens` after the prompt, where admission reserved less; the handle
+  /// says so afterwards. A number that is not larger changes nothing. Throws kPoolFull where there
+  /// is no room now, kTooLarge where there never is.
+  void extend(SequenceHandle& sequence, std::int64_t max_new_tokens,
+              std::optional<Deadline> deadline = {});
 
-  /// Sends rows of positions begin, begin + 1, ... of one layer of the prompt, in the pool's row
-  /// type, and splits them by extent. Returns when every owner has acknowledged them and `rows` may
-  /// be reused. If it throws, `rows` may be reused too, and acknowledged rows stay.
+  /// Sends rows, split by extent. Returns when every owner has acknowledged them and the memory may
+  /// be reused. If it throws, the memory may be reused too, acknowledged rows stay, and the same
+  /// rows may be sent again, in the same calls: what has arrived is acknowledged again. Other bytes
+  /// for it, or another cut of the same, are kAlreadyExists.
+  void push_rows(std::span<const PromptRows> parts, std::optional<Deadline> deadline = {});
   void push_rows(const SequenceHandle& sequence, int layer, std::int64_t begin,
-                 std::span<const std::byte> rows, std::optional<Deadline> deadline = {});
+                 std::span<const std::byte> rows, std::optional<Deadline> deadline = {}) {
+    const PromptRows part{&sequence, layer, begin, rows};
+    push_rows(std::span(&part, 1), deadline);
+  }
 
   /// Computes one layer of a step of all items in one call; splits them by home and waits for all.
-  /// The first layer call at a sequence's `length` opens its step. If some items fail, throws the
-  /// first one's error after all have ended; the outputs of the others are valid.
+  /// The first layer call at a sequence's `length` opens its step. The outputs of items that do not
+  /// fail are valid whatever the others do.
   void attend(std::span<const LayerItem> items, int layer, std::optional<Deadline> deadline = {});
   /// As attend(), with queries before W_UK and o after W_UV, where the pool has these weights: the
   /// shorter message. Its bits are those of the query absorbed in fp32, rounded to the query type
@@ -135,7 +167,8 @@ class TierClient {
   void forward(std::span<const LayerItem> items, int layer, std::optional<Deadline> deadline = {});
 
   /// Ends the step of each sequence with its number of accepted tokens (0: an abort). Returns when
-  /// all have been committed.
+  /// all have been committed; the handles of those that are have their new length even if it
+  /// throws.
   void commit(std::span<SequenceHandle* const> sequences, std::span<const std::int32_t> accepted,
               std::optional<Deadline> deadline = {});
   /// Drops the rows from `length` on, between steps; the handle gets a new epoch.

@@ -47,6 +47,10 @@ class WorkerCall {
   [[nodiscard]] const WorkerReply& reply(std::size_t index) { return requests_[index]->reply; }
   /// Whether some request of the call has failed, or was refused, so far.
   [[nodiscard]] bool failed() const { return connections_.failed(*call_); }
+  /// Whether this one has.
+  [[nodiscard]] bool failed(std::size_t index) const {
+    return connections_.failed(*requests_[index]);
+  }
 
  private:
   WorkerConnections& connections_;

@@ -48,6 +48,12 @@ std::uint64_t request_of(const WorkerReply& reply) {
       reply);
 }
 
+/// It has ended with an error, or with a refusal of its rows.
+bool has_failed(const WorkerRequest& request) {
+  const auto* rows = std::get_if<wire::RowsReply>(&request.reply);
+  return !request.status.ok() || (rows != nullptr && !rows->outcome.ok());
+}
+
 WorkerReply decode_reply(wire::MessageType type, std::span<const std::byte> header) {
   switch (type) {
     case wire::MessageType::kRowsReply:
@@ -284,10 +290,7 @@ void WorkerConnections::finish(std::uint64_t number, Status status, WorkerReply 
   request->done = true;
   request->status = std::move(status);
   request->reply = std::move(reply);
-  const auto* rows = std::get_if<wire::RowsReply>(&request->reply);
-  if (!request->status.ok() || (rows != nullptr && !rows->outcome.ok())) {
-    request->call->failed = true;
-  }
+  if (has_failed(*request)) request->call->failed = true;
   budget_.give_back(std::exchange(request->reserved, 0));
   request->call->changed.notify_all();
 }
@@ -340,6 +343,11 @@ void WorkerConnections::give_up(PeerId peer, const Status& reason) {
 bool WorkerConnections::failed(const WorkerRequest::Call& call) {
   const std::scoped_lock lock(mutex_);
   return call.failed;
+}
+
+bool WorkerConnections::failed(const WorkerRequest& request) {
+  const std::scoped_lock lock(mutex_);
+  return request.done && has_failed(request);
 }
 
 void WorkerConnections::release(std::span<const std::shared_ptr<WorkerRequest>> requests,

@@ -93,6 +93,7 @@ class WorkerConnections final : private TransportHandler {
   /// later reply is dropped.
   [[nodiscard]] Status wait(WorkerRequest& request, Deadline deadline);
   [[nodiscard]] bool failed(const WorkerRequest::Call& call);
+  [[nodiscard]] bool failed(const WorkerRequest& request);
   /// `silent` gets the workers that have not answered for kSilence, and again after each further
   /// kSilence, while somebody waits for them. It must neither block nor call back. Empty: nobody is
   /// told.

@@ -135,7 +135,10 @@ enum class ControlOp : std::uint8_t {
   kCommit = 0,    // the open step ends with this length (its base: nothing accepted)
   kTruncate = 1,  // drops the rows from `length` on; a new epoch
   kRenew = 2,     // the lease; `length` is ignored
-  kLast = kRenew,
+  kReady = 3,     // kUnavailable while rows of the prompt are missing; `length` is ignored
+  kExtend = 4,    // room for `length` tokens in all, the prompt's included
+  kFree = 5,      // ends the sequence; `length` is ignored
+  kLast = kFree,
 };
 struct ControlItem {
   ControlOp op = ControlOp::kCommit;

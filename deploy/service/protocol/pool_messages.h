@@ -72,10 +72,10 @@ struct PoolReply {
   std::string message;
   std::optional<SequenceInfo> sequence;  // of Admit and Query
 };
-/// The pool ended a sequence by itself: its lease ran out.
+/// A sequence ended without a Free of the control plane.
 struct SequenceEnded {
   SequenceId id = 0;
-  std::string reason;  // `lease_expired`
+  std::string reason;  // `lease_expired`, `freed`
 };
 
 // Control plane -> pool.

@@ -163,5 +163,21 @@ TEST_F(SequenceTableTest, FreeForgets) {
   EXPECT_EQ(code_of([&] { table_.apply(FreeOp{7}); }), ErrorCode::kNotFound);
 }
 
+TEST_F(SequenceTableTest, ARaisedLimitAddsLeavesWithoutPages) {
+  table_.apply(RaiseLimitOp{7, 384, {}});  // the last leaf's rest
+  EXPECT_EQ(table_.at(7).limit_tokens, 384);
+  EXPECT_EQ(table_.at(7).leaves.size(), 3U);
+  table_.apply(RaiseLimitOp{7, 513, {1, 0}});
+  EXPECT_EQ(table_.at(7).limit_tokens, 513);
+  ASSERT_EQ(table_.at(7).leaves.size(), 5U);
+  EXPECT_EQ(table_.at(7).leaves[3].owner, 1);
+  EXPECT_TRUE(table_.at(7).leaves[4].pages.empty());
+  EXPECT_EQ(table_.at(7).epoch, 1U);
+  expect_refused(RaiseLimitOp{7, 512, {}}, ErrorCode::kInvalidArgument);
+  expect_refused(RaiseLimitOp{7, 641, {}}, ErrorCode::kInvalidArgument);
+  expect_refused(RaiseLimitOp{7, 640, {1}}, ErrorCode::kInvalidArgument);
+  expect_refused(RaiseLimitOp{8, 640, {}}, ErrorCode::kNotFound);
+}
+
 }  // namespace
 }  // namespace tributary

@@ -73,6 +73,37 @@ TEST_F(IngestTableTest, TellsWhereRowsLie) {
   EXPECT_EQ(transfer.runs[2].count, 38);
 }
 
+TEST_F(IngestTableTest, TellsARepetitionFromOtherRowsByTheChecksum) {
+  const auto first = table_.begin(1, 1, 0, 0, 100, 7U);
+  EXPECT_EQ(code_of([&] { (void)table_.begin(1, 1, 0, 0, 100, 7U); }), ErrorCode::kUnavailable)
+      << "not yet";
+  EXPECT_EQ(code_of([&] { (void)table_.begin(1, 1, 0, 0, 100, 8U); }), ErrorCode::kAlreadyExists);
+  (void)table_.end(first.ticket, false);
+  EXPECT_NE(table_.begin(1, 1, 0, 100, 10, 7U).ticket, 0U);
+  const auto again = table_.begin(1, 1, 0, 0, 100, 7U);
+  ASSERT_NE(again.ticket, 0U) << "it had not arrived";
+  EXPECT_EQ(table_.end(again.ticket, true).rows_done, 100);
+  EXPECT_EQ(table_.begin(1, 1, 0, 0, 100, 7U).ticket, 0U);
+  EXPECT_EQ(table_.progress(1).rows_done, 100);
+  for (const auto& [begin, count, crc] : std::vector<std::tuple<std::int64_t, std::int64_t, int>>{
+           {0, 100, 8}, {0, 99, 7}, {1, 99, 7}, {0, 101, 7}}) {
+    EXPECT_EQ(code_of([&, begin = begin, count = count, crc = crc] {
+                (void)table_.begin(1, 1, 0, begin, count, static_cast<std::uint32_t>(crc));
+              }),
+              ErrorCode::kAlreadyExists);
+  }
+  EXPECT_NE(table_.begin(1, 1, 1, 0, 100, 7U).ticket, 0U) << "another layer";
+}
+
+TEST_F(IngestTableTest, KnowsARepetitionWhenAllRowsAreThere) {
+  for (const std::int64_t begin : {0, 384}) {
+    const std::int64_t count = begin == 0 ? 256 : 66;
+    (void)table_.end(table_.begin(1, 1, 0, begin, count, 5U).ticket, true);
+  }
+  EXPECT_EQ(table_.begin(1, 1, 0, 0, 256, 5U).ticket, 0U);
+  EXPECT_EQ(code_of([&] { (void)table_.begin(1, 1, 0, 0, 256, 6U); }), ErrorCode::kAlreadyExists);
+}
+
 TEST_F(IngestTableTest, RefusesWhatItDoesNotExpect) {
   EXPECT_EQ(refusal(2, 1, 0, 0, 1), ErrorCode::kNotFound);
   EXPECT_EQ(refusal(1, 2, 0, 0, 1), ErrorCode::kStaleEpoch);

@@ -33,6 +33,9 @@ bool same(const FreeOp& a, const FreeOp& b) {
 bool same(const MoveOp& a, const MoveOp& b) {
   return a.id == b.id && a.first_leaf == b.first_leaf && a.owner == b.owner && a.pages == b.pages;
 }
+bool same(const RaiseLimitOp& a, const RaiseLimitOp& b) {
+  return a.id == b.id && a.limit_tokens == b.limit_tokens && a.owners == b.owners;
+}
 template <typename... Ops>
 bool same(const std::variant<Ops...>& a, const std::variant<Ops...>& b) {
   return a.index() == b.index() &&
@@ -70,7 +73,9 @@ Order example_order() {
                CommitOp{UINT64_MAX, -7},
                TruncateOp{8, 9, INT64_MIN},
                FreeOp{10},
-               MoveOp{11, 12, -13, {14, INT32_MIN}}};
+               MoveOp{11, 12, -13, {14, INT32_MIN}},
+               RaiseLimitOp{15, INT64_MAX, {16, -17}},
+               RaiseLimitOp{18, 19, {}}};
   order.copies = {{1, 2, 3, 4, 5}, {INT32_MAX, -1, 0, 0, INT32_MIN}};
   order.step = {{1, 2, 3}, {UINT64_MAX, UINT32_MAX, INT32_MIN}};
   order.item_layer = {60, INT32_MIN};
@@ -108,7 +113,7 @@ TEST(Order, RefusesWhatItDoesNotKnow) {
   constexpr std::size_t kFirstKind = 8 + 1 + 4;
   bytes[kFirstKind] = std::byte{7};
   EXPECT_EQ(message_of([&] { (void)decode_order(bytes); }),
-            "order: operation kind is 7, expected 0 .. 5");
+            "order: operation kind is 7, expected 0 .. 6");
 }
 
 TEST(Order, ChangedBytesAreAnErrorOrAnotherOrder) {

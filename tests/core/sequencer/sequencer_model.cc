@@ -74,6 +74,16 @@ void SequencerModel::abort_all() {
   while (!open_.empty()) commit(open_.begin()->first, 0);
 }
 
+bool SequencerModel::raise_limit(SequenceId id, std::int64_t limit_tokens) {
+  const bool raised = sequencer_.sequences().raise_limit(id, limit_tokens);
+  Expected& expected = expected_.at(id);
+  if (raised && limit_tokens > expected.limit) {
+    ordered_ = false;
+    expected.limit = limit_tokens;
+  }
+  return raised;
+}
+
 void SequencerModel::truncate(SequenceId id, std::int64_t length) {
   sequencer_.sequences().truncate(id, length);
   ordered_ = false;

@@ -30,6 +30,7 @@ class SequencerModel {
   void begin(const std::vector<StepRequest>& requests);
   /// Commits nothing of any open step.
   void abort_all();
+  bool raise_limit(SequenceId id, std::int64_t limit_tokens);
   void truncate(SequenceId id, std::int64_t length);
   void free(SequenceId id);
   void close(SequenceId id);

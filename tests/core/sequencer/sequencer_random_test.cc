@@ -133,6 +133,17 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
     }
   }
 
+  void raise_limit() {
+    const SequenceId id = any();
+    const std::int64_t limit =
+        model_.sequences().at(id).limit + between(0, GetParam().leaf_tokens) - 20;
+    bool raised = false;
+    const ErrorCode code = code_of([&] { raised = model_.raise_limit(id, limit); });
+    EXPECT_TRUE(code == ErrorCode::kOk || code == ErrorCode::kTooLarge);
+    if (raised) ++raised_;
+    if (code == ErrorCode::kOk && !raised) ++no_room_;
+  }
+
   void truncate() {
     const SequenceId id = any();
     const std::int64_t length = model_.sequences().at(id).length;
@@ -200,6 +211,8 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
       truncate();
     } else if (draw < 40) {
       release_closed();
+    } else if (draw < 42) {
+      raise_limit();
     } else if (draw < 60) {
       if (!model_.open_steps().empty()) {
         if (between(0, 2) == 0) model_.abort_all();
@@ -226,7 +239,7 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
                          .incarnation = 9}};
   std::int64_t tag_ = 0;
   int admitted_ = 0, full_ = 0, too_large_ = 0, steps_ = 0, rounds_ = 0, commits_ = 0;
-  int moves_ = 0;
+  int moves_ = 0, raised_ = 0, no_room_ = 0;
 };
 
 TEST_P(SequencerRandom, StaysAtOneWithTheModel) {
@@ -241,6 +254,8 @@ TEST_P(SequencerRandom, StaysAtOneWithTheModel) {
   }
   EXPECT_GT(admitted_, 100);
   EXPECT_GT(full_, 10) << "the pool must have been full";
+  EXPECT_GT(raised_, 10);
+  EXPECT_GT(no_room_, 10) << "for more of a sequence either";
   EXPECT_GT(too_large_, 0);
   EXPECT_GT(steps_, 20);
   EXPECT_GT(rounds_, 50);

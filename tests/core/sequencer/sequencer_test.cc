@@ -82,6 +82,46 @@ TEST(Sequencer, TooLargeIsNotFull) {
   EXPECT_TRUE(s.sequences().admit(request(1, 0, SpreadPolicy::kSingle)).has_value());
 }
 
+TEST(Sequencer, RaisesALimitWhereThereIsRoom) {
+  SequencerModel model(config(2, 4));
+  const auto id = model.admit(request(60, 4, SpreadPolicy::kAuto)).value();
+  EXPECT_TRUE(model.raise_limit(id, 64)) << "it has that";
+  EXPECT_EQ(model.take_order().ops.size(), 1U);
+  EXPECT_TRUE(model.raise_limit(id, 65));
+  model.check();
+  EXPECT_TRUE(model.raise_limit(id, 300)) << "leaves go to the other worker where one is full";
+  model.check();
+  (void)model.take_order();
+  model.check();
+  EXPECT_EQ(code_of([&] { (void)model.raise_limit(id, 513); }), ErrorCode::kTooLarge);
+  const auto other = model.admit(request(150, 42, SpreadPolicy::kSingle)).value();
+  EXPECT_FALSE(model.raise_limit(id, 321)) << "no page is left";
+  model.check();
+  EXPECT_TRUE(model.take_order().ops.size() == 1U);
+  // It decodes up to its new limit, and no further.
+  for (int length = 60; length < 300; length += 10) {
+    model.begin({{id, 10}});
+    (void)model.take_order();
+    model.commit(id, 10);
+    model.check();
+  }
+  EXPECT_EQ(code_of([&] { model.open_step({{id, 1}}); }), ErrorCode::kInvalidArgument);
+  model.free(other);
+  EXPECT_TRUE(model.raise_limit(id, 301));
+  model.begin({{id, 1}});
+  model.check();
+}
+
+TEST(Sequencer, RaisesTheLimitOfASingleSequenceOnItsWorkerAlone) {
+  SequencerModel model(config(2, 4));
+  const auto id = model.admit(request(60, 4, SpreadPolicy::kSingle)).value();
+  EXPECT_EQ(code_of([&] { (void)model.raise_limit(id, 257); }), ErrorCode::kTooLarge);
+  EXPECT_TRUE(model.raise_limit(id, 256));
+  model.check();
+  const Sequence& s = model.sequencer().ledger().table().at(id);
+  for (const Leaf& leaf : s.leaves) EXPECT_EQ(leaf.owner, s.home);
+}
+
 TEST(Sequencer, RefusesBadLengths) {
   Sequencer s(config(2, 4));
   for (const auto& bad : {request(-1, 5), request(5, -1), request(0, 0), request(INT64_MAX, 1),

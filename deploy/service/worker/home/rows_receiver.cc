@@ -18,6 +18,7 @@ wire::Refusal reason_of(ErrorCode code) {
     case ErrorCode::kStaleEpoch:
       return wire::Refusal::kStaleEpoch;
     case ErrorCode::kAlreadyExists:
+    case ErrorCode::kUnavailable:  // the same rows are on their way
       return wire::Refusal::kRepeated;
     default:
       return wire::Refusal::kOutOfRange;
@@ -53,10 +54,14 @@ std::optional<Landing> RowsReceiver::receive(PeerId peer, const wire::Rows& rows
   transfer->arrival = std::chrono::steady_clock::now();
   const Status status = status_of([&] {
     transfer->table =
-        table_.begin(rows.sequence_id, rows.epoch, rows.layer, rows.begin, rows.count);
+        table_.begin(rows.sequence_id, rows.epoch, rows.layer, rows.begin, rows.count, rows.crc32c);
   });
   if (!status.ok()) {
     refuse(peer, rows.request, reason_of(status.code()), status);
+    return {};
+  }
+  if (transfer->table.ticket == 0) {  // they are here: the sender has not heard so
+    links_.reply(peer, {.request = rows.request, .outcome = {}});
     return {};
   }
   transfer->pieces = pages_of(rows, transfer->table.runs);

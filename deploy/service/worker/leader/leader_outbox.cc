@@ -18,9 +18,12 @@ void LeaderOutbox::refuse(int rank, std::uint64_t ticket, std::uint32_t index,
 }
 
 void LeaderOutbox::order_done() {
-  words_.insert(words_.end(), std::make_move_iterator(words_after_order_.begin()),
-                std::make_move_iterator(words_after_order_.end()));
-  words_after_order_.clear();
+  const auto move_all = [](auto& from, auto& to) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+    from.clear();
+  };
+  move_all(answers_after_order_, answers_);
+  move_all(words_after_order_, words_);
 }
 
 void LeaderOutbox::send(const LeaderLinks& links) {

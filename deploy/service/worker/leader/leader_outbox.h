@@ -30,6 +30,10 @@ class LeaderOutbox {
   void answer(int rank, wire::ControlRelayReply verdicts) {
     answers_.emplace_back(rank, std::move(verdicts));
   }
+  /// As answer(), after every worker has the next order.
+  void answer_after_order(int rank, wire::ControlRelayReply verdicts) {
+    answers_after_order_.emplace_back(rank, std::move(verdicts));
+  }
   void tell(FromPool word) { words_.push_back(std::move(word)); }
   /// Sends `word` only after every worker has the next order.
   void tell_after_order(FromPool word) { words_after_order_.push_back(std::move(word)); }
@@ -40,6 +44,7 @@ class LeaderOutbox {
  private:
   std::vector<std::pair<int, wire::ItemsRefused>> refusals_;
   std::vector<std::pair<int, wire::ControlRelayReply>> answers_;
+  std::vector<std::pair<int, wire::ControlRelayReply>> answers_after_order_;
   std::vector<FromPool> words_;
   std::vector<FromPool> words_after_order_;
 };

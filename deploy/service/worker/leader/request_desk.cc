@@ -102,6 +102,7 @@ void RequestDesk::receive_item(WaitingItem waiting, std::vector<WaitingItem>& ac
 
 void RequestDesk::receive_relay(const LeaderMail::Relay& mail) {
   wire::ControlRelayReply reply{.ticket = mail.relay.ticket, .items = {}, .message = {}};
+  bool ends = false;
   for (const wire::ControlItem& item : mail.relay.items) {
     const wire::Outcome outcome = control(item);
     const Sequence* s = find(item.sequence_id);
@@ -109,8 +110,14 @@ void RequestDesk::receive_relay(const LeaderMail::Relay& mail) {
                            .epoch = s != nullptr ? s->epoch : 0,
                            .length = s != nullptr ? s->length : 0});
     if (!outcome.ok() && reply.message.empty()) reply.message = outcome.message;
+    ends = ends || (outcome.ok() && item.op == wire::ControlOp::kFree);
   }
-  outbox_.answer(mail.rank, std::move(reply));
+  if (ends) {
+    // After this answer the sequences' pages may be given to others.
+    outbox_.answer_after_order(mail.rank, std::move(reply));
+  } else {
+    outbox_.answer(mail.rank, std::move(reply));
+  }
 }
 
 wire::Outcome RequestDesk::control(const wire::ControlItem& item) {
@@ -126,8 +133,26 @@ wire::Outcome RequestDesk::control(const wire::ControlItem& item) {
     }
     if (item.op == wire::ControlOp::kTruncate)
       sequencer_.sequences().truncate(item.sequence_id, item.length);
+    if (item.op == wire::ControlOp::kExtend) extend(item.sequence_id, item.length);
+    if (item.op == wire::ControlOp::kFree) {
+      free(item.sequence_id);
+      outbox_.tell(SequenceEnded{.id = item.sequence_id, .reason = "freed"});
+    }
   });
   return {status.code(), status.message()};
+}
+
+void RequestDesk::extend(SequenceId id, std::int64_t limit_tokens) {
+  const std::int64_t before = find(id)->limit_tokens;
+  if (!sequencer_.sequences().raise_limit(id, limit_tokens)) {
+    fail(ErrorCode::kPoolFull, "no room now for {} more tokens of sequence {}",
+         limit_tokens - before, id);
+  }
+}
+
+void RequestDesk::free(SequenceId id) {
+  end_sequence(id, ErrorCode::kNotFound, "the sequence was freed");
+  ++meter_.totals.freed;
 }
 
 void RequestDesk::commit(SequenceId id, std::int32_t accepted) {
@@ -151,8 +176,7 @@ void RequestDesk::receive_request(const ToPool& request) {
       reply(free->request, {ErrorCode::kNotFound, fmt::format("sequence {}: not here", free->id)});
       return;
     }
-    end_sequence(free->id, ErrorCode::kNotFound, "the sequence was freed");
-    ++meter_.totals.freed;
+    this->free(free->id);
     // After this answer the sequence's pages may be given to another one.
     outbox_.tell_after_order(
         PoolReply{.request = free->request, .code = ErrorCode::kOk, .message = {}, .sequence = {}});

@@ -63,6 +63,8 @@ class RequestDesk {
   [[nodiscard]] wire::Outcome control(const wire::ControlItem& item);
   void receive_request(const ToPool& request);
   void admit(const Admit& request);
+  void extend(SequenceId id, std::int64_t limit_tokens);
+  void free(SequenceId id);
   void drain_worker(const DrainWorker& request);
   void end_sequence(SequenceId id, ErrorCode code, const std::string& reason);
   void commit(SequenceId id, std::int32_t accepted);

@@ -175,12 +175,21 @@ StepBook::Decision StepBook::decide(const wire::RequestItem& item, const Sequenc
 StepBook::Decision StepBook::decide(const wire::ControlItem& item, const Sequence* sequence) const {
   Decision decision{
       .outcome = check_version(item, sequence), .commit = {}, .open = false, .filling = false};
-  if (item.op == wire::ControlOp::kRenew && sequence != nullptr) decision.outcome = {};
+  const bool any_epoch = item.op == wire::ControlOp::kRenew || item.op == wire::ControlOp::kReady ||
+                         item.op == wire::ControlOp::kFree;
+  if (any_epoch && sequence != nullptr) decision.outcome = {};
   if (!decision.outcome.ok()) return decision;
   const Entry& entry = entries_.at(item.sequence_id);
   wire::Outcome& outcome = decision.outcome;
   switch (item.op) {
     case wire::ControlOp::kRenew:
+    case wire::ControlOp::kExtend:
+    case wire::ControlOp::kFree:
+      break;
+    case wire::ControlOp::kReady:
+      if (entry.incomplete > 0) {
+        outcome = refusal(ErrorCode::kUnavailable, "sequence {}: {}", sequence->id, missing(entry));
+      }
       break;
     case wire::ControlOp::kCommit:
       if (entry.step) {

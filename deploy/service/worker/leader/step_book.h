@@ -38,8 +38,8 @@ class StepBook {
   };
   /// `sequence` is the sequencer's, null for an unknown one.
   [[nodiscard]] Decision decide(const wire::RequestItem& item, const Sequence* sequence) const;
-  /// For kTruncate an ok outcome means that the sequencer may be asked. A commit of nothing while
-  /// an item waits is allowed: the caller drops that item.
+  /// For kTruncate and kExtend an ok outcome means that the sequencer may be asked. A commit of
+  /// nothing while an item waits is allowed: the caller drops that item.
   [[nodiscard]] Decision decide(const wire::ControlItem& item, const Sequence* sequence) const;
 
   // The functions below record what was done. The sequence is known.

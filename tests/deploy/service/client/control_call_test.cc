@@ -55,7 +55,14 @@ class StaleHandles : public test::ClientFixture {
 TEST_F(StaleHandles, DoNotKeepTheOthersOut) {
   knows(worker_, {3});
   std::vector<SequenceHandle> sequences{sequence(1), sequence(2), sequence(3), sequence(4)};
-  EXPECT_EQ(code_of([&] { commit(sequences); }), ErrorCode::kPermissionDenied);
+  std::vector<std::size_t> failed;
+  try {
+    commit(sequences);
+  } catch (const ItemsError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kPermissionDenied);
+    for (const ItemFailure& item : error.failed()) failed.push_back(item.index);
+  }
+  EXPECT_EQ(failed, (std::vector<std::size_t>{0, 1, 3}));
   EXPECT_EQ(sequences[0].length, 200);
   EXPECT_EQ(sequences[2].length, 201);
   EXPECT_EQ(sequences[3].length, 200);

@@ -105,6 +105,29 @@ TEST_F(RowPushTest, RefusedRowsAreAnErrorAndTheRestIsNotSent) {
   EXPECT_LE(worker_.received().rows.size(), 2U);
 }
 
+TEST_F(RowPushTest, OfManySequencesTheOthersArrive) {
+  worker_.on_rows = [](const wire::Rows& rows) {
+    wire::RowsReply reply;
+    if (rows.sequence_id == 2) reply.outcome = {ErrorCode::kNotFound, "2 has ended"};
+    return std::optional(reply);
+  };
+  const SequenceHandle a = sequence(1), b = sequence(2), c = sequence(3);
+  const std::vector<std::byte> rows(10 * kSmallRowBytes);
+  const std::vector<PromptRows> parts = {{&a, 0, 0, rows}, {&b, 1, 20, rows}, {&c, 2, 190, rows}};
+  std::vector<std::size_t> failed;
+  try {
+    client_->push_rows(parts);
+  } catch (const ItemsError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kNotFound);
+    for (const ItemFailure& item : error.failed()) failed.push_back(item.index);
+  }
+  EXPECT_EQ(failed, std::vector<std::size_t>{1});
+  const auto received = worker_.received().rows;
+  ASSERT_EQ(received.size(), 3U);
+  EXPECT_EQ(received[2].begin, 190);
+  EXPECT_EQ(received[2].layer, 2);
+}
+
 TEST_F(RowPushTest, RowsWithoutAnAnswerEndAtTheDeadline) {
   worker_.on_rows = [](const wire::Rows&) { return std::nullopt; };
   const SequenceHandle a = sequence();

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <optional>
 #include <string>
@@ -71,55 +72,129 @@ TEST_F(TierClientTest, AWorkerThatIsNotThereIsALostPool) {
   EXPECT_EQ(code_of([&] { client_->attend(std::span(&one, 1), 0); }), ErrorCode::kPoolLost);
 }
 
-TEST_F(TierClientTest, ReadinessIsAwaitedWhileTheControlPlaneHasLostSightOfThePool) {
-  test::FakeControl control;
-  int questions = 0;
-  control.answer = [&](const HttpRequest&) {
-    if (++questions <= 2) return test::error_response(410, "pool_lost");
-    HttpResponse response;
-    response.body = to_json(test::sample_answer());
-    return response;
+/// Answers for each sequence with a code, and the length that was asked.
+void answer_controls(FakeWorker& worker, const std::function<ErrorCode(std::uint64_t)>& code) {
+  worker.on_control = [code](const wire::Control& control) {
+    wire::ControlReply reply{.request = 0, .items = {}, .message = "as the leader has it"};
+    for (const wire::ControlItem& item : control.items) {
+      reply.items.push_back({code(item.sequence_id), item.epoch, item.length});
+    }
+    return std::optional(reply);
   };
-  TierClientConfig config;
-  config.url = control.url();
-  make_client(config);
-  client_->wait_ready(sequence(77));
-  EXPECT_EQ(control.requests().size(), 3U);
-  const auto received = worker_.received();
-  ASSERT_EQ(received.controls.size(), 2U);
-  EXPECT_EQ(received.controls[0].items[0].op, wire::ControlOp::kRenew);
 }
 
-TEST_F(TierClientTest, ReadinessIsAwaitedWhileTheControlPlaneIsDown) {
-  std::optional<test::FakeControl> control;
-  control.emplace();
-  TierClientConfig config;
-  config.url = control->url();
-  make_client(config);
-  control.reset();
-  // The second for a machine that stalls: it begins to ask the worker when it has asked in vain for
-  // five seconds, or the deadline is near.
-  for (const int patience_ms : {300, 12'000}) {
-    const auto deadline = Deadline::after(milliseconds(patience_ms));
-    EXPECT_EQ(code_of([&] { client_->wait_ready(sequence(77), deadline); }),
-              ErrorCode::kDeadlineExceeded);
-    if (!worker_.received().controls.empty()) break;
+/// Failures as {index, code}.
+using Failures = std::vector<std::pair<std::size_t, ErrorCode>>;
+template <typename Call>
+Failures failures_of(const Call& call) {
+  Failures failures;
+  try {
+    call();
+  } catch (const ItemsError& error) {
+    EXPECT_EQ(error.code(), error.failed().front().status.code());
+    EXPECT_EQ(error.what(), error.failed().front().status.message());
+    for (const ItemFailure& item : error.failed()) {
+      failures.emplace_back(item.index, item.status.code());
+    }
   }
-  EXPECT_FALSE(worker_.received().controls.empty()) << "it asks the sequence's worker";
+  return failures;
 }
 
-TEST_F(TierClientTest, ASequenceThatItsWorkerDoesNotHoldIsLostWithThePool) {
-  worker_.on_control = [](const wire::Control&) {
-    wire::ControlReply reply;
-    reply.items = {{ErrorCode::kNotFound, 0, 0}};
-    return reply;
-  };
+TEST_F(TierClientTest, ReadinessOfManyIsAskedOfTheirWorkersTogether) {
+  const SequenceHandle a = sequence(1), b = sequence(2), c = sequence(3);
+  std::atomic<int> asked = 0;
+  answer_controls(worker_, [&](std::uint64_t id) {
+    return id == 2 && ++asked < 3 ? ErrorCode::kUnavailable : ErrorCode::kOk;
+  });
+  const std::vector<const SequenceHandle*> all = {&a, &b, &c};
+  client_->wait_ready(all);
+  const auto controls = worker_.received().controls;
+  ASSERT_EQ(controls.size(), 3U);
+  EXPECT_EQ(controls[0].items.size(), 3U);
+  EXPECT_EQ(controls[0].items[0].op, wire::ControlOp::kReady);
+  EXPECT_EQ(controls[2].items.size(), 1U);
+  client_->wait_ready(std::span<const SequenceHandle* const>());
+}
+
+TEST_F(TierClientTest, ReadinessOfThoseThatFailIsTheirErrorAlone) {
+  const SequenceHandle a = sequence(1), b = sequence(2), c = sequence(3);
+  answer_controls(worker_, [&](std::uint64_t id) {
+    return id == 1 ? ErrorCode::kOk : id == 2 ? ErrorCode::kUnavailable : ErrorCode::kNotFound;
+  });
+  const std::vector<const SequenceHandle*> all = {&a, &b, &c};
+  const Failures expected{{1, ErrorCode::kDeadlineExceeded}, {2, ErrorCode::kNotFound}};
+  Failures failures;
+  Status alone;
+  for (const auto patience : test::kPatiences) {
+    failures = failures_of([&] { client_->wait_ready(all, Deadline::after(patience)); });
+    alone = status_of([&] { client_->wait_ready(b, Deadline::after(patience)); });
+    if (failures == expected && !alone.message().starts_with("worker")) break;
+  }
+  EXPECT_EQ(failures, expected);
+  EXPECT_EQ(alone.message(), "sequence 2 is not ready: as the leader has it");
+}
+
+TEST_F(TierClientTest, ManyAreFreedByTheirWorkersAndTheRestByTheControlPlane) {
   test::FakeControl control;
   control.answer = [](const HttpRequest&) { return test::error_response(410, "pool_lost"); };
   TierClientConfig config;
   config.url = control.url();
   make_client(config);
-  EXPECT_EQ(code_of([&] { client_->wait_ready(sequence(77)); }), ErrorCode::kPoolLost);
+  const SequenceHandle a = sequence(1), b = sequence(2);
+  SequenceHandle elsewhere = sequence(3);
+  elsewhere.addresses = {"tcp://127.0.0.1:1"};
+  answer_controls(worker_, [&](std::uint64_t id) {
+    return id == 2 ? ErrorCode::kNotFound : ErrorCode::kOk;  // it has ended: no error
+  });
+  const std::vector<const SequenceHandle*> all = {&a, &b, &elsewhere};
+  client_->free(all);
+  const auto controls = worker_.received().controls;
+  ASSERT_EQ(controls.size(), 1U);
+  EXPECT_EQ(controls[0].items.size(), 2U);
+  EXPECT_EQ(controls[0].items[0].op, wire::ControlOp::kFree);
+  ASSERT_EQ(control.requests().size(), 1U);
+  control.answer = [](const HttpRequest&) {
+    return test::error_response(403, "permission_denied");
+  };
+  EXPECT_EQ(failures_of([&] { client_->free(all); }),
+            (Failures{{2, ErrorCode::kPermissionDenied}}));
+}
+
+TEST_F(TierClientTest, ExtendSaysHowManyTokensInAll) {
+  SequenceHandle a = sequence();
+  const std::int64_t before = a.max_new_tokens;
+  client_->extend(a, before + 100);
+  EXPECT_EQ(a.max_new_tokens, before + 100);
+  client_->extend(a, before);
+  EXPECT_EQ(a.max_new_tokens, before + 100) << "the pool takes nothing back";
+  const auto controls = worker_.received().controls;
+  ASSERT_EQ(controls.size(), 2U);
+  EXPECT_EQ(controls[0].items[0].op, wire::ControlOp::kExtend);
+  EXPECT_EQ(controls[0].items[0].length, a.prompt_tokens + before + 100);
+  answer_controls(worker_, [](std::uint64_t) { return ErrorCode::kPoolFull; });
+  expect_error(ErrorCode::kPoolFull, "as the leader", [&] { client_->extend(a, before + 200); });
+  EXPECT_EQ(a.max_new_tokens, before + 100);
+  EXPECT_EQ(code_of([&] { client_->extend(a, -1); }), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(TierClientTest, NothingIsABatchToo) {
+  SequenceHandle a = sequence(1), b = sequence(2);
+  std::vector<float> x;
+  LayerItem none = item(a, x);
+  none.tokens = 0;
+  none.query = none.row = {};
+  none.output = nullptr;
+  client_->attend(std::span(&none, 1), 0);
+  client_->attend({}, 0);
+  client_->commit({}, {});
+  client_->free(std::span<const SequenceHandle* const>());
+  client_->push_rows(a, 0, 0, {});
+  client_->push_rows(std::span<const PromptRows>());
+  EXPECT_TRUE(worker_.received().hellos.empty());
+  const std::vector<LayerItem> items = {none, item(b, x)};
+  client_->attend(items, 0);
+  EXPECT_THAT(x, testing::Each(2));
+  EXPECT_EQ(worker_.received().rounds.at(0).items.size(), 1U);
 }
 
 TEST_F(TierClientTest, ADeadlinePassesAndTheLateReplyDoesNoHarm) {
@@ -256,6 +331,8 @@ TEST_F(TierClientTest, OutputsOfItemsThatSucceededAreThereBesideTheError) {
   const std::vector<LayerItem> items = {item(a, x), item(b, y), item(c, z)};
   expect_error(ErrorCode::kStaleEpoch, "sequence 2: epoch 3, now 4",
                [&] { client_->attend(items, 0); });
+  EXPECT_EQ(failures_of([&] { client_->attend(items, 0); }),
+            (Failures{{1, ErrorCode::kStaleEpoch}}));
   EXPECT_THAT(x, testing::Each(5));
   EXPECT_THAT(y, testing::Each(-1));
   EXPECT_THAT(z, testing::Each(5));

@@ -74,6 +74,42 @@ TEST_F(ServiceSteps, TruncateBeginsAnEpoch) {
   EXPECT_EQ(differing_outputs(before, after), 0U);
 }
 
+TEST_F(ServiceSteps, ALeaderTellsWhatIsMissingAndFrees) {
+  const UserSequence sequence = user.admit(1, 10, 8);
+  const auto missing = user.control(sequence, ControlOp::kReady, 0);
+  EXPECT_EQ(missing.items.at(0).code, ErrorCode::kUnavailable);
+  EXPECT_NE(missing.message.find("first missing layer 0 position 0"), std::string::npos)
+      << missing.message;
+  for (const int layer : {0, 1}) EXPECT_TRUE(user.push(sequence, layer, 0, 10).empty());
+  while (user.control(sequence, ControlOp::kReady, 0).items.at(0).code != ErrorCode::kOk) {
+  }
+  EXPECT_EQ(attend(sequence, 1, 0), ErrorCode::kOk);
+  EXPECT_EQ(user.control(sequence, ControlOp::kFree, 0).items.at(0).code, ErrorCode::kOk);
+  pool.expect_all_free();
+  EXPECT_EQ(user.control(sequence, ControlOp::kFree, 0).items.at(0).code, ErrorCode::kNotFound);
+  const SequenceEnded word = pool.wait_ended();
+  EXPECT_EQ(word.id, sequence.info.id);
+  EXPECT_EQ(word.reason, "freed");
+  EXPECT_EQ(pool.heartbeat().metrics.freed, 1U);
+}
+
+TEST_F(ServiceSteps, ASequenceThatIsExtendedDecodesOn) {
+  UserSequence sequence = user.start(1, 60, 2);
+  const auto expected = outputs_without_service(user.shape(), {{1, 60, 20}}, 4);
+  PoolOutputs outputs;
+  EXPECT_EQ(attend(sequence, 4, 0), ErrorCode::kInvalidArgument) << "more than was admitted";
+  EXPECT_EQ(user.control(sequence, ControlOp::kExtend, 80).items.at(0).code, ErrorCode::kOk);
+  while (sequence.length < 80) user.decode(sequence, 4, outputs);
+  EXPECT_EQ(differing_outputs(outputs, expected), 0U);
+  EXPECT_EQ(attend(sequence, 1, 0), ErrorCode::kInvalidArgument);
+  const std::int64_t held = pool.held_pages();
+  const auto full = user.control(sequence, ControlOp::kExtend, std::int64_t{1} << 30);
+  EXPECT_EQ(full.items.at(0).code, ErrorCode::kTooLarge) << full.message;
+  EXPECT_EQ(pool.held_pages(), held);
+  EXPECT_EQ(user.control(sequence, ControlOp::kExtend, -1).items.at(0).code, ErrorCode::kOk)
+      << "it has more";
+}
+
 TEST_F(ServiceSteps, AnItemWhoseDeadlineHasPassedIsRefused) {
   const UserSequence sequence = user.start(1, 10, 8);
   wire::LayerRequest round = user.round_header({{&sequence, 1, 0}});
