@@ -124,7 +124,7 @@ stage_python() {
   program_and_wheel
   rm -rf "$environment"
   python3 -m venv "$environment"
-  pip_install "$environment" "$wheel" pytest ml_dtypes
+  pip_install "$environment" "$wheel" pytest ml_dtypes mypy
   pip_install "$environment" --no-deps -r deploy/python/runner.txt
   run_pytest "$environment" tests/deploy/python
 }

@@ -2,15 +2,18 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -75,8 +78,16 @@ std::unique_ptr<Sequence> admit(const Client& client, std::int64_t prompt_tokens
   return std::make_unique<Sequence>(kept, std::move(handle));
 }
 
+/// Throws a TypeError for an object that is no sequence.
+Sequence& sequence_of(nb::handle object, const char* name) {
+  if (nb::isinstance<Sequence>(object)) return nb::cast<Sequence&>(object);
+  const nb::str type(nb::handle(object.type()).attr("__qualname__"));
+  throw nb::type_error(
+      fmt::format("{}: {}, expected tributary.Sequence", name, type.c_str()).c_str());
+}
+
 nb::object adopt(const Client& client, nb::object object) {
-  auto& sequence = nb::cast<Sequence&>(object);
+  Sequence& sequence = sequence_of(object, "sequence");
   const Use use(sequence);
   usable(client.tier).adopt(sequence.handle);
   sequence.set_tier(client.tier);
@@ -87,15 +98,70 @@ std::unique_ptr<Step> step(const Client& client, const std::vector<nb::object>& 
                            const std::variant<std::int32_t, std::vector<std::int32_t>>& tokens) {
   static_cast<void>(usable(client.tier));
   for (const nb::object& object : sequences) {
-    if (nb::isinstance<Sequence>(object)) continue;
-    const nb::str type(nb::handle(object.type()).attr("__qualname__"));
-    throw nb::type_error(
-        fmt::format("sequences: {}, expected tributary.Sequence", type.c_str()).c_str());
+    static_cast<void>(sequence_of(object, "sequences"));
   }
   const auto* same = std::get_if<std::int32_t>(&tokens);
   return std::make_unique<Step>(client.tier, sequences,
                                 same != nullptr ? std::vector<std::int32_t>(sequences.size(), *same)
                                                 : std::get<std::vector<std::int32_t>>(tokens));
+}
+
+/// Sequences of a call on many, and their handles.
+struct Batch {
+  Batch(const Client& client, const std::vector<nb::object>& objects) {
+    for (const nb::object& object : objects) {
+      Sequence& sequence = sequence_of(object, "sequences");
+      if (&sequence.tier() != client.tier.get()) {
+        fail(ErrorCode::kInvalidArgument, "sequence {} is another client's: client.adopt(sequence)",
+             sequence.id);
+      }
+      handles.push_back(&sequence.handle);
+      if (std::ranges::find(sequences, &sequence) == sequences.end()) {
+        sequences.push_back(&sequence);
+      }
+    }
+  }
+  std::vector<Sequence*> sequences;            // each once
+  std::vector<const SequenceHandle*> handles;  // in the order of the objects
+};
+
+void push_all(const Client& client, int layer,
+              const std::vector<std::tuple<nb::object, std::int64_t, nb::object>>& parts,
+              Timeout timeout) {
+  TierClient& tier = usable(client.tier);
+  std::vector<nb::object> objects;
+  for (const auto& [object, begin, rows] : parts) objects.push_back(object);
+  const Batch batch(client, objects);
+  std::vector<Array> arrays;
+  std::vector<PromptRows> prompt_rows;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Array& rows =
+        arrays.emplace_back(read_rows(std::get<2>(parts[i]), batch.handles[i]->shape));
+    prompt_rows.push_back({.sequence = batch.handles[i],
+                           .layer = layer,
+                           .begin = std::get<1>(parts[i]),
+                           .rows = {rows.data, rows.bytes}});
+  }
+  const Use use(batch.sequences, Sharing::kReaders);
+  const Unlocked unlocked;
+  tier.push_rows(prompt_rows, deadline_of(timeout));
+}
+
+void wait_all_ready(const Client& client, const std::vector<nb::object>& sequences,
+                    Timeout timeout) {
+  TierClient& tier = usable(client.tier);
+  const Batch batch(client, sequences);
+  const Use use(batch.sequences, Sharing::kReaders);
+  const Unlocked unlocked;
+  tier.wait_ready(batch.handles, deadline_of(timeout));
+}
+
+void free_all(const Client& client, const std::vector<nb::object>& sequences, Timeout timeout) {
+  TierClient& tier = usable(client.tier);
+  const Batch batch(client, sequences);
+  const Use use(batch.sequences);
+  const Unlocked unlocked;
+  tier.free(batch.handles, deadline_of(timeout));
 }
 
 }  // namespace
@@ -154,7 +220,22 @@ void bind_client(nb::module_& module) {
            nb::sig("def step(self, sequences: collections.abc.Sequence[Sequence], "
                    "tokens: int | collections.abc.Sequence[int] = 1) -> Step"),
            "A decode step of these sequences, with `tokens` new ones each (one number, or one for\n"
-           "each sequence).")
+           "each sequence; 0: it is left out).")
+      .def("push", &push_all, "layer"_a, "parts"_a, nb::kw_only(), "timeout"_a = nb::none(),
+           nb::sig("def push(self, layer: int, "
+                   "parts: collections.abc.Sequence[tuple[Sequence, int, typing.Any]], *, "
+                   "timeout: float | None = None) -> None"),
+           "Sequence.push() of many at once: (sequence, begin, rows) each. Those that fail stand "
+           "in\n"
+           "`failed` of the error; the others' rows have arrived.")
+      .def("wait_ready", &wait_all_ready, "sequences"_a, nb::kw_only(), "timeout"_a = nb::none(),
+           nb::sig("def wait_ready(self, sequences: collections.abc.Sequence[Sequence], *, "
+                   "timeout: float | None = None) -> None"),
+           "Sequence.wait_ready() of many at once.")
+      .def("free", &free_all, "sequences"_a, nb::kw_only(), "timeout"_a = nb::none(),
+           nb::sig("def free(self, sequences: collections.abc.Sequence[Sequence], *, "
+                   "timeout: float | None = None) -> None"),
+           "Sequence.free() of many at once.")
       .def("__repr__",
            [](const Client& client) { return fmt::format("<tributary.Client {}>", client.url); });
 }

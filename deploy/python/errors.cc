@@ -13,13 +13,30 @@ namespace {
 
 namespace nb = nanobind;
 
+nb::object exception_of(ErrorCode code, const std::string& message, double retry_after_s = 0) {
+  return nb::module_::import_("tributary.errors")
+      .attr("exception_of")(std::string(error_code_name(code)), message, retry_after_s);
+}
+
+nb::object exception_of(const ItemsError& error) {
+  nb::dict failed;
+  for (const ItemFailure& item : error.failed()) {
+    failed[nb::int_(item.index)] = exception_of(item.status.code(), item.status.message());
+  }
+  nb::object exception = exception_of(error.code(), error.what());
+  exception.attr("failed") = failed;
+  return exception;
+}
+
+void set_error(const nb::object& exception) {
+  PyErr_SetObject(exception.type().ptr(), exception.ptr());
+}
+
 /// Sets the Python error, even if making the exception fails.
-void raise(const Error& error, double retry_after_s) {
-  const std::string code(error_code_name(error.code()));
+template <typename... Args>
+void raise(const Args&... error) {
   try {
-    const nb::object exception = nb::module_::import_("tributary.errors")
-                                     .attr("exception_of")(code, error.what(), retry_after_s);
-    PyErr_SetObject(exception.type().ptr(), exception.ptr());
+    set_error(exception_of(error...));
   } catch (nb::python_error& failed) {
     failed.restore();
   }
@@ -29,13 +46,23 @@ void translate(const std::exception_ptr& thrown, void* /*payload*/) {
   try {
     std::rethrow_exception(thrown);
   } catch (const PoolFullError& full) {
-    raise(full, std::chrono::duration<double>(full.retry_after()).count());
+    raise(full.code(), std::string(full.what()),
+          std::chrono::duration<double>(full.retry_after()).count());
+  } catch (const ItemsError& error) {
+    raise(error);
   } catch (const Error& error) {
-    raise(error, 0);
+    raise(error.code(), std::string(error.what()));
   }
 }
 
 }  // namespace
+
+void raise_items(const ItemsError& error, nb::handle results) {
+  const nb::object exception = exception_of(error);
+  exception.attr("results") = results;
+  set_error(exception);
+  throw nb::python_error();
+}
 
 void bind_errors(nb::module_& module) {
   nb::register_exception_translator(translate);

@@ -16,15 +16,8 @@ namespace nb = nanobind;
 using namespace nb::literals;
 using Timeout = std::optional<double>;
 
-/// The rows of the pool's format, as a push of a prompt expects them.
-Expected expected_rows(const PoolShape& shape) {
-  const std::optional<DType> plain = plain_elements(shape.row_format);
-  const auto width = static_cast<std::int64_t>(plain ? shape.row().values() : shape.row_bytes());
-  return {"rows", plain.value_or(DType::kF8E4M3), {-1, width}, false};
-}
-
 void push(Sequence& sequence, int layer, std::int64_t begin, nb::handle rows, Timeout timeout) {
-  const Array array = read_array(rows, expected_rows(sequence.handle.shape));
+  const Array array = read_rows(rows, sequence.handle.shape);
   const Use use(sequence, Sharing::kReaders);
   const Unlocked unlocked;
   sequence.tier().push_rows(sequence.handle, layer, begin, {array.data, array.bytes},
@@ -35,6 +28,12 @@ void wait_ready(Sequence& sequence, Timeout timeout) {
   const Use use(sequence, Sharing::kReaders);
   const Unlocked unlocked;
   sequence.tier().wait_ready(sequence.handle, deadline_of(timeout));
+}
+
+void extend(Sequence& sequence, std::int64_t max_new_tokens, Timeout timeout) {
+  const Use use(sequence);
+  const Unlocked unlocked;
+  sequence.tier().extend(sequence.handle, max_new_tokens, deadline_of(timeout));
 }
 
 void truncate(Sequence& sequence, std::int64_t length, Timeout timeout) {
@@ -105,6 +104,12 @@ void bind_shape(nb::module_& module) {
 
 }  // namespace
 
+Array read_rows(nb::handle rows, const PoolShape& shape) {
+  const std::optional<DType> plain = plain_elements(shape.row_format);
+  const auto width = static_cast<std::int64_t>(plain ? shape.row().values() : shape.row_bytes());
+  return read_array(rows, {"rows", plain.value_or(DType::kF8E4M3), {-1, width}, false});
+}
+
 TierClient& Sequence::tier() const {
   if (!tier_) {
     fail(ErrorCode::kFailedPrecondition,
@@ -113,7 +118,7 @@ TierClient& Sequence::tier() const {
   return usable(tier_);
 }
 
-Use::Use(std::span<Sequence* const> sequences) : sharing_(Sharing::kAlone) {
+Use::Use(std::span<Sequence* const> sequences, Sharing sharing) : sharing_(sharing) {
   taken_.reserve(sequences.size());
   for (Sequence* sequence : sequences) take(*sequence);
 }
@@ -194,9 +199,14 @@ void bind_sequence(nb::module_& module) {
                    "timeout: float | None = None) -> None"),
            "Rows of the prompt's positions begin, begin + 1, ... of one layer.\n\n"
            "rows: [n, C + R] in shape.row_format, C values of c_kv, then R of k_pe, without gaps.\n"
-           "In any order, from any number of threads; returns when every owner has acknowledged.")
+           "In any order, from any number of threads; returns when every owner has acknowledged. "
+           "The\n"
+           "same call may be repeated: what has arrived is acknowledged again.")
       .def("wait_ready", &wait_ready, nb::kw_only(), "timeout"_a = nb::none(),
            "After the last push(): returns when the whole prompt has arrived.")
+      .def("extend", &extend, "max_new_tokens"_a, nb::kw_only(), "timeout"_a = nb::none(),
+           "Makes room for that many tokens after the prompt, where admission reserved less.\n\n"
+           "Raises PoolFull where there is no room now, TooLarge where there never is.")
       .def("truncate", &truncate, "length"_a, nb::kw_only(), "timeout"_a = nb::none(),
            "Drops the rows from `length` on, between steps.")
       .def("refresh", &refresh, nb::kw_only(), "timeout"_a = nb::none(),

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "deploy/python/arrays.h"
 #include "deploy/python/tier.h"
 
 namespace tributary::python {
@@ -42,7 +43,7 @@ enum class Sharing : std::uint8_t { kAlone, kReaders };
 /// if another thread uses one.
 class Use {
  public:
-  explicit Use(std::span<Sequence* const> sequences);
+  explicit Use(std::span<Sequence* const> sequences, Sharing sharing = Sharing::kAlone);
   explicit Use(Sequence& sequence, Sharing sharing = Sharing::kAlone);
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
@@ -58,6 +59,9 @@ class Use {
 
 /// `timeout` seconds from now; none: the client's own.
 [[nodiscard]] std::optional<Deadline> deadline_of(std::optional<double> timeout);
+
+/// Rows in the pool's format, as a push of a prompt expects them.
+[[nodiscard]] Array read_rows(nanobind::handle rows, const PoolShape& shape);
 
 void bind_sequence(nanobind::module_& module);
 

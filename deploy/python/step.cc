@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/base/limits.h"
 #include "deploy/python/arrays.h"
+#include "deploy/python/errors.h"
 
 namespace tributary::python {
 namespace {
@@ -16,6 +18,12 @@ using namespace nb::literals;
 
 std::size_t size(std::int64_t count) {
   return static_cast<std::size_t>(count);
+}
+
+/// What a layer's call returns, or raises.
+nb::object given(const std::optional<ItemsError>& failed, nb::object results) {
+  if (failed) raise_items(*failed, results);
+  return results;
 }
 
 }  // namespace
@@ -31,10 +39,14 @@ Step::Step(SharedTier tier, std::vector<nb::object> sequences, std::vector<std::
       tokens_(std::move(tokens)),
       accepted_(tokens_),
       total_(std::accumulate(tokens_.begin(), tokens_.end(), std::int64_t{0})) {
-  if (objects_.empty() || objects_.size() != tokens_.size()) {
-    fail(ErrorCode::kInvalidArgument,
-         "tokens of {} sequences for {} sequences: expected one each, of 1 or more", tokens_.size(),
-         objects_.size());
+  if (objects_.size() != tokens_.size()) {
+    fail(ErrorCode::kInvalidArgument, "tokens of {} sequences for {} sequences: expected one each",
+         tokens_.size(), objects_.size());
+  }
+  for (const std::int32_t tokens : tokens_) {
+    if (tokens >= 0 && tokens <= kMaxStepTokens) continue;
+    fail(ErrorCode::kInvalidArgument, "{} new tokens of a sequence, expected 0 to {}", tokens,
+         kMaxStepTokens);
   }
   for (const nb::object& object : objects_) {
     auto* sequence = nb::cast<Sequence*>(object);
@@ -60,6 +72,7 @@ void Step::check_open() const {
 }
 
 Step::Inputs Step::read_inputs(nb::handle query, nb::handle row, int query_width) const {
+  if (sequences_.empty()) return {};
   const std::optional<DType> plain = plain_elements(shape_.row_format);
   const auto row_width =
       static_cast<std::int64_t>(plain ? shape_.row().values() : shape_.row_bytes());
@@ -68,8 +81,8 @@ Step::Inputs Step::read_inputs(nb::handle query, nb::handle row, int query_width
       read_array(row, {"row", plain.value_or(DType::kF8E4M3), {total_, row_width}, true})};
 }
 
-void Step::run(Run call, int layer, const Inputs& inputs, float* output, std::size_t token_floats,
-               Timeout timeout) {
+std::optional<ItemsError> Step::run(Run call, int layer, const Inputs& inputs, float* output,
+                                    std::size_t token_floats, Timeout timeout) {
   check_open();
   const Use use(sequences_);
   const auto of = [](const Array& array, std::int64_t token) -> TokenData {
@@ -88,12 +101,22 @@ void Step::run(Run call, int layer, const Inputs& inputs, float* output, std::si
     token += tokens_[i];
   }
   const Unlocked unlocked;
-  (usable(tier_).*call)(items, layer, deadline_of(timeout));
+  try {
+    (usable(tier_).*call)(items, layer, deadline_of(timeout));
+  } catch (const ItemsError& error) {
+    return error;
+  }
+  return {};
+}
+
+/// A step of no sequences knows no shape: nothing is written.
+nb::handle Step::out_of(nb::handle out) const {
+  return sequences_.empty() ? nb::handle(Py_None) : out;
 }
 
 nb::object Step::attend(int layer, nb::handle query, nb::handle row, nb::handle out, bool absorbed,
                         Timeout timeout) {
-  if (!absorbed && shape_.v_head_dim == 0) {
+  if (!absorbed && shape_.v_head_dim == 0 && !sequences_.empty()) {
     fail(ErrorCode::kFailedPrecondition, "the pool has no weights: its queries come absorbed");
   }
   const Inputs inputs =
@@ -102,34 +125,40 @@ nb::object Step::attend(int layer, nb::handle query, nb::handle row, nb::handle 
                          .width = absorbed ? shape_.kv_lora_rank : shape_.v_head_dim};
   const std::size_t floats = state.record_floats();
   const std::int64_t shape[] = {total_, static_cast<std::int64_t>(floats)};
-  const Buffer buffer = output_buffer(out, "out", shape);
-  run(absorbed ? &TierClient::attend : &TierClient::attend_unabsorbed, layer, inputs, buffer.data,
-      floats, timeout);
+  const Buffer buffer = output_buffer(out_of(out), "out", shape);
+  const auto failed = run(absorbed ? &TierClient::attend : &TierClient::attend_unabsorbed, layer,
+                          inputs, buffer.data, floats, timeout);
   const auto heads = size(state.heads);
   const auto width = size(state.width);
   const auto stride = static_cast<std::int64_t>(floats);
-  return nb::make_tuple(
-      view(buffer, 0, {size(total_), heads, width}, {stride, state.width, 1}, query),
-      view(buffer, heads * width, {size(total_), heads}, {stride, 1}, query));
+  return given(
+      failed,
+      nb::make_tuple(view(buffer, 0, {size(total_), heads, width}, {stride, state.width, 1}, query),
+                     view(buffer, heads * width, {size(total_), heads}, {stride, 1}, query)));
 }
 
 nb::object Step::attend_projected(int layer, nb::handle query, nb::handle row, nb::handle out,
                                   Timeout timeout) {
   const Inputs inputs = read_inputs(query, row, shape_.latent_dim());
   const std::int64_t shape[] = {total_, shape_.heads, shape_.v_head_dim};
-  const Buffer buffer = output_buffer(out, "out", shape);
+  const Buffer buffer = output_buffer(out_of(out), "out", shape);
   const std::int64_t floats = shape[1] * shape[2];
-  run(&TierClient::attend_projected, layer, inputs, buffer.data, size(floats), timeout);
-  return view(buffer, 0, {size(shape[0]), size(shape[1]), size(shape[2])}, {floats, shape[2], 1},
-              query);
+  const auto failed =
+      run(&TierClient::attend_projected, layer, inputs, buffer.data, size(floats), timeout);
+  return given(failed, view(buffer, 0, {size(shape[0]), size(shape[1]), size(shape[2])},
+                            {floats, shape[2], 1}, query));
 }
 
 nb::object Step::forward(int layer, nb::handle hidden, nb::handle out, Timeout timeout) {
   const std::int64_t shape[] = {total_, shape_.hidden_size};
-  const Inputs inputs{read_array(hidden, {"hidden", DType::kF32, {shape[0], shape[1]}, true}), {}};
-  const Buffer buffer = output_buffer(out, "out", shape);
-  run(&TierClient::forward, layer, inputs, buffer.data, size(shape[1]), timeout);
-  return view(buffer, 0, {size(shape[0]), size(shape[1])}, {shape[1], 1}, hidden);
+  Inputs inputs;
+  if (!sequences_.empty()) {
+    inputs.query = read_array(hidden, {"hidden", DType::kF32, {shape[0], shape[1]}, true});
+  }
+  const Buffer buffer = output_buffer(out_of(out), "out", shape);
+  const auto failed =
+      run(&TierClient::forward, layer, inputs, buffer.data, size(shape[1]), timeout);
+  return given(failed, view(buffer, 0, {size(shape[0]), size(shape[1])}, {shape[1], 1}, hidden));
 }
 
 void Step::accept(std::vector<std::int32_t> tokens) {
@@ -151,10 +180,23 @@ void Step::end(const std::vector<std::int32_t>& accepted, Timeout timeout) {
   check_open();
   const Use use(sequences_);
   std::vector<SequenceHandle*> handles;
-  for (Sequence* sequence : sequences_) handles.push_back(&sequence->handle);
+  std::vector<std::int32_t> of_them;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < sequences_.size(); ++i) {
+    if (tokens_[i] == 0) continue;  // no step of it is open
+    handles.push_back(&sequences_[i]->handle);
+    of_them.push_back(accepted[i]);
+    places.push_back(i);
+  }
   ended_ = true;
   const Unlocked unlocked;
-  usable(tier_).commit(handles, accepted, deadline_of(timeout));
+  try {
+    usable(tier_).commit(handles, of_them, deadline_of(timeout));
+  } catch (const ItemsError& error) {
+    std::vector<ItemFailure> failed(error.failed().begin(), error.failed().end());
+    for (ItemFailure& item : failed) item.index = places[item.index];
+    throw_if_failed(std::move(failed));
+  }
 }
 
 void Step::commit(Timeout timeout) {
@@ -202,7 +244,8 @@ void bind_step(nb::module_& module) {
           "one buffer [T, H * (C + 1)] that holds for each token o, then lse: `out`, if given.\n"
           "absorbed=False, of a pool with weights: query before W_UK, [T, H, N + R]; o after "
           "W_UV,\n"
-          "[T, H, V], in a buffer [T, H * (V + 1)].")
+          "[T, H, V], in a buffer [T, H * (V + 1)].\n"
+          "If some sequences fail, the error's `failed` names them and its `results` is (o, lse).")
       .def("attend_projected", &Step::attend_projected, "layer"_a, "query"_a.none(), "row"_a.none(),
            "out"_a = nb::none(), nb::kw_only(), timeout(),
            nb::sig("def attend_projected(self, layer: int, query: typing.Any, row: typing.Any, "
@@ -217,8 +260,9 @@ void bind_step(nb::module_& module) {
            "in and out.")
       .def("accept", &Step::accept, "tokens"_a,
            "How many of its new tokens each sequence keeps: 0 to its tokens; all if not called.")
-      .def("commit", &Step::commit, nb::kw_only(), timeout(),
-           "Ends the step; the accepted tokens are part of their sequences.")
+      .def(
+          "commit", &Step::commit, nb::kw_only(), timeout(),
+          "Ends the step; the accepted tokens are part of their sequences, also where others fail.")
       .def("abort", &Step::abort, nb::kw_only(), timeout(), "Ends the step as if it had not been.")
       .def(
           "__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> Step"))

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "deploy/python/sequence.h"
+#include "deploy/service/client/items_error.h"
 
 namespace tributary::python {
 
@@ -42,8 +43,11 @@ class Step {
   void check_open() const;
   [[nodiscard]] Inputs read_inputs(nanobind::handle query, nanobind::handle row,
                                    int query_width) const;
-  void run(Run call, int layer, const Inputs& inputs, float* output, std::size_t token_floats,
-           Timeout timeout);
+  [[nodiscard]] nanobind::handle out_of(nanobind::handle out) const;
+  /// Returns the items that failed, if some did.
+  [[nodiscard]] std::optional<ItemsError> run(Run call, int layer, const Inputs& inputs,
+                                              float* output, std::size_t token_floats,
+                                              Timeout timeout);
   void end(const std::vector<std::int32_t>& accepted, Timeout timeout);
 
   SharedTier tier_;

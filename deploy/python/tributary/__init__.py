@@ -2,9 +2,15 @@
 """Decode attention over sequence shards of a latent KV cache: the client of a tier."""
 from ._core import Client, Pool, Sequence, Shape, Step
 from .aio import AsyncClient, AsyncSequence, AsyncStep
-from .errors import *  # noqa: F403
-from .errors import __all__ as _errors
+from .errors import (AlreadyExists, CommunicatorPoisoned, Corrupt, DeadlineExceeded, Error,
+                     FailedPrecondition, Internal, InvalidArgument, Io, MalformedInput, NotFound,
+                     PermissionDenied, PoolFull, PoolLost, StaleEpoch, TooLarge, Unavailable,
+                     Unsupported, WorkerFailed)
 from .flash_mla import flash_mla_with_kvcache, get_mla_metadata, merge_states
 
-__all__ = ["AsyncClient", "AsyncSequence", "AsyncStep", "Client", "Pool", "Sequence", "Shape",
-           "Step", "flash_mla_with_kvcache", "get_mla_metadata", "merge_states", *_errors]
+__all__ = ["AlreadyExists", "AsyncClient", "AsyncSequence", "AsyncStep", "Client",
+           "CommunicatorPoisoned", "Corrupt", "DeadlineExceeded", "Error", "FailedPrecondition",
+           "Internal", "InvalidArgument", "Io", "MalformedInput", "NotFound", "PermissionDenied",
+           "Pool", "PoolFull", "PoolLost", "Sequence", "Shape", "StaleEpoch", "Step", "TooLarge",
+           "Unavailable", "Unsupported", "WorkerFailed", "flash_mla_with_kvcache",
+           "get_mla_metadata", "merge_states"]

@@ -54,6 +54,10 @@ class AsyncSequence(_Awaitable):
         """Sequence.wait_ready()."""
         await self._call(self._inner.wait_ready, **options)
 
+    async def extend(self, max_new_tokens, **options):
+        """Sequence.extend()."""
+        await self._call(self._inner.extend, max_new_tokens, **options)
+
     async def truncate(self, length, **options):
         """Sequence.truncate()."""
         await self._call(self._inner.truncate, length, **options)
@@ -99,7 +103,7 @@ class AsyncStep(_Awaitable):
         await self._call(self._inner.abort, **options)
 
 
-class AsyncClient:
+class AsyncClient(_Awaitable):
     """Client for asyncio: the same arguments, or a Client or Pool that there is, which it does not
     close; and `workers`, the threads that its calls wait in.
 
@@ -114,10 +118,8 @@ class AsyncClient:
                 raise TypeError(f"{', '.join(options)}: the client is there already")
         else:
             self.client = Client(*arguments, **options)
-        self._executor = concurrent.futures.ThreadPoolExecutor(workers, "tributary")
-
-    async def __aenter__(self):
-        return self
+        super().__init__(self.client,
+                         concurrent.futures.ThreadPoolExecutor(workers, "tributary"))
 
     async def __aexit__(self, *raised):
         self.close()
@@ -143,3 +145,16 @@ class AsyncClient:
     def step(self, sequences, tokens=1):
         """Client.step(), of AsyncSequences; for `async with`."""
         return AsyncStep(self.client.step([s.sequence for s in sequences], tokens), self._executor)
+
+    async def push(self, layer, parts, **options):
+        """Client.push(), of (AsyncSequence, begin, rows) each."""
+        await self._call(self.client.push, layer, [(s.sequence, begin, rows)
+                                                   for s, begin, rows in parts], **options)
+
+    async def wait_ready(self, sequences, **options):
+        """Client.wait_ready(), of AsyncSequences."""
+        await self._call(self.client.wait_ready, [s.sequence for s in sequences], **options)
+
+    async def free(self, sequences, **options):
+        """Client.free(), of AsyncSequences."""
+        await self._call(self.client.free, [s.sequence for s in sequences], **options)

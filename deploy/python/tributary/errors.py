@@ -2,10 +2,31 @@
 """What calls raise: Error, and below it one class for each code."""
 
 
+from __future__ import annotations
+
+import typing
+
+__all__ = ["AlreadyExists", "CommunicatorPoisoned", "Corrupt", "DeadlineExceeded", "Error",
+           "FailedPrecondition", "Internal", "InvalidArgument", "Io", "MalformedInput", "NotFound",
+           "PermissionDenied", "PoolFull", "PoolLost", "StaleEpoch", "TooLarge", "Unavailable",
+           "Unsupported", "WorkerFailed"]
+
+
 class Error(Exception):
-    """A call failed. `code` names why, as in logs and JSON: `pool_full`, `deadline_exceeded`."""
+    """A call failed. `code` names why, as in logs and JSON: `pool_full`, `deadline_exceeded`.
+
+    A call on many items raises the first one's when all have ended. `failed`: index -> the error of
+    each item that failed; of a step's layer, `results` is what the call would have returned, where
+    the rows of other items are valid."""
 
     code = "error"
+    failed: dict[int, Error]
+    results: typing.Any
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)
+        self.failed = {}
+        self.results = None
 
 
 class InvalidArgument(Error, ValueError):
@@ -31,12 +52,12 @@ class Io(Error):
 class PoolFull(Error):
     """No room now. `retry_after`: seconds until it is worth to ask again, the tier's estimate."""
 
-    def __init__(self, message, retry_after=0.0):
+    def __init__(self, message: str, retry_after: float = 0.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
     def __reduce__(self):
-        return type(self), (*self.args, self.retry_after)
+        return type(self), (*self.args, self.retry_after), self.__dict__
 
 
 class TooLarge(Error):
@@ -87,15 +108,13 @@ class Internal(Error):
     """A bug of ours."""
 
 
-_classes = {}
+_classes: dict[str, type[Error]] = {}
 for _class in Error.__subclasses__():
     _class.code = "".join(f"_{c.lower()}" if c.isupper() else c for c in _class.__name__)[1:]
     _classes[_class.code] = _class
 
-__all__ = ["Error", *(_class.__name__ for _class in _classes.values())]
 
-
-def exception_of(code, message, retry_after):
+def exception_of(code: str, message: str, retry_after: float) -> Error:
     """What the library raises for an error of its own."""
     kind = _classes.get(code, Error)
-    return kind(message, retry_after) if kind is PoolFull else kind(message)
+    return PoolFull(message, retry_after) if kind is PoolFull else kind(message)

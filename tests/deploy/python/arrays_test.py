@@ -186,7 +186,7 @@ def test_numpys_own_bfloat16_is_told_what_to_pass(narrow_client):
 
 
 def test_what_is_no_batch_is_refused(client, other_client, sequence, query):
-    for sequences, tokens, words in (([], 1, "0 sequences"), ([sequence], [1, 1], "1 sequences"),
+    for sequences, tokens, words in (([], [1], "0 sequences"), ([sequence], [1, 1], "1 sequences"),
                                      ([sequence, sequence], 1, "stands twice")):
         with pytest.raises(tributary.InvalidArgument, match=words):
             client.step(sequences, tokens)

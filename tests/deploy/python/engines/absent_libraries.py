@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Lets a library that was built for CUDA load on a machine without it:
 #   python3 absent_libraries.py FOLDER
-# makes, in FOLDER, each shared library that the others there name and that this machine lacks.
+# makes, in FOLDER, each shared library that the others there name and that this system lacks.
 # Every function in them returns 100, cudaErrorNoDevice, or where it names an error the words for it:
 # whoever asks hears that there is no device.
 # PyPI's torch is linked with 3.4 GB of CUDA libraries that it uses on a GPU alone.
@@ -26,6 +26,7 @@ words:  lea text(%rip), %rax
 text:   .asciz "no CUDA on this machine"
 .section .note.GNU-stack,"",@progbits
 """
+SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")
 TEXTS = ("ErrorString", "ErrorName")  # of functions that return a string
 
 
@@ -63,11 +64,13 @@ def file_symbols(sections):
 
 
 def loads(soname):
+    """From a folder of the system's: a CUDA elsewhere, without its driver, crashes with these."""
     try:
         ctypes.CDLL(soname)
     except OSError:
         return False
-    return True
+    with open("/proc/self/maps") as maps:
+        return any(line.split()[-1].startswith(SYSTEM) and soname in line for line in maps)
 
 
 def make(path, symbols):
