@@ -141,6 +141,7 @@ void TierClient::wait_ready(std::span<const SequenceHandle* const> sequences,
   const Deadline end = impl_->deadline(deadline);
   std::vector<std::size_t> waiting(sequences.size());
   std::iota(waiting.begin(), waiting.end(), std::size_t{0});
+  std::vector<std::string> missing(sequences.size());  // as it was said last
   std::vector<ItemFailure> failed;
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     const bool last = Deadline::Clock::now() + pause >= end.when();
@@ -152,20 +153,22 @@ void TierClient::wait_ready(std::span<const SequenceHandle* const> sequences,
     const auto outcomes = control(impl_->connections(), requests, end);
     std::vector<std::size_t> still;
     for (std::size_t k = 0; k < waiting.size(); ++k) {
+      const std::size_t i = waiting[k];
       const Status& status = outcomes[k].status;
       if (status.ok()) continue;
       // A worker that is behind, or has no room for a connection, may answer the next time.
       const bool later =
           status.code() == ErrorCode::kUnavailable || status.code() == ErrorCode::kPoolFull;
+      if (later) missing[i] = status.message();
       if (later && !last) {
-        still.push_back(waiting[k]);
-      } else if (later) {
-        failed.push_back({waiting[k],
-                          {ErrorCode::kDeadlineExceeded,
-                           fmt::format("sequence {} is not ready: {}", sequences[waiting[k]]->id,
-                                       status.message())}});
+        still.push_back(i);
+      } else if (later || (status.code() == ErrorCode::kDeadlineExceeded && !missing[i].empty())) {
+        failed.push_back(
+            {i,
+             {ErrorCode::kDeadlineExceeded,
+              fmt::format("sequence {} is not ready: {}", sequences[i]->id, missing[i])}});
       } else {
-        failed.push_back({waiting[k], status});
+        failed.push_back({i, status});
       }
     }
     waiting = std::move(still);
