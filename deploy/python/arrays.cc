@@ -158,7 +158,6 @@ void check(const Layout& array, const Expected& expected) {
 /// The number of elements between neighbours of the first dimension. Throws if there are gaps
 /// inside, or outside too if there may be none.
 std::int64_t check_strides(const Layout& array, const Expected& expected) {
-  if (std::ranges::find(array.shape, 0) != array.shape.end()) return 0;  // strides of nothing
   std::int64_t inside = 1;
   bool dense = true;
   for (std::size_t i = array.shape.size(); i-- > 1;) {
@@ -166,6 +165,8 @@ std::int64_t check_strides(const Layout& array, const Expected& expected) {
     dense = dense && (extent <= 1 || array.strides[i] == inside);
     inside *= extent;
   }
+  // The strides of nothing mean nothing.
+  if (std::ranges::find(array.shape, 0) != array.shape.end()) return inside;
   const std::int64_t stride = array.shape[0] <= 1 ? inside : array.strides[0];
   if (!dense || stride < inside || (!expected.gaps && stride != inside)) {
     refuse_value(
