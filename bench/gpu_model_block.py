@@ -31,10 +31,11 @@ class Work:
 
 
 class Block:
-    """A block over units of so many pages. feed: bytes a cycle that memory has for it."""
+    """A block over units of so many pages. feeds: bytes a cycle that memory has for it in each."""
 
-    def __init__(self, units, feed, form=Form()):
-        self.units, self.feed, self.form = units, feed, form
+    def __init__(self, units, feeds, form=Form()):
+        self.units, self.form = units, form
+        self.feeds = [feed for pages, feed in zip(units, feeds) for _ in range(pages)]
         # Pages are numbered through; of each, its place in the unit, and the page before it in
         # its buffer.
         self.places = [page for pages in units for page in range(pages)]
@@ -194,7 +195,7 @@ class Block:
         """From memory into L2."""
         for number in range(len(self.places)):
             yield ("copied", number - 3) if self.near(number) else ("wanted", number)
-            yield Work(PAGE_BYTES / self.feed)
+            yield Work(PAGE_BYTES / self.feeds[number])
             self.later.append((self.now + LATENCY, ("near", number)))
 
     def copies(self):
