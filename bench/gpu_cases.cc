@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <span>
 
 namespace tributary::bench {
@@ -57,11 +58,22 @@ std::unique_ptr<Cache> filled_cache(Backend& backend, std::int32_t pages) {
   return cache;
 }
 
+std::int64_t Case::length_of(std::int64_t sequence) const {
+  if (!mixed) return length;
+  // Steps of the golden ratio fill the interval evenly, whatever the batch.
+  const double place = std::fmod(static_cast<double>(sequence) * 0.6180339887, 1.0);
+  return std::max<std::int64_t>(tokens,
+                                std::llround(static_cast<double>(length) * std::exp2(-7 * place)));
+}
+
 Plan make_plan(const Case& c, int leaf_tokens) {
   Plan plan;
   MergeSchedule merges;
-  const std::int64_t pages = (c.length + kPageTokens - 1) / kPageTokens;
-  const std::int64_t total = pages * c.batch;
+  std::vector<std::int64_t> first_page{0};
+  for (std::int64_t s = 0; s < c.batch; ++s) {
+    first_page.push_back(first_page.back() + (c.length_of(s) + kPageTokens - 1) / kPageTokens);
+  }
+  const std::int64_t total = first_page.back();
   // Neighbouring pages of a sequence are far apart in memory: the stride has no factor in common
   // with most numbers of pages.
   const std::int64_t step = 7919;
@@ -70,17 +82,19 @@ Plan make_plan(const Case& c, int leaf_tokens) {
   }
   plan.states = std::int64_t{c.batch} * c.tokens;
   for (std::int64_t s = 0; s < c.batch; ++s) {
+    const std::int64_t length = c.length_of(s);
     std::vector<NodeState> nodes;
     std::int32_t leaf = 0;
-    for (std::int64_t begin = 0; begin < c.length; begin += leaf_tokens, ++leaf) {
+    for (std::int64_t begin = 0; begin < length; begin += leaf_tokens, ++leaf) {
       nodes.push_back({{0, leaf}, begin == 0 ? s * c.tokens : plan.states});
       if (begin > 0) plan.states += c.tokens;
       plan.tasks.push_back(
           {.tokens = c.tokens,
-           .rows = static_cast<std::int32_t>(std::min<std::int64_t>(leaf_tokens, c.length - begin)),
-           .first_page = static_cast<std::int32_t>(s * pages + begin / kPageTokens),
+           .rows = static_cast<std::int32_t>(std::min<std::int64_t>(leaf_tokens, length - begin)),
+           .first_page = static_cast<std::int32_t>(first_page[static_cast<std::size_t>(s)] +
+                                                   begin / kPageTokens),
            .leaf_begin = begin,
-           .query_position = c.length - c.tokens,
+           .query_position = length - c.tokens,
            .query = s * c.tokens,
            .state = nodes.back().state});
     }

@@ -18,14 +18,16 @@ inline constexpr std::int32_t kLayer = 0;
 
 /// The bounds that a case must keep; 0: none.
 struct Goal {
-  double microseconds = 0;
   double of_copies = 0, of_product = 0, of_better = 0;  // shares, in percent
 };
 
 struct Case {
   int heads = 0, tokens = 1, batch = 0;
-  std::int64_t length = 0;
+  std::int64_t length = 0;  // of every sequence; mixed: of the longest
+  bool mixed = false;       // lengths from 1/128 of the longest, their logarithms even
   Goal goal = {};
+
+  [[nodiscard]] std::int64_t length_of(std::int64_t sequence) const;
 };
 
 /// The plan of one step of a case: all leaves of all sequences, and their merges.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing of packages.txt: deploy/setup.sh [SECTION...] (default: build run).
+# With --missing before the sections it prints those names, and installs nothing.
 # Says and does nothing when nothing is missing; never upgrades a package on its own account.
 # TRIBUTARY_ANY_SYSTEM=1 tries the list's first names on a system that it was not written for.
 set -euo pipefail
@@ -74,6 +75,8 @@ all_have_candidate() {
 
 ((BASH_VERSINFO[0] >= 4)) || die "needs bash 4 or newer"
 [[ -r $list ]] || die "$list is missing"
+only_print=no
+[[ ${1-} != --missing ]] || { only_print=yes; shift; }
 [[ $# -gt 0 ]] || set -- build run
 os_release=${TRIBUTARY_OS_RELEASE:-/etc/os-release}  # tests have their own
 # shellcheck source=/dev/null
@@ -90,6 +93,7 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
 fi
 mapfile -t missing < <(missing_of "${wanted[@]}" || true)
 ((${#missing[@]})) || exit 0
+[[ $only_print == no ]] || { printf '%s\n' "${missing[@]}"; exit 0; }
 
 sudo=()
 if ((EUID != 0)); then

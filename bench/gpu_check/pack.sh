@@ -4,8 +4,8 @@
 # components at run time: pools are threads there.
 
 most_mib=50
-packed_programs=(first_light first_light_trace gpu_bench gpu_backend_test gpu_grid_test
-  gpu_pool_test gpu_communicator_test tributary first_light_emulated)
+packed_programs=(first_light first_light_trace first_light_patient gpu_bench gpu_backend_test
+  gpu_grid_test gpu_pool_test gpu_communicator_test tributary first_light_emulated)
 build_folder=build/gpu_pack
 
 # needed_by FILE...: the libraries that they name, of those that are ours to bring.
@@ -20,11 +20,27 @@ highest_glibc() {
     sed 's/GLIBC_//'
 }
 
+# name_missing ERRORS: the packages without which configuring fails, of those that the programs are
+# built with; what CMake says where none is missing.
+name_missing() {
+  local missing
+  mapfile -t missing < <(deploy/setup.sh --missing build test |
+    grep -E -- '-dev$|^(g\+\+|cmake|ninja-build)$' | grep -vE 'openmpi|ucx')
+  grep -q 'there is no nvcc' "$1" && missing+=("CUDA's nvcc, 12.4 or newer")
+  if ((${#missing[@]} == 0)); then
+    cat "$1"
+  else
+    local IFS=,
+    echo "gpu_check: --pack needs what is missing here: ${missing[*]}"
+  fi
+}
+
 pack() {
   local to=$1 name file built=()
   # shellcheck source=deploy/common.sh
   source "$here/../deploy/common.sh"
-  configure gpu_pack
+  mkdir -p build
+  configure gpu_pack 2>"build/gpu_pack.errors" || { name_missing build/gpu_pack.errors >&2; return 1; }
   for name in "${packed_programs[@]}"; do
     # Where there was no NCCL, its test is not among the targets.
     ninja -C "$build_folder" -t query "$name" >/dev/null 2>&1 && built+=("$name")

@@ -24,15 +24,17 @@ gpu_plan=(
   "light.many1|60|@first_light|@first_light many1"
   "light.many2|60|@first_light|@first_light many2"
   "light.many_bits|40|@first_light|@first_light many_bits"
+  # While blocks of another stream, as an exchange's, keep 16 multiprocessors.
+  "light.beside|60|@first_light|@first_light beside"
   # The same with a word a warp, which says where each waits if the kernel does not end.
   "trace.many1|20|@first_light_trace|@first_light_trace many1"
   "trace.many2|20|@first_light_trace|@first_light_trace many2"
   # Timing, whatever was wrong so far.
   "time.attend|60|@gpu_bench|@gpu_bench --quick --part attend"
   "time.merge|40|@gpu_bench|@gpu_bench --part merge"
-  "time.orders16|40|@gpu_bench|@gpu_bench --part orders --heads 16"
-  "time.orders64|40|@gpu_bench|@gpu_bench --part orders --heads 64"
-  "time.orders128|40|@gpu_bench|@gpu_bench --part orders --heads 128"
+  "time.orders16|60|@gpu_bench|@gpu_bench --part orders --heads 16"
+  "time.orders64|60|@gpu_bench|@gpu_bench --part orders --heads 64"
+  "time.orders128|60|@gpu_bench|@gpu_bench --part orders --heads 128"
   "time.without_multicast|40|@gpu_bench|@gpu_bench --quick --part attend --heads 128 --attend-kernel many1"
   "time.without_prefetch|40|@gpu_bench|@gpu_bench --quick --part attend --heads 128 --attend-prefetch off"
   "time.dependent_merges|40|@gpu_bench|@gpu_bench --part orders --heads 16 --dependent-merges on"
@@ -56,7 +58,7 @@ gpu_plan=(
   # With what is left.
   "grid.every|240|@gpu_grid_test|@gpu_grid_test --gtest_filter=*EveryShape*"
   "memcheck.suite|120|compute-sanitizer|compute-sanitizer --tool memcheck --error-exitcode 9 @gpu_backend_test --gtest_filter=*AttendFollowsTheCausalBound*:*MergeIsTheWeightedMean*:*RowsFromOutsideAreAsAppended*:*DenseAttendWithoutKeys*"
-  "memcheck.many|90|compute-sanitizer|compute-sanitizer --tool memcheck --error-exitcode 9 @first_light many2 1"
+  "memcheck.many|90|compute-sanitizer|compute-sanitizer --tool memcheck --error-exitcode 9 @first_light_patient many2 1"
   "racecheck.few|90|compute-sanitizer|compute-sanitizer --tool racecheck --error-exitcode 9 @first_light few1 1"
 )
 
@@ -65,6 +67,7 @@ gpu_plan=(
 emulated_plan=(
   "start.first_light|20|@first_light|@first_light --help"
   "start.first_light_trace|20|@first_light_trace|@first_light_trace --help"
+  "start.first_light_patient|20|@first_light_patient|@first_light_patient --help"
   "start.gpu_bench|20|@gpu_bench|@gpu_bench --help"
   "start.gpu_backend_test|20|@gpu_backend_test|@gpu_backend_test --gtest_list_tests"
   "start.gpu_grid_test|20|@gpu_grid_test|@gpu_grid_test --gtest_list_tests"

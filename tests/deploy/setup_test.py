@@ -63,6 +63,11 @@ class Setup(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertLessEqual({"g++", "libboost-dev", "openmpi-bin"}, packages)
 
+    def test_what_is_missing_can_be_asked_for(self):
+        done, packages = self.set_up(DEBIAN_13, "--missing", "build")
+        self.assertEqual((done.returncode, packages), (0, set()), done.stderr)
+        self.assertLessEqual({"g++", "libboost-dev"}, set(done.stdout.split()))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -6,6 +6,7 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -63,6 +64,34 @@ cudaError_t attend(const cuda::AttendLaunch& launch, cudaStream_t stream) {
   return cudaErrorInvalidValue;
 }
 
+/// Keeps a multiprocessor: with its shared memory no block of the many-rows kernel fits beside it.
+__global__ void spin(std::uint64_t nanoseconds) {
+  std::uint64_t begin = 0;
+  std::uint64_t now = 0;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+  do {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  } while (now - begin < nanoseconds);
+}
+
+/// As attend, while 16 blocks of a stream of high priority, as an exchange's would be, keep as many
+/// multiprocessors for 5 ms.
+cudaError_t attend_beside(const cuda::AttendLaunch& launch, cudaStream_t stream) {
+  constexpr std::uint64_t kSpin = 5'000'000;
+  static const cudaStream_t high = [] {
+    int least = 0;
+    int greatest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "priorities");
+    cudaStream_t made = nullptr;
+    check(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, greatest), "a stream");
+    return made;
+  }();
+  check(cudaStreamSynchronize(high), "spinning blocks");
+  spin<<<16, 32, 32 << 10, high>>>(kSpin);
+  const cudaError_t code = cudaGetLastError();
+  return code != cudaSuccess ? code : attend(launch, stream);
+}
+
 /// The many-rows kernel with two blocks a cluster: one on every pair of multiprocessors.
 int ask_occupancy(int multiprocessors) {
   const void* kernel = cuda::sm90::many_rows_kernel(2);
@@ -96,6 +125,8 @@ int answer(const std::string& question, int runs) {
   start_trace();
 #endif
   if (question == "occupancy") return ask_occupancy(device.multiProcessorCount);
+  if (question == "beside")
+    return ask_kernel({attend_beside, cuda::launch_merge, make_map, runs}, "many2");
   const int probed = ask_probe(question);
   return probed >= 0 ? probed : ask_kernel({attend, cuda::launch_merge, make_map, runs}, question);
 }

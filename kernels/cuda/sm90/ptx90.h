@@ -108,9 +108,14 @@ TRIBUTARY_DEVICE void arrive_in_block(std::uint32_t barrier, std::uint32_t rank)
       "r"(rank)
       : "memory");
 }
+// A thousand times what a launch takes. A tool that watches every access takes longer: its build of
+// one source (tests/gpu/first_light.cu) says how long.
+#if !defined(TRIBUTARY_WAIT_SECONDS)
+#define TRIBUTARY_WAIT_SECONDS 10
+#endif
+
 /// Returns when the phase of this parity has ended; before the first phase, parity 1 has. Traps
-/// after ten seconds, a thousand times what a launch takes, so that the host gets an error instead
-/// of a device that hangs.
+/// after TRIBUTARY_WAIT_SECONDS, so that the host gets an error instead of a device that hangs.
 TRIBUTARY_DEVICE void wait_phase(std::uint32_t barrier, std::uint32_t parity) {
   note_wait(kWaitOfPhase, barrier, parity);
   asm volatile(
@@ -125,12 +130,12 @@ TRIBUTARY_DEVICE void wait_phase(std::uint32_t barrier, std::uint32_t parity) {
       "@done bra ended;\n"
       "mov.u64 now, %%globaltimer;\n"
       "sub.u64 now, now, begin;\n"
-      "setp.gt.u64 done, now, 10000000000;\n"
+      "setp.gt.u64 done, now, %2;\n"
       "@done trap;\n"
       "bra again;\n"
       "ended:\n"
       "}" ::"r"(barrier),
-      "r"(parity)
+      "r"(parity), "n"(TRIBUTARY_WAIT_SECONDS * 1'000'000'000LL)
       : "memory");
 }
 

@@ -86,6 +86,24 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("not what --pack made", self.run_script("--from", "/nowhere", status=2))
         self.assertIn("needs --from DIR", self.run_script("--emulated", status=2))
 
+    def test_a_pack_names_the_package_that_is_missing(self):
+        tools = self.folder / "tools"
+        tools.mkdir()
+        for name, text in {
+                "cmake": "echo CMake Error: could not find TRIBUTARY_ISAL; exit 1",
+                "apt-get": "exit 1",
+                "dpkg-query": 'for name; do [[ $name == -* || $name == libisal-dev ]] || '
+                              'echo "installed $name"; done'}.items():
+            (tools / name).write_text(f"#!/bin/bash\n{text}\n")
+            (tools / name).chmod(0o755)
+        environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}",
+                       "TRIBUTARY_ANY_SYSTEM": "1"}
+        done = subprocess.run([SCRIPT, "--pack", self.folder / "packed"], env=environment, text=True,
+                              timeout=60, capture_output=True, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("needs what is missing here: libisal-dev\n", done.stderr)
+        self.assertNotIn("CMake", done.stderr)
+
     @unittest.skipIf(shutil.which("nvidia-smi"), "there may be a GPU here")
     def test_without_a_gpu_nothing_is_done_and_that_is_said(self):
         self.assertIn("no GPU here", self.run_script("--from", str(self.folder), status=3))
@@ -129,7 +147,8 @@ class OnAMachineWithAGpu(unittest.TestCase):
         (self.folder / "tools").mkdir()
         self.plan = re.findall(r'"([^"|]+)\|(\d+)\|([^"|]*)\|([^"]*)"', (
             ROOT / "bench/gpu_check/plan.sh").read_text().split("emulated_plan=")[0])
-        for program in {name[1:] for _, _, name, _ in self.plan if name.startswith("@")}:
+        for program in {name for _, _, _, command in self.plan
+                        for name in re.findall(r"@(\w+)", command)}:
             self.fake(self.folder / "bin" / program, FAKE)
         # Runs what it is given to profile, as ncu does.
         profiler = '#!/bin/bash\nwhile [[ $1 != */bin/* ]]; do shift; done\nexec "$@"\n'
