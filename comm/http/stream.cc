@@ -31,6 +31,7 @@ class PlainChannel final : public StreamChannel {
     succeed(std::move(done));
   }
   std::string verification_error() override { return {}; }
+  std::string binding() override { return {}; }
   void say_goodbye(Stream::Done done) override { succeed(std::move(done)); }
 
  private:
@@ -67,6 +68,7 @@ class TlsChannel final : public StreamChannel {
   std::string verification_error() override {
     return verification_error_of(stream_.native_handle());
   }
+  std::string binding() override { return session_binding(stream_.native_handle()); }
   void say_goodbye(Stream::Done done) override { stream_.async_shutdown(std::move(done)); }
 
  private:
@@ -102,6 +104,9 @@ void Stream::handshake_as_client(const std::string& host, Done done) {
 }
 std::string Stream::verification_error() const {
   return channel_->verification_error();
+}
+std::string Stream::binding() const {
+  return channel_->binding();
 }
 
 void Stream::cancel() {

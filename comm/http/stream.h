@@ -96,6 +96,9 @@ class Stream {
   void handshake_as_client(const std::string& host, Done done);
   /// The reason why the peer's certificate was refused; empty if it was not.
   [[nodiscard]] std::string verification_error() const;
+  /// Bytes that only the two ends of this TLS session know (its exporter, RFC 5705); empty on a
+  /// plain stream. Call it after the handshake. Throws kInternal.
+  [[nodiscard]] std::string binding() const;
 
   void cancel();
   void close();

@@ -26,6 +26,7 @@ class StreamChannel : public std::enable_shared_from_this<StreamChannel> {
   virtual void handshake_as_server(Stream::Done done) = 0;
   virtual void handshake_as_client(const std::string& host, Stream::Done done) = 0;
   virtual std::string verification_error() = 0;
+  virtual std::string binding() = 0;
   virtual void say_goodbye(Stream::Done done) = 0;
   virtual void shutdown_send();
 

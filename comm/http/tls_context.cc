@@ -105,4 +105,15 @@ std::string verification_error_of(const ssl_st* ssl) {
   return result == X509_V_OK ? "" : X509_verify_cert_error_string(result);
 }
 
+std::string session_binding(ssl_st* ssl) {
+  constexpr std::string_view kLabel = "EXPORTER-tributary";
+  std::string bytes(32, '\0');
+  if (SSL_export_keying_material(ssl, reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(),
+                                 kLabel.data(), kLabel.size(), nullptr, 0,
+                                 /*use_context=*/0) != 1) {
+    fail(ErrorCode::kInternal, "TLS exports no key");
+  }
+  return bytes;
+}
+
 }  // namespace tributary

@@ -28,5 +28,7 @@ using TlsContext = std::shared_ptr<boost::asio::ssl::context>;
 [[nodiscard]] bool verify_host(ssl_st* ssl, const std::string& host);
 /// The reason why the peer's certificate was refused; empty if it was not.
 [[nodiscard]] std::string verification_error_of(const ssl_st* ssl);
+/// See Stream::binding().
+[[nodiscard]] std::string session_binding(ssl_st* ssl);
 
 }  // namespace tributary

@@ -78,6 +78,10 @@ std::string TlsPump::verification_error() {
   return verification_error_of(ssl_.get());
 }
 
+std::string TlsPump::binding() {
+  return session_binding(ssl_.get());
+}
+
 void TlsPump::say_goodbye(Stream::Done done) {
   asio::post(socket_.get_executor(), [done = std::move(done)] { done({}); });
 }

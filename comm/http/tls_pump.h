@@ -27,6 +27,7 @@ class TlsPump final : public StreamChannel {
   void handshake_as_server(Stream::Done done) override;
   void handshake_as_client(const std::string& host, Stream::Done done) override;
   std::string verification_error() override;
+  std::string binding() override;
   void say_goodbye(Stream::Done done) override;
   /// What was written before leaves, then OpenSSL's end of the stream, then the socket's.
   void shutdown_send() override;

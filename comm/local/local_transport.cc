@@ -16,6 +16,8 @@
 
 #include "comm/local/local_transfer.h"
 #include "comm/transport/message_limits.h"
+#include "comm/transport/places.h"
+#include "comm/transport/proof.h"
 
 namespace tributary {
 namespace {
@@ -65,6 +67,10 @@ struct Opened {
   PeerId others_peer;
   Introduction introduction;
 };
+struct Accepted {
+  PeerId peer;
+  Proven who;
+};
 struct Arrived {
   PeerId peer;
   std::shared_ptr<Transfer> transfer;
@@ -76,7 +82,8 @@ struct Closed {
   PeerId peer;
   Status reason;
 };
-using Event = std::variant<Connect, Send, Disconnect, Stop, Opened, Arrived, Finished, Closed>;
+using Event =
+    std::variant<Connect, Send, Disconnect, Stop, Opened, Accepted, Arrived, Finished, Closed>;
 
 /// The part of a transport that other transports see. It may outlive the transport and is closed
 /// then.
@@ -166,6 +173,7 @@ class LocalTransport final : public Transport {
     std::string name;
     bool accepted = false;
     bool announced = false;  // the handler knows about it
+    bool spoken = false;
     std::size_t outgoing_bytes = 0;
   };
   struct Outgoing {
@@ -242,17 +250,29 @@ class LocalTransport final : public Transport {
       event.other->post(Closed{event.others_peer, unavailable("the connection was refused")});
       return;
     }
-    if (accepted_ >= config_.max_connections) {
+    const Places::Taken place = places_.take(event.peer, who.id);
+    if (!place.ok || place.gone) {
       const Status full(ErrorCode::kPoolFull,
-                        fmt::format("all {} places are taken", config_.max_connections));
-      event.other->post(Closed{event.others_peer, full});
-      return;
+                        place.ok ? "another one came and it was silent" : "all places are taken");
+      handler_.on_limit(TransportLimit::kPlaces, full);
+      if (place.gone) end(*place.gone, full);
+      if (!place.ok) {
+        event.other->post(Closed{event.others_peer, full});
+        return;
+      }
     }
     peers_[event.peer] = {.other = event.other,
                           .others_peer = event.others_peer,
                           .name = fmt::format("local peer {}", event.peer),
-                          .accepted = true};
-    ++accepted_;
+                          .accepted = true,
+                          .announced = true};
+    const Proven proven{.id = who.id, .session = proof::random_nonce()};
+    event.other->post(Accepted{event.others_peer, proven});
+    handler_.on_open(event.peer, proven);
+  }
+
+  void on(Accepted& event) {
+    if (peers_.contains(event.peer)) handler_.on_open(event.peer, event.who);
   }
 
   void on(Send& event) {
@@ -299,7 +319,7 @@ class LocalTransport final : public Transport {
       end(event.peer, size);
       return;
     }
-    peer.announced = true;
+    if (!std::exchange(peer.spoken, true)) places_.settle(event.peer);
     const std::optional<Landing> landing =
         handler_.on_message(event.peer, transfer.message.type, transfer.message.header, bytes);
     if (bytes > 0 && landing) call(landing->done, copy_payload(transfer, *landing));
@@ -328,7 +348,7 @@ class LocalTransport final : public Transport {
     if (found == peers_.end()) return;
     const Peer peer = std::move(found->second);
     peers_.erase(found);
-    if (peer.accepted) --accepted_;
+    places_.leave(id);
     for (auto next = outgoing_.begin(); next != outgoing_.end();) {
       if (next->second.peer != id) {
         ++next;
@@ -366,7 +386,8 @@ class LocalTransport final : public Transport {
   std::string address_;
   // Used by the thread only.
   std::unordered_map<PeerId, Peer> peers_;
-  int accepted_ = 0;
+  Places places_{static_cast<std::size_t>(config_.max_connections),
+                 static_cast<std::size_t>(config_.max_connections_of_id)};
   std::uint64_t next_number_ = 1;
   std::map<std::uint64_t, Outgoing> outgoing_;  // oldest first
   bool stopped_ = false;

@@ -51,8 +51,9 @@ void TcpConnection::connect(const Tcp::endpoint& to, const Introduction& introdu
           if (state_ == State::kClosing) return finish_if_idle();
           if (failed) return end(error_of(failed));
           ++operations_;
-          shake_hands_as_client(*stream_, introduction,
-                                [self, this](const Status& status) { on_handshake(status); });
+          shake_hands_as_client(
+              *stream_, introduction,
+              [self, this](const Status& status, const Proven& who) { on_handshake(status, who); });
         });
   });
 }
@@ -71,12 +72,13 @@ void TcpConnection::accept(TlsContext tls) {
     if (state_ == State::kClosing) return finish_if_idle();
     if (failed) return end(error_of(failed));
     ++operations_;
-    AcceptingSide side{.secret_of = config_.secret_of, .admit = [self, this] {
-                         return state_ == State::kClosing ? reason_ : owner_.admit(id_);
+    AcceptingSide side{.secret_of = config_.secret_of, .admit = [self, this](std::uint64_t proven) {
+                         return state_ == State::kClosing ? reason_ : owner_.admit(id_, proven);
                        }};
     if (!side.secret_of) side.secret_of = [](std::uint64_t /*id*/) { return Secret{}; };
-    shake_hands_as_server(*stream_, std::move(side),
-                          [self, this](const Status& status) { on_handshake(status); });
+    shake_hands_as_server(
+        *stream_, std::move(side),
+        [self, this](const Status& status, const Proven& who) { on_handshake(status, who); });
   });
 }
 
@@ -89,7 +91,7 @@ void TcpConnection::set_up(TlsContext tls) {
   }
 }
 
-void TcpConnection::on_handshake(const Status& status) {
+void TcpConnection::on_handshake(const Status& status, const Proven& who) {
   --operations_;
   if (state_ == State::kClosing) return finish_if_idle();
   if (!status.ok()) {
@@ -103,6 +105,10 @@ void TcpConnection::on_handshake(const Status& status) {
   }
   state_ = State::kOpen;
   opened_ = Clock::now();
+  if (!leaving_) {
+    announced_ = true;
+    owner_.on_open(id_, who);
+  }
   read();
   write();
   watch_deadlines();
@@ -145,6 +151,17 @@ void TcpConnection::disconnect() {
 
 void TcpConnection::read() {
   if (state_ != State::kOpen || reading_ || read_all_) return;
+  if (const bool unread = accepted_ && !leaving_ && writer_.bytes() > config_.max_unread_bytes;
+      unread || unread_) {
+    if (unread != unread_) frame_since_ = Clock::now();  // what was not read is not late
+    if (unread && !std::exchange(unread_, true)) {
+      owner_.on_limit(
+          TransportLimit::kUnread,
+          named(ErrorCode::kPoolFull, fmt::format("{} bytes wait to be read", writer_.bytes())));
+    }
+    unread_ = unread;
+    if (unread) return;
+  }
   reading_ = true;
   ++operations_;
   stream_->async_read_some(reader_.space(), [self = shared_from_this(), this](
@@ -189,6 +206,7 @@ void TcpConnection::write() {
     if (state_ == State::kClosing) return finish_if_idle();
     if (error) return end(leaving_ ? reason_ : error_of(error));
     writer_.written(bytes);
+    if (unread_) read();
     write();
   });
 }
@@ -262,7 +280,6 @@ void TcpConnection::finish_if_idle() {
 std::optional<Landing> TcpConnection::on_message(std::uint16_t type,
                                                  std::span<const std::byte> header,
                                                  std::size_t payload_bytes) {
-  announced_ = true;
   return owner_.on_message(id_, type, header, payload_bytes);
 }
 

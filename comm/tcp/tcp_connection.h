@@ -28,8 +28,11 @@ class ConnectionOwner {
   virtual ~ConnectionOwner() = default;
 
   [[nodiscard]] virtual const TransportConfig& config() const noexcept = 0;
-  /// An accepted connection has proven itself. Returns kUnavailable if there is no room for it.
-  [[nodiscard]] virtual Status admit(PeerId peer) = 0;
+  /// An accepted connection has proven an id. Returns kPoolFull if there is no room for it.
+  [[nodiscard]] virtual Status admit(PeerId peer, std::uint64_t id) = 0;
+  /// Both sides have proven themselves.
+  virtual void on_open(PeerId peer, const Proven& who) = 0;
+  virtual void on_limit(TransportLimit limit, const Status& what) = 0;
   [[nodiscard]] virtual std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
                                                           std::span<const std::byte> header,
                                                           std::size_t payload_bytes) = 0;
@@ -67,7 +70,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   enum class State : std::uint8_t { kGreeting, kOpen, kClosing };
 
   void set_up(TlsContext tls);
-  void on_handshake(const Status& status);
+  void on_handshake(const Status& status, const Proven& who);
   void read();
   void on_read(const boost::system::error_code& error, std::size_t bytes);
   void write();
@@ -96,6 +99,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   bool announced_ = false;
   bool leaving_ = false;  // disconnect() was called, or we have refused it
   bool reading_ = false, writing_ = false;
+  bool unread_ = false;    // reading has stopped: too much waits to be read
   bool read_all_ = false;  // the other side has closed its sending side
   int operations_ = 0;     // in progress, of all kinds
   Status reason_;

@@ -3,6 +3,8 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 #include <memory>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,11 +14,6 @@
 
 namespace tributary::tcp {
 namespace {
-
-/// Both sides vouch for the protocol that they speak.
-std::vector<std::byte> protocol() {
-  return wire::encode(Preamble{});
-}
 
 /// The part that both sides share: reading and writing one message at a time, and the transcript.
 /// It keeps itself alive.
@@ -28,6 +25,13 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   virtual ~Exchange() = default;
 
  protected:
+  /// Call it first. Both sides vouch for their protocol, and for the TLS session that they see.
+  void bind() {
+    besides_ = wire::encode(Preamble{});
+    const std::string session = stream_.binding();
+    const auto bytes = std::as_bytes(std::span(session));
+    besides_.insert(besides_.end(), bytes.begin(), bytes.end());
+  }
   /// Reads one message and calls `then` with it.
   template <typename Message, typename Then>
   void read(Then then) {
@@ -56,9 +60,14 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   void proceed(const Step& step) {
     if (const Status status = status_of(step); !status.ok()) end(status);
   }
-  void end(const Status& status) { std::exchange(done_, nullptr)(status); }
+  void end(const Status& status) { std::exchange(done_, nullptr)(status, {}); }
+  void succeed(const Secret& secret) {
+    std::exchange(done_, nullptr)(
+        {}, {.id = said_.opening.id, .session = proof::session_of(secret, said_, besides_)});
+  }
 
   proof::Transcript said_;
+  std::vector<std::byte> besides_;
 
  private:
   void append(const std::vector<std::byte>& message) {
@@ -82,9 +91,12 @@ class ConnectingExchange final : public Exchange {
   }
 
   void start() {
-    said_.opening.nonce = proof::random_nonce();
-    write([this] { read<Preamble>([this](const Preamble& p) { on_preamble(p); }); }, Preamble{},
-          said_.opening);
+    proceed([this] {
+      bind();
+      said_.opening.nonce = proof::random_nonce();
+      write([this] { read<Preamble>([this](const Preamble& p) { on_preamble(p); }); }, Preamble{},
+            said_.opening);
+    });
   }
 
  private:
@@ -96,7 +108,7 @@ class ConnectingExchange final : public Exchange {
           [this] {
             read<proof::Verdict>([this](const proof::Verdict& verdict) { on_verdict(verdict); });
           },
-          proof::client_proof(secret_, said_, protocol()));
+          proof::client_proof(secret_, said_, besides_));
     });
   }
   void on_verdict(const proof::Verdict& verdict) {
@@ -104,12 +116,12 @@ class ConnectingExchange final : public Exchange {
       fail(ErrorCode::kPermissionDenied, "the secret of {} was refused", said_.opening.id);
     }
     const proof::Verdict expected =
-        proof::server_verdict(secret_, said_, verdict.outcome, protocol());
+        proof::server_verdict(secret_, said_, verdict.outcome, besides_);
     if (!wire::same_bytes(expected.mac, verdict.mac)) {
       fail(ErrorCode::kPermissionDenied, "it does not know the secret of {}", said_.opening.id);
     }
     if (verdict.outcome != ErrorCode::kOk) fail(verdict.outcome, "the connection was refused");
-    end({});
+    succeed(secret_);
   }
 
   const Secret secret_;
@@ -121,15 +133,19 @@ class AcceptingExchange final : public Exchange {
       : Exchange(stream, std::move(done)), side_(std::move(side)) {}
 
   void start() {
-    read<Preamble>([this](const Preamble& preamble) {
-      const Status status = check_preamble(preamble);
-      if (status.code() == ErrorCode::kUnsupported) return refuse(status, Preamble{});
-      status.throw_if_error();
-      read<proof::Opening>([this](const proof::Opening& opening) { on_opening(opening); });
+    proceed([this] {
+      bind();
+      read<Preamble>([this](const Preamble& preamble) { on_preamble(preamble); });
     });
   }
 
  private:
+  void on_preamble(const Preamble& preamble) {
+    const Status status = check_preamble(preamble);
+    if (status.code() == ErrorCode::kUnsupported) return refuse(status, Preamble{});
+    status.throw_if_error();
+    read<proof::Opening>([this](const proof::Opening& opening) { on_opening(opening); });
+  }
   void on_opening(const proof::Opening& opening) {
     said_ = {.opening = opening, .challenge = {.nonce = proof::random_nonce()}};
     write([this] { read<proof::Proof>([this](const proof::Proof& given) { on_proof(given); }); },
@@ -139,17 +155,16 @@ class AcceptingExchange final : public Exchange {
     const std::uint64_t id = said_.opening.id;
     // An unknown id and a wrong secret get the same answer after the same time.
     const std::optional<Secret> known = side_.secret_of(id);
-    const proof::Proof expected = proof::client_proof(known.value_or(Secret{}), said_, protocol());
+    const proof::Proof expected = proof::client_proof(known.value_or(Secret{}), said_, besides_);
     if (!wire::same_bytes(expected.mac, given.mac) || !known) {
       return refuse(
           {ErrorCode::kPermissionDenied, fmt::format("it does not know the secret of {}", id)},
           proof::Verdict{.outcome = ErrorCode::kPermissionDenied, .mac = {}});
     }
-    const Status admitted = side_.admit();
-    const proof::Verdict verdict =
-        proof::server_verdict(*known, said_, admitted.code(), protocol());
+    const Status admitted = side_.admit(id);
+    const proof::Verdict verdict = proof::server_verdict(*known, said_, admitted.code(), besides_);
     if (!admitted.ok()) return refuse(admitted, verdict);
-    write([this] { end({}); }, verdict);
+    write([this, secret = *known] { succeed(secret); }, verdict);
   }
   template <typename Message>
   void refuse(const Status& reason, const Message& last) {

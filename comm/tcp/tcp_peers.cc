@@ -7,15 +7,24 @@
 namespace tributary::tcp {
 namespace {
 
-/// Limit of connections that have not proven themselves yet, which takes an honest one two round
-/// trips. When there are more, the oldest is closed.
-constexpr std::size_t kMaxStrangers = 128;
+std::uint64_t key_of(const TcpConnection::Tcp::socket& socket) {
+  boost::system::error_code gone;
+  const auto address = socket.remote_endpoint(gone).address();
+  if (address.is_v4()) return address_key(address.to_v4().to_bytes());
+  return address_key(address.to_v6().to_bytes());
+}
 
 }  // namespace
 
 TcpPeers::TcpPeers(boost::asio::io_context& io, const TransportConfig& config,
                    TransportHandler& handler, std::atomic<PeerId>& next_id)
-    : io_(io), config_(config), handler_(handler), next_id_(next_id) {
+    : io_(io),
+      config_(config),
+      handler_(handler),
+      next_id_(next_id),
+      strangers_(places_for_strangers(config)),
+      admitted_(static_cast<std::size_t>(config.max_connections),
+                static_cast<std::size_t>(config.max_connections_of_id)) {
   if (config.tls) {
     const TransportTls& tls = *config.tls;
     client_tls_ = client_tls_context(tls.authority, tls.certificate, tls.key);
@@ -41,13 +50,12 @@ void TcpPeers::start() {
 }
 
 void TcpPeers::accept(TcpConnection::Tcp::socket socket) {
-  if (strangers_.size() >= kMaxStrangers) {
-    const auto oldest = find(*strangers_.begin());
-    strangers_.erase(strangers_.begin());
-    oldest->end({ErrorCode::kUnavailable, "closed to make room before it had proven itself"});
-  }
   const PeerId id = next_id_.fetch_add(1);
-  strangers_.insert(id);
+  if (const auto gone = strangers_.take(id, key_of(socket)).gone) {
+    const Status why(ErrorCode::kUnavailable, "closed to make room before it had proven itself");
+    on_limit(TransportLimit::kStrangers, why);
+    find(*gone)->end(why);
+  }
   const auto connection = std::make_shared<TcpConnection>(*this, id, std::move(socket));
   peers_[id] = {.connection = connection};
   connection->accept(server_tls_);
@@ -90,27 +98,36 @@ std::shared_ptr<TcpConnection> TcpPeers::find(PeerId id) const {
   return found == peers_.end() ? nullptr : found->second.connection;
 }
 
-Status TcpPeers::admit(PeerId peer) {
-  if (admitted_ >= config_.max_connections) {
-    return {ErrorCode::kPoolFull, fmt::format("all {} places are taken", admitted_)};
-  }
-  strangers_.erase(peer);
-  peers_.at(peer).admitted = true;
-  ++admitted_;
-  return {};
+Status TcpPeers::admit(PeerId peer, std::uint64_t id) {
+  const Places::Taken place = admitted_.take(peer, id);
+  if (place.ok) strangers_.leave(peer);
+  if (place.ok && !place.gone) return {};
+  const Status full(ErrorCode::kPoolFull,
+                    fmt::format("all places of {}, or all {}, are taken", id, admitted_.size()));
+  on_limit(TransportLimit::kPlaces, full);
+  if (place.gone) find(*place.gone)->end(full);
+  return place.ok ? Status() : full;
+}
+
+void TcpPeers::on_open(PeerId peer, const Proven& who) {
+  if (!stopped_) handler_.on_open(peer, who);
+}
+
+void TcpPeers::on_limit(TransportLimit limit, const Status& what) {
+  if (!stopped_) handler_.on_limit(limit, what);
 }
 
 std::optional<Landing> TcpPeers::on_message(PeerId peer, std::uint16_t type,
                                             std::span<const std::byte> header,
                                             std::size_t payload_bytes) {
+  if (!std::exchange(peers_.at(peer).spoken, true)) admitted_.settle(peer);
   return handler_.on_message(peer, type, header, payload_bytes);
 }
 
 void TcpPeers::on_end(PeerId peer, const Status& reason, bool announced) {
-  strangers_.erase(peer);
-  const auto found = peers_.find(peer);
-  if (found->second.admitted) --admitted_;
-  peers_.erase(found);
+  strangers_.leave(peer);
+  admitted_.leave(peer);
+  peers_.erase(peer);
   if (announced && !stopped_) handler_.on_disconnect(peer, reason);
 }
 

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -14,6 +13,7 @@
 #include "comm/http/tls_context.h"
 #include "comm/tcp/tcp_connection.h"
 #include "comm/tcp/tcp_listener.h"
+#include "comm/transport/places.h"
 #include "comm/transport/transport.h"
 
 namespace tributary::tcp {
@@ -39,14 +39,16 @@ class TcpPeers final : public ConnectionOwner {
  private:
   struct Peer {
     std::shared_ptr<TcpConnection> connection;
-    bool admitted = false;  // it has one of max_connections places
+    bool spoken = false;
   };
 
   void accept(TcpConnection::Tcp::socket socket);
   [[nodiscard]] std::shared_ptr<TcpConnection> find(PeerId id) const;
 
   [[nodiscard]] const TransportConfig& config() const noexcept override { return config_; }
-  [[nodiscard]] Status admit(PeerId peer) override;
+  [[nodiscard]] Status admit(PeerId peer, std::uint64_t id) override;
+  void on_open(PeerId peer, const Proven& who) override;
+  void on_limit(TransportLimit limit, const Status& what) override;
   [[nodiscard]] std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
                                                   std::span<const std::byte> header,
                                                   std::size_t payload_bytes) override;
@@ -59,8 +61,8 @@ class TcpPeers final : public ConnectionOwner {
   TlsContext server_tls_, client_tls_;  // null: plain
   std::optional<TcpListener> listener_;
   std::unordered_map<PeerId, Peer> peers_;
-  std::set<PeerId> strangers_;  // accepted but not proven yet; the oldest first
-  int admitted_ = 0;
+  Places strangers_;  // accepted but not proven yet
+  Places admitted_;
   bool stopped_ = false;
 };
 

@@ -59,6 +59,9 @@ struct Transcript {
 
 [[nodiscard]] Nonce random_nonce();
 
+/// The proof of one more secret on a connection. 96 bits: whoever guesses has one try a message.
+using FurtherProof = std::array<std::uint8_t, 12>;
+
 // `besides`: the other statements of the side that proves itself, which it vouches for: the
 // protocol with its version, an address. It may have any length: it cannot be mistaken for the data
 // after it.
@@ -66,5 +69,12 @@ struct Transcript {
                                  std::span<const std::byte> besides);
 [[nodiscard]] Verdict server_verdict(const Secret& secret, const Transcript& said,
                                      ErrorCode outcome, std::span<const std::byte> besides);
+
+/// The session of the connection on which all this was said.
+[[nodiscard]] Session session_of(const Secret& secret, const Transcript& said,
+                                 std::span<const std::byte> besides);
+/// Shows that the connection's other end knows the secret of `id` too.
+[[nodiscard]] FurtherProof further_proof(const Secret& secret, const Session& session,
+                                         std::uint64_t id);
 
 }  // namespace tributary::proof

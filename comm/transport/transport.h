@@ -33,6 +33,23 @@ struct Introduction {
   Secret secret{};
 };
 
+/// A value of one connection that both its ends know, and no other connection has. A keyed hash
+/// over it proves a further secret on that connection (further_proof() in comm/transport/proof.h).
+using Session = std::array<std::uint8_t, 32>;
+
+/// The identity that the connecting side has proven, and the connection's session.
+struct Proven {
+  std::uint64_t id = 0;
+  Session session{};
+};
+
+/// A limit of a transport that has cost somebody his connection, or his place in it.
+enum class TransportLimit : std::uint8_t {
+  kStrangers,  // one that had not proven himself made room
+  kPlaces,     // a proven one was refused, or made room because he was silent
+  kUnread,     // reading has stopped: too many answers wait to be read
+};
+
 /// The place where a message's payload goes.
 struct Landing {
   /// Filled in order; their sizes add up to the payload's. Nobody else uses them until `done`.
@@ -51,6 +68,9 @@ class TransportHandler {
  public:
   virtual ~TransportHandler() = default;
 
+  /// Both sides have proven themselves; called on either side, before its first message.
+  virtual void on_open(PeerId /*peer*/, const Proven& /*who*/) {}
+
   /// A message has arrived; `header` is valid during the call. The handler returns where the
   /// payload goes, or no value to drop it. Without a payload (payload_bytes == 0) the value is
   /// ignored.
@@ -59,7 +79,8 @@ class TransportHandler {
                                             std::size_t payload_bytes) = 0;
 
   /// The connection has ended: the peer closed it, it failed, or it exceeded a limit. Every `done`
-  /// and `sent` of this peer has been called before. Not called after our own disconnect().
+  /// and `sent` of this peer has been called before. Called once for every peer of our own
+  /// connect() and of on_open(), but not after our own disconnect().
   virtual void on_disconnect(PeerId peer, const Status& reason) = 0;
 
   /// The listening socket has failed for good, and nobody can connect any more. By default this
@@ -70,6 +91,9 @@ class TransportHandler {
   /// Accepting has stopped for lack of descriptors or memory; clients that connect wait. Called
   /// once until somebody is accepted again.
   virtual void on_accepting_paused(const Status& /*reason*/) {}
+
+  /// A limit has taken effect on an accepted connection.
+  virtual void on_limit(TransportLimit /*limit*/, const Status& /*what*/) {}
 };
 
 struct OutgoingMessage {
@@ -114,8 +138,17 @@ struct TransportConfig {
       false;  // see comm/ucx: faster inside a machine, but a killed sender is not noticed
   std::size_t max_header_bytes = 4096;
   std::size_t max_payload_bytes = std::size_t{1} << 30;
-  /// Accepted connections. If all are taken, the oldest one that has not sent anything is closed.
+  /// Accepted connections that have proven an id. If all are taken, the oldest one that has not
+  /// sent anything is closed; if there is none, the new one is refused.
   int max_connections = 1024;
+  /// The share of one id in max_connections, in the same way; id 0 has no bound of its own.
+  int max_connections_of_id = 64;
+  /// Accepted connections that have proven nothing yet, which takes an honest one two round trips;
+  /// the oldest makes room. An address (of IPv6 its first 64 bits) has an eighth of them.
+  int max_strangers = 4096;
+  /// While more bytes wait to be read by an accepted peer, nothing more is read from it: comm/ucx
+  /// does not fetch its payloads, and comm/local, whose peers are in the same process, reads on.
+  std::size_t max_unread_bytes = std::size_t{16} << 20;
   /// A peer with more bytes queued, or with a message older than send_timeout, does not read and is
   /// disconnected.
   std::size_t max_outgoing_bytes = std::size_t{1} << 30;

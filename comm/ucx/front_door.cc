@@ -17,9 +17,6 @@
 namespace tributary::ucx {
 namespace {
 
-/// Limit of accepted connections without an introduction, which takes a real peer one round trip.
-/// When there are more, the oldest of them is closed.
-constexpr std::size_t kMaxStrangers = 256;
 /// Connections accepted and sockets handled before other work continues.
 constexpr int kBatch = 64;
 /// Pause in accepting when file descriptors run out. Clients wait in the system's backlog.
@@ -41,6 +38,15 @@ void set_options(int fd) {
   set_keep_alive(fd);
 }
 
+std::uint64_t key_of(const sockaddr_storage& from) {
+  const auto bytes = [](const auto& address) {
+    return std::span(reinterpret_cast<const std::uint8_t*>(&address), sizeof(address));
+  };
+  return from.ss_family == AF_INET
+             ? address_key(bytes(reinterpret_cast<const sockaddr_in&>(from).sin_addr))
+             : address_key(bytes(reinterpret_cast<const sockaddr_in6&>(from).sin6_addr));
+}
+
 /// Random, so that nobody can guess it and send into the connection of another peer.
 std::uint64_t random_label() {
   std::uint64_t label = 0;
@@ -57,11 +63,13 @@ FrontDoor::Descriptor::~Descriptor() {
 }
 
 FrontDoor::FrontDoor(const TransportConfig& config, std::vector<std::byte> worker_address,
-                     std::atomic<PeerId>& next_id)
+                     std::atomic<PeerId>& next_id, TransportHandler& handler)
     : config_(config),
       worker_address_(std::move(worker_address)),
       next_id_(next_id),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+      handler_(handler),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      strangers_(places_for_strangers(config)) {
   if (epoll_.get() < 0) fail(ErrorCode::kIo, "epoll_create1: {}", error_text(errno));
   static_cast<void>(
       encode(ucx::Introduction{.contact = our_contact(), .mac = {}}));  // not too long
@@ -143,9 +151,12 @@ void FrontDoor::accept(Clock::time_point now) {
       }
       return;
     }
-    if (strangers_.size() >= kMaxStrangers) refuse(*strangers_.begin(), ErrorCode::kPoolFull);
     const PeerId peer = next_id_.fetch_add(1);
-    strangers_.insert(peer);
+    if (const auto gone = strangers_.take(peer, key_of(from)).gone) {
+      handler_.on_limit(TransportLimit::kStrangers,
+                        {ErrorCode::kUnavailable, "a stranger was closed to make room"});
+      refuse(*gone, ErrorCode::kPoolFull);
+    }
     set_up(peer, {.socket = std::move(fd),
                   .accepted = true,
                   .connected = true,
@@ -201,12 +212,13 @@ void FrontDoor::receive(PeerId peer, Line& line) {
   }
   HandshakeSide::Step step = line.side.take(std::exchange(line.received, {}));
   if (step.contact) {
-    strangers_.erase(peer);
+    strangers_.leave(peer);
     events_.push_back({.peer = peer,
                        .accepted = line.accepted,
                        .name = line.name,
                        .label = line.side.ours().label,
                        .contact = std::move(step.contact),
+                       .who = line.side.proven(),
                        .gone = {}});
   }
   say(peer, line, step.reply);
@@ -240,6 +252,7 @@ void FrontDoor::gone(PeerId peer, const Line& line, const Status& reason) {
          .name = line.name,
          .label = line.side.ours().label,
          .contact = std::nullopt,
+         .who = {},
          .gone = {reason.code(), fmt::format("connection {} {}: {}", line.accepted ? "from" : "to",
                                              line.name, reason.message())}});
   }
@@ -255,14 +268,14 @@ bool FrontDoor::is_there(PeerId peer) const {
 }
 
 void FrontDoor::close(PeerId peer) {
-  strangers_.erase(peer);
+  strangers_.leave(peer);
   lines_.erase(peer);
 }
 
 void FrontDoor::close_listener() {
   listening_ = Descriptor();
   resume_accepting_.reset();
-  while (!strangers_.empty()) close(*strangers_.begin());
+  while (const auto peer = strangers_.oldest()) close(*peer);
 }
 
 std::vector<FrontDoor::Event> FrontDoor::progress(Clock::time_point now) {
@@ -270,8 +283,9 @@ std::vector<FrontDoor::Event> FrontDoor::progress(Clock::time_point now) {
     resume_accepting_.reset();
     watch(listening_.get(), EPOLLIN, kListening);
   }
-  while (!strangers_.empty() && lines_.at(*strangers_.begin()).deadline <= now) {
-    close(*strangers_.begin());
+  for (auto peer = strangers_.oldest(); peer && lines_.at(*peer).deadline <= now;) {
+    close(*peer);
+    peer = strangers_.oldest();
   }
   std::array<epoll_event, kBatch> ready{};
   const int count = epoll_wait(epoll_.get(), ready.data(), kBatch, 0);
@@ -289,8 +303,8 @@ std::vector<FrontDoor::Event> FrontDoor::progress(Clock::time_point now) {
 FrontDoor::Clock::time_point FrontDoor::next_deadline() const {
   auto deadline = Clock::time_point::max();
   if (resume_accepting_) deadline = *resume_accepting_;
-  if (!strangers_.empty()) {
-    deadline = std::min(deadline, lines_.at(*strangers_.begin()).deadline);
+  if (const auto peer = strangers_.oldest()) {
+    deadline = std::min(deadline, lines_.at(*peer).deadline);
   }
   return deadline;
 }

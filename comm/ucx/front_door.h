@@ -7,12 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "comm/transport/places.h"
 #include "comm/transport/transport.h"
 #include "comm/ucx/handshake_side.h"
 #include "comm/ucx/ucx_address.h"
@@ -35,13 +35,14 @@ class FrontDoor {
     std::string name;                // the other side's address
     std::uint64_t label = 0;         // our label for it, which the other side is told
     std::optional<Contact> contact;  // the other side's, which has proven itself
+    Proven who;                      // with a contact
     Status gone;                     // why it is gone, without a contact; once, not after close()
   };
 
   /// Listens if `config` says so. Accepted peers take their ids from `next_id`. Throws
   /// kInvalidArgument, kIo.
   FrontDoor(const TransportConfig& config, std::vector<std::byte> worker_address,
-            std::atomic<PeerId>& next_id);
+            std::atomic<PeerId>& next_id, TransportHandler& handler);
   ~FrontDoor();
   FrontDoor(const FrontDoor&) = delete;
   FrontDoor& operator=(const FrontDoor&) = delete;
@@ -101,12 +102,13 @@ class FrontDoor {
   const TransportConfig& config_;
   const std::vector<std::byte> worker_address_;
   std::atomic<PeerId>& next_id_;
+  TransportHandler& handler_;  // hears of limits
   Descriptor epoll_;
   Descriptor listening_;
   std::string address_;
   std::optional<Clock::time_point> resume_accepting_;
   std::unordered_map<PeerId, Line> lines_;
-  std::set<PeerId> strangers_;  // accepted, not introduced yet; by age
+  Places strangers_;  // accepted, not introduced yet
   std::vector<Event> events_;
 };
 

@@ -74,6 +74,11 @@ HandshakeSide::Step HandshakeSide::on_message(const Refusal& refusal) const {
   fail(refusal.reason, "all its places are taken");
 }
 
+Proven HandshakeSide::proven() const {
+  return {.id = said_.opening.id,
+          .session = proof::session_of(secret_.value_or(Secret{}), said_, {})};
+}
+
 std::vector<std::byte> HandshakeSide::answer() const {
   const wire::Mac mac = server_mac(secret_.value_or(Secret{}), said_, ours_);
   return encode(Introduction{.contact = ours_, .mac = mac});

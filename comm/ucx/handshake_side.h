@@ -37,6 +37,9 @@ class HandshakeSide {
   /// and the other side's refusal.
   [[nodiscard]] Step take(std::span<const std::byte> bytes);
 
+  /// Who was proven. Call it once done().
+  [[nodiscard]] Proven proven() const;
+
   /// The accepting side's introduction, once the connecting one has proven itself.
   [[nodiscard]] std::vector<std::byte> answer() const;
 

@@ -53,7 +53,9 @@ Connections::Connections(const TransportConfig& config, TransportHandler& handle
       buffers_(kMaxBounceBytes),
       worker_(config.shared_memory, devices_for(config)),
       routes_(worker_, config.shared_memory),
-      door_(config, worker_.address(), next_id) {
+      door_(config, worker_.address(), next_id, handler),
+      accepted_(static_cast<std::size_t>(config.max_connections),
+                static_cast<std::size_t>(config.max_connections_of_id)) {
   if (config.max_header_bytes + kMessagePrefixBytes > worker_.max_header_bytes()) {
     fail(ErrorCode::kUnsupported, "max_header_bytes is {}: UCX carries at most {} here",
          config.max_header_bytes, worker_.max_header_bytes() - kMessagePrefixBytes);
@@ -76,7 +78,6 @@ Connections::Peer& Connections::add_peer(PeerId id, std::string name, bool accep
   peer->id = id;
   peer->name = std::move(name);
   peer->accepted = accepted;
-  if (accepted) ++accepted_;
   connecting_.emplace_back(Clock::now() + config_.connect_timeout, id);
   return *(peers_[id] = std::move(peer));
 }
@@ -104,35 +105,26 @@ bool Connections::answer_door(Clock::time_point now) {
   return any;
 }
 
-/// If all places are taken, the oldest peer that has not sent a message must go: anyone who knows a
-/// secret can introduce himself and then stay silent.
-void Connections::make_room() {
-  if (accepted_ < config_.max_connections) return;
-  Peer* oldest = nullptr;
-  for (const auto& [id, peer] : peers_) {
-    const bool stranger =
-        peer->accepted && !peer->announced && peer->state == State::kOpen && peer->sends == 0;
-    if (stranger && (oldest == nullptr || id < oldest->id)) oldest = peer.get();
-  }
-  if (oldest == nullptr) return;
-  door_.refuse(oldest->id, ErrorCode::kPoolFull);
-  end(*oldest, {ErrorCode::kPoolFull,
-                fmt::format("connection from {}: another one came first", oldest->name)});
-}
-
 void Connections::on_introduction(FrontDoor::Event event) {
   Peer* peer = find(event.peer);
   if (event.accepted) {
-    make_room();
-    if (accepted_ >= config_.max_connections) {
-      return door_.refuse(event.peer, ErrorCode::kPoolFull);
+    const Places::Taken place = accepted_.take(event.peer, event.who.id);
+    if (!place.ok || place.gone) {
+      const Status full(ErrorCode::kPoolFull, fmt::format("all places of {}, or all {}, are taken",
+                                                          event.who.id, accepted_.size()));
+      handler_.on_limit(TransportLimit::kPlaces, full);
+      if (place.gone) door_.refuse(*place.gone, ErrorCode::kPoolFull);
+      if (place.gone && find(*place.gone) != nullptr) end(*find(*place.gone), full);
     }
+    if (!place.ok) return door_.refuse(event.peer, ErrorCode::kPoolFull);
     peer = &add_peer(event.peer, std::move(event.name), /*accepted=*/true);
+    peer->announced = true;
   }
   if (peer == nullptr || peer->state != State::kOpen) return door_.close(event.peer);
   peer->label = event.label;
   peer->contact = std::move(*event.contact);
   by_label_[peer->label] = peer;
+  handler_.on_open(peer->id, event.who);
   if (!peer->accepted) {
     if (open_route(*peer)) greeting_.push_back(peer->id);
     return;
@@ -233,7 +225,7 @@ void Connections::give_up(Route& route, const Status& reason) {
 /// Called when nothing is in flight to the peer any more.
 void Connections::finish(Peer& peer) {
   finish_messages_of(peer);
-  if (peer.accepted) --accepted_;
+  accepted_.leave(peer.id);
   if (peer.announced) calls_.push_back({.function = {}, .status = peer.reason, .peer = peer.id});
   if (peer.route != nullptr) routes_.release(*peer.route, Clock::now());
   peers_.erase(peer.id);

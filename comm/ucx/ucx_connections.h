@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/transport/places.h"
 #include "comm/transport/transport.h"
 #include "comm/ucx/bounce_buffers.h"
 #include "comm/ucx/front_door.h"
@@ -97,6 +98,8 @@ class Connections {
     State state = State::kOpen;
     bool accepted = false;
     bool announced = false;  // the handler knows it and must be told of its end
+    bool spoken = false;     // it has sent a message
+    bool unread = false;     // its payloads wait: it has too much to read
     bool welcomed = false;   // both sides are ready: messages may be sent
     bool flushed = false;    // according to UCX; its messages may still be fetched
     Status reason;
@@ -146,7 +149,6 @@ class Connections {
   void finish(Peer& peer);
   bool answer_door(Clock::time_point now);
   void on_introduction(FrontDoor::Event event);
-  void make_room();
   [[nodiscard]] bool open_route(Peer& peer);
   bool welcome();
   void on_flushed(PeerId id);
@@ -181,7 +183,7 @@ class Connections {
 
   std::unordered_map<PeerId, std::unique_ptr<Peer>> peers_;
   std::unordered_map<std::uint64_t, Peer*> by_label_;  // peers that are not closing
-  int accepted_ = 0;
+  Places accepted_;
   std::vector<std::pair<PeerId, Status>> failed_;  // peers to end
   std::vector<PeerId> greeting_;                   // peers whose hello must be sent
   std::vector<PeerId> hellos_;                     // hellos to answer

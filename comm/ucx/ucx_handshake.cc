@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kMagic = "TRIBUCX1";
 /// Version of what both sides must agree on before UCX is involved. The size of UCX's segments
 /// (ucx_support.cc) is part of it: a larger segment than expected aborts the process that reads it.
-constexpr std::uint16_t kVersion = 3;
+constexpr std::uint16_t kVersion = 4;
 constexpr std::size_t kVersionAt = 8;
 constexpr std::size_t kKindAt = 10;
 constexpr std::size_t kLengthAt = 12;

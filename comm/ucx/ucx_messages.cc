@@ -231,6 +231,7 @@ void Connections::finish_send(std::uint64_t number, const Status& status) {
   if (peer != nullptr) {
     peer->outgoing_bytes -= found->second.cost;
     --peer->sends;
+    if (peer->unread) room_ = true;
     if (peer->flushed && peer->sends == 0) failed_.emplace_back(peer->id, Status());
   }
   call_later(found->second.sent,
@@ -252,7 +253,7 @@ ucs_status_t Connections::on_message(std::span<const std::byte> header, void* da
                                                                   size.message())));
     return UCS_OK;
   }
-  if (peer.accepted) peer.announced = true;
+  if (!std::exchange(peer.spoken, true)) accepted_.settle(peer.id);
   std::optional<Landing> landing = handler_.on_message(peer.id, type, header, bytes);
   if (bytes == 0 || !landing) return UCS_OK;
 
@@ -279,7 +280,15 @@ bool Connections::receive_announced() {
   for (auto next = announced_.begin(); next != announced_.end();) {
     Peer& peer = *find(next->peer);  // never null: finish() removes what its peer has announced
     std::optional<BounceBuffers::Buffer> buffer;
-    if (peer.state != State::kClosing && peer.receives < kMaxReceives) {
+    const bool unread = peer.accepted && peer.outgoing_bytes > config_.max_unread_bytes;
+    if (unread && !std::exchange(peer.unread, true)) {
+      handler_.on_limit(
+          TransportLimit::kUnread,
+          {ErrorCode::kPoolFull, fmt::format("connection from {}: {} bytes wait to be read",
+                                             peer.name, peer.outgoing_bytes)});
+    }
+    if (!unread && peer.state != State::kClosing && peer.receives < kMaxReceives) {
+      peer.unread = false;
       buffer = buffers_.acquire(next->bytes, now);
     }
     if (!buffer) {

@@ -28,8 +28,16 @@
 namespace tributary::wire {
 
 /// Bound of every list in a message, so that a message fits a transport's header. Larger batches
-/// take several messages.
+/// take several messages. Elements that are small name a bound of their own, kMost.
 inline constexpr std::size_t kMaxItems = 64;
+template <typename T>
+constexpr std::size_t max_items() {
+  if constexpr (requires { T::kMost; }) {
+    return T::kMost;
+  } else {
+    return kMaxItems;
+  }
+}
 /// Bound of every text; longer ones are cut when they are encoded.
 inline constexpr std::size_t kMaxText = 512;
 
@@ -58,9 +66,9 @@ class Encoder {
   }
   template <typename T>
   void field(const std::vector<T>& list) {
-    if (list.size() > kMaxItems) {
+    if (list.size() > max_items<T>()) {
       fail(ErrorCode::kInvalidArgument, "message: a list of {} elements, at most {}", list.size(),
-           kMaxItems);
+           max_items<T>());
     }
     field(static_cast<std::uint16_t>(list.size()));
     for (const T& value : list) field(value);
@@ -114,7 +122,7 @@ class Decoder {
   template <typename T>
   void field(std::vector<T>& list) {
     const auto size = in_.value<std::uint16_t>();
-    bound(size <= kMaxItems, "length of a list", size);
+    bound(size <= max_items<T>(), "length of a list", size);
     list.resize(size);
     for (T& value : list) field(value);
   }

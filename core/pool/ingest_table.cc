@@ -47,6 +47,7 @@ IngestTable::IngestTable(int rank, int layers, int leaf_tokens)
 void IngestTable::open(const Sequence& sequence) {
   Entry entry;
   entry.epoch = sequence.epoch;
+  entry.home = sequence.home;
   entry.prompt_tokens = sequence.prompt_tokens;
   entry.layers.resize(static_cast<std::size_t>(layers_));
   const auto add = [&](const Leaf& leaf, const LeafPart& part) {
@@ -71,6 +72,12 @@ void IngestTable::close(SequenceId id, std::uint64_t round) {
     flight.closed_round = round;
     ++closed_[round];
   }
+}
+
+std::optional<int> IngestTable::home(SequenceId id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  return found == entries_.end() ? std::nullopt : std::optional(found->second.home);
 }
 
 std::uint64_t IngestTable::drained_round() const {

@@ -43,6 +43,9 @@ class IngestTable {
   /// The tickets of the transfers into sequences that were closed.
   [[nodiscard]] std::vector<std::uint64_t> closed_transfers() const;
 
+  /// The home of a sequence that is open; no value for any other.
+  [[nodiscard]] std::optional<int> home(SequenceId id) const;
+
   struct Transfer {
     std::uint64_t ticket = 0;   // 0: the same transfer has arrived before, and nothing is written
     std::vector<PageRun> runs;  // in the order of the rows
@@ -89,6 +92,7 @@ class IngestTable {
   };
   struct Entry {
     std::uint32_t epoch = 0;
+    int home = 0;
     std::int64_t prompt_tokens = 0;
     std::unordered_map<std::int64_t, std::vector<std::int32_t>>
         leaf_pages;            // of this rank's leaves

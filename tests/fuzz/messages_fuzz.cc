@@ -38,6 +38,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_one<wire::Hello, wire::Welcome, wire::Rows, wire::RowsReply, wire::LayerRequest,
             wire::LayerReply, wire::Control, wire::ControlReply, wire::Join, wire::Items,
             wire::ItemsRefused, wire::ControlRelay, wire::ControlRelayReply, wire::Progress,
-            wire::Beat>(data[0] % 15, bytes);
+            wire::Beat, wire::Prove, wire::NotUsed>(data[0] % 17, bytes);
   return 0;
 }

@@ -23,8 +23,9 @@ void send(WorkerCall& call, const std::string& address, std::span<const ControlR
   for (std::size_t begin = 0; begin < indices.size(); begin += wire::kMaxItems) {
     const auto part = indices.subspan(begin, std::min(wire::kMaxItems, indices.size() - begin));
     ControlMessage message{.requests = {part.begin(), part.end()}};
-    std::vector<wire::Hello> greetings;
-    for (const std::size_t index : part) greetings.push_back(hello_of(*requests[index].sequence));
+    std::vector<Greeting> greetings;
+    for (const std::size_t index : part)
+      greetings.push_back(greeting_of(*requests[index].sequence));
     const auto encode = [&](std::uint64_t number) {
       wire::Control control{.request = number, .items = {}};
       for (const std::size_t index : part) {
@@ -32,7 +33,6 @@ void send(WorkerCall& call, const std::string& address, std::span<const ControlR
         control.items.push_back({.op = request.op,
                                  .sequence_id = request.sequence->id,
                                  .epoch = request.sequence->epoch,
-                                 .token = request.sequence->token,
                                  .length = request.length});
       }
       return wire::encode(control);
@@ -87,7 +87,7 @@ const std::string& home_address(const SequenceHandle& sequence) {
   return rank_address(sequence, sequence.home);
 }
 
-wire::Hello hello_of(const SequenceHandle& sequence) {
+Greeting greeting_of(const SequenceHandle& sequence) {
   return {.shape = sequence.shape, .sequence_id = sequence.id, .token = sequence.token};
 }
 

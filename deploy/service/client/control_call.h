@@ -18,8 +18,7 @@ namespace tributary {
 [[nodiscard]] const std::string& home_address(const SequenceHandle& sequence);
 /// Throws kInvalidArgument for a handle without that rank.
 [[nodiscard]] const std::string& rank_address(const SequenceHandle& sequence, int rank);
-/// The first message of the sequence's client on a connection.
-[[nodiscard]] wire::Hello hello_of(const SequenceHandle& sequence);
+[[nodiscard]] Greeting greeting_of(const SequenceHandle& sequence);
 
 struct ControlRequest {
   wire::ControlOp op = wire::ControlOp::kCommit;

@@ -139,15 +139,14 @@ class LayerCall {
         const SequenceHandle& sequence = *items_[i].sequence;
         round.items.push_back({.sequence_id = sequence.id,
                                .epoch = sequence.epoch,
-                               .token = sequence.token,
                                .base_length = sequence.length,
                                .tokens = items_[i].tokens,
                                .layer = layer_});
       }
       return wire::encode(round);
     };
-    std::vector<wire::Hello> greetings;
-    for (const std::size_t i : indices) greetings.push_back(hello_of(*items_[i].sequence));
+    std::vector<Greeting> greetings;
+    for (const std::size_t i : indices) greetings.push_back(greeting_of(*items_[i].sequence));
     message.call_index = call_.send(
         {.address = message.address,
          .greetings = std::move(greetings),

@@ -27,8 +27,7 @@ std::size_t ask_worker(WorkerCall& call, const SilentWorker& worker) {
                       return wire::encode(
                           wire::Control{.request = number,
                                         .items = {{.op = wire::ControlOp::kRenew,
-                                                   .sequence_id = worker.greeting.sequence_id,
-                                                   .token = worker.greeting.token}}});
+                                                   .sequence_id = worker.greeting.sequence_id}}});
                     }});
 }
 

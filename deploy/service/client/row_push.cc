@@ -133,14 +133,13 @@ void push_rows(WorkerConnections& connections, std::span<const PromptRows> parts
       return wire::encode(wire::Rows{.request = number,
                                      .sequence_id = sequence.id,
                                      .epoch = sequence.epoch,
-                                     .token = sequence.token,
                                      .layer = part.layer,
                                      .begin = piece.begin,
                                      .count = piece.end - piece.begin,
                                      .crc32c = wire::crc32c(payload)});
     };
     sent.push_back({piece.part, call.send({.address = *piece.address,
-                                           .greetings = {hello_of(sequence)},
+                                           .greetings = {greeting_of(sequence)},
                                            .type = wire::MessageType::kRows,
                                            .encode = encode,
                                            .payload = {payload}})});

@@ -26,7 +26,7 @@ class WorkerCall {
 
   struct Message {
     const std::string& address;
-    std::vector<wire::Hello> greetings;  // see WorkerRequest
+    std::vector<Greeting> greetings;  // see WorkerRequest
     wire::MessageType type{};
     /// Makes the header, with the request's number.
     std::function<std::vector<std::byte>(std::uint64_t)> encode;

@@ -19,6 +19,8 @@ constexpr auto kGiveBackTimeout = std::chrono::seconds(30);
 /// The limit for a message that a transport is about to read, or a reply that is landing, at the
 /// deadline.
 constexpr auto kLastMoment = std::chrono::milliseconds(10);
+/// A connection that has served more sequences proves the ones in use again.
+constexpr std::size_t kMaxProven = 65'536;
 
 std::uint64_t random_number() {
   std::random_device random;
@@ -97,14 +99,14 @@ void WorkerConnections::dispatch(const std::shared_ptr<WorkerRequest>& request) 
   }
   Connection& connection = connections_.at(known->second);
   if (connection.welcomed) {
-    transmit(request, known->second);
+    transmit(std::span(&request, 1), known->second);
   } else {
     connection.held.push_back(request);
   }
 }
 
 void WorkerConnections::open(const std::shared_ptr<WorkerRequest>& request) {
-  const wire::Hello& greeting = request->greetings.back();
+  const Greeting& greeting = request->greetings.back();
   const Introduction introduction{.id = greeting.sequence_id, .secret = greeting.token};
   PeerId peer = 0;
   Status opened = status_of([&] { peer = transport_->connect(request->address, introduction); });
@@ -112,12 +114,60 @@ void WorkerConnections::open(const std::shared_ptr<WorkerRequest>& request) {
     finish(request->number, std::move(opened));
     return;
   }
-  transport_->send(peer, {.type = static_cast<std::uint16_t>(wire::MessageType::kHello),
-                          .header = wire::encode(greeting),
-                          .payload = {},
-                          .sent = {}});
   peers_[request->address] = peer;
   connections_[peer] = {.address = request->address, .greeting = greeting, .held = {request}};
+}
+
+void WorkerConnections::on_open(PeerId peer, const Proven& who) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = connections_.find(peer);
+  if (found == connections_.end()) return;
+  Connection& connection = found->second;
+  connection.session = who.session;
+  connection.proven[connection.greeting.sequence_id] = connection.greeting.token;
+  send(peer, wire::Hello{.shape = connection.greeting.shape});
+}
+
+void WorkerConnections::transmit(std::span<const std::shared_ptr<WorkerRequest>> requests,
+                                 PeerId peer) {
+  prove(requests, peer);
+  for (const auto& request : requests) {
+    if (!request->done) transmit(request, peer);
+  }
+}
+
+void WorkerConnections::prove(std::span<const std::shared_ptr<WorkerRequest>> requests,
+                              PeerId peer) {
+  Connection& connection = connections_.at(peer);
+  if (connection.proven.size() > kMaxProven) connection.proven.clear();
+  wire::Prove further;
+  for (const auto& request : requests) {
+    if (request->done) continue;
+    for (const Greeting& greeting : request->greetings) {
+      const auto [known, added] =
+          connection.proven.try_emplace(greeting.sequence_id, greeting.token);
+      if (!added && known->second == greeting.token) continue;
+      known->second = greeting.token;
+      further.items.push_back({.sequence_id = greeting.sequence_id,
+                               .proof = proof::further_proof(greeting.token, connection.session,
+                                                             greeting.sequence_id)});
+      if (further.items.size() < wire::Prove::Item::kMost) continue;
+      send(peer, std::exchange(further, {}));
+    }
+  }
+  if (!further.items.empty()) send(peer, further);
+}
+
+/// Nothing of ours runs there. What is sent later takes another connection.
+void WorkerConnections::not_used(PeerId peer) {
+  const auto waits = [peer](const auto& pending) { return pending.second->peer == peer; };
+  const auto found = connections_.find(peer);
+  if (found == connections_.end() || !found->second.held.empty() ||
+      std::ranges::any_of(pending_, waits)) {
+    return;
+  }
+  static_cast<void>(take(peer));
+  transport_->disconnect(peer);
 }
 
 void WorkerConnections::transmit(const std::shared_ptr<WorkerRequest>& request, PeerId peer) {
@@ -145,9 +195,7 @@ void WorkerConnections::welcomed(PeerId peer, const wire::Welcome& welcome) {
   if (connection.welcomed) fail(ErrorCode::kMalformedInput, "a second welcome");
   if (welcome.outcome.ok()) {
     connection.welcomed = true;
-    for (const auto& request : std::exchange(connection.held, {})) {
-      if (!request->done) transmit(request, peer);
-    }
+    transmit(std::exchange(connection.held, {}), peer);
     return;
   }
   const Status reason(welcome.outcome.code, welcome.outcome.message);
@@ -162,7 +210,7 @@ void WorkerConnections::refused(PeerId peer, const Status& why) {
   // The others' greetings are not removed: a sequence that the worker knows gets in with its own.
   for (const auto& request : refused->held) {
     if (request->done) continue;
-    std::erase_if(request->greetings, [&](const wire::Hello& greeting) {
+    std::erase_if(request->greetings, [&](const Greeting& greeting) {
       return greeting.sequence_id == refused->greeting.sequence_id &&
              greeting.token == refused->greeting.token;
     });
@@ -236,6 +284,11 @@ std::optional<Landing> WorkerConnections::on_message(PeerId peer, std::uint16_t 
       const auto welcome = wire::decode<wire::Welcome>(header);
       const std::scoped_lock lock(mutex_);
       welcomed(peer, welcome);
+      return std::nullopt;
+    }
+    if (message == wire::MessageType::kNotUsed) {
+      const std::scoped_lock lock(mutex_);
+      not_used(peer);
       return std::nullopt;
     }
     return on_reply(peer, message, header, payload_bytes);

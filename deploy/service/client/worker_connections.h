@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "comm/transport/transport.h"
+#include "comm/wire/access_token.h"
+#include "comm/wire/codec.h"
 #include "core/base/deadline.h"
 #include "core/base/error.h"
 #include "deploy/service/client/byte_budget.h"
@@ -30,6 +32,13 @@ namespace tributary {
 using WorkerReply =
     std::variant<std::monostate, wire::RowsReply, wire::LayerReply, wire::ControlReply>;
 
+/// A sequence as a connection serves it.
+struct Greeting {
+  PoolShape shape;
+  std::uint64_t sequence_id = 0;
+  wire::Token token{};
+};
+
 /// One request to one worker. Its caller fills in the first part and then leaves it alone; the rest
 /// belongs to the connections, under their mutex.
 struct WorkerRequest {
@@ -40,11 +49,11 @@ struct WorkerRequest {
   };
 
   std::string address;
-  /// The greetings that may open the connection. They are tried one after the other, from the last
-  /// on, until the worker welcomes one. A request with many sequences names them all, so that one
-  /// that the worker does not know, of an earlier pool at its address, does not keep the others
-  /// out. Not empty.
-  std::vector<wire::Hello> greetings;
+  /// The request's sequences, not empty. One opens the connection, where there is none: they are
+  /// tried one after the other, from the last on, until the worker welcomes one, so that one that
+  /// the worker does not know, of an earlier pool at its address, does not keep the others out. The
+  /// others are proven on it.
+  std::vector<Greeting> greetings;
   std::uint64_t number = 0;  // as in `header`
   wire::MessageType type{};
   std::vector<std::byte> header;
@@ -69,7 +78,7 @@ struct WorkerRequest {
 struct SilentWorker {
   PeerId peer = 0;
   std::string address;
-  wire::Hello greeting;  // of one sequence there
+  Greeting greeting;  // of one sequence there
 };
 
 class WorkerConnections final : private TransportHandler {
@@ -109,11 +118,14 @@ class WorkerConnections final : private TransportHandler {
  private:
   struct Connection {
     std::string address;
-    wire::Hello greeting;
+    Greeting greeting;
+    Session session{};
+    std::unordered_map<std::uint64_t, wire::Token> proven = {};  // sequences
     bool welcomed = false;
     std::vector<std::shared_ptr<WorkerRequest>> held;  // until it is
   };
 
+  void on_open(PeerId peer, const Proven& who) override;
   std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
                                     std::span<const std::byte> header,
                                     std::size_t payload_bytes) override;
@@ -126,13 +138,24 @@ class WorkerConnections final : private TransportHandler {
                              std::vector<std::span<std::byte>> pieces, wire::LayerReply reply);
   void dispatch(const std::shared_ptr<WorkerRequest>& request);
   void open(const std::shared_ptr<WorkerRequest>& request);
+  /// Sends requests, after the proofs of their sequences that are new to the connection.
+  void transmit(std::span<const std::shared_ptr<WorkerRequest>> requests, PeerId peer);
+  void prove(std::span<const std::shared_ptr<WorkerRequest>> requests, PeerId peer);
   void transmit(const std::shared_ptr<WorkerRequest>& request, PeerId peer);
+  void not_used(PeerId peer);
   void welcomed(PeerId peer, const wire::Welcome& welcome);
   [[nodiscard]] std::vector<SilentWorker> silent_workers() const;
   /// The worker has rejected the greeting that opened the connection: its requests try others.
   void refused(PeerId peer, const Status& why);
   /// Ends a request, once.
   void finish(std::uint64_t number, Status status, WorkerReply reply = {});
+  template <wire::Message Message>
+  void send(PeerId peer, const Message& message) {
+    transport_->send(peer, {.type = static_cast<std::uint16_t>(Message::kType),
+                            .header = wire::encode(message),
+                            .payload = {},
+                            .sent = {}});
+  }
   /// Forgets the connection; no value where there is none.
   std::optional<Connection> take(PeerId peer);
   /// Ends the connection and all that waits on it.

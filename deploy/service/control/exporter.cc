@@ -255,6 +255,12 @@ void add_pools(Families& out, const TierView& tier) {
               m.refused_rows[i]);
     }
   });
+  out.counter("tributary_limits_total", "Times that a limit of a worker has taken effect");
+  for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
+    for (std::size_t i = 0; i < m.limited.size(); ++i) {
+      out.add(with(labels, "limit", wire::limit_name(static_cast<wire::Limit>(i))), m.limited[i]);
+    }
+  });
   out.gauge("tributary_sequences", "Sequences of a pool");
   for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
     out.add(with(labels, "state", sequence_state_name(SequenceState::kFilling)), m.filling);

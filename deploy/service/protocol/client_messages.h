@@ -8,24 +8,44 @@
 #include <string>
 #include <vector>
 
-#include "comm/wire/access_token.h"
+#include "comm/transport/proof.h"
 #include "core/base/error.h"
 #include "core/model/pool_shape.h"
 #include "deploy/service/protocol/message_type.h"
 
 namespace tributary::wire {
 
-/// First message of a client on a connection; nothing else is answered before it.
+/// First message of a client on a connection, which the transport has opened with the proof of one
+/// of its sequences; nothing else is answered before it.
 struct Hello {
   static constexpr MessageType kType = MessageType::kHello;
   std::uint32_t magic = kMagic;
   std::uint16_t version = kVersion;
-  PoolShape shape;                // that the client was told
-  std::uint64_t sequence_id = 0;  // any sequence that was admitted for the client, and its token
-  Token token{};
-  static void fields(auto& archive, auto& m) {
-    archive(m.magic, m.version, m.shape, m.sequence_id, m.token);
-  }
+  PoolShape shape;  // that the client was told
+  static void fields(auto& archive, auto& m) { archive(m.magic, m.version, m.shape); }
+};
+
+/// Further sequences that the connection serves, before their first message on it. Tokens are not
+/// sent: each is proven by a keyed hash over the connection's session. There is no answer; what
+/// names a sequence that was not proven is refused.
+struct Prove {
+  static constexpr MessageType kType = MessageType::kProve;
+  struct Item {
+    /// As many as a header carries.
+    static constexpr std::size_t kMost = (kMaxHeaderBytes - sizeof(std::uint16_t)) / 20;
+    std::uint64_t sequence_id = 0;
+    proof::FurtherProof proof{};
+    static void fields(auto& archive, auto& m) { archive(m.sequence_id, m.proof); }
+  };
+  std::vector<Item> items;
+  static void fields(auto& archive, auto& m) { archive(m.items); }
+};
+
+/// A client that has nothing to ask on the connection closes it; otherwise the worker does soon, if
+/// no further sequence is proven.
+struct NotUsed {
+  static constexpr MessageType kType = MessageType::kNotUsed;
+  static void fields(auto& /*archive*/, auto& /*m*/) {}
 };
 
 /// The outcome of one item.
@@ -55,13 +75,12 @@ struct Rows {
   std::uint64_t request = 0;  // the sender's number, comes back in the reply
   std::uint64_t sequence_id = 0;
   std::uint32_t epoch = 0;
-  Token token{};
   std::int32_t layer = 0;
   std::int64_t begin = 0;
   std::int64_t count = 0;
   std::uint32_t crc32c = 0;  // of the payload
   static void fields(auto& archive, auto& m) {
-    archive(m.request, m.sequence_id, m.epoch, m.token, m.layer, m.begin, m.count, m.crc32c);
+    archive(m.request, m.sequence_id, m.epoch, m.layer, m.begin, m.count, m.crc32c);
   }
 };
 struct RowsReply {
@@ -91,7 +110,6 @@ enum class LayerMode : std::uint8_t {
 struct RequestItem {
   std::uint64_t sequence_id = 0;
   std::uint32_t epoch = 0;
-  Token token{};
   /// The client's count of the sequence's length before this step. The step of `tokens` tokens at
   /// this position is opened by its first item. If an earlier step is still open, it is committed
   /// up to here if base_length lies within it; a step that is sent again has accepted nothing.
@@ -99,7 +117,7 @@ struct RequestItem {
   std::int32_t tokens = 0;  // 1 .. kMaxStepTokens
   std::int32_t layer = 0;
   static void fields(auto& archive, auto& m) {
-    archive(m.sequence_id, m.epoch, m.token, m.base_length, m.tokens, m.layer);
+    archive(m.sequence_id, m.epoch, m.base_length, m.tokens, m.layer);
   }
 };
 /// The client's call that a message belongs to. A call to several homes of a pool runs in one
@@ -144,11 +162,8 @@ struct ControlItem {
   ControlOp op = ControlOp::kCommit;
   std::uint64_t sequence_id = 0;
   std::uint32_t epoch = 0;
-  Token token{};
   std::int64_t length = 0;
-  static void fields(auto& archive, auto& m) {
-    archive(m.op, m.sequence_id, m.epoch, m.token, m.length);
-  }
+  static void fields(auto& archive, auto& m) { archive(m.op, m.sequence_id, m.epoch, m.length); }
 };
 /// Sent to the home of all its items.
 struct Control {

@@ -24,6 +24,8 @@ enum class MessageType : std::uint16_t {
   kLayerReply = 6,    // payload: see LayerMode, of the items that succeeded, in order
   kControl = 7,
   kControlReply = 8,
+  kProve = 9,     // client: these sequences are mine too
+  kNotUsed = 10,  // worker: no sequence of this connection is here any more
   // worker -> leader (rank 0) of the same pool, and back: worker_messages.h
   kJoin = 32,          // first message of a worker on its connection to the leader
   kPoolOrder = 33,     // leader; payload: an order (core/sequencer/order.h)

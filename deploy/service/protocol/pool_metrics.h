@@ -31,6 +31,7 @@ struct PoolMetrics {
   std::uint64_t ingested_rows = 0;
   std::uint64_t ingested_bytes = 0;
   std::array<std::uint64_t, wire::kRefusals> refused_rows{};  // messages, by wire::Refusal
+  std::array<std::uint64_t, wire::kLimits> limited{};         // times, by wire::Limit
   std::uint64_t admitted = 0;
   std::uint64_t freed = 0;
   std::uint64_t leases_expired = 0;

@@ -29,6 +29,7 @@ void for_each_field(Metrics& m, Visit&& visit) {
   visit("ingested_rows", m.ingested_rows);
   visit("ingested_bytes", m.ingested_bytes);
   visit("refused_rows", m.refused_rows);
+  visit("limited", m.limited);
   visit("admitted", m.admitted);
   visit("freed", m.freed);
   visit("leases_expired", m.leases_expired);
@@ -53,6 +54,10 @@ void for_each_field(Metrics& m, Visit&& visit) {
 std::string_view slot_name(const std::array<std::uint64_t, wire::kRefusals>& /*refused*/,
                            std::size_t i) {
   return wire::refusal_name(static_cast<wire::Refusal>(i));
+}
+std::string_view slot_name(const std::array<std::uint64_t, wire::kLimits>& /*limited*/,
+                           std::size_t i) {
+  return wire::limit_name(static_cast<wire::Limit>(i));
 }
 std::string_view slot_name(const std::array<DurationHistogram, kPhases>& /*phases*/,
                            std::size_t i) {

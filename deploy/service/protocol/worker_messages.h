@@ -9,22 +9,20 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/wire/access_token.h"
 #include "core/base/error.h"
 #include "deploy/service/protocol/client_messages.h"
 #include "deploy/service/protocol/message_type.h"
 
 namespace tributary::wire {
 
-/// The id under which the workers of a pool introduce themselves to each other: no sequence has it.
-/// Its token, made with the pool's key like any sequence's, is known to them alone.
+/// The id that the workers of a pool prove to each other: no sequence has it. Its token, made with
+/// the pool's key like any sequence's, is known to them alone.
 inline constexpr std::uint64_t kPoolItself = 0;
 
 struct Join {
   static constexpr MessageType kType = MessageType::kJoin;
   std::int32_t rank = 0;
-  Token token{};  // of kPoolItself
-  static void fields(auto& archive, auto& m) { archive(m.rank, m.token); }
+  static void fields(auto& archive, auto& m) { archive(m.rank); }
 };
 /// Payloads may be overtaken: the numbers give the order in which orders are carried out.
 struct PoolOrder {
@@ -38,7 +36,7 @@ struct Items {
   static constexpr MessageType kType = MessageType::kItems;
   struct Item {
     std::uint32_t index = 0;  // in the LayerRequest: the home has refused the missing ones
-    RequestItem asked;        // its Token is checked by the home
+    RequestItem asked;        // of a sequence that the client has proven to the home
     static void fields(auto& archive, auto& m) { archive(m.index, m.asked); }
   };
   std::uint64_t ticket = 0;
@@ -97,6 +95,19 @@ inline constexpr std::size_t kRefusals = 8;
 /// `malformed`, `unauthorized`, `unknown_sequence`, `stale_epoch`, ...
 [[nodiscard]] std::string_view refusal_name(Refusal refusal) noexcept;
 
+/// Limits of a worker that have taken effect; see kLimits.
+enum class Limit : std::uint8_t {
+  kStrangers,  // the first are TransportLimit's
+  kPlaces,
+  kUnread,
+  kHello,          // a connection that has not introduced itself in time
+  kEndedSequence,  // a connection whose sequences have all ended
+  kRequestBytes,   // a layer request beyond the bytes in flight of its sequences, or of all
+};
+inline constexpr std::size_t kLimits = 6;
+/// `strangers`, `places`, `unread_answers`, `late_hello`, `ended_sequence`, `request_bytes`.
+[[nodiscard]] std::string_view limit_name(Limit limit) noexcept;
+
 /// Totals since the worker's start.
 struct Beat {
   static constexpr MessageType kType = MessageType::kBeat;
@@ -104,13 +115,14 @@ struct Beat {
   std::uint64_t ingested_rows = 0;
   std::uint64_t ingested_bytes = 0;
   std::array<std::uint64_t, kRefusals> refused{};
+  std::array<std::uint64_t, kLimits> limited{};
   std::uint64_t connections = 0;                 // now open
   std::uint64_t accept_pauses = 0;               // for want of descriptors or memory
   std::vector<std::uint64_t> ingest_us_buckets;  // core/metrics Histogram::counts
   double ingest_us_sum = 0;
   static void fields(auto& archive, auto& m) {
-    archive(m.rank, m.ingested_rows, m.ingested_bytes, m.refused, m.connections, m.accept_pauses,
-            m.ingest_us_buckets, m.ingest_us_sum);
+    archive(m.rank, m.ingested_rows, m.ingested_bytes, m.refused, m.limited, m.connections,
+            m.accept_pauses, m.ingest_us_buckets, m.ingest_us_sum);
   }
 };
 

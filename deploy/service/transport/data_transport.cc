@@ -53,6 +53,9 @@ class Renamed final : public TransportHandler {
  public:
   Renamed(TransportHandler& handler, Kind kind) : handler_(handler), kind_(kind) {}
 
+  void on_open(PeerId peer, const Proven& who) override {
+    handler_.on_open(outer_id(peer, kind_), who);
+  }
   std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
                                     std::span<const std::byte> header,
                                     std::size_t payload_bytes) override {
@@ -63,6 +66,9 @@ class Renamed final : public TransportHandler {
   }
   void on_listener_failed(const Status& reason) override { handler_.on_listener_failed(reason); }
   void on_accepting_paused(const Status& reason) override { handler_.on_accepting_paused(reason); }
+  void on_limit(TransportLimit limit, const Status& what) override {
+    handler_.on_limit(limit, what);
+  }
 
  private:
   TransportHandler& handler_;

@@ -218,7 +218,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   HomeQueue queue(kMaxRequestBytes, [&](const auto& request) { send_reply(peers, request); });
   Relays relays(peers);
   LeaderInbox inbox(communicator.size());
-  LocalLeader local(communicator.size(), pool_key, peers, queue, relays, inbox);
+  LocalLeader local(communicator.size(), peers, queue, relays, inbox);
   RemoteLeader remote(rank, pool_key, peers, queue, relays);
   LeaderPort& port = leads ? static_cast<LeaderPort&>(local) : remote;
 
@@ -236,12 +236,12 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
       .order_timeout = milliseconds(options.round_timeout_ms + options.leader.worker_timeout_ms)};
   Worker worker(config, *backend, communicator, client, ingest, device.exchange.get(), &port);
   commit_cache(*backend, worker.cache());
-  AccessCheck access(pool_key);
+  AccessCheck access(pool_key, ingest);
   RowsReceiver rows(
       rank, ingest, *backend, worker.cache(),
       {.reply = [&](PeerId peer, const wire::RowsReply& reply) { peers.send(peer, reply); },
        .progress = [&](const wire::Progress& progress) { port.post(progress); }});
-  Home home(model, access, peers, queue, relays, port);
+  Home home(rank, model, access, ingest, peers, queue, relays, port);
   std::unique_ptr<DataPlane> plane;
   const Status listening = status_of([&] {
     DataPlaneConfig data;
@@ -263,11 +263,14 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
     };
     data.transport.busy_poll = options.busy_poll;
     data.transport.shared_memory = options.shared_memory;
-    plane = std::make_unique<DataPlane>(
-        data,
-        DataPlaneParts{
-            .peers = peers, .access = access, .rows = rows, .home = home, .leader = port},
-        make_transport);
+    plane = std::make_unique<DataPlane>(data,
+                                        DataPlaneParts{.peers = peers,
+                                                       .access = access,
+                                                       .rows = rows,
+                                                       .home = home,
+                                                       .queue = queue,
+                                                       .leader = port},
+                                        make_transport);
     set_text(mine.host, host_name());
     set_text(mine.address, advertised(options, plane->address()));
     set_text(mine.backend, backend->name());

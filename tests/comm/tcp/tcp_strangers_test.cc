@@ -3,10 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "comm/tcp/frame_header.h"
 #include "comm/tcp/preamble.h"
 #include "comm/tcp/tcp_transport.h"
 #include "comm/transport/proof.h"
@@ -278,17 +283,19 @@ TEST(TcpStrangers, TheSilentAreSentAway) {
 TEST(TcpStrangers, TheOldestGoesWhenThereAreTooMany) {
   TransportConfig config = guarded();
   config.max_connections = 2;
+  config.max_strangers = 8 * 16;
   auto server = serve(config);
   auto client = client_of(server);
   client.expect_answer();
   std::vector<Stranger> strangers;
-  for (int i = 0; i < 300; ++i) {
+  constexpr std::size_t kShare = 16;
+  for (int i = 0; i < 100; ++i) {
     strangers.emplace_back(server.address());
     if (i % 2 == 0) strangers.back().say(opening(1));
   }
   client_of(server).expect_answer();
   client.expect_answer();
-  for (std::size_t i = 0; i < strangers.size() - 128; ++i) {
+  for (std::size_t i = 0; i < strangers.size() - kShare; ++i) {
     static_cast<void>(strangers[i].hear());  // it is closed
   }
 }
@@ -304,6 +311,41 @@ TEST(TcpStrangers, WhoIsOnlyTooManyIsToldSo) {
   EXPECT_EQ(why.code(), ErrorCode::kPoolFull);
   EXPECT_NE(why.message().find("refused"), std::string::npos) << why.message();
   client.expect_answer();
+}
+
+// Who proves himself and does not read what he asked for is not read from any more; nothing is lost
+// when he reads after all.
+TEST(TcpStrangers, WhoDoesNotReadIsNotRead) {
+  constexpr std::size_t kAnswer = std::size_t{1} << 20;
+  constexpr std::size_t kAsked = 64;
+  const auto answer = std::make_shared<const std::vector<std::byte>>(kAnswer);
+  std::atomic<std::size_t> taken = 0;
+  TransportConfig config = guarded();
+  config.max_unread_bytes = 4 * kAnswer;
+  const Endpoint server(make_tcp_transport, config,
+                        [&](Endpoint& self, PeerId peer, std::uint16_t type,
+                            std::span<const std::byte> /*header*/, std::size_t /*bytes*/) {
+                          ++taken;
+                          self.send(peer, type, "", *answer);
+                          return true;
+                        });
+  const Stranger stranger(server.address());
+  stranger.say(opening(1));
+  const proof::Transcript said{.opening = {.id = 1, .nonce = {9}},
+                               .challenge = hear_challenge(stranger)};
+  stranger.say(wire::encode(proof::client_proof(*secret_of(1), said, wire::encode(Preamble{}))));
+  EXPECT_EQ(hear_verdict(stranger).outcome, ErrorCode::kOk);
+  // More than a frame's buffer of them, so that the rest waits at the socket.
+  const std::vector<std::byte> header(4096);
+  for (std::size_t i = 0; i < kAsked; ++i) {
+    stranger.say(joined(tcp::encode({.header_bytes = 4096, .type = 3}), header));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  // What waits, what one read brings, and what the sockets hold.
+  EXPECT_LT(taken, kAsked / 2);
+  const std::size_t whole = kAsked * (kAnswer + tcp::encode({}).size());
+  EXPECT_EQ(stranger.hear(whole).size(), whole);
+  EXPECT_EQ(taken, kAsked);
 }
 
 TEST(TcpStrangers, AServerOfAnotherKindIsNamed) {

@@ -40,6 +40,28 @@ TEST(Proof, IsTheSameOnBothSides) {
   EXPECT_NE(random_nonce(), random_nonce());
 }
 
+TEST(Proof, ASessionIsThatOfOneConnection) {
+  const std::vector<std::byte> tls(32, std::byte{1});
+  std::set<Session> sessions{session_of(kSecret, said(1, 2, 3), {})};
+  EXPECT_FALSE(sessions.insert(session_of(kSecret, said(1, 2, 3), {})).second);
+  EXPECT_TRUE(sessions.insert(session_of(kSecret, said(1, 2, 3), tls)).second);
+  EXPECT_TRUE(sessions.insert(session_of(kSecret, said(1, 3, 3), {})).second);
+  EXPECT_TRUE(sessions.insert(session_of(kSecret, said(1, 2, 2), {})).second);
+  EXPECT_TRUE(sessions.insert(session_of({}, said(1, 2, 3), {})).second);
+  // It is none of the proofs that a listener has seen.
+  EXPECT_TRUE(sessions.insert(client_proof(kSecret, said(1, 2, 3), {}).mac).second);
+  EXPECT_TRUE(
+      sessions.insert(server_verdict(kSecret, said(1, 2, 3), ErrorCode::kOk, {}).mac).second);
+}
+
+TEST(Proof, OfAFurtherSecretIsThatOfOneSessionAndId) {
+  std::set<FurtherProof> proofs{further_proof(kSecret, Session{1}, 1)};
+  EXPECT_FALSE(proofs.insert(further_proof(kSecret, Session{1}, 1)).second);
+  EXPECT_TRUE(proofs.insert(further_proof(kSecret, Session{1}, 2)).second);
+  EXPECT_TRUE(proofs.insert(further_proof(kSecret, Session{2}, 1)).second);
+  EXPECT_TRUE(proofs.insert(further_proof({}, Session{1}, 1)).second);
+}
+
 TEST(Proof, MessagesHaveTheirSizes) {
   EXPECT_EQ(wire::encode(Opening{}).size(), Opening::kBytes);
   EXPECT_EQ(wire::encode(Challenge{}).size(), Challenge::kBytes);

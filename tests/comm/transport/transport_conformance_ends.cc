@@ -1,6 +1,7 @@
 // The cases of the conformance suite about the ends of connections and the limits.
 #include <future>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "tests/comm/transport/transport_conformance.h"
@@ -280,6 +281,65 @@ TEST_P(TransportConformance, AcceptsNoMoreThanItsLimit) {
   EXPECT_EQ(server.receive().type, 2);
   client.send(peers[1], 3, "");
   EXPECT_EQ(server.receive().type, 3);
+}
+
+TEST_P(TransportConformance, BothEndsKnowWhoWasProven) {
+  TransportConfig config = listening();
+  config.secret_of = [](std::uint64_t id) { return Secret{static_cast<std::uint8_t>(id)}; };
+  Endpoint server(make_, config);
+  Endpoint client(make_, connecting());
+  std::set<Session> sessions;
+  for (const std::uint64_t id : {7U, 7U, 8U}) {
+    const PeerId peer = client.transport().connect(
+        server.address(), {.id = id, .secret = {static_cast<std::uint8_t>(id)}});
+    client.send(peer, 1, "");
+    const Proven theirs = server.wait_open(server.receive().peer);
+    const Proven ours = client.wait_open(peer);
+    EXPECT_EQ(theirs.id, id);
+    EXPECT_EQ(ours.id, id);
+    EXPECT_EQ(ours.session, theirs.session);
+    EXPECT_TRUE(sessions.insert(ours.session).second);
+  }
+}
+
+TEST_P(TransportConformance, TheOldestSilentOneMakesRoom) {
+  TransportConfig config = listening();
+  config.max_connections = 2;
+  Endpoint server(make_, config);
+  Endpoint client(make_, connecting());
+  const PeerId loud = client.transport().connect(server.address());
+  client.send(loud, 1, "");
+  EXPECT_EQ(server.receive().type, 1);
+  const PeerId silent = client.transport().connect(server.address());
+  static_cast<void>(client.wait_open(silent));
+  const PeerId next = client.transport().connect(server.address());
+  client.send(next, 2, "");
+  EXPECT_EQ(server.receive().type, 2);
+  EXPECT_FALSE(client.wait_disconnect(silent).ok());
+  client.send(loud, 3, "");
+  EXPECT_EQ(server.receive().type, 3);
+}
+
+TEST_P(TransportConformance, OneIdTakesNoMoreThanItsShare) {
+  TransportConfig config = listening();
+  config.max_connections_of_id = 2;
+  config.secret_of = [](std::uint64_t) { return Secret{}; };
+  Endpoint server(make_, config);
+  Endpoint client(make_, connecting());
+  const auto speak_as = [&](std::uint64_t id) {
+    const PeerId peer = client.transport().connect(server.address(), {.id = id, .secret = {}});
+    client.send(peer, 1, "");
+    return peer;
+  };
+  for (int i = 0; i < 2; ++i) {
+    static_cast<void>(speak_as(7));
+    EXPECT_EQ(server.receive().type, 1);
+  }
+  EXPECT_EQ(client.wait_disconnect(speak_as(7)).code(), ErrorCode::kPoolFull);
+  for (const std::uint64_t id : {8U, 0U, 0U, 0U}) {
+    static_cast<void>(speak_as(id));
+    EXPECT_EQ(server.receive().type, 1);
+  }
 }
 
 // A handler must not block. One that does looks like a peer that does not read.

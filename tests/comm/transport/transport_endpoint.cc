@@ -95,6 +95,18 @@ void Endpoint::send(PeerId peer, std::uint16_t type, const std::string& header,
       {.type = type, .header = to_bytes(header), .payload = {payload}, .sent = std::move(sent)});
 }
 
+void Endpoint::on_open(PeerId peer, const Proven& who) {
+  const std::lock_guard lock(mutex_);
+  EXPECT_TRUE(opened_.emplace(peer, who).second);
+  changed_.notify_all();
+}
+
+Proven Endpoint::wait_open(PeerId peer) {
+  std::unique_lock lock(mutex_);
+  EXPECT_TRUE(changed_.wait_for(lock, kAmple, [&] { return opened_.contains(peer); }));
+  return opened_[peer];
+}
+
 std::optional<Landing> Endpoint::on_message(PeerId peer, std::uint16_t type,
                                             std::span<const std::byte> header,
                                             std::size_t payload_bytes) {

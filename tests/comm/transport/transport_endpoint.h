@@ -85,6 +85,8 @@ class Endpoint final : public TransportHandler {
   [[nodiscard]] Received receive();
   /// Waits until `n` messages have arrived since the start (with or without receive()).
   [[nodiscard]] bool wait_for_messages(std::size_t n);
+  /// Who was proven on a connection, once it is open. Fails the test if that is not in time.
+  [[nodiscard]] Proven wait_open(PeerId peer);
   /// The reason of on_disconnect; kInternal if it is not called in time.
   [[nodiscard]] Status wait_disconnect(PeerId peer);
   /// Waits for `n` disconnects, of any peers.
@@ -95,6 +97,7 @@ class Endpoint final : public TransportHandler {
  private:
   struct Slot;
 
+  void on_open(PeerId peer, const Proven& who) override;
   std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
                                     std::span<const std::byte> header,
                                     std::size_t payload_bytes) override;
@@ -108,6 +111,7 @@ class Endpoint final : public TransportHandler {
   bool drop_ = false;
   std::list<Slot> slots_;  // payloads in transit
   std::list<Received> received_;
+  std::map<PeerId, Proven> opened_;
   std::size_t messages_ = 0;
   std::size_t touched_gaps_ = 0;
   std::multimap<PeerId, Status> disconnects_;

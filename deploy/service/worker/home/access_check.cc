@@ -1,15 +1,62 @@
 #include "deploy/service/worker/home/access_check.h"
 
+#include <algorithm>
+
+#include "comm/transport/proof.h"
+#include "comm/wire/mac.h"
+#include "deploy/service/protocol/worker_messages.h"
+
 namespace tributary {
 
-bool AccessCheck::allowed(std::uint64_t sequence_id, const wire::Token& token) {
-  const auto found = known_.find(sequence_id);
-  if (found != known_.end()) return wire::same_token(found->second, token);
-  const wire::Token right = wire::access_token(key_, sequence_id);
-  if (!wire::same_token(right, token)) return false;
-  if (known_.size() >= kKept) known_.clear();
-  known_.emplace(sequence_id, right);
-  return true;
+void AccessCheck::open(PeerId peer, const Proven& who) {
+  const std::lock_guard lock(mutex_);
+  connections_[peer] = {.session = who.session, .proven = {who.id}, .used = Deadline::Clock::now()};
+}
+
+std::size_t AccessCheck::prove(PeerId peer, const wire::Prove& further) {
+  const std::lock_guard lock(mutex_);
+  const auto found = connections_.find(peer);
+  if (found == connections_.end()) return further.items.size();
+  Connection& connection = found->second;
+  connection.used = Deadline::Clock::now();
+  std::size_t wrong = 0;
+  for (const wire::Prove::Item& item : further.items) {
+    const auto expected = proof::further_proof(wire::access_token(key_, item.sequence_id),
+                                               connection.session, item.sequence_id);
+    if (item.sequence_id != wire::kPoolItself && wire::same_bytes(expected, item.proof)) {
+      connection.proven.insert(item.sequence_id);
+    } else {
+      ++wrong;
+    }
+  }
+  if (connection.proven.size() > kMostKept) {
+    std::erase_if(connection.proven, [&](std::uint64_t id) { return !sequences_.home(id); });
+  }
+  return wrong;
+}
+
+bool AccessCheck::allowed(PeerId peer, std::uint64_t id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = connections_.find(peer);
+  return found != connections_.end() && found->second.proven.contains(id);
+}
+
+void AccessCheck::close(PeerId peer) {
+  const std::lock_guard lock(mutex_);
+  connections_.erase(peer);
+}
+
+std::vector<AccessCheck::Idle> AccessCheck::idle(Time now) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Idle> idle;
+  for (auto& [peer, connection] : connections_) {
+    const bool in_use = std::ranges::any_of(connection.proven, [&](std::uint64_t id) {
+      return id == wire::kPoolItself || sequences_.home(id).has_value();
+    });
+    if (in_use) connection.used = now;
+    if (!in_use) idle.push_back({peer, now - connection.used});
+  }
+  return idle;
 }
 
 }  // namespace tributary

@@ -1,27 +1,57 @@
-// Checks that a client's token is that of its sequence. Accepted tokens are cached: a MAC for every
-// item of every layer would cost more than the rest of its processing on arrival.
+// The sequences whose tokens each connection has proven: what it may ask for.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <unordered_map>
+#include <unordered_set>
+#include <vector>
 
+#include "comm/transport/transport.h"
 #include "comm/wire/access_token.h"
+#include "core/base/deadline.h"
+#include "core/pool/ingest_table.h"
+#include "deploy/service/protocol/client_messages.h"
 
 namespace tributary {
 
-/// Used by one thread.
+/// Any thread may call any function.
 class AccessCheck {
  public:
-  explicit AccessCheck(const wire::Token& pool_key) : key_(pool_key) {}
+  using Time = Deadline::Clock::time_point;
 
-  [[nodiscard]] bool allowed(std::uint64_t sequence_id, const wire::Token& token);
+  /// `sequences` are those that run on this worker; they outlive the check.
+  AccessCheck(const wire::Token& pool_key, const IngestTable& sequences)
+      : key_(pool_key), sequences_(sequences) {}
+
+  /// A connection has opened with the proof of one id.
+  void open(PeerId peer, const Proven& who);
+  /// Adds the sequences whose proofs are right, and returns how many were wrong.
+  std::size_t prove(PeerId peer, const wire::Prove& further);
+  [[nodiscard]] bool allowed(PeerId peer, std::uint64_t id) const;
+  void close(PeerId peer);
+
+  struct Idle {
+    PeerId peer = 0;
+    Time::duration since{};
+  };
+  /// Connections of clients of which no sequence runs here, and since when.
+  [[nodiscard]] std::vector<Idle> idle(Time now);
 
  private:
-  /// More than the sequences that a pool runs; when it is full, tokens of ended ones are dropped.
-  static constexpr std::size_t kKept = 65'536;
-  wire::Token key_;
-  std::unordered_map<std::uint64_t, wire::Token> known_;
+  /// A connection that has proven more than these forgets the ones that have ended.
+  static constexpr std::size_t kMostKept = 4096;
+  struct Connection {
+    Session session{};
+    std::unordered_set<std::uint64_t> proven;
+    Time used{};  // when one of them ran, or was proven
+  };
+
+  const wire::Token key_;
+  const IngestTable& sequences_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::unordered_map<PeerId, Connection> connections_;
 };
 
 }  // namespace tributary

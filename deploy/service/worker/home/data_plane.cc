@@ -15,6 +15,12 @@ namespace {
 
 /// A shortage that comes and goes is counted each time, and logged at this interval.
 constexpr std::chrono::seconds kPauseLogInterval{10};
+constexpr std::chrono::seconds kLimitLogInterval{1};
+/// A connection whose sequences have all ended is told so at the first tick after their end, and
+/// closed at the second: within a second in all, with half a second for a client that is about to
+/// prove a further sequence.
+constexpr std::chrono::milliseconds kTellUnused{400};
+constexpr std::chrono::milliseconds kCloseUnused{900};
 
 }  // namespace
 
@@ -37,6 +43,11 @@ DataPlane::DataPlane(DataPlaneConfig config, const DataPlaneParts& parts,
 
 DataPlane::~DataPlane() {
   parts_.peers.stop();
+}
+
+void DataPlane::on_open(PeerId peer, const Proven& who) {
+  parts_.peers.find(peer);  // its time for a Hello begins
+  parts_.access.open(peer, who);
 }
 
 std::optional<Landing> DataPlane::on_message(PeerId peer, std::uint16_t type,
@@ -71,6 +82,7 @@ std::optional<Landing> DataPlane::on_message(PeerId peer, std::uint16_t type,
 }
 
 void DataPlane::on_disconnect(PeerId peer, const Status& reason) {
+  parts_.access.close(peer);
   if (const auto gone = parts_.peers.forget(peer)) ended(*gone, reason);
 }
 
@@ -82,7 +94,24 @@ void DataPlane::on_accepting_paused(const Status& reason) {
   config_.log(fmt::format("worker {}: {}", config_.rank, reason.message()));
 }
 
+void DataPlane::on_limit(TransportLimit limit, const Status& what) {
+  limited(static_cast<wire::Limit>(limit), what.message());
+}
+
+void DataPlane::limited(wire::Limit limit, const std::string& what, std::uint64_t times) {
+  const std::lock_guard lock(mutex_);
+  Limited& one = limits_.at(static_cast<std::size_t>(limit));
+  one.times += times;
+  const auto now = Deadline::Clock::now();
+  if (!config_.log || now - one.at < kLimitLogInterval) return;
+  config_.log(fmt::format("worker {}: limit {}: {} times: {}", config_.rank,
+                          wire::limit_name(limit), one.times - one.logged, what));
+  one.at = now;
+  one.logged = one.times;
+}
+
 void DataPlane::close(PeerId peer, const Status& reason) {
+  parts_.access.close(peer);
   if (const auto gone = parts_.peers.close(peer)) ended(*gone, reason);
 }
 
@@ -101,16 +130,19 @@ std::optional<Landing> DataPlane::from_client(PeerId peer, MessageType type,
     std::size_t payload_bytes;
     std::optional<Landing>& landing;
     void operator()(const wire::Rows& rows) const {
-      const bool allowed = to.access.allowed(rows.sequence_id, rows.token);
+      const bool allowed = to.access.allowed(peer, rows.sequence_id);
       landing = to.rows.receive(peer, rows, allowed, payload_bytes);
     }
     void operator()(const wire::LayerRequest& request) const {
       landing = to.home.receive(peer, request, payload_bytes);
     }
     void operator()(const wire::Control& control) const { to.home.receive(peer, control); }
+    void operator()(const wire::Prove& further) const {
+      if (const std::size_t wrong = to.access.prove(peer, further)) to.rows.count_unproven(wrong);
+    }
   };
   std::optional<Landing> landing;
-  if (!wire::dispatch<wire::Rows, wire::LayerRequest, wire::Control>(
+  if (!wire::dispatch<wire::Rows, wire::LayerRequest, wire::Control, wire::Prove>(
           type, header, Requests{parts_, peer, payload_bytes, landing})) {
     fail(ErrorCode::kMalformedInput, "message type {} from a client", static_cast<int>(type));
   }
@@ -122,7 +154,13 @@ void DataPlane::from_stranger(PeerId peer, MessageType type, std::span<const std
     DataPlane& plane;
     PeerId peer;
     void operator()(const wire::Hello& hello) const { plane.hello(peer, hello); }
-    void operator()(const wire::Join& join) const { plane.parts_.leader.join(peer, join); }
+    void operator()(const wire::Join& join) const {
+      if (!plane.parts_.access.allowed(peer, wire::kPoolItself)) {
+        fail(ErrorCode::kPermissionDenied, "a Join of rank {} by one who is not of this pool",
+             join.rank);
+      }
+      plane.parts_.leader.join(peer, join);
+    }
   };
   if (!wire::dispatch<wire::Hello, wire::Join>(type, header, Introductions{*this, peer})) {
     fail(ErrorCode::kMalformedInput, "message type {} before Hello", static_cast<int>(type));
@@ -140,10 +178,6 @@ void DataPlane::hello(PeerId peer, const wire::Hello& hello) {
     welcome.outcome = {ErrorCode::kUnsupported,
                        fmt::format("the client speaks version {} of the data plane, this worker {}",
                                    hello.version, wire::kVersion)};
-  } else if (!parts_.access.allowed(hello.sequence_id, hello.token)) {
-    welcome.outcome = {
-        ErrorCode::kPermissionDenied,
-        fmt::format("the token is not that of sequence {} of this pool", hello.sequence_id)};
   } else {
     const Status same = compare_shapes(hello.shape, config_.shape);
     welcome.outcome = {same.code(), same.message()};
@@ -155,14 +189,38 @@ void DataPlane::hello(PeerId peer, const wire::Hello& hello) {
 
 void DataPlane::tick() {
   const auto limit = Deadline::Clock::now() - config_.hello_timeout;
-  for (const PeerId peer : parts_.peers.idle_since(limit)) close(peer, {});
+  for (const PeerId peer : parts_.peers.idle_since(limit)) {
+    limited(wire::Limit::kHello, "a connection has not introduced itself in time, or was refused");
+    close(peer, {});
+  }
+  close_idle();
   for (const PeerId peer : parts_.rows.late_senders()) close(peer, {});
   wire::Beat beat;
   beat.rank = config_.rank;
   beat.connections = parts_.peers.clients();
   beat.accept_pauses = accept_pauses_;
   parts_.rows.add_counts(beat);
+  if (const std::uint64_t refused = parts_.queue.refused(); refused != requests_refused_) {
+    limited(wire::Limit::kRequestBytes,
+            fmt::format("{} bytes of layer requests are held", parts_.queue.bytes()),
+            refused - std::exchange(requests_refused_, refused));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < limits_.size(); ++i) beat.limited.at(i) = limits_.at(i).times;
+  }
   parts_.leader.post(beat);
+}
+
+void DataPlane::close_idle() {
+  for (const AccessCheck::Idle& idle : parts_.access.idle(Deadline::Clock::now())) {
+    if (idle.since >= kCloseUnused) {
+      limited(wire::Limit::kEndedSequence, "the sequences of a connection have ended");
+      close(idle.peer, {});
+    } else if (idle.since >= kTellUnused) {
+      parts_.peers.send(idle.peer, wire::NotUsed{});
+    }
+  }
 }
 
 }  // namespace tributary

@@ -1,11 +1,13 @@
 // Every worker's side of the data plane: passes a connection's message to the part that handles it.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,6 +38,7 @@ struct DataPlaneParts {
   AccessCheck& access;
   RowsReceiver& rows;
   Home& home;
+  const HomeQueue& queue;
   LeaderPort& leader;
 };
 
@@ -50,15 +53,17 @@ class DataPlane final : public TransportHandler {
   [[nodiscard]] const std::string& address() const noexcept { return transport_->address(); }
 
   /// Call it twice a second, from any thread. It tells the leader that this worker is alive, and
-  /// closes connections that have not introduced themselves or that hold pages of an ended
-  /// sequence.
+  /// closes connections that have not introduced themselves, that hold pages of an ended sequence,
+  /// or whose sequences have all ended.
   void tick();
 
+  void on_open(PeerId peer, const Proven& who) override;
   std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
                                     std::span<const std::byte> header,
                                     std::size_t payload_bytes) override;
   void on_disconnect(PeerId peer, const Status& reason) override;
   void on_accepting_paused(const Status& reason) override;
+  void on_limit(TransportLimit limit, const Status& what) override;
 
  private:
   [[nodiscard]] std::optional<Landing> from_client(PeerId peer, wire::MessageType type,
@@ -69,12 +74,23 @@ class DataPlane final : public TransportHandler {
   /// Ends a connection on this side.
   void close(PeerId peer, const Status& reason);
   void ended(const Peers::Peer& peer, const Status& reason);
+  /// Counts a limit that has taken effect, and logs it once a second.
+  void limited(wire::Limit limit, const std::string& what, std::uint64_t times = 1);
+  void close_idle();
 
   DataPlaneConfig config_;
   DataPlaneParts parts_;
   std::atomic<std::uint64_t> accept_pauses_ = 0;
   Deadline::Clock::time_point pause_logged_;  // the transport's thread
-  std::unique_ptr<Transport> transport_;      // goes first: it calls the rest
+  struct Limited {
+    std::uint64_t times = 0;
+    std::uint64_t logged = 0;
+    Deadline::Clock::time_point at;
+  };
+  std::mutex mutex_;  // guards limits_
+  std::array<Limited, wire::kLimits> limits_;
+  std::uint64_t requests_refused_ = 0;    // as of the last tick
+  std::unique_ptr<Transport> transport_;  // goes first: it calls the rest
 };
 
 /// Returns kInvalidArgument naming the first field in which a client's shape differs from the

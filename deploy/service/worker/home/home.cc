@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "comm/wire/crc32c.h"
 #include "core/base/limits.h"
@@ -12,9 +14,9 @@
 namespace tributary {
 namespace {
 
-Status not_the_token(std::uint64_t sequence_id) {
+Status not_proven(std::uint64_t sequence_id) {
   return {ErrorCode::kPermissionDenied,
-          fmt::format("the token is not that of sequence {}", sequence_id)};
+          fmt::format("the connection has not proven sequence {}", sequence_id)};
 }
 
 }  // namespace
@@ -40,12 +42,21 @@ Status Home::check(const wire::LayerRequest& request, std::size_t payload_bytes)
   return {};
 }
 
-Status Home::check(const wire::RequestItem& item) {
+Status Home::check(PeerId peer, const wire::RequestItem& item) const {
   if (item.layer < 0 || item.layer >= model_.served.layers) {
     return {ErrorCode::kInvalidArgument,
             fmt::format("layer {}, expected 0 .. {}", item.layer, model_.served.layers - 1)};
   }
-  if (!access_.allowed(item.sequence_id, item.token)) return not_the_token(item.sequence_id);
+  if (!access_.allowed(peer, item.sequence_id)) return not_proven(item.sequence_id);
+  const std::optional<int> home = sequences_.home(item.sequence_id);
+  if (!home) {
+    return {ErrorCode::kNotFound, fmt::format("sequence {}: not here", item.sequence_id)};
+  }
+  if (*home != rank_) {
+    return {ErrorCode::kFailedPrecondition,
+            fmt::format("worker {} is not the home of sequence {}: worker {} is", rank_,
+                        item.sequence_id, *home)};
+  }
   return {};
 }
 
@@ -56,20 +67,24 @@ std::optional<Landing> Home::receive(PeerId peer, const wire::LayerRequest& requ
     refuse(peer, request, good);
     return {};
   }
+  std::vector<Status> may_run;
+  for (const wire::RequestItem& item : request.items) may_run.push_back(check(peer, item));
+  const auto first = std::ranges::find_if(may_run, &Status::ok);
+  if (first == may_run.end()) {
+    refuse(peer, request, may_run);
+    return {};
+  }
   const wire::TokenBytes bytes = wire::token_bytes(model_.served, request.mode);
-  auto held = queue_.open(peer, request, bytes.input(), bytes.output);
+  const auto payer = static_cast<std::size_t>(first - may_run.begin());
+  auto held = queue_.open(peer, request, bytes.input(), bytes.output,
+                          [&](std::size_t i) { return may_run[i].ok() ? i : payer; });
   if (!held) {
     refuse(peer, request,
            {ErrorCode::kPoolFull, "too many requests wait at this worker; try again"});
     return {};
   }
-  for (std::size_t i = 0; i < request.items.size(); ++i) {
-    const Status may_run = check(request.items[i]);
-    if (!may_run.ok()) held->end(i, may_run.code(), may_run.message());
-  }
-  if (held->running == 0) {
-    send_reply(peers_, held);
-    return {};
+  for (std::size_t i = 0; i < may_run.size(); ++i) {
+    if (!may_run[i].ok()) held->end(i, may_run[i].code(), may_run[i].message());
   }
   const auto input = held->input.span();
   return Landing{{input},
@@ -106,24 +121,31 @@ void Home::landed(const std::shared_ptr<HomeRequest>& request, const Status& sta
 }
 
 void Home::refuse(PeerId peer, const wire::LayerRequest& request, const Status& status) {
-  peers_.send(peer,
-              wire::LayerReply{.request = request.request,
-                               .crc32c = wire::crc32c({}),
-                               .items = std::vector<ErrorCode>(request.items.size(), status.code()),
-                               .message = status.message()});
+  refuse(peer, request,
+         std::vector<Status>(std::max<std::size_t>(request.items.size(), 1), status));
+}
+
+void Home::refuse(PeerId peer, const wire::LayerRequest& request,
+                  const std::vector<Status>& reasons) {
+  wire::LayerReply reply{.request = request.request,
+                         .crc32c = wire::crc32c({}),
+                         .items = {},
+                         .message = reasons.front().message()};
+  for (std::size_t i = 0; i < request.items.size(); ++i) reply.items.push_back(reasons[i].code());
+  peers_.send(peer, reply);
 }
 
 void Home::receive(PeerId peer, const wire::Control& control) {
   wire::ControlReply reply{.request = control.request, .items = {}, .message = {}};
   wire::ControlRelay relay;
   for (const wire::ControlItem& item : control.items) {
-    if (access_.allowed(item.sequence_id, item.token)) {
+    if (access_.allowed(peer, item.sequence_id)) {
       reply.items.push_back({});
       relay.items.push_back(item);
       continue;
     }
     reply.items.push_back({.code = ErrorCode::kPermissionDenied});
-    if (reply.message.empty()) reply.message = not_the_token(item.sequence_id).message();
+    if (reply.message.empty()) reply.message = not_proven(item.sequence_id).message();
   }
   if (relay.items.empty()) {
     peers_.send(peer, reply);

@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "comm/transport/transport.h"
 #include "core/base/error.h"
+#include "core/pool/ingest_table.h"
 #include "deploy/service/protocol/client_messages.h"
 #include "deploy/service/worker/home/access_check.h"
 #include "deploy/service/worker/home/home_queue.h"
@@ -22,10 +24,12 @@ namespace tributary {
 class Home {
  public:
   /// All outlive the home.
-  Home(const PoolModel& model, AccessCheck& access, Peers& peers, HomeQueue& queue, Relays& relays,
-       LeaderPort& leader)
-      : model_(model),
+  Home(int rank, const PoolModel& model, const AccessCheck& access, const IngestTable& sequences,
+       Peers& peers, HomeQueue& queue, Relays& relays, LeaderPort& leader)
+      : rank_(rank),
+        model_(model),
         access_(access),
+        sequences_(sequences),
         peers_(peers),
         queue_(queue),
         relays_(relays),
@@ -39,12 +43,16 @@ class Home {
  private:
   /// An error here refuses the whole request: no item's payload can be located.
   [[nodiscard]] Status check(const wire::LayerRequest& request, std::size_t payload_bytes) const;
-  [[nodiscard]] Status check(const wire::RequestItem& item);
+  [[nodiscard]] Status check(PeerId peer, const wire::RequestItem& item) const;
   void landed(const std::shared_ptr<HomeRequest>& request, const Status& status);
   void refuse(PeerId peer, const wire::LayerRequest& request, const Status& status);
+  /// One reason for each item.
+  void refuse(PeerId peer, const wire::LayerRequest& request, const std::vector<Status>& reasons);
 
+  const int rank_;
   const PoolModel& model_;
-  AccessCheck& access_;
+  const AccessCheck& access_;
+  const IngestTable& sequences_;
   Peers& peers_;
   HomeQueue& queue_;
   Relays& relays_;

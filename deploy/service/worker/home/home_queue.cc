@@ -31,13 +31,44 @@ struct HomeQueue::Memory {
   /// Larger requests are rare, and keeping them would waste much memory.
   static constexpr std::size_t kMaxSpareBytes = std::size_t{4} << 20;
 
+  /// One sequence's share of all bytes.
+  static constexpr std::size_t kShare = 8;
+
   std::mutex mutex;
   std::size_t bytes = 0;
+  std::unordered_map<std::uint64_t, std::size_t> of_sequence;
+  std::uint64_t refused = 0;
   std::vector<std::unique_ptr<HomeRequest>> spare;
+
+  /// Takes the room for a request, or none of it.
+  [[nodiscard]] bool take(const HomeRequest& request, std::size_t held, std::size_t most) {
+    const std::span shares(request.shares);
+    const auto over = std::ranges::find_if(shares, [&](const auto& share) {
+      std::size_t& of_it = of_sequence[share.first];
+      if (of_it != 0 && of_it + share.second > most / kShare) return true;
+      of_it += share.second;
+      return false;
+    });
+    if (over == shares.end() && held <= most && bytes <= most - held) {
+      bytes += held;
+      return true;
+    }
+    give_back(shares.first(static_cast<std::size_t>(over - shares.begin())));
+    ++refused;
+    return false;
+  }
+
+  void give_back(std::span<const std::pair<std::uint64_t, std::size_t>> shares) {
+    for (const auto& [sequence, part] : shares) {
+      const auto found = of_sequence.find(sequence);
+      if ((found->second -= part) == 0) of_sequence.erase(found);
+    }
+  }
 
   void give_back(std::unique_ptr<HomeRequest> request, std::size_t held) {
     const std::lock_guard lock(mutex);
     bytes -= held;
+    give_back(request->shares);
     if (spare.size() < kSpare &&
         request->input.capacity() + request->output.capacity() <= kMaxSpareBytes) {
       spare.push_back(std::move(request));
@@ -51,21 +82,32 @@ HomeQueue::HomeQueue(std::size_t max_bytes, Reply reply)
 HomeQueue::~HomeQueue() = default;
 
 std::shared_ptr<HomeRequest> HomeQueue::open(PeerId peer, wire::LayerRequest asked,
-                                             std::size_t input_bytes, std::size_t output_bytes) {
-  std::size_t tokens = 0;
-  for (const wire::RequestItem& item : asked.items) tokens += static_cast<std::size_t>(item.tokens);
-  const std::size_t held = tokens * (input_bytes + output_bytes);
+                                             std::size_t input_bytes, std::size_t output_bytes,
+                                             const std::function<std::size_t(std::size_t)>& payer) {
   std::unique_ptr<HomeRequest> made;
+  std::size_t tokens = 0;
+  std::size_t held = 0;
   {
     const std::lock_guard lock(memory_->mutex);
-    if (held > max_bytes_ || memory_->bytes > max_bytes_ - held) return nullptr;
-    memory_->bytes += held;
     if (!memory_->spare.empty()) {
       made = std::move(memory_->spare.back());
       memory_->spare.pop_back();
+    } else {
+      made = std::make_unique<HomeRequest>();
+    }
+    made->shares.clear();
+    for (std::size_t i = 0; i < asked.items.size(); ++i) {
+      const auto of_item = static_cast<std::size_t>(asked.items[i].tokens);
+      tokens += of_item;
+      made->shares.emplace_back(asked.items[payer(i)].sequence_id,
+                                of_item * (input_bytes + output_bytes));
+    }
+    held = tokens * (input_bytes + output_bytes);
+    if (!memory_->take(*made, held, max_bytes_)) {
+      memory_->spare.push_back(std::move(made));
+      return nullptr;
     }
   }
-  if (!made) made = std::make_unique<HomeRequest>();
   std::shared_ptr<HomeRequest> result(made.release(), [memory = memory_, held](HomeRequest* ended) {
     memory->give_back(std::unique_ptr<HomeRequest>(ended), held);
   });
@@ -154,6 +196,11 @@ void HomeQueue::finish(const Claim& claim, const Status& status) {
     if (done) requests_.erase(claim.ticket);
   }
   if (done) reply_(claim.request);
+}
+
+std::uint64_t HomeQueue::refused() const {
+  const std::lock_guard lock(memory_->mutex);
+  return memory_->refused;
 }
 
 std::size_t HomeQueue::bytes() const {

@@ -38,8 +38,9 @@ struct HomeRequest {
                                          // buffers
   RawBytes input, output;
   std::vector<Item> items;
-  std::size_t running = 0;  // items that have not ended
-  std::string message;      // about the first that failed
+  std::size_t running = 0;                                    // items that have not ended
+  std::vector<std::pair<std::uint64_t, std::size_t>> shares;  // bytes held for each sequence
+  std::string message;                                        // about the first that failed
 
   /// Returns false if the item had ended before.
   bool end(std::size_t item, ErrorCode code, const std::string& text);
@@ -59,11 +60,12 @@ class HomeQueue {
   HomeQueue(const HomeQueue&) = delete;
   HomeQueue& operator=(const HomeQueue&) = delete;
 
-  /// Makes room for a request and its output; null if more than max_bytes would be held. The room
-  /// is given back when the last pointer to the request goes.
-  [[nodiscard]] std::shared_ptr<HomeRequest> open(PeerId peer, wire::LayerRequest asked,
-                                                  std::size_t input_bytes,
-                                                  std::size_t output_bytes);
+  /// Makes room for a request and its output; null if more than max_bytes would be held, or an
+  /// eighth of them for one sequence that holds some already. Item i counts for the sequence of
+  /// item payer(i). The room is given back when the last pointer to the request goes.
+  [[nodiscard]] std::shared_ptr<HomeRequest> open(
+      PeerId peer, wire::LayerRequest asked, std::size_t input_bytes, std::size_t output_bytes,
+      const std::function<std::size_t(std::size_t)>& payer = [](std::size_t i) { return i; });
   /// The request's payload has arrived: its items that have not ended, at least one, can be
   /// claimed. Returns its ticket.
   [[nodiscard]] std::uint64_t submit(std::shared_ptr<HomeRequest> request);
@@ -85,6 +87,8 @@ class HomeQueue {
 
   /// Bytes of all requests that are held.
   [[nodiscard]] std::size_t bytes() const;
+  /// Requests that open() found no room for, so far.
+  [[nodiscard]] std::uint64_t refused() const;
 
  private:
   using Key = std::pair<std::uint64_t, std::int32_t>;  // sequence, layer

@@ -50,7 +50,7 @@ class Peers {
   /// Connects to the leader of the pool; messages to it may be sent at once.
   [[nodiscard]] PeerId connect_leader(const std::string& address, const Introduction& pool);
   /// Returns a new peer if it was not known.
-  [[nodiscard]] Peer find(PeerId peer);
+  Peer find(PeerId peer);
   /// Returns false if the connection has been closed on this side.
   [[nodiscard]] bool introduce(PeerId peer, Role role, int rank = 0);
   /// The peer's connection has ended. Returns who it was, or no value if nobody knows it.

@@ -37,7 +37,7 @@ std::optional<Landing> RowsReceiver::receive(PeerId peer, const wire::Rows& rows
   if (!allowed) {
     refuse(peer, rows.request, Refusal::kUnauthorized,
            {ErrorCode::kPermissionDenied,
-            fmt::format("the token is not that of sequence {}", rows.sequence_id)});
+            fmt::format("the connection has not proven sequence {}", rows.sequence_id)});
     return {};
   }
   const std::size_t row_bytes = cache_.layout().row_bytes();
@@ -170,6 +170,11 @@ void RowsReceiver::refuse(PeerId peer, std::uint64_t request, wire::Refusal reas
 void RowsReceiver::count_refusal(wire::Refusal reason) {
   const std::lock_guard lock(mutex_);
   ++refused_[static_cast<std::size_t>(reason)];
+}
+
+void RowsReceiver::count_unproven(std::size_t sequences) {
+  const std::lock_guard lock(mutex_);
+  refused_[static_cast<std::size_t>(wire::Refusal::kUnauthorized)] += sequences;
 }
 
 std::vector<PeerId> RowsReceiver::late_senders() {

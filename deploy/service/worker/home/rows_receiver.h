@@ -37,11 +37,13 @@ class RowsReceiver {
   RowsReceiver(int rank, IngestTable& table, Backend& backend, Cache& cache, Links links);
 
   /// Returns the place for the rows; no value if they were refused (and answered). `allowed`: the
-  /// token is the sequence's.
+  /// connection has proven the sequence.
   [[nodiscard]] std::optional<Landing> receive(PeerId peer, const wire::Rows& rows, bool allowed,
                                                std::size_t payload_bytes);
   /// Counts a message that is too malformed to be answered.
   void count_malformed() { count_refusal(wire::Refusal::kMalformed); }
+  /// Counts sequences that a connection has not proven, though it said so.
+  void count_unproven(std::size_t sequences);
 
   /// The senders that are still sending rows of a sequence that had ended by the last call, each
   /// once. The sequence's pages wait for these rows, and a sender that is stopped in the middle may

@@ -28,7 +28,7 @@ class LeaderPort : public OrderChannel {
   // Messages from others of the pool, on the transport's thread. These functions throw the error
   // that ends the connection.
 
-  /// A new connection introduces itself as a worker of this pool.
+  /// A new connection that has proven the pool's own token introduces itself as one of its workers.
   virtual void join(PeerId peer, const wire::Join& join) = 0;
   /// Takes a message from a worker or the leader.
   [[nodiscard]] virtual std::optional<Landing> receive(const Peers::Peer& from,

@@ -25,10 +25,9 @@ struct Leaving {
 
 }  // namespace
 
-LocalLeader::LocalLeader(int workers, const wire::Token& pool_key, Peers& peers, HomeQueue& queue,
-                         Relays& relays, LeaderInbox& inbox)
-    : token_(wire::access_token(pool_key, wire::kPoolItself)),
-      peers_(peers),
+LocalLeader::LocalLeader(int workers, Peers& peers, HomeQueue& queue, Relays& relays,
+                         LeaderInbox& inbox)
+    : peers_(peers),
       queue_(queue),
       relays_(relays),
       inbox_(inbox),
@@ -69,13 +68,17 @@ void LocalLeader::take(int /*rank*/, const wire::Beat& beat) {
 }
 
 void LocalLeader::join(PeerId peer, const wire::Join& join) {
-  if (!wire::same_token(join.token, token_) || join.rank < 1 ||
-      static_cast<std::size_t>(join.rank) >= workers_.size()) {
-    fail(ErrorCode::kPermissionDenied, "a Join of rank {} that does not belong to this pool",
-         join.rank);
+  if (join.rank < 1 || static_cast<std::size_t>(join.rank) >= workers_.size()) {
+    fail(ErrorCode::kPermissionDenied, "a Join of rank {}: the pool has {} workers", join.rank,
+         workers_.size());
+  }
+  PeerId& worker = workers_[static_cast<std::size_t>(join.rank)];
+  // A worker that is lost ends the pool: nobody comes in its place.
+  if (worker != 0) {
+    fail(ErrorCode::kAlreadyExists, "a second Join of rank {}, which is here", join.rank);
   }
   if (!peers_.introduce(peer, Peers::Role::kWorker, join.rank)) return;
-  workers_[static_cast<std::size_t>(join.rank)] = peer;
+  worker = peer;
   inbox_.post_joined(join.rank);
 }
 

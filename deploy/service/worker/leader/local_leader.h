@@ -9,7 +9,6 @@
 #include <span>
 #include <vector>
 
-#include "comm/wire/access_token.h"
 #include "deploy/service/worker/home/home_queue.h"
 #include "deploy/service/worker/home/peers.h"
 #include "deploy/service/worker/leader/leader_inbox.h"
@@ -21,8 +20,7 @@ namespace tributary {
 class LocalLeader final : public LeaderPort {
  public:
   /// `queue` and `relays` belong to the home beside the leader. All outlive the port.
-  LocalLeader(int workers, const wire::Token& pool_key, Peers& peers, HomeQueue& queue,
-              Relays& relays, LeaderInbox& inbox);
+  LocalLeader(int workers, Peers& peers, HomeQueue& queue, Relays& relays, LeaderInbox& inbox);
 
   void post(wire::Items items) override;
   void post(wire::ControlRelay relay) override;
@@ -52,7 +50,6 @@ class LocalLeader final : public LeaderPort {
   void take(int rank, const wire::Progress& progress);
   void take(int rank, const wire::Beat& beat);
 
-  wire::Token token_;  // of the pool itself
   Peers& peers_;
   HomeQueue& queue_;
   Relays& relays_;

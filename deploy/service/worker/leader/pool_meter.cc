@@ -47,6 +47,7 @@ void PoolMeter::fill(Heartbeat& heartbeat, const std::vector<wire::Beat>& beats)
     metrics.connections += beat.connections;
     metrics.accept_pauses += beat.accept_pauses;
     for (std::size_t i = 0; i < wire::kRefusals; ++i) metrics.refused_rows[i] += beat.refused[i];
+    for (std::size_t i = 0; i < wire::kLimits; ++i) metrics.limited[i] += beat.limited[i];
     for (std::size_t i = 0; i < DurationHistogram::kBuckets && i < beat.ingest_us_buckets.size();
          ++i) {
       metrics.ingest_seconds.counts[i] += beat.ingest_us_buckets[i];

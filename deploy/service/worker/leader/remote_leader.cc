@@ -28,7 +28,7 @@ RemoteLeader::RemoteLeader(int rank, const wire::Token& pool_key, Peers& peers, 
 
 void RemoteLeader::connect(const std::string& address) {
   leader_ = peers_.connect_leader(address, {.id = wire::kPoolItself, .secret = token_});
-  peers_.send(leader_, wire::Join{.rank = rank_, .token = token_});
+  peers_.send(leader_, wire::Join{.rank = rank_});
 }
 
 Status RemoteLeader::send(std::span<const std::byte> /*order*/, Deadline /*deadline*/) {

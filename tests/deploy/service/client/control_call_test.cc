@@ -20,7 +20,7 @@ void knows(FakeWorker& worker, const std::set<std::uint64_t>& ids) {
   const auto code = [ids](std::uint64_t id) {
     return ids.contains(id) ? ErrorCode::kOk : ErrorCode::kPermissionDenied;
   };
-  worker.on_hello = [code](const wire::Hello& hello) {
+  worker.on_hello = [code](const FakeWorker::Hello& hello) {
     return wire::Welcome{.outcome = {code(hello.sequence_id), "not the token of the sequence"},
                          .shape = hello.shape};
   };
@@ -129,7 +129,7 @@ TEST_F(StaleHandles, EndNoHealthyLeases) {
 
 TEST_F(StaleHandles, OfOneCallAreNotAnothersRefusal) {
   std::promise<void> greeted;
-  worker_.on_hello = [&](const wire::Hello& hello) -> std::optional<wire::Welcome> {
+  worker_.on_hello = [&](const FakeWorker::Hello& hello) -> std::optional<wire::Welcome> {
     if (hello.sequence_id == 2) return wire::Welcome{.outcome = {}, .shape = hello.shape};
     greeted.set_value();
     return std::nullopt;  // no answer until both calls wait
@@ -167,7 +167,7 @@ TEST_F(SilentWorkers, DoNotHoldUpTheOthersCommits) {
     make_client();
     const std::size_t before = good->received().controls.size();
     const std::size_t greeted = silent->received().hellos.size();
-    silent->on_hello = [](const wire::Hello&) { return std::nullopt; };
+    silent->on_hello = [](const auto&) { return std::nullopt; };
     good->on_hello = nullptr;
     SequenceHandle a = at(*silent, 1);
     SequenceHandle b = at(*good, 2);
@@ -187,7 +187,7 @@ TEST_F(SilentWorkers, DoNotHoldUpTheOthersCommits) {
 }
 
 TEST_F(SilentWorkers, DoNotHoldUpTheOthersLayers) {
-  worker_.on_hello = [](const wire::Hello&) { return std::nullopt; };
+  worker_.on_hello = [](const auto&) { return std::nullopt; };
   SequenceHandle a = at(worker_, 1);
   SequenceHandle b = at(other_, 2);
   std::vector<float> x, y;
@@ -203,7 +203,7 @@ TEST_F(SilentWorkers, DoNotHoldUpTheOthersLayers) {
 }
 
 TEST_F(SilentWorkers, SayThatTheyDidNotAnswerTheGreeting) {
-  worker_.on_hello = [](const wire::Hello&) { return std::nullopt; };
+  worker_.on_hello = [](const auto&) { return std::nullopt; };
   SequenceHandle a = sequence();
   test::expect_error(ErrorCode::kDeadlineExceeded, "no answer to the greeting",
                      [&] { client_->truncate(a, 100, test::soon()); });

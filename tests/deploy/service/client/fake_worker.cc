@@ -23,6 +23,11 @@ FakeWorker::~FakeWorker() {
   transport_.reset();
 }
 
+void FakeWorker::on_open(PeerId peer, const Proven& who) {
+  const std::unique_lock lock(mutex_);
+  opened_[peer] = who;
+}
+
 std::optional<Landing> FakeWorker::on_message(PeerId peer, std::uint16_t type,
                                               std::span<const std::byte> header,
                                               std::size_t payload_bytes) {
@@ -36,12 +41,20 @@ std::optional<Landing> FakeWorker::on_message(PeerId peer, std::uint16_t type,
   };
   switch (static_cast<wire::MessageType>(type)) {
     case wire::MessageType::kHello: {
-      const wire::Hello hello = wire::decode<wire::Hello>(header);
+      const Hello hello{wire::decode<wire::Hello>(header), opened_.at(peer).id};
       received_.hellos.push_back(hello);
       changed_.notify_all();
       std::optional<wire::Welcome> welcome = wire::Welcome{.outcome = {}, .shape = hello.shape};
       if (on_hello) welcome = on_hello(hello);
       if (welcome) reply(wire::MessageType::kWelcome, wire::encode(*welcome));
+      return std::nullopt;
+    }
+    case wire::MessageType::kProve: {
+      received_.proofs.push_back(wire::decode<wire::Prove>(header));
+      for (const wire::Prove::Item& item : received_.proofs.back().items) {
+        EXPECT_EQ(item.proof, proof::further_proof(token_of(item.sequence_id),
+                                                   opened_.at(peer).session, item.sequence_id));
+      }
       return std::nullopt;
     }
     case wire::MessageType::kRows:

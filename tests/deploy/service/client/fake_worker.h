@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -35,7 +36,10 @@ class FakeWorker final : private TransportHandler {
   /// The answers. By default everything succeeds: rows are taken, a round's outputs are the numbers
   /// of its tokens, controls return what they were asked. Called on the transport's thread; no
   /// value means no answer. Set these before the client's first message.
-  std::function<std::optional<wire::Welcome>(const wire::Hello&)> on_hello;
+  struct Hello : wire::Hello {
+    std::uint64_t sequence_id = 0;  // that opened the connection
+  };
+  std::function<std::optional<wire::Welcome>(const Hello&)> on_hello;
   std::function<std::optional<wire::RowsReply>(const wire::Rows&)> on_rows;
   struct RoundAnswer {
     wire::LayerReply reply;  // request and crc32c are filled in where they are 0
@@ -51,7 +55,8 @@ class FakeWorker final : private TransportHandler {
   void disconnect();
 
   struct Received {
-    std::vector<wire::Hello> hellos;
+    std::vector<Hello> hellos;
+    std::vector<wire::Prove> proofs;  // all right
     std::vector<wire::Rows> rows;
     std::vector<std::vector<std::byte>> row_payloads;
     std::vector<wire::LayerRequest> rounds;
@@ -62,6 +67,7 @@ class FakeWorker final : private TransportHandler {
   [[nodiscard]] Received received();
 
  private:
+  void on_open(PeerId peer, const Proven& who) override;
   std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
                                     std::span<const std::byte> header,
                                     std::size_t payload_bytes) override;
@@ -76,6 +82,7 @@ class FakeWorker final : private TransportHandler {
   std::condition_variable changed_;
   Received received_;
   PeerId client_ = 0;
+  std::map<PeerId, Proven> opened_;
   std::unique_ptr<Transport> transport_;
 };
 

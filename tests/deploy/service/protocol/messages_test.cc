@@ -11,39 +11,40 @@
 namespace tributary::wire {
 namespace {
 
-constexpr Token kToken{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 255};
-
 PoolShape some_shape() {
   return {{128, 512, 64, RowFormat::kF32, DType::kF64, 0.1352F}, 128, 128, 7168, 61, 2048};
 }
 
 RequestItem some_item(std::uint64_t id) {
-  return {id, 7, kToken, std::int64_t{1} << 40, 16, 60};
+  return {id, 7, std::int64_t{1} << 40, 16, 60};
 }
 
 ControlItem some_control(std::uint64_t id) {
-  return {ControlOp::kTruncate, id, 3, kToken, 12'345};
+  return {ControlOp::kTruncate, id, 3, 12'345};
 }
 
 /// One value of every message, with every field away from its default.
 template <typename Visit>
 void for_each_message(Visit visit) {
   const Outcome outcome{ErrorCode::kPoolFull, "page 812 of sequence 7"};
-  visit(Hello{kMagic, 9, some_shape(), 99, kToken});
+  visit(Hello{kMagic, 9, some_shape()});
+  visit(Prove{{{1, {2, 3}}, {4, {5}}}});
+  visit(NotUsed{});
   visit(Welcome{3, outcome, 5, some_shape()});
-  visit(Rows{1, 2, 3, kToken, 4, 5, 6, 0xdeadbeef});
+  visit(Rows{1, 2, 3, 4, 5, 6, 0xdeadbeef});
   visit(RowsReply{std::numeric_limits<std::uint64_t>::max(), outcome});
   visit(LayerRequest{1, 2, LayerMode::kForward, 3, {4, 5}, {some_item(1), some_item(2)}});
   visit(LayerReply{1, 2, {ErrorCode::kOk, ErrorCode::kInternal}, "why"});
   visit(Control{1, {some_control(1), some_control(2)}});
   visit(ControlReply{1, {{ErrorCode::kStaleEpoch, 2, 3}, {}}, "why"});
-  visit(Join{3, kToken});
+  visit(Join{3});
   visit(Items{1, 2, {3, 4}, {{5, some_item(3)}}});
   visit(ItemsRefused{1, {2, 3, 4}, outcome});
   visit(ControlRelay{1, {some_control(2)}});
   visit(ControlRelayReply{1, {{ErrorCode::kOk, 2, 3}}, "why"});
   visit(Progress{1, 2, 3, 4, 5, 6, 7});
-  visit(Beat{1, 2, 3, {4, 5, 6, 7, 8, 9, 10, 11}, 12, 16, {13, 14}, 15.5});
+  visit(
+      Beat{1, 2, 3, {4, 5, 6, 7, 8, 9, 10, 11}, {17, 18, 19, 20, 21, 22}, 12, 16, {13, 14}, 15.5});
 }
 
 TEST(MessagesTest, ComeBackAsTheyWere) {
@@ -57,7 +58,6 @@ TEST(MessagesTest, ComeBackAsTheyWere) {
   EXPECT_EQ(round.mode, LayerMode::kForward);
   ASSERT_EQ(round.items.size(), 2U);
   EXPECT_EQ(round.items[1].sequence_id, 2U);
-  EXPECT_EQ(round.items[1].token, kToken);
   EXPECT_EQ(round.items[1].base_length, std::int64_t{1} << 40);
   EXPECT_EQ(decode<Welcome>(encode(Welcome{3, {}, 5, some_shape()})).shape, some_shape());
 }
@@ -88,6 +88,12 @@ TEST(MessagesTest, FullListsFitAHeader) {
     round_reply.items.push_back(ErrorCode::kInternal);
     control_reply.items.emplace_back();
   }
+  Prove prove;
+  prove.items.resize(Prove::Item::kMost);
+  EXPECT_GE(prove.items.size(), 200U);
+  EXPECT_LE(encode(prove).size(), kMaxHeaderBytes);
+  prove.items.emplace_back();
+  EXPECT_EQ(code_of([&] { (void)encode(prove); }), ErrorCode::kInvalidArgument);
   EXPECT_LE(encode(round).size(), kMaxHeaderBytes);
   EXPECT_LE(encode(items).size(), kMaxHeaderBytes);
   EXPECT_LE(encode(control).size(), kMaxHeaderBytes);
@@ -113,6 +119,12 @@ TEST(MessagesTest, UnknownEnumeratorsAreRefused) {
   EXPECT_TRUE(refused(Control{1, {{}}}, 10));  // operation
   EXPECT_TRUE(refused(Hello{}, 34));           // row format
   EXPECT_TRUE(refused(Hello{}, 35));           // query type
+}
+
+TEST(MessagesTest, EveryLimitHasAName) {
+  for (std::size_t i = 0; i < kLimits; ++i) {
+    EXPECT_FALSE(limit_name(static_cast<Limit>(i)).empty());
+  }
 }
 
 TEST(MessagesTest, EveryRefusalHasAName) {

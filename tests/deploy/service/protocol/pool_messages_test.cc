@@ -116,6 +116,7 @@ TEST(PoolMessages, KeepEveryValueOfAHeartbeat) {
   EXPECT_FALSE(back.workers[0].draining);
   EXPECT_TRUE(back.workers[1].draining);
   EXPECT_EQ(back.metrics.refused_rows, message.metrics.refused_rows);
+  EXPECT_EQ(back.metrics.limited, message.metrics.limited);
   EXPECT_EQ(back.metrics.round_seconds.counts, message.metrics.round_seconds.counts);
   EXPECT_EQ(back.metrics.phase_seconds[2].sum, message.metrics.phase_seconds[2].sum);
   EXPECT_EQ(back.metrics.batch.counts, message.metrics.batch.counts);

@@ -50,6 +50,7 @@ PoolMetrics sample_metrics() {
     *count = next++;
   }
   for (auto& refused : m.refused_rows) refused = next++;
+  for (auto& limited : m.limited) limited = next++;
   m.canary_error = 1.5e-3;
   m.balance = 1.04;
   m.cost_factors = {1.25, 0.5, 2};

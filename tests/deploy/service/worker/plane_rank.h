@@ -18,7 +18,7 @@ struct PlaneRank {
   PlaneRank(int rank, int workers)
       : rank(rank),
         inbox(workers),
-        local(workers, {}, peers, queue, relays, inbox),
+        local(workers, peers, queue, relays, inbox),
         remote(rank, {}, peers, queue, relays) {
     model.served.layers = 1;
   }
@@ -32,8 +32,12 @@ struct PlaneRank {
             .transport = {.listen = listen,
                           .secret_of = [](std::uint64_t id) { return wire::access_token({}, id); }},
             .hello_timeout = hello_timeout},
-        DataPlaneParts{
-            .peers = peers, .access = access, .rows = rows, .home = home, .leader = port},
+        DataPlaneParts{.peers = peers,
+                       .access = access,
+                       .rows = rows,
+                       .home = home,
+                       .queue = queue,
+                       .leader = port},
         make_transport);
   }
 
@@ -53,7 +57,7 @@ struct PlaneRank {
   LocalLeader local;
   RemoteLeader remote;
   LeaderPort& port = rank == 0 ? static_cast<LeaderPort&>(local) : remote;
-  AccessCheck access{{}};
+  AccessCheck access{{}, table};
   RowsReceiver rows{
       rank,
       table,
@@ -61,7 +65,7 @@ struct PlaneRank {
       *cache,
       {.reply = [this](PeerId peer, const wire::RowsReply& reply) { peers.send(peer, reply); },
        .progress = [this](const wire::Progress& progress) { port.post(progress); }}};
-  Home home{model, access, peers, queue, relays, port};
+  Home home{rank, model, access, table, peers, queue, relays, port};
   std::unique_ptr<DataPlane> plane;  // destroyed first
 };
 

@@ -30,9 +30,15 @@ PoolUser::PoolUser(ServicePool& pool)
 
 PeerId PoolUser::peer(int rank, const UserSequence& sequence) {
   const auto found = peers_.find(rank);
-  if (found != peers_.end()) return found->second;
+  if (found != peers_.end()) {
+    if (proven_.emplace(found->second, sequence.info.id).second) {
+      client.prove(found->second, sequence.info);
+    }
+    return found->second;
+  }
   const PeerId peer = client.enter(pool_.address(rank), shape_, sequence.info);
   peers_.emplace(rank, peer);
+  proven_.emplace(peer, sequence.info.id);
   return peer;
 }
 
@@ -60,7 +66,6 @@ wire::Rows PoolUser::rows_header(const UserSequence& sequence, int layer, std::i
   return {.request = 0,
           .sequence_id = sequence.info.id,
           .epoch = sequence.epoch,
-          .token = sequence.info.token,
           .layer = layer,
           .begin = begin,
           .count = end - begin};
@@ -100,7 +105,6 @@ wire::LayerRequest PoolUser::round_header(const std::vector<Part>& parts) const 
   for (const Part& part : parts) {
     round.items.push_back({.sequence_id = part.sequence->info.id,
                            .epoch = part.sequence->epoch,
-                           .token = part.sequence->info.token,
                            .base_length = part.sequence->length,
                            .tokens = part.tokens,
                            .layer = part.layer});
@@ -124,6 +128,7 @@ std::vector<std::byte> PoolUser::round_payload(const std::vector<Part>& parts) c
 
 std::uint64_t PoolUser::send_attend(const std::vector<Part>& parts) {
   const UserSequence& first = *parts.front().sequence;
+  for (const Part& part : parts) (void)peer(first.info.home, *part.sequence);
   return client.send_round(peer(first.info.home, first), round_header(parts), round_payload(parts));
 }
 
@@ -159,11 +164,9 @@ void PoolUser::decode(UserSequence& sequence, std::int32_t tokens, PoolOutputs& 
 
 wire::ControlReply PoolUser::control(const UserSequence& sequence, wire::ControlOp op,
                                      std::int64_t length) {
-  return client.control(peer(sequence.info.home, sequence), {{.op = op,
-                                                              .sequence_id = sequence.info.id,
-                                                              .epoch = sequence.epoch,
-                                                              .token = sequence.info.token,
-                                                              .length = length}});
+  return client.control(
+      peer(sequence.info.home, sequence),
+      {{.op = op, .sequence_id = sequence.info.id, .epoch = sequence.epoch, .length = length}});
 }
 
 PoolOutputs outputs_without_service(const PoolShape& shape,

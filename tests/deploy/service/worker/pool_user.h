@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "tests/deploy/pool/pool_harness.h"
@@ -25,7 +27,7 @@ class PoolUser {
 
   RawClient client;
   [[nodiscard]] const PoolShape& shape() const { return shape_; }
-  /// The connection to a worker, made with the token of `sequence` where there is none yet.
+  /// The connection to a worker, which has proven `sequence`.
   [[nodiscard]] PeerId peer(int rank, const UserSequence& sequence);
 
   /// Admits; pushes nothing.
@@ -66,6 +68,7 @@ class PoolUser {
   PoolShape shape_;
   AttentionShape attention_;
   std::map<int, PeerId> peers_;
+  std::set<std::pair<PeerId, std::uint64_t>> proven_;
 };
 
 /// The same requests through a pool without a service: what every output must be, bit for bit.

@@ -53,11 +53,19 @@ PeerId RawClient::enter(const std::string& address, const PoolShape& shape,
   const PeerId peer = connect(address, sequence);
   wire::Hello hello;
   hello.shape = shape;
-  hello.sequence_id = sequence.id;
-  hello.token = sequence.token;
   const auto welcome = this->hello(peer, hello);
   EXPECT_TRUE(welcome.outcome.ok()) << welcome.outcome.message;
   return peer;
+}
+
+void RawClient::prove(PeerId peer, const SequenceInfo& sequence) {
+  Session session{};
+  {
+    const std::lock_guard lock(mutex_);
+    session = sessions_.at(peer);
+  }
+  const auto proof = proof::further_proof(sequence.token, session, sequence.id);
+  send(peer, MessageType::kProve, encode(wire::Prove{.items = {{sequence.id, proof}}}));
 }
 
 std::uint64_t RawClient::send_rows(PeerId peer, wire::Rows rows, std::vector<std::byte> payload,
@@ -103,6 +111,11 @@ Status RawClient::wait_disconnect(PeerId peer) {
   return wait(disconnects_, peer, "end of the connection");
 }
 
+void RawClient::on_open(PeerId peer, const Proven& who) {
+  const std::lock_guard lock(mutex_);
+  sessions_[peer] = who.session;
+}
+
 std::optional<Landing> RawClient::on_message(PeerId peer, std::uint16_t type,
                                              std::span<const std::byte> header,
                                              std::size_t payload_bytes) {
@@ -143,6 +156,8 @@ std::optional<Landing> RawClient::on_message(PeerId peer, std::uint16_t type,
                           }};
         break;
       }
+      case MessageType::kNotUsed:
+        break;
       default:
         ADD_FAILURE() << "message of type " << type;
     }

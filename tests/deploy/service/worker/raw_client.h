@@ -28,6 +28,8 @@ class RawClient final : public TransportHandler {
   /// connect and hello in one; fails the test unless it is welcome.
   [[nodiscard]] PeerId enter(const std::string& address, const PoolShape& shape,
                              const SequenceInfo& sequence);
+  /// Proves that the sequence is ours too; with a wrong token it is refused later, without a word.
+  void prove(PeerId peer, const SequenceInfo& sequence);
   void disconnect(PeerId peer) { transport_->disconnect(peer); }
   void send(PeerId peer, wire::MessageType type, std::vector<std::byte> header,
             std::vector<std::byte> payload = {});
@@ -49,6 +51,7 @@ class RawClient final : public TransportHandler {
   [[nodiscard]] wire::ControlReply control(PeerId peer, std::vector<wire::ControlItem> items);
   [[nodiscard]] Status wait_disconnect(PeerId peer);
 
+  void on_open(PeerId peer, const Proven& who) override;
   std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
                                     std::span<const std::byte> header,
                                     std::size_t payload_bytes) override;
@@ -60,6 +63,7 @@ class RawClient final : public TransportHandler {
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::map<PeerId, Session> sessions_;
   std::map<PeerId, wire::Welcome> welcomes_;
   std::map<PeerId, Status> disconnects_;
   std::map<std::uint64_t, wire::RowsReply> rows_;

@@ -17,8 +17,6 @@ TEST(ServiceAccess, HelloIsChecked) {
   const auto say = [&](const std::function<void(wire::Hello&)>& change) {
     wire::Hello hello;
     hello.shape = shape;
-    hello.sequence_id = sequence.id;
-    hello.token = sequence.token;
     change(hello);
     const PeerId peer = client.connect(pool.address(0), sequence);
     const wire::Outcome outcome = client.hello(peer, hello).outcome;
@@ -33,9 +31,6 @@ TEST(ServiceAccess, HelloIsChecked) {
             "row_dtype: the client says f32, the pool has bf16");
   EXPECT_EQ(say([](wire::Hello& hello) { hello.shape.softmax_scale *= 2; }).code,
             ErrorCode::kInvalidArgument);
-  EXPECT_EQ(say([](wire::Hello& hello) { hello.token = {}; }).code, ErrorCode::kPermissionDenied);
-  EXPECT_EQ(say([](wire::Hello& hello) { ++hello.sequence_id; }).code,
-            ErrorCode::kPermissionDenied);
   EXPECT_EQ(say([](wire::Hello& hello) { hello.version = 9; }).code, ErrorCode::kUnsupported);
 }
 
@@ -68,7 +63,7 @@ TEST(ServiceAccess, AnythingElseEndsTheConnection) {
   refused(wire::MessageType::kLayerRequest, {});
   refused(wire::MessageType::kBeat, {});
   refused(static_cast<wire::MessageType>(999), {});
-  refused(wire::MessageType::kJoin, encode(wire::Join{.rank = 1, .token = {}}));
+  refused(wire::MessageType::kJoin, encode(wire::Join{.rank = 1}));
   // An admitted client may not send a worker's messages.
   PoolUser user(pool);
   const UserSequence sequence = user.start(1, 10, 4);
@@ -82,13 +77,10 @@ TEST(ServiceAccess, AControlIsJudgedItemByItem) {
   PoolUser user(pool);
   const UserSequence good = user.start(1, 10, 4);
   const PeerId peer = user.peer(good.info.home, good);
-  const wire::ControlItem renewal{.op = wire::ControlOp::kRenew,
-                                  .sequence_id = good.info.id,
-                                  .epoch = good.epoch,
-                                  .token = good.info.token,
-                                  .length = 0};
+  const wire::ControlItem renewal{
+      .op = wire::ControlOp::kRenew, .sequence_id = good.info.id, .epoch = good.epoch, .length = 0};
   wire::ControlItem stranger = renewal;
-  stranger.token[0] ^= 1;
+  stranger.sequence_id = pool.admit(10, 4).id;
   wire::ControlItem ended = renewal;
   ended.op = wire::ControlOp::kCommit;
   ++ended.epoch;
@@ -102,7 +94,8 @@ TEST(ServiceAccess, AControlIsJudgedItemByItem) {
   constexpr auto kOk = ErrorCode::kOk;
   constexpr auto kDenied = ErrorCode::kPermissionDenied;
   constexpr auto kStale = ErrorCode::kStaleEpoch;
-  const std::string denied = fmt::format("the token is not that of sequence {}", good.info.id);
+  const std::string denied =
+      fmt::format("the connection has not proven sequence {}", stranger.sequence_id);
   const std::string stale = fmt::format("sequence {}: epoch 2 is over, now is 1", good.info.id);
   EXPECT_EQ(codes({stranger, renewal, ended}, denied), (std::vector{kDenied, kOk, kStale}));
   EXPECT_EQ(codes({renewal, ended, stranger}, stale), (std::vector{kOk, kStale, kDenied}));

@@ -70,7 +70,7 @@ TEST_P(ServiceRows, AreRefusedWithTheirReason) {
   wrong.layer = 2;
   EXPECT_EQ(send(sequence, wrong).code, ErrorCode::kInvalidArgument);
   wrong = rows(10, 20);
-  wrong.token[0] ^= 1;
+  ++wrong.sequence_id;
   EXPECT_EQ(send(sequence, wrong).code, ErrorCode::kPermissionDenied);
   wrong = rows(10, 20);
   wrong.count = 11;
@@ -96,8 +96,7 @@ TEST_P(ServiceRows, AreRefusedWithTheirReason) {
 TEST_P(ServiceRows, TheTokenOfAnotherSequenceIsNoToken) {
   const UserSequence mine = user.admit(1, 10, 4);
   const UserSequence other = user.admit(2, 10, 4);
-  wire::Rows rows = user.rows_header(other, 0, 0, 10);
-  rows.token = mine.info.token;
+  const wire::Rows rows = user.rows_header(other, 0, 0, 10);
   EXPECT_EQ(send(mine, rows, user.rows(mine, 0, 0, 10)).code, ErrorCode::kPermissionDenied);
   UserSequence stolen = other;
   stolen.info.token = mine.info.token;

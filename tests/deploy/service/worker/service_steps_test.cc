@@ -147,7 +147,7 @@ TEST_F(ServiceSteps, RoundsThatCannotRun) {
 
 TEST_F(ServiceSteps, OneBadItemOfARoundFailsAlone) {
   const UserSequence good = user.start(1, 70, 8);
-  const UserSequence victim = user.start(2, 70, 8);
+  const UserSequence victim = user.admit(2, 70, 8);
   UserSequence stolen = victim;
   stolen.info.token = good.info.token;
   stolen.info.home = good.info.home;
@@ -159,7 +159,7 @@ TEST_F(ServiceSteps, OneBadItemOfARoundFailsAlone) {
     EXPECT_EQ(answer.reply.items.at(bad), ErrorCode::kPermissionDenied);
     EXPECT_EQ(answer.reply.items.at(1 - bad), ErrorCode::kOk);
     EXPECT_EQ(answer.reply.message,
-              fmt::format("the token is not that of sequence {}", victim.info.id));
+              fmt::format("the connection has not proven sequence {}", victim.info.id));
     PoolOutputs outputs;
     user.collect({{&good, 1, 1}}, answer.floats(), outputs);
     EXPECT_EQ(outputs.at({1, 1, 70}), expected.at({1, 1, 70}));

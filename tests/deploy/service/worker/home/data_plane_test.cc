@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "comm/wire/access_token.h"
 #include "comm/wire/codec.h"
 #include "tests/deploy/service/worker/plane_rank.h"
 
@@ -67,9 +66,7 @@ class DataPlaneTest : public testing::Test {
   }
 
   void hello() {
-    const wire::Hello hello{.shape = rank_.model.served,
-                            .sequence_id = kSequence,
-                            .token = wire::access_token({}, kSequence)};
+    const wire::Hello hello{.shape = rank_.model.served};
     (void)rank_.plane->on_message(kPeer, static_cast<std::uint16_t>(MessageType::kHello),
                                   encode(hello), 0);
   }
@@ -123,9 +120,9 @@ TEST_F(DataPlaneTest, AHelloThatCrossesTheEndOfALateSenderLeavesNothing) {
                     .limit_tokens = kPageTokens + 1,
                     .length = kPageTokens,
                     .leaves = {{.owner = 0, .pages = {0}}}});
+  plane.on_open(kPeer, {.id = kSequence});
   hello();
-  const wire::Rows rows{
-      .sequence_id = kSequence, .epoch = 1, .token = wire::access_token({}, kSequence), .count = 1};
+  const wire::Rows rows{.sequence_id = kSequence, .epoch = 1, .count = 1};
   const auto landing = plane.on_message(kPeer, static_cast<std::uint16_t>(MessageType::kRows),
                                         encode(rows), rank_.cache->layout().row_bytes());
   ASSERT_TRUE(landing);

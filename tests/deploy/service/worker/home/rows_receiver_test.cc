@@ -32,7 +32,6 @@ class RowsReceiverTest : public testing::Test {
     const wire::Rows rows{.request = 1,
                           .sequence_id = kSequence,
                           .epoch = 1,
-                          .token = {},
                           .layer = 0,
                           .begin = position,
                           .count = 1,

@@ -157,8 +157,7 @@ TEST_F(RemoteLeaderTest, RanksKeepToTheirPart) {
   EXPECT_EQ(mine.local.wait(order, Deadline::after(std::chrono::hours(1)), [] { return Status(); })
                 .code(),
             ErrorCode::kFailedPrecondition);
-  EXPECT_EQ(code_of([&] { mine.remote.join(9, {.rank = 1, .token = {}}); }),
-            ErrorCode::kMalformedInput);
+  EXPECT_EQ(code_of([&] { mine.remote.join(9, {.rank = 1}); }), ErrorCode::kMalformedInput);
 }
 
 }  // namespace

@@ -1,0 +1,69 @@
+// Who has a place, who makes room, and who finds none.
+#include "comm/transport/places.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+namespace tributary {
+namespace {
+
+/// Takes a place, and returns who made room: -1 for nobody, -2 if there was none.
+int take(Places& places, PeerId peer, std::uint64_t key) {
+  const Places::Taken taken = places.take(peer, key);
+  if (!taken.ok) return -2;
+  return taken.gone ? static_cast<int>(*taken.gone) : -1;
+}
+
+TEST(Places, TheOldestOfAllMakesRoom) {
+  Places places(3, 3);
+  for (const PeerId peer : {1U, 2U, 3U}) EXPECT_EQ(take(places, peer, peer), -1);
+  EXPECT_EQ(take(places, 4, 4), 1);
+  places.settle(2);
+  EXPECT_EQ(take(places, 5, 5), 3);
+  places.settle(4);
+  places.settle(5);
+  EXPECT_EQ(take(places, 6, 6), -2);
+  EXPECT_EQ(places.size(), 3U);
+  places.leave(6);  // has none
+  places.leave(2);
+  EXPECT_EQ(take(places, 7, 7), -1);
+  EXPECT_EQ(places.oldest(), 4U);
+}
+
+TEST(Places, WhoHasHisShareMakesRoomForHimself) {
+  Places places(10, 2);
+  EXPECT_EQ(take(places, 1, 5), -1);
+  EXPECT_EQ(take(places, 2, 6), -1);
+  EXPECT_EQ(take(places, 3, 6), -1);
+  EXPECT_EQ(take(places, 4, 6), 2);
+  places.settle(3);
+  places.settle(4);
+  EXPECT_EQ(take(places, 5, 6), -2);
+  places.leave(3);
+  EXPECT_EQ(take(places, 6, 6), -1);
+  for (const PeerId peer : {7U, 8U, 9U}) EXPECT_EQ(take(places, peer, 0), -1);  // nobody's key
+}
+
+TEST(Places, AHostOfIpv6HasOneKey) {
+  using V4 = std::array<std::uint8_t, 4>;
+  using V6 = std::array<std::uint8_t, 16>;
+  EXPECT_NE(address_key(V4{10, 0, 0, 1}), address_key(V4{10, 0, 0, 2}));
+  EXPECT_EQ(address_key(V4{10, 0, 0, 1}),
+            address_key(V6{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1}));
+  EXPECT_EQ(address_key(V6{0x20, 1, 0, 0, 0, 0, 0, 7, 1}),
+            address_key(V6{0x20, 1, 0, 0, 0, 0, 0, 7, 2}));
+  EXPECT_NE(address_key(V6{0x20, 1, 0, 0, 0, 0, 0, 7}), address_key(V6{0x20, 1, 0, 0, 0, 0, 0, 8}));
+  EXPECT_NE(address_key(V6{}), 0U);
+}
+
+TEST(Places, StrangersHaveAnEighthForAnAddress) {
+  Places places = places_for_strangers({.max_strangers = 16});
+  EXPECT_EQ(take(places, 1, 5), -1);
+  EXPECT_EQ(take(places, 2, 5), -1);
+  EXPECT_EQ(take(places, 3, 5), 1);
+}
+
+}  // namespace
+}  // namespace tributary
