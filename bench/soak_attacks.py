@@ -1,5 +1,5 @@
-# Strangers attack a tier while bench/soak.sh --attacks runs its traffic, beside an honest client
-# that notes for how long it is refused. Everything goes to ports of this machine's loopback that
+# Strangers, and clients with a token that keep to no rule, attack a tier while bench/soak.sh
+# --attacks runs its traffic, beside an honest client that notes for how long it is refused. Everything goes to ports of this machine's loopback that
 # the tier itself opened.
 import contextlib
 import http.client
@@ -10,9 +10,12 @@ import socket
 import threading
 import time
 
+from plane_client import PlaneClient
+
 # Bytes that end a UCX worker that listens over TCP: its magic, id 0, a length of 2^32 - 1.
 ENDS_UCX = (0xCAFEBABE12345678).to_bytes(8, "little") + b"\0" + b"\xff" * 4
-HELD_PER_WORKER = 200  # a worker has 128 places for strangers
+HELD_PER_WORKER = 700  # an address has 512 places for strangers at a worker
+PROVEN_PER_WORKER = 1100  # a worker has 1,024 places for who has proven himself
 HELD_AT_CONTROL = 400  # the control plane has 256 connections
 STALL_S = 3
 PAUSE_S = 0.02
@@ -66,14 +69,114 @@ class Held:
         self._sockets = kept
         for _ in range(min(20, self._count - len(kept))):
             with contextlib.suppress(OSError):
-                each = socket.create_connection(("127.0.0.1", self._port), timeout=1)
+                each = self._connect()
                 each.setblocking(False)
                 self._sockets.append(each)
                 self.opened += 1
 
+    def _connect(self):
+        return socket.create_connection(("127.0.0.1", self._port), timeout=1)
+
     def close(self):
         for each in self._sockets:
             each.close()
+
+
+class Proven(Held):
+    """The same with the proof of a sequence that has ended, and without a greeting."""
+
+    def __init__(self, tier, port):
+        super().__init__(port, PROVEN_PER_WORKER)
+        self._tier, self._sequence = tier, None
+
+    def turn(self):
+        if self._sequence is None:
+            with admitted(self._tier, 10, 10) as sequence:
+                if sequence and port_of(home_address(sequence)) == self._port:
+                    self._sequence = sequence
+        if self._sequence:
+            super().turn()
+
+    def _connect(self):
+        return PlaneClient(self._port, self._sequence, timeout_s=1).socket
+
+
+@contextlib.contextmanager
+def admitted(tier, prompt_tokens, max_new_tokens):
+    """A sequence that is freed at the end; None from a tier that is full or away."""
+    sequence = None
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        answer = tier.admit(prompt_tokens, max_new_tokens)
+        sequence = answer.json if answer.status == 201 else None
+    try:
+        yield sequence
+    finally:
+        free(tier, sequence)
+
+
+def free(tier, sequence):
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        if sequence:
+            tier.request("DELETE", "/v1/sequences/" + sequence["sequence_id"])
+
+
+def home_address(sequence):
+    return sequence["addresses"][sequence["home"]]
+
+
+def port_of(address):
+    return int(address.rpartition(":")[2])
+
+
+class Greedy:
+    """Has a token, asks for as much as a request can name, and sends no payload; or sends it, and
+    does not read the answers."""
+
+    TOKENS, LAYERS, STEPS = 16, 26, 50
+
+    def __init__(self, tier):
+        self._tier = tier
+        self.requests = 0
+
+    def _enter(self, sequence):
+        """A client that was let in, and the bytes of a token of its requests."""
+        port = port_of(home_address(sequence))
+        with contextlib.closing(PlaneClient(port, sequence)) as client:
+            shape = client.hello()
+        client = PlaneClient(port, sequence)
+        client.hello(shape)
+        heads, rank, rope = (int.from_bytes(shape[i:i + 4], "little") for i in (0, 4, 8))
+        return contextlib.closing(client), (heads + 1) * (rank + rope) * 2
+
+    def ask_without_payload(self):
+        for end_first in (False, True):
+            with (admitted(self._tier, 0, self.TOKENS) as sequence,
+                  contextlib.suppress(OSError)):
+                if sequence is None:
+                    continue
+                entered, token_bytes = self._enter(sequence)
+                with entered as client:
+                    if end_first:
+                        free(self._tier, sequence)
+                    client.socket.sendall(
+                        client.layer_request(1, range(self.LAYERS), self.TOKENS, 0, token_bytes))
+                    self.requests += 1
+                    time.sleep(0.3)
+
+    def ask_without_reading(self):
+        with (admitted(self._tier, 0, self.TOKENS * self.STEPS) as sequence,
+              contextlib.suppress(OSError)):
+            if sequence is None:
+                return
+            entered, token_bytes = self._enter(sequence)
+            payload = bytes(token_bytes * self.TOKENS)
+            with entered as client:
+                for number in range(self.STEPS * self.LAYERS):
+                    step, layer = divmod(number, self.LAYERS)
+                    client.socket.sendall(client.layer_request(
+                        number, [layer], self.TOKENS, step * self.TOKENS, token_bytes, payload))
+                    self.requests += 1
+                    time.sleep(0.005)
 
 
 class Attacks(contextlib.AbstractContextManager):
@@ -86,15 +189,21 @@ class Attacks(contextlib.AbstractContextManager):
         self._control = int(tier.address.rpartition(":")[2])
         self._held = [Held(port, HELD_PER_WORKER) for port in workers]
         self._held.append(Held(self._control, HELD_AT_CONTROL))
+        homes = [port_of(pool["workers"][0]["address"]) for pool in tier.cluster()["pools"]]
+        self._proven = [Proven(tier, port) for port in homes]
+        self._greedy = Greedy(tier)
         self._ports = [*workers, self._control]
         self._thrown = Loop(self._throw)
         self._stalls = Loop(self._stall, 30)
-        self._loops = [self._thrown, self._stalls, *(Loop(held.turn) for held in self._held)]
+        self._loops = [self._thrown, self._stalls,
+                       *(Loop(held.turn) for held in [*self._held, *self._proven]),
+                       Loop(self._greedy.ask_without_payload),
+                       Loop(self._greedy.ask_without_reading)]
 
     def __exit__(self, *unused):
         for loop in self._loops:
             loop.stop()
-        for held in self._held:
+        for held in [*self._held, *self._proven]:
             held.close()
 
     def _throw(self):
@@ -115,6 +224,8 @@ class Attacks(contextlib.AbstractContextManager):
     def __str__(self):
         return (f"{self._thrown.turns} strangers threw bytes, "
                 f"{sum(held.opened for held in self._held)} held connections, "
+                f"{sum(held.opened for held in self._proven)} with the token of an ended sequence, "
+                f"{self._greedy.requests} greedy requests, "
                 f"{self._stalls.turns} stalls of the control plane")
 
 

@@ -2,6 +2,7 @@
 # A decode tier of real processes as operators and clients see it: results, HTTP, metrics in a real
 # Prometheus, overload, and what it refuses.
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -18,6 +19,7 @@ import urllib.request
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from recorder import Recorder  # noqa: E402
 from tier import LEASE_MS, Service, Tier, wait_until  # noqa: E402
 from program import LIMIT_S, ROOT, TINY, free_ports, run  # noqa: E402
 
@@ -102,6 +104,26 @@ class Results(unittest.TestCase):
                 well(self, *replay, *shown)
                 self.assertEqual(run(*replay, "--ca", pem).status, 1)  # shows none
                 self.assertEqual(run(*replay).status, 1)  # trusts others
+
+    def test_no_token_travels_on_the_data_plane(self):
+        # Workers listen on one address of this machine and name another, where the recorders are.
+        base = free_ports(1)[0]
+        with contextlib.ExitStack() as stack:
+            data = [stack.enter_context(Recorder(("127.0.0.2", port), ("127.0.0.1", port)))
+                    for port in (base, base + 1)]
+            tier = stack.enter_context(Tier(pools=(2,), worker_flags=[
+                "--port", base, "--advertise", "127.0.0.2", "--transport", "tcp"]))
+            host, port = tier.address.split(":")
+            http = stack.enter_context(Recorder(("127.0.0.1", free_ports(1)[0]), (host, int(port))))
+            well(self, "replay", "--service", "http://{}:{}".format(*http.address), "--requests",
+                 "8", "--length-scale", "0.02", "--spread", "all")
+            heard = [stream for recorder in data for stream in recorder.heard()]
+            self.assertGreater(sum(map(len, heard)), 1 << 20)
+            tokens = re.findall(rb'"token":"([0-9a-f]{32})"', b"".join(http.heard()))
+            self.assertGreaterEqual(len(set(tokens)), 8)
+            for token in set(tokens):
+                for secret in (token, bytes.fromhex(token.decode())):
+                    self.assertFalse(any(secret in stream for stream in heard), token)
 
     def test_replay_has_the_digest_of_the_pool_alone(self):
         flags = ["--requests", "12", "--length-scale", "0.05"]

@@ -30,6 +30,8 @@ struct HomeQueue::Memory {
   static constexpr std::size_t kSpare = 64;
   /// Larger requests are rare, and keeping them would waste much memory.
   static constexpr std::size_t kMaxSpareBytes = std::size_t{4} << 20;
+  /// Of all spare requests: a client that asked for much leaves no more than this behind.
+  static constexpr std::size_t kMaxAllSpareBytes = std::size_t{32} << 20;
 
   /// One sequence's share of all bytes.
   static constexpr std::size_t kShare = 8;
@@ -39,6 +41,24 @@ struct HomeQueue::Memory {
   std::unordered_map<std::uint64_t, std::size_t> of_sequence;
   std::uint64_t refused = 0;
   std::vector<std::unique_ptr<HomeRequest>> spare;
+  std::size_t spare_bytes = 0;
+
+  void keep(std::unique_ptr<HomeRequest> request) {
+    const std::size_t kept = request->input.capacity() + request->output.capacity();
+    if (spare.size() >= kSpare || kept > kMaxSpareBytes || spare_bytes + kept > kMaxAllSpareBytes) {
+      return;
+    }
+    spare_bytes += kept;
+    spare.push_back(std::move(request));
+  }
+
+  [[nodiscard]] std::unique_ptr<HomeRequest> get() {
+    if (spare.empty()) return std::make_unique<HomeRequest>();
+    std::unique_ptr<HomeRequest> request = std::move(spare.back());
+    spare.pop_back();
+    spare_bytes -= request->input.capacity() + request->output.capacity();
+    return request;
+  }
 
   /// Takes the room for a request, or none of it.
   [[nodiscard]] bool take(const HomeRequest& request, std::size_t held, std::size_t most) {
@@ -61,7 +81,7 @@ struct HomeQueue::Memory {
   void give_back(std::span<const std::pair<std::uint64_t, std::size_t>> shares) {
     for (const auto& [sequence, part] : shares) {
       const auto found = of_sequence.find(sequence);
-      if ((found->second -= part) == 0) of_sequence.erase(found);
+      if (found != of_sequence.end() && (found->second -= part) == 0) of_sequence.erase(found);
     }
   }
 
@@ -69,10 +89,7 @@ struct HomeQueue::Memory {
     const std::lock_guard lock(mutex);
     bytes -= held;
     give_back(request->shares);
-    if (spare.size() < kSpare &&
-        request->input.capacity() + request->output.capacity() <= kMaxSpareBytes) {
-      spare.push_back(std::move(request));
-    }
+    keep(std::move(request));
   }
 };
 
@@ -89,12 +106,7 @@ std::shared_ptr<HomeRequest> HomeQueue::open(PeerId peer, wire::LayerRequest ask
   std::size_t held = 0;
   {
     const std::lock_guard lock(memory_->mutex);
-    if (!memory_->spare.empty()) {
-      made = std::move(memory_->spare.back());
-      memory_->spare.pop_back();
-    } else {
-      made = std::make_unique<HomeRequest>();
-    }
+    made = memory_->get();
     made->shares.clear();
     for (std::size_t i = 0; i < asked.items.size(); ++i) {
       const auto of_item = static_cast<std::size_t>(asked.items[i].tokens);
@@ -104,7 +116,7 @@ std::shared_ptr<HomeRequest> HomeQueue::open(PeerId peer, wire::LayerRequest ask
     }
     held = tokens * (input_bytes + output_bytes);
     if (!memory_->take(*made, held, max_bytes_)) {
-      memory_->spare.push_back(std::move(made));
+      memory_->keep(std::move(made));
       return nullptr;
     }
   }

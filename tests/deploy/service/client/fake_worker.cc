@@ -158,7 +158,11 @@ void FakeWorker::disconnect() {
   transport_->disconnect(client_);
 }
 
-void FakeWorker::on_disconnect(PeerId /*peer*/, const Status& /*reason*/) {}
+void FakeWorker::on_disconnect(PeerId /*peer*/, const Status& /*reason*/) {
+  const std::unique_lock lock(mutex_);
+  ++received_.ends;
+  changed_.notify_all();
+}
 
 FakeWorker::Received FakeWorker::wait_until(const std::function<bool(const Received&)>& enough) {
   std::unique_lock lock(mutex_);

@@ -61,6 +61,7 @@ class FakeWorker final : private TransportHandler {
     std::vector<std::vector<std::byte>> row_payloads;
     std::vector<wire::LayerRequest> rounds;
     std::vector<wire::Control> controls;
+    int ends = 0;  // of connections, by the client
   };
   /// Waits until `enough` holds; fails the test after some seconds.
   Received wait_until(const std::function<bool(const Received&)>& enough);

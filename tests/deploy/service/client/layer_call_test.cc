@@ -159,6 +159,9 @@ class PlayedTransport final : public Transport {
   [[nodiscard]] const std::string& address() const noexcept override { return address_; }
   [[nodiscard]] PeerId connect(const std::string& /*address*/,
                                const Introduction& /*introduction*/) override {
+    const std::scoped_lock lock(mutex_);
+    connecting_ = true;
+    changed_.notify_all();
     return 1;
   }
   void send(PeerId /*peer*/, OutgoingMessage message) override {
@@ -172,15 +175,13 @@ class PlayedTransport final : public Transport {
     changed_.notify_all();
   }
 
+  /// Whether there is a connection; false when `call` has ended without one.
+  bool wait_connecting(const std::future<ErrorCode>& call) {
+    return wait([this] { return connecting_; }, call);
+  }
   /// The message that was sent as the n-th; null when `call` has ended without it.
   OutgoingMessage* wait_sent(std::size_t n, const std::future<ErrorCode>& call) {
-    constexpr std::chrono::milliseconds kPause{1};
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, kPause, [&] { return sent_.size() > n; })) {
-      // Nobody announces a call's end.
-      if (call.wait_for(std::chrono::seconds(0)) == std::future_status::ready) break;
-    }
-    return sent_.size() > n ? &sent_.at(n) : nullptr;
+    return wait([&] { return sent_.size() > n; }, call) ? &sent_.at(n) : nullptr;
   }
   void wait_disconnected() {
     std::unique_lock lock(mutex_);
@@ -192,10 +193,21 @@ class PlayedTransport final : public Transport {
   }
 
  private:
+  bool wait(const std::function<bool()>& condition, const std::future<ErrorCode>& call) {
+    constexpr std::chrono::milliseconds kPause{1};
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, kPause, condition)) {
+      // Nobody announces a call's end.
+      if (call.wait_for(std::chrono::seconds(0)) == std::future_status::ready) break;
+    }
+    return condition();
+  }
+
   const std::string address_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<OutgoingMessage> sent_;
+  bool connecting_ = false;
   bool disconnected_ = false;
 };
 
@@ -224,10 +236,16 @@ class Scene {
                              std::size_t payload_bytes) {
     return handler_->on_message(1, static_cast<std::uint16_t>(type), header, payload_bytes);
   }
+  /// The connection has opened and the greeting was sent; false where the deadline passed before.
+  bool wait_greeting() {
+    if (!transport().wait_connecting(call)) return false;
+    handler_->on_open(1, {.id = 7});
+    return transport().wait_sent(0, call) != nullptr;
+  }
   /// The greeting was sent and answered; then the layer's message, or null where the deadline
   /// passed before.
   OutgoingMessage* wait_round() {
-    if (transport().wait_sent(0, call) == nullptr) return nullptr;
+    if (!wait_greeting()) return nullptr;
     welcome();
     return transport().wait_sent(1, call);
   }
@@ -265,7 +283,7 @@ void play(const std::function<bool(Scene&)>& scene) {
 
 TEST(CallersMemory, IsNotReadAfterADeadlineThatPassesBeforeTheWelcome) {
   play([](Scene& scene) {
-    if (scene.transport().wait_sent(0, scene.call) == nullptr) return false;
+    if (!scene.wait_greeting()) return false;
     scene.call.wait();
     scene.welcome();
     EXPECT_EQ(scene.transport().sent(), 1U) << "the greeting alone";

@@ -49,6 +49,35 @@ TEST_F(TierClientTest, OneGreetingIsEnoughForManyCalls) {
   EXPECT_GT(received.rounds[2].deadline_us, 1'000'000U);
 }
 
+TEST_F(TierClientTest, OneConnectionServesManySequencesAndOneMessageProvesThem) {
+  constexpr std::size_t kSequences = 200;
+  std::vector<SequenceHandle> sequences;
+  for (std::size_t id = 1; id <= kSequences; ++id) sequences.push_back(sequence(id));
+  std::vector<std::vector<float>> outputs(kSequences);
+  std::vector<LayerItem> items;
+  for (std::size_t i = 0; i < kSequences; ++i) items.push_back(item(sequences[i], outputs[i]));
+  client_->attend(items, 0);
+  client_->attend(items, 1);
+  const auto received = worker_.received();
+  EXPECT_EQ(received.hellos.size(), 1U);
+  ASSERT_EQ(received.proofs.size(), 1U);
+  EXPECT_EQ(received.proofs[0].items.size(), kSequences - 1);
+  for (std::size_t i = 0; i < kSequences; ++i) {
+    EXPECT_THAT(outputs[i], testing::Each(static_cast<float>(i + 1)));
+  }
+}
+
+TEST_F(TierClientTest, AConnectionThatIsNotUsedIsClosedAndMadeAgain) {
+  SequenceHandle a = sequence();
+  std::vector<float> output;
+  const LayerItem one = item(a, output);
+  client_->attend(std::span(&one, 1), 0);
+  worker_.send_raw(static_cast<std::uint16_t>(wire::MessageType::kNotUsed), {});
+  worker_.wait_until([](const auto& received) { return received.ends == 1; });
+  client_->attend(std::span(&one, 1), 1);
+  EXPECT_EQ(worker_.received().hellos.size(), 2U);
+}
+
 TEST_F(TierClientTest, ARefusedGreetingSaysWhy) {
   worker_.on_hello = [](const wire::Hello& hello) {
     wire::Welcome welcome;

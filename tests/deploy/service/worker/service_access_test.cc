@@ -72,6 +72,23 @@ TEST(ServiceAccess, AnythingElseEndsTheConnection) {
   EXPECT_FALSE(user.client.wait_disconnect(peer).ok());
 }
 
+// However many it has, and whether it has introduced itself or not.
+TEST(ServiceAccess, TheConnectionsOfAnEndedSequenceEnd) {
+  ServicePool pool(1, small_options());
+  RawClient client;
+  const SequenceInfo ended = pool.admit(10, 4);
+  const SequenceInfo running = pool.admit(10, 4);
+  const PoolShape shape = pool.card().shape;
+  const PeerId stays = client.enter(pool.address(0), shape, running);
+  std::vector<PeerId> go{client.enter(pool.address(0), shape, ended)};
+  pool.free(ended.id);
+  for (int i = 0; i < 5; ++i) go.push_back(client.connect(pool.address(0), ended));
+  for (const PeerId peer : go) EXPECT_FALSE(client.wait_disconnect(peer).ok());
+  EXPECT_EQ(client.control(stays, {{.op = wire::ControlOp::kRenew, .sequence_id = running.id}})
+                .items.size(),
+            1U);
+}
+
 TEST(ServiceAccess, AControlIsJudgedItemByItem) {
   ServicePool pool(2, small_options());
   PoolUser user(pool);

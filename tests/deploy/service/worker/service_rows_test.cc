@@ -184,6 +184,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, ServiceRows,
 class Holder final : public TransportHandler {
  public:
   TransportHandler* inner = nullptr;
+  void on_open(PeerId peer, const Proven& who) override { inner->on_open(peer, who); }
   std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
                                     std::span<const std::byte> header,
                                     std::size_t payload_bytes) override {

@@ -6,11 +6,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "comm/wire/codec.h"
+#include "deploy/service/protocol/layer_bytes.h"
 #include "tests/deploy/service/worker/plane_rank.h"
 
 namespace tributary::test {
@@ -71,14 +73,33 @@ class DataPlaneTest : public testing::Test {
                                   encode(hello), 0);
   }
 
+  std::optional<Landing> say(MessageType type, const std::vector<std::byte>& header,
+                             std::size_t payload_bytes = 0) {
+    return rank_.plane->on_message(kPeer, static_cast<std::uint16_t>(type), header, payload_bytes);
+  }
+
+  void begin(SequenceId id, int home) {
+    rank_.table.open({.id = id,
+                      .epoch = 1,
+                      .home = home,
+                      .prompt_tokens = kPageTokens,
+                      .limit_tokens = kPageTokens + 1,
+                      .length = kPageTokens,
+                      .leaves = {{.owner = 0, .pages = {0}}}});
+  }
+
   /// As the next heartbeat reports.
+  std::uint64_t limited(wire::Limit limit) {
+    rank_.plane->tick();
+    return rank_.inbox.beats().at(0).limited.at(static_cast<std::size_t>(limit));
+  }
   std::uint64_t connections() {
     rank_.plane->tick();
     return rank_.inbox.beats().at(0).connections;
   }
 
   PlayedTransport* transport_ = nullptr;
-  PlaneRank rank_{0, 1};
+  PlaneRank rank_{0, 2};
 };
 
 TEST_F(DataPlaneTest, CountsItsClients) {
@@ -114,12 +135,7 @@ TEST_F(DataPlaneTest, AHelloThatCrossesTheEndOfALateConnectionLeavesNothing) {
 
 TEST_F(DataPlaneTest, AHelloThatCrossesTheEndOfALateSenderLeavesNothing) {
   DataPlane& plane = open(std::chrono::hours(1));
-  rank_.table.open({.id = kSequence,
-                    .epoch = 1,
-                    .prompt_tokens = kPageTokens,
-                    .limit_tokens = kPageTokens + 1,
-                    .length = kPageTokens,
-                    .leaves = {{.owner = 0, .pages = {0}}}});
+  begin(kSequence, 0);
   plane.on_open(kPeer, {.id = kSequence});
   hello();
   const wire::Rows rows{.sequence_id = kSequence, .epoch = 1, .count = 1};
@@ -142,6 +158,63 @@ TEST_F(DataPlaneTest, AHelloBehindABrokenMessageLeavesNothing) {
   EXPECT_TRUE(transport_->gone.contains(kPeer));
   EXPECT_TRUE(transport_->sent.empty());
   EXPECT_EQ(connections(), 0U);
+}
+
+TEST_F(DataPlaneTest, WhoHasProvenASequenceAndSaysNothingIsSentAway) {
+  DataPlane& plane = open(std::chrono::milliseconds(-1));
+  plane.on_open(kPeer, {.id = kSequence});
+  EXPECT_EQ(limited(wire::Limit::kHello), 1U);
+  EXPECT_TRUE(transport_->gone.contains(kPeer));
+  EXPECT_EQ(limited(wire::Limit::kHello), 1U);
+}
+
+TEST_F(DataPlaneTest, OnlyWhoHasProvenThePoolJoinsAndOnlyOnce) {
+  DataPlane& plane = open(std::chrono::hours(1));
+  const auto join = [&](PeerId peer, std::uint64_t proven) {
+    plane.on_open(peer, {.id = proven});
+    (void)plane.on_message(peer, static_cast<std::uint16_t>(MessageType::kJoin),
+                           encode(wire::Join{.rank = 1}), 0);
+    return !transport_->gone.contains(peer);
+  };
+  EXPECT_FALSE(join(1, kSequence));
+  EXPECT_TRUE(join(2, wire::kPoolItself));
+  EXPECT_FALSE(join(3, wire::kPoolItself));
+  EXPECT_TRUE(rank_.inbox.lost().ok());
+  plane.on_disconnect(2, {ErrorCode::kUnavailable, "closed"});
+  EXPECT_FALSE(rank_.inbox.lost().ok());
+}
+
+TEST_F(DataPlaneTest, RoomForARequestIsMadeForSequencesOfThisHomeAlone) {
+  PoolShape& shape = rank_.model.served;
+  shape.heads = 2;
+  shape.kv_lora_rank = 16;
+  shape.qk_rope_head_dim = 8;
+  shape.row_format = RowFormat::kF32;
+  shape.query_dtype = DType::kF32;
+  DataPlane& plane = open(std::chrono::hours(1));
+  plane.on_open(kPeer, {.id = kSequence});
+  hello();
+  const wire::TokenBytes bytes = wire::token_bytes(shape, wire::LayerMode::kAttend);
+  const auto ask = [&](SequenceId id) {
+    const wire::LayerRequest request{
+        .deadline_us = 1'000'000,
+        .items = {{.sequence_id = id, .epoch = 1, .base_length = kPageTokens, .tokens = 1}}};
+    return say(MessageType::kLayerRequest, encode(request), bytes.input());
+  };
+  EXPECT_FALSE(ask(kSequence));  // it is not here
+  begin(kSequence, 1);
+  EXPECT_FALSE(ask(kSequence));  // it has another home
+  rank_.table.close(kSequence, 1);
+  begin(kSequence, 0);
+  begin(8, 0);
+  EXPECT_FALSE(ask(8));  // it was not proven
+  EXPECT_EQ(rank_.queue.bytes(), 0U);
+  const auto landing = ask(kSequence);
+  ASSERT_TRUE(landing);
+  EXPECT_EQ(rank_.queue.bytes(), bytes.input() + bytes.output);
+  EXPECT_FALSE(ask(kSequence));  // it has more than its share already
+  EXPECT_EQ(limited(wire::Limit::kRequestBytes), 1U);
+  landing->done({ErrorCode::kUnavailable, "closed"});
 }
 
 }  // namespace

@@ -38,6 +38,23 @@ class HomeQueueTest : public testing::Test {
   HomeQueue queue{1000, [this](const auto& round) { replies.push_back(round); }};
 };
 
+TEST_F(HomeQueueTest, OneSequenceHoldsNoMoreThanAnEighth) {
+  const auto open = [&](std::vector<wire::RequestItem> items) {
+    return queue.open(1, round_of(std::move(items)), 4, 8);
+  };
+  // 125 of the 1,000 bytes: ten tokens.
+  const auto first = open({round_item(1, 0, 5), round_item(1, 1, 4), round_item(2, 0)});
+  ASSERT_NE(first, nullptr);
+  auto last = open({round_item(1, 2)});
+  ASSERT_NE(last, nullptr);
+  EXPECT_EQ(open({round_item(2, 1), round_item(1, 3)}), nullptr);
+  EXPECT_EQ(queue.refused(), 1U);
+  EXPECT_EQ(queue.bytes(), 11U * 12U);
+  last.reset();
+  EXPECT_NE(open({round_item(2, 1), round_item(1, 3)}), nullptr);
+  EXPECT_NE(open({round_item(3, 0, 16)}), nullptr);  // one item is always allowed
+}
+
 TEST_F(HomeQueueTest, AnswersWhenAllItemsHaveEnded) {
   const std::uint64_t ticket = submit({round_item(1, 0, 2), round_item(2, 0), round_item(3, 1)});
   EXPECT_EQ(queue.bytes(), 4U * 12U);
@@ -102,9 +119,9 @@ TEST_F(HomeQueueTest, AnItemThatEndedBeforeIsNotClaimed) {
 TEST_F(HomeQueueTest, HoldsNoMoreThanItMay) {
   const auto most = queue.open(1, round_of({round_item(1, 0, 80)}), 4, 8);
   ASSERT_NE(most, nullptr);
-  EXPECT_EQ(queue.open(1, round_of({round_item(1, 0, 4)}), 4, 8), nullptr);
-  EXPECT_NE(queue.open(1, round_of({round_item(1, 0, 3)}), 4, 8), nullptr);
-  EXPECT_EQ(queue.open(1, round_of({round_item(1, 0, 85)}), 4, 8), nullptr);
+  EXPECT_EQ(queue.open(1, round_of({round_item(2, 0, 4)}), 4, 8), nullptr);
+  EXPECT_NE(queue.open(1, round_of({round_item(2, 0, 3)}), 4, 8), nullptr);
+  EXPECT_EQ(queue.open(1, round_of({round_item(2, 0, 85)}), 4, 8), nullptr);
   EXPECT_EQ(queue.bytes(), 960U);
 }
 

@@ -1,0 +1,101 @@
+// What a connection may ask for, and when nothing is left that it may.
+#include "deploy/service/worker/home/access_check.h"
+
+#include <gtest/gtest.h>
+
+#include "comm/transport/proof.h"
+#include "core/base/limits.h"
+#include "deploy/service/protocol/worker_messages.h"
+
+namespace tributary {
+namespace {
+
+using Clock = Deadline::Clock;
+
+class AccessCheckTest : public testing::Test {
+ protected:
+  static constexpr PeerId kPeer = 9;
+  static constexpr Session kSession{1, 2, 3};
+  static constexpr wire::Token kKey{7};
+
+  AccessCheckTest() { access_.open(kPeer, {.id = 1, .session = kSession}); }
+
+  static wire::Prove::Item proof_of(std::uint64_t id, const Session& session = kSession) {
+    return {id, proof::further_proof(wire::access_token(kKey, id), session, id)};
+  }
+  void begin(SequenceId id) {
+    sequences_.open({.id = id,
+                     .epoch = 1,
+                     .prompt_tokens = kPageTokens,
+                     .limit_tokens = kPageTokens + 1,
+                     .length = kPageTokens,
+                     .leaves = {{.owner = 0, .pages = {0}}}});
+  }
+  std::size_t idle(std::chrono::milliseconds later) {
+    std::size_t count = 0;
+    for (const auto& connection : access_.idle(Clock::now() + later)) {
+      if (connection.since >= later) ++count;
+    }
+    return count;
+  }
+
+  IngestTable sequences_{0, 1, kPageTokens};
+  AccessCheck access_{kKey, sequences_};
+};
+
+TEST_F(AccessCheckTest, WhatWasProvenIsAllowedOnThatConnection) {
+  EXPECT_TRUE(access_.allowed(kPeer, 1));
+  EXPECT_FALSE(access_.allowed(kPeer, 2));
+  EXPECT_FALSE(access_.allowed(8, 1));
+  EXPECT_EQ(access_.prove(kPeer, {.items = {proof_of(2), proof_of(3)}}), 0U);
+  EXPECT_TRUE(access_.allowed(kPeer, 2));
+  EXPECT_TRUE(access_.allowed(kPeer, 3));
+  access_.close(kPeer);
+  EXPECT_FALSE(access_.allowed(kPeer, 1));
+  EXPECT_EQ(access_.prove(kPeer, {.items = {proof_of(2)}}), 1U);
+}
+
+TEST_F(AccessCheckTest, AProofIsOfOneSequenceAndConnection) {
+  wire::Prove::Item other = proof_of(2);
+  other.sequence_id = 3;
+  wire::Prove::Item changed = proof_of(4);
+  changed.proof.back() ^= 1;
+  EXPECT_EQ(access_.prove(kPeer, {.items = {other, changed, proof_of(5, Session{1, 2, 4}),
+                                            proof_of(6), proof_of(wire::kPoolItself)}}),
+            4U);
+  for (const std::uint64_t id : {3U, 4U, 5U, 0U}) EXPECT_FALSE(access_.allowed(kPeer, id));
+  EXPECT_TRUE(access_.allowed(kPeer, 6));
+}
+
+TEST_F(AccessCheckTest, AConnectionIsIdleWhenAllItsSequencesHaveEnded) {
+  using std::chrono::hours;
+  EXPECT_EQ(idle(hours(1)), 1U);
+  begin(1);
+  begin(2);
+  EXPECT_EQ(access_.prove(kPeer, {.items = {proof_of(2)}}), 0U);
+  EXPECT_EQ(idle(hours(2)), 0U);
+  sequences_.close(1, 1);
+  EXPECT_EQ(idle(hours(3)), 0U);
+  sequences_.close(2, 2);
+  EXPECT_TRUE(access_.allowed(kPeer, 2));  // it is told that the sequence has ended
+  EXPECT_EQ(access_.idle(Clock::now() + hours(4)).size(), 1U);
+  access_.open(10, {.id = wire::kPoolItself});
+  EXPECT_EQ(access_.idle(Clock::now() + hours(4)).size(), 1U);  // not the pool's own
+}
+
+TEST_F(AccessCheckTest, WhatHasEndedIsForgottenInTime) {
+  begin(1);
+  begin(2);
+  for (std::uint64_t id = 2; id < 6000; id += 100) {
+    wire::Prove further;
+    for (std::uint64_t i = id; i < id + 100; ++i) further.items.push_back(proof_of(i));
+    EXPECT_EQ(access_.prove(kPeer, further), 0U);
+  }
+  EXPECT_FALSE(access_.allowed(kPeer, 3));
+  EXPECT_TRUE(access_.allowed(kPeer, 1));
+  EXPECT_TRUE(access_.allowed(kPeer, 2));
+  EXPECT_TRUE(access_.allowed(kPeer, 6001));
+}
+
+}  // namespace
+}  // namespace tributary
