@@ -30,8 +30,14 @@ class Recorder(contextlib.AbstractContextManager):
                 except OSError:
                     near.close()
                     continue
-                for a, b in ((near, far), (far, near)):
-                    threading.Thread(target=self._hand_on, args=(a, b), daemon=True).start()
+                threading.Thread(target=self._connect, args=(near, far), daemon=True).start()
+
+    def _connect(self, near, far):
+        with near, far:
+            back = threading.Thread(target=self._hand_on, args=(far, near), daemon=True)
+            back.start()
+            self._hand_on(near, far)
+            back.join()
 
     def _hand_on(self, source, target):
         stream = bytearray()
