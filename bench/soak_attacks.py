@@ -121,7 +121,7 @@ def free(tier, sequence):
 
 
 def home_address(sequence):
-    return sequence["addresses"][sequence["home"]]
+    return sequence["workers"][sequence["home"]]["address"]
 
 
 def port_of(address):
@@ -132,21 +132,20 @@ class Greedy:
     """Has a token, asks for as much as a request can name, and sends no payload; or sends it, and
     does not read the answers."""
 
-    TOKENS, LAYERS, STEPS = 16, 26, 50
+    TOKENS, STEPS, ITEMS = 16, 50, 64
 
     def __init__(self, tier):
         self._tier = tier
         self.requests = 0
 
-    def _enter(self, sequence):
+    @staticmethod
+    def _enter(sequence):
         """A client that was let in, and the bytes of a token of its requests."""
-        port = port_of(home_address(sequence))
-        with contextlib.closing(PlaneClient(port, sequence)) as client:
-            shape = client.hello()
-        client = PlaneClient(port, sequence)
-        client.hello(shape)
-        heads, rank, rope = (int.from_bytes(shape[i:i + 4], "little") for i in (0, 4, 8))
-        return contextlib.closing(client), (heads + 1) * (rank + rope) * 2
+        client = PlaneClient(port_of(home_address(sequence)), sequence)
+        client.hello()
+        shape = sequence["shape"]
+        row = shape["kv_lora_rank"] + shape["qk_rope_head_dim"]
+        return contextlib.closing(client), (shape["heads"] + 1) * row * 2
 
     def ask_without_payload(self):
         for end_first in (False, True):
@@ -159,7 +158,7 @@ class Greedy:
                     if end_first:
                         free(self._tier, sequence)
                     client.socket.sendall(
-                        client.layer_request(1, range(self.LAYERS), self.TOKENS, 0, token_bytes))
+                        client.layer_request(1, [0] * self.ITEMS, self.TOKENS, 0, token_bytes))
                     self.requests += 1
                     time.sleep(0.3)
 
@@ -171,8 +170,9 @@ class Greedy:
             entered, token_bytes = self._enter(sequence)
             payload = bytes(token_bytes * self.TOKENS)
             with entered as client:
-                for number in range(self.STEPS * self.LAYERS):
-                    step, layer = divmod(number, self.LAYERS)
+                layers = client.shape["layers"]
+                for number in range(self.STEPS * layers):
+                    step, layer = divmod(number, layers)
                     client.socket.sendall(client.layer_request(
                         number, [layer], self.TOKENS, step * self.TOKENS, token_bytes, payload))
                     self.requests += 1

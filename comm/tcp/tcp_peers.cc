@@ -103,7 +103,7 @@ Status TcpPeers::admit(PeerId peer, std::uint64_t id) {
   if (place.ok) strangers_.leave(peer);
   if (place.ok && !place.gone) return {};
   const Status full(ErrorCode::kPoolFull,
-                    fmt::format("all places of {}, or all {}, are taken", id, admitted_.size()));
+                    fmt::format("no place was free for {}: {} are taken", id, admitted_.size()));
   on_limit(TransportLimit::kPlaces, full);
   if (place.gone) find(*place.gone)->end(full);
   return place.ok ? Status() : full;

@@ -10,7 +10,7 @@ import struct
 PREAMBLE = b"TRIBTCP1" + struct.pack("<I", 2)
 VERSION = 5
 HELLO, WELCOME, LAYER_REQUEST = 1, 2, 5
-SHAPE_BYTES = 44
+BF16_ROWS, BF16_QUERIES = 2, 2
 
 
 @functools.lru_cache(maxsize=4)
@@ -32,7 +32,7 @@ class PlaneClient:
 
     def __init__(self, port, sequence, timeout_s=5):
         self.id = int(sequence["sequence_id"])
-        self.epoch = sequence["epoch"]
+        self.epoch, self.shape = sequence["epoch"], sequence["shape"]
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
         try:
             nonce = os.urandom(32)
@@ -53,13 +53,18 @@ class PlaneClient:
         """What precedes a message's payload."""
         return struct.pack("<QIHH", payload_bytes, len(header), kind, 0x7B1F) + header
 
-    def hello(self, shape=bytes(SHAPE_BYTES)):
-        """The worker's own shape; it lets in who has named it."""
-        self.socket.sendall(self.frame(HELLO, struct.pack("<4sH", b"TRIB", VERSION) + shape))
+    def hello(self):
+        """For a pool with bf16 rows and queries."""
+        shape = self.shape
+        body = struct.pack("<4sH7iBBfi", b"TRIB", VERSION, *(shape[name] for name in (
+            "heads", "kv_lora_rank", "qk_rope_head_dim", "v_head_dim", "hidden_size", "layers",
+            "leaf_tokens")), BF16_ROWS, BF16_QUERIES, shape["softmax_scale"],
+            shape["qk_nope_head_dim"])
+        self.socket.sendall(self.frame(HELLO, body))
         _, header_bytes, kind, _ = struct.unpack("<QIHH", self._hear(16))
-        header = self._hear(header_bytes)
-        assert kind == WELCOME, kind
-        return header[-SHAPE_BYTES:]
+        outcome = struct.unpack("<i", self._hear(header_bytes)[2:6])[0]
+        if kind != WELCOME or outcome != 0:
+            raise ConnectionError(f"no welcome: message {kind}, outcome {outcome}")
 
     def layer_request(self, number, layers, tokens, base_length, token_bytes, payload=None):
         """One item a layer; the frame of a payload, and the payload if there is one."""
