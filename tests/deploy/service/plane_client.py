@@ -8,7 +8,7 @@ import socket
 import struct
 
 PREAMBLE = b"TRIBTCP1" + struct.pack("<I", 2)
-VERSION = 5
+VERSION = 6
 HELLO, WELCOME, LAYER_REQUEST = 1, 2, 5
 BF16_ROWS, BF16_QUERIES = 2, 2
 
@@ -68,7 +68,8 @@ class PlaneClient:
 
     def layer_request(self, number, layers, tokens, base_length, token_bytes, payload=None):
         """One item a layer; the frame of a payload, and the payload if there is one."""
-        header = struct.pack("<QIBIH", number, 10_000_000, 0, crc32c(payload or b""), len(layers))
+        header = struct.pack("<QIBIQHH", number, 10_000_000, 0, crc32c(payload or b""),
+                             int.from_bytes(os.urandom(8), "little"), 1, len(layers))
         for layer in layers:
             header += struct.pack("<QIqii", self.id, self.epoch, base_length, tokens, layer)
         return self.frame(LAYER_REQUEST, header,

@@ -82,6 +82,7 @@ TEST_F(ExporterTest, HasEveryMetricOfTheTier) {
            "tributary_moved_bytes_total{pool=\"a\"} 19",
            "tributary_ingested_bytes_total{pool=\"a\"} 9",
            "tributary_refused_rows_total{pool=\"a\",reason=\"corrupt\"}",
+           "tributary_limits_total{pool=\"a\",limit=\"ended_sequence\"}",
            "tributary_leases_expired_total{pool=\"a\"} 12",
            "tributary_canary_checks_total{pool=\"a\"} 13",
            "tributary_canary_failures_total{pool=\"a\"} 14",
