@@ -198,6 +198,7 @@ TEST_F(DataPlaneTest, RoomForARequestIsMadeForSequencesOfThisHomeAlone) {
   const auto ask = [&](SequenceId id) {
     const wire::LayerRequest request{
         .deadline_us = 1'000'000,
+        .part = {},
         .items = {{.sequence_id = id, .epoch = 1, .base_length = kPageTokens, .tokens = 1}}};
     return say(MessageType::kLayerRequest, encode(request), bytes.input());
   };

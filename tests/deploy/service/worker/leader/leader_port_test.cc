@@ -88,96 +88,96 @@ TEST(LocalLeaderTest, AnOrderHasLeftWhenSendReturns) {
     ASSERT_TRUE(mine.local.send(order, Deadline::after(std::chrono::hours(1))).ok());
     EXPECT_EQ(transport.sent, 2 * i);
   }
+}
 
-  TEST(PoolsOwnToken, DoesNotTravel) {
-    PlaneRank leader(0, 2);
-    leader.open("127.0.0.1:0", make_tcp_transport);
-    testing_support::Relay relay(leader.plane->address());
-    PlaneRank other(1, 2);
-    other.open("127.0.0.1:0", make_tcp_transport);
-    other.remote.connect(relay.address());
-    EXPECT_TRUE(leader.inbox.wait_joined(Deadline::after(std::chrono::seconds(30))).ok());
-    const auto said = relay.client_said();
-    const wire::Token token = wire::access_token({}, wire::kPoolItself);
-    EXPECT_TRUE(std::ranges::search(said, std::as_bytes(std::span(token))).empty());
-    other.plane.reset();
+TEST(PoolsOwnToken, DoesNotTravel) {
+  PlaneRank leader(0, 2);
+  leader.open("127.0.0.1:0", make_tcp_transport);
+  testing_support::Relay relay(leader.plane->address());
+  PlaneRank other(1, 2);
+  other.open("127.0.0.1:0", make_tcp_transport);
+  other.remote.connect(relay.address());
+  EXPECT_TRUE(leader.inbox.wait_joined(Deadline::after(std::chrono::seconds(30))).ok());
+  const auto said = relay.client_said();
+  const wire::Token token = wire::access_token({}, wire::kPoolItself);
+  EXPECT_TRUE(std::ranges::search(said, std::as_bytes(std::span(token))).empty());
+  other.plane.reset();
+}
+
+class RemoteLeaderTest : public testing::Test {
+ protected:
+  /// Announces order `number`, whose payload has `number` bytes; returns its landing.
+  Landing announce(std::uint64_t number) {
+    const auto header = encode(wire::PoolOrder{.number = number});
+    return mine.remote.receive(kLeader, wire::MessageType::kPoolOrder, header, number).value();
+  }
+  static void arrive(const Landing& landing, std::uint8_t value) {
+    std::ranges::fill(landing.pieces.at(0), std::byte{value});
+    landing.done({});
+  }
+  Status wait(std::chrono::milliseconds patience = std::chrono::milliseconds(0)) {
+    return mine.remote.wait(order, Deadline::after(patience), [] { return Status(); });
   }
 
-  class RemoteLeaderTest : public testing::Test {
-   protected:
-    /// Announces order `number`, whose payload has `number` bytes; returns its landing.
-    Landing announce(std::uint64_t number) {
-      const auto header = encode(wire::PoolOrder{.number = number});
-      return mine.remote.receive(kLeader, wire::MessageType::kPoolOrder, header, number).value();
-    }
-    static void arrive(const Landing& landing, std::uint8_t value) {
-      std::ranges::fill(landing.pieces.at(0), std::byte{value});
-      landing.done({});
-    }
-    Status wait(std::chrono::milliseconds patience = std::chrono::milliseconds(0)) {
-      return mine.remote.wait(order, Deadline::after(patience), [] { return Status(); });
-    }
+  static constexpr Peers::Peer kLeader{.role = Peers::Role::kLeader};
+  PlaneRank mine{1, 2};
+  std::vector<std::byte> order;
+};
 
-    static constexpr Peers::Peer kLeader{.role = Peers::Role::kLeader};
-    PlaneRank mine{1, 2};
-    std::vector<std::byte> order;
+TEST_F(RemoteLeaderTest, APayloadThatOvertakesAnotherWaitsForIt) {
+  const Landing first = announce(1);
+  const Landing second = announce(2);
+  const Landing third = announce(3);
+  arrive(third, 33);
+  arrive(second, 22);
+  EXPECT_EQ(wait().code(), ErrorCode::kDeadlineExceeded);
+  arrive(first, 11);
+  ASSERT_TRUE(wait().ok());
+  EXPECT_EQ(order, std::vector<std::byte>(1, std::byte{11}));
+  ASSERT_TRUE(wait().ok());
+  EXPECT_EQ(order, std::vector<std::byte>(2, std::byte{22}));
+  ASSERT_TRUE(wait().ok());
+  EXPECT_EQ(order, std::vector<std::byte>(3, std::byte{33}));
+  EXPECT_EQ(wait().code(), ErrorCode::kDeadlineExceeded);
+}
+
+TEST_F(RemoteLeaderTest, WhatCameBeforeTheLeaderWentIsCarriedOut) {
+  arrive(announce(1), 11);
+  const Landing half = announce(2);
+  half.done({ErrorCode::kUnavailable, "closed"});
+  mine.remote.lost(kLeader, {ErrorCode::kUnavailable, "closed"});
+  EXPECT_TRUE(wait().ok());
+  const Status lost = wait(std::chrono::hours(1));
+  EXPECT_EQ(lost.code(), ErrorCode::kPoolLost);
+  EXPECT_EQ(lost.message(), "worker 0, the leader, is gone: closed");
+}
+
+TEST_F(RemoteLeaderTest, NumbersAndSizesThatCannotBeEndTheConnection) {
+  const auto refused = [&](std::uint64_t number, std::size_t bytes) {
+    const auto header = encode(wire::PoolOrder{.number = number});
+    return code_of([&] {
+             (void)mine.remote.receive(kLeader, wire::MessageType::kPoolOrder, header, bytes);
+           }) == ErrorCode::kMalformedInput;
   };
+  EXPECT_TRUE(refused(0, 1));
+  EXPECT_TRUE(refused(9, 1));
+  EXPECT_TRUE(refused(1, 0));
+  EXPECT_TRUE(refused(1, std::size_t{1} << 40));
+  EXPECT_FALSE(refused(8, 1));
+  arrive(announce(1), 1);
+  ASSERT_TRUE(wait().ok());
+  EXPECT_TRUE(refused(1, 1));  // again
+  EXPECT_FALSE(refused(9, 1));
+}
 
-  TEST_F(RemoteLeaderTest, APayloadThatOvertakesAnotherWaitsForIt) {
-    const Landing first = announce(1);
-    const Landing second = announce(2);
-    const Landing third = announce(3);
-    arrive(third, 33);
-    arrive(second, 22);
-    EXPECT_EQ(wait().code(), ErrorCode::kDeadlineExceeded);
-    arrive(first, 11);
-    ASSERT_TRUE(wait().ok());
-    EXPECT_EQ(order, std::vector<std::byte>(1, std::byte{11}));
-    ASSERT_TRUE(wait().ok());
-    EXPECT_EQ(order, std::vector<std::byte>(2, std::byte{22}));
-    ASSERT_TRUE(wait().ok());
-    EXPECT_EQ(order, std::vector<std::byte>(3, std::byte{33}));
-    EXPECT_EQ(wait().code(), ErrorCode::kDeadlineExceeded);
-  }
-
-  TEST_F(RemoteLeaderTest, WhatCameBeforeTheLeaderWentIsCarriedOut) {
-    arrive(announce(1), 11);
-    const Landing half = announce(2);
-    half.done({ErrorCode::kUnavailable, "closed"});
-    mine.remote.lost(kLeader, {ErrorCode::kUnavailable, "closed"});
-    EXPECT_TRUE(wait().ok());
-    const Status lost = wait(std::chrono::hours(1));
-    EXPECT_EQ(lost.code(), ErrorCode::kPoolLost);
-    EXPECT_EQ(lost.message(), "worker 0, the leader, is gone: closed");
-  }
-
-  TEST_F(RemoteLeaderTest, NumbersAndSizesThatCannotBeEndTheConnection) {
-    const auto refused = [&](std::uint64_t number, std::size_t bytes) {
-      const auto header = encode(wire::PoolOrder{.number = number});
-      return code_of([&] {
-               (void)mine.remote.receive(kLeader, wire::MessageType::kPoolOrder, header, bytes);
-             }) == ErrorCode::kMalformedInput;
-    };
-    EXPECT_TRUE(refused(0, 1));
-    EXPECT_TRUE(refused(9, 1));
-    EXPECT_TRUE(refused(1, 0));
-    EXPECT_TRUE(refused(1, std::size_t{1} << 40));
-    EXPECT_FALSE(refused(8, 1));
-    arrive(announce(1), 1);
-    ASSERT_TRUE(wait().ok());
-    EXPECT_TRUE(refused(1, 1));  // again
-    EXPECT_FALSE(refused(9, 1));
-  }
-
-  TEST_F(RemoteLeaderTest, RanksKeepToTheirPart) {
-    EXPECT_EQ(mine.remote.send(order, Deadline::after(std::chrono::hours(1))).code(),
-              ErrorCode::kFailedPrecondition);
-    EXPECT_EQ(
-        mine.local.wait(order, Deadline::after(std::chrono::hours(1)), [] { return Status(); })
-            .code(),
-        ErrorCode::kFailedPrecondition);
-    EXPECT_EQ(code_of([&] { mine.remote.join(9, {.rank = 1}); }), ErrorCode::kMalformedInput);
-  }
+TEST_F(RemoteLeaderTest, RanksKeepToTheirPart) {
+  EXPECT_EQ(mine.remote.send(order, Deadline::after(std::chrono::hours(1))).code(),
+            ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(mine.local.wait(order, Deadline::after(std::chrono::hours(1)), [] { return Status(); })
+                .code(),
+            ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(code_of([&] { mine.remote.join(9, {.rank = 1}); }), ErrorCode::kMalformedInput);
+}
 
 }  // namespace
 }  // namespace tributary::test
