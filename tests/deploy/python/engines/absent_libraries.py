@@ -27,6 +27,7 @@ text:   .asciz "no CUDA on this machine"
 .section .note.GNU-stack,"",@progbits
 """
 SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")
+NOT_CUDA = ("Py", "_Py", "_Z")  # Python's, and C++'s, whose library everybody here shares
 TEXTS = ("ErrorString", "ErrorName")  # of functions that return a string
 
 
@@ -101,7 +102,7 @@ def main(folder):
         for name, soname, version in library.undefined:
             if soname in wanted:
                 wanted[soname][version].add(name)
-            elif soname is None and own and name not in defined and not name.startswith("Py"):
+            elif soname is None and own and name not in defined and not name.startswith(NOT_CUDA):
                 wanted[own[0]][None].add(name)
     for name in absent:
         make(folder / name, wanted[name])
