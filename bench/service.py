@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-# The measurements of bench/service.sh: a tier with its client, and ucx_perftest, in turns.
+# The measurements of bench/service.sh: a tier with its client, plain sockets, and ucx_perftest, in
+# turns.
 import argparse
 import json
 import os
@@ -41,6 +42,44 @@ def perftest(test, size, count, mode):
         finally:
             server.kill()
     raise SystemExit(f"ucx_perftest {test}: {client.stdout}{client.stderr}")
+
+
+def receive(connection, into, spin):
+    view = memoryview(into)
+    while view:
+        try:
+            got = connection.recv_into(view, 0, socket.MSG_DONTWAIT if spin else 0)
+        except BlockingIOError:
+            continue
+        if got == 0:
+            return False
+        view = view[got:]
+    return True
+
+
+def sockets_us(sent, answered, mode):
+    """The median time in which plain sockets move `sent` bytes to a process and `answered` back."""
+    spin = mode == "poll"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        child = os.fork()
+        if child == 0:
+            connection, _ = server.accept()
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            data, answer = bytearray(sent), bytes(answered)
+            while receive(connection, data, spin):
+                connection.sendall(answer)
+            os._exit(0)
+        times = []
+        with socket.create_connection(server.getsockname()) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            data, answer = bytes(sent), bytearray(answered)
+            for _ in range(3000):
+                begin = time.perf_counter()
+                connection.sendall(data)
+                receive(connection, answer, spin)
+                times.append((time.perf_counter() - begin) * 1e6)
+        os.waitpid(child, 0)
+    return statistics.median(times)
 
 
 class Tier:
@@ -86,9 +125,7 @@ def make_certificate(folder):
 
 
 def row(ours, mode):
-    size = (ours["input_bytes"] + ours["output_bytes"]) // 2
-    # Its latency is half a round trip.
-    ping = 2 * perftest("ucp_am_lat", size, 2000, mode)[1]
+    ping = sockets_us(ours["input_bytes"], ours["output_bytes"], mode)
     bandwidth = perftest("ucp_am_bw", 4 << 20, 300, mode)[5] * (1 << 20)
     added = ours["layer_us"] - ours["pool_round_us"]
     return [ping, ours["pool_round_us"], ours["layer_us"], ours["commit_us"], added, added / ping,
@@ -105,7 +142,7 @@ def main():
                         help="some of auto,tcp,tls,ucx, separated by commas")
     options = parser.parse_args()
     transports = options.transports.split(",")
-    print(f"{'':<12}{'ping-pong':>11}{'pool':>9}{'layer':>9}{'commit':>9}{'added':>9}{'ratio':>8}"
+    print(f"{'':<12}{'sockets':>11}{'pool':>9}{'layer':>9}{'commit':>9}{'added':>9}{'ratio':>8}"
           f"{'ingest':>10}{'ucx':>10}{'share':>8}")
     print(f"{'':<12}{'us':>11}{'us':>9}{'us':>9}{'us':>9}{'us':>9}{'':>8}{'GB/s':>10}{'GB/s':>10}")
     with tempfile.TemporaryDirectory() as folder:

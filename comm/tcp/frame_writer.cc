@@ -8,20 +8,26 @@
 
 namespace tributary::tcp {
 
-void FrameWriter::push(OutgoingMessage message, Time now) {
-  Waiting next{
-      .head = encode(FrameHeader{.payload_bytes = message.payload_bytes(),
-                                 .header_bytes = static_cast<std::uint32_t>(message.header.size()),
-                                 .type = message.type}),
-      .payload = {},
-      .sent = std::move(message.sent),
-      .cost = cost_of(message),
-      .since = now};
-  next.head.insert(next.head.end(), message.header.begin(), message.header.end());
+std::vector<std::byte> encode_frame(const OutgoingMessage& message) {
+  std::vector<std::byte> head =
+      encode(FrameHeader{.payload_bytes = message.payload_bytes(),
+                         .header_bytes = static_cast<std::uint32_t>(message.header.size()),
+                         .type = message.type});
+  head.insert(head.end(), message.header.begin(), message.header.end());
+  return head;
+}
+
+void FrameWriter::push(OutgoingMessage message, Time now, std::size_t written) {
+  Waiting next{.head = encode_frame(message),
+               .payload = {},
+               .sent = std::move(message.sent),
+               .cost = cost_of(message),
+               .since = now};
   next.payload = std::move(message.payload);
   std::erase_if(next.payload, [](std::span<const std::byte> piece) { return piece.empty(); });
   bytes_ += next.cost;
   waiting_.push_back(std::move(next));
+  this->written(written);
 }
 
 WriteBuffers FrameWriter::next() const {

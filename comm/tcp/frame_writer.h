@@ -14,13 +14,18 @@
 
 namespace tributary::tcp {
 
+/// The header of a message's frame, and the message's.
+[[nodiscard]] std::vector<std::byte> encode_frame(const OutgoingMessage& message);
+
 /// Payloads are not copied. The owner bounds the queue (check_room).
 class FrameWriter {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  void push(OutgoingMessage message, Time now);
+  /// The first `written` bytes have left already, which is possible only if nothing else waits.
+  void push(OutgoingMessage message, Time now, std::size_t written = 0);
   [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
+  [[nodiscard]] std::size_t messages() const noexcept { return waiting_.size(); }
   /// The cost of the queued messages, as max_outgoing_bytes counts it.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// When the first message was queued. Call only if not empty().

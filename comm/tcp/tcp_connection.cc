@@ -22,13 +22,15 @@ constexpr std::chrono::seconds kLeaveTimeout{1};
 
 }  // namespace
 
-TcpConnection::TcpConnection(ConnectionOwner& owner, PeerId id, Tcp::socket socket)
+TcpConnection::TcpConnection(ConnectionOwner& owner, PeerId id, Tcp::socket socket,
+                             std::shared_ptr<DirectSender> direct)
     : owner_(owner),
       config_(owner.config()),
       id_(id),
       socket_(std::move(socket)),
       reader_(config_, [this](std::uint16_t type, std::span<const std::byte> header,
                               std::size_t bytes) { return on_message(type, header, bytes); }),
+      direct_(std::move(direct)),
       timer_(socket_.get_executor()),
       deadline_(Clock::now() + config_.connect_timeout) {}
 
@@ -65,7 +67,7 @@ void TcpConnection::accept(TlsContext tls) {
   if (error) return end(error_of(error));
   name_ = endpoint_text(from);
   watch_deadlines();
-  set_up(std::move(tls));
+  set_up(tls);
   ++operations_;
   stream_->handshake_as_server([self = shared_from_this(), this](const error_code& failed) {
     --operations_;
@@ -82,10 +84,12 @@ void TcpConnection::accept(TlsContext tls) {
   });
 }
 
-void TcpConnection::set_up(TlsContext tls) {
-  set_keep_alive(socket_.native_handle());
-  if (tls != nullptr) {
-    stream_.emplace(std::make_shared<TlsPump>(std::move(socket_), std::move(tls)));
+void TcpConnection::set_up(const TlsContext& tls) {
+  encrypted_ = tls != nullptr;
+  socket_number_ = socket_.native_handle();
+  set_keep_alive(socket_number_);
+  if (encrypted_) {
+    stream_.emplace(std::make_shared<TlsPump>(std::move(socket_), tls));
   } else {
     stream_.emplace(std::move(socket_), nullptr);
   }
@@ -105,6 +109,8 @@ void TcpConnection::on_handshake(const Status& status, const Proven& who) {
   }
   state_ = State::kOpen;
   opened_ = Clock::now();
+  // A thread that spins is quicker than one that has to write first: 29 us a commit, 61 directly.
+  if (!encrypted_ && !leaving_ && !config_.busy_poll) direct_->open(socket_number_);
   if (!leaving_) {
     announced_ = true;
     owner_.on_open(id_, who);
@@ -114,8 +120,9 @@ void TcpConnection::on_handshake(const Status& status, const Proven& who) {
   watch_deadlines();
 }
 
-void TcpConnection::send(OutgoingMessage message) {
+void TcpConnection::send(OutgoingMessage message, std::size_t written) {
   const auto refuse = [&](const Status& status) {
+    direct_->done(1);
     if (message.sent) message.sent(status);
   };
   if (const Status size =
@@ -128,7 +135,7 @@ void TcpConnection::send(OutgoingMessage message) {
     refuse(room);
     return end(room);
   }
-  writer_.push(std::move(message), Clock::now());
+  writer_.push(std::move(message), Clock::now(), written);
   write();
   watch_deadlines();
 }
@@ -138,6 +145,7 @@ void TcpConnection::disconnect() {
   if (!takes_messages()) return;
   reason_ = named(ErrorCode::kUnavailable, "closed on this side");
   leaving_ = true;
+  direct_->close();
   deadline_ = std::min(Clock::now() + kLeaveTimeout,
                        state_ == State::kGreeting ? deadline_ : Clock::time_point::max());
   if (reader_.landing()) {
@@ -205,7 +213,9 @@ void TcpConnection::write() {
     --operations_;
     if (state_ == State::kClosing) return finish_if_idle();
     if (error) return end(leaving_ ? reason_ : error_of(error));
+    const std::size_t before = writer_.messages();
     writer_.written(bytes);
+    direct_->done(before - writer_.messages());
     if (unread_) read();
     write();
   });
@@ -263,6 +273,7 @@ void TcpConnection::end(const Status& reason) {
   state_ = State::kClosing;
   reason_ = reason;
   timer_.cancel();
+  direct_->close();
   error_code ignored;
   socket_.close(ignored);
   if (stream_) stream_->close();

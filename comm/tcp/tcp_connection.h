@@ -13,6 +13,7 @@
 
 #include "comm/http/stream.h"
 #include "comm/http/tls_context.h"
+#include "comm/tcp/direct_sender.h"
 #include "comm/tcp/frame_reader.h"
 #include "comm/tcp/frame_writer.h"
 #include "comm/transport/transport.h"
@@ -50,7 +51,9 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   using Clock = std::chrono::steady_clock;
   using Tcp = boost::asio::ip::tcp;
 
-  TcpConnection(ConnectionOwner& owner, PeerId id, Tcp::socket socket);
+  /// `direct`: by which other threads write.
+  TcpConnection(ConnectionOwner& owner, PeerId id, Tcp::socket socket,
+                std::shared_ptr<DirectSender> direct);
 
   /// Starts to connect; `tls` is null for plain TCP.
   void connect(const Tcp::endpoint& to, const Introduction& introduction, TlsContext tls);
@@ -60,8 +63,8 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   [[nodiscard]] bool takes_messages() const noexcept {
     return state_ != State::kClosing && !leaving_;
   }
-  /// Call only while takes_messages().
-  void send(OutgoingMessage message);
+  /// Call only while takes_messages(). The first `written` bytes have left directly.
+  void send(OutgoingMessage message, std::size_t written);
   /// Messages that were queued before have one second to be written.
   void disconnect();
   void end(const Status& reason);
@@ -69,7 +72,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
  private:
   enum class State : std::uint8_t { kGreeting, kOpen, kClosing };
 
-  void set_up(TlsContext tls);
+  void set_up(const TlsContext& tls);
   void on_handshake(const Status& status, const Proven& who);
   void read();
   void on_read(const boost::system::error_code& error, std::size_t bytes);
@@ -93,11 +96,14 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   std::string name_;  // the other side's address
   FrameReader reader_;
   FrameWriter writer_;
+  const std::shared_ptr<DirectSender> direct_;
 
   State state_ = State::kGreeting;
   bool accepted_ = false;
   bool announced_ = false;
   bool leaving_ = false;  // disconnect() was called, or we have refused it
+  bool encrypted_ = false;
+  int socket_number_ = -1;
   bool reading_ = false, writing_ = false;
   bool unread_ = false;    // reading has stopped: too much waits to be read
   bool read_all_ = false;  // the other side has closed its sending side

@@ -17,11 +17,12 @@ std::uint64_t key_of(const TcpConnection::Tcp::socket& socket) {
 }  // namespace
 
 TcpPeers::TcpPeers(boost::asio::io_context& io, const TransportConfig& config,
-                   TransportHandler& handler, std::atomic<PeerId>& next_id)
+                   TransportHandler& handler, std::atomic<PeerId>& next_id, DirectSenders& direct)
     : io_(io),
       config_(config),
       handler_(handler),
       next_id_(next_id),
+      direct_(direct),
       strangers_(places_for_strangers(config)),
       admitted_(static_cast<std::size_t>(config.max_connections),
                 static_cast<std::size_t>(config.max_connections_of_id)) {
@@ -56,7 +57,8 @@ void TcpPeers::accept(TcpConnection::Tcp::socket socket) {
     on_limit(TransportLimit::kStrangers, why);
     find(*gone)->end(why);
   }
-  const auto connection = std::make_shared<TcpConnection>(*this, id, std::move(socket));
+  const auto connection =
+      std::make_shared<TcpConnection>(*this, id, std::move(socket), direct_.add(id));
   peers_[id] = {.connection = connection};
   connection->accept(server_tls_);
 }
@@ -65,15 +67,15 @@ void TcpPeers::connect(PeerId id, const TcpConnection::Tcp::endpoint& to,
                        const Introduction& introduction) {
   if (stopped_) return;
   const auto connection =
-      std::make_shared<TcpConnection>(*this, id, TcpConnection::Tcp::socket(io_));
+      std::make_shared<TcpConnection>(*this, id, TcpConnection::Tcp::socket(io_), direct_.find(id));
   peers_[id] = {.connection = connection};
   connection->connect(to, introduction, client_tls_);
 }
 
-void TcpPeers::send(PeerId id, OutgoingMessage message) {
+void TcpPeers::send(PeerId id, OutgoingMessage message, std::size_t written) {
   const auto connection = find(id);
   if (connection != nullptr && connection->takes_messages()) {
-    return connection->send(std::move(message));
+    return connection->send(std::move(message), written);
   }
   if (message.sent) {
     message.sent({ErrorCode::kNotFound, fmt::format("peer {}: not connected", id)});
@@ -128,6 +130,7 @@ void TcpPeers::on_end(PeerId peer, const Status& reason, bool announced) {
   strangers_.leave(peer);
   admitted_.leave(peer);
   peers_.erase(peer);
+  direct_.remove(peer);
   if (announced && !stopped_) handler_.on_disconnect(peer, reason);
 }
 

@@ -24,13 +24,15 @@ class TcpPeers final : public ConnectionOwner {
   /// Binds. Accepted peers get their ids from `next_id`. All arguments outlive it. Throws as
   /// make_tcp_transport does.
   TcpPeers(boost::asio::io_context& io, const TransportConfig& config, TransportHandler& handler,
-           std::atomic<PeerId>& next_id);
+           std::atomic<PeerId>& next_id, DirectSenders& direct);
 
   /// Empty if the transport does not listen.
   [[nodiscard]] std::string address() const;
   void start();
+  /// `direct` has the peer already.
   void connect(PeerId id, const TcpConnection::Tcp::endpoint& to, const Introduction& introduction);
-  void send(PeerId id, OutgoingMessage message);
+  /// See TcpConnection::send.
+  void send(PeerId id, OutgoingMessage message, std::size_t written);
   void disconnect(PeerId id);
   /// Closes everything. The handler is not called any more; `done` and `sent` are, until the
   /// io_context has no work left.
@@ -58,6 +60,7 @@ class TcpPeers final : public ConnectionOwner {
   const TransportConfig& config_;
   TransportHandler& handler_;
   std::atomic<PeerId>& next_id_;
+  DirectSenders& direct_;
   TlsContext server_tls_, client_tls_;  // null: plain
   std::optional<TcpListener> listener_;
   std::unordered_map<PeerId, Peer> peers_;

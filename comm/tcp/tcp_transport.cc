@@ -4,6 +4,7 @@
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -21,7 +22,7 @@ class TcpTransport final : public Transport {
  public:
   TcpTransport(TransportConfig config, TransportHandler& handler)
       : config_(std::move(config)),
-        peers_(io_.get(), config_, handler, next_id_),
+        peers_(io_.get(), config_, handler, next_id_, direct_),
         address_(peers_.address()),
         work_(io_.get().get_executor()),
         thread_([this] { run(); }) {}
@@ -42,15 +43,29 @@ class TcpTransport final : public Transport {
                                const Introduction& introduction) override {
     const auto to = tcp::parse_address(address);
     const PeerId id = next_id_.fetch_add(1);
+    direct_.add(id);
     asio::post(io_.get(), [this, id, to, introduction] { peers_.connect(id, to, introduction); });
     return id;
   }
   void send(PeerId peer, OutgoingMessage message) override {
-    asio::post(io_.get(), [this, peer, message = std::move(message)]() mutable {
-      peers_.send(peer, std::move(message));
+    std::size_t written = 0;
+    const auto direct = direct_.find(peer);
+    std::unique_lock<std::mutex> order;
+    if (direct != nullptr) {
+      order = direct->lock();
+      written = direct->offer(message);
+      if (written == tcp::frame_bytes(message)) {
+        order.unlock();
+        if (message.sent) message.sent({});
+        return;
+      }
+    }
+    asio::post(io_.get(), [this, peer, written, message = std::move(message)]() mutable {
+      peers_.send(peer, std::move(message), written);
     });
   }
   void disconnect(PeerId peer) override {
+    if (const auto direct = direct_.find(peer)) direct->close();  // no later message is sent
     asio::post(io_.get(), [this, peer] { peers_.disconnect(peer); });
   }
 
@@ -70,6 +85,7 @@ class TcpTransport final : public Transport {
   const TransportConfig config_;
   IoContext io_;
   std::atomic<PeerId> next_id_{1};
+  tcp::DirectSenders direct_{config_};
   tcp::TcpPeers peers_;
   const std::string address_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;

@@ -101,8 +101,8 @@ struct OutgoingMessage {
   std::vector<std::byte> header;  // at most TransportConfig::max_header_bytes
   /// One payload, in order; the bytes stay valid and untouched until `sent`.
   std::vector<std::span<const std::byte>> payload;
-  /// Called once, on the transport's thread. Ok: the payload may be reused, which does not mean
-  /// that it was received. May be empty.
+  /// Called once, on the transport's thread or, with ok, inside send(). Ok: the payload may be
+  /// reused, which does not mean that it was received. May be empty.
   std::function<void(const Status&)> sent;
 
   [[nodiscard]] std::size_t payload_bytes() const noexcept {

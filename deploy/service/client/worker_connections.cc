@@ -71,6 +71,23 @@ WorkerReply decode_reply(wire::MessageType type, std::span<const std::byte> head
 
 }  // namespace
 
+class WorkerConnections::Section {
+ public:
+  explicit Section(WorkerConnections& connections)
+      : connections_(connections), lock_(connections.mutex_) {}
+  ~Section() {
+    const auto ended = std::exchange(connections_.ended_, {});
+    lock_.unlock();
+    for (const auto& call : ended) call->changed.notify_all();
+  }
+  Section(const Section&) = delete;
+  Section& operator=(const Section&) = delete;
+
+ private:
+  WorkerConnections& connections_;
+  std::unique_lock<std::mutex> lock_;
+};
+
 WorkerConnections::WorkerConnections(const TransportConfig& config,
                                      const MakeTransport& make_transport,
                                      std::size_t max_in_flight_bytes)
@@ -85,7 +102,7 @@ WorkerConnections::~WorkerConnections() {
 }
 
 void WorkerConnections::send(const std::shared_ptr<WorkerRequest>& request) {
-  const std::scoped_lock lock(mutex_);
+  const Section section(*this);
   request->since = Deadline::Clock::now();
   pending_[request->number] = request;
   dispatch(request);
@@ -178,8 +195,10 @@ void WorkerConnections::transmit(const std::shared_ptr<WorkerRequest>& request, 
                           .header = std::move(request->header),
                           .payload = std::move(request->payload),
                           .sent = [this, request, holds](const Status& status) {
-                            const std::scoped_lock lock(mutex_);
+                            // Inside send(), under the mutex, the request has not ended.
                             if (holds) --request->in_use;
+                            if (status.ok() && !request->done) return;
+                            const Section section(*this);
                             request->call->changed.notify_all();
                             if (status.ok()) return;
                             finish(request->number, {ErrorCode::kPoolLost,
@@ -227,7 +246,7 @@ std::optional<Landing> WorkerConnections::on_reply(PeerId peer, wire::MessageTyp
                                                    std::size_t payload_bytes) {
   WorkerReply reply = decode_reply(type, header);
   const std::uint64_t number = request_of(reply);
-  const std::scoped_lock lock(mutex_);
+  const Section section(*this);
   const auto found = pending_.find(number);
   if (found == pending_.end()) return std::nullopt;  // its caller has gone: late
   const std::shared_ptr<WorkerRequest> request = found->second;
@@ -259,9 +278,9 @@ Landing WorkerConnections::land(const std::shared_ptr<WorkerRequest>& request,
   return {.pieces = std::move(pieces),
           .done =
               [this, request, crc, reply = std::move(reply)](const Status& landed) {
-                const std::scoped_lock lock(mutex_);
+                const Section section(*this);
                 --request->in_use;
-                request->call->changed.notify_all();
+                if (request->done) request->call->changed.notify_all();
                 if (!landed.ok()) return;  // on_disconnect follows and ends the request
                 if (*crc == reply.crc32c) {
                   finish(request->number, {}, reply);
@@ -282,7 +301,7 @@ std::optional<Landing> WorkerConnections::on_message(PeerId peer, std::uint16_t 
     const auto message = static_cast<wire::MessageType>(type);
     if (message == wire::MessageType::kWelcome) {
       const auto welcome = wire::decode<wire::Welcome>(header);
-      const std::scoped_lock lock(mutex_);
+      const Section section(*this);
       welcomed(peer, welcome);
       return std::nullopt;
     }
@@ -293,7 +312,7 @@ std::optional<Landing> WorkerConnections::on_message(PeerId peer, std::uint16_t 
     }
     return on_reply(peer, message, header, payload_bytes);
   } catch (const std::exception& error) {
-    const std::scoped_lock lock(mutex_);
+    const Section section(*this);
     drop(peer, {ErrorCode::kMalformedInput, fmt::format("a worker sent: {}", error.what())});
     transport_->disconnect(peer);
     return std::nullopt;
@@ -301,7 +320,7 @@ std::optional<Landing> WorkerConnections::on_message(PeerId peer, std::uint16_t 
 }
 
 void WorkerConnections::on_disconnect(PeerId peer, const Status& reason) {
-  const std::scoped_lock lock(mutex_);
+  const Section section(*this);
   // The transport's proof has failed: the greeting counts as refused.
   if (reason.code() == ErrorCode::kPermissionDenied) return refused(peer, reason);
   // A worker that is only full has lost nothing: its caller may try again.
@@ -345,14 +364,14 @@ void WorkerConnections::finish(std::uint64_t number, Status status, WorkerReply 
   request->reply = std::move(reply);
   if (has_failed(*request)) request->call->failed = true;
   budget_.give_back(std::exchange(request->reserved, 0));
-  request->call->changed.notify_all();
+  ended_.push_back(request->call);
 }
 
 Status WorkerConnections::wait(WorkerRequest& request, Deadline deadline) {
   std::unique_lock lock(mutex_);
   auto look = request.since + kSilence;
   while (!request.call->changed.wait_until(lock, std::min(deadline.when(), look),
-                                           [&] { return request.done; })) {
+                                           [&] { return request.done.load(); })) {
     if (deadline.expired()) {
       finish(request.number,
              {ErrorCode::kDeadlineExceeded,
@@ -387,7 +406,7 @@ void WorkerConnections::watch(std::function<void(std::vector<SilentWorker>)> sil
 }
 
 void WorkerConnections::give_up(PeerId peer, const Status& reason) {
-  const std::scoped_lock lock(mutex_);
+  const Section section(*this);
   if (!connections_.contains(peer)) return;
   drop(peer, reason);
   transport_->disconnect(peer);

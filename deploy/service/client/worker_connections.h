@@ -68,8 +68,8 @@ struct WorkerRequest {
 
   Deadline::Clock::time_point since;  // when it was given to the connections
   PeerId peer = 0;                    // since it was sent
-  int in_use = 0;                     // uses by the transport: the payload, the reply's places
-  bool done = false;
+  std::atomic<int> in_use = 0;        // by the transport: the payload, the reply's places
+  std::atomic<bool> done = false;
   Status status;
   WorkerReply reply;
 };
@@ -125,6 +125,10 @@ class WorkerConnections final : private TransportHandler {
     std::vector<std::shared_ptr<WorkerRequest>> held;  // until it is
   };
 
+  /// Holds the mutex. Its end wakes the callers whose requests have ended, when the mutex is free:
+  /// one that woke earlier would have to wait for it, and wake twice.
+  class Section;
+
   void on_open(PeerId peer, const Proven& who) override;
   std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
                                     std::span<const std::byte> header,
@@ -167,6 +171,7 @@ class WorkerConnections final : private TransportHandler {
   std::map<std::string, PeerId> peers_;  // those in connections_
   std::unordered_map<PeerId, Connection> connections_;
   std::unordered_map<std::uint64_t, std::shared_ptr<WorkerRequest>> pending_;  // by number
+  std::vector<std::shared_ptr<WorkerRequest::Call>> ended_;  // of requests, since the last Section
   std::function<void(std::vector<SilentWorker>)> silent_;
   Transport* transport_ = nullptr;    // also while the owner below destroys it: callbacks use it
   std::unique_ptr<Transport> owner_;  // last: its callbacks use the rest
