@@ -7,7 +7,8 @@
 
 namespace tributary {
 
-/// Name `tcp`. It has one thread, which sleeps while idle unless `busy_poll`. A connection is one
+/// Name `tcp`. It has one thread, which sleeps while idle unless `busy_poll`. Without TLS and
+/// `busy_poll` send() writes what the socket takes at once. A connection is one
 /// socket, which carries its messages in the order of send(). A large payload is read directly into
 /// its landing. A side that only connects has no listening socket.
 ///
