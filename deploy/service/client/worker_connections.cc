@@ -136,7 +136,7 @@ void WorkerConnections::open(const std::shared_ptr<WorkerRequest>& request) {
 }
 
 void WorkerConnections::on_open(PeerId peer, const Proven& who) {
-  const std::scoped_lock lock(mutex_);
+  const Section section(*this);
   const auto found = connections_.find(peer);
   if (found == connections_.end()) return;
   Connection& connection = found->second;
@@ -306,7 +306,7 @@ std::optional<Landing> WorkerConnections::on_message(PeerId peer, std::uint16_t 
       return std::nullopt;
     }
     if (message == wire::MessageType::kNotUsed) {
-      const std::scoped_lock lock(mutex_);
+      const Section section(*this);
       not_used(peer);
       return std::nullopt;
     }
@@ -446,6 +446,7 @@ void WorkerConnections::release(std::span<const std::shared_ptr<WorkerRequest>> 
     drop(peer, {ErrorCode::kPoolLost, "it did not take what was sent to it before the deadline"});
     transport_->disconnect(peer);
   }
+  for (const auto& call : std::exchange(ended_, {})) call->changed.notify_all();
   changed.wait_until(lock, Deadline::after(kGiveBackTimeout).when(), released);
 }
 
