@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/write.hpp>
 #include <boost/beast/websocket/error.hpp>
@@ -274,8 +275,11 @@ void WebSocketConnection::ended(const Error& error) {
     finish({ErrorCode::kTooLarge, fmt::format("{} sent a message of more than {} bytes", remote_,
                                               limits_.max_message_bytes)});
   } else {
-    finish(
-        {ErrorCode::kUnavailable, fmt::format("WebSocket with {}: {}", remote_, error.message())});
+    // Where the network is cut nothing is known of the peer: that is silence, too.
+    const bool cut = error == asio::error::timed_out || error == asio::error::host_unreachable ||
+                     error == asio::error::network_unreachable;
+    finish({cut ? ErrorCode::kDeadlineExceeded : ErrorCode::kUnavailable,
+            fmt::format("WebSocket with {}: {}", remote_, error.message())});
   }
   abort();
 }

@@ -37,10 +37,15 @@ void send(WorkerCall& call, const std::string& address, std::span<const ControlR
       }
       return wire::encode(control);
     };
+    // A commit to the same length and a second renewal change nothing.
+    const auto repeatable = [&](std::size_t index) {
+      return requests[index].op != wire::ControlOp::kTruncate;
+    };
     message.call_index = call.send({.address = address,
                                     .greetings = std::move(greetings),
                                     .type = wire::MessageType::kControl,
-                                    .encode = encode});
+                                    .encode = encode,
+                                    .repeatable = std::ranges::all_of(part, repeatable)});
     messages.push_back(std::move(message));
   }
 }

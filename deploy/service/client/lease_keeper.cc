@@ -88,9 +88,14 @@ void LeaseKeeper::renew(std::unique_lock<std::mutex>& lock) {
   lock.lock();
   for (std::size_t i = 0; i < due.size(); ++i) {
     const ErrorCode code = outcomes[i].status.code();
+    const auto kept = kept_.find(due[i].id);
+    if (code == ErrorCode::kOk || kept == kept_.end()) continue;
     if (code == ErrorCode::kNotFound || code == ErrorCode::kPoolLost ||
         code == ErrorCode::kPermissionDenied) {
-      kept_.erase(due[i].id);
+      kept_.erase(kept);
+    } else {
+      // It may not have arrived: the next one comes sooner, while the lease still runs.
+      kept->second.due = std::min(kept->second.due, now + period(due[i]) / 4);
     }
   }
 }

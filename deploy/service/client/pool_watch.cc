@@ -72,7 +72,7 @@ void PoolWatch::run() {
 void PoolWatch::judge(const std::vector<SilentWorker>& silent) {
   struct Lost {
     std::size_t index = 0;
-    std::string because;
+    Error because;
   };
   const Deadline deadline = Deadline::after(kAskTimeout);
   WorkerCall workers(connections_, Deadline::after(kWorkerTimeout));
@@ -86,15 +86,21 @@ void PoolWatch::judge(const std::vector<SilentWorker>& silent) {
       known.insert(there.addresses.begin(), there.addresses.end());
     } catch (const Error& error) {
       // Any other answer says nothing about the pool: deadlines end calls that are lost.
-      if (error.code() == ErrorCode::kPoolLost) lost.push_back({i, error.what()});
+      const bool unknown = error.code() == ErrorCode::kNotFound;
+      if (unknown || error.code() == ErrorCode::kPoolLost) lost.push_back({i, error});
     }
   }
   for (const Lost& pool : lost) {
-    if (workers.wait(pool.index).ok()) continue;
-    connections_.give_up(
-        silent[pool.index].peer,
-        {ErrorCode::kPoolLost,
-         fmt::format("it does not answer, and the control plane says: {}", pool.because)});
+    const std::string& address = silent[pool.index].address;
+    const bool gone = connections_.unreachable(address);
+    // A worker that is only slow may hold sequences beside the one that has ended.
+    if (!gone && (pool.because.code() == ErrorCode::kNotFound || workers.wait(pool.index).ok())) {
+      continue;
+    }
+    connections_.give_up(address, {ErrorCode::kPoolLost,
+                                   fmt::format("{}, and the control plane says: {}",
+                                               gone ? "it cannot be reached" : "it does not answer",
+                                               pool.because.what())});
   }
 }
 

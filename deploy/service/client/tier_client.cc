@@ -8,6 +8,7 @@
 
 #include "comm/wire/access_token.h"
 #include "core/base/error.h"
+#include "core/base/line_writer.h"
 #include "deploy/service/client/control_call.h"
 #include "deploy/service/client/layer_call.h"
 #include "deploy/service/client/lease_keeper.h"
@@ -38,15 +39,20 @@ class TierClient::Impl {
        std::shared_ptr<ControlPlane> control)
       : config_(checked(config)),
         control_(std::move(control)),
-        connections_({.listen = {},
-                      .busy_poll = config.busy_poll,
-                      .shared_memory = config.shared_memory,
-                      .max_header_bytes = wire::kMaxHeaderBytes,
-                      .tls = TransportTls{.certificate = config.tls_certificate,
-                                          .key = config.tls_key,
-                                          .authority = config.certificate_authority,
-                                          .client_authority = {}}},
-                     make_transport, config.max_in_flight_bytes),
+        connections_(
+            {.listen = {},
+             .busy_poll = config.busy_poll,
+             .shared_memory = config.shared_memory,
+             .max_header_bytes = wire::kMaxHeaderBytes,
+             .tls = TransportTls{.certificate = config.tls_certificate,
+                                 .key = config.tls_key,
+                                 .authority = config.certificate_authority,
+                                 .client_authority = {}}},
+            make_transport, config.max_in_flight_bytes,
+            config.waiting
+                ? config.waiting
+                : [](const std::string&
+                         text) { stderr_lines().write(fmt::format("tributary: {}", text)); }),
         watch_(*control_, connections_) {
     if (config.renew_leases) leases_ = std::make_unique<LeaseKeeper>(connections_);
   }

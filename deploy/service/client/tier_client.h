@@ -38,6 +38,9 @@ struct TierClientConfig {
   std::chrono::milliseconds timeout{10'000};  ///< of calls that are given no deadline
   bool renew_leases = true;  ///< renews sequences that were admitted here, while this object lives
   std::size_t max_in_flight_bytes = std::size_t{256} << 20;  ///< of rows on their way at once
+  /// Gets one line for a worker to which there has been no connection for 2 s while calls wait for
+  /// it. On any thread; must not use the client. Empty: the line goes to stderr.
+  std::function<void(const std::string&)> waiting = {};
 };
 
 /// The data that every new token of an item has, in the caller's memory.
@@ -85,11 +88,14 @@ class PoolFullError : public Error {
 };
 
 /// Calls are blocking and may come from any thread; one sequence is used by one call at a time.
-/// They throw Error: kDeadlineExceeded; kPoolLost (the worker or its pool is gone, and the
-/// sequences with it; also if the worker does not answer and the control plane has lost it);
-/// kUnavailable (a worker has no room for a connection now: try again); kPoolFull (admit, as
-/// PoolFullError; extend); and the tier's own errors. A call on a list throws ItemsError, which
-/// names the items that failed, when all have ended; an empty list is nothing to do.
+/// They throw Error: kDeadlineExceeded; kPoolLost (the pool is gone, and its sequences with it: the
+/// control plane says so, and the worker cannot be reached or does not answer); kUnavailable (there
+/// was no connection to a worker until the call's deadline, although it was tried again and again:
+/// the sequence may be there); kPoolFull (admit, as PoolFullError; extend; a layer for which there was
+/// no room until the deadline); and the tier's own errors. A connection that breaks costs nothing: it
+/// is made again, and what was not answered is sent again; only a truncation then is kUnavailable.
+/// A call on a list throws ItemsError, which names the items that failed, when all have ended; an
+/// empty list is nothing to do.
 class TierClient {
  public:
   /// Throws kInvalidArgument for an invalid URL, and for a certificate that cannot be read if the

@@ -18,6 +18,7 @@ std::size_t WorkerCall::send(Message message) {
   request->header = message.encode(request->number);
   request->payload = std::move(message.payload);
   request->landing = std::move(message.landing);
+  request->repeatable = message.repeatable;
   request->reserved = std::exchange(reserved_, 0);
   request->call = call_;
   requests_.push_back(request);

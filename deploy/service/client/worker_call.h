@@ -33,6 +33,7 @@ class WorkerCall {
     // The caller's memory, touched until the call is destroyed; see WorkerRequest.
     std::vector<std::span<const std::byte>> payload = {};
     std::function<std::vector<std::span<std::byte>>(const wire::LayerReply&)> landing = {};
+    bool repeatable = true;  // see WorkerRequest
   };
   /// Returns the request's index; waits for nothing.
   std::size_t send(Message message);

@@ -21,6 +21,16 @@ constexpr auto kGiveBackTimeout = std::chrono::seconds(30);
 constexpr auto kLastMoment = std::chrono::milliseconds(10);
 /// A connection that has served more sequences proves the ones in use again.
 constexpr std::size_t kMaxProven = 65'536;
+/// The pauses between tries, doubled from the first to the longest: a worker that only had no place
+/// is reached at once, and one that is down for long costs little.
+constexpr auto kFirstPause = std::chrono::milliseconds(5);
+constexpr auto kLongestPause = std::chrono::milliseconds(320);
+
+std::chrono::milliseconds pause_after(int failures) {
+  constexpr int kDoublings = 6;
+  return std::min<std::chrono::milliseconds>(kFirstPause * (1 << std::min(failures, kDoublings)),
+                                             kLongestPause);
+}
 
 std::uint64_t random_number() {
   std::random_device random;
@@ -90,9 +100,10 @@ class WorkerConnections::Section {
 
 WorkerConnections::WorkerConnections(const TransportConfig& config,
                                      const MakeTransport& make_transport,
-                                     std::size_t max_in_flight_bytes)
+                                     std::size_t max_in_flight_bytes, TellWaiting tell)
     : next_number_(random_number()),
       budget_(max_in_flight_bytes),
+      tell_(std::move(tell)),
       owner_(make_transport(config, *this)) {
   transport_ = owner_.get();  // nothing is called before the first connect()
 }
@@ -103,7 +114,7 @@ WorkerConnections::~WorkerConnections() {
 
 void WorkerConnections::send(const std::shared_ptr<WorkerRequest>& request) {
   const Section section(*this);
-  request->since = Deadline::Clock::now();
+  request->since = Clock::now();
   pending_[request->number] = request;
   dispatch(request);
 }
@@ -111,6 +122,10 @@ void WorkerConnections::send(const std::shared_ptr<WorkerRequest>& request) {
 void WorkerConnections::dispatch(const std::shared_ptr<WorkerRequest>& request) {
   const auto known = peers_.find(request->address);
   if (known == peers_.end()) {
+    const auto absent = absent_.find(request->address);
+    if (absent != absent_.end() && Clock::now() < absent->second.next_try) {
+      return send_later(request, absent->second.next_try, absent->second.why);
+    }
     open(request);
     return;
   }
@@ -133,6 +148,7 @@ void WorkerConnections::open(const std::shared_ptr<WorkerRequest>& request) {
   }
   peers_[request->address] = peer;
   connections_[peer] = {.address = request->address, .greeting = greeting, .held = {request}};
+  absent_.try_emplace(request->address, Absence{.since = Clock::now(), .why = {}});
 }
 
 void WorkerConnections::on_open(PeerId peer, const Proven& who) {
@@ -192,18 +208,19 @@ void WorkerConnections::transmit(const std::shared_ptr<WorkerRequest>& request, 
   const bool holds = !request->payload.empty();
   if (holds) ++request->in_use;
   transport_->send(peer, {.type = static_cast<std::uint16_t>(request->type),
-                          .header = std::move(request->header),
-                          .payload = std::move(request->payload),
+                          .header = request->header,
+                          .payload = request->payload,
                           .sent = [this, request, holds](const Status& status) {
                             // Inside send(), under the mutex, the request has not ended.
                             if (holds) --request->in_use;
                             if (status.ok() && !request->done) return;
                             const Section section(*this);
                             request->call->changed.notify_all();
-                            if (status.ok()) return;
-                            finish(request->number, {ErrorCode::kPoolLost,
-                                                     fmt::format("worker {}: {}", request->address,
-                                                                 status.message())});
+                            // For other reasons the connection ends: on_disconnect follows.
+                            if (status.code() != ErrorCode::kTooLarge) return;
+                            finish(request->number,
+                                   {status.code(), fmt::format("worker {}: {}", request->address,
+                                                               status.message())});
                           }});
 }
 
@@ -214,6 +231,7 @@ void WorkerConnections::welcomed(PeerId peer, const wire::Welcome& welcome) {
   if (connection.welcomed) fail(ErrorCode::kMalformedInput, "a second welcome");
   if (welcome.outcome.ok()) {
     connection.welcomed = true;
+    absent_.erase(connection.address);
     transmit(std::exchange(connection.held, {}), peer);
     return;
   }
@@ -225,6 +243,7 @@ void WorkerConnections::welcomed(PeerId peer, const wire::Welcome& welcome) {
 void WorkerConnections::refused(PeerId peer, const Status& why) {
   const std::optional<Connection> refused = take(peer);
   if (!refused) return;
+  absent_.erase(refused->address);
   const Status reason(why.code(), fmt::format("worker {}: {}", refused->address, why.message()));
   // The others' greetings are not removed: a sequence that the worker knows gets in with its own.
   for (const auto& request : refused->held) {
@@ -265,7 +284,7 @@ std::optional<Landing> WorkerConnections::on_reply(PeerId peer, wire::MessageTyp
     return std::nullopt;
   }
   if (payload_bytes == 0) {
-    finish(number, {}, std::move(reply));
+    if (!try_again(request, reply)) finish(number, {}, std::move(reply));
     return std::nullopt;
   }
   return land(request, std::move(pieces), std::get<wire::LayerReply>(std::move(reply)));
@@ -321,15 +340,88 @@ std::optional<Landing> WorkerConnections::on_message(PeerId peer, std::uint16_t 
 
 void WorkerConnections::on_disconnect(PeerId peer, const Status& reason) {
   const Section section(*this);
-  // The transport's proof has failed: the greeting counts as refused.
-  if (reason.code() == ErrorCode::kPermissionDenied) return refused(peer, reason);
-  // A worker that is only full has lost nothing: its caller may try again.
-  const bool full = reason.code() == ErrorCode::kPoolFull;
-  drop(peer,
-       reason.code() == ErrorCode::kPoolLost
-           ? reason
-           : Status(full ? ErrorCode::kUnavailable : ErrorCode::kPoolLost,
-                    fmt::format("connection {}: {}", full ? "refused" : "lost", reason.message())));
+  switch (reason.code()) {
+    case ErrorCode::kPermissionDenied:
+      // The transport's proof, or a certificate, has failed: the greeting counts as refused.
+      return refused(peer, reason);
+    case ErrorCode::kPoolLost:  // a transport that knows
+    case ErrorCode::kMalformedInput:
+    case ErrorCode::kUnsupported:
+    case ErrorCode::kInvalidArgument:
+      return drop(peer, reason);
+    default:
+      return interrupted(peer, reason);
+  }
+}
+
+void WorkerConnections::interrupted(PeerId peer, const Status& reason) {
+  const std::optional<Connection> gone = take(peer);
+  if (!gone) return;
+  const auto now = Clock::now();
+  Absence& absence =
+      absent_.try_emplace(gone->address, Absence{.since = now, .why = {}}).first->second;
+  absence.why = {ErrorCode::kUnavailable,
+                 fmt::format("worker {}: {}", gone->address, reason.message())};
+  absence.next_try = now + pause_after(absence.failures++);
+  std::vector<std::shared_ptr<WorkerRequest>> requests = gone->held;
+  for (const auto& [number, request] : pending_) {
+    if (request->peer != peer) continue;
+    ++request->repeats;
+    requests.push_back(request);
+  }
+  for (const auto& request : requests) {
+    if (request->done) continue;
+    if (request->peer == peer && !request->repeatable) {
+      finish(request->number, {ErrorCode::kUnavailable,
+                               fmt::format("{}; whether the worker has done it is not known",
+                                           absence.why.message())});
+    } else {
+      send_later(request, absence.next_try, absence.why);
+    }
+  }
+}
+
+void WorkerConnections::send_later(const std::shared_ptr<WorkerRequest>& request,
+                                   Clock::time_point when, Status reason) {
+  request->peer = 0;
+  request->refusal = std::move(reason);
+  later_.emplace(when, request);
+  request->call->changed.notify_all();  // its caller looks when the time has come
+}
+
+void WorkerConnections::send_due() {
+  const auto now = Clock::now();
+  while (!later_.empty() && later_.begin()->first <= now) {
+    const auto request = std::move(later_.extract(later_.begin()).mapped());
+    if (!request->done) dispatch(request);
+  }
+}
+
+bool WorkerConnections::try_again(const std::shared_ptr<WorkerRequest>& request,
+                                  const WorkerReply& reply) {
+  ErrorCode code = ErrorCode::kOk;
+  std::string message;
+  if (const auto* rows = std::get_if<wire::RowsReply>(&reply)) {
+    code = rows->outcome.code;
+    message = rows->outcome.message;
+    // Our first message may still be on its way there.
+    if (code != ErrorCode::kUnavailable || request->repeats == 0) return false;
+  } else if (const auto* layer = std::get_if<wire::LayerReply>(&reply)) {
+    if (layer->items.empty()) return false;
+    code = layer->items.front();
+    message = layer->message;
+    const auto same = [code](ErrorCode other) { return other == code; };
+    if (!std::ranges::all_of(layer->items, same)) return false;
+    // A worker without room has done nothing; our first message may still wait for its round.
+    const bool waits = code == ErrorCode::kFailedPrecondition && request->repeats > 0;
+    if (code != ErrorCode::kPoolFull && !waits) return false;
+  } else {
+    return false;
+  }
+  ++request->repeats;
+  send_later(request, Clock::now() + pause_after(request->repeats),
+             {code, fmt::format("worker {}: {}", request->address, message)});
+  return true;
 }
 
 std::optional<WorkerConnections::Connection> WorkerConnections::take(PeerId peer) {
@@ -367,37 +459,75 @@ void WorkerConnections::finish(std::uint64_t number, Status status, WorkerReply 
   ended_.push_back(request->call);
 }
 
+void WorkerConnections::wake_ended() {
+  for (const auto& call : std::exchange(ended_, {})) call->changed.notify_all();
+}
+
 Status WorkerConnections::wait(WorkerRequest& request, Deadline deadline) {
   std::unique_lock lock(mutex_);
   auto look = request.since + kSilence;
-  while (!request.call->changed.wait_until(lock, std::min(deadline.when(), look),
-                                           [&] { return request.done.load(); })) {
+  while (!request.done) {
+    const auto next = later_.empty() ? Clock::time_point::max() : later_.begin()->first;
+    request.call->changed.wait_until(lock, std::min({deadline.when(), look, next}));
+    if (request.done) break;
     if (deadline.expired()) {
-      finish(request.number,
-             {ErrorCode::kDeadlineExceeded,
-              fmt::format("worker {}: no answer {}", request.address,
-                          request.peer == 0 ? "to the greeting" : "before the deadline")});
+      Status late(ErrorCode::kDeadlineExceeded,
+                  fmt::format("worker {}: no answer {}", request.address,
+                              request.peer == 0 ? "to the greeting" : "before the deadline"));
+      if (!request.refusal.ok() && request.peer == 0) {
+        late = {request.refusal.code(),
+                fmt::format("{}; tried again until the deadline", request.refusal.message())};
+      }
+      finish(request.number, std::move(late));
       break;
     }
+    send_due();
+    wake_ended();
+    const auto absent = absent_.find(request.address);
+    const bool fails = absent != absent_.end() && !absent->second.why.ok();
+    if (fails && !std::exchange(absent->second.asked, true)) look = Clock::now();
+    if (Clock::now() < look) continue;
     if (silent_) silent_(silent_workers());
-    look = Deadline::Clock::now() + kSilence;
+    look = Clock::now() + kSilence;
+    if (const std::string text = complaint(request.address); !text.empty()) {
+      lock.unlock();
+      tell_(text);
+      lock.lock();
+    }
   }
   return request.status;
 }
 
+std::string WorkerConnections::complaint(const std::string& address) {
+  const auto found = absent_.find(address);
+  if (!tell_ || found == absent_.end() || found->second.told) return {};
+  Absence& absence = found->second;
+  if (Clock::now() < absence.since + kPatience) return {};
+  absence.told = true;
+  return fmt::format(
+      "{}; calls wait for it until their deadlines",
+      absence.why.ok() ? fmt::format("worker {} does not answer", address) : absence.why.message());
+}
+
 std::vector<SilentWorker> WorkerConnections::silent_workers() const {
-  const auto limit = Deadline::Clock::now() - kSilence;
-  std::map<PeerId, SilentWorker> silent;
+  const auto limit = Clock::now() - kSilence;
+  std::map<std::string, SilentWorker> silent;
   for (const auto& [number, request] : pending_) {
-    const auto peer = peers_.find(request->address);
-    if (request->since > limit || peer == peers_.end()) continue;
-    silent.try_emplace(peer->second,
-                       SilentWorker{peer->second, request->address, request->greetings.back()});
+    const auto absent = absent_.find(request->address);
+    const bool fails = absent != absent_.end() && !absent->second.why.ok();
+    if (request->since > limit && !fails) continue;
+    silent.try_emplace(request->address, SilentWorker{request->address, request->greetings.back()});
   }
   std::vector<SilentWorker> workers;
   workers.reserve(silent.size());
-  for (auto& [peer, worker] : silent) workers.push_back(std::move(worker));
+  for (auto& [address, worker] : silent) workers.push_back(std::move(worker));
   return workers;
+}
+
+bool WorkerConnections::unreachable(const std::string& address) {
+  const std::scoped_lock lock(mutex_);
+  const auto absent = absent_.find(address);
+  return absent != absent_.end() && !absent->second.why.ok();
 }
 
 void WorkerConnections::watch(std::function<void(std::vector<SilentWorker>)> silent) {
@@ -405,11 +535,20 @@ void WorkerConnections::watch(std::function<void(std::vector<SilentWorker>)> sil
   silent_ = std::move(silent);
 }
 
-void WorkerConnections::give_up(PeerId peer, const Status& reason) {
+void WorkerConnections::give_up(const std::string& address, const Status& reason) {
   const Section section(*this);
-  if (!connections_.contains(peer)) return;
-  drop(peer, reason);
-  transport_->disconnect(peer);
+  absent_.erase(address);
+  if (const auto known = peers_.find(address); known != peers_.end()) {
+    transport_->disconnect(known->second);
+    connections_.erase(known->second);
+    peers_.erase(known);
+  }
+  const Status failure(reason.code(), fmt::format("worker {}: {}", address, reason.message()));
+  std::vector<std::uint64_t> waiting;
+  for (const auto& [number, request] : pending_) {
+    if (request->address == address) waiting.push_back(number);
+  }
+  for (const std::uint64_t number : waiting) finish(number, failure);
 }
 
 bool WorkerConnections::failed(const WorkerRequest::Call& call) {
@@ -443,10 +582,11 @@ void WorkerConnections::release(std::span<const std::shared_ptr<WorkerRequest>> 
   if (changed.wait_until(lock, patience, released)) return;
   // They have not read their messages in all this time: nothing is lost with them.
   for (const PeerId peer : holding) {
-    drop(peer, {ErrorCode::kPoolLost, "it did not take what was sent to it before the deadline"});
     transport_->disconnect(peer);
+    interrupted(
+        peer, {ErrorCode::kUnavailable, "it did not take what was sent to it before the deadline"});
   }
-  for (const auto& call : std::exchange(ended_, {})) call->changed.notify_all();
+  wake_ended();
   changed.wait_until(lock, Deadline::after(kGiveBackTimeout).when(), released);
 }
 

@@ -64,58 +64,71 @@ struct WorkerRequest {
   /// Empty: the reply has no payload.
   std::function<std::vector<std::span<std::byte>>(const wire::LayerReply&)> landing;
   std::size_t reserved = 0;  // bytes of the budget, given back at its end
+  /// A connection that ends before the answer leaves open whether the worker has done it. Done
+  /// again, it changes nothing: it is sent again.
+  bool repeatable = true;
   std::shared_ptr<Call> call;
 
   Deadline::Clock::time_point since;  // when it was given to the connections
   PeerId peer = 0;                    // since it was sent
   std::atomic<int> in_use = 0;        // by the transport: the payload, the reply's places
+  int repeats = 0;                    // how often it was sent again
+  Status refusal;                     // the last reason to wait and try again
   std::atomic<bool> done = false;
   Status status;
   WorkerReply reply;
 };
 
-/// A connection on which a request has waited for a long time.
+/// A worker for whose answer, or for a connection to which, a request has waited for a long time.
 struct SilentWorker {
-  PeerId peer = 0;
   std::string address;
   Greeting greeting;  // of one sequence there
 };
 
+/// Tells whoever runs the client that it waits for a worker. Any thread; must not call the client.
+using TellWaiting = std::function<void(const std::string& text)>;
+
 class WorkerConnections final : private TransportHandler {
  public:
+  /// `tell` is called once for every worker to which there has been no connection for kPatience
+  /// while somebody waited for it. Empty: nobody is told.
   WorkerConnections(const TransportConfig& config, const MakeTransport& make_transport,
-                    std::size_t max_in_flight_bytes);
+                    std::size_t max_in_flight_bytes, TellWaiting tell = {});
   ~WorkerConnections() override;
   WorkerConnections(const WorkerConnections&) = delete;
   WorkerConnections& operator=(const WorkerConnections&) = delete;
 
-  /// A number that is unique over all calls.
   /// A number that no other request has, nor one of another client.
   [[nodiscard]] std::uint64_t next_number() noexcept { return next_number_.fetch_add(1); }
   [[nodiscard]] ByteBudget& budget() noexcept { return budget_; }
 
   /// Sends at once to a worker that has welcomed us, otherwise as soon as it does; returns at once.
   /// A worker that does not answer delays only its own messages. Any error, even here, is the
-  /// request's status.
+  /// request's status. A connection that ends, before the welcome or after it, says nothing about
+  /// the pool: it is made again, and its requests wait, while their calls do.
   void send(const std::shared_ptr<WorkerRequest>& request);
-  /// Waits for the request's end. A deadline that passes ends it with kDeadlineExceeded, and a
-  /// later reply is dropped.
+  /// Waits for the request's end. A deadline that passes ends it with kDeadlineExceeded, or, where
+  /// it was tried again and again, with the last reason; a later reply is dropped.
   [[nodiscard]] Status wait(WorkerRequest& request, Deadline deadline);
   [[nodiscard]] bool failed(const WorkerRequest::Call& call);
   [[nodiscard]] bool failed(const WorkerRequest& request);
-  /// `silent` gets the workers that have not answered for kSilence, and again after each further
-  /// kSilence, while somebody waits for them. It must neither block nor call back. Empty: nobody is
-  /// told.
+  /// `silent` gets the workers that have not answered for kSilence, and those to which a
+  /// connection has just failed, and again after each further kSilence, while somebody waits for
+  /// them. It must neither block nor call back. Empty: nobody is told.
   void watch(std::function<void(std::vector<SilentWorker>)> silent);
   static constexpr std::chrono::milliseconds kSilence{500};
-  /// Ends a connection, if it is still there, and all that waits on it, with `reason`.
-  void give_up(PeerId peer, const Status& reason);
+  static constexpr std::chrono::milliseconds kPatience{2'000};
+  /// The last try to connect to the worker has failed.
+  [[nodiscard]] bool unreachable(const std::string& address);
+  /// Ends the connection, if there is one, and all that waits for the worker, with `reason`.
+  void give_up(const std::string& address, const Status& reason);
   /// Ends the unfinished requests of one call; unsent ones are not sent any more. Waits until the
   /// transport no longer touches their memory; connections that hold on to it past the deadline are
   /// cut.
   void release(std::span<const std::shared_ptr<WorkerRequest>> requests, Deadline deadline);
 
  private:
+  using Clock = Deadline::Clock;
   struct Connection {
     std::string address;
     Greeting greeting;
@@ -123,6 +136,15 @@ class WorkerConnections final : private TransportHandler {
     std::unordered_map<std::uint64_t, wire::Token> proven = {};  // sequences
     bool welcomed = false;
     std::vector<std::shared_ptr<WorkerRequest>> held;  // until it is
+  };
+  /// An address between the first try to connect and the welcome.
+  struct Absence {
+    Clock::time_point since;
+    Clock::time_point next_try{};
+    int failures = 0;
+    Status why;          // the last failure
+    bool asked = false;  // whether the pool is lost, since the first failure
+    bool told = false;
   };
 
   /// Holds the mutex. Its end wakes the callers whose requests have ended, when the mutex is free:
@@ -151,8 +173,18 @@ class WorkerConnections final : private TransportHandler {
   [[nodiscard]] std::vector<SilentWorker> silent_workers() const;
   /// The worker has rejected the greeting that opened the connection: its requests try others.
   void refused(PeerId peer, const Status& why);
-  /// Ends a request, once.
+  /// The connection has ended, but not the pool: its requests are sent again later.
+  void interrupted(PeerId peer, const Status& reason);
+  void send_later(const std::shared_ptr<WorkerRequest>& request, Clock::time_point when,
+                  Status reason);
+  void send_due();
+  /// Whether the reply says that the request is to come again; then it will.
+  bool try_again(const std::shared_ptr<WorkerRequest>& request, const WorkerReply& reply);
+  /// The text for a worker that has been absent for a long time; empty where nothing is to be told.
+  [[nodiscard]] std::string complaint(const std::string& address);
+  /// Ends a request, once. Its caller wakes at the end of the Section, or with wake_ended().
   void finish(std::uint64_t number, Status status, WorkerReply reply = {});
+  void wake_ended();
   template <wire::Message Message>
   void send(PeerId peer, const Message& message) {
     transport_->send(peer, {.type = static_cast<std::uint16_t>(Message::kType),
@@ -172,6 +204,10 @@ class WorkerConnections final : private TransportHandler {
   std::unordered_map<PeerId, Connection> connections_;
   std::unordered_map<std::uint64_t, std::shared_ptr<WorkerRequest>> pending_;  // by number
   std::vector<std::shared_ptr<WorkerRequest::Call>> ended_;  // of requests, since the last Section
+  std::map<std::string, Absence> absent_;                    // by address
+  /// Requests that are sent when their time has come, by whichever call waits.
+  std::multimap<Clock::time_point, std::shared_ptr<WorkerRequest>> later_;
+  TellWaiting tell_;
   std::function<void(std::vector<SilentWorker>)> silent_;
   Transport* transport_ = nullptr;    // also while the owner below destroys it: callbacks use it
   std::unique_ptr<Transport> owner_;  // last: its callbacks use the rest

@@ -1,5 +1,6 @@
 #include "deploy/service/control/control.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "comm/http/http_server.h"
@@ -51,7 +52,9 @@ HttpServerConfig server_config(const ControlOptions& options) {
   config.max_connections = options.max_connections;
   // Our own deadlines come first, with better messages: heartbeats tell of a silent pool.
   config.response_timeout = milliseconds(options.admission_timeout_ms) + milliseconds(5'000);
-  config.websocket_idle_timeout = milliseconds(options.pool_timeout_ms) + milliseconds(5'000);
+  // The connection of a silent pool is kept for as long as its sequences are.
+  config.websocket_idle_timeout =
+      milliseconds(std::max(options.pool_timeout_ms, options.pool_patience_ms) + 5'000);
   return config;
 }
 
@@ -68,7 +71,9 @@ Api::Config api_config(const ControlOptions& options) {
 struct Control::Impl {
   Impl(EventLoop& loop, const ControlOptions& options)
       : registry(incarnation_now()),
-        links(loop, registry, {milliseconds(options.pool_timeout_ms)},
+        links(loop, registry,
+              {.pool_timeout = milliseconds(options.pool_timeout_ms),
+               .pool_patience = milliseconds(options.pool_patience_ms)},
               [this](const std::string& pool, const std::vector<SequenceInfo>& sequences) {
                 admissions.restore(pool, sequences, ControlClock::now());
               }),

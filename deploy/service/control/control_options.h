@@ -15,6 +15,7 @@ struct ControlOptions {
   std::string health_listen;
   int max_connections = 256;
   int pool_timeout_ms = 1'500;
+  int pool_patience_ms = 15'000;
   int admission_timeout_ms = 10'000;
   int max_body_bytes = 64 * 1024;
 
@@ -45,7 +46,9 @@ struct ControlOptions {
     v(max_connections, "--max-connections", {1, 1 << 16}, "Connections at a time");
     // Pools beat twice a second: a shorter timeout would lose healthy ones.
     v(pool_timeout_ms, "--pool-timeout-ms", {1'000, 60'000},
-      "A pool that is silent for so long is lost");
+      "A pool that is silent for so long gets no requests and counts as lost");
+    v(pool_patience_ms, "--pool-patience-ms", {1'000, 600'000},
+      "Its sequences wait for it for so long in all: a cut network costs none of them");
     v(admission_timeout_ms, "--admission-timeout-ms", {100, 600'000},
       "How long a pool may take to answer");
     v(max_body_bytes, "--max-body-bytes", {1024, 1 << 24}, "Longest body of a request");

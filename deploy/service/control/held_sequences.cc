@@ -40,6 +40,15 @@ void HeldSequences::fail_unknown(SequenceId id) const {
   fail(ErrorCode::kNotFound, "sequence {}: not known", id);
 }
 
+Status HeldSequences::out_of_sight(SequenceId id) const {
+  const std::string* holder = registry_.pool_of(id);
+  const Pool* pool = holder == nullptr ? nullptr : registry_.find(*holder);
+  if (pool == nullptr || pool->state != PoolState::kLost) return {};
+  return {ErrorCode::kUnavailable,
+          fmt::format("sequence {}: its pool {} is lost from sight, and may come back: {}", id,
+                      *holder, pool->lost_because)};
+}
+
 void HeldSequences::query(SequenceId id,
                           std::function<void(const Status&, const SequenceHandle&)> done) {
   const std::string* holder = registry_.pool_of(id);
@@ -49,6 +58,7 @@ void HeldSequences::query(SequenceId id,
     throw Error(*end == SequenceEnd::kPoolLost ? ErrorCode::kPoolLost : ErrorCode::kNotFound,
                 ended_message(id, *end));
   }
+  out_of_sight(id).throw_if_error();
   call_pool_(*holder, Query{0, id}, ControlClock::now() + timeout_,
              [this, id, done = std::move(done), pool = *holder](const PoolReply& reply) {
                const Pool* known = registry_.find(pool);
@@ -61,7 +71,8 @@ void HeldSequences::query(SequenceId id,
                  if (reply.code == ErrorCode::kNotFound) {
                    registry_.end_sequence(id, SequenceEnd::kFreed, ControlClock::now());
                  }
-                 done({reply.code, reply.message}, {});
+                 const Status unseen = out_of_sight(id);
+                 done(unseen.ok() ? Status(reply.code, reply.message) : unseen, {});
                }
              });
 }
@@ -81,9 +92,8 @@ void HeldSequences::free(SequenceId id, const std::string& pool,
                switch (reply.code) {
                  case ErrorCode::kOk:
                  case ErrorCode::kNotFound:
+                 case ErrorCode::kPoolLost:  // its pages are gone as well, or end with its lease
                    registry_.end_sequence(id, SequenceEnd::kFreed, ControlClock::now());
-                   [[fallthrough]];
-                 case ErrorCode::kPoolLost:  // its pages are gone as well
                    return done({});
                  default:
                    return done({reply.code, reply.message});

@@ -29,6 +29,8 @@ class HeldSequences {
 
  private:
   [[noreturn]] void fail_unknown(SequenceId id) const;
+  /// Not ok for a sequence of a pool that is lost from sight, and may come back with it.
+  [[nodiscard]] Status out_of_sight(SequenceId id) const;
 
   PoolRegistry& registry_;
   std::chrono::milliseconds timeout_;

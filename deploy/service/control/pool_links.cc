@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "deploy/service/control/control_log.h"
+#include "deploy/service/protocol/patience.h"
 
 namespace tributary {
 
@@ -27,12 +28,15 @@ PoolLinks::PoolLinks(EventLoop& loop, PoolRegistry& registry, const Config& conf
 void PoolLinks::accept(std::shared_ptr<WebSocket> socket) {
   const std::uint64_t number = next_number_++;
   socket->set_handlers({[this, number](std::string_view text) { receive(number, text); },
-                        [this, number](const Status& reason) { end(number, reason.message()); }});
+                        [this, number](const Status& reason) { end(number, reason); }});
   links_.emplace(number, Link{std::move(socket), {}, ControlClock::now()});
 }
 
 void PoolLinks::receive(std::uint64_t number, std::string_view text) {
-  if (!links_.contains(number)) return;  // dropped, but not closed yet
+  const auto from = links_.find(number);
+  if (from == links_.end()) return;  // dropped, but not closed yet
+  // It lives: it is to register again, and to say which sequences it still has.
+  if (is_silent(number, from->second.pool)) return drop(number);
   try {
     FromPool message = parse_from_pool(text);
     std::visit([&](auto& which) { handle(number, std::move(which)); }, message);
@@ -51,7 +55,7 @@ void PoolLinks::refuse(std::uint64_t number, const Error& error) {
     link.socket->send(to_json(ToPool(Registered{.code = error.code(), .message = error.what()})));
     drop(number);
   } else {
-    end(number, error.what());
+    end(number, {error.code(), error.what()});
   }
 }
 
@@ -117,12 +121,23 @@ void PoolLinks::handle(std::uint64_t number, const SequenceEnded& message) {
       ControlClock::now());
 }
 
-void PoolLinks::end(std::uint64_t number, const std::string& because) {
+bool PoolLinks::is_silent(std::uint64_t number, const std::string& pool) const {
+  const auto current = number_of_pool_.find(pool);
+  return !pool.empty() && (current == number_of_pool_.end() || current->second != number);
+}
+
+void PoolLinks::end(std::uint64_t number, const Status& because) {
   const auto found = links_.find(number);
   if (found == links_.end()) return;
   const std::string pool = found->second.pool;
+  const bool timeout = because.code() == ErrorCode::kDeadlineExceeded;
+  const bool silent = is_silent(number, pool);
+  if (!pool.empty() && !silent && timeout) silence(pool, because.message());
   drop(number);
-  if (!pool.empty()) lose(pool, because);
+  if (pool.empty() || timeout) return;
+  if (!silent) return lose(pool, because.message());
+  // A pool that has lost its connection, and lives, registers again within this time.
+  if (!number_of_pool_.contains(pool)) registry_.hurry(pool, ControlClock::now() + kSettleTime);
 }
 
 void PoolLinks::lose(const std::string& pool, const std::string& because) {
@@ -135,6 +150,18 @@ void PoolLinks::lose(const std::string& pool, const std::string& because) {
   log_warning("pool {} is lost, with {} sequences: {}", pool,
               known == nullptr ? 0 : known->sequences.size(), because);
   registry_.lose(pool, because, ControlClock::now());
+  calls_.fail_pool(pool, {ErrorCode::kPoolLost, fmt::format("pool {} is lost: {}", pool, because)});
+}
+
+void PoolLinks::silence(const std::string& pool, const std::string& because) {
+  number_of_pool_.erase(pool);
+  const auto now = ControlClock::now();
+  const Pool* known = registry_.find(pool);
+  const auto heard = known == nullptr ? now : known->heard;
+  const auto patience = std::max(config_.pool_patience, config_.pool_timeout);
+  log_warning("pool {} is lost from sight: {}; its {} sequences wait for it for {} ms", pool,
+              because, known == nullptr ? 0 : known->sequences.size(), patience.count());
+  registry_.silence(pool, because, now, heard + patience);
   calls_.fail_pool(pool, {ErrorCode::kPoolLost, fmt::format("pool {} is lost: {}", pool, because)});
 }
 
@@ -173,7 +200,10 @@ void PoolLinks::check_silence() {
   const auto listened = now - stalls_.awake_since();
   if (listened >= config_.pool_timeout) {
     for (const std::string& pool : registry_.silent(now - config_.pool_timeout)) {
-      lose(pool, fmt::format("no heartbeat for {} ms", config_.pool_timeout.count()));
+      silence(pool, fmt::format("no heartbeat for {} ms", config_.pool_timeout.count()));
+    }
+    for (const std::string& pool : registry_.lose_silent(now)) {
+      log_warning("pool {} has not come back: its sequences are lost", pool);
     }
   }
   std::vector<std::uint64_t> unregistered;

@@ -24,6 +24,9 @@ class PoolLinks {
  public:
   struct Config {
     std::chrono::milliseconds pool_timeout{1'500};
+    /// A pool that has been silent for longer than its timeout gets no requests, and has this long
+    /// in all to come back before its sequences are lost: a network may be cut for seconds.
+    std::chrono::milliseconds pool_patience{15'000};
     /// The time from the connection to the registration.
     std::chrono::milliseconds registration_timeout{5'000};
   };
@@ -58,9 +61,14 @@ class PoolLinks {
   void handle(std::uint64_t number, const PoolReply& message);
   void handle(std::uint64_t number, const SequenceEnded& message);
   void refuse(std::uint64_t number, const Error& error);
-  /// Ends the connection and, if it belongs to a pool, the pool.
-  void end(std::uint64_t number, const std::string& because);
+  /// Ends the connection and, if it belongs to a pool, the pool; or, where nothing has come for too
+  /// long (kDeadlineExceeded), lets it be silent.
+  void end(std::uint64_t number, const Status& because);
   void lose(const std::string& pool, const std::string& because);
+  /// Keeps the connection: its end tells that the pool has ended, and a word on it that it lives.
+  void silence(const std::string& pool, const std::string& because);
+  /// The connection is that of a silent pool.
+  [[nodiscard]] bool is_silent(std::uint64_t number, const std::string& pool) const;
   void check_silence();
   /// Closes the connection later, since this may run inside one of its callbacks.
   void drop(std::uint64_t number);

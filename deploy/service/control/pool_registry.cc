@@ -91,7 +91,7 @@ void PoolRegistry::check_shape(const RegisterPool& about) const {
   }
 }
 
-void PoolRegistry::make_room(const std::string& name) {
+void PoolRegistry::make_room(const std::string& name, ControlClock::time_point now) {
   if (pools_.contains(name) || pools_.size() < kMaxPools) return;
   auto oldest = pools_.end();
   for (auto pool = pools_.begin(); pool != pools_.end(); ++pool) {
@@ -103,6 +103,7 @@ void PoolRegistry::make_room(const std::string& name) {
   if (oldest == pools_.end()) {
     fail(ErrorCode::kPoolFull, "pool {}: the tier has {} pools, its most", name, kMaxPools);
   }
+  end_all(oldest->second, SequenceEnd::kPoolLost, now);
   pools_.erase(oldest);
 }
 
@@ -137,15 +138,14 @@ void PoolRegistry::register_pool(RegisterPool about, ControlClock::time_point no
          "It may register without it",
          about.name, last, clock_());
   }
-  make_room(about.name);
+  make_room(about.name, now);
   // A pool that comes back with our own number has it from us.
   if (!ahead && (last > ids_.incarnation() || (last == ids_.incarnation() && !same_run))) {
     ids_.pass(last);
   }
 
-  // Its connection broke before we noticed: sequences that it does not bring again have ended
-  // meanwhile.
-  if (known) end_all(old->second, SequenceEnd::kFreed, now);
+  // Sequences that the same run does not bring again have ended meanwhile.
+  if (known) end_all(old->second, same_run ? SequenceEnd::kFreed : SequenceEnd::kPoolLost, now);
   const auto place = pools_.insert_or_assign(about.name, Pool{}).first;
   Pool& pool = place->second;
   pool.ahead = ahead && !about.sequences.empty();
@@ -194,16 +194,44 @@ void PoolRegistry::set_draining(const std::string& name, bool draining,
   pool.since = now;
 }
 
-void PoolRegistry::lose(const std::string& name, std::string because,
-                        ControlClock::time_point now) {
+Pool* PoolRegistry::mark_lost(const std::string& name, std::string because,
+                              ControlClock::time_point now) {
   const auto found = pools_.find(name);
-  if (found == pools_.end() || found->second.state == PoolState::kLost) return;
+  if (found == pools_.end() || found->second.state == PoolState::kLost) return nullptr;
   Pool& pool = found->second;
-  end_all(pool, SequenceEnd::kPoolLost, now);
   pool.state = PoolState::kLost;
   pool.since = now;
   pool.lost_because = std::move(because);
   ++pools_lost_;
+  return &pool;
+}
+
+void PoolRegistry::lose(const std::string& name, std::string because,
+                        ControlClock::time_point now) {
+  if (Pool* pool = mark_lost(name, std::move(because), now)) {
+    end_all(*pool, SequenceEnd::kPoolLost, now);
+  }
+}
+
+void PoolRegistry::silence(const std::string& name, std::string because,
+                           ControlClock::time_point now, ControlClock::time_point gone_at) {
+  if (Pool* pool = mark_lost(name, std::move(because), now)) pool->gone_at = gone_at;
+}
+
+void PoolRegistry::hurry(const std::string& name, ControlClock::time_point gone_at) {
+  const auto found = pools_.find(name);
+  if (found == pools_.end()) return;
+  found->second.gone_at = std::min(found->second.gone_at, gone_at);
+}
+
+std::vector<std::string> PoolRegistry::lose_silent(ControlClock::time_point now) {
+  std::vector<std::string> gone;
+  for (auto& [name, pool] : pools_) {
+    if (pool.state != PoolState::kLost || pool.sequences.empty() || now < pool.gone_at) continue;
+    end_all(pool, SequenceEnd::kPoolLost, now);
+    gone.push_back(name);
+  }
+  return gone;
 }
 
 std::vector<std::string> PoolRegistry::silent(ControlClock::time_point since) const {

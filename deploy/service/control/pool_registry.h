@@ -34,6 +34,8 @@ struct Pool {
   ControlClock::time_point heard;  // its last heartbeat, or registration
   std::optional<Heartbeat> heartbeat;
   std::string lost_because;  // where it is lost
+  /// A lost pool that has only been silent keeps its sequences until then: it may come back.
+  ControlClock::time_point gone_at;
   std::unordered_set<SequenceId> sequences;
   /// The pool took sequences from a control plane whose clock was far ahead. It drains until the
   /// last one of them has ended, and gets its next ones by our clock.
@@ -92,6 +94,14 @@ class PoolRegistry {
   void set_draining(const std::string& name, bool draining, ControlClock::time_point now);
   /// The pool is lost, and its sequences with it. No effect on a lost or unknown one.
   void lose(const std::string& name, std::string because, ControlClock::time_point now);
+  /// The pool counts as lost, but its sequences stay until `gone_at`: the network may be cut, and
+  /// the same run brings them back when it registers again.
+  void silence(const std::string& name, std::string because, ControlClock::time_point now,
+               ControlClock::time_point gone_at);
+  /// A silent pool has only until `gone_at`, if that is sooner.
+  void hurry(const std::string& name, ControlClock::time_point gone_at);
+  /// Ends the sequences of silent pools whose time is over. Returns their names.
+  std::vector<std::string> lose_silent(ControlClock::time_point now);
   /// Names of pools that have been silent since before `since`.
   [[nodiscard]] std::vector<std::string> silent(ControlClock::time_point since) const;
 
@@ -125,7 +135,9 @@ class PoolRegistry {
  private:
   [[nodiscard]] Pool& at(const std::string& name);
   void check_shape(const RegisterPool& about) const;
-  void make_room(const std::string& name);
+  void make_room(const std::string& name, ControlClock::time_point now);
+  /// Returns null for a pool that is lost already, or unknown.
+  Pool* mark_lost(const std::string& name, std::string because, ControlClock::time_point now);
   void end_all(Pool& pool, SequenceEnd reason, ControlClock::time_point now);
   void note_end(ControlClock::time_point now);
 

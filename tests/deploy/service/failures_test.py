@@ -170,7 +170,8 @@ class Pools(unittest.TestCase):
         # It keeps its connections, and nobody in its pool says that it is gone: the control plane
         # knows after its timeout, and a client from it, long before a call's deadline. The pool
         # itself, whose other worker waits for the round or for an order, takes 5 to 8 s.
-        with Tier(pools=(2,), control_flags=["--pool-timeout-ms", "1500"]) as tier:
+        with Tier(pools=(2,), control_flags=["--pool-timeout-ms", "1500",
+                                             "--pool-patience-ms", "1500"]) as tier:
             victim = self.start(tier, 4, 6)
             self.busy_pool(tier)
             tokens = tier.metric("tributary_tokens_total")

@@ -148,7 +148,7 @@ TEST_F(LayerCallTest, WhatAWorkerDoesNotTakeIsNotReadLater) {
     // Unless its deadline had passed before it was sent.
     if (truncated.wait_for(std::chrono::seconds(1)) == std::future_status::ready) break;
   }
-  EXPECT_EQ(truncated.get(), ErrorCode::kPoolLost) << "its connection was cut";
+  EXPECT_EQ(truncated.get(), ErrorCode::kUnavailable) << "its connection was cut";
   go_on.set_value();
 }
 

@@ -2,6 +2,7 @@
 #include "deploy/service/client/lease_keeper.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "tests/deploy/service/client/client_fixture.h"
 
@@ -45,6 +46,17 @@ TEST_F(LeaseKeeperTest, RenewsTheEpochThatATruncationBegan) {
            received.controls.back().items[0].op == wire::ControlOp::kRenew &&
            received.controls.back().items[0].epoch == 4;
   });
+}
+
+TEST_F(LeaseKeeperTest, GoesOnWhereConnectionsEndBeforeTheWelcome) {
+  std::atomic<int> greetings = 0;
+  worker_.on_hello = [&](const wire::Hello& hello) -> std::optional<wire::Welcome> {
+    if (++greetings > 5) return wire::Welcome{.outcome = {}, .shape = hello.shape};
+    worker_.disconnect();
+    return std::nullopt;
+  };
+  client_->adopt(short_lived(2));
+  worker_.wait_until([](const auto& received) { return renewals(received, 2) >= 3; });
 }
 
 }  // namespace

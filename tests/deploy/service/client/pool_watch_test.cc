@@ -1,5 +1,5 @@
-// Calls to a worker that does not answer, with each answer of its control plane; calls to one that
-// is only full.
+// Calls to a worker that does not answer, cannot be reached or is only full, with each answer of
+// its control plane.
 #include "deploy/service/client/pool_watch.h"
 
 #include <atomic>
@@ -55,6 +55,54 @@ TEST_F(PoolWatchTest, AStoppedPoolEndsTheCallsThatItHasNotGreeted) {
   });
 }
 
+TEST_F(PoolWatchTest, APoolWhoseWorkerIsGoneEndsCallsAtOnce) {
+  worker_.on_round = [&](const auto&, const auto&) {
+    worker_.disconnect();
+    return std::nullopt;
+  };
+  worker_.on_hello = [&, first = true](const wire::Hello& hello) mutable {
+    wire::Welcome welcome;
+    welcome.shape = hello.shape;
+    if (!std::exchange(first, false)) {  // its port is closed since
+      worker_.disconnect();
+      return std::optional<wire::Welcome>();
+    }
+    return std::optional(welcome);
+  };
+  for (const char* code : {"pool_lost", "not_found"}) {
+    control_.answer = [&](const HttpRequest&) { return test::error_response(410, code); };
+    SequenceHandle a = sequence();
+    std::vector<float> output;
+    const LayerItem one = item(a, output);
+    test::expect_error(ErrorCode::kPoolLost, "it cannot be reached, and the control plane says",
+                       [&] { client_->attend(std::span(&one, 1), 0, Deadline::after(kLimit)); });
+  }
+}
+
+TEST_F(PoolWatchTest, APoolThatIsOnlyOutOfSightIsWaitedFor) {
+  std::atomic<bool> cut = true;
+  std::atomic<int> questions = 0;
+  control_.answer = [&](const HttpRequest&) {
+    if (++questions > 3) cut = false;
+    return test::error_response(503, "unavailable");
+  };
+  worker_.on_hello = [&](const wire::Hello& hello) -> std::optional<wire::Welcome> {
+    if (cut) {
+      worker_.disconnect();
+      return std::nullopt;
+    }
+    wire::Welcome welcome;
+    welcome.shape = hello.shape;
+    return welcome;
+  };
+  SequenceHandle a = sequence();
+  std::vector<float> output;
+  const LayerItem one = item(a, output);
+  client_->attend(std::span(&one, 1), 0, Deadline::after(kLimit));
+  EXPECT_GT(questions, 3);
+  client_.reset();  // it may still ask
+}
+
 TEST_F(PoolWatchTest, APoolThatOneOfTheTwoStillHasIsNotGivenUp) {
   // First the control plane knows the pool, whose worker is busy; then it is cut off from it.
   std::atomic<int> questions = 0;
@@ -105,7 +153,9 @@ TEST_F(PoolWatchTest, AWorkerThatIsOnlyFullIsUnavailable) {
                             nobody);
   SequenceHandle a = sequence();
   a.addresses = {full->address()};
-  test::expect_error(ErrorCode::kUnavailable, "refused", [&] { client_->truncate(a, 100); });
+  test::expect_error(ErrorCode::kUnavailable, "tried again until the deadline", [&] {
+    client_->truncate(a, 100, Deadline::after(std::chrono::milliseconds(500)));
+  });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <future>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -92,12 +93,63 @@ TEST_F(TierClientTest, ARefusedGreetingSaysWhy) {
                [&] { client_->attend(std::span(&one, 1), 0); });
 }
 
-TEST_F(TierClientTest, AWorkerThatIsNotThereIsALostPool) {
+TEST_F(TierClientTest, AWorkerThatIsNotThereIsUnavailableAndSaidToBeWaitedFor) {
+  std::mutex mutex;
+  std::vector<std::string> told;
+  TierClientConfig config = test::without_control_plane();
+  config.waiting = [&](const std::string& text) {
+    const std::lock_guard lock(mutex);
+    told.push_back(text);
+  };
+  make_client(config);
   SequenceHandle a = sequence();
   a.addresses = {"tcp://127.0.0.1:1"};
   std::vector<float> output;
   const LayerItem one = item(a, output);
-  EXPECT_EQ(code_of([&] { client_->attend(std::span(&one, 1), 0); }), ErrorCode::kPoolLost);
+  expect_error(ErrorCode::kUnavailable, "tried again until the deadline", [&] {
+    client_->attend(std::span(&one, 1), 0, Deadline::after(milliseconds(3'200)));
+  });
+  client_.reset();
+  ASSERT_EQ(told.size(), 1U) << "once, after two seconds";
+  EXPECT_THAT(told[0], testing::HasSubstr("Connection refused; calls wait"));
+}
+
+TEST_F(TierClientTest, AConnectionThatEndsBeforeTheWelcomeIsTriedAgain) {
+  std::atomic<int> greetings = 0;
+  worker_.on_hello = [&](const wire::Hello& hello) -> std::optional<wire::Welcome> {
+    if (++greetings <= 3) {
+      worker_.disconnect();
+      return std::nullopt;
+    }
+    wire::Welcome welcome;
+    welcome.shape = hello.shape;
+    return welcome;
+  };
+  SequenceHandle a = sequence();
+  std::vector<float> output;
+  const LayerItem one = item(a, output);
+  client_->attend(std::span(&one, 1), 0);
+  EXPECT_EQ(greetings, 4);
+}
+
+TEST_F(TierClientTest, AFullWorkerIsAskedAgain) {
+  std::atomic<int> asked = 0;
+  worker_.on_round = [&](const wire::LayerRequest& round, auto) {
+    FakeWorker::RoundAnswer answer;
+    const bool full = ++asked <= 3;
+    answer.reply.items.assign(round.items.size(), full ? ErrorCode::kPoolFull : ErrorCode::kOk);
+    if (full) answer.reply.message = "too many requests wait";
+    if (!full) answer.payload.resize(kSmallOutput * sizeof(float));
+    return std::optional(answer);
+  };
+  SequenceHandle a = sequence();
+  std::vector<float> output;
+  const LayerItem one = item(a, output);
+  client_->attend(std::span(&one, 1), 0);
+  EXPECT_EQ(asked, 4);
+  asked = -1'000'000;
+  expect_error(ErrorCode::kPoolFull, "too many requests wait; tried again until the deadline",
+               [&] { client_->attend(std::span(&one, 1), 0, Deadline::after(milliseconds(300))); });
 }
 
 /// Answers for each sequence with a code, and the length that was asked.
@@ -259,30 +311,25 @@ TEST_F(TierClientTest, ADeadlinePassesAndTheLateReplyDoesNoHarm) {
   EXPECT_EQ(worker_.received().hellos.size(), before.hellos.size());  // the connection is the same
 }
 
-TEST_F(TierClientTest, ALostConnectionEndsEverythingPendingAtOnce) {
-  worker_.on_round = [](const auto&, auto) { return std::nullopt; };
+TEST_F(TierClientTest, ALostConnectionEndsWhatCannotBeSentAgainAtOnce) {
   worker_.on_control = [](const auto&) { return std::nullopt; };
-  SequenceHandle a = sequence(1);
   SequenceHandle b = sequence(2);
-  std::vector<float> output;
-  const LayerItem one = item(a, output);
-  const auto far = Deadline::after(std::chrono::seconds(60));
-  auto attend = std::async(std::launch::async, [&] {
-    return code_of([&] { client_->attend(std::span(&one, 1), 0, far); });
-  });
+  const auto far = Deadline::after(test::kFar);
   auto truncate = std::async(std::launch::async,
-                             [&] { return code_of([&] { client_->truncate(b, 100, far); }); });
-  worker_.wait_until([](const auto& r) { return !r.rounds.empty() && !r.controls.empty(); });
+                             [&] { return status_of([&] { client_->truncate(b, 100, far); }); });
+  worker_.wait_until([](const auto& r) { return !r.controls.empty(); });
   worker_.disconnect();
-  EXPECT_EQ(attend.get(), ErrorCode::kPoolLost);
-  EXPECT_EQ(truncate.get(), ErrorCode::kPoolLost);
+  const Status status = truncate.get();
+  EXPECT_EQ(status.code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(status.message(), testing::HasSubstr("whether the worker has done it"));
   EXPECT_FALSE(far.expired());
 }
 
-TEST_F(TierClientTest, ALostConnectionIsMadeAgainByTheNextCall) {
+TEST_F(TierClientTest, ALostConnectionIsMadeAgainAndTheRestIsSentAgain) {
   SequenceHandle a = sequence();
   std::vector<float> output;
   bool drop = true;
+  bool waits = true;  // the first message's item, at its leader
   worker_.on_round = [&](const wire::LayerRequest& round,
                          auto) -> std::optional<FakeWorker::RoundAnswer> {
     if (std::exchange(drop, false)) {
@@ -290,14 +337,22 @@ TEST_F(TierClientTest, ALostConnectionIsMadeAgainByTheNextCall) {
       return std::nullopt;
     }
     FakeWorker::RoundAnswer answer;
+    if (std::exchange(waits, false)) {
+      answer.reply.items.assign(round.items.size(), ErrorCode::kFailedPrecondition);
+      return answer;
+    }
     answer.reply.items.assign(round.items.size(), ErrorCode::kOk);
     answer.payload.resize(kSmallOutput * sizeof(float));
     return answer;
   };
   const LayerItem one = item(a, output);
-  EXPECT_EQ(code_of([&] { client_->attend(std::span(&one, 1), 0); }), ErrorCode::kPoolLost);
   client_->attend(std::span(&one, 1), 0);
+  EXPECT_THAT(output, testing::Each(0));
   EXPECT_EQ(worker_.received().hellos.size(), 2U);
+  const auto rounds = worker_.received().rounds;
+  ASSERT_EQ(rounds.size(), 3U);
+  EXPECT_EQ(rounds[2].request, rounds[0].request);
+  EXPECT_EQ(rounds[2].items[0].base_length, rounds[0].items[0].base_length);
 }
 
 TEST_F(TierClientTest, OutputsWithoutTheirChecksumAreCorrupt) {

@@ -66,6 +66,46 @@ TEST(ControlPools, SilenceLosesThePool) {
   EXPECT_TRUE(control.wait_for_state("a", "serving"));
 }
 
+TEST(ControlPools, ASilentPoolThatComesBackHasLostNothing) {
+  const ControlHarness control(impatient_options());
+  SimulatedPool pool(pool_of(control));
+  ASSERT_EQ(pool.wait_registered().code, ErrorCode::kOk);
+  const SequenceId id = parse_sequence_handle(control.admit(10, 10).body).id;
+  pool.silence(true);
+  ASSERT_TRUE(control.wait_for_state("a", "lost"));
+  const HttpResponse unseen = control.request("GET", path_of(id));
+  EXPECT_EQ(unseen.status, 503) << unseen.body;
+  EXPECT_EQ(control.admit(10, 10).status, 503);
+  pool.silence(false);  // its word ends the old connection: it is to register
+  SimulatedPoolConfig config = pool_of(control);
+  config.sequences = pool.sequences();
+  SimulatedPool again(config);
+  EXPECT_EQ(again.wait_registered().code, ErrorCode::kOk);
+  EXPECT_EQ(control.request("GET", path_of(id)).status, 200);
+}
+
+TEST(ControlPools, ASilentPoolThatDoesNotComeBackIsLost) {
+  ControlOptions options = impatient_options();
+  for (const bool ends : {false, true}) {
+    // By its patience; or, since its connection ended, before that.
+    options.pool_patience_ms = ends ? 600'000 : 2'000;
+    const ControlHarness control(options);
+    auto pool = std::make_unique<SimulatedPool>(pool_of(control));
+    ASSERT_EQ(pool->wait_registered().code, ErrorCode::kOk);
+    const SequenceId id = parse_sequence_handle(control.admit(10, 10).body).id;
+    pool->silence(true);
+    ASSERT_TRUE(control.wait_for_state("a", "lost"));
+    if (ends) pool.reset();
+    const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+    HttpResponse answer;
+    do {
+      answer = control.request("GET", path_of(id));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    } while (answer.status == 503 && !deadline.expired());
+    EXPECT_EQ(code_of_body(answer), "pool_lost");
+  }
+}
+
 /// The pool goes on sending heartbeats while the control plane is stalled for longer than a pool
 /// may be silent.
 TEST(ControlPools, AStallOfTheControlPlaneLosesNobody) {

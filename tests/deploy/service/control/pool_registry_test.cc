@@ -123,6 +123,42 @@ TEST(PoolRegistry, LosesSilentPools) {
   EXPECT_EQ(code_of([&] { registry.add_sequence("a", 9); }), ErrorCode::kPoolLost);
 }
 
+TEST(PoolRegistry, ASilentPoolKeepsItsSequencesForAWhile) {
+  const auto later = [](int ms) { return kRegistryStart + milliseconds(ms); };
+  PoolRegistry registry(7);
+  RegisterPool about = registration("a");
+  about.sequences = {sequence(3), sequence(4)};
+  registry.register_pool(about, kRegistryStart);
+  registry.silence("a", "no heartbeat", later(1'500), later(15'000));
+  EXPECT_EQ(registry.find("a")->state, PoolState::kLost);
+  EXPECT_FALSE(registry.any_serving());
+  EXPECT_EQ(*registry.pool_of(3), "a");
+  EXPECT_TRUE(registry.lose_silent(later(14'999)).empty());
+  about.sequences = {sequence(3)};
+  registry.register_pool(about, later(3'200));
+  EXPECT_EQ(registry.end_of(3), std::nullopt);
+  EXPECT_EQ(registry.end_of(4), SequenceEnd::kFreed) << "it has ended meanwhile";
+  EXPECT_TRUE(registry.any_serving());
+
+  registry.silence("a", "no heartbeat", later(5'000), later(20'000));
+  registry.hurry("a", later(7'000));
+  registry.hurry("a", later(30'000));
+  EXPECT_TRUE(registry.lose_silent(later(6'999)).empty());
+  EXPECT_EQ(registry.lose_silent(later(7'000)), std::vector<std::string>{"a"});
+  EXPECT_EQ(registry.end_of(3), SequenceEnd::kPoolLost);
+  EXPECT_TRUE(registry.lose_silent(later(60'000)).empty());
+}
+
+TEST(PoolRegistry, AnotherRunEndsTheSequencesOfASilentPool) {
+  PoolRegistry registry(7);
+  RegisterPool about = registration("a");
+  about.sequences = {sequence(3)};
+  registry.register_pool(about, kRegistryStart);
+  registry.silence("a", "no heartbeat", kRegistryStart, kRegistryStart + milliseconds(15'000));
+  registry.register_pool(registration("a", "other"), kRegistryStart);
+  EXPECT_EQ(registry.end_of(3), SequenceEnd::kPoolLost);
+}
+
 TEST(PoolRegistry, TheSameRunComesBackWithItsSequences) {
   PoolRegistry registry(7);
   RegisterPool about = registration("a");
