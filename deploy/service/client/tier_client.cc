@@ -135,7 +135,9 @@ void TierClient::adopt(const SequenceHandle& sequence) {
 }
 
 SequenceHandle TierClient::query(const SequenceHandle& sequence, std::optional<Deadline> deadline) {
-  return impl_->control_plane().query(sequence.id, impl_->deadline(deadline));
+  SequenceHandle now = impl_->control_plane().query(sequence.id, impl_->deadline(deadline));
+  now.token = sequence.token;  // which it does not tell
+  return now;
 }
 
 void TierClient::wait_ready(std::span<const SequenceHandle* const> sequences,

@@ -204,6 +204,11 @@ void WorkerConnections::not_used(PeerId peer) {
 }
 
 void WorkerConnections::transmit(const std::shared_ptr<WorkerRequest>& request, PeerId peer) {
+  if (request->repeats > 0 && !request->repeatable) {
+    return finish(request->number, {ErrorCode::kUnavailable,
+                                    fmt::format("{}; whether the worker has done it is not known",
+                                                request->refusal.message())});
+  }
   request->peer = peer;
   const bool holds = !request->payload.empty();
   if (holds) ++request->in_use;
@@ -370,14 +375,7 @@ void WorkerConnections::interrupted(PeerId peer, const Status& reason) {
     requests.push_back(request);
   }
   for (const auto& request : requests) {
-    if (request->done) continue;
-    if (request->peer == peer && !request->repeatable) {
-      finish(request->number, {ErrorCode::kUnavailable,
-                               fmt::format("{}; whether the worker has done it is not known",
-                                           absence.why.message())});
-    } else {
-      send_later(request, absence.next_try, absence.why);
-    }
+    if (!request->done) send_later(request, absence.next_try, absence.why);
   }
 }
 

@@ -1,5 +1,9 @@
 #include "deploy/service/control/pool_links.h"
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <utility>
 #include <variant>
@@ -13,6 +17,17 @@ namespace {
 
 // A lost pool is noticed at most this much later than its timeout.
 constexpr std::chrono::milliseconds kWatchPeriod{250};
+/// The bound on all messages but the registration, which brings a pool's sequences. Reading a MiB
+/// holds the loop for some 40 ms. A heartbeat grows with the pool's workers.
+constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 20;
+constexpr std::size_t kBytesOfWorker = 512;
+
+/// A message takes ten times its size while it is read, which the allocator would keep.
+void give_back_memory() noexcept {
+#if defined(__GLIBC__)
+  (void)malloc_trim(0);
+#endif
+}
 
 }  // namespace
 
@@ -38,11 +53,19 @@ void PoolLinks::receive(std::uint64_t number, std::string_view text) {
   // It lives: it is to register again, and to say which sequences it still has.
   if (is_silent(number, from->second.pool)) return drop(number);
   try {
+    if (const Pool* pool = registry_.find(from->second.pool)) {
+      const std::size_t most = kMaxMessageBytes + kBytesOfWorker * pool->about.workers.size();
+      if (text.size() > most) {
+        fail(ErrorCode::kTooLarge, "a message of {} bytes; after its registration it may have {}",
+             text.size(), most);
+      }
+    }
     FromPool message = parse_from_pool(text);
     std::visit([&](auto& which) { handle(number, std::move(which)); }, message);
   } catch (const Error& error) {
     refuse(number, error);
   }
+  if (text.size() > kMaxMessageBytes) give_back_memory();
 }
 
 void PoolLinks::refuse(std::uint64_t number, const Error& error) {
@@ -137,7 +160,9 @@ void PoolLinks::end(std::uint64_t number, const Status& because) {
   if (pool.empty() || timeout) return;
   if (!silent) return lose(pool, because.message());
   // A pool that has lost its connection, and lives, registers again within this time.
-  if (!number_of_pool_.contains(pool)) registry_.hurry(pool, ControlClock::now() + kSettleTime);
+  const auto now = ControlClock::now();
+  if (!number_of_pool_.contains(pool))
+    registry_.lose(pool, because.message(), now, now + kSettleTime);
 }
 
 void PoolLinks::lose(const std::string& pool, const std::string& because) {
@@ -161,7 +186,7 @@ void PoolLinks::silence(const std::string& pool, const std::string& because) {
   const auto patience = std::max(config_.pool_patience, config_.pool_timeout);
   log_warning("pool {} is lost from sight: {}; its {} sequences wait for it for {} ms", pool,
               because, known == nullptr ? 0 : known->sequences.size(), patience.count());
-  registry_.silence(pool, because, now, heard + patience);
+  registry_.lose(pool, because, now, heard + patience);
   calls_.fail_pool(pool, {ErrorCode::kPoolLost, fmt::format("pool {} is lost: {}", pool, because)});
 }
 

@@ -194,34 +194,24 @@ void PoolRegistry::set_draining(const std::string& name, bool draining,
   pool.since = now;
 }
 
-Pool* PoolRegistry::mark_lost(const std::string& name, std::string because,
-                              ControlClock::time_point now) {
+void PoolRegistry::lose(const std::string& name, std::string because, ControlClock::time_point now,
+                        std::optional<ControlClock::time_point> gone_at) {
   const auto found = pools_.find(name);
-  if (found == pools_.end() || found->second.state == PoolState::kLost) return nullptr;
+  if (found == pools_.end()) return;
   Pool& pool = found->second;
+  if (pool.state == PoolState::kLost) {
+    if (gone_at) pool.gone_at = std::min(pool.gone_at, *gone_at);
+    return;
+  }
   pool.state = PoolState::kLost;
   pool.since = now;
   pool.lost_because = std::move(because);
   ++pools_lost_;
-  return &pool;
-}
-
-void PoolRegistry::lose(const std::string& name, std::string because,
-                        ControlClock::time_point now) {
-  if (Pool* pool = mark_lost(name, std::move(because), now)) {
-    end_all(*pool, SequenceEnd::kPoolLost, now);
+  if (gone_at) {
+    pool.gone_at = *gone_at;
+  } else {
+    end_all(pool, SequenceEnd::kPoolLost, now);
   }
-}
-
-void PoolRegistry::silence(const std::string& name, std::string because,
-                           ControlClock::time_point now, ControlClock::time_point gone_at) {
-  if (Pool* pool = mark_lost(name, std::move(because), now)) pool->gone_at = gone_at;
-}
-
-void PoolRegistry::hurry(const std::string& name, ControlClock::time_point gone_at) {
-  const auto found = pools_.find(name);
-  if (found == pools_.end()) return;
-  found->second.gone_at = std::min(found->second.gone_at, gone_at);
 }
 
 std::vector<std::string> PoolRegistry::lose_silent(ControlClock::time_point now) {

@@ -92,14 +92,11 @@ class PoolRegistry {
   /// Throws kMalformedInput if it reports other workers than the registration.
   void heartbeat(const std::string& name, Heartbeat heartbeat, ControlClock::time_point now);
   void set_draining(const std::string& name, bool draining, ControlClock::time_point now);
-  /// The pool is lost, and its sequences with it. No effect on a lost or unknown one.
-  void lose(const std::string& name, std::string because, ControlClock::time_point now);
-  /// The pool counts as lost, but its sequences stay until `gone_at`: the network may be cut, and
-  /// the same run brings them back when it registers again.
-  void silence(const std::string& name, std::string because, ControlClock::time_point now,
-               ControlClock::time_point gone_at);
-  /// A silent pool has only until `gone_at`, if that is sooner.
-  void hurry(const std::string& name, ControlClock::time_point gone_at);
+  /// The pool is lost, and its sequences with it. No effect on a lost or unknown one. With
+  /// `gone_at` its sequences stay until then (or, of a lost one, no longer than until then): the
+  /// network may be cut, and the same run brings them back.
+  void lose(const std::string& name, std::string because, ControlClock::time_point now,
+            std::optional<ControlClock::time_point> gone_at = {});
   /// Ends the sequences of silent pools whose time is over. Returns their names.
   std::vector<std::string> lose_silent(ControlClock::time_point now);
   /// Names of pools that have been silent since before `since`.
@@ -136,8 +133,6 @@ class PoolRegistry {
   [[nodiscard]] Pool& at(const std::string& name);
   void check_shape(const RegisterPool& about) const;
   void make_room(const std::string& name, ControlClock::time_point now);
-  /// Returns null for a pool that is lost already, or unknown.
-  Pool* mark_lost(const std::string& name, std::string because, ControlClock::time_point now);
   void end_all(Pool& pool, SequenceEnd reason, ControlClock::time_point now);
   void note_end(ControlClock::time_point now);
 

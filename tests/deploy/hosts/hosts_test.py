@@ -22,7 +22,7 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 PORT = 7300
 LEASE_MS = 3000
 SHAPE = ["--leaf-tokens", "64", "--shape", "deepseek-v2-lite", "--layers", "2"]
-WORKERS = ["--kv-gib", "0.05", *SHAPE, "--lease-ms", LEASE_MS, "--round-timeout-ms", "4000",
+WORKERS = ["--kv-gib", "0.05", *SHAPE, "--round-timeout-ms", "4000",
            "--worker-timeout-ms", "3000", "--canary-interval-ms", "50"]
 SMALL = ["--requests", "8", "--length-scale", "0.05"]
 # Goes on for minutes, until something ends it.
@@ -41,7 +41,8 @@ WORKER_PORT = 7400
 class HostTier(contextlib.AbstractContextManager):
     """A tier over the hosts of a lab."""
 
-    def __init__(self, slow=None, guests=()):
+    def __init__(self, slow=None, guests=(), pool_timeout_ms=4000, lease_ms=LEASE_MS):
+        self.lease_ms = lease_ms
         self.folder = tempfile.TemporaryDirectory()
         self.token_file = pathlib.Path(self.folder.name, "token")
         self.token_file.write_text(TOKEN + "\n")
@@ -50,7 +51,7 @@ class HostTier(contextlib.AbstractContextManager):
             self.url = f"http://{self.lab['control'].address}:{PORT}"
             self.control = self.lab.start_tributary(
                 "control", "control", "--listen", f"{self.lab['control'].address}:{PORT}",
-                "--token-file", self.token_file, "--pool-timeout-ms", "4000")
+                "--token-file", self.token_file, "--pool-timeout-ms", pool_timeout_ms)
 
             def listens():
                 if not self.control.alive():
@@ -70,7 +71,7 @@ class HostTier(contextlib.AbstractContextManager):
         self.pool = self.lab.mpirun(
             ("worker1", "worker2"), 2, "worker", "--control", self.url, "--name", "pool",
             "--token-file", self.token_file, "--listen", f"{NETWORK}.0/24", "--port", WORKER_PORT,
-            *WORKERS)
+            *WORKERS, "--lease-ms", self.lease_ms)
 
         def serving():
             if not self.pool.alive():
@@ -364,6 +365,35 @@ class Cuts(Hosts):
         tier.wait_decoding(client)
         client.kill()
         tier.wait_all_free(LEASE_MS / 1e3 + 20)
+
+
+class ShortCuts(Hosts):
+    """The hosts of the pool lose everybody else, who lose each other too, with a default lease and a
+    default pool timeout: the pool lives, and nobody may lose anything."""
+
+    # Goes on for longer than what lies between the cuts takes.
+    RUN = ["--requests", "48", "--length-scale", "0.3", "--max-batch", "8"]
+
+    def test_they_cost_nothing(self):
+        expected = alone(*self.RUN)
+        with HostTier(pool_timeout_ms=1500, lease_ms=30_000) as tier:
+            self.assertEqual(tier.digest(*self.RUN), expected)
+            pushed = tier.metric("tributary_ingested_bytes_total")
+            self.assertGreater(pushed, 0)
+            client = tier.replay(*self.RUN)
+            self.addCleanup(client.kill)
+            for seconds in (0.3, 1, 3, 10):
+                tier.wait_decoding(client)
+                for name in ("client", "control"):
+                    tier.lab.cut(name)
+                time.sleep(seconds)
+                tier.lab.heal("client", "control")
+                wait_until(lambda: tier.state() == "serving", "the pool is back")
+            self.assertEqual(client.wait(), 0, client.output())
+            self.assertEqual(client.figure("digest"), expected)
+            self.assertEqual(tier.metric("tributary_ingested_bytes_total"), 2 * pushed)
+            self.assertEqual(tier.metric("tributary_refused_rows_total"), 0)
+            self.assertEqual(tier.metric("tributary_leases_expired_total"), 0)
 
 
 if __name__ == "__main__":

@@ -202,15 +202,16 @@ class Lab:
     def cut(self, name):
         self.switch.run("ip", "link", "set", f"{name}-eth0", "down")
 
-    def heal(self, name):
+    def heal(self, *names):
         """Returns when all hosts reach each other again: after a failed request for a host's
         hardware address it takes a second or more until the next one."""
-        self.switch.run("ip", "link", "set", f"{name}-eth0", "up")
-        healed = self[name]
-        for other in self.hosts.values():
-            if other is not healed:
-                wait_until(lambda: other.reaches(healed) and healed.reaches(other),
-                           f"{other.name} and {name} reach each other")
+        for name in names:
+            self.switch.run("ip", "link", "set", f"{name}-eth0", "up")
+        for healed in map(self.hosts.get, names):
+            for other in self.hosts.values():
+                if other is not healed:
+                    wait_until(lambda: other.reaches(healed) and healed.reaches(other),
+                               f"{other.name} and {healed.name} reach each other")
 
     def start(self, name, *arguments, environment=None):
         program = Program(self[name], arguments, environment or {})

@@ -233,6 +233,16 @@ TEST(ControlPools, OfAnotherProtocolAreRefused) {
   EXPECT_EQ(pool.wait_registered().code, ErrorCode::kUnsupported);
 }
 
+TEST(ControlPools, ThatSendMuchAfterTheirRegistrationAreLost) {
+  const ControlHarness control;
+  SimulatedPool pool(pool_of(control));
+  ASSERT_EQ(pool.wait_registered().code, ErrorCode::kOk);
+  pool.send(std::string(std::size_t{2} << 20, ' '));
+  ASSERT_TRUE(control.wait_for_state("a", "lost"));
+  EXPECT_THAT(control.cluster()["pools"][0]["lost_because"].get<std::string>(),
+              HasSubstr("a message of 2097152 bytes"));
+}
+
 TEST(ControlPools, ThatSendNonsenseAreLost) {
   const ControlHarness control;
   SimulatedPool pool(pool_of(control));

@@ -129,7 +129,7 @@ TEST(PoolRegistry, ASilentPoolKeepsItsSequencesForAWhile) {
   RegisterPool about = registration("a");
   about.sequences = {sequence(3), sequence(4)};
   registry.register_pool(about, kRegistryStart);
-  registry.silence("a", "no heartbeat", later(1'500), later(15'000));
+  registry.lose("a", "no heartbeat", later(1'500), later(15'000));
   EXPECT_EQ(registry.find("a")->state, PoolState::kLost);
   EXPECT_FALSE(registry.any_serving());
   EXPECT_EQ(*registry.pool_of(3), "a");
@@ -140,9 +140,10 @@ TEST(PoolRegistry, ASilentPoolKeepsItsSequencesForAWhile) {
   EXPECT_EQ(registry.end_of(4), SequenceEnd::kFreed) << "it has ended meanwhile";
   EXPECT_TRUE(registry.any_serving());
 
-  registry.silence("a", "no heartbeat", later(5'000), later(20'000));
-  registry.hurry("a", later(7'000));
-  registry.hurry("a", later(30'000));
+  registry.lose("a", "no heartbeat", later(5'000), later(20'000));
+  registry.lose("a", "its connection ended", later(5'000), later(7'000));
+  registry.lose("a", "and again", later(5'000), later(30'000));
+  EXPECT_EQ(registry.pools_lost(), 2U);
   EXPECT_TRUE(registry.lose_silent(later(6'999)).empty());
   EXPECT_EQ(registry.lose_silent(later(7'000)), std::vector<std::string>{"a"});
   EXPECT_EQ(registry.end_of(3), SequenceEnd::kPoolLost);
@@ -154,7 +155,7 @@ TEST(PoolRegistry, AnotherRunEndsTheSequencesOfASilentPool) {
   RegisterPool about = registration("a");
   about.sequences = {sequence(3)};
   registry.register_pool(about, kRegistryStart);
-  registry.silence("a", "no heartbeat", kRegistryStart, kRegistryStart + milliseconds(15'000));
+  registry.lose("a", "no heartbeat", kRegistryStart, kRegistryStart + milliseconds(15'000));
   registry.register_pool(registration("a", "other"), kRegistryStart);
   EXPECT_EQ(registry.end_of(3), SequenceEnd::kPoolLost);
 }
