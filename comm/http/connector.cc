@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "comm/http/tls_errors.h"
+
 namespace tributary {
 
 namespace asio = boost::asio;
@@ -61,11 +63,11 @@ void Connector::handshake() {
   stream_->handshake_as_client(url_.host, [self = shared_from_this()](const Error& error) {
     if (!self->connected_) return;
     if (!error) return self->finish(std::move(self->stream_), {});
-    const std::string reason = self->stream_->verification_error();
-    self->finish(std::nullopt,
-                 {ErrorCode::kUnavailable,
-                  fmt::format("TLS with {}: {}", authority(self->url_),
-                              reason.empty() ? error.message() : "its certificate: " + reason)});
+    const std::string refused = self->stream_->verification_error();
+    std::string reason = refused.empty() ? error.message() : "its certificate: " + refused;
+    if (answers_without_tls(error)) reason = "it does not speak TLS: is its URL http://?";
+    self->finish(std::nullopt, {ErrorCode::kUnavailable,
+                                fmt::format("TLS with {}: {}", authority(self->url_), reason)});
   });
 }
 

@@ -148,7 +148,10 @@ bool was_stale(const Exchange& exchange) {
   if (!broken && error.category() == make_error_code(http::error::bad_method).category()) {
     throw AnswerError(fmt::format("the answer of {} is not HTTP: {}", who, error.message()));
   }
-  fail(ErrorCode::kUnavailable, "the connection with {} broke: {}", who, error.message());
+  // As a server of https ends a connection that does not begin with TLS.
+  const bool other = error == http::error::end_of_stream && !config.url.tls;
+  fail(ErrorCode::kUnavailable, "the connection with {} broke: {}{}", who, error.message(),
+       other ? " before an answer: is its URL https://?" : "");
 }
 
 /// Throws kInvalidArgument for text that would end its line, such as a token with its newline.

@@ -6,6 +6,7 @@
 #include <boost/asio/buffer.hpp>
 #include <utility>
 
+#include "comm/http/tls_errors.h"
 #include "comm/http/tls_pump.h"
 #include "comm/tcp/tcp_handshake.h"
 #include "comm/transport/keep_alive.h"
@@ -296,7 +297,11 @@ std::optional<Landing> TcpConnection::on_message(std::uint16_t type,
 
 Status TcpConnection::error_of(const error_code& error) const {
   const std::string refused = stream_ ? stream_->verification_error() : std::string();
-  if (!refused.empty()) return named(ErrorCode::kUnavailable, "its certificate: " + refused);
+  if (!refused.empty()) return named(ErrorCode::kPermissionDenied, "its certificate: " + refused);
+  if (peer_refuses_certificate(error)) {
+    return named(ErrorCode::kPermissionDenied,
+                 fmt::format("it refuses our certificate: {}", error.message()));
+  }
   return named(ErrorCode::kUnavailable,
                error == boost::asio::error::eof ? "closed by the other side" : error.message());
 }

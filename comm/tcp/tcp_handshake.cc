@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/http/tls_errors.h"
 #include "comm/tcp/preamble.h"
 #include "comm/transport/proof.h"
 #include "comm/wire/codec.h"
@@ -74,6 +75,11 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
     bytes_.insert(bytes_.end(), message.begin(), message.end());
   }
   static Status gone(const boost::system::error_code& error) {
+    // TLS 1.3 says so after its handshake.
+    if (peer_refuses_certificate(error)) {
+      return {ErrorCode::kPermissionDenied,
+              fmt::format("it refuses our certificate: {}", error.message())};
+    }
     return {ErrorCode::kUnavailable,
             error == boost::asio::error::eof ? "closed by the other side" : error.message()};
   }

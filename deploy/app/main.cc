@@ -96,6 +96,18 @@ int run_verify(const VerifyOptions& options, const Launcher& launcher) {
   return status;
 }
 
+/// For work after its own files were read: what is malformed then is a service's answer, and no
+/// flag or file of ours.
+template <class Work>
+auto with_service(const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kMalformedInput) throw AnswerError(error.what());
+    throw;
+  }
+}
+
 void show(const ReplayOptions& options, const ReplayReport& report) {
   fmt::print("{}", to_text(report));
   if (options.json) write_file(*options.json, to_json(report));
@@ -105,7 +117,9 @@ int run_replay(const ReplayOptions& options, const Launcher& launcher) {
   if (options.service.given()) {
     require_one_process("replay --service", launcher);
     check_writable(options.json);
-    show(options, replay_service(options, replay_requests(options), launcher.terminal()));
+    const std::vector<TraceRequest> requests = replay_requests(options);
+    show(options,
+         with_service([&] { return replay_service(options, requests, launcher.terminal()); }));
     return 0;
   }
   const auto network = local_network(launcher);
@@ -226,7 +240,7 @@ int run(const Options& options, const Launcher& launcher) {
       return run_simulate(options.simulate, launcher);
     case Command::kTop:
       require_one_process("top", launcher);
-      top(options.top);
+      with_service([&] { top(options.top); });
       return 0;
     case Command::kBench:
       return run_bench_command(options.bench, launcher);

@@ -5,10 +5,14 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/base/error.h"
+
 namespace tributary {
 namespace {
 
 constexpr int kMaxBatch = 256;
+/// Each of the 81 steps of a table takes a time that grows with the workers: of more, minutes.
+constexpr int kMaxTableWorkers = 1024;
 constexpr std::int64_t kMinContext = 4096;
 constexpr std::int64_t kMaxContext = std::int64_t{1} << 20;
 
@@ -49,6 +53,13 @@ nlohmann::json optional_json(const std::optional<double>& value) {
 }  // namespace
 
 PlanTable plan_table(PlanOptions options) {
+  const int workers = options.nodes * options.workers_per_node;
+  if (workers > kMaxTableWorkers) {
+    fail(ErrorCode::kInvalidArgument,
+         "--table of {} workers: expected at most {}; --batch and --context predict one step of "
+         "more",
+         workers, kMaxTableWorkers);
+  }
   PlanTable table;
   for (int batch = 1; batch <= kMaxBatch; batch *= 2) table.batches.push_back(batch);
   for (std::int64_t context = kMinContext; context <= kMaxContext; context *= 2) {

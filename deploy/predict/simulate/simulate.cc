@@ -181,6 +181,12 @@ SimulateReport simulate(const SimulateOptions& options) {
          "--running keeps {} requests in flight: there is no rate to give or to search for",
          options.running);
   }
+  // A pool of 8 workers takes 0.8 MiB: 13 GiB in all.
+  constexpr std::int64_t kMaxWorkersInAll = 131'072;
+  if (std::int64_t{options.pools} * options.workers > kMaxWorkersInAll) {
+    fail(ErrorCode::kInvalidArgument, "--pools {} of {} workers each: {} are the most in all",
+         options.pools, options.workers, kMaxWorkersInAll);
+  }
   SimulateReport report;
   Experiment(options, report).run();
   report.peak_memory_bytes = peak_memory_bytes();

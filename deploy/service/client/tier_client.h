@@ -91,11 +91,11 @@ class PoolFullError : public Error {
 /// They throw Error: kDeadlineExceeded; kPoolLost (the pool is gone, and its sequences with it: the
 /// control plane says so, and the worker cannot be reached or does not answer); kUnavailable (there
 /// was no connection to a worker until the call's deadline, although it was tried again and again:
-/// the sequence may be there); kPoolFull (admit, as PoolFullError; extend; a layer for which there was
-/// no room until the deadline); and the tier's own errors. A connection that breaks costs nothing: it
-/// is made again, and what was not answered is sent again; only a truncation then is kUnavailable.
-/// A call on a list throws ItemsError, which names the items that failed, when all have ended; an
-/// empty list is nothing to do.
+/// the sequence may be there); kPoolFull (admit, as PoolFullError; extend; a layer for which there
+/// was no room until the deadline); and the tier's own errors. A connection that breaks costs
+/// nothing: it is made again, and what was not answered is sent again; only a truncation then is
+/// kUnavailable. A call on a list throws ItemsError, which names the items that failed, when all
+/// have ended; an empty list is nothing to do.
 class TierClient {
  public:
   /// Throws kInvalidArgument for an invalid URL, and for a certificate that cannot be read if the

@@ -52,7 +52,8 @@ struct SequenceHandle : SequenceInfo {
 
 /// {"sequence_id": "ID", "epoch", "state", "missing", "pool", "home", "prompt_tokens",
 /// "max_new_tokens", "length", "token": "HEX", "lease_ms", "extents": [{"begin", "end", "rank"}],
-/// "workers": [{"rank", "address"}], "shape": {fields of PoolShape, data types by name}}.
+/// "workers": [{"rank", "address"}], "shape": {fields of PoolShape, data types by name}}. The
+/// answer of GET has a token of zeros.
 [[nodiscard]] std::string to_json(const SequenceHandle& sequence);
 /// Throws kMalformedInput for text that to_json() does not write.
 [[nodiscard]] SequenceHandle parse_sequence_handle(std::string_view text);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <iterator>
 #include <system_error>
 
 #include "core/base/error.h"
@@ -18,6 +17,8 @@ using nlohmann::json;
 namespace {
 
 constexpr std::size_t kMaxText = 4096;
+/// A report of `tributary bench` has some KiB.
+constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
 // A century: a larger value was not measured.
 constexpr double kMaxCost = 3e15;
 
@@ -37,7 +38,13 @@ Machine read_machine(const std::filesystem::path& path) {
   if (!file || std::filesystem::is_directory(path)) {
     fail(ErrorCode::kIo, "{}: cannot be read", path.string());
   }
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text(kMaxFileBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMaxFileBytes) {
+    fail(ErrorCode::kMalformedInput, "{}: more than {} bytes, which no report of `bench` has",
+         path.string(), kMaxFileBytes);
+  }
   const json value = parse_strict_json(text, path.string());
   JsonObject report(value, path.string());
   JsonObject object(report.value("machine"), report.path("machine"));

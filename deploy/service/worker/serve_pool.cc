@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/http/certificate_check.h"
 #include "comm/wire/access_token.h"
 #include "core/base/line_writer.h"
 #include "core/pool/gather_all.h"
@@ -75,6 +76,23 @@ std::string advertised(const WorkerOptions& options, const std::string& bound) {
   if (options.advertise.empty()) return bound;
   return bound.substr(0, bound.find("//") + 2) +
          with_port(options.advertise, std::string_view(bound).substr(bound.rfind(':') + 1));
+}
+
+/// Before anybody connects: who refuses the certificate later says so in no log of this pool. Where
+/// no other worker judges it and no authority is named, its clients have authorities of their own.
+void check_own_certificate(const WorkerOptions& options, std::string_view address, int workers) {
+  if (options.tls_certificate.empty()) return;
+  if (options.certificate_authority.empty() && workers == 1) return;
+  std::string host(address.substr(address.find("//") + 2));
+  host.resize(host.rfind(':'));
+  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
+  if (host == "0.0.0.0" || host == "::") host.clear();  // which nobody connects to
+  check_certificate(options.tls_certificate, options.certificate_authority, host,
+                    CertificateUse::kServer);
+  if (!options.client_authority.empty() && workers > 1) {  // a worker is its leader's client
+    check_certificate(options.tls_certificate, options.client_authority, "",
+                      CertificateUse::kClient);
+  }
 }
 
 /// Calls `work` twice a second on its own thread.
@@ -273,6 +291,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
                                         make_transport);
     set_text(mine.host, host_name());
     set_text(mine.address, advertised(options, plane->address()));
+    check_own_certificate(options, mine.address.data(), communicator.size());
     set_text(mine.backend, backend->name());
   });
   const auto workers = gather_values(communicator, listening, mine, Deadline::after(start_timeout));

@@ -8,6 +8,7 @@
 #include <future>
 #include <string>
 
+#include "comm/http/certificate_check.h"
 #include "comm/http/http_client.h"
 #include "comm/http/http_server.h"
 #include "comm/http/tls_context.h"
@@ -110,6 +111,39 @@ TEST_F(Tls, ClientsRefuseBadCertificates) {
   TestServer wrong(config("wrong_host"), handlers());
   EXPECT_THAT(refusal(client(wrong, "localhost", "ca")), HasSubstr("ostname mismatch"));
   EXPECT_THAT(refusal(client(wrong, "127.0.0.1", "ca")), HasSubstr("IP address mismatch"));
+}
+
+TEST_F(Tls, ACertificateIsJudgedAsItsPeersWill) {
+  const auto verdict = [](const std::string& name, const std::string& authority,
+                          const std::string& host, CertificateUse use = CertificateUse::kServer) {
+    const Status status = status_of([&] {
+      check_certificate(certificates->path(name + ".pem"), certificates->path(authority + ".pem"),
+                        host, use);
+    });
+    if (!status.ok()) {
+      EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument);
+      EXPECT_THAT(status.message(), HasSubstr(certificates->path(name + ".pem").string()));
+    }
+    return status.message();
+  };
+  EXPECT_EQ(verdict("good", "ca", "127.0.0.1"), "");
+  EXPECT_EQ(verdict("good", "ca", "localhost"), "");
+  EXPECT_EQ(verdict("good", "ca", "", CertificateUse::kClient), "");
+  EXPECT_THAT(verdict("wrong_host", "ca", "127.0.0.1"), HasSubstr("IP address mismatch"));
+  EXPECT_THAT(verdict("wrong_host", "ca", "localhost"), HasSubstr("ostname mismatch"));
+  EXPECT_THAT(verdict("expired", "ca", "127.0.0.1"), HasSubstr("certificate has expired"));
+  EXPECT_THAT(verdict("good", "other_ca", "127.0.0.1"), HasSubstr("issuer certificate"));
+  EXPECT_THAT(verdict("ca", "other_ca", ""), HasSubstr("self-signed certificate"));
+  EXPECT_THAT(verdict("nowhere", "ca", ""), HasSubstr("nowhere.pem"));
+}
+
+TEST_F(Tls, AUrlOfTheOtherSchemeIsNamed) {
+  TestServer encrypted(config("good"), handlers());
+  HttpClientConfig to = client(encrypted, "127.0.0.1", "ca");
+  to.url.tls = false;
+  EXPECT_THAT(refusal(to), HasSubstr("is its URL https://?"));
+  TestServer plain(HttpServerConfig{}, handlers());
+  EXPECT_THAT(refusal(client(plain, "127.0.0.1", "ca")), HasSubstr("is its URL http://?"));
 }
 
 TEST_F(Tls, PlainBytesGetNoAnswer) {

@@ -84,12 +84,16 @@ TEST_F(TcpTls, AProofIsOfItsSessionAlone) {
 
 TEST_F(TcpTls, AClientWithoutTheRightOneIsRefused) {
   AnsweringServer server(make_tcp_transport, listening(tls("good", "ca")));
-  for (const auto& client : {std::optional(tls("", "ca")), std::optional(tls("expired", "ca")),
-                             std::optional<TransportTls>()}) {
-    EXPECT_EQ(ask(server, client).wait_disconnect().code(), ErrorCode::kUnavailable);
+  for (const auto& [certificate, reason] :
+       {std::pair("", "certificate required"), std::pair("expired", "certificate expired")}) {
+    const Status why = ask(server, tls(certificate, "ca")).wait_disconnect();
+    EXPECT_EQ(why.code(), ErrorCode::kPermissionDenied);
+    EXPECT_NE(why.message().find(reason), std::string::npos) << why.message();
   }
+  EXPECT_EQ(ask(server, std::optional<TransportTls>()).wait_disconnect().code(),
+            ErrorCode::kUnavailable);
   const AnsweringServer strict(make_tcp_transport, listening(tls("good", "other_ca")));
-  EXPECT_EQ(ask(strict, tls("good", "ca")).wait_disconnect().code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(ask(strict, tls("good", "ca")).wait_disconnect().code(), ErrorCode::kPermissionDenied);
   ask(server, tls("good", "ca")).expect_answer();
 }
 
@@ -97,12 +101,12 @@ TEST_F(TcpTls, AServerWithoutTheRightOneIsLeft) {
   for (const std::string certificate : {"wrong_host", "expired"}) {
     const AnsweringServer server(make_tcp_transport, listening(tls(certificate, "")));
     const Status why = ask(server, tls("", "ca")).wait_disconnect();
-    EXPECT_EQ(why.code(), ErrorCode::kUnavailable);
+    EXPECT_EQ(why.code(), ErrorCode::kPermissionDenied);
     EXPECT_NE(why.message().find("certificate"), std::string::npos) << why.message();
   }
   const AnsweringServer server(make_tcp_transport, listening(tls("good", "")));
   const Status why = ask(server, tls("", "other_ca")).wait_disconnect();
-  EXPECT_EQ(why.code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(why.code(), ErrorCode::kPermissionDenied);
   EXPECT_NE(why.message().find("certificate"), std::string::npos) << why.message();
 }
 

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # The program `tributary` as a user sees it: exit statuses, errors in one line, reports.
 # Run by ctest, one class a test, with the program's path in TRIBUTARY_PROGRAM.
+import http.server
 import json
 import pathlib
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 sys.dont_write_bytecode = True
@@ -63,6 +65,29 @@ class Usage(Case):
         self.assertEqual(result.returncode, 1, result)
         self.assertEqual(result.stderr,
                          "tributary: stdout cannot be written: No space left on device\n")
+
+    def test_files_and_work_have_bounds(self):
+        self.expect_refusal(["plan", "--machine", "/dev/zero"], "/dev/zero", "1048576 bytes")
+        self.expect_refusal(["simulate", "--costs", "/dev/zero"], "/dev/zero", "1048576 bytes")
+        self.expect_refusal(["plan", "--gpu", "h200", "--nodes", 1024, "--table"], "8192 workers",
+                            "at most 1024")
+        self.expect_refusal(["simulate", "--pools", 65536], "65536", "131072")
+
+    def test_a_malformed_answer_of_a_service_is_no_flag_of_ours(self):
+        class Nonsense(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, *unused):
+                pass
+        with http.server.HTTPServer(("127.0.0.1", 0), Nonsense) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            self.expect_refusal(["top", f"http://127.0.0.1:{server.server_port}", "--once"],
+                                "malformed_input", status=1)
+            server.shutdown()
 
     def test_help_and_version_are_on_stdout(self):
         for arguments in (["--help"], ["-h"], ["verify", "--help"], ["replay", "-h"],

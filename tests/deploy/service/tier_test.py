@@ -20,7 +20,7 @@ import urllib.request
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from recorder import Recorder  # noqa: E402
-from tier import LEASE_MS, Service, Tier, wait_until  # noqa: E402
+from tier import LEASE_MS, WORKER_FLAGS, Service, Tier, wait_until  # noqa: E402
 from program import LIMIT_S, ROOT, TINY, free_ports, run  # noqa: E402
 
 SHARED = pathlib.Path(os.environ.get("TRIBUTARY_SHARED_DIR", ROOT.parent / "shared"))
@@ -102,8 +102,30 @@ class Results(unittest.TestCase):
                                  ("tls", "auto: UCX does not encrypt"))
                 replay = ["replay", "--service", tier.url, *flags]
                 well(self, *replay, *shown)
-                self.assertEqual(run(*replay, "--ca", pem).status, 1)  # shows none
-                self.assertEqual(run(*replay).status, 1)  # trusts others
+                for more, reason in ((["--ca", pem], "certificate required"),  # shows none
+                                     ([], "its certificate: self-signed")):  # trusts others
+                    refused = run(*replay, *more)
+                    self.assertEqual(refused.status, 1, refused)
+                    self.assertRegex(refused.stderr, f"permission_denied: .*{reason}")
+
+    def test_a_certificate_that_peers_will_refuse_is_named_at_the_start(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, host in (("mine", "127.0.0.1"), ("other", "127.0.0.1"), ("far", "10.0.0.1")):
+                subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                                "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+                                f"/CN={name}", "-addext", f"subjectAltName=IP:{host}", "-keyout",
+                                f"{folder}/{name}.key", "-out", f"{folder}/{name}.pem"],
+                               check=True, capture_output=True)
+            for name, authority, reason in (("mine", "other", "self-signed certificate"),
+                                            ("far", "far", "IP address mismatch")):
+                result = run("worker", *WORKER_FLAGS, "--layers", "1", "--tls-certificate",
+                             f"{folder}/{name}.pem", "--tls-key", f"{folder}/{name}.key", "--ca",
+                             f"{folder}/{authority}.pem", ranks=2)
+                self.assertNotEqual(result.status, 0, result)
+                lines = [line for line in result.own_lines() if "certificate" in line]
+                self.assertEqual(len(lines), 1, result)
+                self.assertRegex(lines[0], rf"{folder}/{name}\.pem, checked against .* for "
+                                           rf"127\.0\.0\.1: .*{reason}")
 
     def test_no_token_travels_on_the_data_plane(self):
         # Workers listen on one address of this machine and name another, where the recorders are.

@@ -32,8 +32,10 @@ TEST(ControlAdmission, AnswersWithAllThatAClientNeeds) {
   EXPECT_EQ(answer.id >> 32, registered.incarnation);
   EXPECT_EQ(response.header("Location"), path_of(answer.id));
 
+  EXPECT_NE(answer.token, wire::Token{});
   const HttpResponse asked = control.request("GET", path_of(answer.id));
   ASSERT_EQ(asked.status, 200) << asked.body;
+  EXPECT_EQ(parse_sequence_handle(asked.body).token, wire::Token{}) << "ids can be guessed";
   EXPECT_EQ(parse_sequence_handle(asked.body).missing, "everything");
 }
 

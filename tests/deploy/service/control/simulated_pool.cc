@@ -148,6 +148,7 @@ PoolReply SimulatedPool::answer(const Admit& admit) {
   }
   SequenceInfo sequence;
   sequence.id = admit.id;
+  sequence.token.fill(7);
   sequence.epoch = 1;
   sequence.prompt_tokens = admit.wanted.prompt_tokens;
   sequence.max_new_tokens = admit.wanted.max_new_tokens;
