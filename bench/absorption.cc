@@ -20,7 +20,7 @@
 #include "core/base/error.h"
 #include "core/model/model_shape.h"
 #include "core/reference/error_measures.h"
-#include "deploy/app/bench/machine_peak.h"
+#include "deploy/runtime/processor_name.h"
 
 namespace tributary::bench {
 namespace {
@@ -281,8 +281,8 @@ void run(const std::vector<std::int64_t>& batches, const std::vector<std::int64_
   fmt::print(
       "{}; deepseek-v2, fp32 cache and weights, oneDNN's sgemm\n"
       "{:13}{:>9}{:>12}{:>6}{:>8}{:>10}{:>9}{:>10}\n",
-      describe_machine(), "form", "kB/token", "MFLOP/token", "batch", "length", "cache MB",
-      "step ms", "ms/token");
+      processor_name(), "form", "kB/token", "MFLOP/token", "batch", "length", "cache MB", "step ms",
+      "ms/token");
   for (std::size_t f = 0; f < kNames.size(); ++f) {
     const auto form = static_cast<Form>(f);
     for (const std::int64_t batch : batches) {

@@ -13,6 +13,7 @@
 
 #include "deploy/app/bench/decode_case.h"
 #include "deploy/app/bench/machine_peak.h"
+#include "deploy/runtime/processor_name.h"
 #include "kernels/cpu/cpu_backend.h"
 
 namespace tributary::bench {
@@ -69,8 +70,8 @@ int main(int argc, char** argv) {
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   const auto peak = measure_peak(1);
   fmt::print("{}; kernels {}; one thread at most {:.0f} GFLOP/s fp32 ({}), {:.1f} GB/s read\n",
-             tributary::bench::describe_machine(), tributary::make_cpu_backend({})->name(),
-             peak.gflops, peak.instruction_set, peak.read_gb_s);
+             tributary::processor_name(), tributary::make_cpu_backend({})->name(), peak.gflops,
+             peak.instruction_set, peak.read_gb_s);
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;

@@ -29,6 +29,7 @@
 #include "core/workload/trace.h"
 #include "deploy/app/bench/decode_case.h"
 #include "deploy/app/bench/machine_peak.h"
+#include "deploy/runtime/processor_name.h"
 #include "kernels/cpu/cpu_backend.h"
 
 namespace tributary::bench {
@@ -255,7 +256,7 @@ int run(const Options& options) {
   const auto make = [&](int threads) {
     return make_cpu_backend({.threads = threads, .instruction_set = options.instruction_set});
   };
-  fmt::print("{}; kernels {}; {} time\n", describe_machine(), make(1)->name(),
+  fmt::print("{}; kernels {}; {} time\n", processor_name(), make(1)->name(),
              clock == Clock::kWall ? "wall" : "processor");
   OneThread one_thread;
   for (const int threads : options.threads) {

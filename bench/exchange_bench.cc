@@ -14,7 +14,7 @@
 #include "comm/local/run_ranks.h"
 #include "core/interface/communicator.h"
 #include "deploy/app/bench/collective_series.h"
-#include "deploy/app/bench/machine_peak.h"
+#include "deploy/runtime/processor_name.h"
 #include "kernels/reference/reference_backend.h"
 #ifdef TRIBUTARY_HAS_MPI
 #include "comm/mpi/launcher.h"
@@ -54,7 +54,7 @@ void print_line(Backend& host, Communicator& communicator, CollectiveKind kind, 
 
 void measure(Communicator& communicator, const Options& options) {
   if (communicator.rank() == 0) {
-    fmt::print("{}; {} ranks, communicator {}\n", bench::describe_machine(), communicator.size(),
+    fmt::print("{}; {} ranks, communicator {}\n", processor_name(), communicator.size(),
                communicator.name());
     fmt::print("the slowest rank's percentiles; GB/s: what a rank receives from others, at p50\n");
     fmt::print("{:<11}{:>12}{:>8}{:>12}{:>12}{:>12}\n", "collective", "block bytes", "calls",

@@ -15,9 +15,9 @@
 
 #include "bench/moving_pool.h"
 #include "core/base/error.h"
-#include "deploy/app/bench/machine_peak.h"
 #include "deploy/app/bench/step_case.h"
 #include "deploy/runtime/backends.h"
+#include "deploy/runtime/processor_name.h"
 #include "deploy/runtime/run_workers.h"
 
 namespace tributary::bench {
@@ -152,7 +152,7 @@ void measure(Communicator& communicator, const Options& options) {
   MovingPool pool(config, *backend, communicator);
   const bool leads = communicator.rank() == 0;
   if (leads) {
-    fmt::print("{}; kernels {}; {} workers ({}), threads of each: {}\n", describe_machine(),
+    fmt::print("{}; kernels {}; {} workers ({}), threads of each: {}\n", processor_name(),
                backend->name(), communicator.size(), communicator.name(), threads);
     fmt::print(
         "{} sequences of {} tokens, {} heads, {} layers, rows of {} bytes, leaves of {}; the last "

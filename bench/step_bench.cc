@@ -11,9 +11,9 @@
 
 #include "comm/local/run_ranks.h"
 #include "deploy/app/bench/decode_case.h"
-#include "deploy/app/bench/machine_peak.h"
 #include "deploy/app/bench/step_case.h"
 #include "deploy/runtime/backends.h"
+#include "deploy/runtime/processor_name.h"
 #include "deploy/runtime/run_workers.h"
 
 namespace tributary::bench {
@@ -71,7 +71,7 @@ BENCHMARK(step)
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  fmt::print("{}; kernels {}\n", tributary::bench::describe_machine(),
+  fmt::print("{}; kernels {}\n", tributary::processor_name(),
              tributary::make_backend("cpu", 1)->name());
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();

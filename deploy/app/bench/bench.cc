@@ -10,11 +10,11 @@
 #include "core/cost/cost_model.h"
 #include "core/model/mla_shape.h"
 #include "core/sequencer/uniform_batch.h"
-#include "deploy/app/bench/machine_peak.h"
 #include "deploy/app/bench/step_case.h"
 #include "deploy/app/bench/timing.h"
 #include "deploy/app/bench/unit_costs.h"
 #include "deploy/app/bench/worker_peak.h"
+#include "deploy/runtime/processor_name.h"
 #include "deploy/runtime/run_workers.h"
 #include "deploy/service/protocol/machine_file.h"
 
@@ -84,7 +84,7 @@ class Bench {
         exchange_(device.exchange ? *device.exchange : communicator),
         heads_(measured_heads(options.shape)),
         threads_(threads) {
-    const std::string host = bench::describe_machine();
+    const std::string host = processor_name();
     machine_ = {
         .description = on_processor() ? host : fmt::format("{} on {}", backend_.name(), host),
         .source = "measured",

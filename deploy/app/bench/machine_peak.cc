@@ -1,14 +1,10 @@
 // Two loops that contain only what they measure.
 #include "deploy/app/bench/machine_peak.h"
 
-#include <fmt/format.h>
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <fstream>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -133,22 +129,6 @@ MachinePeak measure_peak(int threads) {
     return HWY_DYNAMIC_DISPATCH(read_loop)(own, kReadFloats, sink(thread));
   });
   return peak;
-}
-
-std::string describe_machine() {
-  std::string model = "unknown processor";
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) {
-      model = line.substr(colon + 2);
-      break;
-    }
-  }
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  const int usable = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  return fmt::format("{}, {} CPUs usable", model, usable);
 }
 
 }  // namespace tributary::bench

@@ -15,7 +15,4 @@ struct MachinePeak {
 /// Runs both loops on `threads` threads at once, the best of several short runs (about 0.3 s).
 [[nodiscard]] MachinePeak measure_peak(int threads);
 
-/// The machine on which the numbers were measured: `AMD EPYC 9755, 2 of 2 CPUs usable`.
-[[nodiscard]] std::string describe_machine();
-
 }  // namespace tributary::bench
