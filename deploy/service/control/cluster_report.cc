@@ -25,6 +25,7 @@ json workers_json(const Pool& pool, ControlClock::time_point now) {
                        {"host", worker.about->host},
                        {"address", worker.about->address},
                        {"backend", worker.about->backend},
+                       {"threads", worker.about->threads},
                        {"state", worker_state_name(worker.state)},
                        {"pages",
                         {{"total", pool.about.pages_per_worker},

@@ -28,6 +28,9 @@ void give_back_memory() noexcept {
   (void)malloc_trim(0);
 #endif
 }
+// A refused pool tries again each second.
+constexpr std::chrono::minutes kRefusalPeriod{1};
+constexpr std::size_t kMaxRefusals = 64;
 
 }  // namespace
 
@@ -74,12 +77,28 @@ void PoolLinks::refuse(std::uint64_t number, const Error& error) {
   Link& link = found->second;
   if (link.pool.empty()) {
     ++refused_;
-    log_warning("a pool at {} was refused: {}", link.socket->remote(), error.what());
+    log_refusal(link.socket->remote(), error.what());
     link.socket->send(to_json(ToPool(Registered{.code = error.code(), .message = error.what()})));
     drop(number);
   } else {
     end(number, {error.code(), error.what()});
   }
+}
+
+void PoolLinks::log_refusal(const std::string& remote, const std::string& why) {
+  const auto now = ControlClock::now();
+  // Each try has a port of its own.
+  const std::string key = remote.substr(0, remote.rfind(':')) + ' ' + why;
+  if (refusals_.size() >= kMaxRefusals && !refusals_.contains(key)) refusals_.clear();
+  const auto [entry, is_new] = refusals_.try_emplace(key, Refusals{.logged = now});
+  Refusals& known = entry->second;
+  if (!is_new && now - known.logged < kRefusalPeriod) {
+    ++known.silent;
+    return;
+  }
+  log_warning("a pool at {} was refused: {}{}", remote, why,
+              known.silent == 0 ? "" : fmt::format(" ({} more times since)", known.silent));
+  known = {.logged = now};
 }
 
 const std::string& PoolLinks::pool_of(std::uint64_t number) const {

@@ -54,6 +54,10 @@ class PoolLinks {
     std::string pool;  // empty until it is registered
     ControlClock::time_point accepted;
   };
+  struct Refusals {
+    ControlClock::time_point logged;
+    int silent = 0;  // since then
+  };
 
   void receive(std::uint64_t number, std::string_view text);
   void handle(std::uint64_t number, RegisterPool message);
@@ -61,6 +65,8 @@ class PoolLinks {
   void handle(std::uint64_t number, const PoolReply& message);
   void handle(std::uint64_t number, const SequenceEnded& message);
   void refuse(std::uint64_t number, const Error& error);
+  /// Logs a reason once, and then once a minute with the number of tries in between.
+  void log_refusal(const std::string& remote, const std::string& why);
   /// Ends the connection and, if it belongs to a pool, the pool; or, where nothing has come for too
   /// long (kDeadlineExceeded), lets it be silent.
   void end(std::uint64_t number, const Status& because);
@@ -85,6 +91,7 @@ class PoolLinks {
   std::map<std::string, std::uint64_t> number_of_pool_;
   std::uint64_t registered_ = 0;
   std::uint64_t refused_ = 0;
+  std::map<std::string, Refusals> refusals_;  // by host and reason; bounded
   StallClock stalls_;
   std::unique_ptr<EventLoop::Timer> watch_;
 };

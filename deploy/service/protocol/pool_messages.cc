@@ -61,7 +61,8 @@ json write(const RegisterPool& message) {
     workers.push_back({{"rank", worker.rank},
                        {"host", worker.host},
                        {"address", worker.address},
-                       {"backend", worker.backend}});
+                       {"backend", worker.backend},
+                       {"threads", worker.threads}});
   }
   json sequences = json::array();
   for (const SequenceInfo& sequence : message.sequences) {
@@ -189,6 +190,7 @@ RegisterPool read_register(JsonObject& object) {
     info.host = worker.text("host", kMaxAddressBytes);
     info.address = worker.text("address", kMaxAddressBytes);
     info.backend = worker.text("backend", kMaxAddressBytes);
+    if (worker.has("threads")) info.threads = worker.integer<int>("threads", 0);
     worker.end();
     message.workers.push_back(std::move(info));
   }

@@ -29,6 +29,7 @@ struct WorkerInfo {
   std::string host;
   std::string address;  // of its data plane: tcp://10.0.0.1:7070
   std::string backend;
+  int threads = 0;  // that compute; 0: not said
 };
 
 // Pool -> control plane.

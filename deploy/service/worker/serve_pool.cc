@@ -44,6 +44,7 @@ constexpr std::size_t kMaxRequestBytes = std::size_t{1} << 30;
 /// A rank's message to the others about its start.
 struct WorkerCard {
   Text host{}, address{}, backend{}, rdma_ports{};
+  int threads = 0;
 };
 
 /// One transport for all: a client that reaches one worker reaches the others.
@@ -156,7 +157,8 @@ RegisterPool pool_card(const WorkerOptions& options, const PoolModel& model,
     pool.workers.push_back({.rank = static_cast<int>(r),
                             .host = workers[r].host.data(),
                             .address = workers[r].address.data(),
-                            .backend = workers[r].backend.data()});
+                            .backend = workers[r].backend.data(),
+                            .threads = workers[r].threads});
   }
   return pool;
 }
@@ -215,20 +217,16 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   const wire::Token pool_key = share_pool_key(communicator, start_timeout);
   WorkerDevice device;
   PoolModel model;
+  WorkerCard mine;
   const Status loaded = status_of([&] {
-    device = open_device(options.backend, options.threads > 0 ? options.threads : share,
-                         communicator, options.backend_options);
+    mine.threads = options.threads > 0 ? options.threads : share;
+    device = open_device(options.backend, mine.threads, communicator, options.backend_options);
     model = load_pool_model(options, *device.backend);
   });
-  WorkerCard mine;
   set_text(mine.rdma_ports, rdma_ports());
   const ChosenTransport transport = agree_on_transport(
       options, gather_values(communicator, loaded, mine, Deadline::after(start_timeout)));
-  if (leads) {
-    events.log(fmt::format("data plane: {} ({})", transport.scheme, transport.reason));
-  }
   const PoolCosts costs = agree_on_costs(options.costs, host_name(), communicator);
-  if (leads) events.log(fmt::format("placement by {}", costs.source));
   Backend* backend = device.backend.get();
 
   IngestTable ingest(rank, model.served.layers, options.leaf_tokens);
@@ -295,7 +293,12 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
     set_text(mine.backend, backend->name());
   });
   const auto workers = gather_values(communicator, listening, mine, Deadline::after(start_timeout));
-  if (!leads) remote.connect(workers.front().address.data());
+  if (leads) {
+    events.log(fmt::format("data plane: {} ({})", transport.scheme, transport.reason));
+    events.log(fmt::format("placement by {}", costs.source));
+  } else {
+    remote.connect(workers.front().address.data());
+  }
 
   // Beats go on while a round runs, and so does the watch over the others' beats.
   bool ending = false;

@@ -82,16 +82,18 @@ struct WorkerOptions {
 
   template <class Visitor>
   void for_each_option(Visitor& v) {
-    v(control, "--control", "URL", "The control plane to register with");
-    visit_credentials(v, token_file, certificate_authority);
-    visit_certificate(v, tls_certificate, tls_key, "encrypts the data plane");
+    auto door = v.in_group("Control plane and certificates");
+    door(control, "--control", "URL", "The control plane to register with");
+    visit_credentials(door, token_file, certificate_authority);
+    visit_certificate(door, tls_certificate, tls_key, "encrypts the data plane");
     for_each_pool_option(v, "--listen");
   }
 
   /// Visits what the pool serves and how, without who may reach it. `listen_name` is the flag of
   /// its data plane's address: `up` has another --listen.
   template <class Visitor>
-  void for_each_pool_option(Visitor& v, std::string_view listen_name) {
+  void for_each_pool_option(Visitor& visitor, std::string_view listen_name) {
+    auto v = visitor.in_group("Data plane");
     v(name, "--name", "NAME", "Name of the pool, unique in its tier",
       {.shown_default = "the leader's host name"});
     v(listen, listen_name, "ADDRESS",
@@ -111,6 +113,7 @@ struct WorkerOptions {
     v(shared_memory, "--shared-memory",
       "Shared memory to clients on this machine: faster, but a client that is killed while it "
       "sends is not noticed before its lease is over");
+    v = visitor.in_group("Model and memory");
     v(model, "--model", "PATH",
       "Weights: a folder with config.json and *.safetensors, or a golden file. Without them the "
       "pool serves `attend` alone");
@@ -119,12 +122,14 @@ struct WorkerOptions {
       {.shown_default = "0, the model's or the file's; 1 of a named shape"});
     visit_kv_gib(v, kv_gib, "Page memory of each worker in GiB");
     visit_leaf_tokens(v, leaf_tokens);
-    visit_exchange(v, exchange);
-    visit_costs(v, costs);
-    visit_backend(v, backend, threads);
-    backend_options.for_each_option(v);
     visit_rows(v, row_format);
     visit_query(v, query_dtype);
+    v = visitor.in_group("Kernels and placement");
+    visit_backend(v, backend, threads);
+    backend_options.for_each_option(v);
+    visit_exchange(v, exchange);
+    visit_costs(v, costs);
+    v = visitor.in_group("Rounds and deadlines");
     v(round_timeout_ms, "--round-timeout-ms", {1, kMaxOptionMs},
       "Deadline of a round; a worker that misses it ends the pool");
     leader.for_each_option(v);

@@ -19,6 +19,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(ControlPools, AnEndedConnectionLosesThePoolAtOnce) {
   const ControlHarness control;
@@ -223,6 +224,14 @@ TEST(ControlPools, OfAnotherShapeAreRefused) {
   const Registered refused = second.wait_registered();
   EXPECT_EQ(refused.code, ErrorCode::kInvalidArgument);
   EXPECT_THAT(refused.message, HasSubstr("layers is 61, but pool a of this tier has 27"));
+
+  // It tries again and again, and the log says so once.
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) {
+    SimulatedPool again(config);
+    EXPECT_EQ(again.wait_registered().code, ErrorCode::kInvalidArgument);
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), Not(HasSubstr("was refused")));
 }
 
 TEST(ControlPools, OfAnotherProtocolAreRefused) {
