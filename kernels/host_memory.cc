@@ -41,7 +41,10 @@ AlignedBytes allocate_aligned(std::size_t bytes, const char* what) {
   auto* data = static_cast<std::byte*>(
       ::operator new[](bytes, std::align_val_t{kHostAlignment}, std::nothrow));
   if (data == nullptr) {
-    fail(ErrorCode::kPoolFull, "no memory for {}: {} bytes asked for", what, bytes);
+    const double all =
+        static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+    fail(ErrorCode::kPoolFull, "no memory for {}: {:.4g} GiB asked for, the machine has {:.4g} GiB",
+         what, static_cast<double>(bytes) / 0x1p30, all / 0x1p30);
   }
   ask_for_huge_pages(data, bytes);
   return AlignedBytes(data);
