@@ -23,6 +23,7 @@ TierSample::Worker read_worker(const json& value) {
   return {.rank = object.integer<int>("rank", 0),
           .host = object.text("host", kMaxText),
           .backend = object.text("backend", kMaxText),
+          .threads = object.integer<int>("threads", 0),
           .state = object.text("state", kMaxText),
           .pages_total = pages.integer<std::int64_t>("total", 0),
           .pages_used = pages.integer<std::int64_t>("used", 0),

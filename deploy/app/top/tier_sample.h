@@ -18,6 +18,7 @@ struct TierSample {
     int rank = 0;
     std::string host;
     std::string backend;
+    int threads = 0;
     std::string state;
     std::int64_t pages_total = 0, pages_used = 0, pages_reserved = 0;
     std::int64_t homes = 0;

@@ -1,16 +1,27 @@
 #include "deploy/app/top/top.h"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/ioctl.h>
+#include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <csignal>
+#include <cstdint>
 #include <cstdio>
-#include <optional>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "comm/http/http_client.h"
 #include "core/base/error.h"
+#include "deploy/app/meet_service.h"
 #include "deploy/app/top/tier_sample.h"
 #include "deploy/app/top/top_text.h"
 #include "deploy/service/client/service_options.h"
@@ -56,38 +67,98 @@ class Source {
   HttpClient http_;
 };
 
-std::size_t terminal_rows() {
-  winsize size{};
-  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 1;
-  // One row stays free for the cursor.
-  return (known ? size.ws_row : std::size_t{24}) - 1;
-}
+// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables): a signal handler has no other
+volatile std::sig_atomic_t ended = 0;
+// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
-/// Overwrites the last picture from the top left: no flicker, and nothing to restore at the end.
-void draw(const std::vector<std::string>& lines, bool first) {
-  std::string out = first ? "\033[2J\033[H" : "\033[H";
-  for (const std::string& line : fit_lines(lines, terminal_rows())) out += line + "\033[K\r\n";
-  fmt::print("{}\033[J", out);
-  std::fflush(stdout);
-}
+/// The alternate screen, with keys as they are typed: what was on the terminal comes back at the
+/// end. SIGINT, SIGTERM and SIGHUP are such an end.
+class Screen {
+ public:
+  Screen() {
+    struct sigaction action {};
+    action.sa_handler = [](int) { ended = 1; };  // without SA_RESTART: it ends a wait
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaction(number, &action, nullptr);
+    has_keys_ = tcgetattr(STDIN_FILENO, &before_) == 0;
+    if (has_keys_) {
+      termios keys = before_;
+      keys.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+      tcsetattr(STDIN_FILENO, TCSANOW, &keys);
+    }
+    show("\033[?1049h\033[?25l\033[H");
+  }
+  ~Screen() {
+    show("\033[?25h\033[?1049l");
+    if (has_keys_) tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+  }
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+
+  void draw(const std::vector<std::string>& lines) {
+    winsize size{};
+    const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 1;
+    rows_ = known ? size.ws_row : 24U;
+    const std::size_t columns = known && size.ws_col > 0 ? size.ws_col : 80U;
+    std::string out = "\033[H";
+    for (const std::string& line : fit_lines(lines, rows_, columns, first_)) {
+      out += (out.size() > 3 ? "\r\n" : "") + line + "\033[K";
+    }
+    show(out + "\033[J");
+  }
+
+  /// Waits for a key, which may scroll, a signal or the time. False if this is the end.
+  [[nodiscard]] bool wait(Deadline::Clock::time_point until) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until - Deadline::Clock::now()).count();
+    pollfd key{.fd = has_keys_ ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0};
+    if (poll(&key, 1, static_cast<int>(std::max<std::int64_t>(0, left))) == 1) {
+      std::array<char, 16> typed{};
+      const ssize_t bytes = read(STDIN_FILENO, typed.data(), typed.size());
+      if (bytes <= 0) has_keys_ = false;  // the terminal has gone
+      scroll({typed.data(), static_cast<std::size_t>(std::max<ssize_t>(0, bytes))});
+    }
+    return ended == 0;
+  }
+
+ private:
+  void scroll(std::string_view keys) {
+    const std::size_t page = rows_ > 2 ? rows_ - 2 : 1;
+    const auto back = [&](std::size_t lines) { first_ -= std::min(first_, lines); };
+    if (keys.find('q') != std::string_view::npos) ended = 1;
+    if (keys == "\033[A" || keys == "k") back(1);
+    if (keys == "\033[B" || keys == "j") ++first_;
+    if (keys == "\033[5~") back(page);
+    if (keys == "\033[6~" || keys == " ") first_ += page;
+  }
+
+  static void show(const std::string& text) {
+    fmt::print("{}", text);
+    std::fflush(stdout);
+  }
+
+  termios before_{};
+  bool has_keys_ = false;
+  std::size_t rows_ = 24;
+  std::size_t first_ = 0;  // line on top
+};
 
 void watch(const TopOptions& options, Source& source, TierSample before) {
-  const std::chrono::milliseconds interval(options.interval_ms);
+  Screen screen;
   std::vector<std::string> lines = top_lines(options.url, before, before);
-  draw(lines, true);
   for (;;) {
-    std::this_thread::sleep_for(interval);
+    const auto next = Deadline::Clock::now() + std::chrono::milliseconds(options.interval_ms);
+    do {
+      screen.draw(lines);
+      if (!screen.wait(next)) return;
+    } while (Deadline::Clock::now() < next);
     try {
       TierSample now = source.sample();
       lines = top_lines(options.url, before, now);
       before = std::move(now);
-      draw(lines, false);
     } catch (const Error& error) {
       // The control plane may be restarting: the last picture stays, and the error stands above it.
-      std::vector<std::string> shown = {fmt::format("NO ANSWER: {}", error.what())};
-      shown.front().resize(std::min(shown.front().size(), kTopWidth));
-      shown.insert(shown.end(), lines.begin(), lines.end());
-      draw(shown, false);
+      if (lines.front().starts_with("NO ANSWER")) lines.erase(lines.begin());
+      lines.insert(lines.begin(), fmt::format("NO ANSWER: {}", error.what()));
     }
   }
 }
@@ -95,9 +166,14 @@ void watch(const TopOptions& options, Source& source, TierSample before) {
 }  // namespace
 
 void top(const TopOptions& options) {
+  ServiceOptions service;
+  service.url = options.url;
+  service.token_file = options.token_file;
+  service.certificate_authority = options.certificate_authority;
+  meet_service(service);
   Source source(options);
   const TierSample before = source.sample();
-  if (!options.once && isatty(STDOUT_FILENO) == 1) watch(options, source, before);
+  if (!options.once && isatty(STDOUT_FILENO) == 1) return watch(options, source, before);
   std::this_thread::sleep_for(std::chrono::milliseconds(options.interval_ms));
   for (const std::string& line : top_lines(options.url, before, source.sample())) {
     fmt::print("{}\n", line);

@@ -25,7 +25,7 @@ struct TopOptions {
   }
 };
 
-/// Shows the tier every interval on a terminal, until the process is ended; elsewhere, or with
+/// Shows the tier every interval on a terminal, until `q` or a signal ends it; elsewhere, or with
 /// `once`, prints it once, with the rates of one interval. Throws the tier's error, and
 /// kUnavailable if it does not answer, except between two pictures of a terminal, which show that
 /// instead.

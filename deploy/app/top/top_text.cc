@@ -171,7 +171,7 @@ void add_phases(std::vector<std::string>& lines, const PoolMetrics& before,
 }
 
 void add_workers(std::vector<std::string>& lines, const TierSample::Pool& pool) {
-  add(lines, "  rank  state     pages                  used  promised  homes   heard  host");
+  add(lines, "  rank  state     pages: # used - kept   used  promised  homes   heard  host");
   std::vector<TierSample::Worker> workers = pool.workers;
   // Workers that need a look come first: those not serving, then the longest silent, then the
   // fullest.
@@ -251,15 +251,28 @@ std::vector<std::string> top_lines(const std::string& url, const TierSample& bef
     add(lines, "");
     add_pool(lines, before, now, pool);
   }
+  if (!now.pools.empty()) {
+    add(lines, "");
+    add(lines,
+        "used: pages that sequences hold; promised: kept for tokens that they may still get");
+  }
   return lines;
 }
 
-std::vector<std::string> fit_lines(std::vector<std::string> lines, std::size_t rows) {
-  if (rows == 0 || lines.size() <= rows) return lines;
-  const std::size_t hidden = lines.size() - rows + 1;
-  lines.resize(rows - 1);
-  lines.push_back(fmt::format("... {} more lines: a taller terminal, or --once", hidden));
-  return lines;
+std::vector<std::string> fit_lines(const std::vector<std::string>& lines, std::size_t rows,
+                                   std::size_t columns, std::size_t& first) {
+  const std::size_t shown = std::min(lines.size(), std::max<std::size_t>(rows, 2) - 1);
+  first = std::min(first, lines.size() - shown);
+  std::vector<std::string> fitting(lines.begin() + static_cast<std::ptrdiff_t>(first),
+                                   lines.begin() + static_cast<std::ptrdiff_t>(first + shown));
+  fitting.push_back(shown == lines.size()
+                        ? "q ends"
+                        : fmt::format("lines {} to {} of {}; arrows and pages scroll, q ends",
+                                      first + 1, first + shown, lines.size()));
+  for (std::string& line : fitting) {
+    if (line.size() > columns) line.resize(columns);
+  }
+  return fitting;
 }
 
 }  // namespace tributary

@@ -16,7 +16,10 @@ inline constexpr std::size_t kTopWidth = 80;
 [[nodiscard]] std::vector<std::string> top_lines(const std::string& url, const TierSample& before,
                                                  const TierSample& now);
 
-/// As many of the lines as a terminal of `rows` shows; the last one says how many are left out.
-[[nodiscard]] std::vector<std::string> fit_lines(std::vector<std::string> lines, std::size_t rows);
+/// What a terminal of `rows` x `columns` shows of the lines from `first` on, each cut at the width;
+/// the last row says which keys there are. `first` is brought into its bounds.
+[[nodiscard]] std::vector<std::string> fit_lines(const std::vector<std::string>& lines,
+                                                 std::size_t rows, std::size_t columns,
+                                                 std::size_t& first);
 
 }  // namespace tributary

@@ -43,6 +43,29 @@ def screens(arguments, wanted, columns=80, rows=24):
     return shown.split("\x1b[J")[:wanted]
 
 
+def watched(arguments, end):
+    """The exit status of a program whose terminal types `end` after the first picture, and what it
+    showed. The program has a terminal of its own, as in a shell."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(PROGRAM, [PROGRAM, *map(str, arguments)])
+    shown = b""
+    typed = False
+    limit = time.monotonic() + LIMIT_S
+    while time.monotonic() < limit:
+        if select.select([terminal], [], [], 1)[0]:
+            try:
+                part = os.read(terminal, 65536)
+            except OSError:  # it has ended
+                break
+            shown += part
+        if not typed and b"\x1b[J" in shown:
+            os.write(terminal, end)
+            typed = True
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode()
+
+
 class Top(unittest.TestCase):
     def test_a_tier_at_work(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -76,7 +99,7 @@ class Top(unittest.TestCase):
             self.assertLessEqual(len(line), 80, line)
 
         self.assertEqual(len(pictures), 4)
-        self.assertTrue(pictures[0].startswith("\x1b[2J\x1b[H"))
+        self.assertTrue(pictures[0].startswith("\x1b[?1049h"))  # the alternate screen
         for picture in pictures[1:]:
             self.assertTrue(picture.startswith("\x1b[H"))
             self.assertIn("pool pool0: serving", picture)
@@ -84,7 +107,14 @@ class Top(unittest.TestCase):
         self.assertNotEqual(pictures[1], pictures[3])  # it moves
         small = screens(["top", *flags], 2, rows=8)[1]
         self.assertLess(small.count("\r\n"), 8)
-        self.assertIn("more lines", small)
+        self.assertIn("arrows and pages scroll, q ends", small)
+        narrow = screens(["top", *flags], 2, columns=40)[1]
+        for line in narrow.replace("\x1b[H", "").replace("\x1b[K", "").split("\r\n"):
+            self.assertLessEqual(len(line.rstrip("\r")), 40, line)
+        for end in (b"q", b"\x03"):  # Ctrl-C
+            status, shown = watched(["top", *flags], end)
+            self.assertEqual(status, 0)
+            self.assertTrue(shown.endswith("\x1b[?1049l"), repr(shown[-40:]))
 
         refused = run("top", tier.url, "--once")
         self.assertEqual(refused.status, 1, refused)

@@ -125,11 +125,19 @@ TEST(TopText, EverythingFitsIntoEightyColumnsAndTheRowsThereAre) {
     EXPECT_THAT(line, Not(HasSubstr("\033")));
   }
   const std::size_t all = lines.size();
-  EXPECT_THAT(fit_lines(lines, 0), SizeIs(all));
-  EXPECT_THAT(fit_lines(lines, all), SizeIs(all));
-  const std::vector<std::string> cut = fit_lines(lines, 23);
+  std::size_t first = 0;
+  EXPECT_THAT(fit_lines(lines, all + 1, 80, first), SizeIs(all + 1));
+  EXPECT_EQ(fit_lines(lines, all + 1, 80, first).back(), "q ends");
+  std::vector<std::string> cut = fit_lines(lines, 23, 40, first);
   EXPECT_THAT(cut, SizeIs(23));
-  EXPECT_EQ(cut.back(), fmt::format("... {} more lines: a taller terminal, or --once", all - 22));
+  EXPECT_EQ(cut.front(), lines.front().substr(0, 40));
+  EXPECT_EQ(cut.back(),
+            fmt::format("lines 1 to 22 of {}; arrows and pages scroll, q ends", all).substr(0, 40));
+  first = 10'000;  // beyond the end
+  cut = fit_lines(lines, 23, 80, first);
+  EXPECT_EQ(first, all - 22);
+  EXPECT_EQ(cut[21], lines.back());
+  EXPECT_THAT(fit_lines(lines, 0, 0, first), SizeIs(2));
 }
 
 TEST(TierSample, WhatNoControlPlaneAnswersIsRefused) {
