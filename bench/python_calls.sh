@@ -10,6 +10,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../deploy/common.sh"
 case ${1-} in
   -h | --help) sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
 esac
+deploy/setup.sh build run python test
 configure release -DTRIBUTARY_BENCH=ON
 build release tributary python_peer
 wheel=$(deploy/python/wheel.sh)

@@ -18,6 +18,8 @@ from tributary.runner import (Llama, Prefilled, TierDecoder, generate_alone,  # 
 
 WORKERS = 4
 NEW_TOKENS = 64
+# Enough for a leaf on each worker, however short the prompt is.
+LEAST_TOKENS = 200
 START_LIMIT_S = 90
 PROMPT = """The lighthouse stood at the end of a long spit of sand, and nobody in the village \
 could remember a time without it. Its keeper was an old woman named Marta, who had learned the work \
@@ -135,7 +137,7 @@ class Timed:
         return result
 
 
-def show_workers(sequence, tokens):
+def show_workers(name, sequence, tokens):
     """Which worker holds which tokens, leaf by leaf."""
     for worker in range(WORKERS):
         held = [(begin, min(end, tokens)) for begin, end, rank in sequence.extents
@@ -143,7 +145,7 @@ def show_workers(sequence, tokens):
         count = sum(end - begin for begin, end in held)
         bar = paint("█" * round(40 * count / tokens), COLOURS[worker])
         where = ", ".join(f"{begin}..{end - 1}" for begin, end in held)
-        line("cache by" if worker == 0 else "", f"worker {worker}  {bar} {count} tokens"
+        line(name if worker == 0 else "", f"worker {worker}  {bar} {count} tokens"
              + (f" ({where})" if where else ""))
 
 
@@ -159,15 +161,18 @@ def demonstrate(program, prompt):
     tier = Tier(program, model)
     with tier as url:
         line("tier", f"{WORKERS} CPU workers at {url}, rows and queries fp32")
+        begin = time.perf_counter()
         prefilled = Prefilled(model, ids)
+        prefill_s = time.perf_counter() - begin
         client = tributary.Client(url, timeout=60.0)
-        with client.admit(len(ids), NEW_TOKENS, spread="all") as sequence:
+        limit = max(NEW_TOKENS, LEAST_TOKENS - len(ids))
+        with client.admit(len(ids), limit, spread="all") as sequence:
             begin = time.perf_counter()
             prefilled.push(sequence)
             pushed_s = time.perf_counter() - begin
             size = sum(rows.nbytes for rows in prefilled.rows) / 2**20
             line("prompt", f"{len(ids)} tokens, {size:.1f} MiB of rows pushed in {pushed_s:.2f} s")
-            show_workers(sequence, len(ids))
+            show_workers("cache by", sequence, len(ids))
             print()
             page = Paragraph()
             page.write(prompt, 2)
@@ -175,7 +180,7 @@ def demonstrate(program, prompt):
             decoder = TierDecoder(model, timed, [sequence], [prefilled.first_token])
             tokens, shown = [], ""
             begin = time.perf_counter()
-            for new in decoder.steps(NEW_TOKENS):
+            for new in decoder.steps(limit):
                 tokens += new
                 if new[0] == model.end_token:
                     break
@@ -186,14 +191,17 @@ def demonstrate(program, prompt):
             decode_s = time.perf_counter() - begin
             steps = max(len(tokens) - 1, 1)
             print("\n")
+            sequence.refresh()
+            show_workers("cache now", sequence, sequence.length)
             line("steps", f"{steps} of {1e3 * decode_s / steps:.0f} ms: the tier "
                  f"{1e3 * timed.seconds / steps:.0f} ms ({model.layers} layers of "
                  f"{1e3 * timed.seconds / max(timed.calls, 1):.2f} ms), the model's own "
                  f"arithmetic the rest")
     begin = time.perf_counter()
     alone = generate_alone(model, ids, len(tokens))
-    line("alone", f"the model with its cache in its own process: {len(alone)} tokens in "
-         f"{time.perf_counter() - begin:.1f} s, prompt included")
+    alone_s = max(time.perf_counter() - begin - prefill_s, 1e-9)
+    line("speed", f"{steps / decode_s:.1f} tokens/s through the tier, {steps / alone_s:.1f} with the "
+         "cache in the model's own process (prompts not counted)")
     if alone != tokens:
         at = next(i for i, (a, b) in enumerate(zip(alone, tokens)) if a != b)
         line("", paint(f"other tokens from number {at} on", 1, 31))
