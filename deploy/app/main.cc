@@ -7,10 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
-#include <fstream>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,6 +22,7 @@
 #include "deploy/app/prefill/prefill.h"
 #include "deploy/app/program_end.h"
 #include "deploy/app/replay/replay.h"
+#include "deploy/app/report_file.h"
 #include "deploy/app/top/top.h"
 #include "deploy/app/up/up.h"
 #include "deploy/app/verify/verify.h"
@@ -42,21 +40,6 @@ namespace tributary {
 namespace {
 
 constexpr auto kTraceTimeout = std::chrono::minutes(10);
-
-/// Throws kIo unless `path` can be written; called before the work whose result goes there. Keeps
-/// the file's contents.
-void check_writable(const std::optional<std::filesystem::path>& path) {
-  if (!path) return;
-  const std::ofstream file(*path, std::ios::app);
-  if (!file) fail(ErrorCode::kIo, "{}: cannot be written", path->string());
-}
-
-void write_file(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text << '\n';
-  file.flush();
-  if (!file) fail(ErrorCode::kIo, "{}: cannot be written", path.string());
-}
 
 /// Throws kInvalidArgument for a command that runs in one process and was started by a launcher.
 void require_one_process(const char* command, const Launcher& launcher) {
@@ -108,9 +91,13 @@ auto with_service(const Work& work) {
   }
 }
 
-void show(const ReplayOptions& options, const ReplayReport& report) {
-  fmt::print("{}", to_text(report));
-  if (options.json) write_file(*options.json, to_json(report));
+/// The exit status.
+int show(const ReplayOptions& options, const ReplayReport& report) {
+  const std::string json = to_json(report);
+  write_report(options.json,
+               to_text(report) + (options.baseline ? compare_reports(*options.baseline, json) : ""),
+               json);
+  return report.ended_by == 0 ? 0 : 128 + report.ended_by;  // as a shell says it
 }
 
 int run_replay(const ReplayOptions& options, const Launcher& launcher) {
@@ -118,10 +105,11 @@ int run_replay(const ReplayOptions& options, const Launcher& launcher) {
     require_one_process("replay --service", launcher);
     check_writable(options.json);
     const std::vector<TraceRequest> requests = replay_requests(options);
-    show(options,
-         with_service([&] { return replay_service(options, requests, launcher.terminal()); }));
-    return 0;
+    return show(options, with_service([&] {
+                  return replay_service(options, requests, launcher.terminal());
+                }));
   }
+  int status = 0;
   const auto network = local_network(launcher);
   launcher.run(options.workers, [&](Communicator& communicator) {
     std::vector<TraceRequest> requests;
@@ -136,9 +124,9 @@ int run_replay(const ReplayOptions& options, const Launcher& launcher) {
         .throw_if_error();
     const ReplayReport report =
         replay(options, requests, communicator, network, launcher.terminal());
-    if (communicator.rank() == 0) show(options, report);
+    if (communicator.rank() == 0) status = show(options, report);
   });
-  return 0;
+  return status;
 }
 
 int run_simulate(const SimulateOptions& options, const Launcher& launcher) {
@@ -146,8 +134,7 @@ int run_simulate(const SimulateOptions& options, const Launcher& launcher) {
   check_writable(options.json);
   check_writable(options.svg);
   const SimulateReport report = simulate(options);
-  fmt::print("{}", to_text(report));
-  if (options.json) write_file(*options.json, to_json(report));
+  write_report(options.json, to_text(report), to_json(report));
   if (options.svg) write_file(*options.svg, to_svg(report));
   return 0;
 }
@@ -156,9 +143,7 @@ int run_bench_command(const BenchOptions& options, const Launcher& launcher) {
   launcher.run(options.workers, [&](Communicator& communicator) {
     if (communicator.rank() == 0) check_writable(options.json);
     const BenchReport report = run_bench(options, communicator);
-    if (communicator.rank() != 0) return;
-    fmt::print("{}", report.text);
-    if (options.json) write_file(*options.json, report.json);
+    if (communicator.rank() == 0) write_report(options.json, report.text, report.json);
   });
   return 0;
 }
@@ -168,13 +153,11 @@ int run_plan(const PlanOptions& options, const Launcher& launcher) {
   check_writable(options.json);
   if (options.table) {
     const PlanTable table = plan_table(options);
-    fmt::print("{}", to_text(table, options));
-    if (options.json) write_file(*options.json, to_json(table));
+    write_report(options.json, to_text(table, options), to_json(table));
     return 0;
   }
   const PlanReport report = plan(options);
-  fmt::print("{}", to_text(report, options));
-  if (options.json) write_file(*options.json, to_json(report, options));
+  write_report(options.json, to_text(report, options), to_json(report, options));
   return 0;
 }
 
@@ -203,7 +186,7 @@ int run_pool(const WorkerOptions& options, const Launcher& launcher) {
     events.own_process = launcher.under_mpi();
     // This rank may be stuck in a call to MPI: an orderly shutdown is not possible.
     events.fatal = [](const Status& status) {
-      fmt::print(stderr, "tributary: {}\n", status.message());
+      fmt::print(stderr, "tributary: {}: {}\n", error_code_name(status.code()), status.message());
       std::_Exit(1);
     };
     // Connects before anything is loaded. Only rank 0 has a control plane.
@@ -247,7 +230,7 @@ int run(const Options& options, const Launcher& launcher) {
     case Command::kPlan:
       return run_plan(options.plan, launcher);
     case Command::kInfo:
-      if (launcher.speaks()) fmt::print("{}", info_text());
+      if (launcher.speaks()) fmt::print("{}", options.info.json ? info_json() + '\n' : info_text());
       return 0;
     case Command::kConfig:  // parse_options() has run it
     case Command::kNone:
@@ -259,7 +242,6 @@ int run(const Options& options, const Launcher& launcher) {
 /// Whether an error may come from another process instead of this one's flags and files.
 bool uses_service(const Options& options) {
   switch (options.command) {
-    case Command::kWorker:
     case Command::kPrefill:
     case Command::kTop:
       return true;
@@ -297,7 +279,7 @@ int main_with(int argc, char** argv) {
     if (parsed.exit_status == 0) {
       fmt::print("{}", parsed.text);
     } else {
-      fmt::print(stderr, "tributary: {}\n", parsed.text);
+      fmt::print(stderr, "tributary: {}: {}\n", error_code_name(parsed.code), parsed.text);
     }
     return parsed.exit_status;
   }
@@ -310,9 +292,8 @@ int main_with(int argc, char** argv) {
     const bool late = error.code() == ErrorCode::kDeadlineExceeded;
     const bool service = uses_service(parsed.options);
     if (launcher.speaks() || late) {
-      // Scripts around a service act on the code.
-      fmt::print(stderr, "tributary: {}{}{}\n",
-                 service ? fmt::format("{}: ", error_code_name(error.code())) : "", error.what(),
+      // Scripts act on the code.
+      fmt::print(stderr, "tributary: {}: {}{}\n", error_code_name(error.code()), error.what(),
                  late && !service ? " (a worker is dead, stuck or too slow)" : "");
     }
     // An error in a service's answer is not an error in our flags or files.

@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
 #include "deploy/app/bench/bench_options.h"
 #include "deploy/app/config/config_options.h"
+#include "deploy/app/info/info.h"
 #include "deploy/app/prefill/prefill.h"
 #include "deploy/app/replay/replay.h"
 #include "deploy/app/top/top.h"
@@ -50,6 +52,7 @@ struct Options {
   BenchOptions bench;
   PlanOptions plan;
   ConfigOptions config;
+  InfoOptions info;
 };
 
 /// Every command, in the order of the help. The lines refer to the fields of `options`.
@@ -59,7 +62,8 @@ struct ParseResult {
   Options options = {};
   bool exit = false;    // nothing to run: help, version, or bad flags
   int exit_status = 0;  // 2 for bad flags
-  std::string text;     // help or version for stdout, or the error's one line for stderr
+  ErrorCode code = ErrorCode::kOk;
+  std::string text;  // help or version for stdout, or the error's one line for stderr
 };
 
 /// Never throws for a user's text.

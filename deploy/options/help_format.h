@@ -16,6 +16,9 @@ class HelpFormat : public CLI::Formatter {
   [[nodiscard]] std::string make_subcommand(const CLI::App* sub) const override;
 };
 
+/// The group that a help shows first.
+inline constexpr auto kFirstGroup = "Needed first";
+
 /// `name`, then from column 26 on the words of `text` in lines of at most 100 columns; a long name
 /// has a line of its own.
 [[nodiscard]] std::string help_entry(std::string_view name, std::string_view text);

@@ -58,6 +58,12 @@ OptionVisitor OptionVisitor::with(const OptionNotes& notes) const {
   return other;
 }
 
+OptionVisitor OptionVisitor::in_group(std::string_view group) const {
+  OptionVisitor other = *this;
+  other.group_ = group;
+  return other;
+}
+
 void OptionVisitor::add_powers(int& field, std::string_view name, PowersOfTwo range,
                                std::string_view help, const OptionNotes& notes) {
   OptionLine& line = add(field, name, "N", notes);
@@ -104,6 +110,7 @@ OptionLine& OptionVisitor::add_line(std::string_view name, std::string_view valu
   line.name = name;
   line.value = value;
   line.environment = notes.environment;
+  line.group = group_;
   line.needs = needs_;
   line.excludes = excludes_;
   if (!notes.needs.empty()) line.needs.emplace_back(notes.needs);

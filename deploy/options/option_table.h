@@ -23,6 +23,7 @@ struct OptionLine {
   std::string low, high;     // the bounds of a number
   std::string default_text;  // the field's text before anything was read; may be empty
   std::string environment;   // the variable that is read where the flag is not given
+  std::string group;         // under which heading of the help; may be empty
   std::vector<std::string> needs, excludes;  // names of other options
   bool required = false;
   bool repeats = false;  // any number of values, each read by its own call
@@ -44,6 +45,8 @@ class OptionVisitor {
   explicit OptionVisitor(std::vector<OptionLine>& lines) : lines_(&lines) {}
   /// Another one, whose lines need or exclude these flags too.
   [[nodiscard]] OptionVisitor with(const OptionNotes& notes) const;
+  /// Another one, whose lines stand under a heading of the help.
+  [[nodiscard]] OptionVisitor in_group(std::string_view group) const;
 
   /// A number.
   template <typename T>
@@ -106,6 +109,7 @@ class OptionVisitor {
 
   std::vector<OptionLine>* lines_;
   std::vector<std::string> needs_, excludes_;
+  std::string group_;
 };
 
 /// The lines of `options`, which outlives them and stays where it is.
@@ -120,7 +124,8 @@ template <class Options>
 struct CommandTable {
   std::string name, description;
   std::vector<OptionLine> options = {};
-  bool configurable = true;  // a configuration file may have a table of it
+  std::vector<std::string> first = {};  // the options that everybody needs first
+  bool configurable = true;             // a configuration file may have a table of it
 
   /// The flag of a key in a configuration file; null where the command has none.
   [[nodiscard]] const OptionLine* find(std::string_view key) const;

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/reference/golden_case.h"
 #include "deploy/app/golden/golden_prompt.h"
+#include "deploy/app/meet_service.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/client/scoped_sequences.h"
 #include "deploy/service/protocol/pool_messages.h"
@@ -31,6 +32,7 @@ PrefillReport prefill(const PrefillOptions& options) {
   const int threads = options.threads > 0
                           ? options.threads
                           : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  meet_service(options.service);
   const auto backend = make_backend(options.backend, threads);
   TierClient client(client_config(options.service));
   ScopedSequences sequences(client);

@@ -1,4 +1,4 @@
-// A progress bar on a terminal.
+// Progress of a run: a bar on a terminal, elsewhere a line now and then.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@ namespace tributary {
 
 class Progress {
  public:
-  /// Without a terminal it writes nothing.
+  /// Without a terminal it writes a line to stderr each 10 s.
   Progress(std::FILE* terminal, std::int64_t total_tokens);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <iterator>
 #include <set>
 #include <string>
@@ -14,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/limits.h"
 #include "core/model/mla_shape.h"
+#include "deploy/app/meet_service.h"
 #include "deploy/app/replay/replay_clients.h"
 #include "deploy/app/replay/round_tally.h"
 #include "deploy/app/top/tier_sample.h"
@@ -88,6 +90,7 @@ std::optional<PoolFigures> ask_pools(const ServiceOptions& options) {
       costs.insert(pool.costs);
       for (const TierSample::Worker& worker : pool.workers) {
         ++figures.workers;
+        figures.threads += fmt::format("{}{}", figures.threads.empty() ? "" : ", ", worker.threads);
         figures.pages_total += worker.pages_total;
         backends.insert(worker.backend);
       }
@@ -124,6 +127,9 @@ ReplayReport replay(const ReplayOptions& options, const std::vector<TraceRequest
                     std::FILE* terminal) {
   ReplayReport report;
   RoundTally tally;
+  if (network == nullptr && communicator.rank() > 0) {  // rank 0 gets it too, and ends the pool
+    for (const int number : {SIGINT, SIGTERM}) (void)std::signal(number, SIG_IGN);
+  }
   const auto use = [&](const HostedPool& pool) {
     check_requests(options, requests, pool.card());
     report = run_clients(
@@ -131,8 +137,11 @@ ReplayReport replay(const ReplayOptions& options, const std::vector<TraceRequest
     report.rounds = tally.figures();
     report.rounds->pages_in_use_at_end = pages_in_use(pool.heartbeat());
     const RegisterPool& card = pool.card();
+    std::vector<int> threads;
+    for (const WorkerInfo& worker : card.workers) threads.push_back(worker.threads);
     report.pool = {.workers = static_cast<int>(card.workers.size()),
                    .backend = card.workers.front().backend,
+                   .threads = fmt::format("{}", fmt::join(threads, ", ")),
                    .communicator = card.communicator,
                    .costs = card.costs,
                    .pages_total = std::ssize(card.workers) * card.pages_per_worker};
@@ -147,6 +156,7 @@ ReplayReport replay(const ReplayOptions& options, const std::vector<TraceRequest
 
 ReplayReport replay_service(const ReplayOptions& options, const std::vector<TraceRequest>& requests,
                             std::FILE* terminal) {
+  meet_service(options.service);
   ReplayReport report = run_clients(options, requests, terminal, [&] {
     return std::make_unique<TierClient>(client_config(options.service));
   });

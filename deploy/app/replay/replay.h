@@ -52,16 +52,22 @@ struct ReplayOptions {
   std::string listen;  // of workers that are processes, see host_pool()
   std::string advertise;
   int round_timeout_ms = 60'000;
+  double tpot_ms = 50;
   std::optional<std::filesystem::path> json;
+  std::optional<std::filesystem::path> baseline;
 
   template <class Visitor>
   void for_each_option(Visitor& v) {
     visit_trace(v, trace, requests, seed, json);
+    v(baseline, "--baseline", "FILE",
+      "Compare with the report of another run (--json): settings that differ, and ratios");
+    v(tpot_ms, "--tpot-ms", {1e-3, 1e6},
+      "Mean time per output token, in ms, up to which a request counts for the goodput");
     service.for_each_option(v, kInsteadOfOwnPool, /*optional=*/true);
     v(clients, "--clients", {1, 64},
       "Clients of the service, each with its share of the requests and of the batch",
       {.needs = "--service"});
-    auto own = v.with({.excludes = "--service"});
+    auto own = v.with({.excludes = "--service"}).in_group("A pool of its own");
     visit_workers(own, workers);
     visit_addresses(own, listen, advertise);
     visit_backend(own, backend, threads);

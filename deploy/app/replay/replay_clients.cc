@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -9,8 +10,11 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/model/mla_shape.h"
+#include "deploy/app/info/info.h"
 #include "deploy/app/replay/progress.h"
 #include "deploy/app/replay/synthetic_tokens.h"
+#include "deploy/runtime/processor_name.h"
 
 namespace tributary {
 namespace {
@@ -19,6 +23,30 @@ using Clock = Deadline::Clock;
 
 /// Rows that are generated and pushed at a time; bounds the memory of a client to a few MiB.
 constexpr std::int64_t kPushRows = 4096;
+
+// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables): a signal handler has no other
+volatile std::sig_atomic_t ended_by = 0;
+// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
+
+/// While it lives, the first SIGINT or SIGTERM ends the run in order; another one ends the process.
+class EndSignals {
+ public:
+  EndSignals() {
+    ended_by = 0;
+    for (const int number : {SIGINT, SIGTERM}) std::signal(number, note);
+  }
+  ~EndSignals() {
+    for (const int number : {SIGINT, SIGTERM}) std::signal(number, SIG_DFL);
+  }
+  EndSignals(const EndSignals&) = delete;
+  EndSignals& operator=(const EndSignals&) = delete;
+
+ private:
+  static void note(int number) {
+    ended_by = number;
+    std::signal(number, SIG_DFL);
+  }
+};
 
 /// State that all clients share: the clock, the bar, and whether one has failed.
 struct Run {
@@ -29,8 +57,12 @@ struct Run {
   std::atomic<bool> failed{false};
   std::atomic<std::size_t> running{0};
   std::mutex mutex;
-  std::int64_t tokens = 0;  // under the mutex
-  Progress progress;        // under the mutex
+  // Under the mutex:
+  Progress progress;
+  std::int64_t tokens = 0;
+  std::int64_t finished = 0;
+  std::int64_t good = 0;  // of these, within the bound on the time of a token
+  Samples ttft_s{}, tpot_ms{}, request_tpot_ms{};
 };
 
 /// One client: every `clients`-th request, continuously batched.
@@ -58,8 +90,9 @@ class ReplayClient {
   ReplayClient& operator=(const ReplayClient&) = delete;
 
   void run() {
-    while (!run_.failed && (!waiting_.empty() || !running_.empty())) {
+    while (!ended() && (!waiting_.empty() || !running_.empty())) {
       admit();
+      if (ended()) return;
       if (running_.empty()) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));  // until the next arrival
         continue;
@@ -67,6 +100,9 @@ class ReplayClient {
       step();
     }
   }
+
+  /// Of the pools, once it has pushed a prompt.
+  [[nodiscard]] const PoolShape& shape() const { return shape_; }
 
   /// Adds what this client did.
   void add_to(ReplayReport& report, std::vector<double>& step_us,
@@ -90,26 +126,39 @@ class ReplayClient {
     std::int64_t tag;
     SequenceHandle handle;
     std::int64_t remaining;
+    Clock::time_point arrived;
+    double later_ms = 0;  // of its steps after the first
+    std::int64_t later_tokens = 0;
+    bool has_first = false;
   };
 
-  [[nodiscard]] bool arrived(const TraceRequest& request) const {
-    return options_.speed <= 0 ||
-           (request.timestamp_ms - run_.requests.front().timestamp_ms) / 1000 / options_.speed <=
-               seconds_since(run_.begin);
+  [[nodiscard]] bool ended() const { return run_.failed || ended_by != 0; }
+
+  /// Without a pace, when it is next.
+  [[nodiscard]] Clock::time_point arrival(const TraceRequest& request) const {
+    if (options_.speed <= 0) return std::max(run_.begin, next_since_);
+    const double ms = (request.timestamp_ms - run_.requests.front().timestamp_ms) / options_.speed;
+    return run_.begin + std::chrono::duration_cast<Clock::duration>(
+                            std::chrono::duration<double, std::milli>(ms));
   }
 
   void admit() {
-    while (!waiting_.empty() && running_.size() < batch_ && Clock::now() >= next_admission_) {
+    while (!ended() && !waiting_.empty() && running_.size() < batch_ &&
+           Clock::now() >= next_admission_) {
       const std::size_t index = waiting_.front();
       const TraceRequest& request = run_.requests[index];
-      if (!arrived(request)) return;
+      if (next_since_ == Clock::time_point{}) next_since_ = Clock::now();
+      const Clock::time_point arrived = arrival(request);
+      if (arrived > Clock::now()) return;
       try {
-        running_.push_back({static_cast<std::int64_t>(index),
-                            client_->admit({.prompt_tokens = request.input_length,
-                                            .max_new_tokens = request.output_length,
-                                            .spread = options_.spread,
-                                            .idempotency_key = {}}),
-                            request.output_length});
+        running_.push_back({.tag = static_cast<std::int64_t>(index),
+                            .handle = client_->admit({.prompt_tokens = request.input_length,
+                                                      .max_new_tokens = request.output_length,
+                                                      .spread = options_.spread,
+                                                      .idempotency_key = {}}),
+                            .remaining = request.output_length,
+                            .arrived = arrived});
+        next_since_ = {};
       } catch (const PoolFullError& full) {
         next_admission_ = Clock::now() + full.retry_after();  // the others go on meanwhile
         return;
@@ -129,10 +178,12 @@ class ReplayClient {
     const std::size_t row_bytes = tokens_->shape().row_bytes();
     for (int layer = 0; layer < handle.shape.layers; ++layer) {
       for (std::int64_t begin = 0; begin < handle.prompt_tokens; begin += kPushRows) {
+        if (ended()) return;
         const std::int64_t count = std::min(kPushRows, handle.prompt_tokens - begin);
         rows_.resize(static_cast<std::size_t>(count) * row_bytes);
         tokens_->write_rows(sequence.tag, layer, begin, count, rows_.data());
         client_->push_rows(handle, layer, begin, rows_);
+        show_progress();
       }
     }
     client_->wait_ready(handle);
@@ -177,6 +228,7 @@ class ReplayClient {
     timed([&] { client_->commit(handles, accepted); });
     step_us_.push_back(std::chrono::duration<double, std::micro>(spent).count());
     if (run_.step_done) run_.step_done();
+    time_tokens(accepted, step_us_.back() * 1e-3);
     end_step(accepted);
   }
 
@@ -213,6 +265,32 @@ class ReplayClient {
     }
   }
 
+  /// Notes the times that a user of these sequences sees.
+  void time_tokens(const std::vector<std::int32_t>& accepted, double step_ms) {
+    const std::scoped_lock lock(run_.mutex);
+    for (std::size_t i = 0; i < running_.size(); ++i) {
+      Running& sequence = running_[i];
+      if (std::exchange(sequence.has_first, true)) {
+        run_.tpot_ms.add(step_ms / accepted[i], accepted[i]);
+        sequence.later_ms += step_ms;
+        sequence.later_tokens += accepted[i];
+      } else {
+        run_.ttft_s.add(seconds_since(sequence.arrived));
+      }
+      if (sequence.remaining > accepted[i]) continue;
+      const double mean_ms =
+          sequence.later_ms / static_cast<double>(std::max<std::int64_t>(1, sequence.later_tokens));
+      if (sequence.later_tokens > 0) run_.request_tpot_ms.add(mean_ms);
+      if (mean_ms <= options_.tpot_ms) ++run_.good;
+      ++run_.finished;
+    }
+  }
+
+  void show_progress() {
+    const std::scoped_lock lock(run_.mutex);
+    run_.progress.update(run_.tokens, run_.running);
+  }
+
   void end_step(const std::vector<std::int32_t>& accepted) {
     std::int64_t tokens = 0;
     for (std::size_t i = 0; i < running_.size(); ++i) {
@@ -227,9 +305,11 @@ class ReplayClient {
       --run_.running;
       next_admission_ = {};  // there is room again
     }
-    const std::scoped_lock lock(run_.mutex);
-    run_.tokens += tokens;
-    run_.progress.update(run_.tokens, run_.running);
+    {
+      const std::scoped_lock lock(run_.mutex);
+      run_.tokens += tokens;
+    }
+    show_progress();
   }
 
   Run& run_;
@@ -241,12 +321,49 @@ class ReplayClient {
   std::vector<Running> running_;
   std::size_t batch_ = 1;
   Clock::time_point next_admission_{};
+  Clock::time_point next_since_{};  // since when the next request waits
   std::vector<std::byte> rows_, records_;
   std::vector<float> states_;
   std::vector<double> step_us_, fill_us_;
   std::int64_t tokens_decoded_ = 0;
   std::int64_t prompt_tokens_ = 0;
 };
+
+/// A figure of one layer is easily taken for a step's.
+std::string layers_text(const ReplayOptions& options, int layers) {
+  const int all = options.service.given() ? layers : find_mla_shape(options.shape).layers;
+  return all > layers ? fmt::format("{} of {}'s {}: times are of {} layer{} (--layers)", layers,
+                                    options.shape, all, layers, layers == 1 ? "" : "s")
+                      : fmt::format("{}", layers);
+}
+
+std::vector<std::pair<std::string, std::string>> settings(const ReplayOptions& options,
+                                                          const std::vector<TraceRequest>& requests,
+                                                          const PoolShape& shape) {
+  double prompt = 0;
+  double output = 0;
+  for (const TraceRequest& request : requests) {
+    prompt += static_cast<double>(request.input_length);
+    output += static_cast<double>(request.output_length);
+  }
+  const auto count = static_cast<double>(requests.size());
+  return {{"version", build_text()},
+          {"processor", processor_name()},
+          {"workload", options.trace ? options.trace->string() : "built-in"},
+          {"seed", fmt::format("{}", options.seed)},
+          {"requests of it", fmt::format("{}, prompts of {:.1f} tokens, outputs of {:.1f} (means)",
+                                         requests.size(), prompt / count, output / count)},
+          {"shape", fmt::format("{} heads, rows of {} + {} as {}, queries {}, leaves of {}",
+                                shape.heads, shape.kv_lora_rank, shape.qk_rope_head_dim,
+                                row_format_name(shape.row_format), dtype_name(shape.query_dtype),
+                                shape.leaf_tokens)},
+          {"layers", layers_text(options, shape.layers)},
+          {"batch", fmt::format("up to {}, {} token{} a step, spread {}", options.max_batch,
+                                options.tokens_per_step, options.tokens_per_step == 1 ? "" : "s",
+                                spread_policy_name(options.spread))},
+          {"pace", options.speed > 0 ? fmt::format("{:g} times the trace's", options.speed)
+                                     : "as capacity allows"}};
+}
 
 }  // namespace
 
@@ -261,6 +378,7 @@ ReplayReport run_clients(const ReplayOptions& options, const std::vector<TraceRe
           .step_done = step_done,
           .mutex = {},
           .progress = Progress(terminal, total_tokens)};
+  const EndSignals signals;
   std::deque<ReplayClient> clients;
   for (int i = 0; i < options.clients; ++i) clients.emplace_back(run, i, make_client());
   std::vector<Status> outcomes(clients.size());
@@ -276,10 +394,17 @@ ReplayReport run_clients(const ReplayOptions& options, const std::vector<TraceRe
   for (const Status& outcome : outcomes) outcome.throw_if_error();
 
   ReplayReport report;
-  report.requests = static_cast<std::int64_t>(requests.size());
   report.seconds = seconds_since(run.begin);
+  report.ended_by = ended_by;
+  report.requests = run.finished;
+  report.ttft_s = run.ttft_s.distribution();
+  report.tpot_ms = run.tpot_ms.distribution();
+  report.request_tpot_ms = run.request_tpot_ms.distribution();
+  report.tpot_bound_ms = options.tpot_ms;
+  report.goodput_per_s = static_cast<double>(run.good) / std::max(report.seconds, 1e-9);
   std::vector<double> step_us, fill_us;
   for (const ReplayClient& client : clients) client.add_to(report, step_us, fill_us);
+  report.settings = settings(options, requests, clients.front().shape());
   report.step_us = percentiles(step_us);
   report.fill_us = percentiles(fill_us);
   return report;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -44,6 +45,14 @@ void phase_lines(const ReplayReport& r, const Line& line) {
   }
 }
 
+double per_second(const ReplayReport& r, std::int64_t count) {
+  return r.seconds > 0 ? static_cast<double>(count) / r.seconds : 0;
+}
+
+nlohmann::ordered_json to_json(const Distribution& d) {
+  return {{"mean", d.mean}, {"p50", d.p50}, {"p90", d.p90}, {"p99", d.p99}, {"max", d.max}};
+}
+
 }  // namespace
 
 Percentiles percentiles(std::vector<double>& samples) {
@@ -59,20 +68,34 @@ Percentiles percentiles(std::vector<double>& samples) {
 std::string to_text(const ReplayReport& r) {
   std::string text;
   auto out = std::back_inserter(text);
+  if (r.ended_by != 0) {
+    fmt::format_to(out, "PARTIAL: ended by {} before its last request\n",
+                   r.ended_by == SIGINT ? "SIGINT" : "SIGTERM");
+  }
   const auto line = [&](std::string_view name, const std::string& value) {
     fmt::format_to(out, "{:<18} {}\n", name, value);
   };
+  for (const auto& [name, value] : r.settings) line(name, value);
   if (!r.service.empty()) {
     line("service",
          fmt::format("{}, {} client{}", r.service, r.clients, r.clients == 1 ? "" : "s"));
   }
-  line("workers", r.pool ? fmt::format("{} ({}), backend {}", r.pool->workers, r.pool->communicator,
-                                       r.pool->backend)
+  line("workers", r.pool ? fmt::format("{} ({}), backend {}, threads {}", r.pool->workers,
+                                       r.pool->communicator, r.pool->backend, r.pool->threads)
                          : std::string(kUnknown));
   line("decoded", fmt::format("{} tokens of {} requests in {} steps, {} prompt tokens pushed",
                               r.tokens, r.requests, r.steps, r.prompt_tokens));
   line("tokens/s", fmt::format("{:.1f} ({:.2f} s in steps, {:.2f} s in all)", r.tokens_per_second(),
                                r.step_seconds, r.seconds));
+  line("requests/s", fmt::format("{:.3f}, {:.3f} with at most {:g} ms a token (goodput)",
+                                 per_second(r, r.requests), r.goodput_per_s, r.tpot_bound_ms));
+  const auto times = [](const Distribution& d, double scale) {
+    return fmt::format("mean {:.2f} ms, p50 {:.2f}, p90 {:.2f}, p99 {:.2f}", d.mean * scale,
+                       d.p50 * scale, d.p90 * scale, d.p99 * scale);
+  };
+  line("first token", times(r.ttft_s, 1e3));
+  line("between tokens", times(r.tpot_ms, 1));
+  line("token of a request", times(r.request_tpot_ms, 1));
   phase_lines(r, line);
   line("placed by", r.pool ? r.pool->costs : std::string(kUnknown));
   round_lines(r, line);
@@ -97,9 +120,20 @@ std::string to_json(const ReplayReport& r) {
     phases[std::string(phase_name(static_cast<Phase>(p)))] =
         of_rounds([&](const RoundFigures& f) { return both(f.phase_us[p]); });
   }
+  nlohmann::ordered_json settings = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : r.settings) settings[name] = value;
   nlohmann::ordered_json json{
+      {"partial", r.ended_by != 0},
+      {"settings", settings},
       {"digest", fmt::format("{:016x}", r.digest)},
       {"tokens_per_second", r.tokens_per_second()},
+      {"tokens_per_s", per_second(r, r.tokens)},
+      {"finished_per_s", per_second(r, r.requests)},
+      {"goodput_per_s", r.goodput_per_s},
+      {"tpot_bound_ms", r.tpot_bound_ms},
+      {"ttft_s", to_json(r.ttft_s)},
+      {"tpot_ms", to_json(r.tpot_ms)},
+      {"request_tpot_ms", to_json(r.request_tpot_ms)},
       {"step_us", both(r.step_us)},
       {"phase_us", phases},
       {"balance", of_rounds(&RoundFigures::balance)},
@@ -115,6 +149,7 @@ std::string to_json(const ReplayReport& r) {
       {"communicator", of_pool(&PoolFigures::communicator)},
       {"costs", of_pool(&PoolFigures::costs)},
       {"backend", of_pool(&PoolFigures::backend)},
+      {"threads", of_pool(&PoolFigures::threads)},
       {"requests", r.requests},
       {"steps", r.steps},
       {"tokens", r.tokens},

@@ -3,11 +3,14 @@
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/round/round.h"
+#include "deploy/predict/simulate/quantiles.h"
 
 namespace tributary {
 
@@ -23,6 +26,7 @@ struct Percentiles {
 struct PoolFigures {
   int workers = 0;
   std::string backend;
+  std::string threads;  // of each worker: `2, 2`
   std::string communicator;
   std::string costs;  // of which machine: by what sequences were placed
   std::int64_t pages_total = 0;
@@ -45,12 +49,22 @@ struct ReplayReport {
   int clients = 0;                     // of the service
   std::optional<PoolFigures> pool;     // none where the service does not say
   std::optional<RoundFigures> rounds;  // none on a service, which has other clients too
-  std::int64_t requests = 0;
+  /// What it ran on and what it ran: reports with other settings are not comparable.
+  std::vector<std::pair<std::string, std::string>> settings;
+  int ended_by = 0;           // the signal that ended it before its last request; 0: none did
+  std::int64_t requests = 0;  // that have got all their tokens
   std::int64_t steps = 0;
   std::int64_t tokens = 0;         // decoded
   std::int64_t prompt_tokens = 0;  // pushed
   double seconds = 0;              // from the first admission to the last step, waits included
   double step_seconds = 0;         // spent in steps
+  /// From a request's arrival (without --speed: from when it was next) to its first token: the wait
+  /// for room, its prompt's rows and its first step.
+  Distribution ttft_s;
+  Distribution tpot_ms;          // time between tokens: steps, once for each token
+  Distribution request_tpot_ms;  // mean time per output token of each request, without the first
+  double tpot_bound_ms = 0;
+  double goodput_per_s = 0;  // requests a second whose mean time per output token met the bound
   Percentiles step_us;
   Percentiles fill_us;  // of a prompt, from its first row to the word that all have arrived
   std::int64_t canaries = 0;
@@ -65,5 +79,10 @@ struct ReplayReport {
 
 [[nodiscard]] std::string to_text(const ReplayReport& report);
 [[nodiscard]] std::string to_json(const ReplayReport& report);
+
+/// Lines for people: the settings in which a report (as JSON) differs from that in the file
+/// `baseline`, and its figures beside that one's. Throws kNotFound, kIo and kMalformedInput.
+[[nodiscard]] std::string compare_reports(const std::filesystem::path& baseline,
+                                          const std::string& report_json);
 
 }  // namespace tributary

@@ -35,7 +35,8 @@ namespace {
   sigprocmask(SIG_SETMASK, &none, nullptr);
   const int null = open("/dev/null", O_RDONLY);
   dup2(null, STDIN_FILENO);
-  if (output >= 0) dup2(output, STDOUT_FILENO);
+  dup2(output, STDOUT_FILENO);
+  dup2(output, STDERR_FILENO);
   execvp(argv[0], argv);
   constexpr char kText[] =
       "tributary: a program cannot be started\n";  // NOLINT(modernize-avoid-c-arrays)
@@ -79,8 +80,7 @@ std::vector<pid_t> descendants_of(pid_t ancestor) {
 
 }  // namespace
 
-ChildProcess::ChildProcess(std::string name, const std::vector<std::string>& arguments,
-                           Output output)
+ChildProcess::ChildProcess(std::string name, const std::vector<std::string>& arguments)
     : name_(std::move(name)) {
   std::vector<char*> argv;
   argv.reserve(arguments.size() + 1);
@@ -89,17 +89,17 @@ ChildProcess::ChildProcess(std::string name, const std::vector<std::string>& arg
   }
   argv.push_back(nullptr);
   std::array<int, 2> pipe{-1, -1};
-  if (output == Output::kPipe && pipe2(pipe.data(), O_CLOEXEC | O_NONBLOCK) != 0) {
+  if (pipe2(pipe.data(), O_CLOEXEC | O_NONBLOCK) != 0) {
     fail(ErrorCode::kIo, "{}: no pipe: {}", name_, std::system_category().message(errno));
   }
   const pid_t parent = getpid();
   pid_ = fork();
   if (pid_ == 0) run_child(argv.data(), pipe[1], parent);
   const int error = errno;
-  if (pipe[1] >= 0) close(pipe[1]);
+  close(pipe[1]);
   output_ = pipe[0];
   if (pid_ < 0) {
-    if (output_ >= 0) close(output_);
+    close(output_);
     fail(ErrorCode::kIo, "{}: cannot be started: {}", name_, std::system_category().message(error));
   }
 }
@@ -111,7 +111,7 @@ ChildProcess::~ChildProcess() {
     int status = 0;
     waitpid(pid_, &status, 0);  // killed: it ends without its own cooperation
   }
-  if (output_ >= 0) close(output_);
+  close(output_);
 }
 
 const std::optional<std::string>& ChildProcess::ended() {
@@ -145,7 +145,7 @@ void ChildProcess::signal_descendants(int number) {
 std::string ChildProcess::read_output() const {
   std::string text;
   std::array<char, 4096> part{};
-  while (output_ >= 0) {
+  for (;;) {
     const ssize_t bytes = read(output_, part.data(), part.size());
     if (bytes <= 0) break;
     text.append(part.data(), static_cast<std::size_t>(bytes));

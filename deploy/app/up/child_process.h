@@ -14,9 +14,8 @@ namespace tributary {
 
 class ChildProcess {
  public:
-  enum class Output { kInherit, kPipe };
   /// Messages use `name`. Throws kIo if it cannot be started.
-  ChildProcess(std::string name, const std::vector<std::string>& arguments, Output output);
+  ChildProcess(std::string name, const std::vector<std::string>& arguments);
   /// Kills it and its descendants if they still run.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
@@ -32,7 +31,7 @@ class ChildProcess {
   void signal(int number);
   /// Sends a signal to all processes that it started, directly or not, if it runs.
   void signal_descendants(int number);
-  /// With Output::kPipe: the text that it wrote since the last call, without waiting.
+  /// The text that it wrote to stdout and stderr since the last call, without waiting.
   [[nodiscard]] std::string read_output() const;
 
  private:

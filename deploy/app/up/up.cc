@@ -8,12 +8,14 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "comm/http/http_client.h"
 #include "core/base/error.h"
+#include "deploy/app/up/child_log.h"
 #include "deploy/app/up/child_process.h"
 #include "deploy/app/up/mpirun_script.h"
 #include "deploy/options/option_table.h"
@@ -25,7 +27,7 @@ namespace {
 /// The time that a process has from SIGTERM to its end, besides the pool's drain timeout.
 constexpr std::chrono::seconds kStopTimeout{4};
 constexpr std::chrono::milliseconds kReadyPause{50};
-constexpr std::chrono::milliseconds kWatchPause{500};
+constexpr std::chrono::milliseconds kWatchPause{100};
 
 /// SIGINT, SIGTERM and SIGHUP are blocked, and polled by end_requested().
 class Signals {
@@ -67,8 +69,7 @@ class Service {
     const Deadline deadline = Deadline::after(std::chrono::milliseconds(options_.start_timeout_ms));
     std::vector<std::string> control = {program_, "control"};
     add_words(options_.control, control);
-    control_ =
-        std::make_unique<ChildProcess>("the control plane", control, ChildProcess::Output::kPipe);
+    control_.emplace("the control plane", control, options_.verbose);
     if (!await([&] { return read_url(); }, deadline)) return false;
 
     WorkerOptions worker = options_.worker;
@@ -81,7 +82,7 @@ class Service {
                                      "mpirun.sh", "-np",   std::to_string(options_.workers),
                                      program_,    "worker"};
     add_words(worker, pool);
-    pool_ = std::make_unique<ChildProcess>("the pool", pool, ChildProcess::Output::kInherit);
+    pool_.emplace("the pool", pool, options_.verbose);
 
     ServiceOptions service;
     service.token_file = options_.control.token_file;
@@ -94,7 +95,15 @@ class Service {
 
   /// Returns when the end is requested.
   void watch() {
-    while (!signals_.end_requested(kWatchPause)) check_children();
+    do check_children();
+    while (!signals_.end_requested(kWatchPause));
+  }
+
+  /// What the children write from now on is of no interest.
+  void hush() {
+    for (auto* child : {&control_, &pool_}) {
+      if (*child) (*child)->shows = false;
+    }
   }
 
   /// Stops the pool first, so that it can unregister. A second request for the end
@@ -102,16 +111,16 @@ class Service {
   void stop() {
     if (pool_) {
       // The signal goes directly to the ranks: mpirun would kill them a second after it.
-      pool_->signal_descendants(SIGTERM);
+      pool_->process.signal_descendants(SIGTERM);
       const std::chrono::milliseconds drain(options_.worker.leader.drain_timeout_ms);
       if (!wait(*pool_, kStopTimeout + drain)) {
-        pool_->signal(SIGTERM);
-        pool_->wait(Deadline::after(kStopTimeout));
+        pool_->process.signal(SIGTERM);
+        pool_->process.wait(Deadline::after(kStopTimeout));
       }
       pool_.reset();
     }
     if (control_) {
-      control_->signal(SIGTERM);
+      control_->process.signal(SIGTERM);
       wait(*control_, kStopTimeout);
       control_.reset();
     }
@@ -120,6 +129,23 @@ class Service {
   [[nodiscard]] const std::string& url() const noexcept { return url_; }
 
  private:
+  struct Child {
+    Child(const std::string& name, const std::vector<std::string>& arguments, bool verbose)
+        : process(name, arguments), log(verbose) {}
+
+    /// Shows what it wrote meanwhile, without what explains its end. Returns the whole.
+    std::string pass_on() {
+      std::string output = process.read_output();
+      const std::string lines = log.pass_on(output);
+      if (shows) (void)!write(STDERR_FILENO, lines.data(), lines.size());
+      return output;
+    }
+
+    ChildProcess process;
+    ChildLog log;
+    bool shows = true;
+  };
+
   /// False if the end was requested before the condition held.
   template <typename Condition>
   bool await(const Condition& condition, Deadline deadline) {
@@ -137,24 +163,31 @@ class Service {
   }
 
   void check_children() {
-    for (ChildProcess* child : {control_.get(), pool_.get()}) {
-      if (child != nullptr && child->ended()) {
-        fail(ErrorCode::kUnavailable, "{} has ended ({})", child->name(), *child->ended());
-      }
+    for (auto* child : {&control_, &pool_}) {
+      if (!*child) continue;
+      ChildProcess& process = (*child)->process;
+      const bool ended = process.ended().has_value();  // so all that it wrote is there
+      (*child)->pass_on();
+      if (!ended) continue;
+      const std::optional<Status>& error = (*child)->log.error();
+      if (error) fail(error->code(), "{} has ended: {}", process.name(), error->message());
+      fail(ErrorCode::kUnavailable, "{} has ended ({}){}", process.name(), *process.ended(),
+           options_.verbose ? "" : "; --verbose shows mpirun's words");
     }
   }
 
-  bool wait(ChildProcess& child, std::chrono::milliseconds timeout) {
+  bool wait(Child& child, std::chrono::milliseconds timeout) {
     const Deadline deadline = Deadline::after(timeout);
-    while (!child.ended()) {
+    for (; !child.process.ended(); child.pass_on()) {
       if (deadline.expired() || signals_.end_requested(kReadyPause)) return false;
     }
+    child.pass_on();
     return true;
   }
 
   /// Whether the control plane has reported its address.
   bool read_url() {
-    output_ += control_->read_output();
+    output_ += control_->pass_on();
     const std::size_t begin = output_.find(kListeningOn);
     const std::size_t end = output_.find('\n', begin == std::string::npos ? 0 : begin);
     if (begin == std::string::npos || end == std::string::npos) return false;
@@ -180,7 +213,7 @@ class Service {
   Signals signals_;
   std::string output_, url_;
   std::unique_ptr<HttpClient> http_;
-  std::unique_ptr<ChildProcess> control_, pool_;
+  std::optional<Child> control_, pool_;
 };
 
 }  // namespace
@@ -196,6 +229,7 @@ void up(const UpOptions& options) {
       service.watch();
     }
   } catch (const Error&) {
+    service.hush();
     service.stop();
     throw;
   }

@@ -15,6 +15,7 @@
 #include "core/reference/golden_case.h"
 #include "deploy/app/golden/golden_judge.h"
 #include "deploy/app/golden/golden_prompt.h"
+#include "deploy/app/meet_service.h"
 #include "deploy/local/hosted_pool.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/client/scoped_sequences.h"
@@ -292,6 +293,7 @@ Verification verify(const VerifyOptions& options, Communicator& communicator,
 }
 
 Verification verify_service(const VerifyOptions& options) {
+  meet_service(options.service);
   const auto backend = client_backend(options);
   TierClient client(client_config(options.service));
   Verification result;

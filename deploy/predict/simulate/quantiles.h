@@ -11,6 +11,7 @@ namespace tributary {
 struct Distribution {
   double mean = 0;
   double p50 = 0;
+  double p90 = 0;
   double p99 = 0;
   double max = 0;
 
@@ -45,7 +46,11 @@ class Samples {
       }
       return samples_.back().value;
     };
-    return {sum / weight, quantile(0.5), quantile(0.99), samples_.back().value};
+    return {.mean = sum / weight,
+            .p50 = quantile(0.5),
+            .p90 = quantile(0.9),
+            .p99 = quantile(0.99),
+            .max = samples_.back().value};
   }
 
  private:

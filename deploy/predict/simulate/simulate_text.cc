@@ -18,7 +18,7 @@ std::string rate_text(const SimulatedPoint& point) {
 }
 
 Json to_json(const Distribution& d) {
-  return {{"mean", d.mean}, {"p50", d.p50}, {"p99", d.p99}, {"max", d.max}};
+  return {{"mean", d.mean}, {"p50", d.p50}, {"p90", d.p90}, {"p99", d.p99}, {"max", d.max}};
 }
 
 Json to_json(const RequestCounts& c) {

@@ -239,12 +239,14 @@ TEST(Options, UpTakesWhatItsChildrenDo) {
 }
 
 TEST(Options, VersionAndHelpAreNotErrors) {
-  const ParseResult version = parse({"--version"});
-  EXPECT_TRUE(version.exit);
-  EXPECT_EQ(version.exit_status, 0);
-  EXPECT_THAT(version.text, testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+\n"));
-
-  for (const char* flag : {"--help", "-h"}) {
+  for (const char* flag : {"--version", "-V"}) {
+    const ParseResult version = parse({flag});
+    EXPECT_TRUE(version.exit);
+    EXPECT_EQ(version.exit_status, 0);
+    EXPECT_THAT(version.text, testing::MatchesRegex("tributary [0-9]+\\.[0-9]+\\.[0-9]+ "
+                                                    "\\(commit [0-9a-z-]+, [A-Za-z]*\\)\n"));
+  }
+  for (const char* flag : {"--help", "-h", "help"}) {
     const ParseResult help = parse({flag});
     EXPECT_TRUE(help.exit);
     EXPECT_EQ(help.exit_status, 0);
@@ -253,6 +255,41 @@ TEST(Options, VersionAndHelpAreNotErrors) {
       EXPECT_THAT(help.text, HasSubstr(command));
     }
   }
+}
+
+TEST(Options, HelpTakesACommand) {
+  EXPECT_EQ(parse({"help", "up"}).text, parse({"up", "--help"}).text);
+  EXPECT_EQ(parse({"help", "up", "more"}).text, parse({"up", "--help"}).text);
+  EXPECT_EQ(parse({"help", "nope"}).exit_status, 2);
+}
+
+/// `first` names options that exist, and the help shows them before the others.
+TEST(Options, HelpBeginsWithWhatEverybodyNeedsFirst) {
+  Options options;
+  for (const CommandTable& table : command_tables(options)) {
+    if (table.first.empty()) continue;
+    const std::string help = parse({table.name, "--help"}).text;
+    SCOPED_TRACE(help);
+    EXPECT_LE(table.first.size(), 5U);
+    const std::size_t begin = help.find("\nNeeded first:\n");
+    const std::size_t end = help.find("\n\n", begin);
+    ASSERT_NE(begin, std::string::npos);
+    EXPECT_EQ(help.substr(0, begin).find("Options:"), std::string::npos);
+    for (const std::string& name : table.first) {
+      ASSERT_NE(table.find(name.substr(2)), nullptr) << name;
+      EXPECT_LT(help.find("\n  " + name + " ", begin), end) << name;
+    }
+  }
+}
+
+TEST(Options, AMistypedNameHasASuggestion) {
+  const auto text = [](const std::vector<std::string>& words) { return parse(words).text; };
+  EXPECT_THAT(text({"up", "--worker", "4"}),
+              StartsWith("unknown argument '--worker'; did you mean --workers?"));
+  EXPECT_THAT(text({"replay", "--lenght-scale", "4"}), HasSubstr("did you mean --length-scale?"));
+  EXPECT_THAT(text({"repaly"}), StartsWith("no command 'repaly'; did you mean replay?"));
+  EXPECT_THAT(text({"statsu"}), StartsWith("no command 'statsu'; there are up, "));
+  EXPECT_THAT(text({"up", "--frobnicate"}), Not(HasSubstr("did you mean")));
 }
 
 TEST(Options, HelpOfACommandShowsEveryFlagWithItsRangeAndDefaultInLinesOf100Columns) {

@@ -4,16 +4,19 @@
 import http.server
 import json
 import pathlib
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from program import LIMIT_S, PROGRAM, SMALL, TINY, run, run_on_terminal  # noqa: E402
+from program import (ENDLESS, LIMIT_S, PROGRAM, SMALL, TINY, Process, run,  # noqa: E402
+                     run_on_terminal)
 
 REQUEST = '{"timestamp": %d, "input_length": %d, "output_length": %d}\n'
 
@@ -91,7 +94,8 @@ class Usage(Case):
 
     def test_help_and_version_are_on_stdout(self):
         for arguments in (["--help"], ["-h"], ["verify", "--help"], ["replay", "-h"],
-                          ["simulate", "--help"], ["info", "--help"], ["--version"], ["info"]):
+                          ["simulate", "--help"], ["info", "--help"], ["--version"], ["-V"], ["info"],
+                          ["help"], ["help", "up"]):
             result = run(*arguments)
             self.assertEqual((result.status, result.stderr), (0, ""), arguments)
             self.assertGreater(len(result.stdout), 5, arguments)
@@ -99,6 +103,7 @@ class Usage(Case):
     def test_what_is_not_understood(self):
         self.expect_refusal([], "no command", "verify, replay, simulate, top, bench, plan, config and info", "--help")
         self.expect_refusal(["frobnicate"], "'frobnicate'", "verify, replay, simulate, top, bench, plan, config and info")
+        self.expect_refusal(["up", "--worker", "4"], "did you mean --workers?")
         self.expect_refusal(["replay", "--frobnicate"], "'--frobnicate'", "replay --help")
         self.expect_refusal(["replay", "--layers", "many"], "--layers", "'many'", "1 to 1024")
         self.expect_refusal(["replay", "--layers"], "--layers needs a value")
@@ -134,6 +139,10 @@ class BadFiles(Case):
             path = self.file("bad.safetensors", content)
             self.expect_refusal(["verify", path], path)
             self.expect_refusal(["verify", TINY, path, "--workers", "3"], path)
+
+    def test_another_kind_of_file(self):
+        self.expect_refusal(["verify", "/etc/passwd"],
+                            "tributary: malformed_input: /etc/passwd: not a safetensors file")
 
     def test_traces_are_refused_with_the_line(self):
         good = REQUEST % (0, 10, 3)
@@ -247,6 +256,44 @@ class Reports(Case):
             self.assertIn("FAILED", result.stdout.splitlines()[-1])
 
 
+class ReportFiles(Case):
+    def test_stdout_takes_the_json_alone(self):
+        for command in (SMALL, ["plan"], ["simulate", "--requests", "5"]):
+            result = run(*command, "--json", "-")
+            self.assertEqual(result.status, 0, result)
+            self.assertGreater(len(json.loads(result.stdout)), 3)
+            self.assertIn("\n", result.stderr)  # the text
+        self.assertFalse(pathlib.Path("-").exists())
+        self.assertEqual(json.loads(self.run_well("info", "--json").stdout)["version"],
+                         self.run_well("--version").stdout.split()[1])
+
+    def test_a_run_that_fails_leaves_no_file(self):
+        path = self.folder / "r.json"
+        self.expect_refusal(["replay", "/absent", "--json", path], "/absent")
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_a_baseline_is_compared_with(self):
+        path = self.folder / "a.json"
+        self.run_well(*SMALL, "--json", path)
+        text = self.run_well(*SMALL, "--workers", "2", "--baseline", path).stdout
+        self.assertIn(f"\nbeside {path}\n", text)
+        self.assertRegex(text, r"other workers +1, now 2\n")
+        self.assertNotIn("other digest", text)
+        self.assertRegex(text, r"(?m)^  tokens_per_second +[\d.e+]+ +[\d.e+]+ +[\d.]+$")
+
+    def test_a_signal_ends_a_run_with_a_report(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            path = self.folder / f"{number}.json"
+            with Process([*ENDLESS, "--json", path]) as work:
+                time.sleep(2)
+                work.popen.send_signal(number)
+                result = work.wait()
+            self.assertEqual(result.status, 128 + number, result)
+            self.assertTrue(result.stdout.startswith("PARTIAL: ended by SIG"), result)
+            self.assertRegex(result.figure("pages"), " 0 at the end$")
+            self.assertTrue(json.loads(path.read_text())["partial"])
+
+
 class Devices(Case):
     def info(self, name):
         lines = self.run_well("info").stdout.splitlines()
@@ -278,7 +325,7 @@ class Terminal(unittest.TestCase):
     def test_an_error_comes_after_the_bar(self):
         status, shown = run_on_terminal("replay", "/absent")
         self.assertEqual(status, 2)
-        self.assertTrue(shown.startswith("tributary: /absent"), repr(shown))
+        self.assertTrue(shown.startswith("tributary: io: /absent"), repr(shown))
 
 
 if __name__ == "__main__":

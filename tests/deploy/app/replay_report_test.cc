@@ -4,11 +4,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstddef>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "core/base/error.h"
 
 namespace tributary {
 namespace {
@@ -46,6 +52,7 @@ ReplayReport sample() {
   ReplayReport r;
   r.pool = {.workers = 3,
             .backend = "cpu/TEST",
+            .threads = "2, 3, 4",
             .communicator = "threads",
             .costs = "h200: a source",
             .pages_total = 22};
@@ -55,6 +62,12 @@ ReplayReport sample() {
   r.prompt_tokens = 14000;
   r.seconds = 5.25;
   r.step_seconds = 2.5;
+  r.settings = {{"processor", "a processor"}, {"layers", "7"}};
+  r.ttft_s = {.mean = 0.25, .p50 = 0.5, .p90 = 0.0078125, .p99 = 2, .max = 3};
+  r.tpot_ms = {.mean = 5, .p50 = 6, .p90 = 7, .p99 = 8, .max = 9};
+  r.request_tpot_ms = {.mean = 16, .p50 = 17, .p90 = 18, .p99 = 19, .max = 20};
+  r.tpot_bound_ms = 40;
+  r.goodput_per_s = 1.5;
   r.step_us = {150, 990};
   r.fill_us = {1000, 2000};
   RoundFigures rounds;
@@ -102,6 +115,16 @@ TEST(ReplayReport, JsonHasEveryFigureUnderItsKey) {
   EXPECT_EQ(json.at("communicator"), "threads");
   EXPECT_EQ(json.at("costs"), "h200: a source");
   EXPECT_EQ(json.at("backend"), "cpu/TEST");
+  EXPECT_EQ(json.at("threads"), "2, 3, 4");
+  EXPECT_EQ(json.at("partial"), false);
+  EXPECT_EQ(json.at("settings").at("layers"), "7");
+  EXPECT_EQ(json.at("finished_per_s"), 11 / 5.25);
+  EXPECT_EQ(json.at("tokens_per_s"), 1300 / 5.25);
+  EXPECT_EQ(json.at("goodput_per_s"), 1.5);
+  EXPECT_EQ(json.at("tpot_bound_ms"), 40);
+  EXPECT_EQ(json.at("ttft_s").at("p90"), 0.0078125);
+  EXPECT_EQ(json.at("tpot_ms").at("mean"), 5);
+  EXPECT_EQ(json.at("request_tpot_ms").at("p99"), 19);
   EXPECT_EQ(json.at("requests"), 11);
   EXPECT_EQ(json.at("steps"), 12);
   EXPECT_EQ(json.at("tokens"), 1300);
@@ -113,12 +136,26 @@ TEST(ReplayReport, JsonHasEveryFigureUnderItsKey) {
 
 TEST(ReplayReport, TextShowsTheSameFigures) {
   const std::string text = to_text(sample());
-  for (const char* figure :
-       {"3 (threads), backend cpu/TEST", "h200: a source",
-        "1300 tokens of 11 requests in 12 steps, 14000 prompt tokens", "520.0", "2.50 s in steps",
-        "5.25 s in all", "p50 150 us, p99 990 us", "attend           p50 1003 us, p99 2003 us",
-        "1.062", "2.50 workers a sequence", "3.00 MiB (4.00 MiB planned), 2.00 MiB",
-        "21 of 22 used at the peak, 23 at the end", "17 outputs", "0.00125", "0123456789abcdef"}) {
+  for (const char* figure : {"3 (threads), backend cpu/TEST, threads 2, 3, 4",
+                             "h200: a source",
+                             "a processor",
+                             "2.095, 1.500 with at most 40 ms a token",
+                             "mean 250.00 ms, p50 500.00, p90 7.81, p99 2000",
+                             "mean 5.00 ms, p50 6.00, p90 7.00, p99 8.00",
+                             "mean 16.00 ms, p50 17.00, p90 18.00",
+                             "1300 tokens of 11 requests in 12 steps, 14000 prompt tokens",
+                             "520.0",
+                             "2.50 s in steps",
+                             "5.25 s in all",
+                             "p50 150 us, p99 990 us",
+                             "attend           p50 1003 us, p99 2003 us",
+                             "1.062",
+                             "2.50 workers a sequence",
+                             "3.00 MiB (4.00 MiB planned), 2.00 MiB",
+                             "21 of 22 used at the peak, 23 at the end",
+                             "17 outputs",
+                             "0.00125",
+                             "0123456789abcdef"}) {
     EXPECT_THAT(text, HasSubstr(figure));
   }
 }
@@ -145,6 +182,39 @@ TEST(ReplayReport, WhatAServiceDoesNotSayIsUnknown) {
                            "spread             unknown", "p50 1000 us, p99 2000 us"}) {
     EXPECT_THAT(to_text(report), HasSubstr(line));
   }
+}
+
+TEST(ReplayReport, ApartialOneSaysSoFirst) {
+  ReplayReport report = sample();
+  EXPECT_THAT(to_text(report), testing::Not(HasSubstr("PARTIAL")));
+  report.ended_by = SIGTERM;
+  EXPECT_THAT(to_text(report), testing::StartsWith("PARTIAL: ended by SIGTERM"));
+  EXPECT_EQ(nlohmann::json::parse(to_json(report)).at("partial"), true);
+}
+
+TEST(ReplayReport, ABaselineNamesOtherSettingsAndRatios) {
+  const auto path =
+      std::filesystem::temp_directory_path() / ("tributary_baseline_" + std::to_string(getpid()));
+  std::ofstream(path) << to_json(sample());
+  ReplayReport now = sample();
+  EXPECT_THAT(compare_reports(path, to_json(now)), testing::Not(HasSubstr("other ")));
+  now.settings[1].second = "8";
+  now.settings.emplace_back("spread", "all");
+  now.pool->threads = "1";
+  now.step_seconds = 5;
+  now.digest = 1;
+  const std::string text = compare_reports(path, to_json(now));
+  EXPECT_THAT(text, HasSubstr("other layers             7, now 8\n"));
+  EXPECT_THAT(text, HasSubstr("other spread             nothing, now all\n"));
+  EXPECT_THAT(text, HasSubstr("other threads            2, 3, 4, now 1\n"));
+  EXPECT_THAT(text, HasSubstr("other digest\n"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("processor")));
+  EXPECT_THAT(text, testing::ContainsRegex("tokens_per_second +520 +260 +0.500\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("ttft_s/p50 +0.5 +0.5 +1.000\n"));
+  std::ofstream(path) << "{}";
+  EXPECT_THROW((void)compare_reports(path, to_json(now)), Error);
+  std::filesystem::remove(path);
+  EXPECT_THROW((void)compare_reports(path, to_json(now)), Error);
 }
 
 TEST(ReplayReport, OfNothingIsStillWellFormed) {

@@ -45,11 +45,32 @@ class Install(unittest.TestCase):
         cls.environment = {**os.environ, "LD_LIBRARY_PATH": str(cls.library.parent)}
 
     def test_the_installed_program_runs(self):
-        version = run(STAGE / "bin" / "tributary", "--version").strip()
+        version = run(STAGE / "bin" / "tributary", "--version").split()[1]
         self.assertRegex(version, r"^\d+\.\d+\.\d+$")
         self.assertTrue(one(STAGE, f"libtributary.so.{version}").is_file())
         changes = one(STAGE, "changelog").read_text()
         self.assertIn(f"## {version}", changes)
+
+    def test_shells_complete_commands_and_flags(self):
+        script = one(STAGE / "share" / "bash-completion", "tributary")
+
+        def completed(*words):
+            return run("bash", "-c", f"source {script}; COMP_WORDS=(tributary \"$@\"); "
+                       "COMP_CWORD=$#; _tributary; echo ${COMPREPLY[*]}", "-", *words).split()
+
+        self.assertEqual(completed("rep"), ["replay"])
+        self.assertEqual(completed("help", "ver"), ["verify"])
+        self.assertEqual(completed("up", "--work"), ["--workers", "--worker-timeout-ms"])
+        self.assertEqual(completed("up", "--exchange", "a"), ["auto", "all-gather", "all-to-all"])
+        self.assertIn("#compdef tributary", one(STAGE / "share" / "zsh", "_tributary").read_text())
+
+    def test_man_pages(self):
+        if not shutil.which("help2man"):
+            self.skipTest("NO help2man: no man page is made here")
+        for name in ("tributary", "tributary-up", "tributary-replay"):
+            page = one(STAGE / "share" / "man" / "man1", f"{name}.1").read_text()
+            self.assertTrue(page.startswith(".\\\" DO NOT MODIFY THIS FILE"), page[:100])
+        self.assertIn("\\-\\-baseline", page)
 
     def test_links_of_the_installed_pages_hold(self):
         pages = STAGE / "share" / "doc" / "tributary"

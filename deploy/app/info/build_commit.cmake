@@ -1,0 +1,14 @@
+# Writes OUTPUT, a header with the commit of SOURCE, if it does not say that already.
+execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --exclude=* --abbrev=9
+                OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+if(NOT commit)
+  set(commit unknown)
+endif()
+set(text "// Made by build_commit.cmake.\n#pragma once\n#define TRIBUTARY_COMMIT \"${commit}\"\n")
+set(before "")
+if(EXISTS ${OUTPUT})
+  file(READ ${OUTPUT} before)
+endif()
+if(NOT before STREQUAL text)
+  file(WRITE ${OUTPUT} "${text}")
+endif()

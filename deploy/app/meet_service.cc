@@ -1,0 +1,50 @@
+#include "deploy/app/meet_service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "comm/http/http_client.h"
+#include "core/base/error.h"
+#include "core/base/line_writer.h"
+
+namespace tributary {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPatience{4'000};  // with nobody who listens
+constexpr milliseconds kPause{100};
+constexpr milliseconds kSilence{2'000};
+
+}  // namespace
+
+void meet_service(const ServiceOptions& options) {
+  const TierClientConfig client = client_config(options);
+  HttpClient http({.url = parse_url(options.url),
+                   .bearer_token = client.bearer_token,
+                   .certificate_authority = client.certificate_authority});
+  const auto start = Deadline::Clock::now();
+  const Deadline deadline = Deadline::after(milliseconds(options.call_timeout_ms));
+  for (milliseconds wait = std::min(kSilence, milliseconds(options.call_timeout_ms));;) {
+    try {
+      (void)http.request("GET", "/healthz", "", Deadline::after(wait));
+      return;
+    } catch (const Error& error) {
+      const bool silent = error.code() == ErrorCode::kDeadlineExceeded;
+      const bool nobody =
+          error.code() == ErrorCode::kUnavailable && Deadline::Clock::now() - start < kPatience;
+      if (deadline.expired() || !(silent || nobody)) throw;
+      if (silent) {
+        stderr_lines().write(fmt::format("tributary: no answer from {} yet; waiting", options.url));
+        wait = milliseconds(options.call_timeout_ms);
+      } else {
+        std::this_thread::sleep_for(kPause);
+      }
+    }
+  }
+}
+
+}  // namespace tributary
