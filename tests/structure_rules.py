@@ -105,7 +105,7 @@ VENDORS = [
     # The C++ library, and what of POSIX and Linux we use.
     (r"[a-z_0-9]+", ANYWHERE),
     (r"(sys|linux|net|netinet|arpa|gnu)/[a-z_-]+\.h", ANYWHERE),
-    (r"(dirent|dlfcn|fcntl|ifaddrs|malloc|netdb|poll|pthread|sched|signal|spawn|stdio|stdlib|time|unistd)\.h",
+    (r"(dirent|dlfcn|fcntl|ifaddrs|malloc|netdb|poll|pthread|sched|signal|spawn|stdio|stdlib|termios|time|unistd)\.h",
      ANYWHERE),
 ]
 # A header that other folders include may itself include only these of others.

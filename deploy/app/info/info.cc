@@ -10,7 +10,6 @@
 #include <string>
 #include <string_view>
 
-#include "build_commit.h"
 #include "comm/http/http_libraries.h"
 #include "core/model/mla_shape.h"
 #include "core/model/row_format.h"
@@ -95,10 +94,6 @@ std::size_t bf16_row_bytes(const MlaShape& shape) {
 
 std::string_view version() noexcept {
   return TRIBUTARY_VERSION;
-}
-
-std::string_view build_commit() noexcept {
-  return TRIBUTARY_COMMIT;
 }
 
 std::string_view build_type() noexcept {

@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "core/reference/golden_case.h"
 #include "deploy/app/golden/golden_prompt.h"
-#include "deploy/app/meet_service.h"
+#include "deploy/app/meet/meet_service.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/client/scoped_sequences.h"
 #include "deploy/service/protocol/pool_messages.h"

@@ -15,7 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/limits.h"
 #include "core/model/mla_shape.h"
-#include "deploy/app/meet_service.h"
+#include "deploy/app/meet/meet_service.h"
 #include "deploy/app/replay/replay_clients.h"
 #include "deploy/app/replay/round_tally.h"
 #include "deploy/app/top/tier_sample.h"

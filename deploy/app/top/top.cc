@@ -21,7 +21,7 @@
 
 #include "comm/http/http_client.h"
 #include "core/base/error.h"
-#include "deploy/app/meet_service.h"
+#include "deploy/app/meet/meet_service.h"
 #include "deploy/app/top/tier_sample.h"
 #include "deploy/app/top/top_text.h"
 #include "deploy/service/client/service_options.h"

@@ -15,7 +15,7 @@
 #include "core/reference/golden_case.h"
 #include "deploy/app/golden/golden_judge.h"
 #include "deploy/app/golden/golden_prompt.h"
-#include "deploy/app/meet_service.h"
+#include "deploy/app/meet/meet_service.h"
 #include "deploy/local/hosted_pool.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/client/scoped_sequences.h"

@@ -1,4 +1,4 @@
-#include "deploy/app/meet_service.h"
+#include "deploy/app/meet/meet_service.h"
 
 #include <fmt/format.h>
 
