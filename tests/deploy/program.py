@@ -23,7 +23,7 @@ LIMIT_S = 120
 SMALL = ["replay", "--requests", "6", "--length-scale", "0.02", "--leaf-tokens", "64",
          "--heads", "4", "--kv-gib", "0.05"]
 # One that goes on for minutes, until something ends it.
-ENDLESS = ["replay", "--requests", "64", "--leaf-tokens", "256", "--kv-gib", "0.25",
+ENDLESS = ["replay", "--requests", "640", "--leaf-tokens", "256", "--kv-gib", "0.25",
            "--length-scale", "0.1", "--layers", "8", "--canary-rate", "0"]
 
 

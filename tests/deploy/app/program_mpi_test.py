@@ -179,14 +179,12 @@ class Failures(Case):
     def fail_rank(self, rank, what, flags=(), mpirun=()):
         """Sends a signal to a rank in the middle of a replay; returns what the others print."""
         path = self.folder / "r.json"
-        path.unlink(missing_ok=True)
         with Process([*ENDLESS, *flags, "--json", path], self.RANKS, mpirun) as process:
-            # Rank 0 makes the file when the pool is formed; then all work.
-            process.wait_until(path.exists, "the run began")
             process.wait_until(lambda: len(process.rank_pids()) == self.RANKS, "all ranks are up")
             pids = process.rank_pids()
             before = {r: cpu_seconds(pid) for r, pid in pids.items()}
-            process.wait_until(lambda: all(cpu_seconds(pid) > before[r] + 0.2
+            # Starting takes a tenth of a second of this.
+            process.wait_until(lambda: all(cpu_seconds(pid) > before[r] + 0.25
                                            for r, pid in pids.items()), "all ranks are at work")
             os.kill(pids[rank], what)
             begin = time.monotonic()
@@ -194,7 +192,7 @@ class Failures(Case):
             print(f"rank {rank}, {what.name}: ended after {time.monotonic() - begin:.1f} s")
             self.assertEqual(process.rank_pids(), {}, "ranks are left behind")
         self.assertEqual(result.stdout, "", "a report of a run that failed")
-        self.assertEqual(path.read_text(), "")
+        self.assertFalse(path.exists(), "a report of a run that failed")
         return result
 
     def test_a_killed_rank_ends_the_job(self):
