@@ -17,13 +17,14 @@ stages=(
   "fuzz|600|libFuzzer, in the same build, on everything that parses bytes from outside"
   "tsan|1200|tests of ranks as threads under ThreadSanitizer"
   "engines|1800|transformers through tiers, SmolLM2 and FlashMLA's grid with more than in python"
+  "vllm|720|vLLM decodes through tiers; with --only alone"
   "wheel|3600|the package's wheels in an empty Debian 13 and 12, a tier on other hosts; as root"
   "gpu_pack|3600|what travels to a machine with a GPU, in a bare Debian 11 and 13; with --only alone, as root"
   "cuda12|1200|the CUDA sources with the oldest tools of CUDA 12; with --only alone"
   "debian13|3600|quick start, release and ctest in an empty Debian 13; with --only alone, as root"
   "debian12|3600|the same in an empty Debian 12"
 )
-apart=" engines wheel gpu_pack cuda12 debian13 debian12 "  # run before something is called done, not with every change
+apart=" engines vllm wheel gpu_pack cuda12 debian13 debian12 "  # run before something is called done, not with every change
 # Test programs that run threads of ours, which the tsan stage builds and runs. Which cases the
 # sanitizers leave out is in CMakePresets.json: one instruction set is like another to
 # ThreadSanitizer, so of the kernels' conformance only the cases with several threads run;
@@ -129,11 +130,11 @@ stage_python() {
   run_pytest "$environment" tests/deploy/python
 }
 
-# torch is 540 MB and its environment 1.8 GB: both are kept while what makes them is the same.
-stage_engines() {
-  local wheel environment=build/python/engines packages=deploy/python/engines.txt
+# environment_of NAME: build/python/NAME, of the packages that deploy/python/NAME.txt lists, with the
+# wheel. torch is 540 MB and the environment 1.8 GB: it is kept while what makes it is the same.
+environment_of() {
+  local environment=build/python/$1 packages=deploy/python/$1.txt
   local libraries=tests/deploy/python/engines/absent_libraries.py
-  program_and_wheel
   if ! cat "$packages" "$libraries" | cmp -s - "$environment/made_of"; then
     rm -rf "$environment"
     python3 -m venv "$environment"
@@ -142,8 +143,21 @@ stage_engines() {
     cat "$packages" "$libraries" >"$environment/made_of"
   fi
   pip_install "$environment" --no-deps --force-reinstall "$wheel"
-  TRIBUTARY_ENGINES=1 run_pytest "$environment" \
+}
+
+stage_engines() {
+  local wheel
+  program_and_wheel
+  environment_of engines
+  TRIBUTARY_ENGINES=1 run_pytest build/python/engines \
     tests/deploy/python/{smollm2_test.py,engines}
+}
+
+stage_vllm() {
+  local wheel
+  program_and_wheel
+  environment_of vllm
+  TRIBUTARY_VLLM=1 run_pytest build/python/vllm tests/deploy/python/vllm
 }
 
 # 13: one wheel for CPython 3.12 and later; 12: CPython 3.11's own.

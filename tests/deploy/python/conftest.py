@@ -18,9 +18,10 @@ from tier import FREE_S, Tier, wait_until  # noqa: E402
 from program import TINY  # noqa: E402
 
 ENGINES = os.environ.get("TRIBUTARY_ENGINES") == "1"
-# For the stage `engines`: long prompts, through workers that share two cores with the model.
-LIMIT_S = 600 if ENGINES else 120
-collect_ignore = [] if ENGINES else ["engines"]
+# For the stages `engines` and `vllm`: long prompts, through workers that share two cores with the model.
+VLLM = os.environ.get("TRIBUTARY_VLLM") == "1"
+LIMIT_S = 600 if ENGINES or VLLM else 120
+collect_ignore = [name for name, wanted in (("engines", ENGINES), ("vllm", VLLM)) if not wanted]
 
 
 def pytest_configure(config):

@@ -1,0 +1,174 @@
+# The connector that vLLM makes twice: beside its scheduler, and in its worker.
+import dataclasses
+
+import tributary
+
+from .admissions import Admissions
+from .interface import (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole,
+                        KVConnectorWorkerMetadata, check_version)
+from .options import Options, refused
+from .worker import Worker
+
+
+@dataclasses.dataclass(frozen=True)
+class Scheduled:
+    """A request of a step, as its worker needs it."""
+
+    first_block: int   # names it to vLLM where its rows are lost
+    newest_block: int  # names it in the attention's metadata
+    last: int          # tokens that it may have in the end, without the last, which has no row
+
+
+@dataclasses.dataclass
+class StepMetadata(KVConnectorMetadata):
+    requests: dict = dataclasses.field(default_factory=dict)   # request -> Scheduled
+    sequences: dict = dataclasses.field(default_factory=dict)  # request -> its new sequence
+    dropped: list = dataclasses.field(default_factory=list)    # preempted requests
+
+
+@dataclasses.dataclass
+class WorkerMetadata(KVConnectorWorkerMetadata):
+    sequences: dict  # request -> the sequence that the worker has admitted for it
+
+    def aggregate(self, other):
+        return WorkerMetadata(self.sequences | other.sequences)
+
+
+class TributaryConnector(KVConnectorBase_V1):
+    def __init__(self, vllm_config, role, kv_cache_config):
+        super().__init__(vllm_config, role, kv_cache_config)
+        check_version()
+        if why := refused(vllm_config):
+            raise ValueError(f"Tributary does not serve this configuration: {why}")
+        self._options = Options.of(vllm_config)
+        self._client = self._options.client()
+        self._block_size = vllm_config.cache_config.block_size
+        if role == KVConnectorRole.SCHEDULER:
+            self._admissions = Admissions(self._client, self._options)
+            self._requests = {}   # id -> vLLM's
+            self._blocks = {}     # id -> its blocks
+            self._sequences = {}  # id -> its sequence, or None where it has none
+            self._unsent = {}     # id -> what the worker does not know yet
+        else:
+            self.worker = Worker(self._client, self._options, vllm_config)
+
+    @property
+    def requires_kv_delivery(self):
+        return False
+
+    # The scheduler calls these.
+
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        """(None, False) until the tier has room: the scheduler asks again."""
+        name = request.request_id
+        self._requests[name] = request
+        if name not in self._sequences:
+            # All but the last token come as a prompt: that one may come alone, as a decode, and
+            # nobody would push its row.
+            prompt_tokens = request.num_tokens - 1
+            new_tokens = max(1, min(self._options.reserve_tokens,
+                                    self._last(request) - prompt_tokens))
+            if not self._admissions.ask(name, prompt_tokens, new_tokens):
+                return None, False
+            sequence = self._admissions.take(name)
+            self._sequences[name] = sequence
+            if sequence is not None:
+                self._unsent[name] = sequence.to_json()
+        return 0, False
+
+    def _last(self, request):
+        return min(request.num_prompt_tokens + request.max_tokens,
+                   self._vllm_config.model_config.max_model_len) - 1
+
+    def update_state_after_alloc(self, request, blocks, num_external_tokens):
+        pass
+
+    def build_connector_meta(self, scheduler_output):
+        metadata = StepMetadata()
+        for name in scheduler_output.preempted_req_ids or ():
+            self._drop(name)
+            metadata.dropped.append(name)
+        for new in scheduler_output.scheduled_new_reqs:
+            self._blocks[new.req_id] = list(new.block_ids[0])
+            self._schedule(metadata, new.req_id, new.num_computed_tokens, scheduler_output)
+        cached = scheduler_output.scheduled_cached_reqs
+        for i, name in enumerate(cached.req_ids):
+            if name in cached.resumed_req_ids:
+                self._blocks[name] = []
+            if cached.new_block_ids[i]:
+                self._blocks[name] += cached.new_block_ids[i][0]
+            self._schedule(metadata, name, cached.num_computed_tokens[i], scheduler_output)
+        if not scheduler_output.total_num_scheduled_tokens:
+            self._admissions.wait_briefly()
+        return metadata
+
+    def _schedule(self, metadata, name, computed, scheduler_output):
+        blocks = self._blocks[name]
+        end = computed + scheduler_output.num_scheduled_tokens[name]
+        metadata.requests[name] = Scheduled(blocks[0], blocks[(end - 1) // self._block_size],
+                                            self._last(self._requests[name]))
+        if name in self._unsent:
+            metadata.sequences[name] = self._unsent.pop(name)
+
+    def update_connector_output(self, connector_output):
+        metadata = connector_output.kv_connector_worker_meta
+        for name, text in (metadata.sequences if metadata else {}).items():
+            sequence = self._client.adopt(tributary.Sequence.from_json(text))
+            if name in self._requests:
+                self._sequences[name] = sequence  # the worker has freed the one before
+            else:
+                self._admissions.free([sequence])
+
+    def request_finished(self, request, block_ids):
+        self._drop(request.request_id)
+        self._requests.pop(request.request_id, None)
+        self._blocks.pop(request.request_id, None)
+        return False, None
+
+    def _drop(self, name):
+        self._admissions.give_up(name)
+        self._unsent.pop(name, None)
+        sequence = self._sequences.pop(name, None)
+        if sequence is not None:
+            self._admissions.free([sequence])
+
+    def shutdown(self):
+        if self.role == KVConnectorRole.SCHEDULER:
+            self._admissions.free([s for s in self._sequences.values() if s is not None])
+            self._sequences.clear()
+            self._admissions.close()
+        else:
+            self.worker.close()
+
+    # The worker calls these.
+
+    def register_kv_caches(self, kv_caches):
+        self.worker.start()
+
+    def bind_connector_metadata(self, connector_metadata):
+        super().bind_connector_metadata(connector_metadata)
+        self.worker.begin(connector_metadata)
+
+    def start_load_kv(self, forward_context, **kwargs):
+        pass
+
+    def wait_for_layer_load(self, layer_name):
+        pass
+
+    def save_kv_layer(self, layer_name, kv_layer, attn_metadata, **kwargs):
+        pass
+
+    def wait_for_save(self):
+        self.worker.end()
+
+    def get_finished(self, finished_req_ids):
+        for name in finished_req_ids:
+            self.worker.drop(name)
+        return None, None
+
+    def get_block_ids_with_load_errors(self):
+        return self.worker.take_lost()
+
+    def build_connector_worker_meta(self):
+        sequences = self.worker.take_admitted()
+        return WorkerMetadata(sequences) if sequences else None

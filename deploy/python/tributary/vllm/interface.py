@@ -1,0 +1,41 @@
+# Everything of vLLM that the backend and the connector rely upon.
+"""Both of vLLM's interfaces are marked experimental, so one version is supported: 0.32. Beside the
+names below, this is relied upon:
+
+- A plug-in of the group `vllm.general_plugins` runs in every process, before the configuration is
+  known; `register_backend()` takes a path, which is resolved for each layer under
+  `get_current_vllm_config()`.
+- `do_kv_cache_update()` of a layer comes before its `forward_mha()` and `forward_mqa()`; what they
+  are given is ordered by request, requests of one new token first: these go to `forward_mqa()`.
+- The metadata of a step's attention is built before the connector's is bound.
+- In a worker a step calls bind_connector_metadata(), the layers, wait_for_save() (after a failure
+  too), get_finished(), get_block_ids_with_load_errors(), build_connector_worker_meta().
+- Of a running request with an invalid block vLLM discards the step and computes all tokens again,
+  from position 0. It looks only at blocks that were computed before the step.
+"""
+import vllm
+from vllm.config import get_current_vllm_config
+from vllm.distributed.kv_transfer import get_kv_transfer_group
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole, KVConnectorWorkerMetadata)
+from vllm.forward_context import get_forward_context
+from vllm.model_executor.layers.attention.mla_attention import (
+    MLACommonBackend, MLACommonImpl, MLACommonMetadata, MLACommonMetadataBuilder)
+from vllm.platforms import current_platform
+from vllm.v1.attention.backend import MultipleOf
+from vllm.v1.attention.backends.mla.cpu_mla import CPUMLAImpl
+from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+
+__all__ = ["AttentionBackendEnum", "CPUMLAImpl", "KVConnectorBase_V1", "KVConnectorMetadata",
+           "KVConnectorRole", "KVConnectorWorkerMetadata", "MLACommonBackend", "MLACommonImpl",
+           "MLACommonMetadata", "MLACommonMetadataBuilder", "MultipleOf", "check_version",
+           "current_platform", "get_current_vllm_config", "get_forward_context",
+           "get_kv_transfer_group", "register_backend"]
+
+VERSION = "0.32."
+
+
+def check_version():
+    if not vllm.__version__.startswith(VERSION):
+        raise RuntimeError(f"tributary.vllm is written for vLLM {VERSION}x, this is "
+                           f"{vllm.__version__}: its interfaces differ between versions")

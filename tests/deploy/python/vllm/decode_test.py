@@ -1,0 +1,167 @@
+# vLLM's tokens through a tier are vLLM's own; requests that end, wait and are lost. An engine takes
+# half a minute to start: tests share them.
+import contextlib
+import os
+import signal
+import time
+
+import pytest
+
+import tributary
+from conftest import Engine, prompts_of, tier_of
+from tier import wait_until
+
+# One token, one page and its neighbours, a leaf and its neighbours, the most.
+LENGTHS = (1, 2, 17, 63, 64, 65, 127, 128, 129, 300, 511, 700, 1000, 1, 1500, 2000)
+NEW = 24
+FIRST, SECOND = prompts_of(*LENGTHS), prompts_of(*LENGTHS[::-1], seed=18)
+ALONE = slice(4, 12)  # the requests of the test of one lost sequence
+
+
+@pytest.fixture(scope="module")
+def own(models):
+    """Tokens of vLLM without the plug-in, in its default processes."""
+    made = {}
+
+    def tokens(name):
+        if name not in made:
+            with Engine(models(name), "own", environment={"VLLM_PLUGINS": ""}) as engine:
+                assert engine.reply()["ready"]
+                made[name] = [engine.tokens(batch, NEW) for batch in (FIRST, SECOND)]
+        return made[name]
+    return tokens
+
+
+class Running:
+    def __init__(self, model, stack_of, **more):
+        self.tier = stack_of.enter_context(tier_of(model, **more))
+        self.engine = stack_of.enter_context(Engine(model, self.tier.url))
+        assert self.engine.reply()["ready"]
+
+    def wait_all_free(self, limit_s):
+        wait_until(lambda: self.tier.busy_pages() == 0, "every page is free", limit_s)
+
+    def kill_tier(self):
+        for pid in self.tier.pools["pool0"].pids().values():
+            os.kill(pid, signal.SIGKILL)
+
+    def start_tier(self):
+        self.tier.start_pool("pool0", 2)
+
+    def wait_steps(self, begun, steps):
+        wait_until(lambda: self.engine.steps() >= begun + steps, f"{steps} steps have run", 300)
+
+
+@pytest.fixture(scope="module")
+def running(models):
+    """Of V2, with room for all."""
+    with contextlib.ExitStack() as stack_of:
+        yield Running(models("v2"), stack_of)
+
+
+@pytest.fixture(scope="module")
+def small(models):
+    """Of V2, with room for some 3,000 of the 7,000 tokens."""
+    with contextlib.ExitStack() as stack_of:
+        yield Running(models("v2"), stack_of, kv_gib=0.0065)
+
+
+def test_two_batches_of_16_requests(running, own):
+    for batch, expected in zip((FIRST, SECOND), own("v2")):
+        assert running.engine.tokens(batch, NEW) == expected
+        running.wait_all_free(2)
+
+
+def test_two_batches_of_v3_with_yarn(models, own):
+    with contextlib.ExitStack() as stack_of:
+        v3 = Running(models("v3"), stack_of)
+        for batch, expected in zip((FIRST, SECOND), own("v3")):
+            assert v3.engine.tokens(batch, NEW) == expected
+
+
+def test_installed_and_not_configured_it_changes_nothing(models, own):
+    with Engine(models("v2"), "own") as engine:
+        assert engine.reply()["ready"]
+        assert engine.tokens(FIRST, NEW) == own("v2")[0]
+        assert "Using CPU_MLA backend" in engine.output()
+        assert "Tributary" not in engine.output()
+
+
+def check_aborted(expected, got, aborted):
+    for i, tokens in enumerate(got):
+        assert tokens == expected[i][:len(tokens)]
+        assert len(tokens) == NEW or i in aborted
+
+
+def test_aborts_in_the_middle(running, own):
+    aborts = {3: 4, 9: 6, 11: 1, 15: 9}
+    got = running.engine.tokens(FIRST, NEW, abort=aborts)
+    running.wait_all_free(1)
+    check_aborted(own("v2")[0], got, aborts)
+
+
+def test_more_requests_than_the_tier_holds(small, own):
+    assert small.engine.tokens(FIRST, NEW) == own("v2")[0]
+    small.wait_all_free(2)
+
+
+def test_aborts_while_others_wait(small, own):
+    aborts = {3: 4, 9: 6, 11: 1, 15: 2}
+    got = small.engine.tokens(FIRST, NEW, abort=aborts)
+    small.wait_all_free(1)
+    check_aborted(own("v2")[0], got, aborts)
+
+
+def test_a_sequence_that_is_lost_alone_is_computed_again(running, own):
+    tier, engine, prompts = running.tier, running.engine, FIRST[ALONE]
+    with tributary.Client(tier.url).admit(1, 0) as last:
+        before = last.id
+    rows = tier.metric("tributary_ingested_rows_total")
+    begun = engine.steps()
+    engine.ask(prompts, NEW)
+    running.wait_steps(begun, 8)
+    # Ids count up: admissions came in the order of the requests.
+    assert tier.request("DELETE", f"/v1/sequences/{before + 6}").status in (200, 204)
+    assert engine.reply()["tokens"] == own("v2")[0][ALONE]
+    time.sleep(1.2)  # two heartbeats bring the count
+    pushed = tier.metric("tributary_ingested_rows_total") - rows
+    once = 2 * sum(len(prompt) - 1 for prompt in prompts)  # of two layers
+    again = 2 * (len(prompts[5]) + NEW)
+    assert once < pushed <= once + again, (once, pushed, again)
+
+
+@pytest.mark.parametrize("steps", [1, 12])
+def test_the_tier_is_killed_and_comes_back(running, own, steps):
+    """While prompts are pushed, and while all decode."""
+    begun = running.engine.steps()
+    running.engine.ask(FIRST, NEW)
+    running.wait_steps(begun, steps)
+    running.kill_tier()
+    time.sleep(2)
+    running.start_tier()
+    assert running.engine.reply()["tokens"] == own("v2")[0]
+
+
+def test_the_tier_is_killed_while_requests_wait(small, own):
+    begun = small.engine.steps()
+    small.engine.ask(FIRST, NEW)
+    small.wait_steps(begun, 4)
+    small.kill_tier()
+    time.sleep(2)
+    small.start_tier()
+    assert small.engine.reply()["tokens"] == own("v2")[0]
+
+
+def test_the_control_plane_is_stopped(running, own):
+    begun = running.engine.steps()
+    running.engine.ask(FIRST, NEW)
+    running.wait_steps(begun, 4)
+    running.tier.control.signal(signal.SIGSTOP)
+    stopped = time.monotonic()
+    try:
+        assert running.engine.reply()["tokens"] == own("v2")[0]
+        while time.monotonic() < stopped + 5:
+            time.sleep(0.1)
+    finally:
+        running.tier.control.signal(signal.SIGCONT)
+    running.wait_all_free(20)

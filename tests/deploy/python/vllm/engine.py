@@ -1,0 +1,58 @@
+# A vLLM engine as a process that tests command: python engine.py MODEL URL [OPTIONS as JSON]; URL
+# is that of a tier, "own" for vLLM's own backend. Each line of stdin is a batch, {"prompts":
+# [[token ids]], "max_tokens": n or one for each, "abort": {index: after how many steps}}; each line
+# of stdout is {"tokens": [[ids]]}, the first one {"ready": true}.
+import json
+import os
+import sys
+
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", VLLM_CPU_OMP_THREADS_BIND="nobind",
+                  VLLM_NO_USAGE_STATS="1", OMP_NUM_THREADS="1")
+
+
+def connector(url, **more):
+    return {"kv_connector": "TributaryConnector", "kv_connector_module_path": "tributary.vllm",
+            "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
+            "kv_connector_extra_config": {"url": url, **more}}
+
+
+def run(engine, params, batch, serial):
+    prompts = batch["prompts"]
+    limits = batch["max_tokens"]
+    if isinstance(limits, int):
+        limits = [limits] * len(prompts)
+    names = [f"{serial}-{i}" for i in range(len(prompts))]
+    for name, prompt, limit in zip(names, prompts, limits):
+        engine.add_request(name, {"prompt_token_ids": prompt},
+                           params(temperature=0.0, max_tokens=limit, ignore_eos=True))
+    aborts = {names[int(index)]: steps for index, steps in batch.get("abort", {}).items()}
+    tokens, steps = dict.fromkeys(names, []), 0
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            tokens[output.request_id] = list(output.outputs[0].token_ids)
+        steps += 1
+        if now := [name for name, after in aborts.items() if after == steps]:
+            engine.abort_request(now)
+        print(f"step {steps}", file=sys.stderr, flush=True)
+    return [tokens[name] for name in names]
+
+
+def main():
+    model, url, *options = sys.argv[1:]
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # vLLM's log goes there
+    from vllm import LLM, SamplingParams
+    more = json.loads(options[0]) if options else {}
+    if url != "own":
+        more["kv_transfer_config"] = connector(url, **more.pop("extra", {}))
+    llm = LLM(model, enforce_eager=True, attention_backend="CPU_MLA", dtype="float32",
+              kv_cache_memory_bytes=more.pop("cache_bytes", 64 << 20), max_num_seqs=16,
+              disable_log_stats=True, seed=0, **more)
+    print(json.dumps({"ready": True}), file=replies, flush=True)
+    for serial, line in enumerate(sys.stdin):
+        tokens = run(llm.llm_engine, SamplingParams, json.loads(line), serial)
+        print(json.dumps({"tokens": tokens}), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    main()
