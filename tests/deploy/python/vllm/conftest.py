@@ -63,7 +63,9 @@ def tier_of(model, workers=2, kv_gib=0.2, **more):
     """A tier of fp32 rows and queries for the model's configuration."""
     return Tier(pools=(workers,), worker_flags=[
         "--shape", model / "config.json", "--rows", "f32", "--query", "f32", "--threads", 1,
-        "--leaf-tokens", 128, "--kv-gib", kv_gib], **more)
+        "--leaf-tokens", 128, "--kv-gib", kv_gib,
+        # An engine that starts takes the processors for a while.
+        "--worker-timeout-ms", 20_000, "--round-timeout-ms", 20_000], **more)
 
 
 class Engine(contextlib.AbstractContextManager):
