@@ -68,10 +68,10 @@ struct LayerItem {
 /// Rows of positions begin, begin + 1, ... of one layer of a sequence's prompt, in the pool's row
 /// type, in the caller's memory.
 struct PromptRows {
-  const SequenceHandle* sequence = nullptr;
-  int layer = 0;
-  std::int64_t begin = 0;
-  std::span<const std::byte> rows;
+  const SequenceHandle* sequence = nullptr;  ///< whose
+  int layer = 0;                             ///< of the model
+  std::int64_t begin = 0;                    ///< position of the first row
+  std::span<const std::byte> rows;           ///< whole rows
 };
 
 /// Thrown by admit() when no pool has room now.
@@ -127,6 +127,7 @@ class TierClient {
   /// part.
   void wait_ready(std::span<const SequenceHandle* const> sequences,
                   std::optional<Deadline> deadline = {});
+  /// The same of one sequence.
   void wait_ready(const SequenceHandle& sequence, std::optional<Deadline> deadline = {}) {
     const SequenceHandle* one = &sequence;
     wait_ready(std::span(&one, 1), deadline);
@@ -135,6 +136,7 @@ class TierClient {
   /// the control plane about those that no worker has answered for.
   void free(std::span<const SequenceHandle* const> sequences,
             std::optional<Deadline> deadline = {});
+  /// The same of one sequence.
   void free(const SequenceHandle& sequence, std::optional<Deadline> deadline = {}) {
     const SequenceHandle* one = &sequence;
     free(std::span(&one, 1), deadline);
@@ -150,6 +152,7 @@ class TierClient {
   /// rows may be sent again, in the same calls: what has arrived is acknowledged again. Other bytes
   /// for it, or another cut of the same, are kAlreadyExists.
   void push_rows(std::span<const PromptRows> parts, std::optional<Deadline> deadline = {});
+  /// The same of one part.
   void push_rows(const SequenceHandle& sequence, int layer, std::int64_t begin,
                  std::span<const std::byte> rows, std::optional<Deadline> deadline = {}) {
     const PromptRows part{&sequence, layer, begin, rows};

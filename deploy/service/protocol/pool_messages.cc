@@ -190,7 +190,7 @@ RegisterPool read_register(JsonObject& object) {
     info.host = worker.text("host", kMaxAddressBytes);
     info.address = worker.text("address", kMaxAddressBytes);
     info.backend = worker.text("backend", kMaxAddressBytes);
-    if (worker.has("threads")) info.threads = worker.integer<int>("threads", 0);
+    info.threads = worker.integer<int>("threads", 0);
     worker.end();
     message.workers.push_back(std::move(info));
   }

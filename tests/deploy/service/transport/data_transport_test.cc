@@ -49,7 +49,7 @@ TEST(DataTransport, EncryptsWhereTheAddressSaysSo) {
   client.expect_answer();
   // Nobody that the system knows has signed this one.
   AskingClient careful(make_data_transport(), server.address(), {.id = 1, .secret = kSecret});
-  EXPECT_EQ(careful.wait_disconnect().code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(careful.wait_disconnect().code(), ErrorCode::kPermissionDenied);
 }
 
 TEST(DataTransport, AClientAgreesToNoOtherThanAsked) {
