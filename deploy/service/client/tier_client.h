@@ -38,6 +38,7 @@ struct TierClientConfig {
   std::chrono::milliseconds timeout{10'000};  ///< of calls that are given no deadline
   bool renew_leases = true;  ///< renews sequences that were admitted here, while this object lives
   std::size_t max_in_flight_bytes = std::size_t{256} << 20;  ///< of rows on their way at once
+
   /// Gets one line for a worker to which there has been no connection for 2 s while calls wait for
   /// it. On any thread; must not use the client. Empty: the line goes to stderr.
   std::function<void(const std::string&)> waiting = {};
