@@ -46,8 +46,8 @@ std::vector<float> columns(const std::vector<float>& values, std::size_t width, 
 
 class Judge {
  public:
-  Judge(const std::string& file, const std::string& group, std::vector<VerifyRow>& rows)
-      : file_(file), group_(group), rows_(rows) {}
+  Judge(std::string file, std::string group, std::vector<VerifyRow>& rows)
+      : file_(std::move(file)), group_(std::move(group)), rows_(rows) {}
 
   void relative(const std::string& tensor, const std::vector<float>& got,
                 const std::vector<double>& expected, int width, double bound, double row_bound) {

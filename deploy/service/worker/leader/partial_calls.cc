@@ -49,13 +49,13 @@ void PartialCalls::release(Time now, std::deque<WaitingItem>& ready) {
 }
 
 std::optional<WaitingItem> PartialCalls::remove(std::uint64_t sequence_id) {
-  for (auto call = calls_.begin(); call != calls_.end(); ++call) {
-    const auto found = std::ranges::find(call->items, sequence_id, [](const WaitingItem& waiting) {
+  for (Call& call : calls_) {
+    const auto found = std::ranges::find(call.items, sequence_id, [](const WaitingItem& waiting) {
       return waiting.item.sequence_id;
     });
-    if (found == call->items.end()) continue;
+    if (found == call.items.end()) continue;
     std::optional<WaitingItem> removed = std::move(*found);
-    call->items.erase(found);
+    call.items.erase(found);
     return removed;
   }
   return std::nullopt;
