@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "core/reference/error_measures.h"
 
 namespace tributary {
