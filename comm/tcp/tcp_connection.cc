@@ -61,7 +61,7 @@ void TcpConnection::connect(const Tcp::endpoint& to, const Introduction& introdu
   });
 }
 
-void TcpConnection::accept(TlsContext tls) {
+void TcpConnection::accept(const TlsContext& tls) {
   accepted_ = true;
   error_code error;
   const Tcp::endpoint from = socket_.remote_endpoint(error);

@@ -57,7 +57,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
 
   /// Starts to connect; `tls` is null for plain TCP.
   void connect(const Tcp::endpoint& to, const Introduction& introduction, TlsContext tls);
-  void accept(TlsContext tls);
+  void accept(const TlsContext& tls);
 
   /// False after disconnect(), and when the connection has ended.
   [[nodiscard]] bool takes_messages() const noexcept {

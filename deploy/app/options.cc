@@ -84,11 +84,9 @@ std::string describe(const CLI::ParseError& error, const CLI::App& app) {
 
 template <class CommandOptions>
 CommandTable table(const char* name, const char* description, CommandOptions& options,
-                   std::vector<std::string> first) {
-  return {.name = name,
-          .description = description,
-          .options = option_lines(options),
-          .first = std::move(first)};
+                   const std::vector<std::string>& first) {
+  return {
+      .name = name, .description = description, .options = option_lines(options), .first = first};
 }
 
 void add_option(CLI::App& command, const OptionLine& line, const std::string& group) {

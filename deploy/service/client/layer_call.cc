@@ -185,7 +185,7 @@ class LayerCall {
     }
     bool told = false;  // the reply's words, which are about the first that failed
     for (std::size_t k = 0; k < message.items.size(); ++k) {
-      if (!status.ok()) {
+      if (round == nullptr || !status.ok()) {
         failed.push_back({message.items[k], status});
         continue;
       }

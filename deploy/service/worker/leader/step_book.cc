@@ -178,7 +178,7 @@ StepBook::Decision StepBook::decide(const wire::ControlItem& item, const Sequenc
   const bool any_epoch = item.op == wire::ControlOp::kRenew || item.op == wire::ControlOp::kReady ||
                          item.op == wire::ControlOp::kFree;
   if (any_epoch && sequence != nullptr) decision.outcome = {};
-  if (!decision.outcome.ok()) return decision;
+  if (sequence == nullptr || !decision.outcome.ok()) return decision;
   const Entry& entry = entries_.at(item.sequence_id);
   wire::Outcome& outcome = decision.outcome;
   switch (item.op) {
