@@ -16,11 +16,12 @@ namespace tributary::test {
 FakeWorker::FakeWorker() : FakeWorker(make_data_transport(), "tcp://127.0.0.1:0") {}
 
 FakeWorker::FakeWorker(const MakeTransport& make_transport, const std::string& listen)
-    : transport_(make_transport(
-          {.listen = listen, .secret_of = [](std::uint64_t id) { return token_of(id); }}, *this)) {}
+    : owner_(make_transport(
+          {.listen = listen, .secret_of = [](std::uint64_t id) { return token_of(id); }}, *this)),
+      transport_(owner_.get()) {}
 
 FakeWorker::~FakeWorker() {
-  transport_.reset();
+  owner_.reset();
 }
 
 void FakeWorker::on_open(PeerId peer, const Proven& who) {

@@ -84,7 +84,8 @@ class FakeWorker final : private TransportHandler {
   Received received_;
   PeerId client_ = 0;
   std::map<PeerId, Proven> opened_;
-  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Transport> owner_;
+  Transport* const transport_;  // also while the owner ends: its callbacks use it
 };
 
 /// Small enough to follow by hand: 2 heads of 4 + 2, rows and queries f32, 3 layers.
