@@ -4,7 +4,7 @@
 #include <sys/uio.h>
 
 #include <array>
-#include <vector>
+#include <utility>
 
 #include "comm/tcp/frame_header.h"
 #include "comm/tcp/frame_writer.h"
@@ -34,26 +34,42 @@ void DirectSender::done(std::size_t messages) {
   left_ -= messages;
 }
 
-std::size_t DirectSender::offer(const OutgoingMessage& message) {
-  std::size_t written = 0;
-  if (socket_ >= 0 && left_ == 0 &&
-      check_size(config_, message.type, message.header.size(), message.payload_bytes()).ok()) {
-    std::vector<std::byte> head = encode_frame(message);
-    std::array<iovec, kMaxPieces> pieces;
-    pieces[0] = {head.data(), head.size()};
-    std::size_t count = 1;
-    for (const std::span<const std::byte> piece : message.payload) {
-      if (count == kMaxPieces) break;
-      pieces[count++] = {const_cast<std::byte*>(piece.data()), piece.size()};
+std::vector<Unfinished> DirectSender::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(waiting_, {});
+}
+
+bool DirectSender::send(OutgoingMessage message) {
+  {
+    const std::lock_guard lock(mutex_);
+    const bool direct =
+        socket_ >= 0 && left_ == 0 &&
+        check_size(config_, message.type, message.header.size(), message.payload_bytes()).ok();
+    const std::size_t written = direct ? write(message) : 0;
+    if (written < frame_bytes(message)) {
+      waiting_.push_back({std::move(message), written});
+      ++left_;
+      return false;
     }
-    msghdr all{};
-    all.msg_iov = pieces.data();
-    all.msg_iovlen = count;
-    const ssize_t sent = ::sendmsg(socket_, &all, MSG_DONTWAIT | MSG_NOSIGNAL);
-    written = sent > 0 ? static_cast<std::size_t>(sent) : 0;  // an error shows there as well
   }
-  if (written < frame_bytes(message)) ++left_;
-  return written;
+  if (message.sent) message.sent({});
+  return true;
+}
+
+std::size_t DirectSender::write(const OutgoingMessage& message) const {
+  std::vector<std::byte> head = encode_frame(message);
+  std::array<iovec, kMaxPieces> pieces;
+  pieces[0] = {head.data(), head.size()};
+  std::size_t count = 1;
+  for (const std::span<const std::byte> piece : message.payload) {
+    if (count == kMaxPieces) break;
+    pieces[count++] = {const_cast<std::byte*>(piece.data()), piece.size()};
+  }
+  msghdr all{};
+  all.msg_iov = pieces.data();
+  all.msg_iovlen = count;
+  const ssize_t sent = ::sendmsg(socket_, &all, MSG_DONTWAIT | MSG_NOSIGNAL);
+  return sent > 0 ? static_cast<std::size_t>(sent) : 0;  // an error shows later as well
 }
 
 std::shared_ptr<DirectSender> DirectSenders::add(PeerId peer) {

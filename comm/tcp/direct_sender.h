@@ -7,41 +7,51 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "comm/transport/transport.h"
 
 namespace tributary::tcp {
 
-/// Of one connection. Messages keep the order in which they were offered: one goes directly only if
-/// all earlier ones are written.
+/// A message and how many bytes of its frame have left already.
+struct Unfinished {
+  OutgoingMessage message;
+  std::size_t written = 0;
+};
+
+/// Of one connection. Messages keep the order of send(): one goes directly only if all earlier ones
+/// are written, and what is left waits here for the transport's thread. (Calls that are posted to
+/// that thread are no queue: those that it posts itself may run after later ones of other threads.)
 class DirectSender {
  public:
   /// `config` outlives it.
   explicit DirectSender(const TransportConfig& config) : config_(config) {}
 
-  /// Messages may go to this socket from now on. The transport's thread calls it, and done().
+  /// Messages may go to this socket from now on. The transport's thread calls it, take() and
+  /// done().
   void open(int socket);
   /// For good: no thread writes any more when it returns. Any thread may call it.
   void close();
-  /// So many messages that offer() has left to the transport's thread are written, or refused.
+  /// The messages that send() has left since the last call.
+  [[nodiscard]] std::vector<Unfinished> take();
+  /// So many messages that take() has given are written, or refused.
   void done(std::size_t messages);
 
-  // Any thread may call these two.
-
-  /// Hold it during offer(), and until the transport's thread has been left the rest: no other
-  /// message may come between.
-  [[nodiscard]] std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
-  /// Writes as much of the message as the socket takes without waiting, which may be nothing, and
-  /// returns how many of its bytes, its frame's header included. Unless that is all of it, the rest
-  /// is the transport's thread's.
-  [[nodiscard]] std::size_t offer(const OutgoingMessage& message);
+  /// Writes as much of the message as the socket takes without waiting, which may be nothing. If
+  /// that is all, calls its `sent` and returns true; else the transport's thread has to take() it.
+  /// Any thread may call it.
+  [[nodiscard]] bool send(OutgoingMessage message);
 
  private:
+  /// Returns how many bytes of the message's frame have left.
+  std::size_t write(const OutgoingMessage& message) const;
+
   const TransportConfig& config_;
   std::mutex mutex_;  // guards what follows, and writing
   int socket_ = -1;
   bool closed_ = false;
-  std::size_t left_ = 0;  // messages that are the transport's thread's
+  std::vector<Unfinished> waiting_;  // for take()
+  std::size_t left_ = 0;             // messages that wait, or are taken and not done
 };
 
 /// By peer, from the start of a connection to its end. Any thread may call.

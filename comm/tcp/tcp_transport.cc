@@ -4,7 +4,6 @@
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -48,21 +47,18 @@ class TcpTransport final : public Transport {
     return id;
   }
   void send(PeerId peer, OutgoingMessage message) override {
-    std::size_t written = 0;
     const auto direct = direct_.find(peer);
-    std::unique_lock<std::mutex> order;
-    if (direct != nullptr) {
-      order = direct->lock();
-      written = direct->offer(message);
-      if (written == tcp::frame_bytes(message)) {
-        order.unlock();
-        if (message.sent) message.sent({});
-        return;
-      }
+    if (direct == nullptr) {
+      asio::post(io_.get(), [this, peer, message = std::move(message)]() mutable {
+        peers_.send(peer, std::move(message), 0);
+      });
+    } else if (!direct->send(std::move(message))) {
+      asio::post(io_.get(), [this, peer, direct] {
+        for (auto& [message, written] : direct->take()) {
+          peers_.send(peer, std::move(message), written);
+        }
+      });
     }
-    asio::post(io_.get(), [this, peer, written, message = std::move(message)]() mutable {
-      peers_.send(peer, std::move(message), written);
-    });
   }
   void disconnect(PeerId peer) override {
     if (const auto direct = direct_.find(peer)) direct->close();  // no later message is sent

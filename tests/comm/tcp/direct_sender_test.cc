@@ -21,10 +21,6 @@ class DirectSenderTest : public testing::Test {
   ~DirectSenderTest() override {
     for (const int socket : sockets) ::close(socket);
   }
-  std::size_t offer(const OutgoingMessage& message) {
-    const auto lock = sender.lock();
-    return sender.offer(message);
-  }
   /// What has been written.
   std::vector<std::byte> arrived() {
     std::vector<std::byte> all(std::size_t{8} << 20);
@@ -42,48 +38,57 @@ class DirectSenderTest : public testing::Test {
 TEST_F(DirectSenderTest, WritesWholeFrames) {
   sender.open(sockets[0]);
   const std::vector<std::byte> payload = test_bytes(1000, 1);
-  const OutgoingMessage message{
+  testing_support::Completion sent;
+  OutgoingMessage message{
       .type = 7,
       .header = test_bytes(20, 2),
       .payload = {std::span(payload).first(300), std::span(payload).subspan(300)},
-      .sent = {}};
-  EXPECT_EQ(offer(message), frame_bytes(message));
+      .sent = sent.callback()};
+  EXPECT_TRUE(sender.send(message));
   std::vector<std::byte> expected = encode_frame(message);
   expected.insert(expected.end(), payload.begin(), payload.end());
   EXPECT_EQ(arrived(), expected);
+  EXPECT_EQ(sent.calls(), 1);
+  EXPECT_TRUE(sender.take().empty());
 }
 
 TEST_F(DirectSenderTest, NothingOvertakesWhatIsLeft) {
   sender.open(sockets[0]);
   const OutgoingMessage too_much{.type = 1, .header = {}, .payload = {large}, .sent = {}};
   const OutgoingMessage small{.type = 2, .header = test_bytes(9, 1), .payload = {}, .sent = {}};
-  const std::size_t written = offer(too_much);
-  EXPECT_GT(written, 0U);
-  EXPECT_LT(written, frame_bytes(too_much));
+  EXPECT_FALSE(sender.send(too_much));
   while (!arrived().empty()) {  // room again
   }
-  EXPECT_EQ(offer(small), 0U);
+  EXPECT_FALSE(sender.send(small));
+  const std::vector<Unfinished> left = sender.take();
+  ASSERT_EQ(left.size(), 2U);
+  EXPECT_EQ(left[0].message.type, 1);
+  EXPECT_GT(left[0].written, 0U);
+  EXPECT_LT(left[0].written, frame_bytes(too_much));
+  EXPECT_EQ(left[1].message.type, 2);
+  EXPECT_EQ(left[1].written, 0U);
   sender.done(1);
-  EXPECT_EQ(offer(small), 0U);
+  EXPECT_FALSE(sender.send(small));
+  EXPECT_EQ(sender.take().size(), 1U);
   sender.done(2);
-  EXPECT_EQ(offer(small), frame_bytes(small));
+  EXPECT_TRUE(sender.send(small));
 }
 
 TEST_F(DirectSenderTest, WritesOnlyWhatFitsTheLimitsAndAnOpenSocket) {
   const OutgoingMessage small{.type = 2, .header = test_bytes(9, 1), .payload = {}, .sent = {}};
-  EXPECT_EQ(offer(small), 0U);
+  EXPECT_FALSE(sender.send(small));
   sender.done(1);
   sender.open(sockets[0]);
   const OutgoingMessage long_header{
       .type = 2, .header = test_bytes(config.max_header_bytes + 1, 1), .payload = {}, .sent = {}};
-  EXPECT_EQ(offer(long_header), 0U);
+  EXPECT_FALSE(sender.send(long_header));
   sender.done(1);
-  EXPECT_EQ(offer(small), frame_bytes(small));
+  EXPECT_TRUE(sender.send(small));
   sender.close();
-  EXPECT_EQ(offer(small), 0U);
+  EXPECT_FALSE(sender.send(small));
   sender.done(1);
   sender.open(sockets[0]);  // too late
-  EXPECT_EQ(offer(small), 0U);
+  EXPECT_FALSE(sender.send(small));
 }
 
 }  // namespace

@@ -265,6 +265,27 @@ TEST_P(TransportConformance, ThreadsSendAtTheSameTime) {
   EXPECT_TRUE(sent.wait_all_ok(kThreads * kMessages));
 }
 
+/// A message that the transport's own thread sends, larger than the network takes at once, and one
+/// of another thread before the first thread goes on.
+TEST_P(TransportConformance, ThreadsSendBehindTheTransportsOwn) {
+  const std::vector<std::byte> large = test_bytes(8 * kMiB, 1);
+  const std::vector<std::byte> small = test_bytes(3000, 2);
+  const auto answers = [&](Endpoint& server, PeerId peer, std::uint16_t /*type*/,
+                           std::span<const std::byte> /*header*/, std::size_t /*bytes*/) {
+    server.send(peer, 1, "", large);
+    std::thread([&] { server.send(peer, 2, "", small); }).join();
+    return true;
+  };
+  Endpoint server(make_, listening(), answers);
+  Endpoint client(make_, connecting());
+  client.send(client.transport().connect(server.address()), 0, "");
+  for (int i = 0; i < 2; ++i) {
+    const Received message = client.receive();
+    EXPECT_TRUE(message.status.ok()) << message.status.message();
+    EXPECT_TRUE(message.payload == (message.type == 1 ? large : small)) << message.type;
+  }
+}
+
 TEST_P(TransportConformance, BothSidesSendOnOneConnection) {
   constexpr int kMessages = 30;
   const std::vector<std::byte> payload = test_bytes(700001, 5);
