@@ -167,6 +167,33 @@ TEST(CpuBackend, BitsOfEmulatedTilesDoNotDependOnTheNumberOfThreads) {
   EXPECT_EQ(results(*cpu::make_table_backend(*emulated, 3)), one);
 }
 
+/// Many query tiles take their scores in two halves of the columns, a pair of them in one go.
+TEST(CpuBackend, AHeadsBitsOnTilesDoNotDependOnTheOthers) {
+  const cpu::KernelTable* tiles = cpu::emulated_amx_table();
+  if (tiles == nullptr) GTEST_SKIP() << "NOT TESTED: no AVX-512 here";
+  constexpr int kHeads = 80;
+  constexpr std::size_t kDim = 576;
+  constexpr std::size_t kStateFloats = 512 + 1;
+  const auto backend = cpu::make_table_backend(*tiles, 1);
+  const auto states = [&](int heads, std::span<const float> queries) {
+    const LatentShape shape{.kv_lora_rank = 512, .qk_rope_head_dim = 64, .heads = heads};
+    LatentCase latents(*backend, shape, 8, 61);
+    const Leaf leaf = latents.add_leaf(Normal(60).floats(std::size_t{300} * kDim));
+    const LeafTask task{
+        .tokens = 1, .rows = 300, .first_page = leaf.first_page, .query_position = 299};
+    return latents.attend({task}, {queries.begin(), queries.end()}, 1);
+  };
+  const std::vector<float> queries = Normal(62).floats(kHeads * kDim);
+  const std::vector<float> all = states(kHeads, queries);
+  ASSERT_EQ(all.size(), kHeads * kStateFloats);
+  for (const int head : {0, 31, 63, 79}) {
+    const auto h = static_cast<std::size_t>(head);
+    const std::vector<float> one = states(1, std::span(queries).subspan(h * kDim, kDim));
+    EXPECT_TRUE(std::equal(one.begin(), one.end() - 1, all.begin() + head * 512)) << head;
+    EXPECT_EQ(one.back(), all[kHeads * 512 + h]) << head;
+  }
+}
+
 TEST(CpuBackend, ATableForFewHeadsLeavesOthersToTheFp32Kernels) {
   const cpu::KernelTable* tiles = cpu::emulated_amx_table();
   if (tiles == nullptr) GTEST_SKIP() << "NOT TESTED: no AVX-512 here";
