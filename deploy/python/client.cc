@@ -94,6 +94,13 @@ nb::object adopt(const Client& client, nb::object object) {
   return object;
 }
 
+void release(const Client& client, nb::object object) {
+  Sequence& sequence = sequence_of(object, "sequence");
+  const Use use(sequence);
+  usable(client.tier).release(sequence.handle);
+  sequence.set_tier(nullptr);
+}
+
 std::unique_ptr<Step> step(const Client& client, const std::vector<nb::object>& sequences,
                            const std::variant<std::int32_t, std::vector<std::int32_t>>& tokens) {
   static_cast<void>(usable(client.tier));
@@ -216,6 +223,9 @@ void bind_client(nb::module_& module) {
            "Takes a sequence of another client, as pickle or from_json() brought it, and renews "
            "its\n"
            "lease; returns it.")
+      .def("release", &release, "sequence"_a,
+           nb::sig("def release(self, sequence: Sequence) -> None"),
+           "Renews its lease no longer: it ends with that, unless another client adopts it.")
       .def("step", &step, "sequences"_a, "tokens"_a = 1,
            nb::sig("def step(self, sequences: collections.abc.Sequence[Sequence], "
                    "tokens: int | collections.abc.Sequence[int] = 1) -> Step"),

@@ -142,6 +142,10 @@ class AsyncClient(_Awaitable):
         """Client.adopt(), of a Sequence; does not wait."""
         return AsyncSequence(self.client.adopt(sequence), self._executor)
 
+    def release(self, sequence):
+        """Client.release(), of an AsyncSequence; does not wait."""
+        self.client.release(sequence.sequence)
+
     def step(self, sequences, tokens=1):
         """Client.step(), of AsyncSequences; for `async with`."""
         return AsyncStep(self.client.step([s.sequence for s in sequences], tokens), self._executor)

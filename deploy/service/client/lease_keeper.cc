@@ -31,9 +31,17 @@ LeaseKeeper::~LeaseKeeper() {
 }
 
 void LeaseKeeper::keep(const SequenceHandle& sequence) {
+  keep(sequence, Deadline::Clock::now() + period(sequence));
+}
+
+void LeaseKeeper::take_over(const SequenceHandle& sequence) {
+  keep(sequence, Deadline::Clock::now());
+}
+
+void LeaseKeeper::keep(const SequenceHandle& sequence, Deadline::Clock::time_point due) {
   {
     const std::scoped_lock lock(mutex_);
-    kept_.insert_or_assign(sequence.id, Kept{sequence, Deadline::Clock::now() + period(sequence)});
+    kept_.insert_or_assign(sequence.id, Kept{sequence, due});
   }
   changed_.notify_all();
 }

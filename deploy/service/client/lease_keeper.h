@@ -21,6 +21,8 @@ class LeaseKeeper {
   LeaseKeeper& operator=(const LeaseKeeper&) = delete;
 
   void keep(const SequenceHandle& sequence);
+  /// As keep(), of a lease that another client had, and that may be near its end: renewed at once.
+  void take_over(const SequenceHandle& sequence);
   /// Takes the handle's new epoch if the sequence is kept; otherwise does nothing.
   void update(const SequenceHandle& sequence);
   void forget(SequenceId id);
@@ -30,6 +32,7 @@ class LeaseKeeper {
     SequenceHandle sequence;
     Deadline::Clock::time_point due;
   };
+  void keep(const SequenceHandle& sequence, Deadline::Clock::time_point due);
   void run();
   void renew(std::unique_lock<std::mutex>& lock);
 

@@ -68,12 +68,12 @@ class TierClient::Impl {
       request.idempotency_key = wire::token_text(wire::random_token());
     }
     SequenceHandle sequence = control_->admit(request, deadline);
-    keep(sequence);
+    if (leases_) leases_->keep(sequence);
     return sequence;
   }
 
-  void keep(const SequenceHandle& sequence) {
-    if (leases_) leases_->keep(sequence);
+  void take_over(const SequenceHandle& sequence) {
+    if (leases_) leases_->take_over(sequence);
   }
   void changed(const SequenceHandle& sequence) {
     if (leases_) leases_->update(sequence);
@@ -131,7 +131,11 @@ SequenceHandle TierClient::admit_waiting(const AdmitRequest& request, Deadline d
 }
 
 void TierClient::adopt(const SequenceHandle& sequence) {
-  impl_->keep(sequence);
+  impl_->take_over(sequence);
+}
+
+void TierClient::release(const SequenceHandle& sequence) {
+  impl_->forget(sequence.id);
 }
 
 SequenceHandle TierClient::query(const SequenceHandle& sequence, std::optional<Deadline> deadline) {

@@ -118,8 +118,10 @@ class TierClient {
   /// Waits for room instead of throwing kPoolFull, and for a tier that is kUnavailable (it is
   /// starting or restarting), until the deadline.
   [[nodiscard]] SequenceHandle admit_waiting(const AdmitRequest& request, Deadline deadline);
-  /// Keeps the lease of a sequence that was admitted by another client.
+  /// Keeps the lease of a sequence that was admitted by another client, from now on.
   void adopt(const SequenceHandle& sequence);
+  /// Keeps the lease no longer: the sequence ends with it, unless another client adopts it.
+  void release(const SequenceHandle& sequence);
   /// The sequence as its pool has it now. Throws kNotFound for one that has ended.
   [[nodiscard]] SequenceHandle query(const SequenceHandle& sequence,
                                      std::optional<Deadline> deadline = {});

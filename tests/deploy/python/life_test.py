@@ -105,6 +105,16 @@ def test_a_handle_goes_to_another_process(client):
         assert sequence.length == 6
 
 
+def test_a_released_sequence_is_nobodys_until_it_is_adopted(client):
+    other = client if isinstance(client, tributary.Pool) else tributary.Client(client.url)
+    sequence = client.admit(5, 3)
+    client.release(sequence)
+    with pytest.raises(tributary.FailedPrecondition, match=r"client\.adopt\(sequence\)"):
+        sequence.refresh()
+    with other.adopt(sequence):
+        sequence.refresh()
+
+
 def test_a_copy_needs_a_client(client):
     with ready(client) as sequence:
         for other in (copy.copy(sequence), tributary.Sequence.from_json(sequence.to_json())):

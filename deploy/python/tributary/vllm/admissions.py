@@ -1,12 +1,23 @@
 # The scheduler's calls of the tier, all from one thread: the scheduler never waits for them.
 import atexit
+import dataclasses
 import threading
+import time
 
 import tributary
 
 from .options import log
 
 RETRY_S = 0.1
+READY_S = 0.05  # for the last rows of a prompt that another engine has computed
+
+
+@dataclasses.dataclass
+class Wanted:
+    prompt_tokens: int
+    new_tokens: int
+    handed_over: str | None
+    asked: float = dataclasses.field(default_factory=time.monotonic)
 
 
 class Admissions:
@@ -14,21 +25,23 @@ class Admissions:
         self._client = client
         self._options = options
         self._changed = threading.Condition()  # guards what follows
-        self._wanted = {}   # request -> (prompt tokens, new ones), the oldest first
-        self._decided = {}  # request -> its sequence, or None where the tier can never hold it
+        self._wanted = {}   # request -> Wanted, the oldest first
+        self._decided = {}  # request -> (its sequence, or None where the tier can never hold it;
+                            # whether it was claimed)
         self._freed = []
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="tributary-admissions", daemon=True)
         self._thread.start()
         atexit.register(self.close)
 
-    def ask(self, request, prompt_tokens, new_tokens):
-        """Whether it is decided already; take() then says how."""
+    def ask(self, request, prompt_tokens, new_tokens, handed_over=None):
+        """Whether it is decided already; take() then says how. `handed_over`: the sequence that
+        another engine has pushed the prompt to, as JSON."""
         with self._changed:
             if request in self._decided:
                 return True
             if request not in self._wanted:
-                self._wanted[request] = prompt_tokens, new_tokens
+                self._wanted[request] = Wanted(prompt_tokens, new_tokens, handed_over)
                 self._changed.notify_all()
             return False
 
@@ -40,7 +53,7 @@ class Admissions:
         """What it was admitted with, or is going to be, is freed."""
         with self._changed:
             self._wanted.pop(request, None)
-            sequence = self._decided.pop(request, None)
+            sequence, _ = self._decided.pop(request, (None, False))
         if sequence is not None:
             self.free([sequence])
 
@@ -60,7 +73,7 @@ class Admissions:
         with self._changed:
             self._ended = True
             self._wanted.clear()
-            self._freed += [s for s in self._decided.values() if s is not None]
+            self._freed += [s for s, _ in self._decided.values() if s is not None]
             self._decided.clear()
             self._changed.notify_all()
         self._thread.join(5.0)
@@ -71,13 +84,13 @@ class Admissions:
             with self._changed:
                 self._changed.wait_for(lambda: self._wanted or self._freed or self._ended)
                 freed, self._freed = self._freed, []
-                request, tokens = next(iter(self._wanted.items()), (None, None))
+                request, wanted = next(iter(self._wanted.items()), (None, None))
                 if self._ended and not freed:
                     return
             if freed:
                 self._free_now(freed)
             if request is not None:
-                self._admit(request, *tokens)
+                (self._admit if wanted.handed_over is None else self._claim)(request, wanted)
 
     def _free_now(self, sequences):
         try:
@@ -85,11 +98,12 @@ class Admissions:
         except tributary.Error as error:
             log.warning("%d sequences end with their leases: %s", len(sequences), error)
 
-    def _admit(self, request, prompt_tokens, new_tokens):
+    def _admit(self, request, wanted):
         pause, sequence = None, None
         try:
-            sequence = self._client.admit(prompt_tokens, new_tokens, spread=self._options.spread,
-                                          timeout=min(2.0, self._options.timeout))
+            sequence = self._client.admit(
+                wanted.prompt_tokens, wanted.new_tokens, spread=self._options.spread,
+                timeout=min(2.0, self._options.timeout))
         except tributary.TooLarge as error:
             log.warning("request %s stays in the engine: %s", request, error)
         except tributary.PoolFull as error:
@@ -97,13 +111,47 @@ class Admissions:
         except tributary.Error as error:
             log.warning("request %s waits for the tier: %s", request, error)
             pause = RETRY_S
+        if pause is None:
+            self._decide(request, sequence, claimed=False)
+            return
         with self._changed:
-            if pause is not None:
-                # Room that this process gives back is worth another try at once.
-                self._changed.wait_for(lambda: self._freed or self._ended, pause)
-            elif request in self._wanted:
-                del self._wanted[request]
-                self._decided[request] = sequence
+            # Room that this process gives back is worth another try at once.
+            self._changed.wait_for(lambda: self._freed or self._ended, pause)
+
+    def _claim(self, request, wanted):
+        """Makes the sequence that another engine has handed over this one's alone. Where that
+        cannot be, the request is admitted as any other."""
+        sequence = None
+        try:
+            sequence = self._client.adopt(tributary.Sequence.from_json(wanted.handed_over))
+            if sequence.prompt_tokens != wanted.prompt_tokens:
+                raise tributary.InvalidArgument(f"{sequence} has {sequence.prompt_tokens} rows, "
+                                                f"the request {wanted.prompt_tokens}")
+            sequence.wait_ready(timeout=READY_S)
+            # A new epoch: nobody else who has the handle can step or claim any more.
+            sequence.truncate(wanted.prompt_tokens, timeout=min(2.0, self._options.timeout))
+        except (tributary.Error, TypeError) as error:
+            if sequence is not None:
+                self._client.release(sequence)
+            self._claim_failed(request, wanted, error)
+            return
+        log.info("request %s has claimed %s", request, sequence)
+        self._decide(request, sequence, claimed=True)
+
+    def _claim_failed(self, request, wanted, error):
+        patience = time.monotonic() < wanted.asked + self._options.timeout
+        if isinstance(error, tributary.DeadlineExceeded) and patience:
+            with self._changed:  # its last rows are on their way: others go first
+                if self._wanted.pop(request, None) is not None:
+                    self._wanted[request] = wanted
+            return
+        log.warning("request %s computes its prompt itself: %s", request, error)
+        wanted.handed_over = None
+
+    def _decide(self, request, sequence, claimed):
+        with self._changed:
+            if self._wanted.pop(request, None) is not None:
+                self._decided[request] = sequence, claimed
                 self._changed.notify_all()
-            elif sequence is not None:
+            elif sequence is not None:  # nobody waits for it any more
                 self._freed.append(sequence)

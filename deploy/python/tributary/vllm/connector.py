@@ -5,7 +5,7 @@ import tributary
 
 from .admissions import Admissions
 from .interface import (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole,
-                        KVConnectorWorkerMetadata, check_version)
+                        KVConnectorWorkerMetadata, RequestStatus, check_version)
 from .options import Options, refused
 from .worker import Worker
 
@@ -17,12 +17,14 @@ class Scheduled:
     first_block: int   # names it to vLLM where its rows are lost
     newest_block: int  # names it in the attention's metadata
     last: int          # tokens that it may have in the end, without the last, which has no row
+    hands_over: bool   # another engine decodes it
 
 
 @dataclasses.dataclass
 class StepMetadata(KVConnectorMetadata):
     requests: dict = dataclasses.field(default_factory=dict)   # request -> Scheduled
     sequences: dict = dataclasses.field(default_factory=dict)  # request -> its new sequence
+    claimed: list = dataclasses.field(default_factory=list)    # requests whose rows are there
     dropped: list = dataclasses.field(default_factory=list)    # preempted requests
 
 
@@ -32,6 +34,17 @@ class WorkerMetadata(KVConnectorWorkerMetadata):
 
     def aggregate(self, other):
         return WorkerMetadata(self.sequences | other.sequences)
+
+
+def hands_over(request):
+    """Whether another engine is going to decode it. The words are those of vLLM's routers."""
+    return bool((request.kv_transfer_params or {}).get("do_remote_decode"))
+
+
+def handed_over(request):
+    """The sequence that the engine which computed its prompt has answered with."""
+    given = request.kv_transfer_params or {}
+    return given.get("tributary_sequence") if given.get("do_remote_prefill") else None
 
 
 class TributaryConnector(KVConnectorBase_V1):
@@ -49,6 +62,7 @@ class TributaryConnector(KVConnectorBase_V1):
             self._blocks = {}     # id -> its blocks
             self._sequences = {}  # id -> its sequence, or None where it has none
             self._unsent = {}     # id -> what the worker does not know yet
+            self._claimed = set()  # ids of requests whose prompts another engine has computed
         else:
             self.worker = Worker(self._client, self._options, vllm_config)
 
@@ -68,17 +82,21 @@ class TributaryConnector(KVConnectorBase_V1):
             prompt_tokens = request.num_tokens - 1
             new_tokens = max(1, min(self._options.reserve_tokens,
                                     self._last(request) - prompt_tokens))
-            if not self._admissions.ask(name, prompt_tokens, new_tokens):
+            if not self._admissions.ask(name, prompt_tokens, new_tokens, handed_over(request)):
                 return None, False
-            sequence = self._admissions.take(name)
+            sequence, claimed = self._admissions.take(name)
             self._sequences[name] = sequence
             if sequence is not None:
                 self._unsent[name] = sequence.to_json()
-        return 0, False
+            if claimed:
+                self._claimed.add(name)
+        return request.num_tokens - 1 if name in self._claimed else 0, False
 
     def _last(self, request):
-        return min(request.num_prompt_tokens + request.max_tokens,
-                   self._vllm_config.model_config.max_model_len) - 1
+        longest = self._vllm_config.model_config.max_model_len
+        if hands_over(request):
+            return longest - 1
+        return min(request.num_prompt_tokens + request.max_tokens, longest) - 1
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
         pass
@@ -90,6 +108,9 @@ class TributaryConnector(KVConnectorBase_V1):
             metadata.dropped.append(name)
         for new in scheduler_output.scheduled_new_reqs:
             self._blocks[new.req_id] = list(new.block_ids[0])
+            self._claimed.discard(new.req_id)
+            if new.num_computed_tokens:
+                metadata.claimed.append(new.req_id)
             self._schedule(metadata, new.req_id, new.num_computed_tokens, scheduler_output)
         cached = scheduler_output.scheduled_cached_reqs
         for i, name in enumerate(cached.req_ids):
@@ -105,8 +126,9 @@ class TributaryConnector(KVConnectorBase_V1):
     def _schedule(self, metadata, name, computed, scheduler_output):
         blocks = self._blocks[name]
         end = computed + scheduler_output.num_scheduled_tokens[name]
+        request = self._requests[name]
         metadata.requests[name] = Scheduled(blocks[0], blocks[(end - 1) // self._block_size],
-                                            self._last(self._requests[name]))
+                                            self._last(request), hands_over(request))
         if name in self._unsent:
             metadata.sequences[name] = self._unsent.pop(name)
 
@@ -120,14 +142,29 @@ class TributaryConnector(KVConnectorBase_V1):
                 self._admissions.free([sequence])
 
     def request_finished(self, request, block_ids):
-        self._drop(request.request_id)
-        self._requests.pop(request.request_id, None)
-        self._blocks.pop(request.request_id, None)
-        return False, None
+        name = request.request_id
+        answer = None
+        if hands_over(request) and request.status == RequestStatus.FINISHED_LENGTH_CAPPED:
+            answer = self._hand_over(name)
+        self._drop(name)
+        self._requests.pop(name, None)
+        self._blocks.pop(name, None)
+        return False, answer
+
+    def _hand_over(self, name):
+        """The lease is that of the engine that gets the answer, and claims the sequence in time."""
+        sequence = self._sequences.pop(name, None)
+        if sequence is None:
+            return None
+        text = sequence.to_json()
+        self._client.release(sequence)
+        return {"do_remote_prefill": True, "do_remote_decode": False, "tributary_sequence": text,
+                "remote_engine_id": self._vllm_config.kv_transfer_config.engine_id}
 
     def _drop(self, name):
         self._admissions.give_up(name)
         self._unsent.pop(name, None)
+        self._claimed.discard(name)
         sequence = self._sequences.pop(name, None)
         if sequence is not None:
             self._admissions.free([sequence])

@@ -9,8 +9,9 @@ class Held:
     and until its first step there has ended; and as long as the tier has no room for a sequence
     that was lost: attention is computed here then."""
 
-    def __init__(self, layers, last):
+    def __init__(self, layers, last, hands_over=False):
         self.last = last           # tokens with rows that it has in the end
+        self.hands_over = hands_over  # its sequence is another engine's in the end
         self.sequence = None       # where its rows go
         self.ready = False         # they have arrived there
         self.settled = None        # the sequence that settle() found room in

@@ -10,6 +10,8 @@ names below, this is relied upon:
 - The metadata of a step's attention is built before the connector's is bound.
 - In a worker a step calls bind_connector_metadata(), the layers, wait_for_save() (after a failure
   too), get_finished(), get_block_ids_with_load_errors(), build_connector_worker_meta().
+- request_finished() comes once the step that ended a request has committed, and its worker hears
+  of the end in the next step.
 - Of a running request with an invalid block vLLM discards the step and computes all tokens again,
   from position 0. It looks only at blocks that were computed before the step.
 """
@@ -25,11 +27,12 @@ from vllm.platforms import current_platform
 from vllm.v1.attention.backend import MultipleOf
 from vllm.v1.attention.backends.mla.cpu_mla import CPUMLAImpl
 from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+from vllm.v1.request import RequestStatus
 
 __all__ = ["AttentionBackendEnum", "CPUMLAImpl", "KVConnectorBase_V1", "KVConnectorMetadata",
            "KVConnectorRole", "KVConnectorWorkerMetadata", "MLACommonBackend", "MLACommonImpl",
-           "MLACommonMetadata", "MLACommonMetadataBuilder", "MultipleOf", "check_version",
-           "current_platform", "get_current_vllm_config", "get_forward_context",
+           "MLACommonMetadata", "MLACommonMetadataBuilder", "MultipleOf", "RequestStatus",
+           "check_version", "current_platform", "get_current_vllm_config", "get_forward_context",
            "get_kv_transfer_group", "register_backend"]
 
 VERSION = "0.32."

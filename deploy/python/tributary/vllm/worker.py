@@ -66,18 +66,29 @@ class Worker:
         self._owner = {one.newest_block: name for name, one in metadata.requests.items()}
         for name, one in metadata.requests.items():
             if name not in self._held:
-                self._held[name] = Held(len(self.layers), one.last)
+                self._held[name] = Held(len(self.layers), one.last, one.hands_over)
         for name, text in metadata.sequences.items():
-            sequence = self.client.adopt(tributary.Sequence.from_json(text))
-            check_pool(sequence.shape, **self._model)
-            self._held[name].sequence = sequence
+            held = self._held[name]
+            held.sequence = self.client.adopt(tributary.Sequence.from_json(text))
+            if name in metadata.claimed:
+                held.forget_rows()
+                held.ready = True
+            try:
+                check_pool(held.sequence.shape, **self._model)
+            except ValueError as error:
+                if not held.ready:
+                    raise
+                self.lose(name, held, error)  # of a request, which must not end the engine
 
     def drop(self, name):
-        """The scheduler frees what it knows of."""
+        """The scheduler frees what it knows of, or has handed it over."""
         held = self._held.pop(name, None)
         if held is None:
             return
         held.over.set()
+        if held.hands_over and held.sequence is not None:
+            # A copy: a push of it may still be under way.
+            self.client.release(tributary.Sequence.from_json(held.sequence.to_json()))
         if held.settled is not None:
             self.free([held.settled])
         if (sequence := self._admitted.pop(name, None)) is not None:
@@ -125,7 +136,8 @@ class Worker:
         atexit.unregister(self.close)
         for held in self._held.values():
             held.over.set()
-        admitted = [h.sequence for h in self._held.values() if h.sequence is not None]
+        admitted = [h.sequence for h in self._held.values()
+                    if h.sequence is not None and not h.hands_over]
         self._held.clear()
         self._settling.shutdown(cancel_futures=True)
         self.pushing.shutdown(cancel_futures=True)

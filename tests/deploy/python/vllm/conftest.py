@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import sys
 
@@ -77,17 +78,21 @@ class Engine(contextlib.AbstractContextManager):
         self.process = subprocess.Popen(
             [sys.executable, HERE / "engine.py", model, url, json.dumps(options)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True,
-            env=os.environ | (environment or {}))
+            env=os.environ | (environment or {}), start_new_session=True)
 
     def __exit__(self, *unused):
         self.process.stdin.close()
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.kill()
         self.process.stdout.close()
         self.log.close()
+
+    def kill(self):
+        """With its processes."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
     def output(self):
         return pathlib.Path(self.log.name).read_text(errors="replace")
@@ -97,10 +102,10 @@ class Engine(contextlib.AbstractContextManager):
         assert line, f"the engine has ended: {self.output()[-6000:]}"
         return json.loads(line)
 
-    def ask(self, prompts, max_tokens, abort=None):
+    def ask(self, prompts, max_tokens, abort=None, transfer=None):
         """Starts a batch; reply() waits for its tokens."""
-        print(json.dumps({"prompts": prompts, "max_tokens": max_tokens, "abort": abort or {}}),
-              file=self.process.stdin, flush=True)
+        print(json.dumps({"prompts": prompts, "max_tokens": max_tokens, "abort": abort or {},
+                          "transfer": transfer}), file=self.process.stdin, flush=True)
 
     def steps(self):
         return self.output().count("\nstep ")
@@ -113,3 +118,23 @@ class Engine(contextlib.AbstractContextManager):
 def prompts_of(*lengths, seed=17):
     generator = random.Random(seed)
     return [[generator.randrange(3, 512) for _ in range(n)] for n in lengths]
+
+
+# One token, one page and its neighbours, a leaf and its neighbours, the most.
+LENGTHS = (1, 2, 17, 63, 64, 65, 127, 128, 129, 300, 511, 700, 1000, 1, 1500, 2000)
+NEW = 24
+FIRST, SECOND = prompts_of(*LENGTHS), prompts_of(*LENGTHS[::-1], seed=18)
+
+
+@pytest.fixture(scope="session")
+def own(models):
+    """Tokens of vLLM without the plug-in, in its default processes."""
+    made = {}
+
+    def tokens(name):
+        if name not in made:
+            with Engine(models(name), "own", environment={"VLLM_PLUGINS": ""}) as engine:
+                assert engine.reply()["ready"]
+                made[name] = [engine.tokens(batch, NEW) for batch in (FIRST, SECOND)]
+        return made[name]
+    return tokens

@@ -8,28 +8,10 @@ import time
 import pytest
 
 import tributary
-from conftest import Engine, prompts_of, tier_of
+from conftest import FIRST, NEW, SECOND, Engine, tier_of
 from tier import wait_until
 
-# One token, one page and its neighbours, a leaf and its neighbours, the most.
-LENGTHS = (1, 2, 17, 63, 64, 65, 127, 128, 129, 300, 511, 700, 1000, 1, 1500, 2000)
-NEW = 24
-FIRST, SECOND = prompts_of(*LENGTHS), prompts_of(*LENGTHS[::-1], seed=18)
 ALONE = slice(4, 12)  # the requests of the test of one lost sequence
-
-
-@pytest.fixture(scope="module")
-def own(models):
-    """Tokens of vLLM without the plug-in, in its default processes."""
-    made = {}
-
-    def tokens(name):
-        if name not in made:
-            with Engine(models(name), "own", environment={"VLLM_PLUGINS": ""}) as engine:
-                assert engine.reply()["ready"]
-                made[name] = [engine.tokens(batch, NEW) for batch in (FIRST, SECOND)]
-        return made[name]
-    return tokens
 
 
 class Running:

@@ -1,9 +1,12 @@
 # A vLLM engine as a process that tests command: python engine.py MODEL URL [OPTIONS as JSON]; URL
 # is that of a tier, "own" for vLLM's own backend. Each line of stdin is a batch, {"prompts":
-# [[token ids]], "max_tokens": n or one for each, "abort": {index: after how many steps}}; each line
-# of stdout is {"tokens": [[ids]]}, the first one {"ready": true}.
+# [[token ids]], "max_tokens": n or one for each, "abort": {index: after how many steps}, "transfer":
+# kv_transfer_params of each}; each line of stdout is {"tokens": [[ids]], "transfer": what the
+# requests were answered with}, the first one {"ready": true}. Where there is the file $KILL_ENGINE,
+# all of it is killed while a step is between layers 0 and 1.
 import json
 import os
+import signal
 import sys
 
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", VLLM_CPU_OMP_THREADS_BIND="nobind",
@@ -22,20 +25,38 @@ def run(engine, params, batch, serial):
     if isinstance(limits, int):
         limits = [limits] * len(prompts)
     names = [f"{serial}-{i}" for i in range(len(prompts))]
-    for name, prompt, limit in zip(names, prompts, limits):
+    transfer = batch.get("transfer") or [None] * len(prompts)
+    for name, prompt, limit, given in zip(names, prompts, limits, transfer):
+        more = {"extra_args": {"kv_transfer_params": given}} if given else {}
         engine.add_request(name, {"prompt_token_ids": prompt},
-                           params(temperature=0.0, max_tokens=limit, ignore_eos=True))
+                           params(temperature=0.0, max_tokens=limit, ignore_eos=True, **more))
     aborts = {names[int(index)]: steps for index, steps in batch.get("abort", {}).items()}
-    tokens, steps = dict.fromkeys(names, []), 0
+    tokens, answers, steps = dict.fromkeys(names, []), {}, 0
     while engine.has_unfinished_requests():
         for output in engine.step():
             tokens[output.request_id] = list(output.outputs[0].token_ids)
+            answers[output.request_id] = output.kv_transfer_params
         steps += 1
         if now := [name for name, after in aborts.items() if after == steps]:
             engine.abort_request(now)
         print(f"step {steps}", file=sys.stderr, flush=True)
-    return [tokens[name] for name in names]
+    return {"tokens": [tokens[name] for name in names],
+            "transfer": [answers.get(name) for name in names]}
 
+
+def kill_between_layers(file):
+    from tributary.vllm.batch import Batch
+    add_rows = Batch.add_rows
+
+    def killing(self, layer, rows):
+        if layer == 1 and os.path.exists(file):
+            os.killpg(0, signal.SIGKILL)
+        add_rows(self, layer, rows)
+    Batch.add_rows = killing
+
+
+if "KILL_ENGINE" in os.environ:  # vLLM's processes import this file too
+    kill_between_layers(os.environ["KILL_ENGINE"])
 
 def main():
     model, url, *options = sys.argv[1:]
@@ -50,8 +71,8 @@ def main():
               disable_log_stats=True, seed=0, **more)
     print(json.dumps({"ready": True}), file=replies, flush=True)
     for serial, line in enumerate(sys.stdin):
-        tokens = run(llm.llm_engine, SamplingParams, json.loads(line), serial)
-        print(json.dumps({"tokens": tokens}), file=replies, flush=True)
+        print(json.dumps(run(llm.llm_engine, SamplingParams, json.loads(line), serial)),
+              file=replies, flush=True)
 
 
 if __name__ == "__main__":

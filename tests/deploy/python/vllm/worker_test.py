@@ -33,12 +33,22 @@ class Engine:
         self.worker.kv_lora_rank = RANK
         self.worker._model = {key: SHAPE[key] for key in SHAPE}
         self.rows, self.computed, self.sent, self.last = {}, {}, {}, {}
+        self.claimed, self.hands_over = set(), set()
 
     def admit(self, name, tokens, more, last=None):
         self.rows[name] = torch.randn(LAYERS, tokens + 200, WIDTH)
         self.computed[name] = 0
         self.last[name] = last or tokens + more
         self.sent[name] = self.pool.admit(tokens - 1, more).to_json()
+
+    def claim(self, name, tokens, more):
+        """A request whose prompt another engine has pushed."""
+        self.admit(name, tokens, more)
+        pushed = self.pool.adopt(tributary.Sequence.from_json(self.sent[name]))
+        for layer in range(LAYERS):
+            pushed.push(layer, 0, self.rows[name][layer, :tokens - 1])
+        self.computed[name] = tokens - 1
+        self.claimed.add(name)
 
     def step(self, **counts):
         """Tokens of each; returns the requests that are lost, to be computed again."""
@@ -50,9 +60,11 @@ class Engine:
         blocks = [100 + i for i in range(len(names))]
         self.worker.begin(types.SimpleNamespace(
             dropped=[], sequences={n: self.sent.pop(n) for n in names if n in self.sent},
+            claimed=[n for n in names if n in self.claimed],
             requests={n: types.SimpleNamespace(first_block=block, newest_block=block,
-                                               last=self.last[n])
+                                               last=self.last[n], hands_over=n in self.hands_over)
                       for n, block in zip(names, blocks)}))
+        self.claimed.clear()
         batch = self.worker.new_batch(types.SimpleNamespace(
             starts=starts, lengths=lengths, newest_blocks=blocks,
             num_decodes=sum(counts[name] == 1 for name in names)))
@@ -198,3 +210,40 @@ def test_a_request_that_ends_while_it_waits_leaves_nothing():
         pool.free([other])
         engine.worker.close()
         wait_until(lambda: not any(pool.pages_held), "every page is free", 20)
+
+
+def test_a_prompt_of_another_engine_is_not_computed(engine):
+    engine.admit("a", 70, 40)
+    assert not engine.step(a=70)
+    engine.claim("b", 100, 40)
+    for _ in range(5):
+        assert not engine.step(a=1, b=1)
+    assert sequence_of(engine, "b").length == 104
+    engine.claim("c", 100, 40)
+    engine.pool.free([engine.pool.adopt(tributary.Sequence.from_json(engine.sent["c"]))])
+    assert engine.step(a=1, b=1, c=1) == {"c"}  # it was claimed, and is lost before its first step
+    assert not engine.step(a=1, b=1, c=100)
+    for _ in range(5):
+        assert not engine.step(a=1, b=1, c=1)
+    wait_anew(engine, "c")
+
+
+def test_a_claimed_sequence_of_another_model_is_a_lost_one(engine):
+    engine.claim("a", 10, 5)
+    engine.worker._model["softmax_scale"] *= 2
+    assert engine.step(a=1) == {"a"}
+    assert not engine.step(a=11)
+
+
+def test_what_is_handed_over_outlives_the_engine(engine):
+    engine.hands_over.update("ab")
+    for name in "ab":
+        engine.admit(name, 70, 40)
+    assert not engine.step(a=70, b=70)
+    copies = [engine.pool.adopt(tributary.Sequence.from_json(sequence_of(engine, name).to_json()))
+              for name in "ab"]
+    engine.worker.drop("a")
+    engine.worker.close()
+    for copy in copies:
+        copy.wait_ready()
+    engine.pool.free(copies)

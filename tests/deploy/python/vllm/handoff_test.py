@@ -1,0 +1,103 @@
+# Two engines and a tier: the first computes prompts, the second decodes. Tokens are those of one
+# engine without the plug-in.
+import contextlib
+import re
+import time
+
+import pytest
+
+import tributary
+from conftest import FIRST, NEW, SECOND, Engine, tier_of
+from tier import wait_until
+
+LEASE_MS = 12_000
+HEARTBEATS_S = 1.2  # two of them: what is counted is known by then
+FREE_S = LEASE_MS / 1000 + 15
+TO_OTHERS = [{"do_remote_decode": True}] * len(FIRST)
+
+
+class Pair:
+    def __init__(self, model, kill_first, stack_of):
+        self.tier = stack_of.enter_context(tier_of(model, lease_ms=LEASE_MS))
+        self.first, self.second = (
+            stack_of.enter_context(Engine(model, self.tier.url, environment=environment))
+            for environment in ({"KILL_ENGINE": str(kill_first)}, {}))
+        for engine in (self.first, self.second):
+            assert engine.reply()["ready"]
+
+    def hand_over(self, prompts, **more):
+        self.first.ask(prompts, 1, transfer=TO_OTHERS[:len(prompts)], **more)
+        return self.first.reply()
+
+    def pushed(self):
+        time.sleep(HEARTBEATS_S)
+        return self.tier.metric("tributary_ingested_rows_total")
+
+    def refused(self):
+        """Why the second engine computed prompts itself."""
+        return re.findall(r"request \S+ computes its prompt itself: (.*)",
+                          self.second.output())
+
+    def busy(self):
+        time.sleep(HEARTBEATS_S)
+        return self.tier.busy_pages()
+
+
+@pytest.fixture(scope="module")
+def kill_first(tmp_path_factory):
+    return tmp_path_factory.mktemp("kill") / "first"
+
+
+@pytest.fixture(scope="module")
+def pair(models, kill_first):
+    with contextlib.ExitStack() as stack_of:
+        yield Pair(models("v2"), kill_first, stack_of)
+
+
+def test_16_prompts_of_one_engine_are_decoded_by_another(pair, own):
+    expected = own("v2")[0]
+    before = pair.pushed()
+    handed = pair.hand_over(FIRST)
+    assert handed["tokens"] == [tokens[:1] for tokens in expected]
+    assert pair.second.tokens(FIRST, NEW, transfer=handed["transfer"]) == expected
+    once = 2 * sum(len(prompt) - 1 for prompt in FIRST)  # of two layers
+    assert pair.refused() == []
+    assert pair.pushed() - before == once
+    wait_until(lambda: pair.tier.busy_pages() == 0, "every page is free", 2)
+
+
+def test_a_handle_is_claimed_once_and_for_its_prompt(pair, own):
+    prompts, expected = FIRST[4:8], own("v2")[0][4:8]
+    handles = pair.hand_over(prompts)["transfer"]
+    ended = tributary.Sequence.from_json(handles[1]["tributary_sequence"])
+    tributary.Client(pair.tier.url).adopt(ended).free()
+    given = [handles[0], handles[1], handles[0], handles[2]]  # the last: of another prompt
+    asked = [prompts[0], prompts[1], prompts[0], prompts[3]]
+    assert pair.second.tokens(asked, NEW, transfer=given) == [expected[i] for i in (0, 1, 0, 3)]
+    assert len(pair.refused()) == 3, pair.refused()
+    assert pair.busy() > 0  # of two handles that nobody claims
+    wait_until(lambda: pair.tier.busy_pages() == 0, "leases have ended", FREE_S)
+
+
+def test_engines_are_killed(pair, own, kill_first):
+    """The first between layers, the second after it has claimed; its router has others then."""
+    handles = pair.hand_over(FIRST)["transfer"]
+    router = tributary.Client(pair.tier.url)
+    kept = [router.adopt(tributary.Sequence.from_json(handle["tributary_sequence"]))
+            for handle in handles]
+    held = pair.busy()
+    kill_first.touch()
+    pair.first.ask(SECOND, 1, transfer=TO_OTHERS)
+    pair.first.process.wait(60)
+    assert pair.second.tokens(SECOND, NEW) == own("v2")[1]
+    wait_until(lambda: pair.tier.busy_pages() == held, "those of the first are free", FREE_S)
+
+    def claimed():
+        return pair.second.output().count("has claimed")
+    before = claimed()
+    pair.second.ask(FIRST, NEW, transfer=handles)
+    wait_until(lambda: claimed() == before + len(FIRST), "all are claimed", 60)
+    pair.second.kill()
+    for sequence in kept:
+        router.release(sequence)
+    wait_until(lambda: pair.tier.busy_pages() == 0, "leases have ended", FREE_S)
