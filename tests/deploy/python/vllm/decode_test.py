@@ -69,6 +69,22 @@ def test_installed_and_not_configured_it_changes_nothing(models, own):
         assert "Tributary" not in engine.output()
 
 
+def test_prompts_in_chunks(models, own):
+    """vLLM's chunked prefill: steps of 256 tokens, of which some decode and some end a prompt. The
+    backend is AMX_MLA's."""
+    expected, chunk = own("v2"), 256
+    options = {"attention_backend": "AMX_MLA", "enable_chunked_prefill": True,
+               "max_num_batched_tokens": chunk, "enable_prefix_caching": False}
+    with tier_of(models("v2")) as tier:
+        with Engine(models("v2"), tier.url, options, {"SAY_AMX": "1"}) as engine:
+            assert engine.reply()["ready"]
+            assert "Using AMX_MLA backend" in engine.output()
+            for batch, tokens in zip((FIRST, SECOND), expected):
+                begun = engine.steps()
+                assert engine.tokens(batch, NEW) == tokens
+                assert engine.steps() - begun > sum(map(len, batch)) // chunk + NEW / 2
+
+
 def check_aborted(expected, got, aborted):
     for i, tokens in enumerate(got):
         assert tokens == expected[i][:len(tokens)]

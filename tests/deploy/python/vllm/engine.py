@@ -3,7 +3,8 @@
 # [[token ids]], "max_tokens": n or one for each, "abort": {index: after how many steps}, "transfer":
 # kv_transfer_params of each}; each line of stdout is {"tokens": [[ids]], "transfer": what the
 # requests were answered with}, the first one {"ready": true}. Where there is the file $KILL_ENGINE,
-# all of it is killed while a step is between layers 0 and 1.
+# all of it is killed while a step is between layers 0 and 1. SAY_AMX=1: vLLM takes the processor
+# for one with AMX, where alone it cuts the prompts of MLA models into chunks.
 import json
 import os
 import signal
@@ -55,8 +56,12 @@ def kill_between_layers(file):
     Batch.add_rows = killing
 
 
-if "KILL_ENGINE" in os.environ:  # vLLM's processes import this file too
+# vLLM's processes import this file too.
+if "KILL_ENGINE" in os.environ:
     kill_between_layers(os.environ["KILL_ENGINE"])
+if os.environ.get("SAY_AMX") == "1":
+    import torch
+    torch.cpu._is_amx_tile_supported = lambda: True
 
 def main():
     model, url, *options = sys.argv[1:]
@@ -66,7 +71,8 @@ def main():
     more = json.loads(options[0]) if options else {}
     if url != "own":
         more["kv_transfer_config"] = connector(url, **more.pop("extra", {}))
-    llm = LLM(model, enforce_eager=True, attention_backend="CPU_MLA", dtype="float32",
+    llm = LLM(model, enforce_eager=True, dtype="float32",
+              attention_backend=more.pop("attention_backend", "CPU_MLA"),
               kv_cache_memory_bytes=more.pop("cache_bytes", 64 << 20), max_num_seqs=16,
               disable_log_stats=True, seed=0, **more)
     print(json.dumps({"ready": True}), file=replies, flush=True)
