@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/base/limits.h"
+#include "core/pool/gather_all.h"
 
 namespace tributary {
 namespace {
@@ -59,23 +62,32 @@ Status copy_pages(std::span<const PageCopy> copies, Backend& backend, Cache& cac
     return {};
   }
   const std::size_t block_bytes = kPageTokens * cache.layout().row_bytes();
-  Blocks out(copies, &PageCopy::from, communicator.rank(), &PageCopy::to, ranks, block_bytes);
-  Blocks in(copies, &PageCopy::to, communicator.rank(), &PageCopy::from, ranks, block_bytes);
   const auto attempt = [&failure](const auto& work) {
-    const Status status = status_of(work);
+    Status status = status_of(work);
     if (failure.ok()) failure = status;
+    return status;
   };
-  attempt([&] {
-    if (!out.empty()) backend.synchronize(deadline);
-    out.for_each([&](const PageCopy& copy, std::span<std::byte> rows) {
+  std::optional<Blocks> out;
+  std::optional<Blocks> in;
+  const Status room = attempt([&] {
+    out.emplace(copies, &PageCopy::from, communicator.rank(), &PageCopy::to, ranks, block_bytes);
+    in.emplace(copies, &PageCopy::to, communicator.rank(), &PageCopy::from, ranks, block_bytes);
+  });
+  // A rank without room for its blocks cannot take part, so none does.
+  std::vector<std::uint8_t> all;
+  Status status = gather_all(communicator, std::uint8_t{room.ok()}, all, deadline);
+  if (!status.ok() || std::ranges::count(all, 0) > 0) return status;
+  (void)attempt([&] {
+    if (!out->empty()) backend.synchronize(deadline);
+    out->for_each([&](const PageCopy& copy, std::span<std::byte> rows) {
       backend.load_rows(cache, copy.layer, copy.from_page, 0, rows);
     });
   });
-  Status status =
-      communicator.all_to_all(out.bytes(), out.counts(), in.bytes(), in.counts(), deadline);
+  status =
+      communicator.all_to_all(out->bytes(), out->counts(), in->bytes(), in->counts(), deadline);
   if (!status.ok()) return status;
-  attempt([&] {
-    in.for_each([&](const PageCopy& copy, std::span<const std::byte> rows) {
+  (void)attempt([&] {
+    in->for_each([&](const PageCopy& copy, std::span<const std::byte> rows) {
       backend.store_rows(cache, copy.layer, copy.to_page, 0, rows);
     });
   });

@@ -3,11 +3,37 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <limits>
+#include <new>
+#include <utility>
 #include <vector>
 
 #include "comm/local/run_ranks.h"
 #include "core/base/limits.h"
 #include "kernels/reference/reference_backend.h"
+
+namespace {
+
+constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+/// This thread gets no memory of that many bytes or more.
+thread_local std::size_t refused_bytes = kNoLimit;
+
+}  // namespace
+
+// Not inlined: GCC warns of free() where it sees new and free() side by side.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  void* memory = bytes < refused_bytes ? std::malloc(bytes == 0 ? 1 : bytes) : nullptr;
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
+  std::free(memory);
+}
 
 namespace tributary {
 namespace {
@@ -24,9 +50,10 @@ std::vector<std::byte> rows_of(int rank, int layer, std::int32_t page) {
   return rows;
 }
 
-/// Three ranks, all pages written, then the copies. Calls check(rank, failure, page rows).
+/// Three ranks, all pages written, then the copies, in which rank `poor` gets no memory for a page.
+/// Calls check(rank, failure, page rows).
 template <typename Check>
-void run(const std::vector<PageCopy>& copies, const Check& check) {
+void run(const std::vector<PageCopy>& copies, const Check& check, int poor = -1) {
   run_ranks(3, [&](Communicator& communicator) {
     const auto backend = make_reference_backend();
     const auto cache = backend->make_cache(kLayout);
@@ -36,8 +63,19 @@ void run(const std::vector<PageCopy>& copies, const Check& check) {
       }
     }
     Status failure;
-    const Status status =
-        copy_pages(copies, *backend, *cache, communicator, Deadline::after(kTimeout), failure);
+    const auto copy = [&] {
+      return copy_pages(copies, *backend, *cache, communicator, Deadline::after(kTimeout), failure);
+    };
+    if (communicator.rank() == poor) refused_bytes = kPageTokens * kLayout.row_bytes();
+    Status status;
+    const Status thrown = status_of([&] { status = copy(); });
+    refused_bytes = kNoLimit;
+    EXPECT_TRUE(thrown.ok()) << thrown.message();
+    if (poor >= 0) {
+      check(communicator.rank(), std::exchange(failure, {}),
+            [](int, std::int32_t) { return std::vector<std::byte>(); });
+      status = copy();  // the pool goes on
+    }
     EXPECT_TRUE(status.ok()) << status.message();
     check(communicator.rank(), failure, [&](int layer, std::int32_t page) {
       std::vector<std::byte> rows(kPageTokens * kLayout.row_bytes());
@@ -76,6 +114,23 @@ TEST(PageCopy, AFailureIsOfTheRankAndTheOthersGoOn) {
       EXPECT_EQ(rows(0, 0), rows_of(2, 0, 0));
     }
   });
+}
+
+TEST(PageCopy, WithoutMemoryOnOneRankNothingIsCopiedAndAllGoOn) {
+  const std::vector<PageCopy> copies{{0, 1, 1, 3, 1}, {2, 0, 1, 0, 0}, {2, 1, 0, 2, 0}};
+  for (int poor = 0; poor < 3; ++poor) {
+    std::atomic<int> failures = 0;
+    run(
+        copies,
+        [&](int rank, const Status& failure, const auto& rows) {
+          if (!failure.ok()) ++failures;
+          EXPECT_TRUE(failure.ok() || rank == poor) << rank << ": " << failure.message();
+          const std::vector<std::byte> copied = rows(0, 0);
+          EXPECT_TRUE(rank != 1 || copied.empty() || copied == rows_of(2, 0, 0));
+        },
+        poor);
+    EXPECT_EQ(failures, 1);
+  }
 }
 
 TEST(PageCopy, UnknownWorkersAreRefusedByAll) {
