@@ -18,6 +18,7 @@
 #include "deploy/app/bench/bench.h"
 #include "deploy/app/descriptors.h"
 #include "deploy/app/info/info.h"
+#include "deploy/app/meet/meet_service.h"
 #include "deploy/app/options.h"
 #include "deploy/app/prefill/prefill.h"
 #include "deploy/app/program_end.h"
@@ -77,18 +78,6 @@ int run_verify(const VerifyOptions& options, const Launcher& launcher) {
                                       communicator.size() == 1 ? "" : "s", communicator.name()));
   });
   return status;
-}
-
-/// For work after its own files were read: what is malformed then is a service's answer, and no
-/// flag or file of ours.
-template <class Work>
-auto with_service(const Work& work) {
-  try {
-    return work();
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kMalformedInput) throw AnswerError(error.what());
-    throw;
-  }
 }
 
 /// The exit status.

@@ -25,10 +25,7 @@ void write_handles(const std::filesystem::path& path, const PrefillReport& repor
   if (!file) fail(ErrorCode::kIo, "{}: cannot be written", path.string());
 }
 
-}  // namespace
-
-PrefillReport prefill(const PrefillOptions& options) {
-  const GoldenCase golden = load_golden_case(options.file);
+PrefillReport push_golden(const GoldenCase& golden, const PrefillOptions& options) {
   const int threads = options.threads > 0
                           ? options.threads
                           : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
@@ -59,6 +56,13 @@ PrefillReport prefill(const PrefillOptions& options) {
     sequences.free();
   }
   return report;
+}
+
+}  // namespace
+
+PrefillReport prefill(const PrefillOptions& options) {
+  const GoldenCase golden = load_golden_case(options.file);
+  return with_service([&] { return push_golden(golden, options); });
 }
 
 std::string to_text(const PrefillReport& report) {

@@ -270,6 +270,21 @@ void verify_selection(const GoldenSelection& golden, const VerifyOptions& option
   judge_selection(golden, options.query_dtype, latent, lse, result.rows);
 }
 
+void verify_through_service(const GoldenCase& golden, const VerifyOptions& options,
+                            Backend& backend, TierClient& client, Verification& result) {
+  const PoolShape shape = pool_shape(
+      golden, client, Deadline::after(std::chrono::milliseconds(options.service.call_timeout_ms)));
+  for (const GoldenGroup& group : golden.groups) {
+    if (group.row_format != shape.row_format) {
+      result.skipped.push_back(fmt::format("{} {}: the pool's rows are {}", golden.name, group.name,
+                                           row_format_name(shape.row_format)));
+      continue;
+    }
+    verify_group(golden, group, options, shape, shape.v_head_dim > 0 && !options.attend_only,
+                 backend, client, result);
+  }
+}
+
 }  // namespace
 
 Verification verify(const VerifyOptions& options, Communicator& communicator,
@@ -303,18 +318,7 @@ Verification verify_service(const VerifyOptions& options) {
       continue;
     }
     const GoldenCase golden = load_golden_case(file);
-    const PoolShape shape =
-        pool_shape(golden, client,
-                   Deadline::after(std::chrono::milliseconds(options.service.call_timeout_ms)));
-    for (const GoldenGroup& group : golden.groups) {
-      if (group.row_format != shape.row_format) {
-        result.skipped.push_back(fmt::format("{} {}: the pool's rows are {}", golden.name,
-                                             group.name, row_format_name(shape.row_format)));
-        continue;
-      }
-      verify_group(golden, group, options, shape, shape.v_head_dim > 0 && !options.attend_only,
-                   *backend, client, result);
-    }
+    with_service([&] { verify_through_service(golden, options, *backend, client, result); });
   }
   return result;
 }

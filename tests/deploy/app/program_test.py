@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # The program `tributary` as a user sees it: exit statuses, errors in one line, reports.
 # Run by ctest, one class a test, with the program's path in TRIBUTARY_PROGRAM.
+import contextlib
 import http.server
 import json
 import pathlib
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -78,19 +80,43 @@ class Usage(Case):
 
     def test_a_malformed_answer_of_a_service_is_no_flag_of_ours(self):
         class Nonsense(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                self.send_response(200)
-                self.send_header("Content-Length", "2")
+            def do_GET(self, status=200, body=b"{}"):
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(b"{}")
+                self.wfile.write(body)
+
+            def do_POST(self):
+                error = {"code": "malformed_input", "message": "a worker sent: nonsense"}
+                self.do_GET(400, json.dumps({"error": error}).encode())
 
             def log_message(self, *unused):
                 pass
         with http.server.HTTPServer(("127.0.0.1", 0), Nonsense) as server:
             threading.Thread(target=server.serve_forever, daemon=True).start()
-            self.expect_refusal(["top", f"http://127.0.0.1:{server.server_port}", "--once"],
-                                "malformed_input", status=1)
+            url = f"http://127.0.0.1:{server.server_port}"
+            for command in (["top", url, "--once"], ["verify", TINY, "--service", url],
+                            ["prefill", TINY, "--service", url], ["replay", "--requests", 1, "--service", url]):
+                self.expect_refusal(command, "malformed_input", status=1)
+            bad = self.file("bad.safetensors", b"x")
+            for command in ("verify", "prefill"):
+                self.expect_refusal([command, bad, "--service", url], bad)
             server.shutdown()
+
+    def test_a_silent_control_plane_is_announced_after_two_seconds(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent, contextlib.ExitStack() as stack:
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            begin = time.monotonic()
+            commands = [stack.enter_context(Process(command)) for command in (
+                ["top", url, "--once"], ["verify", TINY, "--service", url],
+                ["prefill", TINY, "--service", url],
+                ["replay", "--requests", 1, "--service", url])]
+            for command in commands:
+                line = command.popen.stderr.readline().decode()
+                with self.subTest(arguments=command.popen.args[1:]):
+                    self.assertEqual(line, f"tributary: no answer from {url} yet; waiting\n")
+                    self.assertGreater(time.monotonic() - begin, 2)
+                    self.assertLess(time.monotonic() - begin, 10)
 
     def test_help_and_version_are_on_stdout(self):
         for arguments in (["--help"], ["-h"], ["verify", "--help"], ["replay", "-h"],
