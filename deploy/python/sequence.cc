@@ -192,7 +192,9 @@ void bind_sequence(nb::module_& module) {
             return extents;
           },
           nb::sig("def extents(self) -> list[tuple[int, int, int]]"),
-          "(begin, end, rank): which worker holds which tokens of the prompt")
+          "(begin, end, rank): which worker gets which tokens of the prompt; after refresh(), "
+          "which\n"
+          "holds which of the `length` tokens that there are now")
       .def("push", &push, "layer"_a, "begin"_a, "rows"_a.none(), nb::kw_only(),
            "timeout"_a = nb::none(),
            nb::sig("def push(self, layer: int, begin: int, rows: typing.Any, *, "

@@ -34,10 +34,12 @@ struct SequenceInfo {
   std::int64_t prompt_tokens = 0;                 ///< whose rows are to be pushed
   std::int64_t max_new_tokens = 0;                ///< that it may grow by
   std::int64_t length = 0;                        ///< committed; commit(), truncate()
-  std::vector<Extent> extents;                    ///< of the prompt, ascending, without gaps
-  wire::Token token{};                            ///< what its pool's workers know its owner by
-  std::string idempotency_key;                    ///< its pool's affair: empty in a handle
-  std::string missing;                            ///< while filling: what has not come, in words
+  /// Ascending, without gaps: which workers get the prompt's rows; after a query(), which hold the
+  /// `length` rows that there are now. Leaves of a prompt that has arrived may move.
+  std::vector<Extent> extents;
+  wire::Token token{};          ///< what its pool's workers know its owner by
+  std::string idempotency_key;  ///< its pool's affair: empty in a handle
+  std::string missing;          ///< while filling: what has not come, in words
 };
 
 /// A sequence as its client holds it. Plain data: it may be handed to another process (another

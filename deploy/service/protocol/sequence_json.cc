@@ -143,9 +143,9 @@ void take_sequence(JsonObject& object, SequenceInfo& sequence) {
   sequence.extents =
       extents_from_json(object.array("extents", kMaxExtents), object.path("extents"));
   const std::int64_t covered = sequence.extents.empty() ? 0 : sequence.extents.back().end;
-  if (covered != sequence.prompt_tokens) {
-    fail(ErrorCode::kMalformedInput, "{} cover {} tokens of a prompt of {}", object.path("extents"),
-         covered, sequence.prompt_tokens);
+  if (covered != sequence.prompt_tokens && covered != sequence.length) {
+    fail(ErrorCode::kMalformedInput, "{} cover {} tokens of a prompt of {}, or of {} in all",
+         object.path("extents"), covered, sequence.prompt_tokens, sequence.length);
   }
 }
 

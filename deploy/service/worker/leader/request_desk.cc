@@ -186,7 +186,9 @@ void RequestDesk::receive_request(const ToPool& request) {
       reply(query->request,
             {ErrorCode::kNotFound, fmt::format("sequence {}: not here", query->id)});
     } else {
-      reply(query->request, {}, info(*s));
+      SequenceInfo now = info(*s);
+      now.extents = holders(*s, s->length, sequencer_.ledger().table().leaf_tokens());
+      reply(query->request, {}, std::move(now));
     }
   } else if (const auto* set = std::get_if<SetDraining>(&request)) {
     draining_ = set->draining || stop_at_.has_value();

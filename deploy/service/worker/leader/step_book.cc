@@ -34,9 +34,18 @@ wire::Outcome check_version(const Item& item, const Sequence* s) {
 
 }  // namespace
 
+std::vector<Extent> holders(const Sequence& sequence, std::int64_t tokens, int leaf_tokens) {
+  std::vector<Extent> extents;
+  const auto add = [&](std::int32_t owner, std::int64_t begin, std::int64_t end) {
+    extents.push_back({begin * leaf_tokens, std::min(end * leaf_tokens, tokens), owner});
+  };
+  for_each_owner_run(sequence, ceil_div(tokens, leaf_tokens), add);
+  return extents;
+}
+
 void StepBook::add(const Sequence& sequence, std::string idempotency_key) {
   Entry entry{.epoch = sequence.epoch,
-              .extents = {},
+              .extents = holders(sequence, sequence.prompt_tokens, leaf_tokens_),
               .owners = {},
               .incomplete = 0,
               .step = {},
@@ -51,11 +60,6 @@ void StepBook::add(const Sequence& sequence, std::string idempotency_key) {
     owner->total += layers_ * part.rows();
   };
   for_each_leaf(sequence, 0, sequence.prompt_tokens, leaf_tokens_, count);
-  const auto add_extent = [&](std::int32_t owner, std::int64_t begin, std::int64_t end) {
-    entry.extents.push_back(
-        {begin * leaf_tokens_, std::min(end * leaf_tokens_, sequence.prompt_tokens), owner});
-  };
-  for_each_owner_run(sequence, ceil_div(sequence.prompt_tokens, leaf_tokens_), add_extent);
   entry.incomplete = entry.owners.size();
   entries_.insert_or_assign(sequence.id, std::move(entry));
 }

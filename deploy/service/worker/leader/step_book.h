@@ -17,6 +17,10 @@
 
 namespace tributary {
 
+/// The workers that hold the first `tokens` rows of a sequence now.
+[[nodiscard]] std::vector<Extent> holders(const Sequence& sequence, std::int64_t tokens,
+                                          int leaf_tokens);
+
 class StepBook {
  public:
   using Time = Deadline::Clock::time_point;

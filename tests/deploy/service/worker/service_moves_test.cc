@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "core/base/ceil_div.h"
 #include "core/base/deadline.h"
 #include "deploy/service/protocol/machine_file.h"
 #include "tests/deploy/service/worker/pool_user.h"
@@ -119,6 +120,23 @@ TEST(ServiceMoves, AnOperatorEmptiesOneWorkerAndNoBitChanges) {
   for (int step = 0; pool.heartbeat().workers[rank].pages_used > 0; ++step) {
     ASSERT_FALSE(deadline.expired());
     if (step < 70) decode(1);
+  }
+  // All rows are on the map of a query: those of the prompt that have moved, those of the new
+  // tokens.
+  std::vector<std::int64_t> pages(3);
+  for (const UserSequence& sequence : sequences) {
+    const PoolReply reply = pool.ask(Query{.id = sequence.info.id});
+    ASSERT_TRUE(reply.sequence) << reply.message;
+    ASSERT_FALSE(reply.sequence->extents.empty());
+    EXPECT_GT(sequence.length, sequence.info.prompt_tokens);
+    EXPECT_EQ(reply.sequence->extents.back().end, sequence.length);
+    for (const Extent& extent : reply.sequence->extents) {
+      EXPECT_NE(extent.rank, drained);
+      pages[static_cast<std::size_t>(extent.rank)] += ceil_div(extent.end - extent.begin, 64);
+    }
+  }
+  for (std::size_t worker = 0; worker < pages.size(); ++worker) {
+    EXPECT_EQ(pool.heartbeat().workers[worker].pages_used, pages[worker]) << worker;
   }
   const UserSequence later = user.start(2, 300, 100, SpreadPolicy::kAuto, 600);
   for (const Extent& extent : later.info.extents) EXPECT_NE(extent.rank, drained);
