@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "deploy/service/control/admissions.h"
 #include "deploy/service/control/control_log.h"
 #include "deploy/service/protocol/patience.h"
 
@@ -17,10 +18,12 @@ namespace {
 
 // A lost pool is noticed at most this much later than its timeout.
 constexpr std::chrono::milliseconds kWatchPeriod{250};
-/// The bound on all messages but the registration, which brings a pool's sequences. Reading a MiB
-/// holds the loop for some 40 ms. A heartbeat grows with the pool's workers.
+/// The bound on a message. Reading a MiB holds the loop for some 40 ms. A registration of more than
+/// some 5,000 workers is refused; a heartbeat grows with the pool's workers.
 constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 20;
 constexpr std::size_t kBytesOfWorker = 512;
+/// The bound on a registration with all of its sequences: some 100,000.
+constexpr std::size_t kMaxRegistrationBytes = std::size_t{32} << 20;
 
 /// A message takes ten times its size while it is read, which the allocator would keep.
 void give_back_memory() noexcept {
@@ -28,9 +31,6 @@ void give_back_memory() noexcept {
   (void)malloc_trim(0);
 #endif
 }
-// A refused pool tries again each second.
-constexpr std::chrono::minutes kRefusalPeriod{1};
-constexpr std::size_t kMaxRefusals = 64;
 
 }  // namespace
 
@@ -56,13 +56,7 @@ void PoolLinks::receive(std::uint64_t number, std::string_view text) {
   // It lives: it is to register again, and to say which sequences it still has.
   if (is_silent(number, from->second.pool)) return drop(number);
   try {
-    if (const Pool* pool = registry_.find(from->second.pool)) {
-      const std::size_t most = kMaxMessageBytes + kBytesOfWorker * pool->about.workers.size();
-      if (text.size() > most) {
-        fail(ErrorCode::kTooLarge, "a message of {} bytes; after its registration it may have {}",
-             text.size(), most);
-      }
-    }
+    check_bytes(from->second, text.size());
     FromPool message = parse_from_pool(text);
     std::visit([&](auto& which) { handle(number, std::move(which)); }, message);
   } catch (const Error& error) {
@@ -71,34 +65,34 @@ void PoolLinks::receive(std::uint64_t number, std::string_view text) {
   if (text.size() > kMaxMessageBytes) give_back_memory();
 }
 
+void PoolLinks::check_bytes(Link& link, std::size_t bytes) const {
+  const Pool* pool = registry_.find(link.pool);
+  const std::size_t workers = pool == nullptr ? 0 : pool->about.workers.size();
+  const std::size_t most = kMaxMessageBytes + kBytesOfWorker * workers;
+  if (bytes > most) {
+    fail(ErrorCode::kTooLarge, "a message of {} bytes; it may have {}", bytes, most);
+  }
+  if (!link.pool.empty()) return;
+  link.registration_bytes += bytes;
+  if (link.registration_bytes > kMaxRegistrationBytes) {
+    fail(ErrorCode::kTooLarge, "a registration of more than {} bytes", kMaxRegistrationBytes);
+  }
+}
+
 void PoolLinks::refuse(std::uint64_t number, const Error& error) {
   const auto found = links_.find(number);
   if (found == links_.end()) return;
   Link& link = found->second;
   if (link.pool.empty()) {
     ++refused_;
-    log_refusal(link.socket->remote(), error.what());
+    const std::string line =
+        refused_pools_.note(link.socket->remote(), error.what(), ControlClock::now());
+    if (!line.empty()) log_warning("{}", line);
     link.socket->send(to_json(ToPool(Registered{.code = error.code(), .message = error.what()})));
     drop(number);
   } else {
     end(number, {error.code(), error.what()});
   }
-}
-
-void PoolLinks::log_refusal(const std::string& remote, const std::string& why) {
-  const auto now = ControlClock::now();
-  // Each try has a port of its own.
-  const std::string key = remote.substr(0, remote.rfind(':')) + ' ' + why;
-  if (refusals_.size() >= kMaxRefusals && !refusals_.contains(key)) refusals_.clear();
-  const auto [entry, is_new] = refusals_.try_emplace(key, Refusals{.logged = now});
-  Refusals& known = entry->second;
-  if (!is_new && now - known.logged < kRefusalPeriod) {
-    ++known.silent;
-    return;
-  }
-  log_warning("a pool at {} was refused: {}{}", remote, why,
-              known.silent == 0 ? "" : fmt::format(" ({} more times since)", known.silent));
-  known = {.logged = now};
 }
 
 const std::string& PoolLinks::pool_of(std::uint64_t number) const {
@@ -111,12 +105,42 @@ const std::string& PoolLinks::pool_of(std::uint64_t number) const {
 
 void PoolLinks::handle(std::uint64_t number, RegisterPool message) {
   Link& link = links_.at(number);
-  if (!link.pool.empty()) fail(ErrorCode::kMalformedInput, "pool {} registers twice", link.pool);
-  const std::string name = message.name;
-  const std::vector<SequenceInfo> sequences = message.sequences;
-  const std::size_t workers = message.workers.size();
-  const std::uint32_t last_incarnation = message.last_incarnation;
-  registry_.register_pool(std::move(message), ControlClock::now());
+  if (!link.pool.empty() || link.arriving) {
+    fail(ErrorCode::kMalformedInput, "pool {} registers twice", message.name);
+  }
+  if (message.more == 0) return register_pool(number, std::move(message));
+  link.arriving = std::move(message);
+}
+
+void PoolLinks::handle(std::uint64_t number, MoreSequences message) {
+  Link& link = links_.at(number);
+  if (!link.arriving) fail(ErrorCode::kMalformedInput, "sequences outside of a registration");
+  RegisterPool& pool = *link.arriving;
+  for (SequenceInfo& sequence : message.sequences) {
+    if (!is_of_pool(sequence, pool)) {
+      fail(ErrorCode::kMalformedInput, "sequence {} names a worker beyond the pool's {}",
+           sequence.id, pool.workers.size());
+    }
+    pool.sequences.push_back(std::move(sequence));
+  }
+  if (pool.sequences.size() > kMaxSequencesPerWorker * pool.workers.size()) {
+    fail(ErrorCode::kTooLarge, "more than {} sequences for each of {} workers",
+         kMaxSequencesPerWorker, pool.workers.size());
+  }
+  if (--pool.more > 0) return;
+  RegisterPool whole = std::move(pool);
+  link.arriving.reset();
+  register_pool(number, std::move(whole));
+  give_back_memory();
+}
+
+void PoolLinks::register_pool(std::uint64_t number, RegisterPool pool) {
+  Link& link = links_.at(number);
+  const std::string name = pool.name;
+  const std::vector<SequenceInfo> sequences = pool.sequences;
+  const std::size_t workers = pool.workers.size();
+  const std::uint32_t last_incarnation = pool.last_incarnation;
+  registry_.register_pool(std::move(pool), ControlClock::now());
   link.pool = name;
   ++registered_;
   // The same run came on a new connection, before the end of the old one was noticed.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "comm/http/websocket.h"
 #include "deploy/service/control/pool_calls.h"
 #include "deploy/service/control/pool_registry.h"
+#include "deploy/service/control/refused_pools.h"
 #include "deploy/service/control/stall_clock.h"
 #include "deploy/service/protocol/pool_messages.h"
 
@@ -53,20 +55,19 @@ class PoolLinks {
     std::shared_ptr<WebSocket> socket;
     std::string pool;  // empty until it is registered
     ControlClock::time_point accepted;
-  };
-  struct Refusals {
-    ControlClock::time_point logged;
-    int silent = 0;  // since then
+    std::optional<RegisterPool> arriving = {};  // whose sequences have not all come
+    std::size_t registration_bytes = 0;
   };
 
   void receive(std::uint64_t number, std::string_view text);
+  void check_bytes(Link& link, std::size_t bytes) const;
   void handle(std::uint64_t number, RegisterPool message);
+  void handle(std::uint64_t number, MoreSequences message);
   void handle(std::uint64_t number, Heartbeat message);
   void handle(std::uint64_t number, const PoolReply& message);
   void handle(std::uint64_t number, const SequenceEnded& message);
+  void register_pool(std::uint64_t number, RegisterPool pool);
   void refuse(std::uint64_t number, const Error& error);
-  /// Logs a reason once, and then once a minute with the number of tries in between.
-  void log_refusal(const std::string& remote, const std::string& why);
   /// Ends the connection and, if it belongs to a pool, the pool; or, where nothing has come for too
   /// long (kDeadlineExceeded), lets it be silent.
   void end(std::uint64_t number, const Status& because);
@@ -91,7 +92,7 @@ class PoolLinks {
   std::map<std::string, std::uint64_t> number_of_pool_;
   std::uint64_t registered_ = 0;
   std::uint64_t refused_ = 0;
-  std::map<std::string, Refusals> refusals_;  // by host and reason; bounded
+  RefusedPools refused_pools_;
   StallClock stalls_;
   std::unique_ptr<EventLoop::Timer> watch_;
 };

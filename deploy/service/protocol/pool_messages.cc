@@ -1,6 +1,7 @@
 #include "deploy/service/protocol/pool_messages.h"
 
 #include <charconv>
+#include <iterator>
 #include <utility>
 
 #include "comm/wire/codec.h"
@@ -17,6 +18,10 @@ using nlohmann::json;
 namespace {
 
 constexpr std::size_t kMaxMessageBytes = 4096;  // of texts in answers
+// A registration's pieces, and what is reckoned for a sequence's fields and for an extent.
+constexpr std::size_t kPieceBytes = std::size_t{128} << 10;
+constexpr std::size_t kSequenceBytes = 384;
+constexpr std::size_t kExtentBytes = 56;
 
 json sequence_to_json(const SequenceInfo& sequence) {
   json object = {{"id", id_text(sequence.id)}, {"idempotency_key", sequence.idempotency_key}};
@@ -55,6 +60,12 @@ ErrorCode take_code(JsonObject& object) {
 
 // Writing: one function per message.
 
+json sequences_to_json(const std::vector<SequenceInfo>& sequences) {
+  json array = json::array();
+  for (const SequenceInfo& sequence : sequences) array.push_back(sequence_to_json(sequence));
+  return array;
+}
+
 json write(const RegisterPool& message) {
   json workers = json::array();
   for (const WorkerInfo& worker : message.workers) {
@@ -63,10 +74,6 @@ json write(const RegisterPool& message) {
                        {"address", worker.address},
                        {"backend", worker.backend},
                        {"threads", worker.threads}});
-  }
-  json sequences = json::array();
-  for (const SequenceInfo& sequence : message.sequences) {
-    sequences.push_back(sequence_to_json(sequence));
   }
   return {{"type", "register"},
           {"protocol", message.protocol},
@@ -82,7 +89,12 @@ json write(const RegisterPool& message) {
           {"draining", message.draining},
           {"last_incarnation", message.last_incarnation},
           {"workers", std::move(workers)},
-          {"sequences", std::move(sequences)}};
+          {"sequences", sequences_to_json(message.sequences)},
+          {"more", message.more}};
+}
+
+json write(const MoreSequences& message) {
+  return {{"type", "sequences"}, {"sequences", sequences_to_json(message.sequences)}};
 }
 
 json write(const Heartbeat& message) {
@@ -204,6 +216,15 @@ RegisterPool read_register(JsonObject& object) {
       check_rank(extent.rank, message.workers.size(), object, "sequences.extents.rank");
     }
   }
+  message.more = object.integer<int>("more", 0);
+  return message;
+}
+
+MoreSequences read_more(JsonObject& object) {
+  MoreSequences message;
+  for (const json& element : object.array("sequences", kMaxSequencesPerWorker)) {
+    message.sequences.push_back(sequence_from_json(element, object.path("sequences")));
+  }
   return message;
 }
 
@@ -301,6 +322,27 @@ Message parse_message(std::string_view text, std::string_view source, const Read
 
 }  // namespace
 
+std::vector<FromPool> registration(RegisterPool pool) {
+  std::vector<MoreSequences> pieces(1);
+  std::size_t bytes = 0;
+  for (SequenceInfo& sequence : pool.sequences) {
+    const std::size_t more =
+        kSequenceBytes + sequence.missing.size() + kExtentBytes * sequence.extents.size();
+    if (bytes + more > kPieceBytes && bytes > 0) {
+      pieces.emplace_back();
+      bytes = 0;
+    }
+    bytes += more;
+    pieces.back().sequences.push_back(std::move(sequence));
+  }
+  pool.sequences = std::move(pieces.front().sequences);
+  pool.more = static_cast<int>(pieces.size()) - 1;
+  std::vector<FromPool> messages{std::move(pool)};
+  messages.insert(messages.end(), std::make_move_iterator(pieces.begin() + 1),
+                  std::make_move_iterator(pieces.end()));
+  return messages;
+}
+
 std::string to_json(const FromPool& message) {
   return json_text(std::visit([](const auto& m) { return write(m); }, message));
 }
@@ -314,6 +356,7 @@ FromPool parse_from_pool(std::string_view text) {
       text, "message from a pool",
       [](std::string_view type, JsonObject& object) -> std::optional<FromPool> {
         if (type == "register") return read_register(object);
+        if (type == "sequences") return read_more(object);
         if (type == "heartbeat") return read_heartbeat(object);
         if (type == "reply") return read_reply(object);
         if (type == "ended") return read_ended(object);

@@ -19,9 +19,8 @@
 namespace tributary {
 
 /// Version of these messages; a pool of another version is refused when it registers.
-inline constexpr int kPoolProtocol = 6;
-/// A pool that brings more sequences than this for each of its workers is refused before they are
-/// read. Reading one takes some microseconds, and the control plane does nothing else meanwhile.
+inline constexpr int kPoolProtocol = 7;
+/// A pool that brings more sequences than this for each of its workers is refused.
 inline constexpr std::size_t kMaxSequencesPerWorker = 16'384;
 
 struct WorkerInfo {
@@ -48,6 +47,11 @@ struct RegisterPool {
   bool draining = false;
   std::uint32_t last_incarnation = 0;  // of the control plane that its sequences came from; 0: none
   std::vector<WorkerInfo> workers;
+  std::vector<SequenceInfo> sequences;
+  int more = 0;  // messages that follow with the rest of its sequences: see registration()
+};
+/// Follows a registration that has `more`.
+struct MoreSequences {
   std::vector<SequenceInfo> sequences;
 };
 /// Sent twice a second.
@@ -111,8 +115,12 @@ struct DrainWorker {
   bool draining = false;
 };
 
-using FromPool = std::variant<RegisterPool, Heartbeat, PoolReply, SequenceEnded>;
+using FromPool = std::variant<RegisterPool, MoreSequences, Heartbeat, PoolReply, SequenceEnded>;
 using ToPool = std::variant<Registered, Admit, Free, Query, SetDraining, DrainWorker>;
+
+/// A pool's registration as messages of some 128 KiB, so that the control plane, which reads one in
+/// some milliseconds, does other work in between.
+[[nodiscard]] std::vector<FromPool> registration(RegisterPool pool);
 
 [[nodiscard]] std::string to_json(const FromPool& message);
 [[nodiscard]] std::string to_json(const ToPool& message);

@@ -69,7 +69,7 @@ class ControlLink::Impl {
           RegisterPool pool = config_.pool;
           handlers_.describe(pool);
           if (counts_anew_ && pool.sequences.empty()) pool.last_incarnation = 0;
-          send(pool);
+          for (const FromPool& word : registration(std::move(pool))) send(word);
         });
   }
 

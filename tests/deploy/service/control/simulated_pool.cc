@@ -61,7 +61,7 @@ void SimulatedPool::connected(std::shared_ptr<WebSocket> socket, const Status& s
         {rank, "host", "tcp://127.0.0.1:" + std::to_string(5000 + rank), "cpu test"});
   }
   about.sequences = sequences();
-  socket_->send(to_json(FromPool(about)));
+  for (const FromPool& word : registration(about)) socket_->send(to_json(word));
 }
 
 void SimulatedPool::settle(Registered outcome) {

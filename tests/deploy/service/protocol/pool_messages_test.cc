@@ -145,6 +145,32 @@ TEST(PoolMessages, ARegistrationIsBoundByItsWorkers) {
               HasSubstr("sequences has 32769 elements; at most 32768"));
 }
 
+TEST(PoolMessages, ARegistrationIsCutIntoPieces) {
+  auto pool = std::get<RegisterPool>(samples_from_pool()[0]);
+  pool.sequences.assign(2000, sample_sequence());
+  for (std::size_t i = 0; i < pool.sequences.size(); ++i) pool.sequences[i].id = i + 1;
+  pool.sequences[7].extents.clear();
+  for (std::int64_t i = 0; i < 5000; ++i) {
+    pool.sequences[7].extents.push_back({i, i + 1, static_cast<int>(i % 2)});
+  }
+  const std::vector<FromPool> messages = registration(pool);
+  std::vector<SequenceInfo> back;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const std::string text = to_json(messages[i]);
+    EXPECT_LT(text.size(), std::size_t{300} << 10);
+    FromPool message = parse_from_pool(text);
+    const auto& some = i == 0 ? std::get<RegisterPool>(message).sequences
+                              : std::get<MoreSequences>(message).sequences;
+    back.insert(back.end(), some.begin(), some.end());
+  }
+  ASSERT_EQ(back.size(), pool.sequences.size());
+  for (std::size_t i = 0; i < back.size(); ++i) EXPECT_EQ(back[i].id, i + 1);
+  EXPECT_GT(messages.size(), 3U);
+  EXPECT_EQ(std::get<RegisterPool>(messages[0]).more, messages.size() - 1);
+  pool.sequences.clear();
+  EXPECT_EQ(registration(pool).size(), 1U);
+}
+
 TEST(PoolMessages, OfOneDirectionAreUnknownInTheOther) {
   EXPECT_EQ(code_of([] { (void)parse_from_pool(to_json(samples_to_pool()[2])); }),
             ErrorCode::kMalformedInput);

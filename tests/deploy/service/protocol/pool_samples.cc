@@ -88,6 +88,7 @@ std::vector<FromPool> samples_from_pool() {
   filling.state = SequenceState::kFilling;
   filling.idempotency_key.clear();
   pool.sequences = {sample_sequence(), filling};
+  pool.more = 1;
 
   Heartbeat heartbeat;
   heartbeat.draining = true;
@@ -101,7 +102,12 @@ std::vector<FromPool> samples_from_pool() {
   PoolReply admitted;
   admitted.request = 9;
   admitted.sequence = sample_sequence();
-  return {pool, heartbeat, refused, admitted, SequenceEnded{12, "lease_expired"}};
+  return {pool,
+          heartbeat,
+          refused,
+          admitted,
+          SequenceEnded{12, "lease_expired"},
+          MoreSequences{{filling}}};
 }
 
 std::vector<ToPool> samples_to_pool() {
