@@ -51,8 +51,10 @@ class Result:
         self.status, self.stdout, self.stderr = status, stdout, stderr
 
     def own_lines(self):
-        """What the program, and not mpirun, wrote to stderr."""
-        return [line for line in self.stderr.splitlines() if line.startswith("tributary: ")]
+        """What the program, and not mpirun, wrote to stderr, without the progress of a run that
+        takes longer than 10 s: any run does on some machine."""
+        return [line for line in self.stderr.splitlines()
+                if re.match(r"tributary: (?!\d+% in )", line)]
 
     def figure(self, name):
         """The rest of the line of a report that begins with `name`."""
