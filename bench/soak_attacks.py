@@ -1,12 +1,15 @@
 # Strangers, and clients with a token that keep to no rule, attack a tier while bench/soak.sh
-# --attacks runs its traffic, beside an honest client that notes for how long it is refused. Everything goes to ports of this machine's loopback that
-# the tier itself opened.
+# --attacks runs its traffic, beside an honest client that notes for how long it is refused.
+# Everything goes to ports of this machine's loopback that the tier itself opened.
 import contextlib
 import http.client
 import os
+import pathlib
 import random
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -16,6 +19,7 @@ from plane_client import PlaneClient
 ENDS_UCX = (0xCAFEBABE12345678).to_bytes(8, "little") + b"\0" + b"\xff" * 4
 HELD_PER_WORKER = 700  # an address has 512 places for strangers at a worker
 PROVEN_PER_WORKER = 1100  # a worker has 1,024 places for who has proven himself
+PREAMBLES_PER_S = 5800  # at all workers together
 HELD_AT_CONTROL = 400  # the control plane has 256 connections
 STALL_S = 3
 PAUSE_S = 0.02
@@ -195,12 +199,18 @@ class Attacks(contextlib.AbstractContextManager):
         self._ports = [*workers, self._control]
         self._thrown = Loop(self._throw)
         self._stalls = Loop(self._stall, 30)
+        hammer = [sys.executable, pathlib.Path(__file__).with_name("hammer.py"), PREAMBLES_PER_S]
+        self._hammer = subprocess.Popen([*map(str, hammer), *map(str, workers)],
+                                        stdout=subprocess.PIPE, text=True)
+        self.preambles = 0
         self._loops = [self._thrown, self._stalls,
                        *(Loop(held.turn) for held in [*self._held, *self._proven]),
                        Loop(self._greedy.ask_without_payload),
                        Loop(self._greedy.ask_without_reading)]
 
     def __exit__(self, *unused):
+        self._hammer.terminate()
+        self.preambles = int(self._hammer.communicate(timeout=TURN_LIMIT_S)[0] or 0)
         for loop in self._loops:
             loop.stop()
         for held in [*self._held, *self._proven]:
@@ -222,7 +232,7 @@ class Attacks(contextlib.AbstractContextManager):
                 self._tier.control.signal(signal.SIGCONT)
 
     def __str__(self):
-        return (f"{self._thrown.turns} strangers threw bytes, "
+        return (f"{self._thrown.turns} strangers threw bytes, {self.preambles} said a preamble, "
                 f"{sum(held.opened for held in self._held)} held connections, "
                 f"{sum(held.opened for held in self._proven)} with the token of an ended sequence, "
                 f"{self._greedy.requests} greedy requests, "
