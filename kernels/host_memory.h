@@ -81,28 +81,4 @@ class HostCache final : public Cache {
 /// Row `row` of a conversion whose device memory is host memory; `args` must be valid.
 void convert_row(const ConvertArgs& args, std::size_t row);
 
-/// The source records of a gather whose device memory is host memory; `args` must be valid.
-class HostIndices {
- public:
-  explicit HostIndices(const GatherArgs& args)
-      : args_(args), indices_(args.index), records_(kIndexBound + 1) {
-    if (args.selected.most == 0) return;
-    indices_ = {args.selected.data, static_cast<std::size_t>(args.selected.most)};
-    records_ = args.selected.records;
-  }
-
-  [[nodiscard]] std::size_t size() const noexcept { return indices_.size(); }
-  /// Null: no record.
-  [[nodiscard]] const std::byte* record(std::size_t i) const noexcept {
-    const std::int64_t index = indices_[i];
-    if (index < 0 || index >= records_) return nullptr;
-    return args_.src + static_cast<std::size_t>(index) * args_.record_bytes;
-  }
-
- private:
-  const GatherArgs& args_;
-  std::span<const std::int64_t> indices_;
-  std::int64_t records_;
-};
-
 }  // namespace tributary

@@ -41,17 +41,6 @@ class PlanData : public std::span<const T> {
   friend constexpr bool operator==(const PlanData&, const PlanData&) noexcept { return true; }
 };
 
-/// Record indices that an earlier call writes to device memory, for example the result of a
-/// selection. The host does not know them; the plan bounds their number. An index outside
-/// 0 .. records - 1 stands for no record; kNoRecord is such an index.
-inline constexpr std::int64_t kNoRecord = -1;
-struct DeviceIndices {
-  const std::int64_t* data = nullptr;  // [most]
-  std::int64_t most = 0;
-  std::int64_t records = 0;
-  friend bool operator==(const DeviceIndices&, const DeviceIndices&) = default;
-};
-
 // All structs have these members: kName; empty(), whether there is nothing to do; memory(),
 // references to all plan data and device pointers; and equality, which ignores plan data.
 
@@ -169,18 +158,16 @@ struct AttendMergeArgs {
   friend bool operator==(const AttendMergeArgs&, const AttendMergeArgs&) = default;
 };
 
-/// dst record i = src record index[i]; record_bytes each. The indices are either the plan's or
-/// those of `selected`. Where an index names no record, dst record i is unchanged.
+/// dst record i = src record index[i]; record_bytes each.
 struct GatherArgs {
   PlanData<std::int64_t> index = {};
   const std::byte* src = nullptr;
   std::byte* dst = nullptr;
   std::size_t record_bytes = 0;
-  DeviceIndices selected = {};
 
   static constexpr std::string_view kName = "gather";
-  [[nodiscard]] bool empty() const noexcept { return index.empty() && selected.most == 0; }
-  [[nodiscard]] auto memory() noexcept { return std::tie(index, src, dst, selected.data); }
+  [[nodiscard]] bool empty() const noexcept { return index.empty(); }
+  [[nodiscard]] auto memory() noexcept { return std::tie(index, src, dst); }
   friend bool operator==(const GatherArgs&, const GatherArgs&) = default;
 };
 

@@ -176,20 +176,11 @@ void check(const AttendMergeArgs& args) {
   }
 }
 
-// Checks indices selected on the device; the host may not have `planned` any beside them.
-void check(const DeviceIndices& selected, std::size_t planned) {
-  check_range("gather", "selected.most", selected.most, 1, INT32_MAX);
-  check_range("gather", "selected.records", selected.records, 0, kIndexBound);
-  check_pointer("gather", "selected.data", selected.data, alignof(std::int64_t));
-  if (planned != 0) fail(kBad, "gather: {} indices of the plan beside selected ones", planned);
-}
-
 void check(const GatherArgs& args) {
   if (args.empty()) return;
   check_pointer("gather", "src", args.src, 1);
   check_pointer("gather", "dst", args.dst, 1);
   check_byte_stride("gather", "record_bytes", args.record_bytes, 1, 1);
-  if (args.selected.most != 0) check(args.selected, args.index.size());
   for (const std::int64_t record : args.index) {
     check_range("gather", "index", record, 0, kIndexBound);
   }

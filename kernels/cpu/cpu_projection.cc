@@ -212,12 +212,10 @@ void Projection::run(const ConvertArgs& args) {
 }
 
 void Projection::run(const GatherArgs& args) {
-  const HostIndices indices(args);
-  for_chunks(pool_, indices.size(), args.record_bytes, [&](std::size_t i) {
-    const std::byte* record = indices.record(i);
-    if (record != nullptr) {
-      std::memcpy(args.dst + i * args.record_bytes, record, args.record_bytes);
-    }
+  for_chunks(pool_, args.index.size(), args.record_bytes, [&](std::size_t i) {
+    std::memcpy(args.dst + i * args.record_bytes,
+                args.src + static_cast<std::size_t>(args.index[i]) * args.record_bytes,
+                args.record_bytes);
   });
 }
 

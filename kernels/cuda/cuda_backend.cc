@@ -213,19 +213,12 @@ class CudaBackend final : public Backend {
     merge(merge_plans_.trees(args.ops, args.levels), args.shape, args.states, nullptr);
   }
   void lower(const GatherArgs& args) {
-    GatherLaunch launch{.index = args.selected.data,
-                        .count = args.selected.most,
-                        .records = args.selected.records,
-                        .src = args.src,
-                        .dst = args.dst,
-                        .record_bytes = args.record_bytes};
-    if (!args.index.empty()) {
-      const auto [index] = place(args.index);
-      launch.index = index.data;
-      launch.count = index.count;
-      launch.records = kIndexBound + 1;
-    }
-    make(launch);
+    const auto [index] = place(args.index);
+    make(GatherLaunch{.index = index.data,
+                      .count = index.count,
+                      .src = args.src,
+                      .dst = args.dst,
+                      .record_bytes = args.record_bytes});
   }
   void lower(const GemmArgs& args) {
     const auto* weight = dynamic_cast<const CudaWeight*>(args.weight);

@@ -76,12 +76,10 @@ void run(const RopeArgs& args) {
 }
 
 void run(const GatherArgs& args) {
-  const HostIndices indices(args);
-  for (std::size_t i = 0; i < indices.size(); ++i) {
-    const std::byte* record = indices.record(i);
-    if (record != nullptr) {
-      std::memcpy(args.dst + i * args.record_bytes, record, args.record_bytes);
-    }
+  for (std::size_t i = 0; i < args.index.size(); ++i) {
+    std::memcpy(args.dst + i * args.record_bytes,
+                args.src + static_cast<std::size_t>(args.index[i]) * args.record_bytes,
+                args.record_bytes);
   }
 }
 

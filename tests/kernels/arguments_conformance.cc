@@ -271,26 +271,6 @@ TEST_P(BackendConformance, BadProjectionsAreRefused) {
   });
 }
 
-TEST_P(BackendConformance, BadSelectionsAreRefused) {
-  const auto memory = device(std::vector<std::int64_t>(16));
-  const GatherArgs good{.src = memory->data(),
-                        .dst = memory->data() + 64,
-                        .record_bytes = 8,
-                        .selected = {.data = memory->as<std::int64_t>(), .most = 2, .records = 4}};
-  const auto gather = [&](const auto& change) {
-    return [&, change] { backend().call(with(good, change)); };
-  };
-  const std::vector<std::int64_t> planned{0};
-  expect_refused("selected.data is null", gather([](auto& g) { g.selected.data = nullptr; }));
-  expect_refused("selected.most is -1", gather([](auto& g) { g.selected.most = -1; }));
-  expect_refused("selected.records is -1", gather([](auto& g) { g.selected.records = -1; }));
-  expect_refused("1 indices of the plan", gather([&](auto& g) { g.index = planned; }));
-  expect_refused("selected.data is not aligned", gather([&](auto& g) {
-                   g.selected.data =
-                       reinterpret_cast<const std::int64_t*>(memory->data() + 4);  // NOLINT
-                 }));
-}
-
 TEST_P(BackendConformance, EmptyCallsDoNothing) {
   LatentCase latents(backend(), kShape, 1, 3);
   backend().call(AppendArgs{.cache = &latents.cache()});
@@ -322,48 +302,6 @@ TEST_P(BackendConformance, MemoryIsAlignedAndGatherCopiesRecords) {
   for (std::size_t i = 0; i < index.size(); ++i) {
     ASSERT_EQ(std::memcmp(&got[i * 7], &src[static_cast<std::size_t>(index[i]) * 7], 7), 0) << i;
   }
-}
-
-// As in a selection on the device: an earlier call writes the indices, and the host never sees
-// them.
-TEST_P(BackendConformance, GatherTakesIndicesThatAnEarlierCallWrote) {
-  // Rows of three indices each; indices outside 0 .. 4 mean no record.
-  const std::vector<std::int64_t> table{3, 0, 2, 4, kNoRecord, 1, 5, kIndexBound, 3, -7, 2, 2};
-  const std::vector<float> records{10, 11, 20, 21, 30, 31, 40, 41, 50, 51};
-  const auto device_table = device(table);
-  const auto device_records = device(records);
-  const auto selected = backend().allocate(3 * sizeof(std::int64_t));
-  const auto dst = device(std::vector<float>(6, -1));
-  const auto select = [&](const std::vector<std::int64_t>& row) -> std::vector<Call> {
-    return {
-        GatherArgs{.index = row,
-                   .src = device_table->data(),
-                   .dst = selected->data(),
-                   .record_bytes = 3 * sizeof(std::int64_t)},
-        GatherArgs{.src = device_records->data(),
-                   .dst = dst->data(),
-                   .record_bytes = 2 * sizeof(float),
-                   .selected = {.data = selected->as<std::int64_t>(), .most = 3, .records = 5}}};
-  };
-  const std::vector<std::int64_t> first{0};
-  const std::vector<std::int64_t> second{1};
-  const std::vector<std::int64_t> third{2};
-  backend().call(select(first));
-  EXPECT_EQ(host<float>(*dst), (std::vector<float>{40, 41, 10, 11, 30, 31}));
-  // An index that means no record leaves its destination unchanged.
-  backend().call(select(second));
-  EXPECT_EQ(host<float>(*dst), (std::vector<float>{50, 51, 10, 11, 20, 21}));
-  backend().call(select(third));
-  EXPECT_EQ(host<float>(*dst), (std::vector<float>{50, 51, 10, 11, 40, 41}));
-  // A recording reads the indices again in each replay.
-  const auto recording = backend().record(select(first));
-  if (recording == nullptr) return;
-  backend().replay(*recording);
-  EXPECT_EQ(host<float>(*dst), (std::vector<float>{40, 41, 10, 11, 30, 31}));
-  const std::vector<std::int64_t> fourth{3};
-  ASSERT_TRUE(backend().refill(*recording, select(fourth)));
-  backend().replay(*recording);
-  EXPECT_EQ(host<float>(*dst), (std::vector<float>{40, 41, 30, 31, 30, 31}));
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ TRIBUTARY_DEVICE void append_block(const AppendLaunch& a) {
 template <typename T>
 TRIBUTARY_DEVICE void gather_block(const GatherLaunch& g, unsigned shares) {
   const std::int64_t record = g.index[ptx::block()];
-  if (record < 0 || record >= g.records) return;
+  if (record == kNoRecord) return;
   copy_record<T>(g.dst + static_cast<std::size_t>(ptx::block()) * g.record_bytes,
                  g.src + static_cast<std::size_t>(record) * g.record_bytes, g.record_bytes,
                  static_cast<std::size_t>(ptx::block_y()) * kCopyThreads + ptx::thread(),

@@ -28,12 +28,12 @@ struct AppendLaunch {
 };
 void enqueue(const AppendLaunch& launch, CUstream_st* stream);
 
-/// dst record i = src record index[i]; an index outside 0 .. records - 1 copies nothing, so that
-/// kNoRecord pads.
+/// dst record i = src record index[i]; kNoRecord copies nothing, so that a captured launch can be
+/// padded.
+inline constexpr std::int64_t kNoRecord = -1;
 struct GatherLaunch {
   const std::int64_t* index = nullptr;
   std::int64_t count = 0;
-  std::int64_t records = 0;
   const std::byte* src = nullptr;
   std::byte* dst = nullptr;
   std::size_t record_bytes = 0;

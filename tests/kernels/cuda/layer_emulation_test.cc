@@ -80,7 +80,6 @@ TEST(CudaGather, RecordsInAnyOrder) {
     std::vector<float> got(expected.size());
     const cuda::GatherLaunch launch{.index = index.data(),
                                     .count = 4,
-                                    .records = 7,
                                     .src = reinterpret_cast<const std::byte*>(source.data()),
                                     .dst = reinterpret_cast<std::byte*>(got.data()),
                                     .record_bytes = 2000 * sizeof(float)};

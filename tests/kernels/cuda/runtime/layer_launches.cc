@@ -55,7 +55,7 @@ void launch_gather(const GatherLaunch& g, CUstream_st* stream) {
     require_device_memory(g.index, static_cast<std::size_t>(g.count) * sizeof(std::int64_t),
                           "gather: the index");
     for (std::int64_t i = 0; i < g.count; ++i) {
-      if (g.index[i] < 0 || g.index[i] >= g.records) continue;
+      if (g.index[i] == kNoRecord) continue;
       require_device_memory(g.src + static_cast<std::size_t>(g.index[i]) * g.record_bytes,
                             g.record_bytes, "gather: a source record");
       require_device_memory(g.dst + static_cast<std::size_t>(i) * g.record_bytes, g.record_bytes,
