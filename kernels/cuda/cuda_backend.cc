@@ -17,6 +17,7 @@
 #include "kernels/cuda/attend/attend.h"
 #include "kernels/cuda/attend/fast_order.h"
 #include "kernels/cuda/attend/fused_order.h"
+#include "kernels/cuda/attend/token_tasks.h"
 #include "kernels/cuda/base/support.h"
 #include "kernels/cuda/cuda_devices.h"
 #include "kernels/cuda/cuda_projection.h"
@@ -315,9 +316,16 @@ class CudaBackend final : public Backend {
   }
 
   void attend(const AttendArgs& args, const MergeArgs& merges) {
-    if (args.selected.most != 0) {
-      fail(ErrorCode::kUnsupported, "attend: backend {} has no kernels for selected rows", name_);
-    }
+    if (args.selected.most == 0) return attend(args, merges, args.tasks);
+    split_into_tokens(args, merges.ops, token_tasks_);
+    AttendArgs of_tokens = args;
+    of_tokens.tasks = token_tasks_.tasks;
+    MergeArgs merges_of_tokens = merges;
+    merges_of_tokens.ops = token_tasks_.merges;
+    attend(of_tokens, merges_of_tokens, token_tasks_.expected);
+  }
+  /// `expected`: the tasks as the schedule takes them.
+  void attend(const AttendArgs& args, const MergeArgs& merges, PlanData<LeafTask> expected) {
     const CudaCache& own = own_cache(*args.cache, this);
     AttendLaunch launch = describe_attend(args, own.layout(), limits_, choice_);
     launch.prefetch = prefetch_;
@@ -326,8 +334,10 @@ class CudaBackend final : public Backend {
     if (fast_) attend_fast(args, launch);
     const bool fused = !fast_ && !merges.empty() && merges_leaves(launch.kernel, launch.unit_rows);
     if (!fast_) {
+      AttendArgs scheduled = args;
+      scheduled.tasks = expected;
       const FusedOrder& order =
-          fused_.order(args, fused ? merges : MergeArgs{}, launch.unit_rows, launch.parts);
+          fused_.order(scheduled, fused ? merges : MergeArgs{}, launch.unit_rows, launch.parts);
       enqueue(launch, args, args.tasks, order.schedule, order.task_trees, order.trees);
       if (fused) merge(order.rest, merges.shape, merges.states, nullptr);
     }
@@ -369,6 +379,7 @@ class CudaBackend final : public Backend {
   std::optional<Projection> projection_;  // where there is cuBLASLt
   RowCopies row_copies_;
   std::array<Event, kMarks> marks_;
+  TokenTasks token_tasks_;
   FusedPlan fused_;
   MergePlans merge_plans_;
   std::shared_ptr<PlanMemory> plan_memory_ = std::make_shared<PlanMemory>();

@@ -21,8 +21,7 @@ INSTANTIATE_TEST_SUITE_P(Cuda, BackendConformance,
                          testing::Values(BackendUnderTest{
                              .name = "Cuda",
                              .make = [] { return make_cuda_backend({}); },
-                             .arithmetic = Arithmetic::kBf16Weights,
-                             .selects = false}),
+                             .arithmetic = Arithmetic::kBf16Weights}),
                          name_of);
 
 TEST(CudaBackend, NameSaysWhatDecidesTheBits) {

@@ -23,7 +23,6 @@ struct BackendUnderTest {
   std::string name;  // of the test case; letters and digits
   std::function<std::unique_ptr<Backend>()> make;
   Arithmetic arithmetic = Arithmetic::kFloat32;
-  bool selects = true;  // attends to selected rows; else it refuses
 
   friend void PrintTo(const BackendUnderTest& under_test, std::ostream* out) {
     *out << under_test.name;

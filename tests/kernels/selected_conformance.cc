@@ -81,7 +81,6 @@ std::vector<float> poisoned(const std::vector<float>& rows, const Positions& pos
 }
 
 TEST_P(BackendConformance, SelectedRowsGiveTheBitsOfALeafOfThemAlone) {
-  if (!GetParam().selects) GTEST_SKIP() << "NOT TESTED: no kernels for selected rows";
   for (const LatentShape& shape : shapes()) {
     Normal normal(71);
     const auto width = static_cast<std::size_t>(shape.latent_dim());
@@ -116,7 +115,6 @@ TEST_P(BackendConformance, SelectedRowsGiveTheBitsOfALeafOfThemAlone) {
 }
 
 TEST_P(BackendConformance, EachTokenAndLeafHasItsPartOfTheSelection) {
-  if (!GetParam().selects) GTEST_SKIP() << "NOT TESTED: no kernels for selected rows";
   // Three tokens with lists of their own over two leaves; positions of neither, and of rows that a
   // token does not see, do not count.
   const LatentShape shape{128, 32, 20};
@@ -176,6 +174,82 @@ TEST_P(BackendConformance, EachTokenAndLeafHasItsPartOfTheSelection) {
   EXPECT_EQ(at(states, 3), alone({256, 300}));
 }
 
+TEST_P(BackendConformance, MergesAndRecordingsTakeTheListsThatAreThere) {
+  for (const LatentShape& shape : {LatentShape{96, 20, 5}, LatentShape{512, 64, 16}}) {
+    constexpr std::int32_t kStep = 100;  // from leaf to leaf
+    Normal normal(77);
+    LatentCase latents(backend(), shape, 16, 78);
+    std::vector<LeafTask> tasks;
+    for (std::int32_t leaf = 0; leaf < 5; ++leaf) {
+      const std::int32_t rows = 90 - leaf;
+      tasks.push_back(
+          {.tokens = 2,
+           .rows = rows,
+           .first_page =
+               latents.add_leaf(normal.floats(static_cast<std::size_t>(rows * shape.latent_dim())))
+                   .first_page,
+           .leaf_begin = leaf * kStep,
+           .query_position = 4 * kStep + 50,
+           .state = 2 * leaf});
+    }
+    // The canonical tree of five leaves, into records 10 and 11.
+    const std::vector<MergeOp> ops{
+        {0, 0, 2, 2, 0}, {4, 4, 6, 2, 0}, {0, 0, 4, 2, 1}, {10, 0, 8, 2, 2}};
+    const auto query_bytes =
+        to_bytes(normal.floats(static_cast<std::size_t>(2 * shape.heads * shape.latent_dim())),
+                 shape.query_dtype);
+    const auto query_memory = device(query_bytes);
+    const auto states = device(std::vector<float>(12 * shape.state().record_floats()));
+    // Two lists of four: the second token attends to other leaves, and to one row more.
+    const auto lists = device(Positions{3, 80, 204, -1, 150, 207, 300, 451});
+    const std::vector<std::int32_t> item_layer{0};
+    const AttendArgs attend{.cache = &latents.cache(),
+                            .tasks = tasks,
+                            .block_table = latents.block_table(),
+                            .item_layer = item_layer,
+                            .queries = query_memory->data(),
+                            .query_stride_bytes = query_bytes.size() / 2,
+                            .query_dtype = shape.query_dtype,
+                            .heads = shape.heads,
+                            .softmax_scale = latents.softmax_scale(),
+                            .states = states->as<float>(),
+                            .selected = {.data = lists->as<std::int32_t>(),
+                                         .stride_bytes = 4 * sizeof(std::int32_t),
+                                         .most = 4}};
+    const MergeArgs merge{
+        .ops = ops, .shape = shape.state(), .states = states->as<float>(), .levels = 3};
+    // The merged states, computed by `run`.
+    const auto result = [&](const auto& run) {
+      run();
+      const std::vector<float> all = host<float>(*states);
+      const std::vector<float> zeros(all.size());
+      backend().upload(states->data(), std::as_bytes(std::span(zeros)));
+      return std::vector<float>(all.end() - static_cast<std::ptrdiff_t>(all.size() / 6), all.end());
+    };
+    const auto apart = [&] {
+      backend().call(attend);
+      backend().call(merge);
+    };
+    const std::vector<float> first = result(apart);
+    EXPECT_EQ(result([&] { backend().call(AttendMergeArgs{attend, merge}); }), first);
+    const std::vector<Call> calls{AttendMergeArgs{attend, merge}};
+    const auto recording = backend().record(calls);
+    if (recording != nullptr) {
+      EXPECT_EQ(result([&] { backend().replay(*recording); }), first);
+    }
+    // Other lists at the same place.
+    const Positions others{5, 100, 101, 102, 0, 1, 2, 402};
+    backend().upload(lists->data(), std::as_bytes(std::span(others)));
+    const std::vector<float> second = result(apart);
+    EXPECT_NE(second, first);
+    if (recording == nullptr) continue;
+    EXPECT_EQ(result([&] { backend().replay(*recording); }), second);
+    for (LeafTask& task : tasks) ++task.query_position;
+    ASSERT_TRUE(backend().refill(*recording, calls));
+    EXPECT_EQ(result([&] { backend().replay(*recording); }), second);
+  }
+}
+
 TEST_P(BackendConformance, BadListsOfRowsAreRefused) {
   const LatentShape shape{8, 2, 2};
   LatentCase latents(backend(), shape, 2, 75);
@@ -214,7 +288,7 @@ TEST_P(BackendConformance, BadListsOfRowsAreRefused) {
   bad.stride_bytes = 18;
   EXPECT_EQ(attend(bad), ErrorCode::kInvalidArgument);
   EXPECT_EQ(attend(good, std::int64_t{1} << 32), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(attend(good), GetParam().selects ? ErrorCode::kOk : ErrorCode::kUnsupported);
+  EXPECT_EQ(attend(good), ErrorCode::kOk);
 }
 
 }  // namespace

@@ -10,16 +10,16 @@
 namespace tributary::cuda {
 namespace {
 
-template <int kRowTiles>
+template <int kRowTiles, bool kSelected>
 __global__ void __launch_bounds__(FewRows<kRowTiles>::kThreads, 1)
     few_rows_kernel(const __grid_constant__ AttendLaunch launch, int stages) {
-  FewRows<kRowTiles>(launch, stages).run();
+  FewRows<kRowTiles, kSelected>(launch, stages).run();
 }
 
-template <typename RowElement, typename QueryElement>
+template <typename RowElement, typename QueryElement, bool kSelected>
 __global__ void __launch_bounds__(Generic<RowElement, QueryElement>::kThreads)
     generic_kernel(const __grid_constant__ AttendLaunch launch) {
-  Generic<RowElement, QueryElement>(launch).run();
+  Generic<RowElement, QueryElement, kSelected>(launch).run();
 }
 
 __global__ void __launch_bounds__(kMergeWarps * 32)
@@ -29,24 +29,47 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 
 template <int kRowTiles>
 cudaError_t launch_few(const AttendLaunch& launch, int stages, cudaStream_t stream) {
+  const auto kernel = launch.selected.most == 0 ? few_rows_kernel<kRowTiles, false>
+                                                : few_rows_kernel<kRowTiles, true>;
   const std::size_t bytes = few_rows_bytes(kRowTiles, stages);
-  const cudaError_t code =
-      cudaFuncSetAttribute(few_rows_kernel<kRowTiles>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(bytes));
+  const cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                static_cast<int>(bytes));
   if (code != cudaSuccess) return code;
-  few_rows_kernel<kRowTiles>
-      <<<static_cast<unsigned>(launch.parts), FewRows<kRowTiles>::kThreads, bytes, stream>>>(
-          launch, stages);
+  kernel<<<static_cast<unsigned>(launch.parts), FewRows<kRowTiles>::kThreads, bytes, stream>>>(
+      launch, stages);
   return cudaGetLastError();
 }
 
 template <typename RowElement, typename QueryElement>
 cudaError_t launch_plain(const AttendLaunch& launch, cudaStream_t stream) {
   using Kernel = Generic<RowElement, QueryElement>;
-  generic_kernel<RowElement, QueryElement>
-      <<<static_cast<unsigned>(launch.parts), Kernel::kThreads, Kernel::kSharedBytes, stream>>>(
-          launch);
+  const auto kernel = launch.selected.most == 0 ? generic_kernel<RowElement, QueryElement, false>
+                                                : generic_kernel<RowElement, QueryElement, true>;
+  kernel<<<static_cast<unsigned>(launch.parts), Kernel::kThreads, Kernel::kSharedBytes, stream>>>(
+      launch);
   return cudaGetLastError();
+}
+
+/// Loads a kernel: asking for its attributes is the documented way.
+cudaError_t load(const void* kernel) {
+  cudaFuncAttributes attributes;
+  return cudaFuncGetAttributes(&attributes, kernel);
+}
+
+template <bool kSelected>
+cudaError_t load_leaf_kernels() {
+  for (const auto kernel : {few_rows_kernel<1, kSelected>, few_rows_kernel<2, kSelected>,
+                            few_rows_kernel<4, kSelected>}) {
+    const cudaError_t code = load(reinterpret_cast<const void*>(kernel));
+    if (code != cudaSuccess) return code;
+  }
+  for (const auto kernel :
+       {generic_kernel<bf16, bf16, kSelected>, generic_kernel<bf16, float, kSelected>,
+        generic_kernel<float, bf16, kSelected>, generic_kernel<float, float, kSelected>}) {
+    const cudaError_t code = load(reinterpret_cast<const void*>(kernel));
+    if (code != cudaSuccess) return code;
+  }
+  return cudaSuccess;
 }
 
 }  // namespace
@@ -65,18 +88,11 @@ cudaError_t launch_generic(const AttendLaunch& launch, cudaStream_t stream) {
 }
 
 cudaError_t load_attend_kernels() {
-  // Asking for a kernel's attributes is the documented way to load it.
-  cudaFuncAttributes attributes;
-  for (const auto kernel : {few_rows_kernel<1>, few_rows_kernel<2>, few_rows_kernel<4>}) {
-    const cudaError_t code = cudaFuncGetAttributes(&attributes, kernel);
+  for (const auto load_some : {load_leaf_kernels<false>, load_leaf_kernels<true>}) {
+    const cudaError_t code = load_some();
     if (code != cudaSuccess) return code;
   }
-  for (const auto kernel : {generic_kernel<bf16, bf16>, generic_kernel<bf16, float>,
-                            generic_kernel<float, bf16>, generic_kernel<float, float>}) {
-    const cudaError_t code = cudaFuncGetAttributes(&attributes, kernel);
-    if (code != cudaSuccess) return code;
-  }
-  return cudaFuncGetAttributes(&attributes, merge_kernel);
+  return load(reinterpret_cast<const void*>(merge_kernel));
 }
 
 cudaError_t launch_merge(const MergeLaunch& launch, cudaStream_t stream) {

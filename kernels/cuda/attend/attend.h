@@ -108,10 +108,11 @@ struct AttendLaunch {
   const std::int32_t* task_trees = nullptr;  // [tasks], null where there are none: the tree that is
                                              // merged after a unit, of its rows; or -1
   const MergeTree* trees = nullptr;
-  float* states = nullptr;   // records of StateShape{heads, kv_lora_rank}
-  float* scratch = nullptr;  // likewise; null if no record is in scratch
-  int unit_rows = 0;         // as the schedule was made for
-  int parts = 0;             // blocks or clusters of the grid
+  float* states = nullptr;     // records of StateShape{heads, kv_lora_rank}
+  float* scratch = nullptr;    // likewise; null if no record is in scratch
+  SelectedRows selected = {};  // with lists, all tasks are of one token
+  int unit_rows = 0;           // as the schedule was made for
+  int parts = 0;               // blocks or clusters of the grid
   AttendKernel kernel = AttendKernel::kGeneric;
   bool prefetch = true;  // kManyRows alone: pages into the L2 cache before they are due
   /// kManyRows alone, host pointer: the cache as rows [layers * pages * kPageTokens, latent_dim].

@@ -114,9 +114,13 @@ AttendLaunch describe_attend(const AttendArgs& args, const CacheLayout& layout,
   launch.heads = args.heads;
   launch.softmax_scale = args.softmax_scale;
   launch.states = args.states;
+  launch.selected = args.selected;
   launch.kernel =
       choose_kernel(args.heads, layout, args.query_dtype, device.compute_capability, choice);
-  launch.unit_rows = choice == AttendChoice::kMany1 ? kManyRowsOfBlock
+  // Blocks copy selected rows for themselves alone.
+  const bool single = choice == AttendChoice::kMany1 ||
+                      (launch.kernel == AttendKernel::kManyRows && args.selected.most != 0);
+  launch.unit_rows = single ? kManyRowsOfBlock
                      : choice == AttendChoice::kMany2
                          ? 2 * kManyRowsOfBlock
                          : unit_rows(launch.kernel, args.heads, most_tokens, device);

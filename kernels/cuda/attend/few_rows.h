@@ -9,15 +9,17 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/attend/merge.h"
 #include "kernels/cuda/attend/ptx.h"
+#include "kernels/cuda/attend/row_stream.h"
 #include "kernels/cuda/attend/tile_stream.h"
 #include "kernels/cuda/attend/unit.h"
 
 namespace tributary::cuda {
 
-template <int kRowTiles>
+template <int kRowTiles, bool kSelected = false>
 class FewRows {
  public:
   static constexpr int kWarps = 8;
@@ -36,7 +38,7 @@ class FewRows {
     ptx::let_next_start();
     const int first = launch_.part_begin[ptx::block()];
     const int last = launch_.part_begin[ptx::block() + 1];
-    TileStream<kThreads> stream(launch_, first, last);
+    Stream stream(launch_, first, last);
     for (int slot = 0; slot < stages_ - 1; ++slot) stream.issue(slot_address(slot));
     int slot = 0;
     for (int index = first; index < last; ++index) {
@@ -63,6 +65,7 @@ class FewRows {
   }
 
  private:
+  using Stream = std::conditional_t<kSelected, RowStream<kThreads>, TileStream<kThreads>>;
   // A warp scores one tile of 16 rows against kScoreGroups groups. Groups from kGroups on do not
   // exist: their warps have no work.
   static constexpr int kScoreGroups =
@@ -102,13 +105,21 @@ class FewRows {
   }
 
   TRIBUTARY_DEVICE void begin(const Unit& unit) {
-    seen_first_ = visible_rows(unit.task, unit.first_row / launch_.heads);
-    seen_last_ = visible_rows(unit.task, (unit.first_row + unit.rows - 1) / launch_.heads);
+    if constexpr (kSelected) {  // one token
+      seen_last_ = selected_part(launch_, unit.task).count;
+    } else {
+      seen_first_ = visible_rows(unit.task, unit.first_row / launch_.heads);
+      seen_last_ = visible_rows(unit.task, (unit.first_row + unit.rows - 1) / launch_.heads);
+    }
     TRIBUTARY_UNROLL
     for (int half = 0; half < 2; ++half) {
       const int row = score_row(half);
-      seen_[half] =
-          row < unit.rows ? visible_rows(unit.task, (unit.first_row + row) / launch_.heads) : 0;
+      if constexpr (kSelected) {
+        seen_[half] = row < unit.rows ? seen_last_ : 0;
+      } else {
+        seen_[half] =
+            row < unit.rows ? visible_rows(unit.task, (unit.first_row + row) / launch_.heads) : 0;
+      }
       score_maximum_[half] = kNothing;
     }
     TRIBUTARY_UNROLL
@@ -199,7 +210,8 @@ class FewRows {
   // Turns scores into weights relative to the maximum so far, and sums them by 8 columns.
   TRIBUTARY_DEVICE void weigh(std::uint32_t tile, int first_column) {
     // Rows that only some tokens see may hold anything for the others: 0 * NaN is NaN.
-    const bool mixed = seen_first_ < seen_last_ && first_column + kTileRows > seen_first_;
+    const bool mixed =
+        !kSelected && seen_first_ < seen_last_ && first_column + kTileRows > seen_first_;
     if (mixed) clear_not_finite(tile, first_column);
     if (score_group() >= kGroups) return;
     TRIBUTARY_UNROLL

@@ -12,7 +12,7 @@
 
 namespace tributary::cuda {
 
-template <typename RowElement, typename QueryElement>  // bf16 or float
+template <typename RowElement, typename QueryElement, bool kSelected = false>  // bf16 or float
 class Generic {
  public:
   static constexpr int kThreads = 128;
@@ -31,7 +31,9 @@ class Generic {
     const int last = launch_.part_begin[ptx::block() + 1];
     for (int index = launch_.part_begin[ptx::block()]; index < last; ++index) {
       const Unit unit = read_unit(launch_, index);
-      for (int row = 0; row < unit.rows; ++row) attend(unit.task, unit.first_row + row);
+      SelectedPart part{};
+      if constexpr (kSelected) part = selected_part(launch_, unit.task);
+      for (int row = 0; row < unit.rows; ++row) attend(unit.task, part, unit.first_row + row);
     }
   }
 
@@ -49,19 +51,45 @@ class Generic {
     return shared_ + static_cast<std::uint32_t>(row) * 4;
   }
 
-  TRIBUTARY_DEVICE void attend(const LeafTask& task, int row) {
+  // A block of rows, and its row j: of a page, or selected ones.
+  struct SelectedBlock {
+    const std::int32_t* positions;
+    std::int32_t leaf_begin;
+    const std::int32_t* pages;
+    std::int64_t layer_pages;
+  };
+  TRIBUTARY_DEVICE const RowElement* row(const RowElement* rows, int j) const {
+    return rows + static_cast<std::size_t>(j) * latent_dim_;
+  }
+  TRIBUTARY_DEVICE const RowElement* row(const SelectedBlock& rows, int j) const {
+    return reinterpret_cast<const RowElement*>(
+        row_of(launch_, rows.layer_pages, rows.pages,
+               static_cast<std::uint32_t>(rows.positions[j] - rows.leaf_begin),
+               static_cast<std::size_t>(latent_dim_) * sizeof(RowElement)));
+  }
+  TRIBUTARY_DEVICE auto block_rows(const LeafTask& task, [[maybe_unused]] const SelectedPart& part,
+                                   std::int64_t layer, int first) const {
+    if constexpr (kSelected) {
+      return SelectedBlock{part.positions + first, static_cast<std::int32_t>(task.leaf_begin),
+                           launch_.block_table + task.first_page, layer};
+    } else {
+      return reinterpret_cast<const RowElement*>(
+          page_of(launch_, layer, launch_.block_table[task.first_page + first / kPageTokens],
+                  static_cast<std::size_t>(latent_dim_) * sizeof(RowElement)));
+    }
+  }
+
+  TRIBUTARY_DEVICE void attend(const LeafTask& task, const SelectedPart& part, int row) {
     const RowState state = row_state(launch_, task, row);
     const auto* query = reinterpret_cast<const QueryElement*>(row_query(
         launch_, task, row, static_cast<std::size_t>(latent_dim_) * sizeof(QueryElement)));
     const std::int64_t layer = layer_pages(launch_, task);
-    const int seen = visible_rows(task, row / launch_.heads);
+    const int seen = kSelected ? part.count : visible_rows(task, row / launch_.heads);
     float maximum = kNothing;
     float sum = 0;
     for (int first = 0; first < seen; first += kBlockRows) {
       const int count = seen - first < kBlockRows ? seen - first : kBlockRows;
-      const auto* rows = reinterpret_cast<const RowElement*>(
-          page_of(launch_, layer, launch_.block_table[task.first_page + first / kPageTokens],
-                  static_cast<std::size_t>(latent_dim_) * sizeof(RowElement)));
+      const auto rows = block_rows(task, part, layer, first);
       ptx::sync_block();  // all are done with the last block's scores
       score(query, rows, count);
       ptx::sync_block();
@@ -93,11 +121,12 @@ class Generic {
   }
 
   // Scores one latent row per warp: lanes take every 32nd column, then add up.
-  TRIBUTARY_DEVICE void score(const QueryElement* query, const RowElement* rows, int count) const {
+  template <typename Rows>
+  TRIBUTARY_DEVICE void score(const QueryElement* query, Rows rows, int count) const {
     const float scale = ptx::multiply(launch_.softmax_scale, kLog2E);
     const int lane = thread_ % 32;
     for (int j = thread_ / 32; j < count; j += kThreads / 32) {
-      const RowElement* key = rows + static_cast<std::size_t>(j) * latent_dim_;
+      const RowElement* key = row(rows, j);
       float sum = 0;
       for (int c = lane; c < latent_dim_; c += 32) {
         sum = ptx::multiply_add(load(query + c), load(key + c), sum);
@@ -110,13 +139,13 @@ class Generic {
   }
 
   // Every thread keeps its columns in their final place, so that no width is too large.
-  TRIBUTARY_DEVICE void accumulate(const RowElement* rows, int count, bool first, float keep,
-                                   float* o) const {
+  template <typename Rows>
+  TRIBUTARY_DEVICE void accumulate(Rows rows, int count, bool first, float keep, float* o) const {
     for (int c = thread_; c < launch_.layout.kv_lora_rank; c += kThreads) {
       float sum = first ? 0.0F : ptx::multiply(o[c], keep);
       for (int j = 0; j < count; ++j) {
         sum = ptx::multiply_add(ptx::load_shared(score_address(j) + kWeights),
-                                load(rows + static_cast<std::size_t>(j) * latent_dim_ + c), sum);
+                                load(row(rows, j) + c), sum);
       }
       o[c] = sum;
     }

@@ -42,6 +42,46 @@ TRIBUTARY_DEVICE const std::byte* page_of(const AttendLaunch& launch, std::int64
   return launch.cache + static_cast<std::size_t>(layer_pages + page) * kPageTokens * row_bytes;
 }
 
+/// Row `row` of a leaf, whose pages `table` names.
+TRIBUTARY_DEVICE const std::byte* row_of(const AttendLaunch& launch, std::int64_t layer_pages,
+                                         const std::int32_t* table, std::uint32_t row,
+                                         std::size_t row_bytes) {
+  return page_of(launch, layer_pages, table[row / kPageTokens], row_bytes) +
+         row % kPageTokens * row_bytes;
+}
+
+/// The part of a token's list that lies in a leaf.
+struct SelectedPart {
+  const std::int32_t* positions;
+  int count;
+};
+
+/// Finds the part of a task of one token, by a search for either end. They take their steps
+/// together, so that their loads wait together.
+TRIBUTARY_DEVICE SelectedPart selected_part(const AttendLaunch& launch, const LeafTask& task) {
+  const auto most = static_cast<std::uint32_t>(launch.selected.most);
+  const auto* list = reinterpret_cast<const std::int32_t*>(
+      reinterpret_cast<const std::byte*>(launch.selected.data) +
+      static_cast<std::size_t>(task.query) * launch.selected.stride_bytes);
+  // As unsigned numbers a list is in order to its end: -1 is the largest.
+  const auto begin = static_cast<std::uint32_t>(task.leaf_begin);
+  const std::uint32_t bounds[2] = {begin,
+                                   begin + static_cast<std::uint32_t>(visible_rows(task, 0))};
+  std::uint32_t before[2] = {0, 0};  // entries below the bound
+  std::uint32_t step = 1;
+  while (step <= most / 2) step *= 2;
+  for (; step > 0; step /= 2) {
+    TRIBUTARY_UNROLL
+    for (int end = 0; end < 2; ++end) {
+      const std::uint32_t next = before[end] + step;
+      if (next <= most && static_cast<std::uint32_t>(list[next - 1]) < bounds[end]) {
+        before[end] = next;
+      }
+    }
+  }
+  return {list + before[0], static_cast<int>(before[1] - before[0])};
+}
+
 /// Pages before the first one of the task's layer.
 TRIBUTARY_DEVICE std::int64_t layer_pages(const AttendLaunch& launch, const LeafTask& task) {
   return static_cast<std::int64_t>(launch.item_layer[task.item]) * launch.layout.pages;

@@ -8,21 +8,25 @@
 namespace tributary::cuda::sm90 {
 namespace {
 
-template <int kBlocks>
+template <int kBlocks, bool kSelected>
 __global__ void __launch_bounds__(kThreads, 1)
     many_rows_grid([[maybe_unused]] const __grid_constant__ AttendLaunch launch,
                    [[maybe_unused]] const __grid_constant__ CUtensorMap map) {
   // Warpgroup products exist for sm_90a only; on other devices this is never launched.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  many_rows<kBlocks>(launch, &map);
+  many_rows<kBlocks, kSelected>(launch, &map);
 #endif
 }
 
 }  // namespace
 
 const void* many_rows_kernel(int blocks) {
-  return blocks == 1 ? reinterpret_cast<const void*>(&many_rows_grid<1>)
-                     : reinterpret_cast<const void*>(&many_rows_grid<2>);
+  return blocks == 1 ? reinterpret_cast<const void*>(&many_rows_grid<1, false>)
+                     : reinterpret_cast<const void*>(&many_rows_grid<2, false>);
+}
+
+const void* many_selected_rows_kernel() {
+  return reinterpret_cast<const void*>(&many_rows_grid<1, true>);
 }
 
 }  // namespace tributary::cuda::sm90

@@ -11,6 +11,7 @@
 #include "kernels/cuda/attend/unit.h"
 #include "kernels/cuda/sm90/layout.h"
 #include "kernels/cuda/sm90/load.h"
+#include "kernels/cuda/sm90/load_rows.h"
 #include "kernels/cuda/sm90/products.h"
 #include "kernels/cuda/sm90/ptx90.h"
 #include "kernels/cuda/sm90/softmax.h"
@@ -18,8 +19,9 @@
 
 namespace tributary::cuda::sm90 {
 
-/// One group of one block. kBlocks of the cluster share each page.
-template <int kBlocks, int kGroup>
+/// One group of one block. kBlocks of the cluster share each page. With kSelected a unit is of one
+/// token, and its pages are of selected rows: all rows of the unit see all of them.
+template <int kBlocks, int kGroup, bool kSelected>
 class Group {
  public:
   TRIBUTARY_DEVICE Group(const AttendLaunch& launch, std::uint32_t shared, std::uint32_t rank)
@@ -70,7 +72,11 @@ class Group {
     TRIBUTARY_UNROLL
     for (float& sum : output) sum = 0;
     const Work work = work_at(unit);
-    const Pages pages{unit, work.pages, work.seen_by_all};
+    Pages pages{unit, work.pages, work.seen_by_all};
+    if constexpr (kSelected) {
+      const int count = selected_part(launch_, *work.task).count;
+      pages = {unit, (count + kPage - 1) / kPage, count};
+    }
     ptx::wait_copies(0);
     ptx::publish_writes();
     ptx::meet_at(kUnitDone, kComputeThreads);
@@ -141,11 +147,15 @@ class Group {
     // A warp waits for its own products only, and what follows writes to tiles that others read.
     ptx::meet_at(kGroupOnly + kGroup, kGroupThreads);
     if (partly_seen(pages, page)) {
-      // Counted here to save registers: such pages are few.
       const int before = page * kPage;
-      const Work work = work_at(pages.unit);
-      const int limit[2] = {visible(work, 0) - before, visible(work, 1) - before};
-      mask(scores_, limit);
+      if constexpr (kSelected) {
+        mask(scores_, {pages.seen_by_all - before, pages.seen_by_all - before});
+      } else {
+        // Counted here to save registers: such pages are few.
+        const Work work = work_at(pages.unit);
+        const int limit[2] = {visible(work, 0) - before, visible(work, 1) - before};
+        mask(scores_, limit);
+      }
     }
   }
 
@@ -156,6 +166,11 @@ class Group {
   }
   TRIBUTARY_DEVICE static bool partly_seen(const Pages& pages, int page) {
     return (page + 1) * kPage > pages.seen_by_all;
+  }
+  /// Whether clear() has to do with a page. Selected rows are seen by all, and arrive with zeros
+  /// behind the last one.
+  TRIBUTARY_DEVICE static bool unclean(const Pages& pages, int page) {
+    return !kSelected && partly_seen(pages, page);
   }
   TRIBUTARY_DEVICE void clear(const Pages& pages, int page, int buffer) const {
     const int before = page * kPage;
@@ -170,10 +185,10 @@ class Group {
     round_weights(scores_, weights_);
     store_weights(weights_, tile_at(shared_, kGroup, kRopeTile));
     store_peaks(state, shared_, kGroup);
-    if (partly_seen(pages, page)) clear(pages, page, kGroup);
+    if (unclean(pages, page)) clear(pages, page, kGroup);
     ptx::publish_writes();
     ptx::arrive_at(kWeightsReady + kGroup, kComputeThreads);
-    if (partly_seen(pages, page)) ptx::meet_at(kGroupOnly + kGroup, kGroupThreads);
+    if (unclean(pages, page)) ptx::meet_at(kGroupOnly + kGroup, kGroupThreads);
   }
 
   /// Waits for the other group's weights.
@@ -184,7 +199,7 @@ class Group {
     for (int tile = kFirstTile; tile < kFirstTile + kGroupTiles; ++tile) {
       ptx::wait_phase(full_at(shared_, kOther, tile), fills_[kOther] % 2);
     }
-    if (partly_seen(pages, page)) {
+    if (unclean(pages, page)) {
       clear(pages, page, kOther);
       ptx::publish_writes();
       ptx::meet_at(kGroupOnly + kGroup, kGroupThreads);
@@ -223,7 +238,7 @@ class Group {
     if (lane <= kGroupTiles) {
       const int tile = lane < kGroupTiles ? kFirstTile + lane : kRopeTile;
       // The next copy's bytes are announced before it can start, which takes every warp's arrival.
-      const bool announces = tile != kRopeTile || buffer == kGroup;
+      const bool announces = !kSelected && (tile != kRopeTile || buffer == kGroup);
       if (announces && ptx::thread() / 32 == kGroup * kGroupThreads / 32) {
         ptx::expect_bytes(full_at(shared_, buffer, tile), kTileBytes);
       }
@@ -320,26 +335,28 @@ class Group {
 };
 
 /// The kernel, of kThreads threads; part p of the schedule is cluster p.
-template <int kBlocks>
-TRIBUTARY_DEVICE void many_rows(const AttendLaunch& launch, const CUtensorMap_st* map) {
+template <int kBlocks, bool kSelected = false>
+TRIBUTARY_DEVICE void many_rows(const AttendLaunch& launch,
+                                [[maybe_unused]] const CUtensorMap_st* map) {
+  static_assert(kBlocks == 1 || !kSelected, "no block copies rows for another");
   const std::uint32_t shared = ptx::tile_memory();
   const std::uint32_t rank = kBlocks == 1 ? 0 : ptx::cluster_rank();
   const int part = static_cast<int>(ptx::block()) / kBlocks;
   const int thread = static_cast<int>(ptx::thread());
   if (thread == 0) {
     ptx::let_next_start();
-    ptx::prefetch_map(map);
+    if constexpr (!kSelected) ptx::prefetch_map(map);
     for (int buffer = 0; buffer < kBuffers; ++buffer) {
       for (int tile = 0; tile < kTiles; ++tile) {
         // Both groups read the weights in the RoPE tile; one group is the last reader of any other.
         constexpr std::uint32_t kWarps = kGroupThreads / 32;
         const std::uint32_t readers = (tile == kRopeTile ? kGroups : 1) * kWarps * kBlocks;
-        ptx::init_barrier(full_at(shared, buffer, tile), 1);
+        ptx::init_barrier(full_at(shared, buffer, tile), kSelected ? kCopyWarps : 1);
         ptx::init_barrier(empty_at(shared, buffer, tile), readers);
       }
     }
     ptx::publish_barriers();
-    for (int buffer = 0; buffer < kBuffers; ++buffer) {
+    for (int buffer = 0; !kSelected && buffer < kBuffers; ++buffer) {
       for (int tile = 0; tile < kTiles; ++tile) {
         ptx::expect_bytes(full_at(shared, buffer, tile), kTileBytes);
       }
@@ -352,13 +369,17 @@ TRIBUTARY_DEVICE void many_rows(const AttendLaunch& launch, const CUtensorMap_st
   }
   if (thread < kGroupThreads) {
     ptx::take_registers<kComputeRegisters>();
-    Group<kBlocks, 0>(launch, shared, rank).run(part);
+    Group<kBlocks, 0, kSelected>(launch, shared, rank).run(part);
   } else if (thread < kComputeThreads) {
     ptx::take_registers<kComputeRegisters>();
-    Group<kBlocks, 1>(launch, shared, rank).run(part);
+    Group<kBlocks, 1, kSelected>(launch, shared, rank).run(part);
   } else {
     ptx::give_registers<kCopyRegisters>();
-    if (thread == kComputeThreads) load_pages<kBlocks>(launch, map, shared, part, rank);
+    if constexpr (kSelected) {
+      RowLoader(launch, shared).run(part);
+    } else {
+      if (thread == kComputeThreads) load_pages<kBlocks>(launch, map, shared, part, rank);
+    }
   }
   // No block exits while another block of the cluster may arrive at its barriers.
   if constexpr (kBlocks > 1) {

@@ -15,10 +15,10 @@
 namespace tributary::cuda {
 
 void load_many_rows() {
-  for (const int blocks : {1, 2}) {
+  for (const void* kernel :
+       {sm90::many_rows_kernel(1), sm90::many_rows_kernel(2), sm90::many_selected_rows_kernel()}) {
     cudaFuncAttributes attributes;
-    check(cudaFuncGetAttributes(&attributes, sm90::many_rows_kernel(blocks)),
-          "loading the many-rows kernel");
+    check(cudaFuncGetAttributes(&attributes, kernel), "loading the many-rows kernel");
   }
 }
 
@@ -31,13 +31,16 @@ void attend_many_rows(const AttendLaunch& launch, CUstream_st* stream) {
          dtype_name(launch.query_dtype));
   }
   if (launch.cache_map == nullptr) fail(ErrorCode::kInternal, "attend, many rows: no tensor map");
+  const bool selected = launch.selected.most != 0;
   const int blocks = launch.unit_rows / sm90::kRows;
-  if (launch.unit_rows != blocks * sm90::kRows || blocks < 1 || blocks > 2) {
-    fail(ErrorCode::kInternal, "attend, many rows: units of {} rows, must be {} or {}",
-         launch.unit_rows, sm90::kRows, 2 * sm90::kRows);
+  if (launch.unit_rows != blocks * sm90::kRows || blocks < 1 || blocks > (selected ? 1 : 2)) {
+    fail(ErrorCode::kInternal,
+         "attend, many rows: units of {} rows, must be {} or, of all rows, {}", launch.unit_rows,
+         sm90::kRows, 2 * sm90::kRows);
   }
 
-  const void* kernel = sm90::many_rows_kernel(blocks);
+  const void* kernel =
+      selected ? sm90::many_selected_rows_kernel() : sm90::many_rows_kernel(blocks);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(sm90::kSharedBytes)),
         "attend, many rows: shared memory");

@@ -4,6 +4,7 @@
 // them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/attend/ptx.h"
@@ -221,6 +222,11 @@ TRIBUTARY_DEVICE void prefetch_tile(const CUtensorMap_st* map, std::int32_t colu
   }
 }
 
+/// Prefetches the 128 bytes that hold this address into the L2 cache.
+TRIBUTARY_DEVICE void prefetch_line(const std::byte* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(address)) : "memory");
+}
+
 /// Set this warpgroup's registers per thread to kCount. take_registers() takes more than it has and
 /// waits until others have given theirs away; give_registers() keeps fewer.
 template <int kCount>
@@ -284,6 +290,7 @@ void copy_tile_to_blocks(std::uint32_t to, std::uint32_t barrier, const CUtensor
                          std::uint64_t policy = 0);
 void prefetch_tile(const CUtensorMap_st* map, std::int32_t column, std::int32_t row,
                    std::uint64_t policy = 0);
+void prefetch_line(const std::byte* address);
 template <int kCount>
 void take_registers() {}
 template <int kCount>

@@ -51,6 +51,48 @@ TEST_P(CudaHopperTokens, AttentionOfManyHeadsIsNearFloat64) {
   }
 }
 
+// 66 heads: two units of a token, which has a list of its own.
+TEST(CudaHopper, SelectionsOfManyHeadsHaveTheBitsOfAllRows) {
+  const EmulatedHopper hopper;
+  for (const AttendChoice choice : {AttendChoice::kAuto, AttendChoice::kMany2}) {
+    const auto backend = make_cuda_backend({.attend_kernel = choice});
+    const LatentShape shape{.kv_lora_rank = 512, .qk_rope_head_dim = 64, .heads = 66};
+    LatentCase latents(*backend, shape, 8, 3);
+    Normal normal(6);
+    const std::vector<float> rows = normal.floats(std::size_t{kRows} * 576);
+    const Leaf leaf = latents.add_leaf(rows);
+    const Leaf even = [&] {
+      std::vector<float> values;
+      for (std::ptrdiff_t row = 0; row < kRows; row += 2) {
+        values.insert(values.end(), rows.begin() + row * 576, rows.begin() + (row + 1) * 576);
+      }
+      return latents.add_leaf(values);
+    }();
+    const std::vector<float> queries = normal.floats(std::size_t{2} * 66 * 576, 0.3);
+    std::vector<std::vector<std::int32_t>> lists(2);
+    for (std::int32_t row = 0; row < kRows; ++row) {
+      lists[0].push_back(row);
+      if (row % 2 == 0) lists[1].push_back(row);
+    }
+    latents.select(lists);
+    const std::vector<float> selected = latents.attend(
+        {{.tokens = 2, .rows = kRows, .first_page = leaf.first_page, .query_position = kRows}},
+        queries, 2);
+    latents.select({});
+    const std::vector<float> dense = latents.attend(
+        {{.tokens = 1, .rows = kRows, .first_page = leaf.first_page, .query_position = kRows},
+         {.tokens = 1,
+          .rows = kRows / 2,
+          .first_page = even.first_page,
+          .query_position = kRows,
+          .query = 1,
+          .state = 1}},
+        queries, 2);
+    EXPECT_EQ(selected, dense);
+  }
+  EXPECT_EQ(device_fault(), "");
+}
+
 TEST(CudaHopper, ManyHeadsTakeTheKernelForManyRows) {
   const EmulatedHopper hopper;
   const auto backend = make_cuda_backend({});

@@ -10,8 +10,7 @@ INSTANTIATE_TEST_SUITE_P(CudaEmulated, BackendConformance,
                          testing::Values(BackendUnderTest{
                              .name = "Emulated",
                              .make = [] { return make_cuda_backend({}); },
-                             .arithmetic = Arithmetic::kBf16Weights,
-                             .selects = false}),
+                             .arithmetic = Arithmetic::kBf16Weights}),
                          name_of);
 
 }  // namespace

@@ -12,10 +12,12 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/interface/visible_rows.h"
 #include "core/plan/merge_tree.h"
 #include "kernels/cuda/attend/attend.h"
 #include "kernels/cuda/attend/fast_order.h"
 #include "kernels/cuda/attend/fused_order.h"
+#include "kernels/cuda/attend/token_tasks.h"
 
 namespace tributary::cuda {
 namespace {
@@ -283,6 +285,39 @@ TEST(FusedOrder, TakesTheLevelsThatPay) {
   EXPECT_TRUE(order.trees.empty());
   EXPECT_EQ(order.rest.size(), 2U);
   EXPECT_EQ(order.schedule.busiest, 32 + 5);
+}
+
+TEST(TokenTasks, AreOfOneTokenAndExpectTheirShareOfTheSelection) {
+  // The second leaf of a sequence of 4098 tokens, of which the first token sees a row less.
+  const std::vector<LeafTask> tasks{{.item = 3,
+                                     .tokens = 2,
+                                     .rows = 2050,
+                                     .first_page = 32,
+                                     .leaf_begin = 2048,
+                                     .query_position = 4096,
+                                     .query = 5,
+                                     .state = 8},
+                                    {.tokens = 1, .rows = 100, .query_position = 99, .state = 2}};
+  const std::vector<MergeOp> merges{{8, 8, 4, 2, 0}, {2, 2, kNoState, 1, 1}};
+  const AttendArgs args{.tasks = tasks, .selected = {.stride_bytes = 2048, .most = 512}};
+  TokenTasks tokens;
+  for (int layer = 0; layer < 2; ++layer) split_into_tokens(args, merges, tokens);
+  ASSERT_EQ(tokens.tasks.size(), 3U);
+  LeafTask second = tasks[0];
+  second.tokens = 1;
+  EXPECT_EQ(tokens.tasks[0].query_position, 4096);
+  EXPECT_EQ(tokens.tasks[0].tokens, 1);
+  second.query_position = 4097;
+  second.query = 6;
+  second.state = 9;
+  EXPECT_EQ(tokens.tasks[1], second);
+  EXPECT_EQ(tokens.tasks[2], tasks[1]);
+  // Half of the rows, and half of 512; all of a shorter sequence.
+  std::vector<std::int32_t> expected;
+  for (const LeafTask& of : tokens.expected) expected.push_back(visible_rows(of, 0));
+  EXPECT_EQ(expected, (std::vector<std::int32_t>{257, 257, 100}));
+  EXPECT_EQ(tokens.merges,
+            (std::vector<MergeOp>{{8, 8, 4, 1, 0}, {9, 9, 5, 1, 0}, {2, 2, kNoState, 1, 1}}));
 }
 
 TEST(Choice, IsByHeadsAndShapeAlone) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -85,6 +86,24 @@ std::size_t AttendCase::copy_leaf(std::size_t leaf) {
   return add_rows(leaves_[leaf].values);
 }
 
+std::size_t AttendCase::add_leaf_of(std::size_t leaf, const std::vector<int>& rows) {
+  return add_rows(values_of(leaf, rows));
+}
+
+std::vector<float> AttendCase::values_of(std::size_t leaf, const std::vector<int>& rows) const {
+  std::vector<float> values;
+  for (const int row : rows) {
+    const auto begin =
+        leaves_[leaf].values.begin() + static_cast<std::ptrdiff_t>(row) * shape_.latent_dim();
+    values.insert(values.end(), begin, begin + shape_.latent_dim());
+  }
+  return values;
+}
+
+void AttendCase::select(std::int64_t query, std::vector<int> rows) {
+  lists_[query] = std::move(rows);
+}
+
 std::size_t AttendCase::add_rows(std::vector<float> values) {
   // An entry between leaves that nobody may read.
   block_table_.push_back(std::numeric_limits<std::int32_t>::min());
@@ -154,6 +173,19 @@ cuda::AttendLaunch AttendCase::prepare() {
     store_elements(shape_.query_dtype, queries_[i], query_memory_.data() + i * stride);
   }
   states_.assign(size(state_records_) * state_floats(), kNaN);
+  std::size_t most = 0;
+  for (const auto& [query, rows] : lists_) most = std::max(most, rows.size());
+  const std::size_t list = most + 1;  // -1 behind the longest, too
+  list_memory_.assign(list * queries_.size(), -1);
+  for (const auto& [query, rows] : lists_) {
+    std::ranges::transform(rows,
+                           list_memory_.begin() + static_cast<std::ptrdiff_t>(size(query) * list),
+                           [](int row) { return static_cast<std::int32_t>(kLeafBegin) + row; });
+  }
+  SelectedRows selected;
+  if (!lists_.empty()) {
+    selected = {list_memory_.data(), list * sizeof(std::int32_t), static_cast<std::int32_t>(most)};
+  }
   return {.tasks = tasks_.data(),
           .block_table = block_table_.data(),
           .item_layer = item_layer_.data(),
@@ -164,7 +196,8 @@ cuda::AttendLaunch AttendCase::prepare() {
           .query_dtype = shape_.query_dtype,
           .heads = shape_.heads,
           .softmax_scale = scale_,
-          .states = states_.data()};
+          .states = states_.data(),
+          .selected = selected};
 }
 
 simt::Counters AttendCase::run(const std::function<void(const cuda::AttendLaunch&)>& kernel,
@@ -271,11 +304,33 @@ ReferenceState AttendCase::exact(std::size_t task, int token) const {
   const std::int64_t bound = of.query_position + token + 1 - of.leaf_begin;
   const std::size_t seen = size(std::clamp<std::int64_t>(bound, 0, of.rows));
   const std::vector<float>& query = queries_[size(of.query + token)];
-  const std::vector<float>& rows = leaves_[task_leaf_[task]].values;
+  const std::vector<float>& all = leaves_[task_leaf_[task]].values;
+  std::vector<float> rows(
+      all.begin(), all.begin() + static_cast<std::ptrdiff_t>(seen * size(shape_.latent_dim())));
+  if (const auto list = lists_.find(of.query); list != lists_.end()) {
+    std::vector<int> attended;
+    std::ranges::copy_if(list->second, std::back_inserter(attended),
+                         [seen](int row) { return row >= 0 && size(row) < seen; });
+    rows = values_of(task_leaf_[task], attended);
+  }
   return reference_attend(shape_.heads, shape_.kv_lora_rank, shape_.qk_rope_head_dim,
                           static_cast<double>(scale_),
-                          std::vector<double>(query.begin(), query.end()),
-                          std::span(rows).first(seen * size(shape_.latent_dim())));
+                          std::vector<double>(query.begin(), query.end()), rows);
+}
+
+std::vector<std::vector<int>> selections_of(int rows) {
+  std::mt19937 random(91);
+  std::vector<int> all(size(rows));
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<std::vector<int>> lists{all, {}, {0}, {rows - 1}, {-1000, -1, rows, 2 * rows}};
+  lists.emplace_back();
+  for (int row = 17; row < rows; row += kPageTokens) lists.back().push_back(row);
+  for (const std::ptrdiff_t count : {31, 33, 63, 64, 65, 129}) {
+    lists.emplace_back(std::vector<int>{-5});
+    std::ranges::sample(all, std::back_inserter(lists.back()), count, random);
+    lists.back().push_back(rows + 3);
+  }
+  return lists;
 }
 
 void AttendCase::expect_near_exact() const {

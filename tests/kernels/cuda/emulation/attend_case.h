@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <random>
 #include <vector>
 
@@ -49,6 +50,8 @@ class AttendCase {
   std::size_t copy_leaf(std::size_t leaf);
   /// Rows [first, rows) of the leaf become infinite.
   void poison(std::size_t leaf, int first);
+  /// Rows of a leaf, as a leaf of their own.
+  std::size_t add_leaf_of(std::size_t leaf, const std::vector<int>& rows);
   /// Queries of `tokens` consecutive tokens, such that scores with the leaves have this deviation;
   /// returns the first one's record.
   std::int64_t add_queries(int tokens, double score_deviation);
@@ -56,6 +59,11 @@ class AttendCase {
   /// stands at `position` of the leaf, which begins at position 1024 of its sequence. Returns the
   /// task's number.
   std::size_t add_task(std::size_t leaf, std::int64_t query, int tokens, std::int64_t position);
+
+  /// The query attends to these rows of its leaf alone, ascending; some may lie outside of it. A
+  /// launch has lists as soon as some query has one, and then every task is of one token with one.
+  void select(std::int64_t query, std::vector<int> rows);
+  void forget_selections() { lists_.clear(); }
 
   /// Units go in the tasks' order, instead of the longest first.
   void keep_order() { keep_order_ = true; }
@@ -99,6 +107,7 @@ class AttendCase {
   [[nodiscard]] std::size_t state_floats() const;
   void merge(const std::vector<cuda::MergeTree>& trees, float* scratch);
   std::size_t add_rows(std::vector<float> values);
+  [[nodiscard]] std::vector<float> values_of(std::size_t leaf, const std::vector<int>& rows) const;
 
   static constexpr int kPages = 64;
   static constexpr int kLayers = 2;
@@ -116,11 +125,17 @@ class AttendCase {
   std::vector<LeafRows> leaves_;
   std::vector<std::vector<float>> queries_;  // by record, as stored
   std::vector<std::byte> query_memory_;
+  std::map<std::int64_t, std::vector<int>> lists_;  // by record
+  std::vector<std::int32_t> list_memory_;
   std::vector<LeafTask> tasks_;
   std::vector<std::size_t> task_leaf_;
   std::int64_t state_records_ = 1;  // record 0 is unused
   std::vector<float> states_;
 };
+
+/// Lists of rows of a leaf: all, none, the first, the last, one a page, counts at the borders of
+/// tiles and pages, and rows before and behind the leaf.
+[[nodiscard]] std::vector<std::vector<int>> selections_of(int rows);
 
 /// Leaves of these lengths, each a task of the same `tokens` tokens, the last of their sequence;
 /// expects run(attend_case, level), which is run_merged() of a kernel, to give the same bits
@@ -144,6 +159,42 @@ void expect_bits_of_merges(AttendCase& attend_case, const std::vector<int>& leng
       EXPECT_TRUE(same_bits(got, expected[static_cast<std::size_t>(token)]))
           << "merges below level " << level << ", token " << token;
     }
+  }
+}
+
+/// Over selected rows of a leaf, by `selected`, tokens have the bits that `dense` gives over a leaf
+/// of those rows alone, and are near float64.
+template <typename Selected, typename Dense>
+void expect_bits_of_leaves_alone(AttendCase& attend_case, const Selected& selected,
+                                 const Dense& dense) {
+  constexpr int kRows = 300;
+  const std::vector<std::vector<int>> lists = selections_of(kRows);
+  const std::size_t leaf = attend_case.add_leaf(kRows);
+  const std::int64_t queries = attend_case.add_queries(static_cast<int>(lists.size()), 2);
+  std::vector<std::size_t> tasks;
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    const auto query = queries + static_cast<std::int64_t>(i);
+    tasks.push_back(attend_case.add_task(leaf, query, 1, kRows - 1));
+    attend_case.select(query, lists[i]);
+  }
+  selected(attend_case);
+  attend_case.expect_near_exact();
+  std::vector<State> expected;
+  for (const std::size_t task : tasks) expected.push_back(attend_case.state(task, 0));
+  attend_case.forget_selections();
+  std::vector<std::size_t> alone;
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    std::vector<int> rows;
+    for (const int row : lists[i]) {
+      if (row >= 0 && row < kRows) rows.push_back(row);
+    }
+    const auto count = static_cast<std::int64_t>(rows.size());
+    alone.push_back(attend_case.add_task(count == 0 ? leaf : attend_case.add_leaf_of(leaf, rows),
+                                         queries + static_cast<std::int64_t>(i), 1, count - 1));
+  }
+  dense(attend_case);
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    EXPECT_TRUE(same_bits(attend_case.state(alone[i], 0), expected[i])) << "selection " << i;
   }
 }
 

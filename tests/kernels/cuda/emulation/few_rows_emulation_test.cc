@@ -17,9 +17,9 @@ namespace {
 
 constexpr int kPastAll = 1 << 20;  // a position after every row
 
-template <int kRowTiles>
+template <int kRowTiles, bool kSelected = false>
 simt::Counters run_tiles(AttendCase& attend_case, int stages, int parts) {
-  using Kernel = cuda::FewRows<kRowTiles>;
+  using Kernel = cuda::FewRows<kRowTiles, kSelected>;
   return attend_case.run(
       [stages](const cuda::AttendLaunch& launch) { Kernel(launch, stages).run(); }, Kernel::kRows,
       parts, Kernel::kThreads, cuda::few_rows_bytes(kRowTiles, stages));
@@ -208,6 +208,20 @@ TEST(FewRows, FitsTheSharedMemoryOfEveryArchitecture) {
   EXPECT_EQ(cuda::few_rows_stages(1, 227 * kKiB), 5);
   EXPECT_EQ(cuda::few_rows_stages(2, 227 * kKiB), 5);
   EXPECT_EQ(cuda::few_rows_stages(4, 227 * kKiB), 4);
+}
+
+template <int kRowTiles>
+void expect_selections(int heads, int stages) {
+  AttendCase attend_case({.heads = heads}, 51);
+  expect_bits_of_leaves_alone(
+      attend_case, [=](AttendCase& one) { run_tiles<kRowTiles, true>(one, stages, 3); },
+      [=](AttendCase& one) { run_tiles<kRowTiles>(one, 2, 2); });
+}
+
+TEST(FewRows, SelectedRowsHaveTheBitsOfALeafOfThemAlone) {
+  expect_selections<1>(9, 5);
+  expect_selections<2>(20, 3);
+  expect_selections<4>(40, 2);
 }
 
 }  // namespace

@@ -62,6 +62,12 @@ void check_memory(const cuda::AttendLaunch& launch) {
       heads * static_cast<std::size_t>(layout.latent_dim()) * dtype_bytes(launch.query_dtype);
   for (std::size_t t = 0; t < tasks; ++t) {
     const LeafTask& task = launch.tasks[t];
+    if (launch.selected.most != 0) {
+      require_device_memory(reinterpret_cast<const std::byte*>(launch.selected.data) +
+                                static_cast<std::size_t>(task.query) * launch.selected.stride_bytes,
+                            static_cast<std::size_t>(launch.selected.most) * sizeof(std::int32_t),
+                            "attend: a list of rows");
+    }
     for (int token = 0; token < task.tokens; ++token) {
       require_device_memory(
           launch.queries + static_cast<std::size_t>(task.query + token) * launch.query_stride_bytes,
@@ -92,7 +98,10 @@ cudaError_t launch_few(const AttendLaunch& launch, int stages, cudaStream_t stre
        .threads = Kernel::kThreads,
        .shared_bytes = few_rows_bytes(kRowTiles, stages)},
       stream, [launch] { test::device::check_memory(launch); },
-      [launch, stages] { Kernel(launch, stages).run(); });
+      [launch, stages] {
+        launch.selected.most == 0 ? Kernel(launch, stages).run()
+                                  : FewRows<kRowTiles, true>(launch, stages).run();
+      });
 }
 
 template <typename RowElement, typename QueryElement>
@@ -103,7 +112,11 @@ cudaError_t launch_plain(const AttendLaunch& launch, cudaStream_t stream) {
       {.blocks = static_cast<unsigned>(launch.parts),
        .threads = Kernel::kThreads,
        .shared_bytes = Kernel::kSharedBytes},
-      stream, [launch] { test::device::check_memory(launch); }, [launch] { Kernel(launch).run(); });
+      stream, [launch] { test::device::check_memory(launch); },
+      [launch] {
+        launch.selected.most == 0 ? Kernel(launch).run()
+                                  : Generic<RowElement, QueryElement, true>(launch).run();
+      });
 }
 
 void check_memory(const MergeLaunch& launch) {

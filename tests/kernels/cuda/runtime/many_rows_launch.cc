@@ -53,11 +53,18 @@ constexpr const char* kName = "attend, many rows";
 /// Placeholders for the kernels, of which only the addresses are used.
 constexpr char kOne = 1;
 constexpr char kTwo = 2;
+constexpr char kSelected = 3;
+bool known(const void* function) {
+  return function == &kOne || function == &kTwo || function == &kSelected;
+}
 
 }  // namespace
 
 const void* sm90::many_rows_kernel(int blocks) {
   return blocks == 1 ? &kOne : &kTwo;
+}
+const void* sm90::many_selected_rows_kernel() {
+  return &kSelected;
 }
 
 #if CUDART_VERSION >= 12050
@@ -92,9 +99,7 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
   return call("cudaFuncGetAttributes", [&](Device& device, Lock&) {
-    if ((function != &kOne && function != &kTwo) || device.capability != 90) {
-      return cudaErrorInvalidDeviceFunction;
-    }
+    if (!known(function) || device.capability != 90) return cudaErrorInvalidDeviceFunction;
     *attributes = {};
     device.loaded.insert(kName);
     return cudaSuccess;
@@ -104,10 +109,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function,
                                 void** arguments) {
   return call("cudaLaunchKernel", [&](Device& device, Lock&) {
-    const unsigned blocks = function == &kOne ? 1U : 2U;
-    if ((function != &kOne && function != &kTwo) || device.capability != 90) {
-      return cudaErrorNotSupported;
-    }
+    const unsigned blocks = function == &kTwo ? 2U : 1U;
+    if (!known(function) || device.capability != 90) return cudaErrorNotSupported;
     unsigned cluster = 1;
     for (unsigned i = 0; i < config->numAttrs; ++i) {
       const cudaLaunchAttribute& attribute = config->attrs[i];
@@ -132,8 +135,12 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
     return push(device, config->stream, {.what = kName, .run = [=] {
                                            check_memory(launch);
                                            tributary::simt::run(grid, [&] {
-                                             blocks == 1 ? kernel<1>(launch, map)
-                                                         : kernel<2>(launch, map);
+                                             if (function == &kSelected) {
+                                               sm90::many_rows<1, true>(launch, nullptr);
+                                             } else {
+                                               blocks == 1 ? kernel<1>(launch, map)
+                                                           : kernel<2>(launch, map);
+                                             }
                                            });
                                          }});
   });

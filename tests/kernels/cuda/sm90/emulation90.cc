@@ -215,6 +215,10 @@ void prefetch_tile(const CUtensorMap_st* map, std::int32_t column, std::int32_t 
   ++self().block().counters().prefetched_tiles;
 }
 
+void prefetch_line(const std::byte*) {
+  ++self().block().counters().prefetched_lines;
+}
+
 void store_matrices(std::uint32_t row, const std::uint32_t (&matrices)[4]) {
   struct Rows {
     std::uint32_t mine;

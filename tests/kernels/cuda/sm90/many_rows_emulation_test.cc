@@ -181,6 +181,22 @@ TEST(ManyRows, MergesWhereItComputesHaveTheBitsOfTheMergeKernel) {
   });
 }
 
+TEST(ManyRows, SelectedRowsHaveTheBitsOfALeafOfThemAlone) {
+  for (const int heads : {40, 66}) {  // one unit a token, and two
+    AttendCase attend_case({.heads = heads}, 19);
+    expect_bits_of_leaves_alone(
+        attend_case,
+        [](AttendCase& one) {
+          one.run(
+              [](const cuda::AttendLaunch& launch) {
+                cuda::sm90::many_rows<1, true>(launch, nullptr);
+              },
+              cuda::sm90::kRows, 3, cuda::sm90::kThreads, cuda::sm90::kSharedBytes);
+        },
+        [](AttendCase& one) { run(one, 2, 2); });
+  }
+}
+
 TEST(ManyRows, WhatAnotherTokenSeesDoesNotPoison) {
   AttendCase attend_case({.heads = 64}, 18);
   expect_no_poison(attend_case, [](AttendCase& one) { run(one, 2, 1); });
