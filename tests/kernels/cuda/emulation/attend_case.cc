@@ -129,10 +129,12 @@ void AttendCase::store(const LeafRows& leaf) {
   }
 }
 
-void AttendCase::poison(std::size_t leaf, int first) {
+void AttendCase::poison(std::size_t leaf, int first, int last) {
   std::vector<float>& values = leaves_[leaf].values;
-  std::fill(values.begin() + static_cast<std::ptrdiff_t>(first) * shape_.latent_dim(), values.end(),
-            std::numeric_limits<float>::infinity());
+  const auto at = [&](int row) {
+    return values.begin() + static_cast<std::ptrdiff_t>(row) * shape_.latent_dim();
+  };
+  std::fill(at(first), at(last), std::numeric_limits<float>::infinity());
   store(leaves_[leaf]);
 }
 

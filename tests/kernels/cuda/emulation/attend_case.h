@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -48,8 +49,8 @@ class AttendCase {
   std::size_t add_leaf(const std::vector<double>& scores, std::int64_t query);
   /// The same values in other pages.
   std::size_t copy_leaf(std::size_t leaf);
-  /// Rows [first, rows) of the leaf become infinite.
-  void poison(std::size_t leaf, int first);
+  /// Rows [first, last) of the leaf become infinite.
+  void poison(std::size_t leaf, int first, int last);
   /// Rows of a leaf, as a leaf of their own.
   std::size_t add_leaf_of(std::size_t leaf, const std::vector<int>& rows);
   /// Queries of `tokens` consecutive tokens, such that scores with the leaves have this deviation;
@@ -170,11 +171,14 @@ void expect_bits_of_leaves_alone(AttendCase& attend_case, const Selected& select
   constexpr int kRows = 300;
   const std::vector<std::vector<int>> lists = selections_of(kRows);
   const std::size_t leaf = attend_case.add_leaf(kRows);
+  const std::size_t poisoned = attend_case.copy_leaf(leaf);
+  attend_case.poison(poisoned, 0, 1);
   const std::int64_t queries = attend_case.add_queries(static_cast<int>(lists.size()), 2);
   std::vector<std::size_t> tasks;
   for (std::size_t i = 0; i < lists.size(); ++i) {
     const auto query = queries + static_cast<std::int64_t>(i);
-    tasks.push_back(attend_case.add_task(leaf, query, 1, kRows - 1));
+    const bool first = std::ranges::count(lists[i], 0) > 0;
+    tasks.push_back(attend_case.add_task(first ? leaf : poisoned, query, 1, kRows - 1));
     attend_case.select(query, lists[i]);
   }
   selected(attend_case);
@@ -203,7 +207,7 @@ template <typename Run>
 void expect_no_poison(AttendCase& attend_case, const Run& run) {
   const std::size_t leaf = attend_case.add_leaf(70);
   const std::size_t clean = attend_case.copy_leaf(leaf);
-  attend_case.poison(leaf, 62);
+  attend_case.poison(leaf, 62, 70);
   const std::int64_t queries = attend_case.add_queries(4, 1);
   const std::size_t together = attend_case.add_task(leaf, queries, 4, 60);  // see 61 to 64
   const std::size_t apart = attend_case.add_task(clean, queries, 4, 60);
