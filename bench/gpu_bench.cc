@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "bench/gpu_cases.h"
@@ -75,6 +76,30 @@ void decode_case(Backend& backend, const Peaks& peaks, const Case& c) {
   if (goal.of_better > 0) {
     print_goal(what, std::max(of_copies, of_product), "% of better", goal.of_better, true);
   }
+}
+
+/// Attention to random rows of long sequences, in leaves as large as sparse pools have, beside the
+/// same number of rows in sequence.
+void selected_case(Backend& backend, const Peaks& peaks, int heads, int batch) {
+  constexpr int kMost = 2048;
+  constexpr int kSparseLeafTokens = 32768;
+  const Case c{.heads = heads, .tokens = 1, .batch = batch, .length = 131072};
+  const Plan plan = make_plan(c, kSparseLeafTokens);
+  const Inputs inputs = make_inputs(backend, c, plan);
+  const auto lists = random_lists(backend, c, kMost);
+  std::vector<Call> calls = decode_calls(c, plan, inputs);
+  std::get<AttendArgs>(calls.front()).selected = {.data = lists->as<std::int32_t>(),
+                                                  .stride_bytes = kMost * sizeof(std::int32_t),
+                                                  .most = kMost};
+  const double seconds = replay_seconds(backend, calls);
+  const double in_sequence = decode_seconds(
+      backend, {.heads = heads, .tokens = 1, .batch = batch, .length = kMost}, kLeafTokens);
+  const double bytes = static_cast<double>(batch) * kMost * kLatent * 2;
+  fmt::print(
+      "table selected {:>3} heads  batch {:>3}  {} random rows of {}  {:>9.1f} us  {:>7.1f} GB/s "
+      "{:>5.1f}% of copies  in sequence {:>9.1f} us  {:.3f} x\n",
+      heads, batch, kMost, c.length, seconds * 1e6, bytes / seconds * 1e-9,
+      100 * bytes / seconds / peaks.bytes_per_second, in_sequence * 1e6, seconds / in_sequence);
 }
 
 /// The cost of the canonical order compared with one that splits anywhere, merges included.
@@ -190,7 +215,8 @@ struct Options {
   int heads = 0;  // of the parts that take one number of heads; 0: all
   CudaOptions backend;
 };
-const std::vector<std::string> kParts{"attend", "orders", "merge", "append", "graphs", "once"};
+const std::vector<std::string> kParts{"attend", "selected", "orders", "merge",
+                                      "append", "graphs",   "once"};
 
 Peaks measure_peaks(Backend& backend) {
   Peaks peaks{.bytes_per_second = device_copy_bandwidth(backend)};
@@ -237,11 +263,17 @@ void run(const Options& options) {
   };
   const auto takes = [&](int heads) { return options.heads == 0 || options.heads == heads; };
   if (options.part == "once") return attend_once(*backend, options.heads);
-  const Peaks peaks =
-      wanted("attend") || wanted("merge") || wanted("append") ? measure_peaks(*backend) : Peaks{};
+  const bool shares = wanted("attend") || wanted("selected") || wanted("merge") || wanted("append");
+  const Peaks peaks = shares ? measure_peaks(*backend) : Peaks{};
   if (wanted("attend")) {
     for (const Case& c : attend_cases(options.quick)) {
       if (takes(c.heads)) decode_case(*backend, peaks, c);
+    }
+  }
+  if (wanted("selected")) {
+    for (const int heads : {16, 64, 128}) {
+      if (!takes(heads)) continue;
+      for (const int batch : {1, 32}) selected_case(*backend, peaks, heads, batch);
     }
   }
   if (wanted("merge")) {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
+#include <numeric>
+#include <random>
 #include <span>
 
 namespace tributary::bench {
@@ -112,6 +115,22 @@ Inputs make_inputs(Backend& backend, const Case& c, const Plan& plan) {
           .queries = numbers_on_device(
               backend, product(std::int64_t{c.batch} * c.tokens, std::int64_t{c.heads} * kLatent)),
           .states = backend.allocate(static_cast<std::size_t>(plan.states) * shape.record_bytes())};
+}
+
+std::unique_ptr<Buffer> random_lists(Backend& backend, const Case& c, int most) {
+  std::mt19937 random(7);
+  std::vector<std::int32_t> lists;
+  for (int s = 0; s < c.batch; ++s) {
+    const auto length = static_cast<std::int32_t>(c.length_of(s));
+    std::vector<std::int32_t> all(static_cast<std::size_t>(length));
+    std::iota(all.begin(), all.end(), 0);
+    for (int token = 0; token < c.tokens; ++token) {
+      std::ranges::sample(all, std::back_inserter(lists), most, random);  // in order
+    }
+  }
+  auto buffer = backend.allocate(lists.size() * sizeof(std::int32_t));
+  backend.upload(buffer->data(), std::as_bytes(std::span(lists)));
+  return buffer;
 }
 
 Call attend_call(const Case& c, const Plan& plan, const Inputs& inputs) {

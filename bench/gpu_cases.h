@@ -48,6 +48,9 @@ struct Inputs {
 
 [[nodiscard]] Inputs make_inputs(Backend& backend, const Case& c, const Plan& plan);
 
+/// Lists of `most` rows for every token of a case, in device memory: random ones of its length.
+[[nodiscard]] std::unique_ptr<Buffer> random_lists(Backend& backend, const Case& c, int most);
+
 // The calls name the plan and the inputs, which must outlive them.
 [[nodiscard]] Call attend_call(const Case& c, const Plan& plan, const Inputs& inputs);
 [[nodiscard]] std::vector<Call> combine_calls(const Case& c, const Plan& plan,

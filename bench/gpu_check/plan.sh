@@ -24,13 +24,21 @@ gpu_plan=(
   "light.many1|60|@first_light|@first_light many1"
   "light.many2|60|@first_light|@first_light many2"
   "light.many_bits|40|@first_light|@first_light many_bits"
+  # The same kernels over selected rows, which must have the bits of a leaf of them alone.
+  "light.selected_generic|40|@first_light|@first_light selected_generic"
+  "light.selected_few1|40|@first_light|@first_light selected_few1"
+  "light.selected_few2|40|@first_light|@first_light selected_few2"
+  "light.selected_few4|40|@first_light|@first_light selected_few4"
+  "light.selected_many|60|@first_light|@first_light selected_many"
   # While blocks of another stream, as an exchange's, keep 16 multiprocessors.
   "light.beside|60|@first_light|@first_light beside"
   # The same with a word a warp, which says where each waits if the kernel does not end.
   "trace.many1|20|@first_light_trace|@first_light_trace many1"
   "trace.many2|20|@first_light_trace|@first_light_trace many2"
+  "trace.selected_many|20|@first_light_trace|@first_light_trace selected_many"
   # Timing, whatever was wrong so far.
   "time.attend|60|@gpu_bench|@gpu_bench --quick --part attend"
+  "time.selected|60|@gpu_bench|@gpu_bench --part selected"
   "time.merge|40|@gpu_bench|@gpu_bench --part merge"
   "time.orders16|60|@gpu_bench|@gpu_bench --part orders --heads 16"
   "time.orders64|60|@gpu_bench|@gpu_bench --part orders --heads 64"
@@ -60,6 +68,7 @@ gpu_plan=(
   "memcheck.suite|120|compute-sanitizer|compute-sanitizer --tool memcheck --error-exitcode 9 @gpu_backend_test --gtest_filter=*AttendFollowsTheCausalBound*:*MergeIsTheWeightedMean*:*RowsFromOutsideAreAsAppended*:*DenseAttendWithoutKeys*"
   "memcheck.many|90|compute-sanitizer|compute-sanitizer --tool memcheck --error-exitcode 9 @first_light_patient many2 1"
   "racecheck.few|90|compute-sanitizer|compute-sanitizer --tool racecheck --error-exitcode 9 @first_light few1 1"
+  "memcheck.selected|90|compute-sanitizer|compute-sanitizer --tool memcheck --error-exitcode 9 @first_light_patient selected_many 1"
 )
 
 # The same machinery without a GPU, as far as it goes: every packed program starts, and the kernels
@@ -83,6 +92,11 @@ emulated_plan=(
   "light.many1|120|@first_light_emulated|@first_light_emulated many1"
   "light.many2|240|@first_light_emulated|@first_light_emulated many2"
   "light.many_bits|240|@first_light_emulated|@first_light_emulated many_bits"
+  "light.selected_generic|60|@first_light_emulated|@first_light_emulated selected_generic"
+  "light.selected_few1|60|@first_light_emulated|@first_light_emulated selected_few1"
+  "light.selected_few2|60|@first_light_emulated|@first_light_emulated selected_few2"
+  "light.selected_few4|60|@first_light_emulated|@first_light_emulated selected_few4"
+  "light.selected_many|240|@first_light_emulated|@first_light_emulated selected_many"
 )
 
 # suspect_of SYMPTOM: what a check printed after `symptom: `.
@@ -102,6 +116,8 @@ suspect_of() {
     "a weight of zero changes a sum") echo "what sm90/README.md takes for granted of masked pages: bits depend on them" ;;
     "clusters wait for each other") echo "shared memory or registers of a block: fewer clusters than parts" ;;
     "NaN in a result") echo "rows that nobody sees: clear_unseen, or a state that nobody writes" ;;
+    "differs from a leaf of the selected rows alone")
+      echo "the search for a leaf's part of a list (selected_part in attend/unit.h), or the copies of rows (attend/row_stream.h, sm90/load_rows.h)" ;;
     "does not end") echo "a barrier that nobody reaches, or registers that nobody gives (setmaxnreg)" ;;
     *) echo "not in the key" ;;
   esac

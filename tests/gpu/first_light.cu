@@ -38,7 +38,8 @@ constexpr int kSkipped = 77;
 /// As kernels/cuda/sm90/many_rows_launch.cc does, whose error messages nvcc cannot compile.
 cudaError_t launch_many(const cuda::AttendLaunch& launch, cudaStream_t stream) {
   const int blocks = launch.unit_rows / cuda::sm90::kRows;
-  const void* kernel = cuda::sm90::many_rows_kernel(blocks);
+  const void* kernel = launch.selected.most == 0 ? cuda::sm90::many_rows_kernel(blocks)
+                                                 : cuda::sm90::many_selected_rows_kernel();
   const cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                 static_cast<int>(cuda::sm90::kSharedBytes));
   if (code != cudaSuccess) return code;

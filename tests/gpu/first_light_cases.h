@@ -37,6 +37,7 @@ struct Variant {
   cuda::AttendKernel kernel;
   int unit_rows;
   std::vector<int> heads;
+  bool selected = false;  // each token attends to rows of its own
 };
 inline std::vector<Variant> variants() {
   using cuda::AttendKernel;
@@ -45,7 +46,12 @@ inline std::vector<Variant> variants() {
           {"few2", AttendKernel::kFewRows, 32, {20}},
           {"few4", AttendKernel::kFewRows, 64, {40}},
           {"many1", AttendKernel::kManyRows, 64, {64, 33}},
-          {"many2", AttendKernel::kManyRows, 128, {128, 33}}};
+          {"many2", AttendKernel::kManyRows, 128, {128, 33}},
+          {"selected_generic", AttendKernel::kGeneric, 4, {3}, true},
+          {"selected_few1", AttendKernel::kFewRows, 16, {9}, true},
+          {"selected_few2", AttendKernel::kFewRows, 32, {20}, true},
+          {"selected_few4", AttendKernel::kFewRows, 64, {40}, true},
+          {"selected_many", AttendKernel::kManyRows, 64, {64, 33, 128}, true}};
 }
 
 /// One to four pages, full and partial; several tokens are masked differently, and their rows take
@@ -62,10 +68,11 @@ constexpr int kLatent = cuda::kLatentDim;
 /// The errors found over all cases of a kernel.
 struct Findings {
   int cases = 0, wrong_cases = 0, wrong_on_one_page = 0, wrong_on_full_pages = 0;
-  bool lse = false, low = false, high = false, nan = false, differs = false;
+  bool lse = false, low = false, high = false, nan = false, differs = false, apart = false;
   void print() const {
     if (wrong_cases == 0) return;
     if (differs) std::printf("symptom: differs between runs\n");
+    if (apart) std::printf("symptom: differs from a leaf of the selected rows alone\n");
     if (nan) std::printf("symptom: NaN in a result\n");
     if (lse) std::printf("symptom: lse wrong\n");
     if (!lse && low) std::printf("symptom: lse right and o wrong\n");
@@ -75,29 +82,45 @@ struct Findings {
   }
 };
 
-/// A batch of two tasks, in pages of a cache where everything else is NaN.
+/// A batch of two leaves, in pages of a cache where everything else is NaN. Where a variant selects
+/// rows, each token is a task with pages of its own; with `alone` they hold the selected rows and
+/// nothing else, and the kernel attends to all of them.
 class Problem {
  public:
-  Problem(const Variant& variant, int heads, const Case& c) : variant_(variant), heads_(heads) {
+  Problem(const Variant& variant, int heads, const Case& c, bool alone = false)
+      : variant_(variant), heads_(heads), tokens_(c.tokens) {
     Numbers numbers(7);
-    constexpr std::int32_t kPages = 16;
     rows_.assign(std::size_t{kPages} * kPageTokens * kLatent, bf16{0x7fc0});
+    const bool lists = variant.selected && !alone;
+    if (lists) lists_.assign(records() * kMostSelected, -1);
     for (int t = 0; t < 2; ++t) {
       const int rows = t == 0 ? c.rows : c.rows / 2 + 1;
+      std::vector<bf16> values(static_cast<std::size_t>(rows) * kLatent);
+      for (bf16& value : values) value = to_bf16(numbers());
       LeafTask task;
-      task.tokens = c.tokens;
-      task.rows = rows;
-      task.first_page = static_cast<std::int32_t>(table_.size());
-      task.query_position = rows - c.tokens;
-      task.query = std::int64_t{t} * c.tokens;
-      task.state = task.query;
-      for (int page = 0; page * kPageTokens < rows; ++page) {
-        table_.push_back((static_cast<std::int32_t>(table_.size()) * 7 + 3) % kPages);
+      task.tokens = variant.selected ? 1 : c.tokens;
+      task.leaf_begin = lists ? kSelectedBegin : 0;
+      for (int token = 0; token < c.tokens; token += task.tokens) {
+        task.rows = rows;
+        task.query_position = task.leaf_begin + rows - c.tokens + token;
+        task.query = std::int64_t{t} * c.tokens + token;
+        task.state = task.query;
+        if (!variant.selected) {
+          add(task, values);
+          continue;
+        }
+        std::vector<int> selected;
+        for (int row = 0; row < visible_rows(task, 0); ++row) {
+          if ((row + token) % 3 != 0) selected.push_back(row);
+        }
+        if (alone) {
+          task.rows = static_cast<std::int32_t>(selected.size());
+          add(task, rows_of(values, selected));
+        } else {
+          add(task, values);
+          select(task, selected);
+        }
       }
-      for (int row = 0; row < rows; ++row) {
-        for (int i = 0; i < kLatent; ++i) at(task, row)[i] = to_bf16(numbers());
-      }
-      tasks_.push_back(task);
     }
     queries_.resize(static_cast<std::size_t>(2 * c.tokens * heads) * kLatent);
     for (bf16& value : queries_) value = to_bf16(numbers() * 0.5F);
@@ -110,6 +133,7 @@ class Problem {
     const OnDevice<bf16> queries(queries_, stream);
     const OnDevice<LeafTask> tasks(tasks_, stream);
     const OnDevice<std::int32_t> table(table_, stream);
+    const OnDevice<std::int32_t> lists(lists_, stream);
     const OnDevice<std::int32_t> layer(std::vector<std::int32_t>{0}, stream);
     const OnDevice<std::int32_t> begins(begins_, stream);
     const OnDevice<cuda::WorkUnit> units(units_, stream);
@@ -134,6 +158,9 @@ class Problem {
     launch.heads = heads_;
     launch.softmax_scale = kScale;
     launch.states = states.get();
+    if (!lists_.empty()) {
+      launch.selected = {lists.get(), kMostSelected * sizeof(std::int32_t), kMostSelected};
+    }
     launch.unit_rows = variant_.unit_rows;
     launch.parts = static_cast<int>(begins_.size()) - 1;
     launch.kernel = variant_.kernel;
@@ -159,9 +186,9 @@ class Problem {
         &queries_[(static_cast<std::size_t>(task.query + token) * static_cast<std::size_t>(heads_) +
                    static_cast<std::size_t>(head)) *
                   kLatent];
-    const int seen = visible_rows(task, token);
+    const std::vector<int> attended = attended_rows(task, token);
     std::vector<double> scores;
-    for (int row = 0; row < seen; ++row) {
+    for (const int row : attended) {
       double score = 0;
       for (int i = 0; i < kLatent; ++i) {
         score += double{to_float(query[i])} * double{to_float(at(task, row)[i])};
@@ -171,11 +198,11 @@ class Problem {
     const double largest = *std::max_element(scores.begin(), scores.end());
     double sum = 0;
     std::vector<double> state(kRank + 1);
-    for (int row = 0; row < seen; ++row) {
-      const double weight = std::exp(scores[static_cast<std::size_t>(row)] - largest);
+    for (std::size_t j = 0; j < scores.size(); ++j) {
+      const double weight = std::exp(scores[j] - largest);
       sum += weight;
       for (std::size_t i = 0; i < kRank; ++i)
-        state[i] += weight * double{to_float(at(task, row)[i])};
+        state[i] += weight * double{to_float(at(task, attended[j])[i])};
     }
     for (std::size_t i = 0; i < kRank; ++i) state[i] /= sum;
     state[kRank] = largest + std::log(sum);
@@ -220,10 +247,53 @@ class Problem {
 
  private:
   static constexpr float kScale = 0.0722F;
+  static constexpr std::int32_t kPages = 32;
+  static constexpr std::int32_t kMostSelected = 256;    // of a list
+  static constexpr std::int32_t kSelectedBegin = 1000;  // of a leaf with lists
 
-  [[nodiscard]] std::size_t records() const {
-    return 2 * static_cast<std::size_t>(tasks_.front().tokens);
+  /// Adds a task over a leaf of these rows, in pages of its own.
+  void add(LeafTask& task, const std::vector<bf16>& values) {
+    task.first_page = static_cast<std::int32_t>(table_.size());
+    for (int page = 0; page * kPageTokens < task.rows; ++page) {
+      table_.push_back((static_cast<std::int32_t>(table_.size()) * 7 + 3) % kPages);
+    }
+    for (int row = 0; row < task.rows; ++row) {
+      std::copy_n(&values[static_cast<std::size_t>(row) * kLatent], kLatent, at(task, row));
+    }
+    tasks_.push_back(task);
   }
+  static std::vector<bf16> rows_of(const std::vector<bf16>& values, const std::vector<int>& rows) {
+    std::vector<bf16> some;
+    for (const int row : rows) {
+      const auto begin = values.begin() + static_cast<std::ptrdiff_t>(row) * kLatent;
+      some.insert(some.end(), begin, begin + kLatent);
+    }
+    return some;
+  }
+  /// Writes the list of the task's token, with a position before its leaf and one behind.
+  void select(const LeafTask& task, const std::vector<int>& rows) {
+    std::int32_t* list = &lists_[static_cast<std::size_t>(task.query) * kMostSelected];
+    *list++ = kSelectedBegin - 1;
+    for (const int row : rows) *list++ = kSelectedBegin + row;
+    *list = kSelectedBegin + task.rows + 1;
+  }
+  [[nodiscard]] std::vector<int> attended_rows(const LeafTask& task, int token) const {
+    const int seen = visible_rows(task, token);
+    std::vector<int> rows;
+    if (lists_.empty()) {
+      for (int row = 0; row < seen; ++row) rows.push_back(row);
+      return rows;
+    }
+    for (int i = 0; i < kMostSelected; ++i) {
+      const int row = lists_[static_cast<std::size_t>(task.query) * kMostSelected +
+                             static_cast<std::size_t>(i)] -
+                      kSelectedBegin;
+      if (row >= 0 && row < seen) rows.push_back(row);
+    }
+    return rows;
+  }
+
+  [[nodiscard]] std::size_t records() const { return 2 * static_cast<std::size_t>(tokens_); }
   [[nodiscard]] std::size_t record_floats() const {
     return static_cast<std::size_t>(heads_) * (kRank + 1);
   }
@@ -245,7 +315,7 @@ class Problem {
   }
   /// Two units for the first part, none for the second, one for each of the others.
   void deal() {
-    for (std::int32_t t = 0; t < 2; ++t) {
+    for (std::int32_t t = 0; t < static_cast<std::int32_t>(tasks_.size()); ++t) {
       for (int first = 0; first < tasks_[static_cast<std::size_t>(t)].tokens * heads_;
            first += variant_.unit_rows) {
         units_.push_back({t, first});
@@ -258,8 +328,9 @@ class Problem {
   }
 
   Variant variant_;
-  int heads_;
+  int heads_, tokens_;
   std::vector<bf16> rows_, queries_;
+  std::vector<std::int32_t> lists_;  // [records][kMostSelected]; empty: all rows
   std::vector<LeafTask> tasks_;
   std::vector<std::int32_t> table_, begins_;
   std::vector<cuda::WorkUnit> units_;
@@ -277,6 +348,15 @@ inline int ask_attend(const Kernels& kernels, const Variant& variant, cudaStream
       for (const auto& run : runs) {
         if (std::memcmp(run.data(), runs.front().data(), run.size() * sizeof(float)) != 0) {
           findings.differs = true;
+          right = false;
+        }
+      }
+      if (variant.selected) {
+        Kernels once = kernels;
+        once.runs = 1;
+        const auto alone = Problem(variant, heads, c, true).run(once, stream).front();
+        if (std::memcmp(alone.data(), runs.front().data(), alone.size() * sizeof(float)) != 0) {
+          findings.apart = true;
           right = false;
         }
       }

@@ -310,6 +310,27 @@ TEST(CudaHost, ScratchOfTheFastOrderGrowsWithThePlan) {
   EXPECT_EQ(device_fault(), "");
 }
 
+TEST(CudaHost, TheFastOrderCutsSelectionsAnywhere) {
+  const auto states = [](bool fast) {
+    const auto backend = make_cuda_backend({.fast_merge_order = fast});
+    LatentCase latents(*backend, {.kv_lora_rank = 24, .qk_rope_head_dim = 8, .heads = 3}, 40, 5);
+    Normal normal(9);
+    const Leaf leaf = latents.add_leaf(normal.floats(std::size_t{1100} * 32));
+    std::vector<std::vector<std::int32_t>> lists(2);
+    for (std::int32_t row = 3; row < leaf.rows; row += 7) lists[0].push_back(row);
+    for (std::int32_t row = 640; row < 660; ++row) lists[1].push_back(row);
+    latents.select(lists);
+    return latents.attend(
+        {{.tokens = 2, .rows = 1100, .first_page = leaf.first_page, .query_position = 1100}},
+        normal.floats(std::size_t{2} * 3 * 32), 2);
+  };
+  const std::vector<float> canonical = states(false);
+  const std::vector<float> fast = states(true);
+  EXPECT_NE(fast, canonical);
+  ASSERT_EQ(fast.size(), canonical.size());
+  for (std::size_t i = 0; i < fast.size(); ++i) ASSERT_NEAR(fast[i], canonical[i], 1e-5) << i;
+}
+
 TEST(CudaHost, ABackendThatEndsWithWorkPendingGivesEverythingBack) {
   const DeviceObjects before = device_objects();
   {
