@@ -26,6 +26,10 @@ void kernel(const cuda::AttendLaunch& launch) {
   cuda::sm90::many_rows<kBlocks>(launch, map.get());
 }
 
+void kernel_of_selected(const cuda::AttendLaunch& launch) {
+  cuda::sm90::many_rows<1, true>(launch, nullptr);
+}
+
 template <int kBlocks>
 void run_clusters(AttendCase& attend_case, int parts) {
   attend_case.run(kernel<kBlocks>, kBlocks * cuda::sm90::kRows, parts, cuda::sm90::kThreads,
@@ -187,14 +191,21 @@ TEST(ManyRows, SelectedRowsHaveTheBitsOfALeafOfThemAlone) {
     expect_bits_of_leaves_alone(
         attend_case,
         [](AttendCase& one) {
-          one.run(
-              [](const cuda::AttendLaunch& launch) {
-                cuda::sm90::many_rows<1, true>(launch, nullptr);
-              },
-              cuda::sm90::kRows, 3, cuda::sm90::kThreads, cuda::sm90::kSharedBytes);
+          one.run(kernel_of_selected, cuda::sm90::kRows, 3, cuda::sm90::kThreads,
+                  cuda::sm90::kSharedBytes);
         },
         [](AttendCase& one) { run(one, 2, 2); });
   }
+}
+
+TEST(ManyRows, SelectedRowsAreMergedWhereTheyAreComputed) {
+  // Two units a token, each with a chain of leaves, in some of which the list has no row.
+  AttendCase attend_case({.heads = 66}, 44);
+  expect_bits_of_merges(attend_case, {70, 1, 33, 129, 40}, 1, [](AttendCase& one, int level) {
+    one.select(one.tasks().front().query, {2, 35, 64, 65, 66, 100, 128});
+    one.run_merged(kernel_of_selected, level, cuda::sm90::kRows, 2, cuda::sm90::kThreads,
+                   cuda::sm90::kSharedBytes);
+  });
 }
 
 TEST(ManyRows, WhatAnotherTokenSeesDoesNotPoison) {
