@@ -192,7 +192,7 @@ def demonstrate(program, prompt):
             steps = max(len(tokens) - 1, 1)
             print("\n")
             sequence.refresh()
-            show_workers("cache now", sequence, sequence.length)
+            show_workers("now by", sequence, sequence.length)
             line("steps", f"{steps} of {1e3 * decode_s / steps:.0f} ms: the tier "
                  f"{1e3 * timed.seconds / steps:.0f} ms ({model.layers} layers of "
                  f"{1e3 * timed.seconds / max(timed.calls, 1):.2f} ms), the model's own "

@@ -103,6 +103,8 @@ def test_ragged_batches_are_near_float64_and_equal_over_workers(
             o, lse = step.attend(0, numpy.concatenate(queries),
                                  numpy.concatenate([r[-n:] for r, n in zip(rows, tokens)]))
         assert [s.length for s in sequences] == list(lengths)
+        sequences[0].refresh()
+        assert sequences[0].extents[-1][1] == 300
         outputs.append((o.tobytes(), lse.tobytes()))
         token = 0
         for r, q, n in zip(rows, queries, tokens):

@@ -47,6 +47,8 @@ def test_a_step_commits_what_was_accepted(client):
             step.attend(0, QUERY.repeat(3, 0), ROW.repeat(3, 0))
             step.accept([2])
         assert sequence.length == 8
+        sequence.refresh()
+        assert [(begin, end) for begin, end, _ in sequence.extents] == [(0, 8)]
         with client.step([sequence]) as step:
             step.attend(0, QUERY, ROW)
             step.accept([0])
