@@ -257,20 +257,14 @@ TEST(ControlPools, ThatBringManySequencesRegisterInPieces) {
   const ControlHarness control;
   SimulatedPoolConfig config = pool_of(control);
   config.workers = 4;
-  config.sequences = many_sequences(30'000);
+  config.sequences = many_sequences(6000);
   SimulatedPool pool(config);
   EXPECT_EQ(pool.wait_registered().code, ErrorCode::kOk);
-  EXPECT_EQ(control.cluster()["pools"][0]["sequences"], 30'000);
+  EXPECT_EQ(control.cluster()["pools"][0]["sequences"], 6000);
 }
 
-TEST(ControlPools, OfWhichAPieceIsMissingAreNotThereYet) {
-  const ControlHarness control;
-  RegisterPool about = std::get<RegisterPool>(samples_from_pool()[0]);
-  about.sequences = many_sequences(4000);
-  std::vector<FromPool> words = registration(about);
-  ASSERT_GT(words.size(), 2U);
-  words.back() = samples_from_pool()[1];  // a heartbeat
-
+/// The first answer to messages on a connection of their own; empty where it was closed.
+std::string answer_to(const ControlHarness& control, const std::vector<FromPool>& words) {
   EventLoop loop;
   std::shared_ptr<WebSocket> socket;
   std::string answer;
@@ -287,8 +281,33 @@ TEST(ControlPools, OfWhichAPieceIsMissingAreNotThereYet) {
     for (const FromPool& word : words) socket->send(to_json(word));
   });
   loop.run();
-  EXPECT_THAT(answer, HasSubstr("a pool's first message is its registration"));
+  return answer;
+}
+
+TEST(ControlPools, OfWhichAPieceIsMissingAreNotThereYet) {
+  const ControlHarness control;
+  RegisterPool about = std::get<RegisterPool>(samples_from_pool()[0]);
+  about.sequences = many_sequences(4000);
+  std::vector<FromPool> words = registration(about);
+  ASSERT_GT(words.size(), 2U);
+  words.back() = samples_from_pool()[1];  // a heartbeat
+  EXPECT_THAT(answer_to(control, words), HasSubstr("a pool's first message is its registration"));
   EXPECT_TRUE(control.cluster()["pools"].empty());
+}
+
+TEST(ControlPools, ARegistrationInOneLargeMessageIsRefusedUnread) {
+  const ControlHarness control;
+  RegisterPool about = std::get<RegisterPool>(samples_from_pool()[0]);
+  about.sequences = many_sequences(6000);
+  about.more = 0;
+  EXPECT_THAT(answer_to(control, {about}), HasSubstr("it may have 1048576"));
+  // A piece of nobody, and one of workers that are not there.
+  EXPECT_THAT(answer_to(control, {MoreSequences{}}), HasSubstr("outside of a registration"));
+  about.sequences.clear();
+  about.more = 1;
+  MoreSequences foreign{many_sequences(1)};
+  foreign.sequences[0].home = 2;
+  EXPECT_THAT(answer_to(control, {about, foreign}), HasSubstr("beyond the pool's 2"));
 }
 
 TEST(ControlPools, ThatSendMuchAfterTheirRegistrationAreLost) {
