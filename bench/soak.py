@@ -22,6 +22,8 @@ CLIENTS = 3
 LEASE_MS = 8000  # an honest client of a busy machine is never this late
 FREE_S = LEASE_MS / 1000 + 20
 REFUSED_S = 1  # no honest client is refused for longer
+# Attackers and clients share the machine's cores with the workers, which wait for each other.
+PATIENT = ["--round-timeout-ms", 30_000, "--worker-timeout-ms", 20_000]
 WORKLOADS = 4  # whose digests are known from a pool alone
 
 
@@ -43,6 +45,17 @@ def expected_digests():
 def resident_mib(pid):
     text = pathlib.Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+)", text)[1]) / 1024
+
+
+@contextlib.contextmanager
+def logs_of_failures(tier):
+    """What the tier's processes said last, if the block fails."""
+    try:
+        yield
+    except BaseException:
+        for name, service in [("control", tier.control), *tier.pools.items()]:
+            print(f"--- {name}", *service.output().splitlines()[-30:], sep="\n")
+        raise
 
 
 class Client:
@@ -87,7 +100,8 @@ def main():
     dice = random.Random(options.seed)
     fates = {"finish": 0, "kill": 0, "stop": 0}
     abandoned = restarts = lost = 0
-    with Tier(pools=(2, 1), lease_ms=LEASE_MS) as tier, contextlib.ExitStack() as beside:
+    with (Tier(pools=(2, 1), lease_ms=LEASE_MS, worker_flags=PATIENT) as tier,
+          logs_of_failures(tier), contextlib.ExitStack() as beside):
         control_lock = threading.Lock()
         honest = attacks = None
         if options.attacks:
