@@ -18,6 +18,7 @@
 
 #include "core/base/deadline.h"
 #include "core/base/error.h"
+#include "core/model/mla_shape.h"
 #include "core/model/model_shape.h"
 #include "core/reference/error_measures.h"
 #include "deploy/runtime/processor_name.h"
@@ -247,7 +248,7 @@ double step_seconds(Decoder& decoder, const Floats& hidden) {
 /// The forms compute the same function: throws where an output of a small shape differs by more
 /// than the rounding of fp32 sums of some hundred terms.
 void check_agreement() {
-  ModelShape shape = model_preset("deepseek-v2");
+  ModelShape shape = find_model_shape("deepseek-v2");
   shape.hidden_size = 200;
   shape.num_attention_heads = 3;
   shape.q_lora_rank = 70;
@@ -276,7 +277,7 @@ void check_agreement() {
 void run(const std::vector<std::int64_t>& batches, const std::vector<std::int64_t>& lengths,
          double memory_gib) {
   check_agreement();
-  const Dimensions d(model_preset("deepseek-v2"));
+  const Dimensions d(find_model_shape("deepseek-v2"));
   const Weights weights(d);
   fmt::print(
       "{}; deepseek-v2, fp32 cache and weights, oneDNN's sgemm\n"

@@ -13,6 +13,7 @@
 #include "core/base/dtype.h"
 #include "core/layer/mla_layer.h"
 #include "core/model/layer_weights.h"
+#include "core/model/mla_shape.h"
 #include "core/model/model_shape.h"
 #include "deploy/app/bench/decode_case.h"
 
@@ -130,7 +131,7 @@ class MlaStep::Timed final : public Backend {
 
 struct MlaStep::Parts {
   Parts(Backend& backend, int batch, int length)
-      : shape(model_preset("deepseek-v3")),
+      : shape(find_model_shape("deepseek-v3")),
         tokens(batch),
         layer(backend, shape, random_weights(shape),
               std::make_shared<MlaWorkspace>(

@@ -28,10 +28,6 @@ Token access_token(const Token& key, std::uint64_t sequence_id) {
   return token;
 }
 
-bool same_token(const Token& a, const Token& b) noexcept {
-  return same_bytes(a, b);
-}
-
 std::string token_text(const Token& token) {
   std::string text;
   for (const std::uint8_t byte : token) text += fmt::format("{:02x}", byte);

@@ -15,8 +15,6 @@ using Token = std::array<std::uint8_t, 16>;
 [[nodiscard]] Token random_token();
 /// The first 128 bits of HMAC-SHA-256 (RFC 2104) of the id's eight little-endian bytes under `key`.
 [[nodiscard]] Token access_token(const Token& key, std::uint64_t sequence_id);
-/// Comparison in constant time.
-[[nodiscard]] bool same_token(const Token& a, const Token& b) noexcept;
 
 /// 32 lower-case hexadecimal digits, and back; throws kMalformedInput.
 [[nodiscard]] std::string token_text(const Token& token);

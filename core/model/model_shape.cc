@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/base/quote.h"
 #include "core/model/model_limits.h"
 #include "core/model/rope.h"
 
@@ -127,16 +126,6 @@ std::span<const ModelShape> model_presets() {
       kimi_k2_shape(),
   };
   return presets;
-}
-
-const ModelShape& model_preset(std::string_view name) {
-  std::string known;
-  for (const ModelShape& shape : model_presets()) {
-    if (shape.name == name) return shape;
-    known += known.empty() ? shape.name : ", " + shape.name;
-  }
-  fail(ErrorCode::kNotFound, "no preset of a model with weights {}; there are: {}", quote(name),
-       known);
 }
 
 }  // namespace tributary

@@ -51,8 +51,6 @@ void validate(const ModelShape& shape);
 
 /// `deepseek-v3`, `deepseek-v2`, `deepseek-v2-lite`, `kimi-k2`, in that order.
 [[nodiscard]] std::span<const ModelShape> model_presets();
-/// Throws kNotFound with the list of presets.
-[[nodiscard]] const ModelShape& model_preset(std::string_view name);
 
 /// Parses the text of a config.json; `source` names it in messages. Throws kMalformedInput for
 /// missing, mistyped or absurd values, and kUnsupported for features that this program lacks

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/model/layer_weights.h"
+#include "core/model/mla_shape.h"
 #include "core/model/model_shape.h"
 
 namespace tributary::test {
@@ -24,7 +25,7 @@ inline std::vector<float> random_floats(std::int64_t count, double deviation, un
 
 /// Odd sizes on purpose: no dimension but the rope part is a multiple of a vector register.
 inline ModelShape odd_shape(int q_lora_rank) {
-  ModelShape shape = model_preset("deepseek-v3");
+  ModelShape shape = find_model_shape("deepseek-v3");
   shape.name = "odd";
   shape.hidden_size = 77;
   shape.num_attention_heads = 3;

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/model/mla_shape.h"
 #include "core/model/model_shape.h"
 #include "core/model/safetensors.h"
 #include "tests/core/model/model_files.h"
@@ -75,21 +76,21 @@ void expect_equal(const ModelShape& a, const ModelShape& b) {
 TEST(ModelConfig, ReadsWhatIsPublished) {
   const ModelShape v3 = parse(v3_config());
   EXPECT_EQ(v3.name, "deepseek_v3");
-  expect_equal(v3, model_preset("deepseek-v3"));
+  expect_equal(v3, find_model_shape("deepseek-v3"));
 
   const ModelShape kimi = parse(patched(R"({
       "model_type": "kimi_k2", "num_attention_heads": 64, "num_key_value_heads": 64,
       "max_position_embeddings": 131072, "rope_theta": 50000.0,
       "rope_scaling": {"beta_fast": 1.0, "factor": 32.0}})"));
   EXPECT_EQ(kimi.name, "kimi_k2");
-  expect_equal(kimi, model_preset("kimi-k2"));
+  expect_equal(kimi, find_model_shape("kimi-k2"));
 
   Json lite = patched(R"({
       "model_type": "deepseek_v2", "hidden_size": 2048, "num_hidden_layers": 27,
       "num_attention_heads": 16, "num_key_value_heads": 16, "q_lora_rank": null,
       "rope_scaling": {"mscale": 0.707, "mscale_all_dim": 0.707}})");
   lite.erase("quantization_config");
-  expect_equal(parse(lite), model_preset("deepseek-v2-lite"));
+  expect_equal(parse(lite), find_model_shape("deepseek-v2-lite"));
   for (const Json& none : {Json(0), Json()}) {
     lite["q_lora_rank"] = none;
     EXPECT_EQ(parse(lite).q_lora_rank, 0);
@@ -111,9 +112,9 @@ TEST(ModelConfig, ReadsBothStylesOfRope) {
   config["rope_parameters"] = scaling;
   config["rope_parameters"]["rope_theta"] = 10000.0;
   config["rope_parameters"]["rope_type"] = "yarn";
-  expect_equal(parse(config), model_preset("deepseek-v3"));
+  expect_equal(parse(config), find_model_shape("deepseek-v3"));
   config["rope_parameters"].erase("type");
-  expect_equal(parse(config), model_preset("deepseek-v3"));
+  expect_equal(parse(config), find_model_shape("deepseek-v3"));
   config["rope_parameters"] = Json::parse(R"({"rope_type": "default", "rope_theta": 20000})");
   EXPECT_FALSE(parse(config).rope.yarn.has_value());
   EXPECT_EQ(parse(config).rope.theta, 20000);
@@ -273,7 +274,7 @@ TEST(ModelConfig, RefusesWhatIsNoConfigAtAll) {
 TEST(ModelConfig, ReadsFiles) {
   test::TemporaryFolder folder;
   const auto path = folder.write("config.json", v3_config().dump());
-  expect_equal(read_model_config(path), model_preset("deepseek-v3"));
+  expect_equal(read_model_config(path), find_model_shape("deepseek-v3"));
   TRIBUTARY_EXPECT_ERROR(read_model_config(folder.path() / "absent"), ErrorCode::kIo,
                          "cannot be opened");
   TRIBUTARY_EXPECT_ERROR(read_model_config(folder.path()), ErrorCode::kIo, "cannot be read");

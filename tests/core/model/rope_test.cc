@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/model/mla_shape.h"
 #include "core/model/safetensors.h"
 #include "tests/core/model/model_files.h"
 
@@ -25,7 +26,7 @@ TEST(RopeFrequencies, WithoutScalingIsAPowerOfTheta) {
 TEST(RopeFrequencies, YarnRampOfDeepSeek) {
   // R = 64, L = 4096: corr(32) = 64 ln(4096 / 64 pi) / (2 ln 10^4) = 10.47, corr(1) = 22.51, so the
   // ramp climbs from pair 10 to pair 23.
-  const ModelShape& shape = model_preset("deepseek-v3");
+  const ModelShape shape = find_model_shape("deepseek-v3");
   const std::vector<double> plain = rope_frequencies({.theta = 10000, .yarn = {}}, 64);
   const std::vector<double> scaled = rope_frequencies(shape.rope, 64);
   ASSERT_EQ(scaled.size(), 32U);
@@ -38,7 +39,7 @@ TEST(RopeFrequencies, YarnRampOfDeepSeek) {
 
 TEST(RopeFrequencies, EqualBetasOfKimiMakeAStep) {
   // corr(1) = 64 ln(4096 / 2 pi) / (2 ln 50000) = 19.16 for both: pairs up to 19 keep theirs.
-  const ModelShape& shape = model_preset("kimi-k2");
+  const ModelShape shape = find_model_shape("kimi-k2");
   const std::vector<double> plain = rope_frequencies({.theta = 50000, .yarn = {}}, 64);
   const std::vector<double> scaled = rope_frequencies(shape.rope, 64);
   for (std::size_t i = 0; i < 32; ++i) {
