@@ -22,6 +22,10 @@ enum class Phase : std::uint8_t {
 inline constexpr std::array<std::string_view, 6> kPhaseNames{
     "plan", "project", "query_exchange", "attend", "partial_exchange", "combine"};
 inline constexpr std::size_t kPhases = kPhaseNames.size();
+/// Short names for tables: a terminal has few columns.
+inline constexpr std::array<std::string_view, kPhases> kPhaseColumns{
+    "plan", "project", "queries", "attend", "partials", "combine"};
+static_assert(!kPhaseColumns.back().empty(), "one for each phase");
 [[nodiscard]] constexpr std::string_view phase_name(Phase phase) noexcept {
   return kPhaseNames[static_cast<std::size_t>(phase)];
 }

@@ -156,11 +156,8 @@ void add_phases(std::vector<std::string>& lines, const PoolMetrics& before,
   std::string means = "  mean    ";
   std::string shares = "  share   ";
   constexpr auto kCell = "{:>10}";
-  // A terminal has few columns.
-  constexpr std::array<std::string_view, kPhases> kShort{"plan",   "project",  "queries",
-                                                         "attend", "partials", "combine"};
   for (std::size_t i = 0; i < kPhases; ++i) {
-    names += fmt::format(fmt::runtime(kCell), kShort[i]);
+    names += fmt::format(fmt::runtime(kCell), kPhaseColumns[i]);
     means += fmt::format(fmt::runtime(kCell), seconds(mean(phases[i])));
     shares += total > 0 ? fmt::format("{:>9.0f}%", percent(phases[i].sum, total))
                         : fmt::format(fmt::runtime(kCell), "-");

@@ -74,10 +74,7 @@ std::string to_text(const PlanReport& report, const PlanOptions& options) {
                      ms <= options.target_ms && fits(best, report) ? "met" : "MISSED", ms));
   }
   text += fmt::format("\n{:<20}{:>9}{:>8}", "ms of a step", "total", "GiB");
-  // A terminal has few columns.
-  for (const char* phase : {"plan", "project", "queries", "attend", "partials", "combine"}) {
-    text += fmt::format("{:>9}", phase);
-  }
+  for (const std::string_view phase : kPhaseColumns) text += fmt::format("{:>9}", phase);
   text += fmt::format("{:>9}{:>8}\n", "other", "spread");
   for (const PlanCandidate& candidate : report.candidates) {
     text += fmt::format("{:<20}{}{:>8.2f}", name(candidate), ms_column(candidate.step.step_us),

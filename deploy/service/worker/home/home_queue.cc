@@ -147,23 +147,23 @@ std::uint64_t HomeQueue::submit(std::shared_ptr<HomeRequest> request) {
   for (std::size_t i = 0; i < request->items.size(); ++i) {
     if (request->items[i].ended) continue;
     const wire::RequestItem& item = request->asked.items[i];
-    places_[{item.sequence_id, item.layer}].push_back({ticket, i});
+    claims_[{item.sequence_id, item.layer}].push_back({request, i, ticket});
   }
   requests_.emplace(ticket, std::move(request));
   return ticket;
 }
 
-bool HomeQueue::end(std::uint64_t ticket, HomeRequest& request, std::size_t item, ErrorCode code,
-                    const std::string& message) {
-  if (!request.end(item, code, message)) return false;
-  const wire::RequestItem& asked = request.asked.items[item];
-  const auto found = places_.find({asked.sequence_id, asked.layer});
-  if (found != places_.end()) {
-    std::erase_if(found->second,
-                  [&](const Place& place) { return place.ticket == ticket && place.item == item; });
-    if (found->second.empty()) places_.erase(found);
+bool HomeQueue::end(const Claim& claim, ErrorCode code, const std::string& message) {
+  if (!claim.request->end(claim.item, code, message)) return false;
+  const wire::RequestItem& asked = claim.request->asked.items[claim.item];
+  const auto found = claims_.find({asked.sequence_id, asked.layer});
+  if (found != claims_.end()) {
+    std::erase_if(found->second, [&](const Claim& other) {
+      return other.ticket == claim.ticket && other.item == claim.item;
+    });
+    if (found->second.empty()) claims_.erase(found);
   }
-  return request.running == 0;
+  return claim.request->running == 0;
 }
 
 void HomeQueue::refuse(const wire::ItemsRefused& refused) {
@@ -174,7 +174,7 @@ void HomeQueue::refuse(const wire::ItemsRefused& refused) {
     if (found == requests_.end()) return;
     for (const std::uint32_t item : refused.items) {
       if (item >= found->second->items.size()) continue;
-      if (end(refused.ticket, *found->second, item, refused.outcome.code,
+      if (end({found->second, item, refused.ticket}, refused.outcome.code,
               refused.outcome.message)) {
         done = std::move(found->second);
         requests_.erase(found);
@@ -188,14 +188,11 @@ void HomeQueue::refuse(const wire::ItemsRefused& refused) {
 HomeQueue::Claim HomeQueue::claim(std::uint64_t sequence_id, std::int32_t layer,
                                   std::int64_t base_length, std::int32_t tokens) {
   const std::lock_guard lock(mutex_);
-  const auto found = places_.find({sequence_id, layer});
-  if (found == places_.end()) return {};
-  for (const Place& place : found->second) {
-    const auto& request = requests_.at(place.ticket);
-    const wire::RequestItem& item = request->asked.items[place.item];
-    if (item.base_length == base_length && item.tokens == tokens) {
-      return {request, place.item, place.ticket};
-    }
+  const auto found = claims_.find({sequence_id, layer});
+  if (found == claims_.end()) return {};
+  for (const Claim& claim : found->second) {
+    const wire::RequestItem& item = claim.request->asked.items[claim.item];
+    if (item.base_length == base_length && item.tokens == tokens) return claim;
   }
   return {};
 }
@@ -204,7 +201,7 @@ void HomeQueue::finish(const Claim& claim, const Status& status) {
   bool done = false;
   {
     const std::lock_guard lock(mutex_);
-    done = end(claim.ticket, *claim.request, claim.item, status.code(), status.message());
+    done = end(claim, status.code(), status.message());
     if (done) requests_.erase(claim.ticket);
   }
   if (done) reply_(claim.request);

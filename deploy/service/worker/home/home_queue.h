@@ -92,15 +92,10 @@ class HomeQueue {
 
  private:
   using Key = std::pair<std::uint64_t, std::int32_t>;  // sequence, layer
-  struct Place {
-    std::uint64_t ticket = 0;
-    std::size_t item = 0;
-  };
   struct Memory;
 
   /// Call under the lock. Returns true when the request's last item has ended.
-  bool end(std::uint64_t ticket, HomeRequest& request, std::size_t item, ErrorCode code,
-           const std::string& message);
+  bool end(const Claim& claim, ErrorCode code, const std::string& message);
 
   std::size_t max_bytes_;
   Reply reply_;
@@ -108,7 +103,7 @@ class HomeQueue {
   std::mutex mutex_;  // guards what follows
   std::uint64_t last_ticket_ = 0;
   std::unordered_map<std::uint64_t, std::shared_ptr<HomeRequest>> requests_;  // by ticket
-  std::map<Key, std::vector<Place>> places_;
+  std::map<Key, std::vector<Claim>> claims_;  // that can be made, the oldest first
 };
 
 /// The answer: its header, and as its payload the outputs of the items that succeeded, in place.
