@@ -72,23 +72,29 @@ class Batch:
         computes the same of one request's rows."""
         if self._live is None:
             self._live = self._open()
-        out = query.new_zeros(*query.shape[:2], self._worker.kv_lora_rank)
-        self._attend_live(layer, query, out)
-        live = {part.name for part in self._live}
-        for part in self._decodes if len(live) < len(self._decodes) else ():
-            if part.name not in live and part.held.here:
-                out[part.begin:part.end] = local(query[part.begin:part.end],
-                                                 part.held.rows(layer)[:part.length])
-        self._layers_run.add(layer)
-        return out
-
-    def _attend_live(self, layer, query, out):
-        """Writes the results of those that the tier attends to."""
-        if not self._live:
-            return
-        queries, rows = query, self._rows[:query.shape[0]]
         asked = list(self._live)
         plain = len(asked) == len(self._decodes) and not any(part.tail for part in asked)
+        o = self._attend_asked(layer, query, asked, plain) if asked else None
+        self._layers_run.add(layer)
+        if plain and o is not None and len(self._live) == len(asked):
+            return o.to(query.device, query.dtype)
+        out = query.new_zeros(*query.shape[:2], self._worker.kv_lora_rank)
+        place = 0
+        for part in asked if o is not None else ():
+            place += part.tail
+            count = part.end - part.begin
+            if part in self._live:
+                out[part.begin:part.end] = o[place:place + count].to(out.device, out.dtype)
+            place += count
+        for part in self._decodes:
+            if part not in self._live and part.held.here:
+                out[part.begin:part.end] = local(query[part.begin:part.end],
+                                                 part.held.rows(layer)[:part.length])
+        return out
+
+    def _attend_asked(self, layer, query, asked, plain):
+        """Of these parts and their tails; None where all have failed."""
+        queries, rows = query, self._rows[:query.shape[0]]
         if not plain:
             queries = torch.cat([piece for part in asked for piece in (
                 query.new_zeros(part.tail, *query.shape[1:]), query[part.begin:part.end])])
@@ -97,22 +103,11 @@ class Batch:
                   if part.tail else []), self._rows[part.begin:part.end])])
         query_type, row_type = self._worker.types(asked[0].held.sequence.shape)
         try:
-            o, _ = self._step.attend(layer, queries.to("cpu", query_type), rows.to("cpu", row_type))
+            return self._step.attend(layer, queries.to("cpu", query_type),
+                                     rows.to("cpu", row_type))[0]
         except tributary.Error as error:
-            o = error.results[0] if error.results is not None else None
             self._lose(error)
-        if o is None:
-            return
-        if plain and len(self._live) == len(asked):
-            out.copy_(o)
-            return
-        place = 0
-        for part in asked:
-            place += part.tail
-            count = part.end - part.begin
-            if part in self._live:
-                out[part.begin:part.end] = o[place:place + count].to(out.device, out.dtype)
-            place += count
+            return error.results[0] if error.results is not None else None
 
     def _lose(self, error):
         """Those that failed, or all of the call, go; the step goes on with the others."""

@@ -96,6 +96,10 @@ def test_aborts_in_the_middle(running, own):
     got = running.engine.tokens(FIRST, NEW, abort=aborts)
     running.wait_all_free(1)
     check_aborted(own("v2")[0], got, aborts)
+    every = dict.fromkeys(range(len(FIRST)), NEW // 2)  # nobody goes on
+    got = running.engine.tokens(FIRST, NEW, abort=every)
+    running.wait_all_free(1)
+    check_aborted(own("v2")[0], got, every)
 
 
 def test_more_requests_than_the_tier_holds(small, own):
