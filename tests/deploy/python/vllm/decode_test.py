@@ -11,6 +11,7 @@ import tributary
 from conftest import FIRST, MAX_TOKENS, NEW, SECOND, Engine, tier_of
 from tier import wait_until
 
+HEARTBEATS_S = 1.2  # two of them: what is counted is known by then
 ALONE = slice(4, 12)  # the requests of the test of one lost sequence
 
 
@@ -98,7 +99,7 @@ def test_aborts_in_the_middle(running, own):
     check_aborted(own("v2")[0], got, aborts)
     every = dict.fromkeys(range(len(FIRST)), NEW // 2)  # nobody goes on
     got = running.engine.tokens(FIRST, NEW, abort=every)
-    running.wait_all_free(1)
+    running.wait_all_free(1 + HEARTBEATS_S)
     check_aborted(own("v2")[0], got, every)
 
 
@@ -120,15 +121,16 @@ def test_a_sequence_that_is_lost_alone_is_computed_again(running, own):
         before = last.id
     rows = tier.metric("tributary_ingested_rows_total")
     begun = engine.steps()
-    engine.ask(prompts, NEW)
+    more = 150  # the batch lasts until the request that follows has arrived
+    engine.ask(prompts, more)
     running.wait_steps(begun, 8)
     # Ids count up: admissions came in the order of the requests.
     assert tier.request("DELETE", f"/v1/sequences/{before + 6}").status in (200, 204)
-    assert engine.reply()["tokens"] == own("v2")[0][ALONE]
-    time.sleep(1.2)  # two heartbeats bring the count
+    assert [tokens[:NEW] for tokens in engine.reply()["tokens"]] == own("v2")[0][ALONE]
+    time.sleep(HEARTBEATS_S)
     pushed = tier.metric("tributary_ingested_rows_total") - rows
     once = 2 * sum(len(prompt) - 1 for prompt in prompts)  # of two layers
-    again = 2 * (len(prompts[5]) + NEW)
+    again = 2 * (len(prompts[5]) + more)
     assert once < pushed <= once + again, (once, pushed, again)
 
 
