@@ -50,13 +50,15 @@ class PlanWork {
   }
 
  private:
-  /// The attention without its merges.
-  static AttendWork attend_of(const RankPlan& plan) {
+  /// The attention without its merges; of a selection, the rows expected in a leaf.
+  [[nodiscard]] AttendWork attend_of(const RankPlan& plan) const {
     AttendWork work;
+    const std::int64_t topk = prices_.config().attention.topk;
     for (const LeafTask& task : plan.tasks) {
+      const std::int64_t rows = attended_rows(task.rows, task.query_position + 1, topk);
       ++work.leaves;
-      work.rows += task.rows;
-      work.row_tokens += std::int64_t{task.rows} * task.tokens;
+      work.rows += rows;
+      work.row_tokens += rows * task.tokens;
     }
     return work;
   }

@@ -35,6 +35,13 @@ struct Inbound {
   std::int64_t near_messages = 0, far_messages = 0;
 };
 
+/// Rows that are expected to be attended to, out of `rows` of a sequence of `length`, where a token
+/// selects `topk` at most (0: it attends to all).
+[[nodiscard]] constexpr std::int64_t attended_rows(std::int64_t rows, std::int64_t length,
+                                                   std::int64_t topk) noexcept {
+  return topk == 0 || length <= topk ? rows : (rows * topk + length - 1) / length;
+}
+
 /// The leaves of a worker.
 struct AttendWork {
   std::int64_t leaves = 0;

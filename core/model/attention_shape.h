@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "core/base/dtype.h"
 #include "core/model/row_format.h"
@@ -17,6 +18,7 @@ struct AttentionShape {
   RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
   float softmax_scale = 0;
+  int topk = 0;  // rows that a query selects at most; 0: it attends to all
 
   [[nodiscard]] int latent_dim() const noexcept { return kv_lora_rank + qk_rope_head_dim; }
   [[nodiscard]] RowLayout row() const noexcept {
@@ -28,9 +30,15 @@ struct AttentionShape {
     return static_cast<std::size_t>(heads) * static_cast<std::size_t>(latent_dim()) *
            dtype_bytes(query_dtype);
   }
-  /// A query and a new latent row.
+  /// The positions that a query selects, ascending, -1 behind the last.
+  [[nodiscard]] std::size_t selected_bytes() const noexcept {
+    return static_cast<std::size_t>(topk) * sizeof(std::int32_t);
+  }
+  /// Where they lie in a token record.
+  [[nodiscard]] std::size_t selected_offset() const noexcept { return query_bytes() + row_bytes(); }
+  /// A query, a new latent row, the query's selection.
   [[nodiscard]] std::size_t token_record_bytes() const noexcept {
-    return query_bytes() + row_bytes();
+    return selected_offset() + selected_bytes();
   }
   /// The shape of partial states, merged or on the wire.
   [[nodiscard]] StateShape state_shape() const noexcept { return {heads, kv_lora_rank}; }

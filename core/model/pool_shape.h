@@ -54,7 +54,8 @@ inline constexpr std::tuple kPoolShapeFields{
     ShapeField{"row_dtype", &PoolShape::row_format},  // the first name in files
     ShapeField{"query_dtype", &PoolShape::query_dtype},
     ShapeField{"softmax_scale", &PoolShape::softmax_scale},
-    ShapeField{"qk_nope_head_dim", &PoolShape::qk_nope_head_dim}};
+    ShapeField{"qk_nope_head_dim", &PoolShape::qk_nope_head_dim},
+    ShapeField{"topk", &PoolShape::topk}};
 
 /// visit(field) for each field of the list, in its order.
 template <typename... Fields, typename Visit>

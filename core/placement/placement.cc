@@ -46,7 +46,7 @@ Placement::Placement(const PlacementConfig& config, double max_step_us)
 
 PoolLoad Placement::empty_load(std::int64_t pages_per_worker) const {
   return {config_.workers, config_.model.workers_per_node, config_.model.leaf_tokens,
-          pages_per_worker};
+          pages_per_worker, config_.model.attention.topk};
 }
 
 void Placement::check_load(const PoolLoad& load) const {

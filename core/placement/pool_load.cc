@@ -19,8 +19,9 @@ std::int64_t checked(int value, int workers, int workers_per_node) {
 }  // namespace
 
 PoolLoad::PoolLoad(int workers, int workers_per_node, int leaf_tokens,
-                   std::int64_t pages_per_worker)
+                   std::int64_t pages_per_worker, int topk)
     : leaf_tokens_(checked(leaf_tokens, workers, workers_per_node)),
+      topk_(topk),
       pages_per_worker_(pages_per_worker),
       workers_(at(workers)),
       exchange_(workers, workers_per_node) {
@@ -72,7 +73,11 @@ void PoolLoad::change(std::span<const LeafRun> runs, std::int32_t home, std::int
   for (const LeafRun& run : runs) {
     WorkerLoad& worker = workers_[at(run.worker)];
     worker.leaves += sign * (run.end - run.begin);
-    worker.tokens += sign * (std::min(run.end * leaf_tokens_, tokens) - run.begin * leaf_tokens_);
+    const std::int64_t held = std::min(run.end * leaf_tokens_, tokens) - run.begin * leaf_tokens_;
+    worker.tokens += sign * held;
+    // Leaf by leaf, as a plan has them.
+    worker.rows += sign * (held / leaf_tokens_ * attended_rows(leaf_tokens_, tokens, topk_) +
+                           attended_rows(held % leaf_tokens_, tokens, topk_));
     change_roots(run, leaves, sign);
   }
   change_home(home, leaves, sign);

@@ -20,8 +20,9 @@ namespace {
 double attend_with(const NewSequence& s, const WorkerLoad& w, const RoundPrices& prices) {
   AttendWork work = w.attend();
   work.leaves += s.leaves;
-  work.rows += s.tokens;
-  work.row_tokens += s.tokens;
+  const std::int64_t rows = attended_rows(s.tokens, s.tokens, prices.config().attention.topk);
+  work.rows += rows;
+  work.row_tokens += rows;
   work.merges += s.leaves - 1;
   work.merge_levels = std::max<std::int64_t>(work.merge_levels, tree_height(s.leaves));
   return prices.attend_us(work);

@@ -22,7 +22,7 @@ constexpr double kPartial = 0;  // the state of a rank's rows; the empty one whe
 constexpr double kNothing = 1;  // it has too many rows, or failed
 constexpr std::size_t kHeader = 2;
 
-/// Calls visit(leaf, rows) for every leaf of a subtree root with rows that the first new token
+/// Calls visit(leaf, part) for every leaf of a subtree root with rows that the first new token
 /// sees.
 template <typename Visit>
 void for_each_seen_leaf(const Sequence& s, const TreeNode& root, std::int64_t leaf_tokens,
@@ -31,16 +31,15 @@ void for_each_seen_leaf(const Sequence& s, const TreeNode& root, std::int64_t le
   const std::int64_t end = std::min(root.end_leaf() * leaf_tokens, s.length + 1);
   if (begin >= end) return;
   for_each_leaf(s, begin, end, leaf_tokens,
-                [&](const Leaf& leaf, const LeafPart& part) { visit(leaf, part.rows()); });
+                [&](const Leaf& leaf, const LeafPart& part) { visit(leaf, part); });
 }
 
 double norm_of(std::span<const double> values) {
   return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
 }
 
-/// The query of the item's first new token and one head, as this rank has it.
-std::vector<double> load_query(const CanaryOrder& order, const CanaryInput& input,
-                               Backend& backend) {
+/// The record of the item's first new token, as this rank has it.
+std::size_t find_record(const CanaryOrder& order, const CanaryInput& input) {
   // Every rank with rows of the item attends to them, and its task says where the query lies.
   const AttendArgs& attended = input.attended;
   const auto task = std::ranges::find(attended.tasks, order.item, &LeafTask::item);
@@ -48,11 +47,29 @@ std::vector<double> load_query(const CanaryOrder& order, const CanaryInput& inpu
     fail(ErrorCode::kInternal, "canary: no task of item {} on a worker with rows of it",
          order.item);
   }
+  return static_cast<std::size_t>(task->query);
+}
+
+/// The positions that it selects.
+std::vector<std::int32_t> load_selection(const CanaryOrder& order, const CanaryInput& input,
+                                         Backend& backend) {
+  const SelectedRows& selected = input.attended.selected;
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(selected.most));
+  backend.download(std::as_writable_bytes(std::span(positions)),
+                   reinterpret_cast<const std::byte*>(selected.data) +
+                       find_record(order, input) * selected.stride_bytes);
+  return positions;
+}
+
+/// The query of one head.
+std::vector<double> load_query(const CanaryOrder& order, const CanaryInput& input,
+                               Backend& backend) {
+  const AttendArgs& attended = input.attended;
   const AttentionShape& shape = input.shape;
   const auto width = static_cast<std::size_t>(shape.latent_dim());
   std::vector<std::byte> bytes(width * dtype_bytes(shape.query_dtype));
   backend.download(bytes, attended.queries +
-                              static_cast<std::size_t>(task->query) * attended.query_stride_bytes +
+                              find_record(order, input) * attended.query_stride_bytes +
                               static_cast<std::size_t>(order.head) * bytes.size());
   std::vector<float> values(width);
   load_elements(shape.query_dtype, bytes.data(), values);
@@ -68,6 +85,8 @@ std::optional<std::vector<double>> merge(std::span<const double> records, std::s
     most = std::max(most, records[r + 1]);
   }
   std::vector<double> merged(size - 1, 0);
+  merged[0] = most;
+  if (!std::isfinite(most)) return merged;  // a token that selects nothing
   double sum = 0;
   for (std::size_t r = 0; r < records.size(); r += size) {
     const double weight = std::exp(records[r + 1] - most);
@@ -91,19 +110,32 @@ void recompute(const TreeNode& root, const CanaryOrder& order, const CanaryInput
   const std::size_t row_bytes = shape.row_bytes();
   std::vector<std::byte> bytes;
   std::vector<float> values;
-  for_each_seen_leaf(*input.routing.items[item].sequence, root, input.leaf_tokens,
-                     [&](const Leaf& leaf, std::int64_t rows) {
-                       for (std::int64_t begin = 0; begin < rows; begin += kPageTokens) {
-                         const auto count = std::min<std::int64_t>(kPageTokens, rows - begin);
-                         bytes.resize(static_cast<std::size_t>(count) * row_bytes);
-                         backend.load_rows(
-                             cache, input.item_layer[item],
-                             leaf.pages[static_cast<std::size_t>(begin / kPageTokens)], 0, bytes);
-                         values.resize(static_cast<std::size_t>(count) * shape.row().values());
-                         shape.row().decode(bytes.data(), values);
-                         attention.add(std::span<const float>(values));
-                       }
-                     });
+  const bool sparse = shape.topk > 0;
+  const std::vector<std::int32_t> selected =
+      sparse ? load_selection(order, input, backend) : std::vector<std::int32_t>{};
+  const auto width = static_cast<std::ptrdiff_t>(shape.row().values());
+  for_each_seen_leaf(
+      *input.routing.items[item].sequence, root, input.leaf_tokens,
+      [&](const Leaf& leaf, const LeafPart& part) {
+        for (std::int64_t begin = 0; begin < part.rows(); begin += kPageTokens) {
+          const auto count = std::min<std::int64_t>(kPageTokens, part.rows() - begin);
+          bytes.resize(static_cast<std::size_t>(count) * row_bytes);
+          backend.load_rows(cache, input.item_layer[item],
+                            leaf.pages[static_cast<std::size_t>(begin / kPageTokens)], 0, bytes);
+          values.resize(static_cast<std::size_t>(count) * shape.row().values());
+          shape.row().decode(bytes.data(), values);
+          if (!sparse) {
+            attention.add(std::span<const float>(values));
+            continue;
+          }
+          for (const std::int32_t position : selected) {
+            const std::int64_t row = position - part.begin - begin;
+            if (row < 0 || row >= count) continue;
+            attention.add(std::span<const float>(values).subspan(
+                static_cast<std::size_t>(row * width), static_cast<std::size_t>(width)));
+          }
+        }
+      });
   const ReferenceState state = attention.state();
   record[1] = state.lse[0];
   std::ranges::copy(state.o, record.begin() + kHeader);
@@ -121,7 +153,7 @@ std::vector<double> recompute(const CanaryOrder& order, const CanaryInput& input
     const ItemRoot& root = input.routing.roots[static_cast<std::size_t>(r)];
     std::int64_t seen = 0;
     for_each_seen_leaf(*item.sequence, root.node, input.leaf_tokens,
-                       [&](const Leaf&, std::int64_t rows) { seen += rows; });
+                       [&](const Leaf&, const LeafPart& part) { seen += part.rows(); });
     if (root.worker != rank || seen == 0) continue;
     roots.push_back(root.node);
     total += seen;
@@ -160,7 +192,7 @@ CanaryVerdict compare(const CanaryOrder& order, const CanaryInput& input, Backen
   const double norm = norm_of(expected);
   const double unit = norm > 0 ? norm : 1;
   const double of_o = norm_of(differences) / unit;
-  const double of_lse = std::abs(lse - merged[0]);
+  const double of_lse = lse == merged[0] ? 0 : std::abs(lse - merged[0]);  // both may be -inf
   if (!std::isfinite(of_o) || !std::isfinite(of_lse)) {
     constexpr double kMost = std::numeric_limits<double>::max();
     return {.checked = true, .error = kMost};

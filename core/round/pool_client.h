@@ -21,8 +21,8 @@ class PoolClient {
 
   /// Called on the home. Writes the token records of `items` to the backend's memory. Record r
   /// starts at `records + r * record_bytes`: the query [heads, latent_dim] in the pool's query
-  /// type, then the new latent row [latent_dim] in the cache's row type. Item i is at layer
-  /// item_layer[i.item].
+  /// type, then the new latent row [latent_dim] in the cache's row type, then the positions that
+  /// the query selects, [topk] of 32 bits (AttentionShape). Item i is at layer item_layer[i.item].
   virtual void write_tokens(std::span<const HomedItem> items,
                             std::span<const std::int32_t> item_layer, std::byte* records,
                             std::size_t record_bytes) = 0;

@@ -126,6 +126,13 @@ void RoundProgram::add_attend(const RankPlan& plan, Layers item_layer) {
 }
 
 AttendArgs RoundProgram::attend_call(const RankPlan& plan, Layers item_layer) const {
+  SelectedRows selected;
+  if (shape_.topk > 0) {
+    selected = {
+        .data = reinterpret_cast<const std::int32_t*>(tokens_.data() + shape_.selected_offset()),
+        .stride_bytes = shape_.token_record_bytes(),
+        .most = shape_.topk};
+  }
   return {.cache = &cache_,
           .tasks = plan.tasks,
           .block_table = plan.block_table,
@@ -135,7 +142,8 @@ AttendArgs RoundProgram::attend_call(const RankPlan& plan, Layers item_layer) co
           .query_dtype = shape_.query_dtype,
           .heads = shape_.heads,
           .softmax_scale = shape_.softmax_scale,
-          .states = states_.as<float>()};
+          .states = states_.as<float>(),
+          .selected = selected};
 }
 
 void RoundProgram::add_combine(const RankPlan& plan, Layers /*item_layer*/) {

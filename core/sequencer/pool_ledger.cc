@@ -28,6 +28,7 @@ SequenceId id_of(const TableOp& op) {
 PoolLedger::PoolLedger(const PlacementConfig& placement, double max_step_us,
                        std::int32_t pages_per_worker, Order& order)
     : placement_(placement, max_step_us),
+      topk_(placement.model.attention.topk),
       table_(placement.model.leaf_tokens),
       load_(placement_.empty_load(pages_per_worker)),
       order_(order) {
@@ -143,8 +144,10 @@ void PoolLedger::decide(TableOp op) {
     // Most rows join the newest leaf, which costs less than a walk over all leaves.
     const Sequence& s = table_.at(id);
     const int leaf_tokens = table_.leaf_tokens();
-    owners_change =
-        ceil_div(s.length + commit->accepted, leaf_tokens) != ceil_div(s.length, leaf_tokens);
+    const std::int64_t length = s.length + commit->accepted;
+    // Beyond topk a longer sequence is attended to less in each of its leaves.
+    owners_change = ceil_div(length, leaf_tokens) != ceil_div(s.length, leaf_tokens) ||
+                    (topk_ > 0 && length > topk_);
     const auto newest = static_cast<std::size_t>(s.length / leaf_tokens);
     if (!owners_change) load_.grow(s.leaves[newest].owner, commit->accepted);
   }

@@ -80,6 +80,7 @@ class PoolLedger {
   void count_placements(const TableOp& op);
 
   Placement placement_;
+  int topk_;  // see AttentionShape
   SequenceTable table_;
   PoolLoad load_;
   std::vector<PagePool> pools_;

@@ -5,7 +5,7 @@
 namespace tributary {
 namespace {
 
-enum class Stream : std::uint64_t { kRow = 1, kQuery = 2 };
+enum class Stream : std::uint64_t { kRow = 1, kQuery = 2, kSelected = 3 };
 
 std::uint64_t key_of(std::uint64_t seed, Stream stream, std::int64_t tag, int layer,
                      std::int64_t position) {
@@ -41,6 +41,23 @@ void TokenGenerator::row(std::int64_t tag, int layer, std::int64_t position,
 void TokenGenerator::query(std::int64_t tag, int layer, std::int64_t position,
                            std::span<float> out) const {
   fill(key_of(seed_, Stream::kQuery, tag, layer, position), kQueryDeviation, out);
+}
+
+void TokenGenerator::selected(std::int64_t tag, int layer, std::int64_t position,
+                              std::span<std::int32_t> out) const {
+  const auto count = static_cast<std::int64_t>(out.size());
+  const std::int64_t rows = position + 1;
+  std::uint64_t counter = key_of(seed_, Stream::kSelected, tag, layer, position);
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int64_t chosen = i < rows ? i : -1;
+    if (rows > count) {
+      const std::int64_t begin = i * rows / count;
+      const auto part = static_cast<std::uint64_t>((i + 1) * rows / count - begin);
+      chosen = begin + static_cast<std::int64_t>(mix64(counter) % part);
+      counter += kGoldenGamma;
+    }
+    out[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(chosen);
+  }
 }
 
 }  // namespace tributary

@@ -20,6 +20,11 @@ class TokenGenerator {
   /// scaled scores with a deviation of about 1.6 on DeepSeek's shapes.
   void query(std::int64_t tag, int layer, std::int64_t position, std::span<float> out) const;
 
+  /// Positions that a token selects out of those up to its own: all where they fit, else one at
+  /// random out of each of as many equal parts; ascending, -1 behind the last.
+  void selected(std::int64_t tag, int layer, std::int64_t position,
+                std::span<std::int32_t> out) const;
+
   static constexpr float kQueryDeviation = 0.5F;
 
  private:

@@ -100,6 +100,7 @@ struct PoolArguments {
   std::string rows, query;
   int v_head_dim = 0;
   int leaf_tokens = 0;
+  int topk = 0;
   int threads = 0;
   std::string backend, costs;
   double close_timeout = 0;
@@ -132,6 +133,7 @@ WorkerOptions worker_options(const PoolArguments& arguments) {
   options.threads = checked("threads", arguments.threads, 0, kMost);
   options.kv_gib = arguments.kv_gib;
   options.leaf_tokens = arguments.leaf_tokens;
+  options.topk = arguments.topk;
   options.row_format = row_format_of(arguments.rows);
   options.query_dtype = query_dtype_of(arguments.query);
   options.backend = arguments.backend;
@@ -213,8 +215,8 @@ void bind_pool(nb::module_& module) {
           [](Pool* place, int workers, nb::object shape, nb::object model, int layers,
              std::optional<double> softmax_scale, double kv_gib, const std::string& rows,
              const std::string& query, nb::object kv_b_proj, int v_head_dim, int leaf_tokens,
-             int threads, const std::string& backend, const std::string& costs, double timeout,
-             std::int64_t max_in_flight_bytes, double close_timeout) {
+             int topk, int threads, const std::string& backend, const std::string& costs,
+             double timeout, std::int64_t max_in_flight_bytes, double close_timeout) {
             const PoolArguments arguments{.shape = std::move(shape),
                                           .model = std::move(model),
                                           .kv_b_proj = std::move(kv_b_proj),
@@ -225,6 +227,7 @@ void bind_pool(nb::module_& module) {
                                           .query = query,
                                           .v_head_dim = v_head_dim,
                                           .leaf_tokens = leaf_tokens,
+                                          .topk = topk,
                                           .threads = threads,
                                           .backend = backend,
                                           .costs = costs,
@@ -234,15 +237,15 @@ void bind_pool(nb::module_& module) {
           "workers"_a = 1, "shape"_a = "deepseek-v2-lite", nb::kw_only(), "model"_a = nb::none(),
           "layers"_a = 0, "softmax_scale"_a = nb::none(), "kv_gib"_a = 0.25, "rows"_a = "bf16",
           "query"_a = "bf16", "kv_b_proj"_a = nb::none(), "v_head_dim"_a = 0,
-          "leaf_tokens"_a = 2048, "threads"_a = 0, "backend"_a = "cpu", "costs"_a = "cpu",
-          "timeout"_a = 10.0, "max_in_flight_bytes"_a = std::int64_t{256} << 20,
+          "leaf_tokens"_a = 2048, "topk"_a = 0, "threads"_a = 0, "backend"_a = "cpu",
+          "costs"_a = "cpu", "timeout"_a = 10.0, "max_in_flight_bytes"_a = std::int64_t{256} << 20,
           "close_timeout"_a = 60.0,
           nb::sig("def __init__(self, workers: int = 1, shape: typing.Any = 'deepseek-v2-lite', *, "
                   "model: str | os.PathLike | None = None, layers: int = 0, "
                   "softmax_scale: float | None = None, kv_gib: float = 0.25, rows: str = 'bf16', "
                   "query: str = 'bf16', "
                   "kv_b_proj: collections.abc.Iterable[typing.Any] | None = None, "
-                  "v_head_dim: int = 0, leaf_tokens: int = 2048, threads: int = 0, "
+                  "v_head_dim: int = 0, leaf_tokens: int = 2048, topk: int = 0, threads: int = 0, "
                   "backend: str = 'cpu', costs: str = 'cpu', timeout: float = 10.0, "
                   "max_in_flight_bytes: int = 268435456, close_timeout: float = 60.0) -> None"),
           "Named as the flags of `tributary up`. Returns when the pool serves; raises "
@@ -258,6 +261,8 @@ void bind_pool(nb::module_& module) {
           "attend(absorbed=False) and attend_projected(): of each layer an array\n"
           "[heads * (N + v_head_dim), kv_lora_rank], fp32 or bf16, as a DeepSeek model's\n"
           "self_attn.kv_b_proj.weight; copied. leaf_tokens: a power of two from 64 on.\n"
+          "topk: positions that a token selects at most (step.attend(selected=)); 0 for dense\n"
+          "attention.\n"
           "threads: of each worker; 0 is its share of the cores. backend: 'cpu', one of its\n"
           "instruction sets ('cpu/avx2'),\n"
           "or 'reference'. costs: by which machine's constants sequences are placed. timeout and\n"

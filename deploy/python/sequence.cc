@@ -88,6 +88,7 @@ void bind_shape(nb::module_& module) {
       .def_ro("hidden_size", &PoolShape::hidden_size,
               "0: the pool has no model's weights, and serves no forward()")
       .def_ro("leaf_tokens", &PoolShape::leaf_tokens, "tokens of a leaf")
+      .def_ro("topk", &PoolShape::topk, "positions that a token selects at most; 0: all rows")
       .def_prop_ro(
           "query_dtype",
           [](const PoolShape& shape) { return std::string(dtype_name(shape.query_dtype)); },

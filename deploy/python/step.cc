@@ -28,9 +28,10 @@ nb::object given(const std::optional<ItemsError>& failed, nb::object results) {
 
 }  // namespace
 
-/// The inputs of all tokens of a step; `row` is empty for forward().
+/// The inputs of all tokens of a step; `row` is empty for forward(), `selected` where the pool
+/// attends to all rows.
 struct Step::Inputs {
-  Array query, row;
+  Array query, row, selected;
 };
 
 Step::Step(SharedTier tier, std::vector<nb::object> sequences, std::vector<std::int32_t> tokens)
@@ -71,14 +72,21 @@ void Step::check_open() const {
   if (ended_) fail(ErrorCode::kFailedPrecondition, "the step has been committed or aborted");
 }
 
-Step::Inputs Step::read_inputs(nb::handle query, nb::handle row, int query_width) const {
+Step::Inputs Step::read_inputs(nb::handle query, nb::handle row, nb::handle selected,
+                               int query_width) const {
   if (sequences_.empty()) return {};
+  if (selected.is_none() != (shape_.topk == 0)) {
+    fail(ErrorCode::kInvalidArgument, "selected: {}",
+         shape_.topk == 0 ? "given, but the pool attends to all rows"
+                          : "None, but the pool attends to the rows that a token selects");
+  }
   const std::optional<DType> plain = plain_elements(shape_.row_format);
   const auto row_width =
       static_cast<std::int64_t>(plain ? shape_.row().values() : shape_.row_bytes());
   return {
       read_array(query, {"query", shape_.query_dtype, {total_, shape_.heads, query_width}, true}),
-      read_array(row, {"row", plain.value_or(DType::kF8E4M3), {total_, row_width}, true})};
+      read_array(row, {"row", plain.value_or(DType::kF8E4M3), {total_, row_width}, true}),
+      selected.is_none() ? Array{} : read_array(selected, {"selected", {}, {total_, -1}, true})};
 }
 
 std::optional<ItemsError> Step::run(Run call, int layer, const Inputs& inputs, float* output,
@@ -97,6 +105,9 @@ std::optional<ItemsError> Step::run(Run call, int layer, const Inputs& inputs, f
                      .tokens = tokens_[i],
                      .query = of(inputs.query, token),
                      .row = of(inputs.row, token),
+                     .selected = of(inputs.selected, token),
+                     .selected_count = static_cast<std::int32_t>(
+                         std::min<std::int64_t>(inputs.selected.shape[1], INT32_MAX)),
                      .output = output + size(token) * token_floats});
     token += tokens_[i];
   }
@@ -115,12 +126,12 @@ nb::handle Step::out_of(nb::handle out) const {
 }
 
 nb::object Step::attend(int layer, nb::handle query, nb::handle row, nb::handle out, bool absorbed,
-                        Timeout timeout) {
+                        nb::handle selected, Timeout timeout) {
   if (!absorbed && shape_.v_head_dim == 0 && !sequences_.empty()) {
     fail(ErrorCode::kFailedPrecondition, "the pool has no weights: its queries come absorbed");
   }
   const Inputs inputs =
-      read_inputs(query, row, absorbed ? shape_.latent_dim() : shape_.unabsorbed_width());
+      read_inputs(query, row, selected, absorbed ? shape_.latent_dim() : shape_.unabsorbed_width());
   const StateShape state{.heads = shape_.heads,
                          .width = absorbed ? shape_.kv_lora_rank : shape_.v_head_dim};
   const std::size_t floats = state.record_floats();
@@ -138,8 +149,8 @@ nb::object Step::attend(int layer, nb::handle query, nb::handle row, nb::handle 
 }
 
 nb::object Step::attend_projected(int layer, nb::handle query, nb::handle row, nb::handle out,
-                                  Timeout timeout) {
-  const Inputs inputs = read_inputs(query, row, shape_.latent_dim());
+                                  nb::handle selected, Timeout timeout) {
+  const Inputs inputs = read_inputs(query, row, selected, shape_.latent_dim());
   const std::int64_t shape[] = {total_, shape_.heads, shape_.v_head_dim};
   const Buffer buffer = output_buffer(out_of(out), "out", shape);
   const std::int64_t floats = shape[1] * shape[2];
@@ -232,10 +243,11 @@ void bind_step(nb::module_& module) {
       .def_prop_ro("sequences", &Step::objects)
       .def(
           "attend", &Step::attend, "layer"_a, "query"_a.none(), "row"_a.none(),
-          "out"_a = nb::none(), nb::kw_only(), "absorbed"_a = true, timeout(),
+          "out"_a = nb::none(), nb::kw_only(), "absorbed"_a = true, "selected"_a = nb::none(),
+          timeout(),
           nb::sig("def attend(self, layer: int, query: typing.Any, row: typing.Any, "
                   "out: typing.Any = None, *, absorbed: bool = True, "
-                  "timeout: float | None = None) "
+                  "selected: typing.Any = None, timeout: float | None = None) "
                   "-> tuple[typing.Any, typing.Any]"),
           "Attention of one layer: (o, lse).\n\n"
           "query: [T, H, C + R] of shape.query_dtype, with W_UK absorbed. row: [T, C + R] of\n"
@@ -245,11 +257,14 @@ void bind_step(nb::module_& module) {
           "absorbed=False, of a pool with weights: query before W_UK, [T, H, N + R]; o after "
           "W_UV,\n"
           "[T, H, V], in a buffer [T, H * (V + 1)].\n"
-          "If some sequences fail, the error's `failed` names them and its `results` is (o, lse).")
+          "If some sequences fail, the error's `failed` names them and its `results` is (o, lse).\n"
+          "selected: [T, up to shape.topk] int32, of a pool with a topk: the positions that each\n"
+          "token attends to, in any order, each once, up to the token's own; -1 is none.")
       .def("attend_projected", &Step::attend_projected, "layer"_a, "query"_a.none(), "row"_a.none(),
-           "out"_a = nb::none(), nb::kw_only(), timeout(),
+           "out"_a = nb::none(), nb::kw_only(), "selected"_a = nb::none(), timeout(),
            nb::sig("def attend_projected(self, layer: int, query: typing.Any, row: typing.Any, "
-                   "out: typing.Any = None, *, timeout: float | None = None) -> typing.Any"),
+                   "out: typing.Any = None, *, selected: typing.Any = None, timeout: float | None "
+                   "= None) -> typing.Any"),
            "As attend(), of a pool with weights: the heads' values [T, H, V] fp32, after W_UV.")
       .def("forward", &Step::forward, "layer"_a, "hidden"_a.none(), "out"_a = nb::none(),
            nb::kw_only(), timeout(),

@@ -21,10 +21,11 @@ class Step {
 
   using Timeout = std::optional<double>;
   [[nodiscard]] nanobind::object attend(int layer, nanobind::handle query, nanobind::handle row,
-                                        nanobind::handle out, bool absorbed, Timeout timeout);
+                                        nanobind::handle out, bool absorbed,
+                                        nanobind::handle selected, Timeout timeout);
   [[nodiscard]] nanobind::object attend_projected(int layer, nanobind::handle query,
                                                   nanobind::handle row, nanobind::handle out,
-                                                  Timeout timeout);
+                                                  nanobind::handle selected, Timeout timeout);
   [[nodiscard]] nanobind::object forward(int layer, nanobind::handle hidden, nanobind::handle out,
                                          Timeout timeout);
 
@@ -42,7 +43,7 @@ class Step {
 
   void check_open() const;
   [[nodiscard]] Inputs read_inputs(nanobind::handle query, nanobind::handle row,
-                                   int query_width) const;
+                                   nanobind::handle selected, int query_width) const;
   [[nodiscard]] nanobind::handle out_of(nanobind::handle out) const;
   /// Returns the items that failed, if some did.
   [[nodiscard]] std::optional<ItemsError> run(Run call, int layer, const Inputs& inputs,

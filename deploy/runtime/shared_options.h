@@ -69,6 +69,13 @@ void visit_query(Visitor& v, DType& dtype) {
 }
 
 template <class Visitor>
+void visit_topk(Visitor& v, int& topk) {
+  v(topk, "--topk", {0, 1 << 16},
+    "Sparse attention: a token attends to the rows that its client selects, at most N",
+    {.shown_default = "0, to all"});
+}
+
+template <class Visitor>
 void visit_rows(Visitor& v, RowFormat& format) {
   v(format, "--rows", row_format_names(row_formats(), "|"), "Type of the latent rows");
 }

@@ -43,6 +43,7 @@ WorkerOptions pool_options(const ReplayOptions& options) {
   pool.backend_options = options.backend_options;
   pool.row_format = options.row_format;
   pool.query_dtype = options.query_dtype;
+  pool.topk = options.topk;
   pool.leader.max_batch = options.max_batch;
   pool.round_timeout_ms = options.round_timeout_ms;
   return pool;

@@ -45,6 +45,7 @@ struct ReplayOptions {
   BackendOptions backend_options;
   RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
+  int topk = 0;
   std::uint64_t seed = 1;
   double speed = 0;
   double canary_rate = 0.001;
@@ -88,6 +89,7 @@ struct ReplayOptions {
       "New tokens of a sequence in one step, as with speculative decoding");
     visit_rows(own, row_format);
     visit_query(own, query_dtype);
+    visit_topk(own, topk);
     v(speed, "--speed", {0, 1e9}, "Arrivals at this many times the trace's pace",
       {.shown_default = "0, as capacity allows"});
     v(canary_rate, "--canary-rate", {0, 1},

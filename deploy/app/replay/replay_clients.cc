@@ -243,6 +243,10 @@ class ReplayClient {
                        .tokens = accepted[i],
                        .query = {record, shape.token_record_bytes()},
                        .row = {record + shape.query_bytes(), shape.token_record_bytes()},
+                       .selected = shape.topk == 0 ? TokenData{}
+                                                   : TokenData{record + shape.selected_offset(),
+                                                               shape.token_record_bytes()},
+                       .selected_count = shape.topk,
                        .output = &states_[token * shape.state_shape().record_floats()]});
       for (std::int32_t t = 0; t < accepted[i]; ++t, ++token) {
         tokens_->write_record(sequence.tag, layer, sequence.handle.length + t,

@@ -1,6 +1,7 @@
 #include "deploy/app/replay/synthetic_tokens.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/base/elements.h"
 #include "core/base/hash.h"
@@ -15,7 +16,8 @@ SyntheticTokens::SyntheticTokens(const AttentionShape& shape, std::uint64_t seed
       canary_rate_(canary_rate),
       generator_(seed),
       values_(static_cast<std::size_t>(shape.heads) * static_cast<std::size_t>(shape.latent_dim())),
-      row_(shape.row().values()) {}
+      row_(shape.row().values()),
+      selected_(static_cast<std::size_t>(shape.topk)) {}
 
 void SyntheticTokens::write_rows(std::int64_t tag, int layer, std::int64_t begin,
                                  std::int64_t count, std::byte* rows) {
@@ -32,6 +34,10 @@ void SyntheticTokens::write_record(std::int64_t tag, int layer, std::int64_t pos
   generator_.query(tag, layer, position, values_);
   store_elements(shape_.query_dtype, values_, record);
   write_rows(tag, layer, position, 1, record + shape_.query_bytes());
+  generator_.selected(tag, layer, position, selected_);
+  if (shape_.topk > 0) {
+    std::memcpy(record + shape_.selected_offset(), selected_.data(), shape_.selected_bytes());
+  }
 }
 
 void SyntheticTokens::take_output(std::int64_t tag, int layer, std::int64_t position,
@@ -62,10 +68,15 @@ SyntheticTokens::CanaryResult SyntheticTokens::check_canaries() const {
                                  static_cast<double>(shape_.softmax_scale),
                                  std::vector<double>(query.begin(), query.end()));
     std::size_t filled = 0;
-    for (std::int64_t p = 0; p <= canary.position; ++p) {
+    std::vector<std::int32_t> selected(selected_.size());
+    generator_.selected(canary.tag, canary.layer, canary.position, selected);
+    const bool all = canary.position < shape_.topk || shape_.topk == 0;
+    const std::int64_t attended = all ? canary.position + 1 : shape_.topk;
+    for (std::int64_t i = 0; i < attended; ++i) {
+      const std::int64_t p = all ? i : selected[static_cast<std::size_t>(i)];
       generator_.row(canary.tag, canary.layer, p, std::span(rows).subspan(filled, width));
       filled += width;
-      if (filled == rows.size() || p == canary.position) {
+      if (filled == rows.size() || i + 1 == attended) {
         const std::span block = std::span(rows).first(filled);
         layout.round(block);
         reference.add(std::span<const float>(block));

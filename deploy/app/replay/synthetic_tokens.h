@@ -25,7 +25,8 @@ class SyntheticTokens {
   /// Latent rows of positions begin .. begin + count - 1, in the cache's row type.
   void write_rows(std::int64_t tag, int layer, std::int64_t begin, std::int64_t count,
                   std::byte* rows);
-  /// The query, then the latent row of a new token: AttentionShape::token_record_bytes().
+  /// The query, the latent row and the selection of a new token:
+  /// AttentionShape::token_record_bytes().
   void write_record(std::int64_t tag, int layer, std::int64_t position, std::byte* record);
   /// The attention output of a token, [heads, AttentionShape::state_shape().width].
   void take_output(std::int64_t tag, int layer, std::int64_t position,
@@ -59,6 +60,7 @@ class SyntheticTokens {
   std::vector<Canary> canaries_;
   std::vector<float> values_;  // one query
   std::vector<float> row_;
+  std::vector<std::int32_t> selected_;
 };
 
 }  // namespace tributary

@@ -1,6 +1,8 @@
 #include "deploy/service/client/layer_call.h"
 
 #include <algorithm>
+#include <cstring>
+#include <deque>
 #include <limits>
 #include <map>
 #include <string>
@@ -54,6 +56,27 @@ void check(const LayerItem& item, wire::LayerMode mode, int layer) {
   const wire::TokenBytes bytes = wire::token_bytes(shape, mode);
   check(item, "queries", item.query, bytes.query);
   check(item, "rows", item.row, bytes.row);
+  if (shape.topk > 0 && (item.selected_count < 1 || item.selected_count > shape.topk)) {
+    fail(ErrorCode::kInvalidArgument, "sequence {}: {} selected positions, expected 1 to {}",
+         item.sequence->id, item.selected_count, shape.topk);
+  }
+  check(item, "selected positions", item.selected,
+        shape.topk > 0 ? size(item.selected_count) * sizeof(std::int32_t) : 0);
+}
+
+/// The selections of an item's tokens in the form of the wire: in order, -1 behind the last.
+std::vector<std::int32_t> in_order(const LayerItem& item) {
+  const std::size_t topk = size(item.sequence->shape.topk);
+  const std::size_t count = size(item.selected_count);
+  const std::size_t bytes = count * sizeof(std::int32_t);
+  const std::size_t stride = item.selected.stride == 0 ? bytes : item.selected.stride;
+  std::vector<std::int32_t> lists(size(item.tokens) * topk, -1);
+  for (std::size_t t = 0; bytes > 0 && t < size(item.tokens); ++t) {
+    const auto list = std::span(lists).subspan(t * topk, count);
+    std::memcpy(list.data(), static_cast<const std::byte*>(item.selected.data) + t * stride, bytes);
+    std::ranges::sort(list, {}, [](std::int32_t p) { return static_cast<std::uint32_t>(p); });
+  }
+  return lists;
 }
 
 void append_token(std::vector<std::span<const std::byte>>& payload, const TokenData& part,
@@ -121,9 +144,12 @@ class LayerCall {
     std::vector<std::span<const std::byte>> payload;
     for (const std::size_t i : indices) {
       const LayerItem& item = items_[i];
+      const std::vector<std::int32_t>& lists = selected_.emplace_back(
+          bytes_of(i).selected > 0 ? in_order(item) : std::vector<std::int32_t>{});
       for (std::int32_t t = 0; t < item.tokens; ++t) {
         append_token(payload, item.query, bytes_of(i).query, t);
         append_token(payload, item.row, bytes_of(i).row, t);
+        append_token(payload, {lists.data()}, bytes_of(i).selected, t);
       }
     }
     std::uint32_t crc = 0;
@@ -207,6 +233,7 @@ class LayerCall {
   std::map<std::string, std::vector<std::size_t>> by_home_;
   std::map<std::string_view, std::uint16_t> pool_messages_;
   std::vector<LayerMessage> messages_;
+  std::deque<std::vector<std::int32_t>> selected_;  // of items, while their messages travel
   WorkerCall call_;
 };
 

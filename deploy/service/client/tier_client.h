@@ -60,6 +60,10 @@ struct LayerItem {
   /// [tokens, H, C + R]; attend_unabsorbed(): [tokens, H, N + R]; forward(): hidden states.
   TokenData query;
   TokenData row;  ///< the new latent rows, [tokens, C + R]; forward(): none
+  /// In a pool with a topk: positions that each token attends to, [tokens, selected_count] of 32
+  /// bits, in any order, each once, up to the token's own; -1 is none.
+  TokenData selected;
+  std::int32_t selected_count = 0;  ///< at most the pool's topk
   /// Where the result goes, without gaps. attend(): per token o [H, C], then lse [H];
   /// attend_unabsorbed(): per token o [H, V], then lse [H]; attend_projected(): [tokens, H, V];
   /// forward(): [tokens, hidden_size]. Undefined for an item that fails.

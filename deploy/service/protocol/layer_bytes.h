@@ -14,7 +14,8 @@ struct TokenBytes {
   std::size_t query = 0;  // kForward: the hidden state
   std::size_t row = 0;
   std::size_t output = 0;
-  [[nodiscard]] std::size_t input() const noexcept { return query + row; }
+  std::size_t selected = 0;  // behind the row, see AttentionShape
+  [[nodiscard]] std::size_t input() const noexcept { return query + row + selected; }
 };
 [[nodiscard]] TokenBytes token_bytes(const PoolShape& shape, LayerMode mode);
 

@@ -70,6 +70,7 @@ struct WorkerOptions {
   BackendOptions backend_options;
   RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
+  int topk = 0;
   /// Used without `model`. Each worker copies them to its own memory while the pool starts; the
   /// caller keeps them until the pool serves.
   std::weak_ptr<const GivenHeadWeights> given_head_weights;
@@ -124,6 +125,7 @@ struct WorkerOptions {
     visit_leaf_tokens(v, leaf_tokens);
     visit_rows(v, row_format);
     visit_query(v, query_dtype);
+    visit_topk(v, topk);
     v = visitor.in_group("Kernels and placement");
     visit_backend(v, backend, threads);
     backend_options.for_each_option(v);

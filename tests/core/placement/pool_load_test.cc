@@ -87,9 +87,10 @@ TEST(PoolLoad, PredictsWhatThePlanPredicts) {
   std::mt19937 random(11);
   for (int trial = 0; trial < 60; ++trial) {
     const int workers = 1 + static_cast<int>(random() % 9);
-    const CostModelConfig model = model_of(1 + static_cast<int>(random() % 5));
+    CostModelConfig model = model_of(1 + static_cast<int>(random() % 5));
+    model.attention.topk = trial % 2 == 0 ? 0 : 100 + trial;
     const RoundPrices prices(model, workers);
-    PoolLoad load(workers, model.workers_per_node, kLoadLeaf, 0);
+    PoolLoad load(workers, model.workers_per_node, kLoadLeaf, 0, model.attention.topk);
     SequenceTable table(kLoadLeaf);
     std::vector<StepItem> batch;
     for (SequenceId id = 1; id <= 1 + random() % 12; ++id) {

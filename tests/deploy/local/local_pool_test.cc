@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
@@ -114,6 +116,118 @@ TEST(LocalPool, OutputsDoNotDependOnTheWorkers) {
     }
     client->free(sequence);
   }
+}
+
+constexpr int kTopk = 24;
+
+/// The rows that a token selects, not in order, with an entry that is none.
+std::vector<std::int32_t> selection(std::int32_t token) {
+  std::vector<std::int32_t> list;
+  for (std::int32_t i = 0; i + 1 < kTopk; ++i) list.push_back((i * 131 + token) % kPrompt);
+  list.push_back(-1);
+  return list;
+}
+
+/// The tokens of a step whose lists lie one after the other.
+struct SparseStep {
+  explicit SparseStep(SequenceHandle& sequence) : handle(&sequence) {
+    const auto width = static_cast<std::size_t>(sequence.shape.latent_dim());
+    const auto heads = static_cast<std::size_t>(sequence.shape.heads);
+    query = values(kTokens * heads * width, 10);
+    row = values(kTokens * width, 20);
+    output.resize(kTokens * sequence.shape.state_shape().record_floats());
+    for (std::int32_t token = 0; token < kTokens; ++token) {
+      for (const std::int32_t position : selection(token)) lists.push_back(position);
+    }
+  }
+  [[nodiscard]] LayerItem item() {
+    return {.sequence = handle,
+            .tokens = kTokens,
+            .query = {query.data(), 0},
+            .row = {row.data(), 0},
+            .selected = {lists.data(), 0},
+            .selected_count = kTopk,
+            .output = output.data()};
+  }
+  SequenceHandle* handle;
+  std::vector<float> query, row, output;
+  std::vector<std::int32_t> lists;
+};
+
+TEST(LocalPool, TokensAttendToTheRowsThatTheySelect) {
+  std::vector<float> first;
+  for (const int workers : {1, 2, 4}) {
+    WorkerOptions options = small_pool();
+    options.topk = kTopk;
+    LocalPool pool(workers, options);
+    const auto client = pool.make_client({});
+    SequenceHandle sequence = start(*client, SpreadPolicy::kAll);
+    EXPECT_EQ(sequence.shape.topk, kTopk);
+    SparseStep step(sequence);
+    LayerItem item = step.item();
+    client->attend(std::span(&item, 1), 0, Deadline::after(kFar));
+    if (first.empty()) first = step.output;
+    EXPECT_EQ(step.output, first) << workers << " workers";
+    // The order of a list does not matter.
+    std::reverse(step.lists.begin(), step.lists.begin() + kTopk);
+    client->attend(std::span(&item, 1), 0, Deadline::after(kFar));
+    EXPECT_EQ(step.output, first);
+    step.lists[0] = (step.lists[0] + 7) % kPrompt;
+    step.lists[1] = -1;
+    client->attend(std::span(&item, 1), 0, Deadline::after(kFar));
+    EXPECT_NE(step.output, first);
+  }
+}
+
+TEST(LocalPool, BadSelectionsAreRefusedAndOtherItemsRun) {
+  WorkerOptions options = small_pool();
+  options.topk = kTopk;
+  LocalPool pool(1, options);
+  const auto client = pool.make_client({});
+  SequenceHandle good = start(*client, SpreadPolicy::kSingle);
+  SequenceHandle bad = start(*client, SpreadPolicy::kSingle);
+  SparseStep expected(good);
+  LayerItem item = expected.item();
+  client->attend(std::span(&item, 1), 0, Deadline::after(kFar));
+  const auto refused = [&](std::size_t entry, std::int32_t value, std::string_view words) {
+    SparseStep good_step(good);
+    SparseStep bad_step(bad);
+    bad_step.lists[entry] = value;
+    const std::array<LayerItem, 2> items{bad_step.item(), good_step.item()};
+    std::string message;
+    try {
+      client->attend(items, 0, Deadline::after(kFar));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      message = error.what();
+    }
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+    EXPECT_EQ(good_step.output, expected.output) << words;
+  };
+  // In order on the wire: a position that is too large comes last, one that is named twice after
+  // itself, and one below -1 behind all.
+  refused(0, kPrompt + 1, "token 0: selected[22] is 301, must be ");
+  refused(kTopk, kPrompt + 2, "token 1: selected[22] is 302");
+  refused(0, 131, "token 0: selected[");
+  refused(0, -2, "token 0: selected[22] is -2");
+  LayerItem none = expected.item();
+  none.selected = {};
+  EXPECT_EQ(code_of([&] { client->attend(std::span(&none, 1), 0, Deadline::after(kFar)); }),
+            ErrorCode::kInvalidArgument);
+  LayerItem many = expected.item();
+  many.selected_count = kTopk + 1;
+  EXPECT_EQ(code_of([&] { client->attend(std::span(&many, 1), 0, Deadline::after(kFar)); }),
+            ErrorCode::kInvalidArgument);
+}
+
+TEST(LocalPool, ADensePoolRefusesASelection) {
+  LocalPool pool(1, small_pool());
+  const auto client = pool.make_client({});
+  SequenceHandle sequence = start(*client, SpreadPolicy::kSingle);
+  SparseStep step(sequence);
+  LayerItem item = step.item();
+  EXPECT_EQ(code_of([&] { client->attend(std::span(&item, 1), 0, Deadline::after(kFar)); }),
+            ErrorCode::kInvalidArgument);
 }
 
 constexpr int kNope = 24;

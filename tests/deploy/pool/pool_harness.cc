@@ -48,6 +48,7 @@ class TestClient final : public PoolClient {
         generator_.query(tag, layer, item.position + t, query_);
         store_elements(setup_.shape.query_dtype, query_, record_.data());
         write_row(tag, layer, item.position + t, record_.data() + setup_.shape.query_bytes());
+        write_selection(item.tag, layer, item.position + t);
         backend_.upload(records + static_cast<std::size_t>(item.token_record + t) * record_bytes,
                         record_);
       }
@@ -84,6 +85,16 @@ class TestClient final : public PoolClient {
   void write_row(std::int64_t tag, int layer, std::int64_t position, std::byte* out) {
     generator_.row(tag, layer, position, row_);
     setup_.shape.row().encode(row_, out);
+  }
+
+  void write_selection(std::int64_t tag, int layer, std::int64_t position) {
+    if (setup_.shape.topk == 0) return;
+    std::vector<std::int32_t> list = setup_.select
+                                         ? setup_.select(tag, layer, position)
+                                         : pool_selection(setup_.shape, tag, layer, position);
+    list.resize(static_cast<std::size_t>(setup_.shape.topk), -1);
+    std::memcpy(record_.data() + setup_.shape.selected_offset(), list.data(),
+                setup_.shape.selected_bytes());
   }
 
   const PoolSetup& setup_;
@@ -167,6 +178,13 @@ std::vector<float> pool_query(const AttentionShape& shape, std::int64_t tag, int
   TokenGenerator(kSeed).query(tag, layer, position, query);
   round_elements(shape.query_dtype, query);
   return query;
+}
+
+std::vector<std::int32_t> pool_selection(const AttentionShape& shape, std::int64_t tag, int layer,
+                                         std::int64_t position) {
+  std::vector<std::int32_t> list(static_cast<std::size_t>(shape.topk));
+  TokenGenerator(kSeed).selected(tag, layer, position, list);
+  return list;
 }
 
 PoolLeader::PoolLeader(const PoolSetup& setup, Worker& worker, std::atomic<std::int64_t>& salt,

@@ -66,6 +66,9 @@ struct PoolSetup {
   /// How many of `tokens` tokens proposed from `position` on are right; empty: all. The wrong ones
   /// get other rows and queries, and their outputs are not kept.
   std::function<std::int32_t(std::int64_t tag, std::int64_t position, std::int32_t tokens)> accept;
+  /// The positions that a token selects, where shape.topk is not 0; empty: pool_selection().
+  std::function<std::vector<std::int32_t>(std::int64_t tag, int layer, std::int64_t position)>
+      select;
 };
 
 /// The clients' values, as the pool stores them: one row [latent_dim], one query [heads,
@@ -74,6 +77,11 @@ struct PoolSetup {
                                           std::int64_t position);
 [[nodiscard]] std::vector<float> pool_query(const AttentionShape& shape, std::int64_t tag,
                                             int layer, std::int64_t position);
+
+/// The positions [topk] that a token selects: at random, -1 behind the last.
+[[nodiscard]] std::vector<std::int32_t> pool_selection(const AttentionShape& shape,
+                                                       std::int64_t tag, int layer,
+                                                       std::int64_t position);
 
 struct PoolRequest {
   std::int64_t tag = 0, prompt_tokens = 0, max_new_tokens = 0;

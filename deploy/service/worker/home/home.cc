@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,29 @@ Status Home::check(PeerId peer, const wire::RequestItem& item) const {
   return {};
 }
 
+Status Home::check_selection(const HomeRequest& request, std::size_t item) const {
+  const wire::RequestItem& asked = request.asked.items[item];
+  const wire::TokenBytes bytes = wire::token_bytes(model_.served, request.asked.mode);
+  std::vector<std::int32_t> list(bytes.selected / sizeof(std::int32_t));
+  for (std::int64_t token = 0; !list.empty() && token < asked.tokens; ++token) {
+    const std::byte* record =
+        request.input_of(item).data() + static_cast<std::size_t>(token) * bytes.input();
+    std::memcpy(list.data(), record + bytes.query + bytes.row, bytes.selected);
+    const std::int64_t own = asked.base_length + token;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const std::int32_t before = i == 0 ? -1 : list[i - 1];
+      const bool behind = i > 0 && before == -1;
+      if (list[i] == -1 || (!behind && list[i] > before && list[i] <= own)) continue;
+      return {ErrorCode::kInvalidArgument,
+              behind ? fmt::format("token {}: selected[{}] is {} behind a -1", token, i, list[i])
+                     : fmt::format("token {}: selected[{}] is {}, must be {} to {}, or -1 behind "
+                                   "the last",
+                                   token, i, list[i], before + 1, own)};
+    }
+  }
+  return {};
+}
+
 std::optional<Landing> Home::receive(PeerId peer, const wire::LayerRequest& request,
                                      std::size_t payload_bytes) {
   const Status good = check(request, payload_bytes);
@@ -106,6 +130,15 @@ void Home::landed(const std::shared_ptr<HomeRequest>& request, const Status& sta
   if (spent.count() >= asked.deadline_us) {
     refuse(request->peer, asked,
            {ErrorCode::kDeadlineExceeded, "the payload came after the request's deadline"});
+    return;
+  }
+  for (std::size_t i = 0; i < asked.items.size(); ++i) {
+    if (request->items[i].ended) continue;
+    const Status good = check_selection(*request, i);
+    if (!good.ok()) request->end(i, good.code(), good.message());
+  }
+  if (request->running == 0) {
+    send_reply(peers_, request);
     return;
   }
   wire::Items items{.ticket = 0,

@@ -77,6 +77,19 @@ void load_heads(const GivenHeadWeights& given, Backend& backend, PoolModel& mode
   served.v_head_dim = given.v_head_dim;
 }
 
+/// Throws unless the pool can serve selections.
+void check_selects(const PoolShape& shape, const Backend& backend) {
+  if (!backend.selects_rows()) {
+    fail(ErrorCode::kUnsupported, "--topk: backend {} has no kernels for selected rows",
+         backend.name());
+  }
+  if (shape.selected_offset() % alignof(std::int32_t) != 0) {
+    fail(ErrorCode::kUnsupported,
+         "--topk: a query and a row of {} and {} bytes, must be a multiple of {} together",
+         shape.query_bytes(), shape.row_bytes(), alignof(std::int32_t));
+  }
+}
+
 }  // namespace
 
 PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
@@ -111,6 +124,8 @@ PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
     if (given) load_heads(*given, backend, model);
   }
   model.served.leaf_tokens = options.leaf_tokens;
+  model.served.topk = options.topk;
+  if (options.topk > 0) check_selects(model.served, backend);
   model.pages = page_budget(options.kv_gib, model.served.layers, model.served.row());
   return model;
 }

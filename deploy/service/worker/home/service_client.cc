@@ -202,6 +202,10 @@ void ServiceClient::project(std::span<const Part> parts, std::byte* records,
     store(queries_->data(), query, query.bytes(),
           plain_row(static_cast<std::int64_t>(query.values()), shape.query_dtype), first);
     store(rows, row, row_stride, shape.row(), first + shape.query_bytes());
+    if (shape.topk > 0) {
+      const RowLayout list = plain_row(shape.topk);  // copied, whatever it means
+      store(rows + shape.row_bytes(), list, row_stride, list, first + shape.selected_offset());
+    }
     token += size(run_tokens);
   });
 }

@@ -29,5 +29,19 @@ TEST(LayerBytes, UnabsorbedQueriesMakeTheMessagesShort) {
   EXPECT_EQ(forward.output, 28'672U);
 }
 
+TEST(LayerBytes, ASelectionRidesBehindTheRow) {
+  PoolShape sparse{attention_shape(find_mla_shape("deepseek-v3"), RowFormat::kBF16, DType::kBF16)};
+  sparse.topk = 2048;
+  const TokenBytes bytes = token_bytes(sparse, LayerMode::kAttend);
+  EXPECT_EQ(bytes.selected, 8'192U);
+  EXPECT_EQ(bytes.input(), 148'608U + 8'192U);
+  EXPECT_EQ(bytes.input(), sparse.token_record_bytes());
+  EXPECT_EQ(bytes.query + bytes.row, sparse.selected_offset());
+  sparse.qk_nope_head_dim = sparse.v_head_dim = 128;
+  sparse.hidden_size = 7168;
+  EXPECT_EQ(token_bytes(sparse, LayerMode::kAttendUnabsorbed).selected, 8'192U);
+  EXPECT_NE(missing_weights(sparse, LayerMode::kForward), "") << "nobody selects";
+}
+
 }  // namespace
 }  // namespace tributary::wire
