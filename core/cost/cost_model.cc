@@ -50,14 +50,16 @@ class PlanWork {
   }
 
  private:
-  /// The attention without its merges; of a selection, the rows expected in a leaf.
+  /// The attention without its merges.
   [[nodiscard]] AttendWork attend_of(const RankPlan& plan) const {
     AttendWork work;
     const std::int64_t topk = prices_.config().attention.topk;
     for (const LeafTask& task : plan.tasks) {
-      const std::int64_t rows = attended_rows(task.rows, task.query_position + 1, topk);
+      const std::int64_t tokens = task.query_position + 1;
+      const AttendedLength length{tokens, ceil_div(tokens, prices_.config().leaf_tokens)};
+      const std::int64_t rows = length.rows_of(1, task.rows, topk);
       ++work.leaves;
-      work.rows += rows;
+      work.rows += topk > 0 ? rows * task.tokens : rows;  // each token reads its own
       work.row_tokens += rows * task.tokens;
     }
     return work;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/base/ceil_div.h"
 #include "core/cost/machine_costs.h"
 #include "core/model/attention_shape.h"
 #include "core/plan/plan.h"
@@ -35,17 +36,24 @@ struct Inbound {
   std::int64_t near_messages = 0, far_messages = 0;
 };
 
-/// Rows that are expected to be attended to, out of `rows` of a sequence of `length`, where a token
-/// selects `topk` at most (0: it attends to all).
-[[nodiscard]] constexpr std::int64_t attended_rows(std::int64_t rows, std::int64_t length,
-                                                   std::int64_t topk) noexcept {
-  return topk == 0 || length <= topk ? rows : (rows * topk + length - 1) / length;
-}
+/// A sequence as its attention sees it.
+struct AttendedLength {
+  std::int64_t tokens = 0;
+  std::int64_t leaves = 0;  // that they take
+
+  /// The rows that a token is expected to attend to of `own_leaves` of the leaves, which hold
+  /// `rows`, where it selects `topk` at most (0: it attends to all). Of a longer sequence, as many
+  /// of each leaf: so the number changes only where a leaf begins.
+  [[nodiscard]] constexpr std::int64_t rows_of(std::int64_t own_leaves, std::int64_t rows,
+                                               std::int64_t topk) const noexcept {
+    return topk == 0 || tokens <= topk ? rows : own_leaves * ceil_div(topk, leaves);
+  }
+};
 
 /// The leaves of a worker.
 struct AttendWork {
   std::int64_t leaves = 0;
-  std::int64_t rows = 0;        // of the leaves
+  std::int64_t rows = 0;        // that are read
   std::int64_t row_tokens = 0;  // sum of rows x new tokens
   std::int64_t merges = 0, merge_levels = 0;
 };

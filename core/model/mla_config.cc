@@ -17,13 +17,13 @@ namespace {
 using Json = nlohmann::json;
 
 MlaShape parse_fields(const ConfigKeys& file) {
-  constexpr std::array kKnown{"name",   "heads",        "kv_lora_rank", "qk_rope_head_dim",
-                              "layers", "softmax_scale"};
+  constexpr std::array kKnown{"name",   "heads",         "kv_lora_rank", "qk_rope_head_dim",
+                              "layers", "softmax_scale", "topk"};
   for (const auto& [key, value] : file.object().items()) {
     if (std::ranges::find(kKnown, key) == kKnown.end()) {
       fail(ErrorCode::kMalformedInput,
            "{}: {} is no key of a shape, which has heads, kv_lora_rank, qk_rope_head_dim, layers, "
-           "softmax_scale and name; a config.json has a model_type",
+           "softmax_scale, topk and name; a config.json has a model_type",
            file.where(), quote(key));
     }
   }
@@ -32,7 +32,8 @@ MlaShape parse_fields(const ConfigKeys& file) {
           .kv_lora_rank = file.integer("kv_lora_rank"),
           .qk_rope_head_dim = file.integer("qk_rope_head_dim"),
           .layers = file.integer("layers"),
-          .softmax_scale = file.number("softmax_scale")};
+          .softmax_scale = file.number("softmax_scale"),
+          .topk = file.integer("topk", 0)};
 }
 
 /// Only the DeepSeek family's YaRN scales the softmax, by mscale_all_dim.
@@ -90,7 +91,8 @@ MlaShape parse_mla(const ConfigKeys& config, const std::string& type) {
           .kv_lora_rank = config.integer("kv_lora_rank"),
           .qk_rope_head_dim = config.integer("qk_rope_head_dim"),
           .layers = layers,
-          .softmax_scale = std::pow(qk_head_dim, -0.5)};
+          .softmax_scale = std::pow(qk_head_dim, -0.5),
+          .topk = type == "glm_moe_dsa" ? at_least(config, "index_topk", 1) : 0};
 }
 
 MlaShape parse_grouped(const ConfigKeys& config, const std::string& type) {
@@ -113,7 +115,8 @@ MlaShape parse_grouped(const ConfigKeys& config, const std::string& type) {
           .kv_lora_rank = static_cast<int>(width),
           .qk_rope_head_dim = static_cast<int>(width),
           .layers = config.integer("num_hidden_layers"),
-          .softmax_scale = std::pow(static_cast<double>(head_dim), -0.5)};
+          .softmax_scale = std::pow(static_cast<double>(head_dim), -0.5),
+          .topk = 0};
 }
 
 MlaShape parse_config(const ConfigKeys& config) {
@@ -121,20 +124,31 @@ MlaShape parse_config(const ConfigKeys& config) {
   const auto is_one_of = [&](std::initializer_list<const char*> types) {
     return std::ranges::find(types, type) != types.end();
   };
-  if (is_one_of({"deepseek_v2", "deepseek_v3", "kimi_k2"})) {
+  if (is_one_of({"deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2"})) {
     Json own = config.object();
     own.erase("rope_interleave");  // how the engine stores what it has rotated
-    return mla_shape(parse_model_config(own.dump(), config.where()));
+    const bool selects = type == "deepseek_v32";
+    if (selects) {  // DeepSeek-V3's attention; the indexer is the engine's
+      own["model_type"] = "deepseek_v3";
+      own.erase("index_topk");
+    }
+    MlaShape shape = mla_shape(parse_model_config(own.dump(), config.where()));
+    if (selects) {
+      shape.name = type;
+      shape.topk = at_least(config, "index_topk", 1);
+    }
+    return shape;
   }
   check_attention(config);
   if (is_one_of({"glm_moe_dsa", "kimi_linear", "longcat_flash", "minicpm3"})) {
     return parse_mla(config, type);
   }
   if (is_one_of({"llama", "mistral", "qwen2", "qwen3"})) return parse_grouped(config, type);
-  config.unsupported("model_type",
-                     "deepseek_v2, deepseek_v3, kimi_k2, glm_moe_dsa, kimi_linear, longcat_flash, "
-                     "minicpm3, llama, mistral, qwen2, qwen3; a file of heads, kv_lora_rank, "
-                     "qk_rope_head_dim, layers and softmax_scale serves any other");
+  config.unsupported(
+      "model_type",
+      "deepseek_v2, deepseek_v3, deepseek_v32, kimi_k2, glm_moe_dsa, kimi_linear, "
+      "longcat_flash, minicpm3, llama, mistral, qwen2, qwen3; a file of heads, kv_lora_rank, "
+      "qk_rope_head_dim, layers and softmax_scale serves any other");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "core/model/mla_shape.h"
 
+#include <algorithm>
 #include <cmath>
 #include <system_error>
 #include <vector>
@@ -27,21 +28,25 @@ void check(std::string_view field, auto value, decltype(value) low, decltype(val
 }
 
 MlaShape preset(std::string_view name, int heads, int kv_lora_rank, int qk_rope_head_dim,
-                int layers, int qk_head_dim) {
+                int layers, int qk_head_dim, int topk = 0) {
   return {.name = std::string(name),
           .heads = heads,
           .kv_lora_rank = kv_lora_rank,
           .qk_rope_head_dim = qk_rope_head_dim,
           .layers = layers,
-          .softmax_scale = std::pow(qk_head_dim, -0.5)};
+          .softmax_scale = std::pow(qk_head_dim, -0.5),
+          .topk = topk};
 }
 
 std::vector<MlaShape> make_presets() {
   std::vector<MlaShape> presets;
   for (const ModelShape& model : model_presets()) presets.push_back(mla_shape(model));
   // Sources of the values: deploy/recipes/shapes.md.
+  presets.push_back(*std::ranges::find(presets, "deepseek-v3", &MlaShape::name));
+  presets.back().name = "deepseek-v3.2";
+  presets.back().topk = 2048;
   presets.push_back(preset("kimi-k3", 96, 512, 64, 24, 128 + 64));
-  presets.push_back(preset("glm-5", 64, 512, 64, 78, 192 + 64));
+  presets.push_back(preset("glm-5", 64, 512, 64, 78, 192 + 64, 2048));
   presets.push_back(preset("longcat-flash", 64, 512, 64, 2 * 28, 128 + 64));
   presets.push_back(preset("minicpm3", 40, 256, 32, 62, 64 + 32));
   return presets;
@@ -62,6 +67,7 @@ void validate(const MlaShape& shape) {
   check("qk_rope_head_dim", shape.qk_rope_head_dim, 0, kMaxRowPart);
   check("layers", shape.layers, 1, kMaxLayers);
   check("softmax_scale", shape.softmax_scale, kLeastScale, kMostScale);
+  check("topk", shape.topk, 0, kMaxTopk);
 }
 
 MlaShape mla_shape(const ModelShape& model) {
@@ -70,7 +76,8 @@ MlaShape mla_shape(const ModelShape& model) {
           .kv_lora_rank = model.kv_lora_rank,
           .qk_rope_head_dim = model.qk_rope_head_dim,
           .layers = model.num_hidden_layers,
-          .softmax_scale = model.softmax_scale()};
+          .softmax_scale = model.softmax_scale(),
+          .topk = 0};
 }
 
 std::span<const MlaShape> mla_presets() {

@@ -20,6 +20,7 @@ struct MlaShape {
   int qk_rope_head_dim = 0;  // may be 0, and need not be rotated
   int layers = 0;            // the layers that have MLA rows
   double softmax_scale = 0;  // a model whose queries the engine scales may have any
+  int topk = 0;              // rows that a query selects at most; 0: it attends to all
 };
 
 /// Checks every field against its bound; throws kInvalidArgument.
@@ -27,7 +28,8 @@ void validate(const MlaShape& shape);
 
 [[nodiscard]] MlaShape mla_shape(const ModelShape& model);
 
-/// Those of model_presets() in their order, then `kimi-k3`, `glm-5`, `longcat-flash`, `minicpm3`.
+/// Those of model_presets() in their order, then `deepseek-v3.2`, `kimi-k3`, `glm-5`,
+/// `longcat-flash`, `minicpm3`.
 [[nodiscard]] std::span<const MlaShape> mla_presets();
 
 /// The bound on a model with grouped-query attention. Its row is `[V of all KV heads, K of all KV
@@ -39,8 +41,9 @@ inline constexpr int kMaxGroupedWidth = 4096;
 /// Parses a shape or a model's config.json; `source` names it in messages.
 ///
 /// A shape is an object of `heads`, `kv_lora_rank`, `qk_rope_head_dim`, `layers`, `softmax_scale`,
-/// and optionally `name`. A config.json is known by its `model_type`: deepseek_v2, deepseek_v3 and
-/// kimi_k2 as parse_model_config reads them; glm_moe_dsa, kimi_linear, longcat_flash and minicpm3;
+/// and optionally `topk` and `name`. A config.json is known by its `model_type`: deepseek_v2,
+/// deepseek_v3, kimi_k2 and deepseek_v32 as parse_model_config reads them, the last with its
+/// `index_topk`; glm_moe_dsa likewise, kimi_linear, longcat_flash and minicpm3;
 /// llama, mistral, qwen2 and qwen3, whose kv_lora_rank and qk_rope_head_dim are each `KV heads *
 /// head_dim`. The keys may be those of its `text_config`.
 ///

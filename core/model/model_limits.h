@@ -6,5 +6,6 @@ namespace tributary {
 
 inline constexpr int kMaxHeads = 1 << 12;
 inline constexpr int kMaxLayers = 1 << 12;
+inline constexpr int kMaxTopk = 1 << 16;
 
 }  // namespace tributary

@@ -30,13 +30,15 @@ std::optional<ShapeDifference> find_difference(const PoolShape& first, const Poo
   return difference;
 }
 
-AttentionShape attention_shape(const MlaShape& model, RowFormat row_format, DType query_dtype) {
+AttentionShape attention_shape(const MlaShape& model, RowFormat row_format, DType query_dtype,
+                               int topk) {
   return {.heads = model.heads,
           .kv_lora_rank = model.kv_lora_rank,
           .qk_rope_head_dim = model.qk_rope_head_dim,
           .row_format = row_format,
           .query_dtype = query_dtype,
-          .softmax_scale = static_cast<float>(model.softmax_scale)};
+          .softmax_scale = static_cast<float>(model.softmax_scale),
+          .topk = topk < 0 ? model.topk : topk};
 }
 
 }  // namespace tributary

@@ -75,8 +75,15 @@ struct ShapeDifference {
 [[nodiscard]] std::optional<ShapeDifference> find_difference(const PoolShape& first,
                                                              const PoolShape& second);
 
-/// The attention of a model's layers. The softmax scale is the model's, as fp32.
+/// The tokens of a pool's leaf unless it is told. Where tokens select rows a leaf holds more:
+/// partial states take longer than the few rows of a small leaf (figures: bench/README.md).
+[[nodiscard]] constexpr int default_leaf_tokens(int topk) noexcept {
+  return topk > 0 ? 32'768 : 2048;
+}
+
+/// The attention of a model's layers. The softmax scale is the model's, as fp32. `topk`: instead of
+/// the model's; -1 for that one.
 [[nodiscard]] AttentionShape attention_shape(const MlaShape& model, RowFormat row_format,
-                                             DType query_dtype);
+                                             DType query_dtype, int topk = -1);
 
 }  // namespace tributary

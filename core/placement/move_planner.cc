@@ -195,12 +195,14 @@ class Planner {
     const double excess = us - sum / static_cast<double>(load.workers().size());
     if (excess <= 0) return 1;
     std::int64_t own = 0;
-    for (std::int64_t l = 0; l * leaf_tokens() < s.length; ++l) {
+    const AttendedLength length{s.length, ceil_div(s.length, leaf_tokens())};
+    for (std::int64_t l = 0; l < length.leaves; ++l) {
       if (trial.owner(s, l) != from) continue;
-      own += std::min<std::int64_t>(leaf_tokens(), s.length - l * leaf_tokens());
+      own += length.rows_of(1, std::min<std::int64_t>(leaf_tokens(), s.length - l * leaf_tokens()),
+                            prices_.config().attention.topk);
     }
-    const double others = us * static_cast<double>(worker.tokens - own) /
-                          static_cast<double>(std::max<std::int64_t>(1, worker.tokens));
+    const double others = us * static_cast<double>(worker.rows - own) /
+                          static_cast<double>(std::max<std::int64_t>(1, worker.rows));
     const std::int64_t count = worker.homes - (s.home == from ? 1 : 0);
     return lasting_excess_us(excess, others, count) / excess;
   }

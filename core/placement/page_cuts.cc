@@ -29,9 +29,7 @@ bool page_cut_pays(const NewSequence& sequence, std::span<const LeafRun> runs, s
     free_pages += worker.available_pages;
   }
 
-  const CostModelConfig& model = prices.config();
-  PoolLoad alone(static_cast<int>(load.workers().size()), model.workers_per_node, model.leaf_tokens,
-                 0);
+  PoolLoad alone(static_cast<int>(load.workers().size()), prices.config(), 0);
   alone.add(runs, home, sequence.limit_tokens);
   const auto exchange_us = [&](Exchange exchange) {
     const WorkerTimes slowest = alone.round(exchange, prices).slowest;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -45,8 +46,7 @@ Placement::Placement(const PlacementConfig& config, double max_step_us)
 }
 
 PoolLoad Placement::empty_load(std::int64_t pages_per_worker) const {
-  return {config_.workers, config_.model.workers_per_node, config_.model.leaf_tokens,
-          pages_per_worker, config_.model.attention.topk};
+  return {config_.workers, config_.model, pages_per_worker};
 }
 
 void Placement::check_load(const PoolLoad& load) const {
@@ -123,38 +123,38 @@ std::optional<Assignment> Placement::place_auto(const NewSequence& sequence, Pac
   return Assignment{home, chosen.leaf_owner()};
 }
 
-/// A worker's attention with one full leaf more.
-double Placement::attend_with_leaf_us(const WorkerLoad& worker) const {
+/// A worker's attention with one leaf more, of which `rows` are attended to.
+double Placement::attend_with_leaf_us(const WorkerLoad& worker, std::int64_t rows) const {
   AttendWork work = worker.attend();
   work.leaves += 1;
-  work.rows += config_.model.leaf_tokens;
-  work.row_tokens += config_.model.leaf_tokens;
+  work.rows += rows;
+  work.row_tokens += rows;
   work.merges += 1;
   return prices_.attend_us(work);
 }
 
 /// As at admission: it is no reason for another cut that others are cut and exchange anyway.
-bool Placement::leaf_may_cut(std::int32_t home, const PoolLoad& load) const {
+bool Placement::leaf_may_cut(std::int32_t home, std::int64_t rows, const PoolLoad& load) const {
   double busiest = 0;
   double sum = 0;
   for (std::int32_t w = 0; w < config_.workers; ++w) {
     const WorkerLoad& worker = load.workers()[static_cast<std::size_t>(w)];
-    const double us = w == home ? attend_with_leaf_us(worker) : load.attend_us(w, prices_);
+    const double us = w == home ? attend_with_leaf_us(worker, rows) : load.attend_us(w, prices_);
     busiest = std::max(busiest, us);
     sum += us;
   }
   return gap_pays(busiest, sum, load.workers().size());
 }
 
-/// A step with one full leaf more on `worker`, for a sequence whose home is `home` and which may
-/// have other leaves on the worker. Queries and roots of a leaf elsewhere are priced as in an
-/// all-to-all.
-double Placement::leaf_step_us(std::int32_t worker, std::int32_t home, bool held,
+/// A step with one leaf more on `worker`, of which `rows` are attended to, for a sequence whose
+/// home is `home` and which may have other leaves on the worker. Queries and roots of a leaf
+/// elsewhere are priced as in an all-to-all.
+double Placement::leaf_step_us(std::int32_t worker, std::int32_t home, bool held, std::int64_t rows,
                                const PoolLoad& load, const RoundTimes& now) const {
   const auto index = static_cast<std::size_t>(worker);
   const WorkerLoad& w = load.workers()[index];
   RoundTimes after = now;
-  after.slowest.attend_us = std::max(now.slowest.attend_us, attend_with_leaf_us(w));
+  after.slowest.attend_us = std::max(now.slowest.attend_us, attend_with_leaf_us(w, rows));
   if (worker != home) {
     constexpr auto kNarrow = Exchange::kAllToAll;
     Inbound queries = load.exchange().queries(worker, kNarrow, prices_);
@@ -193,7 +193,13 @@ std::int32_t Placement::place_leaf(std::int32_t reserved_owner, std::int64_t lea
 
   const RoundTimes now =
       policy == SpreadPolicy::kAuto ? load.round(Exchange::kAllToAll, prices_) : RoundTimes{};
-  const bool may_cut = policy == SpreadPolicy::kAll || leaf_may_cut(home, load);
+  // Of the leaf when it is full.
+  const int leaf_tokens = config_.model.leaf_tokens;
+  const std::int64_t length =
+      std::accumulate(spread_tokens.begin(), spread_tokens.end(), std::int64_t{leaf_tokens});
+  const std::int64_t rows = AttendedLength{length, ceil_div(length, leaf_tokens)}.rows_of(
+      1, leaf_tokens, config_.model.attention.topk);
+  const bool may_cut = policy == SpreadPolicy::kAll || leaf_may_cut(home, rows, load);
   const auto key = [&](std::int32_t worker) {
     const auto w = static_cast<std::size_t>(worker);
     // `all`: evenly over the pool. `auto`: a leaf at the home ships no root, one elsewhere in the
@@ -201,9 +207,10 @@ std::int32_t Placement::place_leaf(std::int32_t reserved_owner, std::int64_t lea
     const bool held = spread_tokens[w] > 0;
     const int distance = worker == home ? 0 : held ? 1 : 2;
     const bool automatic = policy == SpreadPolicy::kAuto;
-    return std::tuple(
-        !may_cut && distance == 2, automatic ? leaf_step_us(worker, home, held, load, now) : 0.0,
-        automatic ? distance : spread_tokens[w], workers[w].tokens, worker != reserved_owner);
+    return std::tuple(!may_cut && distance == 2,
+                      automatic ? leaf_step_us(worker, home, held, rows, load, now) : 0.0,
+                      automatic ? distance : spread_tokens[w], workers[w].tokens,
+                      worker != reserved_owner);
   };
   std::int32_t best = reserved_owner;
   auto least = key(best);

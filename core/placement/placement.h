@@ -73,10 +73,11 @@ class Placement {
  private:
   [[nodiscard]] std::optional<Assignment> place_auto(const NewSequence& sequence, Packing& packing,
                                                      const PoolLoad& load, PageCut page_cut) const;
-  [[nodiscard]] double attend_with_leaf_us(const WorkerLoad& worker) const;
-  [[nodiscard]] bool leaf_may_cut(std::int32_t home, const PoolLoad& load) const;
+  [[nodiscard]] double attend_with_leaf_us(const WorkerLoad& worker, std::int64_t rows) const;
+  [[nodiscard]] bool leaf_may_cut(std::int32_t home, std::int64_t rows, const PoolLoad& load) const;
   [[nodiscard]] double leaf_step_us(std::int32_t worker, std::int32_t home, bool held,
-                                    const PoolLoad& load, const RoundTimes& now) const;
+                                    std::int64_t rows, const PoolLoad& load,
+                                    const RoundTimes& now) const;
   void check_load(const PoolLoad& load) const;
 
   PlacementConfig config_;

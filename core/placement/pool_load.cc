@@ -18,13 +18,12 @@ std::int64_t checked(int value, int workers, int workers_per_node) {
 
 }  // namespace
 
-PoolLoad::PoolLoad(int workers, int workers_per_node, int leaf_tokens,
-                   std::int64_t pages_per_worker, int topk)
-    : leaf_tokens_(checked(leaf_tokens, workers, workers_per_node)),
-      topk_(topk),
+PoolLoad::PoolLoad(int workers, const CostModelConfig& model, std::int64_t pages_per_worker)
+    : leaf_tokens_(checked(model.leaf_tokens, workers, model.workers_per_node)),
+      topk_(model.attention.topk),
       pages_per_worker_(pages_per_worker),
       workers_(at(workers)),
-      exchange_(workers, workers_per_node) {
+      exchange_(workers, model.workers_per_node) {
   for (WorkerLoad& worker : workers_) worker.available_pages = pages_per_worker;
 }
 
@@ -75,9 +74,7 @@ void PoolLoad::change(std::span<const LeafRun> runs, std::int32_t home, std::int
     worker.leaves += sign * (run.end - run.begin);
     const std::int64_t held = std::min(run.end * leaf_tokens_, tokens) - run.begin * leaf_tokens_;
     worker.tokens += sign * held;
-    // Leaf by leaf, as a plan has them.
-    worker.rows += sign * (held / leaf_tokens_ * attended_rows(leaf_tokens_, tokens, topk_) +
-                           attended_rows(held % leaf_tokens_, tokens, topk_));
+    worker.rows += sign * AttendedLength{tokens, leaves}.rows_of(run.end - run.begin, held, topk_);
     change_roots(run, leaves, sign);
   }
   change_home(home, leaves, sign);

@@ -48,7 +48,7 @@ struct WorkerLoad {
   /// Cached tokens of running sequences. Planned growth is not included: on a chat trace including
   /// it balances no better (all of it: worse), since limits are far above the decoded lengths.
   std::int64_t tokens = 0;
-  std::int64_t rows = 0;             // of them, that a round attends to: see attended_rows()
+  std::int64_t rows = 0;             // of them, that a round reads: see AttendedLength
   std::int64_t available_pages = 0;  // neither used nor reserved; set by the owner of the load
   std::int64_t homes = 0;            // running sequences whose home it is
   std::int64_t leaves = 0;           // that hold tokens
@@ -73,9 +73,7 @@ class PoolLoad {
  public:
   /// Starts with an empty pool. Throws kInvalidArgument for fewer than one worker, or fewer than
   /// one worker per node.
-  /// `topk`: rows that a token selects at most; 0: it attends to all.
-  PoolLoad(int workers, int workers_per_node, int leaf_tokens, std::int64_t pages_per_worker,
-           int topk = 0);
+  PoolLoad(int workers, const CostModelConfig& model, std::int64_t pages_per_worker);
 
   /// Adds a sequence of `tokens` whose leaves lie in `runs`, in order and complete.
   void add(std::span<const LeafRun> runs, std::int32_t home, std::int64_t tokens) {
@@ -85,11 +83,11 @@ class PoolLoad {
   void remove(std::span<const LeafRun> runs, std::int32_t home, std::int64_t tokens) {
     change(runs, home, tokens, -1);
   }
-  /// Grows a sequence, all of whose rows are attended to, by `tokens` in its newest leaf, which has
-  /// some already.
-  void grow(std::int32_t worker, std::int64_t tokens) {
+  /// Grows sequences by `tokens` in their newest leaves, which have some already; `rows` of them
+  /// are of sequences that stay within their topk, or have none. The others are beyond it already.
+  void grow(std::int32_t worker, std::int64_t tokens, std::int64_t rows) {
     workers_[at(worker)].tokens += tokens;
-    workers_[at(worker)].rows += tokens;
+    workers_[at(worker)].rows += rows;
   }
   void set_available_pages(std::int32_t worker, std::int64_t pages) {
     workers_[at(worker)].available_pages = pages;

@@ -20,7 +20,8 @@ namespace {
 double attend_with(const NewSequence& s, const WorkerLoad& w, const RoundPrices& prices) {
   AttendWork work = w.attend();
   work.leaves += s.leaves;
-  const std::int64_t rows = attended_rows(s.tokens, s.tokens, prices.config().attention.topk);
+  const std::int64_t rows = AttendedLength{s.tokens, s.leaves}.rows_of(
+      s.leaves, s.tokens, prices.config().attention.topk);
   work.rows += rows;
   work.row_tokens += rows;
   work.merges += s.leaves - 1;

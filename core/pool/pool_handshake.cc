@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/model_limits.h"
 #include "core/model/pool_shape.h"
 #include "core/pool/gather_all.h"
 
@@ -66,6 +67,9 @@ void check_attention_shape(const AttentionShape& shape) {
   if (shape.query_dtype != DType::kBF16 && shape.query_dtype != DType::kF32) {
     fail(ErrorCode::kInvalidArgument, "query type is {}, expected bf16 or f32",
          dtype_name(shape.query_dtype));
+  }
+  if (shape.topk < 0 || shape.topk > kMaxTopk) {
+    fail(ErrorCode::kInvalidArgument, "topk is {}, expected 0 to {}", shape.topk, kMaxTopk);
   }
   if (!(std::isfinite(shape.softmax_scale) && shape.softmax_scale > 0)) {
     fail(ErrorCode::kInvalidArgument, "softmax_scale is {}, expected positive and finite",

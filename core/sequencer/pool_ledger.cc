@@ -145,11 +145,13 @@ void PoolLedger::decide(TableOp op) {
     const Sequence& s = table_.at(id);
     const int leaf_tokens = table_.leaf_tokens();
     const std::int64_t length = s.length + commit->accepted;
-    // Beyond topk a longer sequence is attended to less in each of its leaves.
+    const bool all_attended = topk_ == 0 || length <= topk_;
     owners_change = ceil_div(length, leaf_tokens) != ceil_div(s.length, leaf_tokens) ||
-                    (topk_ > 0 && length > topk_);
+                    (!all_attended && s.length <= topk_);
     const auto newest = static_cast<std::size_t>(s.length / leaf_tokens);
-    if (!owners_change) load_.grow(s.leaves[newest].owner, commit->accepted);
+    if (!owners_change) {
+      load_.grow(s.leaves[newest].owner, commit->accepted, all_attended ? commit->accepted : 0);
+    }
   }
   if (owners_change && table_.contains(id)) account(table_.at(id), -1);
   table_.apply(op);

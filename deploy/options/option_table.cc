@@ -75,6 +75,10 @@ void OptionVisitor::add_powers(int& field, std::string_view name, PowersOfTwo ra
     }
     field = value;
   };
+  line.text = [&field, range] {
+    return field >= range.low && field <= range.high ? value_text(field) : "";
+  };
+  line.default_text = line.text();
   line.low = fmt::format("{}", range.low);
   line.high = fmt::format("{}", range.high);
   line.help = with_default(help, line, notes);

@@ -52,7 +52,8 @@ void read_shape(nb::handle shape, std::optional<double> softmax_scale, WorkerOpt
                                    .kv_lora_rank = served.kv_lora_rank,
                                    .qk_rope_head_dim = served.qk_rope_head_dim,
                                    .layers = served.layers,
-                                   .softmax_scale = served.softmax_scale};
+                                   .softmax_scale = served.softmax_scale,
+                                   .topk = served.topk};
   } else if (nb::hasattr(shape, "keys")) {
     nb::dict fields;
     fields.update(nb::borrow<nb::dict>(nb::module_::import_("builtins").attr("dict")(shape)));
@@ -100,7 +101,7 @@ struct PoolArguments {
   std::string rows, query;
   int v_head_dim = 0;
   int leaf_tokens = 0;
-  int topk = 0;
+  int topk = -1;
   int threads = 0;
   std::string backend, costs;
   double close_timeout = 0;
@@ -214,30 +215,33 @@ void bind_pool(nb::module_& module) {
           "__init__",
           [](Pool* place, int workers, nb::object shape, nb::object model, int layers,
              std::optional<double> softmax_scale, double kv_gib, const std::string& rows,
-             const std::string& query, nb::object kv_b_proj, int v_head_dim, int leaf_tokens,
-             int topk, int threads, const std::string& backend, const std::string& costs,
-             double timeout, std::int64_t max_in_flight_bytes, double close_timeout) {
-            const PoolArguments arguments{.shape = std::move(shape),
-                                          .model = std::move(model),
-                                          .kv_b_proj = std::move(kv_b_proj),
-                                          .layers = layers,
-                                          .softmax_scale = softmax_scale,
-                                          .kv_gib = kv_gib,
-                                          .rows = rows,
-                                          .query = query,
-                                          .v_head_dim = v_head_dim,
-                                          .leaf_tokens = leaf_tokens,
-                                          .topk = topk,
-                                          .threads = threads,
-                                          .backend = backend,
-                                          .costs = costs,
-                                          .close_timeout = close_timeout};
+             const std::string& query, nb::object kv_b_proj, int v_head_dim,
+             std::optional<int> leaf_tokens, std::optional<int> topk, int threads,
+             const std::string& backend, const std::string& costs, double timeout,
+             std::int64_t max_in_flight_bytes, double close_timeout) {
+            const PoolArguments arguments{
+                .shape = std::move(shape),
+                .model = std::move(model),
+                .kv_b_proj = std::move(kv_b_proj),
+                .layers = layers,
+                .softmax_scale = softmax_scale,
+                .kv_gib = kv_gib,
+                .rows = rows,
+                .query = query,
+                .v_head_dim = v_head_dim,
+                .leaf_tokens =
+                    leaf_tokens ? checked("leaf_tokens", *leaf_tokens, kPageTokens, 1 << 20) : 0,
+                .topk = topk ? checked("topk", *topk, 0, kMaxTopk) : -1,
+                .threads = threads,
+                .backend = backend,
+                .costs = costs,
+                .close_timeout = close_timeout};
             new (place) Pool(make_pool(workers, arguments, timeout, max_in_flight_bytes));
           },
           "workers"_a = 1, "shape"_a = "deepseek-v2-lite", nb::kw_only(), "model"_a = nb::none(),
           "layers"_a = 0, "softmax_scale"_a = nb::none(), "kv_gib"_a = 0.25, "rows"_a = "bf16",
           "query"_a = "bf16", "kv_b_proj"_a = nb::none(), "v_head_dim"_a = 0,
-          "leaf_tokens"_a = 2048, "topk"_a = 0, "threads"_a = 0, "backend"_a = "cpu",
+          "leaf_tokens"_a = nb::none(), "topk"_a = nb::none(), "threads"_a = 0, "backend"_a = "cpu",
           "costs"_a = "cpu", "timeout"_a = 10.0, "max_in_flight_bytes"_a = std::int64_t{256} << 20,
           "close_timeout"_a = 60.0,
           nb::sig("def __init__(self, workers: int = 1, shape: typing.Any = 'deepseek-v2-lite', *, "
@@ -245,7 +249,8 @@ void bind_pool(nb::module_& module) {
                   "softmax_scale: float | None = None, kv_gib: float = 0.25, rows: str = 'bf16', "
                   "query: str = 'bf16', "
                   "kv_b_proj: collections.abc.Iterable[typing.Any] | None = None, "
-                  "v_head_dim: int = 0, leaf_tokens: int = 2048, topk: int = 0, threads: int = 0, "
+                  "v_head_dim: int = 0, leaf_tokens: int | None = None, "
+                  "topk: int | None = None, threads: int = 0, "
                   "backend: str = 'cpu', costs: str = 'cpu', timeout: float = 10.0, "
                   "max_in_flight_bytes: int = 268435456, close_timeout: float = 60.0) -> None"),
           "Named as the flags of `tributary up`. Returns when the pool serves; raises "
@@ -260,9 +265,10 @@ void bind_pool(nb::module_& module) {
           "query: 'bf16' or 'f32'. kv_b_proj: W_UK and W_UV without a model, for\n"
           "attend(absorbed=False) and attend_projected(): of each layer an array\n"
           "[heads * (N + v_head_dim), kv_lora_rank], fp32 or bf16, as a DeepSeek model's\n"
-          "self_attn.kv_b_proj.weight; copied. leaf_tokens: a power of two from 64 on.\n"
+          "self_attn.kv_b_proj.weight; copied. leaf_tokens: a power of two from 64 on; None is\n"
+          "2048, or 32768 with a topk.\n"
           "topk: positions that a token selects at most (step.attend(selected=)); 0 for dense\n"
-          "attention.\n"
+          "attention, None for the shape's.\n"
           "threads: of each worker; 0 is its share of the cores. backend: 'cpu', one of its\n"
           "instruction sets ('cpu/avx2'),\n"
           "or 'reference'. costs: by which machine's constants sequences are placed. timeout and\n"

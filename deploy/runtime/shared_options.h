@@ -12,6 +12,7 @@
 #include "core/base/dtype.h"
 #include "core/base/limits.h"
 #include "core/base/option.h"
+#include "core/model/model_limits.h"
 #include "core/model/row_format.h"
 #include "core/placement/spread_policy.h"
 #include "core/plan/plan.h"
@@ -43,9 +44,15 @@ void visit_backend(Visitor& v, std::string& backend, int& threads) {
 }
 
 template <class Visitor>
-void visit_leaf_tokens(Visitor& v, int& leaf_tokens) {
+void visit_leaf_tokens(Visitor& v, int& leaf_tokens, std::string_view shown_default = {}) {
   v(leaf_tokens, "--leaf-tokens", PowersOfTwo{kPageTokens, 1 << 20},
-    "Tokens of a leaf, the unit of computation and placement: a power of two, 64 or more");
+    "Tokens of a leaf, the unit of computation and placement: a power of two, 64 or more",
+    {.shown_default = shown_default});
+}
+/// Where 0 stands for default_leaf_tokens().
+template <class Visitor>
+void visit_pool_leaf_tokens(Visitor& v, int& leaf_tokens) {
+  visit_leaf_tokens(v, leaf_tokens, "2048, or 32768 where tokens select rows");
 }
 
 template <class Visitor>
@@ -68,11 +75,12 @@ void visit_query(Visitor& v, DType& dtype) {
   v(dtype, "--query", "bf16|f32", "Type of the queries");
 }
 
+/// -1 stands for the shape's.
 template <class Visitor>
 void visit_topk(Visitor& v, int& topk) {
-  v(topk, "--topk", {0, 1 << 16},
-    "Sparse attention: a token attends to the rows that its client selects, at most N",
-    {.shown_default = "0, to all"});
+  v(topk, "--topk", {0, kMaxTopk},
+    "Sparse attention: a token attends to the rows that its client selects, at most N; 0, to all",
+    {.shown_default = "the shape's"});
 }
 
 template <class Visitor>

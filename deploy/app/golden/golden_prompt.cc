@@ -8,20 +8,43 @@
 
 namespace tributary {
 
+namespace {
+
+void check_equal(const std::string& name, PoolShape expected, const PoolShape& shape) {
+  expected.layers = 1;
+  expected.leaf_tokens = shape.leaf_tokens;
+  if (const auto difference = find_difference(expected, shape)) {
+    fail(ErrorCode::kInvalidArgument, "{}: {} is {}, but the service's pool has {}", name,
+         difference->field, difference->first, difference->second);
+  }
+}
+
+}  // namespace
+
 void check_shape(const GoldenCase& golden, const PoolShape& shape) {
   const ModelShape& model = golden.shape;
   PoolShape expected{attention_shape(mla_shape(model), shape.row_format, shape.query_dtype)};
-  expected.layers = 1;
-  expected.leaf_tokens = shape.leaf_tokens;
   if (shape.v_head_dim != 0) {
     expected.qk_nope_head_dim = model.qk_nope_head_dim;
     expected.v_head_dim = model.v_head_dim;
     expected.hidden_size = model.hidden_size;
   }
-  if (const auto difference = find_difference(expected, shape)) {
-    fail(ErrorCode::kInvalidArgument, "{}: {} is {}, but the service's pool has {}", golden.name,
-         difference->field, difference->first, difference->second);
-  }
+  check_equal(golden.name, expected, shape);
+}
+
+void check_shape(const GoldenSelection& golden, const PoolShape& shape) {
+  check_equal(golden.name,
+              {attention_shape(mla_shape(golden), shape.row_format, shape.query_dtype)}, shape);
+}
+
+MlaShape mla_shape(const GoldenSelection& golden) {
+  return {.name = golden.name,
+          .heads = golden.heads,
+          .kv_lora_rank = golden.kv_lora_rank,
+          .qk_rope_head_dim = golden.qk_rope_head_dim,
+          .layers = 1,
+          .softmax_scale = golden.softmax_scale,
+          .topk = golden.topk};
 }
 
 std::vector<std::byte> prompt_rows(const GoldenCase& golden, GoldenLayer& layer, int entry) {

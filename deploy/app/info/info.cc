@@ -127,15 +127,15 @@ std::string info_text() {
                  gnu_get_libc_version());
   fmt::format_to(out, "built with        {}, Boost {}, Highway {}\n\n", kCompiler, boost_version(),
                  highway_version());
-  constexpr auto kRow = "{:<16}  {:>6}  {:>5}  {:>7}  {:>8}  {:>17}  {:>11}\n";
+  constexpr auto kRow = "{:<16}  {:>6}  {:>5}  {:>7}  {:>8}  {:>5}  {:>17}  {:>11}\n";
   fmt::format_to(out, "Model shapes, with the bytes that a token takes in the cache as bf16:\n\n");
-  fmt::format_to(out, kRow, "shape", "layers", "heads", "kv rank", "rope dim", "bytes/token/layer",
-                 "bytes/token");
+  fmt::format_to(out, kRow, "shape", "layers", "heads", "kv rank", "rope dim", "topk",
+                 "bytes/token/layer", "bytes/token");
   for (const MlaShape& shape : mla_presets()) {
     const std::size_t row_bytes = bf16_row_bytes(shape);
     fmt::format_to(out, kRow, shape.name, shape.layers, shape.heads, shape.kv_lora_rank,
-                   shape.qk_rope_head_dim, row_bytes,
-                   row_bytes * static_cast<std::size_t>(shape.layers));
+                   shape.qk_rope_head_dim, shape.topk > 0 ? std::to_string(shape.topk) : "all",
+                   row_bytes, row_bytes * static_cast<std::size_t>(shape.layers));
   }
   return text;
 }
@@ -169,6 +169,7 @@ std::string info_json() {
                               {"heads", shape.heads},
                               {"kv_lora_rank", shape.kv_lora_rank},
                               {"qk_rope_head_dim", shape.qk_rope_head_dim},
+                              {"topk", shape.topk},
                               {"bytes_per_token_and_layer", bf16_row_bytes(shape)}});
   }
   return json.dump(2);

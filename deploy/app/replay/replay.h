@@ -38,14 +38,14 @@ struct ReplayOptions {
   int tokens_per_step = 1;
   SpreadPolicy spread = SpreadPolicy::kAuto;
   Exchange exchange = Exchange::kAuto;
-  int leaf_tokens = 2048;
+  int leaf_tokens = 0;
   std::string costs = "cpu";
   std::string backend = "cpu";
   int threads = 0;
   BackendOptions backend_options;
   RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
-  int topk = 0;
+  int topk = -1;
   std::uint64_t seed = 1;
   double speed = 0;
   double canary_rate = 0.001;
@@ -77,7 +77,7 @@ struct ReplayOptions {
       "Where sequences lie: each on one worker (single), on as many as it has leaves (all), or as "
       "makes rounds short");
     visit_exchange(own, exchange);
-    visit_leaf_tokens(own, leaf_tokens);
+    visit_pool_leaf_tokens(own, leaf_tokens);
     visit_costs(own, costs);
     visit_shape(own, shape);
     own(layers, "--layers", {1, 1024}, "Layers that every step runs");

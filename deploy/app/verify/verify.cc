@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <span>
 #include <thread>
+#include <utility>
 
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
 #include "core/base/limits.h"
 #include "core/model/mla_shape.h"
-#include "core/plan/merge_tree.h"
 #include "core/reference/golden_case.h"
 #include "deploy/app/golden/golden_judge.h"
 #include "deploy/app/golden/golden_prompt.h"
@@ -24,6 +23,28 @@ namespace tributary {
 namespace {
 
 constexpr int kSenders = 2;
+
+std::size_t size(std::int64_t count) {
+  return static_cast<std::size_t>(count);
+}
+
+const SequenceHandle& admit(TierClient& client, std::int64_t prompt_tokens,
+                            std::int64_t max_new_tokens, const VerifyOptions& options,
+                            ScopedSequences& sequences) {
+  return sequences.add(client.admit_waiting(
+      {.prompt_tokens = prompt_tokens,
+       .max_new_tokens = max_new_tokens,
+       .spread = SpreadPolicy::kAll,
+       .idempotency_key = {}},
+      Deadline::after(std::chrono::milliseconds(options.service.call_timeout_ms))));
+}
+
+/// One token of each.
+void commit(TierClient& client, ScopedSequences& sequences) {
+  std::vector<SequenceHandle*> all;
+  for (SequenceHandle& sequence : sequences.all()) all.push_back(&sequence);
+  client.commit(all, std::vector<std::int32_t>(all.size(), 1));
+}
 
 /// One golden group on one pool.
 class GroupRun {
@@ -40,7 +61,7 @@ class GroupRun {
   /// Projects queries and applies outputs here, on the client's side.
   GoldenResults& attend(const VerifyOptions& options) {
     ScopedSequences sequences(client_);
-    admit(options, sequences);
+    admit_all(options, sequences);
     const std::size_t record_bytes = shape_.token_record_bytes();
     const std::size_t state_floats = shape_.state_shape().record_floats();
     const auto batch = static_cast<std::size_t>(golden_.batch);
@@ -65,7 +86,7 @@ class GroupRun {
                                             entry * state_floats, state_floats)));
         layer_.take_state(static_cast<std::int64_t>(entry), position, state_->as<float>());
       }
-      commit(sequences);
+      commit(client_, sequences);
     }
     sequences.free();
     for (int entry = 0; entry < golden_.batch; ++entry) layer_.prefill(entry);
@@ -75,7 +96,7 @@ class GroupRun {
   /// Sends hidden states and returns outputs [B, D, hidden_size].
   std::vector<float> forward(const VerifyOptions& options) {
     ScopedSequences sequences(client_);
-    admit(options, sequences);
+    admit_all(options, sequences);
     const auto width = static_cast<std::size_t>(golden_.shape.hidden_size);
     const auto steps = static_cast<std::size_t>(golden_.decode_steps);
     const auto batch = static_cast<std::size_t>(golden_.batch);
@@ -92,29 +113,19 @@ class GroupRun {
              .output = &output[(entry * steps + d) * width]});
       }
       client_.forward(items, /*layer=*/0);
-      commit(sequences);
+      commit(client_, sequences);
     }
     sequences.free();
     return output;
   }
 
  private:
-  void admit(const VerifyOptions& options, ScopedSequences& sequences) {
+  void admit_all(const VerifyOptions& options, ScopedSequences& sequences) {
     for (int entry = 0; entry < golden_.batch; ++entry) {
-      const SequenceHandle& sequence = sequences.add(client_.admit_waiting(
-          {.prompt_tokens = golden_.prefill_len,
-           .max_new_tokens = golden_.decode_steps,
-           .spread = SpreadPolicy::kAll,
-           .idempotency_key = {}},
-          Deadline::after(std::chrono::milliseconds(options.service.call_timeout_ms))));
-      push_prompt(client_, sequence, prompt_rows(golden_, layer_, entry), kSenders);
+      push_prompt(client_,
+                  admit(client_, golden_.prefill_len, golden_.decode_steps, options, sequences),
+                  prompt_rows(golden_, layer_, entry), kSenders);
     }
-  }
-
-  void commit(ScopedSequences& sequences) {
-    std::vector<SequenceHandle*> all;
-    for (SequenceHandle& sequence : sequences.all()) all.push_back(&sequence);
-    client_.commit(all, std::vector<std::int32_t>(all.size(), 1));
   }
 
   const GoldenCase& golden_;
@@ -125,18 +136,10 @@ class GroupRun {
   std::unique_ptr<Buffer> record_, state_;
 };
 
-/// The shape of the pool that gets a case's sequences.
-PoolShape pool_shape(const GoldenCase& golden, TierClient& client, Deadline deadline) {
+/// The shape of the pool that gets such sequences.
+PoolShape pool_shape(const auto& golden, const VerifyOptions& options, TierClient& client) {
   ScopedSequences probe(client);
-  const PoolShape shape = probe
-                              .add(client.admit_waiting({.prompt_tokens = golden.prefill_len,
-                                                         .max_new_tokens = golden.decode_steps,
-                                                         .spread = SpreadPolicy::kAuto,
-                                                         .idempotency_key = {}},
-                                                        deadline))
-                              .shape;
-  check_shape(golden, shape);
-  return shape;
+  return admit(client, golden.prefill_len, golden.decode_steps, options, probe).shape;
 }
 
 std::unique_ptr<Backend> client_backend(const VerifyOptions& options) {
@@ -155,125 +158,86 @@ void verify_group(const GoldenCase& golden, const GoldenGroup& group, const Veri
   if (forward) judge_forward(golden, group, shape, run.forward(options), result.rows);
 }
 
-WorkerOptions pool_options(const GoldenCase& golden, const GoldenGroup& group,
-                           const std::filesystem::path& file, const VerifyOptions& options) {
+/// Of a pool of the shape or the model of `golden`.
+WorkerOptions pool_options(const auto& golden, const MlaShape& shape, RowFormat row_format,
+                           const VerifyOptions& options) {
   WorkerOptions pool;
-  pool.model = file;
   pool.listen = options.listen;
   pool.advertise = options.advertise;
   pool.backend = options.backend;
   pool.threads = options.threads;
   pool.backend_options = options.backend_options;
-  pool.row_format = group.row_format;
+  pool.row_format = row_format;
   pool.query_dtype = options.query_dtype;
   pool.leaf_tokens = options.leaf_tokens;
   pool.round_timeout_ms = 60'000;
   // Room for all sequences on any one worker, and half a page for the rounding of this number.
   const auto pages = static_cast<double>(golden.batch * ceil_div(golden.tokens(), kPageTokens));
-  const std::size_t row_bytes =
-      attention_shape(mla_shape(golden.shape), group.row_format, options.query_dtype).row_bytes();
+  const std::size_t row_bytes = attention_shape(shape, row_format, options.query_dtype).row_bytes();
   pool.kv_gib = (pages + 0.5) * static_cast<double>(row_bytes * kPageTokens) / 0x1p30;
   return pool;
 }
 
-/// A decode kernel over selected rows, in leaves of `leaf_tokens` that are merged, on the rows and
-/// queries of the file; without a pool, which attends to all rows.
+/// Attention to selected rows on the pool of `client`: the rows and queries of the file.
 void verify_selection(const GoldenSelection& golden, const VerifyOptions& options,
-                      Verification& result) {
-  const auto backend = client_backend(options);
-  const RowLayout row{RowFormat::kBF16, golden.kv_lora_rank, golden.qk_rope_head_dim};
-  const StateShape shape{golden.heads, golden.kv_lora_rank};
-  const std::int64_t pages = ceil_div(golden.tokens(), kPageTokens);
-  const auto cache = backend->make_cache({.layers = 1,
-                                          .pages = static_cast<int>(pages),
-                                          .kv_lora_rank = golden.kv_lora_rank,
-                                          .qk_rope_head_dim = golden.qk_rope_head_dim,
-                                          .row_format = row.format});
-  std::vector<std::int32_t> table(static_cast<std::size_t>(pages));
-  std::iota(table.begin(), table.end(), 0);
-  const auto steps = static_cast<std::int64_t>(golden.decode_steps);
-  const std::int64_t leaves = ceil_div(golden.tokens(), options.leaf_tokens);
-  const auto on_device = [&](std::span<const std::byte> bytes) {
-    auto buffer = backend->allocate(bytes.size());
-    backend->upload(buffer->data(), bytes);
-    return buffer;
+                      const PoolShape& shape, TierClient& client, Verification& result) {
+  const auto steps = size(golden.decode_steps);
+  const RowLayout row = shape.row();
+  const RowLayout query =
+      plain_row(std::int64_t{golden.heads} * golden.latent_dim(), shape.query_dtype);
+  const auto batch = size(golden.batch);
+  ScopedSequences sequences(client);
+  std::vector<std::byte> rows(batch * size(golden.tokens()) * row.bytes());
+  row.encode(golden.rows, rows.data());
+  std::vector<std::byte> queries(batch * steps * query.bytes());
+  query.encode(golden.query, queries.data());
+  const auto row_of = [&](std::size_t entry, std::int64_t position) {
+    return rows.data() + (entry * size(golden.tokens()) + size(position)) * row.bytes();
   };
-  const auto states =
-      backend->allocate(static_cast<std::size_t>(leaves * steps) * shape.record_bytes());
+  for (std::size_t entry = 0; entry < batch; ++entry) {
+    const std::span prompt(row_of(entry, 0), row_of(entry, golden.prefill_len));
+    push_prompt(client, admit(client, golden.prefill_len, golden.decode_steps, options, sequences),
+                {prompt.begin(), prompt.end()}, kSenders);
+  }
+  const std::size_t record = shape.state_shape().record_floats();
+  std::vector<float> states(batch * steps * record);
+  for (std::size_t d = 0; d < steps; ++d) {
+    std::vector<LayerItem> items;
+    for (std::size_t entry = 0; entry < batch; ++entry) {
+      const std::size_t token = entry * steps + d;
+      items.push_back({.sequence = &sequences.all()[entry],
+                       .tokens = 1,
+                       .query = {queries.data() + token * query.bytes()},
+                       .row = {row_of(entry, golden.prefill_len + std::int64_t(d))},
+                       .selected = {golden.selected.data() + token * size(golden.topk)},
+                       .selected_count = golden.topk,
+                       .output = &states[token * record]});
+    }
+    client.attend(items, /*layer=*/0);
+    commit(client, sequences);
+  }
+  sequences.free();
   std::vector<float> latent;
   std::vector<float> lse;
-  const auto part = [&](const auto& values, int entry) {
-    const std::size_t count = values.size() / static_cast<std::size_t>(golden.batch);
-    return std::span(values).subspan(static_cast<std::size_t>(entry) * count, count);
-  };
-  for (int entry = 0; entry < golden.batch; ++entry) {
-    for (std::int64_t page = 0; page < pages; ++page) {
-      const auto begin = static_cast<std::size_t>(page * kPageTokens) * row.values();
-      const std::span all = part(golden.rows, entry);
-      const std::span values =
-          all.subspan(begin, std::min(kPageTokens * row.values(), all.size() - begin));
-      std::vector<std::byte> rows(values.size() / row.values() * row.bytes());
-      row.encode(values, rows.data());
-      backend->store_rows(*cache, 0, static_cast<std::int32_t>(page), 0, rows);
-    }
-    const RowLayout query =
-        plain_row(std::int64_t{golden.heads} * golden.latent_dim(), options.query_dtype);
-    std::vector<std::byte> records(static_cast<std::size_t>(steps) * query.bytes());
-    query.encode(part(golden.query, entry), records.data());
-    const auto queries = on_device(records);
-    const auto selected = on_device(std::as_bytes(part(golden.selected, entry)));
-    std::vector<LeafTask> tasks;
-    std::vector<NodeState> nodes;
-    for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
-      const std::int64_t begin = leaf * options.leaf_tokens;
-      nodes.push_back({{0, static_cast<std::int32_t>(leaf)}, leaf * steps});
-      tasks.push_back({.tokens = golden.decode_steps,
-                       .rows = static_cast<std::int32_t>(
-                           std::min<std::int64_t>(options.leaf_tokens, golden.tokens() - begin)),
-                       .first_page = static_cast<std::int32_t>(begin / kPageTokens),
-                       .leaf_begin = begin,
-                       .query_position = golden.prefill_len,
-                       .state = leaf * steps});
-    }
-    const std::int32_t layer = 0;
-    backend->call(AttendArgs{
-        .cache = cache.get(),
-        .tasks = tasks,
-        .block_table = table,
-        .item_layer = std::span(&layer, 1),
-        .queries = queries->data(),
-        .query_stride_bytes = query.bytes(),
-        .query_dtype = options.query_dtype,
-        .heads = golden.heads,
-        .softmax_scale = static_cast<float>(golden.softmax_scale),
-        .states = states->as<float>(),
-        .selected = {.data = selected->as<std::int32_t>(),
-                     .stride_bytes = static_cast<std::size_t>(golden.topk) * sizeof(std::int32_t),
-                     .most = golden.topk}});
-    MergeSchedule merges;
-    merges.add(nodes, tree_height(leaves), 0, golden.decode_steps);
-    for (const std::vector<MergeOp>& ops : merges.levels()) {
-      backend->call(MergeArgs{.ops = ops,
-                              .shape = shape,
-                              .states = states->as<float>(),
-                              .levels = static_cast<int>(merges.levels().size())});
-    }
-    std::vector<float> records_out(static_cast<std::size_t>(steps) * shape.record_floats());
-    backend->download(std::as_writable_bytes(std::span(records_out)), states->data());
-    const auto values = static_cast<std::ptrdiff_t>(golden.heads) * golden.kv_lora_rank;
-    for (auto at = records_out.begin(); at != records_out.end();
-         at += static_cast<std::ptrdiff_t>(shape.record_floats())) {
-      latent.insert(latent.end(), at, at + values);
-      lse.insert(lse.end(), at + values, at + values + golden.heads);
-    }
+  const auto values = static_cast<std::ptrdiff_t>(golden.heads) * golden.kv_lora_rank;
+  for (auto at = states.begin(); at != states.end(); at += static_cast<std::ptrdiff_t>(record)) {
+    latent.insert(latent.end(), at, at + values);
+    lse.insert(lse.end(), at + values, at + values + golden.heads);
   }
-  judge_selection(golden, options.query_dtype, latent, lse, result.rows);
+  judge_selection(golden, shape.query_dtype, latent, lse, result.rows);
+}
+
+void verify_through_service(const GoldenSelection& golden, const VerifyOptions& options,
+                            TierClient& client, Verification& result) {
+  const PoolShape shape = pool_shape(golden, options, client);
+  check_shape(golden, shape);
+  verify_selection(golden, options, shape, client, result);
 }
 
 void verify_through_service(const GoldenCase& golden, const VerifyOptions& options,
                             Backend& backend, TierClient& client, Verification& result) {
-  const PoolShape shape = pool_shape(
-      golden, client, Deadline::after(std::chrono::milliseconds(options.service.call_timeout_ms)));
+  const PoolShape shape = pool_shape(golden, options, client);
+  check_shape(golden, shape);
   for (const GoldenGroup& group : golden.groups) {
     if (group.row_format != shape.row_format) {
       result.skipped.push_back(fmt::format("{} {}: the pool's rows are {}", golden.name, group.name,
@@ -292,16 +256,24 @@ Verification verify(const VerifyOptions& options, Communicator& communicator,
   Verification result;
   for (const auto& file : options.files) {
     if (const auto selection = find_golden_selection(file)) {
-      if (communicator.rank() == 0) verify_selection(*selection, options, result);
+      const MlaShape shape = mla_shape(*selection);
+      WorkerOptions pool = pool_options(*selection, shape, RowFormat::kBF16, options);
+      pool.given_shape = shape;
+      const auto use = [&](const HostedPool& hosted) {
+        verify_selection(*selection, options, hosted.card().shape, *hosted.make_client(), result);
+      };
+      host_pool(std::move(pool), communicator, network, {.run = use});
       continue;
     }
     const GoldenCase golden = load_golden_case(file);
     for (const GoldenGroup& group : golden.groups) {
-      const auto use = [&](const HostedPool& pool) {
-        verify_group(golden, group, options, pool.card().shape, /*forward=*/false,
-                     *client_backend(options), *pool.make_client(), result);
+      const auto use = [&](const HostedPool& hosted) {
+        verify_group(golden, group, options, hosted.card().shape, /*forward=*/false,
+                     *client_backend(options), *hosted.make_client(), result);
       };
-      host_pool(pool_options(golden, group, file, options), communicator, network, {.run = use});
+      WorkerOptions pool = pool_options(golden, mla_shape(golden.shape), group.row_format, options);
+      pool.model = file;
+      host_pool(std::move(pool), communicator, network, {.run = use});
     }
   }
   return result;
@@ -314,7 +286,7 @@ Verification verify_service(const VerifyOptions& options) {
   Verification result;
   for (const auto& file : options.files) {
     if (const auto selection = find_golden_selection(file)) {
-      result.skipped.push_back(fmt::format("{} fp8: pools attend to all rows", selection->name));
+      with_service([&] { verify_through_service(*selection, options, client, result); });
       continue;
     }
     const GoldenCase golden = load_golden_case(file);

@@ -64,7 +64,8 @@ bool fits(const PlanCandidate& candidate, const PlanReport& report) {
 PlanReport plan(const PlanOptions& options) {
   const MlaShape shape =
       options.model ? mla_shape(read_model_config(*options.model)) : find_mla_shape(options.shape);
-  const AttentionShape attention = attention_shape(shape, options.row_format, options.query_dtype);
+  const AttentionShape attention =
+      attention_shape(shape, options.row_format, options.query_dtype, options.topk);
   // A shape alone does not say what the projections are.
   const double weights = options.forward
                              ? weight_elements(options.model ? read_model_config(*options.model)
@@ -87,7 +88,8 @@ PlanReport plan(const PlanOptions& options) {
       .projection = {.weight_bytes = weights * static_cast<double>(sizeof(bf16)),
                      .token_gflop = 2e-9 * weights},
       .layers = report.layers,
-      .leaf_tokens = options.leaf_tokens,
+      .leaf_tokens =
+          options.leaf_tokens > 0 ? options.leaf_tokens : default_leaf_tokens(attention.topk),
       .workers_per_node = options.workers_per_node};
   const double page_bytes = static_cast<double>(kPageTokens) *
                             static_cast<double>(config.attention.row_bytes()) * report.layers;

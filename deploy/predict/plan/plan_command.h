@@ -30,7 +30,8 @@ struct PlanOptions {
   std::int64_t context = 32'768;
   int batch = 64;
   int tokens = 1;
-  int leaf_tokens = 2048;
+  int leaf_tokens = 0;
+  int topk = -1;
   bool forward = false;
   double target_ms = 0;
   double memory_gib = 0;
@@ -70,9 +71,10 @@ struct PlanOptions {
       {.shown_default = "0, the machine's"});
     v(network_us, "--network-us", {-1, 1e6}, "Time of a message between nodes",
       {.shown_default = "-1, the machine's"});
-    visit_leaf_tokens(v, leaf_tokens);
+    visit_pool_leaf_tokens(v, leaf_tokens);
     visit_rows(v, row_format);
     visit_query(v, query_dtype);
+    visit_topk(v, topk);
     v(table, "--table",
       "From which length and batch on a spread pays: 1 to 256 sequences of 4k to 1M tokens, "
       "instead of --batch and --context");

@@ -23,7 +23,7 @@ constexpr int kMovePlans = 12;
 double alike_us(const RoundPrices& prices, int workers, int batch, std::int64_t context,
                 int spread) {
   const CostModelConfig& model = prices.config();
-  PoolLoad load(workers, model.workers_per_node, model.leaf_tokens, 0);
+  PoolLoad load(workers, model, 0);
   const std::int64_t leaves = ceil_div(context, std::int64_t{model.leaf_tokens});
   const std::int64_t parts = std::min<std::int64_t>(spread, leaves);
   for (int i = 0; i < batch; ++i) {

@@ -11,8 +11,8 @@ namespace tributary {
 RoundClock::RoundClock(const CostModelConfig& config, int workers, Exchange exchange)
     : prices_(config, workers),
       exchange_(exchange),
-      load_(workers, config.workers_per_node, config.leaf_tokens, 0),
-      growing_(static_cast<std::size_t>(workers), 0) {}
+      load_(workers, config, 0),
+      growing_(static_cast<std::size_t>(workers)) {}
 
 const std::vector<LeafRun>& RoundClock::runs_of(const Sequence& sequence, std::int64_t rows) {
   runs_.clear();
@@ -26,17 +26,24 @@ const std::vector<LeafRun>& RoundClock::runs_of(const Sequence& sequence, std::i
 
 void RoundClock::add(const Sequence& sequence, std::int64_t rows) {
   load_.add(runs_of(sequence, rows), sequence.home, rows);
-  ++growing_[static_cast<std::size_t>(runs_.back().worker)];
+  count(rows, 1);
 }
 
 void RoundClock::remove(const Sequence& sequence, std::int64_t rows) {
   load_.remove(runs_of(sequence, rows), sequence.home, rows);
-  --growing_[static_cast<std::size_t>(runs_.back().worker)];
+  count(rows, -1);
+}
+
+void RoundClock::count(std::int64_t rows, std::int64_t sign) {
+  Growing& growing = growing_[static_cast<std::size_t>(runs_.back().worker)];
+  const std::int64_t topk = prices_.config().attention.topk;
+  growing.all += sign;
+  if (topk == 0 || rows <= topk) growing.attended += sign;
 }
 
 void RoundClock::tick() {
   for (std::size_t w = 0; w < growing_.size(); ++w) {
-    load_.grow(static_cast<std::int32_t>(w), growing_[w]);
+    load_.grow(static_cast<std::int32_t>(w), growing_[w].all, growing_[w].attended);
   }
 }
 
@@ -44,8 +51,8 @@ double RoundClock::balance() const {
   std::int64_t most = 0;
   std::int64_t sum = 0;
   for (const WorkerLoad& worker : load_.workers()) {
-    most = std::max(most, worker.tokens);
-    sum += worker.tokens;
+    most = std::max(most, worker.rows);
+    sum += worker.rows;
   }
   return sum == 0 ? 1
                   : static_cast<double>(most) * static_cast<double>(growing_.size()) /

@@ -40,26 +40,33 @@ class RoundClock {
   /// Adds a sequence with `rows` keys, the one of its new token included.
   void add(const Sequence& sequence, std::int64_t rows);
   /// `rows` as of now: those of add(), and one for each tick() since then. Between the two the
-  /// owners of the leaves must stay, and the last leaf must not be passed: when a sequence opens a
-  /// leaf, remove it before and add it after.
+  /// owners of the leaves must stay, and neither the last leaf nor topk be passed: when a sequence
+  /// opens a leaf or gets longer than topk, remove it before and add it after.
   void remove(const Sequence& sequence, std::int64_t rows);
   /// Gives every sequence one key more, in its last leaf.
   void tick();
 
   [[nodiscard]] RoundTime time() const;
-  /// The busiest worker's keys over the mean; 1 if there are none.
+  /// The busiest worker's attended keys over the mean; 1 if there are none.
   [[nodiscard]] double balance() const;
   [[nodiscard]] std::int64_t sequences() const noexcept { return load_.sequences(); }
 
  private:
+  /// Sequences whose last leaf a worker holds, and those of them that attend to all rows.
+  struct Growing {
+    std::int64_t all = 0, attended = 0;
+  };
+
+  /// Counts the sequence of runs_ among those that grow.
+  void count(std::int64_t rows, std::int64_t sign);
   [[nodiscard]] const std::vector<LeafRun>& runs_of(const Sequence& sequence, std::int64_t rows);
   [[nodiscard]] RoundTime time(Exchange exchange) const;
 
   RoundPrices prices_;
   Exchange exchange_;
   PoolLoad load_;
-  std::vector<std::int64_t> growing_;  // by worker: sequences whose last leaf it holds
-  std::vector<LeafRun> runs_;          // of the call in progress
+  std::vector<Growing> growing_;  // by worker
+  std::vector<LeafRun> runs_;     // of the call in progress
 };
 
 }  // namespace tributary

@@ -85,11 +85,14 @@ class Experiment {
     base_.pools = options.pools;
     base_.pool.workers = options.workers;
     base_.pool.exchange = options.exchange;
+    const AttentionShape attention =
+        attention_shape(shape, RowFormat::kBF16, DType::kBF16, options.topk);
     base_.pool.cost = {.costs = machine.costs,
-                       .attention = attention_shape(shape, RowFormat::kBF16, DType::kBF16),
+                       .attention = attention,
                        .projection = {},
                        .layers = shape.layers,
-                       .leaf_tokens = options.leaf_tokens,
+                       .leaf_tokens = options.leaf_tokens > 0 ? options.leaf_tokens
+                                                              : default_leaf_tokens(attention.topk),
                        .workers_per_node = options.workers_per_node};
     base_.pool.sequencer = options.sequencer;
     base_.pool.pages_per_worker = pages_of(options.kv_gib, base_.pool.cost);

@@ -31,7 +31,8 @@ struct SimulateOptions {
   double kv_gib = 100;
   std::string costs = "h200";
   std::string shape = "deepseek-v3";
-  int leaf_tokens = 2048;
+  int leaf_tokens = 0;
+  int topk = -1;
   Exchange exchange = Exchange::kAuto;
   double other_ms = 0;
   SequencerOptions sequencer;
@@ -63,7 +64,8 @@ struct SimulateOptions {
     visit_costs(v, costs);
     visit_shape(v, shape);
     visit_exchange(v, exchange);
-    visit_leaf_tokens(v, leaf_tokens);
+    visit_pool_leaf_tokens(v, leaf_tokens);
+    visit_topk(v, topk);
     v(other_ms, "--other-ms", {0, 1e6}, "Time of a step outside the tier: the rest of the model");
     sequencer.for_each_option(
         v,

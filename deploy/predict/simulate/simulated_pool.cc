@@ -76,6 +76,14 @@ bool SimulatedPool::admit(const AdmitRequest& request, std::int64_t tag) {
   return true;
 }
 
+/// The length at which the clock counts a sequence anew: when it fills a leaf, or its topk.
+std::int64_t SimulatedPool::uncounted_from(const Sequence& s) const {
+  const std::int64_t leaf = config_.cost.leaf_tokens;
+  const std::int64_t topk = config_.cost.attention.topk;
+  const std::int64_t full = (s.length / leaf + 1) * leaf;
+  return s.length < topk ? std::min(full, topk) : full;
+}
+
 /// Opens steps at the sequencer for the sequences that have none, and tells the clock of those
 /// whose leaves changed.
 void SimulatedPool::open() {
@@ -83,9 +91,9 @@ void SimulatedPool::open() {
   rounds_.clear();
   for (Opening& opening : opening_) {
     const Sequence& s = sequencer_.ledger().table().at(opening.sequence.id);
-    const std::int64_t leaf_rest = config_.cost.leaf_tokens - s.length % config_.cost.leaf_tokens;
     opening.sequence.opened = static_cast<std::int32_t>(
-        std::min({std::int64_t{config_.commit_tokens}, leaf_rest, s.limit_tokens - s.length}));
+        std::min({std::int64_t{config_.commit_tokens}, uncounted_from(s) - s.length,
+                  s.limit_tokens - s.length}));
     steps_.push_back({s.id, opening.sequence.opened});
     rounds_.push_back({s.id, 0});
   }
@@ -164,15 +172,16 @@ void SimulatedPool::end_step() {
     sequencer_.steps().commit(sequence.id, sequence.opened);
     const Sequence& s = sequencer_.ledger().table().at(sequence.id);
     const bool ends = s.length == s.limit_tokens;
-    const bool passes_leaf = s.length % config_.cost.leaf_tokens == 0;
-    if (ends || passes_leaf) clock_.remove(s, s.length);
+    const bool passes =
+        s.length % config_.cost.leaf_tokens == 0 || s.length == config_.cost.attention.topk;
+    if (ends || passes) clock_.remove(s, s.length);
     if (ends) {
       finished_.push_back(sequence.tag);
       free_pages_ += pages_of(s.limit_tokens);
       --sequences_;
       sequencer_.sequences().free(sequence.id);
     } else {
-      opening_.push_back({sequence, passes_leaf});
+      opening_.push_back({sequence, passes});
     }
   }
   due(step_).clear();

@@ -89,6 +89,7 @@ class SimulatedPool {
   static constexpr std::size_t kRing = kMaxStepTokens + 1;
 
   void open();
+  [[nodiscard]] std::int64_t uncounted_from(const Sequence& s) const;
   void move(double now_s);
   [[nodiscard]] std::int64_t rows(const Sequence& s) const;
   [[nodiscard]] std::vector<Running>& due(std::int64_t step) {

@@ -14,9 +14,11 @@
 #include "comm/wire/crc32c.h"
 #include "core/base/error.h"
 #include "core/base/limits.h"
+#include "core/model/model_limits.h"
 #include "deploy/service/client/control_call.h"
 #include "deploy/service/client/worker_call.h"
 #include "deploy/service/protocol/layer_bytes.h"
+#include "deploy/service/protocol/selection.h"
 
 namespace tributary {
 namespace {
@@ -56,25 +58,44 @@ void check(const LayerItem& item, wire::LayerMode mode, int layer) {
   const wire::TokenBytes bytes = wire::token_bytes(shape, mode);
   check(item, "queries", item.query, bytes.query);
   check(item, "rows", item.row, bytes.row);
-  if (shape.topk > 0 && (item.selected_count < 1 || item.selected_count > shape.topk)) {
-    fail(ErrorCode::kInvalidArgument, "sequence {}: {} selected positions, expected 1 to {}",
-         item.sequence->id, item.selected_count, shape.topk);
+}
+
+/// Checks the form of an item's selections; the positions are their home's affair.
+Status check_selections(const LayerItem& item) {
+  const int topk = item.sequence->shape.topk;
+  const auto refused = [&](const std::string& what) {
+    return Status{ErrorCode::kInvalidArgument,
+                  fmt::format("sequence {}: {}", item.sequence->id, what)};
+  };
+  if (topk == 0) {
+    const bool given = item.selected.data != nullptr || item.selected_count != 0;
+    return given ? refused("with selected positions, but the pool attends to all") : Status{};
   }
-  check(item, "selected positions", item.selected,
-        shape.topk > 0 ? size(item.selected_count) * sizeof(std::int32_t) : 0);
+  if (item.selected.data == nullptr) return refused("without selected positions");
+  if (item.selected_count < 1 || item.selected_count > topk) {
+    return refused(
+        fmt::format("{} selected positions, expected 1 to {}", item.selected_count, topk));
+  }
+  const std::size_t bytes = size(item.selected_count) * sizeof(std::int32_t);
+  if (item.selected.stride != 0 && item.selected.stride < bytes) {
+    return refused(fmt::format("selected positions of {} bytes, {} bytes from one to the next",
+                               bytes, item.selected.stride));
+  }
+  return {};
 }
 
 /// The selections of an item's tokens in the form of the wire: in order, -1 behind the last.
 std::vector<std::int32_t> in_order(const LayerItem& item) {
   const std::size_t topk = size(item.sequence->shape.topk);
-  const std::size_t count = size(item.selected_count);
+  const std::size_t count = size(std::clamp(item.selected_count, 0, kMaxTopk));  // as was checked
   const std::size_t bytes = count * sizeof(std::int32_t);
   const std::size_t stride = item.selected.stride == 0 ? bytes : item.selected.stride;
   std::vector<std::int32_t> lists(size(item.tokens) * topk, -1);
-  for (std::size_t t = 0; bytes > 0 && t < size(item.tokens); ++t) {
+  std::vector<std::int32_t> scratch;
+  for (std::size_t t = 0; t < size(item.tokens); ++t) {
     const auto list = std::span(lists).subspan(t * topk, count);
     std::memcpy(list.data(), static_cast<const std::byte*>(item.selected.data) + t * stride, bytes);
-    std::ranges::sort(list, {}, [](std::int32_t p) { return static_cast<std::uint32_t>(p); });
+    wire::order_selection(list, scratch);
   }
   return lists;
 }
@@ -106,6 +127,10 @@ class LayerCall {
     for (std::size_t i = 0; i < items.size(); ++i) {
       check(items[i], mode, layer);
       if (items[i].tokens == 0) continue;
+      if (Status good = check_selections(items[i]); !good.ok()) {
+        failed_.push_back({i, std::move(good)});
+        continue;
+      }
       by_home_[home_address(*items[i].sequence)].push_back(i);
     }
   }
@@ -113,9 +138,8 @@ class LayerCall {
   void run() {
     for (auto& [address, indices] : by_home_) split(address, indices);
     for (LayerMessage& message : messages_) send(message);
-    std::vector<ItemFailure> failed;
-    for (const LayerMessage& message : messages_) receive(message, failed);
-    throw_if_failed(std::move(failed));
+    for (const LayerMessage& message : messages_) receive(message);
+    throw_if_failed(std::move(failed_));
   }
 
  private:
@@ -203,7 +227,7 @@ class LayerCall {
   }
 
   /// Adds the message's items that failed.
-  void receive(const LayerMessage& message, std::vector<ItemFailure>& failed) {
+  void receive(const LayerMessage& message) {
     Status status = call_.wait(message.call_index);
     const auto* round = std::get_if<wire::LayerReply>(&call_.reply(message.call_index));
     if (status.ok() && (round == nullptr || round->items.size() != message.items.size())) {
@@ -212,14 +236,14 @@ class LayerCall {
     bool told = false;  // the reply's words, which are about the first that failed
     for (std::size_t k = 0; k < message.items.size(); ++k) {
       if (round == nullptr || !status.ok()) {
-        failed.push_back({message.items[k], status});
+        failed_.push_back({message.items[k], status});
         continue;
       }
       const ErrorCode code = round->items[k];
       if (code == ErrorCode::kOk) continue;
       const std::string_view words =
           std::exchange(told, true) ? error_code_name(code) : std::string_view(round->message);
-      failed.push_back(
+      failed_.push_back(
           {message.items[k],
            {code, fmt::format("sequence {}: {}", items_[message.items[k]].sequence->id, words)}});
     }
@@ -233,6 +257,7 @@ class LayerCall {
   std::map<std::string, std::vector<std::size_t>> by_home_;
   std::map<std::string_view, std::uint16_t> pool_messages_;
   std::vector<LayerMessage> messages_;
+  std::vector<ItemFailure> failed_;
   std::deque<std::vector<std::int32_t>> selected_;  // of items, while their messages travel
   WorkerCall call_;
 };

@@ -61,8 +61,9 @@ struct LayerItem {
   TokenData query;
   TokenData row;  ///< the new latent rows, [tokens, C + R]; forward(): none
   /// In a pool with a topk: positions that each token attends to, [tokens, selected_count] of 32
-  /// bits, in any order, each once, up to the token's own; -1 is none.
-  TokenData selected;
+  /// bits, in any order (ascending is quickest), each once, up to the token's own; -1 is none. An
+  /// error's index counts them in ascending order.
+  TokenData selected{};
   std::int32_t selected_count = 0;  ///< at most the pool's topk
   /// Where the result goes, without gaps. attend(): per token o [H, C], then lse [H];
   /// attend_unabsorbed(): per token o [H, V], then lse [H]; attend_projected(): [tokens, H, V];

@@ -19,7 +19,7 @@
 namespace tributary {
 
 /// Version of these messages; a pool of another version is refused when it registers.
-inline constexpr int kPoolProtocol = 7;
+inline constexpr int kPoolProtocol = 8;
 /// A pool that brings more sequences than this for each of its workers is refused.
 inline constexpr std::size_t kMaxSequencesPerWorker = 16'384;
 

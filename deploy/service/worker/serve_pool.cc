@@ -229,7 +229,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   const PoolCosts costs = agree_on_costs(options.costs, host_name(), communicator);
   Backend* backend = device.backend.get();
 
-  IngestTable ingest(rank, model.served.layers, options.leaf_tokens);
+  IngestTable ingest(rank, model.served.layers, model.served.leaf_tokens);
   Peers peers;
   HomeQueue queue(kMaxRequestBytes, [&](const auto& request) { send_reply(peers, request); });
   Relays relays(peers);
@@ -243,7 +243,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
       .attention = static_cast<const AttentionShape&>(model.served),
       .layers = model.served.layers,
       .pages = model.pages,
-      .leaf_tokens = options.leaf_tokens,
+      .leaf_tokens = model.served.leaf_tokens,
       .exchange = options.exchange,
       .costs = costs.costs,
       .workers_per_node = costs.workers_per_node,

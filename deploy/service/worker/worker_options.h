@@ -62,7 +62,7 @@ struct WorkerOptions {
   std::optional<MlaShape> given_shape;  // instead of `shape`, as if from a file
   int layers = 0;
   double kv_gib = 1;
-  int leaf_tokens = 2048;
+  int leaf_tokens = 0;
   Exchange exchange = Exchange::kAuto;
   std::string costs = "cpu";  // rank 0 reads it
   std::string backend = "cpu";
@@ -70,7 +70,7 @@ struct WorkerOptions {
   BackendOptions backend_options;
   RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
-  int topk = 0;
+  int topk = -1;
   /// Used without `model`. Each worker copies them to its own memory while the pool starts; the
   /// caller keeps them until the pool serves.
   std::weak_ptr<const GivenHeadWeights> given_head_weights;
@@ -122,7 +122,7 @@ struct WorkerOptions {
     v(layers, "--layers", {0, 1024}, "Layers that the pool serves",
       {.shown_default = "0, the model's or the file's; 1 of a named shape"});
     visit_kv_gib(v, kv_gib, "Page memory of each worker in GiB");
-    visit_leaf_tokens(v, leaf_tokens);
+    visit_pool_leaf_tokens(v, leaf_tokens);
     visit_rows(v, row_format);
     visit_query(v, query_dtype);
     visit_topk(v, topk);

@@ -1,6 +1,7 @@
 // Shapes of pools without weights: presets, files, and the config.json of models that are not ours.
 #include "core/model/mla_shape.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,6 +23,7 @@ void expect_equal(const MlaShape& a, const MlaShape& b) {
   EXPECT_EQ(a.qk_rope_head_dim, b.qk_rope_head_dim) << a.name;
   EXPECT_EQ(a.layers, b.layers) << a.name;
   EXPECT_EQ(a.softmax_scale, b.softmax_scale) << a.name;
+  EXPECT_EQ(a.topk, b.topk) << a.name;
 }
 
 MlaShape parse(std::string_view json) {
@@ -52,6 +54,15 @@ constexpr std::string_view kSmolLm2 =
     R"({"model_type": "llama", "hidden_size": 576, "num_attention_heads": 9,
         "num_key_value_heads": 3, "num_hidden_layers": 30, "rope_theta": 100000})";
 
+constexpr std::string_view kDeepSeekV3 =
+    R"({"model_type": "deepseek_v3", "hidden_size": 7168, "kv_lora_rank": 512,
+        "max_position_embeddings": 163840, "num_attention_heads": 128, "num_hidden_layers": 61,
+        "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+        "rms_norm_eps": 1e-06, "rope_theta": 10000, "v_head_dim": 128,
+        "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0,
+                         "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096,
+                         "type": "yarn"}})";
+
 TEST(MlaPresets, AreValidAndInTheStatedOrder) {
   std::vector<std::string> names;
   for (const MlaShape& shape : mla_presets()) {
@@ -60,9 +71,9 @@ TEST(MlaPresets, AreValidAndInTheStatedOrder) {
     EXPECT_TRUE(is_mla_preset(shape.name));
     expect_equal(find_mla_shape(shape.name), shape);
   }
-  EXPECT_THAT(names,
-              testing::ElementsAre("deepseek-v3", "deepseek-v2", "deepseek-v2-lite", "kimi-k2",
-                                   "kimi-k3", "glm-5", "longcat-flash", "minicpm3"));
+  EXPECT_THAT(names, testing::ElementsAre("deepseek-v3", "deepseek-v2", "deepseek-v2-lite",
+                                          "kimi-k2", "deepseek-v3.2", "kimi-k3", "glm-5",
+                                          "longcat-flash", "minicpm3"));
 }
 
 TEST(MlaPresets, ThoseOfModelsAreTheModels) {
@@ -95,6 +106,18 @@ TEST(MlaPresets, AreWhatTheirConfigsGive) {
   expect_equal(parse(config.dump()), find_mla_shape("kimi-k3"));
 }
 
+TEST(MlaShapes, OfAModelThatSelectsRowsAreThoseOfDeepSeekV3) {
+  const std::string config = patched(
+      kDeepSeekV3, R"({"model_type": "deepseek_v32", "index_topk": 2048, "index_n_heads": 64,
+                       "index_head_dim": 128})");
+  expect_equal(parse(config), find_mla_shape("deepseek-v3.2"));
+  EXPECT_EQ(parse(config).name, "deepseek_v32");
+  TRIBUTARY_EXPECT_ERROR(parse(patched(config, R"({"index_topk": null})")),
+                         ErrorCode::kMalformedInput, "index_topk");
+  TRIBUTARY_EXPECT_ERROR(parse(patched(config, R"({"index_topk": 0})")), ErrorCode::kMalformedInput,
+                         "index_topk is 0, must be at least 1");
+}
+
 TEST(MlaShapes, OfAFileAreItsFields) {
   const MlaShape shape = parse(kFields);
   EXPECT_EQ(shape.name, "shape.json");
@@ -103,8 +126,14 @@ TEST(MlaShapes, OfAFileAreItsFields) {
                        .kv_lora_rank = 192,
                        .qk_rope_head_dim = 0,
                        .layers = 30,
-                       .softmax_scale = 0.125});
+                       .softmax_scale = 0.125,
+                       .topk = 0});
   EXPECT_EQ(parse(patched(kFields, R"({"name": "mine"})")).name, "mine");
+  EXPECT_EQ(parse(patched(kFields, R"({"topk": 40})")).topk, 40);
+  for (const char* topk : {"-1", "65537"}) {
+    TRIBUTARY_EXPECT_ERROR(parse(patched(kFields, fmt::format(R"({{"topk": {}}})", topk))),
+                           ErrorCode::kMalformedInput, "topk is");
+  }
 }
 
 TEST(MlaShapes, OfAGroupedModelHaveRowsOfAllItsValuesAndKeys) {
@@ -115,7 +144,8 @@ TEST(MlaShapes, OfAGroupedModelHaveRowsOfAllItsValuesAndKeys) {
                        .kv_lora_rank = 192,
                        .qk_rope_head_dim = 192,
                        .layers = 30,
-                       .softmax_scale = 0.125});
+                       .softmax_scale = 0.125,
+                       .topk = 0});
   // Without KV heads each head has its own; a stated head_dim need not be hidden_size / heads.
   EXPECT_EQ(parse(patched(kSmolLm2, R"({"num_key_value_heads": null})")).kv_lora_rank, 576);
   EXPECT_EQ(parse(patched(kSmolLm2, R"({"head_dim": 128})")).kv_lora_rank, 384);
@@ -129,15 +159,6 @@ TEST(MlaShapes, OfAGroupedModelHaveRowsOfAllItsValuesAndKeys) {
       "17 KV heads of 128 have 2176 values of V and as many of K; at most 2048 "
       "each: every query head multiplies the whole row, 17 times");
 }
-
-constexpr std::string_view kDeepSeekV3 =
-    R"({"model_type": "deepseek_v3", "hidden_size": 7168, "kv_lora_rank": 512,
-        "max_position_embeddings": 163840, "num_attention_heads": 128, "num_hidden_layers": 61,
-        "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
-        "rms_norm_eps": 1e-06, "rope_theta": 10000, "v_head_dim": 128,
-        "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0,
-                         "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096,
-                         "type": "yarn"}})";
 
 TEST(MlaShapes, OfDeepSeekAreReadAsModels) {
   expect_equal(parse(kDeepSeekV3), find_mla_shape("deepseek-v3"));
@@ -202,7 +223,7 @@ TEST(FindMlaShape, TakesAPathWhereNoPresetHasTheName) {
   EXPECT_FALSE(is_mla_preset(path.string()));
   TRIBUTARY_EXPECT_ERROR(find_mla_shape("deepseek-v9"), ErrorCode::kNotFound,
                          "'deepseek-v9', and no file of that name; there are: deepseek-v3, "
-                         "deepseek-v2, deepseek-v2-lite, kimi-k2, kimi-k3");
+                         "deepseek-v2, deepseek-v2-lite, kimi-k2, deepseek-v3.2, kimi-k3");
   TRIBUTARY_EXPECT_ERROR(find_mla_shape(folder.path().string()), ErrorCode::kIo,
                          folder.path().string());
 }

@@ -40,7 +40,7 @@ class MovePlannerTest : public testing::Test {
   }
 
   [[nodiscard]] PoolLoad load(int workers, std::int64_t pages = 100) const {
-    PoolLoad load(workers, model_.workers_per_node, kLeaf, pages);
+    PoolLoad load(workers, model_, pages);
     for (const Sequence& s : sequences_) {
       std::vector<LeafRun> runs;
       for_each_owner_run(s, (s.length + kLeaf - 1) / kLeaf,

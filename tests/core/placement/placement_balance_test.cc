@@ -95,7 +95,7 @@ Steps run_workload(std::string_view machine, int workers, int running, SpreadPol
         owner = placement.place_leaf(owner, kPagesOfLeaf, s.assignment.home, tokens, policy, load);
       }
       if (!opens_leaf) {
-        load.grow(s.assignment.leaf_owner[static_cast<std::size_t>(s.length / kLeafTokens)], 1);
+        load.grow(s.assignment.leaf_owner[static_cast<std::size_t>(s.length / kLeafTokens)], 1, 1);
       }
       ++s.length;
       --s.left;

@@ -327,11 +327,11 @@ TEST(Placement, NewLeafStaysAtTheHomeUntilThatMakesRoundsLonger) {
   const auto leaf = [&](std::int32_t reserved, SpreadPolicy policy) {
     return placement.place_leaf(reserved, kLeafPages, 1, spread, policy, loads);
   };
-  loads.grow(0, 10000);
+  loads.grow(0, 10000, 10000);
   EXPECT_EQ(leaf(3, SpreadPolicy::kAuto), 1);  // the home: another worker is the busiest
-  loads.grow(1, 20000);
+  loads.grow(1, 20000, 20000);
   EXPECT_EQ(leaf(3, SpreadPolicy::kAuto), 0);  // elsewhere in the spread: no further query
-  loads.grow(0, 10000);
+  loads.grow(0, 10000, 10000);
   EXPECT_EQ(leaf(3, SpreadPolicy::kAuto), 2);  // the least loaded
   loads.set_available_pages(2, kLeafPages - 1);
   EXPECT_EQ(leaf(0, SpreadPolicy::kAuto), 3);

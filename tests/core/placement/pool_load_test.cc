@@ -90,7 +90,7 @@ TEST(PoolLoad, PredictsWhatThePlanPredicts) {
     CostModelConfig model = model_of(1 + static_cast<int>(random() % 5));
     model.attention.topk = trial % 2 == 0 ? 0 : 100 + trial;
     const RoundPrices prices(model, workers);
-    PoolLoad load(workers, model.workers_per_node, kLoadLeaf, 0, model.attention.topk);
+    PoolLoad load(workers, model, 0);
     SequenceTable table(kLoadLeaf);
     std::vector<StepItem> batch;
     for (SequenceId id = 1; id <= 1 + random() % 12; ++id) {
@@ -139,7 +139,7 @@ TEST(PoolLoad, IsEmptyWhenAllHaveGone) {
   std::mt19937 random(3);
   const CostModelConfig model = model_of(2);
   const RoundPrices prices(model, 6);
-  PoolLoad load(6, 2, kLoadLeaf, 0);
+  PoolLoad load(6, model, 0);
   const double empty = load.step_us(prices);
   std::vector<Placed> all;
   for (int i = 0; i < 50; ++i) {
@@ -156,8 +156,8 @@ TEST(PoolLoad, IsEmptyWhenAllHaveGone) {
 }
 
 TEST(PoolLoad, RefusesAPoolOfNobody) {
-  EXPECT_THROW(PoolLoad(0, 1, kLoadLeaf, 0), Error);
-  EXPECT_THROW(PoolLoad(1, 0, kLoadLeaf, 0), Error);
+  EXPECT_THROW(PoolLoad(0, model_of(1), 0), Error);
+  EXPECT_THROW(PoolLoad(1, model_of(0), 0), Error);
 }
 
 TEST(BuiltInCosts, AreFoundByNameAndListed) {

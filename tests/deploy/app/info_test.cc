@@ -57,7 +57,7 @@ TEST(Info, ColumnsOfTheShapesStandApart) {
          at = line.find("  ", line.find_first_not_of(' ', at))) {
       ++cells;
     }
-    EXPECT_EQ(cells, 7U) << line;
+    EXPECT_EQ(cells, 8U) << line;
   }
 }
 

@@ -179,6 +179,26 @@ TEST(LocalPool, TokensAttendToTheRowsThatTheySelect) {
   }
 }
 
+/// Runs `bad` beside the tokens of `good`, whose output is right.
+void expect_first_fails(TierClient& client, const LayerItem& bad, SparseStep& good,
+                        std::string_view words, bool dense = false) {
+  const std::vector<float> expected = std::exchange(good.output, {});
+  good.output.resize(expected.size());
+  std::array<LayerItem, 2> items{bad, good.item()};
+  if (dense) items[1].selected_count = 0;
+  if (dense) items[1].selected = {};
+  try {
+    client.attend(items, 0, Deadline::after(kFar));
+    ADD_FAILURE() << words;
+  } catch (const ItemsError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error.what(), testing::HasSubstr(words));
+    EXPECT_EQ(error.failed().size(), 1U);
+    EXPECT_EQ(error.failed().front().index, 0U);
+  }
+  EXPECT_EQ(good.output, expected);
+}
+
 TEST(LocalPool, BadSelectionsAreRefusedAndOtherItemsRun) {
   WorkerOptions options = small_pool();
   options.topk = kTopk;
@@ -203,6 +223,10 @@ TEST(LocalPool, BadSelectionsAreRefusedAndOtherItemsRun) {
     }
     EXPECT_NE(message.find(words), std::string::npos) << message;
     EXPECT_EQ(good_step.output, expected.output) << words;
+    SparseStep again(bad);
+    const LayerItem right = again.item();
+    client->attend(std::span(&right, 1), 0, Deadline::after(kFar));
+    EXPECT_EQ(again.output, expected.output) << "nothing had changed";
   };
   // In order on the wire: a position that is too large comes last, one that is named twice after
   // itself, and one below -1 behind all.
@@ -210,24 +234,30 @@ TEST(LocalPool, BadSelectionsAreRefusedAndOtherItemsRun) {
   refused(kTopk, kPrompt + 2, "token 1: selected[22] is 302");
   refused(0, 131, "token 0: selected[");
   refused(0, -2, "token 0: selected[22] is -2");
-  LayerItem none = expected.item();
-  none.selected = {};
-  EXPECT_EQ(code_of([&] { client->attend(std::span(&none, 1), 0, Deadline::after(kFar)); }),
-            ErrorCode::kInvalidArgument);
-  LayerItem many = expected.item();
-  many.selected_count = kTopk + 1;
-  EXPECT_EQ(code_of([&] { client->attend(std::span(&many, 1), 0, Deadline::after(kFar)); }),
-            ErrorCode::kInvalidArgument);
+  SparseStep step(bad);
+  LayerItem wrong = step.item();
+  wrong.selected = {};
+  expect_first_fails(*client, wrong, expected, "without selected positions");
+  wrong = step.item();
+  wrong.selected_count = kTopk + 1;
+  expect_first_fails(*client, wrong, expected, "25 selected positions, expected 1 to 24");
+  wrong = step.item();
+  wrong.selected.stride = kTopk;
+  expect_first_fails(*client, wrong, expected, "selected positions of 96 bytes, 24 bytes from");
 }
 
 TEST(LocalPool, ADensePoolRefusesASelection) {
   LocalPool pool(1, small_pool());
   const auto client = pool.make_client({});
   SequenceHandle sequence = start(*client, SpreadPolicy::kSingle);
+  SequenceHandle other = start(*client, SpreadPolicy::kSingle);
+  SparseStep plain(other);
+  LayerItem item = plain.item();
+  item.selected = {};
+  item.selected_count = 0;
+  client->attend(std::span(&item, 1), 0, Deadline::after(kFar));
   SparseStep step(sequence);
-  LayerItem item = step.item();
-  EXPECT_EQ(code_of([&] { client->attend(std::span(&item, 1), 0, Deadline::after(kFar)); }),
-            ErrorCode::kInvalidArgument);
+  expect_first_fails(*client, step.item(), plain, "with selected positions", /*dense=*/true);
 }
 
 constexpr int kNope = 24;

@@ -32,7 +32,7 @@ Records of_plan(const Routing& routing, int workers, Exchange exchange) {
 /// As `simulate` counts them, which has no plan.
 Records of_load(const Routing& routing, const CostModelConfig& model, int workers,
                 Exchange exchange) {
-  PoolLoad load(workers, model.workers_per_node, model.leaf_tokens, 0);
+  PoolLoad load(workers, model, 0);
   for (const Routing::Item& item : routing.items) {
     std::vector<LeafRun> runs;
     for_each_owner_run(*item.sequence, ceil_div(item.rows, std::int64_t{model.leaf_tokens}),
@@ -52,12 +52,13 @@ Records of_load(const Routing& routing, const CostModelConfig& model, int worker
   return records;
 }
 
-class PoolBytes : public testing::TestWithParam<std::tuple<Exchange, int>> {};
+class PoolBytes : public testing::TestWithParam<std::tuple<Exchange, int, int>> {};
 
 TEST_P(PoolBytes, AreThePlannedOnesBesideTheLeast) {
   const Exchange exchange = std::get<0>(GetParam());
   const int workers = std::get<1>(GetParam());
   PoolSetup setup;
+  setup.shape.topk = std::get<2>(GetParam());
   setup.workers = workers;
   setup.exchange = exchange;
   setup.spread = SpreadPolicy::kAll;
@@ -106,11 +107,12 @@ TEST_P(PoolBytes, AreThePlannedOnesBesideTheLeast) {
 INSTANTIATE_TEST_SUITE_P(, PoolBytes,
                          testing::Combine(testing::Values(Exchange::kAllToAll,
                                                           Exchange::kAllGather),
-                                          testing::Values(1, 2, 4)),
+                                          testing::Values(1, 2, 4), testing::Values(0, 40)),
                          [](const auto& info) {
                            return (std::get<0>(info.param) == Exchange::kAllToAll ? "narrow_"
                                                                                   : "wide_") +
-                                  std::to_string(std::get<1>(info.param));
+                                  std::to_string(std::get<1>(info.param)) +
+                                  (std::get<2>(info.param) > 0 ? "_sparse" : "");
                          });
 
 }  // namespace

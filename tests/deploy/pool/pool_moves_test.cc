@@ -198,6 +198,12 @@ TEST(PoolMoves, LeavesThatMoveAtRandomChangeNoBit) {
   move_at_random(PoolSetup().shape);
 }
 
+TEST(PoolMoves, LeavesThatMoveAtRandomChangeNoBitOfASelection) {
+  AttentionShape shape = PoolSetup().shape;
+  shape.topk = 40;
+  move_at_random(shape);
+}
+
 TEST(PoolMoves, MemoryThatTheHostCannotReadMovesToo) {
   const std::vector<PoolRequest> requests{{1, 60, 20}, {4, 330, 10}, {7, 200, 30}};
   PoolSetup setup;

@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/reference/error_measures.h"
-#include "kernels/cpu/cpu_backend.h"
 #include "tests/core/reference/reference_state.h"
 #include "tests/deploy/pool/bits_backends.h"
 #include "tests/deploy/pool/pool_harness.h"
@@ -49,13 +48,21 @@ const std::vector<std::pair<std::string, Select>>& selections() {
   return all;
 }
 
-PoolOutputs decode(const PoolSetup& setup, int max_batch = 1000) {
+using StepTokens = std::int32_t (*)(std::int64_t tag, std::int64_t step);
+
+PoolOutputs decode(const PoolSetup& setup, int max_batch = 1000, StepTokens tokens = mixed_tokens) {
   return run_pool(setup,
                   [&](PoolLeader& leader) {
-                    leader.decode(border_requests(),
-                                  {.max_batch = max_batch, .tokens = mixed_tokens});
+                    leader.decode(border_requests(), {.max_batch = max_batch, .tokens = tokens});
                   })
       .outputs;
+}
+
+std::int32_t one_a_step(std::int64_t /*tag*/, std::int64_t /*step*/) {
+  return 1;
+}
+std::int32_t four_a_step(std::int64_t /*tag*/, std::int64_t /*step*/) {
+  return 4;
 }
 
 class PoolSelected : public testing::TestWithParam<std::string> {
@@ -64,38 +71,83 @@ class PoolSelected : public testing::TestWithParam<std::string> {
     PoolSetup setup;
     setup.workers = workers;
     setup.spread = spread;
-    setup.exchange = workers % 2 == 0 ? Exchange::kAllGather : Exchange::kAllToAll;
-    use_backend(setup, GetParam(), 1 + workers % 2);
+    use_backend(setup, GetParam(), 1);
     setup.shape.topk = topk;
     return setup;
   }
 };
 
 TEST_P(PoolSelected, BitsAreTheSameForEveryPool) {
+  const auto batches = {1, 2, 5, 1000};
+  const auto steps = {one_a_step, mixed_tokens, four_a_step};
   for (const auto& [name, select] : selections()) {
-    PoolSetup one = setup(1, SpreadPolicy::kSingle);
-    one.select = select;
-    const PoolOutputs expected = decode(one, 1);
-    for (const int workers : {2, 3, 4, 8}) {
-      for (const SpreadPolicy spread : {SpreadPolicy::kAll, SpreadPolicy::kAuto}) {
+    PoolSetup alone = setup(1, SpreadPolicy::kSingle);
+    alone.select = select;
+    const PoolOutputs expected = decode(alone, 1, one_a_step);
+    std::size_t number = 0;
+    for (const int workers : {1, 2, 3, 4, 8}) {
+      for (const SpreadPolicy spread :
+           {SpreadPolicy::kSingle, SpreadPolicy::kAll, SpreadPolicy::kAuto}) {
         PoolSetup many = setup(workers, spread);
+        use_backend(many, GetParam(), 1 + static_cast<int>(number % 2));
+        many.exchange = number / 2 % 2 == 0 ? Exchange::kAllGather : Exchange::kAllToAll;
         many.select = select;
-        EXPECT_EQ(differing_outputs(decode(many), expected), 0U)
-            << name << ", " << workers << " workers, " << spread_policy_name(spread);
+        const int batch = *(batches.begin() + number % 4);
+        EXPECT_EQ(differing_outputs(decode(many, batch, *(steps.begin() + number % 3)), expected),
+                  0U)
+            << name << ", " << workers << " workers, " << spread_policy_name(spread) << ", at most "
+            << batch;
+        ++number;
       }
     }
   }
 }
 
-TEST_P(PoolSelected, EverythingSelectedGivesTheBitsOfADensePool) {
-  const PoolOutputs dense = decode(setup(2, SpreadPolicy::kAll, 0));
-  EXPECT_EQ(differing_outputs(decode(setup(2, SpreadPolicy::kAll, 1024)), dense), 0U);
+TEST_P(PoolSelected, BitsAreTheSameWhateverUnusedMemoryHolds) {
+  const PoolOutputs expected = decode(setup(1, SpreadPolicy::kSingle), 1, one_a_step);  // NaN there
+  for (const float fill : {0.0F, 1e30F, -std::numeric_limits<float>::infinity()}) {
+    PoolSetup filled = setup(2, SpreadPolicy::kAll);
+    filled.page_fill = fill;
+    EXPECT_EQ(differing_outputs(decode(filled), expected), 0U) << fill;
+  }
+  PoolSetup tight = setup(2, SpreadPolicy::kAll);
+  tight.pages = 6;  // pages that others used
+  EXPECT_EQ(differing_outputs(decode(tight), expected), 0U);
 }
 
-INSTANTIATE_TEST_SUITE_P(, PoolSelected,
-                         testing::Values(std::string(kReference),
-                                         std::string(cpu_instruction_sets().front()),
-                                         std::string("AVX2")),
+TEST_P(PoolSelected, EverythingSelectedGivesTheBitsOfADensePool) {
+  const PoolOutputs dense = decode(setup(2, SpreadPolicy::kAll, 0));
+  for (const int workers : {1, 3}) {
+    EXPECT_EQ(differing_outputs(decode(setup(workers, SpreadPolicy::kAll, 1024)), dense), 0U);
+  }
+}
+
+/// With leaves of 1,024 and pages in between, in the sizes of published models.
+TEST_P(PoolSelected, BitsAreTheSameForSequencesBeyondTheirTopk) {
+  constexpr int kPublished = 2048;
+  const std::vector<PoolRequest> requests{{1, 2040, 12}, {2, 4095, 6}, {3, 5000, 4}};
+  const auto newest = [](std::int64_t, int, std::int64_t position) {
+    return from(std::max<std::int64_t>(0, position + 1 - kPublished), position + 1, 1);
+  };
+  for (const bool random : {true, false}) {
+    PoolOutputs expected;
+    for (const int workers : {1, 2, 4}) {
+      PoolSetup many = setup(workers, SpreadPolicy::kAll, kPublished);
+      many.leaf_tokens = 1024;
+      many.pages = 256;
+      if (!random) many.select = newest;
+      const auto script = [&](PoolLeader& leader) {
+        leader.decode(requests, {.tokens = mixed_tokens});
+      };
+      const PoolOutputs outputs = run_pool(many, script).outputs;
+      if (workers == 1) expected = outputs;
+      EXPECT_EQ(outputs.size(), 2U * 22U);
+      EXPECT_EQ(differing_outputs(outputs, expected), 0U) << workers << " workers";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, PoolSelected, testing::ValuesIn(bits_backends()),
                          [](const auto& info) { return info.param; });
 
 TEST(PoolSelectedRows, AreNearFloat64) {

@@ -8,7 +8,7 @@ import socket
 import struct
 
 PREAMBLE = b"TRIBTCP1" + struct.pack("<I", 2)
-VERSION = 6
+VERSION = 7
 HELLO, WELCOME, LAYER_REQUEST = 1, 2, 5
 BF16_ROWS, BF16_QUERIES = 2, 2
 
@@ -56,10 +56,10 @@ class PlaneClient:
     def hello(self):
         """For a pool with bf16 rows and queries."""
         shape = self.shape
-        body = struct.pack("<4sH7iBBfi", b"TRIB", VERSION, *(shape[name] for name in (
+        body = struct.pack("<4sH7iBBf2i", b"TRIB", VERSION, *(shape[name] for name in (
             "heads", "kv_lora_rank", "qk_rope_head_dim", "v_head_dim", "hidden_size", "layers",
             "leaf_tokens")), BF16_ROWS, BF16_QUERIES, shape["softmax_scale"],
-            shape["qk_nope_head_dim"])
+            shape["qk_nope_head_dim"], shape["topk"])
         self.socket.sendall(self.frame(HELLO, body))
         _, header_bytes, kind, _ = struct.unpack("<QIHH", self._hear(16))
         outcome = struct.unpack("<i", self._hear(header_bytes)[2:6])[0]

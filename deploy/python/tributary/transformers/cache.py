@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from ..errors import FailedPrecondition, InvalidArgument, Unsupported
 from .heads import check_shape, heads_of
-from .passes import PromptPass, StepPass, free, real_tokens
+from .passes import PromptPass, StepPass, free, real_tokens, visible
 
 # A layer's update() comes just before its attention function, in the same thread.
 _handed_over = threading.local()
@@ -37,6 +37,7 @@ class _Layer(CacheLayerMixin):
     def __init__(self, cache: TributaryCache, layer: int):
         super().__init__()
         self._cache, self._layer = cache, layer
+        self._indexer_keys = None
         self.is_initialized = True  # there is nothing to allocate
 
     def lazy_initialization(self, key_states, value_states):
@@ -53,6 +54,13 @@ class _Layer(CacheLayerMixin):
         rows = self._cache.heads.rows(key_states, value_states)
         _handed_over.update = self._cache, self._layer, rows
         return key_states, value_states
+
+    def update_indexer(self, keys):
+        """Adds the new tokens' keys [B, T, D] of the model's indexer, which selects rows in this
+        process; returns those of all tokens. Of a pass that was given up none remain."""
+        past = [self._indexer_keys[:, :self._cache.length]] if self._cache.length else []
+        self._indexer_keys = torch.cat([*past, keys], dim=1)
+        return self._indexer_keys
 
     def get_seq_length(self):
         return self._cache.length
@@ -143,6 +151,15 @@ class TributaryCache(Cache):
         raise Unsupported("selecting of a cache: sequences of a tier share no rows")
 
     # The attention function's side.
+
+    def selected(self, indices: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """What the new tokens select, [B, T, K] of all tokens so far with padding, as positions of
+        their sequences; -1 for what the mask hides."""
+        real = torch.cat([self._real, self._pass.real], dim=1)
+        positions = torch.where(real, real.cumsum(1) - 1, -1)[:, None].expand(-1, indices.shape[1], -1)
+        indices = indices.cpu().long()
+        seen = visible(mask, real.shape[1]).expand(len(real), -1, -1)
+        return torch.where(seen.gather(2, indices), positions.gather(2, indices), -1).int()
 
     @contextlib.contextmanager
     def layer_of_pass(self, layer: int, batch: int, tokens: int, mask: torch.Tensor | None):

@@ -21,7 +21,7 @@ class LatentHeads:
 
     N and V are the values of a head's key that are not rotated, and of its value. A tier's rows
     hold what is rotated together side by side, as DeepSeek does; `halves`: the model holds all
-    first values of the pairs, then all second ones.
+    first values of the pairs, then all second ones. topk: rows that a token selects; 0: all.
     """
 
     heads: int
@@ -30,6 +30,7 @@ class LatentHeads:
     qk_nope_head_dim: int
     v_head_dim: int
     halves: bool
+    topk: int = 0
 
     def rows(self, latent: torch.Tensor, rotated: torch.Tensor) -> torch.Tensor:
         """Normalised latents [B, 1, T, C], rotated keys [B, 1, T, R] -> [B, T, C + R]."""
@@ -67,6 +68,7 @@ class GroupedHeads:
     """Grouped-query attention as MLA (tributary.grouped): K KV heads of D values."""
 
     grouped: GroupedAttention
+    topk = 0
 
     @property
     def heads(self) -> int:
@@ -100,10 +102,12 @@ def _numpy(tensor: torch.Tensor):
 
 
 def _latent(config) -> LatentHeads:
-    # transformers' V3 leaves halves, whichever way the weights have the pairs; its V2 leaves pairs.
+    # transformers' V3 leaves halves, whichever way the weights have the pairs, as do the models that
+    # follow it; its V2 leaves pairs.
     return LatentHeads(config.num_attention_heads, config.kv_lora_rank, config.qk_rope_head_dim,
                        config.qk_nope_head_dim, config.v_head_dim,
-                       halves=config.model_type == "deepseek_v3")
+                       halves=config.model_type != "deepseek_v2",
+                       topk=getattr(config, "index_topk", 0))
 
 
 def _grouped(config) -> GroupedHeads:
@@ -112,8 +116,9 @@ def _grouped(config) -> GroupedHeads:
         GroupedAttention(config.num_attention_heads, config.num_key_value_heads, dim))
 
 
-_FAMILIES = {"deepseek_v2": _latent, "deepseek_v3": _latent, "llama": _grouped,
-             "mistral": _grouped, "qwen2": _grouped, "qwen3": _grouped}
+_FAMILIES = {"deepseek_v2": _latent, "deepseek_v3": _latent, "deepseek_v32": _latent,
+             "glm_moe_dsa": _latent, "llama": _grouped, "mistral": _grouped, "qwen2": _grouped,
+             "qwen3": _grouped}
 
 
 def heads_of(config) -> LatentHeads | GroupedHeads:
@@ -121,16 +126,18 @@ def heads_of(config) -> LatentHeads | GroupedHeads:
     family = _FAMILIES.get(config.model_type)
     if family is None:
         raise Unsupported(f"model_type {config.model_type}: there are {', '.join(_FAMILIES)}")
-    others = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
+    heads = family(config)
+    served = "indexed_attention" if heads.topk else "full_attention"
+    others = set(getattr(config, "layer_types", None) or ()) - {served}
     if others:
-        raise Unsupported(f"layer_types {', '.join(sorted(others))}: full_attention only")
-    return family(config)
+        raise Unsupported(f"layer_types {', '.join(sorted(others))}: {served} only")
+    return heads
 
 
 def check_shape(heads: LatentHeads | GroupedHeads, layers: int, shape) -> None:
     """Raises ValueError where a pool of `shape` does not hold this model's rows."""
     wanted = {"heads": heads.heads, "kv_lora_rank": heads.kv_lora_rank,
-              "qk_rope_head_dim": heads.qk_rope_head_dim, "layers": layers}
+              "qk_rope_head_dim": heads.qk_rope_head_dim, "topk": heads.topk, "layers": layers}
     for name, value in wanted.items():
         if getattr(shape, name) != value:
             raise ValueError(f"the pool's {name} is {getattr(shape, name)}, the model's {value}")

@@ -16,6 +16,11 @@ STEP_TOKENS = 16
 _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
+def visible(mask: torch.Tensor, keys: int) -> torch.Tensor:
+    """[B or 1, T, keys]: true where a query sees a key."""
+    return (mask if mask.dtype == torch.bool else mask == 0)[:, 0, :, :keys].cpu()
+
+
 def real_tokens(mask: torch.Tensor | None, past: torch.Tensor, tokens: int) -> torch.Tensor:
     """Which of the T new tokens are real, [B, T], by the mask that transformers made.
 
@@ -26,14 +31,13 @@ def real_tokens(mask: torch.Tensor | None, past: torch.Tensor, tokens: int) -> t
     batch, length = past.shape
     if mask is None:
         new = torch.ones(batch, tokens, dtype=torch.bool)
-        visible = (length + 1 + torch.arange(tokens)).expand(batch, tokens)
+        keys = (length + 1 + torch.arange(tokens)).expand(batch, tokens)
     else:
-        seen = (mask if mask.dtype == torch.bool else mask == 0)[:, 0, :, :length + tokens].cpu()
-        seen = seen.expand(batch, -1, -1)
+        seen = visible(mask, length + tokens).expand(batch, -1, -1)
         new = seen[:, :, length:].diagonal(dim1=1, dim2=2)
-        visible = seen.sum(-1)
+        keys = seen.sum(-1)
     expected = past.sum(1, keepdim=True) + new.cumsum(1)
-    if not torch.equal(visible[new], expected[new]):
+    if not torch.equal(keys[new], expected[new]):
         raise Unsupported(
             "attention_mask: a tier computes causal attention to all tokens but padding, whose "
             "mask must not change from call to call")
@@ -85,13 +89,14 @@ class StepPass:
         self._step = client.step(*zip(*own)) if own else None
         self.shape = sequences[0].shape
 
-    def attend(self, layer: int, query: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
-        """query [n, H, C + R], row [n, C + R] -> o [n, H, C], fp32."""
+    def attend(self, layer: int, query: torch.Tensor, row: torch.Tensor,
+               selected: torch.Tensor | None) -> torch.Tensor:
+        """query [n, H, C + R], row [n, C + R], selected [n, K] -> o [n, H, C], fp32."""
         query = query.to("cpu", _DTYPES[self.shape.query_dtype]).contiguous()
         row = row.to("cpu", _DTYPES[self.shape.row_format]).contiguous()
         if self._step is None:  # padding alone
             return query[..., :self.shape.kv_lora_rank].float()
-        o, _ = self._step.attend(layer, query, row)
+        o, _ = self._step.attend(layer, query, row, selected=selected)
         return o
 
     def forward(self, layer: int, hidden: torch.Tensor) -> torch.Tensor:

@@ -36,9 +36,10 @@ def use_pool_weights(model) -> None:
     """Of a model of the DeepSeek family whose folder is the pool's (`tributary up --model FOLDER`):
     its decode steps are then computed by the pool's weights. Raises Unsupported for others."""
     config = model.config.get_text_config(decoder=True)
-    if not isinstance(heads_of(config), LatentHeads):
+    heads = heads_of(config)
+    if not isinstance(heads, LatentHeads) or heads.topk:
         raise Unsupported(f"model_type {config.model_type}: pools with weights are of the DeepSeek "
-                          "family")
+                          "family, without an indexer")
     for layer in model.get_decoder().layers:
         if not isinstance(layer.self_attn, PoolAttention):
             layer.self_attn = PoolAttention(layer.self_attn)

@@ -11,6 +11,7 @@
 #include "comm/wire/crc32c.h"
 #include "core/base/limits.h"
 #include "deploy/service/protocol/layer_bytes.h"
+#include "deploy/service/protocol/selection.h"
 
 namespace tributary {
 namespace {
@@ -69,17 +70,8 @@ Status Home::check_selection(const HomeRequest& request, std::size_t item) const
     const std::byte* record =
         request.input_of(item).data() + static_cast<std::size_t>(token) * bytes.input();
     std::memcpy(list.data(), record + bytes.query + bytes.row, bytes.selected);
-    const std::int64_t own = asked.base_length + token;
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      const std::int32_t before = i == 0 ? -1 : list[i - 1];
-      const bool behind = i > 0 && before == -1;
-      if (list[i] == -1 || (!behind && list[i] > before && list[i] <= own)) continue;
-      return {ErrorCode::kInvalidArgument,
-              behind ? fmt::format("token {}: selected[{}] is {} behind a -1", token, i, list[i])
-                     : fmt::format("token {}: selected[{}] is {}, must be {} to {}, or -1 behind "
-                                   "the last",
-                                   token, i, list[i], before + 1, own)};
-    }
+    const Status good = wire::check_selection(list, asked.base_length + token);
+    if (!good.ok()) return {good.code(), fmt::format("token {}: {}", token, good.message())};
   }
   return {};
 }

@@ -103,7 +103,8 @@ PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
     const ModelShape shape = fs::is_directory(*options.model)
                                  ? load_checkpoint(options, backend, model)
                                  : load_golden(options, backend, model);
-    model.served = {attention_shape(mla_shape(shape), options.row_format, options.query_dtype)};
+    model.served = {
+        attention_shape(mla_shape(shape), options.row_format, options.query_dtype, options.topk)};
     model.served.qk_nope_head_dim = shape.qk_nope_head_dim;
     model.served.v_head_dim = shape.v_head_dim;
     model.served.hidden_size = shape.hidden_size;
@@ -114,7 +115,7 @@ PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
     validate(shape);
     const bool preset = !options.given_shape && is_mla_preset(options.shape);
     model.name = shape.name;
-    model.served = {attention_shape(shape, options.row_format, options.query_dtype)};
+    model.served = {attention_shape(shape, options.row_format, options.query_dtype, options.topk)};
     // A preset is for measurements, with any number of layers; a file describes the model that will
     // run.
     model.served.layers =
@@ -123,9 +124,10 @@ PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
             : layer_count(options, options.given_shape ? shape.name : options.shape, shape.layers);
     if (given) load_heads(*given, backend, model);
   }
-  model.served.leaf_tokens = options.leaf_tokens;
-  model.served.topk = options.topk;
-  if (options.topk > 0) check_selects(model.served, backend);
+  const int topk = model.served.topk;
+  model.served.leaf_tokens =
+      options.leaf_tokens > 0 ? options.leaf_tokens : default_leaf_tokens(topk);
+  if (topk > 0) check_selects(model.served, backend);
   model.pages = page_budget(options.kv_gib, model.served.layers, model.served.row());
   return model;
 }

@@ -101,7 +101,7 @@ class Bench(unittest.TestCase):
 
     def test_the_table_says_when_a_spread_pays(self):
         table, text = self.predicted("--table", "--shape", "glm-5", "--layers", "4",
-                                     "--memory-gib", "16")
+                                     "--memory-gib", "16", "--topk", "0")
         self.assertIn("NOT measured", text)
         cells = {(cell["batch"], cell["context"]): cell for cell in table["cells"]}
         self.assertEqual(len(cells), 9 * 9)
@@ -119,11 +119,22 @@ class Bench(unittest.TestCase):
                 self.assertLessEqual(cell["best_us"], cell["whole_us"])
         # Each cell is what a plan of it says.
         plan, _ = self.predicted("--batch", "8", "--context", "131072", "--shape", "glm-5",
-                                 "--layers", "4", "--memory-gib", "16")
+                                 "--layers", "4", "--memory-gib", "16", "--topk", "0")
         self.assertEqual(plan["candidates"][0]["step_us"], cells[8, 131072]["best_us"])
         table, text = self.predicted("--table", "--shape", "glm-5", "--layers", "61",
-                                     "--memory-gib", "40")
+                                     "--memory-gib", "40", "--topk", "0")
         self.assertIn("only so", text)
+
+    def test_a_sequence_of_which_few_rows_are_read_is_cut_for_room_alone(self):
+        table, _ = self.predicted("--table", "--shape", "glm-5", "--memory-gib", "80")
+        cells = [cell for cell in table["cells"] if cell["whole_us"] is not None]
+        self.assertGreater(len(cells), 40)
+        for cell in cells:
+            self.assertLess(cell["whole_us"], 1.05 * cell["best_us"], cell)
+        flags = ["--shape", "glm-5", "--batch", "8", "--context", "131072"]
+        sparse, dense = (self.predicted(*flags, "--topk", k)[0]["candidates"][0]["step_us"]
+                         for k in ("2048", "0"))
+        self.assertLess(3 * sparse, dense)
 
     def test_columns_of_a_long_step_stay_apart(self):
         plan, text = self.predicted("--gpu", "cpu", "--batch", "256", "--context", "131072")

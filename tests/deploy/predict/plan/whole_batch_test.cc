@@ -35,6 +35,20 @@ TEST(WholeBatch, ALongSequenceAloneIsBestSpread) {
   EXPECT_LE(whole.moved_us, 1.05 * whole.known_us);
 }
 
+TEST(WholeBatch, ALongSequenceOfWhichFewRowsAreReadStaysWhole) {
+  CostModelConfig model = h200_model();
+  model.attention.topk = 2048;
+  model.leaf_tokens = 32'768;
+  for (const int batch : {1, 8, 64}) {
+    const WholeBatch whole = plan_whole_batch(model, 8, batch, 1 << 20);
+    EXPECT_EQ(whole.known_spread, 1) << batch;
+    EXPECT_EQ(whole.moves, 0) << batch;
+    EXPECT_LE(whole.admitted_us, 1.02 * whole.known_us) << batch;
+  }
+  const double long_us = plan_whole_batch(model, 8, 8, 1 << 20).known_us;
+  EXPECT_LE(long_us, 1.5 * plan_whole_batch(model, 8, 8, 4096).known_us);
+}
+
 TEST(WholeBatch, RefusesInvalidBatches) {
   EXPECT_THROW((void)plan_whole_batch(h200_model(), 8, 0, 100), Error);
   EXPECT_THROW((void)plan_whole_batch(h200_model(), 8, 1, 0), Error);

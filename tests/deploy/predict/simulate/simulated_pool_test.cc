@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -28,8 +30,15 @@ TEST(SimulatedPool, BadCommitLengthsAreRefused) {
 }
 
 TEST(SimulatedPool, ASequenceAloneTakesWhatPredictStepSays) {
-  for (const SpreadPolicy spread : {SpreadPolicy::kSingle, SpreadPolicy::kAll}) {
-    SimulatedPool pool(test::small_pool(4), 1);
+  // Of 550 rows it grows beyond what it selects.
+  for (const auto& [spread, topk] : {std::pair(SpreadPolicy::kSingle, 0),
+                                     {SpreadPolicy::kAll, 0},
+                                     {SpreadPolicy::kSingle, 550},
+                                     {SpreadPolicy::kAll, 550},
+                                     {SpreadPolicy::kAll, 100}}) {
+    SimulatedPoolConfig config = test::small_pool(4);
+    config.cost.attention.topk = topk;
+    SimulatedPool pool(config, 1);
     // Leaves of 64 tokens: it opens two.
     ASSERT_TRUE(pool.admit(request(500, 140, spread), 7));
     for (int token = 0; token < 140; ++token) {
@@ -93,11 +102,13 @@ void run_randomly(SimulatedPool& pool, int steps, std::uint64_t seed, Each each)
   }
 }
 
-class SimulatedPoolSteps : public testing::TestWithParam<int> {};
+/// Tokens of a commit, topk.
+class SimulatedPoolSteps : public testing::TestWithParam<std::pair<int, int>> {};
 
 TEST_P(SimulatedPoolSteps, TimesAndBytesAreThoseOfFullPlans) {
   SimulatedPoolConfig config = test::small_pool(6, 120);
-  config.commit_tokens = GetParam();
+  config.commit_tokens = GetParam().first;
+  config.cost.attention.topk = GetParam().second;
   SimulatedPool pool(config, 1);
   int checked = 0;
   double network = 0;
@@ -113,8 +124,13 @@ TEST_P(SimulatedPoolSteps, TimesAndBytesAreThoseOfFullPlans) {
   EXPECT_GT(network, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Committed, SimulatedPoolSteps, testing::Values(1, 5, 16),
-                         [](const auto& info) { return std::to_string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Committed, SimulatedPoolSteps,
+                         testing::Values(std::pair(1, 0), std::pair(5, 0), std::pair(16, 0),
+                                         std::pair(1, 300), std::pair(16, 300)),
+                         [](const auto& info) {
+                           return std::to_string(info.param.first) +
+                                  (info.param.second > 0 ? "_sparse" : "");
+                         });
 
 TEST(SimulatedPool, TimesAndBytesAreThoseOfFullPlansWhileLeavesMove) {
   SimulatedPoolConfig config = test::small_pool(6, 240);

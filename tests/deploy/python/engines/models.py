@@ -23,15 +23,27 @@ DEEPSEEK = {
 }
 
 
+# Their tokens attend to 24 rows that an indexer selects: of as many heads as published models have,
+# since with 4 torch.topk itself breaks ties by chance. GLM's shared layers reuse the last selection.
+INDEXER = {"index_topk": 24, "index_n_heads": 32, "index_head_dim": 32}
+SPARSE = {
+    "v3.2": ("deepseek_v32", INDEXER),
+    "v3.2-yarn": ("deepseek_v32", {**INDEXER, "rope_parameters": YARN}),
+    "glm": ("glm_moe_dsa", {**INDEXER, "indexer_types": ["full", "shared", "full", "shared"],
+                            "layers": 4}),
+}
+
+
 @functools.cache
 def deepseek(name):
-    family, more = DEEPSEEK[name]
+    family, more = {**DEEPSEEK, **SPARSE}[name]
     return make(family, **more)
 
 
 def make(model_type, layers=3, **more):
     """With weights of such a size that attention decides about tokens."""
-    family = {"deepseek_v2": "DeepseekV2", "deepseek_v3": "DeepseekV3"}[model_type]
+    family = {"deepseek_v2": "DeepseekV2", "deepseek_v3": "DeepseekV3",
+              "deepseek_v32": "DeepseekV32", "glm_moe_dsa": "GlmMoeDsa"}[model_type]
     options = dict(
         vocab_size=512, hidden_size=128, intermediate_size=256, moe_intermediate_size=64,
         num_hidden_layers=layers, num_attention_heads=4, num_key_value_heads=4,
@@ -44,13 +56,13 @@ def make(model_type, layers=3, **more):
     return getattr(transformers, f"{family}ForCausalLM")(config).eval()
 
 
-def tier_of(config, folder, workers=2, **more):
+def tier_of(config, folder, workers=2, flags=(), **more):
     """A tier of fp32 rows and queries for a model's configuration, which it reads itself."""
     path = folder / "config.json"
     config.to_json_file(path, use_diff=False)
     # One thread each: torch computes beside them.
     return Tier(pools=(workers,), worker_flags=["--shape", path, "--rows", "f32", "--query", "f32",
-                                                "--threads", 1, "--kv-gib", 0.2], **more)
+                                                "--threads", 1, "--kv-gib", 0.2, *flags], **more)
 
 
 def batch(*prompts, pad=2):

@@ -12,7 +12,7 @@ namespace tributary::wire {
 namespace {
 
 PoolShape some_shape() {
-  return {{128, 512, 64, RowFormat::kF32, DType::kF64, 0.1352F}, 128, 128, 7168, 61, 2048};
+  return {{128, 512, 64, RowFormat::kF32, DType::kF64, 0.1352F, 40}, 128, 128, 7168, 61, 2048};
 }
 
 RequestItem some_item(std::uint64_t id) {

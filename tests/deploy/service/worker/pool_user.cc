@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <span>
 
 #include "core/base/elements.h"
 #include "deploy/runtime/backends.h"
@@ -121,6 +122,10 @@ std::vector<std::byte> PoolUser::round_payload(const std::vector<Part>& parts) c
              pool_query(attention_, part.sequence->tag, part.layer, position));
       append_row(payload, attention_,
                  pool_row(attention_, part.sequence->tag, part.layer, position));
+      if (attention_.topk == 0) continue;
+      const auto selected = pool_selection(attention_, part.sequence->tag, part.layer, position);
+      const auto bytes = std::as_bytes(std::span(selected));
+      payload.insert(payload.end(), bytes.begin(), bytes.end());
     }
   }
   return payload;

@@ -35,7 +35,7 @@ class CostMeterTest : public ::testing::Test {
   [[nodiscard]] double combine() const { return meter_.factors()[2]; }
 
   CostModelConfig model_ = default_cost_model();
-  PoolLoad load_{2, model_.workers_per_node, model_.leaf_tokens, 0};
+  PoolLoad load_{2, model_, 0};
   CostMeter meter_{model_, 2};
   WorkerTimes predicted_;
   RoundReport report_;
