@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,6 +15,7 @@
 
 #include "core/base/ceil_div.h"
 #include "core/base/dtype.h"
+#include "core/plan/merge_tree.h"
 #include "deploy/app/bench/decode_case.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -25,6 +27,7 @@ constexpr int kSelected = 2048;
 constexpr int kLists = 64;
 // Lists a measurement, long enough for the clock.
 constexpr int kTogether = 4;
+constexpr std::array kLeaves{65'536, 32'768, 16'384, 8192, 4096, 2048};
 constexpr std::size_t kRowBytes = kLatent * sizeof(bf16);
 
 /// One sequence with pages at random places.
@@ -61,15 +64,28 @@ class Sequence {
     }
   }
 
-  /// The rows of a list, in leaves of `leaf_tokens`.
+  /// The rows of a list, in leaves of `leaf_tokens` whose states are merged.
   void attend_selected(int list, int leaf_tokens) {
     tasks_.clear();
+    merges_.clear();
     for (int begin = 0; begin < length_; begin += leaf_tokens) {
       add_task(begin, std::min(leaf_tokens, length_ - begin));
     }
     call({.data = selected(list),
           .stride_bytes = kSelected * sizeof(std::int32_t),
           .most = kSelected});
+    if (tasks_.size() == 1) return;
+    std::vector<NodeState> leaves;
+    for (const LeafTask& task : tasks_) {
+      leaves.push_back({{0, static_cast<std::int32_t>(task.state)}, task.state});
+    }
+    merges_.add(leaves, tree_height(std::ssize(leaves)), 0, 1);
+    for (const std::vector<MergeOp>& ops : merges_.levels()) {
+      backend_.call(MergeArgs{.ops = ops,
+                              .shape = {heads_, kRank},
+                              .states = states_->as<float>(),
+                              .levels = static_cast<int>(merges_.levels().size())});
+    }
   }
   /// As many rows in sequence, in one leaf.
   void attend_in_sequence(int list) {
@@ -129,6 +145,7 @@ class Sequence {
   std::unique_ptr<Cache> cache_;
   std::unique_ptr<Buffer> query_, lists_, states_;
   std::vector<LeafTask> tasks_;
+  MergeSchedule merges_;
   std::vector<std::byte> copies_;
 };
 
@@ -148,13 +165,14 @@ void random_rows(Machine& machine, Backend& backend, std::span<const int> heads,
           for (int i = 0; i < kTogether; ++i) one(turn++ % kLists);
         };
       };
-      const std::vector<std::function<void()>> works{
+      std::vector<std::function<void()>> works{
           together([&](int list) { sequence.attend_selected(list, length); }),
           together([&](int list) { sequence.attend_in_sequence(list); }),
-          together([&](int list) { sequence.copy(list, pool); }),
-          together([&](int list) { sequence.attend_selected(list, 32768); }),
-          together([&](int list) { sequence.attend_selected(list, 8192); }),
-          together([&](int list) { sequence.attend_selected(list, 2048); })};
+          together([&](int list) { sequence.copy(list, pool); })};
+      const std::size_t compared = works.size();
+      for (const int leaf : kLeaves) {
+        works.push_back(together([&, leaf](int list) { sequence.attend_selected(list, leaf); }));
+      }
       const auto figures = machine.measure(works);
       if (figures[0].rounds == 0) {
         fmt::print("{:3} heads, {:6} rows: all {} rounds were disturbed\n", head_count, length,
@@ -166,10 +184,12 @@ void random_rows(Machine& machine, Backend& backend, std::span<const int> heads,
       };
       fmt::print(
           "{:3} heads, {:6} rows: {:6.0f}; in sequence {:6.0f}: {:.2f} x, copied {:5.0f}: {:.2f} x "
-          "the longer; leaves of 32768 {:6.0f}, 8192 {:6.0f}, 2048 {:6.0f}  ({} rounds, {} "
-          "dropped)\n",
-          head_count, length, ns(0), ns(1), ns(0) / ns(1), ns(2), ns(0) / std::max(ns(1), ns(2)),
-          ns(3), ns(4), ns(5), figures[0].rounds, figures[0].dropped);
+          "the longer; in leaves, with their merges,",
+          head_count, length, ns(0), ns(1), ns(0) / ns(1), ns(2), ns(0) / std::max(ns(1), ns(2)));
+      for (std::size_t i = 0; i < kLeaves.size(); ++i) {
+        fmt::print(" of {} {:.0f},", kLeaves[i], ns(compared + i));
+      }
+      fmt::print(" ({} rounds, {} dropped)\n", figures[0].rounds, figures[0].dropped);
     }
   }
 }

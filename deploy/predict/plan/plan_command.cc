@@ -74,6 +74,7 @@ PlanReport plan(const PlanOptions& options) {
   PlanReport report;
   report.machine = machine_of(options);
   report.shape = shape.name;
+  report.topk = attention.topk;
   report.workers = options.nodes * options.workers_per_node;
   report.layers = options.layers > 0 ? options.layers : shape.layers;
   report.weight_bytes = weights * static_cast<double>(sizeof(bf16)) * report.layers;

@@ -95,6 +95,7 @@ struct PlanCandidate {
 struct PlanReport {
   Machine machine;
   std::string shape;
+  int topk = 0;  // rows that a token selects at most; 0: it attends to all
   int workers = 1;
   int layers = 1;
   double weight_bytes = 0;                // of a worker, all layers

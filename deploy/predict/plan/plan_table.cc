@@ -111,6 +111,7 @@ std::string to_json(const PlanTable& table) {
   }
   return nlohmann::ordered_json{{"machine", to_json(table.pool.machine)},
                                 {"shape", table.pool.shape},
+                                {"topk", table.pool.topk},
                                 {"workers", table.pool.workers},
                                 {"layers", table.pool.layers},
                                 {"cells", std::move(cells)}}

@@ -35,8 +35,10 @@ std::string to_text(const PlanReport& report, const PlanOptions& options) {
   line("machine", fmt::format("{} ({})", report.machine.description, report.machine.source));
   line("pool", fmt::format("{} workers: {} on each of {} node{}", report.workers,
                            options.workers_per_node, options.nodes, options.nodes == 1 ? "" : "s"));
-  line("work", fmt::format("{}, {} layers; {} sequences of {} tokens, {} new a step", report.shape,
-                           report.layers, options.batch, options.context, options.tokens));
+  line("work",
+       fmt::format("{}, {} layers; {} sequences of {} tokens, {} new a step{}", report.shape,
+                   report.layers, options.batch, options.context, options.tokens,
+                   report.topk > 0 ? fmt::format(", {} rows each", report.topk) : ""));
   line("memory",
        fmt::format("{:.2f} GiB on the fullest worker: {:.2f} weights, {:.2f} latent rows{}",
                    (report.weight_bytes + best.cache_bytes) / kGiB, report.weight_bytes / kGiB,
@@ -107,6 +109,7 @@ std::string to_json(const PlanReport& report, const PlanOptions& options) {
   const PlanCandidate& best = report.candidates.front();
   nlohmann::ordered_json object{{"machine", to_json(report.machine)},
                                 {"shape", report.shape},
+                                {"topk", report.topk},
                                 {"workers", report.workers},
                                 {"layers", report.layers},
                                 {"batch", options.batch},

@@ -107,6 +107,7 @@ class Experiment {
 
     report.machine = fmt::format("{} ({})", machine.description, machine.source);
     report.shape = shape.name;
+    report.topk = attention.topk;
     report.pools = options.pools;
     report.workers = options.workers;
     report.workers_per_node = options.workers_per_node;

@@ -29,6 +29,7 @@ struct SearchResult {
 struct SimulateReport {
   std::string machine;  // with the source of its constants
   std::string shape;
+  int topk = 0;  // rows that a token selects at most; 0: it attends to all
   int pools = 1;
   int workers = 1;
   int workers_per_node = 1;

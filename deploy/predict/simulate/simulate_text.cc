@@ -176,6 +176,7 @@ std::string to_json(const SimulateReport& report) {
   }
   const Json json{{"machine", report.machine},
                   {"shape", report.shape},
+                  {"topk", report.topk},
                   {"pools", report.pools},
                   {"workers", report.workers},
                   {"workers_per_node", report.workers_per_node},

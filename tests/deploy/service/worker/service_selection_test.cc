@@ -64,7 +64,7 @@ TEST(ServiceSelection, ABadListIsRefusedByNameAndTheOtherItemRuns) {
   }
   // Nothing has changed: no step is open.
   EXPECT_EQ(user.control(bad, wire::ControlOp::kCommit, 72).items.at(0).code,
-            ErrorCode::kInvalidArgument);
+            ErrorCode::kFailedPrecondition);
   EXPECT_EQ(attend(user, bad, {0, 71, -1, -1, -1, -1, -1, -1}, good).reply.items.at(0),
             ErrorCode::kOk);
 }
