@@ -183,19 +183,19 @@ TEST(PoolSelectedRows, AreNearFloat64) {
 }
 
 TEST(PoolSelectedRows, TheCanaryComputesTheSameSelection) {
-  for (const auto& [name, select] : selections()) {
+  for (const auto& each : selections()) {
     PoolSetup setup;
     setup.workers = 2;
     setup.spread = SpreadPolicy::kAll;
     setup.shape.topk = kTopk;
-    setup.select = select;
+    setup.select = each.second;
     (void)run_pool(setup, [&](PoolLeader& leader) {
       const auto id = leader.admit({1, 300, 4}).value();
       leader.sequencer.steps().open(std::vector<StepRequest>{{id, 2}});
       for (int layer = 0; layer < setup.layers; ++layer) {
         const RoundReport report = leader.round({{id, layer}}, {0, layer});
-        EXPECT_TRUE(report.canary_checked) << name;
-        EXPECT_LT(report.canary_error, 1e-5) << name;
+        EXPECT_TRUE(report.canary_checked) << each.first;
+        EXPECT_LT(report.canary_error, 1e-5) << each.first;
       }
     });
   }

@@ -131,7 +131,7 @@ class Bench(unittest.TestCase):
         self.assertGreater(len(cells), 40)
         for cell in cells:
             self.assertLess(cell["whole_us"], 1.05 * cell["best_us"], cell)
-        flags = ["--shape", "glm-5", "--batch", "8", "--context", "131072"]
+        flags = ["--shape", "glm-5", "--batch", "64", "--context", "131072"]
         sparse, dense = (self.predicted(*flags, "--topk", k)[0]["candidates"][0]["step_us"]
                          for k in ("2048", "0"))
         self.assertLess(3 * sparse, dense)
