@@ -145,9 +145,6 @@ class Backend {
   /// Where it is false, exchanges of device memory need a communicator that knows the device.
   [[nodiscard]] virtual bool host_memory() const noexcept { return true; }
 
-  /// Whether it attends to selected rows (SelectedRows).
-  [[nodiscard]] virtual bool selects_rows() const noexcept { return true; }
-
   /// Uninitialised memory, aligned to 64 bytes at least. Throws kPoolFull when there is none.
   [[nodiscard]] virtual std::unique_ptr<Buffer> allocate(std::size_t bytes) = 0;
   /// Host to device and back; `dst` is readable when the call returns.

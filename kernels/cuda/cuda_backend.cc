@@ -74,7 +74,6 @@ class CudaBackend final : public Backend {
 
   [[nodiscard]] std::string_view name() const noexcept override { return name_; }
   [[nodiscard]] bool host_memory() const noexcept override { return false; }
-  [[nodiscard]] bool selects_rows() const noexcept override { return false; }
   [[nodiscard]] cudaStream_t stream() const noexcept { return stream_.get(); }
 
   [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes) override {

@@ -77,12 +77,8 @@ void load_heads(const GivenHeadWeights& given, Backend& backend, PoolModel& mode
   served.v_head_dim = given.v_head_dim;
 }
 
-/// Throws unless the pool can serve selections.
-void check_selects(const PoolShape& shape, const Backend& backend) {
-  if (!backend.selects_rows()) {
-    fail(ErrorCode::kUnsupported, "--topk: backend {} has no kernels for selected rows",
-         backend.name());
-  }
+/// Throws unless selections lie aligned in token records.
+void check_selections(const PoolShape& shape) {
   if (shape.selected_offset() % alignof(std::int32_t) != 0) {
     fail(ErrorCode::kUnsupported,
          "--topk: a query and a row of {} and {} bytes, must be a multiple of {} together",
@@ -127,7 +123,7 @@ PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
   const int topk = model.served.topk;
   model.served.leaf_tokens =
       options.leaf_tokens > 0 ? options.leaf_tokens : default_leaf_tokens(topk);
-  if (topk > 0) check_selects(model.served, backend);
+  if (topk > 0) check_selections(model.served);
   model.pages = page_budget(options.kv_gib, model.served.layers, model.served.row());
   return model;
 }
