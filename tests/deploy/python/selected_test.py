@@ -127,13 +127,10 @@ def test_another_form_is_refused(selected, kind, words):
         attend(step, SELECTED)
 
 
-def test_a_dense_pool_takes_no_selection_and_a_sparse_one_no_forward():
+def test_a_dense_pool_takes_no_selection():
     with sparse_pool(1, topk=0) as pool, steps(pool) as step:
         with pytest.raises(ValueError, match="selected: given, but the pool attends to all rows"):
             attend(step, SELECTED)
-    with sparse_pool(1) as pool, steps(pool) as step:
-        with pytest.raises(tributary.Error, match="no indexer"):
-            step.forward(0, numpy.zeros((TOKENS, 64), numpy.float32))
 
 
 def test_a_shape_brings_its_topk_and_its_leaves():

@@ -63,7 +63,8 @@ def test_rows_that_are_not_selected_decide_nothing(model, clients):
 def test_speculation_and_what_was_not_accepted(model, clients):
     inputs = batch(*random_prompts(70))
     alone = generate(model, inputs, 24)
-    tier = through_tier(clients[1], model, inputs, 24, prompt_lookup_num_tokens=4)
+    with TributaryCache(clients[1], model.config, 40, spread="all") as cache:
+        tier = generate(model, inputs, 24, cache, prompt_lookup_num_tokens=4)
     assert alone[0].tolist() == tier[0].tolist()
 
 
