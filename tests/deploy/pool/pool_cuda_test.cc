@@ -53,8 +53,16 @@ constexpr AttentionShape kFewRows{.heads = 3,
                                   .query_dtype = DType::kBF16,
                                   .softmax_scale = 0.07F};
 
+/// The same, but tokens attend to rows that they select, in some leaves to none.
+constexpr AttentionShape selected(AttentionShape shape) {
+  shape.topk = 20;
+  return shape;
+}
+
 // The generic kernel, and the one for few rows.
-INSTANTIATE_TEST_SUITE_P(Kernels, PoolCuda, testing::Values(kGeneric, kFewRows));
+INSTANTIATE_TEST_SUITE_P(Kernels, PoolCuda,
+                         testing::Values(kGeneric, kFewRows, selected(kGeneric),
+                                         selected(kFewRows)));
 
 }  // namespace
 }  // namespace tributary
