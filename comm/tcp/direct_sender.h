@@ -44,7 +44,7 @@ class DirectSender {
 
  private:
   /// Returns how many bytes of the message's frame have left.
-  std::size_t write(const OutgoingMessage& message) const;
+  [[nodiscard]] std::size_t write(const OutgoingMessage& message) const;
 
   const TransportConfig& config_;
   std::mutex mutex_;  // guards what follows, and writing
