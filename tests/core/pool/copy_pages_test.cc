@@ -28,6 +28,10 @@ thread_local std::size_t refused_bytes = kNoLimit;
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
+/// Sorting takes its memory so: what one form has taken, another may give back.
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+  return bytes < refused_bytes ? std::malloc(bytes == 0 ? 1 : bytes) : nullptr;
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
