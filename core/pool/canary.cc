@@ -50,7 +50,7 @@ std::size_t find_record(const CanaryOrder& order, const CanaryInput& input) {
   return static_cast<std::size_t>(task->query);
 }
 
-/// The positions that it selects.
+/// The positions that it selects, ascending.
 std::vector<std::int32_t> load_selection(const CanaryOrder& order, const CanaryInput& input,
                                          Backend& backend) {
   const SelectedRows& selected = input.attended.selected;
@@ -58,6 +58,7 @@ std::vector<std::int32_t> load_selection(const CanaryOrder& order, const CanaryI
   backend.download(std::as_writable_bytes(std::span(positions)),
                    reinterpret_cast<const std::byte*>(selected.data) +
                        find_record(order, input) * selected.stride_bytes);
+  std::erase(positions, -1);
   return positions;
 }
 
@@ -119,6 +120,11 @@ void recompute(const TreeNode& root, const CanaryOrder& order, const CanaryInput
       [&](const Leaf& leaf, const LeafPart& part) {
         for (std::int64_t begin = 0; begin < part.rows(); begin += kPageTokens) {
           const auto count = std::min<std::int64_t>(kPageTokens, part.rows() - begin);
+          const std::int64_t first = part.begin + begin;
+          const std::span<const std::int32_t> mine(
+              std::ranges::lower_bound(selected, first),
+              std::ranges::lower_bound(selected, first + count));
+          if (sparse && mine.empty()) continue;
           bytes.resize(static_cast<std::size_t>(count) * row_bytes);
           backend.load_rows(cache, input.item_layer[item],
                             leaf.pages[static_cast<std::size_t>(begin / kPageTokens)], 0, bytes);
@@ -128,11 +134,10 @@ void recompute(const TreeNode& root, const CanaryOrder& order, const CanaryInput
             attention.add(std::span<const float>(values));
             continue;
           }
-          for (const std::int32_t position : selected) {
-            const std::int64_t row = position - part.begin - begin;
-            if (row < 0 || row >= count) continue;
+          for (const std::int32_t position : mine) {
             attention.add(std::span<const float>(values).subspan(
-                static_cast<std::size_t>(row * width), static_cast<std::size_t>(width)));
+                static_cast<std::size_t>((position - first) * width),
+                static_cast<std::size_t>(width)));
           }
         }
       });
