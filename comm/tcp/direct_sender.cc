@@ -39,9 +39,10 @@ std::vector<Unfinished> DirectSender::take() {
   return std::exchange(waiting_, {});
 }
 
-bool DirectSender::send(OutgoingMessage message) {
+Sent DirectSender::send(OutgoingMessage& message) {
   {
     const std::lock_guard lock(mutex_);
+    if (closed_) return Sent::kClosed;
     const bool direct =
         socket_ >= 0 && left_ == 0 &&
         check_size(config_, message.type, message.header.size(), message.payload_bytes()).ok();
@@ -49,11 +50,11 @@ bool DirectSender::send(OutgoingMessage message) {
     if (written < frame_bytes(message)) {
       waiting_.push_back({std::move(message), written});
       ++left_;
-      return false;
+      return Sent::kWaiting;
     }
   }
   if (message.sent) message.sent({});
-  return true;
+  return Sent::kWhole;
 }
 
 std::size_t DirectSender::write(const OutgoingMessage& message) const {

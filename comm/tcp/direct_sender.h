@@ -19,6 +19,13 @@ struct Unfinished {
   std::size_t written = 0;
 };
 
+/// How DirectSender::send has left a message.
+enum class Sent : std::uint8_t {
+  kWhole,
+  kWaiting,  // moved from: it waits for take()
+  kClosed,   // untouched
+};
+
 /// Of one connection. Messages keep the order of send(): one goes directly only if all earlier ones
 /// are written, and what is left waits here for the transport's thread. (Calls that are posted to
 /// that thread are no queue: those that it posts itself may run after later ones of other threads.)
@@ -30,7 +37,8 @@ class DirectSender {
   /// Messages may go to this socket from now on. The transport's thread calls it, take() and
   /// done().
   void open(int socket);
-  /// For good: no thread writes any more when it returns. Any thread may call it.
+  /// For good: when it returns no thread writes any more, and no later message waits. Any thread
+  /// may call it.
   void close();
   /// The messages that send() has left since the last call.
   [[nodiscard]] std::vector<Unfinished> take();
@@ -38,9 +46,9 @@ class DirectSender {
   void done(std::size_t messages);
 
   /// Writes as much of the message as the socket takes without waiting, which may be nothing. If
-  /// that is all, calls its `sent` and returns true; else the transport's thread has to take() it.
-  /// Any thread may call it.
-  [[nodiscard]] bool send(OutgoingMessage message);
+  /// that is all, calls its `sent`; else the transport's thread has to take() it. Any thread may
+  /// call it.
+  [[nodiscard]] Sent send(OutgoingMessage& message);
 
  private:
   /// Returns how many bytes of the message's frame have left.

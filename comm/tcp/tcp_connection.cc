@@ -59,6 +59,7 @@ void TcpConnection::connect(const Tcp::endpoint& to, const Introduction& introdu
               [self, this](const Status& status, const Proven& who) { on_handshake(status, who); });
         });
   });
+  send_waiting();
 }
 
 void TcpConnection::accept(const TlsContext& tls) {
@@ -121,28 +122,39 @@ void TcpConnection::on_handshake(const Status& status, const Proven& who) {
   watch_deadlines();
 }
 
-void TcpConnection::send(OutgoingMessage message, std::size_t written) {
-  const auto refuse = [&](const Status& status) {
-    direct_->done(1);
-    if (message.sent) message.sent(status);
-  };
+void TcpConnection::send_waiting() {
+  ++operations_;  // the end comes after the last of them is refused
+  for (Unfinished& message : direct_->take()) send(std::move(message));
+  --operations_;
+  if (state_ == State::kClosing) finish_if_idle();
+}
+
+void TcpConnection::send(Unfinished unfinished) {
+  OutgoingMessage& message = unfinished.message;
+  if (!takes_messages()) return refuse(message, reason_);
   if (const Status size =
           check_size(config_, message.type, message.header.size(), message.payload_bytes());
       !size.ok()) {
-    return refuse(size);
+    return refuse(message, size);
   }
   if (const Status room = check_room(config_, name_, writer_.bytes(), cost_of(message));
       !room.ok()) {
-    refuse(room);
+    refuse(message, room);
     return end(room);
   }
-  writer_.push(std::move(message), Clock::now(), written);
+  writer_.push(std::move(message), Clock::now(), unfinished.written);
   write();
   watch_deadlines();
 }
 
+void TcpConnection::refuse(const OutgoingMessage& message, const Status& reason) {
+  direct_->done(1);
+  if (message.sent) message.sent(reason);
+}
+
 void TcpConnection::disconnect() {
   announced_ = false;
+  send_waiting();
   if (!takes_messages()) return;
   reason_ = named(ErrorCode::kUnavailable, "closed on this side");
   leaving_ = true;
@@ -286,6 +298,7 @@ void TcpConnection::finish_if_idle() {
   if (operations_ > 0) return;
   reader_.stop(reason_);
   writer_.stop(reason_);
+  for (const Unfinished& late : direct_->take()) refuse(late.message, reason_);
   owner_.on_end(id_, reason_, std::exchange(announced_, false));
 }
 

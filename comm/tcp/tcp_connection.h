@@ -59,12 +59,8 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   void connect(const Tcp::endpoint& to, const Introduction& introduction, TlsContext tls);
   void accept(const TlsContext& tls);
 
-  /// False after disconnect(), and when the connection has ended.
-  [[nodiscard]] bool takes_messages() const noexcept {
-    return state_ != State::kClosing && !leaving_;
-  }
-  /// Call only while takes_messages(). The first `written` bytes have left directly.
-  void send(OutgoingMessage message, std::size_t written);
+  /// Goes on with the messages that wait in `direct`.
+  void send_waiting();
   /// Messages that were queued before have one second to be written.
   void disconnect();
   void end(const Status& reason);
@@ -72,6 +68,11 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
  private:
   enum class State : std::uint8_t { kGreeting, kOpen, kClosing };
 
+  [[nodiscard]] bool takes_messages() const noexcept {
+    return state_ != State::kClosing && !leaving_;
+  }
+  void send(Unfinished message);
+  void refuse(const OutgoingMessage& message, const Status& reason);
   void set_up(const TlsContext& tls);
   void on_handshake(const Status& status, const Proven& who);
   void read();

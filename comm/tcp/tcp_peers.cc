@@ -7,6 +7,10 @@
 namespace tributary::tcp {
 namespace {
 
+Status transport_closed() {
+  return {ErrorCode::kUnavailable, "the transport has been closed"};
+}
+
 std::uint64_t key_of(const TcpConnection::Tcp::socket& socket) {
   boost::system::error_code gone;
   const auto address = socket.remote_endpoint(gone).address();
@@ -65,21 +69,15 @@ void TcpPeers::accept(TcpConnection::Tcp::socket socket) {
 
 void TcpPeers::connect(PeerId id, const TcpConnection::Tcp::endpoint& to,
                        const Introduction& introduction) {
-  if (stopped_) return;
   const auto connection =
       std::make_shared<TcpConnection>(*this, id, TcpConnection::Tcp::socket(io_), direct_.find(id));
   peers_[id] = {.connection = connection};
+  if (stopped_) return connection->end(transport_closed());
   connection->connect(to, introduction, client_tls_);
 }
 
-void TcpPeers::send(PeerId id, OutgoingMessage message, std::size_t written) {
-  const auto connection = find(id);
-  if (connection != nullptr && connection->takes_messages()) {
-    return connection->send(std::move(message), written);
-  }
-  if (message.sent) {
-    message.sent({ErrorCode::kNotFound, fmt::format("peer {}: not connected", id)});
-  }
+void TcpPeers::send_waiting(PeerId id) {
+  if (const auto connection = find(id)) connection->send_waiting();
 }
 
 void TcpPeers::disconnect(PeerId id) {
@@ -91,7 +89,7 @@ void TcpPeers::stop() {
   if (listener_) listener_->close();
   const auto all = peers_;  // a copy: an end removes its connection
   for (const auto& [id, peer] : all) {
-    peer.connection->end({ErrorCode::kUnavailable, "the transport has been closed"});
+    peer.connection->end(transport_closed());
   }
 }
 

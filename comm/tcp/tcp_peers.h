@@ -31,8 +31,8 @@ class TcpPeers final : public ConnectionOwner {
   void start();
   /// `direct` has the peer already.
   void connect(PeerId id, const TcpConnection::Tcp::endpoint& to, const Introduction& introduction);
-  /// See TcpConnection::send.
-  void send(PeerId id, OutgoingMessage message, std::size_t written);
+  /// See TcpConnection::send_waiting.
+  void send_waiting(PeerId id);
   void disconnect(PeerId id);
   /// Closes everything. The handler is not called any more; `done` and `sent` are, until the
   /// io_context has no work left.

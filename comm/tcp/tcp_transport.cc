@@ -1,6 +1,8 @@
 // The thread of a transport, and the calls that other threads post to it.
 #include "comm/tcp/tcp_transport.h"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
@@ -48,15 +50,12 @@ class TcpTransport final : public Transport {
   }
   void send(PeerId peer, OutgoingMessage message) override {
     const auto direct = direct_.find(peer);
-    if (direct == nullptr) {
-      asio::post(io_.get(), [this, peer, message = std::move(message)]() mutable {
-        peers_.send(peer, std::move(message), 0);
-      });
-    } else if (!direct->send(std::move(message))) {
-      asio::post(io_.get(), [this, peer, direct] {
-        for (auto& [message, written] : direct->take()) {
-          peers_.send(peer, std::move(message), written);
-        }
+    const auto left = direct == nullptr ? tcp::Sent::kClosed : direct->send(message);
+    if (left == tcp::Sent::kWaiting) {
+      asio::post(io_.get(), [this, peer] { peers_.send_waiting(peer); });
+    } else if (left == tcp::Sent::kClosed && message.sent) {
+      asio::post(io_.get(), [peer, sent = std::move(message.sent)] {
+        sent({ErrorCode::kNotFound, fmt::format("peer {}: not connected", peer)});
       });
     }
   }

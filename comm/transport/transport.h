@@ -79,8 +79,9 @@ class TransportHandler {
                                             std::size_t payload_bytes) = 0;
 
   /// The connection has ended: the peer closed it, it failed, or it exceeded a limit. Every `done`
-  /// and `sent` of this peer has been called before. Called once for every peer of our own
-  /// connect() and of on_open(), but not after our own disconnect().
+  /// of this peer has been called before, and `sent` of each message that had begun to leave.
+  /// Called once for every peer of our own connect() and of on_open(), but not after our own
+  /// disconnect().
   virtual void on_disconnect(PeerId peer, const Status& reason) = 0;
 
   /// The listening socket has failed for good, and nobody can connect any more. By default this
