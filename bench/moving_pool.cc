@@ -155,13 +155,11 @@ PhaseFigures MovingPool::run(MoveSchedule* move_schedule) {
 /// Returns how long the copies took.
 double MovingPool::step(MoveSchedule* move_schedule) {
   double copy_us = 0;
-  std::vector<StepRequest> tokens;
-  for (const SequenceId id : ids_) tokens.push_back({id, 1});
-  sequencer_.steps().open(tokens);
-  std::vector<RoundRequest> items;
+  std::vector<StepItem> items;
+  for (const SequenceId id : ids_) items.push_back({id, 1});
+  sequencer_.steps().open(items);
   for (int layer = 0; layer < config_.layers; ++layer) {
-    items.clear();
-    for (const SequenceId id : ids_) items.push_back({id, layer});
+    for (StepItem& item : items) item.layer = layer;
     sequencer_.steps().order_round(items);
     if (move_schedule != nullptr) order_copies(*move_schedule);
     const RoundReport report = lead();

@@ -11,6 +11,7 @@
 #include "core/cache/sequence_table.h"
 #include "core/interface/calls.h"
 #include "core/plan/merge_tree.h"
+#include "core/plan/step_item.h"
 
 namespace tributary {
 
@@ -21,15 +22,6 @@ enum class Exchange { kAuto, kAllGather, kAllToAll };
 /// `auto`, `all-gather`, `all-to-all`; throws kInvalidArgument with the list.
 [[nodiscard]] Exchange parse_exchange(std::string_view name);
 [[nodiscard]] std::string_view exchange_name(Exchange exchange) noexcept;
-
-/// One sequence of a batch: `tokens` new tokens at positions length .. length + tokens - 1.
-struct StepItem {
-  SequenceId id = 0;
-  std::uint32_t epoch = 0;
-  std::int32_t tokens = 0;
-
-  friend bool operator==(const StepItem&, const StepItem&) = default;
-};
 
 /// A subtree root of one item, and the worker that computes it.
 struct ItemRoot {
@@ -66,9 +58,10 @@ struct Routing {
   }
 };
 
-/// Replaces `routing` by that of `batch`. Throws kNotFound, kStaleEpoch, kInvalidArgument (tokens
-/// outside 1 .. kMaxStepTokens, a limit exceeded, a leaf without pages for its rows, or on a worker
-/// outside 0 .. workers - 1); `routing` must not be used then. The table must outlive it.
+/// Replaces `routing` by that of `batch`, whatever its layers. Throws kNotFound, kStaleEpoch,
+/// kInvalidArgument (another length than the sequence has, tokens outside 1 .. kMaxStepTokens, a
+/// limit exceeded, a leaf without pages for its rows, or on a worker outside 0 .. workers - 1);
+/// `routing` must not be used then. The table must outlive it.
 void build_routing(const SequenceTable& table, std::span<const StepItem> batch, int workers,
                    Routing& routing);
 

@@ -24,6 +24,10 @@ void check_item(const StepItem& step, const Sequence& sequence) {
     fail(ErrorCode::kStaleEpoch, "sequence {}: epoch {} is over, it is at {}", step.id, step.epoch,
          sequence.epoch);
   }
+  if (step.base_length != sequence.length) {
+    fail(ErrorCode::kInvalidArgument, "sequence {}: a step at {}, the sequence has {}", step.id,
+         step.base_length, sequence.length);
+  }
   if (step.tokens < 1 || step.tokens > kMaxStepTokens) {
     fail(ErrorCode::kInvalidArgument, "sequence {}: {} new tokens, expected 1 .. {}", step.id,
          step.tokens, kMaxStepTokens);

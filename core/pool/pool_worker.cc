@@ -23,6 +23,12 @@ struct Agreement {
   double canary_error = 0;
 };
 
+/// A plan is valid for every layer.
+bool same_plan(const StepItem& a, const StepItem& b) {
+  return a.id == b.id && a.tokens == b.tokens && a.epoch == b.epoch &&
+         a.base_length == b.base_length;
+}
+
 }  // namespace
 
 Worker::Worker(const WorkerConfig& config, Backend& backend, Communicator& communicator,
@@ -172,15 +178,13 @@ void Worker::check_rows(std::span<const StepItem> items) {
   }
 }
 
-/// Throws, on every rank alike, for an order that is not one round.
-void Worker::check_round(const Order& order) const {
-  if (order.item_layer.size() != order.step.size()) {
-    fail(ErrorCode::kInvalidArgument, "a round of {} items with layers of {}", order.step.size(),
-         order.item_layer.size());
-  }
-  for (const std::int32_t layer : order.item_layer) {
-    if (layer >= 0 && layer < config_.layers) continue;
-    fail(ErrorCode::kInvalidArgument, "layer of an item is {}, expected 0 .. {}", layer,
+/// Throws, on every rank alike, for an order that is not one round. Lists the items' layers.
+void Worker::check_round(const Order& order) {
+  item_layer_.clear();
+  for (const StepItem& item : order.step) {
+    item_layer_.push_back(item.layer);
+    if (item.layer >= 0 && item.layer < config_.layers) continue;
+    fail(ErrorCode::kInvalidArgument, "layer of an item is {}, expected 0 .. {}", item.layer,
          config_.layers - 1);
   }
   const CanaryOrder& canary = order.canary;
@@ -196,7 +200,7 @@ void Worker::check_round(const Order& order) const {
 void Worker::prepare(std::span<const StepItem> items, RoundReport& report) {
   const PhaseTimer timer(times_, Phase::kPlan);
   const int workers = communicator_.size();
-  report.plan_reused = std::ranges::equal(items, planned_);
+  report.plan_reused = std::ranges::equal(items, planned_, same_plan);
   if (!report.plan_reused) {
     planned_.clear();
     build_routing(*table_, items, workers, routing_);
@@ -223,14 +227,14 @@ Status Worker::round(const Order& order, Deadline deadline, RoundReport& report)
   }
   if (failure_.ok()) failure_ = status_of([&] { check_rows(order.step); });
   prepare(order.step, report);
-  Status status = executor_->run(plan_, order.item_layer, client_, deadline, failure_, times_);
+  Status status = executor_->run(plan_, item_layer_, client_, deadline, failure_, times_);
   if (!status.ok()) communicator_.poison(status);  // the others need not wait for this rank
   if (status.ok() && order.canary.item >= 0) {
     const CanaryInput input{.shape = config_.attention,
                             .routing = routing_,
                             .plan = plan_,
-                            .item_layer = order.item_layer,
-                            .attended = executor_->program().attend_call(plan_, order.item_layer),
+                            .item_layer = item_layer_,
+                            .attended = executor_->program().attend_call(plan_, item_layer_),
                             .states = executor_->program().states(),
                             .leaf_tokens = config_.leaf_tokens,
                             .most_rows = config_.canary_rows};
@@ -248,7 +252,7 @@ Status Worker::round(const Order& order, Deadline deadline, RoundReport& report)
   report.state_bytes += state_bytes;
   // The others learn of it at the end of the next order.
   failure_ = status_of(
-      [&] { client_.read_states(plan_.homed, order.item_layer, executor_->program().states()); });
+      [&] { client_.read_states(plan_.homed, item_layer_, executor_->program().states()); });
   return {};
 }
 

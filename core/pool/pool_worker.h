@@ -117,7 +117,7 @@ class Worker {
   void leave(const Status& reason);
   void apply(const TableOp& op, std::uint64_t round);
   void check_rows(std::span<const StepItem> items);
-  void check_round(const Order& order) const;
+  void check_round(const Order& order);
   void prepare(std::span<const StepItem> items, RoundReport& report);
   Status round(const Order& order, Deadline deadline, RoundReport& report);
   Status agree(std::uint64_t round, Deadline deadline, RoundReport& report);
@@ -139,7 +139,8 @@ class Worker {
   ExchangeVolume volume_;
   /// The plan was built for these items; empty where the table has changed since.
   std::vector<StepItem> planned_;
-  Status failure_;  // this rank's own, until it was told to the others
+  std::vector<std::int32_t> item_layer_;  // of the round's items
+  Status failure_;                        // this rank's own, until it was told to the others
   /// Sequences whose rows had not all arrived here when last asked for.
   std::unordered_set<SequenceId> arriving_;
   std::uint64_t drained_round_ = 0;

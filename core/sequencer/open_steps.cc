@@ -65,31 +65,31 @@ void OpenSteps::check_not_open(SequenceId id) const {
   }
 }
 
-void OpenSteps::open(std::span<const StepRequest> requests) {
+void OpenSteps::open(std::span<const StepItem> items) {
   std::unordered_set<SequenceId> ids;
-  for (const StepRequest& request : requests) {
-    const Sequence& s = ledger_.table().at(request.id);
-    check_not_open(request.id);
-    if (request.tokens < 1 || request.tokens > kMaxStepTokens) {
+  for (const StepItem& item : items) {
+    const Sequence& s = ledger_.table().at(item.id);
+    check_not_open(item.id);
+    if (item.tokens < 1 || item.tokens > kMaxStepTokens) {
       fail(ErrorCode::kInvalidArgument, "sequence {}: {} new tokens, expected 1 .. {}", s.id,
-           request.tokens, kMaxStepTokens);
+           item.tokens, kMaxStepTokens);
     }
-    if (s.length + request.tokens > s.limit_tokens) {
+    if (s.length + item.tokens > s.limit_tokens) {
       fail(ErrorCode::kInvalidArgument, "sequence {}: {} + {} tokens exceed its limit of {}", s.id,
-           s.length, request.tokens, s.limit_tokens);
+           s.length, item.tokens, s.limit_tokens);
     }
     if (!ids.insert(s.id).second) {
       fail(ErrorCode::kInvalidArgument, "sequence {} is in the step twice", s.id);
     }
   }
-  for (const StepRequest& request : requests) {
-    const Sequence& s = ledger_.table().at(request.id);
-    grow(s, s.length + request.tokens);
-    open_.emplace(s.id, Step{request.tokens, false});
+  for (const StepItem& item : items) {
+    const Sequence& s = ledger_.table().at(item.id);
+    grow(s, s.length + item.tokens);
+    open_.emplace(s.id, Step{item.tokens, false});
   }
 }
 
-void OpenSteps::order_round(std::span<const RoundRequest> items, CanaryOrder canary) {
+void OpenSteps::order_round(std::span<const StepItem> items, CanaryOrder canary) {
   if (!order_.step.empty()) {
     fail(ErrorCode::kFailedPrecondition, "a round of {} sequences is ordered already",
          order_.step.size());
@@ -100,7 +100,7 @@ void OpenSteps::order_round(std::span<const RoundRequest> items, CanaryOrder can
          canary.item, canary.head, items.size());
   }
   std::unordered_set<SequenceId> ids;
-  for (const RoundRequest& item : items) {
+  for (const StepItem& item : items) {
     if (!open_.contains(item.id)) {
       fail(ErrorCode::kFailedPrecondition, "sequence {} has no open step", item.id);
     }
@@ -112,9 +112,9 @@ void OpenSteps::order_round(std::span<const RoundRequest> items, CanaryOrder can
       fail(ErrorCode::kInvalidArgument, "sequence {} is in the round twice", item.id);
     }
   }
-  for (const RoundRequest& item : items) {
-    order_.step.push_back({item.id, ledger_.table().at(item.id).epoch, open_.at(item.id).tokens});
-    order_.item_layer.push_back(item.layer);
+  for (const StepItem& item : items) {
+    order_.step.push_back(
+        next_item(ledger_.table().at(item.id), open_.at(item.id).tokens, item.layer));
   }
   order_.canary = canary;
 }
@@ -145,7 +145,6 @@ void OpenSteps::withdraw(SequenceId id) {
   if (found == order_.step.end()) return;
   const auto index = found - order_.step.begin();
   order_.step.erase(found);
-  order_.item_layer.erase(order_.item_layer.begin() + index);
   CanaryOrder& canary = order_.canary;
   if (canary.item == index) canary = {};
   if (canary.item > index) --canary.item;

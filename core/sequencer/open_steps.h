@@ -13,30 +13,21 @@
 
 namespace tributary {
 
-struct StepRequest {
-  SequenceId id = 0;
-  std::int32_t tokens = 1;
-};
-
-struct RoundRequest {
-  SequenceId id = 0;
-  std::int32_t layer = 0;
-};
-
 class OpenSteps {
  public:
   /// Both outlive it.
   OpenSteps(PoolLedger& ledger, Order& order) : ledger_(ledger), order_(order) {}
 
-  /// Opens a step of each of `requests` (each sequence once) and orders the pages that it needs,
-  /// out of the reservations. Throws, with nothing changed, kNotFound, kInvalidArgument, and
-  /// kFailedPrecondition for a sequence that is in an open step.
-  void open(std::span<const StepRequest> requests);
-  /// Orders one round: sequences of open steps, each once, each at its layer. Throws, with nothing
-  /// changed, kFailedPrecondition for a sequence without an open step, or when a round was ordered
-  /// since the last order was taken; kInvalidArgument for no sequence, one twice, a negative layer,
-  /// or a canary of an item that is not there.
-  void order_round(std::span<const RoundRequest> items, CanaryOrder canary = {});
+  /// Opens a step of `tokens` tokens for each item (each sequence once), and orders the pages that
+  /// it needs, out of the reservations. Throws, with nothing changed, kNotFound, kInvalidArgument,
+  /// and kFailedPrecondition for a sequence that is in an open step.
+  void open(std::span<const StepItem> items);
+  /// Orders one round: sequences of open steps, each once, each at its layer; the other fields of
+  /// the order's items are those of the step. Throws, with nothing changed, kFailedPrecondition for
+  /// a sequence without an open step, or when a round was ordered since the last order was taken;
+  /// kInvalidArgument for no sequence, one twice, a negative layer, or a canary of an item that is
+  /// not there.
+  void order_round(std::span<const StepItem> items, CanaryOrder canary = {});
   /// The order is about to be executed.
   void order_taken();
   /// Ends an open step: the sequence grows by `accepted` of its tokens (0 .. tokens); pages that it

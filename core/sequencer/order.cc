@@ -1,6 +1,5 @@
 // Layout: round, stop, number of operations; per operation its kind (its index in the variant) and
-// its fields in the order of declaration; the copies, the step's items and their layers as lists;
-// the canary.
+// its fields in the order of declaration; the copies and the step's items as lists; the canary.
 #include "core/sequencer/order.h"
 
 #include <type_traits>
@@ -148,7 +147,6 @@ std::vector<std::byte> encode_order(const Order& order) {
   for (const TableOp& op : order.ops) encode(op, out);
   out.list(std::span<const PageCopy>(order.copies));
   out.list(std::span<const StepItem>(order.step));
-  out.list(std::span<const std::int32_t>(order.item_layer));
   out.value(order.canary);
   return out.take();
 }
@@ -162,7 +160,6 @@ Order decode_order(std::span<const std::byte> bytes) {
   for (std::uint32_t i = 0; i < ops; ++i) order.ops.push_back(decode_op(in));
   order.copies = in.list<PageCopy>();
   order.step = in.list<StepItem>();
-  order.item_layer = in.list<std::int32_t>();
   order.canary = in.value<CanaryOrder>();
   if (!in.empty()) fail(ErrorCode::kMalformedInput, "order: bytes left after the last field");
   return order;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/cache/sequence_table.h"
-#include "core/plan/plan.h"
+#include "core/plan/step_item.h"
 #include "core/sequencer/page_copy.h"
 
 namespace tributary {
@@ -21,12 +21,11 @@ struct CanaryOrder {
 
 struct Order {
   std::uint64_t round = 0;
-  std::vector<TableOp> ops;              // applied in order, before the round
-  std::vector<PageCopy> copies;          // of leaves that move: after ops
-  std::vector<StepItem> step;            // the items of the round; empty: none runs
-  std::vector<std::int32_t> item_layer;  // of each item
-  CanaryOrder canary;                    // only of a round
-  bool stop = false;                     // the last order
+  std::vector<TableOp> ops;      // applied in order, before the round
+  std::vector<PageCopy> copies;  // of leaves that move: after ops
+  std::vector<StepItem> step;    // the items of the round; empty: none runs
+  CanaryOrder canary;            // only of a round
+  bool stop = false;             // the last order
 };
 
 /// Little-endian, see order.cc for the layout. Not a format between versions: all ranks of a pool

@@ -33,18 +33,16 @@ UniformBatch::UniformBatch(const UniformBatchConfig& config)
     : sequencer_({.placement = {.workers = config.workers, .model = config.model},
                   .pages_per_worker = pages_of(config),
                   .incarnation = 1}) {
-  std::vector<StepRequest> step;
-  std::vector<StepItem> items;
+  std::vector<StepItem> step;
   for (int i = 0; i < config.batch; ++i) {
     const auto id = sequencer_.sequences().admit({.prompt_tokens = config.context - config.tokens,
                                                   .max_new_tokens = config.tokens,
                                                   .spread = config.spread},
                                                  {.tag = i});
-    step.push_back({id.value(), config.tokens});
-    items.push_back({*id, sequencer_.ledger().table().at(*id).epoch, config.tokens});
+    step.push_back(next_item(sequencer_.ledger().table().at(id.value()), config.tokens));
   }
   sequencer_.steps().open(step);
-  build_routing(sequencer_.ledger().table(), items, config.workers, routing_);
+  build_routing(sequencer_.ledger().table(), step, config.workers, routing_);
 }
 
 std::int64_t UniformBatch::busiest_pages() const {

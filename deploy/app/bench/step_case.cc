@@ -57,7 +57,7 @@ StepCase::StepCase(const StepCaseConfig& config, Backend& backend, Communicator&
     step_.push_back({id.value(), 1});
   }
   worker_.perform(sequencer_.take_order()).status.throw_if_error();
-  for (const StepRequest& item : step_) {
+  for (const StepItem& item : step_) {
     fill_prompt(worker_.table().at(item.id), communicator.rank(), config.layers, config.leaf_tokens,
                 ingest_, backend, worker_.cache(),
                 [&](int /*layer*/, std::int64_t /*begin*/, std::int64_t count, std::byte* rows) {
@@ -76,19 +76,17 @@ bool StepCase::share(bool more) {
 
 RoundReport StepCase::step() {
   sequencer_.steps().open(step_);
-  std::vector<RoundRequest> items;
-  for (const StepRequest& item : step_) items.push_back({item.id, 0});
   RoundReport sum;
   for (int layer = 0; layer < layers_; ++layer) {
-    for (RoundRequest& item : items) item.layer = layer;
-    sequencer_.steps().order_round(items);
+    for (StepItem& item : step_) item.layer = layer;
+    sequencer_.steps().order_round(step_);
     RoundReport round = worker_.perform(sequencer_.take_order());
     round.status.throw_if_error();
     for (std::size_t p = 0; p < kPhases; ++p) round.phase_us[p] += sum.phase_us[p];
     round.exchanged_bytes += sum.exchanged_bytes;
     sum = std::move(round);
   }
-  for (const StepRequest& item : step_) sequencer_.steps().commit(item.id, 0);
+  for (const StepItem& item : step_) sequencer_.steps().commit(item.id, 0);
   return sum;
 }
 

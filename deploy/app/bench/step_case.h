@@ -55,7 +55,7 @@ class StepCase {
   IngestTable ingest_;
   Worker worker_;
   Sequencer sequencer_;
-  std::vector<StepRequest> step_;
+  std::vector<StepItem> step_;
 };
 
 }  // namespace tributary::bench

@@ -87,19 +87,17 @@ std::int64_t SimulatedPool::uncounted_from(const Sequence& s) const {
 /// Opens steps at the sequencer for the sequences that have none, and tells the clock of those
 /// whose leaves changed.
 void SimulatedPool::open() {
-  steps_.clear();
-  rounds_.clear();
+  items_.clear();
   for (Opening& opening : opening_) {
     const Sequence& s = sequencer_.ledger().table().at(opening.sequence.id);
     opening.sequence.opened = static_cast<std::int32_t>(
         std::min({std::int64_t{config_.commit_tokens}, uncounted_from(s) - s.length,
                   s.limit_tokens - s.length}));
-    steps_.push_back({s.id, opening.sequence.opened});
-    rounds_.push_back({s.id, 0});
+    items_.push_back(next_item(s, opening.sequence.opened));
   }
-  if (!steps_.empty()) {
-    sequencer_.steps().open(steps_);
-    sequencer_.steps().order_round(rounds_);
+  if (!items_.empty()) {
+    sequencer_.steps().open(items_);
+    sequencer_.steps().order_round(items_);
     (void)sequencer_.take_order();
   }
   for (const Opening& opening : opening_) {
@@ -199,7 +197,7 @@ StepCheck SimulatedPool::check() const {
     for (const Running& sequence : due_[(static_cast<std::size_t>(step_) + i) % kRing]) {
       const auto decoded = sequence.opened - static_cast<std::int32_t>(i) - 1;
       if (decoded > 0) table.apply(CommitOp{sequence.id, decoded});
-      items.push_back({sequence.id, table.at(sequence.id).epoch, 1});
+      items.push_back(next_item(table.at(sequence.id), 1));
     }
   }
   std::ranges::sort(items, {}, &StepItem::id);

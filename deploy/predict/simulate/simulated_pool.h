@@ -117,8 +117,7 @@ class SimulatedPool {
   std::vector<std::int64_t> joining_;
   std::vector<std::int64_t> joined_;
   std::vector<std::int64_t> finished_;
-  std::vector<StepRequest> steps_;
-  std::vector<RoundRequest> rounds_;
+  std::vector<StepItem> items_;
 };
 
 }  // namespace tributary

@@ -187,11 +187,11 @@ class LayerCall {
                                .items = {}};
       for (const std::size_t i : indices) {
         const SequenceHandle& sequence = *items_[i].sequence;
-        round.items.push_back({.sequence_id = sequence.id,
-                               .epoch = sequence.epoch,
-                               .base_length = sequence.length,
+        round.items.push_back({.id = sequence.id,
                                .tokens = items_[i].tokens,
-                               .layer = layer_});
+                               .layer = layer_,
+                               .epoch = sequence.epoch,
+                               .base_length = sequence.length});
       }
       return wire::encode(round);
     };

@@ -11,6 +11,7 @@
 #include "comm/transport/proof.h"
 #include "core/base/error.h"
 #include "core/model/pool_shape.h"
+#include "core/plan/step_item.h"
 #include "deploy/service/protocol/message_type.h"
 
 namespace tributary::wire {
@@ -106,20 +107,6 @@ enum class LayerMode : std::uint8_t {
   kLast = kAttendUnabsorbed
 };
 
-/// One sequence's new tokens at one layer.
-struct RequestItem {
-  std::uint64_t sequence_id = 0;
-  std::uint32_t epoch = 0;
-  /// The client's count of the sequence's length before this step. The step of `tokens` tokens at
-  /// this position is opened by its first item. If an earlier step is still open, it is committed
-  /// up to here if base_length lies within it; a step that is sent again has accepted nothing.
-  std::int64_t base_length = 0;
-  std::int32_t tokens = 0;  // 1 .. kMaxStepTokens
-  std::int32_t layer = 0;
-  static void fields(auto& archive, auto& m) {
-    archive(m.sequence_id, m.epoch, m.base_length, m.tokens, m.layer);
-  }
-};
 /// The client's call that a message belongs to. A call to several homes of a pool runs in one
 /// round, if its messages come in time.
 struct CallPart {
@@ -127,7 +114,9 @@ struct CallPart {
   std::uint16_t messages = 1;  // of the call, to all homes of the pool
   static void fields(auto& archive, auto& m) { archive(m.call, m.messages); }
 };
-/// Sent to the home of all its items.
+/// Sent to the home of all its items. The step of `tokens` tokens at an item's base_length, by the
+/// client's count, is opened by its first item. If an earlier step is still open, it is committed
+/// up to there if base_length lies within it; a step that is sent again has accepted nothing.
 struct LayerRequest {
   static constexpr MessageType kType = MessageType::kLayerRequest;
   std::uint64_t request = 0;
@@ -135,7 +124,7 @@ struct LayerRequest {
   LayerMode mode = LayerMode::kAttend;
   std::uint32_t crc32c = 0;  // of the payload
   CallPart part;
-  std::vector<RequestItem> items;
+  std::vector<StepItem> items;
   static void fields(auto& archive, auto& m) {
     archive(m.request, m.deadline_us, m.mode, m.crc32c, m.part, m.items);
   }

@@ -34,15 +34,10 @@ struct PoolOrder {
 /// index.
 struct Items {
   static constexpr MessageType kType = MessageType::kItems;
-  struct Item {
-    std::uint32_t index = 0;  // in the LayerRequest: the home has refused the missing ones
-    RequestItem asked;        // of a sequence that the client has proven to the home
-    static void fields(auto& archive, auto& m) { archive(m.index, m.asked); }
-  };
   std::uint64_t ticket = 0;
   std::uint32_t deadline_us = 0;
   CallPart part;
-  std::vector<Item> items;
+  std::vector<StepItem> items;  // of the LayerRequest; one that the home has refused: no tokens
   static void fields(auto& archive, auto& m) { archive(m.ticket, m.deadline_us, m.part, m.items); }
 };
 struct ItemsRefused {

@@ -102,7 +102,7 @@ TEST(PoolLoad, PredictsWhatThePlanPredicts) {
       const bool opens = sequence.leaves.back().pages.empty();
       table.apply(AdmitOp{std::move(sequence)});
       if (opens) table.apply(ExtendOp{id, last, owner, {0}});
-      batch.push_back({id, 1, 1});
+      batch.push_back(next_item(table.at(id), 1));
       // A sequence that came and went leaves nothing.
       const Placed other = random_sequence(random, workers);
       load.add(other.runs, other.home, other.tokens);

@@ -77,22 +77,25 @@ TEST_F(RoutingTest, ReplacesTheRoutingBefore) {
 
 TEST_F(RoutingTest, RefusesABatchThatDoesNotFitTheTable) {
   const StepItem good = add(1, 60, 4, 0, {0});
-  const auto refused = [&](StepItem item) { return code_of([&] { build({good, item}); }); };
-  EXPECT_EQ(refused({2, 1, 1}), ErrorCode::kNotFound);
-  EXPECT_EQ(refused({1, good.epoch + 1, 1}), ErrorCode::kStaleEpoch);
-  EXPECT_EQ(refused({1, good.epoch - 1, 1}), ErrorCode::kStaleEpoch);
-  EXPECT_EQ(refused({1, good.epoch, 0}), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(refused({1, good.epoch, kMaxStepTokens + 1}), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(refused({1, good.epoch, 5}), ErrorCode::kInvalidArgument) << "the limit is 64";
-  EXPECT_EQ(refused(good), ErrorCode::kOk);
+  const auto refused = [&](auto member, auto value) {
+    StepItem item = good;
+    item.*member = value;
+    return code_of([&] { build({good, item}); });
+  };
+  EXPECT_EQ(refused(&StepItem::id, 2U), ErrorCode::kNotFound);
+  EXPECT_EQ(refused(&StepItem::epoch, good.epoch + 1), ErrorCode::kStaleEpoch);
+  EXPECT_EQ(refused(&StepItem::epoch, good.epoch - 1), ErrorCode::kStaleEpoch);
+  EXPECT_EQ(refused(&StepItem::base_length, 61), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refused(&StepItem::tokens, 0), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refused(&StepItem::tokens, kMaxStepTokens + 1), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refused(&StepItem::tokens, 5), ErrorCode::kInvalidArgument) << "the limit is 64";
+  EXPECT_EQ(refused(&StepItem::layer, 9), ErrorCode::kOk) << "a plan is valid for every layer";
 }
 
 TEST_F(RoutingTest, RefusesRowsWithoutPages) {
-  const StepItem item = add(1, 60, 4, 0, {0, 1});
-  EXPECT_EQ(message_of([&] {
-              build({{1, item.epoch, 5}});
-            }),
-            "leaf 1 of sequence 1: 0 pages for 1 rows");
+  StepItem item = add(1, 60, 4, 0, {0, 1});
+  item.tokens = 5;
+  EXPECT_EQ(message_of([&] { build({item}); }), "leaf 1 of sequence 1: 0 pages for 1 rows");
 }
 
 TEST_F(RoutingTest, RefusesOwnersThatAreNoWorkers) {

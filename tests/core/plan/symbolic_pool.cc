@@ -117,7 +117,7 @@ StepItem SymbolicPool::add(SequenceId id, std::int64_t length, std::int32_t toke
       s.leaves[l].pages.push_back(take_page(owner[l]));
     }
   }
-  const StepItem item{id, s.epoch, tokens};
+  const StepItem item = next_item(s, tokens);
   table_.apply(AdmitOp{std::move(s)});
   for (std::int64_t p = 0; p < length; ++p) {
     const auto [worker, slot] = place_of(id, p);

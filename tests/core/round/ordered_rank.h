@@ -126,7 +126,7 @@ class Rank {
       const std::int32_t tokens = kSteps[step][s];
       if (tokens == 0) continue;
       extend(s, tokens);
-      batch_.push_back({s + 1, 1, tokens});
+      batch_.push_back(next_item(table_.at(s + 1), tokens));
     }
     build_routing(table_, batch_, threads_.size(), routing_);
     PlanBuilder(threads_.size(), threads_.rank(), kLeafTokens).build(routing_, exchange_, plan_);

@@ -86,7 +86,7 @@ class RoundExecutorTest : public testing::Test {
   RoundExecutorTest() {
     table_.apply(AdmitOp{{.id = 1, .epoch = 1, .limit_tokens = 100, .leaves = {{0, {}}, {0, {}}}}});
     table_.apply(ExtendOp{1, 0, 0, {2}});
-    build_routing(table_, std::vector<StepItem>{{1, 1, 3}}, 1, routing_);
+    build_routing(table_, std::vector<StepItem>{next_item(table_.at(1), 3)}, 1, routing_);
     PlanBuilder(1, 0, 64).build(routing_, Exchange::kAllToAll, plan_);
   }
 

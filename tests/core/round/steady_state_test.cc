@@ -112,7 +112,7 @@ TEST_P(SteadyState, ARoundAllocatesNothing) {
                        .leaves = {{0, {2}}, {0, {}}}}});
   table.apply(ExtendOp{1, 1, 0, {1}});
   Routing routing;
-  build_routing(table, std::vector<StepItem>{{1, 1, 2}}, 1, routing);
+  build_routing(table, std::vector<StepItem>{next_item(table.at(1), 2)}, 1, routing);
   RankPlan plan;
   PlanBuilder(1, 0, kLeafTokens).build(routing, Exchange::kAllToAll, plan);
   ASSERT_FALSE(plan.appends.empty());

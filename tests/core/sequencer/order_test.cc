@@ -43,7 +43,8 @@ bool same(const std::variant<Ops...>& a, const std::variant<Ops...>& b) {
                     a);
 }
 bool same(const StepItem& a, const StepItem& b) {
-  return a.id == b.id && a.epoch == b.epoch && a.tokens == b.tokens;
+  return a.id == b.id && a.tokens == b.tokens && a.layer == b.layer && a.epoch == b.epoch &&
+         a.base_length == b.base_length;
 }
 template <typename T>
 bool same(const std::vector<T>& a, const std::vector<T>& b) {
@@ -51,8 +52,7 @@ bool same(const std::vector<T>& a, const std::vector<T>& b) {
 }
 bool same(const Order& a, const Order& b) {
   return a.round == b.round && a.stop == b.stop && same(a.ops, b.ops) && a.copies == b.copies &&
-         same(a.step, b.step) && a.item_layer == b.item_layer && a.canary.item == b.canary.item &&
-         a.canary.head == b.canary.head;
+         same(a.step, b.step) && a.canary.item == b.canary.item && a.canary.head == b.canary.head;
 }
 
 /// One of each operation, with extremes.
@@ -77,8 +77,7 @@ Order example_order() {
                RaiseLimitOp{15, INT64_MAX, {16, -17}},
                RaiseLimitOp{18, 19, {}}};
   order.copies = {{1, 2, 3, 4, 5}, {INT32_MAX, -1, 0, 0, INT32_MIN}};
-  order.step = {{1, 2, 3}, {UINT64_MAX, UINT32_MAX, INT32_MIN}};
-  order.item_layer = {60, INT32_MIN};
+  order.step = {{1, 2, 3, 4, 5}, {UINT64_MAX, INT32_MIN, 60, UINT32_MAX, INT64_MIN}};
   order.canary = {1, 127};
   return order;
 }

@@ -43,13 +43,13 @@ std::optional<SequenceId> SequencerModel::admit(const AdmitRequest& request, con
   return id;
 }
 
-void SequencerModel::open_step(const std::vector<StepRequest>& requests) {
+void SequencerModel::open_step(const std::vector<StepItem>& requests) {
   sequencer_.steps().open(requests);
   ordered_ = false;
   for (const auto& request : requests) open_.emplace(request.id, Open{request.tokens, false});
 }
 
-void SequencerModel::order_round(const std::vector<RoundRequest>& items, CanaryOrder canary) {
+void SequencerModel::order_round(const std::vector<StepItem>& items, CanaryOrder canary) {
   sequencer_.steps().order_round(items, canary);
   for (const auto& item : items) pending_.push_back({item, false});
   if (canary.item >= 0) pending_.at(static_cast<std::size_t>(canary.item)).canary = true;
@@ -63,11 +63,9 @@ void SequencerModel::commit(SequenceId id, std::int32_t accepted) {
   std::erase_if(pending_, [&](const Item& item) { return item.request.id == id; });
 }
 
-void SequencerModel::begin(const std::vector<StepRequest>& requests) {
+void SequencerModel::begin(const std::vector<StepItem>& requests) {
   open_step(requests);
-  std::vector<RoundRequest> items;
-  for (const auto& request : requests) items.push_back({request.id, 0});
-  order_round(items);
+  order_round(requests);
 }
 
 void SequencerModel::abort_all() {
@@ -145,14 +143,14 @@ Order SequencerModel::take_order() {
   for (const TableOp& op : order.ops) replica_.apply(op);
   check_copies(order);
   EXPECT_EQ(order.step.size(), pending_.size());
-  EXPECT_EQ(order.item_layer.size(), order.step.size());
   std::int32_t canary = -1;
   for (std::size_t i = 0; i < std::min(order.step.size(), pending_.size()); ++i) {
     const StepItem& item = order.step[i];
     EXPECT_EQ(item.id, pending_[i].request.id);
     EXPECT_EQ(item.epoch, expected_.at(item.id).epoch);
     EXPECT_EQ(item.tokens, open_.at(item.id).tokens);
-    EXPECT_EQ(order.item_layer.at(i), pending_[i].request.layer);
+    EXPECT_EQ(item.base_length, expected_.at(item.id).length);
+    EXPECT_EQ(item.layer, pending_[i].request.layer);
     if (pending_[i].canary) canary = static_cast<std::int32_t>(i);
     open_.at(item.id).taken = true;
   }

@@ -23,11 +23,11 @@ class SequencerModel {
 
   /// The sequencer's own functions; each updates the model too.
   std::optional<SequenceId> admit(const AdmitRequest& request, const AdmitAs& as = {});
-  void open_step(const std::vector<StepRequest>& requests);
-  void order_round(const std::vector<RoundRequest>& items, CanaryOrder canary = {});
+  void open_step(const std::vector<StepItem>& requests);
+  void order_round(const std::vector<StepItem>& items, CanaryOrder canary = {});
   void commit(SequenceId id, std::int32_t accepted);
   /// Opens steps and orders a round of their first layer.
-  void begin(const std::vector<StepRequest>& requests);
+  void begin(const std::vector<StepItem>& requests);
   /// Commits nothing of any open step.
   void abort_all();
   bool raise_limit(SequenceId id, std::int64_t limit_tokens);
@@ -69,7 +69,7 @@ class SequencerModel {
   std::map<SequenceId, Expected> expected_;
   std::map<SequenceId, Open> open_;
   struct Item {
-    RoundRequest request;
+    StepItem request;
     bool canary = false;
   };
   std::vector<Item> pending_;

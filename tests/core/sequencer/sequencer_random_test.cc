@@ -57,8 +57,8 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
   }
 
   /// Some of those that are not in a step.
-  std::vector<StepRequest> draw_step(std::int64_t one_in) {
-    std::vector<StepRequest> requests;
+  std::vector<StepItem> draw_step(std::int64_t one_in) {
+    std::vector<StepItem> requests;
     for (const auto& [id, sequence] : model_.sequences()) {
       const std::int64_t room = sequence.limit - sequence.length;
       if (room == 0 || model_.open_steps().contains(id) || between(0, one_in - 1) == 0) continue;
@@ -98,9 +98,9 @@ class SequencerRandom : public testing::TestWithParam<RandomCase> {
   }
 
   void order_round() {
-    std::vector<RoundRequest> items;
+    std::vector<StepItem> items;
     for (const auto& [id, open] : model_.open_steps()) {
-      if (between(0, 2) > 0) items.push_back({id, static_cast<std::int32_t>(between(0, 60))});
+      if (between(0, 2) > 0) items.push_back({id, 0, static_cast<std::int32_t>(between(0, 60))});
     }
     std::shuffle(items.begin(), items.end(), random_);
     CanaryOrder canary;

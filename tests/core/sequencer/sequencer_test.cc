@@ -153,7 +153,7 @@ class SequencerRefuses : public testing::Test {
     (void)model_.take_order();
   }
 
-  using Requests = std::vector<StepRequest>;
+  using Requests = std::vector<StepItem>;
   SequencerModel model_{config(2, 10)};
   SequenceId a_ = model_.admit(request(62, 10)).value();
   SequenceId b_ = model_.admit(request(100, 3)).value();
@@ -280,19 +280,25 @@ TEST(Sequencer, StepsOfSequencesAreApart) {
   const auto b = model.admit(request(100, 3)).value();
   model.open_step({{a, 2}});
   EXPECT_EQ(code_of([&] { model.open_step({{b, 1}, {a, 1}}); }), ErrorCode::kFailedPrecondition);
-  EXPECT_EQ(code_of([&] { model.order_round({{a, 0}, {b, 0}}); }), ErrorCode::kFailedPrecondition);
-  EXPECT_EQ(code_of([&] { model.order_round({{a, 0}, {a, 1}}); }), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code_of([&] { model.order_round({{a, -1}}); }), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code_of([&] { model.order_round({{a, 0}}, {1, 0}); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] {
+              model.order_round({{a, 0, 0}, {b, 0, 0}});
+            }),
+            ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(code_of([&] {
+              model.order_round({{a, 0, 0}, {a, 0, 1}});
+            }),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { model.order_round({{a, 0, -1}}); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { model.order_round({{a, 0, 0}}, {1, 0}); }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of([&] { model.order_round({}); }), ErrorCode::kInvalidArgument);
   model.check();
-  model.order_round({{a, 3}}, {0, 2});
+  model.order_round({{a, 0, 3}}, {0, 2});
   Order order = model.take_order();
-  EXPECT_EQ(order.item_layer, std::vector<std::int32_t>{3});
+  EXPECT_EQ(order.step.at(0).layer, 3);
   EXPECT_EQ(order.canary.head, 2);
   model.open_step({{b, 3}});
-  model.order_round({{b, 0}, {a, 4}}, {1, 0});
-  EXPECT_EQ(code_of([&] { model.order_round({{a, 4}}); }), ErrorCode::kFailedPrecondition);
+  model.order_round({{b, 0, 0}, {a, 0, 4}}, {1, 0});
+  EXPECT_EQ(code_of([&] { model.order_round({{a, 0, 4}}); }), ErrorCode::kFailedPrecondition);
   EXPECT_EQ(code_of([&] { model.commit(b, 1); }), ErrorCode::kFailedPrecondition) << "not taken";
   model.commit(b, 0);  // its item of the round is withdrawn
   order = model.take_order();

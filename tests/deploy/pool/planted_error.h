@@ -28,7 +28,7 @@ inline void scale_outputs(float* state, const StateShape& shape) {
   RoundReport report;
   (void)run_pool(setup, [&](PoolLeader& leader) {
     const auto id = leader.admit({1, 130, 4}).value();
-    leader.sequencer.steps().open(std::vector<StepRequest>{{id, 1}});
+    leader.sequencer.steps().open(std::vector<StepItem>{{id, 1}});
     report = leader.round({{id, 0}}, {0, 0});
   });
   return report;

@@ -67,16 +67,14 @@ TEST_P(PoolBytes, AreThePlannedOnesBesideTheLeast) {
   model.attention = setup.shape;
   std::uint64_t all = 0;
   (void)run_pool(setup, [&](PoolLeader& leader) {
-    std::vector<StepRequest> batch;
-    std::vector<RoundRequest> first_layer;
+    std::vector<StepItem> batch;
     for (const PoolRequest& request :
          {PoolRequest{1, 63, 8}, {2, 500, 8}, {3, 130, 8}, {4, 5, 8}, {5, 320, 8}}) {
       batch.push_back({leader.admit(request).value(), 1});
-      first_layer.push_back({batch.back().id, 0});
     }
     for (int step = 0; step < 6; ++step) {  // some open a leaf, which may be another worker's
       leader.sequencer.steps().open(batch);
-      leader.sequencer.steps().order_round(first_layer);
+      leader.sequencer.steps().order_round(batch);
       const Order order = leader.sequencer.take_order();
       Routing routing;
       build_routing(leader.sequencer.ledger().table(), order.step, workers, routing);

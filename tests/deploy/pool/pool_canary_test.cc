@@ -31,9 +31,9 @@ std::vector<RoundReport> canaries(PoolLeader& leader, const PoolSetup& setup, in
   std::vector<RoundReport> reports;
   const auto a = leader.admit({1, 63, 60}).value();
   const auto b = leader.admit({2, 500, 60}).value();
-  leader.sequencer.steps().open(std::vector<StepRequest>{{a, 5}, {b, 2}});
+  leader.sequencer.steps().open(std::vector<StepItem>{{a, 5}, {b, 2}});
   for (int i = 0; i < rounds; ++i) {
-    reports.push_back(leader.round({{a, i % setup.layers}, {b, (i + 1) % setup.layers}},
+    reports.push_back(leader.round({{a, 0, i % setup.layers}, {b, 0, (i + 1) % setup.layers}},
                                    {i % 2, i % setup.shape.heads}));
   }
   return reports;
@@ -66,7 +66,7 @@ TEST(PoolCanary, OfTheFirstTokenOfAnEmptySequence) {
   const PoolSetup setup = canary_setup(2);
   (void)run_pool(setup, [&](PoolLeader& leader) {
     const auto id = leader.admit({1, 0, 4}).value();
-    leader.sequencer.steps().open(std::vector<StepRequest>{{id, 3}});
+    leader.sequencer.steps().open(std::vector<StepItem>{{id, 3}});
     const RoundReport report = leader.round({{id, 0}}, {0, 2});
     EXPECT_TRUE(report.canary_checked);
     EXPECT_LT(report.canary_error, 1e-5) << "one row: itself";
@@ -78,9 +78,9 @@ TEST(PoolCanary, NobodyAskedForIsNotThere) {
   (void)run_pool(setup, [&](PoolLeader& leader) {
     const auto id = leader.admit({1, 100, 4}).value();
     EXPECT_FALSE(leader.step({{id, 1}}).canary_checked);
-    leader.sequencer.steps().open(std::vector<StepRequest>{{id, 1}});
+    leader.sequencer.steps().open(std::vector<StepItem>{{id, 1}});
     EXPECT_TRUE(leader.round({{id, 0}}, {0, 0}).canary_checked);
-    EXPECT_FALSE(leader.round({{id, 1}}).canary_checked) << "that of the round before";
+    EXPECT_FALSE(leader.round({{id, 0, 1}}).canary_checked) << "that of the round before";
   });
 }
 
@@ -115,7 +115,7 @@ TEST(PoolCanary, DoesNotReadMoreRowsThanItMay) {
   (void)run_pool(setup, [&](PoolLeader& leader) {
     const auto id = leader.admit({1, 330, 200}).value();
     while (leader.sequencer.ledger().table().at(id).length < 450) {
-      leader.sequencer.steps().open(std::vector<StepRequest>{{id, 15}});
+      leader.sequencer.steps().open(std::vector<StepItem>{{id, 15}});
       const Sequence& s = leader.sequencer.ledger().table().at(id);
       std::vector<std::int64_t> rows(2, 0);
       for (std::int64_t p = 0; p <= s.length; ++p) {
@@ -137,7 +137,7 @@ TEST(PoolCanary, ThatFailsFailsTheRoundAndThePoolGoesOn) {
   };
   (void)run_pool(setup, [&](PoolLeader& leader) {
     const auto id = leader.admit({1, 330, 4}).value();
-    leader.sequencer.steps().open(std::vector<StepRequest>{{id, 1}});
+    leader.sequencer.steps().open(std::vector<StepItem>{{id, 1}});
     EXPECT_EQ(code_of([&] { (void)leader.round({{id, 0}}, {0, 0}); }), ErrorCode::kWorkerFailed);
     const RoundReport report = leader.round({{id, 0}}, {0, 0});
     EXPECT_TRUE(report.canary_checked);

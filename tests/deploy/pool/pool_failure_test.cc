@@ -56,7 +56,7 @@ class Fault {
 
 /// Decodes kRequests, one token a step. A step that fails is tried again. Returns how many failed.
 int decode_through_failures(PoolLeader& leader) {
-  std::vector<StepRequest> step;
+  std::vector<StepItem> step;
   for (const PoolRequest& request : kRequests) step.push_back({leader.admit(request).value(), 1});
   int failures = 0;
   for (int done = 0; done < 12;) {
@@ -142,7 +142,7 @@ TEST(PoolFailure, TheFirstOfSeveralIsNamed) {
     if (rank > 0 && call == "write_tokens") throw std::runtime_error(fmt::format("of {}", rank));
   };
   const PoolResult result = run_pool(setup, [](PoolLeader& leader) {
-    std::vector<StepRequest> step;
+    std::vector<StepItem> step;
     step.reserve(kRequests.size());
     for (const PoolRequest& request : kRequests) {
       step.push_back({leader.admit(request).value(), 1});
@@ -185,8 +185,7 @@ TEST(PoolFailure, AnOrderThatDoesNotFitTheTableEndsThePool) {
     const auto a = leader.admit({1, 100, 4}).value();
     (void)leader.step({{a, 1}});
     Order order = leader.sequencer.take_order();
-    order.step = {{a, 9, 1}};  // an epoch that it never had
-    order.item_layer = {0};
+    order.step = {{.id = a, .tokens = 1, .epoch = 9}};  // that it never had
     EXPECT_EQ(leader.lead(order).status.code(), ErrorCode::kStaleEpoch);
     EXPECT_EQ(leader.lead().status.code(), ErrorCode::kStaleEpoch) << "for good";
   });

@@ -241,14 +241,13 @@ RoundReport PoolLeader::lead_one(const Order& order) {
   return report;
 }
 
-void PoolLeader::abort(const std::vector<StepRequest>& requests) {
+void PoolLeader::abort(const std::vector<StepItem>& requests) {
   for (const auto& request : requests) sequencer.steps().commit(request.id, 0);
 }
 
-RoundReport PoolLeader::run_layers(const std::vector<StepRequest>& requests) {
+RoundReport PoolLeader::run_layers(const std::vector<StepItem>& requests) {
   sequencer.steps().open(requests);
-  std::vector<RoundRequest> items;
-  for (const auto& request : requests) items.push_back({request.id, 0});
+  std::vector<StepItem> items = requests;
   RoundReport sum;
   const auto lead_next = [&] {
     RoundReport report = lead();
@@ -257,7 +256,7 @@ RoundReport PoolLeader::run_layers(const std::vector<StepRequest>& requests) {
     return report;
   };
   for (int layer = 0; layer < setup_.layers; ++layer) {
-    for (RoundRequest& item : items) item.layer = layer;
+    for (StepItem& item : items) item.layer = layer;
     sequencer.steps().order_round(items);
     RoundReport report = lead_next();
     report.rounds += sum.rounds;
@@ -270,7 +269,7 @@ RoundReport PoolLeader::run_layers(const std::vector<StepRequest>& requests) {
   return sum;
 }
 
-RoundReport PoolLeader::step(const std::vector<StepRequest>& requests) {
+RoundReport PoolLeader::step(const std::vector<StepItem>& requests) {
   RoundReport report = run_layers(requests);
   for (const auto& request : requests) commit(request.id);
   return report;
@@ -286,7 +285,7 @@ std::optional<SequenceId> PoolLeader::admit(const PoolRequest& request) {
   return id;
 }
 
-RoundReport PoolLeader::round(const std::vector<RoundRequest>& items, CanaryOrder canary) {
+RoundReport PoolLeader::round(const std::vector<StepItem>& items, CanaryOrder canary) {
   sequencer.steps().order_round(items, canary);
   RoundReport report = lead();
   report.status.throw_if_error();
@@ -347,7 +346,7 @@ void PoolLeader::decode(const std::vector<PoolRequest>& requests, const Batching
     }
     arriving.clear();
     if (running.empty()) fail(ErrorCode::kInternal, "nothing runs and nothing fits");
-    std::vector<StepRequest> batch;
+    std::vector<StepItem> batch;
     for (const SequenceId id : running) {
       const Sequence& s = sequencer.ledger().table().at(id);
       const std::int64_t left = s.limit_tokens - s.length;

@@ -112,14 +112,14 @@ class PoolLeader {
   RoundReport lead(Order order);
   /// Opens steps of all of `requests`, runs all layers and makes sure that every state was read;
   /// rounds and bytes of all of it together. Throws a round's error, with the steps aborted.
-  RoundReport run_layers(const std::vector<StepRequest>& requests);
+  RoundReport run_layers(const std::vector<StepItem>& requests);
   /// The same, and commits what setup.accept says.
-  RoundReport step(const std::vector<StepRequest>& requests);
-  void abort(const std::vector<StepRequest>& requests);
+  RoundReport step(const std::vector<StepItem>& requests);
+  void abort(const std::vector<StepItem>& requests);
   std::optional<SequenceId> admit(const PoolRequest& request);
 
   /// One round of open steps; throws the round's error, which leaves the steps open.
-  RoundReport round(const std::vector<RoundRequest>& items, CanaryOrder canary = {});
+  RoundReport round(const std::vector<StepItem>& items, CanaryOrder canary = {});
   /// Commits what setup.accept says, after the last layer.
   void commit(SequenceId id);
 

@@ -55,11 +55,11 @@ TEST(PoolIngest, AStepBeforeTheRowsHaveArrivedIsAnError) {
         const std::string message = message_of([&] { (void)leader.step({{id, 1}}); });
         EXPECT_NE(message.find("have not arrived"), std::string::npos) << message;
         EXPECT_NE(message.find("layer 0, position"), std::string::npos) << message;
-        leader.sequencer.steps().open(std::vector<StepRequest>{{id, 4}});
+        leader.sequencer.steps().open(std::vector<StepItem>{{id, 4}});
         EXPECT_EQ(code_of([&] { (void)leader.round({{id, 0}}); }), ErrorCode::kWorkerFailed);
         leader.push(id);
         for (std::int32_t layer = 0; layer < setup.layers; ++layer) {
-          (void)leader.round({{id, layer}});
+          (void)leader.round({{id, 0, layer}});
         }
         leader.commit(id);
       }).outputs;

@@ -128,16 +128,16 @@ class RandomMoves {
   }
 
   void round() {
-    std::vector<RoundRequest> items;
+    std::vector<StepItem> items;
     for (const auto& [id, next] : layer_) {
       if (one_in(3)) continue;
       const Sequence& s = leader_.sequencer.ledger().table().at(id);
       if (leader_.sequencer.steps().open_tokens(id) == 0) {
         const auto tokens = std::min<std::int64_t>(1 + random_() % 6, s.limit_tokens - s.length);
         leader_.sequencer.steps().open(
-            std::vector<StepRequest>{{id, static_cast<std::int32_t>(tokens)}});
+            std::vector<StepItem>{{id, static_cast<std::int32_t>(tokens)}});
       }
-      items.push_back({id, next});
+      items.push_back({id, 0, next});
     }
     if (items.empty()) {
       EXPECT_TRUE(leader_.lead().status.ok());
@@ -289,7 +289,7 @@ TEST(PoolMoves, AWorkerIsDrainedWhileItsSequencesDecodeAndNoBitChanges) {
         for (int step = 0; step < 80; ++step) {
           now += std::chrono::seconds(1);
           move_schedule.prepare(now);
-          std::vector<StepRequest> all;
+          std::vector<StepItem> all;
           for (const SequenceId id : ids) all.push_back({id, 1});
           (void)leader.step(all);
         }

@@ -48,16 +48,16 @@ void decode_apart(PoolLeader& leader, const std::vector<PoolRequest>& requests, 
   for (const PoolRequest& request : requests) layer.emplace(leader.admit(request).value(), 0);
   int mixed = 0;
   while (!layer.empty()) {
-    std::vector<RoundRequest> items;
+    std::vector<StepItem> items;
     for (const auto& [id, next] : layer) {
       if (random() % 3 == 0) continue;
       const Sequence& s = leader.sequencer.ledger().table().at(id);
       if (leader.sequencer.steps().open_tokens(id) == 0) {
         const auto tokens = std::min<std::int64_t>(1 + random() % 6, s.limit_tokens - s.length);
         leader.sequencer.steps().open(
-            std::vector<StepRequest>{{id, static_cast<std::int32_t>(tokens)}});
+            std::vector<StepItem>{{id, static_cast<std::int32_t>(tokens)}});
       }
-      items.push_back({id, next});
+      items.push_back({id, 0, next});
     }
     if (items.empty()) continue;
     std::shuffle(items.begin(), items.end(), random);
@@ -110,17 +110,17 @@ TEST_P(PoolRound, ARoundMayBeRunAgain) {
         const auto id = leader.admit(request).value();
         const auto other = leader.admit({2, 10, 1}).value();
         while (leader.sequencer.ledger().table().at(id).length < 158) {
-          leader.sequencer.steps().open(std::vector<StepRequest>{{id, 4}});
+          leader.sequencer.steps().open(std::vector<StepItem>{{id, 4}});
           for (std::int32_t layer = 0; layer < setup_.layers; ++layer) {
             leader.set_salt(500);  // a client sends wrong rows first, then sends them again
-            (void)leader.round({{id, layer}});
+            (void)leader.round({{id, 0, layer}});
             leader.set_salt(0);
             fail_once = layer == 3;
             // The rank that fails may own none of the four rows.
-            const ErrorCode code = code_of([&] { (void)leader.round({{id, layer}}); });
+            const ErrorCode code = code_of([&] { (void)leader.round({{id, 0, layer}}); });
             EXPECT_TRUE(code == ErrorCode::kOk || code == ErrorCode::kWorkerFailed);
             fail_once = false;
-            if (code != ErrorCode::kOk) (void)leader.round({{id, layer}});
+            if (code != ErrorCode::kOk) (void)leader.round({{id, 0, layer}});
           }
           leader.commit(id);
         }
@@ -133,29 +133,29 @@ TEST_P(PoolRound, ThePlanIsKeptUntilTheTableOrTheItemsChange) {
   (void)run_pool(setup_, [&](PoolLeader& leader) {
     const auto a = leader.admit({1, 70, 30}).value();
     const auto b = leader.admit({2, 200, 30}).value();
-    const auto reused = [&](const std::vector<RoundRequest>& items) {
+    const auto reused = [&](const std::vector<StepItem>& items) {
       return leader.round(items).plan_reused;
     };
-    leader.sequencer.steps().open(std::vector<StepRequest>{{a, 2}, {b, 1}});
-    EXPECT_FALSE(reused({{a, 0}, {b, 0}}));
-    EXPECT_TRUE(reused({{a, 1}, {b, 1}}));
-    EXPECT_TRUE(reused({{a, 2}, {b, 4}})) << "layers are not part of a plan";
-    EXPECT_FALSE(reused({{b, 2}, {a, 3}}));
-    EXPECT_FALSE(reused({{a, 3}}));
+    leader.sequencer.steps().open(std::vector<StepItem>{{a, 2}, {b, 1}});
+    EXPECT_FALSE(reused({{a, 0, 0}, {b, 0, 0}}));
+    EXPECT_TRUE(reused({{a, 0, 1}, {b, 0, 1}}));
+    EXPECT_TRUE(reused({{a, 0, 2}, {b, 0, 4}})) << "layers are not part of a plan";
+    EXPECT_FALSE(reused({{b, 0, 2}, {a, 0, 3}}));
+    EXPECT_FALSE(reused({{a, 0, 3}}));
     const auto c = leader.admit({3, 5, 5}).value();
-    EXPECT_TRUE(reused({{a, 4}})) << "another sequence does not matter";
+    EXPECT_TRUE(reused({{a, 0, 4}})) << "another sequence does not matter";
     leader.sequencer.steps().commit(a, 1);
-    leader.sequencer.steps().open(std::vector<StepRequest>{{a, 2}});
-    EXPECT_FALSE(reused({{a, 0}})) << "it has grown";
-    EXPECT_TRUE(reused({{a, 1}}));
+    leader.sequencer.steps().open(std::vector<StepItem>{{a, 2}});
+    EXPECT_FALSE(reused({{a, 0, 0}})) << "it has grown";
+    EXPECT_TRUE(reused({{a, 0, 1}}));
     leader.sequencer.steps().commit(a, 0);
-    leader.sequencer.steps().open(std::vector<StepRequest>{{a, 2}});
-    EXPECT_TRUE(reused({{a, 0}})) << "nothing has changed";
+    leader.sequencer.steps().open(std::vector<StepItem>{{a, 2}});
+    EXPECT_TRUE(reused({{a, 0, 0}})) << "nothing has changed";
     leader.sequencer.steps().commit(a, 0);
     leader.sequencer.sequences().truncate(a, 10);
     EXPECT_TRUE(leader.lead().status.ok());  // the change and the round in orders of their own
-    leader.sequencer.steps().open(std::vector<StepRequest>{{a, 2}});
-    EXPECT_FALSE(reused({{a, 0}}));
+    leader.sequencer.steps().open(std::vector<StepItem>{{a, 2}});
+    EXPECT_FALSE(reused({{a, 0, 0}}));
     leader.sequencer.steps().commit(a, 0);
     leader.sequencer.steps().commit(b, 0);
     for (const SequenceId id : {a, b, c}) leader.sequencer.sequences().free(id);
@@ -166,9 +166,9 @@ TEST_P(PoolRound, WhatIsNoRoundIsRefusedByAllAndThePoolGoesOn) {
   const auto statuses =
       run_pool(setup_, [&](PoolLeader& leader) {
         const auto id = leader.admit({1, 70, 30}).value();
-        leader.sequencer.steps().open(std::vector<StepRequest>{{id, 1}});
+        leader.sequencer.steps().open(std::vector<StepItem>{{id, 1}});
         const auto lead = [&](const auto& change) {
-          leader.sequencer.steps().order_round(std::vector<RoundRequest>{{id, 0}});
+          leader.sequencer.steps().order_round(std::vector<StepItem>{{id, 0}});
           Order order = leader.sequencer.take_order();
           change(order);
           const RoundReport report = leader.lead(order);
@@ -176,14 +176,13 @@ TEST_P(PoolRound, WhatIsNoRoundIsRefusedByAllAndThePoolGoesOn) {
           EXPECT_EQ(report.rounds, 0);
           return report.status.message();
         };
-        EXPECT_NE(lead([](Order& o) { o.item_layer = {5}; }).find("expected 0 .. 4"),
+        EXPECT_NE(lead([](Order& o) { o.step[0].layer = 5; }).find("expected 0 .. 4"),
                   std::string::npos);
-        (void)lead([](Order& o) { o.item_layer = {-1}; });
-        (void)lead([](Order& o) { o.item_layer = {1, 2}; });
+        (void)lead([](Order& o) { o.step[0].layer = -1; });
         (void)lead([](Order& o) { o.canary = {1, 0}; });
         (void)lead([](Order& o) { o.canary = {0, 3}; });
         (void)lead([](Order& o) { o.canary = {0, -1}; });
-        EXPECT_EQ(leader.round({{id, 4}}).rounds, 1);
+        EXPECT_EQ(leader.round({{id, 0, 4}}).rounds, 1);
       }).statuses;
   for (const auto& of_rank : statuses) ASSERT_EQ(of_rank.size(), statuses[0].size());
 }
@@ -195,7 +194,7 @@ TEST_P(PoolRound, AStateThatNobodyReadFailsTheNextOrder) {
   };
   (void)run_pool(setup_, [&](PoolLeader& leader) {
     const auto id = leader.admit({1, 70, 30}).value();
-    leader.sequencer.steps().open(std::vector<StepRequest>{{id, 1}});
+    leader.sequencer.steps().open(std::vector<StepItem>{{id, 1}});
     fail_once = true;
     EXPECT_TRUE(leader.round({{id, 0}}).status.ok());
     const RoundReport next = leader.lead();  // nothing but the agreement

@@ -191,9 +191,9 @@ TEST(PoolSelectedRows, TheCanaryComputesTheSameSelection) {
     setup.select = each.second;
     (void)run_pool(setup, [&](PoolLeader& leader) {
       const auto id = leader.admit({1, 300, 4}).value();
-      leader.sequencer.steps().open(std::vector<StepRequest>{{id, 2}});
+      leader.sequencer.steps().open(std::vector<StepItem>{{id, 2}});
       for (int layer = 0; layer < setup.layers; ++layer) {
-        const RoundReport report = leader.round({{id, layer}}, {0, layer});
+        const RoundReport report = leader.round({{id, 0, layer}}, {0, layer});
         EXPECT_TRUE(report.canary_checked) << each.first;
         EXPECT_LT(report.canary_error, 1e-5) << each.first;
       }

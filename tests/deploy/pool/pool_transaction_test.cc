@@ -52,8 +52,8 @@ TEST_P(PoolTransaction, AnAbortedStepLeavesNoTrace) {
   const std::vector<PoolRequest> requests{{1, 60, 40}, {2, 127, 20}, {3, 0, 30}};
   const auto outputs =
       run_pool(setup_, [&](PoolLeader& leader) {
-        std::vector<StepRequest> wide;
-        std::vector<StepRequest> narrow;
+        std::vector<StepItem> wide;
+        std::vector<StepItem> narrow;
         for (const PoolRequest& request : requests) {
           const auto id = leader.admit(request).value();
           wide.push_back({id, 16});
@@ -142,7 +142,7 @@ TEST_P(PoolTransaction, AnOrderOfManySequencesIsNoDifferent) {
   setup_.pages = 200;
   setup_.accept = nullptr;
   const auto outputs = run_pool(setup_, [&](PoolLeader& leader) {
-                         std::vector<StepRequest> step;
+                         std::vector<StepItem> step;
                          step.reserve(requests.size());
                          for (const PoolRequest& request : requests) {
                            step.push_back({leader.admit(request).value(), 1});

@@ -29,7 +29,7 @@ Status Home::check(const wire::LayerRequest& request, std::size_t payload_bytes)
     return {ErrorCode::kUnsupported, fmt::format("this pool has no {}", missing)};
   }
   std::size_t tokens = 0;
-  for (const wire::RequestItem& item : request.items) {
+  for (const StepItem& item : request.items) {
     if (item.tokens < 1 || item.tokens > kMaxStepTokens) {
       return {ErrorCode::kInvalidArgument,
               fmt::format("{} new tokens, expected 1 .. {}", item.tokens, kMaxStepTokens)};
@@ -44,26 +44,26 @@ Status Home::check(const wire::LayerRequest& request, std::size_t payload_bytes)
   return {};
 }
 
-Status Home::check(PeerId peer, const wire::RequestItem& item) const {
+Status Home::check(PeerId peer, const StepItem& item) const {
   if (item.layer < 0 || item.layer >= model_.served.layers) {
     return {ErrorCode::kInvalidArgument,
             fmt::format("layer {}, expected 0 .. {}", item.layer, model_.served.layers - 1)};
   }
-  if (!access_.allowed(peer, item.sequence_id)) return not_proven(item.sequence_id);
-  const std::optional<int> home = sequences_.home(item.sequence_id);
+  if (!access_.allowed(peer, item.id)) return not_proven(item.id);
+  const std::optional<int> home = sequences_.home(item.id);
   if (!home) {
-    return {ErrorCode::kNotFound, fmt::format("sequence {}: not here", item.sequence_id)};
+    return {ErrorCode::kNotFound, fmt::format("sequence {}: not here", item.id)};
   }
   if (*home != rank_) {
     return {ErrorCode::kFailedPrecondition,
-            fmt::format("worker {} is not the home of sequence {}: worker {} is", rank_,
-                        item.sequence_id, *home)};
+            fmt::format("worker {} is not the home of sequence {}: worker {} is", rank_, item.id,
+                        *home)};
   }
   return {};
 }
 
 Status Home::check_selection(const HomeRequest& request, std::size_t item) const {
-  const wire::RequestItem& asked = request.asked.items[item];
+  const StepItem& asked = request.asked.items[item];
   const wire::TokenBytes bytes = wire::token_bytes(model_.served, request.asked.mode);
   std::vector<std::int32_t> list(bytes.selected / sizeof(std::int32_t));
   for (std::int64_t token = 0; !list.empty() && token < asked.tokens; ++token) {
@@ -84,7 +84,7 @@ std::optional<Landing> Home::receive(PeerId peer, const wire::LayerRequest& requ
     return {};
   }
   std::vector<Status> may_run;
-  for (const wire::RequestItem& item : request.items) may_run.push_back(check(peer, item));
+  for (const StepItem& item : request.items) may_run.push_back(check(peer, item));
   const auto first = std::ranges::find_if(may_run, &Status::ok);
   if (first == may_run.end()) {
     refuse(peer, request, may_run);
@@ -125,7 +125,7 @@ void Home::landed(const std::shared_ptr<HomeRequest>& request, const Status& sta
     return;
   }
   for (std::size_t i = 0; i < asked.items.size(); ++i) {
-    if (request->items[i].ended) continue;
+    if (request->ended[i]) continue;
     const Status good = check_selection(*request, i);
     if (!good.ok()) request->end(i, good.code(), good.message());
   }
@@ -136,9 +136,9 @@ void Home::landed(const std::shared_ptr<HomeRequest>& request, const Status& sta
   wire::Items items{.ticket = 0,
                     .deadline_us = asked.deadline_us - static_cast<std::uint32_t>(spent.count()),
                     .part = asked.part,
-                    .items = {}};
-  for (std::uint32_t i = 0; i < asked.items.size(); ++i) {
-    if (!request->items[i].ended) items.items.push_back({i, asked.items[i]});
+                    .items = asked.items};
+  for (std::size_t i = 0; i < asked.items.size(); ++i) {
+    if (request->ended[i]) items.items[i].tokens = 0;
   }
   // From here on the leader may run the items, and the request end, at any moment.
   items.ticket = queue_.submit(request);
@@ -181,9 +181,9 @@ void Home::receive(PeerId peer, const wire::Control& control) {
 }
 
 void send_reply(Peers& peers, const std::shared_ptr<HomeRequest>& request) {
-  const HomeReply reply = finish_reply(*request);
+  const auto payload = finish_reply(*request);
   // The request is held until its output may be used again.
-  peers.send(request->peer, reply.header, reply.payload, [request](const Status& /*status*/) {});
+  peers.send(request->peer, request->reply, payload, [request](const Status& /*status*/) {});
 }
 
 }  // namespace tributary

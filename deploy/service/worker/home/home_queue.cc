@@ -17,9 +17,10 @@ std::span<std::byte> HomeRequest::output_of(std::size_t item) const {
 }
 
 bool HomeRequest::end(std::size_t item, ErrorCode code, const std::string& text) {
-  if (items[item].ended) return false;
-  items[item] = {code, true};
-  if (code != ErrorCode::kOk && message.empty()) message = text;
+  if (ended[item]) return false;
+  ended[item] = true;
+  reply.items[item] = code;
+  if (code != ErrorCode::kOk && reply.message.empty()) reply.message = text;
   --running;
   return true;
 }
@@ -111,8 +112,7 @@ std::shared_ptr<HomeRequest> HomeQueue::open(PeerId peer, wire::LayerRequest ask
     for (std::size_t i = 0; i < asked.items.size(); ++i) {
       const auto of_item = static_cast<std::size_t>(asked.items[i].tokens);
       tokens += of_item;
-      made->shares.emplace_back(asked.items[payer(i)].sequence_id,
-                                of_item * (input_bytes + output_bytes));
+      made->shares.emplace_back(asked.items[payer(i)].id, of_item * (input_bytes + output_bytes));
     }
     held = tokens * (input_bytes + output_bytes);
     if (!memory_->take(*made, held, max_bytes_)) {
@@ -129,25 +129,28 @@ std::shared_ptr<HomeRequest> HomeQueue::open(PeerId peer, wire::LayerRequest ask
   result->input_bytes = input_bytes;
   result->output_bytes = output_bytes;
   result->first_token.assign(1, 0);
-  for (const wire::RequestItem& item : result->asked.items) {
+  for (const StepItem& item : result->asked.items) {
     result->first_token.push_back(result->first_token.back() +
                                   static_cast<std::size_t>(item.tokens));
   }
   (void)result->input.resize(tokens * input_bytes);
   (void)result->output.resize(tokens * output_bytes);
-  result->items.assign(result->asked.items.size(), {});
-  result->running = result->items.size();
-  result->message.clear();
+  result->running = result->asked.items.size();
+  result->reply = {.request = result->asked.request,
+                   .items = std::vector<ErrorCode>(result->running),
+                   .message = {}};
+  result->ended.assign(result->running, false);
   return result;
 }
 
 std::uint64_t HomeQueue::submit(std::shared_ptr<HomeRequest> request) {
   const std::lock_guard lock(mutex_);
   const std::uint64_t ticket = ++last_ticket_;
-  for (std::size_t i = 0; i < request->items.size(); ++i) {
-    if (request->items[i].ended) continue;
-    const wire::RequestItem& item = request->asked.items[i];
-    claims_[{item.sequence_id, item.layer}].push_back({request, i, ticket});
+  request->ticket = ticket;
+  for (std::size_t i = 0; i < request->ended.size(); ++i) {
+    if (request->ended[i]) continue;
+    const StepItem& item = request->asked.items[i];
+    claims_[{item.id, item.layer}].push_back({request, i});
   }
   requests_.emplace(ticket, std::move(request));
   return ticket;
@@ -155,11 +158,10 @@ std::uint64_t HomeQueue::submit(std::shared_ptr<HomeRequest> request) {
 
 bool HomeQueue::end(const Claim& claim, ErrorCode code, const std::string& message) {
   if (!claim.request->end(claim.item, code, message)) return false;
-  const wire::RequestItem& asked = claim.request->asked.items[claim.item];
-  const auto found = claims_.find({asked.sequence_id, asked.layer});
+  const auto found = claims_.find({claim.request->asked.items[claim.item].id, claim.layer()});
   if (found != claims_.end()) {
     std::erase_if(found->second, [&](const Claim& other) {
-      return other.ticket == claim.ticket && other.item == claim.item;
+      return other.request == claim.request && other.item == claim.item;
     });
     if (found->second.empty()) claims_.erase(found);
   }
@@ -173,9 +175,8 @@ void HomeQueue::refuse(const wire::ItemsRefused& refused) {
     const auto found = requests_.find(refused.ticket);
     if (found == requests_.end()) return;
     for (const std::uint32_t item : refused.items) {
-      if (item >= found->second->items.size()) continue;
-      if (end({found->second, item, refused.ticket}, refused.outcome.code,
-              refused.outcome.message)) {
+      if (item >= found->second->ended.size()) continue;
+      if (end({found->second, item}, refused.outcome.code, refused.outcome.message)) {
         done = std::move(found->second);
         requests_.erase(found);
         break;
@@ -185,14 +186,15 @@ void HomeQueue::refuse(const wire::ItemsRefused& refused) {
   if (done) reply_(done);
 }
 
-HomeQueue::Claim HomeQueue::claim(std::uint64_t sequence_id, std::int32_t layer,
-                                  std::int64_t base_length, std::int32_t tokens) {
+Claim HomeQueue::claim(const HomedItem& homed, std::int32_t layer) {
   const std::lock_guard lock(mutex_);
-  const auto found = claims_.find({sequence_id, layer});
+  const auto found = claims_.find({homed.id, layer});
   if (found == claims_.end()) return {};
   for (const Claim& claim : found->second) {
-    const wire::RequestItem& item = claim.request->asked.items[claim.item];
-    if (item.base_length == base_length && item.tokens == tokens) return claim;
+    const StepItem& item = claim.request->asked.items[claim.item];
+    if (item.base_length == homed.position && item.tokens == homed.tokens) {
+      return {claim.request, claim.item, &homed};
+    }
   }
   return {};
 }
@@ -202,7 +204,7 @@ void HomeQueue::finish(const Claim& claim, const Status& status) {
   {
     const std::lock_guard lock(mutex_);
     done = end(claim, status.code(), status.message());
-    if (done) requests_.erase(claim.ticket);
+    if (done) requests_.erase(claim.request->ticket);
   }
   if (done) reply_(claim.request);
 }
@@ -217,18 +219,15 @@ std::size_t HomeQueue::bytes() const {
   return memory_->bytes;
 }
 
-HomeReply finish_reply(const HomeRequest& request) {
-  HomeReply reply;
-  reply.header.request = request.asked.request;
-  reply.header.message = request.message;
-  for (std::size_t i = 0; i < request.items.size(); ++i) {
-    reply.header.items.push_back(request.items[i].code);
-    if (request.items[i].code != ErrorCode::kOk) continue;
+std::vector<std::span<const std::byte>> finish_reply(HomeRequest& request) {
+  std::vector<std::span<const std::byte>> payload;
+  for (std::size_t i = 0; i < request.reply.items.size(); ++i) {
+    if (request.reply.items[i] != ErrorCode::kOk) continue;
     const std::span<const std::byte> output = request.output_of(i);
-    reply.header.crc32c = wire::crc32c(output, reply.header.crc32c);
-    append_piece(reply.payload, output);
+    request.reply.crc32c = wire::crc32c(output, request.reply.crc32c);
+    append_piece(payload, output);
   }
-  return reply;
+  return payload;
 }
 
 }  // namespace tributary

@@ -17,6 +17,7 @@
 #include "comm/transport/transport.h"
 #include "core/base/deadline.h"
 #include "core/base/raw_bytes.h"
+#include "core/plan/plan.h"
 #include "deploy/service/protocol/client_messages.h"
 #include "deploy/service/protocol/worker_messages.h"
 
@@ -24,11 +25,6 @@ namespace tributary {
 
 /// One layer request of one client.
 struct HomeRequest {
-  struct Item {
-    ErrorCode code = ErrorCode::kOk;
-    bool ended = false;
-  };
-
   PeerId peer = 0;
   wire::LayerRequest asked;
   std::chrono::steady_clock::time_point arrival{};
@@ -37,15 +33,28 @@ struct HomeRequest {
   std::vector<std::size_t> first_token;  // first token of each item, then the sum: offsets in both
                                          // buffers
   RawBytes input, output;
-  std::vector<Item> items;
+  wire::LayerReply reply;                                     // of the items that have ended
+  std::vector<bool> ended;                                    // by item
   std::size_t running = 0;                                    // items that have not ended
+  std::uint64_t ticket = 0;                                   // that submit() gave it
   std::vector<std::pair<std::uint64_t, std::size_t>> shares;  // bytes held for each sequence
-  std::string message;                                        // about the first that failed
 
   /// Returns false if the item had ended before.
   bool end(std::size_t item, ErrorCode code, const std::string& text);
   [[nodiscard]] std::span<const std::byte> input_of(std::size_t item) const;
   [[nodiscard]] std::span<std::byte> output_of(std::size_t item) const;
+};
+
+/// An item of a request, and its place in the round that runs it.
+struct Claim {
+  std::shared_ptr<HomeRequest> request;
+  std::size_t item = 0;
+  const HomedItem* homed = nullptr;
+
+  [[nodiscard]] wire::LayerMode mode() const noexcept { return request->asked.mode; }
+  [[nodiscard]] std::int32_t layer() const { return request->asked.items[item].layer; }
+  [[nodiscard]] std::span<const std::byte> input() const { return request->input_of(item); }
+  [[nodiscard]] std::span<std::byte> output() const { return request->output_of(item); }
 };
 
 /// Used by the thread that receives messages (open, submit, refuse) and by the worker's (claim,
@@ -72,16 +81,10 @@ class HomeQueue {
   /// These items of a ticket will not run. Unknown items, and those that have ended, are ignored.
   void refuse(const wire::ItemsRefused& refused);
 
-  struct Claim {
-    std::shared_ptr<HomeRequest> request;
-    std::size_t item = 0;
-    std::uint64_t ticket = 0;
-  };
   /// Claims the item that the leader has put into a round; `request` is null if there is none. If a
   /// client has sent the item twice, claims the older: the leader runs that one and refuses the
-  /// later one.
-  [[nodiscard]] Claim claim(std::uint64_t sequence_id, std::int32_t layer, std::int64_t base_length,
-                            std::int32_t tokens);
+  /// later one. `homed` outlives the claim.
+  [[nodiscard]] Claim claim(const HomedItem& homed, std::int32_t layer);
   /// A claimed item has run (its output is written) or has failed.
   void finish(const Claim& claim, const Status& status);
 
@@ -91,7 +94,7 @@ class HomeQueue {
   [[nodiscard]] std::uint64_t refused() const;
 
  private:
-  using Key = std::pair<std::uint64_t, std::int32_t>;  // sequence, layer
+  using Key = std::pair<SequenceId, std::int32_t>;  // and the layer
   struct Memory;
 
   /// Call under the lock. Returns true when the request's last item has ended.
@@ -106,11 +109,8 @@ class HomeQueue {
   std::map<Key, std::vector<Claim>> claims_;  // that can be made, the oldest first
 };
 
-/// The answer: its header, and as its payload the outputs of the items that succeeded, in place.
-struct HomeReply {
-  wire::LayerReply header;
-  std::vector<std::span<const std::byte>> payload;
-};
-[[nodiscard]] HomeReply finish_reply(const HomeRequest& request);
+/// Completes the request's reply, and returns its payload: the outputs of the items that succeeded,
+/// in place.
+[[nodiscard]] std::vector<std::span<const std::byte>> finish_reply(HomeRequest& request);
 
 }  // namespace tributary

@@ -14,19 +14,19 @@ std::size_t size(std::int64_t count) {
   return static_cast<std::size_t>(count);
 }
 
-std::int64_t tokens_of(auto parts) {
+std::int64_t tokens_of(auto claims) {
   std::int64_t tokens = 0;
-  for (const auto& part : parts) tokens += part.homed->tokens;
+  for (const auto& claim : claims) tokens += claim.homed->tokens;
   return tokens;
 }
 
-/// Calls work(parts) for each longest run of parts of which all neighbours are `alike`.
-template <typename Parts, typename Alike, typename Work>
-void for_runs(Parts parts, const Alike& alike, const Work& work) {
-  for (std::size_t begin = 0; begin < parts.size();) {
+/// Calls work(claims) for each longest run of claims of which all neighbours are `alike`.
+template <typename Claims, typename Alike, typename Work>
+void for_runs(Claims claims, const Alike& alike, const Work& work) {
+  for (std::size_t begin = 0; begin < claims.size();) {
     std::size_t end = begin + 1;
-    while (end < parts.size() && alike(parts[end - 1], parts[end])) ++end;
-    work(parts.subspan(begin, end - begin));
+    while (end < claims.size() && alike(claims[end - 1], claims[end])) ++end;
+    work(claims.subspan(begin, end - begin));
     begin = end;
   }
 }
@@ -82,54 +82,54 @@ void ServiceClient::grow(std::unique_ptr<Buffer>& buffer, std::size_t bytes) {
 void ServiceClient::write_tokens(std::span<const HomedItem> items,
                                  std::span<const std::int32_t> item_layer, std::byte* records,
                                  std::size_t record_bytes) {
-  parts_.clear();
+  claims_.clear();
   for (const HomedItem& item : items) {
     const std::int32_t layer = item_layer[size(item.item)];
-    auto claim = queue_.claim(item.id, layer, item.position, item.tokens);
+    Claim claim = queue_.claim(item, layer);
     if (!claim.request) {
       fail(ErrorCode::kInternal, "sequence {}: nobody asked for layer {} at position {}", item.id,
            layer, item.position);
     }
-    parts_.push_back({&item, layer, std::move(claim)});
+    claims_.push_back(std::move(claim));
   }
   // Items of one layer become neighbours, in the order of their records.
-  std::ranges::sort(parts_, [](const Part& a, const Part& b) {
-    return std::tuple(a.mode(), a.layer, a.homed->token_record) <
-           std::tuple(b.mode(), b.layer, b.homed->token_record);
+  std::ranges::sort(claims_, [](const Claim& a, const Claim& b) {
+    return std::tuple(a.mode(), a.layer(), a.homed->token_record) <
+           std::tuple(b.mode(), b.layer(), b.homed->token_record);
   });
   for_runs(
-      std::span<const Part>(parts_),
-      [](const Part& a, const Part& b) { return a.mode() == b.mode() && a.layer == b.layer; },
-      [&](std::span<const Part> parts) {
-        const wire::LayerMode mode = parts.front().mode();
+      std::span<const Claim>(claims_),
+      [](const Claim& a, const Claim& b) { return a.mode() == b.mode() && a.layer() == b.layer(); },
+      [&](std::span<const Claim> claims) {
+        const wire::LayerMode mode = claims.front().mode();
         if (mode == wire::LayerMode::kForward || mode == wire::LayerMode::kAttendUnabsorbed) {
-          project(parts, records, record_bytes);
+          project(claims, records, record_bytes);
         } else {
-          copy_records(parts, records, record_bytes);
+          copy_records(claims, records, record_bytes);
         }
       });
 }
 
-void ServiceClient::copy_records(std::span<const Part> parts, std::byte* records,
+void ServiceClient::copy_records(std::span<const Claim> claims, std::byte* records,
                                  std::size_t record_bytes) {
   auto uploads = joined_uploads(backend_);
-  for (const Part& part : parts) {
-    const auto input = part.claim.request->input_of(part.claim.item);
-    std::byte* first = records + size(part.homed->token_record) * record_bytes;
-    const std::size_t input_bytes = part.claim.request->input_bytes;
-    for (std::size_t t = 0; t < size(part.homed->tokens); ++t) {
+  for (const Claim& claim : claims) {
+    const auto input = claim.input();
+    std::byte* first = records + size(claim.homed->token_record) * record_bytes;
+    const std::size_t input_bytes = claim.request->input_bytes;
+    for (std::size_t t = 0; t < size(claim.homed->tokens); ++t) {
       uploads.add(first + t * record_bytes, input.data() + t * input_bytes, input_bytes);
     }
   }
   uploads.finish();
 }
 
-void ServiceClient::upload_inputs(std::span<const Part> parts) {
-  grow(inputs_, size(tokens_of(parts)) * parts.front().claim.request->input_bytes);
+void ServiceClient::upload_inputs(std::span<const Claim> claims) {
+  grow(inputs_, size(tokens_of(claims)) * claims.front().request->input_bytes);
   std::byte* to = inputs_->data();
   auto uploads = joined_uploads(backend_);
-  for (const Part& part : parts) {
-    const auto input = part.claim.request->input_of(part.claim.item);
+  for (const Claim& claim : claims) {
+    const auto input = claim.input();
     uploads.add(to, input.data(), input.size());
     to += input.size();
   }
@@ -153,40 +153,40 @@ void ServiceClient::absorb(std::int32_t layer, std::int64_t tokens, std::size_t 
   backend_.call(calls_);
 }
 
-void ServiceClient::project(std::span<const Part> parts, std::byte* records,
+void ServiceClient::project(std::span<const Claim> claims, std::byte* records,
                             std::size_t record_bytes) {
   const PoolShape& shape = model_.served;
   const RowLayout query = plain_row(std::int64_t{shape.heads} * shape.latent_dim());
   RowLayout row = plain_row(shape.latent_dim());
-  const std::int32_t layer = parts.front().layer;
-  const std::int64_t tokens = tokens_of(parts);
-  upload_inputs(parts);
+  const std::int32_t layer = claims.front().layer();
+  const std::int64_t tokens = tokens_of(claims);
+  upload_inputs(claims);
   grow(queries_, size(tokens) * query.bytes());
   const std::byte* rows = nullptr;
   std::size_t row_stride = row.bytes();
-  if (parts.front().mode() == wire::LayerMode::kForward) {
+  if (claims.front().mode() == wire::LayerMode::kForward) {
     grow(rows_, size(tokens) * row.bytes());
     rows = rows_->data();
     positions_.clear();
-    for (const Part& part : parts) {
-      for (std::int32_t t = 0; t < part.homed->tokens; ++t) {
-        positions_.push_back(part.homed->position + t);
+    for (const Claim& claim : claims) {
+      for (std::int32_t t = 0; t < claim.homed->tokens; ++t) {
+        positions_.push_back(claim.homed->position + t);
       }
     }
     model_.layers[size(layer)]->project(tokens, inputs_->as<float>(), positions_,
                                         queries_->as<float>(), rows_->as<float>());
   } else {
-    const wire::TokenBytes bytes = wire::token_bytes(shape, parts.front().mode());
+    const wire::TokenBytes bytes = wire::token_bytes(shape, claims.front().mode());
     absorb(layer, tokens, bytes.input());
     row = shape.row();
     rows = inputs_->data() + bytes.query;
     row_stride = bytes.input();
   }
-  const auto neighbours = [](const Part& a, const Part& b) {
+  const auto neighbours = [](const Claim& a, const Claim& b) {
     return a.homed->token_record + a.homed->tokens == b.homed->token_record;
   };
   std::size_t token = 0;
-  for_runs(parts, neighbours, [&](std::span<const Part> run) {
+  for_runs(claims, neighbours, [&](std::span<const Claim> run) {
     const std::int64_t run_tokens = tokens_of(run);
     std::byte* first = records + size(run.front().homed->token_record) * record_bytes;
     const auto store = [&](const std::byte* source, const RowLayout& from, std::size_t stride,
@@ -212,53 +212,53 @@ void ServiceClient::project(std::span<const Part> parts, std::byte* records,
 
 void ServiceClient::read_states(std::span<const HomedItem> items,
                                 std::span<const std::int32_t> /*item_layer*/, const float* states) {
-  if (parts_.size() != items.size()) return;  // nothing was written in this round
-  std::ranges::sort(parts_, [](const Part& a, const Part& b) {
-    return std::tuple(a.mode(), a.layer, a.homed->state) <
-           std::tuple(b.mode(), b.layer, b.homed->state);
+  if (claims_.size() != items.size()) return;  // nothing was written in this round
+  std::ranges::sort(claims_, [](const Claim& a, const Claim& b) {
+    return std::tuple(a.mode(), a.layer(), a.homed->state) <
+           std::tuple(b.mode(), b.layer(), b.homed->state);
   });
   for_runs(
-      std::span<const Part>(parts_),
-      [](const Part& a, const Part& b) {
-        return a.mode() == b.mode() && a.layer == b.layer &&
+      std::span<const Claim>(claims_),
+      [](const Claim& a, const Claim& b) {
+        return a.mode() == b.mode() && a.layer() == b.layer() &&
                a.homed->state + a.homed->tokens == b.homed->state;
       },
-      [&](std::span<const Part> parts) {
+      [&](std::span<const Claim> claims) {
         const Status status = status_of([&] {
-          if (parts.front().mode() == wire::LayerMode::kAttend) {
-            copy_states(parts, states);
+          if (claims.front().mode() == wire::LayerMode::kAttend) {
+            copy_states(claims, states);
           } else {
-            make_outputs(parts, states);
+            make_outputs(claims, states);
           }
         });
-        for (const Part& part : parts) queue_.finish(part.claim, status);
+        for (const Claim& claim : claims) queue_.finish(claim, status);
       });
-  parts_.clear();
+  claims_.clear();
 }
 
-void ServiceClient::copy_states(std::span<const Part> parts, const float* states) {
+void ServiceClient::copy_states(std::span<const Claim> claims, const float* states) {
   const std::size_t record = model_.served.state_shape().record_floats();
   auto downloads = joined_downloads(backend_);
-  for (const Part& part : parts) {
-    const auto to = part.claim.request->output_of(part.claim.item);
+  for (const Claim& claim : claims) {
+    const auto to = claim.output();
     downloads.add(to.data(),
-                  reinterpret_cast<const std::byte*>(states + size(part.homed->state) * record),
+                  reinterpret_cast<const std::byte*>(states + size(claim.homed->state) * record),
                   to.size());
   }
   downloads.finish();
 }
 
-void ServiceClient::make_outputs(std::span<const Part> parts, const float* states) {
+void ServiceClient::make_outputs(std::span<const Claim> claims, const float* states) {
   const std::size_t record = model_.served.state_shape().record_floats();
-  const std::int64_t tokens = tokens_of(parts);
-  grow(outputs_, size(tokens) * parts.front().claim.request->output_bytes);
-  const std::int32_t layer = parts.front().layer;
-  const float* first = states + size(parts.front().homed->state) * record;
+  const std::int64_t tokens = tokens_of(claims);
+  grow(outputs_, size(tokens) * claims.front().request->output_bytes);
+  const std::int32_t layer = claims.front().layer();
+  const float* first = states + size(claims.front().homed->state) * record;
   auto* outputs = outputs_->as<float>();
   calls_.clear();
-  if (parts.front().mode() == wire::LayerMode::kForward) {
+  if (claims.front().mode() == wire::LayerMode::kForward) {
     model_.layers[size(layer)]->output(tokens, first, outputs);
-  } else if (parts.front().mode() == wire::LayerMode::kAttendUnabsorbed) {
+  } else if (claims.front().mode() == wire::LayerMode::kAttendUnabsorbed) {
     model_.heads(layer).add_projected(tokens, first, outputs, calls_);
   } else {
     calls_.emplace_back(model_.heads(layer).values(
@@ -267,8 +267,8 @@ void ServiceClient::make_outputs(std::span<const Part> parts, const float* state
   backend_.call(calls_);
   const std::byte* from = outputs_->data();
   auto downloads = joined_downloads(backend_);
-  for (const Part& part : parts) {
-    const auto to = part.claim.request->output_of(part.claim.item);
+  for (const Claim& claim : claims) {
+    const auto to = claim.output();
     downloads.add(to.data(), from, to.size());
     from += to.size();
   }

@@ -28,28 +28,20 @@ class ServiceClient final : public PoolClient {
                    const float* states) override;
 
  private:
-  /// A homed item and the request that it answers.
-  struct Part {
-    const HomedItem* homed = nullptr;
-    std::int32_t layer = 0;
-    HomeQueue::Claim claim;
-    [[nodiscard]] wire::LayerMode mode() const noexcept { return claim.request->asked.mode; }
-  };
-
-  void copy_records(std::span<const Part> parts, std::byte* records, std::size_t record_bytes);
-  void project(std::span<const Part> parts, std::byte* records, std::size_t record_bytes);
-  /// Uploads the parts' inputs, one after the other, to inputs_.
-  void upload_inputs(std::span<const Part> parts);
+  void copy_records(std::span<const Claim> claims, std::byte* records, std::size_t record_bytes);
+  void project(std::span<const Claim> claims, std::byte* records, std::size_t record_bytes);
+  /// Uploads the claims' inputs, one after the other, to inputs_.
+  void upload_inputs(std::span<const Claim> claims);
   /// Queries before W_UK, in inputs_ -> absorbed ones in queries_.
   void absorb(std::int32_t layer, std::int64_t tokens, std::size_t input_bytes);
-  void copy_states(std::span<const Part> parts, const float* states);
-  void make_outputs(std::span<const Part> parts, const float* states);
+  void copy_states(std::span<const Claim> claims, const float* states);
+  void make_outputs(std::span<const Claim> claims, const float* states);
   void grow(std::unique_ptr<Buffer>& buffer, std::size_t bytes);
 
   PoolModel& model_;
   Backend& backend_;
   HomeQueue& queue_;
-  std::vector<Part> parts_;  // of the round, by layer
+  std::vector<Claim> claims_;  // of the round, by layer
   std::vector<std::int64_t> positions_;
   std::vector<Call> calls_;
   std::unique_ptr<Buffer> inputs_, plain_, queries_, rows_, outputs_;

@@ -71,11 +71,11 @@ Leader::Time::duration Leader::order_interval() const {
 void Leader::form_round(Time now) {
   desk_.take_round(now, round_);
   if (round_.empty()) return;
-  requests_.clear();
+  items_.clear();
   for (const WaitingItem& waiting : round_) {
-    requests_.push_back({waiting.item.sequence_id, waiting.item.layer});
+    items_.push_back(waiting.item);
   }
-  desk_.sequencer().steps().order_round(requests_, choose_canary(now));
+  desk_.sequencer().steps().order_round(items_, choose_canary(now));
 }
 
 CanaryOrder Leader::choose_canary(Time now) {

@@ -60,7 +60,7 @@ class Leader {
   LeaderOutbox outbox_;
   LeaderMail mail_;
   std::vector<WaitingItem> round_;  // the items of the round that is led
-  std::vector<RoundRequest> requests_;
+  std::vector<StepItem> items_;
   Time last_order_{};
   Time next_canary_{};
   std::uint64_t canary_counter_ = 0;

@@ -49,7 +49,7 @@ void LocalLeader::post(const wire::Beat& beat) {
 void LocalLeader::take(int rank, wire::Items items) {
   wire::ItemsRefused refused{
       .ticket = items.ticket, .items = {}, .outcome = {ErrorCode::kPoolFull, kBehind}};
-  for (const wire::Items::Item& item : items.items) refused.items.push_back(item.index);
+  for (std::uint32_t i = 0; i < items.items.size(); ++i) refused.items.push_back(i);
   if (!inbox_.post_items(rank, std::move(items))) refuse(rank, refused);
 }
 

@@ -48,11 +48,10 @@ void PartialCalls::release(Time now, std::deque<WaitingItem>& ready) {
   });
 }
 
-std::optional<WaitingItem> PartialCalls::remove(std::uint64_t sequence_id) {
+std::optional<WaitingItem> PartialCalls::remove(SequenceId id) {
   for (Call& call : calls_) {
-    const auto found = std::ranges::find(call.items, sequence_id, [](const WaitingItem& waiting) {
-      return waiting.item.sequence_id;
-    });
+    const auto found = std::ranges::find(
+        call.items, id, [](const WaitingItem& waiting) { return waiting.item.id; });
     if (found == call.items.end()) continue;
     std::optional<WaitingItem> removed = std::move(*found);
     call.items.erase(found);

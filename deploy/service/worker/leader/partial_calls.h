@@ -7,9 +7,22 @@
 #include <optional>
 #include <vector>
 
-#include "deploy/service/worker/leader/waiting_item.h"
+#include "core/base/deadline.h"
+#include "core/plan/step_item.h"
+#include "deploy/service/protocol/client_messages.h"
 
 namespace tributary {
+
+/// An item on its way into a round.
+struct WaitingItem {
+  using Time = Deadline::Clock::time_point;
+  int rank = 0;  // its home
+  std::uint64_t ticket = 0;
+  std::uint32_t index = 0;  // in the client's request
+  Time arrival{};
+  Time deadline{};
+  StepItem item;
+};
 
 class PartialCalls {
  public:
@@ -23,7 +36,7 @@ class PartialCalls {
   /// Moves items that have waited for long enough to `ready`.
   void release(Time now, std::deque<WaitingItem>& ready);
   /// Removes the sequence's item, if one is here.
-  [[nodiscard]] std::optional<WaitingItem> remove(std::uint64_t sequence_id);
+  [[nodiscard]] std::optional<WaitingItem> remove(SequenceId id);
   /// When release() has something to do; Time::max() if nothing waits.
   [[nodiscard]] Time next_event() const;
 

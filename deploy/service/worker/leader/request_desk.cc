@@ -54,13 +54,14 @@ void RequestDesk::receive(const LeaderMail& mail) {
 /// its first items wait for the rest. Other calls do not wait for them.
 void RequestDesk::receive_items(const LeaderMail::Items& mail) {
   std::vector<WaitingItem> accepted;
-  for (const wire::Items::Item& item : mail.items.items) {
+  for (std::uint32_t i = 0; i < mail.items.items.size(); ++i) {
+    if (mail.items.items[i].tokens == 0) continue;
     receive_item({.rank = mail.rank,
                   .ticket = mail.items.ticket,
-                  .index = item.index,
+                  .index = i,
                   .arrival = mail.arrival,
                   .deadline = mail.arrival + std::chrono::microseconds(mail.items.deadline_us),
-                  .item = item.asked},
+                  .item = mail.items.items[i]},
                  accepted);
   }
   partial_calls_.add(mail.items.part, std::move(accepted), mail.arrival + round_duration_,
@@ -68,9 +69,9 @@ void RequestDesk::receive_items(const LeaderMail::Items& mail) {
 }
 
 void RequestDesk::receive_item(WaitingItem waiting, std::vector<WaitingItem>& accepted) {
-  const wire::RequestItem& item = waiting.item;
-  leases_.touch(item.sequence_id, waiting.arrival);
-  const Sequence* s = find(item.sequence_id);
+  const StepItem& item = waiting.item;
+  leases_.touch(item.id, waiting.arrival);
+  const Sequence* s = find(item.id);
   StepBook::Decision decision = book_.decide(item, s);
   if (decision.outcome.ok() && s->home != waiting.rank) {
     decision.outcome = {ErrorCode::kFailedPrecondition,
@@ -79,11 +80,10 @@ void RequestDesk::receive_item(WaitingItem waiting, std::vector<WaitingItem>& ac
   }
   if (decision.outcome.ok()) {
     const Status status = status_of([&] {
-      if (decision.commit) commit(item.sequence_id, *decision.commit);
+      if (decision.commit) commit(item.id, *decision.commit);
       if (!decision.open) return;
-      const StepRequest step{item.sequence_id, item.tokens};
-      sequencer_.steps().open(std::span(&step, 1));
-      book_.opened(item.sequence_id, item.base_length, item.tokens, waiting.arrival);
+      sequencer_.steps().open(std::span(&item, 1));
+      book_.opened(item, waiting.arrival);
     });
     decision.outcome = {status.code(), status.message()};
   }
@@ -96,7 +96,7 @@ void RequestDesk::receive_item(WaitingItem waiting, std::vector<WaitingItem>& ac
     refuse(waiting, decision.outcome);
     return;
   }
-  book_.set_waiting(item.sequence_id, true);
+  book_.set_waiting(item.id, true);
   accepted.push_back(std::move(waiting));
 }
 
@@ -289,7 +289,7 @@ void RequestDesk::drop_waiting(SequenceId id, const wire::Outcome& outcome) {
   if (!book_.waiting(id)) return;
   std::optional<WaitingItem> dropped = partial_calls_.remove(id);
   const auto found = std::ranges::find_if(
-      waiting_, [id](const WaitingItem& waiting) { return waiting.item.sequence_id == id; });
+      waiting_, [id](const WaitingItem& waiting) { return waiting.item.id == id; });
   if (found != waiting_.end()) {
     dropped = std::move(*found);
     waiting_.erase(found);
@@ -322,7 +322,7 @@ void RequestDesk::take_round(Time now, std::vector<WaitingItem>& round) {
     WaitingItem next = std::move(waiting_.front());
     waiting_.pop_front();
     if (now >= next.deadline) {
-      book_.set_waiting(next.item.sequence_id, false);
+      book_.set_waiting(next.item.id, false);
       refuse(next, {ErrorCode::kDeadlineExceeded, "no round began before the item's deadline"});
       continue;
     }
@@ -334,9 +334,9 @@ void RequestDesk::take_round(Time now, std::vector<WaitingItem>& round) {
 void RequestDesk::round_ended(std::span<const WaitingItem> round, const wire::Outcome& outcome) {
   round_duration_ = Deadline::Clock::now() - round_begin_;
   for (const WaitingItem& waiting : round) {
-    book_.set_waiting(waiting.item.sequence_id, false);
+    book_.set_waiting(waiting.item.id, false);
     if (outcome.ok()) {
-      book_.ran(waiting.item.sequence_id, waiting.item.layer);
+      book_.ran(waiting.item.id, waiting.item.layer);
     } else {
       refuse(waiting, outcome);
     }

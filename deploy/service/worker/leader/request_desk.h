@@ -18,7 +18,6 @@
 #include "deploy/service/worker/leader/partial_calls.h"
 #include "deploy/service/worker/leader/pool_meter.h"
 #include "deploy/service/worker/leader/step_book.h"
-#include "deploy/service/worker/leader/waiting_item.h"
 
 namespace tributary {
 

@@ -19,15 +19,13 @@ wire::Outcome refusal(ErrorCode code, fmt::format_string<Args...> format, Args&&
 }
 
 /// The sequence is unknown, or not the version that the client holds.
-template <typename Item>
-wire::Outcome check_version(const Item& item, const Sequence* s) {
+wire::Outcome check_version(SequenceId id, std::uint32_t epoch, const Sequence* s) {
   if (s == nullptr) {
-    return refusal(ErrorCode::kNotFound, "sequence {}: not here, or it has ended",
-                   item.sequence_id);
+    return refusal(ErrorCode::kNotFound, "sequence {}: not here, or it has ended", id);
   }
-  if (item.epoch != s->epoch) {
-    return refusal(ErrorCode::kStaleEpoch, "sequence {}: epoch {} is over, now is {}", s->id,
-                   item.epoch, s->epoch);
+  if (epoch != s->epoch) {
+    return refusal(ErrorCode::kStaleEpoch, "sequence {}: epoch {} is over, now is {}", s->id, epoch,
+                   s->epoch);
   }
   return {};
 }
@@ -135,11 +133,13 @@ void StepBook::decide_commit(const Entry& entry, std::int64_t length, Decision& 
   }
 }
 
-StepBook::Decision StepBook::decide(const wire::RequestItem& item, const Sequence* sequence) const {
-  Decision decision{
-      .outcome = check_version(item, sequence), .commit = {}, .open = false, .filling = false};
+StepBook::Decision StepBook::decide(const StepItem& item, const Sequence* sequence) const {
+  Decision decision{.outcome = check_version(item.id, item.epoch, sequence),
+                    .commit = {},
+                    .open = false,
+                    .filling = false};
   if (!decision.outcome.ok()) return decision;
-  const Entry& entry = entries_.at(item.sequence_id);
+  const Entry& entry = entries_.at(item.id);
   wire::Outcome& outcome = decision.outcome;
   if (item.layer < 0 || item.layer >= layers_) {
     outcome =
@@ -177,8 +177,10 @@ StepBook::Decision StepBook::decide(const wire::RequestItem& item, const Sequenc
 }
 
 StepBook::Decision StepBook::decide(const wire::ControlItem& item, const Sequence* sequence) const {
-  Decision decision{
-      .outcome = check_version(item, sequence), .commit = {}, .open = false, .filling = false};
+  Decision decision{.outcome = check_version(item.sequence_id, item.epoch, sequence),
+                    .commit = {},
+                    .open = false,
+                    .filling = false};
   const bool any_epoch = item.op == wire::ControlOp::kRenew || item.op == wire::ControlOp::kReady ||
                          item.op == wire::ControlOp::kFree;
   if (any_epoch && sequence != nullptr) decision.outcome = {};
@@ -221,12 +223,12 @@ StepBook::Decision StepBook::decide(const wire::ControlItem& item, const Sequenc
   return decision;
 }
 
-void StepBook::opened(SequenceId id, std::int64_t base, std::int32_t tokens, Time now) {
-  entries_.at(id).step = Step{.base = base,
-                              .tokens = tokens,
-                              .layers_left = layers_,
-                              .done = std::vector<bool>(static_cast<std::size_t>(layers_)),
-                              .opened = now};
+void StepBook::opened(const StepItem& item, Time now) {
+  entries_.at(item.id).step = Step{.base = item.base_length,
+                                   .tokens = item.tokens,
+                                   .layers_left = layers_,
+                                   .done = std::vector<bool>(static_cast<std::size_t>(layers_)),
+                                   .opened = now};
   ++open_steps_;
 }
 

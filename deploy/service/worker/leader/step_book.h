@@ -41,14 +41,14 @@ class StepBook {
     bool filling = false;  // refused because rows of the prompt are missing
   };
   /// `sequence` is the sequencer's, null for an unknown one.
-  [[nodiscard]] Decision decide(const wire::RequestItem& item, const Sequence* sequence) const;
+  [[nodiscard]] Decision decide(const StepItem& item, const Sequence* sequence) const;
   /// For kTruncate and kExtend an ok outcome means that the sequencer may be asked. A commit of
   /// nothing while an item waits is allowed: the caller drops that item.
   [[nodiscard]] Decision decide(const wire::ControlItem& item, const Sequence* sequence) const;
 
   // The functions below record what was done. The sequence is known.
 
-  void opened(SequenceId id, std::int64_t base, std::int32_t tokens, Time now);
+  void opened(const StepItem& item, Time now);
   /// Whether an item of the open step waits for its round.
   void set_waiting(SequenceId id, bool waiting);
   void ran(SequenceId id, int layer);

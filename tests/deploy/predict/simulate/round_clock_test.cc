@@ -64,12 +64,10 @@ TEST_P(RoundClockPlans, TimeIsThatOfTheFullPlan) {
       ids.push_back(*id);
     }
     if (ids.empty()) continue;
-    std::vector<StepRequest> requests;
+    std::vector<StepItem> requests;
     for (const SequenceId id : ids) requests.push_back({id, 1});
     sequencer.steps().open(requests);
-    std::vector<RoundRequest> items;
-    for (const SequenceId id : ids) items.push_back({id, 0});
-    sequencer.steps().order_round(items);
+    sequencer.steps().order_round(requests);
     const Order order = sequencer.take_order();
     for (const SequenceId id : ids) {
       const Sequence& s = sequencer.ledger().table().at(id);

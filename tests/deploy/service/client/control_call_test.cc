@@ -33,9 +33,9 @@ void knows(FakeWorker& worker, const std::set<std::uint64_t>& ids) {
   };
   worker.on_round = [code](const wire::LayerRequest& round, std::span<const std::byte>) {
     FakeWorker::RoundAnswer answer;
-    for (const wire::RequestItem& item : round.items) {
-      answer.reply.items.push_back(code(item.sequence_id));
-      if (code(item.sequence_id) == ErrorCode::kOk) {
+    for (const StepItem& item : round.items) {
+      answer.reply.items.push_back(code(item.id));
+      if (code(item.id) == ErrorCode::kOk) {
         answer.payload.resize(answer.payload.size() + test::kSmallOutput * sizeof(float));
       }
     }

@@ -102,9 +102,9 @@ void FakeWorker::answer_round(const wire::LayerRequest& round, std::span<const s
     answer = on_round(round, payload);
   } else {
     std::vector<float> output;
-    for (const wire::RequestItem& item : round.items) {
+    for (const StepItem& item : round.items) {
       output.resize(output.size() + static_cast<std::size_t>(item.tokens) * kSmallOutput,
-                    static_cast<float>(item.sequence_id));
+                    static_cast<float>(item.id));
     }
     const auto bytes = std::as_bytes(std::span(output));
     answer.emplace();

@@ -15,8 +15,8 @@ PoolShape some_shape() {
   return {{128, 512, 64, RowFormat::kF32, DType::kF64, 0.1352F, 40}, 128, 128, 7168, 61, 2048};
 }
 
-RequestItem some_item(std::uint64_t id) {
-  return {id, 7, std::int64_t{1} << 40, 16, 60};
+StepItem some_item(std::uint64_t id) {
+  return {id, 16, 60, 7, std::int64_t{1} << 40};
 }
 
 ControlItem some_control(std::uint64_t id) {
@@ -38,7 +38,7 @@ void for_each_message(Visit visit) {
   visit(Control{1, {some_control(1), some_control(2)}});
   visit(ControlReply{1, {{ErrorCode::kStaleEpoch, 2, 3}, {}}, "why"});
   visit(Join{3});
-  visit(Items{1, 2, {3, 4}, {{5, some_item(3)}}});
+  visit(Items{1, 2, {3, 4}, {some_item(3)}});
   visit(ItemsRefused{1, {2, 3, 4}, outcome});
   visit(ControlRelay{1, {some_control(2)}});
   visit(ControlRelayReply{1, {{ErrorCode::kOk, 2, 3}}, "why"});
@@ -57,7 +57,7 @@ TEST(MessagesTest, ComeBackAsTheyWere) {
       encode(LayerRequest{1, 2, LayerMode::kForward, 3, {4, 5}, {some_item(1), some_item(2)}}));
   EXPECT_EQ(round.mode, LayerMode::kForward);
   ASSERT_EQ(round.items.size(), 2U);
-  EXPECT_EQ(round.items[1].sequence_id, 2U);
+  EXPECT_EQ(round.items[1].id, 2U);
   EXPECT_EQ(round.items[1].base_length, std::int64_t{1} << 40);
   EXPECT_EQ(decode<Welcome>(encode(Welcome{3, {}, 5, some_shape()})).shape, some_shape());
 }
@@ -83,7 +83,7 @@ TEST(MessagesTest, FullListsFitAHeader) {
   ControlReply control_reply{.items = {}, .message = std::string(kMaxText, 'x')};
   for (std::size_t i = 0; i < kMaxItems; ++i) {
     round.items.push_back(some_item(i));
-    items.items.push_back({0, some_item(i)});
+    items.items.push_back(some_item(i));
     control.items.push_back(some_control(i));
     round_reply.items.push_back(ErrorCode::kInternal);
     control_reply.items.emplace_back();

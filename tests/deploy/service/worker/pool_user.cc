@@ -104,11 +104,11 @@ wire::LayerRequest PoolUser::round_header(const std::vector<Part>& parts) const 
   wire::LayerRequest round;
   round.deadline_us = 20'000'000;
   for (const Part& part : parts) {
-    round.items.push_back({.sequence_id = part.sequence->info.id,
-                           .epoch = part.sequence->epoch,
-                           .base_length = part.sequence->length,
+    round.items.push_back({.id = part.sequence->info.id,
                            .tokens = part.tokens,
-                           .layer = part.layer});
+                           .layer = part.layer,
+                           .epoch = part.sequence->epoch,
+                           .base_length = part.sequence->length});
   }
   return round;
 }

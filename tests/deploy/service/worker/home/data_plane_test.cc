@@ -199,7 +199,7 @@ TEST_F(DataPlaneTest, RoomForARequestIsMadeForSequencesOfThisHomeAlone) {
     const wire::LayerRequest request{
         .deadline_us = 1'000'000,
         .part = {},
-        .items = {{.sequence_id = id, .epoch = 1, .base_length = kPageTokens, .tokens = 1}}};
+        .items = {{.id = id, .tokens = 1, .epoch = 1, .base_length = kPageTokens}}};
     return say(MessageType::kLayerRequest, encode(request), bytes.input());
   };
   EXPECT_FALSE(ask(kSequence));  // it is not here

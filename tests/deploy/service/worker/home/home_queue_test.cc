@@ -3,43 +3,45 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <deque>
 
 #include "comm/wire/crc32c.h"
 
 namespace tributary {
 namespace {
 
-wire::LayerRequest round_of(std::vector<wire::RequestItem> items) {
+wire::LayerRequest round_of(std::vector<StepItem> items) {
   wire::LayerRequest round;
   round.request = 5;
   round.items = std::move(items);
   return round;
 }
 
-wire::RequestItem round_item(std::uint64_t id, std::int32_t layer, std::int32_t tokens = 1) {
-  wire::RequestItem round_item;
-  round_item.sequence_id = id;
-  round_item.layer = layer;
-  round_item.tokens = tokens;
-  round_item.base_length = 10;
-  return round_item;
+StepItem round_item(std::uint64_t id, std::int32_t layer, std::int32_t tokens = 1) {
+  return {.id = id, .tokens = tokens, .layer = layer, .base_length = 10};
 }
 
 class HomeQueueTest : public testing::Test {
  protected:
-  std::uint64_t submit(std::vector<wire::RequestItem> items) {
+  std::uint64_t submit(std::vector<StepItem> items) {
     auto round = queue.open(1, round_of(std::move(items)), 4, 8);
     EXPECT_NE(round, nullptr);
     std::memset(round->input.span().data(), 1, round->input.span().size());
     return queue.submit(std::move(round));
   }
 
+  Claim claim(SequenceId id, std::int32_t layer, std::int64_t position, std::int32_t tokens) {
+    homed.push_back({.id = id, .position = position, .tokens = tokens});
+    return queue.claim(homed.back(), layer);
+  }
+
+  std::deque<HomedItem> homed;
   std::vector<std::shared_ptr<HomeRequest>> replies;
   HomeQueue queue{1000, [this](const auto& round) { replies.push_back(round); }};
 };
 
 TEST_F(HomeQueueTest, OneSequenceHoldsNoMoreThanAnEighth) {
-  const auto open = [&](std::vector<wire::RequestItem> items) {
+  const auto open = [&](std::vector<StepItem> items) {
     return queue.open(1, round_of(std::move(items)), 4, 8);
   };
   // 125 of the 1,000 bytes: ten tokens.
@@ -58,23 +60,25 @@ TEST_F(HomeQueueTest, OneSequenceHoldsNoMoreThanAnEighth) {
 TEST_F(HomeQueueTest, AnswersWhenAllItemsHaveEnded) {
   const std::uint64_t ticket = submit({round_item(1, 0, 2), round_item(2, 0), round_item(3, 1)});
   EXPECT_EQ(queue.bytes(), 4U * 12U);
-  EXPECT_EQ(queue.claim(1, 1, 10, 2).request, nullptr);  // another layer
-  EXPECT_EQ(queue.claim(1, 0, 11, 2).request, nullptr);  // another step
-  EXPECT_EQ(queue.claim(1, 0, 10, 1).request, nullptr);
+  EXPECT_EQ(claim(1, 1, 10, 2).request, nullptr);  // another layer
+  EXPECT_EQ(claim(1, 0, 11, 2).request, nullptr);  // another step
+  EXPECT_EQ(claim(1, 0, 10, 1).request, nullptr);
   {
-    const auto first = queue.claim(1, 0, 10, 2);
+    const auto first = claim(1, 0, 10, 2);
     ASSERT_NE(first.request, nullptr);
-    EXPECT_EQ(first.request->input_of(first.item).size(), 8U);
-    std::memset(first.request->output_of(first.item).data(), 11, 16);
+    EXPECT_EQ(first.homed, &homed.back());
+    EXPECT_EQ(first.input().size(), 8U);
+    std::memset(first.output().data(), 11, 16);
     queue.finish(first, {});
     queue.refuse({.ticket = ticket, .items = {0, 1, 9}, .outcome = {ErrorCode::kNotFound, "gone"}});
     EXPECT_TRUE(replies.empty());
-    const auto last = queue.claim(3, 1, 10, 1);
-    std::memset(last.request->output_of(last.item).data(), 33, 8);
+    const auto last = claim(3, 1, 10, 1);
+    std::memset(last.output().data(), 33, 8);
     queue.finish(last, {});
   }
   ASSERT_EQ(replies.size(), 1U);
-  const auto [reply, pieces] = finish_reply(*replies[0]);
+  const auto pieces = finish_reply(*replies[0]);
+  const wire::LayerReply& reply = replies[0]->reply;
   ASSERT_EQ(pieces.size(), 2U);
   std::vector<std::byte> payload;
   for (const auto piece : pieces) payload.insert(payload.end(), piece.begin(), piece.end());
@@ -86,7 +90,7 @@ TEST_F(HomeQueueTest, AnswersWhenAllItemsHaveEnded) {
   EXPECT_EQ(payload[16], std::byte{33});
   EXPECT_EQ(reply.crc32c, wire::crc32c(payload));
   queue.refuse({.ticket = ticket, .items = {0}, .outcome = {}});  // it has ended
-  EXPECT_EQ(queue.claim(1, 0, 10, 2).request, nullptr);
+  EXPECT_EQ(claim(1, 0, 10, 2).request, nullptr);
   EXPECT_GT(queue.bytes(), 0U);
   replies.clear();
   EXPECT_EQ(queue.bytes(), 0U);
@@ -95,9 +99,9 @@ TEST_F(HomeQueueTest, AnswersWhenAllItemsHaveEnded) {
 TEST_F(HomeQueueTest, TheFirstOfTwoEqualRequestsIsRun) {
   const std::uint64_t first = submit({round_item(1, 0)});
   const std::uint64_t second = submit({round_item(1, 0)});
-  EXPECT_EQ(queue.claim(1, 0, 10, 1).ticket, first);
+  EXPECT_EQ(claim(1, 0, 10, 1).request->ticket, first);
   queue.refuse({.ticket = first, .items = {0}, .outcome = {ErrorCode::kDeadlineExceeded, ""}});
-  EXPECT_EQ(queue.claim(1, 0, 10, 1).ticket, second);
+  EXPECT_EQ(claim(1, 0, 10, 1).request->ticket, second);
 }
 
 TEST_F(HomeQueueTest, AnItemThatEndedBeforeIsNotClaimed) {
@@ -105,15 +109,15 @@ TEST_F(HomeQueueTest, AnItemThatEndedBeforeIsNotClaimed) {
   EXPECT_TRUE(forged->end(0, ErrorCode::kPermissionDenied, "forged"));
   EXPECT_FALSE(forged->end(0, ErrorCode::kInternal, "again"));
   const std::uint64_t ticket = queue.submit(std::move(forged));
-  EXPECT_EQ(queue.claim(1, 0, 10, 1).request, nullptr);
+  EXPECT_EQ(claim(1, 0, 10, 1).request, nullptr);
   const std::uint64_t own = submit({round_item(1, 0)});
-  EXPECT_EQ(queue.claim(1, 0, 10, 1).ticket, own);
+  EXPECT_EQ(claim(1, 0, 10, 1).request->ticket, own);
   queue.refuse({.ticket = ticket, .items = {0, 1}, .outcome = {ErrorCode::kNotFound, "gone"}});
   ASSERT_EQ(replies.size(), 1U);
-  const auto [reply, payload] = finish_reply(*replies[0]);
+  EXPECT_TRUE(finish_reply(*replies[0]).empty());
+  const wire::LayerReply& reply = replies[0]->reply;
   EXPECT_EQ(reply.items, (std::vector{ErrorCode::kPermissionDenied, ErrorCode::kNotFound}));
   EXPECT_EQ(reply.message, "forged");
-  EXPECT_TRUE(payload.empty());
 }
 
 TEST_F(HomeQueueTest, HoldsNoMoreThanItMay) {

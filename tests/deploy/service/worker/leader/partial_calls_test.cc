@@ -11,12 +11,12 @@ class PartialCallsTest : public testing::Test {
  protected:
   void add(wire::CallPart part, std::vector<std::uint64_t> ids, milliseconds until) {
     std::vector<WaitingItem> items(ids.size());
-    for (std::size_t i = 0; i < ids.size(); ++i) items[i].item.sequence_id = ids[i];
+    for (std::size_t i = 0; i < ids.size(); ++i) items[i].item.id = ids[i];
     calls.add(part, std::move(items), begin + until, ready);
   }
   std::vector<std::uint64_t> take_ready() {
     std::vector<std::uint64_t> ids;
-    for (const WaitingItem& waiting : ready) ids.push_back(waiting.item.sequence_id);
+    for (const WaitingItem& waiting : ready) ids.push_back(waiting.item.id);
     ready.clear();
     return ids;
   }
@@ -64,7 +64,7 @@ TEST_F(PartialCallsTest, ItemsWaitForTheRestUntilTheirTimeAndLateOnesForNothing)
 TEST_F(PartialCallsTest, AnItemThatIsRemovedIsNotReadyLater) {
   add({.call = 1, .messages = 2}, {10, 11}, milliseconds(5));
   EXPECT_FALSE(calls.remove(12));
-  EXPECT_EQ(calls.remove(10).value().item.sequence_id, 10U);
+  EXPECT_EQ(calls.remove(10).value().item.id, 10U);
   EXPECT_FALSE(calls.remove(10));
   add({.call = 1, .messages = 2}, {12}, milliseconds(5));
   EXPECT_EQ(take_ready(), (Ids{11, 12}));

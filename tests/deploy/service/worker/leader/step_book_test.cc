@@ -24,14 +24,8 @@ Sequence sequence_of(std::int64_t prompt, std::int64_t length, std::int64_t limi
   return s;
 }
 
-wire::RequestItem item(std::int64_t base, std::int32_t tokens, std::int32_t layer) {
-  wire::RequestItem item;
-  item.sequence_id = 7;
-  item.epoch = 2;
-  item.base_length = base;
-  item.tokens = tokens;
-  item.layer = layer;
-  return item;
+StepItem item(std::int64_t base, std::int32_t tokens, std::int32_t layer) {
+  return {.id = 7, .tokens = tokens, .layer = layer, .epoch = 2, .base_length = base};
 }
 
 wire::ControlItem control(wire::ControlOp op, std::int64_t length) {
@@ -99,7 +93,7 @@ TEST_F(StepBookTest, ReadyWhenEveryOwnerHasAllRows) {
 TEST_F(StepBookTest, RefusesWhatDoesNotFitTheSequence) {
   ready(10);
   EXPECT_EQ(book.decide(item(10, 1, 0), nullptr).outcome.code, ErrorCode::kNotFound);
-  wire::RequestItem stale = item(10, 1, 0);
+  StepItem stale = item(10, 1, 0);
   stale.epoch = 1;
   expect(book.decide(stale, &sequence), ErrorCode::kStaleEpoch,
          "sequence 7: epoch 1 is over, now is 2");
@@ -122,7 +116,7 @@ TEST_F(StepBookTest, RefusesWhatDoesNotFitTheSequence) {
 TEST_F(StepBookTest, LayersInAnyOrderThenTheNextStepCommits) {
   ready(10);
   EXPECT_TRUE(book.decide(item(10, 2, 2), &sequence).open);
-  book.opened(7, 10, 2, {});
+  book.opened(item(10, 2, 0), {});
   EXPECT_EQ(book.open_steps(), 1U);
   EXPECT_EQ(book.state(7), SequenceState::kStepping);
   book.set_waiting(7, true);
@@ -174,7 +168,7 @@ TEST_F(StepBookTest, ControlsWithoutAnOpenStep) {
   renew.epoch = 1;
   EXPECT_TRUE(book.decide(renew, &sequence).outcome.ok());
   EXPECT_EQ(book.decide(renew, nullptr).outcome.code, ErrorCode::kNotFound);
-  book.opened(7, 10, 1, {});
+  book.opened(item(10, 1, 0), {});
   expect(book.decide(control(wire::ControlOp::kTruncate, 3), &sequence),
          ErrorCode::kFailedPrecondition,
          "truncate to 3: a step is open at 10; commit or abort it first");
