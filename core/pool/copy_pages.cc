@@ -49,7 +49,6 @@ class Blocks {
 
 Status copy_pages(std::span<const PageCopy> copies, Backend& backend, Cache& cache,
                   Communicator& communicator, Deadline deadline, Status& failure) {
-  if (copies.empty()) return {};
   const int ranks = communicator.size();
   for (const PageCopy& copy : copies) {  // the same on every rank: none enters the exchange
     const bool known = copy.from >= 0 && copy.from < ranks && copy.to >= 0 && copy.to < ranks;

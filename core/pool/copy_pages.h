@@ -12,11 +12,10 @@
 
 namespace tributary {
 
-/// Executes the copies on every rank, in one all-to-all of host memory; nothing without copies.
-/// A failure of this rank's own goes to `failure`, and the rank takes part in the exchange
-/// regardless, which is left out where a rank has no memory for its pages; the result is not ok
-/// only if the communicator failed. After a failure on any rank the target pages hold undefined
-/// rows.
+/// Executes the copies, at least one, on every rank, in one all-to-all of host memory. A failure of
+/// this rank's own goes to `failure`, and the rank takes part in the exchange regardless, which is
+/// left out where a rank has no memory for its pages; the result is not ok only if the communicator
+/// failed. After a failure on any rank the target pages hold undefined rows.
 Status copy_pages(std::span<const PageCopy> copies, Backend& backend, Cache& cache,
                   Communicator& communicator, Deadline deadline, Status& failure);
 

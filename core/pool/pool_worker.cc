@@ -121,8 +121,11 @@ void Worker::perform(const Order& order, RoundReport& report) {
     for (const TableOp& op : order.ops) apply(op, order.round);
     drained_round_ = std::min(ingest_.drained_round(), order.round);
     const auto begin = Deadline::Clock::now();
-    outcome = copy_pages(order.copies, backend_, *cache_, communicator_, deadline, failure_);
-    copy_us_ = order.copies.empty() ? 0 : seconds_since(begin) * 1e6;
+    copy_us_ = 0;
+    if (!order.copies.empty()) {
+      outcome = copy_pages(order.copies, backend_, *cache_, communicator_, deadline, failure_);
+      copy_us_ = seconds_since(begin) * 1e6;
+    }
     if (outcome.ok()) {
       outcome = order.step.empty() ? agree(order.round, deadline, report)
                                    : round(order, deadline, report);

@@ -9,10 +9,25 @@
 
 namespace tributary {
 
+LeafMoves::LeafMoves(int layers, PoolLedger& ledger, Order& order)
+    : ledger_(ledger), order_(order), layers_(layers) {
+  if (layers < 1) {
+    fail(ErrorCode::kInvalidArgument, "moves: {} layers, expected at least 1", layers);
+  }
+}
+
+bool LeafMoves::moving(SequenceId id) const {
+  return std::ranges::any_of(moves_, [id](const RunningMove& m) { return m.move.id == id; });
+}
+
+std::int64_t LeafMoves::page_copies(const RunningMove& move) const {
+  return std::ssize(move.from_pages) * layers_;
+}
+
 void LeafMoves::begin(const LeafMove& move) {
   const SequenceTable& table = ledger_.table();
   const Sequence& s = table.at(move.id);
-  if (book_.contains(move.id)) {
+  if (moving(move.id)) {
     fail(ErrorCode::kAlreadyExists, "leaves of sequence {} are moving already", move.id);
   }
   if (ledger_.running().at(move.id).arriving) {
@@ -46,20 +61,53 @@ void LeafMoves::begin(const LeafMove& move) {
   }
   ledger_.reserve(move.to, std::ssize(running.from_pages));
   running.to_pages = ledger_.take_pages(move.to, std::ssize(running.from_pages));
-  book_.begin(std::move(running));
+  moves_.push_back(std::move(running));
+}
+
+std::int64_t LeafMoves::order_copies(std::int64_t most) {
+  std::int64_t count = 0;
+  for (RunningMove& move : moves_) {
+    for (; count < most && move.ordered < page_copies(move); ++move.ordered, ++count) {
+      const auto page = static_cast<std::size_t>(move.ordered / layers_);
+      order_.copies.push_back({.from = move.from,
+                               .from_page = move.from_pages[page],
+                               .to = move.move.to,
+                               .to_page = move.to_pages[page],
+                               .layer = static_cast<std::int32_t>(move.ordered % layers_)});
+    }
+  }
+  return count;
+}
+
+void LeafMoves::order_taken() {
+  for (RunningMove& move : moves_) move.taken = move.ordered;
 }
 
 void LeafMoves::order_ended(bool ok) {
-  std::int64_t before = 0;
-  for (const RunningMove& move : running()) before += move.taken - move.copied;
-  if (ok) totals_.page_copies += static_cast<std::uint64_t>(before);
-  const MoveBook::Ended ended = book_.ended(ok);
-  for (const RunningMove& move : ended.failed) cancelled(move);
-  for (const RunningMove& move : ended.completed) complete(move);
+  std::vector<RunningMove> rest;
+  for (RunningMove& move : moves_) {
+    const std::int64_t ended = move.taken - move.copied;
+    if (ok) {
+      totals_.page_copies += static_cast<std::uint64_t>(ended);
+      move.copied = move.taken;
+    }
+    if (!ok && ended > 0) {
+      cancelled(move);
+    } else if (move.copied == page_copies(move)) {
+      complete(move);
+    } else {
+      rest.push_back(std::move(move));
+    }
+  }
+  moves_ = std::move(rest);
 }
 
 void LeafMoves::cancel(SequenceId id) {
-  if (const auto move = book_.remove(id)) cancelled(*move);
+  const auto found =
+      std::ranges::find_if(moves_, [id](const RunningMove& m) { return m.move.id == id; });
+  if (found == moves_.end()) return;
+  cancelled(*found);
+  moves_.erase(found);
 }
 
 void LeafMoves::complete(const RunningMove& move) {
@@ -124,7 +172,7 @@ std::vector<const Sequence*> LeafMoves::movable(bool of_any_policy) const {
   std::vector<const Sequence*> movable;
   for (const auto& [id, sequence] : ledger_.running()) {
     if ((sequence.spread != SpreadPolicy::kAuto && !of_any_policy) || sequence.arriving ||
-        book_.contains(id))
+        moving(id))
       continue;
     movable.push_back(&ledger_.table().at(id));
   }

@@ -7,19 +7,34 @@
 #include <vector>
 
 #include "core/cache/sequence_table.h"
+#include "core/placement/leaf_move.h"
 #include "core/placement/pool_load.h"
-#include "core/sequencer/move_book.h"
 #include "core/sequencer/order.h"
 #include "core/sequencer/pool_ledger.h"
 
 namespace tributary {
 
+/// A move that is under way: the rows are still read at `from`. It has pages at both ends until it
+/// is completed, which frees those of `from`, or cancelled, which frees those of `to`.
+struct RunningMove {
+  LeafMove move;
+  std::int32_t from = 0;
+  std::vector<std::int32_t> from_pages;  // of all its leaves, in order
+  std::vector<std::int32_t> to_pages;    // as many
+
+  // Page copies in the order page by page, of each all layers: copied <= taken <= ordered.
+  std::int64_t ordered = 0;  // in an order
+  std::int64_t taken = 0;    // in an order that is, or was, executed
+  std::int64_t copied = 0;   // in an order that succeeded on every rank
+};
+
+/// begin() -> order_copies() -> order_taken() -> order_ended() -> ... -> completed, or cancelled.
+/// Moves proceed in the order in which they began; a sequence has one at most.
 class LeafMoves {
  public:
   /// `layers` of a page. `ledger` and `order` outlive it. Throws kInvalidArgument for fewer than
   /// one layer.
-  LeafMoves(int layers, PoolLedger& ledger, Order& order)
-      : ledger_(ledger), order_(order), book_(layers) {}
+  LeafMoves(int layers, PoolLedger& ledger, Order& order);
 
   /// Takes pages at the target for a move; its rows are copied by order_copies(). Throws, with
   /// nothing changed, kNotFound, kAlreadyExists for a sequence with a move under way,
@@ -28,9 +43,9 @@ class LeafMoves {
   /// kPoolFull.
   void begin(const LeafMove& move);
   /// Adds up to `most` page copies of the moves under way to the order, and returns how many.
-  std::int64_t order_copies(std::int64_t most) { return book_.next_copies(most, order_.copies); }
+  std::int64_t order_copies(std::int64_t most);
   /// The order is about to be executed.
-  void order_taken() { book_.taken(); }
+  void order_taken();
   /// The order taken last has ended on all ranks, and succeeded or not. Moves whose rows are all
   /// copied change the owner with the next order; if not `ok`, those with copies in that order are
   /// cancelled.
@@ -38,7 +53,7 @@ class LeafMoves {
   /// Nothing happens if no leaf of the sequence is moving. Truncation and the end of a sequence
   /// cancel its move.
   void cancel(SequenceId id);
-  [[nodiscard]] std::span<const RunningMove> running() const noexcept { return book_.moves(); }
+  [[nodiscard]] std::span<const RunningMove> running() const noexcept { return moves_; }
   /// Returns the sequences that may be moved without going against their clients' wishes: those of
   /// spread `auto` that are not moving and whose prompts are here; by id. `of_any_policy` returns
   /// those of other policies too, for a purpose that matters more: a drain.
@@ -59,12 +74,15 @@ class LeafMoves {
   [[nodiscard]] const Totals& totals() const noexcept { return totals_; }
 
  private:
+  [[nodiscard]] bool moving(SequenceId id) const;
+  [[nodiscard]] std::int64_t page_copies(const RunningMove& move) const;
   void complete(const RunningMove& move);
   void cancelled(const RunningMove& move);
 
   PoolLedger& ledger_;
   Order& order_;
-  MoveBook book_;
+  int layers_;
+  std::vector<RunningMove> moves_;
   Totals totals_;
 };
 

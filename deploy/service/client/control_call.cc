@@ -23,29 +23,19 @@ void send(WorkerCall& call, const std::string& address, std::span<const ControlR
   for (std::size_t begin = 0; begin < indices.size(); begin += wire::kMaxItems) {
     const auto part = indices.subspan(begin, std::min(wire::kMaxItems, indices.size() - begin));
     ControlMessage message{.requests = {part.begin(), part.end()}};
-    std::vector<Greeting> greetings;
-    for (const std::size_t index : part)
-      greetings.push_back(greeting_of(*requests[index].sequence));
-    const auto encode = [&](std::uint64_t number) {
-      wire::Control control{.request = number, .items = {}};
-      for (const std::size_t index : part) {
-        const ControlRequest& request = requests[index];
-        control.items.push_back({.op = request.op,
-                                 .sequence_id = request.sequence->id,
-                                 .epoch = request.sequence->epoch,
-                                 .length = request.length});
-      }
-      return wire::encode(control);
-    };
-    // A commit to the same length and a second renewal change nothing.
-    const auto repeatable = [&](std::size_t index) {
-      return requests[index].op != wire::ControlOp::kTruncate;
-    };
-    message.call_index = call.send({.address = address,
-                                    .greetings = std::move(greetings),
-                                    .type = wire::MessageType::kControl,
-                                    .encode = encode,
-                                    .repeatable = std::ranges::all_of(part, repeatable)});
+    WorkerMessage sent{.address = address, .greetings = {}};
+    wire::Control control;
+    for (const std::size_t index : part) {
+      const ControlRequest& request = requests[index];
+      sent.greetings.push_back(greeting_of(*request.sequence));
+      // A commit to the same length and a second renewal change nothing.
+      if (request.op == wire::ControlOp::kTruncate) sent.repeatable = false;
+      control.items.push_back({.op = request.op,
+                               .sequence_id = request.sequence->id,
+                               .epoch = request.sequence->epoch,
+                               .length = request.length});
+    }
+    message.call_index = call.send(std::move(sent), std::move(control));
     messages.push_back(std::move(message));
   }
 }
@@ -79,22 +69,6 @@ void receive(WorkerCall& call, const ControlMessage& message,
 }
 
 }  // namespace
-
-const std::string& rank_address(const SequenceHandle& sequence, int rank) {
-  if (rank < 0 || static_cast<std::size_t>(rank) >= sequence.addresses.size()) {
-    fail(ErrorCode::kInvalidArgument, "sequence {}: rank {}, its pool has {} workers", sequence.id,
-         rank, sequence.addresses.size());
-  }
-  return sequence.addresses[static_cast<std::size_t>(rank)];
-}
-
-const std::string& home_address(const SequenceHandle& sequence) {
-  return rank_address(sequence, sequence.home);
-}
-
-Greeting greeting_of(const SequenceHandle& sequence) {
-  return {.shape = sequence.shape, .sequence_id = sequence.id, .token = sequence.token};
-}
 
 std::vector<ControlOutcome> control(WorkerConnections& connections,
                                     std::span<const ControlRequest> requests, Deadline deadline) {

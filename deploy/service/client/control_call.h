@@ -13,13 +13,6 @@
 
 namespace tributary {
 
-/// The worker that answers for the sequence. Throws kInvalidArgument for a handle whose home has no
-/// address.
-[[nodiscard]] const std::string& home_address(const SequenceHandle& sequence);
-/// Throws kInvalidArgument for a handle without that rank.
-[[nodiscard]] const std::string& rank_address(const SequenceHandle& sequence, int rank);
-[[nodiscard]] Greeting greeting_of(const SequenceHandle& sequence);
-
 struct ControlRequest {
   wire::ControlOp op = wire::ControlOp::kCommit;
   const SequenceHandle* sequence = nullptr;

@@ -1,6 +1,7 @@
 // The error of a call on many items of which some failed: names each of them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -34,6 +35,10 @@ class ItemsError : public Error {
 };
 
 /// Throws ItemsError unless `failed` is empty; brings it into order first.
-void throw_if_failed(std::vector<ItemFailure> failed);
+inline void throw_if_failed(std::vector<ItemFailure> failed) {
+  if (failed.empty()) return;
+  std::ranges::sort(failed, {}, &ItemFailure::index);
+  throw ItemsError(std::move(failed));
+}
 
 }  // namespace tributary

@@ -15,7 +15,6 @@
 #include "core/base/error.h"
 #include "core/base/limits.h"
 #include "core/model/model_limits.h"
-#include "deploy/service/client/control_call.h"
 #include "deploy/service/client/worker_call.h"
 #include "deploy/service/protocol/layer_bytes.h"
 #include "deploy/service/protocol/selection.h"
@@ -178,32 +177,24 @@ class LayerCall {
     }
     std::uint32_t crc = 0;
     for (const std::span<const std::byte> piece : payload) crc = wire::crc32c(piece, crc);
-    const auto encode = [&](std::uint64_t number) {
-      wire::LayerRequest round{.request = number,
-                               .deadline_us = remaining_us(),
-                               .mode = mode_,
-                               .crc32c = crc,
-                               .part = part,
-                               .items = {}};
-      for (const std::size_t i : indices) {
-        const SequenceHandle& sequence = *items_[i].sequence;
-        round.items.push_back({.id = sequence.id,
-                               .tokens = items_[i].tokens,
-                               .layer = layer_,
-                               .epoch = sequence.epoch,
-                               .base_length = sequence.length});
-      }
-      return wire::encode(round);
-    };
+    wire::LayerRequest round{
+        .deadline_us = remaining_us(), .mode = mode_, .crc32c = crc, .part = part, .items = {}};
     std::vector<Greeting> greetings;
-    for (const std::size_t i : indices) greetings.push_back(greeting_of(*items_[i].sequence));
-    message.call_index = call_.send(
-        {.address = message.address,
-         .greetings = std::move(greetings),
-         .type = wire::MessageType::kLayerRequest,
-         .encode = encode,
-         .payload = std::move(payload),
-         .landing = [this, indices](const auto& reply) { return land(indices, reply); }});
+    for (const std::size_t i : indices) {
+      const SequenceHandle& sequence = *items_[i].sequence;
+      greetings.push_back(greeting_of(sequence));
+      round.items.push_back({.id = sequence.id,
+                             .tokens = items_[i].tokens,
+                             .layer = layer_,
+                             .epoch = sequence.epoch,
+                             .base_length = sequence.length});
+    }
+    message.call_index =
+        call_.send({.address = message.address,
+                    .greetings = std::move(greetings),
+                    .payload = std::move(payload),
+                    .landing = [this, indices](const auto& reply) { return land(indices, reply); }},
+                   std::move(round));
   }
 
   [[nodiscard]] std::uint32_t remaining_us() const {

@@ -7,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "comm/wire/codec.h"
 #include "deploy/service/client/worker_call.h"
 
 namespace tributary {
@@ -20,15 +19,9 @@ constexpr std::chrono::milliseconds kWorkerTimeout{1'000};
 
 /// Any answer will do, even a refusal: a renewal changes nothing.
 std::size_t ask_worker(WorkerCall& call, const SilentWorker& worker) {
-  return call.send({.address = worker.address,
-                    .greetings = {worker.greeting},
-                    .type = wire::MessageType::kControl,
-                    .encode = [&](std::uint64_t number) {
-                      return wire::encode(
-                          wire::Control{.request = number,
-                                        .items = {{.op = wire::ControlOp::kRenew,
-                                                   .sequence_id = worker.greeting.sequence_id}}});
-                    }});
+  return call.send({.address = worker.address, .greetings = {worker.greeting}},
+                   wire::Control{.items = {{.op = wire::ControlOp::kRenew,
+                                            .sequence_id = worker.greeting.sequence_id}}});
 }
 
 }  // namespace

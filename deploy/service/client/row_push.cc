@@ -7,12 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "comm/wire/codec.h"
 #include "comm/wire/crc32c.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/limits.h"
-#include "deploy/service/client/control_call.h"
 #include "deploy/service/client/worker_call.h"
 
 namespace tributary {
@@ -129,20 +127,15 @@ void push_rows(WorkerConnections& connections, std::span<const PromptRows> parts
                                       piece.end, sequence.id)};
       continue;
     }
-    const auto encode = [&](std::uint64_t number) {
-      return wire::encode(wire::Rows{.request = number,
-                                     .sequence_id = sequence.id,
-                                     .epoch = sequence.epoch,
-                                     .layer = part.layer,
-                                     .begin = piece.begin,
-                                     .count = piece.end - piece.begin,
-                                     .crc32c = wire::crc32c(payload)});
-    };
     sent.push_back({piece.part, call.send({.address = *piece.address,
                                            .greetings = {greeting_of(sequence)},
-                                           .type = wire::MessageType::kRows,
-                                           .encode = encode,
-                                           .payload = {payload}})});
+                                           .payload = {payload}},
+                                          wire::Rows{.sequence_id = sequence.id,
+                                                     .epoch = sequence.epoch,
+                                                     .layer = part.layer,
+                                                     .begin = piece.begin,
+                                                     .count = piece.end - piece.begin,
+                                                     .crc32c = wire::crc32c(payload)})});
     mine.push_back(sent.back().index);
   }
   std::vector<Status> first(parts.size());

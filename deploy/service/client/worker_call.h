@@ -2,17 +2,34 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <functional>
 #include <memory>
-#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "comm/wire/codec.h"
 #include "core/base/deadline.h"
+#include "core/base/error.h"
 #include "deploy/service/client/worker_connections.h"
+#include "deploy/service/protocol/admission.h"
 
 namespace tributary {
+
+/// Throws kInvalidArgument for a handle without that rank.
+[[nodiscard]] inline const std::string& rank_address(const SequenceHandle& sequence, int rank) {
+  if (rank < 0 || static_cast<std::size_t>(rank) >= sequence.addresses.size()) {
+    fail(ErrorCode::kInvalidArgument, "sequence {}: rank {}, its pool has {} workers", sequence.id,
+         rank, sequence.addresses.size());
+  }
+  return sequence.addresses[static_cast<std::size_t>(rank)];
+}
+/// The worker that answers for the sequence.
+[[nodiscard]] inline const std::string& home_address(const SequenceHandle& sequence) {
+  return rank_address(sequence, sequence.home);
+}
+[[nodiscard]] inline Greeting greeting_of(const SequenceHandle& sequence) {
+  return {.shape = sequence.shape, .sequence_id = sequence.id, .token = sequence.token};
+}
 
 /// Used by one thread. The destructor forgets unanswered requests: later replies are dropped, and
 /// the caller's memory is not touched any more.
@@ -20,30 +37,39 @@ class WorkerCall {
  public:
   WorkerCall(WorkerConnections& connections, Deadline deadline)
       : connections_(connections), deadline_(deadline) {}
-  ~WorkerCall();
+  ~WorkerCall() {
+    connections_.release(requests_, deadline_);
+    connections_.budget().give_back(reserved_);
+  }
   WorkerCall(const WorkerCall&) = delete;
   WorkerCall& operator=(const WorkerCall&) = delete;
 
-  struct Message {
-    const std::string& address;
-    std::vector<Greeting> greetings;  // see WorkerRequest
-    wire::MessageType type{};
-    /// Makes the header, with the request's number.
-    std::function<std::vector<std::byte>(std::uint64_t)> encode;
-    // The caller's memory, touched until the call is destroyed; see WorkerRequest.
-    std::vector<std::span<const std::byte>> payload = {};
-    std::function<std::vector<std::span<std::byte>>(const wire::LayerReply&)> landing = {};
-    bool repeatable = true;  // see WorkerRequest
-  };
-  /// Returns the request's index; waits for nothing.
-  std::size_t send(Message message);
+  /// Numbers the message `header` and sends it with `message`. Returns the request's index; waits
+  /// for nothing.
+  template <wire::Message Header>
+  std::size_t send(WorkerMessage message, Header header) {
+    auto request = std::make_shared<WorkerRequest>();
+    static_cast<WorkerMessage&>(*request) = std::move(message);
+    request->number = header.request = connections_.next_number();
+    request->type = Header::kType;
+    request->header = wire::encode(header);
+    request->reserved = std::exchange(reserved_, 0);
+    request->call = call_;
+    requests_.push_back(request);
+    connections_.send(request);
+    return requests_.size() - 1;
+  }
   /// Waits until the bytes in flight of all calls leave room for `bytes` more. They are given back
   /// when the next request that is sent has ended. Returns false at the deadline.
-  [[nodiscard]] bool reserve(std::size_t bytes);
+  [[nodiscard]] bool reserve(std::size_t bytes) {
+    if (!connections_.budget().take(bytes, deadline_)) return false;
+    reserved_ += bytes;
+    return true;
+  }
 
   /// Waits for one reply or for any failure of this request; never throws. A deadline that passes
   /// is kDeadlineExceeded.
-  Status wait(std::size_t index);
+  Status wait(std::size_t index) { return connections_.wait(*requests_[index], deadline_); }
   /// Call it after wait() returned ok.
   [[nodiscard]] const WorkerReply& reply(std::size_t index) { return requests_[index]->reply; }
   /// Whether some request of the call has failed, or was refused, so far.

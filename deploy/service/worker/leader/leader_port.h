@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <variant>
 
 #include "comm/transport/transport.h"
 #include "core/base/error.h"
@@ -14,16 +15,14 @@
 
 namespace tributary {
 
+/// A message to the leader.
+using ToLeader = std::variant<wire::Items, wire::ControlRelay, wire::Progress, wire::Beat>;
+
 /// It is also the channel of the pool's orders.
 class LeaderPort : public OrderChannel {
  public:
-  // Messages to the leader, from any thread. If the leader is too far behind to take one, it comes
-  // back refused.
-
-  virtual void post(wire::Items items) = 0;
-  virtual void post(wire::ControlRelay relay) = 0;
-  virtual void post(const wire::Progress& progress) = 0;
-  virtual void post(const wire::Beat& beat) = 0;
+  /// From any thread. If the leader is too far behind to take the message, it comes back refused.
+  virtual void post(ToLeader message) = 0;
 
   // Messages from others of the pool, on the transport's thread. These functions throw the error
   // that ends the connection.

@@ -33,19 +33,6 @@ LocalLeader::LocalLeader(int workers, Peers& peers, HomeQueue& queue, Relays& re
       inbox_(inbox),
       workers_(static_cast<std::size_t>(workers)) {}
 
-void LocalLeader::post(wire::Items items) {
-  take(0, std::move(items));
-}
-void LocalLeader::post(wire::ControlRelay relay) {
-  take(0, std::move(relay));
-}
-void LocalLeader::post(const wire::Progress& progress) {
-  take(0, progress);
-}
-void LocalLeader::post(const wire::Beat& beat) {
-  take(0, beat);
-}
-
 void LocalLeader::take(int rank, wire::Items items) {
   wire::ItemsRefused refused{
       .ticket = items.ticket, .items = {}, .outcome = {ErrorCode::kPoolFull, kBehind}};

@@ -7,6 +7,8 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "deploy/service/worker/home/home_queue.h"
@@ -22,10 +24,9 @@ class LocalLeader final : public LeaderPort {
   /// `queue` and `relays` belong to the home beside the leader. All outlive the port.
   LocalLeader(int workers, Peers& peers, HomeQueue& queue, Relays& relays, LeaderInbox& inbox);
 
-  void post(wire::Items items) override;
-  void post(wire::ControlRelay relay) override;
-  void post(const wire::Progress& progress) override;
-  void post(const wire::Beat& beat) override;
+  void post(ToLeader message) override {
+    std::visit([this](auto& word) { take(0, std::move(word)); }, message);
+  }
   void join(PeerId peer, const wire::Join& join) override;
   [[nodiscard]] std::optional<Landing> receive(const Peers::Peer& from, wire::MessageType type,
                                                std::span<const std::byte> header,

@@ -35,10 +35,9 @@ class RemoteLeader final : public LeaderPort {
   Status wait(std::vector<std::byte>& order, Deadline deadline,
               const std::function<Status()>& look) override;
 
-  void post(wire::Items items) override { peers_.send(leader_, items); }
-  void post(wire::ControlRelay relay) override { peers_.send(leader_, relay); }
-  void post(const wire::Progress& progress) override { peers_.send(leader_, progress); }
-  void post(const wire::Beat& beat) override { peers_.send(leader_, beat); }
+  void post(ToLeader message) override {
+    std::visit([this](const auto& word) { peers_.send(leader_, word); }, message);
+  }
   void join(PeerId peer, const wire::Join& join) override;
   [[nodiscard]] std::optional<Landing> receive(const Peers::Peer& from, wire::MessageType type,
                                                std::span<const std::byte> header,

@@ -1,0 +1,102 @@
+#include "core/sequencer/leaf_moves.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "core/cost/built_in_costs.h"
+#include "core/sequencer/sequencer.h"
+#include "tests/core/base/expect_error.h"
+
+namespace tributary {
+namespace {
+
+/// Three workers, leaves of two pages; sequences lie whole on their homes.
+class LeafMovesTest : public testing::Test {
+ protected:
+  explicit LeafMovesTest(int layers = 1)
+      : sequencer_({.placement = {.workers = 3, .model = default_cost_model(128, layers)},
+                    .pages_per_worker = 40,
+                    .incarnation = 1}) {}
+
+  const Sequence& admit() {
+    const auto id = sequencer_.sequences().admit(
+        {.prompt_tokens = 300, .max_new_tokens = 1, .spread = SpreadPolicy::kSingle});
+    sequencer_.sequences().prompt_arrived(id.value());
+    return sequencer_.ledger().table().at(*id);
+  }
+  /// Leaf 1 goes to the next worker.
+  static LeafMove next_worker(const Sequence& s) { return {s.id, 1, 2, (s.home + 1) % 3}; }
+
+  Sequencer sequencer_;
+  LeafMoves& moves_ = sequencer_.moves();
+};
+
+struct LeafMovesOfLayers : LeafMovesTest {
+  LeafMovesOfLayers() : LeafMovesTest(3) {}
+};
+
+TEST_F(LeafMovesOfLayers, CopyPageByPageAllLayersOfEach) {
+  const Sequence& s = admit();
+  const LeafMove move = next_worker(s);
+  moves_.begin(move);
+  EXPECT_EQ(moves_.order_copies(4), 4);
+  EXPECT_EQ(moves_.order_copies(0), 0);
+  EXPECT_EQ(moves_.order_copies(100), 2);
+  std::vector<PageCopy> expected;
+  for (const std::size_t page : {0U, 1U}) {
+    for (int layer = 0; layer < 3; ++layer) {
+      expected.push_back(
+          {s.home, s.leaves[1].pages[page], move.to, moves_.running()[0].to_pages.at(page), layer});
+    }
+  }
+  EXPECT_EQ(sequencer_.take_order().copies, expected);
+}
+
+TEST_F(LeafMovesTest, ALeafChangesItsOwnerWhenTheOrderOfItsCopiesHasEnded) {
+  const Sequence& s = admit();
+  const LeafMove move = next_worker(s);
+  moves_.begin(move);
+  EXPECT_EQ(moves_.order_copies(2), 2);
+  moves_.order_ended(true);
+  EXPECT_EQ(moves_.running().size(), 1U) << "ordered, but not taken";
+  (void)sequencer_.take_order();
+  EXPECT_EQ(s.leaves[1].owner, s.home);
+  moves_.order_ended(true);
+  EXPECT_EQ(s.leaves[1].owner, move.to);
+  EXPECT_TRUE(moves_.running().empty());
+  EXPECT_EQ(moves_.totals().completed, 1U);
+  EXPECT_EQ(moves_.totals().page_copies, 2U);
+}
+
+TEST_F(LeafMovesTest, AFailedOrderEndsTheMovesThatHadCopiesInIt) {
+  const Sequence& a = admit();
+  const Sequence& b = admit();
+  moves_.begin(next_worker(b));
+  moves_.begin(next_worker(a));
+  EXPECT_EQ(moves_.order_copies(1), 1) << "of the one that began first";
+  (void)sequencer_.take_order();
+  moves_.order_ended(false);
+  ASSERT_EQ(moves_.running().size(), 1U);
+  EXPECT_EQ(moves_.running()[0].move, next_worker(a));
+  EXPECT_EQ(moves_.totals().cancelled, 1U);
+  moves_.order_ended(false);
+  EXPECT_EQ(moves_.running().size(), 1U) << "nothing of it was in an order";
+  EXPECT_EQ(moves_.totals().page_copies, 0U);
+}
+
+TEST_F(LeafMovesTest, ACancelledMoveLeavesNoCopies) {
+  const Sequence& s = admit();
+  EXPECT_EQ(code_of([&] { moves_.begin({s.id, 1, 2, s.home}); }), ErrorCode::kInvalidArgument);
+  moves_.begin(next_worker(s));
+  EXPECT_EQ(code_of([&] { moves_.begin(next_worker(s)); }), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(moves_.order_copies(1), 1);
+  moves_.cancel(s.id + 1);
+  EXPECT_EQ(moves_.running().size(), 1U);
+  moves_.cancel(s.id);
+  EXPECT_TRUE(moves_.running().empty());
+  EXPECT_TRUE(sequencer_.take_order().copies.empty());
+}
+
+}  // namespace
+}  // namespace tributary
