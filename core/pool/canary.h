@@ -27,7 +27,7 @@ struct CanaryInput {
   const Routing& routing;
   const RankPlan& plan;
   std::span<const std::int32_t> item_layer;
-  const AttendArgs attended;  // see RoundProgram
+  const AttendArgs attended;  // see RoundExecutor
   const float* states = nullptr;
   int leaf_tokens = 0;
   std::int64_t most_rows = 0;  // a rank that holds more of the item does not recompute them

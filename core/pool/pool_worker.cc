@@ -117,7 +117,7 @@ void Worker::perform(const Order& order, RoundReport& report) {
   times_ = {};
   Status outcome;
   const Status own = status_of([&] {
-    executor_->program().trim(Deadline::Clock::now());
+    executor_->trim(Deadline::Clock::now());
     for (const TableOp& op : order.ops) apply(op, order.round);
     drained_round_ = std::min(ingest_.drained_round(), order.round);
     const auto begin = Deadline::Clock::now();
@@ -237,8 +237,8 @@ Status Worker::round(const Order& order, Deadline deadline, RoundReport& report)
                             .routing = routing_,
                             .plan = plan_,
                             .item_layer = item_layer_,
-                            .attended = executor_->program().attend_call(plan_, item_layer_),
-                            .states = executor_->program().states(),
+                            .attended = executor_->attend_call(plan_, item_layer_),
+                            .states = executor_->states(),
                             .leaf_tokens = config_.leaf_tokens,
                             .most_rows = config_.canary_rows};
     status = run_canary(order.canary, input, backend_, communicator_, *cache_, deadline, failure_,
@@ -254,21 +254,19 @@ Status Worker::round(const Order& order, Deadline deadline, RoundReport& report)
       static_cast<std::uint64_t>(volume_.token_records) * a.token_record_bytes() + state_bytes;
   report.state_bytes += state_bytes;
   // The others learn of it at the end of the next order.
-  failure_ = status_of(
-      [&] { client_.read_states(plan_.homed, item_layer_, executor_->program().states()); });
+  failure_ = status_of([&] { client_.read_states(plan_.homed, item_layer_, executor_->states()); });
   return {};
 }
 
 /// Ends a round: every rank learns whether all succeeded, and rank 0 how long each phase took.
 Status Worker::agree(std::uint64_t round, Deadline deadline, RoundReport& report) {
-  const Agreement mine{
-      .phase_us = times_,
-      .copy_us = copy_us_,
-      .exchanged_bytes = executor_->program().exchanged_bytes() - exchanged_before_,
-      .drained_round = drained_round_,
-      .canary_checked = canary_.checked ? 1U : 0U,
-      .canary_error = canary_.error};
-  exchanged_before_ = executor_->program().exchanged_bytes();
+  const Agreement mine{.phase_us = times_,
+                       .copy_us = copy_us_,
+                       .exchanged_bytes = executor_->exchanged_bytes() - exchanged_before_,
+                       .drained_round = drained_round_,
+                       .canary_checked = canary_.checked ? 1U : 0U,
+                       .canary_error = canary_.error};
+  exchanged_before_ = executor_->exchanged_bytes();
   canary_ = {};
   std::vector<RankReport<Agreement>> all;
   Status status = gather_reports(communicator_, std::exchange(failure_, {}), mine, all, deadline);

@@ -149,7 +149,7 @@ class Rank {
     const std::size_t record = kOrderedShape.state_shape().record_bytes();
     for (const HomedItem& item : plan_.homed) {
       std::vector<std::byte> bytes(static_cast<std::size_t>(item.tokens) * record);
-      backend_->download(bytes, reinterpret_cast<const std::byte*>(executor_.program().states()) +
+      backend_->download(bytes, reinterpret_cast<const std::byte*>(executor_.states()) +
                                     static_cast<std::size_t>(item.state) * record);
       states[{layer, item.id, item.position}] = std::move(bytes);
     }

@@ -115,10 +115,10 @@ TEST_F(RoundExecutorTest, AttendsTheTokensThatTheClientWrites) {
   EXPECT_TRUE(run(failure).ok());
   EXPECT_TRUE(failure.ok()) << failure.message();
   EXPECT_EQ(client_.layer, 1);
-  EXPECT_EQ(executor_.program().exchanged_bytes(), 0U);
+  EXPECT_EQ(executor_.exchanged_bytes(), 0U);
   ASSERT_EQ(plan_.homed.size(), 1U);
   for (std::int64_t t = 0; t < 3; ++t) {
-    const float* state = executor_.program().states() + (plan_.homed[0].state + t) * 14;
+    const float* state = executor_.states() + (plan_.homed[0].state + t) * 14;
     for (int i = 0; i < 12; ++i) EXPECT_EQ(state[i], 1.0F) << "the mean of ones";
     // t + 1 rows with a score of 8 each.
     const auto lse = static_cast<float>(8 + std::log(static_cast<double>(t + 1)));
