@@ -143,7 +143,7 @@ inline std::size_t scratch_bytes(std::size_t latent_dim, std::size_t kv_lora_ran
 }
 
 /// Whole query tiles: a unit's heads are a multiple of 16, if the call has as many.
-inline UnitCut unit_cut(std::size_t /*heads*/, std::size_t tokens) {
+inline UnitCut unit_cut(std::size_t /*heads*/, std::size_t tokens, bool /*copies*/) {
   const std::size_t most = std::max(kTileRows, kUnitRows / tokens / kTileRows * kTileRows);
   return {
       .least_rows = kTileRows * tokens, .most_rows = most * tokens, .quantum = kTileRows * tokens};

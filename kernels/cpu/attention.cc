@@ -92,16 +92,17 @@ GatheredRows Attention::rows_of(const HostCache& cache, const AttendArgs& args,
 }
 
 void Attention::cut_tasks(std::span<const LeafTask> tasks, std::size_t heads,
-                          const PairKernel* pairs, std::size_t units_per_thread) {
+                          const PairKernel* pairs, bool copies) {
   const auto threads = static_cast<std::size_t>(pool_.threads());
+  const bool enough = threads == 1 || tasks.size() >= threads * kUnitsPerThread;
   const std::size_t pieces_wanted =
-      threads == 1 ? 1 : ceil_div(threads * units_per_thread, tasks.size());
+      enough ? 1 : ceil_div(threads * (copies ? 1 : kUnitsPerThread), tasks.size());
   leaf_units_.clear();
   for (const LeafTask& task : tasks) {
     const auto tokens = static_cast<std::size_t>(task.tokens);
     const UnitCut cut =
         pairs != nullptr
-            ? pairs->unit_cut(heads, tokens)
+            ? pairs->unit_cut(heads, tokens, copies && enough)
             : UnitCut{.least_rows = kMinQueryRows, .most_rows = kMaxQueryRows, .quantum = 1};
     const std::size_t most = cut.most_rows / tokens;
     const std::size_t least = std::min(most, ceil_div(cut.least_rows, tokens));
@@ -156,9 +157,9 @@ void Attention::attend(const HostCache& cache, const AttendArgs& args) {
   }
   const auto heads = static_cast<std::size_t>(args.heads);
   if (sparse) {
-    cut_tasks(token_tasks_, heads, pairs, 1);
+    cut_tasks(token_tasks_, heads, pairs, true);
   } else {
-    cut_tasks(args.tasks, heads, pairs, kUnitsPerThread);
+    cut_tasks(args.tasks, heads, pairs, false);
   }
   const StateShape shape{args.heads, layout.kv_lora_rank};
   const auto layer_of = [&](const LeafUnit& unit) {

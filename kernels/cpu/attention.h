@@ -46,10 +46,10 @@ class Attention {
   void select_rows(const AttendArgs& args);
   [[nodiscard]] GatheredRows rows_of(const HostCache& cache, const AttendArgs& args,
                                      const LeafUnit& unit) const;
-  /// Cuts units as `pairs` requires, or, if it is null, as the fp32 kernels do; fewer for each
-  /// thread if every unit gathers the rows of its task.
+  /// Cuts units as `pairs` requires, or, if it is null, as the fp32 kernels do; fewer if every unit
+  /// `copies` the rows of its task.
   void cut_tasks(std::span<const LeafTask> tasks, std::size_t heads, const PairKernel* pairs,
-                 std::size_t units_per_thread);
+                 bool copies);
   /// Scratch memory of `bytes` for each thread.
   void reserve_scratch(std::size_t bytes);
   [[nodiscard]] std::byte* scratch_of(std::size_t thread) const noexcept;

@@ -240,14 +240,17 @@ bool supports(std::size_t latent_dim, std::size_t kv_lora_rank) {
 }
 
 std::size_t scratch_bytes(std::size_t latent_dim, std::size_t kv_lora_rank) {
-  const std::size_t words = kMaxPairRows * (latent_dim / 2 + kBlockTokens + kBlockTokens / 2 +
-                                            round_up(kv_lora_rank, kPanelColumns) + 4);
+  const std::size_t words =
+      kMaxCopyingPairRows * (latent_dim / 2 + kBlockTokens + kBlockTokens / 2 +
+                             round_up(kv_lora_rank, kPanelColumns) + 4);
   return words * 4 + round_up(latent_dim * sizeof(bf16), kLineBytes);
 }
 
-UnitCut unit_cut(std::size_t heads, std::size_t /*tokens*/) {
+UnitCut unit_cut(std::size_t heads, std::size_t /*tokens*/, bool copies) {
   const std::size_t rows = heads <= kFewHeads ? kFewPairRows : kPairRows;
-  return {.least_rows = rows, .most_rows = kMaxPairRows, .quantum = rows};
+  return {.least_rows = rows,
+          .most_rows = copies ? kMaxCopyingPairRows : kMaxPairRows,
+          .quantum = rows};
 }
 
 Unit make_unit(const LeafKernelArgs& args, std::byte* scratch) {
@@ -265,7 +268,7 @@ Unit make_unit(const LeafKernelArgs& args, std::byte* scratch) {
     scratch += words * 4;
     return part;
   };
-  unit.query = reinterpret_cast<std::uint32_t*>(take(unit.words * kMaxPairRows));
+  unit.query = reinterpret_cast<std::uint32_t*>(take(unit.words * unit.stride));
   unit.scores = reinterpret_cast<float*>(take(kBlockTokens * unit.stride));
   unit.weights = reinterpret_cast<std::uint32_t*>(take(kBlockTokens / 2 * unit.stride));
   unit.max = reinterpret_cast<float*>(take(unit.stride));

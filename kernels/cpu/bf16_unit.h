@@ -20,6 +20,9 @@ namespace tributary::cpu::bf16_detail {
 // 512 + 64) leave room in a second-level cache of 1 MiB for a block of cache rows and the next one
 // (147 KiB each). Does not affect the bits.
 inline constexpr std::size_t kMaxPairRows = 64;
+// The same for units that copy the rows that they read: 128 heads copy them once, and are 6% faster
+// at 128k rows. Where nothing is copied they are 1% slower.
+inline constexpr std::size_t kMaxCopyingPairRows = 128;
 // The least: the query rows of a vector, or half as many with few heads, where a vector holds four
 // rows.
 inline constexpr std::size_t kPairRows = 16;

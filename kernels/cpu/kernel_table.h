@@ -100,8 +100,9 @@ struct PairKernel {
   bool (*supports)(std::size_t latent_dim, std::size_t kv_lora_rank);
   /// Scratch memory of one thread, aligned to a cache line.
   std::size_t (*scratch_bytes)(std::size_t latent_dim, std::size_t kv_lora_rank);
-  /// For calls of `heads` heads. How work is cut does not affect the bits.
-  UnitCut (*unit_cut)(std::size_t heads, std::size_t tokens);
+  /// For calls of `heads` heads. `copies`: each unit copies the rows of its task, so that fewer
+  /// units copy less. How work is cut does not affect the bits.
+  UnitCut (*unit_cut)(std::size_t heads, std::size_t tokens, bool copies);
   /// Computes a unit that was cut this way.
   void (*attend_leaf)(const LeafKernelArgs&, std::byte* scratch);
 };

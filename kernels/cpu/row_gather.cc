@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "core/base/ceil_div.h"
-#include "core/base/limits.h"
 
 namespace tributary::cpu {
 namespace {
@@ -14,13 +13,16 @@ namespace {
 constexpr std::size_t kAhead = 8;
 constexpr std::size_t kLineBytes = 64;
 
-}  // namespace
-
-const std::byte* GatheredRows::row(std::size_t index) const noexcept {
-  const auto row = static_cast<std::size_t>(positions[index] - leaf_begin);
-  return layer + static_cast<std::size_t>(pages[row / kPageTokens]) * page_bytes +
-         row % kPageTokens * row_stride;
+void request_line(const std::byte* line, PrefetchInto into) {
+  asm volatile("");  // GCC 12 removes calls of functions that do nothing but prefetch
+  if (into == PrefetchInto::kFirstLevel) {
+    __builtin_prefetch(line);
+  } else {
+    __builtin_prefetch(line, 0, 2);
+  }
 }
+
+}  // namespace
 
 RowGather::RowGather(const GatheredRows& rows, const GatheredRows& next, std::size_t block_rows,
                      std::size_t row_bytes, std::byte* to, PrefetchInto prefetch)
@@ -44,11 +46,36 @@ RowLines RowGather::take_due() {
   due_ %= 1024;
   request_until(end + kAhead - 1);
   copy_until(end);
-  return requested_ < end + kAhead ? lines_of(requested_++) : RowLines{};
+  return requested_ < end + kAhead ? next_lines() : RowLines{};
+}
+
+RowLines RowGather::next_lines() {
+  if (requested_ % kTogether == 0) request_ends();
+  return together_[requested_++ % kTogether];
+}
+
+void RowGather::request_ends() {
+  const std::size_t count = rows_.positions.size();
+  const std::size_t first_of_next = ceil_div(count, block_rows_) * block_rows_;
+  for (std::size_t i = 0; i < kTogether; ++i) {
+    const std::size_t index = requested_ + i;
+    together_[i] = {};
+    const std::byte* row = nullptr;
+    if (index < count) {
+      row = rows_.row(index);
+    } else if (index >= first_of_next && index - first_of_next < next_.positions.size()) {
+      row = next_.row(index - first_of_next);
+    }
+    if (row == nullptr) continue;
+    const std::size_t past = reinterpret_cast<std::uintptr_t>(row) % kLineBytes;
+    together_[i] = {row - past, ceil_div(past + row_bytes_, kLineBytes)};
+    request_line(row, prefetch_);
+    request_line(row + row_bytes_ - 1, prefetch_);
+  }
 }
 
 void RowGather::request_until(std::size_t end) {
-  for (; requested_ < end; ++requested_) request(lines_of(requested_));
+  while (requested_ < end) request(next_lines());
 }
 
 void RowGather::copy_until(std::size_t end) {
@@ -59,30 +86,10 @@ void RowGather::copy_until(std::size_t end) {
   }
 }
 
-RowLines RowGather::lines_of(std::size_t index) const {
-  const GatheredRows* rows = &rows_;
-  const std::size_t count = rows_.positions.size();
-  if (index >= count) {
-    rows = &next_;
-    const std::size_t first = ceil_div(count, block_rows_) * block_rows_;
-    if (index < first || index - first >= next_.positions.size()) return {};
-    index -= first;
-  }
-  const std::byte* row = rows->row(index);
-  const std::size_t past = reinterpret_cast<std::uintptr_t>(row) % kLineBytes;
-  return {row - past, ceil_div(past + row_bytes_, kLineBytes)};
-}
-
 void RowGather::request(const RowLines& lines) const {
   const std::byte* end = lines.data + lines.count * kLineBytes;
-  if (prefetch_ == PrefetchInto::kFirstLevel) {
-    for (const std::byte* line = lines.data; line < end; line += kLineBytes) {
-      __builtin_prefetch(line);
-    }
-  } else {
-    for (const std::byte* line = lines.data; line < end; line += kLineBytes) {
-      __builtin_prefetch(line, 0, 2);
-    }
+  for (const std::byte* line = lines.data; line < end; line += kLineBytes) {
+    request_line(line, prefetch_);
   }
 }
 

@@ -3,10 +3,12 @@
 // between the pieces of a block's arithmetic, and behind requests that run further ahead.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "core/base/limits.h"
 #include "kernels/cpu/processor_choice.h"
 
 namespace tributary::cpu {
@@ -19,7 +21,11 @@ struct GatheredRows {
   std::size_t page_bytes = 0, row_stride = 0;  // from one to the next
   const std::int32_t* pages = nullptr;         // of the leaf
 
-  [[nodiscard]] const std::byte* row(std::size_t index) const noexcept;
+  [[nodiscard]] const std::byte* row(std::size_t index) const noexcept {
+    const auto row = static_cast<std::size_t>(positions[index] - leaf_begin);
+    return layer + static_cast<std::size_t>(pages[row / kPageTokens]) * page_bytes +
+           row % kPageTokens * row_stride;
+  }
 };
 
 /// The cache lines of a row.
@@ -55,15 +61,24 @@ class RowGather {
   void request(const RowLines& lines) const;
 
  private:
+  // Rows whose ends are requested together, before their other lines. A request holds up its thread
+  // while its page is translated, unlike one of a page that is; translations that are asked for
+  // together go on together. 64 heads over 604 MB of rows, of attention in place: 1.28 x one row at
+  // a time, 1.21 x with 8 together, 1.20 x with 16 and with 32 (Zen 5).
+  static constexpr std::size_t kTogether = 16;
+
   RowLines take_due();
+  /// The lines of the next row to request, whose ends were requested.
+  RowLines next_lines();
+  void request_ends();
   void request_until(std::size_t end);
   void copy_until(std::size_t end);
-  [[nodiscard]] RowLines lines_of(std::size_t index) const;
 
   GatheredRows rows_, next_;
   std::size_t block_rows_, row_bytes_;
   std::byte* to_;
   PrefetchInto prefetch_;
+  std::array<RowLines, kTogether> together_;
   // Indices of rows; those of `next_` follow the last block of `rows_`.
   std::size_t copied_ = 0, requested_ = 0, goal_ = 0;
   std::size_t rows_per_1024_steps_ = 0, due_ = 0;  // 1024ths of a row

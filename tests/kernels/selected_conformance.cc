@@ -22,11 +22,11 @@ constexpr std::int32_t kRows = 1300;
 constexpr std::int32_t kBegin = 4096;  // of the leaf
 
 std::vector<LatentShape> shapes() {
-  // Few heads and many, several units of heads, rows of which no vector is a divisor, fp32.
+  // Few heads, as many as a unit takes, rows of which no vector is a divisor, fp32.
   LatentShape wide{96, 20, 5};
   wide.row_format = RowFormat::kF32;
   wide.query_dtype = DType::kF32;
-  return {{512, 64, 16}, {96, 20, 5}, {64, 16, 70}, wide};
+  return {{512, 64, 16}, {96, 20, 5}, {32, 16, 128}, wide};
 }
 
 Positions every(std::int32_t step, std::int32_t first = 0, std::int32_t end = kRows) {
