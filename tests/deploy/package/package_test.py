@@ -2,6 +2,7 @@
 # An installed Tributary as another project sees it: staged from the build folder, found by
 # find_package and by pkg-config, linked from outside the tree, run against a tier; and the Debian
 # packages.
+import json
 import os
 import pathlib
 import re
@@ -82,6 +83,7 @@ class Install(unittest.TestCase):
                 path = target.partition("#")[0]
                 self.assertTrue((page.parent / path).exists(), f"{page}: {target}")
         self.assertFalse(list(pages.rglob("token")))
+        self.assertTrue(json.loads(one(pages, "tributary.json").read_text())["panels"])
 
     def test_the_library_shows_its_interface_alone(self):
         symbols = run("nm", "-D", "-C", "--defined-only", self.library)

@@ -19,26 +19,25 @@ from tier import Service, Tier, wait_until  # noqa: E402
 from program import LIMIT_S, ROOT, free_ports  # noqa: E402
 
 PROMETHEUS = ROOT / "deploy" / "recipes" / "prometheus"
-DASHBOARD = ROOT / "deploy" / "recipes" / "grafana" / "tributary.json"
+DASHBOARD = json.loads(subprocess.check_output(
+    [sys.executable, ROOT / "deploy" / "recipes" / "grafana" / "dashboard.py"], timeout=60))
 TOKEN = "0123456789abcdef0123456789abcdef"
 # In place of Grafana's, which fit the picture's width.
 VARIABLES = {"$__rate_interval": "15s", "$instance": ".*", "$pool": ".*"}
 
 
 def panels():
-    dashboard = json.loads(DASHBOARD.read_text())
-    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 
 
 def queries_of_dashboard():
-    dashboard = json.loads(DASHBOARD.read_text())
     for panel in panels():
         for target in panel["targets"]:
             yield f"{panel['title']}: {target['refId']}", target["expr"]
-    for annotation in dashboard["annotations"]["list"]:
+    for annotation in DASHBOARD["annotations"]["list"]:
         # An annotation without events has no samples: the metric that it counts must exist.
         yield annotation["name"], re.search(r"\((.*)\[", annotation["expr"])[1]
-    for variable in dashboard["templating"]["list"]:
+    for variable in DASHBOARD["templating"]["list"]:
         if variable["type"] == "query":
             yield variable["name"], re.search(r"\((.*),", variable["definition"])[1]
 
@@ -75,14 +74,13 @@ class Monitoring(unittest.TestCase):
             self.assertIn(f"`{name}`", guide, "what it means and what to do")
 
     def test_dashboard_is_in_order(self):
-        dashboard = json.loads(DASHBOARD.read_text())
-        self.assertEqual([p["title"] for p in dashboard["panels"] if p["type"] == "row"],
+        self.assertEqual([p["title"] for p in DASHBOARD["panels"] if p["type"] == "row"],
                          ["Is the tier healthy?", "Is it full?", "What is slow?",
                           "Which worker straggles?", "Is anything wrong in the numbers?"])
-        ids = [panel["id"] for panel in dashboard["panels"]]
+        ids = [panel["id"] for panel in DASHBOARD["panels"]]
         self.assertEqual(len(ids), len(set(ids)))
         cells = set()
-        for panel in dashboard["panels"]:
+        for panel in DASHBOARD["panels"]:
             place = panel["gridPos"]
             self.assertLessEqual(place["x"] + place["w"], 24, panel["title"])
             mine = {(x, y) for x in range(place["x"], place["x"] + place["w"])
