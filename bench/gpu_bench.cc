@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 #include <variant>

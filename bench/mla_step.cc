@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <random>
 #include <unordered_map>

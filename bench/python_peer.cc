@@ -6,7 +6,6 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <ctime>
 #include <iostream>

@@ -5,11 +5,9 @@
 #include <sys/mman.h>
 #endif
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <new>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/interface/validate.h"

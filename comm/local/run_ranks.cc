@@ -2,10 +2,8 @@
 #include "comm/local/run_ranks.h"
 
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "comm/local/thread_group.h"

@@ -8,9 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "comm/nccl/nccl_table.h"
 

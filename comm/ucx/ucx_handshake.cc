@@ -4,7 +4,6 @@
 #include <array>
 #include <cstring>
 #include <string_view>
-#include <utility>
 
 #include "comm/wire/codec.h"
 #include "comm/wire/crc32c.h"

@@ -1,7 +1,6 @@
 #include "core/interface/recorded_calls.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/base/error.h"
 

@@ -2,7 +2,6 @@
 // exchange.
 #include <algorithm>
 #include <array>
-#include <string>
 #include <utility>
 
 #include "core/base/ceil_div.h"

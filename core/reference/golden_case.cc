@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/quote.h"

@@ -2,7 +2,6 @@
 #include "kernels/cpu/kernel_table.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -1,6 +1,5 @@
 #include "kernels/cuda/staging.h"
 
-#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cstring>

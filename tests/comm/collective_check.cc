@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstring>
 #include <numeric>
-#include <span>
 
 namespace tributary::testing_support {
 namespace {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
-#include <string_view>
 
 #include "core/base/error.h"
 #include "deploy/service/protocol/admission.h"

@@ -2,7 +2,6 @@
 // leaf and merged, beside float64.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>

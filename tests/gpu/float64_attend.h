@@ -2,7 +2,6 @@
 // on the host. Itself checked against core/reference.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "core/base/dtype.h"

@@ -20,7 +20,6 @@
 #include "tests/comm/collective_check.h"
 #include "tests/comm/communicator_conformance.h"
 #include "tests/comm/device_buffers.h"
-#include "tests/core/base/expect_error.h"
 
 namespace tributary::testing_support {
 namespace {

@@ -1,7 +1,6 @@
 // Recorded calls: recorded, refilled and replayed, they do what the same calls do one by one.
 #include <gmock/gmock.h>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

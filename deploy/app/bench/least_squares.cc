@@ -1,6 +1,5 @@
 #include "deploy/app/bench/least_squares.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <utility>

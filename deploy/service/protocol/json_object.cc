@@ -1,7 +1,6 @@
 #include "deploy/service/protocol/json_object.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/base/error.h"
 #include "core/base/quote.h"

@@ -1,7 +1,6 @@
 #include "deploy/service/protocol/machine_file.h"
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <system_error>
 

@@ -1,6 +1,5 @@
 #include "deploy/service/protocol/pool_metrics_json.h"
 
-#include <cmath>
 #include <string>
 
 #include "core/base/error.h"

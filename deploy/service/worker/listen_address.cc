@@ -16,7 +16,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <span>
 #include <string_view>
 #include <vector>
 

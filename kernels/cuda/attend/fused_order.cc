@@ -5,7 +5,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/base/ceil_div.h"
 #include "kernels/cuda/attend/cost.h"
 
 namespace tributary::cuda {

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include "comm/local/thread_group.h"
 #include "tests/comm/collective_check.h"

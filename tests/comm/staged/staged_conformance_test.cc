@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
-#include <memory>
 #include <vector>
 
 #include "comm/local/run_ranks.h"

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 
 #include "comm/tcp/frame_header.h"
 #include "tests/comm/transport/transport_endpoint.h"

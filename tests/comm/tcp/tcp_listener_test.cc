@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstddef>
 #include <filesystem>
 #include <future>
 #include <string>

@@ -5,7 +5,6 @@
 #include <future>
 #include <optional>
 #include <random>
-#include <string>
 #include <utility>
 
 #include "comm/tcp/frame_header.h"

@@ -2,8 +2,6 @@
 // certificates on both sides.
 #include "comm/tcp/tcp_transport.h"
 
-#include <memory>
-
 #include "tests/comm/http/test_certificates.h"
 #include "tests/comm/transport/transport_conformance.h"
 

@@ -2,7 +2,6 @@
 #include <future>
 #include <optional>
 #include <set>
-#include <utility>
 
 #include "tests/comm/transport/transport_conformance.h"
 

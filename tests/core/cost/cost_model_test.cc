@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"

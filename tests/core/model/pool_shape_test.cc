@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <set>
-#include <string>
 #include <string_view>
 
 #include "core/model/mla_shape.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <iostream>
-#include <string>
 
 #include "core/base/limits.h"
 #include "core/cost/built_in_costs.h"

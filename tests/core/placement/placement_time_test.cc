@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/ceil_div.h"
 #include "core/cost/built_in_costs.h"
 #include "core/placement/packing.h"
 #include "core/placement/placement.h"

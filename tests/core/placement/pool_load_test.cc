@@ -12,7 +12,6 @@
 
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
-#include "core/base/limits.h"
 #include "core/cache/sequence_table.h"
 #include "core/cost/built_in_costs.h"
 #include "core/cost/cost_model.h"

@@ -7,17 +7,11 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
 #include <mutex>
 #include <numeric>
-#include <span>
-#include <stdexcept>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "core/round/round.h"
 #include "tests/core/round/ordered_rank.h"

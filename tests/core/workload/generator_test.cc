@@ -6,11 +6,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <set>
 #include <vector>
-
-#include "tests/core/base/expect_error.h"
 
 namespace tributary {
 namespace {

@@ -14,7 +14,6 @@
 #include <span>
 #include <sstream>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "tests/deploy/app/option_samples.h"

@@ -8,11 +8,10 @@ import signal
 import sys
 import time
 import unittest
-import urllib.request
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from program import LIMIT_S, SMALL, TINY, Process, run  # noqa: E402
+from program import TINY, Process, run  # noqa: E402
 from program_test import Case  # noqa: E402
 
 # From the signal to the end of every process; 5 s are promised, a busy machine is slower.

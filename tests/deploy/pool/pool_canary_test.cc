@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "kernels/cpu/cpu_backend.h"

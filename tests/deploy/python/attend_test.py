@@ -5,7 +5,6 @@ import numpy
 import pytest
 
 import golden
-import tributary
 from conftest import client_of, pool
 
 

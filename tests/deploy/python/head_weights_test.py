@@ -5,7 +5,6 @@ import pytest
 import golden
 import tributary
 from conftest import client_of
-from program import TINY
 
 HEADS, RANK, ROPE, NOPE, VALUE = 4, 128, 16, 32, 32  # the golden file's
 SCALE = (NOPE + ROPE) ** -0.5

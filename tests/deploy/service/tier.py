@@ -5,7 +5,6 @@ import json
 import pathlib
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import time

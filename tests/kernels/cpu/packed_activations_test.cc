@@ -5,10 +5,8 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <vector>
 
-#include "core/base/dtype.h"
 #include "kernels/cpu/kernel_table.h"
 #include "tests/kernels/cpu/emulated_table.h"
 

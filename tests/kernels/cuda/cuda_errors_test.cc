@@ -2,7 +2,6 @@
 // nothing is leaked.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Iterator, Sequence
 
-import numpy as np
 
 from .llama import Llama, LocalCache
 

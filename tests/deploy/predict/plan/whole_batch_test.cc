@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdint>
-
 #include "core/base/error.h"
 #include "core/cost/built_in_costs.h"
 

@@ -5,7 +5,6 @@
 
 #include <cmath>
 
-#include "core/base/error.h"
 #include "tests/core/model/model_files.h"
 #include "tests/deploy/predict/simulate/simulated_tier.h"
 

@@ -6,7 +6,6 @@
 
 #include <regex>
 
-#include "core/base/error.h"
 #include "tests/core/model/model_files.h"
 
 namespace tributary {

@@ -5,10 +5,8 @@
 
 #include <algorithm>
 #include <string>
-#include <tuple>
 #include <vector>
 
-#include "core/base/error.h"
 #include "core/sequencer/sequencer.h"
 #include "tests/core/model/model_files.h"
 #include "tests/deploy/predict/simulate/simulated_tier.h"

@@ -1,7 +1,6 @@
 // A control plane in this process, on a thread of its own, and requests to it.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -8,11 +8,8 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <regex>
-#include <set>
 
 #include "tests/deploy/service/protocol/pool_samples.h"
 

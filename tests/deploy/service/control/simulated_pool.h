@@ -3,7 +3,6 @@
 // themselves.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>

@@ -3,10 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "tests/comm/http/test_certificates.h"
 #include "tests/comm/transport/answering.h"

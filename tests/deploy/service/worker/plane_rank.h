@@ -4,7 +4,6 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "deploy/service/worker/home/data_plane.h"
 #include "deploy/service/worker/leader/leader_inbox.h"

@@ -13,7 +13,6 @@
 #include "comm/transport/transport.h"
 #include "deploy/service/protocol/client_messages.h"
 #include "deploy/service/protocol/pool_messages.h"
-#include "deploy/service/worker/home/pool_model.h"
 #include "tests/deploy/service/worker/service_pool.h"
 
 namespace tributary::test {

@@ -8,9 +8,7 @@
 #include <deque>
 #include <functional>
 #include <future>
-#include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 
 #include "deploy/service/worker/serve_pool.h"

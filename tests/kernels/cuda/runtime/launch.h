@@ -1,10 +1,6 @@
 // Internal to this folder: a kernel's launch, whose threads are emulated (emulation/simt.h).
 #pragma once
 
-#include <cstddef>
-#include <functional>
-#include <utility>
-
 #include "kernels/cuda/attend/attend.h"
 #include "tests/kernels/cuda/emulation/simt.h"
 #include "tests/kernels/cuda/runtime/state.h"
