@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,7 +9,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,6 +17,7 @@
 #include "core/base/error.h"
 #include "tests/comm/http/loop_thread.h"
 #include "tests/comm/http/raw_client.h"
+#include "tests/loopback_listener.h"
 
 namespace tributary {
 namespace {
@@ -33,9 +32,9 @@ bool readable(int fd) {
   return poll(&entry, 1, kClientPatienceMs) > 0;
 }
 
-void serve_one(int listener, const std::string& answer) {
-  if (!readable(listener)) return;
-  const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+void serve_one(const test::LoopbackListener& listener, const std::string& answer) {
+  if (!readable(listener.fd())) return;
+  const int fd = listener.accept();
   std::array<char, 65536> bytes;
   if (fd >= 0 && readable(fd) && recv(fd, bytes.data(), bytes.size(), 0) > 0) {
     (void)!send(fd, answer.data(), answer.size(), MSG_NOSIGNAL);
@@ -46,33 +45,19 @@ void serve_one(int listener, const std::string& answer) {
 /// A server that answers the first bytes of one connection with fixed bytes, and closes.
 class RawServer {
  public:
-  explicit RawServer(std::string answer) {
-    fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(at);
-    auto* address = reinterpret_cast<sockaddr*>(&at);
-    if (bind(fd_, address, size) != 0 || listen(fd_, 4) != 0 ||
-        getsockname(fd_, address, &size) != 0) {
-      throw std::runtime_error("cannot listen");
-    }
-    address_ = fmt::format("127.0.0.1:{}", ntohs(at.sin_port));
-    thread_ = std::thread([fd = fd_, text = std::move(answer)] { serve_one(fd, text); });
-  }
+  explicit RawServer(std::string answer)
+      : thread_([this, text = std::move(answer)] { serve_one(listener_, text); }) {}
   ~RawServer() {
-    shutdown(fd_, SHUT_RDWR);  // wakes an accept that nobody has connected to
+    listener_.end();
     thread_.join();
-    close(fd_);
   }
   RawServer(const RawServer&) = delete;
   RawServer& operator=(const RawServer&) = delete;
 
-  [[nodiscard]] const std::string& address() const noexcept { return address_; }
+  [[nodiscard]] const std::string& address() const noexcept { return listener_.address(); }
 
  private:
-  int fd_ = -1;
-  std::string address_;
+  test::LoopbackListener listener_;
   std::thread thread_;
 };
 

@@ -16,14 +16,6 @@ namespace {
 using Context = std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)>;
 using Connection = std::unique_ptr<SSL, decltype(&SSL_free)>;
 
-sockaddr_in loopback(int port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return address;
-}
-
 bool hand_on(SSL* from, SSL* to, std::size_t bytes) {
   std::vector<std::byte> data(bytes);
   std::size_t done = 0;
@@ -41,19 +33,10 @@ ManInTheMiddle::ManInTheMiddle(std::string server, std::string certificate, std:
       certificate_(std::move(certificate)),
       key_(std::move(key)),
       turns_(std::move(turns)),
-      listening_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-  sockaddr_in address = loopback(0);
-  socklen_t size = sizeof(address);
-  EXPECT_EQ(bind(listening_, reinterpret_cast<const sockaddr*>(&address), size), 0);
-  EXPECT_EQ(listen(listening_, 1), 0);
-  EXPECT_EQ(getsockname(listening_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  address_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
-  thread_ = std::thread([this] { run(); });
-}
+      thread_([this] { run(); }) {}
 
 ManInTheMiddle::~ManInTheMiddle() {
   thread_.join();
-  ::close(listening_);
 }
 
 void ManInTheMiddle::run() {
@@ -61,9 +44,13 @@ void ManInTheMiddle::run() {
   const Context as_client(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
   SSL_CTX_use_certificate_chain_file(as_server.get(), certificate_.c_str());
   SSL_CTX_use_PrivateKey_file(as_server.get(), key_.c_str(), SSL_FILETYPE_PEM);
-  const int client = accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC);
+  const int client = listener_.accept();
   const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const sockaddr_in to = loopback(std::stoi(server_.substr(server_.rfind(':') + 1)));
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port =
+      htons(static_cast<std::uint16_t>(std::stoi(server_.substr(server_.rfind(':') + 1))));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(connect(server, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
   const Connection near(SSL_new(as_server.get()), SSL_free);
   const Connection far(SSL_new(as_client.get()), SSL_free);

@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/loopback_listener.h"
+
 namespace tributary {
 
 /// Each side speaks TLS with it alone. It hands on messages of `turns` bytes as they are, the first
@@ -20,7 +22,7 @@ class ManInTheMiddle {
   ManInTheMiddle(const ManInTheMiddle&) = delete;
   ManInTheMiddle& operator=(const ManInTheMiddle&) = delete;
 
-  [[nodiscard]] const std::string& address() const noexcept { return address_; }
+  [[nodiscard]] const std::string& address() const noexcept { return listener_.address(); }
   /// Messages so far.
   [[nodiscard]] std::size_t handed_on() const noexcept { return handed_on_; }
 
@@ -30,8 +32,7 @@ class ManInTheMiddle {
   const std::string server_;
   const std::string certificate_, key_;
   const std::vector<std::size_t> turns_;
-  int listening_ = -1;
-  std::string address_;
+  const test::LoopbackListener listener_;
   std::atomic<std::size_t> handed_on_ = 0;
   std::thread thread_;
 };

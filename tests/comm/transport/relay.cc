@@ -1,12 +1,5 @@
 #include "tests/comm/transport/relay.h"
 
-#include <arpa/inet.h>
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <utility>
 
 #include "tests/comm/transport/transport_endpoint.h"
@@ -14,23 +7,11 @@
 namespace tributary::testing_support {
 
 Relay::Relay(std::string server, Change change)
-    : server_(std::move(server)), change_(std::move(change)) {
-  listening_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(any);
-  EXPECT_EQ(bind(listening_, reinterpret_cast<const sockaddr*>(&any), size), 0);
-  EXPECT_EQ(listen(listening_, 1), 0);
-  EXPECT_EQ(getsockname(listening_, reinterpret_cast<sockaddr*>(&any), &size), 0);
-  address_ = fmt::format("127.0.0.1:{}", ntohs(any.sin_port));
-  thread_ = std::thread([this] { run(); });
-}
+    : server_(std::move(server)), change_(std::move(change)), thread_([this] { run(); }) {}
 
 Relay::~Relay() {
-  shutdown(listening_, SHUT_RDWR);  // ends an accept that waits
+  listener_.end();
   thread_.join();
-  close(listening_);
 }
 
 std::vector<std::byte> Relay::client_said() {
@@ -39,7 +20,7 @@ std::vector<std::byte> Relay::client_said() {
 }
 
 void Relay::run() {
-  const int fd = accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC);
+  const int fd = listener_.accept();
   if (fd < 0) return;
   const Stranger client(fd);
   const Stranger server(server_, kAmple);  // what it hands on must not be cut by a stall

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/comm/transport/stranger.h"
+#include "tests/loopback_listener.h"
 
 namespace tributary::testing_support {
 
@@ -25,7 +26,7 @@ class Relay {
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
-  [[nodiscard]] const std::string& address() const noexcept { return address_; }
+  [[nodiscard]] const std::string& address() const noexcept { return listener_.address(); }
   /// All bytes from the client so far, unchanged.
   [[nodiscard]] std::vector<std::byte> client_said();
 
@@ -35,8 +36,7 @@ class Relay {
 
   const std::string server_;
   const Change change_;
-  int listening_ = -1;
-  std::string address_;
+  const test::LoopbackListener listener_;
   std::mutex mutex_;
   std::vector<std::byte> said_;
   std::thread thread_;

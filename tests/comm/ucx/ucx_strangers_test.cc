@@ -1,8 +1,5 @@
 // Strangers at every port of a process: they learn nothing, block nobody, and break nothing.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <string>
@@ -10,12 +7,12 @@
 #include <vector>
 
 #include "comm/ucx/handshake_side.h"
-#include "comm/ucx/ucx_address.h"
 #include "comm/ucx/ucx_transport.h"
 #include "tests/comm/transport/answering.h"
 #include "tests/comm/transport/sockets_of_process.h"
 #include "tests/comm/transport/stranger.h"
 #include "tests/comm/transport/transport_endpoint.h"
+#include "tests/loopback_listener.h"
 
 namespace tributary::testing_support {
 namespace {
@@ -138,10 +135,6 @@ TEST(UcxStrangers, NoProofNoEntry) {
     EXPECT_EQ(impostor.introduce(), refusal(ErrorCode::kPermissionDenied));
     EXPECT_EQ(impostor.hear(), 0);
   }
-  Client wrong(server, {.id = 1, .secret = {41}});
-  EXPECT_EQ(wrong.wait_disconnect().code(), ErrorCode::kPermissionDenied);
-  Client unknown(server, {.id = 2, .secret = {42}});
-  EXPECT_EQ(unknown.wait_disconnect().code(), ErrorCode::kPermissionDenied);
   Client(server, {.id = 1, .secret = {42}}).expect_answer();
   client.expect_answer();
 }
@@ -201,25 +194,18 @@ TEST(UcxStrangers, TheOldestThatSaysNoMoreThanWhoItIsMakesRoom) {
 }
 
 TEST(UcxStrangers, AServerOfAnotherKindIsNamed) {
-  const int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_storage address{};
-  ucx::SocketAddress any = ucx::parse_address("127.0.0.1:0");
-  socklen_t size = sizeof(address);
-  ASSERT_EQ(bind(listening, reinterpret_cast<const sockaddr*>(&any.storage), any.size), 0);
-  ASSERT_EQ(listen(listening, 1), 0);
-  ASSERT_EQ(getsockname(listening, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const test::LoopbackListener listener;
   for (const bool speaks : {true, false}) {
     Endpoint client(make_ucx_transport, {});
-    const PeerId peer = client.transport().connect(ucx::format_address(address));
+    const PeerId peer = client.transport().connect(listener.address());
     {
-      const Stranger server(accept4(listening, nullptr, nullptr, SOCK_CLOEXEC));
+      const Stranger server(listener.accept());
       if (speaks) server.say(to_bytes("HTTP/1.1 400 Bad Request\r\n\r\n"));
       if (speaks) static_cast<void>(server.hear());
     }
     EXPECT_EQ(client.wait_disconnect(peer).code(),
               speaks ? ErrorCode::kMalformedInput : ErrorCode::kUnavailable);
   }
-  close(listening);
 }
 
 }  // namespace tributary::testing_support

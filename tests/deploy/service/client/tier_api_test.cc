@@ -1,26 +1,20 @@
 // Admission by the client library, against an HTTP server that gives the answers that a test sets.
 #include "deploy/service/client/tier_api.h"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <functional>
 #include <future>
-#include <mutex>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "deploy/service/client/tier_client.h"
 #include "tests/core/base/expect_error.h"
 #include "tests/deploy/service/client/fake_control.h"
+#include "tests/loopback_listener.h"
 
 namespace tributary {
 namespace {
@@ -144,46 +138,21 @@ TEST_F(TierApiTest, AnswersOfOthersAreUnderstoodByTheirStatus) {
   }
 }
 
-/// Listens, accepts one connection, then closes both.
-class DoorThatCloses {
- public:
-  DoorThatCloses() {
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(at);
-    auto* address = reinterpret_cast<sockaddr*>(&at);
-    if (bind(fd_, address, size) != 0 || listen(fd_, 1) != 0 ||
-        getsockname(fd_, address, &size) != 0) {
-      throw std::runtime_error("cannot listen");
-    }
-    address_ = fmt::format("127.0.0.1:{}", ntohs(at.sin_port));
-  }
-  ~DoorThatCloses() { close(fd_); }
-  DoorThatCloses(const DoorThatCloses&) = delete;
-  DoorThatCloses& operator=(const DoorThatCloses&) = delete;
-
-  [[nodiscard]] const std::string& address() const noexcept { return address_; }
-  [[nodiscard]] bool somebody_came() const {
-    constexpr int kPatienceMs = 20'000;
-    pollfd entry{fd_, POLLIN, 0};
-    return poll(&entry, 1, kPatienceMs) > 0;
-  }
-
- private:
-  int fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  std::string address_;
-};
+bool somebody_came(const test::LoopbackListener& door) {
+  constexpr int kPatienceMs = 20'000;
+  pollfd entry{door.fd(), POLLIN, 0};
+  return poll(&entry, 1, kPatienceMs) > 0;
+}
 
 /// The first call meets a connection that breaks, then a port that refuses, then the tier.
 TEST(TierApiStart, TheFirstCallWaitsForAControlPlaneThatStarts) {
-  std::optional<DoorThatCloses> door(std::in_place);
+  std::optional<test::LoopbackListener> door(std::in_place);
   const std::string address = door->address();
   TierApi api(
       {.url = parse_url("http://" + address), .bearer_token = {}, .certificate_authority = {}});
   auto freed = std::async(std::launch::async,
                           [&] { api.free(77, "p", Deadline::after(std::chrono::seconds(20))); });
-  ASSERT_TRUE(door->somebody_came());
+  ASSERT_TRUE(somebody_came(*door));
   door.reset();
 
   EventLoop loop;
