@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <optional>
-#include <vector>
 
 #include "tests/comm/transport/transport_endpoint.h"
+#include "tests/core/base/expect_error.h"
 
 namespace tributary::testing_support {
 namespace {
@@ -29,13 +29,8 @@ HandshakeSide server(const SecretOf& secret_of = kKnowsFive) {
   return {secret_of, contact(2)};
 }
 
-ErrorCode code_of(HandshakeSide& side, std::span<const std::byte> message) {
-  try {
-    static_cast<void>(side.take(message));
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return ErrorCode::kOk;
+ErrorCode code_of_taking(HandshakeSide& side, std::span<const std::byte> message) {
+  return code_of([&] { static_cast<void>(side.take(message)); });
 }
 
 }  // namespace
@@ -66,7 +61,7 @@ TEST(HandshakeSide, WhoDoesNotKnowTheSecretIsRefused) {
   for (auto connecting : {client({41}), client({}), client({42}, 6), client({}, 6)}) {
     HandshakeSide accepting = server();
     const auto said = connecting.take(accepting.take(connecting.opening()).reply);
-    EXPECT_EQ(code_of(accepting, said.reply), ErrorCode::kPermissionDenied);
+    EXPECT_EQ(code_of_taking(accepting, said.reply), ErrorCode::kPermissionDenied);
     EXPECT_FALSE(accepting.done());
   }
 }
@@ -76,7 +71,7 @@ TEST(HandshakeSide, AServerThatDoesNotKnowTheSecretIsNotBelieved) {
   const SecretOf any = [](std::uint64_t) { return std::optional(Secret{1}); };
   HandshakeSide accepting = server(any);
   static_cast<void>(connecting.take(accepting.take(connecting.opening()).reply));
-  EXPECT_EQ(code_of(connecting, accepting.answer()), ErrorCode::kPermissionDenied);
+  EXPECT_EQ(code_of_taking(connecting, accepting.answer()), ErrorCode::kPermissionDenied);
 }
 
 TEST(HandshakeSide, AnotherContactThanTheProvenOneIsRefused) {
@@ -91,12 +86,12 @@ TEST(HandshakeSide, AnotherContactThanTheProvenOneIsRefused) {
     } else {
       changed.contact.address.back() ^= std::byte{1};
     }
-    EXPECT_EQ(code_of(accepting, ucx::encode(changed)), ErrorCode::kPermissionDenied);
+    EXPECT_EQ(code_of_taking(accepting, ucx::encode(changed)), ErrorCode::kPermissionDenied);
   }
-  EXPECT_EQ(code_of(accepting, ucx::encode(introduction)), ErrorCode::kOk);
+  EXPECT_EQ(code_of_taking(accepting, ucx::encode(introduction)), ErrorCode::kOk);
   auto answer = std::get<ucx::Introduction>(ucx::decode(accepting.answer()));
   ++answer.contact.label;
-  EXPECT_EQ(code_of(connecting, ucx::encode(answer)), ErrorCode::kPermissionDenied);
+  EXPECT_EQ(code_of_taking(connecting, ucx::encode(answer)), ErrorCode::kPermissionDenied);
 }
 
 TEST(HandshakeSide, AProofIsWorthNothingAgainOrSentBack) {
@@ -105,8 +100,8 @@ TEST(HandshakeSide, AProofIsWorthNothingAgainOrSentBack) {
   const auto said = connecting.take(accepting.take(connecting.opening()).reply);
   HandshakeSide later = server();
   static_cast<void>(later.take(connecting.opening()));
-  EXPECT_EQ(code_of(later, said.reply), ErrorCode::kPermissionDenied);
-  EXPECT_EQ(code_of(connecting, said.reply), ErrorCode::kPermissionDenied);
+  EXPECT_EQ(code_of_taking(later, said.reply), ErrorCode::kPermissionDenied);
+  EXPECT_EQ(code_of_taking(connecting, said.reply), ErrorCode::kPermissionDenied);
 }
 
 TEST(HandshakeSide, MessagesHaveTheirTurn) {
@@ -116,36 +111,36 @@ TEST(HandshakeSide, MessagesHaveTheirTurn) {
   const auto refusal = ucx::encode(ucx::Refusal{});
   for (const auto& message : {challenge, introduction, refusal}) {
     HandshakeSide accepting = server();
-    EXPECT_EQ(code_of(accepting, message), ErrorCode::kMalformedInput);
+    EXPECT_EQ(code_of_taking(accepting, message), ErrorCode::kMalformedInput);
   }
   HandshakeSide opened = server();
   static_cast<void>(opened.take(opening));
   for (const auto& message : {opening, challenge, refusal}) {
-    EXPECT_EQ(code_of(opened, message), ErrorCode::kMalformedInput);
+    EXPECT_EQ(code_of_taking(opened, message), ErrorCode::kMalformedInput);
   }
   for (const auto& message : {opening, introduction}) {
     HandshakeSide connecting = client();
-    EXPECT_EQ(code_of(connecting, message), ErrorCode::kMalformedInput);
+    EXPECT_EQ(code_of_taking(connecting, message), ErrorCode::kMalformedInput);
   }
   HandshakeSide challenged = client();
   static_cast<void>(challenged.take(challenge));
-  EXPECT_EQ(code_of(challenged, challenge), ErrorCode::kMalformedInput);
+  EXPECT_EQ(code_of_taking(challenged, challenge), ErrorCode::kMalformedInput);
 }
 
 TEST(HandshakeSide, ARefusalIsHeardAtAnyTime) {
   HandshakeSide connecting = client();
   const auto full = ucx::encode(ucx::Refusal{});
   const auto denied = ucx::encode(ucx::Refusal{.reason = ErrorCode::kPermissionDenied});
-  EXPECT_EQ(code_of(connecting, full), ErrorCode::kPoolFull);
+  EXPECT_EQ(code_of_taking(connecting, full), ErrorCode::kPoolFull);
   HandshakeSide accepting = server();
   static_cast<void>(connecting.take(accepting.take(connecting.opening()).reply));
-  EXPECT_EQ(code_of(connecting, denied), ErrorCode::kPermissionDenied);
-  EXPECT_EQ(code_of(connecting, full), ErrorCode::kPoolFull);
+  EXPECT_EQ(code_of_taking(connecting, denied), ErrorCode::kPermissionDenied);
+  EXPECT_EQ(code_of_taking(connecting, full), ErrorCode::kPoolFull);
 }
 
 TEST(HandshakeSide, TalkingToItselfIsNoConnection) {
   HandshakeSide connecting = client();
-  EXPECT_EQ(code_of(connecting, connecting.opening()), ErrorCode::kUnavailable);
+  EXPECT_EQ(code_of_taking(connecting, connecting.opening()), ErrorCode::kUnavailable);
 }
 
 }  // namespace tributary::testing_support

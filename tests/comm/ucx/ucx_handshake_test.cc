@@ -8,8 +8,8 @@
 #include <cstring>
 #include <string_view>
 
-#include "core/base/error.h"
 #include "tests/comm/transport/transport_endpoint.h"
+#include "tests/core/base/expect_error.h"
 
 namespace tributary::testing_support {
 namespace {
@@ -21,16 +21,6 @@ using ucx::message_bytes;
 constexpr std::size_t kHeaderBytes = 20;
 constexpr std::size_t kContactBytes = 40;  // of an introduction, before the address
 constexpr std::size_t kLengthAt = 12;
-
-template <typename Work>
-ErrorCode code_of(const Work& work) {
-  try {
-    static_cast<void>(work());
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return ErrorCode::kOk;
-}
 
 std::vector<std::byte> introduction(std::size_t address_bytes) {
   const ucx::Contact contact{.label = 0x0123456789abcdef, .address = test_bytes(address_bytes, 1)};

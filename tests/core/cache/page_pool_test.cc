@@ -7,20 +7,10 @@
 #include <random>
 #include <set>
 
-#include "core/base/error.h"
+#include "tests/core/base/expect_error.h"
 
 namespace tributary {
 namespace {
-
-template <typename Call>
-ErrorCode code_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return ErrorCode::kOk;
-}
 
 TEST(PagePool, StartsFree) {
   const PagePool pool(5);
