@@ -35,7 +35,7 @@ class Runner {
                                  .pages = pages,
                                  .kv_lora_rank = shape_.kv_lora_rank,
                                  .qk_rope_head_dim = shape_.qk_rope_head_dim,
-                                 .row_format = options.row_format});
+                                 .row_format = RowFormat::kF32});
     fill_with_nan(pages);
     // Backwards through every other page: neighbours in a sequence are never neighbours in memory.
     for (int i = 0; i < golden.batch * sequence_pages_; ++i)
@@ -75,7 +75,7 @@ class Runner {
   void fill_with_nan(int pages) {
     const std::vector<float> nan(static_cast<std::size_t>(shape_.latent_dim()),
                                  std::numeric_limits<float>::quiet_NaN());
-    const auto row = stored(DeviceFloats(backend_, nan), 1);
+    const DeviceFloats row(backend_, nan);
     std::vector<AppendTask> tasks;
     for (int layer = 0; layer < kLayers; ++layer) {
       for (int page = 0; page < pages; ++page) {
@@ -88,36 +88,13 @@ class Runner {
     backend_.call(AppendArgs{.cache = cache_.get(),
                              .tasks = tasks,
                              .item_layer = layers,
-                             .source = row->data(),
+                             .source = reinterpret_cast<const std::byte*>(row.data()),
                              .source_stride_bytes = cache_->layout().row_bytes()});
     backend_.synchronize(soon());
   }
 
-  void convert(std::int64_t rows, const void* src, const RowLayout& src_row, void* dst,
-               const RowLayout& dst_row) {
-    backend_.call(ConvertArgs{.rows = rows,
-                              .src = src,
-                              .src_row = src_row,
-                              .src_stride_bytes = src_row.bytes(),
-                              .dst = dst,
-                              .dst_row = dst_row,
-                              .dst_stride_bytes = dst_row.bytes()});
-  }
-
-  /// Rows in the cache's format.
-  std::unique_ptr<Buffer> stored(const DeviceFloats& rows, std::int64_t count) {
-    auto buffer = backend_.allocate(static_cast<std::size_t>(count) * cache_->layout().row_bytes());
-    convert(count, rows.data(), plain_row(shape_.latent_dim()), buffer->data(),
-            cache_->layout().row());
-    return buffer;
-  }
-
-  /// Stores `count` tokens of each of `sequences` sequences from `sequence` on. Returns the rows as
-  /// stored.
-  DeviceFloats append(int sequence, int sequences, int position, int count,
-                      const DeviceFloats& rows) {
-    const std::int64_t records = std::int64_t{sequences} * count;
-    const auto source = stored(rows, records);
+  /// Stores `count` tokens of each of `sequences` sequences from `sequence` on.
+  void append(int sequence, int sequences, int position, int count, const DeviceFloats& rows) {
     std::vector<AppendTask> tasks;
     for (int s = 0; s < sequences; ++s) {
       for (int i = 0; i < count; ++i) {
@@ -131,18 +108,13 @@ class Runner {
     backend_.call(AppendArgs{.cache = cache_.get(),
                              .tasks = tasks,
                              .item_layer = layers,
-                             .source = source->data(),
+                             .source = reinterpret_cast<const std::byte*>(rows.data()),
                              .source_stride_bytes = cache_->layout().row_bytes()});
-    DeviceFloats rounded(backend_, records * shape_.latent_dim());
-    convert(records, source->data(), cache_->layout().row(), rounded.data(),
-            plain_row(shape_.latent_dim()));
-    backend_.synchronize(soon());  // before `source` is freed
-    const std::vector<float> host = rounded.host();
+    const std::vector<float> host = rows.host();
     for (int s = 0; s < sequences; ++s) {
       scatter(host, s, count, shape_.latent_dim(), run_.rows,
               (sequence + s) * golden_.tokens() + position);
     }
-    return rounded;
   }
 
   /// Block `index` of `count` records of `width` goes to record `to` of `out`.
@@ -156,9 +128,9 @@ class Runner {
     const DeviceFloats input(backend_, hidden(sequence, 0, tokens));
     DeviceFloats rows(backend_, std::int64_t{tokens} * shape_.latent_dim());
     layer_.latent_rows(tokens, input.data(), positions_from(0, tokens), rows.data());
-    const DeviceFloats rounded = append(sequence, 1, 0, tokens, rows);
+    append(sequence, 1, 0, tokens, rows);
     const DeviceFloats output(backend_, std::int64_t{tokens} * shape_.hidden_size);
-    layer_.prefill_attention(tokens, input.data(), 0, tokens, rounded.data(), output.data());
+    layer_.prefill_attention(tokens, input.data(), 0, tokens, rows.data(), output.data());
     const std::vector<float> host = output.host();
     run_.prefill_output.insert(run_.prefill_output.end(), host.begin(), host.end());
   }

@@ -28,7 +28,6 @@ class DeviceFloats {
 };
 
 struct LayerRunOptions {
-  RowFormat row_format = RowFormat::kF32;
   int max_tokens = 128;  // of the workspace
   int step_tokens = 1;   // decode tokens of each sequence in one call, 1 .. kMaxStepTokens
 };

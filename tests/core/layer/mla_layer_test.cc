@@ -1,5 +1,5 @@
-// The layer on each backend: against golden vectors, against the float64 reference for odd shapes,
-// and bit for bit against itself however the tokens are grouped.
+// The layer on each backend: against the float64 reference for odd shapes, and bit for bit against
+// itself however the tokens are grouped. Golden vectors: tests/deploy/app/verify_test.cc.
 #include "core/layer/mla_layer.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +10,6 @@
 #include <span>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "kernels/cpu/cpu_backend.h"
@@ -27,7 +26,6 @@ namespace {
 using test::DeviceFloats;
 using test::expect_close;
 using test::expect_lse_close;
-using test::group_of;
 using test::LayerRun;
 using test::run_layer;
 
@@ -49,97 +47,6 @@ std::string test_name(std::string name) {
       name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 }
-
-/// Columns [begin, begin + width) of rows of `row_width`.
-std::vector<float> columns(const std::vector<float>& rows, std::int64_t row_width,
-                           std::int64_t begin, std::int64_t width) {
-  std::vector<float> result;
-  const auto end = static_cast<std::int64_t>(rows.size());
-  for (std::int64_t at = begin; at < end; at += row_width) {
-    result.insert(result.end(), rows.begin() + at, rows.begin() + at + width);
-  }
-  return result;
-}
-
-using GoldenParameters = std::tuple<std::string, std::string_view, std::string_view>;
-
-/// The case with its first sequence alone: the batch is the slowest dimension of every tensor.
-GoldenCase first_sequence(GoldenCase golden) {
-  const auto cut = [&](auto& values) {
-    values.resize(values.size() / static_cast<std::size_t>(golden.batch));
-  };
-  cut(golden.hidden_states);
-  for (GoldenGroup& group : golden.groups) {
-    cut(group.prefill_output);
-    cut(group.decode_output);
-    cut(group.cache_kv);
-    cut(group.cache_pe);
-    cut(group.decode_q_absorbed);
-    cut(group.decode_q_pe);
-    cut(group.decode_lse);
-    cut(group.decode_latent);
-  }
-  golden.batch = 1;
-  return golden;
-}
-
-/// Every file on the reference and on the best instruction set; `tiny` on the others too, where the
-/// files with real head dimensions would only take long.
-std::vector<GoldenParameters> golden_parameters() {
-  std::vector<GoldenParameters> parameters;
-  const std::vector<std::string> names = backend_names();
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    for (const std::string_view file : test::kGoldenNames) {
-      if (i > 1 && file != "tiny") continue;
-      for (const std::string_view group : {"f32", "bf16cache"}) {
-        parameters.emplace_back(names[i], file, group);
-      }
-    }
-  }
-  return parameters;
-}
-
-class LayerAgainstGolden : public testing::TestWithParam<GoldenParameters> {};
-
-TEST_P(LayerAgainstGolden, PrefillAndDecode) {
-  const auto& [backend_name, file, group_name] = GetParam();
-  const auto path = test::golden_file(file);
-  TRIBUTARY_SKIP_WITHOUT(path);
-  GoldenCase golden = load_golden_case(path);
-  // The reference backend is slow, and a batch of one tests all of it.
-  if (backend_name == "reference") golden = first_sequence(std::move(golden));
-  const GoldenGroup& group = group_of(golden, group_name);
-  const auto backend = make_backend(backend_name);
-  const LayerRun run = run_layer(*backend, golden, {.row_format = group.row_format});
-
-  const test::GoldenBounds bounds = test::golden_bounds(group_name);
-  const std::int64_t latent_dim = golden.shape.latent_dim();
-  const std::int64_t rank = golden.shape.kv_lora_rank;
-  const std::int64_t rope = golden.shape.qk_rope_head_dim;
-  const std::int64_t hidden = golden.shape.hidden_size;
-  expect_close<float>("cache.kv", columns(run.rows, latent_dim, 0, rank), group.cache_kv, rank,
-                      bounds.cache_kv, bounds.cache_kv_row);
-  expect_close<float>("cache.pe", columns(run.rows, latent_dim, rank, rope), group.cache_pe, rope,
-                      bounds.cache_pe, bounds.cache_pe_row);
-  expect_close<float>("prefill.output", run.prefill_output, group.prefill_output, hidden,
-                      bounds.relative, bounds.row);
-  expect_close<float>("q_nope_absorbed", columns(run.decode_query, latent_dim, 0, rank),
-                      group.decode_q_absorbed, rank, bounds.relative, bounds.row);
-  expect_close<float>("q_pe", columns(run.decode_query, latent_dim, rank, rope), group.decode_q_pe,
-                      rope, bounds.relative, bounds.row);
-  expect_close<float>("decode.latent", run.decode_latent, group.decode_latent, rank,
-                      bounds.relative, bounds.row);
-  expect_lse_close<float>("decode.lse", run.decode_lse, group.decode_lse, bounds.lse);
-  expect_close<float>("decode.output", run.decode_output, group.decode_output, hidden,
-                      bounds.relative, bounds.row);
-}
-
-INSTANTIATE_TEST_SUITE_P(Backends, LayerAgainstGolden, testing::ValuesIn(golden_parameters()),
-                         [](const auto& info) {
-                           return test_name(std::get<0>(info.param) + "_" +
-                                            std::string(std::get<1>(info.param)) + "_" +
-                                            std::string(std::get<2>(info.param)));
-                         });
 
 /// A case without expected values: two sequences of an odd shape whose prompts take two chunks of
 /// keys and three pages, so that steps cross a page's border.

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -231,47 +230,6 @@ TEST(CudaHost, TimeBetweenMarksIsTheDevices) {
   ASSERT_TRUE(microseconds.has_value());
   EXPECT_GE(*microseconds, 2e3);
   EXPECT_LT(*microseconds, 2e7);  // of another unit it would be far beyond
-}
-
-TEST(CudaHost, RowsAreStoredAndLoadedWhileCallsAreMade) {
-  const auto backend = make_cuda_backend({});
-  const CacheLayout layout{.layers = 1,
-                           .pages = 4,
-                           .kv_lora_rank = 24,
-                           .qk_rope_head_dim = 8,
-                           .row_format = RowFormat::kF32};
-  const auto cache = backend->make_cache(layout);
-  constexpr int kRounds = 60;
-  const auto page_of = [&](int round) {
-    return std::vector<std::byte>(kPageTokens * layout.row_bytes(), std::byte(round + 1));
-  };
-  std::thread other([&] {
-    std::vector<std::byte> got(kPageTokens * layout.row_bytes());
-    for (int round = 0; round < kRounds; ++round) {
-      backend->store_rows(*cache, 0, 3, 0, page_of(round));
-      backend->load_rows(*cache, 0, 3, 0, got);
-      EXPECT_EQ(got, page_of(round));
-    }
-  });
-  const auto source = on_device(*backend, page_of(100));
-  const std::int32_t layer = 0;
-  for (int round = 0; round < kRounds; ++round) {
-    const std::vector<AppendTask> tasks{{0, round % 3, round, 0}};
-    backend->call(AppendArgs{.cache = cache.get(),
-                             .tasks = tasks,
-                             .item_layer = std::span(&layer, 1),
-                             .source = source->data(),
-                             .source_stride_bytes = layout.row_bytes()});
-    if (round % 10 == 0) backend->synchronize(Deadline::after(kTimeout));
-  }
-  other.join();
-  backend->synchronize(Deadline::after(kTimeout));
-  std::vector<std::byte> row(layout.row_bytes());
-  for (int round = 0; round < kRounds; ++round) {
-    backend->load_rows(*cache, 0, round % 3, round, row);
-    EXPECT_EQ(row, std::vector<std::byte>(layout.row_bytes(), std::byte{101}));
-  }
-  EXPECT_EQ(device_fault(), "");
 }
 
 /// Attention of `tokens` queries over one leaf, in the fast order: states.
