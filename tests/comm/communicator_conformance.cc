@@ -154,100 +154,6 @@ TEST_P(CommunicatorConformance, ManyMixedCallsInARow) {
   });
 }
 
-TEST_P(CommunicatorConformance, TrafficCountsWhatWentToOthers) {
-  run([](Communicator& communicator) {
-    std::mt19937_64 random(4);
-    const auto self = static_cast<std::size_t>(communicator.rank());
-    const auto others = static_cast<std::uint64_t>(communicator.size()) - 1;
-    Traffic expected;
-    for (std::uint64_t call = 0; call < 20; ++call) {
-      const int root = static_cast<int>(call % (others + 1));
-      check_broadcast(communicator, call, root, 10 + call);
-      if (root == communicator.rank()) expected[CollectiveKind::kBroadcast] += (10 + call) * others;
-
-      const std::vector<std::size_t> counts = ragged_counts(random, communicator.size(), 300);
-      check_all_gather(communicator, call, counts);
-      expected[CollectiveKind::kAllGather] += counts[self] * others;
-
-      const Matrix matrix = ragged_matrix(random, communicator.size(), 300);
-      check_all_to_all(communicator, call, matrix);
-      for (std::size_t to = 0; to < matrix.size(); ++to) {
-        if (to != self) expected[CollectiveKind::kAllToAll] += matrix[self][to];
-      }
-    }
-    for (const CollectiveKind kind : kCollectiveKinds) {
-      EXPECT_EQ(communicator.traffic()[kind], expected[kind]) << collective_name(kind);
-    }
-  });
-}
-
-TEST_P(CommunicatorConformance, WrongArgumentsAreNamedAndEndIt) {
-  struct Case {
-    std::string text;
-    std::function<Status(Communicator&)> call;
-  };
-  static std::array<std::byte, 1> data;
-  const auto counts = [](int n) { return equal_counts(n, 0); };
-  const std::vector<Case> cases = {
-      {"root is -1", [](Communicator& c) { return c.broadcast(data, -1, ample_deadline()); }},
-      {"root is " + std::to_string(ranks()),
-       [](Communicator& c) { return c.broadcast(data, c.size(), ample_deadline()); }},
-      {"number of counts",
-       [&](Communicator& c) {
-         return c.all_gather({}, {}, counts(c.size() + 1), ample_deadline());
-       }},
-      {"size of send is 1",
-       [&](Communicator& c) { return c.all_gather(data, {}, counts(c.size()), ample_deadline()); }},
-      {"size of recv is 1",
-       [&](Communicator& c) { return c.all_gather({}, data, counts(c.size()), ample_deadline()); }},
-      {"number of send counts",
-       [&](Communicator& c) {
-         return c.all_to_all({}, counts(c.size() - 1), {}, counts(c.size()), ample_deadline());
-       }},
-      {"number of receive counts",
-       [&](Communicator& c) {
-         return c.all_to_all({}, counts(c.size()), {}, counts(c.size() + 2), ample_deadline());
-       }},
-      {"size of send is 1",
-       [&](Communicator& c) {
-         return c.all_to_all(data, counts(c.size()), {}, counts(c.size()), ample_deadline());
-       }},
-      {"size of recv is 1",
-       [&](Communicator& c) {
-         return c.all_to_all({}, counts(c.size()), data, counts(c.size()), ample_deadline());
-       }},
-  };
-  for (const Case& wrong : cases) {
-    SCOPED_TRACE(wrong.text);
-    run([&](Communicator& communicator) {
-      const Status status = wrong.call(communicator);
-      EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument) << status.message();
-      EXPECT_NE(status.message().find(wrong.text), std::string::npos) << status.message();
-      expect_dead(communicator, ErrorCode::kInvalidArgument, wrong.text);
-    });
-  }
-}
-
-TEST_P(CommunicatorConformance, BlockToSelfMustMatch) {
-  run([](Communicator& communicator) {
-    std::vector<std::size_t> counts = equal_counts(communicator.size(), 0);
-    counts[static_cast<std::size_t>(communicator.rank())] = 1;
-    const std::array<std::byte, 1> send{};
-    const Status status = communicator.all_to_all(
-        send, counts, {}, equal_counts(communicator.size(), 0), ample_deadline());
-    EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument) << status.message();
-    expect_dead(communicator, ErrorCode::kInvalidArgument, "all_to_all");
-  });
-}
-
-TEST_P(CommunicatorConformance, PoisonKeepsTheFirstCause) {
-  run([](Communicator& communicator) {
-    communicator.poison({ErrorCode::kPoolFull, "the first cause"});
-    communicator.poison({ErrorCode::kInternal, "the second cause"});
-    expect_dead(communicator, ErrorCode::kPoolFull, "the first cause");
-  });
-}
-
 TEST_P(CommunicatorConformance, PoisonReachesPeers) {
   run([](Communicator& communicator) {
     if (communicator.rank() == 0) {
@@ -322,14 +228,6 @@ TEST_P(CommunicatorConformance, SizesThatDoNotMatchEndAll) {
       });
     }
   }
-}
-
-TEST_P(CommunicatorConformance, PastDeadlineFails) {
-  run([](Communicator& communicator) {
-    const Status status = small_call(communicator, Deadline(Deadline::Clock::now()));
-    EXPECT_EQ(status.code(), ErrorCode::kDeadlineExceeded) << status.message();
-    expect_dead(communicator, ErrorCode::kDeadlineExceeded, "");
-  });
 }
 
 // The ranks must end by themselves: the test's own time limit is far beyond the deadline.

@@ -103,38 +103,6 @@ TEST_F(EmulatedNccl, AGroupLiesOnTheStreamOnlyWhenTheCommunicatorSaysSo) {
   clear_nccl_misuse();
 }
 
-TEST_F(EmulatedNccl, CollectivesOfThreeRanks) {
-  start(3);
-  std::vector<std::byte*> blocks;
-  std::vector<std::byte*> gathered;
-  for (int rank = 0; rank < 3; ++rank) {
-    blocks.push_back(memory(rank, kBytes, 10 + rank));
-    gathered.push_back(memory(rank, 3 * kBytes, 0));
-    ASSERT_EQ(nccl().all_gather(blocks.back(), gathered.back(), kBytes / 4, ncclInt32,
-                                at(rank).comm, at(rank).stream),
-              ncclInProgress);
-  }
-  settle();
-  for (int rank = 0; rank < 3; ++rank) {
-    ASSERT_EQ(broadcast(rank, blocks[static_cast<std::size_t>(rank)], kBytes, 2), ncclInProgress);
-  }
-  settle();
-  EXPECT_EQ(query(0), cudaErrorNotReady);
-  EXPECT_EQ(query(1), cudaErrorNotReady);
-  EXPECT_EQ(query(2), cudaErrorNotReady) << "the others have not reached the broadcast";
-  for (int rank = 0; rank < 3; ++rank) (void)query(rank);
-  for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(query(rank), cudaSuccess);
-    const auto self = static_cast<std::size_t>(rank);
-    EXPECT_EQ(blocks[self][kBytes - 1], std::byte{12});
-    for (std::size_t from = 0; from < 3; ++from) {
-      EXPECT_EQ(gathered[self][from * kBytes], std::byte(10 + from));
-      EXPECT_EQ(gathered[self][from * kBytes + kBytes - 1], std::byte(10 + from));
-    }
-  }
-  end_in_order();
-}
-
 TEST_F(EmulatedNccl, SizesThatDifferNeverEndButByAnAbort) {
   start(2);
   std::byte* const from = memory(0, kBytes, static_cast<int>(kSent));

@@ -81,26 +81,6 @@ TEST(TcpStrangers, ClientsListenNowhere) {
   EXPECT_EQ(listening_addresses(), std::vector<std::string>{server.address()});
 }
 
-TEST(TcpStrangers, TheRightSecretIsLetIn) {
-  auto server = serve(guarded());
-  for (const std::uint64_t id : {1U, 2U, 255U}) client_of(server, id).expect_answer();
-  EXPECT_TRUE(server.wait_disconnects(3));
-}
-
-TEST(TcpStrangers, TheWrongSecretIsRefused) {
-  auto server = serve(guarded());
-  for (const Introduction& who :
-       {Introduction{.id = 1, .secret = *secret_of(2)}, Introduction{.id = 1, .secret = {}},
-        Introduction{.id = 0, .secret = {}}, Introduction{}}) {
-    AskingClient client(make_tcp_transport, server.address(), who);
-    client.ask();
-    EXPECT_EQ(client.wait_disconnect().code(), ErrorCode::kPermissionDenied);
-  }
-  client_of(server).expect_answer();
-  EXPECT_TRUE(server.wait_disconnects(1));  // of the client that the handler knows
-  EXPECT_EQ(server.disconnects(), 1);
-}
-
 // A server that accepts everybody still does not know the secret: the client leaves it.
 TEST(TcpStrangers, AServerThatDoesNotKnowTheSecretIsLeft) {
   Endpoint server(make_tcp_transport, {.listen = "127.0.0.1:0", .secret_of = [](std::uint64_t) {
@@ -298,19 +278,6 @@ TEST(TcpStrangers, TheOldestGoesWhenThereAreTooMany) {
   for (std::size_t i = 0; i < strangers.size() - kShare; ++i) {
     static_cast<void>(strangers[i].hear());  // it is closed
   }
-}
-
-TEST(TcpStrangers, WhoIsOnlyTooManyIsToldSo) {
-  TransportConfig config = guarded();
-  config.max_connections = 1;
-  const auto server = serve(config);
-  auto client = client_of(server);
-  client.expect_answer();
-  auto refused = client_of(server);
-  const Status why = refused.wait_disconnect();
-  EXPECT_EQ(why.code(), ErrorCode::kPoolFull);
-  EXPECT_NE(why.message().find("refused"), std::string::npos) << why.message();
-  client.expect_answer();
 }
 
 // Who proves himself and does not read what he asked for is not read from any more; nothing is lost

@@ -1,14 +1,10 @@
 // Peers in their own processes: killed, stopped, or not speaking our protocol at all.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <fstream>
 #include <functional>
 #include <future>
@@ -128,13 +124,6 @@ Status wait(std::promise<Status>& promise) {
   auto future = promise.get_future();
   if (future.wait_for(kAmple) == std::future_status::ready) return future.get();
   return {ErrorCode::kInternal, "the test waited in vain"};
-}
-
-int connect_raw(const std::string& address) {
-  const ucx::SocketAddress parsed = ucx::parse_address(address);
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  EXPECT_EQ(::connect(fd, reinterpret_cast<const sockaddr*>(&parsed.storage), parsed.size), 0);
-  return fd;
 }
 
 void expect_echo(Endpoint& client, PeerId peer, std::size_t bytes) {
@@ -293,45 +282,6 @@ TEST(UcxProcess, ConnectToAStoppedServerEndsInTime) {
   client.send(peer, 1, "", {}, sent.callback());
   EXPECT_EQ(client.wait_disconnect(peer).code(), ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(sent.calls(), 1);
-}
-
-TEST(UcxProcess, GarbageOnThePortHarmsNobody) {
-  Endpoint server(make_ucx_transport, {.listen = "127.0.0.1:0"},
-                  [](Endpoint& self, PeerId peer, std::uint16_t type,
-                     std::span<const std::byte> header, std::size_t /*bytes*/) {
-                    self.send(peer, type, std::string(header.size(), 'e'));
-                    return true;
-                  });
-  Endpoint client(make_ucx_transport, {});
-  const PeerId peer = client.transport().connect(server.address());
-  const auto expect_answer = [&](Endpoint& from, PeerId to) {
-    from.send(to, 3, "ask");
-    EXPECT_EQ(from.receive().header, to_bytes("eee"));
-  };
-  expect_answer(client, peer);
-  std::vector<int> open;
-  for (int i = 0; i < 30; ++i) {
-    const int fd = connect_raw(server.address());
-    std::vector<std::byte> garbage = test_bytes(static_cast<std::size_t>(i * i * 37), 77);
-    // Also lengths that look sound: the first word of a message of UCX is a length.
-    if (i % 3 == 0 && garbage.size() > 16) {
-      const std::uint64_t length = garbage.size() - 16;
-      std::memcpy(garbage.data(), &length, sizeof(length));
-    }
-    static_cast<void>(::send(fd, garbage.data(), garbage.size(), MSG_NOSIGNAL));
-    if (i % 2 == 0) {
-      close(fd);
-    } else {
-      open.push_back(fd);
-    }
-    expect_answer(client, peer);
-  }
-  Endpoint later(make_ucx_transport, {});
-  expect_answer(later, later.transport().connect(server.address()));
-  for (const int fd : open) close(fd);
-  expect_answer(client, peer);
-  EXPECT_EQ(client.disconnects(), 0);
-  EXPECT_EQ(server.disconnects(), 0);
 }
 
 }  // namespace tributary::testing_support
