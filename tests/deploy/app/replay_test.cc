@@ -151,29 +151,6 @@ TEST(Replay, DigestIsOfTheRequestsTheSeedAndTheLayers) {
   EXPECT_NE(run_threads(options, longer, 1).digest, digest);
 }
 
-TEST(Replay, ThreadsOfAWorkerDoNotChangeTheDigest) {
-  const auto requests = small_trace();
-  ReplayOptions options = small_options();
-  const std::uint64_t digest = run_threads(options, requests, 2).digest;
-  options.threads = 3;
-  EXPECT_EQ(run_threads(options, requests, 2).digest, digest);
-}
-
-TEST(Replay, LargerLeavesHaveTheirOwnDigestAndKeepIt) {
-  const auto requests = small_trace();
-  ReplayOptions options = small_options();
-  options.leaf_tokens = 128;
-  const std::uint64_t digest = run_threads(options, requests, 1).digest;
-  for (const SpreadPolicy spread : kSpreads) {
-    options.spread = spread;
-    options.exchange = Exchange::kAuto;
-    SCOPED_TRACE(describe(options, 3));
-    const ReplayReport report = run_threads(options, requests, 3);
-    EXPECT_EQ(report.digest, digest);
-    expect_sound(report, requests);
-  }
-}
-
 TEST(Replay, APoolThatIsFullWaitsAndLosesNothing) {
   const auto requests = small_trace();
   ReplayOptions options = small_options();
@@ -275,34 +252,6 @@ TEST(Replay, PlacesByTheCostsThatItIsGivenAndKeepsItsDigest) {
   EXPECT_GT(cut.rounds->mean_spread, 1);
   EXPECT_EQ(whole.rounds->mean_spread, 1);
   EXPECT_EQ(cut.digest, whole.digest);
-}
-
-TEST(Replay, BadOptionsAreRefused) {
-  const auto requests = small_trace();
-  const auto refusal = [&](auto change, int workers) -> std::string {
-    ReplayOptions options = small_options();
-    change(options);
-    try {
-      (void)run_threads(options, requests, workers);
-    } catch (const Error& error) {
-      EXPECT_TRUE(error.code() == ErrorCode::kInvalidArgument ||
-                  error.code() == ErrorCode::kNotFound || error.code() == ErrorCode::kPoolFull);
-      return error.what();
-    }
-    return "accepted";
-  };
-  using testing::HasSubstr;
-  for (const int workers : {1, 3}) {
-    EXPECT_THAT(refusal([](ReplayOptions& o) { o.shape = "deepseek-v9"; }, workers),
-                testing::AllOf(HasSubstr("'deepseek-v9'"), HasSubstr("deepseek-v2-lite")));
-    EXPECT_THAT(refusal([](ReplayOptions& o) { o.backend = "abacus"; }, workers),
-                testing::AllOf(HasSubstr("'abacus'"), HasSubstr("reference")));
-    EXPECT_THAT(refusal([](ReplayOptions& o) { o.costs = "h9"; }, workers),
-                testing::AllOf(HasSubstr("'h9'"), HasSubstr("h200")));
-    EXPECT_THAT(refusal([](ReplayOptions& o) { o.leaf_tokens = 96; }, workers), HasSubstr("96"));
-    EXPECT_THAT(refusal([](ReplayOptions& o) { o.kv_gib = 1e-6; }, workers), HasSubstr("1e-06"));
-    EXPECT_THAT(refusal([](ReplayOptions& o) { o.kv_gib = 9e4; }, workers), HasSubstr("memory"));
-  }
 }
 
 TEST(ReplayRequests, AreTheFirstOfTheWorkloadScaled) {

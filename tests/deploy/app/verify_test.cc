@@ -223,19 +223,6 @@ TEST(Verify, NaNInAWeightFails) {
   }
 }
 
-TEST(Verify, BadFilesAreRefusedOnEveryNumberOfWorkers) {
-  TemporaryFolder folder;
-  const auto truncated = folder.write("t.safetensors", std::string(1000, '\1'));
-  for (const int workers : {1, 3}) {
-    EXPECT_THROW((void)verify_on(options_for(truncated), workers), Error);
-    EXPECT_THROW((void)verify_on(options_for(folder.path() / "absent"), workers), Error);
-    EXPECT_THROW((void)verify_on(options_for(folder.path()), workers), Error);
-    VerifyOptions options = options_for(tiny_safetensors());
-    options.leaf_tokens = 96;
-    EXPECT_THROW((void)verify_on(options, workers), Error);
-  }
-}
-
 TEST(VerifyText, MarksWhatIsTooLarge) {
   const VerifyRow good{"f", "f32", "decode.output", 1e-6, 2e-6, 3e-5, 1e-4};
   VerifyRow bad_error = good;

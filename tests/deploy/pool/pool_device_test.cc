@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <span>
-#include <string_view>
 
 #include "comm/local/run_ranks.h"
 #include "core/base/error.h"
@@ -39,22 +37,6 @@ TEST(PoolDevice, MemoryThatTheHostCannotReadGivesTheSameBits) {
           << workers << " workers, " << exchange_name(exchange);
     }
   }
-}
-
-TEST(PoolDevice, FailuresOfOneRankReachTheOthers) {
-  PoolSetup setup;
-  setup.workers = 2;
-  setup.spread = SpreadPolicy::kAll;
-  setup.backend = [](int /*rank*/) {
-    return std::make_unique<test::RemoteBackend>(make_cpu_backend({}));
-  };
-  setup.hook = [](int rank, std::string_view call) {
-    if (rank == 1 && call == "attend") fail(ErrorCode::kInternal, "the test said so");
-  };
-  EXPECT_EQ(code_of([&] {
-              run_pool(setup, [](PoolLeader& leader) { leader.decode(border_requests(), {}); });
-            }),
-            ErrorCode::kWorkerFailed);
 }
 
 TEST(PoolDevice, WithoutAnExchangeItIsRefused) {

@@ -5,8 +5,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <future>
-#include <memory>
 #include <string>
 #include <string_view>
 
@@ -155,48 +153,6 @@ TEST_F(PoolNccl, AnErrorOfTheNetworkEndsThePoolOnAllRanks) {
     });
     expect_end(result, ErrorCode::kWorkerFailed, "network error");
   }
-}
-
-TEST_F(PoolNccl, ARankThatHangsInARoundIsMissedByItsDeadline) {
-  std::promise<void> over;
-  const std::shared_future<void> released = over.get_future().share();
-  PoolSetup setup = pool_of(3, Exchange::kAllToAll);
-  setup.timeout = 500ms;
-  setup.hook = [&](int rank, std::string_view call) {
-    if (rank == 2 && call == "attend") released.wait();
-  };
-  PoolResult result = run_pool(setup, [&](PoolLeader& leader) {
-    const auto a = leader.admit({1, 300, 4}).value();
-    EXPECT_EQ(code_of([&] { (void)leader.step({{a, 1}}); }), ErrorCode::kDeadlineExceeded);
-    over.set_value();
-  });
-  // The late rank finds that its own deadline has passed.
-  EXPECT_EQ(result.statuses.back().back().code(), ErrorCode::kDeadlineExceeded);
-  result.statuses.pop_back();
-  expect_end(result, ErrorCode::kDeadlineExceeded, "nccl");
-}
-
-TEST_F(PoolNccl, AWorkersOwnFailureEndsTheRoundAndThePoolGoesOn) {
-  std::atomic<int> writes = 0;
-  PoolSetup setup = pool_of(3, Exchange::kAllToAll);
-  setup.hook = [&](int rank, std::string_view call) {
-    if (rank == 1 && call == "attend" && ++writes == 1) {
-      throw Error(ErrorCode::kUnsupported, "planted");
-    }
-  };
-  const auto script = [](PoolLeader& leader) {
-    const auto a = leader.admit({1, 300, 4}).value();
-    const ErrorCode first = code_of([&] { (void)leader.step({{a, 2}}); });
-    if (first != ErrorCode::kOk) {
-      EXPECT_EQ(first, ErrorCode::kWorkerFailed);
-      (void)leader.step({{a, 2}});
-    }
-    (void)leader.step({{a, 2}});
-  };
-  const PoolResult result = run_pool(setup, script);
-  EXPECT_GE(writes, 2);
-  setup.hook = nullptr;
-  EXPECT_EQ(differing_outputs(result.outputs, run_pool(setup, script).outputs), 0U);
 }
 
 }  // namespace

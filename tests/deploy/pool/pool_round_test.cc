@@ -84,19 +84,6 @@ TEST_P(PoolRound, LayersApartGiveTheSameBits) {
   EXPECT_EQ(differing_outputs(outputs, in_step(requests)), 0U);
 }
 
-TEST_P(PoolRound, RejectedTokensAreOverwritten) {
-  setup_.accept = [](std::int64_t tag, std::int64_t position, std::int32_t tokens) {
-    if (tokens == 1) return 1;  // so that the last token is accepted
-    const auto hash = mix64(static_cast<std::uint64_t>(tag * 7919 + position * 31 + tokens));
-    return static_cast<std::int32_t>(hash % static_cast<std::uint64_t>(tokens + 1));
-  };
-  const std::vector<PoolRequest> requests{{1, 60, 30}, {2, 127, 20}, {3, 0, 25}};
-  const auto outputs = run_pool(setup_, [&](PoolLeader& leader) {
-                         decode_apart(leader, requests, setup_.layers, 2);
-                       }).outputs;
-  EXPECT_EQ(differing_outputs(outputs, in_step(requests)), 0U);
-}
-
 TEST_P(PoolRound, ARoundMayBeRunAgain) {
   std::atomic<bool> fail_once = false;
   setup_.hook = [&](int rank, std::string_view call) {

@@ -6,13 +6,10 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <string>
-
-#include "core/base/error.h"
 
 namespace tributary {
 namespace {
@@ -44,27 +41,6 @@ TEST_F(LaunchTest, RunsEveryRankOnce) {
     for (int rank = 0; rank < std::max(1, workers); ++rank) expected.insert(rank);
     EXPECT_EQ(ranks, expected);
     EXPECT_EQ(names, std::set<std::string>{workers <= 1 ? "self" : "threads"});
-  }
-}
-
-TEST_F(LaunchTest, AFailureEndsAllAndIsTheOneThatIsThrown) {
-  for (const int failing : {0, 2}) {
-    std::atomic<int> told{0};
-    try {
-      launcher_.run(3, [&](Communicator& communicator) {
-        if (communicator.rank() == failing) fail(ErrorCode::kTooLarge, "the cause");
-        std::byte byte{};
-        const Status status =
-            communicator.broadcast({&byte, 1}, failing, Deadline::after(std::chrono::minutes(1)));
-        if (!status.ok()) ++told;
-        status.throw_if_error();
-      });
-      FAIL() << "run() returned";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kTooLarge);
-      EXPECT_STREQ(error.what(), "the cause");
-    }
-    EXPECT_EQ(told, 2);
   }
 }
 

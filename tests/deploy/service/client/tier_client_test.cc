@@ -519,6 +519,26 @@ TEST_F(TierClientTest, BadArgumentsAreRefusedBeforeAnythingIsSent) {
   EXPECT_TRUE(worker_.received().hellos.empty());
 }
 
+TEST_F(TierClientTest, SelectionsOfAnotherFormAreRefused) {
+  SequenceHandle a = sequence();
+  std::vector<float> output;
+  LayerItem one = item(a, output, 2);
+  const std::vector<std::int32_t> lists(6, -1);
+  const auto refused = [&](int topk, const TokenData& selected, std::int32_t count) {
+    a.shape.topk = topk;
+    one.selected = selected;
+    one.selected_count = count;
+    return message_of([&] { client_->attend(std::span(&one, 1), 0); });
+  };
+  EXPECT_EQ(refused(0, {lists.data()}, 3),
+            "sequence 7: with selected positions, but the pool attends to all");
+  EXPECT_EQ(refused(3, {}, 3), "sequence 7: without selected positions");
+  EXPECT_EQ(refused(3, {lists.data()}, 4), "sequence 7: 4 selected positions, expected 1 to 3");
+  EXPECT_EQ(refused(3, {lists.data(), 8}, 3),
+            "sequence 7: selected positions of 12 bytes, 8 bytes from one to the next");
+  EXPECT_TRUE(worker_.received().hellos.empty());
+}
+
 TEST_F(TierClientTest, NoControlPlaneIsUnavailable) {
   EXPECT_EQ(
       code_of([&] {

@@ -239,9 +239,12 @@ TEST(Admissions, AKeyOfAFailedTryIsFreeAgain) {
   bench.questions[0].answer(ErrorCode::kPoolFull);
   EXPECT_EQ(bench.results.size(), 3U);  // both that waited
   bench.admit({64, 1, SpreadPolicy::kAuto, "key"});
+  bench.admit({64, 1, SpreadPolicy::kAuto, "key"});  // waits for the same answer
   ASSERT_EQ(bench.questions.size(), 2U);
   bench.questions[1].admit_it();
+  ASSERT_EQ(bench.results.size(), 5U);
   EXPECT_EQ(bench.last(), ErrorCode::kOk);
+  EXPECT_EQ(bench.results[4].sequence.id, bench.results[3].sequence.id);
   bench.admit({64, 1, SpreadPolicy::kSingle, "key"});
   EXPECT_EQ(bench.last(), ErrorCode::kAlreadyExists);
 }

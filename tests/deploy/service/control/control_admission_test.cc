@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <future>
-#include <set>
 
 #include "deploy/service/protocol/admission.h"
 #include "tests/deploy/service/control/control_harness.h"
@@ -73,23 +72,6 @@ TEST(ControlAdmission, TellsFullFromTooLarge) {
   EXPECT_EQ(control.admit(64 * 64, 0).status, 201);
 }
 
-TEST(ControlAdmission, GoesToTheEmptierPoolAndToTheNextWhenItIsFull) {
-  const ControlHarness control;
-  SimulatedPool a(pool_of(control, "a"));
-  SimulatedPool b(pool_of(control, "b"));
-  ASSERT_EQ(a.wait_registered().code, ErrorCode::kOk);
-  ASSERT_EQ(b.wait_registered().code, ErrorCode::kOk);
-  std::map<std::string, int> admitted;
-  for (int i = 0; i < 4; ++i) {
-    const HttpResponse response = control.admit(60 * 64, 0);
-    ASSERT_EQ(response.status, 201) << response.body;
-    ++admitted[parse_sequence_handle(response.body).pool];
-  }
-  EXPECT_EQ(admitted["a"], 2);
-  EXPECT_EQ(admitted["b"], 2);
-  EXPECT_EQ(control.admit(60 * 64, 0).status, 429);
-}
-
 TEST(ControlAdmission, SequencesAreFreedOnceAndForAll) {
   const ControlHarness control;
   SimulatedPool pool(pool_of(control));
@@ -140,28 +122,6 @@ TEST(ControlAdmission, OneKeyIsOneSequence) {
   const HttpResponse later = control.admit(11, 10, "key-1");
   ASSERT_EQ(later.status, 201);
   EXPECT_NE(parse_sequence_handle(later.body).id, id);
-}
-
-TEST(ControlAdmission, OneKeyIsOneSequenceWhileItIsPending) {
-  const ControlHarness control;
-  SimulatedPool pool(pool_of(control));
-  ASSERT_EQ(pool.wait_registered().code, ErrorCode::kOk);
-  pool.stall(true);
-  std::vector<std::future<HttpResponse>> answers;
-  for (int i = 0; i < 3; ++i) {
-    answers.push_back(std::async(std::launch::async, [&] { return control.admit(10, 10, "key"); }));
-  }
-  ASSERT_TRUE(
-      control.wait_for([](const json& cluster) { return cluster["admissions"]["repeated"] == 2; }));
-  pool.stall(false);
-  std::set<std::string> bodies;
-  for (auto& answer : answers) {
-    const HttpResponse response = answer.get();
-    EXPECT_EQ(response.status, 201) << response.body;
-    bodies.insert(response.body);
-  }
-  EXPECT_EQ(bodies.size(), 1U);
-  EXPECT_EQ(pool.sequences().size(), 1U);
 }
 
 TEST(ControlAdmission, APoolThatDoesNotAnswerGivesATimeoutAndNoLeak) {

@@ -178,8 +178,11 @@ TEST(PoolRegistry, AnotherRunTakesTheNameOfALostPoolAlone) {
   RegisterPool about = registration("a");
   about.sequences = {sequence(3)};
   registry.register_pool(about, kRegistryStart);
-  EXPECT_EQ(code_of([&] { registry.register_pool(registration("a", "other"), kRegistryStart); }),
-            ErrorCode::kAlreadyExists);
+  const auto take_over = [&] {
+    registry.register_pool(registration("a", "other"), kRegistryStart);
+  };
+  EXPECT_EQ(code_of(take_over), ErrorCode::kAlreadyExists);
+  EXPECT_THAT(message_of(take_over), HasSubstr("another run of it serves"));
   EXPECT_EQ(*registry.pool_of(3), "a");
   registry.lose("a", "gone", kRegistryStart);
   registry.register_pool(registration("a", "other"), kRegistryStart);

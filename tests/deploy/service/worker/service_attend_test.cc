@@ -110,28 +110,5 @@ TEST(ServiceAttend, DecodingEarlierSaysWhatIsMissing) {
   EXPECT_EQ(user.attend({{&sequence, 1, 0}}).reply.items.at(0), ErrorCode::kOk);
 }
 
-TEST(ServiceAttend, ItemsOfOneRoundEndOneByOne) {
-  ServicePool pool(1, small_options());
-  PoolUser user(pool);
-  const UserSequence good = user.start(1, 10, 4);
-  UserSequence stale = user.start(2, 10, 4);
-  const UserSequence also = user.start(3, 20, 4);
-  stale.epoch = 9;
-  const std::vector<Part> parts{{&good, 2, 1}, {&stale, 1, 0}, {&also, 1, 0}};
-  const auto result = user.attend(parts);
-  EXPECT_EQ(result.reply.items,
-            (std::vector{ErrorCode::kOk, ErrorCode::kStaleEpoch, ErrorCode::kOk}));
-  EXPECT_NE(result.reply.message.find("epoch 9"), std::string::npos) << result.reply.message;
-  const std::size_t record = user.shape().state_shape().record_floats();
-  ASSERT_EQ(result.floats().size(), 3 * record);
-  PoolOutputs outputs;
-  user.collect({parts[0], parts[2]}, result.floats(), outputs);
-  const auto expected =
-      outputs_without_service(user.shape(), {{1, 10, 4}, {2, 10, 4}, {3, 20, 4}}, 2);
-  EXPECT_EQ(outputs.at({1, 1, 10}), expected.at({1, 1, 10}));
-  EXPECT_EQ(outputs.at({1, 1, 11}), expected.at({1, 1, 11}));
-  EXPECT_EQ(outputs.at({3, 0, 20}), expected.at({3, 0, 20}));
-}
-
 }  // namespace
 }  // namespace tributary::test

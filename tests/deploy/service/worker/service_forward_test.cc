@@ -1,9 +1,8 @@
-// A pool with weights: hidden states in, the attention module's output back, beside the golden
-// vectors.
+// A pool with weights, and one with W_UK and W_UV alone: queries before W_UK, values after W_UV.
+// The golden outputs of hidden states are checked by tests/deploy/service/tier_test.py.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -19,85 +18,13 @@
 namespace tributary::test {
 namespace {
 
-WorkerOptions golden_options(RowFormat row_format) {
+WorkerOptions golden_options() {
   WorkerOptions options = small_options();
   options.model = golden_file("tiny");
   options.layers = 0;
-  options.row_format = row_format;
+  options.row_format = RowFormat::kF32;
   options.query_dtype = DType::kF32;
   return options;
-}
-
-/// Rows of the prompts as a prefill tier computes them: from the hidden states, with the weights.
-std::vector<std::byte> prompt_rows(const GoldenCase& golden, int entry, const RowLayout& row) {
-  const auto backend = make_backend("cpu", 1);
-  const MlaWorkspaceOptions decode{.prefill = false};
-  MlaLayer layer(*backend, golden.shape, golden.weights,
-                 std::make_shared<MlaWorkspace>(*backend, golden.shape, decode));
-  const std::int64_t prompt = golden.prefill_len;
-  const std::size_t width = static_cast<std::size_t>(golden.shape.latent_dim());
-  std::vector<std::int64_t> positions;
-  for (std::int64_t p = 0; p < prompt; ++p) positions.push_back(p);
-  std::vector<float> rows(static_cast<std::size_t>(prompt) * width);
-  layer.latent_rows(prompt,
-                    golden.hidden_states.data() +
-                        std::int64_t{entry} * golden.tokens() * golden.shape.hidden_size,
-                    positions, rows.data());
-  std::vector<std::byte> bytes(static_cast<std::size_t>(prompt) * row.bytes());
-  row.encode(rows, bytes.data());
-  return bytes;
-}
-
-/// Returns the outputs [B, D, hidden_size].
-std::vector<float> run_golden(int workers, RowFormat row_format, const std::string& group_name) {
-  const GoldenCase golden = load_golden_case(golden_file("tiny"));
-  const GoldenGroup& group = test::group_of(golden, group_name);
-  ServicePool pool(workers, golden_options(row_format));
-  PoolUser user(pool);
-  EXPECT_EQ(user.shape().hidden_size, golden.shape.hidden_size);
-  std::vector<UserSequence> sequences;
-  for (int entry = 0; entry < golden.batch; ++entry) {
-    sequences.push_back(user.admit(entry, golden.prefill_len, golden.decode_steps));
-    const UserSequence& s = sequences.back();
-    const auto rows = prompt_rows(golden, entry, user.shape().row());
-    const auto reply = user.client.wait_rows(
-        user.client.send_rows(user.peer(s.info.extents.at(0).rank, s),
-                              user.rows_header(s, 0, 0, golden.prefill_len), rows));
-    EXPECT_TRUE(reply.outcome.ok()) << reply.outcome.message;
-  }
-  const std::size_t hidden = static_cast<std::size_t>(golden.shape.hidden_size);
-  std::vector<float> got(group.decode_output.size());
-  for (int d = 0; d < golden.decode_steps; ++d) {
-    for (int entry = 0; entry < golden.batch; ++entry) {
-      UserSequence& s = sequences[static_cast<std::size_t>(entry)];
-      wire::LayerRequest round = user.round_header({{&s, 1, 0}});
-      round.mode = wire::LayerMode::kForward;
-      const std::size_t token = static_cast<std::size_t>(entry * golden.tokens() + s.length);
-      std::vector<std::byte> payload(hidden * sizeof(float));
-      std::memcpy(payload.data(), golden.hidden_states.data() + token * hidden, payload.size());
-      const auto result =
-          user.client.wait_round(user.client.send_round(user.peer(s.info.home, s), round, payload));
-      EXPECT_EQ(result.reply.items.at(0), ErrorCode::kOk) << result.reply.message;
-      const auto output = result.floats();
-      EXPECT_EQ(output.size(), hidden);
-      if (output.size() != hidden) return got;
-      std::ranges::copy(output, got.begin() + static_cast<std::ptrdiff_t>(
-                                                  (entry * golden.decode_steps + d) * hidden));
-      const auto reply = user.control(s, wire::ControlOp::kCommit, s.length + 1);
-      EXPECT_EQ(reply.items.at(0).code, ErrorCode::kOk) << reply.message;
-      ++s.length;
-    }
-  }
-  const GoldenBounds bounds = golden_bounds(group_name);
-  expect_close("decode.output", std::span<const float>(got), group.decode_output,
-               golden.shape.hidden_size, bounds.relative, bounds.row);
-  return got;
-}
-
-TEST(ServiceForward, GivesTheGoldenOutputs) {
-  (void)run_golden(1, RowFormat::kF32, "f32");
-  (void)run_golden(2, RowFormat::kF32, "f32");
-  (void)run_golden(2, RowFormat::kBF16, "bf16cache");
 }
 
 TEST(ServiceForward, GivenWeightsHaveToFitTheShape) {
@@ -125,7 +52,7 @@ TEST(ServiceForward, GivenWeightsHaveToFitTheShape) {
   const auto refusal = [&](GivenHeadWeights given, const WorkerOptions& options) {
     return message_of([&] { (void)load(std::move(given), options); });
   };
-  EXPECT_EQ(refusal(fitting(), golden_options(RowFormat::kF32)),
+  EXPECT_EQ(refusal(fitting(), golden_options()),
             "kv_b_proj was given, and a model, which has its own");
   GivenHeadWeights given = fitting();
   given.kv_b_proj.emplace_back();
@@ -195,7 +122,7 @@ TEST(ServiceForward, UnabsorbedQueriesGiveTheBitsOfForward) {
       backend->make_weight(matrix(golden.weights.o_proj, {}, model.hidden_size,
                                   std::int64_t{model.num_attention_heads} * model.v_head_dim));
   for (const int workers : {1, 3}) {
-    ServicePool pool(workers, golden_options(RowFormat::kF32));
+    ServicePool pool(workers, golden_options());
     PoolUser user(pool);
     const UserSequence a = user.start(1, 100, 8);
     const std::vector<PoolUser::Part> parts{{&a, kTokens, 0}};
@@ -236,7 +163,7 @@ TEST(ServiceForward, UnabsorbedQueriesGiveTheBitsOfForward) {
 
 TEST(ServiceForward, ProjectedValuesAreWuvOfTheStates) {
   const GoldenCase golden = load_golden_case(golden_file("tiny"));
-  ServicePool pool(2, golden_options(RowFormat::kF32));
+  ServicePool pool(2, golden_options());
   PoolUser user(pool);
   const UserSequence a = user.start(1, 100, 8);
   const std::vector<PoolUser::Part> parts{{&a, 2, 0}};

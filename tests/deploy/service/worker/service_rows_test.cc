@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <mutex>
 #include <optional>
 #include <random>
 #include <string>
@@ -91,38 +90,6 @@ TEST_P(ServiceRows, AreRefusedWithTheirReason) {
   EXPECT_EQ(send(sequence, rows(0, 10)).code, ErrorCode::kNotFound);
   EXPECT_EQ(refused(pool, Refusal::kUnknownSequence, 1), 1U);
   pool.expect_all_free();
-}
-
-TEST_P(ServiceRows, TheTokenOfAnotherSequenceIsNoToken) {
-  const UserSequence mine = user.admit(1, 10, 4);
-  const UserSequence other = user.admit(2, 10, 4);
-  const wire::Rows rows = user.rows_header(other, 0, 0, 10);
-  EXPECT_EQ(send(mine, rows, user.rows(mine, 0, 0, 10)).code, ErrorCode::kPermissionDenied);
-  UserSequence stolen = other;
-  stolen.info.token = mine.info.token;
-  const auto result = user.attend({{&stolen, 1, 0}});
-  EXPECT_EQ(result.reply.items.at(0), ErrorCode::kPermissionDenied);
-  EXPECT_EQ(user.control(stolen, wire::ControlOp::kTruncate, 0).items.at(0).code,
-            ErrorCode::kPermissionDenied);
-}
-
-TEST_P(ServiceRows, OfAnotherTimeOrPlaceAreRefused) {
-  const UserSequence sequence = user.admit(1, 100, 4);
-  const auto code = [&](const std::function<void(wire::Rows&)>& change) {
-    wire::Rows rows = user.rows_header(sequence, 0, 0, 10);
-    change(rows);
-    return send(sequence, rows, user.rows(sequence, 0, 0, 10)).code;
-  };
-  EXPECT_EQ(code([](auto& rows) { rows.epoch += 1; }), ErrorCode::kStaleEpoch);
-  EXPECT_EQ(code([](auto& rows) { rows.epoch -= 1; }), ErrorCode::kStaleEpoch);
-  EXPECT_EQ(code([](auto& rows) { rows.begin = -1; }), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code([](auto& rows) { rows.begin = std::int64_t{1} << 62; }),
-            ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code([](auto& rows) { rows.layer = -1; }), ErrorCode::kInvalidArgument);
-  EXPECT_NE(code([](auto& rows) { rows.count = 9; }), ErrorCode::kOk);
-  EXPECT_NE(code([](auto& rows) { rows.count = std::int64_t{1} << 60; }), ErrorCode::kOk);
-  EXPECT_NE(code([](auto& rows) { rows.count = -1; }), ErrorCode::kOk);
-  EXPECT_EQ(code([](auto&) {}), ErrorCode::kOk);
 }
 
 TEST_P(ServiceRows, CorruptRepeatedAndLateOnesAreNeverRead) {
