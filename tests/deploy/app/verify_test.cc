@@ -147,13 +147,6 @@ INSTANTIATE_TEST_SUITE_P(Golden, VerifyShared, testing::Values("lite", "v3-slim"
                            return std::string(info.index == 0 ? "lite" : "v3_slim");
                          });
 
-TEST(Verify, SeveralFilesAreSeveralBlocksOfRows) {
-  VerifyOptions options = options_for(tiny_safetensors());
-  const std::size_t rows = verify_on(options, 1).size();
-  options.files.push_back(tiny_safetensors());
-  EXPECT_EQ(verify_on(options, 2).size(), 2 * rows);
-}
-
 /// tiny.safetensors with `change` applied to the bytes of one tensor.
 template <typename Change>
 std::filesystem::path changed_tiny(TemporaryFolder& folder, const std::string& tensor,
