@@ -1,5 +1,7 @@
 #include "core/interface/communicator.h"
 
+#include <utility>
+
 namespace tributary {
 
 Status Communicator::finish(Status status) {
@@ -31,9 +33,12 @@ Status Communicator::run(const Collective& call, Deadline deadline) {
     // If a rank is late because of a failed peer, it reports the peer's failure.
     status = do_look_for_failure();
     if (status.ok()) {
-      status = {ErrorCode::kDeadlineExceeded,
-                fmt::format("{}: the deadline passed before rank {} began",
-                            collective_name(call.kind), rank_)};
+      poison(
+          {ErrorCode::kDeadlineExceeded, fmt::format("{}: the deadline passed before rank {} began",
+                                                     collective_name(call.kind), rank_)});
+      // Another rank may have been late meanwhile, and be what the others report.
+      if (Status first = do_look_for_failure(); !first.ok()) poison_ = std::move(first);
+      return poison_;
     }
   }
   if (status.ok()) status = do_collective(call, deadline);

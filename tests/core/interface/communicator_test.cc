@@ -20,6 +20,7 @@ class RecordingCommunicator final : public Communicator {
 
   Status next;                     // what the next call returns
   Status told;                     // what a peer has reported
+  Status told_meanwhile;           // what it reports while this rank is poisoned
   std::vector<std::string> calls;  // those that got through
   std::vector<Status> poisons;
 
@@ -32,7 +33,10 @@ class RecordingCommunicator final : public Communicator {
     calls.emplace_back("complete");
     return next;
   }
-  void do_poison(const Status& reason) override { poisons.push_back(reason); }
+  void do_poison(const Status& reason) override {
+    poisons.push_back(reason);
+    if (!told_meanwhile.ok()) told = told_meanwhile;
+  }
   Status do_look_for_failure() override { return told; }
 };
 
@@ -157,6 +161,15 @@ TEST_F(CommunicatorFront, ARankThatIsLateBecauseOfAPeerReportsThePeer) {
   deadline_ = Deadline(Deadline::Clock::now());
   EXPECT_EQ(all_gather(4, 9, {2, 4, 3}).message(), "rank 0: no memory");
   EXPECT_TRUE(communicator_.calls.empty());
+}
+
+TEST_F(CommunicatorFront, OfTwoRanksThatAreLateAtOnceTheFirstIsTheCauseOfBoth) {
+  communicator_.told_meanwhile = Status(ErrorCode::kDeadlineExceeded, "rank 0 is late");
+  deadline_ = Deadline(Deadline::Clock::now());
+  for (int call = 0; call < 2; ++call) {
+    EXPECT_EQ(all_gather(4, 9, {2, 4, 3}).message(), "rank 0 is late");
+  }
+  EXPECT_EQ(communicator_.poisons.size(), 1U);
 }
 
 TEST_F(CommunicatorFront, TheFirstFailureEndsItForGood) {
