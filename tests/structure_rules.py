@@ -428,7 +428,7 @@ def check_ids(tree):
                 yield f"{name}:{number}: a sequence's id is decimal everywhere"
 
 
-PACKAGE_SECTIONS = ("build", "run", "pod", "python", "test", "rootfs", "plot")
+PACKAGE_SECTIONS = ("build", "run", "pod", "python", "test", "rootfs")
 PACKAGE_NAME = r"[a-z0-9][a-z0-9+.-]+"
 
 

@@ -22,11 +22,11 @@ CollectiveSeries::CollectiveSeries(Backend& backend, Communicator& communicator,
       exchange_(exchange),
       kind_(kind),
       counts_(static_cast<std::size_t>(exchange.size()), bytes),
-      send_(backend.allocate(kind == CollectiveKind::kAllToAll ? bytes * counts_.size() : bytes)) {
+      send_(backend.allocate(kind == CollectiveKind::kAllToAll ? bytes * counts_.size() : bytes)),
+      recv_(backend.allocate(bytes * counts_.size())) {
   // Memory that was never written may be one page of zeros, mapped many times: it fits every cache.
   backend_.upload(send_->data(), std::vector<std::byte>(send_->bytes()));
   backend_.synchronize(ample_deadline());
-  if (kind != CollectiveKind::kBroadcast) recv_ = backend_.allocate(bytes * counts_.size());
 }
 
 double CollectiveSeries::run() {
@@ -48,7 +48,6 @@ void CollectiveSeries::call() {
 
 Status CollectiveSeries::enqueue() {
   const std::span send(send_->data(), send_->bytes());
-  if (kind_ == CollectiveKind::kBroadcast) return exchange_.broadcast(send, 0, ample_deadline());
   const std::span recv(recv_->data(), recv_->bytes());
   return kind_ == CollectiveKind::kAllGather
              ? exchange_.all_gather(send, recv, counts_, ample_deadline())

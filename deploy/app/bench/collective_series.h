@@ -1,5 +1,5 @@
-// One collective, repeated: the time from the moment when all ranks are ready until the received
-// data can be used.
+// An all-gather or all-to-all, repeated: the time from the moment when all ranks are ready until
+// the received data can be used.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ class CollectiveSeries {
   Communicator& exchange_;
   CollectiveKind kind_;
   std::vector<std::size_t> counts_;
-  std::unique_ptr<Buffer> send_, recv_;  // a broadcast's block is send_, recv_ null
+  std::unique_ptr<Buffer> send_, recv_;
 };
 
 /// The largest `value` over the ranks; all of them wait for each other.

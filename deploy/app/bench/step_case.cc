@@ -22,7 +22,6 @@ WorkerConfig worker_config(const StepCaseConfig& config, int workers) {
           .layers = config.layers,
           .pages = pages_of(config),
           .leaf_tokens = config.leaf_tokens,
-          .exchange = config.exchange,
           .costs = config.costs,
           .workers_per_node = workers};
 }
@@ -52,7 +51,7 @@ StepCase::StepCase(const StepCaseConfig& config, Backend& backend, Communicator&
                   .incarnation = 1}) {
   for (int i = 0; i < config.batch; ++i) {
     const auto id = sequencer_.sequences().admit(
-        {.prompt_tokens = config.context - 1, .max_new_tokens = 1, .spread = config.spread},
+        {.prompt_tokens = config.context - 1, .max_new_tokens = 1, .spread = SpreadPolicy::kAuto},
         {.tag = i});
     step_.push_back({id.value(), 1});
   }
@@ -83,7 +82,6 @@ RoundReport StepCase::step() {
     RoundReport round = worker_.perform(sequencer_.take_order());
     round.status.throw_if_error();
     for (std::size_t p = 0; p < kPhases; ++p) round.phase_us[p] += sum.phase_us[p];
-    round.exchanged_bytes += sum.exchanged_bytes;
     sum = std::move(round);
   }
   for (const StepItem& item : step_) sequencer_.steps().commit(item.id, 0);

@@ -22,8 +22,6 @@ struct StepCaseConfig {
   int batch = 1;
   std::int64_t context = 4096;  // rows of each sequence, its new one included
   int leaf_tokens = 2048;
-  SpreadPolicy spread = SpreadPolicy::kAuto;
-  Exchange exchange = Exchange::kAuto;
   MachineCosts costs = find_built_in_costs("cpu").costs;  // of placement; equal on all ranks
 };
 
@@ -36,8 +34,8 @@ class StepCase {
   StepCase(const StepCaseConfig& config, Backend& backend, Communicator& communicator,
            Communicator* exchange = nullptr);
 
-  /// On rank 0: runs one step, of which nothing is committed, and returns times and bytes of all
-  /// layers together. Throws the step's error.
+  /// On rank 0: runs one step, of which nothing is committed, and returns the times of all layers
+  /// together. Throws the step's error.
   RoundReport run();
   /// On rank 0: the last call; the others return from follow().
   void stop();
