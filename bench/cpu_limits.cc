@@ -26,7 +26,6 @@
 #include "bench/weight_forms.h"
 #include "core/workload/trace.h"
 #include "deploy/app/bench/decode_case.h"
-#include "deploy/app/bench/machine_peak.h"
 #include "deploy/runtime/processor_name.h"
 #include "kernels/cpu/cpu_backend.h"
 
@@ -34,20 +33,17 @@ namespace tributary::bench {
 namespace {
 
 /// The measurements, in order: single sequences, a batch of mixed lengths, the price of leaves, the
-/// instruction sets in turn, the fp32 kernels, a step of a layer by instruction set, its
-/// operations, the small ones, selected rows, products with weights as they are kept, the peers, a
-/// layer of theirs.
-constexpr std::array<std::string_view, 12> kParts{"heads",    "batch",   "order", "sets",
-                                                  "fp32",     "steps",   "layer", "small",
-                                                  "selected", "weights", "peers", "layers"};
+/// instruction sets in turn, a step of a layer by instruction set, its operations, the small ones,
+/// selected rows, products with weights as they are kept, the peers, a layer of theirs.
+constexpr std::array<std::string_view, 11> kParts{"heads",   "batch", "order", "sets",
+                                                  "steps",   "layer", "small", "selected",
+                                                  "weights", "peers", "layers"};
 
 struct Options {
   bool processor_time = false;
   std::vector<int> threads = {1, 2};  // each 1 to 64
   std::vector<int> heads = {128, 64, 16, 4, 1};
   std::vector<int> lengths = {4096, 32768, 131072};
-  std::string trace;            // empty: built-in lengths, like those of a chat service
-  std::string instruction_set;  // empty: the best
   PeerPrograms peers{.python = "/usr/bin/python3", .brgemm = ""};
   std::vector<std::string> parts = std::vector<std::string>(kParts.begin(), kParts.end());
 
@@ -102,22 +98,18 @@ void heads_and_lengths(Machine& machine, Backend& backend, const Options& option
   }
 }
 
-void mixed_batch(Machine& machine, Backend& backend, const Options& options) {
+void mixed_batch(Machine& machine, Backend& backend, bool processor_time) {
   constexpr std::size_t kBatch = 64;
-  const auto requests =
-      options.trace.empty() ? built_in_workload(kBatch, 1) : read_trace(options.trace, kBatch);
   std::vector<int> lengths;
-  lengths.reserve(requests.size());
-  for (const TraceRequest& request : requests) {
+  for (const TraceRequest& request : built_in_workload(kBatch, 1)) {
     lengths.push_back(static_cast<int>(std::min<std::int64_t>(request.input_length, 1 << 17)));
   }
-  fmt::print("\n{} sequences of mixed lengths ({}), {} thread(s):\n", lengths.size(),
-             options.trace.empty() ? "built in" : options.trace, machine.threads());
+  fmt::print("\n{} sequences of mixed lengths, {} thread(s):\n", lengths.size(), machine.threads());
   for (const int heads : {128, 16}) {
     DecodeCase decode(backend, heads, 1, lengths);
     const auto figure = machine.measure([&] { decode.attend(); });
     print_figure(fmt::format("{:3} heads", heads), decode, machine, figure);
-    if (!options.processor_time && figure.rounds > 0)
+    if (!processor_time && figure.rounds > 0)
       fmt::print("{:42} threads busy {:.1f}%\n", "", 100 * figure.busy);
   }
 }
@@ -146,28 +138,6 @@ void canonical_order(Machine& machine, Backend& backend) {
         "dropped)\n",
         heads, kLength, figures[0].seconds * 1e6, figures[1].seconds * 1e6,
         100 * (figures[0].seconds / figures[1].seconds - 1), figures[0].rounds, figures[0].dropped);
-  }
-}
-
-/// The fp32 kernels, compared with multiply-adds of AVX-512 and of half-length vectors.
-void other_instruction_sets(Machine& machine) {
-  const double peak = measure_peak(1).gflops;
-  const auto sets = cpu_instruction_sets();
-  fmt::print("\nfp32 kernels, 128 heads, 8192 rows, 1 thread; at most {:.0f} GFLOP/s of fp32:\n",
-             peak);
-  for (const std::string_view set : sets) {
-    if (set != "AVX3" && set != "AVX2") continue;
-    const auto backend = make_cpu_backend({.threads = 1, .instruction_set = std::string(set)});
-    DecodeCase decode(*backend, 128, 1, std::array{8192});
-    const auto figure = machine.measure([&] { decode.attend(); });
-    if (figure.rounds == 0) {
-      fmt::print("{:5} all {} rounds were disturbed\n", set, figure.dropped);
-      continue;
-    }
-    const double own = set == "AVX2" && sets.front() != "AVX2" ? peak / 2 : peak;
-    const double rate = decode.gflop() / figure.seconds;
-    fmt::print("{:5} {:6.0f} GFLOP/s, {:3.0f}% of {:.0f}  ({} rounds, {} dropped)\n", set, rate,
-               100 * rate / own, own, figure.rounds, figure.dropped);
   }
 }
 
@@ -251,22 +221,18 @@ void layer_step(Machine& machine, Backend& backend, Clock clock) {
 
 int run(const Options& options) {
   const Clock clock = options.processor_time ? Clock::kProcessor : Clock::kWall;
-  const auto make = [&](int threads) {
-    return make_cpu_backend({.threads = threads, .instruction_set = options.instruction_set});
-  };
-  fmt::print("{}; kernels {}; {} time\n", processor_name(), make(1)->name(),
+  fmt::print("{}; kernels {}; {} time\n", processor_name(), make_cpu_backend({})->name(),
              clock == Clock::kWall ? "wall" : "processor");
   OneThread one_thread;
   for (const int threads : options.threads) {
     Machine machine(threads, clock);
-    const auto backend = make(threads);
+    const auto backend = make_cpu_backend({.threads = threads, .instruction_set = ""});
     fmt::print("\n{} thread(s): at most {:.0f} GFLOP/s of {}, {:.1f} GB/s read\n", threads,
                machine.peak_gflops(), product_name(best_product()), machine.read_gb_s());
     if (options.has("heads")) heads_and_lengths(machine, *backend, options, one_thread);
-    if (options.has("batch")) mixed_batch(machine, *backend, options);
+    if (options.has("batch")) mixed_batch(machine, *backend, options.processor_time);
     if (options.has("order")) canonical_order(machine, *backend);
     if (options.has("sets")) compare_instruction_sets(machine, options.heads);
-    if (options.has("fp32") && threads == 1) other_instruction_sets(machine);
     if (options.has("steps")) steps_in_turn(machine, clock);
     if (options.has("layer")) layer_step(machine, *backend, clock);
     if (options.has("small")) small_operations(machine, *backend);
@@ -302,9 +268,6 @@ int main(int argc, char** argv) {
   app.add_option("--lengths", options.lengths, "lengths of single sequences")
       ->check(CLI::Range(64, 1 << 20))
       ->delimiter(',');
-  app.add_option("--trace", options.trace, "request trace with the lengths of the mixed batch")
-      ->check(CLI::ExistingFile);
-  app.add_option("--instruction-set", options.instruction_set, "kernels; default: the best");
   app.add_option("--parts", options.parts,
                  fmt::format("what to measure, of {}; default: all", fmt::join(options.parts, ",")))
       ->check(CLI::IsMember(options.parts))

@@ -20,6 +20,4 @@ if [[ " $* " != *" --python"* ]]; then
 fi
 # The number of threads of oneDNN, which one of our threads is compared with.
 export OMP_NUM_THREADS=1
-trace=../shared/traces/conversation_trace.jsonl
-if [[ -f $trace && " $* " != *" --trace "* ]]; then set -- --trace "$trace" "$@"; fi
 exec build/release/bench/cpu_limits "$@"
