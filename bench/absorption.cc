@@ -21,6 +21,7 @@
 #include "core/model/mla_shape.h"
 #include "core/model/model_shape.h"
 #include "core/reference/error_measures.h"
+#include "deploy/app/bench/timing.h"
 #include "deploy/runtime/processor_name.h"
 
 namespace tributary::bench {
@@ -240,9 +241,7 @@ double step_seconds(Decoder& decoder, const Floats& hidden) {
     (void)decoder.step(hidden);
     seconds.push_back(seconds_since(begin));
   } while (seconds.size() < 5 && seconds.back() < 1);
-  std::ranges::nth_element(seconds,
-                           seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2));
-  return seconds[seconds.size() / 2];
+  return median(std::move(seconds));
 }
 
 /// The forms compute the same function: throws where an output of a small shape differs by more

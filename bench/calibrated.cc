@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <utility>
 
+#include "deploy/app/bench/timing.h"
 #include "kernels/host_memory.h"
 
 namespace tributary::bench {
@@ -35,13 +35,6 @@ struct Samples {
 };
 
 }  // namespace
-
-double median(std::vector<double> values) {
-  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 Machine::Machine(int threads, Clock clock)
     : pool_(threads),

@@ -14,9 +14,6 @@
 
 namespace tributary::bench {
 
-/// NaN of nothing.
-[[nodiscard]] double median(std::vector<double> values);
-
 /// Measures the peak of some threads of this machine, and how long something takes.
 class Machine {
  public:

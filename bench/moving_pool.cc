@@ -9,6 +9,7 @@
 #include "core/base/limits.h"
 #include "core/pool/gather_all.h"
 #include "deploy/app/bench/prompt_filler.h"
+#include "deploy/app/bench/timing.h"
 
 namespace tributary::bench {
 namespace {
@@ -142,7 +143,7 @@ PhaseFigures MovingPool::run(MoveSchedule* move_schedule) {
   const auto begin = Deadline::Clock::now();
   for (int i = 0; i < config_.steps; ++i) {
     const auto start = Deadline::Clock::now();
-    figures.copy_us += step(move_schedule);
+    step(move_schedule);
     figures.step_us.push_back(seconds_since(start) * 1e6);
   }
   figures.seconds = seconds_since(begin);
@@ -151,9 +152,7 @@ PhaseFigures MovingPool::run(MoveSchedule* move_schedule) {
   return figures;
 }
 
-/// Returns how long the copies took.
-double MovingPool::step(MoveSchedule* move_schedule) {
-  double copy_us = 0;
+void MovingPool::step(MoveSchedule* move_schedule) {
   std::vector<StepItem> items;
   for (const SequenceId id : ids_) items.push_back({id, 1});
   sequencer_.steps().open(items);
@@ -163,10 +162,8 @@ double MovingPool::step(MoveSchedule* move_schedule) {
     if (move_schedule != nullptr) order_copies(*move_schedule);
     const RoundReport report = lead();
     if (move_schedule != nullptr) move_schedule->order_ended(report.copy_us);
-    copy_us += report.copy_us;
   }
   for (const SequenceId id : ids_) sequencer_.steps().commit(id, 1);
-  return copy_us;
 }
 
 /// As many as the schedule allows: it has moves under way that are not all ordered, always.
@@ -209,7 +206,7 @@ bool MovingPool::begin_move() {
     const bool moving = std::ranges::any_of(
         sequencer_.moves().running(), [&](const RunningMove& m) { return m.move.id == ids_[i]; });
     if (full == 0 || moving) continue;
-    const std::int32_t first = std::max(0, full - config_.move_leaves);
+    const std::int32_t first = std::max(0, full - kMoveLeaves);
     const std::int32_t from =
         sequencer_.ledger().table().at(ids_[i]).leaves[static_cast<std::size_t>(first)].owner;
     const std::int64_t busy = tokens[static_cast<std::size_t>(from)];
@@ -236,8 +233,7 @@ double MovingPool::copy_alone() {
     (void)lead();
     rates.push_back(static_cast<double>(copies) * copy_bytes / seconds_since(start));
   }
-  std::ranges::nth_element(rates, rates.begin() + kAloneOrders / 2);
-  return rates[kAloneOrders / 2];
+  return median(std::move(rates));
 }
 
 /// Takes part in an order; fills this rank's pages of the sequences that it admits.

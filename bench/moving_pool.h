@@ -14,13 +14,15 @@
 
 namespace tributary::bench {
 
+/// The last full leaves of a sequence that move together.
+inline constexpr int kMoveLeaves = 2;
+
 struct MovingPoolConfig {
   AttentionShape attention;
   int layers = 1;
   std::vector<std::int64_t> prompts;  // tokens, by sequence
   int steps = 100;                    // of a phase: each sequence grows by so many tokens
   int leaf_tokens = 2048;
-  int move_leaves = 2;  // of a sequence, the last full ones: those that move, together
 };
 
 /// A client of generated rows and queries, which keeps the digest of all outputs.
@@ -47,7 +49,6 @@ struct PhaseFigures {
   std::vector<double> step_us;
   double seconds = 0;
   double copied_bytes = 0;
-  double copy_us = 0;  // in the steps, on the slowest worker of each order
 };
 
 /// All ranks construct it together; rank 0 runs phases, the others follow.
@@ -83,7 +84,7 @@ class MovingPool {
 
  private:
   void admit();
-  double step(MoveSchedule* move_schedule);
+  void step(MoveSchedule* move_schedule);
   void order_copies(MoveSchedule& move_schedule);
   bool begin_move();
   RoundReport lead(bool stop = false);

@@ -10,12 +10,12 @@
 #include <cstddef>
 #include <cstdio>
 #include <exception>
-#include <numeric>
 #include <vector>
 
 #include "bench/moving_pool.h"
 #include "core/base/error.h"
 #include "deploy/app/bench/step_case.h"
+#include "deploy/app/bench/timing.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/runtime/processor_name.h"
 #include "deploy/runtime/run_workers.h"
@@ -31,7 +31,6 @@ struct Options {
   int sequences = 16;
   std::vector<std::int64_t> lengths{4096, 8192, 16'384, 32'768};
   int leaf_tokens = 2048;
-  int move_leaves = 2;
   std::vector<double> rates{0, 1e8, 1e9, 1e10};
   int steps = 100;
   int repeat = 5;
@@ -43,20 +42,13 @@ double at(std::vector<double> values, double share) {
   return values[std::min(rank, values.size() - 1)];
 }
 
-double median(std::vector<double> values) {
-  return at(std::move(values), 0.5);
-}
-
 /// The times of the steps of a phase, in microseconds.
 struct Times {
   explicit Times(const PhaseFigures& phase)
       : p50(at(phase.step_us, 0.5)),
         // The highest one of a hundred is the maximum, not the 99th.
-        p99(at(phase.step_us, 0.99 - 0.5 / static_cast<double>(phase.step_us.size()))),
-        most(std::ranges::max(phase.step_us)),
-        mean(std::accumulate(phase.step_us.begin(), phase.step_us.end(), 0.0) /
-             static_cast<double>(phase.step_us.size())) {}
-  double p50, p99, most, mean;
+        p99(at(phase.step_us, 0.99 - 0.5 / static_cast<double>(phase.step_us.size()))) {}
+  double p50, p99;
 };
 
 /// A phase without moves, and one with, side by side.
@@ -64,7 +56,6 @@ struct Pair {
   Times still, moving;
   double bytes_per_s;     // copied
   double bytes_per_step;  // of the phase with moves
-  double copy_us;         // of a step with moves, the mean
 };
 
 using Value = double (*)(const Pair&);
@@ -78,42 +69,29 @@ double median_of(const std::vector<Pair>& pairs, Value value) {
 void print_head() {
   fmt::print(
       "\nms of a step: medians over the phases of each kind; x: with moves over without, medians\n"
-      "over neighbouring phases; copies: the mean if it grew by the copies' own time, and "
-      "predicted\n"
-      "from their bytes and the speed of copies alone\n"
-      "{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>9}{:>9}{:>8}{:>7}{:>7}{:>7}{:>8}{:>10}\n",
-      "bound/s", "moved/s", "MB/step", "p50", "p99", "max", "moves p50", "p99", "max", "p50 x",
-      "p99 x", "max x", "mean x", "copies", "predicted");
+      "over neighbouring phases\n"
+      "{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>9}{:>8}{:>7}\n",
+      "bound/s", "moved/s", "MB/step", "p50", "p99", "moves p50", "p99", "p50 x", "p99 x");
 }
 
-void print_row(double rate, const std::vector<Pair>& pairs, double alone) {
+void print_row(double rate, const std::vector<Pair>& pairs) {
   const auto ms = [&](Value value) { return median_of(pairs, value) * 1e-3; };
-  const double step = median_of(pairs, [](const Pair& p) { return p.still.mean; }) * 1e-6;
-  const double bytes = median_of(pairs, [](const Pair& p) { return p.bytes_per_step; });
-  fmt::print(
-      "{:>9.3g}{:>9.3g}{:>9.3g}{:>9.2f}{:>9.2f}{:>9.2f}{:>10.2f}{:>9.2f}{:>9.2f}{:>8.3f}{:>7.3f}{:>"
-      "7.3f}"
-      "{:>7.3f}{:>8.3f}{:>10.3f}\n",
-      rate, median_of(pairs, [](const Pair& p) { return p.bytes_per_s; }), bytes * 1e-6,
-      ms([](const Pair& p) { return p.still.p50; }), ms([](const Pair& p) { return p.still.p99; }),
-      ms([](const Pair& p) { return p.still.most; }),
-      ms([](const Pair& p) { return p.moving.p50; }),
-      ms([](const Pair& p) { return p.moving.p99; }),
-      ms([](const Pair& p) { return p.moving.most; }),
-      median_of(pairs, [](const Pair& p) { return p.moving.p50 / p.still.p50; }),
-      median_of(pairs, [](const Pair& p) { return p.moving.p99 / p.still.p99; }),
-      median_of(pairs, [](const Pair& p) { return p.moving.most / p.still.most; }),
-      median_of(pairs, [](const Pair& p) { return p.moving.mean / p.still.mean; }),
-      median_of(pairs, [](const Pair& p) { return 1 + p.copy_us / p.still.mean; }),
-      1 + bytes / alone / step);
+  fmt::print("{:>9.3g}{:>9.3g}{:>9.3g}{:>9.2f}{:>9.2f}{:>10.2f}{:>9.2f}{:>8.3f}{:>7.3f}\n", rate,
+             median_of(pairs, [](const Pair& p) { return p.bytes_per_s; }),
+             median_of(pairs, [](const Pair& p) { return p.bytes_per_step; }) * 1e-6,
+             ms([](const Pair& p) { return p.still.p50; }),
+             ms([](const Pair& p) { return p.still.p99; }),
+             ms([](const Pair& p) { return p.moving.p50; }),
+             ms([](const Pair& p) { return p.moving.p99; }),
+             median_of(pairs, [](const Pair& p) { return p.moving.p50 / p.still.p50; }),
+             median_of(pairs, [](const Pair& p) { return p.moving.p99 / p.still.p99; }));
   std::fflush(stdout);
 }
 
 /// Rank 0's part.
 void lead(MovingPool& pool, const Options& options) {
   (void)pool.run(nullptr);  // every sequence whole on its worker: whose bits count
-  const double alone = pool.copy_alone();
-  fmt::print("copies alone: {:.2f} GB/s\n", alone * 1e-9);
+  fmt::print("copies alone: {:.2f} GB/s\n", pool.copy_alone() * 1e-9);
   std::vector<std::vector<Pair>> pairs(options.rates.size());
   std::vector<MoveSchedule> movers;
   for (const double rate : options.rates) movers.push_back(pool.make_mover(rate));
@@ -127,12 +105,11 @@ void lead(MovingPool& pool, const Options& options) {
       pairs[r].push_back({.still = Times(moves_first ? second : first),
                           .moving = Times(moving),
                           .bytes_per_s = moving.copied_bytes / moving.seconds,
-                          .bytes_per_step = moving.copied_bytes / options.steps,
-                          .copy_us = moving.copy_us / options.steps});
+                          .bytes_per_step = moving.copied_bytes / options.steps});
     }
   }
   print_head();
-  for (std::size_t r = 0; r < pairs.size(); ++r) print_row(options.rates[r], pairs[r], alone);
+  for (std::size_t r = 0; r < pairs.size(); ++r) print_row(options.rates[r], pairs[r]);
   fmt::print("{} moves completed\n", pool.completed_moves());
   pool.stop();
 }
@@ -142,8 +119,7 @@ void measure(Communicator& communicator, const Options& options) {
                           .layers = options.layers,
                           .prompts = {},
                           .steps = options.steps,
-                          .leaf_tokens = options.leaf_tokens,
-                          .move_leaves = options.move_leaves};
+                          .leaf_tokens = options.leaf_tokens};
   for (int i = 0; i < options.sequences; ++i) {
     config.prompts.push_back(options.lengths[static_cast<std::size_t>(i) % options.lengths.size()]);
   }
@@ -159,7 +135,7 @@ void measure(Communicator& communicator, const Options& options) {
         "{} full leaves of each travel\n"
         "{} phases without and with moves for each bound, {} steps each\n",
         options.sequences, fmt::join(options.lengths, ", "), options.heads, options.layers,
-        config.attention.row_bytes(), options.leaf_tokens, options.move_leaves, options.repeat,
+        config.attention.row_bytes(), options.leaf_tokens, kMoveLeaves, options.repeat,
         options.steps);
     std::fflush(stdout);
     lead(pool, options);
@@ -193,8 +169,6 @@ int run(int argc, char** argv) {
       ->delimiter(',');
   app.add_option("--leaf-tokens", options.leaf_tokens, "64 times a power of two")
       ->check(CLI::Range(64, 1 << 20));
-  app.add_option("--move-leaves", options.move_leaves, "of a sequence that move together")
-      ->check(CLI::Range(1, 1 << 14));
   app.add_option("--move-bytes-per-s", options.rates, "bounds on copies; 0: no moves, the noise")
       ->check(CLI::Range(0.0, 1e12))
       ->delimiter(',');

@@ -17,6 +17,7 @@
 #include "bench/mla_step.h"
 #include "bench/peer.h"
 #include "deploy/app/bench/decode_case.h"
+#include "deploy/app/bench/timing.h"
 
 namespace tributary::bench {
 namespace {

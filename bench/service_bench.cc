@@ -4,22 +4,22 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/local/self_communicator.h"
+#include "core/base/deadline.h"
 #include "core/base/limits.h"
 #include "deploy/app/bench/step_case.h"
+#include "deploy/app/bench/timing.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/client/tier_client.h"
 
 namespace tributary::bench {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string url;
@@ -28,24 +28,18 @@ struct Options {
   bool busy_poll = false;
 };
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 /// The median time of one call, in microseconds, over `seconds` of calls after a tenth for warm-up.
 template <typename Call>
 double median_us(double seconds, Call call) {
-  const auto begin = Clock::now();
+  const auto begin = Deadline::Clock::now();
   while (seconds_since(begin) < seconds / 10) call();
   std::vector<double> times;
   while (times.empty() || seconds_since(begin) < seconds * 1.1) {
-    const auto start = Clock::now();
+    const auto start = Deadline::Clock::now();
     call();
     times.push_back(seconds_since(start) * 1e6);
   }
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
+  return median(std::move(times));
 }
 
 /// One round over a page of context on one worker, without a service.
@@ -80,12 +74,12 @@ double ingest_bytes_per_s(TierClient& client, double seconds) {
   std::uint64_t bytes = 0;
   double busy = 0;
   std::vector<std::byte> rows;
-  const auto begin = Clock::now();
+  const auto begin = Deadline::Clock::now();
   while (seconds_since(begin) < seconds) {
     const SequenceHandle sequence =
         client.admit_waiting(request(kPrompt), Deadline::after(std::chrono::seconds(20)));
     if (rows.empty()) rows = rows_of(sequence.shape, kPrompt);
-    const auto start = Clock::now();
+    const auto start = Deadline::Clock::now();
     push_all(client, sequence, rows);
     busy += seconds_since(start);
     bytes += rows.size() * static_cast<std::size_t>(sequence.shape.layers);

@@ -5,9 +5,11 @@
 #include <atomic>
 #include <ctime>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "deploy/app/bench/machine_peak.h"
+#include "deploy/app/bench/timing.h"
 #include "kernels/cpu/tiles.h"
 
 namespace tributary::bench {
@@ -167,8 +169,7 @@ double read_rate(cpu::ThreadPool& pool, std::span<const std::uint64_t> data, Clo
     });
     rates.push_back(static_cast<double>(share * threads * sizeof(std::uint64_t)) / seconds / 1e9);
   }
-  std::ranges::nth_element(rates, rates.begin() + kParts / 2);
-  return rates[kParts / 2];
+  return median(std::move(rates));
 }
 
 }  // namespace tributary::bench

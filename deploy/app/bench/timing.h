@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,14 @@
 #include "deploy/app/bench/collective_series.h"
 
 namespace tributary::bench {
+
+/// NaN of nothing.
+[[nodiscard]] inline double median(std::vector<double> values) {
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 /// The 5th percentile: other load on a machine only ever adds time, and even on a busy machine some
 /// of the runs are undisturbed.

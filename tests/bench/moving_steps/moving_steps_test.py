@@ -24,7 +24,7 @@ class Small(unittest.TestCase):
         result = run(*SMALL, *arguments, ranks=ranks)
         self.assertEqual(result.status, 0, result)
         rows = [[float(word) for word in line.split()] for line in result.stdout.splitlines()
-                if re.fullmatch(r"( +[0-9.e+]+){15}", line)]
+                if re.fullmatch(r"( +[0-9.e+]+){9}", line)]
         self.assertEqual([row[0] for row in rows], BOUNDS, result)
         self.assertGreater(int(re.search(r"^(\d+) moves completed", result.stdout, re.M)[1]), 5)
         digest = re.search(r"^digest (\w+) in (\d+) of (\d+) phases", result.stdout, re.M)
@@ -41,8 +41,7 @@ class Small(unittest.TestCase):
                 digests.add(digest)
                 for bound, moved, _, *times in rows:
                     self.assertTrue(all(time > 0 for time in times), rows)
-                    self.assertLessEqual(times[0], times[1])  # p50, p99, max
-                    self.assertLessEqual(times[1], times[2])
+                    self.assertLessEqual(times[0], times[1])  # p50, p99
                     if bound == 0:
                         self.assertEqual(moved, 0)
                 # The second bound is worth less than a page in 10 ms: one a round at most.
