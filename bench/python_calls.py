@@ -8,16 +8,15 @@ import math
 import os
 import pathlib
 import re
-import signal
 import statistics
 import subprocess
 import time
 
 import numpy
 import tributary
+from service import Tier
 from tributary import _core
 
-PROGRAM = os.environ.get("TRIBUTARY_PROGRAM", "build/release/deploy/tributary")
 PEER = os.environ.get("TRIBUTARY_PYTHON_PEER", "build/release/bench/python_peer")
 
 
@@ -72,12 +71,12 @@ def compare(name, call, peer, options):
     print(line, flush=True)
 
 
-def noise(rng, offset, *shape):
-    """bf16 as its bits, `offset` bytes behind a multiple of 64."""
+def noise(rng, *shape):
+    """bf16 as its bits, from a multiple of 64 bytes on, as torch's arrays are."""
     values = (rng.standard_normal(1 << 16, numpy.float32) / 10).view(numpy.uint32) >> 16
     count = math.prod(shape)
-    memory = numpy.empty(2 * count + 128, numpy.uint8)
-    begin = -memory.ctypes.data % 64 + offset
+    memory = numpy.empty(2 * count + 64, numpy.uint8)
+    begin = -memory.ctypes.data % 64
     array = memory[begin:begin + 2 * count].view(numpy.uint16).reshape(shape)
     array[...] = numpy.resize(values.astype(numpy.uint16), shape)
     return array
@@ -89,8 +88,8 @@ def attend(options):
                                   (16, 32768, 1)):
         for threads in (1, 2):
             blocks = -(-length // 64)
-            q = noise(rng, options.offset, 1, tokens, heads, 576)
-            k_cache = noise(rng, options.offset, blocks, 64, 1, 576)
+            q = noise(rng, 1, tokens, heads, 576)
+            k_cache = noise(rng, blocks, 64, 1, 576)
             table = rng.permutation(blocks).astype(numpy.int32)[None]
             lengths = numpy.array([length], numpy.int32)
             metadata = tributary.get_mla_metadata()
@@ -102,24 +101,10 @@ def attend(options):
                             threads=threads), peer, options)
 
 
-def tier(shape):
-    process = subprocess.Popen([PROGRAM, "up", "--workers", "1", "--listen", "127.0.0.1:0",
-                                "--shape", shape, "--kv-gib", "0.25", "--transport", "tcp"],
-                               stdout=subprocess.PIPE, text=True)
-    url = None
-    for line in process.stdout:
-        found = re.search(r"https?://\S+:\d+", line)
-        url = found[0] if found else url
-        if re.search(r"\bready\b", line):
-            return process, url
-    raise SystemExit("the tier did not start")
-
-
 def layer(options):
-    process, url = tier(options.shape)
-    try:
-        client = tributary.Client(url)
-        with Peer("layer", "--service", url) as peer, client.admit(63, 1) as sequence:
+    with Tier(options.shape, "tcp") as tier:
+        client = tributary.Client(tier.url)
+        with Peer("layer", "--service", tier.url) as peer, client.admit(63, 1) as sequence:
             shape = sequence.shape
             kind = numpy.float32 if shape.query_dtype == "f32" else numpy.uint16
             query = numpy.zeros((1, shape.heads, shape.latent_dim), kind)
@@ -138,9 +123,6 @@ def layer(options):
             compare(f"layer: {options.shape}, into `out`",
                     lambda: step.attend(0, query, row, out), peer, options)
             step.abort()
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(20)
 
 
 def main():
@@ -148,9 +130,6 @@ def main():
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.3, help="of a turn of one half")
     parser.add_argument("--shape", default="deepseek-v3", help="of the tier")
-    parser.add_argument("--offset", type=int, default=0, choices=range(0, 64, 2), metavar="BYTES",
-                        help="of queries and cache behind a multiple of 64: torch's arrays begin at "
-                             "0, many of NumPy's at 16 (default %(default)s)")
     parser.add_argument("--only", choices=["attend", "layer"])
     options = parser.parse_args()
     model = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)

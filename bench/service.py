@@ -83,9 +83,9 @@ def sockets_us(sent, answered, mode):
 
 
 class Tier:
-    """`transport`: as of --transports."""
+    """`transport`: as of --transports; `folder`: of the certificate, for tls."""
 
-    def __init__(self, shape, transport, folder, flags):
+    def __init__(self, shape, transport, folder=None, flags=()):
         self.flags = list(flags)
         serve = ["--transport", transport]
         if transport == "tls":

@@ -7,24 +7,13 @@ set -euo pipefail
 # shellcheck source=deploy/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../deploy/common.sh"
 
-rounds=5 shape=deepseek-v3 seconds=1 transports=auto
-while (($#)); do
-  case $1 in
-    --rounds) rounds=${2-}; shift ;;
-    --shape) shape=${2-}; shift ;;
-    --seconds) seconds=${2-}; shift ;;
-    --transports) transports=${2-}; shift ;;
-    -h | --help) sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
-    *) echo "service: unknown argument $1; there are --rounds, --shape, --seconds and --transports" >&2; exit 2 ;;
-  esac
-  shift
-done
+case ${1-} in
+  -h | --help) sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+esac
 command -v ucx_perftest >/dev/null || {
   echo "service: no ucx_perftest; install the package ucx-utils" >&2
   exit 1
 }
-
 configure release -DTRIBUTARY_BENCH=ON
 build release tributary service_bench
-exec python3 bench/service.py --rounds "$rounds" --shape "$shape" --seconds "$seconds" \
-  --transports "$transports"
+exec python3 bench/service.py "$@"

@@ -90,12 +90,13 @@ class Client:
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=180)
+    parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--restart-s", type=float, default=30,
                         help="between restarts of the control plane, on average")
     parser.add_argument("--attacks", action="store_true")
     options = parser.parse_args()
+    seconds = 60 * options.minutes
     digests = expected_digests()
     dice = random.Random(options.seed)
     fates = {"finish": 0, "kill": 0, "stop": 0}
@@ -113,7 +114,7 @@ def main():
         begin = shown = time.monotonic()
         pause_s = lambda: options.restart_s * dice.uniform(2 / 3, 4 / 3)  # noqa: E731
         next_restart = begin + pause_s()
-        while (now := time.monotonic()) < begin + options.seconds:
+        while (now := time.monotonic()) < begin + seconds:
             if len(clients) < CLIENTS:
                 clients.append(Client(tier, dice, digests))
                 fates[clients[-1].fate] += 1
@@ -130,7 +131,7 @@ def main():
                     tier.wait_ready(2)
                 restarts += 1
                 next_restart = now + pause_s()
-            if early is None and now > begin + options.seconds / 4:
+            if early is None and now > begin + seconds / 4:
                 early = {pid: resident_mib(pid) for pid in pids()}
             if now > shown + 10:
                 shown = now
