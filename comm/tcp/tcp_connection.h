@@ -71,7 +71,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   [[nodiscard]] bool takes_messages() const noexcept {
     return state_ != State::kClosing && !leaving_;
   }
-  void send(Unfinished message);
+  void send(Unfinished unfinished);
   void refuse(const OutgoingMessage& message, const Status& reason);
   void set_up(const TlsContext& tls);
   void on_handshake(const Status& status, const Proven& who);
