@@ -59,7 +59,7 @@ double Machine::read_gb_s() const {
 }
 
 double Machine::calibrate() {
-  return product_rate(pool_, kCalibrationRounds, clock_);
+  return product_rate(pool_, best_product(), kCalibrationRounds, clock_);
 }
 
 bool Machine::undisturbed() {

@@ -68,7 +68,6 @@ void print_figure(const std::string& what, const DecodeCase& decode, const Machi
       what, figure.seconds * 1e6, rate, 100 * rate / figure.peak_gflops, figure.peak_gflops, read,
       100 * read / machine.read_gb_s(), machine.read_gb_s(),
       100 * rate / std::min(figure.peak_gflops, by_reading), figure.rounds, figure.dropped);
-  (void)std::fflush(stdout);
 }
 
 /// Seconds of one thread, by the name of the measurement.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdio>
 #include <functional>
 #include <memory>
 #include <span>
@@ -74,7 +73,6 @@ void compare_instruction_sets(Machine& machine, std::span<const int> heads_count
       fmt::print("   {:2.0f}% of {:.0f}, {:.1f}{}\n", 100 * own / figures.front().peak_gflops,
                  figures.front().peak_gflops, cases.front()->gigabytes() / figures.front().seconds,
                  own < kNoise * best ? "  NOT the fastest" : "");
-      static_cast<void>(std::fflush(stdout));
     }
   }
 }

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdio>
 #include <functional>
 #include <limits>
 #include <string_view>
@@ -80,7 +79,6 @@ void print_ratio(const std::string& what, const Turns& turns, std::string_view u
              figure(median(turns.ours)), unit, figure(median(turns.theirs)), median(turns.ratios),
              turns.ratios.size() / 2,
              static_cast<std::size_t>(turns.rounds) - turns.ratios.size() / 2);
-  static_cast<void>(std::fflush(stdout));
 }
 
 void compare(Machine& machine, Backend& backend, Peer& peer, int heads, const Batch& batch) {

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <functional>
 #include <memory>
 #include <random>
@@ -107,7 +106,6 @@ void compare_forms(Machine& machine, Backend& backend, std::string_view what, st
           seconds * 1e6, read, 100 * read / machine.read_gb_s(), machine.read_gb_s(),
           figures[0].seconds / seconds, figures[form].rounds, figures[form].dropped);
     }
-    (void)std::fflush(stdout);
   }
 }
 

@@ -150,10 +150,6 @@ double product_rate(cpu::ThreadPool& pool, Product product, std::size_t rounds, 
   return measure_peak(pool.threads()).gflops;
 }
 
-double product_rate(cpu::ThreadPool& pool, std::size_t rounds, Clock clock) {
-  return product_rate(pool, best_product(), rounds, clock);
-}
-
 double read_rate(cpu::ThreadPool& pool, std::span<const std::uint64_t> data, Clock clock) {
   constexpr std::size_t kParts = 15;
   const auto threads = static_cast<std::size_t>(pool.threads());

@@ -31,8 +31,6 @@ enum class Clock { kWall, kProcessor };
 /// hundred microseconds are some 50,000).
 [[nodiscard]] double product_rate(cpu::ThreadPool& pool, Product product, std::size_t rounds,
                                   Clock clock);
-/// The same for best_product().
-[[nodiscard]] double product_rate(cpu::ThreadPool& pool, std::size_t rounds, Clock clock);
 
 /// GB/s at which every thread of the pool reads its part of `data`: the median of 15 parts, of at
 /// least 16 MiB a thread, so that no part is still in a cache when it is read again.
