@@ -1,7 +1,12 @@
 #include "deploy/service/protocol/pool_messages.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
+#include <concepts>
 #include <iterator>
+#include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "comm/wire/codec.h"
@@ -23,301 +28,250 @@ constexpr std::size_t kPieceBytes = std::size_t{128} << 10;
 constexpr std::size_t kSequenceBytes = 384;
 constexpr std::size_t kExtentBytes = 56;
 
-json sequence_to_json(const SequenceInfo& sequence) {
-  json object = {{"id", id_text(sequence.id)}, {"idempotency_key", sequence.idempotency_key}};
-  put_sequence(object, sequence);
-  return object;
+// The `type` of each message, in the order of the variants.
+constexpr std::array<std::string_view, std::variant_size_v<FromPool>> kFromPool{
+    "register", "sequences", "heartbeat", "reply", "ended"};
+constexpr std::array<std::string_view, std::variant_size_v<ToPool>> kToPool{
+    "registered", "admit", "free", "query", "set_draining", "drain_worker"};
+
+template <typename T, typename... Message>
+concept Is = (std::same_as<std::remove_const_t<T>, Message> || ...);
+
+// The one list of each message's fields, which writing and reading walk. Behind a number stands the
+// least one that is read, behind a text or an array the most bytes or elements.
+
+void fields(Is<SequenceInfo> auto& m, const auto& visit) {
+  visit.id(m.id);
+  visit("idempotency_key", m.idempotency_key, kMaxKeyBytes, check_idempotency_key);
+  visit.common(m);
 }
 
-SequenceId take_id(JsonObject& object, std::string_view field) {
-  return parse_id(object.text(field, 20));
+void fields(Is<WorkerInfo> auto& m, const auto& visit) {
+  visit.rank(m.rank);
+  visit("host", m.host, kMaxAddressBytes);
+  visit("address", m.address, kMaxAddressBytes);
+  visit("backend", m.backend, kMaxAddressBytes);
+  visit("threads", m.threads, 0);
 }
 
-std::string take_key(JsonObject& object) {
-  const std::string& key = object.text("idempotency_key", kMaxKeyBytes);
-  check_idempotency_key(key);
-  return key;
+void fields(Is<RegisterPool> auto& m, const auto& visit) {
+  visit.protocol(m.protocol);
+  visit("name", m.name, kMaxNameBytes, check_pool_name);
+  visit("run", m.run, kMaxNameBytes, check_pool_name);  // the same alphabet
+  visit("transport", m.transport, kMaxNameBytes);
+  visit("transport_reason", m.transport_reason, wire::kMaxText);
+  visit("costs", m.costs, wire::kMaxText);
+  visit("communicator", m.communicator, kMaxNameBytes);
+  visit("shape", m.shape);
+  visit("pages_per_worker", m.pages_per_worker, 1);
+  visit("lease_ms", m.lease_ms, 1);
+  visit("draining", m.draining);
+  visit("last_incarnation", m.last_incarnation);
+  visit("workers", m.workers, kMaxWorkers);
+  visit("sequences", m.sequences, kMaxSequencesPerWorker * m.workers.size());
+  visit("more", m.more, 0);
 }
 
-SequenceInfo sequence_from_json(const json& value, std::string_view what) {
-  JsonObject object(value, what);
-  SequenceInfo sequence;
-  sequence.id = take_id(object, "id");
-  sequence.idempotency_key = take_key(object);
-  take_sequence(object, sequence);
-  object.end();
-  return sequence;
+void fields(Is<MoreSequences> auto& m, const auto& visit) {
+  visit("sequences", m.sequences, kMaxSequencesPerWorker);
 }
 
-ErrorCode take_code(JsonObject& object) {
-  const std::string& name = object.text("code", 64);
-  for (int i = 0; i < kErrorCodes; ++i) {
-    const auto code = static_cast<ErrorCode>(i);
-    if (error_code_name(code) == name) return code;
-  }
-  fail(ErrorCode::kMalformedInput, "{} is {}: not a code", object.path("code"), quote(name));
+void fields(Is<Heartbeat::Worker> auto& m, const auto& visit) {
+  visit.rank(m.rank);
+  visit("pages_used", m.pages_used, 0);
+  visit("pages_reserved", m.pages_reserved, 0);
+  visit("homes", m.homes, 0);
+  visit("heartbeat_age_ms", m.heartbeat_age_ms, 0);
+  visit("attended_rows", m.attended_rows, 0);
+  visit("attend_seconds", m.attend_seconds);
+  visit("draining", m.draining);
 }
 
-// Writing: one function per message.
-
-json sequences_to_json(const std::vector<SequenceInfo>& sequences) {
-  json array = json::array();
-  for (const SequenceInfo& sequence : sequences) array.push_back(sequence_to_json(sequence));
-  return array;
+void fields(Is<Heartbeat> auto& m, const auto& visit) {
+  visit("draining", m.draining);
+  visit("workers", m.workers, kMaxWorkers);
+  visit("metrics", m.metrics);
 }
 
-json write(const RegisterPool& message) {
-  json workers = json::array();
-  for (const WorkerInfo& worker : message.workers) {
-    workers.push_back({{"rank", worker.rank},
-                       {"host", worker.host},
-                       {"address", worker.address},
-                       {"backend", worker.backend},
-                       {"threads", worker.threads}});
-  }
-  return {{"type", "register"},
-          {"protocol", message.protocol},
-          {"name", message.name},
-          {"run", message.run},
-          {"transport", message.transport},
-          {"transport_reason", message.transport_reason},
-          {"costs", message.costs},
-          {"communicator", message.communicator},
-          {"shape", shape_to_json(message.shape)},
-          {"pages_per_worker", message.pages_per_worker},
-          {"lease_ms", message.lease_ms},
-          {"draining", message.draining},
-          {"last_incarnation", message.last_incarnation},
-          {"workers", std::move(workers)},
-          {"sequences", sequences_to_json(message.sequences)},
-          {"more", message.more}};
+void fields(Is<PoolReply> auto& m, const auto& visit) {
+  visit("request", m.request);
+  visit("code", m.code);
+  visit.message(m.message);
+  visit("sequence", m.sequence);
 }
 
-json write(const MoreSequences& message) {
-  return {{"type", "sequences"}, {"sequences", sequences_to_json(message.sequences)}};
+void fields(Is<SequenceEnded> auto& m, const auto& visit) {
+  visit.id(m.id);
+  visit("reason", m.reason, 64);
 }
 
-json write(const Heartbeat& message) {
-  json workers = json::array();
-  for (const Heartbeat::Worker& worker : message.workers) {
-    workers.push_back({{"rank", worker.rank},
-                       {"pages_used", worker.pages_used},
-                       {"pages_reserved", worker.pages_reserved},
-                       {"homes", worker.homes},
-                       {"heartbeat_age_ms", worker.heartbeat_age_ms},
-                       {"attended_rows", worker.attended_rows},
-                       {"attend_seconds", worker.attend_seconds},
-                       {"draining", worker.draining}});
-  }
-  return {{"type", "heartbeat"},
-          {"draining", message.draining},
-          {"workers", std::move(workers)},
-          {"metrics", metrics_to_json(message.metrics)}};
+void fields(Is<Registered> auto& m, const auto& visit) {
+  visit("code", m.code);
+  visit.message(m.message);
+  visit("incarnation", m.incarnation);
 }
 
-json write(const PoolReply& message) {
-  json object = {{"type", "reply"},
-                 {"request", message.request},
-                 {"code", error_code_name(message.code)},
-                 {"message", message.message.substr(0, kMaxMessageBytes)}};
-  if (message.sequence) object["sequence"] = sequence_to_json(*message.sequence);
-  return object;
+void fields(Is<Admit> auto& m, const auto& visit) {
+  visit("request", m.request);
+  visit.id(m.id);
+  visit.common(m.wanted);
+  visit("idempotency_key", m.wanted.idempotency_key, kMaxKeyBytes, check_idempotency_key);
 }
 
-json write(const SequenceEnded& message) {
-  return {{"type", "ended"}, {"id", id_text(message.id)}, {"reason", message.reason}};
+void fields(Is<Free, Query> auto& m, const auto& visit) {
+  visit("request", m.request);
+  visit.id(m.id);
 }
 
-json write(const Registered& message) {
-  return {{"type", "registered"},
-          {"code", error_code_name(message.code)},
-          {"message", message.message.substr(0, kMaxMessageBytes)},
-          {"incarnation", message.incarnation}};
+void fields(Is<SetDraining> auto& m, const auto& visit) {
+  visit("request", m.request);
+  visit("draining", m.draining);
 }
 
-json write(const Admit& message) {
-  json object = {{"type", "admit"},
-                 {"request", message.request},
-                 {"id", id_text(message.id)},
-                 {"idempotency_key", message.wanted.idempotency_key}};
-  put_request(object, message.wanted);
-  return object;
+void fields(Is<DrainWorker> auto& m, const auto& visit) {
+  visit("request", m.request);
+  visit("worker", m.worker, 0);
+  visit("draining", m.draining);
 }
 
-json write(const Free& message) {
-  return {{"type", "free"}, {"request", message.request}, {"id", id_text(message.id)}};
-}
+struct MessageWriter {
+  json& object;
 
-json write(const Query& message) {
-  return {{"type", "query"}, {"request", message.request}, {"id", id_text(message.id)}};
-}
-
-json write(const SetDraining& message) {
-  return {{"type", "set_draining"}, {"request", message.request}, {"draining", message.draining}};
-}
-
-json write(const DrainWorker& message) {
-  return {{"type", "drain_worker"},
-          {"request", message.request},
-          {"worker", message.worker},
-          {"draining", message.draining}};
-}
-
-// Reading: one function per message, after `type` has been taken.
-
-void check_rank(int rank, std::size_t workers, const JsonObject& object, std::string_view field) {
-  if (std::cmp_greater_equal(rank, workers)) {
-    fail(ErrorCode::kMalformedInput, "{} is {}: the pool has {} workers", object.path(field), rank,
-         workers);
-  }
-}
-
-RegisterPool read_register(JsonObject& object) {
-  RegisterPool message;
-  // The rest of another version's message may look different: it is refused by version, not by
-  // form.
-  message.protocol = object.integer<int>("protocol", 1);
-  if (message.protocol != kPoolProtocol) {
-    fail(ErrorCode::kUnsupported, "pool protocol {}: this control plane speaks {}",
-         message.protocol, kPoolProtocol);
-  }
-  message.name = object.text("name", kMaxNameBytes);
-  check_pool_name(message.name);
-  message.run = object.text("run", 64);
-  check_pool_name(message.run);  // the same alphabet
-  message.transport = object.text("transport", kMaxNameBytes);
-  message.transport_reason = object.text("transport_reason", wire::kMaxText);
-  message.costs = object.text("costs", wire::kMaxText);
-  message.communicator = object.text("communicator", kMaxNameBytes);
-  message.shape = shape_from_json(object.value("shape"), object.path("shape"));
-  message.pages_per_worker = object.integer<int>("pages_per_worker", 1);
-  message.lease_ms = object.integer<int>("lease_ms", 1);
-  message.draining = object.boolean("draining");
-  message.last_incarnation = object.integer<std::uint32_t>("last_incarnation");
-  for (const json& element : object.array("workers", kMaxWorkers)) {
-    JsonObject worker(element, object.path("workers"));
-    WorkerInfo info;
-    const int next = static_cast<int>(message.workers.size());
-    info.rank = worker.integer<int>("rank", next, next);
-    info.host = worker.text("host", kMaxAddressBytes);
-    info.address = worker.text("address", kMaxAddressBytes);
-    info.backend = worker.text("backend", kMaxAddressBytes);
-    info.threads = worker.integer<int>("threads", 0);
-    worker.end();
-    message.workers.push_back(std::move(info));
-  }
-  if (message.workers.empty()) fail(ErrorCode::kMalformedInput, "register.workers is empty");
-  const std::size_t max_sequences = kMaxSequencesPerWorker * message.workers.size();
-  for (const json& element : object.array("sequences", max_sequences)) {
-    message.sequences.push_back(sequence_from_json(element, object.path("sequences")));
-    const SequenceInfo& sequence = message.sequences.back();
-    check_rank(sequence.home, message.workers.size(), object, "sequences.home");
-    for (const Extent& extent : sequence.extents) {
-      check_rank(extent.rank, message.workers.size(), object, "sequences.extents.rank");
+  template <typename Value>
+  void operator()(const char* field, const Value& value, auto... /*bounds*/) const {
+    if constexpr (std::same_as<Value, ErrorCode>) {
+      object[field] = error_code_name(value);
+    } else if constexpr (std::same_as<Value, PoolShape>) {
+      object[field] = shape_to_json(value);
+    } else if constexpr (std::same_as<Value, PoolMetrics>) {
+      object[field] = metrics_to_json(value);
+    } else {
+      object[field] = value;
     }
   }
-  message.more = object.integer<int>("more", 0);
-  return message;
-}
-
-MoreSequences read_more(JsonObject& object) {
-  MoreSequences message;
-  for (const json& element : object.array("sequences", kMaxSequencesPerWorker)) {
-    message.sequences.push_back(sequence_from_json(element, object.path("sequences")));
+  void operator()(const char* field, const std::optional<SequenceInfo>& sequence) const {
+    if (sequence) fields(*sequence, MessageWriter{object[field]});
   }
-  return message;
-}
-
-Heartbeat read_heartbeat(JsonObject& object) {
-  Heartbeat message;
-  message.draining = object.boolean("draining");
-  for (const json& element : object.array("workers", kMaxWorkers)) {
-    JsonObject worker(element, object.path("workers"));
-    Heartbeat::Worker info;
-    const int next = static_cast<int>(message.workers.size());
-    info.rank = worker.integer<int>("rank", next, next);
-    info.pages_used = worker.integer<std::int32_t>("pages_used", 0);
-    info.pages_reserved = worker.integer<std::int32_t>("pages_reserved", 0);
-    info.homes = worker.integer<std::int64_t>("homes", 0);
-    info.heartbeat_age_ms = worker.integer<std::int64_t>("heartbeat_age_ms", 0);
-    info.attended_rows = worker.integer<std::int64_t>("attended_rows", 0);
-    info.attend_seconds = worker.number("attend_seconds");
-    info.draining = worker.boolean("draining");
-    worker.end();
-    message.workers.push_back(info);
+  template <typename Element>
+  void operator()(const char* field, const std::vector<Element>& elements, auto /*most*/) const {
+    json& array = object[field] = json::array();
+    for (const Element& element : elements) {
+      fields(element, MessageWriter{array.emplace_back(json::object())});
+    }
   }
-  message.metrics = metrics_from_json(object.value("metrics"), object.path("metrics"));
-  return message;
-}
-
-PoolReply read_reply(JsonObject& object) {
-  PoolReply message;
-  message.request = object.integer<std::uint64_t>("request");
-  message.code = take_code(object);
-  message.message = object.text("message", kMaxMessageBytes);
-  if (object.has("sequence")) {
-    message.sequence = sequence_from_json(object.value("sequence"), object.path("sequence"));
+  void id(SequenceId id) const { object["id"] = id_text(id); }
+  void rank(int rank) const { object["rank"] = rank; }
+  void protocol(int protocol) const { object["protocol"] = protocol; }
+  void message(const std::string& text) const {
+    object["message"] = text.substr(0, kMaxMessageBytes);
   }
-  return message;
+  void common(const SequenceInfo& sequence) const { put_sequence(object, sequence); }
+  void common(const AdmitRequest& request) const { put_request(object, request); }
+};
+
+struct MessageReader {
+  JsonObject& object;
+  int place = 0;  // in its array
+
+  template <std::integral Integer>
+  void operator()(const char* field, Integer& value,
+                  std::type_identity_t<Integer> least = std::numeric_limits<Integer>::min()) const {
+    value = object.integer<Integer>(field, least);
+  }
+  void operator()(const char* field, bool& value) const { value = object.boolean(field); }
+  void operator()(const char* field, double& value) const { value = object.number(field); }
+  void operator()(const char* field, std::string& value, std::size_t most,
+                  void (*check)(std::string_view) = nullptr) const {
+    value = object.text(field, most);
+    if (check != nullptr) check(value);
+  }
+  void operator()(const char* field, ErrorCode& code) const {
+    const std::string& name = object.text(field, 64);
+    for (int i = 0; i < kErrorCodes; ++i) {
+      code = static_cast<ErrorCode>(i);
+      if (error_code_name(code) == name) return;
+    }
+    fail(ErrorCode::kMalformedInput, "{} is {}: not a code", object.path(field), quote(name));
+  }
+  void operator()(const char* field, PoolShape& shape) const {
+    shape = shape_from_json(object.value(field), object.path(field));
+  }
+  void operator()(const char* field, PoolMetrics& metrics) const {
+    metrics = metrics_from_json(object.value(field), object.path(field));
+  }
+  void operator()(const char* field, std::optional<SequenceInfo>& sequence) const {
+    if (object.has(field)) read(object.value(field), object.path(field), 0, sequence.emplace());
+  }
+  template <typename Element>
+  void operator()(const char* field, std::vector<Element>& elements, std::size_t most) const {
+    for (const json& element : object.array(field, most)) {
+      const auto next = static_cast<int>(elements.size());
+      read(element, object.path(field), next, elements.emplace_back());
+    }
+  }
+  void id(SequenceId& id) const { id = parse_id(object.text("id", 20)); }
+  /// Workers come by rank.
+  void rank(int& rank) const { rank = object.integer<int>("rank", place, place); }
+  /// The rest of another version's message may look different: it is refused by version, not by
+  /// form.
+  void protocol(int& protocol) const {
+    protocol = object.integer<int>("protocol", 1);
+    if (protocol == kPoolProtocol) return;
+    fail(ErrorCode::kUnsupported, "pool protocol {}: this control plane speaks {}", protocol,
+         kPoolProtocol);
+  }
+  void message(std::string& text) const { text = object.text("message", kMaxMessageBytes); }
+  void common(SequenceInfo& sequence) const { take_sequence(object, sequence); }
+  void common(AdmitRequest& request) const { request = take_request(object); }
+
+ private:
+  static void read(const json& value, std::string_view what, int place, auto& message) {
+    JsonObject object(value, what);
+    fields(message, MessageReader{object, place});
+    object.end();
+  }
+};
+
+template <typename Message, std::size_t Types>
+std::string write(const Message& message, const std::array<std::string_view, Types>& types) {
+  json object = {{"type", types[message.index()]}};
+  std::visit([&](const auto& m) { fields(m, MessageWriter{object}); }, message);
+  return json_text(object);
 }
 
-SequenceEnded read_ended(JsonObject& object) {
-  SequenceEnded message;
-  message.id = take_id(object, "id");
-  message.reason = object.text("reason", 64);
-  return message;
-}
-
-Registered read_registered(JsonObject& object) {
-  Registered message;
-  message.code = take_code(object);
-  message.message = object.text("message", kMaxMessageBytes);
-  message.incarnation = object.integer<std::uint32_t>("incarnation");
-  return message;
-}
-
-Admit read_admit(JsonObject& object) {
-  Admit message;
-  message.request = object.integer<std::uint64_t>("request");
-  message.id = take_id(object, "id");
-  message.wanted = take_request(object);
-  message.wanted.idempotency_key = take_key(object);
-  return message;
-}
-
-template <typename Message>
-Message read_request_and_id(JsonObject& object) {
+template <typename Message, std::size_t... Types>
+Message make_message(std::size_t type, std::index_sequence<Types...> /*types*/) {
   Message message;
-  message.request = object.integer<std::uint64_t>("request");
-  message.id = take_id(object, "id");
+  static_cast<void>(((Types == type && (message.template emplace<Types>(), true)) || ...));
   return message;
 }
 
-SetDraining read_set_draining(JsonObject& object) {
-  SetDraining message;
-  message.request = object.integer<std::uint64_t>("request");
-  message.draining = object.boolean("draining");
-  return message;
-}
-
-DrainWorker read_drain_worker(JsonObject& object) {
-  DrainWorker message;
-  message.request = object.integer<std::uint64_t>("request");
-  message.worker = object.integer<int>("worker", 0);
-  message.draining = object.boolean("draining");
-  return message;
-}
-
-/// Opens the message, reads it by its type, refuses leftover fields.
-template <typename Message, typename Read>
-Message parse_message(std::string_view text, std::string_view source, const Read& read) {
+/// Refuses leftover fields.
+template <typename Message, std::size_t Types>
+Message read(std::string_view text, std::string_view source,
+             const std::array<std::string_view, Types>& types) {
   const json value = parse_strict_json(text, source);
   JsonObject object(value, source);
   const std::string& type = object.text("type", 64);
-  std::optional<Message> message = read(type, object);
-  if (!message) fail(ErrorCode::kMalformedInput, "{}: unknown type {}", source, quote(type));
+  const auto known = static_cast<std::size_t>(std::ranges::find(types, type) - types.begin());
+  if (known == Types) fail(ErrorCode::kMalformedInput, "{}: unknown type {}", source, quote(type));
+  auto message = make_message<Message>(known, std::make_index_sequence<Types>());
+  std::visit([&](auto& m) { fields(m, MessageReader{object}); }, message);
   object.end();
-  return *std::move(message);
+  return message;
+}
+
+void check_workers(const RegisterPool& pool) {
+  if (pool.workers.empty()) fail(ErrorCode::kMalformedInput, "register.workers is empty");
+  const auto check = [&](int rank, std::string_view field) {
+    if (std::cmp_less(rank, pool.workers.size())) return;
+    fail(ErrorCode::kMalformedInput, "register.sequences.{} is {}: the pool has {} workers", field,
+         rank, pool.workers.size());
+  };
+  for (const SequenceInfo& sequence : pool.sequences) {
+    check(sequence.home, "home");
+    for (const Extent& extent : sequence.extents) check(extent.rank, "extents.rank");
+  }
 }
 
 }  // namespace
@@ -344,38 +298,21 @@ std::vector<FromPool> registration(RegisterPool pool) {
 }
 
 std::string to_json(const FromPool& message) {
-  return json_text(std::visit([](const auto& m) { return write(m); }, message));
+  return write(message, kFromPool);
 }
 
 std::string to_json(const ToPool& message) {
-  return json_text(std::visit([](const auto& m) { return write(m); }, message));
+  return write(message, kToPool);
 }
 
 FromPool parse_from_pool(std::string_view text) {
-  return parse_message<FromPool>(
-      text, "message from a pool",
-      [](std::string_view type, JsonObject& object) -> std::optional<FromPool> {
-        if (type == "register") return read_register(object);
-        if (type == "sequences") return read_more(object);
-        if (type == "heartbeat") return read_heartbeat(object);
-        if (type == "reply") return read_reply(object);
-        if (type == "ended") return read_ended(object);
-        return std::nullopt;
-      });
+  FromPool message = read<FromPool>(text, "message from a pool", kFromPool);
+  if (const auto* pool = std::get_if<RegisterPool>(&message)) check_workers(*pool);
+  return message;
 }
 
 ToPool parse_to_pool(std::string_view text) {
-  return parse_message<ToPool>(
-      text, "message to a pool",
-      [](std::string_view type, JsonObject& object) -> std::optional<ToPool> {
-        if (type == "registered") return read_registered(object);
-        if (type == "admit") return read_admit(object);
-        if (type == "free") return read_request_and_id<Free>(object);
-        if (type == "query") return read_request_and_id<Query>(object);
-        if (type == "set_draining") return read_set_draining(object);
-        if (type == "drain_worker") return read_drain_worker(object);
-        return std::nullopt;
-      });
+  return read<ToPool>(text, "message to a pool", kToPool);
 }
 
 std::string_view sequence_state_name(SequenceState state) noexcept {
