@@ -198,50 +198,51 @@ Labels with(Labels labels, std::string name, std::string_view value) {
 }
 
 void add_workers(Families& out, const TierView& tier) {
-  const auto each = [&](const std::function<void(const Pool&, const WorkerView&, Labels)>& visit) {
+  const auto each = [&](const auto& number) {
     for_each_pool(tier, [&](const Pool& pool, const Labels& labels) {
       for (const WorkerView& worker : workers_of(pool, tier.now)) {
-        visit(pool, worker, with(labels, "rank", std::to_string(worker.about->rank)));
+        out.add(with(labels, "rank", std::to_string(worker.about->rank)), number(pool, worker));
       }
     });
   };
+  const auto beats = [&](auto field) {
+    each([&](const Pool&, const WorkerView& worker) { return worker.beat.*field; });
+  };
   out.gauge("tributary_pages_capacity", "Pages of a worker");
-  each([&](const Pool& pool, const WorkerView&, Labels labels) {
-    out.add(std::move(labels), pool.about.pages_per_worker);
-  });
+  each([](const Pool& pool, const WorkerView&) { return pool.about.pages_per_worker; });
   out.gauge("tributary_pages_used",
             "Pages that sequences hold, whether or not their rows have come");
-  each([&](const Pool&, const WorkerView& worker, Labels labels) {
-    out.add(std::move(labels), worker.beat.pages_used);
-  });
+  beats(&Heartbeat::Worker::pages_used);
   out.gauge("tributary_pages_reserved", "Pages promised to admitted sequences, not used yet");
-  each([&](const Pool&, const WorkerView& worker, Labels labels) {
-    out.add(std::move(labels), worker.beat.pages_reserved);
-  });
+  beats(&Heartbeat::Worker::pages_reserved);
   out.gauge("tributary_worker_homes", "Sequences whose home a worker is");
-  each([&](const Pool&, const WorkerView& worker, Labels labels) {
-    out.add(std::move(labels), worker.beat.homes);
-  });
+  beats(&Heartbeat::Worker::homes);
   out.counter("tributary_worker_attended_rows_total", "Rows that a worker's queries met");
-  each([&](const Pool&, const WorkerView& worker, Labels labels) {
-    out.add(std::move(labels), worker.beat.attended_rows);
-  });
+  beats(&Heartbeat::Worker::attended_rows);
   out.counter("tributary_worker_attend_seconds_total", "Time that a worker attended");
-  each([&](const Pool&, const WorkerView& worker, Labels labels) {
-    out.add(std::move(labels), worker.beat.attend_seconds);
-  });
+  beats(&Heartbeat::Worker::attend_seconds);
   out.gauge("tributary_heartbeat_age_seconds", "Time since a worker was heard, through its pool");
-  each([&](const Pool&, const WorkerView& worker, Labels labels) {
-    out.add(std::move(labels), worker.age_seconds);
-  });
+  each([](const Pool&, const WorkerView& worker) { return worker.age_seconds; });
 }
 
 void add_pools(Families& out, const TierView& tier) {
+  const auto each = [&](auto field) {
+    for_each_metrics(
+        tier, [&](const PoolMetrics& m, const Labels& labels) { out.add(labels, m.*field); });
+  };
+  const auto slots = [&](const char* label, const auto& name, auto field) {
+    for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
+      for (std::size_t i = 0; i < (m.*field).size(); ++i) {
+        out.add(with(labels, label, name(i)), (m.*field)[i]);
+      }
+    });
+  };
+  const auto histogram = [&](const char* name, const char* help) {
+    out.begin(name, help, MetricType::Histogram);
+  };
   for (const CounterOfPools& counter : kCounters) {
     out.counter(counter.name, counter.help);
-    for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
-      out.add(labels, m.*counter.field);
-    });
+    each(counter.field);
   }
   out.counter("tributary_steps_total", "Steps of one sequence, by how they ended");
   for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
@@ -249,18 +250,13 @@ void add_pools(Families& out, const TierView& tier) {
     out.add(with(labels, "result", "aborted"), m.aborted_steps);
   });
   out.counter("tributary_refused_rows_total", "Messages with rows that were refused");
-  for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
-    for (std::size_t i = 0; i < m.refused_rows.size(); ++i) {
-      out.add(with(labels, "reason", wire::refusal_name(static_cast<wire::Refusal>(i))),
-              m.refused_rows[i]);
-    }
-  });
+  slots(
+      "reason", [](std::size_t i) { return wire::refusal_name(static_cast<wire::Refusal>(i)); },
+      &PoolMetrics::refused_rows);
   out.counter("tributary_limits_total", "Times that a limit of a worker has taken effect");
-  for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
-    for (std::size_t i = 0; i < m.limited.size(); ++i) {
-      out.add(with(labels, "limit", wire::limit_name(static_cast<wire::Limit>(i))), m.limited[i]);
-    }
-  });
+  slots(
+      "limit", [](std::size_t i) { return wire::limit_name(static_cast<wire::Limit>(i)); },
+      &PoolMetrics::limited);
   out.gauge("tributary_sequences", "Sequences of a pool");
   for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
     out.add(with(labels, "state", sequence_state_name(SequenceState::kFilling)), m.filling);
@@ -268,45 +264,29 @@ void add_pools(Families& out, const TierView& tier) {
     out.add(with(labels, "state", sequence_state_name(SequenceState::kStepping)), m.stepping);
   });
   out.gauge("tributary_client_connections", "Clients connected to a pool's workers");
-  for_each_metrics(
-      tier, [&](const PoolMetrics& m, const Labels& labels) { out.add(labels, m.connections); });
+  each(&PoolMetrics::connections);
   out.gauge("tributary_balance_ratio", "Rows of the busiest worker over the mean, last round");
-  for_each_metrics(tier,
-                   [&](const PoolMetrics& m, const Labels& labels) { out.add(labels, m.balance); });
+  each(&PoolMetrics::balance);
   out.gauge("tributary_cost_factor",
             "Time that rounds took over what the pool's constants predict, by phase");
-  for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
-    for (std::size_t i = 0; i < kCostKinds.size(); ++i) {
-      out.add(with(labels, "phase", kCostKinds[i]), m.cost_factors[i]);
-    }
-  });
+  slots(
+      "phase", [](std::size_t i) { return kCostKinds[i]; }, &PoolMetrics::cost_factors);
   out.gauge("tributary_canary_error_ratio", "Relative error of the last step that was recomputed");
-  for_each_metrics(
-      tier, [&](const PoolMetrics& m, const Labels& labels) { out.add(labels, m.canary_error); });
-}
-
-void add_histograms(Families& out, const TierView& tier) {
-  const auto all = [&](const char* name, const char* help, auto field) {
-    out.begin(name, help, MetricType::Histogram);
-    for_each_metrics(
-        tier, [&](const PoolMetrics& m, const Labels& labels) { out.add(labels, m.*field); });
-  };
-  all("tributary_step_duration_seconds", "First item of a step to its commit, one sequence",
-      &PoolMetrics::step_seconds);
-  all("tributary_round_duration_seconds", "Order of a round to its end",
-      &PoolMetrics::round_seconds);
-  all("tributary_wait_duration_seconds", "Arrival of an item to its round",
-      &PoolMetrics::wait_seconds);
-  all("tributary_ingest_duration_seconds", "Header of a message with rows to its checksum",
-      &PoolMetrics::ingest_seconds);
-  all("tributary_batch_size", "Items of a round", &PoolMetrics::batch);
-  out.begin("tributary_phase_duration_seconds", "Phases of a round, slowest worker",
-            MetricType::Histogram);
-  for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
-    for (std::size_t i = 0; i < m.phase_seconds.size(); ++i) {
-      out.add(with(labels, "phase", phase_name(static_cast<Phase>(i))), m.phase_seconds[i]);
-    }
-  });
+  each(&PoolMetrics::canary_error);
+  histogram("tributary_step_duration_seconds", "First item of a step to its commit, one sequence");
+  each(&PoolMetrics::step_seconds);
+  histogram("tributary_round_duration_seconds", "Order of a round to its end");
+  each(&PoolMetrics::round_seconds);
+  histogram("tributary_wait_duration_seconds", "Arrival of an item to its round");
+  each(&PoolMetrics::wait_seconds);
+  histogram("tributary_ingest_duration_seconds", "Header of a message with rows to its checksum");
+  each(&PoolMetrics::ingest_seconds);
+  histogram("tributary_batch_size", "Items of a round");
+  each(&PoolMetrics::batch);
+  histogram("tributary_phase_duration_seconds", "Phases of a round, slowest worker");
+  slots(
+      "phase", [](std::size_t i) { return phase_name(static_cast<Phase>(i)); },
+      &PoolMetrics::phase_seconds);
 }
 
 }  // namespace
@@ -316,7 +296,6 @@ std::string metrics_text(const TierView& tier) {
   add_tier(families, tier);
   add_workers(families, tier);
   add_pools(families, tier);
-  add_histograms(families, tier);
   return families.text();
 }
 
