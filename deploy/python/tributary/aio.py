@@ -4,8 +4,13 @@ underneath): each call that waits takes one thread, `workers` of them at most at
 import asyncio
 import concurrent.futures
 import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from ._core import Client
+from ._core import Client, Sequence, Step
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 def _free(admitted):
@@ -31,76 +36,44 @@ class _Awaitable:
         await self._call(self._inner.__exit__, *raised)
 
 
+def _awaited(function: Callable[Concatenate[Any, _P], _R]) -> (
+        Callable[Concatenate[Any, _P], Coroutine[Any, Any, _R]]):
+    """The call `function` of the inner object, awaited."""
+    @functools.wraps(function)
+    async def call(self, *arguments, **options):
+        return await self._call(function, self._inner, *arguments, **options)
+    del call.__wrapped__  # inspect finds no signature there
+    return call
+
+
 class AsyncSequence(_Awaitable):
-    """A Sequence whose calls are awaited. `sequence` is the blocking form of the same."""
+    """A Sequence whose calls are awaited. `sequence` is the blocking form of the same. The rows of
+    a push() must not change meanwhile."""
 
-    @property
-    def sequence(self):
-        return self._inner
-
-    @property
-    def shape(self):
-        return self._inner.shape
-
-    @property
-    def length(self):
-        return self._inner.length
-
-    async def push(self, layer, begin, rows, **options):
-        """Sequence.push(); `rows` must not change meanwhile."""
-        await self._call(self._inner.push, layer, begin, rows, **options)
-
-    async def wait_ready(self, **options):
-        """Sequence.wait_ready()."""
-        await self._call(self._inner.wait_ready, **options)
-
-    async def extend(self, max_new_tokens, **options):
-        """Sequence.extend()."""
-        await self._call(self._inner.extend, max_new_tokens, **options)
-
-    async def truncate(self, length, **options):
-        """Sequence.truncate()."""
-        await self._call(self._inner.truncate, length, **options)
-
-    async def refresh(self, **options):
-        """Sequence.refresh()."""
-        await self._call(self._inner.refresh, **options)
-
-    async def free(self, **options):
-        """Sequence.free()."""
-        await self._call(self._inner.free, **options)
+    sequence = property(lambda self: self._inner)
+    shape = property(lambda self: self._inner.shape)
+    length = property(lambda self: self._inner.length)
+    push = _awaited(Sequence.push)
+    wait_ready = _awaited(Sequence.wait_ready)
+    extend = _awaited(Sequence.extend)
+    truncate = _awaited(Sequence.truncate)
+    refresh = _awaited(Sequence.refresh)
+    free = _awaited(Sequence.free)
 
 
 class AsyncStep(_Awaitable):
-    """A Step whose calls are awaited; one at a time."""
+    """A Step whose calls are awaited, but for accept(), which does not wait; one at a time."""
 
-    @property
-    def tokens(self):
-        return self._inner.tokens
-
-    async def attend(self, layer, query, row, out=None, **options):
-        """Step.attend(): (o, lse)."""
-        return await self._call(self._inner.attend, layer, query, row, out, **options)
-
-    async def attend_projected(self, layer, query, row, out=None, **options):
-        """Step.attend_projected(): the heads' values."""
-        return await self._call(self._inner.attend_projected, layer, query, row, out, **options)
-
-    async def forward(self, layer, hidden, out=None, **options):
-        """Step.forward(): hidden states."""
-        return await self._call(self._inner.forward, layer, hidden, out, **options)
+    tokens = property(lambda self: self._inner.tokens)
+    attend = _awaited(Step.attend)
+    attend_projected = _awaited(Step.attend_projected)
+    forward = _awaited(Step.forward)
+    commit = _awaited(Step.commit)
+    abort = _awaited(Step.abort)
 
     def accept(self, tokens):
         """Step.accept(); does not wait."""
         self._inner.accept(tokens)
-
-    async def commit(self, **options):
-        """Step.commit()."""
-        await self._call(self._inner.commit, **options)
-
-    async def abort(self, **options):
-        """Step.abort()."""
-        await self._call(self._inner.abort, **options)
 
 
 class AsyncClient(_Awaitable):
