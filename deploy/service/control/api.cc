@@ -109,10 +109,10 @@ const std::vector<Api::Route>& Api::routes() {
       {"POST", "/v1/sequences", Role::kClient, &Api::post_sequence},
       {"GET", "/v1/sequences/*", Role::kClient, &Api::get_sequence},
       {"DELETE", "/v1/sequences/*", Role::kClient, &Api::delete_sequence},
-      {"POST", "/v1/pools/*/drain", Role::kOperator, &Api::post_drain},
-      {"POST", "/v1/pools/*/resume", Role::kOperator, &Api::post_resume},
-      {"POST", "/v1/pools/*/workers/*/drain", Role::kOperator, &Api::post_drain_worker},
-      {"POST", "/v1/pools/*/workers/*/resume", Role::kOperator, &Api::post_resume_worker},
+      {"POST", "/v1/pools/*/drain", Role::kOperator, &Api::drain<true>},
+      {"POST", "/v1/pools/*/resume", Role::kOperator, &Api::drain<false>},
+      {"POST", "/v1/pools/*/workers/*/drain", Role::kOperator, &Api::drain_worker<true>},
+      {"POST", "/v1/pools/*/workers/*/resume", Role::kOperator, &Api::drain_worker<false>},
       {"GET", kConnectPath, Role::kPool, &Api::get_connect},
   };
   return kRoutes;
@@ -287,26 +287,6 @@ void Api::delete_sequence(const HttpRequest& request, const Arguments& arguments
   });
 }
 
-void Api::post_drain(const HttpRequest& request, const Arguments& arguments,
-                     const HttpRespond& respond) {
-  set_draining(request, arguments[0], true, respond);
-}
-
-void Api::post_resume(const HttpRequest& request, const Arguments& arguments,
-                      const HttpRespond& respond) {
-  set_draining(request, arguments[0], false, respond);
-}
-
-void Api::post_drain_worker(const HttpRequest& request, const Arguments& arguments,
-                            const HttpRespond& respond) {
-  drain_worker(request, arguments, true, respond);
-}
-
-void Api::post_resume_worker(const HttpRequest& request, const Arguments& arguments,
-                             const HttpRespond& respond) {
-  drain_worker(request, arguments, false, respond);
-}
-
 const Pool& Api::living_pool(const HttpRequest& request, const std::string& name) const {
   require_empty_body(request.body);
   const Pool* pool = registry_.find(name);
@@ -317,7 +297,8 @@ const Pool& Api::living_pool(const HttpRequest& request, const std::string& name
   return *pool;
 }
 
-void Api::drain_worker(const HttpRequest& request, const Arguments& arguments, bool draining,
+template <bool kDraining>
+void Api::drain_worker(const HttpRequest& request, const Arguments& arguments,
                        const HttpRespond& respond) {
   const std::string& pool = arguments[0];
   const std::size_t workers = living_pool(request, pool).about.workers.size();
@@ -325,28 +306,30 @@ void Api::drain_worker(const HttpRequest& request, const Arguments& arguments, b
   if (std::cmp_greater_equal(rank, workers)) {
     fail(ErrorCode::kNotFound, "pool {} has no worker {}: it has {}", pool, rank, workers);
   }
-  links_.call(pool, DrainWorker{0, rank, draining}, ControlClock::now() + config_.timeout,
-              [pool, rank, draining, respond](const PoolReply& reply) {
+  links_.call(pool, DrainWorker{0, rank, kDraining}, ControlClock::now() + config_.timeout,
+              [pool, rank, respond](const PoolReply& reply) {
                 if (reply.code != ErrorCode::kOk) {
                   return respond(error_reply(reply.code, reply.message));
                 }
                 log_info("worker {} of pool {} {}", rank, pool,
-                         draining ? "is being emptied" : "takes rows again");
+                         kDraining ? "is being emptied" : "takes rows again");
                 respond(json_reply(200, fmt::format(R"({{"name":"{}","worker":{},"draining":{}}})",
-                                                    pool, rank, draining)));
+                                                    pool, rank, kDraining)));
               });
 }
 
-void Api::set_draining(const HttpRequest& request, const std::string& pool, bool draining,
-                       const HttpRespond& respond) {
+template <bool kDraining>
+void Api::drain(const HttpRequest& request, const Arguments& arguments,
+                const HttpRespond& respond) {
+  const std::string& pool = arguments[0];
   (void)living_pool(request, pool);
-  links_.call(pool, SetDraining{0, draining}, ControlClock::now() + config_.timeout,
-              [this, pool, draining, respond](const PoolReply& reply) {
+  links_.call(pool, SetDraining{0, kDraining}, ControlClock::now() + config_.timeout,
+              [this, pool, respond](const PoolReply& reply) {
                 if (reply.code != ErrorCode::kOk) {
                   return respond(error_reply(reply.code, reply.message));
                 }
-                registry_.set_draining(pool, draining, ControlClock::now());
-                log_info("pool {} {}", pool, draining ? "drains" : "serves again");
+                registry_.set_draining(pool, kDraining, ControlClock::now());
+                log_info("pool {} {}", pool, kDraining ? "drains" : "serves again");
                 respond(json_reply(200, fmt::format(R"({{"name":"{}","state":"{}"}})", pool,
                                                     pool_state_name(registry_.find(pool)->state))));
               });

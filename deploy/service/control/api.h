@@ -57,18 +57,11 @@ class Api {
   void post_sequence(const HttpRequest& request, const Arguments&, const HttpRespond& respond);
   void get_sequence(const HttpRequest&, const Arguments& arguments, const HttpRespond& respond);
   void delete_sequence(const HttpRequest&, const Arguments& arguments, const HttpRespond& respond);
-  void post_drain(const HttpRequest& request, const Arguments& arguments,
-                  const HttpRespond& respond);
-  void post_resume(const HttpRequest& request, const Arguments& arguments,
-                   const HttpRespond& respond);
-  void post_drain_worker(const HttpRequest& request, const Arguments& arguments,
-                         const HttpRespond& respond);
-  void post_resume_worker(const HttpRequest& request, const Arguments& arguments,
-                          const HttpRespond& respond);
   void get_connect(const HttpRequest&, const Arguments&, const HttpRespond& respond);
-  void set_draining(const HttpRequest& request, const std::string& pool, bool draining,
-                    const HttpRespond& respond);
-  void drain_worker(const HttpRequest& request, const Arguments& arguments, bool draining,
+  template <bool kDraining>  // or back again
+  void drain(const HttpRequest& request, const Arguments& arguments, const HttpRespond& respond);
+  template <bool kDraining>
+  void drain_worker(const HttpRequest& request, const Arguments& arguments,
                     const HttpRespond& respond);
   /// The pool that a request without a body names. Throws kNotFound, kPoolLost, kMalformedInput.
   [[nodiscard]] const Pool& living_pool(const HttpRequest& request, const std::string& name) const;

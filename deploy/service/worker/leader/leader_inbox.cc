@@ -22,34 +22,27 @@ LeaderInbox::LeaderInbox(int workers) : peers_(static_cast<std::size_t>(workers)
   peers_.front().joined = true;
 }
 
-bool LeaderInbox::post_items(int rank, wire::Items items) {
+template <typename Message>
+bool LeaderInbox::post(std::vector<Message>& messages, Message message) {
   {
     const std::lock_guard lock(mutex_);
-    if (mail_.items.size() >= kMaxMessages) return false;
-    mail_.items.push_back({rank, Deadline::Clock::now(), std::move(items)});
+    if (messages.size() >= kMaxMessages) return false;
+    messages.push_back(std::move(message));
   }
   changed_.notify_all();
   return true;
+}
+
+bool LeaderInbox::post_items(int rank, wire::Items items) {
+  return post(mail_.items, {rank, Deadline::Clock::now(), std::move(items)});
 }
 
 bool LeaderInbox::post_relay(int rank, wire::ControlRelay relay) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (mail_.relays.size() >= kMaxMessages) return false;
-    mail_.relays.push_back({rank, std::move(relay)});
-  }
-  changed_.notify_all();
-  return true;
+  return post(mail_.relays, {rank, std::move(relay)});
 }
 
 bool LeaderInbox::post_request(ToPool request) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (mail_.requests.size() >= kMaxMessages) return false;
-    mail_.requests.push_back(std::move(request));
-  }
-  changed_.notify_all();
-  return true;
+  return post(mail_.requests, std::move(request));
 }
 
 void LeaderInbox::post_progress(const wire::Progress& progress) {

@@ -89,6 +89,8 @@ class LeaderInbox {
     Time heard{};
     wire::Beat beat;
   };
+  template <typename Message>
+  [[nodiscard]] bool post(std::vector<Message>& messages, Message message);
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
