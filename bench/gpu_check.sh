@@ -9,7 +9,7 @@ usage() {
 Usage: gpu_check.sh [--pack DIR | --from DIR [--emulated]]
                     [--results DIR] [--budget SECONDS] [--only NAME]...
   (neither)         builds here (needs our packages and nvcc), then runs
-  --pack DIR        builds here, no GPU needed, what runs there: at most 50 MiB, stripped
+  --pack DIR        builds here, no GPU needed, what runs there: at most 64 MiB, stripped
   --from DIR        runs what --pack made; needs a driver and a shell
   --emulated        with --from: on a device that is emulated, as far as that goes; needs a shell
   --results DIR     where results go (default: results beside DIR's programs)

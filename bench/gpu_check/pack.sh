@@ -3,7 +3,7 @@
 # Sourced by gpu_check.sh: builds what travels to a machine with a GPU. No MPI and no UCX, which load
 # components at run time: pools are threads there.
 
-most_mib=50
+most_mib=64
 packed_programs=(first_light first_light_trace first_light_patient gpu_bench gpu_backend_test
   gpu_grid_test gpu_pool_test gpu_communicator_test tributary first_light_emulated)
 build_folder=build/gpu_pack
