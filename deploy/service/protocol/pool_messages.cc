@@ -306,7 +306,7 @@ std::string to_json(const ToPool& message) {
 }
 
 FromPool parse_from_pool(std::string_view text) {
-  FromPool message = read<FromPool>(text, "message from a pool", kFromPool);
+  auto message = read<FromPool>(text, "message from a pool", kFromPool);
   if (const auto* pool = std::get_if<RegisterPool>(&message)) check_workers(*pool);
   return message;
 }
