@@ -204,6 +204,7 @@ def test_a_request_that_ends_while_it_waits_leaves_nothing():
         engine.admit("a", 60, 4, last=80)
         assert not engine.step(a=60)
         free_from_outside(engine, "a")
+        wait_until(lambda: not any(pool.pages_held), "no rows are on their way", 20)
         other = pool.admit(4 * PAGE, 0)
         assert not engine.step(a=1)
         engine.worker.drop("a")
