@@ -25,6 +25,7 @@ class Worker:
         self._scheduled = {}  # request -> Scheduled, of this step
         self._lost = set()    # requests whose rows are nowhere
         self._admitted = {}   # request -> sequence that the scheduler has not heard of
+        self._unfinished = []  # what close() waits for: frees, and pushes of what was handed over
         self.batch = None
         # Prompts are pushed while the next layer is computed; a lost sequence's successor is found
         # in a thread of its own, which may wait long.
@@ -89,6 +90,7 @@ class Worker:
         if held.hands_over and held.sequence is not None:
             # A copy: a push of it may still be under way.
             self.client.release(tributary.Sequence.from_json(held.sequence.to_json()))
+            self._finish(push for push, _ in held.pushes)
         if held.settled is not None:
             self.free([held.settled])
         if (sequence := self._admitted.pop(name, None)) is not None:
@@ -117,7 +119,11 @@ class Worker:
         return {name: sequence.to_json() for name, sequence in admitted.items()}
 
     def free(self, sequences):
-        self.pushing.submit(self._free, sequences)
+        self._finish([self.pushing.submit(self._free, sequences)])
+
+    def _finish(self, futures):
+        self._unfinished = [one for one in self._unfinished if not one.done()]
+        self._unfinished += futures
 
     def _free(self, sequences):
         # Copies: a push of one may still be under way, and a call has a sequence alone.
@@ -136,11 +142,15 @@ class Worker:
         atexit.unregister(self.close)
         for held in self._held.values():
             held.over.set()
+            if held.hands_over:
+                self._finish(push for push, _ in held.pushes)
+        self._settling.shutdown(cancel_futures=True)
+        concurrent.futures.wait(self._unfinished, timeout=self.options.timeout)
+        self.pushing.shutdown(cancel_futures=True)
         admitted = [h.sequence for h in self._held.values()
                     if h.sequence is not None and not h.hands_over]
+        admitted += [h.settled for h in self._held.values() if h.settled is not None]
         self._held.clear()
-        self._settling.shutdown(cancel_futures=True)
-        self.pushing.shutdown(cancel_futures=True)
         if admitted:
             self._free(admitted)
 
@@ -172,6 +182,7 @@ class Worker:
         held.settled = sequence
         held.settling = False
         if held.over.is_set():
+            held.settled = None
             self._free([sequence])
 
     def _find_room(self, name, held):

@@ -1,5 +1,6 @@
 # The worker's half without vLLM: steps as vLLM makes them, attention compared with that over all
 # rows.
+import time
 import types
 
 import pytest
@@ -240,6 +241,8 @@ def test_what_is_handed_over_outlives_the_engine(engine):
     engine.hands_over.update("ab")
     for name in "ab":
         engine.admit(name, 70, 40)
+    for _ in range(2):  # the rows have to wait
+        engine.worker.pushing.submit(time.sleep, 0.3)
     assert not engine.step(a=70, b=70)
     copies = [engine.pool.adopt(tributary.Sequence.from_json(sequence_of(engine, name).to_json()))
               for name in "ab"]
