@@ -1,7 +1,6 @@
 // The error of a call on many items of which some failed: names each of them.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -35,10 +34,6 @@ class ItemsError : public Error {
 };
 
 /// Throws ItemsError unless `failed` is empty; brings it into order first.
-inline void throw_if_failed(std::vector<ItemFailure> failed) {
-  if (failed.empty()) return;
-  std::ranges::sort(failed, {}, &ItemFailure::index);
-  throw ItemsError(std::move(failed));
-}
+void throw_if_failed(std::vector<ItemFailure> failed);
 
 }  // namespace tributary
