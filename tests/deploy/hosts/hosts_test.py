@@ -92,9 +92,15 @@ class HostTier(contextlib.AbstractContextManager):
     def state(self):
         return next((pool["state"] for pool in self.cluster()["pools"]), None)
 
+    def series(self, name):
+        """(labels, value) of each."""
+        for line in self.get("/metrics").splitlines():
+            if re.match(rf"{name}[ {{]", line):
+                labels, _, value = line[len(name):].rpartition(" ")
+                yield labels, float(value)
+
     def metric(self, name):
-        return sum(float(line.rpartition(" ")[2]) for line in self.get("/metrics").splitlines()
-                   if re.match(rf"{name}[ {{]", line))
+        return sum(value for _, value in self.series(name))
 
     def replay(self, *arguments):
         return self.lab.start_tributary("client", "replay", "--service", self.url, "--token-file",
@@ -372,14 +378,12 @@ class ShortCuts(Hosts):
     default pool timeout: the pool lives, and nobody may lose anything."""
 
     RUN = ["--requests", "16", "--length-scale", "0.3", "--max-batch", "8"]
+    TOKEN_BYTES = 2 * 576 * 2  # of two layers, in bfloat16
 
     def test_they_cost_nothing(self):
         expected = alone(*self.RUN)
         with HostTier(pool_timeout_ms=1500, lease_ms=30_000) as tier:
-            self.assertEqual(tier.digest(*self.RUN), expected)
-            pushed = tier.metric("tributary_ingested_bytes_total")
-            self.assertGreater(pushed, 0)
-            for runs, seconds in enumerate((0.3, 1, 3, 10), 2):
+            for runs, seconds in enumerate((0.3, 1, 3, 10), 1):
                 client = tier.replay(*self.RUN)
                 self.addCleanup(client.kill)
                 tier.wait_decoding(client)
@@ -390,9 +394,15 @@ class ShortCuts(Hosts):
                 self.assertEqual(client.wait(), 0, f"{seconds} s: {client.output()}")
                 self.assertEqual(client.figure("digest"), expected, f"{seconds} s")
                 wait_until(lambda: tier.state() == "serving", "the pool is back")
-                wait_until(lambda: tier.metric("tributary_ingested_bytes_total") == runs * pushed,
+                tokens = int(re.search(r"(\d+) prompt tokens", client.figure("decoded"))[1])
+                wait_until(lambda: tier.metric("tributary_ingested_bytes_total")
+                           == runs * tokens * self.TOKEN_BYTES,
                            f"nothing was pushed twice after {seconds} s", 10)
-            self.assertEqual(tier.metric("tributary_refused_rows_total"), 0)
+                refused = {re.search('reason="([^"]*)"', labels)[1] for labels, value
+                           in tier.series("tributary_refused_rows_total") if value > 0}
+                # Sockets outlive 6 s (HOLD): after 10 a message may have ended in its middle.
+                self.assertLessEqual(refused, {"aborted", "repeated"} if seconds == 10 else set(),
+                                     f"{seconds} s")
             self.assertEqual(tier.metric("tributary_leases_expired_total"), 0)
 
 
