@@ -27,6 +27,13 @@ ENDLESS = ["replay", "--requests", "640", "--leaf-tokens", "256", "--kv-gib", "0
            "--length-scale", "0.1", "--layers", "8", "--canary-rate", "0"]
 
 
+def catches(pid, number):
+    """Whether a process has a handler of its own for a signal."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    caught = int(re.search(r"^SigCgt:\s*(\w+)", status, re.MULTILINE)[1], 16)
+    return caught >> (number - 1) & 1
+
+
 def free_ports(count):
     """Ports of the loopback device below those that the system gives to whoever asks for any: until
     they are bound, or between two programs that listen there, nobody else gets them."""

@@ -17,8 +17,8 @@ import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from program import (ENDLESS, LIMIT_S, PROGRAM, SMALL, TINY, Process, run,  # noqa: E402
-                     run_on_terminal)
+from program import (ENDLESS, LIMIT_S, PROGRAM, SMALL, TINY, Process, catches,  # noqa: E402
+                     run, run_on_terminal)
 
 REQUEST = '{"timestamp": %d, "input_length": %d, "output_length": %d}\n'
 
@@ -300,7 +300,7 @@ class ReportFiles(Case):
         for number in (signal.SIGINT, signal.SIGTERM):
             path = self.folder / f"{number}.json"
             with Process([*ENDLESS, "--json", path]) as work:
-                time.sleep(2)
+                work.wait_until(lambda: catches(work.popen.pid, number), "it has begun")
                 work.popen.send_signal(number)
                 result = work.wait()
             self.assertEqual(result.status, 128 + number, result)
