@@ -204,9 +204,11 @@ TEST(UcxProcess, PayloadsWaitForMemory) {
   constexpr std::size_t kBytes = 32 * kMiB;
   constexpr int kPayloads = 12;
   SameLanding handler(kBytes, kPayloads);
-  const auto server = make_ucx_transport({.listen = "127.0.0.1:0"}, handler);
+  // The last of them waits for all others.
+  const auto server =
+      make_ucx_transport({.listen = "127.0.0.1:0", .send_timeout = kAmple}, handler);
   const std::vector<std::byte> payload(kBytes);
-  Endpoint client(make_ucx_transport, {});
+  Endpoint client(make_ucx_transport, {.send_timeout = kAmple});
   std::vector<PeerId> peers;  // one peer alone does not get that much memory
   for (int i = 0; i < 3; ++i) peers.push_back(client.transport().connect(server->address()));
   const std::size_t before = writable_bytes();
@@ -244,7 +246,7 @@ TEST(UcxProcess, AReceiverIsKilledInTheMiddleOfATransfer) {
 TEST(UcxProcess, AStoppedReceiverIsCutOff) {
   const PeerProgram server({"echo"});
   TransportConfig config;
-  config.send_timeout = std::chrono::seconds(2);  // the echo, of another process, is within it
+  config.send_timeout = std::chrono::seconds(5);  // the echo, of another process, is within it
   Endpoint client(make_ucx_transport, config);
   const PeerId peer = client.transport().connect(server.read_line());
   expect_echo(client, peer, 10);

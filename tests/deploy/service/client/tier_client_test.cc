@@ -102,15 +102,18 @@ TEST_F(TierClientTest, AWorkerThatIsNotThereIsUnavailableAndSaidToBeWaitedFor) {
     const std::lock_guard lock(mutex);
     told.push_back(text);
   };
-  make_client(config);
   SequenceHandle a = sequence();
   a.addresses = {"tcp://127.0.0.1:1"};
   std::vector<float> output;
   const LayerItem one = item(a, output);
-  expect_error(ErrorCode::kUnavailable, "tried again until the deadline", [&] {
-    client_->attend(std::span(&one, 1), 0, Deadline::after(milliseconds(3'200)));
-  });
-  client_.reset();
+  for (const int patience_ms : {3'200, 20'000}) {  // the second where the machine stalls
+    make_client(config);
+    expect_error(ErrorCode::kUnavailable, "tried again until the deadline", [&] {
+      client_->attend(std::span(&one, 1), 0, Deadline::after(milliseconds(patience_ms)));
+    });
+    client_.reset();
+    if (!told.empty()) break;
+  }
   ASSERT_EQ(told.size(), 1U) << "once, after two seconds";
   EXPECT_THAT(told[0], testing::HasSubstr("Connection refused; calls wait"));
 }
@@ -149,8 +152,16 @@ TEST_F(TierClientTest, AFullWorkerIsAskedAgain) {
   client_->attend(std::span(&one, 1), 0);
   EXPECT_EQ(asked, 4);
   asked = -1'000'000;
-  expect_error(ErrorCode::kPoolFull, "too many requests wait; tried again until the deadline",
-               [&] { client_->attend(std::span(&one, 1), 0, Deadline::after(milliseconds(300))); });
+  Status full;
+  // Where an answer is late because the machine stalls, the deadline is all that there is to say.
+  for (const auto patience : test::kPatiences) {
+    full =
+        status_of([&] { client_->attend(std::span(&one, 1), 0, Deadline::after(3 * patience)); });
+    if (full.code() != ErrorCode::kDeadlineExceeded) break;
+  }
+  EXPECT_EQ(full.code(), ErrorCode::kPoolFull);
+  EXPECT_THAT(full.message(),
+              testing::HasSubstr("too many requests wait; tried again until the deadline"));
 }
 
 /// Answers for each sequence with a code, and the length that was asked.
@@ -281,7 +292,7 @@ TEST_F(TierClientTest, NothingIsABatchToo) {
 }
 
 TEST_F(TierClientTest, ADeadlinePassesAndTheLateReplyDoesNoHarm) {
-  std::atomic<bool> answers = false;
+  std::atomic<bool> answers = true;
   worker_.on_round = [&](const wire::LayerRequest&,
                          std::span<const std::byte>) -> std::optional<FakeWorker::RoundAnswer> {
     if (!answers) return std::nullopt;
@@ -292,17 +303,20 @@ TEST_F(TierClientTest, ADeadlinePassesAndTheLateReplyDoesNoHarm) {
   };
   SequenceHandle a = sequence();
   std::vector<float> output;
+  const LayerItem first = item(a, output);
+  client_->attend(std::span(&first, 1), 0);  // connected: the next one leaves at once
+  answers = false;
   for (const auto patience : test::kPatiences) {
     const LayerItem one = item(a, output);
     EXPECT_EQ(code_of([&] { client_->attend(std::span(&one, 1), 0, Deadline::after(patience)); }),
               ErrorCode::kDeadlineExceeded);
-    if (!worker_.received().rounds.empty()) break;
+    if (worker_.received().rounds.size() > 1) break;
   }
   const auto before = worker_.received();
-  ASSERT_FALSE(before.rounds.empty());
+  ASSERT_GT(before.rounds.size(), 1U);
   answers = true;
   FakeWorker::RoundAnswer late;
-  late.reply.request = before.rounds.front().request;
+  late.reply.request = before.rounds.at(1).request;
   late.reply.items = {ErrorCode::kOk};
   late.payload.assign(kSmallOutput * sizeof(float), std::byte{0xff});
   worker_.send(late);

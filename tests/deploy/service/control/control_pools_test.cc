@@ -46,10 +46,10 @@ TEST(ControlPools, AnEndedConnectionLosesThePoolAtOnce) {
   EXPECT_EQ(parse_sequence_handle(next.body).pool, "b");
 }
 
-/// The shortest silence that may be set.
+/// Pools are lost soon, but not by a machine that stalls for a second or two.
 ControlOptions impatient_options() {
   ControlOptions options = ControlHarness::quick_options();
-  options.pool_timeout_ms = 1'000;
+  options.pool_timeout_ms = 3'000;
   return options;
 }
 
@@ -79,7 +79,7 @@ TEST(ControlPools, ASilentPoolThatDoesNotComeBackIsLost) {
   ControlOptions options = impatient_options();
   for (const bool ends : {false, true}) {
     // By its patience; or, since its connection ended, before that.
-    options.pool_patience_ms = ends ? 600'000 : 2'000;
+    options.pool_patience_ms = ends ? 600'000 : 4'000;
     const ControlHarness control(options);
     auto pool = std::make_unique<SimulatedPool>(pool_of(control));
     ASSERT_EQ(pool->wait_registered().code, ErrorCode::kOk);
@@ -105,7 +105,7 @@ TEST(ControlPools, AStallOfTheControlPlaneLosesNobody) {
   ASSERT_EQ(pool.wait_registered().code, ErrorCode::kOk);
   for (int i = 0; i < 3; ++i) {
     std::promise<bool> beaten;
-    control.stall([&] { beaten.set_value(pool.wait_for_beats(14)); });  // 1.4 s of a timeout of 1 s
+    control.stall([&] { beaten.set_value(pool.wait_for_beats(35)); });  // 3.5 s of a timeout of 3 s
     ASSERT_TRUE(beaten.get_future().get());
     EXPECT_EQ(control.cluster()["pools"][0]["state"], "serving");
   }

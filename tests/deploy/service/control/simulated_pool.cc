@@ -25,6 +25,7 @@ SimulatedPool::SimulatedPool(const SimulatedPoolConfig& config) : config_(config
   for (const SequenceInfo& sequence : config_.sequences) sequences_[sequence.id] = sequence;
   WebSocketClientConfig client;
   client.url = parse_url("http://" + config_.control + "/v1/pools/connect");
+  client.timeout = client.idle_timeout = kPatience;
   if (!config_.token.empty()) client.headers = {{"Authorization", "Bearer " + config_.token}};
   loop_.post([this, client] {
     connect_websocket(loop_, client,

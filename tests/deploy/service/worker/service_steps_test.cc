@@ -198,7 +198,7 @@ TEST_F(ServiceSteps, AClientThatGoesInTheMiddleLeavesNothingBehind) {
 
 TEST(ServiceLeases, ASilentClientsSequenceIsFreed) {
   WorkerOptions options = small_options();
-  options.leader.lease_ms = 2000;  // several times what any pause of a busy machine takes
+  options.leader.lease_ms = 6000;  // several times what any pause of a busy machine takes
   ServicePool pool(2, options);
   PoolUser user(pool);
   const UserSequence silent = user.start(1, 100, 8);
