@@ -19,6 +19,7 @@ namespace http = boost::beast::http;
 namespace {
 
 constexpr std::size_t kReadBytes = 4096;
+constexpr std::chrono::milliseconds kCancelAgain{10};
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 std::string_view view(beast::string_view text) {
@@ -91,13 +92,19 @@ void HttpSession::read_header() {
   head_ = false;
   expired_ = false;
   // One deadline for the whole request: slow bytes do not extend it.
-  timer_.arm(service_->config.read_timeout, [self = shared_from_this()] {
-    self->expired_ = true;
-    self->stream_.cancel();
-  });
+  timer_.arm(service_->config.read_timeout, [self = shared_from_this()] { self->expire(); });
   http::async_read_header(
       stream_, buffer_, *parser_,
       [self = shared_from_this()](const Error& error, std::size_t) { self->on_header(error); });
+}
+
+/// Ends the read of a request. A part of it that has just arrived is not cancelled, and the read
+/// goes on to wait for the next: so it is cancelled again, until the answer has a deadline of its
+/// own.
+void HttpSession::expire() {
+  expired_ = true;
+  stream_.cancel();
+  timer_.arm(kCancelAgain, [self = shared_from_this()] { self->expire(); });
 }
 
 void HttpSession::on_header(const Error& error) {

@@ -37,6 +37,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
   void await_request();
   void read_header();
+  void expire();
   void on_header(const Error& error);
   void read_body();
   void on_request(const Error& error);

@@ -128,6 +128,28 @@ TEST(HttpLimits, SlowRequestsEndInTime) {
   }
 }
 
+/// The deadline passes while the loop is held up and several reads' worth of a body has come: no
+/// read waits at the moment at which it is cancelled.
+TEST(HttpLimits, ARequestThatIsBeingReadAtItsDeadlineEnds) {
+  std::string answer;
+  for (const auto patience : kPatiences) {
+    HttpServerConfig config = hasty_config(patience);
+    config.max_body_bytes = 1'000'000;
+    TestServer server(config, big_handlers());
+    const RawClient client(server.address());
+    client.send(
+        "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000\r\nExpect: 100-continue\r\n\r\n");
+    if (client.read_until("\r\n\r\n") != "HTTP/1.1 100 Continue\r\n\r\n") continue;
+    server.thread().call([&] {
+      std::this_thread::sleep_for(2 * patience);
+      return client.send(std::string(200'000, 'x'));
+    });
+    answer = client.read_all();
+    break;
+  }
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 408 Request Timeout\r\n"));
+}
+
 TEST(HttpLimits, IdleConnectionsAreClosedWithoutAWord) {
   std::string answer;
   for (const auto patience : kPatiences) {
