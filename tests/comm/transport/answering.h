@@ -32,7 +32,8 @@ class AnsweringServer {
 class AskingClient {
  public:
   AskingClient(const Endpoint::Make& make, const std::string& address,
-               const Introduction& introduction = {}, const TransportConfig& config = {})
+               const Introduction& introduction = {},
+               const TransportConfig& config = {.connect_timeout = kAmple})
       : endpoint_(make, config), peer_(endpoint_.transport().connect(address, introduction)) {}
   void ask() { endpoint_.send(peer_, 3, "who is there?"); }
   void expect_answer() {

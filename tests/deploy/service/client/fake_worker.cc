@@ -117,8 +117,11 @@ void FakeWorker::answer_round(const wire::LayerRequest& round, std::span<const s
 }
 
 void FakeWorker::answer_control(const wire::Control& control) {
-  received_.controls.push_back(control);
-  changed_.notify_all();
+  const wire::ControlItem& first = control.items.at(0);
+  if (first.op != wire::ControlOp::kRenew || first.epoch != 0) {
+    received_.controls.push_back(control);
+    changed_.notify_all();
+  }
   std::optional<wire::ControlReply> answer;
   if (on_control) {
     answer = on_control(control);

@@ -59,6 +59,8 @@ class FakeWorker final : private TransportHandler {
     std::vector<wire::Rows> rows;
     std::vector<std::vector<std::byte>> row_payloads;
     std::vector<wire::LayerRequest> rounds;
+    /// Without the questions of the client's watch, which a stall of half a second brings: they
+    /// are renewals without an epoch.
     std::vector<wire::Control> controls;
     int ends = 0;  // of connections, by the client
   };
