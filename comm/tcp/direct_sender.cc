@@ -29,6 +29,11 @@ void DirectSender::close() {
   socket_ = -1;
 }
 
+bool DirectSender::closed() {
+  const std::lock_guard lock(mutex_);
+  return closed_;
+}
+
 void DirectSender::done(std::size_t messages) {
   const std::lock_guard lock(mutex_);
   left_ -= messages;

@@ -40,6 +40,7 @@ class DirectSender {
   /// For good: when it returns no thread writes any more, and no later message waits. Any thread
   /// may call it.
   void close();
+  [[nodiscard]] bool closed();
   /// The messages that send() has left since the last call.
   [[nodiscard]] std::vector<Unfinished> take();
   /// So many messages that take() has given are written, or refused.

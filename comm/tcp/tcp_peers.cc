@@ -69,11 +69,14 @@ void TcpPeers::accept(TcpConnection::Tcp::socket socket) {
 
 void TcpPeers::connect(PeerId id, const TcpConnection::Tcp::endpoint& to,
                        const Introduction& introduction) {
+  const auto direct = direct_.find(id);
   const auto connection =
-      std::make_shared<TcpConnection>(*this, id, TcpConnection::Tcp::socket(io_), direct_.find(id));
+      std::make_shared<TcpConnection>(*this, id, TcpConnection::Tcp::socket(io_), direct);
   peers_[id] = {.connection = connection};
   if (stopped_) return connection->end(transport_closed());
   connection->connect(to, introduction, client_tls_);
+  // The disconnect() of another thread may have come before what this thread has posted.
+  if (direct->closed()) connection->disconnect();
 }
 
 void TcpPeers::send_waiting(PeerId id) {

@@ -155,6 +155,7 @@ bool Connections::welcome() {
     if (!door_.is_there(id) || !open_route(*peer)) continue;
     peer->welcomed = true;
     send_now(*peer, {}, kWelcome);
+    send_held(*peer);
   }
   return true;
 }

@@ -46,7 +46,8 @@ inline constexpr std::size_t kMessagePrefixBytes =
 /// the label that their receiver has chosen. After both introductions the connecting side sends a
 /// hello over UCX, and the accepting side answers with a welcome. Until the welcome arrives the
 /// connecting side holds its messages back, because UCX does not keep the order of messages while
-/// it sets up its own connection. connect_timeout covers all of this.
+/// it sets up its own connection; the accepting side, which has no route before the hello, until it
+/// has sent the welcome. connect_timeout covers all of this.
 ///
 /// The states of a peer: open; after disconnect() flushing, for a bounded time; closing, while
 /// something is in flight, until UCX has released it; gone.
@@ -159,6 +160,7 @@ class Connections {
   // ucx_messages.cc
   void set_handlers();
   void on_welcome(Peer& peer);
+  void send_held(Peer& peer);
   bool say_hellos();
   [[nodiscard]] ucs_status_t say_hello(Peer& peer);
   void send_now(Peer& peer, OutgoingMessage message, unsigned number);

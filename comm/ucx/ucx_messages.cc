@@ -97,6 +97,10 @@ void Connections::set_handlers() {
 void Connections::on_welcome(Peer& peer) {
   if (std::exchange(peer.welcomed, true)) return;
   peer.route->hello = Route::Hello::kAnswered;
+  send_held(peer);
+}
+
+void Connections::send_held(Peer& peer) {
   for (OutgoingMessage& message : std::exchange(peer.held, {})) {
     peer.outgoing_bytes -= cost_of(message);
     send_now(peer, std::move(message), kMessage);

@@ -1,7 +1,11 @@
 // The cases of the conformance suite about the ends of connections and the limits.
+#include <algorithm>
+#include <chrono>
 #include <future>
 #include <optional>
 #include <set>
+#include <thread>
+#include <vector>
 
 #include "tests/comm/transport/transport_conformance.h"
 
@@ -214,6 +218,30 @@ TEST_P(TransportConformance, DestructionRightAfterConnect) {
   }
 }
 
+/// The transport's own thread connects, another one disconnects before the first goes on.
+TEST_P(TransportConformance, AnotherThreadDisconnectsWhatTheTransportsOwnConnects) {
+  Endpoint target(make_, listening());
+  const auto connects = [&](Endpoint& server, PeerId /*peer*/, std::uint16_t /*type*/,
+                            std::span<const std::byte> /*header*/, std::size_t /*bytes*/) {
+    const PeerId made = server.transport().connect(target.address());
+    std::thread([&] { server.transport().disconnect(made); }).join();
+    return false;
+  };
+  Endpoint server(make_, listening(), connects);
+  Endpoint client(make_, connecting());
+  client.send(client.transport().connect(server.address()), 1, "");
+  EXPECT_EQ(server.receive().type, 1);
+  // Later than that.
+  server.send(server.transport().connect(target.address()), 2, "");
+  EXPECT_EQ(target.receive().type, 2);
+  const auto limit = std::chrono::steady_clock::now() + kAmple;
+  const auto one_is_left = [&] { return target.opens() == target.disconnects() + 1; };
+  while (!one_is_left() && std::chrono::steady_clock::now() < limit) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(one_is_left());
+}
+
 TEST_P(TransportConformance, OwnLimitsRefuseAMessage) {
   TransportConfig config = connecting();
   config.max_header_bytes = 100;
@@ -298,6 +326,32 @@ TEST_P(TransportConformance, BothEndsKnowWhoWasProven) {
     EXPECT_EQ(ours.id, id);
     EXPECT_EQ(ours.session, theirs.session);
     EXPECT_TRUE(sessions.insert(ours.session).second);
+  }
+}
+
+TEST_P(TransportConformance, TheAcceptingSideMaySpeakFirst) {
+  constexpr std::uint16_t kSmall = 20;
+  const std::vector<std::byte> payload = test_bytes(300'000, 9);
+  Endpoint server(make_, listening());
+  Endpoint client(make_, connecting());
+  for (PeerId id = 1; id <= 10; ++id) {  // a transport's ids count up
+    static_cast<void>(client.transport().connect(server.address()));
+    static_cast<void>(server.wait_open(id));
+    Completion sent;
+    server.send(id, kSmall, "", payload, sent.callback());
+    for (std::uint16_t type = 0; type < kSmall; ++type) {
+      server.send(id, type, "", {}, sent.callback());
+    }
+    std::vector<std::uint16_t> types;
+    for (int i = 0; i <= kSmall; ++i) {
+      const Received message = client.receive();
+      ASSERT_TRUE(message.status.ok()) << message.status.message();
+      if (message.type < kSmall) types.push_back(message.type);
+      EXPECT_TRUE(message.payload == (message.type < kSmall ? std::vector<std::byte>() : payload));
+    }
+    EXPECT_EQ(types.size(), kSmall);
+    EXPECT_TRUE(std::ranges::is_sorted(types));
+    EXPECT_TRUE(sent.wait_all_ok(kSmall + 1));
   }
 }
 

@@ -207,6 +207,11 @@ std::size_t Endpoint::disconnects() {
   return disconnects_.size();
 }
 
+std::size_t Endpoint::opens() {
+  const std::lock_guard lock(mutex_);
+  return opened_.size();
+}
+
 std::size_t Endpoint::landings_touched_in_gaps() {
   const std::lock_guard lock(mutex_);
   return touched_gaps_;

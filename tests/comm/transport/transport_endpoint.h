@@ -92,6 +92,7 @@ class Endpoint final : public TransportHandler {
   /// Waits for `n` disconnects, of any peers.
   [[nodiscard]] bool wait_disconnects(std::size_t n);
   [[nodiscard]] std::size_t disconnects();
+  [[nodiscard]] std::size_t opens();
   [[nodiscard]] std::size_t landings_touched_in_gaps();
 
  private:
