@@ -182,6 +182,7 @@ void TcpConnection::read() {
     }
     unread_ = unread;
     if (unread) return;
+    watch_deadlines();
   }
   reading_ = true;
   ++operations_;
@@ -248,7 +249,7 @@ void TcpConnection::watch_deadlines() {
   if (state_ == State::kOpen && !writer_.empty()) {
     next = std::min(next, std::max(writer_.oldest(), opened_) + config_.send_timeout);
   }
-  if (state_ == State::kOpen && reader_.in_frame()) {
+  if (state_ == State::kOpen && reader_.in_frame() && !unread_) {
     next = std::min(next, frame_since_ + config_.send_timeout);
   }
   if (next >= armed_) return;
@@ -274,7 +275,7 @@ void TcpConnection::check_deadlines() {
              late(std::max(writer_.oldest(), opened_))) {
     end(named(ErrorCode::kDeadlineExceeded,
               fmt::format("it has not read for {} ms", config_.send_timeout.count())));
-  } else if (state_ == State::kOpen && reader_.in_frame() && late(frame_since_)) {
+  } else if (state_ == State::kOpen && reader_.in_frame() && !unread_ && late(frame_since_)) {
     end(named(ErrorCode::kDeadlineExceeded,
               fmt::format("the rest of a message has not arrived for {} ms",
                           config_.send_timeout.count())));

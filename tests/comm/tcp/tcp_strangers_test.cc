@@ -69,6 +69,15 @@ proof::Verdict hear_verdict(const Stranger& stranger) {
   return wire::decode<proof::Verdict>(heard);
 }
 
+/// With a right proof.
+void introduce(const Stranger& stranger) {
+  stranger.say(opening(1));
+  const proof::Transcript said{.opening = {.id = 1, .nonce = {9}},
+                               .challenge = hear_challenge(stranger)};
+  stranger.say(wire::encode(proof::client_proof(*secret_of(1), said, wire::encode(Preamble{}))));
+  EXPECT_EQ(hear_verdict(stranger).outcome, ErrorCode::kOk);
+}
+
 }  // namespace
 
 TEST(TcpStrangers, ClientsListenNowhere) {
@@ -297,11 +306,7 @@ TEST(TcpStrangers, WhoDoesNotReadIsNotRead) {
                           return true;
                         });
   const Stranger stranger(server.address());
-  stranger.say(opening(1));
-  const proof::Transcript said{.opening = {.id = 1, .nonce = {9}},
-                               .challenge = hear_challenge(stranger)};
-  stranger.say(wire::encode(proof::client_proof(*secret_of(1), said, wire::encode(Preamble{}))));
-  EXPECT_EQ(hear_verdict(stranger).outcome, ErrorCode::kOk);
+  introduce(stranger);
   // More than a frame's buffer of them, so that the rest waits at the socket.
   const std::vector<std::byte> header(4096);
   for (std::size_t i = 0; i < kAsked; ++i) {
@@ -313,6 +318,46 @@ TEST(TcpStrangers, WhoDoesNotReadIsNotRead) {
   const std::size_t whole = kAsked * (kAnswer + tcp::encode({}).size());
   EXPECT_EQ(stranger.hear(whole).size(), whole);
   EXPECT_EQ(taken, kAsked);
+}
+
+// A message of which the rest waits because we do not read is not late.
+TEST(TcpStrangers, WhoIsNotReadHasTime) {
+  const std::vector<std::byte> answer(std::size_t{1} << 20);
+  const std::size_t whole = answer.size() + tcp::encode({}).size();
+  std::size_t heard = 0;
+  std::size_t sent = 0;
+  // The second for a machine that is so slow or stalls.
+  for (const auto timeout : {std::chrono::milliseconds(1'000), std::chrono::milliseconds(5'000)}) {
+    TransportConfig config = guarded();
+    config.max_unread_bytes = 4 * answer.size();
+    config.send_timeout = timeout;
+    std::atomic<PeerId> asking = 0;
+    std::atomic<std::size_t> answers = 0;
+    Endpoint server(make_tcp_transport, config,
+                    [&](Endpoint& self, PeerId peer, std::uint16_t type,
+                        std::span<const std::byte> /*header*/, std::size_t /*bytes*/) {
+                      ++answers;
+                      asking = peer;
+                      self.send(peer, type, "", answer);
+                      return true;
+                    });
+    const Stranger stranger(server.address());
+    introduce(stranger);
+    const std::vector<std::byte> header(4096);
+    for (int i = 0; i < 64; ++i) {
+      stranger.say(joined(tcp::encode({.header_bytes = 4096, .type = 3}), header));
+    }
+    const auto end = std::chrono::steady_clock::now() + timeout + timeout / 2;
+    heard = stranger.hear(whole).size();
+    for (sent = 1; std::chrono::steady_clock::now() < end; ++sent) {
+      server.send(asking, 4, "", answer);
+      heard += stranger.hear(whole).size();
+      std::this_thread::sleep_for(timeout / 20);
+    }
+    EXPECT_LT(answers, 32U);  // the others wait
+    if (heard == sent * whole) break;
+  }
+  EXPECT_EQ(heard, sent * whole);
 }
 
 TEST(TcpStrangers, AServerOfAnotherKindIsNamed) {
