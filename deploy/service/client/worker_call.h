@@ -1,6 +1,8 @@
 // The requests of one call to workers. Used only inside deploy/service/client.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -62,7 +64,13 @@ class WorkerCall {
   /// Waits until the bytes in flight of all calls leave room for `bytes` more. They are given back
   /// when the next request that is sent has ended. Returns false at the deadline.
   [[nodiscard]] bool reserve(std::size_t bytes) {
-    if (!connections_.budget().take(bytes, deadline_)) return false;
+    constexpr std::chrono::milliseconds kPoll{20};
+    auto look = Deadline::Clock::now() + WorkerConnections::kSilence;
+    while (!connections_.budget().take(
+        bytes, Deadline(std::min(deadline_.when(), Deadline::Clock::now() + kPoll)))) {
+      if (deadline_.expired()) return false;
+      connections_.look_after(look);
+    }
     reserved_ += bytes;
     return true;
   }

@@ -112,6 +112,14 @@ WorkerConnections::~WorkerConnections() {
   owner_.reset();
 }
 
+void WorkerConnections::look_after(Clock::time_point& look) {
+  const Section section(*this);
+  send_due();
+  if (Clock::now() < look) return;
+  if (silent_) silent_(silent_workers());
+  look = Clock::now() + kSilence;
+}
+
 void WorkerConnections::send(const std::shared_ptr<WorkerRequest>& request) {
   const Section section(*this);
   request->since = Clock::now();

@@ -105,6 +105,10 @@ class WorkerConnections final : private TransportHandler {
   /// A number that no other request has, nor one of another client.
   [[nodiscard]] std::uint64_t next_number() noexcept { return next_number_.fetch_add(1); }
   [[nodiscard]] ByteBudget& budget() noexcept { return budget_; }
+  /// For a call that waits for the budget, again and again: what has its room may be what is to be
+  /// sent again. At `look`, which moves on, it asks about the workers that do not answer, as
+  /// wait().
+  void look_after(Deadline::Clock::time_point& look);
 
   /// Sends at once to a worker that has welcomed us, otherwise as soon as it does; returns at once.
   /// A worker that does not answer delays only its own messages. Any error, even here, is the

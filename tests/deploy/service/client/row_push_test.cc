@@ -17,6 +17,7 @@ using test::expect_error;
 using test::FakeWorker;
 using test::kSmallRowBytes;
 using test::small_sequence;
+using test::without_control_plane;
 
 class RowPushTest : public test::ClientFixture {};
 
@@ -63,6 +64,24 @@ TEST_F(RowPushTest, ManyPiecesGoWithinTheBoundOfBytesInFlight) {
   const auto rows = worker_.received().rows;
   ASSERT_EQ(rows.size(), 3U);
   EXPECT_EQ(rows[1].begin, piece);
+}
+
+TEST_F(RowPushTest, AConnectionThatBreaksWhileTheNextPieceWaitsForRoomIsMadeAgain) {
+  TierClientConfig config = without_control_plane();
+  config.max_in_flight_bytes = 1;
+  make_client(config);
+  bool broken = false;
+  worker_.on_rows = [&](const wire::Rows&) {
+    if (std::exchange(broken, true)) return std::optional(wire::RowsReply{});
+    worker_.disconnect();
+    return std::optional<wire::RowsReply>();
+  };
+  const std::int64_t piece = piece_rows(kSmallRowBytes);
+  const std::string address = worker_.address();
+  const SequenceHandle a = small_sequence(9, std::span(&address, 1), 2 * piece, 2 * piece);
+  const std::vector<std::byte> rows(static_cast<std::size_t>(2 * piece) * kSmallRowBytes);
+  client_->push_rows(a, 0, 0, rows, Deadline::after(test::kFar / 4));
+  EXPECT_EQ(worker_.received().rows.size(), 3U);
 }
 
 TEST_F(RowPushTest, WorkersGetTheirPiecesByTurnsAndNotTooManyAtOnce) {
