@@ -90,3 +90,11 @@ def test_a_request_that_ends_while_it_waits_claims_nothing(pool):
         given.push(0, 0, ROWS)
         given.wait_ready()
         pool.free([sequence, given])
+
+
+def test_an_engine_that_closes_frees_what_was_decided_and_is_not_taken_yet(pool):
+    with engine(pool) as (admissions, _):
+        for name, handle in ("a", pushed(pool).to_json()), ("b", None):
+            wait_until(lambda: admissions.ask(name, 9, 8, handle), "it is decided", 20)
+        assert any(pool.pages_held)
+    wait_until(lambda: not any(pool.pages_held), "every page is free", 20)

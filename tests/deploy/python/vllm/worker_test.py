@@ -214,6 +214,20 @@ def test_a_request_that_ends_while_it_waits_leaves_nothing():
         wait_until(lambda: not any(pool.pages_held), "every page is free", 20)
 
 
+def test_an_engine_that_closes_frees_what_was_found_and_is_not_used_yet():
+    with pool_of() as pool:
+        engine = Engine(pool)
+        engine.admit("a", 60, 4, last=80)
+        assert not engine.step(a=60)
+        free_from_outside(engine, "a")
+        assert not engine.step(a=1)  # from its own rows
+        held = engine.worker._held["a"]
+        wait_until(lambda: held.settled, "it is admitted anew", 20)
+        assert any(pool.pages_held) and held.sequence is None
+        engine.worker.close()
+        wait_until(lambda: not any(pool.pages_held), "every page is free", 20)
+
+
 def test_a_prompt_of_another_engine_is_not_computed(engine):
     engine.admit("a", 70, 40)
     assert not engine.step(a=70)
