@@ -79,7 +79,7 @@ class TransportHandler {
                                             std::size_t payload_bytes) = 0;
 
   /// The connection has ended: the peer closed it, it failed, or it exceeded a limit. Every `done`
-  /// of this peer has been called before, and `sent` of each message that had begun to leave.
+  /// of this peer has been called before, and each `sent` but one that send() calls just now.
   /// Called once for every peer of our own connect() and of on_open(), but not after our own
   /// disconnect().
   virtual void on_disconnect(PeerId peer, const Status& reason) = 0;
