@@ -8,6 +8,7 @@
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "comm/http/connector.h"
@@ -98,6 +99,7 @@ struct HttpClient::Impl {
       run(outcome->done, deadline);
     } catch (const Error&) {
       connector->cancel();
+      looks_up = true;
       throw;
     }
     outcome->status.throw_if_error();
@@ -125,6 +127,7 @@ struct HttpClient::Impl {
   IoContext context;
   asio::io_context& io = context.get();
   std::shared_ptr<Connection> connection;
+  bool looks_up = false;  // perhaps: a name, beyond a call's deadline
 };
 
 namespace {
@@ -204,6 +207,9 @@ HttpClient::HttpClient(HttpClientConfig config)
     : impl_(std::make_unique<Impl>(std::move(config))) {}
 HttpClient::~HttpClient() {
   impl_->drop();
+  if (!impl_->looks_up) return;
+  // Asio waits for its thread that looks names up, which nobody can tell to end: nobody waits here.
+  static_cast<void>(status_of([&] { std::thread([last = std::move(impl_)] {}).detach(); }));
 }
 
 HttpResponse HttpClient::request(const std::string& method, const std::string& path,

@@ -1,7 +1,9 @@
 #include "comm/http/http_client.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -18,6 +20,24 @@
 #include "tests/comm/http/loop_thread.h"
 #include "tests/comm/http/raw_client.h"
 #include "tests/loopback_listener.h"
+
+namespace {
+
+constexpr const char* kSlowName = "slow.example";
+constexpr std::chrono::seconds kSlowLookUp{4};
+
+}  // namespace
+
+/// In place of the system's: one name takes long.
+extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints,
+                           addrinfo** result) {
+  if (name != nullptr && std::string(name) == kSlowName) {
+    std::this_thread::sleep_for(kSlowLookUp);
+    return EAI_AGAIN;
+  }
+  const auto system = reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  return system(name, service, hints, result);
+}
 
 namespace tributary {
 namespace {
@@ -140,6 +160,17 @@ TEST(HttpClient, KeepsItsDeadline) {
   HttpClient client(to(server.address()));
   EXPECT_EQ(code_of(client, Deadline::after(100ms)), ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(code_of(client, Deadline::after(100ms)), ErrorCode::kDeadlineExceeded);
+}
+
+// Nobody can tell getaddrinfo() to end: with a server of names that is silent it takes half a
+// minute.
+TEST(HttpClient, AndItsEndDoesNotWaitForANameThatIsLookedUp) {
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    HttpClient client(to(std::string("http://") + kSlowName + ":7300"));
+    EXPECT_EQ(code_of(client, Deadline::after(100ms)), ErrorCode::kDeadlineExceeded);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kSlowLookUp / 2);
 }
 
 TEST(HttpClient, RefusesWhatWouldEndItsLine) {
