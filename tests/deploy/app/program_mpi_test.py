@@ -134,12 +134,13 @@ class Networks(Case):
         flags = ["worker", "--control", "http://127.0.0.1:1", "--kv-gib", "0.02",
                  "--shape", "deepseek-v2-lite"]
         with Process(flags, ranks=2) as pool:
+            found = []
+
             def listening():
-                ranks = [listening_addresses(pid) for pid in pool.rank_pids().values()]
-                # The data plane of both.
-                return sum(ranks, []) if len(ranks) == 2 and all(ranks) else None
+                found[:] = [listening_addresses(pid) for pid in pool.rank_pids().values()]
+                return len(found) == 2 and all(found)  # the data plane of both
             pool.wait_until(listening, "both ranks listen")
-            for address in listening():
+            for address in sum(found, []):
                 self.assertIn(address, ("127.0.0.1", "::1"))
 
 
@@ -185,6 +186,9 @@ class Failures(Case):
             begin = time.monotonic()
             result = process.wait(self.BOUND_S)
             print(f"rank {rank}, {what.name}: ended after {time.monotonic() - begin:.1f} s")
+            # mpirun does not wait for those that it has killed.
+            while process.rank_pids() and time.monotonic() < begin + self.BOUND_S:
+                time.sleep(0.02)
             self.assertEqual(process.rank_pids(), {}, "ranks are left behind")
         self.assertEqual(result.stdout, "", "a report of a run that failed")
         self.assertFalse(path.exists(), "a report of a run that failed")

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "service")]
@@ -204,14 +205,17 @@ class Lab:
 
     def heal(self, *names):
         """Returns when all hosts reach each other again: after a failed request for a host's
-        hardware address it takes a second or more until the next one."""
+        hardware address it takes a second or more until the next one. The result is when the cables
+        were whole."""
         for name in names:
             self.switch.run("ip", "link", "set", f"{name}-eth0", "up")
+        whole = time.monotonic()
         for healed in map(self.hosts.get, names):
             for other in self.hosts.values():
                 if other is not healed:
                     wait_until(lambda: other.reaches(healed) and healed.reaches(other),
                                f"{other.name} and {healed.name} reach each other")
+        return whole
 
     def start(self, name, *arguments, environment=None):
         program = Program(self[name], arguments, environment or {})

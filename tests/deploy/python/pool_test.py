@@ -55,7 +55,8 @@ def test_it_ends_with_its_block():
             assert sum(pool.pages_held) == 1 and len(pool.pages_held) == pool.workers == 2
     assert pool.closed and repr(pool) == "<tributary.Pool of 2 workers, closed>"
     del sequence, pool
-    wait_until(lambda: threads() == before, "its threads have ended")
+    # The kernel counts a thread that was joined for a moment more: also one of a test before.
+    wait_until(lambda: threads() <= before, "its threads have ended")
 
 
 def test_a_closed_pool_says_so():
@@ -253,11 +254,11 @@ def stuck(close_timeout):
 
 def seconds_to_end(script):
     """From its last line on, of a process that says nothing else."""
-    process = subprocess.Popen([sys.executable, "-c", STUCK + script + "\nprint(flush=True)"],
+    last = "\nprint(time.monotonic(), flush=True)"
+    process = subprocess.Popen([sys.executable, "-c", STUCK + script + last],
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        assert process.stdout.readline() == "\n"
-        begin = time.monotonic()
+        begin = float(process.stdout.readline())
         assert process.wait(100) == 0
         end = time.monotonic()
         assert process.stdout.read() == ""
@@ -269,25 +270,25 @@ def seconds_to_end(script):
 
 
 def test_the_end_of_the_interpreter_waits_once_for_all_pools_that_are_stuck():
-    # One after the other they would take 12 s, and as much again where the objects go.
-    assert 4 <= seconds_to_end("kept = [stuck(4) for _ in range(3)]") < 8
+    # One after the other they would take 24 s, and as much again where the objects go.
+    assert 8 <= seconds_to_end("kept = [stuck(8) for _ in range(3)]") < 16
     # Each has its own limit.
-    assert 4 <= seconds_to_end("kept = [stuck(4), stuck(0.1)]") < 8
+    assert 8 <= seconds_to_end("kept = [stuck(8), stuck(0.1)]") < 16
 
 
 def test_a_pool_that_was_closed_in_vain_is_not_waited_for_again():
     assert seconds_to_end("""
-kept = stuck(4)
+kept = stuck(8)
 begin = time.monotonic()
 try:
     kept[0].close()
 except tributary.DeadlineExceeded as error:
-    assert "have not ended 4000 ms after they were told to" in str(error), error
-assert time.monotonic() - begin >= 4
+    assert "have not ended 8000 ms after they were told to" in str(error), error
+assert time.monotonic() - begin >= 8
 begin = time.monotonic()
 del kept
-assert time.monotonic() - begin < 4
-""") < 4
+assert time.monotonic() - begin < 8
+""") < 8
 
 
 def test_a_fork_says_that_the_pool_is_elsewhere():

@@ -19,7 +19,7 @@ from program import PROGRAM, ROOT, free_ports, run  # noqa: E402
 
 RECIPE = ROOT / "deploy" / "recipes" / "slurm" / "pool.sbatch"
 SHAPE = ["--leaf-tokens", "64", "--shape", "deepseek-v2-lite"]
-WORKERS = ["--kv-gib", "0.05", *SHAPE, "--lease-ms", "3000", "--worker-timeout-ms", "3000"]
+WORKERS = ["--kv-gib", "0.05", *SHAPE, "--lease-ms", "60000", "--worker-timeout-ms", "3000"]
 SMALL = ["--requests", "6", "--length-scale", "0.05"]
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel", "scontrol", "sinfo", "squeue",
          "mpirun", "curl")
@@ -174,7 +174,9 @@ class SlurmPool(unittest.TestCase):
                           if f"SLURM_JOB_ID={job}\0" in self.environment(path)
                           and "OMPI_COMM_WORLD_RANK=1\0" in self.environment(path))
             os.kill(victim, signal.SIGKILL)
-            wait_until(lambda: tier.state("batch") == "lost", "the loss is noticed", 30)
+            # It is back after seconds: who is held up does not see it lost.
+            wait_until(lambda: tier.metric("tributary_pools_lost_total") == 1,
+                       "the loss is noticed", 30)
             serves("the pool is back after the loss of a worker")
             self.assertEqual(slurm.restarts(job), 0)
 

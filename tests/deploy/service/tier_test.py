@@ -83,8 +83,8 @@ class Results(unittest.TestCase):
                     self.skipTest(f"this machine has RDMA: {pool['transport_reason']}")
                 self.assertEqual(pool["transport"], taken)
                 self.assertIn(reason, pool["transport_reason"])
-                self.assertIn(f"data plane: {taken} ({pool['transport_reason']})",
-                              tier.pools["pool0"].output())
+                line = f"data plane: {taken} ({pool['transport_reason']})"
+                wait_until(lambda: line in tier.pools["pool0"].output(), "mpirun has passed it on")
                 for worker in pool["workers"]:
                     self.assertRegex(worker["address"], rf"^{taken}://127\.0\.0\.1:\d+$")
                 well(self, "replay", "--service", tier.url, *flags, "--transport", taken)
@@ -156,16 +156,17 @@ class Results(unittest.TestCase):
                 answer = t.request("POST", f"/v1/pools/pool0/workers/{rank}/{what}")
                 self.assertEqual(answer.status, 200, answer)
 
-            replay = pool.submit(well, self, "replay", "--service", t.url, *flags, "--spread", "all")
             drains = 0
-            while not replay.done():
-                order(drains % 3, "drain")
-                time.sleep(0.3)
-                order(drains % 3, "resume")
-                drains += 1
-            self.assertEqual(replay.result().figure("digest"), alone)
-            self.assertGreater(drains, 1)
-            self.assertGreater(t.metric("tributary_moves_total"), 0)
+            while drains < 2:  # a machine that stalls may let a run end before the second
+                replay = pool.submit(well, self, "replay", "--service", t.url, *flags, "--spread",
+                                     "all")
+                while not replay.done():
+                    order(drains % 3, "drain")
+                    time.sleep(0.3)
+                    order(drains % 3, "resume")
+                    drains += 1
+                self.assertEqual(replay.result().figure("digest"), alone)
+            wait_until(lambda: t.metric("tributary_moves_total") > 0, "moves are counted", 20)
             order(1, "drain")
             wait_until(lambda: [w["state"] for w in t.cluster()["pools"][0]["workers"]]
                        == ["serving", "draining", "serving"], "it is told")
