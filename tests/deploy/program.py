@@ -55,6 +55,8 @@ class Result:
         # AddressSanitizer warns about a failed allocation, which may be what a test is about.
         stderr = re.sub(r"^==\d+==WARNING: AddressSanitizer failed to allocate .*\n", "", stderr,
                         flags=re.MULTILINE)
+        # Open MPI 5 about a rank that ended while it was being started.
+        stderr = re.sub(r"^\[\S+:\d+\] PMIX ERROR: .*\n", "", stderr, flags=re.MULTILINE)
         # A service that was held up for 2 s: any is on some machine.
         stderr = re.sub(r"^tributary: no answer from \S+ yet; waiting\n", "", stderr,
                         flags=re.MULTILINE)
