@@ -10,7 +10,7 @@ from conftest import FIRST, NEW, SECOND, Engine, tier_of
 from tier import wait_until
 
 LEASE_MS = 12_000
-FREED_S = 10  # what is freed, and not left to its lease, is known by then
+FREED_S = 2  # what is freed, and not left to its lease, is known by then
 FREE_S = LEASE_MS / 1000 + 15
 TO_OTHERS = [{"do_remote_decode": True}] * len(FIRST)
 
