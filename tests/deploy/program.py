@@ -57,9 +57,12 @@ class Result:
                         flags=re.MULTILINE)
         # Open MPI 5 about a rank that ended while it was being started.
         stderr = re.sub(r"^\[\S+:\d+\] PMIX ERROR: .*\n", "", stderr, flags=re.MULTILINE)
-        # A service that was held up for 2 s: any is on some machine.
-        stderr = re.sub(r"^tributary: no answer from \S+ yet; waiting\n", "", stderr,
-                        flags=re.MULTILINE)
+        # Of a service or a worker that was held up for 2 s, and of a control plane that was for a
+        # quarter of a second: any is on some machine.
+        for held_up in (r"tributary: no answer from \S+ yet; waiting",
+                        r"tributary: worker .*; calls wait for it until their deadlines",
+                        r"\S+Z WARNING held up for \d+ ms: .*"):
+            stderr = re.sub(rf"^{held_up}\n", "", stderr, flags=re.MULTILINE)
         self.status, self.stdout, self.stderr = status, stdout, stderr
 
     def own_lines(self):
