@@ -68,16 +68,19 @@ void gemm_f8(const GemmKernelArgs& args, float* scratch) {
   auto* const block_sums = reinterpret_cast<float*>(weights + kF8Steps * kPanelTiles * kTileBytes);
   float* sums = block_sums + kPanelTiles * kTileRows * kLanes;
   const PackedActivations packed(args.tokens, args.cols);
-  Tiles::configure();
+  Tiles::configure(std::min(kTileRows, args.tokens));
   for (std::size_t k = 0; k < args.cols; k += kPanelDepth) {
     const std::size_t depth = std::min(kPanelDepth, args.cols - k);
     const std::byte* block = args.panel + panel_bytes(DType::kF8E4M3, k);
     const auto* const scales = reinterpret_cast<const float*>(block);
     interleave_weights<F8Columns>(block + kPanel * sizeof(float), depth, weights);
+    const std::size_t steps = ceil_div(depth, kTileDepth);
+    Ahead ahead(block, panel_bytes(DType::kF8E4M3, depth), steps);
     for (std::size_t token = 0; token < args.tokens; token += kTileRows) {
       const std::size_t tokens = std::min(kTileRows, args.tokens - token);
       add_block<Tiles>(args.packed + packed.offset(token, k / kTileDepth), packed.part_bytes(token),
-                       weights, ceil_div(depth, kTileDepth), true, block_sums);
+                       weights, steps, true, block_sums, ahead);
+      ahead = {};
       for (std::size_t row = 0; row < tokens; ++row) {
         add_scaled(block_sums, row, scales, k == 0, sums + (token + row) * kPanel);
       }

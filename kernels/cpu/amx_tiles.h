@@ -11,13 +11,15 @@
 TRIBUTARY_AVX512_BEGIN
 namespace tributary::cpu {
 
-/// Every tile has 16 rows of 64 bytes: 16 fp32 sums, 32 bf16 of A or 16 pairs of bf16 of B.
+/// A tile has up to 16 rows of 64 bytes: 16 fp32 sums, 32 bf16 of A or 16 pairs of bf16 of B.
 inline constexpr std::size_t kTileRows = 16;
 inline constexpr std::size_t kTileRowBytes = 64;
 inline constexpr std::size_t kTileBytes = kTileRows * kTileRowBytes;
 /// Elements of bf16 in a row of a tile: the depth of one product.
 inline constexpr std::size_t kTileDepth = 32;
 inline constexpr std::size_t kTiles = 8;
+/// The tile that has all 16 rows, however few the others have.
+inline constexpr std::size_t kWholeTile = 7;
 
 /// The tiles of the calling thread. A kernel calls configure() first and release() at its end: in
 /// between the system saves 8 KiB more at every switch of the thread.
@@ -26,7 +28,8 @@ inline constexpr std::size_t kTiles = 8;
 /// written before a fence(), and its stores are read after one. The instructions are in assembly,
 /// because the intrinsics of both compilers differ in what they accept as a tile's number.
 struct HardwareTiles {
-  static void configure() {
+  /// `rows`: of the sums and of A. A product of fewer takes as much less time: a row a cycle.
+  static void configure(std::size_t rows = kTileRows) {
     struct alignas(64) Configuration {
       std::uint8_t palette = 1;
       std::uint8_t start_row = 0;
@@ -38,7 +41,7 @@ struct HardwareTiles {
     Configuration configuration;
     for (std::size_t tile = 0; tile < kTiles; ++tile) {
       configuration.row_bytes[tile] = kTileRowBytes;
-      configuration.rows[tile] = kTileRows;
+      configuration.rows[tile] = static_cast<std::uint8_t>(tile == kWholeTile ? kTileRows : rows);
     }
     asm volatile("ldtilecfg %0" : : "m"(configuration));
   }

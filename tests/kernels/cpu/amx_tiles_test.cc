@@ -44,8 +44,8 @@ float sum_of(float a, float b) {
   return multiply_add(a, 1, b);
 }
 
-void expected_product(TileOperands& operands) {
-  for (std::size_t row = 0; row < kTileRows; ++row) {
+void expected_product(TileOperands& operands, std::size_t rows) {
+  for (std::size_t row = 0; row < rows; ++row) {
     for (std::size_t column = 0; column < kTileRows; ++column) {
       std::array<float, 2> sums{};
       for (std::size_t k = 0; k < kTileRows; ++k) {
@@ -81,8 +81,9 @@ TEST(AmxTiles, TheEmulationIsTheStatementOfTheManual) {
       TileOperands expected;
       random.fill(kind, expected);
       TileOperands got = expected;
-      expected_product(expected);
-      tile_product<EmulatedTiles>(got);
+      const std::size_t rows = kTileRows - static_cast<std::size_t>(round) % kTileRows;
+      expected_product(expected, rows);
+      tile_product<EmulatedTiles>(got, rows);
       ASSERT_TRUE(same_sums(got, expected)) << "kind " << kind << ", round " << round;
     }
   }

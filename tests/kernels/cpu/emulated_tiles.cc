@@ -20,6 +20,11 @@ namespace {
 struct State {
   alignas(64) std::byte tiles[kTiles][kTileBytes] = {};
   bool configured = false;
+  std::size_t rows = 0;
+
+  [[nodiscard]] std::size_t rows_of(int tile) const {
+    return tile == static_cast<int>(kWholeTile) ? kTileRows : rows;
+  }
 };
 thread_local State state;
 
@@ -33,9 +38,10 @@ std::byte* data_of(int tile) {
 
 // A separate function, so that the compiler moves none of the arithmetic out of the region with its
 // rounding mode.
-[[gnu::noinline]] void multiply(float* sums, const std::byte* a, const std::byte* b) {
+[[gnu::noinline]] void multiply(float* sums, std::size_t rows, const std::byte* a,
+                                const std::byte* b) {
   const Words upper = _mm512_set1_epi32(~0xffff);
-  for (std::size_t row = 0; row < kTileRows; ++row) {
+  for (std::size_t row = 0; row < rows; ++row) {
     F32 even = _mm512_setzero_ps();
     F32 odd = _mm512_setzero_ps();
     for (std::size_t k = 0; k < kTileRows; ++k) {
@@ -55,8 +61,9 @@ std::byte* data_of(int tile) {
 
 }  // namespace
 
-void configure() {
+void configure(std::size_t rows) {
   state.configured = true;
+  state.rows = rows;
   std::memset(state.tiles, 0, sizeof state.tiles);
 }
 void release() {
@@ -67,14 +74,14 @@ void zero(int tile) {
 }
 void load(int tile, const void* data, std::size_t stride_bytes) {
   std::byte* to = data_of(tile);
-  for (std::size_t row = 0; row < kTileRows; ++row) {
+  for (std::size_t row = 0; row < state.rows_of(tile); ++row) {
     std::memcpy(to + row * kTileRowBytes, static_cast<const std::byte*>(data) + row * stride_bytes,
                 kTileRowBytes);
   }
 }
 void store(int tile, void* data, std::size_t stride_bytes) {
   const std::byte* from = data_of(tile);
-  for (std::size_t row = 0; row < kTileRows; ++row) {
+  for (std::size_t row = 0; row < state.rows_of(tile); ++row) {
     std::memcpy(static_cast<std::byte*>(data) + row * stride_bytes, from + row * kTileRowBytes,
                 kTileRowBytes);
   }
@@ -87,7 +94,7 @@ void add_dot(int sums, int a, int b) {
   constexpr unsigned kNearest = _MM_MASK_MASK | _MM_FLUSH_ZERO_ON | 0x0040;
   const unsigned before = _mm_getcsr();
   _mm_setcsr(kNearest);
-  multiply(to, left, right);
+  multiply(to, state.rows_of(sums), left, right);
   _mm_setcsr(before);
 }
 

@@ -12,7 +12,7 @@ TRIBUTARY_AVX512_BEGIN
 namespace tributary::cpu {
 
 namespace emulated {
-void configure();
+void configure(std::size_t rows);
 void release();
 void zero(int tile);
 void load(int tile, const void* data, std::size_t stride_bytes);
@@ -23,7 +23,7 @@ void add_dot(int sums, int a, int b);
 /// The calling thread's. Tiles that are used outside configure() and release() end the process, as
 /// the processor would.
 struct EmulatedTiles {
-  static void configure() { emulated::configure(); }
+  static void configure(std::size_t rows = kTileRows) { emulated::configure(rows); }
   static void release() { emulated::release(); }
   static void fence() {}
   template <int kTile>
