@@ -1,5 +1,5 @@
 // Decode attention of bf16 queries over the bf16 rows of a leaf on tiles: a running maximum over
-// blocks of 256 rows. Scores come out as [rows x query rows], so that softmax crosses no lanes.
+// blocks of 128 rows. Scores come out as [rows x query rows], so that softmax crosses no lanes.
 //
 // A query row's result depends only on its query, the cache rows that it sees and the softmax
 // scale. Every sum is one chain over columns or cache rows in an order that counts from the leaf's
@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "kernels/cpu/amx_direct.h"
 #include "kernels/cpu/amx_products.h"
 #include "kernels/cpu/amx_side.h"
 #include "kernels/cpu/amx_unit.h"
@@ -86,9 +87,13 @@ inline void finish(const Unit& unit) {
       for (std::size_t column = 0; column < unit.columns; column += 2) {
         F32 begin;  // NOLINT(cppcoreguidelines-init-variables): both filled by the next line
         F32 end;    // NOLINT(cppcoreguidelines-init-variables)
-        order_columns(_mm512_load_ps(unit.output_tile(tile, column) + row * kLanes),
-                      _mm512_load_ps(unit.output_tile(tile, column + 1) + row * kLanes), &begin,
-                      &end);
+        const F32 low = _mm512_load_ps(unit.output_tile(tile, column) + row * kLanes);
+        const F32 high = _mm512_load_ps(unit.output_tile(tile, column + 1) + row * kLanes);
+        if (unit.direct) {
+          alternate_columns(low, high, &begin, &end);
+        } else {
+          order_columns(low, high, &begin, &end);
+        }
         float* to = o + row * rank + column * kLanes;
         _mm512_storeu_ps(to, _mm512_mul_ps(begin, inverse));
         _mm512_storeu_ps(to + kLanes, _mm512_mul_ps(end, inverse));
@@ -97,35 +102,24 @@ inline void finish(const Unit& unit) {
   }
 }
 
-/// The scores of a block are computed while its rows are interleaved, the values of a block while
-/// the weights of the next one are.
 template <typename Tiles>
 void attend_leaf(const LeafKernelArgs& args, std::byte* scratch) {
   const Unit unit = make_unit(args, scratch);
   pack_query(unit);
   const auto seen = static_cast<std::size_t>(unit.visible[unit.tiles - 1]);
-  const auto rows_at = [&](std::size_t begin) { return std::min(kBlockTokens, seen - begin); };
   Tiles::configure();
-  std::size_t block = 0;
-  for (std::size_t begin = 0; begin < seen; begin += kBlockTokens, ++block) {
-    const std::size_t count = rows_at(begin);
+  for (std::size_t begin = 0; begin < seen; begin += kBlockTokens) {
+    const std::size_t count = std::min(kBlockTokens, seen - begin);
     Feed feed = next_block(unit, begin, seen);
-    score_block<Tiles>(unit, begin, count, unit.values[block % 2], feed);
-    Weigh<Tiles> weigh(unit, begin, count, unit.weights[block % 2]);
-    if (begin > 0) {
-      const std::size_t before = (block + 1) % 2;
-      add_values<Tiles>(unit, begin - kBlockTokens, kBlockTokens, unit.weights[before],
-                        unit.values[before], weigh, feed);
-    }
+    Weigh<Tiles> weigh(unit, begin, count);
+    score_block(unit, begin, count, weigh, feed);
     weigh.drain();
     if (begin > 0) rescale(unit, begin, count);
-  }
-  if (seen > 0) {
-    const std::size_t begin = (block - 1) * kBlockTokens;
-    Idle idle;
-    Feed none;
-    add_values<Tiles>(unit, begin, rows_at(begin), unit.weights[(block - 1) % 2],
-                      unit.values[(block - 1) % 2], idle, none);
+    if (unit.direct) {
+      add_direct<Tiles>(unit, begin, count, feed);
+    } else {
+      add_values<Tiles>(unit, begin, count, feed);
+    }
   }
   Tiles::release();
   finish(unit);
@@ -138,7 +132,8 @@ inline bool supports(std::size_t latent_dim, std::size_t kv_lora_rank) {
 inline std::size_t scratch_bytes(std::size_t latent_dim, std::size_t kv_lora_rank) {
   Unit unit{.tiles = kMostTiles,
             .steps = ceil_div(latent_dim, kTileDepth),
-            .columns = kv_lora_rank / kLanes};
+            .columns = kv_lora_rank / kLanes,
+            .direct = true};  // has more weights
   return place(unit, nullptr, latent_dim);
 }
 

@@ -1,9 +1,10 @@
 // The vector units' work while tiles multiply, in steps small enough to go between two products:
-// the rows of a block are interleaved in pairs, and scores are made into weights. A loop of tile
-// products calls step() once per product of 32 columns; drain() does the rest.
+// values of a block are interleaved in pairs of rows, and scores are made into weights. A loop of
+// tile products calls step() once per product of depth 32; drain() does the rest.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 
 #include "core/base/ceil_div.h"
@@ -12,36 +13,45 @@
 TRIBUTARY_AVX512_BEGIN
 namespace tributary::cpu::amx {
 
-/// Nothing.
-struct Idle {
-  void step() {}
-};
-
-/// Values of up to 64 rows of a page as tiles of B: pairs of rows, interleaved, 32 columns at a
-/// time. Columns are permuted within 32, and are put in order when the states are written
-/// (order_columns). Rows past the last are zeros.
+/// The values of a block's rows as tiles of B: pairs of rows, interleaved, 32 columns of all rows
+/// or 64 at a time. Columns are permuted within 32, and are put in order when the states are
+/// written (order_columns). Rows past the last are zeros.
 class Interleave {
  public:
-  /// `to`: the tiles of the first 32 rows. `steps`: how often step() will be called.
-  Interleave(const Unit& unit, const std::byte* rows, std::size_t count, std::byte* to,
-             std::size_t steps)
-      : unit_(unit), rows_(rows), count_(count), to_(to), vectors_(unit.columns / 2) {
-    pairs_ = ceil_div(count, kTileDepth) * kTileRows;
-    per_step_ = ceil_div(pairs_ * vectors_, steps);
-    take_pair();
+  /// The first `count` rows of the block at `begin`.
+  Interleave(const Unit& unit, std::size_t begin, std::size_t count)
+      : pairs_(ceil_div(count, kTileDepth) * kTileRows) {
+    for (std::size_t i = 0; i < 2 * pairs_; ++i) {
+      const std::size_t at = begin + i;
+      rows_[i] = i < count ? unit.page(at / kPageTokens) + at % kPageTokens * unit.row_bytes()
+                           : unit.zeros;
+    }
+  }
+
+  /// Begins with 32 * `vectors` columns from column 32 * `vector` on; step() will be called `steps`
+  /// times. To `to`: for each 32 rows 2 * `vectors` tiles.
+  void start(std::size_t vector, std::size_t vectors, std::byte* to, std::size_t steps) {
+    offset_ = vector * kTileRowBytes;
+    vectors_ = vectors;
+    to_ = to;
+    pair_ = 0;
+    per_step_ = ceil_div(pairs_, steps);
   }
 
   [[gnu::always_inline]] void step() {
-    for (std::size_t i = 0; i < per_step_ && pair_ < pairs_; ++i) {
-      const Words first = _mm512_loadu_si512(first_ + vector_ * kTileRowBytes);
-      const Words second = _mm512_loadu_si512(second_ + vector_ * kTileRowBytes);
-      std::byte* to = pair_to_ + 2 * vector_ * kTileBytes;
-      _mm512_store_si512(to, _mm512_unpacklo_epi16(first, second));
-      _mm512_store_si512(to + kTileBytes, _mm512_unpackhi_epi16(first, second));
-      if (++vector_ == vectors_) {
-        vector_ = 0;
-        ++pair_;
-        take_pair();
+    if (pair_ == pairs_) return;
+    const std::size_t end = std::min(pair_ + per_step_, pairs_);
+    for (; pair_ < end; ++pair_) {
+      const std::byte* first = rows_[2 * pair_] + offset_;
+      const std::byte* second = rows_[2 * pair_ + 1] + offset_;
+      std::byte* to =
+          to_ + pair_ / kTileRows * (2 * vectors_ * kTileBytes) + pair_ % kTileRows * kTileRowBytes;
+      for (std::size_t i = 0; i < vectors_; ++i) {
+        const Words above = _mm512_loadu_si512(first + i * kTileRowBytes);
+        const Words below = _mm512_loadu_si512(second + i * kTileRowBytes);
+        _mm512_store_si512(to, _mm512_unpacklo_epi16(above, below));
+        _mm512_store_si512(to + kTileBytes, _mm512_unpackhi_epi16(above, below));
+        to += 2 * kTileBytes;
       }
     }
   }
@@ -50,26 +60,11 @@ class Interleave {
   }
 
  private:
-  void take_pair() {
-    const auto row = [this](std::size_t index) {
-      return index < count_ ? rows_ + index * unit_.row_bytes() : unit_.zeros;
-    };
-    first_ = row(2 * pair_);
-    second_ = row(2 * pair_ + 1);
-    pair_to_ =
-        to_ + pair_ / kTileRows * unit_.columns * kTileBytes + pair_ % kTileRows * kTileRowBytes;
-  }
-
-  const Unit& unit_;
-  const std::byte* rows_;
-  std::size_t count_;
-  std::byte* to_;
-  std::size_t vectors_;  // of 32 columns
-  std::size_t pairs_ = 0, per_step_ = 0;
-  std::size_t pair_ = 0, vector_ = 0;
-  const std::byte* first_ = nullptr;
-  const std::byte* second_ = nullptr;
-  std::byte* pair_to_ = nullptr;
+  std::array<const std::byte*, kBlockTokens> rows_;
+  std::size_t pairs_;
+  std::size_t offset_ = 0, vectors_ = 0;
+  std::byte* to_ = nullptr;
+  std::size_t pair_ = 0, per_step_ = 0;
 };
 
 /// 2^x, within 2 ulp, for x <= about 1; exactly 1 at 0, exactly 0 below -126 and at -inf. NaN gives
@@ -93,17 +88,15 @@ class Interleave {
 template <typename Tiles>
 class Weigh {
  public:
-  Weigh(const Unit& unit, std::size_t begin, std::size_t count, std::byte* weights)
-      : unit_(unit),
-        begin_(begin),
-        count_(count),
-        weights_(weights),
-        scale_(unit.args->softmax_scale * 1.44269504F) {
+  Weigh(const Unit& unit, std::size_t begin, std::size_t count)
+      : unit_(unit), begin_(begin), count_(count), scale_(unit.args->softmax_scale * 1.44269504F) {
     next_tile(0);
   }
 
+  /// The scores of the query tiles before `tile` are there.
+  void ready(std::size_t tile) { ready_ = tile; }
   [[gnu::always_inline]] void step() {
-    if (tile_ == unit_.tiles) return;
+    if (tile_ >= ready_) return;
     if (stage_ < max_stages_) {
       take_maximum();
     } else if (part_ < kParts) {
@@ -113,7 +106,7 @@ class Weigh {
     }
   }
   void drain() {
-    while (tile_ < unit_.tiles) step();
+    while (tile_ < ready_) step();
   }
 
  private:
@@ -195,13 +188,35 @@ class Weigh {
 
   /// Query rows become the rows of a tile.
   [[gnu::always_inline]] void store_step() {
-    Words square[kLanes];
-    TRIBUTARY_UNROLL
-    for (std::size_t i = 0; i < kLanes; ++i) square[i] = pairs_[i];
-    transpose(square);
-    std::byte* to = weights_ + (tile_ * kBlockSteps + step_) * kTileBytes;
-    TRIBUTARY_UNROLL
-    for (std::size_t i = 0; i < kLanes; ++i) _mm512_store_si512(to + i * kTileRowBytes, square[i]);
+    if (unit_.direct) {
+      const Words low = _mm512_set1_epi32(0xffff);
+      for (std::size_t half = 0; half < 2; ++half) {
+        Words square[kLanes];
+        TRIBUTARY_UNROLL
+        for (std::size_t i = 0; i < kLanes / 2; ++i) {
+          const Words pair = pairs_[half * kLanes / 2 + i];
+          square[2 * i] = _mm512_and_si512(pair, low);
+          square[2 * i + 1] = _mm512_srli_epi32(pair, 16);
+        }
+        transpose(square);
+        std::byte* to = unit_.weights_of(tile_) + (2 * step_ + half) * 2 * kTileBytes;
+        TRIBUTARY_UNROLL
+        for (std::size_t i = 0; i < kLanes; ++i) {
+          _mm512_store_si512(to + i * kTileRowBytes, square[i]);
+          _mm512_store_si512(to + kTileBytes + i * kTileRowBytes, _mm512_slli_epi32(square[i], 16));
+        }
+      }
+    } else {
+      Words square[kLanes];
+      TRIBUTARY_UNROLL
+      for (std::size_t i = 0; i < kLanes; ++i) square[i] = pairs_[i];
+      transpose(square);
+      std::byte* to = unit_.weights_of(tile_) + step_ * kTileBytes;
+      TRIBUTARY_UNROLL
+      for (std::size_t i = 0; i < kLanes; ++i) {
+        _mm512_store_si512(to + i * kTileRowBytes, square[i]);
+      }
+    }
     part_ = 0;
     if (++step_ * kTileDepth < seen_) return;
     _mm512_store_ps(unit_.sum + tile_ * kLanes, sum_);
@@ -210,8 +225,8 @@ class Weigh {
 
   const Unit& unit_;
   std::size_t begin_, count_;
-  std::byte* weights_;
   float scale_;
+  std::size_t ready_ = 0;
   std::size_t tile_ = 0, seen_ = 0;
   std::size_t stage_ = 0, max_stages_ = 0;  // of the maximum
   std::size_t step_ = 0, part_ = 0;         // of the weights

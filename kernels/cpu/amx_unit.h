@@ -20,11 +20,15 @@
 TRIBUTARY_AVX512_BEGIN
 namespace tributary::cpu::amx {
 
-/// Cache rows of a block: four pages. The weighted sums pass through memory once a block.
-inline constexpr std::size_t kBlockTokens = std::size_t{4} * kPageTokens;
+/// Cache rows of a block: two pages. The weighted sums pass through memory once a block.
+inline constexpr std::size_t kBlockTokens = std::size_t{2} * kPageTokens;
 inline constexpr std::size_t kBlockPages = kBlockTokens / kPageTokens;
 /// Products of depth 32 that a block's values take.
 inline constexpr std::size_t kBlockSteps = kBlockTokens / kTileDepth;
+/// Steps of 16 rows that they take where they are multiplied as they are stored.
+inline constexpr std::size_t kDirectSteps = kBlockTokens / kTileRows;
+/// Tiles of columns that are multiplied in turn, at most.
+inline constexpr std::size_t kMostColumns = 4;
 /// Query rows of a unit: all 128 heads of DeepSeek, so that values are interleaved once for all.
 inline constexpr std::size_t kUnitRows = 128;
 /// Query tiles of a unit: with several tokens each has at least one of its own.
@@ -43,21 +47,30 @@ struct Unit {
   std::size_t tiles = 0;        // query tiles
   std::size_t steps = 0;        // products of depth 32 of a score, the last may be in part
   std::size_t columns = 0;      // tiles of 16 columns of the values
+  bool direct = false;          // values are multiplied as they are stored (amx_direct.h)
   std::byte* query = nullptr;   // [tiles][steps] tiles of [16 pairs of columns][16 query rows]
   float* scores = nullptr;      // [tiles][kBlockTokens][16 query rows]
-  // One for this block, one for the block before:
-  std::array<std::byte*, 2> weights{};  // [tiles][kBlockSteps] tiles of [16 query rows][32 rows]
-  std::array<std::byte*, 2> values{};   // [kBlockSteps][columns] tiles of [16 pairs][16 columns]
-  float* output = nullptr;              // [tiles][columns][16 query rows][16 columns]
-  float* max = nullptr;                 // [tiles][16], as the two below; of score * log2(e)
+  // [tiles][kBlockSteps] tiles of [16 query rows][32 rows]. Direct: [tiles][kDirectSteps][2] tiles
+  // of [16 query rows][16 rows, each beside a zero], weights first, then zeros first.
+  std::byte* weights = nullptr;
+  // [kBlockSteps][up to kMostColumns] tiles of [16 pairs][16 columns]: columns of the values that
+  // are multiplied, and the next ones.
+  std::array<std::byte*, 2> values{};
+  float* output = nullptr;  // [tiles][columns][16 query rows][16 columns]
+  float* max = nullptr;     // [tiles][16], as the two below; of score * log2(e)
   float* sum = nullptr;
   float* rescale = nullptr;
+  std::byte* edge = nullptr;         // [16][row]: rows of a direct step in part, then zeros
   std::byte* tail = nullptr;         // [kBlockTokens][32]: the last columns of a block, then zeros
   const std::byte* zeros = nullptr;  // a row
   std::array<std::int32_t, kMostTiles> visible{};  // rows of the leaf, by query tile
 
   [[nodiscard]] std::byte* query_tiles(std::size_t tile) const {
     return query + tile * steps * kTileBytes;
+  }
+  [[nodiscard]] std::size_t weight_tiles() const { return direct ? 2 * kDirectSteps : kBlockSteps; }
+  [[nodiscard]] std::byte* weights_of(std::size_t tile) const {
+    return weights + tile * weight_tiles() * kTileBytes;
   }
   [[nodiscard]] float* scores_of(std::size_t tile, std::size_t row) const {
     return scores + (tile * kBlockTokens + row) * kLanes;
@@ -94,16 +107,15 @@ inline std::size_t place(Unit& unit, std::byte* memory, std::size_t latent_dim) 
   Carve carve{.memory = memory};
   unit.query = carve.take(unit.tiles * unit.steps * kTileBytes);
   unit.scores = carve.take_floats(unit.tiles * kBlockTokens * kLanes);
-  for (std::byte*& weights : unit.weights) {
-    weights = carve.take(unit.tiles * kBlockSteps * kTileBytes);
-  }
+  unit.weights = carve.take(unit.tiles * unit.weight_tiles() * kTileBytes);
   for (std::byte*& values : unit.values) {
-    values = carve.take(kBlockSteps * unit.columns * kTileBytes);
+    values = carve.take(kBlockSteps * kMostColumns * kTileBytes);
   }
   unit.output = carve.take_floats(unit.tiles * unit.columns * kTileRows * kLanes);
   unit.max = carve.take_floats(unit.tiles * kLanes);
   unit.sum = carve.take_floats(unit.tiles * kLanes);
   unit.rescale = carve.take_floats(unit.tiles * kLanes);
+  unit.edge = carve.take(kTileRows * latent_dim * sizeof(bf16));
   unit.tail = carve.take(kBlockTokens * kTileRowBytes);
   std::byte* zeros = carve.take(latent_dim * sizeof(bf16));
   if (memory != nullptr) {
@@ -122,6 +134,7 @@ inline Unit make_unit(const LeafKernelArgs& args, std::byte* scratch) {
   unit.tiles = unit.tokens * unit.token_tiles;
   unit.steps = ceil_div(args.latent_dim, kTileDepth);
   unit.columns = args.kv_lora_rank / kLanes;
+  unit.direct = args.heads <= kFewHeads;
   static_cast<void>(place(unit, scratch, args.latent_dim));
   for (std::size_t tile = 0; tile < unit.tiles; ++tile) {
     const auto token = static_cast<std::int32_t>(tile / unit.token_tiles);
@@ -153,15 +166,21 @@ struct Feed {
   }
 };
 
+/// How often the loops over the tiles of a block call Feed::step(): after each product where there
+/// is a single query tile, whose lines are the most for its products; otherwise after each four.
+inline std::size_t feed_steps(const Unit& unit) {
+  const std::size_t pairs = unit.tiles / 2;
+  const std::size_t single = unit.tiles % 2;
+  const std::size_t scores = (pairs + 2 * single) * kBlockSteps * unit.steps;
+  if (unit.direct) return scores + unit.tiles * kDirectSteps * unit.columns;
+  return scores + (pairs + 2 * single) * kBlockSteps * unit.columns / 2;
+}
+
 /// The lines of the block after the one at `begin`, of this unit or of the next one; they go into
 /// the second-level cache. Or the rows of that block to gather; those of this block are there.
 inline Feed next_block(const Unit& unit, std::size_t begin, std::size_t seen) {
   const LeafKernelArgs& args = *unit.args;
-  // Steps of the loops over tiles: the scores of this block, the values of the one before.
-  const std::size_t groups = ceil_div(unit.tiles, 2);
-  const std::size_t half = unit.tiles == 1 ? 2 : 1;
-  const std::size_t steps =
-      groups * (kBlockSteps * unit.steps + kBlockSteps * unit.columns / 2) / half;
+  const std::size_t steps = feed_steps(unit);
   Feed feed;
   if (args.gather != nullptr) {
     args.gather->begin_block(begin, steps);

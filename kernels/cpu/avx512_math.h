@@ -120,5 +120,13 @@ using Words = __m512i;  // 16 words of 32 bits: pairs of bf16, the first in the 
   *second = _mm512_permutex2var_ps(low, end, high);
 }
 
+/// The even columns of 32 and the odd ones, in order.
+[[gnu::always_inline]] inline void alternate_columns(F32 even, F32 odd, F32* first, F32* second) {
+  const Words begin = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const Words end = _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
+  *first = _mm512_permutex2var_ps(even, begin, odd);
+  *second = _mm512_permutex2var_ps(even, end, odd);
+}
+
 }  // namespace tributary::cpu
 TRIBUTARY_AVX512_END

@@ -167,30 +167,40 @@ TEST(CpuBackend, BitsOfEmulatedTilesDoNotDependOnTheNumberOfThreads) {
   EXPECT_EQ(results(*cpu::make_table_backend(*emulated, 3)), one);
 }
 
-/// Many query tiles take their scores in two halves of the columns, a pair of them in one go.
+/// Among calls of up to kFewHeads heads, which add their values in another order, and among others.
 TEST(CpuBackend, AHeadsBitsOnTilesDoNotDependOnTheOthers) {
   const cpu::KernelTable* tiles = cpu::emulated_amx_table();
   if (tiles == nullptr) GTEST_SKIP() << "NOT TESTED: no AVX-512 here";
-  constexpr int kHeads = 80;
   constexpr std::size_t kDim = 576;
-  constexpr std::size_t kStateFloats = 512 + 1;
+  constexpr int kMost = 80;
   const auto backend = cpu::make_table_backend(*tiles, 1);
-  const auto states = [&](int heads, std::span<const float> queries) {
+  const std::vector<float> queries = Normal(62).floats(kMost * kDim);
+  // [heads][512], then the lse of each, of heads [first, first + heads).
+  const auto states = [&](int first, int heads) {
     const LatentShape shape{.kv_lora_rank = 512, .qk_rope_head_dim = 64, .heads = heads};
     LatentCase latents(*backend, shape, 8, 61);
     const Leaf leaf = latents.add_leaf(Normal(60).floats(std::size_t{300} * kDim));
     const LeafTask task{
         .tokens = 1, .rows = 300, .first_page = leaf.first_page, .query_position = 299};
-    return latents.attend({task}, {queries.begin(), queries.end()}, 1);
+    const auto of_heads = std::span(queries).subspan(static_cast<std::size_t>(first) * kDim,
+                                                     static_cast<std::size_t>(heads) * kDim);
+    return latents.attend({task}, {of_heads.begin(), of_heads.end()}, 1);
   };
-  const std::vector<float> queries = Normal(62).floats(kHeads * kDim);
-  const std::vector<float> all = states(kHeads, queries);
-  ASSERT_EQ(all.size(), kHeads * kStateFloats);
-  for (const int head : {0, 31, 63, 79}) {
-    const auto h = static_cast<std::size_t>(head);
-    const std::vector<float> one = states(1, std::span(queries).subspan(h * kDim, kDim));
-    EXPECT_TRUE(std::equal(one.begin(), one.end() - 1, all.begin() + head * 512)) << head;
-    EXPECT_EQ(one.back(), all[kHeads * 512 + h]) << head;
+  struct Call {
+    int all, some;  // heads
+    std::vector<int> first;
+  };
+  for (const Call& call : {Call{kMost, 17, {0, 31, 63}}, Call{16, 1, {0, 7, 15}}}) {
+    const std::vector<float> all = states(0, call.all);
+    for (const int first : call.first) {
+      const std::vector<float> some = states(first, call.some);
+      ASSERT_EQ(some.size(), static_cast<std::size_t>(call.some) * 513);
+      EXPECT_TRUE(std::equal(some.begin(), some.end() - call.some, all.begin() + first * 512))
+          << call.all << ", " << first;
+      EXPECT_TRUE(
+          std::equal(some.end() - call.some, some.end(), all.begin() + call.all * 512 + first))
+          << call.all << ", " << first;
+    }
   }
 }
 
