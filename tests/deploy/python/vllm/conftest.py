@@ -60,10 +60,10 @@ def models(tmp_path_factory):
     return model
 
 
-def tier_of(model, workers=2, kv_gib=0.2, **more):
-    """A tier of fp32 rows and queries for the model's configuration."""
+def tier_of(model, workers=2, kv_gib=0.2, numbers="f32", **more):
+    """A tier for the model's configuration; `numbers` of its rows and queries."""
     return Tier(pools=(workers,), worker_flags=[
-        "--shape", model / "config.json", "--rows", "f32", "--query", "f32", "--threads", 1,
+        "--shape", model / "config.json", "--rows", numbers, "--query", numbers, "--threads", 1,
         "--leaf-tokens", 128, "--kv-gib", kv_gib,
         # An engine that starts takes the processors for a while.
         "--worker-timeout-ms", 20_000, "--round-timeout-ms", 20_000], **more)
@@ -102,10 +102,11 @@ class Engine(contextlib.AbstractContextManager):
         assert line, f"the engine has ended: {self.output()[-6000:]}"
         return json.loads(line)
 
-    def ask(self, prompts, max_tokens, abort=None, transfer=None):
+    def ask(self, prompts, max_tokens, abort=None, transfer=None, logprobs=None):
         """Starts a batch; reply() waits for its tokens."""
         print(json.dumps({"prompts": prompts, "max_tokens": max_tokens, "abort": abort or {},
-                          "transfer": transfer}), file=self.process.stdin, flush=True)
+                          "transfer": transfer, "logprobs": logprobs}),
+              file=self.process.stdin, flush=True)
 
     def steps(self):
         return self.output().count("\nstep ")

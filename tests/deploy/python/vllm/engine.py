@@ -1,10 +1,11 @@
 # A vLLM engine as a process that tests command: python engine.py MODEL URL [OPTIONS as JSON]; URL
 # is that of a tier, "own" for vLLM's own backend. Each line of stdin is a batch, {"prompts":
 # [[token ids]], "max_tokens": n or one for each, "abort": {index: after how many steps},
-# "transfer": kv_transfer_params of each}; each line of stdout is {"tokens": [[ids]], "transfer": what
-# the requests were answered with}, the first one {"ready": true}. Where there is the file
-# $KILL_ENGINE, all of it is killed while a step is between layers 0 and 1. SAY_AMX=1: vLLM takes the
-# processor for one with AMX, where alone it cuts the prompts of MLA models into chunks.
+# "transfer": kv_transfer_params of each, "logprobs": how many of each token}; each line of stdout
+# is {"tokens": [[ids]], "transfer": what the requests were answered with, "logprobs": [[of each
+# token, the greatest first]]}, the first one {"ready": true}. Where there is the file $KILL_ENGINE,
+# all of it is killed while a step is between layers 0 and 1. SAY_AMX=1: vLLM takes a processor
+# without AMX for one with it, where alone it cuts the prompts of MLA models into chunks.
 import json
 import os
 import signal
@@ -20,6 +21,11 @@ def connector(url, **more):
             "kv_connector_extra_config": {"url": url, **more}}
 
 
+def greatest(output):
+    return [sorted((one.logprob for one in token.values()), reverse=True)
+            for token in output.logprobs or ()]
+
+
 def run(engine, params, batch, serial):
     prompts = batch["prompts"]
     limits = batch["max_tokens"]
@@ -30,19 +36,22 @@ def run(engine, params, batch, serial):
     for name, prompt, limit, given in zip(names, prompts, limits, transfer):
         more = {"extra_args": {"kv_transfer_params": given}} if given else {}
         engine.add_request(name, {"prompt_token_ids": prompt},
-                           params(temperature=0.0, max_tokens=limit, ignore_eos=True, **more))
+                           params(temperature=0.0, max_tokens=limit, ignore_eos=True,
+                                  logprobs=batch.get("logprobs"), **more))
     aborts = {names[int(index)]: steps for index, steps in batch.get("abort", {}).items()}
-    tokens, answers, steps = dict.fromkeys(names, []), {}, 0
+    tokens, answers, logprobs, steps = dict.fromkeys(names, []), {}, {}, 0
     while engine.has_unfinished_requests():
         for output in engine.step():
             tokens[output.request_id] = list(output.outputs[0].token_ids)
             answers[output.request_id] = output.kv_transfer_params
+            logprobs[output.request_id] = greatest(output.outputs[0])
         steps += 1
         if now := [name for name, after in aborts.items() if after == steps]:
             engine.abort_request(now)
         print(f"step {steps}", file=sys.stderr, flush=True)
     return {"tokens": [tokens[name] for name in names],
-            "transfer": [answers.get(name) for name in names]}
+            "transfer": [answers.get(name) for name in names],
+            "logprobs": [logprobs.get(name) for name in names]}
 
 
 def kill_between_layers(file):
@@ -61,7 +70,9 @@ if "KILL_ENGINE" in os.environ:
     kill_between_layers(os.environ["KILL_ENGINE"])
 if os.environ.get("SAY_AMX") == "1":
     import torch
-    torch.cpu._is_amx_tile_supported = lambda: True
+    if not torch.cpu._is_amx_tile_supported():
+        torch.cpu._is_amx_tile_supported = lambda: True
+
 
 def main():
     model, url, *options = sys.argv[1:]
@@ -71,7 +82,7 @@ def main():
     more = json.loads(options[0]) if options else {}
     if url != "own":
         more["kv_transfer_config"] = connector(url, **more.pop("extra", {}))
-    llm = LLM(model, enforce_eager=True, dtype="float32",
+    llm = LLM(model, enforce_eager=True, dtype=more.pop("dtype", "float32"),
               attention_backend=more.pop("attention_backend", "CPU_MLA"),
               kv_cache_memory_bytes=more.pop("cache_bytes", 64 << 20), max_num_seqs=16,
               disable_log_stats=True, seed=0, **more)
