@@ -99,7 +99,7 @@ void handshake(const WorkerConfig& config, std::string_view backend, const Statu
                  .backend = {}};
   set_text(mine.backend, backend);
   const std::vector<Handshake> all =
-      gather_values(communicator, set_up, mine, Deadline::after(config.round_timeout));
+      gather_values(communicator, set_up, mine, Deadline::after(config.start_timeout));
   for (std::size_t r = 1; r < all.size(); ++r) {
     if (const auto difference = find_difference(all[0], all[r])) {
       fail(ErrorCode::kInvalidArgument, "{} is {} on worker 0 and {} on worker {}",

@@ -31,6 +31,9 @@ struct WorkerConfig {
   /// By which `auto` chooses the exchange: those of the pool's placement.
   MachineCosts costs = find_built_in_costs("cpu").costs;
   int workers_per_node = 1024;  // workers r / workers_per_node share a node
+  /// How long a rank waits in the constructor for the others, which get page memory at their own
+  /// pace.
+  std::chrono::milliseconds start_timeout{60'000};
   /// From the order to the end of the round.
   std::chrono::milliseconds round_timeout{60'000};
   /// How long a follower waits for the next order. The sequencer sends one at least this often.

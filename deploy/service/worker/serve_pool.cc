@@ -246,6 +246,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
       .exchange = options.exchange,
       .costs = costs.costs,
       .workers_per_node = costs.workers_per_node,
+      .start_timeout = start_timeout,
       .round_timeout = milliseconds(options.round_timeout_ms),
       // The leader sends an order every second, unless it still ends the last round.
       .order_timeout = milliseconds(options.round_timeout_ms + options.leader.worker_timeout_ms)};

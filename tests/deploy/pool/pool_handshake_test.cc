@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "comm/local/run_ranks.h"
@@ -151,6 +153,15 @@ TEST(PoolHandshake, AWorkerWithoutMemoryIsNamed) {
   };
   expect_all(set_up(kNoChange, kMakeReference, hook), ErrorCode::kPoolFull,
              "worker 1: no memory for the arenas");
+}
+
+TEST(PoolHandshake, AWorkerMayTakeLongerForItsMemoryThanForARound) {
+  constexpr std::chrono::milliseconds kRound{50};
+  const auto change = [&](int, WorkerConfig& config) { config.round_timeout = kRound; };
+  const auto hook = [&](int rank, std::string_view call) {
+    if (rank == 1 && call == "allocate") std::this_thread::sleep_for(3 * kRound);
+  };
+  expect_all(set_up(change, kMakeReference, hook), ErrorCode::kOk, "");
 }
 
 TEST(PoolHandshake, OnlyWorker0LeadsAndOverAChannelAlone) {
