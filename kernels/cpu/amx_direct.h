@@ -1,7 +1,8 @@
 // Weighted values of few heads, from rows as they are stored. A word of a row is two adjacent
 // columns, and a product on tiles adds over both: weights beside zeros give the sums of the even
 // columns, zeros beside weights those of the odd ones. Twice the products, but nothing is
-// interleaved, which is most of the work where one query tile multiplies what was interleaved.
+// interleaved, which is most of the work where one query tile multiplies what was interleaved. Zero
+// times an infinity is NaN: a value that is not finite also reaches the column beside it.
 #pragma once
 
 #include <algorithm>
@@ -15,26 +16,15 @@
 TRIBUTARY_AVX512_BEGIN
 namespace tributary::cpu::amx {
 
-/// Steps of 16 rows of a block.
+/// Where each 16 rows of a block begin.
 using DirectRows = std::array<const std::byte*, kDirectSteps>;
 
 /// Adds kPairs x 32 columns from column 32 * `pair` on to a query tile, or stores them if `first`.
-template <typename Tiles, std::size_t kPairs>
+template <typename Tiles, int kPairs>
 void add_direct_columns(const Unit& unit, std::size_t tile, std::size_t pair,
                         const DirectRows& rows, std::size_t steps, bool first, Feed& feed) {
-  constexpr std::size_t kTileFloats = kTileRows * kLanes;
   float* sums = unit.output_tile(tile, 2 * pair);
-  if (first) {
-    Tiles::template zero<0>();
-    Tiles::template zero<1>();
-    if constexpr (kPairs == 2) Tiles::template zero<2>();
-    if constexpr (kPairs == 2) Tiles::template zero<3>();
-  } else {
-    Tiles::template load<0>(sums, kTileRowBytes);
-    Tiles::template load<1>(sums + kTileFloats, kTileRowBytes);
-    if constexpr (kPairs == 2) Tiles::template load<2>(sums + 2 * kTileFloats, kTileRowBytes);
-    if constexpr (kPairs == 2) Tiles::template load<3>(sums + 3 * kTileFloats, kTileRowBytes);
-  }
+  take_sums<Tiles, 0, 2 * kPairs>(sums, first);
   const std::byte* weights = unit.weights_of(tile);
   for (std::size_t step = 0; step < steps; ++step) {
     const std::byte* values = rows[step] + pair * kTileRowBytes;
@@ -54,10 +44,7 @@ void add_direct_columns(const Unit& unit, std::size_t tile, std::size_t pair,
     }
     weights += 2 * kTileBytes;
   }
-  Tiles::template store<0>(sums, kTileRowBytes);
-  Tiles::template store<1>(sums + kTileFloats, kTileRowBytes);
-  if constexpr (kPairs == 2) Tiles::template store<2>(sums + 2 * kTileFloats, kTileRowBytes);
-  if constexpr (kPairs == 2) Tiles::template store<3>(sums + 3 * kTileFloats, kTileRowBytes);
+  store_sums<Tiles, 0, 2 * kPairs>(sums);
 }
 
 /// Adds the weighted values of the `count` rows at `begin` to all query tiles, to each those that
@@ -67,6 +54,7 @@ void add_direct(const Unit& unit, std::size_t begin, std::size_t count, Feed& fe
   const std::size_t pairs = unit.columns / 2;
   for (std::size_t tile = 0; tile < unit.tiles; ++tile) {
     const std::size_t seen = unit.seen(tile, begin, count);
+    if (seen == 0) continue;
     const std::size_t steps = ceil_div(seen, kTileRows);
     DirectRows rows{};
     for (std::size_t step = 0; step < steps; ++step) {

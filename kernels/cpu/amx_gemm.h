@@ -168,19 +168,8 @@ template <typename Tiles, int kOutputs>
 template <typename Tiles>
 void add_block(const std::byte* activations, std::size_t part_bytes, const std::byte* weights,
                std::size_t steps, bool first, float* sums, Ahead ahead) {
-  constexpr std::size_t kTileFloats = kTileRows * kLanes;
   Tiles::fence();
-  if (first) {
-    Tiles::template zero<0>();
-    Tiles::template zero<1>();
-    Tiles::template zero<2>();
-    Tiles::template zero<3>();
-  } else {
-    Tiles::template load<0>(sums, kTileRowBytes);
-    Tiles::template load<1>(sums + kTileFloats, kTileRowBytes);
-    Tiles::template load<2>(sums + 2 * kTileFloats, kTileRowBytes);
-    Tiles::template load<3>(sums + 3 * kTileFloats, kTileRowBytes);
-  }
+  take_sums<Tiles, 0, 4>(sums, first);
   for (std::size_t step = 0; step < steps; ++step) {
     Tiles::template load<4>(activations, kTileRowBytes);
     Tiles::template load<5>(activations + part_bytes, kTileRowBytes);
@@ -196,10 +185,7 @@ void add_block(const std::byte* activations, std::size_t part_bytes, const std::
     activations += kParts * part_bytes;
     weights += kPanelTiles * kTileBytes;
   }
-  Tiles::template store<0>(sums, kTileRowBytes);
-  Tiles::template store<1>(sums + kTileFloats, kTileRowBytes);
-  Tiles::template store<2>(sums + 2 * kTileFloats, kTileRowBytes);
-  Tiles::template store<3>(sums + 3 * kTileFloats, kTileRowBytes);
+  store_sums<Tiles, 0, 4>(sums);
   Tiles::fence();
 }
 

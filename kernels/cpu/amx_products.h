@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 
 #include "core/base/ceil_div.h"
@@ -33,45 +32,35 @@ struct Rows {
 };
 
 /// Scores of 32 rows and two query tiles from `tile` on, to `scores` and one tile's scores further.
-template <typename Tiles, typename Side>
-void score_two(const Unit& unit, const Rows& rows, std::size_t tile, float* scores, Side& side,
-               Feed& feed) {
-  constexpr std::size_t kTileFloats = kTileRows * kLanes;
-  float* second = scores + kBlockTokens * kLanes;
+template <typename Tiles>
+void score_two(const Unit& unit, const Rows& rows, std::size_t tile, float* scores,
+               Weigh<Tiles>& weigh, Feed& feed) {
   const std::byte* query = unit.query_tiles(tile);
   const std::byte* other = unit.query_tiles(tile + 1);
-  Tiles::template zero<0>();
-  Tiles::template zero<1>();
-  Tiles::template zero<2>();
-  Tiles::template zero<3>();
+  take_sums<Tiles, 0, 4>(nullptr, true);
   for (std::size_t step = 0; step < unit.steps; ++step) {
     const std::size_t stride = rows.stride(step);
     Tiles::template load<4>(rows.tile(0, step), stride);
     Tiles::template load<6>(query + step * kTileBytes, kTileRowBytes);
     Tiles::template add_dot<0, 4, 6>();
     Tiles::template load<7>(other + step * kTileBytes, kTileRowBytes);
-    Tiles::template add_dot<1, 4, 7>();
+    Tiles::template add_dot<2, 4, 7>();
     Tiles::template load<5>(rows.tile(kTileRows, step), stride);
-    Tiles::template add_dot<2, 5, 6>();
+    Tiles::template add_dot<1, 5, 6>();
     Tiles::template add_dot<3, 5, 7>();
     feed.step();
-    side.step();
+    weigh.step();
   }
-  Tiles::template store<0>(scores, kTileRowBytes);
-  Tiles::template store<1>(second, kTileRowBytes);
-  Tiles::template store<2>(scores + kTileFloats, kTileRowBytes);
-  Tiles::template store<3>(second + kTileFloats, kTileRowBytes);
+  store_sums<Tiles, 0, 2>(scores);
+  store_sums<Tiles, 2, 2>(scores + kBlockTokens * kLanes);
 }
 
 /// Scores of the 64 rows of a page and one query tile.
-template <typename Tiles, typename Side>
-void score_one(const Unit& unit, const Rows& rows, std::size_t tile, float* scores, Side& side,
-               Feed& feed) {
+template <typename Tiles>
+void score_one(const Unit& unit, const Rows& rows, std::size_t tile, float* scores,
+               Weigh<Tiles>& weigh, Feed& feed) {
   const std::byte* query = unit.query_tiles(tile);
-  Tiles::template zero<0>();
-  Tiles::template zero<1>();
-  Tiles::template zero<2>();
-  Tiles::template zero<3>();
+  take_sums<Tiles, 0, 4>(nullptr, true);
   for (std::size_t step = 0; step < unit.steps; ++step) {
     const std::size_t stride = rows.stride(step);
     Tiles::template load<6>(query + step * kTileBytes, kTileRowBytes);
@@ -87,13 +76,9 @@ void score_one(const Unit& unit, const Rows& rows, std::size_t tile, float* scor
     Tiles::template load<5>(rows.tile(3 * kTileRows, step), stride);
     Tiles::template add_dot<3, 5, 6>();
     feed.step();
-    side.step();
+    weigh.step();
   }
-  constexpr std::size_t kTileFloats = kTileRows * kLanes;
-  Tiles::template store<0>(scores, kTileRowBytes);
-  Tiles::template store<1>(scores + kTileFloats, kTileRowBytes);
-  Tiles::template store<2>(scores + 2 * kTileFloats, kTileRowBytes);
-  Tiles::template store<3>(scores + 3 * kTileFloats, kTileRowBytes);
+  store_sums<Tiles, 0, 4>(scores);
 }
 
 /// Copies the columns of `count` rows that fill no tile to unit.tail.
@@ -142,25 +127,15 @@ void score_block(const Unit& unit, std::size_t begin, std::size_t count, Weigh<T
 
 /// Weighted values of `steps` x 32 rows, added to two query tiles, or stored if `first`: two tiles
 /// of columns at `column`, of which each 32 rows lie `stride` bytes after the last.
-template <typename Tiles, typename Side>
+template <typename Tiles>
 void add_two(const Unit& unit, const std::byte* values, std::size_t stride, std::size_t tile,
-             std::size_t column, std::size_t steps, bool first, Side& side, Feed& feed) {
+             std::size_t column, std::size_t steps, bool first, Interleave& side, Feed& feed) {
   const std::byte* mine = unit.weights_of(tile);
   const std::byte* other = unit.weights_of(tile + 1);
-  const std::array<float*, 4> sums{
-      unit.output_tile(tile, column), unit.output_tile(tile, column + 1),
-      unit.output_tile(tile + 1, column), unit.output_tile(tile + 1, column + 1)};
-  if (first) {
-    Tiles::template zero<0>();
-    Tiles::template zero<1>();
-    Tiles::template zero<2>();
-    Tiles::template zero<3>();
-  } else {
-    Tiles::template load<0>(sums[0], kTileRowBytes);
-    Tiles::template load<1>(sums[1], kTileRowBytes);
-    Tiles::template load<2>(sums[2], kTileRowBytes);
-    Tiles::template load<3>(sums[3], kTileRowBytes);
-  }
+  float* sums = unit.output_tile(tile, column);
+  float* other_sums = unit.output_tile(tile + 1, column);
+  take_sums<Tiles, 0, 2>(sums, first);
+  take_sums<Tiles, 2, 2>(other_sums, first);
   for (std::size_t step = 0; step < steps; ++step) {
     Tiles::template load<4>(mine + step * kTileBytes, kTileRowBytes);
     Tiles::template load<6>(values, kTileRowBytes);
@@ -174,29 +149,16 @@ void add_two(const Unit& unit, const std::byte* values, std::size_t stride, std:
     feed.step();
     side.step();
   }
-  Tiles::template store<0>(sums[0], kTileRowBytes);
-  Tiles::template store<1>(sums[1], kTileRowBytes);
-  Tiles::template store<2>(sums[2], kTileRowBytes);
-  Tiles::template store<3>(sums[3], kTileRowBytes);
+  store_sums<Tiles, 0, 2>(sums);
+  store_sums<Tiles, 2, 2>(other_sums);
 }
 
 /// The same for one query tile and kColumns tiles of columns, 4 or 2.
-template <typename Tiles, std::size_t kColumns, typename Side>
+template <typename Tiles, int kColumns>
 void add_one(const Unit& unit, const std::byte* values, std::size_t stride, std::size_t tile,
-             std::size_t column, std::size_t steps, bool first, Side& side, Feed& feed) {
+             std::size_t column, std::size_t steps, bool first, Interleave& side, Feed& feed) {
   float* sums = unit.output_tile(tile, column);
-  constexpr std::size_t kTileFloats = kTileRows * kLanes;
-  if (first) {
-    Tiles::template zero<0>();
-    Tiles::template zero<1>();
-    if constexpr (kColumns == 4) Tiles::template zero<2>();
-    if constexpr (kColumns == 4) Tiles::template zero<3>();
-  } else {
-    Tiles::template load<0>(sums, kTileRowBytes);
-    Tiles::template load<1>(sums + kTileFloats, kTileRowBytes);
-    if constexpr (kColumns == 4) Tiles::template load<2>(sums + 2 * kTileFloats, kTileRowBytes);
-    if constexpr (kColumns == 4) Tiles::template load<3>(sums + 3 * kTileFloats, kTileRowBytes);
-  }
+  take_sums<Tiles, 0, kColumns>(sums, first);
   const std::byte* a = unit.weights_of(tile);
   for (std::size_t step = 0; step < steps; ++step) {
     Tiles::template load<4>(a + step * kTileBytes, kTileRowBytes);
@@ -217,10 +179,7 @@ void add_one(const Unit& unit, const std::byte* values, std::size_t stride, std:
     values += stride;
     side.step();
   }
-  Tiles::template store<0>(sums, kTileRowBytes);
-  Tiles::template store<1>(sums + kTileFloats, kTileRowBytes);
-  if constexpr (kColumns == 4) Tiles::template store<2>(sums + 2 * kTileFloats, kTileRowBytes);
-  if constexpr (kColumns == 4) Tiles::template store<3>(sums + 3 * kTileFloats, kTileRowBytes);
+  store_sums<Tiles, 0, kColumns>(sums);
 }
 
 /// Adds the weighted values of the first `seen` rows of the block at `begin` to the query tiles

@@ -186,41 +186,47 @@ class Weigh {
     ++part_;
   }
 
-  /// Query rows become the rows of a tile.
   [[gnu::always_inline]] void store_step() {
     if (unit_.direct) {
-      const Words low = _mm512_set1_epi32(0xffff);
-      for (std::size_t half = 0; half < 2; ++half) {
-        Words square[kLanes];
-        TRIBUTARY_UNROLL
-        for (std::size_t i = 0; i < kLanes / 2; ++i) {
-          const Words pair = pairs_[half * kLanes / 2 + i];
-          square[2 * i] = _mm512_and_si512(pair, low);
-          square[2 * i + 1] = _mm512_srli_epi32(pair, 16);
-        }
-        transpose(square);
-        std::byte* to = unit_.weights_of(tile_) + (2 * step_ + half) * 2 * kTileBytes;
-        TRIBUTARY_UNROLL
-        for (std::size_t i = 0; i < kLanes; ++i) {
-          _mm512_store_si512(to + i * kTileRowBytes, square[i]);
-          _mm512_store_si512(to + kTileBytes + i * kTileRowBytes, _mm512_slli_epi32(square[i], 16));
-        }
-      }
+      store_direct();
     } else {
-      Words square[kLanes];
-      TRIBUTARY_UNROLL
-      for (std::size_t i = 0; i < kLanes; ++i) square[i] = pairs_[i];
-      transpose(square);
-      std::byte* to = unit_.weights_of(tile_) + step_ * kTileBytes;
-      TRIBUTARY_UNROLL
-      for (std::size_t i = 0; i < kLanes; ++i) {
-        _mm512_store_si512(to + i * kTileRowBytes, square[i]);
-      }
+      store_pairs();
     }
     part_ = 0;
     if (++step_ * kTileDepth < seen_) return;
     _mm512_store_ps(unit_.sum + tile_ * kLanes, sum_);
     next_tile(tile_ + 1);
+  }
+
+  /// Query rows become the rows of a tile.
+  [[gnu::always_inline]] void store_pairs() const {
+    Words square[kLanes];
+    TRIBUTARY_UNROLL
+    for (std::size_t i = 0; i < kLanes; ++i) square[i] = pairs_[i];
+    transpose(square);
+    std::byte* to = unit_.weights_of(tile_) + step_ * kTileBytes;
+    TRIBUTARY_UNROLL
+    for (std::size_t i = 0; i < kLanes; ++i) _mm512_store_si512(to + i * kTileRowBytes, square[i]);
+  }
+  /// Of each 16 rows two tiles: a row's weight before a zero, and after one.
+  [[gnu::always_inline]] void store_direct() const {
+    const Words low = _mm512_set1_epi32(0xffff);
+    for (std::size_t half = 0; half < 2; ++half) {
+      Words square[kLanes];
+      TRIBUTARY_UNROLL
+      for (std::size_t i = 0; i < kLanes / 2; ++i) {
+        const Words pair = pairs_[half * kLanes / 2 + i];
+        square[2 * i] = _mm512_and_si512(pair, low);
+        square[2 * i + 1] = _mm512_srli_epi32(pair, 16);
+      }
+      transpose(square);
+      std::byte* to = unit_.weights_of(tile_) + (2 * step_ + half) * 2 * kTileBytes;
+      TRIBUTARY_UNROLL
+      for (std::size_t i = 0; i < kLanes; ++i) {
+        _mm512_store_si512(to + i * kTileRowBytes, square[i]);
+        _mm512_store_si512(to + kTileBytes + i * kTileRowBytes, _mm512_slli_epi32(square[i], 16));
+      }
+    }
   }
 
   const Unit& unit_;

@@ -15,6 +15,7 @@ namespace tributary::cpu {
 inline constexpr std::size_t kTileRows = 16;
 inline constexpr std::size_t kTileRowBytes = 64;
 inline constexpr std::size_t kTileBytes = kTileRows * kTileRowBytes;
+inline constexpr std::size_t kTileFloats = kTileBytes / sizeof(float);
 /// Elements of bf16 in a row of a tile: the depth of one product.
 inline constexpr std::size_t kTileDepth = 32;
 inline constexpr std::size_t kTiles = 8;
@@ -82,6 +83,30 @@ struct HardwareTiles {
     return _mm512_permutexvar_epi16(order, halves);
   }
 };
+
+/// The sums kFirst .. kFirst + kCount - 1 before a chain of products: zeros, or the tiles at
+/// `sums`, one after the other.
+template <typename Tiles, int kFirst, int kCount>
+[[gnu::always_inline]] inline void take_sums(const float* sums, bool zeros) {
+  static_assert(kCount == 2 || kCount == 4);
+  if (zeros) {
+    Tiles::template zero<kFirst>();
+    Tiles::template zero<kFirst + 1>();
+    if constexpr (kCount == 4) take_sums<Tiles, kFirst + 2, 2>(nullptr, true);
+  } else {
+    Tiles::template load<kFirst>(sums, kTileRowBytes);
+    Tiles::template load<kFirst + 1>(sums + kTileFloats, kTileRowBytes);
+    if constexpr (kCount == 4) take_sums<Tiles, kFirst + 2, 2>(sums + 2 * kTileFloats, false);
+  }
+}
+/// Stores them after it.
+template <typename Tiles, int kFirst, int kCount>
+[[gnu::always_inline]] inline void store_sums(float* sums) {
+  static_assert(kCount == 2 || kCount == 4);
+  Tiles::template store<kFirst>(sums, kTileRowBytes);
+  Tiles::template store<kFirst + 1>(sums + kTileFloats, kTileRowBytes);
+  if constexpr (kCount == 4) store_sums<Tiles, kFirst + 2, 2>(sums + 2 * kTileFloats);
+}
 
 }  // namespace tributary::cpu
 TRIBUTARY_AVX512_END
