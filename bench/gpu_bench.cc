@@ -149,11 +149,12 @@ void graph_case(Backend& backend, int batch) {
   const auto median_us = [&](const std::function<void()>& enqueue) {
     std::vector<double> times;
     for (int round = 0; round < kRounds; ++round) {
-      const auto begin = Deadline::Clock::now();
+      const auto begin = std::chrono::steady_clock::now();
       enqueue();
       backend.synchronize(Deadline::after(std::chrono::seconds(60)));
       times.push_back(
-          std::chrono::duration<double, std::micro>(Deadline::Clock::now() - begin).count());
+          std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
+              .count());
     }
     std::ranges::nth_element(times, times.begin() + kRounds / 2);
     return times[kRounds / 2];

@@ -140,9 +140,9 @@ PhaseFigures MovingPool::run(MoveSchedule* move_schedule) {
   (void)lead();
   PhaseFigures figures;
   const std::uint64_t copies = sequencer_.moves().totals().page_copies;
-  const auto begin = Deadline::Clock::now();
+  const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < config_.steps; ++i) {
-    const auto start = Deadline::Clock::now();
+    const auto start = std::chrono::steady_clock::now();
     step(move_schedule);
     figures.step_us.push_back(seconds_since(start) * 1e6);
   }
@@ -168,7 +168,7 @@ void MovingPool::step(MoveSchedule* move_schedule) {
 
 /// As many as the schedule allows: it has moves under way that are not all ordered, always.
 void MovingPool::order_copies(MoveSchedule& move_schedule) {
-  const auto now = Deadline::Clock::now();
+  const auto now = std::chrono::steady_clock::now();
   const auto layers = static_cast<std::size_t>(config_.layers);
   for (;;) {
     move_schedule.prepare(now);
@@ -229,7 +229,7 @@ double MovingPool::copy_alone() {
     do {
       copies += sequencer_.moves().order_copies(most - copies);
     } while (copies < most && begin_move());
-    const auto start = Deadline::Clock::now();
+    const auto start = std::chrono::steady_clock::now();
     (void)lead();
     rates.push_back(static_cast<double>(copies) * copy_bytes / seconds_since(start));
   }

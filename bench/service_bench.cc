@@ -31,11 +31,11 @@ struct Options {
 /// The median time of one call, in microseconds, over `seconds` of calls after a tenth for warm-up.
 template <typename Call>
 double median_us(double seconds, Call call) {
-  const auto begin = Deadline::Clock::now();
+  const auto begin = std::chrono::steady_clock::now();
   while (seconds_since(begin) < seconds / 10) call();
   std::vector<double> times;
   while (times.empty() || seconds_since(begin) < seconds * 1.1) {
-    const auto start = Deadline::Clock::now();
+    const auto start = std::chrono::steady_clock::now();
     call();
     times.push_back(seconds_since(start) * 1e6);
   }
@@ -74,12 +74,12 @@ double ingest_bytes_per_s(TierClient& client, double seconds) {
   std::uint64_t bytes = 0;
   double busy = 0;
   std::vector<std::byte> rows;
-  const auto begin = Deadline::Clock::now();
+  const auto begin = std::chrono::steady_clock::now();
   while (seconds_since(begin) < seconds) {
     const SequenceHandle sequence =
         client.admit_waiting(request(kPrompt), Deadline::after(std::chrono::seconds(20)));
     if (rows.empty()) rows = rows_of(sequence.shape, kPrompt);
-    const auto start = Deadline::Clock::now();
+    const auto start = std::chrono::steady_clock::now();
     push_all(client, sequence, rows);
     busy += seconds_since(start);
     bytes += rows.size() * static_cast<std::size_t>(sequence.shape.layers);

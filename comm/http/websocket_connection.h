@@ -92,7 +92,7 @@ class WebSocketConnection : public std::enable_shared_from_this<WebSocketConnect
   std::shared_ptr<WebSocketHandlers> handlers_ = std::make_shared<WebSocketHandlers>();
   boost::beast::flat_buffer buffer_;
   std::string writing_;
-  std::chrono::steady_clock::time_point heard_;  // the last message, ping or pong
+  Time heard_;  // the last message, ping or pong
   bool is_writing_ = false;
   bool is_closing_ = false;  // a close frame was sent, or is about to be
   bool is_finished_ = false;

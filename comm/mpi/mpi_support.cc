@@ -38,18 +38,18 @@ Status mpi_status(std::string_view call, int code) {
 }
 
 Waiter::Waiter(std::string_view call, Deadline deadline)
-    : call_(call), deadline_(deadline), begin_(Deadline::Clock::now()) {
+    : call_(call), deadline_(deadline), begin_(std::chrono::steady_clock::now()) {
   progressed();
 }
 
 void Waiter::progressed() noexcept {
-  yield_until_ = Deadline::Clock::now() + kYieldTime;
+  yield_until_ = std::chrono::steady_clock::now() + kYieldTime;
   pauses_ = 0;
   sleep_ = kFirstSleep;
 }
 
 Status Waiter::pause(const std::function<Status()>& interrupted) {
-  const Deadline::Clock::time_point now = Deadline::Clock::now();
+  const Time now = std::chrono::steady_clock::now();
   if (now >= deadline_.when()) {
     return {ErrorCode::kDeadlineExceeded,
             fmt::format("{}: not complete at the deadline, after {} us", call_,

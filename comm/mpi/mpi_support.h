@@ -46,8 +46,8 @@ class Waiter {
  private:
   std::string_view call_;
   Deadline deadline_;
-  Deadline::Clock::time_point begin_;
-  Deadline::Clock::time_point yield_until_;
+  Time begin_;
+  Time yield_until_;
   std::chrono::nanoseconds sleep_{0};
   unsigned pauses_ = 0;
 };

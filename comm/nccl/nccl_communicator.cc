@@ -15,7 +15,7 @@
 namespace tributary {
 namespace {
 
-using Clock = Deadline::Clock;
+using Clock = std::chrono::steady_clock;
 
 /// The exchanges of a decode step take tens to hundreds of microseconds, and waking from a sleep
 /// costs about 60: such short waits are spent yielding.

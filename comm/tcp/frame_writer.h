@@ -20,8 +20,6 @@ namespace tributary::tcp {
 /// Payloads are not copied. The owner bounds the queue (check_room).
 class FrameWriter {
  public:
-  using Time = std::chrono::steady_clock::time_point;
-
   /// The first `written` bytes have left already, which is possible only if nothing else waits.
   void push(OutgoingMessage message, Time now, std::size_t written = 0);
   [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }

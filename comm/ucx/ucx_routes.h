@@ -25,7 +25,7 @@ struct Route {
   ucp_ep_h endpoint = nullptr;
   std::string address;
   std::size_t users = 0;
-  std::chrono::steady_clock::time_point idle_since;
+  Time idle_since;
   enum class Hello : std::uint8_t { kNone, kSaid, kAnswered } hello = Hello::kNone;  // the first
   bool closing = false;
 };

@@ -117,10 +117,10 @@ void Worker::perform(const Order& order, RoundReport& report) {
   times_ = {};
   Status outcome;
   const Status own = status_of([&] {
-    executor_->trim(Deadline::Clock::now());
+    executor_->trim(std::chrono::steady_clock::now());
     for (const TableOp& op : order.ops) apply(op, order.round);
     drained_round_ = std::min(ingest_.drained_round(), order.round);
-    const auto begin = Deadline::Clock::now();
+    const auto begin = std::chrono::steady_clock::now();
     copy_us_ = 0;
     if (!order.copies.empty()) {
       outcome = copy_pages(order.copies, backend_, *cache_, communicator_, deadline, failure_);
@@ -131,7 +131,7 @@ void Worker::perform(const Order& order, RoundReport& report) {
                                    : round(order, deadline, report);
     }
     report.step_us =
-        std::chrono::duration<double, std::micro>(Deadline::Clock::now() - begin).count();
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
   });
   // Only a table or a plan that does not match the others' fails so.
   if (!own.ok()) leave(own);

@@ -40,12 +40,13 @@ class PhaseTimer {
   PhaseTimer(const PhaseTimer&) = delete;
   PhaseTimer& operator=(const PhaseTimer&) = delete;
   ~PhaseTimer() {
-    slot_ += std::chrono::duration<double, std::micro>(Deadline::Clock::now() - begin_).count();
+    slot_ += std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin_)
+                 .count();
   }
 
  private:
   double& slot_;
-  Deadline::Clock::time_point begin_ = Deadline::Clock::now();
+  Time begin_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace tributary

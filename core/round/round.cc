@@ -156,7 +156,7 @@ void RoundExecutor::reserve(const RankPlan& plan) {
   states_.reserve(scaled(plan.total_states(), shape_.state_shape().record_bytes()));
 }
 
-void RoundExecutor::trim(Deadline::Clock::time_point now) {
+void RoundExecutor::trim(Time now) {
   tokens_.trim(now);
   outgoing_tokens_.trim(now);
   states_.trim(now);

@@ -40,7 +40,7 @@ class RoundExecutor {
   Status run(const RankPlan& plan, Layers item_layer, PoolClient& client, Deadline deadline,
              Status& failure, PhaseTimes& times);
   /// Called between rounds: frees memory that rounds have not needed for a while.
-  void trim(Deadline::Clock::time_point now);
+  void trim(Time now);
 
   /// Payload bytes of queries, rows and states that this rank sent to others, over all rounds.
   [[nodiscard]] std::uint64_t exchanged_bytes() const noexcept { return exchanged_bytes_; }

@@ -13,7 +13,6 @@ namespace tributary {
 /// Holds at most twice the need of the largest round in the last window, or kSmall.
 class ScratchBuffer {
  public:
-  using Time = Deadline::Clock::time_point;
   /// The window is long beside a round, so that steady traffic never pays for fresh memory. It is
   /// short beside the hours for which one large round would otherwise keep the memory.
   static constexpr std::chrono::milliseconds kWindow{250};

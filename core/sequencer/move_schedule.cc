@@ -30,7 +30,7 @@ constexpr auto kPause = std::chrono::milliseconds(20);
 /// And after this in any case: lengths change too.
 constexpr auto kReplan = std::chrono::seconds(1);
 
-double seconds(Deadline::Clock::duration time) {
+double seconds(Duration time) {
   return std::chrono::duration<double>(time).count();
 }
 
@@ -89,14 +89,14 @@ double MoveSchedule::rate() const {
 }
 
 void MoveSchedule::earn(Time now) {
-  credit_ += seconds(std::max(now - earned_, Time::duration::zero())) * rate();
+  credit_ += seconds(std::max(now - earned_, Duration::zero())) * rate();
   credit_ = std::min(credit_, most_credit());
   earned_ = now;
 }
 
 void MoveSchedule::plan(Time now) {
   const std::uint64_t turnover = ledger_.turnover();
-  if (now < planned_at_ + (turnover == planned_turnover_ ? Time::duration(kReplan) : kPause)) {
+  if (now < planned_at_ + (turnover == planned_turnover_ ? Duration(kReplan) : kPause)) {
     return;
   }
   planned_at_ = now;
@@ -136,13 +136,13 @@ void MoveSchedule::begin_next() {
   if (planned_.empty() && !moves_.running().empty()) planned_at_ = {};
 }
 
-MoveSchedule::Time MoveSchedule::next_event() const {
+Time MoveSchedule::next_event() const {
   // The move after one that is done does not wait until something else needs an order.
   const bool next = moves_.totals().completed != completed_;
   if (moves_.running().empty()) return next ? earned_ : Time::max();
   const std::chrono::duration<double> wait(std::max(0.0, most_credit() - credit_) / rate());
   // Not a fraction of a tick too early.
-  return earned_ + std::chrono::ceil<Time::duration>(wait) + Time::duration(1);
+  return earned_ + std::chrono::ceil<Duration>(wait) + Duration(1);
 }
 
 MoveScheduleConfig move_schedule_config(double bytes_per_s, std::size_t row_bytes) {

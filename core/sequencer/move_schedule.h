@@ -24,7 +24,6 @@ struct MoveScheduleConfig {
 ///   sequencer.moves().order_ended(ok); move_schedule.order_ended(report.copy_us);
 class MoveSchedule {
  public:
-  using Time = Deadline::Clock::time_point;
   /// `sequencer` outlives the schedule. Throws kInvalidArgument for values out of range.
   MoveSchedule(const MoveScheduleConfig& config, Sequencer& sequencer);
 

@@ -122,12 +122,12 @@ class LocalPool::Impl {
 
   void terminate() { run_->control()->terminate(); }
 
-  void close(Deadline::Clock::time_point begin) {
+  void close(Time begin) {
     terminate();
     // The holder of the lock began first, so this caller waits no longer than its own limit.
     const std::lock_guard lock(closing_);
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(begin + limits_.end - Deadline::Clock::now());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        begin + limits_.end - std::chrono::steady_clock::now());
     stuck_ = !thread_->join_within(std::max(left, std::chrono::milliseconds(0)));
     if (!stuck_) return;
     fail(ErrorCode::kDeadlineExceeded,
@@ -138,7 +138,7 @@ class LocalPool::Impl {
   /// Called at the end, with nobody else in close(): a caller that has waited in vain does not wait
   /// again.
   void leave() {
-    if (!stuck_) static_cast<void>(status_of([&] { close(Deadline::Clock::now()); }));
+    if (!stuck_) static_cast<void>(status_of([&] { close(std::chrono::steady_clock::now()); }));
   }
 
   [[nodiscard]] bool forked() const noexcept { return getpid() != process_; }
@@ -165,7 +165,7 @@ LocalPool::~LocalPool() {
   impl_->leave();
 }
 
-void LocalPool::close(Deadline::Clock::time_point begin) {
+void LocalPool::close(Time begin) {
   if (!impl_->forked()) impl_->close(begin);
 }
 

@@ -46,7 +46,7 @@ class LocalPool {
   /// Ends the pool after the current round and joins its threads; calls of clients end with
   /// kPoolLost. A second call, from any thread, waits for the first. Throws kDeadlineExceeded if
   /// the threads have not ended `limits.end` after `begin`; it may then be called again.
-  void close(Deadline::Clock::time_point begin = Deadline::Clock::now());
+  void close(Time begin = std::chrono::steady_clock::now());
   /// Starts to end the pool and does not wait: several pools can end side by side.
   void terminate();
   /// Throws kFailedPrecondition in another process than the one that made the pool.

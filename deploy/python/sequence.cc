@@ -157,8 +157,8 @@ std::optional<Deadline> deadline_of(std::optional<double> timeout) {
     fail(ErrorCode::kInvalidArgument, "timeout {} s: expected more than 0, at most {}", *timeout,
          kLongestS);
   }
-  return Deadline::after(std::chrono::duration_cast<Deadline::Clock::duration>(
-      std::chrono::duration<double>(*timeout)));
+  return Deadline::after(
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*timeout)));
 }
 
 void bind_sequence(nb::module_& module) {

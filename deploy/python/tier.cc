@@ -57,7 +57,7 @@ void end_all() {
     pools.swap(all.pools);
   }
   // All pools end side by side; each is waited for as its LocalPoolLimits::end says, from now on.
-  const auto begin = Deadline::Clock::now();
+  const auto begin = std::chrono::steady_clock::now();
   const auto each = [&](auto work) {
     for (const auto& pool : pools) {
       if (const auto live = pool.lock()) static_cast<void>(status_of([&] { work(*live); }));

@@ -46,10 +46,11 @@ MeasuredStep measure_step(const bench::StepCaseConfig& config, double seconds,
   const Deadline end =
       Deadline::after(std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3)));
   while (times.size() < kLeast || !end.expired()) {
-    const auto begin = Deadline::Clock::now();
+    const auto begin = std::chrono::steady_clock::now();
     const RoundReport report = steps.run();
     times.push_back(
-        std::chrono::duration<double, std::micro>(Deadline::Clock::now() - begin).count());
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
+            .count());
     for (std::size_t p = 0; p < kPhases; ++p) phases[p].push_back(report.phase_us[p]);
     measured.exchange = report.exchange;
   }

@@ -31,9 +31,9 @@ CollectiveSeries::CollectiveSeries(Backend& backend, Communicator& communicator,
 
 double CollectiveSeries::run() {
   (void)maximum(communicator_, 0);
-  const auto begin = Deadline::Clock::now();
+  const auto begin = std::chrono::steady_clock::now();
   call();
-  const std::chrono::duration<double, std::micro> time = Deadline::Clock::now() - begin;
+  const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
   return time.count();
 }
 

@@ -48,12 +48,12 @@ template <typename Enqueue>
 Timing measure(Backend& backend, Communicator& communicator, double seconds, Enqueue&& enqueue) {
   const auto once = [&]() -> Timing {
     (void)maximum(communicator, 0);
-    const auto begin = Deadline::Clock::now();
+    const auto begin = std::chrono::steady_clock::now();
     backend.mark(0);
     enqueue();
     backend.mark(1);
     backend.synchronize(Deadline::after(std::chrono::seconds(60)));
-    const std::chrono::duration<double, std::micro> host = Deadline::Clock::now() - begin;
+    const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - begin;
     return {.us = backend.microseconds_between(0, 1).value_or(host.count()),
             .host_us = host.count()};
   };

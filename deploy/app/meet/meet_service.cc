@@ -26,7 +26,7 @@ void meet_service(const ServiceOptions& options) {
   HttpClient http({.url = parse_url(options.url),
                    .bearer_token = client.bearer_token,
                    .certificate_authority = client.certificate_authority});
-  const auto start = Deadline::Clock::now();
+  const auto start = std::chrono::steady_clock::now();
   const Deadline deadline = Deadline::after(milliseconds(options.call_timeout_ms));
   for (milliseconds wait = std::min(kSilence, milliseconds(options.call_timeout_ms));;) {
     try {
@@ -34,8 +34,8 @@ void meet_service(const ServiceOptions& options) {
       return;
     } catch (const Error& error) {
       const bool silent = error.code() == ErrorCode::kDeadlineExceeded;
-      const bool nobody =
-          error.code() == ErrorCode::kUnavailable && Deadline::Clock::now() - start < kPatience;
+      const bool nobody = error.code() == ErrorCode::kUnavailable &&
+                          std::chrono::steady_clock::now() - start < kPatience;
       if (deadline.expired() || !(silent || nobody)) throw;
       if (silent) {
         stderr_lines().write(fmt::format("tributary: no answer from {} yet; waiting", options.url));

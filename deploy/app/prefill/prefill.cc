@@ -42,9 +42,10 @@ PrefillReport push_golden(const GoldenCase& golden, const PrefillOptions& option
     check_shape(golden, sequence.shape);
     GoldenLayer layer(golden, sequence.shape, *backend);
     const std::vector<std::byte> rows = prompt_rows(golden, layer, entry);
-    const auto begin = Deadline::Clock::now();
+    const auto begin = std::chrono::steady_clock::now();
     push_prompt(client, sequence, rows, options.senders);
-    report.push_seconds += std::chrono::duration<double>(Deadline::Clock::now() - begin).count();
+    report.push_seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     report.rows += golden.prefill_len;
     report.bytes += rows.size();
     report.sequences.push_back(client.query(sequence));

@@ -21,8 +21,8 @@ class Progress {
  private:
   std::FILE* terminal_;
   std::int64_t total_;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point next_ = begin_;
+  Time begin_ = std::chrono::steady_clock::now();
+  Time next_ = begin_;
 };
 
 }  // namespace tributary

@@ -19,7 +19,7 @@
 namespace tributary {
 namespace {
 
-using Clock = Deadline::Clock;
+using Clock = std::chrono::steady_clock;
 
 /// Rows that are generated and pushed at a time; bounds the memory of a client to a few MiB.
 constexpr std::int64_t kPushRows = 4096;

@@ -35,7 +35,7 @@ struct TierSample {
     std::optional<PoolMetrics> metrics;  // none before its first heartbeat
     std::vector<Worker> workers;
   };
-  std::chrono::steady_clock::time_point taken = Deadline::Clock::now();
+  Time taken = std::chrono::steady_clock::now();
   std::string version;
   std::int64_t uptime_ms = 0;
   bool ready = false;

@@ -107,9 +107,10 @@ class Screen {
   }
 
   /// Waits for a key, which may scroll, a signal or the time. False if this is the end.
-  [[nodiscard]] bool wait(Deadline::Clock::time_point until) {
+  [[nodiscard]] bool wait(Time until) {
     const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(until - Deadline::Clock::now()).count();
+        std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now())
+            .count();
     pollfd key{.fd = has_keys_ ? STDIN_FILENO : -1, .events = POLLIN, .revents = 0};
     if (poll(&key, 1, static_cast<int>(std::max<std::int64_t>(0, left))) == 1) {
       std::array<char, 16> typed{};
@@ -146,11 +147,12 @@ void watch(const TopOptions& options, Source& source, TierSample before) {
   Screen screen;
   std::vector<std::string> lines = top_lines(options.url, before, before);
   for (;;) {
-    const auto next = Deadline::Clock::now() + std::chrono::milliseconds(options.interval_ms);
+    const auto next =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds(options.interval_ms);
     do {
       screen.draw(lines);
       if (!screen.wait(next)) return;
-    } while (Deadline::Clock::now() < next);
+    } while (std::chrono::steady_clock::now() < next);
     try {
       TierSample now = source.sample();
       lines = top_lines(options.url, before, now);

@@ -129,8 +129,7 @@ void SimulatedPool::move(double now_s) {
   const CostModelConfig& cost = config_.cost;
   for (int layer = 0; layer < cost.layers; ++layer) {
     const double at_s = now_s + time_.step_us * 1e-6 * layer / cost.layers;
-    move_schedule_.prepare(MoveSchedule::Time(
-        std::chrono::duration_cast<MoveSchedule::Time::duration>(Seconds(at_s))));
+    move_schedule_.prepare(Time(std::chrono::duration_cast<Duration>(Seconds(at_s))));
     const Order order = sequencer_.take_order();
     double order_us = 0;
     for (const PageCopy& copy : order.copies) {

@@ -17,7 +17,7 @@
 namespace tributary {
 namespace {
 
-using Clock = Deadline::Clock;
+using Clock = std::chrono::steady_clock;
 
 class TierSimulation {
  public:

@@ -198,8 +198,8 @@ class LayerCall {
   }
 
   [[nodiscard]] std::uint32_t remaining_us() const {
-    const auto left = std::chrono::duration_cast<std::chrono::microseconds>(deadline_.when() -
-                                                                            Deadline::Clock::now());
+    const auto left = std::chrono::duration_cast<std::chrono::microseconds>(
+        deadline_.when() - std::chrono::steady_clock::now());
     return static_cast<std::uint32_t>(
         std::clamp<std::int64_t>(left.count(), 1, std::numeric_limits<std::uint32_t>::max()));
   }

@@ -8,7 +8,7 @@
 namespace tributary {
 namespace {
 
-Deadline::Clock::duration period(const SequenceHandle& sequence) {
+Duration period(const SequenceHandle& sequence) {
   return std::chrono::milliseconds(std::max(1, sequence.lease_ms / 3));
 }
 
@@ -31,14 +31,14 @@ LeaseKeeper::~LeaseKeeper() {
 }
 
 void LeaseKeeper::keep(const SequenceHandle& sequence) {
-  keep(sequence, Deadline::Clock::now() + period(sequence));
+  keep(sequence, std::chrono::steady_clock::now() + period(sequence));
 }
 
 void LeaseKeeper::take_over(const SequenceHandle& sequence) {
-  keep(sequence, Deadline::Clock::now());
+  keep(sequence, std::chrono::steady_clock::now());
 }
 
-void LeaseKeeper::keep(const SequenceHandle& sequence, Deadline::Clock::time_point due) {
+void LeaseKeeper::keep(const SequenceHandle& sequence, Time due) {
   {
     const std::scoped_lock lock(mutex_);
     kept_.insert_or_assign(sequence.id, Kept{sequence, due});
@@ -67,7 +67,7 @@ void LeaseKeeper::run() {
     const auto next =
         std::ranges::min_element(kept_, {}, [](const auto& entry) { return entry.second.due; });
     const auto due = next->second.due;
-    if (Deadline::Clock::now() < due) {
+    if (std::chrono::steady_clock::now() < due) {
       changed_.wait_until(lock, due);
       continue;
     }
@@ -77,9 +77,9 @@ void LeaseKeeper::run() {
 
 /// All renewals that are due within a fifth of their period go together.
 void LeaseKeeper::renew(std::unique_lock<std::mutex>& lock) {
-  const auto now = Deadline::Clock::now();
+  const auto now = std::chrono::steady_clock::now();
   std::vector<SequenceHandle> due;
-  Deadline::Clock::duration patience = kPatience;
+  Duration patience = kPatience;
   for (auto& [id, kept] : kept_) {
     patience = std::min(patience, period(kept.sequence));
     if (kept.due - period(kept.sequence) / 5 > now) continue;

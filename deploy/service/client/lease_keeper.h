@@ -30,9 +30,9 @@ class LeaseKeeper {
  private:
   struct Kept {
     SequenceHandle sequence;
-    Deadline::Clock::time_point due;
+    Time due;
   };
-  void keep(const SequenceHandle& sequence, Deadline::Clock::time_point due);
+  void keep(const SequenceHandle& sequence, Time due);
   void run();
   void renew(std::unique_lock<std::mutex>& lock);
 

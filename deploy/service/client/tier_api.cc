@@ -115,9 +115,10 @@ HttpResponse TierApi::request(const std::string& method, const std::string& path
       broken = error;
     }
     if (!patience) {
-      patience = Deadline(std::min(deadline.when(), Deadline::Clock::now() + kClientPatience));
+      patience =
+          Deadline(std::min(deadline.when(), std::chrono::steady_clock::now() + kClientPatience));
     }
-    if (Deadline::Clock::now() + kRetryPause >= patience->when()) throw Error(*broken);
+    if (std::chrono::steady_clock::now() + kRetryPause >= patience->when()) throw Error(*broken);
     std::this_thread::sleep_for(kRetryPause);
   }
 }

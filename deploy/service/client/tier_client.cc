@@ -121,10 +121,10 @@ SequenceHandle TierClient::admit_waiting(const AdmitRequest& request, Deadline d
       return impl_->admit(again, deadline);
     } catch (const PoolFullError& full) {
       pause = std::max(full.retry_after(), std::chrono::milliseconds(1));
-      if (Deadline::Clock::now() + pause >= deadline.when()) throw;
+      if (std::chrono::steady_clock::now() + pause >= deadline.when()) throw;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnavailable) throw;
-      if (Deadline::Clock::now() + pause >= deadline.when()) throw;
+      if (std::chrono::steady_clock::now() + pause >= deadline.when()) throw;
     }
     std::this_thread::sleep_for(pause);
   }
@@ -156,7 +156,7 @@ void TierClient::wait_ready(std::span<const SequenceHandle* const> sequences,
   std::vector<std::string> missing(sequences.size());  // as it was said last
   std::vector<ItemFailure> failed;
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-    const bool last = Deadline::Clock::now() + pause >= end.when();
+    const bool last = std::chrono::steady_clock::now() + pause >= end.when();
     std::vector<ControlRequest> requests;
     requests.reserve(waiting.size());
     for (const std::size_t i : waiting) {
@@ -192,9 +192,9 @@ void TierClient::wait_ready(std::span<const SequenceHandle* const> sequences,
 
 void TierClient::free(std::span<const SequenceHandle* const> sequences,
                       std::optional<Deadline> deadline) {
-  constexpr Deadline::Clock::duration kNone{0};
+  constexpr Duration kNone{0};
   const Deadline end = impl_->deadline(deadline);
-  const auto now = Deadline::Clock::now();
+  const auto now = std::chrono::steady_clock::now();
   std::vector<ControlRequest> requests;
   requests.reserve(sequences.size());
   for (const SequenceHandle* sequence : sequences) {

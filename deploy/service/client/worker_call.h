@@ -65,9 +65,9 @@ class WorkerCall {
   /// when the next request that is sent has ended. Returns false at the deadline.
   [[nodiscard]] bool reserve(std::size_t bytes) {
     constexpr std::chrono::milliseconds kPoll{20};
-    auto look = Deadline::Clock::now() + WorkerConnections::kSilence;
+    auto look = std::chrono::steady_clock::now() + WorkerConnections::kSilence;
     while (!connections_.budget().take(
-        bytes, Deadline(std::min(deadline_.when(), Deadline::Clock::now() + kPoll)))) {
+        bytes, Deadline(std::min(deadline_.when(), std::chrono::steady_clock::now() + kPoll)))) {
       if (deadline_.expired()) return false;
       connections_.look_after(look);
     }

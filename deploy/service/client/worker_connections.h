@@ -73,11 +73,11 @@ struct WorkerRequest : WorkerMessage {
   std::size_t reserved = 0;  // bytes of the budget, given back at its end
   std::shared_ptr<Call> call;
 
-  Deadline::Clock::time_point since;  // when it was given to the connections
-  PeerId peer = 0;                    // since it was sent
-  std::atomic<int> in_use = 0;        // by the transport: the payload, the reply's places
-  int repeats = 0;                    // how often it was sent again
-  Status refusal;                     // the last reason to wait and try again
+  Time since;                   // when it was given to the connections
+  PeerId peer = 0;              // since it was sent
+  std::atomic<int> in_use = 0;  // by the transport: the payload, the reply's places
+  int repeats = 0;              // how often it was sent again
+  Status refusal;               // the last reason to wait and try again
   std::atomic<bool> done = false;
   Status status;
   WorkerReply reply;
@@ -108,7 +108,7 @@ class WorkerConnections final : private TransportHandler {
   /// For a call that waits for the budget, again and again: what has its room may be what is to be
   /// sent again. At `look`, which moves on, it asks about the workers that do not answer, as
   /// wait().
-  void look_after(Deadline::Clock::time_point& look);
+  void look_after(Time& look);
 
   /// Sends at once to a worker that has welcomed us, otherwise as soon as it does; returns at once.
   /// A worker that does not answer delays only its own messages. Any error, even here, is the
@@ -136,7 +136,7 @@ class WorkerConnections final : private TransportHandler {
   void release(std::span<const std::shared_ptr<WorkerRequest>> requests, Deadline deadline);
 
  private:
-  using Clock = Deadline::Clock;
+  using Clock = std::chrono::steady_clock;
   struct Connection {
     std::string address;
     Greeting greeting;

@@ -20,7 +20,7 @@
 
 namespace tributary {
 
-using ControlClock = Deadline::Clock;
+using ControlClock = std::chrono::steady_clock;
 
 enum class PoolState { kServing, kDraining, kLost };
 inline constexpr std::size_t kPoolStates = 3;

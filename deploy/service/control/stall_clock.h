@@ -12,7 +12,7 @@ namespace tributary {
 /// nothing meanwhile: messages of that time wait in sockets and are read after the tick.
 class StallClock {
  public:
-  using Clock = Deadline::Clock;
+  using Clock = std::chrono::steady_clock;
 
   StallClock(std::chrono::milliseconds period, Clock::time_point now)
       : period_(period), last_(now), awake_since_(now) {}

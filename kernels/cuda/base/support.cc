@@ -76,12 +76,12 @@ LateWork& late_work() {
 template <typename Query>
 void wait_until(const Query& query, const void* handle, Deadline deadline, std::string_view what) {
   const RelaxedCapture relaxed;
-  const auto begin = Deadline::Clock::now();
+  const auto begin = std::chrono::steady_clock::now();
   for (;;) {
     const cudaError_t code = query();
     if (code == cudaSuccess) return late_work().remove(handle);
     if (code != cudaErrorNotReady) check(code, what);
-    const auto now = Deadline::Clock::now();
+    const auto now = std::chrono::steady_clock::now();
     if (now >= deadline.when()) {
       late_work().add(handle);
       fail(ErrorCode::kDeadlineExceeded, "{}: not complete at the deadline, after {} us", what,
@@ -90,8 +90,7 @@ void wait_until(const Query& query, const void* handle, Deadline deadline, std::
     if (now - begin < kYieldTime) {
       sched_yield();
     } else {
-      std::this_thread::sleep_for(
-          std::min<Deadline::Clock::duration>(kSleep, deadline.when() - now));
+      std::this_thread::sleep_for(std::min<Duration>(kSleep, deadline.when() - now));
     }
   }
 }

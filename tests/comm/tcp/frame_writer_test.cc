@@ -14,7 +14,7 @@ namespace {
 using testing_support::Completion;
 using testing_support::test_bytes;
 
-constexpr FrameWriter::Time kNow{};
+constexpr Time kNow{};
 
 }  // namespace
 

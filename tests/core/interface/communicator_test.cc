@@ -148,7 +148,7 @@ TEST_F(CommunicatorFront, RefusesABroadcastThatTheRootReceives) {
 }
 
 TEST_F(CommunicatorFront, ADeadlineThatHasPassedEndsItBeforeAnythingIsSent) {
-  deadline_ = Deadline(Deadline::Clock::now());
+  deadline_ = Deadline(std::chrono::steady_clock::now());
   const Status status = all_gather(4, 9, {2, 4, 3});
   EXPECT_EQ(status.code(), ErrorCode::kDeadlineExceeded);
   EXPECT_EQ(status.message(), "all_gather: the deadline passed before rank 1 began");
@@ -158,14 +158,14 @@ TEST_F(CommunicatorFront, ADeadlineThatHasPassedEndsItBeforeAnythingIsSent) {
 
 TEST_F(CommunicatorFront, ARankThatIsLateBecauseOfAPeerReportsThePeer) {
   communicator_.told = Status(ErrorCode::kPoolFull, "rank 0: no memory");
-  deadline_ = Deadline(Deadline::Clock::now());
+  deadline_ = Deadline(std::chrono::steady_clock::now());
   EXPECT_EQ(all_gather(4, 9, {2, 4, 3}).message(), "rank 0: no memory");
   EXPECT_TRUE(communicator_.calls.empty());
 }
 
 TEST_F(CommunicatorFront, OfTwoRanksThatAreLateAtOnceTheFirstIsTheCauseOfBoth) {
   communicator_.told_meanwhile = Status(ErrorCode::kDeadlineExceeded, "rank 0 is late");
-  deadline_ = Deadline(Deadline::Clock::now());
+  deadline_ = Deadline(std::chrono::steady_clock::now());
   for (int call = 0; call < 2; ++call) {
     EXPECT_EQ(all_gather(4, 9, {2, 4, 3}).message(), "rank 0 is late");
   }

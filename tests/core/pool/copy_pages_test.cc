@@ -43,7 +43,7 @@ namespace tributary {
 namespace {
 
 constexpr CacheLayout kLayout{.layers = 2, .pages = 4, .kv_lora_rank = 6, .qk_rope_head_dim = 2};
-constexpr Deadline::Clock::duration kTimeout = std::chrono::seconds(20);
+constexpr Duration kTimeout = std::chrono::seconds(20);
 
 std::vector<std::byte> rows_of(int rank, int layer, std::int32_t page) {
   std::vector<std::byte> rows(kPageTokens * kLayout.row_bytes());

@@ -17,7 +17,7 @@ class ScratchBufferTest : public testing::Test {
  protected:
   std::unique_ptr<Backend> backend_ = make_reference_backend();
   ScratchBuffer buffer_{*backend_};
-  ScratchBuffer::Time now_{std::chrono::hours(1)};
+  Time now_{std::chrono::hours(1)};
 };
 
 TEST_F(ScratchBufferTest, GrowsWithRounds) {

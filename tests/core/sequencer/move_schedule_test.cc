@@ -87,7 +87,7 @@ TEST_F(MoveScheduleTest, ThePoolIsBalancedAgainWhenABurstOfLongSequencesHasLeft)
   const double step_us = sequencer.ledger().predicted_step_us();
 
   MoveSchedule move_schedule(move_schedule_config(1e12, kRowBytes), sequencer);
-  MoveSchedule::Time now{};
+  Time now{};
   (void)run_order(sequencer);
   int orders = 0;
   for (int quiet = 0; quiet < 3; ++orders) {
@@ -131,7 +131,7 @@ TEST_F(MoveScheduleTest, AnArrivalEndsAPlanThatWasMadeWithoutIt) {
   for (const SequenceId id : burst) sequencer.sequences().free(id);
 
   MoveSchedule move_schedule(move_schedule_config(1e12, kRowBytes), sequencer);
-  MoveSchedule::Time now{};
+  Time now{};
   (void)run_order(sequencer);
   const auto next = [&] {
     now += milliseconds(500);
@@ -170,7 +170,7 @@ TEST_F(MoveScheduleTest, CopiesStayBelowTheRate) {
   sequencer.moves().begin(move);
   constexpr double kPageBytes = 64 * kRowBytes;
   MoveSchedule move_schedule(move_schedule_config(100 * kPageBytes, kRowBytes), sequencer);
-  MoveSchedule::Time now{};
+  Time now{};
   std::int64_t copies = 0;
   for (int i = 0; i < 1000; ++i) {
     now += milliseconds(3);
@@ -197,7 +197,7 @@ TEST_F(MoveScheduleTest, AnOrderHoldsWhatIsCopiedInMilliseconds) {
   }
   constexpr double kPageBytes = 64 * kRowBytes;
   MoveSchedule move_schedule(move_schedule_config(1e11, kRowBytes), sequencer);
-  MoveSchedule::Time now{};
+  Time now{};
   const auto order_at = [&](double bytes_per_us) {
     now += milliseconds(30);
     move_schedule.prepare(now);
@@ -243,8 +243,7 @@ TEST_F(MoveScheduleTest, CopiesTakeAFifthOfTheTimeAlsoWhereRoundsAreShort) {
   int with_copies = 0;
   double begin_us = 0;
   for (int i = 0; !sequencer.moves().running().empty(); ++i) {
-    move_schedule.prepare(
-        MoveSchedule::Time(std::chrono::microseconds(static_cast<std::int64_t>(now_us))));
+    move_schedule.prepare(Time(std::chrono::microseconds(static_cast<std::int64_t>(now_us))));
     const double of_order = kPageBytes * static_cast<double>(run_order(sequencer));
     const double copy_us = of_order > 0 ? kOrderUs + of_order / kSpeed : 0;
     move_schedule.order_ended(copy_us);
@@ -289,7 +288,7 @@ TEST_F(MoveScheduleTest, ADrainedWorkerKeepsOnlyNewestLeavesAndGetsNothingNew) {
   EXPECT_TRUE(sequencer.ledger().draining(kDrained));
 
   MoveSchedule move_schedule(move_schedule_config(1e12, kRowBytes), sequencer);
-  MoveSchedule::Time now{};
+  Time now{};
   (void)run_order(sequencer);
   for (int orders = 0; full_leaves_there() > 0; ++orders) {
     now += milliseconds(500);
@@ -335,13 +334,12 @@ TEST_F(MoveScheduleTest, AWorkerIsEmptiedInAPoolAtRestWithoutWaitingForOtherOrde
   ASSERT_GE(used, 5 * 4096 / 64);
   (void)run_order(sequencer);
   MoveSchedule move_schedule(move_schedule_config(1e12, kRowBytes), sequencer);
-  MoveSchedule::Time now{milliseconds(1000)};
-  const MoveSchedule::Time begin = now;
+  Time now{milliseconds(1000)};
+  const Time begin = now;
   sequencer.moves().drain_worker(0, true);
   int orders = 0;
   // As a leader does: orders when the schedule asks for them.
-  for (MoveSchedule::Time due = now; due < MoveSchedule::Time::max();
-       due = move_schedule.next_event(), ++orders) {
+  for (Time due = now; due < Time::max(); due = move_schedule.next_event(), ++orders) {
     ASSERT_LT(orders, 200) << "it asks for orders for ever";
     now = std::max(now + std::chrono::microseconds(100), due);
     move_schedule.prepare(now);
@@ -355,9 +353,9 @@ TEST_F(MoveScheduleTest, OffUnlessItHasARate) {
   Sequencer sequencer(config_);
   (void)admit_ready(sequencer, {.prompt_tokens = 500'000, .max_new_tokens = 10'000});
   MoveSchedule move_schedule(move_schedule_config(0, kRowBytes), sequencer);
-  move_schedule.prepare(MoveSchedule::Time{} + milliseconds(1000));
+  move_schedule.prepare(Time{} + milliseconds(1000));
   EXPECT_TRUE(sequencer.moves().running().empty());
-  EXPECT_EQ(move_schedule.next_event(), MoveSchedule::Time::max());
+  EXPECT_EQ(move_schedule.next_event(), Time::max());
 }
 
 TEST_F(MoveScheduleTest, RefusesWhatIsNoRate) {

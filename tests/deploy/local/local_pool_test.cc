@@ -234,7 +234,7 @@ TEST(LocalPool, PoolsEndSideBySideAndMayBeWaitedForAgain) {
   second.terminate();
   for (LocalPool* pool : {&first, &second}) {
     // A begin whose limit is over: whoever has not ended by now is not waited for.
-    const Status at_once = status_of([&] { pool->close(Deadline::Clock::time_point()); });
+    const Status at_once = status_of([&] { pool->close(Time()); });
     EXPECT_TRUE(at_once.ok() || at_once.code() == ErrorCode::kDeadlineExceeded)
         << at_once.message();
     pool->close();

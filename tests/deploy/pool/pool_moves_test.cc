@@ -283,7 +283,7 @@ TEST(PoolMoves, AWorkerIsDrainedWhileItsSequencesDecodeAndNoBitChanges) {
         for (const PoolRequest& request : requests) ids.push_back(leader.admit(request).value());
         leader.sequencer.moves().drain_worker(kDrained, true);
         MoveSchedule move_schedule(move_schedule_config(1e9, 64), leader.sequencer);
-        MoveSchedule::Time now{};
+        Time now{};
         for (int step = 0; step < 80; ++step) {
           now += std::chrono::seconds(1);
           move_schedule.prepare(now);

@@ -10,7 +10,8 @@ namespace tributary {
 
 void AccessCheck::open(PeerId peer, const Proven& who) {
   const std::lock_guard lock(mutex_);
-  connections_[peer] = {.session = who.session, .proven = {who.id}, .used = Deadline::Clock::now()};
+  connections_[peer] = {
+      .session = who.session, .proven = {who.id}, .used = std::chrono::steady_clock::now()};
 }
 
 std::size_t AccessCheck::prove(PeerId peer, const wire::Prove& further) {
@@ -18,7 +19,7 @@ std::size_t AccessCheck::prove(PeerId peer, const wire::Prove& further) {
   const auto found = connections_.find(peer);
   if (found == connections_.end()) return further.items.size();
   Connection& connection = found->second;
-  connection.used = Deadline::Clock::now();
+  connection.used = std::chrono::steady_clock::now();
   std::size_t wrong = 0;
   for (const wire::Prove::Item& item : further.items) {
     const auto expected = proof::further_proof(wire::access_token(key_, item.sequence_id),

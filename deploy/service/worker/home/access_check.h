@@ -19,8 +19,6 @@ namespace tributary {
 /// Any thread may call any function.
 class AccessCheck {
  public:
-  using Time = Deadline::Clock::time_point;
-
   /// `sequences` are those that run on this worker; they outlive the check.
   AccessCheck(const wire::Token& pool_key, const IngestTable& sequences)
       : key_(pool_key), sequences_(sequences) {}
@@ -34,7 +32,7 @@ class AccessCheck {
 
   struct Idle {
     PeerId peer = 0;
-    Time::duration since{};
+    Duration since{};
   };
   /// Connections of clients of which no sequence runs here, and since when.
   [[nodiscard]] std::vector<Idle> idle(Time now);

@@ -88,7 +88,7 @@ void DataPlane::on_disconnect(PeerId peer, const Status& reason) {
 
 void DataPlane::on_accepting_paused(const Status& reason) {
   ++accept_pauses_;
-  const auto now = Deadline::Clock::now();
+  const auto now = std::chrono::steady_clock::now();
   if (!config_.log || now - pause_logged_ < kPauseLogInterval) return;
   pause_logged_ = now;
   config_.log(fmt::format("worker {}: {}", config_.rank, reason.message()));
@@ -102,7 +102,7 @@ void DataPlane::limited(wire::Limit limit, const std::string& what, std::uint64_
   const std::lock_guard lock(mutex_);
   Limited& one = limits_.at(static_cast<std::size_t>(limit));
   one.times += times;
-  const auto now = Deadline::Clock::now();
+  const auto now = std::chrono::steady_clock::now();
   if (!config_.log || now - one.at < kLimitLogInterval) return;
   config_.log(fmt::format("worker {}: limit {}: {} times: {}", config_.rank,
                           wire::limit_name(limit), one.times - one.logged, what));
@@ -188,7 +188,7 @@ void DataPlane::hello(PeerId peer, const wire::Hello& hello) {
 }
 
 void DataPlane::tick() {
-  const auto limit = Deadline::Clock::now() - config_.hello_timeout;
+  const auto limit = std::chrono::steady_clock::now() - config_.hello_timeout;
   for (const PeerId peer : parts_.peers.idle_since(limit)) {
     limited(wire::Limit::kHello, "a connection has not introduced itself in time, or was refused");
     close(peer, {});
@@ -213,7 +213,7 @@ void DataPlane::tick() {
 }
 
 void DataPlane::close_idle() {
-  for (const AccessCheck::Idle& idle : parts_.access.idle(Deadline::Clock::now())) {
+  for (const AccessCheck::Idle& idle : parts_.access.idle(std::chrono::steady_clock::now())) {
     if (idle.since >= kCloseUnused) {
       limited(wire::Limit::kEndedSequence, "the sequences of a connection have ended");
       close(idle.peer, {});

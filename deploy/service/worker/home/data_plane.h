@@ -81,11 +81,11 @@ class DataPlane final : public TransportHandler {
   DataPlaneConfig config_;
   DataPlaneParts parts_;
   std::atomic<std::uint64_t> accept_pauses_ = 0;
-  Deadline::Clock::time_point pause_logged_;  // the transport's thread
+  Time pause_logged_;  // the transport's thread
   struct Limited {
     std::uint64_t times = 0;
     std::uint64_t logged = 0;
-    Deadline::Clock::time_point at;
+    Time at;
   };
   std::mutex mutex_;  // guards limits_
   std::array<Limited, wire::kLimits> limits_;

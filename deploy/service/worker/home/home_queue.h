@@ -27,7 +27,7 @@ namespace tributary {
 struct HomeRequest {
   PeerId peer = 0;
   wire::LayerRequest asked;
-  std::chrono::steady_clock::time_point arrival{};
+  Time arrival{};
   std::size_t input_bytes = 0;           // of one token
   std::size_t output_bytes = 0;          // of one token
   std::vector<std::size_t> first_token;  // first token of each item, then the sum: offsets in both

@@ -12,14 +12,14 @@ void Peers::open(const std::function<Transport&()>& make) {
 PeerId Peers::connect_leader(const std::string& address, const Introduction& pool) {
   const std::lock_guard lock(mutex_);
   const PeerId leader = transport_->connect(address, pool);
-  peers_[leader] = {.role = Role::kLeader, .since = Deadline::Clock::now()};
+  peers_[leader] = {.role = Role::kLeader, .since = std::chrono::steady_clock::now()};
   return leader;
 }
 
 Peers::Peer Peers::find(PeerId peer) {
   const std::lock_guard lock(mutex_);
   const auto [found, added] = peers_.try_emplace(peer);
-  if (added) found->second.since = Deadline::Clock::now();
+  if (added) found->second.since = std::chrono::steady_clock::now();
   return found->second;
 }
 
@@ -27,7 +27,7 @@ bool Peers::introduce(PeerId peer, Role role, int rank) {
   const std::lock_guard lock(mutex_);
   Peer& known = peers_[peer];
   if (known.role == Role::kClosing) return false;
-  known = {.role = role, .rank = rank, .since = Deadline::Clock::now()};
+  known = {.role = role, .rank = rank, .since = std::chrono::steady_clock::now()};
   return true;
 }
 

@@ -22,7 +22,6 @@ namespace tributary {
 /// Any thread may call any function, including the transport's.
 class Peers {
  public:
-  using Time = Deadline::Clock::time_point;
   enum class Role {
     kNew,  // has not introduced itself
     kClient,

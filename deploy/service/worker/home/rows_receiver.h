@@ -54,7 +54,6 @@ class RowsReceiver {
   void add_counts(wire::Beat& beat) const;
 
  private:
-  using Time = std::chrono::steady_clock::time_point;
   /// Rows in flight.
   struct Transfer {
     PeerId peer = 0;

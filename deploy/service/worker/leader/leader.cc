@@ -32,13 +32,13 @@ Leader::Leader(const LeaderConfig& config, Worker& worker, LeaderInbox& inbox, L
                      desk_.sequencer()) {}
 
 void Leader::run() {
-  last_order_ = next_canary_ = Deadline::Clock::now();
+  last_order_ = next_canary_ = std::chrono::steady_clock::now();
   Time next_check = last_order_;
   for (bool stop = false; !stop;) {
-    inbox_.wait(next_event(Deadline::Clock::now()));
+    inbox_.wait(next_event(std::chrono::steady_clock::now()));
     inbox_.take(mail_);
     mail_.lost.throw_if_error();
-    const Time now = Deadline::Clock::now();
+    const Time now = std::chrono::steady_clock::now();
     if (now >= next_check) {
       inbox_.check_beats(milliseconds(config_.options.worker_timeout_ms)).throw_if_error();
       next_check = now + kReleasePoll;
@@ -59,13 +59,13 @@ void Leader::run() {
   }
 }
 
-Leader::Time Leader::next_event(Time now) const {
+Time Leader::next_event(Time now) const {
   return std::min(
       {desk_.next_event(now), move_schedule_.next_event(), last_order_ + order_interval()});
 }
 
-Leader::Time::duration Leader::order_interval() const {
-  return desk_.sequencer().sequences().closing() > 0 ? Time::duration(kReleasePoll) : kKeepAlive;
+Duration Leader::order_interval() const {
+  return desk_.sequencer().sequences().closing() > 0 ? Duration(kReleasePoll) : kKeepAlive;
 }
 
 void Leader::form_round(Time now) {
@@ -93,13 +93,13 @@ void Leader::lead(bool stop) {
   Order order;
   {
     const std::lock_guard lock(mutex_);
-    move_schedule_.prepare(Deadline::Clock::now());
+    move_schedule_.prepare(std::chrono::steady_clock::now());
     order = desk_.sequencer().take_order();
   }
   order.stop = stop;
-  const Time begin = Deadline::Clock::now();
+  const Time begin = std::chrono::steady_clock::now();
   const RoundReport report = worker_.lead(order);
-  last_order_ = Deadline::Clock::now();
+  last_order_ = std::chrono::steady_clock::now();
   if (links_.round && !round_.empty() && report.status.ok()) {
     links_.round(report, round_.size(), pages_used());
   }
@@ -144,7 +144,7 @@ void Leader::describe(RegisterPool& pool) const {
 Heartbeat Leader::heartbeat() const {
   using std::chrono::duration_cast;
   Heartbeat heartbeat;
-  const auto ages = inbox_.beat_ages(Deadline::Clock::now());
+  const auto ages = inbox_.beat_ages(std::chrono::steady_clock::now());
   const auto beats = inbox_.beats();
   const std::lock_guard lock(mutex_);
   for (std::size_t r = 0; r < beats.size(); ++r) {

@@ -33,11 +33,9 @@ class Leader {
   [[nodiscard]] Heartbeat heartbeat() const;
 
  private:
-  using Time = Deadline::Clock::time_point;
-
   [[nodiscard]] Time next_event(Time now) const;
   /// How long the next order may wait if nothing requires one.
-  [[nodiscard]] Time::duration order_interval() const;
+  [[nodiscard]] Duration order_interval() const;
   void form_round(Time now);
   [[nodiscard]] CanaryOrder choose_canary(Time now);
   void lead(bool stop);

@@ -34,7 +34,7 @@ bool LeaderInbox::post(std::vector<Message>& messages, Message message) {
 }
 
 bool LeaderInbox::post_items(int rank, wire::Items items) {
-  return post(mail_.items, {rank, Deadline::Clock::now(), std::move(items)});
+  return post(mail_.items, {rank, std::chrono::steady_clock::now(), std::move(items)});
 }
 
 bool LeaderInbox::post_relay(int rank, wire::ControlRelay relay) {
@@ -49,7 +49,7 @@ void LeaderInbox::post_progress(const wire::Progress& progress) {
   {
     const std::lock_guard lock(mutex_);
     progress_.insert_or_assign({progress.sequence_id, progress.rank},
-                               LeaderMail::Progress{Deadline::Clock::now(), progress});
+                               LeaderMail::Progress{std::chrono::steady_clock::now(), progress});
     completed_ = completed_ || progress.missing_layer < 0;
   }
   // An incomplete prompt needs no action: the leader reads this when it wakes for something else.
@@ -60,7 +60,7 @@ void LeaderInbox::post_beat(const wire::Beat& beat) {
   const std::lock_guard lock(mutex_);
   if (beat.rank < 0 || static_cast<std::size_t>(beat.rank) >= peers_.size()) return;
   Peer& peer = peers_[static_cast<std::size_t>(beat.rank)];
-  peer.heard = Deadline::Clock::now();
+  peer.heard = std::chrono::steady_clock::now();
   peer.beat = beat;
 }
 
@@ -69,7 +69,7 @@ void LeaderInbox::post_joined(int rank) {
     const std::lock_guard lock(mutex_);
     Peer& peer = peers_.at(static_cast<std::size_t>(rank));
     peer.joined = true;
-    peer.heard = Deadline::Clock::now();
+    peer.heard = std::chrono::steady_clock::now();
   }
   changed_.notify_all();
 }
@@ -119,17 +119,17 @@ Status LeaderInbox::wait_joined(Deadline deadline) {
           fmt::format("worker {} has not connected to worker 0's data plane", absent())};
 }
 
-std::vector<Deadline::Clock::duration> LeaderInbox::beat_ages(Time now) const {
+std::vector<Duration> LeaderInbox::beat_ages(Time now) const {
   const std::lock_guard lock(mutex_);
-  std::vector<Deadline::Clock::duration> ages(peers_.size());
+  std::vector<Duration> ages(peers_.size());
   for (std::size_t r = 1; r < peers_.size(); ++r) {
-    if (peers_[r].joined) ages[r] = std::max(now - peers_[r].heard, Deadline::Clock::duration{});
+    if (peers_[r].joined) ages[r] = std::max(now - peers_[r].heard, Duration{});
   }
   return ages;
 }
 
-Status LeaderInbox::check_beats(Deadline::Clock::duration limit) const {
-  const auto ages = beat_ages(Deadline::Clock::now());
+Status LeaderInbox::check_beats(Duration limit) const {
+  const auto ages = beat_ages(std::chrono::steady_clock::now());
   for (std::size_t r = 1; r < ages.size(); ++r) {
     if (ages[r] <= limit) continue;
     using std::chrono::duration_cast, std::chrono::milliseconds;

@@ -19,7 +19,6 @@ namespace tributary {
 
 /// All messages since the last take().
 struct LeaderMail {
-  using Time = Deadline::Clock::time_point;
   struct Items {
     int rank = 0;  // the home
     Time arrival{};
@@ -48,7 +47,6 @@ struct LeaderMail {
 /// Any thread may call post_*; only the leader's calls wait and take.
 class LeaderInbox {
  public:
-  using Time = LeaderMail::Time;
   /// `workers`: ranks of the pool.
   explicit LeaderInbox(int workers);
 
@@ -72,9 +70,9 @@ class LeaderInbox {
   /// Waits until every other worker has joined; kDeadlineExceeded names a missing one.
   [[nodiscard]] Status wait_joined(Deadline deadline);
   /// The age of each worker's last beat or, before the first, of its join. 0 for the leader itself.
-  [[nodiscard]] std::vector<Deadline::Clock::duration> beat_ages(Time now) const;
+  [[nodiscard]] std::vector<Duration> beat_ages(Time now) const;
   /// Returns kWorkerFailed if some worker's beat is older than `limit`.
-  [[nodiscard]] Status check_beats(Deadline::Clock::duration limit) const;
+  [[nodiscard]] Status check_beats(Duration limit) const;
   /// The reason for the pool's end, or ok.
   [[nodiscard]] Status lost() const;
   /// The last beat of each worker.

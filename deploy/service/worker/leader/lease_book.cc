@@ -31,7 +31,7 @@ std::optional<SequenceId> LeaseBook::expired(Time now) const {
   return order_.front().id;
 }
 
-std::optional<LeaseBook::Time> LeaseBook::next_end() const {
+std::optional<Time> LeaseBook::next_end() const {
   if (order_.empty()) return std::nullopt;
   return order_.front().touched + lease_;
 }

@@ -15,8 +15,7 @@ namespace tributary {
 /// touch(), which takes as many steps as others have been touched since.
 class LeaseBook {
  public:
-  using Time = Deadline::Clock::time_point;
-  explicit LeaseBook(Deadline::Clock::duration lease) : lease_(lease) {}
+  explicit LeaseBook(Duration lease) : lease_(lease) {}
 
   /// Begins the lease of a new sequence.
   void add(SequenceId id, Time now);
@@ -33,7 +32,7 @@ class LeaseBook {
     SequenceId id;
     Time touched;
   };
-  Deadline::Clock::duration lease_;
+  Duration lease_;
   std::list<Entry> order_;  // longest silent first
   std::unordered_map<SequenceId, std::list<Entry>::iterator> where_;
 };

@@ -60,7 +60,7 @@ std::optional<WaitingItem> PartialCalls::remove(SequenceId id) {
   return std::nullopt;
 }
 
-PartialCalls::Time PartialCalls::next_event() const {
+Time PartialCalls::next_event() const {
   Time next = Time::max();
   for (const Call& call : calls_) {
     if (!call.items.empty()) next = std::min(next, call.until);

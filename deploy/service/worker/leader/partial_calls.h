@@ -15,7 +15,6 @@ namespace tributary {
 
 /// An item on its way into a round.
 struct WaitingItem {
-  using Time = Deadline::Clock::time_point;
   int rank = 0;  // its home
   std::uint64_t ticket = 0;
   std::uint32_t index = 0;  // in the client's request
@@ -26,8 +25,6 @@ struct WaitingItem {
 
 class PartialCalls {
  public:
-  using Time = WaitingItem::Time;
-
   /// A message of a call has come, with `items` that may run. Moves them to `ready`, with those of
   /// the call's other messages, when none is missing; a first message says until when its items
   /// wait for the rest.

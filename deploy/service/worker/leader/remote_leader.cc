@@ -39,7 +39,8 @@ Status RemoteLeader::wait(std::vector<std::byte>& order, Deadline deadline,
                           const std::function<Status()>& look) {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait_until(lock, std::min(deadline.when(), Deadline::Clock::now() + kLookEvery),
+    changed_.wait_until(lock,
+                        std::min(deadline.when(), std::chrono::steady_clock::now() + kLookEvery),
                         [this] { return orders_.contains(next_order_) || !lost_.ok(); });
     if (const auto next = orders_.find(next_order_); next != orders_.end()) {
       order = std::move(next->second);

@@ -29,7 +29,7 @@ RequestDesk::RequestDesk(const LeaderConfig& config, LeaderOutbox& outbox, PoolM
       leases_(std::chrono::milliseconds(config.options.lease_ms)) {}
 
 void RequestDesk::receive(const LeaderMail& mail) {
-  const Time now = Deadline::Clock::now();
+  const Time now = std::chrono::steady_clock::now();
   for (const LeaderMail::Progress& word : mail.progress) {
     book_.progress(word.progress);
     if (book_.filled(word.progress.sequence_id)) {
@@ -88,7 +88,7 @@ void RequestDesk::receive_item(WaitingItem waiting, std::vector<WaitingItem>& ac
     decision.outcome = {status.code(), status.message()};
   }
   if (decision.filling && held_.size() < kMaxHeld &&
-      Deadline::Clock::now() < waiting.arrival + kReadyGrace) {
+      std::chrono::steady_clock::now() < waiting.arrival + kReadyGrace) {
     held_.push_back(std::move(waiting));
     return;
   }
@@ -121,7 +121,7 @@ void RequestDesk::receive_relay(const LeaderMail::Relay& mail) {
 }
 
 wire::Outcome RequestDesk::control(const wire::ControlItem& item) {
-  leases_.touch(item.sequence_id, Deadline::Clock::now());
+  leases_.touch(item.sequence_id, std::chrono::steady_clock::now());
   const StepBook::Decision decision = book_.decide(item, find(item.sequence_id));
   if (!decision.outcome.ok()) return decision.outcome;
   const Status status = status_of([&] {
@@ -165,7 +165,7 @@ void RequestDesk::commit(SequenceId id, std::int32_t accepted) {
   ++meter_.totals.steps;
   meter_.totals.tokens += static_cast<std::uint64_t>(accepted);
   meter_.totals.step_seconds.observe(
-      std::chrono::duration<double>(Deadline::Clock::now() - opened).count());
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - opened).count());
 }
 
 void RequestDesk::receive_request(const ToPool& request) {
@@ -251,7 +251,7 @@ void RequestDesk::admit(const Admit& request) {
   }
   const Sequence& s = sequencer_.ledger().table().at(*id);
   book_.add(s, request.wanted.idempotency_key);
-  leases_.add(*id, Deadline::Clock::now());
+  leases_.add(*id, std::chrono::steady_clock::now());
   // The first sequence of an empty pool may have a lower incarnation: see PoolRegistry, where a
   // clock was wrong.
   if (book_.size() == 1) last_incarnation_ = 0;
@@ -263,7 +263,7 @@ void RequestDesk::admit(const Admit& request) {
 }
 
 void RequestDesk::end_leases() {
-  const Time now = Deadline::Clock::now();
+  const Time now = std::chrono::steady_clock::now();
   while (const auto id = leases_.expired(now)) {
     end_sequence(*id, ErrorCode::kNotFound, "the sequence's lease has expired");
     ++meter_.totals.leases_expired;
@@ -332,7 +332,7 @@ void RequestDesk::take_round(Time now, std::vector<WaitingItem>& round) {
 }
 
 void RequestDesk::round_ended(std::span<const WaitingItem> round, const wire::Outcome& outcome) {
-  round_duration_ = Deadline::Clock::now() - round_begin_;
+  round_duration_ = std::chrono::steady_clock::now() - round_begin_;
   for (const WaitingItem& waiting : round) {
     book_.set_waiting(waiting.item.id, false);
     if (outcome.ok()) {
@@ -343,7 +343,7 @@ void RequestDesk::round_ended(std::span<const WaitingItem> round, const wire::Ou
   }
 }
 
-RequestDesk::Time RequestDesk::next_event(Time now) const {
+Time RequestDesk::next_event(Time now) const {
   if (round_is_due(now)) return now;
   Time next = partial_calls_.next_event();
   if (!held_.empty()) next = std::min(next, now + kHeldPoll);

@@ -24,8 +24,6 @@ namespace tributary {
 /// Not synchronised; the leader does that.
 class RequestDesk {
  public:
-  using Time = Deadline::Clock::time_point;
-
   /// Answers go to `outbox`. Both outlive the desk.
   RequestDesk(const LeaderConfig& config, LeaderOutbox& outbox, PoolMeter& meter);
 
@@ -84,7 +82,7 @@ class RequestDesk {
   PartialCalls partial_calls_;       // those whose call goes on at another home
   std::vector<WaitingItem> held_;    // their sequences are not ready: tried again for a short while
   Time round_begin_{};
-  Time::duration round_duration_{};  // of the last one
+  Duration round_duration_{};  // of the last one
   bool order_due_ = false;
   bool draining_ = false;
   std::optional<Time> stop_at_;

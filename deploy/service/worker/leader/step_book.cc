@@ -243,7 +243,7 @@ void StepBook::ran(SequenceId id, int layer) {
   step.done[l] = true;
 }
 
-StepBook::Time StepBook::closed(SequenceId id) {
+Time StepBook::closed(SequenceId id) {
   Entry& entry = entries_.at(id);
   const Time opened = entry.step->opened;
   entry.step.reset();

@@ -23,7 +23,6 @@ namespace tributary {
 
 class StepBook {
  public:
-  using Time = Deadline::Clock::time_point;
   StepBook(int layers, int leaf_tokens) : layers_(layers), leaf_tokens_(leaf_tokens) {}
 
   /// Adds a sequence whose prompt is pushed by a client; without a prompt it is ready.

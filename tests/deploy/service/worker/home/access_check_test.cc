@@ -10,7 +10,7 @@
 namespace tributary {
 namespace {
 
-using Clock = Deadline::Clock;
+using Clock = std::chrono::steady_clock;
 
 class AccessCheckTest : public testing::Test {
  protected:

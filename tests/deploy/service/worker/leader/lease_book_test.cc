@@ -9,7 +9,7 @@ using std::chrono::milliseconds;
 
 TEST(LeaseBook, EndsTheLongestSilentFirst) {
   LeaseBook book(milliseconds(100));
-  const LeaseBook::Time begin{};
+  const Time begin{};
   EXPECT_FALSE(book.next_end());
   book.add(1, begin);
   book.add(2, begin + milliseconds(10));
@@ -29,7 +29,7 @@ TEST(LeaseBook, EndsTheLongestSilentFirst) {
 
 TEST(LeaseBook, WordsThatComeLateCountFromWhenTheyWereSaid) {
   LeaseBook book(milliseconds(100));
-  const LeaseBook::Time begin{};
+  const Time begin{};
   for (const SequenceId id : {1, 2, 3}) book.add(id, begin);
   book.touch(3, begin + milliseconds(60));
   book.touch(1, begin + milliseconds(40));

@@ -22,7 +22,7 @@ class PartialCallsTest : public testing::Test {
   }
   using Ids = std::vector<std::uint64_t>;
 
-  const WaitingItem::Time begin{};
+  const Time begin{};
   PartialCalls calls;
   std::deque<WaitingItem> ready;
 };
@@ -39,7 +39,7 @@ TEST_F(PartialCallsTest, ACallIsReadyWhenItsLastMessageHasCome) {
   EXPECT_EQ(calls.next_event(), begin + milliseconds(7));
   add({.call = 2, .messages = 3}, {21}, milliseconds(9));
   EXPECT_EQ(take_ready(), (Ids{20, 21}));
-  EXPECT_EQ(calls.next_event(), WaitingItem::Time::max());
+  EXPECT_EQ(calls.next_event(), Time::max());
 }
 
 TEST_F(PartialCallsTest, ItemsWaitForTheRestUntilTheirTimeAndLateOnesForNothing) {
@@ -49,7 +49,7 @@ TEST_F(PartialCallsTest, ItemsWaitForTheRestUntilTheirTimeAndLateOnesForNothing)
   EXPECT_EQ(take_ready(), Ids{});
   calls.release(begin + milliseconds(5), ready);
   EXPECT_EQ(take_ready(), (Ids{10, 11}));
-  EXPECT_EQ(calls.next_event(), WaitingItem::Time::max());
+  EXPECT_EQ(calls.next_event(), Time::max());
   add({.call = 1, .messages = 3}, {12}, milliseconds(20));
   EXPECT_EQ(take_ready(), Ids{12});
   // Forgotten, after a second.
