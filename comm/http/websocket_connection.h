@@ -19,6 +19,7 @@
 #include "comm/http/session_timer.h"
 #include "comm/http/stream.h"
 #include "comm/http/websocket.h"
+#include "core/base/deadline.h"
 
 namespace tributary {
 

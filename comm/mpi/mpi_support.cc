@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <thread>
 
+#include "core/base/deadline.h"
+
 namespace tributary {
 namespace {
 

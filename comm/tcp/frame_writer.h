@@ -11,6 +11,7 @@
 
 #include "comm/http/stream.h"
 #include "comm/transport/transport.h"
+#include "core/base/deadline.h"
 
 namespace tributary::tcp {
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "comm/ucx/ucx_support.h"
+#include "core/base/deadline.h"
 
 namespace tributary::ucx {
 

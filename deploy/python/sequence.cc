@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "core/base/deadline.h"
 #include "deploy/python/arrays.h"
 
 namespace tributary::python {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "core/base/deadline.h"
+
 namespace tributary {
 
 class Progress {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "comm/http/http_client.h"
+#include "core/base/deadline.h"
 #include "core/base/error.h"
 #include "deploy/app/meet/meet_service.h"
 #include "deploy/app/top/tier_sample.h"

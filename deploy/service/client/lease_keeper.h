@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/base/deadline.h"
 #include "deploy/service/client/tier_client.h"
 #include "deploy/service/client/worker_connections.h"
 

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/deadline.h"
 #include "core/base/error.h"
 
 namespace tributary::cuda {

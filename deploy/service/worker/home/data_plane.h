@@ -13,6 +13,7 @@
 #include <string>
 
 #include "comm/transport/transport.h"
+#include "core/base/deadline.h"
 #include "deploy/service/protocol/client_messages.h"
 #include "deploy/service/worker/home/access_check.h"
 #include "deploy/service/worker/home/home.h"

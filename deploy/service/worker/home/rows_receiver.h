@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "comm/transport/transport.h"
+#include "core/base/deadline.h"
 #include "core/interface/backend.h"
 #include "core/metrics/histogram.h"
 #include "core/pool/ingest_table.h"

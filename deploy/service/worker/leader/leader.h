@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/base/deadline.h"
 #include "core/pool/pool_worker.h"
 #include "core/sequencer/move_schedule.h"
 #include "deploy/service/protocol/pool_messages.h"

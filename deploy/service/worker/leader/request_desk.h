@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/deadline.h"
 #include "core/sequencer/sequencer.h"
 #include "deploy/service/protocol/pool_messages.h"
 #include "deploy/service/worker/leader/leader_config.h"
