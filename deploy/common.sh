@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Every build tool and ctest read these; a caller's own values stay.
-processors=$(nproc)
+processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
 export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$processors}
 export CTEST_PARALLEL_LEVEL=${CTEST_PARALLEL_LEVEL:-$processors}
 # A fresh build folder uses ccache where it is installed.

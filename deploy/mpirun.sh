@@ -37,7 +37,7 @@ done
 # than cores takes scheduler ticks (20-50 ms) instead of a fraction of a millisecond.
 options=(--mca mpi_yield_when_idle 1)
 if ! $placed; then
-  cpus=$(nproc)
+  cpus=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # else it says what those say
   if ((ranks > 0 && ranks <= cpus)); then
     options+=(--use-hwthread-cpus --map-by "slot:PE=$((cpus / ranks))" --bind-to hwthread)
   else

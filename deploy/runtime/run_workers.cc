@@ -2,25 +2,20 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
-#include <fstream>
-#include <ios>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "comm/local/run_ranks.h"
 #include "comm/local/self_communicator.h"
 #include "core/base/error.h"
 #include "core/pool/gather_all.h"
+#include "deploy/runtime/cores.h"
 #ifdef TRIBUTARY_HAS_MPI
 #include "comm/mpi/launcher.h"
 #include "comm/mpi/mpi_communicator.h"
@@ -29,34 +24,6 @@
 
 namespace tributary {
 namespace {
-
-/// The cores that a process may use. Trivially copyable: ranks exchange it.
-struct Cores {
-  std::array<char, 64> machine{};  // the kernel's boot id: containers share it
-  cpu_set_t usable{};
-};
-
-Cores own_cores() {
-  Cores cores;
-  std::ifstream("/proc/sys/kernel/random/boot_id")
-      .getline(cores.machine.data(), static_cast<std::streamsize>(cores.machine.size()));
-  if (sched_getaffinity(0, sizeof(cores.usable), &cores.usable) != 0) CPU_ZERO(&cores.usable);
-  return cores;
-}
-
-/// A core that several workers may use counts for each as its share.
-int share_of_cores(std::span<const Cores> workers, std::size_t worker) {
-  const Cores& mine = workers[worker];
-  double share = 0;
-  for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &mine.usable)) continue;
-    share += 1.0 / static_cast<double>(std::ranges::count_if(workers, [&](const Cores& other) {
-               return other.machine == mine.machine && CPU_ISSET(core, &other.usable);
-             }));
-  }
-  // A sum of thirds may miss the whole number by a rounding error.
-  return std::max(1, static_cast<int>(share + 1e-6));
-}
 
 /// Opens the terminal of Launcher::terminal().
 std::unique_ptr<std::FILE, int (*)(std::FILE*)> open_terminal(bool under_mpi) {

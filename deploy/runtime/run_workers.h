@@ -40,9 +40,7 @@ class Launcher {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> terminal_;
 };
 
-/// Compute threads for this rank: its share of the cores that its process may use, at least one. A
-/// core that n ranks may use counts 1/n for each of them, so a rank that the launcher bound to its
-/// own cores gets all of these. A collective call.
+/// Compute threads for this rank: share_of_cores() among all ranks. A collective call.
 [[nodiscard]] int threads_per_worker(Communicator& communicator);
 
 }  // namespace tributary

@@ -2,16 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <fstream>
-#include <thread>
 
 #include "core/base/error.h"
 #include "core/reference/golden_case.h"
 #include "deploy/app/golden/golden_prompt.h"
 #include "deploy/app/meet/meet_service.h"
 #include "deploy/runtime/backends.h"
+#include "deploy/runtime/cores.h"
 #include "deploy/service/client/scoped_sequences.h"
 #include "deploy/service/protocol/pool_messages.h"
 
@@ -26,9 +25,7 @@ void write_handles(const std::filesystem::path& path, const PrefillReport& repor
 }
 
 PrefillReport push_golden(const GoldenCase& golden, const PrefillOptions& options) {
-  const int threads = options.threads > 0
-                          ? options.threads
-                          : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int threads = options.threads > 0 ? options.threads : threads_of_process();
   meet_service(options.service);
   const auto backend = make_backend(options.backend, threads);
   TierClient client(client_config(options.service));

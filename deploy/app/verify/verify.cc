@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <span>
-#include <thread>
 #include <utility>
 
 #include "core/base/ceil_div.h"
@@ -17,6 +15,7 @@
 #include "deploy/app/meet/meet_service.h"
 #include "deploy/local/hosted_pool.h"
 #include "deploy/runtime/backends.h"
+#include "deploy/runtime/cores.h"
 #include "deploy/service/client/scoped_sequences.h"
 
 namespace tributary {
@@ -143,9 +142,7 @@ PoolShape pool_shape(const auto& golden, const VerifyOptions& options, TierClien
 }
 
 std::unique_ptr<Backend> client_backend(const VerifyOptions& options) {
-  const int threads = options.threads > 0
-                          ? options.threads
-                          : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int threads = options.threads > 0 ? options.threads : threads_of_process();
   return make_backend(options.backend, threads, options.backend_options);
 }
 
