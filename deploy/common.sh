@@ -25,6 +25,17 @@ configure() {
   fi
 }
 
+# build_program [OPTION...]: the program alone. A folder that test.sh configured keeps its tests.
+build_program() {
+  local without_tests=() cuda
+  [[ -f build/release/build.ninja ]] ||
+    without_tests=(-DTRIBUTARY_TESTS=OFF -DTRIBUTARY_BENCH=OFF)
+  configure release ${without_tests[@]+"${without_tests[@]}"} "$@"
+  cuda=$(sed -n 's/^-- CUDA: ON, //p' build/release.configure.log)
+  [[ -z $cuda ]] || echo "compiles the CUDA backend as well, with $cuda"
+  build release tributary
+}
+
 # build PRESET [TARGET...]: all targets when none is named.
 build() {
   local preset=$1

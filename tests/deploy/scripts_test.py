@@ -2,6 +2,7 @@
 # deploy/mpirun.sh and deploy/common.sh beside a program `mpirun` that only records its arguments.
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -53,6 +54,53 @@ class Cpus(Scripts):
                                  '"$CMAKE_BUILD_PARALLEL_LEVEL $CTEST_PARALLEL_LEVEL"',
                                  DEPLOY / "common.sh")
             self.assertEqual(done.stdout, f"{CPUS} {CPUS}\n", (environment, done.stderr))
+
+
+class Checkout(Scripts):
+    """A checkout of these scripts alone, beside stand-ins for what they call."""
+
+    def setUp(self):
+        super().setUp()
+        self.checkout = self.folder / "checkout"
+        deploy = self.checkout / "deploy"
+        (deploy / "python").mkdir(parents=True)
+        (deploy / "service" / "client").mkdir(parents=True)
+        for name in ("common.sh", "demo.sh", "quickstart.sh"):
+            shutil.copy(DEPLOY / name, deploy / name)
+        self.stand_in("checkout/deploy/setup.sh", "")
+        self.stand_in("cmake", 'echo "cmake $*" >>"$NOTES"; echo "$CMAKE_SAYS"; '
+                      'case $1 in --build) exit 9 ;; esac')
+
+    def stand_in(self, name, text):
+        (self.folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (self.folder / name).chmod(0o755)
+
+    def run_script(self, *command, **environment):
+        """What it did, and the calls of programs that it made."""
+        notes = self.folder / "notes"
+        done = self.run_with({"NOTES": str(notes), **environment},
+                             self.checkout / "deploy" / command[0], *command[1:])
+        return done, notes.read_text().splitlines()
+
+    def test_the_quick_start_says_that_it_compiles_cuda(self):
+        done, calls = self.run_script("quickstart.sh", CMAKE_SAYS="-- CUDA: ON, nvcc 13.0")
+        self.assertIn("compiles the CUDA backend as well, with nvcc 13.0\n", done.stdout)
+        self.assertNotIn("TRIBUTARY_CUDA", calls[0])
+        self.assertEqual(calls[1], "cmake --build --preset release --target tributary")
+        done, calls = self.run_script("quickstart.sh", "--cpu", CMAKE_SAYS="-- CUDA: OFF, as asked")
+        self.assertNotIn("compiles the CUDA", done.stdout)
+        self.assertIn("-DTRIBUTARY_CUDA=OFF", calls[2])
+
+    def test_the_demonstration_without_a_package_index_ends_before_it_builds(self):
+        self.stand_in("pip", 'echo "pip $*" >>"$NOTES"; echo "no index" >&2; exit 1')
+        self.stand_in("python3", 'mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; '
+                      f'cp "{self.folder}/pip" "$3/bin/pip"')
+        done, calls = self.run_script("demo.sh")
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("no index\n", done.stderr)
+        self.assertIn("(the first time needs PyPI)", done.stderr)
+        self.assertEqual(len(calls), 1, calls)
+        self.assertRegex(calls[0], "^pip download .*--retries 0 --timeout 10 ")
 
 
 if __name__ == "__main__":
