@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <thread>
 #include <utility>
@@ -25,10 +27,11 @@ namespace {
 
 constexpr const char* kSlowName = "slow.example";
 constexpr std::chrono::seconds kSlowLookUp{4};
+constexpr const char* kTwoAddresses = "two.example";
 
 }  // namespace
 
-/// In place of the system's: one name takes long.
+/// In place of the system's: one name takes long, one has the addresses 127.0.0.2 and 127.0.0.1.
 extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints,
                            addrinfo** result) {
   if (name != nullptr && std::string(name) == kSlowName) {
@@ -36,6 +39,12 @@ extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo
     return EAI_AGAIN;
   }
   const auto system = reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (name != nullptr && std::string(name) == kTwoAddresses) {
+    const int error = system("127.0.0.2", service, hints, result);
+    addrinfo* last = *result;
+    while (error == 0 && last->ai_next != nullptr) last = last->ai_next;
+    return error != 0 ? error : system("127.0.0.1", service, hints, &last->ai_next);
+  }
   return system(name, service, hints, result);
 }
 
@@ -61,6 +70,31 @@ void serve_one(const test::LoopbackListener& listener, const std::string& answer
   }
   close(fd);
 }
+
+/// A port of 127.0.0.2 that swallows packets: its queue of connections is full.
+class Swallower {
+ public:
+  explicit Swallower(int port) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+    at.sin_port = htons(static_cast<std::uint16_t>(port));
+    const auto* address = reinterpret_cast<const sockaddr*>(&at);
+    EXPECT_EQ(bind(listener_, address, sizeof(at)), 0);
+    EXPECT_EQ(listen(listener_, 0), 0);
+    EXPECT_EQ(connect(first_, address, sizeof(at)), 0);
+  }
+  ~Swallower() {
+    close(first_);
+    close(listener_);
+  }
+  Swallower(const Swallower&) = delete;
+  Swallower& operator=(const Swallower&) = delete;
+
+ private:
+  int listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int first_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+};
 
 /// A server that answers the first bytes of one connection with fixed bytes, and closes.
 class RawServer {
@@ -100,6 +134,12 @@ ErrorCode code_of(HttpClient& client, Deadline deadline, std::string* message = 
     return error.code();
   }
   return ErrorCode::kOk;
+}
+
+HttpHandlers answers_nothing() {
+  HttpHandlers handlers;
+  handlers.request = [](const HttpRequest&, const HttpRespond& respond) { respond({}); };
+  return handlers;
 }
 
 TEST(HttpClient, SendsWhatItWasTold) {
@@ -171,6 +211,21 @@ TEST(HttpClient, AndItsEndDoesNotWaitForANameThatIsLookedUp) {
     EXPECT_EQ(code_of(client, Deadline::after(100ms)), ErrorCode::kDeadlineExceeded);
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, kSlowLookUp / 2);
+}
+
+TEST(HttpClient, ANameIsReachedByItsSecondAddressWhereTheFirstSwallowsPackets) {
+  TestServer server({}, answers_nothing());
+  const int port = parse_url(server.address()).port;
+  const Swallower silent(port);
+  HttpClient client(to(std::string(kTwoAddresses) + ":" + std::to_string(port)));
+  EXPECT_EQ(client.request("GET", "/", "", soon()).status, 200);
+}
+
+TEST(HttpClient, ANameIsReachedByItsSecondAddressWhereNobodyListensAtTheFirst) {
+  TestServer server({}, answers_nothing());
+  const int port = parse_url(server.address()).port;
+  HttpClient client(to(std::string(kTwoAddresses) + ":" + std::to_string(port)));
+  EXPECT_EQ(client.request("GET", "/", "", soon()).status, 200);
 }
 
 TEST(HttpClient, RefusesWhatWouldEndItsLine) {
