@@ -8,8 +8,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 # Stage, limit in seconds, what it does. The limits bound a hang; together, from a clean clone on
 # two cores, the stages take some 45 minutes, half of it compiling.
 stages=(
-  "release|1800|build everything with optimisation, warnings as errors"
-  "ctest|1200|every test of the release build"
+  "release|1800|build with optimisation, warnings as errors, all but the unit tests of asan"
+  "ctest|1200|kernels, bits and real processes, in the release build"
   "python|1200|the Python package: a wheel, tested in an environment of its own"
   "format|60|clang-format on every source, bash -n on every script"
   "tidy|2400|clang-tidy on the sources that changed since they passed"
@@ -25,16 +25,17 @@ stages=(
   "debian12|3600|the same in an empty Debian 12"
 )
 apart=" engines vllm wheel gpu_pack cuda12 debian13 debian12 "  # run before something is called done, not with every change
-# Test programs that run threads of ours, which the tsan stage builds and runs. Which cases the
-# sanitizers leave out is in CMakePresets.json: one instruction set is like another to
-# ThreadSanitizer, so of the kernels' conformance only the cases with several threads run;
-# AddressSanitizer sees the same accesses in the narrow sets, in small vectors as in large ones, and
-# of a GPU kernel on emulated threads, ten times slower under it, in few heads and rows as in many.
-# The tests of every value of every flag parse thousands of command lines with a library that is not
-# ours, and the search over plans runs the same code for each model of GPU.
-# UndefinedBehaviorSanitizer opens a pipe to judge a pointer: nothing runs there without descriptors.
-threaded=(thread_communicator_test core_ingest_test pool_test kernels_cpu_test deploy_runtime_test
-  local_transport_test worker_test worker_service_test deploy_client_test
+# Each case runs once: unit tests in the asan stage, the rest in ctest; kernels and bits in both, since
+# they depend on the compiler. What AddressSanitizer leaves out runs in ctest alone (NOT_ASAN in
+# tests/**/CMakeLists.txt): it sees the same accesses in the narrow instruction sets, in small vectors
+# as in large ones, and of a GPU kernel on emulated threads, ten times slower under it, in few heads
+# and rows as in many. The tests of every value of every flag parse thousands of command lines with a
+# library that is not ours, and the search over plans runs the same code for each model of GPU.
+# Test programs that run threads of ours, which the tsan stage builds and runs. One instruction set is
+# like another to ThreadSanitizer, so of the kernels' conformance only the cases with several threads
+# run (CMakePresets.json).
+threaded=(thread_communicator_test core_ingest_test pool_test pool_bits_test kernels_cpu_test
+  deploy_runtime_test local_transport_test worker_test worker_service_test deploy_client_test
   deploy_local_test)
 
 # Layout and findings differ from version to version: the sources follow that of Debian 12.
@@ -45,9 +46,10 @@ export TRIBUTARY_WERROR=ON
 usage() {
   cat <<'TEXT'
 Usage: deploy/test.sh [--quick] [--long] [--only STAGE]...
-  --quick        the stages release and ctest alone
-  --long         fuzz for 60 s a target instead of 5, from another seed each time; clang-tidy in
-                 depth, on tests and benchmarks too
+  --quick        the stages release and ctest alone, with the unit tests: a developer's check
+  --long         before something is called done: also the tests of real processes with the label
+                 long; fuzz for 60 s a target instead of 5, from another seed each time; clang-tidy
+                 in depth, on tests and benchmarks too
   --only STAGE   this stage alone; may be given several times
 
 Stages:
@@ -78,7 +80,9 @@ run_ctest() {
 # Most of a build's time goes into headers: sources are compiled together, as the sanitizers' and
 # the package's are. The quick start, in an empty system, compiles the program's one by one.
 stage_release() {
-  configure release -DTRIBUTARY_TESTS=ON -DTRIBUTARY_BENCH=ON \
+  local unit=OFF
+  [[ $quick == no ]] || unit=ON
+  configure release -DTRIBUTARY_TESTS=ON -DTRIBUTARY_BENCH=ON -DTRIBUTARY_UNIT_TESTS="$unit" \
     -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16
   build release
 }
@@ -87,8 +91,9 @@ stage_release() {
 # a process up for longer, which shared ones do. Where up to three of them failed, each is run three
 # times more, by itself: if it passes each time it does not count as failed, and the summary names it.
 stage_ctest() {
-  local names bad
-  run_ctest release && return
+  local names bad without=(-LE '^long$')
+  [[ $long == no ]] || without=()
+  run_ctest release ${without[@]+"${without[@]}"} && return
   names=$(sed -n 's/^[0-9]*:\(.*\)/\1/p' build/release/Testing/Temporary/LastTestsFailed.log)
   if (($(wc -l <<<"$names") <= 3)); then
     printf '\nagain, by themselves, those of real processes:\n'
@@ -149,7 +154,9 @@ stage_python() {
   python3 -m venv "$environment"
   pip_install "$environment" "$wheel" pytest ml_dtypes mypy
   pip_install "$environment" --no-deps -r deploy/python/runner.txt
-  run_pytest "$environment" tests/deploy/python
+  local without=(-m "not long")
+  [[ $long == no ]] || without=()
+  run_pytest "$environment" tests/deploy/python ${without[@]+"${without[@]}"}
 }
 
 # environment_of NAME: build/python/NAME, of the packages that deploy/python/NAME.txt lists, with the
@@ -211,7 +218,7 @@ stage_tidy() {
 
 stage_asan() {
   configure asan
-  build asan
+  build asan tributary_unit_tests
   run_ctest asan -L '^unit$'
 }
 
@@ -225,7 +232,7 @@ stage_fuzz() {
   local seconds=5 seed=1
   [[ $long == no ]] || seconds=60 seed=0
   configure asan -DTRIBUTARY_FUZZ_SECONDS="$seconds" -DTRIBUTARY_FUZZ_SEED="$seed"
-  build asan
+  build asan tributary_fuzz_targets
   run_ctest asan -L '^fuzz$'
 }
 
@@ -268,7 +275,7 @@ for name in ${only[@]+"${only[@]}"}; do
     exit 2
   }
 done
-[[ $long == no ]] || limits_s[fuzz]=$((limits_s[fuzz] + 600))
+[[ $long == no ]] || limits_s[fuzz]=$((limits_s[fuzz] + 600)) limits_s[ctest]=3600 limits_s[python]=2400
 [[ $quick == no ]] || only+=(release ctest)
 ((${#only[@]})) && selected=" ${only[*]} " || selected=$usual
 
@@ -279,7 +286,8 @@ mkdir -p "$results"
 trap 'kill $(jobs -p) 2>/dev/null || :' EXIT
 trap 'exit 130' INT TERM
 option=()
-[[ $long == no ]] || option=(--long)
+[[ $long == no ]] || option+=(--long)
+[[ $quick == no ]] || option+=(--quick)
 
 # start_stage NAME [COMMAND...]: in the background, under its limit; its process is in $started_stage.
 start_stage() {

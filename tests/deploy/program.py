@@ -1,13 +1,14 @@
 # Runs the program `tributary` as a user does: alone, on a terminal, under mpirun; finds its ranks.
+import contextlib
 import os
 import pathlib
 import pty
 import random
 import re
-import select
 import signal
 import socket
 import subprocess
+import threading
 import time
 import uuid
 
@@ -16,8 +17,9 @@ PROGRAM = os.environ.get("TRIBUTARY_PROGRAM", "tributary")
 MPIRUN = ROOT / "deploy" / "mpirun.sh"
 TINY = ROOT / "tests" / "data" / "tiny.safetensors"
 
-# Nothing here takes more than seconds; sanitizers and a busy machine are slower.
-LIMIT_S = 120
+# Ends a test that hangs, and judges nothing: everything here takes seconds, where the machine does no
+# other work.
+LIMIT_S = 300
 
 # A replay of milliseconds whose sequences lie on several workers.
 SMALL = ["replay", "--requests", "6", "--length-scale", "0.02", "--leaf-tokens", "64",
@@ -32,6 +34,16 @@ def catches(pid, number):
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     caught = int(re.search(r"^SigCgt:\s*(\w+)", status, re.MULTILINE)[1], 16)
     return caught >> (number - 1) & 1
+
+
+def wait_until(condition, what, limit_s=LIMIT_S):
+    """The first true value of `condition`."""
+    end = time.monotonic() + limit_s
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"not in {limit_s} s: {what}")
+        time.sleep(0.02)
+    return value
 
 
 def free_ports(count):
@@ -55,6 +67,8 @@ class Result:
         # AddressSanitizer warns about a failed allocation, which may be what a test is about.
         stderr = re.sub(r"^==\d+==WARNING: AddressSanitizer failed to allocate .*\n", "", stderr,
                         flags=re.MULTILINE)
+        # A terminal's progress, and its ends of lines.
+        stderr = re.sub(r"\r(\[[# ]{20}\][^\r\n]*?)?\x1b\[K", "", stderr).replace("\r\n", "\n")
         # Open MPI 5 about a rank that ended while it was being started.
         stderr = re.sub(r"^\[\S+:\d+\] PMIX ERROR: .*\n", "", stderr, flags=re.MULTILINE)
         # Of a service or a worker that was held up for 2 s, and of a control plane that was for a
@@ -79,18 +93,49 @@ class Result:
         return f"status {self.status}\nstdout: {self.stdout}\nstderr: {self.stderr}"
 
 
+class Screen:
+    """A terminal to write to, whose other end is read all the time."""
+
+    def __init__(self):
+        self._ours, self.theirs = pty.openpty()
+        self._shown = b""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+
+    def start(self):
+        """When the process that writes has `theirs`."""
+        os.close(self.theirs)
+        self._reader.start()
+
+    def shown(self):
+        return self._shown.decode(errors="replace")
+
+    def finish(self):
+        """All that was shown, once nobody can write to it any more."""
+        self._reader.join(LIMIT_S)
+        return self.shown()
+
+    def _read(self):
+        with os.fdopen(self._ours, "rb", buffering=0) as screen, contextlib.suppress(OSError):
+            while part := screen.read(4096):
+                self._shown += part
+
+
 class Process:
     """The running program, in a process group of its own that ends with the block."""
 
-    def __init__(self, arguments, ranks=0, mpirun=(), output=subprocess.PIPE):
-        """`output`: a file for stdout and stderr, if they are more than a pipe holds."""
+    def __init__(self, arguments, ranks=0, mpirun=(), output=subprocess.PIPE, screen=None):
+        """`output`: a file for stdout and stderr, if they are more than a pipe holds. `screen`: a
+        terminal for stderr, on which a replay shows how far it is."""
         launcher = [str(MPIRUN), "-np", str(ranks), *mpirun] if ranks else []
         self.mark = f"TRIBUTARY_TEST_MARK={uuid.uuid4()}"  # by which its ranks are found
         name, value = self.mark.split("=")
+        self.screen = screen
         self.popen = subprocess.Popen(
             [*launcher, PROGRAM, *map(str, arguments)], stdout=output,
-            stderr=output, stdin=subprocess.DEVNULL, start_new_session=True,
-            env={**os.environ, name: value})
+            stderr=screen.theirs if screen else output, stdin=subprocess.DEVNULL,
+            start_new_session=True, env={**os.environ, name: value})
+        if screen:
+            screen.start()
 
     def __enter__(self):
         return self
@@ -108,7 +153,8 @@ class Process:
 
     def wait(self, limit_s=LIMIT_S):
         stdout, stderr = self.popen.communicate(timeout=limit_s)
-        return Result(self.popen.returncode, stdout.decode(), stderr.decode())
+        text = self.screen.finish() if self.screen else stderr.decode()
+        return Result(self.popen.returncode, stdout.decode(), text)
 
     def rank_pids(self):
         """Of the ranks that live: rank -> process id."""
@@ -125,13 +171,18 @@ class Process:
         return pids
 
     def wait_until(self, condition, what):
-        end = time.monotonic() + LIMIT_S
-        while not condition():
+        def holds():
+            if condition():
+                return True
             if self.popen.poll() is not None:
                 raise AssertionError(f"ended before {what}: {self.wait()}")
-            if time.monotonic() > end:
-                raise AssertionError(f"not in {LIMIT_S} s: {what}")
-            time.sleep(0.02)
+            return False
+        wait_until(holds, what)
+
+    def wait_decoding(self):
+        """Until the first tokens are on its screen."""
+        self.wait_until(lambda: re.search(r" [1-9]\d* of \d+ tokens", self.screen.shown()),
+                        "it decodes")
 
 
 def run(*arguments, ranks=0):
@@ -139,30 +190,8 @@ def run(*arguments, ranks=0):
         return process.wait()
 
 
-def cpu_seconds(pid):
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def run_on_terminal(*arguments, ranks=0):
     """The exit status, and what appeared on the terminal that is its stderr."""
-    launcher = [str(MPIRUN), "-np", str(ranks)] if ranks else []
-    ours, theirs = pty.openpty()
-    with subprocess.Popen([*launcher, PROGRAM, *map(str, arguments)], stderr=theirs,
-                          stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL) as process:
-        os.close(theirs)
-        shown = b""
-        end = time.monotonic() + LIMIT_S
-        while time.monotonic() < end:
-            if select.select([ours], [], [], 1)[0]:
-                try:
-                    part = os.read(ours, 4096)
-                except OSError:  # the other side is closed
-                    break
-                if not part:
-                    break
-                shown += part
-        else:
-            process.kill()
-        os.close(ours)
-        return process.wait(), shown.decode(errors="replace")
+    with Process(arguments, ranks, output=subprocess.DEVNULL, screen=Screen()) as process:
+        status = process.popen.wait(LIMIT_S)
+        return status, process.screen.finish()

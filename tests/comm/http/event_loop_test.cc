@@ -8,15 +8,11 @@
 #include <thread>
 #include <vector>
 
-#include "comm/http/http_client.h"
-#include "tests/comm/transport/few_descriptors.h"
-#include "tests/core/base/expect_error.h"
 
 namespace tributary {
 namespace {
 
 using namespace std::chrono_literals;
-using testing_support::FewDescriptors;
 
 TEST(EventLoop, RunsWhatIsPostedInOrder) {
   EventLoop loop;
@@ -29,14 +25,6 @@ TEST(EventLoop, RunsWhatIsPostedInOrder) {
   other.join();
   ASSERT_EQ(seen.size(), 100U);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(seen[static_cast<std::size_t>(i)], i);
-}
-
-TEST(EventLoop, AShortageOfDescriptorsIsTold) {
-  HttpClientConfig config;
-  config.url = parse_url("127.0.0.1:1");
-  const FewDescriptors none(0);
-  EXPECT_EQ(code_of([] { const EventLoop loop; }), ErrorCode::kIo);
-  EXPECT_EQ(code_of([&] { const HttpClient client(config); }), ErrorCode::kIo);
 }
 
 TEST(EventLoop, AStopBeforeTheRunCounts) {

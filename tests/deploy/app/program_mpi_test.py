@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # The program `tributary` under mpirun: the same results as with threads, errors in one line, and an
-# end within a bound when a rank dies or stops.
+# end when a rank dies or stops. Classes whose name begins with Every run with --long: what the others
+# show once, in more ways.
 import ipaddress
 import json
 import os
@@ -10,23 +11,24 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from program import (ENDLESS, MPIRUN, SMALL, TINY, Process, cpu_seconds,  # noqa: E402
-                     run_on_terminal)
+from program import (ENDLESS, LIMIT_S, MPIRUN, SMALL, TINY, Process, Screen,  # noqa: E402
+                     run_on_terminal, wait_until)
 from program_test import REQUEST, Case  # noqa: E402
 
 
 class Results(Case):
+    POLICIES = [["--spread", "all", "--exchange", "all-to-all", "--tokens-per-step", "3"]]
+    REPLAYED, VERIFIED = [3], [2]  # numbers of ranks
+    PRINTED = [["replay", "--help"]]
+
     def test_replay_has_the_digest_of_threads_on_any_number_of_ranks(self):
-        for policy in (["--spread", "all", "--exchange", "all-gather"],
-                       ["--spread", "all", "--exchange", "all-to-all", "--tokens-per-step", "3"],
-                       ["--spread", "auto", "--max-batch", "2"]):
+        for policy in self.POLICIES:
             expected = self.run_well(*SMALL, *policy).figure("digest")
-            for ranks in (1, 2, 3, 4):
+            for ranks in self.REPLAYED:
                 with self.subTest(policy=policy, ranks=ranks):
                     path = self.folder / "r.json"
                     result = self.run_well(*SMALL, *policy, "--json", path, ranks=ranks)
@@ -43,7 +45,7 @@ class Results(Case):
 
     def test_verify(self):
         one = self.run_well("verify", TINY).stdout.splitlines()
-        for ranks in (1, 2, 4):
+        for ranks in self.VERIFIED:
             result = self.run_well("verify", TINY, ranks=ranks)
             self.assertIn(f"verified on {ranks} worker", result.stdout)
             self.assertIn("(mpi)", result.stdout)
@@ -51,7 +53,7 @@ class Results(Case):
             self.assertEqual(result.stdout.splitlines()[:-1], one[:-1])
 
     def test_help_version_and_info_are_printed_once(self):
-        for arguments in (["--help"], ["--version"], ["info"], ["replay", "--help"]):
+        for arguments in self.PRINTED:
             self.assertEqual(self.run_well(*arguments, ranks=2).stdout,
                              self.run_well(*arguments).stdout)
 
@@ -61,9 +63,24 @@ class Results(Case):
         self.assertRegex(shown, r"\[[# ]{20}\] +[0-9]+%  [0-9]+ of [0-9]+ tokens")
 
 
+class EveryResult(Results):
+    POLICIES = [["--spread", "all", "--exchange", "all-gather"], *Results.POLICIES,
+                ["--spread", "auto", "--max-batch", "2"]]
+    REPLAYED, VERIFIED = [1, 2, 3, 4], [1, 2, 4]
+    PRINTED = [["--help"], ["--version"], ["info"]]
+
+
 class Refusals(Case):
     def test_workers_that_contradict_the_launcher(self):
         self.expect_refusal([*SMALL, "--workers", "3"], "--workers is 3", "2 ranks", ranks=2)
+
+    def test_a_bad_file_gives_one_line_in_all(self):
+        bad = self.file("bad.jsonl", REQUEST % (0, 10, 3) + "{")
+        self.expect_refusal(["replay", bad], "line 2", ranks=3)
+
+
+class EveryRefusal(Case):
+    def test_workers_that_contradict_the_launcher(self):
         self.expect_refusal(["verify", TINY, "--workers", "1"], "--workers is 1", "2 ranks",
                             ranks=2)
         self.run_well(*SMALL, "--workers", "2", ranks=2)
@@ -78,8 +95,6 @@ class Refusals(Case):
         self.expect_refusal(["replay", self.folder / "absent"], "absent", ranks=3)
         self.expect_refusal(["verify", self.folder / "absent"], "absent", ranks=3)
         self.expect_refusal(["verify", self.file("t", TINY.read_bytes()[:5000])], "t", ranks=3)
-        bad = self.file("bad.jsonl", REQUEST % (0, 10, 3) + "{")
-        self.expect_refusal(["replay", bad], "line 2", ranks=3)
         self.expect_refusal([*SMALL, "--json", self.folder / "no" / "r.json"], "r.json", ranks=3)
 
     def test_a_sequence_longer_than_the_pool(self):
@@ -98,7 +113,7 @@ class Networks(Case):
             clean = {key: value for key, value in os.environ.items()
                      if not key.startswith("OMPI_MCA_")}
             done = subprocess.run(
-                [MPIRUN, "-np", "2", *words], capture_output=True, text=True, timeout=30,
+                [MPIRUN, "-np", "2", *words], capture_output=True, text=True, timeout=LIMIT_S,
                 env={**clean, "PATH": f"{folder}:{os.environ['PATH']}", **environment})
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(done.stdout.endswith(" ".join(("-np 2", *words)) + "\n"), done.stdout)
@@ -144,8 +159,8 @@ class Networks(Case):
                 self.assertIn(address, ("127.0.0.1", "::1"))
 
 
-def tcp_sockets(pid):
-    """Of a process: (local address, state) of each, as /proc/net/tcp writes them."""
+def listening_addresses(pid):
+    """Of the sockets of a process that accept connections over TCP."""
     try:
         links = [os.readlink(link) for link in pathlib.Path(f"/proc/{pid}/fd").iterdir()]
         tables = [pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
@@ -153,40 +168,21 @@ def tcp_sockets(pid):
     except OSError:  # one closed meanwhile
         return []
     mine = {link[len("socket:["):-1] for link in links if link.startswith("socket:[")}
-    rows = [line.split() for table in tables for line in table]
-    return [(fields[1], fields[3]) for fields in rows if fields[9] in mine]
-
-
-LISTENS, ESTABLISHED = "0A", "01"  # states
-
-
-def listening_addresses(pid):
-    """Of the sockets of a process that accept connections over TCP."""
     addresses = []
-    for local, state in tcp_sockets(pid):
-        if state == LISTENS:
-            words = bytes.fromhex(local.partition(":")[0])
+    for fields in (line.split() for table in tables for line in table):
+        if fields[9] in mine and fields[3] == "0A":  # it listens
+            words = bytes.fromhex(fields[1].partition(":")[0])
             # The kernel prints 32-bit words of this machine.
             whole = b"".join(words[at:at + 4][::-1] for at in range(0, len(words), 4))
             addresses.append(str(ipaddress.ip_address(whole)))
     return addresses
 
 
-def has_accepted(pid):
-    """Whether somebody is connected to an address where a process listens."""
-    sockets = tcp_sockets(pid)
-    doors = {local for local, state in sockets if state == LISTENS}
-    return any(local in doors for local, state in sockets if state == ESTABLISHED)
+class Rank(Case):
+    """One of three ends or stops in the middle of a replay."""
 
-
-class Failures(Case):
-    RANKS = 3
-    # A machine may hold a rank up for seconds while it starts and works: this is no failure yet.
-    FLAGS = ["--round-timeout-ms", "5000"]
-    # A leader's orders may stay away for 15 s (a round, and the silence of two), a rank that failed
-    # waits 1 s for the others, mpirun takes 1 or 2 s to end the rest; the remainder is for a busy
-    # machine.
-    BOUND_S = 60
+    # The survivors wait for it in a round. Longer than a machine holds one up that is well.
+    FLAGS = ["--round-timeout-ms", "10000"]
     LOST = "|".join((
         # What should come does not: in a round, or between two, where a leader's orders stay away.
         "deadline_exceeded: ",
@@ -198,49 +194,46 @@ class Failures(Case):
     ))
 
     def fail_rank(self, rank, what, mpirun=()):
-        """Sends a signal to a rank in the middle of a replay; returns what the others print."""
+        """Sends a signal to a rank when tokens are decoded; returns what the others print."""
         path = self.folder / "r.json"
-        with Process([*ENDLESS, *self.FLAGS, "--json", path], self.RANKS, mpirun) as process:
-            process.wait_until(lambda: len(process.rank_pids()) == self.RANKS, "all ranks are up")
-            pids = process.rank_pids()
-            # Nobody but the replay's client connects to a worker other than the leader.
-            process.wait_until(lambda: all(has_accepted(pid) for r, pid in pids.items() if r > 0),
-                               "the pool serves")
-            before = {r: cpu_seconds(pid) for r, pid in pids.items()}
-            process.wait_until(lambda: all(cpu_seconds(pid) > before[r] + 0.1
-                                           for r, pid in pids.items()), "all ranks are at work")
-            os.kill(pids[rank], what)
-            begin = time.monotonic()
-            result = process.wait(self.BOUND_S)
-            print(f"rank {rank}, {what.name}: ended after {time.monotonic() - begin:.1f} s")
+        with Process([*ENDLESS, *self.FLAGS, "--json", path], 3, mpirun, screen=Screen()) as process:
+            process.wait_decoding()
+            os.kill(process.rank_pids()[rank], what)
+            result = process.wait()
             # mpirun does not wait for those that it has killed.
-            while process.rank_pids() and time.monotonic() < begin + self.BOUND_S:
-                time.sleep(0.02)
-            self.assertEqual(process.rank_pids(), {}, "ranks are left behind")
+            wait_until(lambda: not process.rank_pids(), "no rank is left behind")
         self.assertEqual(result.stdout, "", "a report of a run that failed")
         self.assertFalse(path.exists(), "a report of a run that failed")
         return result
 
+    def check_survivors(self, result):
+        self.assertTrue(result.own_lines(), result)
+        for line in result.own_lines():
+            self.assertRegex(line, self.LOST)
+
+    def check_stopped(self, rank):
+        result = self.fail_rank(rank, signal.SIGSTOP)
+        self.assertNotEqual(result.status, 0)
+        self.check_survivors(result)
+
+
+class Failures(Rank):
+    def test_survivors_of_a_killed_rank_say_that_it_is_lost(self):
+        # With --enable-recovery mpirun leaves them alone; its own exit status is not checked.
+        self.check_survivors(self.fail_rank(1, signal.SIGKILL, ["--enable-recovery"]))
+
+    def test_a_stopped_rank_ends_the_job_and_is_named_or_late(self):
+        self.check_stopped(1)
+
+
+class EveryFailure(Rank):
     def test_a_killed_rank_ends_the_job(self):
         for rank in (0, 1):
             with self.subTest(rank=rank):
                 self.assertNotEqual(self.fail_rank(rank, signal.SIGKILL).status, 0)
 
-    def test_survivors_of_a_killed_rank_say_that_it_is_lost(self):
-        # With --enable-recovery mpirun leaves them alone; its own exit status is not checked.
-        result = self.fail_rank(1, signal.SIGKILL, ["--enable-recovery"])
-        self.assertTrue(result.own_lines(), result)
-        for line in result.own_lines():
-            self.assertRegex(line, self.LOST)
-
-    def test_a_stopped_rank_ends_the_job_and_is_named_or_late(self):
-        for rank in (0, 1):
-            with self.subTest(rank=rank):
-                result = self.fail_rank(rank, signal.SIGSTOP)
-                self.assertNotEqual(result.status, 0)
-                self.assertTrue(result.own_lines(), result)
-                for line in result.own_lines():
-                    self.assertRegex(line, self.LOST)
+    def test_a_stopped_leader_ends_the_job_and_is_named_or_late(self):
+        self.check_stopped(0)
 
 
 if __name__ == "__main__":

@@ -116,7 +116,6 @@ class Usage(Case):
                 with self.subTest(arguments=command.popen.args[1:]):
                     self.assertEqual(line, f"tributary: no answer from {url} yet; waiting\n")
                     self.assertGreater(time.monotonic() - begin, 2)
-                    self.assertLess(time.monotonic() - begin, 10)
 
     def test_help_and_version_are_on_stdout(self):
         for arguments in (["--help"], ["-h"], ["verify", "--help"], ["replay", "-h"],

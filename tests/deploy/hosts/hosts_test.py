@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # A decode tier over several hosts: the control plane on one, a pool over two, clients on another.
+# Results and Firewall run each time, the other classes with --long.
 # Slow, lossy or cut networks may change times or cause typed errors, but never other results.
 import contextlib
 import json
@@ -15,24 +16,17 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from lab import MANAGEMENT, MPI_PORTS, NETWORK, Lab, why_not  # noqa: E402
-from program import TINY, run  # noqa: E402
+from program import LIMIT_S, TINY, run  # noqa: E402
 from tier import wait_until  # noqa: E402
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 PORT = 7300
-LEASE_MS = 3000
+LEASE_MS = 10_000
 SHAPE = ["--leaf-tokens", "64", "--shape", "deepseek-v2-lite", "--layers", "2"]
-WORKERS = ["--kv-gib", "0.05", *SHAPE, "--round-timeout-ms", "4000",
-           "--worker-timeout-ms", "3000", "--canary-interval-ms", "50"]
+WORKERS = ["--kv-gib", "0.05", *SHAPE, "--canary-interval-ms", "50"]
 SMALL = ["--requests", "8", "--length-scale", "0.05"]
 # Goes on for minutes, until something ends it.
 ENDLESS = ["--requests", "256", "--length-scale", "1", "--max-batch", "8"]
-# A cut is noticed after a round's deadline and the leader's wait for heartbeats; then the control
-# plane waits for the pool, and a client for the control plane. The rest is for a machine that stalls.
-NOTICE_S = 4 + 3 + 2 + 5 + 20
-# When TCP gives up data in flight over a cut: after 5 waits from 0.2 s, each twice the one before.
-# mpirun tries a second time.
-TCP_S = 2 * 7
 HOSTS = ("control", "worker1", "worker2", "client")
 FIREWALL = pathlib.Path(__file__).resolve().parents[3] / "deploy/recipes/firewall/tributary.nft"
 WORKER_PORT = 7400
@@ -82,7 +76,7 @@ class HostTier(contextlib.AbstractContextManager):
     def get(self, path):
         """From the control plane's own host: a cut elsewhere does not matter."""
         script = ("import sys, urllib.request as u; print(u.urlopen(u.Request(sys.argv[1], "
-                  "headers={'Authorization': 'Bearer ' + sys.argv[2]}), timeout=10)"
+                  "headers={'Authorization': 'Bearer ' + sys.argv[2]}))"
                   ".read().decode())")
         return self.lab["control"].run(sys.executable, "-c", script, self.url + path, TOKEN)
 
@@ -126,11 +120,11 @@ class HostTier(contextlib.AbstractContextManager):
         wait_until(lambda: not [program for host in ("worker1", "worker2")
                                 for _, _, program in self.lab[host].listening()
                                 if program == "tributary"],
-                   "its workers ended, also beyond a cut", NOTICE_S)
+                   "its workers ended, also beyond a cut")
 
-    def wait_all_free(self, limit_s):
+    def wait_all_free(self):
         wait_until(lambda: self.metric("tributary_pages_used")
-                   + self.metric("tributary_pages_reserved") == 0, "every page is free", limit_s)
+                   + self.metric("tributary_pages_reserved") == 0, "every page is free")
 
 
 def alone(*arguments):
@@ -222,7 +216,7 @@ class Firewall(Hosts):
         super().setUpClass()
         nft = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin")
         tried = nft and subprocess.run(["unshare", "--net", nft, "add", "table", "inet", "trial"],
-                                       capture_output=True, text=True, timeout=30)
+                                       capture_output=True, text=True, timeout=LIMIT_S)
         if not tried or tried.returncode != 0:
             reason = f"nft: {tried.stderr.strip()}" if tried else "needs the program nft"
             print(f"\nNO HOSTS WITH A FIREWALL ARE TESTED: {reason}", file=sys.stderr)
@@ -286,7 +280,7 @@ class Firewall(Hosts):
             # A pool that starts behind it.
             tier.pool.kill()
             tier.wait_workers_ended()
-            wait_until(lambda: tier.state() != "serving", "its end is noticed", NOTICE_S)
+            wait_until(lambda: tier.state() != "serving", "its end is noticed")
             tier.start_pool()
             self.assertEqual(stranger.knock(self.doors(tier)), set())
             self.assertEqual(tier.digest(*SMALL), alone(*SMALL))
@@ -308,7 +302,7 @@ class Networks(Hosts):
             rounds = tier.metric("tributary_rounds_total")
             self.assertGreater(seconds, rounds * 2 * self.DELAY_MS / 1e3)
             print(f"\n{rounds:.0f} rounds in {seconds:.1f} s", file=sys.stderr)
-            tier.wait_all_free(LEASE_MS / 1e3 + 20)
+            tier.wait_all_free()
 
 
 class Cuts(Hosts):
@@ -332,21 +326,21 @@ class Cuts(Hosts):
 
     def expect_well(self):
         self.assertEqual(self.tier.digest(*SMALL), self.expected)
-        self.tier.wait_all_free(LEASE_MS / 1e3 + 20)
+        self.tier.wait_all_free()
 
     def test_a_worker(self):
         tier = self.tier
         client = self.decoding("--call-timeout-ms", "5000")
         tier.lab.cut("worker2")
         begin = time.monotonic()
-        status = client.wait(NOTICE_S)
+        status = client.wait()
         print(f"the client ended {time.monotonic() - begin:.1f} s after the cut", file=sys.stderr)
         self.assertEqual(status, 1, client.output())
         # The error of its call in flight: a step, or the admission of its next request.
         self.assertRegex(client.output(),
                          "pool_lost|worker_failed|deadline_exceeded|unavailable: no pool serves")
-        wait_until(lambda: tier.state() == "lost", "the loss is noticed", NOTICE_S)
-        wait_until(lambda: not tier.pool.alive(), "its mpirun ended", NOTICE_S + TCP_S)
+        wait_until(lambda: tier.state() == "lost", "the loss is noticed")
+        wait_until(lambda: not tier.pool.alive(), "its mpirun ended")
         print(f"mpirun ended {time.monotonic() - begin:.1f} s after the cut", file=sys.stderr)
         tier.wait_workers_ended()
         tier.lab.heal("worker2")
@@ -357,8 +351,8 @@ class Cuts(Hosts):
         tier = self.tier
         client = self.decoding("--call-timeout-ms", "3000")
         tier.lab.cut("client")
-        tier.wait_all_free(LEASE_MS / 1e3 + 20)
-        self.assertEqual(client.wait(NOTICE_S), 1, client.output())
+        tier.wait_all_free()
+        self.assertEqual(client.wait(), 1, client.output())
         self.assertRegex(client.output(), "deadline_exceeded|pool_lost|unavailable")
         tier.lab.heal("client")
         self.expect_well()
@@ -367,7 +361,7 @@ class Cuts(Hosts):
         tier = self.tier
         client = self.decoding()
         tier.lab.cut("control")
-        wait_until(lambda: tier.state() == "lost", "the cut is noticed", NOTICE_S)
+        wait_until(lambda: tier.state() == "lost", "the cut is noticed")
         self.assertTrue(client.alive(), client.output())
         tier.lab.heal("control")
         wait_until(lambda: tier.state() == "serving", "the pool registers again")
@@ -375,7 +369,7 @@ class Cuts(Hosts):
         # The control plane is never in the path of a step: running sequences go on.
         tier.wait_decoding(client)
         client.kill()
-        tier.wait_all_free(LEASE_MS / 1e3 + 20)
+        tier.wait_all_free()
 
 
 class ShortCuts(Hosts):
@@ -404,7 +398,7 @@ class ShortCuts(Hosts):
                 tokens = int(re.search(r"(\d+) prompt tokens", client.figure("decoded"))[1])
                 wait_until(lambda: tier.metric("tributary_ingested_bytes_total")
                            == runs * tokens * self.TOKEN_BYTES,
-                           f"nothing was pushed twice after {seconds} s", 10)
+                           f"nothing was pushed twice after {seconds} s")
                 refused = {re.search('reason="([^"]*)"', labels)[1] for labels, value
                            in tier.series("tributary_refused_rows_total") if value > 0}
                 # A message whose rest does not come for 10 s is given up, and sent again.

@@ -56,7 +56,7 @@ def why_not():
     trial = ("mount -t tmpfs tmpfs /dev/shm && ip link add br0 type bridge && "
              "ip link add eth0 type veth peer name eth1 && ip tuntap add tap0 mode tap")
     tried = subprocess.run(["unshare", "--net", "--uts", "--ipc", "--mount", "sh", "-c", trial],
-                           capture_output=True, text=True, timeout=30)
+                           capture_output=True, text=True, timeout=LIMIT_S)
     return None if tried.returncode == 0 else f"namespaces: {tried.stderr.strip()}"
 
 
@@ -127,14 +127,15 @@ class Host:
                 *map(str, arguments)]
 
     def run(self, *arguments):
-        done = subprocess.run(self.enter(arguments), capture_output=True, text=True, timeout=30)
+        done = subprocess.run(self.enter(arguments), capture_output=True, text=True,
+                              timeout=LIMIT_S)
         if done.returncode != 0:
             raise AssertionError(f"{self.name}: {arguments}: {done.stderr}")
         return done.stdout
 
     def reaches(self, other):
         return subprocess.run(self.enter([sys.executable, "-c", REACH, other.address]),
-                              timeout=30, check=False).returncode == 0
+                              timeout=LIMIT_S, check=False).returncode == 0
 
     def knock(self, targets):
         """Those of `targets`, "ADDRESS:PORT", where a connection is accepted."""
@@ -150,7 +151,7 @@ class Host:
 
     def close(self):
         self.holder.stdin.close()
-        self.holder.wait(30)
+        self.holder.wait(LIMIT_S)
         self.holder.stdout.close()
 
 
@@ -250,10 +251,10 @@ class Lab:
             host.close()
         for cable in self.cables:
             cable.stdin.close()
-            cable.wait(30)
+            cable.wait(LIMIT_S)
             cable.stdout.close()
         for program in self.programs:
-            program.popen.wait(30)
+            program.popen.wait(LIMIT_S)
             program.log.close()
 
 

@@ -14,7 +14,7 @@ import tributary
 sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "service"))
-from tier import FREE_S, Tier, wait_until  # noqa: E402
+from tier import Tier, wait_until  # noqa: E402
 from program import TINY  # noqa: E402
 
 ENGINES = os.environ.get("TRIBUTARY_ENGINES") == "1"
@@ -25,6 +25,7 @@ collect_ignore = [name for name, wanted in (("engines", ENGINES), ("vllm", VLLM)
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "long: with deploy/test.sh --long")
     # While a test runs, pytest keeps stderr to itself, and a run that ends here would take it along.
     config.hang_report = os.fdopen(os.dup(2), "w")
 
@@ -62,7 +63,7 @@ def tier_of(client):
 def wait_all_free(running):
     if not isinstance(running, tributary.Pool):
         return running.wait_all_free()
-    return wait_until(lambda: not any(running.pages_held), "every page is free", FREE_S)
+    return wait_until(lambda: not any(running.pages_held), "every page is free")
 
 
 @pytest.fixture(scope="session")

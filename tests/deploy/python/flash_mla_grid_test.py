@@ -38,12 +38,14 @@ def cases_of(*arguments, **more):
             run(*arguments, varied, causal, **more)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("heads, kv_heads", HEADS)
 def test_short_sequences(heads, kv_heads):
     for count, tokens, mean in ((1, 1, 20), (2, 2, 140), (1, 4, 20)):
         cases_of(count, tokens, mean, heads, kv_heads)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count, tokens, heads, kv_heads, kind", [
     (2, 2, 16, 1, "bf16"), (1, 4, 9, 3, "bf16"), (1, 1, 64, 2, "bf16"), (1, 1, 128, 1, "f32")])
 def test_sequences_of_several_leaves(count, tokens, heads, kv_heads, kind):

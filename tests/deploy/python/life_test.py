@@ -237,6 +237,7 @@ def test_neither_ucx_nor_mpi_nor_cuda_is_in_the_process(client):
     assert any(name.startswith("_core") for name in libraries) and not foreign
 
 
+@pytest.mark.long
 def test_a_call_that_outlasts_the_interpreter_does_not_end_the_process():
     """It returns, 8 s after its begin, while the interpreter, which waits 5 s for it, ends."""
     script = """

@@ -82,6 +82,7 @@ def digests():
     return {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_its_own_tokens_and_the_same_bits_on_any_number_of_workers(
         model, prompts, config, digests, workers):
@@ -91,6 +92,7 @@ def test_its_own_tokens_and_the_same_bits_on_any_number_of_workers(
     assert len(set(digests.values())) == 1, digests
 
 
+@pytest.mark.long
 def test_the_recorded_tokens_are_the_models(model, prompts):
     assert generate_alone(model, prompts[0].prompt, 8) == CASES[0]["tokens"][:8]
 

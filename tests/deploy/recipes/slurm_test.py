@@ -15,11 +15,11 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "service"))
 from tier import Tier, wait_until  # noqa: E402
-from program import PROGRAM, ROOT, free_ports, run  # noqa: E402
+from program import LIMIT_S, PROGRAM, ROOT, free_ports, run  # noqa: E402
 
 RECIPE = ROOT / "deploy" / "recipes" / "slurm" / "pool.sbatch"
 SHAPE = ["--leaf-tokens", "64", "--shape", "deepseek-v2-lite"]
-WORKERS = ["--kv-gib", "0.05", *SHAPE, "--lease-ms", "60000", "--worker-timeout-ms", "3000"]
+WORKERS = ["--kv-gib", "0.05", *SHAPE, "--lease-ms", "60000"]
 SMALL = ["--requests", "6", "--length-scale", "0.05"]
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel", "scontrol", "sinfo", "squeue",
          "mpirun", "curl")
@@ -102,8 +102,9 @@ class Slurm(contextlib.AbstractContextManager):
                                              start_new_session=True))
 
     def call(self, *command, check=True, environment=None):
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=30,
-                              env={**self.environment, **(environment or {})}, cwd=self.folder)
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True,
+                              timeout=LIMIT_S, cwd=self.folder,
+                              env={**self.environment, **(environment or {})})
         if check and done.returncode != 0:
             raise AssertionError(f"{command}: {done.stderr}")
         return done.stdout
@@ -158,7 +159,7 @@ class SlurmPool(unittest.TestCase):
 
             def serves(what):
                 try:
-                    wait_until(lambda: tier.state("batch") == "serving", what, 60)
+                    wait_until(lambda: tier.state("batch") == "serving", what)
                 except AssertionError as error:
                     raise AssertionError(f"{error}\n{slurm.state(job)}\n{slurm.job_log()}\n"
                                          f"{slurm.log_text()}") from error
@@ -176,7 +177,7 @@ class SlurmPool(unittest.TestCase):
             os.kill(victim, signal.SIGKILL)
             # It is back after seconds: who is held up does not see it lost.
             wait_until(lambda: tier.metric("tributary_pools_lost_total") == 1,
-                       "the loss is noticed", 30)
+                       "the loss is noticed")
             serves("the pool is back after the loss of a worker")
             self.assertEqual(slurm.restarts(job), 0)
 
@@ -184,16 +185,16 @@ class SlurmPool(unittest.TestCase):
             held = tier.admit(100, 10)
             self.assertEqual(held.status, 201, held)
             slurm.call("scancel", "--batch", "--signal=USR1", job)
-            wait_until(lambda: tier.state("batch") == "draining", "it drains", 30)
+            wait_until(lambda: tier.state("batch") == "draining", "it drains")
             self.assertEqual(tier.admit(100, 10).status, 503)
             tier.request("DELETE", f"/v1/sequences/{held.json['sequence_id']}")
             wait_until(lambda: slurm.restarts(job) == 1 and slurm.state(job) == "RUNNING",
-                       "the job starts again", 60)
+                       "the job starts again")
             serves("the pool is back after the requeue")
 
             # The operator ends it.
             slurm.call("scancel", "--batch", "--signal=TERM", job)
-            wait_until(lambda: slurm.state(job) in ("COMPLETED", "GONE"), "the job ends", 60)
+            wait_until(lambda: slurm.state(job) in ("COMPLETED", "GONE"), "the job ends")
             self.assertIn("sequences left: 0", slurm.job_log())
 
     @staticmethod

@@ -23,8 +23,8 @@ class Upgrade(unittest.TestCase):
         other = POOLS[1 - POOLS.index(name)]
         self.assertEqual(tier.request("POST", f"/v1/pools/{name}/drain").status, 200)
         # Its own sequences run to their end, new ones go to the other pool.
-        wait_until(lambda: self.sequences(tier, name) == 0, f"{name} is empty", 60)
-        wait_until(lambda: self.sequences(tier, other) > 0, f"{other} has the new ones", 60)
+        wait_until(lambda: self.sequences(tier, name) == 0, f"{name} is empty")
+        wait_until(lambda: self.sequences(tier, other) > 0, f"{other} has the new ones")
         self.assertEqual(tier.state(name), "draining")
         tier.pools[name].signal(signal.SIGTERM)
         tier.pools[name].wait()
@@ -48,7 +48,7 @@ class Upgrade(unittest.TestCase):
             try:
                 for name in POOLS:
                     self.replace(tier, name)
-                    wait_until(lambda: self.sequences(tier, name) > 0, f"{name} works again", 60)
+                    wait_until(lambda: self.sequences(tier, name) > 0, f"{name} works again")
                 tier.kill_control()
                 tier.start_control(tier.address)
                 tier.wait_ready(2)

@@ -9,7 +9,7 @@ import transformers
 import models
 import tributary
 from models import batch, generate, random_prompts, through_tier, tier_of
-from tier import FREE_S, LEASE_MS, wait_until
+from tier import LEASE_MS, wait_until
 from tributary.transformers import TributaryCache
 
 pytestmark = pytest.mark.parametrize("deepseek", ["v3"], indirect=True)
@@ -128,4 +128,4 @@ def test_a_client_that_dies_leaves_no_pages(deepseek, tmp_path):
         wait_until(lambda: tier.busy_pages() > 0, "its pages are counted")
         child.kill()
         child.join(60)
-        tier.wait_all_free(FREE_S)
+        tier.wait_all_free()
