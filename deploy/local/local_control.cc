@@ -167,4 +167,9 @@ void LocalControl::free(SequenceId id, const std::string& pool, Deadline deadlin
   wait<Status>(deadline, [&](const auto& done) { held_.free(id, pool, done); }).throw_if_error();
 }
 
+std::vector<std::string> LocalControl::workers(Deadline /*deadline*/) {
+  const std::lock_guard lock(mutex_);
+  return worker_addresses(registry_);
+}
+
 }  // namespace tributary

@@ -35,6 +35,7 @@ class LocalControl final : public ControlPlane {
   [[nodiscard]] SequenceHandle admit(const AdmitRequest& wanted, Deadline deadline) override;
   [[nodiscard]] SequenceHandle query(SequenceId id, Deadline deadline) override;
   void free(SequenceId id, const std::string& pool, Deadline deadline) override;
+  [[nodiscard]] std::vector<std::string> workers(Deadline deadline) override;
 
  private:
   class Channel;

@@ -86,11 +86,20 @@ Sequence& sequence_of(nb::handle object, const char* name) {
       fmt::format("{}: {}, expected tributary.Sequence", name, type.c_str()).c_str());
 }
 
-nb::object adopt(const Client& client, nb::object object) {
+nb::object adopt(const Client& client, nb::object object, bool trusted, Timeout timeout) {
   Sequence& sequence = sequence_of(object, "sequence");
   const Use use(sequence);
-  usable(client.tier).adopt(sequence.handle);
-  sequence.set_tier(client.tier);
+  const SharedTier kept = client.tier;  // a pool may be closed meanwhile
+  TierClient& tier = usable(kept);
+  {
+    const Unlocked unlocked;
+    if (trusted) {
+      tier.adopt_trusted(sequence.handle);
+    } else {
+      tier.adopt(sequence.handle, deadline_of(timeout));
+    }
+  }
+  sequence.set_tier(kept);
   return object;
 }
 
@@ -218,11 +227,16 @@ void bind_client(nb::module_& module) {
            "seconds, only when that has passed, and it waits for a tier that starts, too. "
            "TooLarge:\n"
            "no pool can ever hold it. spread: over which workers, 'auto', 'single', 'all', ...")
-      .def("adopt", &adopt, "sequence"_a,
-           nb::sig("def adopt(self, sequence: Sequence) -> Sequence"),
+      .def("adopt", &adopt, "sequence"_a, nb::kw_only(), "trusted"_a = false,
+           "timeout"_a = nb::none(),
+           nb::sig("def adopt(self, sequence: Sequence, *, trusted: bool = False, "
+                   "timeout: float | None = None) -> Sequence"),
            "Takes a sequence of another client, as pickle or from_json() brought it, and renews "
            "its\n"
-           "lease; returns it.")
+           "lease; returns it. Raises PermissionDenied for one that names other workers than the\n"
+           "tier's, which the control plane is asked about where they are new. trusted: it comes "
+           "from\n"
+           "a process of one's own, and the control plane is not asked.")
       .def("release", &release, "sequence"_a,
            nb::sig("def release(self, sequence: Sequence) -> None"),
            "Renews its lease no longer: it ends with that, unless another client adopts it.")

@@ -111,9 +111,10 @@ class AsyncClient(_Awaitable):
             admitted.add_done_callback(_free)  # nobody else knows of it
             raise
 
-    def adopt(self, sequence):
-        """Client.adopt(), of a Sequence; does not wait."""
-        return AsyncSequence(self.client.adopt(sequence), self._executor)
+    async def adopt(self, sequence, **options):
+        """Client.adopt(), of a Sequence."""
+        return AsyncSequence(await self._call(self.client.adopt, sequence, **options),
+                             self._executor)
 
     def release(self, sequence):
         """Client.release(), of an AsyncSequence; does not wait."""

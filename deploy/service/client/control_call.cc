@@ -74,14 +74,22 @@ std::vector<ControlOutcome> control(WorkerConnections& connections,
                                     std::span<const ControlRequest> requests, Deadline deadline) {
   std::map<std::string, std::vector<std::size_t>> by_home;
   std::vector<ControlOutcome> outcomes(requests.size());
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    outcomes[i].status =
-        status_of([&] { by_home[home_address(*requests[i].sequence)].push_back(i); });
-  }
   WorkerCall call(connections, deadline);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    outcomes[i].status = status_of([&] {
+      const std::string& home = home_address(*requests[i].sequence);
+      call.check(home, *requests[i].sequence).throw_if_error();
+      by_home[home].push_back(i);
+    });
+  }
   std::vector<ControlMessage> messages;
-  for (const auto& [address, indices] : by_home) {
-    send(call, address, requests, indices, messages);
+  for (auto& [address, indices] : by_home) {
+    const auto alone =
+        std::ranges::stable_partition(indices, [&](std::size_t i) { return !requests[i].alone; });
+    send(call, address, requests, {indices.begin(), alone.begin()}, messages);
+    for (const std::size_t& one : alone) {
+      send(call, address, requests, std::span(&one, 1), messages);
+    }
   }
   for (const ControlMessage& message : messages) receive(call, message, requests, outcomes);
   return outcomes;

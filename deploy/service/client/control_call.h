@@ -17,6 +17,7 @@ struct ControlRequest {
   wire::ControlOp op = wire::ControlOp::kCommit;
   const SequenceHandle* sequence = nullptr;
   std::int64_t length = 0;
+  bool alone = false;  // in a message without others
 };
 struct ControlOutcome {
   Status status;

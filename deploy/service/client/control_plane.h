@@ -1,7 +1,8 @@
-// The control plane as a client sees it: admission and the end of sequences.
+// The control plane as a client sees it: admission and the end of sequences, the tier's workers.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/base/deadline.h"
 #include "core/sequencer/admit_request.h"
@@ -25,6 +26,8 @@ class ControlPlane {
   /// `pool` is the pool that the admission named. If it is registered and does not know the
   /// sequence, the sequence has ended, even if the control plane has just started.
   virtual void free(SequenceId id, const std::string& pool, Deadline deadline) = 0;
+  /// The addresses of all workers of the tier.
+  [[nodiscard]] virtual std::vector<std::string> workers(Deadline deadline) = 0;
 };
 
 }  // namespace tributary

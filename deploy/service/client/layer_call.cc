@@ -130,7 +130,12 @@ class LayerCall {
         failed_.push_back({i, std::move(good)});
         continue;
       }
-      by_home_[home_address(*items[i].sequence)].push_back(i);
+      const std::string& home = home_address(*items[i].sequence);
+      if (Status right = call_.check(home, *items[i].sequence); !right.ok()) {
+        failed_.push_back({i, std::move(right)});
+        continue;
+      }
+      by_home_[home].push_back(i);
     }
   }
 

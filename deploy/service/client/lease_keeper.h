@@ -2,45 +2,38 @@
 #pragma once
 
 #include <condition_variable>
-#include <map>
 #include <mutex>
 #include <thread>
 
-#include "core/base/deadline.h"
-#include "deploy/service/client/tier_client.h"
+#include "core/interface/clock.h"
+#include "deploy/service/client/lease_table.h"
 #include "deploy/service/client/worker_connections.h"
 
 namespace tributary {
 
-/// Renews a lease each time a third of it has passed. A sequence that its pool no longer knows is
-/// forgotten: the next call for it reports what happened.
+/// Sends what a LeaseTable says.
 class LeaseKeeper {
  public:
-  explicit LeaseKeeper(WorkerConnections& connections);
+  LeaseKeeper(WorkerConnections& connections, Clock& clock);
   ~LeaseKeeper();
   LeaseKeeper(const LeaseKeeper&) = delete;
   LeaseKeeper& operator=(const LeaseKeeper&) = delete;
 
+  // As the functions of LeaseTable.
   void keep(const SequenceHandle& sequence);
-  /// As keep(), of a lease that another client had, and that may be near its end: renewed at once.
   void take_over(const SequenceHandle& sequence);
-  /// Takes the handle's new epoch if the sequence is kept; otherwise does nothing.
   void update(const SequenceHandle& sequence);
-  void forget(SequenceId id);
+  void forget(const SequenceHandle& sequence);
 
  private:
-  struct Kept {
-    SequenceHandle sequence;
-    Time due;
-  };
-  void keep(const SequenceHandle& sequence, Time due);
   void run();
   void renew(std::unique_lock<std::mutex>& lock);
 
   WorkerConnections& connections_;
-  std::mutex mutex_;
+  Clock& clock_;
+  std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::map<SequenceId, Kept> kept_;
+  LeaseTable table_;
   bool stop_ = false;
   std::thread thread_;
 };

@@ -117,6 +117,10 @@ void push_rows(WorkerConnections& connections, std::span<const PromptRows> parts
     std::vector<std::size_t>& mine = sent_to[*piece.address];
     if (mine.size() >= kPiecesAhead) (void)call.wait(mine[mine.size() - kPiecesAhead]);
     if (refused(piece.part)) continue;  // the rest would only be refused too
+    if (Status right = call.check(*piece.address, sequence); !right.ok()) {
+      late[piece.part] = std::move(right);
+      continue;
+    }
     const std::size_t row_bytes = sequence.shape.row_bytes();
     const auto payload =
         part.rows.subspan(static_cast<std::size_t>(piece.begin - part.begin) * row_bytes,

@@ -171,4 +171,14 @@ void TierApi::free(SequenceId id, const std::string& pool, Deadline deadline) {
   }
 }
 
+std::vector<std::string> TierApi::workers(Deadline deadline) {
+  const HttpResponse response = request("GET", "/v1/workers", "", deadline);
+  if (response.status != 200) throw error_of(response, "the tier's workers");
+  try {
+    return parse_workers(response.body);
+  } catch (const Error& error) {
+    throw AnswerError(error.what());
+  }
+}
+
 }  // namespace tributary

@@ -23,6 +23,7 @@ class TierApi final : public ControlPlane {
   [[nodiscard]] SequenceHandle admit(const AdmitRequest& wanted, Deadline deadline) override;
   [[nodiscard]] SequenceHandle query(SequenceId id, Deadline deadline) override;
   void free(SequenceId id, const std::string& pool, Deadline deadline) override;
+  [[nodiscard]] std::vector<std::string> workers(Deadline deadline) override;
 
  private:
   [[nodiscard]] HttpResponse request(const std::string& method, const std::string& path,

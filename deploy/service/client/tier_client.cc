@@ -10,11 +10,13 @@
 #include "core/base/error.h"
 #include "core/base/line_writer.h"
 #include "deploy/service/client/control_call.h"
+#include "deploy/service/client/known_workers.h"
 #include "deploy/service/client/layer_call.h"
 #include "deploy/service/client/lease_keeper.h"
 #include "deploy/service/client/pool_watch.h"
 #include "deploy/service/client/row_push.h"
 #include "deploy/service/client/tier_api.h"
+#include "deploy/service/client/worker_call.h"
 #include "deploy/service/client/worker_connections.h"
 #include "deploy/service/protocol/admission.h"
 #include "deploy/service/protocol/sequence_json.h"
@@ -54,7 +56,9 @@ class TierClient::Impl {
                 : [](const std::string&
                          text) { stderr_lines().write(fmt::format("tributary: {}", text)); }),
         watch_(*control_, connections_) {
-    if (config.renew_leases) leases_ = std::make_unique<LeaseKeeper>(connections_);
+    if (config.renew_leases) {
+      leases_ = std::make_unique<LeaseKeeper>(connections_, steady_clock());
+    }
   }
 
   [[nodiscard]] Deadline deadline(const std::optional<Deadline>& given) const {
@@ -69,22 +73,28 @@ class TierClient::Impl {
     }
     SequenceHandle sequence = control_->admit(request, deadline);
     if (leases_) leases_->keep(sequence);
+    workers_.learn(sequence, *control_, deadline);
     return sequence;
   }
 
+  void check_workers(const SequenceHandle& sequence, Deadline deadline) {
+    workers_.check(sequence, *control_, deadline);
+  }
   void take_over(const SequenceHandle& sequence) {
+    connections_.check(home_address(sequence), sequence.id, sequence.token).throw_if_error();
     if (leases_) leases_->take_over(sequence);
   }
   void changed(const SequenceHandle& sequence) {
     if (leases_) leases_->update(sequence);
   }
-  void forget(SequenceId id) {
-    if (leases_) leases_->forget(id);
+  void forget(const SequenceHandle& sequence) {
+    if (leases_) leases_->forget(sequence);
   }
 
  private:
   const TierClientConfig config_;
   std::shared_ptr<ControlPlane> control_;
+  KnownWorkers workers_;
   WorkerConnections connections_;
   PoolWatch watch_;
   std::unique_ptr<LeaseKeeper> leases_;  // last: it uses the connections
@@ -130,12 +140,17 @@ SequenceHandle TierClient::admit_waiting(const AdmitRequest& request, Deadline d
   }
 }
 
-void TierClient::adopt(const SequenceHandle& sequence) {
+void TierClient::adopt(const SequenceHandle& sequence, std::optional<Deadline> deadline) {
+  impl_->check_workers(sequence, impl_->deadline(deadline));
+  impl_->take_over(sequence);
+}
+
+void TierClient::adopt_trusted(const SequenceHandle& sequence) {
   impl_->take_over(sequence);
 }
 
 void TierClient::release(const SequenceHandle& sequence) {
-  impl_->forget(sequence.id);
+  impl_->forget(sequence);
 }
 
 SequenceHandle TierClient::query(const SequenceHandle& sequence, std::optional<Deadline> deadline) {
@@ -198,7 +213,7 @@ void TierClient::free(std::span<const SequenceHandle* const> sequences,
   std::vector<ControlRequest> requests;
   requests.reserve(sequences.size());
   for (const SequenceHandle* sequence : sequences) {
-    impl_->forget(sequence->id);
+    impl_->forget(*sequence);
     requests.push_back({.op = wire::ControlOp::kFree, .sequence = sequence});
   }
   // Half of the time is left to ask the control plane about a worker that does not answer.
@@ -208,10 +223,22 @@ void TierClient::free(std::span<const SequenceHandle* const> sequences,
   Status control_plane;
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     if (outcomes[i].status.ok() || outcomes[i].status.code() == ErrorCode::kNotFound) continue;
+    // It would free whatever has the id. A handle that its worker refuses frees nothing: it may be
+    // of a sequence that is gone with its pool.
+    const bool refused = outcomes[i].status.code() == ErrorCode::kPermissionDenied;
     // A control plane that is down is asked once.
     if (control_plane.ok()) {
-      control_plane = status_of(
-          [&] { impl_->control_plane().free(sequences[i]->id, sequences[i]->pool, end); });
+      control_plane = status_of([&] {
+        if (refused) {
+          static_cast<void>(impl_->control_plane().query(sequences[i]->id, end));
+        } else {
+          impl_->control_plane().free(sequences[i]->id, sequences[i]->pool, end);
+        }
+      });
+      if (refused && control_plane.ok()) {
+        failed.push_back({i, outcomes[i].status});
+        continue;
+      }
       // The sequence is gone with its pool, or the pool is cut off from the control plane and ends
       // the lease by itself.
       if (control_plane.code() == ErrorCode::kNotFound ||

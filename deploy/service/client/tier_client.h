@@ -123,9 +123,16 @@ class TierClient {
   /// Waits for room instead of throwing kPoolFull, and for a tier that is kUnavailable (it is
   /// starting or restarting), until the deadline.
   [[nodiscard]] SequenceHandle admit_waiting(const AdmitRequest& request, Deadline deadline);
-  /// Keeps the lease of a sequence that was admitted by another client, from now on.
-  void adopt(const SequenceHandle& sequence);
-  /// Keeps the lease no longer: the sequence ends with it, unless another client adopts it.
+  /// Keeps the lease of a sequence that was admitted by another client, from now on. Throws
+  /// kPermissionDenied for a handle that names other workers than the tier's, which the control
+  /// plane is asked about where they are new, and for one whose token is not the sequence's, where
+  /// this client has proven that to its worker; otherwise the next call does so.
+  void adopt(const SequenceHandle& sequence, std::optional<Deadline> deadline = {});
+  /// The same of a handle that comes from a process of ours, which knows its workers: the control
+  /// plane is not asked.
+  void adopt_trusted(const SequenceHandle& sequence);
+  /// Keeps the lease no longer: the sequence ends with it, unless another client adopts it. No
+  /// effect with another token, or an earlier epoch, than the kept handle's.
   void release(const SequenceHandle& sequence);
   /// The sequence as its pool has it now. Throws kNotFound for one that has ended.
   [[nodiscard]] SequenceHandle query(const SequenceHandle& sequence,

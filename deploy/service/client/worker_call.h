@@ -46,6 +46,10 @@ class WorkerCall {
   WorkerCall(const WorkerCall&) = delete;
   WorkerCall& operator=(const WorkerCall&) = delete;
 
+  /// As WorkerConnections::check().
+  [[nodiscard]] Status check(const std::string& address, const SequenceHandle& sequence) {
+    return connections_.check(address, sequence.id, sequence.token);
+  }
   /// Numbers the message `header` and sends it with `message`. Returns the request's index; waits
   /// for nothing.
   template <wire::Message Header>

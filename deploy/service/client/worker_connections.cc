@@ -9,6 +9,7 @@
 
 #include "comm/wire/codec.h"
 #include "comm/wire/crc32c.h"
+#include "deploy/service/client/worker_replies.h"
 
 namespace tributary {
 namespace {
@@ -19,8 +20,6 @@ constexpr auto kGiveBackTimeout = std::chrono::seconds(30);
 /// The limit for a message that a transport is about to read, or a reply that is landing, at the
 /// deadline.
 constexpr auto kLastMoment = std::chrono::milliseconds(10);
-/// A connection that has served more sequences proves the ones in use again.
-constexpr std::size_t kMaxProven = 65'536;
 /// The pauses between tries, doubled from the first to the longest: a worker that only had no place
 /// is reached at once, and one that is down for long costs little.
 constexpr auto kFirstPause = std::chrono::milliseconds(5);
@@ -35,48 +34,6 @@ std::chrono::milliseconds pause_after(int failures) {
 std::uint64_t random_number() {
   std::random_device random;
   return (std::uint64_t{random()} << 32) | random();
-}
-
-wire::MessageType reply_type(wire::MessageType request) {
-  switch (request) {
-    case wire::MessageType::kRows:
-      return wire::MessageType::kRowsReply;
-    case wire::MessageType::kLayerRequest:
-      return wire::MessageType::kLayerReply;
-    default:
-      return wire::MessageType::kControlReply;
-  }
-}
-
-std::uint64_t request_of(const WorkerReply& reply) {
-  return std::visit(
-      [](const auto& message) -> std::uint64_t {
-        if constexpr (requires { message.request; }) {
-          return message.request;
-        } else {
-          return 0;
-        }
-      },
-      reply);
-}
-
-/// It has ended with an error, or with a refusal of its rows.
-bool has_failed(const WorkerRequest& request) {
-  const auto* rows = std::get_if<wire::RowsReply>(&request.reply);
-  return !request.status.ok() || (rows != nullptr && !rows->outcome.ok());
-}
-
-WorkerReply decode_reply(wire::MessageType type, std::span<const std::byte> header) {
-  switch (type) {
-    case wire::MessageType::kRowsReply:
-      return wire::decode<wire::RowsReply>(header);
-    case wire::MessageType::kLayerReply:
-      return wire::decode<wire::LayerReply>(header);
-    case wire::MessageType::kControlReply:
-      return wire::decode<wire::ControlReply>(header);
-    default:
-      fail(ErrorCode::kMalformedInput, "message of type {}", static_cast<int>(type));
-  }
 }
 
 }  // namespace
@@ -138,7 +95,11 @@ void WorkerConnections::dispatch(const std::shared_ptr<WorkerRequest>& request) 
     return;
   }
   Connection& connection = connections_.at(known->second);
-  if (connection.welcomed) {
+  if (connection.welcomed && connection.sequences.full()) {
+    connection.replaced = true;  // it ends when its sequences have
+    peers_.erase(known);
+    open(request);
+  } else if (connection.welcomed) {
     transmit(std::span(&request, 1), known->second);
   } else {
     connection.held.push_back(request);
@@ -165,38 +126,61 @@ void WorkerConnections::on_open(PeerId peer, const Proven& who) {
   if (found == connections_.end()) return;
   Connection& connection = found->second;
   connection.session = who.session;
-  connection.proven[connection.greeting.sequence_id] = connection.greeting.token;
+  connection.sequences.opened(connection.greeting.sequence_id, connection.greeting.token);
   send(peer, wire::Hello{.shape = connection.greeting.shape});
 }
 
 void WorkerConnections::transmit(std::span<const std::shared_ptr<WorkerRequest>> requests,
                                  PeerId peer) {
-  prove(requests, peer);
+  wire::Prove further;
+  std::vector<std::shared_ptr<WorkerRequest>> ready;
+  ready.reserve(requests.size());
   for (const auto& request : requests) {
+    if (!request->done && prove(request, peer, further)) ready.push_back(request);
+  }
+  if (!further.items.empty()) send(peer, further);
+  for (const auto& request : ready) {
     if (!request->done) transmit(request, peer);
   }
 }
 
-void WorkerConnections::prove(std::span<const std::shared_ptr<WorkerRequest>> requests,
-                              PeerId peer) {
+bool WorkerConnections::prove(const std::shared_ptr<WorkerRequest>& request, PeerId peer,
+                              wire::Prove& further) {
+  using Standing = ProvenSequences::Standing;
   Connection& connection = connections_.at(peer);
-  if (connection.proven.size() > kMaxProven) connection.proven.clear();
-  wire::Prove further;
-  for (const auto& request : requests) {
-    if (request->done) continue;
-    for (const Greeting& greeting : request->greetings) {
-      const auto [known, added] =
-          connection.proven.try_emplace(greeting.sequence_id, greeting.token);
-      if (!added && known->second == greeting.token) continue;
-      known->second = greeting.token;
-      further.items.push_back({.sequence_id = greeting.sequence_id,
-                               .proof = proof::further_proof(greeting.token, connection.session,
-                                                             greeting.sequence_id)});
-      if (further.items.size() < wire::Prove::Item::kMost) continue;
-      send(peer, std::exchange(further, {}));
+  bool undecided = false;
+  for (const Greeting& greeting : request->greetings) {
+    const Standing standing = connection.sequences.standing(greeting.sequence_id, greeting.token);
+    if (standing == Standing::kOther) {
+      finish(request->number, wrong_token(connection.address, greeting.sequence_id));
+      return false;
     }
+    undecided |= standing == Standing::kUndecided;
   }
-  if (!further.items.empty()) send(peer, further);
+  if (undecided) {
+    connection.held.push_back(request);
+    return false;
+  }
+  for (const Greeting& greeting : request->greetings) {
+    const Standing standing = connection.sequences.standing(greeting.sequence_id, greeting.token);
+    if (standing != Standing::kUnknown) continue;
+    connection.sequences.asked(greeting.sequence_id, greeting.token);
+    further.items.push_back(
+        {.sequence_id = greeting.sequence_id,
+         .proof = proof::further_proof(greeting.token, connection.session, greeting.sequence_id)});
+    if (further.items.size() == wire::Prove::Item::kMost) send(peer, std::exchange(further, {}));
+  }
+  return true;
+}
+
+Status WorkerConnections::check(const std::string& address, std::uint64_t sequence_id,
+                                const wire::Token& token) {
+  const std::scoped_lock lock(mutex_);
+  const auto known = peers_.find(address);
+  if (known == peers_.end()) return {};
+  const ProvenSequences& sequences = connections_.at(known->second).sequences;
+  const bool other = sequences.standing(sequence_id, token) == ProvenSequences::Standing::kOther;
+  return other ? wrong_token(address, sequence_id) : Status{};
 }
 
 /// Nothing of ours runs there. What is sent later takes another connection.
@@ -337,6 +321,15 @@ std::optional<Landing> WorkerConnections::on_message(PeerId peer, std::uint16_t 
       welcomed(peer, welcome);
       return std::nullopt;
     }
+    if (message == wire::MessageType::kProveReply) {
+      const auto reply = wire::decode<wire::ProveReply>(header);
+      const Section section(*this);
+      const auto found = connections_.find(peer);
+      if (found == connections_.end()) return std::nullopt;
+      found->second.sequences.judged(reply);
+      transmit(std::exchange(found->second.held, {}), peer);
+      return std::nullopt;
+    }
     if (message == wire::MessageType::kNotUsed) {
       const Section section(*this);
       not_used(peer);
@@ -371,11 +364,15 @@ void WorkerConnections::interrupted(PeerId peer, const Status& reason) {
   const std::optional<Connection> gone = take(peer);
   if (!gone) return;
   const auto now = Clock::now();
-  Absence& absence =
-      absent_.try_emplace(gone->address, Absence{.since = now, .why = {}}).first->second;
-  absence.why = {ErrorCode::kUnavailable,
-                 fmt::format("worker {}: {}", gone->address, reason.message())};
-  absence.next_try = now + pause_after(absence.failures++);
+  Status why(ErrorCode::kUnavailable,
+             fmt::format("worker {}: {}", gone->address, reason.message()));
+  auto next_try = now;
+  if (!gone->replaced) {
+    Absence& absence =
+        absent_.try_emplace(gone->address, Absence{.since = now, .why = {}}).first->second;
+    absence.why = why;
+    absence.next_try = next_try = now + pause_after(absence.failures++);
+  }
   std::vector<std::shared_ptr<WorkerRequest>> requests = gone->held;
   for (const auto& [number, request] : pending_) {
     if (request->peer != peer) continue;
@@ -383,7 +380,7 @@ void WorkerConnections::interrupted(PeerId peer, const Status& reason) {
     requests.push_back(request);
   }
   for (const auto& request : requests) {
-    if (!request->done) send_later(request, absence.next_try, absence.why);
+    if (!request->done) send_later(request, next_try, why);
   }
 }
 
@@ -435,7 +432,7 @@ std::optional<WorkerConnections::Connection> WorkerConnections::take(PeerId peer
   if (found == connections_.end()) return std::nullopt;
   Connection connection = std::move(found->second);
   connections_.erase(found);
-  peers_.erase(connection.address);
+  if (!connection.replaced) peers_.erase(connection.address);
   return connection;
 }
 

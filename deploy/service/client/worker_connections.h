@@ -24,6 +24,7 @@
 #include "core/base/deadline.h"
 #include "core/base/error.h"
 #include "deploy/service/client/byte_budget.h"
+#include "deploy/service/client/proven_sequences.h"
 #include "deploy/service/protocol/client_messages.h"
 
 namespace tributary {
@@ -115,6 +116,10 @@ class WorkerConnections final : private TransportHandler {
   /// request's status. A connection that ends, before the welcome or after it, says nothing about
   /// the pool: it is made again, and its requests wait, while their calls do.
   void send(const std::shared_ptr<WorkerRequest>& request);
+  /// kPermissionDenied where the connection to the worker has proven the sequence with another
+  /// token: a message with this one is not sent.
+  [[nodiscard]] Status check(const std::string& address, std::uint64_t sequence_id,
+                             const wire::Token& token);
   /// Waits for the request's end. A deadline that passes ends it with kDeadlineExceeded, or, where
   /// it was tried again and again, with the last reason; a later reply is dropped.
   [[nodiscard]] Status wait(WorkerRequest& request, Deadline deadline);
@@ -141,9 +146,11 @@ class WorkerConnections final : private TransportHandler {
     std::string address;
     Greeting greeting;
     Session session{};
-    std::unordered_map<std::uint64_t, wire::Token> proven = {};  // sequences
+    ProvenSequences sequences = {};
     bool welcomed = false;
-    std::vector<std::shared_ptr<WorkerRequest>> held;  // until it is
+    bool replaced = false;  // by a newer one, with which it is not in peers_
+    /// Until it is welcomed, or until the worker has judged another token of their sequences.
+    std::vector<std::shared_ptr<WorkerRequest>> held;
   };
   /// An address between the first try to connect and the welcome.
   struct Absence {
@@ -174,7 +181,10 @@ class WorkerConnections final : private TransportHandler {
   void open(const std::shared_ptr<WorkerRequest>& request);
   /// Sends requests, after the proofs of their sequences that are new to the connection.
   void transmit(std::span<const std::shared_ptr<WorkerRequest>> requests, PeerId peer);
-  void prove(std::span<const std::shared_ptr<WorkerRequest>> requests, PeerId peer);
+  /// Whether the request may be sent now, after the proofs that are added to `further`. Otherwise
+  /// it is held, or ended.
+  [[nodiscard]] bool prove(const std::shared_ptr<WorkerRequest>& request, PeerId peer,
+                           wire::Prove& further);
   void transmit(const std::shared_ptr<WorkerRequest>& request, PeerId peer);
   void not_used(PeerId peer);
   void welcomed(PeerId peer, const wire::Welcome& welcome);
@@ -208,7 +218,7 @@ class WorkerConnections final : private TransportHandler {
   std::atomic<std::uint64_t> next_number_;
   ByteBudget budget_;
   std::mutex mutex_;  // guards the fields below, up to the transport; held while that is called
-  std::map<std::string, PeerId> peers_;  // those in connections_
+  std::map<std::string, PeerId> peers_;  // those in connections_, but for replaced ones
   std::unordered_map<PeerId, Connection> connections_;
   std::unordered_map<std::uint64_t, std::shared_ptr<WorkerRequest>> pending_;  // by number
   std::vector<std::shared_ptr<WorkerRequest::Call>> ended_;  // of requests, since the last Section

@@ -109,6 +109,7 @@ const std::vector<Api::Route>& Api::routes() {
       {"POST", "/v1/sequences", Role::kClient, &Api::post_sequence},
       {"GET", "/v1/sequences/*", Role::kClient, &Api::get_sequence},
       {"DELETE", "/v1/sequences/*", Role::kClient, &Api::delete_sequence},
+      {"GET", "/v1/workers", Role::kClient, &Api::get_workers},
       {"POST", "/v1/pools/*/drain", Role::kOperator, &Api::drain<true>},
       {"POST", "/v1/pools/*/resume", Role::kOperator, &Api::drain<false>},
       {"POST", "/v1/pools/*/workers/*/drain", Role::kOperator, &Api::drain_worker<true>},
@@ -285,6 +286,11 @@ void Api::delete_sequence(const HttpRequest& request, const Arguments& arguments
   held_.free(id, parse_pool_query(request.query), [respond](const Status& status) {
     respond(status.ok() ? json_reply(200, "{}") : error_reply(status.code(), status.message()));
   });
+}
+
+void Api::get_workers(const HttpRequest& /*request*/, const Arguments& /*arguments*/,
+                      const HttpRespond& respond) {
+  respond(json_reply(200, workers_to_json(worker_addresses(registry_))));
 }
 
 const Pool& Api::living_pool(const HttpRequest& request, const std::string& name) const {

@@ -57,6 +57,7 @@ class Api {
   void post_sequence(const HttpRequest& request, const Arguments&, const HttpRespond& respond);
   void get_sequence(const HttpRequest&, const Arguments& arguments, const HttpRespond& respond);
   void delete_sequence(const HttpRequest&, const Arguments& arguments, const HttpRespond& respond);
+  void get_workers(const HttpRequest&, const Arguments&, const HttpRespond& respond);
   void get_connect(const HttpRequest&, const Arguments&, const HttpRespond& respond);
   template <bool kDraining>  // or back again
   void drain(const HttpRequest& request, const Arguments& arguments, const HttpRespond& respond);

@@ -278,4 +278,12 @@ std::int64_t pages_of(std::int64_t prompt_tokens, std::int64_t max_new_tokens) n
   return ceil_div(prompt_tokens + max_new_tokens, kPageTokens);
 }
 
+std::vector<std::string> worker_addresses(const PoolRegistry& registry) {
+  std::vector<std::string> addresses;
+  for (const auto& [name, pool] : registry.pools()) {
+    for (const WorkerInfo& worker : pool.about.workers) addresses.push_back(worker.address);
+  }
+  return addresses;
+}
+
 }  // namespace tributary

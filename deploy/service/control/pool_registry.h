@@ -145,4 +145,7 @@ class PoolRegistry {
   std::uint64_t pools_lost_ = 0;
 };
 
+/// Of all known pools.
+[[nodiscard]] std::vector<std::string> worker_addresses(const PoolRegistry& registry);
+
 }  // namespace tributary

@@ -51,6 +51,25 @@ SequenceHandle parse_sequence_handle(std::string_view text) {
   return sequence;
 }
 
+std::string workers_to_json(const std::vector<std::string>& addresses) {
+  return json_text({{"workers", addresses}});
+}
+
+std::vector<std::string> parse_workers(std::string_view text) {
+  constexpr std::size_t kMost = 1'000'000;
+  const json value = parse_strict_json(text, "answer");
+  JsonObject object(value, "answer");
+  std::vector<std::string> addresses;
+  for (const json& address : object.array("workers", kMost)) {
+    if (!address.is_string() || address.get_ref<const std::string&>().size() > kMaxAddressBytes) {
+      fail(ErrorCode::kMalformedInput, "{}: not an address", object.path("workers"));
+    }
+    addresses.push_back(address.get<std::string>());
+  }
+  object.end();
+  return addresses;
+}
+
 std::string to_json(const AdmitRequest& request) {
   json object = json::object();
   put_request(object, request);

@@ -1,5 +1,6 @@
-// The request of POST /v1/sequences, and the answer of it and of GET /v1/sequences/{id}: all that a
-// client needs to reach a sequence. Both the writer and the reader are here.
+// The request of POST /v1/sequences, the answer of it and of GET /v1/sequences/{id}, and that of
+// GET /v1/workers: all that a client needs to reach a sequence. Both the writer and the reader are
+// here.
 #pragma once
 
 #include <cstdint>
@@ -59,6 +60,11 @@ struct SequenceHandle : SequenceInfo {
 [[nodiscard]] std::string to_json(const SequenceHandle& sequence);
 /// Throws kMalformedInput for text that to_json() does not write.
 [[nodiscard]] SequenceHandle parse_sequence_handle(std::string_view text);
+
+/// The answer of GET /v1/workers: {"workers": ["ADDRESS", ...]}, of all pools.
+[[nodiscard]] std::string workers_to_json(const std::vector<std::string>& addresses);
+/// Throws kMalformedInput for text that workers_to_json() does not write.
+[[nodiscard]] std::vector<std::string> parse_workers(std::string_view text);
 
 /// {"prompt_tokens", "max_new_tokens", "spread"}; the key travels in its own header.
 [[nodiscard]] std::string to_json(const AdmitRequest& request);

@@ -27,8 +27,8 @@ struct Hello {
 };
 
 /// Further sequences that the connection serves, before their first message on it. Tokens are not
-/// sent: each is proven by a keyed hash over the connection's session. There is no answer; what
-/// names a sequence that was not proven is refused.
+/// sent: each is proven by a keyed hash over the connection's session. What names a sequence that
+/// was not proven is refused. A wrong proof takes nothing from what was proven before.
 struct Prove {
   static constexpr MessageType kType = MessageType::kProve;
   struct Item {
@@ -37,6 +37,18 @@ struct Prove {
     std::uint64_t sequence_id = 0;
     proof::FurtherProof proof{};
     static void fields(auto& archive, auto& m) { archive(m.sequence_id, m.proof); }
+  };
+  std::vector<Item> items;
+  static void fields(auto& archive, auto& m) { archive(m.items); }
+};
+
+/// One answer to each Prove, in their order.
+struct ProveReply {
+  static constexpr MessageType kType = MessageType::kProveReply;
+  struct Item {
+    static constexpr std::size_t kMost = Prove::Item::kMost;
+    ErrorCode code = ErrorCode::kPermissionDenied;  // or kOk
+    static void fields(auto& archive, auto& m) { archive(m.code); }
   };
   std::vector<Item> items;
   static void fields(auto& archive, auto& m) { archive(m.items); }

@@ -9,7 +9,7 @@
 namespace tributary::wire {
 
 inline constexpr std::uint32_t kMagic = 0x42495254;  // "TRIB"
-inline constexpr std::uint16_t kVersion = 7;
+inline constexpr std::uint16_t kVersion = 8;
 /// The bound on an encoded message (active messages of UCX over TCP carry headers of up to 8 KB).
 inline constexpr std::size_t kMaxHeaderBytes = 4096;
 
@@ -26,6 +26,7 @@ enum class MessageType : std::uint16_t {
   kControlReply = 8,
   kProve = 9,     // client: these sequences are mine too
   kNotUsed = 10,  // worker: no sequence of this connection is here any more
+  kProveReply = 11,
   // worker -> leader (rank 0) of the same pool, and back: worker_messages.h
   kJoin = 32,          // first message of a worker on its connection to the leader
   kPoolOrder = 33,     // leader; payload: an order (core/sequencer/order.h)

@@ -64,8 +64,9 @@ std::vector<float> values(std::size_t count, unsigned seed) {
 }
 
 SequenceHandle start(TierClient& client, SpreadPolicy spread) {
-  SequenceHandle sequence = client.admit(
-      {.prompt_tokens = kPrompt, .max_new_tokens = 16, .spread = spread}, Deadline::after(kFar));
+  SequenceHandle sequence =
+      client.admit({.prompt_tokens = kPrompt, .max_new_tokens = 8 * kTokens, .spread = spread},
+                   Deadline::after(kFar));
   const auto width = static_cast<std::size_t>(sequence.shape.latent_dim());
   for (int layer = 0; layer < kLayers; ++layer) {
     const auto rows = values(kPrompt * width, static_cast<unsigned>(layer));
@@ -115,6 +116,43 @@ TEST(LocalPool, OutputsDoNotDependOnTheWorkers) {
     }
     client->free(sequence);
   }
+}
+
+/// By a client that serves the sequence's owner, and by another one.
+TEST(LocalPool, AMadeUpHandleDoesNothingAndItsVictimGoesOn) {
+  LocalPool pool(2, small_pool());
+  const auto owner = pool.make_client({});
+  const auto other = pool.make_client({});
+  SequenceHandle victim = start(*owner, SpreadPolicy::kAll);
+  SequenceHandle mine = start(*other, SpreadPolicy::kAll);
+  std::vector<SequenceHandle> forgeries(4, victim);
+  forgeries[0].token = {};
+  forgeries[1] = mine;
+  forgeries[1].id = victim.id;
+  forgeries[2].token = {};
+  forgeries[2].epoch = 9;
+  forgeries[3].token.back() ^= 1;
+  forgeries[3].prompt_tokens = forgeries[3].length = 64;
+  for (SequenceHandle forged : forgeries) {
+    decode(*owner, victim);
+    for (TierClient* client : {owner.get(), other.get()}) {
+      const Deadline far = Deadline::after(kFar);
+      static_cast<void>(status_of([&] { client->adopt(forged); }));
+      EXPECT_EQ(code_of([&] { client->wait_ready(forged, far); }), ErrorCode::kPermissionDenied);
+      EXPECT_EQ(code_of([&] { client->truncate(forged, 64, far); }), ErrorCode::kPermissionDenied);
+      EXPECT_EQ(code_of([&] { decode(*client, forged); }), ErrorCode::kPermissionDenied);
+      EXPECT_EQ(code_of([&] { client->free(forged, far); }), ErrorCode::kPermissionDenied);
+      client->release(forged);
+    }
+    decode(*owner, victim);
+  }
+  EXPECT_EQ(victim.length, kPrompt + 8 * kTokens);
+  EXPECT_EQ(owner->query(victim).epoch, 1U);
+  SequenceHandle elsewhere = victim;
+  elsewhere.addresses[1] = "local://nowhere";
+  EXPECT_EQ(code_of([&] { owner->adopt(elsewhere); }), ErrorCode::kPermissionDenied);
+  owner->free(victim);
+  other->free(mine);
 }
 
 constexpr int kNope = 24;

@@ -65,7 +65,7 @@ def test_errors_and_adoption(client):
                 await tier.admit(10**9, 1)
             with client.admit(5, 1) as sequence:
                 copy = tributary.Sequence.from_json(sequence.to_json())
-                async with tier.adopt(copy) as adopted:
+                async with await tier.adopt(copy) as adopted:
                     await adopted.refresh()
                     assert adopted.shape == sequence.shape
 

@@ -99,11 +99,13 @@ def test_who_waits_for_a_pool_that_is_closed_hears_of_it():
 
 def test_a_handle_is_of_its_pool_alone():
     with small() as pool, small() as other, ready(pool) as sequence:
-        copy = other.adopt(pickle.loads(pickle.dumps(sequence)))
+        copy = pickle.loads(pickle.dumps(sequence))
+        with pytest.raises(tributary.PermissionDenied, match="no worker of this tier"):
+            other.adopt(copy)
         with pytest.raises((tributary.Error)):
-            attend(other, copy)
+            attend(other, other.adopt(copy, trusted=True))
         attend(pool, sequence)
-        copy = tributary.Client().adopt(pickle.loads(pickle.dumps(sequence)))
+        copy = tributary.Client().adopt(copy, trusted=True)
         with pytest.raises(tributary.InvalidArgument, match="address 'local://.*expected tcp://"):
             copy.truncate(1)
 

@@ -8,7 +8,7 @@ import socket
 import struct
 
 PREAMBLE = b"TRIBTCP1" + struct.pack("<I", 2)
-VERSION = 7
+VERSION = 8
 HELLO, WELCOME, LAYER_REQUEST = 1, 2, 5
 BF16_ROWS, BF16_QUERIES = 2, 2
 

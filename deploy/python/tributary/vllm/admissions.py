@@ -1,6 +1,8 @@
 # The scheduler's calls of the tier, all from one thread: the scheduler never waits for them.
+import array
 import atexit
 import dataclasses
+import hashlib
 import threading
 import time
 
@@ -12,11 +14,25 @@ RETRY_S = 0.1
 READY_S = 0.05  # for the last rows of a prompt that another engine has computed
 
 
+def hash_of(tokens):
+    """Of a prompt: 64 hexadecimal digits."""
+    return hashlib.sha256(array.array("q", tokens).tobytes()).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class HandOff:
+    """What a request brings from the engine that has pushed its prompt, if its user says so."""
+
+    sequence: str       # as JSON
+    prompt: str | None  # the hash of the tokens that were pushed
+    tokens: list        # the request's own
+
+
 @dataclasses.dataclass
 class Wanted:
     prompt_tokens: int
     new_tokens: int
-    handed_over: str | None
+    handed_over: HandOff | None
     asked: float = dataclasses.field(default_factory=time.monotonic)
 
 
@@ -35,8 +51,7 @@ class Admissions:
         atexit.register(self.close)
 
     def ask(self, request, prompt_tokens, new_tokens, handed_over=None):
-        """Whether it is decided already; take() then says how. `handed_over`: the sequence that
-        another engine has pushed the prompt to, as JSON."""
+        """Whether it is decided already; take() then says how. `handed_over`: a HandOff."""
         with self._changed:
             if request in self._decided:
                 return True
@@ -121,12 +136,13 @@ class Admissions:
     def _claim(self, request, wanted):
         """Makes the sequence that another engine has handed over this one's alone. Where that
         cannot be, the request is admitted as any other."""
-        sequence = None
+        sequence, given = None, wanted.handed_over
         try:
-            sequence = self._client.adopt(tributary.Sequence.from_json(wanted.handed_over))
-            if sequence.prompt_tokens != wanted.prompt_tokens:
-                raise tributary.InvalidArgument(f"{sequence} has {sequence.prompt_tokens} rows, "
-                                                f"the request {wanted.prompt_tokens}")
+            handle = tributary.Sequence.from_json(given.sequence)
+            if (handle.prompt_tokens != wanted.prompt_tokens
+                    or given.prompt != hash_of(given.tokens[:wanted.prompt_tokens])):
+                raise tributary.InvalidArgument(f"{handle} holds another prompt")
+            sequence = self._client.adopt(handle, timeout=min(2.0, self._options.timeout))
             sequence.wait_ready(timeout=READY_S)
             # A new epoch: nobody else who has the handle can step or claim any more.
             sequence.truncate(wanted.prompt_tokens, timeout=min(2.0, self._options.timeout))

@@ -3,7 +3,7 @@ import dataclasses
 
 import tributary
 
-from .admissions import Admissions
+from .admissions import Admissions, HandOff, hash_of
 from .interface import (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole,
                         KVConnectorWorkerMetadata, RequestStatus, check_version)
 from .options import Options, refused
@@ -42,9 +42,12 @@ def hands_over(request):
 
 
 def handed_over(request):
-    """The sequence that the engine which computed its prompt has answered with."""
+    """What the engine which computed its prompt has answered with."""
     given = request.kv_transfer_params or {}
-    return given.get("tributary_sequence") if given.get("do_remote_prefill") else None
+    if not given.get("do_remote_prefill") or "tributary_sequence" not in given:
+        return None
+    return HandOff(given["tributary_sequence"], given.get("tributary_prompt"),
+                   request.all_token_ids)
 
 
 class TributaryConnector(KVConnectorBase_V1):
@@ -135,7 +138,7 @@ class TributaryConnector(KVConnectorBase_V1):
     def update_connector_output(self, connector_output):
         metadata = connector_output.kv_connector_worker_meta
         for name, text in (metadata.sequences if metadata else {}).items():
-            sequence = self._client.adopt(tributary.Sequence.from_json(text))
+            sequence = self._client.adopt(tributary.Sequence.from_json(text), trusted=True)
             if name in self._requests:
                 self._sequences[name] = sequence  # the worker has freed the one before
             else:
@@ -145,20 +148,21 @@ class TributaryConnector(KVConnectorBase_V1):
         name = request.request_id
         answer = None
         if hands_over(request) and request.status == RequestStatus.FINISHED_LENGTH_CAPPED:
-            answer = self._hand_over(name)
+            answer = self._hand_over(request)
         self._drop(name)
         self._requests.pop(name, None)
         self._blocks.pop(name, None)
         return False, answer
 
-    def _hand_over(self, name):
+    def _hand_over(self, request):
         """The lease is that of the engine that gets the answer, and claims the sequence in time."""
-        sequence = self._sequences.pop(name, None)
+        sequence = self._sequences.pop(request.request_id, None)
         if sequence is None:
             return None
         text = sequence.to_json()
         self._client.release(sequence)
         return {"do_remote_prefill": True, "do_remote_decode": False, "tributary_sequence": text,
+                "tributary_prompt": hash_of(request.all_token_ids[:sequence.prompt_tokens]),
                 "remote_engine_id": self._vllm_config.kv_transfer_config.engine_id}
 
     def _drop(self, name):

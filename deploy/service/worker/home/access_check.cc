@@ -14,26 +14,26 @@ void AccessCheck::open(PeerId peer, const Proven& who) {
       .session = who.session, .proven = {who.id}, .used = std::chrono::steady_clock::now()};
 }
 
-std::size_t AccessCheck::prove(PeerId peer, const wire::Prove& further) {
+wire::ProveReply AccessCheck::prove(PeerId peer, const wire::Prove& further) {
+  wire::ProveReply reply;
+  reply.items.resize(further.items.size());
   const std::lock_guard lock(mutex_);
   const auto found = connections_.find(peer);
-  if (found == connections_.end()) return further.items.size();
+  if (found == connections_.end()) return reply;
   Connection& connection = found->second;
   connection.used = std::chrono::steady_clock::now();
-  std::size_t wrong = 0;
-  for (const wire::Prove::Item& item : further.items) {
+  for (std::size_t i = 0; i < further.items.size(); ++i) {
+    const wire::Prove::Item& item = further.items[i];
     const auto expected = proof::further_proof(wire::access_token(key_, item.sequence_id),
                                                connection.session, item.sequence_id);
-    if (item.sequence_id != wire::kPoolItself && wire::same_bytes(expected, item.proof)) {
-      connection.proven.insert(item.sequence_id);
-    } else {
-      ++wrong;
-    }
+    if (item.sequence_id == wire::kPoolItself || !wire::same_bytes(expected, item.proof)) continue;
+    connection.proven.insert(item.sequence_id);
+    reply.items[i].code = ErrorCode::kOk;
   }
   if (connection.proven.size() > kMostKept) {
     std::erase_if(connection.proven, [&](std::uint64_t id) { return !sequences_.home(id); });
   }
-  return wrong;
+  return reply;
 }
 
 bool AccessCheck::allowed(PeerId peer, std::uint64_t id) const {

@@ -25,8 +25,8 @@ class AccessCheck {
 
   /// A connection has opened with the proof of one id.
   void open(PeerId peer, const Proven& who);
-  /// Adds the sequences whose proofs are right, and returns how many were wrong.
-  std::size_t prove(PeerId peer, const wire::Prove& further);
+  /// Adds the sequences whose proofs are right. A wrong one takes nothing away.
+  [[nodiscard]] wire::ProveReply prove(PeerId peer, const wire::Prove& further);
   [[nodiscard]] bool allowed(PeerId peer, std::uint64_t id) const;
   void close(PeerId peer);
 

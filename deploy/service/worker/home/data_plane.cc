@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/error.h"
@@ -138,7 +139,11 @@ std::optional<Landing> DataPlane::from_client(PeerId peer, MessageType type,
     }
     void operator()(const wire::Control& control) const { to.home.receive(peer, control); }
     void operator()(const wire::Prove& further) const {
-      if (const std::size_t wrong = to.access.prove(peer, further)) to.rows.count_unproven(wrong);
+      const wire::ProveReply reply = to.access.prove(peer, further);
+      const auto wrong = std::ranges::count(reply.items, ErrorCode::kPermissionDenied,
+                                            &wire::ProveReply::Item::code);
+      if (wrong > 0) to.rows.count_unproven(static_cast<std::size_t>(wrong));
+      to.peers.send(peer, reply);
     }
   };
   std::optional<Landing> landing;

@@ -113,7 +113,7 @@ TEST_F(StaleHandles, EndNoHealthyLeases) {
   for (const std::uint64_t id : {1, 2, 3, 4}) {
     SequenceHandle kept = sequence(id);
     kept.lease_ms = 30;
-    client_->adopt(kept);
+    client_->adopt_trusted(kept);
   }
   worker_.wait_until([](const auto& received) {
     std::map<std::uint64_t, int> renewals;  // in messages without the others

@@ -27,6 +27,7 @@ FakeWorker::~FakeWorker() {
 void FakeWorker::on_open(PeerId peer, const Proven& who) {
   const std::unique_lock lock(mutex_);
   opened_[peer] = who;
+  proven_[peer] = {who.id};
 }
 
 std::optional<Landing> FakeWorker::on_message(PeerId peer, std::uint16_t type,
@@ -52,10 +53,9 @@ std::optional<Landing> FakeWorker::on_message(PeerId peer, std::uint16_t type,
     }
     case wire::MessageType::kProve: {
       received_.proofs.push_back(wire::decode<wire::Prove>(header));
-      for (const wire::Prove::Item& item : received_.proofs.back().items) {
-        EXPECT_EQ(item.proof, proof::further_proof(token_of(item.sequence_id),
-                                                   opened_.at(peer).session, item.sequence_id));
-      }
+      judgements_.push_back(judgement_of(peer, received_.proofs.back()));
+      changed_.notify_all();
+      if (!on_prove || on_prove(received_.proofs.back())) tell_judgements();
       return std::nullopt;
     }
     case wire::MessageType::kRows:
@@ -73,6 +73,36 @@ std::optional<Landing> FakeWorker::on_message(PeerId peer, std::uint16_t type,
       ADD_FAILURE() << "message of type " << type;
       return std::nullopt;
   }
+}
+
+wire::ProveReply FakeWorker::judgement_of(PeerId peer, const wire::Prove& proofs) {
+  wire::ProveReply judgement;
+  for (const wire::Prove::Item& item : proofs.items) {
+    const bool right =
+        item.proof == proof::further_proof(token_of(item.sequence_id), opened_.at(peer).session,
+                                           item.sequence_id);
+    EXPECT_TRUE(right || forgeries);
+    if (right) proven_[peer].insert(item.sequence_id);
+    received_.wrong_proofs += right ? 0 : 1;
+    judgement.items.push_back({right ? ErrorCode::kOk : ErrorCode::kPermissionDenied});
+  }
+  return judgement;
+}
+
+void FakeWorker::judge() {
+  const std::unique_lock lock(mutex_);
+  tell_judgements();
+}
+
+void FakeWorker::tell_judgements() {
+  for (const wire::ProveReply& judgement : std::exchange(judgements_, {})) {
+    reply(wire::MessageType::kProveReply, wire::encode(judgement));
+  }
+}
+
+bool FakeWorker::allowed(std::uint64_t id) {
+  const std::unique_lock lock(mutex_);
+  return !forgeries || proven_[client_].contains(id);
 }
 
 void FakeWorker::answer_rows(const wire::Rows& rows, std::span<const std::byte> payload) {
@@ -102,13 +132,15 @@ void FakeWorker::answer_round(const wire::LayerRequest& round, std::span<const s
     answer = on_round(round, payload);
   } else {
     std::vector<float> output;
+    answer.emplace();
     for (const StepItem& item : round.items) {
+      answer->reply.items.push_back(allowed(item.id) ? ErrorCode::kOk
+                                                     : ErrorCode::kPermissionDenied);
+      if (answer->reply.items.back() != ErrorCode::kOk) continue;
       output.resize(output.size() + static_cast<std::size_t>(item.tokens) * kSmallOutput,
                     static_cast<float>(item.id));
     }
     const auto bytes = std::as_bytes(std::span(output));
-    answer.emplace();
-    answer->reply.items.assign(round.items.size(), ErrorCode::kOk);
     answer->payload.assign(bytes.begin(), bytes.end());
   }
   if (!answer) return;
@@ -127,9 +159,12 @@ void FakeWorker::answer_control(const wire::Control& control) {
     answer = on_control(control);
   } else {
     answer.emplace();
+    answer->message = "not the token";
     for (const wire::ControlItem& item : control.items) {
       const bool cut = item.op == wire::ControlOp::kTruncate;
-      answer->items.push_back({ErrorCode::kOk, item.epoch + (cut ? 1 : 0), item.length});
+      const bool good = !forgeries || proven_[client_].contains(item.sequence_id);
+      answer->items.push_back({good ? ErrorCode::kOk : ErrorCode::kPermissionDenied,
+                               item.epoch + (cut ? 1 : 0), item.length});
     }
   }
   if (!answer) return;

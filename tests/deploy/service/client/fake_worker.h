@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,7 +48,13 @@ class FakeWorker final : private TransportHandler {
   std::function<std::optional<RoundAnswer>(const wire::LayerRequest&, std::span<const std::byte>)>
       on_round;
   std::function<std::optional<wire::ControlReply>(const wire::Control&)> on_control;
+  /// Whether the judgement of proofs is told now; otherwise judge() does it.
+  std::function<bool(const wire::Prove&)> on_prove;
+  /// Proofs may be wrong: whatever asks for what they name is refused, as by a real worker.
+  bool forgeries = false;
 
+  /// Tells the judgements that were not told yet.
+  void judge();
   /// Sends to the client that sent the latest message.
   void send(const RoundAnswer& answer);
   void send_raw(std::uint16_t type, std::vector<std::byte> header);
@@ -55,7 +62,8 @@ class FakeWorker final : private TransportHandler {
 
   struct Received {
     std::vector<Hello> hellos;
-    std::vector<wire::Prove> proofs;  // all right
+    std::vector<wire::Prove> proofs;
+    int wrong_proofs = 0;
     std::vector<wire::Rows> rows;
     std::vector<std::vector<std::byte>> row_payloads;
     std::vector<wire::LayerRequest> rounds;
@@ -74,6 +82,9 @@ class FakeWorker final : private TransportHandler {
                                     std::span<const std::byte> header,
                                     std::size_t payload_bytes) override;
   void on_disconnect(PeerId peer, const Status& reason) override;
+  [[nodiscard]] wire::ProveReply judgement_of(PeerId peer, const wire::Prove& proofs);
+  void tell_judgements();  // with the mutex held
+  [[nodiscard]] bool allowed(std::uint64_t id);
   void answer_rows(const wire::Rows& rows, std::span<const std::byte> payload);
   void answer_round(const wire::LayerRequest& round, std::span<const std::byte> payload);
   void answer_control(const wire::Control& control);
@@ -85,6 +96,8 @@ class FakeWorker final : private TransportHandler {
   Received received_;
   PeerId client_ = 0;
   std::map<PeerId, Proven> opened_;
+  std::map<PeerId, std::set<std::uint64_t>> proven_;
+  std::vector<wire::ProveReply> judgements_;  // for client_
   std::unique_ptr<Transport> owner_;
   Transport* const transport_;  // also while the owner ends: its callbacks use it
 };

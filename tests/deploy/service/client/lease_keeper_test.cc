@@ -31,7 +31,7 @@ TEST_F(LeaseKeeperTest, TruncationAdoptsNothing) {
   SequenceHandle another = short_lived(1);
   client_->truncate(another, 100);
   SequenceHandle mine = short_lived(2);
-  client_->adopt(mine);
+  client_->adopt_trusted(mine);
   client_->truncate(mine, 100);
   worker_.wait_until([](const auto& received) { return renewals(received, 2) >= 3; });
   EXPECT_EQ(renewals(worker_.received(), 1), 0) << "its owner renews it, or lets it end";
@@ -39,7 +39,7 @@ TEST_F(LeaseKeeperTest, TruncationAdoptsNothing) {
 
 TEST_F(LeaseKeeperTest, RenewsTheEpochThatATruncationBegan) {
   SequenceHandle mine = short_lived(2);
-  client_->adopt(mine);
+  client_->adopt_trusted(mine);
   client_->truncate(mine, 100);
   worker_.wait_until([](const auto& received) {
     return !received.controls.empty() &&
@@ -52,15 +52,15 @@ TEST_F(LeaseKeeperTest, ALeaseThatIsTakenOverIsRenewedAtOnce) {
   SequenceHandle long_lived = sequence(3);
   long_lived.lease_ms = 1'000'000'000;
   client_->truncate(long_lived, 100);  // a renewal does not wait long for a connection: it is there
-  client_->adopt(long_lived);
+  client_->adopt_trusted(long_lived);
   worker_.wait_until([](const auto& received) { return renewals(received, 3) == 1; });
 }
 
 TEST_F(LeaseKeeperTest, AReleasedLeaseIsRenewedNoLonger) {
-  client_->adopt(short_lived(2));
+  client_->adopt_trusted(short_lived(2));
   worker_.wait_until([](const auto& received) { return renewals(received, 2) >= 2; });
   client_->release(short_lived(2));
-  client_->adopt(short_lived(3));
+  client_->adopt_trusted(short_lived(3));
   worker_.wait_until([](const auto& received) { return renewals(received, 3) >= 2; });
   const auto then = renewals(worker_.received(), 2);  // one may have been on its way
   worker_.wait_until([](const auto& received) { return renewals(received, 3) >= 6; });
@@ -74,7 +74,7 @@ TEST_F(LeaseKeeperTest, GoesOnWhereConnectionsEndBeforeTheWelcome) {
     worker_.disconnect();
     return std::nullopt;
   };
-  client_->adopt(short_lived(2));
+  client_->adopt_trusted(short_lived(2));
   worker_.wait_until([](const auto& received) { return renewals(received, 2) >= 3; });
 }
 

@@ -69,6 +69,26 @@ TEST_F(TierApiTest, AdmitsQueriesAndFrees) {
   EXPECT_EQ(asked[2].query, "pool=p");
 }
 
+TEST_F(TierApiTest, TellsTheWorkersOfTheTier) {
+  const Deadline far = Deadline::after(std::chrono::seconds(20));
+  control_.answer = [](const HttpRequest& request) {
+    HttpResponse response;
+    response.status = 200;
+    response.body = workers_to_json({request.path, "tcp://127.0.0.1:1"});
+    return response;
+  };
+  EXPECT_THAT(api_.workers(far), testing::ElementsAre("/v1/workers", "tcp://127.0.0.1:1"));
+  control_.answer = [](const HttpRequest&) { return error_response(403, "permission_denied"); };
+  EXPECT_EQ(code_of([&] { (void)api_.workers(far); }), ErrorCode::kPermissionDenied);
+  control_.answer = [](const HttpRequest&) {
+    HttpResponse response;
+    response.status = 200;
+    response.body = "{}";
+    return response;
+  };
+  EXPECT_THROW((void)api_.workers(far), AnswerError);
+}
+
 TEST_F(TierApiTest, AFullTierSaysWhenToComeBack) {
   control_.answer = [](const HttpRequest&) {
     HttpResponse response = error_response(429, "pool_full");

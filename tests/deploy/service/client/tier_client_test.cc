@@ -486,7 +486,7 @@ TEST_F(TierClientTest, CommitAndTruncateKeepTheHandle) {
 TEST_F(TierClientTest, LeasesAreRenewedAndForgotten) {
   SequenceHandle a = sequence();
   a.lease_ms = 30;
-  client_->adopt(a);
+  client_->adopt_trusted(a);
   worker_.wait_until([](const auto& r) { return r.controls.size() >= 3; });
   for (const wire::Control& control : worker_.received().controls) {
     EXPECT_EQ(control.items[0].op, wire::ControlOp::kRenew);

@@ -297,6 +297,8 @@ TEST(ControlHttp, ReportsTheCluster) {
   EXPECT_EQ(worker["pages"]["total"], 64);
   EXPECT_EQ(worker["address"], "tcp://127.0.0.1:5001");
   EXPECT_GE(worker["heartbeat_age_ms"], 10);
+  EXPECT_EQ(json::parse(control.request("GET", "/v1/workers").body),
+            json({{"workers", {"tcp://127.0.0.1:5000", "tcp://127.0.0.1:5001"}}}));
 }
 
 }  // namespace

@@ -63,6 +63,7 @@ TEST_F(ControlRoles, EachDoesItsOwnAlone) {
       {"POST /v1/pools/a/resume", {"operator", "404"}},
       {"POST /v1/pools/a/workers/0/drain", {"operator", "404"}},
       {"POST /v1/pools/a/workers/0/resume", {"operator", "404"}},
+      {"GET /v1/workers", {"client", "200"}},
       {"GET /v1/sequences/1", {"client", "404"}},
       {"DELETE /v1/sequences/1", {"client", "404"}},
       {"POST /v1/sequences", {"client", "400"}},

@@ -23,6 +23,16 @@ TEST(Admission, ComesBackAsItWas) {
   EXPECT_EQ(back.lease_ms, 30'000);
 }
 
+TEST(Admission, TheListOfWorkersComesBackAsItWas) {
+  const std::vector<std::string> addresses{"tcp://[::1]:4001", "ucx://host:1"};
+  EXPECT_EQ(parse_workers(workers_to_json(addresses)), addresses);
+  EXPECT_EQ(parse_workers(workers_to_json({})), std::vector<std::string>{});
+  for (const char* text :
+       {"", "[]", "{}", R"({"workers": [1]})", R"({"workers": [], "more": 1})"}) {
+    EXPECT_EQ(code_of([&] { (void)parse_workers(text); }), ErrorCode::kMalformedInput) << text;
+  }
+}
+
 TEST(Admission, HasTheDocumentedForm) {
   const json object = json::parse(to_json(sample_answer()));
   EXPECT_EQ(object["sequence_id"], "18364758544493064720");

@@ -29,6 +29,7 @@ void for_each_message(Visit visit) {
   const Outcome outcome{ErrorCode::kPoolFull, "page 812 of sequence 7"};
   visit(Hello{kMagic, 9, some_shape()});
   visit(Prove{{{1, {2, 3}}, {4, {5}}}});
+  visit(ProveReply{{{ErrorCode::kOk}, {}}});
   visit(NotUsed{});
   visit(Welcome{3, outcome, 5, some_shape()});
   visit(Rows{1, 2, 3, 4, 5, 6, 0xdeadbeef});
@@ -92,6 +93,8 @@ TEST(MessagesTest, FullListsFitAHeader) {
   prove.items.resize(Prove::Item::kMost);
   EXPECT_GE(prove.items.size(), 200U);
   EXPECT_LE(encode(prove).size(), kMaxHeaderBytes);
+  EXPECT_LE(encode(ProveReply{std::vector<ProveReply::Item>(Prove::Item::kMost)}).size(),
+            kMaxHeaderBytes);
   prove.items.emplace_back();
   EXPECT_EQ(code_of([&] { (void)encode(prove); }), ErrorCode::kInvalidArgument);
   EXPECT_LE(encode(round).size(), kMaxHeaderBytes);

@@ -156,6 +156,7 @@ std::optional<Landing> RawClient::on_message(PeerId peer, std::uint16_t type,
                           }};
         break;
       }
+      case MessageType::kProveReply:
       case MessageType::kNotUsed:
         break;
       default:

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "comm/transport/proof.h"
 #include "core/base/limits.h"
 #include "deploy/service/protocol/worker_messages.h"
@@ -22,6 +24,13 @@ class AccessCheckTest : public testing::Test {
 
   static wire::Prove::Item proof_of(std::uint64_t id, const Session& session = kSession) {
     return {id, proof::further_proof(wire::access_token(kKey, id), session, id)};
+  }
+  /// How many are wrong.
+  std::ptrdiff_t prove(const wire::Prove& further) {
+    const wire::ProveReply reply = access_.prove(kPeer, further);
+    EXPECT_EQ(reply.items.size(), further.items.size());
+    return std::ranges::count(reply.items, ErrorCode::kPermissionDenied,
+                              &wire::ProveReply::Item::code);
   }
   void begin(SequenceId id) {
     sequences_.open({.id = id,
@@ -47,12 +56,12 @@ TEST_F(AccessCheckTest, WhatWasProvenIsAllowedOnThatConnection) {
   EXPECT_TRUE(access_.allowed(kPeer, 1));
   EXPECT_FALSE(access_.allowed(kPeer, 2));
   EXPECT_FALSE(access_.allowed(8, 1));
-  EXPECT_EQ(access_.prove(kPeer, {.items = {proof_of(2), proof_of(3)}}), 0U);
+  EXPECT_EQ(prove({.items = {proof_of(2), proof_of(3)}}), 0);
   EXPECT_TRUE(access_.allowed(kPeer, 2));
   EXPECT_TRUE(access_.allowed(kPeer, 3));
   access_.close(kPeer);
   EXPECT_FALSE(access_.allowed(kPeer, 1));
-  EXPECT_EQ(access_.prove(kPeer, {.items = {proof_of(2)}}), 1U);
+  EXPECT_EQ(prove({.items = {proof_of(2)}}), 1);
 }
 
 TEST_F(AccessCheckTest, AProofIsOfOneSequenceAndConnection) {
@@ -60,11 +69,23 @@ TEST_F(AccessCheckTest, AProofIsOfOneSequenceAndConnection) {
   other.sequence_id = 3;
   wire::Prove::Item changed = proof_of(4);
   changed.proof.back() ^= 1;
-  EXPECT_EQ(access_.prove(kPeer, {.items = {other, changed, proof_of(5, Session{1, 2, 4}),
-                                            proof_of(6), proof_of(wire::kPoolItself)}}),
-            4U);
+  EXPECT_EQ(prove({.items = {other, changed, proof_of(5, Session{1, 2, 4}), proof_of(6),
+                             proof_of(wire::kPoolItself)}}),
+            4);
   for (const std::uint64_t id : {3U, 4U, 5U, 0U}) EXPECT_FALSE(access_.allowed(kPeer, id));
   EXPECT_TRUE(access_.allowed(kPeer, 6));
+}
+
+TEST_F(AccessCheckTest, AWrongProofTakesNothingAwayAndIsAnsweredInItsPlace) {
+  wire::Prove::Item wrong = proof_of(2);
+  wrong.proof.front() ^= 1;
+  EXPECT_EQ(prove({.items = {proof_of(2)}}), 0);
+  const wire::ProveReply reply = access_.prove(kPeer, {.items = {proof_of(3), wrong, proof_of(4)}});
+  ASSERT_EQ(reply.items.size(), 3U);
+  EXPECT_EQ(reply.items[0].code, ErrorCode::kOk);
+  EXPECT_EQ(reply.items[1].code, ErrorCode::kPermissionDenied);
+  EXPECT_EQ(reply.items[2].code, ErrorCode::kOk);
+  for (const std::uint64_t id : {2U, 3U, 4U}) EXPECT_TRUE(access_.allowed(kPeer, id));
 }
 
 TEST_F(AccessCheckTest, AConnectionIsIdleWhenAllItsSequencesHaveEnded) {
@@ -72,7 +93,7 @@ TEST_F(AccessCheckTest, AConnectionIsIdleWhenAllItsSequencesHaveEnded) {
   EXPECT_EQ(idle(hours(1)), 1U);
   begin(1);
   begin(2);
-  EXPECT_EQ(access_.prove(kPeer, {.items = {proof_of(2)}}), 0U);
+  EXPECT_EQ(prove({.items = {proof_of(2)}}), 0);
   EXPECT_EQ(idle(hours(2)), 0U);
   sequences_.close(1, 1);
   EXPECT_EQ(idle(hours(3)), 0U);
@@ -89,7 +110,7 @@ TEST_F(AccessCheckTest, WhatHasEndedIsForgottenInTime) {
   for (std::uint64_t id = 2; id < 6000; id += 100) {
     wire::Prove further;
     for (std::uint64_t i = id; i < id + 100; ++i) further.items.push_back(proof_of(i));
-    EXPECT_EQ(access_.prove(kPeer, further), 0U);
+    EXPECT_EQ(prove(further), 0);
   }
   EXPECT_FALSE(access_.allowed(kPeer, 3));
   EXPECT_TRUE(access_.allowed(kPeer, 1));
