@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/interface/clock.h"
 #include "deploy/service/transport/data_transport.h"
 #include "deploy/service/worker/listen_address.h"
 
@@ -46,7 +47,7 @@ void host_pool(WorkerOptions options, Communicator& communicator,
         return make_local_transport(network, config, handler);
       })
               : make_data_transport();
-  const auto control = std::make_shared<LocalControl>();
+  const auto control = std::make_shared<LocalControl>(steady_clock());
   Status used;
   std::thread user;
   WorkerEvents events;

@@ -1,7 +1,6 @@
 #include "deploy/local/local_control.h"
 
 #include <chrono>
-#include <future>
 #include <utility>
 
 #include "core/base/error.h"
@@ -12,6 +11,8 @@ namespace {
 
 /// The leader answers between two rounds; a caller's own deadline is mostly shorter.
 constexpr std::chrono::milliseconds kLeaderTimeout{60'000};
+/// Nobody but this process knows its ids.
+constexpr std::uint32_t kIncarnation = 1;
 
 }  // namespace
 
@@ -26,22 +27,18 @@ class LocalControl::Channel final : public ControlChannel {
   LocalControl& control_;
 };
 
-LocalControl::LocalControl()
-    : registry_(incarnation_now()),
+LocalControl::LocalControl(Clock& clock)
+    : clock_(clock),
+      registry_(kIncarnation),
       admissions_(
-          registry_, {kLeaderTimeout},
-          [this](const std::string& pool, ToPool message, ControlClock::time_point deadline,
-                 PoolCalls::Done done) {
+          clock, registry_, {kLeaderTimeout},
+          [this](const std::string& pool, ToPool message, Time deadline, PoolCalls::Done done) {
             call(pool, std::move(message), deadline, std::move(done));
-          },
-          ControlClock::now()),
-      held_(
-          registry_, kLeaderTimeout,
-          [this](const std::string& pool, ToPool message, ControlClock::time_point deadline,
-                 PoolCalls::Done done) {
-            call(pool, std::move(message), deadline, std::move(done));
-          },
-          ControlClock::now()) {}
+          }),
+      held_(clock, registry_, kLeaderTimeout,
+            [this](const std::string& pool, ToPool message, Time deadline, PoolCalls::Done done) {
+              call(pool, std::move(message), deadline, std::move(done));
+            }) {}
 
 std::unique_ptr<ControlChannel> LocalControl::connect(RegisterPool pool,
                                                       ControlLinkHandlers handlers) {
@@ -49,7 +46,7 @@ std::unique_ptr<ControlChannel> LocalControl::connect(RegisterPool pool,
   auto channel = std::make_unique<Channel>(*this);
   const std::lock_guard lock(mutex_);
   name_ = pool.name;
-  registry_.register_pool(std::move(pool), ControlClock::now());
+  registry_.register_pool(std::move(pool), clock_.now());
   handlers_ = std::move(handlers);
   return channel;
 }
@@ -70,7 +67,7 @@ void LocalControl::lose(const Status& reason) {
   lost_ = {ErrorCode::kPoolLost, reason.ok()
                                      ? "the pool is closed"
                                      : fmt::format("the pool has ended: {}", reason.message())};
-  registry_.lose(name_, lost_.message(), ControlClock::now());
+  registry_.lose(name_, lost_.message(), clock_.now());
 }
 
 Heartbeat LocalControl::heartbeat() {
@@ -84,7 +81,7 @@ void LocalControl::check_pool() const {
   if (!handlers_) fail(ErrorCode::kPoolLost, "the pool has ended");
 }
 
-void LocalControl::call(const std::string& pool, ToPool message, ControlClock::time_point deadline,
+void LocalControl::call(const std::string& pool, ToPool message, Time deadline,
                         PoolCalls::Done done) {
   if (!handlers_) {
     done({0, ErrorCode::kPoolLost, "the pool has ended", {}});
@@ -103,7 +100,7 @@ void LocalControl::tell(const FromPool& word) {
     registry_.end_sequence(
         ended->id,
         ended->reason == "lease_expired" ? SequenceEnd::kLeaseExpired : SequenceEnd::kFreed,
-        ControlClock::now());
+        clock_.now());
   }
 }
 
@@ -111,21 +108,19 @@ template <typename Answer>
 Answer LocalControl::wait(Deadline deadline,
                           const std::function<void(std::function<void(Answer)>)>& ask,
                           const std::function<void()>& give_up) {
-  const auto promise = std::make_shared<std::promise<Answer>>();
-  std::future<Answer> answer = promise->get_future();
-  {
-    const std::lock_guard lock(mutex_);
-    check_pool();
-    ask([promise](Answer given) { promise->set_value(std::move(given)); });
+  const auto answer = std::make_shared<std::optional<Answer>>();
+  std::unique_lock lock(mutex_);
+  check_pool();
+  ask([this, answer](Answer given) {
+    *answer = std::move(given);
+    answered_.notify_all();
+  });
+  const auto ready = [&] { return answer->has_value(); };
+  if (!clock_.wait_until(answered_, lock, deadline.when(), ready)) {
+    if (give_up) give_up();
+    fail(ErrorCode::kDeadlineExceeded, "the pool's leader has not answered in time");
   }
-  if (answer.wait_until(deadline.when()) != std::future_status::ready) {
-    const std::lock_guard lock(mutex_);
-    if (answer.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-      if (give_up) give_up();
-      fail(ErrorCode::kDeadlineExceeded, "the pool's leader has not answered in time");
-    }
-  }
-  return answer.get();
+  return *std::move(*answer);
 }
 
 SequenceHandle LocalControl::admit(const AdmitRequest& wanted, Deadline deadline) {
@@ -136,13 +131,12 @@ SequenceHandle LocalControl::admit(const AdmitRequest& wanted, Deadline deadline
   auto result = wait<AdmissionResult>(
       deadline,
       [&](const auto& done) {
-        admissions_.admit(
-            request, ControlClock::now(), [this, done, given_up](const AdmissionResult& admitted) {
-              if (*given_up && admitted.status.ok()) {
-                held_.free(admitted.sequence.id, admitted.sequence.pool, [](const Status&) {});
-              }
-              done(admitted);
-            });
+        admissions_.admit(request, [this, done, given_up](const AdmissionResult& admitted) {
+          if (*given_up && admitted.status.ok()) {
+            held_.free(admitted.sequence.id, admitted.sequence.pool, [](const Status&) {});
+          }
+          done(admitted);
+        });
       },
       [&] { *given_up = true; });
   if (result.status.code() == ErrorCode::kPoolFull) {

@@ -1,12 +1,14 @@
 // The control plane of one pool in its own process: it decides as for any pool, without HTTP.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
+#include "core/interface/clock.h"
 #include "deploy/service/client/control_plane.h"
 #include "deploy/service/control/admissions.h"
 #include "deploy/service/control/held_sequences.h"
@@ -19,7 +21,8 @@ namespace tributary {
 /// Any thread may call any function.
 class LocalControl final : public ControlPlane {
  public:
-  LocalControl();
+  /// The clock, by which calls wait for their deadlines, outlives this object.
+  explicit LocalControl(Clock& clock);
 
   /// The pool's side: a ConnectControl, for one pool. The channel is destroyed before this object.
   [[nodiscard]] std::unique_ptr<ControlChannel> connect(RegisterPool pool,
@@ -40,20 +43,21 @@ class LocalControl final : public ControlPlane {
  private:
   class Channel;
 
-  /// `ask` calls its argument once, with the mutex held, now or later. If that has not happened by
-  /// the deadline, `give_up` is called, with the mutex held.
+  /// `ask` gives its argument the answer, with the mutex held, now or later. If that has not
+  /// happened by the deadline, `give_up` is called, with the mutex held.
   template <typename Answer>
   Answer wait(Deadline deadline, const std::function<void(std::function<void(Answer)>)>& ask,
               const std::function<void()>& give_up = {});
   // Call with the mutex held.
-  void call(const std::string& pool, ToPool message, ControlClock::time_point deadline,
-            PoolCalls::Done done);
+  void call(const std::string& pool, ToPool message, Time deadline, PoolCalls::Done done);
   void check_pool() const;
   void tell(const FromPool& word);
   void disconnect();
 
-  mutable std::mutex mutex_;  // guards what follows
-  std::string name_;          // of the pool
+  Clock& clock_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable answered_;
+  std::string name_;  // of the pool
   std::optional<ControlLinkHandlers> handlers_;
   Status lost_;
   PoolRegistry registry_;

@@ -13,6 +13,7 @@
 #include "comm/local/run_ranks.h"
 #include "comm/local/thread_group.h"
 #include "core/base/error.h"
+#include "core/interface/clock.h"
 #include "deploy/local/bounded_thread.h"
 #include "deploy/local/local_control.h"
 #include "deploy/service/worker/serve_pool.h"
@@ -58,7 +59,7 @@ class LocalPool::Run {
   void serve(const RegisterPool& card);
 
   std::shared_ptr<LocalNetwork> network_ = std::make_shared<LocalNetwork>();
-  std::shared_ptr<LocalControl> control_ = std::make_shared<LocalControl>();
+  std::shared_ptr<LocalControl> control_ = std::make_shared<LocalControl>(steady_clock());
   std::promise<Status> serving_;
   RegisterPool card_;  // set before that
   std::mutex mutex_;   // guards what follows
@@ -122,12 +123,14 @@ class LocalPool::Impl {
 
   void terminate() { run_->control()->terminate(); }
 
-  void close(Time begin) {
+  void close(std::optional<Time> since) {
+    Clock& clock = steady_clock();
+    const Time begin = since.value_or(clock.now());
     terminate();
     // The holder of the lock began first, so this caller waits no longer than its own limit.
     const std::lock_guard lock(closing_);
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-        begin + limits_.end - std::chrono::steady_clock::now());
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(begin + limits_.end - clock.now());
     stuck_ = !thread_->join_within(std::max(left, std::chrono::milliseconds(0)));
     if (!stuck_) return;
     fail(ErrorCode::kDeadlineExceeded,
@@ -138,7 +141,7 @@ class LocalPool::Impl {
   /// Called at the end, with nobody else in close(): a caller that has waited in vain does not wait
   /// again.
   void leave() {
-    if (!stuck_) static_cast<void>(status_of([&] { close(std::chrono::steady_clock::now()); }));
+    if (!stuck_) static_cast<void>(status_of([&] { close({}); }));
   }
 
   [[nodiscard]] bool forked() const noexcept { return getpid() != process_; }
@@ -165,7 +168,7 @@ LocalPool::~LocalPool() {
   impl_->leave();
 }
 
-void LocalPool::close(Time begin) {
+void LocalPool::close(std::optional<Time> begin) {
   if (!impl_->forked()) impl_->close(begin);
 }
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 
 #include "core/base/deadline.h"
 #include "deploy/service/client/tier_client.h"
@@ -45,8 +46,9 @@ class LocalPool {
 
   /// Ends the pool after the current round and joins its threads; calls of clients end with
   /// kPoolLost. A second call, from any thread, waits for the first. Throws kDeadlineExceeded if
-  /// the threads have not ended `limits.end` after `begin`; it may then be called again.
-  void close(Time begin = std::chrono::steady_clock::now());
+  /// the threads have not ended `limits.end` after `begin` (now, if that is not given); it may then
+  /// be called again.
+  void close(std::optional<Time> begin = {});
   /// Starts to end the pool and does not wait: several pools can end side by side.
   void terminate();
   /// Throws kFailedPrecondition in another process than the one that made the pool.

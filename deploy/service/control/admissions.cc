@@ -7,7 +7,7 @@ namespace tributary {
 
 struct Admissions::Pending {
   AdmitRequest request;
-  ControlClock::time_point deadline;
+  Time deadline;
   std::vector<std::string> pools;  // to ask
   std::size_t next = 0;
   bool some_full = false;
@@ -33,9 +33,13 @@ SequenceHandle make_handle(const RegisterPool& pool, const SequenceInfo& sequenc
   return handle;
 }
 
-Admissions::Admissions(PoolRegistry& registry, const Config& config, CallPool call_pool,
-                       ControlClock::time_point now)
-    : registry_(registry), config_(config), call_pool_(std::move(call_pool)), start_(now) {
+Admissions::Admissions(const Clock& clock, PoolRegistry& registry, const Config& config,
+                       CallPool call_pool)
+    : clock_(clock),
+      registry_(registry),
+      config_(config),
+      call_pool_(std::move(call_pool)),
+      start_(clock.now()) {
   // Keys of pending admissions are never forgotten: there must be room for more than those.
   config_.max_keys = std::max(config_.max_keys, config_.max_pending + 2);
 }
@@ -44,7 +48,7 @@ AdmissionResult Admissions::refusal(ErrorCode code, std::string message) const {
   AdmissionResult result;
   result.status = Status(code, std::move(message));
   if (code == ErrorCode::kPoolFull) {
-    result.retry_after_s = retry_after_seconds(registry_, start_, ControlClock::now());
+    result.retry_after_s = retry_after_seconds(registry_, start_, clock_.now());
   }
   return result;
 }
@@ -55,7 +59,8 @@ AdmissionResult Admissions::admitted(const std::string& pool, const SequenceInfo
   return result;
 }
 
-void Admissions::forget_old(ControlClock::time_point now) {
+void Admissions::forget_old() {
+  const Time now = clock_.now();
   while (!key_order_.empty() && key_order_.front().since + config_.key_lifetime <= now) {
     const Mark& oldest = key_order_.front();
     const auto found = keyed_.find(oldest.key);
@@ -67,11 +72,11 @@ void Admissions::forget_old(ControlClock::time_point now) {
   }
 }
 
-Admissions::Keyed& Admissions::remember(const std::string& key, ControlClock::time_point now) {
+Admissions::Keyed& Admissions::remember(const std::string& key) {
   Keyed& entry = keyed_[key];
   entry = Keyed{};
   entry.mark = next_mark_++;
-  key_order_.push_back({key, entry.mark, now});
+  key_order_.push_back({key, entry.mark, clock_.now()});
   // There are up to twice as many marks as keys: marks of replaced and withdrawn entries are
   // skipped here.
   while (keyed_.size() > config_.max_keys || key_order_.size() > 2 * config_.max_keys) {
@@ -117,17 +122,15 @@ bool Admissions::answer_by_key(const AdmitRequest& request, Done& done) {
   return true;
 }
 
-void Admissions::admit(const AdmitRequest& request, ControlClock::time_point now, Done done) {
-  forget_old(now);
+void Admissions::admit(const AdmitRequest& request, Done done) {
+  forget_old();
   if (!request.idempotency_key.empty() && answer_by_key(request, done)) return;
   auto pending = std::make_shared<Pending>();
   pending->request = request;
-  pending->deadline = now + config_.timeout;
+  pending->deadline = clock_.now() + config_.timeout;
   pending->done = std::move(done);
   ++pending_;
-  if (!request.idempotency_key.empty()) {
-    remember(request.idempotency_key, now).request = request;
-  }
+  if (!request.idempotency_key.empty()) remember(request.idempotency_key).request = request;
   if (pending_ > config_.max_pending) {
     finish(pending, refusal(ErrorCode::kPoolFull, fmt::format("{} admissions are pending, the most",
                                                               config_.max_pending)));
@@ -230,8 +233,7 @@ void Admissions::finish(const std::shared_ptr<Pending>& pending, const Admission
   for (const Done& done : waiting) done(result);
 }
 
-void Admissions::restore(const std::string& pool, const std::vector<SequenceInfo>& sequences,
-                         ControlClock::time_point now) {
+void Admissions::restore(const std::string& pool, const std::vector<SequenceInfo>& sequences) {
   for (const SequenceInfo& sequence : sequences) {
     const std::string& key = sequence.idempotency_key;
     if (key.empty()) continue;
@@ -241,7 +243,7 @@ void Admissions::restore(const std::string& pool, const std::vector<SequenceInfo
                                   registry_.pool_of(found->second.sequence.id) != nullptr)) {
       continue;
     }
-    Keyed& entry = remember(key, now);
+    Keyed& entry = remember(key);
     entry.request = {sequence.prompt_tokens, sequence.max_new_tokens, SpreadPolicy::kAuto, key};
     entry.spread_known = false;
     entry.pool = pool;

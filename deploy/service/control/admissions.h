@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/interface/clock.h"
 #include "deploy/service/control/pool_calls.h"
 #include "deploy/service/control/pool_choice.h"
 #include "deploy/service/control/pool_registry.h"
@@ -37,21 +38,20 @@ class Admissions {
     std::chrono::milliseconds key_lifetime{600'000};  // and none longer than this
   };
   /// Sends `message`, whose `request` it fills in, and calls back as PoolCalls does.
-  using CallPool = std::function<void(const std::string& pool, ToPool message,
-                                      ControlClock::time_point deadline, PoolCalls::Done done)>;
+  using CallPool = std::function<void(const std::string& pool, ToPool message, Time deadline,
+                                      PoolCalls::Done done)>;
   using Done = std::function<void(const AdmissionResult&)>;
 
-  Admissions(PoolRegistry& registry, const Config& config, CallPool call_pool,
-             ControlClock::time_point now);
+  /// The clock and the registry outlive this object.
+  Admissions(const Clock& clock, PoolRegistry& registry, const Config& config, CallPool call_pool);
 
   /// Calls `done` once, now or later: kUnavailable, kTooLarge, kPoolFull (also for too many pending
   /// admissions), kDeadlineExceeded, kAlreadyExists (the key of another request), or the pool's
   /// error.
-  void admit(const AdmitRequest& request, ControlClock::time_point now, Done done);
+  void admit(const AdmitRequest& request, Done done);
 
   /// Restores the keys of a pool's sequences; call it before the registry drops the pool's list.
-  void restore(const std::string& pool, const std::vector<SequenceInfo>& sequences,
-               ControlClock::time_point now);
+  void restore(const std::string& pool, const std::vector<SequenceInfo>& sequences);
 
   [[nodiscard]] std::size_t pending() const noexcept { return pending_; }
   /// Finished admissions by outcome; kOk: admitted.
@@ -81,19 +81,20 @@ class Admissions {
   [[nodiscard]] AdmissionResult refusal(ErrorCode code, std::string message) const;
   [[nodiscard]] AdmissionResult admitted(const std::string& pool,
                                          const SequenceInfo& sequence) const;
-  Keyed& remember(const std::string& key, ControlClock::time_point now);
-  void forget_old(ControlClock::time_point now);
+  Keyed& remember(const std::string& key);
+  void forget_old();
 
+  const Clock& clock_;
   PoolRegistry& registry_;
   Config config_;
   CallPool call_pool_;
-  ControlClock::time_point start_;
+  Time start_;
   std::size_t pending_ = 0;
   std::unordered_map<std::string, Keyed> keyed_;
   struct Mark {
     std::string key;
     std::uint64_t mark = 0;
-    ControlClock::time_point since;
+    Time since;
   };
   std::deque<Mark> key_order_;
   std::uint64_t next_mark_ = 0;

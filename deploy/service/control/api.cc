@@ -65,13 +65,15 @@ HttpResponse unauthorized() {
 
 }  // namespace
 
-Api::Api(Config config, PoolRegistry& registry, Admissions& admissions, HeldSequences& held,
-         PoolLinks& links)
+Api::Api(Config config, const Clock& clock, PoolRegistry& registry, Admissions& admissions,
+         HeldSequences& held, PoolLinks& links)
     : config_(std::move(config)),
+      clock_(clock),
       registry_(registry),
       admissions_(admissions),
       held_(held),
-      links_(links) {}
+      links_(links),
+      start_(clock.now()) {}
 
 HttpHandlers Api::handlers() {
   return {
@@ -226,18 +228,18 @@ TierView Api::view() const {
           server_ != nullptr ? server_->connections() : 0,
           scrape_seconds_,
           start_,
-          ControlClock::now(),
+          clock_.now(),
           config_.version,
           stderr_lines().dropped()};
 }
 
 void Api::get_metrics(const HttpRequest& /*request*/, const Arguments& /*arguments*/,
                       const HttpRespond& respond) {
-  const auto begin = ControlClock::now();
+  const Time begin = clock_.now();
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
   response.body = metrics_text(view());
-  scrape_seconds_ = std::chrono::duration<double>(ControlClock::now() - begin).count();
+  scrape_seconds_ = seconds_between(begin, clock_.now());
   respond(std::move(response));
 }
 
@@ -255,7 +257,7 @@ void Api::post_sequence(const HttpRequest& request, const Arguments& /*arguments
   }
   const AdmitRequest admission =
       parse_admit_request(request.body, request.header("Idempotency-Key"));
-  admissions_.admit(admission, ControlClock::now(), [respond](const AdmissionResult& result) {
+  admissions_.admit(admission, [respond](const AdmissionResult& result) {
     if (!result.status.ok()) {
       HttpResponse response = error_reply(result.status.code(), result.status.message());
       if (result.retry_after_s > 0) {
@@ -312,7 +314,7 @@ void Api::drain_worker(const HttpRequest& request, const Arguments& arguments,
   if (std::cmp_greater_equal(rank, workers)) {
     fail(ErrorCode::kNotFound, "pool {} has no worker {}: it has {}", pool, rank, workers);
   }
-  links_.call(pool, DrainWorker{0, rank, kDraining}, ControlClock::now() + config_.timeout,
+  links_.call(pool, DrainWorker{0, rank, kDraining}, clock_.now() + config_.timeout,
               [pool, rank, respond](const PoolReply& reply) {
                 if (reply.code != ErrorCode::kOk) {
                   return respond(error_reply(reply.code, reply.message));
@@ -329,12 +331,12 @@ void Api::drain(const HttpRequest& request, const Arguments& arguments,
                 const HttpRespond& respond) {
   const std::string& pool = arguments[0];
   (void)living_pool(request, pool);
-  links_.call(pool, SetDraining{0, kDraining}, ControlClock::now() + config_.timeout,
+  links_.call(pool, SetDraining{0, kDraining}, clock_.now() + config_.timeout,
               [this, pool, respond](const PoolReply& reply) {
                 if (reply.code != ErrorCode::kOk) {
                   return respond(error_reply(reply.code, reply.message));
                 }
-                registry_.set_draining(pool, kDraining, ControlClock::now());
+                registry_.set_draining(pool, kDraining, clock_.now());
                 log_info("pool {} {}", pool, kDraining ? "drains" : "serves again");
                 respond(json_reply(200, fmt::format(R"({{"name":"{}","state":"{}"}})", pool,
                                                     pool_state_name(registry_.find(pool)->state))));

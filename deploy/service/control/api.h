@@ -24,8 +24,8 @@ class Api {
     std::chrono::milliseconds timeout{10'000};  // for a pool to answer
     std::string version;
   };
-  Api(Config config, PoolRegistry& registry, Admissions& admissions, HeldSequences& held,
-      PoolLinks& links);
+  Api(Config config, const Clock& clock, PoolRegistry& registry, Admissions& admissions,
+      HeldSequences& held, PoolLinks& links);
 
   /// For the server, which this object outlives.
   [[nodiscard]] HttpHandlers handlers();
@@ -69,12 +69,13 @@ class Api {
   [[nodiscard]] TierView view() const;
 
   Config config_;
+  const Clock& clock_;
   PoolRegistry& registry_;
   Admissions& admissions_;
   HeldSequences& held_;
   PoolLinks& links_;
   const HttpServer* server_ = nullptr;  // until observe()
-  ControlClock::time_point start_ = ControlClock::now();
+  Time start_;
   double scrape_seconds_ = 0;
 };
 

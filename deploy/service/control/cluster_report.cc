@@ -14,11 +14,11 @@ using nlohmann::json;
 
 namespace {
 
-std::int64_t ms_between(ControlClock::time_point begin, ControlClock::time_point end) {
+std::int64_t ms_between(Time begin, Time end) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(end - begin).count();
 }
 
-json workers_json(const Pool& pool, ControlClock::time_point now) {
+json workers_json(const Pool& pool, Time now) {
   json workers = json::array();
   for (const WorkerView& worker : workers_of(pool, now)) {
     workers.push_back({{"rank", worker.about->rank},
@@ -37,7 +37,7 @@ json workers_json(const Pool& pool, ControlClock::time_point now) {
   return workers;
 }
 
-json pool_json(const std::string& name, const Pool& pool, ControlClock::time_point now) {
+json pool_json(const std::string& name, const Pool& pool, Time now) {
   json object = {{"name", name},
                  {"run", run_name(pool.about.run)},
                  {"state", pool_state_name(pool.state)},

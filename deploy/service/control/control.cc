@@ -5,6 +5,7 @@
 
 #include "comm/http/http_server.h"
 #include "core/base/option_check.h"
+#include "core/interface/clock.h"
 #include "deploy/service/control/admissions.h"
 #include "deploy/service/control/api.h"
 #include "deploy/service/control/bearer_auth.h"
@@ -69,27 +70,27 @@ Api::Config api_config(const ControlOptions& options) {
 }  // namespace
 
 struct Control::Impl {
-  Impl(EventLoop& loop, const ControlOptions& options)
+  Impl(EventLoop& loop, const ControlOptions& options, const Clock& clock = steady_clock())
       : registry(incarnation_now()),
-        links(loop, registry,
+        links(clock, registry,
               {.pool_timeout = milliseconds(options.pool_timeout_ms),
                .pool_patience = milliseconds(options.pool_patience_ms)},
               [this](const std::string& pool, const std::vector<SequenceInfo>& sequences) {
-                admissions.restore(pool, sequences, ControlClock::now());
+                admissions.restore(pool, sequences);
               }),
-        call_pool([this](const std::string& pool, ToPool message, ControlClock::time_point deadline,
-                         PoolCalls::Done done) {
-          links.call(pool, std::move(message), deadline, std::move(done));
-        }),
-        admissions(registry, {milliseconds(options.admission_timeout_ms)}, call_pool,
-                   ControlClock::now()),
-        held(registry, milliseconds(options.admission_timeout_ms), call_pool, ControlClock::now()),
-        api(api_config(options), registry, admissions, held, links),
+        call_pool(
+            [this](const std::string& pool, ToPool message, Time deadline, PoolCalls::Done done) {
+              links.call(pool, std::move(message), deadline, std::move(done));
+            }),
+        admissions(clock, registry, {milliseconds(options.admission_timeout_ms)}, call_pool),
+        held(clock, registry, milliseconds(options.admission_timeout_ms), call_pool),
+        api(api_config(options), clock, registry, admissions, held, links),
         server(loop, server_config(options), api.handlers()) {
     api.observe(server);
     if (!options.health_listen.empty()) {
       health = std::make_unique<HttpServer>(loop, health_config(options), api.health_handlers());
     }
+    watch = loop.every(PoolLinks::kWatchPeriod, [this] { links.watch(); });
     report = loop.every(kReportPeriod, [this] {
       const std::string refused = refusals.update(server.traffic());
       if (!refused.empty()) log_warning("in the last second: {}", refused);
@@ -106,7 +107,7 @@ struct Control::Impl {
   HttpServer server;
   std::unique_ptr<HttpServer> health;  // null: none
   RefusalLog refusals;
-  std::unique_ptr<EventLoop::Timer> report;
+  std::unique_ptr<EventLoop::Timer> watch, report;
 };
 
 Control::Control(EventLoop& loop, const ControlOptions& options) {

@@ -3,12 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <string_view>
 #include <utility>
 
 namespace tributary {
 
 enum class LogLevel { kInfo, kWarning, kError };
+/// Where events go; write_log() in the program.
+using ControlLog = std::function<void(LogLevel, std::string_view text)>;
 
 /// `2026-01-31T12:00:00.123Z WARNING text`; control characters in the text are escaped, since names
 /// and addresses come from outside. Never waits: see LineWriter.

@@ -72,10 +72,6 @@ class Families {
   std::vector<MetricFamily> families_;
 };
 
-double seconds_between(ControlClock::time_point begin, ControlClock::time_point end) {
-  return std::chrono::duration<double>(end - begin).count();
-}
-
 void add_tier(Families& out, const TierView& tier) {
   out.gauge("tributary_build_info", "1, with the version of the control plane");
   out.add({{"version", std::string(tier.version)}}, 1);

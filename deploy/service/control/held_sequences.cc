@@ -24,14 +24,18 @@ std::string ended_message(SequenceId id, SequenceEnd end) {
 
 }  // namespace
 
-HeldSequences::HeldSequences(PoolRegistry& registry, std::chrono::milliseconds timeout,
-                             Admissions::CallPool call_pool, ControlClock::time_point now)
-    : registry_(registry), timeout_(timeout), call_pool_(std::move(call_pool)), start_(now) {}
+HeldSequences::HeldSequences(const Clock& clock, PoolRegistry& registry,
+                             std::chrono::milliseconds timeout, Admissions::CallPool call_pool)
+    : clock_(clock),
+      registry_(registry),
+      timeout_(timeout),
+      call_pool_(std::move(call_pool)),
+      start_(clock.now()) {}
 
 void HeldSequences::fail_unknown(SequenceId id) const {
   const std::uint64_t incarnation = id >> 32;
   const bool older = incarnation > 0 && incarnation < registry_.ids().incarnation();
-  if (older && ControlClock::now() < start_ + kSettleTime) {
+  if (older && clock_.now() < start_ + kSettleTime) {
     fail(ErrorCode::kUnavailable,
          "sequence {}: not known to this control plane, which has just started; its pool may still "
          "register",
@@ -59,7 +63,7 @@ void HeldSequences::query(SequenceId id,
                 ended_message(id, *end));
   }
   out_of_sight(id).throw_if_error();
-  call_pool_(*holder, Query{0, id}, ControlClock::now() + timeout_,
+  call_pool_(*holder, Query{0, id}, clock_.now() + timeout_,
              [this, id, done = std::move(done), pool = *holder](const PoolReply& reply) {
                const Pool* known = registry_.find(pool);
                if (reply.code == ErrorCode::kOk && reply.sequence && known != nullptr &&
@@ -69,7 +73,7 @@ void HeldSequences::query(SequenceId id,
                  done({ErrorCode::kInternal, "the pool answered without the sequence"}, {});
                } else {
                  if (reply.code == ErrorCode::kNotFound) {
-                   registry_.end_sequence(id, SequenceEnd::kFreed, ControlClock::now());
+                   registry_.end_sequence(id, SequenceEnd::kFreed, clock_.now());
                  }
                  const Status unseen = out_of_sight(id);
                  done(unseen.ok() ? Status(reply.code, reply.message) : unseen, {});
@@ -87,13 +91,13 @@ void HeldSequences::free(SequenceId id, const std::string& pool,
     if (!is_here && !registry_.end_of(id)) fail_unknown(id);
     return done({});
   }
-  call_pool_(*holder, Free{0, id}, ControlClock::now() + timeout_,
+  call_pool_(*holder, Free{0, id}, clock_.now() + timeout_,
              [this, id, done = std::move(done)](const PoolReply& reply) {
                switch (reply.code) {
                  case ErrorCode::kOk:
                  case ErrorCode::kNotFound:
                  case ErrorCode::kPoolLost:  // its pages are gone as well, or end with its lease
-                   registry_.end_sequence(id, SequenceEnd::kFreed, ControlClock::now());
+                   registry_.end_sequence(id, SequenceEnd::kFreed, clock_.now());
                    return done({});
                  default:
                    return done({reply.code, reply.message});

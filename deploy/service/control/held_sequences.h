@@ -13,8 +13,8 @@ namespace tributary {
 class HeldSequences {
  public:
   /// `timeout`: for a pool's answer. `call_pool` as for Admissions.
-  HeldSequences(PoolRegistry& registry, std::chrono::milliseconds timeout,
-                Admissions::CallPool call_pool, ControlClock::time_point now);
+  HeldSequences(const Clock& clock, PoolRegistry& registry, std::chrono::milliseconds timeout,
+                Admissions::CallPool call_pool);
 
   // `done` is called once, now or later, with the pool's answer. Both throw, and do not call it,
   // for a sequence that no pool holds: kNotFound, kPoolLost, or kUnavailable while its pool may
@@ -32,10 +32,11 @@ class HeldSequences {
   /// Not ok for a sequence of a pool that is lost from sight, and may come back with it.
   [[nodiscard]] Status out_of_sight(SequenceId id) const;
 
+  const Clock& clock_;
   PoolRegistry& registry_;
   std::chrono::milliseconds timeout_;
   Admissions::CallPool call_pool_;
-  ControlClock::time_point start_;
+  Time start_;
 };
 
 }  // namespace tributary

@@ -13,8 +13,7 @@ void set_request(ToPool& message, std::uint64_t request) {
       message);
 }
 
-std::uint64_t PoolCalls::open(const std::string& pool, ControlClock::time_point deadline,
-                              Done done) {
+std::uint64_t PoolCalls::open(const std::string& pool, Time deadline, Done done) {
   calls_.emplace(next_, Call{pool, deadline, std::move(done)});
   return next_++;
 }
@@ -50,7 +49,7 @@ void PoolCalls::fail_pool(const std::string& pool, const Status& status) {
           });
 }
 
-void PoolCalls::expire(ControlClock::time_point now) {
+void PoolCalls::expire(Time now) {
   end_all([&](const Call& call) { return call.deadline <= now; },
           [](const Call& call) {
             return PoolReply{0,

@@ -22,19 +22,18 @@ class PoolCalls {
   using Done = std::function<void(const PoolReply&)>;
 
   /// Returns the number for the question.
-  [[nodiscard]] std::uint64_t open(const std::string& pool, ControlClock::time_point deadline,
-                                   Done done);
+  [[nodiscard]] std::uint64_t open(const std::string& pool, Time deadline, Done done);
   /// Returns false if no call waits for the answer, or no longer.
   bool answer(const std::string& pool, const PoolReply& reply);
   /// Ends all questions to the pool with the status.
   void fail_pool(const std::string& pool, const Status& status);
-  void expire(ControlClock::time_point now);
+  void expire(Time now);
   [[nodiscard]] std::size_t size() const noexcept { return calls_.size(); }
 
  private:
   struct Call {
     std::string pool;
-    ControlClock::time_point deadline;
+    Time deadline;
     Done done;
   };
   /// Takes calls out before it ends them: an end may ask the next question.

@@ -51,8 +51,7 @@ std::vector<std::string> pools_to_ask(const PoolRegistry& registry, const AdmitR
   return names;
 }
 
-int retry_after_seconds(const PoolRegistry& registry, ControlClock::time_point start,
-                        ControlClock::time_point now) {
+int retry_after_seconds(const PoolRegistry& registry, Time start, Time now) {
   constexpr auto kWindow = std::chrono::seconds(30);
   const auto& ends = registry.end_times();
   const auto first = std::lower_bound(ends.begin(), ends.end(), now - kWindow);

@@ -21,7 +21,6 @@ namespace tributary {
 
 /// Seconds until some sequence is likely to end, 1 .. 30: the mean time between the ends of the
 /// last half minute. If none ended, the time since the last end or since `start`.
-[[nodiscard]] int retry_after_seconds(const PoolRegistry& registry, ControlClock::time_point start,
-                                      ControlClock::time_point now);
+[[nodiscard]] int retry_after_seconds(const PoolRegistry& registry, Time start, Time now);
 
 }  // namespace tributary

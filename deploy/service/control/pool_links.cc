@@ -9,15 +9,12 @@
 #include <variant>
 
 #include "deploy/service/control/admissions.h"
-#include "deploy/service/control/control_log.h"
 #include "deploy/service/protocol/patience.h"
 
 namespace tributary {
 
 namespace {
 
-// A lost pool is noticed at most this much later than its timeout.
-constexpr std::chrono::milliseconds kWatchPeriod{250};
 /// The bound on a message. Reading a MiB holds the loop for some 40 ms. A registration of more than
 /// some 5,000 workers is refused; a heartbeat grows with the pool's workers.
 constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 20;
@@ -34,20 +31,20 @@ void give_back_memory() noexcept {
 
 }  // namespace
 
-PoolLinks::PoolLinks(EventLoop& loop, PoolRegistry& registry, const Config& config,
-                     OnRegistered on_registered)
-    : loop_(loop),
+PoolLinks::PoolLinks(const Clock& clock, PoolRegistry& registry, const Config& config,
+                     OnRegistered on_registered, ControlLog log)
+    : clock_(clock),
       registry_(registry),
       config_(config),
       on_registered_(std::move(on_registered)),
-      stalls_(kWatchPeriod, ControlClock::now()),
-      watch_(loop.every(kWatchPeriod, [this] { check_silence(); })) {}
+      log_(std::move(log)),
+      stalls_(kWatchPeriod, clock.now()) {}
 
 void PoolLinks::accept(std::shared_ptr<WebSocket> socket) {
   const std::uint64_t number = next_number_++;
   socket->set_handlers({[this, number](std::string_view text) { receive(number, text); },
                         [this, number](const Status& reason) { end(number, reason); }});
-  links_.emplace(number, Link{std::move(socket), {}, ControlClock::now()});
+  links_.emplace(number, Link{std::move(socket), {}, clock_.now()});
 }
 
 void PoolLinks::receive(std::uint64_t number, std::string_view text) {
@@ -85,9 +82,8 @@ void PoolLinks::refuse(std::uint64_t number, const Error& error) {
   Link& link = found->second;
   if (link.pool.empty()) {
     ++refused_;
-    const std::string line =
-        refused_pools_.note(link.socket->remote(), error.what(), ControlClock::now());
-    if (!line.empty()) log_warning("{}", line);
+    const std::string line = refused_pools_.note(link.socket->remote(), error.what(), clock_.now());
+    if (!line.empty()) warn("{}", line);
     link.socket->send(to_json(ToPool(Registered{.code = error.code(), .message = error.what()})));
     drop(number);
   } else {
@@ -140,7 +136,7 @@ void PoolLinks::register_pool(std::uint64_t number, RegisterPool pool) {
   const std::vector<SequenceInfo> sequences = pool.sequences;
   const std::size_t workers = pool.workers.size();
   const std::uint32_t last_incarnation = pool.last_incarnation;
-  registry_.register_pool(std::move(pool), ControlClock::now());
+  registry_.register_pool(std::move(pool), clock_.now());
   link.pool = name;
   ++registered_;
   // The same run came on a new connection, before the end of the old one was noticed.
@@ -153,17 +149,17 @@ void PoolLinks::register_pool(std::uint64_t number, RegisterPool pool) {
   number_of_pool_[name] = number;
   link.socket->send(to_json(ToPool(Registered{
       .code = ErrorCode::kOk, .message = {}, .incarnation = registry_.ids().incarnation()})));
-  log_info("pool {} registered from {}: {} workers, {} sequences", name, link.socket->remote(),
-           workers, sequences.size());
+  log_(LogLevel::kInfo, fmt::format("pool {} registered from {}: {} workers, {} sequences", name,
+                                    link.socket->remote(), workers, sequences.size()));
   if (registry_.find(name)->ahead) {
-    log_warning("pool {} has incarnation {}, far beyond the clock: it drains before it serves",
-                name, last_incarnation);
+    warn("pool {} has incarnation {}, far beyond the clock: it drains before it serves", name,
+         last_incarnation);
   }
   on_registered_(name, sequences);
 }
 
 void PoolLinks::handle(std::uint64_t number, Heartbeat message) {
-  registry_.heartbeat(pool_of(number), std::move(message), ControlClock::now());
+  registry_.heartbeat(pool_of(number), std::move(message), clock_.now());
 }
 
 void PoolLinks::handle(std::uint64_t number, const PoolReply& message) {
@@ -172,8 +168,8 @@ void PoolLinks::handle(std::uint64_t number, const PoolReply& message) {
   // A late answer: its admission has ended, so no client knows the sequence.
   if (message.code == ErrorCode::kOk && message.sequence &&
       registry_.pool_of(message.sequence->id) == nullptr) {
-    log_warning("pool {} admitted sequence {} too late: freeing it", pool, message.sequence->id);
-    call(pool, Free{0, message.sequence->id}, ControlClock::now() + config_.pool_timeout,
+    warn("pool {} admitted sequence {} too late: freeing it", pool, message.sequence->id);
+    call(pool, Free{0, message.sequence->id}, clock_.now() + config_.pool_timeout,
          [](const PoolReply&) {});
   }
 }
@@ -184,7 +180,7 @@ void PoolLinks::handle(std::uint64_t number, const SequenceEnded& message) {
   registry_.end_sequence(
       message.id,
       message.reason == "lease_expired" ? SequenceEnd::kLeaseExpired : SequenceEnd::kFreed,
-      ControlClock::now());
+      clock_.now());
 }
 
 bool PoolLinks::is_silent(std::uint64_t number, const std::string& pool) const {
@@ -203,7 +199,7 @@ void PoolLinks::end(std::uint64_t number, const Status& because) {
   if (pool.empty() || timeout) return;
   if (!silent) return lose(pool, because.message());
   // A pool that has lost its connection, and lives, registers again within this time.
-  const auto now = ControlClock::now();
+  const Time now = clock_.now();
   if (!number_of_pool_.contains(pool))
     registry_.lose(pool, because.message(), now, now + kSettleTime);
 }
@@ -215,20 +211,20 @@ void PoolLinks::lose(const std::string& pool, const std::string& because) {
     drop(number);
   }
   const Pool* known = registry_.find(pool);
-  log_warning("pool {} is lost, with {} sequences: {}", pool,
-              known == nullptr ? 0 : known->sequences.size(), because);
-  registry_.lose(pool, because, ControlClock::now());
+  warn("pool {} is lost, with {} sequences: {}", pool,
+       known == nullptr ? 0 : known->sequences.size(), because);
+  registry_.lose(pool, because, clock_.now());
   calls_.fail_pool(pool, {ErrorCode::kPoolLost, fmt::format("pool {} is lost: {}", pool, because)});
 }
 
 void PoolLinks::silence(const std::string& pool, const std::string& because) {
   number_of_pool_.erase(pool);
-  const auto now = ControlClock::now();
+  const Time now = clock_.now();
   const Pool* known = registry_.find(pool);
   const auto heard = known == nullptr ? now : known->heard;
   const auto patience = std::max(config_.pool_patience, config_.pool_timeout);
-  log_warning("pool {} is lost from sight: {}; its {} sequences wait for it for {} ms", pool,
-              because, known == nullptr ? 0 : known->sequences.size(), patience.count());
+  warn("pool {} is lost from sight: {}; its {} sequences wait for it for {} ms", pool, because,
+       known == nullptr ? 0 : known->sequences.size(), patience.count());
   registry_.lose(pool, because, now, heard + patience);
   calls_.fail_pool(pool, {ErrorCode::kPoolLost, fmt::format("pool {} is lost: {}", pool, because)});
 }
@@ -237,7 +233,7 @@ void PoolLinks::drop(std::uint64_t number) {
   const auto found = links_.find(number);
   if (found == links_.end()) return;
   found->second.socket->close();  // after what is queued
-  loop_.post([socket = std::move(found->second.socket)] {});
+  dropped_.push_back(std::move(found->second.socket));
   links_.erase(found);
 }
 
@@ -246,8 +242,7 @@ PoolLinks::Link* PoolLinks::link_of(const std::string& pool) {
   return found == number_of_pool_.end() ? nullptr : &links_.at(found->second);
 }
 
-void PoolLinks::call(const std::string& pool, ToPool message, ControlClock::time_point deadline,
-                     PoolCalls::Done done) {
+void PoolLinks::call(const std::string& pool, ToPool message, Time deadline, PoolCalls::Done done) {
   Link* link = link_of(pool);
   if (link == nullptr) {
     done({0, ErrorCode::kPoolLost, fmt::format("pool {} is lost", pool), {}});
@@ -257,11 +252,12 @@ void PoolLinks::call(const std::string& pool, ToPool message, ControlClock::time
   link->socket->send(to_json(message));
 }
 
-void PoolLinks::check_silence() {
-  const auto now = ControlClock::now();
+void PoolLinks::watch() {
+  dropped_.clear();
+  const Time now = clock_.now();
   if (const auto stalled = stalls_.tick(now); stalled.count() > 0) {
-    log_warning("held up for {} ms: what pools sent meanwhile is read before any is judged",
-                std::chrono::duration_cast<std::chrono::milliseconds>(stalled).count());
+    warn("held up for {} ms: what pools sent meanwhile is read before any is judged",
+         std::chrono::duration_cast<std::chrono::milliseconds>(stalled).count());
     return;
   }
   // Silence counts from the time when we listened.
@@ -271,7 +267,7 @@ void PoolLinks::check_silence() {
       silence(pool, fmt::format("no heartbeat for {} ms", config_.pool_timeout.count()));
     }
     for (const std::string& pool : registry_.lose_silent(now)) {
-      log_warning("pool {} has not come back: its sequences are lost", pool);
+      warn("pool {} has not come back: its sequences are lost", pool);
     }
   }
   std::vector<std::uint64_t> unregistered;
@@ -282,7 +278,7 @@ void PoolLinks::check_silence() {
     }
   }
   for (const std::uint64_t number : unregistered) {
-    log_warning("{} did not register in time", links_.at(number).socket->remote());
+    warn("{} did not register in time", links_.at(number).socket->remote());
     drop(number);
   }
   calls_.expire(now);

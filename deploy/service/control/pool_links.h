@@ -1,5 +1,5 @@
-// The WebSockets of pools: registers them, takes their messages, asks them, and notices when they
-// are gone.
+// The connections of pools: registers them, takes their messages, asks them, and notices when they
+// are gone. It decides; the sockets are objects behind WebSocket, the time is passed in.
 #pragma once
 
 #include <chrono>
@@ -10,10 +10,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "comm/http/event_loop.h"
 #include "comm/http/websocket.h"
+#include "core/interface/clock.h"
+#include "deploy/service/control/control_log.h"
 #include "deploy/service/control/pool_calls.h"
 #include "deploy/service/control/pool_registry.h"
 #include "deploy/service/control/refused_pools.h"
@@ -36,14 +38,18 @@ class PoolLinks {
   using OnRegistered =
       std::function<void(const std::string& pool, const std::vector<SequenceInfo>&)>;
 
-  PoolLinks(EventLoop& loop, PoolRegistry& registry, const Config& config,
-            OnRegistered on_registered);
+  /// The clock and the registry outlive this object.
+  PoolLinks(const Clock& clock, PoolRegistry& registry, const Config& config,
+            OnRegistered on_registered, ControlLog log = write_log);
 
+  /// Call watch() at this period: a lost pool is noticed at most this much later than its timeout.
+  static constexpr std::chrono::milliseconds kWatchPeriod{250};
+  /// Judges silence and deadlines. Not to be called inside a callback of a socket.
+  void watch();
   void accept(std::shared_ptr<WebSocket> socket);
   /// Asks a pool; fills in `message`'s request number. `done` is called once; for a pool that has
   /// no connection perhaps at once, with kPoolLost.
-  void call(const std::string& pool, ToPool message, ControlClock::time_point deadline,
-            PoolCalls::Done done);
+  void call(const std::string& pool, ToPool message, Time deadline, PoolCalls::Done done);
 
   [[nodiscard]] std::size_t calls() const noexcept { return calls_.size(); }
   /// Registrations by outcome.
@@ -54,11 +60,15 @@ class PoolLinks {
   struct Link {
     std::shared_ptr<WebSocket> socket;
     std::string pool;  // empty until it is registered
-    ControlClock::time_point accepted;
+    Time accepted;
     std::optional<RegisterPool> arriving = {};  // whose sequences have not all come
     std::size_t registration_bytes = 0;
   };
 
+  template <typename... Args>
+  void warn(fmt::format_string<Args...> format, Args&&... args) {
+    log_(LogLevel::kWarning, fmt::format(format, std::forward<Args>(args)...));
+  }
   void receive(std::uint64_t number, std::string_view text);
   void check_bytes(Link& link, std::size_t bytes) const;
   void handle(std::uint64_t number, RegisterPool message);
@@ -76,25 +86,26 @@ class PoolLinks {
   void silence(const std::string& pool, const std::string& because);
   /// The connection is that of a silent pool.
   [[nodiscard]] bool is_silent(std::uint64_t number, const std::string& pool) const;
-  void check_silence();
-  /// Closes the connection later, since this may run inside one of its callbacks.
+  /// Closes the connection. Its socket is destroyed by the next watch(), since this may run inside
+  /// one of its callbacks.
   void drop(std::uint64_t number);
   [[nodiscard]] const std::string& pool_of(std::uint64_t number) const;
   [[nodiscard]] Link* link_of(const std::string& pool);
 
-  EventLoop& loop_;
+  const Clock& clock_;
   PoolRegistry& registry_;
   Config config_;
   OnRegistered on_registered_;
+  ControlLog log_;
   PoolCalls calls_;
   std::uint64_t next_number_ = 1;
   std::map<std::uint64_t, Link> links_;
+  std::vector<std::shared_ptr<WebSocket>> dropped_;
   std::map<std::string, std::uint64_t> number_of_pool_;
   std::uint64_t registered_ = 0;
   std::uint64_t refused_ = 0;
   RefusedPools refused_pools_;
   StallClock stalls_;
-  std::unique_ptr<EventLoop::Timer> watch_;
 };
 
 }  // namespace tributary

@@ -91,7 +91,7 @@ void PoolRegistry::check_shape(const RegisterPool& about) const {
   }
 }
 
-void PoolRegistry::make_room(const std::string& name, ControlClock::time_point now) {
+void PoolRegistry::make_room(const std::string& name, Time now) {
   if (pools_.contains(name) || pools_.size() < kMaxPools) return;
   auto oldest = pools_.end();
   for (auto pool = pools_.begin(); pool != pools_.end(); ++pool) {
@@ -107,7 +107,7 @@ void PoolRegistry::make_room(const std::string& name, ControlClock::time_point n
   pools_.erase(oldest);
 }
 
-void PoolRegistry::register_pool(RegisterPool about, ControlClock::time_point now) {
+void PoolRegistry::register_pool(RegisterPool about, Time now) {
   const auto old = pools_.find(about.name);
   const bool known = old != pools_.end();
   const bool same_run = known && old->second.about.run == about.run;
@@ -162,7 +162,7 @@ void PoolRegistry::register_pool(RegisterPool about, ControlClock::time_point no
   pool.about = std::move(about);
 }
 
-void PoolRegistry::end_all(Pool& pool, SequenceEnd reason, ControlClock::time_point now) {
+void PoolRegistry::end_all(Pool& pool, SequenceEnd reason, Time now) {
   for (const SequenceId id : pool.sequences) {
     pool_of_.erase(id);
     ended_.add(id, reason);
@@ -171,8 +171,7 @@ void PoolRegistry::end_all(Pool& pool, SequenceEnd reason, ControlClock::time_po
   pool.sequences.clear();
 }
 
-void PoolRegistry::heartbeat(const std::string& name, Heartbeat heartbeat,
-                             ControlClock::time_point now) {
+void PoolRegistry::heartbeat(const std::string& name, Heartbeat heartbeat, Time now) {
   Pool& pool = at(name);
   if (heartbeat.workers.size() != pool.about.workers.size()) {
     fail(ErrorCode::kMalformedInput, "heartbeat of {} workers; pool {} registered with {}",
@@ -184,8 +183,7 @@ void PoolRegistry::heartbeat(const std::string& name, Heartbeat heartbeat,
   pool.pages_admitted = 0;
 }
 
-void PoolRegistry::set_draining(const std::string& name, bool draining,
-                                ControlClock::time_point now) {
+void PoolRegistry::set_draining(const std::string& name, bool draining, Time now) {
   Pool& pool = at(name);
   if (pool.sequences.empty()) pool.ahead = false;
   const PoolState state = draining || pool.ahead ? PoolState::kDraining : PoolState::kServing;
@@ -194,8 +192,8 @@ void PoolRegistry::set_draining(const std::string& name, bool draining,
   pool.since = now;
 }
 
-void PoolRegistry::lose(const std::string& name, std::string because, ControlClock::time_point now,
-                        std::optional<ControlClock::time_point> gone_at) {
+void PoolRegistry::lose(const std::string& name, std::string because, Time now,
+                        std::optional<Time> gone_at) {
   const auto found = pools_.find(name);
   if (found == pools_.end()) return;
   Pool& pool = found->second;
@@ -214,7 +212,7 @@ void PoolRegistry::lose(const std::string& name, std::string because, ControlClo
   }
 }
 
-std::vector<std::string> PoolRegistry::lose_silent(ControlClock::time_point now) {
+std::vector<std::string> PoolRegistry::lose_silent(Time now) {
   std::vector<std::string> gone;
   for (auto& [name, pool] : pools_) {
     if (pool.state != PoolState::kLost || pool.sequences.empty() || now < pool.gone_at) continue;
@@ -224,7 +222,7 @@ std::vector<std::string> PoolRegistry::lose_silent(ControlClock::time_point now)
   return gone;
 }
 
-std::vector<std::string> PoolRegistry::silent(ControlClock::time_point since) const {
+std::vector<std::string> PoolRegistry::silent(Time since) const {
   std::vector<std::string> names;
   for (const auto& [name, pool] : pools_) {
     if (pool.state != PoolState::kLost && pool.heard < since) names.push_back(name);
@@ -241,7 +239,7 @@ void PoolRegistry::add_sequence(const std::string& pool, SequenceId id) {
   pool_of_[id] = &found->first;
 }
 
-void PoolRegistry::end_sequence(SequenceId id, SequenceEnd reason, ControlClock::time_point now) {
+void PoolRegistry::end_sequence(SequenceId id, SequenceEnd reason, Time now) {
   const auto found = pool_of_.find(id);
   if (found == pool_of_.end()) return;
   at(*found->second).sequences.erase(id);
@@ -250,7 +248,7 @@ void PoolRegistry::end_sequence(SequenceId id, SequenceEnd reason, ControlClock:
   note_end(now);
 }
 
-void PoolRegistry::note_end(ControlClock::time_point now) {
+void PoolRegistry::note_end(Time now) {
   end_times_.push_back(now);
   if (end_times_.size() > kEndTimes) end_times_.pop_front();
 }

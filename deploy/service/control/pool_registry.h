@@ -20,8 +20,6 @@
 
 namespace tributary {
 
-using ControlClock = std::chrono::steady_clock;
-
 enum class PoolState { kServing, kDraining, kLost };
 inline constexpr std::size_t kPoolStates = 3;
 /// `serving`, `draining`, `lost`.
@@ -30,12 +28,12 @@ inline constexpr std::size_t kPoolStates = 3;
 struct Pool {
   RegisterPool about;  // without its sequences
   PoolState state = PoolState::kServing;
-  ControlClock::time_point since;  // in this state
-  ControlClock::time_point heard;  // its last heartbeat, or registration
+  Time since;  // in this state
+  Time heard;  // its last heartbeat, or registration
   std::optional<Heartbeat> heartbeat;
   std::string lost_because;  // where it is lost
   /// A lost pool that has only been silent keeps its sequences until then: it may come back.
-  ControlClock::time_point gone_at;
+  Time gone_at;
   std::unordered_set<SequenceId> sequences;
   /// The pool took sequences from a control plane whose clock was far ahead. It drains until the
   /// last one of them has ended, and gets its next ones by our clock.
@@ -88,22 +86,22 @@ class PoolRegistry {
   /// names the field and both values); kPoolFull for too many pools; kFailedPrecondition for an
   /// incarnation beyond the clock and the slack, from a run that is not known and holds nothing: it
   /// may come again without it.
-  void register_pool(RegisterPool about, ControlClock::time_point now);
+  void register_pool(RegisterPool about, Time now);
   /// Throws kMalformedInput if it reports other workers than the registration.
-  void heartbeat(const std::string& name, Heartbeat heartbeat, ControlClock::time_point now);
-  void set_draining(const std::string& name, bool draining, ControlClock::time_point now);
+  void heartbeat(const std::string& name, Heartbeat heartbeat, Time now);
+  void set_draining(const std::string& name, bool draining, Time now);
   /// The pool is lost, and its sequences with it. No effect on a lost or unknown one. With
   /// `gone_at` its sequences stay until then (or, of a lost one, no longer than until then): the
   /// network may be cut, and the same run brings them back.
-  void lose(const std::string& name, std::string because, ControlClock::time_point now,
-            std::optional<ControlClock::time_point> gone_at = {});
+  void lose(const std::string& name, std::string because, Time now,
+            std::optional<Time> gone_at = {});
   /// Ends the sequences of silent pools whose time is over. Returns their names.
-  std::vector<std::string> lose_silent(ControlClock::time_point now);
+  std::vector<std::string> lose_silent(Time now);
   /// Names of pools that have been silent since before `since`.
-  [[nodiscard]] std::vector<std::string> silent(ControlClock::time_point since) const;
+  [[nodiscard]] std::vector<std::string> silent(Time since) const;
 
   void add_sequence(const std::string& pool, SequenceId id);
-  void end_sequence(SequenceId id, SequenceEnd reason, ControlClock::time_point now);
+  void end_sequence(SequenceId id, SequenceEnd reason, Time now);
   /// Counts pages towards `pages_asked` (negative: answered).
   void ask_pages(const std::string& pool, std::int64_t pages);
   void admit_pages(const std::string& pool, std::int64_t pages);
@@ -119,9 +117,7 @@ class PoolRegistry {
   [[nodiscard]] const SequenceIds& ids() const noexcept { return ids_; }
   [[nodiscard]] std::uint64_t pools_lost() const noexcept { return pools_lost_; }
   /// Times at which sequences ended, the latest last; at most kEndTimes of them.
-  [[nodiscard]] const std::deque<ControlClock::time_point>& end_times() const noexcept {
-    return end_times_;
-  }
+  [[nodiscard]] const std::deque<Time>& end_times() const noexcept { return end_times_; }
 
   static constexpr std::size_t kEndTimes = 256;
   /// More names than any tier that we can imagine. A pool in a restart loop with random names must
@@ -132,16 +128,16 @@ class PoolRegistry {
  private:
   [[nodiscard]] Pool& at(const std::string& name);
   void check_shape(const RegisterPool& about) const;
-  void make_room(const std::string& name, ControlClock::time_point now);
-  void end_all(Pool& pool, SequenceEnd reason, ControlClock::time_point now);
-  void note_end(ControlClock::time_point now);
+  void make_room(const std::string& name, Time now);
+  void end_all(Pool& pool, SequenceEnd reason, Time now);
+  void note_end(Time now);
 
   SequenceIds ids_;
   std::function<std::uint32_t()> clock_;
   std::map<std::string, Pool> pools_;
   std::unordered_map<SequenceId, const std::string*> pool_of_;  // keys of pools_
   EndedSequences ended_{kMaxEnded};
-  std::deque<ControlClock::time_point> end_times_;
+  std::deque<Time> end_times_;
   std::uint64_t pools_lost_ = 0;
 };
 

@@ -10,8 +10,7 @@ constexpr std::size_t kMaxKnown = 64;
 
 }  // namespace
 
-std::string RefusedPools::note(const std::string& remote, const std::string& why,
-                               ControlClock::time_point now) {
+std::string RefusedPools::note(const std::string& remote, const std::string& why, Time now) {
   // Each try has a port of its own.
   const std::string key = remote.substr(0, remote.rfind(':')) + ' ' + why;
   if (known_.size() >= kMaxKnown && !known_.contains(key)) known_.clear();

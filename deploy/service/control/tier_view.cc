@@ -1,7 +1,5 @@
 #include "deploy/service/control/tier_view.h"
 
-#include <chrono>
-
 namespace tributary {
 
 namespace {
@@ -24,8 +22,8 @@ std::string_view worker_state_name(WorkerState state) noexcept {
   return "unknown";
 }
 
-std::vector<WorkerView> workers_of(const Pool& pool, ControlClock::time_point now) {
-  const double pool_age = std::chrono::duration<double>(now - pool.heard).count();
+std::vector<WorkerView> workers_of(const Pool& pool, Time now) {
+  const double pool_age = seconds_between(pool.heard, now);
   std::vector<WorkerView> workers(pool.about.workers.size());
   for (std::size_t rank = 0; rank < workers.size(); ++rank) {
     WorkerView& worker = workers[rank];

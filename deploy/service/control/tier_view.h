@@ -19,8 +19,8 @@ struct TierView {
   const HttpTraffic& http;
   int connections = 0;
   double scrape_seconds = 0;  // the last scrape's cost; 0: none yet
-  ControlClock::time_point start;
-  ControlClock::time_point now;
+  Time start;
+  Time now;
   std::string_view version;
   std::uint64_t log_lines_dropped = 0;
 };
@@ -38,6 +38,6 @@ struct WorkerView {
   double age_seconds = 0;  // since the worker was heard, through its pool
   WorkerState state = WorkerState::kServing;
 };
-[[nodiscard]] std::vector<WorkerView> workers_of(const Pool& pool, ControlClock::time_point now);
+[[nodiscard]] std::vector<WorkerView> workers_of(const Pool& pool, Time now);
 
 }  // namespace tributary

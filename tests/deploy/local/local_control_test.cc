@@ -7,11 +7,13 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/interface/manual_clock.h"
 #include "deploy/service/client/tier_client.h"
 
 namespace tributary {
 namespace {
 
+using std::chrono::seconds;
 using testing::HasSubstr;
 
 /// A pool that answers when the test says so.
@@ -53,35 +55,43 @@ class LocalControlTest : public testing::Test {
     info.extents.push_back({0, admit.wanted.prompt_tokens, 0});
     channel_->tell(PoolReply{admit.request, ErrorCode::kOk, "", info});
   }
-  Status admit(const AdmitRequest& request, std::chrono::milliseconds timeout) {
-    return status_of([&] { sequence_ = control_.admit(request, Deadline::after(timeout)); });
+  Status admit(const AdmitRequest& request, std::chrono::seconds timeout) {
+    return status_of(
+        [&] { sequence_ = control_.admit(request, Deadline::after(clock_.now(), timeout)); });
   }
 
   bool behind_ = false;
   bool terminated_ = false;
   std::vector<ToPool> asked_;
   SequenceHandle sequence_;
-  LocalControl control_;
+  ManualClock clock_;
+  LocalControl control_{clock_};
   std::unique_ptr<ControlChannel> channel_;
 };
 
 TEST_F(LocalControlTest, RefusesAsTheServiceDoes) {
-  EXPECT_EQ(admit({.prompt_tokens = -1}, std::chrono::seconds(30)).code(),
-            ErrorCode::kMalformedInput);
-  EXPECT_EQ(admit({.prompt_tokens = 641}, std::chrono::seconds(30)).code(), ErrorCode::kTooLarge);
+  EXPECT_EQ(admit({.prompt_tokens = -1}, seconds(30)).code(), ErrorCode::kMalformedInput);
+  EXPECT_EQ(admit({.prompt_tokens = 641}, seconds(30)).code(), ErrorCode::kTooLarge);
   behind_ = true;
-  EXPECT_EQ(admit({.prompt_tokens = 1}, std::chrono::seconds(30)).code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(admit({.prompt_tokens = 1}, seconds(30)).code(), ErrorCode::kUnavailable);
   EXPECT_TRUE(asked_.empty());
   EXPECT_EQ(
-      status_of([&] { (void)control_.query(7, Deadline::after(std::chrono::seconds(30))); }).code(),
+      status_of([&] { (void)control_.query(7, Deadline(clock_.now() + seconds(30))); }).code(),
       ErrorCode::kNotFound);
   control_.terminate();
   EXPECT_TRUE(terminated_);
 }
 
+TEST_F(LocalControlTest, AnAnswerByTheDeadlineIsInTime) {
+  clock_.after(seconds(30), [this] { answer(); });
+  EXPECT_TRUE(admit({.prompt_tokens = 5}, seconds(30)).ok());
+  EXPECT_EQ(clock_.now(), Time() + seconds(30));
+  EXPECT_EQ(sequence_.prompt_tokens, 5);
+}
+
 TEST_F(LocalControlTest, WhatNobodyWaitsForAnyMoreIsFreed) {
-  const Status late =
-      admit({.prompt_tokens = 5, .idempotency_key = "a"}, std::chrono::milliseconds(1));
+  const Status late = admit({.prompt_tokens = 5, .idempotency_key = "a"}, seconds(30));
+  EXPECT_EQ(clock_.now(), Time() + seconds(30));
   EXPECT_EQ(late.code(), ErrorCode::kDeadlineExceeded);
   ASSERT_EQ(asked_.size(), 1U);
   const SequenceId id = std::get<Admit>(asked_.back()).id;
@@ -91,11 +101,10 @@ TEST_F(LocalControlTest, WhatNobodyWaitsForAnyMoreIsFreed) {
 }
 
 TEST_F(LocalControlTest, ThePoolsEndIsTheAnswer) {
-  EXPECT_EQ(admit({.prompt_tokens = 5}, std::chrono::milliseconds(1)).code(),
-            ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(admit({.prompt_tokens = 5}, seconds(30)).code(), ErrorCode::kDeadlineExceeded);
   channel_.reset();
   control_.lose({ErrorCode::kWorkerFailed, "rank 1: out of paper"});
-  const Status lost = admit({.prompt_tokens = 5}, std::chrono::seconds(30));
+  const Status lost = admit({.prompt_tokens = 5}, seconds(30));
   EXPECT_EQ(lost.code(), ErrorCode::kPoolLost);
   EXPECT_EQ(lost.message(), "the pool has ended: rank 1: out of paper");
   control_.terminate();

@@ -7,6 +7,7 @@
 #include <functional>
 #include <variant>
 
+#include "core/interface/manual_clock.h"
 #include "tests/core/base/expect_error.h"
 #include "tests/deploy/service/protocol/pool_samples.h"
 
@@ -15,7 +16,7 @@ namespace {
 
 using std::chrono::seconds;
 
-const ControlClock::time_point kStart{std::chrono::hours(1)};
+const Time kStart{std::chrono::hours(1)};
 
 void add_pool(PoolRegistry& registry, const std::string& name, int pages_per_worker = 100,
               std::vector<SequenceInfo> sequences = {}) {
@@ -49,24 +50,21 @@ struct Bench {
   };
 
   explicit Bench(std::size_t max_pending = 10)
-      : admissions(
-            registry, {seconds(10), max_pending, 20},
-            [this](const std::string& pool, ToPool message, ControlClock::time_point,
-                   PoolCalls::Done done) {
-              if (const auto* admit = std::get_if<Admit>(&message)) {
-                questions.push_back({pool, *admit, std::move(done)});
-              } else {
-                freed.push_back(std::get<Free>(message).id);
-              }
-            },
-            kStart) {}
+      : admissions(clock, registry, {seconds(10), max_pending, 20},
+                   [this](const std::string& pool, ToPool message, Time, PoolCalls::Done done) {
+                     if (const auto* admit = std::get_if<Admit>(&message)) {
+                       questions.push_back({pool, *admit, std::move(done)});
+                     } else {
+                       freed.push_back(std::get<Free>(message).id);
+                     }
+                   }) {}
 
-  void admit(const AdmitRequest& request, ControlClock::time_point now = kStart) {
-    admissions.admit(request, now,
-                     [this](const AdmissionResult& result) { results.push_back(result); });
+  void admit(const AdmitRequest& request) {
+    admissions.admit(request, [this](const AdmissionResult& result) { results.push_back(result); });
   }
   [[nodiscard]] ErrorCode last() const { return results.back().status.code(); }
 
+  ManualClock clock{kStart};
   PoolRegistry registry{7};
   std::vector<Question> questions;
   std::vector<SequenceId> freed;
@@ -82,12 +80,15 @@ TEST(Admissions, ForgetKeysInTime) {
   const AdmitRequest request{64, 0, SpreadPolicy::kAuto, "key"};
   bench.admit(request);
   bench.questions.back().admit_it();
-  bench.admit(request, kStart + seconds(599));
+  bench.clock.advance(seconds(599));
+  bench.admit(request);
   EXPECT_EQ(bench.questions.size(), 1U);
   EXPECT_EQ(bench.admissions.repeated(), 1U);
-  bench.admit(request, kStart + seconds(600));  // the key is forgotten: a new admission
+  bench.clock.advance(seconds(1));
+  bench.admit(request);  // the key is forgotten: a new admission
   ASSERT_EQ(bench.questions.size(), 2U);
-  bench.admit(request, kStart + seconds(1'300));  // that one is pending, and is kept
+  bench.clock.advance(seconds(700));
+  bench.admit(request);  // that one is pending, and is kept
   EXPECT_EQ(bench.questions.size(), 2U);
 }
 
@@ -270,7 +271,7 @@ TEST(Admissions, KeysComeBackFromPools) {
   sequence.id = 5;
   sequence.idempotency_key = "key";
   add_pool(bench.registry, "a", 1000, {sequence});
-  bench.admissions.restore("a", {sequence}, kStart);
+  bench.admissions.restore("a", {sequence});
   bench.admit({sequence.prompt_tokens, sequence.max_new_tokens, SpreadPolicy::kAll, "key"});
   EXPECT_EQ(bench.last(), ErrorCode::kOk);
   EXPECT_EQ(bench.results.back().sequence.id, 5U);

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/interface/manual_clock.h"
 #include "tests/deploy/service/protocol/pool_samples.h"
 
 namespace tributary {
@@ -19,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const ControlClock::time_point kExporterStart{std::chrono::hours(1)};
+const Time kExporterStart{std::chrono::hours(1)};
 
 class ExporterTest : public ::testing::Test {
  protected:
@@ -46,11 +47,10 @@ class ExporterTest : public ::testing::Test {
   }
 
   PoolRegistry registry_{7};
+  ManualClock clock_{kExporterStart};
   Admissions admissions_{
-      registry_,
-      {},
-      [](const std::string&, const ToPool&, ControlClock::time_point, const PoolCalls::Done&) {},
-      kExporterStart};
+      clock_, registry_, {}, [](const std::string&, const ToPool&, Time, const PoolCalls::Done&) {
+      }};
 };
 
 TEST_F(ExporterTest, HasEveryMetricOfTheTier) {

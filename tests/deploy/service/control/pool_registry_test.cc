@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-const ControlClock::time_point kRegistryStart{std::chrono::hours(1)};
+const Time kRegistryStart{std::chrono::hours(1)};
 
 RegisterPool registration(const std::string& name, const std::string& run = "run") {
   RegisterPool about;

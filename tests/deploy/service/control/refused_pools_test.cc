@@ -10,7 +10,7 @@ using std::chrono::seconds;
 /// A pool that tries again each second, for two minutes and a half.
 TEST(RefusedPools, AreLoggedAtOnceAndThenEachMinute) {
   RefusedPools pools;
-  const ControlClock::time_point start{};
+  const Time start{};
   std::vector<int> logged;
   std::string last;
   for (int second = 0; second < 150; ++second) {
@@ -26,7 +26,7 @@ TEST(RefusedPools, AreLoggedAtOnceAndThenEachMinute) {
 
 TEST(RefusedPools, AnotherHostOrReasonIsNews) {
   RefusedPools pools;
-  const ControlClock::time_point now{};
+  const Time now{};
   EXPECT_NE(pools.note("10.0.0.1:1", "layers is 61", now), "");
   EXPECT_EQ(pools.note("10.0.0.1:2", "layers is 61", now), "");
   EXPECT_NE(pools.note("10.0.0.2:1", "layers is 61", now), "");
