@@ -37,7 +37,7 @@ HttpResponse ControlHarness::request(const std::string& method, const std::strin
   HttpClientConfig config;
   config.url = parse_url("http://" + address_);
   HttpClient client(config);
-  return client.request(method, path, body, Deadline::after(std::chrono::seconds(20)), headers);
+  return client.request(method, path, body, Deadline::after(std::chrono::minutes(1)), headers);
 }
 
 HttpResponse ControlHarness::admit(std::int64_t prompt_tokens, std::int64_t max_new_tokens,
@@ -54,7 +54,7 @@ json ControlHarness::cluster() const {
 }
 
 bool ControlHarness::wait_for(const std::function<bool(const json&)>& holds) const {
-  const auto deadline = Deadline::after(std::chrono::seconds(20));
+  const auto deadline = Deadline::after(std::chrono::minutes(1));
   while (!deadline.expired()) {
     if (holds(cluster())) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));  // between two questions

@@ -26,8 +26,6 @@ class ControlHarness {
   ControlHarness& operator=(const ControlHarness&) = delete;
 
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
-  /// The loop does nothing until `until` returns.
-  void stall(std::function<void()> until) { loop_.post(std::move(until)); }
   [[nodiscard]] const std::string& health_address() const noexcept {
     return control_->health_address();
   }
@@ -37,7 +35,7 @@ class ControlHarness {
   [[nodiscard]] HttpResponse admit(std::int64_t prompt_tokens, std::int64_t max_new_tokens,
                                    const std::string& key = "") const;
   [[nodiscard]] nlohmann::json cluster() const;
-  /// Waits until `holds` is true of /v1/cluster; false after twenty seconds.
+  /// Waits until `holds` is true of /v1/cluster; false after a minute.
   [[nodiscard]] bool wait_for(const std::function<bool(const nlohmann::json&)>& holds) const;
   /// Waits until the pool is in that state.
   [[nodiscard]] bool wait_for_state(const std::string& pool, const std::string& state) const;

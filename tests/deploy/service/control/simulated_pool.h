@@ -1,6 +1,4 @@
-// A pool as the control plane sees one: registers over a real WebSocket, admits sequences into a
-// number of pages, answers, beats. It holds no rows and runs no steps; its counters rise by
-// themselves.
+// A pool model that registers over a real WebSocket, from a thread of its own.
 #pragma once
 
 #include <condition_variable>
@@ -9,7 +7,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,20 +15,13 @@
 #include "comm/http/websocket.h"
 #include "deploy/service/protocol/pool_messages.h"
 #include "tests/deploy/service/control/control_harness.h"
+#include "tests/deploy/service/control/pool_model.h"
 
 namespace tributary {
 
-struct SimulatedPoolConfig {
+struct SimulatedPoolConfig : PoolModelConfig {
   std::string control;  // HOST:PORT
-  std::string name = "a";
-  std::string run = "run1";
   std::string token;
-  int workers = 2;
-  int pages_per_worker = 64;
-  PoolShape shape;  // sample_shape() where it has no heads
-  int protocol = kPoolProtocol;
-  std::uint32_t last_incarnation = 0;
-  std::vector<SequenceInfo> sequences;  // from an earlier connection
 };
 
 class SimulatedPool {
@@ -44,19 +34,17 @@ class SimulatedPool {
 
   /// The control plane's answer, or what the connection ended with.
   [[nodiscard]] Registered wait_registered();
-  /// Waits until `holds` is true of its sequences; false after twenty seconds.
+  /// Waits until `holds` is true of its sequences; false after a minute.
   [[nodiscard]] bool wait_for(
       const std::function<bool(const std::map<SequenceId, SequenceInfo>&)>& holds);
   [[nodiscard]] std::vector<SequenceInfo> sequences();
   [[nodiscard]] bool draining();
 
-  /// While true, questions are not answered; the answers follow when it ends.
-  void stall(bool stalled);
+  /// Questions are not answered from now on.
+  void stall();
   /// The pool does nothing at all until `until` returns, like a process that was stopped.
   void hold_up(std::function<void()> until) { loop_.post(std::move(until)); }
-  /// No heartbeats.
-  void silence(bool silent);
-  /// Waits until `count` more heartbeats are sent; false after twenty seconds.
+  /// Waits until `count` more heartbeats are sent; false after a minute.
   [[nodiscard]] bool wait_for_beats(int count);
   /// As if the lease of a sequence had run out.
   void expire(SequenceId id);
@@ -67,10 +55,6 @@ class SimulatedPool {
   void receive(std::string_view text);
   void settle(Registered outcome);
   void beat();
-  void count_work();
-  [[nodiscard]] PoolReply answer(const Admit& admit);
-  [[nodiscard]] int free_pages() const;
-  void reply(const PoolReply& reply);
 
   SimulatedPoolConfig config_;
   EventLoop loop_;
@@ -78,16 +62,11 @@ class SimulatedPool {
   std::shared_ptr<WebSocket> socket_;
   std::unique_ptr<EventLoop::Timer> beats_;
   bool stalled_ = false;
-  bool silent_ = false;
-  std::vector<PoolReply> held_back_;
-  PoolMetrics metrics_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Registered> outcome_;
-  std::map<SequenceId, SequenceInfo> sequences_;
-  bool draining_ = false;
-  std::set<int> drained_workers_;
+  PoolModel model_;
   int beaten_ = 0;
 
   std::thread thread_;
