@@ -144,7 +144,7 @@ void PoolLinks::register_pool(std::uint64_t number, RegisterPool pool) {
     const std::uint64_t replaced = old->second;
     number_of_pool_.erase(old);
     drop(replaced);
-    calls_.fail_pool(name, {ErrorCode::kPoolLost, fmt::format("pool {} connected anew", name)});
+    calls_.fail_pool(name, {ErrorCode::kUnavailable, fmt::format("pool {} connected anew", name)});
   }
   number_of_pool_[name] = number;
   link.socket->send(to_json(ToPool(Registered{
@@ -192,14 +192,17 @@ void PoolLinks::end(std::uint64_t number, const Status& because) {
   const auto found = links_.find(number);
   if (found == links_.end()) return;
   const std::string pool = found->second.pool;
-  const bool timeout = because.code() == ErrorCode::kDeadlineExceeded;
+  const Time now = clock_.now();
+  // Pools give a control plane up that is held up for long, and connect anew.
+  notice_stall(now);
+  const bool is_silence =
+      because.code() == ErrorCode::kDeadlineExceeded || now < resumed_ + config_.pool_timeout;
   const bool silent = is_silent(number, pool);
-  if (!pool.empty() && !silent && timeout) silence(pool, because.message());
+  if (!pool.empty() && !silent && is_silence) silence(pool, because.message());
   drop(number);
-  if (pool.empty() || timeout) return;
+  if (pool.empty() || is_silence) return;
   if (!silent) return lose(pool, because.message());
   // A pool that has lost its connection, and lives, registers again within this time.
-  const Time now = clock_.now();
   if (!number_of_pool_.contains(pool))
     registry_.lose(pool, because.message(), now, now + kSettleTime);
 }
@@ -221,7 +224,7 @@ void PoolLinks::silence(const std::string& pool, const std::string& because) {
   number_of_pool_.erase(pool);
   const Time now = clock_.now();
   const Pool* known = registry_.find(pool);
-  const auto heard = known == nullptr ? now : known->heard;
+  const Time heard = std::max(known == nullptr ? now : known->heard, resumed_);
   const auto patience = std::max(config_.pool_patience, config_.pool_timeout);
   warn("pool {} is lost from sight: {}; its {} sequences wait for it for {} ms", pool, because,
        known == nullptr ? 0 : known->sequences.size(), patience.count());
@@ -252,14 +255,23 @@ void PoolLinks::call(const std::string& pool, ToPool message, Time deadline, Poo
   link->socket->send(to_json(message));
 }
 
+void PoolLinks::notice_stall(Time now) {
+  StallClock noticed = stalls_;
+  const Duration stalled = noticed.tick(now);
+  if (stalled.count() == 0) return;
+  stalls_ = noticed;
+  resumed_ = now;
+  warn("held up for {} ms: what pools sent meanwhile is read before any is judged",
+       std::chrono::duration_cast<std::chrono::milliseconds>(stalled).count());
+  registry_.wait_longer(now, stalled);
+}
+
 void PoolLinks::watch() {
   dropped_.clear();
   const Time now = clock_.now();
-  if (const auto stalled = stalls_.tick(now); stalled.count() > 0) {
-    warn("held up for {} ms: what pools sent meanwhile is read before any is judged",
-         std::chrono::duration_cast<std::chrono::milliseconds>(stalled).count());
-    return;
-  }
+  notice_stall(now);
+  static_cast<void>(stalls_.tick(now));
+  if (now < resumed_ + kWatchPeriod) return;
   // Silence counts from the time when we listened.
   const auto listened = now - stalls_.awake_since();
   if (listened >= config_.pool_timeout) {

@@ -78,14 +78,16 @@ class PoolLinks {
   void handle(std::uint64_t number, const SequenceEnded& message);
   void register_pool(std::uint64_t number, RegisterPool pool);
   void refuse(std::uint64_t number, const Error& error);
-  /// Ends the connection and, if it belongs to a pool, the pool; or, where nothing has come for too
-  /// long (kDeadlineExceeded), lets it be silent.
+  /// Ends the connection and, if it belongs to a pool, the pool; or lets it be silent, where
+  /// nothing has come for too long (kDeadlineExceeded), or we were held up until now.
   void end(std::uint64_t number, const Status& because);
   void lose(const std::string& pool, const std::string& because);
   /// Keeps the connection: its end tells that the pool has ended, and a word on it that it lives.
   void silence(const std::string& pool, const std::string& because);
   /// The connection is that of a silent pool.
   [[nodiscard]] bool is_silent(std::uint64_t number, const std::string& pool) const;
+  /// Whoever runs first after the control plane was held up, a timer or a socket, notices that.
+  void notice_stall(Time now);
   /// Closes the connection. Its socket is destroyed by the next watch(), since this may run inside
   /// one of its callbacks.
   void drop(std::uint64_t number);
@@ -106,6 +108,7 @@ class PoolLinks {
   std::uint64_t refused_ = 0;
   RefusedPools refused_pools_;
   StallClock stalls_;
+  Time resumed_ = Time::min();  // after it was held up
 };
 
 }  // namespace tributary

@@ -212,6 +212,12 @@ void PoolRegistry::lose(const std::string& name, std::string because, Time now,
   }
 }
 
+void PoolRegistry::wait_longer(Time now, Duration stalled) {
+  for (auto& [name, pool] : pools_) {
+    if (pool.state == PoolState::kLost && pool.since <= now - stalled) pool.gone_at += stalled;
+  }
+}
+
 std::vector<std::string> PoolRegistry::lose_silent(Time now) {
   std::vector<std::string> gone;
   for (auto& [name, pool] : pools_) {

@@ -95,6 +95,8 @@ class PoolRegistry {
   /// network may be cut, and the same run brings them back.
   void lose(const std::string& name, std::string because, Time now,
             std::optional<Time> gone_at = {});
+  /// Nobody was there to hear pools for so long: those that were lost before have so much longer.
+  void wait_longer(Time now, Duration stalled);
   /// Ends the sequences of silent pools whose time is over. Returns their names.
   std::vector<std::string> lose_silent(Time now);
   /// Names of pools that have been silent since before `since`.

@@ -110,9 +110,9 @@ TEST(ControlSimulation, ASilentPoolWhoseConnectionEndsIsLostSoon) {
   EXPECT_EQ(tier.queried(id).code(), ErrorCode::kPoolLost);
 }
 
-/// The pools go on sending heartbeats.
+/// The pools go on sending heartbeats, or give the silent control plane up and connect again.
 TEST(ControlSimulation, AControlPlaneThatIsHeldUpLosesNobody) {
-  for (const int ms : {400, 1'000, 3'000}) {
+  for (const int ms : {400, 1'000, 3'000, 8'000, 12'000, 60'000}) {
     for (int phase = 0; phase < 8; ++phase) {
       Pools tier({"a", "b"});
       tier.pass(seconds(3) + milliseconds(63 * phase));
@@ -162,6 +162,22 @@ TEST(ControlSimulation, APoolThatIsLostMeanwhileIsPassedOver) {
   tier.pass(kSoon);
   ASSERT_TRUE(asked->result.status.ok()) << asked->result.status.message();
   EXPECT_EQ(asked->result.sequence.pool, "b");
+}
+
+/// What is asked while a pool connects anew is not the loss of its sequences.
+TEST(ControlSimulation, AQuestionToAPoolThatConnectsAnewFindsItAlive) {
+  Pools tier;
+  const SequenceId id = tier.admitted(small()).sequence.id;
+  tier.pool().answer_after(seconds(3));
+  Status answer(ErrorCode::kInternal, "none");
+  tier.query(id, [&](const Status& status) { answer = status; });
+  tier.pass(kSoon);
+  PoolModelConfig again;
+  again.sequences = tier.pool().model.about().sequences;
+  tier.add_pool(again);  // before the old connection ends
+  tier.pass(kSoon);
+  EXPECT_EQ(answer.code(), ErrorCode::kUnavailable) << answer.message();
+  EXPECT_TRUE(tier.queried(id).ok());
 }
 
 TEST(ControlSimulation, OneKeyIsOneSequenceAcrossARestartOfTheControlPlane) {
@@ -252,7 +268,7 @@ class RandomRun {
     } else if (faults_left()) {
       ++faults;
       const int kind = between(0, 9);
-      if (kind < 3) tier_.stop_control(milliseconds(between(100, 4'000)));
+      if (kind < 3) tier_.stop_control(fault());
       if (kind >= 3 && kind < 5) pool.process.stop(fault());
       if (kind >= 5 && kind < 7) pool.cut(fault());
       if (kind == 7) pool.answer_after(between(0, 1) == 0 ? Duration(0) : Duration(fault()));
