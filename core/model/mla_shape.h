@@ -41,15 +41,14 @@ inline constexpr int kMaxGroupedWidth = 4096;
 /// Parses a shape or a model's config.json; `source` names it in messages.
 ///
 /// A shape is an object of `heads`, `kv_lora_rank`, `qk_rope_head_dim`, `layers`, `softmax_scale`,
-/// and optionally `topk` and `name`. A config.json is known by its `model_type`: deepseek_v2,
-/// deepseek_v3, kimi_k2 and deepseek_v32 as parse_model_config reads them, the last with its
-/// `index_topk`; glm_moe_dsa likewise, kimi_linear, longcat_flash and minicpm3;
-/// llama, mistral, qwen2 and qwen3, whose kv_lora_rank and qk_rope_head_dim are each `KV heads *
-/// head_dim`. The keys may be those of its `text_config`.
+/// and optionally `topk` and `name`. A config.json is known by its `model_type`, one of
+/// model_families(). Only the keys of heads, layers, rows and the softmax scale are read: weights,
+/// their quantisation, norms and rotation are the engine's. Of a grouped model kv_lora_rank and
+/// qk_rope_head_dim are each `KV heads * head_dim`. The keys may be those of its `text_config`.
 ///
 /// Throws kMalformedInput for missing, mistyped, unknown or absurd values, and kUnsupported for
-/// another model_type, another kind of attention (sliding windows, softcapping) and a grouped width
-/// above kMaxGroupedWidth.
+/// another model_type, another kind of attention (sliding windows, softcapping, other layer_types)
+/// and a grouped width above kMaxGroupedWidth.
 [[nodiscard]] MlaShape parse_mla_shape(std::string_view json, std::string_view source);
 
 /// Finds the preset of that name, or reads the shape in the file of that path. Throws kNotFound

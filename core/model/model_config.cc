@@ -1,36 +1,21 @@
 // Reads a model's dimensions from a Hugging Face config.json. Keys that would change the attention
 // and are not implemented are refused by name; keys about other parts of the model are ignored.
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include "core/base/error.h"
 #include "core/base/quote.h"
 #include "core/model/config_keys.h"
+#include "core/model/model_family.h"
 #include "core/model/model_shape.h"
+#include "core/model/scaling_keys.h"
 
 namespace tributary {
 namespace {
 
 using Json = nlohmann::json;
-
-/// Relative difference up to which a stated softmax_scale agrees. One that went through fp32 is off
-/// by 2^-24; the smallest possible mistake (mscale left out) is off by far more.
-constexpr double kSoftmaxScaleTolerance = 1e-6;
-
-/// The scaling's name under either of its two keys; `default` if there is none.
-std::string scaling_type(const ConfigKeys& scaling) {
-  const bool has_type = scaling.find("type") != nullptr;
-  const bool has_rope_type = scaling.find("rope_type") != nullptr;
-  if (!has_type && !has_rope_type) return "default";
-  std::string type = scaling.text(has_type ? "type" : "rope_type");
-  if (has_type && has_rope_type && scaling.text("rope_type") != type) {
-    fail(ErrorCode::kMalformedInput, "{}: type is {} and rope_type {}", scaling.where(),
-         shown(scaling.require("type")), shown(scaling.require("rope_type")));
-  }
-  return type;
-}
 
 std::optional<YarnScaling> parse_scaling(const ConfigKeys& scaling) {
   const std::string type = scaling_type(scaling);
@@ -66,27 +51,20 @@ std::optional<YarnScaling> parse_scaling(const ConfigKeys& scaling) {
       .original_max_position_embeddings = scaling.integer("original_max_position_embeddings")};
 }
 
-/// `rope_theta` beside `rope_scaling`, or both inside `rope_parameters`, as transformers 5 writes.
+/// `rope_theta` stands beside `rope_scaling`, or inside `rope_parameters`.
 RopeConfig parse_rope(const ConfigKeys& config) {
-  const bool old_style = config.find("rope_scaling") != nullptr;
-  const bool new_style = config.find("rope_parameters") != nullptr;
-  if (old_style && new_style) {
-    fail(ErrorCode::kMalformedInput, "{}: both rope_scaling and rope_parameters are given",
-         config.where());
-  }
   RopeConfig rope;
-  if (!old_style && !new_style) {
+  const std::optional<ConfigKeys> scaling = find_scaling(config);
+  if (!scaling) {
     rope.theta = config.number("rope_theta");
     return rope;
   }
-  const char* key = old_style ? "rope_scaling" : "rope_parameters";
-  const ConfigKeys scaling(config.require(key), config.where() + ": " + key);
-  rope.yarn = parse_scaling(scaling);
+  rope.yarn = parse_scaling(*scaling);
   const bool outside = config.find("rope_theta") != nullptr;
-  rope.theta = outside ? config.number("rope_theta") : scaling.number("rope_theta");
-  if (outside && scaling.number("rope_theta", rope.theta) != rope.theta) {
-    fail(ErrorCode::kMalformedInput, "{}: rope_theta is {}, but {} in {}", config.where(),
-         rope.theta, scaling.number("rope_theta"), key);
+  rope.theta = outside ? config.number("rope_theta") : scaling->number("rope_theta");
+  if (outside && scaling->number("rope_theta", rope.theta) != rope.theta) {
+    fail(ErrorCode::kMalformedInput, "{}: rope_theta is {}, but {} in it", scaling->where(),
+         rope.theta, scaling->number("rope_theta"));
   }
   return rope;
 }
@@ -102,6 +80,19 @@ void check_quantization(const ConfigKeys& config) {
   }
   if (quantization.require("weight_block_size") != Json::array({128, 128})) {
     quantization.unsupported("weight_block_size", "[128, 128]");
+  }
+}
+
+/// NVIDIA's ModelOpt names its quantisation in a file beside a config that does not mention it.
+void check_quantization_beside(const std::filesystem::path& config) {
+  const std::filesystem::path path = config.parent_path() / "hf_quant_config.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return;
+  const Json document = parse_config_text(read_config_text(path), path.string());
+  const ConfigKeys file(document, path.string());
+  const ConfigKeys quantization(file.require("quantization"), file.where() + ": quantization");
+  if (quantization.find("quant_algo") != nullptr) {
+    quantization.unsupported("quant_algo", "null or absent: bf16, f32, or FP8 in blocks");
   }
 }
 
@@ -128,18 +119,8 @@ void check_agreement(const ConfigKeys& config, const ModelShape& shape) {
          "{}: num_key_value_heads is {}, must equal num_attention_heads, {}, in MLA",
          config.where(), kv_heads, shape.num_attention_heads);
   }
-  const int qk_head_dim = config.integer("qk_head_dim", shape.qk_head_dim());
-  if (qk_head_dim != shape.qk_head_dim()) {
-    fail(ErrorCode::kMalformedInput,
-         "{}: qk_head_dim is {}, but qk_nope_head_dim + qk_rope_head_dim is {}", config.where(),
-         qk_head_dim, shape.qk_head_dim());
-  }
-  const double computed = shape.softmax_scale();
-  const double stated = config.number("softmax_scale", computed);
-  if (!(std::abs(stated - computed) <= kSoftmaxScaleTolerance * computed)) {
-    fail(ErrorCode::kMalformedInput, "{}: softmax_scale is {}, but the other values give {}",
-         config.where(), stated, computed);
-  }
+  check_stated_head_dim(config, shape.qk_head_dim());
+  check_stated_scale(config, shape.softmax_scale());
 }
 
 }  // namespace
@@ -150,8 +131,9 @@ ModelShape parse_model_config(std::string_view json, std::string_view source) {
 
   ModelShape shape;
   shape.name = config.text("model_type");
-  if (shape.name != "deepseek_v2" && shape.name != "deepseek_v3" && shape.name != "kimi_k2") {
-    config.unsupported("model_type", "'deepseek_v2', 'deepseek_v3', 'kimi_k2'");
+  const ModelFamily* family = find_model_family(shape.name);
+  if (family == nullptr || !family->weights) {
+    config.unsupported("model_type", model_family_names(true));
   }
   check_unsupported(config);
 
@@ -181,7 +163,9 @@ ModelShape parse_model_config(std::string_view json, std::string_view source) {
 }
 
 ModelShape read_model_config(const std::filesystem::path& path) {
-  return parse_model_config(read_config_text(path), path.string());
+  ModelShape shape = parse_model_config(read_config_text(path), path.string());
+  check_quantization_beside(path);
+  return shape;
 }
 
 }  // namespace tributary

@@ -19,8 +19,6 @@ constexpr int kMaxRank = 1 << 16;
 constexpr int kMaxHeadDim = 1 << 12;
 constexpr int kMaxPositions = 1 << 30;
 constexpr double kMaxTheta = 1e12;
-constexpr double kMaxYarn = 1e6;  // factor, beta_fast, beta_slow
-constexpr double kMaxMscale = 100;
 
 void check_int(std::string_view field, int value, int low, int high) {
   if (value < low || value > high) {
@@ -83,13 +81,41 @@ ModelShape kimi_k2_shape() {
   return shape;
 }
 
+ModelShape kimi_k25_shape() {
+  ModelShape shape = deepseek_shape("kimi-k2.5", 7168, 61, 64, 1536, 1.0);
+  shape.max_position_embeddings = 262144;
+  shape.rms_norm_eps = 1e-5;
+  shape.rope.theta = 50000;
+  shape.rope.yarn->factor = 64;
+  return shape;
+}
+
+ModelShape glm_47_flash_shape() {
+  return ModelShape{.name = "glm-4.7-flash",
+                    .hidden_size = 2048,
+                    .num_hidden_layers = 47,
+                    .num_attention_heads = 20,
+                    .q_lora_rank = 768,
+                    .kv_lora_rank = 512,
+                    .qk_nope_head_dim = 192,
+                    .qk_rope_head_dim = 64,
+                    .v_head_dim = 256,
+                    .max_position_embeddings = 202752,
+                    .rms_norm_eps = 1e-5,
+                    .rope = {.theta = 1'000'000, .yarn = {}}};
+}
+
 }  // namespace
 
-double ModelShape::softmax_scale() const {
-  const double scale = std::pow(qk_head_dim(), -0.5);
-  if (!rope.yarn || rope.yarn->mscale_all_dim == 0) return scale;
-  const double m = 0.1 * rope.yarn->mscale_all_dim * std::log(rope.yarn->factor) + 1;
+double mla_softmax_scale(int qk_head_dim, const std::optional<YarnScaling>& yarn) {
+  const double scale = std::pow(qk_head_dim, -0.5);
+  if (!yarn || yarn->mscale_all_dim == 0) return scale;
+  const double m = 0.1 * yarn->mscale_all_dim * std::log(yarn->factor) + 1;
   return scale * m * m;
+}
+
+double ModelShape::softmax_scale() const {
+  return mla_softmax_scale(qk_head_dim(), rope.yarn);
 }
 
 void validate(const ModelShape& shape) {
@@ -118,12 +144,14 @@ void validate(const ModelShape& shape) {
 
 std::span<const ModelShape> model_presets() {
   // Values of the config.json that are published with deepseek-ai/DeepSeek-V3, DeepSeek-V2,
-  // DeepSeek-V2-Lite and moonshotai/Kimi-K2-Instruct.
-  static const std::array<ModelShape, 4> presets = {
+  // DeepSeek-V2-Lite, moonshotai/Kimi-K2-Instruct, Kimi-K2.5 and zai-org/GLM-4.7-Flash.
+  static const std::array<ModelShape, 6> presets = {
       deepseek_shape("deepseek-v3", 7168, 61, 128, 1536, 1.0),
       deepseek_shape("deepseek-v2", 5120, 60, 128, 1536, 0.707),
       deepseek_shape("deepseek-v2-lite", 2048, 27, 16, 0, 0.707),
       kimi_k2_shape(),
+      kimi_k25_shape(),
+      glm_47_flash_shape(),
   };
   return presets;
 }

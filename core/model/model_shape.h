@@ -19,6 +19,10 @@ struct YarnScaling {
   int original_max_position_embeddings = 4096;
 };
 
+/// qk_head_dim^-0.5, times (0.1 * mscale_all_dim * ln(factor) + 1)^2 with YaRN and
+/// mscale_all_dim != 0.
+[[nodiscard]] double mla_softmax_scale(int qk_head_dim, const std::optional<YarnScaling>& yarn);
+
 struct RopeConfig {
   double theta = 10000;
   std::optional<YarnScaling> yarn;
@@ -40,16 +44,15 @@ struct ModelShape {
 
   [[nodiscard]] int latent_dim() const noexcept { return kv_lora_rank + qk_rope_head_dim; }
   [[nodiscard]] int qk_head_dim() const noexcept { return qk_nope_head_dim + qk_rope_head_dim; }
-  /// qk_head_dim^-0.5, times (0.1 * mscale_all_dim * ln(factor) + 1)^2 with YaRN and
-  /// mscale_all_dim != 0.
-  [[nodiscard]] double softmax_scale() const;
+  [[nodiscard]] double softmax_scale() const;  // mla_softmax_scale() of its values
 };
 
 /// Checks every field against its bound. Throws kInvalidArgument, or kUnsupported for a shape that
 /// is well-formed but not implemented (rotated cos/sin scale: mscale != mscale_all_dim).
 void validate(const ModelShape& shape);
 
-/// `deepseek-v3`, `deepseek-v2`, `deepseek-v2-lite`, `kimi-k2`, in that order.
+/// `deepseek-v3`, `deepseek-v2`, `deepseek-v2-lite`, `kimi-k2`, `kimi-k2.5`, `glm-4.7-flash`, in
+/// that order.
 [[nodiscard]] std::span<const ModelShape> model_presets();
 
 /// Parses the text of a config.json; `source` names it in messages. Throws kMalformedInput for
@@ -59,7 +62,8 @@ void validate(const ModelShape& shape);
 /// config of a golden file, must equal the computed one; num_hidden_layers may be left out (1) only
 /// beside it.
 [[nodiscard]] ModelShape parse_model_config(std::string_view json, std::string_view source);
-/// As above; also throws kIo.
+/// As above, and refuses a quantisation that a hf_quant_config.json beside the file names; also
+/// throws kIo.
 [[nodiscard]] ModelShape read_model_config(const std::filesystem::path& path);
 
 }  // namespace tributary

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "core/model/mla_shape.h"
 
 namespace tributary {
@@ -27,6 +29,27 @@ std::optional<ShapeDifference> find_difference(const PoolShape& first, const Poo
     const auto b = second.*field.member;
     if (!difference && a != b) difference = {field.name, text_of(a), text_of(b)};
   });
+  return difference;
+}
+
+std::optional<ShapeDifference> find_difference(const MlaShape& model, const PoolShape& pool) {
+  constexpr double kScaleTolerance = 1e-5;
+  std::optional<ShapeDifference> difference;
+  const auto compare = [&](std::string_view field, int of_model, int of_pool) {
+    if (!difference && of_model != of_pool) {
+      difference = {field, text_of(of_model), text_of(of_pool)};
+    }
+  };
+  compare("heads", model.heads, pool.heads);
+  compare("kv_lora_rank", model.kv_lora_rank, pool.kv_lora_rank);
+  compare("qk_rope_head_dim", model.qk_rope_head_dim, pool.qk_rope_head_dim);
+  compare("layers", model.layers, pool.layers);
+  compare("topk", model.topk, pool.topk);
+  const double scale = pool.softmax_scale;
+  if (!difference && !(std::abs(scale - model.softmax_scale) <= kScaleTolerance * scale)) {
+    difference = {"softmax_scale", text_of(static_cast<float>(model.softmax_scale)),
+                  text_of(pool.softmax_scale)};
+  }
   return difference;
 }
 

@@ -75,6 +75,11 @@ struct ShapeDifference {
 [[nodiscard]] std::optional<ShapeDifference> find_difference(const PoolShape& first,
                                                              const PoolShape& second);
 
+/// The first field in which a pool is not of the model: its rows, layers, selection or softmax
+/// scale. Scales agree up to a relative 1e-5, which six digits in a file have.
+[[nodiscard]] std::optional<ShapeDifference> find_difference(const MlaShape& model,
+                                                             const PoolShape& pool);
+
 /// The tokens of a pool's leaf unless it is told. Where tokens select rows a leaf holds more:
 /// partial states take longer than the few rows of a small leaf (figures: bench/README.md).
 [[nodiscard]] constexpr int default_leaf_tokens(int topk) noexcept {

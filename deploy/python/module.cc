@@ -7,6 +7,7 @@
 #include "deploy/python/numpy_arrays.h"
 #include "deploy/python/pool.h"
 #include "deploy/python/sequence.h"
+#include "deploy/python/shape_object.h"
 #include "deploy/python/step.h"
 #include "deploy/python/tier.h"
 
@@ -17,6 +18,7 @@ NB_MODULE(_core, module) {
   tributary::python::load_numpy();
   tributary::python::bind_errors(module);
   tributary::python::bind_sequence(module);
+  tributary::python::bind_model_shape(module);
   tributary::python::bind_step(module);
   tributary::python::bind_client(module);
   tributary::python::bind_flash_mla(module);

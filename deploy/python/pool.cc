@@ -20,6 +20,7 @@
 #include "deploy/local/local_pool.h"
 #include "deploy/python/client.h"
 #include "deploy/python/head_weights.h"
+#include "deploy/python/shape_object.h"
 
 namespace tributary::python {
 namespace {
@@ -39,34 +40,16 @@ std::string text_of(nb::handle object) {
 
 /// A name or a path stays as it is; anything else becomes the five numbers.
 void read_shape(nb::handle shape, std::optional<double> softmax_scale, WorkerOptions& options) {
-  if (nb::isinstance<nb::str>(shape) || nb::hasattr(shape, "__fspath__")) {
-    options.shape = text_of(shape);
-    if (!softmax_scale) return;
-    options.given_shape = find_mla_shape(options.shape);
-    // The same number of layers as without a scale of the caller's.
-    if (is_mla_preset(options.shape)) options.given_shape->layers = std::max(options.layers, 1);
-  } else if (nb::isinstance<PoolShape>(shape)) {
-    const auto& served = nb::cast<const PoolShape&>(shape);
-    options.given_shape = MlaShape{.name = "shape",
-                                   .heads = served.heads,
-                                   .kv_lora_rank = served.kv_lora_rank,
-                                   .qk_rope_head_dim = served.qk_rope_head_dim,
-                                   .layers = served.layers,
-                                   .softmax_scale = served.softmax_scale,
-                                   .topk = served.topk};
-  } else if (nb::hasattr(shape, "keys")) {
-    nb::dict fields;
-    fields.update(nb::borrow<nb::dict>(nb::module_::import_("builtins").attr("dict")(shape)));
-    if (softmax_scale && !fields.contains("model_type")) fields["softmax_scale"] = *softmax_scale;
-    options.given_shape =
-        parse_mla_shape(text_of(nb::module_::import_("json").attr("dumps")(fields)), "shape");
-  } else {
-    const nb::str type(nb::handle(shape.type()).attr("__qualname__"));
-    throw nb::type_error(
-        fmt::format("shape: {}, expected a name, a path, a dict or a tributary.Shape", type.c_str())
-            .c_str());
+  if (!names_shape(shape)) {
+    options.given_shape = read_mla_shape(shape, softmax_scale);
+    return;
   }
-  if (softmax_scale) options.given_shape->softmax_scale = *softmax_scale;
+  options.shape = text_of(shape);
+  if (!softmax_scale) return;
+  options.given_shape = find_mla_shape(options.shape);
+  // The same number of layers as without a scale of the caller's.
+  if (is_mla_preset(options.shape)) options.given_shape->layers = std::max(options.layers, 1);
+  options.given_shape->softmax_scale = *softmax_scale;
   validate(*options.given_shape);
 }
 

@@ -127,15 +127,16 @@ std::string info_text() {
                  gnu_get_libc_version());
   fmt::format_to(out, "built with        {}, Boost {}, Highway {}\n\n", kCompiler, boost_version(),
                  highway_version());
-  constexpr auto kRow = "{:<16}  {:>6}  {:>5}  {:>7}  {:>8}  {:>5}  {:>17}  {:>11}\n";
+  constexpr auto kRow = "{:<16}  {:>6}  {:>5}  {:>7}  {:>8}  {:>5}  {:>8}  {:>17}  {:>11}\n";
   fmt::format_to(out, "Model shapes, with the bytes that a token takes in the cache as bf16:\n\n");
-  fmt::format_to(out, kRow, "shape", "layers", "heads", "kv rank", "rope dim", "topk",
+  fmt::format_to(out, kRow, "shape", "layers", "heads", "kv rank", "rope dim", "topk", "scale",
                  "bytes/token/layer", "bytes/token");
   for (const MlaShape& shape : mla_presets()) {
     const std::size_t row_bytes = bf16_row_bytes(shape);
     fmt::format_to(out, kRow, shape.name, shape.layers, shape.heads, shape.kv_lora_rank,
                    shape.qk_rope_head_dim, shape.topk > 0 ? std::to_string(shape.topk) : "all",
-                   row_bytes, row_bytes * static_cast<std::size_t>(shape.layers));
+                   fmt::format("{:.6f}", shape.softmax_scale), row_bytes,
+                   row_bytes * static_cast<std::size_t>(shape.layers));
   }
   return text;
 }
@@ -170,6 +171,7 @@ std::string info_json() {
                               {"kv_lora_rank", shape.kv_lora_rank},
                               {"qk_rope_head_dim", shape.qk_rope_head_dim},
                               {"topk", shape.topk},
+                              {"softmax_scale", shape.softmax_scale},
                               {"bytes_per_token_and_layer", bf16_row_bytes(shape)}});
   }
   return json.dump(2);

@@ -71,8 +71,8 @@ TEST(MlaPresets, AreValidAndInTheStatedOrder) {
     expect_equal(find_mla_shape(shape.name), shape);
   }
   EXPECT_THAT(names, testing::ElementsAre("deepseek-v3", "deepseek-v2", "deepseek-v2-lite",
-                                          "kimi-k2", "deepseek-v3.2", "kimi-k3", "glm-5",
-                                          "longcat-flash", "minicpm3"));
+                                          "kimi-k2", "kimi-k2.5", "glm-4.7-flash", "deepseek-v3.2",
+                                          "kimi-k3", "glm-5", "longcat-flash", "minicpm3"));
 }
 
 TEST(MlaPresets, ThoseOfModelsAreTheModels) {
@@ -159,8 +159,25 @@ TEST(MlaShapes, OfAGroupedModelHaveRowsOfAllItsValuesAndKeys) {
       "each: every query head multiplies the whole row, 17 times");
 }
 
-TEST(MlaShapes, OfDeepSeekAreReadAsModels) {
+TEST(MlaShapes, OfDeepSeekReadNothingAboutWeightsNormsAndRotation) {
   expect_equal(parse(kDeepSeekV3), find_mla_shape("deepseek-v3"));
+  // All that a shape is made of.
+  const Json whole = Json::parse(kDeepSeekV3);
+  Json alone;
+  for (const char* key : {"model_type", "num_attention_heads", "num_hidden_layers", "kv_lora_rank",
+                          "qk_nope_head_dim", "qk_rope_head_dim"}) {
+    alone[key] = whole[key];
+  }
+  alone["rope_scaling"] = {{"type", "yarn"}, {"factor", 40}, {"mscale_all_dim", 1.0}};
+  expect_equal(parse(alone.dump()), find_mla_shape("deepseek-v3"));
+  for (const char* patch :
+       {R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})",
+        R"({"quantization_config": {"quant_method": "fp8", "activation_scheme": "static"}})",
+        R"({"attention_bias": true})", R"({"qk_layernorm": true})", R"({"num_key_value_heads": 1})",
+        R"({"rope_scaling": {"mscale": 0.5}})", R"({"partial_rotary_factor": 0.5})"}) {
+    SCOPED_TRACE(patch);
+    expect_equal(parse(patched(kDeepSeekV3, patch)), find_mla_shape("deepseek-v3"));
+  }
   // Rotation is the engine's.
   expect_equal(parse(patched(kDeepSeekV3, R"({"rope_interleave": false})")),
                find_mla_shape("deepseek-v3"));
@@ -193,6 +210,14 @@ TEST(MlaShapes, AbsurdConfigsAreRefused) {
   };
   expect(kMiniCpm3, R"({"qk_nope_head_dim": -64})", "qk_nope_head_dim is -64");
   expect(kLongCat, R"({"num_layers": 2147483647})", "layers is");
+  expect(kDeepSeekV3, R"({"qk_head_dim": 128})", "qk_head_dim is 128");
+  expect(kDeepSeekV3, R"({"softmax_scale": 0.07})", "softmax_scale is 0.07, but");
+  expect(kDeepSeekV3, R"({"rope_scaling": {"factor": 0.5}})", "factor is 0.5, must be in 1 .. ");
+  expect(kDeepSeekV3, R"({"rope_scaling": {"mscale_all_dim": -1}})", "mscale_all_dim is -1");
+  expect(kDeepSeekV3, R"({"rope_parameters": {}})", "both rope_scaling and rope_parameters");
+  expect(kDeepSeekV3, R"({"qk_nope_head_dim": 2147483647, "qk_rope_head_dim": 2147483647})",
+         "qk_nope_head_dim + qk_rope_head_dim is 4294967294");
+  expect(kDeepSeekV3, R"({"qk_nope_head_dim": 0, "qk_rope_head_dim": 0})", "softmax_scale is inf");
   expect(kSmolLm2, R"({"num_attention_heads": 0})", "num_attention_heads is 0");
   expect(kSmolLm2, R"({"num_key_value_heads": 0})", "num_key_value_heads is 0");
   expect(kSmolLm2, R"({"head_dim": -3})", "head_dim is -3");
@@ -209,9 +234,70 @@ TEST(MlaShapes, OtherAttentionIsRefusedByName) {
   expect(kSmolLm2, R"({"sliding_window": 4096})", "sliding_window is '4096'");
   expect(kSmolLm2, R"({"attn_logit_softcapping": 50.0})", "attn_logit_softcapping");
   expect(kMiniCpm3, R"({"rope_scaling": {"mscale_all_dim": 1}})", "mscale_all_dim");
+  for (const char* patch : {R"({"sliding_window": 128})", R"({"index_topk": 2048})",
+                            R"({"linear_attn_config": {"kda_layers": [1]}})",
+                            R"({"layer_types": ["full_attention", "linear_attention"]})",
+                            R"({"layer_types": 3})", R"({"rope_scaling": {"type": "linear"}})"}) {
+    const std::string key = Json::parse(patch).begin().key();
+    expect(kDeepSeekV3, patch, key == "rope_scaling" ? "mscale_all_dim is '1.0'" : key + " is ");
+  }
+  EXPECT_NO_THROW(
+      parse(patched(kDeepSeekV3, R"({"layer_types": ["full_attention", "full_attention"]})")));
   // Qwen publishes a window that it does not use.
   EXPECT_NO_THROW(
       parse(patched(kSmolLm2, R"({"sliding_window": 4096, "use_sliding_window": false})")));
+}
+
+/// A published config and what a pool without weights needs of it.
+struct PublishedShape {
+  const char* file;
+  MlaShape shape;
+};
+
+TEST(MlaShapes, OfPublishedConfigsAreRight) {
+  const auto latent = [](int heads, int layers, double scale) {
+    return MlaShape{.name = "",
+                    .heads = heads,
+                    .kv_lora_rank = 512,
+                    .qk_rope_head_dim = 64,
+                    .layers = layers,
+                    .softmax_scale = scale};
+  };
+  const MlaShape v3 = latent(128, 61, 0.135233779);
+  const std::vector<PublishedShape> published = {
+      {"kimi-k2.5.json", latent(64, 61, 0.144679626)},
+      {"v3-awq.json", v3},
+      {"v3-modelopt-nvfp4.json", v3},
+      {"v3-shape-keys-alone.json", v3},
+      {"v3-mscale-absent.json", v3},
+      {"minicpm3-4b.json",
+       {.name = "",
+        .heads = 40,
+        .kv_lora_rank = 256,
+        .qk_rope_head_dim = 32,
+        .layers = 62,
+        .softmax_scale = std::pow(96, -0.5)}},
+      {"longcat-flash-yarn.json", latent(32, 28, 0.10923005)},
+  };
+  for (const auto& [file, expected] : published) {
+    SCOPED_TRACE(file);
+    MlaShape shape = find_mla_shape(test::case_file("models").string() + "/" + file);
+    EXPECT_NEAR(shape.softmax_scale, expected.softmax_scale, 1e-7 * expected.softmax_scale);
+    shape.softmax_scale = expected.softmax_scale;
+    expect_equal(shape, expected);
+  }
+  // A preset is the model's, the scale too.
+  expect_equal(find_mla_shape(test::case_file("models/kimi-k2.5.json").string()),
+               find_mla_shape("kimi-k2.5"));
+  EXPECT_NE(find_mla_shape("kimi-k2").softmax_scale, find_mla_shape("kimi-k2.5").softmax_scale);
+}
+
+TEST(MlaShapes, OfOtherFamiliesAreRefusedForTheirModelType) {
+  for (const auto& [file, type] : {std::pair{"models/v4-like.json", "deepseek_v4"},
+                                   std::pair{"models/glm-5.3-flash.json", "glm5_next_text"}}) {
+    TRIBUTARY_EXPECT_ERROR(find_mla_shape(test::case_file(file).string()), ErrorCode::kUnsupported,
+                           fmt::format("model_type is '\"{}\"'; supported: deepseek_v2", type));
+  }
 }
 
 TEST(FindMlaShape, TakesAPathWhereNoPresetHasTheName) {
@@ -222,7 +308,8 @@ TEST(FindMlaShape, TakesAPathWhereNoPresetHasTheName) {
   EXPECT_FALSE(is_mla_preset(path.string()));
   TRIBUTARY_EXPECT_ERROR(find_mla_shape("deepseek-v9"), ErrorCode::kNotFound,
                          "'deepseek-v9', and no file of that name; there are: deepseek-v3, "
-                         "deepseek-v2, deepseek-v2-lite, kimi-k2, deepseek-v3.2, kimi-k3");
+                         "deepseek-v2, deepseek-v2-lite, kimi-k2, kimi-k2.5, glm-4.7-flash, "
+                         "deepseek-v3.2, kimi-k3");
   TRIBUTARY_EXPECT_ERROR(find_mla_shape(folder.path().string()), ErrorCode::kIo,
                          folder.path().string());
 }

@@ -207,7 +207,8 @@ TEST(ModelConfig, RefusesAbsurdValues) {
       {R"({"rope_scaling": {"beta_fast": 0.5}})", kBad, "beta_fast is 0.5, must be in 1 .."},
       {R"({"rope_scaling": {"beta_slow": -1}})", kBad, "beta_slow is -1"},
       {R"({"rope_scaling": {"original_max_position_embeddings": 0}})", kBad, "embeddings is 0"},
-      {R"({"rope_scaling": {"rope_theta": 20000}})", kBad, "rope_theta is 10000, but 20000 in"},
+      {R"({"rope_scaling": {"rope_theta": 20000}})", kBad,
+       "rope_scaling: rope_theta is 10000, but 20000 in it"},
       {R"({"rope_parameters": {"rope_type": "default"}})", kBad, "both rope_scaling and"},
       {R"({"quantization_config": "fp8"})", kBad,
        "quantization_config is '\"fp8\"', must be a JSON"},
@@ -224,7 +225,8 @@ TEST(ModelConfig, RefusesAbsurdValues) {
 TEST(ModelConfig, RefusesWhatIsNotImplementedByName) {
   constexpr ErrorCode kUnsupported = ErrorCode::kUnsupported;
   const std::vector<Refusal> refusals = {
-      {R"({"model_type": "llama"})", kUnsupported, "model_type is '\"llama\"'; supported: 'deep"},
+      {R"({"model_type": "llama"})", kUnsupported,
+       "model_type is '\"llama\"'; supported: deepseek_v2, deepseek_v3, kimi_k2"},
       {R"({"model_type": "deepseek_v32"})", kUnsupported, "model_type is"},
       {R"({"attention_bias": true})", kUnsupported, "attention_bias is 'true'; supported: false"},
       {R"({"rope_interleave": false})", kUnsupported, "rope_interleave is 'false'"},
@@ -253,6 +255,30 @@ TEST(ModelConfig, RefusesWhatIsNotImplementedByName) {
   EXPECT_NO_THROW((void)parse(config));
   config["rope_scaling"].erase("mscale_all_dim");
   TRIBUTARY_EXPECT_ERROR(parse(config), kUnsupported, "mscale_all_dim 0");
+}
+
+TEST(ModelConfig, RefusesPublishedQuantisationsByName) {
+  for (const auto& [file, name] :
+       {std::pair{"models/v3-awq.json", "quant_method is '\"awq\"'"},
+        std::pair{"models/v3-modelopt-nvfp4.json", "quant_method is '\"modelopt\"'"}}) {
+    TRIBUTARY_EXPECT_ERROR(read_model_config(test::case_file(file)), ErrorCode::kUnsupported, name);
+  }
+  // ModelOpt's own file stands beside a config that does not mention it.
+  test::TemporaryFolder folder;
+  Json plain = v3_config();
+  plain.erase("quantization_config");
+  const auto path = folder.write("config.json", plain.dump());
+  const auto beside = [&](std::string_view text) { folder.write("hf_quant_config.json", text); };
+  beside(R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": null}})");
+  expect_equal(read_model_config(path), find_model_shape("deepseek-v3"));
+  beside(R"({"producer": {"name": "modelopt"},
+             "quantization": {"quant_algo": "NVFP4", "group_size": 16, "exclude_modules": ["lm_head"]}})");
+  TRIBUTARY_EXPECT_ERROR(read_model_config(path), ErrorCode::kUnsupported,
+                         "hf_quant_config.json: quantization: quant_algo is '\"NVFP4\"'");
+  TRIBUTARY_EXPECT_ERROR(find_model_shape(path.string()), ErrorCode::kUnsupported, "NVFP4");
+  beside("{}");
+  TRIBUTARY_EXPECT_ERROR(read_model_config(path), ErrorCode::kMalformedInput,
+                         "quantization is missing");
 }
 
 TEST(ModelConfig, RefusesWhatIsNoConfigAtAll) {

@@ -68,6 +68,11 @@ inline std::filesystem::path tiny_safetensors() {
   return std::filesystem::path(TRIBUTARY_REPO_ROOT) / "tests/data/tiny.safetensors";
 }
 
+/// A small input of a kind that people have (tests/data/cases).
+inline std::filesystem::path case_file(std::string_view name) {
+  return std::filesystem::path(TRIBUTARY_REPO_ROOT) / "tests/data/cases" / name;
+}
+
 /// A file that is not part of the repository: in $TRIBUTARY_SHARED_DIR, else in ../shared.
 inline std::filesystem::path shared_file(std::string_view name) {
   const char* folder = std::getenv("TRIBUTARY_SHARED_DIR");

@@ -22,15 +22,15 @@ TEST(ModelPresets, AreValidAndInTheStatedOrder) {
     names.push_back(shape.name);
     EXPECT_NO_THROW(validate(shape)) << shape.name;
     EXPECT_EQ(find_model_shape(shape.name).name, shape.name);
-    // All four publish these values.
     EXPECT_EQ(shape.latent_dim(), 576);
+    if (shape.name == "glm-4.7-flash") continue;
+    // All others publish these values.
     EXPECT_EQ(shape.qk_head_dim(), 192);
     EXPECT_EQ(shape.v_head_dim, 128);
-    EXPECT_EQ(shape.rms_norm_eps, 1e-6);
     EXPECT_EQ(shape.rope.yarn->original_max_position_embeddings, 4096);
   }
-  EXPECT_THAT(names,
-              testing::ElementsAre("deepseek-v3", "deepseek-v2", "deepseek-v2-lite", "kimi-k2"));
+  EXPECT_THAT(names, testing::ElementsAre("deepseek-v3", "deepseek-v2", "deepseek-v2-lite",
+                                          "kimi-k2", "kimi-k2.5", "glm-4.7-flash"));
 }
 
 TEST(ModelPresets, DifferWhereThePublishedConfigsDiffer) {
@@ -58,6 +58,20 @@ TEST(ModelPresets, DifferWhereThePublishedConfigsDiffer) {
   EXPECT_EQ(kimi.rope.yarn->factor, 32);
   EXPECT_EQ(kimi.rope.yarn->beta_fast, 1);
   EXPECT_EQ(kimi.rope.yarn->beta_slow, 1);
+  const ModelShape kimi25 = find_model_shape("kimi-k2.5");
+  EXPECT_EQ(kimi25.hidden_size, 7168);
+  EXPECT_EQ(kimi25.num_attention_heads, 64);
+  EXPECT_EQ(kimi25.rope.theta, 50000);
+  EXPECT_EQ(kimi25.rope.yarn->factor, 64);
+  EXPECT_EQ(kimi25.rope.yarn->beta_fast, 32);
+  const ModelShape glm = find_model_shape("glm-4.7-flash");
+  EXPECT_EQ(glm.hidden_size, 2048);
+  EXPECT_EQ(glm.num_attention_heads, 20);
+  EXPECT_EQ(glm.num_hidden_layers, 47);
+  EXPECT_EQ(glm.q_lora_rank, 768);
+  EXPECT_EQ(glm.qk_nope_head_dim, 192);
+  EXPECT_EQ(glm.v_head_dim, 256);
+  EXPECT_FALSE(glm.rope.yarn.has_value());
 }
 
 TEST(ModelPresets, OneWithoutWeightsIsRefusedWithWhatThereIs) {
@@ -76,7 +90,9 @@ TEST(SoftmaxScale, MatchesHandComputedValues) {
   expect("deepseek-v3", 0.1352337788608801);  // 192^-0.5 * (0.1 ln 40 + 1)^2
   expect("deepseek-v2", 0.1147213867929261);  // 192^-0.5 * (0.0707 ln 40 + 1)^2
   expect("deepseek-v2-lite", 0.1147213867929261);
-  expect("kimi-k2", 0.13086079996295005);  // 192^-0.5 * (0.1 ln 32 + 1)^2
+  expect("kimi-k2", 0.13086079996295005);    // 192^-0.5 * (0.1 ln 32 + 1)^2
+  expect("kimi-k2.5", 0.14467962580268923);  // 192^-0.5 * (0.1 ln 64 + 1)^2
+  expect("glm-4.7-flash", 0.0625);
 }
 
 TEST(SoftmaxScale, IsPlainWithoutYarnOrWithoutMscale) {

@@ -63,6 +63,35 @@ TEST(PoolShapeTest, TheFirstDifferenceIsNamed) {
   EXPECT_EQ(difference->second, "bf16");
 }
 
+TEST(PoolShapeTest, APoolOfAnotherModelIsNamedByWhatDiffers) {
+  const MlaShape model = find_mla_shape("kimi-k2.5");
+  const auto pool_of = [](const MlaShape& shape) {
+    PoolShape pool{attention_shape(shape, RowFormat::kBF16, DType::kBF16)};
+    pool.layers = shape.layers;
+    return pool;
+  };
+  EXPECT_FALSE(find_difference(model, pool_of(model)));
+  MlaShape rounded = model;
+  rounded.softmax_scale = 0.14468;  // as people write it
+  EXPECT_FALSE(find_difference(model, pool_of(rounded)));
+  // Kimi K2 has the same dimensions: attention would be wrong without a word.
+  const auto scale = find_difference(model, pool_of(find_mla_shape("kimi-k2")));
+  ASSERT_TRUE(scale);
+  EXPECT_EQ(scale->field, "softmax_scale");
+  EXPECT_THAT(scale->first, testing::StartsWith("0.14467"));
+  EXPECT_THAT(scale->second, testing::StartsWith("0.13086"));
+  for (const auto& [field, member] :
+       {std::pair{"heads", &MlaShape::heads}, std::pair{"kv_lora_rank", &MlaShape::kv_lora_rank},
+        std::pair{"qk_rope_head_dim", &MlaShape::qk_rope_head_dim},
+        std::pair{"layers", &MlaShape::layers}, std::pair{"topk", &MlaShape::topk}}) {
+    MlaShape other = model;
+    ++(other.*member);
+    const auto difference = find_difference(model, pool_of(other));
+    ASSERT_TRUE(difference) << field;
+    EXPECT_EQ(difference->field, field);
+  }
+}
+
 TEST(PoolShapeTest, AModelGivesTheAttentionOfItsLayers) {
   const MlaShape model = find_mla_shape("deepseek-v2-lite");
   EXPECT_EQ(attention_shape(model, RowFormat::kF32, DType::kBF16),

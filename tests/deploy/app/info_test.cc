@@ -57,8 +57,15 @@ TEST(Info, ColumnsOfTheShapesStandApart) {
          at = line.find("  ", line.find_first_not_of(' ', at))) {
       ++cells;
     }
-    EXPECT_EQ(cells, 8U) << line;
+    EXPECT_EQ(cells, 9U) << line;
   }
+}
+
+TEST(Info, ShapesHaveTheirSoftmaxScale) {
+  // Of Kimi K2 and K2.5 all else is the same.
+  EXPECT_THAT(info_text(), ContainsRegex("kimi-k2 [^\n]* 0.130861 "));
+  EXPECT_THAT(info_text(), ContainsRegex("kimi-k2.5 [^\n]* 0.144680 "));
+  EXPECT_THAT(info_json(), ContainsRegex("\"softmax_scale\": 0.14467962"));
 }
 
 TEST(Info, BytesPerTokenAreThoseOfTheDesign) {

@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import math
 import os
+import pathlib
 import pickle
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from tier import wait_until
 
 SMALL = {"heads": 4, "kv_lora_rank": 128, "qk_rope_head_dim": 16, "layers": 2, "softmax_scale": 0.25}
 WIDTH = 144
+CASES = pathlib.Path(__file__).parents[2] / "data" / "cases"
 
 
 def small(workers=2, shape=SMALL, **options):
@@ -138,6 +140,28 @@ def test_presets_and_configurations():
     with tributary.Pool(shape=config, kv_gib=0.01) as pool:
         assert (pool.shape.heads, pool.shape.latent_dim, pool.shape.layers) == (9, 2 * 3 * 64, 3)
         assert pool.shape.softmax_scale == pytest.approx(1 / math.sqrt(64))
+
+
+def test_a_pool_of_another_model_is_refused(tmp_path):
+    """Kimi K2 and K2.5 have the same dimensions and another scale."""
+    model = tributary.ModelShape("kimi-k2.5")
+    assert (model.heads, model.layers, model.topk) == (64, 61, 0)
+    assert model.softmax_scale == pytest.approx(0.144679626)
+    config = CASES / "models" / "kimi-k2.5.json"
+    assert tributary.ModelShape(config).softmax_scale == model.softmax_scale
+    assert tributary.ModelShape(json.loads(config.read_text())).name == "kimi_k2"
+    with small() as pool:
+        tributary.ModelShape(SMALL).check(pool.shape)
+        tributary.ModelShape(pool.shape).check(pool.shape)
+        for key, words in (("softmax_scale", "softmax_scale is 0.25, the model's 0.5"),
+                           ("heads", "heads is 4, the model's 8")):
+            other = tributary.ModelShape({**SMALL, key: 2 * SMALL[key]})
+            with pytest.raises(ValueError, match=f"the pool's {words}"):
+                other.check(pool.shape)
+    with pytest.raises(tributary.Unsupported, match="model_type is '\"gpt2\"'"):
+        tributary.ModelShape({"model_type": "gpt2"})
+    with pytest.raises(TypeError, match="shape: int, expected a name"):
+        tributary.ModelShape(7)
 
 
 HEADS = {"v_head_dim": 8}

@@ -10,7 +10,7 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from ..errors import FailedPrecondition, InvalidArgument, Unsupported
-from .heads import check_shape, heads_of
+from .heads import heads_of, model_of
 from .passes import PromptPass, StepPass, free, real_tokens, visible
 
 # A layer's update() comes just before its attention function, in the same thread.
@@ -94,8 +94,9 @@ class TributaryCache(Cache):
         if max_new_tokens < 0:
             raise InvalidArgument(f"max_new_tokens {max_new_tokens}: expected 0 or more")
         config = config.get_text_config(decoder=True)
-        self.heads = heads_of(config)
-        super().__init__(layers=[_Layer(self, i) for i in range(config.num_hidden_layers)])
+        self._model = model_of(config)
+        self.heads = heads_of(config, self._model)
+        super().__init__(layers=[_Layer(self, i) for i in range(self._model.layers)])
         self._client, self._room, self._options = client, max_new_tokens, options
         self._sequences, self._pass = [], None
         self.reset()
@@ -186,9 +187,8 @@ class TributaryCache(Cache):
         if self.length:
             self._pass = StepPass(self._client, self._sequences, real)
         else:
-            self._pass = PromptPass(
-                self._client, real, self._room,
-                lambda shape: check_shape(self.heads, len(self.layers), shape), **self._options)
+            self._pass = PromptPass(self._client, real, self._room, self._model.check,
+                                    **self._options)
 
     def _end(self):
         self._pass.end()

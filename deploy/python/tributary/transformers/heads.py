@@ -1,5 +1,5 @@
 # A model's heads, and their translation to latent queries and rows and back.
-"""What a model's attention is to a tier: `heads_of(config)`.
+"""What a model's attention is to a tier: `heads_of(config, model_of(config))`.
 
 Tensors are torch's. n counts tokens of all sequences, one sequence's after the other's; B prompts
 of T tokens each are what transformers hands over.
@@ -8,9 +8,11 @@ of T tokens each are what transformers hands over.
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import torch
 
+from .._core import ModelShape
 from ..errors import Unsupported
 from ..grouped import GroupedAttention
 
@@ -101,13 +103,12 @@ def _numpy(tensor: torch.Tensor):
     return tensor.to("cpu", torch.float32).numpy()
 
 
-def _latent(config) -> LatentHeads:
+def _latent(config, model: ModelShape) -> LatentHeads:
     # transformers' V3 leaves halves, whichever way the weights have the pairs, as do the models that
     # follow it; its V2 leaves pairs.
-    return LatentHeads(config.num_attention_heads, config.kv_lora_rank, config.qk_rope_head_dim,
+    return LatentHeads(model.heads, model.kv_lora_rank, model.qk_rope_head_dim,
                        config.qk_nope_head_dim, config.v_head_dim,
-                       halves=config.model_type != "deepseek_v2",
-                       topk=getattr(config, "index_topk", 0))
+                       halves=config.model_type != "deepseek_v2", topk=model.topk)
 
 
 def _grouped(config) -> GroupedHeads:
@@ -116,28 +117,16 @@ def _grouped(config) -> GroupedHeads:
         GroupedAttention(config.num_attention_heads, config.num_key_value_heads, dim))
 
 
-_FAMILIES = {"deepseek_v2": _latent, "deepseek_v3": _latent, "deepseek_v32": _latent,
-             "glm_moe_dsa": _latent, "llama": _grouped, "mistral": _grouped, "qwen2": _grouped,
-             "qwen3": _grouped}
+def model_of(config) -> ModelShape:
+    """What a pool must have for a model of this configuration. Raises Unsupported, by name, what
+    a tier does not compute."""
+    model = ModelShape(json.loads(config.to_json_string(use_diff=False)))
+    if model.layers != config.num_hidden_layers:
+        raise Unsupported(f"model_type {config.model_type}: {model.layers} of "
+                          f"{config.num_hidden_layers} layers have rows; all layers only")
+    return model
 
 
-def heads_of(config) -> LatentHeads | GroupedHeads:
-    """Of a model's configuration. Raises Unsupported, by name, what a tier does not compute."""
-    family = _FAMILIES.get(config.model_type)
-    if family is None:
-        raise Unsupported(f"model_type {config.model_type}: there are {', '.join(_FAMILIES)}")
-    heads = family(config)
-    served = "indexed_attention" if heads.topk else "full_attention"
-    others = set(getattr(config, "layer_types", None) or ()) - {served}
-    if others:
-        raise Unsupported(f"layer_types {', '.join(sorted(others))}: {served} only")
-    return heads
-
-
-def check_shape(heads: LatentHeads | GroupedHeads, layers: int, shape) -> None:
-    """Raises ValueError where a pool of `shape` does not hold this model's rows."""
-    wanted = {"heads": heads.heads, "kv_lora_rank": heads.kv_lora_rank,
-              "qk_rope_head_dim": heads.qk_rope_head_dim, "topk": heads.topk, "layers": layers}
-    for name, value in wanted.items():
-        if getattr(shape, name) != value:
-            raise ValueError(f"the pool's {name} is {getattr(shape, name)}, the model's {value}")
+def heads_of(config, model: ModelShape) -> LatentHeads | GroupedHeads:
+    """Of a model's configuration and what model_of() makes of it."""
+    return _latent(config, model) if hasattr(config, "kv_lora_rank") else _grouped(config)

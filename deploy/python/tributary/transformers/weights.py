@@ -7,7 +7,7 @@ import torch
 
 from ..errors import Unsupported
 from .cache import TributaryCache
-from .heads import LatentHeads, heads_of
+from .heads import LatentHeads, heads_of, model_of
 
 
 class PoolAttention(torch.nn.Module):
@@ -36,7 +36,7 @@ def use_pool_weights(model) -> None:
     """Of a model of the DeepSeek family whose folder is the pool's (`tributary up --model FOLDER`):
     its decode steps are then computed by the pool's weights. Raises Unsupported for others."""
     config = model.config.get_text_config(decoder=True)
-    heads = heads_of(config)
+    heads = heads_of(config, model_of(config))
     if not isinstance(heads, LatentHeads) or heads.topk:
         raise Unsupported(f"model_type {config.model_type}: pools with weights are of the DeepSeek "
                           "family, without an indexer")
