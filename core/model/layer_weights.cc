@@ -1,6 +1,8 @@
 // Loads a layer's attention weights by their published names, dequantising FP8.
 #include "core/model/layer_weights.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -49,6 +51,30 @@ std::vector<float> dequantise(const TensorView& tensor, std::span<const float> s
   return out;
 }
 
+/// Tensors that leave the result alone: what is computed from the configuration, an indexer whose
+/// selection no dense pool takes, and the scales of quantised values, which have a reader of their
+/// own or belong to values that we refuse.
+bool is_ignored(std::string_view name) {
+  return name == "rotary_emb.inv_freq" || name.starts_with("indexer.") ||
+         name.ends_with("_scale") || name.ends_with("_scale_inv") || name.ends_with("_scale_2");
+}
+
+/// `known` are the modules of the attention with weights.
+void check_tensors(const WeightFiles& files, const std::string& attention,
+                   std::span<const std::string_view> known) {
+  for (const std::string& name : files.names(attention)) {
+    const std::string_view own = std::string_view(name).substr(attention.size());
+    const bool is_weight = std::ranges::any_of(
+        known, [&](std::string_view module) { return own == fmt::format("{}.weight", module); });
+    if (!is_weight && !is_ignored(own)) {
+      fail(ErrorCode::kUnsupported,
+           "tensor {}: the attention that is computed here has none of that name, only the "
+           "weights of {}",
+           quote(name), fmt::join(known, ", "));
+    }
+  }
+}
+
 }  // namespace
 
 WeightFiles::WeightFiles(const std::filesystem::path& file_or_folder) {
@@ -89,6 +115,21 @@ const SafetensorsFile* WeightFiles::find(std::string_view name) const {
 
 bool WeightFiles::contains(std::string_view name) const {
   return find(name) != nullptr;
+}
+
+std::vector<std::string> WeightFiles::names(std::string_view prefix) const {
+  std::vector<std::string> names;
+  const auto add_those_of = [&](const auto& tensors) {
+    for (auto it = tensors.lower_bound(prefix);
+         it != tensors.end() && it->first.starts_with(prefix); ++it) {
+      names.push_back(it->first);
+    }
+  };
+  for (const SafetensorsFile& file : files_) {
+    add_those_of(file.header().tensors);
+    add_those_of(file.header().unreadable);
+  }
+  return names;
 }
 
 const SafetensorsFile& WeightFiles::file_of(std::string_view name) const {
@@ -157,8 +198,19 @@ LayerWeights load_layer_weights(const WeightFiles& files, const ModelShape& shap
   const std::int64_t q_rank = shape.q_lora_rank;
   const std::int64_t kv_rank = shape.kv_lora_rank;
   const std::int64_t q_rows = heads * shape.qk_head_dim();
+  const std::string attention = fmt::format("{}self_attn.", prefix);
+  if (q_rank == 0) {
+    constexpr std::array<std::string_view, 5> kModules{"q_proj", "kv_a_proj_with_mqa",
+                                                       "kv_a_layernorm", "kv_b_proj", "o_proj"};
+    check_tensors(files, attention, kModules);
+  } else {
+    constexpr std::array<std::string_view, 7> kModules{
+        "q_a_proj",       "q_a_layernorm", "q_b_proj", "kv_a_proj_with_mqa",
+        "kv_a_layernorm", "kv_b_proj",     "o_proj"};
+    check_tensors(files, attention, kModules);
+  }
   const auto full_name = [&](std::string_view name) {
-    return fmt::format("{}self_attn.{}.weight", prefix, name);
+    return fmt::format("{}{}.weight", attention, name);
   };
   const auto load_norm = [&](std::string_view name, std::int64_t width) {
     return files.load(full_name(name), width, 0);

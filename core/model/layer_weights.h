@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -41,6 +42,8 @@ class WeightFiles {
   explicit WeightFiles(const std::filesystem::path& file_or_folder);
 
   [[nodiscard]] bool contains(std::string_view name) const;
+  /// The tensors whose name begins so, of whatever dtype.
+  [[nodiscard]] std::vector<std::string> names(std::string_view prefix) const;
   /// Loads a tensor as floats: bf16, fp32, or FP8 e4m3 with `NAME_scale_inv` (fp32, [ceil(rows /
   /// 128), ceil(cols / 128)]: each element of a 128 x 128 block is multiplied by the block's
   /// scale). The shape is [rows, cols], or [rows] when cols == 0. Throws kNotFound; kMalformedInput
@@ -59,8 +62,9 @@ class WeightFiles {
   std::vector<SafetensorsFile> files_;
 };
 
-/// Throws what `validate` and `WeightFiles::load` throw. `prefix` stands before `self_attn.`:
-/// "model.layers.3." in a checkpoint, "" in a golden file.
+/// Throws what `validate` and `WeightFiles::load` throw, and kUnsupported for a tensor of the
+/// attention that we do not know: a gate, a bias, another norm. `prefix` stands before
+/// `self_attn.`: "model.layers.3." in a checkpoint, "" in a golden file.
 [[nodiscard]] LayerWeights load_layer_weights(const WeightFiles& files, const ModelShape& shape,
                                               std::string_view prefix);
 

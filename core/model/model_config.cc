@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/quote.h"
+#include "core/model/attention_keys.h"
 #include "core/model/config_keys.h"
 #include "core/model/model_family.h"
 #include "core/model/model_shape.h"
@@ -96,21 +97,6 @@ void check_quantization_beside(const std::filesystem::path& config) {
   }
 }
 
-/// Checks keys that change the attention's result: each must have the one value that we compute.
-void check_unsupported(const ConfigKeys& config) {
-  for (const char* key : {"attention_bias", "mla_use_nope", "qk_layernorm"}) {
-    if (config.boolean(key, false)) config.unsupported(key, "false");
-  }
-  for (const char* key : {"rope_interleave", "use_mla"}) {
-    if (!config.boolean(key, true)) config.unsupported(key, "true");
-  }
-  for (const char* key :
-       {"sliding_window", "attn_logit_softcapping", "index_topk", "partial_rotary_factor"}) {
-    if (config.find(key) != nullptr) config.unsupported(key, "null or absent");
-  }
-  check_quantization(config);
-}
-
 /// Checks values that repeat others.
 void check_agreement(const ConfigKeys& config, const ModelShape& shape) {
   const int kv_heads = config.integer("num_key_value_heads", shape.num_attention_heads);
@@ -135,7 +121,8 @@ ModelShape parse_model_config(std::string_view json, std::string_view source) {
   if (family == nullptr || !family->weights) {
     config.unsupported("model_type", model_family_names(true));
   }
-  check_unsupported(config);
+  check_attention_keys(config);
+  check_quantization(config);
 
   shape.hidden_size = config.integer("hidden_size");
   // The config inside a golden file describes one layer and does not count it; such a config is

@@ -64,7 +64,8 @@ TEST(LayerWeights, LoadsTheTinyGoldenFile) {
   EXPECT_EQ(weights.o_proj, stored("o_proj"));
 }
 
-TEST(LayerWeights, LoadsAPlainQueryProjectionUnderAPrefix) {
+/// Four layers with a plain query projection.
+ModelShape small_shape() {
   ModelShape shape;
   shape.hidden_size = 8;
   shape.num_hidden_layers = 4;
@@ -75,16 +76,24 @@ TEST(LayerWeights, LoadsAPlainQueryProjectionUnderAPrefix) {
   shape.qk_rope_head_dim = 2;
   shape.v_head_dim = 5;
   shape.max_position_embeddings = 64;
+  return shape;
+}
 
-  test::TemporaryFolder folder;
+/// The attention of a layer of small_shape().
+FileBuilder small_layer(const std::string& prefix) {
   FileBuilder builder;
-  const std::string prefix = "model.layers.3.self_attn.";
   builder.add(prefix + "q_proj.weight", "F32", {10, 8}, counting(80, 1))
       .add(prefix + "kv_a_proj_with_mqa.weight", "F32", {6, 8}, counting(48, 2))
       .add(prefix + "kv_a_layernorm.weight", "F32", {4}, counting(4, 3))
       .add(prefix + "kv_b_proj.weight", "F32", {16, 4}, counting(64, 4))
       .add(prefix + "o_proj.weight", "F32", {8, 10}, counting(80, 5));
-  const WeightFiles files = one_file(folder, builder);
+  return builder;
+}
+
+TEST(LayerWeights, LoadsAPlainQueryProjectionUnderAPrefix) {
+  ModelShape shape = small_shape();
+  test::TemporaryFolder folder;
+  const WeightFiles files = one_file(folder, small_layer("model.layers.3.self_attn."));
   const LayerWeights weights = load_layer_weights(files, shape, "model.layers.3.");
   EXPECT_EQ(weights.q_proj, counting(80, 1));
   EXPECT_TRUE(weights.q_a_proj.empty());
@@ -102,6 +111,33 @@ TEST(LayerWeights, LoadsAPlainQueryProjectionUnderAPrefix) {
   shape.v_head_dim = 0;
   TRIBUTARY_EXPECT_ERROR(load_layer_weights(files, shape, "model.layers.3."),
                          ErrorCode::kInvalidArgument, "v_head_dim is 0");
+}
+
+TEST(LayerWeights, RefusesTensorsOfAnotherAttentionByName) {
+  const std::string prefix = "model.layers.3.self_attn.";
+  const auto load = [&](const std::string& name, std::string_view dtype = "F32") {
+    test::TemporaryFolder folder;
+    FileBuilder builder = small_layer(prefix);
+    // Of another layer, which is not served: no matter.
+    builder.add("model.layers.30.self_attn.g_proj.weight", "F32", {1}, counting(1));
+    if (dtype == "F32") builder.add(name, dtype, {1}, counting(1));
+    if (dtype == "F16") builder.add(name, dtype, {1}, std::vector<std::uint16_t>{0});
+    return load_layer_weights(one_file(folder, builder), small_shape(), "model.layers.3.");
+  };
+  for (const char* name :
+       {"g_proj.weight", "q_norm.weight", "k_norm.weight", "q_proj.bias", "o_proj.bias",
+        "kv_a_proj_with_mqa.bias", "kv_a_layernorm.bias", "q_a_proj.weight", "sinks",
+        "o_proj.qweight", "o_proj.weight_packed", "kv_b_proj.weight_shape", "A_log"}) {
+    SCOPED_TRACE(name);
+    const std::string message = "tensor '" + prefix + name + "'";
+    TRIBUTARY_EXPECT_ERROR(load(prefix + name), ErrorCode::kUnsupported, message);
+    TRIBUTARY_EXPECT_ERROR(load(prefix + name, "F16"), ErrorCode::kUnsupported, message);
+  }
+  for (const char* name :
+       {"rotary_emb.inv_freq", "indexer.wq_b.weight", "indexer.k_norm.bias", "k_scale", "v_scale",
+        "q_proj.input_scale", "q_proj.weight_scale", "q_proj.weight_scale_2", "input_scale"}) {
+    EXPECT_EQ(load(prefix + name).q_proj, counting(80, 1)) << name;
+  }
 }
 
 TEST(LayerWeights, KeepsTheScalesOfWhatWasPublishedInFp8) {

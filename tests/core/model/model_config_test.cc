@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/model/mla_shape.h"
@@ -235,6 +236,9 @@ TEST(ModelConfig, RefusesWhatIsNotImplementedByName) {
       {R"({"qk_layernorm": true})", kUnsupported, "qk_layernorm is 'true'"},
       {R"({"sliding_window": 4096})", kUnsupported, "sliding_window is '4096'"},
       {R"({"index_topk": 2048})", kUnsupported, "index_topk is '2048'"},
+      {R"({"partial_rotary_factor": 0.5})", kUnsupported, "partial_rotary_factor is '0.5'"},
+      {R"({"layer_types": ["full_attention", "sliding_attention"]})", kUnsupported,
+       "layer_types is"},
       {R"({"rope_scaling": {"type": "linear"}})", kUnsupported, "type is '\"linear\"'; supported"},
       {R"({"rope_scaling": {"type": "llama3"}})", kUnsupported, "type is '\"llama3\"'"},
       {R"({"rope_scaling": {"attention_factor": 1.2}})", kUnsupported, "'attention_factor' is not"},
@@ -255,6 +259,97 @@ TEST(ModelConfig, RefusesWhatIsNotImplementedByName) {
   EXPECT_NO_THROW((void)parse(config));
   config["rope_scaling"].erase("mscale_all_dim");
   TRIBUTARY_EXPECT_ERROR(parse(config), kUnsupported, "mscale_all_dim 0");
+}
+
+TEST(ModelConfig, RefusesKeysOfOtherAttentionByNameAndTakesTheirNeutralValues) {
+  std::ifstream file(test::case_file("keys.json"));
+  const Json cases = Json::parse(file);
+  const Json& base = cases.at("base");
+  EXPECT_NO_THROW((void)parse(base));
+  const auto expect_refused = [&](const std::string& key, const Json& value) {
+    SCOPED_TRACE(key);
+    Json config = base;
+    config[key] = value;
+    TRIBUTARY_EXPECT_ERROR(parse(config), ErrorCode::kUnsupported, "config.json: " + key + " is '");
+    for (const Json& neutral : {Json(), Json(false), Json::array(), Json::object()}) {
+      config[key] = neutral;
+      EXPECT_NO_THROW((void)parse(config)) << neutral;
+    }
+  };
+  for (const auto& [key, value] : cases.at("each_refused_or_known").items()) {
+    expect_refused(key, value);
+  }
+  // Keys of other MLA models of transformers, vLLM and their makers, and some that nobody has yet.
+  for (const char* key : {"qk_norm",
+                          "use_qk_rmsnorm",
+                          "q_norm",
+                          "attention_sink",
+                          "use_attention_sinks",
+                          "add_swa_attention_sink_bias",
+                          "attention_value_scale",
+                          "attention_chunk_size",
+                          "attn_temperature_tuning",
+                          "no_rope_layers",
+                          "no_rope_layer_interval",
+                          "rotary_dim",
+                          "kv_source_layers",
+                          "num_kv_shared_layers",
+                          "index_n_heads",
+                          "index_topk",
+                          "indexer_types",
+                          "gated_norm_rank",
+                          "learnable_sink_init",
+                          "kda_lower_bound",
+                          "linear_num_heads",
+                          "short_conv_kernel_size",
+                          "layer_group_size",
+                          "layers_block_type",
+                          "use_bias",
+                          "qkv_bias",
+                          "clip_qkv",
+                          "o_lora_rank",
+                          "compress_ratios",
+                          "mla_scale_kv_lora",
+                          "head_wise_gate",
+                          "attention_multiplier",
+                          "query_pre_attn_scalar",
+                          "position_embedding_type",
+                          "useQkNorm",
+                          "hybrid_layer_pattern",
+                          "window_size",
+                          "partial_rotary"}) {
+    expect_refused(key, 3);
+  }
+  // transformers lists the kinds of layers also where they are alike.
+  Json config = base;
+  config["layer_types"] = {"full_attention", "full_attention"};
+  config["partial_rotary_factor"] = 1.0;
+  config["sliding_window"] = 4096;
+  config["use_sliding_window"] = false;
+  EXPECT_NO_THROW((void)parse(config));
+}
+
+TEST(ModelConfig, TakesKeysOfOtherPartsOfAModel) {
+  Json config = v3_config();
+  const Json others = Json::parse(R"({
+    "moe_layer_freq": 1, "scoring_func": "sigmoid", "topk_method": "noaux_tc", "topk_group": 4,
+    "n_group": 8, "norm_topk_prob": true, "routed_scaling_factor": 2.5, "router_bias": true,
+    "moe_gate_scale": 2, "mlp_bias": true, "mlp_layer_types": ["dense", "sparse"],
+    "num_nextn_predict_layers": 1, "aux_loss_alpha": 0.001, "seq_aux": true, "ep_size": 1,
+    "attention_dropout": 0.1, "attn_implementation": "sdpa", "use_flash_attention_2": true,
+    "head_dim": 64, "qk_head_dim": 192, "max_window_layers": 28, "pruned_heads": {},
+    "output_attentions": true, "temperature": 0.6, "top_k": 50, "image_token_index": 7,
+    "embedding_initializer_range": 0.1, "final_logit_softcapping": 30, "hc_mult": 4,
+    "add_cross_attention": false, "cross_attention_hidden_size": null, "swiglu_limit": 7.0,
+    "layer_norm_eps": 1e-6, "rope_interleave": true, "id2label": {"0": "LABEL_0"},
+    "chunk_size_feed_forward": 0, "use_cache": true, "auto_map": {"AutoConfig": "attention.py"}})");
+  for (const auto& [key, value] : others.items()) {
+    Json one = config;
+    one[key] = value;
+    EXPECT_NO_THROW((void)parse(one)) << key;
+  }
+  config.update(others);
+  expect_equal(parse(config), find_model_shape("deepseek-v3"));
 }
 
 TEST(ModelConfig, RefusesPublishedQuantisationsByName) {
