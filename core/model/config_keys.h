@@ -10,17 +10,21 @@
 
 namespace tributary {
 
-/// Published files have 2 KiB; the bound keeps a wrong path from filling the memory.
-inline constexpr std::size_t kMaxConfigBytes = std::size_t{1} << 20;
+/// Published files have 2 KiB, or 3 MB where they list all modules that are not quantised; the
+/// bound keeps a wrong path from filling the memory.
+inline constexpr std::size_t kMaxConfigBytes = std::size_t{8} << 20;
 
 /// The text of a file, at most kMaxConfigBytes + 1 bytes, so that parsers notice a longer one.
-/// Throws kIo.
+/// Throws kIo, also for a directory.
 [[nodiscard]] std::string read_config_text(const std::filesystem::path& path);
-/// Throws kMalformedInput, as parse_strict_json does, and for more than kMaxConfigBytes.
+/// Infinity and NaN, which Python writes and JSON lacks, become strings: no key of ours has them.
+/// Throws kMalformedInput, as parse_strict_json does, for more than kMaxConfigBytes, and for a Git
+/// LFS pointer or an HTML page.
 [[nodiscard]] nlohmann::json parse_config_text(std::string_view text, std::string_view source);
 
 /// A view of one object; null counts as absent. Messages start with `where` and name the key.
-/// Absent and mistyped values throw kMalformedInput unless a default is given.
+/// Absent and mistyped values throw kMalformedInput unless a default is given. An integer may be
+/// written 163840.0.
 class ConfigKeys {
  public:
   using Json = nlohmann::json;

@@ -12,6 +12,7 @@
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
 #include "core/base/quote.h"
+#include "core/model/shard_index.h"
 
 namespace tributary {
 namespace {
@@ -89,8 +90,10 @@ WeightFiles::WeightFiles(const std::filesystem::path& file_or_folder) {
   for (const auto& entry : entries) {
     if (entry.path().extension() == ".safetensors") paths.push_back(entry.path());
   }
+  index_ = shard_index(file_or_folder);
   if (paths.empty()) {
-    fail(ErrorCode::kNotFound, "{}: holds no *.safetensors file", file_or_folder.string());
+    fail(ErrorCode::kNotFound, "{}: holds no *.safetensors file{}", file_or_folder.string(),
+         std::filesystem::exists(index_, error) ? ", only their index" : "");
   }
   std::sort(paths.begin(), paths.end());  // listing order is the file system's
   for (const auto& path : paths) {
@@ -134,12 +137,18 @@ std::vector<std::string> WeightFiles::names(std::string_view prefix) const {
 
 const SafetensorsFile& WeightFiles::file_of(std::string_view name) const {
   const SafetensorsFile* file = find(name);
-  if (file == nullptr) {
-    fail(
-        ErrorCode::kNotFound, "{}: no tensor {}{}", files_.front().path().string(), quote(name),
-        files_.size() > 1 ? fmt::format(", nor in the {} files beside it", files_.size() - 1) : "");
+  if (file != nullptr) return *file;
+  const std::string path = files_.front().path().string();
+  const std::string shard = find_shard(index_, name);
+  if (!shard.empty()) {
+    std::error_code ignored;
+    const bool present = std::filesystem::exists(index_.parent_path() / shard, ignored);
+    fail(ErrorCode::kNotFound, "{}: no tensor {}: its index has it in {}, which {}",
+         index_.parent_path().string(), quote(name), quote(shard),
+         present ? "has no such tensor" : "is missing");
   }
-  return *file;
+  fail(ErrorCode::kNotFound, "{}: no tensor {}{}", path, quote(name),
+       files_.size() > 1 ? fmt::format(", nor in the {} files beside it", files_.size() - 1) : "");
 }
 
 std::vector<float> WeightFiles::load_scales(std::string_view name, std::int64_t rows,

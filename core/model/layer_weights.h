@@ -39,6 +39,7 @@ class WeightFiles {
  public:
   /// A single file, or a folder of them. Throws kIo, kMalformedInput (also when a name occurs
   /// twice), kNotFound for a folder without any.
+  /// A missing tensor's error names the file that the folder's index has for it.
   explicit WeightFiles(const std::filesystem::path& file_or_folder);
 
   [[nodiscard]] bool contains(std::string_view name) const;
@@ -60,6 +61,7 @@ class WeightFiles {
   /// The file of a tensor that must exist.
   [[nodiscard]] const SafetensorsFile& file_of(std::string_view name) const;
   std::vector<SafetensorsFile> files_;
+  std::filesystem::path index_;  // of a folder; it need not be there
 };
 
 /// Throws what `validate` and `WeightFiles::load` throw, and kUnsupported for a tensor of the

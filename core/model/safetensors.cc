@@ -84,7 +84,10 @@ class SafetensorsFile::Mapping {
     }
     ::close(file);
     if (stat_error != 0) fail_io(path, "stat", stat_error);
-    if (!regular) fail(ErrorCode::kIo, "{}: is not a regular file", path.string());
+    if (!regular) {
+      fail(ErrorCode::kIo, "{}: is {}", path.string(),
+           S_ISDIR(status.st_mode) ? "a directory" : "not a regular file");
+    }
     if (map_error != 0) fail_io(path, "map", map_error);
   }
   Mapping(const Mapping&) = delete;

@@ -18,6 +18,7 @@
 #include "core/base/error.h"
 #include "core/base/quote.h"
 #include "core/base/strict_json.h"
+#include "core/model/foreign_file.h"
 #include "core/model/safetensors.h"
 
 namespace tributary {
@@ -298,6 +299,10 @@ void check_cover(std::vector<DataRange> ranges, std::uint64_t data_bytes, std::s
 
 /// The header's JSON text, after checks of its stated length.
 std::string_view header_text(std::span<const std::byte> file, std::string_view source) {
+  const std::span<const std::byte> beginning = file.first(std::min<std::size_t>(file.size(), 256));
+  const std::string_view other =
+      foreign_file({reinterpret_cast<const char*>(beginning.data()), beginning.size()});
+  if (!other.empty()) fail(ErrorCode::kMalformedInput, "{}: is {}", source, other);
   if (file.size() < kLengthBytes) {
     fail(ErrorCode::kMalformedInput, "{}: {} bytes, too short for the header's length", source,
          file.size());

@@ -270,6 +270,9 @@ TEST(WeightFiles, RefusesOtherDtypesAndShapes) {
 TEST(WeightFiles, ReadsAFolder) {
   test::TemporaryFolder folder;
   TRIBUTARY_EXPECT_ERROR(WeightFiles(folder.path()), ErrorCode::kNotFound, "no *.safetensors file");
+  folder.write("model.safetensors.index.json", "{}");
+  TRIBUTARY_EXPECT_ERROR(WeightFiles(folder.path()), ErrorCode::kNotFound,
+                         "no *.safetensors file, only their index");
   // The scale may lie in another file than its weight.
   folder.write(
       "model-2.safetensors",
@@ -278,10 +281,25 @@ TEST(WeightFiles, ReadsAFolder) {
                                           .add("w_scale_inv", "F32", {1, 1}, std::vector<float>{3})
                                           .add("v", "F32", {1}, counting(1, 9))
                                           .blob());
-  folder.write("model.safetensors.index.json", "{}");
   const WeightFiles files(folder.path());
   EXPECT_THAT(files.load("w", 1, 2), testing::ElementsAre(3.0F, 6.0F));
   EXPECT_THAT(files.load("v", 1, 0), testing::ElementsAre(9.0F));
+  TRIBUTARY_EXPECT_ERROR(files.load("x", 1, 0), ErrorCode::kNotFound,
+                         "nor in the 1 files beside it");
+
+  // The index names the file of what is missing.
+  folder.write("model.safetensors.index.json",
+               R"({"metadata": {"total_size": 12, "x": ["model-8"]},
+                   "weight_map": {"w": "model-2.safetensors", "x": "model-7.safetensors",
+                                  "y": "model-1.safetensors"}})");
+  TRIBUTARY_EXPECT_ERROR(
+      files.load("x", 1, 0), ErrorCode::kNotFound,
+      "no tensor 'x': its index has it in 'model-7.safetensors', which is missing");
+  TRIBUTARY_EXPECT_ERROR(files.load("y", 1, 0), ErrorCode::kNotFound,
+                         "in 'model-1.safetensors', which has no such tensor");
+  TRIBUTARY_EXPECT_ERROR(files.load("z", 1, 0), ErrorCode::kNotFound,
+                         "nor in the 1 files beside it");
+  folder.write("model.safetensors.index.json", R"({"weight_map": {"x": )");
   TRIBUTARY_EXPECT_ERROR(files.load("x", 1, 0), ErrorCode::kNotFound,
                          "nor in the 1 files beside it");
 

@@ -376,6 +376,50 @@ TEST(ModelConfig, RefusesPublishedQuantisationsByName) {
                          "quantization is missing");
 }
 
+TEST(ModelConfig, TakesFilesAsTheyCome) {
+  const ModelShape v3 = find_model_shape("deepseek-v3");
+  for (const char* file : {"models/v3-infinity.json", "models/v3-integers-as-floats.json"}) {
+    expect_equal(read_model_config(test::case_file(file)), v3);
+  }
+  // A quantised model's list of all that is not quantised.
+  Json config = v3_config();
+  Json& ignored = config["quantization_config"]["ignored_layers"] = Json::array();
+  for (int i = 0; i < 80'000; ++i) {
+    ignored.push_back("model.layers.60.mlp.experts." + std::to_string(i) + ".down_proj");
+  }
+  EXPECT_GT(config.dump().size(), 3'000'000U);
+  expect_equal(parse(config), v3);
+
+  const auto with = [](std::string_view extra) {
+    std::string text = v3_config().dump();
+    text.insert(1, extra);
+    return text;
+  };
+  for (const char* extra :
+       {R"("a": Infinity,)", R"("a": -Infinity,)", R"("a": [NaN, {"b":Infinity}],)",
+        R"("a": "Infinity \" NaN",)", R"("a": 1.0,)"}) {
+    expect_equal(parse_model_config(with(extra), "f"), v3);
+  }
+  // A key of ours that has one is refused by name.
+  std::string text = v3_config().dump();
+  const std::string_view theta = "\"rope_theta\":10000";
+  text.replace(text.find(theta), theta.size(), "\"rope_theta\":Infinity");
+  TRIBUTARY_EXPECT_ERROR(parse_model_config(text, "f"), ErrorCode::kMalformedInput,
+                         "rope_theta is '\"Infinity\"', must be a number");
+  for (const char* extra : {R"("a": Infinit,)", R"("a": aNaN,)", R"("a": NaNa,)"}) {
+    EXPECT_THROW((void)parse_model_config(with(extra), "f"), Error) << extra;
+  }
+}
+
+TEST(ModelConfig, CallsOtherFilesWhatTheyAre) {
+  TRIBUTARY_EXPECT_ERROR(read_model_config(test::case_file("models/lfs.safetensors")),
+                         ErrorCode::kMalformedInput, "lfs.safetensors: is a Git LFS pointer");
+  TRIBUTARY_EXPECT_ERROR(read_model_config(test::case_file("models/page.safetensors")),
+                         ErrorCode::kMalformedInput, "page.safetensors: is an HTML page");
+  TRIBUTARY_EXPECT_ERROR(parse_model_config("\n  <HTML><body>", "f"), ErrorCode::kMalformedInput,
+                         "f: is an HTML page");
+}
+
 TEST(ModelConfig, RefusesWhatIsNoConfigAtAll) {
   constexpr ErrorCode kBad = ErrorCode::kMalformedInput;
   TRIBUTARY_EXPECT_ERROR(parse_model_config("", "f"), kBad, "f: not valid JSON");
@@ -383,8 +427,8 @@ TEST(ModelConfig, RefusesWhatIsNoConfigAtAll) {
   TRIBUTARY_EXPECT_ERROR(parse_model_config(R"({"rms_norm_eps": 1e999})", "f"), kBad,
                          "f: not valid JSON");
   TRIBUTARY_EXPECT_ERROR(parse_model_config(R"({"a": 1, "a": 1})", "f"), kBad, "'a' occurs twice");
-  TRIBUTARY_EXPECT_ERROR(parse_model_config(std::string((1 << 20) + 1, ' '), "f"), kBad,
-                         "1048577 bytes, a model config has at most 1048576");
+  TRIBUTARY_EXPECT_ERROR(parse_model_config(std::string((8 << 20) + 1, ' '), "f"), kBad,
+                         "8388609 bytes, a model config has at most 8388608");
   // Every prefix of a good file.
   const std::string text = v3_config().dump();
   for (std::size_t length = 0; length < text.size(); ++length) {
@@ -398,9 +442,12 @@ TEST(ModelConfig, ReadsFiles) {
   expect_equal(read_model_config(path), find_model_shape("deepseek-v3"));
   TRIBUTARY_EXPECT_ERROR(read_model_config(folder.path() / "absent"), ErrorCode::kIo,
                          "cannot be opened");
-  TRIBUTARY_EXPECT_ERROR(read_model_config(folder.path()), ErrorCode::kIo, "cannot be read");
-  const auto large = folder.write("large.json", std::string((1 << 20) + 1, ' '));
-  TRIBUTARY_EXPECT_ERROR(read_model_config(large), ErrorCode::kMalformedInput, "at most 1048576");
+  TRIBUTARY_EXPECT_ERROR(read_model_config(folder.path()), ErrorCode::kIo,
+                         "is a directory; the file is its config.json");
+  TRIBUTARY_EXPECT_ERROR(read_model_config(folder.path().parent_path()), ErrorCode::kIo,
+                         "is a directory");
+  const auto large = folder.write("large.json", std::string((8 << 20) + 1, ' '));
+  TRIBUTARY_EXPECT_ERROR(read_model_config(large), ErrorCode::kMalformedInput, "at most 8388608");
 }
 
 }  // namespace

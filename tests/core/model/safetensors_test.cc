@@ -72,7 +72,11 @@ TEST(SafetensorsFile, CopiesOutliveTheOriginal) {
 TEST(SafetensorsFile, RefusesWhatIsNoFile) {
   test::TemporaryFolder folder;
   TRIBUTARY_EXPECT_ERROR(SafetensorsFile(folder.path() / "absent"), ErrorCode::kIo, "cannot open");
-  TRIBUTARY_EXPECT_ERROR(SafetensorsFile(folder.path()), ErrorCode::kIo, "not a regular file");
+  TRIBUTARY_EXPECT_ERROR(SafetensorsFile(folder.path()), ErrorCode::kIo, "is a directory");
+  TRIBUTARY_EXPECT_ERROR(SafetensorsFile(test::case_file("models/lfs.safetensors")),
+                         ErrorCode::kMalformedInput, "lfs.safetensors: is a Git LFS pointer");
+  TRIBUTARY_EXPECT_ERROR(SafetensorsFile(test::case_file("models/page.safetensors")),
+                         ErrorCode::kMalformedInput, "page.safetensors: is an HTML page");
   TRIBUTARY_EXPECT_ERROR(SafetensorsFile(folder.write("empty", "")), ErrorCode::kMalformedInput,
                          "0 bytes, too short");
   const auto pipe = folder.path() / "pipe";
