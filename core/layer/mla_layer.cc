@@ -99,7 +99,7 @@ void MlaLayer::add_rows_from_down(std::span<const std::int64_t> positions, float
                                               .x = kv_a,
                                               .x_token_stride = workspace_->down_rows(),
                                               .weight = kv_norm_->as<float>(),
-                                              .eps = static_cast<float>(shape_.rms_norm_eps),
+                                              .eps = static_cast<float>(shape_.latent_norm_eps),
                                               .y = rows,
                                               .y_token_stride = latent_dim},
                                      .rope = {.positions = positions,
@@ -122,7 +122,7 @@ MlaLayer::Query MlaLayer::add_query_from_down(std::int64_t tokens) {
                                   .x = workspace_->down(),
                                   .x_token_stride = stride,
                                   .weight = q_norm_->as<float>(),
-                                  .eps = static_cast<float>(shape_.rms_norm_eps),
+                                  .eps = static_cast<float>(shape_.latent_norm_eps),
                                   .y = workspace_->down(),
                                   .y_token_stride = stride});
   calls_.emplace_back(GemmArgs{.weight = q_b_.get(),

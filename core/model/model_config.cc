@@ -1,5 +1,6 @@
 // Reads a model's dimensions from a Hugging Face config.json. Keys that would change the attention
 // and are not implemented are refused by name; keys about other parts of the model are ignored.
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -17,6 +18,17 @@ namespace tributary {
 namespace {
 
 using Json = nlohmann::json;
+
+/// `mscale_all_dim` without `mscale` has two readers, whose rotation differs.
+void check_mscale(const ConfigKeys& scaling) {
+  const double all_dim = scaling.number("mscale_all_dim", 0);
+  const double factor = scaling.number("factor");
+  if (scaling.find("mscale") != nullptr || all_dim == 0 || factor <= 1) return;
+  fail(ErrorCode::kUnsupported,
+       "{}: mscale_all_dim is {} and mscale is absent: DeepSeek's code and vLLM read mscale as 1, "
+       "transformers multiplies cos and sin by {:.4f}; give mscale",
+       scaling.where(), all_dim, 0.1 * std::log(factor) + 1);
+}
 
 std::optional<YarnScaling> parse_scaling(const ConfigKeys& scaling) {
   const std::string type = scaling_type(scaling);
@@ -43,6 +55,7 @@ std::optional<YarnScaling> parse_scaling(const ConfigKeys& scaling) {
            scaling.where(), quote(key));
     }
   }
+  check_mscale(scaling);
   return YarnScaling{
       .factor = scaling.number("factor"),
       .beta_fast = scaling.number("beta_fast", 32),
@@ -137,7 +150,6 @@ ModelShape parse_model_config(std::string_view json, std::string_view source) {
   shape.qk_rope_head_dim = config.integer("qk_rope_head_dim");
   shape.v_head_dim = config.integer("v_head_dim");
   shape.max_position_embeddings = config.integer("max_position_embeddings");
-  shape.rms_norm_eps = config.number("rms_norm_eps");
   shape.rope = parse_rope(config);
   try {
     validate(shape);

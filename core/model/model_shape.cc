@@ -62,7 +62,6 @@ ModelShape deepseek_shape(std::string_view name, int hidden, int layers, int hea
                     .qk_rope_head_dim = 64,
                     .v_head_dim = 128,
                     .max_position_embeddings = 163840,
-                    .rms_norm_eps = 1e-6,
                     .rope = {.theta = 10000,
                              .yarn = YarnScaling{.factor = 40,
                                                  .beta_fast = 32,
@@ -84,7 +83,6 @@ ModelShape kimi_k2_shape() {
 ModelShape kimi_k25_shape() {
   ModelShape shape = deepseek_shape("kimi-k2.5", 7168, 61, 64, 1536, 1.0);
   shape.max_position_embeddings = 262144;
-  shape.rms_norm_eps = 1e-5;
   shape.rope.theta = 50000;
   shape.rope.yarn->factor = 64;
   return shape;
@@ -101,7 +99,6 @@ ModelShape glm_47_flash_shape() {
                     .qk_rope_head_dim = 64,
                     .v_head_dim = 256,
                     .max_position_embeddings = 202752,
-                    .rms_norm_eps = 1e-5,
                     .rope = {.theta = 1'000'000, .yarn = {}}};
 }
 
@@ -132,9 +129,9 @@ void validate(const ModelShape& shape) {
     fail(ErrorCode::kInvalidArgument, "qk_rope_head_dim is {}, must be even: RoPE rotates pairs",
          shape.qk_rope_head_dim);
   }
-  if (!(shape.rms_norm_eps > 0 && shape.rms_norm_eps < 1)) {
-    fail(ErrorCode::kInvalidArgument, "rms_norm_eps is {}, must be above 0 and below 1",
-         shape.rms_norm_eps);
+  if (!(shape.latent_norm_eps > 0 && shape.latent_norm_eps < 1)) {
+    fail(ErrorCode::kInvalidArgument, "latent_norm_eps is {}, must be above 0 and below 1",
+         shape.latent_norm_eps);
   }
   check_real("rope_theta", shape.rope.theta, 0, kMaxTheta);
   if (shape.rope.yarn) check_yarn(*shape.rope.yarn);

@@ -39,7 +39,9 @@ struct ModelShape {
   int qk_rope_head_dim = 0;
   int v_head_dim = 0;
   int max_position_embeddings = 0;
-  double rms_norm_eps = 1e-6;
+  /// Of the norms of the latents. transformers and DeepSeek's code fix it, whatever a config's
+  /// rms_norm_eps is; ports in the style of vLLM take that one.
+  double latent_norm_eps = 1e-6;
   RopeConfig rope;
 
   [[nodiscard]] int latent_dim() const noexcept { return kv_lora_rank + qk_rope_head_dim; }

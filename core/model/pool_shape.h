@@ -21,6 +21,7 @@ struct PoolShape : AttentionShape {
   int hidden_size = 0;       // 0: the pool has no other weights of a model
   int layers = 0;
   int leaf_tokens = 0;
+  float latent_norm_eps = 0;  // 0: the pool has no other weights of a model
 
   /// The number of values in a head's query before W_UK.
   [[nodiscard]] int unabsorbed_width() const noexcept {
@@ -55,7 +56,8 @@ inline constexpr std::tuple kPoolShapeFields{
     ShapeField{"query_dtype", &PoolShape::query_dtype},
     ShapeField{"softmax_scale", &PoolShape::softmax_scale},
     ShapeField{"qk_nope_head_dim", &PoolShape::qk_nope_head_dim},
-    ShapeField{"topk", &PoolShape::topk}};
+    ShapeField{"topk", &PoolShape::topk},
+    ShapeField{"latent_norm_eps", &PoolShape::latent_norm_eps}};
 
 /// visit(field) for each field of the list, in its order.
 template <typename... Fields, typename Visit>

@@ -88,6 +88,8 @@ void bind_shape(nb::module_& module) {
       .def_ro("v_head_dim", &PoolShape::v_head_dim, "V; 0: the pool has no weights to project with")
       .def_ro("hidden_size", &PoolShape::hidden_size,
               "0: the pool has no model's weights, and serves no forward()")
+      .def_ro("latent_norm_eps", &PoolShape::latent_norm_eps,
+              "of the norms of the latents; 0: the pool has no model's weights")
       .def_ro("leaf_tokens", &PoolShape::leaf_tokens, "tokens of a leaf")
       .def_ro("topk", &PoolShape::topk, "positions that a token selects at most; 0: all rows")
       .def_prop_ro(

@@ -28,6 +28,7 @@ void check_shape(const GoldenCase& golden, const PoolShape& shape) {
     expected.qk_nope_head_dim = model.qk_nope_head_dim;
     expected.v_head_dim = model.v_head_dim;
     expected.hidden_size = model.hidden_size;
+    expected.latent_norm_eps = static_cast<float>(model.latent_norm_eps);
   }
   check_equal(golden.name, expected, shape);
 }

@@ -71,6 +71,7 @@ struct WorkerOptions {
   RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
   int topk = -1;
+  double latent_norm_eps = 1e-6;
   /// Used without `model`. Each worker copies them to its own memory while the pool starts; the
   /// caller keeps them until the pool serves.
   std::weak_ptr<const GivenHeadWeights> given_head_weights;
@@ -118,6 +119,10 @@ struct WorkerOptions {
     v(model, "--model", "PATH",
       "Weights: a folder with config.json and *.safetensors, or a golden file. Without them the "
       "pool serves `attend` alone");
+    v(latent_norm_eps, "--latent-norm-eps", {1e-12, 0.1},
+      "Epsilon of the norms of the latents: 1e-6 in DeepSeek's code and transformers; a model that "
+      "was trained with its config's rms_norm_eps needs that one",
+      {.needs = "--model"});
     visit_shape(v, shape);
     v(layers, "--layers", {0, 1024}, "Layers that the pool serves",
       {.shown_default = "0, the model's or the file's; 1 of a named shape"});

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <span>
 #include <string>
 #include <tuple>
@@ -238,6 +239,24 @@ TEST_P(OddLayer, NoTokensAreNoWork) {
   subject.project(0, nullptr, {}, nullptr, nullptr);
   subject.prefill_attention(0, nullptr, 5, 5, nullptr, nullptr);
   subject.output(0, nullptr, nullptr);
+}
+
+TEST_P(OddLayer, NormsOfLatentsHaveTheEpsilonOfTheShape) {
+  golden_.shape.latent_norm_eps = 0.5;
+  const ModelShape& shape = golden_.shape;
+  const MlaReference reference(shape, golden_.weights);
+  const LayerRun run = run_layer(*backend_, golden_, {});
+  const auto positions = test::positions_from(0, golden_.tokens());
+  const auto tokens = static_cast<std::size_t>(golden_.tokens());
+  const auto hidden = std::span<const float>(golden_.hidden_states)
+                          .first(tokens * static_cast<std::size_t>(shape.hidden_size));
+  const auto rows = reference.latent_rows(hidden, positions);
+  constexpr double kRelative = 2e-5;  // as above
+  expect_close("rows", std::span<const float>(run.rows).first(rows.size()), rows,
+               shape.latent_dim(), kRelative, kRelative);
+  const auto usual = MlaReference(odd_case(shape.q_lora_rank).shape, golden_.weights)
+                         .latent_rows(hidden, positions);
+  EXPECT_GT(std::abs(usual[0] - rows[0]), 0.01 * std::abs(usual[0]));
 }
 
 TEST_P(OddLayer, RefusesWhatDoesNotBelongTogether) {

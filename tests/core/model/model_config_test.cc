@@ -61,7 +61,7 @@ void expect_equal(const ModelShape& a, const ModelShape& b) {
   EXPECT_EQ(a.qk_rope_head_dim, b.qk_rope_head_dim);
   EXPECT_EQ(a.v_head_dim, b.v_head_dim);
   EXPECT_EQ(a.max_position_embeddings, b.max_position_embeddings);
-  EXPECT_EQ(a.rms_norm_eps, b.rms_norm_eps);
+  EXPECT_EQ(a.latent_norm_eps, b.latent_norm_eps);
   EXPECT_EQ(a.rope.theta, b.rope.theta);
   ASSERT_EQ(a.rope.yarn.has_value(), b.rope.yarn.has_value());
   if (!a.rope.yarn) return;
@@ -147,7 +147,7 @@ TEST(ModelConfig, ReadsTheConfigOfTheOtherGoldenFiles) {
 TEST(ModelConfig, RefusesAMissingKeyByName) {
   for (const char* key : {"model_type", "hidden_size", "num_hidden_layers", "num_attention_heads",
                           "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
-                          "max_position_embeddings", "rms_norm_eps"}) {
+                          "max_position_embeddings"}) {
     SCOPED_TRACE(key);
     const std::string message = "config.json: " + std::string(key) + " is missing";
     Json config = v3_config();
@@ -188,9 +188,6 @@ TEST(ModelConfig, RefusesAbsurdValues) {
       {R"({"num_hidden_layers": 1000000})", kBad, "num_hidden_layers is 1000000"},
       {R"({"qk_rope_head_dim": 63})", kBad, "qk_rope_head_dim is 63, must be even"},
       {R"({"q_lora_rank": -1})", kBad, "q_lora_rank is -1"},
-      {R"({"rms_norm_eps": 0})", kBad, "rms_norm_eps is 0"},
-      {R"({"rms_norm_eps": -1e-6})", kBad, "rms_norm_eps is -1e-06"},
-      {R"({"rms_norm_eps": "1e-6"})", kBad, "rms_norm_eps is '\"1e-6\"', must be a number"},
       {R"({"rope_theta": 0})", kBad, "rope_theta is 0"},
       {R"({"rope_theta": 1e300})", kBad, "rope_theta is 1e+300"},
       {R"({"num_key_value_heads": 8})", kBad, "num_key_value_heads is 8, must equal"},
@@ -253,12 +250,32 @@ TEST(ModelConfig, RefusesWhatIsNotImplementedByName) {
     SCOPED_TRACE(refusal.patch);
     TRIBUTARY_EXPECT_ERROR(parse(patched(refusal.patch)), refusal.code, refusal.message);
   }
-  // Absent mscale means 1, absent mscale_all_dim 0: that pair scales the rotation.
+}
+
+TEST(ModelConfig, RefusesMscaleThatReadersTakeDifferently) {
+  constexpr ErrorCode kUnsupported = ErrorCode::kUnsupported;
+  for (const char* text :
+       {"mscale_all_dim is 1 and mscale is absent", "DeepSeek's code and vLLM read mscale as 1",
+        "transformers multiplies cos and sin by 1.3689"}) {
+    TRIBUTARY_EXPECT_ERROR(read_model_config(test::case_file("models/v3-mscale-absent.json")),
+                           kUnsupported, text);
+  }
   Json config = v3_config();
-  config["rope_scaling"].erase("mscale");
+  Json& scaling = config["rope_scaling"];
+  scaling.erase("mscale");
+  scaling["factor"] = 1;  // ln 1 = 0: all agree
   EXPECT_NO_THROW((void)parse(config));
-  config["rope_scaling"].erase("mscale_all_dim");
+  // Absent mscale means 1, absent mscale_all_dim 0: that pair scales the rotation.
+  scaling["factor"] = 40;
+  scaling.erase("mscale_all_dim");
   TRIBUTARY_EXPECT_ERROR(parse(config), kUnsupported, "mscale_all_dim 0");
+}
+
+TEST(ModelConfig, LeavesTheLatentNormsAlone) {
+  // rms_norm_eps is of the norms around the attention.
+  for (const char* patch : {R"({"rms_norm_eps": 1e-5})", R"({"rms_norm_eps": null})"}) {
+    EXPECT_EQ(parse(patched(patch)).latent_norm_eps, 1e-6) << patch;
+  }
 }
 
 TEST(ModelConfig, RefusesKeysOfOtherAttentionByNameAndTakesTheirNeutralValues) {

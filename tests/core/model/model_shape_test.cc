@@ -23,6 +23,7 @@ TEST(ModelPresets, AreValidAndInTheStatedOrder) {
     EXPECT_NO_THROW(validate(shape)) << shape.name;
     EXPECT_EQ(find_model_shape(shape.name).name, shape.name);
     EXPECT_EQ(shape.latent_dim(), 576);
+    EXPECT_EQ(shape.latent_norm_eps, 1e-6);
     if (shape.name == "glm-4.7-flash") continue;
     // All others publish these values.
     EXPECT_EQ(shape.qk_head_dim(), 192);
@@ -128,10 +129,10 @@ TEST(Validate, RefusesEveryFieldOutsideItsBound) {
       {"qk_rope_head_dim is 63, must be even", [](ModelShape& s) { s.qk_rope_head_dim = 63; }},
       {"v_head_dim is 4097", [](ModelShape& s) { s.v_head_dim = 4097; }},
       {"max_position_embeddings is 0", [](ModelShape& s) { s.max_position_embeddings = 0; }},
-      {"rms_norm_eps is 0", [](ModelShape& s) { s.rms_norm_eps = 0; }},
-      {"rms_norm_eps is -1", [](ModelShape& s) { s.rms_norm_eps = -1; }},
-      {"rms_norm_eps is nan", [](ModelShape& s) { s.rms_norm_eps = kNaN; }},
-      {"rms_norm_eps is 1,", [](ModelShape& s) { s.rms_norm_eps = 1; }},
+      {"latent_norm_eps is 0", [](ModelShape& s) { s.latent_norm_eps = 0; }},
+      {"latent_norm_eps is -1", [](ModelShape& s) { s.latent_norm_eps = -1; }},
+      {"latent_norm_eps is nan", [](ModelShape& s) { s.latent_norm_eps = kNaN; }},
+      {"latent_norm_eps is 1,", [](ModelShape& s) { s.latent_norm_eps = 1; }},
       {"rope_theta is 1,", [](ModelShape& s) { s.rope.theta = 1; }},
       {"rope_theta is nan", [](ModelShape& s) { s.rope.theta = kNaN; }},
       {"rope_theta is inf", [](ModelShape& s) { s.rope.theta = kInf; }},

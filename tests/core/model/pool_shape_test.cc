@@ -14,7 +14,7 @@ namespace tributary {
 namespace {
 
 PoolShape some_shape() {
-  return {{128, 512, 64, RowFormat::kBF16, DType::kF32, 0.25F}, 128, 128, 7168, 61, 2048};
+  return {{128, 512, 64, RowFormat::kBF16, DType::kF32, 0.25F}, 128, 128, 7168, 61, 2048, 1e-6F};
 }
 
 void change(int& dimension) {

@@ -103,7 +103,7 @@ std::vector<double> MlaReference::latent_rows(std::span<const float> hidden,
          latent_dim);
   for (std::size_t t = 0; t < tokens; ++t) {
     double* row = rows.data() + t * latent_dim;
-    rms_norm(row, weights_->kv_a_layernorm, shape_.rms_norm_eps);
+    rms_norm(row, weights_->kv_a_layernorm, shape_.latent_norm_eps);
     rotate(row + rank_, positions[t]);
   }
   if (!row_format) return rows;
@@ -127,7 +127,7 @@ std::vector<double> MlaReference::queries(std::span<const float> hidden,
     linear(weights_->q_a_proj.data(), q_rank_, hidden_, x.data(), hidden_, tokens, low.data(),
            q_rank_);
     for (std::size_t t = 0; t < tokens; ++t) {
-      rms_norm(low.data() + t * q_rank_, weights_->q_a_layernorm, shape_.rms_norm_eps);
+      rms_norm(low.data() + t * q_rank_, weights_->q_a_layernorm, shape_.latent_norm_eps);
     }
     linear(weights_->q_b_proj.data(), width, q_rank_, low.data(), q_rank_, tokens, queries.data(),
            width);

@@ -56,10 +56,10 @@ class PlaneClient:
     def hello(self):
         """For a pool with bf16 rows and queries."""
         shape = self.shape
-        body = struct.pack("<4sH7iBBf2i", b"TRIB", VERSION, *(shape[name] for name in (
+        body = struct.pack("<4sH7iBBf2if", b"TRIB", VERSION, *(shape[name] for name in (
             "heads", "kv_lora_rank", "qk_rope_head_dim", "v_head_dim", "hidden_size", "layers",
             "leaf_tokens")), BF16_ROWS, BF16_QUERIES, shape["softmax_scale"],
-            shape["qk_nope_head_dim"], shape["topk"])
+            shape["qk_nope_head_dim"], shape["topk"], shape["latent_norm_eps"])
         self.socket.sendall(self.frame(HELLO, body))
         _, header_bytes, kind, _ = struct.unpack("<QIHH", self._hear(16))
         outcome = struct.unpack("<i", self._hear(header_bytes)[2:6])[0]

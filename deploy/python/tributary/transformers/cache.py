@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 
 import torch
@@ -98,6 +99,7 @@ class TributaryCache(Cache):
         self.heads = heads_of(config, self._model)
         super().__init__(layers=[_Layer(self, i) for i in range(self._model.layers)])
         self._client, self._room, self._options = client, max_new_tokens, options
+        self._norm_eps = None  # of a model whose steps the pool's weights compute
         self._sequences, self._pass = [], None
         self.reset()
 
@@ -187,8 +189,20 @@ class TributaryCache(Cache):
         if self.length:
             self._pass = StepPass(self._client, self._sequences, real)
         else:
-            self._pass = PromptPass(self._client, real, self._room, self._model.check,
-                                    **self._options)
+            self._pass = PromptPass(self._client, real, self._room, self._check, **self._options)
+
+    def use_pool_weights(self, norm_eps: float):
+        """Before the first pass: from now on the pool's norms stand for the model's."""
+        self._norm_eps = norm_eps
+
+    def _check(self, shape):
+        """Raises ValueError where a pool of `shape` is not of this model."""
+        self._model.check(shape)
+        if self._norm_eps is not None and not math.isclose(
+                shape.latent_norm_eps, self._norm_eps, rel_tol=1e-6):
+            raise ValueError(
+                f"the pool's latent_norm_eps is {shape.latent_norm_eps:.3g}, the model's "
+                f"{self._norm_eps:.3g}: tributary up --latent-norm-eps {self._norm_eps:.3g}")
 
     def _end(self):
         self._pass.end()

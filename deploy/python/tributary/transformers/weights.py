@@ -10,6 +10,16 @@ from .cache import TributaryCache
 from .heads import LatentHeads, heads_of, model_of
 
 
+def norm_eps(attention: torch.nn.Module) -> float:
+    """Of the norms of an attention module's latents. Raises Unsupported where they differ: a pool
+    has one."""
+    norms = [getattr(attention, name, None) for name in ("q_a_layernorm", "kv_a_layernorm")]
+    eps = {norm.variance_epsilon for norm in norms if norm is not None}
+    if len(eps) != 1:
+        raise Unsupported(f"norms of latents with an epsilon of {sorted(eps)}: one of all only")
+    return eps.pop()
+
+
 class PoolAttention(torch.nn.Module):
     """Stands in a decoder layer in the place of its attention module, which prompts still go
     through; a step's hidden states go to the tier, and come back as `o_proj` left them."""
@@ -21,6 +31,8 @@ class PoolAttention(torch.nn.Module):
     def forward(self, hidden_states: torch.Tensor, *arguments, attention_mask=None,
                 past_key_values=None, **options):
         """hidden_states: [B, T, hidden_size] -> (the same shape, None)."""
+        if isinstance(past_key_values, TributaryCache) and not past_key_values.length:
+            past_key_values.use_pool_weights(norm_eps(self.own))
         if not isinstance(past_key_values, TributaryCache) or not past_key_values.length:
             return self.own(hidden_states, *arguments, attention_mask=attention_mask,
                             past_key_values=past_key_values, **options)
@@ -34,12 +46,14 @@ class PoolAttention(torch.nn.Module):
 
 def use_pool_weights(model) -> None:
     """Of a model of the DeepSeek family whose folder is the pool's (`tributary up --model FOLDER`):
-    its decode steps are then computed by the pool's weights. Raises Unsupported for others."""
+    its decode steps are then computed by the pool's weights. Raises Unsupported for others. The
+    first prompt raises ValueError if the epsilon of the norms of the latents is not the pool's."""
     config = model.config.get_text_config(decoder=True)
     heads = heads_of(config, model_of(config))
     if not isinstance(heads, LatentHeads) or heads.topk:
         raise Unsupported(f"model_type {config.model_type}: pools with weights are of the DeepSeek "
                           "family, without an indexer")
     for layer in model.get_decoder().layers:
+        norm_eps(getattr(layer.self_attn, "own", layer.self_attn))
         if not isinstance(layer.self_attn, PoolAttention):
             layer.self_attn = PoolAttention(layer.self_attn)

@@ -31,7 +31,8 @@ std::shared_ptr<MlaWorkspace> decode_workspace(Backend& backend, const ModelShap
 }
 
 ModelShape load_golden(const WorkerOptions& options, Backend& backend, PoolModel& model) {
-  const GoldenCase golden = load_golden_case(*options.model);
+  GoldenCase golden = load_golden_case(*options.model);
+  golden.shape.latent_norm_eps = options.latent_norm_eps;
   (void)layer_count(options, model.name, 1);
   model.layers.push_back(std::make_unique<MlaLayer>(backend, golden.shape, golden.weights,
                                                     decode_workspace(backend, golden.shape)));
@@ -41,6 +42,7 @@ ModelShape load_golden(const WorkerOptions& options, Backend& backend, PoolModel
 /// One layer's weights are on the host at a time.
 ModelShape load_checkpoint(const WorkerOptions& options, Backend& backend, PoolModel& model) {
   ModelShape shape = read_model_config(*options.model / "config.json");
+  shape.latent_norm_eps = options.latent_norm_eps;
   const int layers = layer_count(options, model.name, shape.num_hidden_layers);
   const WeightFiles files(*options.model);
   const auto workspace = decode_workspace(backend, shape);
@@ -104,6 +106,7 @@ PoolModel load_pool_model(const WorkerOptions& options, Backend& backend) {
     model.served.qk_nope_head_dim = shape.qk_nope_head_dim;
     model.served.v_head_dim = shape.v_head_dim;
     model.served.hidden_size = shape.hidden_size;
+    model.served.latent_norm_eps = static_cast<float>(shape.latent_norm_eps);
     model.served.layers = static_cast<int>(model.layers.size());
   } else {
     const MlaShape shape =

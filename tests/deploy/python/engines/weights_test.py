@@ -33,6 +33,22 @@ def test_its_own_tokens_and_logits(name, tmp_path):
     assert own_calls == [40] * 3 + [70] * 3  # prompts alone
 
 
+def test_a_pool_with_another_epsilon_is_refused(tmp_path):
+    """As ports in the style of vLLM have it: the config's rms_norm_eps for the latents too."""
+    family, more = models.DEEPSEEK["v3"]
+    model = models.make(family, **more)
+    model.save_pretrained(tmp_path)
+    use_pool_weights(model)
+    flags = ["--model", tmp_path, "--latent-norm-eps", "1e-5", "--rows", "f32", "--query", "f32",
+             "--threads", 1]
+    with Tier(pools=(1,), worker_flags=flags) as tier:
+        client = tributary.Client(tier.url, timeout=60.0)
+        with TributaryCache(client, model.config, 2) as cache:
+            with pytest.raises(ValueError, match="latent_norm_eps is 1e-05, the model's 1e-06"):
+                generate(model, batch(*random_prompts(9)), 2, cache)
+        tier.wait_all_free()
+
+
 def test_a_model_without_latent_rows_is_refused():
     with pytest.raises(tributary.Unsupported, match="model_type llama: pools with weights"):
         use_pool_weights(transformers.LlamaForCausalLM(transformers.LlamaConfig(

@@ -18,6 +18,7 @@ PoolShape sample_shape() {
   shape.query_dtype = DType::kF32;
   shape.softmax_scale = 0.1147213867929261F;  // not a short decimal
   shape.qk_nope_head_dim = 128;
+  shape.latent_norm_eps = 1e-6F;
   return shape;
 }
 

@@ -69,6 +69,18 @@ TEST(ServiceForward, GivenWeightsHaveToFitTheShape) {
   EXPECT_EQ(code_of([&] { (void)load(given, plain); }), ErrorCode::kInvalidArgument);
 }
 
+TEST(ServiceForward, TheLatentNormsHaveTheEpsThatIsAskedFor) {
+  const auto backend = make_backend("cpu", 1);
+  WorkerOptions options = golden_options();
+  // Whatever the config says of the norms around the attention.
+  EXPECT_EQ(load_pool_model(options, *backend).served.latent_norm_eps, 1e-6F);
+  options.latent_norm_eps = 1e-5;
+  const PoolModel model = load_pool_model(options, *backend);
+  EXPECT_EQ(model.served.latent_norm_eps, 1e-5F);
+  EXPECT_EQ(model.layers[0]->shape().latent_norm_eps, 1e-5);
+  EXPECT_EQ(load_pool_model(small_options(), *backend).served.latent_norm_eps, 0);
+}
+
 /// The layer's queries before W_UK, with R rotated: W_UK = 1 leaves them as they are.
 std::vector<float> unabsorbed_queries(const GoldenCase& golden, Backend& backend,
                                       std::span<const float> hidden,
