@@ -11,7 +11,7 @@ namespace tributary {
 namespace {
 
 /// Keys that are read elsewhere, or that name attention and leave its result alone.
-constexpr std::array<std::string_view, 34> kKnown{
+constexpr std::array<std::string_view, 35> kKnown{
     "num_attention_heads",
     "num_key_value_heads",
     "head_dim",
@@ -40,6 +40,7 @@ constexpr std::array<std::string_view, 34> kKnown{
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_attn_implementation_internal",
+    "compression_config",
     // Of the experts, of the residual stream, of the logits.
     "norm_topk_prob",
     "scale_depth",

@@ -79,6 +79,12 @@ nlohmann::json parse_config_text(std::string_view text, std::string_view source)
   return parse_strict_json(quote_non_finite(text), source);
 }
 
+ConfigKeys text_keys(const nlohmann::json& document, std::string_view source) {
+  const ConfigKeys file(document, std::string(source));
+  if (file.find("text_config") == nullptr) return file;
+  return {file.require("text_config"), file.where() + ": text_config"};
+}
+
 ConfigKeys::ConfigKeys(const Json& object, std::string where)
     : object_(object), where_(std::move(where)) {
   if (!object.is_object()) {

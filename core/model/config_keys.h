@@ -55,6 +55,9 @@ class ConfigKeys {
   std::string where_;
 };
 
+/// The keys about text: those of `text_config` in a model that sees, else the document's.
+[[nodiscard]] ConfigKeys text_keys(const nlohmann::json& document, std::string_view source);
+
 /// A value as messages show it: quoted, and cut if it is long.
 [[nodiscard]] std::string shown(const nlohmann::json& value);
 

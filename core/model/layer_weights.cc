@@ -12,6 +12,7 @@
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
 #include "core/base/quote.h"
+#include "core/model/checkpoint_names.h"
 #include "core/model/shard_index.h"
 
 namespace tributary {
@@ -197,6 +198,13 @@ std::vector<float> WeightFiles::load(std::string_view name, std::int64_t rows,
   }
   check_finite(values, file, name);
   return values;
+}
+
+std::string_view layer_prefix(const WeightFiles& files) {
+  const auto it = std::ranges::find_if(kLayerPrefixes, [&](std::string_view prefix) {
+    return !files.names(fmt::format("{}0.self_attn.", prefix)).empty();
+  });
+  return it == kLayerPrefixes.end() ? kLayerPrefixes.front() : *it;
 }
 
 LayerWeights load_layer_weights(const WeightFiles& files, const ModelShape& shape,

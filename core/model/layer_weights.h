@@ -64,6 +64,10 @@ class WeightFiles {
   std::filesystem::path index_;  // of a folder; it need not be there
 };
 
+/// What stands before a layer's number in these files: one of kLayerPrefixes, the first if none has
+/// the attention of layer 0.
+[[nodiscard]] std::string_view layer_prefix(const WeightFiles& files);
+
 /// Throws what `validate` and `WeightFiles::load` throw, and kUnsupported for a tensor of the
 /// attention that we do not know: a gate, a bias, another norm. `prefix` stands before
 /// `self_attn.`: "model.layers.3." in a checkpoint, "" in a golden file.

@@ -178,10 +178,7 @@ MlaShape parse_config(const ConfigKeys& config) {
 
 MlaShape parse_mla_shape(std::string_view json, std::string_view source) {
   const Json document = parse_config_text(json, source);
-  const ConfigKeys file(document, std::string(source));
-  const bool nested = file.find("text_config") != nullptr;  // a model that sees has its text's here
-  const ConfigKeys keys(nested ? file.require("text_config") : document,
-                        nested ? file.where() + ": text_config" : file.where());
+  const ConfigKeys keys = text_keys(document, source);
   MlaShape shape = keys.find("model_type") != nullptr ? parse_config(keys) : parse_fields(keys);
   try {
     validate(shape);

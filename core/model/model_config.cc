@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <system_error>
 
 #include "core/base/error.h"
 #include "core/base/quote.h"
@@ -12,6 +11,7 @@
 #include "core/model/config_keys.h"
 #include "core/model/model_family.h"
 #include "core/model/model_shape.h"
+#include "core/model/quantization_keys.h"
 #include "core/model/scaling_keys.h"
 
 namespace tributary {
@@ -32,10 +32,15 @@ void check_mscale(const ConfigKeys& scaling) {
 
 std::optional<YarnScaling> parse_scaling(const ConfigKeys& scaling) {
   const std::string type = scaling_type(scaling);
+  if (scaling.number("partial_rotary_factor", 1) != 1) {
+    scaling.unsupported("partial_rotary_factor", "1, null or absent");
+  }
   if (type == "default") {
     // Without a type, or with the plain one, only the base may stand here.
     for (const auto& [key, value] : scaling.object().items()) {
-      if (key != "type" && key != "rope_type" && key != "rope_theta" && !value.is_null()) {
+      const bool plain = key == "type" || key == "rope_type" || key == "rope_theta" ||
+                         key == "partial_rotary_factor";
+      if (!plain && !value.is_null()) {
         fail(ErrorCode::kMalformedInput, "{}: {} without a scaling type", scaling.where(),
              quote(key));
       }
@@ -49,7 +54,7 @@ std::optional<YarnScaling> parse_scaling(const ConfigKeys& scaling) {
     const bool known = key == "type" || key == "rope_type" || key == "rope_theta" ||
                        key == "factor" || key == "beta_fast" || key == "beta_slow" ||
                        key == "mscale" || key == "mscale_all_dim" ||
-                       key == "original_max_position_embeddings";
+                       key == "partial_rotary_factor" || key == "original_max_position_embeddings";
     if (!known && !value.is_null()) {
       fail(ErrorCode::kUnsupported, "{}: {} is not a key of YaRN as DeepSeek publishes it",
            scaling.where(), quote(key));
@@ -83,33 +88,6 @@ RopeConfig parse_rope(const ConfigKeys& config) {
   return rope;
 }
 
-/// FP8 e4m3 with one scale per 128 x 128 block, as DeepSeek-V3 is published, or none.
-void check_quantization(const ConfigKeys& config) {
-  const Json* value = config.find("quantization_config");
-  if (value == nullptr) return;
-  const ConfigKeys quantization(*value, config.where() + ": quantization_config");
-  if (quantization.text("quant_method") != "fp8") quantization.unsupported("quant_method", "'fp8'");
-  if (quantization.find("fmt") != nullptr && quantization.text("fmt") != "e4m3") {
-    quantization.unsupported("fmt", "'e4m3'");
-  }
-  if (quantization.require("weight_block_size") != Json::array({128, 128})) {
-    quantization.unsupported("weight_block_size", "[128, 128]");
-  }
-}
-
-/// NVIDIA's ModelOpt names its quantisation in a file beside a config that does not mention it.
-void check_quantization_beside(const std::filesystem::path& config) {
-  const std::filesystem::path path = config.parent_path() / "hf_quant_config.json";
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return;
-  const Json document = parse_config_text(read_config_text(path), path.string());
-  const ConfigKeys file(document, path.string());
-  const ConfigKeys quantization(file.require("quantization"), file.where() + ": quantization");
-  if (quantization.find("quant_algo") != nullptr) {
-    quantization.unsupported("quant_algo", "null or absent: bf16, f32, or FP8 in blocks");
-  }
-}
-
 /// Checks values that repeat others.
 void check_agreement(const ConfigKeys& config, const ModelShape& shape) {
   const int kv_heads = config.integer("num_key_value_heads", shape.num_attention_heads);
@@ -122,12 +100,7 @@ void check_agreement(const ConfigKeys& config, const ModelShape& shape) {
   check_stated_scale(config, shape.softmax_scale());
 }
 
-}  // namespace
-
-ModelShape parse_model_config(std::string_view json, std::string_view source) {
-  const Json document = parse_config_text(json, source);
-  const ConfigKeys config(document, std::string(source));
-
+ModelShape parse_shape(const ConfigKeys& config) {
   ModelShape shape;
   shape.name = config.text("model_type");
   const ModelFamily* family = find_model_family(shape.name);
@@ -135,7 +108,6 @@ ModelShape parse_model_config(std::string_view json, std::string_view source) {
     config.unsupported("model_type", model_family_names(true));
   }
   check_attention_keys(config);
-  check_quantization(config);
 
   shape.hidden_size = config.integer("hidden_size");
   // The config inside a golden file describes one layer and does not count it; such a config is
@@ -155,16 +127,44 @@ ModelShape parse_model_config(std::string_view json, std::string_view source) {
     validate(shape);
   } catch (const Error& error) {
     const bool absurd = error.code() == ErrorCode::kInvalidArgument;
-    fail(absurd ? ErrorCode::kMalformedInput : error.code(), "{}: {}", source, error.what());
+    fail(absurd ? ErrorCode::kMalformedInput : error.code(), "{}: {}", config.where(),
+         error.what());
   }
   check_agreement(config, shape);
   return shape;
 }
 
+/// The quantisation of a model that sees stands among its text's keys or around them.
+void check_all_quantization(const Json& document, std::string_view source, int layers) {
+  check_quantization(text_keys(document, source), layers);
+  check_quantization(ConfigKeys(document, std::string(source)), layers);
+}
+
+}  // namespace
+
+ModelShape parse_model_config(std::string_view json, std::string_view source) {
+  const Json document = parse_config_text(json, source);
+  ModelShape shape = parse_shape(text_keys(document, source));
+  check_all_quantization(document, source, shape.num_hidden_layers);
+  return shape;
+}
+
 ModelShape read_model_config(const std::filesystem::path& path) {
   ModelShape shape = parse_model_config(read_config_text(path), path.string());
-  check_quantization_beside(path);
+  check_quantization_beside(path, shape.num_hidden_layers);
   return shape;
+}
+
+ModelConfig read_model_folder(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "config.json";
+  const Json document = parse_config_text(read_config_text(path), path.string());
+  ModelConfig config{.shape = parse_shape(text_keys(document, path.string())), .quantization = {}};
+  const int layers = config.shape.num_hidden_layers;
+  config.quantization = status_of([&] {
+    check_all_quantization(document, path.string(), layers);
+    check_quantization_beside(path, layers);
+  });
+  return config;
 }
 
 }  // namespace tributary

@@ -6,12 +6,15 @@
 namespace tributary {
 
 std::span<const ModelFamily> model_families() {
-  static constexpr std::array<ModelFamily, 12> kFamilies{{
+  static constexpr std::array<ModelFamily, 15> kFamilies{{
       {.model_type = "deepseek_v2", .weights = true},
       {.model_type = "deepseek_v3", .weights = true},
       {.model_type = "deepseek_v32", .selects = true},
       {.model_type = "kimi_k2", .weights = true},
       {.model_type = "glm_moe_dsa", .selects = true},
+      {.model_type = "glm4_moe_lite", .weights = true},
+      {.model_type = "youtu", .weights = true},
+      {.model_type = "mistral4"},
       {.model_type = "kimi_linear", .hybrid = true},
       {.model_type = "longcat_flash"},
       {.model_type = "minicpm3"},

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/error.h"
+
 namespace tributary {
 
 /// YaRN as DeepSeek publishes it (arXiv:2309.00071; `rope_scaling` of config.json).
@@ -57,15 +59,24 @@ void validate(const ModelShape& shape);
 /// that order.
 [[nodiscard]] std::span<const ModelShape> model_presets();
 
-/// Parses the text of a config.json; `source` names it in messages. Throws kMalformedInput for
-/// missing, mistyped or absurd values, and kUnsupported for features that this program lacks
-/// (attention_bias, another RoPE style or scaling, a quantisation other than FP8 e4m3 in 128 x 128
-/// blocks, ...). Each message names the key, the value, the bound. A `softmax_scale`, as in the
-/// config of a golden file, must equal the computed one; num_hidden_layers may be left out (1) only
-/// beside it.
+/// Parses the text of a config.json, whose keys may be those of its `text_config`; `source` names
+/// it in messages. Throws kMalformedInput for missing, mistyped or absurd values, and kUnsupported
+/// for features that this program lacks (attention_bias, another RoPE style or scaling, a
+/// quantisation of the attention other than FP8 e4m3 in 128 x 128 blocks, ...). Each message names
+/// the key, the value, the bound. A `softmax_scale`, as in the config of a golden file, must equal
+/// the computed one; num_hidden_layers may be left out (1) only beside it.
 [[nodiscard]] ModelShape parse_model_config(std::string_view json, std::string_view source);
 /// As above, and refuses a quantisation that a hf_quant_config.json beside the file names; also
 /// throws kIo.
 [[nodiscard]] ModelShape read_model_config(const std::filesystem::path& path);
+
+struct ModelConfig {
+  ModelShape shape;
+  /// Not ok where, by the config's words, the attention's weights may be stored in a way that is
+  /// not read here: their tensors decide.
+  Status quantization;
+};
+/// Of a folder with weights; throws as read_model_config does, but not for a quantisation.
+[[nodiscard]] ModelConfig read_model_folder(const std::filesystem::path& folder);
 
 }  // namespace tributary

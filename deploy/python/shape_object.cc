@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/model/model_family.h"
 #include "core/model/pool_shape.h"
 
 namespace tributary::python {
@@ -70,6 +71,8 @@ MlaShape read_mla_shape(nb::handle shape, std::optional<double> softmax_scale) {
 }
 
 void bind_model_shape(nb::module_& module) {
+  module.def("model_families", &model_family_names, "with_weights"_a,
+             "The `model_type`s that are known, or those whose weights a pool reads.");
   nb::class_<MlaShape>(
       module, "ModelShape",
       "What a pool needs to know of a model: what `tributary up --shape` reads.\n\n"

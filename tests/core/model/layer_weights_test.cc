@@ -113,6 +113,19 @@ TEST(LayerWeights, LoadsAPlainQueryProjectionUnderAPrefix) {
                          ErrorCode::kInvalidArgument, "v_head_dim is 0");
 }
 
+TEST(LayerWeights, FindsTheLayersOfAModelThatSees) {
+  for (const char* prefix :
+       {"model.layers.", "language_model.model.layers.", "model.language_model.layers."}) {
+    test::TemporaryFolder folder;
+    FileBuilder builder = small_layer(std::string(prefix) + "0.self_attn.");
+    builder.add("vision_tower.encoder.layers.0.self_attn.q_proj.weight", "F32", {1}, counting(1));
+    const WeightFiles files = one_file(folder, builder);
+    EXPECT_EQ(layer_prefix(files), prefix);
+    EXPECT_EQ(load_layer_weights(files, small_shape(), std::string(prefix) + "0.").q_proj,
+              counting(80, 1));
+  }
+}
+
 TEST(LayerWeights, RefusesTensorsOfAnotherAttentionByName) {
   const std::string prefix = "model.layers.3.self_attn.";
   const auto load = [&](const std::string& name, std::string_view dtype = "F32") {

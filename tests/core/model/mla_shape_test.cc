@@ -280,6 +280,8 @@ TEST(MlaShapes, OfPublishedConfigsAreRight) {
         .layers = 62,
         .softmax_scale = std::pow(96, -0.5)}},
       {"longcat-flash-yarn.json", latent(32, 28, 0.10923005)},
+      {"glm-4.7-flash.json", latent(20, 47, 0.0625)},
+      {"youtu-llm-2b.json", latent(16, 32, std::pow(192, -0.5))},
   };
   for (const auto& [file, expected] : published) {
     SCOPED_TRACE(file);
@@ -291,7 +293,24 @@ TEST(MlaShapes, OfPublishedConfigsAreRight) {
   // A preset is the model's, the scale too.
   expect_equal(find_mla_shape(test::case_file("models/kimi-k2.5.json").string()),
                find_mla_shape("kimi-k2.5"));
+  expect_equal(find_mla_shape(test::case_file("models/glm-4.7-flash.json").string()),
+               find_mla_shape("glm-4.7-flash"));
   EXPECT_NE(find_mla_shape("kimi-k2").softmax_scale, find_mla_shape("kimi-k2.5").softmax_scale);
+}
+
+TEST(MlaShapes, OfMistral4HaveYarnsScale) {
+  // As transformers' Mistral4 writes it; queries are scaled by the engine (llama_4_scaling_beta).
+  const MlaShape shape = parse(R"({
+      "model_type": "mistral3", "text_config": {
+        "model_type": "mistral4", "num_attention_heads": 32, "num_hidden_layers": 36,
+        "kv_lora_rank": 256, "qk_nope_head_dim": 64, "qk_rope_head_dim": 64, "qk_head_dim": 128,
+        "rope_parameters": {"type": "yarn", "rope_type": "yarn", "factor": 128.0, "mscale": 1.0,
+                            "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
+                            "partial_rotary_factor": 0.5}}})");
+  EXPECT_EQ(shape.kv_lora_rank, 256);
+  EXPECT_EQ(shape.layers, 36);
+  const double m = 0.1 * std::log(128.0) + 1;
+  EXPECT_NEAR(shape.softmax_scale, std::pow(128, -0.5) * m * m, 1e-15);
 }
 
 TEST(MlaShapes, OfOtherFamiliesAreRefusedForTheirModelType) {

@@ -145,9 +145,9 @@ TEST(ModelConfig, ReadsTheConfigOfTheOtherGoldenFiles) {
 }
 
 TEST(ModelConfig, RefusesAMissingKeyByName) {
-  for (const char* key : {"model_type", "hidden_size", "num_hidden_layers", "num_attention_heads",
-                          "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
-                          "max_position_embeddings"}) {
+  for (const char* key :
+       {"model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "kv_lora_rank",
+        "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "max_position_embeddings"}) {
     SCOPED_TRACE(key);
     const std::string message = "config.json: " + std::string(key) + " is missing";
     Json config = v3_config();
@@ -224,7 +224,8 @@ TEST(ModelConfig, RefusesWhatIsNotImplementedByName) {
   constexpr ErrorCode kUnsupported = ErrorCode::kUnsupported;
   const std::vector<Refusal> refusals = {
       {R"({"model_type": "llama"})", kUnsupported,
-       "model_type is '\"llama\"'; supported: deepseek_v2, deepseek_v3, kimi_k2"},
+       "model_type is '\"llama\"'; supported: deepseek_v2, deepseek_v3, kimi_k2, "
+       "glm4_moe_lite, youtu"},
       {R"({"model_type": "deepseek_v32"})", kUnsupported, "model_type is"},
       {R"({"attention_bias": true})", kUnsupported, "attention_bias is 'true'; supported: false"},
       {R"({"rope_interleave": false})", kUnsupported, "rope_interleave is 'false'"},
@@ -369,6 +370,73 @@ TEST(ModelConfig, TakesKeysOfOtherPartsOfAModel) {
   expect_equal(parse(config), find_model_shape("deepseek-v3"));
 }
 
+TEST(ModelConfig, ReadsOtherFamiliesWhoseAttentionIsDeepSeeks) {
+  const auto read = [](std::string_view file, std::string_view patch) {
+    std::ifstream stream(test::case_file(file));
+    Json config = Json::parse(stream);
+    config.update(Json::parse(patch));
+    return parse(config);
+  };
+  // The keys that transformers fills in.
+  const ModelShape glm = read("models/glm-4.7-flash.json",
+                              R"({"rope_theta": 1000000, "partial_rotary_factor": 1.0,
+                                  "rope_scaling": null, "layer_types": null})");
+  expect_equal(glm, find_model_shape("glm-4.7-flash"));
+  const ModelShape youtu =
+      read("models/youtu-llm-2b.json", R"({"max_position_embeddings": 131072})");
+  EXPECT_EQ(youtu.name, "youtu");
+  EXPECT_EQ(youtu.rope.theta, 1'600'000);
+  EXPECT_FALSE(youtu.rope.yarn.has_value());
+  EXPECT_EQ(youtu.q_lora_rank, 1536);
+  // What a model that sees says of its text.
+  expect_equal(read_model_config(test::case_file("models/kimi-k2.5.json")),
+               find_model_shape("kimi-k2.5"));
+  // Others scale their queries or latents, or rotate in another way.
+  for (const char* file : {"longcat-flash-yarn", "minicpm3-4b", "v4-like", "glm-5.3-flash"}) {
+    TRIBUTARY_EXPECT_ERROR(
+        read_model_config(test::case_file("models/" + std::string(file) + ".json")),
+        ErrorCode::kUnsupported, "model_type is '");
+  }
+}
+
+TEST(ModelConfig, TakesAQuantisationThatLeavesTheAttentionAlone) {
+  const auto with = [](const char* key, const Json& list, std::string_view method) {
+    Json config = v3_config();
+    config["num_hidden_layers"] = 2;
+    config["quantization_config"] = {{"quant_method", method}, {key, list}};
+    return config;
+  };
+  Json names = Json::array();
+  for (const char* layer : {"0", "1"}) {
+    for (const char* module :
+         {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"}) {
+      names.push_back("model.layers." + std::string(layer) + ".self_attn." + module);
+    }
+  }
+  Json nested = names;
+  for (Json& name : nested) name = "language_model." + name.get<std::string>();
+  for (const Json& config :
+       {with("ignore", names, "compressed-tensors"), with("ignore", nested, "compressed-tensors"),
+        with("ignore", {"lm_head", "re:.*self_attn.*"}, "compressed-tensors"),
+        with("ignore", {"re:^model\\.layers\\.\\d+\\.self_attn\\..*$"}, "compressed-tensors"),
+        with("ignore", {"model.layers.0.self_attn", "model.layers.1.self_attn"}, "modelopt"),
+        with("exclude_modules", {"model.layers.0.self_attn*", "*layers.1.self_attn*"}, "modelopt"),
+        with("modules_to_not_convert", {"self_attn"}, "awq")}) {
+    EXPECT_NO_THROW((void)parse(config)) << config["quantization_config"];
+  }
+  names.erase(9);
+  for (const Json& config :
+       {with("ignore", names, "compressed-tensors"),
+        with("ignore", {"lm_head", "re:.*mlp.*"}, "compressed-tensors"),
+        with("ignore", {"re:.*self_attn.*(q|k)_proj"}, "compressed-tensors"),
+        with("ignore", {"self_attn"}, "modelopt"), with("ignore", "self_attn", "modelopt"),
+        with("exclude_modules", {"model.layers.0.self_attn*"}, "modelopt"),
+        with("exclude_modules", {"*self_attn"}, "modelopt"),
+        with("modules_to_not_convert", {"mlp.gate"}, "awq")}) {
+    TRIBUTARY_EXPECT_ERROR(parse(config), ErrorCode::kUnsupported, "quant_method is '");
+  }
+}
+
 TEST(ModelConfig, RefusesPublishedQuantisationsByName) {
   for (const auto& [file, name] :
        {std::pair{"models/v3-awq.json", "quant_method is '\"awq\"'"},
@@ -388,6 +456,8 @@ TEST(ModelConfig, RefusesPublishedQuantisationsByName) {
   TRIBUTARY_EXPECT_ERROR(read_model_config(path), ErrorCode::kUnsupported,
                          "hf_quant_config.json: quantization: quant_algo is '\"NVFP4\"'");
   TRIBUTARY_EXPECT_ERROR(find_model_shape(path.string()), ErrorCode::kUnsupported, "NVFP4");
+  beside(R"({"quantization": {"quant_algo": "NVFP4", "exclude_modules": ["*self_attn*"]}})");
+  expect_equal(read_model_config(path), find_model_shape("deepseek-v3"));
   beside("{}");
   TRIBUTARY_EXPECT_ERROR(read_model_config(path), ErrorCode::kMalformedInput,
                          "quantization is missing");

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import torch
 
+from .._core import model_families
 from ..errors import Unsupported
 from .cache import TributaryCache
-from .heads import LatentHeads, heads_of, model_of
 
 
 def norm_eps(attention: torch.nn.Module) -> float:
@@ -45,14 +45,13 @@ class PoolAttention(torch.nn.Module):
 
 
 def use_pool_weights(model) -> None:
-    """Of a model of the DeepSeek family whose folder is the pool's (`tributary up --model FOLDER`):
+    """Of a model with DeepSeek's attention whose folder is the pool's (`tributary up --model FOLDER`):
     its decode steps are then computed by the pool's weights. Raises Unsupported for others. The
     first prompt raises ValueError if the epsilon of the norms of the latents is not the pool's."""
     config = model.config.get_text_config(decoder=True)
-    heads = heads_of(config, model_of(config))
-    if not isinstance(heads, LatentHeads) or heads.topk:
-        raise Unsupported(f"model_type {config.model_type}: pools with weights are of the DeepSeek "
-                          "family, without an indexer")
+    known = model_families(with_weights=True)
+    if config.model_type not in known.split(", "):
+        raise Unsupported(f"model_type {config.model_type}: pools with weights are of {known}")
     for layer in model.get_decoder().layers:
         norm_eps(getattr(layer.self_attn, "own", layer.self_attn))
         if not isinstance(layer.self_attn, PoolAttention):

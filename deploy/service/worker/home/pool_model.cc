@@ -41,15 +41,23 @@ ModelShape load_golden(const WorkerOptions& options, Backend& backend, PoolModel
 
 /// One layer's weights are on the host at a time.
 ModelShape load_checkpoint(const WorkerOptions& options, Backend& backend, PoolModel& model) {
-  ModelShape shape = read_model_config(*options.model / "config.json");
+  ModelConfig config = read_model_folder(*options.model);
+  ModelShape& shape = config.shape;
   shape.latent_norm_eps = options.latent_norm_eps;
   const int layers = layer_count(options, model.name, shape.num_hidden_layers);
   const WeightFiles files(*options.model);
+  const std::string_view prefix = layer_prefix(files);
   const auto workspace = decode_workspace(backend, shape);
   for (int layer = 0; layer < layers; ++layer) {
-    model.layers.push_back(std::make_unique<MlaLayer>(
-        backend, shape, load_layer_weights(files, shape, fmt::format("model.layers.{}.", layer)),
-        workspace));
+    LayerWeights weights;
+    try {
+      weights = load_layer_weights(files, shape, fmt::format("{}{}.", prefix, layer));
+    } catch (const Error& error) {
+      // The tensors are not readable, and the config says why.
+      if (config.quantization.ok()) throw;
+      fail(ErrorCode::kUnsupported, "{} ({})", config.quantization.message(), error.what());
+    }
+    model.layers.push_back(std::make_unique<MlaLayer>(backend, shape, weights, workspace));
   }
   return shape;
 }

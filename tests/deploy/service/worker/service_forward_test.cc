@@ -3,15 +3,25 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/layer/weight_views.h"
+#include "core/model/safetensors.h"
 #include "core/reference/golden_case.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/service/worker/home/pool_model.h"
 #include "tests/core/base/expect_error.h"
+#include "tests/core/model/model_files.h"
 #include "tests/core/reference/golden_files.h"
 #include "tests/deploy/service/worker/pool_user.h"
 
@@ -79,6 +89,61 @@ TEST(ServiceForward, TheLatentNormsHaveTheEpsThatIsAskedFor) {
   EXPECT_EQ(model.served.latent_norm_eps, 1e-5F);
   EXPECT_EQ(model.layers[0]->shape().latent_norm_eps, 1e-5);
   EXPECT_EQ(load_pool_model(small_options(), *backend).served.latent_norm_eps, 0);
+}
+
+/// A folder with the weights of the tiny golden file as another model's, and its config.
+class TinyFolder {
+ public:
+  /// `prefix` stands before `self_attn.`.
+  explicit TinyFolder(std::string_view prefix, std::string_view replaced = "",
+                      std::string_view with = "") {
+    const std::filesystem::path path = golden_file("tiny");
+    std::ifstream file(path, std::ios::binary);
+    const std::string blob(std::istreambuf_iterator<char>(file), {});
+    std::uint64_t length = 0;
+    std::memcpy(&length, blob.data(), sizeof length);
+    std::string header = blob.substr(sizeof length, length);
+    const std::string attention = "\"self_attn.";
+    for (auto at = header.find(attention); at != std::string::npos;
+         at = header.find(attention, at + prefix.size() + attention.size())) {
+      header.insert(at + 1, prefix);
+    }
+    if (const auto at = header.find(replaced); !replaced.empty() && at != std::string::npos) {
+      header.replace(at, replaced.size(), with);
+    }
+    folder_.write("model.safetensors",
+                  safetensors_blob(header, std::string_view(blob).substr(8 + length)));
+    config_ = nlohmann::json::parse(SafetensorsFile(path).header().metadata.at("config"));
+  }
+
+  WorkerOptions options(const nlohmann::json& quantization) {
+    nlohmann::json text = config_;
+    text["quantization_config"] = quantization;
+    folder_.write("config.json", nlohmann::json{{"text_config", text}}.dump());
+    WorkerOptions options = golden_options();
+    options.model = folder_.path();
+    return options;
+  }
+
+ private:
+  TemporaryFolder folder_;
+  nlohmann::json config_;
+};
+
+TEST(ServiceForward, TheTensorsOfAFolderDecideWhetherItsQuantisationIsRead) {
+  const auto backend = make_backend("cpu", 1);
+  const nlohmann::json packed = {{"quant_method", "compressed-tensors"},
+                                 {"format", "pack-quantized"}};
+  // Kimi K2.5's attention is bf16 beside int4 experts, under names of a model that sees.
+  TinyFolder sees("language_model.model.layers.0.");
+  const PoolModel model = load_pool_model(sees.options(packed), *backend);
+  const PoolModel golden = load_pool_model(golden_options(), *backend);
+  EXPECT_EQ(model.served, golden.served);
+  TinyFolder quantised("model.layers.0.", "o_proj.weight", "o_proj.weight_packed");
+  const std::string message =
+      message_of([&] { (void)load_pool_model(quantised.options(packed), *backend); });
+  EXPECT_NE(message.find("quant_method is '\"compressed-tensors\"'"), std::string::npos) << message;
+  EXPECT_NE(message.find("o_proj.weight_packed"), std::string::npos) << message;
 }
 
 /// The layer's queries before W_UK, with R rotated: W_UK = 1 leaves them as they are.
