@@ -177,6 +177,43 @@ class BadFiles(Case):
         self.expect_refusal(["simulate", "--svg", self.folder / "no" / "r.svg"], "r.svg")
 
 
+class ModelFiles(Case):
+    """Other people's files, with and without weights: `tests/data/cases`."""
+    FILES = pathlib.Path(__file__).resolve().parents[2] / "data" / "cases" / "models"
+
+    def test_a_pool_without_weights_is_planned_for_all_of_them(self):
+        for path in sorted(self.FILES.glob("*.json")):
+            if path.stem in ("v4-like", "glm-5.3-flash"):
+                self.expect_refusal(["plan", "--shape", path], path.name, "model_type is")
+            else:
+                self.run_well("plan", "--shape", path, "--context", 4096)
+
+    def test_no_weights_are_promised_that_the_loader_refuses(self):
+        for name, words in (
+                ("v3-awq", "quant_method is '\"awq\"'"),
+                ("v3-modelopt-nvfp4", "quant_method is '\"modelopt\"'"),
+                ("v3-mscale-absent", "transformers multiplies cos and sin by 1.3689"),
+                ("longcat-flash-yarn", "model_type is '\"longcat_flash\"'"),
+                ("minicpm3-4b", "model_type is '\"minicpm3\"'"),
+                ("v4-like", "model_type is '\"deepseek_v4\"'"),
+                ("glm-5.3-flash", "model_type is '\"glm5_next_text\"'")):
+            path = self.FILES / f"{name}.json"
+            self.expect_refusal(["plan", "--model", path, "--forward"], path, words)
+        for name in ("kimi-k2.5", "v3-infinity", "v3-integers-as-floats"):
+            self.run_well("plan", "--model", self.FILES / f"{name}.json", "--forward")
+        config = self.file("config.json", (self.FILES / "v3-infinity.json").read_bytes())
+        beside = self.file("hf_quant_config.json", '{"quantization": {"quant_algo": "NVFP4"}}')
+        self.expect_refusal(["plan", "--model", config, "--forward"], beside, "NVFP4")
+
+    def test_other_files_are_called_what_they_are(self):
+        for name, words in (("lfs", "a Git LFS pointer"), ("page", "an HTML page")):
+            path = self.FILES / f"{name}.safetensors"
+            for command in (["verify", path], ["plan", "--shape", path], ["plan", "--model", path]):
+                self.expect_refusal(command, path, f"is {words}")
+        for flag in ("--shape", "--model"):
+            self.expect_refusal(["plan", flag, self.folder], self.folder, "is a directory")
+
+
 class BadSizes(Case):
     def test_a_sequence_longer_than_the_pool_is_refused_before_the_work(self):
         path = self.file("long.jsonl", REQUEST % (0, 10, 3) + REQUEST % (1, 100000, 5))
