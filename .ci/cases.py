@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-# Counts test cases: .ci/cases.py JUNIT [FOLDER [AGAIN]]. JUNIT is ctest's or pytest's. Prints `PASSED FAILED
-# SKIPPED`, then a line for every case that failed: `failed: NAME`. Where FOLDER holds what a test's program wrote
-# about its own cases (googletest's XML, TEST.xml), these stand for the test. AGAIN is ctest's, of tests that failed
-# and were run again: those that passed count as passed, and their line begins with `unsteady`.
+# Counts test cases: .ci/cases.py JUNIT [FOLDER]. JUNIT is ctest's or pytest's. Prints `PASSED FAILED SKIPPED`,
+# then a line for every case that failed: `failed: NAME`. Where FOLDER holds what a test's program wrote about
+# its own cases (googletest's XML, TEST.xml), these stand for the test.
 import pathlib
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -35,28 +34,15 @@ def cases_of(test, folder):
     return cases
 
 
-def passed_again(path):
-    """Names of the tests that passed when they were run again."""
-    tests = ElementTree.parse(path).getroot().iter("testcase")
-    return {test.get("name") for test in tests if outcome(test) == "passed"}
-
-
 def main():
     junit = ElementTree.parse(sys.argv[1]).getroot()
     folder = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
-    again = passed_again(sys.argv[3]) if len(sys.argv) > 3 else set()
-    unsteady = [test.get("name") for test in junit.iter("testcase")
-                if outcome(test) == "failed" and test.get("name") in again]
-    cases = [case for test in junit.iter("testcase") if test.get("name") not in unsteady
-             for case in cases_of(test, folder)]
-    cases += [(name, "passed") for name in unsteady]
+    cases = [case for test in junit.iter("testcase") for case in cases_of(test, folder)]
     print(*(sum(result == wanted for _, result in cases)
             for wanted in ("passed", "failed", "skipped")))
     for name, result in cases:
         if result == "failed":
             print(f"failed: {name}")
-    for name in unsteady:
-        print(f"unsteady: {name} failed, then passed three times by itself")
 
 
 if __name__ == "__main__":

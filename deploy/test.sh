@@ -87,29 +87,10 @@ stage_release() {
   build release
 }
 
-# Tests of real processes judge seconds without an answer or a heartbeat, and fail where a machine holds
-# a process up for longer, which shared ones do. Where up to three of them failed, each is run three
-# times more, by itself: if it passes each time it does not count as failed, and the summary names it.
 stage_ctest() {
-  local names bad without=(-LE '^long$')
+  local without=(-LE '^long$')
   [[ $long == no ]] || without=()
-  run_ctest release ${without[@]+"${without[@]}"} && return
-  names=$(sed -n 's/^[0-9]*:\(.*\)/\1/p' build/release/Testing/Temporary/LastTestsFailed.log)
-  if (($(wc -l <<<"$names") <= 3)); then
-    printf '\nagain, by themselves, those of real processes:\n'
-    ctest --test-dir build/release -L '^(service|program|hosts|recipes|pages)$' \
-      -R "^($(paste -sd '|' <<<"${names//./\\.}"))\$" --repeat until-fail:3 --output-on-failure \
-      --output-junit "$PWD/$results/ctest.again.xml" | sed -u '/^ *Start /d' || :
-  fi
-  read -r _ bad _ < <(count_cases ctest)
-  ((bad == 0))
-}
-
-# count_cases STAGE: what .ci/cases.py prints of it.
-count_cases() {
-  local again=$results/$1.again.xml
-  [[ -f $again ]] || again=
-  .ci/cases.py "$results/$1.xml" "build/$1/cases" ${again:+"$again"}
+  run_ctest release ${without[@]+"${without[@]}"}
 }
 
 # needs PROGRAM: leaves the stage out on a system without it.
@@ -328,7 +309,7 @@ for stage in "${stages[@]}"; do
   fi
   report=$results/$name.xml
   if [[ -f $report ]]; then
-    mapfile -t cases < <(count_cases "$name")
+    mapfile -t cases < <(.ci/cases.py "$report" "build/$name/cases")
     read -r good bad skipped <<<"${cases[0]}"
     passed=$((passed + good)) failed=$((failed + bad))
     note+=", $good cases passed, $bad failed, $skipped skipped"

@@ -20,7 +20,7 @@ from program import TINY  # noqa: E402
 ENGINES = os.environ.get("TRIBUTARY_ENGINES") == "1"
 # For the stages `engines` and `vllm`: long prompts, through workers that share two cores with the model.
 VLLM = os.environ.get("TRIBUTARY_VLLM") == "1"
-LIMIT_S = 600 if ENGINES or VLLM else 120
+LIMIT_S = 600 if ENGINES or VLLM else 300
 collect_ignore = [name for name, wanted in (("engines", ENGINES), ("vllm", VLLM)) if not wanted]
 
 

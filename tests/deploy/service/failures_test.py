@@ -137,9 +137,9 @@ class EveryPool(Failures):
 class ControlPlane(Failures):
     def test_restart_while_sequences_decode(self):
         with Tier(pools=(2,), lease_ms=600_000) as tier:  # nobody renews those of `first`, `second`
-            expected = digest(self.finish(self.start(tier, 16, 0.5)))
+            expected = digest(self.finish(self.start(tier, 16, 0.2)))
             first = tier.admit(10, 10).json["sequence_id"]
-            client = self.decoding(tier, 16, 0.5)
+            client = self.decoding(tier, 16, 0.2)
             tier.kill_control()
             tier.start_control(tier.address)
             tier.wait_ready(1)

@@ -16,7 +16,7 @@ try:
 except ImportError:
     sys.exit("page_test.py: no selenium: apt-get install python3-selenium chromium-driver")
 
-PATIENCE_S = 20
+PATIENCE_S = 120  # ends a test that hangs
 
 
 class Tier:
