@@ -26,7 +26,7 @@ def main():
         if status != 0:
             raise SystemExit(f"wheel_hosts: the check ended with status {status}; "
                              f"the pool said:\n{tier.pool.output()}")
-        tier.wait_all_free(30)
+        tier.wait_all_free()
         if tier.metric("tributary_tokens_total") < 1:
             raise SystemExit("wheel_hosts: the tier has computed nothing")
 
