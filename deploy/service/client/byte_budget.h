@@ -6,18 +6,19 @@
 #include <mutex>
 
 #include "core/base/deadline.h"
+#include "core/interface/clock.h"
 
 namespace tributary {
 
 class ByteBudget {
  public:
-  explicit ByteBudget(std::size_t max_bytes) : max_bytes_(max_bytes) {}
+  ByteBudget(std::size_t max_bytes, Clock& clock) : max_bytes_(max_bytes), clock_(clock) {}
 
   /// Waits for room; a request larger than the whole bound goes alone. Returns false at the
   /// deadline.
   [[nodiscard]] bool take(std::size_t bytes, Deadline deadline) {
     std::unique_lock lock(mutex_);
-    const bool room = room_.wait_until(lock, deadline.when(), [&] {
+    const bool room = clock_.wait_until(room_, lock, deadline.when(), [&] {
       return taken_ == 0 || (bytes <= max_bytes_ && taken_ <= max_bytes_ - bytes);
     });
     if (room) taken_ += bytes;
@@ -33,6 +34,7 @@ class ByteBudget {
 
  private:
   const std::size_t max_bytes_;
+  Clock& clock_;
   std::mutex mutex_;
   std::condition_variable room_;
   std::size_t taken_ = 0;

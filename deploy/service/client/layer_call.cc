@@ -121,6 +121,7 @@ class LayerCall {
         items_(items),
         layer_(layer),
         deadline_(deadline),
+        clock_(connections.clock()),
         number_(connections.next_number()),
         call_(connections, deadline) {
     for (std::size_t i = 0; i < items.size(); ++i) {
@@ -203,8 +204,8 @@ class LayerCall {
   }
 
   [[nodiscard]] std::uint32_t remaining_us() const {
-    const auto left = std::chrono::duration_cast<std::chrono::microseconds>(
-        deadline_.when() - std::chrono::steady_clock::now());
+    const auto left =
+        std::chrono::duration_cast<std::chrono::microseconds>(deadline_.when() - clock_.now());
     return static_cast<std::uint32_t>(
         std::clamp<std::int64_t>(left.count(), 1, std::numeric_limits<std::uint32_t>::max()));
   }
@@ -249,6 +250,7 @@ class LayerCall {
   std::span<const LayerItem> items_;
   int layer_;
   Deadline deadline_;
+  const Clock& clock_;
   std::uint64_t number_;
   std::map<std::string, std::vector<std::size_t>> by_home_;
   std::map<std::string_view, std::uint16_t> pool_messages_;

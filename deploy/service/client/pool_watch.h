@@ -7,14 +7,11 @@
 #include <thread>
 #include <vector>
 
-#include "deploy/service/client/control_plane.h"
-#include "deploy/service/client/worker_connections.h"
+#include "deploy/service/client/pool_judge.h"
 
 namespace tributary {
 
-/// Asks the control plane about pools whose workers do not answer, and then the workers again. A
-/// pool that both report lost is given up, so a control plane that is cut off from a healthy pool
-/// ends nothing.
+/// Lets a PoolJudge judge in a thread of its own.
 class PoolWatch {
  public:
   /// Starts to watch. Both arguments outlive it.
@@ -26,10 +23,9 @@ class PoolWatch {
 
  private:
   void run();
-  void judge(const std::vector<SilentWorker>& silent);
 
-  ControlPlane& control_;
   WorkerConnections& connections_;
+  PoolJudge judge_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::vector<SilentWorker> silent_;

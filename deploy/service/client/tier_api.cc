@@ -5,10 +5,10 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "core/base/error.h"
+#include "deploy/service/client/pause.h"
 #include "deploy/service/client/tier_client.h"
 #include "deploy/service/protocol/patience.h"
 #include "deploy/service/protocol/pool_messages.h"
@@ -95,7 +95,10 @@ std::chrono::milliseconds retry_after_of(const HttpResponse& response) {
 
 }  // namespace
 
-TierApi::TierApi(HttpClientConfig config) : config_(std::move(config)) {}
+TierApi::TierApi(HttpClientConfig config) : TierApi(std::move(config), steady_clock()) {}
+
+TierApi::TierApi(HttpClientConfig config, Clock& clock)
+    : config_(std::move(config)), clock_(clock) {}
 
 HttpResponse TierApi::request(const std::string& method, const std::string& path,
                               const std::string& body, Deadline deadline,
@@ -115,11 +118,10 @@ HttpResponse TierApi::request(const std::string& method, const std::string& path
       broken = error;
     }
     if (!patience) {
-      patience =
-          Deadline(std::min(deadline.when(), std::chrono::steady_clock::now() + kClientPatience));
+      patience = Deadline(std::min(deadline.when(), clock_.now() + kClientPatience));
     }
-    if (std::chrono::steady_clock::now() + kRetryPause >= patience->when()) throw Error(*broken);
-    std::this_thread::sleep_for(kRetryPause);
+    if (clock_.now() + kRetryPause >= patience->when()) throw Error(*broken);
+    pause(clock_, kRetryPause);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/http/http_client.h"
+#include "core/interface/clock.h"
 #include "deploy/service/client/control_plane.h"
 
 namespace tributary {
@@ -19,6 +20,8 @@ class TierApi final : public ControlPlane {
  public:
   /// Throws kInvalidArgument for an invalid URL.
   explicit TierApi(HttpClientConfig config);
+  /// The pauses between tries are of this clock.
+  TierApi(HttpClientConfig config, Clock& clock);
 
   [[nodiscard]] SequenceHandle admit(const AdmitRequest& wanted, Deadline deadline) override;
   [[nodiscard]] SequenceHandle query(SequenceId id, Deadline deadline) override;
@@ -34,6 +37,7 @@ class TierApi final : public ControlPlane {
                                           const std::vector<HttpHeader>& headers);
 
   HttpClientConfig config_;
+  Clock& clock_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<HttpClient>> idle_;  // as many as there were calls at once
 };

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <thread>
 
 #include "comm/wire/access_token.h"
 #include "core/base/error.h"
@@ -13,6 +12,7 @@
 #include "deploy/service/client/known_workers.h"
 #include "deploy/service/client/layer_call.h"
 #include "deploy/service/client/lease_keeper.h"
+#include "deploy/service/client/pause.h"
 #include "deploy/service/client/pool_watch.h"
 #include "deploy/service/client/row_push.h"
 #include "deploy/service/client/tier_api.h"
@@ -38,8 +38,9 @@ const TierClientConfig& checked(const TierClientConfig& config) {
 class TierClient::Impl {
  public:
   Impl(const TierClientConfig& config, const MakeTransport& make_transport,
-       std::shared_ptr<ControlPlane> control)
+       std::shared_ptr<ControlPlane> control, Clock& clock)
       : config_(checked(config)),
+        clock_(clock),
         control_(std::move(control)),
         connections_(
             {.listen = {},
@@ -50,20 +51,21 @@ class TierClient::Impl {
                                  .key = config.tls_key,
                                  .authority = config.certificate_authority,
                                  .client_authority = {}}},
-            make_transport, config.max_in_flight_bytes,
+            make_transport, config.max_in_flight_bytes, clock,
             config.waiting
                 ? config.waiting
                 : [](const std::string&
                          text) { stderr_lines().write(fmt::format("tributary: {}", text)); }),
         watch_(*control_, connections_) {
     if (config.renew_leases) {
-      leases_ = std::make_unique<LeaseKeeper>(connections_, steady_clock());
+      leases_ = std::make_unique<LeaseKeeper>(connections_, clock);
     }
   }
 
   [[nodiscard]] Deadline deadline(const std::optional<Deadline>& given) const {
-    return given ? *given : Deadline::after(config_.timeout);
+    return given ? *given : Deadline::after(clock_.now(), config_.timeout);
   }
+  [[nodiscard]] Clock& clock() noexcept { return clock_; }
   [[nodiscard]] ControlPlane& control_plane() noexcept { return *control_; }
   [[nodiscard]] WorkerConnections& connections() noexcept { return connections_; }
 
@@ -73,7 +75,8 @@ class TierClient::Impl {
     }
     SequenceHandle sequence = control_->admit(request, deadline);
     if (leases_) leases_->keep(sequence);
-    workers_.learn(sequence, *control_, deadline);
+    constexpr std::chrono::seconds kLimit{1};  // the sequence is there already
+    workers_.learn(sequence, *control_, Deadline(std::min(deadline.when(), clock_.now() + kLimit)));
     return sequence;
   }
 
@@ -93,6 +96,7 @@ class TierClient::Impl {
 
  private:
   const TierClientConfig config_;
+  Clock& clock_;
   std::shared_ptr<ControlPlane> control_;
   KnownWorkers workers_;
   WorkerConnections connections_;
@@ -112,7 +116,11 @@ TierClient::TierClient(const TierClientConfig& config, const MakeTransport& make
 
 TierClient::TierClient(const TierClientConfig& config, const MakeTransport& make_transport,
                        std::shared_ptr<ControlPlane> control)
-    : impl_(std::make_unique<Impl>(config, make_transport, std::move(control))) {}
+    : TierClient(config, make_transport, std::move(control), steady_clock()) {}
+
+TierClient::TierClient(const TierClientConfig& config, const MakeTransport& make_transport,
+                       std::shared_ptr<ControlPlane> control, Clock& clock)
+    : impl_(std::make_unique<Impl>(config, make_transport, std::move(control), clock)) {}
 
 TierClient::~TierClient() = default;
 
@@ -126,17 +134,17 @@ SequenceHandle TierClient::admit_waiting(const AdmitRequest& request, Deadline d
   AdmitRequest again = request;
   if (again.idempotency_key.empty()) again.idempotency_key = wire::token_text(wire::random_token());
   while (true) {
-    std::chrono::milliseconds pause = kUnavailablePause;
+    std::chrono::milliseconds wait = kUnavailablePause;
     try {
       return impl_->admit(again, deadline);
     } catch (const PoolFullError& full) {
-      pause = std::max(full.retry_after(), std::chrono::milliseconds(1));
-      if (std::chrono::steady_clock::now() + pause >= deadline.when()) throw;
+      wait = std::max(full.retry_after(), std::chrono::milliseconds(1));
+      if (impl_->clock().now() + wait >= deadline.when()) throw;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnavailable) throw;
-      if (std::chrono::steady_clock::now() + pause >= deadline.when()) throw;
+      if (impl_->clock().now() + wait >= deadline.when()) throw;
     }
-    std::this_thread::sleep_for(pause);
+    pause(impl_->clock(), wait);
   }
 }
 
@@ -170,8 +178,8 @@ void TierClient::wait_ready(std::span<const SequenceHandle* const> sequences,
   std::iota(waiting.begin(), waiting.end(), std::size_t{0});
   std::vector<std::string> missing(sequences.size());  // as it was said last
   std::vector<ItemFailure> failed;
-  for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-    const bool last = std::chrono::steady_clock::now() + pause >= end.when();
+  for (auto wait = kFirstPause;; wait = std::min(2 * wait, kLongestPause)) {
+    const bool last = impl_->clock().now() + wait >= end.when();
     std::vector<ControlRequest> requests;
     requests.reserve(waiting.size());
     for (const std::size_t i : waiting) {
@@ -200,7 +208,7 @@ void TierClient::wait_ready(std::span<const SequenceHandle* const> sequences,
     }
     waiting = std::move(still);
     if (waiting.empty()) break;
-    std::this_thread::sleep_for(pause);
+    pause(impl_->clock(), wait);
   }
   throw_if_failed(std::move(failed));
 }
@@ -209,7 +217,7 @@ void TierClient::free(std::span<const SequenceHandle* const> sequences,
                       std::optional<Deadline> deadline) {
   constexpr Duration kNone{0};
   const Deadline end = impl_->deadline(deadline);
-  const auto now = std::chrono::steady_clock::now();
+  const Time now = impl_->clock().now();
   std::vector<ControlRequest> requests;
   requests.reserve(sequences.size());
   for (const SequenceHandle* sequence : sequences) {

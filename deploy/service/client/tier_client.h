@@ -23,6 +23,7 @@
 
 namespace tributary {
 
+class Clock;
 class ControlPlane;
 
 /// How a client reaches its tier.
@@ -112,6 +113,9 @@ class TierClient {
   /// For a tier that is not reached by the config's URL: one in this process.
   TierClient(const TierClientConfig& config, const MakeTransport& make_transport,
              std::shared_ptr<ControlPlane> control);
+  /// In another time than the processes'.
+  TierClient(const TierClientConfig& config, const MakeTransport& make_transport,
+             std::shared_ptr<ControlPlane> control, Clock& clock);
   ~TierClient();
   TierClient(const TierClient&) = delete;
   TierClient& operator=(const TierClient&) = delete;

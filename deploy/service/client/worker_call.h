@@ -69,10 +69,11 @@ class WorkerCall {
   /// when the next request that is sent has ended. Returns false at the deadline.
   [[nodiscard]] bool reserve(std::size_t bytes) {
     constexpr std::chrono::milliseconds kPoll{20};
-    auto look = std::chrono::steady_clock::now() + WorkerConnections::kSilence;
-    while (!connections_.budget().take(
-        bytes, Deadline(std::min(deadline_.when(), std::chrono::steady_clock::now() + kPoll)))) {
-      if (deadline_.expired()) return false;
+    const Clock& clock = connections_.clock();
+    Time look = clock.now() + RequestTable::kSilence;
+    while (!connections_.budget().take(bytes,
+                                       Deadline(std::min(deadline_.when(), clock.now() + kPoll)))) {
+      if (deadline_.expired(clock.now())) return false;
       connections_.look_after(look);
     }
     reserved_ += bytes;

@@ -20,16 +20,6 @@ constexpr auto kGiveBackTimeout = std::chrono::seconds(30);
 /// The limit for a message that a transport is about to read, or a reply that is landing, at the
 /// deadline.
 constexpr auto kLastMoment = std::chrono::milliseconds(10);
-/// The pauses between tries, doubled from the first to the longest: a worker that only had no place
-/// is reached at once, and one that is down for long costs little.
-constexpr auto kFirstPause = std::chrono::milliseconds(5);
-constexpr auto kLongestPause = std::chrono::milliseconds(320);
-
-std::chrono::milliseconds pause_after(int failures) {
-  constexpr int kDoublings = 6;
-  return std::min<std::chrono::milliseconds>(kFirstPause * (1 << std::min(failures, kDoublings)),
-                                             kLongestPause);
-}
 
 std::uint64_t random_number() {
   std::random_device random;
@@ -57,9 +47,11 @@ class WorkerConnections::Section {
 
 WorkerConnections::WorkerConnections(const TransportConfig& config,
                                      const MakeTransport& make_transport,
-                                     std::size_t max_in_flight_bytes, TellWaiting tell)
-    : next_number_(random_number()),
-      budget_(max_in_flight_bytes),
+                                     std::size_t max_in_flight_bytes, Clock& clock,
+                                     TellWaiting tell)
+    : clock_(clock),
+      next_number_(random_number()),
+      budget_(max_in_flight_bytes, clock),
       tell_(std::move(tell)),
       owner_(make_transport(config, *this)) {
   transport_ = owner_.get();  // nothing is called before the first connect()
@@ -69,27 +61,26 @@ WorkerConnections::~WorkerConnections() {
   owner_.reset();
 }
 
-void WorkerConnections::look_after(Clock::time_point& look) {
+void WorkerConnections::look_after(Time& look) {
   const Section section(*this);
   send_due();
-  if (Clock::now() < look) return;
-  if (silent_) silent_(silent_workers());
-  look = Clock::now() + kSilence;
+  const Time now = clock_.now();
+  if (now < look) return;
+  if (silent_) silent_(requests_.silent(now));
+  look = now + RequestTable::kSilence;
 }
 
 void WorkerConnections::send(const std::shared_ptr<WorkerRequest>& request) {
   const Section section(*this);
-  request->since = Clock::now();
-  pending_[request->number] = request;
+  requests_.add(request, clock_.now());
   dispatch(request);
 }
 
 void WorkerConnections::dispatch(const std::shared_ptr<WorkerRequest>& request) {
   const auto known = peers_.find(request->address);
   if (known == peers_.end()) {
-    const auto absent = absent_.find(request->address);
-    if (absent != absent_.end() && Clock::now() < absent->second.next_try) {
-      return send_later(request, absent->second.next_try, absent->second.why);
+    if (auto pause = requests_.absences().pause(request->address, clock_.now())) {
+      return send_later(request, pause->until, std::move(pause->why));
     }
     open(request);
     return;
@@ -117,7 +108,7 @@ void WorkerConnections::open(const std::shared_ptr<WorkerRequest>& request) {
   }
   peers_[request->address] = peer;
   connections_[peer] = {.address = request->address, .greeting = greeting, .held = {request}};
-  absent_.try_emplace(request->address, Absence{.since = Clock::now(), .why = {}});
+  requests_.absences().connecting(request->address, clock_.now());
 }
 
 void WorkerConnections::on_open(PeerId peer, const Proven& who) {
@@ -185,10 +176,9 @@ Status WorkerConnections::check(const std::string& address, std::uint64_t sequen
 
 /// Nothing of ours runs there. What is sent later takes another connection.
 void WorkerConnections::not_used(PeerId peer) {
-  const auto waits = [peer](const auto& pending) { return pending.second->peer == peer; };
   const auto found = connections_.find(peer);
   if (found == connections_.end() || !found->second.held.empty() ||
-      std::ranges::any_of(pending_, waits)) {
+      !requests_.sent_to(peer).empty()) {
     return;
   }
   static_cast<void>(take(peer));
@@ -228,7 +218,7 @@ void WorkerConnections::welcomed(PeerId peer, const wire::Welcome& welcome) {
   if (connection.welcomed) fail(ErrorCode::kMalformedInput, "a second welcome");
   if (welcome.outcome.ok()) {
     connection.welcomed = true;
-    absent_.erase(connection.address);
+    requests_.absences().end(connection.address);
     transmit(std::exchange(connection.held, {}), peer);
     return;
   }
@@ -240,7 +230,7 @@ void WorkerConnections::welcomed(PeerId peer, const wire::Welcome& welcome) {
 void WorkerConnections::refused(PeerId peer, const Status& why) {
   const std::optional<Connection> refused = take(peer);
   if (!refused) return;
-  absent_.erase(refused->address);
+  requests_.absences().end(refused->address);
   const Status reason(why.code(), fmt::format("worker {}: {}", refused->address, why.message()));
   // The others' greetings are not removed: a sequence that the worker knows gets in with its own.
   for (const auto& request : refused->held) {
@@ -263,9 +253,8 @@ std::optional<Landing> WorkerConnections::on_reply(PeerId peer, wire::MessageTyp
   WorkerReply reply = decode_reply(type, header);
   const std::uint64_t number = request_of(reply);
   const Section section(*this);
-  const auto found = pending_.find(number);
-  if (found == pending_.end()) return std::nullopt;  // its caller has gone: late
-  const std::shared_ptr<WorkerRequest> request = found->second;
+  const std::shared_ptr<WorkerRequest> request = requests_.find(number);
+  if (!request) return std::nullopt;  // its caller has gone: late
   if (request->peer != peer || reply_type(request->type) != type) {
     fail(ErrorCode::kMalformedInput, "reply of type {} to request {} of type {}",
          static_cast<int>(type), number, static_cast<int>(request->type));
@@ -281,7 +270,11 @@ std::optional<Landing> WorkerConnections::on_reply(PeerId peer, wire::MessageTyp
     return std::nullopt;
   }
   if (payload_bytes == 0) {
-    if (!try_again(request, reply)) finish(number, {}, std::move(reply));
+    if (requests_.repeats(request, reply, clock_.now())) {
+      request->call->changed.notify_all();  // its caller looks when the time has come
+    } else {
+      finish(number, {}, std::move(reply));
+    }
     return std::nullopt;
   }
   return land(request, std::move(pieces), std::get<wire::LayerReply>(std::move(reply)));
@@ -361,70 +354,31 @@ void WorkerConnections::on_disconnect(PeerId peer, const Status& reason) {
 }
 
 void WorkerConnections::interrupted(PeerId peer, const Status& reason) {
-  const std::optional<Connection> gone = take(peer);
+  std::optional<Connection> gone = take(peer);
   if (!gone) return;
-  const auto now = Clock::now();
-  Status why(ErrorCode::kUnavailable,
-             fmt::format("worker {}: {}", gone->address, reason.message()));
-  auto next_try = now;
-  if (!gone->replaced) {
-    Absence& absence =
-        absent_.try_emplace(gone->address, Absence{.since = now, .why = {}}).first->second;
-    absence.why = why;
-    absence.next_try = next_try = now + pause_after(absence.failures++);
-  }
-  std::vector<std::shared_ptr<WorkerRequest>> requests = gone->held;
-  for (const auto& [number, request] : pending_) {
-    if (request->peer != peer) continue;
+  const Time now = clock_.now();
+  const Status why(ErrorCode::kUnavailable,
+                   fmt::format("worker {}: {}", gone->address, reason.message()));
+  const Time next_try = gone->replaced ? now : requests_.absences().failed(gone->address, why, now);
+  for (const auto& request : requests_.sent_to(peer)) {
     ++request->repeats;
-    requests.push_back(request);
+    gone->held.push_back(request);
   }
-  for (const auto& request : requests) {
+  for (const auto& request : gone->held) {
     if (!request->done) send_later(request, next_try, why);
   }
 }
 
-void WorkerConnections::send_later(const std::shared_ptr<WorkerRequest>& request,
-                                   Clock::time_point when, Status reason) {
-  request->peer = 0;
-  request->refusal = std::move(reason);
-  later_.emplace(when, request);
+void WorkerConnections::send_later(const std::shared_ptr<WorkerRequest>& request, Time when,
+                                   Status reason) {
+  requests_.repeat(request, when, std::move(reason));
   request->call->changed.notify_all();  // its caller looks when the time has come
 }
 
 void WorkerConnections::send_due() {
-  const auto now = Clock::now();
-  while (!later_.empty() && later_.begin()->first <= now) {
-    const auto request = std::move(later_.extract(later_.begin()).mapped());
+  for (const auto& request : requests_.take_due(clock_.now())) {
     if (!request->done) dispatch(request);
   }
-}
-
-bool WorkerConnections::try_again(const std::shared_ptr<WorkerRequest>& request,
-                                  const WorkerReply& reply) {
-  ErrorCode code = ErrorCode::kOk;
-  std::string message;
-  if (const auto* rows = std::get_if<wire::RowsReply>(&reply)) {
-    code = rows->outcome.code;
-    message = rows->outcome.message;
-    // Our first message may still be on its way there.
-    if (code != ErrorCode::kUnavailable || request->repeats == 0) return false;
-  } else if (const auto* layer = std::get_if<wire::LayerReply>(&reply)) {
-    if (layer->items.empty()) return false;
-    code = layer->items.front();
-    message = layer->message;
-    const auto same = [code](ErrorCode other) { return other == code; };
-    if (!std::ranges::all_of(layer->items, same)) return false;
-    // A worker without room has done nothing; our first message may still wait for its round.
-    const bool waits = code == ErrorCode::kFailedPrecondition && request->repeats > 0;
-    if (code != ErrorCode::kPoolFull && !waits) return false;
-  } else {
-    return false;
-  }
-  ++request->repeats;
-  send_later(request, Clock::now() + pause_after(request->repeats),
-             {code, fmt::format("worker {}: {}", request->address, message)});
-  return true;
 }
 
 std::optional<WorkerConnections::Connection> WorkerConnections::take(PeerId peer) {
@@ -441,19 +395,14 @@ void WorkerConnections::drop(PeerId peer, const Status& reason) {
   if (!gone) return;
   const Status failure(reason.code(),
                        fmt::format("worker {}: {}", gone->address, reason.message()));
-  std::vector<std::uint64_t> lost;
-  for (const auto& request : gone->held) lost.push_back(request->number);
-  for (const auto& [number, request] : pending_) {
-    if (request->peer == peer) lost.push_back(number);
-  }
-  for (const std::uint64_t number : lost) finish(number, failure);
+  for (const auto& request : gone->held) finish(request->number, failure);
+  for (const auto& request : requests_.sent_to(peer)) finish(request->number, failure);
 }
 
 void WorkerConnections::finish(std::uint64_t number, Status status, WorkerReply reply) {
-  const auto found = pending_.find(number);
-  if (found == pending_.end()) return;
-  const std::shared_ptr<WorkerRequest> request = std::move(found->second);
-  pending_.erase(found);
+  const std::shared_ptr<WorkerRequest> request = requests_.find(number);
+  if (!request) return;
+  requests_.remove(number);
   request->done = true;
   request->status = std::move(status);
   request->reply = std::move(reply);
@@ -468,31 +417,25 @@ void WorkerConnections::wake_ended() {
 
 Status WorkerConnections::wait(WorkerRequest& request, Deadline deadline) {
   std::unique_lock lock(mutex_);
-  auto look = request.since + kSilence;
+  Time look = request.since + RequestTable::kSilence;
   while (!request.done) {
-    const auto next = later_.empty() ? Clock::time_point::max() : later_.begin()->first;
-    request.call->changed.wait_until(lock, std::min({deadline.when(), look, next}));
+    clock_.wait_until(request.call->changed, lock,
+                      std::min({deadline.when(), look, requests_.next_due()}));
     if (request.done) break;
-    if (deadline.expired()) {
-      Status late(ErrorCode::kDeadlineExceeded,
-                  fmt::format("worker {}: no answer {}", request.address,
-                              request.peer == 0 ? "to the greeting" : "before the deadline"));
-      if (!request.refusal.ok() && request.peer == 0) {
-        late = {request.refusal.code(),
-                fmt::format("{}; tried again until the deadline", request.refusal.message())};
-      }
-      finish(request.number, std::move(late));
+    const Time now = clock_.now();
+    if (deadline.expired(now)) {
+      finish(request.number, late_status(request));
       break;
     }
     send_due();
     wake_ended();
-    const auto absent = absent_.find(request.address);
-    const bool fails = absent != absent_.end() && !absent->second.why.ok();
-    if (fails && !std::exchange(absent->second.asked, true)) look = Clock::now();
-    if (Clock::now() < look) continue;
-    if (silent_) silent_(silent_workers());
-    look = Clock::now() + kSilence;
-    if (const std::string text = complaint(request.address); !text.empty()) {
+    if (requests_.absences().ask_now(request.address)) look = now;
+    if (now < look) continue;
+    if (silent_) silent_(requests_.silent(now));
+    look = now + RequestTable::kSilence;
+    if (!tell_) continue;
+    if (const std::string text = requests_.absences().complaint(request.address, now);
+        !text.empty()) {
       lock.unlock();
       tell_(text);
       lock.lock();
@@ -501,36 +444,9 @@ Status WorkerConnections::wait(WorkerRequest& request, Deadline deadline) {
   return request.status;
 }
 
-std::string WorkerConnections::complaint(const std::string& address) {
-  const auto found = absent_.find(address);
-  if (!tell_ || found == absent_.end() || found->second.told) return {};
-  Absence& absence = found->second;
-  if (Clock::now() < absence.since + kPatience) return {};
-  absence.told = true;
-  return fmt::format(
-      "{}; calls wait for it until their deadlines",
-      absence.why.ok() ? fmt::format("worker {} does not answer", address) : absence.why.message());
-}
-
-std::vector<SilentWorker> WorkerConnections::silent_workers() const {
-  const auto limit = Clock::now() - kSilence;
-  std::map<std::string, SilentWorker> silent;
-  for (const auto& [number, request] : pending_) {
-    const auto absent = absent_.find(request->address);
-    const bool fails = absent != absent_.end() && !absent->second.why.ok();
-    if (request->since > limit && !fails) continue;
-    silent.try_emplace(request->address, SilentWorker{request->address, request->greetings.back()});
-  }
-  std::vector<SilentWorker> workers;
-  workers.reserve(silent.size());
-  for (auto& [address, worker] : silent) workers.push_back(std::move(worker));
-  return workers;
-}
-
 bool WorkerConnections::unreachable(const std::string& address) {
   const std::scoped_lock lock(mutex_);
-  const auto absent = absent_.find(address);
-  return absent != absent_.end() && !absent->second.why.ok();
+  return requests_.absences().failing(address);
 }
 
 void WorkerConnections::watch(std::function<void(std::vector<SilentWorker>)> silent) {
@@ -540,18 +456,26 @@ void WorkerConnections::watch(std::function<void(std::vector<SilentWorker>)> sil
 
 void WorkerConnections::give_up(const std::string& address, const Status& reason) {
   const Section section(*this);
-  absent_.erase(address);
+  requests_.absences().end(address);
   if (const auto known = peers_.find(address); known != peers_.end()) {
     transport_->disconnect(known->second);
     connections_.erase(known->second);
     peers_.erase(known);
   }
   const Status failure(reason.code(), fmt::format("worker {}: {}", address, reason.message()));
-  std::vector<std::uint64_t> waiting;
-  for (const auto& [number, request] : pending_) {
-    if (request->address == address) waiting.push_back(number);
+  for (const auto& request : requests_.at(address)) finish(request->number, failure);
+}
+
+void WorkerConnections::give_up(const std::string& address,
+                                std::span<const std::uint64_t> sequence_ids, const Status& reason) {
+  const Section section(*this);
+  const Status failure(reason.code(), fmt::format("worker {}: {}", address, reason.message()));
+  for (const auto& request : requests_.at(address)) {
+    const bool theirs = std::ranges::all_of(request->greetings, [&](const Greeting& greeting) {
+      return std::ranges::find(sequence_ids, greeting.sequence_id) != sequence_ids.end();
+    });
+    if (theirs) finish(request->number, failure);
   }
-  for (const std::uint64_t number : waiting) finish(number, failure);
 }
 
 bool WorkerConnections::failed(const WorkerRequest::Call& call) {
@@ -581,8 +505,8 @@ void WorkerConnections::release(std::span<const std::shared_ptr<WorkerRequest>> 
   };
   std::condition_variable& changed = requests.front()->call->changed;
   // A request sent a moment before the deadline is not worth a connection.
-  const auto patience = std::max(deadline.when(), Deadline::after(kLastMoment).when());
-  if (changed.wait_until(lock, patience, released)) return;
+  const Time patience = std::max(deadline.when(), clock_.now() + kLastMoment);
+  if (clock_.wait_until(changed, lock, patience, released)) return;
   // They have not read their messages in all this time: nothing is lost with them.
   for (const PeerId peer : holding) {
     transport_->disconnect(peer);
@@ -590,7 +514,7 @@ void WorkerConnections::release(std::span<const std::shared_ptr<WorkerRequest>> 
         peer, {ErrorCode::kUnavailable, "it did not take what was sent to it before the deadline"});
   }
   wake_ended();
-  changed.wait_until(lock, Deadline::after(kGiveBackTimeout).when(), released);
+  clock_.wait_until(changed, lock, clock_.now() + kGiveBackTimeout, released);
 }
 
 }  // namespace tributary

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -15,90 +13,31 @@
 #include <span>
 #include <string>
 #include <unordered_map>
-#include <variant>
 #include <vector>
 
 #include "comm/transport/transport.h"
-#include "comm/wire/access_token.h"
 #include "comm/wire/codec.h"
 #include "core/base/deadline.h"
 #include "core/base/error.h"
+#include "core/interface/clock.h"
 #include "deploy/service/client/byte_budget.h"
 #include "deploy/service/client/proven_sequences.h"
-#include "deploy/service/protocol/client_messages.h"
+#include "deploy/service/client/request_table.h"
+#include "deploy/service/client/worker_request.h"
 
 namespace tributary {
-
-/// A worker's answer to one request.
-using WorkerReply =
-    std::variant<std::monostate, wire::RowsReply, wire::LayerReply, wire::ControlReply>;
-
-/// A sequence as a connection serves it.
-struct Greeting {
-  PoolShape shape;
-  std::uint64_t sequence_id = 0;
-  wire::Token token{};
-};
-
-/// What travels with a message to a worker.
-struct WorkerMessage {
-  std::string address;
-  /// The request's sequences, not empty. One opens the connection, where there is none: they are
-  /// tried one after the other, from the last on, until the worker welcomes one, so that one that
-  /// the worker does not know, of an earlier pool at its address, does not keep the others out. The
-  /// others are proven on it.
-  std::vector<Greeting> greetings;
-  /// The caller's memory, like the places of landing(). It is not touched any more when the request
-  /// has ended and `in_use` is 0.
-  std::vector<std::span<const std::byte>> payload = {};
-  /// Gives the places for the payload of a reply, in order; called while the request has not ended.
-  /// Empty: the reply has no payload.
-  std::function<std::vector<std::span<std::byte>>(const wire::LayerReply&)> landing = {};
-  /// A connection that ends before the answer leaves open whether the worker has done it. Done
-  /// again, it changes nothing: it is sent again.
-  bool repeatable = true;
-};
-
-/// One request to one worker. Its call fills in the first part and then leaves it alone; the rest
-/// belongs to the connections, under their mutex.
-struct WorkerRequest : WorkerMessage {
-  /// Shared by the requests of one call.
-  struct Call {
-    std::condition_variable changed;
-    bool failed = false;  // some request of it, or refused
-  };
-
-  std::uint64_t number = 0;  // as in `header`
-  wire::MessageType type{};
-  std::vector<std::byte> header;
-  std::size_t reserved = 0;  // bytes of the budget, given back at its end
-  std::shared_ptr<Call> call;
-
-  Time since;                   // when it was given to the connections
-  PeerId peer = 0;              // since it was sent
-  std::atomic<int> in_use = 0;  // by the transport: the payload, the reply's places
-  int repeats = 0;              // how often it was sent again
-  Status refusal;               // the last reason to wait and try again
-  std::atomic<bool> done = false;
-  Status status;
-  WorkerReply reply;
-};
-
-/// A worker for whose answer, or for a connection to which, a request has waited for a long time.
-struct SilentWorker {
-  std::string address;
-  Greeting greeting;  // of one sequence there
-};
 
 /// Tells whoever runs the client that it waits for a worker. Any thread; must not call the client.
 using TellWaiting = std::function<void(const std::string& text)>;
 
+/// Sends and receives. When something is sent again, who is silent and who is complained about is
+/// RequestTable's affair, which messages may go out on a connection that of ProvenSequences.
 class WorkerConnections final : private TransportHandler {
  public:
-  /// `tell` is called once for every worker to which there has been no connection for kPatience
-  /// while somebody waited for it. Empty: nobody is told.
+  /// `tell` is called once for every worker to which there has been no connection for
+  /// WorkerAbsences::kPatience while somebody waited for it. Empty: nobody is told.
   WorkerConnections(const TransportConfig& config, const MakeTransport& make_transport,
-                    std::size_t max_in_flight_bytes, TellWaiting tell = {});
+                    std::size_t max_in_flight_bytes, Clock& clock, TellWaiting tell = {});
   ~WorkerConnections() override;
   WorkerConnections(const WorkerConnections&) = delete;
   WorkerConnections& operator=(const WorkerConnections&) = delete;
@@ -106,6 +45,7 @@ class WorkerConnections final : private TransportHandler {
   /// A number that no other request has, nor one of another client.
   [[nodiscard]] std::uint64_t next_number() noexcept { return next_number_.fetch_add(1); }
   [[nodiscard]] ByteBudget& budget() noexcept { return budget_; }
+  [[nodiscard]] Clock& clock() noexcept { return clock_; }
   /// For a call that waits for the budget, again and again: what has its room may be what is to be
   /// sent again. At `look`, which moves on, it asks about the workers that do not answer, as
   /// wait().
@@ -125,23 +65,23 @@ class WorkerConnections final : private TransportHandler {
   [[nodiscard]] Status wait(WorkerRequest& request, Deadline deadline);
   [[nodiscard]] bool failed(const WorkerRequest::Call& call);
   [[nodiscard]] bool failed(const WorkerRequest& request);
-  /// `silent` gets the workers that have not answered for kSilence, and those to which a
-  /// connection has just failed, and again after each further kSilence, while somebody waits for
-  /// them. It must neither block nor call back. Empty: nobody is told.
+  /// `silent` gets RequestTable::silent() when a request has waited for kSilence, or a connection
+  /// has just failed, and again after each further kSilence, while somebody waits. It must neither
+  /// block nor call back. Empty: nobody is told.
   void watch(std::function<void(std::vector<SilentWorker>)> silent);
-  static constexpr std::chrono::milliseconds kSilence{500};
-  static constexpr std::chrono::milliseconds kPatience{2'000};
   /// The last try to connect to the worker has failed.
   [[nodiscard]] bool unreachable(const std::string& address);
   /// Ends the connection, if there is one, and all that waits for the worker, with `reason`.
   void give_up(const std::string& address, const Status& reason);
+  /// Ends what waits for the worker and is about these sequences alone.
+  void give_up(const std::string& address, std::span<const std::uint64_t> sequence_ids,
+               const Status& reason);
   /// Ends the unfinished requests of one call; unsent ones are not sent any more. Waits until the
   /// transport no longer touches their memory; connections that hold on to it past the deadline are
   /// cut.
   void release(std::span<const std::shared_ptr<WorkerRequest>> requests, Deadline deadline);
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Connection {
     std::string address;
     Greeting greeting;
@@ -152,16 +92,6 @@ class WorkerConnections final : private TransportHandler {
     /// Until it is welcomed, or until the worker has judged another token of their sequences.
     std::vector<std::shared_ptr<WorkerRequest>> held;
   };
-  /// An address between the first try to connect and the welcome.
-  struct Absence {
-    Clock::time_point since;
-    Clock::time_point next_try{};
-    int failures = 0;
-    Status why;          // the last failure
-    bool asked = false;  // whether the pool is lost, since the first failure
-    bool told = false;
-  };
-
   /// Holds the mutex. Its end wakes the callers whose requests have ended, when the mutex is free:
   /// one that woke earlier would have to wait for it, and wake twice.
   class Section;
@@ -188,18 +118,12 @@ class WorkerConnections final : private TransportHandler {
   void transmit(const std::shared_ptr<WorkerRequest>& request, PeerId peer);
   void not_used(PeerId peer);
   void welcomed(PeerId peer, const wire::Welcome& welcome);
-  [[nodiscard]] std::vector<SilentWorker> silent_workers() const;
   /// The worker has rejected the greeting that opened the connection: its requests try others.
   void refused(PeerId peer, const Status& why);
   /// The connection has ended, but not the pool: its requests are sent again later.
   void interrupted(PeerId peer, const Status& reason);
-  void send_later(const std::shared_ptr<WorkerRequest>& request, Clock::time_point when,
-                  Status reason);
+  void send_later(const std::shared_ptr<WorkerRequest>& request, Time when, Status reason);
   void send_due();
-  /// Whether the reply says that the request is to come again; then it will.
-  bool try_again(const std::shared_ptr<WorkerRequest>& request, const WorkerReply& reply);
-  /// The text for a worker that has been absent for a long time; empty where nothing is to be told.
-  [[nodiscard]] std::string complaint(const std::string& address);
   /// Ends a request, once. Its caller wakes at the end of the Section, or with wake_ended().
   void finish(std::uint64_t number, Status status, WorkerReply reply = {});
   void wake_ended();
@@ -215,16 +139,14 @@ class WorkerConnections final : private TransportHandler {
   /// Ends the connection and all that waits on it.
   void drop(PeerId peer, const Status& reason);
 
+  Clock& clock_;
   std::atomic<std::uint64_t> next_number_;
   ByteBudget budget_;
   std::mutex mutex_;  // guards the fields below, up to the transport; held while that is called
   std::map<std::string, PeerId> peers_;  // those in connections_, but for replaced ones
   std::unordered_map<PeerId, Connection> connections_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<WorkerRequest>> pending_;  // by number
+  RequestTable requests_;
   std::vector<std::shared_ptr<WorkerRequest::Call>> ended_;  // of requests, since the last Section
-  std::map<std::string, Absence> absent_;                    // by address
-  /// Requests that are sent when their time has come, by whichever call waits.
-  std::multimap<Clock::time_point, std::shared_ptr<WorkerRequest>> later_;
   TellWaiting tell_;
   std::function<void(std::vector<SilentWorker>)> silent_;
   Transport* transport_ = nullptr;    // also while the owner below destroys it: callbacks use it

@@ -12,7 +12,7 @@
 
 #include "comm/wire/codec.h"
 #include "core/base/error.h"
-#include "deploy/service/client/worker_connections.h"
+#include "deploy/service/client/worker_request.h"
 
 namespace tributary {
 

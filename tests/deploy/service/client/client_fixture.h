@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -26,16 +25,8 @@ void expect_error(ErrorCode code, const std::string& text, const Call& call) {
   EXPECT_THAT(status.message(), testing::HasSubstr(text));
 }
 
-/// A deadline that passes during the test, and one that does not if the test works.
-[[nodiscard]] inline Deadline soon() {
-  return Deadline::after(std::chrono::milliseconds(50));
-}
+/// A deadline that does not pass if the test works.
 inline constexpr auto kFar = std::chrono::seconds(60);
-/// For what has to happen before a deadline that passes: mostly the first is enough, and the others
-/// are for a machine that stalls. A test tries one after the other until it has happened.
-inline constexpr std::array kPatiences{std::chrono::milliseconds(100),
-                                       std::chrono::milliseconds(1'500),
-                                       std::chrono::milliseconds(12'000)};
 
 /// For tests that admit nothing: there is no control plane.
 [[nodiscard]] inline TierClientConfig without_control_plane() {

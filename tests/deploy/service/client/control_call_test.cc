@@ -212,13 +212,6 @@ TEST_F(SilentWorkers, DoNotHoldUpTheOthersLayers) {
   EXPECT_THAT(y, testing::Each(2));
 }
 
-TEST_F(SilentWorkers, SayThatTheyDidNotAnswerTheGreeting) {
-  worker_.on_hello = [](const auto&) { return std::nullopt; };
-  SequenceHandle a = sequence();
-  test::expect_error(ErrorCode::kDeadlineExceeded, "no answer to the greeting",
-                     [&] { client_->truncate(a, 100, test::soon()); });
-}
-
 TEST_F(SilentWorkers, AHandleWithoutAHomeIsItsOwnMistake) {
   SequenceHandle bad = sequence(1);
   bad.home = 7;

@@ -48,25 +48,6 @@ TEST_F(LeaseKeeperTest, RenewsTheEpochThatATruncationBegan) {
   });
 }
 
-TEST_F(LeaseKeeperTest, ALeaseThatIsTakenOverIsRenewedAtOnce) {
-  SequenceHandle long_lived = sequence(3);
-  long_lived.lease_ms = 1'000'000'000;
-  client_->truncate(long_lived, 100);  // a renewal does not wait long for a connection: it is there
-  client_->adopt_trusted(long_lived);
-  worker_.wait_until([](const auto& received) { return renewals(received, 3) == 1; });
-}
-
-TEST_F(LeaseKeeperTest, AReleasedLeaseIsRenewedNoLonger) {
-  client_->adopt_trusted(short_lived(2));
-  worker_.wait_until([](const auto& received) { return renewals(received, 2) >= 2; });
-  client_->release(short_lived(2));
-  client_->adopt_trusted(short_lived(3));
-  worker_.wait_until([](const auto& received) { return renewals(received, 3) >= 2; });
-  const auto then = renewals(worker_.received(), 2);  // one may have been on its way
-  worker_.wait_until([](const auto& received) { return renewals(received, 3) >= 6; });
-  EXPECT_EQ(renewals(worker_.received(), 2), then);
-}
-
 TEST_F(LeaseKeeperTest, GoesOnWhereConnectionsEndBeforeTheWelcome) {
   std::atomic<int> greetings = 0;
   worker_.on_hello = [&](const wire::Hello& hello) -> std::optional<wire::Welcome> {

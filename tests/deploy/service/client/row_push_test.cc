@@ -84,28 +84,6 @@ TEST_F(RowPushTest, AConnectionThatBreaksWhileTheNextPieceWaitsForRoomIsMadeAgai
   EXPECT_EQ(worker_.received().rows.size(), 3U);
 }
 
-TEST_F(RowPushTest, WorkersGetTheirPiecesByTurnsAndNotTooManyAtOnce) {
-  const std::int64_t piece = piece_rows(kSmallRowBytes);
-  const std::int64_t share = (static_cast<std::int64_t>(kPiecesAhead) + 1) * piece;
-  const std::vector<std::byte> rows(static_cast<std::size_t>(2 * share) * kSmallRowBytes);
-  std::vector<std::size_t> received;
-  // The second for a machine that is so slow or stalls.
-  for (const auto patience : {std::chrono::seconds(1), std::chrono::seconds(15)}) {
-    FakeWorker one;
-    FakeWorker other;
-    for (FakeWorker* worker : {&one, &other}) {
-      worker->on_rows = [](const wire::Rows&) { return std::nullopt; };
-    }
-    const std::vector<std::string> addresses = {one.address(), other.address()};
-    const SequenceHandle a = small_sequence(9, addresses, 2 * share, share);
-    EXPECT_EQ(code_of([&] { client_->push_rows(a, 0, 0, rows, Deadline::after(patience)); }),
-              ErrorCode::kDeadlineExceeded);
-    received = {one.received().rows.size(), other.received().rows.size()};
-    if (std::ranges::min(received) >= kPiecesAhead) break;
-  }
-  EXPECT_EQ(received, std::vector<std::size_t>(2, kPiecesAhead));
-}
-
 TEST_F(RowPushTest, RefusedRowsAreAnErrorAndTheRestIsNotSent) {
   TierClientConfig config;
   config.max_in_flight_bytes = 1;
@@ -145,16 +123,6 @@ TEST_F(RowPushTest, OfManySequencesTheOthersArrive) {
   ASSERT_EQ(received.size(), 3U);
   EXPECT_EQ(received[2].begin, 190);
   EXPECT_EQ(received[2].layer, 2);
-}
-
-TEST_F(RowPushTest, RowsWithoutAnAnswerEndAtTheDeadline) {
-  worker_.on_rows = [](const wire::Rows&) { return std::nullopt; };
-  const SequenceHandle a = sequence();
-  std::vector<std::byte> rows(10 * kSmallRowBytes);
-  EXPECT_EQ(code_of([&] {
-              client_->push_rows(a, 0, 0, rows, Deadline::after(std::chrono::milliseconds(50)));
-            }),
-            ErrorCode::kDeadlineExceeded);
 }
 
 }  // namespace
