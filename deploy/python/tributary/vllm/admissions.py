@@ -146,7 +146,7 @@ class Admissions:
             sequence.wait_ready(timeout=READY_S)
             # A new epoch: nobody else who has the handle can step or claim any more.
             sequence.truncate(wanted.prompt_tokens, timeout=min(2.0, self._options.timeout))
-        except (tributary.Error, TypeError) as error:
+        except Exception as error:  # whatever a user has sent, this thread goes on
             if sequence is not None:
                 self._client.release(sequence)
             self._claim_failed(request, wanted, error)

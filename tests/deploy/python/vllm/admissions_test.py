@@ -57,7 +57,7 @@ def test_a_sequence_is_claimed_once(pool):
         pool.free([mine, own])
 
 
-@pytest.mark.parametrize("text", ["", "{}", 7, None])
+@pytest.mark.parametrize("text", ["", "{}", 7, None, "\ud800", [], {"token": 1}])
 def test_what_is_no_handle_is_not_claimed(pool, text):
     with engine(pool) as (_, ask):
         sequence, claimed = ask("a", 9, handle(text))

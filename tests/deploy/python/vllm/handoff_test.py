@@ -1,6 +1,7 @@
 # Two engines and a tier: the first computes prompts, the second decodes. Tokens are those of one
 # engine without the plug-in.
 import contextlib
+import json
 import re
 
 import pytest
@@ -74,6 +75,18 @@ def test_a_handle_is_claimed_once_and_for_its_prompt(pair, own):
     assert pair.second.tokens(asked, NEW, transfer=given) == [expected[i] for i in (0, 1, 0, 3)]
     assert len(pair.refused()) == 3, pair.refused()
     wait_until(lambda: pair.held() == 2, "of two handles that nobody claims", FREED_S)
+    wait_until(lambda: pair.tier.busy_pages() == 0, "leases have ended", FREE_S)
+
+
+def test_a_made_up_handle_reaches_nobodys_rows(pair, own):
+    """Both requests are in one engine, which has proven the first one's sequence."""
+    prompts, expected = FIRST[4:6], own("v2")[0][4:6]
+    handles, before = pair.hand_over(prompts)["transfer"], len(pair.refused())
+    victim, mine = (json.loads(handle["tributary_sequence"]) for handle in handles)
+    forged = handles[1] | {"tributary_sequence": json.dumps(
+        mine | {"sequence_id": victim["sequence_id"]})}
+    assert pair.second.tokens(prompts, NEW, transfer=[handles[0], forged]) == expected
+    assert len(pair.refused()) == before + 1, pair.refused()
     wait_until(lambda: pair.tier.busy_pages() == 0, "leases have ended", FREE_S)
 
 
