@@ -120,9 +120,8 @@ struct WorkerOptions {
       "Weights: a folder with config.json and *.safetensors, or a golden file. Without them the "
       "pool serves `attend` alone");
     v(latent_norm_eps, "--latent-norm-eps", {1e-12, 0.1},
-      "Of a --model: epsilon of the norms of the latents, which DeepSeek's code and transformers "
-      "fix "
-      "at 1e-6; a model that was trained with its config's rms_norm_eps needs that one");
+      "Epsilon of a model's norms of latents: 1e-6 in DeepSeek's code and transformers; a model "
+      "that was trained with its config's rms_norm_eps needs that one");
     visit_shape(v, shape);
     v(layers, "--layers", {0, 1024}, "Layers that the pool serves",
       {.shown_default = "0, the model's or the file's; 1 of a named shape"});
