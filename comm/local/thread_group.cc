@@ -12,7 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/awake_wait.h"
 #include "core/base/look_for.h"
+#include "core/interface/clock.h"
 
 namespace tributary {
 namespace {
@@ -106,7 +108,7 @@ class ThreadGroupState {
   [[nodiscard]] Status late(const Collective& call) const;
   [[nodiscard]] bool copy_all(int rank, Deadline deadline) const;
   [[nodiscard]] bool copy(std::span<std::byte> to, std::span<const std::byte> from,
-                          Deadline deadline) const;
+                          AwakeWait& patience) const;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -139,7 +141,8 @@ Status ThreadGroupState::collective(int rank, const Collective& call, Deadline d
       look_for(over);
       lock.lock();
     }
-    if (!changed_.wait_until(lock, deadline.when(), over)) poison_locked(late(call));
+    const AwakeWait patience(deadline, steady_clock().now());
+    if (!steady_clock().wait_until(changed_, lock, patience, over)) poison_locked(late(call));
   };
 
   wait_for(started_);
@@ -181,9 +184,9 @@ Status ThreadGroupState::late(const Collective& call) const {
 }
 
 bool ThreadGroupState::copy(std::span<std::byte> to, std::span<const std::byte> from,
-                            Deadline deadline) const {
+                            AwakeWait& patience) const {
   for (std::size_t done = 0; done < from.size(); done += kPieceBytes) {
-    if (stop_.load(std::memory_order_relaxed) || deadline.expired()) return false;
+    if (stop_.load(std::memory_order_relaxed) || patience.over(steady_clock().now())) return false;
     const std::span<const std::byte> piece =
         from.subspan(done, std::min(kPieceBytes, from.size() - done));
     std::memcpy(to.data() + done, piece.data(), piece.size());
@@ -193,9 +196,10 @@ bool ThreadGroupState::copy(std::span<std::byte> to, std::span<const std::byte> 
 
 bool ThreadGroupState::copy_all(int rank, Deadline deadline) const {
   const auto self = static_cast<std::size_t>(rank);
+  AwakeWait patience(deadline, steady_clock().now());
   for (std::size_t peer = 0; peer < calls_.size(); ++peer) {
     if (!copy(calls_[self]->block_from(static_cast<int>(peer)), calls_[peer]->block_to(rank),
-              deadline)) {
+              patience)) {
       return false;
     }
   }

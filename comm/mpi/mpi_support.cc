@@ -40,7 +40,7 @@ Status mpi_status(std::string_view call, int code) {
 }
 
 Waiter::Waiter(std::string_view call, Deadline deadline)
-    : call_(call), deadline_(deadline), begin_(std::chrono::steady_clock::now()) {
+    : call_(call), begin_(std::chrono::steady_clock::now()), patience_(deadline, begin_) {
   progressed();
 }
 
@@ -52,7 +52,7 @@ void Waiter::progressed() noexcept {
 
 Status Waiter::pause(const std::function<Status()>& interrupted) {
   const Time now = std::chrono::steady_clock::now();
-  if (now >= deadline_.when()) {
+  if (patience_.over(now)) {
     return {ErrorCode::kDeadlineExceeded,
             fmt::format("{}: not complete at the deadline, after {} us", call_,
                         std::chrono::duration_cast<microseconds>(now - begin_).count())};
@@ -63,7 +63,7 @@ Status Waiter::pause(const std::function<Status()>& interrupted) {
     if (Status status = interrupted(); !status.ok()) return status;
   }
   if (sleeps) {
-    std::this_thread::sleep_for(std::min<nanoseconds>(sleep_, deadline_.when() - now));
+    std::this_thread::sleep_for(std::min<nanoseconds>(sleep_, patience_.next_look(now) - now));
     sleep_ = std::min(2 * sleep_, kLongestSleep);
   } else {
     sched_yield();

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/awake_wait.h"
 #include "core/base/deadline.h"
 #include "core/base/error.h"
 
@@ -45,8 +46,8 @@ class Waiter {
 
  private:
   std::string_view call_;
-  Deadline deadline_;
   Time begin_;
+  AwakeWait patience_;
   Time yield_until_;
   std::chrono::nanoseconds sleep_{0};
   unsigned pauses_ = 0;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "comm/nccl/nccl_table.h"
+#include "core/base/awake_wait.h"
 
 namespace tributary {
 namespace {
@@ -51,12 +52,13 @@ cudaError_t query(cudaStream_t stream) {
 template <typename Ended>
 Status poll(std::string_view what, Deadline deadline, const Ended& ended) {
   const auto begin = Clock::now();
+  AwakeWait patience(deadline, begin);
   for (;;) {
     bool done = false;
     Status status = ended(done);
     if (!status.ok() || done) return status;
     const auto now = Clock::now();
-    if (now >= deadline.when()) {
+    if (patience.over(now)) {
       return {
           ErrorCode::kDeadlineExceeded,
           fmt::format("nccl {}: not complete at the deadline, after {} us", what,
@@ -65,7 +67,7 @@ Status poll(std::string_view what, Deadline deadline, const Ended& ended) {
     if (now - begin < kYieldTime) {
       sched_yield();
     } else {
-      std::this_thread::sleep_for(std::min<Clock::duration>(kSleep, deadline.when() - now));
+      std::this_thread::sleep_for(std::min<Clock::duration>(kSleep, patience.next_look(now) - now));
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "core/base/awake_wait.h"
 #include "core/base/deadline.h"
 
 namespace tributary {
@@ -30,6 +31,18 @@ class Clock {
     while (!ready()) {
       if (now() >= until) return false;
       wait_until(changed, lock, until);
+    }
+    return true;
+  }
+
+  /// As above, at most until `patience` is over.
+  template <typename Ready>
+  bool wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+                  AwakeWait patience, Ready ready) {
+    while (!ready()) {
+      const Time time = now();
+      if (patience.over(time)) return false;
+      wait_until(changed, lock, patience.next_look(time));
     }
     return true;
   }

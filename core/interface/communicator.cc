@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/interface/clock.h"
+
 namespace tributary {
 
 Status Communicator::finish(Status status) {
@@ -29,7 +31,8 @@ Status Communicator::complete(Deadline deadline) {
 Status Communicator::run(const Collective& call, Deadline deadline) {
   if (!poison_.ok()) return poison_;
   Status status = check_collective(call, rank_, size_);
-  if (status.ok() && deadline.expired()) {
+  const Time now = steady_clock().now();
+  if (status.ok() && deadline.heard_from(now).expired(now)) {
     // If a rank is late because of a failed peer, it reports the peer's failure.
     status = do_look_for_failure();
     if (status.ok()) {

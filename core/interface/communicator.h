@@ -41,7 +41,7 @@ class Traffic {
 ///
 /// Failure: a missed deadline, a lost peer or bad arguments poison the communicator for good; that
 /// call and every later one return the status of the first failure, and nothing more is sent. A
-/// deadline that has passed when a call begins is a missed one.
+/// deadline that has passed when a call begins is a missed one, unless it has a hearing.
 ///
 ///   right: every rank calls all_gather, a failed one with an error in its payload;
 ///   wrong: a failed rank returns early, and its peers pair this call with its next one.

@@ -90,7 +90,7 @@ void check_exchange(const Backend& backend, const Communicator& communicator,
 }
 
 void handshake(const WorkerConfig& config, std::string_view backend, const Status& set_up,
-               Communicator& communicator) {
+               Communicator& communicator, Deadline deadline) {
   Handshake mine{.pages = config.pages,
                  .exchange = config.exchange,
                  .workers_per_node = config.workers_per_node,
@@ -98,8 +98,7 @@ void handshake(const WorkerConfig& config, std::string_view backend, const Statu
                  .costs = config.costs,
                  .backend = {}};
   set_text(mine.backend, backend);
-  const std::vector<Handshake> all =
-      gather_values(communicator, set_up, mine, Deadline::after(config.start_timeout));
+  const std::vector<Handshake> all = gather_values(communicator, set_up, mine, deadline);
   for (std::size_t r = 1; r < all.size(); ++r) {
     if (const auto difference = find_difference(all[0], all[r])) {
       fail(ErrorCode::kInvalidArgument, "{} is {} on worker 0 and {} on worker {}",

@@ -22,6 +22,6 @@ void check_exchange(const Backend& backend, const Communicator& communicator,
 /// its own set-up went. Every rank throws the same error: that of the first rank whose set-up
 /// failed, else kInvalidArgument naming the first difference and the two ranks.
 void handshake(const WorkerConfig& config, std::string_view backend, const Status& set_up,
-               Communicator& communicator);
+               Communicator& communicator, Deadline deadline);
 
 }  // namespace tributary

@@ -13,6 +13,11 @@
 namespace tributary {
 namespace {
 
+/// A rank that was held up hears the others for so long before it ends the pool for their silence.
+/// Processes that were stopped together, as a container or a virtual machine is, go on within
+/// milliseconds of each other; on a machine with 25 times more work than cores, within a second.
+constexpr std::chrono::seconds kHearing{2};
+
 /// How one rank tells the others how the round went for it.
 struct Agreement {
   PhaseTimes phase_us{};
@@ -33,7 +38,7 @@ bool same_plan(const StepItem& a, const StepItem& b) {
 
 Worker::Worker(const WorkerConfig& config, Backend& backend, Communicator& communicator,
                PoolClient& client, IngestTable& ingest, Communicator* exchange,
-               OrderChannel* orders)
+               OrderChannel* orders, Clock& clock)
     : config_(config),
       backend_(backend),
       communicator_(communicator),
@@ -41,6 +46,7 @@ Worker::Worker(const WorkerConfig& config, Backend& backend, Communicator& commu
       client_(client),
       ingest_(ingest),
       orders_(orders),
+      clock_(clock),
       builder_(communicator.size(), communicator.rank(), config.leaf_tokens) {
   set_up();
 }
@@ -61,7 +67,11 @@ void Worker::set_up() {
                                   .row_format = a.row_format});
     executor_ = std::make_unique<RoundExecutor>(a, backend_, exchange_, *cache_);
   });
-  handshake(config_, backend_.name(), own, communicator_);
+  handshake(config_, backend_.name(), own, communicator_, deadline_in(config_.start_timeout));
+}
+
+Deadline Worker::deadline_in(Duration timeout) const {
+  return Deadline(clock_.now() + timeout, std::min<Duration>(kHearing, timeout));
 }
 
 RoundReport Worker::lead(const Order& order) {
@@ -70,7 +80,7 @@ RoundReport Worker::lead(const Order& order) {
          communicator_.rank());
   }
   RoundReport report;
-  report.status = orders_->send(encode_order(order), Deadline::after(config_.round_timeout));
+  report.status = orders_->send(encode_order(order), deadline_in(config_.round_timeout));
   if (report.status.ok()) {
     perform(order, report);
   } else {
@@ -85,7 +95,7 @@ RoundReport Worker::follow() {
          communicator_.rank());
   }
   RoundReport report;
-  report.status = orders_->wait(order_bytes_, Deadline::after(config_.order_timeout), [this] {
+  report.status = orders_->wait(order_bytes_, deadline_in(config_.order_timeout), [this] {
     Status status = communicator_.look_for_failure();
     return status.ok() ? exchange_.look_for_failure() : status;
   });
@@ -112,26 +122,25 @@ RoundReport Worker::perform(const Order& order) {
 }
 
 void Worker::perform(const Order& order, RoundReport& report) {
-  const Deadline deadline = Deadline::after(config_.round_timeout);
+  const Deadline deadline = deadline_in(config_.round_timeout);
   report.stop = order.stop;
   times_ = {};
   Status outcome;
   const Status own = status_of([&] {
-    executor_->trim(std::chrono::steady_clock::now());
+    executor_->trim(clock_.now());
     for (const TableOp& op : order.ops) apply(op, order.round);
     drained_round_ = std::min(ingest_.drained_round(), order.round);
-    const auto begin = std::chrono::steady_clock::now();
+    const Time begin = clock_.now();
     copy_us_ = 0;
     if (!order.copies.empty()) {
       outcome = copy_pages(order.copies, backend_, *cache_, communicator_, deadline, failure_);
-      copy_us_ = seconds_since(begin) * 1e6;
+      copy_us_ = seconds_between(begin, clock_.now()) * 1e6;
     }
     if (outcome.ok()) {
       outcome = order.step.empty() ? agree(order.round, deadline, report)
                                    : round(order, deadline, report);
     }
-    report.step_us =
-        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+    report.step_us = seconds_between(begin, clock_.now()) * 1e6;
   });
   // Only a table or a plan that does not match the others' fails so.
   if (!own.ok()) leave(own);

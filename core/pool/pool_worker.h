@@ -11,6 +11,7 @@
 
 #include "core/cost/built_in_costs.h"
 #include "core/interface/backend.h"
+#include "core/interface/clock.h"
 #include "core/interface/communicator.h"
 #include "core/plan/plan.h"
 #include "core/pool/canary.h"
@@ -93,7 +94,7 @@ class Worker {
   /// `orders` is for lead() and follow().
   Worker(const WorkerConfig& config, Backend& backend, Communicator& communicator,
          PoolClient& client, IngestTable& ingest, Communicator* exchange = nullptr,
-         OrderChannel* orders = nullptr);
+         OrderChannel* orders = nullptr, Clock& clock = steady_clock());
   ~Worker();
 
   /// Rank 0: sends the order to all ranks and takes part in it, as perform(). Throws
@@ -116,6 +117,8 @@ class Worker {
 
  private:
   void set_up();
+  /// One by which this rank judges the others.
+  [[nodiscard]] Deadline deadline_in(Duration timeout) const;
   void perform(const Order& order, RoundReport& report);
   void leave(const Status& reason);
   void apply(const TableOp& op, std::uint64_t round);
@@ -132,6 +135,7 @@ class Worker {
   PoolClient& client_;
   IngestTable& ingest_;
   OrderChannel* orders_;
+  Clock& clock_;
   std::vector<std::byte> order_bytes_;
   std::optional<SequenceTable> table_;  // empty only until the handshake
   std::unique_ptr<Cache> cache_;

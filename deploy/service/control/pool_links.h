@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "comm/http/websocket.h"
+#include "core/base/stall_clock.h"
 #include "core/interface/clock.h"
 #include "deploy/service/control/control_log.h"
 #include "deploy/service/control/pool_calls.h"
 #include "deploy/service/control/pool_registry.h"
 #include "deploy/service/control/refused_pools.h"
-#include "deploy/service/control/stall_clock.h"
 #include "deploy/service/protocol/pool_messages.h"
 
 namespace tributary {

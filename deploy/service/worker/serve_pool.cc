@@ -14,6 +14,7 @@
 #include "comm/http/certificate_check.h"
 #include "comm/wire/access_token.h"
 #include "core/base/line_writer.h"
+#include "core/interface/clock.h"
 #include "core/pool/gather_all.h"
 #include "core/pool/pool_worker.h"
 #include "deploy/runtime/device.h"
@@ -22,6 +23,7 @@
 #include "deploy/service/transport/data_transport.h"
 #include "deploy/service/worker/home/home.h"
 #include "deploy/service/worker/home/service_client.h"
+#include "deploy/service/worker/leader/beat_watch.h"
 #include "deploy/service/worker/leader/leader.h"
 #include "deploy/service/worker/leader/local_leader.h"
 #include "deploy/service/worker/leader/pool_costs.h"
@@ -95,15 +97,15 @@ void check_own_certificate(const WorkerOptions& options, std::string_view addres
   }
 }
 
-/// Calls `work` twice a second on its own thread.
+/// Calls work(now) twice a second on its own thread.
 class Ticker {
  public:
-  explicit Ticker(std::function<void()> work)
+  explicit Ticker(std::function<void(Time)> work)
       : thread_([this, work = std::move(work)] {
           std::unique_lock lock(mutex_);
           while (!changed_.wait_for(lock, kTick, [this] { return ended_; })) {
             lock.unlock();
-            work();
+            work(steady_clock().now());
             lock.lock();
           }
         }) {}
@@ -232,9 +234,9 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   Peers peers;
   HomeQueue queue(kMaxRequestBytes, [&](const auto& request) { send_reply(peers, request); });
   Relays relays(peers);
-  LeaderInbox inbox(communicator.size());
-  LocalLeader local(communicator.size(), peers, queue, relays, inbox);
-  RemoteLeader remote(rank, pool_key, peers, queue, relays);
+  LeaderInbox inbox(communicator.size(), steady_clock());
+  LocalLeader local(communicator.size(), peers, queue, relays, inbox, steady_clock());
+  RemoteLeader remote(rank, pool_key, peers, queue, relays, steady_clock());
   LeaderPort& port = leads ? static_cast<LeaderPort&>(local) : remote;
 
   ServiceClient client(model, *backend, queue);
@@ -301,14 +303,11 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   }
 
   // Beats go on while a round runs, and so does the watch over the others' beats.
-  bool ending = false;
-  const auto tick = [&] {
+  BeatWatch watch(inbox, milliseconds(options.leader.worker_timeout_ms), kTick,
+                  steady_clock().now(), events.fatal);
+  const auto tick = [&](Time now) {
     plane->tick();
-    if (!leads || !events.fatal) return;
-    // The leader itself reports earlier, unless it is stuck in a round with a worker that is gone.
-    if (std::exchange(ending, !inbox.lost().ok())) events.fatal(inbox.lost());
-    const Status silent = inbox.check_beats(milliseconds(options.leader.worker_timeout_ms) + kTick);
-    if (!silent.ok()) events.fatal(silent);
+    if (leads) watch.tick(now);
   };
   if (!leads) {
     const Ticker ticker(tick);

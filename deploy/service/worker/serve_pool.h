@@ -25,8 +25,8 @@ struct WorkerEvents {
   Round round;
   /// Called on rank 0 when the pool serves.
   std::function<void(const RegisterPool&)> serving;
-  /// Called on rank 0, from another thread, when a worker is silent and this one may be stuck in a
-  /// round with it. It should end the program; if it is empty, the round's deadline ends the pool.
+  /// Called on rank 0, from another thread, when a worker is lost and this one is stuck in a round
+  /// with it. It should end the program; if it is empty, the round's deadline ends the pool.
   std::function<void(const Status&)> fatal;
   /// SIGINT and SIGTERM end the pool: it admits no more, lets running sequences go on up to the
   /// drain timeout, then ends every worker.

@@ -26,7 +26,7 @@ struct LeaderOptions {
   int max_batch = 256;
   int batch_wait_us = 50;
   int lease_ms = 30'000;
-  int worker_timeout_ms = 3'000;
+  int worker_timeout_ms = 10'000;
   int drain_timeout_ms = 10'000;
   int canary_interval_ms = 1'000;
 

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/awake_wait.h"
 #include "core/base/deadline.h"
 #include "core/base/error.h"
 
@@ -78,12 +79,13 @@ template <typename Query>
 void wait_until(const Query& query, const void* handle, Deadline deadline, std::string_view what) {
   const RelaxedCapture relaxed;
   const auto begin = std::chrono::steady_clock::now();
+  AwakeWait patience(deadline, begin);
   for (;;) {
     const cudaError_t code = query();
     if (code == cudaSuccess) return late_work().remove(handle);
     if (code != cudaErrorNotReady) check(code, what);
     const auto now = std::chrono::steady_clock::now();
-    if (now >= deadline.when()) {
+    if (patience.over(now)) {
       late_work().add(handle);
       fail(ErrorCode::kDeadlineExceeded, "{}: not complete at the deadline, after {} us", what,
            std::chrono::duration_cast<std::chrono::microseconds>(now - begin).count());
@@ -91,7 +93,7 @@ void wait_until(const Query& query, const void* handle, Deadline deadline, std::
     if (now - begin < kYieldTime) {
       sched_yield();
     } else {
-      std::this_thread::sleep_for(std::min<Duration>(kSleep, deadline.when() - now));
+      std::this_thread::sleep_for(std::min<Duration>(kSleep, patience.next_look(now) - now));
     }
   }
 }

@@ -235,6 +235,34 @@ TEST(PoolFailure, ARankThatHangsInARoundIsMissedByItsDeadline) {
   expect_end(result, ErrorCode::kDeadlineExceeded);
 }
 
+/// An hour behind, from `late` on: who reckons a deadline by it is held up until long after it.
+class LateClock final : public Clock {
+ public:
+  [[nodiscard]] Time now() const override {
+    return steady_clock().now() - (late ? std::chrono::hours(1) : std::chrono::hours(0));
+  }
+  void wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+                  Time until) override {
+    steady_clock().wait_until(changed, lock, until);
+  }
+
+  std::atomic<bool> late = false;
+};
+
+TEST(PoolFailure, RanksThatStoodStillTogetherUntilAfterTheDeadlineGoOn) {
+  LateClock clock;
+  PoolSetup setup = pool_of_three();
+  setup.clock = &clock;
+  const PoolResult result = run_pool(setup, [&](PoolLeader& leader) {
+    clock.late = true;
+    (void)decode_through_failures(leader);
+    clock.late = false;
+  });
+  for (const auto& statuses : result.statuses) {
+    for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << status.message();
+  }
+}
+
 TEST(PoolFailure, ALeaderThatThrowsReleasesItsFollowers) {
   EXPECT_EQ(message_of([] {
               (void)run_pool(pool_of_three(), [](PoolLeader& leader) {

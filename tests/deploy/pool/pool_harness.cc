@@ -403,7 +403,8 @@ PoolResult run_pool(const PoolSetup& setup, const std::function<void(PoolLeader&
     } else if (!backend.host_memory()) {
       exchange = make_staged_communicator(backend, communicator);
     }
-    Worker worker(config, backend, communicator, client, *table, exchange.get(), &orders);
+    Worker worker(config, backend, communicator, client, *table, exchange.get(), &orders,
+                  *setup.clock);
     receiving[static_cast<std::size_t>(rank)].set_value({table.get(), &backend, &worker.cache()});
     auto& statuses = result.statuses[static_cast<std::size_t>(rank)];
     if (std::ranges::count(setup.absent, rank) > 0) return;

@@ -63,6 +63,7 @@ struct PoolSetup {
   /// Ranks that construct their worker and then do nothing more.
   std::vector<int> absent;
   std::chrono::milliseconds timeout{20'000};
+  Clock* clock = &steady_clock();  // of the workers
   /// How many of `tokens` tokens proposed from `position` on are right; empty: all. The wrong ones
   /// get other rows and queries, and their outputs are not kept.
   std::function<std::int32_t(std::int64_t tag, std::int64_t position, std::int32_t tokens)> accept;

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "core/base/awake_wait.h"
 #include "core/pool/order_channel.h"
 
 namespace tributary {
@@ -34,11 +35,14 @@ class ThreadOrders final : public OrderChannel {
   Status wait(std::vector<std::byte>& order, Deadline deadline,
               const std::function<Status()>& look) override {
     constexpr std::chrono::milliseconds kLook{5};
+    AwakeWait patience(deadline, std::chrono::steady_clock::now());
     std::unique_lock lock(board_.mutex);
     while (next_ == board_.orders.size()) {
       Status status = look();
       if (!status.ok()) return status;
-      if (deadline.expired()) return {ErrorCode::kDeadlineExceeded, "no order came in time"};
+      if (patience.over(std::chrono::steady_clock::now())) {
+        return {ErrorCode::kDeadlineExceeded, "no order came in time"};
+      }
       board_.posted.wait_for(lock, kLook);
     }
     order = board_.orders[next_++];

@@ -8,6 +8,7 @@ import pathlib
 import re
 import signal
 import sys
+import time
 import unittest
 
 sys.dont_write_bytecode = True
@@ -114,6 +115,17 @@ class Pools(Failures):
 
     def test_killed_worker(self):
         self.check_lost_and_back(signal.SIGKILL)
+
+    def test_leader_that_stood_still(self):
+        # For longer than a worker may be silent: its own stop is not the other worker's silence.
+        flags = ["--worker-timeout-ms", "1000", "--round-timeout-ms", "10000"]
+        with Tier(pools=(2,), worker_flags=flags) as tier:
+            leader = tier.pools["pool0"].pids()[0]
+            os.kill(leader, signal.SIGSTOP)
+            time.sleep(5)
+            os.kill(leader, signal.SIGCONT)
+            self.finish(self.start(tier, 4, 0.1))
+            self.assertEqual(tier.pools["pool0"].pids()[0], leader)
 
 
 class EveryPool(Failures):

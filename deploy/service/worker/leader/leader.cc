@@ -33,16 +33,11 @@ Leader::Leader(const LeaderConfig& config, Worker& worker, LeaderInbox& inbox, L
 
 void Leader::run() {
   last_order_ = next_canary_ = std::chrono::steady_clock::now();
-  Time next_check = last_order_;
   for (bool stop = false; !stop;) {
     inbox_.wait(next_event(std::chrono::steady_clock::now()));
     inbox_.take(mail_);
     mail_.lost.throw_if_error();
     const Time now = std::chrono::steady_clock::now();
-    if (now >= next_check) {
-      inbox_.check_beats(milliseconds(config_.options.worker_timeout_ms)).throw_if_error();
-      next_check = now + kReleasePoll;
-    }
     bool order = false;
     {
       const std::lock_guard lock(mutex_);

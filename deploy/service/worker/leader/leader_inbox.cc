@@ -18,7 +18,8 @@ void LeaderMail::clear() {
   lost = {};
 }
 
-LeaderInbox::LeaderInbox(int workers) : peers_(static_cast<std::size_t>(workers)) {
+LeaderInbox::LeaderInbox(int workers, Clock& clock)
+    : clock_(clock), peers_(static_cast<std::size_t>(workers)) {
   peers_.front().joined = true;
 }
 
@@ -34,7 +35,7 @@ bool LeaderInbox::post(std::vector<Message>& messages, Message message) {
 }
 
 bool LeaderInbox::post_items(int rank, wire::Items items) {
-  return post(mail_.items, {rank, std::chrono::steady_clock::now(), std::move(items)});
+  return post(mail_.items, {rank, clock_.now(), std::move(items)});
 }
 
 bool LeaderInbox::post_relay(int rank, wire::ControlRelay relay) {
@@ -49,7 +50,7 @@ void LeaderInbox::post_progress(const wire::Progress& progress) {
   {
     const std::lock_guard lock(mutex_);
     progress_.insert_or_assign({progress.sequence_id, progress.rank},
-                               LeaderMail::Progress{std::chrono::steady_clock::now(), progress});
+                               LeaderMail::Progress{clock_.now(), progress});
     completed_ = completed_ || progress.missing_layer < 0;
   }
   // An incomplete prompt needs no action: the leader reads this when it wakes for something else.
@@ -60,7 +61,7 @@ void LeaderInbox::post_beat(const wire::Beat& beat) {
   const std::lock_guard lock(mutex_);
   if (beat.rank < 0 || static_cast<std::size_t>(beat.rank) >= peers_.size()) return;
   Peer& peer = peers_[static_cast<std::size_t>(beat.rank)];
-  peer.heard = std::chrono::steady_clock::now();
+  peer.heard = clock_.now();
   peer.beat = beat;
 }
 
@@ -69,7 +70,7 @@ void LeaderInbox::post_joined(int rank) {
     const std::lock_guard lock(mutex_);
     Peer& peer = peers_.at(static_cast<std::size_t>(rank));
     peer.joined = true;
-    peer.heard = std::chrono::steady_clock::now();
+    peer.heard = clock_.now();
   }
   changed_.notify_all();
 }
@@ -92,7 +93,7 @@ void LeaderInbox::post_stop() {
 
 void LeaderInbox::wait(Time until) {
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, until, [this] { return completed_ || !mail_.empty(); });
+  clock_.wait_until(changed_, lock, until, [this] { return completed_ || !mail_.empty(); });
 }
 
 void LeaderInbox::take(LeaderMail& mail) {
@@ -112,7 +113,8 @@ Status LeaderInbox::wait_joined(Deadline deadline) {
     return std::ranges::find(peers_, false, &Peer::joined) - peers_.begin();
   };
   const auto all = static_cast<std::ptrdiff_t>(peers_.size());
-  changed_.wait_until(lock, deadline.when(), [&] { return absent() == all || !mail_.lost.ok(); });
+  clock_.wait_until(changed_, lock, deadline.when(),
+                    [&] { return absent() == all || !mail_.lost.ok(); });
   if (!mail_.lost.ok()) return mail_.lost;
   if (absent() == all) return {};
   return {ErrorCode::kDeadlineExceeded,
@@ -128,17 +130,18 @@ std::vector<Duration> LeaderInbox::beat_ages(Time now) const {
   return ages;
 }
 
-Status LeaderInbox::check_beats(Duration limit) const {
-  const auto ages = beat_ages(std::chrono::steady_clock::now());
+void LeaderInbox::check_beats(Duration limit, Time now, Time awake_since) {
+  using std::chrono::duration_cast, std::chrono::milliseconds;
+  const auto ages = beat_ages(now);
   for (std::size_t r = 1; r < ages.size(); ++r) {
-    if (ages[r] <= limit) continue;
-    using std::chrono::duration_cast, std::chrono::milliseconds;
-    return {ErrorCode::kWorkerFailed,
-            fmt::format("worker {} has been silent for {} ms, limit {} ms", r,
-                        duration_cast<milliseconds>(ages[r]).count(),
-                        duration_cast<milliseconds>(limit).count())};
+    const Duration silent = std::min(ages[r], now - awake_since);
+    if (silent <= limit) continue;
+    post_lost(
+        {ErrorCode::kWorkerFailed, fmt::format("worker {} has been silent for {} ms, limit {} ms",
+                                               r, duration_cast<milliseconds>(silent).count(),
+                                               duration_cast<milliseconds>(limit).count())});
+    return;
   }
-  return {};
 }
 
 Status LeaderInbox::lost() const {

@@ -12,6 +12,7 @@
 
 #include "core/base/deadline.h"
 #include "core/base/error.h"
+#include "core/interface/clock.h"
 #include "deploy/service/protocol/pool_messages.h"
 #include "deploy/service/protocol/worker_messages.h"
 
@@ -47,8 +48,8 @@ struct LeaderMail {
 /// Any thread may call post_*; only the leader's calls wait and take.
 class LeaderInbox {
  public:
-  /// `workers`: ranks of the pool.
-  explicit LeaderInbox(int workers);
+  /// `workers`: ranks of the pool. `clock` says when a message came.
+  LeaderInbox(int workers, Clock& clock);
 
   /// Returns false, and keeps nothing, if the leader is kMaxMessages behind.
   [[nodiscard]] bool post_items(int rank, wire::Items items);
@@ -71,8 +72,9 @@ class LeaderInbox {
   [[nodiscard]] Status wait_joined(Deadline deadline);
   /// The age of each worker's last beat or, before the first, of its join. 0 for the leader itself.
   [[nodiscard]] std::vector<Duration> beat_ages(Time now) const;
-  /// Returns kWorkerFailed if some worker's beat is older than `limit`.
-  [[nodiscard]] Status check_beats(Duration limit) const;
+  /// Posts the loss of a worker that is silent for longer than `limit`. Its silence counts from
+  /// `awake_since` at the earliest, when whoever calls this began to listen.
+  void check_beats(Duration limit, Time now, Time awake_since);
   /// The reason for the pool's end, or ok.
   [[nodiscard]] Status lost() const;
   /// The last beat of each worker.
@@ -90,6 +92,7 @@ class LeaderInbox {
   template <typename Message>
   [[nodiscard]] bool post(std::vector<Message>& messages, Message message);
 
+  Clock& clock_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   LeaderMail mail_;

@@ -26,11 +26,12 @@ struct Leaving {
 }  // namespace
 
 LocalLeader::LocalLeader(int workers, Peers& peers, HomeQueue& queue, Relays& relays,
-                         LeaderInbox& inbox)
+                         LeaderInbox& inbox, Clock& clock)
     : peers_(peers),
       queue_(queue),
       relays_(relays),
       inbox_(inbox),
+      clock_(clock),
       workers_(static_cast<std::size_t>(workers)) {}
 
 void LocalLeader::take(int rank, wire::Items items) {
@@ -102,7 +103,8 @@ Status LocalLeader::send(std::span<const std::byte> order, Deadline deadline) {
   }
   std::unique_lock lock(leaving->mutex);
   const auto left = [&] { return leaving->left + 1 == workers_.size(); };
-  if (leaving->changed.wait_until(lock, deadline.when(), left)) return {};
+  const AwakeWait patience(deadline, clock_.now());
+  if (clock_.wait_until(leaving->changed, lock, patience, left)) return {};
   return {ErrorCode::kDeadlineExceeded, "an order has not left: a worker does not read"};
 }
 

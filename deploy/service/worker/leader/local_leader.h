@@ -22,7 +22,8 @@ namespace tributary {
 class LocalLeader final : public LeaderPort {
  public:
   /// `queue` and `relays` belong to the home beside the leader. All outlive the port.
-  LocalLeader(int workers, Peers& peers, HomeQueue& queue, Relays& relays, LeaderInbox& inbox);
+  LocalLeader(int workers, Peers& peers, HomeQueue& queue, Relays& relays, LeaderInbox& inbox,
+              Clock& clock);
 
   void post(ToLeader message) override {
     std::visit([this](auto& word) { take(0, std::move(word)); }, message);
@@ -55,6 +56,7 @@ class LocalLeader final : public LeaderPort {
   HomeQueue& queue_;
   Relays& relays_;
   LeaderInbox& inbox_;
+  Clock& clock_;
   /// By rank. Written before the leader begins to lead, see LeaderInbox::wait_joined.
   std::vector<PeerId> workers_;
   std::uint64_t last_order_ = 0;

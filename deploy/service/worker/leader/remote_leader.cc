@@ -19,12 +19,13 @@ constexpr auto kLookEvery = std::chrono::milliseconds(100);
 }  // namespace
 
 RemoteLeader::RemoteLeader(int rank, const wire::Token& pool_key, Peers& peers, HomeQueue& queue,
-                           Relays& relays)
+                           Relays& relays, Clock& clock)
     : rank_(rank),
       token_(wire::access_token(pool_key, wire::kPoolItself)),
       peers_(peers),
       queue_(queue),
-      relays_(relays) {}
+      relays_(relays),
+      clock_(clock) {}
 
 void RemoteLeader::connect(const std::string& address) {
   leader_ = peers_.connect_leader(address, {.id = wire::kPoolItself, .secret = token_});
@@ -37,11 +38,13 @@ Status RemoteLeader::send(std::span<const std::byte> /*order*/, Deadline /*deadl
 
 Status RemoteLeader::wait(std::vector<std::byte>& order, Deadline deadline,
                           const std::function<Status()>& look) {
+  AwakeWait patience(deadline, clock_.now());
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait_until(lock,
-                        std::min(deadline.when(), std::chrono::steady_clock::now() + kLookEvery),
-                        [this] { return orders_.contains(next_order_) || !lost_.ok(); });
+    const Time now = clock_.now();
+    const bool over = patience.over(now);
+    clock_.wait_until(changed_, lock, std::min(patience.next_look(now), now + kLookEvery),
+                      [this] { return orders_.contains(next_order_) || !lost_.ok(); });
     if (const auto next = orders_.find(next_order_); next != orders_.end()) {
       order = std::move(next->second);
       orders_.erase(next);
@@ -53,7 +56,7 @@ Status RemoteLeader::wait(std::vector<std::byte>& order, Deadline deadline,
     Status others = look();
     lock.lock();
     if (!others.ok()) return others;
-    if (deadline.expired() && !orders_.contains(next_order_)) {
+    if (over && !orders_.contains(next_order_)) {
       return {ErrorCode::kDeadlineExceeded, "worker 0, the leader, has been silent for too long"};
     }
   }

@@ -15,6 +15,7 @@
 
 #include "comm/wire/access_token.h"
 #include "core/base/deadline.h"
+#include "core/interface/clock.h"
 #include "deploy/service/worker/home/home_queue.h"
 #include "deploy/service/worker/home/peers.h"
 #include "deploy/service/worker/leader/leader_port.h"
@@ -26,7 +27,7 @@ class RemoteLeader final : public LeaderPort {
  public:
   /// `queue` and `relays` belong to the home on this rank. All outlive the port.
   RemoteLeader(int rank, const wire::Token& pool_key, Peers& peers, HomeQueue& queue,
-               Relays& relays);
+               Relays& relays, Clock& clock);
 
   /// Call it once, before the leader is waited for. Earlier posts are lost.
   void connect(const std::string& address);
@@ -57,6 +58,7 @@ class RemoteLeader final : public LeaderPort {
   Peers& peers_;
   HomeQueue& queue_;
   Relays& relays_;
+  Clock& clock_;
   std::atomic<PeerId> leader_ = 0;
 
   std::mutex mutex_;  // guards what follows

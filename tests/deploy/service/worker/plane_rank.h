@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "core/interface/clock.h"
 #include "deploy/service/worker/home/data_plane.h"
 #include "deploy/service/worker/leader/leader_inbox.h"
 #include "deploy/service/worker/leader/local_leader.h"
@@ -14,11 +15,11 @@
 namespace tributary::test {
 
 struct PlaneRank {
-  PlaneRank(int rank, int workers)
+  PlaneRank(int rank, int workers, Clock& clock = steady_clock())
       : rank(rank),
-        inbox(workers),
-        local(workers, peers, queue, relays, inbox),
-        remote(rank, {}, peers, queue, relays) {
+        inbox(workers, clock),
+        local(workers, peers, queue, relays, inbox, clock),
+        remote(rank, {}, peers, queue, relays, clock) {
     model.served.layers = 1;
   }
 

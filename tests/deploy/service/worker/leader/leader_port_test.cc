@@ -20,6 +20,7 @@
 #include "comm/tcp/tcp_transport.h"
 #include "comm/wire/access_token.h"
 #include "comm/wire/codec.h"
+#include "core/interface/manual_clock.h"
 #include "tests/comm/transport/relay.h"
 #include "tests/core/base/expect_error.h"
 #include "tests/core/pool/order_channel_conformance.h"
@@ -139,6 +140,40 @@ TEST_F(RemoteLeaderTest, APayloadThatOvertakesAnotherWaitsForIt) {
   ASSERT_TRUE(wait().ok());
   EXPECT_EQ(order, std::vector<std::byte>(3, std::byte{33}));
   EXPECT_EQ(wait().code(), ErrorCode::kDeadlineExceeded);
+}
+
+TEST(RemoteLeaderInSimulatedTime, AFollowerThatStoodStillWaitsForOrdersAnew) {
+  using std::chrono::seconds;
+  ManualClock clock{Time(std::chrono::hours(1))};
+  const Time begin = clock.now();
+  PlaneRank mine(1, 2, clock);
+  std::vector<std::byte> order;
+  int looks = 0;
+  const auto wait = [&](const std::function<void()>& first) {
+    looks = 0;
+    return mine.remote.wait(order, Deadline(clock.now() + seconds(20), seconds(2)), [&] {
+      if (++looks == 1) first();
+      return Status();
+    });
+  };
+  EXPECT_EQ(wait([] {}).code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(clock.now(), begin + seconds(20));
+  // The whole process stands still for an hour; then nothing comes, or an order after a second.
+  const auto stand_still = [&] { clock.advance(std::chrono::hours(1)); };
+  EXPECT_EQ(wait(stand_still).code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_GE(clock.now(), begin + std::chrono::hours(1) + seconds(22));
+  EXPECT_LT(clock.now(), begin + std::chrono::hours(1) + seconds(23));
+  EXPECT_TRUE(wait([&] {
+                stand_still();
+                clock.after(seconds(1), [&] {
+                  const auto header = encode(wire::PoolOrder{.number = 1});
+                  mine.remote
+                      .receive({.role = Peers::Role::kLeader}, wire::MessageType::kPoolOrder,
+                               header, 1)
+                      .value()
+                      .done({});
+                });
+              }).ok());
 }
 
 TEST_F(RemoteLeaderTest, WhatCameBeforeTheLeaderWentIsCarriedOut) {

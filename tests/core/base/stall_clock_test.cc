@@ -1,4 +1,4 @@
-#include "deploy/service/control/stall_clock.h"
+#include "core/base/stall_clock.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@ namespace {
 using std::chrono::milliseconds;
 
 TEST(StallClock, ALateTickBeginsAnew) {
-  const StallClock::Clock::time_point start{std::chrono::hours(1)};
+  const Time start{std::chrono::hours(1)};
   StallClock clock(milliseconds(250), start);
   EXPECT_EQ(clock.tick(start + milliseconds(250)), milliseconds(0));
   EXPECT_EQ(clock.tick(start + milliseconds(700)), milliseconds(0));  // by less than a period
