@@ -1,5 +1,6 @@
 // Layout: round, stop, number of operations; per operation its kind (its index in the variant) and
-// its fields in the order of declaration; the copies and the step's items as lists; the canary.
+// its fields in the order of declaration; the copies and the step's items as lists; the canary. No
+// struct with padding is written as it lies in memory: those bytes hold anything.
 #include "core/sequencer/order.h"
 
 #include <type_traits>
@@ -52,22 +53,24 @@ void encode(const RaiseLimitOp& op, ByteWriter& out) {
   out.list(std::span<const std::int32_t>(op.owners));
 }
 
-template <typename Op>
-void encode_plain(Kind kind, const Op& op, ByteWriter& out) {
-  static_assert(std::is_trivially_copyable_v<Op>);
-  out.value(kind);
-  out.value(op);
+void encode(const CommitOp& op, ByteWriter& out) {
+  out.value(Kind::kCommit);
+  out.value(op.id);
+  out.value(op.accepted);
 }
 
-void encode(const CommitOp& op, ByteWriter& out) {
-  encode_plain(Kind::kCommit, op, out);
-}
 void encode(const TruncateOp& op, ByteWriter& out) {
-  encode_plain(Kind::kTruncate, op, out);
+  out.value(Kind::kTruncate);
+  out.value(op.id);
+  out.value(op.epoch);
+  out.value(op.length);
 }
+
 void encode(const FreeOp& op, ByteWriter& out) {
-  encode_plain(Kind::kFree, op, out);
+  out.value(Kind::kFree);
+  out.value(op.id);
 }
+
 void encode(const TableOp& op, ByteWriter& out) {
   std::visit([&out](const auto& alternative) { encode(alternative, out); }, op);
 }
@@ -115,6 +118,21 @@ RaiseLimitOp decode_raise_limit(ByteReader& in) {
   return op;
 }
 
+CommitOp decode_commit(ByteReader& in) {
+  CommitOp op;
+  op.id = in.value<SequenceId>();
+  op.accepted = in.value<std::int32_t>();
+  return op;
+}
+
+TruncateOp decode_truncate(ByteReader& in) {
+  TruncateOp op;
+  op.id = in.value<SequenceId>();
+  op.epoch = in.value<std::uint32_t>();
+  op.length = in.value<std::int64_t>();
+  return op;
+}
+
 TableOp decode_op(ByteReader& in) {
   const auto kind = in.value<Kind>();
   switch (kind) {
@@ -123,11 +141,11 @@ TableOp decode_op(ByteReader& in) {
     case Kind::kExtend:
       return decode_extend(in);
     case Kind::kCommit:
-      return in.value<CommitOp>();
+      return decode_commit(in);
     case Kind::kTruncate:
-      return in.value<TruncateOp>();
+      return decode_truncate(in);
     case Kind::kFree:
-      return in.value<FreeOp>();
+      return FreeOp{in.value<SequenceId>()};
     case Kind::kMove:
       return decode_move(in);
     case Kind::kRaiseLimit:
@@ -146,7 +164,9 @@ std::vector<std::byte> encode_order(const Order& order) {
   out.value(static_cast<std::uint32_t>(order.ops.size()));
   for (const TableOp& op : order.ops) encode(op, out);
   out.list(std::span<const PageCopy>(order.copies));
-  out.list(std::span<const StepItem>(order.step));
+  out.value(static_cast<std::uint32_t>(order.step.size()));
+  const auto write = [&](const auto&... field) { (out.value(field), ...); };
+  for (const StepItem& item : order.step) StepItem::fields(write, item);
   out.value(order.canary);
   return out.take();
 }
@@ -159,7 +179,11 @@ Order decode_order(std::span<const std::byte> bytes) {
   const auto ops = in.value<std::uint32_t>();
   for (std::uint32_t i = 0; i < ops; ++i) order.ops.push_back(decode_op(in));
   order.copies = in.list<PageCopy>();
-  order.step = in.list<StepItem>();
+  const auto items = in.value<std::uint32_t>();
+  const auto read = [&](auto&... field) {
+    ((field = in.value<std::decay_t<decltype(field)>>()), ...);
+  };
+  for (std::uint32_t i = 0; i < items; ++i) StepItem::fields(read, order.step.emplace_back());
   order.canary = in.value<CanaryOrder>();
   if (!in.empty()) fail(ErrorCode::kMalformedInput, "order: bytes left after the last field");
   return order;

@@ -94,6 +94,22 @@ TEST(Order, RoundTripsNothing) {
   EXPECT_FALSE(same(order, example_order()));
 }
 
+/// Two equal orders have equal bytes: what lies between the fields of a struct is not sent.
+TEST(Order, HoldsTheFieldsAlone) {
+  const std::size_t empty = encode_order({}).size();
+  const auto bytes_of = [&](const TableOp& op) {
+    Order order;
+    order.ops = {op};
+    return encode_order(order).size() - empty;
+  };
+  EXPECT_EQ(bytes_of(CommitOp{}), 1 + 8 + 4U);
+  EXPECT_EQ(bytes_of(TruncateOp{}), 1 + 8 + 4 + 8U);
+  EXPECT_EQ(bytes_of(FreeOp{}), 1 + 8U);
+  Order order;
+  order.step.resize(3);
+  EXPECT_EQ(encode_order(order).size() - empty, 3 * (8 + 4 + 8 + 4 + 4U));
+}
+
 TEST(Order, EveryTruncationIsRefused) {
   const auto bytes = encode_order(example_order());
   for (std::size_t size = 0; size < bytes.size(); ++size) {
