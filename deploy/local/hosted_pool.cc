@@ -18,7 +18,11 @@ constexpr std::chrono::hours kDay{24};
 void complete(WorkerOptions& options, bool threads, Communicator& communicator) {
   options.name = "hosted";
   if (threads) options.transport = TransportChoice::kLocal;
-  if (options.listen.empty()) options.listen = threads ? "127.0.0.1" : shared_address(communicator);
+  if (options.listen.empty()) {
+    options.listen = threads
+                         ? "127.0.0.1"
+                         : shared_address(communicator, Deadline::after(std::chrono::minutes(1)));
+  }
   options.leader.lease_ms = std::chrono::milliseconds(kDay).count();
   // A worker that is stuck in a round misses the round's deadline first.
   options.leader.worker_timeout_ms =

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "core/model/mla_shape.h"
-#include "deploy/service/worker/home/given_head_weights.h"
+#include "deploy/service/worker/given_head_weights.h"
 
 namespace tributary::python {
 

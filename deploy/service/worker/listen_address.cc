@@ -190,10 +190,10 @@ bool joins(const std::vector<HostAddresses>& hosts, const HostAddresses::Entry& 
 
 }  // namespace
 
-std::string shared_address(Communicator& communicator) {
+std::string shared_address(Communicator& communicator, Deadline deadline) {
   const HostAddresses mine = own_host();
   std::vector<HostAddresses> hosts;
-  gather_all(communicator, mine, hosts, Deadline::after(std::chrono::minutes(1))).throw_if_error();
+  gather_all(communicator, mine, hosts, deadline).throw_if_error();
   if (std::ranges::all_of(hosts, [&](const HostAddresses& other) { return other == mine; })) {
     return "127.0.0.1";
   }

@@ -16,6 +16,6 @@ namespace tributary {
 /// This rank's address in the first network of rank 0's machine in which every rank has an address
 /// that is its machine's alone; the loopback address where all are on one machine. A collective
 /// call; throws kInvalidArgument on every rank where there is no such network.
-[[nodiscard]] std::string shared_address(Communicator& communicator);
+[[nodiscard]] std::string shared_address(Communicator& communicator, Deadline deadline);
 
 }  // namespace tributary

@@ -36,6 +36,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+/// Ranks start together; one that reads its machine file over a network may be late.
+constexpr auto kAgreeTimeout = std::chrono::seconds(60);
 constexpr auto kJoinTimeout = std::chrono::seconds(30);
 constexpr auto kTick = milliseconds(500);
 /// The bound on requests that wait at one home, payloads and outputs: 3000 tokens of DeepSeek-V3's
@@ -60,11 +62,10 @@ ChosenTransport agree_on_transport(const WorkerOptions& options,
                           rdma_ports);
 }
 
-wire::Token share_pool_key(Communicator& communicator, milliseconds timeout) {
+wire::Token share_pool_key(Communicator& communicator, Deadline deadline) {
   wire::Token key{};
   if (communicator.rank() == 0) key = wire::random_token();
-  communicator.broadcast(std::as_writable_bytes(std::span(key)), 0, Deadline::after(timeout))
-      .throw_if_error();
+  communicator.broadcast(std::as_writable_bytes(std::span(key)), 0, deadline).throw_if_error();
   return key;
 }
 
@@ -100,12 +101,13 @@ void check_own_certificate(const WorkerOptions& options, std::string_view addres
 /// Calls work(now) twice a second on its own thread.
 class Ticker {
  public:
-  explicit Ticker(std::function<void(Time)> work)
-      : thread_([this, work = std::move(work)] {
+  Ticker(Clock& clock, std::function<void(Time)> work)
+      : thread_([this, &clock, work = std::move(work)] {
           std::unique_lock lock(mutex_);
-          while (!changed_.wait_for(lock, kTick, [this] { return ended_; })) {
+          while (
+              !clock.wait_until(changed_, lock, clock.now() + kTick, [this] { return ended_; })) {
             lock.unlock();
-            work(steady_clock().now());
+            work(clock.now());
             lock.lock();
           }
         }) {}
@@ -166,8 +168,8 @@ RegisterPool pool_card(const WorkerOptions& options, const PoolModel& model,
 
 void lead_pool(const WorkerOptions& options, const WorkerEvents& events, LeaderInbox& inbox,
                const RegisterPool& pool, Leader& leader, std::atomic<ControlChannel*>& channel,
-               const ConnectControl& connect_control) {
-  inbox.wait_joined(Deadline::after(kJoinTimeout)).throw_if_error();
+               const ConnectControl& connect_control, Deadline joined) {
+  inbox.wait_joined(joined).throw_if_error();
   const auto control = connect_control(
       pool, {.request = [&](ToPool request) { return inbox.post_request(std::move(request)); },
              .describe = [&](RegisterPool& card) { leader.describe(card); },
@@ -198,7 +200,7 @@ void follow_leader(Worker& worker) {
 
 void run_worker(const WorkerOptions& options, Communicator& communicator,
                 const MakeTransport& make_transport, const WorkerEvents& caller_events,
-                const ConnectControl& connect_control) {
+                const ConnectControl& connect_control, Clock& clock) {
   const int rank = communicator.rank();
   const bool leads = rank == 0;
   WorkerEvents events = caller_events;
@@ -215,7 +217,8 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
 
   const milliseconds start_timeout(options.start_timeout_ms);
   const int share = threads_per_worker(communicator);
-  const wire::Token pool_key = share_pool_key(communicator, start_timeout);
+  const auto in = [&](Duration timeout) { return Deadline::after(clock.now(), timeout); };
+  const wire::Token pool_key = share_pool_key(communicator, in(start_timeout));
   WorkerDevice device;
   PoolModel model;
   WorkerCard mine;
@@ -225,18 +228,19 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
     model = load_pool_model(options, *device.backend);
   });
   set_text(mine.rdma_ports, rdma_ports());
-  const ChosenTransport transport = agree_on_transport(
-      options, gather_values(communicator, loaded, mine, Deadline::after(start_timeout)));
-  const PoolCosts costs = agree_on_costs(options.costs, host_name(), communicator);
+  const ChosenTransport transport =
+      agree_on_transport(options, gather_values(communicator, loaded, mine, in(start_timeout)));
+  const PoolCosts costs =
+      agree_on_costs(options.costs, host_name(), communicator, in(kAgreeTimeout));
   Backend* backend = device.backend.get();
 
   IngestTable ingest(rank, model.served.layers, model.served.leaf_tokens);
   Peers peers;
   HomeQueue queue(kMaxRequestBytes, [&](const auto& request) { send_reply(peers, request); });
   Relays relays(peers);
-  LeaderInbox inbox(communicator.size(), steady_clock());
-  LocalLeader local(communicator.size(), peers, queue, relays, inbox, steady_clock());
-  RemoteLeader remote(rank, pool_key, peers, queue, relays, steady_clock());
+  LeaderInbox inbox(communicator.size(), clock);
+  LocalLeader local(communicator.size(), peers, queue, relays, inbox, clock);
+  RemoteLeader remote(rank, pool_key, peers, queue, relays, clock);
   LeaderPort& port = leads ? static_cast<LeaderPort&>(local) : remote;
 
   ServiceClient client(model, *backend, queue);
@@ -252,14 +256,16 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
       .round_timeout = milliseconds(options.round_timeout_ms),
       // The leader sends an order every second, unless it still ends the last round.
       .order_timeout = milliseconds(options.round_timeout_ms + options.leader.worker_timeout_ms)};
-  Worker worker(config, *backend, communicator, client, ingest, device.exchange.get(), &port);
+  Worker worker(config, *backend, communicator, client, ingest, device.exchange.get(), &port,
+                clock);
   commit_cache(*backend, worker.cache());
   AccessCheck access(pool_key, ingest);
   RowsReceiver rows(
       rank, ingest, *backend, worker.cache(),
       {.reply = [&](PeerId peer, const wire::RowsReply& reply) { peers.send(peer, reply); },
-       .progress = [&](const wire::Progress& progress) { port.post(progress); }});
-  Home home(rank, model, access, ingest, peers, queue, relays, port);
+       .progress = [&](const wire::Progress& progress) { port.post(progress); }},
+      clock);
+  Home home(rank, model, access, ingest, peers, queue, relays, port, clock);
   std::unique_ptr<DataPlane> plane;
   const Status listening = status_of([&] {
     DataPlaneConfig data;
@@ -288,13 +294,13 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
                                                        .home = home,
                                                        .queue = queue,
                                                        .leader = port},
-                                        make_transport);
+                                        make_transport, clock);
     set_text(mine.host, host_name());
     set_text(mine.address, advertised(options, plane->address()));
     check_own_certificate(options, mine.address.data(), communicator.size());
     set_text(mine.backend, backend->name());
   });
-  const auto workers = gather_values(communicator, listening, mine, Deadline::after(start_timeout));
+  const auto workers = gather_values(communicator, listening, mine, in(start_timeout));
   if (leads) {
     events.log(fmt::format("data plane: {} ({})", transport.scheme, transport.reason));
     events.log(fmt::format("placement by {}", costs.source));
@@ -303,30 +309,31 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   }
 
   // Beats go on while a round runs, and so does the watch over the others' beats.
-  BeatWatch watch(inbox, milliseconds(options.leader.worker_timeout_ms), kTick,
-                  steady_clock().now(), events.fatal);
+  BeatWatch watch(inbox, milliseconds(options.leader.worker_timeout_ms), kTick, clock.now(),
+                  events.fatal);
   const auto tick = [&](Time now) {
-    plane->tick();
+    plane->tick(now);
     if (leads) watch.tick(now);
   };
   if (!leads) {
-    const Ticker ticker(tick);
+    const Ticker ticker(clock, tick);
     follow_leader(worker);
     return;
   }
   std::atomic<ControlChannel*> channel = nullptr;
   Leader leader(
       leader_config(options, model.pages, communicator.size(), pool_key, config.cost_model()),
-      worker, inbox,
+      [&](const Order& order) { return worker.lead(order); }, inbox,
       {.refuse = [&](int to, const auto& refused) { local.refuse(to, refused); },
        .answer = [&](int to, const auto& verdicts) { local.answer(to, verdicts); },
        .tell = [&](const FromPool& word) { channel.load()->tell(word); },
-       .round = events.round});
-  const Ticker ticker(tick);
+       .round = events.round},
+      clock);
+  const Ticker ticker(clock, tick);
   lead_pool(
       options, events, inbox,
       pool_card(options, model, transport, costs, device.exchange_name(communicator), workers),
-      leader, channel, connect_control);
+      leader, channel, connect_control, in(kJoinTimeout));
 }
 
 }  // namespace tributary

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/interface/clock.h"
 #include "core/interface/communicator.h"
 #include "core/pool/pool_worker.h"
 #include "deploy/service/worker/home/data_plane.h"
@@ -38,9 +39,10 @@ struct WorkerEvents {
 
 /// Returns after an orderly end of the whole pool. Otherwise throws the error that ended it or
 /// prevented its start (the same on every rank, if one of them knows it). `connect_control` is
-/// called on rank 0; it alone uses the options about a control plane (connect_by_link).
+/// called on rank 0; it alone uses the options about a control plane (connect_by_link). Everything
+/// in here goes by `clock`.
 void run_worker(const WorkerOptions& options, Communicator& communicator,
                 const MakeTransport& make_transport, const WorkerEvents& events,
-                const ConnectControl& connect_control);
+                const ConnectControl& connect_control, Clock& clock = steady_clock());
 
 }  // namespace tributary

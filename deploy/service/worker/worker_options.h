@@ -18,7 +18,7 @@
 #include "deploy/runtime/shared_options.h"
 #include "deploy/service/protocol/credential_options.h"
 #include "deploy/service/transport/transport_choice.h"
-#include "deploy/service/worker/home/given_head_weights.h"
+#include "deploy/service/worker/given_head_weights.h"
 
 namespace tributary {
 

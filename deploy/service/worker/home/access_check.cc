@@ -8,20 +8,19 @@
 
 namespace tributary {
 
-void AccessCheck::open(PeerId peer, const Proven& who) {
+void AccessCheck::open(PeerId peer, const Proven& who, Time now) {
   const std::lock_guard lock(mutex_);
-  connections_[peer] = {
-      .session = who.session, .proven = {who.id}, .used = std::chrono::steady_clock::now()};
+  connections_[peer] = {.session = who.session, .proven = {who.id}, .used = now};
 }
 
-wire::ProveReply AccessCheck::prove(PeerId peer, const wire::Prove& further) {
+wire::ProveReply AccessCheck::prove(PeerId peer, const wire::Prove& further, Time now) {
   wire::ProveReply reply;
   reply.items.resize(further.items.size());
   const std::lock_guard lock(mutex_);
   const auto found = connections_.find(peer);
   if (found == connections_.end()) return reply;
   Connection& connection = found->second;
-  connection.used = std::chrono::steady_clock::now();
+  connection.used = now;
   for (std::size_t i = 0; i < further.items.size(); ++i) {
     const wire::Prove::Item& item = further.items[i];
     const auto expected = proof::further_proof(wire::access_token(key_, item.sequence_id),

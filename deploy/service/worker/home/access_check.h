@@ -24,9 +24,9 @@ class AccessCheck {
       : key_(pool_key), sequences_(sequences) {}
 
   /// A connection has opened with the proof of one id.
-  void open(PeerId peer, const Proven& who);
+  void open(PeerId peer, const Proven& who, Time now);
   /// Adds the sequences whose proofs are right. A wrong one takes nothing away.
-  [[nodiscard]] wire::ProveReply prove(PeerId peer, const wire::Prove& further);
+  [[nodiscard]] wire::ProveReply prove(PeerId peer, const wire::Prove& further, Time now);
   [[nodiscard]] bool allowed(PeerId peer, std::uint64_t id) const;
   void close(PeerId peer);
 

@@ -34,8 +34,8 @@ Status compare_shapes(const PoolShape& client, const PoolShape& pool) {
 }
 
 DataPlane::DataPlane(DataPlaneConfig config, const DataPlaneParts& parts,
-                     const MakeTransport& make_transport)
-    : config_(std::move(config)), parts_(parts) {
+                     const MakeTransport& make_transport, Clock& clock)
+    : config_(std::move(config)), parts_(parts), clock_(clock) {
   parts_.peers.open([&]() -> Transport& {
     transport_ = make_transport(config_.transport, *this);
     return *transport_;
@@ -47,15 +47,17 @@ DataPlane::~DataPlane() {
 }
 
 void DataPlane::on_open(PeerId peer, const Proven& who) {
-  parts_.peers.find(peer);  // its time for a Hello begins
-  parts_.access.open(peer, who);
+  const Time now = clock_.now();
+  parts_.peers.find(peer, now);  // its time for a Hello begins
+  parts_.access.open(peer, who, now);
 }
 
 std::optional<Landing> DataPlane::on_message(PeerId peer, std::uint16_t type,
                                              std::span<const std::byte> header,
                                              std::size_t payload_bytes) {
   using Role = Peers::Role;
-  const Peers::Peer from = parts_.peers.find(peer);
+  const Time now = clock_.now();
+  const Peers::Peer from = parts_.peers.find(peer, now);
   const auto what = static_cast<MessageType>(type);
   std::optional<Landing> landing;
   const Status status = status_of([&] {
@@ -64,10 +66,10 @@ std::optional<Landing> DataPlane::on_message(PeerId peer, std::uint16_t type,
       case Role::kClosing:
         return;
       case Role::kNew:
-        from_stranger(peer, what, header);
+        from_stranger(peer, what, header, now);
         return;
       case Role::kClient:
-        landing = from_client(peer, what, header, payload_bytes);
+        landing = from_client(peer, what, header, payload_bytes, now);
         return;
       case Role::kWorker:
       case Role::kLeader:
@@ -89,21 +91,20 @@ void DataPlane::on_disconnect(PeerId peer, const Status& reason) {
 
 void DataPlane::on_accepting_paused(const Status& reason) {
   ++accept_pauses_;
-  const auto now = std::chrono::steady_clock::now();
+  const Time now = clock_.now();
   if (!config_.log || now - pause_logged_ < kPauseLogInterval) return;
   pause_logged_ = now;
   config_.log(fmt::format("worker {}: {}", config_.rank, reason.message()));
 }
 
 void DataPlane::on_limit(TransportLimit limit, const Status& what) {
-  limited(static_cast<wire::Limit>(limit), what.message());
+  limited(static_cast<wire::Limit>(limit), what.message(), clock_.now());
 }
 
-void DataPlane::limited(wire::Limit limit, const std::string& what, std::uint64_t times) {
+void DataPlane::limited(wire::Limit limit, const std::string& what, Time now, std::uint64_t times) {
   const std::lock_guard lock(mutex_);
   Limited& one = limits_.at(static_cast<std::size_t>(limit));
   one.times += times;
-  const auto now = std::chrono::steady_clock::now();
   if (!config_.log || now - one.at < kLimitLogInterval) return;
   config_.log(fmt::format("worker {}: limit {}: {} times: {}", config_.rank,
                           wire::limit_name(limit), one.times - one.logged, what));
@@ -124,11 +125,12 @@ void DataPlane::ended(const Peers::Peer& peer, const Status& reason) {
 
 std::optional<Landing> DataPlane::from_client(PeerId peer, MessageType type,
                                               std::span<const std::byte> header,
-                                              std::size_t payload_bytes) {
+                                              std::size_t payload_bytes, Time now) {
   struct Requests {
     DataPlaneParts& to;
     PeerId peer;
     std::size_t payload_bytes;
+    Time now;
     std::optional<Landing>& landing;
     void operator()(const wire::Rows& rows) const {
       const bool allowed = to.access.allowed(peer, rows.sequence_id);
@@ -139,7 +141,7 @@ std::optional<Landing> DataPlane::from_client(PeerId peer, MessageType type,
     }
     void operator()(const wire::Control& control) const { to.home.receive(peer, control); }
     void operator()(const wire::Prove& further) const {
-      const wire::ProveReply reply = to.access.prove(peer, further);
+      const wire::ProveReply reply = to.access.prove(peer, further, now);
       const auto wrong = std::ranges::count(reply.items, ErrorCode::kPermissionDenied,
                                             &wire::ProveReply::Item::code);
       if (wrong > 0) to.rows.count_unproven(static_cast<std::size_t>(wrong));
@@ -148,31 +150,33 @@ std::optional<Landing> DataPlane::from_client(PeerId peer, MessageType type,
   };
   std::optional<Landing> landing;
   if (!wire::dispatch<wire::Rows, wire::LayerRequest, wire::Control, wire::Prove>(
-          type, header, Requests{parts_, peer, payload_bytes, landing})) {
+          type, header, Requests{parts_, peer, payload_bytes, now, landing})) {
     fail(ErrorCode::kMalformedInput, "message type {} from a client", static_cast<int>(type));
   }
   return landing;
 }
 
-void DataPlane::from_stranger(PeerId peer, MessageType type, std::span<const std::byte> header) {
+void DataPlane::from_stranger(PeerId peer, MessageType type, std::span<const std::byte> header,
+                              Time now) {
   struct Introductions {
     DataPlane& plane;
     PeerId peer;
-    void operator()(const wire::Hello& hello) const { plane.hello(peer, hello); }
+    Time now;
+    void operator()(const wire::Hello& hello) const { plane.hello(peer, hello, now); }
     void operator()(const wire::Join& join) const {
       if (!plane.parts_.access.allowed(peer, wire::kPoolItself)) {
         fail(ErrorCode::kPermissionDenied, "a Join of rank {} by one who is not of this pool",
              join.rank);
       }
-      plane.parts_.leader.join(peer, join);
+      plane.parts_.leader.join(peer, join, now);
     }
   };
-  if (!wire::dispatch<wire::Hello, wire::Join>(type, header, Introductions{*this, peer})) {
+  if (!wire::dispatch<wire::Hello, wire::Join>(type, header, Introductions{*this, peer, now})) {
     fail(ErrorCode::kMalformedInput, "message type {} before Hello", static_cast<int>(type));
   }
 }
 
-void DataPlane::hello(PeerId peer, const wire::Hello& hello) {
+void DataPlane::hello(PeerId peer, const wire::Hello& hello, Time now) {
   wire::Welcome welcome{
       .version = wire::kVersion, .outcome = {}, .rank = config_.rank, .shape = config_.shape};
   if (hello.magic != wire::kMagic) {
@@ -189,16 +193,16 @@ void DataPlane::hello(PeerId peer, const wire::Hello& hello) {
   }
   // A refused client stays until it has read why: tick() ends it.
   const auto role = welcome.outcome.ok() ? Peers::Role::kClient : Peers::Role::kRefused;
-  if (parts_.peers.introduce(peer, role)) parts_.peers.send(peer, welcome);
+  if (parts_.peers.introduce(peer, role, now)) parts_.peers.send(peer, welcome);
 }
 
-void DataPlane::tick() {
-  const auto limit = std::chrono::steady_clock::now() - config_.hello_timeout;
-  for (const PeerId peer : parts_.peers.idle_since(limit)) {
-    limited(wire::Limit::kHello, "a connection has not introduced itself in time, or was refused");
+void DataPlane::tick(Time now) {
+  for (const PeerId peer : parts_.peers.idle_since(now - config_.hello_timeout)) {
+    limited(wire::Limit::kHello, "a connection has not introduced itself in time, or was refused",
+            now);
     close(peer, {});
   }
-  close_idle();
+  close_idle(now);
   for (const PeerId peer : parts_.rows.late_senders()) close(peer, {});
   wire::Beat beat;
   beat.rank = config_.rank;
@@ -207,7 +211,7 @@ void DataPlane::tick() {
   parts_.rows.add_counts(beat);
   if (const std::uint64_t refused = parts_.queue.refused(); refused != requests_refused_) {
     limited(wire::Limit::kRequestBytes,
-            fmt::format("{} bytes of layer requests are held", parts_.queue.bytes()),
+            fmt::format("{} bytes of layer requests are held", parts_.queue.bytes()), now,
             refused - std::exchange(requests_refused_, refused));
   }
   {
@@ -217,10 +221,10 @@ void DataPlane::tick() {
   parts_.leader.post(beat);
 }
 
-void DataPlane::close_idle() {
-  for (const AccessCheck::Idle& idle : parts_.access.idle(std::chrono::steady_clock::now())) {
+void DataPlane::close_idle(Time now) {
+  for (const AccessCheck::Idle& idle : parts_.access.idle(now)) {
     if (idle.since >= kCloseUnused) {
-      limited(wire::Limit::kEndedSequence, "the sequences of a connection have ended");
+      limited(wire::Limit::kEndedSequence, "the sequences of a connection have ended", now);
       close(idle.peer, {});
     } else if (idle.since >= kTellUnused) {
       parts_.peers.send(idle.peer, wire::NotUsed{});

@@ -14,12 +14,13 @@
 
 #include "comm/transport/transport.h"
 #include "core/base/deadline.h"
+#include "core/interface/clock.h"
 #include "deploy/service/protocol/client_messages.h"
 #include "deploy/service/worker/home/access_check.h"
 #include "deploy/service/worker/home/home.h"
+#include "deploy/service/worker/home/leader_port.h"
 #include "deploy/service/worker/home/peers.h"
 #include "deploy/service/worker/home/rows_receiver.h"
-#include "deploy/service/worker/leader/leader_port.h"
 
 namespace tributary {
 
@@ -47,7 +48,7 @@ class DataPlane final : public TransportHandler {
  public:
   /// Listens at once.
   DataPlane(DataPlaneConfig config, const DataPlaneParts& parts,
-            const MakeTransport& make_transport);
+            const MakeTransport& make_transport, Clock& clock);
   /// Closes all connections.
   ~DataPlane() override;
 
@@ -56,7 +57,7 @@ class DataPlane final : public TransportHandler {
   /// Call it twice a second, from any thread. It tells the leader that this worker is alive, and
   /// closes connections that have not introduced themselves, that hold pages of an ended sequence,
   /// or whose sequences have all ended.
-  void tick();
+  void tick(Time now);
 
   void on_open(PeerId peer, const Proven& who) override;
   std::optional<Landing> on_message(PeerId peer, std::uint16_t type,
@@ -69,18 +70,20 @@ class DataPlane final : public TransportHandler {
  private:
   [[nodiscard]] std::optional<Landing> from_client(PeerId peer, wire::MessageType type,
                                                    std::span<const std::byte> header,
-                                                   std::size_t payload_bytes);
-  void from_stranger(PeerId peer, wire::MessageType type, std::span<const std::byte> header);
-  void hello(PeerId peer, const wire::Hello& hello);
+                                                   std::size_t payload_bytes, Time now);
+  void from_stranger(PeerId peer, wire::MessageType type, std::span<const std::byte> header,
+                     Time now);
+  void hello(PeerId peer, const wire::Hello& hello, Time now);
   /// Ends a connection on this side.
   void close(PeerId peer, const Status& reason);
   void ended(const Peers::Peer& peer, const Status& reason);
   /// Counts a limit that has taken effect, and logs it once a second.
-  void limited(wire::Limit limit, const std::string& what, std::uint64_t times = 1);
-  void close_idle();
+  void limited(wire::Limit limit, const std::string& what, Time now, std::uint64_t times = 1);
+  void close_idle(Time now);
 
   DataPlaneConfig config_;
   DataPlaneParts parts_;
+  Clock& clock_;
   std::atomic<std::uint64_t> accept_pauses_ = 0;
   Time pause_logged_;  // the transport's thread
   struct Limited {

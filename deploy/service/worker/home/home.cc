@@ -92,7 +92,7 @@ std::optional<Landing> Home::receive(PeerId peer, const wire::LayerRequest& requ
   }
   const wire::TokenBytes bytes = wire::token_bytes(model_.served, request.mode);
   const auto payer = static_cast<std::size_t>(first - may_run.begin());
-  auto held = queue_.open(peer, request, bytes.input(), bytes.output,
+  auto held = queue_.open(peer, request, clock_.now(), bytes.input(), bytes.output,
                           [&](std::size_t i) { return may_run[i].ok() ? i : payer; });
   if (!held) {
     refuse(peer, request,
@@ -117,8 +117,8 @@ void Home::landed(const std::shared_ptr<HomeRequest>& request, const Status& sta
             fmt::format("checksum of the payload {:#010x}, expected {:#010x}", crc, asked.crc32c)});
     return;
   }
-  const auto spent = std::chrono::duration_cast<std::chrono::microseconds>(
-      std::chrono::steady_clock::now() - request->arrival);
+  const auto spent =
+      std::chrono::duration_cast<std::chrono::microseconds>(clock_.now() - request->arrival);
   if (spent.count() >= asked.deadline_us) {
     refuse(request->peer, asked,
            {ErrorCode::kDeadlineExceeded, "the payload came after the request's deadline"});

@@ -9,14 +9,15 @@
 
 #include "comm/transport/transport.h"
 #include "core/base/error.h"
+#include "core/interface/clock.h"
 #include "core/pool/ingest_table.h"
 #include "deploy/service/protocol/client_messages.h"
 #include "deploy/service/worker/home/access_check.h"
 #include "deploy/service/worker/home/home_queue.h"
+#include "deploy/service/worker/home/leader_port.h"
 #include "deploy/service/worker/home/peers.h"
 #include "deploy/service/worker/home/pool_model.h"
-#include "deploy/service/worker/leader/leader_port.h"
-#include "deploy/service/worker/leader/relays.h"
+#include "deploy/service/worker/home/relays.h"
 
 namespace tributary {
 
@@ -25,7 +26,7 @@ class Home {
  public:
   /// All outlive the home.
   Home(int rank, const PoolModel& model, const AccessCheck& access, const IngestTable& sequences,
-       Peers& peers, HomeQueue& queue, Relays& relays, LeaderPort& leader)
+       Peers& peers, HomeQueue& queue, Relays& relays, LeaderPort& leader, Clock& clock)
       : rank_(rank),
         model_(model),
         access_(access),
@@ -33,7 +34,8 @@ class Home {
         peers_(peers),
         queue_(queue),
         relays_(relays),
-        leader_(leader) {}
+        leader_(leader),
+        clock_(clock) {}
 
   /// Returns the place for the payload; no value if the whole request was refused and answered.
   [[nodiscard]] std::optional<Landing> receive(PeerId peer, const wire::LayerRequest& request,
@@ -59,6 +61,7 @@ class Home {
   HomeQueue& queue_;
   Relays& relays_;
   LeaderPort& leader_;
+  Clock& clock_;
 };
 
 /// HomeQueue::Reply: the request is held until its output may be used again.

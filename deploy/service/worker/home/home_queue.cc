@@ -99,7 +99,7 @@ HomeQueue::HomeQueue(std::size_t max_bytes, Reply reply)
 
 HomeQueue::~HomeQueue() = default;
 
-std::shared_ptr<HomeRequest> HomeQueue::open(PeerId peer, wire::LayerRequest asked,
+std::shared_ptr<HomeRequest> HomeQueue::open(PeerId peer, wire::LayerRequest asked, Time arrival,
                                              std::size_t input_bytes, std::size_t output_bytes,
                                              const std::function<std::size_t(std::size_t)>& payer) {
   std::unique_ptr<HomeRequest> made;
@@ -125,7 +125,7 @@ std::shared_ptr<HomeRequest> HomeQueue::open(PeerId peer, wire::LayerRequest ask
   });
   result->peer = peer;
   result->asked = std::move(asked);
-  result->arrival = std::chrono::steady_clock::now();
+  result->arrival = arrival;
   result->input_bytes = input_bytes;
   result->output_bytes = output_bytes;
   result->first_token.assign(1, 0);

@@ -73,7 +73,8 @@ class HomeQueue {
   /// eighth of them for one sequence that holds some already. Item i counts for the sequence of
   /// item payer(i). The room is given back when the last pointer to the request goes.
   [[nodiscard]] std::shared_ptr<HomeRequest> open(
-      PeerId peer, wire::LayerRequest asked, std::size_t input_bytes, std::size_t output_bytes,
+      PeerId peer, wire::LayerRequest asked, Time arrival, std::size_t input_bytes,
+      std::size_t output_bytes,
       const std::function<std::size_t(std::size_t)>& payer = [](std::size_t i) { return i; });
   /// The request's payload has arrived: its items that have not ended, at least one, can be
   /// claimed. Returns its ticket.

@@ -9,25 +9,25 @@ void Peers::open(const std::function<Transport&()>& make) {
   transport_ = &make();
 }
 
-PeerId Peers::connect_leader(const std::string& address, const Introduction& pool) {
+PeerId Peers::connect_leader(const std::string& address, const Introduction& pool, Time now) {
   const std::lock_guard lock(mutex_);
   const PeerId leader = transport_->connect(address, pool);
-  peers_[leader] = {.role = Role::kLeader, .since = std::chrono::steady_clock::now()};
+  peers_[leader] = {.role = Role::kLeader, .since = now};
   return leader;
 }
 
-Peers::Peer Peers::find(PeerId peer) {
+Peers::Peer Peers::find(PeerId peer, Time now) {
   const std::lock_guard lock(mutex_);
   const auto [found, added] = peers_.try_emplace(peer);
-  if (added) found->second.since = std::chrono::steady_clock::now();
+  if (added) found->second.since = now;
   return found->second;
 }
 
-bool Peers::introduce(PeerId peer, Role role, int rank) {
+bool Peers::introduce(PeerId peer, Role role, Time now, int rank) {
   const std::lock_guard lock(mutex_);
   Peer& known = peers_[peer];
   if (known.role == Role::kClosing) return false;
-  known = {.role = role, .rank = rank, .since = std::chrono::steady_clock::now()};
+  known = {.role = role, .rank = rank, .since = now};
   return true;
 }
 

@@ -47,11 +47,12 @@ class Peers {
   void stop() noexcept { stopping_ = true; }
 
   /// Connects to the leader of the pool; messages to it may be sent at once.
-  [[nodiscard]] PeerId connect_leader(const std::string& address, const Introduction& pool);
+  [[nodiscard]] PeerId connect_leader(const std::string& address, const Introduction& pool,
+                                      Time now);
   /// Returns a new peer if it was not known.
-  Peer find(PeerId peer);
+  Peer find(PeerId peer, Time now);
   /// Returns false if the connection has been closed on this side.
-  [[nodiscard]] bool introduce(PeerId peer, Role role, int rank = 0);
+  [[nodiscard]] bool introduce(PeerId peer, Role role, Time now, int rank = 0);
   /// The peer's connection has ended. Returns who it was, or no value if nobody knows it.
   std::optional<Peer> forget(PeerId peer);
   /// Ends a connection on this side. Returns who it was, or no value if it was closed before.

@@ -28,8 +28,13 @@ wire::Refusal reason_of(ErrorCode code) {
 }  // namespace
 
 RowsReceiver::RowsReceiver(int rank, IngestTable& table, Backend& backend, Cache& cache,
-                           Links links)
-    : rank_(rank), table_(table), backend_(backend), cache_(cache), links_(std::move(links)) {}
+                           Links links, Clock& clock)
+    : rank_(rank),
+      table_(table),
+      backend_(backend),
+      cache_(cache),
+      links_(std::move(links)),
+      clock_(clock) {}
 
 std::optional<Landing> RowsReceiver::receive(PeerId peer, const wire::Rows& rows, bool allowed,
                                              std::size_t payload_bytes) {
@@ -51,7 +56,7 @@ std::optional<Landing> RowsReceiver::receive(PeerId peer, const wire::Rows& rows
   auto transfer = std::make_shared<Transfer>();
   transfer->peer = peer;
   transfer->rows = rows;
-  transfer->arrival = std::chrono::steady_clock::now();
+  transfer->arrival = clock_.now();
   const Status status = status_of([&] {
     transfer->table =
         table_.begin(rows.sequence_id, rows.epoch, rows.layer, rows.begin, rows.count, rows.crc32c);
@@ -136,8 +141,7 @@ void RowsReceiver::landed(Transfer& transfer, const Status& status) {
     const std::lock_guard lock(mutex_);
     rows_ += static_cast<std::uint64_t>(transfer.rows.count);
     bytes_ += static_cast<std::uint64_t>(transfer.rows.count) * cache_.layout().row_bytes();
-    seconds_.observe(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - transfer.arrival).count());
+    seconds_.observe(seconds_between(transfer.arrival, clock_.now()));
   }
   // The leader is told first: if it is on the same connection path, a client that learns of its
   // last rows finds the sequence ready.

@@ -17,6 +17,7 @@
 #include "comm/transport/transport.h"
 #include "core/base/deadline.h"
 #include "core/interface/backend.h"
+#include "core/interface/clock.h"
 #include "core/metrics/histogram.h"
 #include "core/pool/ingest_table.h"
 #include "deploy/service/protocol/client_messages.h"
@@ -35,7 +36,8 @@ class RowsReceiver {
   static constexpr std::size_t kMaxStagedBytes = std::size_t{256} << 20;
 
   /// All outlive the receiver.
-  RowsReceiver(int rank, IngestTable& table, Backend& backend, Cache& cache, Links links);
+  RowsReceiver(int rank, IngestTable& table, Backend& backend, Cache& cache, Links links,
+               Clock& clock);
 
   /// Returns the place for the rows; no value if they were refused (and answered). `allowed`: the
   /// connection has proven the sequence.
@@ -78,6 +80,7 @@ class RowsReceiver {
   Backend& backend_;
   Cache& cache_;
   Links links_;
+  Clock& clock_;
   std::size_t staged_bytes_ = 0;
 
   mutable std::mutex mutex_;                           // guards all that follows

@@ -20,11 +20,13 @@ constexpr auto kReleasePoll = std::chrono::milliseconds(50);
 
 }  // namespace
 
-Leader::Leader(const LeaderConfig& config, Worker& worker, LeaderInbox& inbox, LeaderLinks links)
+Leader::Leader(const LeaderConfig& config, Lead lead, LeaderInbox& inbox, LeaderLinks links,
+               Clock& clock)
     : config_(config),
-      worker_(worker),
+      lead_(std::move(lead)),
       inbox_(inbox),
       links_(std::move(links)),
+      clock_(clock),
       cost_meter_(config_.sequencer.placement.model, config_.sequencer.placement.workers),
       desk_(config_, outbox_, meter_),
       move_schedule_(move_schedule_config(config_.sequencer.options.move_bytes_per_s,
@@ -32,17 +34,17 @@ Leader::Leader(const LeaderConfig& config, Worker& worker, LeaderInbox& inbox, L
                      desk_.sequencer()) {}
 
 void Leader::run() {
-  last_order_ = next_canary_ = std::chrono::steady_clock::now();
+  last_order_ = next_canary_ = clock_.now();
   for (bool stop = false; !stop;) {
-    inbox_.wait(next_event(std::chrono::steady_clock::now()));
+    inbox_.wait(next_event(clock_.now()));
     inbox_.take(mail_);
     mail_.lost.throw_if_error();
-    const Time now = std::chrono::steady_clock::now();
+    const Time now = clock_.now();
     bool order = false;
     {
       const std::lock_guard lock(mutex_);
-      desk_.receive(mail_);
-      desk_.end_leases();
+      desk_.receive(mail_, now);
+      desk_.end_leases(now);
       if (desk_.round_is_due(now)) form_round(now);
       stop = desk_.may_stop(now);
       const bool due = desk_.take_order_due();
@@ -88,13 +90,13 @@ void Leader::lead(bool stop) {
   Order order;
   {
     const std::lock_guard lock(mutex_);
-    move_schedule_.prepare(std::chrono::steady_clock::now());
+    move_schedule_.prepare(clock_.now());
     order = desk_.sequencer().take_order();
   }
   order.stop = stop;
-  const Time begin = std::chrono::steady_clock::now();
-  const RoundReport report = worker_.lead(order);
-  last_order_ = std::chrono::steady_clock::now();
+  const Time begin = clock_.now();
+  const RoundReport report = lead_(order);
+  last_order_ = clock_.now();
   if (links_.round && !round_.empty() && report.status.ok()) {
     links_.round(report, round_.size(), pages_used());
   }
@@ -108,9 +110,8 @@ void Leader::lead(bool stop) {
     if (report.status.ok()) desk_.sequencer().sequences().release_closed(report.drained_round);
     if (!round_.empty()) {
       measure_costs(report);
-      desk_.round_ended(round_, {report.status.code(), report.status.message()});
-      meter_.round_ended(report, round_.size(),
-                         std::chrono::duration<double>(last_order_ - begin).count(),
+      desk_.round_ended(round_, {report.status.code(), report.status.message()}, last_order_);
+      meter_.round_ended(report, round_.size(), seconds_between(begin, last_order_),
                          config_.canary_bound);
       round_.clear();
     }
@@ -139,7 +140,7 @@ void Leader::describe(RegisterPool& pool) const {
 Heartbeat Leader::heartbeat() const {
   using std::chrono::duration_cast;
   Heartbeat heartbeat;
-  const auto ages = inbox_.beat_ages(std::chrono::steady_clock::now());
+  const auto ages = inbox_.beat_ages(clock_.now());
   const auto beats = inbox_.beats();
   const std::lock_guard lock(mutex_);
   for (std::size_t r = 0; r < beats.size(); ++r) {

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <vector>
 
 #include "core/base/deadline.h"
+#include "core/interface/clock.h"
 #include "core/pool/pool_worker.h"
 #include "core/sequencer/move_schedule.h"
 #include "deploy/service/protocol/pool_messages.h"
@@ -21,7 +23,10 @@ namespace tributary {
 
 class Leader {
  public:
-  Leader(const LeaderConfig& config, Worker& worker, LeaderInbox& inbox, LeaderLinks links);
+  /// Sends an order to every worker and takes part in it, see Worker::lead.
+  using Lead = std::function<RoundReport(const Order&)>;
+  Leader(const LeaderConfig& config, Lead lead, LeaderInbox& inbox, LeaderLinks links,
+         Clock& clock);
 
   /// Runs until the inbox is told to stop, and returns after every worker was told. Throws the
   /// error that ends the pool: a lost or silent worker, a round that failed for good.
@@ -44,9 +49,10 @@ class Leader {
   void measure_costs(const RoundReport& report);
 
   LeaderConfig config_;
-  Worker& worker_;
+  Lead lead_;
   LeaderInbox& inbox_;
   LeaderLinks links_;
+  Clock& clock_;
 
   /// Guards the fields below between run() and describe() or heartbeat(); free while a round runs.
   mutable std::mutex mutex_;

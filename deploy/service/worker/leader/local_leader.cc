@@ -55,7 +55,7 @@ void LocalLeader::take(int /*rank*/, const wire::Beat& beat) {
   inbox_.post_beat(beat);
 }
 
-void LocalLeader::join(PeerId peer, const wire::Join& join) {
+void LocalLeader::join(PeerId peer, const wire::Join& join, Time now) {
   if (join.rank < 1 || static_cast<std::size_t>(join.rank) >= workers_.size()) {
     fail(ErrorCode::kPermissionDenied, "a Join of rank {}: the pool has {} workers", join.rank,
          workers_.size());
@@ -65,7 +65,7 @@ void LocalLeader::join(PeerId peer, const wire::Join& join) {
   if (worker != 0) {
     fail(ErrorCode::kAlreadyExists, "a second Join of rank {}, which is here", join.rank);
   }
-  if (!peers_.introduce(peer, Peers::Role::kWorker, join.rank)) return;
+  if (!peers_.introduce(peer, Peers::Role::kWorker, now, join.rank)) return;
   worker = peer;
   inbox_.post_joined(join.rank);
 }

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "deploy/service/worker/home/home_queue.h"
+#include "deploy/service/worker/home/leader_port.h"
 #include "deploy/service/worker/home/peers.h"
+#include "deploy/service/worker/home/relays.h"
 #include "deploy/service/worker/leader/leader_inbox.h"
-#include "deploy/service/worker/leader/leader_port.h"
-#include "deploy/service/worker/leader/relays.h"
 
 namespace tributary {
 
@@ -28,7 +28,7 @@ class LocalLeader final : public LeaderPort {
   void post(ToLeader message) override {
     std::visit([this](auto& word) { take(0, std::move(word)); }, message);
   }
-  void join(PeerId peer, const wire::Join& join) override;
+  void join(PeerId peer, const wire::Join& join, Time now) override;
   [[nodiscard]] std::optional<Landing> receive(const Peers::Peer& from, wire::MessageType type,
                                                std::span<const std::byte> header,
                                                std::size_t payload_bytes) override;

@@ -11,12 +11,7 @@
 #include "deploy/service/protocol/machine_file.h"
 
 namespace tributary {
-namespace {
-
-/// Ranks start together; one that reads its machine file over a network may be late.
-constexpr std::chrono::seconds kAgreeTimeout{60};
-
-}  // namespace
+namespace {}  // namespace
 
 int workers_per_node(std::span<const std::string_view> host_of_rank) {
   std::size_t size = 1;
@@ -31,7 +26,7 @@ int workers_per_node(std::span<const std::string_view> host_of_rank) {
 }
 
 PoolCosts agree_on_costs(const std::string& name_or_path, std::string_view host,
-                         Communicator& communicator) {
+                         Communicator& communicator, Deadline deadline) {
   struct Card {
     MachineCosts costs;
     Text host{}, source{};
@@ -45,8 +40,7 @@ PoolCosts agree_on_costs(const std::string& name_or_path, std::string_view host,
     set_text(mine.source,
              fmt::format("{}: {}; {}", name_or_path, machine.source, machine.description));
   });
-  const std::vector<Card> all =
-      gather_values(communicator, read, mine, Deadline::after(kAgreeTimeout));
+  const std::vector<Card> all = gather_values(communicator, read, mine, deadline);
   std::vector<std::string_view> hosts;
   hosts.reserve(all.size());
   for (const Card& card : all) hosts.emplace_back(card.host.data());

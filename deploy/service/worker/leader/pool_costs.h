@@ -23,6 +23,6 @@ struct PoolCosts {
 /// Called by all ranks together. Rank 0 reads what `name_or_path` names (find_machine), and all get
 /// the same constants; every rank throws rank 0's error.
 [[nodiscard]] PoolCosts agree_on_costs(const std::string& name_or_path, std::string_view host,
-                                       Communicator& communicator);
+                                       Communicator& communicator, Deadline deadline);
 
 }  // namespace tributary

@@ -28,7 +28,8 @@ RemoteLeader::RemoteLeader(int rank, const wire::Token& pool_key, Peers& peers, 
       clock_(clock) {}
 
 void RemoteLeader::connect(const std::string& address) {
-  leader_ = peers_.connect_leader(address, {.id = wire::kPoolItself, .secret = token_});
+  leader_ =
+      peers_.connect_leader(address, {.id = wire::kPoolItself, .secret = token_}, clock_.now());
   peers_.send(leader_, wire::Join{.rank = rank_});
 }
 
@@ -85,7 +86,7 @@ Landing RemoteLeader::receive(const wire::PoolOrder& order, std::size_t payload_
           }};
 }
 
-void RemoteLeader::join(PeerId /*peer*/, const wire::Join& join) {
+void RemoteLeader::join(PeerId /*peer*/, const wire::Join& join, Time /*now*/) {
   fail(ErrorCode::kMalformedInput, "a Join of rank {} at worker {}, which does not lead", join.rank,
        rank_);
 }

@@ -17,9 +17,9 @@
 #include "core/base/deadline.h"
 #include "core/interface/clock.h"
 #include "deploy/service/worker/home/home_queue.h"
+#include "deploy/service/worker/home/leader_port.h"
 #include "deploy/service/worker/home/peers.h"
-#include "deploy/service/worker/leader/leader_port.h"
-#include "deploy/service/worker/leader/relays.h"
+#include "deploy/service/worker/home/relays.h"
 
 namespace tributary {
 
@@ -39,7 +39,7 @@ class RemoteLeader final : public LeaderPort {
   void post(ToLeader message) override {
     std::visit([this](const auto& word) { peers_.send(leader_, word); }, message);
   }
-  void join(PeerId peer, const wire::Join& join) override;
+  void join(PeerId peer, const wire::Join& join, Time now) override;
   [[nodiscard]] std::optional<Landing> receive(const Peers::Peer& from, wire::MessageType type,
                                                std::span<const std::byte> header,
                                                std::size_t payload_bytes) override;

@@ -28,8 +28,7 @@ RequestDesk::RequestDesk(const LeaderConfig& config, LeaderOutbox& outbox, PoolM
       book_(config.sequencer.placement.model.layers, config.sequencer.placement.model.leaf_tokens),
       leases_(std::chrono::milliseconds(config.options.lease_ms)) {}
 
-void RequestDesk::receive(const LeaderMail& mail) {
-  const Time now = std::chrono::steady_clock::now();
+void RequestDesk::receive(const LeaderMail& mail, Time now) {
   for (const LeaderMail::Progress& word : mail.progress) {
     book_.progress(word.progress);
     if (book_.filled(word.progress.sequence_id)) {
@@ -37,13 +36,15 @@ void RequestDesk::receive(const LeaderMail& mail) {
     }
     leases_.touch(word.progress.sequence_id, word.arrival);
   }
-  for (const LeaderMail::Relay& relay : mail.relays) receive_relay(relay);
+  for (const LeaderMail::Relay& relay : mail.relays) receive_relay(relay, now);
   std::vector<WaitingItem> accepted;
-  for (WaitingItem& held : std::exchange(held_, {})) receive_item(std::move(held), accepted);
+  for (WaitingItem& held : std::exchange(held_, {})) {
+    receive_item(std::move(held), now, accepted);
+  }
   waiting_.insert(waiting_.end(), accepted.begin(), accepted.end());
-  for (const LeaderMail::Items& items : mail.items) receive_items(items);
+  for (const LeaderMail::Items& items : mail.items) receive_items(items, now);
   partial_calls_.release(now, waiting_);
-  for (const ToPool& request : mail.requests) receive_request(request);
+  for (const ToPool& request : mail.requests) receive_request(request, now);
   if (mail.stop && !stop_at_) {
     draining_ = true;
     stop_at_ = now + std::chrono::milliseconds(config_.options.drain_timeout_ms);
@@ -52,7 +53,7 @@ void RequestDesk::receive(const LeaderMail& mail) {
 
 /// A call whose items are split over rounds takes one round longer: as long as that, and no longer,
 /// its first items wait for the rest. Other calls do not wait for them.
-void RequestDesk::receive_items(const LeaderMail::Items& mail) {
+void RequestDesk::receive_items(const LeaderMail::Items& mail, Time now) {
   std::vector<WaitingItem> accepted;
   for (std::uint32_t i = 0; i < mail.items.items.size(); ++i) {
     if (mail.items.items[i].tokens == 0) continue;
@@ -62,13 +63,13 @@ void RequestDesk::receive_items(const LeaderMail::Items& mail) {
                   .arrival = mail.arrival,
                   .deadline = mail.arrival + std::chrono::microseconds(mail.items.deadline_us),
                   .item = mail.items.items[i]},
-                 accepted);
+                 now, accepted);
   }
   partial_calls_.add(mail.items.part, std::move(accepted), mail.arrival + round_duration_,
                      waiting_);
 }
 
-void RequestDesk::receive_item(WaitingItem waiting, std::vector<WaitingItem>& accepted) {
+void RequestDesk::receive_item(WaitingItem waiting, Time now, std::vector<WaitingItem>& accepted) {
   const StepItem& item = waiting.item;
   leases_.touch(item.id, waiting.arrival);
   const Sequence* s = find(item.id);
@@ -80,15 +81,14 @@ void RequestDesk::receive_item(WaitingItem waiting, std::vector<WaitingItem>& ac
   }
   if (decision.outcome.ok()) {
     const Status status = status_of([&] {
-      if (decision.commit) commit(item.id, *decision.commit);
+      if (decision.commit) commit(item.id, *decision.commit, now);
       if (!decision.open) return;
       sequencer_.steps().open(std::span(&item, 1));
       book_.opened(item, waiting.arrival);
     });
     decision.outcome = {status.code(), status.message()};
   }
-  if (decision.filling && held_.size() < kMaxHeld &&
-      std::chrono::steady_clock::now() < waiting.arrival + kReadyGrace) {
+  if (decision.filling && held_.size() < kMaxHeld && now < waiting.arrival + kReadyGrace) {
     held_.push_back(std::move(waiting));
     return;
   }
@@ -100,11 +100,11 @@ void RequestDesk::receive_item(WaitingItem waiting, std::vector<WaitingItem>& ac
   accepted.push_back(std::move(waiting));
 }
 
-void RequestDesk::receive_relay(const LeaderMail::Relay& mail) {
+void RequestDesk::receive_relay(const LeaderMail::Relay& mail, Time now) {
   wire::ControlRelayReply reply{.ticket = mail.relay.ticket, .items = {}, .message = {}};
   bool ends = false;
   for (const wire::ControlItem& item : mail.relay.items) {
-    const wire::Outcome outcome = control(item);
+    const wire::Outcome outcome = control(item, now);
     const Sequence* s = find(item.sequence_id);
     reply.items.push_back({.code = outcome.code,
                            .epoch = s != nullptr ? s->epoch : 0,
@@ -120,8 +120,8 @@ void RequestDesk::receive_relay(const LeaderMail::Relay& mail) {
   }
 }
 
-wire::Outcome RequestDesk::control(const wire::ControlItem& item) {
-  leases_.touch(item.sequence_id, std::chrono::steady_clock::now());
+wire::Outcome RequestDesk::control(const wire::ControlItem& item, Time now) {
+  leases_.touch(item.sequence_id, now);
   const StepBook::Decision decision = book_.decide(item, find(item.sequence_id));
   if (!decision.outcome.ok()) return decision.outcome;
   const Status status = status_of([&] {
@@ -129,13 +129,13 @@ wire::Outcome RequestDesk::control(const wire::ControlItem& item) {
       if (*decision.commit == 0) {
         drop_waiting(item.sequence_id, {ErrorCode::kFailedPrecondition, "the step was aborted"});
       }
-      commit(item.sequence_id, *decision.commit);
+      commit(item.sequence_id, *decision.commit, now);
     }
     if (item.op == wire::ControlOp::kTruncate)
       sequencer_.sequences().truncate(item.sequence_id, item.length);
     if (item.op == wire::ControlOp::kExtend) extend(item.sequence_id, item.length);
     if (item.op == wire::ControlOp::kFree) {
-      free(item.sequence_id);
+      free(item.sequence_id, now);
       outbox_.tell(SequenceEnded{.id = item.sequence_id, .reason = "freed"});
     }
   });
@@ -150,12 +150,12 @@ void RequestDesk::extend(SequenceId id, std::int64_t limit_tokens) {
   }
 }
 
-void RequestDesk::free(SequenceId id) {
-  end_sequence(id, ErrorCode::kNotFound, "the sequence was freed");
+void RequestDesk::free(SequenceId id, Time now) {
+  end_sequence(id, ErrorCode::kNotFound, "the sequence was freed", now);
   ++meter_.totals.freed;
 }
 
-void RequestDesk::commit(SequenceId id, std::int32_t accepted) {
+void RequestDesk::commit(SequenceId id, std::int32_t accepted, Time now) {
   sequencer_.steps().commit(id, accepted);
   const Time opened = book_.closed(id);
   if (accepted == 0) {
@@ -164,19 +164,18 @@ void RequestDesk::commit(SequenceId id, std::int32_t accepted) {
   }
   ++meter_.totals.steps;
   meter_.totals.tokens += static_cast<std::uint64_t>(accepted);
-  meter_.totals.step_seconds.observe(
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - opened).count());
+  meter_.totals.step_seconds.observe(seconds_between(opened, now));
 }
 
-void RequestDesk::receive_request(const ToPool& request) {
+void RequestDesk::receive_request(const ToPool& request, Time now) {
   if (const auto* wanted = std::get_if<Admit>(&request)) {
-    admit(*wanted);
+    admit(*wanted, now);
   } else if (const auto* free = std::get_if<Free>(&request)) {
     if (!book_.contains(free->id)) {
       reply(free->request, {ErrorCode::kNotFound, fmt::format("sequence {}: not here", free->id)});
       return;
     }
-    this->free(free->id);
+    this->free(free->id, now);
     // After this answer the sequence's pages may be given to another one.
     outbox_.tell_after_order(
         PoolReply{.request = free->request, .code = ErrorCode::kOk, .message = {}, .sequence = {}});
@@ -186,9 +185,9 @@ void RequestDesk::receive_request(const ToPool& request) {
       reply(query->request,
             {ErrorCode::kNotFound, fmt::format("sequence {}: not here", query->id)});
     } else {
-      SequenceInfo now = info(*s);
-      now.extents = holders(*s, s->length, sequencer_.ledger().table().leaf_tokens());
-      reply(query->request, {}, std::move(now));
+      SequenceInfo found = info(*s);
+      found.extents = holders(*s, s->length, sequencer_.ledger().table().leaf_tokens());
+      reply(query->request, {}, std::move(found));
     }
   } else if (const auto* set = std::get_if<SetDraining>(&request)) {
     draining_ = set->draining || stop_at_.has_value();
@@ -219,7 +218,7 @@ void RequestDesk::drain_worker(const DrainWorker& request) {
   order_due_ = true;
 }
 
-void RequestDesk::admit(const Admit& request) {
+void RequestDesk::admit(const Admit& request, Time now) {
   const Sequence* known = find(request.id);
   if (known != nullptr) {
     const std::string& key = request.wanted.idempotency_key;
@@ -251,7 +250,7 @@ void RequestDesk::admit(const Admit& request) {
   }
   const Sequence& s = sequencer_.ledger().table().at(*id);
   book_.add(s, request.wanted.idempotency_key);
-  leases_.add(*id, std::chrono::steady_clock::now());
+  leases_.add(*id, now);
   // The first sequence of an empty pool may have a lower incarnation: see PoolRegistry, where a
   // clock was wrong.
   if (book_.size() == 1) last_incarnation_ = 0;
@@ -262,18 +261,17 @@ void RequestDesk::admit(const Admit& request) {
       .request = request.request, .code = ErrorCode::kOk, .message = {}, .sequence = info(s)});
 }
 
-void RequestDesk::end_leases() {
-  const Time now = std::chrono::steady_clock::now();
+void RequestDesk::end_leases(Time now) {
   while (const auto id = leases_.expired(now)) {
-    end_sequence(*id, ErrorCode::kNotFound, "the sequence's lease has expired");
+    end_sequence(*id, ErrorCode::kNotFound, "the sequence's lease has expired", now);
     ++meter_.totals.leases_expired;
     outbox_.tell(SequenceEnded{.id = *id, .reason = "lease_expired"});
   }
 }
 
-void RequestDesk::end_sequence(SequenceId id, ErrorCode code, const std::string& reason) {
+void RequestDesk::end_sequence(SequenceId id, ErrorCode code, const std::string& reason, Time now) {
   drop_waiting(id, {code, reason});
-  if (sequencer_.steps().open_tokens(id) > 0) commit(id, 0);
+  if (sequencer_.steps().open_tokens(id) > 0) commit(id, 0, now);
   sequencer_.sequences().close(id);
   book_.remove(id);
   leases_.remove(id);
@@ -326,13 +324,14 @@ void RequestDesk::take_round(Time now, std::vector<WaitingItem>& round) {
       refuse(next, {ErrorCode::kDeadlineExceeded, "no round began before the item's deadline"});
       continue;
     }
-    meter_.totals.wait_seconds.observe(std::chrono::duration<double>(now - next.arrival).count());
+    meter_.totals.wait_seconds.observe(seconds_between(next.arrival, now));
     round.push_back(std::move(next));
   }
 }
 
-void RequestDesk::round_ended(std::span<const WaitingItem> round, const wire::Outcome& outcome) {
-  round_duration_ = std::chrono::steady_clock::now() - round_begin_;
+void RequestDesk::round_ended(std::span<const WaitingItem> round, const wire::Outcome& outcome,
+                              Time now) {
+  round_duration_ = now - round_begin_;
   for (const WaitingItem& waiting : round) {
     book_.set_waiting(waiting.item.id, false);
     if (outcome.ok()) {

@@ -28,8 +28,8 @@ class RequestDesk {
   /// Answers go to `outbox`. Both outlive the desk.
   RequestDesk(const LeaderConfig& config, LeaderOutbox& outbox, PoolMeter& meter);
 
-  void receive(const LeaderMail& mail);
-  void end_leases();
+  void receive(const LeaderMail& mail, Time now);
+  void end_leases(Time now);
 
   /// Whether enough items wait for a round (one per open step, or max_batch), or the oldest one has
   /// waited for batch_wait.
@@ -37,7 +37,7 @@ class RequestDesk {
   /// Moves up to max_batch items to `round`, oldest first; those whose deadline has passed are
   /// refused.
   void take_round(Time now, std::vector<WaitingItem>& round);
-  void round_ended(std::span<const WaitingItem> round, const wire::Outcome& outcome);
+  void round_ended(std::span<const WaitingItem> round, const wire::Outcome& outcome, Time now);
   /// Whether an admission or an end has to be ordered soon; resets it.
   [[nodiscard]] bool take_order_due() { return std::exchange(order_due_, false); }
   /// The next time at which the desk has to act even if no message arrives.
@@ -54,18 +54,18 @@ class RequestDesk {
   void fill(Heartbeat& heartbeat) const;
 
  private:
-  void receive_items(const LeaderMail::Items& mail);
+  void receive_items(const LeaderMail::Items& mail, Time now);
   /// Adds the item to `accepted`, refuses it, or holds it.
-  void receive_item(WaitingItem waiting, std::vector<WaitingItem>& accepted);
-  void receive_relay(const LeaderMail::Relay& mail);
-  [[nodiscard]] wire::Outcome control(const wire::ControlItem& item);
-  void receive_request(const ToPool& request);
-  void admit(const Admit& request);
+  void receive_item(WaitingItem waiting, Time now, std::vector<WaitingItem>& accepted);
+  void receive_relay(const LeaderMail::Relay& mail, Time now);
+  [[nodiscard]] wire::Outcome control(const wire::ControlItem& item, Time now);
+  void receive_request(const ToPool& request, Time now);
+  void admit(const Admit& request, Time now);
   void extend(SequenceId id, std::int64_t limit_tokens);
-  void free(SequenceId id);
+  void free(SequenceId id, Time now);
   void drain_worker(const DrainWorker& request);
-  void end_sequence(SequenceId id, ErrorCode code, const std::string& reason);
-  void commit(SequenceId id, std::int32_t accepted);
+  void end_sequence(SequenceId id, ErrorCode code, const std::string& reason, Time now);
+  void commit(SequenceId id, std::int32_t accepted, Time now);
   void refuse(const WaitingItem& waiting, const wire::Outcome& outcome);
   void drop_waiting(SequenceId id, const wire::Outcome& outcome);
   void reply(std::uint64_t request, const wire::Outcome& outcome,

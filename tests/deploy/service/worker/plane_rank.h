@@ -15,8 +15,9 @@
 namespace tributary::test {
 
 struct PlaneRank {
-  PlaneRank(int rank, int workers, Clock& clock = steady_clock())
+  PlaneRank(int rank, int workers, Clock& used = steady_clock())
       : rank(rank),
+        clock(used),
         inbox(workers, clock),
         local(workers, peers, queue, relays, inbox, clock),
         remote(rank, {}, peers, queue, relays, clock) {
@@ -38,10 +39,11 @@ struct PlaneRank {
                        .home = home,
                        .queue = queue,
                        .leader = port},
-        make_transport);
+        make_transport, clock);
   }
 
   int rank;
+  Clock& clock;
   std::unique_ptr<Backend> backend = make_reference_backend();
   std::unique_ptr<Cache> cache = backend->make_cache({.layers = 1,
                                                       .pages = 1,
@@ -64,8 +66,9 @@ struct PlaneRank {
       *backend,
       *cache,
       {.reply = [this](PeerId peer, const wire::RowsReply& reply) { peers.send(peer, reply); },
-       .progress = [this](const wire::Progress& progress) { port.post(progress); }}};
-  Home home{rank, model, access, table, peers, queue, relays, port};
+       .progress = [this](const wire::Progress& progress) { port.post(progress); }},
+      clock};
+  Home home{rank, model, access, table, peers, queue, relays, port, clock};
   std::unique_ptr<DataPlane> plane;  // destroyed first
 };
 

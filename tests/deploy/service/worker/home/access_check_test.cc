@@ -12,22 +12,21 @@
 namespace tributary {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 class AccessCheckTest : public testing::Test {
  protected:
   static constexpr PeerId kPeer = 9;
   static constexpr Session kSession{1, 2, 3};
   static constexpr wire::Token kKey{7};
+  static constexpr Time kBegin{std::chrono::hours(1)};
 
-  AccessCheckTest() { access_.open(kPeer, {.id = 1, .session = kSession}); }
+  AccessCheckTest() { access_.open(kPeer, {.id = 1, .session = kSession}, kBegin); }
 
   static wire::Prove::Item proof_of(std::uint64_t id, const Session& session = kSession) {
     return {id, proof::further_proof(wire::access_token(kKey, id), session, id)};
   }
   /// How many are wrong.
-  std::ptrdiff_t prove(const wire::Prove& further) {
-    const wire::ProveReply reply = access_.prove(kPeer, further);
+  std::ptrdiff_t prove(const wire::Prove& further, Time now = kBegin) {
+    const wire::ProveReply reply = access_.prove(kPeer, further, now);
     EXPECT_EQ(reply.items.size(), further.items.size());
     return std::ranges::count(reply.items, ErrorCode::kPermissionDenied,
                               &wire::ProveReply::Item::code);
@@ -40,12 +39,11 @@ class AccessCheckTest : public testing::Test {
                      .length = kPageTokens,
                      .leaves = {{.owner = 0, .pages = {0}}}});
   }
-  std::size_t idle(std::chrono::milliseconds later) {
-    std::size_t count = 0;
-    for (const auto& connection : access_.idle(Clock::now() + later)) {
-      if (connection.since >= later) ++count;
-    }
-    return count;
+  /// For how long each connection is idle.
+  std::vector<Duration> idle(Time now) {
+    std::vector<Duration> since;
+    for (const auto& connection : access_.idle(now)) since.push_back(connection.since);
+    return since;
   }
 
   IngestTable sequences_{0, 1, kPageTokens};
@@ -80,7 +78,8 @@ TEST_F(AccessCheckTest, AWrongProofTakesNothingAwayAndIsAnsweredInItsPlace) {
   wire::Prove::Item wrong = proof_of(2);
   wrong.proof.front() ^= 1;
   EXPECT_EQ(prove({.items = {proof_of(2)}}), 0);
-  const wire::ProveReply reply = access_.prove(kPeer, {.items = {proof_of(3), wrong, proof_of(4)}});
+  const wire::ProveReply reply =
+      access_.prove(kPeer, {.items = {proof_of(3), wrong, proof_of(4)}}, kBegin);
   ASSERT_EQ(reply.items.size(), 3U);
   EXPECT_EQ(reply.items[0].code, ErrorCode::kOk);
   EXPECT_EQ(reply.items[1].code, ErrorCode::kPermissionDenied);
@@ -89,19 +88,22 @@ TEST_F(AccessCheckTest, AWrongProofTakesNothingAwayAndIsAnsweredInItsPlace) {
 }
 
 TEST_F(AccessCheckTest, AConnectionIsIdleWhenAllItsSequencesHaveEnded) {
-  using std::chrono::hours;
-  EXPECT_EQ(idle(hours(1)), 1U);
+  using std::chrono::milliseconds, std::chrono::seconds;
+  using Idle = std::vector<Duration>;
+  EXPECT_EQ(idle(kBegin + milliseconds(1)), Idle{milliseconds(1)});
   begin(1);
   begin(2);
   EXPECT_EQ(prove({.items = {proof_of(2)}}), 0);
-  EXPECT_EQ(idle(hours(2)), 0U);
+  EXPECT_EQ(idle(kBegin + seconds(2)), Idle{});
   sequences_.close(1, 1);
-  EXPECT_EQ(idle(hours(3)), 0U);
+  EXPECT_EQ(idle(kBegin + seconds(3)), Idle{});
   sequences_.close(2, 2);
   EXPECT_TRUE(access_.allowed(kPeer, 2));  // it is told that the sequence has ended
-  EXPECT_EQ(access_.idle(Clock::now() + hours(4)).size(), 1U);
-  access_.open(10, {.id = wire::kPoolItself});
-  EXPECT_EQ(access_.idle(Clock::now() + hours(4)).size(), 1U);  // not the pool's own
+  EXPECT_EQ(idle(kBegin + seconds(4)), Idle{seconds(1)}) << "since it was last seen in use";
+  EXPECT_EQ(prove({.items = {proof_of(3)}}, kBegin + seconds(5)), 0);
+  EXPECT_EQ(idle(kBegin + seconds(6)), Idle{seconds(1)}) << "a proof is use";
+  access_.open(10, {.id = wire::kPoolItself}, kBegin);
+  EXPECT_EQ(access_.idle(kBegin + seconds(6)).size(), 1U);  // not the pool's own
 }
 
 TEST_F(AccessCheckTest, WhatHasEndedIsForgottenInTime) {

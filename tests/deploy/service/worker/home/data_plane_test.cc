@@ -1,60 +1,28 @@
-// Connections of a data plane that end while messages on them are still in transit. The test plays
-// the transport, and so decides what arrives when.
+// Connections of a data plane that end while messages on them are still in transit.
 #include "deploy/service/worker/home/data_plane.h"
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <vector>
 
-#include "comm/wire/codec.h"
+#include "core/interface/manual_clock.h"
 #include "deploy/service/protocol/layer_bytes.h"
 #include "tests/deploy/service/worker/plane_rank.h"
+#include "tests/deploy/service/worker/played_transport.h"
 
 namespace tributary::test {
 namespace {
 
 using wire::MessageType;
 
-/// Like a real transport, it acts on disconnect() only later: messages that have arrived until then
-/// are still delivered.
-class PlayedTransport final : public Transport {
- public:
-  std::function<void(PeerId)> on_its_way;  // called when the handler disconnects a peer
-  std::vector<MessageType> sent;
-  std::set<PeerId> gone;
-
-  [[nodiscard]] std::string_view name() const noexcept override { return "played"; }
-  [[nodiscard]] const std::string& address() const noexcept override { return address_; }
-  [[nodiscard]] PeerId connect(const std::string& /*address*/,
-                               const Introduction& /*introduction*/) override {
-    return 1;
-  }
-  void send(PeerId peer, OutgoingMessage message) override {
-    if (!gone.contains(peer)) {
-      sent.push_back(static_cast<MessageType>(message.type));
-    } else if (message.sent) {
-      message.sent({ErrorCode::kNotFound, "gone"});
-    }
-  }
-  void disconnect(PeerId peer) override {
-    if (on_its_way) on_its_way(peer);
-    gone.insert(peer);
-  }
-
- private:
-  std::string address_ = "played:1";
-};
-
 class DataPlaneTest : public testing::Test {
  protected:
   static constexpr PeerId kPeer = 9;
   static constexpr SequenceId kSequence = 7;
 
-  DataPlane& open(std::chrono::milliseconds hello_timeout) {
+  DataPlane& open() {
     rank_.open(
         "",
         [this](const TransportConfig&, TransportHandler&) {
@@ -62,7 +30,7 @@ class DataPlaneTest : public testing::Test {
           transport_ = transport.get();
           return transport;
         },
-        hello_timeout);
+        kHello);
     return *rank_.plane;
   }
 
@@ -89,20 +57,23 @@ class DataPlaneTest : public testing::Test {
 
   /// As the next heartbeat reports.
   std::uint64_t limited(wire::Limit limit) {
-    rank_.plane->tick();
+    rank_.plane->tick(clock_.now());
     return rank_.inbox.beats().at(0).limited.at(static_cast<std::size_t>(limit));
   }
   std::uint64_t connections() {
-    rank_.plane->tick();
+    rank_.plane->tick(clock_.now());
     return rank_.inbox.beats().at(0).connections;
   }
 
+  static constexpr std::chrono::seconds kHello{5};
+
+  ManualClock clock_{Time(std::chrono::hours(1))};
   PlayedTransport* transport_ = nullptr;
-  PlaneRank rank_{0, 2};
+  PlaneRank rank_{0, 2, clock_};
 };
 
 TEST_F(DataPlaneTest, CountsItsClients) {
-  DataPlane& plane = open(std::chrono::hours(1));
+  DataPlane& plane = open();
   EXPECT_EQ(connections(), 0U);
   hello();
   EXPECT_EQ(transport_->sent, std::vector{MessageType::kWelcome});
@@ -112,28 +83,29 @@ TEST_F(DataPlaneTest, CountsItsClients) {
 }
 
 TEST_F(DataPlaneTest, CountsWhenNobodyIsLetIn) {
-  DataPlane& plane = open(std::chrono::hours(1));
+  DataPlane& plane = open();
   plane.on_accepting_paused({ErrorCode::kUnavailable, "no descriptors"});
   plane.on_accepting_paused({ErrorCode::kUnavailable, "no descriptors"});
-  plane.tick();
+  plane.tick(clock_.now());
   EXPECT_EQ(rank_.inbox.beats().at(0).accept_pauses, 2U);
 }
 
 TEST_F(DataPlaneTest, AHelloThatCrossesTheEndOfALateConnectionLeavesNothing) {
-  DataPlane& plane = open(std::chrono::milliseconds(-1));
+  DataPlane& plane = open();
   // A late message of a client that was refused, and has been told why.
   const wire::Hello stranger{.version = 9, .shape = {}};
   (void)plane.on_message(kPeer, static_cast<std::uint16_t>(MessageType::kHello), encode(stranger),
                          0);
   transport_->on_its_way = [&](PeerId) { hello(); };
-  plane.tick();
+  clock_.advance(kHello + Duration(1));
+  plane.tick(clock_.now());
   EXPECT_TRUE(transport_->gone.contains(kPeer));
   EXPECT_EQ(transport_->sent, std::vector{MessageType::kWelcome});  // the refusal
   EXPECT_EQ(connections(), 0U);
 }
 
 TEST_F(DataPlaneTest, AHelloThatCrossesTheEndOfALateSenderLeavesNothing) {
-  DataPlane& plane = open(std::chrono::hours(1));
+  DataPlane& plane = open();
   begin(kSequence, 0);
   plane.on_open(kPeer, {.id = kSequence});
   hello();
@@ -142,16 +114,16 @@ TEST_F(DataPlaneTest, AHelloThatCrossesTheEndOfALateSenderLeavesNothing) {
                                         encode(rows), rank_.cache->layout().row_bytes());
   ASSERT_TRUE(landing);
   rank_.table.close(kSequence, 5);
-  plane.tick();  // the transfer may still finish
+  plane.tick(clock_.now());  // the transfer may still finish
   transport_->on_its_way = [&](PeerId) { hello(); };
-  plane.tick();
+  plane.tick(clock_.now());
   EXPECT_TRUE(transport_->gone.contains(kPeer));
   landing->done({ErrorCode::kUnavailable, "closed"});
   EXPECT_EQ(connections(), 0U);
 }
 
 TEST_F(DataPlaneTest, AHelloBehindABrokenMessageLeavesNothing) {
-  DataPlane& plane = open(std::chrono::hours(1));
+  DataPlane& plane = open();
   transport_->on_its_way = [&](PeerId) { hello(); };
   (void)plane.on_message(kPeer, static_cast<std::uint16_t>(MessageType::kRows), {}, 0);
   EXPECT_TRUE(transport_->gone.contains(kPeer));
@@ -160,15 +132,43 @@ TEST_F(DataPlaneTest, AHelloBehindABrokenMessageLeavesNothing) {
 }
 
 TEST_F(DataPlaneTest, WhoHasProvenASequenceAndSaysNothingIsSentAway) {
-  DataPlane& plane = open(std::chrono::milliseconds(-1));
+  DataPlane& plane = open();
+  begin(kSequence, 0);
   plane.on_open(kPeer, {.id = kSequence});
+  clock_.advance(kHello);
+  EXPECT_EQ(limited(wire::Limit::kHello), 0U);
+  clock_.advance(Duration(1));
   EXPECT_EQ(limited(wire::Limit::kHello), 1U);
   EXPECT_TRUE(transport_->gone.contains(kPeer));
   EXPECT_EQ(limited(wire::Limit::kHello), 1U);
 }
 
+TEST_F(DataPlaneTest, AClientIsToldThatItsSequencesHaveEndedBeforeItIsSentAway) {
+  using std::chrono::milliseconds;
+  DataPlane& plane = open();
+  begin(kSequence, 0);
+  plane.on_open(kPeer, {.id = kSequence});
+  hello();
+  transport_->sent.clear();
+  const auto tick_after = [&](milliseconds later) {
+    clock_.advance(later);
+    plane.tick(clock_.now());
+  };
+  tick_after(milliseconds(500));
+  rank_.table.close(kSequence, 5);
+  tick_after(milliseconds(399));
+  EXPECT_TRUE(transport_->sent.empty());
+  tick_after(milliseconds(1));
+  EXPECT_EQ(transport_->sent, std::vector{MessageType::kNotUsed});
+  tick_after(milliseconds(499));
+  EXPECT_FALSE(transport_->gone.contains(kPeer));
+  tick_after(milliseconds(1));
+  EXPECT_TRUE(transport_->gone.contains(kPeer));
+  EXPECT_EQ(limited(wire::Limit::kEndedSequence), 1U);
+}
+
 TEST_F(DataPlaneTest, OnlyWhoHasProvenThePoolJoinsAndOnlyOnce) {
-  DataPlane& plane = open(std::chrono::hours(1));
+  DataPlane& plane = open();
   const auto join = [&](PeerId peer, std::uint64_t proven) {
     plane.on_open(peer, {.id = proven});
     (void)plane.on_message(peer, static_cast<std::uint16_t>(MessageType::kJoin),
@@ -190,7 +190,7 @@ TEST_F(DataPlaneTest, RoomForARequestIsMadeForSequencesOfThisHomeAlone) {
   shape.qk_rope_head_dim = 8;
   shape.row_format = RowFormat::kF32;
   shape.query_dtype = DType::kF32;
-  DataPlane& plane = open(std::chrono::hours(1));
+  DataPlane& plane = open();
   plane.on_open(kPeer, {.id = kSequence});
   hello();
   const wire::TokenBytes bytes = wire::token_bytes(shape, wire::LayerMode::kAttend);

@@ -24,7 +24,7 @@ StepItem round_item(std::uint64_t id, std::int32_t layer, std::int32_t tokens = 
 class HomeQueueTest : public testing::Test {
  protected:
   std::uint64_t submit(std::vector<StepItem> items) {
-    auto round = queue.open(1, round_of(std::move(items)), 4, 8);
+    auto round = queue.open(1, round_of(std::move(items)), Time(), 4, 8);
     EXPECT_NE(round, nullptr);
     std::memset(round->input.span().data(), 1, round->input.span().size());
     return queue.submit(std::move(round));
@@ -42,7 +42,7 @@ class HomeQueueTest : public testing::Test {
 
 TEST_F(HomeQueueTest, OneSequenceHoldsNoMoreThanAnEighth) {
   const auto open = [&](std::vector<StepItem> items) {
-    return queue.open(1, round_of(std::move(items)), 4, 8);
+    return queue.open(1, round_of(std::move(items)), Time(), 4, 8);
   };
   // 125 of the 1,000 bytes: ten tokens.
   const auto first = open({round_item(1, 0, 5), round_item(1, 1, 4), round_item(2, 0)});
@@ -105,7 +105,7 @@ TEST_F(HomeQueueTest, TheFirstOfTwoEqualRequestsIsRun) {
 }
 
 TEST_F(HomeQueueTest, AnItemThatEndedBeforeIsNotClaimed) {
-  auto forged = queue.open(1, round_of({round_item(1, 0), round_item(2, 0)}), 4, 8);
+  auto forged = queue.open(1, round_of({round_item(1, 0), round_item(2, 0)}), Time(), 4, 8);
   EXPECT_TRUE(forged->end(0, ErrorCode::kPermissionDenied, "forged"));
   EXPECT_FALSE(forged->end(0, ErrorCode::kInternal, "again"));
   const std::uint64_t ticket = queue.submit(std::move(forged));
@@ -121,11 +121,11 @@ TEST_F(HomeQueueTest, AnItemThatEndedBeforeIsNotClaimed) {
 }
 
 TEST_F(HomeQueueTest, HoldsNoMoreThanItMay) {
-  const auto most = queue.open(1, round_of({round_item(1, 0, 80)}), 4, 8);
+  const auto most = queue.open(1, round_of({round_item(1, 0, 80)}), Time(), 4, 8);
   ASSERT_NE(most, nullptr);
-  EXPECT_EQ(queue.open(1, round_of({round_item(2, 0, 4)}), 4, 8), nullptr);
-  EXPECT_NE(queue.open(1, round_of({round_item(2, 0, 3)}), 4, 8), nullptr);
-  EXPECT_EQ(queue.open(1, round_of({round_item(2, 0, 85)}), 4, 8), nullptr);
+  EXPECT_EQ(queue.open(1, round_of({round_item(2, 0, 4)}), Time(), 4, 8), nullptr);
+  EXPECT_NE(queue.open(1, round_of({round_item(2, 0, 3)}), Time(), 4, 8), nullptr);
+  EXPECT_EQ(queue.open(1, round_of({round_item(2, 0, 85)}), Time(), 4, 8), nullptr);
   EXPECT_EQ(queue.bytes(), 960U);
 }
 

@@ -51,7 +51,8 @@ class RowsReceiverTest : public testing::Test {
                          *backend_,
                          *cache_,
                          {.reply = [this](PeerId, const auto& reply) { replies_.push_back(reply); },
-                          .progress = [](const wire::Progress&) {}}};
+                          .progress = [](const wire::Progress&) {}},
+                         steady_clock()};
 };
 
 TEST_F(RowsReceiverTest, ASenderMayFinishWhatItBeganUntilTheNextCallAfterTheEnd) {

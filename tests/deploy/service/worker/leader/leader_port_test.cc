@@ -1,5 +1,5 @@
 // Orders over the data plane: the channels' suite over whole data planes, and interruptions.
-#include "deploy/service/worker/leader/leader_port.h"
+#include "deploy/service/worker/home/leader_port.h"
 
 #include <gtest/gtest.h>
 
@@ -211,7 +211,7 @@ TEST_F(RemoteLeaderTest, RanksKeepToTheirPart) {
   EXPECT_EQ(mine.local.wait(order, Deadline::after(std::chrono::hours(1)), [] { return Status(); })
                 .code(),
             ErrorCode::kFailedPrecondition);
-  EXPECT_EQ(code_of([&] { mine.remote.join(9, {.rank = 1}); }), ErrorCode::kMalformedInput);
+  EXPECT_EQ(code_of([&] { mine.remote.join(9, {.rank = 1}, {}); }), ErrorCode::kMalformedInput);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ class LeaderPort : public OrderChannel {
   // that ends the connection.
 
   /// A new connection that has proven the pool's own token introduces itself as one of its workers.
-  virtual void join(PeerId peer, const wire::Join& join) = 0;
+  virtual void join(PeerId peer, const wire::Join& join, Time now) = 0;
   /// Takes a message from a worker or the leader.
   [[nodiscard]] virtual std::optional<Landing> receive(const Peers::Peer& from,
                                                        wire::MessageType type,

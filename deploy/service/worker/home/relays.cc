@@ -1,4 +1,4 @@
-#include "deploy/service/worker/leader/relays.h"
+#include "deploy/service/worker/home/relays.h"
 
 #include <utility>
 
