@@ -223,11 +223,11 @@ void RequestDesk::admit(const Admit& request, Time now) {
   if (known != nullptr) {
     const std::string& key = request.wanted.idempotency_key;
     const bool same = !key.empty() && key == book_.idempotency_key(request.id);
-    if (same) {
-      reply(request.request, {}, info(*known));
-    } else {
+    if (!same) {
       reply(request.request,
             {ErrorCode::kAlreadyExists, fmt::format("sequence {} exists", request.id)});
+    } else {
+      admitted(request.request, *known);
     }
     return;
   }
@@ -257,8 +257,17 @@ void RequestDesk::admit(const Admit& request, Time now) {
   last_incarnation_ = std::max(last_incarnation_, static_cast<std::uint32_t>(*id >> 32));
   ++meter_.totals.admitted;
   order_due_ = true;
-  outbox_.tell_after_order(PoolReply{
-      .request = request.request, .code = ErrorCode::kOk, .message = {}, .sequence = info(s)});
+  admitted(request.request, s);
+}
+
+/// A client may push rows as soon as it has the answer: every worker knows the sequence by then.
+void RequestDesk::admitted(std::uint64_t request, const Sequence& s) {
+  PoolReply answer{.request = request, .code = ErrorCode::kOk, .message = {}, .sequence = info(s)};
+  if (order_due_) {
+    outbox_.tell_after_order(std::move(answer));
+  } else {
+    outbox_.tell(std::move(answer));
+  }
 }
 
 void RequestDesk::end_leases(Time now) {

@@ -61,6 +61,7 @@ class RequestDesk {
   [[nodiscard]] wire::Outcome control(const wire::ControlItem& item, Time now);
   void receive_request(const ToPool& request, Time now);
   void admit(const Admit& request, Time now);
+  void admitted(std::uint64_t request, const Sequence& sequence);
   void extend(SequenceId id, std::int64_t limit_tokens);
   void free(SequenceId id, Time now);
   void drain_worker(const DrainWorker& request);
