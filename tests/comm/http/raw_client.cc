@@ -58,6 +58,11 @@ bool RawClient::send(std::string_view bytes) const {
   return true;
 }
 
+bool RawClient::readable() const {
+  pollfd entry{fd_, POLLIN, 0};
+  return poll(&entry, 1, 0) == 1;
+}
+
 std::string RawClient::read_all() const {
   std::string text;
   for (std::string more = read_some(fd_); !more.empty(); more = read_some(fd_)) text += more;

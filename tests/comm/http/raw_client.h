@@ -15,6 +15,8 @@ class RawClient {
 
   /// False when the other side has closed.
   bool send(std::string_view bytes) const;
+  /// Whether a read would not wait.
+  [[nodiscard]] bool readable() const;
   /// Reads up to the end of the connection.
   [[nodiscard]] std::string read_all() const;
   /// Reads until `count` copies of `mark` have arrived, or to the end.

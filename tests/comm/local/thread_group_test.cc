@@ -2,6 +2,7 @@
 // that are free when a call has returned.
 #include "comm/local/thread_group.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -109,20 +110,14 @@ TEST(ThreadGroup, MismatchedCallsFailOnAllRanks) {
 }
 
 TEST(ThreadGroup, MessageNamesTheMissingRanks) {
-  std::string message;
-  // Where the machine stalls for as long as the first, one of the two that come is missing too.
-  for (const int patience_ms : {20, 2'000, 20'000}) {
-    run_ranks(4, [&](Communicator& communicator) {
-      if (communicator.rank() % 2 == 1) return;
-      std::array<std::byte, 1> data{};
-      const Status status =
-          communicator.broadcast(data, 0, Deadline::after(milliseconds(patience_ms)));
-      EXPECT_EQ(status.code(), ErrorCode::kDeadlineExceeded);
-      if (communicator.rank() == 0) message = status.message();
-    });
-    if (message.find("missing: 1 3") != std::string::npos) break;
-  }
-  EXPECT_NE(message.find("missing: 1 3"), std::string::npos) << message;
+  run_ranks(4, [&](Communicator& communicator) {
+    if (communicator.rank() % 2 == 1) return;
+    std::array<std::byte, 1> data{};
+    const Status status = communicator.broadcast(data, 0, Deadline::after(milliseconds(20)));
+    EXPECT_EQ(status.code(), ErrorCode::kDeadlineExceeded);
+    // One of the two that come is missing, too, when the other's deadline has passed before.
+    EXPECT_THAT(status.message(), testing::ContainsRegex("missing: (1 3|1 2 3|0 1 3)$"));
+  });
 }
 
 TEST(ThreadGroup, AShortDeadlineOfOneRankEndsAllAtOnce) {

@@ -131,12 +131,10 @@ TEST_P(OrderedRound, ACollectiveThatFailsInTheMiddleEndsAllRanksWithItsReason) {
       if (rank.rank() == ranks() - 1) {
         rank.ordered().fail_after(good, {ErrorCode::kUnavailable, "the cable is out"});
       }
-      const auto begin = std::chrono::steady_clock::now();
       rank.begin_step(1);
       Status status = rank.run(0);
       if (status.ok()) status = rank.run(1);
       if (ranks() == 1) return;  // nothing travels
-      EXPECT_LT(seconds_since(begin), 30) << "long before the deadline";
       EXPECT_EQ(status.code(), ErrorCode::kUnavailable) << status.message();
       EXPECT_EQ(status.message(), "the cable is out");
       EXPECT_TRUE(rank.failure().ok()) << rank.failure().message();

@@ -14,7 +14,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from program import LIMIT_S, TINY, Process, run, wait_until  # noqa: E402
 from program_test import Case  # noqa: E402
 
-FLAGS = ["up", "--listen", "127.0.0.1:0", "--leaf-tokens", "64", "--kv-gib", "0.05"]
+# No worker here is lost by its silence, however long it is held up.
+FLAGS = ["up", "--listen", "127.0.0.1:0", "--leaf-tokens", "64", "--kv-gib", "0.05",
+         "--worker-timeout-ms", "20000"]
 
 
 class Up(Process):

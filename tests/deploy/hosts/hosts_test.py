@@ -23,7 +23,8 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 PORT = 7300
 LEASE_MS = 10_000
 SHAPE = ["--leaf-tokens", "64", "--shape", "deepseek-v2-lite", "--layers", "2"]
-WORKERS = ["--kv-gib", "0.05", *SHAPE, "--canary-interval-ms", "50"]
+WORKERS = ["--kv-gib", "0.05", *SHAPE, "--canary-interval-ms", "50",
+           "--worker-timeout-ms", "20000"]
 SMALL = ["--requests", "8", "--length-scale", "0.05"]
 # Goes on for minutes, until something ends it.
 ENDLESS = ["--requests", "256", "--length-scale", "1", "--max-batch", "8"]

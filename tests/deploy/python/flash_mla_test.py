@@ -283,6 +283,6 @@ def test_the_child_of_a_fork_has_kernels_of_its_own(case):
     expected = bits(attend(case, threads=2))
     child = os.fork()
     if child == 0:
-        signal.alarm(30)
+        signal.alarm(250)  # against a hang
         os._exit(0 if bits(attend(case, threads=2)) == expected else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -285,7 +285,7 @@ def seconds_to_end(script):
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         begin = float(process.stdout.readline())
-        assert process.wait(100) == 0
+        assert process.wait(250) == 0
         end = time.monotonic()
         assert process.stdout.read() == ""
     finally:
