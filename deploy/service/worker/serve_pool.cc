@@ -21,15 +21,13 @@
 #include "deploy/runtime/host_name.h"
 #include "deploy/runtime/run_workers.h"
 #include "deploy/service/transport/data_transport.h"
-#include "deploy/service/worker/home/home.h"
 #include "deploy/service/worker/home/service_client.h"
 #include "deploy/service/worker/leader/beat_watch.h"
 #include "deploy/service/worker/leader/leader.h"
-#include "deploy/service/worker/leader/local_leader.h"
 #include "deploy/service/worker/leader/pool_costs.h"
-#include "deploy/service/worker/leader/remote_leader.h"
 #include "deploy/service/worker/listen_address.h"
 #include "deploy/service/worker/process_memory.h"
+#include "deploy/service/worker/rank_parts.h"
 
 namespace tributary {
 namespace {
@@ -128,6 +126,45 @@ class Ticker {
   bool ended_ = false;
   std::thread thread_;
 };
+
+WorkerConfig worker_config(const WorkerOptions& options, const PoolModel& model,
+                           const PoolCosts& costs) {
+  return {
+      .attention = static_cast<const AttentionShape&>(model.served),
+      .layers = model.served.layers,
+      .pages = model.pages,
+      .leaf_tokens = model.served.leaf_tokens,
+      .exchange = options.exchange,
+      .costs = costs.costs,
+      .workers_per_node = costs.workers_per_node,
+      .start_timeout = milliseconds(options.start_timeout_ms),
+      .round_timeout = milliseconds(options.round_timeout_ms),
+      // The leader sends an order every second, unless it still ends the last round.
+      .order_timeout = milliseconds(options.round_timeout_ms + options.leader.worker_timeout_ms)};
+}
+
+DataPlaneConfig data_plane_config(const WorkerOptions& options, int rank, const PoolModel& model,
+                                  const ChosenTransport& transport, const wire::Token& pool_key) {
+  DataPlaneConfig data;
+  data.rank = rank;
+  data.shape = model.served;
+  data.transport.listen =
+      fmt::format("{}://{}", transport.scheme,
+                  with_port(local_address(options.listen),
+                            std::to_string(options.port > 0 ? options.port + rank : 0)));
+  if (!options.tls_certificate.empty()) {
+    data.transport.tls = {.certificate = options.tls_certificate,
+                          .key = options.tls_key,
+                          .authority = options.certificate_authority,
+                          .client_authority = options.client_authority};
+  }
+  data.transport.secret_of = [pool_key](std::uint64_t id) {
+    return wire::access_token(pool_key, id);
+  };
+  data.transport.busy_poll = options.busy_poll;
+  data.transport.shared_memory = options.shared_memory;
+  return data;
+}
 
 LeaderConfig leader_config(const WorkerOptions& options, std::int32_t pages, int workers,
                            const wire::Token& pool_key, const CostModelConfig& cost_model) {
@@ -234,67 +271,18 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
       agree_on_costs(options.costs, host_name(), communicator, in(kAgreeTimeout));
   Backend* backend = device.backend.get();
 
-  IngestTable ingest(rank, model.served.layers, model.served.leaf_tokens);
-  Peers peers;
-  HomeQueue queue(kMaxRequestBytes, [&](const auto& request) { send_reply(peers, request); });
-  Relays relays(peers);
-  LeaderInbox inbox(communicator.size(), clock);
-  LocalLeader local(communicator.size(), peers, queue, relays, inbox, clock);
-  RemoteLeader remote(rank, pool_key, peers, queue, relays, clock);
-  LeaderPort& port = leads ? static_cast<LeaderPort&>(local) : remote;
-
-  ServiceClient client(model, *backend, queue);
-  const WorkerConfig config{
-      .attention = static_cast<const AttentionShape&>(model.served),
-      .layers = model.served.layers,
-      .pages = model.pages,
-      .leaf_tokens = model.served.leaf_tokens,
-      .exchange = options.exchange,
-      .costs = costs.costs,
-      .workers_per_node = costs.workers_per_node,
-      .start_timeout = start_timeout,
-      .round_timeout = milliseconds(options.round_timeout_ms),
-      // The leader sends an order every second, unless it still ends the last round.
-      .order_timeout = milliseconds(options.round_timeout_ms + options.leader.worker_timeout_ms)};
-  Worker worker(config, *backend, communicator, client, ingest, device.exchange.get(), &port,
-                clock);
+  RankParts parts(rank, communicator.size(), pool_key, model, kMaxRequestBytes, clock);
+  ServiceClient client(model, *backend, parts.queue);
+  const WorkerConfig config = worker_config(options, model, costs);
+  Worker worker(config, *backend, communicator, client, parts.ingest, device.exchange.get(),
+                &parts.port, clock);
   commit_cache(*backend, worker.cache());
-  AccessCheck access(pool_key, ingest);
-  RowsReceiver rows(
-      rank, ingest, *backend, worker.cache(),
-      {.reply = [&](PeerId peer, const wire::RowsReply& reply) { peers.send(peer, reply); },
-       .progress = [&](const wire::Progress& progress) { port.post(progress); }},
-      clock);
-  Home home(rank, model, access, ingest, peers, queue, relays, port, clock);
+  RowsReceiver rows(rank, parts.ingest, *backend, worker.cache(), parts.row_links(), clock);
   std::unique_ptr<DataPlane> plane;
   const Status listening = status_of([&] {
-    DataPlaneConfig data;
-    data.rank = rank;
-    data.shape = model.served;
-    data.transport.listen =
-        fmt::format("{}://{}", transport.scheme,
-                    with_port(local_address(options.listen),
-                              std::to_string(options.port > 0 ? options.port + rank : 0)));
-    if (!options.tls_certificate.empty()) {
-      data.transport.tls = {.certificate = options.tls_certificate,
-                            .key = options.tls_key,
-                            .authority = options.certificate_authority,
-                            .client_authority = options.client_authority};
-    }
+    DataPlaneConfig data = data_plane_config(options, rank, model, transport, pool_key);
     data.log = events.log;
-    data.transport.secret_of = [pool_key](std::uint64_t id) {
-      return wire::access_token(pool_key, id);
-    };
-    data.transport.busy_poll = options.busy_poll;
-    data.transport.shared_memory = options.shared_memory;
-    plane = std::make_unique<DataPlane>(data,
-                                        DataPlaneParts{.peers = peers,
-                                                       .access = access,
-                                                       .rows = rows,
-                                                       .home = home,
-                                                       .queue = queue,
-                                                       .leader = port},
-                                        make_transport, clock);
+    plane = std::make_unique<DataPlane>(data, parts.with(rows), make_transport, clock);
     set_text(mine.host, host_name());
     set_text(mine.address, advertised(options, plane->address()));
     check_own_certificate(options, mine.address.data(), communicator.size());
@@ -305,11 +293,11 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
     events.log(fmt::format("data plane: {} ({})", transport.scheme, transport.reason));
     events.log(fmt::format("placement by {}", costs.source));
   } else {
-    remote.connect(workers.front().address.data());
+    parts.remote.connect(workers.front().address.data());
   }
 
   // Beats go on while a round runs, and so does the watch over the others' beats.
-  BeatWatch watch(inbox, milliseconds(options.leader.worker_timeout_ms), kTick, clock.now(),
+  BeatWatch watch(parts.inbox, milliseconds(options.leader.worker_timeout_ms), kTick, clock.now(),
                   events.fatal);
   const auto tick = [&](Time now) {
     plane->tick(now);
@@ -323,15 +311,15 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   std::atomic<ControlChannel*> channel = nullptr;
   Leader leader(
       leader_config(options, model.pages, communicator.size(), pool_key, config.cost_model()),
-      [&](const Order& order) { return worker.lead(order); }, inbox,
-      {.refuse = [&](int to, const auto& refused) { local.refuse(to, refused); },
-       .answer = [&](int to, const auto& verdicts) { local.answer(to, verdicts); },
+      [&](const Order& order) { return worker.lead(order); }, parts.inbox,
+      {.refuse = [&](int to, const auto& refused) { parts.local.refuse(to, refused); },
+       .answer = [&](int to, const auto& verdicts) { parts.local.answer(to, verdicts); },
        .tell = [&](const FromPool& word) { channel.load()->tell(word); },
        .round = events.round},
       clock);
   const Ticker ticker(clock, tick);
   lead_pool(
-      options, events, inbox,
+      options, events, parts.inbox,
       pool_card(options, model, transport, costs, device.exchange_name(communicator), workers),
       leader, channel, connect_control, in(kJoinTimeout));
 }

@@ -46,13 +46,13 @@ class DataPlaneTest : public testing::Test {
   }
 
   void begin(SequenceId id, int home) {
-    rank_.table.open({.id = id,
-                      .epoch = 1,
-                      .home = home,
-                      .prompt_tokens = kPageTokens,
-                      .limit_tokens = kPageTokens + 1,
-                      .length = kPageTokens,
-                      .leaves = {{.owner = 0, .pages = {0}}}});
+    rank_.ingest.open({.id = id,
+                       .epoch = 1,
+                       .home = home,
+                       .prompt_tokens = kPageTokens,
+                       .limit_tokens = kPageTokens + 1,
+                       .length = kPageTokens,
+                       .leaves = {{.owner = 0, .pages = {0}}}});
   }
 
   /// As the next heartbeat reports.
@@ -113,7 +113,7 @@ TEST_F(DataPlaneTest, AHelloThatCrossesTheEndOfALateSenderLeavesNothing) {
   const auto landing = plane.on_message(kPeer, static_cast<std::uint16_t>(MessageType::kRows),
                                         encode(rows), rank_.cache->layout().row_bytes());
   ASSERT_TRUE(landing);
-  rank_.table.close(kSequence, 5);
+  rank_.ingest.close(kSequence, 5);
   plane.tick(clock_.now());  // the transfer may still finish
   transport_->on_its_way = [&](PeerId) { hello(); };
   plane.tick(clock_.now());
@@ -155,7 +155,7 @@ TEST_F(DataPlaneTest, AClientIsToldThatItsSequencesHaveEndedBeforeItIsSentAway) 
     plane.tick(clock_.now());
   };
   tick_after(milliseconds(500));
-  rank_.table.close(kSequence, 5);
+  rank_.ingest.close(kSequence, 5);
   tick_after(milliseconds(399));
   EXPECT_TRUE(transport_->sent.empty());
   tick_after(milliseconds(1));
@@ -204,7 +204,7 @@ TEST_F(DataPlaneTest, RoomForARequestIsMadeForSequencesOfThisHomeAlone) {
   EXPECT_FALSE(ask(kSequence));  // it is not here
   begin(kSequence, 1);
   EXPECT_FALSE(ask(kSequence));  // it has another home
-  rank_.table.close(kSequence, 1);
+  rank_.ingest.close(kSequence, 1);
   begin(kSequence, 0);
   begin(8, 0);
   EXPECT_FALSE(ask(8));  // it was not proven

@@ -46,13 +46,13 @@ class HomeTest : public testing::Test {
   }
 
   void begin(SequenceId id, int home) {
-    rank_.table.open({.id = id,
-                      .epoch = 1,
-                      .home = home,
-                      .prompt_tokens = kPageTokens,
-                      .limit_tokens = kPageTokens + 20,
-                      .length = kPageTokens,
-                      .leaves = {{.owner = 0, .pages = {0}}}});
+    rank_.ingest.open({.id = id,
+                       .epoch = 1,
+                       .home = home,
+                       .prompt_tokens = kPageTokens,
+                       .limit_tokens = kPageTokens + 20,
+                       .length = kPageTokens,
+                       .leaves = {{.owner = 0, .pages = {0}}}});
   }
   static StepItem item(SequenceId id, std::int32_t tokens = 1, std::int32_t layer = 0) {
     return {.id = id, .tokens = tokens, .layer = layer, .epoch = 1, .base_length = kPageTokens};
