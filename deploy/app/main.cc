@@ -22,6 +22,7 @@
 #include "deploy/app/options.h"
 #include "deploy/app/prefill/prefill.h"
 #include "deploy/app/program_end.h"
+#include "deploy/app/program_start.h"
 #include "deploy/app/replay/replay.h"
 #include "deploy/app/report_file.h"
 #include "deploy/app/top/top.h"
@@ -295,6 +296,7 @@ int main_with(int argc, char** argv) {
 }  // namespace tributary
 
 int main(int argc, char** argv) {
+  tributary::keep_hangup_ignored();
   std::set_terminate(tributary::end_badly);
   try {
     return tributary::flushed(tributary::main_with(argc, argv));

@@ -29,11 +29,17 @@ ENDLESS = ["replay", "--requests", "640", "--leaf-tokens", "256", "--kv-gib", "0
            "--length-scale", "0.1", "--layers", "8", "--canary-rate", "0"]
 
 
+def handling(pid, number):
+    """What a process does with a signal: of "caught", "ignored" and "blocked"."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return {word for word, field in (("caught", "Cgt"), ("ignored", "Ign"), ("blocked", "Blk"))
+            if int(re.search(rf"^Sig{field}:\s*(\w+)", status, re.MULTILINE)[1], 16)
+            >> (number - 1) & 1}
+
+
 def catches(pid, number):
     """Whether a process has a handler of its own for a signal."""
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    caught = int(re.search(r"^SigCgt:\s*(\w+)", status, re.MULTILINE)[1], 16)
-    return caught >> (number - 1) & 1
+    return "caught" in handling(pid, number)
 
 
 def wait_until(condition, what, limit_s=LIMIT_S):
@@ -123,10 +129,12 @@ class Screen:
 class Process:
     """The running program, in a process group of its own that ends with the block."""
 
-    def __init__(self, arguments, ranks=0, mpirun=(), output=subprocess.PIPE, screen=None):
+    def __init__(self, arguments, ranks=0, mpirun=(), output=subprocess.PIPE, screen=None,
+                 before=()):
         """`output`: a file for stdout and stderr, if they are more than a pipe holds. `screen`: a
-        terminal for stderr, on which a replay shows how far it is."""
-        launcher = [str(MPIRUN), "-np", str(ranks), *mpirun] if ranks else []
+        terminal for stderr, on which a replay shows how far it is. `before`: a command that starts
+        it."""
+        launcher = [str(MPIRUN), "-np", str(ranks), *mpirun] if ranks else [*before]
         self.mark = f"TRIBUTARY_TEST_MARK={uuid.uuid4()}"  # by which its ranks are found
         name, value = self.mark.split("=")
         self.screen = screen

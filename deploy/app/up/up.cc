@@ -28,12 +28,16 @@ constexpr std::chrono::seconds kStopTimeout{4};
 constexpr std::chrono::milliseconds kReadyPause{50};
 constexpr std::chrono::milliseconds kWatchPause{100};
 
-/// SIGINT, SIGTERM and SIGHUP are blocked, and polled by end_requested().
+/// SIGINT, SIGTERM and SIGHUP are blocked, and polled by end_requested(); not an ignored SIGHUP,
+/// which Linux would queue if it were blocked.
 class Signals {
  public:
   Signals() {
     sigemptyset(&set_);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&set_, number);
+    for (const int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set_, number);
+    struct sigaction hangup {};
+    sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&set_, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set_, &before_);
   }
   ~Signals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }

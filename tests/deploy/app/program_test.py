@@ -4,7 +4,9 @@
 import contextlib
 import http.server
 import json
+import os
 import pathlib
+import re
 import signal
 import socket
 import struct
@@ -18,7 +20,7 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from program import (ENDLESS, LIMIT_S, PROGRAM, SMALL, TINY, Process, catches,  # noqa: E402
-                     run, run_on_terminal)
+                     handling, run, run_on_terminal)
 
 REQUEST = '{"timestamp": %d, "input_length": %d, "output_length": %d}\n'
 
@@ -70,6 +72,22 @@ class Usage(Case):
         self.assertEqual(result.returncode, 1, result)
         self.assertEqual(result.stderr,
                          "tributary: stdout cannot be written: No space left on device\n")
+
+    def test_closed_descriptors_are_opened_to_nothing(self):
+        for closed in ("<&- >&-", "<&-", ">&-"):
+            result = subprocess.run(["sh", "-c", f'exec "$0" info {closed}', PROGRAM], text=True,
+                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                    timeout=LIMIT_S)
+            self.assertEqual((result.returncode, result.stderr), (0, ""), closed)
+
+    def test_nohup_is_obeyed(self):
+        with Process(["control", "--listen", "127.0.0.1:0"], before=["nohup"]) as control:
+            url = re.search(r"http://\S+", control.popen.stdout.readline().decode())[0]
+            self.assertEqual(handling(control.popen.pid, signal.SIGHUP), {"ignored"})
+            os.kill(control.popen.pid, signal.SIGHUP)
+            self.assertIn("no pool has registered", self.run_well("top", url, "--once").stdout)
+            os.kill(control.popen.pid, signal.SIGTERM)
+            self.assertEqual(control.wait().status, 0)
 
     def test_files_and_work_have_bounds(self):
         self.expect_refusal(["plan", "--machine", "/dev/zero"], "/dev/zero", "1048576 bytes")

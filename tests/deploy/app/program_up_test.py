@@ -11,7 +11,7 @@ import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from program import LIMIT_S, TINY, Process, run, wait_until  # noqa: E402
+from program import LIMIT_S, TINY, Process, handling, run, wait_until  # noqa: E402
 from program_test import Case  # noqa: E402
 
 # No worker here is lost by its silence, however long it is held up.
@@ -22,10 +22,10 @@ FLAGS = ["up", "--listen", "127.0.0.1:0", "--leaf-tokens", "64", "--kv-gib", "0.
 class Up(Process):
     """Runs it with its output in a file, because it is read while the program runs."""
 
-    def __init__(self, folder, *arguments):
+    def __init__(self, folder, *arguments, before=()):
         self.path = folder / "up.log"
         self.file = open(self.path, "w")
-        super().__init__([*FLAGS, *arguments], output=self.file)
+        super().__init__([*FLAGS, *arguments], output=self.file, before=before)
 
     def __exit__(self, *unused):
         for pid in self.pids():
@@ -184,6 +184,16 @@ class Ends(Starts):
             up.ready()
             up.popen.kill()
             self.assertEqual(up.ended(), -signal.SIGKILL)
+
+    def test_it_goes_on_after_its_terminal_under_nohup(self):
+        with Up(self.folder, "--workers", "1", before=["nohup"]) as up:
+            url = up.ready()
+            for pid in (up.popen.pid, *up.pids("control")):
+                self.assertEqual(handling(pid, signal.SIGHUP), {"ignored"})
+                os.kill(pid, signal.SIGHUP)
+            self.assertIn("  serving ", self.run_well("top", url, "--once").stdout)
+            os.kill(up.popen.pid, signal.SIGTERM)
+            self.assertEqual(up.ended(), 0, up.text())
 
 
 class EveryEnd(Starts):
