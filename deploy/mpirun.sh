@@ -5,7 +5,7 @@
 set -euo pipefail
 
 command -v mpirun >/dev/null || {
-  echo "mpirun.sh: mpirun is not installed (run deploy/setup.sh run)" >&2
+  echo "mpirun.sh: mpirun is not installed; Open MPI brings it (Debian: openmpi-bin)" >&2
   exit 127
 }
 

@@ -65,8 +65,18 @@ Status gather_reports(Communicator& communicator, const Status& own, const T& va
   return gather_all(communicator, mine, all, deadline);
 }
 
+/// Whether a message begins with "worker RANK: ", as one of gather_values() does.
+[[nodiscard]] inline bool names_worker(std::string_view message) {
+  constexpr std::string_view kStart = "worker ";
+  if (!message.starts_with(kStart)) return false;
+  message.remove_prefix(kStart.size());
+  const std::size_t digits = std::min(message.find_first_not_of("0123456789"), message.size());
+  return digits > 0 && message.substr(digits).starts_with(": ");
+}
+
 /// Every rank's value, in rank order. Where `own` is a failure on some rank, every rank throws the
-/// first one: its code, and "worker RANK: MESSAGE". A failure of the collective is thrown as well.
+/// first one: its code, and "worker RANK: MESSAGE", where the message does not name a worker
+/// itself. A failure of the collective is thrown as well.
 template <typename T>
 std::vector<T> gather_values(Communicator& communicator, const Status& own, const T& value,
                              Deadline deadline) {
@@ -77,6 +87,7 @@ std::vector<T> gather_values(Communicator& communicator, const Status& own, cons
     // A rank has its own message in full.
     const bool is_own = static_cast<int>(r) == communicator.rank();
     const Status status = is_own ? own : all[r].status();
+    if (names_worker(status.message())) status.throw_if_error();
     if (!status.ok()) fail(status.code(), "worker {}: {}", r, status.message());
     values.push_back(all[r].value);
   }

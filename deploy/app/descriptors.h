@@ -7,4 +7,7 @@ namespace tributary {
 /// select(). If that fails, the limit stays.
 void raise_descriptor_limit() noexcept;
 
+/// Raises a lower limit to `count`. Throws kIo if the hard limit is below it.
+void need_descriptors(unsigned count);
+
 }  // namespace tributary

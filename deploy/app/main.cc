@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "comm/http/http_client.h"
@@ -300,8 +301,12 @@ int main(int argc, char** argv) {
   std::set_terminate(tributary::end_badly);
   try {
     return tributary::flushed(tributary::main_with(argc, argv));
+  } catch (const std::system_error& error) {
+    // A thread, above all: the container's pids.max, ulimit -u.
+    std::fprintf(stderr, "tributary: io: the system refused: %s\n", error.what());
+    return 1;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "tributary: %s\n", error.what());
+    std::fprintf(stderr, "tributary: internal: %s\n", error.what());
     return 1;
   }
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <system_error>
 
 #include "core/base/error.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -100,7 +101,14 @@ std::unique_ptr<Backend> make_backend(std::string_view name, int threads,
   }
   if (name == "reference") return make_reference_backend();
   const std::string_view set = name.starts_with(kCpu) ? name.substr(kCpu.size()) : "";
-  return make_cpu_backend({.threads = threads, .instruction_set = std::string(set)});
+  try {
+    return make_cpu_backend({.threads = threads, .instruction_set = std::string(set)});
+  } catch (const std::system_error& refused) {
+    fail(
+        ErrorCode::kIo,
+        "{} compute threads cannot be started: {} (--threads; the container's pids.max, ulimit -u)",
+        threads, refused.what());
+  }
 }
 
 }  // namespace tributary

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -80,6 +81,12 @@ std::vector<pid_t> descendants_of(pid_t ancestor) {
 
 }  // namespace
 
+std::string signal_text(int number) {
+  const char* const name = sigdescr_np(number);
+  return fmt::format("signal {} ({}){}", number, name == nullptr ? "unknown" : name,
+                     number == SIGKILL ? ", which the kernel sends when memory runs out" : "");
+}
+
 ChildProcess::ChildProcess(std::string name, const std::vector<std::string>& arguments)
     : name_(std::move(name)) {
   std::vector<char*> argv;
@@ -117,8 +124,10 @@ ChildProcess::~ChildProcess() {
 const std::optional<std::string>& ChildProcess::ended() {
   int status = 0;
   if (!ended_ && waitpid(pid_, &status, WNOHANG) == pid_) {
-    ended_ = WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status))
-                                 : fmt::format("exit status {}", WEXITSTATUS(status));
+    const int exit = WEXITSTATUS(status);
+    ended_ = WIFSIGNALED(status)               ? signal_text(WTERMSIG(status))
+             : exit > 128 && exit < 128 + NSIG ? signal_text(exit - 128)
+                                               : fmt::format("exit status {}", exit);
   }
   return ended_;
 }

@@ -12,6 +12,9 @@
 
 namespace tributary {
 
+/// `signal 9 (Killed), which the kernel sends when memory runs out`.
+[[nodiscard]] std::string signal_text(int number);
+
 class ChildProcess {
  public:
   /// Messages use `name`. Throws kIo if it cannot be started.
@@ -23,7 +26,8 @@ class ChildProcess {
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
-  /// Its end in words: `exit status 1`, `signal 9`; no value while it runs.
+  /// Its end in words: `exit status 1`, `signal 15 (Terminated)`; no value while it runs. A status
+  /// above 128 is a signal, as shells and mpirun pass it on.
   [[nodiscard]] const std::optional<std::string>& ended();
   /// Waits for its end; returns false at the deadline.
   bool wait(Deadline deadline);

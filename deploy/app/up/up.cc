@@ -14,6 +14,7 @@
 
 #include "comm/http/http_client.h"
 #include "core/base/error.h"
+#include "deploy/app/descriptors.h"
 #include "deploy/app/up/child_log.h"
 #include "deploy/app/up/child_process.h"
 #include "deploy/app/up/mpirun_script.h"
@@ -172,8 +173,8 @@ class Service {
       const bool ended = process.ended().has_value();  // so all that it wrote is there
       (*child)->pass_on();
       if (!ended) continue;
-      const std::optional<Status>& error = (*child)->log.error();
-      if (error) fail(error->code(), "{} has ended: {}", process.name(), error->message());
+      const std::optional<Status> reason = (*child)->log.reason();
+      if (reason) fail(reason->code(), "{} has ended: {}", process.name(), reason->message());
       fail(ErrorCode::kUnavailable, "{} has ended ({}){}", process.name(), *process.ended(),
            options_.verbose ? "" : "; --verbose shows mpirun's words");
     }
@@ -222,6 +223,9 @@ class Service {
 }  // namespace
 
 void up(const UpOptions& options) {
+  // Measured: with 32 mpirun hangs or crashes over 2 ranks, with 40 it runs them, with 64 it
+  // runs 8.
+  need_descriptors(32 + 4 * static_cast<unsigned>(options.workers));
   Service service(options);
   try {
     if (service.start()) {

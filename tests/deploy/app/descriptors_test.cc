@@ -18,5 +18,20 @@ TEST(Descriptors, TheLimitIsRaisedToTheHardOne) {
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+TEST(Descriptors, ALimitThatIsTooLowIsRaised) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{.rlim_cur = 64, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  rlimit now{};
+  need_descriptors(60);
+  EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &now), 0);
+  EXPECT_EQ(now.rlim_cur, 64U);
+  need_descriptors(80);
+  EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &now), 0);
+  EXPECT_EQ(now.rlim_cur, 80U);
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 }  // namespace
 }  // namespace tributary

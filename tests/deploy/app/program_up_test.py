@@ -6,12 +6,13 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import sys
 import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from program import LIMIT_S, TINY, Process, handling, run, wait_until  # noqa: E402
+from program import LIMIT_S, PROGRAM, TINY, Process, handling, run, wait_until  # noqa: E402
 from program_test import Case  # noqa: E402
 
 # No worker here is lost by its silence, however long it is held up.
@@ -120,6 +121,15 @@ class EveryService(Case):
             up.ready()
             os.kill(up.popen.pid, signal.SIGINT)
             self.assertEqual(up.ended(), 0, up.text())
+
+    def test_a_machine_that_cannot_run_it_is_said_in_one_line(self):
+        for command, words in (
+                ('ulimit -n 16; exec "$0" "$@"', "16 descriptors are allowed (ulimit -Hn), 40 are"),
+                ('ln -s "$BASH" bash; PATH=$PWD exec "$0" "$@"', "mpirun is not installed")):
+            done = subprocess.run(["bash", "-c", command, PROGRAM, *FLAGS, "--workers", "2"],
+                                  capture_output=True, text=True, timeout=LIMIT_S, cwd=self.folder)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), done)
+            self.assertRegex(done.stderr, rf"^tributary: io: .*{re.escape(words)}.*\n$")
 
     def test_a_service_of_another_shape_is_refused_by_name(self):
         with Up(self.folder, "--workers", "1") as up:

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
+#include <cstddef>
 #include <optional>
 #include <set>
 #include <string>
@@ -50,6 +52,40 @@ TEST(Backends, UnknownNamesListWhatThereIs) {
     for (const std::string& there_is : backend_names()) {
       EXPECT_THAT(error->what(), HasSubstr(there_is));
     }
+  }
+}
+
+/// While it lives the system refuses threads, as it does when it has too many: their stacks are
+/// larger than the address space.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_getattr_default_np(&before_);
+    pthread_attr_t huge;
+    pthread_attr_init(&huge);
+    pthread_attr_setstacksize(&huge, std::size_t{1} << 50);
+    pthread_setattr_default_np(&huge);
+    pthread_attr_destroy(&huge);
+  }
+  ~NoThreads() {
+    pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_{};
+};
+
+TEST(Backends, AThreadThatTheSystemRefusesIsNoBugOfOurs) {
+  const NoThreads none;
+  try {
+    (void)make_backend("cpu", 2);
+    FAIL() << "there was a thread";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kIo);
+    EXPECT_THAT(error.what(), testing::HasSubstr("pids.max"));
   }
 }
 

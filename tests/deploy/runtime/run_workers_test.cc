@@ -6,11 +6,14 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <string>
 
+#include "core/base/error.h"
+#include "core/pool/gather_all.h"
 #include "deploy/runtime/cores.h"
 
 namespace tributary {
@@ -51,6 +54,23 @@ TEST_F(LaunchTest, ExceptionsThatAreNotOursPassToo) {
                std::length_error);
   EXPECT_THROW(launcher_.run(3, [](Communicator&) { throw std::length_error("x"); }),
                std::length_error);
+}
+
+TEST_F(LaunchTest, AWorkerIsNamedOnceHoweverManyAgree) {
+  std::mutex mutex;
+  std::set<std::string> said;
+  launcher_.run(3, [&](Communicator& communicator) {
+    const auto soon = [] { return Deadline::after(std::chrono::seconds(60)); };
+    // As a device that the workers open together, and what they then say of their start.
+    const Status opened = status_of([&] {
+      const Status own = communicator.rank() == 1 ? Status(ErrorCode::kIo, "a reason") : Status();
+      (void)gather_values(communicator, own, 0, soon());
+    });
+    const Status end = status_of([&] { (void)gather_values(communicator, opened, 0, soon()); });
+    const std::lock_guard lock(mutex);
+    said.insert(end.message());
+  });
+  EXPECT_EQ(said, std::set<std::string>{"worker 1: a reason"});
 }
 
 int usable_cores() {
