@@ -14,11 +14,11 @@
 
 #include "comm/http/http_client.h"
 #include "core/base/error.h"
-#include "deploy/app/descriptors.h"
 #include "deploy/app/up/child_log.h"
 #include "deploy/app/up/child_process.h"
 #include "deploy/app/up/mpirun_script.h"
 #include "deploy/options/option_table.h"
+#include "deploy/runtime/descriptors.h"
 #include "deploy/service/client/service_options.h"
 
 namespace tributary {

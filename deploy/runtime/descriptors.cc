@@ -1,4 +1,4 @@
-#include "deploy/app/descriptors.h"
+#include "deploy/runtime/descriptors.h"
 
 #include <sys/resource.h>
 
