@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <system_error>
@@ -82,30 +84,42 @@ int run_verify(const VerifyOptions& options, const Launcher& launcher) {
   return status;
 }
 
-/// The exit status.
-int show(const ReplayOptions& options, const ReplayReport& report) {
-  const std::string json = to_json(report);
-  write_report(options.json,
-               to_text(report) + (options.baseline ? compare_reports(*options.baseline, json) : ""),
-               json);
-  return report.ended_by == 0 ? 0 : 128 + report.ended_by;  // as a shell says it
-}
+/// The files of a replay besides its trace, looked at before the run.
+class ReplayFiles {
+ public:
+  explicit ReplayFiles(const ReplayOptions& options) : json_(options.json) {
+    check_writable(json_);
+    if (options.baseline) baseline_ = read_baseline(*options.baseline);
+  }
+
+  /// The exit status.
+  [[nodiscard]] int show(const ReplayReport& report) const {
+    const std::string json = to_json(report);
+    write_report(json_, to_text(report) + (baseline_ ? compare_reports(*baseline_, json) : ""),
+                 json);
+    return report.ended_by == 0 ? 0 : 128 + report.ended_by;  // as a shell says it
+  }
+
+ private:
+  std::optional<std::filesystem::path> json_;
+  std::optional<Baseline> baseline_;
+};
 
 int run_replay(const ReplayOptions& options, const Launcher& launcher) {
   if (options.service.given()) {
     require_one_process("replay --service", launcher);
-    check_writable(options.json);
+    const ReplayFiles files(options);
     const std::vector<TraceRequest> requests = replay_requests(options);
-    return show(options, with_service([&] {
-                  return replay_service(options, requests, launcher.terminal());
-                }));
+    return files.show(
+        with_service([&] { return replay_service(options, requests, launcher.terminal()); }));
   }
   int status = 0;
   const auto network = local_network(launcher);
   launcher.run(options.workers, [&](Communicator& communicator) {
+    std::optional<ReplayFiles> files;
     std::vector<TraceRequest> requests;
     if (communicator.rank() == 0) {
-      check_writable(options.json);
+      files.emplace(options);
       requests = replay_requests(options);
     }
     // The other ranks wait for the trace here, since reading a long one takes longer than the
@@ -115,7 +129,7 @@ int run_replay(const ReplayOptions& options, const Launcher& launcher) {
         .throw_if_error();
     const ReplayReport report =
         replay(options, requests, communicator, network, launcher.terminal());
-    if (communicator.rank() == 0) status = show(options, report);
+    if (files) status = files->show(report);
   });
   return status;
 }

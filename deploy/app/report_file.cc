@@ -39,8 +39,12 @@ void write_file(const std::filesystem::path& path, const std::string& text) {
   file << text << '\n';
   file.close();
   std::error_code error;
-  if (file && part != path) std::filesystem::rename(part, path, error);
-  if (!file || error) fail(ErrorCode::kIo, "{}: cannot be written", path.string());
+  const bool written = static_cast<bool>(file);
+  if (written && part != path) std::filesystem::rename(part, path, error);
+  if (written && !error) return;
+  std::error_code ignored;
+  if (part != path) std::filesystem::remove(part, ignored);
+  fail(ErrorCode::kIo, "{}: cannot be written", path.string());
 }
 
 void write_report(const std::optional<std::filesystem::path>& file, const std::string& text,

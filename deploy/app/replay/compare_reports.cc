@@ -33,13 +33,19 @@ std::string text_of(const Json& report, std::string_view path) {
 
 }  // namespace
 
-std::string compare_reports(const std::filesystem::path& baseline, const std::string& report_json) {
-  const Json before = parse_strict_json(read_config_text(baseline), baseline.string());
-  const Json now = Json::parse(report_json);
-  if (!before.is_object() || !before.contains("settings")) {
-    fail(ErrorCode::kMalformedInput, "{}: not a report of replay --json", baseline.string());
+Baseline read_baseline(const std::filesystem::path& path) {
+  Baseline baseline{.path = path, .json = read_config_text(path)};
+  const Json report = parse_strict_json(baseline.json, path.string());
+  if (!report.is_object() || !report.contains("settings") || !report.at("settings").is_object()) {
+    fail(ErrorCode::kMalformedInput, "{}: not a report of replay --json", path.string());
   }
-  std::string text = fmt::format("\nbeside {}\n", baseline.string());
+  return baseline;
+}
+
+std::string compare_reports(const Baseline& baseline, const std::string& report_json) {
+  const Json before = Json::parse(baseline.json);
+  const Json now = Json::parse(report_json);
+  std::string text = fmt::format("\nbeside {}\n", baseline.path.string());
   const auto differ = [&](std::string_view path) {
     const std::string a = text_of(before, path);
     const std::string b = text_of(now, path);

@@ -81,10 +81,7 @@ class ReplayClient {
 
   ~ReplayClient() {
     // After a failure: what is still running. A tier that does not answer frees it by itself.
-    const Deadline deadline = Deadline::after(std::chrono::seconds(2));
-    for (const Running& sequence : running_) {
-      if (!status_of([&] { client_->free(sequence.handle, deadline); }).ok()) break;
-    }
+    (void)status_of([this] { free_running(Deadline::after(std::chrono::seconds(2))); });
   }
   ReplayClient(const ReplayClient&) = delete;
   ReplayClient& operator=(const ReplayClient&) = delete;
@@ -92,13 +89,14 @@ class ReplayClient {
   void run() {
     while (!ended() && (!waiting_.empty() || !running_.empty())) {
       admit();
-      if (ended()) return;
+      if (ended()) break;
       if (running_.empty()) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));  // until the next arrival
         continue;
       }
       step();
     }
+    if (ended_by != 0 && !run_.failed) free_running({});  // in a call as any other
   }
 
   /// Of the pools, once it has pushed a prompt.
@@ -131,6 +129,13 @@ class ReplayClient {
     std::int64_t later_tokens = 0;
     bool has_first = false;
   };
+
+  void free_running(std::optional<Deadline> deadline) {
+    std::vector<const SequenceHandle*> handles;
+    for (const Running& sequence : running_) handles.push_back(&sequence.handle);
+    client_->free(handles, deadline);
+    running_.clear();
+  }
 
   [[nodiscard]] bool ended() const { return run_.failed || ended_by != 0; }
 

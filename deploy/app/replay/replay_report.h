@@ -80,9 +80,15 @@ struct ReplayReport {
 [[nodiscard]] std::string to_text(const ReplayReport& report);
 [[nodiscard]] std::string to_json(const ReplayReport& report);
 
-/// Lines for people: the settings in which a report (as JSON) differs from that in the file
-/// `baseline`, and its figures beside that one's. Throws kNotFound, kIo and kMalformedInput.
-[[nodiscard]] std::string compare_reports(const std::filesystem::path& baseline,
-                                          const std::string& report_json);
+/// The report of another run.
+struct Baseline {
+  std::filesystem::path path;
+  std::string json;
+};
+/// For before the run. Throws kNotFound, kIo and kMalformedInput.
+[[nodiscard]] Baseline read_baseline(const std::filesystem::path& path);
+/// Lines for people: the settings in which a report (as JSON) differs from the baseline, and its
+/// figures beside that one's.
+[[nodiscard]] std::string compare_reports(const Baseline& baseline, const std::string& report_json);
 
 }  // namespace tributary

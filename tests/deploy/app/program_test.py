@@ -350,6 +350,11 @@ class ReportFiles(Case):
         self.assertNotIn("other digest", text)
         self.assertRegex(text, r"(?m)^  tokens_per_second +[\d.e+]+ +[\d.e+]+ +[\d.]+$")
 
+    def test_a_baseline_is_read_before_the_run(self):
+        # A run of hours, of which nothing would be left.
+        for bad in (self.folder / "absent.json", self.file("other.json", "{}")):
+            self.expect_refusal([*ENDLESS, "--baseline", bad], bad)
+
     def test_a_signal_ends_a_run_with_a_report(self):
         for number in (signal.SIGINT, signal.SIGTERM):
             path = self.folder / f"{number}.json"
