@@ -71,7 +71,7 @@ Api::Config api_config(const ControlOptions& options) {
 
 struct Control::Impl {
   Impl(EventLoop& loop, const ControlOptions& options, const Clock& clock = steady_clock())
-      : registry(incarnation_now()),
+      : registry(incarnation_at(std::chrono::system_clock::now())),
         links(clock, registry,
               {.pool_timeout = milliseconds(options.pool_timeout_ms),
                .pool_patience = milliseconds(options.pool_patience_ms)},

@@ -33,9 +33,8 @@ HeldSequences::HeldSequences(const Clock& clock, PoolRegistry& registry,
       start_(clock.now()) {}
 
 void HeldSequences::fail_unknown(SequenceId id) const {
-  const std::uint64_t incarnation = id >> 32;
-  const bool older = incarnation > 0 && incarnation < registry_.ids().incarnation();
-  if (older && clock_.now() < start_ + kSettleTime) {
+  const bool of_another = id >> 32 > 0 && !registry_.ids().gave(id);
+  if (of_another && clock_.now() < start_ + kSettleTime) {
     fail(ErrorCode::kUnavailable,
          "sequence {}: not known to this control plane, which has just started; its pool may still "
          "register",

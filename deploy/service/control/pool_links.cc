@@ -135,7 +135,6 @@ void PoolLinks::register_pool(std::uint64_t number, RegisterPool pool) {
   const std::string name = pool.name;
   const std::vector<SequenceInfo> sequences = pool.sequences;
   const std::size_t workers = pool.workers.size();
-  const std::uint32_t last_incarnation = pool.last_incarnation;
   registry_.register_pool(std::move(pool), clock_.now());
   link.pool = name;
   ++registered_;
@@ -151,10 +150,6 @@ void PoolLinks::register_pool(std::uint64_t number, RegisterPool pool) {
       .code = ErrorCode::kOk, .message = {}, .incarnation = registry_.ids().incarnation()})));
   log_(LogLevel::kInfo, fmt::format("pool {} registered from {}: {} workers, {} sequences", name,
                                     link.socket->remote(), workers, sequences.size()));
-  if (registry_.find(name)->ahead) {
-    warn("pool {} has incarnation {}, far beyond the clock: it drains before it serves", name,
-         last_incarnation);
-  }
   on_registered_(name, sequences);
 }
 

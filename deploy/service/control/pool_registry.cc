@@ -39,33 +39,25 @@ std::int64_t Pool::free_pages() const noexcept {
   return std::max<std::int64_t>(pages, 0);
 }
 
-void SequenceIds::pass(std::uint32_t other) {
-  if (other == std::numeric_limits<std::uint32_t>::max()) {
-    fail(ErrorCode::kInvalidArgument, "incarnation {}: there is no larger one", other);
-  }
-  if (incarnation_ > other) return;
-  incarnation_ = other + 1;
+void SequenceIds::pass(std::uint32_t other) noexcept {
+  if (static_cast<std::int32_t>(incarnation_ - other) > 0) return;
+  incarnation_ = std::max(other + 1, 1U);
   counter_ = 0;
 }
 
-SequenceId SequenceIds::next() {
+SequenceId SequenceIds::next() noexcept {
   if (counter_ == std::numeric_limits<std::uint32_t>::max()) pass(incarnation_);
   return (SequenceId{incarnation_} << 32) | ++counter_;
 }
 
-std::uint32_t incarnation_now() {
+std::uint32_t incarnation_at(std::chrono::system_clock::time_point now) {
   using std::chrono::milliseconds;
   constexpr std::int64_t kEpochMs = 1'704'067'200'000;  // 2024-01-01T00:00:00Z in Unix time
   const std::int64_t unix_ms =
-      std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-          .count();
-  // At least 1: 0 means none.
+      std::chrono::duration_cast<milliseconds>(now.time_since_epoch()).count();
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(
-      (unix_ms - kEpochMs) / 250, 1, std::numeric_limits<std::uint32_t>::max() - 1));
+      (unix_ms - kEpochMs) / 250, 1, std::numeric_limits<std::uint32_t>::max()));
 }
-
-PoolRegistry::PoolRegistry(std::uint32_t incarnation, std::function<std::uint32_t()> clock)
-    : ids_(incarnation), clock_(std::move(clock)) {}
 
 Pool& PoolRegistry::at(const std::string& name) {
   const auto found = pools_.find(name);
@@ -121,35 +113,28 @@ void PoolRegistry::register_pool(RegisterPool about, Time now) {
   // Throws for values with which no sequence could be placed.
   static_cast<void>(Placement({.workers = static_cast<int>(about.workers.size()),
                                .model = default_cost_model(about.shape.leaf_tokens)}));
-  std::uint32_t last = about.last_incarnation;
   for (const SequenceInfo& sequence : about.sequences) {
-    last = std::max(last, static_cast<std::uint32_t>(sequence.id >> 32));
     const std::string* holder = pool_of(sequence.id);
     if (holder != nullptr && *holder != about.name) {
       fail(ErrorCode::kAlreadyExists, "pool {}: sequence {} is one of pool {}", about.name,
            sequence.id, *holder);
     }
   }
-  const bool ahead =
-      last > ids_.incarnation() && last > std::uint64_t{clock_()} + kIncarnationSlack;
-  if (ahead && !same_run && about.sequences.empty()) {
-    fail(ErrorCode::kFailedPrecondition,
-         "pool {}: incarnation {} is far beyond the clock ({}): was a control plane's clock wrong? "
-         "It may register without it",
-         about.name, last, clock_());
-  }
   make_room(about.name, now);
-  // A pool that comes back with our own number has it from us.
-  if (!ahead && (last > ids_.incarnation() || (last == ids_.incarnation() && !same_run))) {
-    ids_.pass(last);
+  const auto pass = [&](std::uint32_t brought) {
+    // A pool that comes back with our own number has it from us.
+    if (brought != 0 && (brought != ids_.incarnation() || !same_run)) ids_.pass(brought);
+  };
+  pass(about.last_incarnation);
+  for (const SequenceInfo& sequence : about.sequences) {
+    pass(static_cast<std::uint32_t>(sequence.id >> 32));
   }
 
   // Sequences that the same run does not bring again have ended meanwhile.
   if (known) end_all(old->second, same_run ? SequenceEnd::kFreed : SequenceEnd::kPoolLost, now);
   const auto place = pools_.insert_or_assign(about.name, Pool{}).first;
   Pool& pool = place->second;
-  pool.ahead = ahead && !about.sequences.empty();
-  pool.state = about.draining || pool.ahead ? PoolState::kDraining : PoolState::kServing;
+  pool.state = about.draining ? PoolState::kDraining : PoolState::kServing;
   pool.since = pool.heard = now;
   for (const SequenceInfo& sequence : about.sequences) {
     pool.sequences.insert(sequence.id);
@@ -185,8 +170,7 @@ void PoolRegistry::heartbeat(const std::string& name, Heartbeat heartbeat, Time 
 
 void PoolRegistry::set_draining(const std::string& name, bool draining, Time now) {
   Pool& pool = at(name);
-  if (pool.sequences.empty()) pool.ahead = false;
-  const PoolState state = draining || pool.ahead ? PoolState::kDraining : PoolState::kServing;
+  const PoolState state = draining ? PoolState::kDraining : PoolState::kServing;
   if (pool.state == PoolState::kLost || pool.state == state) return;
   pool.state = state;
   pool.since = now;

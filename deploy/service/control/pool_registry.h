@@ -2,10 +2,10 @@
 // output; times are passed in.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -35,9 +35,6 @@ struct Pool {
   /// A lost pool that has only been silent keeps its sequences until then: it may come back.
   Time gone_at;
   std::unordered_set<SequenceId> sequences;
-  /// The pool took sequences from a control plane whose clock was far ahead. It drains until the
-  /// last one of them has ended, and gets its next ones by our clock.
-  bool ahead = false;
   /// Pages of admissions that the pool has not answered, and of those that it has answered since
   /// its last heartbeat, which does not count them.
   std::int64_t pages_asked = 0;
@@ -48,27 +45,29 @@ struct Pool {
   [[nodiscard]] std::int64_t free_pages() const noexcept;
 };
 
-/// Ids of this control plane: its incarnation, then a counter. Incarnations rise from one start of
-/// a control plane to the next. They are quarter seconds of the system's clock since 2024-01-01 UTC
-/// (32 bits last until 2058), or one more than the largest that any pool knows, if that is more.
+/// Ids of this control plane: its incarnation, then a counter. A control plane begins with the
+/// quarter seconds of the system's clock since 2024-01-01 UTC, and passes every incarnation that a
+/// pool brings, so that a clock that is wrong gives no id twice. Incarnations lie on a circle,
+/// where one half is later than a number and the other earlier: none uses them up, however large.
 class SequenceIds {
  public:
   explicit SequenceIds(std::uint32_t incarnation) : incarnation_(incarnation) {}
 
   [[nodiscard]] std::uint32_t incarnation() const noexcept { return incarnation_; }
-  /// Makes all later ids larger than every one of `other`. Throws kInvalidArgument if there is no
-  /// larger one.
-  void pass(std::uint32_t other);
-  [[nodiscard]] SequenceId next();
+  /// Whether `id` is one of the present incarnation's.
+  [[nodiscard]] bool gave(SequenceId id) const noexcept {
+    return id >> 32 == incarnation_ && static_cast<std::uint32_t>(id) <= counter_;
+  }
+  /// Makes the incarnation later than `other`.
+  void pass(std::uint32_t other) noexcept;
+  [[nodiscard]] SequenceId next() noexcept;
 
  private:
   std::uint32_t incarnation_;
   std::uint32_t counter_ = 0;
 };
-[[nodiscard]] std::uint32_t incarnation_now();
-/// How far ahead of our clock another control plane's may have been: a day. A pool's number beyond
-/// that does not move our count, which a few such numbers would use up.
-inline constexpr std::uint32_t kIncarnationSlack = 24 * 3600 * 4;
+/// At least 1: 0 means none.
+[[nodiscard]] std::uint32_t incarnation_at(std::chrono::system_clock::time_point now);
 
 /// Pages of a whole sequence.
 [[nodiscard]] std::int64_t pages_of(std::int64_t prompt_tokens,
@@ -76,16 +75,12 @@ inline constexpr std::uint32_t kIncarnationSlack = 24 * 3600 * 4;
 
 class PoolRegistry {
  public:
-  /// `clock`: the incarnation with which a control plane would begin now.
-  explicit PoolRegistry(std::uint32_t incarnation,
-                        std::function<std::uint32_t()> clock = incarnation_now);
+  explicit PoolRegistry(std::uint32_t incarnation) : ids_(incarnation) {}
 
   /// Adds the pool, with the sequences that it brings. A lost pool of the same name is replaced, or
   /// restored if it is the same run. Throws, with nothing changed, kAlreadyExists for a name under
   /// which another run serves; kInvalidArgument for a shape other than the tier's (the message
-  /// names the field and both values); kPoolFull for too many pools; kFailedPrecondition for an
-  /// incarnation beyond the clock and the slack, from a run that is not known and holds nothing: it
-  /// may come again without it.
+  /// names the field and both values); kPoolFull for too many pools.
   void register_pool(RegisterPool about, Time now);
   /// Throws kMalformedInput if it reports other workers than the registration.
   void heartbeat(const std::string& name, Heartbeat heartbeat, Time now);
@@ -135,7 +130,6 @@ class PoolRegistry {
   void note_end(Time now);
 
   SequenceIds ids_;
-  std::function<std::uint32_t()> clock_;
   std::map<std::string, Pool> pools_;
   std::unordered_map<SequenceId, const std::string*> pool_of_;  // keys of pools_
   EndedSequences ended_{kMaxEnded};

@@ -68,7 +68,6 @@ class ControlLink::Impl {
                                  .closed = [this](const Status& reason) { lost(reason); }});
           RegisterPool pool = config_.pool;
           handlers_.describe(pool);
-          if (counts_anew_ && pool.sequences.empty()) pool.last_incarnation = 0;
           for (const FromPool& word : registration(std::move(pool))) send(word);
         });
   }
@@ -111,8 +110,6 @@ class ControlLink::Impl {
   }
 
   void answered(const Registered& answer) {
-    // Our incarnation comes from a clock that was wrong: with nothing to lose we forget it.
-    counts_anew_ = answer.code == ErrorCode::kFailedPrecondition;
     if (answer.code != ErrorCode::kOk) {
       drop({answer.code, answer.message}, true);
       return;
@@ -143,7 +140,6 @@ class ControlLink::Impl {
   bool registered_ = false;
   bool complained_ = false;
   bool dropping_ = false;
-  bool counts_anew_ = false;
   std::chrono::milliseconds wait_ = kFirstRetry;
   std::unique_ptr<EventLoop::Timer> signal_, heartbeat_, retry_;
 };

@@ -251,10 +251,7 @@ void RequestDesk::admit(const Admit& request, Time now) {
   const Sequence& s = sequencer_.ledger().table().at(*id);
   book_.add(s, request.wanted.idempotency_key);
   leases_.add(*id, now);
-  // The first sequence of an empty pool may have a lower incarnation: see PoolRegistry, where a
-  // clock was wrong.
-  if (book_.size() == 1) last_incarnation_ = 0;
-  last_incarnation_ = std::max(last_incarnation_, static_cast<std::uint32_t>(*id >> 32));
+  last_incarnation_ = static_cast<std::uint32_t>(*id >> 32);
   ++meter_.totals.admitted;
   order_due_ = true;
   admitted(request.request, s);

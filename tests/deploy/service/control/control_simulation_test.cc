@@ -219,6 +219,22 @@ TEST(ControlSimulation, APoolThatIsBackAnswersForWhatItNoLongerHolds) {
   EXPECT_EQ(freed(""), ErrorCode::kUnavailable);
 }
 
+/// The host starts anew, before it knows the time.
+TEST(ControlSimulation, AControlPlaneWhoseClockIsYearsBehindTakesItsPoolsBack) {
+  SimulatedTier::Config config;
+  config.incarnation = 366'000'000;
+  Pools tier({"a"}, config);
+  const SequenceId id = tier.admitted(small()).sequence.id;
+  tier.restart_control(1);
+  EXPECT_EQ(tier.queried(id).code(), ErrorCode::kUnavailable) << "its pool may still register";
+  tier.pass(kPoolRetry);
+  EXPECT_EQ(tier.state("a"), PoolState::kServing);
+  EXPECT_TRUE(tier.queried(id).ok());
+  const AdmissionResult next = tier.admitted(small());
+  EXPECT_TRUE(next.status.ok()) << next.status.message();
+  EXPECT_NE(next.sequence.id, id);
+}
+
 /// Pools, clients and faults, chosen by a seed. A fault ends before the patience with it does.
 class RandomRun {
  public:

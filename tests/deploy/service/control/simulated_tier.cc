@@ -220,7 +220,7 @@ void TierPool::tick() {
 }
 
 SimulatedTier::Control::Control(SimulatedTier& tier, const Config& config)
-    : registry(config.incarnation, [n = config.incarnation] { return n; }),
+    : registry(config.incarnation),
       links(
           tier.clock, registry, config.links,
           [this](const std::string& pool, const std::vector<SequenceInfo>& sequences) {

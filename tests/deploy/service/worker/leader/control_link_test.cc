@@ -120,7 +120,6 @@ class ControlLinkTest : public testing::Test {
     config.pool.shape.layers = 1;
     config.pool.shape.leaf_tokens = 64;
     config.pool.pages_per_worker = 10;
-    config.pool.last_incarnation = 7;
     config.pool.lease_ms = 1000;
     config.pool.workers.push_back(
         {.rank = 0, .host = "host", .address = "127.0.0.1:1", .backend = "cpu"});
@@ -184,15 +183,6 @@ TEST_F(ControlLinkTest, TriesAgainAfterARefusalThatMayPass) {
   EXPECT_EQ(log.take(),
             "refused by the control plane at " + control.address + ": name; trying again");
   (void)control.take<RegisterPool>();
-}
-
-TEST_F(ControlLinkTest, AnEmptyPoolForgetsAnIncarnationThatIsRefused) {
-  FakeControl control;
-  const auto pool = link(control.address);
-  EXPECT_EQ(control.take<RegisterPool>().last_incarnation, 7U);
-  control.say(
-      Registered{.code = ErrorCode::kFailedPrecondition, .message = "clock", .incarnation = 0});
-  EXPECT_EQ(control.take<RegisterPool>().last_incarnation, 0U);
 }
 
 TEST_F(ControlLinkTest, AWrongTokenIsFinal) {
