@@ -150,11 +150,15 @@ void Admissions::ask_next(const std::shared_ptr<Pending>& pending) {
     const std::string& name = pending->pools[pending->next++];
     const Pool* pool = registry_.find(name);
     if (pool == nullptr || pool->state != PoolState::kServing) continue;
+    const AdmitRequest& request = pending->request;
+    const std::int64_t pages = pages_of(request.prompt_tokens, request.max_new_tokens);
+    if (!pool->could_register_with(pages)) {
+      pending->some_full = true;
+      continue;
+    }
     // Every pool that is asked gets a new id: a pool that is lost now may come back with the
     // sequence.
     const SequenceId id = registry_.ids().next();
-    const AdmitRequest& request = pending->request;
-    const std::int64_t pages = pages_of(request.prompt_tokens, request.max_new_tokens);
     registry_.ask_pages(name, pages);
     call_pool_(name, Admit{.request = 0, .id = id, .wanted = request}, pending->deadline,
                [this, pending, name, id, pages](const PoolReply& reply) {
@@ -210,9 +214,7 @@ void Admissions::take(const std::shared_ptr<Pending>& pending, const std::string
     call_pool_(pool, Free{0, id}, pending->deadline, [](const PoolReply&) {});
     return;
   }
-  registry_.add_sequence(pool, id);
-  registry_.admit_pages(pool,
-                        pages_of(pending->request.prompt_tokens, pending->request.max_new_tokens));
+  registry_.add_sequence(pool, id, pages_of(wanted.prompt_tokens, wanted.max_new_tokens));
   finish(pending, admitted(pool, *reply.sequence));
 }
 

@@ -214,8 +214,8 @@ void Api::get_health(const HttpRequest& /*request*/, const Arguments& /*argument
 
 void Api::get_ready(const HttpRequest& /*request*/, const Arguments& /*arguments*/,
                     const HttpRespond& respond) {
-  respond(registry_.any_serving() ? json_reply(200, R"({"ready":true})")
-                                  : error_reply(ErrorCode::kUnavailable, "no pool serves"));
+  respond(any_serving(registry_) ? json_reply(200, R"({"ready":true})")
+                                 : error_reply(ErrorCode::kUnavailable, "no pool serves"));
 }
 
 TierView Api::view() const {

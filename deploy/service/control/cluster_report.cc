@@ -78,7 +78,7 @@ std::string cluster_json(const TierView& tier) {
   return json_text({{"version", tier.version},
                     {"incarnation", tier.registry.ids().incarnation()},
                     {"uptime_ms", ms_between(tier.start, tier.now)},
-                    {"ready", tier.registry.any_serving()},
+                    {"ready", any_serving(tier.registry)},
                     {"sequences", tier.registry.sequences()},
                     {"admissions", std::move(admissions)},
                     {"histogram_bounds", {{"seconds", kDurationBuckets}, {"batch", kBatchBuckets}}},

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/error.h"
@@ -34,7 +35,7 @@ HeldSequences::HeldSequences(const Clock& clock, PoolRegistry& registry,
 
 void HeldSequences::fail_unknown(SequenceId id) const {
   const bool of_another = id >> 32 > 0 && !registry_.ids().gave(id);
-  if (of_another && clock_.now() < start_ + kSettleTime) {
+  if (of_another && clock_.now() < std::max(start_ + kSettleTime, registry_.expected_until())) {
     fail(ErrorCode::kUnavailable,
          "sequence {}: not known to this control plane, which has just started; its pool may still "
          "register",

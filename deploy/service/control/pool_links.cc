@@ -19,8 +19,6 @@ namespace {
 /// some 5,000 workers is refused; a heartbeat grows with the pool's workers.
 constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 20;
 constexpr std::size_t kBytesOfWorker = 512;
-/// The bound on a registration with all of its sequences: some 100,000.
-constexpr std::size_t kMaxRegistrationBytes = std::size_t{32} << 20;
 
 /// A message takes ten times its size while it is read, which the allocator would keep.
 void give_back_memory() noexcept {
@@ -70,6 +68,7 @@ void PoolLinks::check_bytes(Link& link, std::size_t bytes) const {
     fail(ErrorCode::kTooLarge, "a message of {} bytes; it may have {}", bytes, most);
   }
   if (!link.pool.empty()) return;
+  link.heard = clock_.now();
   link.registration_bytes += bytes;
   if (link.registration_bytes > kMaxRegistrationBytes) {
     fail(ErrorCode::kTooLarge, "a registration of more than {} bytes", kMaxRegistrationBytes);
@@ -105,6 +104,7 @@ void PoolLinks::handle(std::uint64_t number, RegisterPool message) {
     fail(ErrorCode::kMalformedInput, "pool {} registers twice", message.name);
   }
   if (message.more == 0) return register_pool(number, std::move(message));
+  registry_.expect(message, clock_.now() + config_.registration_timeout);
   link.arriving = std::move(message);
 }
 
@@ -119,11 +119,7 @@ void PoolLinks::handle(std::uint64_t number, MoreSequences message) {
     }
     pool.sequences.push_back(std::move(sequence));
   }
-  if (pool.sequences.size() > kMaxSequencesPerWorker * pool.workers.size()) {
-    fail(ErrorCode::kTooLarge, "more than {} sequences for each of {} workers",
-         kMaxSequencesPerWorker, pool.workers.size());
-  }
-  if (--pool.more > 0) return;
+  if (--pool.more > 0) return registry_.expect(pool, clock_.now() + config_.registration_timeout);
   RegisterPool whole = std::move(pool);
   link.arriving.reset();
   register_pool(number, std::move(whole));
@@ -270,7 +266,7 @@ void PoolLinks::watch() {
   // Silence counts from the time when we listened.
   const auto listened = now - stalls_.awake_since();
   if (listened >= config_.pool_timeout) {
-    for (const std::string& pool : registry_.silent(now - config_.pool_timeout)) {
+    for (const std::string& pool : silent_pools(registry_, now - config_.pool_timeout)) {
       silence(pool, fmt::format("no heartbeat for {} ms", config_.pool_timeout.count()));
     }
     for (const std::string& pool : registry_.lose_silent(now)) {
@@ -279,8 +275,7 @@ void PoolLinks::watch() {
   }
   std::vector<std::uint64_t> unregistered;
   for (const auto& [number, link] : links_) {
-    if (link.pool.empty() &&
-        std::min(now - link.accepted, listened) > config_.registration_timeout) {
+    if (link.pool.empty() && std::min(now - link.heard, listened) > config_.registration_timeout) {
       unregistered.push_back(number);
     }
   }

@@ -31,7 +31,7 @@ class PoolLinks {
     /// A pool that has been silent for longer than its timeout gets no requests, and has this long
     /// in all to come back before its sequences are lost: a network may be cut for seconds.
     std::chrono::milliseconds pool_patience{15'000};
-    /// The time from the connection to the registration.
+    /// The time from the connection, or from its last message, to the next of its registration.
     std::chrono::milliseconds registration_timeout{5'000};
   };
   /// Called for a pool that has just registered, with the sequences that it brought.
@@ -59,8 +59,8 @@ class PoolLinks {
  private:
   struct Link {
     std::shared_ptr<WebSocket> socket;
-    std::string pool;  // empty until it is registered
-    Time accepted;
+    std::string pool;                           // empty until it is registered
+    Time heard;                                 // its last message, until it is registered
     std::optional<RegisterPool> arriving = {};  // whose sequences have not all come
     std::size_t registration_bytes = 0;
   };

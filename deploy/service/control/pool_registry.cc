@@ -39,6 +39,13 @@ std::int64_t Pool::free_pages() const noexcept {
   return std::max<std::int64_t>(pages, 0);
 }
 
+bool Pool::could_register_with(std::int64_t pages) const noexcept {
+  // Those that were asked for are sequences of a page at least; an extent has a page of its own.
+  const auto most = static_cast<std::int64_t>(sequences.size()) + pages_asked + 1;
+  return most_registration_bytes(most, total_pages() - free_pages() + pages) <=
+         static_cast<std::int64_t>(kMaxRegistrationBytes);
+}
+
 void SequenceIds::pass(std::uint32_t other) noexcept {
   if (static_cast<std::int32_t>(incarnation_ - other) > 0) return;
   incarnation_ = std::max(other + 1, 1U);
@@ -147,6 +154,13 @@ void PoolRegistry::register_pool(RegisterPool about, Time now) {
   pool.about = std::move(about);
 }
 
+void PoolRegistry::expect(const RegisterPool& about, Time until) {
+  expected_until_ = std::max(expected_until_, until);
+  const auto known = pools_.find(about.name);
+  if (known == pools_.end() || known->second.about.run != about.run) return;
+  known->second.gone_at = std::max(known->second.gone_at, until);
+}
+
 void PoolRegistry::end_all(Pool& pool, SequenceEnd reason, Time now) {
   for (const SequenceId id : pool.sequences) {
     pool_of_.erase(id);
@@ -212,20 +226,13 @@ std::vector<std::string> PoolRegistry::lose_silent(Time now) {
   return gone;
 }
 
-std::vector<std::string> PoolRegistry::silent(Time since) const {
-  std::vector<std::string> names;
-  for (const auto& [name, pool] : pools_) {
-    if (pool.state != PoolState::kLost && pool.heard < since) names.push_back(name);
-  }
-  return names;
-}
-
-void PoolRegistry::add_sequence(const std::string& pool, SequenceId id) {
+void PoolRegistry::add_sequence(const std::string& pool, SequenceId id, std::int64_t pages) {
   const auto found = pools_.find(pool);
   if (found == pools_.end() || found->second.state == PoolState::kLost) {
     fail(ErrorCode::kPoolLost, "pool {} of sequence {} is lost", pool, id);
   }
   found->second.sequences.insert(id);
+  found->second.pages_admitted += pages;
   pool_of_[id] = &found->first;
 }
 
@@ -248,18 +255,23 @@ void PoolRegistry::ask_pages(const std::string& pool, std::int64_t pages) {
   asked.pages_asked = std::max<std::int64_t>(asked.pages_asked + pages, 0);
 }
 
-void PoolRegistry::admit_pages(const std::string& pool, std::int64_t pages) {
-  at(pool).pages_admitted += pages;
-}
-
 const std::string* PoolRegistry::pool_of(SequenceId id) const {
   const auto found = pool_of_.find(id);
   return found == pool_of_.end() ? nullptr : found->second;
 }
 
-bool PoolRegistry::any_serving() const {
-  return std::any_of(pools_.begin(), pools_.end(),
-                     [](const auto& entry) { return entry.second.state == PoolState::kServing; });
+std::vector<std::string> silent_pools(const PoolRegistry& registry, Time since) {
+  std::vector<std::string> names;
+  for (const auto& [name, pool] : registry.pools()) {
+    if (pool.state != PoolState::kLost && pool.heard < since) names.push_back(name);
+  }
+  return names;
+}
+
+bool any_serving(const PoolRegistry& registry) {
+  return std::ranges::any_of(registry.pools(), [](const auto& entry) {
+    return entry.second.state == PoolState::kServing;
+  });
 }
 
 std::int64_t pages_of(std::int64_t prompt_tokens, std::int64_t max_new_tokens) noexcept {

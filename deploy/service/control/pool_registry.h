@@ -43,6 +43,8 @@ struct Pool {
   [[nodiscard]] std::int64_t total_pages() const noexcept;
   /// Pages of a worker that is being emptied do not count as free.
   [[nodiscard]] std::int64_t free_pages() const noexcept;
+  /// Whether it could still register with all that it holds, and a sequence of so many pages.
+  [[nodiscard]] bool could_register_with(std::int64_t pages) const noexcept;
 };
 
 /// Ids of this control plane: its incarnation, then a counter. A control plane begins with the
@@ -82,6 +84,10 @@ class PoolRegistry {
   /// which another run serves; kInvalidArgument for a shape other than the tier's (the message
   /// names the field and both values); kPoolFull for too many pools.
   void register_pool(RegisterPool about, Time now);
+  /// The pool is saying which sequences it holds, in many messages: until then no sequence of this
+  /// run, and none that is not known, has ended.
+  void expect(const RegisterPool& about, Time until);
+  [[nodiscard]] Time expected_until() const noexcept { return expected_until_; }
   /// Throws kMalformedInput if it reports other workers than the registration.
   void heartbeat(const std::string& name, Heartbeat heartbeat, Time now);
   void set_draining(const std::string& name, bool draining, Time now);
@@ -94,14 +100,12 @@ class PoolRegistry {
   void wait_longer(Time now, Duration stalled);
   /// Ends the sequences of silent pools whose time is over. Returns their names.
   std::vector<std::string> lose_silent(Time now);
-  /// Names of pools that have been silent since before `since`.
-  [[nodiscard]] std::vector<std::string> silent(Time since) const;
 
-  void add_sequence(const std::string& pool, SequenceId id);
+  /// It has just been admitted with so many pages.
+  void add_sequence(const std::string& pool, SequenceId id, std::int64_t pages = 0);
   void end_sequence(SequenceId id, SequenceEnd reason, Time now);
   /// Counts pages towards `pages_asked` (negative: answered).
   void ask_pages(const std::string& pool, std::int64_t pages);
-  void admit_pages(const std::string& pool, std::int64_t pages);
 
   [[nodiscard]] const Pool* find(const std::string& name) const;
   [[nodiscard]] const std::map<std::string, Pool>& pools() const noexcept { return pools_; }
@@ -109,7 +113,6 @@ class PoolRegistry {
   [[nodiscard]] const std::string* pool_of(SequenceId id) const;
   [[nodiscard]] std::optional<SequenceEnd> end_of(SequenceId id) const { return ended_.find(id); }
   [[nodiscard]] std::size_t sequences() const noexcept { return pool_of_.size(); }
-  [[nodiscard]] bool any_serving() const;
   [[nodiscard]] SequenceIds& ids() noexcept { return ids_; }
   [[nodiscard]] const SequenceIds& ids() const noexcept { return ids_; }
   [[nodiscard]] std::uint64_t pools_lost() const noexcept { return pools_lost_; }
@@ -135,9 +138,14 @@ class PoolRegistry {
   EndedSequences ended_{kMaxEnded};
   std::deque<Time> end_times_;
   std::uint64_t pools_lost_ = 0;
+  Time expected_until_;
 };
 
 /// Of all known pools.
 [[nodiscard]] std::vector<std::string> worker_addresses(const PoolRegistry& registry);
+
+[[nodiscard]] bool any_serving(const PoolRegistry& registry);
+/// Names of pools that have been silent since before `since`.
+[[nodiscard]] std::vector<std::string> silent_pools(const PoolRegistry& registry, Time since);
 
 }  // namespace tributary

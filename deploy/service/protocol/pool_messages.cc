@@ -27,6 +27,10 @@ constexpr std::size_t kMaxMessageBytes = 4096;  // of texts in answers
 constexpr std::size_t kPieceBytes = std::size_t{128} << 10;
 constexpr std::size_t kSequenceBytes = 384;
 constexpr std::size_t kExtentBytes = 56;
+/// The most of a sequence without its extents: with a key and a text on what it misses.
+constexpr std::size_t kMostSequenceBytes = 768;
+/// More do not fit into a message that the control plane reads.
+constexpr std::size_t kMaxSequencesOfMessage = 16'384;
 
 // The `type` of each message, in the order of the variants.
 constexpr std::array<std::string_view, std::variant_size_v<FromPool>> kFromPool{
@@ -68,12 +72,12 @@ void fields(Is<RegisterPool> auto& m, const auto& visit) {
   visit("draining", m.draining);
   visit("last_incarnation", m.last_incarnation);
   visit("workers", m.workers, kMaxWorkers);
-  visit("sequences", m.sequences, kMaxSequencesPerWorker * m.workers.size());
+  visit("sequences", m.sequences, kMaxSequencesOfMessage);
   visit("more", m.more, 0);
 }
 
 void fields(Is<MoreSequences> auto& m, const auto& visit) {
-  visit("sequences", m.sequences, kMaxSequencesPerWorker);
+  visit("sequences", m.sequences, kMaxSequencesOfMessage);
 }
 
 void fields(Is<Heartbeat::Worker> auto& m, const auto& visit) {
@@ -275,6 +279,10 @@ void check_workers(const RegisterPool& pool) {
 }
 
 }  // namespace
+
+std::int64_t most_registration_bytes(std::int64_t sequences, std::int64_t extents) noexcept {
+  return sequences * std::int64_t{kMostSequenceBytes} + extents * std::int64_t{kExtentBytes};
+}
 
 std::vector<FromPool> registration(RegisterPool pool) {
   std::vector<MoreSequences> pieces(1);

@@ -20,8 +20,12 @@ namespace tributary {
 
 /// Version of these messages; a pool of another version is refused when it registers.
 inline constexpr int kPoolProtocol = 8;
-/// A pool that brings more sequences than this for each of its workers is refused.
-inline constexpr std::size_t kMaxSequencesPerWorker = 16'384;
+/// The bound on a registration with all of its sequences. A pool is full before it reaches that, so
+/// that what it holds can register.
+inline constexpr std::size_t kMaxRegistrationBytes = std::size_t{256} << 20;
+/// The most that so many sequences with so many extents in all may take of it.
+[[nodiscard]] std::int64_t most_registration_bytes(std::int64_t sequences,
+                                                   std::int64_t extents) noexcept;
 
 struct WorkerInfo {
   int rank = 0;

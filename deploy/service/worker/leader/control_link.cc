@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "comm/http/websocket.h"
@@ -16,6 +17,9 @@ constexpr auto kHeartbeat = std::chrono::milliseconds(500);
 constexpr auto kConnectTimeout = std::chrono::milliseconds(2'000);
 // Pools reconnect soon after a control plane has restarted, without flooding it.
 constexpr auto kFirstRetry = std::chrono::milliseconds(100);
+/// A whole registration may wait to be sent.
+constexpr std::size_t kMaxBacklogBytes = kMaxRegistrationBytes + (std::size_t{64} << 20);
+constexpr std::size_t kMaxTold = 64;
 
 bool final_refusal(ErrorCode code) {
   return code == ErrorCode::kPermissionDenied || code == ErrorCode::kUnsupported;
@@ -56,7 +60,8 @@ class ControlLink::Impl {
     WebSocketClientConfig socket{.url = config_.url,
                                  .headers = {},
                                  .certificate_authority = config_.certificate_authority,
-                                 .timeout = kConnectTimeout};
+                                 .timeout = kConnectTimeout,
+                                 .max_backlog_bytes = kMaxBacklogBytes};
     if (!config_.bearer_token.empty()) {
       socket.headers.push_back({"Authorization", "Bearer " + config_.bearer_token});
     }
@@ -75,14 +80,14 @@ class ControlLink::Impl {
   void lost(const Status& reason, bool refused = false) {
     socket_.reset();
     if (final_refusal(reason.code())) return handlers_.refused(reason);
-    // Logged once, not at every try.
-    if (registered_ || !complained_) {
+    // Each reason is logged once, not at every try.
+    if (told_.size() >= kMaxTold) told_.clear();
+    if (told_.insert(reason.message()).second || registered_) {
       handlers_.log(fmt::format("{} at {}:{}: {}; trying again",
                                 refused ? "refused by the control plane" : "no control plane",
                                 config_.url.host, config_.url.port, reason.message()));
     }
     registered_ = false;
-    complained_ = true;
     retry_ = loop_.after(wait_, [this] { connect(); });
     wait_ = std::min<std::chrono::milliseconds>(2 * wait_, kPoolRetry);
   }
@@ -115,7 +120,7 @@ class ControlLink::Impl {
       return;
     }
     registered_ = true;
-    complained_ = false;
+    told_.clear();
     wait_ = kFirstRetry;
     handlers_.log(fmt::format("registered as `{}` with the control plane at {}:{}",
                               config_.pool.name, config_.url.host, config_.url.port));
@@ -138,7 +143,7 @@ class ControlLink::Impl {
   ControlLinkHandlers handlers_;
   std::shared_ptr<WebSocket> socket_;
   bool registered_ = false;
-  bool complained_ = false;
+  std::set<std::string> told_;  // reasons, since it was registered
   bool dropping_ = false;
   std::chrono::milliseconds wait_ = kFirstRetry;
   std::unique_ptr<EventLoop::Timer> signal_, heartbeat_, retry_;

@@ -159,6 +159,31 @@ TEST(Admissions, AsksTheNextPoolWhenOneIsFull) {
   EXPECT_EQ(bench.admissions.pending(), 0U);
 }
 
+/// What a pool holds has to fit into a registration, or it could never come back.
+TEST(Admissions, APoolIsFullBeforeItCouldNotRegister) {
+  Bench bench;
+  add_pool(bench.registry, "a", 10'000'000);
+  Heartbeat beat;
+  beat.workers.resize(2);
+  beat.workers[1].rank = 1;
+  beat.workers[0].pages_used = 4'000'000;
+  bench.registry.heartbeat("a", beat, kStart);
+  bench.admit({64, 0, SpreadPolicy::kAuto, ""});
+  EXPECT_EQ(bench.questions.size(), 1U);
+  bench.questions[0].admit_it();
+  beat.workers[0].pages_used = 4'800'000;
+  bench.registry.heartbeat("a", beat, kStart);
+  bench.admit({64, 0, SpreadPolicy::kAuto, ""});
+  EXPECT_EQ(bench.questions.size(), 1U);
+  EXPECT_EQ(bench.last(), ErrorCode::kPoolFull);
+
+  add_pool(bench.registry, "b", 1'000'000);
+  for (SequenceId id = 1; id <= 400'000; ++id) bench.registry.add_sequence("b", id);
+  bench.admit({64, 0, SpreadPolicy::kAuto, ""});
+  EXPECT_EQ(bench.questions.size(), 1U);
+  EXPECT_EQ(bench.last(), ErrorCode::kPoolFull);
+}
+
 TEST(Admissions, SaysWhyNoPoolTookIt) {
   Bench bench;
   add_pool(bench.registry, "a");

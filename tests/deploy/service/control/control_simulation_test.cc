@@ -34,7 +34,7 @@ struct Pools : SimulatedTier {
   explicit Pools(std::vector<std::string> names = {"a"}, const Config& config = {})
       : SimulatedTier(config) {
     for (const std::string& name : names) {
-      PoolModelConfig model;
+      ToyPoolConfig model;
       model.name = name;
       add_pool(model);
     }
@@ -113,18 +113,20 @@ TEST(ControlSimulation, ASilentPoolWhoseConnectionEndsIsLostSoon) {
 /// The pools go on sending heartbeats, or give the silent control plane up and connect again.
 TEST(ControlSimulation, AControlPlaneThatIsHeldUpLosesNobody) {
   for (const int ms : {400, 1'000, 3'000, 8'000, 12'000, 60'000}) {
-    for (int phase = 0; phase < 8; ++phase) {
+    for (int phase = 0; phase < 4; ++phase) {
       Pools tier({"a", "b"});
-      tier.pass(seconds(3) + milliseconds(63 * phase));
+      tier.pass(seconds(3) + milliseconds(125 * phase));
       std::vector<SequenceId> ids;
       for (int i = 0; i < 4; ++i) ids.push_back(tier.admitted(small()).sequence.id);
       tier.stop_control(milliseconds(ms));
       std::map<ErrorCode, int> answers;
-      for (int i = 0; i < ms + 1'000; i += 10) {
+      for (int passed = 0; passed < ms + 1'000;) {
         for (const SequenceId id : ids) {
           tier.query(id, [&](const Status& status) { ++answers[status.code()]; });
         }
-        tier.pass(kSoon);
+        const int step = tier.process.stopped() ? 100 : 10;
+        tier.pass(milliseconds(step));
+        passed += step;
       }
       answers.erase(ErrorCode::kOk);
       answers.erase(ErrorCode::kUnavailable);  // while a pool connects anew
@@ -172,7 +174,7 @@ TEST(ControlSimulation, AQuestionToAPoolThatConnectsAnewFindsItAlive) {
   Status answer(ErrorCode::kInternal, "none");
   tier.query(id, [&](const Status& status) { answer = status; });
   tier.pass(kSoon);
-  PoolModelConfig again;
+  ToyPoolConfig again;
   again.sequences = tier.pool().model.about().sequences;
   tier.add_pool(again);  // before the old connection ends
   tier.pass(kSoon);
@@ -217,6 +219,87 @@ TEST(ControlSimulation, APoolThatIsBackAnswersForWhatItNoLongerHolds) {
   EXPECT_EQ(freed("a"), ErrorCode::kOk);
   EXPECT_EQ(freed("b"), ErrorCode::kUnavailable);
   EXPECT_EQ(freed(""), ErrorCode::kUnavailable);
+}
+
+ToyPoolConfig holder_of(std::size_t sequences) {
+  ToyPoolConfig config;
+  config.pages_per_worker = static_cast<int>(sequences);
+  SequenceInfo held;
+  held.token.fill(7);
+  held.prompt_tokens = held.length = 64;
+  held.extents = {{0, 64, 0}};
+  held.missing = "worker 0 has 0 of 64 rows, first missing layer 0 position 0";
+  for (std::size_t i = 0; i < sequences; ++i) {
+    held.id = (SequenceId{5} << 32) + i;
+    held.idempotency_key = fmt::format("{:040}", i);
+    config.sequences.push_back(held);
+  }
+  return config;
+}
+
+/// A control plane was restarted: more than 16,384 for each worker, and more than 32 MiB.
+TEST(ControlSimulation, APoolOfAHundredThousandSequencesRegisters) {
+  Pools tier(std::vector<std::string>{});
+  const TierPool& pool = tier.add_pool(holder_of(100'000));
+  tier.pass(seconds(1));
+  ASSERT_TRUE(pool.registered()) << pool.answers().back().message;
+  EXPECT_EQ(tier.control->registry.sequences(), 100'000U);
+}
+
+/// A pool's side of a connection, message by message.
+class Typed final : public WebSocket {
+ public:
+  void set_handlers(WebSocketHandlers handlers) override { say = std::move(handlers.message); }
+  void send(std::string text) override { answers.push_back(std::move(text)); }
+  void close() override { closed = true; }
+  [[nodiscard]] const std::string& remote() const noexcept override { return remote_; }
+
+  std::function<void(std::string_view)> say;
+  std::vector<std::string> answers;
+  bool closed = false;
+
+ private:
+  std::string remote_ = "10.0.0.2:4000";
+};
+
+/// Its pieces come a second apart, over a slow link: none of its sequences is given up meanwhile.
+TEST(ControlSimulation, ARegistrationIsTimedFromItsLastMessage) {
+  for (const bool restarted : {false, true}) {
+    Pools tier(std::vector<std::string>{});
+    const ToyPoolConfig config = holder_of(4'000);
+    const SequenceId first = config.sequences.front().id;
+    TierPool& before = tier.add_pool(config);
+    tier.pass(seconds(1));
+    ASSERT_TRUE(before.registered());
+    before.cut(std::chrono::hours(1));
+    if (restarted) {
+      tier.restart_control(9);
+    } else {
+      tier.pass(kLinks.pool_patience - seconds(2));
+      ASSERT_EQ(tier.state("a"), PoolState::kLost);
+    }
+    const auto socket = std::make_shared<Typed>();
+    tier.control->links.accept(socket);
+    const std::vector<FromPool> pieces = registration(ToyPool(config).about());
+    ASSERT_GE(pieces.size(), 8U);
+    for (const FromPool& piece : pieces) {
+      EXPECT_NE(tier.queried(first).code(), ErrorCode::kPoolLost);
+      EXPECT_NE(tier.queried(first).code(), ErrorCode::kNotFound);
+      socket->say(to_json(piece));
+      tier.pass(seconds(1));
+    }
+    ASSERT_EQ(socket->answers.size(), 1U);
+    EXPECT_EQ(tier.control->registry.sequences(), 4'000U);
+    EXPECT_FALSE(socket->closed);
+
+    const auto silent = std::make_shared<Typed>();
+    tier.control->links.accept(silent);
+    silent->say(to_json(pieces[0]));
+    tier.pass(kLinks.registration_timeout);
+    EXPECT_FALSE(silent->closed);
+    tier.pass(2 * PoolLinks::kWatchPeriod);
+    EXPECT_TRUE(silent->closed);
+  }
 }
 
 /// The host starts anew, before it knows the time.
@@ -335,7 +418,7 @@ class RandomRun {
 
   void restart(TierPool& pool) {
     pool.kill();
-    PoolModelConfig config;
+    ToyPoolConfig config;
     config.name = pool.name();
     config.run = fmt::format("run{}", tier_.pools.size() + 1);
     tier_.add_pool(config);

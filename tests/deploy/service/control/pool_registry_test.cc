@@ -79,7 +79,7 @@ TEST(PoolRegistry, KnowsAPoolAndItsSequences) {
   RegisterPool about = registration("a");
   about.sequences = {sequence(3), sequence(4)};
   registry.register_pool(about, kRegistryStart);
-  EXPECT_TRUE(registry.any_serving());
+  EXPECT_TRUE(any_serving(registry));
   EXPECT_EQ(*registry.pool_of(3), "a");
   EXPECT_EQ(registry.sequences(), 2U);
   // Counted from the sequences until the first heartbeat.
@@ -111,7 +111,7 @@ TEST(PoolRegistry, CountsPagesThatNoHeartbeatHasSeen) {
   // The question is not answered yet: the heartbeat may be older.
   EXPECT_EQ(registry.find("a")->free_pages(), 170);
   registry.ask_pages("a", -30);
-  registry.admit_pages("a", 30);
+  registry.add_sequence("a", 9, 30);
   EXPECT_EQ(registry.find("a")->free_pages(), 170);
   registry.heartbeat("a", heartbeat(15), kRegistryStart);
   EXPECT_EQ(registry.find("a")->free_pages(), 170);
@@ -126,7 +126,8 @@ TEST(PoolRegistry, LosesSilentPools) {
   registry.register_pool(about, kRegistryStart);
   registry.register_pool(registration("b"), kRegistryStart);
   registry.heartbeat("b", heartbeat(0), kRegistryStart + milliseconds(1000));
-  EXPECT_EQ(registry.silent(kRegistryStart + milliseconds(500)), std::vector<std::string>{"a"});
+  EXPECT_EQ(silent_pools(registry, kRegistryStart + milliseconds(500)),
+            std::vector<std::string>{"a"});
   registry.lose("a", "silent", kRegistryStart + milliseconds(2000));
   EXPECT_EQ(registry.end_of(3), SequenceEnd::kPoolLost);
   EXPECT_EQ(registry.pool_of(3), nullptr);
@@ -145,14 +146,14 @@ TEST(PoolRegistry, ASilentPoolKeepsItsSequencesForAWhile) {
   registry.register_pool(about, kRegistryStart);
   registry.lose("a", "no heartbeat", later(1'500), later(15'000));
   EXPECT_EQ(registry.find("a")->state, PoolState::kLost);
-  EXPECT_FALSE(registry.any_serving());
+  EXPECT_FALSE(any_serving(registry));
   EXPECT_EQ(*registry.pool_of(3), "a");
   EXPECT_TRUE(registry.lose_silent(later(14'999)).empty());
   about.sequences = {sequence(3)};
   registry.register_pool(about, later(3'200));
   EXPECT_EQ(registry.end_of(3), std::nullopt);
   EXPECT_EQ(registry.end_of(4), SequenceEnd::kFreed) << "it has ended meanwhile";
-  EXPECT_TRUE(registry.any_serving());
+  EXPECT_TRUE(any_serving(registry));
 
   registry.lose("a", "no heartbeat", later(5'000), later(20'000));
   registry.lose("a", "its connection ended", later(5'000), later(7'000));
@@ -217,7 +218,7 @@ TEST(PoolRegistry, RefusesAnotherShapeUnlessItIsAlone) {
               HasSubstr("row_dtype is f32, but pool a of this tier has bf16"));
   registry.lose("a", "gone", kRegistryStart);
   registry.register_pool(other, kRegistryStart);
-  EXPECT_TRUE(registry.any_serving());
+  EXPECT_TRUE(any_serving(registry));
   // A pool on which no sequence could be placed is refused.
   other = registration("c");
   registry.lose("b", "gone", kRegistryStart);
@@ -277,9 +278,9 @@ TEST(PoolRegistry, FollowsDraining) {
   registry.register_pool(registration("a"), kRegistryStart);
   registry.heartbeat("a", heartbeat(0, true), kRegistryStart);
   EXPECT_EQ(registry.find("a")->state, PoolState::kDraining);
-  EXPECT_FALSE(registry.any_serving());
+  EXPECT_FALSE(any_serving(registry));
   registry.set_draining("a", false, kRegistryStart);
-  EXPECT_TRUE(registry.any_serving());
+  EXPECT_TRUE(any_serving(registry));
   Heartbeat beat = heartbeat(0);
   beat.workers.pop_back();
   EXPECT_EQ(code_of([&] { registry.heartbeat("a", beat, kRegistryStart); }),

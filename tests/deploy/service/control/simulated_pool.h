@@ -15,11 +15,11 @@
 #include "comm/http/websocket.h"
 #include "deploy/service/protocol/pool_messages.h"
 #include "tests/deploy/service/control/control_harness.h"
-#include "tests/deploy/service/control/pool_model.h"
+#include "tests/deploy/service/control/toy_pool.h"
 
 namespace tributary {
 
-struct SimulatedPoolConfig : PoolModelConfig {
+struct SimulatedPoolConfig : ToyPoolConfig {
   std::string control;  // HOST:PORT
   std::string token;
 };
@@ -66,7 +66,7 @@ class SimulatedPool {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Registered> outcome_;
-  PoolModel model_;
+  ToyPool model_;
   int beaten_ = 0;
 
   std::thread thread_;

@@ -93,7 +93,7 @@ class TierPool::Socket final : public WebSocket {
   bool closed_ = false;
 };
 
-TierPool::TierPool(SimulatedTier& tier, PoolModelConfig config)
+TierPool::TierPool(SimulatedTier& tier, ToyPoolConfig config)
     : model(config), process(tier.clock), tier_(tier), name_(config.name), wait_(kFirstRetry) {
   connect();
   tick();
@@ -252,7 +252,7 @@ void SimulatedTier::tick() {
   }
 }
 
-TierPool& SimulatedTier::add_pool(const PoolModelConfig& config) {
+TierPool& SimulatedTier::add_pool(const ToyPoolConfig& config) {
   return *pools.emplace_back(std::make_unique<TierPool>(*this, config));
 }
 

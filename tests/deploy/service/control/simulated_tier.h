@@ -15,7 +15,7 @@
 #include "deploy/service/control/held_sequences.h"
 #include "deploy/service/control/pool_links.h"
 #include "deploy/service/control/pool_registry.h"
-#include "tests/deploy/service/control/pool_model.h"
+#include "tests/deploy/service/control/toy_pool.h"
 
 namespace tributary {
 
@@ -49,9 +49,9 @@ class SimulatedTier;
 /// client knows when their lease ends.
 class TierPool {
  public:
-  TierPool(SimulatedTier& tier, PoolModelConfig config);
+  TierPool(SimulatedTier& tier, ToyPoolConfig config);
 
-  PoolModel model;
+  ToyPool model;
   SimulatedProcess process;
 
   /// Nothing passes in either direction; it arrives when the cut ends, as TCP repeats it.
@@ -131,7 +131,7 @@ class SimulatedTier {
   std::vector<std::unique_ptr<TierPool>> pools;
   std::vector<std::shared_ptr<Admission>> admissions;
 
-  TierPool& add_pool(const PoolModelConfig& config);
+  TierPool& add_pool(const ToyPoolConfig& config);
   /// Runs until `duration` has passed.
   void pass(Duration duration) { clock.advance(duration); }
   void stop_control(Duration duration) { process.stop(duration); }

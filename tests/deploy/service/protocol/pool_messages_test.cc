@@ -133,16 +133,36 @@ TEST(PoolMessages, AreStrict) {
 }
 
 /// Too many are refused by their number, before the first of them is read.
-TEST(PoolMessages, ARegistrationIsBoundByItsWorkers) {
+TEST(PoolMessages, AMessageHasABoundOfItsSequences) {
   json message = json::parse(to_json(samples_from_pool()[0]));
-  ASSERT_EQ(message["workers"].size(), 2U);
   const auto refusal = [&](std::size_t sequences) {
     message["sequences"] = json::array_t(sequences, 7);
     return message_of([&] { (void)parse_from_pool(message.dump()); });
   };
-  EXPECT_THAT(refusal(2 * kMaxSequencesPerWorker), HasSubstr("is not an object"));
-  EXPECT_THAT(refusal(2 * kMaxSequencesPerWorker + 1),
-              HasSubstr("sequences has 32769 elements; at most 32768"));
+  EXPECT_THAT(refusal(16'384), HasSubstr("is not an object"));
+  EXPECT_THAT(refusal(16'385), HasSubstr("sequences has 16385 elements; at most 16384"));
+}
+
+/// What a pool is told to be full by holds for what it sends.
+TEST(PoolMessages, NoSequenceTakesMoreOfARegistrationThanIsReckoned) {
+  SequenceInfo largest = sample_sequence();
+  largest.id = std::numeric_limits<SequenceId>::max();
+  largest.epoch = std::numeric_limits<std::uint32_t>::max();
+  largest.state = SequenceState::kStepping;
+  largest.home = 1'023;
+  largest.idempotency_key = std::string(128, 'k');
+  largest.missing = std::string(330, 'm');  // StepBook::missing() ends after 200 and one worker
+  largest.prompt_tokens = largest.max_new_tokens = largest.length = std::int64_t{1} << 32;
+  largest.extents.clear();
+  const auto bytes_with = [&](std::int64_t extents) {
+    for (std::int64_t i = std::ssize(largest.extents); i < extents; ++i) {
+      largest.extents.push_back({4'294'900'000 + i, 4'294'900'001 + i, 1'023});
+    }
+    return std::int64_t(to_json(FromPool(MoreSequences{{largest}})).size());
+  };
+  const std::int64_t none = bytes_with(0);
+  EXPECT_LE(none, most_registration_bytes(1, 0));
+  EXPECT_LE(bytes_with(1'000) - none, most_registration_bytes(0, 1'000));
 }
 
 TEST(PoolMessages, ARegistrationIsCutIntoPieces) {

@@ -183,6 +183,13 @@ TEST_F(ControlLinkTest, TriesAgainAfterARefusalThatMayPass) {
   EXPECT_EQ(log.take(),
             "refused by the control plane at " + control.address + ": name; trying again");
   (void)control.take<RegisterPool>();
+  // The same reason is not logged again; another is.
+  control.say(Registered{.code = ErrorCode::kAlreadyExists, .message = "name", .incarnation = 0});
+  (void)control.take<RegisterPool>();
+  control.say(Registered{.code = ErrorCode::kTooLarge, .message = "size", .incarnation = 0});
+  EXPECT_EQ(log.take(),
+            "refused by the control plane at " + control.address + ": size; trying again");
+  (void)control.take<RegisterPool>();
 }
 
 TEST_F(ControlLinkTest, AWrongTokenIsFinal) {

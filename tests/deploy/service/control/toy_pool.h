@@ -12,7 +12,7 @@
 
 namespace tributary {
 
-struct PoolModelConfig {
+struct ToyPoolConfig {
   std::string name = "a";
   std::string run = "run1";
   int workers = 2;
@@ -23,9 +23,9 @@ struct PoolModelConfig {
   std::vector<SequenceInfo> sequences;  // from an earlier connection
 };
 
-class PoolModel {
+class ToyPool {
  public:
-  explicit PoolModel(PoolModelConfig config);
+  explicit ToyPool(ToyPoolConfig config);
 
   /// What it registers with.
   [[nodiscard]] RegisterPool about() const;
@@ -43,7 +43,7 @@ class PoolModel {
   [[nodiscard]] int free_pages() const;
   void count_work();
 
-  PoolModelConfig config_;
+  ToyPoolConfig config_;
   std::map<SequenceId, SequenceInfo> sequences_;
   bool draining_ = false;
   std::set<int> drained_workers_;

@@ -1,5 +1,5 @@
 // A pool as the control plane sees one, without a connection.
-#include "tests/deploy/service/control/pool_model.h"
+#include "tests/deploy/service/control/toy_pool.h"
 
 #include <algorithm>
 #include <utility>
@@ -12,12 +12,12 @@
 
 namespace tributary {
 
-PoolModel::PoolModel(PoolModelConfig config) : config_(std::move(config)) {
+ToyPool::ToyPool(ToyPoolConfig config) : config_(std::move(config)) {
   if (config_.shape.heads == 0) config_.shape = sample_shape();
   for (const SequenceInfo& sequence : config_.sequences) sequences_[sequence.id] = sequence;
 }
 
-RegisterPool PoolModel::about() const {
+RegisterPool ToyPool::about() const {
   RegisterPool about;
   about.protocol = config_.protocol;
   about.name = config_.name;
@@ -35,7 +35,7 @@ RegisterPool PoolModel::about() const {
   return about;
 }
 
-PoolReply PoolModel::answer(const ToPool& asked) {
+PoolReply ToyPool::answer(const ToPool& asked) {
   if (const auto* wanted = std::get_if<Admit>(&asked)) return admit(*wanted);
   PoolReply answered;
   if (const auto* free = std::get_if<Free>(&asked)) {
@@ -67,7 +67,7 @@ PoolReply PoolModel::answer(const ToPool& asked) {
   return answered;
 }
 
-int PoolModel::free_pages() const {
+int ToyPool::free_pages() const {
   std::int64_t free = std::int64_t{config_.workers} * config_.pages_per_worker;
   for (const auto& [id, sequence] : sequences_) {
     free -= ceil_div(sequence.prompt_tokens + sequence.max_new_tokens, kPageTokens);
@@ -75,7 +75,7 @@ int PoolModel::free_pages() const {
   return static_cast<int>(free);
 }
 
-PoolReply PoolModel::admit(const Admit& admit) {
+PoolReply ToyPool::admit(const Admit& admit) {
   PoolReply reply;
   reply.request = admit.request;
   if (draining_) {
@@ -106,7 +106,7 @@ PoolReply PoolModel::admit(const Admit& admit) {
 }
 
 /// Counts the work of a tenth of a second: 10 rounds of 4 steps of 2 ms.
-void PoolModel::count_work() {
+void ToyPool::count_work() {
   for (int i = 0; i < 10; ++i) {
     metrics_.rounds += 1;
     metrics_.steps += 4;
@@ -124,7 +124,7 @@ void PoolModel::count_work() {
   metrics_.canary_error = 1.5e-3;
 }
 
-Heartbeat PoolModel::beat() {
+Heartbeat ToyPool::beat() {
   Heartbeat heartbeat;
   heartbeat.draining = draining_;
   const int used = config_.workers * config_.pages_per_worker - free_pages();
