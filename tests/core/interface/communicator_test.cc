@@ -86,10 +86,12 @@ TEST_F(CommunicatorFront, PassesGoodCallsOnAndCountsWhatGoesToOthers) {
   EXPECT_EQ(communicator_.traffic()[CollectiveKind::kBroadcast], 20U);
   EXPECT_TRUE(all_gather(4, 9, {2, 4, 3}).ok());
   EXPECT_EQ(communicator_.traffic()[CollectiveKind::kAllGather], 8U);
+  EXPECT_TRUE(all_gather(4, 9, {2, 4, 3}).ok());
+  EXPECT_EQ(communicator_.traffic()[CollectiveKind::kAllGather], 16U) << "of all calls";
   EXPECT_TRUE(all_to_all(11, {5, 4, 2}, 6, {1, 4, 1}).ok());
   EXPECT_EQ(communicator_.traffic()[CollectiveKind::kAllToAll], 7U) << "4 bytes stay here";
-  EXPECT_EQ(communicator_.calls,
-            (std::vector<std::string>{"broadcast", "broadcast", "all_gather", "all_to_all"}));
+  EXPECT_EQ(communicator_.calls, (std::vector<std::string>{"broadcast", "broadcast", "all_gather",
+                                                           "all_gather", "all_to_all"}));
   EXPECT_FALSE(communicator_.poisoned());
 }
 

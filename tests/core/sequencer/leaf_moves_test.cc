@@ -85,17 +85,23 @@ TEST_F(LeafMovesTest, AFailedOrderEndsTheMovesThatHadCopiesInIt) {
   EXPECT_EQ(moves_.totals().page_copies, 0U);
 }
 
-TEST_F(LeafMovesTest, ACancelledMoveLeavesNoCopies) {
+TEST_F(LeafMovesTest, ACancelledMoveLeavesNoCopiesAndNoPages) {
   const Sequence& s = admit();
+  const LeafMove move = next_worker(s);
+  const PagePool& target = sequencer_.ledger().pools()[static_cast<std::size_t>(move.to)];
+  ASSERT_EQ(target.available(), 40);
   EXPECT_EQ(code_of([&] { moves_.begin({s.id, 1, 2, s.home}); }), ErrorCode::kInvalidArgument);
-  moves_.begin(next_worker(s));
-  EXPECT_EQ(code_of([&] { moves_.begin(next_worker(s)); }), ErrorCode::kAlreadyExists);
+  moves_.begin(move);
+  EXPECT_EQ(code_of([&] { moves_.begin(move); }), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(target.used(), 2);
   EXPECT_EQ(moves_.order_copies(1), 1);
   moves_.cancel(s.id + 1);
   EXPECT_EQ(moves_.running().size(), 1U);
   moves_.cancel(s.id);
   EXPECT_TRUE(moves_.running().empty());
   EXPECT_TRUE(sequencer_.take_order().copies.empty());
+  EXPECT_EQ(target.used(), 0);
+  EXPECT_EQ(target.available(), 40);
 }
 
 }  // namespace
