@@ -242,6 +242,7 @@ TEST_F(ForgedHandle, IsFoundOutOnAConnectionThatHasServedAsManyAsItRemembers) {
     many.push_back(sequence(id));
   }
   std::vector<const SequenceHandle*> all;
+  all.reserve(many.size());
   for (const SequenceHandle& one : many) all.push_back(&one);
   client_->wait_ready(all, Deadline::after(kFar));
   EXPECT_EQ(worker_.received().hellos.size(), 1U);
@@ -267,7 +268,7 @@ TEST_F(ForgedHandle, NamesNoWorkersButTheTiers) {
   control_->listed.push_back(stranger.address());  // a pool that has just registered
   adopt();
   EXPECT_EQ(control_->asked, 2);
-  elsewhere.addresses.push_back("tcp://127.0.0.1:1");
+  elsewhere.addresses.emplace_back("tcp://127.0.0.1:1");
   control_->down = true;
   EXPECT_EQ(code_of(adopt), ErrorCode::kUnavailable);
 }

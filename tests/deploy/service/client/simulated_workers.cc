@@ -37,7 +37,7 @@ class SimulatedWorkers::Network : public std::enable_shared_from_this<Network> {
     }
     if (message.payload_bytes() > 0 && !workers_.at(found->second.address).takes_payloads) {
       // Its bytes are still read when it lets go of them.
-      found->second.held.push_back([message = std::move(message)](const Status& status) {
+      found->second.held.emplace_back([message = std::move(message)](const Status& status) {
         std::uint32_t crc = 0;
         for (const auto piece : message.payload) crc = wire::crc32c(piece, crc);
         message.sent(crc == 0 ? Status{ErrorCode::kInternal, "no bytes"} : status);
@@ -107,7 +107,7 @@ class SimulatedWorkers::Network : public std::enable_shared_from_this<Network> {
           };
           Connection& connection = connections_.at(peer);
           if (workers_.at(connection.address).lands_payloads) return land({});
-          connection.held.push_back(land);
+          connection.held.emplace_back(land);
         },
         delay);
   }
@@ -216,6 +216,7 @@ MakeTransport SimulatedWorkers::make_transport() {
 
 std::vector<std::int64_t> in_ms(const std::vector<Time>& times) {
   std::vector<std::int64_t> result;
+  result.reserve(times.size());
   for (const Time time : times) {
     result.push_back(
         std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count());

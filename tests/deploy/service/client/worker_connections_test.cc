@@ -38,6 +38,7 @@ class SimulatedConnections : public testing::Test {
   std::vector<Status> call(const std::vector<SequenceHandle>& sequences, Deadline deadline,
                            wire::ControlOp op = wire::ControlOp::kReady) {
     std::vector<ControlRequest> requests;
+    requests.reserve(sequences.size());
     for (const SequenceHandle& sequence : sequences) {
       requests.push_back({.op = op, .sequence = &sequence, .alone = true});
     }
@@ -93,7 +94,7 @@ TEST_F(SimulatedConnections, AnAnswerTakesAHandshakeAndTwoHops) {
 }
 
 TEST_F(SimulatedConnections, AWorkerThatIsDownIsTriedAgainAfterPausesThatDouble) {
-  worker_.refusal = workers_.refused();
+  worker_.refusal = test::SimulatedWorkers::refused();
   const Status status = call(by(milliseconds(3'000)));
   EXPECT_EQ(status.code(), ErrorCode::kUnavailable);
   EXPECT_EQ(status.message(),
@@ -108,12 +109,12 @@ TEST_F(SimulatedConnections, AWorkerThatIsDownIsTriedAgainAfterPausesThatDouble)
 }
 
 TEST_F(SimulatedConnections, AWorkerThatComesBackIsReachedByTheNextTryAndNotComplainedAbout) {
-  worker_.refusal = workers_.refused();
+  worker_.refusal = test::SimulatedWorkers::refused();
   clock_.after(milliseconds(650), [&] { worker_.refusal = {}; });
   EXPECT_TRUE(call(by(milliseconds(3'000))).ok());
   EXPECT_EQ(worker_.connects.size(), 9U);
   EXPECT_EQ(ms(clock_.now()), 963 + 5);
-  worker_.refusal = workers_.refused();
+  worker_.refusal = test::SimulatedWorkers::refused();
   workers_.cut(test::kOne);
   EXPECT_FALSE(call(by(milliseconds(2'967))).ok());
   EXPECT_THAT(told_, IsEmpty()) << "a new absence, of less than two seconds";
@@ -146,7 +147,7 @@ TEST_F(SimulatedConnections, AWorkerThatWelcomesNobodyIsComplainedAbout) {
 }
 
 TEST_F(SimulatedConnections, AFailureIsAskedAboutAtOnceAndThenEachHalfSecond) {
-  worker_.refusal = workers_.refused();
+  worker_.refusal = test::SimulatedWorkers::refused();
   std::vector<Time> silent;
   connections_.watch([&](const std::vector<SilentWorker>&) { silent.push_back(clock_.now()); });
   EXPECT_FALSE(call(by(milliseconds(1'200))).ok());
@@ -323,6 +324,7 @@ class SimulatedJudge : public SimulatedConnections {
   }
   static std::vector<ErrorCode> codes(const std::vector<Status>& statuses) {
     std::vector<ErrorCode> codes;
+    codes.reserve(statuses.size());
     for (const Status& status : statuses) codes.push_back(status.code());
     return codes;
   }
@@ -341,7 +343,7 @@ TEST_F(SimulatedJudge, OneOfSixThatHasEndedEndsItsOwnCallsAlone) {
                                 .message = "gone"};
     };
     workers_.cut(test::kOne);
-    worker_.refusal = workers_.refused();
+    worker_.refusal = test::SimulatedWorkers::refused();
     clock_.after(milliseconds(1'000), [&] { worker_.refusal = {}; });
     std::vector<ErrorCode> expected(6, ErrorCode::kOk);
     expected[ended - 1] = ErrorCode::kNotFound;
@@ -351,7 +353,7 @@ TEST_F(SimulatedJudge, OneOfSixThatHasEndedEndsItsOwnCallsAlone) {
 }
 
 TEST_F(SimulatedJudge, AWorkerOutOfReachWhoseSequencesHaveAllEndedIsGivenUpAtOnce) {
-  worker_.refusal = workers_.refused();
+  worker_.refusal = test::SimulatedWorkers::refused();
   for (std::uint64_t id = 1; id <= 6; ++id) control_.codes[id] = ErrorCode::kNotFound;
   const auto statuses = call(six(), by(milliseconds(5'000)));
   EXPECT_THAT(codes(statuses), testing::Each(ErrorCode::kPoolLost));
@@ -362,7 +364,7 @@ TEST_F(SimulatedJudge, AWorkerOutOfReachWhoseSequencesHaveAllEndedIsGivenUpAtOnc
 }
 
 TEST_F(SimulatedJudge, ALostPoolWhoseWorkerCannotBeReachedIsGivenUpAtOnce) {
-  worker_.refusal = workers_.refused();
+  worker_.refusal = test::SimulatedWorkers::refused();
   for (std::uint64_t id = 1; id <= 6; ++id) control_.codes[id] = ErrorCode::kPoolLost;
   EXPECT_THAT(codes(call(six(), by(milliseconds(5'000)))), testing::Each(ErrorCode::kPoolLost));
   EXPECT_EQ(ms(clock_.now()), 1);
@@ -389,7 +391,7 @@ TEST_F(SimulatedJudge, AWorkerThatAnswersIsNotGivenUpWhateverTheControlPlaneSays
 }
 
 TEST_F(SimulatedJudge, APoolThatIsOnlyOutOfSightIsWaitedFor) {
-  worker_.refusal = workers_.refused();
+  worker_.refusal = test::SimulatedWorkers::refused();
   control_.codes[7] = ErrorCode::kUnavailable;
   clock_.after(milliseconds(3'000), [&] { worker_.refusal = {}; });
   EXPECT_TRUE(call(by(milliseconds(5'000))).ok());
