@@ -41,6 +41,42 @@ EXCEPTIONS = {
     "header client.h",
 }
 
+# The files that may read the processes' clock: edges (sockets, threads that sleep, main loops, meters). Who
+# decides takes a Time or a Clock. steady_clock() hands the clock in; Deadline::after(duration), expired() and
+# seconds_since() hide a read.
+CLOCK_READERS = {
+    "core/base": "deadline.h look_for.h",
+    "core/interface": "clock.cc clock.h communicator.cc",
+    "core/pool": "pool_worker.h",
+    "core/round": "phases.h round.cc",
+    "kernels/cuda/base": "support.cc",
+    "kernels/cuda": "cuda_backend.cc cuda_projection.cc device_peak.cc row_copies.h staging.cc",
+    "comm/http": "connector.cc event_loop.cc http_client.cc session_timer.h websocket_connection.cc",
+    "comm/local": "local_transport.cc thread_group.cc",
+    "comm/mpi": "mpi_environment.cc mpi_support.cc",
+    "comm/nccl": "nccl_communicator.cc",
+    "comm/tcp": "tcp_connection.cc",
+    "comm/ucx": "ucx_connections.cc ucx_messages.cc ucx_transport.cc",
+    "deploy/app/bench": "bench.cc collective_series.cc machine_peak.cc "
+        "prepared_client.h step_case.cc timing.h unit_costs.cc",
+    "deploy/app": "main.cc",
+    "deploy/app/meet": "meet_service.cc",
+    "deploy/app/prefill": "prefill.cc",
+    "deploy/app/replay": "progress.cc progress.h replay.cc replay_clients.cc",
+    "deploy/app/top": "tier_sample.h top.cc",
+    "deploy/app/up": "child_process.cc up.cc",
+    "deploy/app/verify": "verify.cc",
+    "deploy/local": "hosted_pool.cc local_pool.cc",
+    "deploy/predict/simulate": "tier_simulation.cc",
+    "deploy/python": "sequence.cc tier.cc",
+    "deploy/runtime": "cuda_pool.cc run_workers.cc",
+    "deploy/service/client": "scoped_sequences.cc tier_api.cc tier_client.cc",
+    "deploy/service/control": "control.cc control_log.cc",
+    "deploy/service/worker": "serve_pool.h",
+}
+EXCEPTIONS |= {f"clock in {folder}/{name}"
+               for folder, names in CLOCK_READERS.items() for name in names.split()}
+
 # Who may include whom. tests/ and bench/ are included by nobody else.
 ARROWS = {
     "core": {"core"},
@@ -417,6 +453,26 @@ def check_calls(tree):
                     yield f"{name}:{number}: calls {found[1]}: not in a library"
 
 
+CLOCK_READ = re.compile(
+    r"[Cc]lock::now\(\)|\bsteady_clock\(\)|\bseconds_since\(|\bexpired\(\)|\bDeadline::after(?=\()")
+
+
+def clock_reads(text):
+    code = code_of(text)
+    for found in CLOCK_READ.finditer(code):
+        # after(now, duration) is arithmetic.
+        if found[0] != "Deadline::after" or "," not in outline(code, found.end()):
+            yield found[0]
+
+
+def check_clocks(tree):
+    """The files of the product that read a clock are listed."""
+    for name in tree.includes:
+        reads = list(clock_reads(tree.text[name]))
+        if reads and top(name) not in ("tests", "bench"):
+            yield f"clock in {name}: {len(reads)} reads, the first is {reads[0]}"
+
+
 HEXADECIMAL_ID = re.compile(r'sequence \{:#?x\}')
 
 
@@ -482,7 +538,8 @@ def check_packages(tree):
 
 
 RULES = (check_includes, check_parts, check_vendors, check_public_headers, check_cycles, check_files,
-         check_orphans, check_classes, check_names, check_calls, check_ids, check_packages)
+         check_orphans, check_classes, check_names, check_calls, check_clocks,
+         check_ids, check_packages)
 
 
 def findings(root, exceptions=()):

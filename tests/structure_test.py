@@ -147,6 +147,10 @@ PLANTED = {
         {"comm/mpi/world.cc": "// W.\nauto* x = std::getenv(\"X\");\n"}, "calls getenv"),
     "hexadecimal_id": (
         {"core/base/error.cc": "// E.\nauto* x = \"sequence {:#x}: gone\";\n"}, "decimal"),
+    "clock_in_a_decision": (
+        {"core/base/error.cc": "// E.\nbool late() { return now >= Clock::now(); }\n"}, "clock in core/base/error.cc: 1"),
+    "clock_behind_a_deadline": (
+        {"core/base/error.cc": "// E.\nauto d = Deadline::after(seconds(f(1, 2)));\n"}, "clock in core/base/error.cc: 1"),
     "unknown_section": (packages("[biuld]", "g++"), "unknown section [biuld]"),
     "package_twice": (packages("[build]", "g++", "[run]", "g++"), "in line 3 already"),
     "package_twice_in_a_system": (
@@ -190,6 +194,10 @@ class Rules(unittest.TestCase):
         functions = "".join(f"  int get_{i}();\n" for i in range(20))
         text = f"// P.\n#pragma once\nstruct Pool {{\n{functions}}};\n"
         self.assertEqual(findings_of({**SOUND, "core/cache/pool.h": text}), [])
+
+    def test_time_that_is_passed_in_is_no_finding(self):
+        text = "// E.\n// Clock::now()\nauto d = Deadline::after(now, f(1));\nbool late = d.expired(now);\n"
+        self.assertEqual(findings_of({**SOUND, "core/base/error.cc": text}), [])
 
     def test_commented_include_is_none(self):
         quiet = "// E.\n// #include <mpi.h>\n/*\n#include <mpi.h>\n*/\n"
