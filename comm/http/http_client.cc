@@ -144,8 +144,9 @@ bool was_stale(const Exchange& exchange) {
 [[noreturn]] void fail_exchange(const error_code& error, const HttpClientConfig& config) {
   const std::string who = authority(config.url);
   if (error == http::error::body_limit) {
-    fail(ErrorCode::kTooLarge, "the answer of {} has more than {} bytes", who,
-         config.max_response_bytes);
+    throw AnswerError(
+        fmt::format("the answer of {} has more than {} bytes", who, config.max_response_bytes),
+        ErrorCode::kTooLarge);
   }
   const bool broken = error == http::error::end_of_stream || error == http::error::partial_message;
   if (!broken && error.category() == make_error_code(http::error::bad_method).category()) {

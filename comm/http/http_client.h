@@ -12,10 +12,12 @@
 
 namespace tributary {
 
-/// Another process sent an invalid response: kMalformedInput that our own input did not cause.
+/// Another process sent an invalid response: kMalformedInput or kTooLarge that our own input did
+/// not cause.
 class AnswerError : public Error {
  public:
-  explicit AnswerError(const std::string& message) : Error(ErrorCode::kMalformedInput, message) {}
+  explicit AnswerError(const std::string& message, ErrorCode code = ErrorCode::kMalformedInput)
+      : Error(code, message) {}
 };
 
 struct HttpClientConfig {
@@ -36,8 +38,8 @@ class HttpClient {
 
   /// Sends one request and returns the response. A request on a kept connection that the server has
   /// closed is retried once. Throws kDeadlineExceeded, kUnavailable when nobody listens or the
-  /// connection breaks, AnswerError for a response that is not HTTP, kTooLarge for one that is
-  /// too long, kInvalidArgument for a path or a header that cannot be sent.
+  /// connection breaks, AnswerError for a response that is not HTTP or, with kTooLarge, is too
+  /// long, kInvalidArgument for a path or a header that cannot be sent.
   [[nodiscard]] HttpResponse request(const std::string& method, const std::string& path,
                                      const std::string& body, Deadline deadline,
                                      const std::vector<HttpHeader>& headers = {});

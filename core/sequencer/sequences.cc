@@ -82,8 +82,9 @@ void Sequences::check(const AdmitRequest& request, std::int64_t tag) const {
   if (!fits_empty_pool(limit, request.spread, workers, pages, ledger_.table().leaf_tokens())) {
     fail(ErrorCode::kTooLarge,
          "request {}: {} tokens need {} pages with spread {}; the pool holds {} on each of {} "
-         "workers",
-         tag, limit, pages_of(request), spread_policy_name(request.spread), pages, workers);
+         "workers, in leaves of {}",
+         tag, limit, pages_of(request), spread_policy_name(request.spread), pages, workers,
+         ledger_.table().leaf_tokens() / kPageTokens);
   }
 }
 

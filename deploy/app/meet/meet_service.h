@@ -9,9 +9,10 @@
 
 namespace tributary {
 
-/// Returns once the control plane answers. One that nobody listens for may be starting: throws
-/// kUnavailable after some seconds. Of one that is silent, stderr says after 2 s that this waits;
-/// throws kDeadlineExceeded after the options' timeout.
+/// Returns once the control plane answers; throws AnswerError where another program does. One that
+/// nobody listens for may be starting: throws kUnavailable after some seconds. Of one that is
+/// silent, stderr says after 2 s that this waits; throws kDeadlineExceeded after the options'
+/// timeout.
 void meet_service(const ServiceOptions& options);
 
 /// For work after this process's own files were read: what is malformed then is a service's answer,

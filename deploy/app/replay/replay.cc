@@ -62,9 +62,9 @@ void check_requests(const ReplayOptions& options, const std::vector<TraceRequest
     const std::int64_t tokens = request.prompt_tokens + request.max_new_tokens;
     fail(ErrorCode::kTooLarge,
          "request {}: {} tokens need {} pages with spread {}; the pool holds {} on each of {} "
-         "workers",
+         "workers, in leaves of {}",
          i, tokens, ceil_div(tokens, kPageTokens), spread_policy_name(options.spread),
-         pool.pages_per_worker, pool.workers.size());
+         pool.pages_per_worker, pool.workers.size(), pool.shape.leaf_tokens / kPageTokens);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/quote.h"
 #include "deploy/service/client/pause.h"
 #include "deploy/service/client/tier_client.h"
 #include "deploy/service/protocol/patience.h"
@@ -67,7 +68,7 @@ Error error_of(const HttpResponse& response, const std::string& what) {
     }
   }
   const std::string text =
-      fmt::format("{}: HTTP status {}: {}", what, response.status, response.body.substr(0, kShown));
+      fmt::format("{}: HTTP status {}: {}", what, response.status, quote(response.body, kShown));
   const std::optional<ErrorCode> code = code_of_status(response.status);
   if (!code) throw AnswerError(text);
   return {*code, text};

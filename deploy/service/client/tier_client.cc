@@ -201,7 +201,8 @@ void TierClient::wait_ready(std::span<const SequenceHandle* const> sequences,
         failed.push_back(
             {i,
              {ErrorCode::kDeadlineExceeded,
-              fmt::format("sequence {} is not ready: {}", sequences[i]->id, missing[i])}});
+              fmt::format("sequence {} is not ready: {} (its pool's rows are {})", sequences[i]->id,
+                          missing[i], row_format_name(sequences[i]->shape.row_format))}});
       } else {
         failed.push_back({i, status});
       }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "core/base/limits.h"
 #include "core/placement/page_cuts.h"
 #include "deploy/service/control/pool_rank.h"
 
@@ -22,25 +23,27 @@ std::vector<std::string> pools_to_ask(const PoolRegistry& registry, const AdmitR
     std::string name;
   };
   std::vector<Candidate> candidates;
-  std::int64_t largest = -1;
+  const Pool* largest = nullptr;
   for (const auto& [name, pool] : registry.pools()) {
     if (pool.state != PoolState::kServing) continue;
     const std::int64_t total = pool.total_pages();
-    largest = std::max(largest, total);
+    if (largest == nullptr || total > largest->total_pages()) largest = &pool;
     if (!could_hold(pool.about, request)) continue;
     const double free = static_cast<double>(pool.free_pages()) / static_cast<double>(total);
     candidates.push_back({{1 - free, pool.sequences.size()}, name});
   }
-  if (largest < 0) {
+  if (largest == nullptr) {
     fail(ErrorCode::kUnavailable, "no pool serves ({} known)", registry.pools().size());
   }
   if (candidates.empty()) {
     fail(ErrorCode::kTooLarge,
          "{} + {} tokens need {} pages with spread {}; no pool could ever hold them (the largest "
-         "has {} pages)",
+         "has {} pages, {} on each of {} workers, in leaves of {})",
          request.prompt_tokens, request.max_new_tokens,
          pages_of(request.prompt_tokens, request.max_new_tokens),
-         spread_policy_name(request.spread), largest);
+         spread_policy_name(request.spread), largest->total_pages(),
+         largest->about.pages_per_worker, largest->about.workers.size(),
+         largest->about.shape.leaf_tokens / kPageTokens);
   }
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     return std::tie(a.rank, a.name) < std::tie(b.rank, b.name);

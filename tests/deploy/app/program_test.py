@@ -64,6 +64,33 @@ class Case(unittest.TestCase):
         return self.file("flipped.safetensors", bytes(blob))
 
 
+class Answers(http.server.BaseHTTPRequestHandler):
+    def answer(self, status, body, kind="application/json"):
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *unused):
+        pass
+
+
+@contextlib.contextmanager
+def serving(handler):
+    """The URL of a server."""
+    with http.server.HTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def users_of(url):
+    """The commands that talk to a control plane."""
+    return (["top", url, "--once"], ["verify", TINY, "--service", url],
+            ["prefill", TINY, "--service", url], ["replay", "--requests", 1, "--service", url])
+
+
 class Usage(Case):
     def test_a_report_that_cannot_be_written_is_a_failure(self):
         with open("/dev/full", "w") as full:
@@ -97,29 +124,41 @@ class Usage(Case):
         self.expect_refusal(["simulate", "--pools", 65536], "65536", "131072")
 
     def test_a_malformed_answer_of_a_service_is_no_flag_of_ours(self):
-        class Nonsense(http.server.BaseHTTPRequestHandler):
-            def do_GET(self, status=200, body=b"{}"):
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+        class Nonsense(Answers):
+            def do_GET(self):
+                self.answer(200, b'{"alive": true}' if self.path == "/healthz" else b"{}")
 
             def do_POST(self):
                 error = {"code": "malformed_input", "message": "a worker sent: nonsense"}
-                self.do_GET(400, json.dumps({"error": error}).encode())
-
-            def log_message(self, *unused):
-                pass
-        with http.server.HTTPServer(("127.0.0.1", 0), Nonsense) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            url = f"http://127.0.0.1:{server.server_port}"
-            for command in (["top", url, "--once"], ["verify", TINY, "--service", url],
-                            ["prefill", TINY, "--service", url], ["replay", "--requests", 1, "--service", url]):
+                self.answer(400, json.dumps({"error": error}).encode())
+        with serving(Nonsense) as url:
+            for command in users_of(url):
                 self.expect_refusal(command, "malformed_input", status=1)
             bad = self.file("bad.safetensors", b"x")
             for command in ("verify", "prefill"):
                 self.expect_refusal([command, bad, "--service", url], bad)
-            server.shutdown()
+
+    def test_another_programs_server_is_called_one(self):
+        class Page(Answers):
+            def do_GET(self):
+                self.answer(404, b"<html>\n<body>\nnot found\n</body>\n</html>\n", "text/html")
+
+            do_POST = do_GET
+        with serving(Page) as url:
+            for command in users_of(url):
+                self.expect_refusal(command, f"no Tributary answers at {url}", "status 404",
+                                    "text/html", status=1)
+
+    def test_too_large_an_answer_is_no_flag_of_ours(self):
+        class Endless(Answers):
+            def do_GET(self):
+                if self.path == "/healthz":
+                    return self.answer(200, b'{"alive": true}')
+                self.send_response(200)
+                self.send_header("Content-Length", str(2**40))
+                self.end_headers()
+        with serving(Endless) as url:
+            self.expect_refusal(["top", url, "--once"], "too_large", "16777216 bytes", status=1)
 
     def test_a_silent_control_plane_is_announced_after_two_seconds(self):
         with socket.create_server(("127.0.0.1", 0)) as silent, contextlib.ExitStack() as stack:

@@ -98,7 +98,8 @@ TEST_F(TierClientTime, ReadinessIsAskedForAfterPausesThatDouble) {
     ASSERT_EQ(error.failed().size(), 2U);
     EXPECT_EQ(error.failed()[0].index, 1U);
     EXPECT_EQ(error.failed()[0].status.code(), ErrorCode::kDeadlineExceeded);
-    EXPECT_EQ(error.failed()[0].status.message(), "sequence 2 is not ready: as the leader has it");
+    EXPECT_EQ(error.failed()[0].status.message(),
+              "sequence 2 is not ready: as the leader has it (its pool's rows are f32)");
     EXPECT_EQ(error.failed()[1].index, 2U);
     EXPECT_EQ(error.failed()[1].status.code(), ErrorCode::kNotFound);
   }

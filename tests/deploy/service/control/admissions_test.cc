@@ -116,6 +116,13 @@ TEST(PoolChoice, LeavesOutPoolsThatCouldNeverHoldIt) {
   EXPECT_EQ(pools_to_ask(registry, request), std::vector<std::string>{"b"});
   const AdmitRequest single{150 * 64, 0, SpreadPolicy::kSingle, ""};
   EXPECT_EQ(code_of([&] { (void)pools_to_ask(registry, single); }), ErrorCode::kTooLarge);
+  const auto refusal = status_of([&] { (void)pools_to_ask(registry, single); });
+  const int leaf_pages = registry.find("b")->about.shape.leaf_tokens / 64;
+  EXPECT_NE(
+      refusal.message().find(fmt::format(
+          "(the largest has 200 pages, 100 on each of 2 workers, in leaves of {})", leaf_pages)),
+      std::string::npos)
+      << refusal.message();
   const AdmitRequest growth{0, 150 * 64, SpreadPolicy::kAuto, ""};
   EXPECT_EQ(pools_to_ask(registry, growth), std::vector<std::string>{"b"});
 }
