@@ -7,18 +7,27 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
+#include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <latch>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "comm/local/local_transport.h"
 #include "core/base/error.h"
+#include "deploy/app/replay/replay_clients.h"
 #include "deploy/runtime/backends.h"
+#include "deploy/service/client/control_plane.h"
+#include "deploy/service/client/tier_client.h"
 #include "deploy/service/protocol/machine_file.h"
 #include "tests/deploy/app/replay_runs.h"
 
@@ -252,6 +261,70 @@ TEST(Replay, PlacesByTheCostsThatItIsGivenAndKeepsItsDigest) {
   EXPECT_GT(cut.rounds->mean_spread, 1);
   EXPECT_EQ(whole.rounds->mean_spread, 1);
   EXPECT_EQ(cut.digest, whole.digest);
+}
+
+/// A tier on a slow machine: it frees nothing within 5 s. Interrupts the run once all are admitted.
+class SlowTier final : public ControlPlane {
+ public:
+  explicit SlowTier(int sequences) : to_come_(sequences) {}
+
+  SequenceHandle admit(const AdmitRequest& wanted, Deadline /*deadline*/) override {
+    to_come_.arrive_and_wait();
+    if (!interrupted_.exchange(true)) {
+      std::raise(SIGINT);
+      raised_.count_down();
+    }
+    raised_.wait();
+    SequenceHandle handle;
+    handle.id = ++admitted_;
+    handle.prompt_tokens = wanted.prompt_tokens;
+    handle.addresses = {"local://nobody"};
+    handle.home = 1;  // which is none of these, so that the control plane is asked at once
+    handle.shape.heads = 1;
+    handle.shape.layers = 1;
+    return handle;
+  }
+  SequenceHandle query(SequenceId id, Deadline /*deadline*/) override {
+    fail(ErrorCode::kNotFound, "sequence {}", id);
+  }
+  void free(SequenceId id, const std::string& /*pool*/, Deadline deadline) override {
+    if (deadline.expired(std::chrono::steady_clock::now() + std::chrono::seconds(5))) {
+      fail(ErrorCode::kDeadlineExceeded, "sequence {} is not free yet", id);
+    }
+    ++freed_;
+  }
+  std::vector<std::string> workers(Deadline /*deadline*/) override { return {"local://nobody"}; }
+  [[nodiscard]] int admitted() const { return admitted_; }
+  [[nodiscard]] int freed() const { return freed_; }
+
+ private:
+  std::latch to_come_;
+  std::atomic<bool> interrupted_{false};
+  std::latch raised_{1};
+  std::atomic<int> admitted_{0}, freed_{0};
+};
+
+TEST(Replay, AnInterruptedRunFreesItsSequencesOnASlowMachineToo) {
+  ReplayOptions options = small_options();
+  options.clients = 4;
+  const auto tier = std::make_shared<SlowTier>(options.clients);
+  const auto network = std::make_shared<LocalNetwork>();
+  const auto make_client = [&] {
+    TierClientConfig config;
+    config.timeout = std::chrono::seconds(60);
+    config.renew_leases = false;
+    return std::make_unique<TierClient>(
+        config,
+        [&](const TransportConfig& transport, TransportHandler& handler) {
+          return make_local_transport(network, transport, handler);
+        },
+        tier);
+  };
+  const ReplayReport report =
+      run_clients(options, small_trace(), /*terminal=*/nullptr, make_client);
+  EXPECT_EQ(report.ended_by, SIGINT);
+  EXPECT_EQ(tier->admitted(), options.clients);
+  EXPECT_EQ(tier->freed(), options.clients);
 }
 
 TEST(ReplayRequests, AreTheFirstOfTheWorkloadScaled) {
