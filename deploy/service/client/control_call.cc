@@ -84,11 +84,11 @@ std::vector<ControlOutcome> control(WorkerConnections& connections,
   }
   std::vector<ControlMessage> messages;
   for (auto& [address, indices] : by_home) {
-    const auto alone =
-        std::ranges::stable_partition(indices, [&](std::size_t i) { return !requests[i].alone; });
-    send(call, address, requests, {indices.begin(), alone.begin()}, messages);
-    for (const std::size_t& one : alone) {
-      send(call, address, requests, std::span(&one, 1), messages);
+    const auto alone = std::stable_partition(indices.begin(), indices.end(),
+                                             [&](std::size_t i) { return !requests[i].alone; });
+    send(call, address, requests, {indices.begin(), alone}, messages);
+    for (auto one = alone; one != indices.end(); ++one) {
+      send(call, address, requests, std::span(&*one, 1), messages);
     }
   }
   for (const ControlMessage& message : messages) receive(call, message, requests, outcomes);

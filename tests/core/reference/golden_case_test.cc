@@ -164,8 +164,11 @@ TEST_F(LyingGoldenFile, SoftmaxScale) {
 }
 
 TEST_F(LyingGoldenFile, MissingWeight) {
-  const auto path = replaced("self_attn.o_proj.weight", "self_attn.o_proj.waight");
+  const auto path = replaced("self_attn.o_proj.weight", "self_attx.o_proj.weight");
   TRIBUTARY_EXPECT_ERROR(load_golden_case(path), ErrorCode::kNotFound, "self_attn.o_proj.weight");
+  const auto other = replaced("self_attn.o_proj.weight", "self_attn.o_proj.waight");
+  TRIBUTARY_EXPECT_ERROR(load_golden_case(other), ErrorCode::kUnsupported,
+                         "self_attn.o_proj.waight");
 }
 
 TEST_F(LyingGoldenFile, IncompleteGroup) {
