@@ -316,7 +316,8 @@ TEST(MlaShapes, OfMistral4HaveYarnsScale) {
 TEST(MlaShapes, OfOtherFamiliesAreRefusedForTheirModelType) {
   for (const auto& [file, type] : {std::pair{"models/v4-like.json", "deepseek_v4"},
                                    std::pair{"models/glm-5.3-flash.json", "glm5_next_text"}}) {
-    TRIBUTARY_EXPECT_ERROR(find_mla_shape(test::case_file(file).string()), ErrorCode::kUnsupported,
+    const std::string path = test::case_file(file).string();
+    TRIBUTARY_EXPECT_ERROR(find_mla_shape(path), ErrorCode::kUnsupported,
                            fmt::format("model_type is '\"{}\"'; supported: deepseek_v2", type));
   }
 }

@@ -441,7 +441,8 @@ TEST(ModelConfig, RefusesPublishedQuantisationsByName) {
   for (const auto& [file, name] :
        {std::pair{"models/v3-awq.json", "quant_method is '\"awq\"'"},
         std::pair{"models/v3-modelopt-nvfp4.json", "quant_method is '\"modelopt\"'"}}) {
-    TRIBUTARY_EXPECT_ERROR(read_model_config(test::case_file(file)), ErrorCode::kUnsupported, name);
+    const auto path = test::case_file(file);
+    TRIBUTARY_EXPECT_ERROR(read_model_config(path), ErrorCode::kUnsupported, name);
   }
   // ModelOpt's own file stands beside a config that does not mention it.
   test::TemporaryFolder folder;
