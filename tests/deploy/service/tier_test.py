@@ -99,12 +99,18 @@ class Results(unittest.TestCase):
                 answer = t.request("POST", f"/v1/pools/pool0/workers/{rank}/{what}")
                 self.assertEqual(answer.status, 200, answer)
 
+            def pages_used(rank):
+                return t.cluster()["pools"][0]["workers"][rank]["pages"]["used"]
+
             emptied = set()
             while len(emptied) < 3:  # a run may be too short for all of them
                 replay = pool.submit(well, self, "replay", "--service", t.url, *flags, "--spread",
                                      "all")
                 while not replay.done():
                     rank = len(emptied) % 3
+                    # A worker that is drained before it has rows gets none.
+                    wait_until(lambda: replay.done() or pages_used(rank) > 0,
+                               f"worker {rank} has rows")
                     moves = t.metric("tributary_moves_total")
                     order(rank, "drain")
                     if wait_until(lambda: replay.done() or t.metric("tributary_moves_total") > moves,

@@ -128,7 +128,7 @@ class Simulation {
     note(static_cast<std::uint64_t>(clock_.now().time_since_epoch().count()));
   }
   void must_be_answered(const auto& waiting, std::uint64_t key, Duration within) {
-    clock_.after(within, [this, &waiting, key, within] {
+    clock_.after(within, [&waiting, key, within] {
       EXPECT_FALSE(waiting.contains(key)) << key << " has no answer after " << within.count();
     });
   }
