@@ -137,7 +137,7 @@ class Process:
         launcher = [str(MPIRUN), "-np", str(ranks), *mpirun] if ranks else [*before]
         self.mark = f"TRIBUTARY_TEST_MARK={uuid.uuid4()}"  # by which its ranks are found
         name, value = self.mark.split("=")
-        self.screen = screen
+        self.screen, self.output = screen, output
         self.popen = subprocess.Popen(
             [*launcher, PROGRAM, *map(str, arguments)], stdout=output,
             stderr=screen.theirs if screen else output, stdin=subprocess.DEVNULL,
@@ -161,6 +161,8 @@ class Process:
 
     def wait(self, limit_s=LIMIT_S):
         stdout, stderr = self.popen.communicate(timeout=limit_s)
+        if stdout is None:  # both went into a file
+            return Result(self.popen.returncode, "", pathlib.Path(self.output.name).read_text())
         text = self.screen.finish() if self.screen else stderr.decode()
         return Result(self.popen.returncode, stdout.decode(), text)
 

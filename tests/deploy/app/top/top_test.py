@@ -74,13 +74,14 @@ class Top(unittest.TestCase):
             token.chmod(0o600)
             with Tier(pools=(2,), worker_flags=["--layers", "2", "--token-file", token],
                       control_flags=["--token-file", token], token=TOKEN) as tier:
-                self.watch(tier, token)
+                with open(pathlib.Path(folder, "replay"), "wb") as log:
+                    self.watch(tier, token, log)
 
-    def watch(self, tier, token):
+    def watch(self, tier, token, log):
         flags = [tier.url, "--token-file", token]
         busy = ["replay", "--service", tier.url, "--token-file", token, "--requests",
                 "100000", "--length-scale", "0.02", "--canary-rate", "0"]
-        with Process(busy, output=subprocess.DEVNULL) as work:
+        with Process(busy, output=log) as work:
             work.wait_until(lambda: tier.metric("tributary_tokens_total") > 1000, "tokens")
             # A second apart no heartbeat may come between, where the pool is held up.
             once = run("top", *flags, "--once", "--interval-ms", 5000)
