@@ -223,9 +223,10 @@ class Planner {
   [[nodiscard]] Chain spread(const Sequence& s, std::int32_t first, std::int32_t end) const {
     Chain chain(config_, step_us_);
     const std::int64_t full = s.length / leaf_tokens();
+    if (full < end - first) return chain;  // an empty sequence has no newest leaf either
     const std::int64_t held = ceil_div(s.length, leaf_tokens());
     const std::int32_t newest = s.leaves[at(held - 1)].owner;
-    if (full < end - first || newest < first || newest >= end) return chain;
+    if (newest < first || newest >= end) return chain;
     std::vector<LeafMove> moves;
     double copies_us = 0;
     for (std::int64_t leaf = 0; leaf < full; ++leaf) {

@@ -126,9 +126,9 @@ class SimulatedTier {
 
   ManualClock clock{Time(std::chrono::hours(1))};
   SimulatedProcess process{clock};  // of the control plane
-  std::unique_ptr<Control> control;
   std::vector<std::string> log;
   std::vector<std::unique_ptr<TierPool>> pools;
+  std::unique_ptr<Control> control;  // its sockets end before the pools that they lead to
   std::vector<std::shared_ptr<Admission>> admissions;
 
   TierPool& add_pool(const ToyPoolConfig& config);
