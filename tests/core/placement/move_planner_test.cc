@@ -131,6 +131,14 @@ TEST_F(MovePlannerTest, TakesNoMoreThanThereIsRoomFor) {
   EXPECT_TRUE(plan(some).empty());
 }
 
+TEST_F(MovePlannerTest, AnEmptySequenceHasNothingToMove) {
+  add(0, {0, 0, 0, 0, 0, 0, 0, 0});
+  const PoolLoad uneven = load(2);
+  sequences_.clear();  // the long one may not be moved
+  add(1, {});
+  EXPECT_TRUE(plan(uneven).empty());
+}
+
 TEST_F(MovePlannerTest, LeavesTheNewestLeafAlone) {
   add(0, {0, 0, 0});
   sequences_[0].length -= 1;
