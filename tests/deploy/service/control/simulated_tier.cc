@@ -301,7 +301,8 @@ Status SimulatedTier::queried(SequenceId id) {
   return *answer;
 }
 
-void SimulatedTier::free(SequenceId id, const std::string& pool) {
+void SimulatedTier::free(SequenceId id, const std::string& of) {
+  const std::string pool = of;  // it may be forgotten with the sequence
   forget(id);
   process.run([this, id, pool] {
     static_cast<void>(status_of([&] { control->held.free(id, pool, [](const Status&) {}); }));

@@ -63,7 +63,7 @@ class Simulation {
 
   /// Runs until the pool has ended in order.
   void run() {
-    const auto admissions = static_cast<int>(dice_.between(70, 90));
+    const auto admissions = static_cast<int>(dice_.between(120, 140));
     for (int i = 0; i < admissions; ++i) at(dice_.up_to(kComing), [this] { come(); });
     at(kComing, [this] { inbox_.post_stop(); });
     leader_.run();
