@@ -90,7 +90,7 @@ std::string ChildLog::pass_on(std::string_view output) {
 }
 
 std::optional<Status> ChildLog::reason() const {
-  if (const auto signal = read_signal(launcher_)) return signal;
+  if (auto signal = read_signal(launcher_)) return signal;
   if (error_) return error_;
   for (const Cause& cause : kCauses) {
     if (launcher_.find(cause.words) != std::string::npos) {
