@@ -80,7 +80,7 @@ nlohmann::json parse_config_text(std::string_view text, std::string_view source)
 }
 
 ConfigKeys text_keys(const nlohmann::json& document, std::string_view source) {
-  const ConfigKeys file(document, std::string(source));
+  ConfigKeys file(document, std::string(source));
   if (file.find("text_config") == nullptr) return file;
   return {file.require("text_config"), file.where() + ": text_config"};
 }
