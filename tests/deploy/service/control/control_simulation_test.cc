@@ -504,16 +504,16 @@ class RandomRun {
   std::size_t traced_ = 0;
 };
 
-TEST(ControlSimulation, FaultsAndRequestsByChanceKeepItsPromises) {
-  for (unsigned seed = 1; seed <= 5; ++seed) {
-    SCOPED_TRACE(fmt::format("seed {}", seed));
-    RandomRun run(seed);
-    run.run(std::chrono::minutes(12));
-    if (HasFailure()) return;
-    EXPECT_GE(run.events, 5'000);
-    EXPECT_GE(run.faults, 40);
-  }
+class FaultsAndRequestsByChance : public testing::TestWithParam<unsigned> {};
+
+TEST_P(FaultsAndRequestsByChance, KeepTheirPromises) {
+  RandomRun run(GetParam());
+  run.run(std::chrono::minutes(12));
+  EXPECT_GE(run.events, 5'000);
+  EXPECT_GE(run.faults, 40);
 }
+
+INSTANTIATE_TEST_SUITE_P(Seeds, FaultsAndRequestsByChance, testing::Range(1U, 6U));
 
 TEST(ControlSimulation, ASeedRepeatsItsRun) {
   std::vector<std::vector<std::string>> traces;
