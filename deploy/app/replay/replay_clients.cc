@@ -19,8 +19,6 @@
 namespace tributary {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 /// Rows that are generated and pushed at a time; bounds the memory of a client to a few MiB.
 constexpr std::int64_t kPushRows = 4096;
 
@@ -53,7 +51,7 @@ struct Run {
   const ReplayOptions& options;
   const std::vector<TraceRequest>& requests;
   const std::function<void()>& step_done;  // may be empty
-  Clock::time_point begin = Clock::now();
+  Time begin = std::chrono::steady_clock::now();
   std::atomic<bool> failed{false};
   std::atomic<std::size_t> running{0};
   std::mutex mutex;
@@ -124,7 +122,7 @@ class ReplayClient {
     std::int64_t tag;
     SequenceHandle handle;
     std::int64_t remaining;
-    Clock::time_point arrived;
+    Time arrived;
     double later_ms = 0;  // of its steps after the first
     std::int64_t later_tokens = 0;
     bool has_first = false;
@@ -140,21 +138,21 @@ class ReplayClient {
   [[nodiscard]] bool ended() const { return run_.failed || ended_by != 0; }
 
   /// Without a pace, when it is next.
-  [[nodiscard]] Clock::time_point arrival(const TraceRequest& request) const {
+  [[nodiscard]] Time arrival(const TraceRequest& request) const {
     if (options_.speed <= 0) return std::max(run_.begin, next_since_);
     const double ms = (request.timestamp_ms - run_.requests.front().timestamp_ms) / options_.speed;
-    return run_.begin + std::chrono::duration_cast<Clock::duration>(
-                            std::chrono::duration<double, std::milli>(ms));
+    return run_.begin +
+           std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(ms));
   }
 
   void admit() {
     while (!ended() && !waiting_.empty() && running_.size() < batch_ &&
-           Clock::now() >= next_admission_) {
+           std::chrono::steady_clock::now() >= next_admission_) {
       const std::size_t index = waiting_.front();
       const TraceRequest& request = run_.requests[index];
-      if (next_since_ == Clock::time_point{}) next_since_ = Clock::now();
-      const Clock::time_point arrived = arrival(request);
-      if (arrived > Clock::now()) return;
+      if (next_since_ == Time{}) next_since_ = std::chrono::steady_clock::now();
+      const Time arrived = arrival(request);
+      if (arrived > std::chrono::steady_clock::now()) return;
       try {
         running_.push_back({.tag = static_cast<std::int64_t>(index),
                             .handle = client_->admit({.prompt_tokens = request.input_length,
@@ -165,7 +163,8 @@ class ReplayClient {
                             .arrived = arrived});
         next_since_ = {};
       } catch (const PoolFullError& full) {
-        next_admission_ = Clock::now() + full.retry_after();  // the others go on meanwhile
+        next_admission_ =
+            std::chrono::steady_clock::now() + full.retry_after();  // the others go on meanwhile
         return;
       }
       waiting_.pop_front();
@@ -179,7 +178,7 @@ class ReplayClient {
   void fill(const Running& sequence) {
     use_shape(sequence.handle.shape);
     const SequenceHandle& handle = sequence.handle;
-    const auto begun = Clock::now();
+    const auto begun = std::chrono::steady_clock::now();
     const std::size_t row_bytes = tokens_->shape().row_bytes();
     for (int layer = 0; layer < handle.shape.layers; ++layer) {
       for (std::int64_t begin = 0; begin < handle.prompt_tokens; begin += kPushRows) {
@@ -217,11 +216,11 @@ class ReplayClient {
     }
     records_.resize(tokens * shape.token_record_bytes());
     states_.resize(tokens * shape.state_shape().record_floats());
-    Clock::duration spent{0};
+    Duration spent{0};
     const auto timed = [&](const auto& call) {
-      const auto begin = Clock::now();
+      const auto begin = std::chrono::steady_clock::now();
       call();
-      spent += Clock::now() - begin;
+      spent += std::chrono::steady_clock::now() - begin;
     };
     for (int layer = 0; layer < shape_.layers; ++layer) {
       const std::vector<LayerItem> items = generate(layer, accepted);
@@ -329,8 +328,8 @@ class ReplayClient {
   std::deque<std::size_t> waiting_;
   std::vector<Running> running_;
   std::size_t batch_ = 1;
-  Clock::time_point next_admission_{};
-  Clock::time_point next_since_{};  // since when the next request waits
+  Time next_admission_{};
+  Time next_since_{};  // since when the next request waits
   std::vector<std::byte> rows_, records_;
   std::vector<float> states_;
   std::vector<double> step_us_, fill_us_;
