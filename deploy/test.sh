@@ -5,8 +5,7 @@ set -euo pipefail
 # shellcheck source=deploy/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# Stage, limit in seconds, what it does. The limits bound a hang; together, from a clean clone on
-# two cores, the stages take some 45 minutes, half of it compiling.
+# Stage, limit in seconds, what it does. The limits bound a hang, on the slowest machine too.
 stages=(
   "release|1800|build with optimisation, warnings as errors, all but the unit tests of asan"
   "ctest|1800|kernels, bits and real processes, in the release build"

@@ -17,8 +17,6 @@
 namespace tributary {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 class TierSimulation {
  public:
   TierSimulation(const TierConfig& config, std::span<const TraceRequest> trace)
@@ -49,7 +47,7 @@ class TierSimulation {
   }
 
   TierResult run(TierEffort* effort) {
-    const auto begin = Clock::now();
+    const auto begin = std::chrono::steady_clock::now();
     if (config_.in_flight > 0) {
       for (std::int64_t i = 0; i < config_.in_flight; ++i) arrive(0);
     } else {
@@ -228,7 +226,7 @@ class TierSimulation {
   /// Admits from the front of the queue as long as there is room: requests do not overtake each
   /// other. `freed`: the only pool that has got room since the front was refused.
   void admit_waiting(double now_s, std::optional<std::size_t> freed) {
-    const auto begin = Clock::now();
+    const auto begin = std::chrono::steady_clock::now();
     while (!waiting_.empty()) {
       const std::int64_t tag = waiting_.front();
       const auto pool = freed ? ask(*freed, tag) : ask_all(tag);
