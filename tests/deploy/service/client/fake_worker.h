@@ -2,6 +2,7 @@
 // only when something goes wrong.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -94,7 +95,7 @@ class FakeWorker final : private TransportHandler {
   std::mutex mutex_;
   std::condition_variable changed_;
   Received received_;
-  PeerId client_ = 0;
+  std::atomic<PeerId> client_ = 0;
   std::map<PeerId, Proven> opened_;
   std::map<PeerId, std::set<std::uint64_t>> proven_;
   std::vector<wire::ProveReply> judgements_;  // for client_
