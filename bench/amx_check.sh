@@ -3,12 +3,12 @@
 # Builds, compares 10^8 random tiles of the processor with emulated ones, runs every test of the CPU
 # kernels and of pools on both, and measures: attention, products and a step of a layer beside the
 # machine's peaks, beside the other instruction sets and beside PyTorch and oneDNN's brgemm (PYTHON,
-# or what bench/peer_torch.sh installs). Says which goals are reached (bench/amx_goals.py) and writes
+# or what bench/peer_torch.sh installs). Writes
 # the results to bench/results/PROCESSOR-DATE.txt. Once built it ends within 10 minutes: each part
 # has a limit, and --budget prints them, their sum, and nothing else. --rehearse does the same on a
 # machine without AMX, with the emulation in the tiles' place and whatever instruction set is best:
-# it shows that the script works, and writes to build/amx_check.txt; goals count for nothing there.
-# Status 0: all passed and reached; 1: some did not; 2: wrong flags; 3: no AMX here, nothing was done.
+# it shows that the script works, and writes to build/amx_check.txt.
+# Status 0: all passed; 1: some did not; 2: wrong flags; 3: no AMX here, nothing was done.
 set -euo pipefail
 # shellcheck source=deploy/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../deploy/common.sh"
@@ -135,10 +135,6 @@ limits() {
       --threads 1 --parts steps,weights
     limits layer "the parts of a step" --threads 1 --parts layer
     limits small "what else a step does" --threads 1 --parts small
-    echo
-    echo "== goals"
-    sleep 1  # until all of it is written
-    python3 bench/amx_goals.py "$result" || ((rehearse)) || failed=1
   fi
   echo
   echo "$((SECONDS - begin)) s after the build"

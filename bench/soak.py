@@ -22,7 +22,7 @@ CLIENTS = 3
 LEASE_MS = 8000  # an honest client of a busy machine is never this late
 REFUSED_S = 1  # no honest client is refused for longer
 # Attackers and clients share the machine's cores with the workers, which wait for each other.
-PATIENT = ["--round-timeout-ms", 30_000, "--worker-timeout-ms", 20_000]
+PATIENT = ["--failure-timeout-ms", 30_000]
 WORKLOADS = 4  # whose digests are known from a pool alone
 
 

@@ -24,11 +24,8 @@ void complete(WorkerOptions& options, bool threads, Communicator& communicator) 
                          : shared_address(communicator, Deadline::after(std::chrono::minutes(1)));
   }
   options.leader.lease_ms = std::chrono::milliseconds(kDay).count();
-  // A worker that is stuck in a round misses the round's deadline first.
-  options.leader.worker_timeout_ms =
-      std::max(options.leader.worker_timeout_ms, 2 * options.round_timeout_ms);
   // Nothing large is loaded, so a rank that is stuck or gone is known early in the start, too.
-  options.start_timeout_ms = std::max(10'000, options.round_timeout_ms);
+  options.start_timeout_ms = std::max(10'000, options.failure_timeout_ms);
   options.leader.drain_timeout_ms = 0;
   options.leader.canary_interval_ms = 0;
   options.sequencer.move_bytes_per_s = 0;

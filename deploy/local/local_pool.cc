@@ -35,7 +35,7 @@ WorkerOptions local_options() {
   WorkerOptions options;
   options.name = "local";
   options.transport = TransportChoice::kLocal;
-  options.leader.lease_ms = options.leader.worker_timeout_ms = options.round_timeout_ms = kDayMs;
+  options.leader.lease_ms = options.failure_timeout_ms = kDayMs;
   options.leader.drain_timeout_ms = 0;
   return options;
 }

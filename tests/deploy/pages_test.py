@@ -189,6 +189,14 @@ class Flags(unittest.TestCase):
                     wrong += [f"{page}: {flag}" for flag in FLAG.findall(span) if flag not in known]
         self.assertEqual(wrong, [])
 
+    def test_every_flag_stands_where_people_read(self):
+        # What nobody is told of serves nobody: a page, a recipe or a script names it.
+        places = [*pages(), *(path.relative_to(ROOT) for folder in ("bench", "deploy", ".ci")
+                              for path in (ROOT / folder).rglob("*")
+                              if path.suffix in (".sh", ".py", ".toml", ".yml", ".service", ".sbatch"))]
+        text = "\n".join((ROOT / place).read_text() for place in places)
+        self.assertEqual(sorted(set.union(*self.of.values()) - set(FLAG.findall(text))), [])
+
 
 class Commands(unittest.TestCase):
     """Pages run in a copy of the tree, with the built program where they expect it."""

@@ -45,7 +45,7 @@ WorkerOptions pool_options(const ReplayOptions& options) {
   pool.query_dtype = options.query_dtype;
   pool.topk = options.topk;
   pool.leader.max_batch = options.max_batch;
-  pool.round_timeout_ms = options.round_timeout_ms;
+  pool.failure_timeout_ms = options.failure_timeout_ms;
   return pool;
 }
 

@@ -52,7 +52,7 @@ struct ReplayOptions {
   int workers = 0;
   std::string listen;  // of workers that are processes, see host_pool()
   std::string advertise;
-  int round_timeout_ms = 60'000;
+  int failure_timeout_ms = 60'000;
   double tpot_ms = 50;
   std::optional<std::filesystem::path> json;
   std::optional<std::filesystem::path> baseline;
@@ -94,8 +94,8 @@ struct ReplayOptions {
       {.shown_default = "0, as capacity allows"});
     v(canary_rate, "--canary-rate", {0, 1},
       "Share of outputs that are recomputed in float64 at the end");
-    own(round_timeout_ms, "--round-timeout-ms", {1, kMaxOptionMs},
-        "Deadline of a round; a worker that misses it ends the pool");
+    own(failure_timeout_ms, "--failure-timeout-ms", {1'000, kMaxOptionMs},
+        "A worker that is silent or holds a round up for so long ends the pool");
   }
 };
 

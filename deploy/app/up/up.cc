@@ -72,7 +72,9 @@ class Service {
   bool start() {
     const Deadline deadline = Deadline::after(std::chrono::milliseconds(options_.start_timeout_ms));
     std::vector<std::string> control = {program_, "control"};
-    add_words(options_.control, control);
+    ControlOptions plane = options_.control;
+    plane.failure_timeout_ms = options_.worker.failure_timeout_ms;
+    add_words(plane, control);
     control_.emplace("the control plane", control, options_.verbose);
     if (!await([&] { return read_url(); }, deadline)) return false;
 

@@ -167,7 +167,7 @@ WorkerOptions pool_options(const auto& golden, const MlaShape& shape, RowFormat 
   pool.row_format = row_format;
   pool.query_dtype = options.query_dtype;
   pool.leaf_tokens = options.leaf_tokens;
-  pool.round_timeout_ms = 60'000;
+  pool.failure_timeout_ms = 60'000;
   // Room for all sequences on any one worker, and half a page for the rounding of this number.
   const auto pages = static_cast<double>(golden.batch * ceil_div(golden.tokens(), kPageTokens));
   const std::size_t row_bytes = attention_shape(shape, row_format, options.query_dtype).row_bytes();

@@ -27,30 +27,16 @@ double weight_elements(const ModelShape& s) {
   return down + hidden * s.latent_dim() + head_parts + heads * s.v_head_dim * hidden;
 }
 
-double gb_s_as_byte_ns(double gb_s) {
-  return 1 / gb_s;
-}
-
 Machine machine_of(const PlanOptions& options) {
   Machine machine =
       options.machine ? read_machine(*options.machine) : built_in_machine(options.gpu);
   const int workers = options.nodes * options.workers_per_node;
-  if (options.machine && machine.workers == 1 && workers > 1 &&
-      (options.link_gb_s <= 0 || options.link_us < 0)) {
+  if (options.machine && machine.workers == 1 && workers > 1) {
     fail(ErrorCode::kInvalidArgument,
          "{}: measured on one worker, so it knows no exchange: measure with `mpirun -np 2 "
-         "tributary bench`, or give --link-gb-s and --link-us",
+         "tributary bench`",
          options.machine->string());
   }
-  MachineCosts& costs = machine.costs;
-  if (options.link_gb_s > 0) {
-    costs.all_gather_byte_ns = costs.all_to_all_byte_ns = gb_s_as_byte_ns(options.link_gb_s);
-  }
-  if (options.link_us >= 0) {
-    costs.all_gather_message_us = costs.all_to_all_message_us = options.link_us;
-  }
-  if (options.network_gb_s > 0) costs.network_byte_ns = gb_s_as_byte_ns(options.network_gb_s);
-  if (options.network_us >= 0) costs.network_message_us = options.network_us;
   return machine;
 }
 

@@ -35,10 +35,6 @@ struct PlanOptions {
   bool forward = false;
   double target_ms = 0;
   double memory_gib = 0;
-  double link_gb_s = 0;
-  double link_us = -1;
-  double network_gb_s = 0;
-  double network_us = -1;
   RowFormat row_format = RowFormat::kBF16;
   DType query_dtype = DType::kBF16;
   bool table = false;
@@ -63,14 +59,6 @@ struct PlanOptions {
     v(forward, "--forward", "The pool holds the attention weights and does the projections too");
     v(memory_gib, "--memory-gib", {0, 1e6}, "Memory of a worker",
       {.shown_default = "0, the GPU's; of a --machine not known"});
-    v(link_gb_s, "--link-gb-s", {0, 1e6}, "GB/s that a worker receives from others of its node",
-      {.shown_default = "0, the machine's"});
-    v(link_us, "--link-us", {-1, 1e6}, "Time of a message within a node",
-      {.shown_default = "-1, the machine's"});
-    v(network_gb_s, "--network-gb-s", {0, 1e6}, "GB/s that a worker receives from other nodes",
-      {.shown_default = "0, the machine's"});
-    v(network_us, "--network-us", {-1, 1e6}, "Time of a message between nodes",
-      {.shown_default = "-1, the machine's"});
     visit_pool_leaf_tokens(v, leaf_tokens);
     visit_rows(v, row_format);
     visit_query(v, query_dtype);

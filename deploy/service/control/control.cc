@@ -25,6 +25,11 @@ using std::chrono::milliseconds;
 /// A flood of refusals becomes one line per second.
 constexpr milliseconds kReportPeriod{1'000};
 
+/// Half as long again: time to come back for a pool that has judged its own workers meanwhile.
+milliseconds pool_patience(const ControlOptions& options) {
+  return milliseconds(options.failure_timeout_ms) * 3 / 2;
+}
+
 void validate(const ControlOptions& options) {
   check_ranges(options);
   if (options.tls_certificate.empty() != options.tls_key.empty()) {
@@ -49,20 +54,18 @@ HttpServerConfig server_config(const ControlOptions& options) {
   if (!options.tls_certificate.empty()) {
     config.tls = HttpServerConfig::Tls{options.tls_certificate, options.tls_key};
   }
-  config.max_body_bytes = static_cast<std::size_t>(options.max_body_bytes);
   config.max_connections = options.max_connections;
   // Our own deadlines come first, with better messages: heartbeats tell of a silent pool.
-  config.response_timeout = milliseconds(options.admission_timeout_ms) + milliseconds(5'000);
+  config.response_timeout = milliseconds(options.failure_timeout_ms) + milliseconds(5'000);
   // The connection of a silent pool is kept for as long as its sequences are.
-  config.websocket_idle_timeout =
-      milliseconds(std::max(options.pool_timeout_ms, options.pool_patience_ms) + 5'000);
+  config.websocket_idle_timeout = pool_patience(options) + milliseconds(5'000);
   return config;
 }
 
 Api::Config api_config(const ControlOptions& options) {
   Api::Config config;
   config.tokens = RoleTokens(options);
-  config.timeout = milliseconds(options.admission_timeout_ms);
+  config.timeout = milliseconds(options.failure_timeout_ms);
   config.version = TRIBUTARY_VERSION;
   return config;
 }
@@ -72,9 +75,7 @@ Api::Config api_config(const ControlOptions& options) {
 struct Control::Impl {
   Impl(EventLoop& loop, const ControlOptions& options, const Clock& clock = steady_clock())
       : registry(incarnation_at(std::chrono::system_clock::now())),
-        links(clock, registry,
-              {.pool_timeout = milliseconds(options.pool_timeout_ms),
-               .pool_patience = milliseconds(options.pool_patience_ms)},
+        links(clock, registry, {.pool_patience = pool_patience(options)},
               [this](const std::string& pool, const std::vector<SequenceInfo>& sequences) {
                 admissions.restore(pool, sequences);
               }),
@@ -82,8 +83,8 @@ struct Control::Impl {
             [this](const std::string& pool, ToPool message, Time deadline, PoolCalls::Done done) {
               links.call(pool, std::move(message), deadline, std::move(done));
             }),
-        admissions(clock, registry, {milliseconds(options.admission_timeout_ms)}, call_pool),
-        held(clock, registry, milliseconds(options.admission_timeout_ms), call_pool),
+        admissions(clock, registry, {milliseconds(options.failure_timeout_ms)}, call_pool),
+        held(clock, registry, milliseconds(options.failure_timeout_ms), call_pool),
         api(api_config(options), clock, registry, admissions, held, links),
         server(loop, server_config(options), api.handlers()) {
     api.observe(server);

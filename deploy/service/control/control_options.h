@@ -14,10 +14,7 @@ struct ControlOptions {
   std::string tls_certificate, tls_key;
   std::string health_listen;
   int max_connections = 256;
-  int pool_timeout_ms = 1'500;
-  int pool_patience_ms = 15'000;
-  int admission_timeout_ms = 10'000;
-  int max_body_bytes = 64 * 1024;
+  int failure_timeout_ms = 10'000;
 
   template <class Visitor>
   void for_each_option(Visitor& v) {
@@ -25,9 +22,12 @@ struct ControlOptions {
     visit_certificate(v, tls_certificate, tls_key, "serves https");
     v(token_file, "--token-file", "FILE", "Bearer token for everything",
       {.shown_default = "none: without any token loopback only"});
+    v(failure_timeout_ms, "--failure-timeout-ms", {1'000, kMaxOptionMs},
+      "How long a pool may take to answer; sequences of a pool that is not heard wait for it half "
+      "as long again");
   }
 
-  /// All but the certificate and the token of every role.
+  /// What `tributary up` does not have from its pool's options as well.
   template <class Visitor>
   void for_each_plane_option(Visitor& v) {
     v(listen, "--listen", "ADDRESS:PORT",
@@ -44,14 +44,6 @@ struct ControlOptions {
       "--listen can take",
       {.shown_default = "none"});
     v(max_connections, "--max-connections", {1, 1 << 16}, "Connections at a time");
-    // Pools beat twice a second: a shorter timeout would lose healthy ones.
-    v(pool_timeout_ms, "--pool-timeout-ms", {1'000, 60'000},
-      "A pool that is silent for so long gets no requests and counts as lost");
-    v(pool_patience_ms, "--pool-patience-ms", {1'000, 600'000},
-      "Its sequences wait for it for so long in all: a cut network costs none of them");
-    v(admission_timeout_ms, "--admission-timeout-ms", {100, 600'000},
-      "How long a pool may take to answer");
-    v(max_body_bytes, "--max-body-bytes", {1024, 1 << 24}, "Longest body of a request");
   }
 };
 

@@ -27,9 +27,10 @@ namespace tributary {
 class PoolLinks {
  public:
   struct Config {
+    /// Three beats: a pool that is silent for longer gets no requests.
     std::chrono::milliseconds pool_timeout{1'500};
-    /// A pool that has been silent for longer than its timeout gets no requests, and has this long
-    /// in all to come back before its sequences are lost: a network may be cut for seconds.
+    /// It has this long in all to come back before its sequences are lost: a network may be cut for
+    /// seconds.
     std::chrono::milliseconds pool_patience{15'000};
     /// The time from the connection, or from its last message, to the next of its registration.
     std::chrono::milliseconds registration_timeout{5'000};

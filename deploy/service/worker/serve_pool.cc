@@ -129,18 +129,17 @@ class Ticker {
 
 WorkerConfig worker_config(const WorkerOptions& options, const PoolModel& model,
                            const PoolCosts& costs) {
-  return {
-      .attention = static_cast<const AttentionShape&>(model.served),
-      .layers = model.served.layers,
-      .pages = model.pages,
-      .leaf_tokens = model.served.leaf_tokens,
-      .exchange = options.exchange,
-      .costs = costs.costs,
-      .workers_per_node = costs.workers_per_node,
-      .start_timeout = milliseconds(options.start_timeout_ms),
-      .round_timeout = milliseconds(options.round_timeout_ms),
-      // The leader sends an order every second, unless it still ends the last round.
-      .order_timeout = milliseconds(options.round_timeout_ms + options.leader.worker_timeout_ms)};
+  return {.attention = static_cast<const AttentionShape&>(model.served),
+          .layers = model.served.layers,
+          .pages = model.pages,
+          .leaf_tokens = model.served.leaf_tokens,
+          .exchange = options.exchange,
+          .costs = costs.costs,
+          .workers_per_node = costs.workers_per_node,
+          .start_timeout = milliseconds(options.start_timeout_ms),
+          .round_timeout = milliseconds(options.failure_timeout_ms),
+          // The leader sends an order every second, unless it still ends the last round.
+          .order_timeout = 2 * milliseconds(options.failure_timeout_ms)};
 }
 
 DataPlaneConfig data_plane_config(const WorkerOptions& options, int rank, const PoolModel& model,
@@ -297,7 +296,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   }
 
   // Beats go on while a round runs, and so does the watch over the others' beats.
-  BeatWatch watch(parts.inbox, milliseconds(options.leader.worker_timeout_ms), kTick, clock.now(),
+  BeatWatch watch(parts.inbox, milliseconds(options.failure_timeout_ms), kTick, clock.now(),
                   events.fatal);
   const auto tick = [&](Time now) {
     plane->tick(now);

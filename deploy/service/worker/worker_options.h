@@ -24,20 +24,18 @@ namespace tributary {
 
 struct LeaderOptions {
   int max_batch = 256;
+  /// How long a round waits for further items: long enough that clients which step together share
+  /// one, and below a tenth of the shortest round over TCP.
   int batch_wait_us = 50;
   int lease_ms = 30'000;
-  int worker_timeout_ms = 10'000;
   int drain_timeout_ms = 10'000;
   int canary_interval_ms = 1'000;
 
   template <class Visitor>
   void for_each_option(Visitor& v) {
     v(max_batch, "--max-batch", {1, 1 << 16}, "Items of a round, at most");
-    v(batch_wait_us, "--batch-wait-us", {0, 1'000'000}, "How long a round waits for further items");
     v(lease_ms, "--lease-ms", {100, kMaxOptionMs},
       "A sequence whose client is silent for so long is freed");
-    v(worker_timeout_ms, "--worker-timeout-ms", {1'000, kMaxOptionMs},
-      "A worker that is silent for so long ends the pool");
     v(drain_timeout_ms, "--drain-timeout-ms", {0, kMaxOptionMs},
       "After SIGTERM: how long running sequences may go on");
     v(canary_interval_ms, "--canary-interval-ms", {0, kMaxOptionMs},
@@ -78,7 +76,7 @@ struct WorkerOptions {
 
   /// How long a worker waits for the others to load; each reads the model at its own pace.
   int start_timeout_ms = 30 * 60'000;
-  int round_timeout_ms = 10'000;
+  int failure_timeout_ms = 10'000;
   LeaderOptions leader;
   SequencerOptions sequencer;
 
@@ -136,8 +134,8 @@ struct WorkerOptions {
     visit_exchange(v, exchange);
     visit_costs(v, costs);
     v = visitor.in_group("Rounds and deadlines");
-    v(round_timeout_ms, "--round-timeout-ms", {1, kMaxOptionMs},
-      "Deadline of a round; a worker that misses it ends the pool");
+    v(failure_timeout_ms, "--failure-timeout-ms", {1'000, kMaxOptionMs},
+      "A worker that is silent or holds a round up for so long ends the pool");
     leader.for_each_option(v);
     sequencer.for_each_option(
         v,

@@ -182,7 +182,7 @@ class Rank(Case):
     """One of three ends or stops in the middle of a replay."""
 
     # The survivors wait for it in a round. Longer than a machine holds one up that is well.
-    FLAGS = ["--round-timeout-ms", "10000"]
+    FLAGS = ["--failure-timeout-ms", "10000"]
     LOST = "|".join((
         # What should come does not: in a round, or between two, where a leader's orders stay away.
         "deadline_exceeded: ",

@@ -17,7 +17,7 @@ from program_test import Case  # noqa: E402
 
 # No worker here is lost by its silence, however long it is held up.
 FLAGS = ["up", "--listen", "127.0.0.1:0", "--leaf-tokens", "64", "--kv-gib", "0.05",
-         "--worker-timeout-ms", "20000"]
+         "--failure-timeout-ms", "20000"]
 
 
 class Up(Process):

@@ -225,7 +225,7 @@ TEST(Replay, WorkersWaitForArrivalsThatAreFurtherApartThanTheirDeadlines) {
   requests.back().timestamp_ms = 5000;
   ReplayOptions options = small_options();
   options.speed = 1;
-  options.round_timeout_ms = 2000;         // 4000 for an order
+  options.failure_timeout_ms = 2000;       // 4000 for an order
   options.kv_gib = kv_gib_of(options, 8);  // little to set up in that time
   const ReplayReport report = run_threads(options, requests, 2);
   expect_sound(report, requests);

@@ -24,7 +24,7 @@ PORT = 7300
 LEASE_MS = 10_000
 SHAPE = ["--leaf-tokens", "64", "--shape", "deepseek-v2-lite", "--layers", "2"]
 WORKERS = ["--kv-gib", "0.05", *SHAPE, "--canary-interval-ms", "50",
-           "--worker-timeout-ms", "20000"]
+           "--failure-timeout-ms", "20000"]
 SMALL = ["--requests", "8", "--length-scale", "0.05"]
 # Goes on for minutes, until something ends it.
 ENDLESS = ["--requests", "256", "--length-scale", "1", "--max-batch", "8"]
@@ -36,7 +36,7 @@ WORKER_PORT = 7400
 class HostTier(contextlib.AbstractContextManager):
     """A tier over the hosts of a lab."""
 
-    def __init__(self, slow=None, guests=(), pool_timeout_ms=4000, lease_ms=LEASE_MS):
+    def __init__(self, slow=None, guests=(), lease_ms=LEASE_MS):
         self.lease_ms = lease_ms
         self.folder = tempfile.TemporaryDirectory()
         self.token_file = pathlib.Path(self.folder.name, "token")
@@ -46,7 +46,7 @@ class HostTier(contextlib.AbstractContextManager):
             self.url = f"http://{self.lab['control'].address}:{PORT}"
             self.control = self.lab.start_tributary(
                 "control", "control", "--listen", f"{self.lab['control'].address}:{PORT}",
-                "--token-file", self.token_file, "--pool-timeout-ms", pool_timeout_ms)
+                "--token-file", self.token_file)
 
             def listens():
                 if not self.control.alive():
@@ -374,15 +374,15 @@ class Cuts(Hosts):
 
 
 class ShortCuts(Hosts):
-    """The hosts of the pool lose everybody else, who lose each other too, with a default lease and a
-    default pool timeout: the pool lives, and nobody may lose anything."""
+    """The hosts of the pool lose everybody else, who lose each other too, with a default
+    lease: the pool lives, and nobody may lose anything."""
 
     RUN = ["--requests", "48", "--length-scale", "0.3", "--max-batch", "8"]
     TOKEN_BYTES = 2 * 576 * 2  # of two layers, in bfloat16
 
     def test_they_cost_nothing(self):
         expected = alone(*self.RUN)
-        with HostTier(pool_timeout_ms=1500, lease_ms=30_000) as tier:
+        with HostTier(lease_ms=30_000) as tier:
             longest = 0
             for runs, seconds in enumerate((0.3, 1, 3, 10), 1):
                 client = tier.replay(*self.RUN)

@@ -61,7 +61,7 @@ class Install(unittest.TestCase):
 
         self.assertEqual(completed("rep"), ["replay"])
         self.assertEqual(completed("help", "ver"), ["verify"])
-        self.assertEqual(completed("up", "--work"), ["--workers", "--worker-timeout-ms"])
+        self.assertEqual(completed("up", "--fail"), ["--failure-timeout-ms"])
         self.assertEqual(completed("up", "--exchange", "a"), ["auto", "all-gather", "all-to-all"])
         self.assertIn("#compdef tributary", one(STAGE / "share" / "zsh", "_tributary").read_text())
 

@@ -118,7 +118,7 @@ class Pools(Failures):
 
     def test_leader_that_stood_still(self):
         # For longer than a worker may be silent: its own stop is not the other worker's silence.
-        flags = ["--worker-timeout-ms", "1000", "--round-timeout-ms", "10000"]
+        flags = ["--failure-timeout-ms", "1000"]
         with Tier(pools=(2,), worker_flags=flags) as tier:
             leader = tier.pools["pool0"].pids()[0]
             os.kill(leader, signal.SIGSTOP)
@@ -139,8 +139,8 @@ class EveryPool(Failures):
         # knows after its timeout, and a client from it. The pool itself, whose other worker waits
         # for the round or for an order, takes longer than this test may, and so does a call.
         with Tier(pools=(2,),
-                  worker_flags=["--round-timeout-ms", "600000", "--worker-timeout-ms", "600000"],
-                  control_flags=["--pool-timeout-ms", "1500", "--pool-patience-ms", "1500"]) as tier:
+                  worker_flags=["--failure-timeout-ms", "600000"],
+                  control_flags=["--failure-timeout-ms", "1000"]) as tier:
             victim = self.decoding(tier, 4, 6)
             os.kill(tier.pools["pool0"].pids()[0], signal.SIGSTOP)
             self.assertIn("pool_lost", self.finish(victim, status=1))

@@ -17,9 +17,9 @@ from program import LIMIT_S, Process, free_ports, wait_until  # noqa: E402
 LEASE_MS = 10_000
 # Silence is for machines that vanish: no worker here is lost by it, however long it is held up.
 WORKER_FLAGS = ["--kv-gib", "0.05", "--leaf-tokens", "64", "--shape", "deepseek-v2-lite",
-                "--canary-interval-ms", "50", "--worker-timeout-ms", "20000"]
+                "--canary-interval-ms", "50", "--failure-timeout-ms", "20000"]
 # No pool here is lost by its heartbeats alone.
-CONTROL_FLAGS = ["--pool-timeout-ms", "15000"]
+CONTROL_FLAGS = ["--failure-timeout-ms", "20000"]
 
 
 class Answer:

@@ -132,7 +132,7 @@ TEST_F(ConfigFileTest, TomlsOwnTypesAreTaken) {
 }
 
 TEST_F(ConfigFileTest, TheCommandLineWins) {
-  write("[control]\nmax-connections = 7\npool-timeout-ms = 1700\n");
+  write("[control]\nmax-connections = 7\nfailure-timeout-ms = 1700\n");
   for (const std::vector<std::string>& flag :
        {std::vector<std::string>{"--max-connections", "9"}, {"--max-connections=9"}}) {
     for (const bool before : {false, true}) {
@@ -141,7 +141,7 @@ TEST_F(ConfigFileTest, TheCommandLineWins) {
       const ParseResult result = parse(words);
       ASSERT_FALSE(result.exit) << result.text;
       EXPECT_EQ(result.options.control.max_connections, 9);
-      EXPECT_EQ(result.options.control.pool_timeout_ms, 1700);
+      EXPECT_EQ(result.options.control.failure_timeout_ms, 1700);
     }
   }
 }
@@ -166,7 +166,7 @@ TEST_F(ConfigFileTest, EverythingThatIsWrongIsSaidAtOnce) {
       "[control]\n"
       "token_file = 't'\n"
       "max-connections = 0\n"
-      "pool-timeout-ms = 12\n"
+      "failure-timeout-ms = 12\n"
       "[wroker]\n"
       "name = 'a'\n"
       "[worker]\n"
@@ -181,8 +181,8 @@ TEST_F(ConfigFileTest, EverythingThatIsWrongIsSaidAtOnce) {
                 at(3) + "[control] 'token_file': no such flag; is it 'token-file'?\n" +  //
                 at(4) + "[control] max-connections: '0' is not a whole number from 1 to 65536\n" +
                 at(5) +
-                "[control] pool-timeout-ms: '12' is not a whole number from 1000 to "
-                "60000\n" +
+                "[control] failure-timeout-ms: '12' is not a whole number from 1000 to "
+                "536870911\n" +
                 at(6) + "no command has the table ['wroker']; is it 'worker'?\n" + at(9) +
                 "[worker] busy-poll: '1' is not true or false\n" + at(10) +
                 "[worker] layers: 'true' is not a value of --layers\n" + at(11) +

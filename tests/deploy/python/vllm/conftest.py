@@ -66,7 +66,7 @@ def tier_of(model, workers=2, kv_gib=0.2, numbers="f32", **more):
         "--shape", model / "config.json", "--rows", numbers, "--query", numbers, "--threads", 1,
         "--leaf-tokens", 128, "--kv-gib", kv_gib,
         # An engine that starts takes the processors for a while.
-        "--worker-timeout-ms", 20_000, "--round-timeout-ms", 20_000], **more)
+        "--failure-timeout-ms", 20_000], **more)
 
 
 class Engine(contextlib.AbstractContextManager):

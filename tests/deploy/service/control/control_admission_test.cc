@@ -126,7 +126,7 @@ TEST(ControlAdmission, OneKeyIsOneSequence) {
 
 TEST(ControlAdmission, APoolThatDoesNotAnswerGivesATimeout) {
   ControlOptions options = ControlHarness::quick_options();
-  options.admission_timeout_ms = 500;
+  options.failure_timeout_ms = 1'000;
   const ControlHarness control(options);
   SimulatedPool pool(pool_of(control));
   ASSERT_EQ(pool.wait_registered().code, ErrorCode::kOk);

@@ -7,8 +7,7 @@ using nlohmann::json;
 
 namespace {
 
-/// A pool's thread and ours may be held up for a second or two on a busy machine: only tests of a
-/// timeout have a short one.
+/// Only tests of a timeout have a short one.
 constexpr int kPatientMs = 15'000;
 
 }  // namespace
@@ -16,8 +15,7 @@ constexpr int kPatientMs = 15'000;
 ControlOptions ControlHarness::quick_options() {
   ControlOptions options;
   options.listen = "127.0.0.1:0";
-  options.pool_timeout_ms = kPatientMs;
-  options.admission_timeout_ms = kPatientMs;
+  options.failure_timeout_ms = kPatientMs;
   return options;
 }
 

@@ -159,7 +159,7 @@ TEST(ControlHttp, RefusesBadOptions) {
     change(options);
     return code_of([&] { const ControlHarness control(options); });
   };
-  EXPECT_EQ(code_with([](auto& o) { o.pool_timeout_ms = 10; }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_with([](auto& o) { o.failure_timeout_ms = 10; }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_with([](auto& o) { o.max_connections = 0; }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_with([](auto& o) { o.tls_key = "key.pem"; }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_with([](auto& o) { o.token_file = "/does/not/exist"; }), ErrorCode::kIo);

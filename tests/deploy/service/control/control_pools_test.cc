@@ -45,21 +45,25 @@ TEST(ControlPools, AnEndedConnectionLosesThePoolAtOnce) {
   EXPECT_EQ(parse_sequence_handle(next.body).pool, "b");
 }
 
-/// Longer than a connection may be silent by default, shorter than a pool may be here.
-TEST(ControlPools, APoolThatIsHeldUpForLessThanItsTimeoutIsKept) {
+/// Silent for longer than a pool that gets requests may be, and than a WebSocket may by default.
+TEST(ControlPools, APoolThatIsHeldUpIsWaitedFor) {
   const ControlHarness control;
   SimulatedPool pool(pool_of(control));
   ASSERT_EQ(pool.wait_registered().code, ErrorCode::kOk);
+  const SequenceId id = parse_sequence_handle(control.admit(10, 10).body).id;
   std::promise<void> resumed;
   const auto held = HttpServerConfig().websocket_idle_timeout + std::chrono::milliseconds(1'500);
   pool.hold_up([&] {
     std::this_thread::sleep_for(held);
     resumed.set_value();
   });
+  ASSERT_TRUE(control.wait_for_state("a", "lost"));
   resumed.get_future().wait();
-  ASSERT_TRUE(pool.wait_for_beats(2));
-  EXPECT_EQ(control.cluster()["pools"][0]["state"], "serving");
-  EXPECT_THAT(control.request("GET", "/metrics").body, HasSubstr("tributary_pools_lost_total 0"));
+  SimulatedPoolConfig config = pool_of(control);
+  config.sequences = pool.sequences();
+  SimulatedPool again(config);
+  ASSERT_EQ(again.wait_registered().code, ErrorCode::kOk);
+  EXPECT_EQ(control.request("GET", path_of(id)).status, 200);
 }
 
 TEST(ControlPools, TheSameRunTakesItsSequencesUpAgain) {
