@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
+#include <nanobind/typing.h>
 
 #include <algorithm>
 #include <numeric>
@@ -227,6 +228,7 @@ void Step::leave(const nb::args& raised) {
 
 void bind_step(nb::module_& module) {
   const auto timeout = [] { return "timeout"_a = nb::none(); };
+  module.attr("ArrayT") = nb::type_var("ArrayT");  // results are of the queries' library
   nb::class_<Step>(
       module, "Step",
       "A decode step of some sequences: every layer once, then commit() or abort().\n\n"
@@ -245,10 +247,10 @@ void bind_step(nb::module_& module) {
           "attend", &Step::attend, "layer"_a, "query"_a.none(), "row"_a.none(),
           "out"_a = nb::none(), nb::kw_only(), "absorbed"_a = true, "selected"_a = nb::none(),
           timeout(),
-          nb::sig("def attend(self, layer: int, query: typing.Any, row: typing.Any, "
+          nb::sig("def attend(self, layer: int, query: ArrayT, row: typing.Any, "
                   "out: typing.Any = None, *, absorbed: bool = True, "
                   "selected: typing.Any = None, timeout: float | None = None) "
-                  "-> tuple[typing.Any, typing.Any]"),
+                  "-> tuple[ArrayT, ArrayT]"),
           "Attention of one layer: (o, lse).\n\n"
           "query: [T, H, C + R] of shape.query_dtype, with W_UK absorbed. row: [T, C + R] of\n"
           "shape.row_format, the tokens' own rows. Both may have gaps between tokens, not inside.\n"
@@ -262,14 +264,14 @@ void bind_step(nb::module_& module) {
           "token attends to, in any order, each once, up to the token's own; -1 is none.")
       .def("attend_projected", &Step::attend_projected, "layer"_a, "query"_a.none(), "row"_a.none(),
            "out"_a = nb::none(), nb::kw_only(), "selected"_a = nb::none(), timeout(),
-           nb::sig("def attend_projected(self, layer: int, query: typing.Any, row: typing.Any, "
+           nb::sig("def attend_projected(self, layer: int, query: ArrayT, row: typing.Any, "
                    "out: typing.Any = None, *, selected: typing.Any = None, timeout: float | None "
-                   "= None) -> typing.Any"),
+                   "= None) -> ArrayT"),
            "As attend(), of a pool with weights: the heads' values [T, H, V] fp32, after W_UV.")
       .def("forward", &Step::forward, "layer"_a, "hidden"_a.none(), "out"_a = nb::none(),
            nb::kw_only(), timeout(),
-           nb::sig("def forward(self, layer: int, hidden: typing.Any, out: typing.Any = None, *, "
-                   "timeout: float | None = None) -> typing.Any"),
+           nb::sig("def forward(self, layer: int, hidden: ArrayT, out: typing.Any = None, *, "
+                   "timeout: float | None = None) -> ArrayT"),
            "The whole attention module, of a pool with weights: hidden states [T, hidden_size] "
            "fp32\n"
            "in and out.")

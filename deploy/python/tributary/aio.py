@@ -4,16 +4,17 @@ underneath): each call that waits takes one thread, `workers` of them at most at
 import asyncio
 import concurrent.futures
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from ._core import Client, Sequence, Step
+from ._core import Client, Sequence, Shape, Step
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_Self = TypeVar("_Self", bound="_Awaitable")
 
 
-def _free(admitted):
+def _free(admitted: concurrent.futures.Future[Sequence]) -> None:
     if not admitted.cancelled() and admitted.exception() is None:
         admitted.result().free()
 
@@ -21,18 +22,19 @@ def _free(admitted):
 class _Awaitable:
     """Calls of `inner` in the executor."""
 
-    def __init__(self, inner, executor):
+    def __init__(self, inner: Any, executor: concurrent.futures.Executor) -> None:
         self._inner = inner
         self._executor = executor
 
-    def _call(self, function, *arguments, **options):
+    def _call(self, function: Callable[..., _R], *arguments: Any,
+              **options: Any) -> asyncio.Future[_R]:
         return asyncio.get_running_loop().run_in_executor(
             self._executor, functools.partial(function, *arguments, **options))
 
-    async def __aenter__(self):
+    async def __aenter__(self: _Self) -> _Self:
         return self
 
-    async def __aexit__(self, *raised):
+    async def __aexit__(self, *raised: object) -> None:
         await self._call(self._inner.__exit__, *raised)
 
 
@@ -40,7 +42,7 @@ def _awaited(function: Callable[Concatenate[Any, _P], _R]) -> (
         Callable[Concatenate[Any, _P], Coroutine[Any, Any, _R]]):
     """The call `function` of the inner object, awaited."""
     @functools.wraps(function)
-    async def call(self, *arguments, **options):
+    async def call(self: Any, *arguments: Any, **options: Any) -> Any:
         return await self._call(function, self._inner, *arguments, **options)
     del call.__wrapped__  # inspect finds no signature there
     return call
@@ -50,9 +52,20 @@ class AsyncSequence(_Awaitable):
     """A Sequence whose calls are awaited. `sequence` is the blocking form of the same. The rows of
     a push() must not change meanwhile."""
 
-    sequence = property(lambda self: self._inner)
-    shape = property(lambda self: self._inner.shape)
-    length = property(lambda self: self._inner.length)
+    _inner: Sequence
+
+    @property
+    def sequence(self) -> Sequence:
+        return self._inner
+
+    @property
+    def shape(self) -> Shape:
+        return self._inner.shape
+
+    @property
+    def length(self) -> int:
+        return self._inner.length
+
     push = _awaited(Sequence.push)
     wait_ready = _awaited(Sequence.wait_ready)
     extend = _awaited(Sequence.extend)
@@ -64,14 +77,19 @@ class AsyncSequence(_Awaitable):
 class AsyncStep(_Awaitable):
     """A Step whose calls are awaited, but for accept(), which does not wait; one at a time."""
 
-    tokens = property(lambda self: self._inner.tokens)
+    _inner: Step
+
+    @property
+    def tokens(self) -> list[int]:
+        return self._inner.tokens
+
     attend = _awaited(Step.attend)
     attend_projected = _awaited(Step.attend_projected)
     forward = _awaited(Step.forward)
     commit = _awaited(Step.commit)
     abort = _awaited(Step.abort)
 
-    def accept(self, tokens):
+    def accept(self, tokens: Iterable[int]) -> None:
         """Step.accept(); does not wait."""
         self._inner.accept(tokens)
 
@@ -84,7 +102,7 @@ class AsyncClient(_Awaitable):
     cancelled admit() was given is freed.
     """
 
-    def __init__(self, *arguments, workers=16, **options):
+    def __init__(self, *arguments: Any, workers: int = 16, **options: Any) -> None:
         if arguments and isinstance(arguments[0], Client):
             (self.client,) = arguments
             if options:
@@ -94,14 +112,15 @@ class AsyncClient(_Awaitable):
         super().__init__(self.client,
                          concurrent.futures.ThreadPoolExecutor(workers, "tributary"))
 
-    async def __aexit__(self, *raised):
+    async def __aexit__(self, *raised: object) -> None:
         self.close()
 
-    def close(self):
+    def close(self) -> None:
         """Starts no further calls; those that run go on to their end."""
         self._executor.shutdown(wait=False)
 
-    async def admit(self, prompt_tokens, max_new_tokens, wait=None, **options):
+    async def admit(self, prompt_tokens: int, max_new_tokens: int, wait: float | None = None,
+                    **options: Any) -> AsyncSequence:
         """Client.admit(): an AsyncSequence, freed at the end of its `async with`."""
         admitted = self._executor.submit(self.client.admit, prompt_tokens, max_new_tokens, wait,
                                          **options)
@@ -111,28 +130,30 @@ class AsyncClient(_Awaitable):
             admitted.add_done_callback(_free)  # nobody else knows of it
             raise
 
-    async def adopt(self, sequence, **options):
+    async def adopt(self, sequence: Sequence, **options: Any) -> AsyncSequence:
         """Client.adopt(), of a Sequence."""
         return AsyncSequence(await self._call(self.client.adopt, sequence, **options),
                              self._executor)
 
-    def release(self, sequence):
+    def release(self, sequence: AsyncSequence) -> None:
         """Client.release(), of an AsyncSequence; does not wait."""
         self.client.release(sequence.sequence)
 
-    def step(self, sequences, tokens=1):
+    def step(self, sequences: Iterable[AsyncSequence],
+             tokens: int | list[int] = 1) -> AsyncStep:
         """Client.step(), of AsyncSequences; for `async with`."""
         return AsyncStep(self.client.step([s.sequence for s in sequences], tokens), self._executor)
 
-    async def push(self, layer, parts, **options):
+    async def push(self, layer: int, parts: Iterable[tuple[AsyncSequence, int, Any]],
+                   **options: Any) -> None:
         """Client.push(), of (AsyncSequence, begin, rows) each."""
         await self._call(self.client.push, layer, [(s.sequence, begin, rows)
                                                    for s, begin, rows in parts], **options)
 
-    async def wait_ready(self, sequences, **options):
+    async def wait_ready(self, sequences: Iterable[AsyncSequence], **options: Any) -> None:
         """Client.wait_ready(), of AsyncSequences."""
         await self._call(self.client.wait_ready, [s.sequence for s in sequences], **options)
 
-    async def free(self, sequences, **options):
+    async def free(self, sequences: Iterable[AsyncSequence], **options: Any) -> None:
         """Client.free(), of AsyncSequences."""
         await self._call(self.client.free, [s.sequence for s in sequences], **options)

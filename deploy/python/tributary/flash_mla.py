@@ -3,6 +3,7 @@
 flash_mla_with_kvcache, get_mla_metadata`. NumPy arrays go as well."""
 import functools
 import os
+from typing import Any, TypeVar
 
 import numpy
 
@@ -12,33 +13,44 @@ from .errors import Unsupported
 
 __all__ = ["SchedMeta", "flash_mla_with_kvcache", "get_mla_metadata", "merge_states"]
 
+_Array = TypeVar("_Array")  # numpy.ndarray or torch.Tensor
+
 
 @functools.cache
-def _usable_cpus():
+def _usable_cpus() -> int:
     return min(1024, len(os.sched_getaffinity(0)))
 
 
-def _refuse(**arguments):
+def _refuse(**arguments: object) -> None:
     for name, value in arguments.items():
         if value is not None and value is not False:
             raise Unsupported(f"{name}: {_shown(value)}, must be {'False' if value is True else 'None'}: "
                               "bf16 and fp32 rows alone, no FP8 cache")
 
 
-def _shown(value):
+def _shown(value: object) -> str:
     shape = getattr(value, "shape", None)
     return repr(value) if shape is None else f"{type(value).__qualname__} of shape {list(shape)}"
 
 
-def _without_gaps(array):
+def _without_gaps(array: Any) -> Any:
     if isinstance(array, numpy.ndarray):
         return numpy.ascontiguousarray(array)
     return array.contiguous() if hasattr(array, "contiguous") else array
 
 
-def get_mla_metadata(cache_seqlens=None, num_q_tokens_per_head_k=None, num_heads_k=None,
-                     num_heads_q=None, is_fp8_kvcache=False, topk=None, *,
-                     num_heads_per_head_k=None):
+def _queries(q: Any) -> Any:
+    """q as it is where one token's heads lie together, else a copy of it: it is small."""
+    if getattr(q, "ndim", 0) != 4 or 0 in q.shape:
+        return q
+    part = q if q.shape[1] > 1 else q[0]
+    return q if _without_gaps(part) is part else _without_gaps(q)
+
+
+def get_mla_metadata(cache_seqlens: object = None, num_q_tokens_per_head_k: object = None,
+                     num_heads_k: object = None, num_heads_q: object = None,
+                     is_fp8_kvcache: bool = False, topk: object = None, *,
+                     num_heads_per_head_k: object = None) -> tuple[SchedMeta, None]:
     """(SchedMeta, None), to pass on as tile_scheduler_metadata and num_splits.
 
     Nothing has to be given, and nothing is computed: the arguments are those of FlashMLA's earlier
@@ -49,14 +61,18 @@ def get_mla_metadata(cache_seqlens=None, num_q_tokens_per_head_k=None, num_heads
     return SchedMeta(), None
 
 
-def flash_mla_with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v,
-                           tile_scheduler_metadata, num_splits=None, softmax_scale=None,
-                           causal=False, is_fp8_kvcache=False, indices=None, attn_sink=None,
-                           extra_k_cache=None, extra_indices_in_kvcache=None, topk_length=None,
-                           extra_topk_length=None, *, threads=None):
+def flash_mla_with_kvcache(q: _Array, k_cache: Any, block_table: Any, cache_seqlens: Any,
+                           head_dim_v: int, tile_scheduler_metadata: SchedMeta,
+                           num_splits: None = None, softmax_scale: float | None = None,
+                           causal: bool = False, is_fp8_kvcache: bool = False, indices: Any = None,
+                           attn_sink: Any = None, extra_k_cache: Any = None,
+                           extra_indices_in_kvcache: Any = None, topk_length: Any = None,
+                           extra_topk_length: Any = None, *,
+                           threads: int | None = None) -> tuple[_Array, _Array]:
     """Decode attention of each sequence's new tokens over its cached rows: (out, softmax_lse).
 
-    q: [batch_size, seq_len_q, num_heads_q, head_dim], bf16 or fp32. k_cache: [num_blocks, 64,
+    q: [batch_size, seq_len_q, num_heads_q, head_dim], bf16 or fp32, copied where its heads or
+    tokens lie apart. k_cache: [num_blocks, 64,
     num_heads_k, head_dim] of q's type; it is read where it lies, and blocks may have gaps between
     them. A row's first head_dim_v values are what is averaged (512 of 576 for DeepSeek; 1 to
     head_dim). num_heads_k must divide num_heads_q. block_table: [batch_size, max_blocks] int32; what
@@ -89,6 +105,7 @@ def flash_mla_with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v,
                         f"{_shown(tile_scheduler_metadata)}, {_shown(num_splits)}, expected what "
                         "tributary.get_mla_metadata() returned")
     threads = _usable_cpus() if threads is None else threads
+    q = _queries(q)
     extra = (extra_k_cache, extra_indices_in_kvcache)
     if indices is None:
         for name, value in (("attn_sink", attn_sink), ("extra_k_cache", extra_k_cache),
@@ -110,7 +127,8 @@ def flash_mla_with_kvcache(q, k_cache, block_table, cache_seqlens, head_dim_v,
                                  threads)
 
 
-def merge_states(v_a, s_a, v_b, s_b, *, base2=False, threads=None):
+def merge_states(v_a: _Array, s_a: Any, v_b: Any, s_b: Any, *, base2: bool = False,
+                 threads: int | None = None) -> tuple[_Array, _Array]:
     """The attention over two sets of keys from that over each: (v, s).
 
     v_a, v_b: [tokens, num_heads, head_dim], bf16 or fp32, gaps between tokens alone. s_a, s_b:

@@ -154,7 +154,11 @@ def test_a_type_checker_finds_what_is_there(tmp_path):
     pytest.importorskip("mypy", reason="NO mypy")
     program = tmp_path / "program.py"
     program.write_text("""\
+import numpy
+import numpy.typing
 import tributary
+
+Array = numpy.typing.NDArray[numpy.float32]
 
 def run(client: tributary.Client, sequences: list[tributary.Sequence]) -> float:
     try:
@@ -165,8 +169,25 @@ def run(client: tributary.Client, sequences: list[tributary.Sequence]) -> float:
     except tributary.NotFound as error:
         reveal_type(error.failed)
     return 0.0
+
+def attend(step: tributary.Step, query: Array, row: Array) -> Array:
+    o, lse = step.attend(0, query, row)
+    reveal_type(lse)
+    return step.forward(0, o)
+
+def decode(q: Array, k_cache: Array, table: Array, lengths: Array) -> tuple[Array, Array]:
+    metadata, splits = tributary.get_mla_metadata()
+    out, lse = tributary.flash_mla_with_kvcache(q, k_cache, table, lengths, 512, metadata, splits)
+    return tributary.merge_states(out, lse, out, lse)
+
+async def turn(client: tributary.AsyncClient, query: Array, row: Array) -> int:
+    async with await client.admit(5, 7) as sequence, client.step([sequence]) as step:
+        o, _ = await step.attend(0, query, row)
+        reveal_type(o)
+        return sequence.length
 """)
     found = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir",
                             str(tmp_path / "cache"), str(program)], capture_output=True, text=True)
-    assert found.returncode == 0 and "int, tributary.errors.Error]" in (
-        found.stdout), found.stdout
+    assert found.returncode == 0, found.stdout
+    assert "int, tributary.errors.Error]" in found.stdout, found.stdout
+    assert found.stdout.count("numpy.ndarray[") == 2, found.stdout

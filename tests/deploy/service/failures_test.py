@@ -117,13 +117,15 @@ class Pools(Failures):
         self.check_lost_and_back(signal.SIGKILL)
 
     def test_leader_that_stood_still(self):
-        # For longer than a worker may be silent: its own stop is not the other worker's silence.
-        flags = ["--failure-timeout-ms", "1000"]
+        # For longer than a worker may be silent: its own stop is not the other worker's silence. The
+        # other one waits twice as long for its orders.
+        flags = ["--failure-timeout-ms", "8000"]
         with Tier(pools=(2,), worker_flags=flags) as tier:
             leader = tier.pools["pool0"].pids()[0]
             os.kill(leader, signal.SIGSTOP)
-            time.sleep(5)
+            time.sleep(11)
             os.kill(leader, signal.SIGCONT)
+            wait_until(lambda: tier.state("pool0") == "serving", "it is heard again")
             self.finish(self.start(tier, 4, 0.1))
             self.assertEqual(tier.pools["pool0"].pids()[0], leader)
 
