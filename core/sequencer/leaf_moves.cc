@@ -170,13 +170,12 @@ void LeafMoves::drain_worker(std::int32_t worker, bool drain) {
 
 std::vector<const Sequence*> LeafMoves::movable(bool of_any_policy) const {
   std::vector<const Sequence*> movable;
-  for (const auto& [id, sequence] : ledger_.running()) {
-    if ((sequence.spread != SpreadPolicy::kAuto && !of_any_policy) || sequence.arriving ||
-        moving(id))
-      continue;
+  for (const SequenceId id : ledger_.with_full_leaves()) {
+    const PoolLedger::Running& sequence = ledger_.running().at(id);
+    if (sequence.spread != SpreadPolicy::kAuto && !of_any_policy) continue;
+    if (sequence.arriving || moving(id)) continue;
     movable.push_back(&ledger_.table().at(id));
   }
-  std::ranges::sort(movable, {}, &Sequence::id);
   return movable;
 }
 

@@ -54,9 +54,9 @@ class LeafMoves {
   /// cancel its move.
   void cancel(SequenceId id);
   [[nodiscard]] std::span<const RunningMove> running() const noexcept { return moves_; }
-  /// Returns the sequences that may be moved without going against their clients' wishes: those of
-  /// spread `auto` that are not moving and whose prompts are here; by id. `of_any_policy` returns
-  /// those of other policies too, for a purpose that matters more: a drain.
+  /// Returns the sequences with a full leaf that may be moved without going against their clients'
+  /// wishes: those of spread `auto` that are not moving and whose prompts are here; by id.
+  /// `of_any_policy` returns those of other policies too, for a purpose that matters more: a drain.
   [[nodiscard]] std::vector<const Sequence*> movable(bool of_any_policy = false) const;
   /// Returns the loads as they will be once the moves under way are completed. Pages are as they
   /// are: both ends hold them.

@@ -135,6 +135,10 @@ void PoolLedger::count_placements(const TableOp& op) {
   }
 }
 
+bool PoolLedger::has_full_leaf(SequenceId id) const {
+  return table_.contains(id) && table_.at(id).length >= table_.leaf_tokens();
+}
+
 void PoolLedger::decide(TableOp op) {
   count_placements(op);
   const SequenceId id = id_of(op);
@@ -154,7 +158,13 @@ void PoolLedger::decide(TableOp op) {
     }
   }
   if (owners_change && table_.contains(id)) account(table_.at(id), -1);
+  const bool had_full_leaf = has_full_leaf(id);
   table_.apply(op);
+  if (const bool has = has_full_leaf(id); has && !had_full_leaf) {
+    with_full_leaves_.insert(id);
+  } else if (had_full_leaf && !has) {
+    with_full_leaves_.erase(id);
+  }
   if (owners_change && table_.contains(id)) account(table_.at(id), 1);
   order_.ops.emplace_back(std::move(op));
 }

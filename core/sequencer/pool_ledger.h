@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -38,6 +39,11 @@ class PoolLedger {
   };
   [[nodiscard]] const std::unordered_map<SequenceId, Running>& running() const noexcept {
     return running_;
+  }
+  /// Running sequences with a full leaf, which alone can move: as many as the pool has leaves at
+  /// most, however many sequences run.
+  [[nodiscard]] const std::set<SequenceId>& with_full_leaves() const noexcept {
+    return with_full_leaves_;
   }
   /// Whether a worker is being emptied.
   [[nodiscard]] bool draining(std::int32_t worker) const {
@@ -78,6 +84,7 @@ class PoolLedger {
   void sync_available(std::int32_t worker);
   void account(const Sequence& s, int sign);
   void count_placements(const TableOp& op);
+  [[nodiscard]] bool has_full_leaf(SequenceId id) const;
 
   Placement placement_;
   int topk_;  // see AttentionShape
@@ -86,6 +93,7 @@ class PoolLedger {
   std::vector<PagePool> pools_;
   std::vector<bool> draining_;  // by worker
   std::unordered_map<SequenceId, Running> running_;
+  std::set<SequenceId> with_full_leaves_;
   Order& order_;
   std::vector<LeafRun> runs_;  // of the sequence that is accounted
   std::uint64_t placements_ = 0;

@@ -184,6 +184,12 @@ void SequencerModel::check_sequences() const {
       ASSERT_TRUE(same_sequence(replica_.at(id), s));
     }
   }
+  // What may move is known without a look at the others.
+  std::set<SequenceId> with_full_leaves;
+  for (const auto& [id, expected] : expected_) {
+    if (expected.length >= table.leaf_tokens()) with_full_leaves.insert(id);
+  }
+  ASSERT_EQ(sequencer_.ledger().with_full_leaves(), with_full_leaves);
   // Every row that a step may write has a page.
   ASSERT_EQ(sequencer_.sequences().closing(), closed_.size());
   for (const auto& [id, open] : open_) {

@@ -392,7 +392,10 @@ void RequestDesk::fill(Heartbeat& heartbeat) const {
   for (Heartbeat::Worker& worker : heartbeat.workers) {
     worker.draining = sequencer_.ledger().draining(worker.rank);
   }
-  book_.count(heartbeat.metrics.filling, heartbeat.metrics.ready, heartbeat.metrics.stepping);
+  heartbeat.metrics.filling = static_cast<std::int64_t>(book_.filling());
+  heartbeat.metrics.stepping = static_cast<std::int64_t>(book_.open_steps());
+  heartbeat.metrics.ready = static_cast<std::int64_t>(book_.size()) - heartbeat.metrics.filling -
+                            heartbeat.metrics.stepping;
   const LeafMoves::Totals& moves = sequencer_.moves().totals();
   heartbeat.metrics.moves = moves.completed;
   heartbeat.metrics.cancelled_moves = moves.cancelled;

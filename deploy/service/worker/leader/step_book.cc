@@ -42,6 +42,7 @@ std::vector<Extent> holders(const Sequence& sequence, std::int64_t tokens, int l
 }
 
 void StepBook::add(const Sequence& sequence, std::string idempotency_key) {
+  remove(sequence.id);
   Entry entry{.epoch = sequence.epoch,
               .extents = holders(sequence, sequence.prompt_tokens, leaf_tokens_),
               .owners = {},
@@ -59,13 +60,15 @@ void StepBook::add(const Sequence& sequence, std::string idempotency_key) {
   };
   for_each_leaf(sequence, 0, sequence.prompt_tokens, leaf_tokens_, count);
   entry.incomplete = entry.owners.size();
-  entries_.insert_or_assign(sequence.id, std::move(entry));
+  if (entry.incomplete > 0) ++filling_;
+  entries_.emplace(sequence.id, std::move(entry));
 }
 
 void StepBook::remove(SequenceId id) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) return;
   if (found->second.step) --open_steps_;
+  if (found->second.incomplete > 0) --filling_;
   entries_.erase(found);
 }
 
@@ -78,7 +81,7 @@ void StepBook::progress(const wire::Progress& progress) {
   owner->done = progress.rows_done;
   owner->missing_layer = progress.missing_layer;
   owner->missing_position = progress.missing_position;
-  if (owner->complete()) --entry.incomplete;
+  if (owner->complete() && --entry.incomplete == 0) --filling_;
 }
 
 bool StepBook::filled(SequenceId id) const {
@@ -252,13 +255,10 @@ Time StepBook::closed(SequenceId id) {
   return opened;
 }
 
-SequenceState StepBook::state(const Entry& entry) {
+SequenceState StepBook::state(SequenceId id) const {
+  const Entry& entry = entries_.at(id);
   if (entry.incomplete > 0) return SequenceState::kFilling;
   return entry.step ? SequenceState::kStepping : SequenceState::kReady;
-}
-
-SequenceState StepBook::state(SequenceId id) const {
-  return state(entries_.at(id));
 }
 
 std::vector<SequenceId> StepBook::ids() const {
@@ -266,23 +266,6 @@ std::vector<SequenceId> StepBook::ids() const {
   ids.reserve(entries_.size());
   for (const auto& [id, entry] : entries_) ids.push_back(id);
   return ids;
-}
-
-void StepBook::count(std::int64_t& filling, std::int64_t& ready, std::int64_t& stepping) const {
-  filling = ready = stepping = 0;
-  for (const auto& [id, entry] : entries_) {
-    switch (state(entry)) {
-      case SequenceState::kFilling:
-        ++filling;
-        break;
-      case SequenceState::kReady:
-        ++ready;
-        break;
-      case SequenceState::kStepping:
-        ++stepping;
-        break;
-    }
-  }
 }
 
 }  // namespace tributary

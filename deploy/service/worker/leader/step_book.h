@@ -56,12 +56,12 @@ class StepBook {
 
   [[nodiscard]] bool contains(SequenceId id) const { return entries_.contains(id); }
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
+  /// How many sequences wait for rows of their prompt. None of them has an open step.
+  [[nodiscard]] std::size_t filling() const noexcept { return filling_; }
   [[nodiscard]] std::size_t open_steps() const noexcept { return open_steps_; }
   [[nodiscard]] bool waiting(SequenceId id) const { return entries_.at(id).waiting; }
   [[nodiscard]] SequenceState state(SequenceId id) const;
   [[nodiscard]] std::vector<SequenceId> ids() const;
-  /// How many sequences are in each state.
-  void count(std::int64_t& filling, std::int64_t& ready, std::int64_t& stepping) const;
   [[nodiscard]] const std::string& idempotency_key(SequenceId id) const {
     return entries_.at(id).idempotency_key;
   }
@@ -101,7 +101,6 @@ class StepBook {
     std::string idempotency_key;
   };
 
-  [[nodiscard]] static SequenceState state(const Entry& entry);
   [[nodiscard]] static std::string missing(const Entry& entry);
   [[nodiscard]] std::string missing_layers(const Step& step) const;
   /// Adds the commit of the step up to `length` to `decision`.
@@ -110,6 +109,7 @@ class StepBook {
   int layers_;
   int leaf_tokens_;
   std::size_t open_steps_ = 0;
+  std::size_t filling_ = 0;
   std::unordered_map<SequenceId, Entry> entries_;
 };
 

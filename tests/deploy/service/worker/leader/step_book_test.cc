@@ -69,6 +69,8 @@ TEST_F(StepBookTest, ReadyWhenEveryOwnerHasAllRows) {
   book.add(sequence, "key");
   EXPECT_EQ(book.idempotency_key(7), "key");
   EXPECT_EQ(book.state(7), SequenceState::kFilling);
+  book.add(sequence, "key");  // once
+  EXPECT_EQ(book.filling(), 1U);
   expect(book.decide(item(200, 1, 0), &sequence), ErrorCode::kFailedPrecondition,
          "not ready: worker 0 has 0 of 384 rows, first missing layer 0 position 0, worker 1 has 0 "
          "of 216 rows, first missing layer 0 position 64");
@@ -86,6 +88,7 @@ TEST_F(StepBookTest, ReadyWhenEveryOwnerHasAllRows) {
          "80");
   book.progress(progress(1, 216, 216));
   EXPECT_EQ(book.state(7), SequenceState::kReady);
+  EXPECT_EQ(book.filling(), 0U);
   EXPECT_EQ(book.missing(7), "");
   EXPECT_TRUE(book.decide(item(200, 1, 0), &sequence).open);
 }
