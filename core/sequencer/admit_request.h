@@ -15,6 +15,10 @@ struct AdmitRequest {
   SpreadPolicy spread = SpreadPolicy::kAuto;  ///< over which workers
   /// A service admits requests of one key once; if it is empty, the client library draws one.
   std::string idempotency_key = {};
+  /// Known to the one who repeats a request alone: a service gives a repeat the first answer, which
+  /// holds a token, with the first one's secret only. If it is empty, the client library gives its
+  /// own, which each TierClient draws once.
+  std::string idempotency_secret = {};
 
   friend bool operator==(const AdmitRequest&, const AdmitRequest&) = default;  ///< all fields
 };

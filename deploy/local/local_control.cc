@@ -125,7 +125,8 @@ Answer LocalControl::wait(Deadline deadline,
 
 SequenceHandle LocalControl::admit(const AdmitRequest& wanted, Deadline deadline) {
   // Gets the same checks as a request over HTTP.
-  const AdmitRequest request = parse_admit_request(to_json(wanted), wanted.idempotency_key);
+  const AdmitRequest request =
+      parse_admit_request(to_json(wanted), wanted.idempotency_key, wanted.idempotency_secret);
   // A caller that has given up knows no sequence that could be freed.
   const auto given_up = std::make_shared<bool>(false);
   auto result = wait<AdmissionResult>(

@@ -62,11 +62,12 @@ Client make_client(const std::string& url, const std::optional<std::string>& tok
 std::unique_ptr<Sequence> admit(const Client& client, std::int64_t prompt_tokens,
                                 std::int64_t max_new_tokens, Timeout wait,
                                 const std::string& spread, const std::string& idempotency_key,
-                                Timeout timeout) {
+                                const std::string& idempotency_secret, Timeout timeout) {
   const AdmitRequest request{.prompt_tokens = prompt_tokens,
                              .max_new_tokens = max_new_tokens,
                              .spread = parse_spread_policy(spread),
-                             .idempotency_key = idempotency_key};
+                             .idempotency_key = idempotency_key,
+                             .idempotency_secret = idempotency_secret};
   const SharedTier kept = client.tier;  // a pool may be closed meanwhile
   TierClient& tier = usable(kept);
   SequenceHandle handle;
@@ -221,12 +222,15 @@ void bind_client(nb::module_& module) {
           "microseconds. max_in_flight_bytes: of rows on their way at once.")
       .def_prop_ro("url", [](const Client& client) { return client.url; })
       .def("admit", &admit, "prompt_tokens"_a, "max_new_tokens"_a, "wait"_a = nb::none(),
-           nb::kw_only(), "spread"_a = "auto", "idempotency_key"_a = "", "timeout"_a = nb::none(),
+           nb::kw_only(), "spread"_a = "auto", "idempotency_key"_a = "",
+           "idempotency_secret"_a = "", "timeout"_a = nb::none(),
            "Reserves room for a sequence.\n\n"
            "Raises PoolFull (its retry_after in seconds) where there is none now; with `wait`, in\n"
            "seconds, only when that has passed, and it waits for a tier that starts, too. "
            "TooLarge:\n"
-           "no pool can ever hold it. spread: over which workers, 'auto', 'single', 'all', ...")
+           "no pool can ever hold it. spread: over which workers, 'auto', 'single', 'all', ...\n"
+           "A repeat with the same idempotency_key, by this client or with the first one's\n"
+           "idempotency_secret, gets the same sequence; any other AlreadyExists.")
       .def("adopt", &adopt, "sequence"_a, nb::kw_only(), "trusted"_a = false,
            "timeout"_a = nb::none(),
            nb::sig("def adopt(self, sequence: Sequence, *, trusted: bool = False, "

@@ -146,6 +146,7 @@ HttpResponse TierApi::request_once(const std::string& method, const std::string&
 
 SequenceHandle TierApi::admit(const AdmitRequest& wanted, Deadline deadline) {
   const std::vector<HttpHeader> headers = {{"Idempotency-Key", wanted.idempotency_key},
+                                           {"Idempotency-Secret", wanted.idempotency_secret},
                                            {"Content-Type", "application/json"}};
   const HttpResponse response =
       request("POST", "/v1/sequences", to_json(wanted), deadline, headers);

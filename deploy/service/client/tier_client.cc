@@ -73,6 +73,7 @@ class TierClient::Impl {
     if (request.idempotency_key.empty()) {
       request.idempotency_key = wire::token_text(wire::random_token());
     }
+    if (request.idempotency_secret.empty()) request.idempotency_secret = idempotency_secret_;
     SequenceHandle sequence = control_->admit(request, deadline);
     if (leases_) leases_->keep(sequence);
     constexpr std::chrono::seconds kLimit{1};  // the sequence is there already
@@ -101,6 +102,7 @@ class TierClient::Impl {
   KnownWorkers workers_;
   WorkerConnections connections_;
   PoolWatch watch_;
+  const std::string idempotency_secret_ = wire::token_text(wire::random_token());
   std::unique_ptr<LeaseKeeper> leases_;  // last: it uses the connections
 };
 

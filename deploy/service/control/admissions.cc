@@ -1,7 +1,11 @@
 #include "deploy/service/control/admissions.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <span>
 #include <utility>
+
+#include "comm/wire/mac.h"
 
 namespace tributary {
 
@@ -25,6 +29,7 @@ SequenceHandle make_handle(const RegisterPool& pool, const SequenceInfo& sequenc
   SequenceHandle handle;
   static_cast<SequenceInfo&>(handle) = sequence;
   handle.idempotency_key.clear();
+  handle.idempotency_secret.clear();
   handle.pool = pool.name;
   handle.lease_ms = pool.lease_ms;
   handle.shape = pool.shape;
@@ -32,6 +37,19 @@ SequenceHandle make_handle(const RegisterPool& pool, const SequenceInfo& sequenc
   for (const WorkerInfo& worker : pool.workers) handle.addresses.push_back(worker.address);
   return handle;
 }
+
+namespace {
+
+/// The answer holds the token of the sequence's owner, and keys can be guessed.
+bool proves_itself(const AdmitRequest& repeat, const AdmitRequest& first) {
+  const auto bytes = [](const std::string& text) {
+    return std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
+  };
+  return !first.idempotency_secret.empty() &&
+         wire::same_bytes(bytes(repeat.idempotency_secret), bytes(first.idempotency_secret));
+}
+
+}  // namespace
 
 Admissions::Admissions(const Clock& clock, PoolRegistry& registry, const Config& config,
                        CallPool call_pool)
@@ -103,13 +121,15 @@ bool Admissions::answer_by_key(const AdmitRequest& request, Done& done) {
     keyed_.erase(found);  // its sequence has ended: the key is free again
     return false;
   }
-  const bool same = entry.request.prompt_tokens == request.prompt_tokens &&
+  const bool same = proves_itself(request, entry.request) &&
+                    entry.request.prompt_tokens == request.prompt_tokens &&
                     entry.request.max_new_tokens == request.max_new_tokens &&
                     (!entry.spread_known || entry.request.spread == request.spread);
   if (!same) {
-    done(refusal(
-        ErrorCode::kAlreadyExists,
-        fmt::format("idempotency key '{}' came with another request", request.idempotency_key)));
+    done(refusal(ErrorCode::kAlreadyExists,
+                 fmt::format("idempotency key '{}' came with another request, or without the "
+                             "secret of the first one",
+                             request.idempotency_key)));
   } else if (!is_pending) {
     ++repeated_;
     done(admitted(entry.pool, entry.sequence));
@@ -246,7 +266,8 @@ void Admissions::restore(const std::string& pool, const std::vector<SequenceInfo
       continue;
     }
     Keyed& entry = remember(key);
-    entry.request = {sequence.prompt_tokens, sequence.max_new_tokens, SpreadPolicy::kAuto, key};
+    entry.request = {sequence.prompt_tokens, sequence.max_new_tokens, SpreadPolicy::kAuto, key,
+                     sequence.idempotency_secret};
     entry.spread_known = false;
     entry.pool = pool;
     entry.sequence = sequence;

@@ -1,5 +1,5 @@
 // Admission over all pools: asks one after the other until one takes the sequence. The same request
-// under the same key gets the same answer.
+// under the same key, with the same secret, gets the same answer.
 #pragma once
 
 #include <array>
@@ -46,8 +46,8 @@ class Admissions {
   Admissions(const Clock& clock, PoolRegistry& registry, const Config& config, CallPool call_pool);
 
   /// Calls `done` once, now or later: kUnavailable, kTooLarge, kPoolFull (also for too many pending
-  /// admissions), kDeadlineExceeded, kAlreadyExists (the key of another request), or the pool's
-  /// error.
+  /// admissions), kDeadlineExceeded, kAlreadyExists (the key of another request, or a repeat
+  /// without the first one's secret), or the pool's error.
   void admit(const AdmitRequest& request, Done done);
 
   /// Restores the keys of a pool's sequences; call it before the registry drops the pool's list.

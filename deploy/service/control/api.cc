@@ -112,6 +112,7 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", "/v1/sequences/*", Role::kClient, &Api::get_sequence},
       {"DELETE", "/v1/sequences/*", Role::kClient, &Api::delete_sequence},
       {"GET", "/v1/workers", Role::kClient, &Api::get_workers},
+      {"DELETE", "/v1/pools/*", Role::kOperator, &Api::delete_pool},
       {"POST", "/v1/pools/*/drain", Role::kOperator, &Api::drain<true>},
       {"POST", "/v1/pools/*/resume", Role::kOperator, &Api::drain<false>},
       {"POST", "/v1/pools/*/workers/*/drain", Role::kOperator, &Api::drain_worker<true>},
@@ -255,8 +256,8 @@ void Api::post_sequence(const HttpRequest& request, const Arguments& /*arguments
                                fmt::format("a body of type {}; this takes application/json",
                                            quote(request.header("Content-Type")))));
   }
-  const AdmitRequest admission =
-      parse_admit_request(request.body, request.header("Idempotency-Key"));
+  const AdmitRequest admission = parse_admit_request(
+      request.body, request.header("Idempotency-Key"), request.header("Idempotency-Secret"));
   admissions_.admit(admission, [respond](const AdmissionResult& result) {
     if (!result.status.ok()) {
       HttpResponse response = error_reply(result.status.code(), result.status.message());
@@ -303,6 +304,26 @@ const Pool& Api::living_pool(const HttpRequest& request, const std::string& name
     fail(ErrorCode::kPoolLost, "pool {} is lost: {}", name, pool->lost_because);
   }
   return *pool;
+}
+
+void Api::delete_pool(const HttpRequest& request, const Arguments& arguments,
+                      const HttpRespond& respond) {
+  const std::string& name = arguments[0];
+  require_empty_body(request.body);
+  const Pool* pool = registry_.find(name);
+  if (pool == nullptr) fail(ErrorCode::kNotFound, "pool {}: not known", quote(name));
+  if (pool->state != PoolState::kLost) {
+    fail(ErrorCode::kFailedPrecondition,
+         "pool {} is {}: end it (SIGTERM), and it is forgotten once it holds no sequence", name,
+         pool_state_name(pool->state));
+  }
+  if (!pool->sequences.empty()) {
+    fail(ErrorCode::kFailedPrecondition, "pool {} is lost from sight: its {} sequences wait for it",
+         name, pool->sequences.size());
+  }
+  registry_.forget(name, clock_.now());
+  log_info("pool {} is forgotten: an operator asked for it", name);
+  respond(json_reply(200, "{}"));
 }
 
 template <bool kDraining>

@@ -59,6 +59,9 @@ class Api {
   void delete_sequence(const HttpRequest&, const Arguments& arguments, const HttpRespond& respond);
   void get_workers(const HttpRequest&, const Arguments&, const HttpRespond& respond);
   void get_connect(const HttpRequest&, const Arguments&, const HttpRespond& respond);
+  /// Of a lost pool that does not come back.
+  void delete_pool(const HttpRequest& request, const Arguments& arguments,
+                   const HttpRespond& respond);
   template <bool kDraining>  // or back again
   void drain(const HttpRequest& request, const Arguments& arguments, const HttpRespond& respond);
   template <bool kDraining>

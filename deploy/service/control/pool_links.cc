@@ -174,6 +174,15 @@ void PoolLinks::handle(std::uint64_t number, const SequenceEnded& message) {
       clock_.now());
 }
 
+void PoolLinks::handle(std::uint64_t number, const Goodbye& /*message*/) {
+  const std::string pool = pool_of(number);
+  log_(LogLevel::kInfo, fmt::format("pool {} has ended as planned, without sequences", pool));
+  number_of_pool_.erase(pool);
+  registry_.forget(pool, clock_.now());
+  drop(number);
+  calls_.fail_pool(pool, {ErrorCode::kUnavailable, fmt::format("pool {} has ended", pool)});
+}
+
 bool PoolLinks::is_silent(std::uint64_t number, const std::string& pool) const {
   const auto current = number_of_pool_.find(pool);
   return !pool.empty() && (current == number_of_pool_.end() || current->second != number);

@@ -210,6 +210,13 @@ void PoolRegistry::lose(const std::string& name, std::string because, Time now,
   }
 }
 
+void PoolRegistry::forget(const std::string& name, Time now) {
+  const auto found = pools_.find(name);
+  if (found == pools_.end()) return;
+  end_all(found->second, SequenceEnd::kFreed, now);
+  pools_.erase(found);
+}
+
 void PoolRegistry::wait_longer(Time now, Duration stalled) {
   for (auto& [name, pool] : pools_) {
     if (pool.state == PoolState::kLost && pool.since <= now - stalled) pool.gone_at += stalled;

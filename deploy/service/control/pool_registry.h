@@ -96,6 +96,8 @@ class PoolRegistry {
   /// network may be cut, and the same run brings them back.
   void lose(const std::string& name, std::string because, Time now,
             std::optional<Time> gone_at = {});
+  /// The pool is not known any more, and its sequences have ended. No effect on an unknown one.
+  void forget(const std::string& name, Time now);
   /// Nobody was there to hear pools for so long: those that were lost before have so much longer.
   void wait_longer(Time now, Duration stalled);
   /// Ends the sequences of silent pools whose time is over. Returns their names.

@@ -76,7 +76,8 @@ std::string to_json(const AdmitRequest& request) {
   return json_text(object);
 }
 
-AdmitRequest parse_admit_request(std::string_view body, std::string_view idempotency_key) {
+AdmitRequest parse_admit_request(std::string_view body, std::string_view idempotency_key,
+                                 std::string_view idempotency_secret) {
   json value = parse_strict_json(body, "body");
   if (value.is_object() && !value.contains("spread")) {
     value["spread"] = spread_policy_name(SpreadPolicy::kAuto);
@@ -88,7 +89,9 @@ AdmitRequest parse_admit_request(std::string_view body, std::string_view idempot
     fail(ErrorCode::kMalformedInput, "body: a sequence of 0 tokens");
   }
   check_idempotency_key(idempotency_key);
+  check_idempotency_secret(idempotency_secret);
   request.idempotency_key = idempotency_key;
+  request.idempotency_secret = idempotency_secret;
   return request;
 }
 

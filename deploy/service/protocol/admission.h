@@ -39,8 +39,9 @@ struct SequenceInfo {
   /// `length` rows that there are now. Leaves of a prompt that has arrived may move.
   std::vector<Extent> extents;
   wire::Token token{};          ///< what its pool's workers know its owner by
-  std::string idempotency_key;  ///< its pool's affair: empty in a handle
-  std::string missing;          ///< while filling: what has not come, in words
+  std::string idempotency_key;  ///< its pool's affair, as is the secret: empty in a handle
+  std::string idempotency_secret;
+  std::string missing;  ///< while filling: what has not come, in words
 };
 
 /// A sequence as its client holds it. Plain data: it may be handed to another process (another
@@ -66,11 +67,12 @@ struct SequenceHandle : SequenceInfo {
 /// Throws kMalformedInput for text that workers_to_json() does not write.
 [[nodiscard]] std::vector<std::string> parse_workers(std::string_view text);
 
-/// {"prompt_tokens", "max_new_tokens", "spread"}; the key travels in its own header.
+/// {"prompt_tokens", "max_new_tokens", "spread"}; key and secret travel in headers of their own.
 [[nodiscard]] std::string to_json(const AdmitRequest& request);
 /// Throws kMalformedInput for text that to_json() does not write, except that `spread` may be left
 /// out.
 [[nodiscard]] AdmitRequest parse_admit_request(std::string_view body,
-                                               std::string_view idempotency_key);
+                                               std::string_view idempotency_key,
+                                               std::string_view idempotency_secret);
 
 }  // namespace tributary

@@ -25,16 +25,16 @@ namespace {
 constexpr std::size_t kMaxMessageBytes = 4096;  // of texts in answers
 // A registration's pieces, and what is reckoned for a sequence's fields and for an extent.
 constexpr std::size_t kPieceBytes = std::size_t{128} << 10;
-constexpr std::size_t kSequenceBytes = 384;
+constexpr std::size_t kSequenceBytes = 448;
 constexpr std::size_t kExtentBytes = 56;
-/// The most of a sequence without its extents: with a key and a text on what it misses.
-constexpr std::size_t kMostSequenceBytes = 768;
+/// The most of a sequence without its extents: with a key, a secret and a text on what it misses.
+constexpr std::size_t kMostSequenceBytes = 896;
 /// More do not fit into a message that the control plane reads.
 constexpr std::size_t kMaxSequencesOfMessage = 16'384;
 
 // The `type` of each message, in the order of the variants.
 constexpr std::array<std::string_view, std::variant_size_v<FromPool>> kFromPool{
-    "register", "sequences", "heartbeat", "reply", "ended"};
+    "register", "sequences", "heartbeat", "reply", "ended", "goodbye"};
 constexpr std::array<std::string_view, std::variant_size_v<ToPool>> kToPool{
     "registered", "admit", "free", "query", "set_draining", "drain_worker"};
 
@@ -47,6 +47,7 @@ concept Is = (std::same_as<std::remove_const_t<T>, Message> || ...);
 void fields(Is<SequenceInfo> auto& m, const auto& visit) {
   visit.id(m.id);
   visit("idempotency_key", m.idempotency_key, kMaxKeyBytes, check_idempotency_key);
+  visit("idempotency_secret", m.idempotency_secret, kMaxSecretBytes, check_idempotency_secret);
   visit.common(m);
 }
 
@@ -109,6 +110,8 @@ void fields(Is<SequenceEnded> auto& m, const auto& visit) {
   visit("reason", m.reason, 64);
 }
 
+void fields(Is<Goodbye> auto& /*m*/, const auto& /*visit*/) {}
+
 void fields(Is<Registered> auto& m, const auto& visit) {
   visit("code", m.code);
   visit.message(m.message);
@@ -120,6 +123,8 @@ void fields(Is<Admit> auto& m, const auto& visit) {
   visit.id(m.id);
   visit.common(m.wanted);
   visit("idempotency_key", m.wanted.idempotency_key, kMaxKeyBytes, check_idempotency_key);
+  visit("idempotency_secret", m.wanted.idempotency_secret, kMaxSecretBytes,
+        check_idempotency_secret);
 }
 
 void fields(Is<Free, Query> auto& m, const auto& visit) {

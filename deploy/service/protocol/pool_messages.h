@@ -19,7 +19,7 @@
 namespace tributary {
 
 /// Version of these messages; a pool of another version is refused when it registers.
-inline constexpr int kPoolProtocol = 8;
+inline constexpr int kPoolProtocol = 9;
 /// The bound on a registration with all of its sequences. A pool is full before it reaches that, so
 /// that what it holds can register.
 inline constexpr std::size_t kMaxRegistrationBytes = std::size_t{256} << 20;
@@ -86,6 +86,8 @@ struct SequenceEnded {
   SequenceId id = 0;
   std::string reason;  // `lease_expired`, `freed`
 };
+/// The pool's last word: it ends as planned, and holds no sequence.
+struct Goodbye {};
 
 // Control plane -> pool.
 
@@ -119,7 +121,8 @@ struct DrainWorker {
   bool draining = false;
 };
 
-using FromPool = std::variant<RegisterPool, MoreSequences, Heartbeat, PoolReply, SequenceEnded>;
+using FromPool =
+    std::variant<RegisterPool, MoreSequences, Heartbeat, PoolReply, SequenceEnded, Goodbye>;
 using ToPool = std::variant<Registered, Admit, Free, Query, SetDraining, DrainWorker>;
 
 /// A pool's registration as messages of some 128 KiB, so that the control plane, which reads one in

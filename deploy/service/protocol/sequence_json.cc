@@ -22,6 +22,10 @@ constexpr std::array kElementTypes{DType::kF32, DType::kBF16};
 // The bound of any dimension; products of two stay far from overflow.
 constexpr std::int32_t kMaxDimension = 1 << 20;
 
+bool is_printable(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c >= 0x21 && c <= 0x7e; });
+}
+
 // Writing a field of a shape, by its type, and reading it.
 
 std::int32_t json_value(std::int32_t dimension) {
@@ -180,12 +184,18 @@ void check_pool_name(std::string_view name) {
 }
 
 void check_idempotency_key(std::string_view key) {
-  const bool printable =
-      std::all_of(key.begin(), key.end(), [](char c) { return c >= 0x21 && c <= 0x7e; });
-  if (key.size() > kMaxKeyBytes || !printable) {
+  if (key.size() > kMaxKeyBytes || !is_printable(key)) {
     fail(ErrorCode::kMalformedInput,
          "idempotency key {}: more than {} characters, or one that is not printable ASCII",
          quote(key), kMaxKeyBytes);
+  }
+}
+
+void check_idempotency_secret(std::string_view secret) {
+  if (secret.size() > kMaxSecretBytes || !is_printable(secret)) {
+    fail(ErrorCode::kMalformedInput,
+         "idempotency secret of {} characters: more than {}, or one that is not printable ASCII",
+         secret.size(), kMaxSecretBytes);
   }
 }
 

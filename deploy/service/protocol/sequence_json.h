@@ -19,6 +19,7 @@ inline constexpr int kMaxWorkers = 65'536;
 inline constexpr std::size_t kMaxExtents = 1'000'000;
 inline constexpr std::size_t kMaxNameBytes = 63;       // of pools: file names and labels hold them
 inline constexpr std::size_t kMaxKeyBytes = 128;       // idempotency keys: a UUID, a hash
+inline constexpr std::size_t kMaxSecretBytes = 64;     // and their secrets
 inline constexpr std::size_t kMaxAddressBytes = 1024;  // and host names
 
 [[nodiscard]] nlohmann::json shape_to_json(const PoolShape& shape);
@@ -35,7 +36,7 @@ void put_sequence(nlohmann::json& object, const SequenceInfo& sequence);
 /// The caller reads `id`, which it names itself.
 void take_sequence(JsonObject& object, SequenceInfo& sequence);
 
-/// The fields that a request over HTTP and a request to a pool share: all but the key.
+/// The fields that a request over HTTP and a request to a pool share: all but key and secret.
 void put_request(nlohmann::json& object, const AdmitRequest& request);
 [[nodiscard]] AdmitRequest take_request(JsonObject& object);
 
@@ -44,5 +45,7 @@ void put_request(nlohmann::json& object, const AdmitRequest& request);
 void check_pool_name(std::string_view name);
 /// A key has at most kMaxKeyBytes of printable ASCII.
 void check_idempotency_key(std::string_view key);
+/// A secret has at most kMaxSecretBytes of it. The error does not show it.
+void check_idempotency_secret(std::string_view secret);
 
 }  // namespace tributary

@@ -26,6 +26,17 @@ def ready(client, tokens=5, room=8, **more):
     return sequence
 
 
+def test_only_who_admitted_gets_the_same_sequence_under_its_key(narrow_service):
+    client, again = (tributary.Client(narrow_service.url) for _ in range(2))
+    with client.admit(5, 8, idempotency_key="order-7") as sequence:
+        assert client.admit(5, 8, idempotency_key="order-7").id == sequence.id
+        with pytest.raises(tributary.AlreadyExists, match="secret of the first one"):
+            again.admit(5, 8, idempotency_key="order-7")
+    with client.admit(5, 8, idempotency_key="order-8", idempotency_secret="mine") as sequence:
+        assert again.admit(5, 8, idempotency_key="order-8", idempotency_secret="mine").id == (
+            sequence.id)
+
+
 def test_a_sequence_ends_with_its_block(client):
     with ready(client) as sequence:
         assert sequence.length == sequence.prompt_tokens == 5 and sequence.max_new_tokens == 8

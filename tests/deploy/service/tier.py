@@ -148,7 +148,7 @@ class Tier(contextlib.AbstractContextManager):
     def admit(self, prompt_tokens, max_new_tokens, key=None, **more):
         return self.request("POST", "/v1/sequences",
                             {"prompt_tokens": prompt_tokens, "max_new_tokens": max_new_tokens,
-                             **more}, {"Idempotency-Key": key} if key else None)
+                             **more}, {"Idempotency-Key": key, "Idempotency-Secret": "secret"} if key else None)
 
     def cluster(self):
         answer = self.get("/v1/cluster")

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <utility>
+#include <variant>
 
 #include "comm/http/websocket.h"
 #include "deploy/service/protocol/patience.h"
@@ -20,6 +22,8 @@ constexpr auto kFirstRetry = std::chrono::milliseconds(100);
 /// A whole registration may wait to be sent.
 constexpr std::size_t kMaxBacklogBytes = kMaxRegistrationBytes + (std::size_t{64} << 20);
 constexpr std::size_t kMaxTold = 64;
+/// A pool that ends waits no longer for a control plane to read its last word.
+constexpr auto kGoodbyeTimeout = std::chrono::milliseconds(1'000);
 
 bool final_refusal(ErrorCode code) {
   return code == ErrorCode::kPermissionDenied || code == ErrorCode::kUnsupported;
@@ -43,19 +47,29 @@ class ControlLink::Impl {
     connect();
   }
 
-  void stop() {
+  /// Calls `ended` when nothing more is to be sent.
+  void stop(std::function<void()> ended) {
     signal_.reset();
     heartbeat_.reset();
     retry_.reset();
-    if (socket_) socket_->close();
-    socket_.reset();
+    if (!socket_ || !said_goodbye_) return finish(ended);
+    // The control plane closes the connection when it has read the last word.
+    ended_ = std::move(ended);
+    retry_ = loop_.after(kGoodbyeTimeout, [this] { finish(ended_); });
   }
 
   void send(const FromPool& word) {
     if (socket_) socket_->send(to_json(word));
+    said_goodbye_ = said_goodbye_ || std::holds_alternative<Goodbye>(word);
   }
 
  private:
+  void finish(const std::function<void()>& ended) {
+    if (socket_) socket_->close();
+    socket_.reset();
+    ended();
+  }
+
   void connect() {
     WebSocketClientConfig socket{.url = config_.url,
                                  .headers = {},
@@ -79,6 +93,7 @@ class ControlLink::Impl {
 
   void lost(const Status& reason, bool refused = false) {
     socket_.reset();
+    if (ended_) return ended_();
     if (final_refusal(reason.code())) return handlers_.refused(reason);
     // Each reason is logged once, not at every try.
     if (told_.size() >= kMaxTold) told_.clear();
@@ -147,6 +162,8 @@ class ControlLink::Impl {
   bool dropping_ = false;
   std::chrono::milliseconds wait_ = kFirstRetry;
   std::unique_ptr<EventLoop::Timer> signal_, heartbeat_, retry_;
+  bool said_goodbye_ = false;
+  std::function<void()> ended_;  // while the last word is on its way
 };
 
 ControlLink::ControlLink(ControlLinkConfig config, ControlLinkHandlers handlers)
@@ -156,10 +173,7 @@ ControlLink::ControlLink(ControlLinkConfig config, ControlLinkHandlers handlers)
 }
 
 ControlLink::~ControlLink() {
-  loop_.post([this] {
-    impl_->stop();
-    loop_.stop();
-  });
+  loop_.post([this] { impl_->stop([this] { loop_.stop(); }); });
   thread_.join();
 }
 

@@ -54,6 +54,7 @@ void Leader::run() {
     outbox_.send(links_);
     if (order) lead(stop);
   }
+  if (desk_.is_empty()) links_.tell(Goodbye{});
 }
 
 Time Leader::next_event(Time now) const {

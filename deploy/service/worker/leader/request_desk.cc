@@ -249,7 +249,7 @@ void RequestDesk::admit(const Admit& request, Time now) {
     return;
   }
   const Sequence& s = sequencer_.ledger().table().at(*id);
-  book_.add(s, request.wanted.idempotency_key);
+  book_.add(s, request.wanted.idempotency_key, request.wanted.idempotency_secret);
   leases_.add(*id, now);
   last_incarnation_ = static_cast<std::uint32_t>(*id >> 32);
   ++meter_.totals.admitted;
@@ -375,6 +375,7 @@ SequenceInfo RequestDesk::info(const Sequence& s) const {
           .extents = book_.extents(s.id),
           .token = wire::access_token(config_.pool_key, s.id),
           .idempotency_key = book_.idempotency_key(s.id),
+          .idempotency_secret = book_.idempotency_secret(s.id),
           .missing = book_.missing(s.id)};
 }
 

@@ -44,8 +44,10 @@ class RequestDesk {
   [[nodiscard]] Time next_event(Time now) const;
   /// Whether the pool was asked to end and has no sequences left, or no time for them.
   [[nodiscard]] bool may_stop(Time now) const {
-    return stop_at_ && (book_.size() == 0 || now >= *stop_at_);
+    return stop_at_ && (is_empty() || now >= *stop_at_);
   }
+  /// Whether it holds no sequence.
+  [[nodiscard]] bool is_empty() const noexcept { return book_.size() == 0; }
 
   [[nodiscard]] Sequencer& sequencer() noexcept { return sequencer_; }
   [[nodiscard]] const Sequencer& sequencer() const noexcept { return sequencer_; }

@@ -41,7 +41,8 @@ std::vector<Extent> holders(const Sequence& sequence, std::int64_t tokens, int l
   return extents;
 }
 
-void StepBook::add(const Sequence& sequence, std::string idempotency_key) {
+void StepBook::add(const Sequence& sequence, std::string idempotency_key,
+                   std::string idempotency_secret) {
   remove(sequence.id);
   Entry entry{.epoch = sequence.epoch,
               .extents = holders(sequence, sequence.prompt_tokens, leaf_tokens_),
@@ -49,7 +50,8 @@ void StepBook::add(const Sequence& sequence, std::string idempotency_key) {
               .incomplete = 0,
               .step = {},
               .waiting = false,
-              .idempotency_key = std::move(idempotency_key)};
+              .idempotency_key = std::move(idempotency_key),
+              .idempotency_secret = std::move(idempotency_secret)};
   const auto count = [&](const Leaf& leaf, const LeafPart& part) {
     auto owner = std::ranges::find(entry.owners, leaf.owner, &Owner::rank);
     if (owner == entry.owners.end()) {

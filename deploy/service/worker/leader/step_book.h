@@ -26,7 +26,7 @@ class StepBook {
   StepBook(int layers, int leaf_tokens) : layers_(layers), leaf_tokens_(leaf_tokens) {}
 
   /// Adds a sequence whose prompt is pushed by a client; without a prompt it is ready.
-  void add(const Sequence& sequence, std::string idempotency_key);
+  void add(const Sequence& sequence, std::string idempotency_key, std::string idempotency_secret);
   void remove(SequenceId id);
   /// Takes an owner's report about its rows; an unexpected sequence or worker is ignored.
   void progress(const wire::Progress& progress);
@@ -65,6 +65,9 @@ class StepBook {
   [[nodiscard]] const std::string& idempotency_key(SequenceId id) const {
     return entries_.at(id).idempotency_key;
   }
+  [[nodiscard]] const std::string& idempotency_secret(SequenceId id) const {
+    return entries_.at(id).idempotency_secret;
+  }
   /// The parts of the prompt and the workers that receive them: the owners at admission, even if
   /// leaves have moved since.
   [[nodiscard]] const std::vector<Extent>& extents(SequenceId id) const {
@@ -98,7 +101,7 @@ class StepBook {
     std::size_t incomplete = 0;  // owners
     std::optional<Step> step;
     bool waiting = false;
-    std::string idempotency_key;
+    std::string idempotency_key, idempotency_secret;
   };
 
   [[nodiscard]] static std::string missing(const Entry& entry);

@@ -31,7 +31,8 @@ class TierApiTest : public testing::Test {
     return api_.admit({.prompt_tokens = 5,
                        .max_new_tokens = 6,
                        .spread = SpreadPolicy::kAll,
-                       .idempotency_key = "key"},
+                       .idempotency_key = "key",
+                       .idempotency_secret = "its secret"},
                       Deadline::after(std::chrono::seconds(20)));
   }
   /// Admits where there is no room; returns the error's retry_after.
@@ -64,6 +65,7 @@ TEST_F(TierApiTest, AdmitsQueriesAndFrees) {
   ASSERT_EQ(asked.size(), 3U);
   EXPECT_EQ(asked[0].path, "/v1/sequences");
   EXPECT_EQ(asked[0].header("Idempotency-Key"), "key");
+  EXPECT_EQ(asked[0].header("Idempotency-Secret"), "its secret");
   EXPECT_EQ(asked[0].header("Authorization"), "Bearer secret");
   EXPECT_THAT(asked[0].body, testing::HasSubstr(R"("spread":"all")"));
   EXPECT_EQ(asked[1].method + asked[1].path, "GET/v1/sequences/77");

@@ -27,6 +27,7 @@ class Refusing final : public ControlPlane {
   SequenceHandle admit(const AdmitRequest& wanted, Deadline /*deadline*/) override {
     tries.push_back(clock_.now());
     keys.push_back(wanted.idempotency_key);
+    secrets.push_back(wanted.idempotency_secret);
     if (full) throw PoolFullError("full", milliseconds(30));
     fail(ErrorCode::kUnavailable, "starting");
   }
@@ -36,7 +37,7 @@ class Refusing final : public ControlPlane {
 
   bool full = false;
   std::vector<Time> tries;
-  std::vector<std::string> keys;
+  std::vector<std::string> keys, secrets;
 
  private:
   const Clock& clock_;
@@ -66,6 +67,23 @@ TEST_F(TierClientTime, AnAdmissionWaitsForATierThatStarts) {
   EXPECT_EQ(admit(), ErrorCode::kUnavailable);
   EXPECT_THAT(in_ms(control_->tries), ElementsAre(0, 100, 200));
   EXPECT_THAT(control_->keys, testing::Each(control_->keys.front())) << "it is one admission";
+}
+
+TEST_F(TierClientTime, AClientHasASecretOfItsOwn) {
+  TierClient other(config(), workers_.make_transport(), control_, clock_);
+  for (TierClient* client : {&client_, &client_, &other}) {
+    EXPECT_EQ(
+        code_of([&] { (void)client->admit({.max_new_tokens = 1, .idempotency_key = "key"}); }),
+        ErrorCode::kUnavailable);
+  }
+  EXPECT_EQ(code_of([&] { (void)client_.admit({.max_new_tokens = 1, .idempotency_secret = "s"}); }),
+            ErrorCode::kUnavailable);
+  const std::vector<std::string>& secrets = control_->secrets;
+  ASSERT_EQ(secrets.size(), 4U);
+  EXPECT_EQ(secrets[0].size(), 32U);  // 128 random bits
+  EXPECT_EQ(secrets[0], secrets[1]);
+  EXPECT_NE(secrets[0], secrets[2]);
+  EXPECT_EQ(secrets[3], "s");
 }
 
 TEST_F(TierClientTime, AnAdmissionWaitsForRoomAsLongAsTheTierSays) {

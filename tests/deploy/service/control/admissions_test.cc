@@ -77,7 +77,7 @@ struct Bench {
 TEST(Admissions, ForgetKeysInTime) {
   Bench bench;
   add_pool(bench.registry, "a");
-  const AdmitRequest request{64, 0, SpreadPolicy::kAuto, "key"};
+  const AdmitRequest request{64, 0, SpreadPolicy::kAuto, "key", "secret"};
   bench.admit(request);
   bench.questions.back().admit_it();
   bench.clock.advance(seconds(599));
@@ -265,20 +265,20 @@ TEST(Admissions, AreBounded) {
 TEST(Admissions, AKeyOfAFailedTryIsFreeAgain) {
   Bench bench;
   add_pool(bench.registry, "a");
-  bench.admit({64, 0, SpreadPolicy::kAuto, "key"});
-  bench.admit({64, 0, SpreadPolicy::kAuto, "key"});
-  bench.admit({64, 1, SpreadPolicy::kAuto, "key"});
+  bench.admit({64, 0, SpreadPolicy::kAuto, "key", "secret"});
+  bench.admit({64, 0, SpreadPolicy::kAuto, "key", "secret"});
+  bench.admit({64, 1, SpreadPolicy::kAuto, "key", "secret"});
   EXPECT_EQ(bench.last(), ErrorCode::kAlreadyExists);
   bench.questions[0].answer(ErrorCode::kPoolFull);
   EXPECT_EQ(bench.results.size(), 3U);  // both that waited
-  bench.admit({64, 1, SpreadPolicy::kAuto, "key"});
-  bench.admit({64, 1, SpreadPolicy::kAuto, "key"});  // waits for the same answer
+  bench.admit({64, 1, SpreadPolicy::kAuto, "key", "secret"});
+  bench.admit({64, 1, SpreadPolicy::kAuto, "key", "secret"});  // waits for the same answer
   ASSERT_EQ(bench.questions.size(), 2U);
   bench.questions[1].admit_it();
   ASSERT_EQ(bench.results.size(), 5U);
   EXPECT_EQ(bench.last(), ErrorCode::kOk);
   EXPECT_EQ(bench.results[4].sequence.id, bench.results[3].sequence.id);
-  bench.admit({64, 1, SpreadPolicy::kSingle, "key"});
+  bench.admit({64, 1, SpreadPolicy::kSingle, "key", "secret"});
   EXPECT_EQ(bench.last(), ErrorCode::kAlreadyExists);
 }
 
@@ -286,15 +286,64 @@ TEST(Admissions, KeysAreForgottenFromTheOldestOn) {
   Bench bench;
   add_pool(bench.registry, "a", 1000);
   for (int i = 0; i < 50; ++i) {
-    bench.admit({64, 0, SpreadPolicy::kAuto, fmt::format("key{}", i)});
+    bench.admit({64, 0, SpreadPolicy::kAuto, fmt::format("key{}", i), "secret"});
     bench.questions.back().admit_it();
   }
   const std::size_t asked = bench.questions.size();
-  bench.admit({64, 0, SpreadPolicy::kAuto, "key49"});
+  bench.admit({64, 0, SpreadPolicy::kAuto, "key49", "secret"});
   EXPECT_EQ(bench.questions.size(), asked);
   EXPECT_EQ(bench.results.back().sequence.id, bench.questions.back().admit.id);
-  bench.admit({64, 0, SpreadPolicy::kAuto, "key0"});
+  bench.admit({64, 0, SpreadPolicy::kAuto, "key0", "secret"});
   EXPECT_EQ(bench.questions.size(), asked + 1);
+}
+
+/// The answer holds a token, and keys are easily guessed: an order's number, say.
+TEST(Admissions, OnlyWhoHasTheFirstSecretGetsItsAnswerAgain) {
+  Bench bench;
+  add_pool(bench.registry, "a");
+  const AdmitRequest first{64, 0, SpreadPolicy::kAuto, "key", "secret"};
+  AdmitRequest none = first;
+  none.idempotency_secret.clear();
+  AdmitRequest another = first;
+  another.idempotency_secret = "Secret";
+  AdmitRequest longer = first;
+  longer.idempotency_secret += "s";
+  bench.admit(first);
+  // Also not while it is pending.
+  for (const AdmitRequest& repeat : {none, another, longer}) {
+    bench.admit(repeat);
+    EXPECT_EQ(bench.last(), ErrorCode::kAlreadyExists);
+    EXPECT_EQ(bench.results.back().sequence.token, wire::Token{});
+  }
+  bench.questions.back().admit_it();
+  const SequenceId id = bench.results.back().sequence.id;
+  const auto refusal = [&](const AdmitRequest& repeat) {
+    bench.admit(repeat);
+    EXPECT_EQ(bench.last(), ErrorCode::kAlreadyExists);
+    EXPECT_EQ(bench.results.back().sequence.id, 0U);
+    return bench.results.back().status.message();
+  };
+  // Nor is it told whether the rest was guessed.
+  AdmitRequest other_length = none;
+  other_length.prompt_tokens = 65;
+  EXPECT_EQ(refusal(none), refusal(other_length));
+  EXPECT_EQ(refusal(another), refusal(longer));
+  bench.admit(first);
+  EXPECT_EQ(bench.last(), ErrorCode::kOk);
+  EXPECT_EQ(bench.results.back().sequence.id, id);
+  EXPECT_EQ(bench.questions.size(), 1U);
+}
+
+TEST(Admissions, AKeyWithoutASecretAdmitsOnceAndIsNotAnsweredAgain) {
+  Bench bench;
+  add_pool(bench.registry, "a");
+  const AdmitRequest request{64, 0, SpreadPolicy::kAuto, "key"};
+  bench.admit(request);
+  bench.questions.back().admit_it();
+  EXPECT_EQ(bench.last(), ErrorCode::kOk);
+  bench.admit(request);
+  EXPECT_EQ(bench.last(), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(bench.questions.size(), 1U);
 }
 
 TEST(Admissions, KeysComeBackFromPools) {
@@ -302,12 +351,17 @@ TEST(Admissions, KeysComeBackFromPools) {
   SequenceInfo sequence = sample_sequence();
   sequence.id = 5;
   sequence.idempotency_key = "key";
+  sequence.idempotency_secret = "secret";
   add_pool(bench.registry, "a", 1000, {sequence});
   bench.admissions.restore("a", {sequence});
-  bench.admit({sequence.prompt_tokens, sequence.max_new_tokens, SpreadPolicy::kAll, "key"});
+  bench.admit(
+      {sequence.prompt_tokens, sequence.max_new_tokens, SpreadPolicy::kAll, "key", "secret"});
   EXPECT_EQ(bench.last(), ErrorCode::kOk);
   EXPECT_EQ(bench.results.back().sequence.id, 5U);
-  bench.admit({sequence.prompt_tokens + 1, sequence.max_new_tokens, SpreadPolicy::kAll, "key"});
+  bench.admit(
+      {sequence.prompt_tokens + 1, sequence.max_new_tokens, SpreadPolicy::kAll, "key", "secret"});
+  EXPECT_EQ(bench.last(), ErrorCode::kAlreadyExists);
+  bench.admit({sequence.prompt_tokens, sequence.max_new_tokens, SpreadPolicy::kAll, "key"});
   EXPECT_EQ(bench.last(), ErrorCode::kAlreadyExists);
   EXPECT_TRUE(bench.questions.empty());
 }

@@ -41,7 +41,10 @@ HttpResponse ControlHarness::request(const std::string& method, const std::strin
 HttpResponse ControlHarness::admit(std::int64_t prompt_tokens, std::int64_t max_new_tokens,
                                    const std::string& key) const {
   std::vector<HttpHeader> headers{{"Content-Type", "application/json"}};
-  if (!key.empty()) headers.push_back({"Idempotency-Key", key});
+  if (!key.empty()) {
+    headers.push_back({"Idempotency-Key", key});
+    headers.push_back({"Idempotency-Secret", "secret"});
+  }
   return request(
       "POST", "/v1/sequences",
       json({{"prompt_tokens", prompt_tokens}, {"max_new_tokens", max_new_tokens}}).dump(), headers);

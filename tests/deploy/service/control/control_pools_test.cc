@@ -58,6 +58,9 @@ TEST(ControlPools, APoolThatIsHeldUpIsWaitedFor) {
     resumed.set_value();
   });
   ASSERT_TRUE(control.wait_for_state("a", "lost"));
+  const HttpResponse forget = control.request("DELETE", "/v1/pools/a");
+  EXPECT_EQ(forget.status, 409);
+  EXPECT_THAT(forget.body, HasSubstr("its 1 sequences wait for it"));
   resumed.get_future().wait();
   SimulatedPoolConfig config = pool_of(control);
   config.sequences = pool.sequences();
@@ -222,6 +225,54 @@ TEST(ControlPools, ThatSendNonsenseAreLost) {
   ASSERT_EQ(pool.wait_registered().code, ErrorCode::kOk);
   pool.send("{\"type\":\"nonsense\"}");
   EXPECT_TRUE(control.wait_for_state("a", "lost"));
+}
+
+/// Its series end, nothing is lost, and its name is free.
+TEST(ControlPools, ThatSayGoodbyeAreForgotten) {
+  const ControlHarness control;
+  SimulatedPool a(pool_of(control, "a"));
+  SimulatedPool b(pool_of(control, "b"));
+  ASSERT_EQ(a.wait_registered().code, ErrorCode::kOk);
+  ASSERT_EQ(b.wait_registered().code, ErrorCode::kOk);
+  a.send(to_json(FromPool(Goodbye{})));
+  ASSERT_TRUE(control.wait_for([](const json& cluster) { return cluster["pools"].size() == 1; }));
+  const std::string metrics = control.request("GET", "/metrics").body;
+  EXPECT_THAT(metrics, HasSubstr("tributary_pools_lost_total 0"));
+  EXPECT_THAT(metrics, HasSubstr("tributary_pools{state=\"lost\"} 0"));
+  EXPECT_THAT(metrics, Not(HasSubstr("pool=\"a\"")));
+  EXPECT_EQ(parse_sequence_handle(control.admit(10, 10).body).pool, "b");
+  SimulatedPool again(pool_of(control, "a"));
+  EXPECT_EQ(again.wait_registered().code, ErrorCode::kOk);
+}
+
+TEST(ControlPools, TheLastThatSaysGoodbyeLeavesNoPoolThatServes) {
+  const ControlHarness control;
+  SimulatedPool pool(pool_of(control));
+  ASSERT_EQ(pool.wait_registered().code, ErrorCode::kOk);
+  pool.send(to_json(FromPool(Goodbye{})));
+  ASSERT_TRUE(control.wait_for([](const json& cluster) { return cluster["pools"].empty(); }));
+  EXPECT_THAT(control.request("GET", "/metrics").body,
+              HasSubstr("tributary_pools{state=\"serving\"} 0"));
+  EXPECT_EQ(control.request("GET", "/readyz").status, 503);
+  EXPECT_EQ(control.admit(10, 10).status, 503);
+}
+
+TEST(ControlPools, ThatNeverComeBackAreForgottenWhereAnOperatorSaysSo) {
+  const ControlHarness control;
+  auto pool = std::make_unique<SimulatedPool>(pool_of(control));
+  ASSERT_EQ(pool->wait_registered().code, ErrorCode::kOk);
+  const auto forget = [&](const std::string& name) {
+    return control.request("DELETE", "/v1/pools/" + name);
+  };
+  EXPECT_EQ(forget("b").status, 404);
+  const HttpResponse living = forget("a");
+  EXPECT_EQ(living.status, 409);
+  EXPECT_THAT(living.body, HasSubstr("pool a is serving"));
+  pool.reset();
+  ASSERT_TRUE(control.wait_for_state("a", "lost"));
+  EXPECT_EQ(forget("a").status, 200);
+  EXPECT_TRUE(control.cluster()["pools"].empty());
+  EXPECT_EQ(forget("a").status, 404);
 }
 
 TEST(ControlPools, DrainAndResume) {

@@ -60,6 +60,7 @@ TEST_F(ControlRoles, EachDoesItsOwnAlone) {
       {"GET /metrics", {"operator", "200"}},
       {"GET /v1/cluster", {"operator", "200"}},
       {"POST /v1/pools/a/drain", {"operator", "404"}},
+      {"DELETE /v1/pools/a", {"operator", "404"}},
       {"POST /v1/pools/a/resume", {"operator", "404"}},
       {"POST /v1/pools/a/workers/0/drain", {"operator", "404"}},
       {"POST /v1/pools/a/workers/0/resume", {"operator", "404"}},

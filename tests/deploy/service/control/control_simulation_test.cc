@@ -26,7 +26,7 @@ constexpr milliseconds kSoon{10};
 constexpr PoolLinks::Config kLinks;
 
 AdmitRequest small(const std::string& key = "") {
-  return {10, 10, SpreadPolicy::kAuto, key};
+  return {10, 10, SpreadPolicy::kAuto, key, "secret"};
 }
 
 /// A tier whose pools have registered.
@@ -356,7 +356,7 @@ class RandomRun {
       AdmitRequest request{between(0, 1'500), between(1, 100), SpreadPolicy::kAuto, ""};
       if (between(0, 3) == 0) {
         const int key = between(0, 9);
-        request = {100 * key, 10, SpreadPolicy::kAuto, fmt::format("key{}", key)};
+        request = {100 * key, 10, SpreadPolicy::kAuto, fmt::format("key{}", key), "secret"};
       }
       tier_.admit(request);
     } else if (what < 72) {

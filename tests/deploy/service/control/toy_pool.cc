@@ -97,6 +97,7 @@ PoolReply ToyPool::admit(const Admit& admit) {
   sequence.max_new_tokens = admit.wanted.max_new_tokens;
   if (admit.wanted.prompt_tokens > 0) sequence.extents = {{0, admit.wanted.prompt_tokens, 0}};
   sequence.idempotency_key = admit.wanted.idempotency_key;
+  sequence.idempotency_secret = admit.wanted.idempotency_secret;
   sequence.missing = "everything";
   sequences_[admit.id] = sequence;
   config_.last_incarnation =

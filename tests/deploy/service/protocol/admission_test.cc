@@ -75,12 +75,12 @@ TEST(Admission, RefusesOtherForms) {
   }
 }
 
-TEST(Admission, ARequestComesBackWithItsKeyApart) {
-  const AdmitRequest request{5000, 200, SpreadPolicy::kAll, "key"};
-  EXPECT_EQ(parse_admit_request(to_json(request), "key"), request);
+TEST(Admission, ARequestComesBackWithItsKeyAndItsSecretApart) {
+  const AdmitRequest request{5000, 200, SpreadPolicy::kAll, "key", "secret"};
+  EXPECT_EQ(parse_admit_request(to_json(request), "key", "secret"), request);
   EXPECT_EQ(json::parse(to_json(request)),
             json({{"prompt_tokens", 5000}, {"max_new_tokens", 200}, {"spread", "all"}}));
-  EXPECT_EQ(parse_admit_request(R"({"prompt_tokens": 0, "max_new_tokens": 1})", ""),
+  EXPECT_EQ(parse_admit_request(R"({"prompt_tokens": 0, "max_new_tokens": 1})", "", ""),
             (AdmitRequest{0, 1, SpreadPolicy::kAuto, ""}));
 }
 
@@ -94,12 +94,17 @@ TEST(Admission, RefusesOtherRequests) {
         R"({"prompt_tokens": 1, "max_new_tokens": 1, "spread": "most"})",
         R"({"prompt_tokens": 1, "max_new_tokens": 1, "spread": null})",
         R"({"prompt_tokens": 1, "max_new_tokens": 1, "idempotency_key": "key"})"}) {
-    EXPECT_EQ(code_of([&] { (void)parse_admit_request(body, ""); }), ErrorCode::kMalformedInput)
+    EXPECT_EQ(code_of([&] { (void)parse_admit_request(body, "", ""); }), ErrorCode::kMalformedInput)
         << body;
   }
   const std::string good = to_json(AdmitRequest{1, 1, SpreadPolicy::kAuto, ""});
-  EXPECT_EQ(code_of([&] { (void)parse_admit_request(good, "with space"); }),
+  EXPECT_EQ(code_of([&] { (void)parse_admit_request(good, "with space", ""); }),
             ErrorCode::kMalformedInput);
+  for (const std::string& secret : {std::string("with space"), std::string(65, 's')}) {
+    const Status refusal = status_of([&] { (void)parse_admit_request(good, "key", secret); });
+    EXPECT_EQ(refusal.code(), ErrorCode::kMalformedInput);
+    EXPECT_EQ(refusal.message().find(secret), std::string::npos) << refusal.message();
+  }
 }
 
 }  // namespace

@@ -151,6 +151,7 @@ TEST(PoolMessages, NoSequenceTakesMoreOfARegistrationThanIsReckoned) {
   largest.state = SequenceState::kStepping;
   largest.home = 1'023;
   largest.idempotency_key = std::string(128, 'k');
+  largest.idempotency_secret = std::string(64, 's');
   largest.missing = std::string(330, 'm');  // StepBook::missing() ends after 200 and one worker
   largest.prompt_tokens = largest.max_new_tokens = largest.length = std::int64_t{1} << 32;
   largest.extents.clear();

@@ -36,6 +36,7 @@ SequenceInfo sample_sequence() {
     sequence.token[i] = static_cast<std::uint8_t>(17 * i);
   }
   sequence.idempotency_key = "0d8c2f5e-key";
+  sequence.idempotency_secret = "0d8c2f5e-secret";
   sequence.missing = "layer 3, position 77";
   return sequence;
 }
@@ -88,6 +89,7 @@ std::vector<FromPool> samples_from_pool() {
   filling.id = 7;
   filling.state = SequenceState::kFilling;
   filling.idempotency_key.clear();
+  filling.idempotency_secret.clear();
   pool.sequences = {sample_sequence(), filling};
   pool.more = 1;
 
@@ -108,6 +110,7 @@ std::vector<FromPool> samples_from_pool() {
           refused,
           admitted,
           SequenceEnded{12, "lease_expired"},
+          Goodbye{},
           MoreSequences{{filling}}};
 }
 
@@ -125,6 +128,7 @@ SequenceHandle sample_answer() {
   SequenceHandle answer;
   static_cast<SequenceInfo&>(answer) = sample_sequence();
   answer.idempotency_key.clear();
+  answer.idempotency_secret.clear();
   answer.pool = std::string("a");
   answer.lease_ms = 30'000;
   answer.addresses = {"tcp://127.0.0.1:4000", "tcp://[::1]:4001"};

@@ -127,6 +127,7 @@ TEST(ServiceControl, AdmitsQueriesFreesDrains) {
     request.wanted.prompt_tokens = tokens;
     request.wanted.max_new_tokens = 1;
     request.wanted.idempotency_key = key;
+    request.wanted.idempotency_secret = "secret";
     return pool.ask(request);
   };
   const PoolReply first = admit(100, 200, "key");
@@ -154,6 +155,7 @@ TEST(ServiceControl, AdmitsQueriesFreesDrains) {
   EXPECT_EQ(pool.ask(drain).code, ErrorCode::kOk);
   EXPECT_EQ(admit(103, 10).code, ErrorCode::kOk);
   EXPECT_EQ(pool.card().sequences.size(), 2U);
+  EXPECT_EQ(pool.card().sequences.front().idempotency_secret, "secret");
   pool.free(103);
   pool.free(100);
   Free again;

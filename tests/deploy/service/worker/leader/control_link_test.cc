@@ -64,10 +64,15 @@ class FakeControl {
             },
             .upgraded =
                 [this](const HttpRequest&, std::shared_ptr<WebSocket> socket) {
-                  socket->set_handlers(
-                      {.message =
-                           [this](std::string_view text) { words.put(parse_from_pool(text)); },
-                       .closed = [](const Status&) {}});
+                  socket->set_handlers({.message =
+                                            [this](std::string_view text) {
+                                              FromPool word = parse_from_pool(text);
+                                              const bool last =
+                                                  std::holds_alternative<Goodbye>(word);
+                                              words.put(std::move(word));
+                                              if (last) socket_->close();
+                                            },
+                                        .closed = [](const Status&) {}});
                   socket_ = std::move(socket);
                 }});
     address = server_->address();
@@ -173,6 +178,19 @@ TEST_F(ControlLinkTest, RegistersBeatsAnswersAndComesBack) {
   draining = true;
   FakeControl again(address);
   EXPECT_TRUE(again.take<RegisterPool>().draining);
+}
+
+TEST_F(ControlLinkTest, EndsWhenItsLastWordHasArrived) {
+  FakeControl control;
+  auto pool = link(control.address);
+  (void)control.take<RegisterPool>();
+  control.say(Registered{.code = ErrorCode::kOk, .message = {}, .incarnation = 3});
+  (void)control.take<Heartbeat>();
+  pool->tell(SequenceEnded{.id = 1, .reason = "freed"});
+  pool->tell(Goodbye{});
+  pool.reset();
+  EXPECT_EQ(control.take<SequenceEnded>().id, 1U);
+  (void)control.take<Goodbye>();
 }
 
 TEST_F(ControlLinkTest, TriesAgainAfterARefusalThatMayPass) {

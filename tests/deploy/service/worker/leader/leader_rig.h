@@ -62,6 +62,7 @@ struct RigRecord {
                 [this](const FromPool& one) {
                   if (const auto* reply = std::get_if<PoolReply>(&one)) add(replies, *reply);
                   if (const auto* end = std::get_if<SequenceEnded>(&one)) add(ended, *end);
+                  if (std::holds_alternative<Goodbye>(one)) ++goodbyes;
                 },
             .round = {}};
   }
@@ -78,6 +79,7 @@ struct RigRecord {
   std::vector<At<wire::ControlRelayReply>> answered;
   std::vector<At<PoolReply>> replies;
   std::vector<At<SequenceEnded>> ended;
+  int goodbyes = 0;
 };
 
 struct LeaderRig {

@@ -168,6 +168,7 @@ TEST(LeaderTest, APoolThatIsToldToStopEndsWithItsLastSequenceOrAtTheDrainTimeout
     EXPECT_EQ(rig.clock.now(), rig.begin + (freed ? Duration(seconds(3)) : seconds(1) + drain));
     EXPECT_TRUE(rig.orders.back().what.stop);
     EXPECT_EQ(rig.record.answered.size(), freed ? 1U : 0U);
+    EXPECT_EQ(rig.record.goodbyes, freed ? 1 : 0) << "with sequences it is a loss";
   }
 }
 
