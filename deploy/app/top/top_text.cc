@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <string_view>
 
 #include "core/round/round.h"
@@ -31,7 +32,8 @@ double count_of(const Histogram<Bounds>& histogram) {
   return count;
 }
 
-/// Linear within a bucket, as Prometheus does it; NaN without observations.
+/// Linear within a bucket, as Prometheus does it; NaN without observations, infinity above all
+/// bounds.
 template <const auto& Bounds>
 double quantile(const Histogram<Bounds>& histogram, double share) {
   const double rank = share * count_of(histogram);
@@ -39,7 +41,7 @@ double quantile(const Histogram<Bounds>& histogram, double share) {
   for (std::size_t i = 0; i < histogram.counts.size(); ++i) {
     const auto here = static_cast<double>(histogram.counts[i]);
     if (here > 0 && below + here >= rank) {
-      if (i >= Bounds.size()) return Bounds.back();
+      if (i >= Bounds.size()) return std::numeric_limits<double>::infinity();
       const double low = i == 0 ? 0 : Bounds[i - 1];
       return low + (Bounds[i] - low) * (rank - below) / here;
     }
@@ -62,7 +64,8 @@ std::string number(double value) {
 }
 
 std::string seconds(double value) {
-  if (!std::isfinite(value)) return "-";
+  if (std::isnan(value)) return "-";
+  if (std::isinf(value)) return fmt::format(">{:.0f}s", kDurationBuckets.back());
   if (value < 1e-3) return fmt::format("{:.0f}us", value * 1e6);
   if (value < 1) return fmt::format("{:.{}f}ms", value * 1e3, value < 0.01 ? 2 : 1);
   return fmt::format("{:.1f}s", value);
@@ -130,9 +133,10 @@ void add_activity(std::vector<std::string>& lines, const PoolMetrics& before,
                          number(mean(between(before.batch, now.batch))),
                          bytes(rate(&PoolMetrics::ingested_bytes)),
                          bytes(rate(&PoolMetrics::exchanged_bytes))));
-  add(lines, fmt::format("  step p50 {} p99 {}   waited p99 {}   balance {:.2f}   clients {}",
+  const std::string balance = now.balance > 0 ? fmt::format("{:.2f}", now.balance) : "-";
+  add(lines, fmt::format("  step p50 {} p99 {}   waited p99 {}   balance {}   clients {}",
                          seconds(quantile(steps, 0.5)), seconds(quantile(steps, 0.99)),
-                         seconds(quantile(waits, 0.99)), now.balance, now.connections));
+                         seconds(quantile(waits, 0.99)), balance, now.connections));
   std::uint64_t refused = now.refused_items;
   for (const std::uint64_t rows : now.refused_rows) refused += rows;
   if (now.canary_failures + now.failed_rounds + now.leases_expired + refused > 0) {

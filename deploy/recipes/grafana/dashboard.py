@@ -144,6 +144,10 @@ QUESTIONS = {
                   "s", quantiles("step_duration_seconds", 50, 90, 99)),
              plot("A round", "One batch through one layer or more: what the tier itself takes.",
                   "s", quantiles("round_duration_seconds", 50, 90, 99))]),
+        (7, [plot("Between two commits", "Of one sequence: a token's time, the client's own part "
+                  "included.", "s", quantiles("commit_interval_seconds", 50, 90, 99)),
+             plot("To the first commit", "From admission: the prompt's rows and the first step.",
+                  "s", quantiles("first_commit_seconds", 50, 90, 99))]),
         (8, [plot("Where a round's time goes", "Mean of each phase, of the slowest worker: the "
                   "exchanges include waiting for it.", "s",
                   {"{{phase}}": mean("phase_duration_seconds", "phase")}, stacked=True),

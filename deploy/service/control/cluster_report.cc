@@ -79,7 +79,7 @@ std::string cluster_json(const TierView& tier) {
                     {"incarnation", tier.registry.ids().incarnation()},
                     {"uptime_ms", ms_between(tier.start, tier.now)},
                     {"ready", any_serving(tier.registry)},
-                    {"sequences", tier.registry.sequences()},
+                    {"sequences", sequences_of(tier.registry)},
                     {"admissions", std::move(admissions)},
                     {"histogram_bounds", {{"seconds", kDurationBuckets}, {"batch", kBatchBuckets}}},
                     {"pools", std::move(pools)}});

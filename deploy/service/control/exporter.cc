@@ -99,7 +99,7 @@ void add_tier(Families& out, const TierView& tier) {
   out.add({{"result", "refused"}}, tier.pools_refused);
 
   out.gauge("tributary_sequences_held", "Sequences that the control plane knows to run");
-  out.add({}, tier.registry.sequences());
+  out.add({}, sequences_of(tier.registry));
   out.gauge("tributary_pending_admissions", "Admissions that wait for a pool's answer");
   out.add({}, tier.admissions.pending());
   out.counter("tributary_admissions_total", "Requests for a sequence, by what became of them");
@@ -261,8 +261,11 @@ void add_pools(Families& out, const TierView& tier) {
   });
   out.gauge("tributary_client_connections", "Clients connected to a pool's workers");
   each(&PoolMetrics::connections);
-  out.gauge("tributary_balance_ratio", "Rows of the busiest worker over the mean, last round");
-  each(&PoolMetrics::balance);
+  out.gauge("tributary_balance_ratio",
+            "Rows of the busiest worker over the mean, rounds of the last half minute");
+  for_each_metrics(tier, [&](const PoolMetrics& m, const Labels& labels) {
+    if (m.balance > 0) out.add(labels, m.balance);
+  });
   out.gauge("tributary_cost_factor",
             "Time that rounds took over what the pool's constants predict, by phase");
   slots(
@@ -271,6 +274,10 @@ void add_pools(Families& out, const TierView& tier) {
   each(&PoolMetrics::canary_error);
   histogram("tributary_step_duration_seconds", "First item of a step to its commit, one sequence");
   each(&PoolMetrics::step_seconds);
+  histogram("tributary_commit_interval_seconds", "A commit of a sequence to its next one");
+  each(&PoolMetrics::commit_interval_seconds);
+  histogram("tributary_first_commit_seconds", "Admission of a sequence to its first commit");
+  each(&PoolMetrics::first_commit_seconds);
   histogram("tributary_round_duration_seconds", "Order of a round to its end");
   each(&PoolMetrics::round_seconds);
   histogram("tributary_wait_duration_seconds", "Arrival of an item to its round");

@@ -275,6 +275,12 @@ std::vector<std::string> silent_pools(const PoolRegistry& registry, Time since) 
   return names;
 }
 
+std::size_t sequences_of(const PoolRegistry& registry) noexcept {
+  std::size_t sequences = 0;
+  for (const auto& [name, pool] : registry.pools()) sequences += pool.sequences.size();
+  return sequences;
+}
+
 bool any_serving(const PoolRegistry& registry) {
   return std::ranges::any_of(registry.pools(), [](const auto& entry) {
     return entry.second.state == PoolState::kServing;

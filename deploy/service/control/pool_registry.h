@@ -114,7 +114,6 @@ class PoolRegistry {
   /// The pool that holds a sequence; null if no pool does.
   [[nodiscard]] const std::string* pool_of(SequenceId id) const;
   [[nodiscard]] std::optional<SequenceEnd> end_of(SequenceId id) const { return ended_.find(id); }
-  [[nodiscard]] std::size_t sequences() const noexcept { return pool_of_.size(); }
   [[nodiscard]] SequenceIds& ids() noexcept { return ids_; }
   [[nodiscard]] const SequenceIds& ids() const noexcept { return ids_; }
   [[nodiscard]] std::uint64_t pools_lost() const noexcept { return pools_lost_; }
@@ -146,6 +145,8 @@ class PoolRegistry {
 /// Of all known pools.
 [[nodiscard]] std::vector<std::string> worker_addresses(const PoolRegistry& registry);
 
+/// How many sequences they hold.
+[[nodiscard]] std::size_t sequences_of(const PoolRegistry& registry) noexcept;
 [[nodiscard]] bool any_serving(const PoolRegistry& registry);
 /// Names of pools that have been silent since before `since`.
 [[nodiscard]] std::vector<std::string> silent_pools(const PoolRegistry& registry, Time since);

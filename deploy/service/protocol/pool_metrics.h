@@ -38,7 +38,8 @@ struct PoolMetrics {
   std::uint64_t canaries = 0;
   std::uint64_t canary_failures = 0;  // above the bound of the pool's types
   double canary_error = 0;            // of the last one, relative, against float64
-  double balance = 0;                 // of the last round: busiest worker's rows over the mean
+  /// Of the rounds of the last half minute: the busiest worker's rows over the mean; 0: no rounds.
+  double balance = 0;
   CostFactors cost_factors{1, 1, 1};
   std::int64_t filling = 0, ready = 0, stepping = 0;  // sequences, now
   std::uint64_t connections = 0;                      // clients on all workers, now
@@ -46,10 +47,12 @@ struct PoolMetrics {
 
   DurationHistogram round_seconds;                       // order to end, on the leader
   std::array<DurationHistogram, kPhases> phase_seconds;  // slowest worker, see Phase
-  DurationHistogram step_seconds;    // first item of a step to its commit, of one sequence
-  DurationHistogram wait_seconds;    // item's arrival at the leader to its round
-  DurationHistogram ingest_seconds;  // one row message: header to checksum
-  BatchHistogram batch;              // items of a round
+  DurationHistogram step_seconds;             // first item of a step to its commit, of one sequence
+  DurationHistogram commit_interval_seconds;  // a commit of a sequence to its next
+  DurationHistogram first_commit_seconds;     // admission of a sequence to its first commit
+  DurationHistogram wait_seconds;             // item's arrival at the leader to its round
+  DurationHistogram ingest_seconds;           // one row message: header to checksum
+  BatchHistogram batch;                       // items of a round
 };
 
 }  // namespace tributary

@@ -45,6 +45,8 @@ void for_each_field(Metrics& m, Visit&& visit) {
   visit("round_seconds", m.round_seconds);
   visit("phase_seconds", m.phase_seconds);
   visit("step_seconds", m.step_seconds);
+  visit("commit_interval_seconds", m.commit_interval_seconds);
+  visit("first_commit_seconds", m.first_commit_seconds);
   visit("wait_seconds", m.wait_seconds);
   visit("ingest_seconds", m.ingest_seconds);
   visit("batch", m.batch);

@@ -113,7 +113,7 @@ void Leader::lead(bool stop) {
       measure_costs(report);
       desk_.round_ended(round_, {report.status.code(), report.status.message()}, last_order_);
       meter_.round_ended(report, round_.size(), seconds_between(begin, last_order_),
-                         config_.canary_bound);
+                         config_.canary_bound, last_order_);
       round_.clear();
     }
   }
@@ -141,7 +141,8 @@ void Leader::describe(RegisterPool& pool) const {
 Heartbeat Leader::heartbeat() const {
   using std::chrono::duration_cast;
   Heartbeat heartbeat;
-  const auto ages = inbox_.beat_ages(clock_.now());
+  const Time now = clock_.now();
+  const auto ages = inbox_.beat_ages(now);
   const auto beats = inbox_.beats();
   const std::lock_guard lock(mutex_);
   for (std::size_t r = 0; r < beats.size(); ++r) {
@@ -152,7 +153,7 @@ Heartbeat Leader::heartbeat() const {
                                  .homes = desk_.sequencer().ledger().load().workers()[r].homes,
                                  .heartbeat_age_ms = duration_cast<milliseconds>(ages[r]).count()});
   }
-  meter_.fill(heartbeat, beats);
+  meter_.fill(heartbeat, beats, now);
   desk_.fill(heartbeat);
   heartbeat.metrics.cost_factors = cost_meter_.factors();
   return heartbeat;

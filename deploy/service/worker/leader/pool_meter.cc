@@ -1,12 +1,18 @@
 #include "deploy/service/worker/leader/pool_meter.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 
 namespace tributary {
+namespace {
+
+constexpr std::chrono::seconds kQuarter{15};
+
+}  // namespace
 
 void PoolMeter::round_ended(const RoundReport& report, std::size_t items, double seconds,
-                            double canary_bound) {
+                            double canary_bound, Time now) {
   ++totals.rounds;
   if (!report.status.ok()) ++totals.failed_rounds;
   totals.batch.observe(static_cast<double>(items));
@@ -24,11 +30,13 @@ void PoolMeter::round_ended(const RoundReport& report, std::size_t items, double
     }
   }
   if (!report.worker_rows.empty()) {
-    const auto rows = std::accumulate(report.worker_rows.begin(), report.worker_rows.end(), 0.0);
-    if (rows > 0) {
-      totals.balance = static_cast<double>(std::ranges::max(report.worker_rows)) *
-                       static_cast<double>(report.worker_rows.size()) / rows;
+    if (now >= present_.begin + kQuarter) {
+      last_ = present_;
+      present_ = {.begin = now};
     }
+    present_.busiest += static_cast<double>(std::ranges::max(report.worker_rows));
+    present_.mean += std::accumulate(report.worker_rows.begin(), report.worker_rows.end(), 0.0) /
+                     static_cast<double>(report.worker_rows.size());
   }
   if (report.canary_checked) {
     ++totals.canaries;
@@ -38,9 +46,20 @@ void PoolMeter::round_ended(const RoundReport& report, std::size_t items, double
   }
 }
 
-void PoolMeter::fill(Heartbeat& heartbeat, const std::vector<wire::Beat>& beats) const {
+double PoolMeter::balance(Time now) const {
+  Rows sum;
+  for (const Rows& rows : {last_, present_}) {
+    if (now >= rows.begin + 2 * kQuarter) continue;
+    sum.busiest += rows.busiest;
+    sum.mean += rows.mean;
+  }
+  return sum.mean > 0 ? sum.busiest / sum.mean : 0;
+}
+
+void PoolMeter::fill(Heartbeat& heartbeat, const std::vector<wire::Beat>& beats, Time now) const {
   heartbeat.metrics = totals;
   PoolMetrics& metrics = heartbeat.metrics;
+  metrics.balance = balance(now);
   for (const wire::Beat& beat : beats) {
     metrics.ingested_rows += beat.ingested_rows;
     metrics.ingested_bytes += beat.ingested_bytes;

@@ -157,14 +157,17 @@ void RequestDesk::free(SequenceId id, Time now) {
 
 void RequestDesk::commit(SequenceId id, std::int32_t accepted, Time now) {
   sequencer_.steps().commit(id, accepted);
-  const Time opened = book_.closed(id);
+  const StepBook::Closed step = book_.closed(id, accepted > 0, now);
+  PoolMetrics& totals = meter_.totals;
   if (accepted == 0) {
-    ++meter_.totals.aborted_steps;
+    ++totals.aborted_steps;
     return;
   }
-  ++meter_.totals.steps;
-  meter_.totals.tokens += static_cast<std::uint64_t>(accepted);
-  meter_.totals.step_seconds.observe(seconds_between(opened, now));
+  ++totals.steps;
+  totals.tokens += static_cast<std::uint64_t>(accepted);
+  totals.step_seconds.observe(seconds_between(step.opened, now));
+  (step.first_commit ? totals.first_commit_seconds : totals.commit_interval_seconds)
+      .observe(seconds_between(step.before, now));
 }
 
 void RequestDesk::receive_request(const ToPool& request, Time now) {
@@ -222,7 +225,7 @@ void RequestDesk::admit(const Admit& request, Time now) {
   const Sequence* known = find(request.id);
   if (known != nullptr) {
     const std::string& key = request.wanted.idempotency_key;
-    const bool same = !key.empty() && key == book_.idempotency_key(request.id);
+    const bool same = !key.empty() && key == book_.idempotency(request.id).key;
     if (!same) {
       reply(request.request,
             {ErrorCode::kAlreadyExists, fmt::format("sequence {} exists", request.id)});
@@ -249,7 +252,7 @@ void RequestDesk::admit(const Admit& request, Time now) {
     return;
   }
   const Sequence& s = sequencer_.ledger().table().at(*id);
-  book_.add(s, request.wanted.idempotency_key, request.wanted.idempotency_secret);
+  book_.add(s, {request.wanted.idempotency_key, request.wanted.idempotency_secret}, now);
   leases_.add(*id, now);
   last_incarnation_ = static_cast<std::uint32_t>(*id >> 32);
   ++meter_.totals.admitted;
@@ -374,8 +377,8 @@ SequenceInfo RequestDesk::info(const Sequence& s) const {
           .length = s.length,
           .extents = book_.extents(s.id),
           .token = wire::access_token(config_.pool_key, s.id),
-          .idempotency_key = book_.idempotency_key(s.id),
-          .idempotency_secret = book_.idempotency_secret(s.id),
+          .idempotency_key = book_.idempotency(s.id).key,
+          .idempotency_secret = book_.idempotency(s.id).secret,
           .missing = book_.missing(s.id)};
 }
 

@@ -41,8 +41,7 @@ std::vector<Extent> holders(const Sequence& sequence, std::int64_t tokens, int l
   return extents;
 }
 
-void StepBook::add(const Sequence& sequence, std::string idempotency_key,
-                   std::string idempotency_secret) {
+void StepBook::add(const Sequence& sequence, Idempotency idempotency, Time now) {
   remove(sequence.id);
   Entry entry{.epoch = sequence.epoch,
               .extents = holders(sequence, sequence.prompt_tokens, leaf_tokens_),
@@ -50,8 +49,8 @@ void StepBook::add(const Sequence& sequence, std::string idempotency_key,
               .incomplete = 0,
               .step = {},
               .waiting = false,
-              .idempotency_key = std::move(idempotency_key),
-              .idempotency_secret = std::move(idempotency_secret)};
+              .idempotency = std::move(idempotency),
+              .last = now};
   const auto count = [&](const Leaf& leaf, const LeafPart& part) {
     auto owner = std::ranges::find(entry.owners, leaf.owner, &Owner::rank);
     if (owner == entry.owners.end()) {
@@ -248,13 +247,18 @@ void StepBook::ran(SequenceId id, int layer) {
   step.done[l] = true;
 }
 
-Time StepBook::closed(SequenceId id) {
+StepBook::Closed StepBook::closed(SequenceId id, bool committed, Time now) {
   Entry& entry = entries_.at(id);
-  const Time opened = entry.step->opened;
+  const Closed closed{
+      .opened = entry.step->opened, .before = entry.last, .first_commit = !entry.committed};
   entry.step.reset();
   entry.waiting = false;
   --open_steps_;
-  return opened;
+  if (committed) {
+    entry.last = now;
+    entry.committed = true;
+  }
+  return closed;
 }
 
 SequenceState StepBook::state(SequenceId id) const {

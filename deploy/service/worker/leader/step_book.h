@@ -26,7 +26,11 @@ class StepBook {
   StepBook(int layers, int leaf_tokens) : layers_(layers), leaf_tokens_(leaf_tokens) {}
 
   /// Adds a sequence whose prompt is pushed by a client; without a prompt it is ready.
-  void add(const Sequence& sequence, std::string idempotency_key, std::string idempotency_secret);
+  /// What a control plane that restarts has to know of an admission.
+  struct Idempotency {
+    std::string key, secret;
+  };
+  void add(const Sequence& sequence, Idempotency idempotency, Time now);
   void remove(SequenceId id);
   /// Takes an owner's report about its rows; an unexpected sequence or worker is ignored.
   void progress(const wire::Progress& progress);
@@ -51,8 +55,13 @@ class StepBook {
   /// Whether an item of the open step waits for its round.
   void set_waiting(SequenceId id, bool waiting);
   void ran(SequenceId id, int layer);
-  /// Records that the open step has ended; returns when it was opened.
-  Time closed(SequenceId id);
+  struct Closed {
+    Time opened{};
+    Time before{};              // the commit before it, or the admission
+    bool first_commit = false;  // there was none
+  };
+  /// Records that the open step has ended, with new tokens or without.
+  Closed closed(SequenceId id, bool committed, Time now);
 
   [[nodiscard]] bool contains(SequenceId id) const { return entries_.contains(id); }
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
@@ -62,11 +71,8 @@ class StepBook {
   [[nodiscard]] bool waiting(SequenceId id) const { return entries_.at(id).waiting; }
   [[nodiscard]] SequenceState state(SequenceId id) const;
   [[nodiscard]] std::vector<SequenceId> ids() const;
-  [[nodiscard]] const std::string& idempotency_key(SequenceId id) const {
-    return entries_.at(id).idempotency_key;
-  }
-  [[nodiscard]] const std::string& idempotency_secret(SequenceId id) const {
-    return entries_.at(id).idempotency_secret;
+  [[nodiscard]] const Idempotency& idempotency(SequenceId id) const {
+    return entries_.at(id).idempotency;
   }
   /// The parts of the prompt and the workers that receive them: the owners at admission, even if
   /// leaves have moved since.
@@ -101,7 +107,9 @@ class StepBook {
     std::size_t incomplete = 0;  // owners
     std::optional<Step> step;
     bool waiting = false;
-    std::string idempotency_key, idempotency_secret;
+    Idempotency idempotency;
+    Time last{};  // commit, or admission
+    bool committed = false;
   };
 
   [[nodiscard]] static std::string missing(const Entry& entry);

@@ -60,7 +60,7 @@ TEST(TopText, RatesAndTimesAreThoseBetweenTheSamples) {
   metrics.tokens = 500;
   metrics.rounds = 20;
   for (int i = 0; i < 10; ++i) {
-    metrics.step_seconds.observe(3e-3);  // a bucket of 2 .. 5 ms, the middle of which is 3.5
+    metrics.step_seconds.observe(4e-3);  // a bucket of 3 .. 5 ms, the middle of which is 4
     metrics.phase_seconds[static_cast<std::size_t>(Phase::kAttend)].observe(3e-3);
     metrics.phase_seconds[static_cast<std::size_t>(Phase::kCombine)].observe(1e-3);
     metrics.batch.observe(4);
@@ -68,7 +68,7 @@ TEST(TopText, RatesAndTimesAreThoseBetweenTheSamples) {
   EXPECT_THAT(
       picture(before, now),
       AllOf(HasSubstr("tributary 1.2.3  http://c:1  ready  up 1h02m"), HasSubstr("admitted 3/s"),
-            HasSubstr("250 tokens/s   10 rounds/s of 4 items"), HasSubstr("step p50 3.50ms"),
+            HasSubstr("250 tokens/s   10 rounds/s of 4 items"), HasSubstr("step p50 4.00ms"),
             HasSubstr("75%"), HasSubstr("25%"), HasSubstr("3.00ms"), HasSubstr("1.00ms")));
   // Nothing happened since: no rates, no times.
   TierSample later = now;

@@ -245,7 +245,7 @@ TEST(Admissions, RefuseAnAnswerThatIsNotOfThePool) {
     change(*reply.sequence);
     bench.questions[0].done(reply);
     EXPECT_EQ(bench.last(), good ? ErrorCode::kOk : ErrorCode::kInternal);
-    EXPECT_EQ(bench.registry.sequences(), good ? 1U : 0U);
+    EXPECT_EQ(sequences_of(bench.registry), good ? 1U : 0U);
     EXPECT_EQ(bench.freed.size(), good ? 0U : 1U) << "the pool keeps nothing of it";
   }
 }

@@ -92,6 +92,8 @@ TEST_F(ExporterTest, HasEveryMetricOfTheTier) {
            "tributary_step_duration_seconds_bucket{pool=\"a\",le=\"1\"} 1",
            "tributary_step_duration_seconds_bucket{pool=\"a\",le=\"+Inf\"} 2",
            "tributary_step_duration_seconds_count{pool=\"a\"} 2",
+           "tributary_commit_interval_seconds_bucket{pool=\"a\",le=\"10\"} 1",
+           "tributary_first_commit_seconds_count{pool=\"a\"} 2",
            "tributary_phase_duration_seconds_count{pool=\"a\",phase=\"attend\"} 1",
            "tributary_round_duration_seconds_count{pool=\"a\"} 2",
            "tributary_ingest_duration_seconds_count{pool=\"a\"} 2",
@@ -105,6 +107,15 @@ TEST_F(ExporterTest, HasEveryMetricOfTheTier) {
        }) {
     EXPECT_THAT(page, HasSubstr(line));
   }
+}
+
+TEST_F(ExporterTest, AnIdlePoolHasNoBalance) {
+  add_pool("a");
+  EXPECT_THAT(text(), HasSubstr("tributary_balance_ratio"));
+  Heartbeat idle;
+  idle.workers = {{.rank = 0}, {.rank = 1}};
+  registry_.heartbeat("a", idle, kExporterStart);
+  EXPECT_THAT(text(), Not(HasSubstr("tributary_balance_ratio")));
 }
 
 TEST_F(ExporterTest, LostPoolsTakeTheirMetricsAlong) {

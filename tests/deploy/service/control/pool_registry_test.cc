@@ -81,7 +81,7 @@ TEST(PoolRegistry, KnowsAPoolAndItsSequences) {
   registry.register_pool(about, kRegistryStart);
   EXPECT_TRUE(any_serving(registry));
   EXPECT_EQ(*registry.pool_of(3), "a");
-  EXPECT_EQ(registry.sequences(), 2U);
+  EXPECT_EQ(sequences_of(registry), 2U);
   // Counted from the sequences until the first heartbeat.
   EXPECT_EQ(registry.find("a")->free_pages(), 198);
   registry.heartbeat("a", heartbeat(10), kRegistryStart);

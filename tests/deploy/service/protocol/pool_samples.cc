@@ -59,8 +59,8 @@ PoolMetrics sample_metrics() {
   m.filling = 4;
   m.ready = 5;
   m.stepping = 6;
-  for (DurationHistogram* seconds :
-       {&m.round_seconds, &m.step_seconds, &m.wait_seconds, &m.ingest_seconds}) {
+  for (DurationHistogram* seconds : {&m.round_seconds, &m.step_seconds, &m.commit_interval_seconds,
+                                     &m.first_commit_seconds, &m.wait_seconds, &m.ingest_seconds}) {
     seconds->observe(3e-5);
     seconds->observe(static_cast<double>(next++));
   }

@@ -340,6 +340,8 @@ TEST_F(RequestDeskTest, AStepIsCommittedByTheNextOneOrByAControl) {
   const auto committed = control(rig_control(ControlOp::kCommit, s, 3));
   EXPECT_EQ(committed.code, ErrorCode::kOk);
   EXPECT_EQ(committed.length, 3);
+  EXPECT_DOUBLE_EQ(meter.totals.first_commit_seconds.sum, 0.002);
+  EXPECT_DOUBLE_EQ(meter.totals.commit_interval_seconds.sum, 0.002);
   const auto shorter = control(rig_control(ControlOp::kTruncate, s, 1));
   EXPECT_EQ(shorter.code, ErrorCode::kOk);
   EXPECT_EQ(shorter.length, 1);

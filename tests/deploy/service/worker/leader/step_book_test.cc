@@ -57,7 +57,7 @@ class StepBookTest : public testing::Test {
   /// A ready sequence without prompt and `length` rows.
   void ready(std::int64_t length) {
     sequence = sequence_of(0, length, 100);
-    book.add(sequence, "key", "secret");
+    book.add(sequence, {"key", "secret"}, {});
   }
 
   StepBook book{kLayers, kLeafTokens};
@@ -66,11 +66,11 @@ class StepBookTest : public testing::Test {
 
 TEST_F(StepBookTest, ReadyWhenEveryOwnerHasAllRows) {
   sequence = sequence_of(200, 200, 300);
-  book.add(sequence, "key", "secret");
-  EXPECT_EQ(book.idempotency_key(7), "key");
-  EXPECT_EQ(book.idempotency_secret(7), "secret");
+  book.add(sequence, {"key", "secret"}, {});
+  EXPECT_EQ(book.idempotency(7).key, "key");
+  EXPECT_EQ(book.idempotency(7).secret, "secret");
   EXPECT_EQ(book.state(7), SequenceState::kFilling);
-  book.add(sequence, "key", "secret");  // once
+  book.add(sequence, {"key", "secret"}, {});  // once
   EXPECT_EQ(book.filling(), 1U);
   expect(book.decide(item(200, 1, 0), &sequence), ErrorCode::kFailedPrecondition,
          "not ready: worker 0 has 0 of 384 rows, first missing layer 0 position 0, worker 1 has 0 "
@@ -153,7 +153,9 @@ TEST_F(StepBookTest, LayersInAnyOrderThenTheNextStepCommits) {
   EXPECT_TRUE(next.outcome.ok()) << next.outcome.message;
   EXPECT_TRUE(next.open);
   EXPECT_EQ(next.commit, 2);
-  (void)book.closed(7);
+  const StepBook::Closed first = book.closed(7, true, Time(std::chrono::seconds(9)));
+  EXPECT_TRUE(first.first_commit);
+  EXPECT_EQ(first.before, Time{}) << "its admission";
   EXPECT_EQ(book.open_steps(), 0U);
 }
 
