@@ -252,8 +252,7 @@ class LocalTransport final : public Transport {
     }
     const Places::Taken place = places_.take(event.peer, who.id);
     if (!place.ok || place.gone) {
-      const Status full(ErrorCode::kPoolFull,
-                        place.ok ? "another one came and it was silent" : "all places are taken");
+      const Status full(ErrorCode::kPoolFull, place.why);
       handler_.on_limit(TransportLimit::kPlaces, full);
       if (place.gone) end(*place.gone, full);
       if (!place.ok) {

@@ -105,8 +105,7 @@ Status TcpPeers::admit(PeerId peer, std::uint64_t id) {
   const Places::Taken place = admitted_.take(peer, id);
   if (place.ok) strangers_.leave(peer);
   if (place.ok && !place.gone) return {};
-  const Status full(ErrorCode::kPoolFull,
-                    fmt::format("no place was free for {}: {} are taken", id, admitted_.size()));
+  const Status full(ErrorCode::kPoolFull, place.why);
   on_limit(TransportLimit::kPlaces, full);
   if (place.gone) find(*place.gone)->end(full);
   return place.ok ? Status() : full;

@@ -1,5 +1,6 @@
 #include "comm/transport/places.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -18,18 +19,42 @@ constexpr std::size_t kShareOfAddress = 8;  // an eighth
 
 Places::Taken Places::take(PeerId peer, std::uint64_t key) {
   Taken taken;
-  const auto mine = of_key_.find(key);
-  const bool share_taken = key != 0 && mine != of_key_.end() && mine->second >= share_;
-  if (share_taken || keys_.size() >= all_) {
-    taken.gone = oldest_to_go(share_taken ? std::optional(key) : std::nullopt);
-    if (!taken.gone) return taken;
-    leave(*taken.gone);
+  const std::size_t mine = key == 0 ? 0 : count_of(key);
+  if (key != 0 && mine >= share_) {
+    taken.why = fmt::format("{} has {} connections, the most that one may have", key, mine);
+    taken.gone = oldest_to_go(key);
+  } else if (keys_.size() >= all_) {
+    taken.why = fmt::format("no place was free for {}: all {} are taken", key, all_);
+    taken.gone = oldest_to_go({});
+    const std::uint64_t most = taken.gone ? 0 : largest();
+    if (const std::size_t theirs = count_of(most); most != 0 && theirs > mine + 1) {
+      taken.why += fmt::format("; {} has {} of them, the most, and gives one up", most, theirs);
+      taken.gone =
+          std::ranges::find(keys_, most, [](const auto& one) { return one.second; })->first;
+    }
   }
+  if (!taken.why.empty() && !taken.gone) return taken;
+  if (taken.gone) leave(*taken.gone);
   taken.ok = true;
   keys_.emplace(peer, key);
   ++of_key_[key];
   may_go_.insert(peer);
   return taken;
+}
+
+std::size_t Places::count_of(std::uint64_t key) const {
+  const auto found = of_key_.find(key);
+  return found == of_key_.end() ? 0 : found->second;
+}
+
+std::uint64_t Places::largest() const {
+  std::uint64_t most = 0;
+  for (const auto& [key, count] : of_key_) {
+    if (key == 0) continue;
+    const std::size_t before = most == 0 ? 0 : of_key_.at(most);
+    if (count > before || (count == before && key < most)) most = key;
+  }
+  return most;
 }
 
 void Places::leave(PeerId peer) {

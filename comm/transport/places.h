@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <unordered_map>
 
 #include "comm/transport/transport.h"
@@ -15,7 +16,9 @@
 namespace tributary {
 
 /// Who needs a place that is taken makes the oldest one go that may go: of his own key if the key's
-/// share is taken, otherwise of all. Ids of peers count up, so the lowest is the oldest.
+/// share is taken, otherwise of all. If none of all may go, the key with the most places gives its
+/// oldest one up, as long as it keeps more than the newcomer's gets: a few keys that fill their
+/// shares keep nobody out. Ids of peers count up, so the lowest is the oldest.
 class Places {
  public:
   Places(std::size_t all, std::size_t share) : all_(all), share_(share) {}
@@ -23,8 +26,9 @@ class Places {
   struct Taken {
     bool ok = false;             // false: nobody may go; the newcomer has no place
     std::optional<PeerId> gone;  // has lost its place and is to be closed
+    std::string why;             // one of them has none; empty where a place was free
   };
-  /// Key 0 has no share of its own.
+  /// Key 0 has no share of its own, and gives nothing up.
   [[nodiscard]] Taken take(PeerId peer, std::uint64_t key);
   /// The peer need not make room any more.
   void settle(PeerId peer) { may_go_.erase(peer); }
@@ -36,7 +40,10 @@ class Places {
   [[nodiscard]] std::optional<PeerId> oldest() const;
 
  private:
+  [[nodiscard]] std::size_t count_of(std::uint64_t key) const;
   [[nodiscard]] std::optional<PeerId> oldest_to_go(std::optional<std::uint64_t> key) const;
+  /// The key with the most places, of those the lowest; 0 if there is none.
+  [[nodiscard]] std::uint64_t largest() const;
 
   std::size_t all_;
   std::size_t share_;

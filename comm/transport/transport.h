@@ -46,7 +46,7 @@ struct Proven {
 /// A limit of a transport that has cost somebody his connection, or his place in it.
 enum class TransportLimit : std::uint8_t {
   kStrangers,  // one that had not proven himself made room
-  kPlaces,     // a proven one was refused, or made room because he was silent
+  kPlaces,     // a proven one was refused, or made room: he was silent, or had the most
   kUnread,     // reading has stopped: too many answers wait to be read
 };
 
@@ -140,9 +140,11 @@ struct TransportConfig {
   std::size_t max_header_bytes = 4096;
   std::size_t max_payload_bytes = std::size_t{1} << 30;
   /// Accepted connections that have proven an id. If all are taken, the oldest one that has not
-  /// sent anything is closed; if there is none, the new one is refused.
+  /// sent anything is closed; if there is none, one of the id that has the most, if it keeps more
+  /// than the newcomer's id gets; else the new one is refused.
   int max_connections = 1024;
-  /// The share of one id in max_connections, in the same way; id 0 has no bound of its own.
+  /// The share of one id in max_connections; if it is taken, the id's oldest silent one is closed,
+  /// or the new one is refused. Id 0 has no bound of its own.
   int max_connections_of_id = 64;
   /// Accepted connections that have proven nothing yet, which takes an honest one two round trips;
   /// the oldest makes room. An address (of IPv6 its first 64 bits) has an eighth of them.

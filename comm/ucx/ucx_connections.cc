@@ -110,8 +110,7 @@ void Connections::on_introduction(FrontDoor::Event event) {
   if (event.accepted) {
     const Places::Taken place = accepted_.take(event.peer, event.who.id);
     if (!place.ok || place.gone) {
-      const Status full(ErrorCode::kPoolFull, fmt::format("no place was free for {}: {} are taken",
-                                                          event.who.id, accepted_.size()));
+      const Status full(ErrorCode::kPoolFull, place.why);
       handler_.on_limit(TransportLimit::kPlaces, full);
       if (place.gone) door_.refuse(*place.gone, ErrorCode::kPoolFull);
       if (place.gone && find(*place.gone) != nullptr) end(*find(*place.gone), full);

@@ -45,6 +45,44 @@ TEST(Places, WhoHasHisShareMakesRoomForHimself) {
   for (const PeerId peer : {7U, 8U, 9U}) EXPECT_EQ(take(places, peer, 0), -1);  // nobody's key
 }
 
+/// 4 keys with 3 of 12 places each, all of which have spoken, keep nobody out.
+TEST(Places, WhoHasTheMostGivesUpOneToWhoHasLess) {
+  Places places(12, 3);
+  for (PeerId peer = 0; peer < 12; ++peer) {
+    EXPECT_EQ(take(places, peer, 100 + peer / 3), -1);
+    places.settle(peer);
+  }
+  const auto settled = [&](PeerId peer, std::uint64_t key) {
+    const int gone = take(places, peer, key);
+    places.settle(peer);
+    return gone;
+  };
+  const Places::Taken taken = places.take(20, 7);
+  EXPECT_TRUE(taken.ok);
+  EXPECT_EQ(taken.gone, PeerId{0});
+  EXPECT_EQ(taken.why,
+            "no place was free for 7: all 12 are taken; 100 has 3 of them, the most, and gives one "
+            "up");
+  places.settle(20);
+  EXPECT_EQ(settled(21, 8), 3);  // of 101
+  EXPECT_EQ(settled(22, 7), 6);  // of 102: 7 gets its second
+  EXPECT_EQ(settled(23, 7),
+            -2);  // 103 has 3, 7 has 2: they would only change places
+  EXPECT_EQ(settled(24, 100), -2);
+  EXPECT_EQ(settled(25, 9), 9);  // of 103
+  EXPECT_EQ(settled(26, 10), 20) << "each keeps one";
+  EXPECT_EQ(places.size(), 12U);
+}
+
+TEST(Places, ThePoolsOwnGiveNothingUp) {
+  Places places(3, 3);
+  for (PeerId peer = 0; peer < 3; ++peer) {
+    EXPECT_EQ(take(places, peer, 0), -1);
+    places.settle(peer);
+  }
+  EXPECT_EQ(take(places, 5, 7), -2);
+}
+
 TEST(Places, AHostOfIpv6HasOneKey) {
   using V4 = std::array<std::uint8_t, 4>;
   using V6 = std::array<std::uint8_t, 16>;

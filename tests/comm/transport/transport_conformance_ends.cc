@@ -395,6 +395,32 @@ TEST_P(TransportConformance, OneIdTakesNoMoreThanItsShare) {
   }
 }
 
+TEST_P(TransportConformance, WhoHasTheMostGivesOneUp) {
+  TransportConfig config = listening();
+  config.max_connections = 3;
+  config.secret_of = [](std::uint64_t) { return Secret{}; };
+  Endpoint server(make_, config);
+  Endpoint client(make_, connecting());
+  const auto speak_as = [&](std::uint64_t id) {
+    const PeerId peer = client.transport().connect(server.address(), {.id = id, .secret = {}});
+    client.send(peer, 1, "");
+    return peer;
+  };
+  std::vector<PeerId> greedy;
+  for (int i = 0; i < 3; ++i) {
+    greedy.push_back(speak_as(7));
+    EXPECT_EQ(server.receive().type, 1);
+  }
+  const PeerId newcomer = speak_as(8);
+  EXPECT_EQ(server.receive().type, 1);
+  EXPECT_FALSE(client.wait_disconnect(greedy[0]).ok());
+  EXPECT_EQ(client.wait_disconnect(speak_as(7)).code(), ErrorCode::kPoolFull);
+  for (const PeerId peer : {greedy[1], greedy[2], newcomer}) {
+    client.send(peer, 2, "");
+    EXPECT_EQ(server.receive().type, 2);
+  }
+}
+
 // A handler must not block. One that does looks like a peer that does not read.
 TEST_P(TransportConformance, APeerThatDoesNotReadIsCutOff) {
   const std::vector<std::byte> payload = test_bytes(8 * kMebibyte, 10);
