@@ -30,6 +30,7 @@ void send(WorkerCall& call, const std::string& address, std::span<const ControlR
       sent.greetings.push_back(greeting_of(*request.sequence));
       // A commit to the same length and a second renewal change nothing.
       if (request.op == wire::ControlOp::kTruncate) sent.repeatable = false;
+      if (request.op == wire::ControlOp::kExtend) sent.waits_for_room = false;
       control.items.push_back({.op = request.op,
                                .sequence_id = request.sequence->id,
                                .epoch = request.sequence->epoch,

@@ -56,6 +56,14 @@ bool RequestTable::repeats(const Request& request, const WorkerReply& reply, Tim
     // A worker without room has done nothing; our first message may still wait for its round.
     const bool waits = code == ErrorCode::kFailedPrecondition && request->repeats > 0;
     if (code != ErrorCode::kPoolFull && !waits) return false;
+  } else if (const auto* control = std::get_if<wire::ControlReply>(&reply)) {
+    code = ErrorCode::kPoolFull;
+    message = control->message;
+    const auto is_full = [](const auto& item) { return item.code == ErrorCode::kPoolFull; };
+    if (!request->waits_for_room || control->items.empty() ||
+        !std::ranges::all_of(control->items, is_full)) {
+      return false;
+    }
   } else {
     return false;
   }

@@ -48,6 +48,9 @@ struct WorkerMessage {
   /// A connection that ends before the answer leaves open whether the worker has done it. Done
   /// again, it changes nothing: it is sent again.
   bool repeatable = true;
+  /// `pool_full` for all of it says that the worker is behind, and has done nothing: it is sent
+  /// again. An extension may find no room for its rows, which is an answer.
+  bool waits_for_room = true;
 };
 
 /// One request to one worker. Its call fills in the first part and then leaves it alone; the rest

@@ -39,8 +39,8 @@ struct SequenceInfo {
   /// `length` rows that there are now. Leaves of a prompt that has arrived may move.
   std::vector<Extent> extents;
   wire::Token token{};          ///< what its pool's workers know its owner by
-  std::string idempotency_key;  ///< its pool's affair, as is the secret: empty in a handle
-  std::string idempotency_secret;
+  std::string idempotency_key;     ///< its pool's affair: empty in a handle
+  std::string idempotency_secret;  ///< likewise
   std::string missing;  ///< while filling: what has not come, in words
 };
 

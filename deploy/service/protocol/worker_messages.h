@@ -98,9 +98,11 @@ enum class Limit : std::uint8_t {
   kHello,          // a connection that has not introduced itself in time
   kEndedSequence,  // a connection whose sequences have all ended
   kRequestBytes,   // a layer request beyond the bytes in flight of its sequences, or of all
+  kControls,       // a control beyond those of its connection's sequence, or of all, that wait
 };
-inline constexpr std::size_t kLimits = 6;
-/// `strangers`, `places`, `unread_answers`, `late_hello`, `ended_sequence`, `request_bytes`.
+inline constexpr std::size_t kLimits = 7;
+/// `strangers`, `places`, `unread_answers`, `late_hello`, `ended_sequence`, `request_bytes`,
+/// `controls`.
 [[nodiscard]] std::string_view limit_name(Limit limit) noexcept;
 
 /// Totals since the worker's start.

@@ -47,6 +47,7 @@ struct RankParts {
             .rows = rows,
             .home = home,
             .queue = queue,
+            .relays = relays,
             .leader = port};
   }
 

@@ -10,7 +10,8 @@ namespace tributary {
 
 void AccessCheck::open(PeerId peer, const Proven& who, Time now) {
   const std::lock_guard lock(mutex_);
-  connections_[peer] = {.session = who.session, .proven = {who.id}, .used = now};
+  connections_[peer] = {
+      .session = who.session, .opened_as = who.id, .proven = {who.id}, .used = now};
 }
 
 wire::ProveReply AccessCheck::prove(PeerId peer, const wire::Prove& further, Time now) {
@@ -39,6 +40,12 @@ bool AccessCheck::allowed(PeerId peer, std::uint64_t id) const {
   const std::lock_guard lock(mutex_);
   const auto found = connections_.find(peer);
   return found != connections_.end() && found->second.proven.contains(id);
+}
+
+std::uint64_t AccessCheck::opened_as(PeerId peer) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = connections_.find(peer);
+  return found == connections_.end() ? 0 : found->second.opened_as;
 }
 
 void AccessCheck::close(PeerId peer) {

@@ -28,6 +28,8 @@ class AccessCheck {
   /// Adds the sequences whose proofs are right. A wrong one takes nothing away.
   [[nodiscard]] wire::ProveReply prove(PeerId peer, const wire::Prove& further, Time now);
   [[nodiscard]] bool allowed(PeerId peer, std::uint64_t id) const;
+  /// The id with whose proof the connection has opened; 0 for an unknown one.
+  [[nodiscard]] std::uint64_t opened_as(PeerId peer) const;
   void close(PeerId peer);
 
   struct Idle {
@@ -42,6 +44,7 @@ class AccessCheck {
   static constexpr std::size_t kMostKept = 4096;
   struct Connection {
     Session session{};
+    std::uint64_t opened_as = 0;
     std::unordered_set<std::uint64_t> proven;
     Time used{};  // when one of them ran, or was proven
   };

@@ -214,6 +214,10 @@ void DataPlane::tick(Time now) {
             fmt::format("{} bytes of layer requests are held", parts_.queue.bytes()), now,
             refused - std::exchange(requests_refused_, refused));
   }
+  if (const std::uint64_t refused = parts_.relays.refused(); refused != controls_refused_) {
+    limited(wire::Limit::kControls, "controls wait for the leader, of all or of one sequence", now,
+            refused - std::exchange(controls_refused_, refused));
+  }
   {
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < limits_.size(); ++i) beat.limited.at(i) = limits_.at(i).times;

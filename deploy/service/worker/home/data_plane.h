@@ -41,6 +41,7 @@ struct DataPlaneParts {
   RowsReceiver& rows;
   Home& home;
   const HomeQueue& queue;
+  const Relays& relays;
   LeaderPort& leader;
 };
 
@@ -93,7 +94,8 @@ class DataPlane final : public TransportHandler {
   };
   std::mutex mutex_;  // guards limits_
   std::array<Limited, wire::kLimits> limits_;
-  std::uint64_t requests_refused_ = 0;    // as of the last tick
+  std::uint64_t requests_refused_ = 0;  // as of the last tick
+  std::uint64_t controls_refused_ = 0;
   std::unique_ptr<Transport> transport_;  // goes first: it calls the rest
 };
 

@@ -176,7 +176,7 @@ void Home::receive(PeerId peer, const wire::Control& control) {
     peers_.send(peer, reply);
     return;
   }
-  relay.ticket = relays_.open(peer, std::move(reply));
+  relay.ticket = relays_.open(peer, access_.opened_as(peer), std::move(reply));
   if (relay.ticket != 0) leader_.post(std::move(relay));
 }
 

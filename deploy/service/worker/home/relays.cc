@@ -4,18 +4,25 @@
 
 namespace tributary {
 
-std::uint64_t Relays::open(PeerId peer, wire::ControlReply reply) {
+std::uint64_t Relays::open(PeerId peer, std::uint64_t key, wire::ControlReply reply) {
   {
     const std::lock_guard lock(mutex_);
-    if (waiting_.size() < kMost) {
-      waiting_.emplace(++last_ticket_, Waiting{peer, std::move(reply)});
+    Share& share = shares_[key];
+    const std::size_t items = share.items + reply.items.size();
+    const bool room =
+        share.controls == 0 || (share.controls < kMostOfKey && items <= kMostItemsOfKey);
+    if (room && waiting_.size() < kMost) {
+      share = {.controls = share.controls + 1, .items = items};
+      waiting_.emplace(++last_ticket_, Waiting{peer, key, std::move(reply)});
       return last_ticket_;
     }
+    if (share.controls == 0) shares_.erase(key);
+    ++refused_;
   }
   wire::ControlRelayReply full{
       .ticket = 0, .items = {}, .message = "too many controls wait at this worker; try again"};
   full.items.resize(reply.items.size(), {.code = ErrorCode::kPoolFull});
-  finish({peer, std::move(reply)}, full);
+  finish({peer, key, std::move(reply)}, full);
   return 0;
 }
 
@@ -27,8 +34,16 @@ void Relays::answer(const wire::ControlRelayReply& verdicts) {
     if (found == waiting_.end()) return;
     asked = std::move(found->second);
     waiting_.erase(found);
+    Share& share = shares_.at(asked.key);
+    share.items -= asked.reply.items.size();
+    if (--share.controls == 0) shares_.erase(asked.key);
   }
   finish(std::move(asked), verdicts);
+}
+
+std::uint64_t Relays::refused() const {
+  const std::lock_guard lock(mutex_);
+  return refused_;
 }
 
 void Relays::finish(Waiting asked, const wire::ControlRelayReply& verdicts) {

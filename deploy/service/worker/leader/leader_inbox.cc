@@ -1,6 +1,7 @@
 #include "deploy/service/worker/leader/leader_inbox.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace tributary {
 
@@ -39,7 +40,15 @@ bool LeaderInbox::post_items(int rank, wire::Items items) {
 }
 
 bool LeaderInbox::post_relay(int rank, wire::ControlRelay relay) {
-  return post(mail_.relays, {rank, std::move(relay)});
+  {
+    const std::lock_guard lock(mutex_);
+    Peer& peer = peers_.at(static_cast<std::size_t>(rank));
+    if (peer.relays >= std::max<std::size_t>(kMaxMessages / peers_.size(), 1)) return false;
+    ++peer.relays;
+    mail_.relays.push_back({rank, std::move(relay)});
+  }
+  changed_.notify_all();
+  return true;
 }
 
 bool LeaderInbox::post_request(ToPool request) {
@@ -100,6 +109,14 @@ void LeaderInbox::take(LeaderMail& mail) {
   mail.clear();
   const std::lock_guard lock(mutex_);
   std::swap(mail, mail_);
+  auto end = mail.relays.begin();
+  for (std::size_t items = 0; end != mail.relays.end(); ++end) {
+    items += end->relay.items.size();
+    if (items > kControlsATime && end != mail.relays.begin()) break;
+    --peers_[static_cast<std::size_t>(end->rank)].relays;
+  }
+  mail_.relays.assign(std::move_iterator(end), std::move_iterator(mail.relays.end()));
+  mail.relays.erase(end, mail.relays.end());
   for (const auto& [key, progress] : progress_) mail.progress.push_back(progress);
   progress_.clear();
   completed_ = false;

@@ -51,7 +51,8 @@ class LeaderInbox {
   /// `workers`: ranks of the pool. `clock` says when a message came.
   LeaderInbox(int workers, Clock& clock);
 
-  /// Returns false, and keeps nothing, if the leader is kMaxMessages behind.
+  /// Returns false, and keeps nothing, if the leader is kMaxMessages behind; of relays each home
+  /// has an equal share of them.
   [[nodiscard]] bool post_items(int rank, wire::Items items);
   [[nodiscard]] bool post_relay(int rank, wire::ControlRelay relay);
   [[nodiscard]] bool post_request(ToPool request);
@@ -65,7 +66,8 @@ class LeaderInbox {
 
   /// Waits until something is posted, at most until `until`.
   void wait(Time until);
-  /// Replaces the contents of `mail` and reuses its memory.
+  /// Replaces the contents of `mail` and reuses its memory. Of relays no more come at a time than
+  /// have kControlsATime items, or one: in between the leader beats, and looks at other messages.
   void take(LeaderMail& mail);
 
   /// Waits until every other worker has joined; kDeadlineExceeded names a missing one.
@@ -82,12 +84,14 @@ class LeaderInbox {
 
   /// Messages that clients can cause. A pool of 1024 running sequences has that many items at most.
   static constexpr std::size_t kMaxMessages = 16'384;
+  static constexpr std::size_t kControlsATime = 4'096;  // some milliseconds
 
  private:
   struct Peer {
     bool joined = false;
     Time heard{};
     wire::Beat beat;
+    std::size_t relays = 0;  // of this home, in mail_
   };
   template <typename Message>
   [[nodiscard]] bool post(std::vector<Message>& messages, Message message);

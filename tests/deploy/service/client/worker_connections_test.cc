@@ -176,6 +176,22 @@ TEST_F(SimulatedConnections, AFullWorkerThatGetsRoomServes) {
   EXPECT_EQ(ms(clock_.now()), 39);
 }
 
+/// The worker is behind with controls; an extension may find no room for its rows.
+TEST_F(SimulatedConnections, AControlThatFindsNoRoomIsSentAgainUnlessItAsksForRoom) {
+  worker_.on_control = [&](const wire::Control& control) {
+    const bool room = clock_.now() > Time{} + milliseconds(30);
+    return wire::ControlReply{
+        .items = std::vector<wire::ControlReply::Item>(
+            control.items.size(), {.code = room ? ErrorCode::kOk : ErrorCode::kPoolFull}),
+        .message = "too many controls wait"};
+  };
+  EXPECT_EQ(call(by(milliseconds(300)), wire::ControlOp::kExtend).code(), ErrorCode::kPoolFull);
+  EXPECT_EQ(worker_.controls.size(), 1U);
+  EXPECT_TRUE(call(by(milliseconds(300)), wire::ControlOp::kCommit).ok());
+  EXPECT_TRUE(call(by(milliseconds(300)), wire::ControlOp::kTruncate).ok());
+  EXPECT_GT(worker_.controls.size(), 3U);
+}
+
 TEST_F(SimulatedConnections, WhatWasNotAnsweredIsSentAgainOverANewConnection) {
   worker_.on_control = [&, first = true](const wire::Control& control) mutable {
     if (std::exchange(first, false)) {

@@ -198,8 +198,8 @@ TEST_F(HomeTest, TooManyWaitingRequestsAreRefused) {
 TEST_F(HomeTest, ALeaderThatIsBehindRefusesWhatComes) {
   for (std::size_t i = 0; i < LeaderInbox::kMaxMessages; ++i) {
     ASSERT_TRUE(rank_.inbox.post_items(0, {.part = {}, .items = {}}));
-    ASSERT_TRUE(rank_.inbox.post_relay(0, {}));
   }
+  while (rank_.inbox.post_relay(0, {})) continue;
   arrive(announce({item(kMine)}));
   const wire::LayerReply said = reply();
   EXPECT_EQ(said.items, std::vector{ErrorCode::kPoolFull});
@@ -229,6 +229,25 @@ TEST_F(HomeTest, TheLeaderDecidesTheControlsOfProvenSequencesAlone) {
   EXPECT_EQ(replies[0].items[0].code, ErrorCode::kPermissionDenied);
   EXPECT_EQ(replies[0].items[1].length, 65);
   EXPECT_EQ(replies[0].message, "the connection has not proven sequence 5");
+}
+
+TEST_F(HomeTest, ASequencesFloodOfControlsIsRefusedAndCounted) {
+  const wire::ControlItem item{.sequence_id = kMine, .epoch = 1};
+  for (std::size_t i = 0; i < Relays::kMostOfKey; ++i) {
+    rank_.home.receive(kPeer, {.request = i, .items = {item}});
+  }
+  EXPECT_EQ(rank_.relays.refused(), 0U);
+  rank_.home.receive(kPeer, {.request = 999, .items = {item, item}});
+  EXPECT_EQ(rank_.relays.refused(), 1U);
+  const auto replies = transport_.take<wire::ControlReply>();
+  ASSERT_EQ(replies.size(), 1U);
+  EXPECT_EQ(replies[0].request, 999U);
+  EXPECT_EQ(replies[0].items.at(1).code, ErrorCode::kPoolFull);
+  // Each verdict makes room for one more.
+  const LeaderMail got = mail();
+  rank_.local.answer(0, {.ticket = got.relays.at(0).relay.ticket, .items = {{}}, .message = {}});
+  rank_.home.receive(kPeer, {.request = 1'000, .items = {item}});
+  EXPECT_EQ(rank_.relays.refused(), 1U);
 }
 
 TEST_F(HomeTest, ControlsOfWhichNoneIsAllowedAreAnsweredHere) {
