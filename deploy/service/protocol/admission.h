@@ -38,10 +38,10 @@ struct SequenceInfo {
   /// Ascending, without gaps: which workers get the prompt's rows; after a query(), which hold the
   /// `length` rows that there are now. Leaves of a prompt that has arrived may move.
   std::vector<Extent> extents;
-  wire::Token token{};          ///< what its pool's workers know its owner by
+  wire::Token token{};             ///< what its pool's workers know its owner by
   std::string idempotency_key;     ///< its pool's affair: empty in a handle
   std::string idempotency_secret;  ///< likewise
-  std::string missing;  ///< while filling: what has not come, in words
+  std::string missing;             ///< while filling: what has not come, in words
 };
 
 /// A sequence as its client holds it. Plain data: it may be handed to another process (another
