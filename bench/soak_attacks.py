@@ -2,6 +2,7 @@
 # --attacks runs its traffic, beside an honest client that notes for how long it is refused.
 # Everything goes to ports of this machine's loopback that the tier itself opened.
 import contextlib
+import functools
 import http.client
 import os
 import pathlib
@@ -183,6 +184,35 @@ class Greedy:
                     time.sleep(0.005)
 
 
+class Flood:
+    """Renews the lease of a sequence of a page, 64 times in each of thousands of controls a second,
+    over one connection, and reads the answers."""
+
+    CONTROLS, RENEWALS = 20_000, 64
+
+    def __init__(self, tier):
+        self._tier = tier
+        self.controls = 0
+
+    def turn(self):
+        with admitted(self._tier, 0, 10) as sequence, contextlib.suppress(OSError):
+            if sequence is None:
+                return
+            with contextlib.closing(PlaneClient(port_of(home_address(sequence)),
+                                                sequence)) as client:
+                client.hello()
+                message = client.renewals(1, self.RENEWALS)
+                reader = Loop(functools.partial(client.socket.recv, 1 << 20), 0)
+                try:
+                    for _ in range(self.CONTROLS // 100):
+                        client.socket.sendall(100 * message)
+                        self.controls += 100
+                finally:
+                    client.socket.shutdown(socket.SHUT_RDWR)
+                    with contextlib.suppress(OSError):
+                        reader.stop()
+
+
 class Attacks(contextlib.AbstractContextManager):
     """`control_lock` is held by whoever stops or replaces the control plane."""
 
@@ -196,6 +226,7 @@ class Attacks(contextlib.AbstractContextManager):
         homes = [port_of(pool["workers"][0]["address"]) for pool in tier.cluster()["pools"]]
         self._proven = [Proven(tier, port) for port in homes]
         self._greedy = Greedy(tier)
+        self._flood = Flood(tier)
         self._ports = [*workers, self._control]
         self._thrown = Loop(self._throw)
         self._stalls = Loop(self._stall, 30)
@@ -205,6 +236,7 @@ class Attacks(contextlib.AbstractContextManager):
         self.preambles = 0
         self._loops = [self._thrown, self._stalls,
                        *(Loop(held.turn) for held in [*self._held, *self._proven]),
+                       Loop(self._flood.turn),
                        Loop(self._greedy.ask_without_payload),
                        Loop(self._greedy.ask_without_reading)]
 
@@ -235,7 +267,7 @@ class Attacks(contextlib.AbstractContextManager):
         return (f"{self._thrown.turns} strangers threw bytes, {self.preambles} said a preamble, "
                 f"{sum(held.opened for held in self._held)} held connections, "
                 f"{sum(held.opened for held in self._proven)} with the token of an ended sequence, "
-                f"{self._greedy.requests} greedy requests, "
+                f"{self._greedy.requests} greedy requests, {self._flood.controls} controls, "
                 f"{self._stalls.turns} stalls of the control plane")
 
 

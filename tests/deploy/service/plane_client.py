@@ -9,7 +9,8 @@ import struct
 
 PREAMBLE = b"TRIBTCP1" + struct.pack("<I", 2)
 VERSION = 8
-HELLO, WELCOME, LAYER_REQUEST = 1, 2, 5
+HELLO, WELCOME, LAYER_REQUEST, CONTROL = 1, 2, 5, 7
+RENEW = 2
 BF16_ROWS, BF16_QUERIES = 2, 2
 
 
@@ -74,6 +75,11 @@ class PlaneClient:
             header += struct.pack("<QIqii", self.id, self.epoch, base_length, tokens, layer)
         return self.frame(LAYER_REQUEST, header,
                           len(layers) * tokens * token_bytes) + (payload or b"")
+
+    def renewals(self, number, count):
+        """A control with so many renewals of the lease."""
+        item = struct.pack("<BQIq", RENEW, self.id, self.epoch, 0)
+        return self.frame(CONTROL, struct.pack("<QH", number, count) + count * item)
 
     def _hear(self, count):
         data = b""
