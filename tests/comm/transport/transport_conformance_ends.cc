@@ -14,6 +14,13 @@ namespace {
 
 constexpr std::size_t kMebibyte = std::size_t{1} << 20;
 
+/// Connects with the proof of an id, and sends a message.
+PeerId speak_as(Endpoint& client, Endpoint& server, std::uint64_t id) {
+  const PeerId peer = client.transport().connect(server.address(), {.id = id, .secret = {}});
+  client.send(peer, 1, "");
+  return peer;
+}
+
 }  // namespace
 
 TEST_P(TransportConformance, SendToNobodyIsNotFound) {
@@ -379,18 +386,13 @@ TEST_P(TransportConformance, OneIdTakesNoMoreThanItsShare) {
   config.secret_of = [](std::uint64_t) { return Secret{}; };
   Endpoint server(make_, config);
   Endpoint client(make_, connecting());
-  const auto speak_as = [&](std::uint64_t id) {
-    const PeerId peer = client.transport().connect(server.address(), {.id = id, .secret = {}});
-    client.send(peer, 1, "");
-    return peer;
-  };
   for (int i = 0; i < 2; ++i) {
-    static_cast<void>(speak_as(7));
+    static_cast<void>(speak_as(client, server, 7));
     EXPECT_EQ(server.receive().type, 1);
   }
-  EXPECT_EQ(client.wait_disconnect(speak_as(7)).code(), ErrorCode::kPoolFull);
+  EXPECT_EQ(client.wait_disconnect(speak_as(client, server, 7)).code(), ErrorCode::kPoolFull);
   for (const std::uint64_t id : {8U, 0U, 0U, 0U}) {
-    static_cast<void>(speak_as(id));
+    static_cast<void>(speak_as(client, server, id));
     EXPECT_EQ(server.receive().type, 1);
   }
 }
@@ -401,20 +403,15 @@ TEST_P(TransportConformance, WhoHasTheMostGivesOneUp) {
   config.secret_of = [](std::uint64_t) { return Secret{}; };
   Endpoint server(make_, config);
   Endpoint client(make_, connecting());
-  const auto speak_as = [&](std::uint64_t id) {
-    const PeerId peer = client.transport().connect(server.address(), {.id = id, .secret = {}});
-    client.send(peer, 1, "");
-    return peer;
-  };
   std::vector<PeerId> greedy;
   for (int i = 0; i < 3; ++i) {
-    greedy.push_back(speak_as(7));
+    greedy.push_back(speak_as(client, server, 7));
     EXPECT_EQ(server.receive().type, 1);
   }
-  const PeerId newcomer = speak_as(8);
+  const PeerId newcomer = speak_as(client, server, 8);
   EXPECT_EQ(server.receive().type, 1);
   EXPECT_FALSE(client.wait_disconnect(greedy[0]).ok());
-  EXPECT_EQ(client.wait_disconnect(speak_as(7)).code(), ErrorCode::kPoolFull);
+  EXPECT_EQ(client.wait_disconnect(speak_as(client, server, 7)).code(), ErrorCode::kPoolFull);
   for (const PeerId peer : {greedy[1], greedy[2], newcomer}) {
     client.send(peer, 2, "");
     EXPECT_EQ(server.receive().type, 2);
