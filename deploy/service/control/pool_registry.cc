@@ -102,7 +102,7 @@ void PoolRegistry::make_room(const std::string& name, Time now) {
   if (oldest == pools_.end()) {
     fail(ErrorCode::kPoolFull, "pool {}: the tier has {} pools, its most", name, kMaxPools);
   }
-  end_all(oldest->second, SequenceEnd::kPoolLost, now);
+  give_up(oldest->second, now);
   pools_.erase(oldest);
 }
 
@@ -138,7 +138,8 @@ void PoolRegistry::register_pool(RegisterPool about, Time now) {
   }
 
   // Sequences that the same run does not bring again have ended meanwhile.
-  if (known) end_all(old->second, same_run ? SequenceEnd::kFreed : SequenceEnd::kPoolLost, now);
+  if (known && !same_run) give_up(old->second, now);
+  if (known) end_all(old->second, SequenceEnd::kFreed, now);
   const auto place = pools_.insert_or_assign(about.name, Pool{}).first;
   Pool& pool = place->second;
   pool.state = about.draining ? PoolState::kDraining : PoolState::kServing;
@@ -202,12 +203,17 @@ void PoolRegistry::lose(const std::string& name, std::string because, Time now,
   pool.state = PoolState::kLost;
   pool.since = now;
   pool.lost_because = std::move(because);
-  ++pools_lost_;
   if (gone_at) {
     pool.gone_at = *gone_at;
   } else {
-    end_all(pool, SequenceEnd::kPoolLost, now);
+    give_up(pool, now);
   }
+}
+
+void PoolRegistry::give_up(Pool& pool, Time now) {
+  if (std::exchange(pool.gone, true)) return;
+  ++pools_lost_;
+  end_all(pool, SequenceEnd::kPoolLost, now);
 }
 
 void PoolRegistry::forget(const std::string& name, Time now) {
@@ -226,8 +232,8 @@ void PoolRegistry::wait_longer(Time now, Duration stalled) {
 std::vector<std::string> PoolRegistry::lose_silent(Time now) {
   std::vector<std::string> gone;
   for (auto& [name, pool] : pools_) {
-    if (pool.state != PoolState::kLost || pool.sequences.empty() || now < pool.gone_at) continue;
-    end_all(pool, SequenceEnd::kPoolLost, now);
+    if (pool.state != PoolState::kLost || pool.gone || now < pool.gone_at) continue;
+    give_up(pool, now);
     gone.push_back(name);
   }
   return gone;

@@ -32,8 +32,10 @@ struct Pool {
   Time heard;  // its last heartbeat, or registration
   std::optional<Heartbeat> heartbeat;
   std::string lost_because;  // where it is lost
-  /// A lost pool that has only been silent keeps its sequences until then: it may come back.
+  /// A lost pool that has only been silent keeps its sequences until then: it may come back, and is
+  /// not counted as lost before.
   Time gone_at;
+  bool gone = false;
   std::unordered_set<SequenceId> sequences;
   /// Pages of admissions that the pool has not answered, and of those that it has answered since
   /// its last heartbeat, which does not count them.
@@ -100,7 +102,7 @@ class PoolRegistry {
   void forget(const std::string& name, Time now);
   /// Nobody was there to hear pools for so long: those that were lost before have so much longer.
   void wait_longer(Time now, Duration stalled);
-  /// Ends the sequences of silent pools whose time is over. Returns their names.
+  /// Gives up the silent pools whose time is over, and ends their sequences. Returns their names.
   std::vector<std::string> lose_silent(Time now);
 
   /// It has just been admitted with so many pages.
@@ -131,6 +133,8 @@ class PoolRegistry {
   void check_shape(const RegisterPool& about) const;
   void make_room(const std::string& name, Time now);
   void end_all(Pool& pool, SequenceEnd reason, Time now);
+  /// A lost pool does not come back with its sequences. No effect the second time.
+  void give_up(Pool& pool, Time now);
   void note_end(Time now);
 
   SequenceIds ids_;

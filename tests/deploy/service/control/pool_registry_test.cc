@@ -154,15 +154,30 @@ TEST(PoolRegistry, ASilentPoolKeepsItsSequencesForAWhile) {
   EXPECT_EQ(registry.end_of(3), std::nullopt);
   EXPECT_EQ(registry.end_of(4), SequenceEnd::kFreed) << "it has ended meanwhile";
   EXPECT_TRUE(any_serving(registry));
+  EXPECT_EQ(registry.pools_lost(), 0U) << "it has come back";
 
   registry.lose("a", "no heartbeat", later(5'000), later(20'000));
   registry.lose("a", "its connection ended", later(5'000), later(7'000));
   registry.lose("a", "and again", later(5'000), later(30'000));
-  EXPECT_EQ(registry.pools_lost(), 2U);
   EXPECT_TRUE(registry.lose_silent(later(6'999)).empty());
+  EXPECT_EQ(registry.pools_lost(), 0U) << "it may come back";
   EXPECT_EQ(registry.lose_silent(later(7'000)), std::vector<std::string>{"a"});
   EXPECT_EQ(registry.end_of(3), SequenceEnd::kPoolLost);
   EXPECT_TRUE(registry.lose_silent(later(60'000)).empty());
+  EXPECT_EQ(registry.pools_lost(), 1U);
+}
+
+TEST(PoolRegistry, AnIdlePoolThatDoesNotComeBackIsLostToo) {
+  const auto later = [](int ms) { return kRegistryStart + milliseconds(ms); };
+  PoolRegistry registry(7);
+  registry.register_pool(registration("a"), kRegistryStart);
+  registry.lose("a", "no heartbeat", later(1'500), later(15'000));
+  EXPECT_EQ(registry.lose_silent(later(15'000)), std::vector<std::string>{"a"});
+  EXPECT_TRUE(registry.lose_silent(later(60'000)).empty());
+  EXPECT_EQ(registry.pools_lost(), 1U);
+  registry.register_pool(registration("a"), later(70'000));
+  registry.lose("a", "gone", later(80'000));
+  EXPECT_EQ(registry.pools_lost(), 2U);
 }
 
 TEST(PoolRegistry, AnotherRunEndsTheSequencesOfASilentPool) {
@@ -173,6 +188,7 @@ TEST(PoolRegistry, AnotherRunEndsTheSequencesOfASilentPool) {
   registry.lose("a", "no heartbeat", kRegistryStart, kRegistryStart + milliseconds(15'000));
   registry.register_pool(registration("a", "other"), kRegistryStart);
   EXPECT_EQ(registry.end_of(3), SequenceEnd::kPoolLost);
+  EXPECT_EQ(registry.pools_lost(), 1U);
 }
 
 TEST(PoolRegistry, TheSameRunComesBackWithItsSequences) {
