@@ -34,6 +34,7 @@ EXCEPTIONS = {
     "class Sequence",
     "class SimulatedPool",
     "class SimulatedPoolConfig",
+    "class Thread",
     "class Unit",
     "class Work",
     "class Worker",

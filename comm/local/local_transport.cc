@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <mutex>
-#include <thread>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -18,11 +17,12 @@
 #include "comm/transport/message_limits.h"
 #include "comm/transport/places.h"
 #include "comm/transport/proof.h"
+#include "core/interface/clock.h"
+#include "core/interface/condition.h"
+#include "core/interface/thread.h"
 
 namespace tributary {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 Status unavailable(std::string message) {
   return {ErrorCode::kUnavailable, std::move(message)};
@@ -89,7 +89,7 @@ using Event =
 /// then.
 struct Node {
   std::mutex mutex;
-  std::condition_variable arrived;
+  Condition arrived;
   std::deque<Event> inbox;
   bool closed = false;
   std::atomic<PeerId> next_peer{1};
@@ -98,7 +98,7 @@ struct Node {
     const std::lock_guard lock(mutex);
     if (closed) return false;
     inbox.push_back(std::move(event));
-    arrived.notify_one();
+    arrived.notify_all();
     return true;
   }
 };
@@ -133,22 +133,27 @@ struct LocalRegistry {
   }
 };
 
-LocalNetwork::LocalNetwork() : registry_(std::make_unique<LocalRegistry>()) {}
+LocalNetwork::LocalNetwork() : LocalNetwork(steady_clock()) {}
+LocalNetwork::LocalNetwork(Clock& clock)
+    : clock_(clock), registry_(std::make_unique<LocalRegistry>()) {}
 LocalNetwork::~LocalNetwork() = default;
 
 class LocalTransport final : public Transport {
  public:
   LocalTransport(std::shared_ptr<LocalNetwork> network, TransportConfig config,
                  TransportHandler& handler)
-      : network_(std::move(network)), config_(std::move(config)), handler_(handler) {
+      : network_(std::move(network)),
+        clock_(network_->clock_),
+        config_(std::move(config)),
+        handler_(handler) {
     if (!config_.listen.empty()) address_ = network_->registry_->add(config_.listen, node_);
-    thread_ = std::thread([this] { run(); });
+    thread_.emplace(clock_, [this] { run(); });
   }
 
   ~LocalTransport() override {
     if (!address_.empty()) network_->registry_->remove(address_);
     node_->post(Stop{});
-    thread_.join();
+    thread_->join();
   }
 
   [[nodiscard]] std::string_view name() const noexcept override { return "local"; }
@@ -179,7 +184,7 @@ class LocalTransport final : public Transport {
   struct Outgoing {
     PeerId peer = 0;
     std::size_t cost = 0;
-    Clock::time_point deadline;
+    Time deadline;
     std::shared_ptr<Transfer> transfer;
   };
 
@@ -190,9 +195,9 @@ class LocalTransport final : public Transport {
         std::unique_lock lock(node_->mutex);
         const auto some = [&] { return !node_->inbox.empty(); };
         if (outgoing_.empty()) {
-          node_->arrived.wait(lock, some);
+          clock_.wait(node_->arrived, lock, some);
         } else {
-          node_->arrived.wait_until(lock, outgoing_.begin()->second.deadline, some);
+          clock_.wait_until(node_->arrived, lock, outgoing_.begin()->second.deadline, some);
         }
         events.swap(node_->inbox);
       }
@@ -300,7 +305,7 @@ class LocalTransport final : public Transport {
     transfer->message = std::move(event.message);
     outgoing_[transfer->number] = {.peer = event.peer,
                                    .cost = cost,
-                                   .deadline = Clock::now() + config_.send_timeout,
+                                   .deadline = clock_.now() + config_.send_timeout,
                                    .transfer = transfer};
     // The inbox is closed: its transport is gone, and has told us or need not tell us.
     peer.other->post(Arrived{peer.others_peer, std::move(transfer)});
@@ -369,7 +374,7 @@ class LocalTransport final : public Transport {
   }
 
   void end_overdue() {
-    const auto now = Clock::now();
+    const Time now = clock_.now();
     while (!outgoing_.empty() && outgoing_.begin()->second.deadline <= now) {
       const PeerId id = outgoing_.begin()->second.peer;
       end(id, {ErrorCode::kDeadlineExceeded,
@@ -379,6 +384,7 @@ class LocalTransport final : public Transport {
   }
 
   const std::shared_ptr<LocalNetwork> network_;
+  Clock& clock_;
   const TransportConfig config_;
   TransportHandler& handler_;
   const std::shared_ptr<Node> node_ = std::make_shared<Node>();
@@ -390,7 +396,7 @@ class LocalTransport final : public Transport {
   std::uint64_t next_number_ = 1;
   std::map<std::uint64_t, Outgoing> outgoing_;  // oldest first
   bool stopped_ = false;
-  std::thread thread_;
+  std::optional<Thread> thread_;
 };
 
 std::unique_ptr<Transport> make_local_transport(std::shared_ptr<LocalNetwork> network,

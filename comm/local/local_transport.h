@@ -8,18 +8,23 @@
 
 namespace tributary {
 
+class Clock;
+
 /// Knows which transport listens at which address. Addresses are "NAME:PORT" with any name; port 0
 /// picks a free port. Transports that connect to each other share one network, which lives as long
 /// as any of them.
 class LocalNetwork {
  public:
   LocalNetwork();
+  /// Whose transports have their threads and times from `clock`, which outlives them.
+  explicit LocalNetwork(Clock& clock);
   ~LocalNetwork();
   LocalNetwork(const LocalNetwork&) = delete;
   LocalNetwork& operator=(const LocalNetwork&) = delete;
 
  private:
   friend class LocalTransport;
+  Clock& clock_;
   std::unique_ptr<struct LocalRegistry> registry_;
 };
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <cstring>
 #include <mutex>
@@ -15,6 +14,7 @@
 #include "core/base/awake_wait.h"
 #include "core/base/look_for.h"
 #include "core/interface/clock.h"
+#include "core/interface/condition.h"
 
 namespace tributary {
 namespace {
@@ -69,10 +69,13 @@ Status check_match(const Calls& calls) {
 /// One collective at a time: all ranks arrive, each copies what it receives, all leave.
 class ThreadGroupState {
  public:
-  explicit ThreadGroupState(int ranks)
-      : calls_(static_cast<std::size_t>(ranks)), taken_(static_cast<std::size_t>(ranks), false) {}
+  ThreadGroupState(int ranks, Clock& clock)
+      : clock_(clock),
+        calls_(static_cast<std::size_t>(ranks)),
+        taken_(static_cast<std::size_t>(ranks), false) {}
 
   [[nodiscard]] int size() const noexcept { return static_cast<int>(calls_.size()); }
+  [[nodiscard]] Clock& clock() const noexcept { return clock_; }
 
   void take(int rank) {
     const std::lock_guard lock(mutex_);
@@ -110,8 +113,9 @@ class ThreadGroupState {
   [[nodiscard]] bool copy(std::span<std::byte> to, std::span<const std::byte> from,
                           AwakeWait& patience) const;
 
+  Clock& clock_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  Condition changed_;
   Calls calls_;              // [rank]; written on arrival, read by all between arrival and leaving
   std::vector<bool> taken_;  // [rank]
   int arrived_ = 0;          // ranks that have arrived
@@ -138,11 +142,11 @@ Status ThreadGroupState::collective(int rank, const Collective& call, Deadline d
     const auto over = [&] { return counter >= number || stop_; };
     if (!over()) {
       lock.unlock();
-      look_for(over);
+      look_for(over, clock_.look());
       lock.lock();
     }
-    const AwakeWait patience(deadline, steady_clock().now());
-    if (!steady_clock().wait_until(changed_, lock, patience, over)) poison_locked(late(call));
+    const AwakeWait patience(deadline, clock_.now());
+    if (!clock_.wait_until(changed_, lock, patience, over)) poison_locked(late(call));
   };
 
   wait_for(started_);
@@ -164,7 +168,7 @@ Status ThreadGroupState::collective(int rank, const Collective& call, Deadline d
   // This is checked before the cause: a completed call stays complete, whatever the next call did.
   if (completed_ >= number) return {};
   // Peers may still read this rank's memory; each stops after its current piece.
-  changed_.wait(lock, [&] { return copying_ == 0; });
+  clock_.wait(changed_, lock, [&] { return copying_ == 0; });
   return cause_;
 }
 
@@ -186,7 +190,7 @@ Status ThreadGroupState::late(const Collective& call) const {
 bool ThreadGroupState::copy(std::span<std::byte> to, std::span<const std::byte> from,
                             AwakeWait& patience) const {
   for (std::size_t done = 0; done < from.size(); done += kPieceBytes) {
-    if (stop_.load(std::memory_order_relaxed) || patience.over(steady_clock().now())) return false;
+    if (stop_.load(std::memory_order_relaxed) || patience.over(clock_.now())) return false;
     const std::span<const std::byte> piece =
         from.subspan(done, std::min(kPieceBytes, from.size() - done));
     std::memcpy(to.data() + done, piece.data(), piece.size());
@@ -196,7 +200,7 @@ bool ThreadGroupState::copy(std::span<std::byte> to, std::span<const std::byte> 
 
 bool ThreadGroupState::copy_all(int rank, Deadline deadline) const {
   const auto self = static_cast<std::size_t>(rank);
-  AwakeWait patience(deadline, steady_clock().now());
+  AwakeWait patience(deadline, clock_.now());
   for (std::size_t peer = 0; peer < calls_.size(); ++peer) {
     if (!copy(calls_[self]->block_from(static_cast<int>(peer)), calls_[peer]->block_to(rank),
               patience)) {
@@ -211,7 +215,7 @@ namespace {
 class ThreadCommunicator final : public Communicator {
  public:
   ThreadCommunicator(int rank, std::shared_ptr<ThreadGroupState> state)
-      : Communicator(rank, state->size()), state_(std::move(state)) {}
+      : Communicator(rank, state->size(), state->clock()), state_(std::move(state)) {}
   [[nodiscard]] std::string_view name() const noexcept override { return "threads"; }
 
  protected:
@@ -227,11 +231,13 @@ class ThreadCommunicator final : public Communicator {
 
 }  // namespace
 
-ThreadGroup::ThreadGroup(int ranks) {
+ThreadGroup::ThreadGroup(int ranks) : ThreadGroup(ranks, steady_clock()) {}
+
+ThreadGroup::ThreadGroup(int ranks, Clock& clock) {
   if (ranks < 1 || ranks > kMaxRanks) {
     fail(ErrorCode::kInvalidArgument, "number of ranks is {}, expected 1 .. {}", ranks, kMaxRanks);
   }
-  state_ = std::make_shared<ThreadGroupState>(ranks);
+  state_ = std::make_shared<ThreadGroupState>(ranks, clock);
 }
 
 std::unique_ptr<Communicator> ThreadGroup::take(int rank) {

@@ -21,8 +21,10 @@ class ThreadGroup {
  public:
   static constexpr int kMaxRanks = 1024;
 
-  /// Throws kInvalidArgument unless 1 <= ranks <= kMaxRanks.
+  /// Throws kInvalidArgument unless 1 <= ranks <= kMaxRanks. Deadlines are of the processes' clock.
   explicit ThreadGroup(int ranks);
+  /// Deadlines are of `clock`, which outlives the communicators.
+  ThreadGroup(int ranks, Clock& clock);
 
   /// The communicator of `rank`, for use by one thread. Throws kInvalidArgument for a rank out of
   /// range, kFailedPrecondition when it was taken before.

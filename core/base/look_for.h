@@ -10,10 +10,10 @@ namespace tributary {
 /// parks earlier saves nothing; one that looks this long wastes at most as much again.
 inline constexpr std::chrono::microseconds kLook{50};
 
-/// Returns when done() is true or time is up. Yields the processor in between.
+/// Returns when done() is true or `most` is over. Yields the processor in between.
 template <typename Done>
-void look_for(const Done& done) {
-  const auto end = std::chrono::steady_clock::now() + kLook;
+void look_for(const Done& done, std::chrono::nanoseconds most = kLook) {
+  const auto end = std::chrono::steady_clock::now() + most;
   while (!done() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
 }
 

@@ -6,9 +6,8 @@ namespace {
 class SteadyClock final : public Clock {
  public:
   [[nodiscard]] Time now() const override { return std::chrono::steady_clock::now(); }
-  void wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
-                  Time until) override {
-    changed.wait_until(lock, until);
+  void wait_until(Condition& changed, std::unique_lock<std::mutex>& lock, Time until) override {
+    changed.variable().wait_until(lock, until);
   }
 };
 

@@ -6,6 +6,8 @@
 
 namespace tributary {
 
+Communicator::Communicator(int rank, int size) : Communicator(rank, size, steady_clock()) {}
+
 Status Communicator::finish(Status status) {
   if (!status.ok() && poison_.ok()) {
     poison_ = status;
@@ -31,7 +33,7 @@ Status Communicator::complete(Deadline deadline) {
 Status Communicator::run(const Collective& call, Deadline deadline) {
   if (!poison_.ok()) return poison_;
   Status status = check_collective(call, rank_, size_);
-  const Time now = steady_clock().now();
+  const Time now = clock_.now();
   if (status.ok() && deadline.heard_from(now).expired(now)) {
     // If a rank is late because of a failed peer, it reports the peer's failure.
     status = do_look_for_failure();

@@ -15,6 +15,8 @@
 
 namespace tributary {
 
+class Clock;
+
 /// Payload bytes that this rank sent to other ranks, by kind of collective. Its own share is a copy
 /// and is not counted. A call is counted when it returns ok.
 class Traffic {
@@ -104,7 +106,9 @@ class Communicator {
   [[nodiscard]] const Traffic& traffic() const noexcept { return traffic_; }
 
  protected:
-  Communicator(int rank, int size) : rank_(rank), size_(size) {}
+  /// By the processes' clock.
+  Communicator(int rank, int size);
+  Communicator(int rank, int size, Clock& clock) : rank_(rank), size_(size), clock_(clock) {}
 
   /// When this is called, `call` is valid on this rank, the deadline has not passed, and the
   /// communicator is not poisoned.
@@ -120,6 +124,7 @@ class Communicator {
 
   int rank_;
   int size_;
+  Clock& clock_;
   Traffic traffic_;
   Status poison_;
 };

@@ -5,8 +5,8 @@
 
 namespace tributary {
 
-void ManualClock::wait_until(std::condition_variable& /*changed*/,
-                             std::unique_lock<std::mutex>& lock, Time until) {
+void ManualClock::wait_until(Condition& /*changed*/, std::unique_lock<std::mutex>& lock,
+                             Time until) {
   lock.unlock();
   if (!run_next(until)) now_ = std::max(now_, until);
   lock.lock();

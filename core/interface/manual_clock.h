@@ -16,8 +16,7 @@ class ManualClock final : public Clock {
   [[nodiscard]] Time now() const override { return now_; }
   /// Moves to the next planned event and runs it with `lock` released, or to `until` if none is
   /// planned before; so a wait for what an event brings ends at that event.
-  void wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
-                  Time until) override;
+  void wait_until(Condition& changed, std::unique_lock<std::mutex>& lock, Time until) override;
   using Clock::wait_until;
 
   /// Plans `event` for `when`, or for now where that has passed. Events of one time run in the

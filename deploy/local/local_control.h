@@ -1,7 +1,6 @@
 // The control plane of one pool in its own process: it decides as for any pool, without HTTP.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -9,6 +8,7 @@
 #include <string>
 
 #include "core/interface/clock.h"
+#include "core/interface/condition.h"
 #include "deploy/service/client/control_plane.h"
 #include "deploy/service/control/admissions.h"
 #include "deploy/service/control/held_sequences.h"
@@ -56,7 +56,7 @@ class LocalControl final : public ControlPlane {
 
   Clock& clock_;
   std::mutex mutex_;  // guards what follows
-  std::condition_variable answered_;
+  Condition answered_;
   std::string name_;  // of the pool
   std::optional<ControlLinkHandlers> handlers_;
   Status lost_;

@@ -114,9 +114,13 @@ void Launcher::run(int workers, const std::function<void(Communicator&)>& body) 
 }
 
 int threads_per_worker(Communicator& communicator) {
+  return threads_per_worker(communicator, Deadline::after(std::chrono::seconds(60)));
+}
+
+int threads_per_worker(Communicator& communicator, Deadline deadline) {
   const Cores mine = own_cores();
   std::vector<Cores> all;
-  gather_all(communicator, mine, all, Deadline::after(std::chrono::seconds(60))).throw_if_error();
+  gather_all(communicator, mine, all, deadline).throw_if_error();
   return share_of_cores(all, static_cast<std::size_t>(communicator.rank()));
 }
 

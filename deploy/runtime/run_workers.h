@@ -41,6 +41,8 @@ class Launcher {
 };
 
 /// Compute threads for this rank: share_of_cores() among all ranks. A collective call.
+[[nodiscard]] int threads_per_worker(Communicator& communicator, Deadline deadline);
+/// As above, within a minute.
 [[nodiscard]] int threads_per_worker(Communicator& communicator);
 
 }  // namespace tributary

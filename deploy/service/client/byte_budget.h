@@ -1,12 +1,12 @@
 // A bound on the bytes that many threads have in flight together.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <mutex>
 
 #include "core/base/deadline.h"
 #include "core/interface/clock.h"
+#include "core/interface/condition.h"
 
 namespace tributary {
 
@@ -36,7 +36,7 @@ class ByteBudget {
   const std::size_t max_bytes_;
   Clock& clock_;
   std::mutex mutex_;
-  std::condition_variable room_;
+  Condition room_;
   std::size_t taken_ = 0;
 };
 

@@ -7,7 +7,7 @@
 namespace tributary {
 
 LeaseKeeper::LeaseKeeper(WorkerConnections& connections, Clock& clock)
-    : connections_(connections), clock_(clock), thread_([this] { run(); }) {}
+    : connections_(connections), clock_(clock), thread_(clock, [this] { run(); }) {}
 
 LeaseKeeper::~LeaseKeeper() {
   {
@@ -49,7 +49,7 @@ void LeaseKeeper::run() {
   while (!stop_) {
     const std::optional<Time> next = table_.next();
     if (!next) {
-      changed_.wait(lock, [this] { return stop_ || table_.next().has_value(); });
+      clock_.wait(changed_, lock, [this] { return stop_ || table_.next().has_value(); });
     } else if (clock_.now() < *next) {
       clock_.wait_until(changed_, lock, *next);
     } else {

@@ -1,11 +1,11 @@
 // Renews the leases of a client's sequences from a thread of its own.
 #pragma once
 
-#include <condition_variable>
 #include <mutex>
-#include <thread>
 
 #include "core/interface/clock.h"
+#include "core/interface/condition.h"
+#include "core/interface/thread.h"
 #include "deploy/service/client/lease_table.h"
 #include "deploy/service/client/worker_connections.h"
 
@@ -32,10 +32,10 @@ class LeaseKeeper {
   WorkerConnections& connections_;
   Clock& clock_;
   std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
+  Condition changed_;
   LeaseTable table_;
   bool stop_ = false;
-  std::thread thread_;
+  Thread thread_;  // goes last: it uses the rest
 };
 
 }  // namespace tributary

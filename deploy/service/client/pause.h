@@ -1,16 +1,16 @@
 // A pause of a call between two tries. Used only inside deploy/service/client.
 #pragma once
 
-#include <condition_variable>
 #include <mutex>
 
 #include "core/interface/clock.h"
+#include "core/interface/condition.h"
 
 namespace tributary {
 
 inline void pause(Clock& clock, Duration duration) {
   std::mutex mutex;
-  std::condition_variable nothing;
+  Condition nothing;
   std::unique_lock lock(mutex);
   clock.wait_until(nothing, lock, clock.now() + duration, [] { return false; });
 }

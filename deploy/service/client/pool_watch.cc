@@ -5,7 +5,10 @@
 namespace tributary {
 
 PoolWatch::PoolWatch(ControlPlane& control, WorkerConnections& connections)
-    : connections_(connections), judge_(control, connections), thread_([this] { run(); }) {
+    : connections_(connections),
+      clock_(connections.clock()),
+      judge_(control, connections),
+      thread_(clock_, [this] { run(); }) {
   connections_.watch([this](std::vector<SilentWorker> silent) {
     {
       const std::scoped_lock lock(mutex_);
@@ -29,7 +32,7 @@ PoolWatch::~PoolWatch() {
 void PoolWatch::run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stop_ || !silent_.empty(); });
+    clock_.wait(changed_, lock, [this] { return stop_ || !silent_.empty(); });
     if (stop_) return;
     const std::vector<SilentWorker> silent = std::exchange(silent_, {});
     judging_ = true;

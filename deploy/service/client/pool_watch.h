@@ -2,11 +2,12 @@
 // nothing tells a client; the control plane hears from every pool twice a second.
 #pragma once
 
-#include <condition_variable>
 #include <mutex>
-#include <thread>
 #include <vector>
 
+#include "core/interface/clock.h"
+#include "core/interface/condition.h"
+#include "core/interface/thread.h"
 #include "deploy/service/client/pool_judge.h"
 
 namespace tributary {
@@ -25,13 +26,14 @@ class PoolWatch {
   void run();
 
   WorkerConnections& connections_;
+  Clock& clock_;
   PoolJudge judge_;
   std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
+  Condition changed_;
   std::vector<SilentWorker> silent_;
   bool judging_ = false;
   bool stop_ = false;
-  std::thread thread_;
+  Thread thread_;  // goes last: it uses the rest
 };
 
 }  // namespace tributary

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
+#include <array>
+#include <bit>
 #include <set>
 #include <utility>
 
 #include "comm/wire/codec.h"
 #include "comm/wire/crc32c.h"
+#include "comm/wire/mac.h"
 #include "deploy/service/client/worker_replies.h"
 
 namespace tributary {
@@ -22,8 +24,9 @@ constexpr auto kGiveBackTimeout = std::chrono::seconds(30);
 constexpr auto kLastMoment = std::chrono::milliseconds(10);
 
 std::uint64_t random_number() {
-  std::random_device random;
-  return (std::uint64_t{random()} << 32) | random();
+  std::array<std::uint8_t, sizeof(std::uint64_t)> bytes{};
+  wire::fill_random(bytes);
+  return std::bit_cast<std::uint64_t>(bytes);
 }
 
 }  // namespace
@@ -503,7 +506,7 @@ void WorkerConnections::release(std::span<const std::shared_ptr<WorkerRequest>> 
     }
     return holding.empty();
   };
-  std::condition_variable& changed = requests.front()->call->changed;
+  Condition& changed = requests.front()->call->changed;
   // A request sent a moment before the deadline is not worth a connection.
   const Time patience = std::max(deadline.when(), clock_.now() + kLastMoment);
   if (clock_.wait_until(changed, lock, patience, released)) return;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -16,6 +15,7 @@
 #include "comm/wire/access_token.h"
 #include "core/base/deadline.h"
 #include "core/base/error.h"
+#include "core/interface/condition.h"
 #include "deploy/service/protocol/client_messages.h"
 
 namespace tributary {
@@ -58,7 +58,7 @@ struct WorkerMessage {
 struct WorkerRequest : WorkerMessage {
   /// Shared by the requests of one call.
   struct Call {
-    std::condition_variable changed;
+    Condition changed;
     bool failed = false;  // some request of it, or refused
   };
 

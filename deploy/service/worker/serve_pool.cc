@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <csignal>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,6 +13,8 @@
 #include "comm/wire/access_token.h"
 #include "core/base/line_writer.h"
 #include "core/interface/clock.h"
+#include "core/interface/condition.h"
+#include "core/interface/thread.h"
 #include "core/pool/gather_all.h"
 #include "core/pool/pool_worker.h"
 #include "deploy/runtime/device.h"
@@ -100,7 +100,7 @@ void check_own_certificate(const WorkerOptions& options, std::string_view addres
 class Ticker {
  public:
   Ticker(Clock& clock, std::function<void(Time)> work)
-      : thread_([this, &clock, work = std::move(work)] {
+      : thread_(clock, [this, &clock, work = std::move(work)] {
           std::unique_lock lock(mutex_);
           while (
               !clock.wait_until(changed_, lock, clock.now() + kTick, [this] { return ended_; })) {
@@ -122,9 +122,9 @@ class Ticker {
 
  private:
   std::mutex mutex_;
-  std::condition_variable changed_;
+  Condition changed_;
   bool ended_ = false;
-  std::thread thread_;
+  Thread thread_;  // goes last: it uses the rest
 };
 
 WorkerConfig worker_config(const WorkerOptions& options, const PoolModel& model,
@@ -252,8 +252,8 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   }
 
   const milliseconds start_timeout(options.start_timeout_ms);
-  const int share = threads_per_worker(communicator);
   const auto in = [&](Duration timeout) { return Deadline::after(clock.now(), timeout); };
+  const int share = threads_per_worker(communicator, in(kAgreeTimeout));
   const wire::Token pool_key = share_pool_key(communicator, in(start_timeout));
   WorkerDevice device;
   PoolModel model;

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <mutex>
 #include <string>
 
+#include "core/interface/condition.h"
 #include "core/interface/manual_clock.h"
+#include "core/interface/thread.h"
 
 namespace tributary {
 namespace {
@@ -22,7 +24,7 @@ class ManualClockTest : public ::testing::Test {
  protected:
   ManualClock clock_{kBegin};
   std::mutex mutex_;
-  std::condition_variable changed_;
+  Condition changed_;
 };
 
 TEST_F(ManualClockTest, AWaitMovesItToTheEndOfTheWait) {
@@ -67,13 +69,52 @@ TEST_F(ManualClockTest, EventsRunInTheirOrderAndMayPlanOthers) {
 TEST(SteadyClock, AWaitEndsAtItsTimeOrWhereItsConditionHolds) {
   Clock& clock = steady_clock();
   std::mutex mutex;
-  std::condition_variable changed;
+  Condition changed;
   std::unique_lock lock(mutex);
   const Time begin = clock.now();
   EXPECT_TRUE(clock.wait_until(changed, lock, begin + hours(1), [] { return true; }));
   EXPECT_FALSE(clock.wait_until(changed, lock, begin + milliseconds(1), [] { return false; }));
   EXPECT_GE(clock.now(), begin + milliseconds(1));
 }
+
+class ClockThreads : public ::testing::TestWithParam<bool> {
+ protected:
+  ManualClock manual_;
+  Clock& clock_ = GetParam() ? static_cast<Clock&>(manual_) : steady_clock();
+};
+
+TEST_P(ClockThreads, AThreadTellsAnotherWhichWaitsWithoutATime) {
+  std::mutex mutex;
+  Condition changed;
+  bool asked = false;
+  bool answered = false;
+  const Time begin = manual_.now();
+  Thread thread(clock_, [&] {
+    std::unique_lock lock(mutex);
+    clock_.wait(changed, lock, [&] { return asked; });
+    answered = true;
+    changed.notify_all();
+  });
+  std::unique_lock lock(mutex);
+  asked = true;
+  changed.notify_all();
+  clock_.wait(changed, lock, [&] { return answered; });
+  lock.unlock();
+  thread.join();
+  thread.join();
+  EXPECT_EQ(changed.notifications(), 2U);
+  EXPECT_EQ(manual_.now(), begin);
+}
+
+TEST_P(ClockThreads, ItsEndIsWaitedFor) {
+  std::atomic<bool> ended = false;
+  {
+    const Thread thread(clock_, [&] { ended = true; });
+  }
+  EXPECT_TRUE(ended);
+}
+
+INSTANTIATE_TEST_SUITE_P(Clocks, ClockThreads, ::testing::Bool());
 
 TEST(Deadline, IsJudgedByTheTimeThatIsPassedIn) {
   const Deadline deadline = Deadline::after(kBegin, seconds(2));

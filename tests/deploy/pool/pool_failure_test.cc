@@ -241,8 +241,7 @@ class LateClock final : public Clock {
   [[nodiscard]] Time now() const override {
     return steady_clock().now() - (late ? std::chrono::hours(1) : std::chrono::hours(0));
   }
-  void wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
-                  Time until) override {
+  void wait_until(Condition& changed, std::unique_lock<std::mutex>& lock, Time until) override {
     steady_clock().wait_until(changed, lock, until);
   }
 

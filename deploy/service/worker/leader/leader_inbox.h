@@ -2,7 +2,6 @@
 // the control plane, from a signal. It is the border between their threads and the leader's.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -13,6 +12,7 @@
 #include "core/base/deadline.h"
 #include "core/base/error.h"
 #include "core/interface/clock.h"
+#include "core/interface/condition.h"
 #include "deploy/service/protocol/pool_messages.h"
 #include "deploy/service/protocol/worker_messages.h"
 
@@ -98,7 +98,7 @@ class LeaderInbox {
 
   Clock& clock_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  Condition changed_;
   LeaderMail mail_;
   std::map<std::pair<SequenceId, std::int32_t>, LeaderMail::Progress> progress_;
   bool completed_ = false;  // progress_ has an owner with all its rows

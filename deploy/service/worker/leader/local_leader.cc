@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/interface/condition.h"
 #include "deploy/service/protocol/dispatch_message.h"
 
 namespace tributary {
@@ -19,7 +19,7 @@ constexpr const char* kBehind = "the pool's leader is behind";
 struct Leaving {
   std::vector<std::byte> order;
   std::mutex mutex;
-  std::condition_variable changed;
+  Condition changed;
   std::size_t left = 0;  // workers, under the mutex
 };
 
@@ -98,7 +98,7 @@ Status LocalLeader::send(std::span<const std::byte> order, Deadline deadline) {
                 [leaving](const Status& /*status*/) {
                   const std::lock_guard lock(leaving->mutex);
                   ++leaving->left;
-                  leaving->changed.notify_one();
+                  leaving->changed.notify_all();
                 });
   }
   std::unique_lock lock(leaving->mutex);

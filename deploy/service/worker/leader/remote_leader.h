@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -16,6 +15,7 @@
 #include "comm/wire/access_token.h"
 #include "core/base/deadline.h"
 #include "core/interface/clock.h"
+#include "core/interface/condition.h"
 #include "deploy/service/worker/home/home_queue.h"
 #include "deploy/service/worker/home/leader_port.h"
 #include "deploy/service/worker/home/peers.h"
@@ -62,7 +62,7 @@ class RemoteLeader final : public LeaderPort {
   std::atomic<PeerId> leader_ = 0;
 
   std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
+  Condition changed_;
   std::map<std::uint64_t, std::vector<std::byte>> orders_;  // that have arrived, by number
   std::uint64_t next_order_ = 1;
   Status lost_;
