@@ -15,6 +15,7 @@
 #include "core/base/hash.h"
 #include "core/base/limits.h"
 #include "tests/deploy/service/worker/leader/leader_rig.h"
+#include "tests/dice.h"
 
 namespace tributary::test {
 namespace {
@@ -26,23 +27,6 @@ constexpr Duration kLongestOrder = milliseconds(400);
 /// An answer that waits for nothing but orders: one that runs, and its own.
 constexpr Duration kAnswerTime = 2 * kLongestOrder + milliseconds(50);
 constexpr Duration kComing = seconds(30);  // of clients
-
-/// Draws of a seed, the same everywhere.
-class Dice {
- public:
-  explicit Dice(std::uint64_t seed) : state_(mix64(seed + 1)) {}
-  /// 0 .. sides - 1.
-  std::int64_t roll(std::int64_t sides) {
-    state_ += kGoldenGamma;
-    return static_cast<std::int64_t>(mix64(state_) % static_cast<std::uint64_t>(sides));
-  }
-  std::int64_t between(std::int64_t low, std::int64_t high) { return low + roll(high - low + 1); }
-  bool one_in(std::int64_t n) { return roll(n) == 0; }
-  Duration up_to(Duration most) { return Duration(roll(most.count())); }
-
- private:
-  std::uint64_t state_;
-};
 
 LeaderConfig draw_config(Dice& dice) {
   LeaderConfig config = rig_config(static_cast<int>(dice.between(1, 4)),

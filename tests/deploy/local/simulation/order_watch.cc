@@ -1,0 +1,58 @@
+#include "tests/deploy/local/simulation/order_watch.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "core/base/limits.h"
+#include "core/sequencer/order.h"
+
+namespace tributary::test {
+
+void OrderWatch::take(int rank, std::uint64_t number, std::span<const std::byte> order) {
+  const auto [found, first] = orders_.try_emplace(number, order.begin(), order.end());
+  if (!first) {
+    EXPECT_TRUE(std::ranges::equal(found->second, order))
+        << "order " << number << " is another one at worker " << rank;
+  }
+  for (auto next = orders_.find(applied_ + 1); next != orders_.end();
+       next = orders_.find(applied_ + 1)) {
+    ++applied_;
+    apply(next->second);
+  }
+}
+
+void OrderWatch::apply(std::span<const std::byte> order) {
+  const Order decoded = decode_order(order);
+  EXPECT_EQ(decoded.round, applied_);
+  for (const TableOp& op : decoded.ops) {
+    table_.apply(op);
+    if (const auto* admit = std::get_if<AdmitOp>(&op)) running_.insert(admit->sequence.id);
+    if (const auto* end = std::get_if<FreeOp>(&op)) running_.erase(end->id);
+  }
+  check();
+}
+
+void OrderWatch::check() const {
+  std::set<std::pair<std::int32_t, std::int32_t>> used;
+  for (const SequenceId id : running_) {
+    const Sequence& s = table_.at(id);
+    EXPECT_LE(s.length, s.limit_tokens);
+    std::int64_t left = s.length;
+    for (const Leaf& leaf : s.leaves) {
+      EXPECT_TRUE(leaf.owner >= 0 && leaf.owner < workers_) << leaf.owner;
+      for (const std::int32_t page : leaf.pages) {
+        EXPECT_TRUE(used.emplace(leaf.owner, page).second)
+            << "page " << page << " of worker " << leaf.owner << " has two owners";
+      }
+      const std::int64_t rows = std::clamp<std::int64_t>(left, 0, table_.leaf_tokens());
+      EXPECT_GE(std::ssize(leaf.pages) * kPageTokens, rows) << "sequence " << id;
+      left -= rows;
+    }
+    EXPECT_EQ(left, 0) << "rows of sequence " << id << " lie nowhere";
+  }
+}
+
+}  // namespace tributary::test

@@ -1,0 +1,40 @@
+// What the ranks of a simulated pool were ordered, and the sequence table that follows from it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "core/cache/sequence_table.h"
+
+namespace tributary::test {
+
+/// Fails the test where two ranks get different orders, a page has two owners, or a leaf lacks
+/// pages for its rows.
+class OrderWatch {
+ public:
+  OrderWatch(int workers, int leaf_tokens) : workers_(workers), table_(leaf_tokens) {}
+
+  /// A rank has got this order. The orders' numbers are 1, 2, ...; they may overtake each other.
+  void take(int rank, std::uint64_t number, std::span<const std::byte> order);
+  /// As of the last order that some rank has got, with all before it.
+  [[nodiscard]] const SequenceTable& table() const noexcept { return table_; }
+  /// How many sequences it has.
+  [[nodiscard]] std::size_t running() const noexcept { return running_.size(); }
+  [[nodiscard]] std::uint64_t orders() const noexcept { return applied_; }
+
+ private:
+  void apply(std::span<const std::byte> order);
+  void check() const;
+
+  int workers_;
+  std::map<std::uint64_t, std::vector<std::byte>> orders_;  // by number
+  std::uint64_t applied_ = 0;
+  SequenceTable table_;
+  std::set<SequenceId> running_;
+};
+
+}  // namespace tributary::test

@@ -1,0 +1,331 @@
+#include "tests/deploy/local/simulation/seeded_tier.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "core/base/hash.h"
+#include "deploy/service/protocol/dispatch_message.h"
+#include "deploy/service/protocol/worker_messages.h"
+
+namespace tributary::test {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+constexpr Time kOutset{std::chrono::hours(1)};
+constexpr int kActions = 120;  // of all clients
+constexpr int kLayers = 2;
+/// The longest that a message is under way, or a thread or a process is held up.
+constexpr Duration kLongestFault = milliseconds(700);
+/// A call that ends at its deadline goes through a few threads, each of which may be held up.
+constexpr Duration kGrace = 4 * kLongestFault;
+
+MlaShape tiny_shape() {
+  return {.name = "tiny",
+          .heads = 2,
+          .kv_lora_rank = 16,
+          .qk_rope_head_dim = 8,
+          .layers = kLayers,
+          .softmax_scale = 0.25};
+}
+
+/// One seed in four loses worker 0, which leads, one another worker.
+int draw_victim(std::uint64_t seed, int workers, Dice& dice) {
+  if (seed % 4 == 1) return static_cast<int>(dice.between(1, workers - 1));
+  return seed % 4 == 3 ? 0 : -1;
+}
+
+}  // namespace
+
+SeededTier::SeededTier(std::uint64_t seed)
+    : dice_(seed),
+      clock_(seed, kOutset, [this](int process) { return draw_hold_up(process); }),
+      network_(clock_,
+               {.delay = [this] { return draw_delay(); },
+                .header =
+                    [this](int process, std::uint16_t type, std::span<const std::byte> header) {
+                      ++events_;
+                      note_message(process, type, header);
+                    },
+                .payload =
+                    [this](int process, std::uint16_t type, std::span<const std::byte> header,
+                           std::span<const std::byte> payload) {
+                      note_message(process, type, payload);
+                      static_cast<void>(wire::dispatch<wire::PoolOrder>(
+                          static_cast<wire::MessageType>(type), header,
+                          [&](const wire::PoolOrder& order) {
+                            orders_.take(process - rank_process(0), order.number, payload);
+                          }));
+                    }}),
+      workers_(static_cast<int>(dice_.between(2, 4))),
+      victim_(draw_victim(seed, workers_, dice_)),
+      options_(draw_options()),
+      control_(clock_),
+      group_(workers_, clock_),
+      orders_(workers_, options_.leaf_tokens),
+      ranks_(static_cast<std::size_t>(workers_)),
+      clients_(static_cast<std::size_t>(dice_.between(3, 5))) {}
+
+SeededTier::~SeededTier() = default;
+
+double SeededTier::simulated_seconds() const {
+  return seconds_between(kOutset, clock_.now());
+}
+
+std::uint64_t SeededTier::digest() const {
+  return mix64(digest_ ^ clock_.digest());
+}
+
+WorkerOptions SeededTier::draw_options() {
+  WorkerOptions options;
+  options.name = "simulated";
+  options.transport = TransportChoice::kLocal;
+  options.backend = "reference";
+  options.given_shape = tiny_shape();
+  options.row_format = RowFormat::kF32;
+  options.query_dtype = DType::kF32;
+  options.leaf_tokens = dice_.one_in(2) ? 64 : 128;
+  options.kv_gib = static_cast<double>(dice_.between(12, 40)) * kLayers * 64 * 24 * 4 / 0x1p30;
+  options.threads = 1;
+  options.start_timeout_ms = 60'000;
+  options.leader.max_batch = static_cast<int>(dice_.between(1, 8));
+  options.leader.lease_ms = 8'000;
+  options.leader.canary_interval_ms = 100;
+  if (dice_.one_in(2)) options.sequencer.move_bytes_per_s = 1e9;
+  return options;
+}
+
+Duration SeededTier::draw_hold_up(int process) {
+  const auto still = still_until_.find(process);
+  if (still != still_until_.end() && clock_.now() < still->second) {
+    return still->second - clock_.now();
+  }
+  if (!calm_ && dice_.one_in(250)) {
+    ++faults_;
+    return dice_.up_to(kLongestFault);
+  }
+  return dice_.up_to(microseconds(30));
+}
+
+Duration SeededTier::draw_delay() {
+  if (!calm_ && dice_.one_in(50)) {
+    ++faults_;
+    return dice_.up_to(kLongestFault);
+  }
+  return microseconds(dice_.between(20, 300));
+}
+
+void SeededTier::note(std::uint64_t value) {
+  digest_ = mix64(digest_ ^ (value + kGoldenGamma));
+}
+
+void SeededTier::note_message(int process, std::uint16_t type, std::span<const std::byte> bytes) {
+  note(static_cast<std::uint64_t>(process));
+  note(type);
+  for (const std::byte byte : bytes) note(static_cast<std::uint64_t>(byte));
+}
+
+void SeededTier::pass(Duration duration) {
+  Condition nothing;
+  std::unique_lock lock(mutex_);
+  clock_.wait_until(nothing, lock, clock_.now() + duration, [] { return false; });
+}
+
+void SeededTier::start(Process& process, int number, std::function<void()> body) {
+  clock_.as_process(number, [&] {
+    process.thread = clock_.start([this, &process, body = std::move(body)] {
+      Status status = status_of(body);
+      const std::lock_guard lock(mutex_);
+      process.status = std::move(status);
+      process.ended = true;
+      changed_.notify_all();
+    });
+  });
+}
+
+bool SeededTier::wait_end(const Process& process, Duration limit) {
+  std::unique_lock lock(mutex_);
+  return clock_.wait_until(changed_, lock, clock_.now() + limit,
+                           [&] { return process.ended || process.killed; });
+}
+
+void SeededTier::work(int rank) {
+  WorkerEvents events;
+  events.log = [](const std::string&) {};
+  events.serving = [this](const RegisterPool&) {
+    const std::lock_guard lock(mutex_);
+    serving_ = true;
+    changed_.notify_all();
+  };
+  const auto communicator = group_.take(rank);
+  const Status end = status_of([&] {
+    run_worker(
+        options_, *communicator, network_.of(rank_process(rank)), events,
+        [this](RegisterPool pool, ControlLinkHandlers handlers) {
+          return connect(std::move(pool), std::move(handlers));
+        },
+        clock_);
+  });
+  if (!end.ok()) group_.poison(end);  // as a process that ends
+  if (rank == 0) control_.lose(end);
+  end.throw_if_error();
+}
+
+/// The tier's side of the channel, which a killed worker does not take with it.
+std::unique_ptr<ControlChannel> SeededTier::connect(RegisterPool pool,
+                                                    ControlLinkHandlers handlers) {
+  class Line final : public ControlChannel {
+   public:
+    explicit Line(std::unique_ptr<ControlChannel>& other) : other_(other) {}
+    ~Line() override { other_.reset(); }
+    void tell(const FromPool& word) override { other_->tell(word); }
+
+   private:
+    std::unique_ptr<ControlChannel>& other_;
+  };
+  ranks_.front().channel = control_.connect(std::move(pool), std::move(handlers));
+  return std::make_unique<Line>(ranks_.front().channel);
+}
+
+void SeededTier::be_client(int client) {
+  const std::shared_ptr<ControlPlane> control(std::shared_ptr<void>(), &control_);
+  TierClientConfig config;
+  config.waiting = [](const std::string&) {};
+  TierClient tier(config, network_.of(client_process(client)), control, clock_);
+  SimulatedClient user({.clock = clock_,
+                        .dice = dice_,
+                        .orders = orders_,
+                        .broken = [this] { return broken_; },
+                        .note = [this](std::uint64_t value) { note(value); },
+                        .grace = kGrace},
+                       tier);
+  user.run(kActions / static_cast<int>(clients_.size()));
+  events_ += user.calls();
+}
+
+void SeededTier::run() {
+  clock_.run([this] {
+    for (int rank = 0; rank < workers_; ++rank) {
+      start(ranks_[static_cast<std::size_t>(rank)], rank_process(rank),
+            [this, rank] { work(rank); });
+    }
+    {
+      std::unique_lock lock(mutex_);
+      ASSERT_TRUE(
+          clock_.wait_until(changed_, lock, kOutset + seconds(30), [this] { return serving_; }));
+    }
+    calm_ = false;
+    for (std::size_t c = 0; c < clients_.size(); ++c) {
+      start(clients_[c], client_process(static_cast<int>(c)),
+            [this, c] { be_client(static_cast<int>(c)); });
+    }
+    weather();
+    for (Process& process : clients_)
+      process.killed ? process.thread.detach() : process.thread.join();
+    for (Process& process : ranks_)
+      process.killed ? process.thread.detach() : process.thread.join();
+    network_.forget_killed();
+  });
+}
+
+/// Until all clients have ended, and the pool after them.
+void SeededTier::weather() {
+  const std::int64_t killing_at = dice_.between(1000, 1100);  // events
+  bool client_killed = false;
+  while (!std::ranges::all_of(clients_, [](const Process& c) { return c.ended || c.killed; })) {
+    pass(milliseconds(dice_.between(20, 200)));
+    if (clock_.now() > kOutset + std::chrono::hours(1)) FAIL() << "clients do not end";
+    if (victim_ >= 0 && events_ >= killing_at && faults_ >= 50) return kill_worker();
+    check_heartbeat();
+    if (dice_.one_in(12)) stand_still();
+    if (dice_.one_in(6)) cut();
+    if (!std::exchange(client_killed, client_killed || (events_ >= 500 && dice_.one_in(8)))) {
+      if (client_killed) kill_client();
+    }
+  }
+  calm_ = true;
+  check_idle();
+  end_pool();
+}
+
+void SeededTier::stand_still() {
+  const std::int64_t which = dice_.roll(workers_ + std::ssize(clients_));
+  const int process = which < workers_ ? rank_process(static_cast<int>(which))
+                                       : client_process(static_cast<int>(which) - workers_);
+  still_until_[process] = clock_.now() + dice_.up_to(kLongestFault);
+  ++faults_;
+}
+
+void SeededTier::cut() {
+  const auto client = static_cast<int>(dice_.roll(std::ssize(clients_)));
+  if (clients_[static_cast<std::size_t>(client)].killed) return;
+  if (network_.cut(client_process(client), static_cast<std::size_t>(dice_.roll(1000)))) ++faults_;
+}
+
+void SeededTier::kill_client() {
+  const auto client = static_cast<std::size_t>(dice_.roll(std::ssize(clients_)));
+  if (clients_[client].ended) return;
+  clients_[client].killed = true;
+  network_.kill(client_process(static_cast<int>(client)));
+  ++faults_;
+}
+
+void SeededTier::kill_worker() {
+  const Time since = clock_.now();
+  broken_ = true;
+  ++faults_;
+  ranks_[static_cast<std::size_t>(victim_)].killed = true;
+  network_.kill(rank_process(victim_));
+  if (victim_ == 0) {
+    ranks_.front().channel.reset();
+    control_.lose({ErrorCode::kPoolLost, "its connection has ended"});
+  }
+  end_broken_pool(since);
+}
+
+void SeededTier::check_heartbeat() {
+  const Heartbeat heartbeat = control_.heartbeat();
+  ASSERT_EQ(std::ssize(heartbeat.workers), workers_);
+  for (const Heartbeat::Worker& worker : heartbeat.workers) {
+    EXPECT_GE(worker.pages_used, 0);
+    EXPECT_GE(worker.pages_reserved, 0);
+    note(static_cast<std::uint64_t>(worker.pages_used));
+  }
+}
+
+/// Nobody has a sequence any more: what killed clients had ends with their leases.
+void SeededTier::check_idle() {
+  pass(milliseconds(options_.leader.lease_ms) + seconds(3));
+  EXPECT_EQ(orders_.running(), 0U);
+  for (const Heartbeat::Worker& worker : control_.heartbeat().workers) {
+    EXPECT_EQ(worker.pages_used, 0) << "worker " << worker.rank;
+    EXPECT_EQ(worker.pages_reserved, 0) << "worker " << worker.rank;
+  }
+}
+
+void SeededTier::end_pool() {
+  control_.terminate();
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    ASSERT_TRUE(wait_end(ranks_[r], milliseconds(options_.leader.drain_timeout_ms) + seconds(5)));
+    EXPECT_TRUE(ranks_[r].status.ok()) << "worker " << r << ": " << ranks_[r].status.message();
+  }
+}
+
+/// All others notice, and say so, within the time that they wait for an order at most.
+void SeededTier::end_broken_pool(Time since) {
+  const Duration limit = 2 * milliseconds(options_.failure_timeout_ms) + 2 * kGrace;
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    ASSERT_TRUE(wait_end(ranks_[r], since + limit - clock_.now())) << "worker " << r;
+    EXPECT_NE(ranks_[r].killed, !ranks_[r].status.ok()) << "worker " << r;
+  }
+  for (const Process& client : clients_) ASSERT_TRUE(wait_end(client, seconds(120)));
+  calm_ = true;
+}
+
+}  // namespace tributary::test

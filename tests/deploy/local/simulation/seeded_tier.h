@@ -1,0 +1,102 @@
+// A whole tier of one pool on a simulated clock, from one seed: run_worker() on every rank, over
+// the threads' communicator and a slow network, LocalControl, and clients; and what goes wrong.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "comm/local/thread_group.h"
+#include "core/interface/simulated_clock.h"
+#include "core/interface/thread.h"
+#include "deploy/local/local_control.h"
+#include "deploy/service/worker/serve_pool.h"
+#include "tests/deploy/local/simulation/order_watch.h"
+#include "tests/deploy/local/simulation/simulated_client.h"
+#include "tests/deploy/local/simulation/simulated_network.h"
+#include "tests/dice.h"
+
+namespace tributary::test {
+
+class SeededTier {
+ public:
+  explicit SeededTier(std::uint64_t seed);
+  ~SeededTier();
+  SeededTier(const SeededTier&) = delete;
+  SeededTier& operator=(const SeededTier&) = delete;
+
+  /// Runs to the end of the pool, which is in order unless a worker was killed. Call it once.
+  void run();
+
+  [[nodiscard]] int workers() const noexcept { return workers_; }
+  [[nodiscard]] int killed_worker() const noexcept { return broken_ ? victim_ : -1; }  // -1: none
+  /// Messages that have arrived, and calls of clients.
+  [[nodiscard]] int events() const noexcept { return events_; }
+  /// Messages and threads that were held up for long, processes that stood still, connections that
+  /// broke, processes that were killed.
+  [[nodiscard]] int faults() const noexcept { return faults_; }
+  [[nodiscard]] std::uint64_t turns() const { return clock_.turns(); }
+  [[nodiscard]] std::uint64_t orders() const { return orders_.orders(); }
+  [[nodiscard]] double simulated_seconds() const;
+  /// Of all turns, messages and answers.
+  [[nodiscard]] std::uint64_t digest() const;
+
+ private:
+  /// A process with one main thread. A killed one is left as it is.
+  struct Process {
+    std::thread thread;
+    bool killed = false;
+    bool ended = false;
+    Status status;
+    std::unique_ptr<ControlChannel> channel;  // of rank 0
+  };
+  static int rank_process(int rank) { return 1 + rank; }
+  static int client_process(int client) { return 100 + client; }
+
+  [[nodiscard]] WorkerOptions draw_options();
+  [[nodiscard]] Duration draw_hold_up(int process);
+  [[nodiscard]] Duration draw_delay();
+  void note(std::uint64_t value);
+  void note_message(int process, std::uint16_t type, std::span<const std::byte> bytes);
+  void pass(Duration duration);
+  void start(Process& process, int number, std::function<void()> body);
+  [[nodiscard]] bool wait_end(const Process& process, Duration limit);
+
+  void work(int rank);
+  [[nodiscard]] std::unique_ptr<ControlChannel> connect(RegisterPool pool,
+                                                        ControlLinkHandlers handlers);
+  void be_client(int client);
+  void weather();
+  void stand_still();
+  void cut();
+  void kill_client();
+  void kill_worker();
+  void check_heartbeat();
+  void check_idle();
+  void end_pool();
+  void end_broken_pool(Time since);
+
+  Dice dice_;
+  SimulatedClock clock_;
+  SimulatedNetwork network_;
+  int workers_;
+  int victim_;  // the worker that will be killed; -1: none
+  WorkerOptions options_;
+  LocalControl control_;
+  ThreadGroup group_;
+  OrderWatch orders_;
+  std::vector<Process> ranks_;
+  std::vector<Process> clients_;
+  std::map<int, Time> still_until_;  // by process
+  std::mutex mutex_;
+  Condition changed_;  // for the ends of processes, and `serving_`
+  bool serving_ = false;
+  bool broken_ = false;
+  bool calm_ = true;  // no faults
+  int events_ = 0;
+  int faults_ = 0;
+  std::uint64_t digest_ = 0;
+};
+
+}  // namespace tributary::test

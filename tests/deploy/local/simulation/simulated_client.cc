@@ -1,0 +1,275 @@
+#include "tests/deploy/local/simulation/simulated_client.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <mutex>
+#include <span>
+#include <utility>
+
+#include "core/interface/condition.h"
+
+namespace tributary::test {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+void SimulatedClient::run(int actions) {
+  for (int i = 0; i < actions && !lost_; ++i) {
+    act();
+    pass(tier_.dice.up_to(milliseconds(20)));
+  }
+  while (!held_.empty() && !lost_) leave(held_.size() - 1);
+}
+
+void SimulatedClient::pass(Duration duration) {
+  std::mutex mutex;
+  Condition nothing;
+  std::unique_lock lock(mutex);
+  tier_.clock.wait_until(nothing, lock, tier_.clock.now() + duration, [] { return false; });
+}
+
+Status SimulatedClient::call(const char* what, Duration patience,
+                             const std::function<void(Deadline)>& work, bool may_be_refused) {
+  ++calls_;
+  const Time begin = tier_.clock.now();
+  Status status = status_of([&] { work(Deadline::after(begin, patience)); });
+  const Duration took = tier_.clock.now() - begin;
+  EXPECT_LE(took, patience + tier_.grace) << what << ": " << status.message();
+  tier_.note(static_cast<std::uint64_t>(status.code()));
+  tier_.note(static_cast<std::uint64_t>(took.count()));
+  const ErrorCode code = status.code();
+  if (code == ErrorCode::kPoolLost) lost_ = true;
+  const bool again = code == ErrorCode::kFailedPrecondition &&
+                     (may_be_refused || status.message().ends_with("until the deadline"));
+  const bool usual = code == ErrorCode::kOk || code == ErrorCode::kDeadlineExceeded ||
+                     code == ErrorCode::kUnavailable || code == ErrorCode::kPoolFull || again;
+  EXPECT_TRUE(usual || (tier_.broken() && code == ErrorCode::kPoolLost))
+      << what << ": " << error_code_name(code) << ": " << status.message();
+  if (!usual) lost_ = true;
+  return status;
+}
+
+bool SimulatedClient::insist(const char* what, const std::function<void(Deadline)>& work,
+                             bool may_be_refused) {
+  Status status;
+  for (int i = 0; i < 20 && !lost_; ++i) {
+    status = call(what, milliseconds(tier_.dice.between(500, 4000)), work, may_be_refused);
+    if (status.ok()) return true;
+    if (status.code() == ErrorCode::kFailedPrecondition) pass(seconds(1));
+    if (tier_.broken() && i >= 3) break;
+  }
+  EXPECT_TRUE(tier_.broken()) << what << ": " << status.message();
+  lost_ = true;
+  return false;
+}
+
+SimulatedClient::Values SimulatedClient::draw(std::size_t count) {
+  Values values(count);
+  for (float& value : values) value = tier_.dice.value();
+  return values;
+}
+
+void SimulatedClient::act() {
+  const std::int64_t what = tier_.dice.roll(20);
+  if (held_.empty() || (what == 0 && held_.size() < 3)) return start();
+  const auto index = static_cast<std::size_t>(tier_.dice.roll(std::ssize(held_)));
+  Held& held = held_[index];
+  if (what == 1) return truncate(held);
+  if (what == 2) return extend(held);
+  if (what == 3) return leave(index);
+  const SequenceHandle& handle = held.handle;
+  if (handle.length + 3 > handle.prompt_tokens + handle.max_new_tokens) return leave(index);
+  step(held);
+}
+
+void SimulatedClient::start() {
+  Held held;
+  const AdmitRequest wanted{.prompt_tokens = tier_.dice.roll(200),
+                            .max_new_tokens = tier_.dice.between(3, 60),
+                            .spread = static_cast<SpreadPolicy>(tier_.dice.roll(3))};
+  const Status admitted = call("admit", seconds(tier_.dice.between(1, 3)), [&](Deadline deadline) {
+    held.handle = client_.admit(wanted, deadline);
+  });
+  if (!admitted.ok()) return;
+  const auto width = static_cast<std::size_t>(held.handle.shape.latent_dim());
+  held.rows.resize(static_cast<std::size_t>(held.handle.shape.layers));
+  for (int layer = 0; layer < held.handle.shape.layers; ++layer) {
+    std::vector<float> all;
+    for (std::int64_t p = 0; p < wanted.prompt_tokens; ++p) {
+      const Values& row = held.rows[static_cast<std::size_t>(layer)].emplace_back(draw(width));
+      all.insert(all.end(), row.begin(), row.end());
+    }
+    if (!insist("push_rows", [&](Deadline deadline) {
+          client_.push_rows(held.handle, layer, 0, std::as_bytes(std::span(all)), deadline);
+        })) {
+      return;
+    }
+  }
+  if (!insist("wait_ready",
+              [&](Deadline deadline) { client_.wait_ready(held.handle, deadline); })) {
+    return;
+  }
+  check_workers(held);
+  held_.push_back(std::move(held));
+}
+
+void SimulatedClient::step(Held& held) {
+  const auto tokens = static_cast<std::int32_t>(tier_.dice.between(1, 3));
+  const auto before = static_cast<std::size_t>(held.handle.length);
+  const auto width = static_cast<std::size_t>(held.handle.shape.latent_dim());
+  for (auto& rows : held.rows) {
+    rows.resize(before);
+    for (std::int32_t t = 0; t < tokens; ++t) rows.push_back(draw(width));
+  }
+  int layer = 0;
+  while (layer < held.handle.shape.layers && attend(held, layer, tokens)) ++layer;
+  if (lost_) return;
+  const bool whole = layer == held.handle.shape.layers;
+  const auto accepted = static_cast<std::int32_t>(whole ? tier_.dice.between(1, tokens) : 0);
+  SequenceHandle* handle = &held.handle;
+  if (!insist(
+          "commit",
+          [&](Deadline deadline) {
+            client_.commit(std::span(&handle, 1), std::span(&accepted, 1), deadline);
+          },
+          held.given_up)) {
+    return;
+  }
+  EXPECT_EQ(held.handle.length, static_cast<std::int64_t>(before) + accepted);
+  check_leader(held);
+}
+
+/// Some of the calls are given up early: the same one may come again, or the step ends here.
+bool SimulatedClient::attend(Held& held, int layer, std::int32_t tokens) {
+  const auto heads = static_cast<std::size_t>(held.handle.shape.heads);
+  const auto width = static_cast<std::size_t>(held.handle.shape.latent_dim());
+  const std::size_t record = heads * (static_cast<std::size_t>(held.handle.shape.kv_lora_rank) + 1);
+  const auto count = static_cast<std::size_t>(tokens);
+  const Values query = draw(count * heads * width);
+  std::vector<float> row;
+  for (std::size_t t = 0; t < count; ++t) {
+    const Values& one = held.rows[static_cast<std::size_t>(layer)]
+                                 [static_cast<std::size_t>(held.handle.length) + t];
+    row.insert(row.end(), one.begin(), one.end());
+  }
+  for (int i = 0; i < 3 && !lost_; ++i) {
+    std::vector<float> output(count * record);
+    const LayerItem item{.sequence = &held.handle,
+                         .tokens = tokens,
+                         .query = {query.data(), 0},
+                         .row = {row.data(), 0},
+                         .output = output.data()};
+    const Duration patience = tier_.dice.one_in(15)
+                                  ? Duration(milliseconds(tier_.dice.between(1, 20)))
+                                  : Duration(milliseconds(tier_.dice.between(300, 3000)));
+    const Status status = call(
+        "attend", patience,
+        [&](Deadline deadline) { client_.attend(std::span(&item, 1), layer, deadline); },
+        held.given_up);
+    held.given_up = held.given_up || !status.ok();
+    if (!status.ok()) continue;
+    check_workers(held);
+    for (std::size_t t = 0; t < count; ++t) {
+      check_output(held, layer, std::span(query).subspan(t * heads * width, heads * width),
+                   std::span(output).subspan(t * record, record),
+                   held.handle.length + static_cast<std::int64_t>(t));
+    }
+    return true;
+  }
+  return false;
+}
+
+/// In float64, over the rows that were acknowledged, and those of the step.
+void SimulatedClient::check_output(const Held& held, int layer, std::span<const float> query,
+                                   std::span<const float> output, std::int64_t position) const {
+  const auto heads = static_cast<std::size_t>(held.handle.shape.heads);
+  const auto width = static_cast<std::size_t>(held.handle.shape.latent_dim());
+  const auto rank = static_cast<std::size_t>(held.handle.shape.kv_lora_rank);
+  const auto& rows = held.rows[static_cast<std::size_t>(layer)];
+  for (std::size_t h = 0; h < heads; ++h) {
+    std::vector<double> value(rank);
+    double sum = 0;
+    for (std::int64_t p = 0; p <= position; ++p) {
+      const Values& row = rows[static_cast<std::size_t>(p)];
+      double score = 0;
+      for (std::size_t i = 0; i < width; ++i) score += double{query[h * width + i]} * row[i];
+      const double weight = std::exp(score * held.handle.shape.softmax_scale);
+      sum += weight;
+      for (std::size_t i = 0; i < rank; ++i) value[i] += weight * row[i];
+    }
+    // Rounding of the sums of a few hundred terms, and of the result, to float.
+    for (std::size_t i = 0; i < rank; ++i) {
+      ASSERT_NEAR(output[h * rank + i], value[i] / sum, 1e-5) << "position " << position;
+    }
+    ASSERT_NEAR(output[heads * rank + h], std::log(sum), 1e-5) << "position " << position;
+  }
+}
+
+void SimulatedClient::truncate(Held& held) {
+  const std::uint32_t epoch = held.handle.epoch;
+  const std::int64_t before = held.handle.length;
+  const std::int64_t after = before - tier_.dice.roll(std::min<std::int64_t>(before + 1, 80));
+  const Status status = call(
+      "truncate", milliseconds(tier_.dice.between(200, 3000)),
+      [&](Deadline deadline) { client_.truncate(held.handle, after, deadline); }, held.given_up);
+  if (lost_) return;
+  if (!status.ok()) {  // whether it was done is open, until the pool says so
+    SequenceHandle now;
+    for (int i = 0; i < 5; ++i) {  // it may be under way
+      if (!insist("query",
+                  [&](Deadline deadline) { now = client_.query(held.handle, deadline); })) {
+        return;
+      }
+      if (now.epoch != epoch) break;
+      pass(seconds(1));
+    }
+    held.handle.epoch = now.epoch;
+    held.handle.length = now.length;
+  }
+  EXPECT_TRUE(held.handle.length == after ||
+              (!status.ok() && held.handle.length == before && held.handle.epoch == epoch))
+      << held.handle.length;
+  check_leader(held);
+}
+
+void SimulatedClient::extend(Held& held) {
+  const std::int64_t more = held.handle.max_new_tokens + tier_.dice.roll(40);
+  static_cast<void>(call("extend", seconds(2),
+                         [&](Deadline deadline) { client_.extend(held.handle, more, deadline); }));
+}
+
+void SimulatedClient::leave(std::size_t index) {
+  static_cast<void>(
+      insist("free", [&](Deadline deadline) { client_.free(held_[index].handle, deadline); }));
+  held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(index));
+}
+
+void SimulatedClient::check_leader(const Held& held) {
+  if (!tier_.dice.one_in(3)) return;
+  SequenceHandle now;
+  if (!insist("query", [&](Deadline deadline) { now = client_.query(held.handle, deadline); })) {
+    return;
+  }
+  EXPECT_EQ(now.epoch, held.handle.epoch) << "sequence " << now.id;
+  EXPECT_EQ(now.length, held.handle.length) << "sequence " << now.id;
+  std::int64_t end = 0;
+  for (const Extent& extent : now.extents) {
+    EXPECT_EQ(extent.begin, end) << "sequence " << now.id;
+    end = extent.end;
+  }
+  EXPECT_EQ(end, now.length) << "sequence " << now.id << ": its rows lie somewhere";
+}
+
+void SimulatedClient::check_workers(const Held& held) const {
+  const SequenceId id = held.handle.id;
+  ASSERT_TRUE(tier_.orders.table().contains(id)) << "sequence " << id << " is lost";
+  const Sequence& s = tier_.orders.table().at(id);
+  EXPECT_EQ(s.epoch, held.handle.epoch) << "sequence " << id;
+  EXPECT_EQ(s.length, held.handle.length) << "sequence " << id;
+}
+
+}  // namespace tributary::test

@@ -1,0 +1,76 @@
+// A client of a simulated tier: decodes sequences of made-up rows, and knows what each answer must
+// be.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "core/interface/clock.h"
+#include "deploy/service/client/tier_client.h"
+#include "tests/deploy/local/simulation/order_watch.h"
+#include "tests/dice.h"
+
+namespace tributary::test {
+
+class SimulatedClient {
+ public:
+  struct Tier {
+    Clock& clock;
+    Dice& dice;
+    const OrderWatch& orders;
+    /// Whether a worker was killed: calls may say that the pool is lost from then on.
+    std::function<bool()> broken;
+    /// Into the digest of the run.
+    std::function<void(std::uint64_t)> note;
+    /// A call returns so long after its deadline at the latest.
+    Duration grace;
+  };
+  SimulatedClient(Tier tier, TierClient& client) : tier_(std::move(tier)), client_(client) {}
+
+  /// Takes `actions` actions, or stops where the pool is lost. Its sequences end with it.
+  void run(int actions);
+  [[nodiscard]] int calls() const noexcept { return calls_; }
+
+ private:
+  /// Rows and queries of one position of one layer.
+  using Values = std::vector<float>;
+  struct Held {
+    SequenceHandle handle;
+    std::vector<std::vector<Values>> rows;  // [layer][position]
+    /// A call of the open step, or of one before it, was given up: until it has ended, the pool may
+    /// refuse others.
+    bool given_up = false;
+  };
+
+  [[nodiscard]] Status call(const char* what, Duration patience,
+                            const std::function<void(Deadline)>& work, bool may_be_refused = false);
+  /// The same call until it is answered: a fault ends it at its deadline, and may do so again.
+  bool insist(const char* what, const std::function<void(Deadline)>& work,
+              bool may_be_refused = false);
+  void pass(Duration duration);
+  [[nodiscard]] Values draw(std::size_t count);
+
+  void act();
+  void start();
+  void step(Held& held);
+  [[nodiscard]] bool attend(Held& held, int layer, std::int32_t tokens);
+  void check_output(const Held& held, int layer, std::span<const float> query,
+                    std::span<const float> output, std::int64_t position) const;
+  void truncate(Held& held);
+  void extend(Held& held);
+  void leave(std::size_t index);
+  /// Nothing acknowledged is lost: what the leader says of the sequence.
+  void check_leader(const Held& held);
+  /// The same: what the workers know when they have run an item of it.
+  void check_workers(const Held& held) const;
+
+  Tier tier_;
+  TierClient& client_;
+  std::vector<Held> held_;
+  bool lost_ = false;  // the pool
+  int calls_ = 0;
+};
+
+}  // namespace tributary::test
