@@ -25,12 +25,15 @@ Places::Taken Places::take(PeerId peer, std::uint64_t key) {
     taken.gone = oldest_to_go(key);
   } else if (keys_.size() >= all_) {
     taken.why = fmt::format("no place was free for {}: all {} are taken", key, all_);
-    taken.gone = oldest_to_go({});
-    const std::uint64_t most = taken.gone ? 0 : largest();
+    const std::uint64_t most = largest();
     if (const std::size_t theirs = count_of(most); most != 0 && theirs > mine + 1) {
       taken.why += fmt::format("; {} has {} of them, the most, and gives one up", most, theirs);
-      taken.gone =
-          std::ranges::find(keys_, most, [](const auto& one) { return one.second; })->first;
+      taken.gone = oldest_to_go(most);
+      if (!taken.gone)
+        taken.gone =
+            std::ranges::find(keys_, most, [](const auto& one) { return one.second; })->first;
+    } else {
+      taken.gone = oldest_to_go({});
     }
   }
   if (!taken.why.empty() && !taken.gone) return taken;

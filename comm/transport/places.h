@@ -15,10 +15,11 @@
 
 namespace tributary {
 
-/// Who needs a place that is taken makes the oldest one go that may go: of his own key if the key's
-/// share is taken, otherwise of all. If none of all may go, the key with the most places gives its
-/// oldest one up, as long as it keeps more than the newcomer's gets: a few keys that fill their
-/// shares keep nobody out. Ids of peers count up, so the lowest is the oldest.
+/// Who needs a place that is taken makes the oldest one go that may go of his own key if the key's
+/// share is taken. If all places are, the key with the most gives one up, its oldest that may go or
+/// else its oldest, as long as it keeps more than the newcomer's gets: a few keys that fill their
+/// shares keep nobody out, and push nobody out. Otherwise the oldest of all goes that may go. Ids
+/// of peers count up, so the lowest is the oldest.
 class Places {
  public:
   Places(std::size_t all, std::size_t share) : all_(all), share_(share) {}

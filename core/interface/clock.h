@@ -1,5 +1,5 @@
-// The interface through which the time is read, and threads start and wait: who takes it, or a Time,
-// runs in simulated time. Implementations: steady_clock(), ManualClock, SimulatedClock.
+// The interface through which the time is read, and threads start and wait: who takes it, or a
+// Time, runs in simulated time. Implementations: steady_clock(), ManualClock, SimulatedClock.
 #pragma once
 
 #include <functional>

@@ -176,6 +176,9 @@ void PoolLinks::handle(std::uint64_t number, const SequenceEnded& message) {
 
 void PoolLinks::handle(std::uint64_t number, const Goodbye& /*message*/) {
   const std::string pool = pool_of(number);
+  if (const auto* known = registry_.find(pool); known != nullptr && !known->sequences.empty()) {
+    return lose(pool, "it has said that it ends");
+  }
   log_(LogLevel::kInfo, fmt::format("pool {} has ended as planned, without sequences", pool));
   number_of_pool_.erase(pool);
   registry_.forget(pool, clock_.now());

@@ -74,6 +74,18 @@ TEST(Places, WhoHasTheMostGivesUpOneToWhoHasLess) {
   EXPECT_EQ(places.size(), 12U);
 }
 
+/// Who comes again and again pushes his own out, not a newcomer that has yet to speak.
+TEST(Places, WhoHasTheMostPushesNobodyOut) {
+  Places places(4, 3);
+  EXPECT_EQ(take(places, 1, 5), -1);  // has not spoken
+  for (const PeerId peer : {2U, 3U, 4U}) EXPECT_EQ(take(places, peer, 6), -1);
+  places.settle(2);
+  EXPECT_EQ(take(places, 5, 7), 3) << "the oldest of 6 that has not spoken";
+  places.settle(4);
+  EXPECT_EQ(take(places, 6, 8), 2) << "6 has the most, though all of its have spoken";
+  EXPECT_EQ(take(places, 7, 9), 1) << "each has one: the oldest that has not spoken";
+}
+
 TEST(Places, ThePoolsOwnGiveNothingUp) {
   Places places(3, 3);
   for (PeerId peer = 0; peer < 3; ++peer) {

@@ -94,6 +94,7 @@ class ControlLink::Impl {
   void lost(const Status& reason, bool refused = false) {
     socket_.reset();
     if (ended_) return ended_();
+    if (said_goodbye_) return;  // a pool that registered again would be lost when it ends
     if (final_refusal(reason.code())) return handlers_.refused(reason);
     // Each reason is logged once, not at every try.
     if (told_.size() >= kMaxTold) told_.clear();

@@ -1,4 +1,5 @@
 // Registration, loss, restart and draining, with simulated pools over real sockets.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -243,6 +244,19 @@ TEST(ControlPools, ThatSayGoodbyeAreForgotten) {
   EXPECT_EQ(parse_sequence_handle(control.admit(10, 10).body).pool, "b");
   SimulatedPool again(pool_of(control, "a"));
   EXPECT_EQ(again.wait_registered().code, ErrorCode::kOk);
+}
+
+/// A pool says goodbye when it has no sequences. One that has some has lost them.
+TEST(ControlPools, ThatSayGoodbyeWithSequencesAreLost) {
+  const ControlHarness control;
+  SimulatedPool pool(pool_of(control));
+  ASSERT_EQ(pool.wait_registered().code, ErrorCode::kOk);
+  const SequenceId id = parse_sequence_handle(control.admit(10, 10).body).id;
+  pool.send(to_json(FromPool(Goodbye{})));
+  ASSERT_TRUE(control.wait_for_state("a", "lost"));
+  EXPECT_THAT(control.request("GET", fmt::format("/v1/sequences/{}", id)).body,
+              HasSubstr("pool_lost"));
+  EXPECT_THAT(control.request("GET", "/metrics").body, HasSubstr("tributary_pools_lost_total 1"));
 }
 
 TEST(ControlPools, TheLastThatSaysGoodbyeLeavesNoPoolThatServes) {

@@ -38,6 +38,10 @@ class Mailbox {
     values_.pop_front();
     return value;
   }
+  bool nothing_comes(milliseconds within) {
+    std::unique_lock lock(mutex_);
+    return !changed_.wait_for(lock, within, [this] { return !values_.empty(); });
+  }
 
  private:
   std::mutex mutex_;
@@ -191,6 +195,18 @@ TEST_F(ControlLinkTest, EndsWhenItsLastWordHasArrived) {
   pool.reset();
   EXPECT_EQ(control.take<SequenceEnded>().id, 1U);
   (void)control.take<Goodbye>();
+}
+
+/// Its end would be the loss of what has registered.
+TEST_F(ControlLinkTest, WhoHasSaidGoodbyeDoesNotComeBack) {
+  FakeControl control;
+  auto pool = link(control.address);
+  (void)control.take<RegisterPool>();
+  control.say(Registered{.code = ErrorCode::kOk, .message = {}, .incarnation = 3});
+  (void)control.take<Heartbeat>();
+  pool->tell(Goodbye{});
+  (void)control.take<Goodbye>();  // and the connection is closed
+  EXPECT_TRUE(control.words.nothing_comes(milliseconds(400))) << "the first retry takes 100";
 }
 
 TEST_F(ControlLinkTest, TriesAgainAfterARefusalThatMayPass) {
