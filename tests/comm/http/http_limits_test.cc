@@ -161,6 +161,28 @@ TEST(HttpLimits, ARequestThatIsBeingReadAtItsDeadlineEnds) {
   EXPECT_THAT(client.read_all(), StartsWith("HTTP/1.1 408 Request Timeout\r\n"));
 }
 
+/// The client was in time: its whole body had come before the server went on.
+TEST(HttpLimits, AServerThatWasHeldUpReadsWhatHasComeBeforeItJudges) {
+  HttpServerConfig config = hasty_config();
+  config.max_body_bytes = 1'000'000;
+  TestServer server(config, big_handlers());
+  const PromptClient client(
+      server,
+      "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 200000\r\nExpect: 100-continue\r\n\r\n");
+  std::promise<void> held_up;
+  const std::function<void()> look = [&] {
+    if (!client.readable()) return server.thread().loop().post(look);
+    EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    client.send(std::string(200'000, 'x'));
+    std::this_thread::sleep_for(kHasty + 700ms);
+    held_up.set_value();
+  };
+  server.thread().loop().post(look);
+  held_up.get_future().wait();
+  server.thread().call([] { return true; });
+  EXPECT_THAT(client.read_until("{}"), StartsWith("HTTP/1.1 200 OK\r\n"));
+}
+
 TEST(HttpLimits, IdleConnectionsAreClosedWithoutAWord) {
   TestServer server(hasty_config(), big_handlers());
   EXPECT_EQ(ask(server, ""), "");
