@@ -1,4 +1,5 @@
 // Limits on clients of the server: too much, too slow, too often, or not HTTP at all.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -137,49 +138,46 @@ TEST(HttpLimits, SlowRequestsEndInTime) {
   }
 }
 
-/// The deadline passes while the loop is held up and several reads' worth of a body has come: no
-/// read waits at the moment at which it is cancelled.
-TEST(HttpLimits, ARequestThatIsBeingReadAtItsDeadlineEnds) {
+/// A client that sends the first 200,000 bytes of a body of `bytes` while the server is held up for
+/// so long: more than a read's worth.
+class ClientOfAHeldUpServer : public PromptClient {
+ public:
+  ClientOfAHeldUpServer(TestServer& server, int bytes, std::chrono::milliseconds held_up)
+      : PromptClient(server, fmt::format("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n"
+                                         "Expect: 100-continue\r\n\r\n",
+                                         bytes)) {
+    // On the server's own thread, so that it sends nothing between the answer and the wait.
+    std::promise<void> done;
+    const std::function<void()> look = [&] {
+      if (!readable()) return server.thread().loop().post(look);
+      EXPECT_EQ(read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+      std::this_thread::sleep_for(held_up);
+      send(std::string(200'000, 'x'));
+      done.set_value();
+    };
+    server.thread().loop().post(look);
+    done.get_future().wait();
+    server.thread().call([] { return true; });  // and `look` has returned
+  }
+};
+
+HttpServerConfig hasty_config_for_uploads() {
   HttpServerConfig config = hasty_config();
   config.max_body_bytes = 1'000'000;
-  TestServer server(config, big_handlers());
-  const PromptClient client(
-      server,
-      "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000\r\nExpect: 100-continue\r\n\r\n");
-  // On the server's own thread, so that it sends nothing between the answer and the wait.
-  std::promise<void> held_up;
-  const std::function<void()> look = [&] {
-    if (!client.readable()) return server.thread().loop().post(look);
-    EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
-    std::this_thread::sleep_for(2 * kHasty);
-    client.send(std::string(200'000, 'x'));
-    held_up.set_value();
-  };
-  server.thread().loop().post(look);
-  held_up.get_future().wait();
-  server.thread().call([] { return true; });  // and `look` has returned
+  return config;
+}
+
+/// No read waits at the moment at which it is cancelled.
+TEST(HttpLimits, ARequestThatIsBeingReadAtItsDeadlineEnds) {
+  TestServer server(hasty_config_for_uploads(), big_handlers());
+  const ClientOfAHeldUpServer client(server, 1'000'000, 2 * kHasty);
   EXPECT_THAT(client.read_all(), StartsWith("HTTP/1.1 408 Request Timeout\r\n"));
 }
 
 /// The client was in time: its whole body had come before the server went on.
 TEST(HttpLimits, AServerThatWasHeldUpReadsWhatHasComeBeforeItJudges) {
-  HttpServerConfig config = hasty_config();
-  config.max_body_bytes = 1'000'000;
-  TestServer server(config, big_handlers());
-  const PromptClient client(
-      server,
-      "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 200000\r\nExpect: 100-continue\r\n\r\n");
-  std::promise<void> held_up;
-  const std::function<void()> look = [&] {
-    if (!client.readable()) return server.thread().loop().post(look);
-    EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
-    client.send(std::string(200'000, 'x'));
-    std::this_thread::sleep_for(kHasty + 700ms);
-    held_up.set_value();
-  };
-  server.thread().loop().post(look);
-  held_up.get_future().wait();
-  server.thread().call([] { return true; });
+  TestServer server(hasty_config_for_uploads(), big_handlers());
+  const ClientOfAHeldUpServer client(server, 200'000, kHasty + 700ms);
   EXPECT_THAT(client.read_until("{}"), StartsWith("HTTP/1.1 200 OK\r\n"));
 }
 
