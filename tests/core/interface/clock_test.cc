@@ -89,6 +89,8 @@ TEST_P(ClockThreads, AThreadTellsAnotherWhichWaitsWithoutATime) {
   bool asked = false;
   bool answered = false;
   const Time begin = manual_.now();
+  changed.notify_all();
+  EXPECT_EQ(changed.notifications(), 0U) << "counted since somebody asks";
   Thread thread(clock_, [&] {
     std::unique_lock lock(mutex);
     clock_.wait(changed, lock, [&] { return asked; });
