@@ -1,6 +1,6 @@
 // A debug build (TRIBUTARY_WAIT_TRACE) of the first questions: every warp of the many-rows kernel
-// writes where it waits into page-locked memory that is a file, first_light.trace. The file can be
-// read after the process was killed. Included once, after the kernels.
+// writes where it waits into page-locked memory that is a file in memory, kTraceFile (Linux lets no
+// device write into a file on a disk). The file can be read after the process was killed. Included once, after the kernels.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,6 +18,7 @@
 namespace tributary::first_light {
 
 constexpr int kTraceWarps = cuda::sm90::kThreads / 32;
+constexpr const char* kTraceFile = "/dev/shm/first_light.trace";
 constexpr int kTraceBlocks = 132;
 constexpr std::size_t kTraceBytes = std::size_t{kTraceBlocks} * kTraceWarps * sizeof(std::uint64_t);
 
@@ -53,12 +54,12 @@ inline void print_trace() {
 }
 
 inline void start_trace() {
-  const int file = open("first_light.trace", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int file = open(kTraceFile, O_RDWR | O_CREAT | O_TRUNC, 0644);
   void* memory = MAP_FAILED;
   if (file >= 0 && ftruncate(file, kTraceBytes) == 0) {
     memory = mmap(nullptr, kTraceBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   }
-  if (memory == MAP_FAILED) give_up("first_light.trace cannot be written here");
+  if (memory == MAP_FAILED) give_up("/dev/shm/first_light.trace cannot be written");
   check(cudaHostRegister(memory, kTraceBytes, cudaHostRegisterMapped), "page-locking the trace");
   void* device = nullptr;
   check(cudaHostGetDevicePointer(&device, memory, 0), "the trace on the device");
