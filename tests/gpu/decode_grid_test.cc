@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_backend.h"
+#include "tests/gpu/float64_attend.h"
 
 namespace tributary::test {
 namespace {
@@ -112,7 +113,7 @@ TEST_F(DecodeGridTest, Float64OnTheDeviceIsThatOfTheHost) {
   const GridResult result = grid_->run(grid_case);
   for (int s = 0; s < grid_case.batch; ++s) {
     const std::vector<double> expected = grid_->on_host(grid_case, s);
-    const double* got = &result.exact[static_cast<std::size_t>((s * 2 + 1) * 2) * expected.size()];
+    const double* got = &result.exact[static_cast<std::size_t>((s * 2 + 1) * 2) * kGridRecord];
     for (std::size_t c = 0; c < expected.size(); ++c) {
       // Sums of 3000 in another order.
       ASSERT_NEAR(got[c], expected[c], 1e-11 * std::max(1.0, std::abs(expected[c]))) << s;

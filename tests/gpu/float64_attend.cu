@@ -42,7 +42,11 @@ __global__ void float64_kernel(GridAttend a) {
   }
   __syncthreads();
   double sum = 0;
-  for (int row = 0; row < visible; ++row) sum += scores[row];
+  double squares = 0;
+  for (int row = 0; row < visible; ++row) {
+    sum += scores[row];
+    squares += scores[row] * scores[row];
+  }
   for (int c = static_cast<int>(threadIdx.x); c < kGridRank; c += kThreads) {
     double value = 0;
     for (int row = 0; row < visible; ++row) {
@@ -52,6 +56,7 @@ __global__ void float64_kernel(GridAttend a) {
   }
   if (threadIdx.x == 0) {
     state[kGridRank] = visible == 0 ? -std::numeric_limits<double>::infinity() : largest + log(sum);
+    state[kGridRank + 1] = visible == 0 ? 0 : sqrt(squares) / sum;
   }
 }
 

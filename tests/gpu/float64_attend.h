@@ -12,8 +12,9 @@ namespace tributary::test {
 
 inline constexpr int kGridRank = 512;
 inline constexpr int kGridLatent = 576;
-/// Doubles of one (token, head): o, then lse.
-inline constexpr int kGridRecord = kGridRank + 1;
+/// Doubles of one (token, head): o, lse, then the norm of its weights, sqrt(sum of p^2) with sum of
+/// p 1.
+inline constexpr int kGridRecord = kGridRank + 2;
 /// Scores of one (token, head) lie in shared memory.
 inline constexpr int kGridMostRows = 4608;
 
@@ -31,7 +32,7 @@ struct GridAttend {
   int count = 0, tokens = 0, heads = 0;
   const bf16* queries = nullptr;  // [sequence][token][head][kGridLatent]
   float softmax_scale = 0;
-  double* states = nullptr;  // [sequence][token][head][kGridRecord]; (0, -inf) of nothing
+  double* states = nullptr;  // [sequence][token][head][kGridRecord]; (0, -inf, 0) of nothing
 };
 
 /// Enqueues; false where the launch is refused.
