@@ -57,8 +57,7 @@ cudaError_t attend(const cuda::AttendLaunch& launch, cudaStream_t stream) {
     case cuda::AttendKernel::kGeneric:
       return cuda::launch_generic(launch, stream);
     case cuda::AttendKernel::kFewRows:
-      return cuda::launch_few_rows(
-          launch, cuda::few_rows_stages(launch.unit_rows / 16, std::size_t{227} << 10), stream);
+      return cuda::launch_few_rows(launch, stream);
     case cuda::AttendKernel::kManyRows:
       return launch_many(launch, stream);
   }

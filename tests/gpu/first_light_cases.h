@@ -164,6 +164,7 @@ class Problem {
     launch.unit_rows = variant_.unit_rows;
     launch.parts = static_cast<int>(begins_.size()) - 1;
     launch.kernel = variant_.kernel;
+    launch.stages = cuda::few_rows_stages(launch.unit_rows / 16, std::size_t{227} << 10);
     if (variant_.kernel == cuda::AttendKernel::kManyRows) {
       if (!kernels.make_map(launch.cache, std::int64_t{launch.layout.pages} * kPageTokens, map)) {
         give_up("the driver makes no tensor map");
