@@ -229,6 +229,7 @@ Peaks measure_peaks(Backend& backend) {
 
 std::vector<Case> attend_cases(bool quick) {
   std::vector<Case> cases{{16, 1, 128, 4096, false, {.of_copies = 90}},
+                          {32, 1, 128, 4096, false, {.of_copies = 90}},
                           {64, 1, 128, 4096, false, {.of_copies = 85}},
                           {128, 1, 128, 4096, false, {.of_product = 85}},
                           {128, 2, 128, 4096, false, {.of_product = 85}},
@@ -255,9 +256,8 @@ void attend_once(Backend& backend, int heads) {
 void run(const Options& options) {
   const CudaStatus status = cuda_status();
   const auto backend = make_cuda_backend(options.backend);
-  fmt::print("{}\ndriver for CUDA {}, built with {}; prefetch {}\n", backend->name(),
-             cuda_version_text(status.driver_version), cuda_version_text(status.runtime_version),
-             options.backend.attend_prefetch ? "on" : "off");
+  fmt::print("{}\ndriver for CUDA {}, built with {}\n", backend->name(),
+             cuda_version_text(status.driver_version), cuda_version_text(status.runtime_version));
   const auto wanted = [&](const char* part) {
     return options.part.empty() || options.part == part;
   };
@@ -299,26 +299,15 @@ int main(int argc, char** argv) {
   CLI::App app("Decode attention on a GPU, as shares of what the device reaches in the same run.");
   tributary::bench::Options options;
   std::string kernel = "auto";
-  std::string prefetch = "on";
-  std::string dependent = "off";
   app.add_flag("--quick", options.quick, "Lengths up to 4096, and one long sequence, alone");
   app.add_option("--part", options.part, "This part alone; `once` is one launch, for a profiler")
       ->check(CLI::IsMember(tributary::bench::kParts));
   app.add_option("--heads", options.heads, "Cases of this number of heads alone");
   app.add_option("--attend-kernel", kernel, "auto|generic|few|many1|many2")
       ->envname("TRIBUTARY_ATTEND_KERNEL");
-  app.add_option("--attend-prefetch", prefetch,
-                 "on|off: pages into the L2 cache before they are due")
-      ->envname("TRIBUTARY_ATTEND_PREFETCH")
-      ->check(CLI::IsMember({"on", "off"}));
-  app.add_option("--dependent-merges", dependent,
-                 "on|off: merges are scheduled before attention ends")
-      ->check(CLI::IsMember({"on", "off"}));
   CLI11_PARSE(app, argc, argv);
   try {
     options.backend.attend_kernel = tributary::parse_attend_choice(kernel);
-    options.backend.attend_prefetch = prefetch == "on";
-    options.backend.dependent_merges = dependent == "on";
     tributary::bench::run(options);
   } catch (const std::exception& error) {
     fmt::print(stderr, "gpu_bench: {}\n", error.what());

@@ -85,12 +85,11 @@ class Simulations:
 
 
 class Model:
-    def __init__(self, constants, heads, batch, length, form=NOW, dependent=False,
-                 near=L2_LATENCY, leaf=LEAF_PAGES):
+    def __init__(self, constants, heads, batch, length, form=NOW, near=L2_LATENCY,
+                 leaf=LEAF_PAGES):
         """length: of all sequences, or a list of one each."""
         self.c, self.form, self.near = constants, form, near
-        # A merge after attention starts, or is scheduled while attention drains.
-        self.start = constants["dependent" if dependent else "launch"]
+        self.start = constants["launch"]
         self.heads, self.batch = heads, batch
         lengths = length if isinstance(length, list) else [length] * batch
         self.lengths = [math.ceil(one / PAGE) for one in lengths]
@@ -98,7 +97,7 @@ class Model:
         self.sequences = [[min(leaf, pages - at) for at in range(0, pages, leaf)]
                           for pages in self.lengths]
         self.states = sum(map(len, self.sequences))
-        self.many = heads > 32
+        self.many = heads > 16
         self.rows = min(64, heads)
         self.cluster = 2 if heads > 64 else 1
         self.parts = MULTIPROCESSORS // self.cluster
@@ -249,7 +248,7 @@ def ideas(batch):
             {**kept, "early": 4},
         "now, and a unit's first scores before the last states are stored": {**kept, "ahead": True},
         "now, and three tiles of queries in registers (two spill)": {**kept, "query_tiles": 3},
-        "now, without prefetches into L2": {**kept, "prefetch": False},
+        "now, with prefetches into L2": {**kept, "prefetch": True},
         "three groups, one for scores, a tile of its queries in registers": {**kept, "groups": 3},
         "three groups, four tiles of queries": {**kept, "query_tiles": 4, "groups": 3},
     }
@@ -260,14 +259,6 @@ def ideas(batch):
               flush=True)
     times, _ = both_ends(Model.fused, 128, batch, 4096, near=LATENCY)
     print(f"  {text(times):>10}  now, copies of pages not evicted first: states come from memory")
-    print("\nMerges scheduled while the kernel before drains (programmatic dependent launch):")
-    for name, order, heads, sequences, length in (
-            ("fast order, 16 heads", Model.fast, 16, batch, 4096),
-            ("fast order, 128 heads", Model.fast, 128, batch, 4096),
-            ("canonical, 128 heads, one sequence of 131072", Model.trees, 128, 1, 131072)):
-        without, _ = both_ends(order, heads, sequences, length)
-        times, _ = both_ends(order, heads, sequences, length, dependent=True)
-        print(f"  {text(without):>10}  then {text(times):>10}  {name}")
 
 
 MIXED = "mixed"  # lengths between 256 and 32768, their logarithms even

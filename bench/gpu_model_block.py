@@ -17,7 +17,7 @@ class Form:
     early: int = 0  # tiles of group 0's next scores that are issued before it waits for values
     query_tiles: int = 0  # of the queries, in registers
     ahead: bool = False  # a unit's first scores are begun when half of the last states is stored
-    prefetch: bool = True  # pages into L2, two before their copies
+    prefetch: bool = False  # pages into L2, two before their copies
     groups: int = 2  # 3: one for scores and softmax, two for halves of the output
 
 

@@ -12,10 +12,9 @@ TENSOR = 1024  # bf16 multiply-adds a cycle and multiprocessor: 989 TFLOP/s at 1
 # Not known without a device, better and worse end. Of the memory: what copies reach of the
 # datasheet's rate (time.attend: copies). The clock: 1.83 GHz at 989 TFLOP/s; FlashMLA's authors saw
 # tensor cores throttle to 865 TFLOP/s (1.6 GHz) on an H800 (time.attend: the product; ncu.many).
-# A start of a kernel in a graph, with its drain (time.orders16, fast order); `dependent`, one that
-# is scheduled while the kernel before it drains (programmatic dependent launch).
-BETTER = {"memory": 0.92, "clock": 1.75e9, "launch": 2.5e-6, "dependent": 1e-6}
-WORSE = {"memory": 0.88, "clock": 1.6e9, "launch": 4e-6, "dependent": 2e-6}
+# A start of a kernel in a graph, with its drain (time.orders16, fast order).
+BETTER = {"memory": 0.92, "clock": 1.75e9, "launch": 2.5e-6}
+WORSE = {"memory": 0.88, "clock": 1.6e9, "launch": 4e-6}
 LATENCY = 800  # cycles of a load from memory under load; of one from L2:
 L2_LATENCY = 400
 

@@ -44,8 +44,6 @@ gpu_plan=(
   "time.orders64|60|@gpu_bench|@gpu_bench --part orders --heads 64"
   "time.orders128|60|@gpu_bench|@gpu_bench --part orders --heads 128"
   "time.without_multicast|40|@gpu_bench|@gpu_bench --quick --part attend --heads 128 --attend-kernel many1"
-  "time.without_prefetch|40|@gpu_bench|@gpu_bench --quick --part attend --heads 128 --attend-prefetch off"
-  "time.dependent_merges|40|@gpu_bench|@gpu_bench --part orders --heads 16 --dependent-merges on"
   "time.graphs|40|@gpu_bench|@gpu_bench --part graphs"
   # One launch each: tensor pipe, shared memory, L2, stalls.
   "ncu.many|60|ncu|ncu --clock-control none --set full --kernel-name regex:many_rows --launch-count 1 @gpu_bench --part once --heads 128"

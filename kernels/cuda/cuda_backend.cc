@@ -51,8 +51,6 @@ class CudaBackend final : public Backend {
                     attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, options.device))},
         fast_(options.fast_merge_order),
         choice_(options.attend_kernel),
-        prefetch_(options.attend_prefetch),
-        dependent_merges_(options.dependent_merges && limits_.compute_capability >= 90),
         graphs_(options.graphs),
         name_(fmt::format("cuda/{}/sm_{}/cublaslt-{}{}{}", device_.name, device_.compute_capability,
                           cublaslt_version(), fast_ ? "/fast" : "",
@@ -309,8 +307,7 @@ class CudaBackend final : public Backend {
                        .heads = shape.heads,
                        .width = shape.width,
                        .states = states,
-                       .scratch = scratch,
-                       .dependent = dependent_merges_});
+                       .scratch = scratch});
     }
   }
 
@@ -326,8 +323,7 @@ class CudaBackend final : public Backend {
   /// `expected`: the tasks as the schedule takes them.
   void attend(const AttendArgs& args, const MergeArgs& merges, PlanData<LeafTask> expected) {
     const CudaCache& own = own_cache(*args.cache, this);
-    AttendLaunch launch = describe_attend(args, own.layout(), limits_, choice_);
-    launch.prefetch = prefetch_;
+    AttendLaunch launch = describe_attend(args, own.layout(), limits_, choice_, fast_);
     launch.cache = own.data();
     launch.cache_map = own.map();
     if (fast_) attend_fast(args, launch);
@@ -370,7 +366,6 @@ class CudaBackend final : public Backend {
   const DeviceLimits limits_;
   const bool fast_;
   const AttendChoice choice_;
-  const bool prefetch_, dependent_merges_;
   const bool graphs_;
   const std::string name_;
   Stream stream_;

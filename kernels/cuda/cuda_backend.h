@@ -23,12 +23,6 @@ struct CudaOptions {
   /// The kernel of attention, if not the one for the shape; the name says it. Caches and calls of a
   /// shape that it does not support are refused (kUnsupported).
   AttendChoice attend_kernel = AttendChoice::kAuto;
-  /// Whether the many-rows kernel prefetches pages into the L2 cache: for a measurement. The same
-  /// bits.
-  bool attend_prefetch = true;
-  /// Whether merges are scheduled while the previous kernel drains (programmatic dependent launch,
-  /// sm_90 and later). Off until measured, in graphs too. The bits are the same.
-  bool dependent_merges = false;
 };
 
 /// Name: `cuda/NVIDIA H200/sm_90/cublaslt-130100`, which is everything that decides the bits. Calls

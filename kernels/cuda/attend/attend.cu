@@ -10,10 +10,10 @@
 namespace tributary::cuda {
 namespace {
 
-template <int kRowTiles, bool kSelected>
-__global__ void __launch_bounds__(FewRows<kRowTiles>::kThreads, 1)
-    few_rows_kernel(const __grid_constant__ AttendLaunch launch, int stages) {
-  FewRows<kRowTiles, kSelected>(launch, stages).run();
+template <int kRowTiles, bool kSelected, int kBlocks = 1>
+__global__ void __launch_bounds__(FewRows<kRowTiles>::kThreads, kBlocks)
+    few_rows_kernel(const __grid_constant__ AttendLaunch launch) {
+  FewRows<kRowTiles, kSelected>(launch).run();
 }
 
 template <typename RowElement, typename QueryElement, bool kSelected>
@@ -28,15 +28,21 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 }
 
 template <int kRowTiles>
-cudaError_t launch_few(const AttendLaunch& launch, int stages, cudaStream_t stream) {
-  const auto kernel = launch.selected.most == 0 ? few_rows_kernel<kRowTiles, false>
-                                                : few_rows_kernel<kRowTiles, true>;
-  const std::size_t bytes = few_rows_bytes(kRowTiles, stages);
+cudaError_t launch_few(const AttendLaunch& launch, cudaStream_t stream) {
+  auto kernel = launch.selected.most == 0 ? few_rows_kernel<kRowTiles, false>
+                                          : few_rows_kernel<kRowTiles, true>;
+  if constexpr (kRowTiles == 1) {
+    if (launch.blocks == 2) {
+      kernel =
+          launch.selected.most == 0 ? few_rows_kernel<1, false, 2> : few_rows_kernel<1, true, 2>;
+    }
+  }
+  const std::size_t bytes = few_rows_bytes(kRowTiles, launch.stages);
   const cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                 static_cast<int>(bytes));
   if (code != cudaSuccess) return code;
   kernel<<<static_cast<unsigned>(launch.parts), FewRows<kRowTiles>::kThreads, bytes, stream>>>(
-      launch, stages);
+      launch);
   return cudaGetLastError();
 }
 
@@ -58,8 +64,8 @@ cudaError_t load(const void* kernel) {
 
 template <bool kSelected>
 cudaError_t load_leaf_kernels() {
-  for (const auto kernel : {few_rows_kernel<1, kSelected>, few_rows_kernel<2, kSelected>,
-                            few_rows_kernel<4, kSelected>}) {
+  for (const auto kernel : {few_rows_kernel<1, kSelected>, few_rows_kernel<1, kSelected, 2>,
+                            few_rows_kernel<2, kSelected>, few_rows_kernel<4, kSelected>}) {
     const cudaError_t code = load(reinterpret_cast<const void*>(kernel));
     if (code != cudaSuccess) return code;
   }
@@ -74,9 +80,9 @@ cudaError_t load_leaf_kernels() {
 
 }  // namespace
 
-cudaError_t launch_few_rows(const AttendLaunch& launch, int stages, cudaStream_t stream) {
+cudaError_t launch_few_rows(const AttendLaunch& launch, cudaStream_t stream) {
   return with_row_tiles(launch.unit_rows, cudaErrorInvalidValue, [&](auto tiles) {
-    return launch_few<decltype(tiles)::value>(launch, stages, stream);
+    return launch_few<decltype(tiles)::value>(launch, stream);
   });
 }
 
@@ -98,16 +104,8 @@ cudaError_t load_attend_kernels() {
 cudaError_t launch_merge(const MergeLaunch& launch, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(launch.count),
                   static_cast<unsigned>((launch.heads + kMergeWarps - 1) / kMergeWarps));
-  cudaLaunchAttribute dependent{};
-  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  dependent.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = dim3(kMergeWarps * 32);
-  config.stream = stream;
-  config.attrs = &dependent;
-  config.numAttrs = launch.dependent ? 1 : 0;
-  return cudaLaunchKernelEx(&config, merge_kernel, launch);
+  merge_kernel<<<grid, kMergeWarps * 32, 0, stream>>>(launch);
+  return cudaGetLastError();
 }
 
 }  // namespace tributary::cuda

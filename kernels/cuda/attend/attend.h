@@ -44,7 +44,8 @@ struct DeviceLimits {
 [[nodiscard]] int unit_rows(AttendKernel kernel, int heads, int max_tokens,
                             const DeviceLimits& device);
 
-/// Parts of the persistent grid: blocks, or clusters of blocks if a unit uses a cluster.
+/// Parts of the persistent grid, or of its first block of each multiprocessor
+/// (AttendLaunch::blocks): blocks, or clusters of blocks if a unit uses a cluster.
 [[nodiscard]] int attend_parts(AttendKernel kernel, int unit_rows, const DeviceLimits& device);
 
 /// Whether a launch of such units also merges leaves (AttendLaunch::task_trees).
@@ -114,7 +115,8 @@ struct AttendLaunch {
   int unit_rows = 0;           // as the schedule was made for
   int parts = 0;               // blocks or clusters of the grid
   AttendKernel kernel = AttendKernel::kGeneric;
-  bool prefetch = true;  // kManyRows alone: pages into the L2 cache before they are due
+  int blocks = 1;  // kFewRows alone: of a multiprocessor
+  int stages = 0;  // kFewRows alone: tiles of a block's ring
   /// kManyRows alone, host pointer: the cache as rows [layers * pages * kPageTokens, latent_dim].
   /// Copied into the launch.
   const CUtensorMap_st* cache_map = nullptr;
@@ -125,7 +127,8 @@ struct AttendLaunch {
 /// the addresses of cache and plan.
 [[nodiscard]] AttendLaunch describe_attend(const AttendArgs& args, const CacheLayout& layout,
                                            const DeviceLimits& device,
-                                           AttendChoice choice = AttendChoice::kAuto);
+                                           AttendChoice choice = AttendChoice::kAuto,
+                                           bool fast_order = false);
 
 /// Enqueues the launch. Throws kInternal with CUDA's message if it is refused. The arguments were
 /// checked by the interface (core/interface/validate.h).
@@ -171,7 +174,6 @@ struct MergeLaunch {
   int width = 0;
   float* states = nullptr;
   float* scratch = nullptr;  // records from kScratchRecord on; may be null
-  bool dependent = false;    // may be scheduled before the kernel before it ends: sm_90 and later
   friend bool operator==(const MergeLaunch&, const MergeLaunch&) = default;
 };
 void enqueue(const MergeLaunch& launch, CUstream_st* stream);

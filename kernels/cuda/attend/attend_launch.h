@@ -12,8 +12,7 @@
 namespace tributary::cuda {
 
 /// Launches the kernel for 16, 32 or 64 rows; cudaErrorInvalidValue for others.
-[[nodiscard]] cudaError_t launch_few_rows(const AttendLaunch& launch, int stages,
-                                          cudaStream_t stream);
+[[nodiscard]] cudaError_t launch_few_rows(const AttendLaunch& launch, cudaStream_t stream);
 [[nodiscard]] cudaError_t launch_generic(const AttendLaunch& launch, cudaStream_t stream);
 [[nodiscard]] cudaError_t launch_merge(const MergeLaunch& launch, cudaStream_t stream);
 

@@ -1,6 +1,7 @@
 // Chooses the kernel and splits its work: the decisions that need no device.
 #include <algorithm>
 
+#include "core/base/ceil_div.h"
 #include "core/base/error.h"
 #include "kernels/cuda/attend/attend.h"
 #include "kernels/cuda/attend/few_rows_shape.h"
@@ -8,10 +9,10 @@
 namespace tributary::cuda {
 namespace {
 
-// The number of heads from which 64-row tiles of wgmma are faster than 16-row tiles, which shared
-// memory limits. At 32 rows the latter still keep up with the memory of an H200, at 48 they do not
-// (by counted bytes and cycles, not measured yet).
-constexpr int kManyRowsHeads = 33;
+// The number of heads from which 64-row tiles of wgmma are faster than 16-row tiles: on an H200,
+// 128 sequences of 4096, two of those take 310 us, a tile of wgmma with any number of heads 193,
+// one of 16 rows 165.
+constexpr int kManyRowsHeads = 17;
 /// Rows of a block of the many-rows kernel; a cluster of two has twice as many.
 constexpr int kManyRowsOfBlock = 64;
 
@@ -104,7 +105,7 @@ bool merges_leaves(AttendKernel kernel, int unit_rows) {
 }
 
 AttendLaunch describe_attend(const AttendArgs& args, const CacheLayout& layout,
-                             const DeviceLimits& device, AttendChoice choice) {
+                             const DeviceLimits& device, AttendChoice choice, bool fast_order) {
   const int most_tokens = std::ranges::max_element(args.tasks, {}, &LeafTask::tokens)->tokens;
   AttendLaunch launch;
   launch.layout = layout;
@@ -124,7 +125,18 @@ AttendLaunch describe_attend(const AttendArgs& args, const CacheLayout& layout,
                      : choice == AttendChoice::kMany2
                          ? 2 * kManyRowsOfBlock
                          : unit_rows(launch.kernel, args.heads, most_tokens, device);
-  launch.parts = attend_parts(launch.kernel, launch.unit_rows, device);
+  std::int64_t units = 0;
+  for (const LeafTask& task : args.tasks) {
+    units += ceil_div(task.tokens * args.heads, launch.unit_rows);
+  }
+  if (launch.kernel == AttendKernel::kFewRows) {
+    const int tiles = launch.unit_rows / 16;
+    // The fast order has a piece for every part.
+    const bool fills_more = fast_order || units > device.multiprocessors;
+    launch.blocks = fills_more ? few_rows_blocks(tiles, device.shared_bytes) : 1;
+    launch.stages = few_rows_stages(tiles, device.shared_bytes, launch.blocks);
+  }
+  launch.parts = attend_parts(launch.kernel, launch.unit_rows, device) * launch.blocks;
   return launch;
 }
 

@@ -27,32 +27,30 @@ class FewRows {
   static constexpr int kRows = kRowTiles * 16;
   static constexpr FewRowsLayout kLayout = few_rows_layout(kRowTiles);
 
-  TRIBUTARY_DEVICE FewRows(const AttendLaunch& launch, int stages)
+  TRIBUTARY_DEVICE explicit FewRows(const AttendLaunch& launch)
       : launch_(launch),
-        stages_(stages),
         shared_(ptx::shared_memory()),
         lane_(static_cast<int>(ptx::thread()) % 32),
         warp_(static_cast<int>(ptx::thread()) / 32) {}
 
   TRIBUTARY_DEVICE void run() {
-    ptx::let_next_start();
     const int first = launch_.part_begin[ptx::block()];
     const int last = launch_.part_begin[ptx::block() + 1];
     Stream stream(launch_, first, last);
-    for (int slot = 0; slot < stages_ - 1; ++slot) stream.issue(slot_address(slot));
+    for (int slot = 0; slot < launch_.stages - 1; ++slot) stream.issue(slot_address(slot));
     int slot = 0;
     for (int index = first; index < last; ++index) {
       begin(read_unit(launch_, index));  // and read again at its end: registers are scarce
       for (int tile = 0; tile * kTileRows < seen_last_; ++tile) {
-        ptx::wait_copies(stages_ - 2);
+        ptx::wait_copies(launch_.stages - 2);
         ptx::sync_block();  // all see the tile, and all are done with the previous one
-        stream.issue(slot_address(slot == 0 ? stages_ - 1 : slot - 1));
+        stream.issue(slot_address(slot == 0 ? launch_.stages - 1 : slot - 1));
         score(slot_address(slot), tile * kTileRows);
         ptx::sync_block();
         weigh(slot_address(slot), tile * kTileRows);
         ptx::sync_block();
         accumulate(slot_address(slot));
-        slot = slot + 1 == stages_ ? 0 : slot + 1;
+        slot = slot + 1 == launch_.stages ? 0 : slot + 1;
       }
       finish(read_unit(launch_, index));
       if constexpr (kRows <= kMostMergedRows) {
@@ -334,7 +332,6 @@ class FewRows {
   }
 
   const AttendLaunch& launch_;
-  int stages_;
   std::uint32_t shared_;
   int lane_;
   int warp_;

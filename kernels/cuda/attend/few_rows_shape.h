@@ -54,12 +54,25 @@ struct FewRowsLayout {
   return few_rows_layout(row_tiles).tiles + static_cast<std::size_t>(stages) * kTileBytes;
 }
 
-/// As many stages as fit into `shared_bytes`; 0 if the kernel does not fit at all.
-[[nodiscard]] constexpr int few_rows_stages(int row_tiles, std::size_t shared_bytes) {
+/// What a multiprocessor keeps of its shared memory for each block.
+inline constexpr std::size_t kReservedBytes = 1024;
+
+/// As many stages as fit into each of `blocks` blocks of a multiprocessor that gives a single one
+/// `shared_bytes`; 0 if the kernel does not fit at all.
+[[nodiscard]] constexpr int few_rows_stages(int row_tiles, std::size_t shared_bytes,
+                                            int blocks = 1) {
+  const std::size_t of_block = (shared_bytes + kReservedBytes) / static_cast<std::size_t>(blocks);
   for (int stages = kMostStages; stages >= kFewestStages; --stages) {
-    if (few_rows_bytes(row_tiles, stages) <= shared_bytes) return stages;
+    if (few_rows_bytes(row_tiles, stages) + kReservedBytes <= of_block) return stages;
   }
   return 0;
+}
+
+/// Blocks of a multiprocessor that has work for them: two of 16 rows where both have room for a
+/// ring. One then computes while the other waits at its barriers, which makes up for the shorter
+/// ring; more rows leave no registers for it.
+[[nodiscard]] constexpr int few_rows_blocks(int row_tiles, std::size_t shared_bytes) {
+  return row_tiles == 1 && few_rows_stages(1, shared_bytes, 2) > 0 ? 2 : 1;
 }
 
 }  // namespace tributary::cuda

@@ -27,7 +27,6 @@ class Generic {
         latent_dim_(launch.layout.kv_lora_rank + launch.layout.qk_rope_head_dim) {}
 
   TRIBUTARY_DEVICE void run() {
-    ptx::let_next_start();
     const int last = launch_.part_begin[ptx::block() + 1];
     for (int index = launch_.part_begin[ptx::block()]; index < last; ++index) {
       const Unit unit = read_unit(launch_, index);

@@ -183,9 +183,6 @@ TRIBUTARY_DEVICE void merge_head(const MergeLaunch& launch, const MergeTree& tre
 }
 
 TRIBUTARY_DEVICE void merge_block(const MergeLaunch& launch) {
-  // All threads wait, even those without a head: the next kernel then follows the last one.
-  ptx::wait_for_last();
-  ptx::let_next_start();
   const MergeTree& tree = launch.trees[ptx::block()];
   const int head =
       static_cast<int>(ptx::block_y()) * kMergeWarps + static_cast<int>(ptx::thread()) / 32;

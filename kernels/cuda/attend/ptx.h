@@ -40,21 +40,6 @@ TRIBUTARY_DEVICE void sync_warp() {
   __syncwarp();
 }
 
-// Programmatic dependent launch, from sm_90 on. A kernel that was launched this way is scheduled
-// when all blocks of the previous kernel have allowed it, and itself waits for the previous
-// kernel's writes. Without such a launch both functions do nothing.
-TRIBUTARY_DEVICE void let_next_start() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-/// Waits until the previous kernel has ended and all its writes can be read.
-TRIBUTARY_DEVICE void wait_for_last() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 /// The block's dynamic shared memory, aligned to 128 bytes.
 TRIBUTARY_DEVICE std::uint32_t shared_memory() {
   extern __shared__ __align__(128) unsigned char memory[];
@@ -196,8 +181,6 @@ unsigned block();
 unsigned block_y();
 void sync_block();
 void sync_warp();
-void let_next_start();
-void wait_for_last();
 std::uint32_t shared_memory();
 void store_shared(std::uint32_t address, float value);
 void store_shared(std::uint32_t address, std::uint32_t value);

@@ -87,9 +87,6 @@ TRIBUTARY_DEVICE void clear_unseen(std::uint32_t shared, int buffer, int group, 
 template <int kBlocks>
 TRIBUTARY_DEVICE void load_pages(const AttendLaunch& launch, const CUtensorMap_st* map,
                                  std::uint32_t shared, int part, std::uint32_t rank) {
-  // Pages that are prefetched into the L2 cache ahead of their copy: as many as shared memory
-  // holds.
-  constexpr int kAhead = kBuffers;
   std::uint32_t fills[kBuffers] = {};
   const std::uint64_t read_once = ptx::evict_first();
   const int end = launch.part_begin[part + 1];
@@ -103,11 +100,10 @@ TRIBUTARY_DEVICE void load_pages(const AttendLaunch& launch, const CUtensorMap_s
     const auto row_of = [&](int page) {
       return page < work.pages ? static_cast<std::int32_t>((first_page + table[page]) * kPage) : 0;
     };
-    std::int32_t rows[kAhead];  // of pages p, p + 1, ...: loaded before they are due
-    for (int i = 0; i < kAhead; ++i) rows[i] = row_of(i);
+    std::int32_t next = row_of(0);  // loaded a page before it is due
     for (int page = 0; page < work.pages; ++page) {
-      const bool more = launch.prefetch && page + kAhead < work.pages;
-      const std::int32_t ahead = row_of(page + kAhead);
+      const std::int32_t row = next;
+      next = row_of(page + 1);
       const int buffer = page % kBuffers;
       const std::uint32_t parity = buffer == 0 ? fills[0]++ % 2 : fills[1]++ % 2;
       for (int i = 0; i < kTiles; ++i) {
@@ -117,15 +113,12 @@ TRIBUTARY_DEVICE void load_pages(const AttendLaunch& launch, const CUtensorMap_s
         const std::uint32_t to = tile_at(shared, buffer, tile);
         const std::uint32_t full = full_at(shared, buffer, tile);
         if constexpr (kBlocks == 1) {
-          ptx::copy_tile(to, full, map, tile * kColumns, rows[0], policy);
+          ptx::copy_tile(to, full, map, tile * kColumns, row, policy);
         } else {
-          ptx::copy_tile_to_blocks(to, full, map, tile * kColumns, rows[0], (1U << kBlocks) - 1,
+          ptx::copy_tile_to_blocks(to, full, map, tile * kColumns, row, (1U << kBlocks) - 1,
                                    policy);
         }
-        if (more) ptx::prefetch_tile(map, tile * kColumns, ahead, policy);
       }
-      for (int i = 0; i + 1 < kAhead; ++i) rows[i] = rows[i + 1];
-      rows[kAhead - 1] = ahead;
     }
   }
 }

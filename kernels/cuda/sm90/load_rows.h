@@ -69,7 +69,6 @@ class RowLoader {
         for (int pass = 0; pass < kPasses; ++pass) {
           if (i == 0) next[pass] = leaf_row(place(page + 1, pass));
           if (i == kTiles / 3) next[pass] = cache_row(next[pass]);
-          if (i == 2 * kTiles / 3 && launch_.prefetch) prefetch(next[pass]);
         }
         const int tile = tile_in_order(buffer, i);
         ptx::wait_phase(empty_at(shared_, buffer, tile), parity ^ 1U);
@@ -105,13 +104,6 @@ class RowLoader {
     ptx::copy_async(
         chunk_at(tile_at(shared_, buffer, tile), pass * kRowsAtOnce + thread_ / 8, chunk),
         row_at(row) + tile * static_cast<int>(kRowBytes) + chunk * 16, bytes);
-  }
-
-  /// Brings a row, which is nine lines, into the L2 cache: a line each of the 8 threads.
-  TRIBUTARY_DEVICE void prefetch(std::uint32_t row) const {
-    for (int line = thread_ % 8; line < kTiles; line += 8) {
-      ptx::prefetch_line(row_at(row) + line * static_cast<int>(kRowBytes));
-    }
   }
 
   /// Waits until at most `pending` later tiles are in flight, then tells the readers of the tile

@@ -344,7 +344,6 @@ TRIBUTARY_DEVICE void many_rows(const AttendLaunch& launch,
   const int part = static_cast<int>(ptx::block()) / kBlocks;
   const int thread = static_cast<int>(ptx::thread());
   if (thread == 0) {
-    ptx::let_next_start();
     if constexpr (!kSelected) ptx::prefetch_map(map);
     for (int buffer = 0; buffer < kBuffers; ++buffer) {
       for (int tile = 0; tile < kTiles; ++tile) {

@@ -206,27 +206,6 @@ TRIBUTARY_DEVICE void copy_tile_to_blocks(std::uint32_t to, std::uint32_t barrie
         : "memory");
   }
 }
-/// Prefetches the same box into the L2 cache.
-TRIBUTARY_DEVICE void prefetch_tile(const CUtensorMap_st* map, std::int32_t column,
-                                    std::int32_t row, std::uint64_t policy = 0) {
-  if (policy == 0) {
-    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map),
-                 "r"(column), "r"(row)
-                 : "memory");
-  } else {
-    asm volatile(
-        "cp.async.bulk.prefetch.tensor.2d.L2.global.tile.L2::cache_hint [%0, {%1, %2}], %3;" ::"l"(
-            map),
-        "r"(column), "r"(row), "l"(policy)
-        : "memory");
-  }
-}
-
-/// Prefetches the 128 bytes that hold this address into the L2 cache.
-TRIBUTARY_DEVICE void prefetch_line(const std::byte* address) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(address)) : "memory");
-}
-
 /// Set this warpgroup's registers per thread to kCount. take_registers() takes more than it has and
 /// waits until others have given theirs away; give_registers() keeps fewer.
 template <int kCount>
@@ -288,9 +267,6 @@ void copy_tile(std::uint32_t to, std::uint32_t barrier, const CUtensorMap_st* ma
 void copy_tile_to_blocks(std::uint32_t to, std::uint32_t barrier, const CUtensorMap_st* map,
                          std::int32_t column, std::int32_t row, std::uint16_t blocks,
                          std::uint64_t policy = 0);
-void prefetch_tile(const CUtensorMap_st* map, std::int32_t column, std::int32_t row,
-                   std::uint64_t policy = 0);
-void prefetch_line(const std::byte* address);
 template <int kCount>
 void take_registers() {}
 template <int kCount>

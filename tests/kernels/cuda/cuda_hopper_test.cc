@@ -107,8 +107,8 @@ TEST(CudaHopper, ManyHeadsTakeTheKernelForManyRows) {
 }
 
 /// States of two tokens of `heads` heads over 140 rows.
-std::vector<float> attend_with(AttendChoice choice, int heads, bool prefetch = true) {
-  const auto backend = make_cuda_backend({.attend_kernel = choice, .attend_prefetch = prefetch});
+std::vector<float> attend_with(AttendChoice choice, int heads) {
+  const auto backend = make_cuda_backend({.attend_kernel = choice});
   EXPECT_NE(backend->name().find(attend_choice_name(choice)), std::string_view::npos);
   LatentCase latents(*backend, {.kv_lora_rank = 512, .qk_rope_head_dim = 64, .heads = heads}, 4, 3);
   Normal normal(4);
@@ -122,7 +122,6 @@ TEST(CudaHopper, AForcedKernelRunsAndOneBlockHasTheBitsOfTwo) {
   const EmulatedHopper hopper;
   const std::vector<float> one = attend_with(AttendChoice::kMany1, 5);
   EXPECT_EQ(attend_with(AttendChoice::kMany2, 5), one);
-  EXPECT_EQ(attend_with(AttendChoice::kMany1, 5, false), one);
   const std::vector<float> exact = attend_with(AttendChoice::kGeneric, 5);
   const std::vector<float> few = attend_with(AttendChoice::kFew, 5);
   ASSERT_EQ(few.size(), exact.size());

@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -322,10 +323,10 @@ TEST(TokenTasks, AreOfOneTokenAndExpectTheirShareOfTheSelection) {
 
 TEST(Choice, IsByHeadsAndShapeAlone) {
   const CacheLayout deepseek{.layers = 1, .pages = 1, .kv_lora_rank = 512, .qk_rope_head_dim = 64};
-  for (const int heads : {1, 16, 32}) {
+  for (const int heads : {1, 15, 16}) {
     EXPECT_EQ(choose_kernel(heads, deepseek, DType::kBF16, 90), AttendKernel::kFewRows);
   }
-  for (const int heads : {63, 64, 128}) {
+  for (const int heads : {17, 64, 128}) {
     EXPECT_EQ(choose_kernel(heads, deepseek, DType::kBF16, 90), AttendKernel::kManyRows);
     EXPECT_EQ(choose_kernel(heads, deepseek, DType::kBF16, 80), AttendKernel::kFewRows);
     EXPECT_EQ(choose_kernel(heads, deepseek, DType::kBF16, 100), AttendKernel::kFewRows);
@@ -378,6 +379,23 @@ TEST(Choice, CutsUnitsAsSharedMemoryAllows) {
   EXPECT_THROW((void)unit_rows(AttendKernel::kFewRows, 16, 1, {.shared_bytes = 48 * kKiB}), Error);
   EXPECT_EQ(attend_parts(AttendKernel::kFewRows, 16, kH200), 132);
   EXPECT_EQ(attend_parts(AttendKernel::kManyRows, 128, kH200), 66);
+}
+
+TEST(Choice, TwoBlocksOfFewRowsShareAMultiprocessorThatHasWorkForThem) {
+  const CacheLayout deepseek{.layers = 1, .pages = 1, .kv_lora_rank = 512, .qk_rope_head_dim = 64};
+  const auto launch_of = [&](int tasks, int heads, const DeviceLimits& device, bool fast = false) {
+    const std::vector<LeafTask> all(static_cast<std::size_t>(tasks), task(100, 1));
+    AttendArgs args;
+    args.tasks = all;
+    args.heads = heads;
+    const AttendLaunch launch = describe_attend(args, deepseek, device, AttendChoice::kFew, fast);
+    return std::tuple(launch.blocks, launch.parts, launch.stages);
+  };
+  EXPECT_EQ(launch_of(132, 16, kH200), std::tuple(1, 132, 5));
+  EXPECT_EQ(launch_of(133, 16, kH200), std::tuple(2, 264, 2));
+  EXPECT_EQ(launch_of(1, 16, kH200, true), std::tuple(2, 264, 2));
+  EXPECT_EQ(launch_of(133, 17, kH200), std::tuple(1, 132, 5));
+  EXPECT_EQ(launch_of(500, 16, kA100), std::tuple(1, 108, 3));
 }
 
 }  // namespace

@@ -17,12 +17,19 @@ namespace {
 
 constexpr int kPastAll = 1 << 20;  // a position after every row
 
+template <typename Kernel>
+auto with_stages(int stages) {
+  return [stages](cuda::AttendLaunch launch) {
+    launch.stages = stages;
+    Kernel(launch).run();
+  };
+}
+
 template <int kRowTiles, bool kSelected = false>
 simt::Counters run_tiles(AttendCase& attend_case, int stages, int parts) {
   using Kernel = cuda::FewRows<kRowTiles, kSelected>;
-  return attend_case.run(
-      [stages](const cuda::AttendLaunch& launch) { Kernel(launch, stages).run(); }, Kernel::kRows,
-      parts, Kernel::kThreads, cuda::few_rows_bytes(kRowTiles, stages));
+  return attend_case.run(with_stages<Kernel>(stages), Kernel::kRows, parts, Kernel::kThreads,
+                         cuda::few_rows_bytes(kRowTiles, stages));
 }
 
 simt::Counters run(AttendCase& attend_case, int row_tiles, int stages, int parts) {
@@ -141,8 +148,7 @@ TEST(FewRows, MergesWhereItComputesHaveTheBitsOfTheMergeKernel) {
   AttendCase attend_case({.heads = 16}, 41);
   expect_bits_of_merges(attend_case, {70, 2, 33, 64, 40}, 3, [](AttendCase& one, int level) {
     const auto merged = [&]<typename Kernel>(int parts) {
-      one.run_merged([](const cuda::AttendLaunch& launch) { Kernel(launch, 2).run(); }, level,
-                     Kernel::kRows, parts, Kernel::kThreads,
+      one.run_merged(with_stages<Kernel>(2), level, Kernel::kRows, parts, Kernel::kThreads,
                      cuda::few_rows_bytes(Kernel::kRows / 16, 2));
     };
     if (level == 1) {
@@ -161,8 +167,8 @@ TEST(FewRows, InTheFastOrderIsNearFloat64) {
     attend_case.add_task(attend_case.add_leaf(rows), attend_case.add_queries(4, 2), 4, rows - 3);
   }
   for (const int parts : {1, 2, 16}) {
-    attend_case.run_fast([](const cuda::AttendLaunch& launch) { Kernel(launch, 2).run(); },
-                         Kernel::kRows, parts, Kernel::kThreads, cuda::few_rows_bytes(1, 2));
+    attend_case.run_fast(with_stages<Kernel>(2), Kernel::kRows, parts, Kernel::kThreads,
+                         cuda::few_rows_bytes(1, 2));
     attend_case.expect_near_exact();
   }
 }
@@ -208,6 +214,11 @@ TEST(FewRows, FitsTheSharedMemoryOfEveryArchitecture) {
   EXPECT_EQ(cuda::few_rows_stages(1, 227 * kKiB), 5);
   EXPECT_EQ(cuda::few_rows_stages(2, 227 * kKiB), 5);
   EXPECT_EQ(cuda::few_rows_stages(4, 227 * kKiB), 4);
+  // Two blocks of a multiprocessor.
+  EXPECT_EQ(cuda::few_rows_blocks(1, 227 * kKiB), 2);
+  EXPECT_EQ(cuda::few_rows_stages(1, 227 * kKiB, 2), 2);
+  EXPECT_EQ(cuda::few_rows_blocks(2, 227 * kKiB), 1);
+  EXPECT_EQ(cuda::few_rows_blocks(1, 163 * kKiB), 1);
 }
 
 template <int kRowTiles>

@@ -152,11 +152,6 @@ void sync_warp() {
   thread.block().warp(thread.warp()).meet("bar.warp.sync", 0, nullptr, nullptr);
 }
 
-void let_next_start() {}
-void wait_for_last() {
-  ++self().block().counters().waits_for_last;
-}
-
 std::uint32_t shared_memory() {
   return 0;
 }

@@ -47,9 +47,6 @@ struct Counters {
   std::uint64_t matrix_loads = 0;      // groups of 8 rows that ldmatrix read
   std::uint64_t matrix_conflicts = 0;  // those whose rows share banks
   std::uint64_t copied_bytes = 0;      // by asynchronous copies, without zero fill
-  std::uint64_t prefetched_tiles = 0;  // into the L2 cache
-  std::uint64_t prefetched_lines = 0;  // likewise
-  std::uint64_t waits_for_last = 0;    // for the kernel before, by threads
 };
 
 class Block;

@@ -90,17 +90,16 @@ using test::device::require_device_memory;
 namespace {
 
 template <int kRowTiles>
-cudaError_t launch_few(const AttendLaunch& launch, int stages, cudaStream_t stream) {
+cudaError_t launch_few(const AttendLaunch& launch, cudaStream_t stream) {
   using Kernel = FewRows<kRowTiles>;
   return test::device::launch(
       "attend, few rows",
       {.blocks = static_cast<unsigned>(launch.parts),
        .threads = Kernel::kThreads,
-       .shared_bytes = few_rows_bytes(kRowTiles, stages)},
+       .shared_bytes = few_rows_bytes(kRowTiles, launch.stages)},
       stream, [launch] { test::device::check_memory(launch); },
-      [launch, stages] {
-        launch.selected.most == 0 ? Kernel(launch, stages).run()
-                                  : FewRows<kRowTiles, true>(launch, stages).run();
+      [launch] {
+        launch.selected.most == 0 ? Kernel(launch).run() : FewRows<kRowTiles, true>(launch).run();
       });
 }
 
@@ -149,9 +148,9 @@ cudaError_t load_attend_kernels() {
   return test::device::load_kernel("merge");
 }
 
-cudaError_t launch_few_rows(const AttendLaunch& launch, int stages, cudaStream_t stream) {
+cudaError_t launch_few_rows(const AttendLaunch& launch, cudaStream_t stream) {
   return with_row_tiles(launch.unit_rows, cudaErrorInvalidValue, [&](auto tiles) {
-    return launch_few<decltype(tiles)::value>(launch, stages, stream);
+    return launch_few<decltype(tiles)::value>(launch, stream);
   });
 }
 

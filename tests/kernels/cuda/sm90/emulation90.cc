@@ -209,16 +209,6 @@ void copy_tile_to_blocks(std::uint32_t to, std::uint32_t barrier, const CUtensor
     simt::copy_box(*self().block().cluster.at(rank), to, barrier, simt::tile_map(map), column, row);
   }
 }
-void prefetch_tile(const CUtensorMap_st* map, std::int32_t column, std::int32_t row,
-                   std::uint64_t /*policy*/) {
-  simt::check_box(simt::tile_map(map), column, row);
-  ++self().block().counters().prefetched_tiles;
-}
-
-void prefetch_line(const std::byte*) {
-  ++self().block().counters().prefetched_lines;
-}
-
 void store_matrices(std::uint32_t row, const std::uint32_t (&matrices)[4]) {
   struct Rows {
     std::uint32_t mine;

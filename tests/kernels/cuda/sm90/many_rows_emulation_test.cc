@@ -105,24 +105,6 @@ TEST(ManyRows, FollowScoresThatRise) {
   attend_case.expect_near_exact();
 }
 
-TEST(ManyRows, BitsDoNotDependOnPrefetches) {
-  AttendCase attend_case({.heads = 33}, 10);
-  const std::size_t task =
-      attend_case.add_task(attend_case.add_leaf(200), attend_case.add_queries(1, 2), 1, kPastAll);
-  const auto run_with = [&](bool prefetch) {
-    return attend_case.run(
-        [prefetch](cuda::AttendLaunch launch) {
-          launch.prefetch = prefetch;
-          kernel<1>(launch);
-        },
-        cuda::sm90::kRows, 1, cuda::sm90::kThreads, cuda::sm90::kSharedBytes, 1);
-  };
-  EXPECT_EQ(run_with(true).prefetched_tiles, 2 * cuda::sm90::kTiles);  // of the last two pages
-  const State with = attend_case.state(task, 0);
-  EXPECT_EQ(run_with(false).prefetched_tiles, 0);
-  EXPECT_TRUE(same_bits(attend_case.state(task, 0), with));
-}
-
 TEST(ManyRows, TakeQueriesAtAnyStride) {
   for (const std::size_t padding : {2, 16}) {
     AttendCase attend_case({.heads = 66, .query_padding = padding}, 6);
