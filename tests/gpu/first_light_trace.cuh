@@ -1,6 +1,7 @@
 // A debug build (TRIBUTARY_WAIT_TRACE) of the first questions: every warp of the many-rows kernel
 // writes where it waits into page-locked memory that is a file in memory, kTraceFile (Linux lets no
-// device write into a file on a disk). The file can be read after the process was killed. Included once, after the kernels.
+// device write into a file on a disk). The file can be read after the process was killed. Included
+// once, after the kernels.
 #pragma once
 
 #include <cuda_runtime.h>
