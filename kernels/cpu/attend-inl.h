@@ -20,8 +20,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "core/interface/visible_rows.h"
+#include "kernels/cpu/direct-inl.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/panel-inl.h"
 #include "kernels/cpu/unpack-inl.h"
@@ -89,11 +91,73 @@ HWY_INLINE void weigh_block(const AttendWorkspace& ws, float softmax_scale, std:
   }
 }
 
-/// Adds one block with unpacked keys and values to the query rows that see any of it. `between` is
-/// called before each panel of a product.
+/// Products with a block that was unpacked into panels. `between` is called before each panel.
 template <class Between>
+struct UnpackedBlock {
+  const QueryRows& rows;
+  const AttendWorkspace& ws;
+  const Between& between;
+
+  /// Of query rows [begin, rows.count).
+  HWY_INLINE void scores(std::size_t begin) const {
+    for (std::size_t k = 0; k < rows.depth; k += kPanelDepth) {
+      const float* query = ws.query + begin * rows.depth + k;
+      const F32Block keys{ws.keys + k * kBlockRows};
+      float* to = ws.scores + begin * kBlockRows;
+      const std::size_t depth = std::min(kPanelDepth, rows.depth - k);
+      between();
+      if (k == 0) {
+        panel_product<Finish::kStore>(query, rows.depth, rows.count - begin, keys, depth, to,
+                                      kBlockRows, nullptr);
+      } else {
+        panel_product<Finish::kAdd>(query, rows.depth, rows.count - begin, keys, depth, to,
+                                    kBlockRows, nullptr);
+      }
+    }
+  }
+
+  /// Of query rows [begin, end), which see the first `seen` rows.
+  template <Finish kFinish>
+  HWY_INLINE void values(std::size_t begin, std::size_t end, std::size_t seen) const {
+    const std::size_t output_stride = round_up(rows.width, kPanel);
+    for (std::size_t c = 0; c < rows.width; c += kPanel) {
+      between();
+      panel_product<kFinish>(ws.scores + begin * kBlockRows, kBlockRows, end - begin,
+                             F32Block{ws.values + c * kBlockRows}, seen,
+                             ws.output + begin * output_stride + c, output_stride,
+                             ws.rescale + begin);
+    }
+  }
+};
+
+/// Products with a page that is read where it lies.
+template <typename T, class Between>
+struct DirectBlock {
+  const QueryRows& rows;
+  const AttendWorkspace& ws;
+  const Between& between;
+  PageRows<T> page;
+
+  HWY_INLINE void scores(std::size_t begin) const {
+    const std::size_t query_stride = round_up(rows.depth, kPanel);
+    direct_scores(page, ws.query + begin * query_stride, query_stride, rows.count - begin,
+                  rows.depth, ws.scores + begin * kBlockRows, between);
+  }
+
+  template <Finish kFinish>
+  HWY_INLINE void values(std::size_t begin, std::size_t end, std::size_t seen) const {
+    const std::size_t output_stride = round_up(rows.width, kPanel);
+    direct_values<kFinish>(ws.scores + begin * kBlockRows, end - begin,
+                           PageRows<T>{.first = page.first, .stride = page.stride, .count = seen},
+                           rows.width, ws.output + begin * output_stride, output_stride,
+                           ws.rescale + begin, between);
+  }
+};
+
+/// Adds one block, of which `products` has scores and values, to the query rows that see any of it.
+template <class Products>
 HWY_INLINE void add_block(const QueryRows& rows, const AttendWorkspace& ws, std::size_t block,
-                          const Between& between) {
+                          const Products& products) {
   const auto block_begin = static_cast<std::int32_t>(block * kBlockRows);
   const auto seen = [&](std::size_t q) HWY_ATTR {
     return static_cast<std::size_t>(std::clamp<std::int32_t>(
@@ -102,47 +166,27 @@ HWY_INLINE void add_block(const QueryRows& rows, const AttendWorkspace& ws, std:
   std::size_t begin = 0;
   while (begin < rows.count && seen(begin) == 0) ++begin;
 
-  for (std::size_t k = 0; k < rows.depth; k += kPanelDepth) {
-    const float* query = ws.query + begin * rows.depth + k;
-    const F32Block keys{ws.keys + k * kBlockRows};
-    float* scores = ws.scores + begin * kBlockRows;
-    const std::size_t depth = std::min(kPanelDepth, rows.depth - k);
-    between();
-    if (k == 0) {
-      panel_product<Finish::kStore>(query, rows.depth, rows.count - begin, keys, depth, scores,
-                                    kBlockRows, nullptr);
-    } else {
-      panel_product<Finish::kAdd>(query, rows.depth, rows.count - begin, keys, depth, scores,
-                                  kBlockRows, nullptr);
-    }
-  }
+  products.scores(begin);
   weigh_block(ws, rows.softmax_scale, begin, rows.count, block == 0, seen);
 
   // Runs of query rows that see the same number of rows: all of them, except in a sequence's last
   // blocks. Only the rows that see a value read it.
-  const std::size_t output_stride = round_up(rows.width, kPanel);
   for (std::size_t run = begin; run < rows.count;) {
     const std::size_t depth = seen(run);
     std::size_t run_end = run + 1;
     while (run_end < rows.count && seen(run_end) == depth) ++run_end;
-    const float* weights = ws.scores + run * kBlockRows;
-    for (std::size_t c = 0; c < rows.width; c += kPanel) {
-      const F32Block values{ws.values + c * kBlockRows};
-      float* output = ws.output + run * output_stride + c;
-      between();
-      if (block == 0) {
-        panel_product<Finish::kStore>(weights, kBlockRows, run_end - run, values, depth, output,
-                                      output_stride, nullptr);
-      } else {
-        panel_product<Finish::kScaleAdd>(weights, kBlockRows, run_end - run, values, depth, output,
-                                         output_stride, ws.rescale + run);
-      }
+    if (block == 0) {
+      products.template values<Finish::kStore>(run, run_end, depth);
+    } else {
+      products.template values<Finish::kScaleAdd>(run, run_end, depth);
     }
     run = run_end;
   }
 }
 
-/// o[width] and lse of query row q.
+/// o[width] and lse of query row q. Its sums lie in the order in which `T` says that rows are read:
+/// `float` in order, `bf16` split (direct-inl.h).
+template <typename T>
 HWY_INLINE void finish_row(const QueryRows& rows, const AttendWorkspace& ws, std::size_t q,
                            float* HWY_RESTRICT o, float* HWY_RESTRICT lse) {
   const F32 d;
@@ -151,27 +195,43 @@ HWY_INLINE void finish_row(const QueryRows& rows, const AttendWorkspace& ws, std
     *lse = kMinusInfinity;
     return;
   }
-  const float* sums = ws.output + q * round_up(rows.width, kPanel);
+  float* sums = ws.output + q * round_up(rows.width, kPanel);
   const auto weights = hn::Set(d, ws.sum[q]);
-  std::size_t c = 0;
-  for (; c + hn::Lanes(d) <= rows.width; c += hn::Lanes(d)) {
-    hn::StoreU(hn::Div(hn::Load(d, sums + c), weights), d, o + c);
+  // Whole steps: the last columns of a split row lie in both of its vectors.
+  for (std::size_t c = 0; c < round_up(rows.width, columns_at_once()); c += hn::Lanes(d)) {
+    hn::Store(hn::Div(hn::Load(d, sums + c), weights), d, sums + c);
   }
-  for (; c < rows.width; ++c) o[c] = sums[c] / ws.sum[q];
+  join_columns<T>(sums, rows.width, o);
   *lse = ws.max[q] + hn::GetLane(log_positive(d, weights));
 }
 
-template <typename T>
-HWY_INLINE void unpack_leaf_block(const LeafKernelArgs& args, const AttendWorkspace& ws,
-                                  std::size_t block, std::size_t rows) {
-  const auto* page = reinterpret_cast<const T*>(
-      args.layer + static_cast<std::size_t>(args.pages[block]) * args.page_bytes);
-  const std::size_t stride = args.row_bytes / sizeof(T);
-  unpack_keys(page, stride, rows, args.latent_dim, ws.keys);
-  unpack_values(page, stride, rows, args.kv_lora_rank, ws.values);
+/// Distance between the queries of a unit, in floats.
+template <bool kDirect>
+HWY_INLINE std::size_t query_stride(std::size_t depth) {
+  return kDirect ? round_up(depth, kPanel) : depth;
 }
 
-inline void attend_leaf(const LeafKernelArgs& args, const AttendWorkspace& ws) {
+/// Queries of Q, widened; split if rows of T are read where they lie.
+template <bool kDirect, typename T, typename Q>
+HWY_INLINE void take_queries(const Q* from, std::size_t count, std::size_t depth,
+                             const AttendWorkspace& ws, float* to) {
+  if constexpr (kDirect) {
+    for (std::size_t q = 0; q < count; ++q) {
+      widen_row(from + q * depth, depth, ws.keys);
+      split_columns<T>(ws.keys, depth, to + q * query_stride<kDirect>(depth));
+    }
+  } else {
+    widen_row(from, count * depth, to);
+  }
+}
+
+HWY_INLINE const std::byte* page_of(const LeafKernelArgs& args, std::size_t block) {
+  return args.layer + static_cast<std::size_t>(args.pages[block]) * args.page_bytes;
+}
+
+/// kDirect: the rows, of T, are read where they lie.
+template <bool kDirect, typename T>
+HWY_NOINLINE void attend_rows(const LeafKernelArgs& args, const AttendWorkspace& ws) {
   const LeafTask& task = *args.task;
   const std::size_t heads = args.head_end - args.head_begin;
   const auto tokens = static_cast<std::size_t>(task.tokens);
@@ -182,36 +242,59 @@ inline void attend_leaf(const LeafKernelArgs& args, const AttendWorkspace& ws) {
   for (std::size_t token = 0; token < tokens; ++token) {
     const std::size_t first = args.head_begin * args.latent_dim;
     const std::byte* record = args.queries + token * args.query_stride_bytes;
-    float* query = ws.query + token * heads * args.latent_dim;
+    float* query = ws.query + token * heads * query_stride<kDirect>(rows.depth);
     if (args.query_dtype == DType::kF32) {
-      widen_row(reinterpret_cast<const float*>(record) + first, heads * args.latent_dim, query);
+      take_queries<kDirect, T>(reinterpret_cast<const float*>(record) + first, heads, rows.depth,
+                               ws, query);
     } else {
-      widen_row(reinterpret_cast<const bf16*>(record) + first, heads * args.latent_dim, query);
+      take_queries<kDirect, T>(reinterpret_cast<const bf16*>(record) + first, heads, rows.depth, ws,
+                               query);
     }
     std::fill_n(ws.visible + token * heads, heads,
                 visible_rows(task, static_cast<std::int32_t>(token)));
   }
+  const auto between = [&]() HWY_ATTR {
+    if (args.gather != nullptr) args.gather->request(args.gather->advance(1));
+  };
   const auto seen = static_cast<std::size_t>(ws.visible[rows.count - 1]);
+  const std::size_t steps = kDirect
+                                ? direct_steps(rows.count, rows.width)
+                                : ceil_div(rows.depth, kPanelDepth) + ceil_div(rows.width, kPanel);
   for (std::size_t block = 0; block * kBlockRows < seen; ++block) {
-    const std::size_t block_rows = std::min(kBlockRows, seen - block * kBlockRows);
-    if (args.gather != nullptr) {
-      args.gather->begin_block(block * kBlockRows,
-                               ceil_div(rows.depth, kPanelDepth) + ceil_div(rows.width, kPanel));
+    if (args.gather != nullptr) args.gather->begin_block(block * kBlockRows, steps);
+    const std::byte* next = nullptr;
+    if (args.gather == nullptr) {
+      next = (block + 1) * kBlockRows < seen ? page_of(args, block + 1) : args.next_pages[0];
     }
-    if (args.row_format == RowFormat::kF32) {
-      unpack_leaf_block<float>(args, ws, block, block_rows);
+    const PageRows<T> page{.first = reinterpret_cast<const T*>(page_of(args, block)),
+                           .stride = args.row_bytes / sizeof(T),
+                           .count = std::min(kBlockRows, seen - block * kBlockRows),
+                           .next = reinterpret_cast<const T*>(next)};
+    if constexpr (kDirect) {
+      add_block(rows, ws, block, DirectBlock<T, decltype(between)>{rows, ws, between, page});
     } else {
-      unpack_leaf_block<bf16>(args, ws, block, block_rows);
+      unpack_keys(page.first, page.stride, page.count, args.latent_dim, ws.keys);
+      unpack_values(page.first, page.stride, page.count, args.kv_lora_rank, ws.values);
+      add_block(rows, ws, block, UnpackedBlock<decltype(between)>{rows, ws, between});
     }
-    add_block(rows, ws, block, [&]() HWY_ATTR {
-      if (args.gather != nullptr) args.gather->request(args.gather->advance(1));
-    });
   }
   for (std::size_t q = 0; q < rows.count; ++q) {
     const std::size_t head = args.head_begin + q % heads;
     float* record = args.states + (q / heads) * args.heads * (args.kv_lora_rank + 1);
-    finish_row(rows, ws, q, record + head * args.kv_lora_rank,
-               record + args.heads * args.kv_lora_rank + head);
+    finish_row<std::conditional_t<kDirect, T, float>>(
+        rows, ws, q, record + head * args.kv_lora_rank,
+        record + args.heads * args.kv_lora_rank + head);
+  }
+}
+
+inline void attend_leaf(const LeafKernelArgs& args, const AttendWorkspace& ws) {
+  // By the call's heads alone: how it is cut into units must not change the bits.
+  const bool direct = args.heads <= kFewHeads;
+  const bool f32 = args.row_format == RowFormat::kF32;
+  if (direct) {
+    f32 ? attend_rows<true, float>(args, ws) : attend_rows<true, bf16>(args, ws);
+  } else {
+    f32 ? attend_rows<false, float>(args, ws) : attend_rows<false, bf16>(args, ws);
   }
 }
 
@@ -234,6 +317,7 @@ inline void attend_dense(const DenseKernelArgs& args, const AttendWorkspace& ws)
   }
   const auto seen = static_cast<std::size_t>(ws.visible[rows.count - 1]);
   const std::size_t stride = heads * (nope + width);
+  const auto between = []() HWY_ATTR {};
   for (std::size_t block = 0; block * kBlockRows < seen; ++block) {
     const std::size_t key = block * kBlockRows;
     const std::size_t block_rows = std::min(kBlockRows, seen - key);
@@ -241,11 +325,11 @@ inline void attend_dense(const DenseKernelArgs& args, const AttendWorkspace& ws)
     unpack_keys(kv, stride, block_rows, nope, ws.keys);
     unpack_keys(call.k_pe + key * rope, rope, block_rows, rope, ws.keys + nope * kBlockRows);
     unpack_values(kv + nope, stride, block_rows, width, ws.values);
-    add_block(rows, ws, block, []() HWY_ATTR {});
+    add_block(rows, ws, block, UnpackedBlock<decltype(between)>{rows, ws, between});
   }
   for (std::size_t q = 0; q < rows.count; ++q) {
     float* record = call.states + (args.token_begin + q) * heads * (width + 1);
-    finish_row(rows, ws, q, record + args.head * width, record + heads * width + args.head);
+    finish_row<float>(rows, ws, q, record + args.head * width, record + heads * width + args.head);
   }
 }
 

@@ -203,10 +203,6 @@ void Attention::attend(const HostCache& cache, const AttendArgs& args) {
                           last ? GatheredRows{} : rows_of(cache, args, leaf_units_[index + ahead]),
                           block_rows, gathered_row_bytes, to, prefetch_);
     }
-    if (pairs == nullptr) {
-      kernels_.attend_leaf(kernel, workspaces_[static_cast<std::size_t>(thread)]);
-      return;
-    }
     // Threads claim units roughly in turn.
     if (!sparse && index + ahead < leaf_units_.size()) {
       const LeafUnit& next = leaf_units_[index + ahead];
@@ -217,7 +213,11 @@ void Attention::attend(const HostCache& cache, const AttendArgs& args) {
             layer_of(next) + static_cast<std::size_t>(pages[i]) * cache.page_bytes();
       }
     }
-    pairs->attend_leaf(kernel, scratch_of(static_cast<std::size_t>(thread)));
+    if (pairs == nullptr) {
+      kernels_.attend_leaf(kernel, workspaces_[static_cast<std::size_t>(thread)]);
+    } else {
+      pairs->attend_leaf(kernel, scratch_of(static_cast<std::size_t>(thread)));
+    }
   });
 }
 

@@ -178,8 +178,8 @@ PrefetchInto prefetch_into() {
 
 std::size_t AttendWorkspace::floats(std::size_t depth, std::size_t width) noexcept {
   const std::size_t padded = round_up(width, kPanel);
-  return kMaxQueryRows * (depth + kBlockRows + padded) + kBlockRows * (depth + padded) +
-         5 * kPerRow;
+  return kMaxQueryRows * (round_up(depth, kPanel) + kBlockRows + padded) +
+         kBlockRows * (depth + padded) + 5 * kPerRow;
 }
 
 AttendWorkspace AttendWorkspace::carve(float* memory, std::size_t depth,
@@ -200,7 +200,7 @@ AttendWorkspace AttendWorkspace::carve(float* memory, std::size_t depth,
   ws.rescale = take(kPerRow);
   ws.block_sum = take(kPerRow);
   ws.visible = reinterpret_cast<std::int32_t*>(take(kPerRow));
-  ws.query = take(kMaxQueryRows * depth);
+  ws.query = take(kMaxQueryRows * round_up(depth, kPanel));
   return ws;
 }
 

@@ -43,10 +43,13 @@ inline constexpr std::size_t kMaxQueryRows = 128;
   return (value + to - 1) / to * to;
 }
 
+/// Calls of up to this many heads may be computed another way, whose bits are others.
+inline constexpr std::size_t kFewHeads = 16;
+
 /// Scratch memory of one thread's attention; pointers into one allocation, each aligned to a cache
 /// line. `depth` is the length of a score's dot product, `width` that of a value.
 struct AttendWorkspace {
-  float* query = nullptr;    // [kMaxQueryRows][depth]
+  float* query = nullptr;    // [kMaxQueryRows][depth, or rounded up to kPanel]
   float* keys = nullptr;     // [depth][kBlockRows]: lanes are rows of the cache
   float* values = nullptr;   // [ceil(width / kPanel)][kBlockRows][kPanel]
   float* scores = nullptr;   // [kMaxQueryRows][kBlockRows], then the weights in their place
@@ -106,9 +109,6 @@ struct PairKernel {
   /// Computes a unit that was cut this way.
   void (*attend_leaf)(const LeafKernelArgs&, std::byte* scratch);
 };
-
-/// Heads up to which a PairKernel may work differently, by the number of heads of the call.
-inline constexpr std::size_t kFewHeads = 16;
 
 /// One head of tokens [token_begin, token_end). token_end - token_begin <= kMaxQueryRows.
 struct DenseKernelArgs {
