@@ -9,14 +9,18 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "comm/local/run_ranks.h"
+#include "core/interface/simulated_clock.h"
+#include "core/interface/thread.h"
 #include "tests/comm/collective_check.h"
 
 namespace tributary {
@@ -154,23 +158,34 @@ TEST(ThreadGroup, ADestroyedCommunicatorEndsPeersAtTheirDeadline) {
             ErrorCode::kDeadlineExceeded);
 }
 
+// In simulated time, where the ranks are known to wait, and end in the moment in which they are
+// told.
 TEST(ThreadGroup, PoisonFromOutsideWakesAllRanks) {
-  ThreadGroup group(3);
-  std::vector<std::unique_ptr<Communicator>> communicators;
-  communicators.push_back(group.take(0));
-  communicators.push_back(group.take(1));  // rank 2 never arrives
-  std::vector<std::jthread> threads;
-  threads.reserve(communicators.size());
-  for (auto& communicator : communicators) {
-    threads.emplace_back([&] {
-      std::array<std::byte, 1> data{};
-      const Status status = communicator->broadcast(data, 0, ample_deadline());
-      EXPECT_EQ(status.code(), ErrorCode::kWorkerFailed);
-      EXPECT_EQ(status.message(), "the power is out");
-    });
-  }
-  group.poison({ErrorCode::kWorkerFailed, "the power is out"});
-  group.poison({ErrorCode::kInternal, "later"});
+  SimulatedClock clock(1, Time(std::chrono::hours(1)), [](int) { return Duration::zero(); });
+  clock.run([&] {
+    ThreadGroup group(3, clock);
+    std::vector<std::unique_ptr<Communicator>> communicators;
+    communicators.push_back(group.take(0));
+    communicators.push_back(group.take(1));  // rank 2 never arrives
+    const Time poisoned = clock.now() + std::chrono::seconds(1);
+    std::deque<Thread> threads;
+    for (auto& communicator : communicators) {
+      threads.emplace_back(clock, [&] {
+        std::array<std::byte, 1> data{};
+        const Status status =
+            communicator->broadcast(data, 0, Deadline::after(clock.now(), std::chrono::minutes(1)));
+        EXPECT_EQ(status.code(), ErrorCode::kWorkerFailed);
+        EXPECT_EQ(status.message(), "the power is out");
+        EXPECT_EQ(clock.now(), poisoned);
+      });
+    }
+    std::mutex mutex;
+    Condition nobody;
+    std::unique_lock lock(mutex);
+    clock.wait_until(nobody, lock, poisoned, [] { return false; });
+    group.poison({ErrorCode::kWorkerFailed, "the power is out"});
+    group.poison({ErrorCode::kInternal, "later"});
+  });
 }
 
 // Deadlines pass at every point of a call, most often while ranks copy; then the call's buffers are

@@ -42,6 +42,20 @@ TEST_F(PoolMeterTest, BalanceIsThatOfAllRoundsOfTheLastHalfMinute) {
   EXPECT_DOUBLE_EQ(balance(begin_ + seconds(35)), 1) << "the first ones are forgotten";
 }
 
+TEST_F(PoolMeterTest, CountersAreOfAllRounds) {
+  RoundReport report;
+  report.exchanged_bytes = 700;
+  meter_.round_ended(report, 3, 0.5, 1, begin_);
+  report.exchanged_bytes = 40;
+  report.status = Status(ErrorCode::kWorkerFailed, "rank 1 is gone");
+  meter_.round_ended(report, 1, 0.25, 1, begin_);
+  Heartbeat heartbeat;
+  meter_.fill(heartbeat, {}, begin_);
+  EXPECT_EQ(heartbeat.metrics.exchanged_bytes, 740U);
+  EXPECT_EQ(heartbeat.metrics.rounds, 2U);
+  EXPECT_EQ(heartbeat.metrics.failed_rounds, 1U);
+}
+
 TEST_F(PoolMeterTest, AnIdlePoolHasNoBalance) {
   round_at(begin_, {300, 100});
   EXPECT_DOUBLE_EQ(balance(begin_ + seconds(29)), 1.5);
