@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -123,6 +125,37 @@ TEST_F(TierClientTime, ReadinessIsAskedForAfterPausesThatDouble) {
   }
   EXPECT_THAT(in_ms(workers_.at(test::kOne).controls), ElementsAre(4, 7, 11, 17, 27, 45, 79));
   EXPECT_THAT(in_ms({clock_.now()}), ElementsAre(80)) << "the next pause would pass the deadline";
+}
+
+TEST_F(TierClientTime, WhoIsNotReadyAtTheDeadlineHearsWhatWasMissingWhereTheLastAnswerIsLate) {
+  const std::string address = test::kOne;
+  const SequenceHandle sequence = test::small_sequence(2, std::span(&address, 1), 200, 200);
+  int asked = 0;
+  workers_.at(test::kOne).on_control = [&](const wire::Control& control) {
+    std::optional<wire::ControlReply> reply;
+    if (++asked == 2) return reply;
+    reply.emplace(wire::ControlReply{.items = {}, .message = "rows of layer 7"});
+    reply->items.push_back(
+        {ErrorCode::kUnavailable, control.items[0].epoch, control.items[0].length});
+    return reply;
+  };
+  const SequenceHandle* const one = &sequence;
+  try {
+    client_.wait_ready(std::span(&one, 1), Deadline(Time{} + milliseconds(100)));
+    ADD_FAILURE() << "it is not";
+  } catch (const ItemsError& error) {
+    ASSERT_EQ(error.failed().size(), 1U);
+    EXPECT_EQ(error.failed()[0].status.code(), ErrorCode::kDeadlineExceeded);
+    EXPECT_EQ(error.failed()[0].status.message(),
+              "sequence 2 is not ready: rows of layer 7 (its pool's rows are f32)");
+  }
+  EXPECT_EQ(asked, 2);
+}
+
+TEST_F(TierClientTime, AQueriedSequenceIsStillItsOwners) {
+  SequenceHandle sequence;
+  sequence.token.fill(7);
+  EXPECT_EQ(client_.query(sequence).token, sequence.token);
 }
 
 }  // namespace
