@@ -337,11 +337,16 @@ TEST(TcpStrangers, WhoIsNotReadHasTime) {
                   });
   const Stranger stranger(server.address());
   introduce(stranger);
-  const std::vector<std::byte> header(4096);
+  const std::vector<std::byte> question =
+      joined(tcp::encode({.header_bytes = 4096, .type = 3}), std::vector<std::byte>(4096));
+  const auto half = question.begin() + 2000;
+  // Wherever the server stops to read, it has begun a question.
+  stranger.say({question.begin(), half});
   for (int i = 0; i < 64; ++i) {
-    stranger.say(joined(tcp::encode({.header_bytes = 4096, .type = 3}), header));
+    stranger.say(joined({half, question.end()}, {question.begin(), half}));
   }
-  const auto end = std::chrono::steady_clock::now() + kTimeout + kTimeout / 2;
+  // The second time that the server looks, the question is late by a whole time-out.
+  const auto end = std::chrono::steady_clock::now() + 2 * kTimeout + kTimeout / 2;
   std::size_t heard = stranger.hear(whole).size();
   std::size_t sent = 1;
   for (; std::chrono::steady_clock::now() < end; ++sent) {
