@@ -8,11 +8,6 @@ KINDS = ("lease never ends", "deadline ignored", "page not freed", "merge order"
          "metric goes back", "role not checked", "checksum skipped", "other")
 
 
-def first_test(fault):
-    """The test to run first, by the name that ctest has for it; "" where none is known."""
-    return fault["test"] or fault.get("expected", "")
-
-
 def read_faults(path=pathlib.Path(__file__).with_name("faults.toml")):
     return tomllib.loads(path.read_text(encoding="utf-8"))["fault"]
 
@@ -38,6 +33,8 @@ def problems_of(faults, root):
         if name in names:
             problems.append(f"{name}: named twice")
         names.add(name)
+        if not fault["test"]:
+            problems.append(f"{name}: no test that finds it")
         if fault["kind"] not in KINDS:
             problems.append(f"{name}: no kind {fault['kind']}")
         if not re.fullmatch("([0-9a-f]{7})?", fault["reverses"]):

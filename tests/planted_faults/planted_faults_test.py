@@ -41,7 +41,8 @@ class Rules(unittest.TestCase):
 
     def test_entries_that_are_wrong(self):
         for words, change in {"no kind": {"kind": "bug"},
-                              "is no commit": {"reverses": "main"}}.items():
+                              "is no commit": {"reverses": "main"},
+                              "no test": {"test": ""}}.items():
             with self.subTest(words):
                 found = self.problems("if (a < b) {}", {**FAULT, **change})
                 self.assertEqual(len(found), 1, found)

@@ -90,7 +90,7 @@ class Suite:
     def rank(self, program, fault):
         """Where a program stands in the order."""
         numbers = self.numbers_of(program)
-        if planted_faults.first_test(fault) in map(self.name, numbers):
+        if fault["test"] in map(self.name, numbers):
             return (-1, 0)
         labels = {label for number in numbers for label in self.labels_of(number)}
         kind = next((at for at, label in enumerate(LABELS) if label in labels), len(LABELS))
@@ -118,7 +118,7 @@ def search(fault, path, graph, suite, options):
         graph.make(program)
         suite.read()
         numbers = suite.numbers_of(program)
-        first = planted_faults.first_test(fault)
+        first = fault["test"]
         named = [number for number in numbers if suite.name(number) == first]
         rest = [] if options.first else [number for number in numbers if number not in named]
         for part in filter(None, (named, rest)):
