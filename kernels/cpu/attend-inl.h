@@ -91,6 +91,12 @@ HWY_INLINE void weigh_block(const AttendWorkspace& ws, float softmax_scale, std:
   }
 }
 
+/// Distance between the queries of a unit, in floats.
+template <bool kDirect>
+HWY_INLINE std::size_t query_stride(std::size_t depth) {
+  return kDirect ? round_up(depth, kPanel) : depth;
+}
+
 /// Products with a block that was unpacked into panels. `between` is called before each panel.
 template <class Between>
 struct UnpackedBlock {
@@ -139,9 +145,9 @@ struct DirectBlock {
   PageRows<T> page;
 
   HWY_INLINE void scores(std::size_t begin) const {
-    const std::size_t query_stride = round_up(rows.depth, kPanel);
-    direct_scores(page, ws.query + begin * query_stride, query_stride, rows.count - begin,
-                  rows.depth, ws.scores + begin * kBlockRows, between);
+    const std::size_t stride = query_stride<true>(rows.depth);
+    direct_scores(page, ws.query + begin * stride, stride, rows.count - begin, rows.depth,
+                  ws.scores + begin * kBlockRows, between);
   }
 
   template <Finish kFinish>
@@ -203,12 +209,6 @@ HWY_INLINE void finish_row(const QueryRows& rows, const AttendWorkspace& ws, std
   }
   join_columns<T>(sums, rows.width, o);
   *lse = ws.max[q] + hn::GetLane(log_positive(d, weights));
-}
-
-/// Distance between the queries of a unit, in floats.
-template <bool kDirect>
-HWY_INLINE std::size_t query_stride(std::size_t depth) {
-  return kDirect ? round_up(depth, kPanel) : depth;
 }
 
 /// Queries of Q, widened; split if rows of T are read where they lie.
