@@ -163,15 +163,9 @@ void IngestTable::check_new(SequenceId id, const Layer& rows, const Entry& entry
 
 std::vector<PageRun> IngestTable::page_runs(const Entry& entry, Range range) const {
   std::vector<PageRun> runs;
-  for (std::int64_t p = range.begin; p < range.end;) {
-    const std::int64_t row = p % leaf_tokens_;
-    const std::int64_t slot = row % kPageTokens;
-    const std::int64_t count = std::min(kPageTokens - slot, range.end - p);
-    const auto& pages = entry.leaf_pages.at(p / leaf_tokens_);
-    runs.push_back({pages.at(static_cast<std::size_t>(row / kPageTokens)),
-                    static_cast<std::int32_t>(slot), static_cast<std::int32_t>(count)});
-    p += count;
-  }
+  for_each_leaf(range.begin, range.end, leaf_tokens_, [&](const LeafPart& part) {
+    append_page_runs(entry.leaf_pages.at(part.leaf), part.first_row, part.rows(), runs);
+  });
   return runs;
 }
 
@@ -205,6 +199,26 @@ IngestTable::Progress IngestTable::end(std::uint64_t ticket, bool arrived) {
     }
   }
   return progress_of(entry);
+}
+
+std::optional<std::int64_t> IngestTable::first_missing(SequenceId id, int layer, std::int64_t begin,
+                                                       std::int64_t end) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return {};
+  const Entry& entry = found->second;
+  const Layer& rows = entry.layers.at(static_cast<std::size_t>(layer));
+  if (rows.rows == entry.rows) return {};
+  for (auto share = first_behind(entry.share, begin); share != entry.share.end(); ++share) {
+    const Range wanted{std::max(share->begin, begin), std::min(share->end, end)};
+    if (wanted.begin >= wanted.end) break;
+    // Neighbours were joined: one range covers what is whole.
+    const auto arrived = first_behind(rows.arrived, wanted.begin);
+    const bool begun = arrived != rows.arrived.end() && arrived->begin <= wanted.begin;
+    if (!begun) return wanted.begin;
+    if (arrived->end < wanted.end) return arrived->end;
+  }
+  return {};
 }
 
 IngestTable::Progress IngestTable::progress(SequenceId id) const {

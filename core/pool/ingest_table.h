@@ -11,15 +11,9 @@
 #include <vector>
 
 #include "core/cache/sequence_table.h"
+#include "core/pool/page_runs.h"
 
 namespace tributary {
-
-/// Consecutive rows inside one page of this worker.
-struct PageRun {
-  std::int32_t page = 0;
-  std::int32_t slot = 0;
-  std::int32_t count = 0;
-};
 
 /// Shared by the worker's thread (open, close, drained_round) and the one that receives rows. Its
 /// memory is bounded by the sequences that are open, their transfers that have arrived (each some
@@ -71,6 +65,11 @@ class IngestTable {
   /// Ends a transfer. Not `arrived`: the rows may be sent again. Throws kNotFound for a ticket that
   /// is not under way.
   Progress end(std::uint64_t ticket, bool arrived);
+  /// The first of the rows begin .. end - 1 of a layer that has not arrived here, of those that
+  /// admission gave to this rank; no value where all have, or the sequence is not here.
+  [[nodiscard]] std::optional<std::int64_t> first_missing(SequenceId id, int layer,
+                                                          std::int64_t begin,
+                                                          std::int64_t end) const;
   /// The same progress as from end(), without a transfer; throws kNotFound.
   [[nodiscard]] Progress progress(SequenceId id) const;
 

@@ -394,5 +394,29 @@ TEST(IngestTableThreads, RowsAreSeenByTheOneWhoAsks) {
   }
 }
 
+TEST_F(IngestTableTest, TheFirstMissingRowOfARangeIsThatOfThisRanksShare) {
+  const auto missing = [&](std::int64_t begin, std::int64_t end) {
+    return table_.first_missing(1, 1, begin, end);
+  };
+  EXPECT_EQ(missing(0, 450), 0);
+  EXPECT_EQ(missing(256, 384), std::nullopt) << "another rank's";
+  EXPECT_EQ(missing(256, 450), 384);
+  EXPECT_EQ(missing(450, 460), std::nullopt) << "behind the prompt";
+  (void)receive(1, 10, 90);
+  EXPECT_EQ(missing(0, 20), 0);
+  EXPECT_EQ(missing(10, 100), std::nullopt);
+  EXPECT_EQ(missing(50, 101), 100);
+  EXPECT_EQ(table_.first_missing(1, 0, 10, 100), 10) << "of another layer";
+  (void)receive(1, 0, 10);
+  (void)receive(1, 100, 156);
+  EXPECT_EQ(missing(0, 450), 384);
+  const auto under_way = table_.begin(1, 1, 1, 384, 66);
+  EXPECT_EQ(missing(400, 450), 400) << "on its way";
+  (void)table_.end(under_way.ticket, true);
+  EXPECT_EQ(missing(0, 450), std::nullopt);
+  table_.close(1, 1);
+  EXPECT_EQ(missing(0, 450), std::nullopt);
+}
+
 }  // namespace
 }  // namespace tributary

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "comm/wire/crc32c.h"
+#include "deploy/service/worker/home/byte_shares.h"
 
 namespace tributary {
 
@@ -34,13 +35,10 @@ struct HomeQueue::Memory {
   /// Of all spare requests: a client that asked for much leaves no more than this behind.
   static constexpr std::size_t kMaxAllSpareBytes = std::size_t{32} << 20;
 
-  /// One sequence's share of all bytes.
-  static constexpr std::size_t kShare = 8;
+  explicit Memory(std::size_t max_bytes) : held(max_bytes) {}
 
   std::mutex mutex;
-  std::size_t bytes = 0;
-  std::unordered_map<std::uint64_t, std::size_t> of_sequence;
-  std::uint64_t refused = 0;
+  ByteShares held;
   std::vector<std::unique_ptr<HomeRequest>> spare;
   std::size_t spare_bytes = 0;
 
@@ -61,41 +59,15 @@ struct HomeQueue::Memory {
     return request;
   }
 
-  /// Takes the room for a request, or none of it.
-  [[nodiscard]] bool take(const HomeRequest& request, std::size_t held, std::size_t most) {
-    const std::span shares(request.shares);
-    const auto over = std::ranges::find_if(shares, [&](const auto& share) {
-      std::size_t& of_it = of_sequence[share.first];
-      if (of_it != 0 && of_it + share.second > most / kShare) return true;
-      of_it += share.second;
-      return false;
-    });
-    if (over == shares.end() && held <= most && bytes <= most - held) {
-      bytes += held;
-      return true;
-    }
-    give_back(shares.first(static_cast<std::size_t>(over - shares.begin())));
-    ++refused;
-    return false;
-  }
-
-  void give_back(std::span<const std::pair<std::uint64_t, std::size_t>> shares) {
-    for (const auto& [sequence, part] : shares) {
-      const auto found = of_sequence.find(sequence);
-      if (found != of_sequence.end() && (found->second -= part) == 0) of_sequence.erase(found);
-    }
-  }
-
-  void give_back(std::unique_ptr<HomeRequest> request, std::size_t held) {
+  void give_back(std::unique_ptr<HomeRequest> request) {
     const std::lock_guard lock(mutex);
-    bytes -= held;
-    give_back(request->shares);
+    held.give_back(request->shares);
     keep(std::move(request));
   }
 };
 
 HomeQueue::HomeQueue(std::size_t max_bytes, Reply reply)
-    : max_bytes_(max_bytes), reply_(std::move(reply)), memory_(std::make_shared<Memory>()) {}
+    : reply_(std::move(reply)), memory_(std::make_shared<Memory>(max_bytes)) {}
 
 HomeQueue::~HomeQueue() = default;
 
@@ -104,7 +76,6 @@ std::shared_ptr<HomeRequest> HomeQueue::open(PeerId peer, wire::LayerRequest ask
                                              const std::function<std::size_t(std::size_t)>& payer) {
   std::unique_ptr<HomeRequest> made;
   std::size_t tokens = 0;
-  std::size_t held = 0;
   {
     const std::lock_guard lock(memory_->mutex);
     made = memory_->get();
@@ -114,14 +85,13 @@ std::shared_ptr<HomeRequest> HomeQueue::open(PeerId peer, wire::LayerRequest ask
       tokens += of_item;
       made->shares.emplace_back(asked.items[payer(i)].id, of_item * (input_bytes + output_bytes));
     }
-    held = tokens * (input_bytes + output_bytes);
-    if (!memory_->take(*made, held, max_bytes_)) {
+    if (!memory_->held.take(made->shares)) {
       memory_->keep(std::move(made));
       return nullptr;
     }
   }
-  std::shared_ptr<HomeRequest> result(made.release(), [memory = memory_, held](HomeRequest* ended) {
-    memory->give_back(std::unique_ptr<HomeRequest>(ended), held);
+  std::shared_ptr<HomeRequest> result(made.release(), [memory = memory_](HomeRequest* ended) {
+    memory->give_back(std::unique_ptr<HomeRequest>(ended));
   });
   result->peer = peer;
   result->asked = std::move(asked);
@@ -211,12 +181,12 @@ void HomeQueue::finish(const Claim& claim, const Status& status) {
 
 std::uint64_t HomeQueue::refused() const {
   const std::lock_guard lock(memory_->mutex);
-  return memory_->refused;
+  return memory_->held.refused();
 }
 
 std::size_t HomeQueue::bytes() const {
   const std::lock_guard lock(memory_->mutex);
-  return memory_->bytes;
+  return memory_->held.bytes();
 }
 
 std::vector<std::span<const std::byte>> finish_reply(HomeRequest& request) {

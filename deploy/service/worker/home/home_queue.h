@@ -101,7 +101,6 @@ class HomeQueue {
   /// Call under the lock. Returns true when the request's last item has ended.
   bool end(const Claim& claim, ErrorCode code, const std::string& message);
 
-  std::size_t max_bytes_;
   Reply reply_;
   std::shared_ptr<Memory> memory_;
   std::mutex mutex_;  // guards what follows
