@@ -26,10 +26,14 @@ class OrderChannel {
   virtual Status send(std::span<const std::byte> order, Deadline deadline) = 0;
 
   /// Other ranks: replaces `order` by the next one. kDeadlineExceeded when none has come by then;
-  /// kPoolLost when rank 0 is gone; or what `look` says, which is asked now and then: a rank that
-  /// waits looks for failures of the others too.
+  /// kPoolLost when rank 0 is gone; or what `look` says, which is asked now and then, and after
+  /// each wake() where no order has come: a rank that waits looks for failures of the others too.
   virtual Status wait(std::vector<std::byte>& order, Deadline deadline,
                       const std::function<Status()>& look) = 0;
+
+  /// Wakes this rank's thread, which waits here or, as rank 0, for what it will order next. From
+  /// any thread.
+  virtual void wake() = 0;
 };
 
 }  // namespace tributary

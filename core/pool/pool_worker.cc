@@ -89,13 +89,14 @@ RoundReport Worker::lead(const Order& order) {
   return report;
 }
 
-RoundReport Worker::follow() {
+RoundReport Worker::follow(const std::function<bool()>& between_orders) {
   if (communicator_.rank() == 0 || orders_ == nullptr) {
     fail(ErrorCode::kFailedPrecondition, "worker {} cannot follow: others do, over a channel",
          communicator_.rank());
   }
   RoundReport report;
-  report.status = orders_->wait(order_bytes_, deadline_in(config_.order_timeout), [this] {
+  report.status = orders_->wait(order_bytes_, deadline_in(config_.order_timeout), [&] {
+    if (between_orders && between_orders()) orders_->wake();
     Status status = communicator_.look_for_failure();
     return status.ok() ? exchange_.look_for_failure() : status;
   });

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -101,7 +102,9 @@ class Worker {
   /// kFailedPrecondition on another rank.
   RoundReport lead(const Order& order);
   /// Other ranks: waits for one order and takes part in it. Throws kFailedPrecondition on rank 0.
-  RoundReport follow();
+  /// `between_orders` may be empty: a short piece of other work on what the worker has, done after
+  /// each OrderChannel::wake() while no order has come, and again at once where it returns true.
+  RoundReport follow(const std::function<bool()>& between_orders = {});
 
   /// Takes part in an order that every rank has. Changes of the table hold whatever the status.
   /// With kWorkerFailed (a client or a backend threw, on the worker that the message names; or a

@@ -62,7 +62,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_one<wire::Hello, wire::Welcome, wire::Rows, wire::RowsReply, wire::LayerRequest,
             wire::LayerReply, wire::Control, wire::ControlReply, wire::Join, wire::Items,
             wire::ItemsRefused, wire::ControlRelay, wire::ControlRelayReply, wire::Progress,
-            wire::Beat, wire::Prove, wire::NotUsed, wire::ProveReply>(data[0] % 19, bytes);
-  if (data[0] % 19 == 18) check_selection(bytes);
+            wire::Beat, wire::Prove, wire::NotUsed, wire::ProveReply, wire::Pull, wire::PullReply,
+            wire::OrderWanted>(data[0] % 22, bytes);
+  if (data[0] % 22 == 21) check_selection(bytes);
   return 0;
 }

@@ -103,6 +103,33 @@ struct RowsReply {
   static void fields(auto& archive, auto& m) { archive(m.request, m.outcome); }
 };
 
+/// Asks for rows begin .. begin + count - 1 of one layer, which have arrived or were committed.
+struct Pull {
+  static constexpr MessageType kType = MessageType::kPull;
+  std::uint64_t request = 0;
+  std::uint64_t sequence_id = 0;
+  std::uint32_t epoch = 0;
+  std::uint32_t deadline_us = 0;  // from its arrival; rows that have not been read by then are not
+  std::int32_t layer = 0;
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+  static void fields(auto& archive, auto& m) {
+    archive(m.request, m.sequence_id, m.epoch, m.deadline_us, m.layer, m.begin, m.count);
+  }
+};
+/// Brings the first `count` of the rows: those that lie on this worker.
+struct PullReply {
+  static constexpr MessageType kType = MessageType::kPullReply;
+  std::uint64_t request = 0;
+  Outcome outcome;
+  std::uint32_t crc32c = 0;  // of the payload
+  std::int64_t count = 0;    // 0 where it failed
+  std::int32_t owner = -1;   // who has the next of the rows; -1 where these are all
+  static void fields(auto& archive, auto& m) {
+    archive(m.request, m.outcome, m.crc32c, m.count, m.owner);
+  }
+};
+
 /// The mode decides the payload of a request, per token of each item in order, without gaps:
 ///   kAttend            in: query [H, C + R] (query type), new latent row [C + R] (row type)
 ///                      out: o [H, C] fp32, then lse [H] fp32

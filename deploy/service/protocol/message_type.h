@@ -9,7 +9,7 @@
 namespace tributary::wire {
 
 inline constexpr std::uint32_t kMagic = 0x42495254;  // "TRIB"
-inline constexpr std::uint16_t kVersion = 8;
+inline constexpr std::uint16_t kVersion = 9;
 /// The bound on an encoded message (active messages of UCX over TCP carry headers of up to 8 KB).
 inline constexpr std::size_t kMaxHeaderBytes = 4096;
 
@@ -27,6 +27,8 @@ enum class MessageType : std::uint16_t {
   kProve = 9,     // client: these sequences are mine too
   kNotUsed = 10,  // worker: no sequence of this connection is here any more
   kProveReply = 11,
+  kPull = 12,
+  kPullReply = 13,  // payload: rows [count, C + R], as they are stored
   // worker -> leader (rank 0) of the same pool, and back: worker_messages.h
   kJoin = 32,          // first message of a worker on its connection to the leader
   kPoolOrder = 33,     // leader; payload: an order (core/sequencer/order.h)
@@ -34,8 +36,9 @@ enum class MessageType : std::uint16_t {
   kItemsRefused = 35,  // leader: these will not
   kControlRelay = 36,  // home: a client's Control
   kControlRelayReply = 37,
-  kProgress = 38,  // owner: rows have arrived
-  kBeat = 39,      // every worker, twice a second: alive, and its counters
+  kProgress = 38,     // owner: rows have arrived
+  kBeat = 39,         // every worker, twice a second: alive, and its counters
+  kOrderWanted = 40,  // owner: a client knows of changes that no order has brought here yet
 };
 
 template <typename T>

@@ -30,6 +30,8 @@ struct PoolMetrics {
   std::uint64_t moved_bytes = 0;  // rows that were copied for moves, of cancelled ones too
   std::uint64_t ingested_rows = 0;
   std::uint64_t ingested_bytes = 0;
+  std::uint64_t pulled_rows = 0;
+  std::uint64_t pulled_bytes = 0;
   std::array<std::uint64_t, wire::kRefusals> refused_rows{};  // messages, by wire::Refusal
   std::array<std::uint64_t, wire::kLimits> limited{};         // times, by wire::Limit
   std::uint64_t admitted = 0;

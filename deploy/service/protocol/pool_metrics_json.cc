@@ -1,6 +1,8 @@
 #include "deploy/service/protocol/pool_metrics_json.h"
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "core/base/error.h"
 #include "deploy/service/protocol/json_object.h"
@@ -11,6 +13,23 @@ namespace tributary {
 using nlohmann::json;
 
 namespace {
+
+// Names of an array's slots.
+
+std::string_view refusal(std::size_t i) {
+  return wire::refusal_name(static_cast<wire::Refusal>(i));
+}
+std::string_view limit(std::size_t i) {
+  return wire::limit_name(static_cast<wire::Limit>(i));
+}
+std::string_view phase(std::size_t i) {
+  return phase_name(static_cast<Phase>(i));
+}
+std::string_view cost_kind(std::size_t i) {
+  return kCostKinds[i];
+}
+
+using SlotName = std::string_view (*)(std::size_t);
 
 /// The one list of the fields, which writing and reading walk.
 template <typename Metrics, typename Visit>
@@ -27,8 +46,10 @@ void for_each_field(Metrics& m, Visit&& visit) {
   visit("moved_bytes", m.moved_bytes);
   visit("ingested_rows", m.ingested_rows);
   visit("ingested_bytes", m.ingested_bytes);
-  visit("refused_rows", m.refused_rows);
-  visit("limited", m.limited);
+  visit("pulled_rows", m.pulled_rows);
+  visit("pulled_bytes", m.pulled_bytes);
+  visit("refused_rows", m.refused_rows, refusal);
+  visit("limited", m.limited, limit);
   visit("admitted", m.admitted);
   visit("freed", m.freed);
   visit("leases_expired", m.leases_expired);
@@ -36,36 +57,20 @@ void for_each_field(Metrics& m, Visit&& visit) {
   visit("canary_failures", m.canary_failures);
   visit("canary_error", m.canary_error);
   visit("balance", m.balance);
-  visit("cost_factors", m.cost_factors);
+  visit("cost_factors", m.cost_factors, cost_kind);
   visit("filling", m.filling);
   visit("ready", m.ready);
   visit("stepping", m.stepping);
   visit("connections", m.connections);
   visit("accept_pauses", m.accept_pauses);
   visit("round_seconds", m.round_seconds);
-  visit("phase_seconds", m.phase_seconds);
+  visit("phase_seconds", m.phase_seconds, phase);
   visit("step_seconds", m.step_seconds);
   visit("commit_interval_seconds", m.commit_interval_seconds);
   visit("first_commit_seconds", m.first_commit_seconds);
   visit("wait_seconds", m.wait_seconds);
   visit("ingest_seconds", m.ingest_seconds);
   visit("batch", m.batch);
-}
-
-std::string_view slot_name(const std::array<std::uint64_t, wire::kRefusals>& /*refused*/,
-                           std::size_t i) {
-  return wire::refusal_name(static_cast<wire::Refusal>(i));
-}
-std::string_view slot_name(const std::array<std::uint64_t, wire::kLimits>& /*limited*/,
-                           std::size_t i) {
-  return wire::limit_name(static_cast<wire::Limit>(i));
-}
-std::string_view slot_name(const std::array<DurationHistogram, kPhases>& /*phases*/,
-                           std::size_t i) {
-  return phase_name(static_cast<Phase>(i));
-}
-std::string_view slot_name(const CostFactors& /*factors*/, std::size_t i) {
-  return kCostKinds[i];
 }
 
 struct Writer {
@@ -80,10 +85,10 @@ struct Writer {
     object[field] = {{"counts", histogram.counts}, {"sum", histogram.sum}};
   }
   template <typename Value, std::size_t Size>
-  void operator()(const char* field, const std::array<Value, Size>& values) const {
+  void operator()(const char* field, const std::array<Value, Size>& values, SlotName name) const {
     json slots = json::object();
     for (std::size_t i = 0; i < Size; ++i) {
-      Writer{slots}(std::string(slot_name(values, i)).c_str(), values[i]);
+      Writer{slots}(std::string(name(i)).c_str(), values[i]);
     }
     object[field] = std::move(slots);
   }
@@ -118,10 +123,10 @@ struct Reader {
     inner.end();
   }
   template <typename Value, std::size_t Size>
-  void operator()(const char* field, std::array<Value, Size>& values) const {
+  void operator()(const char* field, std::array<Value, Size>& values, SlotName name) const {
     JsonObject inner(object.value(field), object.path(field));
     for (std::size_t i = 0; i < Size; ++i) {
-      Reader{inner}(std::string(slot_name(values, i)).c_str(), values[i]);
+      Reader{inner}(std::string(name(i)).c_str(), values[i]);
     }
     inner.end();
   }

@@ -12,7 +12,7 @@ std::string_view refusal_name(Refusal refusal) noexcept {
 std::string_view limit_name(Limit limit) noexcept {
   static constexpr std::array<std::string_view, kLimits> kNames{
       "strangers",      "places",        "unread_answers", "late_hello",
-      "ended_sequence", "request_bytes", "controls"};
+      "ended_sequence", "request_bytes", "controls",       "pulled_bytes"};
   return kNames.at(static_cast<std::size_t>(limit));
 }
 

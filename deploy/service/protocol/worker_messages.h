@@ -75,6 +75,11 @@ struct Progress {
             m.missing_position);
   }
 };
+/// Asks for an order, which need not contain anything.
+struct OrderWanted {
+  static constexpr MessageType kType = MessageType::kOrderWanted;
+  static void fields(auto& /*archive*/, auto& /*m*/) {}
+};
 /// Rows that were refused, by reason; see kRefusals.
 enum class Refusal : std::uint8_t {
   kMalformed,
@@ -99,10 +104,11 @@ enum class Limit : std::uint8_t {
   kEndedSequence,  // a connection whose sequences have all ended
   kRequestBytes,   // a layer request beyond the bytes in flight of its sequences, or of all
   kControls,       // a control beyond those of its connection's sequence, or of all, that wait
+  kPulledBytes,    // a pull beyond the rows that its sequence, or all, wait for
 };
-inline constexpr std::size_t kLimits = 7;
+inline constexpr std::size_t kLimits = 8;
 /// `strangers`, `places`, `unread_answers`, `late_hello`, `ended_sequence`, `request_bytes`,
-/// `controls`.
+/// `controls`, `pulled_bytes`.
 [[nodiscard]] std::string_view limit_name(Limit limit) noexcept;
 
 /// Totals since the worker's start.
@@ -111,6 +117,8 @@ struct Beat {
   std::int32_t rank = 0;
   std::uint64_t ingested_rows = 0;
   std::uint64_t ingested_bytes = 0;
+  std::uint64_t pulled_rows = 0;  // given back to clients
+  std::uint64_t pulled_bytes = 0;
   std::array<std::uint64_t, kRefusals> refused{};
   std::array<std::uint64_t, kLimits> limited{};
   std::uint64_t connections = 0;                 // now open
@@ -118,8 +126,8 @@ struct Beat {
   std::vector<std::uint64_t> ingest_us_buckets;  // core/metrics Histogram::counts
   double ingest_us_sum = 0;
   static void fields(auto& archive, auto& m) {
-    archive(m.rank, m.ingested_rows, m.ingested_bytes, m.refused, m.limited, m.connections,
-            m.accept_pauses, m.ingest_us_buckets, m.ingest_us_sum);
+    archive(m.rank, m.ingested_rows, m.ingested_bytes, m.pulled_rows, m.pulled_bytes, m.refused,
+            m.limited, m.connections, m.accept_pauses, m.ingest_us_buckets, m.ingest_us_sum);
   }
 };
 

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <span>
+#include <utility>
 
 #include "comm/wire/access_token.h"
 #include "core/interface/clock.h"
@@ -15,6 +18,7 @@
 #include "deploy/service/worker/home/pool_model.h"
 #include "deploy/service/worker/home/relays.h"
 #include "deploy/service/worker/home/rows_receiver.h"
+#include "deploy/service/worker/home/rows_sender.h"
 #include "deploy/service/worker/leader/leader_inbox.h"
 #include "deploy/service/worker/leader/local_leader.h"
 #include "deploy/service/worker/leader/remote_leader.h"
@@ -41,10 +45,22 @@ struct RankParts {
     return {.reply = [this](PeerId peer, const wire::RowsReply& reply) { peers.send(peer, reply); },
             .progress = [this](const wire::Progress& progress) { port.post(progress); }};
   }
-  [[nodiscard]] DataPlaneParts with(RowsReceiver& rows) {
+  [[nodiscard]] RowsSender::Links pull_links() {
+    return {.reply =
+                [this](PeerId peer, const wire::PullReply& reply, std::span<const std::byte> rows,
+                       std::function<void()> sent) {
+                  if (rows.empty()) return peers.send(peer, reply);
+                  peers.send(peer, reply, {rows},
+                             [sent = std::move(sent)](const Status&) { sent(); });
+                },
+            .wake = [this] { port.wake(); },
+            .want_order = [this] { port.post(wire::OrderWanted{}); }};
+  }
+  [[nodiscard]] DataPlaneParts with(RowsReceiver& rows, RowsSender& pulls) {
     return {.peers = peers,
             .access = access,
             .rows = rows,
+            .pulls = pulls,
             .home = home,
             .queue = queue,
             .relays = relays,

@@ -224,9 +224,10 @@ void lead_pool(const WorkerOptions& options, const WorkerEvents& events, LeaderI
   leader.run();
 }
 
-void follow_leader(Worker& worker) {
+void follow_leader(Worker& worker, RowsSender& pulls) {
   for (bool stop = false; !stop;) {
-    const RoundReport report = worker.follow();
+    const RoundReport report = worker.follow([&] { return pulls.serve(); });
+    pulls.order_ended();
     stop = report.stop;
     if (!stop && report.status.code() != ErrorCode::kWorkerFailed) report.status.throw_if_error();
   }
@@ -277,11 +278,13 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
                 &parts.port, clock);
   commit_cache(*backend, worker.cache());
   RowsReceiver rows(rank, parts.ingest, *backend, worker.cache(), parts.row_links(), clock);
+  RowsSender pulls(rank, worker.table(), parts.ingest, *backend, worker.cache(), parts.pull_links(),
+                   clock);
   std::unique_ptr<DataPlane> plane;
   const Status listening = status_of([&] {
     DataPlaneConfig data = data_plane_config(options, rank, model, transport, pool_key);
     data.log = events.log;
-    plane = std::make_unique<DataPlane>(data, parts.with(rows), make_transport, clock);
+    plane = std::make_unique<DataPlane>(data, parts.with(rows, pulls), make_transport, clock);
     set_text(mine.host, host_name());
     set_text(mine.address, advertised(options, plane->address()));
     check_own_certificate(options, mine.address.data(), communicator.size());
@@ -304,17 +307,23 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
   };
   if (!leads) {
     const Ticker ticker(clock, tick);
-    follow_leader(worker);
+    follow_leader(worker, pulls);
     return;
   }
   std::atomic<ControlChannel*> channel = nullptr;
   Leader leader(
       leader_config(options, model.pages, communicator.size(), pool_key, config.cost_model()),
-      [&](const Order& order) { return worker.lead(order); }, parts.inbox,
+      [&](const Order& order) {
+        RoundReport report = worker.lead(order);
+        pulls.order_ended();
+        return report;
+      },
+      parts.inbox,
       {.refuse = [&](int to, const auto& refused) { parts.local.refuse(to, refused); },
        .answer = [&](int to, const auto& verdicts) { parts.local.answer(to, verdicts); },
        .tell = [&](const FromPool& word) { channel.load()->tell(word); },
-       .round = events.round},
+       .round = events.round,
+       .between_orders = [&] { return pulls.serve(); }},
       clock);
   const Ticker ticker(clock, tick);
   lead_pool(

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <latch>
 #include <vector>
 
 namespace tributary::test {
@@ -65,6 +66,29 @@ TEST_P(OrderChannelConformance, ALostLeaderEndsTheWait) {
     const auto deadline = Deadline::after(kPatient);
     EXPECT_EQ(rank.channel.wait(order, deadline, nothing_failed).code(), ErrorCode::kPoolLost);
     EXPECT_FALSE(deadline.expired());
+  });
+}
+
+/// From another thread, before it waits, and from what it looks at.
+TEST_P(OrderChannelConformance, WhoIsWokenLooksAtOnceAndGoesOnToWait) {
+  std::latch looked(1);
+  GetParam()(2, [&](const OrderRank& rank) {
+    if (rank.communicator.rank() == 0) {
+      looked.wait();
+      EXPECT_TRUE(rank.channel.send(order_of(10), Deadline::after(kPatient)).ok());
+      return;
+    }
+    rank.channel.wake();
+    int looks = 0;
+    std::vector<std::byte> order;
+    const Status status = rank.channel.wait(order, Deadline::after(kPatient), [&] {
+      if (++looks < 50) rank.channel.wake();
+      if (looks == 50) looked.count_down();
+      return Status();
+    });
+    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(order, order_of(10));
+    EXPECT_GE(looks, 50);
   });
 }
 

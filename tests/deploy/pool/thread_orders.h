@@ -49,6 +49,8 @@ class ThreadOrders final : public OrderChannel {
     return {};
   }
 
+  void wake() override { board_.posted.notify_all(); }
+
  private:
   OrderBoard& board_;
   std::size_t next_ = 0;

@@ -139,6 +139,11 @@ std::optional<Landing> DataPlane::from_client(PeerId peer, MessageType type,
     void operator()(const wire::LayerRequest& request) const {
       landing = to.home.receive(peer, request, payload_bytes);
     }
+    void operator()(const wire::Pull& pull) const {
+      const bool allowed = to.access.allowed(peer, pull.sequence_id);
+      if (!allowed) to.rows.count_unproven(1);
+      to.pulls.receive(peer, pull, allowed);
+    }
     void operator()(const wire::Control& control) const { to.home.receive(peer, control); }
     void operator()(const wire::Prove& further) const {
       const wire::ProveReply reply = to.access.prove(peer, further, now);
@@ -149,7 +154,7 @@ std::optional<Landing> DataPlane::from_client(PeerId peer, MessageType type,
     }
   };
   std::optional<Landing> landing;
-  if (!wire::dispatch<wire::Rows, wire::LayerRequest, wire::Control, wire::Prove>(
+  if (!wire::dispatch<wire::Rows, wire::LayerRequest, wire::Pull, wire::Control, wire::Prove>(
           type, header, Requests{parts_, peer, payload_bytes, now, landing})) {
     fail(ErrorCode::kMalformedInput, "message type {} from a client", static_cast<int>(type));
   }
@@ -209,6 +214,7 @@ void DataPlane::tick(Time now) {
   beat.connections = parts_.peers.clients();
   beat.accept_pauses = accept_pauses_;
   parts_.rows.add_counts(beat);
+  parts_.pulls.add_counts(beat);
   if (const std::uint64_t refused = parts_.queue.refused(); refused != requests_refused_) {
     limited(wire::Limit::kRequestBytes,
             fmt::format("{} bytes of layer requests are held", parts_.queue.bytes()), now,
@@ -217,6 +223,10 @@ void DataPlane::tick(Time now) {
   if (const std::uint64_t refused = parts_.relays.refused(); refused != controls_refused_) {
     limited(wire::Limit::kControls, "controls wait for the leader, of all or of one sequence", now,
             refused - std::exchange(controls_refused_, refused));
+  }
+  if (const std::uint64_t refused = parts_.pulls.refused(); refused != pulls_refused_) {
+    limited(wire::Limit::kPulledBytes, "pulled rows wait to be sent, of all or of one sequence",
+            now, refused - std::exchange(pulls_refused_, refused));
   }
   {
     const std::lock_guard lock(mutex_);

@@ -21,6 +21,7 @@
 #include "deploy/service/worker/home/leader_port.h"
 #include "deploy/service/worker/home/peers.h"
 #include "deploy/service/worker/home/rows_receiver.h"
+#include "deploy/service/worker/home/rows_sender.h"
 
 namespace tributary {
 
@@ -39,6 +40,7 @@ struct DataPlaneParts {
   Peers& peers;
   AccessCheck& access;
   RowsReceiver& rows;
+  RowsSender& pulls;
   Home& home;
   const HomeQueue& queue;
   const Relays& relays;
@@ -96,6 +98,7 @@ class DataPlane final : public TransportHandler {
   std::array<Limited, wire::kLimits> limits_;
   std::uint64_t requests_refused_ = 0;  // as of the last tick
   std::uint64_t controls_refused_ = 0;
+  std::uint64_t pulls_refused_ = 0;
   std::unique_ptr<Transport> transport_;  // goes first: it calls the rest
 };
 

@@ -16,7 +16,8 @@
 namespace tributary {
 
 /// A message to the leader.
-using ToLeader = std::variant<wire::Items, wire::ControlRelay, wire::Progress, wire::Beat>;
+using ToLeader =
+    std::variant<wire::Items, wire::ControlRelay, wire::Progress, wire::Beat, wire::OrderWanted>;
 
 /// It is also the channel of the pool's orders.
 class LeaderPort : public OrderChannel {

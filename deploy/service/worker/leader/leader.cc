@@ -36,7 +36,7 @@ Leader::Leader(const LeaderConfig& config, Lead lead, LeaderInbox& inbox, Leader
 void Leader::run() {
   last_order_ = next_canary_ = clock_.now();
   for (bool stop = false; !stop;) {
-    inbox_.wait(next_event(clock_.now()));
+    if (!links_.between_orders || !links_.between_orders()) inbox_.wait(next_event(clock_.now()));
     inbox_.take(mail_);
     mail_.lost.throw_if_error();
     const Time now = clock_.now();
@@ -47,7 +47,7 @@ void Leader::run() {
       desk_.end_leases(now);
       if (desk_.round_is_due(now)) form_round(now);
       stop = desk_.may_stop(now);
-      const bool due = desk_.take_order_due();
+      const bool due = desk_.take_order_due() || mail_.order_wanted;
       order = stop || due || !round_.empty() || now >= move_schedule_.next_event() ||
               now >= last_order_ + order_interval();
     }

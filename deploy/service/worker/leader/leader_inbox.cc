@@ -7,7 +7,7 @@ namespace tributary {
 
 bool LeaderMail::empty() const noexcept {
   return items.empty() && relays.empty() && progress.empty() && requests.empty() && !stop &&
-         lost.ok();
+         !order_wanted && lost.ok();
 }
 
 void LeaderMail::clear() {
@@ -16,6 +16,7 @@ void LeaderMail::clear() {
   progress.clear();
   requests.clear();
   stop = false;
+  order_wanted = false;
   lost = {};
 }
 
@@ -92,6 +93,14 @@ void LeaderInbox::post_lost(const Status& reason) {
   changed_.notify_all();
 }
 
+void LeaderInbox::post_order_wanted() {
+  {
+    const std::lock_guard lock(mutex_);
+    mail_.order_wanted = true;
+  }
+  changed_.notify_all();
+}
+
 void LeaderInbox::post_stop() {
   {
     const std::lock_guard lock(mutex_);
@@ -100,9 +109,19 @@ void LeaderInbox::post_stop() {
   changed_.notify_all();
 }
 
+void LeaderInbox::wake() {
+  {
+    const std::lock_guard lock(mutex_);
+    woken_ = true;
+  }
+  changed_.notify_all();
+}
+
 void LeaderInbox::wait(Time until) {
   std::unique_lock lock(mutex_);
-  clock_.wait_until(changed_, lock, until, [this] { return completed_ || !mail_.empty(); });
+  clock_.wait_until(changed_, lock, until,
+                    [this] { return woken_ || completed_ || !mail_.empty(); });
+  woken_ = false;
 }
 
 void LeaderInbox::take(LeaderMail& mail) {

@@ -39,6 +39,7 @@ struct LeaderMail {
   std::vector<Progress> progress;
   std::vector<ToPool> requests;
   bool stop = false;
+  bool order_wanted = false;
   Status lost;  // a worker is gone: the pool has ended
 
   [[nodiscard]] bool empty() const noexcept;
@@ -61,9 +62,13 @@ class LeaderInbox {
   void post_beat(const wire::Beat& beat);
   void post_joined(int rank);
   void post_lost(const Status& reason);
+  /// A worker needs the next order.
+  void post_order_wanted();
   /// Lets running sequences go on for a while, then ends the pool.
   void post_stop();
 
+  /// Ends the next wait(), or the one that goes on.
+  void wake();
   /// Waits until something is posted, at most until `until`.
   void wait(Time until);
   /// Replaces the contents of `mail` and reuses its memory. Of relays no more come at a time than
@@ -101,6 +106,7 @@ class LeaderInbox {
   Condition changed_;
   LeaderMail mail_;
   std::map<std::pair<SequenceId, std::int32_t>, LeaderMail::Progress> progress_;
+  bool woken_ = false;
   bool completed_ = false;  // progress_ has an owner with all its rows
   std::vector<Peer> peers_;
 };

@@ -20,6 +20,8 @@ struct LeaderLinks {
   std::function<void(const FromPool&)> tell;  // the control plane
   std::function<void(const RoundReport&, std::size_t items, std::int64_t pages_used)>
       round;  // a round has ended; may be empty
+  /// See Worker::follow; may be empty.
+  std::function<bool()> between_orders = {};
 };
 
 /// Used by the leader's thread.

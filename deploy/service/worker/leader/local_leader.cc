@@ -55,6 +55,10 @@ void LocalLeader::take(int /*rank*/, const wire::Beat& beat) {
   inbox_.post_beat(beat);
 }
 
+void LocalLeader::take(int /*rank*/, const wire::OrderWanted& /*wanted*/) {
+  inbox_.post_order_wanted();
+}
+
 void LocalLeader::join(PeerId peer, const wire::Join& join, Time now) {
   if (join.rank < 1 || static_cast<std::size_t>(join.rank) >= workers_.size()) {
     fail(ErrorCode::kPermissionDenied, "a Join of rank {}: the pool has {} workers", join.rank,
@@ -73,7 +77,8 @@ void LocalLeader::join(PeerId peer, const wire::Join& join, Time now) {
 std::optional<Landing> LocalLeader::receive(const Peers::Peer& from, wire::MessageType type,
                                             std::span<const std::byte> header,
                                             std::size_t /*payload_bytes*/) {
-  const bool known = wire::dispatch<wire::Items, wire::ControlRelay, wire::Progress, wire::Beat>(
+  const bool known = wire::dispatch<wire::Items, wire::ControlRelay, wire::Progress, wire::Beat,
+                                    wire::OrderWanted>(
       type, header, [&](auto message) { take(from.rank, std::move(message)); });
   if (!known) {
     fail(ErrorCode::kMalformedInput, "message type {} from worker {}", static_cast<int>(type),

@@ -40,6 +40,7 @@ class LocalLeader final : public LeaderPort {
   /// Returns kFailedPrecondition: rank 0 sends.
   Status wait(std::vector<std::byte>& order, Deadline deadline,
               const std::function<Status()>& look) override;
+  void wake() override { inbox_.wake(); }
 
   // The leader's messages (LeaderLinks), from its thread.
 
@@ -51,6 +52,7 @@ class LocalLeader final : public LeaderPort {
   void take(int rank, wire::ControlRelay relay);
   void take(int rank, const wire::Progress& progress);
   void take(int rank, const wire::Beat& beat);
+  void take(int rank, const wire::OrderWanted& wanted);
 
   Peers& peers_;
   HomeQueue& queue_;

@@ -63,6 +63,8 @@ void PoolMeter::fill(Heartbeat& heartbeat, const std::vector<wire::Beat>& beats,
   for (const wire::Beat& beat : beats) {
     metrics.ingested_rows += beat.ingested_rows;
     metrics.ingested_bytes += beat.ingested_bytes;
+    metrics.pulled_rows += beat.pulled_rows;
+    metrics.pulled_bytes += beat.pulled_bytes;
     metrics.connections += beat.connections;
     metrics.accept_pauses += beat.accept_pauses;
     for (std::size_t i = 0; i < wire::kRefusals; ++i) metrics.refused_rows[i] += beat.refused[i];

@@ -45,7 +45,7 @@ Status RemoteLeader::wait(std::vector<std::byte>& order, Deadline deadline,
     const Time now = clock_.now();
     const bool over = patience.over(now);
     clock_.wait_until(changed_, lock, std::min(patience.next_look(now), now + kLookEvery),
-                      [this] { return orders_.contains(next_order_) || !lost_.ok(); });
+                      [this] { return orders_.contains(next_order_) || !lost_.ok() || woken_; });
     if (const auto next = orders_.find(next_order_); next != orders_.end()) {
       order = std::move(next->second);
       orders_.erase(next);
@@ -53,6 +53,7 @@ Status RemoteLeader::wait(std::vector<std::byte>& order, Deadline deadline,
       return {};
     }
     if (!lost_.ok()) return lost_;
+    woken_ = false;
     lock.unlock();
     Status others = look();
     lock.lock();
@@ -61,6 +62,14 @@ Status RemoteLeader::wait(std::vector<std::byte>& order, Deadline deadline,
       return {ErrorCode::kDeadlineExceeded, "worker 0, the leader, has been silent for too long"};
     }
   }
+}
+
+void RemoteLeader::wake() {
+  {
+    const std::lock_guard lock(mutex_);
+    woken_ = true;
+  }
+  changed_.notify_all();
 }
 
 Landing RemoteLeader::receive(const wire::PoolOrder& order, std::size_t payload_bytes) {

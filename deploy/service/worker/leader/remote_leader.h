@@ -35,6 +35,7 @@ class RemoteLeader final : public LeaderPort {
   Status send(std::span<const std::byte> order, Deadline deadline) override;
   Status wait(std::vector<std::byte>& order, Deadline deadline,
               const std::function<Status()>& look) override;
+  void wake() override;
 
   void post(ToLeader message) override {
     std::visit([this](const auto& word) { peers_.send(leader_, word); }, message);
@@ -65,6 +66,7 @@ class RemoteLeader final : public LeaderPort {
   Condition changed_;
   std::map<std::uint64_t, std::vector<std::byte>> orders_;  // that have arrived, by number
   std::uint64_t next_order_ = 1;
+  bool woken_ = false;  // since the last look
   Status lost_;
 };
 

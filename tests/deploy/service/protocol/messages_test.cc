@@ -34,6 +34,8 @@ void for_each_message(Visit visit) {
   visit(Welcome{3, outcome, 5, some_shape()});
   visit(Rows{1, 2, 3, 4, 5, 6, 0xdeadbeef});
   visit(RowsReply{std::numeric_limits<std::uint64_t>::max(), outcome});
+  visit(Pull{1, 2, 3, 4, 5, 6, 7});
+  visit(PullReply{1, outcome, 0xdeadbeef, 2, 3});
   visit(LayerRequest{1, 2, LayerMode::kForward, 3, {4, 5}, {some_item(1), some_item(2)}});
   visit(LayerReply{1, 2, {ErrorCode::kOk, ErrorCode::kInternal}, "why"});
   visit(Control{1, {some_control(1), some_control(2)}});
@@ -44,8 +46,18 @@ void for_each_message(Visit visit) {
   visit(ControlRelay{1, {some_control(2)}});
   visit(ControlRelayReply{1, {{ErrorCode::kOk, 2, 3}}, "why"});
   visit(Progress{1, 2, 3, 4, 5, 6, 7});
-  visit(
-      Beat{1, 2, 3, {4, 5, 6, 7, 8, 9, 10, 11}, {17, 18, 19, 20, 21, 22}, 12, 16, {13, 14}, 15.5});
+  visit(OrderWanted{});
+  visit(Beat{1,
+             2,
+             3,
+             23,
+             24,
+             {4, 5, 6, 7, 8, 9, 10, 11},
+             {17, 18, 19, 20, 21, 22, 25},
+             12,
+             16,
+             {13, 14},
+             15.5});
 }
 
 TEST(MessagesTest, ComeBackAsTheyWere) {

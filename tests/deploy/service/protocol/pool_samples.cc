@@ -45,10 +45,12 @@ PoolMetrics sample_metrics() {
   PoolMetrics m;
   std::uint64_t next = 1;
   for (std::uint64_t* count :
-       {&m.rounds, &m.failed_rounds, &m.tokens, &m.steps, &m.aborted_steps, &m.refused_items,
-        &m.exchanged_bytes, &m.ingested_rows, &m.ingested_bytes, &m.admitted, &m.freed,
-        &m.leases_expired, &m.canaries, &m.canary_failures, &m.connections, &m.accept_pauses,
-        &m.moves, &m.cancelled_moves, &m.moved_bytes}) {
+       {&m.rounds,         &m.failed_rounds,  &m.tokens,          &m.steps,
+        &m.aborted_steps,  &m.refused_items,  &m.exchanged_bytes, &m.ingested_rows,
+        &m.ingested_bytes, &m.pulled_rows,    &m.pulled_bytes,    &m.admitted,
+        &m.freed,          &m.leases_expired, &m.canaries,        &m.canary_failures,
+        &m.connections,    &m.accept_pauses,  &m.moves,           &m.cancelled_moves,
+        &m.moved_bytes}) {
     *count = next++;
   }
   for (auto& refused : m.refused_rows) refused = next++;

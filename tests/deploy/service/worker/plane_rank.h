@@ -33,7 +33,7 @@ struct PlaneRank : PlaneModel, RankParts {
             .transport = {.listen = listen,
                           .secret_of = [](std::uint64_t id) { return wire::access_token({}, id); }},
             .hello_timeout = hello_timeout},
-        with(rows), make_transport, clock);
+        with(rows, pulls), make_transport, clock);
   }
 
   int rank;
@@ -44,7 +44,9 @@ struct PlaneRank : PlaneModel, RankParts {
                                                       .kv_lora_rank = 16,
                                                       .qk_rope_head_dim = 8,
                                                       .row_format = RowFormat::kF32});
+  SequenceTable table{kPageTokens};
   RowsReceiver rows{rank, ingest, *backend, *cache, row_links(), clock};
+  RowsSender pulls{rank, table, ingest, *backend, *cache, pull_links(), clock};
   std::unique_ptr<DataPlane> plane;  // destroyed first
 };
 

@@ -111,6 +111,31 @@ Status RawClient::wait_disconnect(PeerId peer) {
   return wait(disconnects_, peer, "end of the connection");
 }
 
+std::uint64_t RawClient::send_pull(PeerId peer, wire::Pull pull) {
+  pull.request = ++last_request_;
+  send(peer, MessageType::kPull, encode(pull));
+  return pull.request;
+}
+
+RawClient::PullResult RawClient::wait_pull(std::uint64_t request) {
+  return wait(pulls_, request, "reply to a pull");
+}
+
+template <typename Result>
+Landing RawClient::land(std::shared_ptr<Result> result, std::vector<std::byte> Result::*payload,
+                        std::map<std::uint64_t, Result>& results) {
+  const std::span<std::byte> place((*result).*payload);
+  return {{place}, [this, result, payload, &results](const Status& ok) {
+            if (!ok.ok()) return;
+            EXPECT_EQ(wire::crc32c((*result).*payload), result->reply.crc32c);
+            {
+              const std::lock_guard done(mutex_);
+              results[result->reply.request] = *result;
+            }
+            changed_.notify_all();
+          }};
+}
+
 void RawClient::on_open(PeerId peer, const Proven& who) {
   const std::lock_guard lock(mutex_);
   sessions_[peer] = who.session;
@@ -145,15 +170,18 @@ std::optional<Landing> RawClient::on_message(PeerId peer, std::uint16_t type,
           break;
         }
         result->output.resize(payload_bytes);
-        landing = Landing{{std::span(result->output)}, [this, result, request](const Status& ok) {
-                            if (!ok.ok()) return;
-                            EXPECT_EQ(wire::crc32c(result->output), result->reply.crc32c);
-                            {
-                              const std::lock_guard done(mutex_);
-                              rounds_[request] = *result;
-                            }
-                            changed_.notify_all();
-                          }};
+        landing = land(result, &RoundResult::output, rounds_);
+        break;
+      }
+      case MessageType::kPullReply: {
+        auto result = std::make_shared<PullResult>();
+        result->reply = wire::decode<wire::PullReply>(header);
+        if (payload_bytes == 0) {
+          pulls_[result->reply.request] = *result;
+          break;
+        }
+        result->rows.resize(payload_bytes);
+        landing = land(result, &PullResult::rows, pulls_);
         break;
       }
       case MessageType::kProveReply:

@@ -47,6 +47,13 @@ class RawClient final : public TransportHandler {
     [[nodiscard]] std::vector<float> floats() const;
   };
   [[nodiscard]] RoundResult wait_round(std::uint64_t request);
+  struct PullResult {
+    wire::PullReply reply;
+    std::vector<std::byte> rows;
+  };
+  /// The request number is filled in.
+  [[nodiscard]] std::uint64_t send_pull(PeerId peer, wire::Pull pull);
+  [[nodiscard]] PullResult wait_pull(std::uint64_t request);
   [[nodiscard]] wire::ControlReply control(PeerId peer, std::vector<wire::ControlItem> items);
   [[nodiscard]] Status wait_disconnect(PeerId peer);
 
@@ -57,6 +64,10 @@ class RawClient final : public TransportHandler {
   void on_disconnect(PeerId peer, const Status& reason) override;
 
  private:
+  /// Lands a payload in `result`, which has its reply, and files it under the request.
+  template <typename Result>
+  Landing land(std::shared_ptr<Result> result, std::vector<std::byte> Result::*payload,
+               std::map<std::uint64_t, Result>& results);
   template <typename Value, typename Key>
   Value wait(std::map<Key, Value>& values, Key key, const char* what);
 
@@ -67,6 +78,7 @@ class RawClient final : public TransportHandler {
   std::map<PeerId, Status> disconnects_;
   std::map<std::uint64_t, wire::RowsReply> rows_;
   std::map<std::uint64_t, RoundResult> rounds_;
+  std::map<std::uint64_t, PullResult> pulls_;
   std::map<std::uint64_t, wire::ControlReply> controls_;
   std::uint64_t last_request_ = 0;
   std::unique_ptr<Transport> transport_;

@@ -31,7 +31,8 @@ TEST(ServiceAccess, HelloIsChecked) {
             "row_dtype: the client says f32, the pool has bf16");
   EXPECT_EQ(say([](wire::Hello& hello) { hello.shape.softmax_scale *= 2; }).code,
             ErrorCode::kInvalidArgument);
-  EXPECT_EQ(say([](wire::Hello& hello) { hello.version = 9; }).code, ErrorCode::kUnsupported);
+  EXPECT_EQ(say([](wire::Hello& hello) { hello.version = wire::kVersion + 1; }).code,
+            ErrorCode::kUnsupported);
 }
 
 TEST(ServiceAccess, WhoHasNoTokenGetsNoWordIn) {

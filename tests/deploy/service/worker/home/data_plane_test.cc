@@ -217,5 +217,30 @@ TEST_F(DataPlaneTest, RoomForARequestIsMadeForSequencesOfThisHomeAlone) {
   landing->done({ErrorCode::kUnavailable, "closed"});
 }
 
+TEST_F(DataPlaneTest, PullsOfSequencesThatWereProvenWaitForTheWorkersThread) {
+  DataPlane& plane = open();
+  plane.on_open(kPeer, {.id = kSequence});
+  hello();
+  const auto most =
+      static_cast<std::int64_t>(RowsSender::kMaxPullBytes / rank_.cache->layout().row_bytes());
+  const auto pull = [&](SequenceId id, std::int64_t rows) {
+    (void)say(
+        MessageType::kPull,
+        encode(wire::Pull{.sequence_id = id, .epoch = 1, .deadline_us = 1'000'000, .count = rows}));
+  };
+  const std::size_t before = transport_->sent.size();
+  pull(8, 1);
+  EXPECT_EQ(transport_->sent.size(), before + 1) << "refused at once: it was not proven";
+  pull(kSequence, most);
+  EXPECT_EQ(transport_->sent.size(), before + 1);
+  pull(kSequence, 1);
+  EXPECT_EQ(transport_->sent.size(), before + 2) << "it has its share already";
+  EXPECT_EQ(limited(wire::Limit::kPulledBytes), 1U);
+  const auto unauthorized = static_cast<std::size_t>(wire::Refusal::kUnauthorized);
+  EXPECT_EQ(rank_.inbox.beats().at(0).refused.at(unauthorized), 1U);
+  EXPECT_FALSE(rank_.pulls.serve()) << "the sequence is not in the table";
+  EXPECT_EQ(transport_->sent.size(), before + 3);
+}
+
 }  // namespace
 }  // namespace tributary::test
