@@ -183,8 +183,11 @@ class LayerCall {
     }
     std::uint32_t crc = 0;
     for (const std::span<const std::byte> piece : payload) crc = wire::crc32c(piece, crc);
-    wire::LayerRequest round{
-        .deadline_us = remaining_us(), .mode = mode_, .crc32c = crc, .part = part, .items = {}};
+    wire::LayerRequest round{.deadline_us = microseconds_left(deadline_, clock_.now()),
+                             .mode = mode_,
+                             .crc32c = crc,
+                             .part = part,
+                             .items = {}};
     std::vector<Greeting> greetings;
     for (const std::size_t i : indices) {
       const SequenceHandle& sequence = *items_[i].sequence;
@@ -195,19 +198,14 @@ class LayerCall {
                              .epoch = sequence.epoch,
                              .base_length = sequence.length});
     }
-    message.call_index =
-        call_.send({.address = message.address,
-                    .greetings = std::move(greetings),
-                    .payload = std::move(payload),
-                    .landing = [this, indices](const auto& reply) { return land(indices, reply); }},
-                   std::move(round));
-  }
-
-  [[nodiscard]] std::uint32_t remaining_us() const {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::microseconds>(deadline_.when() - clock_.now());
-    return static_cast<std::uint32_t>(
-        std::clamp<std::int64_t>(left.count(), 1, std::numeric_limits<std::uint32_t>::max()));
+    message.call_index = call_.send({.address = message.address,
+                                     .greetings = std::move(greetings),
+                                     .payload = std::move(payload),
+                                     .landing =
+                                         [this, indices](const WorkerReply& reply) {
+                                           return land(indices, std::get<wire::LayerReply>(reply));
+                                         }},
+                                    std::move(round));
   }
 
   /// Copies outputs of the items that succeeded to their places.

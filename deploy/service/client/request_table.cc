@@ -47,6 +47,10 @@ bool RequestTable::repeats(const Request& request, const WorkerReply& reply, Tim
     message = rows->outcome.message;
     // Our first message may still be on its way there.
     if (code != ErrorCode::kUnavailable || request->repeats == 0) return false;
+  } else if (const auto* pull = std::get_if<wire::PullReply>(&reply)) {
+    code = pull->outcome.code;
+    message = pull->outcome.message;
+    if (code != ErrorCode::kPoolFull) return false;
   } else if (const auto* layer = std::get_if<wire::LayerReply>(&reply)) {
     if (layer->items.empty()) return false;
     code = layer->items.front();

@@ -2,71 +2,37 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "comm/wire/crc32c.h"
-#include "core/base/dtype.h"
 #include "core/base/error.h"
-#include "core/base/limits.h"
+#include "deploy/service/client/row_pieces.h"
 #include "deploy/service/client/worker_call.h"
 
 namespace tributary {
 namespace {
 
-/// Rows begin .. end - 1 of a part, on one worker.
-struct Piece {
-  std::size_t part = 0;  // its index
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  const std::string* address = nullptr;
-  std::size_t turn = 0;  // among its worker's
-};
-
-void split(const SequenceHandle& sequence, std::size_t part, std::int64_t begin, std::int64_t end,
-           std::vector<Piece>& pieces) {
-  const std::int64_t rows = piece_rows(sequence.shape.row_bytes());
-  std::int64_t next = begin;
-  for (const Extent& extent : sequence.extents) {
-    if (extent.end <= next || extent.begin > next) continue;
-    const std::int64_t extent_end = std::min(extent.end, end);
-    while (next < extent_end) {
-      // Borders of pieces lie on multiples of `rows`, and so on borders of pages.
-      const std::int64_t piece_end = std::min(extent_end, (next / rows + 1) * rows);
-      pieces.push_back({part, next, piece_end, &rank_address(sequence, extent.rank)});
-      next = piece_end;
-    }
-  }
-  if (next < end) {
-    fail(ErrorCode::kInvalidArgument, "sequence {}: nobody owns position {} of rows {} to {}",
-         sequence.id, next, begin, end);
-  }
-}
-
 /// Sends the first piece of every worker, then the second: no worker waits until another has got
 /// all.
-void take_turns(std::vector<Piece>& pieces) {
+void take_turns(std::vector<RowPiece>& pieces) {
   std::map<std::string_view, std::size_t> count;
-  for (Piece& piece : pieces) piece.turn = count[*piece.address]++;
-  std::ranges::stable_sort(pieces, {}, &Piece::turn);
+  std::vector<std::pair<std::size_t, RowPiece>> turns;
+  turns.reserve(pieces.size());
+  for (const RowPiece& piece : pieces) turns.emplace_back(count[*piece.address]++, piece);
+  std::ranges::stable_sort(turns, {}, &std::pair<std::size_t, RowPiece>::first);
+  std::ranges::transform(turns, pieces.begin(), &std::pair<std::size_t, RowPiece>::second);
 }
 
-std::int64_t check(const SequenceHandle& sequence, int layer, std::int64_t begin, std::size_t bytes,
-                   std::size_t row_bytes) {
-  const PoolShape& shape = sequence.shape;
-  if (layer < 0 || layer >= shape.layers) {
-    fail(ErrorCode::kInvalidArgument, "layer {}: the pool has {}", layer, shape.layers);
-  }
-  if (row_bytes == 0 || bytes % row_bytes != 0) {
-    fail(ErrorCode::kInvalidArgument, "{} bytes of rows: not a multiple of {}, the bytes of a row",
-         bytes, row_bytes);
-  }
-  const auto count = static_cast<std::int64_t>(bytes / row_bytes);
-  if (begin < 0 || begin > sequence.prompt_tokens - count) {
-    fail(ErrorCode::kInvalidArgument, "rows {} to {}: the prompt of sequence {} has {}", begin,
-         begin + count, sequence.id, sequence.prompt_tokens);
+std::int64_t check(const PromptRows& part) {
+  const SequenceHandle& sequence = *part.sequence;
+  const std::int64_t count = count_rows(sequence, part.layer, part.rows.size());
+  if (part.begin < 0 || part.begin > sequence.prompt_tokens - count) {
+    fail(ErrorCode::kInvalidArgument, "rows {} to {}: the prompt of sequence {} has {}", part.begin,
+         part.begin + count, sequence.id, sequence.prompt_tokens);
   }
   return count;
 }
@@ -81,20 +47,12 @@ Status outcome(WorkerCall& call, std::size_t index) {
 
 }  // namespace
 
-std::int64_t piece_rows(std::size_t row_bytes) noexcept {
-  const std::size_t page_bytes = row_bytes * kPageTokens;
-  return static_cast<std::int64_t>(std::max<std::size_t>(1, kPieceBytes / page_bytes)) *
-         kPageTokens;
-}
-
 void push_rows(WorkerConnections& connections, std::span<const PromptRows> parts,
                Deadline deadline) {
-  std::vector<Piece> pieces;
+  std::vector<RowPiece> pieces;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const PromptRows& part = parts[i];
-    const std::int64_t count = check(*part.sequence, part.layer, part.begin, part.rows.size(),
-                                     part.sequence->shape.row_bytes());
-    split(*part.sequence, i, part.begin, part.begin + count, pieces);
+    append_pieces(*part.sequence, i, part.begin, part.begin + check(part), std::nullopt, pieces);
   }
   take_turns(pieces);
 
@@ -111,7 +69,7 @@ void push_rows(WorkerConnections& connections, std::span<const PromptRows> parts
              return before.part == part && call.failed(before.index);
            });
   };
-  for (const Piece& piece : pieces) {
+  for (const RowPiece& piece : pieces) {
     const PromptRows& part = parts[piece.part];
     const SequenceHandle& sequence = *part.sequence;
     std::vector<std::size_t>& mine = sent_to[*piece.address];

@@ -14,6 +14,7 @@
 #include "deploy/service/client/lease_keeper.h"
 #include "deploy/service/client/pause.h"
 #include "deploy/service/client/pool_watch.h"
+#include "deploy/service/client/row_pull.h"
 #include "deploy/service/client/row_push.h"
 #include "deploy/service/client/tier_api.h"
 #include "deploy/service/client/worker_call.h"
@@ -280,6 +281,10 @@ void TierClient::extend(SequenceHandle& sequence, std::int64_t max_new_tokens,
 
 void TierClient::push_rows(std::span<const PromptRows> parts, std::optional<Deadline> deadline) {
   tributary::push_rows(impl_->connections(), parts, impl_->deadline(deadline));
+}
+
+void TierClient::pull_rows(std::span<const PulledRows> parts, std::optional<Deadline> deadline) {
+  tributary::pull_rows(impl_->connections(), parts, impl_->deadline(deadline));
 }
 
 void TierClient::attend(std::span<const LayerItem> items, int layer,

@@ -81,6 +81,15 @@ struct PromptRows {
   std::span<const std::byte> rows;           ///< whole rows
 };
 
+/// The place, in the caller's memory, for rows of positions begin, begin + 1, ... of one layer of a
+/// sequence, in the pool's row format.
+struct PulledRows {
+  const SequenceHandle* sequence = nullptr;  ///< whose
+  int layer = 0;                             ///< of the model
+  std::int64_t begin = 0;                    ///< position of the first row
+  std::span<std::byte> rows;                 ///< one whole row at least
+};
+
 /// Thrown by admit() when no pool has room now.
 class PoolFullError : public Error {
  public:
@@ -177,6 +186,13 @@ class TierClient {
     const PromptRows part{&sequence, layer, begin, rows};
     push_rows(std::span(&part, 1), deadline);
   }
+
+  /// Brings rows back, bit for bit as they are stored: prompt rows that have been acknowledged,
+  /// while others are on their way too, and rows of committed tokens. Throws kInvalidArgument for
+  /// rows that are not below the sequence's length, kFailedPrecondition for prompt rows that have
+  /// not arrived, kStaleEpoch where the sequence was truncated by another handle. The memory of a
+  /// part that fails is undefined.
+  void pull_rows(std::span<const PulledRows> parts, std::optional<Deadline> deadline = {});
 
   /// Computes one layer of a step of all items in one call; splits them by home and waits for all.
   /// The first layer call at a sequence's `length` opens its step. The outputs of items that do not

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,6 +33,13 @@ namespace tributary {
 }
 [[nodiscard]] inline Greeting greeting_of(const SequenceHandle& sequence) {
   return {.shape = sequence.shape, .sequence_id = sequence.id, .token = sequence.token};
+}
+
+/// What a message says of its call's deadline, 1 us at least.
+[[nodiscard]] inline std::uint32_t microseconds_left(Deadline deadline, Time now) {
+  const auto left = std::chrono::duration_cast<std::chrono::microseconds>(deadline.when() - now);
+  return static_cast<std::uint32_t>(
+      std::clamp<std::int64_t>(left.count(), 1, std::numeric_limits<std::uint32_t>::max()));
 }
 
 /// Used by one thread. The destructor forgets unanswered requests: later replies are dropped, and

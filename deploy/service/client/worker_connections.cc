@@ -263,13 +263,13 @@ std::optional<Landing> WorkerConnections::on_reply(PeerId peer, wire::MessageTyp
          static_cast<int>(type), number, static_cast<int>(request->type));
   }
   std::vector<std::span<std::byte>> pieces;
-  if (const auto* round = std::get_if<wire::LayerReply>(&reply)) pieces = request->landing(*round);
+  if (request->landing) pieces = request->landing(reply);
   std::size_t expected = 0;
   for (const std::span<std::byte> piece : pieces) expected += piece.size();
   if (payload_bytes != expected) {
     finish(number, {ErrorCode::kMalformedInput,
-                    fmt::format("worker {}: answered with {} bytes of output, expected {}",
-                                request->address, payload_bytes, expected)});
+                    fmt::format("worker {}: answered with {} bytes, expected {}", request->address,
+                                payload_bytes, expected)});
     return std::nullopt;
   }
   if (payload_bytes == 0) {
@@ -280,11 +280,11 @@ std::optional<Landing> WorkerConnections::on_reply(PeerId peer, wire::MessageTyp
     }
     return std::nullopt;
   }
-  return land(request, std::move(pieces), std::get<wire::LayerReply>(std::move(reply)));
+  return land(request, std::move(pieces), std::move(reply));
 }
 
 Landing WorkerConnections::land(const std::shared_ptr<WorkerRequest>& request,
-                                std::vector<std::span<std::byte>> pieces, wire::LayerReply reply) {
+                                std::vector<std::span<std::byte>> pieces, WorkerReply reply) {
   ++request->in_use;
   const auto crc = std::make_shared<std::uint32_t>(0);
   return {.pieces = std::move(pieces),
@@ -294,12 +294,12 @@ Landing WorkerConnections::land(const std::shared_ptr<WorkerRequest>& request,
                 --request->in_use;
                 if (request->done) request->call->changed.notify_all();
                 if (!landed.ok()) return;  // on_disconnect follows and ends the request
-                if (*crc == reply.crc32c) {
+                if (*crc == checksum_of(reply)) {
                   finish(request->number, {}, reply);
                 } else {
                   finish(request->number,
                          {ErrorCode::kCorrupt,
-                          fmt::format("worker {}: its output does not have its checksum",
+                          fmt::format("worker {}: its answer does not have its checksum",
                                       request->address)});
                 }
               },

@@ -106,7 +106,7 @@ class WorkerConnections final : private TransportHandler {
 
   // Call with the mutex held.
   [[nodiscard]] Landing land(const std::shared_ptr<WorkerRequest>& request,
-                             std::vector<std::span<std::byte>> pieces, wire::LayerReply reply);
+                             std::vector<std::span<std::byte>> pieces, WorkerReply reply);
   void dispatch(const std::shared_ptr<WorkerRequest>& request);
   void open(const std::shared_ptr<WorkerRequest>& request);
   /// Sends requests, after the proofs of their sequences that are new to the connection.

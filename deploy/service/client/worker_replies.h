@@ -20,6 +20,8 @@ namespace tributary {
   switch (request) {
     case wire::MessageType::kRows:
       return wire::MessageType::kRowsReply;
+    case wire::MessageType::kPull:
+      return wire::MessageType::kPullReply;
     case wire::MessageType::kLayerRequest:
       return wire::MessageType::kLayerReply;
     default:
@@ -45,6 +47,8 @@ namespace tributary {
   switch (type) {
     case wire::MessageType::kRowsReply:
       return wire::decode<wire::RowsReply>(header);
+    case wire::MessageType::kPullReply:
+      return wire::decode<wire::PullReply>(header);
     case wire::MessageType::kLayerReply:
       return wire::decode<wire::LayerReply>(header);
     case wire::MessageType::kControlReply:
@@ -54,10 +58,25 @@ namespace tributary {
   }
 }
 
+/// Of a reply's payload; 0 where its type has none.
+[[nodiscard]] inline std::uint32_t checksum_of(const WorkerReply& reply) {
+  return std::visit(
+      [](const auto& message) -> std::uint32_t {
+        if constexpr (requires { message.crc32c; }) {
+          return message.crc32c;
+        } else {
+          return 0;
+        }
+      },
+      reply);
+}
+
 /// It has ended with an error, or with a refusal of its rows.
 [[nodiscard]] inline bool has_failed(const WorkerRequest& request) {
   const auto* rows = std::get_if<wire::RowsReply>(&request.reply);
-  return !request.status.ok() || (rows != nullptr && !rows->outcome.ok());
+  const auto* pull = std::get_if<wire::PullReply>(&request.reply);
+  return !request.status.ok() || (rows != nullptr && !rows->outcome.ok()) ||
+         (pull != nullptr && !pull->outcome.ok());
 }
 
 /// The status of a request that must not be sent: its token is not the proven one.

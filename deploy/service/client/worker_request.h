@@ -21,8 +21,8 @@
 namespace tributary {
 
 /// A worker's answer to one request.
-using WorkerReply =
-    std::variant<std::monostate, wire::RowsReply, wire::LayerReply, wire::ControlReply>;
+using WorkerReply = std::variant<std::monostate, wire::RowsReply, wire::PullReply, wire::LayerReply,
+                                 wire::ControlReply>;
 
 /// A sequence as a connection serves it.
 struct Greeting {
@@ -44,7 +44,7 @@ struct WorkerMessage {
   std::vector<std::span<const std::byte>> payload = {};
   /// Gives the places for the payload of a reply, in order; called while the request has not ended.
   /// Empty: the reply has no payload.
-  std::function<std::vector<std::span<std::byte>>(const wire::LayerReply&)> landing = {};
+  std::function<std::vector<std::span<std::byte>>(const WorkerReply&)> landing = {};
   /// A connection that ends before the answer leaves open whether the worker has done it. Done
   /// again, it changes nothing: it is sent again.
   bool repeatable = true;

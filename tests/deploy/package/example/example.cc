@@ -45,6 +45,14 @@ int decode(const std::string& url) {
   auto* step = &sequence;
   const std::int32_t accepted = 1;
   tier.commit({&step, 1}, {&accepted, 1});
+  std::vector<std::uint16_t> back(rows.size() + width);
+  const tributary::PulledRows pulled{&sequence, 0, 0, std::as_writable_bytes(std::span(back))};
+  tier.pull_rows({&pulled, 1});
+  rows.insert(rows.end(), row.begin(), row.end());
+  if (back != rows) {
+    std::printf("other rows came back\n");
+    return 1;
+  }
   double sum = 0;
   for (const float value : output) sum += std::abs(value);
   std::printf("decoded position %lld of %d layers, output %s\n",

@@ -151,6 +151,16 @@ class SimulatedWorkers::Network : public std::enable_shared_from_this<Network> {
         answer(peer, *reply);
         break;
       }
+      case wire::MessageType::kPull: {
+        const auto pull = wire::decode<wire::Pull>(header);
+        worker.pulls.push_back(pull);
+        auto reply = worker.on_pull(pull);
+        if (!reply) break;
+        reply->reply.request = pull.request;
+        if (reply->reply.crc32c == 0) reply->reply.crc32c = wire::crc32c(reply->rows);
+        answer(peer, reply->reply, std::move(reply->rows));
+        break;
+      }
       case wire::MessageType::kLayerRequest: {
         worker.rounds.push_back(now);
         const auto round = wire::decode<wire::LayerRequest>(header);

@@ -34,9 +34,15 @@ class SimulatedWorkers {
     std::function<std::optional<wire::ControlReply>(const wire::Control&)> on_control = {};
     std::function<std::optional<wire::LayerReply>(const wire::LayerRequest&)> on_round = {};
     std::function<std::optional<wire::RowsReply>(const wire::Rows&)> on_rows = {};
+    struct PullAnswer {
+      wire::PullReply reply;  // request is filled in, and crc32c where it is 0
+      std::vector<std::byte> rows;
+    };
+    std::function<std::optional<PullAnswer>(const wire::Pull&)> on_pull = {};
 
     // When what came.
     std::vector<Time> connects, controls, rounds, rows;
+    std::vector<wire::Pull> pulls;
   };
   [[nodiscard]] Worker& at(const std::string& address) { return workers_[address]; }
   static Status refused() { return {ErrorCode::kUnavailable, "Connection refused"}; }

@@ -12,7 +12,7 @@
 #include "deploy/service/client/control_call.h"
 #include "deploy/service/client/layer_call.h"
 #include "deploy/service/client/pool_judge.h"
-#include "deploy/service/client/row_push.h"
+#include "deploy/service/client/row_pieces.h"
 #include "tests/core/base/expect_error.h"
 #include "tests/deploy/service/client/fake_worker.h"
 #include "tests/deploy/service/client/simulated_workers.h"
