@@ -224,6 +224,23 @@ bool is_torch(nb::handle object) {
          std::string_view(nb::cast<nb::str>(module).c_str()).starts_with("torch");
 }
 
+Place find_place(nb::handle object, const Expected& expected) {
+  nb::ndarray<> exported;
+  const std::optional<NumpyArray> own = find_numpy_array(object);
+  const bool writable = own ? own->writable : nb::try_cast(object, exported, false);
+  if (!writable) {
+    if (nb::ndarray<nb::ro> read_only; own || nb::try_cast(object, read_only, false)) {
+      refuse_value(
+          fmt::format("{}: read-only, expected memory that can be written", expected.name));
+    }
+    refuse_import(object, expected);
+  }
+  const Layout layout = own ? layout_of(*own) : layout_of(exported);
+  check(layout, expected);
+  static_cast<void>(check_strides(layout, expected));
+  return {nb::borrow(object), layout.data};
+}
+
 Buffer output_buffer(nb::handle object, const char* name, std::span<const std::int64_t> shape) {
   if (object.is_none()) {
     std::size_t count = 1;
@@ -234,23 +251,11 @@ Buffer output_buffer(nb::handle object, const char* name, std::span<const std::i
     memory.release();
     return {std::move(owner), data};
   }
-  const Expected expected{name, DType::kF32, {shape.begin(), shape.end()}, false};
-  nb::ndarray<> exported;
-  const std::optional<NumpyArray> own = find_numpy_array(object);
-  const bool writable = own ? own->writable : nb::try_cast(object, exported, false);
-  if (!writable) {
-    if (nb::ndarray<nb::ro> read_only; own || nb::try_cast(object, read_only, false)) {
-      refuse_value(fmt::format("{}: read-only, expected memory that can be written", name));
-    }
-    refuse_import(object, expected);
-  }
-  const Layout layout = own ? layout_of(*own) : layout_of(exported);
-  check(layout, expected);
-  static_cast<void>(check_strides(layout, expected));
-  if (reinterpret_cast<std::uintptr_t>(layout.data) % alignof(float) != 0) {
+  const Place place = find_place(object, {name, DType::kF32, {shape.begin(), shape.end()}, false});
+  if (reinterpret_cast<std::uintptr_t>(place.data) % alignof(float) != 0) {
     refuse_value(fmt::format("{}: not aligned to {} bytes", name, alignof(float)));
   }
-  return {nb::borrow(object), reinterpret_cast<float*>(layout.data)};
+  return {place.owner, reinterpret_cast<float*>(place.data)};
 }
 
 nb::object view(const Buffer& buffer, std::size_t begin, std::initializer_list<std::size_t> shape,

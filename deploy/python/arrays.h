@@ -46,6 +46,15 @@ struct Array {
 
 [[nodiscard]] bool is_torch(nanobind::handle object);
 
+/// Memory of the caller's for results, which `owner` keeps.
+struct Place {
+  nanobind::object owner;
+  std::byte* data = nullptr;
+};
+
+/// `object` has to be writable and as expected, without gaps.
+[[nodiscard]] Place find_place(nanobind::handle object, const Expected& expected);
+
 /// The memory for fp32 results.
 struct Buffer {
   nanobind::object owner;

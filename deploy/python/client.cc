@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "deploy/python/errors.h"
 #include "deploy/python/sequence.h"
 #include "deploy/python/step.h"
 #include "deploy/service/transport/transport_choice.h"
@@ -164,6 +165,44 @@ void push_all(const Client& client, int layer,
   tier.push_rows(prompt_rows, deadline_of(timeout));
 }
 
+nb::object pull_all(
+    const Client& client,
+    const std::vector<std::tuple<nb::object, int, std::int64_t, std::int64_t>>& parts,
+    const std::optional<std::vector<nb::object>>& out, Timeout timeout) {
+  TierClient& tier = usable(client.tier);
+  if (out && out->size() != parts.size()) {
+    fail(ErrorCode::kInvalidArgument, "{} arrays in out for {} parts", out->size(), parts.size());
+  }
+  std::vector<nb::object> objects;
+  for (const auto& [object, layer, begin, end] : parts) objects.push_back(object);
+  const Batch batch(client, objects);
+  const Use use(batch.sequences, Sharing::kReaders);
+  nb::list arrays;
+  std::vector<PulledRows> pulled;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto& [object, layer, begin, end] = parts[i];
+    const SequenceHandle& sequence = *batch.handles[i];
+    const Place place = place_of_rows(out ? (*out)[i] : nb::none(), sequence, begin, end);
+    arrays.append(place.owner);
+    pulled.push_back(
+        {.sequence = &sequence,
+         .layer = layer,
+         .begin = begin,
+         .rows = {place.data, static_cast<std::size_t>(end - begin) * sequence.shape.row_bytes()}});
+  }
+  std::optional<ItemsError> failed;
+  {
+    const Unlocked unlocked;
+    try {
+      tier.pull_rows(pulled, deadline_of(timeout));
+    } catch (const ItemsError& error) {
+      failed = error;
+    }
+  }
+  if (failed) raise_items(*failed, arrays);
+  return arrays;
+}
+
 void wait_all_ready(const Client& client, const std::vector<nb::object>& sequences,
                     Timeout timeout) {
   TierClient& tier = usable(client.tier);
@@ -256,6 +295,17 @@ void bind_client(nb::module_& module) {
            "Sequence.push() of many at once: (sequence, begin, rows) each. Those that fail stand "
            "in\n"
            "`failed` of the error; the others' rows have arrived.")
+      .def(
+          "pull", &pull_all, "parts"_a, "out"_a = nb::none(), nb::kw_only(),
+          "timeout"_a = nb::none(),
+          nb::sig("def pull(self, "
+                  "parts: collections.abc.Sequence[tuple[Sequence, int, int, int]], "
+                  "out: collections.abc.Sequence[typing.Any] | None = None, *, "
+                  "timeout: float | None = None) -> list[typing.Any]"),
+          "Sequence.pull() of many at once: (sequence, layer, begin, end) each, and as many arrays "
+          "in\n"
+          "`out`. Returns the arrays. Where some fail, the error's `failed` names them, and its\n"
+          "`results` are the arrays.")
       .def("wait_ready", &wait_all_ready, "sequences"_a, nb::kw_only(), "timeout"_a = nb::none(),
            nb::sig("def wait_ready(self, sequences: collections.abc.Sequence[Sequence], *, "
                    "timeout: float | None = None) -> None"),

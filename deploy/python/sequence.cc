@@ -9,6 +9,7 @@
 
 #include "core/base/deadline.h"
 #include "deploy/python/arrays.h"
+#include "deploy/service/client/row_pull.h"
 
 namespace tributary::python {
 namespace {
@@ -23,6 +24,22 @@ void push(Sequence& sequence, int layer, std::int64_t begin, nb::handle rows, Ti
   const Unlocked unlocked;
   sequence.tier().push_rows(sequence.handle, layer, begin, {array.data, array.bytes},
                             deadline_of(timeout));
+}
+
+nb::object pull(Sequence& sequence, int layer, std::int64_t begin, std::int64_t end, nb::handle out,
+                Timeout timeout) {
+  const Use use(sequence, Sharing::kReaders);
+  Place place = place_of_rows(out, sequence.handle, begin, end);
+  const PulledRows part{.sequence = &sequence.handle,
+                        .layer = layer,
+                        .begin = begin,
+                        .rows = {place.data, static_cast<std::size_t>(end - begin) *
+                                                 sequence.handle.shape.row_bytes()}};
+  {
+    const Unlocked unlocked;
+    sequence.tier().pull_rows(std::span(&part, 1), deadline_of(timeout));
+  }
+  return std::move(place.owner);
 }
 
 void wait_ready(Sequence& sequence, Timeout timeout) {
@@ -73,6 +90,12 @@ std::string describe(const Sequence& sequence) {
                      sequence.shared_tier() ? "" : ", not adopted");
 }
 
+Expected expected_rows(const char* name, const PoolShape& shape, std::int64_t count) {
+  const std::optional<DType> plain = plain_elements(shape.row_format);
+  const auto width = static_cast<std::int64_t>(plain ? shape.row().values() : shape.row_bytes());
+  return {name, plain.value_or(DType::kF8E4M3), {count, width}, false};
+}
+
 void bind_shape(nb::module_& module) {
   nb::class_<PoolShape>(module, "Shape",
                         "What a pool serves: H heads, C kv_lora_rank, R qk_rope_head_dim, ...")
@@ -109,9 +132,20 @@ void bind_shape(nb::module_& module) {
 }  // namespace
 
 Array read_rows(nb::handle rows, const PoolShape& shape) {
-  const std::optional<DType> plain = plain_elements(shape.row_format);
-  const auto width = static_cast<std::int64_t>(plain ? shape.row().values() : shape.row_bytes());
-  return read_array(rows, {"rows", plain.value_or(DType::kF8E4M3), {-1, width}, false});
+  return read_array(rows, expected_rows("rows", shape, -1));
+}
+
+Place place_of_rows(nb::handle out, const SequenceHandle& sequence, std::int64_t begin,
+                    std::int64_t end) {
+  check_pull(sequence, begin, end);
+  const Expected expected = expected_rows("out", sequence.shape, end - begin);
+  if (!out.is_none()) return find_place(out, expected);
+  const char* type = "uint8";
+  if (expected.type == DType::kF32) type = "float32";
+  if (expected.type == DType::kBF16) type = "uint16";
+  const nb::object rows = nb::module_::import_("numpy").attr("empty")(
+      nb::make_tuple(expected.shape[0], expected.shape[1]), type);
+  return find_place(rows, expected);
 }
 
 TierClient& Sequence::tier() const {
@@ -169,8 +203,9 @@ void bind_sequence(nb::module_& module) {
   nb::class_<Sequence>(
       module, "Sequence",
       "A running sequence of a tier. As a context manager it is freed at the end of the block.\n\n"
-      "One call at a time uses it, but for push() and wait_ready(), which may come from several\n"
-      "threads. It can be pickled: another process takes it with Client.adopt(). Calls raise\n"
+      "One call at a time uses it, but for push(), pull() and wait_ready(), which may come from\n"
+      "several threads. It can be pickled: another process takes it with Client.adopt(). Calls "
+      "raise\n"
       "tributary.Error; `timeout` is in seconds, None: the client's.")
       .def_prop_ro("id", [](const Sequence& s) { return s.id; })
       .def_prop_ro(
@@ -208,6 +243,16 @@ void bind_sequence(nb::module_& module) {
            "In any order, from any number of threads; returns when every owner has acknowledged. "
            "The\n"
            "same call may be repeated: what has arrived is acknowledged again.")
+      .def("pull", &pull, "layer"_a, "begin"_a, "end"_a, "out"_a = nb::none(), nb::kw_only(),
+           "timeout"_a = nb::none(),
+           nb::sig("def pull(self, layer: int, begin: int, end: int, out: typing.Any = None, *, "
+                   "timeout: float | None = None) -> typing.Any"),
+           "Rows begin .. end - 1 of one layer, bit for bit as they are stored: of the prompt, as "
+           "soon\n"
+           "as they have been pushed, and of committed tokens.\n\n"
+           "out: [end - begin, C + R] in shape.row_format, without gaps, written in place; None: a "
+           "new\n"
+           "array of NumPy (bf16 as its bits, uint16). Returns it.")
       .def("wait_ready", &wait_ready, nb::kw_only(), "timeout"_a = nb::none(),
            "After the last push(): returns when the whole prompt has arrived.")
       .def("extend", &extend, "max_new_tokens"_a, nb::kw_only(), "timeout"_a = nb::none(),

@@ -50,7 +50,7 @@ def _awaited(function: Callable[Concatenate[Any, _P], _R]) -> (
 
 class AsyncSequence(_Awaitable):
     """A Sequence whose calls are awaited. `sequence` is the blocking form of the same. The rows of
-    a push() must not change meanwhile."""
+    a push(), and the `out` of a pull(), must not change meanwhile."""
 
     _inner: Sequence
 
@@ -67,6 +67,7 @@ class AsyncSequence(_Awaitable):
         return self._inner.length
 
     push = _awaited(Sequence.push)
+    pull = _awaited(Sequence.pull)
     wait_ready = _awaited(Sequence.wait_ready)
     extend = _awaited(Sequence.extend)
     truncate = _awaited(Sequence.truncate)
@@ -149,6 +150,12 @@ class AsyncClient(_Awaitable):
         """Client.push(), of (AsyncSequence, begin, rows) each."""
         await self._call(self.client.push, layer, [(s.sequence, begin, rows)
                                                    for s, begin, rows in parts], **options)
+
+    async def pull(self, parts: Iterable[tuple[AsyncSequence, int, int, int]],
+                   **options: Any) -> list[Any]:
+        """Client.pull(), of (AsyncSequence, layer, begin, end) each."""
+        return await self._call(self.client.pull, [(s.sequence, *rest) for s, *rest in parts],
+                                **options)
 
     async def wait_ready(self, sequences: Iterable[AsyncSequence], **options: Any) -> None:
         """Client.wait_ready(), of AsyncSequences."""
