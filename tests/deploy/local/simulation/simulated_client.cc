@@ -81,6 +81,7 @@ void SimulatedClient::act() {
   if (what == 1) return truncate(held);
   if (what == 2) return extend(held);
   if (what == 3) return leave(index);
+  if (what <= 5) return pull(held);
   const SequenceHandle& handle = held.handle;
   if (handle.length + 3 > handle.prompt_tokens + handle.max_new_tokens) return leave(index);
   step(held);
@@ -206,6 +207,25 @@ void SimulatedClient::check_output(const Held& held, int layer, std::span<const 
       ASSERT_NEAR(output[h * rank + i], value[i] / sum, 1e-5) << "position " << position;
     }
     ASSERT_NEAR(output[heads * rank + h], std::log(sum), 1e-5) << "position " << position;
+  }
+}
+
+void SimulatedClient::pull(const Held& held) {
+  if (held.handle.length == 0) return;
+  const std::int64_t begin = tier_.dice.roll(held.handle.length);
+  const std::int64_t end = tier_.dice.between(begin + 1, held.handle.length);
+  const auto layer = static_cast<int>(tier_.dice.roll(held.handle.shape.layers));
+  const auto width = static_cast<std::size_t>(held.handle.shape.latent_dim());
+  std::vector<float> pulled(static_cast<std::size_t>(end - begin) * width);
+  const PulledRows part{&held.handle, layer, begin, std::as_writable_bytes(std::span(pulled))};
+  if (!insist("pull_rows",
+              [&](Deadline deadline) { client_.pull_rows(std::span(&part, 1), deadline); })) {
+    return;
+  }
+  for (std::int64_t p = begin; p < end; ++p) {
+    const Values& row = held.rows[static_cast<std::size_t>(layer)][static_cast<std::size_t>(p)];
+    const auto got = std::span(pulled).subspan(static_cast<std::size_t>(p - begin) * width, width);
+    ASSERT_TRUE(std::ranges::equal(row, got)) << "layer " << layer << ", row " << p;
   }
 }
 

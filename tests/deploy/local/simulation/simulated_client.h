@@ -58,6 +58,8 @@ class SimulatedClient {
   [[nodiscard]] bool attend(Held& held, int layer, std::int32_t tokens);
   void check_output(const Held& held, int layer, std::span<const float> query,
                     std::span<const float> output, std::int64_t position) const;
+  /// What comes back is what was acknowledged, bit for bit.
+  void pull(const Held& held);
   void truncate(Held& held);
   void extend(Held& held);
   void leave(std::size_t index);
