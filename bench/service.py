@@ -130,7 +130,10 @@ def row(ours, mode):
     added = ours["layer_us"] - ours["pool_round_us"]
     return [ping, ours["pool_round_us"], ours["layer_us"], ours["commit_us"], added, added / ping,
             ours["ingest_bytes_per_s"] / 1e9, bandwidth / 1e9,
-            ours["ingest_bytes_per_s"] / bandwidth]
+            ours["ingest_bytes_per_s"] / bandwidth, ours["pull_bytes_per_s"] / 1e9,
+            ours["pull_bytes_per_s"] / ours["ingest_bytes_per_s"],
+            ours["layer_beside_pushes_us"] / ours["layer_alone_us"],
+            ours["layer_beside_pulls_us"] / ours["layer_alone_us"]]
 
 
 def main():
@@ -143,8 +146,10 @@ def main():
     options = parser.parse_args()
     transports = options.transports.split(",")
     print(f"{'':<12}{'sockets':>11}{'pool':>9}{'layer':>9}{'commit':>9}{'added':>9}{'ratio':>8}"
-          f"{'ingest':>10}{'ucx':>10}{'share':>8}")
-    print(f"{'':<12}{'us':>11}{'us':>9}{'us':>9}{'us':>9}{'us':>9}{'':>8}{'GB/s':>10}{'GB/s':>10}")
+          f"{'ingest':>10}{'ucx':>10}{'share':>8}"
+          f"{'pull':>8}{'/ingest':>9}{'pushes':>8}{'pulls':>8}")
+    print(f"{'':<12}{'us':>11}{'us':>9}{'us':>9}{'us':>9}{'us':>9}{'':>8}{'GB/s':>10}{'GB/s':>10}{'':>8}"
+          f"{'GB/s':>8}{'':>9}{'x layer':>8}{'x layer':>8}")
     with tempfile.TemporaryDirectory() as folder:
         make_certificate(folder)
         for mode, flags in (("sleep", []), ("poll", ["--busy-poll"])):
@@ -157,7 +162,8 @@ def main():
                 m = [statistics.median(column) for column in zip(*rows[transport])]
                 print(f"{transport + ' ' + mode:<12}{m[0]:>11.1f}{m[1]:>9.1f}{m[2]:>9.1f}"
                       f"{m[3]:>9.1f}{m[4]:>9.1f}{m[5]:>8.2f}{m[6]:>10.2f}{m[7]:>10.2f}"
-                      f"{m[8]:>8.2f}", flush=True)
+                      f"{m[8]:>8.2f}{m[9]:>8.2f}{m[10]:>9.2f}{m[11]:>8.2f}{m[12]:>8.2f}",
+                      flush=True)
 
 
 if __name__ == "__main__":

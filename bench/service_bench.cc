@@ -1,12 +1,16 @@
 // The cost of a layer of a step through a running tier, compared with the same round of a pool in
-// this process, and the speed of pushing rows. Prints one JSON object; bench/service.sh runs it
-// beside UCX's own benchmark and prints ratios.
+// this process and beside pulls, and the speed of pushing and pulling rows. Prints one JSON object;
+// bench/service.sh runs it beside UCX's own benchmark and prints ratios.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -58,6 +62,8 @@ void push_all(TierClient& client, const SequenceHandle& sequence,
   }
 }
 
+constexpr std::int64_t kLongPrompt = 16'384;
+
 std::vector<std::byte> rows_of(const AttentionShape& shape, std::int64_t tokens) {
   return std::vector<std::byte>(static_cast<std::size_t>(tokens) * shape.row_bytes());
 }
@@ -69,23 +75,104 @@ AdmitRequest request(std::int64_t prompt_tokens) {
   return options;
 }
 
-double ingest_bytes_per_s(TierClient& client, double seconds) {
-  constexpr std::int64_t kPrompt = 16'384;
+void pull_all(TierClient& client, const SequenceHandle& sequence, std::vector<std::byte>& rows) {
+  for (int layer = 0; layer < sequence.shape.layers; ++layer) {
+    const PulledRows part{&sequence, layer, 0, rows};
+    client.pull_rows(std::span(&part, 1));
+  }
+}
+
+/// Bytes a second: pushed, and pulled on the same connection, in turns.
+struct RowRates {
+  double push = 0, pull = 0;
+};
+
+RowRates row_rates(TierClient& client, double seconds) {
   std::uint64_t bytes = 0;
-  double busy = 0;
+  double push_s = 0;
+  double pull_s = 0;
   std::vector<std::byte> rows;
   const auto begin = std::chrono::steady_clock::now();
-  while (seconds_since(begin) < seconds) {
+  while (seconds_since(begin) < 2 * seconds) {
     const SequenceHandle sequence =
-        client.admit_waiting(request(kPrompt), Deadline::after(std::chrono::seconds(20)));
-    if (rows.empty()) rows = rows_of(sequence.shape, kPrompt);
-    const auto start = std::chrono::steady_clock::now();
+        client.admit_waiting(request(kLongPrompt), Deadline::after(std::chrono::seconds(20)));
+    if (rows.empty()) rows = rows_of(sequence.shape, kLongPrompt);
+    auto start = std::chrono::steady_clock::now();
     push_all(client, sequence, rows);
-    busy += seconds_since(start);
+    push_s += seconds_since(start);
+    start = std::chrono::steady_clock::now();
+    pull_all(client, sequence, rows);
+    pull_s += seconds_since(start);
     bytes += rows.size() * static_cast<std::size_t>(sequence.shape.layers);
     client.free(sequence);
   }
-  return static_cast<double>(bytes) / busy;
+  const auto all = static_cast<double>(bytes);
+  return {all / push_s, all / pull_s};
+}
+
+enum class Beside { kNothing, kPushes, kPulls };
+constexpr std::size_t kBesides = 3;
+
+/// Another client, which pushes prompts, or pulls one, again and again.
+class Other {
+ public:
+  explicit Other(const TierClientConfig& config)
+      : thread_([this, config] {
+          TierClient client(config);
+          std::vector<std::byte> rows;
+          const auto start = [&] {
+            SequenceHandle sequence = client.admit_waiting(
+                request(kLongPrompt), Deadline::after(std::chrono::seconds(20)));
+            if (rows.empty()) rows = rows_of(sequence.shape, kLongPrompt);
+            push_all(client, sequence, rows);
+            return sequence;
+          };
+          const SequenceHandle pulled = start();
+          while (!ended_) {
+            const Beside now = now_;
+            if (now == Beside::kPulls) pull_all(client, pulled, rows);
+            if (now == Beside::kPushes) client.free(start());
+            if (now == Beside::kNothing) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          }
+          client.free(pulled);
+        }) {}
+  ~Other() { ended_ = true; }
+  Other(const Other&) = delete;
+  Other& operator=(const Other&) = delete;
+  void turn_to(Beside what) { now_ = what; }
+
+ private:
+  std::atomic<Beside> now_ = Beside::kNothing;
+  std::atomic<bool> ended_ = false;
+  std::jthread thread_;  // goes first
+};
+
+/// Times of a layer, in microseconds, beside each; in turns of a tenth of a second.
+template <typename Call>
+std::array<std::vector<double>, kBesides> layer_times(const TierClientConfig& config,
+                                                      double seconds, Call call) {
+  constexpr double kTurn = 0.1;
+  std::array<std::vector<double>, kBesides> times;
+  Other other(config);
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::size_t what = 0; seconds_since(begin) < kBesides * seconds;
+       what = (what + 1) % kBesides) {
+    other.turn_to(static_cast<Beside>(what));
+    const auto turn = std::chrono::steady_clock::now();
+    while (seconds_since(turn) < kTurn) {
+      const auto start = std::chrono::steady_clock::now();
+      call();
+      if (seconds_since(turn) > kTurn / 5) times.at(what).push_back(seconds_since(start) * 1e6);
+    }
+  }
+  return times;
+}
+
+double p99(std::vector<double> times) {
+  if (times.empty()) return 0;
+  const auto at = times.begin() + static_cast<std::ptrdiff_t>(times.size() * 99 / 100);
+  std::ranges::nth_element(times, at);
+  return *at;
 }
 
 void run(const Options& options) {
@@ -106,16 +193,23 @@ void run(const Options& options) {
                        .output = output.data()};
   SequenceHandle* const handle = &sequence;
   const std::int32_t nothing = 0;
-  const double layer_us =
-      median_us(options.seconds, [&] { client.attend(std::span(&item, 1), 0); });
+  const auto layer = [&] { client.attend(std::span(&item, 1), 0); };
+  const double layer_us = median_us(options.seconds, layer);
+  const auto [alone, pushes, pulls] = layer_times(config, options.seconds, layer);
   const double commit_us = median_us(
       options.seconds / 4, [&] { client.commit(std::span(&handle, 1), std::span(&nothing, 1)); });
   client.free(sequence);
+  const RowRates rates = row_rates(client, options.seconds);
   fmt::print(
       "{{\"layer_us\": {:.2f}, \"commit_us\": {:.2f}, \"pool_round_us\": {:.2f}, "
-      "\"ingest_bytes_per_s\": {:.4g}, \"input_bytes\": {}, \"output_bytes\": {}}}\n",
-      layer_us, commit_us, pool_round_us(shape, options.seconds),
-      ingest_bytes_per_s(client, options.seconds), input.size(), output.size() * sizeof(float));
+      "\"ingest_bytes_per_s\": {:.4g}, \"pull_bytes_per_s\": {:.4g}, "
+      "\"layer_alone_us\": {:.2f}, \"layer_alone_p99_us\": {:.2f}, "
+      "\"layer_beside_pushes_us\": {:.2f}, \"layer_beside_pushes_p99_us\": {:.2f}, "
+      "\"layer_beside_pulls_us\": {:.2f}, \"layer_beside_pulls_p99_us\": {:.2f}, "
+      "\"input_bytes\": {}, \"output_bytes\": {}}}\n",
+      layer_us, commit_us, pool_round_us(shape, options.seconds), rates.push, rates.pull,
+      median(alone), p99(alone), median(pushes), p99(pushes), median(pulls), p99(pulls),
+      input.size(), output.size() * sizeof(float));
 }
 
 }  // namespace

@@ -155,8 +155,9 @@ QUESTIONS = {
                   "are the bottleneck.", "s", quantiles("wait_duration_seconds", 50, 99)),
              plot("Sequences a round", "Small batches and long waits together: the clients are "
                   "slow, or in step.", "short", {"{{pool}}": mean("batch_size", "pool")})]),
-        (7, [plot("Rows from prefill", "Bytes a second.", "Bps",
-                  {"{{pool}}": rates("ingested_bytes_total", "pool")}),
+        (7, [plot("Rows from prefill, and back", "Bytes a second.", "Bps",
+                  {"{{pool}}": rates("ingested_bytes_total", "pool"),
+                   "{{pool}}, pulled": rates("pulled_bytes_total", "pool")}),
              plot("A message with rows", "Header to checksum.", "s",
                   quantiles("ingest_duration_seconds", 50, 99)),
              plot("Exchange between workers", "Queries, new rows and partial results.", "Bps",
