@@ -45,8 +45,8 @@ class RowsSender {
   /// What serve() reads at a time, some 30 us: by so much a round may begin later.
   static constexpr std::size_t kPieceBytes = std::size_t{128} << 10;
 
-  /// No more is read while replies of so many bytes have not left: an answer to a layer waits
-  /// behind them.
+  /// No more is read for a connection while rows of so many bytes have not left on it: they would
+  /// only wait there, and the answer to a layer behind them.
   static constexpr std::size_t kMaxUnsentBytes = std::size_t{512} << 10;
 
   /// `table` and `cache` are the worker's. All outlive the sender.
