@@ -183,9 +183,9 @@ void RowsSender::order_ended() {
   if (ahead_.empty()) return;
   {
     const std::lock_guard lock(mutex_);
-    for (auto job = ahead_.rbegin(); job != ahead_.rend(); ++job) {
-      ++(*job)->orders;
-      lines_[(*job)->peer].waiting.push_front(std::move(*job));
+    for (auto& job : ahead_) {
+      ++job->orders;
+      lines_[job->peer].waiting.push_back(std::move(job));
     }
   }
   ahead_.clear();
