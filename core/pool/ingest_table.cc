@@ -207,10 +207,14 @@ std::optional<std::int64_t> IngestTable::first_missing(SequenceId id, int layer,
   const auto found = entries_.find(id);
   if (found == entries_.end()) return {};
   const Entry& entry = found->second;
-  const Layer& rows = entry.layers.at(static_cast<std::size_t>(layer));
+  return first_missing(entry, entry.layers.at(static_cast<std::size_t>(layer)), {begin, end});
+}
+
+std::optional<std::int64_t> IngestTable::first_missing(const Entry& entry, const Layer& rows,
+                                                       Range range) {
   if (rows.rows == entry.rows) return {};
-  for (auto share = first_behind(entry.share, begin); share != entry.share.end(); ++share) {
-    const Range wanted{std::max(share->begin, begin), std::min(share->end, end)};
+  for (auto share = first_behind(entry.share, range.begin); share != entry.share.end(); ++share) {
+    const Range wanted{std::max(share->begin, range.begin), std::min(share->end, range.end)};
     if (wanted.begin >= wanted.end) break;
     // Neighbours were joined: one range covers what is whole.
     const auto arrived = first_behind(rows.arrived, wanted.begin);
@@ -237,15 +241,8 @@ IngestTable::Progress IngestTable::progress_of(const Entry& entry) const {
                     .rows_total = entry.rows * layers_};
   if (entry.complete == entry.layers.size()) return progress;
   progress.missing_layer = static_cast<std::int32_t>(entry.complete);
-  const Layer& layer = entry.layers[entry.complete];
-  for (const Range& share : entry.share) {
-    // A part of the share is whole when one range covers it: neighbours were joined.
-    const auto arrived = first_behind(layer.arrived, share.begin);
-    const bool begun = arrived != layer.arrived.end() && arrived->begin <= share.begin;
-    if (begun && arrived->end >= share.end) continue;
-    progress.missing_position = begun ? arrived->end : share.begin;
-    break;
-  }
+  progress.missing_position =
+      first_missing(entry, entry.layers[entry.complete], {0, entry.prompt_tokens}).value_or(-1);
   return progress;
 }
 

@@ -115,6 +115,8 @@ class IngestTable {
                  const Message& message) const;
   [[nodiscard]] std::vector<PageRun> page_runs(const Entry& entry, Range range) const;
   [[nodiscard]] Progress progress_of(const Entry& entry) const;
+  [[nodiscard]] static std::optional<std::int64_t> first_missing(const Entry& entry,
+                                                                 const Layer& rows, Range range);
 
   int rank_;
   int layers_;

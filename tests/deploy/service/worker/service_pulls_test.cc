@@ -57,6 +57,16 @@ class ServicePulls : public testing::TestWithParam<TransportChoice> {
     }
   }
 
+  /// Waits for the workers' next heartbeats, which carry the counts.
+  template <typename Count>
+  std::uint64_t told(Count count, std::uint64_t expected) {
+    const Deadline deadline = Deadline::after(kPatience);
+    while (count(pool.heartbeat().metrics) < expected && !deadline.expired()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return count(pool.heartbeat().metrics);
+  }
+
   static constexpr int kWorkers = 3;
   ServicePool pool{kWorkers, options()};
   PoolUser user{pool};
@@ -126,12 +136,8 @@ TEST_P(ServicePulls, OfOthersAreRefusedAndCounted) {
   EXPECT_TRUE(got.rows.empty());
   EXPECT_TRUE(user.client.wait_pull(user.client.send_pull(peer, header(sequence, 0, 0, 10)))
                   .reply.outcome.ok());
-  const Deadline deadline = Deadline::after(kPatience);
   const auto unauthorized = static_cast<std::size_t>(wire::Refusal::kUnauthorized);
-  while (pool.heartbeat().metrics.refused_rows[unauthorized] == 0 && !deadline.expired()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_EQ(pool.heartbeat().metrics.refused_rows[unauthorized], 1U);
+  EXPECT_EQ(told([&](const PoolMetrics& m) { return m.refused_rows[unauthorized]; }, 1), 1U);
 }
 
 /// Rounds and pulls of one pool at the same time: bits and rows stay, and the counts add up.
@@ -164,12 +170,7 @@ TEST_P(ServicePulls, BesideStepsChangeNoBit) {
   EXPECT_EQ(differing_outputs(outputs,
                               outputs_without_service(user.shape(), {{sequence.tag, 600, 20}}, 1)),
             0U);
-  const Deadline deadline = Deadline::after(kPatience);
-  const auto counted = [&] { return pool.heartbeat().metrics.pulled_rows; };
-  while (counted() < 20 * 600 && !deadline.expired()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_EQ(counted(), 20U * 600);
+  EXPECT_EQ(told([](const PoolMetrics& m) { return m.pulled_rows; }, 20 * 600), 20U * 600);
   EXPECT_EQ(pool.heartbeat().metrics.pulled_bytes, 20U * expected[0].size());
 }
 
