@@ -265,7 +265,7 @@ RoundReport MovingPool::lead(bool stop) {
   order.stop = stop;
   share(encode_order(order), communicator_);
   const RoundReport report = perform(order);
-  sequencer_.moves().order_ended(true);
+  sequencer_.order_ended(true);
   return report;
 }
 

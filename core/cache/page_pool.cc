@@ -12,7 +12,7 @@ PagePool::PagePool(std::int32_t total) {
   if (total < 0) {
     fail(ErrorCode::kInvalidArgument, "page pool: {} pages, expected at least 0", total);
   }
-  references_.assign(static_cast<std::size_t>(total), 0);
+  pages_.resize(static_cast<std::size_t>(total));
 }
 
 void PagePool::reserve(std::int32_t pages) {
@@ -21,8 +21,8 @@ void PagePool::reserve(std::int32_t pages) {
   }
   if (pages > available()) {
     fail(ErrorCode::kPoolFull,
-         "page pool: {} pages wanted, {} available ({} pages, {} used, {} reserved)", pages,
-         available(), total(), used(), reserved_);
+         "page pool: {} pages wanted, {} available ({} pages, {} used, {} reserved, {} idle)",
+         pages, available(), total(), used(), reserved_, idle_);
   }
   reserved_ += pages;
 }
@@ -41,6 +41,10 @@ std::int32_t PagePool::allocate_reserved() {
   if (reserved_ == 0) {
     fail(ErrorCode::kInternal, "page pool: allocation of a page that nobody reserved");
   }
+  if (free() == 0) {
+    fail(ErrorCode::kInternal, "page pool: allocation while none of {} pages is free, {} are idle",
+         total(), idle_);
+  }
   std::int32_t page = begun_;
   if (returned_.empty()) {
     ++begun_;
@@ -50,36 +54,71 @@ std::int32_t PagePool::allocate_reserved() {
     returned_.pop_back();
   }
   --reserved_;
-  references_[static_cast<std::size_t>(page)] = 1;
+  pages_[static_cast<std::size_t>(page)].references = 1;
   return page;
 }
 
 void PagePool::retain(std::int32_t page) {
-  ++references_of_used(page, "retain");
+  const bool is_idle = page >= 0 && page < total() && kept(page) && reference_count(page) == 0;
+  if (!is_idle) {
+    ++used_page(page, "retain").references;
+    return;
+  }
+  if (available() == 0) {
+    fail(ErrorCode::kPoolFull, "page pool: idle page {} is promised ({} reserved, {} idle)", page,
+         reserved_, idle_);
+  }
+  --idle_;
+  pages_[static_cast<std::size_t>(page)].references = 1;
 }
 
 bool PagePool::release(std::int32_t page) {
-  std::int32_t& references = references_of_used(page, "release");
-  if (--references > 0) return false;
-  returned_.push_back(page);
-  std::push_heap(returned_.begin(), returned_.end(), std::greater<>{});
+  Page& one = used_page(page, "release");
+  if (--one.references > 0) return false;
+  if (one.kept) {
+    ++idle_;
+  } else {
+    give_back(page);
+  }
   return true;
 }
 
+void PagePool::keep(std::int32_t page) {
+  used_page(page, "keeping").kept = true;
+}
+
+void PagePool::forget(std::int32_t page) {
+  if (!kept(page)) fail(ErrorCode::kInternal, "forgetting of page {}: it is not kept", page);
+  Page& one = pages_[static_cast<std::size_t>(page)];
+  one.kept = false;
+  if (one.references > 0) return;
+  --idle_;
+  give_back(page);
+}
+
+void PagePool::give_back(std::int32_t page) {
+  returned_.push_back(page);
+  std::push_heap(returned_.begin(), returned_.end(), std::greater<>{});
+}
+
 std::int32_t PagePool::reference_count(std::int32_t page) const {
+  return at(page).references;
+}
+
+const PagePool::Page& PagePool::at(std::int32_t page) const {
   if (page < 0 || page >= total()) {
     fail(ErrorCode::kInvalidArgument, "page {}: pool holds {} pages", page, total());
   }
-  return references_[static_cast<std::size_t>(page)];
+  return pages_[static_cast<std::size_t>(page)];
 }
 
-std::int32_t& PagePool::references_of_used(std::int32_t page, const char* what) {
+PagePool::Page& PagePool::used_page(std::int32_t page, const char* what) {
   if (page < 0 || page >= total()) {
     fail(ErrorCode::kInternal, "{} of page {}: pool holds {} pages", what, page, total());
   }
-  std::int32_t& references = references_[static_cast<std::size_t>(page)];
-  if (references == 0) fail(ErrorCode::kInternal, "{} of page {}: it is free", what, page);
-  return references;
+  Page& one = pages_[static_cast<std::size_t>(page)];
+  if (one.references == 0) fail(ErrorCode::kInternal, "{} of page {}: it is free", what, page);
+  return one;
 }
 
 }  // namespace tributary

@@ -57,6 +57,10 @@ void SequenceTable::apply_op(const AdmitOp& op) {
            s.leaves[i].pages.size(), leaf_pages(i, s.length));
     }
   }
+  if (s.present_tokens < 0 || s.present_tokens > s.prompt_tokens) {
+    fail(ErrorCode::kInvalidArgument, "sequence {}: {} tokens are present of a prompt of {}", s.id,
+         s.present_tokens, s.prompt_tokens);
+  }
   if (!sequences_.emplace(s.id, s).second) {
     fail(ErrorCode::kInvalidArgument, "sequence {} is already in the pool", s.id);
   }
@@ -102,12 +106,18 @@ void SequenceTable::apply_op(const TruncateOp& op) {
     fail(ErrorCode::kStaleEpoch, "truncate of sequence {} for epoch {}: it is at {}", op.id,
          op.epoch, s.epoch);
   }
+  if (op.copied_page >= 0 && op.length % kPageTokens == 0) {
+    fail(ErrorCode::kInvalidArgument, "truncate of sequence {} to {} tokens: no page is left apart",
+         op.id, op.length);
+  }
   s.length = op.length;
   s.epoch = op.epoch;
   for (std::size_t i = 0; i < s.leaves.size(); ++i) {
     auto& pages = s.leaves[i].pages;
     pages.resize(std::min(pages.size(), leaf_pages(i, op.length)));
   }
+  if (op.copied_page < 0) return;
+  s.leaves[static_cast<std::size_t>(op.length / leaf_tokens_)].pages.back() = op.copied_page;
 }
 
 void SequenceTable::apply_op(const FreeOp& op) {

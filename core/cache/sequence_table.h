@@ -25,9 +25,10 @@ struct Sequence {
   std::int32_t home = 0;
   std::int64_t tag = 0;  // the caller's own name for it: the request's index in a replay
   std::int64_t prompt_tokens = 0;
-  std::int64_t limit_tokens = 0;  // prompt + max_new_tokens
-  std::int64_t length = 0;        // committed rows
-  std::vector<Leaf> leaves;       // all leaves up to the limit
+  std::int64_t present_tokens = 0;  // of the prompt, at admission: in pages that it shares
+  std::int64_t limit_tokens = 0;    // prompt + max_new_tokens
+  std::int64_t length = 0;          // committed rows
+  std::vector<Leaf> leaves;         // all leaves up to the limit
 };
 
 // Operations on the table, in the order in which the sequencer decided them.
@@ -48,11 +49,13 @@ struct CommitOp {
   SequenceId id = 0;
   std::int32_t accepted = 0;
 };
-/// Drops the rows from `length` on and frees their pages.
+/// Drops the rows from `length` on and frees their pages. `copied_page`, unless it is -1, takes the
+/// place of the last page that is left, which others go on to use: see Order::copies.
 struct TruncateOp {
   SequenceId id = 0;
   std::uint32_t epoch = 0;
   std::int64_t length = 0;
+  std::int32_t copied_page = -1;
 };
 struct FreeOp {
   SequenceId id = 0;

@@ -48,6 +48,7 @@ void IngestTable::open(const Sequence& sequence) {
   Entry entry;
   entry.epoch = sequence.epoch;
   entry.home = sequence.home;
+  entry.present_tokens = sequence.present_tokens;
   entry.prompt_tokens = sequence.prompt_tokens;
   entry.layers.resize(static_cast<std::size_t>(layers_));
   const auto add = [&](const Leaf& leaf, const LeafPart& part) {
@@ -56,7 +57,7 @@ void IngestTable::open(const Sequence& sequence) {
     insert(entry.share, Range{part.begin, part.end});
     entry.rows += part.rows();
   };
-  for_each_leaf(sequence, 0, sequence.prompt_tokens, leaf_tokens_, add);
+  for_each_leaf(sequence, sequence.present_tokens, sequence.prompt_tokens, leaf_tokens_, add);
   if (entry.rows == 0) entry.complete = entry.layers.size();
   const std::lock_guard lock(mutex_);
   if (!entries_.emplace(sequence.id, std::move(entry)).second) {
@@ -137,6 +138,11 @@ void IngestTable::check_share(SequenceId id, const Entry& entry, int layer, std:
          count, begin, entry.prompt_tokens);
   }
   const std::int64_t end = begin + count;
+  if (begin < entry.present_tokens) {
+    fail(ErrorCode::kAlreadyExists,
+         "sequence {}, layer {}: some of the rows {} .. {} are shared with another one: below {}",
+         id, layer, begin, end - 1, entry.present_tokens);
+  }
   const auto mine = first_behind(entry.share, begin);
   if (mine == entry.share.end() || mine->begin > begin || mine->end < end) {
     fail(ErrorCode::kInvalidArgument, "sequence {}: not all rows {} .. {} belong to worker {}", id,

@@ -50,7 +50,7 @@ class IngestTable {
   /// moved, and a page have another user.) Throws, with nothing changed, kNotFound for a sequence
   /// that is not here, kStaleEpoch, kInvalidArgument for rows that are not this rank's share of the
   /// prompt, kUnavailable while the same transfer is under way, kAlreadyExists when one of the rows
-  /// has arrived or is on its way in another transfer.
+  /// has arrived, is shared with another sequence, or is on its way in another transfer.
   [[nodiscard]] Transfer begin(SequenceId id, std::uint32_t epoch, int layer, std::int64_t begin,
                                std::int64_t count, std::optional<std::uint32_t> crc32c = {});
 
@@ -92,6 +92,7 @@ class IngestTable {
   struct Entry {
     std::uint32_t epoch = 0;
     int home = 0;
+    std::int64_t present_tokens = 0;  // these are not awaited
     std::int64_t prompt_tokens = 0;
     std::unordered_map<std::int64_t, std::vector<std::int32_t>>
         leaf_pages;            // of this rank's leaves

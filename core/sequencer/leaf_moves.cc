@@ -9,8 +9,8 @@
 
 namespace tributary {
 
-LeafMoves::LeafMoves(int layers, PoolLedger& ledger, Order& order)
-    : ledger_(ledger), order_(order), layers_(layers) {
+LeafMoves::LeafMoves(int layers, PoolLedger& ledger, SequenceBlocks& blocks, Order& order)
+    : ledger_(ledger), blocks_(blocks), order_(order), layers_(layers) {
   if (layers < 1) {
     fail(ErrorCode::kInvalidArgument, "moves: {} layers, expected at least 1", layers);
   }
@@ -112,6 +112,7 @@ void LeafMoves::cancel(SequenceId id) {
 
 void LeafMoves::complete(const RunningMove& move) {
   ledger_.decide(MoveOp{move.move.id, move.move.first_leaf, move.move.to, move.to_pages});
+  blocks_.moved(move.move.id, move.move.first_leaf, move.move.to, move.to_pages);
   ledger_.release_pages(move.from, move.from_pages);
   ++totals_.completed;
 }

@@ -11,6 +11,7 @@
 #include "core/placement/pool_load.h"
 #include "core/sequencer/order.h"
 #include "core/sequencer/pool_ledger.h"
+#include "core/sequencer/sequence_blocks.h"
 
 namespace tributary {
 
@@ -32,9 +33,8 @@ struct RunningMove {
 /// Moves proceed in the order in which they began; a sequence has one at most.
 class LeafMoves {
  public:
-  /// `layers` of a page. `ledger` and `order` outlive it. Throws kInvalidArgument for fewer than
-  /// one layer.
-  LeafMoves(int layers, PoolLedger& ledger, Order& order);
+  /// `layers` of a page. The others outlive it. Throws kInvalidArgument for fewer than one layer.
+  LeafMoves(int layers, PoolLedger& ledger, SequenceBlocks& blocks, Order& order);
 
   /// Takes pages at the target for a move; its rows are copied by order_copies(). Throws, with
   /// nothing changed, kNotFound, kAlreadyExists for a sequence with a move under way,
@@ -80,6 +80,7 @@ class LeafMoves {
   void cancelled(const RunningMove& move);
 
   PoolLedger& ledger_;
+  SequenceBlocks& blocks_;
   Order& order_;
   int layers_;
   std::vector<RunningMove> moves_;

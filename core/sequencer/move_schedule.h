@@ -21,7 +21,7 @@ struct MoveScheduleConfig {
 /// Around each order:
 ///
 ///   move_schedule.prepare(now); order = sequencer.take_order(); ...;
-///   sequencer.moves().order_ended(ok); move_schedule.order_ended(report.copy_us);
+///   sequencer.order_ended(ok); move_schedule.order_ended(report.copy_us);
 class MoveSchedule {
  public:
   /// `sequencer` outlives the schedule. Throws kInvalidArgument for values out of range.

@@ -21,6 +21,7 @@ void encode(const AdmitOp& op, ByteWriter& out) {
   out.value(s.home);
   out.value(s.tag);
   out.value(s.prompt_tokens);
+  out.value(s.present_tokens);
   out.value(s.limit_tokens);
   out.value(s.length);
   out.value(static_cast<std::uint32_t>(s.leaves.size()));
@@ -64,6 +65,7 @@ void encode(const TruncateOp& op, ByteWriter& out) {
   out.value(op.id);
   out.value(op.epoch);
   out.value(op.length);
+  out.value(op.copied_page);
 }
 
 void encode(const FreeOp& op, ByteWriter& out) {
@@ -82,6 +84,7 @@ AdmitOp decode_admit(ByteReader& in) {
   s.home = in.value<std::int32_t>();
   s.tag = in.value<std::int64_t>();
   s.prompt_tokens = in.value<std::int64_t>();
+  s.present_tokens = in.value<std::int64_t>();
   s.limit_tokens = in.value<std::int64_t>();
   s.length = in.value<std::int64_t>();
   const auto leaves = in.value<std::uint32_t>();
@@ -130,6 +133,7 @@ TruncateOp decode_truncate(ByteReader& in) {
   op.id = in.value<SequenceId>();
   op.epoch = in.value<std::uint32_t>();
   op.length = in.value<std::int64_t>();
+  op.copied_page = in.value<std::int32_t>();
   return op;
 }
 

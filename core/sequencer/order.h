@@ -22,7 +22,7 @@ struct CanaryOrder {
 struct Order {
   std::uint64_t round = 0;
   std::vector<TableOp> ops;      // applied in order, before the round
-  std::vector<PageCopy> copies;  // of leaves that move: after ops
+  std::vector<PageCopy> copies;  // of leaves that move, and of pages that were shared: after ops
   std::vector<StepItem> step;    // the items of the round; empty: none runs
   CanaryOrder canary;            // only of a round
   bool stop = false;             // the last order

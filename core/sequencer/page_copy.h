@@ -1,4 +1,5 @@
-// The unit in which leaves move between workers: the rows of one layer of one page.
+// The unit in which leaves move between workers, and in which a page that is shared becomes
+// another's own: the rows of one layer of one page.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,7 @@
 namespace tributary {
 
 /// The kPageTokens rows of one layer of a page of worker `from` are copied to a page of worker
-/// `to`.
+/// `to`, which may be the same.
 struct PageCopy {
   std::int32_t from = 0;
   std::int32_t from_page = 0;

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <set>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "core/cache/block_store.h"
 #include "core/cache/page_pool.h"
 #include "core/cache/sequence_table.h"
 #include "core/placement/placement.h"
@@ -63,10 +65,23 @@ class PoolLedger {
   /// Throws kPoolFull, with nothing changed.
   void reserve(std::int32_t worker, std::int64_t pages);
   void unreserve(std::int32_t worker, std::int64_t pages);
-  /// Takes pages out of the reservations.
+  /// Takes pages out of the reservations; where none is free, those of blocks that are idle for the
+  /// longest time.
   [[nodiscard]] std::vector<std::int32_t> take_pages(std::int32_t worker, std::int64_t count);
-  /// Returns how many became free.
+  /// Returns how many nobody uses any more.
   std::int64_t release_pages(std::int32_t worker, std::span<const std::int32_t> pages);
+
+  // Named blocks. Their pages are kept when nobody uses them any more, until others need the room.
+
+  [[nodiscard]] const BlockStore& blocks() const noexcept { return blocks_; }
+  /// Names pages that a sequence uses, which holds the block then. Null, and nothing happens, where
+  /// the worker has a block of that name, or a page belongs to another block.
+  Block* name_block(std::string name, std::int32_t worker, std::vector<std::int32_t> pages);
+  /// A sequence more uses the block and its pages. Throws kPoolFull where idle ones are promised.
+  void share_block(Block& block);
+  /// A sequence no longer holds the block; its pages are left to the caller. Where nobody else
+  /// does, and with `keep`, it is idle, unless its worker is being emptied: else it is forgotten.
+  void leave_block(Block& block, bool keep = true);
 
   // Changes.
 
@@ -82,6 +97,7 @@ class PoolLedger {
 
  private:
   void sync_available(std::int32_t worker);
+  void forget_block(Block& block);
   void account(const Sequence& s, int sign);
   void count_placements(const TableOp& op);
   [[nodiscard]] bool has_full_leaf(SequenceId id) const;
@@ -91,6 +107,7 @@ class PoolLedger {
   SequenceTable table_;
   PoolLoad load_;
   std::vector<PagePool> pools_;
+  BlockStore blocks_;
   std::vector<bool> draining_;  // by worker
   std::unordered_map<SequenceId, Running> running_;
   std::set<SequenceId> with_full_leaves_;

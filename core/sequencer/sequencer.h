@@ -9,6 +9,7 @@
 #include "core/sequencer/open_steps.h"
 #include "core/sequencer/order.h"
 #include "core/sequencer/pool_ledger.h"
+#include "core/sequencer/sequence_blocks.h"
 #include "core/sequencer/sequencer_options.h"
 #include "core/sequencer/sequences.h"
 
@@ -40,10 +41,13 @@ class Sequencer {
 
   /// All that was decided since the last call, numbered.
   [[nodiscard]] Order take_order();
+  /// The order taken last has ended on all ranks, and succeeded or not.
+  void order_ended(bool ok);
 
  private:
   Order order_;  // its number is that of the next one to be taken
   PoolLedger ledger_;
+  SequenceBlocks blocks_;
   OpenSteps steps_;
   LeafMoves moves_;
   Sequences sequences_;

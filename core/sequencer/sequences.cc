@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "core/base/error.h"
 #include "core/base/limits.h"
 #include "core/placement/page_cuts.h"
+#include "core/sequencer/block_names.h"
+#include "core/sequencer/shared_place.h"
 
 namespace tributary {
 namespace {
@@ -38,10 +41,12 @@ std::int64_t pages_of(const AdmitRequest& request) {
 
 }  // namespace
 
-Sequences::Sequences(std::uint32_t incarnation, PoolLedger& ledger, const OpenSteps& steps,
-                     LeafMoves& moves, const Order& order)
+Sequences::Sequences(std::uint32_t incarnation, int layers, PoolLedger& ledger,
+                     SequenceBlocks& blocks, const OpenSteps& steps, LeafMoves& moves, Order& order)
     : incarnation_(incarnation),
+      layers_(layers),
       ledger_(ledger),
+      blocks_(blocks),
       steps_(steps),
       moves_(moves),
       order_(order),
@@ -90,6 +95,7 @@ void Sequences::check(const AdmitRequest& request, std::int64_t tag) const {
 
 std::optional<SequenceId> Sequences::admit(const AdmitRequest& request, const AdmitAs& as) {
   check_lengths(request, as.tag);
+  check_prefix(request.prefix, request.prompt_tokens, ledger_.table().leaf_tokens());
   const auto is_closed = [&] {
     return std::ranges::any_of(closed_, [&](const Closed& c) { return c.sequence.id == as.id; });
   };
@@ -101,8 +107,9 @@ std::optional<SequenceId> Sequences::admit(const AdmitRequest& request, const Ad
     fail(ErrorCode::kFailedPrecondition, "request {}: incarnation {} has given all {} sequence ids",
          as.tag, incarnation_, counter_);
   }
-  const auto assignment = place(request);
-  if (!assignment) {
+  std::vector<std::string> names = block_names(request.prefix);
+  auto found = place_with_blocks(ledger_, request, names, place(request));
+  if (!found) {
     check(request, as.tag);
     if (request.spread == SpreadPolicy::kAuto) page_waits_.refused(pages_of(request));
     return std::nullopt;
@@ -112,21 +119,38 @@ std::optional<SequenceId> Sequences::admit(const AdmitRequest& request, const Ad
   Sequence s;
   s.id = as.id != 0 ? as.id : (static_cast<std::uint64_t>(incarnation_) << 32) | ++counter_;
   s.epoch = 1;
-  s.home = assignment->home;
+  s.home = found->assignment.home;
   s.tag = as.tag;
   s.prompt_tokens = request.prompt_tokens;
+  s.present_tokens = std::ssize(found->shared) * request.prefix.block_tokens;
   s.limit_tokens = request.prompt_tokens + request.max_new_tokens;
   s.length = request.prompt_tokens;
-  s.leaves.resize(assignment->leaf_owner.size());
+  s.leaves.resize(found->assignment.leaf_owner.size());
+  // First of all: room for others is made of idle blocks.
+  for (std::size_t k = 0; k < found->shared.size(); ++k) {
+    ledger_.share_block(*found->shared[k]);
+    const auto begin = static_cast<std::int64_t>(k) * request.prefix.block_tokens;
+    Leaf& leaf = s.leaves[static_cast<std::size_t>(begin / ledger_.table().leaf_tokens())];
+    const std::vector<std::int32_t>& pages = found->shared[k]->pages;
+    leaf.pages.insert(leaf.pages.end(), pages.begin(), pages.end());
+  }
   for (std::size_t i = 0; i < s.leaves.size(); ++i) {
     Leaf& leaf = s.leaves[i];
-    leaf.owner = assignment->leaf_owner[i];
-    ledger_.reserve(leaf.owner, ledger_.leaf_pages(s, i, s.limit_tokens));
-    leaf.pages = ledger_.take_pages(leaf.owner, ledger_.leaf_pages(s, i, s.length));
+    leaf.owner = found->assignment.leaf_owner[i];
+    const std::int64_t shared = std::ssize(leaf.pages);
+    ledger_.reserve(leaf.owner, ledger_.leaf_pages(s, i, s.limit_tokens) - shared);
+    const auto own = ledger_.take_pages(leaf.owner, ledger_.leaf_pages(s, i, s.length) - shared);
+    leaf.pages.insert(leaf.pages.end(), own.begin(), own.end());
   }
   const SequenceId id = s.id;
   ledger_.begin(std::move(s), request.spread);
+  blocks_.begin(id, request.prefix.block_tokens, std::move(names), std::move(found->shared));
   return id;
+}
+
+void Sequences::prompt_arrived(SequenceId id) {
+  ledger_.prompt_arrived(id);
+  blocks_.name(id);
 }
 
 /// The owners of the leaves that a limit adds, the newest owner first: what it keeps needs no
@@ -192,18 +216,71 @@ void Sequences::truncate(SequenceId id, std::int64_t length) {
          length, s.length);
   }
   moves_.cancel(id);
+  // Pages that others go on to use are not given back: as many others are promised for them.
+  std::map<std::int32_t, std::int32_t> left_to_others;
+  const auto is_shared = [&](const Leaf& leaf, std::int32_t page) {
+    return ledger_.pools()[static_cast<std::size_t>(leaf.owner)].reference_count(page) > 1;
+  };
+  const auto kept_of = [&](std::size_t leaf) {
+    return static_cast<std::size_t>(ledger_.leaf_pages(s, leaf, length));
+  };
   for (std::size_t i = 0; i < s.leaves.size(); ++i) {
     const Leaf& leaf = s.leaves[i];
-    const auto keep = static_cast<std::size_t>(ledger_.leaf_pages(s, i, length));
-    if (keep >= leaf.pages.size()) continue;
-    ledger_.reserve(leaf.owner,
-                    ledger_.release_pages(leaf.owner, std::span(leaf.pages).subspan(keep)));
+    for (std::size_t p = kept_of(i); p < leaf.pages.size(); ++p) {
+      if (is_shared(leaf, leaf.pages[p])) ++left_to_others[leaf.owner];
+    }
   }
-  ledger_.decide(TruncateOp{id, s.epoch + 1, length});
+  const auto last = static_cast<std::size_t>(length / ledger_.table().leaf_tokens());
+  const bool copies = length % kPageTokens != 0 && length < s.length &&
+                      is_shared(s.leaves[last], s.leaves[last].pages[kept_of(last) - 1]);
+  if (copies) ++left_to_others[s.leaves[last].owner];
+  for (const auto& [worker, pages] : left_to_others) {
+    const PagePool& pool = ledger_.pools()[static_cast<std::size_t>(worker)];
+    if (pages <= pool.available()) continue;
+    fail(ErrorCode::kPoolFull,
+         "truncate of sequence {} to {} tokens: {} pages are left to others, and worker {} has no "
+         "room for as many ({})",
+         id, length, pages, worker, pool.available());
+  }
+  blocks_.drop_from(id, length);
+  for (std::size_t i = 0; i < s.leaves.size(); ++i) {
+    const Leaf& leaf = s.leaves[i];
+    if (kept_of(i) >= leaf.pages.size()) continue;
+    const auto dropped = std::span(leaf.pages).subspan(kept_of(i));
+    ledger_.release_pages(leaf.owner, dropped);
+    ledger_.reserve(leaf.owner, std::ssize(dropped));
+  }
+  TruncateOp op{id, s.epoch + 1, length};
+  if (copies)
+    op.copied_page = copy_page(s.leaves[last].owner, s.leaves[last].pages[kept_of(last) - 1]);
+  ledger_.decide(op);
 }
 
-/// Gives back all pages of a sequence, and those still promised to it.
+/// Gives up a page that others use for one with the same rows.
+std::int32_t Sequences::copy_page(std::int32_t worker, std::int32_t page) {
+  ledger_.reserve(worker, 1);
+  const std::int32_t copy = ledger_.take_pages(worker, 1).front();
+  for (std::int32_t layer = 0; layer < layers_; ++layer) {
+    copies_.push_back(
+        {.from = worker, .from_page = page, .to = worker, .to_page = copy, .layer = layer});
+  }
+  ledger_.release_pages(worker, std::span(&page, 1));
+  return copy;
+}
+
+void Sequences::order_taken() {
+  order_.copies.insert(order_.copies.end(), copies_.begin(), copies_.end());
+  taken_ = std::exchange(copies_, {});
+}
+
+void Sequences::order_ended(bool ok) {
+  if (!ok) copies_.insert(copies_.begin(), taken_.begin(), taken_.end());
+  taken_.clear();
+}
+
+/// Gives back all pages of a sequence, those still promised to it, and its blocks.
 void Sequences::release_pages(const Sequence& s) {
+  blocks_.end(s.id);
   for (std::size_t i = 0; i < s.leaves.size(); ++i) {
     const Leaf& leaf = s.leaves[i];
     ledger_.release_pages(leaf.owner, leaf.pages);

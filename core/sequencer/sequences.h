@@ -15,6 +15,7 @@
 #include "core/sequencer/order.h"
 #include "core/sequencer/page_waits.h"
 #include "core/sequencer/pool_ledger.h"
+#include "core/sequencer/sequence_blocks.h"
 
 namespace tributary {
 
@@ -28,32 +29,40 @@ struct AdmitAs {
 
 class Sequences {
  public:
-  /// `incarnation`: upper half of sequence ids. All others outlive it.
-  Sequences(std::uint32_t incarnation, PoolLedger& ledger, const OpenSteps& steps, LeafMoves& moves,
-            const Order& order);
+  /// `incarnation`: upper half of sequence ids; `layers` of a page. All others outlive it.
+  Sequences(std::uint32_t incarnation, int layers, PoolLedger& ledger, SequenceBlocks& blocks,
+            const OpenSteps& steps, LeafMoves& moves, Order& order);
 
   /// Reserves the pages for the whole request and places it; its prompt's rows come from outside
   /// (IngestTable). Moves that hold pages it needs are cancelled. No value: no room now, try again
   /// when something was freed; `auto` may wait for a worker with all its pages, see PageWaits for
-  /// how long. Throws kTooLarge for a request that an empty pool could not hold, kInvalidArgument
-  /// for bad lengths, kAlreadyExists for a given id that is in the pool, kFailedPrecondition when
-  /// all ids of the incarnation were given; nothing is changed then.
+  /// how long. Of a prefix's blocks the sequence shares the first ones that lie where it goes, see
+  /// place_with_blocks(). Throws kTooLarge for a request that an empty pool could not hold,
+  /// kInvalidArgument for bad lengths or a bad prefix, kAlreadyExists for a given id that is in the
+  /// pool, kFailedPrecondition when all ids of the incarnation were given; nothing is changed then.
   [[nodiscard]] std::optional<SequenceId> admit(const AdmitRequest& request,
                                                 const AdmitAs& as = {});
   /// Throws what admit() would throw: tells before a run whether all its requests can ever be held.
   void check(const AdmitRequest& request, std::int64_t tag = 0) const;
-  /// All rows of the sequence's prompt have arrived. Repeated calls and unknown sequences do
-  /// nothing.
-  void prompt_arrived(SequenceId id) { ledger_.prompt_arrived(id); }
+  /// All rows of the sequence's prompt have arrived: its blocks get their names. Repeated calls and
+  /// unknown sequences do nothing.
+  void prompt_arrived(SequenceId id);
 
   /// Reserves pages up to `limit_tokens`, prompt included, on the owner of the newest leaf and then
   /// for whole leaves where there is room. Returns false, with nothing changed, where there is
   /// none. A limit that is not above the sequence's own changes nothing. Throws kNotFound,
   /// kTooLarge, kInvalidArgument.
   [[nodiscard]] bool raise_limit(SequenceId id, std::int64_t limit_tokens);
-  /// Drops the rows from `length` on and gives their pages back to the reservation; a new epoch.
-  /// Throws kNotFound, kInvalidArgument, kFailedPrecondition while the sequence is in an open step.
+  /// Drops the rows from `length` on and gives their pages back to the reservation; a new epoch. A
+  /// page that others use, and that is to be written to, is copied. Throws kNotFound,
+  /// kInvalidArgument, kFailedPrecondition while the sequence is in an open step, kPoolFull where
+  /// there is no room to promise it as many pages again as it leaves to others.
   void truncate(SequenceId id, std::int64_t length);
+  /// The order is about to be executed.
+  void order_taken();
+  /// It has ended on all ranks, and succeeded or not: pages that truncate() wanted copied are
+  /// copied by the next one then.
+  void order_ended(bool ok);
   /// Throws kNotFound, kFailedPrecondition while the sequence is in an open step.
   void free(SequenceId id);
   /// As free(), but the pages stay out of use until release_closed(): transfers into them may be
@@ -69,20 +78,25 @@ class Sequences {
   [[nodiscard]] std::optional<std::vector<std::int32_t>> owners_of_more(const Sequence& s,
                                                                         std::int64_t limit_tokens,
                                                                         std::int64_t last) const;
+  [[nodiscard]] std::int32_t copy_page(std::int32_t worker, std::int32_t page);
   void release_pages(const Sequence& s);
   void end(SequenceId id);
 
   std::uint32_t incarnation_;
+  int layers_;
   PoolLedger& ledger_;
+  SequenceBlocks& blocks_;
   const OpenSteps& steps_;
   LeafMoves& moves_;
-  const Order& order_;
+  Order& order_;
   PageWaits page_waits_;
   struct Closed {
     std::uint64_t round = 0;  // of the order that ended it
     Sequence sequence;
   };
-  std::deque<Closed> closed_;  // not released, by round
+  std::deque<Closed> closed_;     // not released, by round
+  std::vector<PageCopy> copies_;  // for the next order, of pages that were shared
+  std::vector<PageCopy> taken_;   // in the order that is executed
   std::uint32_t counter_ = 0;
 };
 

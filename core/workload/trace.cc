@@ -19,8 +19,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Prompt tokens that one entry of hash_ids stands for.
-constexpr std::int64_t kHashBlockTokens = 512;
 constexpr std::int64_t kMaxLength = std::numeric_limits<std::int32_t>::max();
 /// A prompt of 126,000 tokens, the longest that was published, takes 2 KiB. The bound keeps a
 /// file without line ends from filling the memory.

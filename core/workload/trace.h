@@ -10,6 +10,9 @@
 
 namespace tributary {
 
+/// Prompt tokens that one entry of hash_ids stands for.
+inline constexpr std::int64_t kHashBlockTokens = 512;
+
 struct TraceRequest {
   double timestamp_ms = 0;
   std::int64_t input_length = 0;       // prompt tokens, >= 1

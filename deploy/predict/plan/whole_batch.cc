@@ -84,7 +84,7 @@ WholeBatch plan_whole_batch(const CostModelConfig& model, int workers, int batch
       sequencer.moves().begin(move);
       (void)sequencer.moves().order_copies(std::numeric_limits<std::int64_t>::max());
       (void)sequencer.take_order();
-      sequencer.moves().order_ended(true);
+      sequencer.order_ended(true);
     }
   }
   whole.moved_us = sequencer.ledger().predicted_step_us();

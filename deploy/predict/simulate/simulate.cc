@@ -83,6 +83,7 @@ class Experiment {
     const MlaShape shape = find_mla_shape(options.shape);
     const Machine machine = find_machine(options.costs);
     base_.pools = options.pools;
+    base_.length_scale = options.length_scale;
     base_.pool.workers = options.workers;
     base_.pool.exchange = options.exchange;
     const AttentionShape attention =

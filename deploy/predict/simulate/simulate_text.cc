@@ -57,6 +57,8 @@ Json to_json(const SimulatedPoint& point, const SimulateReport& report) {
           {"all_gather_share", r.all_gather_share},
           {"steps", r.steps},
           {"placements", r.placements},
+          {"prompt_tokens", r.prompt_tokens},
+          {"present_tokens", r.present_tokens},
           {"moves", {{"count", r.moves}, {"bytes", r.moved_bytes}, {"copy_s", r.copy_s}}},
           {"checks",
            {{"steps", r.checks},
@@ -117,6 +119,11 @@ void add_phases(const SimulateReport& report, std::string& text) {
         text += fmt::format(": {:.3f} MB a token, {:.3f} at least", r.plan_bytes / tokens / kMB,
                             r.least_bytes / tokens / kMB);
       }
+    }
+    if (r.present_tokens > 0) {
+      text += fmt::format(
+          " | {:.1f}% of the prompts' rows were there",
+          100 * static_cast<double>(r.present_tokens) / static_cast<double>(r.prompt_tokens));
     }
     if (r.moves > 0) {
       text += fmt::format(" | {} moves, {:.1f} GB, {:.2f} s of steps", r.moves, r.moved_bytes / kGB,

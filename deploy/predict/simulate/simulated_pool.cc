@@ -69,6 +69,8 @@ bool SimulatedPool::admit(const AdmitRequest& request, std::int64_t tag) {
   const auto id = sequencer_.sequences().admit(request, {.tag = tag});
   if (!id) return false;
   sequencer_.sequences().prompt_arrived(*id);
+  prompt_tokens_ += request.prompt_tokens;
+  present_tokens_ += sequencer_.ledger().table().at(*id).present_tokens;
   free_pages_ -= pages;
   ++sequences_;
   joining_.push_back(tag);
@@ -143,7 +145,7 @@ void SimulatedPool::move(double now_s) {
       if (move.taken < std::ssize(move.from_pages) * cost.layers) continue;
       before = sequencer_.ledger().table().at(move.move.id);
     }
-    sequencer_.moves().order_ended(true);
+    sequencer_.order_ended(true);
     move_schedule_.order_ended(order_us);
     if (!before) continue;
     const std::int64_t keys = rows(*before);

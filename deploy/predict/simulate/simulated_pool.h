@@ -71,6 +71,9 @@ class SimulatedPool {
 
   [[nodiscard]] bool in_step() const noexcept { return in_step_; }
   [[nodiscard]] std::size_t sequences() const noexcept { return sequences_; }
+  /// Of all prompts that were admitted so far, and of them those that the pool had.
+  [[nodiscard]] std::int64_t prompt_tokens() const noexcept { return prompt_tokens_; }
+  [[nodiscard]] std::int64_t present_tokens() const noexcept { return present_tokens_; }
   [[nodiscard]] std::int64_t total_pages() const noexcept { return total_pages_; }
   /// Pages that are neither used nor promised.
   [[nodiscard]] std::int64_t free_pages() const noexcept { return free_pages_; }
@@ -105,6 +108,8 @@ class SimulatedPool {
   std::int64_t step_ = 0;  // the one under way, or the next
   bool in_step_ = false;
   std::size_t sequences_ = 0;
+  std::int64_t prompt_tokens_ = 0;
+  std::int64_t present_tokens_ = 0;
   std::int64_t total_pages_;
   std::int64_t free_pages_;
   /// Sequences by the step at whose end the sequencer commits them next, modulo the ring's size.

@@ -12,6 +12,7 @@
 
 #include "core/base/deadline.h"
 #include "core/base/error.h"
+#include "core/workload/trace_prefix.h"
 #include "deploy/service/control/pool_rank.h"
 
 namespace tributary {
@@ -92,7 +93,8 @@ class TierSimulation {
     return {.prompt_tokens = request.input_length,
             .max_new_tokens = request.output_length,
             .spread = config_.spread,
-            .idempotency_key = {}};
+            .prefix = trace_prefix(request.hash_ids, request.input_length, config_.length_scale,
+                                   config_.pool.cost.leaf_tokens)};
   }
   [[nodiscard]] bool measured(double time_s) const { return time_s > config_.warmup_s; }
 
@@ -317,6 +319,8 @@ class TierSimulation {
       r.busiest_home_roots /= checks;
     }
     for (const SimulatedPool& pool : pools_) {
+      r.prompt_tokens += pool.prompt_tokens();
+      r.present_tokens += pool.present_tokens();
       r.placements += pool.sequencer().ledger().placements();
       const LeafMoves::Totals& moves = pool.sequencer().moves().totals();
       r.moves += moves.completed;

@@ -16,6 +16,7 @@ namespace tributary {
 struct TierConfig {
   SimulatedPoolConfig pool;  // of each
   int pools = 1;
+  double length_scale = 1;  // of the trace's lengths: what its hash_ids stand for
   SpreadPolicy spread = SpreadPolicy::kAuto;
   PrefillConfig prefill;
   /// Arrivals per second, the trace repeated at this mean rate. If `in_flight` is above 0, that
@@ -79,6 +80,8 @@ struct TierResult {
   // The next fields count the whole run.
   std::int64_t steps = 0;
   std::uint64_t placements = 0;
+  std::int64_t prompt_tokens = 0;   // of admitted requests
+  std::int64_t present_tokens = 0;  // of them, that the pool had: blocks of other requests
   std::int64_t peak_running = 0;
   std::uint64_t moves = 0;  // of leaves, completed
   double moved_bytes = 0;

@@ -77,7 +77,7 @@ TEST_P(GridMoves, AfterMovesEqualBatchesTakeHardlyLongerThanWithTheBetterFixedPo
             sequencer.moves().begin(move);
             (void)sequencer.moves().order_copies(std::int64_t{1} << 40);
             (void)sequencer.take_order();
-            sequencer.moves().order_ended(true);
+            sequencer.order_ended(true);
           }
         }
         const double after = sequencer.ledger().predicted_step_us() / fixed;

@@ -91,7 +91,9 @@ void run(const std::vector<PageCopy>& copies, const Check& check, int poor = -1)
 
 TEST(PageCopy, CopiesBetweenSeveralPairsAndNothingElse) {
   const std::vector<PageCopy> copies{
-      {0, 1, 2, 3, 1}, {2, 0, 0, 0, 0}, {0, 2, 1, 2, 0}, {0, 1, 2, 2, 0}, {1, 0, 2, 1, 1}};
+      {0, 1, 2, 3, 1}, {2, 0, 0, 0, 0}, {0, 2, 1, 2, 0}, {0, 1, 2, 2, 0},
+      {1, 0, 2, 1, 1}, {1, 2, 1, 0, 0}};  // the last on one worker, from a page that another copy
+                                          // writes to
   std::atomic<int> copied = 0;
   run(copies, [&](int rank, const Status& failure, const auto& rows) {
     EXPECT_TRUE(failure.ok()) << failure.message();
@@ -107,7 +109,7 @@ TEST(PageCopy, CopiesBetweenSeveralPairsAndNothingElse) {
       }
     }
   });
-  EXPECT_EQ(copied, 5);
+  EXPECT_EQ(copied, 6);
 }
 
 TEST(PageCopy, AFailureIsOfTheRankAndTheOthersGoOn) {
@@ -138,7 +140,7 @@ TEST(PageCopy, WithoutMemoryOnOneRankNothingIsCopiedAndAllGoOn) {
 }
 
 TEST(PageCopy, UnknownWorkersAreRefusedByAll) {
-  for (const PageCopy& bad : {PageCopy{0, 0, 3, 0, 0}, {-1, 0, 1, 0, 0}, {1, 0, 1, 2, 0}}) {
+  for (const PageCopy& bad : {PageCopy{0, 0, 3, 0, 0}, {-1, 0, 1, 0, 0}}) {
     run({bad}, [](int, const Status& failure, const auto&) {
       EXPECT_EQ(failure.code(), ErrorCode::kInvalidArgument);
     });

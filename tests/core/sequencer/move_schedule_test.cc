@@ -38,7 +38,7 @@ class MoveScheduleTest : public testing::Test {
   /// Page copies of the order.
   static std::size_t run_order(Sequencer& sequencer) {
     const std::size_t copies = sequencer.take_order().copies.size();
-    sequencer.moves().order_ended(true);
+    sequencer.order_ended(true);
     return copies;
   }
 

@@ -111,7 +111,7 @@ void SequencerModel::release_closed(std::uint64_t drained_round) {
 
 void SequencerModel::order_ended(bool ok) {
   const auto completed = sequencer_.moves().totals().completed;
-  sequencer_.moves().order_ended(ok);
+  sequencer_.order_ended(ok);
   if (sequencer_.moves().totals().completed != completed) ordered_ = false;
 }
 

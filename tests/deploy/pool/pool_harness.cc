@@ -220,11 +220,11 @@ RoundReport PoolLeader::lead(Order order) {
     const bool done =
         order.ops.empty() && order.step.empty() && order.copies.empty() && !order.stop;
     if (report.status.ok() && !done) continue;
-    sequencer.moves().order_ended(report.status.ok());
+    sequencer.order_ended(report.status.ok());
     return report;
   }
   report = lead_one(order);
-  sequencer.moves().order_ended(report.status.ok());
+  sequencer.order_ended(report.status.ok());
   return report;
 }
 

@@ -106,7 +106,7 @@ void Leader::lead(bool stop) {
   }
   {
     const std::lock_guard lock(mutex_);
-    desk_.sequencer().moves().order_ended(report.status.ok());
+    desk_.sequencer().order_ended(report.status.ok());
     move_schedule_.order_ended(report.copy_us);
     if (report.status.ok()) desk_.sequencer().sequences().release_closed(report.drained_round);
     if (!round_.empty()) {

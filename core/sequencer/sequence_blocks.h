@@ -1,0 +1,49 @@
+// The named blocks that each sequence holds, and those that it will name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/cache/block_store.h"
+#include "core/cache/sequence_table.h"
+#include "core/sequencer/pool_ledger.h"
+
+namespace tributary {
+
+/// A sequence holds a block from its admission, or from the arrival of its own prompt, until it
+/// ends, drops the block's rows or has moved them. Its pages are the caller's affair.
+class SequenceBlocks {
+ public:
+  /// The ledger outlives it.
+  explicit SequenceBlocks(PoolLedger& ledger) : ledger_(ledger) {}
+
+  /// A sequence begins with `shared` blocks, whose pages it uses, of those that are named `names`.
+  void begin(SequenceId id, std::int32_t block_tokens, std::vector<std::string> names,
+             std::vector<Block*> shared);
+  /// All rows of the prompt are here: names its blocks that have no name yet on their worker.
+  void name(SequenceId id);
+  /// The sequence is about to drop the rows from `length` on. A block that nobody else holds and
+  /// that loses a part has no name any more: what is left of it may be written to.
+  void drop_from(SequenceId id, std::int64_t length);
+  /// Leaves from `first_leaf` on, as many as fill `pages`, have moved there.
+  void moved(SequenceId id, std::int64_t first_leaf, std::int32_t to,
+             const std::vector<std::int32_t>& pages);
+  /// The sequence's pages are given back. Its last block becomes idle first: the next one is of no
+  /// use without those before.
+  void end(SequenceId id);
+
+ private:
+  struct Entry {
+    std::int32_t block_tokens = 0;
+    std::vector<std::string> names;  // until all rows are here
+    std::vector<Block*> blocks;      // from the first on; null: not held
+  };
+
+  PoolLedger& ledger_;
+  std::unordered_map<SequenceId, Entry> entries_;  // that have a prefix
+};
+
+}  // namespace tributary

@@ -1,0 +1,174 @@
+#include "core/sequencer/shared_place.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <ranges>
+#include <utility>
+
+#include "core/base/ceil_div.h"
+#include "core/base/limits.h"
+
+namespace tributary {
+namespace {
+
+/// What computing a row of a prompt takes, in microseconds: a node of eight H800 reads 73,700
+/// tokens of DeepSeek-V3 per second, more than half of them from caches of prefixes (DeepSeek,
+/// "One More Thing", March 2025).
+constexpr double kPrefillRowUs = 25;
+
+class Places {
+ public:
+  Places(const PoolLedger& ledger, const AdmitRequest& request,
+         const std::vector<std::string>& names)
+      : ledger_(ledger),
+        request_(request),
+        names_(names),
+        leaf_blocks_(
+            static_cast<std::size_t>(ledger.table().leaf_tokens() / request.prefix.block_tokens)),
+        limit_(request.prompt_tokens + request.max_new_tokens) {}
+
+  /// The first blocks that lie where the assignment wants them.
+  [[nodiscard]] std::vector<Block*> shared(const Assignment& assignment) const {
+    std::vector<Block*> blocks;
+    for (std::size_t i = 0; i < names_.size(); ++i) {
+      const std::int32_t owner = assignment.leaf_owner[i / leaf_blocks_];
+      Block* block = ledger_.draining(owner) ? nullptr : ledger_.blocks().find(names_[i], owner);
+      if (block == nullptr) break;
+      blocks.push_back(block);
+    }
+    return blocks;
+  }
+
+  /// All leaves on the worker that has the most of the first blocks.
+  [[nodiscard]] std::optional<Assignment> on_one() const {
+    std::size_t most = 0;
+    std::optional<Assignment> best;
+    for (const auto& first : ledger_.blocks().copies(names_.front())) {
+      Assignment one{first->worker, std::vector(leaves(), first->worker)};
+      const std::size_t blocks = shared(one).size();
+      if (blocks > most) {
+        most = blocks;
+        best = std::move(one);
+      }
+    }
+    return best;
+  }
+
+  /// Each leaf on the worker that has the most of its first blocks; the rest as in `chosen`.
+  [[nodiscard]] Assignment leaf_by_leaf(Assignment chosen) const {
+    for (std::size_t begin = 0; begin < names_.size(); begin += leaf_blocks_) {
+      const std::size_t end = std::min(begin + leaf_blocks_, names_.size());
+      std::size_t most = 0;
+      for (const auto& first : ledger_.blocks().copies(names_[begin])) {
+        if (ledger_.draining(first->worker)) continue;
+        std::size_t next = begin + 1;
+        while (next < end && ledger_.blocks().find(names_[next], first->worker) != nullptr) ++next;
+        if (next - begin <= most) continue;
+        most = next - begin;
+        chosen.leaf_owner[begin / leaf_blocks_] = first->worker;
+      }
+      if (most < leaf_blocks_) break;
+    }
+    const auto prompt = chosen.leaf_owner.begin() + static_cast<std::ptrdiff_t>(prompt_leaves());
+    if (std::find(chosen.leaf_owner.begin(), prompt, chosen.home) == prompt) {
+      chosen.home = *std::prev(prompt);
+    }
+    return chosen;
+  }
+
+  /// Whether its workers have the pages that it would not share, and those of its blocks that are
+  /// idle.
+  [[nodiscard]] bool fits(const SharedPlace& place) const {
+    std::vector<std::int64_t> pages(ledger_.pools().size(), 0);
+    const std::int64_t leaf_tokens = ledger_.table().leaf_tokens();
+    for (std::size_t i = 0; i < place.assignment.leaf_owner.size(); ++i) {
+      const std::int64_t rows =
+          std::min(leaf_tokens, limit_ - static_cast<std::int64_t>(i) * leaf_tokens);
+      pages[at(place.assignment.leaf_owner[i])] += ceil_div(rows, std::int64_t{kPageTokens});
+    }
+    for (const Block* block : place.shared) {
+      const PagePool& pool = ledger_.pools()[at(block->worker)];
+      pages[at(block->worker)] -= std::ranges::count_if(
+          block->pages, [&](std::int32_t page) { return pool.reference_count(page) > 0; });
+    }
+    for (std::size_t w = 0; w < pages.size(); ++w) {
+      if (pages[w] > ledger_.load().workers()[w].available_pages) return false;
+    }
+    return true;
+  }
+
+  /// In microseconds, beside what any place costs.
+  [[nodiscard]] double price(const SharedPlace& place) const {
+    const CostModelConfig& model = ledger_.placement().prices().config();
+    const std::int64_t present = std::ssize(place.shared) * request_.prefix.block_tokens;
+    const double row_us = kPrefillRowUs + static_cast<double>(model.attention.row_bytes()) *
+                                              model.layers * model.costs.network_byte_ns * 1e-3;
+    std::vector<LeafRun> runs;
+    for (std::size_t i = 0; i < prompt_leaves(); ++i) {
+      const std::int32_t owner = place.assignment.leaf_owner[i];
+      const auto leaf = static_cast<std::int64_t>(i);
+      if (runs.empty() || runs.back().worker != owner) runs.push_back({owner, leaf, leaf});
+      runs.back().end = leaf + 1;
+    }
+    PoolLoad load = ledger_.load();
+    load.add(runs, place.assignment.home, std::max<std::int64_t>(request_.prompt_tokens, 1));
+    return load.step_us(ledger_.placement().prices()) *
+               static_cast<double>(request_.max_new_tokens) +
+           static_cast<double>(request_.prompt_tokens - present) * row_us;
+  }
+
+ private:
+  static std::size_t at(std::int32_t worker) { return static_cast<std::size_t>(worker); }
+  [[nodiscard]] std::size_t leaves() const {
+    return static_cast<std::size_t>(ceil_div(limit_, std::int64_t{ledger_.table().leaf_tokens()}));
+  }
+  [[nodiscard]] std::size_t prompt_leaves() const {
+    return static_cast<std::size_t>(ceil_div(std::max<std::int64_t>(request_.prompt_tokens, 1),
+                                             std::int64_t{ledger_.table().leaf_tokens()}));
+  }
+
+  const PoolLedger& ledger_;
+  const AdmitRequest& request_;
+  const std::vector<std::string>& names_;
+  std::size_t leaf_blocks_;  // blocks of a leaf
+  std::int64_t limit_;
+};
+
+}  // namespace
+
+std::optional<SharedPlace> place_with_blocks(const PoolLedger& ledger, const AdmitRequest& request,
+                                             const std::vector<std::string>& names,
+                                             std::optional<Assignment> chosen) {
+  if (names.empty() || ledger.blocks().copies(names.front()).empty()) {
+    if (!chosen) return {};
+    return SharedPlace{*std::move(chosen), {}};
+  }
+  const Places places(ledger, request, names);
+  std::vector<SharedPlace> candidates;
+  const auto add = [&](Assignment assignment) {
+    SharedPlace place{std::move(assignment), {}};
+    place.shared = places.shared(place.assignment);
+    candidates.push_back(std::move(place));
+  };
+  if (chosen) add(*chosen);
+  if (request.spread != SpreadPolicy::kAll) {
+    std::optional<Assignment> one = places.on_one();
+    if (one && request.spread == SpreadPolicy::kAuto)
+      add(places.leaf_by_leaf(chosen ? *chosen : *one));
+    if (one) add(*std::move(one));
+  }
+  SharedPlace* best = nullptr;
+  double least = 0;
+  for (SharedPlace& place : candidates) {
+    if (!places.fits(place)) continue;
+    const double price = candidates.size() == 1 ? 0 : places.price(place);
+    if (best != nullptr && price >= least) continue;
+    best = &place;
+    least = price;
+  }
+  if (best == nullptr) return {};
+  return std::move(*best);
+}
+
+}  // namespace tributary

@@ -1,0 +1,377 @@
+// Random calls of a sequencer whose sequences share blocks, against a model of the pages' contents:
+// every row that a sequence may read is its own, whoever wrote it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/hash.h"
+#include "core/base/limits.h"
+#include "core/cache/leaves.h"
+#include "core/sequencer/sequencer.h"
+#include "tests/core/base/expect_error.h"
+#include "tests/dice.h"
+
+namespace tributary {
+namespace {
+
+using test::Dice;
+
+struct SharedCase {
+  int workers;
+  std::int32_t pages;
+  std::uint64_t seed;
+};
+
+class SharedBlocksRandom : public testing::TestWithParam<SharedCase> {
+ protected:
+  static constexpr int kLeaf = 256;
+  using Tokens = std::vector<std::uint64_t>;
+  /// A running sequence: the content of each of its rows, and which of its prompt are here.
+  struct Running {
+    Tokens tokens;
+    std::int64_t prompt = 0;
+    std::vector<bool> here = {};  // of the prompt
+    bool arrived = false;
+    std::int32_t open = 0;
+    Tokens step = {};  // of the open step
+  };
+
+  static SequencerConfig config() {
+    return {.placement = {.workers = GetParam().workers, .model = default_cost_model(kLeaf)},
+            .pages_per_worker = GetParam().pages};
+  }
+
+  /// The key of a block whose last token is `end` - 1: of all tokens up to there.
+  static std::string key(const Tokens& tokens, std::int64_t end) {
+    std::uint64_t hash = 7;
+    for (std::int64_t i = 0; i < end; ++i) {
+      hash = mix64(hash ^ tokens[static_cast<std::size_t>(i)]);
+    }
+    std::string bytes(16, '\0');
+    std::memcpy(bytes.data(), &hash, sizeof(hash));
+    return bytes;
+  }
+
+  std::uint64_t& row(std::int32_t worker, std::int32_t page, std::int64_t slot) {
+    return contents_[{worker, page}][static_cast<std::size_t>(slot)];
+  }
+  std::uint64_t& row_of(const Sequence& s, std::int64_t position) {
+    const Leaf& leaf = s.leaves[static_cast<std::size_t>(position / kLeaf)];
+    return row(leaf.owner, leaf.pages[static_cast<std::size_t>(position % kLeaf / kPageTokens)],
+               position % kPageTokens);
+  }
+  const Sequence& at(SequenceId id) { return sequencer_.ledger().table().at(id); }
+
+  SequenceId any() {
+    auto it = running_.begin();
+    std::advance(it, dice_.roll(std::ssize(running_)));
+    return it->first;
+  }
+
+  void admit() {
+    Tokens tokens;
+    if (!prompts_.empty() && !dice_.one_in(8)) {
+      const Tokens& known = prompts_[static_cast<std::size_t>(dice_.roll(std::ssize(prompts_)))];
+      tokens.assign(known.begin(),
+                    known.begin() + dice_.between(std::ssize(known) / 2, std::ssize(known)));
+    }
+    for (auto more = dice_.between(tokens.empty() ? 1 : 0, 1000 - std::ssize(tokens)); more > 0;
+         --more) {
+      tokens.push_back(dice_.draw());
+    }
+    constexpr std::array kPolicies{SpreadPolicy::kAuto, SpreadPolicy::kSingle, SpreadPolicy::kAll};
+    AdmitRequest request{.prompt_tokens = std::ssize(tokens),
+                         .max_new_tokens = dice_.between(0, 200),
+                         .spread = kPolicies[static_cast<std::size_t>(dice_.roll(3))]};
+    if (request.prompt_tokens + request.max_new_tokens == 0) return;
+    if (!dice_.one_in(8)) {
+      request.prefix.block_tokens = 64 << (dice_.one_in(9) ? dice_.roll(3) : tokens.front() % 3);
+      if (dice_.one_in(9)) request.prefix.salt = "apart";
+      for (std::int64_t end = request.prefix.block_tokens; end <= request.prompt_tokens;
+           end += request.prefix.block_tokens) {
+        request.prefix.keys.push_back(key(tokens, end));
+      }
+    }
+    std::optional<SequenceId> id;
+    const ErrorCode code = code_of([&] { id = sequencer_.sequences().admit(request); });
+    if (code == ErrorCode::kTooLarge) return;
+    ASSERT_EQ(code, ErrorCode::kOk);
+    if (!id) return;
+    ++admitted_;
+    const Sequence& s = at(*id);
+    present_ += s.present_tokens;
+    Running one{.tokens = tokens, .prompt = request.prompt_tokens};
+    one.here.assign(tokens.size(), false);
+    std::fill_n(one.here.begin(), s.present_tokens, true);
+    one.arrived = s.present_tokens == s.prompt_tokens;
+    for (std::int64_t p = 0; p < s.present_tokens; ++p) {
+      ASSERT_EQ(row_of(s, p), tokens[static_cast<std::size_t>(p)]) << "present row " << p;
+    }
+    // What is not here yet may hold anything: whoever had the page before.
+    for (std::int64_t p = s.present_tokens; p < s.length; ++p) row_of(s, p) = dice_.draw();
+    running_.emplace(*id, std::move(one));
+    if (prompts_.size() < 6) {
+      prompts_.push_back(std::move(tokens));
+    } else {
+      prompts_[static_cast<std::size_t>(dice_.roll(6))] = std::move(tokens);
+    }
+  }
+
+  void push() {
+    const SequenceId id = any();
+    Running& one = running_.at(id);
+    if (one.arrived) return;
+    const auto missing = std::ranges::find(one.here, false) - one.here.begin();
+    const auto begin = static_cast<std::size_t>(dice_.one_in(3) ? dice_.roll(one.prompt) : missing);
+    const auto end =
+        dice_.one_in(2) ? one.here.size() : begin + static_cast<std::size_t>(dice_.roll(200));
+    for (std::size_t p = begin; p < std::min(end, one.here.size()); ++p) {
+      if (!one.here[p]) row_of(at(id), static_cast<std::int64_t>(p)) = one.tokens[p];
+      one.here[p] = true;
+    }
+    if (std::ranges::count(one.here, false) > 0) return;
+    one.arrived = true;
+    sequencer_.sequences().prompt_arrived(id);
+  }
+
+  void open() {
+    const SequenceId id = any();
+    Running& one = running_.at(id);
+    const std::int64_t room = at(id).limit_tokens - at(id).length;
+    if (!one.arrived || one.open > 0 || room == 0 || in_round_ != 0) return;
+    one.open =
+        static_cast<std::int32_t>(dice_.between(1, std::min<std::int64_t>(room, kMaxStepTokens)));
+    const StepItem item = next_item(at(id), one.open);
+    sequencer_.steps().open(std::span(&item, 1));
+    sequencer_.steps().order_round(std::span(&item, 1));
+    one.step.clear();
+    for (std::int32_t i = 0; i < one.open; ++i) one.step.push_back(dice_.draw());
+    in_round_ = id;
+  }
+
+  void commit() {
+    const SequenceId id = any();
+    Running& one = running_.at(id);
+    if (one.open == 0) return;
+    const auto accepted =
+        in_round_ == id ? 0 : static_cast<std::int32_t>(dice_.between(0, one.open));
+    sequencer_.steps().commit(id, accepted);
+    one.tokens.insert(one.tokens.end(), one.step.begin(), one.step.begin() + accepted);
+    one.open = 0;
+    if (in_round_ == id) in_round_ = {};
+  }
+
+  void truncate() {
+    const SequenceId id = any();
+    Running& one = running_.at(id);
+    if (!one.arrived || one.open > 0) return;
+    const std::int64_t length = dice_.between(at(id).length / 3, at(id).length);
+    const ErrorCode code = code_of([&] { sequencer_.sequences().truncate(id, length); });
+    if (code == ErrorCode::kPoolFull) {
+      ++no_room_;
+      return;
+    }
+    ASSERT_EQ(code, ErrorCode::kOk);
+    one.tokens.resize(static_cast<std::size_t>(length));
+  }
+
+  void end() {
+    const SequenceId id = any();
+    Running& one = running_.at(id);
+    if (!one.arrived && !dice_.one_in(6)) return;
+    if (one.open > 0) {
+      sequencer_.steps().commit(id, 0);
+      if (in_round_ == id) in_round_ = {};
+    }
+    closing_.push_back(at(id));
+    sequencer_.sequences().close(id);
+    running_.erase(id);
+  }
+
+  void move() {
+    const SequenceId id = any();
+    const auto full = static_cast<std::int32_t>(at(id).length / kLeaf);
+    if (full == 0) return;
+    const auto first = static_cast<std::int32_t>(dice_.roll(full));
+    const auto end = static_cast<std::int32_t>(dice_.between(first + 1, full));
+    const auto to = static_cast<std::int32_t>(dice_.roll(GetParam().workers));
+    moves_ += code_of([&] {
+                sequencer_.moves().begin({id, first, end, to});
+              }) == ErrorCode::kOk
+                  ? 1
+                  : 0;
+  }
+
+  /// One worker at most is being emptied.
+  void drain() {
+    const auto worker = static_cast<std::int32_t>(dice_.roll(GetParam().workers));
+    for (std::int32_t w = 0; w < GetParam().workers; ++w) {
+      if (sequencer_.ledger().draining(w)) {
+        sequencer_.moves().drain_worker(w, false);
+        return;
+      }
+    }
+    if (GetParam().workers > 1) sequencer_.moves().drain_worker(worker, true);
+  }
+
+  void order() {
+    (void)sequencer_.moves().order_copies(dice_.roll(12));
+    const Order order = sequencer_.take_order();
+    const bool ok = !dice_.one_in(6);
+    if (ok) {
+      std::vector<std::array<std::uint64_t, kPageTokens>> read;
+      for (const PageCopy& copy : order.copies)
+        read.push_back(contents_[{copy.from, copy.from_page}]);
+      for (std::size_t i = 0; i < read.size(); ++i) {
+        const PageCopy& copy = order.copies[i];
+        contents_[{copy.to, copy.to_page}] = read[i];
+        copied_ += copy.from == copy.to ? 1 : 0;
+      }
+    }
+    for (const StepItem& item : order.step) {
+      Running& one = running_.at(item.id);
+      if (!ok) {
+        sequencer_.steps().commit(item.id, 0);
+        one.open = 0;
+        continue;
+      }
+      for (std::int32_t i = 0; i < item.tokens; ++i) {
+        row_of(at(item.id), item.base_length + i) = one.step[static_cast<std::size_t>(i)];
+      }
+    }
+    in_round_ = {};
+    sequencer_.order_ended(ok);
+    failed_order_ = !ok;
+    if (!ok) return;
+    sequencer_.sequences().release_closed(order.round);
+    closing_.clear();
+  }
+
+  void check_pages() {
+    std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> references;
+    const auto count = [&](const Sequence& s) {
+      for (const Leaf& leaf : s.leaves) {
+        for (const std::int32_t page : leaf.pages) ++references[{leaf.owner, page}];
+      }
+    };
+    for (const auto& [id, one] : running_) count(at(id));
+    for (const Sequence& s : closing_) count(s);
+    for (const RunningMove& move : sequencer_.moves().running()) {
+      for (const std::int32_t page : move.to_pages) ++references[{move.move.to, page}];
+    }
+    for (std::int32_t w = 0; w < GetParam().workers; ++w) {
+      const PagePool& pool = sequencer_.ledger().pools()[static_cast<std::size_t>(w)];
+      std::int32_t used = 0;
+      std::int32_t idle = 0;
+      for (std::int32_t page = 0; page < pool.total(); ++page) {
+        const auto found = references.find({w, page});
+        const std::int32_t expected = found == references.end() ? 0 : found->second;
+        ASSERT_EQ(pool.reference_count(page), expected) << "worker " << w << " page " << page;
+        used += expected > 0 ? 1 : 0;
+        idle += expected == 0 && pool.kept(page) ? 1 : 0;
+      }
+      ASSERT_EQ(pool.used(), used);
+      ASSERT_EQ(pool.idle(), idle);
+      ASSERT_EQ(pool.used() + pool.idle() + pool.free(), pool.total());
+      ASSERT_LE(pool.reserved(), pool.free() + pool.idle());
+      ASSERT_TRUE(!sequencer_.ledger().draining(w) || idle == 0);
+    }
+  }
+
+  /// While an order has failed, pages that it should have copied are not there yet: no step has run
+  /// since.
+  void check_rows() {
+    if (failed_order_) return;
+    for (const auto& [id, one] : running_) {
+      const Sequence& s = at(id);
+      ASSERT_EQ(s.length, std::ssize(one.tokens));
+      for (std::int64_t p = 0; p < s.length; ++p) {
+        if (p < one.prompt && !one.here[static_cast<std::size_t>(p)]) continue;
+        ASSERT_EQ(row_of(s, p), one.tokens[static_cast<std::size_t>(p)])
+            << "sequence " << id << " row " << p << " of " << s.length;
+      }
+    }
+  }
+
+  Dice dice_{GetParam().seed};
+  Sequencer sequencer_{config()};
+  std::map<SequenceId, Running> running_;
+  std::vector<Sequence> closing_;
+  std::vector<Tokens> prompts_;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::array<std::uint64_t, kPageTokens>> contents_;
+  SequenceId in_round_ = 0;  // the one whose step the next order runs
+  bool failed_order_ = false;
+  std::int64_t admitted_ = 0, present_ = 0, copied_ = 0, moves_ = 0, no_room_ = 0;
+};
+
+TEST_P(SharedBlocksRandom, EveryRowIsItsSequencesOwn) {
+  for (int i = 0; i < 33'334; ++i) {
+    switch (dice_.roll(running_.empty() ? 2 : 13)) {
+      case 0:
+      case 1:
+        admit();
+        break;
+      case 2:
+      case 3:
+      case 4:
+        push();
+        break;
+      case 5:
+        open();
+        break;
+      case 6:
+        commit();
+        break;
+      case 7:
+        truncate();
+        break;
+      case 8:
+        end();
+        break;
+      case 9:
+        move();
+        break;
+      case 10:
+        if (dice_.one_in(20)) drain();
+        break;
+      default:
+        order();
+        check_rows();
+    }
+    if (i % 8 == 0) check_pages();
+    if (HasFatalFailure()) FAIL() << "after " << i << " calls";
+  }
+  while (!running_.empty()) end();
+  do order();
+  while (failed_order_);
+  check_pages();
+  for (const PagePool& pool : sequencer_.ledger().pools()) {
+    EXPECT_EQ(pool.used(), 0);
+    EXPECT_EQ(pool.reserved(), 0);
+  }
+  for (std::int32_t w = 0; w < GetParam().workers; ++w) sequencer_.moves().drain_worker(w, true);
+  EXPECT_EQ(sequencer_.ledger().blocks().size(), 0U);
+  check_pages();
+  EXPECT_GT(admitted_, 1000);
+  EXPECT_GT(present_, 100 * admitted_ / 10);
+  EXPECT_GT(copied_, 10);
+  EXPECT_TRUE(GetParam().workers == 1 || moves_ > 50) << moves_;
+}
+
+INSTANTIATE_TEST_SUITE_P(Pools, SharedBlocksRandom,
+                         testing::Values(SharedCase{1, 120, 1}, SharedCase{2, 60, 2},
+                                         SharedCase{4, 40, 3}));
+
+}  // namespace
+}  // namespace tributary
