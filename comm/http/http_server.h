@@ -24,7 +24,7 @@ struct HttpServerConfig {
     std::filesystem::path key;          // PEM
   };
   std::optional<Tls> tls;
-  std::size_t max_body_bytes = std::size_t{64} * 1024;
+  std::size_t max_body_bytes = std::size_t{320} * 1024;
   std::size_t max_header_bytes = std::size_t{8} * 1024;
   /// At this limit a new connection closes the one that has been idle for longest among those that
   /// are not trusted (HttpHandlers::is_trusted). If there is none, the new connection itself is

@@ -63,12 +63,14 @@ Client make_client(const std::string& url, const std::optional<std::string>& tok
 std::unique_ptr<Sequence> admit(const Client& client, std::int64_t prompt_tokens,
                                 std::int64_t max_new_tokens, Timeout wait,
                                 const std::string& spread, const std::string& idempotency_key,
-                                const std::string& idempotency_secret, Timeout timeout) {
+                                const std::string& idempotency_secret,
+                                const std::optional<Prefix>& prefix, Timeout timeout) {
   const AdmitRequest request{.prompt_tokens = prompt_tokens,
                              .max_new_tokens = max_new_tokens,
                              .spread = parse_spread_policy(spread),
                              .idempotency_key = idempotency_key,
-                             .idempotency_secret = idempotency_secret};
+                             .idempotency_secret = idempotency_secret,
+                             .prefix = prefix.value_or(Prefix{})};
   const SharedTier kept = client.tier;  // a pool may be closed meanwhile
   TierClient& tier = usable(kept);
   SequenceHandle handle;
@@ -234,7 +236,44 @@ TierClientConfig call_config(double timeout, std::int64_t max_in_flight_bytes) {
   return config;
 }
 
+std::string bytes_of(const nb::bytes& bytes) {
+  return {bytes.c_str(), bytes.size()};
+}
+
+void bind_prefix(nb::module_& module) {
+  nb::class_<Prefix>(
+      module, "Prefix",
+      "Names of a prompt's full blocks from its beginning on, so that sequences "
+      "with equal\n"
+      "beginnings share rows. Who knows a block's name reads its rows, and who names "
+      "one is\n"
+      "trusted by all who use the same salt.")
+      .def(
+          "__init__",
+          [](Prefix* place, std::int32_t block_tokens, const std::vector<nb::bytes>& keys,
+             const nb::bytes& cache_salt) {
+            Prefix prefix{.block_tokens = block_tokens, .salt = bytes_of(cache_salt)};
+            for (const nb::bytes& key : keys) prefix.keys.push_back(bytes_of(key));
+            new (place) Prefix(std::move(prefix));
+          },
+          "block_tokens"_a, "keys"_a, nb::kw_only(), "cache_salt"_a = nb::bytes("", 0),
+          nb::sig("def __init__(self, block_tokens: int, keys: collections.abc.Sequence[bytes], "
+                  "*, cache_salt: bytes = b'') -> None"),
+          "block_tokens: of a block, a multiple of 64 that divides the pool's leaf. keys: one for "
+          "each\n"
+          "block, of 16 to 32 bytes, for all tokens up to the block's end: a chained hash, as "
+          "vLLM's.\n"
+          "cache_salt: at most 64 bytes; other salts, other names.")
+      .def_ro("block_tokens", &Prefix::block_tokens)
+      .def("__len__", [](const Prefix& prefix) { return prefix.keys.size(); })
+      .def("__repr__", [](const Prefix& prefix) {
+        return fmt::format("<tributary.Prefix of {} blocks of {} tokens>", prefix.keys.size(),
+                           prefix.block_tokens);
+      });
+}
+
 void bind_client(nb::module_& module) {
+  bind_prefix(module);
   nb::class_<Client>(module, "Client",
                      "A tier, reached by its control plane's URL. Calls block without the "
                      "interpreter's lock, may\n"
@@ -262,14 +301,15 @@ void bind_client(nb::module_& module) {
       .def_prop_ro("url", [](const Client& client) { return client.url; })
       .def("admit", &admit, "prompt_tokens"_a, "max_new_tokens"_a, "wait"_a = nb::none(),
            nb::kw_only(), "spread"_a = "auto", "idempotency_key"_a = "",
-           "idempotency_secret"_a = "", "timeout"_a = nb::none(),
+           "idempotency_secret"_a = "", "prefix"_a = nb::none(), "timeout"_a = nb::none(),
            "Reserves room for a sequence.\n\n"
            "Raises PoolFull (its retry_after in seconds) where there is none now; with `wait`, in\n"
            "seconds, only when that has passed, and it waits for a tier that starts, too. "
            "TooLarge:\n"
            "no pool can ever hold it. spread: over which workers, 'auto', 'single', 'all', ...\n"
            "A repeat with the same idempotency_key, by this client or with the first one's\n"
-           "idempotency_secret, gets the same sequence; any other AlreadyExists.")
+           "idempotency_secret, gets the same sequence; any other AlreadyExists.\n"
+           "prefix: a Prefix; rows below the sequence's present_tokens are there then.")
       .def("adopt", &adopt, "sequence"_a, nb::kw_only(), "trusted"_a = false,
            "timeout"_a = nb::none(),
            nb::sig("def adopt(self, sequence: Sequence, *, trusted: bool = False, "

@@ -217,6 +217,9 @@ void bind_sequence(nb::module_& module) {
       .def_prop_ro(
           "epoch", [](const Sequence& s) { return s.handle.epoch; }, "+1 with each truncation")
       .def_prop_ro("prompt_tokens", [](const Sequence& s) { return s.handle.prompt_tokens; })
+      .def_prop_ro(
+          "present_tokens", [](const Sequence& s) { return s.handle.present_tokens; },
+          "Rows of the prompt that were there at admission: push from there on")
       .def_prop_ro("max_new_tokens", [](const Sequence& s) { return s.handle.max_new_tokens; })
       .def_prop_ro(
           "workers", [](const Sequence& s) { return s.handle.addresses; },

@@ -66,6 +66,10 @@ class AsyncSequence(_Awaitable):
     def length(self) -> int:
         return self._inner.length
 
+    @property
+    def present_tokens(self) -> int:
+        return self._inner.present_tokens
+
     push = _awaited(Sequence.push)
     pull = _awaited(Sequence.pull)
     wait_ready = _awaited(Sequence.wait_ready)

@@ -34,6 +34,11 @@ std::int64_t check(const PromptRows& part) {
     fail(ErrorCode::kInvalidArgument, "rows {} to {}: the prompt of sequence {} has {}", part.begin,
          part.begin + count, sequence.id, sequence.prompt_tokens);
   }
+  if (part.begin < sequence.present_tokens) {
+    fail(ErrorCode::kAlreadyExists,
+         "rows {} to {}: sequence {} shares those below {}, which are there", part.begin,
+         part.begin + count, sequence.id, sequence.present_tokens);
+  }
   return count;
 }
 

@@ -150,7 +150,11 @@ void Admissions::admit(const AdmitRequest& request, Done done) {
   pending->deadline = clock_.now() + config_.timeout;
   pending->done = std::move(done);
   ++pending_;
-  if (!request.idempotency_key.empty()) remember(request.idempotency_key).request = request;
+  if (!request.idempotency_key.empty()) {
+    AdmitRequest& known = remember(request.idempotency_key).request;
+    known = request;
+    known.prefix = {};  // a repeat is one by key and secret; a hundred kilobytes each would add up
+  }
   if (pending_ > config_.max_pending) {
     finish(pending, refusal(ErrorCode::kPoolFull, fmt::format("{} admissions are pending, the most",
                                                               config_.max_pending)));

@@ -30,7 +30,8 @@ json workers_json(const Pool& pool, Time now) {
                        {"pages",
                         {{"total", pool.about.pages_per_worker},
                          {"used", worker.beat.pages_used},
-                         {"reserved", worker.beat.pages_reserved}}},
+                         {"reserved", worker.beat.pages_reserved},
+                         {"idle", worker.beat.pages_idle}}},
                        {"homes", worker.beat.homes},
                        {"heartbeat_age_ms", static_cast<std::int64_t>(worker.age_seconds * 1e3)}});
   }

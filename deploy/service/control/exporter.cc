@@ -167,6 +167,10 @@ constexpr CounterOfPools kCounters[] = {
     {"tributary_pulled_rows_total", "Latent rows given back to clients", &PoolMetrics::pulled_rows},
     {"tributary_pulled_bytes_total", "Bytes of latent rows given back to clients",
      &PoolMetrics::pulled_bytes},
+    {"tributary_prefix_cache_queries_total", "Prompt tokens of admissions that named their blocks",
+     &PoolMetrics::prefix_cache_queries},
+    {"tributary_prefix_cache_hits_total", "Prompt tokens whose rows a pool had at admission",
+     &PoolMetrics::prefix_cache_hits},
     {"tributary_sequences_admitted_total", "Sequences that the pool took", &PoolMetrics::admitted},
     {"tributary_sequences_freed_total", "Sequences that ended", &PoolMetrics::freed},
     {"tributary_leases_expired_total", "Sequences that ended because their client was silent",
@@ -214,6 +218,8 @@ void add_workers(Families& out, const TierView& tier) {
   beats(&Heartbeat::Worker::pages_used);
   out.gauge("tributary_pages_reserved", "Pages promised to admitted sequences, not used yet");
   beats(&Heartbeat::Worker::pages_reserved);
+  out.gauge("tributary_pages_idle", "Pages of named blocks that no sequence uses, free to others");
+  beats(&Heartbeat::Worker::pages_idle);
   out.gauge("tributary_worker_homes", "Sequences whose home a worker is");
   beats(&Heartbeat::Worker::homes);
   out.counter("tributary_worker_attended_rows_total", "Rows that a worker's queries met");

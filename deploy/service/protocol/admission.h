@@ -34,7 +34,8 @@ struct SequenceInfo {
   int home = 0;                                   ///< the rank that answers for it
   std::int64_t prompt_tokens = 0;                 ///< whose rows are to be pushed
   std::int64_t max_new_tokens = 0;                ///< that it may grow by
-  std::int64_t length = 0;                        ///< committed; commit(), truncate()
+  std::int64_t present_tokens = 0;  ///< of them, that were there at admission: not to be pushed
+  std::int64_t length = 0;          ///< committed; commit(), truncate()
   /// Ascending, without gaps: which workers get the prompt's rows; after a query(), which hold the
   /// `length` rows that there are now. Leaves of a prompt that has arrived may move.
   std::vector<Extent> extents;
@@ -55,9 +56,9 @@ struct SequenceHandle : SequenceInfo {
 };
 
 /// {"sequence_id": "ID", "epoch", "state", "missing", "pool", "home", "prompt_tokens",
-/// "max_new_tokens", "length", "token": "HEX", "lease_ms", "extents": [{"begin", "end", "rank"}],
-/// "workers": [{"rank", "address"}], "shape": {fields of PoolShape, data types by name}}. The
-/// answer of GET has a token of zeros.
+/// "max_new_tokens", "present_tokens", "length", "token": "HEX", "lease_ms", "extents": [{"begin",
+/// "end", "rank"}], "workers": [{"rank", "address"}], "shape": {fields of PoolShape, data types by
+/// name}}. The answer of GET has a token of zeros.
 [[nodiscard]] std::string to_json(const SequenceHandle& sequence);
 /// Throws kMalformedInput for text that to_json() does not write.
 [[nodiscard]] SequenceHandle parse_sequence_handle(std::string_view text);
@@ -67,7 +68,9 @@ struct SequenceHandle : SequenceInfo {
 /// Throws kMalformedInput for text that workers_to_json() does not write.
 [[nodiscard]] std::vector<std::string> parse_workers(std::string_view text);
 
-/// {"prompt_tokens", "max_new_tokens", "spread"}; key and secret travel in headers of their own.
+/// {"prompt_tokens", "max_new_tokens", "spread", "prefix": {"block_tokens", "keys": ["HEX", ...],
+/// "salt": "HEX"}}, without `prefix` where it has no keys; key and secret travel in headers of
+/// their own.
 [[nodiscard]] std::string to_json(const AdmitRequest& request);
 /// Throws kMalformedInput for text that to_json() does not write, except that `spread` may be left
 /// out.

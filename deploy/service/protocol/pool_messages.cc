@@ -85,6 +85,7 @@ void fields(Is<Heartbeat::Worker> auto& m, const auto& visit) {
   visit.rank(m.rank);
   visit("pages_used", m.pages_used, 0);
   visit("pages_reserved", m.pages_reserved, 0);
+  visit("pages_idle", m.pages_idle, 0);
   visit("homes", m.homes, 0);
   visit("heartbeat_age_ms", m.heartbeat_age_ms, 0);
   visit("attended_rows", m.attended_rows, 0);

@@ -19,7 +19,7 @@
 namespace tributary {
 
 /// Version of these messages; a pool of another version is refused when it registers.
-inline constexpr int kPoolProtocol = 9;
+inline constexpr int kPoolProtocol = 10;
 /// The bound on a registration with all of its sequences. A pool is full before it reaches that, so
 /// that what it holds can register.
 inline constexpr std::size_t kMaxRegistrationBytes = std::size_t{256} << 20;
@@ -64,6 +64,7 @@ struct Heartbeat {
     int rank = 0;
     std::int32_t pages_used = 0;
     std::int32_t pages_reserved = 0;  // promised, not used yet
+    std::int32_t pages_idle = 0;      // of named blocks that nobody uses: others may have them
     std::int64_t homes = 0;           // sequences
     std::int64_t heartbeat_age_ms = 0;
     std::int64_t attended_rows = 0;  // rows x new tokens, since the pool's start

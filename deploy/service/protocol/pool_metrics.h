@@ -34,6 +34,8 @@ struct PoolMetrics {
   std::uint64_t pulled_bytes = 0;
   std::array<std::uint64_t, wire::kRefusals> refused_rows{};  // messages, by wire::Refusal
   std::array<std::uint64_t, wire::kLimits> limited{};         // times, by wire::Limit
+  std::uint64_t prefix_cache_queries = 0;  // prompt tokens of admissions that named blocks
+  std::uint64_t prefix_cache_hits = 0;     // of them, that were there
   std::uint64_t admitted = 0;
   std::uint64_t freed = 0;
   std::uint64_t leases_expired = 0;

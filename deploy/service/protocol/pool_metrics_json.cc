@@ -50,6 +50,8 @@ void for_each_field(Metrics& m, Visit&& visit) {
   visit("pulled_bytes", m.pulled_bytes);
   visit("refused_rows", m.refused_rows, refusal);
   visit("limited", m.limited, limit);
+  visit("prefix_cache_queries", m.prefix_cache_queries);
+  visit("prefix_cache_hits", m.prefix_cache_hits);
   visit("admitted", m.admitted);
   visit("freed", m.freed);
   visit("leases_expired", m.leases_expired);

@@ -7,6 +7,7 @@
 #include "comm/wire/access_token.h"
 #include "comm/wire/codec.h"
 #include "core/base/dtype.h"
+#include "core/base/hex.h"
 #include "core/base/quote.h"
 
 namespace tributary {
@@ -66,6 +67,28 @@ void take(JsonObject& object, std::string_view field, int /*least*/, RowFormat& 
          row_format_names(row_formats(), " or "));
   }
   format = *found;
+}
+
+json prefix_to_json(const Prefix& prefix) {
+  json keys = json::array();
+  for (const std::string& key : prefix.keys) keys.push_back(hex_text(key));
+  return {{"block_tokens", prefix.block_tokens},
+          {"keys", std::move(keys)},
+          {"salt", hex_text(prefix.salt)}};
+}
+
+Prefix prefix_from_json(const json& value, std::string_view what) {
+  JsonObject object(value, what);
+  Prefix prefix;
+  prefix.block_tokens = object.integer<std::int32_t>("block_tokens", 1);
+  for (const json& key : object.array("keys", kMaxPrefixKeys)) {
+    if (!key.is_string()) fail(ErrorCode::kMalformedInput, "{}: not text", object.path("keys"));
+    prefix.keys.push_back(parse_hex(key.get_ref<const std::string&>(), object.path("keys")));
+  }
+  prefix.salt = parse_hex(object.text("salt", 2 * kMaxKeyBytes), object.path("salt"));
+  object.end();
+  if (prefix.keys.empty()) fail(ErrorCode::kMalformedInput, "{} is empty", object.path("keys"));
+  return prefix;
 }
 
 SequenceState take_state(JsonObject& object) {
@@ -128,6 +151,7 @@ void put_sequence(json& object, const SequenceInfo& sequence) {
   object["home"] = sequence.home;
   object["prompt_tokens"] = sequence.prompt_tokens;
   object["max_new_tokens"] = sequence.max_new_tokens;
+  object["present_tokens"] = sequence.present_tokens;
   object["length"] = sequence.length;
   object["token"] = wire::token_text(sequence.token);
   object["missing"] = sequence.missing;
@@ -140,6 +164,8 @@ void take_sequence(JsonObject& object, SequenceInfo& sequence) {
   sequence.home = object.integer<int>("home", 0, kMaxWorkers - 1);
   sequence.prompt_tokens = object.integer<std::int64_t>("prompt_tokens", 0, kMaxSequenceTokens);
   sequence.max_new_tokens = object.integer<std::int64_t>("max_new_tokens", 0, kMaxSequenceTokens);
+  sequence.present_tokens =
+      object.integer<std::int64_t>("present_tokens", 0, sequence.prompt_tokens);
   sequence.length =
       object.integer<std::int64_t>("length", 0, sequence.prompt_tokens + sequence.max_new_tokens);
   sequence.token = wire::parse_token(object.text("token", 2 * sizeof(wire::Token)));
@@ -157,6 +183,7 @@ void put_request(json& object, const AdmitRequest& request) {
   object["prompt_tokens"] = request.prompt_tokens;
   object["max_new_tokens"] = request.max_new_tokens;
   object["spread"] = spread_policy_name(request.spread);
+  if (!request.prefix.keys.empty()) object["prefix"] = prefix_to_json(request.prefix);
 }
 
 AdmitRequest take_request(JsonObject& object) {
@@ -168,6 +195,9 @@ AdmitRequest take_request(JsonObject& object) {
     request.spread = parse_spread_policy(spread);
   } catch (const Error& error) {
     fail(ErrorCode::kMalformedInput, "{}: {}", object.path("spread"), error.what());
+  }
+  if (object.has("prefix")) {
+    request.prefix = prefix_from_json(object.value("prefix"), object.path("prefix"));
   }
   return request;
 }

@@ -21,6 +21,8 @@ inline constexpr std::size_t kMaxNameBytes = 63;       // of pools: file names a
 inline constexpr std::size_t kMaxKeyBytes = 128;       // idempotency keys: a UUID, a hash
 inline constexpr std::size_t kMaxSecretBytes = 64;     // and their secrets
 inline constexpr std::size_t kMaxAddressBytes = 1024;  // and host names
+/// Of a prefix: 262,144 tokens in blocks of a page. With the longest keys they take 274 kB.
+inline constexpr std::size_t kMaxPrefixKeys = 4096;
 
 [[nodiscard]] nlohmann::json shape_to_json(const PoolShape& shape);
 [[nodiscard]] PoolShape shape_from_json(const nlohmann::json& value, std::string_view what);
@@ -31,7 +33,7 @@ inline constexpr std::size_t kMaxAddressBytes = 1024;  // and host names
                                                     std::string_view what);
 
 /// The fields that pool messages and admission answers share: epoch, state, home, prompt_tokens,
-/// max_new_tokens, length, token, missing, extents.
+/// max_new_tokens, present_tokens, length, token, missing, extents.
 void put_sequence(nlohmann::json& object, const SequenceInfo& sequence);
 /// The caller reads `id`, which it names itself.
 void take_sequence(JsonObject& object, SequenceInfo& sequence);

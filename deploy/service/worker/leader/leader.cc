@@ -150,6 +150,7 @@ Heartbeat Leader::heartbeat() const {
     heartbeat.workers.push_back({.rank = static_cast<int>(r),
                                  .pages_used = pages.used(),
                                  .pages_reserved = pages.reserved(),
+                                 .pages_idle = pages.idle(),
                                  .homes = desk_.sequencer().ledger().load().workers()[r].homes,
                                  .heartbeat_age_ms = duration_cast<milliseconds>(ages[r]).count()});
   }

@@ -256,6 +256,10 @@ void RequestDesk::admit(const Admit& request, Time now) {
   leases_.add(*id, now);
   last_incarnation_ = static_cast<std::uint32_t>(*id >> 32);
   ++meter_.totals.admitted;
+  if (!request.wanted.prefix.keys.empty()) {
+    meter_.totals.prefix_cache_queries += static_cast<std::uint64_t>(s.prompt_tokens);
+    meter_.totals.prefix_cache_hits += static_cast<std::uint64_t>(s.present_tokens);
+  }
   order_due_ = true;
   admitted(request.request, s);
 }
@@ -374,6 +378,7 @@ SequenceInfo RequestDesk::info(const Sequence& s) const {
           .home = s.home,
           .prompt_tokens = s.prompt_tokens,
           .max_new_tokens = s.limit_tokens - s.prompt_tokens,
+          .present_tokens = s.present_tokens,
           .length = s.length,
           .extents = book_.extents(s.id),
           .token = wire::access_token(config_.pool_key, s.id),

@@ -59,7 +59,7 @@ void StepBook::add(const Sequence& sequence, Idempotency idempotency, Time now) 
     }
     owner->total += layers_ * part.rows();
   };
-  for_each_leaf(sequence, 0, sequence.prompt_tokens, leaf_tokens_, count);
+  for_each_leaf(sequence, sequence.present_tokens, sequence.prompt_tokens, leaf_tokens_, count);
   entry.incomplete = entry.owners.size();
   if (entry.incomplete > 0) ++filling_;
   entries_.emplace(sequence.id, std::move(entry));

@@ -207,6 +207,7 @@ void SeededTier::be_client(int client) {
                        tier);
   user.run(kActions / static_cast<int>(clients_.size()));
   events_ += user.calls();
+  present_tokens_ += user.present_tokens();
 }
 
 void SeededTier::run() {

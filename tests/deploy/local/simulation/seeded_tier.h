@@ -36,6 +36,8 @@ class SeededTier {
   /// Messages and threads that were held up for long, processes that stood still, connections that
   /// broke, processes that were killed.
   [[nodiscard]] int faults() const noexcept { return faults_; }
+  /// Of prompts, that other sequences had brought.
+  [[nodiscard]] std::int64_t present_tokens() const noexcept { return present_tokens_; }
   [[nodiscard]] std::uint64_t turns() const { return clock_.turns(); }
   [[nodiscard]] std::uint64_t orders() const { return orders_.orders(); }
   [[nodiscard]] double simulated_seconds() const;
@@ -96,6 +98,7 @@ class SeededTier {
   bool calm_ = true;  // no faults
   int events_ = 0;
   int faults_ = 0;
+  std::int64_t present_tokens_ = 0;
   std::uint64_t digest_ = 0;
 };
 

@@ -10,6 +10,8 @@
 #include <span>
 #include <utility>
 
+#include "core/base/hash.h"
+#include "core/base/limits.h"
 #include "core/interface/condition.h"
 
 namespace tributary::test {
@@ -73,6 +75,25 @@ SimulatedClient::Values SimulatedClient::draw(std::size_t count) {
   return values;
 }
 
+SimulatedClient::Values SimulatedClient::row_of(int layer, std::int64_t position,
+                                                std::size_t width) {
+  Dice dice(mix64(static_cast<std::uint64_t>(layer + 1) * kGoldenGamma) +
+            static_cast<std::uint64_t>(position));
+  Values values(width);
+  for (float& value : values) value = dice.value();
+  return values;
+}
+
+Prefix SimulatedClient::draw_prefix(const Beginning& beginning, std::int64_t prompt) {
+  Prefix prefix{.block_tokens = kPageTokens};
+  for (std::int64_t end = kPageTokens; end <= prompt; end += kPageTokens) {
+    const bool shared = end <= beginning.tokens;
+    prefix.keys.push_back(shared ? fmt::format("the tier's,{:5}", end)
+                                 : fmt::format("{:016x}", tier_.dice.draw()));
+  }
+  return prefix;
+}
+
 void SimulatedClient::act() {
   const std::int64_t what = tier_.dice.roll(20);
   if (held_.empty() || (what == 0 && held_.size() < 3)) return start();
@@ -87,25 +108,33 @@ void SimulatedClient::act() {
   step(held);
 }
 
+/// A prompt begins like others of the tier's clients, and most of them say so.
 void SimulatedClient::start() {
   Held held;
-  const AdmitRequest wanted{.prompt_tokens = tier_.dice.roll(200),
-                            .max_new_tokens = tier_.dice.between(3, 60),
-                            .spread = static_cast<SpreadPolicy>(tier_.dice.roll(3))};
+  const std::int64_t prompt = tier_.dice.between(40, 260);
+  const Beginning beginning{.tokens = prompt - tier_.dice.roll(prompt / 3 + 1)};
+  AdmitRequest wanted{.prompt_tokens = prompt,
+                      .max_new_tokens = tier_.dice.between(3, 60),
+                      .spread = static_cast<SpreadPolicy>(tier_.dice.roll(3))};
+  if (!tier_.dice.one_in(6)) wanted.prefix = draw_prefix(beginning, prompt);
   const Status admitted = call("admit", seconds(tier_.dice.between(1, 3)), [&](Deadline deadline) {
     held.handle = client_.admit(wanted, deadline);
   });
   if (!admitted.ok()) return;
   const auto width = static_cast<std::size_t>(held.handle.shape.latent_dim());
   held.rows.resize(static_cast<std::size_t>(held.handle.shape.layers));
+  const std::int64_t present = held.handle.present_tokens;
+  EXPECT_LE(present, beginning.tokens);
+  present_tokens_ += present;
   for (int layer = 0; layer < held.handle.shape.layers; ++layer) {
     std::vector<float> all;
-    for (std::int64_t p = 0; p < wanted.prompt_tokens; ++p) {
-      const Values& row = held.rows[static_cast<std::size_t>(layer)].emplace_back(draw(width));
-      all.insert(all.end(), row.begin(), row.end());
+    for (std::int64_t p = 0; p < prompt; ++p) {
+      const Values& row = held.rows[static_cast<std::size_t>(layer)].emplace_back(
+          p < beginning.tokens ? row_of(layer, p, width) : draw(width));
+      if (p >= present) all.insert(all.end(), row.begin(), row.end());
     }
-    if (!insist("push_rows", [&](Deadline deadline) {
-          client_.push_rows(held.handle, layer, 0, std::as_bytes(std::span(all)), deadline);
+    if (present < prompt && !insist("push_rows", [&](Deadline deadline) {
+          client_.push_rows(held.handle, layer, present, std::as_bytes(std::span(all)), deadline);
         })) {
       return;
     }

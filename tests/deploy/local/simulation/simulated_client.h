@@ -32,6 +32,8 @@ class SimulatedClient {
   /// Takes `actions` actions, or stops where the pool is lost. Its sequences end with it.
   void run(int actions);
   [[nodiscard]] int calls() const noexcept { return calls_; }
+  /// Of its prompts, that were there at admission.
+  [[nodiscard]] std::int64_t present_tokens() const noexcept { return present_tokens_; }
 
  private:
   /// Rows and queries of one position of one layer.
@@ -51,6 +53,13 @@ class SimulatedClient {
               bool may_be_refused = false);
   void pass(Duration duration);
   [[nodiscard]] Values draw(std::size_t count);
+
+  /// The first tokens of a prompt are those of a text that all clients know.
+  struct Beginning {
+    std::int64_t tokens = 0;
+  };
+  [[nodiscard]] static Values row_of(int layer, std::int64_t position, std::size_t width);
+  [[nodiscard]] Prefix draw_prefix(const Beginning& beginning, std::int64_t prompt);
 
   void act();
   void start();
@@ -73,6 +82,7 @@ class SimulatedClient {
   std::vector<Held> held_;
   bool lost_ = false;  // the pool
   int calls_ = 0;
+  std::int64_t present_tokens_ = 0;
 };
 
 }  // namespace tributary::test

@@ -89,7 +89,7 @@ TEST(ControlHttp, BodiesAreStrict) {
                 .status,
             400);
   const HttpResponse large =
-      control.request("POST", "/v1/sequences", std::string(100'000, ' ') + good, {kJson});
+      control.request("POST", "/v1/sequences", std::string(400'000, ' ') + good, {kJson});
   EXPECT_EQ(large.status, 413);
   EXPECT_EQ(code_of_body(large), "too_large");
 }

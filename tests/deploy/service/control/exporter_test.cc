@@ -35,7 +35,7 @@ class ExporterTest : public ::testing::Test {
     beat.metrics = sample_metrics();
     for (int rank = 0; rank < workers; ++rank) {
       about.workers.push_back({rank, "host", "address", "cpu"});
-      beat.workers.push_back({rank, 10, 20, 3, rank == 1 ? 2000 : 250, 700, 0.5});
+      beat.workers.push_back({rank, 10, 20, 6, 3, rank == 1 ? 2000 : 250, 700, 0.5});
     }
     registry_.register_pool(about, kExporterStart);
     registry_.heartbeat(name, beat, kExporterStart);
@@ -65,6 +65,9 @@ TEST_F(ExporterTest, HasEveryMetricOfTheTier) {
            "tributary_pages_capacity{pool=\"a\",rank=\"0\"} 800",
            "tributary_pages_used{pool=\"a\",rank=\"1\"} 10",
            "tributary_pages_reserved{pool=\"a\",rank=\"1\"} 20",
+           "tributary_pages_idle{pool=\"a\",rank=\"1\"} 6",
+           "tributary_prefix_cache_queries_total{pool=\"a\"} 22",
+           "tributary_prefix_cache_hits_total{pool=\"a\"} 23",
            "tributary_worker_attended_rows_total{pool=\"a\",rank=\"0\"} 700",
            "tributary_worker_attend_seconds_total{pool=\"a\",rank=\"1\"} 0.5",
            "tributary_heartbeat_age_seconds{pool=\"a\",rank=\"0\"} 0.75",

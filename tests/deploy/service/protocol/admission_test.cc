@@ -1,9 +1,12 @@
 #include "deploy/service/protocol/admission.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
 
+#include "comm/http/http_server.h"
 #include "tests/core/base/expect_error.h"
 #include "tests/deploy/service/protocol/pool_samples.h"
 
@@ -82,6 +85,34 @@ TEST(Admission, ARequestComesBackWithItsKeyAndItsSecretApart) {
             json({{"prompt_tokens", 5000}, {"max_new_tokens", 200}, {"spread", "all"}}));
   EXPECT_EQ(parse_admit_request(R"({"prompt_tokens": 0, "max_new_tokens": 1})", "", ""),
             (AdmitRequest{0, 1, SpreadPolicy::kAuto, ""}));
+}
+
+TEST(Admission, APrefixTravelsInHexadecimalDigits) {
+  AdmitRequest request{5000, 200, SpreadPolicy::kAuto, "", "", {512, {"\xff 14 more bytes!"}, "s"}};
+  EXPECT_EQ(parse_admit_request(to_json(request), "", ""), request);
+  EXPECT_EQ(
+      json::parse(to_json(request))["prefix"],
+      json(
+          {{"block_tokens", 512}, {"keys", {"ff203134206d6f726520627974657321"}}, {"salt", "73"}}));
+  for (const char* prefix : {"null", "[]", "{}", R"({"block_tokens": 64, "keys": []})",
+                             R"({"block_tokens": 64, "keys": [], "salt": ""})",
+                             R"({"block_tokens": 0, "keys": ["00"], "salt": ""})",
+                             R"({"block_tokens": 64, "keys": [7], "salt": ""})",
+                             R"({"block_tokens": 64, "keys": ["0"], "salt": ""})",
+                             R"({"block_tokens": 64, "keys": ["0G"], "salt": ""})",
+                             R"({"block_tokens": 64, "keys": ["00"], "salt": "", "more": 1})"}) {
+    const std::string body =
+        fmt::format(R"({{"prompt_tokens": 64, "max_new_tokens": 1, "prefix": {}}})", prefix);
+    EXPECT_EQ(code_of([&] { (void)parse_admit_request(body, "", ""); }), ErrorCode::kMalformedInput)
+        << body;
+  }
+  // As many as there may be, of the longest kind, are a body that the control plane takes.
+  request.prefix.keys.assign(4096, std::string(32, 'k'));
+  EXPECT_LT(to_json(request).size(), HttpServerConfig().max_body_bytes);
+  EXPECT_EQ(parse_admit_request(to_json(request), "", ""), request);
+  request.prefix.keys.emplace_back(32, 'k');
+  EXPECT_EQ(code_of([&] { (void)parse_admit_request(to_json(request), "", ""); }),
+            ErrorCode::kMalformedInput);
 }
 
 TEST(Admission, RefusesOtherRequests) {

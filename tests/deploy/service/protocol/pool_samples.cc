@@ -30,6 +30,7 @@ SequenceInfo sample_sequence() {
   sequence.home = 1;
   sequence.prompt_tokens = 5000;
   sequence.max_new_tokens = 200;
+  sequence.present_tokens = 1024;
   sequence.length = 5100;
   sequence.extents = {{0, 4096, 0}, {4096, 5000, 1}};
   for (std::size_t i = 0; i < sequence.token.size(); ++i) {
@@ -44,13 +45,29 @@ SequenceInfo sample_sequence() {
 PoolMetrics sample_metrics() {
   PoolMetrics m;
   std::uint64_t next = 1;
-  for (std::uint64_t* count :
-       {&m.rounds,         &m.failed_rounds,  &m.tokens,          &m.steps,
-        &m.aborted_steps,  &m.refused_items,  &m.exchanged_bytes, &m.ingested_rows,
-        &m.ingested_bytes, &m.pulled_rows,    &m.pulled_bytes,    &m.admitted,
-        &m.freed,          &m.leases_expired, &m.canaries,        &m.canary_failures,
-        &m.connections,    &m.accept_pauses,  &m.moves,           &m.cancelled_moves,
-        &m.moved_bytes}) {
+  for (std::uint64_t* count : {&m.rounds,
+                               &m.failed_rounds,
+                               &m.tokens,
+                               &m.steps,
+                               &m.aborted_steps,
+                               &m.refused_items,
+                               &m.exchanged_bytes,
+                               &m.ingested_rows,
+                               &m.ingested_bytes,
+                               &m.pulled_rows,
+                               &m.pulled_bytes,
+                               &m.admitted,
+                               &m.freed,
+                               &m.leases_expired,
+                               &m.canaries,
+                               &m.canary_failures,
+                               &m.connections,
+                               &m.accept_pauses,
+                               &m.moves,
+                               &m.cancelled_moves,
+                               &m.moved_bytes,
+                               &m.prefix_cache_queries,
+                               &m.prefix_cache_hits}) {
     *count = next++;
   }
   for (auto& refused : m.refused_rows) refused = next++;
@@ -97,7 +114,7 @@ std::vector<FromPool> samples_from_pool() {
 
   Heartbeat heartbeat;
   heartbeat.draining = true;
-  heartbeat.workers = {{0, 10, 20, 3, 150, 700, 0.5}, {1, 11, 21, 4, 250, 800, 0.25, true}};
+  heartbeat.workers = {{0, 10, 20, 5, 3, 150, 700, 0.5}, {1, 11, 21, 6, 4, 250, 800, 0.25, true}};
   heartbeat.metrics = sample_metrics();
 
   PoolReply refused;
@@ -119,7 +136,14 @@ std::vector<FromPool> samples_from_pool() {
 std::vector<ToPool> samples_to_pool() {
   return {Registered{
               .code = ErrorCode::kAlreadyExists, .message = "pool a is there", .incarnation = 77},
-          Admit{5, sample_sequence().id, {5000, 200, SpreadPolicy::kAll, "key"}},
+          Admit{5,
+                sample_sequence().id,
+                {5000,
+                 200,
+                 SpreadPolicy::kAll,
+                 "key",
+                 "secret",
+                 {512, {std::string(16, '\xff'), std::string("0123456789abcd\0f", 16)}, "s"}}},
           Free{6, 12},
           Query{7, 13},
           SetDraining{8, true},
