@@ -4,6 +4,7 @@
 #include <ranges>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/base/limits.h"
 
 namespace tributary {
@@ -14,21 +15,36 @@ void SequenceBlocks::begin(SequenceId id, std::int32_t block_tokens, std::vector
   entries_.emplace(id, Entry{block_tokens, std::move(names), std::move(shared)});
 }
 
-void SequenceBlocks::name(SequenceId id) {
+void SequenceBlocks::prompt_arrived(SequenceId id) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) return;
-  Entry& entry = found->second;
+  name(id, found->second, std::exchange(found->second.names, {}), 0);
+}
+
+void SequenceBlocks::name(SequenceId id, std::int32_t block_tokens, std::vector<std::string> names,
+                          std::int64_t first) {
+  Entry& entry = entries_.try_emplace(id, Entry{block_tokens, {}, {}}).first->second;
+  if (entry.block_tokens != block_tokens) {
+    fail(ErrorCode::kInvalidArgument, "sequence {}: blocks of {} tokens, it has those of {}", id,
+         block_tokens, entry.block_tokens);
+  }
+  name(id, entry, std::move(names), static_cast<std::size_t>(first));
+}
+
+void SequenceBlocks::name(SequenceId id, Entry& entry, std::vector<std::string> names,
+                          std::size_t first) {
   const Sequence& s = ledger_.table().at(id);
   const int leaf_tokens = ledger_.table().leaf_tokens();
   const std::int64_t block_pages = entry.block_tokens / kPageTokens;
-  for (std::size_t i = entry.blocks.size(); i < entry.names.size(); ++i) {
-    const std::int64_t begin = static_cast<std::int64_t>(i) * entry.block_tokens;
+  entry.blocks.resize(std::max(entry.blocks.size(), first + names.size()));
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (entry.blocks[first + i] != nullptr) continue;
+    const std::int64_t begin = static_cast<std::int64_t>(first + i) * entry.block_tokens;
     const Leaf& leaf = s.leaves[static_cast<std::size_t>(begin / leaf_tokens)];
-    const auto first = leaf.pages.begin() + begin % leaf_tokens / kPageTokens;
-    entry.blocks.push_back(
-        ledger_.name_block(std::move(entry.names[i]), leaf.owner, {first, first + block_pages}));
+    const auto page = leaf.pages.begin() + begin % leaf_tokens / kPageTokens;
+    entry.blocks[first + i] =
+        ledger_.name_block(std::move(names[i]), leaf.owner, {page, page + block_pages});
   }
-  entry.names = {};
 }
 
 void SequenceBlocks::drop_from(SequenceId id, std::int64_t length) {

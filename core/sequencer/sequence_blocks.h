@@ -24,7 +24,11 @@ class SequenceBlocks {
   void begin(SequenceId id, std::int32_t block_tokens, std::vector<std::string> names,
              std::vector<Block*> shared);
   /// All rows of the prompt are here: names its blocks that have no name yet on their worker.
-  void name(SequenceId id);
+  void prompt_arrived(SequenceId id);
+  /// The same of other blocks whose rows are here, from block `first` on. Throws kInvalidArgument
+  /// for another size of blocks than begin() was given.
+  void name(SequenceId id, std::int32_t block_tokens, std::vector<std::string> names,
+            std::int64_t first);
   /// The sequence is about to drop the rows from `length` on. A block that nobody else holds and
   /// that loses a part has no name any more: what is left of it may be written to.
   void drop_from(SequenceId id, std::int64_t length);
@@ -39,11 +43,13 @@ class SequenceBlocks {
   struct Entry {
     std::int32_t block_tokens = 0;
     std::vector<std::string> names;  // until all rows are here
-    std::vector<Block*> blocks;      // from the first on; null: not held
+    std::vector<Block*> blocks;      // from the first on; null: without a name, or not held
   };
 
+  void name(SequenceId id, Entry& entry, std::vector<std::string> names, std::size_t first);
+
   PoolLedger& ledger_;
-  std::unordered_map<SequenceId, Entry> entries_;  // that have a prefix
+  std::unordered_map<SequenceId, Entry> entries_;  // that have named blocks
 };
 
 }  // namespace tributary

@@ -150,7 +150,23 @@ std::optional<SequenceId> Sequences::admit(const AdmitRequest& request, const Ad
 
 void Sequences::prompt_arrived(SequenceId id) {
   ledger_.prompt_arrived(id);
-  blocks_.name(id);
+  blocks_.prompt_arrived(id);
+}
+
+void Sequences::name_blocks(SequenceId id, const Prefix& names, std::int64_t first) {
+  const Sequence& s = ledger_.table().at(id);
+  if (ledger_.running().at(id).arriving) {
+    fail(ErrorCode::kFailedPrecondition, "names of blocks of sequence {}: its prompt is arriving",
+         id);
+  }
+  if (names.keys.empty()) return;
+  const std::int64_t before = first * names.block_tokens;
+  if (first < 0 || first > s.length || before > s.length) {
+    fail(ErrorCode::kInvalidArgument,
+         "names of blocks of sequence {} from block {} on: it has {} tokens", id, first, s.length);
+  }
+  check_prefix(names, s.length - before, ledger_.table().leaf_tokens());
+  blocks_.name(id, names.block_tokens, block_names(names), first);
 }
 
 /// The owners of the leaves that a limit adds, the newest owner first: what it keeps needs no

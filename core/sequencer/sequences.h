@@ -48,6 +48,11 @@ class Sequences {
   /// unknown sequences do nothing.
   void prompt_arrived(SequenceId id);
 
+  /// Names blocks of committed rows, from block `first` on; those that have a name keep it. Throws
+  /// kNotFound, kFailedPrecondition while rows of the prompt are missing, kInvalidArgument for a
+  /// bad prefix, another size of blocks than at admission, and blocks beyond the sequence's length.
+  void name_blocks(SequenceId id, const Prefix& names, std::int64_t first);
+
   /// Reserves pages up to `limit_tokens`, prompt included, on the owner of the newest leaf and then
   /// for whole leaves where there is room. Returns false, with nothing changed, where there is
   /// none. A limit that is not above the sequence's own changes nothing. Throws kNotFound,

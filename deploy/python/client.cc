@@ -214,12 +214,13 @@ void wait_all_ready(const Client& client, const std::vector<nb::object>& sequenc
   tier.wait_ready(batch.handles, deadline_of(timeout));
 }
 
-void free_all(const Client& client, const std::vector<nb::object>& sequences, Timeout timeout) {
+void free_all(const Client& client, const std::vector<nb::object>& sequences,
+              const std::optional<std::vector<Prefix>>& prefixes, Timeout timeout) {
   TierClient& tier = usable(client.tier);
   const Batch batch(client, sequences);
   const Use use(batch.sequences);
   const Unlocked unlocked;
-  tier.free(batch.handles, deadline_of(timeout));
+  tier.free(batch.handles, deadline_of(timeout), prefixes.value_or(std::vector<Prefix>{}));
 }
 
 }  // namespace
@@ -350,10 +351,12 @@ void bind_client(nb::module_& module) {
            nb::sig("def wait_ready(self, sequences: collections.abc.Sequence[Sequence], *, "
                    "timeout: float | None = None) -> None"),
            "Sequence.wait_ready() of many at once.")
-      .def("free", &free_all, "sequences"_a, nb::kw_only(), "timeout"_a = nb::none(),
+      .def("free", &free_all, "sequences"_a, nb::kw_only(), "prefixes"_a = nb::none(),
+           "timeout"_a = nb::none(),
            nb::sig("def free(self, sequences: collections.abc.Sequence[Sequence], *, "
+                   "prefixes: collections.abc.Sequence[Prefix] | None = None, "
                    "timeout: float | None = None) -> None"),
-           "Sequence.free() of many at once.")
+           "Sequence.free() of many at once; prefixes: one for each.")
       .def("__repr__",
            [](const Client& client) { return fmt::format("<tributary.Client {}>", client.url); });
 }

@@ -70,17 +70,17 @@ void refresh(Sequence& sequence, Timeout timeout) {
   sequence.handle = std::move(now);  // under the lock: properties are read from any thread
 }
 
-void free(Sequence& sequence, Timeout timeout) {
+void free(Sequence& sequence, const std::optional<Prefix>& prefix, Timeout timeout) {
   const Use use(sequence);
   const Unlocked unlocked;
-  sequence.tier().free(sequence.handle, deadline_of(timeout));
+  sequence.tier().free(sequence.handle, deadline_of(timeout), prefix.value_or(Prefix{}));
 }
 
 /// If the block failed, its caller gets that error. A sequence that is not freed here ends with its
 /// lease, unless it is renewed.
 void leave(Sequence& sequence, const nb::args& raised) {
-  if (raised[0].is_none()) return free(sequence, {});
-  static_cast<void>(status_of([&] { free(sequence, {}); }));
+  if (raised[0].is_none()) return free(sequence, {}, {});
+  static_cast<void>(status_of([&] { free(sequence, {}, {}); }));
 }
 
 std::string describe(const Sequence& sequence) {
@@ -265,8 +265,11 @@ void bind_sequence(nb::module_& module) {
            "Drops the rows from `length` on, between steps.")
       .def("refresh", &refresh, nb::kw_only(), "timeout"_a = nb::none(),
            "Reads length, epoch and extents again from the pool.")
-      .def("free", &free, nb::kw_only(), "timeout"_a = nb::none(),
-           "Ends the sequence; not an error if it has ended.")
+      .def("free", &free, nb::kw_only(), "prefix"_a = nb::none(), "timeout"_a = nb::none(),
+           "Ends the sequence; not an error if it has ended. prefix: a Prefix with the keys of all "
+           "its\n"
+           "full blocks; those behind the prompt's get their names, for the next one that begins "
+           "so.")
       .def(
           "to_json", [](const Sequence& s) { return to_json(s.handle); },
           "As the HTTP interface writes it; holds the sequence's token.")

@@ -17,6 +17,16 @@ struct ControlMessage {
   std::vector<std::size_t> requests;  // indices
 };
 
+wire::BlockNames names_of(const ControlRequest& request) {
+  if (request.names == nullptr) return {};
+  wire::BlockNames names{
+      .block_tokens = request.names->block_tokens, .salt = request.names->salt, .keys = {}};
+  for (auto i = static_cast<std::size_t>(request.length); i < request.names->keys.size(); ++i) {
+    names.keys.push_back({request.names->keys[i]});
+  }
+  return names;
+}
+
 /// Sends as many messages as wire::kMaxItems requires.
 void send(WorkerCall& call, const std::string& address, std::span<const ControlRequest> requests,
           std::span<const std::size_t> indices, std::vector<ControlMessage>& messages) {
@@ -34,7 +44,8 @@ void send(WorkerCall& call, const std::string& address, std::span<const ControlR
       control.items.push_back({.op = request.op,
                                .sequence_id = request.sequence->id,
                                .epoch = request.sequence->epoch,
-                               .length = request.length});
+                               .length = request.length,
+                               .names = names_of(request)});
     }
     message.call_index = call.send(std::move(sent), std::move(control));
     messages.push_back(std::move(message));

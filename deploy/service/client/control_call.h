@@ -17,7 +17,8 @@ struct ControlRequest {
   wire::ControlOp op = wire::ControlOp::kCommit;
   const SequenceHandle* sequence = nullptr;
   std::int64_t length = 0;
-  bool alone = false;  // in a message without others
+  bool alone = false;             // in a message without others
+  const Prefix* names = nullptr;  // of kName: of all blocks, those from number `length` on are sent
 };
 struct ControlOutcome {
   Status status;

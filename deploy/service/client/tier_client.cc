@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "comm/wire/access_token.h"
@@ -217,10 +218,59 @@ void TierClient::wait_ready(std::span<const SequenceHandle* const> sequences,
   throw_if_failed(std::move(failed));
 }
 
+namespace {
+
+/// Names the blocks behind the prompts. Returns the failures, by the sequences' places.
+std::map<std::size_t, Status> name_blocks(WorkerConnections& connections,
+                                          std::span<const SequenceHandle* const> sequences,
+                                          std::span<const Prefix> prefixes, Deadline deadline) {
+  std::map<std::size_t, Status> failed;
+  std::vector<ControlRequest> requests;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < prefixes.size(); ++i) {
+    const Prefix& names = prefixes[i];
+    if (names.keys.empty()) continue;
+    const std::int64_t first = sequences[i]->prompt_tokens / std::max(names.block_tokens, 1);
+    const std::int64_t count = std::ssize(names.keys) - first;
+    if (count <= 0) continue;
+    if (std::cmp_greater(count, wire::BlockNames::Key::kMost)) {
+      failed[i] = {ErrorCode::kInvalidArgument,
+                   fmt::format("sequence {}: names of {} blocks behind its prompt, {} are the most",
+                               sequences[i]->id, count, wire::BlockNames::Key::kMost)};
+      continue;
+    }
+    requests.push_back({.op = wire::ControlOp::kName,
+                        .sequence = sequences[i],
+                        .length = first,
+                        .alone = true,
+                        .names = &names});
+    places.push_back(i);
+  }
+  if (requests.empty()) return failed;
+  const auto outcomes = control(connections, requests, deadline);
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    const ErrorCode code = outcomes[i].status.code();
+    if (code == ErrorCode::kInvalidArgument || code == ErrorCode::kFailedPrecondition) {
+      failed[places[i]] = outcomes[i].status;
+    }
+  }
+  return failed;
+}
+
+}  // namespace
+
 void TierClient::free(std::span<const SequenceHandle* const> sequences,
-                      std::optional<Deadline> deadline) {
+                      std::optional<Deadline> deadline, std::span<const Prefix> prefixes) {
   constexpr Duration kNone{0};
+  if (!prefixes.empty() && prefixes.size() != sequences.size()) {
+    fail(ErrorCode::kInvalidArgument, "prefixes of {} sequences, {} are freed", prefixes.size(),
+         sequences.size());
+  }
   const Deadline end = impl_->deadline(deadline);
+  const Time begin = impl_->clock().now();
+  // A pool that is gone has no blocks either: what else fails here says so below.
+  const auto unnamed = name_blocks(impl_->connections(), sequences, prefixes,
+                                   Deadline(begin + std::max(end.when() - begin, kNone) / 4));
   const Time now = impl_->clock().now();
   std::vector<ControlRequest> requests;
   requests.reserve(sequences.size());
@@ -259,6 +309,11 @@ void TierClient::free(std::span<const SequenceHandle* const> sequences,
       }
     }
     if (!control_plane.ok()) failed.push_back({i, control_plane});
+  }
+  for (const auto& [i, status] : unnamed) {
+    if (std::ranges::find(failed, i, &ItemFailure::index) == failed.end()) {
+      failed.push_back({i, status});
+    }
   }
   throw_if_failed(std::move(failed));
 }

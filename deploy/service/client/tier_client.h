@@ -161,13 +161,17 @@ class TierClient {
     wait_ready(std::span(&one, 1), deadline);
   }
   /// Ends the sequences. It is not an error if one has ended already. Workers are asked first, then
-  /// the control plane about those that no worker has answered for.
-  void free(std::span<const SequenceHandle* const> sequences,
-            std::optional<Deadline> deadline = {});
+  /// the control plane about those that no worker has answered for. `prefixes`, one for each or
+  /// none at all, name the blocks that the sequences leave behind: keys as of an admission, of all
+  /// full blocks, of which those behind the prompt's full ones (1,024 at most) get their names now.
+  /// A sequence whose names are refused is freed too, and is among those that failed.
+  void free(std::span<const SequenceHandle* const> sequences, std::optional<Deadline> deadline = {},
+            std::span<const Prefix> prefixes = {});
   /// The same of one sequence.
-  void free(const SequenceHandle& sequence, std::optional<Deadline> deadline = {}) {
+  void free(const SequenceHandle& sequence, std::optional<Deadline> deadline = {},
+            const Prefix& prefix = {}) {
     const SequenceHandle* one = &sequence;
-    free(std::span(&one, 1), deadline);
+    free(std::span(&one, 1), deadline, std::span(&prefix, 1));
   }
   /// Makes room for `max_new_tokens` after the prompt, where admission reserved less; the handle
   /// says so afterwards. A number that is not larger changes nothing. Throws kPoolFull where there

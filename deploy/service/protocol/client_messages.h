@@ -184,14 +184,30 @@ enum class ControlOp : std::uint8_t {
   kReady = 3,     // kUnavailable while rows of the prompt are missing; `length` is ignored
   kExtend = 4,    // room for `length` tokens in all, the prompt's included
   kFree = 5,      // ends the sequence; `length` is ignored
-  kLast = kFree,
+  kName = 6,      // committed blocks get names; `length`: the number of the first one
+  kLast = kName,
+};
+/// Of blocks of a sequence, one after the other: see Prefix.
+struct BlockNames {
+  struct Key {
+    static constexpr std::size_t kMost = 1024;
+    std::string bytes;
+    static void fields(auto& archive, auto& m) { archive(m.bytes); }
+  };
+  std::int32_t block_tokens = 0;
+  std::string salt;
+  std::vector<Key> keys;
+  static void fields(auto& archive, auto& m) { archive(m.block_tokens, m.salt, m.keys); }
 };
 struct ControlItem {
   ControlOp op = ControlOp::kCommit;
   std::uint64_t sequence_id = 0;
   std::uint32_t epoch = 0;
   std::int64_t length = 0;
-  static void fields(auto& archive, auto& m) { archive(m.op, m.sequence_id, m.epoch, m.length); }
+  BlockNames names = {};  // of kName
+  static void fields(auto& archive, auto& m) {
+    archive(m.op, m.sequence_id, m.epoch, m.length, m.names);
+  }
 };
 /// Sent to the home of all its items.
 struct Control {

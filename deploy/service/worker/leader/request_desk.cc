@@ -133,6 +133,7 @@ wire::Outcome RequestDesk::control(const wire::ControlItem& item, Time now) {
     }
     if (item.op == wire::ControlOp::kTruncate)
       sequencer_.sequences().truncate(item.sequence_id, item.length);
+    if (item.op == wire::ControlOp::kName) name_blocks(item);
     if (item.op == wire::ControlOp::kExtend) extend(item.sequence_id, item.length);
     if (item.op == wire::ControlOp::kFree) {
       free(item.sequence_id, now);
@@ -148,6 +149,12 @@ void RequestDesk::extend(SequenceId id, std::int64_t limit_tokens) {
     fail(ErrorCode::kPoolFull, "no room now for {} more tokens of sequence {}",
          limit_tokens - before, id);
   }
+}
+
+void RequestDesk::name_blocks(const wire::ControlItem& item) {
+  Prefix names{.block_tokens = item.names.block_tokens, .salt = item.names.salt};
+  for (const wire::BlockNames::Key& key : item.names.keys) names.keys.push_back(key.bytes);
+  sequencer_.sequences().name_blocks(item.sequence_id, names, item.length);
 }
 
 void RequestDesk::free(SequenceId id, Time now) {

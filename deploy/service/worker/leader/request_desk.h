@@ -65,6 +65,7 @@ class RequestDesk {
   void admit(const Admit& request, Time now);
   void admitted(std::uint64_t request, const Sequence& sequence);
   void extend(SequenceId id, std::int64_t limit_tokens);
+  void name_blocks(const wire::ControlItem& item);
   void free(SequenceId id, Time now);
   void drain_worker(const DrainWorker& request);
   void end_sequence(SequenceId id, ErrorCode code, const std::string& reason, Time now);

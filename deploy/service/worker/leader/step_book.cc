@@ -196,6 +196,12 @@ StepBook::Decision StepBook::decide(const wire::ControlItem& item, const Sequenc
     case wire::ControlOp::kExtend:
     case wire::ControlOp::kFree:
       break;
+    case wire::ControlOp::kName:
+      if (entry.incomplete > 0) {
+        outcome = refusal(ErrorCode::kFailedPrecondition, "names of blocks: not ready: {}",
+                          missing(entry));
+      }
+      break;
     case wire::ControlOp::kReady:
       if (entry.incomplete > 0) {
         outcome = refusal(ErrorCode::kUnavailable, "sequence {}: {}", sequence->id, missing(entry));

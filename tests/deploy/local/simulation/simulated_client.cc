@@ -84,14 +84,17 @@ SimulatedClient::Values SimulatedClient::row_of(int layer, std::int64_t position
   return values;
 }
 
-Prefix SimulatedClient::draw_prefix(const Beginning& beginning, std::int64_t prompt) {
-  Prefix prefix{.block_tokens = kPageTokens};
-  for (std::int64_t end = kPageTokens; end <= prompt; end += kPageTokens) {
-    const bool shared = end <= beginning.tokens;
-    prefix.keys.push_back(shared ? fmt::format("the tier's,{:5}", end)
+/// Gives names to the full blocks of `tokens` that have none: those of the first `common` tokens
+/// have the same with all clients.
+void SimulatedClient::name_blocks(Held& held, std::int64_t tokens, std::int64_t common) {
+  held.prefix.block_tokens = kPageTokens;
+  auto& keys = held.prefix.keys;
+  keys.resize(std::min(keys.size(), static_cast<std::size_t>(tokens / kPageTokens)));
+  while (std::ssize(keys) < tokens / kPageTokens) {
+    const std::int64_t end = (std::ssize(keys) + 1) * kPageTokens;
+    keys.push_back(end <= common ? fmt::format("the tier's,{:5}", end)
                                  : fmt::format("{:016x}", tier_.dice.draw()));
   }
-  return prefix;
 }
 
 void SimulatedClient::act() {
@@ -108,15 +111,20 @@ void SimulatedClient::act() {
   step(held);
 }
 
-/// A prompt begins like others of the tier's clients, and most of them say so.
+/// A prompt begins like others of the tier's clients, or goes on where an earlier sequence of this
+/// one has ended; most admissions say so.
 void SimulatedClient::start() {
   Held held;
-  const std::int64_t prompt = tier_.dice.between(40, 260);
-  const Beginning beginning{.tokens = prompt - tier_.dice.roll(prompt / 3 + 1)};
+  const bool next_turn = !last_.rows.empty() && tier_.dice.one_in(2);
+  if (next_turn) held = std::exchange(last_, {});
+  const std::int64_t known = next_turn ? std::ssize(held.rows.front()) : 0;
+  const std::int64_t prompt = std::max(tier_.dice.between(40, 260), known);
+  const std::int64_t common = prompt - tier_.dice.roll(prompt / 3 + 1);
+  name_blocks(held, prompt, next_turn ? 0 : common);
   AdmitRequest wanted{.prompt_tokens = prompt,
                       .max_new_tokens = tier_.dice.between(3, 60),
                       .spread = static_cast<SpreadPolicy>(tier_.dice.roll(3))};
-  if (!tier_.dice.one_in(6)) wanted.prefix = draw_prefix(beginning, prompt);
+  if (!tier_.dice.one_in(6)) wanted.prefix = held.prefix;
   const Status admitted = call("admit", seconds(tier_.dice.between(1, 3)), [&](Deadline deadline) {
     held.handle = client_.admit(wanted, deadline);
   });
@@ -124,17 +132,20 @@ void SimulatedClient::start() {
   const auto width = static_cast<std::size_t>(held.handle.shape.latent_dim());
   held.rows.resize(static_cast<std::size_t>(held.handle.shape.layers));
   const std::int64_t present = held.handle.present_tokens;
-  EXPECT_LE(present, beginning.tokens);
+  EXPECT_LE(present, next_turn ? known : common);
   present_tokens_ += present;
   for (int layer = 0; layer < held.handle.shape.layers; ++layer) {
-    std::vector<float> all;
-    for (std::int64_t p = 0; p < prompt; ++p) {
-      const Values& row = held.rows[static_cast<std::size_t>(layer)].emplace_back(
-          p < beginning.tokens ? row_of(layer, p, width) : draw(width));
-      if (p >= present) all.insert(all.end(), row.begin(), row.end());
+    auto& rows = held.rows[static_cast<std::size_t>(layer)];
+    for (std::int64_t p = known; p < prompt; ++p) {
+      rows.push_back(!next_turn && p < common ? row_of(layer, p, width) : draw(width));
     }
-    if (present < prompt && !insist("push_rows", [&](Deadline deadline) {
-          client_.push_rows(held.handle, layer, present, std::as_bytes(std::span(all)), deadline);
+    std::vector<float> rest;
+    for (std::int64_t p = present; p < prompt; ++p) {
+      const Values& row = rows[static_cast<std::size_t>(p)];
+      rest.insert(rest.end(), row.begin(), row.end());
+    }
+    if (!rest.empty() && !insist("push_rows", [&](Deadline deadline) {
+          client_.push_rows(held.handle, layer, present, std::as_bytes(std::span(rest)), deadline);
         })) {
       return;
     }
@@ -279,6 +290,7 @@ void SimulatedClient::truncate(Held& held) {
     held.handle.epoch = now.epoch;
     held.handle.length = now.length;
   }
+  name_blocks(held, std::min(held.handle.length, before), 0);
   EXPECT_TRUE(held.handle.length == after ||
               (!status.ok() && held.handle.length == before && held.handle.epoch == epoch))
       << held.handle.length;
@@ -291,10 +303,21 @@ void SimulatedClient::extend(Held& held) {
                          [&](Deadline deadline) { client_.extend(held.handle, more, deadline); }));
 }
 
+/// What is left may be the beginning of the next one.
 void SimulatedClient::leave(std::size_t index) {
-  static_cast<void>(
-      insist("free", [&](Deadline deadline) { client_.free(held_[index].handle, deadline); }));
+  Held held = std::move(held_[index]);
   held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(index));
+  const bool names = tier_.dice.one_in(2);
+  const std::int64_t length = held.handle.length;
+  name_blocks(held, length, 0);
+  const Prefix prefix = names ? held.prefix : Prefix{};
+  const bool freed = insist("free", [&](Deadline deadline) {
+    const SequenceHandle* one = &held.handle;
+    client_.free(std::span(&one, 1), deadline, std::span(&prefix, 1));
+  });
+  if (!freed || length == 0) return;
+  for (auto& rows : held.rows) rows.resize(static_cast<std::size_t>(length));
+  last_ = {.handle = {}, .rows = std::move(held.rows), .prefix = std::move(held.prefix)};
 }
 
 void SimulatedClient::check_leader(const Held& held) {

@@ -40,7 +40,8 @@ class SimulatedClient {
   using Values = std::vector<float>;
   struct Held {
     SequenceHandle handle;
-    std::vector<std::vector<Values>> rows;  // [layer][position]
+    std::vector<std::vector<Values>> rows = {};  // [layer][position]
+    Prefix prefix = {};                          // names of its full blocks
     /// A call of the open step, or of one before it, was given up: until it has ended, the pool may
     /// refuse others.
     bool given_up = false;
@@ -54,12 +55,8 @@ class SimulatedClient {
   void pass(Duration duration);
   [[nodiscard]] Values draw(std::size_t count);
 
-  /// The first tokens of a prompt are those of a text that all clients know.
-  struct Beginning {
-    std::int64_t tokens = 0;
-  };
   [[nodiscard]] static Values row_of(int layer, std::int64_t position, std::size_t width);
-  [[nodiscard]] Prefix draw_prefix(const Beginning& beginning, std::int64_t prompt);
+  void name_blocks(Held& held, std::int64_t tokens, std::int64_t common);
 
   void act();
   void start();
@@ -80,6 +77,7 @@ class SimulatedClient {
   Tier tier_;
   TierClient& client_;
   std::vector<Held> held_;
+  Held last_;          // one that has ended: its rows and the names of its blocks
   bool lost_ = false;  // the pool
   int calls_ = 0;
   std::int64_t present_tokens_ = 0;
