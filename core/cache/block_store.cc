@@ -6,37 +6,38 @@
 
 namespace tributary {
 
-std::span<const std::unique_ptr<Block>> BlockStore::copies(const std::string& name) const {
+std::span<const std::unique_ptr<NamedBlock>> BlockStore::copies(const std::string& name) const {
   const auto found = blocks_.find(name);
   if (found == blocks_.end()) return {};
   return found->second;
 }
 
-Block* BlockStore::find(const std::string& name, std::int32_t worker) const {
+NamedBlock* BlockStore::find(const std::string& name, std::int32_t worker) const {
   for (const auto& block : copies(name)) {
     if (block->worker == worker) return block.get();
   }
   return nullptr;
 }
 
-Block& BlockStore::add(std::string name, std::int32_t worker, std::vector<std::int32_t> pages) {
+NamedBlock& BlockStore::add(std::string name, std::int32_t worker,
+                            std::vector<std::int32_t> pages) {
   if (find(name, worker) != nullptr) {
     fail(ErrorCode::kAlreadyExists, "worker {} has a block of that name", worker);
   }
   auto& copies = blocks_[name];
-  copies.push_back(std::make_unique<Block>(
-      Block{.name = std::move(name), .worker = worker, .pages = std::move(pages), .users = 1}));
+  copies.push_back(std::make_unique<NamedBlock>(NamedBlock{
+      .name = std::move(name), .worker = worker, .pages = std::move(pages), .users = 1}));
   ++size_;
   return *copies.back();
 }
 
-void BlockStore::hold(Block& block) {
+void BlockStore::hold(NamedBlock& block) {
   if (block.users++ > 0) return;
   idle_[static_cast<std::size_t>(block.worker)].erase(block.place);
   --idle_count_;
 }
 
-void BlockStore::release(Block& block) {
+void BlockStore::release(NamedBlock& block) {
   if (block.users == 0) {
     fail(ErrorCode::kInternal, "release of a block on worker {} that is idle", block.worker);
   }
@@ -47,7 +48,7 @@ void BlockStore::release(Block& block) {
   ++idle_count_;
 }
 
-void BlockStore::erase(Block& block) {
+void BlockStore::erase(NamedBlock& block) {
   if (block.users > 0) {
     fail(ErrorCode::kInternal, "erasure of a block on worker {} that {} sequences hold",
          block.worker, block.users);
@@ -63,13 +64,13 @@ void BlockStore::erase(Block& block) {
   }
 }
 
-Block* BlockStore::longest_idle(std::int32_t worker) const {
+NamedBlock* BlockStore::longest_idle(std::int32_t worker) const {
   const auto& idle = idle_[static_cast<std::size_t>(worker)];
   return idle.empty() ? nullptr : idle.front();
 }
 
-Block* BlockStore::longest_idle() const {
-  Block* longest = nullptr;
+NamedBlock* BlockStore::longest_idle() const {
+  NamedBlock* longest = nullptr;
   for (const auto& idle : idle_) {
     if (idle.empty()) continue;
     if (longest == nullptr || idle.front()->idle_since < longest->idle_since) {

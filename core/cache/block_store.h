@@ -14,14 +14,14 @@
 namespace tributary {
 
 /// Full pages of all layers on one worker. Nobody writes into them.
-struct Block {
+struct NamedBlock {
   std::string name;                 // of all tokens up to its end, see block_names()
   std::int32_t worker = 0;          // that has the pages
   std::vector<std::int32_t> pages;  // in order
   std::int64_t users = 0;           // sequences that hold it; 0: it is idle
 
-  std::uint64_t idle_since = 0;            // counts what has become idle before it
-  std::list<Block*>::iterator place = {};  // among the idle ones
+  std::uint64_t idle_since = 0;                 // counts what has become idle before it
+  std::list<NamedBlock*>::iterator place = {};  // among the idle ones
 };
 
 /// Blocks by name, at most one of a name on a worker, and the idle ones in the order in which they
@@ -34,25 +34,25 @@ class BlockStore {
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::size_t idle() const noexcept { return idle_count_; }
   /// The blocks of a name, on one worker each.
-  [[nodiscard]] std::span<const std::unique_ptr<Block>> copies(const std::string& name) const;
+  [[nodiscard]] std::span<const std::unique_ptr<NamedBlock>> copies(const std::string& name) const;
   /// Null where there is none.
-  [[nodiscard]] Block* find(const std::string& name, std::int32_t worker) const;
+  [[nodiscard]] NamedBlock* find(const std::string& name, std::int32_t worker) const;
 
   /// Adds a block that its first user holds. Throws kAlreadyExists.
-  Block& add(std::string name, std::int32_t worker, std::vector<std::int32_t> pages);
+  NamedBlock& add(std::string name, std::int32_t worker, std::vector<std::int32_t> pages);
   /// One user more.
-  void hold(Block& block);
+  void hold(NamedBlock& block);
   /// One user less; without any it is idle.
-  void release(Block& block);
+  void release(NamedBlock& block);
   /// Forgets an idle block; throws kInternal for one that is held.
-  void erase(Block& block);
+  void erase(NamedBlock& block);
   /// Of a worker, or of all; null where none is idle.
-  [[nodiscard]] Block* longest_idle(std::int32_t worker) const;
-  [[nodiscard]] Block* longest_idle() const;
+  [[nodiscard]] NamedBlock* longest_idle(std::int32_t worker) const;
+  [[nodiscard]] NamedBlock* longest_idle() const;
 
  private:
-  std::unordered_map<std::string, std::vector<std::unique_ptr<Block>>> blocks_;
-  std::vector<std::list<Block*>> idle_;  // by worker, longest idle first
+  std::unordered_map<std::string, std::vector<std::unique_ptr<NamedBlock>>> blocks_;
+  std::vector<std::list<NamedBlock*>> idle_;  // by worker, longest idle first
   std::size_t size_ = 0;
   std::size_t idle_count_ = 0;
   std::uint64_t became_idle_ = 0;

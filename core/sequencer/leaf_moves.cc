@@ -59,8 +59,8 @@ void LeafMoves::begin(const LeafMove& move) {
   for (const Leaf& leaf : leaves) {
     running.from_pages.insert(running.from_pages.end(), leaf.pages.begin(), leaf.pages.end());
   }
-  ledger_.reserve(move.to, std::ssize(running.from_pages));
-  running.to_pages = ledger_.take_pages(move.to, std::ssize(running.from_pages));
+  ledger_.pages().reserve(move.to, std::ssize(running.from_pages));
+  running.to_pages = ledger_.pages().take(move.to, std::ssize(running.from_pages));
   moves_.push_back(std::move(running));
 }
 
@@ -113,7 +113,7 @@ void LeafMoves::cancel(SequenceId id) {
 void LeafMoves::complete(const RunningMove& move) {
   ledger_.decide(MoveOp{move.move.id, move.move.first_leaf, move.move.to, move.to_pages});
   blocks_.moved(move.move.id, move.move.first_leaf, move.move.to, move.to_pages);
-  ledger_.release_pages(move.from, move.from_pages);
+  ledger_.pages().release(move.from, move.from_pages);
   ++totals_.completed;
 }
 
@@ -122,7 +122,7 @@ void LeafMoves::cancelled(const RunningMove& move) {
   std::erase_if(order_.copies, [&](const PageCopy& copy) {
     return copy.to == move.move.to && std::ranges::count(move.to_pages, copy.to_page) > 0;
   });
-  ledger_.release_pages(move.move.to, move.to_pages);
+  ledger_.pages().release(move.move.to, move.to_pages);
   ++totals_.cancelled;
 }
 

@@ -39,8 +39,8 @@ std::int32_t OpenSteps::place_leaf(const Sequence& s, std::size_t leaf) {
       reserved, pages, s.home, spread, ledger_.running().at(s.id).spread, ledger_.load());
   if (ledger_.draining(owner)) owner = beside_drained(owner, s.home, pages);
   if (owner != reserved) {
-    ledger_.reserve(owner, pages);
-    ledger_.unreserve(reserved, pages);
+    ledger_.pages().reserve(owner, pages);
+    ledger_.pages().unreserve(reserved, pages);
   }
   return owner;
 }
@@ -55,7 +55,7 @@ void OpenSteps::grow(const Sequence& s, std::int64_t length) {
     if (want <= have) continue;
     const std::int32_t owner = have == 0 && l > 0 ? place_leaf(s, i) : s.leaves[i].owner;
     ledger_.decide(ExtendOp{s.id, static_cast<std::int32_t>(l), owner,
-                            ledger_.take_pages(owner, want - have)});
+                            ledger_.pages().take(owner, want - have)});
   }
 }
 

@@ -31,15 +31,8 @@ PoolLedger::PoolLedger(const PlacementConfig& placement, double max_step_us,
       topk_(placement.model.attention.topk),
       table_(placement.model.leaf_tokens),
       load_(placement_.empty_load(pages_per_worker)),
-      blocks_(placement.workers),
-      order_(order) {
-  if (pages_per_worker < 1) {
-    fail(ErrorCode::kInvalidArgument, "pages per worker is {}, expected at least 1",
-         pages_per_worker);
-  }
-  pools_.assign(static_cast<std::size_t>(placement.workers), PagePool(pages_per_worker));
-  draining_.assign(pools_.size(), false);
-}
+      pages_(placement.workers, pages_per_worker, load_),
+      order_(order) {}
 
 std::int64_t PoolLedger::leaf_pages(const Sequence& s, std::size_t leaf,
                                     std::int64_t length) const {
@@ -48,80 +41,6 @@ std::int64_t PoolLedger::leaf_pages(const Sequence& s, std::size_t leaf,
       std::min(length, s.limit_tokens) - static_cast<std::int64_t>(leaf) * leaf_tokens, 0,
       leaf_tokens);
   return ceil_div(rows, std::int64_t{kPageTokens});
-}
-
-void PoolLedger::reserve(std::int32_t worker, std::int64_t pages) {
-  pools_[static_cast<std::size_t>(worker)].reserve(static_cast<std::int32_t>(pages));
-  sync_available(worker);
-}
-
-void PoolLedger::unreserve(std::int32_t worker, std::int64_t pages) {
-  pools_[static_cast<std::size_t>(worker)].unreserve(static_cast<std::int32_t>(pages));
-  sync_available(worker);
-}
-
-/// Available pages stay as many: reserved ones do not count.
-std::vector<std::int32_t> PoolLedger::take_pages(std::int32_t worker, std::int64_t count) {
-  std::vector<std::int32_t> pages;
-  pages.reserve(static_cast<std::size_t>(count));
-  PagePool& pool = pools_[static_cast<std::size_t>(worker)];
-  while (std::ssize(pages) < count) {
-    while (pool.free() == 0 && blocks_.longest_idle(worker) != nullptr) {
-      forget_block(*blocks_.longest_idle(worker));
-    }
-    pages.push_back(pool.allocate_reserved());
-  }
-  return pages;
-}
-
-std::int64_t PoolLedger::release_pages(std::int32_t worker, std::span<const std::int32_t> pages) {
-  PagePool& pool = pools_[static_cast<std::size_t>(worker)];
-  std::int64_t freed = 0;
-  for (const std::int32_t page : pages) freed += pool.release(page) ? 1 : 0;
-  sync_available(worker);
-  return freed;
-}
-
-Block* PoolLedger::name_block(std::string name, std::int32_t worker,
-                              std::vector<std::int32_t> pages) {
-  PagePool& pool = pools_[static_cast<std::size_t>(worker)];
-  if (blocks_.find(name, worker) != nullptr) return nullptr;
-  if (std::ranges::any_of(pages, [&](std::int32_t page) { return pool.kept(page); })) {
-    return nullptr;
-  }
-  for (const std::int32_t page : pages) pool.keep(page);
-  return &blocks_.add(std::move(name), worker, std::move(pages));
-}
-
-void PoolLedger::share_block(Block& block) {
-  PagePool& pool = pools_[static_cast<std::size_t>(block.worker)];
-  const auto idle = std::ranges::count_if(
-      block.pages, [&](std::int32_t page) { return pool.reference_count(page) == 0; });
-  if (pool.available() < idle) {
-    fail(ErrorCode::kPoolFull, "worker {}: {} idle pages of a block are promised", block.worker,
-         idle);
-  }
-  for (const std::int32_t page : block.pages) pool.retain(page);
-  blocks_.hold(block);
-  sync_available(block.worker);
-}
-
-void PoolLedger::leave_block(Block& block, bool keep) {
-  blocks_.release(block);
-  if (block.users == 0 && (!keep || draining(block.worker))) forget_block(block);
-}
-
-/// The name of an idle block is gone, and pages that nobody uses are free.
-void PoolLedger::forget_block(Block& block) {
-  PagePool& pool = pools_[static_cast<std::size_t>(block.worker)];
-  for (const std::int32_t page : block.pages) pool.forget(page);
-  blocks_.erase(block);
-}
-
-void PoolLedger::sync_available(std::int32_t worker) {
-  const bool gets_none = draining(worker);
-  load_.set_available_pages(worker,
-                            gets_none ? 0 : pools_[static_cast<std::size_t>(worker)].available());
 }
 
 void PoolLedger::begin(Sequence s, SpreadPolicy spread) {
@@ -144,11 +63,7 @@ void PoolLedger::end(SequenceId id) {
 }
 
 void PoolLedger::set_draining(std::int32_t worker, bool drain) {
-  draining_[static_cast<std::size_t>(worker)] = drain;
-  while (drain && blocks_.longest_idle(worker) != nullptr) {
-    forget_block(*blocks_.longest_idle(worker));
-  }
-  sync_available(worker);
+  pages_.set_draining(worker, drain);
   ++turnover_;
 }
 

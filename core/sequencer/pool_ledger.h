@@ -6,16 +6,14 @@
 #include <cstdint>
 #include <set>
 #include <span>
-#include <string>
 #include <unordered_map>
 #include <vector>
 
-#include "core/cache/block_store.h"
-#include "core/cache/page_pool.h"
 #include "core/cache/sequence_table.h"
 #include "core/placement/placement.h"
 #include "core/placement/spread_policy.h"
 #include "core/sequencer/order.h"
+#include "core/sequencer/pool_pages.h"
 
 namespace tributary {
 
@@ -27,7 +25,7 @@ class PoolLedger {
              Order& order);
 
   [[nodiscard]] const SequenceTable& table() const noexcept { return table_; }
-  [[nodiscard]] std::span<const PagePool> pools() const noexcept { return pools_; }
+  [[nodiscard]] std::span<const PagePool> pools() const noexcept { return pages_.pools(); }
   [[nodiscard]] const Placement& placement() const noexcept { return placement_; }
   /// Returns the load of all running sequences on the workers. A worker that is being emptied has
   /// no available pages.
@@ -48,40 +46,19 @@ class PoolLedger {
     return with_full_leaves_;
   }
   /// Whether a worker is being emptied.
-  [[nodiscard]] bool draining(std::int32_t worker) const {
-    return draining_[static_cast<std::size_t>(worker)];
-  }
+  [[nodiscard]] bool draining(std::int32_t worker) const { return pages_.draining(worker); }
   /// Counts the owners chosen so far: one per extent at admission, one per leaf opened later.
   [[nodiscard]] std::uint64_t placements() const noexcept { return placements_; }
   /// Counts the sequences that began, arrived or ended so far, and the changes of drained workers.
   [[nodiscard]] std::uint64_t turnover() const noexcept { return turnover_; }
 
-  // Pages. Sequences hold reservations up to their limits.
-
   /// How many pages leaf `leaf` needs while the sequence has `length` rows, or its limit if that is
   /// less.
   [[nodiscard]] std::int64_t leaf_pages(const Sequence& s, std::size_t leaf,
                                         std::int64_t length) const;
-  /// Throws kPoolFull, with nothing changed.
-  void reserve(std::int32_t worker, std::int64_t pages);
-  void unreserve(std::int32_t worker, std::int64_t pages);
-  /// Takes pages out of the reservations; where none is free, those of blocks that are idle for the
-  /// longest time.
-  [[nodiscard]] std::vector<std::int32_t> take_pages(std::int32_t worker, std::int64_t count);
-  /// Returns how many nobody uses any more.
-  std::int64_t release_pages(std::int32_t worker, std::span<const std::int32_t> pages);
-
-  // Named blocks. Their pages are kept when nobody uses them any more, until others need the room.
-
-  [[nodiscard]] const BlockStore& blocks() const noexcept { return blocks_; }
-  /// Names pages that a sequence uses, which holds the block then. Null, and nothing happens, where
-  /// the worker has a block of that name, or a page belongs to another block.
-  Block* name_block(std::string name, std::int32_t worker, std::vector<std::int32_t> pages);
-  /// A sequence more uses the block and its pages. Throws kPoolFull where idle ones are promised.
-  void share_block(Block& block);
-  /// A sequence no longer holds the block; its pages are left to the caller. Where nobody else
-  /// does, and with `keep`, it is idle, unless its worker is being emptied: else it is forgotten.
-  void leave_block(Block& block, bool keep = true);
+  /// Pages and named blocks; sequences hold reservations up to their limits.
+  [[nodiscard]] PoolPages& pages() noexcept { return pages_; }
+  [[nodiscard]] const PoolPages& pages() const noexcept { return pages_; }
 
   // Changes.
 
@@ -96,8 +73,6 @@ class PoolLedger {
   void set_draining(std::int32_t worker, bool drain);
 
  private:
-  void sync_available(std::int32_t worker);
-  void forget_block(Block& block);
   void account(const Sequence& s, int sign);
   void count_placements(const TableOp& op);
   [[nodiscard]] bool has_full_leaf(SequenceId id) const;
@@ -106,9 +81,7 @@ class PoolLedger {
   int topk_;  // see AttentionShape
   SequenceTable table_;
   PoolLoad load_;
-  std::vector<PagePool> pools_;
-  BlockStore blocks_;
-  std::vector<bool> draining_;  // by worker
+  PoolPages pages_;
   std::unordered_map<SequenceId, Running> running_;
   std::set<SequenceId> with_full_leaves_;
   Order& order_;

@@ -10,7 +10,7 @@
 namespace tributary {
 
 void SequenceBlocks::begin(SequenceId id, std::int32_t block_tokens, std::vector<std::string> names,
-                           std::vector<Block*> shared) {
+                           std::vector<NamedBlock*> shared) {
   if (names.empty()) return;
   entries_.emplace(id, Entry{block_tokens, std::move(names), std::move(shared)});
 }
@@ -43,7 +43,7 @@ void SequenceBlocks::name(SequenceId id, Entry& entry, std::vector<std::string> 
     const Leaf& leaf = s.leaves[static_cast<std::size_t>(begin / leaf_tokens)];
     const auto page = leaf.pages.begin() + begin % leaf_tokens / kPageTokens;
     entry.blocks[first + i] =
-        ledger_.name_block(std::move(names[i]), leaf.owner, {page, page + block_pages});
+        ledger_.pages().name_block(std::move(names[i]), leaf.owner, {page, page + block_pages});
   }
 }
 
@@ -56,7 +56,7 @@ void SequenceBlocks::drop_from(SequenceId id, std::int64_t length) {
   entry.names.resize(std::min(entry.names.size(), whole));
   for (std::size_t i = whole; i < entry.blocks.size(); ++i) {
     if (entry.blocks[i] != nullptr)
-      ledger_.leave_block(*entry.blocks[i], !(splits_one && i == whole));
+      ledger_.pages().leave_block(*entry.blocks[i], !(splits_one && i == whole));
   }
   entry.blocks.resize(std::min(entry.blocks.size(), whole));
 }
@@ -73,18 +73,18 @@ void SequenceBlocks::moved(SequenceId id, std::int64_t first_leaf, std::int32_t 
       std::min(entry.blocks.size(), begin + pages.size() / static_cast<std::size_t>(block_pages));
   auto first = pages.begin();
   for (std::size_t i = begin; i < end; ++i, first += block_pages) {
-    Block* const before = entry.blocks[i];
+    NamedBlock* const before = entry.blocks[i];
     if (before == nullptr) continue;
-    entry.blocks[i] = ledger_.name_block(before->name, to, {first, first + block_pages});
-    ledger_.leave_block(*before);
+    entry.blocks[i] = ledger_.pages().name_block(before->name, to, {first, first + block_pages});
+    ledger_.pages().leave_block(*before);
   }
 }
 
 void SequenceBlocks::end(SequenceId id) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) return;
-  for (Block* block : std::views::reverse(found->second.blocks)) {
-    if (block != nullptr) ledger_.leave_block(*block);
+  for (NamedBlock* block : std::views::reverse(found->second.blocks)) {
+    if (block != nullptr) ledger_.pages().leave_block(*block);
   }
   entries_.erase(found);
 }

@@ -22,7 +22,7 @@ class SequenceBlocks {
 
   /// A sequence begins with `shared` blocks, whose pages it uses, of those that are named `names`.
   void begin(SequenceId id, std::int32_t block_tokens, std::vector<std::string> names,
-             std::vector<Block*> shared);
+             std::vector<NamedBlock*> shared);
   /// All rows of the prompt are here: names its blocks that have no name yet on their worker.
   void prompt_arrived(SequenceId id);
   /// The same of other blocks whose rows are here, from block `first` on. Throws kInvalidArgument
@@ -42,8 +42,8 @@ class SequenceBlocks {
  private:
   struct Entry {
     std::int32_t block_tokens = 0;
-    std::vector<std::string> names;  // until all rows are here
-    std::vector<Block*> blocks;      // from the first on; null: without a name, or not held
+    std::vector<std::string> names;   // until all rows are here
+    std::vector<NamedBlock*> blocks;  // from the first on; null: without a name, or not held
   };
 
   void name(SequenceId id, Entry& entry, std::vector<std::string> names, std::size_t first);

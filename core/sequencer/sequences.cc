@@ -128,7 +128,7 @@ std::optional<SequenceId> Sequences::admit(const AdmitRequest& request, const Ad
   s.leaves.resize(found->assignment.leaf_owner.size());
   // First of all: room for others is made of idle blocks.
   for (std::size_t k = 0; k < found->shared.size(); ++k) {
-    ledger_.share_block(*found->shared[k]);
+    ledger_.pages().share_block(*found->shared[k]);
     const auto begin = static_cast<std::int64_t>(k) * request.prefix.block_tokens;
     Leaf& leaf = s.leaves[static_cast<std::size_t>(begin / ledger_.table().leaf_tokens())];
     const std::vector<std::int32_t>& pages = found->shared[k]->pages;
@@ -138,8 +138,8 @@ std::optional<SequenceId> Sequences::admit(const AdmitRequest& request, const Ad
     Leaf& leaf = s.leaves[i];
     leaf.owner = found->assignment.leaf_owner[i];
     const std::int64_t shared = std::ssize(leaf.pages);
-    ledger_.reserve(leaf.owner, ledger_.leaf_pages(s, i, s.limit_tokens) - shared);
-    const auto own = ledger_.take_pages(leaf.owner, ledger_.leaf_pages(s, i, s.length) - shared);
+    ledger_.pages().reserve(leaf.owner, ledger_.leaf_pages(s, i, s.limit_tokens) - shared);
+    const auto own = ledger_.pages().take(leaf.owner, ledger_.leaf_pages(s, i, s.length) - shared);
     leaf.pages.insert(leaf.pages.end(), own.begin(), own.end());
   }
   const SequenceId id = s.id;
@@ -216,10 +216,10 @@ bool Sequences::raise_limit(SequenceId id, std::int64_t limit_tokens) {
   auto owners = owners_of_more(s, limit_tokens, last);
   if (!owners) return false;
   const std::size_t leaves = s.leaves.size();
-  ledger_.reserve(s.leaves.back().owner, last);
+  ledger_.pages().reserve(s.leaves.back().owner, last);
   ledger_.decide(RaiseLimitOp{id, limit_tokens, std::move(*owners)});
   for (std::size_t i = leaves; i < s.leaves.size(); ++i) {
-    ledger_.reserve(s.leaves[i].owner, ledger_.leaf_pages(s, i, limit_tokens));
+    ledger_.pages().reserve(s.leaves[i].owner, ledger_.leaf_pages(s, i, limit_tokens));
   }
   return true;
 }
@@ -263,8 +263,8 @@ void Sequences::truncate(SequenceId id, std::int64_t length) {
     const Leaf& leaf = s.leaves[i];
     if (kept_of(i) >= leaf.pages.size()) continue;
     const auto dropped = std::span(leaf.pages).subspan(kept_of(i));
-    ledger_.release_pages(leaf.owner, dropped);
-    ledger_.reserve(leaf.owner, std::ssize(dropped));
+    ledger_.pages().release(leaf.owner, dropped);
+    ledger_.pages().reserve(leaf.owner, std::ssize(dropped));
   }
   TruncateOp op{id, s.epoch + 1, length};
   if (copies)
@@ -274,13 +274,13 @@ void Sequences::truncate(SequenceId id, std::int64_t length) {
 
 /// Gives up a page that others use for one with the same rows.
 std::int32_t Sequences::copy_page(std::int32_t worker, std::int32_t page) {
-  ledger_.reserve(worker, 1);
-  const std::int32_t copy = ledger_.take_pages(worker, 1).front();
+  ledger_.pages().reserve(worker, 1);
+  const std::int32_t copy = ledger_.pages().take(worker, 1).front();
   for (std::int32_t layer = 0; layer < layers_; ++layer) {
     copies_.push_back(
         {.from = worker, .from_page = page, .to = worker, .to_page = copy, .layer = layer});
   }
-  ledger_.release_pages(worker, std::span(&page, 1));
+  ledger_.pages().release(worker, std::span(&page, 1));
   return copy;
 }
 
@@ -299,9 +299,9 @@ void Sequences::release_pages(const Sequence& s) {
   blocks_.end(s.id);
   for (std::size_t i = 0; i < s.leaves.size(); ++i) {
     const Leaf& leaf = s.leaves[i];
-    ledger_.release_pages(leaf.owner, leaf.pages);
-    ledger_.unreserve(leaf.owner,
-                      ledger_.leaf_pages(s, i, s.limit_tokens) - std::ssize(leaf.pages));
+    ledger_.pages().release(leaf.owner, leaf.pages);
+    ledger_.pages().unreserve(leaf.owner,
+                              ledger_.leaf_pages(s, i, s.limit_tokens) - std::ssize(leaf.pages));
   }
 }
 

@@ -29,11 +29,12 @@ class Places {
         limit_(request.prompt_tokens + request.max_new_tokens) {}
 
   /// The first blocks that lie where the assignment wants them.
-  [[nodiscard]] std::vector<Block*> shared(const Assignment& assignment) const {
-    std::vector<Block*> blocks;
+  [[nodiscard]] std::vector<NamedBlock*> shared(const Assignment& assignment) const {
+    std::vector<NamedBlock*> blocks;
     for (std::size_t i = 0; i < names_.size(); ++i) {
       const std::int32_t owner = assignment.leaf_owner[i / leaf_blocks_];
-      Block* block = ledger_.draining(owner) ? nullptr : ledger_.blocks().find(names_[i], owner);
+      NamedBlock* block =
+          ledger_.draining(owner) ? nullptr : ledger_.pages().blocks().find(names_[i], owner);
       if (block == nullptr) break;
       blocks.push_back(block);
     }
@@ -44,7 +45,7 @@ class Places {
   [[nodiscard]] std::optional<Assignment> on_one() const {
     std::size_t most = 0;
     std::optional<Assignment> best;
-    for (const auto& first : ledger_.blocks().copies(names_.front())) {
+    for (const auto& first : ledger_.pages().blocks().copies(names_.front())) {
       Assignment one{first->worker, std::vector(leaves(), first->worker)};
       const std::size_t blocks = shared(one).size();
       if (blocks > most) {
@@ -60,10 +61,11 @@ class Places {
     for (std::size_t begin = 0; begin < names_.size(); begin += leaf_blocks_) {
       const std::size_t end = std::min(begin + leaf_blocks_, names_.size());
       std::size_t most = 0;
-      for (const auto& first : ledger_.blocks().copies(names_[begin])) {
+      for (const auto& first : ledger_.pages().blocks().copies(names_[begin])) {
         if (ledger_.draining(first->worker)) continue;
         std::size_t next = begin + 1;
-        while (next < end && ledger_.blocks().find(names_[next], first->worker) != nullptr) ++next;
+        while (next < end && ledger_.pages().blocks().find(names_[next], first->worker) != nullptr)
+          ++next;
         if (next - begin <= most) continue;
         most = next - begin;
         chosen.leaf_owner[begin / leaf_blocks_] = first->worker;
@@ -87,7 +89,7 @@ class Places {
           std::min(leaf_tokens, limit_ - static_cast<std::int64_t>(i) * leaf_tokens);
       pages[at(place.assignment.leaf_owner[i])] += ceil_div(rows, std::int64_t{kPageTokens});
     }
-    for (const Block* block : place.shared) {
+    for (const NamedBlock* block : place.shared) {
       const PagePool& pool = ledger_.pools()[at(block->worker)];
       pages[at(block->worker)] -= std::ranges::count_if(
           block->pages, [&](std::int32_t page) { return pool.reference_count(page) > 0; });
@@ -140,7 +142,7 @@ class Places {
 std::optional<SharedPlace> place_with_blocks(const PoolLedger& ledger, const AdmitRequest& request,
                                              const std::vector<std::string>& names,
                                              std::optional<Assignment> chosen) {
-  if (names.empty() || ledger.blocks().copies(names.front()).empty()) {
+  if (names.empty() || ledger.pages().blocks().copies(names.front()).empty()) {
     if (!chosen) return {};
     return SharedPlace{*std::move(chosen), {}};
   }

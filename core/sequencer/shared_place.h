@@ -16,7 +16,7 @@ namespace tributary {
 /// A place, and the first blocks of the sequence that lie there.
 struct SharedPlace {
   Assignment assignment;
-  std::vector<Block*> shared;
+  std::vector<NamedBlock*> shared;
 };
 
 /// The cheapest of: `chosen`, where placement wants the whole sequence (no value: it has no room);

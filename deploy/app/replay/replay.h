@@ -34,6 +34,7 @@ struct ReplayOptions {
   std::int64_t requests = 64;
   double length_scale = 1;  // lengths stay at least 1 token
   double kv_gib = 1;
+  bool no_prefixes = false;
   int max_batch = 64;
   int tokens_per_step = 1;
   SpreadPolicy spread = SpreadPolicy::kAuto;
@@ -84,6 +85,8 @@ struct ReplayOptions {
     own(heads, "--heads", {0, 1024}, "Attention heads", {.shown_default = "0, the shape's"});
     v(length_scale, "--length-scale", {1e-6, 1e3}, "Multiply prompt and output lengths by this");
     visit_kv_gib(own, kv_gib, "Page memory of each worker in GiB");
+    v(no_prefixes, "--no-prefixes",
+      "Name no blocks of prompts, though the trace has hash_ids: every prompt is pushed whole");
     v(max_batch, "--max-batch", {1, 1 << 20}, "Sequences decoding at the same time, at most");
     v(tokens_per_step, "--tokens-per-step", {1, kMaxStepTokens},
       "New tokens of a sequence in one step, as with speculative decoding");

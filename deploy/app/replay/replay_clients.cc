@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/limits.h"
 #include "core/model/mla_shape.h"
+#include "core/workload/trace_prefix.h"
 #include "deploy/app/info/info.h"
 #include "deploy/app/replay/progress.h"
 #include "deploy/app/replay/synthetic_tokens.h"
@@ -51,6 +53,7 @@ struct Run {
   const ReplayOptions& options;
   const std::vector<TraceRequest>& requests;
   const std::function<void()>& step_done;  // may be empty
+  RowOrigins origins;
   Time begin = std::chrono::steady_clock::now();
   std::atomic<bool> failed{false};
   std::atomic<std::size_t> running{0};
@@ -106,6 +109,7 @@ class ReplayClient {
     report.steps += static_cast<std::int64_t>(step_us_.size());
     report.tokens += tokens_decoded_;
     report.prompt_tokens += prompt_tokens_;
+    report.present_tokens += present_tokens_;
     for (const double us : step_us_) report.step_seconds += us * 1e-6 / options_.clients;
     step_us.insert(step_us.end(), step_us_.begin(), step_us_.end());
     fill_us.insert(fill_us.end(), fill_us_.begin(), fill_us_.end());
@@ -158,7 +162,7 @@ class ReplayClient {
                             .handle = client_->admit({.prompt_tokens = request.input_length,
                                                       .max_new_tokens = request.output_length,
                                                       .spread = options_.spread,
-                                                      .idempotency_key = {}}),
+                                                      .prefix = prefix(request)}),
                             .remaining = request.output_length,
                             .arrived = arrived});
         next_since_ = {};
@@ -171,17 +175,25 @@ class ReplayClient {
       ++run_.running;
       fill(running_.back());
       prompt_tokens_ += request.input_length;
+      present_tokens_ += running_.back().handle.present_tokens;
     }
   }
 
-  /// All rows of the prompt, layer by layer, as a prefill computes them.
+  [[nodiscard]] Prefix prefix(const TraceRequest& request) const {
+    if (options_.no_prefixes) return {};
+    // Blocks of a page divide the leaf of any pool.
+    return trace_prefix(request.hash_ids, request.input_length, options_.length_scale, kPageTokens);
+  }
+
+  /// The rows of the prompt that the pool has not, layer by layer, as a prefill computes them.
   void fill(const Running& sequence) {
     use_shape(sequence.handle.shape);
     const SequenceHandle& handle = sequence.handle;
     const auto begun = std::chrono::steady_clock::now();
     const std::size_t row_bytes = tokens_->shape().row_bytes();
     for (int layer = 0; layer < handle.shape.layers; ++layer) {
-      for (std::int64_t begin = 0; begin < handle.prompt_tokens; begin += kPushRows) {
+      for (std::int64_t begin = handle.present_tokens; begin < handle.prompt_tokens;
+           begin += kPushRows) {
         if (ended()) return;
         const std::int64_t count = std::min(kPushRows, handle.prompt_tokens - begin);
         rows_.resize(static_cast<std::size_t>(count) * row_bytes);
@@ -197,7 +209,7 @@ class ReplayClient {
   void use_shape(const PoolShape& shape) {
     if (!tokens_) {
       shape_ = shape;
-      tokens_.emplace(shape, options_.seed, options_.canary_rate);
+      tokens_.emplace(shape, options_.seed, options_.canary_rate, &run_.origins);
     }
     if (shape_ != shape) {
       fail(ErrorCode::kUnsupported, "the service's pools differ in shape: replay needs them alike");
@@ -335,6 +347,7 @@ class ReplayClient {
   std::vector<double> step_us_, fill_us_;
   std::int64_t tokens_decoded_ = 0;
   std::int64_t prompt_tokens_ = 0;
+  std::int64_t present_tokens_ = 0;
 };
 
 /// A figure of one layer is easily taken for a step's.
@@ -384,6 +397,7 @@ ReplayReport run_clients(const ReplayOptions& options, const std::vector<TraceRe
   Run run{.options = options,
           .requests = requests,
           .step_done = step_done,
+          .origins = RowOrigins(requests, options.length_scale),
           .mutex = {},
           .progress = Progress(terminal, total_tokens)};
   const EndSignals signals;

@@ -83,8 +83,10 @@ std::string to_text(const ReplayReport& r) {
   line("workers", r.pool ? fmt::format("{} ({}), backend {}, threads {}", r.pool->workers,
                                        r.pool->communicator, r.pool->backend, r.pool->threads)
                          : std::string(kUnknown));
-  line("decoded", fmt::format("{} tokens of {} requests in {} steps, {} prompt tokens pushed",
-                              r.tokens, r.requests, r.steps, r.prompt_tokens));
+  line("decoded",
+       fmt::format("{} tokens of {} requests in {} steps, {} prompt tokens pushed, {} were there",
+                   r.tokens, r.requests, r.steps, r.prompt_tokens - r.present_tokens,
+                   r.present_tokens));
   line("tokens/s", fmt::format("{:.1f} ({:.2f} s in steps, {:.2f} s in all)", r.tokens_per_second(),
                                r.step_seconds, r.seconds));
   line("requests/s", fmt::format("{:.3f}, {:.3f} with at most {:g} ms a token (goodput)",
@@ -154,6 +156,7 @@ std::string to_json(const ReplayReport& r) {
       {"steps", r.steps},
       {"tokens", r.tokens},
       {"prompt_tokens", r.prompt_tokens},
+      {"present_tokens", r.present_tokens},
       {"mean_spread", of_rounds(&RoundFigures::mean_spread)},
       {"seconds", r.seconds},
       {"step_seconds", r.step_seconds},

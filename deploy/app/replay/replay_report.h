@@ -54,10 +54,11 @@ struct ReplayReport {
   int ended_by = 0;           // the signal that ended it before its last request; 0: none did
   std::int64_t requests = 0;  // that have got all their tokens
   std::int64_t steps = 0;
-  std::int64_t tokens = 0;         // decoded
-  std::int64_t prompt_tokens = 0;  // pushed
-  double seconds = 0;              // from the first admission to the last step, waits included
-  double step_seconds = 0;         // spent in steps
+  std::int64_t tokens = 0;  // decoded
+  std::int64_t prompt_tokens = 0;
+  std::int64_t present_tokens = 0;  // of them, that need not be pushed: blocks of other requests
+  double seconds = 0;               // from the first admission to the last step, waits included
+  double step_seconds = 0;          // spent in steps
   /// From a request's arrival (without --speed: from when it was next) to its first token: the wait
   /// for room, its prompt's rows and its first step.
   Distribution ttft_s;

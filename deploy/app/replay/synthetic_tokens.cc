@@ -10,10 +10,11 @@
 
 namespace tributary {
 SyntheticTokens::SyntheticTokens(const AttentionShape& shape, std::uint64_t seed,
-                                 double canary_rate)
+                                 double canary_rate, const RowOrigins* origins)
     : shape_(shape),
       seed_(seed),
       canary_rate_(canary_rate),
+      origins_(origins),
       generator_(seed),
       values_(static_cast<std::size_t>(shape.heads) * static_cast<std::size_t>(shape.latent_dim())),
       row_(shape.row().values()),
@@ -23,10 +24,15 @@ void SyntheticTokens::write_rows(std::int64_t tag, int layer, std::int64_t begin
                                  std::int64_t count, std::byte* rows) {
   const RowLayout layout = shape_.row();
   for (std::int64_t i = 0; i < count; ++i) {
-    generator_.row(tag, layer, begin + i, row_);
+    make_row(tag, layer, begin + i, row_);
     layout.encode(row_, rows);
     rows += layout.bytes();
   }
+}
+
+void SyntheticTokens::make_row(std::int64_t tag, int layer, std::int64_t position,
+                               std::span<float> row) const {
+  generator_.row(origins_ == nullptr ? tag : origins_->of(tag, position), layer, position, row);
 }
 
 void SyntheticTokens::write_record(std::int64_t tag, int layer, std::int64_t position,
@@ -74,7 +80,7 @@ SyntheticTokens::CanaryResult SyntheticTokens::check_canaries() const {
     const std::int64_t attended = all ? canary.position + 1 : shape_.topk;
     for (std::int64_t i = 0; i < attended; ++i) {
       const std::int64_t p = all ? i : selected[static_cast<std::size_t>(i)];
-      generator_.row(canary.tag, canary.layer, p, std::span(rows).subspan(filled, width));
+      make_row(canary.tag, canary.layer, p, std::span(rows).subspan(filled, width));
       filled += width;
       if (filled == rows.size() || i + 1 == attended) {
         const std::span block = std::span(rows).first(filled);

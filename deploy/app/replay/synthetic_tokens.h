@@ -10,6 +10,7 @@
 #include "core/model/attention_shape.h"
 #include "core/workload/digest.h"
 #include "core/workload/generator.h"
+#include "core/workload/row_origins.h"
 
 namespace tributary {
 
@@ -17,8 +18,9 @@ namespace tributary {
 class SyntheticTokens {
  public:
   /// Recomputes a share `canary_rate` of (token, layer), chosen by hash, and at most `kMaxCanaries`
-  /// of this object.
-  SyntheticTokens(const AttentionShape& shape, std::uint64_t seed, double canary_rate);
+  /// of this object. `origins` outlive it; null: every row of a prompt is its request's own.
+  SyntheticTokens(const AttentionShape& shape, std::uint64_t seed, double canary_rate,
+                  const RowOrigins* origins = nullptr);
 
   [[nodiscard]] const AttentionShape& shape() const noexcept { return shape_; }
 
@@ -50,11 +52,13 @@ class SyntheticTokens {
     int layer;
     std::vector<float> output;  // [heads, kv_lora_rank]
   };
+  void make_row(std::int64_t tag, int layer, std::int64_t position, std::span<float> row) const;
   [[nodiscard]] bool chosen(std::int64_t tag, std::int64_t position, int layer) const;
 
   AttentionShape shape_;
   std::uint64_t seed_;
   double canary_rate_;
+  const RowOrigins* origins_;
   TokenGenerator generator_;
   Digest digest_;
   std::vector<Canary> canaries_;

@@ -123,7 +123,8 @@ QUESTIONS = {
                                f"{total('pages_capacity', 'pool')}"},
                   maximum=1, limits={"green": None, "orange": 0.75, "red": 0.9}),
              plot("Pages", "Of all workers. Used pages are held by sequences; reserved ones are "
-                  "promised to sequences that run.", "short",
+                  "promised to sequences that run. Idle ones, of blocks that nobody uses now, are "
+                  "free too.", "short",
                   {"used": total("pages_used"), "reserved": total("pages_reserved"),
                    "free": f"sum(tributary_pages_capacity{POOL} - tributary_pages_used{POOL} - "
                            f"tributary_pages_reserved{POOL})"}, stacked=True),
@@ -132,6 +133,10 @@ QUESTIONS = {
                   maximum=1)]),
         (7, [plot("Admissions", "By what became of them; pool_full means that clients wait.",
                   "reqps", {"{{result}}": rates("admissions_total", "result", TIER)}),
+             plot("Prompts' rows that were there", "Of admissions that name their blocks: neither "
+                  "computed nor pushed again.", "percentunit",
+                  {"{{pool}}": f"{rates('prefix_cache_hits_total', 'pool')} / "
+                               f"{rates('prefix_cache_queries_total', 'pool')}"}, maximum=1),
              plot("Sequences", "filling: the prompt's rows are still coming.", "short",
                   {"{{state}}": total("sequences", "state")}, stacked=True),
              plot("Sequences that ended", "expired: their client was silent for the length of a "

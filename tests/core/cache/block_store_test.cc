@@ -18,6 +18,7 @@
 
 #include "core/workload/trace.h"
 #include "tests/core/base/expect_error.h"
+#include "tests/core/model/model_files.h"
 
 namespace tributary {
 namespace {
@@ -25,9 +26,9 @@ namespace {
 TEST(BlockStore, HasOneBlockOfANameOnAWorker) {
   BlockStore store(2);
   EXPECT_TRUE(store.copies("a").empty());
-  Block& a = store.add("a", 0, {3, 1});
+  NamedBlock& a = store.add("a", 0, {3, 1});
   EXPECT_EQ(code_of([&] { store.add("a", 0, {5}); }), ErrorCode::kAlreadyExists);
-  Block& copy = store.add("a", 1, {7});
+  NamedBlock& copy = store.add("a", 1, {7});
   EXPECT_EQ(store.size(), 2U);
   EXPECT_EQ(store.copies("a").size(), 2U);
   EXPECT_EQ(store.find("a", 0), &a);
@@ -45,9 +46,9 @@ TEST(BlockStore, HasOneBlockOfANameOnAWorker) {
 TEST(BlockStore, KnowsWhichBlockIsIdleForTheLongestTime) {
   BlockStore store(2);
   EXPECT_EQ(store.longest_idle(), nullptr);
-  Block& a = store.add("a", 0, {});
-  Block& b = store.add("b", 0, {});
-  Block& c = store.add("c", 1, {});
+  NamedBlock& a = store.add("a", 0, {});
+  NamedBlock& b = store.add("b", 0, {});
+  NamedBlock& c = store.add("c", 1, {});
   EXPECT_EQ(store.longest_idle(), nullptr);
   store.release(c);
   store.release(b);
@@ -70,7 +71,7 @@ TEST(BlockStore, KnowsWhichBlockIsIdleForTheLongestTime) {
 /// at once, each for its output's length of time.
 std::string replay(const std::vector<TraceRequest>& requests, std::size_t most,
                    std::int64_t idle_rows) {
-  using Run = std::tuple<std::int64_t, std::size_t, std::vector<Block*>, std::int64_t>;
+  using Run = std::tuple<std::int64_t, std::size_t, std::vector<NamedBlock*>, std::int64_t>;
   const auto later = [](const Run& a, const Run& b) {
     return std::tie(std::get<0>(a), std::get<1>(a)) > std::tie(std::get<0>(b), std::get<1>(b));
   };
@@ -87,18 +88,18 @@ std::string replay(const std::vector<TraceRequest>& requests, std::size_t most,
       running.pop();
       now = std::get<0>(ended);
       held -= std::get<3>(ended);
-      for (Block* block : std::views::reverse(std::get<2>(ended))) store.release(*block);
+      for (NamedBlock* block : std::views::reverse(std::get<2>(ended))) store.release(*block);
       while (std::cmp_greater(store.idle() * kHashBlockTokens, idle_rows)) {
         store.erase(*store.longest_idle());
       }
     }
     const TraceRequest& request = requests[number];
     total += request.input_length;
-    std::vector<Block*> blocks;
+    std::vector<NamedBlock*> blocks;
     bool found = true;
     for (std::int64_t i = 0; i < request.input_length / kHashBlockTokens; ++i) {
       const std::string name = std::to_string(request.hash_ids[static_cast<std::size_t>(i)]);
-      Block* block = store.find(name, 0);
+      NamedBlock* block = store.find(name, 0);
       found = found && block != nullptr;
       if (found) saved += kHashBlockTokens;
       if (block != nullptr) store.hold(*block);
@@ -127,17 +128,16 @@ std::string output_of(const std::string& command) {
 }
 
 TEST(BlockStore, SavesAsManyRowsOfTheTraceAsTheScriptBesideItCounts) {
-  const std::filesystem::path folder =
-      std::filesystem::path(TRIBUTARY_REPO_ROOT).parent_path() / "shared" / "traces";
-  if (!exists(folder / "blocks.py")) GTEST_SKIP() << folder << " has no blocks.py: NOT CHECKED";
-  const auto requests = read_trace(folder / "conversation_trace.jsonl");
+  const std::filesystem::path script = test::shared_file("traces/blocks.py");
+  if (!std::filesystem::exists(script)) GTEST_SKIP() << "absent: " << script;
+  const auto requests = read_trace(script.parent_path() / "conversation_trace.jsonl");
   std::string text;
   for (const std::size_t most : {64, 256}) {
     for (const std::int64_t idle : {0, 1, 2, 4, 8, 16}) {
       text += replay(requests, most, idle * 1'000'000);
     }
   }
-  EXPECT_EQ(text, output_of(fmt::format("python3 '{}'", (folder / "blocks.py").string())));
+  EXPECT_EQ(text, output_of(fmt::format("python3 '{}'", script.string())));
 }
 
 }  // namespace

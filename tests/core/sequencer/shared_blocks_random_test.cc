@@ -361,7 +361,7 @@ TEST_P(SharedBlocksRandom, EveryRowIsItsSequencesOwn) {
     EXPECT_EQ(pool.reserved(), 0);
   }
   for (std::int32_t w = 0; w < GetParam().workers; ++w) sequencer_.moves().drain_worker(w, true);
-  EXPECT_EQ(sequencer_.ledger().blocks().size(), 0U);
+  EXPECT_EQ(sequencer_.ledger().pages().blocks().size(), 0U);
   check_pages();
   EXPECT_GT(admitted_, 1000);
   EXPECT_GT(present_, 100 * admitted_ / 10);
