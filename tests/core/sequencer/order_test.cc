@@ -25,7 +25,8 @@ bool same(const CommitOp& a, const CommitOp& b) {
   return a.id == b.id && a.accepted == b.accepted;
 }
 bool same(const TruncateOp& a, const TruncateOp& b) {
-  return a.id == b.id && a.epoch == b.epoch && a.length == b.length;
+  return a.id == b.id && a.epoch == b.epoch && a.length == b.length &&
+         a.copied_page == b.copied_page;
 }
 bool same(const FreeOp& a, const FreeOp& b) {
   return a.id == b.id;
@@ -65,13 +66,14 @@ Order example_order() {
                         .home = 4,
                         .tag = -5,
                         .prompt_tokens = 70,
+                        .present_tokens = 64,
                         .limit_tokens = 190,
                         .length = 70,
                         .leaves = {{1, {7, INT32_MAX}}, {0, {}}, {-1, {9}}}}},
                ExtendOp{1, 2, 3, {4, 5}},
                ExtendOp{1, 2, 3, {}},
                CommitOp{UINT64_MAX, -7},
-               TruncateOp{8, 9, INT64_MIN},
+               TruncateOp{8, 9, INT64_MIN, 7},
                FreeOp{10},
                MoveOp{11, 12, -13, {14, INT32_MIN}},
                RaiseLimitOp{15, INT64_MAX, {16, -17}},
@@ -103,7 +105,7 @@ TEST(Order, HoldsTheFieldsAlone) {
     return encode_order(order).size() - empty;
   };
   EXPECT_EQ(bytes_of(CommitOp{}), 1 + 8 + 4U);
-  EXPECT_EQ(bytes_of(TruncateOp{}), 1 + 8 + 4 + 8U);
+  EXPECT_EQ(bytes_of(TruncateOp{}), 1 + 8 + 4 + 8 + 4U);
   EXPECT_EQ(bytes_of(FreeOp{}), 1 + 8U);
   Order order;
   order.step.resize(3);

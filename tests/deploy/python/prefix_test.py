@@ -1,15 +1,16 @@
 # Prompts that begin alike share rows: which are there, to whom, and what is refused.
 import asyncio
 import hashlib
+import itertools
 
 import numpy
 import pytest
 
 import tributary
-from conftest import tier_of
 from life_test import WIDTH
 
 HEADS, BLOCK, PROMPT = 4, 64, 150  # two full blocks and a part
+SEEDS = itertools.count()
 
 
 def keys_of(rows, salt=b""):
@@ -20,6 +21,12 @@ def keys_of(rows, salt=b""):
 
 def prefix_of(rows, **options):
     return tributary.Prefix(BLOCK, keys_of(rows), **options)
+
+
+@pytest.fixture
+def rng():
+    """Of no other test: what one of them named stays in the tier."""
+    return numpy.random.default_rng(next(SEEDS))
 
 
 @pytest.fixture
