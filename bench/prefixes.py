@@ -4,6 +4,7 @@
 # installed:
 #   bench/prefixes.py [--blocks 100000] [--rounds 300]
 import argparse
+import contextlib
 import pathlib
 import re
 import statistics
@@ -23,6 +24,8 @@ def arguments():
     parser = argparse.ArgumentParser(description="admissions with and without named blocks")
     parser.add_argument("--blocks", type=int, default=100_000, help="that are named")
     parser.add_argument("--rounds", type=int, default=300, help="of admissions, in turns")
+    parser.add_argument("--url", help="of a tier of one worker with such rows, instead: tributary up "
+                        "--workers 1 --shape FILE --kv-gib 0.3")
     return parser.parse_args()
 
 
@@ -68,6 +71,7 @@ def measure(pool, rounds):
     there = prefix("long", LONG)
     kinds = {"without a prefix": lambda: admission(pool, KEYS * BLOCK, None),
              f"{KEYS} blocks, none there": lambda: admission(pool, KEYS * BLOCK, cold),
+             f"{LONG} tokens without one": lambda: admission(pool, LONG, None),
              f"{LONG // BLOCK} blocks, all there": lambda: admission(pool, LONG, there)}
     times = {name: [] for name in kinds}
     present = {}
@@ -85,7 +89,9 @@ def main():
           f"{options.rounds} rounds")
     each = 1000  # blocks of a sequence that is filled
     pages = options.blocks + LONG // BLOCK + 4 * KEYS + 2 * LONG // BLOCK
-    with tributary.Pool(1, model=SHAPE, kv_gib=pages * BLOCK * 48 / 2**30) as pool:
+    with contextlib.ExitStack() as stack:
+        pool = tributary.Client(options.url) if options.url else stack.enter_context(
+            tributary.Pool(1, shape=tributary.ModelShape(SHAPE), kv_gib=pages * BLOCK * 48 / 2**30))
         fill(pool, "long", LONG)
         before = measure(pool, options.rounds)
         for i in range(options.blocks // each):

@@ -31,6 +31,18 @@ std::vector<std::string> block_names(const Prefix& prefix) {
   return names;
 }
 
+void check_keys(const Prefix& prefix) {
+  if (prefix.keys.empty()) return;
+  const std::size_t bytes = prefix.keys.front().size();
+  for (std::size_t i = 0; i < prefix.keys.size(); ++i) {
+    const std::size_t here = prefix.keys[i].size();
+    if (here >= kLeastKeyBytes && here <= kMostKeyBytes && here == bytes) continue;
+    fail(ErrorCode::kInvalidArgument,
+         "prefix: key {} has {} bytes, expected {} .. {}, as many as the first ({})", i, here,
+         kLeastKeyBytes, kMostKeyBytes, bytes);
+  }
+}
+
 void check_prefix(const Prefix& prefix, std::int64_t prompt_tokens, int leaf_tokens) {
   if (prefix.keys.empty()) return;
   const std::int32_t tokens = prefix.block_tokens;
@@ -44,14 +56,7 @@ void check_prefix(const Prefix& prefix, std::int64_t prompt_tokens, int leaf_tok
     fail(ErrorCode::kInvalidArgument, "prefix: {} keys, a prompt of {} tokens has {} full blocks",
          prefix.keys.size(), prompt_tokens, prompt_tokens / tokens);
   }
-  const std::size_t bytes = prefix.keys.front().size();
-  for (std::size_t i = 0; i < prefix.keys.size(); ++i) {
-    const std::size_t here = prefix.keys[i].size();
-    if (here >= kLeastKeyBytes && here <= kMostKeyBytes && here == bytes) continue;
-    fail(ErrorCode::kInvalidArgument,
-         "prefix: key {} has {} bytes, expected {} .. {}, as many as the first ({})", i, here,
-         kLeastKeyBytes, kMostKeyBytes, bytes);
-  }
+  check_keys(prefix);
   if (prefix.salt.size() > kMostSaltBytes) {
     fail(ErrorCode::kInvalidArgument, "prefix: a salt of {} bytes, expected {} at most",
          prefix.salt.size(), kMostSaltBytes);

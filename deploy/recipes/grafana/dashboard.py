@@ -133,10 +133,10 @@ QUESTIONS = {
                   maximum=1)]),
         (7, [plot("Admissions", "By what became of them; pool_full means that clients wait.",
                   "reqps", {"{{result}}": rates("admissions_total", "result", TIER)}),
-             plot("Prompts' rows that were there", "Of admissions that name their blocks: neither "
-                  "computed nor pushed again.", "percentunit",
-                  {"{{pool}}": f"{rates('prefix_cache_hits_total', 'pool')} / "
-                               f"{rates('prefix_cache_queries_total', 'pool')}"}, maximum=1),
+             plot("Rows of prompts with named blocks", "A second. What was there is neither "
+                  "computed nor pushed again.", "short",
+                  {"{{pool}}": rates("prefix_cache_queries_total", "pool"),
+                   "{{pool}}, there": rates("prefix_cache_hits_total", "pool")}),
              plot("Sequences", "filling: the prompt's rows are still coming.", "short",
                   {"{{state}}": total("sequences", "state")}, stacked=True),
              plot("Sequences that ended", "expired: their client was silent for the length of a "

@@ -9,6 +9,7 @@
 #include "core/base/dtype.h"
 #include "core/base/hex.h"
 #include "core/base/quote.h"
+#include "core/sequencer/block_names.h"
 
 namespace tributary {
 
@@ -69,11 +70,14 @@ void take(JsonObject& object, std::string_view field, int /*least*/, RowFormat& 
   format = *found;
 }
 
+/// All keys are one text: a text for each would take a hundred times as long to read.
 json prefix_to_json(const Prefix& prefix) {
-  json keys = json::array();
-  for (const std::string& key : prefix.keys) keys.push_back(hex_text(key));
+  check_keys(prefix);
+  std::string keys;
+  for (const std::string& key : prefix.keys) keys += key;
   return {{"block_tokens", prefix.block_tokens},
-          {"keys", std::move(keys)},
+          {"key_bytes", prefix.keys.front().size()},
+          {"keys", hex_text(keys)},
           {"salt", hex_text(prefix.salt)}};
 }
 
@@ -81,13 +85,18 @@ Prefix prefix_from_json(const json& value, std::string_view what) {
   JsonObject object(value, what);
   Prefix prefix;
   prefix.block_tokens = object.integer<std::int32_t>("block_tokens", 1);
-  for (const json& key : object.array("keys", kMaxPrefixKeys)) {
-    if (!key.is_string()) fail(ErrorCode::kMalformedInput, "{}: not text", object.path("keys"));
-    prefix.keys.push_back(parse_hex(key.get_ref<const std::string&>(), object.path("keys")));
-  }
+  const auto bytes = object.integer<std::size_t>("key_bytes", 1, kMaxPrefixKeyBytes);
+  const std::string keys =
+      parse_hex(object.text("keys", 2 * kMaxPrefixKeys * bytes), object.path("keys"));
   prefix.salt = parse_hex(object.text("salt", 2 * kMaxKeyBytes), object.path("salt"));
   object.end();
-  if (prefix.keys.empty()) fail(ErrorCode::kMalformedInput, "{} is empty", object.path("keys"));
+  if (keys.empty() || keys.size() % bytes != 0) {
+    fail(ErrorCode::kMalformedInput, "{}: {} bytes, expected a multiple of {} and at least one key",
+         object.path("keys"), keys.size(), object.path("key_bytes"));
+  }
+  for (std::size_t begin = 0; begin < keys.size(); begin += bytes) {
+    prefix.keys.push_back(keys.substr(begin, bytes));
+  }
   return prefix;
 }
 

@@ -70,6 +70,37 @@ constexpr SpreadPolicy kSpreads[] = {SpreadPolicy::kAuto, SpreadPolicy::kSingle,
                                      SpreadPolicy::kAll};
 constexpr Exchange kExchanges[] = {Exchange::kAllGather, Exchange::kAllToAll};
 
+/// Prompts that begin alike, of three texts: what was pushed once need not be pushed again.
+TEST(ReplayPrefixes, ChangeNoBitAndSaveWhatTheTraceSays) {
+  std::vector<TraceRequest> requests;
+  for (std::int64_t i = 0; i < 24; ++i) {
+    const std::int64_t text = i % 3;
+    requests.push_back({.timestamp_ms = 0,
+                        .input_length = 200 + 23 * i,
+                        .output_length = 1 + i % 5,
+                        .hash_ids = {text, 10 + text + i / 6 * 3}});
+  }
+  ReplayOptions options = small_options();
+  options.length_scale = 1;
+  options.max_batch = 3;  // the others come when some have ended
+  options.no_prefixes = true;
+  const ReplayReport whole = run_threads(options, requests, 1);
+  expect_sound(whole, requests);
+  EXPECT_EQ(whole.present_tokens, 0);
+  options.no_prefixes = false;
+  for (const int workers : {1, 2, 4}) {
+    for (const SpreadPolicy spread : kSpreads) {
+      options.spread = spread;
+      SCOPED_TRACE(describe(options, workers));
+      const ReplayReport report = run_threads(options, requests, workers);
+      expect_sound(report, requests);
+      EXPECT_EQ(report.digest, whole.digest);
+      EXPECT_GT(report.present_tokens, 0);
+      EXPECT_EQ(report.present_tokens % 64, 0);
+    }
+  }
+}
+
 /// One instruction set's digest of the small trace.
 class ReplayDigest : public testing::TestWithParam<std::string> {};
 

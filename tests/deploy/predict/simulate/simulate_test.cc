@@ -130,5 +130,26 @@ TEST(Simulate, TheConversationTraceRunsAtItsOwnPace) {
   }
 }
 
+/// As many rows need no push as a store of blocks alone counts (blocks.py beside the trace: 64 at
+/// once, and 4M idle rows kept), though blocks are used only where they lie, on eight workers.
+TEST(Simulate, APoolFindsAsManyRowsOfPromptsAsItsMemoryLets) {
+  const auto trace = test::shared_file("traces/conversation_trace.jsonl");
+  TRIBUTARY_SKIP_WITHOUT(trace);
+  SimulateOptions options;
+  options.trace = trace;
+  options.running = 64;
+  options.kv_gib = 4.85e6 * 61 * 1152 / 0x1p30 / 8;  // its own rows and those
+  options.spread = {SpreadPolicy::kAuto};
+  options.check_every = 0;
+  options.warmup_s = 0;
+  options.measure_s = 495;  // about all of its 12,031 requests
+  const SimulateReport report = simulate(options);
+  const TierResult& result = report.points.front().result;
+  EXPECT_NEAR(static_cast<double>(result.requests.arrived), 12'031, 500);
+  EXPECT_NEAR(
+      static_cast<double>(result.present_tokens) / static_cast<double>(result.prompt_tokens),
+      0.2147, 0.02);
+}
+
 }  // namespace
 }  // namespace tributary

@@ -90,17 +90,22 @@ TEST(Admission, ARequestComesBackWithItsKeyAndItsSecretApart) {
 TEST(Admission, APrefixTravelsInHexadecimalDigits) {
   AdmitRequest request{5000, 200, SpreadPolicy::kAuto, "", "", {512, {"\xff 14 more bytes!"}, "s"}};
   EXPECT_EQ(parse_admit_request(to_json(request), "", ""), request);
-  EXPECT_EQ(
-      json::parse(to_json(request))["prefix"],
-      json(
-          {{"block_tokens", 512}, {"keys", {"ff203134206d6f726520627974657321"}}, {"salt", "73"}}));
-  for (const char* prefix : {"null", "[]", "{}", R"({"block_tokens": 64, "keys": []})",
-                             R"({"block_tokens": 64, "keys": [], "salt": ""})",
-                             R"({"block_tokens": 0, "keys": ["00"], "salt": ""})",
-                             R"({"block_tokens": 64, "keys": [7], "salt": ""})",
-                             R"({"block_tokens": 64, "keys": ["0"], "salt": ""})",
-                             R"({"block_tokens": 64, "keys": ["0G"], "salt": ""})",
-                             R"({"block_tokens": 64, "keys": ["00"], "salt": "", "more": 1})"}) {
+  EXPECT_EQ(json::parse(to_json(request))["prefix"],
+            json({{"block_tokens", 512},
+                  {"key_bytes", 16},
+                  {"keys", "ff203134206d6f726520627974657321"},
+                  {"salt", "73"}}));
+  for (const char* prefix :
+       {"null", "[]", "{}", R"({"block_tokens": 64, "keys": "00"})",
+        R"({"block_tokens": 64, "key_bytes": 1, "keys": "", "salt": ""})",
+        R"({"block_tokens": 0, "key_bytes": 1, "keys": "00", "salt": ""})",
+        R"({"block_tokens": 64, "key_bytes": 1, "keys": ["00"], "salt": ""})",
+        R"({"block_tokens": 64, "key_bytes": 1, "keys": "0", "salt": ""})",
+        R"({"block_tokens": 64, "key_bytes": 1, "keys": "0G", "salt": ""})",
+        R"({"block_tokens": 64, "key_bytes": 2, "keys": "000000", "salt": ""})",
+        R"({"block_tokens": 64, "key_bytes": 0, "keys": "00", "salt": ""})",
+        R"({"block_tokens": 64, "key_bytes": 33, "keys": "00", "salt": ""})",
+        R"({"block_tokens": 64, "key_bytes": 1, "keys": "00", "salt": "", "more": 1})"}) {
     const std::string body =
         fmt::format(R"({{"prompt_tokens": 64, "max_new_tokens": 1, "prefix": {}}})", prefix);
     EXPECT_EQ(code_of([&] { (void)parse_admit_request(body, "", ""); }), ErrorCode::kMalformedInput)
@@ -113,6 +118,8 @@ TEST(Admission, APrefixTravelsInHexadecimalDigits) {
   request.prefix.keys.emplace_back(32, 'k');
   EXPECT_EQ(code_of([&] { (void)parse_admit_request(to_json(request), "", ""); }),
             ErrorCode::kMalformedInput);
+  request.prefix.keys = {std::string(16, 'k'), std::string(17, 'k')};
+  EXPECT_EQ(code_of([&] { (void)to_json(request); }), ErrorCode::kInvalidArgument);
 }
 
 TEST(Admission, RefusesOtherRequests) {
