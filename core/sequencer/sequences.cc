@@ -160,12 +160,12 @@ void Sequences::name_blocks(SequenceId id, const Prefix& names, std::int64_t fir
          id);
   }
   if (names.keys.empty()) return;
-  const std::int64_t before = first * names.block_tokens;
-  if (first < 0 || first > s.length || before > s.length) {
+  const std::int64_t tokens = std::max<std::int64_t>(names.block_tokens, 1);
+  if (first < 0 || first > s.length / tokens) {
     fail(ErrorCode::kInvalidArgument,
          "names of blocks of sequence {} from block {} on: it has {} tokens", id, first, s.length);
   }
-  check_prefix(names, s.length - before, ledger_.table().leaf_tokens());
+  check_prefix(names, s.length - first * tokens, ledger_.table().leaf_tokens());
   blocks_.name(id, names.block_tokens, block_names(names), first);
 }
 

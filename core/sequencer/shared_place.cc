@@ -28,10 +28,12 @@ class Places {
             static_cast<std::size_t>(ledger.table().leaf_tokens() / request.prefix.block_tokens)),
         limit_(request.prompt_tokens + request.max_new_tokens) {}
 
-  /// The first blocks that lie where the assignment wants them.
+  /// The first blocks that lie where the assignment wants them. A sequence has a page of its own at
+  /// least, so that there are not more of them than pages.
   [[nodiscard]] std::vector<NamedBlock*> shared(const Assignment& assignment) const {
     std::vector<NamedBlock*> blocks;
     for (std::size_t i = 0; i < names_.size(); ++i) {
+      if (static_cast<std::int64_t>(i + 1) * request_.prefix.block_tokens == limit_) break;
       const std::int32_t owner = assignment.leaf_owner[i / leaf_blocks_];
       NamedBlock* block =
           ledger_.draining(owner) ? nullptr : ledger_.pages().blocks().find(names_[i], owner);
