@@ -1,7 +1,6 @@
 #include "core/sequencer/sequence_blocks.h"
 
 #include <algorithm>
-#include <ranges>
 #include <utility>
 
 #include "core/base/error.h"
@@ -83,8 +82,9 @@ void SequenceBlocks::moved(SequenceId id, std::int64_t first_leaf, std::int32_t 
 void SequenceBlocks::end(SequenceId id) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) return;
-  for (NamedBlock* block : std::views::reverse(found->second.blocks)) {
-    if (block != nullptr) ledger_.pages().leave_block(*block);
+  const std::vector<NamedBlock*>& blocks = found->second.blocks;
+  for (std::size_t i = blocks.size(); i-- > 0;) {
+    if (blocks[i] != nullptr) ledger_.pages().leave_block(*blocks[i]);
   }
   entries_.erase(found);
 }

@@ -10,7 +10,6 @@
 #include <functional>
 #include <memory>
 #include <queue>
-#include <ranges>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -88,7 +87,8 @@ std::string replay(const std::vector<TraceRequest>& requests, std::size_t most,
       running.pop();
       now = std::get<0>(ended);
       held -= std::get<3>(ended);
-      for (NamedBlock* block : std::views::reverse(std::get<2>(ended))) store.release(*block);
+      const std::vector<NamedBlock*>& blocks = std::get<2>(ended);
+      for (std::size_t i = blocks.size(); i-- > 0;) store.release(*blocks[i]);
       while (std::cmp_greater(store.idle() * kHashBlockTokens, idle_rows)) {
         store.erase(*store.longest_idle());
       }
