@@ -60,7 +60,8 @@ class Places {
 
   /// Each leaf on the worker that has the most of its first blocks; the rest as in `chosen`.
   [[nodiscard]] Assignment leaf_by_leaf(Assignment chosen) const {
-    for (std::size_t begin = 0; begin < names_.size(); begin += leaf_blocks_) {
+    for (std::size_t leaf = 0; leaf * leaf_blocks_ < names_.size(); ++leaf) {
+      const std::size_t begin = leaf * leaf_blocks_;
       const std::size_t end = std::min(begin + leaf_blocks_, names_.size());
       std::size_t most = 0;
       for (const auto& first : ledger_.pages().blocks().copies(names_[begin])) {
@@ -70,7 +71,7 @@ class Places {
           ++next;
         if (next - begin <= most) continue;
         most = next - begin;
-        chosen.leaf_owner[begin / leaf_blocks_] = first->worker;
+        chosen.leaf_owner[leaf] = first->worker;
       }
       if (most < leaf_blocks_) break;
     }
