@@ -44,7 +44,6 @@ void BlockStore::release(NamedBlock& block) {
   if (--block.users > 0) return;
   auto& idle = idle_[static_cast<std::size_t>(block.worker)];
   block.place = idle.insert(idle.end(), &block);
-  block.idle_since = became_idle_++;
   ++idle_count_;
 }
 
@@ -67,17 +66,6 @@ void BlockStore::erase(NamedBlock& block) {
 NamedBlock* BlockStore::longest_idle(std::int32_t worker) const {
   const auto& idle = idle_[static_cast<std::size_t>(worker)];
   return idle.empty() ? nullptr : idle.front();
-}
-
-NamedBlock* BlockStore::longest_idle() const {
-  NamedBlock* longest = nullptr;
-  for (const auto& idle : idle_) {
-    if (idle.empty()) continue;
-    if (longest == nullptr || idle.front()->idle_since < longest->idle_since) {
-      longest = idle.front();
-    }
-  }
-  return longest;
 }
 
 }  // namespace tributary

@@ -20,12 +20,11 @@ struct NamedBlock {
   std::vector<std::int32_t> pages;  // in order
   std::int64_t users = 0;           // sequences that hold it; 0: it is idle
 
-  std::uint64_t idle_since = 0;                 // counts what has become idle before it
   std::list<NamedBlock*>::iterator place = {};  // among the idle ones
 };
 
 /// Blocks by name, at most one of a name on a worker, and the idle ones in the order in which they
-/// became idle. It knows names alone: whoever adds and erases cares for the pages (PoolLedger).
+/// became idle. It knows names alone: whoever adds and erases cares for the pages (PoolPages).
 /// References to a block stay valid until it is erased.
 class BlockStore {
  public:
@@ -46,16 +45,14 @@ class BlockStore {
   void release(NamedBlock& block);
   /// Forgets an idle block; throws kInternal for one that is held.
   void erase(NamedBlock& block);
-  /// Of a worker, or of all; null where none is idle.
+  /// Null where none of the worker's is idle.
   [[nodiscard]] NamedBlock* longest_idle(std::int32_t worker) const;
-  [[nodiscard]] NamedBlock* longest_idle() const;
 
  private:
   std::unordered_map<std::string, std::vector<std::unique_ptr<NamedBlock>>> blocks_;
   std::vector<std::list<NamedBlock*>> idle_;  // by worker, longest idle first
   std::size_t size_ = 0;
   std::size_t idle_count_ = 0;
-  std::uint64_t became_idle_ = 0;
 };
 
 }  // namespace tributary

@@ -49,12 +49,10 @@ std::vector<std::int32_t> PoolPages::take(std::int32_t worker, std::int64_t coun
   return pages;
 }
 
-std::int64_t PoolPages::release(std::int32_t worker, std::span<const std::int32_t> pages) {
+void PoolPages::release(std::int32_t worker, std::span<const std::int32_t> pages) {
   PagePool& pool = pools_[static_cast<std::size_t>(worker)];
-  std::int64_t freed = 0;
-  for (const std::int32_t page : pages) freed += pool.release(page) ? 1 : 0;
+  for (const std::int32_t page : pages) (void)pool.release(page);
   sync_available(worker);
-  return freed;
 }
 
 NamedBlock* PoolPages::name_block(std::string name, std::int32_t worker,

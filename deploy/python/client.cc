@@ -237,6 +237,8 @@ TierClientConfig call_config(double timeout, std::int64_t max_in_flight_bytes) {
   return config;
 }
 
+namespace {
+
 std::string bytes_of(const nb::bytes& bytes) {
   return {bytes.c_str(), bytes.size()};
 }
@@ -272,6 +274,8 @@ void bind_prefix(nb::module_& module) {
                            prefix.block_tokens);
       });
 }
+
+}  // namespace
 
 void bind_client(nb::module_& module) {
   bind_prefix(module);

@@ -44,17 +44,17 @@ TEST(BlockStore, HasOneBlockOfANameOnAWorker) {
 
 TEST(BlockStore, KnowsWhichBlockIsIdleForTheLongestTime) {
   BlockStore store(2);
-  EXPECT_EQ(store.longest_idle(), nullptr);
+  EXPECT_EQ(store.longest_idle(0), nullptr);
   NamedBlock& a = store.add("a", 0, {});
   NamedBlock& b = store.add("b", 0, {});
   NamedBlock& c = store.add("c", 1, {});
-  EXPECT_EQ(store.longest_idle(), nullptr);
+  EXPECT_EQ(store.longest_idle(1), nullptr);
   store.release(c);
   store.release(b);
   store.hold(a);
   store.release(a);  // one user is left
   EXPECT_EQ(store.idle(), 2U);
-  EXPECT_EQ(store.longest_idle(), &c);
+  EXPECT_EQ(store.longest_idle(1), &c);
   EXPECT_EQ(store.longest_idle(0), &b);
   store.hold(c);
   EXPECT_EQ(store.longest_idle(1), nullptr);
@@ -62,7 +62,7 @@ TEST(BlockStore, KnowsWhichBlockIsIdleForTheLongestTime) {
   store.release(c);
   EXPECT_EQ(store.longest_idle(0), &b);
   store.erase(b);
-  EXPECT_EQ(store.longest_idle(), &a);
+  EXPECT_EQ(store.longest_idle(0), &a);
   EXPECT_EQ(store.idle(), 2U);
 }
 
@@ -90,7 +90,7 @@ std::string replay(const std::vector<TraceRequest>& requests, std::size_t most,
       const std::vector<NamedBlock*>& blocks = std::get<2>(ended);
       for (std::size_t i = blocks.size(); i-- > 0;) store.release(*blocks[i]);
       while (std::cmp_greater(store.idle() * kHashBlockTokens, idle_rows)) {
-        store.erase(*store.longest_idle());
+        store.erase(*store.longest_idle(0));
       }
     }
     const TraceRequest& request = requests[number];

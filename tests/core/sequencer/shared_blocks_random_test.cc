@@ -369,6 +369,28 @@ TEST_P(SharedBlocksRandom, EveryRowIsItsSequencesOwn) {
   EXPECT_TRUE(GetParam().workers == 1 || moves_ > 50) << moves_;
 }
 
+TEST(SharedBlocks, NamesOfAnotherSizeAndOfRowsThatAreNotThereAreRefused) {
+  Sequencer sequencer(
+      {.placement = {.workers = 1, .model = default_cost_model(256)}, .pages_per_worker = 20});
+  const Prefix small{.block_tokens = 64, .keys = {std::string(16, 'a')}};
+  const Prefix large{.block_tokens = 128, .keys = {std::string(16, 'b')}};
+  Sequences& sequences = sequencer.sequences();
+  const SequenceId id =
+      sequences.admit({.prompt_tokens = 200, .max_new_tokens = 100, .prefix = small}).value();
+  const auto name = [&](const Prefix& names, std::int64_t first) {
+    return code_of([&] { sequences.name_blocks(id, names, first); });
+  };
+  EXPECT_EQ(name(small, 1), ErrorCode::kFailedPrecondition);  // the prompt is arriving
+  sequences.prompt_arrived(id);
+  EXPECT_EQ(name(large, 0), ErrorCode::kInvalidArgument);
+  for (const std::int64_t first : {std::int64_t{-1}, std::int64_t{3}, std::int64_t{1} << 60}) {
+    EXPECT_EQ(name(small, first), ErrorCode::kInvalidArgument) << first;
+  }
+  EXPECT_EQ(sequencer.ledger().pages().blocks().size(), 1U);
+  EXPECT_EQ(name(small, 2), ErrorCode::kOk);
+  EXPECT_EQ(code_of([&] { sequences.name_blocks(id + 1, small, 0); }), ErrorCode::kNotFound);
+}
+
 INSTANTIATE_TEST_SUITE_P(Pools, SharedBlocksRandom,
                          testing::Values(SharedCase{1, 120, 1}, SharedCase{2, 60, 2},
                                          SharedCase{4, 40, 3}));

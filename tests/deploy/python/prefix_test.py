@@ -163,6 +163,22 @@ def test_names_of_rows_that_are_not_there_are_refused_and_the_sequence_is_freed(
         sequence.refresh()
 
 
+def test_too_many_names_are_refused_and_the_sequence_is_freed(client, rows):
+    sequence = start(client, rows[:PROMPT])
+    with pytest.raises(tributary.InvalidArgument, match="1025 blocks behind its prompt, 1024 are the most"):
+        sequence.free(prefix=tributary.Prefix(BLOCK, [b"k" * 16] * 1027))
+    with pytest.raises(tributary.NotFound):
+        sequence.refresh()
+
+
+def test_names_are_refused_while_rows_of_the_prompt_are_missing(client, rows):
+    sequence = admit(client, rows[:PROMPT], None)
+    with pytest.raises(tributary.FailedPrecondition, match="names of blocks: not ready"):
+        sequence.free(prefix=prefix_of(rows))
+    with pytest.raises(tributary.NotFound):
+        sequence.refresh()
+
+
 def test_many_are_freed_with_their_names(client, rows):
     several = [start(client, part, prefix_of(part)) for part in (rows[:PROMPT], rows[10:PROMPT])]
     client.free(several, prefixes=[prefix_of(rows[:PROMPT]), prefix_of(rows[10:PROMPT])])
