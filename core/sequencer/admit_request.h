@@ -1,9 +1,11 @@
 // The request for a new sequence, from an engine's own sequencer or through a service.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "core/placement/spread_policy.h"
 
@@ -14,10 +16,23 @@ namespace tributary {
 /// the same salt.
 struct Prefix {
   std::int32_t block_tokens = 0;  ///< of a block: a multiple of the page (64) that divides the leaf
-  /// One for each block, of 16 to 32 bytes each, all alike: for all tokens up to the block's end (a
-  /// chained hash, as vLLM and Mooncake make it).
-  std::vector<std::string> keys = {};
-  std::string salt = {};  ///< at most 64 bytes; other salts, other names
+  std::int32_t key_bytes = 0;     ///< of a key: 16 to 32
+  /// One for each block, one after the other: for all tokens up to the block's end (a chained hash,
+  /// as vLLM and Mooncake make it).
+  std::string keys = {};
+  std::string cache_salt = {};  ///< at most 64 bytes; other salts, other names
+
+  /// How many blocks have a key.
+  [[nodiscard]] std::int64_t blocks() const noexcept {
+    return key_bytes > 0 ? std::ssize(keys) / key_bytes : 0;
+  }
+  /// The key of a block, which is below blocks().
+  [[nodiscard]] std::string_view key(std::int64_t block) const {
+    const auto bytes = static_cast<std::size_t>(key_bytes);
+    return std::string_view(keys).substr(static_cast<std::size_t>(block) * bytes, bytes);
+  }
+  /// The next block's key. Throws kInvalidArgument if it has not as many bytes as the first.
+  void add_key(std::string_view bytes);
 
   friend bool operator==(const Prefix&, const Prefix&) = default;  ///< all fields
 };

@@ -12,7 +12,7 @@ namespace tributary {
 /// whole. A pool's rows have one shape and one format, so these need no place in it.
 [[nodiscard]] std::vector<std::string> block_names(const Prefix& prefix);
 
-/// Throws kInvalidArgument for keys of other lengths than 16 to 32 bytes, or of several.
+/// Throws kInvalidArgument for keys of other lengths than 16 to 32 bytes, and for half a key.
 void check_keys(const Prefix& prefix);
 /// The same, and for blocks that do not divide the leaf or are not whole pages, a salt of more than
 /// 64 bytes, and more keys than the prompt has full blocks.

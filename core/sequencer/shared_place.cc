@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <ranges>
+#include <span>
 #include <utility>
 
 #include "core/base/ceil_div.h"
@@ -23,20 +25,27 @@ class Places {
          const std::vector<std::string>& names)
       : ledger_(ledger),
         request_(request),
-        names_(names),
         leaf_blocks_(
             static_cast<std::size_t>(ledger.table().leaf_tokens() / request.prefix.block_tokens)),
-        limit_(request.prompt_tokens + request.max_new_tokens) {}
+        limit_(request.prompt_tokens + request.max_new_tokens) {
+    // A sequence has a page of its own at least.
+    const std::int64_t most =
+        std::min(std::ssize(names), (limit_ - 1) / request.prefix.block_tokens);
+    for (const std::string& name : std::span(names).first(static_cast<std::size_t>(most))) {
+      const auto copies = ledger.pages().blocks().copies(name);
+      if (copies.empty()) break;
+      copies_.push_back(copies);
+    }
+  }
 
-  /// The first blocks that lie where the assignment wants them. A sequence has a page of its own at
-  /// least, so that there are not more of them than pages.
+  /// Whether any may be shared.
+  [[nodiscard]] bool any() const { return !copies_.empty(); }
+
+  /// The first blocks that lie where the assignment wants them.
   [[nodiscard]] std::vector<NamedBlock*> shared(const Assignment& assignment) const {
     std::vector<NamedBlock*> blocks;
-    for (std::size_t i = 0; i < names_.size(); ++i) {
-      if (static_cast<std::int64_t>(i + 1) * request_.prefix.block_tokens == limit_) break;
-      const std::int32_t owner = assignment.leaf_owner[i / leaf_blocks_];
-      NamedBlock* block =
-          ledger_.draining(owner) ? nullptr : ledger_.pages().blocks().find(names_[i], owner);
+    for (std::size_t i = 0; i < copies_.size(); ++i) {
+      NamedBlock* block = block_at(i, assignment.leaf_owner[i / leaf_blocks_]);
       if (block == nullptr) break;
       blocks.push_back(block);
     }
@@ -47,7 +56,7 @@ class Places {
   [[nodiscard]] std::optional<Assignment> on_one() const {
     std::size_t most = 0;
     std::optional<Assignment> best;
-    for (const auto& first : ledger_.pages().blocks().copies(names_.front())) {
+    for (const auto& first : copies_.front()) {
       Assignment one{first->worker, std::vector(leaves(), first->worker)};
       const std::size_t blocks = shared(one).size();
       if (blocks > most) {
@@ -60,15 +69,13 @@ class Places {
 
   /// Each leaf on the worker that has the most of its first blocks; the rest as in `chosen`.
   [[nodiscard]] Assignment leaf_by_leaf(Assignment chosen) const {
-    for (std::size_t leaf = 0; leaf * leaf_blocks_ < names_.size(); ++leaf) {
+    for (std::size_t leaf = 0; leaf * leaf_blocks_ < copies_.size(); ++leaf) {
       const std::size_t begin = leaf * leaf_blocks_;
-      const std::size_t end = std::min(begin + leaf_blocks_, names_.size());
+      const std::size_t end = std::min(begin + leaf_blocks_, copies_.size());
       std::size_t most = 0;
-      for (const auto& first : ledger_.pages().blocks().copies(names_[begin])) {
-        if (ledger_.draining(first->worker)) continue;
-        std::size_t next = begin + 1;
-        while (next < end && ledger_.pages().blocks().find(names_[next], first->worker) != nullptr)
-          ++next;
+      for (const auto& first : copies_[begin]) {
+        std::size_t next = begin;
+        while (next < end && block_at(next, first->worker) != nullptr) ++next;
         if (next - begin <= most) continue;
         most = next - begin;
         chosen.leaf_owner[leaf] = first->worker;
@@ -124,6 +131,14 @@ class Places {
   }
 
  private:
+  /// The copy of a block on that worker, unless that is being emptied.
+  [[nodiscard]] NamedBlock* block_at(std::size_t block, std::int32_t worker) const {
+    if (ledger_.draining(worker)) return nullptr;
+    for (const auto& copy : copies_[block]) {
+      if (copy->worker == worker) return copy.get();
+    }
+    return nullptr;
+  }
   static std::size_t at(std::int32_t worker) { return static_cast<std::size_t>(worker); }
   [[nodiscard]] std::size_t leaves() const {
     return static_cast<std::size_t>(ceil_div(limit_, std::int64_t{ledger_.table().leaf_tokens()}));
@@ -135,8 +150,8 @@ class Places {
 
   const PoolLedger& ledger_;
   const AdmitRequest& request_;
-  const std::vector<std::string>& names_;
-  std::size_t leaf_blocks_;  // blocks of a leaf
+  std::vector<std::span<const std::unique_ptr<NamedBlock>>> copies_;  // of the first blocks
+  std::size_t leaf_blocks_;                                           // blocks of a leaf
   std::int64_t limit_;
 };
 
@@ -145,11 +160,13 @@ class Places {
 std::optional<SharedPlace> place_with_blocks(const PoolLedger& ledger, const AdmitRequest& request,
                                              const std::vector<std::string>& names,
                                              std::optional<Assignment> chosen) {
-  if (names.empty() || ledger.pages().blocks().copies(names.front()).empty()) {
+  const auto as_chosen = [&]() -> std::optional<SharedPlace> {
     if (!chosen) return {};
     return SharedPlace{*std::move(chosen), {}};
-  }
+  };
+  if (names.empty()) return as_chosen();
   const Places places(ledger, request, names);
+  if (!places.any()) return as_chosen();
   std::vector<SharedPlace> candidates;
   const auto add = [&](Assignment assignment) {
     SharedPlace place{std::move(assignment), {}};

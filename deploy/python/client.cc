@@ -255,8 +255,8 @@ void bind_prefix(nb::module_& module) {
           "__init__",
           [](Prefix* place, std::int32_t block_tokens, const std::vector<nb::bytes>& keys,
              const nb::bytes& cache_salt) {
-            Prefix prefix{.block_tokens = block_tokens, .salt = bytes_of(cache_salt)};
-            for (const nb::bytes& key : keys) prefix.keys.push_back(bytes_of(key));
+            Prefix prefix{.block_tokens = block_tokens, .cache_salt = bytes_of(cache_salt)};
+            for (const nb::bytes& key : keys) prefix.add_key({key.c_str(), key.size()});
             new (place) Prefix(std::move(prefix));
           },
           "block_tokens"_a, "keys"_a, nb::kw_only(), "cache_salt"_a = nb::bytes("", 0),
@@ -268,9 +268,9 @@ void bind_prefix(nb::module_& module) {
           "vLLM's.\n"
           "cache_salt: at most 64 bytes; other salts, other names.")
       .def_ro("block_tokens", &Prefix::block_tokens)
-      .def("__len__", [](const Prefix& prefix) { return prefix.keys.size(); })
+      .def("__len__", [](const Prefix& prefix) { return prefix.blocks(); })
       .def("__repr__", [](const Prefix& prefix) {
-        return fmt::format("<tributary.Prefix of {} blocks of {} tokens>", prefix.keys.size(),
+        return fmt::format("<tributary.Prefix of {} blocks of {} tokens>", prefix.blocks(),
                            prefix.block_tokens);
       });
 }

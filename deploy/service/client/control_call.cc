@@ -19,10 +19,11 @@ struct ControlMessage {
 
 wire::BlockNames names_of(const ControlRequest& request) {
   if (request.names == nullptr) return {};
+  const Prefix& prefix = *request.names;
   wire::BlockNames names{
-      .block_tokens = request.names->block_tokens, .salt = request.names->salt, .keys = {}};
-  for (auto i = static_cast<std::size_t>(request.length); i < request.names->keys.size(); ++i) {
-    names.keys.push_back({request.names->keys[i]});
+      .block_tokens = prefix.block_tokens, .cache_salt = prefix.cache_salt, .keys = {}};
+  for (std::int64_t i = request.length; i < prefix.blocks(); ++i) {
+    names.keys.push_back({std::string(prefix.key(i))});
   }
   return names;
 }

@@ -231,7 +231,7 @@ std::map<std::size_t, Status> name_blocks(WorkerConnections& connections,
     const Prefix& names = prefixes[i];
     if (names.keys.empty()) continue;
     const std::int64_t first = sequences[i]->prompt_tokens / std::max(names.block_tokens, 1);
-    const std::int64_t count = std::ssize(names.keys) - first;
+    const std::int64_t count = names.blocks() - first;
     if (count <= 0) continue;
     if (std::cmp_greater(count, wire::BlockNames::Key::kMost)) {
       failed[i] = {ErrorCode::kInvalidArgument,

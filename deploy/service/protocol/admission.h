@@ -69,8 +69,8 @@ struct SequenceHandle : SequenceInfo {
 [[nodiscard]] std::vector<std::string> parse_workers(std::string_view text);
 
 /// {"prompt_tokens", "max_new_tokens", "spread", "prefix": {"block_tokens", "key_bytes", "keys":
-/// "HEX", "salt": "HEX"}}, without `prefix` where it has no keys; key and secret travel in headers
-/// of their own. Throws as check_keys().
+/// "HEX", "cache_salt": "HEX"}}, without `prefix` where it has no keys; key and secret travel in
+/// headers of their own. Throws as check_keys().
 [[nodiscard]] std::string to_json(const AdmitRequest& request);
 /// Throws kMalformedInput for text that to_json() does not write, except that `spread` may be left
 /// out.

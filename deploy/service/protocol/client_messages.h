@@ -195,9 +195,9 @@ struct BlockNames {
     static void fields(auto& archive, auto& m) { archive(m.bytes); }
   };
   std::int32_t block_tokens = 0;
-  std::string salt;
+  std::string cache_salt;
   std::vector<Key> keys;
-  static void fields(auto& archive, auto& m) { archive(m.block_tokens, m.salt, m.keys); }
+  static void fields(auto& archive, auto& m) { archive(m.block_tokens, m.cache_salt, m.keys); }
 };
 struct ControlItem {
   ControlOp op = ControlOp::kCommit;

@@ -73,29 +73,25 @@ void take(JsonObject& object, std::string_view field, int /*least*/, RowFormat& 
 /// All keys are one text: a text for each would take a hundred times as long to read.
 json prefix_to_json(const Prefix& prefix) {
   check_keys(prefix);
-  std::string keys;
-  for (const std::string& key : prefix.keys) keys += key;
   return {{"block_tokens", prefix.block_tokens},
-          {"key_bytes", prefix.keys.front().size()},
-          {"keys", hex_text(keys)},
-          {"salt", hex_text(prefix.salt)}};
+          {"key_bytes", prefix.key_bytes},
+          {"keys", hex_text(prefix.keys)},
+          {"cache_salt", hex_text(prefix.cache_salt)}};
 }
 
 Prefix prefix_from_json(const json& value, std::string_view what) {
   JsonObject object(value, what);
   Prefix prefix;
   prefix.block_tokens = object.integer<std::int32_t>("block_tokens", 1);
-  const auto bytes = object.integer<std::size_t>("key_bytes", 1, kMaxPrefixKeyBytes);
-  const std::string keys =
-      parse_hex(object.text("keys", 2 * kMaxPrefixKeys * bytes), object.path("keys"));
-  prefix.salt = parse_hex(object.text("salt", 2 * kMaxKeyBytes), object.path("salt"));
+  prefix.key_bytes = object.integer<std::int32_t>("key_bytes", 1, kMaxPrefixKeyBytes);
+  const std::size_t most = kMaxPrefixKeys * static_cast<std::size_t>(prefix.key_bytes);
+  prefix.keys = parse_hex(object.text("keys", 2 * most), object.path("keys"));
+  prefix.cache_salt =
+      parse_hex(object.text("cache_salt", 2 * kMaxKeyBytes), object.path("cache_salt"));
   object.end();
-  if (keys.empty() || keys.size() % bytes != 0) {
+  if (prefix.keys.empty() || std::ssize(prefix.keys) % prefix.key_bytes != 0) {
     fail(ErrorCode::kMalformedInput, "{}: {} bytes, expected a multiple of {} and at least one key",
-         object.path("keys"), keys.size(), object.path("key_bytes"));
-  }
-  for (std::size_t begin = 0; begin < keys.size(); begin += bytes) {
-    prefix.keys.push_back(keys.substr(begin, bytes));
+         object.path("keys"), prefix.keys.size(), object.path("key_bytes"));
   }
   return prefix;
 }

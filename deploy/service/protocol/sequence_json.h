@@ -23,7 +23,7 @@ inline constexpr std::size_t kMaxSecretBytes = 64;     // and their secrets
 inline constexpr std::size_t kMaxAddressBytes = 1024;  // and host names
 /// Of a prefix: 262,144 tokens in blocks of a page. With the longest keys they take 262 kB.
 inline constexpr std::size_t kMaxPrefixKeys = 4096;
-inline constexpr std::size_t kMaxPrefixKeyBytes = 32;
+inline constexpr std::int32_t kMaxPrefixKeyBytes = 32;
 
 [[nodiscard]] nlohmann::json shape_to_json(const PoolShape& shape);
 [[nodiscard]] PoolShape shape_from_json(const nlohmann::json& value, std::string_view what);

@@ -97,10 +97,10 @@ class SharedBlocksRandom : public testing::TestWithParam<SharedCase> {
     if (request.prompt_tokens + request.max_new_tokens == 0) return;
     if (!dice_.one_in(8)) {
       request.prefix.block_tokens = 64 << (dice_.one_in(9) ? dice_.roll(3) : tokens.front() % 3);
-      if (dice_.one_in(9)) request.prefix.salt = "apart";
+      if (dice_.one_in(9)) request.prefix.cache_salt = "apart";
       for (std::int64_t end = request.prefix.block_tokens; end <= request.prompt_tokens;
            end += request.prefix.block_tokens) {
-        request.prefix.keys.push_back(key(tokens, end));
+        request.prefix.add_key(key(tokens, end));
       }
     }
     std::optional<SequenceId> id;
@@ -372,8 +372,8 @@ TEST_P(SharedBlocksRandom, EveryRowIsItsSequencesOwn) {
 TEST(SharedBlocks, NamesOfAnotherSizeAndOfRowsThatAreNotThereAreRefused) {
   Sequencer sequencer(
       {.placement = {.workers = 1, .model = default_cost_model(256)}, .pages_per_worker = 20});
-  const Prefix small{.block_tokens = 64, .keys = {std::string(16, 'a')}};
-  const Prefix large{.block_tokens = 128, .keys = {std::string(16, 'b')}};
+  const Prefix small{.block_tokens = 64, .key_bytes = 16, .keys = std::string(16, 'a')};
+  const Prefix large{.block_tokens = 128, .key_bytes = 16, .keys = std::string(16, 'b')};
   Sequences& sequences = sequencer.sequences();
   const SequenceId id =
       sequences.admit({.prompt_tokens = 200, .max_new_tokens = 100, .prefix = small}).value();

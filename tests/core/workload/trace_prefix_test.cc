@@ -24,25 +24,24 @@ TEST(TracePrefix, NamesTheBlocksThatTheIdsTellApart) {
   const std::vector<std::int64_t> ids{5, 6, 7};
   const Prefix prefix = trace_prefix(ids, 1300, 1, 2048);
   EXPECT_EQ(prefix.block_tokens, 512);
-  EXPECT_EQ(prefix.keys.size(), 2U);  // full ones
+  EXPECT_EQ(prefix.blocks(), 2);  // full ones
   check_prefix(prefix, 1300, 2048);
   const Prefix other = trace_prefix(std::vector<std::int64_t>{5, 8}, 1024, 1, 2048);
-  EXPECT_EQ(other.keys[0], prefix.keys[0]);
-  EXPECT_NE(other.keys[1], prefix.keys[1]);
+  EXPECT_EQ(other.key(0), prefix.key(0));
+  EXPECT_NE(other.key(1), prefix.key(1));
   EXPECT_EQ(trace_prefix({}, 1300, 1, 2048), Prefix{});
 }
 
 TEST(TracePrefix, BlocksFitTheLeafAndTheScale) {
   const std::vector<std::int64_t> ids{5, 6, 7};
   EXPECT_EQ(trace_prefix(ids, 1500, 1, 64).block_tokens, 64);
-  EXPECT_EQ(trace_prefix(ids, 1500, 1, 64).keys.size(), 23U);
+  EXPECT_EQ(trace_prefix(ids, 1500, 1, 64).blocks(), 23);
   EXPECT_EQ(trace_prefix(ids, 8 * 1500, 8, 2048).block_tokens, 2048);
   const Prefix tenth = trace_prefix(ids, 150, 0.1, 2048);
   EXPECT_EQ(tenth.block_tokens, 64);
-  ASSERT_EQ(tenth.keys.size(), 2U);  // tokens 0 to 639 of the trace's, then 640 to 1279
-  EXPECT_EQ(trace_prefix(std::vector<std::int64_t>{5, 6}, 150, 0.1, 2048).keys.size(), 1U);
-  EXPECT_EQ(trace_prefix(std::vector<std::int64_t>{5, 6, 8}, 150, 0.1, 2048).keys[0],
-            tenth.keys[0]);
+  ASSERT_EQ(tenth.blocks(), 2);  // tokens 0 to 639 of the trace's, then 640 to 1279
+  EXPECT_EQ(trace_prefix(std::vector<std::int64_t>{5, 6}, 150, 0.1, 2048).blocks(), 1);
+  EXPECT_EQ(trace_prefix(std::vector<std::int64_t>{5, 6, 8}, 150, 0.1, 2048).key(0), tenth.key(0));
 }
 
 /// What has one name is made from the same rows.
@@ -61,12 +60,12 @@ TEST(TracePrefix, RowsOfABlockAreThoseOfTheFirstRequestThatHasIt) {
       for (std::int64_t b = 0; b < a; ++b) {
         const TraceRequest& before = requests[static_cast<std::size_t>(b)];
         const Prefix others = trace_prefix(before.hash_ids, before.input_length, scale, 64);
-        std::size_t equal = 0;
-        while (equal < std::min(names.keys.size(), others.keys.size()) &&
-               names.keys[equal] == others.keys[equal]) {
+        std::int64_t equal = 0;
+        while (equal < std::min(names.blocks(), others.blocks()) &&
+               names.key(equal) == others.key(equal)) {
           ++equal;
         }
-        for (std::int64_t p = 0; p < static_cast<std::int64_t>(equal) * 64; ++p) {
+        for (std::int64_t p = 0; p < equal * 64; ++p) {
           ASSERT_EQ(origins.of(a, p), origins.of(b, p)) << a << " and " << b << " at " << p;
         }
         EXPECT_EQ(equal > 0, a < 3) << a << " and " << b << ", scale " << scale;

@@ -142,9 +142,9 @@ def test_what_one_drops_and_writes_anew_stays_as_it_was_for_the_others(client, f
 
 
 @pytest.mark.parametrize("block,keys,salt,message", [
-    (BLOCK, [b"k" * 15], b"", "key 0 has 15 bytes, expected 16 .. 32"),
-    (BLOCK, [b"k" * 33], b"", "key 0 has 33 bytes, expected 16 .. 32"),
-    (BLOCK, [b"k" * 16, b"k" * 17], b"", "key 1 has 17 bytes"),
+    (BLOCK, [b"k" * 15], b"", "keys of 15 bytes, expected 16 .. 32"),
+    (BLOCK, [b"k" * 33], b"", "keys of 33 bytes, expected 16 .. 32"),
+    (BLOCK, [b"k" * 16, b"k" * 17], b"", "key 1 has 17 bytes, the first has 16"),
     (BLOCK, [b"k" * 16] * 3, b"", "3 keys, a prompt of 150 tokens has 2 full blocks"),
     (100, [b"k" * 16], b"", "blocks of 100 tokens, expected a multiple of the page"),
     (128, [b"k" * 16], b"", r"that divides the leaf \(64\)"),

@@ -152,8 +152,8 @@ void RequestDesk::extend(SequenceId id, std::int64_t limit_tokens) {
 }
 
 void RequestDesk::name_blocks(const wire::ControlItem& item) {
-  Prefix names{.block_tokens = item.names.block_tokens, .salt = item.names.salt};
-  for (const wire::BlockNames::Key& key : item.names.keys) names.keys.push_back(key.bytes);
+  Prefix names{.block_tokens = item.names.block_tokens, .cache_salt = item.names.cache_salt};
+  for (const wire::BlockNames::Key& key : item.names.keys) names.add_key(key.bytes);
   sequencer_.sequences().name_blocks(item.sequence_id, names, item.length);
 }
 

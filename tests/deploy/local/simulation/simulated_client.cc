@@ -88,11 +88,12 @@ SimulatedClient::Values SimulatedClient::row_of(int layer, std::int64_t position
 /// have the same with all clients.
 void SimulatedClient::name_blocks(Held& held, std::int64_t tokens, std::int64_t common) {
   held.prefix.block_tokens = kPageTokens;
-  auto& keys = held.prefix.keys;
-  keys.resize(std::min(keys.size(), static_cast<std::size_t>(tokens / kPageTokens)));
-  while (std::ssize(keys) < tokens / kPageTokens) {
-    const std::int64_t end = (std::ssize(keys) + 1) * kPageTokens;
-    keys.push_back(end <= common ? fmt::format("the tier's,{:5}", end)
+  Prefix& prefix = held.prefix;
+  const std::int64_t blocks = tokens / kPageTokens;
+  if (prefix.blocks() > blocks) prefix.keys.resize(static_cast<std::size_t>(blocks * 16));
+  while (prefix.blocks() < blocks) {
+    const std::int64_t end = (prefix.blocks() + 1) * kPageTokens;
+    prefix.add_key(end <= common ? fmt::format("the tier's,{:5}", end)
                                  : fmt::format("{:016x}", tier_.dice.draw()));
   }
 }

@@ -88,37 +88,38 @@ TEST(Admission, ARequestComesBackWithItsKeyAndItsSecretApart) {
 }
 
 TEST(Admission, APrefixTravelsInHexadecimalDigits) {
-  AdmitRequest request{5000, 200, SpreadPolicy::kAuto, "", "", {512, {"\xff 14 more bytes!"}, "s"}};
+  AdmitRequest request{5000, 200, SpreadPolicy::kAuto,
+                       "",   "",  {512, 16, "\xff 14 more bytes!", "s"}};
   EXPECT_EQ(parse_admit_request(to_json(request), "", ""), request);
   EXPECT_EQ(json::parse(to_json(request))["prefix"],
             json({{"block_tokens", 512},
                   {"key_bytes", 16},
                   {"keys", "ff203134206d6f726520627974657321"},
-                  {"salt", "73"}}));
+                  {"cache_salt", "73"}}));
   for (const char* prefix :
        {"null", "[]", "{}", R"({"block_tokens": 64, "keys": "00"})",
-        R"({"block_tokens": 64, "key_bytes": 1, "keys": "", "salt": ""})",
-        R"({"block_tokens": 0, "key_bytes": 1, "keys": "00", "salt": ""})",
-        R"({"block_tokens": 64, "key_bytes": 1, "keys": ["00"], "salt": ""})",
-        R"({"block_tokens": 64, "key_bytes": 1, "keys": "0", "salt": ""})",
-        R"({"block_tokens": 64, "key_bytes": 1, "keys": "0G", "salt": ""})",
-        R"({"block_tokens": 64, "key_bytes": 2, "keys": "000000", "salt": ""})",
-        R"({"block_tokens": 64, "key_bytes": 0, "keys": "00", "salt": ""})",
-        R"({"block_tokens": 64, "key_bytes": 33, "keys": "00", "salt": ""})",
-        R"({"block_tokens": 64, "key_bytes": 1, "keys": "00", "salt": "", "more": 1})"}) {
+        R"({"block_tokens": 64, "key_bytes": 1, "keys": "", "cache_salt": ""})",
+        R"({"block_tokens": 0, "key_bytes": 1, "keys": "00", "cache_salt": ""})",
+        R"({"block_tokens": 64, "key_bytes": 1, "keys": ["00"], "cache_salt": ""})",
+        R"({"block_tokens": 64, "key_bytes": 1, "keys": "0", "cache_salt": ""})",
+        R"({"block_tokens": 64, "key_bytes": 1, "keys": "0G", "cache_salt": ""})",
+        R"({"block_tokens": 64, "key_bytes": 2, "keys": "000000", "cache_salt": ""})",
+        R"({"block_tokens": 64, "key_bytes": 0, "keys": "00", "cache_salt": ""})",
+        R"({"block_tokens": 64, "key_bytes": 33, "keys": "00", "cache_salt": ""})",
+        R"({"block_tokens": 64, "key_bytes": 1, "keys": "00", "cache_salt": "", "more": 1})"}) {
     const std::string body =
         fmt::format(R"({{"prompt_tokens": 64, "max_new_tokens": 1, "prefix": {}}})", prefix);
     EXPECT_EQ(code_of([&] { (void)parse_admit_request(body, "", ""); }), ErrorCode::kMalformedInput)
         << body;
   }
   // As many as there may be, of the longest kind, are a body that the control plane takes.
-  request.prefix.keys.assign(4096, std::string(32, 'k'));
+  request.prefix = {512, 32, std::string(4096 * 32, 'k'), "s"};
   EXPECT_LT(to_json(request).size(), HttpServerConfig().max_body_bytes);
   EXPECT_EQ(parse_admit_request(to_json(request), "", ""), request);
-  request.prefix.keys.emplace_back(32, 'k');
+  request.prefix.add_key(std::string(32, 'k'));
   EXPECT_EQ(code_of([&] { (void)parse_admit_request(to_json(request), "", ""); }),
             ErrorCode::kMalformedInput);
-  request.prefix.keys = {std::string(16, 'k'), std::string(17, 'k')};
+  request.prefix.keys.pop_back();
   EXPECT_EQ(code_of([&] { (void)to_json(request); }), ErrorCode::kInvalidArgument);
 }
 

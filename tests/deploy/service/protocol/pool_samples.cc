@@ -143,7 +143,7 @@ std::vector<ToPool> samples_to_pool() {
                  SpreadPolicy::kAll,
                  "key",
                  "secret",
-                 {512, {std::string(16, '\xff'), std::string("0123456789abcd\0f", 16)}, "s"}}},
+                 {512, 16, std::string(16, '\xff') + std::string("0123456789abcd\0f", 16), "s"}}},
           Free{6, 12},
           Query{7, 13},
           SetDraining{8, true},
