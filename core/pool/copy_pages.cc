@@ -51,16 +51,21 @@ Status copy_pages(std::span<const PageCopy> copies, Backend& backend, Cache& cac
                   Communicator& communicator, Deadline deadline, Status& failure) {
   const int ranks = communicator.size();
   for (const PageCopy& copy : copies) {  // the same on every rank: none enters the exchange
-    const bool known = copy.from >= 0 && copy.from < ranks && copy.to >= 0 && copy.to < ranks;
+    const bool known = copy.from >= 0 && copy.from < ranks && copy.to >= 0 && copy.to < ranks &&
+                       copy.rows > 0 && copy.rows <= kPageTokens;
     if (known) continue;
     if (failure.ok()) {
       failure = {ErrorCode::kInvalidArgument,
-                 fmt::format("copy of a page from worker {} to worker {}: there are {}", copy.from,
-                             copy.to, ranks)};
+                 fmt::format("copy of {} rows of a page from worker {} to worker {}: there are {}",
+                             copy.rows, copy.from, copy.to, ranks)};
     }
     return {};
   }
-  const std::size_t block_bytes = kPageTokens * cache.layout().row_bytes();
+  const std::size_t row_bytes = cache.layout().row_bytes();
+  const std::size_t block_bytes = kPageTokens * row_bytes;
+  const auto copied = [row_bytes](const PageCopy& copy, auto rows) {
+    return rows.first(static_cast<std::size_t>(copy.rows) * row_bytes);
+  };
   const auto attempt = [&failure](const auto& work) {
     Status status = status_of(work);
     if (failure.ok()) failure = status;
@@ -79,7 +84,7 @@ Status copy_pages(std::span<const PageCopy> copies, Backend& backend, Cache& cac
   (void)attempt([&] {
     if (!out->empty()) backend.synchronize(deadline);
     out->for_each([&](const PageCopy& copy, std::span<std::byte> rows) {
-      backend.load_rows(cache, copy.layer, copy.from_page, 0, rows);
+      backend.load_rows(cache, copy.layer, copy.from_page, 0, copied(copy, rows));
     });
   });
   status =
@@ -87,7 +92,7 @@ Status copy_pages(std::span<const PageCopy> copies, Backend& backend, Cache& cac
   if (!status.ok()) return status;
   (void)attempt([&] {
     in->for_each([&](const PageCopy& copy, std::span<const std::byte> rows) {
-      backend.store_rows(cache, copy.layer, copy.to_page, 0, rows);
+      backend.store_rows(cache, copy.layer, copy.to_page, 0, copied(copy, rows));
     });
   });
   return {};

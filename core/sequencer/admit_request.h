@@ -1,6 +1,7 @@
 // The request for a new sequence, from an engine's own sequencer or through a service.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -37,6 +38,16 @@ struct Prefix {
   friend bool operator==(const Prefix&, const Prefix&) = default;  ///< all fields
 };
 
+/// A running sequence that a new one is forked from: it begins with the same rows.
+struct Parent {
+  std::uint64_t id = 0;                     ///< 0: none
+  std::uint32_t epoch = 0;                  ///< as the caller knows it
+  std::int64_t length = 0;                  ///< rows that both have; at most the parent's
+  std::array<std::uint8_t, 16> token = {};  ///< of its owner: a service asks for it
+
+  friend bool operator==(const Parent&, const Parent&) = default;  ///< all fields
+};
+
 /// The needs of a new sequence.
 struct AdmitRequest {
   std::int64_t prompt_tokens = 0;             ///< rows that come first; at least 0
@@ -49,6 +60,10 @@ struct AdmitRequest {
   /// own, which each TierClient draws once.
   std::string idempotency_secret = {};
   Prefix prefix = {};  ///< without keys: nothing is looked for, and nothing named
+  /// The prompt begins with the parent's rows, which are not pushed again, and the new sequence
+  /// lies where they do: `spread` is the parent's, and no block is looked for. At least one token
+  /// more.
+  Parent parent = {};
 
   friend bool operator==(const AdmitRequest&, const AdmitRequest&) = default;  ///< all fields
 };

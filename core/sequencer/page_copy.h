@@ -4,9 +4,11 @@
 
 #include <cstdint>
 
+#include "core/base/limits.h"
+
 namespace tributary {
 
-/// The kPageTokens rows of one layer of a page of worker `from` are copied to a page of worker
+/// The first `rows` rows of one layer of a page of worker `from` are copied to a page of worker
 /// `to`, which may be the same.
 struct PageCopy {
   std::int32_t from = 0;
@@ -14,6 +16,7 @@ struct PageCopy {
   std::int32_t to = 0;
   std::int32_t to_page = 0;
   std::int32_t layer = 0;
+  std::int32_t rows = kPageTokens;
   friend bool operator==(const PageCopy&, const PageCopy&) = default;
 };
 

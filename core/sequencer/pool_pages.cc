@@ -49,6 +49,10 @@ std::vector<std::int32_t> PoolPages::take(std::int32_t worker, std::int64_t coun
   return pages;
 }
 
+void PoolPages::share(std::int32_t worker, std::span<const std::int32_t> pages) {
+  for (const std::int32_t page : pages) pools_[static_cast<std::size_t>(worker)].retain(page);
+}
+
 void PoolPages::release(std::int32_t worker, std::span<const std::int32_t> pages) {
   PagePool& pool = pools_[static_cast<std::size_t>(worker)];
   for (const std::int32_t page : pages) (void)pool.release(page);

@@ -32,6 +32,8 @@ class PoolPages {
   /// Takes pages out of the reservations; where none is free, those of blocks that are idle for the
   /// longest time.
   [[nodiscard]] std::vector<std::int32_t> take(std::int32_t worker, std::int64_t count);
+  /// One user more of pages that are used.
+  void share(std::int32_t worker, std::span<const std::int32_t> pages);
   /// A sequence uses these pages no longer.
   void release(std::int32_t worker, std::span<const std::int32_t> pages);
 

@@ -60,6 +60,13 @@ void SequenceBlocks::drop_from(SequenceId id, std::int64_t length) {
   entry.blocks.resize(std::min(entry.blocks.size(), whole));
 }
 
+bool SequenceBlocks::holds(SequenceId id, std::int64_t position) const {
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return false;
+  const auto block = static_cast<std::size_t>(position / found->second.block_tokens);
+  return block < found->second.blocks.size() && found->second.blocks[block] != nullptr;
+}
+
 void SequenceBlocks::moved(SequenceId id, std::int64_t first_leaf, std::int32_t to,
                            const std::vector<std::int32_t>& pages) {
   const auto found = entries_.find(id);

@@ -32,6 +32,8 @@ class SequenceBlocks {
   /// The sequence is about to drop the rows from `length` on. A block that nobody else holds and
   /// that loses a part has no name any more: what is left of it may be written to.
   void drop_from(SequenceId id, std::int64_t length);
+  /// Whether the sequence holds a named block that has the row at `position`.
+  [[nodiscard]] bool holds(SequenceId id, std::int64_t position) const;
   /// Leaves from `first_leaf` on, as many as fill `pages`, have moved there.
   void moved(SequenceId id, std::int64_t first_leaf, std::int32_t to,
              const std::vector<std::int32_t>& pages);

@@ -107,45 +107,125 @@ std::optional<SequenceId> Sequences::admit(const AdmitRequest& request, const Ad
     fail(ErrorCode::kFailedPrecondition, "request {}: incarnation {} has given all {} sequence ids",
          as.tag, incarnation_, counter_);
   }
+  const bool is_fork = request.parent.id != 0;
+  if (is_fork) check_parent(request, as.tag);
   std::vector<std::string> names = block_names(request.prefix);
-  auto found = place_with_blocks(ledger_, request, names, place(request));
-  if (!found) {
+  auto begun = is_fork ? begin_as_fork(request) : begin_by_names(request, names);
+  const bool waits = !is_fork && request.spread == SpreadPolicy::kAuto;
+  if (!begun) {
     check(request, as.tag);
-    if (request.spread == SpreadPolicy::kAuto) page_waits_.refused(pages_of(request));
+    if (waits) page_waits_.refused(pages_of(request));
     return std::nullopt;
   }
-  page_waits_.admitted(pages_of(request));
+  if (waits) page_waits_.admitted(pages_of(request));
 
-  Sequence s;
+  Sequence& s = begun->sequence;
   s.id = as.id != 0 ? as.id : (static_cast<std::uint64_t>(incarnation_) << 32) | ++counter_;
   s.epoch = 1;
-  s.home = found->assignment.home;
   s.tag = as.tag;
   s.prompt_tokens = request.prompt_tokens;
-  s.present_tokens = std::ssize(found->shared) * request.prefix.block_tokens;
   s.limit_tokens = request.prompt_tokens + request.max_new_tokens;
   s.length = request.prompt_tokens;
-  s.leaves.resize(found->assignment.leaf_owner.size());
   // First of all: room for others is made of idle blocks.
-  for (std::size_t k = 0; k < found->shared.size(); ++k) {
-    ledger_.pages().share_block(*found->shared[k]);
-    const auto begin = static_cast<std::int64_t>(k) * request.prefix.block_tokens;
-    Leaf& leaf = s.leaves[static_cast<std::size_t>(begin / ledger_.table().leaf_tokens())];
-    const std::vector<std::int32_t>& pages = found->shared[k]->pages;
-    leaf.pages.insert(leaf.pages.end(), pages.begin(), pages.end());
+  for (NamedBlock* const block : begun->blocks) ledger_.pages().share_block(*block);
+  if (begun->blocks.empty()) {
+    for (const Leaf& leaf : s.leaves) ledger_.pages().share(leaf.owner, leaf.pages);
   }
   for (std::size_t i = 0; i < s.leaves.size(); ++i) {
     Leaf& leaf = s.leaves[i];
-    leaf.owner = found->assignment.leaf_owner[i];
     const std::int64_t shared = std::ssize(leaf.pages);
     ledger_.pages().reserve(leaf.owner, ledger_.leaf_pages(s, i, s.limit_tokens) - shared);
     const auto own = ledger_.pages().take(leaf.owner, ledger_.leaf_pages(s, i, s.length) - shared);
     leaf.pages.insert(leaf.pages.end(), own.begin(), own.end());
   }
+  if (begun->copied_page >= 0) {
+    const int leaf_tokens = ledger_.table().leaf_tokens();
+    const Leaf& leaf = s.leaves[static_cast<std::size_t>(s.present_tokens / leaf_tokens)];
+    const std::int64_t row = s.present_tokens % leaf_tokens;
+    copy_page(leaf.owner, begun->copied_page,
+              leaf.pages[static_cast<std::size_t>(row / kPageTokens)],
+              static_cast<std::int32_t>(row % kPageTokens));
+  }
   const SequenceId id = s.id;
-  ledger_.begin(std::move(s), request.spread);
-  blocks_.begin(id, request.prefix.block_tokens, std::move(names), std::move(found->shared));
+  ledger_.begin(std::move(s), begun->spread);
+  blocks_.begin(id, request.prefix.block_tokens, std::move(names), std::move(begun->blocks));
   return id;
+}
+
+/// Where placement wants the sequence, or where its first blocks lie.
+std::optional<Sequences::Beginning> Sequences::begin_by_names(
+    const AdmitRequest& request, const std::vector<std::string>& names) {
+  auto found = place_with_blocks(ledger_, request, names, place(request));
+  if (!found) return {};
+  Beginning begun{.spread = request.spread, .blocks = std::move(found->shared)};
+  Sequence& s = begun.sequence;
+  s.home = found->assignment.home;
+  s.present_tokens = std::ssize(begun.blocks) * request.prefix.block_tokens;
+  for (const std::int32_t owner : found->assignment.leaf_owner) s.leaves.push_back({owner, {}});
+  for (std::size_t k = 0; k < begun.blocks.size(); ++k) {
+    const auto begin = static_cast<std::int64_t>(k) * request.prefix.block_tokens;
+    Leaf& leaf = s.leaves[static_cast<std::size_t>(begin / ledger_.table().leaf_tokens())];
+    const std::vector<std::int32_t>& pages = begun.blocks[k]->pages;
+    leaf.pages.insert(leaf.pages.end(), pages.begin(), pages.end());
+  }
+  return begun;
+}
+
+void Sequences::check_parent(const AdmitRequest& request, std::int64_t tag) const {
+  const Parent& parent = request.parent;
+  const Sequence& s = ledger_.table().at(parent.id);
+  if (parent.epoch != s.epoch) {
+    fail(ErrorCode::kStaleEpoch, "request {}: fork of sequence {} at epoch {}: it is at {}", tag,
+         parent.id, parent.epoch, s.epoch);
+  }
+  if (ledger_.running().at(parent.id).arriving) {
+    fail(ErrorCode::kFailedPrecondition,
+         "request {}: fork of sequence {}, whose prompt is arriving", tag, parent.id);
+  }
+  if (parent.length < 1 || parent.length > s.length) {
+    fail(ErrorCode::kInvalidArgument,
+         "request {}: fork of {} tokens of sequence {}, expected 1 .. {}", tag, parent.length,
+         parent.id, s.length);
+  }
+  if (parent.length > request.prompt_tokens ||
+      parent.length == request.prompt_tokens + request.max_new_tokens) {
+    fail(ErrorCode::kInvalidArgument,
+         "request {}: a fork of {} tokens has a prompt of as many at least, and room for one more: "
+         "{} + {}",
+         tag, parent.length, request.prompt_tokens, request.max_new_tokens);
+  }
+  // An order reads all pages before it writes any.
+  const int leaf_tokens = ledger_.table().leaf_tokens();
+  const Leaf& leaf = s.leaves[static_cast<std::size_t>((parent.length - 1) / leaf_tokens)];
+  const auto page = static_cast<std::size_t>((parent.length - 1) % leaf_tokens / kPageTokens);
+  if (is_copied_to(leaf.owner, leaf.pages[page])) {
+    fail(ErrorCode::kUnavailable, "request {}: fork of sequence {}, whose last rows are copied",
+         tag, parent.id);
+  }
+}
+
+/// The parent's whole pages, whoever has named them: a fork holds no blocks.
+std::optional<Sequences::Beginning> Sequences::begin_as_fork(const AdmitRequest& request) const {
+  const Sequence& parent = ledger_.table().at(request.parent.id);
+  const std::int64_t length = request.parent.length;
+  const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
+  const int leaf_tokens = ledger_.table().leaf_tokens();
+  Beginning begun{.sequence = parent, .spread = ledger_.running().at(parent.id).spread};
+  Sequence& s = begun.sequence;
+  s.present_tokens = length;
+  s.leaves.resize(static_cast<std::size_t>(ceil_div(length, leaf_tokens)));
+  std::vector<std::int32_t>& last = s.leaves.back().pages;
+  const std::int64_t rows = length - (std::ssize(s.leaves) - 1) * leaf_tokens;
+  const auto whole = static_cast<std::size_t>(rows / kPageTokens);
+  if (rows % kPageTokens != 0) begun.copied_page = last[whole];
+  last.resize(whole);
+  const std::int64_t last_rows =
+      std::min<std::int64_t>(leaf_tokens, limit - (std::ssize(s.leaves) - 1) * leaf_tokens);
+  const auto owners = owners_of_more(
+      s, limit, ceil_div(last_rows, std::int64_t{kPageTokens}) - static_cast<std::int64_t>(whole));
+  if (!owners) return {};
+  for (const std::int32_t owner : *owners) s.leaves.push_back({owner, {}});
+  return begun;
 }
 
 void Sequences::prompt_arrived(SequenceId id) {
@@ -247,8 +327,16 @@ void Sequences::truncate(SequenceId id, std::int64_t length) {
     }
   }
   const auto last = static_cast<std::size_t>(length / ledger_.table().leaf_tokens());
-  const bool copies = length % kPageTokens != 0 && length < s.length &&
-                      is_shared(s.leaves[last], s.leaves[last].pages[kept_of(last) - 1]);
+  // What a block of another one's holds is not written to, even if nobody uses it now.
+  const auto is_named = [&](const Leaf& leaf, std::int32_t page) {
+    return ledger_.pools()[static_cast<std::size_t>(leaf.owner)].kept(page) &&
+           !blocks_.holds(id, length);
+  };
+  const auto must_copy = [&](const Leaf& leaf) {
+    const std::int32_t page = leaf.pages[kept_of(last) - 1];
+    return !is_copied_to(leaf.owner, page) && (is_shared(leaf, page) || is_named(leaf, page));
+  };
+  const bool copies = length % kPageTokens != 0 && length < s.length && must_copy(s.leaves[last]);
   if (copies) ++left_to_others[s.leaves[last].owner];
   for (const auto& [worker, pages] : left_to_others) {
     const PagePool& pool = ledger_.pools()[static_cast<std::size_t>(worker)];
@@ -267,31 +355,52 @@ void Sequences::truncate(SequenceId id, std::int64_t length) {
     ledger_.pages().reserve(leaf.owner, std::ssize(dropped));
   }
   TruncateOp op{id, s.epoch + 1, length};
-  if (copies)
-    op.copied_page = copy_page(s.leaves[last].owner, s.leaves[last].pages[kept_of(last) - 1]);
+  if (copies) {
+    const std::int32_t worker = s.leaves[last].owner;
+    const std::int32_t page = s.leaves[last].pages[kept_of(last) - 1];
+    ledger_.pages().reserve(worker, 1);
+    op.copied_page = ledger_.pages().take(worker, 1).front();
+    copy_page(worker, page, op.copied_page, static_cast<std::int32_t>(length % kPageTokens));
+    ledger_.pages().release(worker, std::span(&page, 1));
+  }
   ledger_.decide(op);
 }
 
-/// Gives up a page that others use for one with the same rows.
-std::int32_t Sequences::copy_page(std::int32_t worker, std::int32_t page) {
-  ledger_.pages().reserve(worker, 1);
-  const std::int32_t copy = ledger_.pages().take(worker, 1).front();
-  for (std::int32_t layer = 0; layer < layers_; ++layer) {
-    copies_.push_back(
-        {.from = worker, .from_page = page, .to = worker, .to_page = copy, .layer = layer});
-  }
-  ledger_.pages().release(worker, std::span(&page, 1));
-  return copy;
+void Sequences::copy_page(std::int32_t worker, std::int32_t from, std::int32_t to,
+                          std::int32_t rows) {
+  copying_.push_back({worker, from, to, rows});
+  for (const std::int32_t page : {from, to}) ledger_.pages().share(worker, std::span(&page, 1));
+}
+
+/// Whether a page waits for rows of another one.
+bool Sequences::is_copied_to(std::int32_t worker, std::int32_t page) const {
+  return std::ranges::any_of(copying_,
+                             [&](const Copying& c) { return c.worker == worker && c.to == page; });
 }
 
 void Sequences::order_taken() {
-  order_.copies.insert(order_.copies.end(), copies_.begin(), copies_.end());
-  taken_ = std::exchange(copies_, {});
+  taken_ = copying_.size();
+  for (const Copying& c : copying_) {
+    for (std::int32_t layer = 0; layer < layers_; ++layer) {
+      order_.copies.push_back({.from = c.worker,
+                               .from_page = c.from,
+                               .to = c.worker,
+                               .to_page = c.to,
+                               .layer = layer,
+                               .rows = c.rows});
+    }
+  }
 }
 
 void Sequences::order_ended(bool ok) {
-  if (!ok) copies_.insert(copies_.begin(), taken_.begin(), taken_.end());
-  taken_.clear();
+  const std::size_t copied = ok ? taken_ : 0;
+  for (const Copying& c : std::span(copying_).first(copied)) {
+    for (const std::int32_t page : {c.from, c.to}) {
+      ledger_.pages().release(c.worker, std::span(&page, 1));
+    }
+  }
+  copying_.erase(copying_.begin(), copying_.begin() + static_cast<std::ptrdiff_t>(copied));
+  taken_ = 0;
 }
 
 /// Gives back all pages of a sequence, those still promised to it, and its blocks.

@@ -37,9 +37,12 @@ class Sequences {
   /// (IngestTable). Moves that hold pages it needs are cancelled. No value: no room now, try again
   /// when something was freed; `auto` may wait for a worker with all its pages, see PageWaits for
   /// how long. Of a prefix's blocks the sequence shares the first ones that lie where it goes, see
-  /// place_with_blocks(). Throws kTooLarge for a request that an empty pool could not hold,
-  /// kInvalidArgument for bad lengths or a bad prefix, kAlreadyExists for a given id that is in the
-  /// pool, kFailedPrecondition when all ids of the incarnation were given; nothing is changed then.
+  /// place_with_blocks(). A fork lies where its parent does; it shares whole pages and copies the
+  /// last one. Throws kTooLarge for a request that an empty pool could not hold, kInvalidArgument
+  /// for bad lengths or a bad prefix, kAlreadyExists for a given id that is in the pool,
+  /// kFailedPrecondition when all ids of the incarnation were given or the parent's prompt is
+  /// arriving, kNotFound and kStaleEpoch for the parent, kUnavailable while its last page is
+  /// copied; nothing is changed then.
   [[nodiscard]] std::optional<SequenceId> admit(const AdmitRequest& request,
                                                 const AdmitAs& as = {});
   /// Throws what admit() would throw: tells before a run whether all its requests can ever be held.
@@ -65,8 +68,8 @@ class Sequences {
   void truncate(SequenceId id, std::int64_t length);
   /// The order is about to be executed.
   void order_taken();
-  /// It has ended on all ranks, and succeeded or not: pages that truncate() wanted copied are
-  /// copied by the next one then.
+  /// It has ended on all ranks, and succeeded or not: pages that it should have copied are copied
+  /// by the next one then.
   void order_ended(bool ok);
   /// Throws kNotFound, kFailedPrecondition while the sequence is in an open step.
   void free(SequenceId id);
@@ -77,13 +80,27 @@ class Sequences {
   void release_closed(std::uint64_t drained_round);
   /// Sequences that were closed and not released.
   [[nodiscard]] std::size_t closing() const noexcept { return closed_.size(); }
+  /// Pages that are to be copied, or are in the order that is executed.
+  [[nodiscard]] std::size_t copying() const noexcept { return copying_.size(); }
 
  private:
+  /// A new sequence with the pages that it shares; to their owners the rest is added.
+  struct Beginning {
+    Sequence sequence = {};
+    SpreadPolicy spread = SpreadPolicy::kAuto;
+    std::vector<NamedBlock*> blocks = {};  // that it shares, or:
+    std::int32_t copied_page = -1;         // whose rows its first own page begins with
+  };
+  [[nodiscard]] std::optional<Beginning> begin_by_names(const AdmitRequest& request,
+                                                        const std::vector<std::string>& names);
+  [[nodiscard]] std::optional<Beginning> begin_as_fork(const AdmitRequest& request) const;
+  void check_parent(const AdmitRequest& request, std::int64_t tag) const;
   [[nodiscard]] std::optional<Assignment> place(const AdmitRequest& request);
   [[nodiscard]] std::optional<std::vector<std::int32_t>> owners_of_more(const Sequence& s,
                                                                         std::int64_t limit_tokens,
                                                                         std::int64_t last) const;
-  [[nodiscard]] std::int32_t copy_page(std::int32_t worker, std::int32_t page);
+  [[nodiscard]] bool is_copied_to(std::int32_t worker, std::int32_t page) const;
+  void copy_page(std::int32_t worker, std::int32_t from, std::int32_t to, std::int32_t rows);
   void release_pages(const Sequence& s);
   void end(SequenceId id);
 
@@ -97,11 +114,16 @@ class Sequences {
   PageWaits page_waits_;
   struct Closed {
     std::uint64_t round = 0;  // of the order that ended it
-    Sequence sequence;
+    Sequence sequence = {};
   };
-  std::deque<Closed> closed_;     // not released, by round
-  std::vector<PageCopy> copies_;  // for the next order, of pages that were shared
-  std::vector<PageCopy> taken_;   // in the order that is executed
+  std::deque<Closed> closed_;  // not released, by round
+  /// Rows of a page that others use are copied to one of a sequence. Both pages stay used until an
+  /// order has succeeded.
+  struct Copying {
+    std::int32_t worker = 0, from = 0, to = 0, rows = 0;
+  };
+  std::vector<Copying> copying_;
+  std::size_t taken_ = 0;  // of them are in the order that is executed
   std::uint32_t counter_ = 0;
 };
 

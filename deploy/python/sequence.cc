@@ -198,6 +198,35 @@ std::optional<Deadline> deadline_of(std::optional<double> timeout) {
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*timeout)));
 }
 
+namespace {
+
+/// As many tokens at most as the parent, unless the caller says otherwise.
+std::unique_ptr<Sequence> fork(Sequence& parent, std::optional<std::int64_t> length,
+                               std::optional<std::int64_t> max_new_tokens,
+                               std::optional<std::int64_t> prompt_tokens,
+                               const std::optional<Prefix>& prefix, std::optional<double> timeout) {
+  const Use use(parent);
+  const SharedTier kept = parent.shared_tier();
+  TierClient& tier = parent.tier();
+  const SequenceHandle& handle = parent.handle;
+  const std::int64_t rows = length.value_or(handle.length);
+  const std::int64_t prompt = prompt_tokens.value_or(rows);
+  const std::int64_t room = handle.prompt_tokens + handle.max_new_tokens - prompt;
+  const AdmitRequest request{
+      .prompt_tokens = prompt,
+      .max_new_tokens = max_new_tokens.value_or(std::max<std::int64_t>(room, 0)),
+      .prefix = prefix.value_or(Prefix{}),
+      .parent = parent_of(handle, rows)};
+  SequenceHandle forked;
+  {
+    const Unlocked unlocked;
+    forked = tier.admit(request, deadline_of(timeout));
+  }
+  return std::make_unique<Sequence>(kept, std::move(forked));
+}
+
+}  // namespace
+
 void bind_sequence(nb::module_& module) {
   bind_shape(module);
   nb::class_<Sequence>(
@@ -261,6 +290,21 @@ void bind_sequence(nb::module_& module) {
       .def("extend", &extend, "max_new_tokens"_a, nb::kw_only(), "timeout"_a = nb::none(),
            "Makes room for that many tokens after the prompt, where admission reserved less.\n\n"
            "Raises PoolFull where there is no room now, TooLarge where there never is.")
+      .def(
+          "fork", &fork, "length"_a = nb::none(), "max_new_tokens"_a = nb::none(), nb::kw_only(),
+          "prompt_tokens"_a = nb::none(), "prefix"_a = nb::none(), "timeout"_a = nb::none(),
+          nb::sig("def fork(self, length: int | None = None, max_new_tokens: int | None = None, *, "
+                  "prompt_tokens: int | None = None, prefix: Prefix | None = None, "
+                  "timeout: float | None = None) -> Sequence"),
+          "A new sequence that begins with this one's first `length` rows (None: all), which are "
+          "not\n"
+          "copied but for the last page of 64. It has a lease of its own, and lies where this one "
+          "does.\n\n"
+          "prompt_tokens: more than `length`: rows from there on are pushed, as present_tokens "
+          "says.\n"
+          "max_new_tokens: None: what this one's room leaves. Raises FailedPrecondition while rows "
+          "of\n"
+          "this one's prompt are missing, PoolFull where there is no room now.")
       .def("truncate", &truncate, "length"_a, nb::kw_only(), "timeout"_a = nb::none(),
            "Drops the rows from `length` on, between steps.")
       .def("refresh", &refresh, nb::kw_only(), "timeout"_a = nb::none(),

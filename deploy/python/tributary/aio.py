@@ -70,6 +70,10 @@ class AsyncSequence(_Awaitable):
     def present_tokens(self) -> int:
         return self._inner.present_tokens
 
+    async def fork(self, *arguments: Any, **options: Any) -> "AsyncSequence":
+        """Sequence.fork(): an AsyncSequence, freed at the end of its `async with`."""
+        return await _admitted(self._executor, self._inner.fork, *arguments, **options)
+
     push = _awaited(Sequence.push)
     pull = _awaited(Sequence.pull)
     wait_ready = _awaited(Sequence.wait_ready)
@@ -77,6 +81,17 @@ class AsyncSequence(_Awaitable):
     truncate = _awaited(Sequence.truncate)
     refresh = _awaited(Sequence.refresh)
     free = _awaited(Sequence.free)
+
+
+async def _admitted(executor: concurrent.futures.Executor, admit: Callable[..., Sequence],
+                    *arguments: Any, **options: Any) -> AsyncSequence:
+    """The new sequence that `admit` returns; it is freed where nobody waits for it any more."""
+    admitted = executor.submit(admit, *arguments, **options)
+    try:
+        return AsyncSequence(await asyncio.wrap_future(admitted), executor)
+    except asyncio.CancelledError:
+        admitted.add_done_callback(_free)  # nobody else knows of it
+        raise
 
 
 class AsyncStep(_Awaitable):
@@ -127,13 +142,8 @@ class AsyncClient(_Awaitable):
     async def admit(self, prompt_tokens: int, max_new_tokens: int, wait: float | None = None,
                     **options: Any) -> AsyncSequence:
         """Client.admit(): an AsyncSequence, freed at the end of its `async with`."""
-        admitted = self._executor.submit(self.client.admit, prompt_tokens, max_new_tokens, wait,
-                                         **options)
-        try:
-            return AsyncSequence(await asyncio.wrap_future(admitted), self._executor)
-        except asyncio.CancelledError:
-            admitted.add_done_callback(_free)  # nobody else knows of it
-            raise
+        return await _admitted(self._executor, self.client.admit, prompt_tokens, max_new_tokens,
+                               wait, **options)
 
     async def adopt(self, sequence: Sequence, **options: Any) -> AsyncSequence:
         """Client.adopt(), of a Sequence."""

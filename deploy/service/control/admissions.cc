@@ -124,6 +124,7 @@ bool Admissions::answer_by_key(const AdmitRequest& request, Done& done) {
   const bool same = proves_itself(request, entry.request) &&
                     entry.request.prompt_tokens == request.prompt_tokens &&
                     entry.request.max_new_tokens == request.max_new_tokens &&
+                    (!entry.spread_known || entry.request.parent == request.parent) &&
                     (!entry.spread_known || entry.request.spread == request.spread);
   if (!same) {
     done(refusal(ErrorCode::kAlreadyExists,
@@ -214,6 +215,10 @@ void Admissions::take(const std::shared_ptr<Pending>& pending, const std::string
     case ErrorCode::kFailedPrecondition:  // it drains, and has not told us yet
     case ErrorCode::kUnavailable:
     case ErrorCode::kPoolLost:
+      if (pending->request.parent.id != 0 && reply.code != ErrorCode::kPoolFull) {
+        finish(pending, refusal(reply.code, reply.message));  // no other pool has its parent
+        return;
+      }
       pending->last = Status(reply.code, reply.message);
       if (reply.code != ErrorCode::kTooLarge) pending->all_too_large = false;
       ask_next(pending);

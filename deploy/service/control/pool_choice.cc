@@ -18,6 +18,13 @@ bool could_hold(const RegisterPool& pool, const AdmitRequest& request) {
 }
 
 std::vector<std::string> pools_to_ask(const PoolRegistry& registry, const AdmitRequest& request) {
+  if (request.parent.id != 0) {
+    const std::string* pool = registry.pool_of(request.parent.id);
+    if (pool == nullptr) {
+      fail(ErrorCode::kNotFound, "fork of sequence {}, which is in no pool", request.parent.id);
+    }
+    return {*pool};
+  }
   struct Candidate {
     PoolRank rank;
     std::string name;

@@ -55,6 +55,11 @@ struct SequenceHandle : SequenceInfo {
   PoolShape shape;                     ///< the pool's heads, widths, layers and types
 };
 
+/// The first `length` rows of a sequence, for AdmitRequest::parent.
+[[nodiscard]] inline Parent parent_of(const SequenceHandle& sequence, std::int64_t length) {
+  return {.id = sequence.id, .epoch = sequence.epoch, .length = length, .token = sequence.token};
+}
+
 /// {"sequence_id": "ID", "epoch", "state", "missing", "pool", "home", "prompt_tokens",
 /// "max_new_tokens", "present_tokens", "length", "token": "HEX", "lease_ms", "extents": [{"begin",
 /// "end", "rank"}], "workers": [{"rank", "address"}], "shape": {fields of PoolShape, data types by
@@ -69,8 +74,9 @@ struct SequenceHandle : SequenceInfo {
 [[nodiscard]] std::vector<std::string> parse_workers(std::string_view text);
 
 /// {"prompt_tokens", "max_new_tokens", "spread", "prefix": {"block_tokens", "key_bytes", "keys":
-/// "HEX", "cache_salt": "HEX"}}, without `prefix` where it has no keys; key and secret travel in
-/// headers of their own. Throws as check_keys().
+/// "HEX", "cache_salt": "HEX"}, "parent": {"sequence_id": "ID", "epoch", "length", "token":
+/// "HEX"}}, without `prefix` where it has no keys and without `parent` where there is none; key and
+/// secret travel in headers of their own. Throws as check_keys().
 [[nodiscard]] std::string to_json(const AdmitRequest& request);
 /// Throws kMalformedInput for text that to_json() does not write, except that `spread` may be left
 /// out.

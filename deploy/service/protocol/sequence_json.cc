@@ -184,11 +184,31 @@ void take_sequence(JsonObject& object, SequenceInfo& sequence) {
   }
 }
 
+json parent_to_json(const Parent& parent) {
+  return {{"sequence_id", id_text(parent.id)},
+          {"epoch", parent.epoch},
+          {"length", parent.length},
+          {"token", wire::token_text(parent.token)}};
+}
+
+Parent parent_from_json(const json& value, std::string_view what) {
+  JsonObject object(value, what);
+  Parent parent;
+  parent.id = parse_id(object.text("sequence_id", 20));
+  parent.epoch = object.integer<std::uint32_t>("epoch", 1);
+  parent.length = object.integer<std::int64_t>("length", 1, kMaxSequenceTokens);
+  parent.token = wire::parse_token(object.text("token", 32));
+  object.end();
+  if (parent.id == 0) fail(ErrorCode::kMalformedInput, "{}: id 0", object.path("sequence_id"));
+  return parent;
+}
+
 void put_request(json& object, const AdmitRequest& request) {
   object["prompt_tokens"] = request.prompt_tokens;
   object["max_new_tokens"] = request.max_new_tokens;
   object["spread"] = spread_policy_name(request.spread);
   if (!request.prefix.keys.empty()) object["prefix"] = prefix_to_json(request.prefix);
+  if (request.parent.id != 0) object["parent"] = parent_to_json(request.parent);
 }
 
 AdmitRequest take_request(JsonObject& object) {
@@ -203,6 +223,9 @@ AdmitRequest take_request(JsonObject& object) {
   }
   if (object.has("prefix")) {
     request.prefix = prefix_from_json(object.value("prefix"), object.path("prefix"));
+  }
+  if (object.has("parent")) {
+    request.parent = parent_from_json(object.value("parent"), object.path("parent"));
   }
   return request;
 }

@@ -10,9 +10,9 @@ import threading
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from ..errors import FailedPrecondition, InvalidArgument, Unsupported
+from ..errors import FailedPrecondition, InvalidArgument
 from .heads import heads_of, model_of
-from .passes import PromptPass, StepPass, free, real_tokens, visible
+from .passes import STEP_TOKENS, PromptPass, StepPass, free, pull, real_tokens, visible
 
 # A layer's update() comes just before its attention function, in the same thread.
 _handed_over = threading.local()
@@ -26,6 +26,12 @@ def take_update(module):
             'attn_implementation="tributary" without its cache: give the model '
             "past_key_values=tributary.transformers.TributaryCache(client, model.config, ...)")
     return update[0], update[2]
+
+
+def _fork(sequence):
+    """Another one of the same rows and the same room."""
+    room = sequence.prompt_tokens + sequence.max_new_tokens - sequence.length
+    return sequence.fork(max_new_tokens=max(room, 1))
 
 
 class _Layer(CacheLayerMixin):
@@ -45,7 +51,8 @@ class _Layer(CacheLayerMixin):
         pass
 
     def update(self, key_states, value_states, *arguments, **options):
-        """Returns what it is given: keys and values of the new tokens alone."""
+        """Returns what the model attends to by itself: all of a prompt or of what follows on one. Of
+        a step it returns what it is given, the new tokens' alone."""
         before = getattr(_handed_over, "update", None)
         if before is not None and before[0] is self._cache:
             _handed_over.update = None
@@ -53,8 +60,17 @@ class _Layer(CacheLayerMixin):
                 f"the attention of layer {before[1]} was not the tier's: load the model with "
                 'attn_implementation="tributary"')
         rows = self._cache.heads.rows(key_states, value_states)
+        if self._cache.length and self._cache.is_prompt(rows.shape[1]):
+            past = self._cache.heads.states(self._cache.pull(self._layer, rows))
+            key_states, value_states = (torch.cat([old.to(new), new], dim=2) for old, new in
+                                        zip(past, (key_states, value_states)))
         _handed_over.update = self._cache, self._layer, rows
         return key_states, value_states
+
+    def select(self, indices):
+        """The batch's sequences `indices`, in their order."""
+        if self._indexer_keys is not None:
+            self._indexer_keys = self._indexer_keys[indices.to(self._indexer_keys.device)]
 
     def update_indexer(self, keys):
         """Adds the new tokens' keys [B, T, D] of the model's indexer, which selects rows in this
@@ -80,17 +96,19 @@ class TributaryCache(Cache):
             model.generate(**inputs, past_key_values=cache, max_new_tokens=64)
 
     The first forward pass brings the prompts: the model attends to them itself, and their rows go
-    to the tier. Every later one is a decode step of at most 16 tokens. Padding stays here. A pass
-    that fails leaves the sequences as they were before it. The sequences are freed by close(), at
-    the end of the block, or by reset(); else the tier keeps them for as long as `client` lives.
+    to the tier. A later one of at most 16 tokens is a decode step. One of more, the next turn of a
+    conversation, is like a prompt: the model gets the rows back that there are, the tier keeps
+    them, and only the new ones are sent. Padding stays here. A pass that fails leaves the sequences
+    as they were before it. The sequences are freed by close(), at the end of the block, or by
+    reset(); else the tier keeps them for as long as `client` lives.
 
-    Greedy decoding, sampling and assisted generation; beam search is refused. Errors are
-    tributary.Error and below, as those of the calls underneath.
+    Greedy decoding, sampling, beam search and assisted generation. Errors are tributary.Error and
+    below, as those of the calls underneath.
     """
 
     def __init__(self, client, config, max_new_tokens: int, **options):
-        """config: the model's. max_new_tokens: room of each sequence besides its prompt (with
-        generate(prefill_chunk_size=...), besides the first chunk). options: of Client.admit(),
+        """config: the model's. max_new_tokens: room of each sequence besides its prompt; a later
+        pass of more than 16 tokens makes as much room behind them. options: of Client.admit(),
         `wait` and `spread`. Raises Unsupported for a model that a tier does not serve."""
         if max_new_tokens < 0:
             raise InvalidArgument(f"max_new_tokens {max_new_tokens}: expected 0 or more")
@@ -145,15 +163,42 @@ class TributaryCache(Cache):
         self._real = real
 
     def reorder_cache(self, beam_idx):
-        raise Unsupported("beam search: sequences of a tier share no rows; use num_beams=1")
+        self.batch_select_indices(beam_idx)
 
     def batch_repeat_interleave(self, repeats):
-        raise Unsupported("repeating a cache: sequences of a tier share no rows")
+        self.batch_select_indices(torch.arange(len(self._real)).repeat_interleave(repeats))
 
     def batch_select_indices(self, indices):
-        raise Unsupported("selecting of a cache: sequences of a tier share no rows")
+        """Who is taken more than once is forked, who is not taken is freed."""
+        self._give_up()
+        chosen, forks = [], []
+        left = dict(enumerate(self._sequences))
+        try:
+            for index in indices.tolist() if self._sequences else ():
+                sequence = left.pop(index, None)
+                if sequence is None:
+                    sequence = _fork(self._sequences[index])
+                    forks.append(sequence)
+                chosen.append(sequence)
+        except BaseException:
+            free(forks)
+            raise
+        free(left.values())
+        self._sequences, self._real = chosen, self._real[indices.cpu()]
+        for layer in self.layers:
+            layer.select(indices)
 
     # The attention function's side.
+
+    def is_prompt(self, tokens: int) -> bool:
+        """Whether the model attends to a pass of as many tokens by itself."""
+        return not self.length or tokens > STEP_TOKENS
+
+    def pull(self, layer: int, like: torch.Tensor) -> torch.Tensor:
+        """The rows of a layer that there are, [B, L, C + R]; zeros stand for padding."""
+        if not any(sequence.length for sequence in self._sequences):
+            return like.new_zeros(*self._real.shape, like.shape[-1])
+        return pull(self._client, self._sequences, self._real, layer, like)
 
     def selected(self, indices: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """What the new tokens select, [B, T, K] of all tokens so far with padding, as positions of
@@ -186,10 +231,11 @@ class TributaryCache(Cache):
         if len(past) != batch:
             raise InvalidArgument(f"a batch of {batch}: the cache holds {len(past)} sequences")
         real = real_tokens(mask, past, tokens)
-        if self.length:
-            self._pass = StepPass(self._client, self._sequences, real)
+        if self.is_prompt(tokens):
+            self._pass = PromptPass(self._client, real, self._sequences, self._room, self._check,
+                                    **self._options)
         else:
-            self._pass = PromptPass(self._client, real, self._room, self._check, **self._options)
+            self._pass = StepPass(self._client, self._sequences, real)
 
     def use_pool_weights(self, norm_eps: float):
         """Before the first pass: from now on the pool's norms stand for the model's."""
@@ -207,9 +253,10 @@ class TributaryCache(Cache):
     def _end(self):
         self._pass.end()
         if isinstance(self._pass, PromptPass):
-            self._sequences, self._real = self._pass.sequences, self._pass.real
-        else:
-            self._real = torch.cat([self._real, self._pass.real], dim=1)
+            free(self._sequences)
+            self._sequences = self._pass.sequences
+        real = self._pass.real
+        self._real = torch.cat([self._real, real], dim=1) if self.length else real
         self._pass = None
 
     def _give_up(self):

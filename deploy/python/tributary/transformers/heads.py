@@ -42,6 +42,13 @@ class LatentHeads:
                 f"over latents of {self.kv_lora_rank} values; 5.23 does")
         return torch.cat([latent[:, 0], self._paired(rotated[:, 0])], dim=-1)
 
+    def states(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What rows() was given, of rows [B, T, C + R]."""
+        latent, rotated = rows[:, None].split([self.kv_lora_rank, self.qk_rope_head_dim], dim=-1)
+        if self.halves:
+            rotated = rotated.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+        return latent, rotated
+
     def queries(self, module, query: torch.Tensor) -> torch.Tensor:
         """[n, H, N + R] -> [n, H, C + R]: W_UK absorbed."""
         plain, rotated = query.split([self.qk_nope_head_dim, self.qk_rope_head_dim], dim=-1)
@@ -89,6 +96,12 @@ class GroupedHeads:
         batch, _, tokens, _ = keys.shape
         rows = self.grouped.rows(*(_numpy(x.transpose(1, 2).flatten(0, 1)) for x in (keys, values)))
         return torch.from_numpy(rows).view(batch, tokens, -1)
+
+    def states(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What rows() was given, of rows [B, T, 2 * K * D]."""
+        values, keys = (part.unflatten(-1, (self.grouped.kv_heads, -1)).transpose(1, 2)
+                        for part in rows.chunk(2, dim=-1))
+        return keys, values
 
     def queries(self, module, query: torch.Tensor) -> torch.Tensor:
         """[n, H, D] -> [n, H, 2 * K * D]."""

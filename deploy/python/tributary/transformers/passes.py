@@ -44,16 +44,34 @@ def real_tokens(mask: torch.Tensor | None, past: torch.Tensor, tokens: int) -> t
     return new
 
 
-class PromptPass:
-    """The model attends to its prompts by itself; their rows go to the tier."""
+def pull(client, sequences, real: torch.Tensor, layer: int, like: torch.Tensor) -> torch.Tensor:
+    """The rows that a layer's sequences have, [B, L, C + R], where `real` [B, L] marks those that are
+    no padding; of the type and on the device of `like`."""
+    shape = sequences[0].shape
+    rows = torch.zeros(*real.shape, shape.latent_dim, dtype=_DTYPES[shape.row_format])
+    own = [torch.empty(s.length, shape.latent_dim, dtype=rows.dtype) for s in sequences]
+    client.pull([(s, layer, 0, s.length) for s in sequences if s.length],
+                [part for part in own if len(part)])
+    rows[real] = torch.cat(own)
+    return rows.to(like)
 
-    def __init__(self, client, real: torch.Tensor, room: int, check, **options):
-        """Admits a sequence for each prompt, with `room` tokens besides; calls check(shape)."""
+
+class PromptPass:
+    """The model attends to prompts by itself, or to what follows on sequences that there are; the new
+    rows go to the tier."""
+
+    def __init__(self, client, real: torch.Tensor, parents, room: int, check, **options):
+        """Admits a sequence for each prompt, or forks that of its past, with `room` tokens besides;
+        calls check(shape)."""
         self.real = real
-        self.sequences = []
+        self.sequences, self._begins = [], []
         try:
-            for prompt_tokens in real.sum(1).tolist():
-                self.sequences.append(client.admit(prompt_tokens, room, **options))
+            for count, parent in zip(real.sum(1).tolist(), parents or [None] * len(real)):
+                past = parent.length if parent else 0
+                self._begins.append(past)
+                self.sequences.append(
+                    parent.fork(past, room, prompt_tokens=past + count) if past else
+                    client.admit(count, room, **options))
                 check(self.sequences[-1].shape)
         except BaseException:
             self.give_up()
@@ -61,10 +79,10 @@ class PromptPass:
 
     def push(self, layer: int, rows: torch.Tensor) -> None:
         """rows: [B, T, C + R]."""
-        for sequence, own, real in zip(self.sequences, rows, self.real):
+        for sequence, begin, own, real in zip(self.sequences, self._begins, rows, self.real):
             own = own[real].to("cpu", _DTYPES[sequence.shape.row_format]).contiguous()
             if len(own):
-                sequence.push(layer, 0, own)
+                sequence.push(layer, begin, own)
 
     def end(self) -> None:
         for sequence in self.sequences:
@@ -79,10 +97,7 @@ class StepPass:
     """The tier attends."""
 
     def __init__(self, client, sequences, real: torch.Tensor):
-        if real.shape[1] > STEP_TOKENS:
-            raise Unsupported(
-                f"{real.shape[1]} new tokens after a prompt: a step has at most {STEP_TOKENS}; "
-                f"generate(prefill_chunk_size={STEP_TOKENS}) takes more")
+        """At most STEP_TOKENS new ones each."""
         self.real = real
         counts = real.sum(1).tolist()
         own = [(sequence, count) for sequence, count in zip(sequences, counts) if count]

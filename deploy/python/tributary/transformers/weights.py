@@ -21,8 +21,8 @@ def norm_eps(attention: torch.nn.Module) -> float:
 
 
 class PoolAttention(torch.nn.Module):
-    """Stands in a decoder layer in the place of its attention module, which prompts still go
-    through; a step's hidden states go to the tier, and come back as `o_proj` left them."""
+    """Stands in a decoder layer in the place of its attention module, which prompts and whatever has
+    more tokens than a step still go through; a step's hidden states go to the tier, and come back as `o_proj` left them."""
 
     def __init__(self, own: torch.nn.Module):
         super().__init__()
@@ -31,13 +31,14 @@ class PoolAttention(torch.nn.Module):
     def forward(self, hidden_states: torch.Tensor, *arguments, attention_mask=None,
                 past_key_values=None, **options):
         """hidden_states: [B, T, hidden_size] -> (the same shape, None)."""
-        if isinstance(past_key_values, TributaryCache) and not past_key_values.length:
+        batch, tokens, _ = hidden_states.shape
+        ours = isinstance(past_key_values, TributaryCache)
+        if ours and not past_key_values.length:
             past_key_values.use_pool_weights(norm_eps(self.own))
-        if not isinstance(past_key_values, TributaryCache) or not past_key_values.length:
+        if not ours or past_key_values.is_prompt(tokens):
             return self.own(hidden_states, *arguments, attention_mask=attention_mask,
                             past_key_values=past_key_values, **options)
         layer = self.own.layer_idx
-        batch, tokens, _ = hidden_states.shape
         with past_key_values.layer_of_pass(layer, batch, tokens, attention_mask) as running:
             output = torch.zeros_like(hidden_states)
             output[running.real] = running.forward(layer, hidden_states[running.real]).to(output)

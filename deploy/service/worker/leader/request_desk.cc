@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "comm/wire/access_token.h"
+#include "comm/wire/mac.h"
 #include "core/base/error.h"
 #include "core/base/limits.h"
 
@@ -248,6 +249,7 @@ void RequestDesk::admit(const Admit& request, Time now) {
   std::optional<SequenceId> id;
   const Status status = status_of([&] {
     if (request.id == 0) fail(ErrorCode::kInvalidArgument, "sequence id is 0");
+    if (const Parent& parent = request.wanted.parent; parent.id != 0) check_owner(parent);
     id = sequencer_.sequences().admit(
         request.wanted, {.tag = static_cast<std::int64_t>(request.id), .id = request.id});
     if (!id)
@@ -269,6 +271,13 @@ void RequestDesk::admit(const Admit& request, Time now) {
   }
   order_due_ = true;
   admitted(request.request, s);
+}
+
+/// Who forks a sequence reads its rows.
+void RequestDesk::check_owner(const Parent& parent) const {
+  const wire::Token token = wire::access_token(config_.pool_key, parent.id);
+  if (wire::same_bytes(token, parent.token)) return;
+  fail(ErrorCode::kPermissionDenied, "fork of sequence {} without its token", parent.id);
 }
 
 /// A client may push rows as soon as it has the answer: every worker knows the sequence by then.

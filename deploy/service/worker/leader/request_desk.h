@@ -64,6 +64,7 @@ class RequestDesk {
   void receive_request(const ToPool& request, Time now);
   void admit(const Admit& request, Time now);
   void admitted(std::uint64_t request, const Sequence& sequence);
+  void check_owner(const Parent& parent) const;
   void extend(SequenceId id, std::int64_t limit_tokens);
   void name_blocks(const wire::ControlItem& item);
   void free(SequenceId id, Time now);

@@ -57,6 +57,75 @@ def test_a_conversation_goes_on(client, deepseek):
     assert_same(generate(deepseek, turn, 8), tier)
 
 
+def test_the_next_turns_of_a_conversation(client, deepseek):
+    """Of any length: the model gets the rows back, and pushes the new ones alone."""
+    prompts = random_prompts(30, 9)
+    with TributaryCache(client, deepseek.config, 12) as cache:
+        for turn in range(3):
+            inputs = batch(*prompts)
+            answers = generate(deepseek, inputs, 8, cache)
+            assert_same(generate(deepseek, inputs, 8), answers)
+            assert [s.present_tokens for s in cache.sequences] == (
+                [len(p) - 50 - 1 for p in prompts] if turn else [0, 0])
+            prompts = [[*p, *answer.tolist(), *more] for p, answer, more in
+                       zip(prompts, answers[0], random_prompts(50, 50, seed=turn))]
+
+
+def test_a_turn_that_fails_leaves_the_sequences_as_they_were(client, deepseek):
+    prompt, more = random_prompts(70, 40)
+    deepseek.set_attn_implementation("tributary")
+
+    def fail(*unused):
+        raise ZeroDivisionError
+
+    with TributaryCache(client, deepseek.config, 8) as cache, torch.no_grad():
+        deepseek(torch.tensor([prompt]), past_key_values=cache)
+        sequence, = cache.sequences
+        hook = deepseek.model.layers[1].mlp.register_forward_hook(fail)
+        with pytest.raises(ZeroDivisionError):
+            deepseek(torch.tensor([more]), past_key_values=cache)
+        hook.remove()
+        cache.crop(-1)
+        assert cache.sequences == [sequence] and sequence.length == cache.length == 69
+        tier = deepseek(torch.tensor([[prompt[-1], *more]]), past_key_values=cache).logits
+        assert cache.sequences != [sequence] and cache.sequences[0].length == 110
+    deepseek.set_attn_implementation("sdpa")
+    with torch.no_grad():
+        alone = deepseek(torch.tensor([[*prompt, *more]])).logits[:, 69:]
+    assert (alone - tier).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("beams", [2, 5])
+def test_beam_search(client, deepseek, beams):
+    inputs = batch(*random_prompts(20, 70))
+    options = {"num_beams": beams, "length_penalty": 0.5}
+    alone = generate(deepseek, inputs, 20, **options)[0]
+
+    def forked(cache):
+        assert len(cache.sequences) == 2 * beams
+
+    tier = through_tier(client, deepseek, inputs, 20, forked, **options)[0]
+    assert alone.tolist() == tier.tolist()
+    assert alone.tolist() != generate(deepseek, inputs, 20)[0].tolist()
+
+
+def test_one_prompt_in_several_ways(client, deepseek):
+    prompt, = random_prompts(40)
+    deepseek.set_attn_implementation("tributary")
+    with TributaryCache(client, deepseek.config, 8) as cache, torch.no_grad():
+        deepseek(torch.tensor([prompt]), past_key_values=cache)
+        cache.batch_repeat_interleave(3)
+        logits = deepseek(torch.tensor([[5], [6], [7]]), past_key_values=cache).logits
+        cache.batch_select_indices(torch.tensor([2, 0]))
+        more = deepseek(torch.tensor([[8], [9]]), past_key_values=cache).logits
+        assert [s.length for s in cache.sequences] == [42, 42]
+    deepseek.set_attn_implementation("sdpa")
+    with torch.no_grad():
+        for got, tail in zip([*logits, *more], [[5], [6], [7], [7, 8], [5, 9]]):
+            alone = deepseek(torch.tensor([[*prompt, *tail]])).logits[0, -1]
+            assert (alone - got[-1]).abs().max() < 1e-4
+
+
 def test_a_cache_that_is_emptied_is_used_again(client, deepseek):
     inputs = batch(*random_prompts(12, 7))
     with TributaryCache(client, deepseek.config, 8) as cache:
