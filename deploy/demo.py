@@ -1,5 +1,5 @@
-# The demo of deploy/demo.sh: SmolLM2 continues a prompt with its cache in a tier of 4 workers, and
-# then once more alone. Called with the program's path and, if wanted, a prompt.
+# The demo of deploy/demo.sh: SmolLM2 continues a prompt with its cache in a tier of 4 workers, gets
+# more to read and goes on, and then does the same once more alone. Called with the program's path and, if wanted, a prompt.
 import json
 import os
 import pathlib
@@ -37,6 +37,13 @@ it off, and a machine would write the weather into a book that nobody would ever
 Marta read the letter twice. Then she put it between two pages of the blue book, made tea for the boy, \
 and asked him whether he could count to one hundred and twelve. He said that he could. She took him by \
 the hand and led him up the stairs, and on the way she told him"""
+# What it gets to read then: the next turn.
+NEXT = """
+
+Many years later, when people sat together in the evening and somebody wanted to know how it had all \
+come about, there was always one who told it from the beginning, and all the others listened as if \
+they had never heard it before. And at the end of the story, when it had become quiet, somebody said:"""
+NEXT_TOKENS = 32
 # The workers' colours, if the terminal has colours.
 COLOURS = [36, 33, 35, 32]
 TERMINAL = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
@@ -149,6 +156,20 @@ def show_workers(name, sequence, tokens):
              + (f" ({where})" if where else ""))
 
 
+def speak(model, tokenizer, decoder, limit, page):
+    """The new tokens, to the model's end or to the limit; shown as they come."""
+    tokens, shown = [], ""
+    for new in decoder.steps(limit):
+        tokens += new
+        if new[0] == model.end_token:
+            break
+        text = tokenizer.decode(tokens)
+        if not text.endswith("\ufffd"):  # the middle of a character
+            page.write(text[len(shown):], 1)
+            shown = text
+    return tokens
+
+
 def demonstrate(program, prompt):
     print(paint("\nA model speaks through a decode tier\n", 1))
     model = Llama(smollm2_path())
@@ -178,16 +199,8 @@ def demonstrate(program, prompt):
             page.write(prompt, 2)
             timed = Timed(client)
             decoder = TierDecoder(model, timed, [sequence], [prefilled.first_token])
-            tokens, shown = [], ""
             begin = time.perf_counter()
-            for new in decoder.steps(limit):
-                tokens += new
-                if new[0] == model.end_token:
-                    break
-                text = tokenizer.decode(tokens)
-                if not text.endswith("\ufffd"):  # the middle of a character
-                    page.write(text[len(shown):], 1)
-                    shown = text
+            tokens = speak(model, tokenizer, decoder, limit, page)
             decode_s = time.perf_counter() - begin
             steps = max(len(tokens) - 1, 1)
             print("\n")
@@ -196,10 +209,31 @@ def demonstrate(program, prompt):
             line("steps", f"{steps} of {1e3 * decode_s / steps:.0f} ms: the tier "
                  f"{1e3 * timed.seconds / steps:.0f} ms ({model.layers} layers of "
                  f"{1e3 * timed.seconds / max(timed.calls, 1):.2f} ms), the model's own "
-                 f"arithmetic the rest")
+                 f"arithmetic the rest\n")
+            # The last token has no row yet.
+            more = [*tokens[-1:], *tokenizer.encode(NEXT).ids]
+            begin = time.perf_counter()
+            turn = Prefilled(model, more, past=sequence)
+            there = sequence.length
+            with sequence.fork(max_new_tokens=NEXT_TOKENS, prompt_tokens=there + len(more)) as fork:
+                turn.push(fork)
+                turn_s = time.perf_counter() - begin
+                page.write(NEXT, 2)
+                decoder = TierDecoder(model, timed, [fork], [turn.first_token])
+                answer = speak(model, tokenizer, decoder, NEXT_TOKENS, page)
+    print("\n")
+    whole = [*ids, *tokens, *tokenizer.encode(NEXT).ids]
+    begin = time.perf_counter()
+    again = Prefilled(model, whole)
+    again_s = time.perf_counter() - begin
+    line("next turn", f"{there} tokens were there: their rows came back, {len(more)} new ones were pushed, "
+         f"in {turn_s:.2f} s;")
+    line("", f"to read all {len(whole)} again takes {again_s:.2f} s")
     begin = time.perf_counter()
     alone = generate_alone(model, ids, len(tokens))
     alone_s = max(time.perf_counter() - begin - prefill_s, 1e-9)
+    alone += generate_alone(model, whole, len(answer))
+    tokens += answer
     line("speed", f"{steps / decode_s:.1f} tokens/s through the tier, {steps / alone_s:.1f} with the "
          "cache in the model's own process (prompts not counted)")
     if alone != tokens:

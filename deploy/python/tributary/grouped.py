@@ -52,6 +52,13 @@ class GroupedAttention:
         n = len(k)
         return np.concatenate([v.reshape(n, self.width), k.reshape(n, self.width)], axis=1)
 
+    def keys_values(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """[..., 2 * K * D] -> the keys and values of rows(), [..., K, D] each; tensors too."""
+        parts = rows[..., self.width:], rows[..., :self.width]
+        keys, values = (part.reshape(*part.shape[:-1], self.kv_heads, self.head_dim)
+                        for part in parts)
+        return keys, values
+
     def queries(self, q: np.ndarray) -> np.ndarray:
         """[n, H, D] rotated -> [n, H, 2 * K * D]."""
         n, group = len(q), self.heads // self.kv_heads

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
@@ -139,8 +140,25 @@ TEST(PageCopy, WithoutMemoryOnOneRankNothingIsCopiedAndAllGoOn) {
   }
 }
 
-TEST(PageCopy, UnknownWorkersAreRefusedByAll) {
-  for (const PageCopy& bad : {PageCopy{0, 0, 3, 0, 0}, {-1, 0, 1, 0, 0}}) {
+/// What lies behind them in the target may be another's, and on its way.
+TEST(PageCopy, OfAPageTheFirstRowsAlone) {
+  const std::vector<PageCopy> copies{{0, 1, 0, 3, 1, 17}, {1, 0, 2, 0, 0, 1}};
+  run(copies, [&](int rank, const Status& failure, const auto& rows) {
+    EXPECT_TRUE(failure.ok()) << failure.message();
+    for (const PageCopy& copy : copies) {
+      if (copy.to != rank) continue;
+      std::vector<std::byte> expected = rows_of(rank, copy.layer, copy.to_page);
+      const std::vector<std::byte> source = rows_of(copy.from, copy.layer, copy.from_page);
+      std::copy_n(source.begin(), static_cast<std::size_t>(copy.rows) * kLayout.row_bytes(),
+                  expected.begin());
+      EXPECT_EQ(rows(copy.layer, copy.to_page), expected);
+    }
+  });
+}
+
+TEST(PageCopy, UnknownWorkersAndRowsAreRefusedByAll) {
+  for (const PageCopy& bad :
+       {PageCopy{0, 0, 3, 0, 0}, {-1, 0, 1, 0, 0}, {0, 0, 1, 0, 0, 0}, {0, 0, 1, 0, 0, 65}}) {
     run({bad}, [](int, const Status& failure, const auto&) {
       EXPECT_EQ(failure.code(), ErrorCode::kInvalidArgument);
     });

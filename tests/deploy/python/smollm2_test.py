@@ -60,7 +60,7 @@ def decode(model, prompts, config, workers):
         client = tributary.Client(tier.url, timeout=60.0)
         sequences = []
         for prompt in prompts:
-            sequence = client.admit(len(prompt.prompt), NEW_TOKENS, spread="all")
+            sequence = client.admit(len(prompt.tokens), NEW_TOKENS, spread="all")
             prompt.push(sequence)
             sequences.append(sequence)
         holders = {rank for sequence in sequences for _, _, rank in sequence.extents}
@@ -70,7 +70,7 @@ def decode(model, prompts, config, workers):
         steps = list(decoder.steps(NEW_TOKENS))
         for sequence, prompt in zip(sequences, prompts):
             # All rows but that of the newest token are in the tier.
-            assert sequence.length == len(prompt.prompt) + NEW_TOKENS - 1
+            assert sequence.length == len(prompt.tokens) + NEW_TOKENS - 1
             sequence.free()
         tier.wait_all_free()
     return [list(tokens) for tokens in zip(*steps)], digest.hexdigest()
@@ -94,7 +94,7 @@ def test_its_own_tokens_and_the_same_bits_on_any_number_of_workers(
 
 @pytest.mark.long
 def test_the_recorded_tokens_are_the_models(model, prompts):
-    assert generate_alone(model, prompts[0].prompt, 8) == CASES[0]["tokens"][:8]
+    assert generate_alone(model, prompts[0].tokens, 8) == CASES[0]["tokens"][:8]
 
 
 def test_a_wider_row_than_the_bound_is_refused_with_the_reason(model, tmp_path):

@@ -22,19 +22,22 @@ def generate_alone(model: Llama, prompt: Sequence[int], new_tokens: int) -> list
 
 
 class Prefilled:
-    """A prompt's rows and its first new token, for any number of tiers."""
+    """Rows of new tokens and the first token after them, for any number of tiers."""
 
-    def __init__(self, model: Llama, prompt: Sequence[int]):
-        cache = LocalCache(model)
-        logits = model.forward([prompt], [0], cache.attend)
-        self.prompt = list(prompt)
+    def __init__(self, model: Llama, tokens: Sequence[int], past=None):
+        """past: a sequence of a tier that the tokens follow on; its rows are pulled."""
+        self.tokens = list(tokens)
+        self.begin = past.length if past else 0
+        rows = [past.pull(layer, 0, self.begin) for layer in range(model.layers)] if past else None
+        cache = LocalCache(model, rows)
+        logits = model.forward([tokens], [self.begin], cache.attend)
         self.first_token = int(logits[0].argmax())
-        self.rows = [cache.rows(layer) for layer in range(model.layers)]
+        self.rows = [cache.rows(layer)[self.begin:] for layer in range(model.layers)]
 
     def push(self, sequence) -> None:
         """Sends the rows to their owners and waits until they are there."""
         for layer, rows in enumerate(self.rows):
-            sequence.push(layer, 0, rows)
+            sequence.push(layer, self.begin, rows)
         sequence.wait_ready()
 
 

@@ -116,10 +116,12 @@ def _rotate(x: np.ndarray, rotation) -> np.ndarray:
 class LocalCache:
     """Keys and values of one sequence in this process, and attention over them."""
 
-    def __init__(self, model: Llama):
+    def __init__(self, model: Llama, rows: Sequence[np.ndarray] | None = None):
+        """rows: latent rows [n, 2 * K * D] of each layer that are there already; None: of no
+        token."""
         self._heads = model.attention
-        empty = np.empty((0, self._heads.kv_heads, self._heads.head_dim), np.float32)
-        self._layers = [(empty, empty)] * model.layers
+        empty = np.empty((0, 2 * self._heads.width), np.float32)
+        self._layers = [self._heads.keys_values(own) for own in rows or [empty] * model.layers]
 
     def attend(self, layer, q, k, v) -> np.ndarray:
         """An `Attend`: the new tokens see the cached ones and, causally, each other."""

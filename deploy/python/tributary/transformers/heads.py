@@ -99,9 +99,8 @@ class GroupedHeads:
 
     def states(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """What rows() was given, of rows [B, T, 2 * K * D]."""
-        values, keys = (part.unflatten(-1, (self.grouped.kv_heads, -1)).transpose(1, 2)
-                        for part in rows.chunk(2, dim=-1))
-        return keys, values
+        keys, values = self.grouped.keys_values(rows)
+        return keys.transpose(1, 2), values.transpose(1, 2)
 
     def queries(self, module, query: torch.Tensor) -> torch.Tensor:
         """[n, H, D] -> [n, H, 2 * K * D]."""

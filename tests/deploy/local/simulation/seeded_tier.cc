@@ -208,6 +208,7 @@ void SeededTier::be_client(int client) {
   user.run(kActions / static_cast<int>(clients_.size()));
   events_ += user.calls();
   present_tokens_ += user.present_tokens();
+  forks_ += user.forks();
 }
 
 void SeededTier::run() {

@@ -38,6 +38,8 @@ class SeededTier {
   [[nodiscard]] int faults() const noexcept { return faults_; }
   /// Of prompts, that other sequences had brought.
   [[nodiscard]] std::int64_t present_tokens() const noexcept { return present_tokens_; }
+  /// Sequences that began with rows of another one.
+  [[nodiscard]] int forks() const noexcept { return forks_; }
   [[nodiscard]] std::uint64_t turns() const { return clock_.turns(); }
   [[nodiscard]] std::uint64_t orders() const { return orders_.orders(); }
   [[nodiscard]] double simulated_seconds() const;
@@ -99,6 +101,7 @@ class SeededTier {
   int events_ = 0;
   int faults_ = 0;
   std::int64_t present_tokens_ = 0;
+  int forks_ = 0;
   std::uint64_t digest_ = 0;
 };
 

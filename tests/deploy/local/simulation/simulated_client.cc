@@ -107,6 +107,7 @@ void SimulatedClient::act() {
   if (what == 2) return extend(held);
   if (what == 3) return leave(index);
   if (what <= 5) return pull(held);
+  if (what == 6 && held_.size() < 5) return fork(held);
   const SequenceHandle& handle = held.handle;
   if (handle.length + 3 > handle.prompt_tokens + handle.max_new_tokens) return leave(index);
   step(held);
@@ -126,10 +127,7 @@ void SimulatedClient::start() {
                       .max_new_tokens = tier_.dice.between(3, 60),
                       .spread = static_cast<SpreadPolicy>(tier_.dice.roll(3))};
   if (!tier_.dice.one_in(6)) wanted.prefix = held.prefix;
-  const Status admitted = call("admit", seconds(tier_.dice.between(1, 3)), [&](Deadline deadline) {
-    held.handle = client_.admit(wanted, deadline);
-  });
-  if (!admitted.ok()) return;
+  if (!admit(held, wanted)) return;
   const auto width = static_cast<std::size_t>(held.handle.shape.latent_dim());
   held.rows.resize(static_cast<std::size_t>(held.handle.shape.layers));
   const std::int64_t present = held.handle.present_tokens;
@@ -140,8 +138,46 @@ void SimulatedClient::start() {
     for (std::int64_t p = known; p < prompt; ++p) {
       rows.push_back(!next_turn && p < common ? row_of(layer, p, width) : draw(width));
     }
+  }
+  fill(std::move(held));
+}
+
+/// It begins with rows of another one, which goes on, and has some of its own.
+void SimulatedClient::fork(const Held& parent) {
+  const std::int64_t length = parent.handle.length;
+  if (length == 0) return;
+  const std::int64_t shared = tier_.dice.between(1, length);
+  Held held{.handle = {}, .rows = parent.rows, .prefix = parent.prefix};
+  const std::int64_t prompt = shared + (tier_.dice.one_in(2) ? tier_.dice.roll(90) : 0);
+  for (auto& rows : held.rows) {
+    rows.resize(static_cast<std::size_t>(shared));
+    while (std::ssize(rows) < prompt) rows.push_back(draw(rows.front().size()));
+  }
+  name_blocks(held, shared, 0);
+  name_blocks(held, prompt, 0);
+  AdmitRequest wanted{.prompt_tokens = prompt,
+                      .max_new_tokens = tier_.dice.between(3, 60),
+                      .parent = parent_of(parent.handle, shared)};
+  if (tier_.dice.one_in(2)) wanted.prefix = held.prefix;
+  if (!admit(held, wanted)) return;
+  EXPECT_EQ(held.handle.present_tokens, shared);
+  ++forks_;
+  fill(std::move(held));
+}
+
+bool SimulatedClient::admit(Held& held, const AdmitRequest& wanted) {
+  return call("admit", seconds(tier_.dice.between(1, 3)),
+              [&](Deadline deadline) { held.handle = client_.admit(wanted, deadline); })
+      .ok();
+}
+
+/// Pushes the prompt's rows that are not there.
+void SimulatedClient::fill(Held held) {
+  const std::int64_t present = held.handle.present_tokens;
+  for (int layer = 0; layer < held.handle.shape.layers; ++layer) {
+    const auto& rows = held.rows[static_cast<std::size_t>(layer)];
     std::vector<float> rest;
-    for (std::int64_t p = present; p < prompt; ++p) {
+    for (std::int64_t p = present; p < held.handle.prompt_tokens; ++p) {
       const Values& row = rows[static_cast<std::size_t>(p)];
       rest.insert(rest.end(), row.begin(), row.end());
     }

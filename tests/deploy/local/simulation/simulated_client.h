@@ -34,6 +34,7 @@ class SimulatedClient {
   [[nodiscard]] int calls() const noexcept { return calls_; }
   /// Of its prompts, that were there at admission.
   [[nodiscard]] std::int64_t present_tokens() const noexcept { return present_tokens_; }
+  [[nodiscard]] int forks() const noexcept { return forks_; }
 
  private:
   /// Rows and queries of one position of one layer.
@@ -60,6 +61,9 @@ class SimulatedClient {
 
   void act();
   void start();
+  void fork(const Held& parent);
+  [[nodiscard]] bool admit(Held& held, const AdmitRequest& wanted);
+  void fill(Held held);
   void step(Held& held);
   [[nodiscard]] bool attend(Held& held, int layer, std::int32_t tokens);
   void check_output(const Held& held, int layer, std::span<const float> query,
@@ -80,6 +84,7 @@ class SimulatedClient {
   Held last_;          // one that has ended: its rows and the names of its blocks
   bool lost_ = false;  // the pool
   int calls_ = 0;
+  int forks_ = 0;
   std::int64_t present_tokens_ = 0;
 };
 

@@ -166,6 +166,41 @@ TEST(Admissions, AsksTheNextPoolWhenOneIsFull) {
   EXPECT_EQ(bench.admissions.pending(), 0U);
 }
 
+/// No other pool has its rows.
+TEST(Admissions, AForkGoesToItsParentsPool) {
+  Bench bench;
+  for (const char* name : {"a", "b", "c"}) add_pool(bench.registry, name);
+  bench.admit({64, 0, SpreadPolicy::kAuto, ""});
+  bench.questions.back().answer(ErrorCode::kPoolFull);
+  bench.questions.back().admit_it();
+  const SequenceHandle parent = bench.results.back().sequence;
+  AdmitRequest fork{64, 1, SpreadPolicy::kAuto, "key", "secret"};
+  fork.parent = parent_of(parent, 10);
+  for (const ErrorCode refusal :
+       {ErrorCode::kPoolFull, ErrorCode::kTooLarge, ErrorCode::kFailedPrecondition,
+        ErrorCode::kUnavailable, ErrorCode::kStaleEpoch, ErrorCode::kPermissionDenied}) {
+    const std::size_t asked = bench.questions.size();
+    bench.admit(fork);
+    ASSERT_EQ(bench.questions.size(), asked + 1);
+    EXPECT_EQ(bench.questions.back().pool, parent.pool);
+    EXPECT_EQ(bench.questions.back().admit.wanted.parent, fork.parent);
+    bench.questions.back().answer(refusal);
+    EXPECT_EQ(bench.questions.size(), asked + 1);
+    EXPECT_EQ(bench.last(), refusal);
+  }
+  bench.admit(fork);
+  bench.questions.back().admit_it();
+  EXPECT_EQ(bench.last(), ErrorCode::kOk);
+  AdmitRequest other = fork;
+  other.parent.length = 11;
+  bench.admit(other);
+  EXPECT_EQ(bench.last(), ErrorCode::kAlreadyExists);
+  fork.idempotency_key = "next";
+  fork.parent.id = 1;
+  bench.admit(fork);
+  EXPECT_EQ(bench.last(), ErrorCode::kNotFound);
+}
+
 /// What a pool holds has to fit into a registration, or it could never come back.
 TEST(Admissions, APoolIsFullBeforeItCouldNotRegister) {
   Bench bench;

@@ -123,6 +123,31 @@ TEST(Admission, APrefixTravelsInHexadecimalDigits) {
   EXPECT_EQ(code_of([&] { (void)to_json(request); }), ErrorCode::kInvalidArgument);
 }
 
+TEST(Admission, AForkNamesItsParent) {
+  AdmitRequest request{5000, 200};
+  request.parent = {.id = 77, .epoch = 3, .length = 4999, .token = {0xff, 1}};
+  EXPECT_EQ(parse_admit_request(to_json(request), "", ""), request);
+  EXPECT_EQ(json::parse(to_json(request))["parent"],
+            json({{"sequence_id", "77"},
+                  {"epoch", 3},
+                  {"length", 4999},
+                  {"token", "ff010000000000000000000000000000"}}));
+  for (const auto& [field, value] : {std::pair<const char*, json>{"sequence_id", "0"},
+                                     {"sequence_id", 77},
+                                     {"epoch", 0},
+                                     {"length", 0},
+                                     {"length", -1},
+                                     {"token", "ff"},
+                                     {"token", nullptr},
+                                     {"more", 1}}) {
+    json body = json::parse(to_json(request));
+    body["parent"][field] = value;
+    EXPECT_EQ(code_of([&] { (void)parse_admit_request(body.dump(), "", ""); }),
+              ErrorCode::kMalformedInput)
+        << body;
+  }
+}
+
 TEST(Admission, RefusesOtherRequests) {
   for (const std::string_view body :
        {"", "[]", "7", "{}", R"({"prompt_tokens": 1})", R"({"max_new_tokens": 1})",
