@@ -111,13 +111,13 @@ std::optional<SequenceId> Sequences::admit(const AdmitRequest& request, const Ad
   if (is_fork) check_parent(request, as.tag);
   std::vector<std::string> names = block_names(request.prefix);
   auto begun = is_fork ? begin_as_fork(request) : begin_by_names(request, names);
-  const bool waits = !is_fork && request.spread == SpreadPolicy::kAuto;
   if (!begun) {
     check(request, as.tag);
+    const bool waits = !is_fork && request.spread == SpreadPolicy::kAuto;
     if (waits) page_waits_.refused(pages_of(request));
     return std::nullopt;
   }
-  if (waits) page_waits_.admitted(pages_of(request));
+  if (!is_fork) page_waits_.admitted(pages_of(request));
 
   Sequence& s = begun->sequence;
   s.id = as.id != 0 ? as.id : (static_cast<std::uint64_t>(incarnation_) << 32) | ++counter_;
