@@ -218,7 +218,8 @@ def demonstrate(program, prompt):
             with sequence.fork(max_new_tokens=NEXT_TOKENS, prompt_tokens=there + len(more)) as fork:
                 turn.push(fork)
                 turn_s = time.perf_counter() - begin
-                page.write(NEXT, 2)
+                page.column = 0
+                page.write(NEXT.lstrip(), 2)
                 decoder = TierDecoder(model, timed, [fork], [turn.first_token])
                 answer = speak(model, tokenizer, decoder, NEXT_TOKENS, page)
     print("\n")
@@ -226,7 +227,7 @@ def demonstrate(program, prompt):
     begin = time.perf_counter()
     again = Prefilled(model, whole)
     again_s = time.perf_counter() - begin
-    line("next turn", f"{there} tokens were there: their rows came back, {len(more)} new ones were pushed, "
+    line("turn 2", f"{there} tokens were there: their rows came back, {len(more)} new ones were pushed, "
          f"in {turn_s:.2f} s;")
     line("", f"to read all {len(whole)} again takes {again_s:.2f} s")
     begin = time.perf_counter()

@@ -16,7 +16,7 @@ stages=(
   "fuzz|600|libFuzzer, in the same build, on everything that parses bytes from outside"
   "tsan|1800|tests of ranks as threads under ThreadSanitizer"
   "engines|1800|transformers through tiers, SmolLM2 and FlashMLA's grid with more than in python"
-  "vllm|720|vLLM decodes through tiers; with --only alone"
+  "vllm|2400|vLLM decodes through tiers; with --only alone"
   "wheel|3600|the package's wheels in an empty Debian 13 and 12, a tier on other hosts; as root"
   "gpu_pack|3600|what travels to a machine with a GPU, in a bare Debian 11 and 13; with --only alone, as root"
   "cuda12|1200|the CUDA sources with the oldest tools of CUDA 12; with --only alone"
@@ -274,9 +274,16 @@ option=()
 start_stage() {
   local name=$1 limit_s=${limits_s[$1]}
   shift
-  timeout -k 20 "$limit_s" "$@" bash deploy/test.sh ${option[@]+"${option[@]}"} --inner "$name" \
-    </dev/null &
+  TRIBUTARY_STAGE=$$.$name timeout -k 20 "$limit_s" "$@" \
+    bash deploy/test.sh ${option[@]+"${option[@]}"} --inner "$name" </dev/null &
   started_stage=$!
+}
+
+# end_stage NAME: what it started and left, in whatever session, as its limit does.
+end_stage() {
+  local left
+  mapfile -t left < <(grep -lszxF "TRIBUTARY_STAGE=$$.$1" /proc/[0-9]*/environ | cut -d/ -f3)
+  ((${#left[@]} == 0)) || kill -KILL "${left[@]}" 2>/dev/null || :
 }
 
 passed=0 failed=0 lines=() tidy=
@@ -299,6 +306,7 @@ for stage in "${stages[@]}"; do
     start_stage "$name"
     wait "$started_stage" || status=$?
   fi
+  end_stage "$name"
   if ((status == 0)); then
     passed=$((passed + 1))
   elif ((status == left_out)); then

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # deploy/mpirun.sh and deploy/common.sh beside a program `mpirun` that only records its arguments.
+import contextlib
 import os
 import pathlib
 import shutil
@@ -65,7 +66,7 @@ class Checkout(Scripts):
         deploy = self.checkout / "deploy"
         (deploy / "python").mkdir(parents=True)
         (deploy / "service" / "client").mkdir(parents=True)
-        for name in ("common.sh", "demo.sh", "quickstart.sh"):
+        for name in ("common.sh", "demo.sh", "quickstart.sh", "test.sh"):
             shutil.copy(DEPLOY / name, deploy / name)
         self.stand_in("checkout/deploy/setup.sh", "")
         self.stand_in("cmake", 'echo "cmake $*" >>"$NOTES"; echo "$CMAKE_SAYS"; '
@@ -90,6 +91,15 @@ class Checkout(Scripts):
         done, calls = self.run_script("quickstart.sh", "--cpu", CMAKE_SAYS="-- CUDA: OFF, as asked")
         self.assertNotIn("compiles the CUDA", done.stdout)
         self.assertIn("-DTRIBUTARY_CUDA=OFF", calls[2])
+
+    def test_a_stage_that_ends_ends_what_it_started(self):
+        """In a session of its own, as the tiers and engines of the tests."""
+        self.stand_in("cmake", 'setsid sleep 100 >/dev/null 2>&1 & echo "$!" >>"$NOTES"; exit 9')
+        done, notes = self.run_script("test.sh", "--only", "release")
+        self.assertIn("release  FAILED", done.stdout)
+        with contextlib.suppress(FileNotFoundError):
+            state = pathlib.Path(f"/proc/{notes[0]}/status").read_text()
+            self.assertRegex(state, "State:\tZ", done)  # nobody has asked for its status yet
 
     def test_the_demonstration_without_a_package_index_ends_before_it_builds(self):
         self.stand_in("pip", 'echo "pip $*" >>"$NOTES"; echo "no index" >&2; exit 1')

@@ -11,6 +11,7 @@ import tributary
 from .options import log
 
 RETRY_S = 0.1
+_NO_NAMES = tributary.Prefix(64, [])
 READY_S = 0.05  # for the last rows of a prompt that another engine has computed
 
 
@@ -32,6 +33,7 @@ class HandOff:
 class Wanted:
     prompt_tokens: int
     new_tokens: int
+    prefix: tributary.Prefix | None
     handed_over: HandOff | None
     asked: float = dataclasses.field(default_factory=time.monotonic)
 
@@ -44,19 +46,21 @@ class Admissions:
         self._wanted = {}   # request -> Wanted, the oldest first
         self._decided = {}  # request -> (its sequence, or None where the tier can never hold it;
                             # whether it was claimed)
-        self._freed = []
+        self._freed = []    # (sequence, the Prefix of all its blocks or None)
         self._ended = False
+        self._shares = True  # whether the pool takes names
         self._thread = threading.Thread(target=self._run, name="tributary-admissions", daemon=True)
         self._thread.start()
         atexit.register(self.close)
 
-    def ask(self, request, prompt_tokens, new_tokens, handed_over=None):
-        """Whether it is decided already; take() then says how. `handed_over`: a HandOff."""
+    def ask(self, request, prompt_tokens, new_tokens, prefix=None, handed_over=None):
+        """Whether it is decided already; take() then says how. `prefix`: a Prefix of the prompt;
+        `handed_over`: a HandOff."""
         with self._changed:
             if request in self._decided:
                 return True
             if request not in self._wanted:
-                self._wanted[request] = Wanted(prompt_tokens, new_tokens, handed_over)
+                self._wanted[request] = Wanted(prompt_tokens, new_tokens, prefix, handed_over)
                 self._changed.notify_all()
             return False
 
@@ -70,11 +74,12 @@ class Admissions:
             self._wanted.pop(request, None)
             sequence, _ = self._decided.pop(request, (None, False))
         if sequence is not None:
-            self.free([sequence])
+            self.free(sequence)
 
-    def free(self, sequences):
+    def free(self, sequence, prefix=None):
+        """prefix: names what it leaves behind."""
         with self._changed:
-            self._freed += sequences
+            self._freed.append((sequence, prefix))
             self._changed.notify_all()
 
     def wait_briefly(self):
@@ -88,7 +93,7 @@ class Admissions:
         with self._changed:
             self._ended = True
             self._wanted.clear()
-            self._freed += [s for s, _ in self._decided.values() if s is not None]
+            self._freed += [(s, None) for s, _ in self._decided.values() if s is not None]
             self._decided.clear()
             self._changed.notify_all()
         self._thread.join(5.0)
@@ -107,18 +112,29 @@ class Admissions:
             if request is not None:
                 (self._admit if wanted.handed_over is None else self._claim)(request, wanted)
 
-    def _free_now(self, sequences):
+    def _free_now(self, freed):
+        sequences = [sequence for sequence, _ in freed]
         try:
-            self._client.free(sequences, timeout=5.0)
+            self._client.free(sequences, timeout=5.0,
+                              prefixes=[prefix or _NO_NAMES for _, prefix in freed])
+        except (tributary.InvalidArgument, tributary.FailedPrecondition) as error:
+            log.debug("what a sequence leaves behind has no name: %s", error)  # it has ended
         except tributary.Error as error:
             log.warning("%d sequences end with their leases: %s", len(sequences), error)
 
     def _admit(self, request, wanted):
         pause, sequence = None, None
+        if not self._shares:
+            wanted.prefix = None
         try:
             sequence = self._client.admit(
                 wanted.prompt_tokens, wanted.new_tokens, spread=self._options.spread,
-                timeout=min(2.0, self._options.timeout))
+                prefix=wanted.prefix, timeout=min(2.0, self._options.timeout))
+        except tributary.InvalidArgument as error:
+            if wanted.prefix is None:
+                raise
+            log.warning("no prefixes are shared: %s", error)  # the pool's leaves are smaller
+            self._shares, pause = False, 0
         except tributary.TooLarge as error:
             log.warning("request %s stays in the engine: %s", request, error)
         except tributary.PoolFull as error:
@@ -170,4 +186,4 @@ class Admissions:
                 self._decided[request] = sequence, claimed
                 self._changed.notify_all()
             elif sequence is not None:  # nobody waits for it any more
-                self._freed.append(sequence)
+                self._freed.append((sequence, None))

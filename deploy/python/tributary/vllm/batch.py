@@ -48,6 +48,7 @@ class Batch:
     def add_rows(self, layer, rows):
         """[T, C + R] of all tokens of the step. A prompt's are sent while the layer goes on."""
         self._rows = rows
+        self._worker.rows_come(layer, rows)
         for part in self._decodes:
             if part.held.here:
                 part.held.add(layer, rows[part.begin:part.end])

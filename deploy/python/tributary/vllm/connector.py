@@ -6,7 +6,8 @@ import tributary
 from .admissions import Admissions, HandOff, hash_of
 from .interface import (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole,
                         KVConnectorWorkerMetadata, RequestStatus, check_version)
-from .options import Options, refused
+from .names import BlockNames
+from .options import Options, log, refused
 from .worker import Worker
 
 
@@ -24,7 +25,8 @@ class Scheduled:
 class StepMetadata(KVConnectorMetadata):
     requests: dict = dataclasses.field(default_factory=dict)   # request -> Scheduled
     sequences: dict = dataclasses.field(default_factory=dict)  # request -> its new sequence
-    claimed: list = dataclasses.field(default_factory=list)    # requests whose rows are there
+    claimed: list = dataclasses.field(default_factory=list)    # requests all of whose rows are there
+    present: dict = dataclasses.field(default_factory=dict)    # request -> how many are, of others
     dropped: list = dataclasses.field(default_factory=list)    # preempted requests
 
 
@@ -60,12 +62,16 @@ class TributaryConnector(KVConnectorBase_V1):
         self._client = self._options.client()
         self._block_size = vllm_config.cache_config.block_size
         if role == KVConnectorRole.SCHEDULER:
+            if vllm_config.cache_config.enable_prefix_caching:
+                log.info("vLLM's own prefix cache is off: the tier has one")
+                vllm_config.cache_config.enable_prefix_caching = False
+            self._names = BlockNames(vllm_config, kv_cache_config.hash_block_size)
             self._admissions = Admissions(self._client, self._options)
             self._requests = {}   # id -> vLLM's
             self._blocks = {}     # id -> its blocks
             self._sequences = {}  # id -> its sequence, or None where it has none
             self._unsent = {}     # id -> what the worker does not know yet
-            self._claimed = set()  # ids of requests whose prompts another engine has computed
+            self._present = {}    # id -> tokens whose rows were there when it was admitted
         else:
             self.worker = Worker(self._client, self._options, vllm_config)
 
@@ -79,21 +85,26 @@ class TributaryConnector(KVConnectorBase_V1):
         """(None, False) until the tier has room: the scheduler asks again."""
         name = request.request_id
         self._requests[name] = request
+        # Of these vLLM does not wait for the answer: they are admitted when they decode.
+        if request.skip_reading_prefix_cache:
+            self._sequences.setdefault(name, None)
         if name not in self._sequences:
             # All but the last token come as a prompt: that one may come alone, as a decode, and
             # nobody would push its row.
             prompt_tokens = request.num_tokens - 1
             new_tokens = max(1, min(self._options.reserve_tokens,
                                     self._last(request) - prompt_tokens))
-            if not self._admissions.ask(name, prompt_tokens, new_tokens, handed_over(request)):
+            if not self._admissions.ask(name, prompt_tokens, new_tokens,
+                                        self._names.of(request, prompt_tokens),
+                                        handed_over(request)):
                 return None, False
             sequence, claimed = self._admissions.take(name)
             self._sequences[name] = sequence
+            self._present[name] = 0
             if sequence is not None:
                 self._unsent[name] = sequence.to_json()
-            if claimed:
-                self._claimed.add(name)
-        return request.num_tokens - 1 if name in self._claimed else 0, False
+                self._present[name] = prompt_tokens if claimed else sequence.present_tokens
+        return self._present.get(name, 0), False
 
     def _last(self, request):
         longest = self._vllm_config.model_config.max_model_len
@@ -107,24 +118,34 @@ class TributaryConnector(KVConnectorBase_V1):
     def build_connector_meta(self, scheduler_output):
         metadata = StepMetadata()
         for name in scheduler_output.preempted_req_ids or ():
-            self._drop(name)
+            log.info("request %s is preempted", name)
+            self._drop(name, self._requests[name])
             metadata.dropped.append(name)
         for new in scheduler_output.scheduled_new_reqs:
             self._blocks[new.req_id] = list(new.block_ids[0])
-            self._claimed.discard(new.req_id)
-            if new.num_computed_tokens:
-                metadata.claimed.append(new.req_id)
+            self._begin(metadata, new.req_id, new.num_computed_tokens)
             self._schedule(metadata, new.req_id, new.num_computed_tokens, scheduler_output)
         cached = scheduler_output.scheduled_cached_reqs
         for i, name in enumerate(cached.req_ids):
             if name in cached.resumed_req_ids:
                 self._blocks[name] = []
+                self._begin(metadata, name, cached.num_computed_tokens[i])
             if cached.new_block_ids[i]:
                 self._blocks[name] += cached.new_block_ids[i][0]
             self._schedule(metadata, name, cached.num_computed_tokens[i], scheduler_output)
         if not scheduler_output.total_num_scheduled_tokens:
             self._admissions.wait_briefly()
         return metadata
+
+    def _begin(self, metadata, name, computed):
+        """Of a request that was not running: `computed` of its tokens are not computed here."""
+        self._present.pop(name, None)
+        if not computed:
+            return
+        if computed == self._requests[name].num_tokens - 1:
+            metadata.claimed.append(name)
+        else:
+            metadata.present[name] = computed
 
     def _schedule(self, metadata, name, computed, scheduler_output):
         blocks = self._blocks[name]
@@ -142,14 +163,17 @@ class TributaryConnector(KVConnectorBase_V1):
             if name in self._requests:
                 self._sequences[name] = sequence  # the worker has freed the one before
             else:
-                self._admissions.free([sequence])
+                self._admissions.free(sequence)
 
     def request_finished(self, request, block_ids):
         name = request.request_id
         answer = None
         if hands_over(request) and request.status == RequestStatus.FINISHED_LENGTH_CAPPED:
             answer = self._hand_over(request)
-        self._drop(name)
+        # Of one that was aborted a step may be under way.
+        ended = request.status in (RequestStatus.FINISHED_STOPPED,
+                                   RequestStatus.FINISHED_LENGTH_CAPPED)
+        self._drop(name, request if ended else None)
         self._requests.pop(name, None)
         self._blocks.pop(name, None)
         return False, answer
@@ -165,17 +189,20 @@ class TributaryConnector(KVConnectorBase_V1):
                 "tributary_prompt": hash_of(request.all_token_ids[:sequence.prompt_tokens]),
                 "remote_engine_id": self._vllm_config.kv_transfer_config.engine_id}
 
-    def _drop(self, name):
+    def _drop(self, name, request=None):
+        """request: of which all rows but the last token's are there."""
         self._admissions.give_up(name)
         self._unsent.pop(name, None)
-        self._claimed.discard(name)
+        self._present.pop(name, None)
         sequence = self._sequences.pop(name, None)
         if sequence is not None:
-            self._admissions.free([sequence])
+            self._admissions.free(
+                sequence, request and self._names.of(request, request.num_tokens - 1))
 
     def shutdown(self):
         if self.role == KVConnectorRole.SCHEDULER:
-            self._admissions.free([s for s in self._sequences.values() if s is not None])
+            for sequence in filter(None, self._sequences.values()):
+                self._admissions.free(sequence)
             self._sequences.clear()
             self._admissions.close()
         else:

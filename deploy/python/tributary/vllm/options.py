@@ -47,7 +47,6 @@ def refused(config):
     checks = (
         (not config.model_config.use_mla, "the model has no multi-head latent attention (MLA)"),
         (not config.model_config.enforce_eager, "enforce_eager=False: graphs hold no calls"),
-        (cache.enable_prefix_caching, "prefix caching: sequences of a tier share no rows"),
         (cache.cache_dtype not in ("auto", "bfloat16", "float16"),
          f"kv_cache_dtype {cache.cache_dtype!r}: the pool's rows have the format of the pool"),
         (config.speculative_config is not None, "speculative decoding"),

@@ -9,6 +9,7 @@ import tributary
 from .batch import Batch
 from .held import Held
 from .options import check_pool, log
+from .pulls import Pulls
 
 RETRY_S = 0.1
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
@@ -27,8 +28,10 @@ class Worker:
         self._admitted = {}   # request -> sequence that the scheduler has not heard of
         self._unfinished = []  # what close() waits for: frees, and pushes of what was handed over
         self.batch = None
-        # Prompts are pushed while the next layer is computed; a lost sequence's successor is found
-        # in a thread of its own, which may wait long.
+        self._pulls = None    # of this step, where rows come from the tier
+        # Prompts are pushed while the next layer is computed, and rows come back before it is; a lost
+        # sequence's successor is found in a thread of its own, which may wait long.
+        self.pulling = concurrent.futures.ThreadPoolExecutor(1, "tributary-pull")
         self.pushing = concurrent.futures.ThreadPoolExecutor(2, "tributary-push")
         self._settling = concurrent.futures.ThreadPoolExecutor(1, "tributary-settle")
         atexit.register(self.close)
@@ -80,6 +83,9 @@ class Worker:
                 if not held.ready:
                     raise
                 self.lose(name, held, error)  # of a request, which must not end the engine
+        present = {name: count for name, count in metadata.present.items()
+                   if self._held[name].sequence is not None}
+        self._pulls = Pulls(self, present) if present else None
 
     def drop(self, name):
         """The scheduler frees what it knows of, or has handed it over."""
@@ -96,17 +102,25 @@ class Worker:
         if (sequence := self._admitted.pop(name, None)) is not None:
             self.free([sequence])
 
+    def held(self, name):
+        return self._held[name]
+
     def of_blocks(self, blocks):
         """(request, Held) by their newest blocks."""
         names = [self._owner[block] for block in blocks]
         return [(name, self._held[name]) for name in names]
 
-    def lose(self, name, held, error):
-        """Its sequence is of no use any more."""
+    def rows_come(self, layer, like):
+        """Before the step's own rows of a layer, `like` those: what the tier has is put in."""
+        if self._pulls is not None:
+            self._pulls.take(layer, like)
+
+    def lose(self, name, held, error, here=True):
+        """Its sequence is of no use any more. here: whether the rows are that `held` should have."""
         log.warning("request %s has lost %s: %s", name, held.sequence, error)
         self.free([held.sequence])
         held.sequence, held.ready, held.pushes = None, False, []
-        if not held.here:
+        if not (held.here and here):
             self._lost.add(name)
 
     def take_lost(self):
@@ -146,6 +160,7 @@ class Worker:
             if held.hands_over:
                 self._finish(push for push, _ in held.pushes)
         self._settling.shutdown(cancel_futures=True)
+        self.pulling.shutdown(cancel_futures=True)
         concurrent.futures.wait(self._unfinished, timeout=self.options.timeout)
         self.pushing.shutdown(cancel_futures=True)
         admitted = [h.sequence for h in self._held.values()

@@ -28,7 +28,7 @@ def engine(pool, timeout=5.0):
     admissions = Admissions(pool, Options("", timeout=timeout))
 
     def ask(name, tokens, handed_over=None):
-        wait_until(lambda: admissions.ask(name, tokens, 8, handed_over), "it is decided", 20)
+        wait_until(lambda: admissions.ask(name, tokens, 8, handed_over=handed_over), "it is decided", 20)
         return admissions.take(name)
     yield admissions, ask
     admissions.close()
@@ -121,7 +121,7 @@ def test_a_forged_handle_claims_nothing_and_its_victim_goes_on(pool):
 def test_rows_that_are_on_their_way_are_waited_for_and_others_go_first(pool):
     given = pool.admit(9, 8)
     with engine(pool) as (admissions, ask):
-        assert not admissions.ask("a", 9, 8, handle(given.to_json()))
+        assert not admissions.ask("a", 9, 8, handed_over=handle(given.to_json()))
         other, _ = ask("b", 9)
         given.push(0, 0, ROWS)
         sequence, claimed = ask("a", 9, handle(given.to_json()))
@@ -140,7 +140,7 @@ def test_rows_that_never_come_are_given_up(pool):
 def test_a_request_that_ends_while_it_waits_claims_nothing(pool):
     given = pool.admit(9, 8)
     with engine(pool) as (admissions, ask):
-        assert not admissions.ask("a", 9, 8, handle(given.to_json()))
+        assert not admissions.ask("a", 9, 8, handed_over=handle(given.to_json()))
         admissions.give_up("a")
         sequence, _ = ask("b", 9)
         given.push(0, 0, ROWS)
@@ -151,6 +151,6 @@ def test_a_request_that_ends_while_it_waits_claims_nothing(pool):
 def test_an_engine_that_closes_frees_what_was_decided_and_is_not_taken_yet(pool):
     with engine(pool) as (admissions, _):
         for name, given in ("a", handle(pushed(pool).to_json())), ("b", None):
-            wait_until(lambda: admissions.ask(name, 9, 8, given), "it is decided", 20)
+            wait_until(lambda: admissions.ask(name, 9, 8, handed_over=given), "it is decided", 20)
         assert any(pool.pages_held)
     wait_until(lambda: not any(pool.pages_held), "every page is free", 20)

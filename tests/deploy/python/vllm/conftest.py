@@ -102,10 +102,12 @@ class Engine(contextlib.AbstractContextManager):
         assert line, f"the engine has ended: {self.output()[-6000:]}"
         return json.loads(line)
 
-    def ask(self, prompts, max_tokens, abort=None, transfer=None, logprobs=None):
+    def ask(self, prompts, max_tokens, abort=None, transfer=None, logprobs=None,
+            prompt_logprobs=None):
         """Starts a batch; reply() waits for its tokens."""
         print(json.dumps({"prompts": prompts, "max_tokens": max_tokens, "abort": abort or {},
-                          "transfer": transfer, "logprobs": logprobs}),
+                          "transfer": transfer, "logprobs": logprobs,
+                          "prompt_logprobs": prompt_logprobs}),
               file=self.process.stdin, flush=True)
 
     def steps(self):

@@ -1,9 +1,9 @@
 # A vLLM engine as a process that tests command: python engine.py MODEL URL [OPTIONS as JSON]; URL
 # is that of a tier, "own" for vLLM's own backend. Each line of stdin is a batch, {"prompts":
 # [[token ids]], "max_tokens": n or one for each, "abort": {index: after how many steps},
-# "transfer": kv_transfer_params of each, "logprobs": how many of each token}; each line of stdout
-# is {"tokens": [[ids]], "transfer": what the requests were answered with, "logprobs": [[of each
-# token, the greatest first]]}, the first one {"ready": true}. Where there is the file $KILL_ENGINE,
+# "transfer": kv_transfer_params of each, "logprobs": how many of each token, "prompt_logprobs"}; each line of stdout
+# is {"tokens": [[ids]], "transfer": what the requests were answered with, "cached": how many tokens of
+# each prompt were not computed, "logprobs": [[of each token, the greatest first]]}, the first one {"ready": true}. Where there is the file $KILL_ENGINE,
 # all of it is killed while a step is between layers 0 and 1. SAY_AMX=1: vLLM takes a processor
 # without AMX for one with it, where alone it cuts the prompts of MLA models into chunks.
 import json
@@ -37,13 +37,15 @@ def run(engine, params, batch, serial):
         more = {"extra_args": {"kv_transfer_params": given}} if given else {}
         engine.add_request(name, {"prompt_token_ids": prompt},
                            params(temperature=0.0, max_tokens=limit, ignore_eos=True,
-                                  logprobs=batch.get("logprobs"), **more))
+                                  logprobs=batch.get("logprobs"),
+                                  prompt_logprobs=batch.get("prompt_logprobs"), **more))
     aborts = {names[int(index)]: steps for index, steps in batch.get("abort", {}).items()}
-    tokens, answers, logprobs, steps = dict.fromkeys(names, []), {}, {}, 0
+    tokens, answers, cached, logprobs, steps = dict.fromkeys(names, []), {}, {}, {}, 0
     while engine.has_unfinished_requests():
         for output in engine.step():
             tokens[output.request_id] = list(output.outputs[0].token_ids)
             answers[output.request_id] = output.kv_transfer_params
+            cached[output.request_id] = output.num_cached_tokens
             logprobs[output.request_id] = greatest(output.outputs[0])
         steps += 1
         if now := [name for name, after in aborts.items() if after == steps]:
@@ -51,6 +53,7 @@ def run(engine, params, batch, serial):
         print(f"step {steps}", file=sys.stderr, flush=True)
     return {"tokens": [tokens[name] for name in names],
             "transfer": [answers.get(name) for name in names],
+            "cached": [cached.get(name) for name in names],
             "logprobs": [logprobs.get(name) for name in names]}
 
 

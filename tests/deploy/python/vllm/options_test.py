@@ -31,7 +31,6 @@ def test_the_start_line_is_served():
 @pytest.mark.parametrize(("change", "words"), [
     ({"use_mla": False}, "no multi-head latent attention"),
     ({"enforce_eager": False}, "enforce_eager=False"),
-    ({"enable_prefix_caching": True}, "prefix caching"),
     ({"cache_dtype": "fp8"}, "kv_cache_dtype 'fp8'"),
     ({"cache_dtype": "fp8_ds_mla"}, "kv_cache_dtype 'fp8_ds_mla'"),
     ({"speculative": object()}, "speculative decoding"),

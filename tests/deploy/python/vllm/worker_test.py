@@ -34,13 +34,21 @@ class Engine:
         self.worker.kv_lora_rank = RANK
         self.worker._model = {key: SHAPE[key] for key in SHAPE}
         self.rows, self.computed, self.sent, self.last = {}, {}, {}, {}
-        self.claimed, self.hands_over = set(), set()
+        self.claimed, self.hands_over, self.present = set(), set(), {}
 
-    def admit(self, name, tokens, more, last=None):
+    def admit(self, name, tokens, more, last=None, prefix=None):
         self.rows[name] = torch.randn(LAYERS, tokens + 200, WIDTH)
         self.computed[name] = 0
         self.last[name] = last or tokens + more
-        self.sent[name] = self.pool.admit(tokens - 1, more).to_json()
+        self.sent[name] = self.pool.admit(tokens - 1, more, prefix=prefix).to_json()
+
+    def share(self, name, other, tokens, more):
+        """A request that begins as `other` does, which has named as many blocks as this one."""
+        self.admit(name, tokens, more, prefix=prefix_of(tokens))
+        present = tributary.Sequence.from_json(self.sent[name]).present_tokens
+        assert present == (tokens - 1) // PAGE * PAGE
+        self.rows[name][:, :present] = self.rows[other][:, :present]
+        self.computed[name] = self.present[name] = present
 
     def claim(self, name, tokens, more):
         """A request whose prompt another engine has pushed."""
@@ -62,6 +70,7 @@ class Engine:
         self.worker.begin(types.SimpleNamespace(
             dropped=[], sequences={n: self.sent.pop(n) for n in names if n in self.sent},
             claimed=[n for n in names if n in self.claimed],
+            present={n: self.present.pop(n) for n in names if n in self.present},
             requests={n: types.SimpleNamespace(first_block=block, newest_block=block,
                                                last=self.last[n], hands_over=n in self.hands_over)
                       for n, block in zip(names, blocks)}))
@@ -87,6 +96,11 @@ class Engine:
         for name, length in zip(names, lengths):
             self.computed[name] = 0 if name in lost else length
         return lost
+
+
+def prefix_of(tokens):
+    """Of a prompt without its last token."""
+    return tributary.Prefix(PAGE, [b"%16d" % i for i in range((tokens - 1) // PAGE)])
 
 
 def pool_of(pages=1000):
@@ -116,6 +130,40 @@ def free_from_outside(engine, name):
 def wait_anew(engine, name):
     held = engine.worker._held[name]
     wait_until(lambda: held.settled or held.sequence, "it is admitted anew", 20)
+
+
+def test_rows_of_others_are_put_in_first(engine):
+    engine.admit("a", 300, 40, prefix=prefix_of(300))
+    engine.admit("other", 20, 40)
+    assert not engine.step(a=300, other=20)
+    engine.step(a=1)  # its prompt is there
+    for name, tokens in (("b", 290), ("c", 130)):
+        engine.share(name, "a", tokens, 40)
+    # One comes whole, the other in two parts, beside one that decodes and one that brings all.
+    engine.admit("d", 70, 40)
+    assert not engine.step(b=290 - 256, c=2, d=70, other=1)
+    for name in ("b", "c", "d"):
+        held = engine.worker._held[name]
+        for layer in range(LAYERS):
+            assert torch.equal(held.rows(layer), engine.rows[name][layer, :engine.computed[name]])
+    for _ in range(3):
+        assert not engine.step(a=1, b=1, c=1, d=1, other=1)
+    assert sequence_of(engine, "b").length == 293 and not engine.worker._held["b"].here
+
+
+def test_a_sequence_that_ends_before_its_rows_come_is_computed_again(engine):
+    engine.admit("a", 300, 40, prefix=prefix_of(300))
+    assert not engine.step(a=300)
+    engine.step(a=1)
+    for name in ("b", "c"):
+        engine.share(name, "a", 200, 40)
+    engine.pool.free([engine.pool.adopt(tributary.Sequence.from_json(engine.sent["b"]))])
+    assert engine.step(a=1, b=8, c=8) == {"b"}
+    assert not engine.step(a=1, b=200, c=1)
+    for _ in range(3):
+        assert not engine.step(a=1, b=1, c=1)
+    wait_anew(engine, "b")
+    assert not engine.step(a=1, b=1, c=1)
 
 
 def test_prompts_and_steps(engine):
