@@ -114,7 +114,7 @@ class Sequences {
   PageWaits page_waits_;
   struct Closed {
     std::uint64_t round = 0;  // of the order that ended it
-    Sequence sequence = {};
+    Sequence sequence;
   };
   std::deque<Closed> closed_;  // not released, by round
   /// Rows of a page that others use are copied to one of a sequence. Both pages stay used until an

@@ -63,7 +63,9 @@ Time Leader::next_event(Time now) const {
 }
 
 Duration Leader::order_interval() const {
-  return desk_.sequencer().sequences().closing() > 0 ? Duration(kReleasePoll) : kKeepAlive;
+  const Sequences& sequences = desk_.sequencer().sequences();
+  const bool waits = sequences.closing() > 0 || sequences.copying() > 0;
+  return waits ? Duration(kReleasePoll) : kKeepAlive;
 }
 
 void Leader::form_round(Time now) {
@@ -104,9 +106,11 @@ void Leader::lead(bool stop) {
   if (!report.status.ok() && report.status.code() != ErrorCode::kWorkerFailed) {
     report.status.throw_if_error();
   }
+  bool copied = false;
   {
     const std::lock_guard lock(mutex_);
     desk_.sequencer().order_ended(report.status.ok());
+    copied = report.status.ok() || desk_.sequencer().sequences().copying() == 0;
     move_schedule_.order_ended(report.copy_us);
     if (report.status.ok()) desk_.sequencer().sequences().release_closed(report.drained_round);
     if (!round_.empty()) {
@@ -117,7 +121,8 @@ void Leader::lead(bool stop) {
       round_.clear();
     }
   }
-  outbox_.order_done();
+  // Who is told of a sequence may read its rows at once.
+  if (copied) outbox_.order_done();
   outbox_.send(links_);
 }
 

@@ -135,6 +135,46 @@ TEST(LeaderTest, AWorkerThatFailedInARoundFailsItsItemsAndTheNextRoundRuns) {
   EXPECT_EQ(rig.leader.heartbeat().metrics.failed_rounds, 1U);
 }
 
+/// Its last page is not there yet: the next order copies it.
+TEST(LeaderTest, AForkWhoseOrderFailedIsAnsweredAfterTheNextOne) {
+  LeaderRig rig(at_once());
+  rig.admit_at(rig.begin, rig_id(1), 100, 100);
+  const Time arrived = rig.begin + milliseconds(10);
+  const Time asked = rig.begin + milliseconds(20);
+  rig.clock.at(arrived, [&] {
+    const SequenceInfo parent = rig.admitted();
+    for (const Extent& extent : parent.extents) {
+      rig.inbox.post_progress(rig_progress(parent, extent.rank));
+    }
+  });
+  rig.clock.at(asked, [&] {
+    const SequenceInfo parent = rig.admitted();
+    Admit fork{.request = 2, .id = rig_id(2), .wanted = {.prompt_tokens = 90, .max_new_tokens = 1}};
+    fork.wanted.parent = {
+        .id = parent.id, .epoch = parent.epoch, .length = 90, .token = parent.token};
+    rig.post(fork);
+    fork.id = rig_id(3);
+    fork.wanted.parent.token[3] ^= 1;
+    rig.post(fork);
+  });
+  const auto done = rig.outcome;
+  rig.outcome = [&](const Order& order) {
+    RoundReport report = done(order);
+    if (rig.clock.now() == asked) report.status = {ErrorCode::kWorkerFailed, "planted"};
+    return report;
+  };
+  rig.run_until(rig.begin + milliseconds(500));
+  ASSERT_EQ(rig.orders.size(), 4U);
+  EXPECT_EQ(rig.orders[1].at, asked);
+  EXPECT_EQ(rig.orders[2].what.copies, rig.orders[1].what.copies);
+  EXPECT_EQ(rig.orders[2].what.copies.at(0).rows, 90 - 64);
+  EXPECT_TRUE(rig.orders[3].what.copies.empty());
+  ASSERT_EQ(rig.record.replies.size(), 3U);
+  EXPECT_EQ(rig.record.replies[1].what.code, ErrorCode::kPermissionDenied);
+  EXPECT_EQ(rig.record.replies[2].at, rig.orders[2].at);
+  EXPECT_EQ(rig.record.replies[2].what.sequence.value().present_tokens, 90);
+}
+
 TEST(LeaderTest, ARoundThatFailedForGoodEndsThePool) {
   LeaderRig rig(at_once());
   rig.outcome = [](const Order&) {
