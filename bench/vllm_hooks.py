@@ -89,22 +89,26 @@ def rounds_of(tier):
             for part in ("sum", "count")]
 
 
-def run_vllm(options, config, folder, tier):
+def make_llm(config, folder, tier):
+    """Of a random model, which is saved into the folder."""
     import transformers
-    from vllm import LLM, SamplingParams
-    model = transformers.DeepseekV2ForCausalLM(config).float()
-    model.save_pretrained(folder)
+    from vllm import LLM
+    transformers.DeepseekV2ForCausalLM(config).float().save_pretrained(folder)
+    return LLM(str(folder), enforce_eager=True, attention_backend="CPU_MLA", dtype="float32",
+               skip_tokenizer_init=True, kv_cache_memory_bytes=64 << 20, max_num_seqs=REQUESTS,
+               max_model_len=4096, disable_log_stats=True, distributed_executor_backend="uni",
+               compilation_config={"custom_ops": ["-rotary_embedding"]},
+               kv_transfer_config={
+                   "kv_connector": "TributaryConnector",
+                   "kv_connector_module_path": "tributary.vllm",
+                   "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
+                   "kv_connector_extra_config": {"url": tier.url, "timeout": 60}})
+
+
+def run_vllm(options, config, folder, tier):
+    from vllm import SamplingParams
     time_the_plugin()
-    llm = LLM(str(folder), enforce_eager=True, attention_backend="CPU_MLA", dtype="float32",
-              skip_tokenizer_init=True, kv_cache_memory_bytes=64 << 20, max_num_seqs=REQUESTS,
-              max_model_len=4096, disable_log_stats=True, distributed_executor_backend="uni",
-              compilation_config={"custom_ops": ["-rotary_embedding"]},
-              kv_transfer_config={
-                  "kv_connector": "TributaryConnector",
-                  "kv_connector_module_path": "tributary.vllm",
-                  "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
-                  "kv_connector_extra_config": {"url": tier.url, "timeout": 60}})
-    engine = llm.llm_engine
+    engine = make_llm(config, folder, tier).llm_engine
     for i in range(REQUESTS):
         engine.add_request(str(i), {"prompt_token_ids": [3 + i] * options.context},
                            SamplingParams(temperature=0.0, max_tokens=options.new_tokens,

@@ -25,19 +25,6 @@ def arguments():
     return parser.parse_args()
 
 
-def engine_of(folder, url):
-    from vllm import LLM
-    return LLM(str(folder), enforce_eager=True, attention_backend="CPU_MLA", dtype="float32",
-               skip_tokenizer_init=True, kv_cache_memory_bytes=64 << 20, max_num_seqs=4,
-               max_model_len=4096, disable_log_stats=True, distributed_executor_backend="uni",
-               compilation_config={"custom_ops": ["-rotary_embedding"]},
-               kv_transfer_config={
-                   "kv_connector": "TributaryConnector",
-                   "kv_connector_module_path": "tributary.vllm",
-                   "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
-                   "kv_connector_extra_config": {"url": url, "timeout": 60}})
-
-
 def first_token(llm, prompt):
     """Seconds, and how many tokens were not computed."""
     from vllm import SamplingParams
@@ -48,7 +35,6 @@ def first_token(llm, prompt):
 
 
 def main():
-    import transformers
     options = arguments()
     config = vllm_hooks.model_config()
     draw = random.Random(1)
@@ -58,9 +44,7 @@ def main():
         return [draw.randrange(3, config.vocab_size) for _ in range(count)]
     with tempfile.TemporaryDirectory() as name, \
             Tier(options, config, pathlib.Path(name)) as tier:
-        folder = pathlib.Path(name) / "model"
-        transformers.DeepseekV2ForCausalLM(config).float().save_pretrained(folder)
-        llm = engine_of(folder, tier.url)
+        llm = vllm_hooks.make_llm(config, pathlib.Path(name) / "model", tier)
         first_token(llm, tokens(300))
         known, unknown = [], []
         for _ in range(options.turns):

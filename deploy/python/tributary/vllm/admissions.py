@@ -11,8 +11,8 @@ import tributary
 from .options import log
 
 RETRY_S = 0.1
-_NO_NAMES = tributary.Prefix(64, [])
 READY_S = 0.05  # for the last rows of a prompt that another engine has computed
+_NO_NAMES = tributary.Prefix(64, [])
 
 
 def hash_of(tokens):
@@ -130,18 +130,17 @@ class Admissions:
             sequence = self._client.admit(
                 wanted.prompt_tokens, wanted.new_tokens, spread=self._options.spread,
                 prefix=wanted.prefix, timeout=min(2.0, self._options.timeout))
-        except tributary.InvalidArgument as error:
-            if wanted.prefix is None:
-                raise
-            log.warning("no prefixes are shared: %s", error)  # the pool's leaves are smaller
-            self._shares, pause = False, 0
         except tributary.TooLarge as error:
             log.warning("request %s stays in the engine: %s", request, error)
         except tributary.PoolFull as error:
             pause = min(error.retry_after, RETRY_S)
         except tributary.Error as error:
-            log.warning("request %s waits for the tier: %s", request, error)
-            pause = RETRY_S
+            if wanted.prefix is not None and isinstance(error, tributary.InvalidArgument):
+                log.warning("no prefixes are shared: %s", error)  # the pool's leaves are smaller
+                self._shares, pause = False, 0
+            else:
+                log.warning("request %s waits for the tier: %s", request, error)
+                pause = RETRY_S
         if pause is None:
             self._decide(request, sequence, claimed=False)
             return

@@ -15,7 +15,6 @@ class Pulls:
         self._present = present
         self._dim = {name: worker.held(name).sequence.shape.latent_dim for name in present}
         self._types = {name: worker.types(worker.held(name).sequence.shape)[1] for name in present}
-        # Copies: a call has a sequence alone, and one that is lost is freed.
         self._sequences = {name: worker.held(name).sequence for name in present}
         self._coming = {}  # layer -> (requests, their rows, the call)
         for layer in range(min(AHEAD, len(worker.layers))):
@@ -47,8 +46,9 @@ class Pulls:
         got = {name: own for i, (name, own) in enumerate(zip(names, rows)) if i not in failed}
         for index, why in failed.items():
             name = names[index]
-            if self._sequences.pop(name, None) is not None:
-                self._worker.lose(name, self._worker.held(name), why, here=False)
+            held = self._worker.held(name)
+            if self._sequences.pop(name, None) is held.sequence is not None:
+                self._worker.lose(name, held, why, here=False)
         for name, count in self._present.items():
             own = got.get(name)
             if own is None:

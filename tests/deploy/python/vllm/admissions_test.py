@@ -154,3 +154,13 @@ def test_an_engine_that_closes_frees_what_was_decided_and_is_not_taken_yet(pool)
             wait_until(lambda: admissions.ask(name, 9, 8, handed_over=given), "it is decided", 20)
         assert any(pool.pages_held)
     wait_until(lambda: not any(pool.pages_held), "every page is free", 20)
+
+
+def test_a_pool_whose_leaves_are_smaller_than_a_block_shares_nothing(pool):
+    prefix = tributary.Prefix(128, [b"k" * 16])
+    with engine(pool) as (admissions, _):
+        for name in ("a", "b"):
+            wait_until(lambda: admissions.ask(name, 200, 8, prefix), "it is decided", 20)
+            sequence, claimed = admissions.take(name)
+            assert sequence.present_tokens == 0 and not claimed
+            admissions.free(sequence)

@@ -1,11 +1,12 @@
 # A vLLM engine as a process that tests command: python engine.py MODEL URL [OPTIONS as JSON]; URL
 # is that of a tier, "own" for vLLM's own backend. Each line of stdin is a batch, {"prompts":
 # [[token ids]], "max_tokens": n or one for each, "abort": {index: after how many steps},
-# "transfer": kv_transfer_params of each, "logprobs": how many of each token, "prompt_logprobs"}; each line of stdout
-# is {"tokens": [[ids]], "transfer": what the requests were answered with, "cached": how many tokens of
-# each prompt were not computed, "logprobs": [[of each token, the greatest first]]}, the first one {"ready": true}. Where there is the file $KILL_ENGINE,
-# all of it is killed while a step is between layers 0 and 1. SAY_AMX=1: vLLM takes a processor
-# without AMX for one with it, where alone it cuts the prompts of MLA models into chunks.
+# "transfer": kv_transfer_params of each, "logprobs": how many of each token, "prompt_logprobs": of
+# each token of a prompt}; each line of stdout is {"tokens": [[ids]], "transfer": what the requests
+# were answered with, "cached": how many tokens of each prompt were not computed, "logprobs": [[of
+# each token, the greatest first]]}, the first one {"ready": true}. Where there is the file
+# $KILL_ENGINE, all of it is killed while a step is between layers 0 and 1. SAY_AMX=1: vLLM takes a
+# processor without AMX for one with it, where alone it cuts the prompts of MLA models into chunks.
 import json
 import os
 import signal
