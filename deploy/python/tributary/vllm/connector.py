@@ -5,7 +5,7 @@ import tributary
 
 from .admissions import Admissions, HandOff, hash_of
 from .interface import (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole,
-                        KVConnectorWorkerMetadata, RequestStatus, check_version)
+                        KVConnectorWorkerMetadata, RequestStatus, check_interface)
 from .names import BlockNames
 from .options import Options, log, refused
 from .worker import Worker
@@ -55,7 +55,8 @@ def handed_over(request):
 class TributaryConnector(KVConnectorBase_V1):
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
-        check_version()
+        from .backend import TributaryBackend, TributaryImpl, TributaryMetadataBuilder
+        check_interface(TributaryConnector, TributaryBackend, TributaryMetadataBuilder, TributaryImpl)
         if why := refused(vllm_config):
             raise ValueError(f"Tributary does not serve this configuration: {why}")
         self._options = Options.of(vllm_config)

@@ -1,6 +1,7 @@
 # Everything of vLLM that the backend and the connector rely upon.
-"""Both of vLLM's interfaces are marked experimental, so one version is supported: 0.32. Beside the
-names below, this is relied upon:
+"""Both of vLLM's interfaces are marked experimental. A version is served that has the names below, and
+whose classes have the methods that ours replace, with the same parameters; one that was not tested is
+warned of. Beside that, this is relied upon:
 
 - A plug-in of the group `vllm.general_plugins` runs in every process, before the configuration is
   known; `register_backend()` takes a path, which is resolved for each layer under
@@ -15,6 +16,8 @@ names below, this is relied upon:
 - Of a running request with an invalid block vLLM discards the step and computes all tokens again,
   from position 0. It looks only at blocks that were computed before the step.
 """
+import inspect
+
 import vllm
 from vllm.config import get_current_vllm_config
 from vllm.distributed.kv_transfer import get_kv_transfer_group
@@ -29,16 +32,39 @@ from vllm.v1.attention.backends.mla.cpu_mla import CPUMLAImpl
 from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 from vllm.v1.request import RequestStatus
 
+from .options import log
+
 __all__ = ["AttentionBackendEnum", "CPUMLAImpl", "KVConnectorBase_V1", "KVConnectorMetadata",
            "KVConnectorRole", "KVConnectorWorkerMetadata", "MLACommonBackend", "MLACommonImpl",
            "MLACommonMetadata", "MLACommonMetadataBuilder", "MultipleOf", "RequestStatus",
-           "check_version", "current_platform", "get_current_vllm_config", "get_forward_context",
+           "check_interface", "current_platform", "get_current_vllm_config", "get_forward_context",
            "get_kv_transfer_group", "register_backend"]
 
-VERSION = "0.32."
+TESTED = "0.32."
 
 
-def check_version():
-    if not vllm.__version__.startswith(VERSION):
-        raise RuntimeError(f"tributary.vllm is written for vLLM {VERSION}x, this is "
-                           f"{vllm.__version__}: its interfaces differ between versions")
+def check_interface(*own):
+    """Classes of ours, beside those of vLLM that they derive from. Raises RuntimeError where a method
+    of theirs is another one in this version."""
+    if differ := [word for one in own for word in _differences(one)]:
+        raise RuntimeError(f"vLLM {vllm.__version__} has another interface than {TESTED}x, which "
+                           f"tributary.vllm is written for: {'; '.join(differ)}")
+    if not vllm.__version__.startswith(TESTED):
+        log.warning("vLLM %s was not tested with tributary.vllm, %sx was", vllm.__version__, TESTED)
+
+
+def _differences(own):
+    for name, method in vars(own).items():
+        if name.startswith("_") or not callable(getattr(own, name)):
+            continue
+        theirs = next((vars(base)[name] for base in own.__mro__[1:] if name in vars(base)), None)
+        if theirs is None:
+            yield f"no {name}()"
+            continue
+        wanted, given = _parameters(method), _parameters(theirs)
+        if wanted != given:
+            yield f"{name}({', '.join(given)}), expected ({', '.join(wanted)})"
+
+
+def _parameters(method):
+    return list(inspect.signature(getattr(method, "__func__", method)).parameters)
