@@ -8,9 +8,12 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum
 def __getattr__(name):
     if name not in AttentionBackendEnum.__members__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    transfer = get_current_vllm_config().kv_transfer_config
+    config = get_current_vllm_config()
+    transfer = config.kv_transfer_config
     if transfer is not None and transfer.kv_connector_module_path == "tributary.vllm":
         from .backend import TributaryBackend
+        from .options import check
+        check(config)  # before weights are loaded
         return TributaryBackend
     own = AttentionBackendEnum[name].value  # what was registered is beside it
     if own is None:

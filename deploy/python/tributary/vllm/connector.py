@@ -7,7 +7,7 @@ from .admissions import Admissions, HandOff, hash_of
 from .interface import (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole,
                         KVConnectorWorkerMetadata, RequestStatus, check_interface)
 from .names import BlockNames
-from .options import Options, log, refused
+from .options import Options, check, log
 from .worker import Worker
 
 
@@ -57,8 +57,7 @@ class TributaryConnector(KVConnectorBase_V1):
         super().__init__(vllm_config, role, kv_cache_config)
         from .backend import TributaryBackend, TributaryImpl, TributaryMetadataBuilder
         check_interface(TributaryConnector, TributaryBackend, TributaryMetadataBuilder, TributaryImpl)
-        if why := refused(vllm_config):
-            raise ValueError(f"Tributary does not serve this configuration: {why}")
+        check(vllm_config)
         self._options = Options.of(vllm_config)
         self._client = self._options.client()
         self._block_size = vllm_config.cache_config.block_size

@@ -52,11 +52,18 @@ def refused(config):
         (config.speculative_config is not None, "speculative decoding"),
         (parallel.tensor_parallel_size > 1, "tensor parallelism above 1"),
         (parallel.pipeline_parallel_size > 1, "pipeline parallelism above 1"),
+        (parallel.data_parallel_size > 1, "data parallelism above 1"),
         (parallel.decode_context_parallel_size > 1, "decode context parallelism above 1"),
         (transfer.kv_load_failure_policy != "recompute",
          'kv_load_failure_policy must be "recompute": a lost sequence is computed again'),
     )
     return "; ".join(why for wrong, why in checks if wrong)
+
+
+def check(config):
+    """Raises ValueError for a configuration that is refused."""
+    if why := refused(config):
+        raise ValueError(f"Tributary does not serve this configuration: {why}")
 
 
 def check_pool(shape, heads, kv_lora_rank, qk_rope_head_dim, layers, softmax_scale):

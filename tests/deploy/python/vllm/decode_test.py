@@ -72,6 +72,14 @@ def test_installed_and_not_configured_it_changes_nothing(models, own):
         assert "Tributary" not in engine.output()
 
 
+def test_a_configuration_is_refused_before_weights_are_loaded(models):
+    with Engine(models("v2"), "http://127.0.0.1:1", {"enforce_eager": False}) as engine:
+        assert not engine.process.stdout.readline()
+        output = engine.output()
+    assert "does not serve this configuration: enforce_eager=False" in output
+    assert "Loading weights took" not in output
+
+
 def test_prompts_in_chunks(models, own):
     """vLLM's chunked prefill: steps of 256 tokens, of which some decode and some end a prompt. The
     backend is AMX_MLA's, which vLLM chooses itself on a processor with AMX."""

@@ -86,7 +86,7 @@ def main():
     more = json.loads(options[0]) if options else {}
     if url != "own":
         more["kv_transfer_config"] = connector(url, **more.pop("extra", {}))
-    llm = LLM(model, enforce_eager=True, dtype=more.pop("dtype", "float32"),
+    llm = LLM(model, enforce_eager=more.pop("enforce_eager", True), dtype=more.pop("dtype", "float32"),
               attention_backend=more.pop("attention_backend", "CPU_MLA"),
               kv_cache_memory_bytes=more.pop("cache_bytes", 64 << 20), max_num_seqs=16,
               disable_log_stats=True, seed=0, **more)

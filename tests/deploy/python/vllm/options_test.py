@@ -13,7 +13,7 @@ def config(**changes):
         "model_config": dict(use_mla=True, enforce_eager=True),
         "cache_config": dict(enable_prefix_caching=False, cache_dtype="auto"),
         "parallel_config": dict(tensor_parallel_size=1, pipeline_parallel_size=1,
-                                decode_context_parallel_size=1),
+                                data_parallel_size=1, decode_context_parallel_size=1),
         "kv_transfer_config": dict(kv_load_failure_policy="recompute",
                                    kv_connector_extra_config={"url": "http://127.0.0.1:7300"}),
     }
@@ -36,6 +36,7 @@ def test_the_start_line_is_served():
     ({"speculative": object()}, "speculative decoding"),
     ({"tensor_parallel_size": 2}, "tensor parallelism"),
     ({"pipeline_parallel_size": 2}, "pipeline parallelism"),
+    ({"data_parallel_size": 2}, "data parallelism"),
     ({"decode_context_parallel_size": 2}, "context parallelism"),
     ({"kv_load_failure_policy": "fail"}, 'must be "recompute"'),
 ])
