@@ -1,5 +1,6 @@
 # The demo of deploy/demo.sh: SmolLM2 continues a prompt with its cache in a tier of 4 workers, gets
-# more to read and goes on, and then does the same once more alone. Called with the program's path and, if wanted, a prompt.
+# more to read and goes on, and then does the same once more alone. Called with the program's path
+# and, if wanted, a prompt.
 import json
 import os
 import pathlib

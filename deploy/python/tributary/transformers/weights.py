@@ -22,7 +22,8 @@ def norm_eps(attention: torch.nn.Module) -> float:
 
 class PoolAttention(torch.nn.Module):
     """Stands in a decoder layer in the place of its attention module, which prompts and whatever has
-    more tokens than a step still go through; a step's hidden states go to the tier, and come back as `o_proj` left them."""
+    more tokens than a step still go through; a step's hidden states go to the tier, and come back as
+    `o_proj` left them."""
 
     def __init__(self, own: torch.nn.Module):
         super().__init__()

@@ -25,7 +25,7 @@ class Scheduled:
 class StepMetadata(KVConnectorMetadata):
     requests: dict = dataclasses.field(default_factory=dict)   # request -> Scheduled
     sequences: dict = dataclasses.field(default_factory=dict)  # request -> its new sequence
-    claimed: list = dataclasses.field(default_factory=list)    # requests all of whose rows are there
+    claimed: list = dataclasses.field(default_factory=list)    # requests whose rows are all there
     present: dict = dataclasses.field(default_factory=dict)    # request -> how many are, of others
     dropped: list = dataclasses.field(default_factory=list)    # preempted requests
 
