@@ -93,7 +93,7 @@ class Install(unittest.TestCase):
             self.assertRegex(
                 name, r"tributary::(TierClient::|to_json|parse_sequence_handle|parse_admit_request"
                       r"|error_code_name|parse_spread_policy|spread_policy_name|row_format_name"
-                      r"|RowLayout::|Error$|ItemsError$|PoolFullError)")
+                      r"|RowLayout::|Prefix::|Error$|ItemsError$|PoolFullError)")
 
     def flags(self, *more):
         path = one(STAGE, "tributary.pc").parent
