@@ -96,7 +96,7 @@ def test_engines_are_killed(pair, own, kill_first):
     router = tributary.Client(pair.tier.url)
     kept = [router.adopt(tributary.Sequence.from_json(handle["tributary_sequence"]))
             for handle in handles]
-    assert pair.held() == len(kept)
+    wait_until(lambda: pair.held() == len(kept), "those of the test before have ended", FREE_S)
     kill_first.touch()
     pair.first.ask(SECOND, 1, transfer=TO_OTHERS)
     pair.first.process.wait(60)
