@@ -327,7 +327,7 @@ void Sequences::truncate(SequenceId id, std::int64_t length) {
     }
   }
   const auto last = static_cast<std::size_t>(length / ledger_.table().leaf_tokens());
-  // What a block of another one's holds is not written to, even if nobody uses it now.
+  // Rows of a block that this sequence does not hold stay, even if nobody uses the block now.
   const auto is_named = [&](const Leaf& leaf, std::int32_t page) {
     return ledger_.pools()[static_cast<std::size_t>(leaf.owner)].kept(page) &&
            !blocks_.holds(id, length);

@@ -124,8 +124,8 @@ bool Admissions::answer_by_key(const AdmitRequest& request, Done& done) {
   const bool same = proves_itself(request, entry.request) &&
                     entry.request.prompt_tokens == request.prompt_tokens &&
                     entry.request.max_new_tokens == request.max_new_tokens &&
-                    (!entry.spread_known || entry.request.parent == request.parent) &&
-                    (!entry.spread_known || entry.request.spread == request.spread);
+                    (!entry.all_known || (entry.request.spread == request.spread &&
+                                          entry.request.parent == request.parent));
   if (!same) {
     done(refusal(ErrorCode::kAlreadyExists,
                  fmt::format("idempotency key '{}' came with another request, or without the "
@@ -277,7 +277,7 @@ void Admissions::restore(const std::string& pool, const std::vector<SequenceInfo
     Keyed& entry = remember(key);
     entry.request = {sequence.prompt_tokens, sequence.max_new_tokens, SpreadPolicy::kAuto, key,
                      sequence.idempotency_secret};
-    entry.spread_known = false;
+    entry.all_known = false;
     entry.pool = pool;
     entry.sequence = sequence;
   }

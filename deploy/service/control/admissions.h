@@ -65,7 +65,7 @@ class Admissions {
   struct Pending;
   struct Keyed {
     AdmitRequest request;
-    bool spread_known = true;  // false: restored, pools do not keep it
+    bool all_known = true;  // false: restored, pools keep neither spread nor parent
     std::string pool;
     SequenceInfo sequence;  // id 0: still pending
     std::vector<Done> waiting;
