@@ -42,7 +42,7 @@ def processor():
 class Tier:
     """`tributary up` for the length of a block; its URL."""
 
-    def __init__(self, options, config, folder):
+    def __init__(self, options, config, folder, rows="f32", kv_gib=1, cores=()):
         shape, self.log = folder / "config.json", folder / "up.log"
         config.to_json_file(shape, use_diff=False)
         with socket.socket() as probe:
@@ -51,8 +51,9 @@ class Tier:
         self.url = f"http://{listen}"
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
-                [options.program, "up", "--listen", listen, "--workers", str(options.workers),
-                 "--shape", shape, "--rows", "f32", "--query", "f32", "--kv-gib", "1"],
+                [*(["taskset", "-c", ",".join(map(str, cores))] if cores else []), options.program,
+                 "up", "--listen", listen, "--workers", str(options.workers), "--shape", shape,
+                 "--rows", rows, "--query", rows, "--kv-gib", str(kv_gib)],
                 stdout=log, stderr=log)
 
     def __enter__(self):
