@@ -34,10 +34,11 @@ namespace {
 
 /// The measurements, in order: single sequences, a batch of mixed lengths, the price of leaves, the
 /// instruction sets in turn, a step of a layer by instruction set, its operations, the small ones,
-/// selected rows, products with weights as they are kept, the peers, a layer of theirs.
-constexpr std::array<std::string_view, 11> kParts{"heads",   "batch", "order", "sets",
-                                                  "steps",   "layer", "small", "selected",
-                                                  "weights", "peers", "layers"};
+/// selected rows, formats of rows, products with weights as they are kept, the peers, a layer of
+/// theirs.
+constexpr std::array<std::string_view, 12> kParts{"heads",   "batch",   "order", "sets",
+                                                  "steps",   "layer",   "small", "selected",
+                                                  "formats", "weights", "peers", "layers"};
 
 struct Options {
   bool processor_time = false;
@@ -140,6 +141,32 @@ void canonical_order(Machine& machine, Backend& backend) {
   }
 }
 
+/// Rows of FP8 beside bf16, which kernels read without a copy, in turns.
+void row_format_prices(Machine& machine, Backend& backend, const Options& options) {
+  fmt::print("\nRows of fp8_ds_mla and of bf16, ns a row, {} thread(s), {:.1f} GB/s read:\n",
+             machine.threads(), machine.read_gb_s());
+  for (const int heads : options.heads) {
+    for (const int length : options.lengths) {
+      const std::array lengths{length};
+      DecodeCase plain(backend, heads, 1, lengths);
+      DecodeCase codes(backend, heads, 1, lengths, kLeafTokens, RowFormat::kFp8DsMla);
+      const std::array<std::function<void()>, 2> works{[&] { codes.attend(); },
+                                                       [&] { plain.attend(); }};
+      const auto figures = machine.measure(works);
+      if (figures[0].rounds == 0) {
+        fmt::print("{:3} heads, {:6} rows: all {} rounds were disturbed\n", heads, length,
+                   figures[0].dropped);
+        continue;
+      }
+      fmt::print(
+          "{:3} heads, {:6} rows: {:6.0f} and {:6.0f} ({:.1f} GB/s): {:.2f} x  ({} rounds)\n",
+          heads, length, figures[0].seconds * 1e9 / length, figures[1].seconds * 1e9 / length,
+          plain.gigabytes() / figures[1].seconds, figures[0].seconds / figures[1].seconds,
+          figures[0].rounds);
+    }
+  }
+}
+
 /// A whole step with every instruction set that the machine may choose, in turn.
 void steps_in_turn(Machine& machine, Clock clock) {
   constexpr int kBatch = 16;
@@ -238,6 +265,7 @@ int run(const Options& options) {
     if (options.has("selected")) {
       random_rows(machine, *backend, options.heads, options.lengths);
     }
+    if (options.has("formats")) row_format_prices(machine, *backend, options);
     if (options.has("weights")) weight_forms(machine, *backend);
     if (options.has("peers")) {
       compare_with_peers(machine, *backend, options.heads, options.peers);

@@ -58,31 +58,46 @@ struct bf16 {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
 }
 
-/// Rounds to nearest, ties to even; NaN stays NaN (quiet), overflow goes to infinity.
-[[nodiscard]] constexpr bf16 to_bf16(float value) noexcept {
+// What follows has masks and selections instead of branches, of which compilers make no vectors.
+
+/// The nearest bf16, as a float: ties to even; NaN stays NaN (quiet), overflow goes to infinity.
+[[nodiscard]] constexpr float round_to_bf16(float value) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & 0x7fffffffU) > 0x7f800000U) {
-    return bf16{static_cast<std::uint16_t>((bits >> 16) | 0x40U)};
-  }
   const std::uint32_t rounded = bits + 0x7fffU + ((bits >> 16) & 1U);
-  return bf16{static_cast<std::uint16_t>(rounded >> 16)};
+  const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
+  return std::bit_cast<float>((is_nan ? bits | 0x400000U : rounded) & 0xffff0000U);
+}
+
+[[nodiscard]] constexpr bf16 to_bf16(float value) noexcept {
+  return bf16{static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(round_to_bf16(value)) >> 16)};
 }
 
 /// FP8 E4M3 as in "FP8 Formats for Deep Learning" (arXiv:2209.05433), the FN variant: no infinity,
 /// 0x7f and 0xff are NaN, bias 7, largest finite 448.
 [[nodiscard]] constexpr float f8_e4m3_to_float(std::uint8_t bits) noexcept {
-  const bool negative = (bits & 0x80U) != 0;
-  const std::uint32_t exponent = (bits >> 3) & 0xfU;
-  const std::uint32_t mantissa = bits & 0x7U;
-  float magnitude = 0;
-  if (exponent == 0xfU && mantissa == 0x7U) {
-    magnitude = std::numeric_limits<float>::quiet_NaN();
-  } else if (exponent == 0) {
-    magnitude = static_cast<float>(mantissa) * 0x1p-9F;
-  } else {
-    magnitude = std::bit_cast<float>(((exponent + 120U) << 23) | (mantissa << 20));
-  }
-  return negative ? -magnitude : magnitude;
+  const std::uint32_t size = bits & 0x7fU;
+  const std::uint32_t normal = (size << 20) + (120U << 23);
+  const auto small =
+      std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<int>(size)) * 0x1p-9F);
+  const std::uint32_t is_small = 0U - static_cast<std::uint32_t>(size < 8U);
+  const std::uint32_t nan = size == 0x7fU ? 0x7fc00000U : 0U;
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x80U) << 24;
+  return std::bit_cast<float>((small & is_small) | (normal & ~is_small) | nan | sign);
+}
+
+/// To nearest, ties to even; what rounds beyond 448, and NaN, becomes NaN.
+[[nodiscard]] constexpr std::uint8_t float_to_f8_e4m3(float value) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t size = bits & 0x7fffffffU;
+  // Subnormal codes are multiples of 2^-9, which is the distance of floats between 2^14 and 2^15.
+  const std::uint32_t small =
+      std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0x1p14F) & 0x7fffffU;
+  const std::uint32_t normal = ((size + 0x7ffffU + ((size >> 20) & 1U)) >> 20) - (120U << 3);
+  const std::uint32_t is_small = 0U - static_cast<std::uint32_t>(size < 0x3c800000U);
+  const std::uint32_t is_none = 0U - static_cast<std::uint32_t>(size > 0x43e80000U);
+  const std::uint32_t code =
+      (small & is_small) | (normal & ~is_small & ~is_none) | (0x7fU & is_none);
+  return static_cast<std::uint8_t>(code | (bits >> 24 & 0x80U));
 }
 
 /// Rows and columns of a matrix that share a scale in the published FP8 checkpoints

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
+#include <string>
 #include <string_view>
 
 #include "core/model/row_format.h"
@@ -13,11 +13,13 @@ namespace tributary {
 struct RowCodec {
   RowFormat format;
   std::string_view name;
-  std::optional<DType> elements;  // see plain_elements()
+  DType values;  // see row_values()
+  bool plain;    // a row is its values, one after the other
   bool (*fits)(const RowLayout& layout) noexcept;
   std::size_t (*bytes)(const RowLayout& layout) noexcept;
   void (*encode)(const RowLayout& layout, std::span<const float> values, std::byte* row);
   void (*decode)(const RowLayout& layout, const std::byte* row, std::span<float> values);
+  std::string (*fault)(const RowLayout& layout, const std::byte* row);  // see row_fault()
 };
 
 }  // namespace tributary

@@ -1,13 +1,15 @@
 #include "core/model/row_format.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <climits>
-#include <cstring>
 #include <vector>
 
 #include "core/base/elements.h"
 #include "core/base/error.h"
+#include "core/model/fp8_ds_mla.h"
 #include "core/model/row_codec.h"
 
 namespace tributary {
@@ -18,17 +20,19 @@ constexpr RowCodec plain_codec(RowFormat format) {
   return {
       .format = format,
       .name = dtype_name(type),
-      .elements = type,
+      .values = type,
+      .plain = true,
       .fits = [](const RowLayout& /*layout*/) noexcept { return true; },
       .bytes = [](const RowLayout& layout) noexcept { return layout.values() * dtype_bytes(type); },
       .encode = [](const RowLayout& /*layout*/, std::span<const float> values,
                    std::byte* row) { store_elements(type, values, row); },
       .decode = [](const RowLayout& /*layout*/, const std::byte* row,
-                   std::span<float> values) { load_elements(type, row, values); }};
+                   std::span<float> values) { load_elements(type, row, values); },
+      .fault = [](const RowLayout& /*layout*/, const std::byte* /*row*/) { return std::string(); }};
 }
 
 constexpr std::array kCodecs{plain_codec<DType::kBF16>(RowFormat::kBF16),
-                             plain_codec<DType::kF32>(RowFormat::kF32)};
+                             plain_codec<DType::kF32>(RowFormat::kF32), fp8_ds_mla::kCodec};
 
 constexpr auto kFormats = [] {
   std::array<RowFormat, kCodecs.size()> formats{};
@@ -96,7 +100,12 @@ std::optional<RowFormat> find_row_format(std::string_view name) noexcept {
 
 std::optional<DType> plain_elements(RowFormat format) noexcept {
   const RowCodec* codec = find_codec(format);
-  return codec == nullptr ? std::nullopt : codec->elements;
+  if (codec == nullptr || !codec->plain) return std::nullopt;
+  return codec->values;
+}
+
+DType row_values(RowFormat format) {
+  return codec_of(format).values;
 }
 
 std::size_t RowLayout::bytes() const noexcept {
@@ -118,6 +127,20 @@ void RowLayout::decode(const std::byte* rows, std::span<float> values) const {
   });
 }
 
+std::string RowLayout::fault(std::span<const std::byte> rows) const {
+  const RowCodec& codec = codec_of(format);
+  const std::size_t stride = bytes();
+  if (codec.plain || rows.empty()) return {};
+  if (stride == 0 || rows.size() % stride != 0) {
+    fail(ErrorCode::kInvalidArgument, "{} bytes are not whole rows of {}", rows.size(), stride);
+  }
+  for (std::size_t row = 0; row * stride < rows.size(); ++row) {
+    const std::string found = codec.fault(*this, rows.data() + row * stride);
+    if (!found.empty()) return fmt::format("row {}: {}", row, found);
+  }
+  return {};
+}
+
 void RowLayout::round(std::span<float> values) const {
   std::vector<std::byte> row(bytes());
   for_each_row(*this, values, row.data(), 0, [&](std::span<float> one, std::byte* stored) {
@@ -126,34 +149,9 @@ void RowLayout::round(std::span<float> values) const {
   });
 }
 
-std::size_t scaled_f8_row_bytes(int kv_lora_rank, int qk_rope_head_dim) {
-  if (kv_lora_rank < 1 || kv_lora_rank % kScaleBlock != 0 || qk_rope_head_dim < 0) {
-    fail(ErrorCode::kInvalidArgument, "rows of {} + {} values with a scale for each {}",
-         kv_lora_rank, qk_rope_head_dim, kScaleBlock);
-  }
-  const auto rank = static_cast<std::size_t>(kv_lora_rank);
-  return rank + rank / kScaleBlock * sizeof(float) +
-         static_cast<std::size_t>(qk_rope_head_dim) * sizeof(bf16);
-}
-
-void decode_scaled_f8_rows(int kv_lora_rank, int qk_rope_head_dim, const std::byte* rows,
-                           std::span<float> values) {
-  const std::size_t bytes = scaled_f8_row_bytes(kv_lora_rank, qk_rope_head_dim);
-  const RowLayout wide{RowFormat::kF32, kv_lora_rank, qk_rope_head_dim};
-  const auto rank = static_cast<std::size_t>(kv_lora_rank);
-  for_each_row(wide, values, rows, bytes, [&](std::span<float> row, const std::byte* stored) {
-    const std::byte* scales = stored + rank;
-    for (std::size_t i = 0; i < rank; ++i) {
-      float scale = 0;
-      std::memcpy(&scale, scales + i / kScaleBlock * sizeof scale, sizeof scale);
-      row[i] = f8_e4m3_to_float(std::to_integer<std::uint8_t>(stored[i])) * scale;
-    }
-    load_elements(DType::kBF16, scales + rank / kScaleBlock * sizeof(float), row.subspan(rank));
-  });
-}
-
 RowLayout plain_row(std::int64_t values, DType type) {
-  const auto* const found = std::ranges::find(kCodecs, type, &RowCodec::elements);
+  const auto* const found = std::ranges::find_if(
+      kCodecs, [type](const RowCodec& codec) { return codec.plain && codec.values == type; });
   if (found == kCodecs.end()) {
     fail(ErrorCode::kInvalidArgument, "no row format has elements of {}", dtype_name(type));
   }

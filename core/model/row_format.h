@@ -16,8 +16,9 @@ namespace tributary {
 
 /// The value is the format's id on the wire. A format is added with its entry in row_format.cc.
 enum class RowFormat : std::uint8_t {
-  kF32 = 1,   // `f32`: every value as fp32
-  kBF16 = 2,  // `bf16`: every value to nearest even
+  kF32 = 1,       // `f32`: every value as fp32
+  kBF16 = 2,      // `bf16`: every value to nearest even
+  kFp8DsMla = 3,  // `fp8_ds_mla`: see fp8_ds_mla.h
 };
 
 /// All formats, the default first.
@@ -32,6 +33,9 @@ enum class RowFormat : std::uint8_t {
 [[nodiscard]] std::optional<RowFormat> find_row_format(std::string_view name) noexcept;
 /// The type of all values, if a row is nothing but its values one after the other.
 [[nodiscard]] std::optional<DType> plain_elements(RowFormat format) noexcept;
+/// The type in which the values of any row are exact. Throws kInvalidArgument for an unknown
+/// format.
+[[nodiscard]] DType row_values(RowFormat format);
 
 /// The rows of a model in a format.
 struct RowLayout {
@@ -50,20 +54,14 @@ struct RowLayout {
   /// rows.
   void encode(std::span<const float> values, std::byte* rows) const;
   void decode(const std::byte* rows, std::span<float> values) const;
+  /// The first of these whole rows, dense, that encode() could not have written and that has no
+  /// values, and why; empty if there is none. Of plain rows, and of codes, any bits are values.
+  [[nodiscard]] std::string fault(std::span<const std::byte> rows) const;
   /// Rounds whole rows of values to the values that encode() and decode() would give.
   void round(std::span<float> values) const;
 
   friend bool operator==(const RowLayout&, const RowLayout&) = default;
 };
-
-/// Rows of FP8 as FlashMLA and vLLM store them for sparse attention, decoded: kv_lora_rank e4m3
-/// numbers, an fp32 scale for each 128 of them, qk_rope_head_dim bf16 numbers (656 bytes for
-/// DeepSeek). Not a format of caches.
-[[nodiscard]] std::size_t scaled_f8_row_bytes(int kv_lora_rank, int qk_rope_head_dim);
-/// Decodes whole rows: a value is its number times its scale. Throws kInvalidArgument unless
-/// `values` are whole rows and 128 divides kv_lora_rank.
-void decode_scaled_f8_rows(int kv_lora_rank, int qk_rope_head_dim, const std::byte* rows,
-                           std::span<float> values);
 
 /// `values` elements of `type`, one after the other: a query, a part of a row, activations. Throws
 /// kInvalidArgument for a type that no row has.

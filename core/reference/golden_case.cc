@@ -181,15 +181,31 @@ std::optional<GoldenSelection> find_golden_selection(const std::filesystem::path
   const std::int64_t heads = golden.heads;
   const std::int64_t rank = golden.kv_lora_rank;
   const std::int64_t width = rank + golden.qk_rope_head_dim;
-  const auto row_bytes = scaled_f8_row_bytes(golden.kv_lora_rank, golden.qk_rope_head_dim);
+  const RowLayout layout{RowFormat::kFp8DsMla, golden.kv_lora_rank, golden.qk_rope_head_dim};
+  check_row_layout(layout);
   const TensorView& rows =
-      tensor("cache.rows", {batch, golden.tokens(), static_cast<std::int64_t>(row_bytes)});
+      tensor("cache.rows", {batch, golden.tokens(), static_cast<std::int64_t>(layout.bytes())});
   golden.rows.resize(static_cast<std::size_t>(batch * golden.tokens() * width));
-  decode_scaled_f8_rows(golden.kv_lora_rank, golden.qk_rope_head_dim, rows.bytes.data(),
-                        golden.rows);
+  golden.stored.assign(rows.bytes.begin(), rows.bytes.end());
+  layout.decode(golden.stored.data(), golden.rows);
+  const std::int64_t rope = golden.qk_rope_head_dim;
+  const auto plain = [&](const char* name, std::int64_t columns) {
+    const std::vector<std::int64_t> shape{batch, golden.tokens(), columns};
+    return to_floats(file.tensor(name, shape));
+  };
+  const std::vector<float> kv = plain("plain.cache.kv", rank);
+  const std::vector<float> pe = plain("plain.cache.pe", rope);
+  for (std::int64_t row = 0; row < batch * golden.tokens(); ++row) {
+    golden.plain_rows.insert(golden.plain_rows.end(), kv.begin() + row * rank,
+                             kv.begin() + (row + 1) * rank);
+    golden.plain_rows.insert(golden.plain_rows.end(), pe.begin() + row * rope,
+                             pe.begin() + (row + 1) * rope);
+  }
   golden.query = to_floats(tensor("decode.query", {batch, steps, heads, width}));
   golden.lse = to_doubles(tensor("decode.lse", {batch, steps, heads}));
   golden.latent = to_doubles(tensor("decode.latent", {batch, steps, heads, rank}));
+  golden.dense_lse = to_doubles(tensor("dense.lse", {batch, steps, heads}));
+  golden.dense_latent = to_doubles(tensor("dense.latent", {batch, steps, heads, rank}));
   for (const double position :
        to_doubles(tensor("decode.selected", {batch, steps, std::int64_t{golden.topk}}))) {
     golden.selected.push_back(static_cast<std::int32_t>(position));

@@ -50,18 +50,21 @@ struct GoldenCase {
 /// complete.
 [[nodiscard]] GoldenCase load_golden_case(const std::filesystem::path& path);
 
-/// The group `fp8` of a file about sparse attention: a decode kernel over selected rows alone. K
-/// topk, the rest as above.
+/// The group `fp8` of a file about sparse attention: a decode kernel alone, over selected rows and
+/// over all. K topk, the rest as above.
 struct GoldenSelection {
   std::string name;
   int heads = 0, kv_lora_rank = 0, qk_rope_head_dim = 0;
   int batch = 0, prefill_len = 0, decode_steps = 0, topk = 0;
   double softmax_scale = 0;
-  std::vector<float> rows;             // [B, T, C + R], exact in bf16
-  std::vector<float> query;            // [B, D, H, C + R], unscaled, exact in bf16
-  std::vector<std::int32_t> selected;  // [B, D, K], ascending; -1 behind the last
-  std::vector<double> lse;             // [B, D, H]
-  std::vector<double> latent;          // [B, D, H, C]
+  std::vector<std::byte> stored;                // [B, T] rows of fp8_ds_mla
+  std::vector<float> rows;                      // [B, T, C + R], their values, exact in bf16
+  std::vector<float> plain_rows;                // [B, T, C + R], what they were made of
+  std::vector<float> query;                     // [B, D, H, C + R], unscaled, exact in bf16
+  std::vector<std::int32_t> selected;           // [B, D, K], ascending; -1 behind the last
+  std::vector<double> lse;                      // [B, D, H]
+  std::vector<double> latent;                   // [B, D, H, C]
+  std::vector<double> dense_lse, dense_latent;  // likewise, over all rows that a token sees
 
   [[nodiscard]] int tokens() const noexcept { return prefill_len + decode_steps; }
   [[nodiscard]] int latent_dim() const noexcept { return kv_lora_rank + qk_rope_head_dim; }

@@ -62,7 +62,6 @@ void Attention::reserve_workspaces(std::size_t depth, std::size_t width, std::si
 void Attention::select_rows(const AttendArgs& args) {
   token_tasks_.clear();
   token_rows_.clear();
-  std::size_t most = 0;
   for (const LeafTask& task : args.tasks) {
     for (std::int32_t token = 0; token < task.tokens; ++token) {
       const auto positions = selected_rows(args, task, token);
@@ -74,21 +73,26 @@ void Attention::select_rows(const AttendArgs& args) {
                               .query = task.query + token,
                               .state = task.state + token});
       token_rows_.push_back({&task, positions});
-      most = std::max(most, positions.size());
     }
   }
-  gathered_pages_.resize(std::max(gathered_pages_.size(), ceil_div(most, kBlockRows)));
 }
 
 GatheredRows Attention::rows_of(const HostCache& cache, const AttendArgs& args,
                                 const LeafUnit& unit) const {
-  const TokenRows& rows = token_rows_[static_cast<std::size_t>(unit.task - token_tasks_.data())];
-  return {.positions = rows.positions,
-          .leaf_begin = rows.leaf->leaf_begin,
+  const LeafTask* leaf = unit.task;
+  const std::int32_t* positions = nullptr;
+  if (args.selected.most != 0) {
+    const TokenRows& rows = token_rows_[static_cast<std::size_t>(unit.task - token_tasks_.data())];
+    leaf = rows.leaf;
+    positions = rows.positions.data();
+  }
+  return {.count = static_cast<std::size_t>(unit.task->rows),
+          .positions = positions,
+          .leaf_begin = leaf->leaf_begin,
           .layer = cache.layer_data(args.item_layer[static_cast<std::size_t>(unit.task->item)]),
           .page_bytes = cache.page_bytes(),
           .row_stride = cache.row_bytes(),
-          .pages = args.block_table.data() + rows.leaf->first_page};
+          .pages = args.block_table.data() + leaf->first_page};
 }
 
 void Attention::cut_tasks(std::span<const LeafTask> tasks, std::size_t heads,
@@ -128,39 +132,40 @@ void Attention::attend(const HostCache& cache, const AttendArgs& args) {
   const CacheLayout& layout = cache.layout();
   const auto latent = static_cast<std::size_t>(layout.latent_dim());
   const auto rank = static_cast<std::size_t>(layout.kv_lora_rank);
+  // Kernels read bf16 and fp32: rows of codes are copied as bf16.
+  const bool plain = plain_elements(layout.row_format).has_value();
+  const RowFormat read_format = plain ? layout.row_format : RowFormat::kBF16;
   const PairKernel* pairs = kernels_.pairs;
-  if (pairs != nullptr &&
-      (layout.row_format != RowFormat::kBF16 || args.query_dtype != DType::kBF16 ||
-       static_cast<std::size_t>(args.heads) > kernels_.pairs_most_heads ||
-       !pairs->supports(latent, rank))) {
+  if (pairs != nullptr && (read_format != RowFormat::kBF16 || args.query_dtype != DType::kBF16 ||
+                           static_cast<std::size_t>(args.heads) > kernels_.pairs_most_heads ||
+                           !pairs->supports(latent, rank))) {
     pairs = nullptr;
   }
   const bool sparse = args.selected.most != 0;
-  const std::size_t gathered_row_bytes = layout.row_bytes();
+  const bool copies = sparse || !plain;
+  const RowCopy copy(layout.row(), kernels_.widen_codes);
   const std::size_t block_rows = pairs == nullptr ? kBlockRows : pairs->block_rows;
-  const std::size_t gathered_bytes =
-      sparse ? RowGather::bytes(block_rows, gathered_row_bytes) + kHostAlignment : 0;
+  const std::size_t copied_bytes = copies ? RowGather::bytes(block_rows, copy) + kHostAlignment : 0;
   const std::size_t kernel_bytes = pairs != nullptr
                                        ? pairs->scratch_bytes(latent, rank)
                                        : AttendWorkspace::floats(latent, rank) * sizeof(float);
   if (pairs != nullptr) {
-    reserve_scratch(kernel_bytes + gathered_bytes);
+    reserve_scratch(kernel_bytes + copied_bytes);
   } else {
-    reserve_workspaces(latent, rank, gathered_bytes);
+    reserve_workspaces(latent, rank, copied_bytes);
   }
-  if (sparse) {
-    select_rows(args);
+  if (sparse) select_rows(args);
+  const std::span<const LeafTask> tasks = sparse ? std::span(token_tasks_) : args.tasks;
+  if (copies) {
+    const auto most = static_cast<std::size_t>(std::ranges::max(tasks, {}, &LeafTask::rows).rows);
+    copied_pages_.resize(std::max(copied_pages_.size(), ceil_div(most, kBlockRows)));
     const std::size_t ring = 2 * block_rows / kBlockRows;
-    for (std::size_t i = 0; i < gathered_pages_.size(); ++i) {
-      gathered_pages_[i] = static_cast<std::int32_t>(i % ring);
+    for (std::size_t i = 0; i < copied_pages_.size(); ++i) {
+      copied_pages_[i] = static_cast<std::int32_t>(i % ring);
     }
   }
   const auto heads = static_cast<std::size_t>(args.heads);
-  if (sparse) {
-    cut_tasks(token_tasks_, heads, pairs, true);
-  } else {
-    cut_tasks(args.tasks, heads, pairs, false);
-  }
+  cut_tasks(tasks, heads, pairs, copies);
   const StateShape shape{args.heads, layout.kv_lora_rank};
   const auto layer_of = [&](const LeafUnit& unit) {
     return cache.layer_data(args.item_layer[static_cast<std::size_t>(unit.task->item)]);
@@ -174,7 +179,7 @@ void Attention::attend(const HostCache& cache, const AttendArgs& args) {
         .layer = layer_of(unit),
         .page_bytes = cache.page_bytes(),
         .row_bytes = cache.row_bytes(),
-        .row_format = layout.row_format,
+        .row_format = read_format,
         .pages = args.block_table.data() + task.first_page,
         .kv_lora_rank = rank,
         .latent_dim = latent,
@@ -190,21 +195,21 @@ void Attention::attend(const HostCache& cache, const AttendArgs& args) {
         .prefetch = prefetch_,
     };
     std::optional<RowGather> gather;
-    if (sparse) {
+    if (copies) {
       std::byte* to =
           scratch_of(static_cast<std::size_t>(thread)) + round_up(kernel_bytes, kHostAlignment);
       const bool last = index + ahead >= leaf_units_.size();
       kernel.layer = to;
-      kernel.row_bytes = gathered_row_bytes;
-      kernel.page_bytes = kPageTokens * gathered_row_bytes;
-      kernel.pages = gathered_pages_.data();
+      kernel.row_bytes = copy.copied_bytes();
+      kernel.page_bytes = kPageTokens * copy.copied_bytes();
+      kernel.pages = copied_pages_.data();
       kernel.gather =
           &gather.emplace(rows_of(cache, args, unit),
                           last ? GatheredRows{} : rows_of(cache, args, leaf_units_[index + ahead]),
-                          block_rows, gathered_row_bytes, to, prefetch_);
+                          block_rows, copy, to, prefetch_);
     }
     // Threads claim units roughly in turn.
-    if (!sparse && index + ahead < leaf_units_.size()) {
+    if (!copies && index + ahead < leaf_units_.size()) {
       const LeafUnit& next = leaf_units_[index + ahead];
       const std::int32_t* pages = args.block_table.data() + next.task->first_page;
       for (std::size_t i = 0; i < kernel.next_pages.size(); ++i) {

@@ -44,6 +44,7 @@ class Attention {
 
   /// Each token of a task becomes a task over a leaf of its selected rows alone.
   void select_rows(const AttendArgs& args);
+  /// The rows of a unit that are copied.
   [[nodiscard]] GatheredRows rows_of(const HostCache& cache, const AttendArgs& args,
                                      const LeafUnit& unit) const;
   /// Cuts units as `pairs` requires, or, if it is null, as the fp32 kernels do; fewer if every unit
@@ -63,7 +64,7 @@ class Attention {
   // Of a call with a selection, side by side:
   std::vector<LeafTask> token_tasks_;
   std::vector<TokenRows> token_rows_;
-  std::vector<std::int32_t> gathered_pages_;
+  std::vector<std::int32_t> copied_pages_;  // where the copies lie, for any unit
   std::vector<MergeUnit> merge_units_;
   std::size_t scratch_bytes_ = 0;
   std::vector<AlignedBytes> scratch_;

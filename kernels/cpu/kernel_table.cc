@@ -19,6 +19,7 @@
 #include "kernels/cpu/amx_attend.h"
 #include "kernels/cpu/attend-inl.h"
 #include "kernels/cpu/bf16_attend.h"
+#include "kernels/cpu/codes-inl.h"
 #include "kernels/cpu/merge-inl.h"
 #include "kernels/cpu/processor_choice.h"
 #include "kernels/cpu/projection-inl.h"
@@ -70,6 +71,7 @@ const KernelTable& kernel_table() {
       .rotate = rotate,
       .to_bf16 = narrow,
       .to_float = widen,
+      .widen_codes = widen_codes,
       .exp_not_positive = exp_all,
       .log = log_all,
       .lanes = hn::Lanes(F32()),

@@ -192,6 +192,7 @@ struct KernelTable {
   void (*rotate)(const RotateKernelArgs&);
   void (*to_bf16)(const float* src, bf16* dst, std::size_t count);
   void (*to_float)(const bf16* src, float* dst, std::size_t count);
+  WidenCodes widen_codes;
   // The vector approximations, for their tests.
   void (*exp_not_positive)(const float* src, float* dst, std::size_t count);
   void (*log)(const float* src, float* dst, std::size_t count);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/base/ceil_div.h"
+#include "core/model/fp8_ds_mla.h"
 
 namespace tributary::cpu {
 namespace {
@@ -24,17 +25,43 @@ void request_line(const std::byte* line, PrefetchInto into) {
 
 }  // namespace
 
+RowCopy::RowCopy(const RowLayout& stored, WidenCodes widen_codes)
+    : stored_(stored),
+      widen_codes_(widen_codes),
+      stored_bytes_(stored.bytes()),
+      copied_bytes_(plain_elements(stored.format) ? stored_bytes_
+                                                  : stored.values() * sizeof(bf16)) {}
+
+void RowCopy::copy(const std::byte* from, std::byte* to) const {
+  switch (stored_.format) {
+    case RowFormat::kF32:
+    case RowFormat::kBF16:
+      std::memcpy(to, from, stored_bytes_);
+      return;
+    case RowFormat::kFp8DsMla: {
+      static_assert(fp8_ds_mla::kTile == kCodesPerScale);
+      const auto rank = static_cast<std::size_t>(stored_.kv_lora_rank);
+      const auto rope = static_cast<std::size_t>(stored_.qk_rope_head_dim);
+      const fp8_ds_mla::Parts parts(rank, rope);
+      widen_codes_(reinterpret_cast<const std::uint8_t*>(from), from + parts.scales, rank,
+                   reinterpret_cast<bf16*>(to));
+      std::memcpy(to + rank * sizeof(bf16), from + parts.rope, rope * sizeof(bf16));
+      return;
+    }
+  }
+}
+
 RowGather::RowGather(const GatheredRows& rows, const GatheredRows& next, std::size_t block_rows,
-                     std::size_t row_bytes, std::byte* to, PrefetchInto prefetch)
+                     const RowCopy& copy, std::byte* to, PrefetchInto prefetch)
     : rows_(rows),
       next_(next),
       block_rows_(block_rows),
-      row_bytes_(row_bytes),
+      copy_(copy),
       to_(to),
       prefetch_(prefetch) {}
 
 void RowGather::begin_block(std::size_t begin, std::size_t steps) {
-  copy_until(std::min(begin + block_rows_, rows_.positions.size()));
+  copy_until(std::min(begin + block_rows_, rows_.count));
   copied_ = begin + block_rows_;
   goal_ = copied_ + block_rows_;
   rows_per_1024_steps_ = ceil_div(block_rows_ * 1024, steps);
@@ -50,27 +77,32 @@ RowLines RowGather::take_due() {
 }
 
 RowLines RowGather::next_lines() {
+  if (rows_.positions == nullptr) return lines_of(requested_++);
   if (requested_ % kTogether == 0) request_ends();
   return together_[requested_++ % kTogether];
 }
 
+RowLines RowGather::lines_of(std::size_t index) const {
+  const std::size_t first_of_next = ceil_div(rows_.count, block_rows_) * block_rows_;
+  const std::byte* row = nullptr;
+  if (index < rows_.count) {
+    row = rows_.row(index);
+  } else if (index >= first_of_next && index - first_of_next < next_.count) {
+    row = next_.row(index - first_of_next);
+  } else {
+    return {};
+  }
+  const std::size_t past = reinterpret_cast<std::uintptr_t>(row) % kLineBytes;
+  return {row - past, ceil_div(past + copy_.stored_bytes(), kLineBytes)};
+}
+
 void RowGather::request_ends() {
-  const std::size_t count = rows_.positions.size();
-  const std::size_t first_of_next = ceil_div(count, block_rows_) * block_rows_;
   for (std::size_t i = 0; i < kTogether; ++i) {
-    const std::size_t index = requested_ + i;
-    together_[i] = {};
-    const std::byte* row = nullptr;
-    if (index < count) {
-      row = rows_.row(index);
-    } else if (index >= first_of_next && index - first_of_next < next_.positions.size()) {
-      row = next_.row(index - first_of_next);
-    }
-    if (row == nullptr) continue;
-    const std::size_t past = reinterpret_cast<std::uintptr_t>(row) % kLineBytes;
-    together_[i] = {row - past, ceil_div(past + row_bytes_, kLineBytes)};
-    request_line(row, prefetch_);
-    request_line(row + row_bytes_ - 1, prefetch_);
+    const RowLines lines = lines_of(requested_ + i);
+    together_[i] = lines;
+    if (lines.count == 0) continue;
+    request_line(lines.data, prefetch_);
+    request_line(lines.data + (lines.count - 1) * kLineBytes, prefetch_);
   }
 }
 
@@ -81,8 +113,8 @@ void RowGather::request_until(std::size_t end) {
 void RowGather::copy_until(std::size_t end) {
   for (; copied_ < end; ++copied_) {
     request_until(copied_ + kAhead);
-    if (copied_ >= rows_.positions.size()) continue;
-    std::memcpy(to_ + copied_ % (2 * block_rows_) * row_bytes_, rows_.row(copied_), row_bytes_);
+    if (copied_ >= rows_.count) continue;
+    copy_.copy(rows_.row(copied_), to_ + copied_ % (2 * block_rows_) * copy_.copied_bytes());
   }
 }
 

@@ -134,23 +134,27 @@ HWY_INLINE void unpack_keys(const T* first, std::size_t stride, std::size_t rows
 }
 
 /// Rounds to nearest even, NaN to quiet NaN: exactly tributary::to_bf16.
+template <class V>
+HWY_INLINE void store_narrowed(V value, bf16* to) {
+  using D = hn::DFromV<V>;
+  const hn::Rebind<std::uint32_t, D> du;
+  const hn::Rebind<std::int32_t, D> di;
+  const hn::Rebind<std::uint16_t, D> d16;
+  const auto bits = hn::BitCast(du, value);
+  const auto upper = hn::ShiftRight<16>(bits);
+  const auto odd = hn::And(upper, hn::Set(du, 1));
+  const auto nearest = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff))));
+  const auto quiet = hn::Or(upper, hn::Set(du, 0x40));
+  const auto is_nan = hn::RebindMask(du, hn::IsNaN(value));
+  const auto result = hn::IfThenElse(is_nan, quiet, nearest);
+  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, result)), d16, reinterpret_cast<std::uint16_t*>(to));
+}
+
 HWY_INLINE void narrow_row(const float* from, std::size_t count, bf16* to) {
   const hn::ScalableTag<float> d;
-  const hn::Rebind<std::uint32_t, decltype(d)> du;
-  const hn::Rebind<std::int32_t, decltype(d)> di;
-  const hn::Rebind<std::uint16_t, decltype(d)> d16;
   std::size_t i = 0;
   for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
-    const auto value = hn::LoadU(d, from + i);
-    const auto bits = hn::BitCast(du, value);
-    const auto upper = hn::ShiftRight<16>(bits);
-    const auto odd = hn::And(upper, hn::Set(du, 1));
-    const auto nearest = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff))));
-    const auto quiet = hn::Or(upper, hn::Set(du, 0x40));
-    const auto is_nan = hn::RebindMask(du, hn::IsNaN(value));
-    const auto result = hn::IfThenElse(is_nan, quiet, nearest);
-    hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, result)), d16,
-               reinterpret_cast<std::uint16_t*>(to + i));
+    store_narrowed(hn::LoadU(d, from + i), to + i);
   }
   for (; i < count; ++i) to[i] = to_bf16(from[i]);
 }

@@ -186,7 +186,8 @@ AttendBounds attend_bounds(const LatentShape& shape, int rows, double largest_sc
   const double delta = kU * std::sqrt(shape.latent_dim()) * std::max(1.0, largest_score);
   const double sum = kU * std::sqrt(rows);
   const bool halves = arithmetic == Arithmetic::kBf16Weights &&
-                      shape.row_format == RowFormat::kBF16 && shape.query_dtype == DType::kBF16;
+                      row_values(shape.row_format) == DType::kBF16 &&
+                      shape.query_dtype == DType::kBF16;
   const double weight = halves ? 0x1p-9 / std::numbers::sqrt3 : 0;
   return {.relative = 4 * (2 * delta + 4 * kU + sum + weight),
           .lse = 4 * (delta + 4 * kU + sum + kU * std::abs(lse))};

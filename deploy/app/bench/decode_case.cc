@@ -29,8 +29,9 @@ std::vector<bf16> random_halves(std::size_t count, std::uint32_t seed) {
 }  // namespace
 
 DecodeCase::DecodeCase(Backend& backend, int heads, int tokens, std::span<const int> lengths,
-                       int leaf_tokens)
+                       int leaf_tokens, RowFormat format)
     : backend_(backend), item_layer_(lengths.size()), shape_{heads, kRank} {
+  const RowLayout row{format, kRank, kRope};
   for (std::size_t item = 0; item < lengths.size(); ++item) {
     const int length = lengths[item];
     const auto first_page = static_cast<std::int32_t>(block_table_.size());
@@ -59,15 +60,20 @@ DecodeCase::DecodeCase(Backend& backend, int heads, int tokens, std::span<const 
       }
     }
     gflop_ += 2.0 * (2 * kRank + kRope) * heads * tokens * length / 1e9;
-    gigabytes_ += static_cast<double>(length) * kLatent * sizeof(bf16) / 1e9;
+    gigabytes_ += static_cast<double>(length) * static_cast<double>(row.bytes()) / 1e9;
   }
   const auto pages = static_cast<std::int32_t>(block_table_.size());
   std::iota(block_table_.begin(), block_table_.end(), 0);
   std::shuffle(block_table_.begin(), block_table_.end(), std::mt19937(2));
-  cache_ = backend.make_cache({1, pages, kRank, kRope, RowFormat::kBF16});
-  const std::vector<bf16> rows = random_halves(std::size_t{kPageTokens} * kLatent, 3);
+  cache_ = backend.make_cache({1, pages, kRank, kRope, format});
+  std::vector<float> values;
+  for (const bf16 half : random_halves(std::size_t{kPageTokens} * kLatent, 3)) {
+    values.push_back(to_float(half));
+  }
+  std::vector<std::byte> rows(kPageTokens * row.bytes());
+  row.encode(values, rows.data());
   for (std::int32_t page = 0; page < pages; ++page) {
-    backend.store_rows(*cache_, 0, page, 0, std::as_bytes(std::span(rows)));
+    backend.store_rows(*cache_, 0, page, 0, rows);
   }
   const auto row_floats = static_cast<std::size_t>(heads) * kLatent;
   const std::vector<bf16> queries =

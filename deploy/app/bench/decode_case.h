@@ -1,5 +1,5 @@
 // A batch of sequences in a cache and the call that attends to all of them: DeepSeek's 512 + 64,
-// bf16 rows and queries, pages in random places, states written with their lse.
+// rows of any format, bf16 queries, pages in random places, states written with their lse.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class DecodeCase {
  public:
   /// `lengths` count the new tokens, of which each sequence has `tokens`.
   DecodeCase(Backend& backend, int heads, int tokens, std::span<const int> lengths,
-             int leaf_tokens = kLeafTokens);
+             int leaf_tokens = kLeafTokens, RowFormat format = RowFormat::kBF16);
 
   /// Computes the states of all leaves.
   void attend() { backend_.call(args_); }

@@ -104,17 +104,20 @@ void judge_forward(const GoldenCase& golden, const GoldenGroup& group, const Att
                 bounds.output, bounds.row);
 }
 
-void judge_selection(const GoldenSelection& golden, DType query_dtype,
+void judge_selection(const GoldenSelection& golden, const AttentionShape& pool,
                      const std::vector<float>& latent, const std::vector<float>& lse,
                      std::vector<VerifyRow>& rows) {
   // A decode kernel alone, on the stored rows and queries: some ten times the differences between
   // correct programs. Kernels for bf16 queries round the weights of values, as on dense rows.
-  const Bounds bounds =
-      query_dtype == DType::kBF16 ? Bounds{1.5e-2, 5e-2, 0, 1.5e-2} : Bounds{3e-6, 1e-5, 0, 5e-6};
-  Judge judge(golden.name, "fp8", rows);
-  judge.relative("decode.latent", latent, golden.latent, golden.heads * golden.kv_lora_rank,
+  const Bounds bounds = pool.query_dtype == DType::kBF16 ? Bounds{1.5e-2, 5e-2, 0, 1.5e-2}
+                                                         : Bounds{3e-6, 1e-5, 0, 5e-6};
+  const bool dense = pool.topk == 0;
+  Judge judge(golden.name, std::string(row_format_name(pool.row_format)), rows);
+  judge.relative(dense ? "dense.latent" : "decode.latent", latent,
+                 dense ? golden.dense_latent : golden.latent, golden.heads * golden.kv_lora_rank,
                  bounds.output, bounds.row);
-  judge.absolute("decode.lse", lse, golden.lse, bounds.lse);
+  judge.absolute(dense ? "dense.lse" : "decode.lse", lse, dense ? golden.dense_lse : golden.lse,
+                 bounds.lse);
 }
 
 std::string to_text(const std::vector<VerifyRow>& rows) {

@@ -30,9 +30,9 @@ void judge_all(const GoldenCase& golden, const GoldenGroup& group, const Attenti
 void judge_forward(const GoldenCase& golden, const GoldenGroup& group, const AttentionShape& pool,
                    const std::vector<float>& output, std::vector<VerifyRow>& rows);
 
-/// The latents [B, D, H, C] and lse [B, D, H] of attention to selected rows, with queries of a
-/// type.
-void judge_selection(const GoldenSelection& golden, DType query_dtype,
+/// The latents [B, D, H, C] and lse [B, D, H] of attention to selected rows, or to all if the pool
+/// has no topk.
+void judge_selection(const GoldenSelection& golden, const AttentionShape& pool,
                      const std::vector<float>& latent, const std::vector<float>& lse,
                      std::vector<VerifyRow>& rows);
 

@@ -175,7 +175,8 @@ WorkerOptions pool_options(const auto& golden, const MlaShape& shape, RowFormat 
   return pool;
 }
 
-/// Attention to selected rows on the pool of `client`: the rows and queries of the file.
+/// Attention to selected rows, or to all, on the pool of `client`: the rows and queries of the
+/// file.
 void verify_selection(const GoldenSelection& golden, const VerifyOptions& options,
                       const PoolShape& shape, TierClient& client, Verification& result) {
   const auto steps = size(golden.decode_steps);
@@ -184,8 +185,11 @@ void verify_selection(const GoldenSelection& golden, const VerifyOptions& option
       plain_row(std::int64_t{golden.heads} * golden.latent_dim(), shape.query_dtype);
   const auto batch = size(golden.batch);
   ScopedSequences sequences(client);
-  std::vector<std::byte> rows(batch * size(golden.tokens()) * row.bytes());
-  row.encode(golden.rows, rows.data());
+  std::vector<std::byte> rows = golden.stored;
+  if (row.format != RowFormat::kFp8DsMla) {
+    rows.resize(batch * size(golden.tokens()) * row.bytes());
+    row.encode(golden.rows, rows.data());
+  }
   std::vector<std::byte> queries(batch * steps * query.bytes());
   query.encode(golden.query, queries.data());
   const auto row_of = [&](std::size_t entry, std::int64_t position) {
@@ -202,13 +206,15 @@ void verify_selection(const GoldenSelection& golden, const VerifyOptions& option
     std::vector<LayerItem> items;
     for (std::size_t entry = 0; entry < batch; ++entry) {
       const std::size_t token = entry * steps + d;
-      items.push_back({.sequence = &sequences.all()[entry],
-                       .tokens = 1,
-                       .query = {queries.data() + token * query.bytes()},
-                       .row = {row_of(entry, golden.prefill_len + std::int64_t(d))},
-                       .selected = {golden.selected.data() + token * size(golden.topk)},
-                       .selected_count = golden.topk,
-                       .output = &states[token * record]});
+      LayerItem& item =
+          items.emplace_back(LayerItem{.sequence = &sequences.all()[entry],
+                                       .tokens = 1,
+                                       .query = {queries.data() + token * query.bytes()},
+                                       .row = {row_of(entry, golden.prefill_len + std::int64_t(d))},
+                                       .output = &states[token * record]});
+      if (shape.topk == 0) continue;
+      item.selected = {golden.selected.data() + token * size(golden.topk)};
+      item.selected_count = golden.topk;
     }
     client.attend(items, /*layer=*/0);
     commit(client, sequences);
@@ -221,7 +227,7 @@ void verify_selection(const GoldenSelection& golden, const VerifyOptions& option
     latent.insert(latent.end(), at, at + values);
     lse.insert(lse.end(), at + values, at + values + golden.heads);
   }
-  judge_selection(golden, shape.query_dtype, latent, lse, result.rows);
+  judge_selection(golden, shape, latent, lse, result.rows);
 }
 
 void verify_through_service(const GoldenSelection& golden, const VerifyOptions& options,
@@ -246,6 +252,36 @@ void verify_through_service(const GoldenCase& golden, const VerifyOptions& optio
   }
 }
 
+/// Selected rows of bf16, then those of the file as they are, selected ones and all.
+void verify_on_own_pools(const GoldenSelection& golden, const VerifyOptions& options,
+                         Communicator& communicator, const std::shared_ptr<LocalNetwork>& network,
+                         Verification& result) {
+  struct Rows {
+    RowFormat format;
+    int topk;
+  };
+  for (const Rows& rows :
+       {Rows{RowFormat::kBF16, golden.topk}, Rows{RowFormat::kFp8DsMla, golden.topk},
+        Rows{RowFormat::kFp8DsMla, 0}}) {
+    MlaShape shape = mla_shape(golden);
+    shape.topk = rows.topk;
+    const Status served = status_of([&] {
+      static_cast<void>(client_backend(options)->make_cache(
+          {1, 1, golden.kv_lora_rank, golden.qk_rope_head_dim, rows.format}));
+    });
+    if (served.code() == ErrorCode::kUnsupported) {
+      result.skipped.push_back(fmt::format("{}: {}", golden.name, served.message()));
+      continue;
+    }
+    WorkerOptions pool = pool_options(golden, shape, rows.format, options);
+    pool.given_shape = shape;
+    const auto use = [&](const HostedPool& hosted) {
+      verify_selection(golden, options, hosted.card().shape, *hosted.make_client(), result);
+    };
+    host_pool(std::move(pool), communicator, network, {.run = use});
+  }
+}
+
 }  // namespace
 
 Verification verify(const VerifyOptions& options, Communicator& communicator,
@@ -253,13 +289,7 @@ Verification verify(const VerifyOptions& options, Communicator& communicator,
   Verification result;
   for (const auto& file : options.files) {
     if (const auto selection = find_golden_selection(file)) {
-      const MlaShape shape = mla_shape(*selection);
-      WorkerOptions pool = pool_options(*selection, shape, RowFormat::kBF16, options);
-      pool.given_shape = shape;
-      const auto use = [&](const HostedPool& hosted) {
-        verify_selection(*selection, options, hosted.card().shape, *hosted.make_client(), result);
-      };
-      host_pool(std::move(pool), communicator, network, {.run = use});
+      verify_on_own_pools(*selection, options, communicator, network, result);
       continue;
     }
     const GoldenCase golden = load_golden_case(file);

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <set>
 #include <vector>
 
@@ -47,6 +48,7 @@ TEST(RowFormatTest, IdsAndNamesAreTheirOwn) {
   // These ids are in messages and files: they never change.
   EXPECT_EQ(static_cast<int>(RowFormat::kF32), 1);
   EXPECT_EQ(static_cast<int>(RowFormat::kBF16), 2);
+  EXPECT_EQ(static_cast<int>(RowFormat::kFp8DsMla), 3);
   EXPECT_EQ(row_format_names(row_formats().first(2), "|"), "bf16|f32");
 }
 
@@ -66,6 +68,7 @@ TEST(RowFormatTest, UnknownOnesAreNamedAndRefused) {
 TEST(RowFormatTest, BytesOfDeepSeeksRow) {
   EXPECT_EQ(layout_of(RowFormat::kBF16).bytes(), 1152U);
   EXPECT_EQ(layout_of(RowFormat::kF32).bytes(), 2304U);
+  EXPECT_EQ(layout_of(RowFormat::kFp8DsMla).bytes(), 656U);
 }
 
 TEST(RowFormatTest, PlainRowsAreTheirElements) {
@@ -121,39 +124,142 @@ TEST(RowFormatTest, PartsOfRowsAreRefused) {
             ErrorCode::kInvalidArgument);
 }
 
-TEST(RowFormatTest, RowsOfScaledFp8AreTheirNumbersTimesTheirScales) {
-  EXPECT_EQ(scaled_f8_row_bytes(512, 64), 656U);
-  EXPECT_EQ(code_of([] { (void)scaled_f8_row_bytes(96, 0); }), ErrorCode::kInvalidArgument);
-  // Two rows of 256 + 2: e4m3 codes, two scales, two bf16.
-  const std::size_t bytes = scaled_f8_row_bytes(256, 2);
-  ASSERT_EQ(bytes, 256U + 8 + 4);
-  std::vector<std::byte> rows(2 * bytes);
-  for (std::size_t row = 0; row < 2; ++row) {
-    std::byte* to = rows.data() + row * bytes;
-    for (std::size_t i = 0; i < 256; ++i) to[i] = static_cast<std::byte>(i + row);
-    const float scales[2] = {0.25F, 8.0F};
-    std::memcpy(to + 256, scales, sizeof scales);
-    const bf16 rest[2] = {to_bf16(1.5F), to_bf16(-3.0F)};
-    std::memcpy(to + 264, rest, sizeof rest);
+/// The nearest number of e4m3, of two the one whose code is even: by comparison with all.
+std::uint8_t nearest_code(float value) {
+  std::uint8_t best = 0;
+  for (int code = 1; code < 0x7f; ++code) {
+    const auto byte = static_cast<std::uint8_t>(code);
+    const double now = std::abs(f8_e4m3_to_float(byte) - static_cast<double>(std::abs(value)));
+    const double then = std::abs(f8_e4m3_to_float(best) - static_cast<double>(std::abs(value)));
+    if (now < then || (now == then && code % 2 == 0)) best = byte;
   }
-  std::vector<float> values(2 * 258);
-  decode_scaled_f8_rows(256, 2, rows.data(), values);
-  for (std::size_t row = 0; row < 2; ++row) {
-    const float* got = values.data() + row * 258;
-    for (std::size_t i = 0; i < 256; ++i) {
-      const float code = f8_e4m3_to_float(static_cast<std::uint8_t>(i + row));
-      if (std::isnan(code)) {
-        EXPECT_TRUE(std::isnan(got[i])) << i;
-      } else {
-        EXPECT_EQ(got[i], code * (i < 128 ? 0.25F : 8.0F)) << i;
-      }
+  return static_cast<std::uint8_t>(best | (std::signbit(value) ? 0x80 : 0));
+}
+
+TEST(Fp8Codes, FloatsBecomeTheNearestCode) {
+  for (int code = 0; code < 256; ++code) {
+    const auto byte = static_cast<std::uint8_t>(code);
+    const float number = f8_e4m3_to_float(byte);
+    EXPECT_EQ(float_to_f8_e4m3(number), std::isnan(number) ? byte | 0x7f : code);
+    if (std::isnan(number) || code % 0x80 == 0x7e) continue;
+    // The numbers at, just below and just above the middle between this one and the next.
+    const float next = f8_e4m3_to_float(static_cast<std::uint8_t>(code + 1));
+    const float middle = (number + next) / 2;
+    for (const float value : {middle, std::nextafter(middle, number), std::nextafter(middle, next),
+                              (number + middle) / 2}) {
+      EXPECT_EQ(float_to_f8_e4m3(value), nearest_code(value)) << value;
     }
-    EXPECT_EQ(got[256], 1.5F);
-    EXPECT_EQ(got[257], -3.0F);
   }
-  values.pop_back();
-  EXPECT_EQ(code_of([&] { decode_scaled_f8_rows(256, 2, rows.data(), values); }),
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(float_to_f8_e4m3(464.0F), 0x7e);  // a tie, to even
+  EXPECT_EQ(float_to_f8_e4m3(std::nextafter(464.0F, kInfinity)), 0x7f);
+  EXPECT_EQ(float_to_f8_e4m3(-kInfinity), 0xff);
+  EXPECT_EQ(float_to_f8_e4m3(0x1p-140F), 0);
+  EXPECT_EQ(float_to_f8_e4m3(-0.0F), 0x80);
+}
+
+constexpr RowLayout kFp8Row{RowFormat::kFp8DsMla, 512, 64};
+
+struct Fp8Row {
+  std::vector<std::byte> bytes = std::vector<std::byte>(kFp8Row.bytes());
+
+  [[nodiscard]] int code(std::size_t i) const { return std::to_integer<int>(bytes[i]); }
+  [[nodiscard]] float scale(std::size_t tile) const {
+    float scale = 0;
+    std::memcpy(&scale, bytes.data() + 512 + 4 * tile, sizeof scale);
+    return scale;
+  }
+  void set_scale(std::size_t tile, float scale) {
+    std::memcpy(bytes.data() + 512 + 4 * tile, &scale, sizeof scale);
+  }
+};
+
+TEST(Fp8DsMla, ATilesScaleIsTheSmallestPowerOfTwoThatHoldsIt) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::vector<float> values(576);
+  values[0] = 448.0F;     // tile 0: exactly fits
+  values[128] = -450.0F;  // tile 1: no longer
+  values[129] = 1.0F;
+  values[256] = kInfinity;  // tile 2: not finite, and a small number
+  values[257] = std::numeric_limits<float>::quiet_NaN();
+  values[258] = 3.0F;
+  values[512] = 0.1F;  // tile 3: zeros; k_pe is bf16
+  Fp8Row row;
+  kFp8Row.encode(values, row.bytes.data());
+  EXPECT_EQ(row.scale(0), 1.0F);
+  EXPECT_EQ(row.code(0), 0x7e);
+  EXPECT_EQ(row.scale(1), 2.0F);
+  EXPECT_EQ(row.code(128), 0x80 | nearest_code(225.0F));
+  EXPECT_EQ(row.scale(2), 0x1p-7F);  // 3 = 384 x 2^-7
+  EXPECT_EQ(row.code(256), 0x7f);
+  EXPECT_EQ(row.code(257), 0x7f);
+  EXPECT_EQ(row.code(258), nearest_code(384.0F));
+  EXPECT_EQ(row.scale(3), 0x1p-22F) << "of 1e-4";
+  EXPECT_EQ(row.code(384), 0);
+  std::vector<float> back(576);
+  kFp8Row.decode(row.bytes.data(), back);
+  EXPECT_EQ(back[0], 448.0F);
+  EXPECT_EQ(back[128], -448.0F);
+  EXPECT_TRUE(std::isnan(back[256]));
+  EXPECT_EQ(back[258], 3.0F);
+  EXPECT_EQ(back[512], to_float(to_bf16(0.1F)));
+}
+
+TEST(Fp8DsMla, AValueIsCodeTimesScaleRoundedToBf16) {
+  Fp8Row row;
+  for (std::size_t i = 0; i < 256; ++i) row.bytes[i] = static_cast<std::byte>(i);
+  const std::vector<float> scales{0.3F, 2.5F, 1.0F, 1.0F};  // of other writers
+  for (std::size_t tile = 0; tile < 4; ++tile) row.set_scale(tile, scales[tile]);
+  std::vector<float> values(576);
+  kFp8Row.decode(row.bytes.data(), values);
+  for (std::size_t i = 0; i < 256; ++i) {
+    const float expected =
+        to_float(to_bf16(f8_e4m3_to_float(static_cast<std::uint8_t>(i)) * scales[i / 128]));
+    if (std::isnan(expected)) {
+      EXPECT_TRUE(std::isnan(values[i])) << i;
+    } else {
+      EXPECT_EQ(values[i], expected) << i;
+    }
+  }
+}
+
+TEST(Fp8DsMla, FloatsAndTheirBf16GiveOneRow) {
+  const std::vector<float> values = some_rows(2, kFp8Row);
+  std::vector<float> halves = values;
+  RowLayout{RowFormat::kBF16, 512, 64}.round(halves);
+  std::vector<std::byte> of_floats(2 * kFp8Row.bytes());
+  std::vector<std::byte> of_halves(of_floats.size());
+  kFp8Row.encode(values, of_floats.data());
+  kFp8Row.encode(halves, of_halves.data());
+  EXPECT_EQ(of_floats, of_halves);
+}
+
+TEST(Fp8DsMla, WidthsAndScalesThatAreNoneAreNamed) {
+  EXPECT_EQ(kFp8Row.bytes(), 656U);
+  EXPECT_THAT(message_of([] {
+                check_row_layout({RowFormat::kFp8DsMla, 96, 64});
+              }),
+              HasSubstr("rows of 96 + 64 values cannot be stored as fp8_ds_mla"));
+  EXPECT_EQ(code_of([] {
+              check_row_layout({RowFormat::kFp8DsMla, 128, 3});
+            }),
             ErrorCode::kInvalidArgument);
+  check_row_layout({RowFormat::kFp8DsMla, 256, 0});
+  Fp8Row row;
+  kFp8Row.encode(some_rows(1, kFp8Row), row.bytes.data());
+  EXPECT_EQ(kFp8Row.fault(row.bytes), "");
+  EXPECT_EQ(kFp8Row.fault({}), "");
+  std::vector<std::byte> rows = row.bytes;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const float bad : {0.0F, -1.0F, std::numeric_limits<float>::infinity(), nan}) {
+    Fp8Row other = row;
+    other.set_scale(2, bad);
+    rows.resize(row.bytes.size());
+    rows.insert(rows.end(), other.bytes.begin(), other.bytes.end());
+    EXPECT_THAT(kFp8Row.fault(rows), HasSubstr("row 1: scale 2 is ")) << bad;
+  }
+  rows.pop_back();
+  EXPECT_EQ(code_of([&] { static_cast<void>(kFp8Row.fault(rows)); }), ErrorCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -78,8 +78,14 @@ TEST(GoldenCase, ASelection) {
   EXPECT_EQ(golden->selected.size(), 2U * 6 * 48);
   EXPECT_EQ(golden->lse.size(), 2U * 6 * 4);
   EXPECT_EQ(golden->latent.size(), 2U * 6 * 4 * 128);
-  // A row that was made with scales of powers of two is exact in bf16.
+  EXPECT_EQ(golden->dense_latent.size(), golden->latent.size());
+  // A row that was made with scales of powers of two is exact in bf16, and we make the same bytes.
   for (const float value : golden->rows) EXPECT_EQ(value, to_float(to_bf16(value)));
+  const RowLayout layout{RowFormat::kFp8DsMla, 128, 32};
+  ASSERT_EQ(golden->stored.size(), 2U * 276 * layout.bytes());
+  std::vector<std::byte> made(golden->stored.size());
+  layout.encode(golden->plain_rows, made.data());
+  EXPECT_EQ(made, golden->stored);
 }
 
 TEST(GoldenCase, ASelectionThatIsNotInOrder) {

@@ -140,6 +140,25 @@ TEST_P(ReplayDigest, IsTheSameForEveryPoolSpreadExchangeAndBatch) {
   }
 }
 
+TEST_P(ReplayDigest, OfRowsOfCodesIsTheSameForEveryPoolAndSpread) {
+  const auto requests = small_trace();
+  ReplayOptions options = small_options();
+  options.backend = GetParam();
+  const std::uint64_t of_values = run_threads(options, requests, 1).digest;
+  options.row_format = RowFormat::kFp8DsMla;
+  const std::uint64_t expected = run_threads(options, requests, 1).digest;
+  EXPECT_NE(expected, of_values) << "rows were not rounded";
+  for (const int workers : {2, 3, 4}) {
+    for (const SpreadPolicy spread : kSpreads) {
+      options.spread = spread;
+      SCOPED_TRACE(describe(options, workers));
+      const ReplayReport report = run_threads(options, requests, workers);
+      EXPECT_EQ(report.digest, expected);
+      expect_sound(report, requests);
+    }
+  }
+}
+
 TEST_P(ReplayDigest, IsOfValuesThatAreRight) {
   const auto requests = small_trace();
   ReplayOptions options = small_options();
@@ -151,9 +170,11 @@ TEST_P(ReplayDigest, IsOfValuesThatAreRight) {
       [](std::int64_t sum, const TraceRequest& request) { return sum + request.output_length; });
   // Rows and queries are rounded for the float64 reference as for the pool, so that what is left is
   // the arithmetic: fp32, or of bf16 products where the rows and queries are bf16.
-  for (const auto& [type, bound] : {std::pair{RowFormat::kBF16, 1e-2}, {RowFormat::kF32, 3e-5}}) {
+  for (const auto& [type, bound] : {std::pair{RowFormat::kBF16, 1e-2},
+                                    {RowFormat::kF32, 3e-5},
+                                    {RowFormat::kFp8DsMla, 1e-2}}) {
     options.row_format = type;
-    options.query_dtype = *plain_elements(type);
+    options.query_dtype = row_values(type);
     const ReplayReport report = run_threads(options, requests, 3);
     EXPECT_EQ(report.canaries, outputs * options.layers) << row_format_name(type);
     EXPECT_LE(report.canary_max_relative_error, bound) << row_format_name(type);

@@ -83,8 +83,13 @@ TEST(Verify, SelectedRowsAreWithinTheBoundsInLeavesOfAnySize) {
       options.leaf_tokens = leaf_tokens;
       const auto rows = verify_on(options, 2);
       EXPECT_EQ(failures(rows), "") << leaf_tokens;
-      ASSERT_EQ(rows.size(), 2U);
-      EXPECT_LE(rows[0].error, query == DType::kF32 ? 3e-6 : 1.5e-2);
+      // Selected rows of bf16, selected rows of the file's own 196 bytes, and all of these.
+      ASSERT_EQ(rows.size(), 6U);
+      for (const std::size_t latent : {0, 2, 4}) {
+        EXPECT_LE(rows[latent].error, query == DType::kF32 ? 3e-6 : 1.5e-2);
+      }
+      EXPECT_EQ(rows[2].error, rows[0].error) << "codes have the bits of their values";
+      EXPECT_EQ(rows[4].group + "." + rows[4].tensor, "fp8_ds_mla.dense.latent");
     }
   }
 }
