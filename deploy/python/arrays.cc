@@ -205,14 +205,30 @@ Array read_array(nb::handle object, const Expected& expected) {
   return array;
 }
 
-DType float_type(nb::handle object, const char* name) {
+namespace {
+
+nb::dlpack::dtype type_of_array(nb::handle object, const char* name) {
   nb::ndarray<nb::ro> exported;
   const std::optional<NumpyArray> own = find_numpy_array(object);
-  const nb::dlpack::dtype found =
-      own ? own->type : import_array(object, {.name = name, .shape = {}}, exported).type;
+  return own ? own->type : import_array(object, {.name = name, .shape = {}}, exported).type;
+}
+
+std::optional<DType> float_type_of(nb::dlpack::dtype found) {
   for (const DType type : {DType::kF32, DType::kBF16}) {
     if (fits(found, type)) return type;
   }
+  return {};
+}
+
+}  // namespace
+
+std::optional<DType> find_float_type(nb::handle object, const char* name) {
+  return float_type_of(type_of_array(object, name));
+}
+
+DType float_type(nb::handle object, const char* name) {
+  const nb::dlpack::dtype found = type_of_array(object, name);
+  if (const auto type = float_type_of(found)) return *type;
   refuse_type(fmt::format("{}: {}, expected {} or {}", name, type_text(found),
                           expected_text(DType::kF32), expected_text(DType::kBF16)));
 }

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -22,16 +23,17 @@ namespace tributary::python {
 /// An argument: its name and the requirements on it.
 struct Expected {
   const char* name = nullptr;
-  std::optional<DType> type = DType::kF32;  // kF8E4M3: bytes as they are; none: int32
+  std::optional<DType> type = DType::kF32;  // kU8: bytes as they are; none: int32
   std::vector<std::int64_t> shape;          // -1: any number; up to kMaxDimensions
   bool gaps = true;                         // whether elements of the first dimension may lie apart
 };
 
-/// Memory of the caller, which this object keeps. It has no gaps inside an element of the first
-/// dimension; `stride` bytes lie between elements.
+/// Memory, mostly of the caller, which this object keeps. It has no gaps inside an element of the
+/// first dimension; `stride` bytes lie between elements.
 struct Array {
   nanobind::object numpy;                    // whose it is: an array of NumPy's,
   nanobind::ndarray<nanobind::ro> exported;  // or what another library has exported
+  std::shared_ptr<std::byte[]> own;          // or made here
   const std::byte* data = nullptr;
   std::array<std::int64_t, kMaxDimensions> shape{};
   std::size_t stride = 0;
@@ -41,7 +43,9 @@ struct Array {
 
 [[nodiscard]] Array read_array(nanobind::handle object, const Expected& expected);
 
-/// Which of kF32 and kBF16 (or its bits) the array's type is.
+/// Which of kF32 and kBF16 (or its bits) the array's type is; none: another one.
+[[nodiscard]] std::optional<DType> find_float_type(nanobind::handle object, const char* name);
+/// The same; another one is a TypeError.
 [[nodiscard]] DType float_type(nanobind::handle object, const char* name);
 
 [[nodiscard]] bool is_torch(nanobind::handle object);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "deploy/python/errors.h"
+#include "deploy/python/rows.h"
 #include "deploy/python/sequence.h"
 #include "deploy/python/step.h"
 #include "deploy/service/transport/transport_choice.h"
@@ -156,7 +157,8 @@ void push_all(const Client& client, int layer,
   std::vector<PromptRows> prompt_rows;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const Array& rows =
-        arrays.emplace_back(read_rows(std::get<2>(parts[i]), batch.handles[i]->shape));
+        arrays.emplace_back(read_rows(std::get<2>(parts[i]), "rows", batch.handles[i]->shape, -1,
+                                      /*gaps=*/false));
     prompt_rows.push_back({.sequence = batch.handles[i],
                            .layer = layer,
                            .begin = std::get<1>(parts[i]),
@@ -180,17 +182,16 @@ nb::object pull_all(
   const Batch batch(client, objects);
   const Use use(batch.sequences, Sharing::kReaders);
   nb::list arrays;
+  std::vector<PulledInto> places;
+  places.reserve(parts.size());
   std::vector<PulledRows> pulled;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const auto& [object, layer, begin, end] = parts[i];
     const SequenceHandle& sequence = *batch.handles[i];
-    const Place place = place_of_rows(out ? (*out)[i] : nb::none(), sequence, begin, end);
-    arrays.append(place.owner);
+    PulledInto& into = places.emplace_back(out ? (*out)[i] : nb::none(), sequence, begin, end);
+    arrays.append(into.array());
     pulled.push_back(
-        {.sequence = &sequence,
-         .layer = layer,
-         .begin = begin,
-         .rows = {place.data, static_cast<std::size_t>(end - begin) * sequence.shape.row_bytes()}});
+        {.sequence = &sequence, .layer = layer, .begin = begin, .rows = into.stored()});
   }
   std::optional<ItemsError> failed;
   {
@@ -200,6 +201,7 @@ nb::object pull_all(
     } catch (const ItemsError& error) {
       failed = error;
     }
+    for (PulledInto& into : places) into.decode();
   }
   if (failed) raise_items(*failed, arrays);
   return arrays;

@@ -170,6 +170,20 @@ Array read_queries(nb::handle q, std::int64_t head_dim_v, Batch& batch) {
   return queries;
 }
 
+/// What the rows of a cache have to be: q's type, or with `fp8` bytes of rows with scales.
+template <typename Batch>
+Expected expected_cache(const char* name, bool fp8, std::int64_t block_rows, std::int64_t kv_heads,
+                        Batch& batch) {
+  if (!fp8) {
+    batch.format = batch.dtype == DType::kF32 ? RowFormat::kF32 : RowFormat::kBF16;
+    return {name, batch.dtype, {-1, block_rows, kv_heads, batch.head_dim}, true};
+  }
+  batch.format = RowFormat::kFp8DsMla;
+  check_row_layout(batch.row());
+  const auto bytes = static_cast<std::int64_t>(batch.row().bytes());
+  return {name, DType::kU8, {-1, block_rows, kv_heads, bytes}, true};
+}
+
 template <typename Batch>
 float scale_of(std::optional<double> softmax_scale, const Batch& batch) {
   return static_cast<float>(
@@ -193,11 +207,10 @@ nb::object attend(nb::handle q, Batch& batch, int threads) {
 
 nb::object attend_paged(nb::handle q, nb::handle k_cache, nb::handle block_table,
                         nb::handle cache_seqlens, std::int64_t head_dim_v, Metadata& metadata,
-                        std::optional<double> softmax_scale, bool causal, int threads) {
+                        std::optional<double> softmax_scale, bool causal, bool fp8, int threads) {
   PagedBatch batch;
   const Array queries = read_queries(q, head_dim_v, batch);
-  const Array rows =
-      read_array(k_cache, {"k_cache", batch.dtype, {-1, kPageTokens, -1, batch.head_dim}, true});
+  const Array rows = read_array(k_cache, expected_cache("k_cache", fp8, kPageTokens, -1, batch));
   batch.pages = dimension("k_cache: num_blocks", rows.count, 1, INT32_MAX);
   batch.kv_heads = dimension("k_cache: num_heads_k", extent(rows, 2), 1, batch.heads);
   if (batch.heads % batch.kv_heads != 0) {
@@ -228,8 +241,8 @@ struct SlotArguments {
   nb::handle cache, indices, length;
   Array rows, lists, lengths;
 
-  SelectedSlots read(const SelectedBatch& batch) {
-    rows = read_array(cache, {names.cache, batch.dtype, {-1, -1, 1, batch.head_dim}, true});
+  SelectedSlots read(bool fp8, SelectedBatch& batch) {
+    rows = read_array(cache, expected_cache(names.cache, fp8, -1, 1, batch));
     lists = read_array(indices, {names.indices, {}, {batch.sequences, batch.tokens, -1}, false});
     SelectedSlots slots{.name = names.indices,
                         .rows = rows.data,
@@ -240,8 +253,7 @@ struct SlotArguments {
                         .most = extent(lists, 2)};
     dimension(names.indices, slots.most, 1, INT32_MAX);
     dimension(names.cache, slots.slots(), 1, INT32_MAX);
-    const std::size_t dense =
-        unsigned_of(slots.block_rows) * unsigned_of(batch.head_dim) * dtype_bytes(batch.dtype);
+    const std::size_t dense = unsigned_of(slots.block_rows) * batch.row().bytes();
     if (slots.block_rows != kPageTokens && slots.block_bytes != dense) {
       throw nb::value_error(fmt::format("{}: {} bytes from one block to the next, expected {}: no "
                                         "gaps unless blocks have {} rows",
@@ -260,7 +272,7 @@ nb::object attend_selected(nb::handle q, nb::handle k_cache, nb::handle indices,
                            nb::handle topk_length, nb::handle extra_k_cache,
                            nb::handle extra_indices, nb::handle extra_topk_length,
                            nb::handle attn_sink, std::int64_t head_dim_v, Metadata& metadata,
-                           std::optional<double> softmax_scale, int threads) {
+                           std::optional<double> softmax_scale, bool fp8, int threads) {
   SelectedBatch batch;
   const Array queries = read_queries(q, head_dim_v, batch);
   SlotArguments main{
@@ -272,8 +284,8 @@ nb::object attend_selected(nb::handle q, nb::handle k_cache, nb::handle indices,
                       {},
                       {},
                       {}};
-  std::vector<SelectedSlots> caches{main.read(batch)};
-  if (!extra_k_cache.is_none()) caches.push_back(extra.read(batch));
+  std::vector<SelectedSlots> caches{main.read(fp8, batch)};
+  if (!extra_k_cache.is_none()) caches.push_back(extra.read(fp8, batch));
   batch.caches = caches;
   Array sink;
   if (!attn_sink.is_none()) {
@@ -330,21 +342,22 @@ void bind_flash_mla(nb::module_& module) {
       .def(nb::init<>());
   module.def("attend_paged", &attend_paged, "q"_a.none(), "k_cache"_a.none(),
              "block_table"_a.none(), "cache_seqlens"_a.none(), "head_dim_v"_a, "metadata"_a,
-             "softmax_scale"_a.none(), "causal"_a, "threads"_a,
+             "softmax_scale"_a.none(), "causal"_a, "is_fp8_kvcache"_a, "threads"_a,
              nb::sig("def attend_paged(q: typing.Any, k_cache: typing.Any, "
                      "block_table: typing.Any, cache_seqlens: typing.Any, head_dim_v: int, "
                      "metadata: SchedMeta, softmax_scale: float | None, causal: bool, "
-                     "threads: int) -> tuple[typing.Any, typing.Any]"),
+                     "is_fp8_kvcache: bool, threads: int) -> tuple[typing.Any, typing.Any]"),
              "See tributary.flash_mla_with_kvcache.");
   module.def("attend_selected", &attend_selected, "q"_a.none(), "k_cache"_a.none(),
              "indices"_a.none(), "topk_length"_a.none(), "extra_k_cache"_a.none(),
              "extra_indices"_a.none(), "extra_topk_length"_a.none(), "attn_sink"_a.none(),
-             "head_dim_v"_a, "metadata"_a, "softmax_scale"_a.none(), "threads"_a,
+             "head_dim_v"_a, "metadata"_a, "softmax_scale"_a.none(), "is_fp8_kvcache"_a,
+             "threads"_a,
              nb::sig("def attend_selected(q: typing.Any, k_cache: typing.Any, indices: typing.Any, "
                      "topk_length: typing.Any, extra_k_cache: typing.Any, "
                      "extra_indices: typing.Any, extra_topk_length: typing.Any, "
                      "attn_sink: typing.Any, head_dim_v: int, metadata: SchedMeta, "
-                     "softmax_scale: float | None, threads: int) "
+                     "softmax_scale: float | None, is_fp8_kvcache: bool, threads: int) "
                      "-> tuple[typing.Any, typing.Any]"),
              "See tributary.flash_mla_with_kvcache.");
   module.def("merge_states", &merge_states, "v_a"_a.none(), "s_a"_a.none(), "v_b"_a.none(),

@@ -105,15 +105,14 @@ void PagedAttention::attend(const PagedBatch& batch) {
   check_rows_of(batch);
   tasks_.clear();  // of a call that failed
   merges_.clear();
-  const bool wide = batch.dtype == DType::kF32;
-  const std::size_t row = static_cast<std::size_t>(batch.head_dim) * dtype_bytes(batch.dtype);
+  const std::size_t row = batch.row().bytes();
   const auto cache =
       borrow_cpu_cache(*backend_,
                        {.layers = batch.kv_heads,  // of every row
                         .pages = batch.pages,
                         .kv_lora_rank = batch.head_dim_v,
                         .qk_rope_head_dim = batch.head_dim - batch.head_dim_v,
-                        .row_format = wide ? RowFormat::kF32 : RowFormat::kBF16},
+                        .row_format = batch.format},
                        {.data = batch.rows,
                         .layer_bytes = row,
                         .page_bytes = batch.page_bytes,
@@ -249,19 +248,19 @@ void PagedAttention::run(const PagedBatch& batch, const Cache& cache, const Chun
 void PagedAttention::attend_slots(const SelectedBatch& batch, const SelectedSlots& slots,
                                   std::int64_t first, std::int64_t count, float* states) {
   const std::int64_t pages = ceil_div(slots.slots(), std::int64_t{kPageTokens});
-  const std::size_t row = static_cast<std::size_t>(batch.head_dim) * dtype_bytes(batch.dtype);
+  const std::size_t row = batch.row().bytes();
   const bool in_pages = slots.block_rows == kPageTokens;
-  const auto cache = borrow_cpu_cache(
-      *backend_,
-      {.layers = 1,
-       .pages = static_cast<int>(pages),
-       .kv_lora_rank = batch.head_dim_v,
-       .qk_rope_head_dim = batch.head_dim - batch.head_dim_v,
-       .row_format = batch.dtype == DType::kF32 ? RowFormat::kF32 : RowFormat::kBF16},
-      {.data = slots.rows,
-       .layer_bytes = row,
-       .page_bytes = in_pages ? slots.block_bytes : kPageTokens * row,
-       .row_bytes = row});
+  const auto cache =
+      borrow_cpu_cache(*backend_,
+                       {.layers = 1,
+                        .pages = static_cast<int>(pages),
+                        .kv_lora_rank = batch.head_dim_v,
+                        .qk_rope_head_dim = batch.head_dim - batch.head_dim_v,
+                        .row_format = batch.format},
+                       {.data = slots.rows,
+                        .layer_bytes = row,
+                        .page_bytes = in_pages ? slots.block_bytes : kPageTokens * row,
+                        .row_bytes = row});
   pages_.resize(static_cast<std::size_t>(pages));
   std::iota(pages_.begin(), pages_.end(), 0);
   // Each list in order, -1 behind its last.

@@ -21,10 +21,11 @@ namespace tributary::python {
 struct PagedBatch {
   int sequences = 0, tokens = 0, heads = 0, kv_heads = 0;
   int head_dim = 0, head_dim_v = 0;
-  DType dtype = DType::kBF16;          // kBF16 or kF32, of queries, rows and out
+  DType dtype = DType::kBF16;  // kBF16 or kF32, of queries and out
+  RowFormat format = RowFormat::kBF16;
   const std::byte* queries = nullptr;  // [B * S][H][D], tokens `query_stride_bytes` apart
   std::size_t query_stride_bytes = 0;
-  const std::byte* rows = nullptr;  // [pages][64][K][D], pages `page_bytes` apart
+  const std::byte* rows = nullptr;  // [pages][64][K][row], pages `page_bytes` apart
   std::size_t page_bytes = 0;
   int pages = 0;
   const std::int32_t* block_table = nullptr;  // [B][columns], `table_stride` elements apart
@@ -34,13 +35,17 @@ struct PagedBatch {
   bool causal = false;       // token s sees all rows but the last S - 1 - s
   std::byte* out = nullptr;  // [B][S][H][V]
   float* lse = nullptr;      // [B][H][S], natural logarithm; +inf where a token sees no row
+
+  [[nodiscard]] RowLayout row() const noexcept {
+    return {format, head_dim_v, head_dim - head_dim_v};
+  }
 };
 
 /// Some rows of a cache for each of B * S tokens, by their slots: slot i is row i % `block_rows` of
 /// block i / `block_rows`.
 struct SelectedSlots {
   const char* name = nullptr;       // of the argument with the lists, for messages
-  const std::byte* rows = nullptr;  // [blocks][block_rows][D], blocks `block_bytes` apart
+  const std::byte* rows = nullptr;  // [blocks][block_rows][row], blocks `block_bytes` apart
   std::size_t block_bytes = 0;      // no gaps unless blocks are pages
   std::int64_t blocks = 0, block_rows = 0;
   const std::int32_t* lists = nullptr;    // [B * S][most], in any order; -1 is none
@@ -55,6 +60,7 @@ struct SelectedBatch {
   int sequences = 0, tokens = 0, heads = 0;
   int head_dim = 0, head_dim_v = 0;
   DType dtype = DType::kBF16;
+  RowFormat format = RowFormat::kBF16;
   const std::byte* queries = nullptr;
   std::size_t query_stride_bytes = 0;
   std::span<const SelectedSlots> caches;  // one, or two whose rows are attended to together
@@ -62,6 +68,10 @@ struct SelectedBatch {
   const float* sink = nullptr;  // [H]: out times 1 / (1 + exp(sink - lse)); null: none
   std::byte* out = nullptr;     // [B][S][H][V]
   float* lse = nullptr;         // [B][H][S], as above
+
+  [[nodiscard]] RowLayout row() const noexcept {
+    return {format, head_dim_v, head_dim - head_dim_v};
+  }
 };
 
 /// Two states for each of `tokens` x `heads`, and the place for their merge.

@@ -9,7 +9,7 @@
 
 #include "core/base/deadline.h"
 #include "deploy/python/arrays.h"
-#include "deploy/service/client/row_pull.h"
+#include "deploy/python/rows.h"
 
 namespace tributary::python {
 namespace {
@@ -19,7 +19,7 @@ using namespace nb::literals;
 using Timeout = std::optional<double>;
 
 void push(Sequence& sequence, int layer, std::int64_t begin, nb::handle rows, Timeout timeout) {
-  const Array array = read_rows(rows, sequence.handle.shape);
+  const Array array = read_rows(rows, "rows", sequence.handle.shape, -1, /*gaps=*/false);
   const Use use(sequence, Sharing::kReaders);
   const Unlocked unlocked;
   sequence.tier().push_rows(sequence.handle, layer, begin, {array.data, array.bytes},
@@ -29,17 +29,15 @@ void push(Sequence& sequence, int layer, std::int64_t begin, nb::handle rows, Ti
 nb::object pull(Sequence& sequence, int layer, std::int64_t begin, std::int64_t end, nb::handle out,
                 Timeout timeout) {
   const Use use(sequence, Sharing::kReaders);
-  Place place = place_of_rows(out, sequence.handle, begin, end);
-  const PulledRows part{.sequence = &sequence.handle,
-                        .layer = layer,
-                        .begin = begin,
-                        .rows = {place.data, static_cast<std::size_t>(end - begin) *
-                                                 sequence.handle.shape.row_bytes()}};
+  PulledInto into(out, sequence.handle, begin, end);
+  const PulledRows part{
+      .sequence = &sequence.handle, .layer = layer, .begin = begin, .rows = into.stored()};
   {
     const Unlocked unlocked;
     sequence.tier().pull_rows(std::span(&part, 1), deadline_of(timeout));
+    into.decode();
   }
-  return std::move(place.owner);
+  return into.array();
 }
 
 void wait_ready(Sequence& sequence, Timeout timeout) {
@@ -90,12 +88,6 @@ std::string describe(const Sequence& sequence) {
                      sequence.shared_tier() ? "" : ", not adopted");
 }
 
-Expected expected_rows(const char* name, const PoolShape& shape, std::int64_t count) {
-  const std::optional<DType> plain = plain_elements(shape.row_format);
-  const auto width = static_cast<std::int64_t>(plain ? shape.row().values() : shape.row_bytes());
-  return {name, plain.value_or(DType::kF8E4M3), {count, width}, false};
-}
-
 void bind_shape(nb::module_& module) {
   nb::class_<PoolShape>(module, "Shape",
                         "What a pool serves: H heads, C kv_lora_rank, R qk_rope_head_dim, ...")
@@ -122,7 +114,13 @@ void bind_shape(nb::module_& module) {
       .def_prop_ro(
           "row_format",
           [](const PoolShape& shape) { return std::string(row_format_name(shape.row_format)); },
-          "of rows: 'f32' or 'bf16'")
+          "of rows: 'bf16', 'f32' or 'fp8_ds_mla'")
+      .def_prop_ro(
+          "row_values",
+          [](const PoolShape& shape) {
+            return std::string(dtype_name(row_values(shape.row_format)));
+          },
+          "the type in which the values of a row are exact: 'f32' or 'bf16'")
       .def("__eq__", [](const PoolShape& a, const PoolShape& b) { return a == b; })
       .def("__hash__", [](const PoolShape& shape) {
         return std::hash<int>()(shape.heads * 31 + shape.kv_lora_rank);
@@ -130,23 +128,6 @@ void bind_shape(nb::module_& module) {
 }
 
 }  // namespace
-
-Array read_rows(nb::handle rows, const PoolShape& shape) {
-  return read_array(rows, expected_rows("rows", shape, -1));
-}
-
-Place place_of_rows(nb::handle out, const SequenceHandle& sequence, std::int64_t begin,
-                    std::int64_t end) {
-  check_pull(sequence, begin, end);
-  const Expected expected = expected_rows("out", sequence.shape, end - begin);
-  if (!out.is_none()) return find_place(out, expected);
-  const char* type = "uint8";
-  if (expected.type == DType::kF32) type = "float32";
-  if (expected.type == DType::kBF16) type = "uint16";
-  const nb::object rows = nb::module_::import_("numpy").attr("empty")(
-      nb::make_tuple(expected.shape[0], expected.shape[1]), type);
-  return find_place(rows, expected);
-}
 
 TierClient& Sequence::tier() const {
   if (!tier_) {
@@ -266,15 +247,17 @@ void bind_sequence(nb::module_& module) {
           "(begin, end, rank): which worker gets which tokens of the prompt; after refresh(), "
           "which\n"
           "holds which of the `length` tokens that there are now")
-      .def("push", &push, "layer"_a, "begin"_a, "rows"_a.none(), nb::kw_only(),
-           "timeout"_a = nb::none(),
-           nb::sig("def push(self, layer: int, begin: int, rows: typing.Any, *, "
-                   "timeout: float | None = None) -> None"),
-           "Rows of the prompt's positions begin, begin + 1, ... of one layer.\n\n"
-           "rows: [n, C + R] in shape.row_format, C values of c_kv, then R of k_pe, without gaps.\n"
-           "In any order, from any number of threads; returns when every owner has acknowledged. "
-           "The\n"
-           "same call may be repeated: what has arrived is acknowledged again.")
+      .def(
+          "push", &push, "layer"_a, "begin"_a, "rows"_a.none(), nb::kw_only(),
+          "timeout"_a = nb::none(),
+          nb::sig("def push(self, layer: int, begin: int, rows: typing.Any, *, "
+                  "timeout: float | None = None) -> None"),
+          "Rows of the prompt's positions begin, begin + 1, ... of one layer.\n\n"
+          "rows: [n, C + R] in shape.row_format, C values of c_kv, then R of k_pe, without gaps;\n"
+          "of 'fp8_ds_mla' [n, 656] uint8 as they are stored, or fp32 or bf16, which are encoded.\n"
+          "In any order, from any number of threads; returns when every owner has acknowledged. "
+          "The\n"
+          "same call may be repeated: what has arrived is acknowledged again.")
       .def("pull", &pull, "layer"_a, "begin"_a, "end"_a, "out"_a = nb::none(), nb::kw_only(),
            "timeout"_a = nb::none(),
            nb::sig("def pull(self, layer: int, begin: int, end: int, out: typing.Any = None, *, "
@@ -282,9 +265,10 @@ void bind_sequence(nb::module_& module) {
            "Rows begin .. end - 1 of one layer, bit for bit as they are stored: of the prompt, as "
            "soon\n"
            "as they have been pushed, and of committed tokens.\n\n"
-           "out: [end - begin, C + R] in shape.row_format, without gaps, written in place; None: a "
-           "new\n"
-           "array of NumPy (bf16 as its bits, uint16). Returns it.")
+           "out: as the rows of push(), without gaps, written in place (codes are decoded for fp32 "
+           "and\n"
+           "bf16); None: a new array of NumPy with the rows as they are stored (bf16 as its bits,\n"
+           "uint16). Returns it.")
       .def("wait_ready", &wait_ready, nb::kw_only(), "timeout"_a = nb::none(),
            "After the last push(): returns when the whole prompt has arrived.")
       .def("extend", &extend, "max_new_tokens"_a, nb::kw_only(), "timeout"_a = nb::none(),

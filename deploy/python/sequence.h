@@ -60,15 +60,6 @@ class Use {
 /// `timeout` seconds from now; none: the client's own.
 [[nodiscard]] std::optional<Deadline> deadline_of(std::optional<double> timeout);
 
-/// Rows in the pool's format, as a push of a prompt expects them.
-[[nodiscard]] Array read_rows(nanobind::handle rows, const PoolShape& shape);
-
-/// The place for rows begin .. end - 1 in the pool's format: `out`, or for None a new array of
-/// NumPy (bf16 as its bits, uint16). Throws kInvalidArgument for rows that the sequence does not
-/// have.
-[[nodiscard]] Place place_of_rows(nanobind::handle out, const SequenceHandle& sequence,
-                                  std::int64_t begin, std::int64_t end);
-
 void bind_sequence(nanobind::module_& module);
 
 }  // namespace tributary::python

@@ -81,12 +81,9 @@ Step::Inputs Step::read_inputs(nb::handle query, nb::handle row, nb::handle sele
          shape_.topk == 0 ? "given, but the pool attends to all rows"
                           : "None, but the pool attends to the rows that a token selects");
   }
-  const std::optional<DType> plain = plain_elements(shape_.row_format);
-  const auto row_width =
-      static_cast<std::int64_t>(plain ? shape_.row().values() : shape_.row_bytes());
   return {
       read_array(query, {"query", shape_.query_dtype, {total_, shape_.heads, query_width}, true}),
-      read_array(row, {"row", plain.value_or(DType::kF8E4M3), {total_, row_width}, true}),
+      read_rows(row, "row", shape_, total_, /*gaps=*/true),
       selected.is_none() ? Array{} : read_array(selected, {"selected", {}, {total_, -1}, true})};
 }
 

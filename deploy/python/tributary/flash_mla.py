@@ -3,6 +3,7 @@
 flash_mla_with_kvcache, get_mla_metadata`. NumPy arrays go as well."""
 import functools
 import os
+import sys
 from typing import Any, TypeVar
 
 import numpy
@@ -21,16 +22,22 @@ def _usable_cpus() -> int:
     return min(1024, len(os.sched_getaffinity(0)))
 
 
-def _refuse(**arguments: object) -> None:
-    for name, value in arguments.items():
-        if value is not None and value is not False:
-            raise Unsupported(f"{name}: {_shown(value)}, must be {'False' if value is True else 'None'}: "
-                              "bf16 and fp32 rows alone, no FP8 cache")
-
-
 def _shown(value: object) -> str:
     shape = getattr(value, "shape", None)
     return repr(value) if shape is None else f"{type(value).__qualname__} of shape {list(shape)}"
+
+
+def _rows(name: str, cache: Any, is_fp8_kvcache: bool) -> Any:
+    """FP8 rows as the bytes that they are."""
+    if cache is None or not is_fp8_kvcache:
+        return cache
+    if getattr(cache, "shape", (0,))[-1] == 584:
+        raise Unsupported(f"{name}: {_shown(cache)}: rows of 584 bytes are DeepSeek-V4's (MODEL1), which "
+                          "are not supported; those of 656 bytes are")
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(cache, torch.Tensor) and cache.dtype == torch.float8_e4m3fn:
+        return cache.view(torch.uint8)
+    return cache
 
 
 def _without_gaps(array: Any) -> Any:
@@ -57,7 +64,6 @@ def get_mla_metadata(cache_seqlens: object = None, num_q_tokens_per_head_k: obje
     releases (num_heads_per_head_k: of the first ones). One SchedMeta serves all layers of a step; it
     remembers the shapes of the first call, and later ones must have the same.
     """
-    _refuse(is_fp8_kvcache=is_fp8_kvcache)
     return SchedMeta(), None
 
 
@@ -97,9 +103,15 @@ def flash_mla_with_kvcache(q: _Array, k_cache: Any, block_table: Any, cache_seql
     not change a bit. One call runs at a time; another number of threads starts them anew. The
     interpreter's lock is left to others.
 
-    The names and places of arguments are FlashMLA's; FP8 caches are refused (Unsupported).
+    is_fp8_kvcache: a cache has rows of FlashMLA's FP8, as uint8 or float8_e4m3fn: [num_blocks, 64,
+    num_heads_k, 656] for 512 + 64, i.e. head_dim_v codes, a fp32 scale per 128 of them, bf16 for the
+    rest. A value is code x scale, rounded to bf16; NaN where a scale is. q stays bf16 or fp32.
+
+    The names and places of arguments are FlashMLA's; its rows of 584 bytes (MODEL1) are refused
+    (Unsupported).
     """
-    _refuse(is_fp8_kvcache=is_fp8_kvcache)
+    k_cache = _rows("k_cache", k_cache, is_fp8_kvcache)
+    extra_k_cache = _rows("extra_k_cache", extra_k_cache, is_fp8_kvcache)
     if not isinstance(tile_scheduler_metadata, SchedMeta) or num_splits is not None:
         raise TypeError("tile_scheduler_metadata, num_splits: "
                         f"{_shown(tile_scheduler_metadata)}, {_shown(num_splits)}, expected what "
@@ -114,7 +126,8 @@ def flash_mla_with_kvcache(q: _Array, k_cache: Any, block_table: Any, cache_seql
             if value is not None:
                 raise TypeError(f"{name}: {_shown(value)}, must be None without indices")
         return _core.attend_paged(q, k_cache, block_table, cache_seqlens, head_dim_v,
-                                  tile_scheduler_metadata, softmax_scale, causal, threads)
+                                  tile_scheduler_metadata, softmax_scale, causal, is_fp8_kvcache,
+                                  threads)
     if causal:
         raise ValueError("causal: True, must be False with indices: they say what a token sees")
     if any(value is None for value in extra) and any(
@@ -124,7 +137,7 @@ def flash_mla_with_kvcache(q: _Array, k_cache: Any, block_table: Any, cache_seql
                         "together, the third with them")
     return _core.attend_selected(q, k_cache, indices, topk_length, *extra, extra_topk_length,
                                  attn_sink, head_dim_v, tile_scheduler_metadata, softmax_scale,
-                                 threads)
+                                 is_fp8_kvcache, threads)
 
 
 def merge_states(v_a: _Array, s_a: Any, v_b: Any, s_b: Any, *, base2: bool = False,

@@ -4,6 +4,7 @@
 import numpy
 import pytest
 
+import fp8
 import golden
 import tributary
 from paged import LSE, OUT, assert_close, noise_of
@@ -102,6 +103,18 @@ class Case:
                     got = golden.from_bf16(got)
                 assert_close("out", got, expected, **SPARSE_OUT)
                 assert_close("lse", lse[b, :, s], expected_lse, **LSE)
+
+
+def test_fp8_caches_have_the_bits_of_their_values():
+    case = Case(3, 64, 2, 1000, 128, 64, extra=(300, 64, 16, True), sink=True, seed=4, length=True)
+    caches = {}
+    for name, rows in (("k_cache", case.main), ("extra_k_cache", case.extra)):
+        caches[name] = fp8.encode(golden.from_bf16(rows.cache))
+        rows.cache = golden.to_bf16(fp8.decode(caches[name]))
+    expected = case.attend()
+    got = case.attend(**caches, is_fp8_kvcache=True)
+    for mine, other in zip(expected, got):
+        assert numpy.asarray(mine).tobytes() == numpy.asarray(other).tobytes()
 
 
 SHAPES = [(512, 64, 2), (512, 64, 64), (512, 64, 69), (1024, 576, 2), (1024, 576, 61),

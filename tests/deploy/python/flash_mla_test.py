@@ -10,6 +10,7 @@ import time
 import numpy
 import pytest
 
+import fp8
 import golden
 import tributary
 from arrays_test import Exported, OnDevice
@@ -52,6 +53,33 @@ def test_bits_depend_on_neither_threads_nor_company_nor_gaps(kind):
     table = numpy.full((len(case.lengths), 200), -1, numpy.int32)
     table[:, :case.block_table.shape[1]] = case.block_table
     assert bits(attend(case, k_cache=layers[:, 1], block_table=table)) == bits((out, lse))
+
+
+@pytest.mark.parametrize("lengths, tokens, heads, causal", [
+    ([1, 63, 64, 65, 0], 1, 16, True), ([130, 2049, 4100], 2, 128, True), ([700], 4, 64, False)])
+def test_an_fp8_cache_has_the_bits_of_its_values(lengths, tokens, heads, causal):
+    """FlashMLA's kind of cache, with NaN where nothing may be read."""
+    case = Paged(lengths=lengths, tokens=tokens, heads=heads, seed=9)
+    coded = fp8.encode(golden.from_bf16(case.k_cache))
+    case.k_cache = golden.to_bf16(fp8.decode(coded))
+    expected = attend(case, causal=causal)
+    case.check(*expected, causal)
+    assert coded.shape[-1] == 656
+    for threads in (1, 2):
+        assert bits(attend(case, k_cache=coded, is_fp8_kvcache=True, causal=causal,
+                           threads=threads)) == bits(expected)
+    metadata = tributary.get_mla_metadata(case.lengths, heads, 1, is_fp8_kvcache=True)
+    assert bits(attend(case, metadata, k_cache=coded, is_fp8_kvcache=True,
+                       causal=causal)) == bits(expected)
+
+
+def test_an_fp8_cache_of_torch(case):
+    torch = pytest.importorskip("torch", reason="NO torch")
+    case = Paged(lengths=[90, 200], tokens=1, heads=16, seed=10)
+    coded = fp8.encode(golden.from_bf16(case.k_cache))
+    expected = attend(case, k_cache=coded, is_fp8_kvcache=True)
+    floats = torch.from_numpy(coded).view(torch.float8_e4m3fn)
+    assert bits(attend(case, k_cache=floats, is_fp8_kvcache=True)) == bits(expected)
 
 
 @BOTH
@@ -139,7 +167,11 @@ def test_metadata_of_every_release(case):
 
 
 @pytest.mark.parametrize("changes, kind, words", [
-    ({"is_fp8_kvcache": True}, tributary.Unsupported, "is_fp8_kvcache: True, must be False"),
+    ({"is_fp8_kvcache": True, "k_cache": numpy.zeros((9, 64, 1, 584), numpy.uint8)},
+     tributary.Unsupported, r"k_cache: ndarray of shape .*584 bytes are DeepSeek-V4's \(MODEL1\)"),
+    ({"is_fp8_kvcache": True}, TypeError, "k_cache: uint16, expected uint8"),
+    ({"is_fp8_kvcache": True, "head_dim_v": 500}, tributary.InvalidArgument,
+     r"rows of 500 \+ 76 values cannot be stored as fp8_ds_mla"),
     ({"tile_scheduler_metadata": None}, TypeError, r"None, None, expected what .*get_mla_metadata"),
     ({"num_splits": numpy.zeros(5, numpy.int32)}, TypeError, r"ndarray of shape \[5\], expected"),
     ({"head_dim_v": 577}, tributary.InvalidArgument, "head_dim_v is 577, must be 1 to 576"),

@@ -48,7 +48,7 @@ def pull(client, sequences, real: torch.Tensor, layer: int, like: torch.Tensor) 
     """The rows that a layer's sequences have, [B, L, C + R], where `real` [B, L] marks those that are
     no padding; of the type and on the device of `like`."""
     shape = sequences[0].shape
-    rows = torch.zeros(*real.shape, shape.latent_dim, dtype=_DTYPES[shape.row_format])
+    rows = torch.zeros(*real.shape, shape.latent_dim, dtype=_DTYPES[shape.row_values])
     own = [torch.empty(s.length, shape.latent_dim, dtype=rows.dtype) for s in sequences]
     client.pull([(s, layer, 0, s.length) for s in sequences if s.length],
                 [part for part in own if len(part)])
@@ -80,7 +80,7 @@ class PromptPass:
     def push(self, layer: int, rows: torch.Tensor) -> None:
         """rows: [B, T, C + R]."""
         for sequence, begin, own, real in zip(self.sequences, self._begins, rows, self.real):
-            own = own[real].to("cpu", _DTYPES[sequence.shape.row_format]).contiguous()
+            own = own[real].to("cpu", _DTYPES[sequence.shape.row_values]).contiguous()
             if len(own):
                 sequence.push(layer, begin, own)
 
@@ -108,7 +108,7 @@ class StepPass:
                selected: torch.Tensor | None) -> torch.Tensor:
         """query [n, H, C + R], row [n, C + R], selected [n, K] -> o [n, H, C], fp32."""
         query = query.to("cpu", _DTYPES[self.shape.query_dtype]).contiguous()
-        row = row.to("cpu", _DTYPES[self.shape.row_format]).contiguous()
+        row = row.to("cpu", _DTYPES[self.shape.row_values]).contiguous()
         if self._step is None:  # padding alone
             return query[..., :self.shape.kv_lora_rank].float()
         o, _ = self._step.attend(layer, query, row, selected=selected)

@@ -227,4 +227,4 @@ class Worker:
         return self.batch
 
     def types(self, shape):
-        return TYPES[shape.query_dtype], TYPES[shape.row_format]
+        return TYPES[shape.query_dtype], TYPES[shape.row_values]

@@ -62,13 +62,18 @@ Status Home::check(PeerId peer, const StepItem& item) const {
   return {};
 }
 
-Status Home::check_selection(const HomeRequest& request, std::size_t item) const {
+Status Home::check_input(const HomeRequest& request, std::size_t item) const {
   const StepItem& asked = request.asked.items[item];
   const wire::TokenBytes bytes = wire::token_bytes(model_.served, request.asked.mode);
   std::vector<std::int32_t> list(bytes.selected / sizeof(std::int32_t));
-  for (std::int64_t token = 0; !list.empty() && token < asked.tokens; ++token) {
+  for (std::int64_t token = 0; token < asked.tokens; ++token) {
     const std::byte* record =
         request.input_of(item).data() + static_cast<std::size_t>(token) * bytes.input();
+    const auto fault = model_.served.row().fault({record + bytes.query, bytes.row});
+    if (!fault.empty()) {
+      return {ErrorCode::kInvalidArgument, fmt::format("token {}: {}", token, fault)};
+    }
+    if (list.empty()) continue;
     std::memcpy(list.data(), record + bytes.query + bytes.row, bytes.selected);
     const Status good = wire::check_selection(list, asked.base_length + token);
     if (!good.ok()) return {good.code(), fmt::format("token {}: {}", token, good.message())};
@@ -126,7 +131,7 @@ void Home::landed(const std::shared_ptr<HomeRequest>& request, const Status& sta
   }
   for (std::size_t i = 0; i < asked.items.size(); ++i) {
     if (request->ended[i]) continue;
-    const Status good = check_selection(*request, i);
+    const Status good = check_input(*request, i);
     if (!good.ok()) request->end(i, good.code(), good.message());
   }
   if (request->running == 0) {

@@ -46,8 +46,8 @@ class Home {
   /// An error here refuses the whole request: no item's payload can be located.
   [[nodiscard]] Status check(const wire::LayerRequest& request, std::size_t payload_bytes) const;
   [[nodiscard]] Status check(PeerId peer, const StepItem& item) const;
-  /// Checks the positions that the tokens of an item select.
-  [[nodiscard]] Status check_selection(const HomeRequest& request, std::size_t item) const;
+  /// Checks the rows of an item's tokens, and the positions that these select.
+  [[nodiscard]] Status check_input(const HomeRequest& request, std::size_t item) const;
   void landed(const std::shared_ptr<HomeRequest>& request, const Status& status);
   void refuse(PeerId peer, const wire::LayerRequest& request, const Status& status);
   /// One reason for each item.

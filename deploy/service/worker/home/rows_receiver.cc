@@ -126,6 +126,14 @@ void RowsReceiver::landed(Transfer& transfer, const Status& status) {
                            transfer.rows.layer, transfer.rows.begin, transfer.crc32c,
                            transfer.rows.crc32c)};
   }
+  for (std::size_t i = 0; outcome.ok() && i < transfer.pieces.size(); ++i) {
+    if (const auto fault = cache_.layout().row().fault(transfer.pieces[i]); !fault.empty()) {
+      reason = wire::Refusal::kMalformed;
+      outcome = {ErrorCode::kInvalidArgument,
+                 fmt::format("layer {}, rows from {}: {}", transfer.rows.layer, transfer.rows.begin,
+                             fault)};
+    }
+  }
   if (outcome.ok() && !transfer.staged.empty()) outcome = status_of([&] { store(transfer); });
   staged_bytes_ -= transfer.staged.size();
   const auto progress = table_.end(transfer.table.ticket, outcome.ok());

@@ -60,10 +60,11 @@ def models(tmp_path_factory):
     return model
 
 
-def tier_of(model, workers=2, kv_gib=0.2, numbers="f32", **more):
-    """A tier for the model's configuration; `numbers` of its rows and queries."""
+def tier_of(model, workers=2, kv_gib=0.2, numbers="f32", rows=None, **more):
+    """A tier for the model's configuration; `numbers` of its queries, and of its rows unless `rows`
+    says otherwise."""
     return Tier(pools=(workers,), worker_flags=[
-        "--shape", model / "config.json", "--rows", numbers, "--query", numbers, "--threads", 1,
+        "--shape", model / "config.json", "--rows", rows or numbers, "--query", numbers, "--threads", 1,
         "--leaf-tokens", 128, "--kv-gib", kv_gib,
         # An engine that starts takes the processors for a while.
         "--failure-timeout-ms", 20_000], **more)

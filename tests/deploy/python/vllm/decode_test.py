@@ -127,6 +127,23 @@ def test_bf16_on_the_processors_tiles(models):
                 assert first - second <= close, (differ[0], first, second)
 
 
+def test_a_pool_of_fp8_rows(models, own, record_property):
+    """Nothing but `--rows` is another. Rows are rounded, so tokens may differ; the first ones, whose
+    attention vLLM computes where a prompt has more than one token, do not. Prompts that come again find their rows."""
+    with contextlib.ExitStack() as stack_of:
+        v3 = Running(models("v3"), stack_of, rows="fp8_ds_mla")
+        answers = [v3.engine.tokens(FIRST, NEW) for _ in range(2)]
+        v3.wait_all_free(10)
+        hits = v3.tier.metric("tributary_prefix_cache_hits_total")
+    for prompt, mine, expected in zip(FIRST, answers[0], own("v3")[0]):
+        assert len(prompt) == 1 or mine[0] == expected[0]
+    assert all(len(tokens) == NEW for answer in answers for tokens in answer)
+    assert hits >= sum(len(prompt) - 128 for prompt in FIRST)
+    same = [next((i for i in range(NEW) if a[i] != b[i]), NEW)
+            for a, b in zip(answers[0], own("v3")[0])]
+    record_property("tokens_until_the_first_that_differs", str(same))
+
+
 def check_aborted(expected, got, aborted):
     for i, tokens in enumerate(got):
         assert tokens == expected[i][:len(tokens)]

@@ -56,11 +56,10 @@ def test_bad_options(given, words):
     ({"heads": 8}, "heads is 8, the model's 4"), ({"layers": 3}, "layers is 3"),
     ({"kv_lora_rank": 256}, "kv_lora_rank is 256"),
     ({"softmax_scale": 0.08}, "softmax_scale is 0.08"),
-    ({"row_format": "e4m3"}, "row_format is e4m3"),
     ({"topk": 2048}, "topk is 2048: the model attends to all rows"),
 ])
 def test_another_models_pool(change, words):
-    good = dict(row_format="f32", topk=0)
+    good = dict(topk=0)
     check_pool(types.SimpleNamespace(**good, **POOL), **POOL)
     with pytest.raises(ValueError, match=words):
         check_pool(types.SimpleNamespace(**good | POOL | change), **POOL)
