@@ -80,24 +80,10 @@ struct bf16 {
   const auto small =
       std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<int>(size)) * 0x1p-9F);
   const std::uint32_t is_small = 0U - static_cast<std::uint32_t>(size < 8U);
-  const std::uint32_t nan = size == 0x7fU ? 0x7fc00000U : 0U;
+  const std::uint32_t is_nan = 0U - static_cast<std::uint32_t>(size == 0x7fU);
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x80U) << 24;
-  return std::bit_cast<float>((small & is_small) | (normal & ~is_small) | nan | sign);
-}
-
-/// To nearest, ties to even; what rounds beyond 448, and NaN, becomes NaN.
-[[nodiscard]] constexpr std::uint8_t float_to_f8_e4m3(float value) noexcept {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t size = bits & 0x7fffffffU;
-  // Subnormal codes are multiples of 2^-9, which is the distance of floats between 2^14 and 2^15.
-  const std::uint32_t small =
-      std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0x1p14F) & 0x7fffffU;
-  const std::uint32_t normal = ((size + 0x7ffffU + ((size >> 20) & 1U)) >> 20) - (120U << 3);
-  const std::uint32_t is_small = 0U - static_cast<std::uint32_t>(size < 0x3c800000U);
-  const std::uint32_t is_none = 0U - static_cast<std::uint32_t>(size > 0x43e80000U);
-  const std::uint32_t code =
-      (small & is_small) | (normal & ~is_small & ~is_none) | (0x7fU & is_none);
-  return static_cast<std::uint8_t>(code | (bits >> 24 & 0x80U));
+  return std::bit_cast<float>((small & is_small) | (normal & ~is_small & ~is_nan) |
+                              (0x7fc00000U & is_nan) | sign);
 }
 
 /// Rows and columns of a matrix that share a scale in the published FP8 checkpoints

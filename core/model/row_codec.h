@@ -19,7 +19,7 @@ struct RowCodec {
   std::size_t (*bytes)(const RowLayout& layout) noexcept;
   void (*encode)(const RowLayout& layout, std::span<const float> values, std::byte* row);
   void (*decode)(const RowLayout& layout, const std::byte* row, std::span<float> values);
-  std::string (*fault)(const RowLayout& layout, const std::byte* row);  // see row_fault()
+  std::string (*fault)(const RowLayout& layout, const std::byte* row);  // see RowLayout::fault()
 };
 
 }  // namespace tributary

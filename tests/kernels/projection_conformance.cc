@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "tests/core/base/expect_error.h"
 #include "tests/kernels/backend_conformance.h"
 #include "tests/kernels/latent_case.h"
 
@@ -330,7 +331,7 @@ TEST_P(BackendConformance, ConvertRoundsAsTheScalarConversionDoes) {
 }
 
 TEST_P(BackendConformance, ConvertStoresRowsOfEveryFormatAsTheFormatDoes) {
-  constexpr int kRank = 24;
+  constexpr int kRank = 128;
   constexpr int kRope = 8;
   constexpr std::size_t kRows = 5;
   for (const RowFormat format : row_formats()) {
@@ -356,6 +357,10 @@ TEST_P(BackendConformance, ConvertStoresRowsOfEveryFormatAsTheFormatDoes) {
                                  .dst_row = to_row,
                                  .dst_stride_bytes = to_row.bytes()});
     };
+    if (backend().name().starts_with("cuda") && !plain_elements(format)) {
+      EXPECT_EQ(code_of([&] { convert(*source, plain, *stored, row); }), ErrorCode::kUnsupported);
+      continue;
+    }
     convert(*source, plain, *stored, row);
     convert(*stored, row, *copy, row);
     convert(*copy, row, *back, plain);
