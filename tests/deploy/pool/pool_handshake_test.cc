@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
                    kBad, "worker 2: query type is f64, expected bf16 or f32"},
         Difference{"RowType", 2,
                    [](WorkerConfig& c) { c.attention.row_format = static_cast<RowFormat>(9); },
-                   kBad, "worker 2: row format 9 is none of bf16, f32"},
+                   kBad, "worker 2: row format 9 is none of bf16, f32, fp8_ds_mla"},
         Difference{"Scale", 0, [](WorkerConfig& c) { c.attention.softmax_scale = 0; }, kBad,
                    "worker 0: softmax_scale is 0, expected positive and finite"},
         Difference{"Leaf", 1, [](WorkerConfig& c) { c.leaf_tokens = 100; }, kBad,
