@@ -39,8 +39,8 @@ float power_of_two(int exponent) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(exponent + 127) << 23);
 }
 
-/// Vectors of bf16, as bits: a client encodes a prompt's rows while it sends others, and fp32 has
-/// half as many lanes. GCC's and Clang's, for any processor.
+/// Vectors of bf16, as bits: a client waits for its rows to be encoded, and fp32 has half as many
+/// lanes. GCC's and Clang's, for any processor.
 using Halves [[gnu::vector_size(16)]] = std::int16_t;
 using Bytes [[gnu::vector_size(8)]] = std::uint8_t;
 constexpr std::size_t kLanes = sizeof(Halves) / sizeof(std::int16_t);

@@ -1,7 +1,6 @@
 #include "deploy/python/rows.h"
 
 #include <memory>
-#include <utility>
 
 #include "core/base/elements.h"
 #include "deploy/python/tier.h"

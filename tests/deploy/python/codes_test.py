@@ -8,6 +8,7 @@ import pytest
 import fp8
 import tributary
 from conftest import client_of, pool, tier, wait_all_free
+from golden import from_bf16, to_bf16
 
 PROMPT, HEADS, RANK, ROPE = 150, 4, 128, 16
 WIDTH, BYTES = RANK + ROPE, RANK + 4 + 2 * ROPE
@@ -35,21 +36,12 @@ def client(request):
 @pytest.fixture
 def rows(rng):
     """As bf16 holds them, in fp32."""
-    return narrowed(rng.standard_normal((PROMPT + 3, WIDTH), numpy.float32))
+    return as_bf16(rng.standard_normal((PROMPT + 3, WIDTH), numpy.float32))
 
 
-def halves(values):
-    """The bits of bf16, of values that it holds."""
-    return (values.view(numpy.uint32) >> 16).astype(numpy.uint16)
-
-
-def floats(bits):
-    return (bits.astype(numpy.uint32) << 16).view(numpy.float32)
-
-
-def narrowed(values):
-    bits = values.view(numpy.uint32)
-    return floats(((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(numpy.uint16))
+def as_bf16(values):
+    """What bf16 holds of them, in fp32."""
+    return from_bf16(to_bf16(values))
 
 
 def decode(client, sequence, rows, queries):
@@ -88,19 +80,19 @@ def test_values_become_the_bytes_of_a_second_encoder(client, rng):
 
 
 def test_values_and_bytes_are_one_row(client, rows, rng):
-    queries = halves(narrowed(rng.standard_normal((3, HEADS, WIDTH), numpy.float32)))
+    queries = to_bf16(as_bf16(rng.standard_normal((3, HEADS, WIDTH), numpy.float32)))
     with client.admit(PROMPT, 8, spread="all") as one, client.admit(PROMPT, 8) as two, \
             client.admit(PROMPT, 8) as three:
         one.push(0, 0, rows[:PROMPT])
         stored = one.pull(0, 0, PROMPT)
         assert stored.dtype == numpy.uint8 and stored.shape == (PROMPT, BYTES)
         two.push(0, 0, stored)
-        three.push(0, 0, halves(rows[:PROMPT]))
+        three.push(0, 0, to_bf16(rows[:PROMPT]))
         for other in (two, three):
             assert (other.pull(0, 0, PROMPT) == stored).all()
         new = one, two, three
         client.wait_ready(new)
-        kinds = rows[PROMPT:], halves(rows[PROMPT:])
+        kinds = rows[PROMPT:], to_bf16(rows[PROMPT:])
         results = [decode(client, one, kinds[0], queries), decode(client, three, kinds[1], queries)]
         last = one.pull(0, PROMPT, PROMPT + 3)
         results.append(decode(client, two, last, queries))
@@ -109,14 +101,14 @@ def test_values_and_bytes_are_one_row(client, rows, rng):
 
 
 def test_the_bits_are_those_of_a_bf16_pool_that_holds_the_values(client, narrow_client, rows, rng):
-    queries = halves(narrowed(rng.standard_normal((3, HEADS, WIDTH), numpy.float32)))
+    queries = to_bf16(as_bf16(rng.standard_normal((3, HEADS, WIDTH), numpy.float32)))
     with client.admit(PROMPT, 8, spread="all") as coded, narrow_client.admit(PROMPT, 8) as plain:
         coded.push(0, 0, rows[:PROMPT])
         values = numpy.zeros((PROMPT, WIDTH), numpy.uint16)
         assert coded.pull(0, 0, PROMPT, out=values) is values
         wide = numpy.zeros((PROMPT, WIDTH), numpy.float32)
         coded.pull(0, 0, PROMPT, out=wide)
-        assert (floats(values) == wide).all()
+        assert (from_bf16(values) == wide).all()
         # Half a unit of the last of 3 bits of an e4m3 number; k_pe is bf16.
         error = numpy.abs(wide - rows[:PROMPT])
         assert (error <= numpy.abs(rows[:PROMPT]) / 16 + 1e-4).all() and error.any()
