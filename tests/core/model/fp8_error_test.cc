@@ -94,9 +94,8 @@ TEST(Fp8Error, OfAttentionOverGaussianLatents) {
     double deviation, outliers, o, worst_o, lse;
   };
   // One and a half times what was measured when the format was chosen.
-  for (const Bound& bound :
-       {Bound{1, 1, 0.033, 0.05, 0.003}, Bound{2, 1, 0.056, 0.09, 0.009},
-        Bound{8, 1, 0.098, 0.30, 0.26}, Bound{1, 20, 0.033, 0.05, 0.003}}) {
+  for (const Bound& bound : {Bound{1, 1, 0.033, 0.05, 0.003}, Bound{2, 1, 0.056, 0.09, 0.009},
+                             Bound{8, 1, 0.098, 0.30, 0.26}, Bound{1, 20, 0.033, 0.05, 0.003}}) {
     const Errors errors = errors_of(RowFormat::kFp8DsMla, bound.deviation, bound.outliers);
     const std::string where = "scores of deviation " + std::to_string(bound.deviation) + ": o " +
                               std::to_string(errors.o) + ", worst head " +

@@ -170,9 +170,8 @@ TEST_P(ReplayDigest, IsOfValuesThatAreRight) {
       [](std::int64_t sum, const TraceRequest& request) { return sum + request.output_length; });
   // Rows and queries are rounded for the float64 reference as for the pool, so that what is left is
   // the arithmetic: fp32, or of bf16 products where the rows and queries are bf16.
-  for (const auto& [type, bound] : {std::pair{RowFormat::kBF16, 1e-2},
-                                    {RowFormat::kF32, 3e-5},
-                                    {RowFormat::kFp8DsMla, 1e-2}}) {
+  for (const auto& [type, bound] :
+       {std::pair{RowFormat::kBF16, 1e-2}, {RowFormat::kF32, 3e-5}, {RowFormat::kFp8DsMla, 1e-2}}) {
     options.row_format = type;
     options.query_dtype = row_values(type);
     const ReplayReport report = run_threads(options, requests, 3);

@@ -81,12 +81,11 @@ TEST_F(RowsReceiverTest, ASenderMayFinishWhatItBeganUntilTheNextCallAfterTheEnd)
 TEST(RowsReceiver, RowsWithAScaleThatIsNoneAreRefusedBeforeAnythingIsReadable) {
   const RowLayout layout{RowFormat::kFp8DsMla, 128, 2};
   const auto backend = make_reference_backend();
-  const auto cache =
-      backend->make_cache({.layers = 1,
-                           .pages = 1,
-                           .kv_lora_rank = layout.kv_lora_rank,
-                           .qk_rope_head_dim = layout.qk_rope_head_dim,
-                           .row_format = layout.format});
+  const auto cache = backend->make_cache({.layers = 1,
+                                          .pages = 1,
+                                          .kv_lora_rank = layout.kv_lora_rank,
+                                          .qk_rope_head_dim = layout.qk_rope_head_dim,
+                                          .row_format = layout.format});
   IngestTable table(0, 1, kPageTokens);
   table.open({.id = kSequence,
               .epoch = 1,
@@ -96,11 +95,10 @@ TEST(RowsReceiver, RowsWithAScaleThatIsNoneAreRefusedBeforeAnythingIsReadable) {
               .leaves = {{.owner = 0, .pages = {0}}}});
   std::vector<wire::RowsReply> replies;
   std::vector<wire::Progress> progress;
-  RowsReceiver receiver(
-      0, table, *backend, *cache,
-      {.reply = [&](PeerId, const auto& reply) { replies.push_back(reply); },
-       .progress = [&](const wire::Progress& now) { progress.push_back(now); }},
-      steady_clock());
+  RowsReceiver receiver(0, table, *backend, *cache,
+                        {.reply = [&](PeerId, const auto& reply) { replies.push_back(reply); },
+                         .progress = [&](const wire::Progress& now) { progress.push_back(now); }},
+                        steady_clock());
   std::vector<std::byte> rows(2 * layout.bytes());
   layout.encode(std::vector<float>(2 * layout.values(), 1.5F), rows.data());
   const auto send = [&] {
