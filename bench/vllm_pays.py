@@ -80,7 +80,9 @@ def serve_cases(options):
                 "kv_connector_module_path": "tributary.vllm",
                 "kv_load_failure_policy": "recompute",
                 "kv_connector_extra_config": {"url": url, "timeout": 60}}} if url else {
-            "kv_cache_memory_bytes": 2 << 30}
+            "kv_cache_memory_bytes": 2 << 30,
+            # AMX_MLA, which it takes itself where there is AMX, ends at fp32 weights.
+            "attention_backend": "CPU_MLA" if options.dtype == "float32" else None}
     engine = LLM(model, enforce_eager=True, dtype=options.dtype, skip_tokenizer_init=True,
                  max_num_seqs=32, max_model_len=16384, disable_log_stats=True,
                  distributed_executor_backend="uni",

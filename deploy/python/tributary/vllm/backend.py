@@ -55,6 +55,14 @@ class TributaryMetadataBuilder(MLACommonMetadataBuilder[MLACommonMetadata]):
         return metadata
 
 
+def lay_out_weights(layer):
+    """vLLM leaves its absorbed weights as strided views of `kv_b_proj`, for which torch's product of a
+    few tokens takes ten times as long on CPUs (bf16, 16 heads: 3.6 ms, 0.34 contiguous)."""
+    for weight in (getattr(layer, name, None) for name in ("W_UK_T", "W_UV")):
+        if weight is not None and current_platform.is_cpu():
+            weight.data = weight.data.contiguous()
+
+
 # On CUDA, where nobody has tried it yet: "CUSTOM".
 class TributaryImpl(CPUMLAImpl if current_platform.is_cpu() else MLACommonImpl):
     def __init__(self, *arguments, **options):

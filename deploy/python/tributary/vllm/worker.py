@@ -38,7 +38,7 @@ class Worker:
 
     def start(self):
         """The model is loaded: its layers are known, and whether the pool is one for it."""
-        from .backend import TributaryImpl
+        from .backend import TributaryImpl, lay_out_weights
         context = self._config.compilation_config.static_forward_context
         attention = {name: layer for name, layer in context.items() if hasattr(layer, "impl")}
         if other := [name for name, layer in attention.items()
@@ -48,6 +48,8 @@ class Worker:
         self.layers = {name: number for number, name in enumerate(
             sorted(attention, key=lambda name: [int(part) for part in name.split(".")
                                                 if part.isdigit()]))}
+        for layer in attention.values():
+            lay_out_weights(layer)
         impl = next(iter(attention.values())).impl
         self.kv_lora_rank = impl.kv_lora_rank
         self._model = dict(heads=impl.num_heads, kv_lora_rank=impl.kv_lora_rank,
