@@ -87,7 +87,9 @@ class Bench {
         threads_(threads) {
     const std::string host = processor_name();
     machine_ = {
-        .description = on_processor() ? host : fmt::format("{} on {}", backend_.name(), host),
+        .description = fmt::format(
+            "{}, {} rows", on_processor() ? host : fmt::format("{} on {}", backend_.name(), host),
+            row_format_name(options.row_format)),
         .source = "measured",
         .backend = std::string(backend_.name()),
         .communicator = std::string(device.exchange_name(communicator)),
@@ -135,7 +137,8 @@ class Bench {
 
   void kernel() {
     const double seconds = options_.seconds;
-    const auto lines = bench::measure_attend(backend_, communicator_, seconds, machine_.costs);
+    const auto lines = bench::measure_attend(backend_, communicator_, options_.row_format, seconds,
+                                             machine_.costs);
     bench::measure_merge(backend_, communicator_, seconds, machine_.costs);
     bench::measure_records(backend_, communicator_, seconds, machine_.costs);
     bench::measure_projection(backend_, communicator_, seconds, machine_.costs);
@@ -175,7 +178,7 @@ class Bench {
   }
 
   [[nodiscard]] MeasuredStep measure(int layers, int batch, std::int64_t context) {
-    return measure_step({.attention = bench::attention_shape(heads_),
+    return measure_step({.attention = bench::attention_shape(heads_, options_.row_format),
                          .layers = layers,
                          .batch = batch,
                          .context = context,
@@ -186,7 +189,7 @@ class Bench {
   [[nodiscard]] StepPrediction predict(int layers, int batch, std::int64_t context,
                                        Exchange exchange) const {
     CostModelConfig model{.costs = placement_costs_,
-                          .attention = bench::attention_shape(heads_),
+                          .attention = bench::attention_shape(heads_, options_.row_format),
                           .projection = {},
                           .layers = layers,
                           .leaf_tokens = options_.leaf_tokens,

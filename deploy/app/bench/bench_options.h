@@ -22,6 +22,7 @@ struct BenchOptions {
   std::string backend = "cpu";
   int threads = 0;
   std::string shape = "deepseek-v2-lite";  // whose heads the steps have
+  RowFormat row_format = RowFormat::kBF16;
   int leaf_tokens = 2048;
   double seconds = 0.2;
   std::vector<BenchStep> steps = {{1, 4096}, {8, 1024}, {4, 4096}};
@@ -32,6 +33,7 @@ struct BenchOptions {
     visit_workers(v, workers);
     visit_backend(v, backend, threads);
     visit_shape(v, shape);
+    visit_rows(v, row_format);
     visit_leaf_tokens(v, leaf_tokens);
     v(seconds, "--seconds", {0.001, 60}, "Time for each line of the tables");
     v(steps, "--steps", "LIST", "Steps to measure, each BATCHxCONTEXT");

@@ -28,11 +28,11 @@ WorkerConfig worker_config(const StepCaseConfig& config, int workers) {
 
 }  // namespace
 
-AttentionShape attention_shape(int heads) {
+AttentionShape attention_shape(int heads, RowFormat format) {
   return {.heads = heads,
           .kv_lora_rank = 512,
           .qk_rope_head_dim = 64,
-          .row_format = RowFormat::kBF16,
+          .row_format = format,
           .query_dtype = DType::kBF16,
           .softmax_scale = 0.135F};
 }

@@ -13,8 +13,8 @@
 
 namespace tributary::bench {
 
-/// DeepSeek's 512 + 64 with rows and queries in bf16.
-[[nodiscard]] AttentionShape attention_shape(int heads);
+/// DeepSeek's 512 + 64 with queries in bf16.
+[[nodiscard]] AttentionShape attention_shape(int heads, RowFormat format = RowFormat::kBF16);
 
 struct StepCaseConfig {
   AttentionShape attention;

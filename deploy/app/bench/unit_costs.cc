@@ -21,8 +21,8 @@ constexpr double kSmall = 1000;
 
 }  // namespace
 
-std::vector<AttendLine> measure_attend(Backend& backend, Communicator& communicator, double seconds,
-                                       MachineCosts& costs) {
+std::vector<AttendLine> measure_attend(Backend& backend, Communicator& communicator,
+                                       RowFormat format, double seconds, MachineCosts& costs) {
   struct Point {
     int batch, context;
   };
@@ -38,7 +38,7 @@ std::vector<AttendLine> measure_attend(Backend& backend, Communicator& communica
   // Reports how long it took the host.
   const auto add = [&](int heads, const Point& point) {
     const std::vector<int> lengths(static_cast<std::size_t>(point.batch), point.context);
-    DecodeCase decode(backend, heads, 1, lengths);
+    DecodeCase decode(backend, heads, 1, lengths, kLeafTokens, format);
     const Timing timing = measure(backend, communicator, seconds, [&] { decode.attend(); });
     observations.push_back({.units = {1, static_cast<double>(decode.leaves()),
                                       decode.gigabytes() * 1e6, decode.gflop()},

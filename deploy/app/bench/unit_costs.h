@@ -30,7 +30,8 @@ struct ExchangeLine {
 /// pool's, in the host's memory. `seconds`: per line. The functions set their constants in `costs`,
 /// and throw the errors of the backend or a communicator.
 [[nodiscard]] std::vector<AttendLine> measure_attend(Backend& backend, Communicator& communicator,
-                                                     double seconds, MachineCosts& costs);
+                                                     RowFormat format, double seconds,
+                                                     MachineCosts& costs);
 void measure_merge(Backend& backend, Communicator& communicator, double seconds,
                    MachineCosts& costs);
 void measure_records(Backend& backend, Communicator& communicator, double seconds,

@@ -1,6 +1,7 @@
 // The whole of `tributary bench` on a device, and its file as `tributary plan` takes it.
 #include "deploy/app/bench/bench.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -25,10 +26,17 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
+RowFormat rows_of(Carrier carrier) {
+  return carrier == Carrier::kOrdered ? RowFormat::kBF16 : RowFormat::kFp8DsMla;
+}
+
 /// The report of two workers.
 BenchReport bench_on_device(Carrier carrier) {
-  const BenchOptions options{
-      .leaf_tokens = 64, .seconds = 0.001, .steps = {{1, 64}, {2, 300}}, .json = {}};
+  const BenchOptions options{.row_format = rows_of(carrier),
+                             .leaf_tokens = 64,
+                             .seconds = 0.001,
+                             .steps = {{1, 64}, {2, 300}},
+                             .json = {}};
   BenchReport report;
   run_ranks(2, [&](Communicator& host) {
     DeviceRank rank(host, carrier);
@@ -76,12 +84,18 @@ TEST_P(BenchOnADevice, ReportsItAndWhatPlanTakes) {
   const std::string first = report.text.substr(0, report.text.find('\n'));
   EXPECT_THAT(first, StartsWith("cpu/"));  // the name of what computes
   EXPECT_THAT(first, HasSubstr("2 workers (" + exchange + ")"));
+  EXPECT_THAT(first, HasSubstr(fmt::format(", {} rows;", row_format_name(rows_of(GetParam())))));
   EXPECT_THAT(report.text, Not(HasSubstr(" thread")));
 
   const auto json = nlohmann::json::parse(report.json);
   expect_measured(json["peak"]["gflops"]);
   EXPECT_GE(json["attend"].size(), 18U);
-  for (const auto& line : json["attend"]) expect_measured(line["gflops"]);
+  const double row_bytes = GetParam() == Carrier::kOrdered ? 1152 : 656;
+  for (const auto& line : json["attend"]) {
+    expect_measured(line["gflops"]);
+    EXPECT_NEAR(line["gb_s"].get<double>() * line["us"].get<double>() * 1e3,
+                line["batch"].get<double>() * line["context"].get<double>() * row_bytes, 1);
+  }
   EXPECT_EQ(json["exchange"].size(), 10U);
   for (const auto& line : json["exchange"]) expect_measured(line["gb_s"]);
   ASSERT_EQ(json["steps"].size(), 2U);

@@ -49,7 +49,7 @@ void expect_waits(const std::function<int(Backend&, Communicator&, MachineCosts&
 TEST(UnitCosts, AttentionOnADeviceIsWaitedFor) {
   expect_waits(
       [](Backend& backend, Communicator& host, MachineCosts& costs) {
-        const auto lines = measure_attend(backend, host, kLineSeconds, costs);
+        const auto lines = measure_attend(backend, host, RowFormat::kBF16, kLineSeconds, costs);
         for (const AttendLine& line : lines) {
           EXPECT_TRUE(std::isfinite(line.us) && line.us > 0);
           EXPECT_TRUE(std::isfinite(line.gflops) && line.gflops > 0);
