@@ -135,9 +135,7 @@ stage_python() {
   python3 -m venv "$environment"
   pip_install "$environment" "$wheel" pytest ml_dtypes mypy
   pip_install "$environment" --no-deps -r deploy/python/runner.txt
-  local without=(-m "not long")
-  [[ $long == no ]] || without=()
-  run_pytest "$environment" tests/deploy/python ${without[@]+"${without[@]}"}
+  run_pytest "$environment" tests/deploy/python ${not_long[@]+"${not_long[@]}"}
 }
 
 # environment_of NAME: build/python/NAME, of the packages that deploy/python/NAME.txt lists, with the
@@ -167,7 +165,8 @@ stage_vllm() {
   local wheel
   program_and_wheel
   environment_of vllm
-  TRIBUTARY_VLLM=1 run_pytest build/python/vllm tests/deploy/python/vllm
+  TRIBUTARY_VLLM=1 run_pytest build/python/vllm tests/deploy/python/vllm \
+    ${not_long[@]+"${not_long[@]}"}
 }
 
 # 13: one wheel for CPython 3.12 and later; 12: CPython 3.11's own.
@@ -235,6 +234,8 @@ while (($#)); do
   shift || { echo "test: an argument lacks its value" >&2; exit 2; }
 done
 
+not_long=(-m "not long")
+[[ $long == no ]] || not_long=()
 results=build/results
 if [[ -n $inner ]]; then
   stage_name=$inner
@@ -256,7 +257,8 @@ for name in ${only[@]+"${only[@]}"}; do
     exit 2
   }
 done
-[[ $long == no ]] || limits_s[fuzz]=$((limits_s[fuzz] + 600)) limits_s[ctest]=3600 limits_s[python]=2400
+[[ $long == no ]] || limits_s[fuzz]=$((limits_s[fuzz] + 600)) limits_s[ctest]=3600 limits_s[python]=2400 \
+  limits_s[vllm]=$((limits_s[vllm] + 2400))
 [[ $quick == no ]] || only+=(release ctest)
 ((${#only[@]})) && selected=" ${only[*]} " || selected=$usual
 

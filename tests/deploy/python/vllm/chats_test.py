@@ -1,4 +1,5 @@
 # Prompts that begin alike: vLLM computes what nobody has computed before, and its tokens are its own.
+import collections
 import contextlib
 import os
 import signal
@@ -8,25 +9,37 @@ import pytest
 from conftest import Engine, prompts_of, tier_of
 from tier import wait_until
 
-CHATS, TURNS, SYSTEM, SAID, NEW = 6, 4, 700, 60, 20
-BLOCK = 64
+# Tokens of the system prompt, and about how many are said in each turn.
+Story = collections.namedtuple("Story", "model chats system said")
+CHATS, LONG_CHATS = (6, 700, (60,) * 4), (8, 1000, (60,) * 6)
+AGENTS = 8, 1000, (1850, 310, 345, 380)  # up to 4,000 tokens, 90% of them there
+NEW, BLOCK = 20, 64
 
 
-@pytest.fixture(scope="module", params=["v2", "v3"])
-def name(request):
+@pytest.fixture(scope="module", params=[
+    Story("v2", *CHATS), Story("v3", *CHATS),
+    *(pytest.param(Story(model, *long), marks=pytest.mark.long)
+      for model in ("v2", "v3") for long in (LONG_CHATS, AGENTS))],
+    ids=lambda story: f"{story.model}-{story.chats}x{story.system + sum(story.said)}")
+def story(request):
     return request.param
 
 
 @pytest.fixture(scope="module")
-def turns(models, name):
+def options(story):
+    return {"max_model_len": -(-(story.system + sum(story.said) + 256) // BLOCK) * BLOCK}
+
+
+@pytest.fixture(scope="module")
+def turns(models, story, options):
     """The prompts of each turn, and vLLM's own tokens."""
-    system, = prompts_of(SYSTEM)
-    chats = [list(system) for _ in range(CHATS)]
+    system, = prompts_of(story.system)
+    chats = [list(system) for _ in range(story.chats)]
     made = []
-    with Engine(models(name), "own", environment={"VLLM_PLUGINS": ""}) as engine:
+    with Engine(models(story.model), "own", options, {"VLLM_PLUGINS": ""}) as engine:
         assert engine.reply()["ready"]
-        for turn in range(TURNS):
-            for chat, more in zip(chats, prompts_of(*range(SAID, SAID + CHATS), seed=turn)):
+        for turn, said in enumerate(story.said):
+            for chat, more in zip(chats, prompts_of(*range(said, said + story.chats), seed=turn)):
                 chat += more
             prompts = [list(chat) for chat in chats]
             answers = engine.tokens(prompts, NEW)
@@ -51,12 +64,12 @@ class Running:
 
 
 @pytest.fixture(scope="module")
-def running(models, name):
+def running(models, story, options):
     with contextlib.ExitStack() as stack_of:
-        yield Running(models(name), stack_of)
+        yield Running(models(story.model), stack_of, options)
 
 
-def test_what_was_there_is_neither_computed_nor_pushed(running, turns):
+def test_what_was_there_is_neither_computed_nor_pushed(running, turns, story):
     prompts, answers = turns[0]
     first = running.ask(prompts[:1])  # its system prompt is there before the others come
     assert first["tokens"] == answers[:1] and first["cached"] == [0]
@@ -65,7 +78,7 @@ def test_what_was_there_is_neither_computed_nor_pushed(running, turns):
         got = running.ask(prompts)
         assert got["tokens"] == answers
         # All but a prompt's last token are in blocks, and the last token of an answer has no row.
-        expected = [(len(before) + NEW - 1 if turn else SYSTEM) // BLOCK * BLOCK
+        expected = [(len(before) + NEW - 1 if turn else story.system) // BLOCK * BLOCK
                     for before in (turns[turn - 1][0] if turn else prompts)]
         if turn == 0:
             expected[0] = (len(prompts[0]) + NEW - 1) // BLOCK * BLOCK
@@ -97,30 +110,33 @@ def test_the_tier_is_killed_between_two_turns_and_within_one(running, turns):
     running.wait_all_free()
 
 
-def test_pages_that_are_just_enough(models, name, turns):
-    """For two of the last turn's requests at a time."""
-    if name != "v3":
+def only(story, model):
+    if story != Story(model, *CHATS):
         pytest.skip("one model is enough")
+
+
+def test_pages_that_are_just_enough(models, story, turns):
+    """For two of the last turn's requests at a time."""
+    only(story, "v3")
     with contextlib.ExitStack() as stack_of:
         longest = max(map(len, turns[-1][0])) + NEW
         pages = 2 * (longest // 64 + 2)
-        tight = Running(models(name), stack_of, workers=1,
+        tight = Running(models(story.model), stack_of, workers=1,
                         kv_gib=pages * 64 * 576 * 4 * 2 / 2**30)
         for prompts, answers in turns:
             assert tight.ask(prompts)["tokens"] == answers
         tight.wait_all_free()
 
 
-def test_a_request_that_was_preempted_finds_its_rows_again(models, name, turns):
+def test_a_request_that_was_preempted_finds_its_rows_again(models, story, turns):
     """vLLM's own cache has room for three prompts of six, and for few of their new tokens."""
-    if name != "v2":
-        pytest.skip("one model is enough")
+    only(story, "v2")
     prompts, answers = turns[1]
     longest, new = max(map(len, prompts)), 60
     with contextlib.ExitStack() as stack_of:
         # One element for each token and layer.
         tokens = 3 * longest + 64
-        small = Running(models(name), stack_of, {"cache_bytes": tokens * 4 * 2})
+        small = Running(models(story.model), stack_of, {"cache_bytes": tokens * 4 * 2})
         got = small.engine.tokens(prompts, new)
         assert [own[:NEW] for own in got] == answers
         small.wait_all_free()
@@ -131,13 +147,13 @@ def test_a_request_that_was_preempted_finds_its_rows_again(models, name, turns):
         assert pushed <= once + preempted * 2 * BLOCK, (preempted, pushed, once)
 
 
-def test_requests_that_want_logprobs_of_their_prompts_are_admitted_once(running, turns):
+def test_requests_that_want_logprobs_of_their_prompts_are_admitted_once(running, story, turns):
     """vLLM asks for no rows of these, and does not wait for room."""
     def admitted():
         return running.tier.metric("tributary_sequences_admitted_total")
     before, (prompts, answers) = admitted(), turns[0]
     running.engine.ask(prompts, NEW, prompt_logprobs=1)
     got = running.engine.reply()
-    assert got["tokens"] == answers and got["cached"] == [0] * CHATS
+    assert got["tokens"] == answers and got["cached"] == [0] * story.chats
     running.wait_all_free()
-    assert 0 < admitted() - before <= CHATS
+    assert 0 < admitted() - before <= story.chats

@@ -13,18 +13,18 @@ import pytest
 from tier import Tier
 
 HERE = pathlib.Path(__file__).resolve().parent
-MAX_TOKENS = 2048
+MAX_TOKENS, POSITIONS = 2048, 8192  # of an engine, unless it says so; of the models
 # The width of vLLM's kernel for CPUs; weights of such a size that attention decides about tokens.
 COMMON = dict(
     vocab_size=512, hidden_size=256, intermediate_size=512, num_hidden_layers=2,
     num_attention_heads=4, num_key_value_heads=4, kv_lora_rank=512, qk_rope_head_dim=64,
     qk_nope_head_dim=128, v_head_dim=128, first_k_dense_replace=2, n_routed_experts=4,
     moe_intermediate_size=64, num_experts_per_tok=2, n_group=1, topk_group=1, n_shared_experts=1,
-    max_position_embeddings=MAX_TOKENS, bos_token_id=0, eos_token_id=1, tie_word_embeddings=False)
+    max_position_embeddings=POSITIONS, bos_token_id=0, eos_token_id=1, tie_word_embeddings=False)
 MODELS = {
     "v2": ("DeepseekV2", dict(q_lora_rank=None, head_dim=64)),
     "v3": ("DeepseekV3", dict(q_lora_rank=192, rope_parameters=dict(
-        rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=512,
+        rope_type="yarn", rope_theta=10000.0, factor=16.0, original_max_position_embeddings=512,
         beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0))),
 }
 MAKE = """

@@ -17,8 +17,7 @@ from program import free_ports
 from tier import wait_until
 
 ROUTER = pathlib.Path(__file__).resolve().parents[4] / "deploy/recipes/vllm/router.py"
-CHATS, NEW, START_LIMIT_S = 8, 20, 500
-FIRST = prompts_of(*range(150, 150 + 40 * CHATS, 40))
+NEW, START_LIMIT_S = 20, 500
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
                "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
 
@@ -62,15 +61,20 @@ def listens(port):
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-@pytest.fixture(scope="module")
-def turns(models):
-    """vLLM's own tokens: of the prompts, and of the next turn."""
+@pytest.fixture(scope="module", params=[
+    (8, 2), pytest.param((64, 3), marks=pytest.mark.long)], ids=lambda size: "{}x{}".format(*size))
+def turns(request, models):
+    """So many chats of so many turns: the prompts of each turn, and vLLM's own tokens."""
+    chats, count = request.param
+    prompts, made = prompts_of(*(150 + 40 * (i % 8) for i in range(chats))), []
     with Engine(models("v2"), "own", environment={"VLLM_PLUGINS": ""}) as engine:
         assert engine.reply()["ready"]
-        answers = engine.tokens(FIRST, NEW)
-        second = [[*prompt, *answer, *more] for prompt, answer, more in
-                  zip(FIRST, answers, prompts_of(*[40] * CHATS, seed=3))]
-        return [(FIRST, answers), (second, engine.tokens(second, NEW))]
+        for turn in range(count):
+            answers = engine.tokens(prompts, NEW)
+            made.append((prompts, answers))
+            prompts = [[*prompt, *answer, *more] for prompt, answer, more in
+                       zip(prompts, answers, prompts_of(*[40] * chats, seed=3 + turn))]
+    return made
 
 
 def test_chats_through_two_servers_and_the_router(models, turns):
@@ -104,12 +108,11 @@ def test_chats_through_two_servers_and_the_router(models, turns):
             await stream.close()
 
         async def main():
-            (prompts, own), (later, more) = turns
-            assert await answers(prompts) == own
-            await asyncio.gather(*map(leave, prompts))
-            assert await answers(later) == more  # with rows of the first turn
+            for prompts, own in turns:  # with rows of the turn before
+                assert await answers(prompts) == own
+                await asyncio.gather(*map(leave, prompts))
             servers[0].kill()
-            assert await answers(later) == more
+            assert await answers(prompts) == own
         asyncio.run(main())
         assert tier.metric("tributary_prefix_cache_hits_total") > 0
         wait_until(lambda: tier.busy_pages() == 0, "every page is free", 60)
