@@ -211,9 +211,9 @@ TEST(Replay, DigestIsOfTheRequestsTheSeedAndTheLayers) {
   EXPECT_NE(run_threads(options, longer, 1).digest, digest);
 }
 
-TEST(Replay, APoolThatIsFullWaitsAndLosesNothing) {
+/// Pools of a page a worker and more, up to all that one needs.
+void expect_full_pools_lose_nothing(ReplayOptions options) {
   const auto requests = small_trace();
-  ReplayOptions options = small_options();
   const std::uint64_t digest = run_threads(options, requests, 1).digest;
   struct Case {
     int workers;
@@ -237,6 +237,26 @@ TEST(Replay, APoolThatIsFullWaitsAndLosesNothing) {
     const bool must_wait = report.pool->pages_total < 19;
     EXPECT_TRUE(!must_wait || report.steps > 6) << "nobody waited";
   }
+}
+
+TEST(Replay, APoolThatIsFullWaitsAndLosesNothing) {
+  expect_full_pools_lose_nothing(small_options());
+}
+
+TEST(Replay, APoolFullOfRowsOfCodesWaitsAndLosesNothing) {
+  ReplayOptions options = small_options();
+  options.row_format = RowFormat::kFp8DsMla;
+  expect_full_pools_lose_nothing(options);
+}
+
+TEST(Replay, TheSameMemoryHoldsMoreRowsOfCodes) {
+  ReplayOptions options = small_options();
+  const auto pages = [&] {
+    return static_cast<double>(run_threads(options, small_trace(), 1).pool->pages_total);
+  };
+  const double plain = pages();
+  options.row_format = RowFormat::kFp8DsMla;
+  EXPECT_NEAR(pages() / plain, 1152.0 / 656, 0.01);
 }
 
 TEST(Replay, ARequestThatCanNeverFitIsRefusedBeforeTheFirstStep) {

@@ -202,6 +202,13 @@ TEST(PoolMoves, LeavesThatMoveAtRandomChangeNoBitOfASelection) {
   move_at_random(shape);
 }
 
+TEST(PoolMoves, LeavesThatMoveAtRandomChangeNoBitOfRowsOfCodes) {
+  AttentionShape shape = PoolSetup().shape;
+  shape.kv_lora_rank = 128;
+  shape.row_format = RowFormat::kFp8DsMla;
+  move_at_random(shape);
+}
+
 TEST(PoolMoves, MemoryThatTheHostCannotReadMovesToo) {
   const std::vector<PoolRequest> requests{{1, 60, 20}, {4, 330, 10}, {7, 200, 30}};
   PoolSetup setup;
