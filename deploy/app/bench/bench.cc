@@ -10,6 +10,7 @@
 #include "core/cost/cost_model.h"
 #include "core/model/mla_shape.h"
 #include "core/sequencer/uniform_batch.h"
+#include "deploy/app/bench/decode_case.h"
 #include "deploy/app/bench/step_case.h"
 #include "deploy/app/bench/timing.h"
 #include "deploy/app/bench/unit_costs.h"
@@ -178,8 +179,12 @@ class Bench {
   }
 
   [[nodiscard]] MeasuredStep measure(int layers, int batch, std::int64_t context) {
-    return measure_step({.attention = bench::attention_shape(heads_, options_.row_format),
+    const AttentionShape attention = bench::attention_shape(heads_, options_.row_format);
+    const double layer_bytes =
+        static_cast<double>(batch * context) * static_cast<double>(attention.row_bytes());
+    return measure_step({.attention = attention,
                          .layers = layers,
+                         .pool_layers = std::max(layers, bench::layers_from_memory(layer_bytes)),
                          .batch = batch,
                          .context = context,
                          .leaf_tokens = options_.leaf_tokens,

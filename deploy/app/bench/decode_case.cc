@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <numeric>
 #include <random>
@@ -28,9 +29,14 @@ std::vector<bf16> random_halves(std::size_t count, std::uint32_t seed) {
 
 }  // namespace
 
+int layers_from_memory(double layer_bytes) {
+  constexpr double kApart = 128 * 0x1p20;
+  return static_cast<int>(std::ceil(std::clamp(kApart / layer_bytes, 1.0, 256.0)));
+}
+
 DecodeCase::DecodeCase(Backend& backend, int heads, int tokens, std::span<const int> lengths,
-                       int leaf_tokens, RowFormat format)
-    : backend_(backend), item_layer_(lengths.size()), shape_{heads, kRank} {
+                       int leaf_tokens, RowFormat format, int layers)
+    : backend_(backend), item_layer_(lengths.size()), shape_{heads, kRank}, layers_(layers) {
   const RowLayout row{format, kRank, kRope};
   for (std::size_t item = 0; item < lengths.size(); ++item) {
     const int length = lengths[item];
@@ -65,15 +71,17 @@ DecodeCase::DecodeCase(Backend& backend, int heads, int tokens, std::span<const 
   const auto pages = static_cast<std::int32_t>(block_table_.size());
   std::iota(block_table_.begin(), block_table_.end(), 0);
   std::shuffle(block_table_.begin(), block_table_.end(), std::mt19937(2));
-  cache_ = backend.make_cache({1, pages, kRank, kRope, format});
+  cache_ = backend.make_cache({layers, pages, kRank, kRope, format});
   std::vector<float> values;
   for (const bf16 half : random_halves(std::size_t{kPageTokens} * kLatent, 3)) {
     values.push_back(to_float(half));
   }
   std::vector<std::byte> rows(kPageTokens * row.bytes());
   row.encode(values, rows.data());
-  for (std::int32_t page = 0; page < pages; ++page) {
-    backend.store_rows(*cache_, 0, page, 0, rows);
+  for (int layer = 0; layer < layers; ++layer) {
+    for (std::int32_t page = 0; page < pages; ++page) {
+      backend.store_rows(*cache_, layer, page, 0, rows);
+    }
   }
   const auto row_floats = static_cast<std::size_t>(heads) * kLatent;
   const std::vector<bf16> queries =
@@ -92,6 +100,12 @@ DecodeCase::DecodeCase(Backend& backend, int heads, int tokens, std::span<const 
            .heads = heads,
            .softmax_scale = 0.0417F,
            .states = states_->as<float>()};
+}
+
+void DecodeCase::attend() {
+  const std::int32_t next = (item_layer_.front() + 1) % layers_;
+  std::ranges::fill(item_layer_, next);
+  backend_.call(args_);
 }
 
 double DecodeCase::merged_bytes() const noexcept {

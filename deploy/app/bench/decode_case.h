@@ -16,15 +16,20 @@ inline constexpr int kRope = 64;
 inline constexpr int kLatent = kRank + kRope;
 inline constexpr int kLeafTokens = 2048;
 
+/// How many layers of so many bytes each lie between two readings of a row, so that it comes from
+/// memory again, as in a pool, whose steps pass all layers of its model: 128 MiB, 256 at most.
+[[nodiscard]] int layers_from_memory(double layer_bytes);
+
 /// One decode step of a batch of sequences.
 class DecodeCase {
  public:
-  /// `lengths` count the new tokens, of which each sequence has `tokens`.
+  /// `lengths` count the new tokens, of which each sequence has `tokens`. attend() takes `layers`
+  /// in turns.
   DecodeCase(Backend& backend, int heads, int tokens, std::span<const int> lengths,
-             int leaf_tokens = kLeafTokens, RowFormat format = RowFormat::kBF16);
+             int leaf_tokens = kLeafTokens, RowFormat format = RowFormat::kBF16, int layers = 1);
 
   /// Computes the states of all leaves.
-  void attend() { backend_.call(args_); }
+  void attend();
   /// Merges each sequence's leaves in the fixed binary tree. Call it once for each attend().
   void merge();
 
@@ -48,6 +53,7 @@ class DecodeCase {
   std::unique_ptr<Buffer> queries_, states_;
   AttendArgs args_;
   StateShape shape_;
+  int layers_;
   double gflop_ = 0, gigabytes_ = 0;
 };
 

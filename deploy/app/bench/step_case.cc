@@ -19,7 +19,7 @@ std::int32_t pages_of(const StepCaseConfig& config) {
 
 WorkerConfig worker_config(const StepCaseConfig& config, int workers) {
   return {.attention = config.attention,
-          .layers = config.layers,
+          .layers = config.pool_layers,
           .pages = pages_of(config),
           .leaf_tokens = config.leaf_tokens,
           .costs = config.costs,
@@ -41,8 +41,9 @@ StepCase::StepCase(const StepCaseConfig& config, Backend& backend, Communicator&
                    Communicator* exchange)
     : communicator_(communicator),
       layers_(config.layers),
+      pool_layers_(config.pool_layers),
       client_(config.attention, backend),
-      ingest_(communicator.rank(), config.layers, config.leaf_tokens),
+      ingest_(communicator.rank(), config.pool_layers, config.leaf_tokens),
       worker_(worker_config(config, communicator.size()), backend, communicator, client_, ingest_,
               exchange),
       sequencer_({.placement = {.workers = communicator.size(),
@@ -57,8 +58,8 @@ StepCase::StepCase(const StepCaseConfig& config, Backend& backend, Communicator&
   }
   worker_.perform(sequencer_.take_order()).status.throw_if_error();
   for (const StepItem& item : step_) {
-    fill_prompt(worker_.table().at(item.id), communicator.rank(), config.layers, config.leaf_tokens,
-                ingest_, backend, worker_.cache(),
+    fill_prompt(worker_.table().at(item.id), communicator.rank(), config.pool_layers,
+                config.leaf_tokens, ingest_, backend, worker_.cache(),
                 [&](int /*layer*/, std::int64_t /*begin*/, std::int64_t count, std::byte* rows) {
                   client_.write_rows(count, rows);
                 });
@@ -76,8 +77,9 @@ bool StepCase::share(bool more) {
 RoundReport StepCase::step() {
   sequencer_.steps().open(step_);
   RoundReport sum;
-  for (int layer = 0; layer < layers_; ++layer) {
-    for (StepItem& item : step_) item.layer = layer;
+  for (int i = 0; i < layers_; ++i) {
+    for (StepItem& item : step_) item.layer = next_layer_;
+    next_layer_ = (next_layer_ + 1) % pool_layers_;
     sequencer_.steps().order_round(step_);
     RoundReport round = worker_.perform(sequencer_.take_order());
     round.status.throw_if_error();

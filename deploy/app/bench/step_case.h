@@ -18,7 +18,8 @@ namespace tributary::bench {
 
 struct StepCaseConfig {
   AttentionShape attention;
-  int layers = 1;
+  int layers = 1;       // of a step
+  int pool_layers = 1;  // at least `layers`: steps take them in turns
   int batch = 1;
   std::int64_t context = 4096;  // rows of each sequence, its new one included
   int leaf_tokens = 2048;
@@ -48,7 +49,8 @@ class StepCase {
   RoundReport step();
 
   Communicator& communicator_;
-  int layers_;
+  int layers_, pool_layers_;
+  int next_layer_ = 0;
   PreparedClient client_;
   IngestTable ingest_;
   Worker worker_;
