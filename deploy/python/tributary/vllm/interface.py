@@ -8,6 +8,7 @@ warned of. Beside that, this is relied upon:
   `get_current_vllm_config()`.
 - `do_kv_cache_update()` of a layer comes before its `forward_mha()` and `forward_mqa()`; what they
   are given is ordered by request, requests of one new token first: these go to `forward_mqa()`.
+- A layer's absorbed weights are `W_UK_T` and `W_UV`. Without these names it is only slower.
 - The metadata of a step's attention is built before the connector's is bound.
 - In a worker a step calls bind_connector_metadata(), the layers, wait_for_save() (after a failure
   too), get_finished(), get_block_ids_with_load_errors(), build_connector_worker_meta().

@@ -1,5 +1,8 @@
 # Another version of vLLM: what differs is named, what was not tested is warned of.
+import types
+
 import pytest
+import torch
 import vllm
 
 from tributary.vllm.interface import check_interface
@@ -40,6 +43,15 @@ def test_the_installed_version_is_served(caplog):
     check_interface(Good, TributaryConnector, TributaryBackend, TributaryMetadataBuilder,
                     TributaryImpl)
     assert not caplog.records
+
+
+def test_absorbed_weights_are_the_same_and_contiguous():
+    from tributary.vllm.backend import lay_out_weights
+    strided = torch.randn(512, 4, 128).permute(1, 2, 0)
+    layer = types.SimpleNamespace(W_UK_T=torch.nn.Parameter(strided, requires_grad=False), W_UV=None)
+    lay_out_weights(layer)
+    assert layer.W_UK_T.is_contiguous() and torch.equal(layer.W_UK_T, strided)
+    lay_out_weights(types.SimpleNamespace())  # another version's layer
 
 
 def test_a_version_that_was_not_tested_is_a_warning(monkeypatch, caplog):
