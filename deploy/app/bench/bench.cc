@@ -180,11 +180,10 @@ class Bench {
 
   [[nodiscard]] MeasuredStep measure(int layers, int batch, std::int64_t context) {
     const AttentionShape attention = bench::attention_shape(heads_, options_.row_format);
-    const double layer_bytes =
-        static_cast<double>(batch * context) * static_cast<double>(attention.row_bytes());
+    const int apart = bench::layers_from_memory(batch * context, attention.row());
     return measure_step({.attention = attention,
                          .layers = layers,
-                         .pool_layers = std::max(layers, bench::layers_from_memory(layer_bytes)),
+                         .pool_layers = std::max(layers, apart),
                          .batch = batch,
                          .context = context,
                          .leaf_tokens = options_.leaf_tokens,

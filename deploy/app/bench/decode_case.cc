@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <numeric>
 #include <random>
@@ -29,9 +28,10 @@ std::vector<bf16> random_halves(std::size_t count, std::uint32_t seed) {
 
 }  // namespace
 
-int layers_from_memory(double layer_bytes) {
-  constexpr double kApart = 128 * 0x1p20;
-  return static_cast<int>(std::ceil(std::clamp(kApart / layer_bytes, 1.0, 256.0)));
+int layers_from_memory(std::int64_t rows, const RowLayout& row) {
+  constexpr std::int64_t kBytes = std::int64_t{128} << 20;
+  const std::int64_t layer_bytes = rows * static_cast<std::int64_t>(row.bytes());
+  return static_cast<int>(std::clamp<std::int64_t>(ceil_div(kBytes, layer_bytes), 1, 256));
 }
 
 DecodeCase::DecodeCase(Backend& backend, int heads, int tokens, std::span<const int> lengths,

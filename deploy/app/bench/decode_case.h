@@ -16,9 +16,9 @@ inline constexpr int kRope = 64;
 inline constexpr int kLatent = kRank + kRope;
 inline constexpr int kLeafTokens = 2048;
 
-/// How many layers of so many bytes each lie between two readings of a row, so that it comes from
-/// memory again, as in a pool, whose steps pass all layers of its model: 128 MiB, 256 at most.
-[[nodiscard]] int layers_from_memory(double layer_bytes);
+/// So many layers of `rows` rows that a row comes from memory when they have all been read, as in a
+/// pool, whose steps pass all layers of its model: 128 MiB of them, at most 256.
+[[nodiscard]] int layers_from_memory(std::int64_t rows, const RowLayout& row);
 
 /// One decode step of a batch of sequences.
 class DecodeCase {

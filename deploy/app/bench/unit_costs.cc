@@ -38,10 +38,9 @@ std::vector<AttendLine> measure_attend(Backend& backend, Communicator& communica
   // Reports how long it took the host.
   const auto add = [&](int heads, const Point& point) {
     const std::vector<int> lengths(static_cast<std::size_t>(point.batch), point.context);
-    const double layer_bytes = static_cast<double>(point.batch) * point.context *
-                               static_cast<double>(RowLayout{format, kRank, kRope}.bytes());
+    const std::int64_t rows = std::int64_t{point.batch} * point.context;
     DecodeCase decode(backend, heads, 1, lengths, kLeafTokens, format,
-                      layers_from_memory(layer_bytes));
+                      layers_from_memory(rows, {format, kRank, kRope}));
     const Timing timing = measure(backend, communicator, seconds, [&] { decode.attend(); });
     observations.push_back({.units = {1, static_cast<double>(decode.leaves()),
                                       decode.gigabytes() * 1e6, decode.gflop()},

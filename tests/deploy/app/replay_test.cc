@@ -184,8 +184,8 @@ TEST_P(ReplayDigest, IsOfValuesThatAreRight) {
 
 std::vector<std::string> instruction_sets() {
   std::vector<std::string> names = backend_names();
-  names.erase(names.begin());  // `cpu` is another name of the first
-  if (test::kSanitized) names.resize(1);
+  names.erase(names.begin());             // `cpu` is another name of the first
+  if (test::kSanitized) names.resize(1);  // kernels_cpu_test has them all there
   return names;
 }
 

@@ -58,8 +58,10 @@ class TributaryMetadataBuilder(MLACommonMetadataBuilder[MLACommonMetadata]):
 def lay_out_weights(layer):
     """vLLM leaves its absorbed weights as strided views of `kv_b_proj`, for which torch's product of a
     few tokens takes ten times as long on CPUs (bf16, 16 heads: 3.6 ms, 0.34 contiguous)."""
-    for weight in (getattr(layer, name, None) for name in ("W_UK_T", "W_UV")):
-        if weight is not None and current_platform.is_cpu():
+    if not current_platform.is_cpu():
+        return
+    for name in ("W_UK_T", "W_UV"):
+        if (weight := getattr(layer, name, None)) is not None:
             weight.data = weight.data.contiguous()
 
 

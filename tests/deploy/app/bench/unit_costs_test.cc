@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "comm/local/run_ranks.h"
+#include "deploy/app/bench/decode_case.h"
 #include "tests/deploy/app/bench/device_rank.h"
 #include "tests/sanitized.h"
 
@@ -44,6 +45,15 @@ void expect_waits(const std::function<int(Backend&, Communicator&, MachineCosts&
     EXPECT_EQ(rank.queue.hazards(), 0);
     EXPECT_GT(sum_of(costs, costs_begin), 0) << costs_begin;
   });
+}
+
+TEST(UnitCosts, RowsAreReadAgainBehind128MiBOfOthers) {
+  const RowLayout row{RowFormat::kBF16, 448, 64};  // 1 KiB
+  EXPECT_EQ(layers_from_memory(1 << 17, row), 1);
+  EXPECT_EQ(layers_from_memory((1 << 17) - 1, row), 2);
+  EXPECT_EQ(layers_from_memory(1 << 10, row), 128);
+  EXPECT_EQ(layers_from_memory(1, row), 256);
+  EXPECT_EQ(layers_from_memory(1 << 20, row), 1);
 }
 
 TEST(UnitCosts, AttentionOnADeviceIsWaitedFor) {
