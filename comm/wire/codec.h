@@ -102,6 +102,8 @@ class Decoder {
       }
     } else {
       T::fields(*this, value);
+      if constexpr (requires { is_known(value); })
+        bound(is_known(value), "an enumerator", value.id);
     }
   }
   void field(ErrorCode& code) {

@@ -301,7 +301,7 @@ void check_layout(const CacheLayout& layout, std::string_view backend,
 
 void check_row_format(RowFormat format, std::string_view backend,
                       std::span<const RowFormat> formats) {
-  if (std::ranges::count(formats, format) == 0) {
+  if (std::ranges::count(formats, format.id, &RowFormat::id) == 0) {
     fail(ErrorCode::kUnsupported, "backend {} has kernels for rows of {}, not of {}", backend,
          row_format_names(formats, " or "), row_format_name(format));
   }

@@ -17,7 +17,7 @@ std::string text_of(DType value) {
   return std::string(dtype_name(value));
 }
 std::string text_of(RowFormat value) {
-  return std::string(row_format_name(value));
+  return row_format_name(value);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ struct RowCodec {
   std::string_view name;
   DType values;  // see row_values()
   bool plain;    // a row is its values, one after the other
+  bool scaled;   // RowFormat::scale may be other than 1
   bool (*fits)(const RowLayout& layout) noexcept;
   std::size_t (*bytes)(const RowLayout& layout) noexcept;
   void (*encode)(const RowLayout& layout, std::span<const float> values, std::byte* row);

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <climits>
+#include <cmath>
 #include <vector>
 
 #include "core/base/elements.h"
 #include "core/base/error.h"
+#include "core/model/fp8.h"
 #include "core/model/fp8_ds_mla.h"
 #include "core/model/row_codec.h"
 
@@ -22,6 +25,7 @@ constexpr RowCodec plain_codec(RowFormat format) {
       .name = dtype_name(type),
       .values = type,
       .plain = true,
+      .scaled = false,
       .fits = [](const RowLayout& /*layout*/) noexcept { return true; },
       .bytes = [](const RowLayout& layout) noexcept { return layout.values() * dtype_bytes(type); },
       .encode = [](const RowLayout& /*layout*/, std::span<const float> values,
@@ -32,7 +36,8 @@ constexpr RowCodec plain_codec(RowFormat format) {
 }
 
 constexpr std::array kCodecs{plain_codec<DType::kBF16>(RowFormat::kBF16),
-                             plain_codec<DType::kF32>(RowFormat::kF32), fp8_ds_mla::kCodec};
+                             plain_codec<DType::kF32>(RowFormat::kF32), fp8_ds_mla::kCodec,
+                             fp8::kCodec};
 
 constexpr auto kFormats = [] {
   std::array<RowFormat, kCodecs.size()> formats{};
@@ -42,17 +47,22 @@ constexpr auto kFormats = [] {
 
 /// Null for an id that is not in the list.
 const RowCodec* find_codec(RowFormat format) noexcept {
-  const auto* const found = std::ranges::find(kCodecs, format, &RowCodec::format);
+  const auto* const found =
+      std::ranges::find(kCodecs, format.id, [](const RowCodec& codec) { return codec.format.id; });
   return found == kCodecs.end() ? nullptr : found;
 }
 
 const RowCodec& codec_of(RowFormat format) {
   const RowCodec* codec = find_codec(format);
   if (codec == nullptr) {
-    fail(ErrorCode::kInvalidArgument, "row format {} is none of {}", static_cast<int>(format),
+    fail(ErrorCode::kInvalidArgument, "row format {} is none of {}", format.id,
          row_format_names(row_formats(), ", "));
   }
   return *codec;
+}
+
+bool may_scale(float scale) noexcept {
+  return std::isfinite(scale) && scale > 0;
 }
 
 /// Calls row(values, bytes) for each row; the bytes of one follow those of another by `stride`.
@@ -75,12 +85,15 @@ std::span<const RowFormat> row_formats() noexcept {
 }
 
 bool is_known(RowFormat format) noexcept {
-  return find_codec(format) != nullptr;
+  const RowCodec* codec = find_codec(format);
+  return codec != nullptr && (codec->scaled ? may_scale(format.scale) : format.scale == 1);
 }
 
-std::string_view row_format_name(RowFormat format) noexcept {
+std::string row_format_name(RowFormat format) {
   const RowCodec* codec = find_codec(format);
-  return codec == nullptr ? "unknown" : codec->name;
+  if (codec == nullptr) return "unknown";
+  return format.scale == 1 ? std::string(codec->name)
+                           : fmt::format("{}@{}", codec->name, format.scale);
 }
 
 std::string row_format_names(std::span<const RowFormat> formats, std::string_view separator) {
@@ -93,9 +106,18 @@ std::string row_format_names(std::span<const RowFormat> formats, std::string_vie
 }
 
 std::optional<RowFormat> find_row_format(std::string_view name) noexcept {
-  const auto* const found = std::ranges::find(kCodecs, name, &RowCodec::name);
+  const std::string_view plain_name = name.substr(0, name.find('@'));
+  const auto* const found = std::ranges::find(kCodecs, plain_name, &RowCodec::name);
   if (found == kCodecs.end()) return std::nullopt;
-  return found->format;
+  RowFormat format = found->format;
+  if (plain_name.size() == name.size()) return format;
+  name.remove_prefix(plain_name.size() + 1);
+  const char* const end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data(), end, format.scale);
+  if (error != std::errc() || rest != end || !found->scaled || !is_known(format)) {
+    return std::nullopt;
+  }
+  return format;
 }
 
 std::optional<DType> plain_elements(RowFormat format) noexcept {
@@ -162,8 +184,12 @@ RowLayout plain_row(std::int64_t values, DType type) {
 }
 
 void check_row_layout(const RowLayout& layout) {
-  if (layout.kv_lora_rank < 1 || layout.qk_rope_head_dim < 0 ||
-      !codec_of(layout.format).fits(layout)) {
+  const RowCodec& codec = codec_of(layout.format);
+  if (!is_known(layout.format)) {
+    fail(ErrorCode::kInvalidArgument, "rows of {} with scale {}, expected {}", codec.name,
+         layout.format.scale, codec.scaled ? "a positive, finite one" : "1");
+  }
+  if (layout.kv_lora_rank < 1 || layout.qk_rope_head_dim < 0 || !codec.fits(layout)) {
     fail(ErrorCode::kInvalidArgument, "rows of {} + {} values cannot be stored as {}",
          layout.kv_lora_rank, layout.qk_rope_head_dim, row_format_name(layout.format));
   }

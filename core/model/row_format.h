@@ -14,19 +14,33 @@
 
 namespace tributary {
 
-/// The value is the format's id on the wire. A format is added with its entry in row_format.cc.
-enum class RowFormat : std::uint8_t {
-  kF32 = 1,       // `f32`: every value as fp32
-  kBF16 = 2,      // `bf16`: every value to nearest even
-  kFp8DsMla = 3,  // `fp8_ds_mla`: see fp8_ds_mla.h
-};
+/// A format is added with its id and its entry in row_format.cc.
+struct RowFormat {
+  std::uint8_t id = 0;  // in messages
+  float scale = 1;      // of all rows of `fp8`, positive and finite; 1 of every other format
 
-/// All formats, the default first.
+  static const RowFormat kF32;       // `f32`: every value as fp32
+  static const RowFormat kBF16;      // `bf16`: every value to nearest even
+  static const RowFormat kFp8DsMla;  // `fp8_ds_mla`: see fp8_ds_mla.h
+  static const RowFormat kFp8;       // `fp8`, `fp8@SCALE`: see fp8.h
+
+  /// For comm/wire.
+  static void fields(auto& archive, auto& format) { archive(format.id, format.scale); }
+
+  friend constexpr bool operator==(const RowFormat&, const RowFormat&) = default;
+};
+inline constexpr RowFormat RowFormat::kF32{1};
+inline constexpr RowFormat RowFormat::kBF16{2};
+inline constexpr RowFormat RowFormat::kFp8DsMla{3};
+inline constexpr RowFormat RowFormat::kFp8{4};
+
+/// All formats, the default first; `fp8` with a scale of 1.
 [[nodiscard]] std::span<const RowFormat> row_formats() noexcept;
-/// Whether an id that came from outside is in the list.
+/// Whether what came from outside is in the list, with a scale that it may have.
 [[nodiscard]] bool is_known(RowFormat format) noexcept;
-/// The name in flags and JSON; `unknown` for an id that is not in the list.
-[[nodiscard]] std::string_view row_format_name(RowFormat format) noexcept;
+/// The name in flags and JSON, with a scale other than 1 as `fp8@0.5`; `unknown` for an id that is
+/// not in the list.
+[[nodiscard]] std::string row_format_name(RowFormat format);
 /// The names of `formats`, with `separator` between them.
 [[nodiscard]] std::string row_format_names(std::span<const RowFormat> formats,
                                            std::string_view separator);

@@ -112,9 +112,8 @@ void bind_shape(nb::module_& module) {
           [](const PoolShape& shape) { return std::string(dtype_name(shape.query_dtype)); },
           "of queries: 'f32' or 'bf16'")
       .def_prop_ro(
-          "row_format",
-          [](const PoolShape& shape) { return std::string(row_format_name(shape.row_format)); },
-          "of rows: 'bf16', 'f32' or 'fp8_ds_mla'")
+          "row_format", [](const PoolShape& shape) { return row_format_name(shape.row_format); },
+          "of rows: 'bf16', 'f32', 'fp8_ds_mla', 'fp8' or, with another scale than 1, 'fp8@0.5'")
       .def_prop_ro(
           "row_values",
           [](const PoolShape& shape) {
@@ -247,17 +246,16 @@ void bind_sequence(nb::module_& module) {
           "(begin, end, rank): which worker gets which tokens of the prompt; after refresh(), "
           "which\n"
           "holds which of the `length` tokens that there are now")
-      .def(
-          "push", &push, "layer"_a, "begin"_a, "rows"_a.none(), nb::kw_only(),
-          "timeout"_a = nb::none(),
-          nb::sig("def push(self, layer: int, begin: int, rows: typing.Any, *, "
-                  "timeout: float | None = None) -> None"),
-          "Rows of the prompt's positions begin, begin + 1, ... of one layer.\n\n"
-          "rows: [n, C + R] in shape.row_format, C values of c_kv, then R of k_pe, without gaps;\n"
-          "of 'fp8_ds_mla' [n, 656] uint8 as they are stored, or fp32 or bf16, which are encoded.\n"
-          "In any order, from any number of threads; returns when every owner has acknowledged. "
-          "The\n"
-          "same call may be repeated: what has arrived is acknowledged again.")
+      .def("push", &push, "layer"_a, "begin"_a, "rows"_a.none(), nb::kw_only(),
+           "timeout"_a = nb::none(),
+           nb::sig("def push(self, layer: int, begin: int, rows: typing.Any, *, "
+                   "timeout: float | None = None) -> None"),
+           "Rows of the prompt's positions begin, begin + 1, ... of one layer.\n\n"
+           "rows: [n, C + R] in shape.row_format, C values of c_kv, then R of k_pe, without gaps;\n"
+           "of FP8 [n, 656 or 576] uint8 as they are stored, or fp32 or bf16, which are encoded.\n"
+           "In any order, from any number of threads; returns when every owner has acknowledged. "
+           "The\n"
+           "same call may be repeated: what has arrived is acknowledged again.")
       .def("pull", &pull, "layer"_a, "begin"_a, "end"_a, "out"_a = nb::none(), nb::kw_only(),
            "timeout"_a = nb::none(),
            nb::sig("def pull(self, layer: int, begin: int, end: int, out: typing.Any = None, *, "

@@ -85,7 +85,8 @@ void visit_topk(Visitor& v, int& topk) {
 
 template <class Visitor>
 void visit_rows(Visitor& v, RowFormat& format) {
-  v(format, "--rows", row_format_names(row_formats(), "|"), "Type of the latent rows");
+  v(format, "--rows", row_format_names(row_formats(), "|"),
+    "Format of the latent rows; fp8@SCALE for a scale of all values other than 1");
 }
 
 template <class Visitor>

@@ -26,7 +26,8 @@ namespace {
 constexpr int kMaxThreads = 1024;
 
 /// The row formats that the kernels read (kernel_table.h), and that RowCopy copies for them.
-constexpr std::array kRowFormats{RowFormat::kBF16, RowFormat::kF32, RowFormat::kFp8DsMla};
+constexpr std::array kRowFormats{RowFormat::kBF16, RowFormat::kF32, RowFormat::kFp8DsMla,
+                                 RowFormat::kFp8};
 
 const cpu::KernelTable& find_kernels(std::string_view name) {
   const auto tables = cpu::usable_kernel_tables();

@@ -29,16 +29,17 @@ RowCopy::RowCopy(const RowLayout& stored, WidenCodes widen_codes)
     : stored_(stored),
       widen_codes_(widen_codes),
       stored_bytes_(stored.bytes()),
-      copied_bytes_(plain_elements(stored.format) ? stored_bytes_
-                                                  : stored.values() * sizeof(bf16)) {}
+      copied_bytes_(plain_elements(stored.format) ? stored_bytes_ : stored.values() * sizeof(bf16)),
+      scales_(ceil_div(stored.values(), kCodesPerScale), stored.format.scale) {}
 
 void RowCopy::copy(const std::byte* from, std::byte* to) const {
-  switch (stored_.format) {
-    case RowFormat::kF32:
-    case RowFormat::kBF16:
-      std::memcpy(to, from, stored_bytes_);
+  switch (stored_.format.id) {
+    case RowFormat::kFp8.id:
+      widen_codes_(reinterpret_cast<const std::uint8_t*>(from),
+                   reinterpret_cast<const std::byte*>(scales_.data()), stored_.values(),
+                   reinterpret_cast<bf16*>(to));
       return;
-    case RowFormat::kFp8DsMla: {
+    case RowFormat::kFp8DsMla.id: {
       static_assert(fp8_ds_mla::kTile == kCodesPerScale);
       const auto rank = static_cast<std::size_t>(stored_.kv_lora_rank);
       const auto rope = static_cast<std::size_t>(stored_.qk_rope_head_dim);
@@ -48,6 +49,8 @@ void RowCopy::copy(const std::byte* from, std::byte* to) const {
       std::memcpy(to + rank * sizeof(bf16), from + parts.rope, rope * sizeof(bf16));
       return;
     }
+    default:
+      std::memcpy(to, from, stored_bytes_);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "core/base/dtype.h"
 #include "core/base/limits.h"
@@ -59,6 +60,7 @@ class RowCopy {
   RowLayout stored_;
   WidenCodes widen_codes_;
   std::size_t stored_bytes_, copied_bytes_;
+  std::vector<float> scales_;  // of `fp8`: the one, as often as a row of codes has some
 };
 
 class RowGather {

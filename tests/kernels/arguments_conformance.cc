@@ -45,8 +45,7 @@ TEST_P(BackendConformance, BadLayoutsAndWeightsAreRefused) {
   expect_refused("pages is -1", make([](auto& l) { l.pages = -1; }));
   expect_refused("kv_lora_rank is 0", make([](auto& l) { l.kv_lora_rank = 0; }));
   expect_refused("qk_rope_head_dim is -2", make([](auto& l) { l.qk_rope_head_dim = -2; }));
-  expect_refused("row format 200 is none of",
-                 make([](auto& l) { l.row_format = static_cast<RowFormat>(200); }));
+  expect_refused("row format 200 is none of", make([](auto& l) { l.row_format = RowFormat{200}; }));
 
   const std::vector<float> data(6);
   const WeightView view{.data = data.data(), .rows = 2, .cols = 3, .row_stride = 3};

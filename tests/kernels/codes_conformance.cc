@@ -12,8 +12,6 @@
 namespace tributary::test {
 namespace {
 
-constexpr RowFormat kCodes = RowFormat::kFp8DsMla;
-
 /// Rows whose tiles have one outlier, or nothing, or what rounds to every kind of code.
 std::vector<float> hard_rows(Normal& normal, std::size_t rows, std::size_t width) {
   std::vector<float> values = normal.floats(rows * width);
@@ -39,14 +37,15 @@ std::vector<float> hard_rows(Normal& normal, std::size_t rows, std::size_t width
   return values;
 }
 
-TEST_P(BackendConformance, RowsOfCodesGiveTheBitsOfTheirValues) {
-  if (backend().name().starts_with("cuda")) {  // it has no kernels for them
+/// Of a format of codes: each width, number of heads and type of queries.
+void expect_bits_of_values(Backend& backend, RowFormat format) {
+  if (backend.name().starts_with("cuda")) {  // it has no kernels for them
     EXPECT_EQ(code_of([&] {
-                (void)backend().make_cache({.layers = 1,
-                                            .pages = 1,
-                                            .kv_lora_rank = 512,
-                                            .qk_rope_head_dim = 64,
-                                            .row_format = kCodes});
+                (void)backend.make_cache({.layers = 1,
+                                          .pages = 1,
+                                          .kv_lora_rank = 512,
+                                          .qk_rope_head_dim = 64,
+                                          .row_format = format});
               }),
               ErrorCode::kUnsupported);
     return;
@@ -56,11 +55,11 @@ TEST_P(BackendConformance, RowsOfCodesGiveTheBitsOfTheirValues) {
     for (const int heads : {1, 4, 16, 17, 64, 128}) {
       if (rank != 512 && heads > 17) continue;
       for (const DType query : {DType::kBF16, DType::kF32}) {
-        LatentShape shape{rank, rope, heads, kCodes, query};
+        LatentShape shape{rank, rope, heads, format, query};
         LatentShape plain = shape;
         plain.row_format = RowFormat::kBF16;
-        LatentCase codes(backend(), shape, 40, 5);
-        LatentCase values(backend(), plain, 40, 5);
+        LatentCase codes(backend, shape, 40, 5);
+        LatentCase values(backend, plain, 40, 5);
         Normal normal(static_cast<std::uint32_t>(heads));
         const auto width = static_cast<std::size_t>(shape.latent_dim());
         std::vector<LeafTask> tasks;
@@ -98,6 +97,16 @@ TEST_P(BackendConformance, RowsOfCodesGiveTheBitsOfTheirValues) {
       }
     }
   }
+}
+
+TEST_P(BackendConformance, RowsOfCodesGiveTheBitsOfTheirValues) {
+  expect_bits_of_values(backend(), RowFormat::kFp8DsMla);
+}
+
+TEST_P(BackendConformance, RowsOfCodesWithOneScaleGiveTheBitsOfTheirValues) {
+  RowFormat format = RowFormat::kFp8;
+  format.scale = 0.03F;
+  expect_bits_of_values(backend(), format);
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ void judge_selection(const GoldenSelection& golden, const AttentionShape& pool,
   const Bounds bounds = pool.query_dtype == DType::kBF16 ? Bounds{1.5e-2, 5e-2, 0, 1.5e-2}
                                                          : Bounds{3e-6, 1e-5, 0, 5e-6};
   const bool dense = pool.topk == 0;
-  Judge judge(golden.name, std::string(row_format_name(pool.row_format)), rows);
+  Judge judge(golden.name, row_format_name(pool.row_format), rows);
   judge.relative(dense ? "dense.latent" : "decode.latent", latent,
                  dense ? golden.dense_latent : golden.latent, golden.heads * golden.kv_lora_rank,
                  bounds.output, bounds.row);

@@ -19,7 +19,7 @@
 namespace tributary {
 
 /// Version of these messages; a pool of another version is refused when it registers.
-inline constexpr int kPoolProtocol = 10;
+inline constexpr int kPoolProtocol = 11;
 /// The bound on a registration with all of its sequences. A pool is full before it reaches that, so
 /// that what it holds can register.
 inline constexpr std::size_t kMaxRegistrationBytes = std::size_t{256} << 20;

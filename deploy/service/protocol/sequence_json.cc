@@ -39,7 +39,7 @@ float json_value(float number) {
 std::string_view json_value(DType type) {
   return dtype_name(type);
 }
-std::string_view json_value(RowFormat format) {
+std::string json_value(RowFormat format) {
   return row_format_name(format);
 }
 
@@ -61,7 +61,7 @@ void take(JsonObject& object, std::string_view field, int /*least*/, DType& type
   type = *found;
 }
 void take(JsonObject& object, std::string_view field, int /*least*/, RowFormat& format) {
-  const std::string& name = object.text(field, 16);
+  const std::string& name = object.text(field, 32);
   const auto found = find_row_format(name);
   if (!found) {
     fail(ErrorCode::kMalformedInput, "{} is {}, not {}", object.path(field), quote(name),

@@ -37,19 +37,20 @@ std::vector<float> some_rows(std::size_t count, const RowLayout& layout) {
 }
 
 TEST(RowFormatTest, IdsAndNamesAreTheirOwn) {
-  std::set<RowFormat> ids;
-  std::set<std::string_view> names;
+  std::set<int> ids;
+  std::set<std::string> names;
   for (const RowFormat format : row_formats()) {
-    ids.insert(format);
+    ids.insert(format.id);
     names.insert(row_format_name(format));
     EXPECT_EQ(find_row_format(row_format_name(format)), format);
   }
   EXPECT_EQ(ids.size(), row_formats().size());
   EXPECT_EQ(names.size(), row_formats().size());
   // These ids are in messages and files: they never change.
-  EXPECT_EQ(static_cast<int>(RowFormat::kF32), 1);
-  EXPECT_EQ(static_cast<int>(RowFormat::kBF16), 2);
-  EXPECT_EQ(static_cast<int>(RowFormat::kFp8DsMla), 3);
+  EXPECT_EQ(RowFormat::kF32.id, 1);
+  EXPECT_EQ(RowFormat::kBF16.id, 2);
+  EXPECT_EQ(RowFormat::kFp8DsMla.id, 3);
+  EXPECT_EQ(RowFormat::kFp8.id, 4);
   EXPECT_EQ(row_format_names(row_formats().first(2), "|"), "bf16|f32");
 }
 
@@ -70,6 +71,39 @@ TEST(RowFormatTest, BytesOfDeepSeeksRow) {
   EXPECT_EQ(layout_of(RowFormat::kBF16).bytes(), 1152U);
   EXPECT_EQ(layout_of(RowFormat::kF32).bytes(), 2304U);
   EXPECT_EQ(layout_of(RowFormat::kFp8DsMla).bytes(), 656U);
+  EXPECT_EQ(layout_of(RowFormat::kFp8).bytes(), 576U);
+}
+
+RowFormat fp8_with(float scale) {
+  RowFormat format = RowFormat::kFp8;
+  format.scale = scale;
+  return format;
+}
+
+TEST(RowFormatTest, AScaleIsPartOfTheNameAndOfTheFormat) {
+  EXPECT_EQ(row_format_name(fp8_with(1)), "fp8");
+  EXPECT_EQ(row_format_name(fp8_with(0.0625F)), "fp8@0.0625");
+  EXPECT_NE(fp8_with(0.5F), RowFormat::kFp8);
+  for (const float scale : {0.1F, 1e-3F, 3.0F, 1e-40F, 3e38F}) {
+    EXPECT_EQ(find_row_format(row_format_name(fp8_with(scale))), fp8_with(scale)) << scale;
+    EXPECT_TRUE(is_known(fp8_with(scale)));
+  }
+  EXPECT_EQ(find_row_format("fp8@1"), RowFormat::kFp8);
+  for (const char* bad : {"fp8@", "fp8@0", "fp8@-1", "fp8@inf", "fp8@nan", "fp8@0x1", "fp8@1 ",
+                          "fp8@@1", "@1", "bf16@1", "fp8_ds_mla@2"}) {
+    EXPECT_FALSE(find_row_format(bad)) << bad;
+  }
+  RowFormat scaled = RowFormat::kBF16;
+  scaled.scale = 0.5F;
+  EXPECT_FALSE(is_known(scaled));
+  EXPECT_THAT(message_of([&] {
+                check_row_layout({scaled, 512, 64});
+              }),
+              HasSubstr("rows of bf16 with scale 0.5, expected 1"));
+  EXPECT_THAT(message_of([] {
+                check_row_layout({fp8_with(0), 512, 64});
+              }),
+              HasSubstr("rows of fp8 with scale 0, expected a positive, finite one"));
 }
 
 TEST(RowFormatTest, PlainRowsAreTheirElements) {
@@ -216,6 +250,39 @@ TEST(Fp8DsMla, EveryNumberBecomesTheNearestCode) {
     }
     in_tile = 0;
   }
+}
+
+TEST(Fp8, EveryNumberBecomesTheNearestCode) {
+  for (const float scale : {1.0F, 0.1F, 0x1p-4F, 3.0F}) {
+    const RowLayout layout{fp8_with(scale), 1, 0};
+    for (int bits = 0; bits < 0x10000; ++bits) {
+      const float value = to_float(bf16{static_cast<std::uint16_t>(bits)});
+      const float of_scale = value / scale;
+      std::byte code{};
+      layout.encode({&value, 1}, &code);
+      const int sign = std::signbit(value) ? 0x80 : 0;
+      int expected = 0x7f | sign;
+      if (std::abs(of_scale) > 448) {
+        expected = 0x7e | sign;
+      } else if (!std::isnan(of_scale)) {
+        expected = nearest_code(of_scale);
+      }
+      ASSERT_EQ(std::to_integer<int>(code), expected) << value << " with scale " << scale;
+    }
+  }
+}
+
+TEST(Fp8, AValueIsCodeTimesScaleRoundedToBf16) {
+  const RowLayout layout{fp8_with(0.3F), 192, 64};
+  std::vector<std::byte> row(layout.bytes());
+  for (std::size_t i = 0; i < row.size(); ++i) row[i] = static_cast<std::byte>(i);
+  std::vector<float> values(row.size());
+  layout.decode(row.data(), values);
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const float product = f8_e4m3_to_float(static_cast<std::uint8_t>(i)) * 0.3F;
+    EXPECT_EQ(to_bf16(values[i]).bits, to_bf16(product).bits) << i;
+  }
+  EXPECT_EQ(layout.fault(row), "") << "any code is a value";
 }
 
 TEST(Fp8DsMla, AValueIsCodeTimesScaleRoundedToBf16) {

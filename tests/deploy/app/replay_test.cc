@@ -146,16 +146,21 @@ TEST_P(ReplayDigest, OfRowsOfCodesIsTheSameForEveryPoolAndSpread) {
   ReplayOptions options = small_options();
   options.backend = GetParam();
   const std::uint64_t of_values = run_threads(options, requests, 1).digest;
-  options.row_format = RowFormat::kFp8DsMla;
-  const std::uint64_t expected = run_threads(options, requests, 1).digest;
-  EXPECT_NE(expected, of_values) << "rows were not rounded";
-  for (const int workers : {2, 3, 4}) {
-    for (const SpreadPolicy spread : kSpreads) {
-      options.spread = spread;
-      SCOPED_TRACE(describe(options, workers));
-      const ReplayReport report = run_threads(options, requests, workers);
-      EXPECT_EQ(report.digest, expected);
-      expect_sound(report, requests);
+  RowFormat scaled = RowFormat::kFp8;
+  scaled.scale = 0.01F;
+  for (const RowFormat format : {RowFormat::kFp8DsMla, scaled}) {
+    options.row_format = format;
+    options.spread = SpreadPolicy::kAuto;
+    const std::uint64_t expected = run_threads(options, requests, 1).digest;
+    EXPECT_NE(expected, of_values) << "rows were not rounded";
+    for (const int workers : {2, 3, 4}) {
+      for (const SpreadPolicy spread : kSpreads) {
+        options.spread = spread;
+        SCOPED_TRACE(row_format_name(format) + ", " + describe(options, workers));
+        const ReplayReport report = run_threads(options, requests, workers);
+        EXPECT_EQ(report.digest, expected);
+        expect_sound(report, requests);
+      }
     }
   }
 }

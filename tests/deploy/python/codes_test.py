@@ -1,5 +1,6 @@
-# Pools of rows of FP8 (`fp8_ds_mla`): bytes as an engine has them or values that are encoded here,
-# in and out; and states of the bits of a bf16 pool that holds the same values.
+# Pools of rows of FP8: bytes as an engine has them or values that are encoded here, in and out; and
+# states of the bits of a bf16 pool that holds the same values.
+import functools
 import struct
 
 import numpy
@@ -12,25 +13,41 @@ from golden import from_bf16, to_bf16
 
 PROMPT, HEADS, RANK, ROPE = 150, 4, 128, 16
 WIDTH, BYTES = RANK + ROPE, RANK + 4 + 2 * ROPE
+ONE_SCALE = 0.02
+FORMATS = {  # bytes, encoder, decoder
+    "fp8_ds_mla": (BYTES, functools.partial(fp8.encode, rank=RANK),
+                   functools.partial(fp8.decode, rank=RANK)),
+    f"fp8@{ONE_SCALE}": (WIDTH, functools.partial(fp8.encode_with, ONE_SCALE),
+                         functools.partial(fp8.decode_with, ONE_SCALE))}
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def row_format(request):
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def codes_service():
-    with tier(2, "--rows", "fp8_ds_mla", "--query", "bf16") as running:
+def codes_service(row_format):
+    with tier(2, "--rows", row_format, "--query", "bf16") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def codes_thread():
-    with pool(1, "fp8_ds_mla", "bf16") as running:
+def codes_thread(row_format):
+    with pool(1, row_format, "bf16") as running:
         yield running
 
 
 @pytest.fixture(params=["codes_service", "codes_thread"])
-def client(request):
+def client(request, row_format):
     running = request.getfixturevalue(request.param)
     yield client_of(running)
     wait_all_free(running)
+
+
+def only(row_format, name):
+    if row_format != name:
+        pytest.skip("of another format")
 
 
 @pytest.fixture
@@ -50,14 +67,14 @@ def decode(client, sequence, rows, queries):
     return states.copy(), lse.copy()
 
 
-def test_the_shape_says_what_rows_are(client):
+def test_the_shape_says_what_rows_are(client, row_format):
     with client.admit(1, 0) as sequence:
-        assert sequence.shape.row_format == "fp8_ds_mla"
+        assert sequence.shape.row_format == row_format
         assert sequence.shape.row_values == "bf16"
         sequence.push(0, 0, numpy.zeros((1, WIDTH), numpy.float32))
 
 
-def test_values_become_the_bytes_of_a_second_encoder(client, rng):
+def test_values_become_the_bytes_of_a_second_encoder(client, row_format, rng):
     """Hard tiles: nothing, one outlier, numbers too small for a code, all kinds of ties, NaN."""
     values = rng.standard_normal((PROMPT, WIDTH), numpy.float32)
     values[0] = 0
@@ -72,20 +89,21 @@ def test_values_become_the_bytes_of_a_second_encoder(client, rng):
     with client.admit(PROMPT, 0) as sequence:
         sequence.push(0, 0, values)
         stored = sequence.pull(0, 0, PROMPT)
-        expected = fp8.encode(values, RANK)
+        _, encode, decode_rows = FORMATS[row_format]
+        expected = encode(values)
         assert (stored == expected).all(), numpy.argwhere(stored != expected)[:9]
         back = numpy.zeros((PROMPT, WIDTH), numpy.float32)
         sequence.pull(0, 0, PROMPT, out=back)
-        numpy.testing.assert_array_equal(back, fp8.decode(stored, RANK))
+        numpy.testing.assert_array_equal(back, decode_rows(stored))
 
 
-def test_values_and_bytes_are_one_row(client, rows, rng):
+def test_values_and_bytes_are_one_row(client, row_format, rows, rng):
     queries = to_bf16(as_bf16(rng.standard_normal((3, HEADS, WIDTH), numpy.float32)))
     with client.admit(PROMPT, 8, spread="all") as one, client.admit(PROMPT, 8) as two, \
             client.admit(PROMPT, 8) as three:
         one.push(0, 0, rows[:PROMPT])
         stored = one.pull(0, 0, PROMPT)
-        assert stored.dtype == numpy.uint8 and stored.shape == (PROMPT, BYTES)
+        assert stored.dtype == numpy.uint8 and stored.shape == (PROMPT, FORMATS[row_format][0])
         two.push(0, 0, stored)
         three.push(0, 0, to_bf16(rows[:PROMPT]))
         for other in (two, three):
@@ -100,7 +118,8 @@ def test_values_and_bytes_are_one_row(client, rows, rng):
             assert (states == results[0][0]).all() and (lse == results[0][1]).all()
 
 
-def test_the_bits_are_those_of_a_bf16_pool_that_holds_the_values(client, narrow_client, rows, rng):
+def test_the_bits_are_those_of_a_bf16_pool_that_holds_the_values(client, narrow_client, row_format,
+                                                                 rows, rng):
     queries = to_bf16(as_bf16(rng.standard_normal((3, HEADS, WIDTH), numpy.float32)))
     with client.admit(PROMPT, 8, spread="all") as coded, narrow_client.admit(PROMPT, 8) as plain:
         coded.push(0, 0, rows[:PROMPT])
@@ -109,10 +128,10 @@ def test_the_bits_are_those_of_a_bf16_pool_that_holds_the_values(client, narrow_
         wide = numpy.zeros((PROMPT, WIDTH), numpy.float32)
         coded.pull(0, 0, PROMPT, out=wide)
         assert (from_bf16(values) == wide).all()
-        # Half a unit of the last of 3 bits of an e4m3 number; k_pe is bf16.
+        # Half a unit of the last of 3 bits of an e4m3 number; k_pe is bf16 where there are tiles.
         error = numpy.abs(wide - rows[:PROMPT])
         assert (error <= numpy.abs(rows[:PROMPT]) / 16 + 1e-4).all() and error.any()
-        assert not error[:, RANK:].any()
+        assert error[:, RANK:].any() == (row_format != "fp8_ds_mla")
         plain.push(0, 0, values)
         coded.wait_ready()
         plain.wait_ready()
@@ -122,7 +141,8 @@ def test_the_bits_are_those_of_a_bf16_pool_that_holds_the_values(client, narrow_
         assert (new[0] == decode(narrow_client, plain, last, queries)[0]).all()
 
 
-def test_a_row_whose_scale_is_none_is_refused(client):
+def test_a_row_whose_scale_is_none_is_refused(client, row_format):
+    only(row_format, "fp8_ds_mla")
     with client.admit(2, 4) as sequence:
         row = numpy.zeros((2, BYTES), numpy.uint8)
         row[:, RANK:RANK + 4] = list(struct.pack("<f", 1.0))
@@ -142,15 +162,16 @@ def test_a_row_whose_scale_is_none_is_refused(client):
         step.commit()
 
 
-@pytest.mark.parametrize("wrong,error,message", [
-    (numpy.zeros((2, BYTES + 1), numpy.uint8), ValueError, f"expected \\[n, {BYTES}\\]"),
-    (numpy.zeros((2, BYTES), numpy.float32), ValueError, f"expected \\[n, {WIDTH}\\]"),
-    (numpy.zeros((2, WIDTH), numpy.int8), TypeError, "int8, expected uint8"),
-])
-def test_other_arrays_are_named(client, wrong, error, message):
+def test_other_arrays_are_named(client, row_format):
+    count = FORMATS[row_format][0]
     with client.admit(2, 0) as sequence:
-        with pytest.raises(error, match=message):
-            sequence.push(0, 0, wrong)
+        for wrong, error, message in (
+                (numpy.zeros((2, count + 1), numpy.uint8), ValueError, f"expected \\[n, {count}\\]"),
+                (numpy.zeros((2, count + 1), numpy.float32), ValueError,
+                 f"expected \\[n, {WIDTH}\\]"),
+                (numpy.zeros((2, WIDTH), numpy.int8), TypeError, "int8, expected uint8")):
+            with pytest.raises(error, match=message):
+                sequence.push(0, 0, wrong)
 
 
 def test_a_prefix_comes_back_as_codes(client, rows):

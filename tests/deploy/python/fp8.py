@@ -1,5 +1,6 @@
-# Rows of FP8 (`fp8_ds_mla`) in NumPy, by comparison with all numbers of e4m3: what the project's own
-# encoder and decoder are tested against. 512 codes | a fp32 scale per 128 | bf16 values.
+# Rows of FP8 in NumPy, by comparison with all numbers of e4m3: what the project's own encoders and
+# decoders are tested against. `fp8_ds_mla`: 512 codes | a fp32 scale per 128 | bf16 values; `fp8`:
+# codes.
 import numpy
 
 import golden
@@ -49,3 +50,17 @@ def decode(rows, rank=512):
     values = numbers.astype(numpy.float32) * numpy.repeat(scale, TILE, -1)
     rest = numpy.ascontiguousarray(rows[..., rank + 4 * scales:]).view(numpy.uint16)
     return numpy.concatenate([golden.from_bf16(golden.to_bf16(values)), golden.from_bf16(rest)], -1)
+
+
+def encode_with(scale, values):
+    """Rows of `fp8` of a pool with this scale."""
+    values = golden.from_bf16(golden.to_bf16(values.astype(numpy.float32))) / numpy.float32(scale)
+    sizes = numpy.abs(values).astype(numpy.float64).clip(max=448)
+    codes = numpy.where(numpy.isnan(values), 127, _nearest(numpy.nan_to_num(sizes)))
+    return (codes | (numpy.signbit(values) << 7)).astype(numpy.uint8)
+
+
+def decode_with(scale, rows):
+    numbers = numpy.append(NUMBERS, numpy.nan)[rows & 127] * numpy.where(rows > 127, -1.0, 1.0)
+    values = numbers.astype(numpy.float32) * numpy.float32(scale)
+    return golden.from_bf16(golden.to_bf16(values))

@@ -67,5 +67,28 @@ TEST(RowCopy, RowsOfCodesBecomeTheirValues) {
   }
 }
 
+TEST(RowCopy, RowsOfCodesWithOneScaleBecomeTheirValues) {
+  RowFormat format = RowFormat::kFp8;
+  for (const float scale : {1.0F, 0.03F}) {
+    format.scale = scale;
+    // Whole vectors of codes or not.
+    for (const RowLayout layout : {RowLayout{format, 512, 64}, RowLayout{format, 129, 1}}) {
+      std::vector<std::byte> row(layout.bytes());
+      for (std::size_t i = 0; i < row.size(); ++i) row[i] = static_cast<std::byte>(7 * i);
+      std::vector<float> values(layout.values());
+      layout.decode(row.data(), values);
+      for (const KernelTable* table : usable_kernel_tables()) {
+        const RowCopy copy(layout, table->widen_codes);
+        std::vector<bf16> got(values.size());
+        ASSERT_EQ(copy.copied_bytes(), got.size() * sizeof(bf16));
+        copy.copy(row.data(), reinterpret_cast<std::byte*>(got.data()));
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          EXPECT_EQ(got[i].bits, to_bf16(values[i]).bits) << table->name << ", " << i;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tributary::cpu
