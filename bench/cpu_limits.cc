@@ -143,26 +143,34 @@ void canonical_order(Machine& machine, Backend& backend) {
 
 /// Rows of FP8 beside bf16, which kernels read without a copy, in turns.
 void row_format_prices(Machine& machine, Backend& backend, const Options& options) {
-  fmt::print("\nRows of fp8_ds_mla and of bf16, ns a row, {} thread(s), {:.1f} GB/s read:\n",
+  const std::array formats{RowFormat::kBF16, RowFormat::kFp8DsMla, RowFormat::kFp8,
+                           find_row_format("fp8@0.03").value()};
+  fmt::print("\nRows of other formats and of bf16, ns a row, {} thread(s), {:.1f} GB/s read:\n",
              machine.threads(), machine.read_gb_s());
   for (const int heads : options.heads) {
     for (const int length : options.lengths) {
       const std::array lengths{length};
-      DecodeCase plain(backend, heads, 1, lengths);
-      DecodeCase codes(backend, heads, 1, lengths, kLeafTokens, RowFormat::kFp8DsMla);
-      const std::array<std::function<void()>, 2> works{[&] { codes.attend(); },
-                                                       [&] { plain.attend(); }};
+      std::vector<std::unique_ptr<DecodeCase>> cases;
+      std::vector<std::function<void()>> works;
+      for (const RowFormat format : formats) {
+        cases.push_back(
+            std::make_unique<DecodeCase>(backend, heads, 1, lengths, kLeafTokens, format));
+        works.emplace_back([one = cases.back().get()] { one->attend(); });
+      }
       const auto figures = machine.measure(works);
       if (figures[0].rounds == 0) {
         fmt::print("{:3} heads, {:6} rows: all {} rounds were disturbed\n", heads, length,
                    figures[0].dropped);
         continue;
       }
-      fmt::print(
-          "{:3} heads, {:6} rows: {:6.0f} and {:6.0f} ({:.1f} GB/s): {:.2f} x  ({} rounds)\n",
-          heads, length, figures[0].seconds * 1e9 / length, figures[1].seconds * 1e9 / length,
-          plain.gigabytes() / figures[1].seconds, figures[0].seconds / figures[1].seconds,
-          figures[0].rounds);
+      const double plain = figures[0].seconds;
+      fmt::print("{:3} heads, {:6} rows: {:6.0f} ({:.1f} GB/s)", heads, length,
+                 plain * 1e9 / length, cases[0]->gigabytes() / plain);
+      for (std::size_t i = 1; i < formats.size(); ++i) {
+        fmt::print("; {} {:.0f}, {:.2f} x", row_format_name(formats[i]),
+                   figures[i].seconds * 1e9 / length, figures[i].seconds / plain);
+      }
+      fmt::print("  ({} rounds)\n", figures[0].rounds);
     }
   }
 }
