@@ -1,6 +1,7 @@
 // Rows of codes as the kernels see them: the values of the row's format, on every instruction set.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -17,11 +18,16 @@ namespace tributary::cpu {
 namespace {
 
 TEST(WidenCodes, EveryCodeTimesEveryKindOfScale) {
-  // Powers of two from where all products are normal to where some are subnormal, nothing or
-  // infinite; others.
-  const std::vector<float> scales{1.0F,      0x1p-22F,  0x1p119F,        0x1p120F,  0x1p127F,
-                                  0x1p-117F, 0x1p-118F, 0x1p-130F,       0x1p-149F, 0.1F,
-                                  3e-4F,     1e-39F,    1.5F * 0x1p-10F, 3e38F};
+  // From where all products are normal to where some are subnormal, nothing or infinite.
+  std::vector<float> scales{1.0F,      0x1p-22F,  0x1p118F,  0x1.fffffep118F,
+                            0x1p119F,  0x1p127F,  0x1p-117F, 0x1.fffffep-118F,
+                            0x1p-118F, 0x1p-130F, 0x1p-149F, 0.1F,
+                            3e-4F,     1e-39F,    3e38F};
+  std::mt19937 random(5);
+  for (int i = 0; i < 300; ++i) {  // as a writer without powers of two has them
+    scales.push_back(std::ldexp(1.0F + static_cast<float>(random() % (1U << 23)) * 0x1p-23F,
+                                static_cast<int>(random() % 60) - 30));
+  }
   for (const KernelTable* table : usable_kernel_tables()) {
     for (const float scale : scales) {
       // Two scales, the codes of the second not whole vectors.
