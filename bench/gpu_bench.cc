@@ -13,6 +13,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -79,10 +80,10 @@ void decode_case(Backend& backend, const Peaks& peaks, const Case& c) {
 
 /// Attention to random rows of long sequences, in leaves as large as sparse pools have, beside the
 /// same number of rows in sequence.
-void selected_case(Backend& backend, const Peaks& peaks, int heads, int batch) {
+void selected_case(Backend& backend, const Peaks& peaks, int heads, int batch, RowFormat rows) {
   constexpr int kMost = 2048;
   constexpr int kSparseLeafTokens = 32768;
-  const Case c{.heads = heads, .tokens = 1, .batch = batch, .length = 131072};
+  const Case c{.heads = heads, .tokens = 1, .batch = batch, .length = 131072, .rows = rows};
   const Plan plan = make_plan(c, kSparseLeafTokens);
   const Inputs inputs = make_inputs(backend, c, plan);
   const auto lists = random_lists(backend, c, kMost);
@@ -92,13 +93,33 @@ void selected_case(Backend& backend, const Peaks& peaks, int heads, int batch) {
                                                   .most = kMost};
   const double seconds = replay_seconds(backend, calls);
   const double in_sequence = decode_seconds(
-      backend, {.heads = heads, .tokens = 1, .batch = batch, .length = kMost}, kLeafTokens);
-  const double bytes = static_cast<double>(batch) * kMost * kLatent * 2;
+      backend, {.heads = heads, .tokens = 1, .batch = batch, .length = kMost, .rows = rows},
+      kLeafTokens);
+  const double bytes = static_cast<double>(batch) * kMost *
+                       static_cast<double>(RowLayout{rows, kRank, kLatent - kRank}.bytes());
   fmt::print(
-      "table selected {:>3} heads  batch {:>3}  {} random rows of {}  {:>9.1f} us  {:>7.1f} GB/s "
-      "{:>5.1f}% of copies  in sequence {:>9.1f} us  {:.3f} x\n",
-      heads, batch, kMost, c.length, seconds * 1e6, bytes / seconds * 1e-9,
+      "table selected {:>3} heads  batch {:>3}  {} random rows of {}, {:<10}  {:>9.1f} us  "
+      "{:>7.1f} GB/s {:>5.1f}% of copies  in sequence {:>9.1f} us  {:.3f} x\n",
+      heads, batch, kMost, c.length, row_format_name(rows), seconds * 1e6, bytes / seconds * 1e-9,
       100 * bytes / seconds / peaks.bytes_per_second, in_sequence * 1e6, seconds / in_sequence);
+}
+
+/// Rows of codes beside rows of bf16, in one run.
+void rows_case(Backend& backend, const Peaks& peaks, Case c) {
+  const double plain = decode_seconds(backend, c, kLeafTokens);
+  for (const std::string_view name : {"fp8_ds_mla", "fp8", "fp8@0.3"}) {
+    c.rows = *find_row_format(name);
+    const double seconds = decode_seconds(backend, c, kLeafTokens);
+    const auto row_bytes = static_cast<double>(RowLayout{c.rows, kRank, kLatent - kRank}.bytes());
+    const double bytes =
+        static_cast<double>(c.batch) *
+        (static_cast<double>(c.length) * row_bytes + c.heads * (kLatent * 2.0 + (kRank + 1) * 4.0));
+    fmt::print(
+        "table rows     {:>3} heads  batch {:>3}  length {:>6}  {:<10}  {:>9.1f} us  {:>5.1f}% of "
+        "copies  bf16 {:>9.1f} us  {:.3f} x\n",
+        c.heads, c.batch, c.length, name, seconds * 1e6,
+        100 * bytes / seconds / peaks.bytes_per_second, plain * 1e6, seconds / plain);
+  }
 }
 
 /// The cost of the canonical order compared with one that splits anywhere, merges included.
@@ -215,8 +236,8 @@ struct Options {
   int heads = 0;  // of the parts that take one number of heads; 0: all
   CudaOptions backend;
 };
-const std::vector<std::string> kParts{"attend", "selected", "orders", "merge",
-                                      "append", "graphs",   "once"};
+const std::vector<std::string> kParts{"attend", "rows",   "selected", "orders",
+                                      "merge",  "append", "graphs",   "once"};
 
 Peaks measure_peaks(Backend& backend) {
   Peaks peaks{.bytes_per_second = device_copy_bandwidth(backend)};
@@ -263,17 +284,28 @@ void run(const Options& options) {
   };
   const auto takes = [&](int heads) { return options.heads == 0 || options.heads == heads; };
   if (options.part == "once") return attend_once(*backend, options.heads);
-  const bool shares = wanted("attend") || wanted("selected") || wanted("merge") || wanted("append");
+  const bool shares = wanted("attend") || wanted("rows") || wanted("selected") || wanted("merge") ||
+                      wanted("append");
   const Peaks peaks = shares ? measure_peaks(*backend) : Peaks{};
   if (wanted("attend")) {
     for (const Case& c : attend_cases(options.quick)) {
       if (takes(c.heads)) decode_case(*backend, peaks, c);
     }
   }
+  if (wanted("rows")) {
+    for (const int heads : {1, 16, 32, 64, 128}) {
+      if (takes(heads)) rows_case(*backend, peaks, {.heads = heads, .batch = 128, .length = 4096});
+    }
+    if (takes(128)) rows_case(*backend, peaks, {.heads = 128, .batch = 1, .length = 131072});
+  }
   if (wanted("selected")) {
     for (const int heads : {16, 64, 128}) {
       if (!takes(heads)) continue;
-      for (const int batch : {1, 32}) selected_case(*backend, peaks, heads, batch);
+      for (const int batch : {1, 32}) {
+        for (const RowFormat rows : {RowFormat::kBF16, RowFormat::kFp8DsMla}) {
+          selected_case(*backend, peaks, heads, batch, rows);
+        }
+      }
     }
   }
   if (wanted("merge")) {

@@ -35,14 +35,21 @@ std::unique_ptr<Buffer> numbers_on_device(Backend& backend, std::size_t count) {
   return buffer;
 }
 
-std::unique_ptr<Cache> filled_cache(Backend& backend, std::int32_t pages) {
+std::unique_ptr<Cache> filled_cache(Backend& backend, std::int32_t pages, RowFormat row_format) {
   constexpr std::int32_t kPagesAtOnce = 1024;
+  const RowLayout layout{row_format, kRank, kLatent - kRank};
   auto cache = backend.make_cache({.layers = 1,
                                    .pages = pages,
                                    .kv_lora_rank = kRank,
                                    .qk_rope_head_dim = kLatent - kRank,
-                                   .row_format = RowFormat::kBF16});
-  const auto rows = numbers_on_device(backend, product(kPagesAtOnce * kPageTokens, kLatent));
+                                   .row_format = row_format});
+  const std::vector<bf16> numbers = some_numbers(product(kPagesAtOnce * kPageTokens, kLatent));
+  std::vector<float> values(numbers.size());
+  std::ranges::transform(numbers, values.begin(), [](bf16 number) { return to_float(number); });
+  std::vector<std::byte> encoded(product(kPagesAtOnce * kPageTokens, 1) * layout.bytes());
+  layout.encode(values, encoded.data());
+  const auto rows = backend.allocate(encoded.size());
+  backend.upload(rows->data(), encoded);
   std::vector<AppendTask> tasks;
   for (std::int32_t begin = 0; begin < pages; begin += kPagesAtOnce) {
     tasks.clear();
@@ -55,7 +62,7 @@ std::unique_ptr<Cache> filled_cache(Backend& backend, std::int32_t pages) {
                             .tasks = tasks,
                             .item_layer = std::span(&kLayer, 1),
                             .source = rows->data(),
-                            .source_stride_bytes = kLatent * sizeof(bf16)});
+                            .source_stride_bytes = layout.bytes()});
   }
   backend.synchronize(Deadline::after(std::chrono::seconds(60)));
   return cache;
@@ -111,7 +118,7 @@ Plan make_plan(const Case& c, int leaf_tokens) {
 
 Inputs make_inputs(Backend& backend, const Case& c, const Plan& plan) {
   const StateShape shape{c.heads, kRank};
-  return {.cache = filled_cache(backend, static_cast<std::int32_t>(plan.table.size())),
+  return {.cache = filled_cache(backend, static_cast<std::int32_t>(plan.table.size()), c.rows),
           .queries = numbers_on_device(
               backend, product(std::int64_t{c.batch} * c.tokens, std::int64_t{c.heads} * kLatent)),
           .states = backend.allocate(static_cast<std::size_t>(plan.states) * shape.record_bytes())};

@@ -26,6 +26,7 @@ struct Case {
   std::int64_t length = 0;  // of every sequence; mixed: of the longest
   bool mixed = false;       // lengths from 1/128 of the longest, their logarithms even
   Goal goal = {};
+  RowFormat rows = RowFormat::kBF16;
 
   [[nodiscard]] std::int64_t length_of(std::int64_t sequence) const;
 };
@@ -62,6 +63,7 @@ struct Inputs {
 /// bf16 between -1 and 1, the same in every run.
 [[nodiscard]] std::unique_ptr<Buffer> numbers_on_device(Backend& backend, std::size_t count);
 /// A cache of one layer with numbers in all its pages.
-[[nodiscard]] std::unique_ptr<Cache> filled_cache(Backend& backend, std::int32_t pages);
+[[nodiscard]] std::unique_ptr<Cache> filled_cache(Backend& backend, std::int32_t pages,
+                                                  RowFormat rows = RowFormat::kBF16);
 
 }  // namespace tributary::bench

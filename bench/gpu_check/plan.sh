@@ -38,6 +38,7 @@ gpu_plan=(
   "trace.selected_many|20|@first_light_trace|@first_light_trace selected_many"
   # Timing, whatever was wrong so far.
   "time.attend|60|@gpu_bench|@gpu_bench --quick --part attend"
+  "time.rows|60|@gpu_bench|@gpu_bench --part rows"
   "time.selected|60|@gpu_bench|@gpu_bench --part selected"
   "time.merge|40|@gpu_bench|@gpu_bench --part merge"
   "time.orders16|60|@gpu_bench|@gpu_bench --part orders --heads 16"
@@ -50,10 +51,11 @@ gpu_plan=(
   "ncu.few|60|ncu|ncu --clock-control none --set full --kernel-name regex:few_rows --launch-count 1 @gpu_bench --part once --heads 16"
   # The suites.
   "suite.attend|120|@gpu_backend_test|@gpu_backend_test --gtest_filter=*Attend*"
+  "suite.codes|60|@gpu_backend_test|@gpu_backend_test --gtest_filter=*Codes*:*Format*"
   "suite.merge|60|@gpu_backend_test|@gpu_backend_test --gtest_filter=*Merge*"
   "suite.products|120|@gpu_backend_test|@gpu_backend_test --gtest_filter=*Gemm*:*RmsNorm*:*Rope*:*LatentRows*:*Convert*"
   "suite.graphs|60|@gpu_backend_test|@gpu_backend_test --gtest_filter=*Repla*:*Record*"
-  "suite.rest|120|@gpu_backend_test|@gpu_backend_test --gtest_filter=-*Attend*:*Merge*:*Gemm*:*RmsNorm*:*Rope*:*LatentRows*:*Convert*:*Repla*:*Record*"
+  "suite.rest|120|@gpu_backend_test|@gpu_backend_test --gtest_filter=-*Attend*:*Codes*:*Format*:*Merge*:*Gemm*:*RmsNorm*:*Rope*:*LatentRows*:*Convert*:*Repla*:*Record*"
   "grid.bits|60|@gpu_grid_test|@gpu_grid_test --gtest_filter=*BitsDoNot*:*Float64OnTheDevice*"
   "grid.scores|60|@gpu_grid_test|@gpu_grid_test --gtest_filter=*FlatAndSteep*:*EmptySequences*:*TheFastOrder*"
   "pool|120|@gpu_pool_test|@gpu_pool_test"

@@ -86,6 +86,25 @@ struct bf16 {
                               (0x7fc00000U & is_nan) | sign);
 }
 
+/// The nearest code, of two the even one; what is larger than 448 becomes 448, infinities too, and
+/// NaN stays NaN.
+[[nodiscard]] constexpr std::uint8_t to_f8_e4m3(float value) noexcept {
+  constexpr std::uint32_t kInfinity = 0x7f800000, kNan = 0x7f, kLargest = 0x7e;
+  constexpr std::uint32_t kLeastNormal = 121U << 23;  // 2^-6
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t size = bits & 0x7fffffffU;
+  // Of a normal number the upper bits, of a smaller one how many 2^-9 it is.
+  const std::uint32_t normal = (size + 0x7ffffU + ((size >> 20) & 1U) - (120U << 23)) >> 20;
+  constexpr float kWhole = 0x1.8p23F;  // where fp32 has no fractions
+  const float steps =
+      std::bit_cast<float>(size < kLeastNormal ? size : kLeastNormal) * 0x1p9F + kWhole;
+  const std::uint32_t small =
+      std::bit_cast<std::uint32_t>(steps) - std::bit_cast<std::uint32_t>(kWhole);
+  std::uint32_t code = size < kLeastNormal ? small : (normal < kLargest ? normal : kLargest);
+  code = size > kInfinity ? kNan : code;
+  return static_cast<std::uint8_t>(code | (bits >> 24 & 0x80U));
+}
+
 /// Rows and columns of a matrix that share a scale in the published FP8 checkpoints
 /// (`weight_block_size`).
 inline constexpr std::int64_t kScaleBlock = 128;

@@ -15,8 +15,6 @@
 namespace tributary::fp8_ds_mla {
 namespace {
 
-constexpr float kLeastLargest = 1e-4F;  // of a tile: FlashMLA's bound
-
 Parts parts_of(const RowLayout& layout) {
   return {static_cast<std::size_t>(layout.kv_lora_rank),
           static_cast<std::size_t>(layout.qk_rope_head_dim)};
@@ -26,17 +24,6 @@ float scale_of(const std::byte* scales, std::size_t tile) {
   float scale = 0;
   std::memcpy(&scale, scales + tile * sizeof scale, sizeof scale);
   return scale;
-}
-
-/// The exponent of the smallest power of two with which `largest` is at most 448 = 1.75 x 2^8.
-int scale_exponent(float largest) {
-  const auto bits = std::bit_cast<std::uint32_t>(std::max(largest, kLeastLargest));
-  constexpr std::uint32_t kThreeQuarters = 0x600000;  // the mantissa of 1.75
-  return static_cast<int>(bits >> 23) - 127 - 8 + ((bits & 0x7fffffU) > kThreeQuarters ? 1 : 0);
-}
-
-float power_of_two(int exponent) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(exponent + 127) << 23);
 }
 
 /// Vectors of bf16, as bits: a client waits for its rows to be encoded, and fp32 has half as many

@@ -3,7 +3,9 @@
 // 656 bytes for 512 + 64. A value is code x scale, rounded to bf16.
 #pragma once
 
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -23,6 +25,18 @@ struct Parts {
         rope(scales + kv_lora_rank / kTile * sizeof(float)),
         end(rope + qk_rope_head_dim * sizeof(bf16)) {}
 };
+
+/// The exponent of a tile's scale: of the smallest power of two with which its largest finite size,
+/// or FlashMLA's bound, is at most 448 = 1.75 x 2^8.
+[[nodiscard]] constexpr int scale_exponent(float largest) noexcept {
+  constexpr float kLeastLargest = 1e-4F;
+  const auto bits = std::bit_cast<std::uint32_t>(largest < kLeastLargest ? kLeastLargest : largest);
+  constexpr std::uint32_t kThreeQuarters = 0x600000;  // the mantissa of 1.75
+  return static_cast<int>(bits >> 23) - 127 - 8 + ((bits & 0x7fffffU) > kThreeQuarters ? 1 : 0);
+}
+[[nodiscard]] constexpr float power_of_two(int exponent) noexcept {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(exponent + 127) << 23);
+}
 
 /// A row's own alignment is that of its scales: kv_lora_rank is a multiple of kTile,
 /// qk_rope_head_dim even.

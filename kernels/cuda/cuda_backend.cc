@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/interface/validate.h"
 #include "kernels/cuda/attend/attend.h"
+#include "kernels/cuda/attend/codes.h"
 #include "kernels/cuda/attend/fast_order.h"
 #include "kernels/cuda/attend/fused_order.h"
 #include "kernels/cuda/attend/token_tasks.h"
@@ -33,7 +34,8 @@ namespace {
 using namespace cuda;  // NOLINT(google-build-using-namespace): the folder's own
 
 /// The row formats that the kernels read.
-constexpr std::array kRowFormats{RowFormat::kBF16, RowFormat::kF32};
+constexpr std::array kRowFormats{RowFormat::kBF16, RowFormat::kF32, RowFormat::kFp8DsMla,
+                                 RowFormat::kFp8};
 
 int attribute(cudaDeviceAttr which, int device) {
   int value = 0;
@@ -115,8 +117,9 @@ class CudaBackend final : public Backend {
     check_layout(layout, name(), kRowFormats);
     enter();
     auto cache = std::make_unique<CudaCache>(layout, this);
-    if (choose_kernel(kManyHeads, layout, DType::kBF16, limits_.compute_capability, choice_) ==
-        AttendKernel::kManyRows) {
+    if (!holds_codes(layout.row_format) &&
+        choose_kernel(kManyHeads, layout, DType::kBF16, limits_.compute_capability, choice_) ==
+            AttendKernel::kManyRows) {
       cache->make_map();
     }
     return cache;

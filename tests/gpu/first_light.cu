@@ -38,8 +38,8 @@ constexpr int kSkipped = 77;
 /// As kernels/cuda/sm90/many_rows_launch.cc does, whose error messages nvcc cannot compile.
 cudaError_t launch_many(const cuda::AttendLaunch& launch, cudaStream_t stream) {
   const int blocks = launch.unit_rows / cuda::sm90::kRows;
-  const void* kernel = launch.selected.most == 0 ? cuda::sm90::many_rows_kernel(blocks)
-                                                 : cuda::sm90::many_selected_rows_kernel();
+  const void* kernel =
+      cuda::sm90::many_rows_kernel({.blocks = blocks, .selected = launch.selected.most != 0});
   const cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                 static_cast<int>(cuda::sm90::kSharedBytes));
   if (code != cudaSuccess) return code;
@@ -94,7 +94,7 @@ cudaError_t attend_beside(const cuda::AttendLaunch& launch, cudaStream_t stream)
 
 /// The many-rows kernel with two blocks a cluster: one on every pair of multiprocessors.
 int ask_occupancy(int multiprocessors) {
-  const void* kernel = cuda::sm90::many_rows_kernel(2);
+  const void* kernel = cuda::sm90::many_rows_kernel({.blocks = 2});
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(cuda::sm90::kSharedBytes)),
         "shared memory");

@@ -10,10 +10,10 @@
 namespace tributary::cuda {
 namespace {
 
-template <int kRowTiles, bool kSelected, int kBlocks = 1>
+template <int kRowTiles, bool kSelected, bool kCodes, int kBlocks = 1>
 __global__ void __launch_bounds__(FewRows<kRowTiles>::kThreads, kBlocks)
     few_rows_kernel(const __grid_constant__ AttendLaunch launch) {
-  FewRows<kRowTiles, kSelected>(launch).run();
+  FewRows<kRowTiles, kSelected, kCodes>(launch).run();
 }
 
 template <typename RowElement, typename QueryElement, bool kSelected>
@@ -27,16 +27,17 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
   merge_block(launch);
 }
 
-template <int kRowTiles>
-cudaError_t launch_few(const AttendLaunch& launch, cudaStream_t stream) {
-  auto kernel = launch.selected.most == 0 ? few_rows_kernel<kRowTiles, false>
-                                          : few_rows_kernel<kRowTiles, true>;
+template <int kRowTiles, bool kSelected, bool kCodes>
+auto few_rows_kernel_of(int blocks) {
   if constexpr (kRowTiles == 1) {
-    if (launch.blocks == 2) {
-      kernel =
-          launch.selected.most == 0 ? few_rows_kernel<1, false, 2> : few_rows_kernel<1, true, 2>;
-    }
+    if (blocks == 2) return few_rows_kernel<1, kSelected, kCodes, 2>;
   }
+  return few_rows_kernel<kRowTiles, kSelected, kCodes>;
+}
+
+template <int kRowTiles, bool kSelected, bool kCodes>
+cudaError_t launch_few(const AttendLaunch& launch, cudaStream_t stream) {
+  const auto kernel = few_rows_kernel_of<kRowTiles, kSelected, kCodes>(launch.blocks);
   const std::size_t bytes = few_rows_bytes(kRowTiles, launch.stages);
   const cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                 static_cast<int>(bytes));
@@ -62,16 +63,21 @@ cudaError_t load(const void* kernel) {
   return cudaFuncGetAttributes(&attributes, kernel);
 }
 
-template <bool kSelected>
-cudaError_t load_leaf_kernels() {
-  for (const auto kernel : {few_rows_kernel<1, kSelected>, few_rows_kernel<1, kSelected, 2>,
-                            few_rows_kernel<2, kSelected>, few_rows_kernel<4, kSelected>}) {
+template <bool kSelected, bool kCodes>
+cudaError_t load_few_rows() {
+  for (const auto kernel :
+       {few_rows_kernel<1, kSelected, kCodes>, few_rows_kernel<1, kSelected, kCodes, 2>,
+        few_rows_kernel<2, kSelected, kCodes>, few_rows_kernel<4, kSelected, kCodes>}) {
     const cudaError_t code = load(reinterpret_cast<const void*>(kernel));
     if (code != cudaSuccess) return code;
   }
-  for (const auto kernel :
-       {generic_kernel<bf16, bf16, kSelected>, generic_kernel<bf16, float, kSelected>,
-        generic_kernel<float, bf16, kSelected>, generic_kernel<float, float, kSelected>}) {
+  return cudaSuccess;
+}
+
+template <typename RowElement, typename QueryElement>
+cudaError_t load_plain() {
+  for (const auto kernel : {generic_kernel<RowElement, QueryElement, false>,
+                            generic_kernel<RowElement, QueryElement, true>}) {
     const cudaError_t code = load(reinterpret_cast<const void*>(kernel));
     if (code != cudaSuccess) return code;
   }
@@ -81,20 +87,23 @@ cudaError_t load_leaf_kernels() {
 }  // namespace
 
 cudaError_t launch_few_rows(const AttendLaunch& launch, cudaStream_t stream) {
-  return with_row_tiles(launch.unit_rows, cudaErrorInvalidValue, [&](auto tiles) {
-    return launch_few<decltype(tiles)::value>(launch, stream);
+  return with_few_rows(launch, cudaErrorInvalidValue, [&](auto tiles, auto selected, auto codes) {
+    return launch_few<tiles(), selected(), codes()>(launch, stream);
   });
 }
 
 cudaError_t launch_generic(const AttendLaunch& launch, cudaStream_t stream) {
-  return with_elements(*plain_elements(launch.layout.row_format), launch.query_dtype,
-                       [&](auto row, auto query) {
-                         return launch_plain<decltype(row), decltype(query)>(launch, stream);
-                       });
+  return with_elements(launch.layout.row_format, launch.query_dtype, [&](auto row, auto query) {
+    return launch_plain<decltype(row), decltype(query)>(launch, stream);
+  });
 }
 
 cudaError_t load_attend_kernels() {
-  for (const auto load_some : {load_leaf_kernels<false>, load_leaf_kernels<true>}) {
+  for (const auto load_some :
+       {load_few_rows<false, false>, load_few_rows<true, false>, load_few_rows<false, true>,
+        load_few_rows<true, true>, load_plain<bf16, bf16>, load_plain<bf16, float>,
+        load_plain<float, bf16>, load_plain<float, float>, load_plain<Codes, bf16>,
+        load_plain<Codes, float>}) {
     const cudaError_t code = load_some();
     if (code != cudaSuccess) return code;
   }

@@ -4,6 +4,7 @@
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
 #include "kernels/cuda/attend/attend.h"
+#include "kernels/cuda/attend/codes.h"
 #include "kernels/cuda/attend/few_rows_shape.h"
 
 namespace tributary::cuda {
@@ -36,17 +37,17 @@ AttendKernel kernel_of(AttendChoice choice) {
 
 AttendKernel choose_kernel(int heads, const CacheLayout& layout, DType query_dtype,
                            int compute_capability, AttendChoice choice) {
-  const bool fragments = layout.kv_lora_rank == kLatentRank &&
-                         layout.qk_rope_head_dim == kRopeDim &&
-                         layout.row_format == RowFormat::kBF16 && query_dtype == DType::kBF16;
+  const bool fragments =
+      layout.kv_lora_rank == kLatentRank && layout.qk_rope_head_dim == kRopeDim &&
+      row_values(layout.row_format) == DType::kBF16 && query_dtype == DType::kBF16;
   if (choice != AttendChoice::kAuto) {
     const AttendKernel forced = kernel_of(choice);
     const bool device_has_it =
         forced == AttendKernel::kManyRows ? compute_capability == 90 : compute_capability >= 80;
     if (forced != AttendKernel::kGeneric && !(fragments && device_has_it)) {
       fail(ErrorCode::kUnsupported,
-           "attend kernel {}: takes rows of {} + {} bf16 and bf16 queries on sm_{}, not {} + {} {} "
-           "and {} queries on sm_{}; generic takes all",
+           "attend kernel {}: takes rows of {} + {} bf16 or codes and bf16 queries on sm_{}, not "
+           "{} + {} {} and {} queries on sm_{}; generic takes all",
            attend_choice_name(choice), kLatentRank, kRopeDim,
            forced == AttendKernel::kManyRows ? "90" : "80 and later", layout.kv_lora_rank,
            layout.qk_rope_head_dim, row_format_name(layout.row_format), dtype_name(query_dtype),
@@ -118,9 +119,10 @@ AttendLaunch describe_attend(const AttendArgs& args, const CacheLayout& layout,
   launch.selected = args.selected;
   launch.kernel =
       choose_kernel(args.heads, layout, args.query_dtype, device.compute_capability, choice);
-  // Blocks copy selected rows for themselves alone.
-  const bool single = choice == AttendChoice::kMany1 ||
-                      (launch.kernel == AttendKernel::kManyRows && args.selected.most != 0);
+  // Blocks copy selected rows, and widen codes, for themselves alone.
+  const bool row_by_row = args.selected.most != 0 || holds_codes(layout.row_format);
+  const bool single =
+      choice == AttendChoice::kMany1 || (launch.kernel == AttendKernel::kManyRows && row_by_row);
   launch.unit_rows = single ? kManyRowsOfBlock
                      : choice == AttendChoice::kMany2
                          ? 2 * kManyRowsOfBlock

@@ -6,22 +6,34 @@
 #include <type_traits>
 
 #include "core/base/dtype.h"
+#include "core/model/row_format.h"
+#include "kernels/cuda/attend/attend.h"
+#include "kernels/cuda/attend/codes.h"
 #include "kernels/cuda/attend/few_rows_shape.h"
 
 namespace tributary::cuda {
 
-/// launch(std::integral_constant<int, tiles>()) for units of 16, 32 or 64 rows; `otherwise` for
-/// others.
+/// launch(tiles, selected, codes), each an integral_constant, for units of 16, 32 or 64 rows;
+/// `otherwise` for others.
 template <typename Result, typename Launch>
-Result with_row_tiles(int unit_rows, Result otherwise, const Launch& launch) {
+Result with_few_rows(const AttendLaunch& attend, Result otherwise, const Launch& launch) {
   static_assert(kRowTileCounts == std::array{1, 2, 4});
-  switch (unit_rows) {
+  const auto with_flag = [](bool flag, const auto& with) {
+    return flag ? with(std::true_type()) : with(std::false_type());
+  };
+  const auto with_tiles = [&](auto tiles) {
+    return with_flag(attend.selected.most != 0, [&](auto selected) {
+      return with_flag(holds_codes(attend.layout.row_format),
+                       [&](auto codes) { return launch(tiles, selected, codes); });
+    });
+  };
+  switch (attend.unit_rows) {
     case 16:
-      return launch(std::integral_constant<int, 1>());
+      return with_tiles(std::integral_constant<int, 1>());
     case 32:
-      return launch(std::integral_constant<int, 2>());
+      return with_tiles(std::integral_constant<int, 2>());
     case 64:
-      return launch(std::integral_constant<int, 4>());
+      return with_tiles(std::integral_constant<int, 4>());
     default:
       return otherwise;
   }
@@ -35,6 +47,13 @@ auto with_elements(DType first, DType second, const Launch& launch) {
     return halves ? launch(bf16(), bf16()) : launch(bf16(), float());
   }
   return halves ? launch(float(), bf16()) : launch(float(), float());
+}
+
+/// The same with the elements of rows: Codes for those of which they are not plain.
+template <typename Launch>
+auto with_elements(RowFormat rows, DType query, const Launch& launch) {
+  if (const auto elements = plain_elements(rows)) return with_elements(*elements, query, launch);
+  return query == DType::kBF16 ? launch(Codes(), bf16()) : launch(Codes(), float());
 }
 
 }  // namespace tributary::cuda

@@ -19,7 +19,7 @@
 
 namespace tributary::cuda {
 
-template <int kRowTiles, bool kSelected = false>
+template <int kRowTiles, bool kSelected = false, bool kCodes = false>
 class FewRows {
  public:
   static constexpr int kWarps = 8;
@@ -43,6 +43,7 @@ class FewRows {
       begin(read_unit(launch_, index));  // and read again at its end: registers are scarce
       for (int tile = 0; tile * kTileRows < seen_last_; ++tile) {
         ptx::wait_copies(launch_.stages - 2);
+        if constexpr (kCodes) stream.widen(slot_address(slot));
         ptx::sync_block();  // all see the tile, and all are done with the previous one
         stream.issue(slot_address(slot == 0 ? launch_.stages - 1 : slot - 1));
         score(slot_address(slot), tile * kTileRows);
@@ -63,7 +64,8 @@ class FewRows {
   }
 
  private:
-  using Stream = std::conditional_t<kSelected, RowStream<kThreads>, TileStream<kThreads>>;
+  using Stream = std::conditional_t<kSelected || kCodes, RowStream<kThreads, kSelected, kCodes>,
+                                    TileStream<kThreads>>;
   // A warp scores one tile of 16 rows against kScoreGroups groups. Groups from kGroups on do not
   // exist: their warps have no work.
   static constexpr int kScoreGroups =

@@ -1,18 +1,20 @@
-// Attention over leaves in plain fp32, for any widths and for rows and queries of bf16 or fp32: for
-// models other than DeepSeek's, and for verification. One block computes the rows of a unit one by
-// one, and walks over the leaf in blocks of 64 latent rows for each.
+// Attention over leaves in plain fp32, for any widths, rows of any format and queries of bf16 or
+// fp32: for models other than DeepSeek's, and for verification. One block computes the rows of a
+// unit one by one, and walks over the leaf in blocks of 64 latent rows for each.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
 #include "core/base/dtype.h"
+#include "kernels/cuda/attend/codes.h"
 #include "kernels/cuda/attend/ptx.h"
 #include "kernels/cuda/attend/unit.h"
 
 namespace tributary::cuda {
 
-template <typename RowElement, typename QueryElement, bool kSelected = false>  // bf16 or float
+/// Elements are bf16 or float; those of rows may be Codes.
+template <typename RowElement, typename QueryElement, bool kSelected = false>
 class Generic {
  public:
   static constexpr int kThreads = 128;
@@ -37,12 +39,23 @@ class Generic {
   }
 
  private:
+  /// Value c of a row, or of a query.
   template <typename T>
-  TRIBUTARY_DEVICE static float load(const T* from) {
-    if constexpr (std::is_same_v<T, bf16>) {
-      return ptx::float_of(static_cast<std::uint32_t>(from->bits) << 16);
+  [[nodiscard]] TRIBUTARY_DEVICE float load(const std::byte* row, int c) const {
+    if constexpr (std::is_same_v<T, Codes>) {
+      return code_value(launch_.layout.row_format, launch_.layout.kv_lora_rank, row, c);
+    } else if constexpr (std::is_same_v<T, bf16>) {
+      return to_float(reinterpret_cast<const bf16*>(row)[c]);
     } else {
-      return *from;
+      return reinterpret_cast<const float*>(row)[c];
+    }
+  }
+  [[nodiscard]] TRIBUTARY_DEVICE std::size_t row_bytes() const {
+    if constexpr (std::is_same_v<RowElement, Codes>) {
+      return code_row_bytes(launch_.layout.row_format, launch_.layout.kv_lora_rank,
+                            launch_.layout.qk_rope_head_dim);
+    } else {
+      return static_cast<std::size_t>(latent_dim_) * sizeof(RowElement);
     }
   }
 
@@ -57,14 +70,12 @@ class Generic {
     const std::int32_t* pages;
     std::int64_t layer_pages;
   };
-  TRIBUTARY_DEVICE const RowElement* row(const RowElement* rows, int j) const {
-    return rows + static_cast<std::size_t>(j) * latent_dim_;
+  TRIBUTARY_DEVICE const std::byte* row(const std::byte* rows, int j) const {
+    return rows + static_cast<std::size_t>(j) * row_bytes();
   }
-  TRIBUTARY_DEVICE const RowElement* row(const SelectedBlock& rows, int j) const {
-    return reinterpret_cast<const RowElement*>(
-        row_of(launch_, rows.layer_pages, rows.pages,
-               static_cast<std::uint32_t>(rows.positions[j] - rows.leaf_begin),
-               static_cast<std::size_t>(latent_dim_) * sizeof(RowElement)));
+  TRIBUTARY_DEVICE const std::byte* row(const SelectedBlock& rows, int j) const {
+    return row_of(launch_, rows.layer_pages, rows.pages,
+                  static_cast<std::uint32_t>(rows.positions[j] - rows.leaf_begin), row_bytes());
   }
   TRIBUTARY_DEVICE auto block_rows(const LeafTask& task, [[maybe_unused]] const SelectedPart& part,
                                    std::int64_t layer, int first) const {
@@ -72,16 +83,15 @@ class Generic {
       return SelectedBlock{part.positions + first, static_cast<std::int32_t>(task.leaf_begin),
                            launch_.block_table + task.first_page, layer};
     } else {
-      return reinterpret_cast<const RowElement*>(
-          page_of(launch_, layer, launch_.block_table[task.first_page + first / kPageTokens],
-                  static_cast<std::size_t>(latent_dim_) * sizeof(RowElement)));
+      return page_of(launch_, layer, launch_.block_table[task.first_page + first / kPageTokens],
+                     row_bytes());
     }
   }
 
   TRIBUTARY_DEVICE void attend(const LeafTask& task, const SelectedPart& part, int row) {
     const RowState state = row_state(launch_, task, row);
-    const auto* query = reinterpret_cast<const QueryElement*>(row_query(
-        launch_, task, row, static_cast<std::size_t>(latent_dim_) * sizeof(QueryElement)));
+    const std::byte* query =
+        row_query(launch_, task, row, static_cast<std::size_t>(latent_dim_) * sizeof(QueryElement));
     const std::int64_t layer = layer_pages(launch_, task);
     const int seen = kSelected ? part.count : visible_rows(task, row / launch_.heads);
     float maximum = kNothing;
@@ -121,14 +131,14 @@ class Generic {
 
   // Scores one latent row per warp: lanes take every 32nd column, then add up.
   template <typename Rows>
-  TRIBUTARY_DEVICE void score(const QueryElement* query, Rows rows, int count) const {
+  TRIBUTARY_DEVICE void score(const std::byte* query, Rows rows, int count) const {
     const float scale = ptx::multiply(launch_.softmax_scale, kLog2E);
     const int lane = thread_ % 32;
     for (int j = thread_ / 32; j < count; j += kThreads / 32) {
-      const RowElement* key = row(rows, j);
+      const std::byte* key = row(rows, j);
       float sum = 0;
       for (int c = lane; c < latent_dim_; c += 32) {
-        sum = ptx::multiply_add(load(query + c), load(key + c), sum);
+        sum = ptx::multiply_add(load<QueryElement>(query, c), load<RowElement>(key, c), sum);
       }
       for (unsigned bits = 16; bits > 0; bits /= 2) {
         sum = ptx::add(sum, ptx::shuffle_xor(sum, bits));
@@ -144,7 +154,7 @@ class Generic {
       float sum = first ? 0.0F : ptx::multiply(o[c], keep);
       for (int j = 0; j < count; ++j) {
         sum = ptx::multiply_add(ptx::load_shared(score_address(j) + kWeights),
-                                load(row(rows, j) + c), sum);
+                                load<RowElement>(row(rows, j), c), sum);
       }
       o[c] = sum;
     }

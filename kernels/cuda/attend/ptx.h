@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/base/dtype.h"
+
 #if defined(__CUDACC__)
 #define TRIBUTARY_DEVICE __device__ __forceinline__
 #else
@@ -232,6 +234,31 @@ inline float float_of(std::uint32_t bits) {
 }
 
 #endif
+
+/// The values of four e4m3 codes, the one in the lowest byte first.
+TRIBUTARY_DEVICE void floats_of_codes(std::uint32_t codes, float (&values)[4]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  asm("{\n"
+      "  .reg .b16 low, high, h0, h1, h2, h3;\n"
+      "  .reg .b32 two, others;\n"
+      "  mov.b32 {low, high}, %4;\n"
+      "  cvt.rn.f16x2.e4m3x2 two, low;\n"
+      "  cvt.rn.f16x2.e4m3x2 others, high;\n"
+      "  mov.b32 {h0, h1}, two;\n"
+      "  mov.b32 {h2, h3}, others;\n"
+      "  cvt.f32.f16 %0, h0;\n"
+      "  cvt.f32.f16 %1, h1;\n"
+      "  cvt.f32.f16 %2, h2;\n"
+      "  cvt.f32.f16 %3, h3;\n"
+      "}"
+      : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
+      : "r"(codes));
+#else
+  for (int i = 0; i < 4; ++i) {
+    values[i] = f8_e4m3_to_float(static_cast<std::uint8_t>(codes >> (8 * i)));
+  }
+#endif
+}
 
 /// 16 bytes from an address aligned to 2.
 TRIBUTARY_DEVICE Chunk load_halves(const std::byte* from) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "kernels/cuda/attend/codes.h"
 #include "kernels/cuda/attend/ptx.h"
 #include "kernels/cuda/layer/layer.h"
 
@@ -22,6 +23,11 @@ inline constexpr std::int64_t kMaxShares = 64;
   const std::int64_t per_block = kElementsPerThread * threads;
   return static_cast<unsigned>(
       std::clamp<std::int64_t>((elements + per_block - 1) / per_block, 1, kMaxShares));
+}
+
+/// Whether rows of codes are converted, a block a row, or plain ones, in shares().
+[[nodiscard]] inline bool of_codes(const ConvertArgs& args) {
+  return holds_codes(args.src_row.format) || holds_codes(args.dst_row.format);
 }
 
 /// Whether all sizes and addresses are of whole ptx::Chunk.

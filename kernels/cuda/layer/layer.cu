@@ -28,6 +28,9 @@ template <typename From, typename To>
 __global__ void convert_kernel(ConvertArgs args, unsigned shares) {
   convert_block<From, To>(args, shares);
 }
+__global__ void convert_codes_kernel(ConvertArgs args) {
+  convert_codes_block(args);
+}
 __global__ void rms_norm_kernel(RmsNormArgs args) {
   rms_norm_block(args);
 }
@@ -68,9 +71,9 @@ void load_layer() {
   };
   load(append_kernel<ptx::Chunk>, append_kernel<unsigned char>, gather_kernel<ptx::Chunk>,
        gather_kernel<unsigned char>, convert_kernel<float, float>, convert_kernel<float, bf16>,
-       convert_kernel<bf16, float>, convert_kernel<bf16, bf16>, rms_norm_kernel, rope_kernel,
-       latent_rows_kernel, attend_dense_kernel, pack_float_kernel, pack_parts_kernel,
-       unpack_kernel);
+       convert_kernel<bf16, float>, convert_kernel<bf16, bf16>, convert_codes_kernel,
+       rms_norm_kernel, rope_kernel, latent_rows_kernel, attend_dense_kernel, pack_float_kernel,
+       pack_parts_kernel, unpack_kernel);
 }
 
 void enqueue(const AppendLaunch& launch, CUstream_st* stream) {
@@ -98,9 +101,13 @@ void enqueue(const GatherLaunch& launch, CUstream_st* stream) {
 }
 
 void enqueue(const ConvertArgs& args, CUstream_st* stream) {
-  with_elements(
-      *plain_elements(args.src_row.format), *plain_elements(args.dst_row.format),
-      [&](auto from, auto to) { launch_convert<decltype(from), decltype(to)>(args, stream); });
+  if (of_codes(args)) {
+    convert_codes_kernel<<<static_cast<unsigned>(args.rows), kConvertThreads, 0, stream>>>(args);
+  } else {
+    with_elements(
+        *plain_elements(args.src_row.format), *plain_elements(args.dst_row.format),
+        [&](auto from, auto to) { launch_convert<decltype(from), decltype(to)>(args, stream); });
+  }
   check(cudaGetLastError(), "launching convert");
 }
 

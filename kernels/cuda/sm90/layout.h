@@ -49,7 +49,8 @@ inline constexpr std::uint32_t kFullAt = kPagesAt + kBuffers * kPageBytes;
 inline constexpr std::uint32_t kEmptyAt = kFullAt + kBuffers * kTiles * 8;
 inline constexpr std::uint32_t kPeakAt = kEmptyAt + kBuffers * kTiles * 8;
 inline constexpr std::uint32_t kSumAt = kPeakAt + kGroups * kRows * 4;
-inline constexpr std::uint32_t kSharedBytes = kSumAt + kGroups * kRows * 4;
+inline constexpr std::uint32_t kScalesAt = kSumAt + kGroups * kRows * 4;
+inline constexpr std::uint32_t kSharedBytes = kScalesAt + kBuffers * kPage * 16;
 static_assert(kSharedBytes <= 227 * 1024, "what a block of sm_90 can have");
 
 // Barriers of threads (0 is the whole block's).
@@ -71,6 +72,10 @@ TRIBUTARY_DEVICE std::uint32_t full_at(std::uint32_t shared, int buffer, int til
 /// block that copies the tile.
 TRIBUTARY_DEVICE std::uint32_t empty_at(std::uint32_t shared, int buffer, int tile) {
   return shared + kEmptyAt + static_cast<std::uint32_t>(buffer * kTiles + tile) * 8;
+}
+/// Of a page of codes: the four scales of a row.
+TRIBUTARY_DEVICE std::uint32_t scales_at(std::uint32_t shared, int buffer, int row) {
+  return shared + kScalesAt + static_cast<std::uint32_t>(buffer * kPage + row) * 16;
 }
 /// The block of a cluster of `blocks` that copies a tile, for all of them.
 TRIBUTARY_DEVICE std::uint32_t owner_of(int tile, int blocks) {

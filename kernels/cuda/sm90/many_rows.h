@@ -20,8 +20,9 @@
 namespace tributary::cuda::sm90 {
 
 /// One group of one block. kBlocks of the cluster share each page. With kSelected a unit is of one
-/// token, and its pages are of selected rows: all rows of the unit see all of them.
-template <int kBlocks, int kGroup, bool kSelected>
+/// token, and its pages are of selected rows: all rows of the unit see all of them. With kRowByRow
+/// a block's own threads fill its pages, not the copy engine.
+template <int kBlocks, int kGroup, bool kSelected, bool kRowByRow>
 class Group {
  public:
   TRIBUTARY_DEVICE Group(const AttendLaunch& launch, std::uint32_t shared, std::uint32_t rank)
@@ -238,7 +239,7 @@ class Group {
     if (lane <= kGroupTiles) {
       const int tile = lane < kGroupTiles ? kFirstTile + lane : kRopeTile;
       // The next copy's bytes are announced before it can start, which takes every warp's arrival.
-      const bool announces = !kSelected && (tile != kRopeTile || buffer == kGroup);
+      const bool announces = !kRowByRow && (tile != kRopeTile || buffer == kGroup);
       if (announces && ptx::thread() / 32 == kGroup * kGroupThreads / 32) {
         ptx::expect_bytes(full_at(shared_, buffer, tile), kTileBytes);
       }
@@ -334,28 +335,30 @@ class Group {
   float factor_[2];
 };
 
-/// The kernel, of kThreads threads; part p of the schedule is cluster p.
-template <int kBlocks, bool kSelected = false>
+/// The kernel, of kThreads threads; part p of the schedule is cluster p. With kCodes the cache
+/// holds rows of codes.
+template <int kBlocks, bool kSelected = false, bool kCodes = false>
 TRIBUTARY_DEVICE void many_rows(const AttendLaunch& launch,
                                 [[maybe_unused]] const CUtensorMap_st* map) {
-  static_assert(kBlocks == 1 || !kSelected, "no block copies rows for another");
+  constexpr bool kRowByRow = kSelected || kCodes;
+  static_assert(kBlocks == 1 || !kRowByRow, "no block copies rows for another");
   const std::uint32_t shared = ptx::tile_memory();
   const std::uint32_t rank = kBlocks == 1 ? 0 : ptx::cluster_rank();
   const int part = static_cast<int>(ptx::block()) / kBlocks;
   const int thread = static_cast<int>(ptx::thread());
   if (thread == 0) {
-    if constexpr (!kSelected) ptx::prefetch_map(map);
+    if constexpr (!kRowByRow) ptx::prefetch_map(map);
     for (int buffer = 0; buffer < kBuffers; ++buffer) {
       for (int tile = 0; tile < kTiles; ++tile) {
         // Both groups read the weights in the RoPE tile; one group is the last reader of any other.
         constexpr std::uint32_t kWarps = kGroupThreads / 32;
         const std::uint32_t readers = (tile == kRopeTile ? kGroups : 1) * kWarps * kBlocks;
-        ptx::init_barrier(full_at(shared, buffer, tile), kSelected ? kCopyWarps : 1);
+        ptx::init_barrier(full_at(shared, buffer, tile), kRowByRow ? kCopyWarps : 1);
         ptx::init_barrier(empty_at(shared, buffer, tile), readers);
       }
     }
     ptx::publish_barriers();
-    for (int buffer = 0; !kSelected && buffer < kBuffers; ++buffer) {
+    for (int buffer = 0; !kRowByRow && buffer < kBuffers; ++buffer) {
       for (int tile = 0; tile < kTiles; ++tile) {
         ptx::expect_bytes(full_at(shared, buffer, tile), kTileBytes);
       }
@@ -368,14 +371,14 @@ TRIBUTARY_DEVICE void many_rows(const AttendLaunch& launch,
   }
   if (thread < kGroupThreads) {
     ptx::take_registers<kComputeRegisters>();
-    Group<kBlocks, 0, kSelected>(launch, shared, rank).run(part);
+    Group<kBlocks, 0, kSelected, kRowByRow>(launch, shared, rank).run(part);
   } else if (thread < kComputeThreads) {
     ptx::take_registers<kComputeRegisters>();
-    Group<kBlocks, 1, kSelected>(launch, shared, rank).run(part);
+    Group<kBlocks, 1, kSelected, kRowByRow>(launch, shared, rank).run(part);
   } else {
     ptx::give_registers<kCopyRegisters>();
-    if constexpr (kSelected) {
-      RowLoader(launch, shared).run(part);
+    if constexpr (kRowByRow) {
+      RowLoader<kSelected, kCodes>(launch, shared).run(part);
     } else {
       if (thread == kComputeThreads) load_pages<kBlocks>(launch, map, shared, part, rank);
     }

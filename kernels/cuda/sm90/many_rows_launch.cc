@@ -9,38 +9,43 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "kernels/cuda/attend/attend.h"
+#include "kernels/cuda/attend/codes.h"
 #include "kernels/cuda/base/support.h"
 #include "kernels/cuda/sm90/layout.h"
 
 namespace tributary::cuda {
 
 void load_many_rows() {
-  for (const void* kernel :
-       {sm90::many_rows_kernel(1), sm90::many_rows_kernel(2), sm90::many_selected_rows_kernel()}) {
+  for (const sm90::Form& form : sm90::kForms) {
     cudaFuncAttributes attributes;
-    check(cudaFuncGetAttributes(&attributes, kernel), "loading the many-rows kernel");
+    check(cudaFuncGetAttributes(&attributes, sm90::many_rows_kernel(form)),
+          "loading the many-rows kernel");
   }
 }
 
 void attend_many_rows(const AttendLaunch& launch, CUstream_st* stream) {
   const CacheLayout& layout = launch.layout;
   if (layout.kv_lora_rank != sm90::kRank || layout.latent_dim() != sm90::kLatent ||
-      layout.row_format != RowFormat::kBF16 || launch.query_dtype != DType::kBF16) {
+      row_values(layout.row_format) != DType::kBF16 || launch.query_dtype != DType::kBF16) {
     fail(ErrorCode::kInternal, "attend, many rows: {} + {}, {} rows and {} queries",
          layout.kv_lora_rank, layout.qk_rope_head_dim, row_format_name(layout.row_format),
          dtype_name(launch.query_dtype));
   }
-  if (launch.cache_map == nullptr) fail(ErrorCode::kInternal, "attend, many rows: no tensor map");
-  const bool selected = launch.selected.most != 0;
   const int blocks = launch.unit_rows / sm90::kRows;
-  if (launch.unit_rows != blocks * sm90::kRows || blocks < 1 || blocks > (selected ? 1 : 2)) {
+  const sm90::Form form{.blocks = blocks,
+                        .selected = launch.selected.most != 0,
+                        .codes = holds_codes(layout.row_format)};
+  const bool row_by_row = form.selected || form.codes;
+  if (!row_by_row && launch.cache_map == nullptr) {
+    fail(ErrorCode::kInternal, "attend, many rows: no tensor map");
+  }
+  if (launch.unit_rows != blocks * sm90::kRows || blocks < 1 || blocks > (row_by_row ? 1 : 2)) {
     fail(ErrorCode::kInternal,
-         "attend, many rows: units of {} rows, must be {} or, of all rows, {}", launch.unit_rows,
-         sm90::kRows, 2 * sm90::kRows);
+         "attend, many rows: units of {} rows, must be {} or, of all rows in bf16, {}",
+         launch.unit_rows, sm90::kRows, 2 * sm90::kRows);
   }
 
-  const void* kernel =
-      selected ? sm90::many_selected_rows_kernel() : sm90::many_rows_kernel(blocks);
+  const void* kernel = sm90::many_rows_kernel(form);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(sm90::kSharedBytes)),
         "attend, many rows: shared memory");
@@ -57,8 +62,10 @@ void attend_many_rows(const AttendLaunch& launch, CUstream_st* stream) {
   config.attrs = &cluster;
   config.numAttrs = 1;
   // The runtime only reads them, and copies them into the launch.
+  static constexpr CUtensorMap kNoMap{};
+  const CUtensorMap* map = launch.cache_map == nullptr ? &kNoMap : launch.cache_map;
   std::array<void*, 2> arguments = {const_cast<AttendLaunch*>(&launch),
-                                    const_cast<CUtensorMap*>(launch.cache_map)};
+                                    const_cast<CUtensorMap*>(map)};
   check(cudaLaunchKernelExC(&config, kernel, arguments.data()), "attend, many rows");
 }
 

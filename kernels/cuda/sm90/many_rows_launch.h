@@ -2,12 +2,23 @@
 // the other.
 #pragma once
 
+#include <array>
+
 namespace tributary::cuda::sm90 {
 
-/// The kernel in which clusters of `blocks` (1 or 2) blocks share each page, as
-/// cudaLaunchKernelExC takes it. Parameters: AttendLaunch, CUtensorMap.
-[[nodiscard]] const void* many_rows_kernel(int blocks);
-/// The same over selected rows, in which every block copies its own. It does not read the map.
-[[nodiscard]] const void* many_selected_rows_kernel();
+/// What the kernel is compiled for. Clusters of two blocks share each page, of bf16 rows alone: a
+/// block copies selected rows, and widens codes, for itself.
+struct Form {
+  int blocks = 1;
+  bool selected = false;
+  bool codes = false;
+  friend bool operator==(const Form&, const Form&) = default;
+};
+inline constexpr std::array kForms{Form{1}, Form{2}, Form{1, true}, Form{1, false, true},
+                                   Form{1, true, true}};
+
+/// The kernel of one of kForms, as cudaLaunchKernelExC takes it. Parameters: AttendLaunch,
+/// CUtensorMap, which only the first two read.
+[[nodiscard]] const void* many_rows_kernel(const Form& form);
 
 }  // namespace tributary::cuda::sm90

@@ -12,9 +12,10 @@ namespace tributary::cuda::sm90 {
 
 struct Work {
   const LeafTask* task = nullptr;
-  int first_row = 0;    // of this block, counted as in attend.h
-  int rows = 0;         // of the task: tokens * heads
-  int pages = 0;        // of which the unit's last row sees something; the same in all its blocks
+  int first_row = 0;  // of this block, counted as in attend.h
+  int rows = 0;       // of the task: tokens * heads
+  int seen = 0;       // rows of the leaf that the unit's last row sees; the same in all its blocks
+  int pages = 0;      // that hold them
   int seen_by_all = 0;  // rows of the leaf that every row of the unit sees
 };
 
@@ -27,7 +28,8 @@ TRIBUTARY_DEVICE Work work_of(const AttendLaunch& launch, int unit, int blocks,
   work.rows = work.task->tokens * launch.heads;
   const int end = where.first_row + blocks * kRows;
   const int last_token = ((end < work.rows ? end : work.rows) - 1) / launch.heads;
-  work.pages = (visible_rows(*work.task, last_token) + kPage - 1) / kPage;
+  work.seen = visible_rows(*work.task, last_token);
+  work.pages = (work.seen + kPage - 1) / kPage;
   work.seen_by_all = visible_rows(*work.task, where.first_row / launch.heads);
   return work;
 }

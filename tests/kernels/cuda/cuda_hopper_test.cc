@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/core/base/expect_error.h"
+#include "tests/kernels/codes_case.h"
 #include "tests/kernels/cuda/runtime/emulated_device.h"
 #include "tests/kernels/latent_case.h"
 
@@ -90,6 +91,17 @@ TEST(CudaHopper, SelectionsOfManyHeadsHaveTheBitsOfAllRows) {
         queries, 2);
     EXPECT_EQ(selected, dense);
   }
+  EXPECT_EQ(device_fault(), "");
+}
+
+// 17 heads: the fewest that take the kernel; 66: two units of a token.
+TEST(CudaHopper, RowsOfCodesGiveTheBitsOfTheirValues) {
+  const EmulatedHopper hopper;
+  const auto backend = make_cuda_backend({});
+  for (const RowFormat format : formats_of_codes()) {
+    expect_bits_of_values(*backend, {512, 64, 17, format});
+  }
+  expect_bits_of_values(*backend, {512, 64, 66, RowFormat::kFp8DsMla});
   EXPECT_EQ(device_fault(), "");
 }
 

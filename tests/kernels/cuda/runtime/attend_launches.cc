@@ -89,18 +89,15 @@ using test::device::require_device_memory;
 
 namespace {
 
-template <int kRowTiles>
+template <int kRowTiles, bool kSelected, bool kCodes>
 cudaError_t launch_few(const AttendLaunch& launch, cudaStream_t stream) {
-  using Kernel = FewRows<kRowTiles>;
+  using Kernel = FewRows<kRowTiles, kSelected, kCodes>;
   return test::device::launch(
       "attend, few rows",
       {.blocks = static_cast<unsigned>(launch.parts),
        .threads = Kernel::kThreads,
        .shared_bytes = few_rows_bytes(kRowTiles, launch.stages)},
-      stream, [launch] { test::device::check_memory(launch); },
-      [launch] {
-        launch.selected.most == 0 ? Kernel(launch).run() : FewRows<kRowTiles, true>(launch).run();
-      });
+      stream, [launch] { test::device::check_memory(launch); }, [launch] { Kernel(launch).run(); });
 }
 
 template <typename RowElement, typename QueryElement>
@@ -149,16 +146,15 @@ cudaError_t load_attend_kernels() {
 }
 
 cudaError_t launch_few_rows(const AttendLaunch& launch, cudaStream_t stream) {
-  return with_row_tiles(launch.unit_rows, cudaErrorInvalidValue, [&](auto tiles) {
-    return launch_few<decltype(tiles)::value>(launch, stream);
+  return with_few_rows(launch, cudaErrorInvalidValue, [&](auto tiles, auto selected, auto codes) {
+    return launch_few<tiles(), selected(), codes()>(launch, stream);
   });
 }
 
 cudaError_t launch_generic(const AttendLaunch& launch, cudaStream_t stream) {
-  return with_elements(*plain_elements(launch.layout.row_format), launch.query_dtype,
-                       [&](auto row, auto query) {
-                         return launch_plain<decltype(row), decltype(query)>(launch, stream);
-                       });
+  return with_elements(launch.layout.row_format, launch.query_dtype, [&](auto row, auto query) {
+    return launch_plain<decltype(row), decltype(query)>(launch, stream);
+  });
 }
 
 cudaError_t launch_merge(const MergeLaunch& launch, cudaStream_t stream) {

@@ -72,22 +72,31 @@ void launch_gather(const GatherLaunch& g, CUstream_st* stream) {
         "launching gather");
 }
 
+void check_memory(const ConvertArgs& c) {
+  const auto last = static_cast<std::size_t>(c.rows - 1);
+  require_device_memory(c.src, last * c.src_stride_bytes + c.src_row.bytes(),
+                        "convert: the source");
+  require_device_memory(c.dst, last * c.dst_stride_bytes + c.dst_row.bytes(),
+                        "convert: the result");
+}
+
+void launch_convert_codes(const ConvertArgs& c, CUstream_st* stream) {
+  check(launch(
+            "convert", {.blocks = static_cast<unsigned>(c.rows), .threads = kConvertThreads},
+            stream, [c] { check_memory(c); }, [c] { convert_codes_block(c); }),
+        "launching convert");
+}
+
 template <typename From, typename To>
 void launch_convert(const ConvertArgs& c, CUstream_st* stream) {
   const unsigned by = shares(static_cast<std::int64_t>(c.src_row.values()), kConvertThreads);
-  const auto memory = [c] {
-    const auto last = static_cast<std::size_t>(c.rows - 1);
-    require_device_memory(c.src, last * c.src_stride_bytes + c.src_row.bytes(),
-                          "convert: the source");
-    require_device_memory(c.dst, last * c.dst_stride_bytes + c.dst_row.bytes(),
-                          "convert: the result");
-  };
-  check(launch("convert",
-               {.blocks = static_cast<unsigned>(c.rows),
-                .blocks_y = by,
-                .threads = kConvertThreads,
-                .independent = true},
-               stream, memory, [c, by] { convert_block<From, To>(c, by); }),
+  check(launch(
+            "convert",
+            {.blocks = static_cast<unsigned>(c.rows),
+             .blocks_y = by,
+             .threads = kConvertThreads,
+             .independent = true},
+            stream, [c] { check_memory(c); }, [c, by] { convert_block<From, To>(c, by); }),
         "launching convert");
 }
 
@@ -156,6 +165,7 @@ void enqueue(const GatherLaunch& g, CUstream_st* stream) {
 }
 
 void enqueue(const ConvertArgs& c, CUstream_st* stream) {
+  if (of_codes(c)) return launch_convert_codes(c, stream);
   with_elements(
       *plain_elements(c.src_row.format), *plain_elements(c.dst_row.format),
       [&](auto from, auto to) { launch_convert<decltype(from), decltype(to)>(c, stream); });

@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -43,28 +44,28 @@ CUresult encode(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, voi
   return CUDA_SUCCESS;
 }
 
-template <int kBlocks>
-void kernel(const tributary::cuda::AttendLaunch& launch, const CUtensorMap& map) {
-  sm90::many_rows<kBlocks>(launch, &map);
-}
-
 constexpr const char* kName = "attend, many rows";
 
-/// Placeholders for the kernels, of which only the addresses are used.
-constexpr char kOne = 1;
-constexpr char kTwo = 2;
-constexpr char kSelected = 3;
+/// Placeholders for the kernels, of which only the addresses are used: those of sm90::kForms.
 bool known(const void* function) {
-  return function == &kOne || function == &kTwo || function == &kSelected;
+  return std::ranges::any_of(sm90::kForms,
+                             [&](const sm90::Form& form) { return &form == function; });
+}
+
+void run_kernel(const sm90::Form& form, const tributary::cuda::AttendLaunch& launch,
+                const CUtensorMap& map) {
+  if (form.codes) {
+    return form.selected ? sm90::many_rows<1, true, true>(launch, nullptr)
+                         : sm90::many_rows<1, false, true>(launch, nullptr);
+  }
+  if (form.selected) return sm90::many_rows<1, true>(launch, nullptr);
+  return form.blocks == 1 ? sm90::many_rows<1>(launch, &map) : sm90::many_rows<2>(launch, &map);
 }
 
 }  // namespace
 
-const void* sm90::many_rows_kernel(int blocks) {
-  return blocks == 1 ? &kOne : &kTwo;
-}
-const void* sm90::many_selected_rows_kernel() {
-  return &kSelected;
+const void* sm90::many_rows_kernel(const Form& form) {
+  return std::ranges::find(sm90::kForms, form);
 }
 
 #if CUDART_VERSION >= 12050
@@ -109,8 +110,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function,
                                 void** arguments) {
   return call("cudaLaunchKernel", [&](Device& device, Lock&) {
-    const unsigned blocks = function == &kTwo ? 2U : 1U;
     if (!known(function) || device.capability != 90) return cudaErrorNotSupported;
+    const sm90::Form& form = *static_cast<const sm90::Form*>(function);
     unsigned cluster = 1;
     for (unsigned i = 0; i < config->numAttrs; ++i) {
       const cudaLaunchAttribute& attribute = config->attrs[i];
@@ -124,8 +125,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
     const auto allowed = device.shared_bytes.find(function);
     const std::size_t shared =
         allowed == device.shared_bytes.end() ? kSharedUnasked : allowed->second;
-    if (!launchable(device, grid) || cluster != blocks || grid.blocks % cluster != 0 ||
-        grid.shared_bytes > shared) {
+    if (!launchable(device, grid) || cluster != static_cast<unsigned>(form.blocks) ||
+        grid.blocks % cluster != 0 || grid.shared_bytes > shared) {
       return cudaErrorInvalidConfiguration;
     }
     // By value, as a kernel has its parameters.
@@ -134,14 +135,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
     count_launch(device, kName);
     return push(device, config->stream, {.what = kName, .run = [=] {
                                            check_memory(launch);
-                                           tributary::simt::run(grid, [&] {
-                                             if (function == &kSelected) {
-                                               sm90::many_rows<1, true>(launch, nullptr);
-                                             } else {
-                                               blocks == 1 ? kernel<1>(launch, map)
-                                                           : kernel<2>(launch, map);
-                                             }
-                                           });
+                                           tributary::simt::run(
+                                               grid, [&] { run_kernel(form, launch, map); });
                                          }});
   });
 }
