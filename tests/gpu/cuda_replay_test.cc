@@ -15,7 +15,7 @@ ReplayOptions cuda_options(RowFormat rows) {
   ReplayOptions options = small_options();
   options.backend = "cuda/0";
   options.row_format = rows;
-  options.query_dtype = *plain_elements(rows);
+  options.query_dtype = row_values(rows);
   options.spread = SpreadPolicy::kAll;
   options.canary_rate = 1;
   return options;
@@ -25,7 +25,9 @@ TEST(CudaReplay, DigestIsTheSameForWorkersThatShareAGpu) {
   // The few-rows kernel and, where there is one, the many-rows kernel; then the generic one.
   for (const auto& [rows, heads] :
        {std::pair(RowFormat::kBF16, 2), std::pair(RowFormat::kBF16, 16),
-        std::pair(RowFormat::kBF16, 128), std::pair(RowFormat::kF32, 2)}) {
+        std::pair(RowFormat::kBF16, 128), std::pair(RowFormat::kFp8DsMla, 16),
+        std::pair(RowFormat::kFp8DsMla, 128), std::pair(RowFormat::kFp8, 128),
+        std::pair(RowFormat::kF32, 2)}) {
     for (const int tokens_per_step : {1, 3}) {
       ReplayOptions options = cuda_options(rows);
       options.heads = heads;

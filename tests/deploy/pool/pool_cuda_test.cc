@@ -59,10 +59,17 @@ constexpr AttentionShape selected(AttentionShape shape) {
   return shape;
 }
 
-// The generic kernel, and the one for few rows.
+constexpr AttentionShape with_rows(AttentionShape shape, RowFormat format) {
+  shape.row_format = format;
+  return shape;
+}
+
+// The generic kernel, and the one for few rows; rows of codes too.
 INSTANTIATE_TEST_SUITE_P(Kernels, PoolCuda,
-                         testing::Values(kGeneric, kFewRows, selected(kGeneric),
-                                         selected(kFewRows)));
+                         testing::Values(kGeneric, kFewRows, selected(kGeneric), selected(kFewRows),
+                                         with_rows(kGeneric, RowFormat::kFp8),
+                                         with_rows(kFewRows, RowFormat::kFp8DsMla),
+                                         with_rows(selected(kFewRows), RowFormat::kFp8DsMla)));
 
 }  // namespace
 }  // namespace tributary

@@ -5,6 +5,8 @@ import random
 
 import pytest
 
+import fp8
+import golden
 import tributary
 from paged import Paged
 
@@ -22,9 +24,15 @@ def lengths_of(count, tokens, mean, varied, some_empty, seed):
 def run(count, tokens, mean, heads, kv_heads, varied, causal, some_empty=False, kind="bf16"):
     seed = hash((count, tokens, mean, heads, kv_heads, varied, causal))
     lengths = lengths_of(count, tokens, mean, varied, some_empty, seed)
-    case = Paged(lengths, tokens, heads, kv_heads, kind=kind, seed=seed % (1 << 32))
-    out, lse = tributary.flash_mla_with_kvcache(case.q, case.k_cache, case.block_table, case.lengths,
-                                                512, *tributary.get_mla_metadata(), causal=causal)
+    case = Paged(lengths, tokens, heads, kv_heads, kind="bf16" if kind == "fp8" else kind,
+                 seed=seed % (1 << 32))
+    cache = case.k_cache
+    if kind == "fp8":  # FlashMLA's rows of 656 bytes, judged by their own values
+        cache = fp8.encode(golden.from_bf16(cache))
+        case.k_cache = golden.to_bf16(fp8.decode(cache))
+    out, lse = tributary.flash_mla_with_kvcache(case.q, cache, case.block_table, case.lengths,
+                                                512, *tributary.get_mla_metadata(), causal=causal,
+                                                is_fp8_kvcache=kind == "fp8")
     # Sequences do not depend on each other (flash_mla_test.py): of a large batch the shortest, the
     # longest and two more.
     order = sorted(range(count), key=lengths.__getitem__)
@@ -55,6 +63,12 @@ def test_sequences_of_several_leaves(count, tokens, heads, kv_heads, kind):
 @pytest.mark.parametrize("heads, kv_heads", [(1, 1), (9, 3), (126, 2)])
 def test_fp32(heads, kv_heads):
     cases_of(2, 2, 140, heads, kv_heads, kind="f32")
+
+
+@pytest.mark.parametrize("heads", [1, 16, 64, 128])
+def test_rows_of_fp8(heads):
+    for count, tokens, mean in ((2, 2, 140), (1, 4, 20)):
+        cases_of(count, tokens, mean, heads, 1, kind="fp8")
 
 
 def test_a_batch_of_which_half_is_empty():
