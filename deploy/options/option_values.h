@@ -76,7 +76,7 @@ inline std::string value_text(DType value) {
   return std::string(dtype_name(value));
 }
 inline std::string value_text(RowFormat value) {
-  return row_format_name(value);
+  return is_known(value) ? row_format_name(value) : "";
 }
 inline std::string value_text(AttendChoice value) {
   return std::string(attend_choice_name(value));

@@ -10,6 +10,7 @@
 #include "core/base/limits.h"
 #include "core/model/mla_shape.h"
 #include "core/reference/golden_case.h"
+#include "core/reference/row_format_error.h"
 #include "deploy/app/golden/golden_judge.h"
 #include "deploy/app/golden/golden_prompt.h"
 #include "deploy/app/meet/meet_service.h"
@@ -283,6 +284,24 @@ void verify_on_own_pools(const GoldenSelection& golden, const VerifyOptions& opt
 }
 
 }  // namespace
+
+std::string row_errors_text(RowFormat format) {
+  struct Kind {
+    double deviation, outliers;
+  };
+  std::string text = fmt::format(
+      "{} beside bf16: 16 heads, 4,096 rows of 512 + 64 normal latents, k_pe 4 times as large\n",
+      row_format_name(format));
+  for (const Kind& kind : {Kind{1, 1}, Kind{2, 1}, Kind{8, 1}, Kind{1, 20}}) {
+    const RowFormatError error = row_format_error(format, kind.deviation, kind.outliers);
+    text += fmt::format(
+        "scores of deviation {}{}: o {:.4f} relative ({:.4f} worst head), lse {:.4f}\n",
+        kind.deviation,
+        kind.outliers > 1 ? fmt::format(", 8 columns {} times as large", kind.outliers) : "",
+        error.o, error.worst_o, error.lse);
+  }
+  return text;
+}
 
 Verification verify(const VerifyOptions& options, Communicator& communicator,
                     const std::shared_ptr<LocalNetwork>& network) {

@@ -10,6 +10,7 @@
 #include "comm/local/local_transport.h"
 #include "core/base/dtype.h"
 #include "core/interface/communicator.h"
+#include "core/model/row_format.h"
 #include "deploy/app/golden/golden_judge.h"
 #include "deploy/runtime/backends.h"
 #include "deploy/runtime/shared_options.h"
@@ -19,6 +20,7 @@ namespace tributary {
 
 struct VerifyOptions {
   std::vector<std::filesystem::path> files;
+  RowFormat rows{};  // none: the files are verified
   ServiceOptions service;
   bool attend_only = false;
   int workers = 0;
@@ -32,7 +34,9 @@ struct VerifyOptions {
 
   template <class Visitor>
   void for_each_option(Visitor& v) {
-    v(files, "FILE", "", "Golden files (.safetensors)", {.required = true});
+    v(files, "FILE", "", "Golden files (.safetensors)", {.excludes = "--rows"});
+    v(rows, "--rows", row_format_names(row_formats(), "|"),
+      "Print what rows of this format cost attention beside bf16 rows, for random latents");
     service.for_each_option(v, kInsteadOfOwnPool, /*optional=*/true);
     v(attend_only, "--attend-only",
       "Do not ask the service for `forward`: its weights are other than the files'",
@@ -46,6 +50,9 @@ struct VerifyOptions {
     visit_leaf_tokens(own, leaf_tokens);
   }
 };
+
+/// What rows of a format cost attention, a line for each kind of scores and latents.
+[[nodiscard]] std::string row_errors_text(RowFormat format);
 
 struct Verification {
   std::vector<VerifyRow> rows;

@@ -355,6 +355,14 @@ class Reports(Case):
         self.assertIn("verified on 1 worker (self)", self.run_well("verify", TINY).stdout)
         self.run_well("verify", TINY, "--query", "bf16")
 
+    def test_verify_says_what_rows_cost(self):
+        text = self.run_well("verify", "--rows", "fp8_ds_mla").stdout
+        self.assertIn("fp8_ds_mla beside bf16", text)
+        self.assertRegex(text, r"scores of deviation 1: o 0\.02\d\d relative")
+        self.assertIn("8 columns 20 times as large", text)
+        self.expect_refusal(["verify"], "FILE is required", "--rows")
+        self.expect_refusal(["verify", TINY, "--rows", "fp8"], "--rows")
+
     def test_verify_fails_on_a_flipped_weight(self):
         path = self.corrupted_tiny()
         for arguments in ([path], [path, "--workers", 3], [TINY, path], [path, TINY]):
