@@ -60,9 +60,9 @@ TRIBUTARY_DEVICE ptx::Chunk widen(const ptx::Chunk& codes, int half, float scale
   for (int word = 0; word < 2; ++word) {
     float of_codes[4];
     ptx::floats_of_codes(codes.words[2 * half + word], of_codes);
-    for (int i = 0; i < 2; ++i) {
-      values.words[2 * word + i] = ptx::pack_bf16(ptx::multiply(of_codes[2 * i], scale),
-                                                  ptx::multiply(of_codes[2 * i + 1], scale));
+    for (int at = 0; at < 4; at += 2) {
+      values.words[2 * word + at / 2] = ptx::pack_bf16(ptx::multiply(of_codes[at], scale),
+                                                       ptx::multiply(of_codes[at + 1], scale));
     }
   }
   return values;
