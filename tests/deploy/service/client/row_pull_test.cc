@@ -16,7 +16,6 @@
 
 #include "core/base/error.h"
 #include "core/interface/manual_clock.h"
-#include "deploy/service/client/control_plane.h"
 #include "deploy/service/client/row_pieces.h"
 #include "tests/core/base/expect_error.h"
 #include "tests/deploy/service/client/fake_worker.h"
@@ -52,15 +51,6 @@ PullAnswer refusal(ErrorCode code, const std::string& text) {
   return {.reply = {.outcome = {code, text}}, .rows = {}};
 }
 
-class NoControl final : public ControlPlane {
-  SequenceHandle admit(const AdmitRequest& /*wanted*/, Deadline /*deadline*/) override {
-    fail(ErrorCode::kUnavailable, "nobody is there");
-  }
-  SequenceHandle query(SequenceId /*id*/, Deadline /*deadline*/) override { return {}; }
-  void free(SequenceId /*id*/, const std::string& /*pool*/, Deadline /*deadline*/) override {}
-  std::vector<std::string> workers(Deadline /*deadline*/) override { return {}; }
-};
-
 class RowPullTest : public testing::Test {
  protected:
   RowPullTest() {
@@ -71,17 +61,13 @@ class RowPullTest : public testing::Test {
     }
   }
 
-  static TierClientConfig config() {
-    TierClientConfig config;
-    config.renew_leases = false;
-    return config;
-  }
   static SequenceHandle sequence(std::uint64_t id, std::int64_t prompt, std::int64_t extent) {
     const std::vector<std::string> addresses{test::kOne, kTwo};
     return test::small_sequence(id, addresses, prompt, extent);
   }
   Status pull(std::span<const PulledRows> parts, milliseconds patience = milliseconds(200)) {
-    return status_of([&] { client_.pull_rows(parts, Deadline::after(clock_.now(), patience)); });
+    return status_of(
+        [&] { pull_rows(connections_, parts, Deadline::after(clock_.now(), patience)); });
   }
   Status pull(const SequenceHandle& sequence, int layer, std::int64_t begin,
               std::vector<std::byte>& rows, milliseconds patience = milliseconds(200)) {
@@ -108,7 +94,9 @@ class RowPullTest : public testing::Test {
 
   ManualClock clock_;
   test::SimulatedWorkers workers_{clock_};
-  TierClient client_{config(), workers_.make_transport(), std::make_shared<NoControl>(), clock_};
+  // Without what watches silent workers, which has a thread: a manual clock is for one.
+  WorkerConnections connections_{
+      {}, workers_.make_transport(), TierClientConfig{}.max_in_flight_bytes, clock_};
 };
 
 TEST_F(RowPullTest, TheOwnersAreAskedForTheirExtents) {
@@ -183,7 +171,7 @@ TEST_F(RowPullTest, OfManyPartsTheOthersArrive) {
   const std::vector<PulledRows> parts{{&a, 0, 5, of_a}, {&b, 1, 0, of_b}, {&c, 2, 0, of_c}};
   std::vector<std::size_t> failed;
   try {
-    client_.pull_rows(parts, Deadline::after(clock_.now(), milliseconds(200)));
+    pull_rows(connections_, parts, Deadline::after(clock_.now(), milliseconds(200)));
   } catch (const ItemsError& error) {
     EXPECT_EQ(error.code(), ErrorCode::kNotFound);
     for (const ItemFailure& item : error.failed()) failed.push_back(item.index);
