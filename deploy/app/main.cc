@@ -69,13 +69,13 @@ std::shared_ptr<LocalNetwork> local_network(const Launcher& launcher) {
 }
 
 int run_verify(const VerifyOptions& options, const Launcher& launcher) {
+  if (is_known(options.rows) == !options.files.empty()) {
+    fail(ErrorCode::kInvalidArgument, "verify: FILE is required, or --rows without one");
+  }
   if (is_known(options.rows)) {
     require_one_process("verify --rows", launcher);
     fmt::print("{}", row_errors_text(options.rows));
     return 0;
-  }
-  if (options.files.empty()) {
-    fail(ErrorCode::kInvalidArgument, "verify: FILE is required, or --rows");
   }
   if (options.service.given()) {
     require_one_process("verify --service", launcher);

@@ -171,7 +171,7 @@ TEST(Options, WhatCannotBeUnderstoodIsNamed) {
   expect_refusal({"replay", "a", "b"}, "unknown argument 'b'");
   expect_refusal({"replay", "a", "simulate"}, "'simulate'");
   expect_refusal({"info", "x"}, "unknown argument 'x'");
-  expect_refusal({"verify"}, "FILE is required");
+  expect_refusal({"prefill", "--service", "http://a:1"}, "FILE is required");
   expect_refusal({"verify", "a", "--running", "3"}, "'--running'");
   expect_refusal({"prefill", "a"}, "--service is required");
   expect_refusal({"prefill", "--service", "s"}, "FILE is required");
