@@ -34,7 +34,7 @@ struct VerifyOptions {
 
   template <class Visitor>
   void for_each_option(Visitor& v) {
-    v(files, "FILE", "", "Golden files (.safetensors), at least one but with --rows");
+    v(files, "FILE", "", "Golden files (.safetensors): at least one, unless --rows is given");
     v(rows, "--rows", row_format_names(row_formats(), "|"),
       "Print what rows of this format cost attention beside bf16 rows, for random latents");
     service.for_each_option(v, kInsteadOfOwnPool, /*optional=*/true);

@@ -26,20 +26,20 @@ void expect_errors(RowFormat format, const std::vector<Bound>& bounds) {
   }
 }
 
-TEST(Fp8Error, OfAttentionOverGaussianLatents) {
+TEST(RowFormatErrors, OfAttentionOverGaussianLatents) {
   expect_errors(RowFormat::kFp8DsMla, {{1, 1, 0.033, 0.05, 0.003},
                                        {2, 1, 0.056, 0.09, 0.009},
                                        {8, 1, 0.098, 0.30, 0.26},
                                        {1, 20, 0.033, 0.05, 0.003}});
 }
 
-TEST(Fp8Error, OfOneScale) {
+TEST(RowFormatErrors, OfOneScale) {
   expect_errors(
       RowFormat::kFp8,
       {{1, 1, 0.041, 0.06, 0.0045}, {2, 1, 0.087, 0.13, 0.024}, {8, 1, 0.18, 0.39, 0.48}});
 }
 
-TEST(Fp8Error, OfRowsThatLoseNothing) {
+TEST(RowFormatErrors, OfRowsThatLoseNothing) {
   const RowFormatError error = row_format_error(RowFormat::kBF16, 2);
   EXPECT_EQ(error.o, 0);
   EXPECT_EQ(error.worst_o, 0);
