@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "deploy/service/client/row_pieces.h"
 #include "tests/deploy/service/client/client_fixture.h"
 
 namespace tributary {

@@ -7,6 +7,7 @@
 #include <boost/context/pooled_fixedsize_stack.hpp>
 #include <cstring>
 #include <exception>
+#include <random>
 #include <utility>
 
 // AddressSanitizer must be told of every switch of stacks. GCC defines a macro when it is on, clang
