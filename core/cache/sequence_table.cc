@@ -128,24 +128,31 @@ void SequenceTable::apply_op(const FreeOp& op) {
 
 void SequenceTable::apply_op(const MoveOp& op) {
   Sequence& s = find(op.id);
-  const auto most = static_cast<std::size_t>(leaf_tokens_ / kPageTokens);
-  if (op.pages.empty() || op.pages.size() % most != 0) {
-    fail(ErrorCode::kInvalidArgument, "move of leaves of sequence {}: {} pages, a leaf has {}",
-         op.id, op.pages.size(), most);
+  const auto count = std::ssize(op.pages);
+  std::int64_t end = std::max(op.first_leaf, 0);
+  std::int64_t pages = 0;
+  for (; end < std::ssize(s.leaves) && pages < count; ++end) {
+    const auto held = std::ssize(s.leaves[static_cast<std::size_t>(end)].pages);
+    if (held == 0) break;
+    pages += held;
   }
-  const auto count = static_cast<std::int64_t>(op.pages.size() / most);
-  const std::int64_t full = s.length / leaf_tokens_;
-  if (op.first_leaf < 0 || op.first_leaf + count > full) {
-    fail(ErrorCode::kInvalidArgument, "move of leaves {} .. {} of sequence {}: it has {} full ones",
-         op.first_leaf, op.first_leaf + count - 1, op.id, full);
+  if (op.first_leaf < 0 || count == 0 || pages != count) {
+    fail(ErrorCode::kInvalidArgument,
+         "move of leaves of sequence {} from leaf {} on: {} pages, leaves up to {} have {}", op.id,
+         op.first_leaf, count, end, pages);
   }
   auto page = op.pages.begin();
-  for (std::int64_t l = op.first_leaf; l < op.first_leaf + count; ++l) {
+  for (std::int64_t l = op.first_leaf; l < end; ++l) {
     Leaf& leaf = s.leaves[static_cast<std::size_t>(l)];
+    const auto held = std::ssize(leaf.pages);
     leaf.owner = op.owner;
-    leaf.pages.assign(page, page + static_cast<std::ptrdiff_t>(most));
-    page += static_cast<std::ptrdiff_t>(most);
+    leaf.pages.assign(page, page + held);
+    page += held;
   }
+}
+
+void SequenceTable::apply_op(const HomeOp& op) {
+  find(op.id).home = op.home;
 }
 
 void SequenceTable::apply_op(const RaiseLimitOp& op) {

@@ -60,8 +60,8 @@ struct TruncateOp {
 struct FreeOp {
   SequenceId id = 0;
 };
-/// Leaves first_leaf, first_leaf + 1, ..., all full of committed rows, now lie in `pages` of worker
-/// `owner`: all pages of the first, then of the next. The epoch stays.
+/// Leaves first_leaf, first_leaf + 1, ... now lie in `pages` of worker `owner`, each in as many as
+/// it has: all pages of the first, then of the next. The epoch stays.
 struct MoveOp {
   SequenceId id = 0;
   std::int32_t first_leaf = 0;
@@ -75,7 +75,13 @@ struct RaiseLimitOp {
   std::int64_t limit_tokens = 0;
   std::vector<std::int32_t> owners;
 };
-using TableOp = std::variant<AdmitOp, ExtendOp, CommitOp, TruncateOp, FreeOp, MoveOp, RaiseLimitOp>;
+/// Another worker is the sequence's home from now on.
+struct HomeOp {
+  SequenceId id = 0;
+  std::int32_t home = 0;
+};
+using TableOp =
+    std::variant<AdmitOp, ExtendOp, CommitOp, TruncateOp, FreeOp, MoveOp, RaiseLimitOp, HomeOp>;
 
 class SequenceTable {
  public:
@@ -103,6 +109,7 @@ class SequenceTable {
   void apply_op(const FreeOp& op);
   void apply_op(const MoveOp& op);
   void apply_op(const RaiseLimitOp& op);
+  void apply_op(const HomeOp& op);
 
   int leaf_tokens_;
   std::unordered_map<SequenceId, Sequence> sequences_;

@@ -24,13 +24,17 @@ class DrainPlanner {
       : worker_(worker), prices_(prices), trial_(load, prices.config().leaf_tokens) {}
 
   void take_off(const Sequence& s) {
-    const std::int64_t full = s.length / prices_.config().leaf_tokens;
-    for_each_owner_run(s, full, [&](std::int32_t owner, std::int64_t begin, std::int64_t end) {
-      // One move of a sequence is under way at a time, and the next finds it moved.
+    // One move of a sequence is under way at a time, and the next finds it moved.
+    const auto take_run = [&](std::int32_t owner, std::int64_t begin, std::int64_t end) {
       if (owner == worker_ && !found_of(s)) {
         (void)place(s, static_cast<std::int32_t>(begin), static_cast<std::int32_t>(end));
       }
-    });
+    };
+    const std::int64_t full = s.length / prices_.config().leaf_tokens;
+    for_each_owner_run(s, full, take_run);
+    if (full == std::ssize(s.leaves)) return;
+    const Leaf& newest = s.leaves[static_cast<std::size_t>(full)];
+    if (!newest.pages.empty()) take_run(newest.owner, full, full + 1);
   }
 
   [[nodiscard]] bool full() const { return plan_.size() >= kMostMoves; }
@@ -46,7 +50,7 @@ class DrainPlanner {
     double least = std::numeric_limits<double>::infinity();
     for (const std::int32_t to : targets(s, begin, end)) {
       const LeafMove move{.id = s.id, .first_leaf = begin, .end_leaf = end, .to = to};
-      if (!trial_.fits({&move, 1})) continue;
+      if (!trial_.fits(s, {&move, 1})) continue;
       trial_.apply(s, {&move, 1});
       const double us = trial_.load().step_us(prices_);
       trial_.undo();
@@ -79,7 +83,7 @@ class DrainPlanner {
     // Those with the pages: a busy one is better than none.
     std::erase_if(order, [&](std::int32_t w) {
       const LeafMove move{.id = s.id, .first_leaf = begin, .end_leaf = end, .to = w};
-      return !trial_.fits({&move, 1});
+      return !trial_.fits(s, {&move, 1});
     });
     std::ranges::stable_sort(order, {}, [&](std::int32_t w) { return load.attend_us(w, prices_); });
     for (std::size_t i = 0; i < std::min(order.size(), kLeastBusy); ++i) add(order[i]);

@@ -11,11 +11,12 @@
 
 namespace tributary {
 
-/// Moves of full leaves off `worker`, a bounded number: asked again when they are done, until it is
-/// empty. Each run goes whole where it can, to the home, the owner of a neighbouring leaf or one of
-/// the least busy workers, whichever makes the step shortest; in halves where no worker has the
-/// pages. The newest leaf, which grows, stays, and so does what fits nowhere. `movable` as for
-/// plan_moves(); `load` has no pages on workers that get none. Depends on the arguments alone.
+/// Moves of leaves off `worker`, a bounded number: asked again when they are done, until it is
+/// empty. Each run of full leaves goes whole where it can, to the home, the owner of a neighbouring
+/// leaf or one of the least busy workers, whichever makes the step shortest; in halves where no
+/// worker has the pages. Then the newest leaf, with what is reserved for it. What fits nowhere
+/// stays. `movable` as for plan_moves(); `load` has no pages on workers that get none. Depends on
+/// the arguments alone.
 [[nodiscard]] MovePlan plan_drain(std::int32_t worker, std::span<const Sequence* const> movable,
                                   const PoolLoad& load, const RoundPrices& prices);
 

@@ -138,7 +138,7 @@ class Planner {
     TrialMoves trial(load_, leaf_tokens());
     double step_us = step_us_;
     for (const Join& join : joins_) {
-      if (!trial.fits(join.moves)) continue;
+      if (!trial.fits(*join.sequence, join.moves)) continue;
       trial.apply(*join.sequence, join.moves);
       const double joined_us = trial.load().step_us(prices_);
       if (careful && joined_us > step_us) {
@@ -248,7 +248,7 @@ class Planner {
     }
     TrialMoves trial(load_, leaf_tokens());
     const bool fit = std::ranges::all_of(moves, [&](const LeafMove& move) {
-      return trial.fits({&move, 1});
+      return trial.fits(s, {&move, 1});
     });
     if (moves.empty() || !fit) return chain;
     std::int32_t busiest = 0;
@@ -279,7 +279,7 @@ class Planner {
     std::pair least(load.step_us(prices_), load.attend_us(from, prices_));
     for (const Sequence* s : givers(trial, from)) {
       for (const LeafMove& move : gifts(trial, *s, from, order)) {
-        if (!trial.fits({&move, 1})) continue;
+        if (!trial.fits(*s, {&move, 1})) continue;
         trial.apply(*s, {&move, 1});
         const std::pair key(load.step_us(prices_), std::max(load.attend_us(from, prices_),
                                                             load.attend_us(move.to, prices_)));

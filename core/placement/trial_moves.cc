@@ -23,10 +23,16 @@ std::size_t TrialMoves::runs(const Sequence& s) const {
   return count;
 }
 
-bool TrialMoves::fits(std::span<const LeafMove> moves) const {
+/// What a leaf holds and has reserved.
+std::int64_t TrialMoves::pages_of(const Sequence& s, std::int64_t leaf) const {
+  const auto rows = std::min<std::int64_t>(leaf_tokens_, s.limit_tokens - leaf * leaf_tokens_);
+  return ceil_div(rows, std::int64_t{kPageTokens});
+}
+
+bool TrialMoves::fits(const Sequence& s, std::span<const LeafMove> moves) const {
   std::int64_t pages = 0;  // all moves have one target, or there is one
   for (const LeafMove& move : moves) {
-    pages += std::int64_t{move.end_leaf - move.first_leaf} * (leaf_tokens_ / kPageTokens);
+    for (std::int64_t l = move.first_leaf; l < move.end_leaf; ++l) pages += pages_of(s, l);
   }
   return load_.workers()[at(moves.front().to)].available_pages >= pages;
 }
@@ -48,7 +54,7 @@ void TrialMoves::set_owner(const Sequence& s, std::int64_t leaf, std::int32_t ow
     for (const Leaf& l : s.leaves) moved->second.push_back(l.owner);
   }
   std::int32_t& now = moved->second[static_cast<std::size_t>(leaf)];
-  const std::int64_t pages = leaf_tokens_ / kPageTokens;
+  const std::int64_t pages = pages_of(s, leaf);
   const auto give = [&](std::int32_t worker, std::int64_t more) {
     load_.set_available_pages(worker, load_.workers()[at(worker)].available_pages + more);
   };

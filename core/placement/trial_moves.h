@@ -22,14 +22,15 @@ class TrialMoves {
   [[nodiscard]] std::int32_t owner(const Sequence& s, std::int64_t leaf) const;
   /// Runs of neighbouring leaves with one owner.
   [[nodiscard]] std::size_t runs(const Sequence& s) const;
-  /// Whether the targets have the pages.
-  [[nodiscard]] bool fits(std::span<const LeafMove> moves) const;
+  /// Whether the target of moves of one sequence has the pages.
+  [[nodiscard]] bool fits(const Sequence& s, std::span<const LeafMove> moves) const;
   /// Moves leaves of one sequence.
   void apply(const Sequence& s, std::span<const LeafMove> moves);
   /// Takes the last apply() back; once.
   void undo();
 
  private:
+  [[nodiscard]] std::int64_t pages_of(const Sequence& s, std::int64_t leaf) const;
   [[nodiscard]] std::vector<LeafRun> runs_now(const Sequence& s) const;
   void set_owner(const Sequence& s, std::int64_t leaf, std::int32_t owner);
 

@@ -48,7 +48,9 @@ class Blocks {
 }  // namespace
 
 Status copy_pages(std::span<const PageCopy> copies, Backend& backend, Cache& cache,
-                  Communicator& communicator, Deadline deadline, Status& failure) {
+                  Communicator& communicator, Deadline deadline, const Clock& clock,
+                  Status& failure, Duration& took) {
+  took = {};
   const int ranks = communicator.size();
   for (const PageCopy& copy : copies) {  // the same on every rank: none enters the exchange
     const bool known = copy.from >= 0 && copy.from < ranks && copy.to >= 0 && copy.to < ranks &&
@@ -81,6 +83,7 @@ Status copy_pages(std::span<const PageCopy> copies, Backend& backend, Cache& cac
   std::vector<std::uint8_t> all;
   Status status = gather_all(communicator, std::uint8_t{room.ok()}, all, deadline);
   if (!status.ok() || std::ranges::count(all, 0) > 0) return status;
+  const Time begin = clock.now();
   (void)attempt([&] {
     if (!out->empty()) backend.synchronize(deadline);
     out->for_each([&](const PageCopy& copy, std::span<std::byte> rows) {
@@ -95,6 +98,7 @@ Status copy_pages(std::span<const PageCopy> copies, Backend& backend, Cache& cac
       backend.store_rows(cache, copy.layer, copy.to_page, 0, copied(copy, rows));
     });
   });
+  took = clock.now() - begin;
   return {};
 }
 

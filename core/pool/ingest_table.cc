@@ -75,6 +75,11 @@ void IngestTable::close(SequenceId id, std::uint64_t round) {
   }
 }
 
+void IngestTable::set_home(SequenceId id, int home) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = entries_.find(id); found != entries_.end()) found->second.home = home;
+}
+
 std::optional<int> IngestTable::home(SequenceId id) const {
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(id);

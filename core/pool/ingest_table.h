@@ -37,6 +37,8 @@ class IngestTable {
   /// The tickets of the transfers into sequences that were closed.
   [[nodiscard]] std::vector<std::uint64_t> closed_transfers() const;
 
+  /// Another rank is the sequence's home. Unknown sequences are ignored.
+  void set_home(SequenceId id, int home);
   /// The home of a sequence that is open; no value for any other.
   [[nodiscard]] std::optional<int> home(SequenceId id) const;
 

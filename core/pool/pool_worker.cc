@@ -134,8 +134,10 @@ void Worker::perform(const Order& order, RoundReport& report) {
     const Time begin = clock_.now();
     copy_us_ = 0;
     if (!order.copies.empty()) {
-      outcome = copy_pages(order.copies, backend_, *cache_, communicator_, deadline, failure_);
-      copy_us_ = seconds_between(begin, clock_.now()) * 1e6;
+      Duration took{};
+      outcome = copy_pages(order.copies, backend_, *cache_, communicator_, deadline, clock_,
+                           failure_, took);
+      copy_us_ = std::chrono::duration<double, std::micro>(took).count();
     }
     if (outcome.ok()) {
       outcome = order.step.empty() ? agree(order.round, deadline, report)
@@ -146,6 +148,7 @@ void Worker::perform(const Order& order, RoundReport& report) {
   // Only a table or a plan that does not match the others' fails so.
   if (!own.ok()) leave(own);
   report.status = own.ok() ? outcome : own;
+  copies_made_ = order.copies.empty() || report.status.ok();
 }
 
 /// This rank cannot follow the others into their collectives any more.
@@ -170,6 +173,7 @@ void Worker::apply(const TableOp& op, std::uint64_t round) {
     ingest_.open(admit->sequence);
     arriving_.insert(id);
   }
+  if (const auto* moved = std::get_if<HomeOp>(&op)) ingest_.set_home(id, moved->home);
   if (!std::holds_alternative<FreeOp>(op)) return;
   arriving_.erase(id);
   ingest_.close(id, round);

@@ -115,6 +115,9 @@ class Worker {
   RoundReport perform(const Order& order);
 
   [[nodiscard]] const SequenceTable& table() const noexcept { return *table_; }
+  /// Whether the copies of the last order were made. Else the next one makes them, and until then
+  /// rows may be missing where the table says that they are.
+  [[nodiscard]] bool copies_made() const noexcept { return copies_made_; }
   /// The cache, for those that write rows into it while no order reads them.
   [[nodiscard]] Cache& cache() noexcept { return *cache_; }
 
@@ -138,6 +141,7 @@ class Worker {
   PoolClient& client_;
   IngestTable& ingest_;
   OrderChannel* orders_;
+  bool copies_made_ = true;
   Clock& clock_;
   std::vector<std::byte> order_bytes_;
   std::optional<SequenceTable> table_;  // empty only until the handshake

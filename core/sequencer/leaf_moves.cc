@@ -5,12 +5,14 @@
 
 #include "core/base/ceil_div.h"
 #include "core/base/error.h"
+#include "core/base/limits.h"
 #include "core/cache/leaves.h"
 
 namespace tributary {
 
-LeafMoves::LeafMoves(int layers, PoolLedger& ledger, SequenceBlocks& blocks, Order& order)
-    : ledger_(ledger), blocks_(blocks), order_(order), layers_(layers) {
+LeafMoves::LeafMoves(int layers, PoolLedger& ledger, SequenceBlocks& blocks, PendingCopies& copies,
+                     Order& order)
+    : ledger_(ledger), blocks_(blocks), copies_(copies), order_(order), layers_(layers) {
   if (layers < 1) {
     fail(ErrorCode::kInvalidArgument, "moves: {} layers, expected at least 1", layers);
   }
@@ -20,8 +22,16 @@ bool LeafMoves::moving(SequenceId id) const {
   return std::ranges::any_of(moves_, [id](const RunningMove& m) { return m.move.id == id; });
 }
 
+/// Pages of committed rows alone, which never change.
+std::int64_t LeafMoves::full_pages(const RunningMove& move) const {
+  const auto pages = std::ssize(move.from_pages);
+  if (!move.newest) return pages;
+  const std::int64_t begin = std::int64_t{move.move.first_leaf} * ledger_.table().leaf_tokens();
+  return std::min(pages, (ledger_.table().at(move.move.id).length - begin) / kPageTokens);
+}
+
 std::int64_t LeafMoves::page_copies(const RunningMove& move) const {
-  return std::ssize(move.from_pages) * layers_;
+  return full_pages(move) * layers_;
 }
 
 void LeafMoves::begin(const LeafMove& move) {
@@ -34,8 +44,14 @@ void LeafMoves::begin(const LeafMove& move) {
     fail(ErrorCode::kFailedPrecondition, "move of sequence {}: its prompt is arriving", move.id);
   }
   const std::int64_t full = s.length / table.leaf_tokens();
-  if (move.first_leaf < 0 || move.first_leaf >= move.end_leaf || move.end_leaf > full) {
-    fail(ErrorCode::kInvalidArgument, "move of leaves [{}, {}) of sequence {}: it has {} full ones",
+  const bool newest = move.first_leaf == full && move.end_leaf == full + 1 &&
+                      full < std::ssize(s.leaves) &&
+                      !s.leaves[static_cast<std::size_t>(full)].pages.empty();
+  if (!newest &&
+      (move.first_leaf < 0 || move.first_leaf >= move.end_leaf || move.end_leaf > full)) {
+    fail(ErrorCode::kInvalidArgument,
+         "move of leaves [{}, {}) of sequence {}: expected some of the {} full ones, or the one "
+         "behind them, with pages",
          move.first_leaf, move.end_leaf, move.id, full);
   }
   const auto leaves =
@@ -55,18 +71,26 @@ void LeafMoves::begin(const LeafMove& move) {
     fail(ErrorCode::kFailedPrecondition, "move of sequence {} to worker {}: it is being emptied",
          move.id, move.to);
   }
-  RunningMove running{.move = move, .from = from, .from_pages = {}, .to_pages = {}};
+  RunningMove running{
+      .move = move, .from = from, .from_pages = {}, .to_pages = {}, .newest = newest};
   for (const Leaf& leaf : leaves) {
     running.from_pages.insert(running.from_pages.end(), leaf.pages.begin(), leaf.pages.end());
   }
-  ledger_.pages().reserve(move.to, std::ssize(running.from_pages));
-  running.to_pages = ledger_.pages().take(move.to, std::ssize(running.from_pages));
+  const std::int64_t pages = std::ssize(running.from_pages);
+  if (newest) {
+    running.promised =
+        ledger_.leaf_pages(s, static_cast<std::size_t>(full), s.limit_tokens) - pages;
+  }
+  ledger_.pages().reserve(move.to, pages + running.promised);
+  running.to_pages = ledger_.pages().take(move.to, pages);
   moves_.push_back(std::move(running));
 }
 
 std::int64_t LeafMoves::order_copies(std::int64_t most) {
   std::int64_t count = 0;
+  std::vector<RunningMove> rest;
   for (RunningMove& move : moves_) {
+    if (move.newest) take_new_pages(move);
     for (; count < most && move.ordered < page_copies(move); ++move.ordered, ++count) {
       const auto page = static_cast<std::size_t>(move.ordered / layers_);
       order_.copies.push_back({.from = move.from,
@@ -75,8 +99,47 @@ std::int64_t LeafMoves::order_copies(std::int64_t most) {
                                .to_page = move.to_pages[page],
                                .layer = static_cast<std::int32_t>(move.ordered % layers_)});
     }
+    if (count < most && has_arrived(move)) {
+      count += copy_last_pages(move);
+      complete(move);
+    } else {
+      rest.push_back(std::move(move));
+    }
   }
+  moves_ = std::move(rest);
   return count;
+}
+
+/// The leaf has grown: as many pages more at the target, out of what is reserved there.
+void LeafMoves::take_new_pages(RunningMove& move) {
+  const Sequence& s = ledger_.table().at(move.move.id);
+  const auto& pages = s.leaves[static_cast<std::size_t>(move.move.first_leaf)].pages;
+  const std::int64_t more = std::ssize(pages) - std::ssize(move.from_pages);
+  if (more == 0) return;
+  const auto taken = ledger_.pages().take(move.move.to, more);
+  move.to_pages.insert(move.to_pages.end(), taken.begin(), taken.end());
+  move.from_pages = pages;
+  move.promised -= more;
+}
+
+/// Whether nothing but the last pages of a newest leaf is left to copy, and they can be.
+bool LeafMoves::has_arrived(const RunningMove& move) const {
+  if (!move.newest || move.copied < page_copies(move)) return false;
+  const auto last = std::span(move.from_pages).subspan(static_cast<std::size_t>(full_pages(move)));
+  return std::ranges::none_of(
+      last, [&](std::int32_t page) { return copies_.is_copied_to(move.from, page); });
+}
+
+/// Rows of an open step among them: what its layers have written so far.
+std::int64_t LeafMoves::copy_last_pages(const RunningMove& move) {
+  const auto full = static_cast<std::size_t>(full_pages(move));
+  for (std::size_t i = full; i < move.from_pages.size(); ++i) {
+    copies_.add({.from = move.from,
+                 .from_page = move.from_pages[i],
+                 .to = move.move.to,
+                 .to_page = move.to_pages[i]});
+  }
+  return std::ssize(move.from_pages) * layers_ - page_copies(move);
 }
 
 void LeafMoves::order_taken() {
@@ -93,7 +156,7 @@ void LeafMoves::order_ended(bool ok) {
     }
     if (!ok && ended > 0) {
       cancelled(move);
-    } else if (move.copied == page_copies(move)) {
+    } else if (!move.newest && move.copied == page_copies(move)) {
       complete(move);
     } else {
       rest.push_back(std::move(move));
@@ -110,10 +173,17 @@ void LeafMoves::cancel(SequenceId id) {
   moves_.erase(found);
 }
 
+void LeafMoves::cancel_newest(SequenceId id) {
+  const bool moves = std::ranges::any_of(
+      moves_, [id](const RunningMove& m) { return m.move.id == id && m.newest; });
+  if (moves) cancel(id);
+}
+
 void LeafMoves::complete(const RunningMove& move) {
   ledger_.decide(MoveOp{move.move.id, move.move.first_leaf, move.move.to, move.to_pages});
   blocks_.moved(move.move.id, move.move.first_leaf, move.move.to, move.to_pages);
   ledger_.pages().release(move.from, move.from_pages);
+  ledger_.pages().unreserve(move.from, move.promised);  // those of `to` are the sequence's now
   ++totals_.completed;
 }
 
@@ -123,6 +193,7 @@ void LeafMoves::cancelled(const RunningMove& move) {
     return copy.to == move.move.to && std::ranges::count(move.to_pages, copy.to_page) > 0;
   });
   ledger_.pages().release(move.move.to, move.to_pages);
+  ledger_.pages().unreserve(move.move.to, move.promised);
   ++totals_.cancelled;
 }
 
@@ -169,14 +240,27 @@ void LeafMoves::drain_worker(std::int32_t worker, bool drain) {
   for (const SequenceId id : arriving) cancel(id);
 }
 
-std::vector<const Sequence*> LeafMoves::movable(bool of_any_policy) const {
+std::vector<const Sequence*> LeafMoves::movable() const {
   std::vector<const Sequence*> movable;
   for (const SequenceId id : ledger_.with_full_leaves()) {
     const PoolLedger::Running& sequence = ledger_.running().at(id);
-    if (sequence.spread != SpreadPolicy::kAuto && !of_any_policy) continue;
-    if (sequence.arriving || moving(id)) continue;
+    if (sequence.spread != SpreadPolicy::kAuto || sequence.arriving || moving(id)) continue;
     movable.push_back(&ledger_.table().at(id));
   }
+  return movable;
+}
+
+std::vector<const Sequence*> LeafMoves::movable_from(std::int32_t worker) const {
+  std::vector<const Sequence*> movable;
+  if (ledger_.pools()[static_cast<std::size_t>(worker)].used() == 0) return movable;
+  for (const auto& [id, sequence] : ledger_.running()) {
+    const Sequence& s = ledger_.table().at(id);
+    const bool has_rows = std::ranges::any_of(s.leaves, [worker](const Leaf& leaf) {
+      return leaf.owner == worker && !leaf.pages.empty();
+    });
+    if (has_rows && !sequence.arriving && !moving(id)) movable.push_back(&s);
+  }
+  std::ranges::sort(movable, {}, &Sequence::id);
   return movable;
 }
 

@@ -62,8 +62,15 @@ void MoveSchedule::prepare(Time now) {
   // else be paid in every round.
   if (moves_.running().empty() || credit_ < most_credit()) return;
   const auto page_copy = static_cast<double>(config_.page_copy_bytes);
-  const auto affordable = static_cast<std::int64_t>(credit_ / page_copy);
-  const double bytes = page_copy * static_cast<double>(moves_.order_copies(affordable));
+  auto affordable = static_cast<std::int64_t>(credit_ / page_copy);
+  std::int64_t copies = 0;
+  for (bool begun = true; begun && affordable > 0;) {
+    const std::int64_t more = moves_.order_copies(affordable);
+    affordable -= more;
+    copies += more;
+    begun = affordable > 0 && begin_next();  // short ones share an order
+  }
+  const double bytes = page_copy * static_cast<double>(copies);
   credit_ -= bytes;
   ordered_ += bytes;
 }
@@ -114,19 +121,27 @@ MovePlan MoveSchedule::drain() const {
   for (std::int32_t w = 0; std::cmp_less(w, ledger_.pools().size()); ++w) {
     if (!ledger_.draining(w)) continue;
     MovePlan moves =
-        plan_drain(w, moves_.movable(true), ledger_.load(), ledger_.placement().prices());
+        plan_drain(w, moves_.movable_from(w), ledger_.load(), ledger_.placement().prices());
     if (!moves.empty()) return moves;
   }
   return {};
 }
 
-/// A plan is as old as its first moves take: what no longer fits is left out.
-void MoveSchedule::begin_next() {
-  while (moves_.running().empty() && !planned_.empty()) {
+/// A plan is as old as its first moves take: what no longer fits is left out. Returns whether a
+/// move has begun.
+bool MoveSchedule::begin_next() {
+  bool begun = false;
+  while (!begun && !planned_.empty()) {
     const LeafMove move = planned_.front();
+    // A sequence has one at a time.
+    if (std::ranges::any_of(moves_.running(),
+                            [&](const RunningMove& m) { return m.move.id == move.id; })) {
+      break;
+    }
     planned_.pop_front();
     try {
       moves_.begin(move);
+      begun = true;
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInternal) throw;
       // Has ended, or no pages: the next one.
@@ -134,6 +149,7 @@ void MoveSchedule::begin_next() {
   }
   // At the end of a plan the next may be due: what it gained may make room for more.
   if (planned_.empty() && !moves_.running().empty()) planned_at_ = {};
+  return begun;
 }
 
 Time MoveSchedule::next_event() const {

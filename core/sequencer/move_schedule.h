@@ -27,8 +27,8 @@ class MoveSchedule {
   /// `sequencer` outlives the schedule. Throws kInvalidArgument for values out of range.
   MoveSchedule(const MoveScheduleConfig& config, Sequencer& sequencer);
 
-  /// Begins a move if none is under way, of a plan that is made when there is none, and orders
-  /// copies of it.
+  /// Begins moves, of a plan that is made when there is none and none is under way, and orders as
+  /// many copies of them as an order may hold.
   void prepare(Time now);
   /// How long the copies of the last order took, on the slowest worker (RoundReport): later orders
   /// hold no more than takes a few milliseconds, and all of them no more than takes a fifth of the
@@ -42,7 +42,7 @@ class MoveSchedule {
   void earn(Time now);
   [[nodiscard]] double most_credit() const;
   [[nodiscard]] double rate() const;
-  void begin_next();
+  bool begin_next();
   void plan(Time now);
   [[nodiscard]] MovePlan drain() const;
 

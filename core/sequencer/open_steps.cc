@@ -8,23 +8,9 @@
 #include "core/base/error.h"
 #include "core/base/limits.h"
 #include "core/cache/leaves.h"
+#include "core/sequencer/drain.h"
 
 namespace tributary {
-
-/// Chooses a worker for a leaf that opens and is reserved on one that gets no more: the home, or
-/// the worker with the most pages; `reserved` where nobody has them.
-std::int32_t OpenSteps::beside_drained(std::int32_t reserved, std::int32_t home,
-                                       std::int64_t pages) const {
-  const auto available = [&](std::int32_t w) {
-    return ledger_.load().workers()[static_cast<std::size_t>(w)].available_pages;
-  };
-  if (available(home) >= pages) return home;
-  std::int32_t best = reserved;
-  for (std::int32_t w = 0; std::cmp_less(w, ledger_.pools().size()); ++w) {
-    if (available(w) >= pages && (best == reserved || available(w) > available(best))) best = w;
-  }
-  return best;
-}
 
 /// Chooses the owner of a leaf that opens now, and moves the reservation there.
 std::int32_t OpenSteps::place_leaf(const Sequence& s, std::size_t leaf) {
@@ -37,7 +23,7 @@ std::int32_t OpenSteps::place_leaf(const Sequence& s, std::size_t leaf) {
   const std::int64_t pages = ledger_.leaf_pages(s, leaf, s.limit_tokens);
   std::int32_t owner = ledger_.placement().place_leaf(
       reserved, pages, s.home, spread, ledger_.running().at(s.id).spread, ledger_.load());
-  if (ledger_.draining(owner)) owner = beside_drained(owner, s.home, pages);
+  if (ledger_.draining(owner)) owner = beside_drained(ledger_, owner, s.home, pages);
   if (owner != reserved) {
     ledger_.pages().reserve(owner, pages);
     ledger_.pages().unreserve(reserved, pages);

@@ -46,8 +46,6 @@ class OpenSteps {
   void withdraw(SequenceId id);
   void grow(const Sequence& s, std::int64_t length);
   [[nodiscard]] std::int32_t place_leaf(const Sequence& s, std::size_t leaf);
-  [[nodiscard]] std::int32_t beside_drained(std::int32_t reserved, std::int32_t home,
-                                            std::int64_t pages) const;
 
   PoolLedger& ledger_;
   Order& order_;

@@ -11,7 +11,16 @@
 namespace tributary {
 namespace {
 
-enum class Kind : std::uint8_t { kAdmit, kExtend, kCommit, kTruncate, kFree, kMove, kRaiseLimit };
+enum class Kind : std::uint8_t {
+  kAdmit,
+  kExtend,
+  kCommit,
+  kTruncate,
+  kFree,
+  kMove,
+  kRaiseLimit,
+  kHome
+};
 
 void encode(const AdmitOp& op, ByteWriter& out) {
   const Sequence& s = op.sequence;
@@ -71,6 +80,12 @@ void encode(const TruncateOp& op, ByteWriter& out) {
 void encode(const FreeOp& op, ByteWriter& out) {
   out.value(Kind::kFree);
   out.value(op.id);
+}
+
+void encode(const HomeOp& op, ByteWriter& out) {
+  out.value(Kind::kHome);
+  out.value(op.id);
+  out.value(op.home);
 }
 
 void encode(const TableOp& op, ByteWriter& out) {
@@ -137,6 +152,13 @@ TruncateOp decode_truncate(ByteReader& in) {
   return op;
 }
 
+HomeOp decode_home(ByteReader& in) {
+  HomeOp op;
+  op.id = in.value<SequenceId>();
+  op.home = in.value<std::int32_t>();
+  return op;
+}
+
 TableOp decode_op(ByteReader& in) {
   const auto kind = in.value<Kind>();
   switch (kind) {
@@ -154,9 +176,11 @@ TableOp decode_op(ByteReader& in) {
       return decode_move(in);
     case Kind::kRaiseLimit:
       return decode_raise_limit(in);
+    case Kind::kHome:
+      return decode_home(in);
   }
   fail(ErrorCode::kMalformedInput, "order: operation kind is {}, expected 0 .. {}",
-       static_cast<int>(kind), static_cast<int>(Kind::kRaiseLimit));
+       static_cast<int>(kind), static_cast<int>(Kind::kHome));
 }
 
 }  // namespace

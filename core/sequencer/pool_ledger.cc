@@ -90,7 +90,8 @@ void PoolLedger::count_placements(const TableOp& op) {
     }
   } else if (const auto* extend = std::get_if<ExtendOp>(&op)) {
     const Sequence& s = table_.at(extend->id);
-    const bool opens = s.leaves[static_cast<std::size_t>(extend->leaf)].pages.empty();
+    const bool opens =
+        s.leaves[static_cast<std::size_t>(extend->leaf)].pages.empty() && !extend->pages.empty();
     if (opens && extend->leaf > 0) ++placements_;
   }
 }

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "core/placement/placement.h"
+#include "core/sequencer/drain.h"
 #include "core/sequencer/leaf_moves.h"
 #include "core/sequencer/open_steps.h"
 #include "core/sequencer/order.h"
+#include "core/sequencer/pending_copies.h"
 #include "core/sequencer/pool_ledger.h"
 #include "core/sequencer/sequence_blocks.h"
 #include "core/sequencer/sequencer_options.h"
@@ -36,6 +39,12 @@ class Sequencer {
   [[nodiscard]] const OpenSteps& steps() const noexcept { return steps_; }
   [[nodiscard]] LeafMoves& moves() noexcept { return moves_; }
   [[nodiscard]] const LeafMoves& moves() const noexcept { return moves_; }
+  /// Pages whose rows wait for the next order.
+  [[nodiscard]] const PendingCopies& copies() const noexcept { return copies_; }
+  /// Decides what leaves workers that are being emptied without a copy, see Drain.
+  [[nodiscard]] bool give_away(const std::function<bool(SequenceId)>& is_busy) {
+    return drain_.give_away(is_busy);
+  }
   /// The outcome of all decisions.
   [[nodiscard]] const PoolLedger& ledger() const noexcept { return ledger_; }
 
@@ -48,9 +57,11 @@ class Sequencer {
   Order order_;  // its number is that of the next one to be taken
   PoolLedger ledger_;
   SequenceBlocks blocks_;
+  PendingCopies copies_;
   OpenSteps steps_;
   LeafMoves moves_;
   Sequences sequences_;
+  Drain drain_;
 };
 
 }  // namespace tributary

@@ -41,14 +41,15 @@ std::int64_t pages_of(const AdmitRequest& request) {
 
 }  // namespace
 
-Sequences::Sequences(std::uint32_t incarnation, int layers, PoolLedger& ledger,
-                     SequenceBlocks& blocks, const OpenSteps& steps, LeafMoves& moves, Order& order)
+Sequences::Sequences(std::uint32_t incarnation, PoolLedger& ledger, SequenceBlocks& blocks,
+                     const OpenSteps& steps, LeafMoves& moves, PendingCopies& copies,
+                     const Order& order)
     : incarnation_(incarnation),
-      layers_(layers),
       ledger_(ledger),
       blocks_(blocks),
       steps_(steps),
       moves_(moves),
+      copies_(copies),
       order_(order),
       page_waits_(ledger.load().pages_per_worker()) {}
 
@@ -142,9 +143,11 @@ std::optional<SequenceId> Sequences::admit(const AdmitRequest& request, const Ad
     const int leaf_tokens = ledger_.table().leaf_tokens();
     const Leaf& leaf = s.leaves[static_cast<std::size_t>(s.present_tokens / leaf_tokens)];
     const std::int64_t row = s.present_tokens % leaf_tokens;
-    copy_page(leaf.owner, begun->copied_page,
-              leaf.pages[static_cast<std::size_t>(row / kPageTokens)],
-              static_cast<std::int32_t>(row % kPageTokens));
+    copies_.add({.from = leaf.owner,
+                 .from_page = begun->copied_page,
+                 .to = leaf.owner,
+                 .to_page = leaf.pages[static_cast<std::size_t>(row / kPageTokens)],
+                 .rows = static_cast<std::int32_t>(row % kPageTokens)});
   }
   const SequenceId id = s.id;
   ledger_.begin(std::move(s), begun->spread);
@@ -198,7 +201,7 @@ void Sequences::check_parent(const AdmitRequest& request, std::int64_t tag) cons
   const int leaf_tokens = ledger_.table().leaf_tokens();
   const Leaf& leaf = s.leaves[static_cast<std::size_t>((parent.length - 1) / leaf_tokens)];
   const auto page = static_cast<std::size_t>((parent.length - 1) % leaf_tokens / kPageTokens);
-  if (is_copied_to(leaf.owner, leaf.pages[page])) {
+  if (copies_.is_copied_to(leaf.owner, leaf.pages[page])) {
     fail(ErrorCode::kUnavailable, "request {}: fork of sequence {}, whose last rows are copied",
          tag, parent.id);
   }
@@ -295,6 +298,7 @@ bool Sequences::raise_limit(SequenceId id, std::int64_t limit_tokens) {
       ledger_.leaf_pages(s, s.leaves.size() - 1, s.limit_tokens);
   auto owners = owners_of_more(s, limit_tokens, last);
   if (!owners) return false;
+  moves_.cancel_newest(id);  // it took room for the limit of before
   const std::size_t leaves = s.leaves.size();
   ledger_.pages().reserve(s.leaves.back().owner, last);
   ledger_.decide(RaiseLimitOp{id, limit_tokens, std::move(*owners)});
@@ -315,7 +319,8 @@ void Sequences::truncate(SequenceId id, std::int64_t length) {
   // Pages that others go on to use are not given back: as many others are promised for them.
   std::map<std::int32_t, std::int32_t> left_to_others;
   const auto is_shared = [&](const Leaf& leaf, std::int32_t page) {
-    return ledger_.pools()[static_cast<std::size_t>(leaf.owner)].reference_count(page) > 1;
+    const int own = copies_.is_copied_to(leaf.owner, page) ? 2 : 1;
+    return ledger_.pools()[static_cast<std::size_t>(leaf.owner)].reference_count(page) > own;
   };
   const auto kept_of = [&](std::size_t leaf) {
     return static_cast<std::size_t>(ledger_.leaf_pages(s, leaf, length));
@@ -334,7 +339,8 @@ void Sequences::truncate(SequenceId id, std::int64_t length) {
   };
   const auto must_copy = [&](const Leaf& leaf) {
     const std::int32_t page = leaf.pages[kept_of(last) - 1];
-    return !is_copied_to(leaf.owner, page) && (is_shared(leaf, page) || is_named(leaf, page));
+    return !copies_.is_copied_to(leaf.owner, page) &&
+           (is_shared(leaf, page) || is_named(leaf, page));
   };
   const bool copies = length % kPageTokens != 0 && length < s.length && must_copy(s.leaves[last]);
   if (copies) ++left_to_others[s.leaves[last].owner];
@@ -351,6 +357,7 @@ void Sequences::truncate(SequenceId id, std::int64_t length) {
     const Leaf& leaf = s.leaves[i];
     if (kept_of(i) >= leaf.pages.size()) continue;
     const auto dropped = std::span(leaf.pages).subspan(kept_of(i));
+    for (const std::int32_t page : dropped) copies_.drop(leaf.owner, page);
     ledger_.pages().release(leaf.owner, dropped);
     ledger_.pages().reserve(leaf.owner, std::ssize(dropped));
   }
@@ -360,47 +367,14 @@ void Sequences::truncate(SequenceId id, std::int64_t length) {
     const std::int32_t page = s.leaves[last].pages[kept_of(last) - 1];
     ledger_.pages().reserve(worker, 1);
     op.copied_page = ledger_.pages().take(worker, 1).front();
-    copy_page(worker, page, op.copied_page, static_cast<std::int32_t>(length % kPageTokens));
+    copies_.add({.from = worker,
+                 .from_page = page,
+                 .to = worker,
+                 .to_page = op.copied_page,
+                 .rows = static_cast<std::int32_t>(length % kPageTokens)});
     ledger_.pages().release(worker, std::span(&page, 1));
   }
   ledger_.decide(op);
-}
-
-void Sequences::copy_page(std::int32_t worker, std::int32_t from, std::int32_t to,
-                          std::int32_t rows) {
-  copying_.push_back({worker, from, to, rows});
-  for (const std::int32_t page : {from, to}) ledger_.pages().share(worker, std::span(&page, 1));
-}
-
-/// Whether a page waits for rows of another one.
-bool Sequences::is_copied_to(std::int32_t worker, std::int32_t page) const {
-  return std::ranges::any_of(copying_,
-                             [&](const Copying& c) { return c.worker == worker && c.to == page; });
-}
-
-void Sequences::order_taken() {
-  taken_ = copying_.size();
-  for (const Copying& c : copying_) {
-    for (std::int32_t layer = 0; layer < layers_; ++layer) {
-      order_.copies.push_back({.from = c.worker,
-                               .from_page = c.from,
-                               .to = c.worker,
-                               .to_page = c.to,
-                               .layer = layer,
-                               .rows = c.rows});
-    }
-  }
-}
-
-void Sequences::order_ended(bool ok) {
-  const std::size_t copied = ok ? taken_ : 0;
-  for (const Copying& c : std::span(copying_).first(copied)) {
-    for (const std::int32_t page : {c.from, c.to}) {
-      ledger_.pages().release(c.worker, std::span(&page, 1));
-    }
-  }
-  copying_.erase(copying_.begin(), copying_.begin() + static_cast<std::ptrdiff_t>(copied));
-  taken_ = 0;
 }
 
 /// Gives back all pages of a sequence, those still promised to it, and its blocks.

@@ -14,6 +14,7 @@
 #include "core/sequencer/open_steps.h"
 #include "core/sequencer/order.h"
 #include "core/sequencer/page_waits.h"
+#include "core/sequencer/pending_copies.h"
 #include "core/sequencer/pool_ledger.h"
 #include "core/sequencer/sequence_blocks.h"
 
@@ -29,9 +30,9 @@ struct AdmitAs {
 
 class Sequences {
  public:
-  /// `incarnation`: upper half of sequence ids; `layers` of a page. All others outlive it.
-  Sequences(std::uint32_t incarnation, int layers, PoolLedger& ledger, SequenceBlocks& blocks,
-            const OpenSteps& steps, LeafMoves& moves, Order& order);
+  /// `incarnation`: upper half of sequence ids. All others outlive it.
+  Sequences(std::uint32_t incarnation, PoolLedger& ledger, SequenceBlocks& blocks,
+            const OpenSteps& steps, LeafMoves& moves, PendingCopies& copies, const Order& order);
 
   /// Reserves the pages for the whole request and places it; its prompt's rows come from outside
   /// (IngestTable). Moves that hold pages it needs are cancelled. No value: no room now, try again
@@ -66,11 +67,6 @@ class Sequences {
   /// kInvalidArgument, kFailedPrecondition while the sequence is in an open step, kPoolFull where
   /// there is no room to promise it as many pages again as it leaves to others.
   void truncate(SequenceId id, std::int64_t length);
-  /// The order is about to be executed.
-  void order_taken();
-  /// It has ended on all ranks, and succeeded or not: pages that it should have copied are copied
-  /// by the next one then.
-  void order_ended(bool ok);
   /// Throws kNotFound, kFailedPrecondition while the sequence is in an open step.
   void free(SequenceId id);
   /// As free(), but the pages stay out of use until release_closed(): transfers into them may be
@@ -80,8 +76,6 @@ class Sequences {
   void release_closed(std::uint64_t drained_round);
   /// Sequences that were closed and not released.
   [[nodiscard]] std::size_t closing() const noexcept { return closed_.size(); }
-  /// Pages that are to be copied, or are in the order that is executed.
-  [[nodiscard]] std::size_t copying() const noexcept { return copying_.size(); }
 
  private:
   /// A new sequence with the pages that it shares; to their owners the rest is added.
@@ -99,31 +93,22 @@ class Sequences {
   [[nodiscard]] std::optional<std::vector<std::int32_t>> owners_of_more(const Sequence& s,
                                                                         std::int64_t limit_tokens,
                                                                         std::int64_t last) const;
-  [[nodiscard]] bool is_copied_to(std::int32_t worker, std::int32_t page) const;
-  void copy_page(std::int32_t worker, std::int32_t from, std::int32_t to, std::int32_t rows);
   void release_pages(const Sequence& s);
   void end(SequenceId id);
 
   std::uint32_t incarnation_;
-  int layers_;
   PoolLedger& ledger_;
   SequenceBlocks& blocks_;
   const OpenSteps& steps_;
   LeafMoves& moves_;
-  Order& order_;
+  PendingCopies& copies_;
+  const Order& order_;
   PageWaits page_waits_;
   struct Closed {
     std::uint64_t round = 0;  // of the order that ended it
     Sequence sequence;
   };
   std::deque<Closed> closed_;  // not released, by round
-  /// Rows of a page that others use are copied to one of a sequence. Both pages stay used until an
-  /// order has succeeded.
-  struct Copying {
-    std::int32_t worker = 0, from = 0, to = 0, rows = 0;
-  };
-  std::vector<Copying> copying_;
-  std::size_t taken_ = 0;  // of them are in the order that is executed
   std::uint32_t counter_ = 0;
 };
 

@@ -140,17 +140,18 @@ void SimulatedPool::move(double now_s) {
                   (near ? cost.costs.all_to_all_byte_ns : cost.costs.network_byte_ns);
     }
     copy_us_ += order_us;
-    std::optional<Sequence> before;
+    std::vector<Sequence> before;  // their moves end
     for (const RunningMove& move : sequencer_.moves().running()) {
       if (move.taken < std::ssize(move.from_pages) * cost.layers) continue;
-      before = sequencer_.ledger().table().at(move.move.id);
+      before.push_back(sequencer_.ledger().table().at(move.move.id));
     }
     sequencer_.order_ended(true);
     move_schedule_.order_ended(order_us);
-    if (!before) continue;
-    const std::int64_t keys = rows(*before);
-    clock_.remove(*before, keys);
-    clock_.add(sequencer_.ledger().table().at(before->id), keys);
+    for (const Sequence& s : before) {
+      const std::int64_t keys = rows(s);
+      clock_.remove(s, keys);
+      clock_.add(sequencer_.ledger().table().at(s.id), keys);
+    }
   }
 }
 

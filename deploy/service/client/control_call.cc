@@ -77,6 +77,8 @@ void receive(WorkerCall& call, const ControlMessage& message,
       }
       outcome.epoch = item.epoch;
       outcome.length = item.length;
+      const auto workers = requests[message.requests[i]].sequence->addresses.size();
+      if (item.home >= 0 && std::cmp_less(item.home, workers)) outcome.home = item.home;
     }
   }
 }
@@ -89,6 +91,7 @@ std::vector<ControlOutcome> control(WorkerConnections& connections,
   std::vector<ControlOutcome> outcomes(requests.size());
   WorkerCall call(connections, deadline);
   for (std::size_t i = 0; i < requests.size(); ++i) {
+    outcomes[i].home = requests[i].sequence->home;
     outcomes[i].status = status_of([&] {
       const std::string& home = home_address(*requests[i].sequence);
       call.check(home, *requests[i].sequence).throw_if_error();

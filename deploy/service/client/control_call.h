@@ -24,6 +24,7 @@ struct ControlOutcome {
   Status status;
   std::uint32_t epoch = 0;
   std::int64_t length = 0;
+  std::int32_t home = 0;  // the sequence's, as far as is known now
 };
 /// Sends all requests before it waits for any answer. Returns one outcome per request, in order,
 /// and never throws: a handle without a home, a lost worker and a worker's refusal are outcomes of

@@ -121,8 +121,7 @@ class LayerCall {
         items_(items),
         layer_(layer),
         deadline_(deadline),
-        clock_(connections.clock()),
-        number_(connections.next_number()),
+        connections_(connections),
         call_(connections, deadline) {
     for (std::size_t i = 0; i < items.size(); ++i) {
       check(items[i], mode, layer);
@@ -131,23 +130,36 @@ class LayerCall {
         failed_.push_back({i, std::move(good)});
         continue;
       }
-      const std::string& home = home_address(*items[i].sequence);
-      if (Status right = call_.check(home, *items[i].sequence); !right.ok()) {
-        failed_.push_back({i, std::move(right)});
-        continue;
-      }
-      by_home_[home].push_back(i);
+      static_cast<void>(home_address(*items[i].sequence));
+      left_.push_back(i);
     }
   }
 
+  /// Again for those whose home has moved meanwhile, until the deadline.
   void run() {
-    for (auto& [address, indices] : by_home_) split(address, indices);
-    for (LayerMessage& message : messages_) send(message);
-    for (const LayerMessage& message : messages_) receive(message);
+    while (!left_.empty()) {
+      number_ = connections_.next_number();
+      by_home_.clear();
+      pool_messages_.clear();
+      messages_.clear();
+      for (const std::size_t i : std::exchange(left_, {})) find_home(i);
+      for (auto& [address, indices] : by_home_) split(address, indices);
+      for (LayerMessage& message : messages_) send(message);
+      for (const LayerMessage& message : messages_) receive(message);
+    }
     throw_if_failed(std::move(failed_));
   }
 
  private:
+  void find_home(std::size_t item) {
+    Status right = status_of([&] {
+      const std::string& home = home_address(*items_[item].sequence);
+      call_.check(home, *items_[item].sequence).throw_if_error();
+      by_home_[home].push_back(item);
+    });
+    if (!right.ok()) failed_.push_back({item, std::move(right)});
+  }
+
   [[nodiscard]] wire::TokenBytes bytes_of(std::size_t item) const {
     return wire::token_bytes(items_[item].sequence->shape, mode_);
   }
@@ -183,11 +195,12 @@ class LayerCall {
     }
     std::uint32_t crc = 0;
     for (const std::span<const std::byte> piece : payload) crc = wire::crc32c(piece, crc);
-    wire::LayerRequest round{.deadline_us = microseconds_left(deadline_, clock_.now()),
-                             .mode = mode_,
-                             .crc32c = crc,
-                             .part = part,
-                             .items = {}};
+    wire::LayerRequest round{
+        .deadline_us = microseconds_left(deadline_, connections_.clock().now()),
+        .mode = mode_,
+        .crc32c = crc,
+        .part = part,
+        .items = {}};
     std::vector<Greeting> greetings;
     for (const std::size_t i : indices) {
       const SequenceHandle& sequence = *items_[i].sequence;
@@ -235,7 +248,7 @@ class LayerCall {
         continue;
       }
       const ErrorCode code = round->items[k];
-      if (code == ErrorCode::kOk) continue;
+      if (code == ErrorCode::kOk || follow(message.items[k], k, *round)) continue;
       const std::string_view words =
           std::exchange(told, true) ? error_code_name(code) : std::string_view(round->message);
       failed_.push_back(
@@ -244,12 +257,38 @@ class LayerCall {
     }
   }
 
+  /// Whether the item's home has moved: it is asked next, if there is time.
+  bool follow(std::size_t item, std::size_t place, const wire::LayerReply& reply) {
+    const auto moved = std::ranges::find(reply.moved, place, &wire::LayerReply::Moved::item);
+    if (moved == reply.moved.end()) return false;
+    SequenceHandle& sequence = *items_[item].sequence;
+    if (moved->home < 0 || std::cmp_greater_equal(moved->home, sequence.addresses.size())) {
+      failed_.push_back({item,
+                         {ErrorCode::kMalformedInput,
+                          fmt::format("sequence {} went to worker {}, its pool has {}", sequence.id,
+                                      moved->home, sequence.addresses.size())}});
+      return true;
+    }
+    sequence.home = moved->home;
+    if (deadline_.expired(connections_.clock().now())) {
+      failed_.push_back({item,
+                         {ErrorCode::kDeadlineExceeded,
+                          fmt::format("sequence {} went to worker {}, which was not asked before "
+                                      "the deadline",
+                                      sequence.id, sequence.home)}});
+    } else {
+      left_.push_back(item);
+    }
+    return true;
+  }
+
   wire::LayerMode mode_;
   std::span<const LayerItem> items_;
   int layer_;
   Deadline deadline_;
-  const Clock& clock_;
-  std::uint64_t number_;
+  WorkerConnections& connections_;
+  std::uint64_t number_ = 0;
+  std::vector<std::size_t> left_;  // items that are to be sent
   std::map<std::string, std::vector<std::size_t>> by_home_;
   std::map<std::string_view, std::uint16_t> pool_messages_;
   std::vector<LayerMessage> messages_;

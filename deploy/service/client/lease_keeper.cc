@@ -71,7 +71,7 @@ void LeaseKeeper::renew(std::unique_lock<std::mutex>& lock) {
       control(connections_, requests, Deadline::after(round.began, round.patience));
   lock.lock();
   for (std::size_t i = 0; i < round.due.size(); ++i) {
-    table_.answered(round.due[i], outcomes[i].status.code(), round.began);
+    table_.answered(round.due[i], outcomes[i].status.code(), outcomes[i].home, round.began);
   }
 }
 

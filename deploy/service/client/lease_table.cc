@@ -57,12 +57,13 @@ LeaseTable::Round LeaseTable::take_due(Time now) {
   return round;
 }
 
-void LeaseTable::answered(const Renewal& renewal, ErrorCode code, Time began) {
+void LeaseTable::answered(const Renewal& renewal, ErrorCode code, std::int32_t home, Time began) {
   const auto found = kept_.find(key_of(renewal.sequence));
   if (found == kept_.end()) return;
   Kept& kept = found->second;
   if (code == ErrorCode::kOk) {
     kept.confirmed = true;
+    kept.sequence.home = home;
   } else if (code == ErrorCode::kNotFound || code == ErrorCode::kPoolLost ||
              code == ErrorCode::kPermissionDenied) {
     kept_.erase(found);

@@ -41,9 +41,9 @@ class LeaseTable {
   };
   /// The renewals that are due at `now`, or within a fifth of their period.
   [[nodiscard]] Round take_due(Time now);
-  /// The answer to one renewal of a round. A sequence that its pool no longer knows is forgotten:
-  /// the next call for it reports what happened.
-  void answered(const Renewal& renewal, ErrorCode code, Time began);
+  /// The answer to one renewal of a round: `home` is the sequence's now. A sequence that its pool
+  /// no longer knows is forgotten: the next call for it reports what happened.
+  void answered(const Renewal& renewal, ErrorCode code, std::int32_t home, Time began);
 
  private:
   struct Kept {

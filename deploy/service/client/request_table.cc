@@ -52,7 +52,7 @@ bool RequestTable::repeats(const Request& request, const WorkerReply& reply, Tim
     message = pull->outcome.message;
     if (code != ErrorCode::kPoolFull) return false;
   } else if (const auto* layer = std::get_if<wire::LayerReply>(&reply)) {
-    if (layer->items.empty()) return false;
+    if (layer->items.empty() || !layer->moved.empty()) return false;
     code = layer->items.front();
     message = layer->message;
     const auto same = [code](ErrorCode other) { return other == code; };

@@ -331,6 +331,7 @@ void TierClient::extend(SequenceHandle& sequence, std::int64_t max_new_tokens,
       control(impl_->connections(), std::span(&request, 1), impl_->deadline(deadline));
   outcomes.front().status.throw_if_error();
   sequence.max_new_tokens = std::max(sequence.max_new_tokens, max_new_tokens);
+  sequence.home = outcomes.front().home;
   impl_->changed(sequence);
 }
 
@@ -384,6 +385,7 @@ void TierClient::commit(std::span<SequenceHandle* const> sequences,
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     if (outcomes[i].status.ok()) {
       sequences[i]->length = outcomes[i].length;
+      sequences[i]->home = outcomes[i].home;
     } else {
       failed.push_back({i, outcomes[i].status});
     }
@@ -400,6 +402,7 @@ void TierClient::truncate(SequenceHandle& sequence, std::int64_t length,
   outcomes.front().status.throw_if_error();
   sequence.epoch = outcomes.front().epoch;
   sequence.length = outcomes.front().length;
+  sequence.home = outcomes.front().home;
   impl_->changed(sequence);
 }
 

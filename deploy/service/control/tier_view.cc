@@ -6,6 +6,10 @@ namespace {
 
 constexpr double kSilentSeconds = 1;
 
+bool is_empty(const Heartbeat::Worker& worker) {
+  return worker.pages_used == 0 && worker.pages_reserved == 0 && worker.homes == 0;
+}
+
 }  // namespace
 
 std::string_view worker_state_name(WorkerState state) noexcept {
@@ -14,6 +18,8 @@ std::string_view worker_state_name(WorkerState state) noexcept {
       return "serving";
     case WorkerState::kDraining:
       return "draining";
+    case WorkerState::kDrained:
+      return "drained";
     case WorkerState::kLost:
       return "lost";
     case WorkerState::kSilent:
@@ -35,6 +41,8 @@ std::vector<WorkerView> workers_of(const Pool& pool, Time now) {
       worker.state = WorkerState::kLost;
     } else if (worker_age > kSilentSeconds) {
       worker.state = WorkerState::kSilent;
+    } else if (worker.beat.draining && is_empty(worker.beat)) {
+      worker.state = WorkerState::kDrained;
     } else if (pool.state == PoolState::kDraining || worker.beat.draining) {
       worker.state = WorkerState::kDraining;
     }

@@ -170,11 +170,20 @@ struct LayerRequest {
 };
 struct LayerReply {
   static constexpr MessageType kType = MessageType::kLayerReply;
+  /// An item that failed because another worker is the home of its sequence now.
+  struct Moved {
+    std::uint32_t item = 0;
+    std::int32_t home = 0;
+    static void fields(auto& archive, auto& m) { archive(m.item, m.home); }
+  };
   std::uint64_t request = 0;
   std::uint32_t crc32c = 0;
   std::vector<ErrorCode> items;  // as many as the request had
   std::string message;           // about the first failure; at most wire::kMaxText bytes travel
-  static void fields(auto& archive, auto& m) { archive(m.request, m.crc32c, m.items, m.message); }
+  std::vector<Moved> moved = {};
+  static void fields(auto& archive, auto& m) {
+    archive(m.request, m.crc32c, m.items, m.message, m.moved);
+  }
 };
 
 enum class ControlOp : std::uint8_t {
@@ -209,7 +218,7 @@ struct ControlItem {
     archive(m.op, m.sequence_id, m.epoch, m.length, m.names);
   }
 };
-/// Sent to the home of all its items.
+/// Sent to the home of all its items; any worker of the pool passes it to the leader.
 struct Control {
   static constexpr MessageType kType = MessageType::kControl;
   std::uint64_t request = 0;
@@ -222,7 +231,8 @@ struct ControlReply {
     ErrorCode code = ErrorCode::kOk;
     std::uint32_t epoch = 0;  // of the sequence afterwards
     std::int64_t length = 0;
-    static void fields(auto& archive, auto& m) { archive(m.code, m.epoch, m.length); }
+    std::int32_t home = -1;  // of the sequence now; -1: unknown
+    static void fields(auto& archive, auto& m) { archive(m.code, m.epoch, m.length, m.home); }
   };
   std::uint64_t request = 0;
   std::vector<Item> items;

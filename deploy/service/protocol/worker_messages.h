@@ -45,7 +45,8 @@ struct ItemsRefused {
   std::uint64_t ticket = 0;
   std::vector<std::uint32_t> items;  // indices in the LayerRequest
   Outcome outcome;                   // of all of them
-  static void fields(auto& archive, auto& m) { archive(m.ticket, m.items, m.outcome); }
+  std::int32_t home = -1;            // who their sequences' home is now; -1: that is not the reason
+  static void fields(auto& archive, auto& m) { archive(m.ticket, m.items, m.outcome, m.home); }
 };
 struct ControlRelay {
   static constexpr MessageType kType = MessageType::kControlRelay;

@@ -226,7 +226,7 @@ void lead_pool(const WorkerOptions& options, const WorkerEvents& events, LeaderI
 
 void follow_leader(Worker& worker, RowsSender& pulls) {
   for (bool stop = false; !stop;) {
-    const RoundReport report = worker.follow([&] { return pulls.serve(); });
+    const RoundReport report = worker.follow([&] { return worker.copies_made() && pulls.serve(); });
     pulls.order_ended();
     stop = report.stop;
     if (!stop && report.status.code() != ErrorCode::kWorkerFailed) report.status.throw_if_error();
@@ -323,7 +323,7 @@ void run_worker(const WorkerOptions& options, Communicator& communicator,
        .answer = [&](int to, const auto& verdicts) { parts.local.answer(to, verdicts); },
        .tell = [&](const FromPool& word) { channel.load()->tell(word); },
        .round = events.round,
-       .between_orders = [&] { return pulls.serve(); }},
+       .between_orders = [&] { return worker.copies_made() && pulls.serve(); }},
       clock);
   const Ticker ticker(clock, tick);
   lead_pool(

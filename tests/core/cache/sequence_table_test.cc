@@ -146,11 +146,28 @@ TEST_F(SequenceTableTest, AMoveChangesOwnerAndPagesAndNothingElse) {
   EXPECT_TRUE(same_sequence(table_.at(7), expected));
 }
 
+TEST_F(SequenceTableTest, ALeafThatGrowsMovesWithThePagesThatItHas) {
+  table_.apply(ExtendOp{7, 2, 0, {9}});
+  Sequence expected = table_.at(7);
+  expected.leaves[2] = {1, {3}};
+  table_.apply(MoveOp{7, 2, 1, {3}});
+  EXPECT_TRUE(same_sequence(table_.at(7), expected));
+}
+
+TEST_F(SequenceTableTest, AnotherHomeChangesNothingElse) {
+  Sequence expected = table_.at(7);
+  expected.home = 5;
+  table_.apply(HomeOp{7, 5});
+  EXPECT_TRUE(same_sequence(table_.at(7), expected));
+  expect_refused(HomeOp{8, 5}, ErrorCode::kNotFound);
+}
+
 TEST_F(SequenceTableTest, RefusesMovesThatDoNotFit) {
   expect_refused(MoveOp{8, 0, 1, {1, 2}}, ErrorCode::kNotFound);
   expect_refused(MoveOp{7, -1, 1, {1, 2}}, ErrorCode::kInvalidArgument);
-  expect_refused(MoveOp{7, 1, 1, {1, 2}}, ErrorCode::kInvalidArgument);  // not full
-  expect_refused(MoveOp{7, 0, 1, {1, 2, 3, 4}}, ErrorCode::kInvalidArgument);
+  expect_refused(MoveOp{7, 1, 1, {1, 2, 3}}, ErrorCode::kInvalidArgument);
+  expect_refused(MoveOp{7, 2, 1, {1, 2}}, ErrorCode::kInvalidArgument);  // has no pages
+  expect_refused(MoveOp{7, 0, 1, {1, 2, 3, 4, 5}}, ErrorCode::kInvalidArgument);
   expect_refused(MoveOp{7, 0, 1, {1}}, ErrorCode::kInvalidArgument);
   expect_refused(MoveOp{7, 0, 1, {}}, ErrorCode::kInvalidArgument);
 }

@@ -69,7 +69,9 @@ void run(const std::vector<PageCopy>& copies, const Check& check, int poor = -1)
     }
     Status failure;
     const auto copy = [&] {
-      return copy_pages(copies, *backend, *cache, communicator, Deadline::after(kTimeout), failure);
+      Duration took{};
+      return copy_pages(copies, *backend, *cache, communicator, Deadline::after(kTimeout),
+                        steady_clock(), failure, took);
     };
     if (communicator.rank() == poor) refused_bytes = kPageTokens * kLayout.row_bytes();
     Status status;

@@ -261,7 +261,7 @@ TEST_F(MoveScheduleTest, CopiesTakeAFifthOfTheTimeAlsoWhereRoundsAreShort) {
   EXPECT_GT(bytes, 1e8);
 }
 
-TEST_F(MoveScheduleTest, ADrainedWorkerKeepsOnlyNewestLeavesAndGetsNothingNew) {
+TEST_F(MoveScheduleTest, ADrainedWorkerIsEmptiedAndGetsNothingNew) {
   Sequencer sequencer(config_);
   std::vector<SequenceId> ids;
   for (int i = 0; i < 24; ++i) {
@@ -272,17 +272,11 @@ TEST_F(MoveScheduleTest, ADrainedWorkerKeepsOnlyNewestLeavesAndGetsNothingNew) {
         sequencer, {.prompt_tokens = 30'000 + 500 * i, .max_new_tokens = 5000, .spread = spread}));
   }
   constexpr std::int32_t kDrained = 3;
-  const auto full_leaves_there = [&] {
-    std::int64_t count = 0;
-    for (const SequenceId id : ids) {
-      const Sequence& s = sequencer.ledger().table().at(id);
-      for (std::int64_t l = 0; l < s.length / 2048; ++l) {
-        count += s.leaves[static_cast<std::size_t>(l)].owner == kDrained ? 1 : 0;
-      }
-    }
-    return count;
-  };
-  ASSERT_GT(full_leaves_there(), 10);
+  const PagePool& pool = sequencer.ledger().pools()[kDrained];
+  const auto homes = [&] { return sequencer.ledger().load().workers()[kDrained].homes; };
+  ASSERT_GT(pool.used(), 10 * 2048 / 64);
+  ASSERT_GT(pool.reserved(), 0);
+  ASSERT_GT(homes(), 0);
   EXPECT_EQ(code_of([&] { sequencer.moves().drain_worker(8, true); }), ErrorCode::kInvalidArgument);
   sequencer.moves().drain_worker(kDrained, true);
   EXPECT_TRUE(sequencer.ledger().draining(kDrained));
@@ -290,12 +284,19 @@ TEST_F(MoveScheduleTest, ADrainedWorkerKeepsOnlyNewestLeavesAndGetsNothingNew) {
   MoveSchedule move_schedule(move_schedule_config(1e12, kRowBytes), sequencer);
   Time now{};
   (void)run_order(sequencer);
-  for (int orders = 0; full_leaves_there() > 0; ++orders) {
+  const auto nobody = [](SequenceId) { return false; };
+  const auto all = [](SequenceId) { return true; };
+  for (int orders = 0; pool.used() + pool.reserved() > 0; ++orders) {
     now += milliseconds(500);
     move_schedule.prepare(now);
     (void)run_order(sequencer);
+    (void)sequencer.give_away(all);
+    ASSERT_GT(homes(), 0) << "of sequences with a request at home";
     ASSERT_LT(orders, 2000) << "it is not emptied";
   }
+  EXPECT_TRUE(sequencer.give_away(nobody));
+  EXPECT_EQ(homes(), 0);
+  EXPECT_FALSE(sequencer.give_away(nobody));
   for (int i = 0; i < 16; ++i) {
     const SequenceId id = admit_ready(sequencer, {.prompt_tokens = 20'000, .max_new_tokens = 100});
     for (const Leaf& leaf : sequencer.ledger().table().at(id).leaves)
@@ -303,8 +304,7 @@ TEST_F(MoveScheduleTest, ADrainedWorkerKeepsOnlyNewestLeavesAndGetsNothingNew) {
     ids.push_back(id);
   }
   for (const SequenceId id : ids) sequencer.sequences().free(id);
-  EXPECT_EQ(sequencer.ledger().pools()[kDrained].used(), 0);
-  EXPECT_EQ(sequencer.ledger().pools()[kDrained].reserved(), 0);
+  EXPECT_EQ(pool.used() + pool.reserved(), 0);
   sequencer.moves().drain_worker(kDrained, false);
   EXPECT_EQ(sequencer.ledger().load().workers()[kDrained].available_pages,
             config_.pages_per_worker);

@@ -35,6 +35,8 @@ class SequencerModel {
   void close(SequenceId id);
   void release_closed(std::uint64_t drained_round);
 
+  /// As LeafMoves::order_copies().
+  void order_copies(std::int64_t most);
   void order_ended(bool ok);
 
   /// Takes the order, encodes and decodes it, and applies it to the replica. Its step must be the
@@ -60,7 +62,7 @@ class SequencerModel {
   void check_sequences() const;
   void check_pages() const;
   void check_loads() const;
-  void check_copies(const Order& order) const;
+  void check_copies(const Order& order);
 
   SequencerConfig config_;
   Sequencer sequencer_;
@@ -77,6 +79,8 @@ class SequencerModel {
     Sequence sequence;
   };
   std::vector<Closed> closed_;
+  std::vector<PageCopy>
+      last_pages_;       // of leaves that grow, of orders since the last that succeeded
   bool ordered_ = true;  // nothing was decided since the last order
   std::uint64_t round_ = 0;
 };

@@ -44,20 +44,24 @@ Status Home::check(const wire::LayerRequest& request, std::size_t payload_bytes)
   return {};
 }
 
-Status Home::check(PeerId peer, const StepItem& item) const {
+Home::Verdict Home::check(PeerId peer, const StepItem& item) const {
+  const auto refused = [](ErrorCode code, std::string text) {
+    return Verdict{{code, std::move(text)}};
+  };
   if (item.layer < 0 || item.layer >= model_.served.layers) {
-    return {ErrorCode::kInvalidArgument,
-            fmt::format("layer {}, expected 0 .. {}", item.layer, model_.served.layers - 1)};
+    return refused(ErrorCode::kInvalidArgument,
+                   fmt::format("layer {}, expected 0 .. {}", item.layer, model_.served.layers - 1));
   }
-  if (!access_.allowed(peer, item.id)) return not_proven(item.id);
+  if (!access_.allowed(peer, item.id)) return {not_proven(item.id)};
   const std::optional<int> home = sequences_.home(item.id);
   if (!home) {
-    return {ErrorCode::kNotFound, fmt::format("sequence {}: not here", item.id)};
+    return refused(ErrorCode::kNotFound, fmt::format("sequence {}: not here", item.id));
   }
   if (*home != rank_) {
-    return {ErrorCode::kFailedPrecondition,
-            fmt::format("worker {} is not the home of sequence {}: worker {} is", rank_, item.id,
-                        *home)};
+    return {{ErrorCode::kFailedPrecondition,
+             fmt::format("worker {} is not the home of sequence {}: worker {} is", rank_, item.id,
+                         *home)},
+            *home};
   }
   return {};
 }
@@ -88,9 +92,10 @@ std::optional<Landing> Home::receive(PeerId peer, const wire::LayerRequest& requ
     refuse(peer, request, good);
     return {};
   }
-  std::vector<Status> may_run;
+  std::vector<Verdict> may_run;
   for (const StepItem& item : request.items) may_run.push_back(check(peer, item));
-  const auto first = std::ranges::find_if(may_run, &Status::ok);
+  const auto first =
+      std::ranges::find_if(may_run, [](const Verdict& verdict) { return verdict.status.ok(); });
   if (first == may_run.end()) {
     refuse(peer, request, may_run);
     return {};
@@ -98,14 +103,15 @@ std::optional<Landing> Home::receive(PeerId peer, const wire::LayerRequest& requ
   const wire::TokenBytes bytes = wire::token_bytes(model_.served, request.mode);
   const auto payer = static_cast<std::size_t>(first - may_run.begin());
   auto held = queue_.open(peer, request, clock_.now(), bytes.input(), bytes.output,
-                          [&](std::size_t i) { return may_run[i].ok() ? i : payer; });
+                          [&](std::size_t i) { return may_run[i].status.ok() ? i : payer; });
   if (!held) {
     refuse(peer, request,
            {ErrorCode::kPoolFull, "too many requests wait at this worker; try again"});
     return {};
   }
   for (std::size_t i = 0; i < may_run.size(); ++i) {
-    if (!may_run[i].ok()) held->end(i, may_run[i].code(), may_run[i].message());
+    const auto& [status, home] = may_run[i];
+    if (!status.ok()) held->end(i, status.code(), status.message(), home);
   }
   const auto input = held->input.span();
   return Landing{{input},
@@ -152,16 +158,19 @@ void Home::landed(const std::shared_ptr<HomeRequest>& request, const Status& sta
 
 void Home::refuse(PeerId peer, const wire::LayerRequest& request, const Status& status) {
   refuse(peer, request,
-         std::vector<Status>(std::max<std::size_t>(request.items.size(), 1), status));
+         std::vector<Verdict>(std::max<std::size_t>(request.items.size(), 1), {status}));
 }
 
 void Home::refuse(PeerId peer, const wire::LayerRequest& request,
-                  const std::vector<Status>& reasons) {
+                  const std::vector<Verdict>& reasons) {
   wire::LayerReply reply{.request = request.request,
                          .crc32c = wire::crc32c({}),
                          .items = {},
-                         .message = reasons.front().message()};
-  for (std::size_t i = 0; i < request.items.size(); ++i) reply.items.push_back(reasons[i].code());
+                         .message = reasons.front().status.message()};
+  for (std::uint32_t i = 0; i < request.items.size(); ++i) {
+    reply.items.push_back(reasons[i].status.code());
+    if (reasons[i].home >= 0) reply.moved.push_back({i, reasons[i].home});
+  }
   peers_.send(peer, reply);
 }
 

@@ -45,13 +45,18 @@ class Home {
  private:
   /// An error here refuses the whole request: no item's payload can be located.
   [[nodiscard]] Status check(const wire::LayerRequest& request, std::size_t payload_bytes) const;
-  [[nodiscard]] Status check(PeerId peer, const StepItem& item) const;
+  /// Why an item may not run.
+  struct Verdict {
+    Status status;
+    std::int32_t home = -1;  // unless it is -1: another worker is the sequence's
+  };
+  [[nodiscard]] Verdict check(PeerId peer, const StepItem& item) const;
   /// Checks the rows of an item's tokens, and the positions that these select.
   [[nodiscard]] Status check_input(const HomeRequest& request, std::size_t item) const;
   void landed(const std::shared_ptr<HomeRequest>& request, const Status& status);
   void refuse(PeerId peer, const wire::LayerRequest& request, const Status& status);
   /// One reason for each item.
-  void refuse(PeerId peer, const wire::LayerRequest& request, const std::vector<Status>& reasons);
+  void refuse(PeerId peer, const wire::LayerRequest& request, const std::vector<Verdict>& reasons);
 
   const int rank_;
   const PoolModel& model_;

@@ -17,11 +17,13 @@ std::span<std::byte> HomeRequest::output_of(std::size_t item) const {
                                (first_token[item + 1] - first_token[item]) * output_bytes);
 }
 
-bool HomeRequest::end(std::size_t item, ErrorCode code, const std::string& text) {
+bool HomeRequest::end(std::size_t item, ErrorCode code, const std::string& text,
+                      std::int32_t home) {
   if (ended[item]) return false;
   ended[item] = true;
   reply.items[item] = code;
   if (code != ErrorCode::kOk && reply.message.empty()) reply.message = text;
+  if (home >= 0) reply.moved.push_back({static_cast<std::uint32_t>(item), home});
   --running;
   return true;
 }
@@ -126,8 +128,9 @@ std::uint64_t HomeQueue::submit(std::shared_ptr<HomeRequest> request) {
   return ticket;
 }
 
-bool HomeQueue::end(const Claim& claim, ErrorCode code, const std::string& message) {
-  if (!claim.request->end(claim.item, code, message)) return false;
+bool HomeQueue::end(const Claim& claim, ErrorCode code, const std::string& message,
+                    std::int32_t home) {
+  if (!claim.request->end(claim.item, code, message, home)) return false;
   const auto found = claims_.find({claim.request->asked.items[claim.item].id, claim.layer()});
   if (found != claims_.end()) {
     std::erase_if(found->second, [&](const Claim& other) {
@@ -146,7 +149,7 @@ void HomeQueue::refuse(const wire::ItemsRefused& refused) {
     if (found == requests_.end()) return;
     for (const std::uint32_t item : refused.items) {
       if (item >= found->second->ended.size()) continue;
-      if (end({found->second, item}, refused.outcome.code, refused.outcome.message)) {
+      if (end({found->second, item}, refused.outcome.code, refused.outcome.message, refused.home)) {
         done = std::move(found->second);
         requests_.erase(found);
         break;

@@ -39,8 +39,9 @@ struct HomeRequest {
   std::uint64_t ticket = 0;                                   // that submit() gave it
   std::vector<std::pair<std::uint64_t, std::size_t>> shares;  // bytes held for each sequence
 
-  /// Returns false if the item had ended before.
-  bool end(std::size_t item, ErrorCode code, const std::string& text);
+  /// Returns false if the item had ended before. `home`, unless it is -1, is the worker that has
+  /// become its sequence's.
+  bool end(std::size_t item, ErrorCode code, const std::string& text, std::int32_t home = -1);
   [[nodiscard]] std::span<const std::byte> input_of(std::size_t item) const;
   [[nodiscard]] std::span<std::byte> output_of(std::size_t item) const;
 };
@@ -99,7 +100,7 @@ class HomeQueue {
   struct Memory;
 
   /// Call under the lock. Returns true when the request's last item has ended.
-  bool end(const Claim& claim, ErrorCode code, const std::string& message);
+  bool end(const Claim& claim, ErrorCode code, const std::string& message, std::int32_t home = -1);
 
   Reply reply_;
   std::shared_ptr<Memory> memory_;

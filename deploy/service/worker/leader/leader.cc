@@ -63,8 +63,8 @@ Time Leader::next_event(Time now) const {
 }
 
 Duration Leader::order_interval() const {
-  const Sequences& sequences = desk_.sequencer().sequences();
-  const bool waits = sequences.closing() > 0 || sequences.copying() > 0;
+  const Sequencer& sequencer = desk_.sequencer();
+  const bool waits = sequencer.sequences().closing() > 0 || sequencer.copies().size() > 0;
   return waits ? Duration(kReleasePoll) : kKeepAlive;
 }
 
@@ -110,7 +110,7 @@ void Leader::lead(bool stop) {
   {
     const std::lock_guard lock(mutex_);
     desk_.sequencer().order_ended(report.status.ok());
-    copied = report.status.ok() || desk_.sequencer().sequences().copying() == 0;
+    copied = report.status.ok() || desk_.sequencer().copies().size() == 0;
     move_schedule_.order_ended(report.copy_us);
     if (report.status.ok()) desk_.sequencer().sequences().release_closed(report.drained_round);
     if (!round_.empty()) {
@@ -120,6 +120,7 @@ void Leader::lead(bool stop) {
                          config_.canary_bound, last_order_);
       round_.clear();
     }
+    desk_.give_away();
   }
   // Who is told of a sequence may read its rows at once.
   if (copied) outbox_.order_done();

@@ -4,17 +4,16 @@
 
 namespace tributary {
 
-void LeaderOutbox::refuse(int rank, std::uint64_t ticket, std::uint32_t index,
-                          const wire::Outcome& outcome) {
-  if (!refusals_.empty()) {
-    auto& [last_rank, last] = refusals_.back();
-    if (last_rank == rank && last.ticket == ticket && last.outcome == outcome) {
-      last.items.push_back(index);
+void LeaderOutbox::add(Refusals& refusals, int rank, wire::ItemsRefused refused) {
+  if (!refusals.empty()) {
+    auto& [last_rank, last] = refusals.back();
+    if (last_rank == rank && last.ticket == refused.ticket && last.outcome == refused.outcome &&
+        last.home == refused.home) {
+      last.items.push_back(refused.items.front());
       return;
     }
   }
-  refusals_.emplace_back(
-      rank, wire::ItemsRefused{.ticket = ticket, .items = {index}, .outcome = outcome});
+  refusals.emplace_back(rank, std::move(refused));
 }
 
 void LeaderOutbox::order_done() {
@@ -22,6 +21,7 @@ void LeaderOutbox::order_done() {
     to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
     from.clear();
   };
+  move_all(refusals_after_order_, refusals_);
   move_all(answers_after_order_, answers_);
   move_all(words_after_order_, words_);
 }

@@ -28,7 +28,15 @@ struct LeaderLinks {
 class LeaderOutbox {
  public:
   /// Item `index` of the home's `ticket` will not run.
-  void refuse(int rank, std::uint64_t ticket, std::uint32_t index, const wire::Outcome& outcome);
+  void refuse(int rank, std::uint64_t ticket, std::uint32_t index, const wire::Outcome& outcome) {
+    add(refusals_, rank, {.ticket = ticket, .items = {index}, .outcome = outcome});
+  }
+  /// It will not, since worker `home` is its sequence's home; told after every worker knows that.
+  void moved(int rank, std::uint64_t ticket, std::uint32_t index, const wire::Outcome& outcome,
+             int home) {
+    add(refusals_after_order_, rank,
+        {.ticket = ticket, .items = {index}, .outcome = outcome, .home = home});
+  }
   void answer(int rank, wire::ControlRelayReply verdicts) {
     answers_.emplace_back(rank, std::move(verdicts));
   }
@@ -44,7 +52,11 @@ class LeaderOutbox {
   void send(const LeaderLinks& links);
 
  private:
-  std::vector<std::pair<int, wire::ItemsRefused>> refusals_;
+  using Refusals = std::vector<std::pair<int, wire::ItemsRefused>>;
+  static void add(Refusals& refusals, int rank, wire::ItemsRefused refused);
+
+  Refusals refusals_;
+  Refusals refusals_after_order_;
   std::vector<std::pair<int, wire::ControlRelayReply>> answers_;
   std::vector<std::pair<int, wire::ControlRelayReply>> answers_after_order_;
   std::vector<FromPool> words_;

@@ -76,9 +76,14 @@ void RequestDesk::receive_item(WaitingItem waiting, Time now, std::vector<Waitin
   const Sequence* s = find(item.id);
   StepBook::Decision decision = book_.decide(item, s);
   if (decision.outcome.ok() && s->home != waiting.rank) {
-    decision.outcome = {ErrorCode::kFailedPrecondition,
-                        fmt::format("worker {} is not the home of sequence {}: worker {} is",
-                                    waiting.rank, s->id, s->home)};
+    ++meter_.totals.refused_items;
+    outbox_.moved(waiting.rank, waiting.ticket, waiting.index,
+                  {ErrorCode::kFailedPrecondition,
+                   fmt::format("worker {} is not the home of sequence {}: worker {} is",
+                               waiting.rank, s->id, s->home)},
+                  s->home);
+    order_due_ = true;
+    return;
   }
   if (decision.outcome.ok()) {
     const Status status = status_of([&] {
@@ -109,7 +114,8 @@ void RequestDesk::receive_relay(const LeaderMail::Relay& mail, Time now) {
     const Sequence* s = find(item.sequence_id);
     reply.items.push_back({.code = outcome.code,
                            .epoch = s != nullptr ? s->epoch : 0,
-                           .length = s != nullptr ? s->length : 0});
+                           .length = s != nullptr ? s->length : 0,
+                           .home = s != nullptr ? s->home : -1});
     if (!outcome.ok() && reply.message.empty()) reply.message = outcome.message;
     ends = ends || (outcome.ok() && item.op == wire::ControlOp::kFree);
   }
@@ -369,6 +375,11 @@ void RequestDesk::round_ended(std::span<const WaitingItem> round, const wire::Ou
       refuse(waiting, outcome);
     }
   }
+}
+
+void RequestDesk::give_away() {
+  const auto is_busy = [this](SequenceId id) { return book_.waiting(id); };
+  if (sequencer_.give_away(is_busy)) order_due_ = true;
 }
 
 Time RequestDesk::next_event(Time now) const {

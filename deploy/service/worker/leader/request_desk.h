@@ -38,6 +38,8 @@ class RequestDesk {
   /// refused.
   void take_round(Time now, std::vector<WaitingItem>& round);
   void round_ended(std::span<const WaitingItem> round, const wire::Outcome& outcome, Time now);
+  /// Between orders: takes from workers that are being emptied what needs no copies.
+  void give_away();
   /// Whether an admission or an end has to be ordered soon; resets it.
   [[nodiscard]] bool take_order_due() { return std::exchange(order_due_, false); }
   /// The next time at which the desk has to act even if no message arrives.

@@ -189,6 +189,7 @@ std::unique_ptr<ControlChannel> SeededTier::connect(RegisterPool pool,
    private:
     std::unique_ptr<ControlChannel>& other_;
   };
+  request_ = handlers.request;
   ranks_.front().channel = control_.connect(std::move(pool), std::move(handlers));
   return std::make_unique<Line>(ranks_.front().channel);
 }
@@ -247,11 +248,13 @@ void SeededTier::weather() {
     check_heartbeat();
     if (dice_.one_in(12)) stand_still();
     if (dice_.one_in(6)) cut();
+    if (dice_.one_in(10)) drain();
     if (!std::exchange(client_killed, client_killed || (events_ >= 500 && dice_.one_in(8)))) {
       if (client_killed) kill_client();
     }
   }
   calm_ = true;
+  if (draining_) drain();
   check_idle();
   end_pool();
 }
@@ -268,6 +271,14 @@ void SeededTier::cut() {
   const auto client = static_cast<int>(dice_.roll(std::ssize(clients_)));
   if (clients_[static_cast<std::size_t>(client)].killed) return;
   if (network_.cut(client_process(client), static_cast<std::size_t>(dice_.roll(1000)))) ++faults_;
+}
+
+/// One worker at a time is emptied, for a while.
+void SeededTier::drain() {
+  const bool begins = !draining_;
+  const int worker = begins ? static_cast<int>(dice_.roll(workers_)) : *draining_;
+  if (!request_(DrainWorker{.request = 0, .worker = worker, .draining = begins})) return;
+  draining_ = begins ? std::optional(worker) : std::nullopt;
 }
 
 void SeededTier::kill_client() {
@@ -297,6 +308,8 @@ void SeededTier::check_heartbeat() {
   for (const Heartbeat::Worker& worker : heartbeat.workers) {
     EXPECT_GE(worker.pages_used, 0);
     EXPECT_GE(worker.pages_reserved, 0);
+    const bool is_empty = worker.pages_used + worker.pages_reserved + worker.homes == 0;
+    if (worker.draining && is_empty && orders_.running() > 0) ++emptied_;
     note(static_cast<std::uint64_t>(worker.pages_used));
   }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -40,6 +41,9 @@ class SeededTier {
   [[nodiscard]] std::int64_t present_tokens() const noexcept { return present_tokens_; }
   /// Sequences that began with rows of another one.
   [[nodiscard]] int forks() const noexcept { return forks_; }
+  /// How often a heartbeat said that a worker which was being emptied held nothing, while sequences
+  /// ran.
+  [[nodiscard]] int emptied() const noexcept { return emptied_; }
   [[nodiscard]] std::uint64_t turns() const { return clock_.turns(); }
   [[nodiscard]] std::uint64_t orders() const { return orders_.orders(); }
   [[nodiscard]] double simulated_seconds() const;
@@ -74,6 +78,7 @@ class SeededTier {
   void weather();
   void stand_still();
   void cut();
+  void drain();
   void kill_client();
   void kill_worker();
   void check_heartbeat();
@@ -102,6 +107,9 @@ class SeededTier {
   int faults_ = 0;
   std::int64_t present_tokens_ = 0;
   int forks_ = 0;
+  int emptied_ = 0;
+  std::function<bool(ToPool)> request_;  // to the leader
+  std::optional<int> draining_;          // the worker that is being emptied
   std::uint64_t digest_ = 0;
 };
 

@@ -34,7 +34,7 @@ class LeaseTableTest : public testing::Test {
     std::vector<SequenceId> ids;
     for (const LeaseTable::Renewal& renewal : round.due) {
       ids.push_back(renewal.sequence.id);
-      table_.answered(renewal, code, round.began);
+      table_.answered(renewal, code, renewal.sequence.home, round.began);
     }
     return ids;
   }
@@ -76,7 +76,7 @@ TEST_F(LeaseTableTest, ALeaseThatIsTakenOverIsRenewedAtOnceAndAloneUntilItIsConf
     EXPECT_EQ(round.due[0].alone, alone);
     EXPECT_EQ(round.patience, milliseconds(200));
     table_.answered(round.due[0], round.began == Time{} ? ErrorCode::kUnavailable : ErrorCode::kOk,
-                    round.began);
+                    0, round.began);
   }
 }
 
@@ -131,7 +131,7 @@ TEST_F(LeaseTableTest, AHandleWithAnotherTokenIsAnothers) {
   ASSERT_EQ(forged.due.size(), 1U);
   EXPECT_TRUE(forged.due[0].alone);
   EXPECT_EQ(forged.due[0].sequence.token[0], 9);
-  table_.answered(forged.due[0], ErrorCode::kPermissionDenied, forged.began);
+  table_.answered(forged.due[0], ErrorCode::kPermissionDenied, 0, forged.began);
   table_.forget(handle(1, 9, 9));
   EXPECT_EQ(until_next(), kPeriod) << "as if nothing had been";
   clock_.advance(kPeriod);

@@ -13,6 +13,7 @@
 #include "deploy/service/client/layer_call.h"
 #include "deploy/service/client/pool_judge.h"
 #include "deploy/service/client/row_pieces.h"
+#include "deploy/service/client/row_push.h"
 #include "tests/core/base/expect_error.h"
 #include "tests/deploy/service/client/fake_worker.h"
 #include "tests/deploy/service/client/simulated_workers.h"
@@ -53,6 +54,9 @@ class SimulatedConnections : public testing::Test {
   }
   Status attend(Deadline deadline) {
     SequenceHandle one = sequence(7);
+    return attend(one, deadline);
+  }
+  Status attend(SequenceHandle& one, Deadline deadline) {
     std::vector<float> output(test::kSmallOutput, -1);
     const std::byte* record = input_.data();
     const LayerItem item{.sequence = &one,
@@ -190,6 +194,51 @@ TEST_F(SimulatedConnections, AControlThatFindsNoRoomIsSentAgainUnlessItAsksForRo
   EXPECT_TRUE(call(by(milliseconds(300)), wire::ControlOp::kCommit).ok());
   EXPECT_TRUE(call(by(milliseconds(300)), wire::ControlOp::kTruncate).ok());
   EXPECT_GT(worker_.controls.size(), 3U);
+}
+
+TEST_F(SimulatedConnections, ALayerFollowsItsSequenceToAnotherHome) {
+  const std::string addresses[] = {test::kOne, "tcp://two:1"};
+  SequenceHandle moved = test::small_sequence(7, addresses, 200, 200);
+  const auto says = [](std::int32_t home) {
+    return [home](const wire::LayerRequest&) {
+      return wire::LayerReply{.items = {ErrorCode::kFailedPrecondition},
+                              .message = "it has gone",
+                              .moved = {{0, home}}};
+    };
+  };
+  worker_.on_round = says(1);
+  EXPECT_TRUE(attend(moved, by(milliseconds(100))).ok());
+  EXPECT_EQ(moved.home, 1);
+  EXPECT_EQ(ms(clock_.now()), 10) << "a handshake and two hops at each";
+  EXPECT_TRUE(attend(moved, by(milliseconds(100))).ok());
+  EXPECT_EQ(ms(clock_.now()), 12) << "the new home alone";
+
+  test::SimulatedWorkers::Worker& other = workers_.at(addresses[1]);
+  other.on_round = says(0);
+  const Status late = attend(moved, by(milliseconds(100)));
+  EXPECT_EQ(late.code(), ErrorCode::kDeadlineExceeded) << "to and fro";
+  EXPECT_LE(ms(clock_.now()), 102);
+  moved.home = 1;
+  other.on_round = says(2);
+  const Status nowhere = attend(moved, by(milliseconds(200)));
+  EXPECT_EQ(nowhere.code(), ErrorCode::kMalformedInput);
+  EXPECT_THAT(nowhere.message(), HasSubstr("sequence 7 went to worker 2, its pool has 2"));
+  EXPECT_EQ(moved.home, 1);
+}
+
+TEST_F(SimulatedConnections, AControlSaysWhereTheSequenceIsAtHome) {
+  const std::string addresses[] = {test::kOne, "tcp://two:1"};
+  const SequenceHandle sequence = test::small_sequence(7, addresses, 200, 200);
+  const auto home_after = [&](std::int32_t said) {
+    worker_.on_control = [said](const wire::Control&) {
+      return wire::ControlReply{.items = {{ErrorCode::kOk, 3, 200, said}}, .message = {}};
+    };
+    const ControlRequest request{.op = wire::ControlOp::kRenew, .sequence = &sequence};
+    return control(connections_, std::span(&request, 1), by(milliseconds(100))).front().home;
+  };
+  EXPECT_EQ(home_after(1), 1);
+  EXPECT_EQ(home_after(-1), 0) << "unknown";
+  EXPECT_EQ(home_after(2), 0) << "no worker of the pool";
 }
 
 TEST_F(SimulatedConnections, WhatWasNotAnsweredIsSentAgainOverANewConnection) {

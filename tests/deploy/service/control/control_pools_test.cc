@@ -325,7 +325,7 @@ TEST(ControlPools, DrainAndResumeOneWorker) {
   const HttpResponse drained = control.request("POST", "/v1/pools/a/workers/1/drain");
   EXPECT_EQ(drained.status, 200);
   EXPECT_EQ(json::parse(drained.body), json({{"name", "a"}, {"worker", 1}, {"draining", true}}));
-  EXPECT_EQ(wait_for_state(1, "draining"), "draining");
+  EXPECT_EQ(wait_for_state(1, "drained"), "drained") << "it held nothing";
   EXPECT_EQ(wait_for_state(0, "serving"), "serving");
   EXPECT_EQ(control.admit(10, 10).status, 201) << "the pool serves";
   const auto refused = [&](const std::string& path, const std::string& body = "") {

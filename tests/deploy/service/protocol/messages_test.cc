@@ -37,12 +37,12 @@ void for_each_message(Visit visit) {
   visit(Pull{1, 2, 3, 4, 5, 6, 7});
   visit(PullReply{1, outcome, 0xdeadbeef, 2, 3});
   visit(LayerRequest{1, 2, LayerMode::kForward, 3, {4, 5}, {some_item(1), some_item(2)}});
-  visit(LayerReply{1, 2, {ErrorCode::kOk, ErrorCode::kInternal}, "why"});
+  visit(LayerReply{1, 2, {ErrorCode::kOk, ErrorCode::kInternal}, "why", {{1, 7}}});
   visit(Control{1, {some_control(1), some_control(2)}});
-  visit(ControlReply{1, {{ErrorCode::kStaleEpoch, 2, 3}, {}}, "why"});
+  visit(ControlReply{1, {{ErrorCode::kStaleEpoch, 2, 3, 4}, {}}, "why"});
   visit(Join{3});
   visit(Items{1, 2, {3, 4}, {some_item(3)}});
-  visit(ItemsRefused{1, {2, 3, 4}, outcome});
+  visit(ItemsRefused{1, {2, 3, 4}, outcome, 5});
   visit(ControlRelay{1, {some_control(2)}});
   visit(ControlRelayReply{1, {{ErrorCode::kOk, 2, 3}}, "why"});
   visit(Progress{1, 2, 3, 4, 5, 6, 7});

@@ -158,7 +158,11 @@ void PoolUser::collect(const std::vector<Part>& parts, const std::vector<float>&
 void PoolUser::decode(UserSequence& sequence, std::int32_t tokens, PoolOutputs& outputs) {
   for (int layer = 0; layer < shape_.layers; ++layer) {
     const std::vector<Part> parts{{&sequence, tokens, layer}};
-    const auto result = attend(parts);
+    RawClient::RoundResult result = attend(parts);
+    while (!result.reply.moved.empty()) {
+      sequence.info.home = result.reply.moved.front().home;
+      result = attend(parts);
+    }
     ASSERT_EQ(result.reply.items, std::vector{ErrorCode::kOk}) << result.reply.message;
     collect(parts, result.floats(), outputs);
   }

@@ -160,12 +160,17 @@ TEST_F(HomeTest, ItemsAreRefusedOneByOne) {
 TEST_F(HomeTest, ASequenceOfAnotherHomeOrOfNoneIsNamed) {
   rank_.access.open(kPeer, {.id = kTheirs}, clock_.now());
   EXPECT_FALSE(announce({item(kTheirs)}));
-  EXPECT_EQ(reply().message, "worker 0 is not the home of sequence 8: worker 1 is");
+  const wire::LayerReply moved = reply();
+  EXPECT_EQ(moved.message, "worker 0 is not the home of sequence 8: worker 1 is");
+  ASSERT_EQ(moved.moved.size(), 1U);
+  EXPECT_EQ(moved.moved[0].item, 0U);
+  EXPECT_EQ(moved.moved[0].home, 1);
   rank_.access.open(kPeer, {.id = 99}, clock_.now());
   EXPECT_FALSE(announce({item(99)}));
   const wire::LayerReply said = reply();
   EXPECT_EQ(said.items, std::vector{ErrorCode::kNotFound});
   EXPECT_EQ(said.message, "sequence 99: not here");
+  EXPECT_TRUE(said.moved.empty());
 }
 
 TEST_F(HomeTest, ARequestWhosePayloadCannotBeLocatedIsRefusedAsAWhole) {

@@ -163,6 +163,7 @@ TEST_F(RowsSenderTest, WhatLiesElsewhereIsNamedByItsOwner) {
 TEST_F(RowsSenderTest, AMoveBetweenTwoPiecesLeadsToTheNewOwner) {
   const auto piece = static_cast<std::int64_t>(RowsSender::kPieceBytes / kRowBytes);
   ASSERT_GT(piece, 128) << "a leaf is a piece";
+  table_.apply(ExtendOp{kSequence, 2, 0, {3}});
   table_.apply(CommitOp{kSequence, 84});  // the third leaf is full: 0, 1, 0
   table_.apply(MoveOp{kSequence, 1, 0, {6, 7}});
   ask(0, 384);

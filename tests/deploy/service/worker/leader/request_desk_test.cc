@@ -402,6 +402,7 @@ TEST_F(RequestDeskTest, AFailedRoundRefusesItsItemsAndTheStepStaysOpen) {
 TEST_F(RequestDeskTest, AnItemForAnotherHomeIsRefused) {
   const SequenceInfo s = admit(1);
   receive(1 - s.home, rig_items(1, {item(s)}));
+  order();
   EXPECT_EQ(refusal().outcome.code, ErrorCode::kFailedPrecondition);
   receive(s.home, rig_items(2, {{.id = rig_id(99), .tokens = 1, .epoch = 1}}));
   EXPECT_EQ(refusal().outcome.code, ErrorCode::kNotFound);
@@ -425,6 +426,33 @@ TEST_F(RequestDeskTest, APoolThatIsToldToStopWaitsForItsSequencesUntilTheDrainTi
   EXPECT_EQ(reply().code, ErrorCode::kUnavailable) << "it ends all the same";
   EXPECT_EQ(control(rig_control(ControlOp::kFree, s)).code, ErrorCode::kOk);
   EXPECT_TRUE(desk.may_stop(clock.now()));
+}
+
+TEST_F(RequestDeskTest, ASequenceMovesHomeBetweenItsRequestsAndTheNextIsToldWhereOnceAllKnow) {
+  config.sequencer.options.move_bytes_per_s = 1e9;
+  const SequenceInfo s = admit(1);
+  const auto home = [&] { return desk.sequencer().ledger().table().at(s.id).home; };
+  receive(s.home, rig_items(1, {item(s)}));
+  receive(DrainWorker{.request = 2, .worker = s.home, .draining = true});
+  order();
+  EXPECT_EQ(reply().code, ErrorCode::kOk);
+  desk.give_away();
+  EXPECT_EQ(home(), s.home) << "a request waits there";
+  EXPECT_EQ(run_round().size(), 1U);
+  desk.give_away();
+  EXPECT_NE(home(), s.home);
+  EXPECT_TRUE(desk.take_order_due());
+
+  receive(s.home, rig_items(2, {item(s, 1)}));
+  EXPECT_TRUE(refused_nothing()) << "its workers do not know yet";
+  EXPECT_TRUE(desk.take_order_due());
+  order();
+  const wire::ItemsRefused refused = refusal();
+  EXPECT_EQ(refused.ticket, 2U);
+  EXPECT_EQ(refused.home, home());
+  receive(home(), rig_items(3, {item(s, 1)}));
+  EXPECT_EQ(run_round().size(), 1U);
+  EXPECT_TRUE(refused_nothing());
 }
 
 TEST_F(RequestDeskTest, TheLastWorkerThatTakesSequencesIsNotDrained) {
