@@ -6,6 +6,7 @@
 #include "deploy/python/flash_mla.h"
 #include "deploy/python/numpy_arrays.h"
 #include "deploy/python/pool.h"
+#include "deploy/python/rows.h"
 #include "deploy/python/sequence.h"
 #include "deploy/python/shape_object.h"
 #include "deploy/python/step.h"
@@ -17,6 +18,7 @@ NB_MODULE(_core, module) {
   nanobind::set_leak_warnings(false);
   tributary::python::load_numpy();
   tributary::python::bind_errors(module);
+  tributary::python::bind_rows(module);
   tributary::python::bind_sequence(module);
   tributary::python::bind_model_shape(module);
   tributary::python::bind_step(module);

@@ -1,8 +1,10 @@
 #include "deploy/python/rows.h"
 
+#include <atomic>
 #include <memory>
 
 #include "core/base/elements.h"
+#include "core/model/cut_values.h"
 #include "deploy/python/tier.h"
 #include "deploy/service/client/row_pull.h"
 
@@ -23,6 +25,8 @@ std::optional<DType> values_of(nb::handle rows, const char* name, const PoolShap
   return find_float_type(rows, name);
 }
 
+std::atomic<std::size_t> values_cut = 0;
+
 Array encoded(const Array& values, DType type, const RowLayout& layout) {
   const auto count = static_cast<std::size_t>(values.count);
   Array rows;
@@ -36,6 +40,7 @@ Array encoded(const Array& values, DType type, const RowLayout& layout) {
   std::vector<float> row(layout.values());
   for (std::size_t i = 0; i < count; ++i) {
     load_elements(type, values.data + i * values.stride, row);
+    if (const std::size_t cut = cut_values(layout, row); cut > 0) values_cut += cut;
     layout.encode(row, rows.own.get() + i * rows.stride);
   }
   return rows;
@@ -49,6 +54,13 @@ Array read_rows(nb::handle rows, const char* name, const PoolShape& shape, std::
   if (!values) return read_array(rows, expected_rows(name, shape, count, gaps));
   const auto width = static_cast<std::int64_t>(shape.row().values());
   return encoded(read_array(rows, {name, *values, {count, width}, gaps}), *values, shape.row());
+}
+
+void bind_rows(nb::module_& module) {
+  module.def(
+      "cut_values", [] { return values_cut.load(); },
+      "How many values this process has cut to 448 x scale so far, where rows were encoded for\n"
+      "pools of `fp8`: with many of them the pool's scale is too small.");
 }
 
 PulledInto::PulledInto(nb::handle out, const SequenceHandle& sequence, std::int64_t begin,

@@ -22,6 +22,9 @@ namespace tributary::python {
 [[nodiscard]] Array read_rows(nanobind::handle rows, const char* name, const PoolShape& shape,
                               std::int64_t count, bool gaps);
 
+/// Defines cut_values().
+void bind_rows(nanobind::module_& module);
+
 /// Where pulled rows go: into an array of the caller's, as read_rows() takes it, or for None into a
 /// new array of NumPy with the rows as they are stored (bf16 as its bits, uint16).
 class PulledInto {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/model/cut_values.h"
 #include "core/workload/generator.h"
 #include "tests/core/base/expect_error.h"
 
@@ -301,6 +302,19 @@ TEST(Fp8DsMla, AValueIsCodeTimesScaleRoundedToBf16) {
       EXPECT_EQ(values[i], expected) << i;
     }
   }
+}
+
+TEST(RowFormat, ValuesWithoutACodeAreCounted) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> values{0, 448, -448, 449, 450, -451, kInf, -kInf, kNaN, 1e30F};
+  const auto cut = [&](RowFormat format) {
+    return cut_values({format, static_cast<int>(values.size()), 0}, values);
+  };
+  EXPECT_EQ(cut(RowFormat::kFp8), 5U) << "449 is 448 in bf16";
+  EXPECT_EQ(cut(find_row_format("fp8@2").value()), 3U);
+  EXPECT_EQ(cut(RowFormat::kFp8DsMla), 0U);
+  EXPECT_EQ(cut(RowFormat::kBF16), 0U);
 }
 
 TEST(Fp8DsMla, FloatsAndTheirBf16GiveOneRow) {

@@ -45,6 +45,16 @@ def client(request, row_format):
     wait_all_free(running)
 
 
+def test_values_that_the_scale_has_no_room_for_are_counted(client, row_format):
+    values = numpy.zeros((2, WIDTH), numpy.float32)
+    values[0, :4] = 448 * ONE_SCALE, -449.9 * ONE_SCALE, numpy.inf, numpy.nan
+    before = tributary.cut_values()
+    sequence = client.admit(2, 1)
+    sequence.push(0, 0, values)
+    sequence.free()
+    assert tributary.cut_values() - before == (2 if row_format == f"fp8@{ONE_SCALE}" else 0)
+
+
 def only(row_format, name):
     if row_format != name:
         pytest.skip("of another format")
