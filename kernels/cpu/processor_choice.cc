@@ -31,6 +31,7 @@ struct Line {
 // and 49: a 512-bit instruction takes two passes there, and a dot product still does twice the work
 // of a multiply-add in the time of one. The next block of rows (147 KiB) prefetched into L2 instead
 // of L1: 1.4 to 1.5 x with up to 4 heads, the same with 16 and 128.
+// Zen 2 and 3 (EPYC, models 49 and 1) have nothing above AVX2.
 // Zen 5 (EPYC, model 2) does two dot products a cycle. Prefetches into L2 alone cost it 8%.
 constexpr std::array kLines{
     Line{"GenuineIntel",
@@ -48,6 +49,8 @@ constexpr std::array kLines{
          173,
          {"AMX_BF16", "AVX3_BF16_FEW"},
          "Granite Rapids: tiles, or fp32 for more than 16 heads"},
+    Line{"AuthenticAMD", 23, 49, {"AVX2", "SSE4"}, "Zen 2: fp32 in 256 bits, no BF16 instructions"},
+    Line{"AuthenticAMD", 25, 1, {"AVX2", "SSE4"}, "Zen 3: fp32 in 256 bits, no BF16 instructions"},
     Line{"AuthenticAMD",
          25,
          17,

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "kernels/cpu/kernel_table.h"
 
@@ -32,6 +34,18 @@ TEST(ProcessorChoice, Zen4TakesDotProductsWhateverElseItHas) {
   EXPECT_EQ(choose_for_processor(zen4, std::span(kAll).subspan(1)).reason,
             "AuthenticAMD family 25 model 17: Zen 4: BF16 dot products, twice as fast as fp32 with "
             "any number of heads");
+}
+
+TEST(ProcessorChoice, Zen2AndZen3AreKnownByName) {
+  constexpr std::array<std::string_view, 3> kUsable{"AVX2", "SSE4", "SCALAR"};
+  for (const auto& [processor, name] :
+       {std::pair(Processor{.vendor = "AuthenticAMD", .family = 23, .model = 49}, "Zen 2"),
+        std::pair(Processor{.vendor = "AuthenticAMD", .family = 25, .model = 1}, "Zen 3")}) {
+    EXPECT_EQ(chosen(processor, kUsable), "AVX2");
+    EXPECT_TRUE(
+        choose_for_processor(processor, kUsable)
+            .reason.ends_with(std::string(name) + ": fp32 in 256 bits, no BF16 instructions"));
+  }
 }
 
 TEST(ProcessorChoice, GraniteRapidsWithoutTilesIsAsSapphireRapids) {
