@@ -34,12 +34,12 @@ bool Drain::give_away(const std::function<bool(SequenceId)>& is_busy) {
   if (!any) return false;
   int changed = 0;
   for (const auto& [id, sequence] : ledger_.running()) {
-    if (give_away(ledger_.table().at(id), is_busy(id)) && ++changed == kMostSequences) break;
+    if (give_away(ledger_.table().at(id), is_busy) && ++changed == kMostSequences) break;
   }
   return changed > 0;
 }
 
-bool Drain::give_away(const Sequence& s, bool is_busy) {
+bool Drain::give_away(const Sequence& s, const std::function<bool(SequenceId)>& is_busy) {
   bool changed = false;
   for (std::size_t i = 0; i < s.leaves.size(); ++i) {
     const std::int32_t owner = s.leaves[i].owner;
@@ -52,7 +52,7 @@ bool Drain::give_away(const Sequence& s, bool is_busy) {
     ledger_.decide(ExtendOp{s.id, static_cast<std::int32_t>(i), to, {}});
     changed = true;
   }
-  if (!ledger_.draining(s.home) || is_busy) return changed;
+  if (!ledger_.draining(s.home) || is_busy(s.id)) return changed;
   const std::int32_t home = new_home(s);
   if (home == s.home) return changed;
   ledger_.decide(HomeOp{s.id, home});

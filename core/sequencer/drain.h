@@ -26,7 +26,7 @@ class Drain {
   [[nodiscard]] bool give_away(const std::function<bool(SequenceId)>& is_busy);
 
  private:
-  [[nodiscard]] bool give_away(const Sequence& s, bool is_busy);
+  [[nodiscard]] bool give_away(const Sequence& s, const std::function<bool(SequenceId)>& is_busy);
   [[nodiscard]] std::int32_t new_home(const Sequence& s) const;
 
   PoolLedger& ledger_;

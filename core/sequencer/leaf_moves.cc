@@ -93,6 +93,7 @@ std::int64_t LeafMoves::order_copies(std::int64_t most) {
     if (move.newest) take_new_pages(move);
     for (; count < most && move.ordered < page_copies(move); ++move.ordered, ++count) {
       const auto page = static_cast<std::size_t>(move.ordered / layers_);
+      if (copies_.is_copied_to(move.from, move.from_pages[page])) break;
       order_.copies.push_back({.from = move.from,
                                .from_page = move.from_pages[page],
                                .to = move.move.to,

@@ -25,8 +25,9 @@ class PendingCopies {
     std::int32_t rows = kPageTokens;
   };
   void add(const Pages& pages);
-  /// Whether a page waits for rows of another one. An order reads all pages before it writes any,
-  /// so its rows cannot be copied on.
+  /// Whether a page waits for rows of another one, also where an order has failed and steps of
+  /// before it were committed since. An order reads all pages before it writes any, so the rows
+  /// cannot be copied on.
   [[nodiscard]] bool is_copied_to(std::int32_t worker, std::int32_t page) const;
   /// Nobody needs the rows that a page waits for, if it does. Not while an order is executed.
   void drop(std::int32_t worker, std::int32_t page);

@@ -40,8 +40,8 @@ class PoolLedger {
   [[nodiscard]] const std::unordered_map<SequenceId, Running>& running() const noexcept {
     return running_;
   }
-  /// Running sequences with a full leaf, which alone can move: as many as the pool has leaves at
-  /// most, however many sequences run.
+  /// Running sequences with a full leaf, which alone moves to gain time: as many as the pool has
+  /// leaves at most, however many sequences run.
   [[nodiscard]] const std::set<SequenceId>& with_full_leaves() const noexcept {
     return with_full_leaves_;
   }

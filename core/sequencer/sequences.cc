@@ -71,7 +71,7 @@ std::optional<Assignment> Sequences::place(const AdmitRequest& request) {
     const std::int32_t to = move.move.to;
     if (ledger_.draining(to)) continue;
     freed.set_available_pages(to, freed.workers()[static_cast<std::size_t>(to)].available_pages +
-                                      std::ssize(move.to_pages));
+                                      std::ssize(move.to_pages) + move.promised);
     moving.push_back(move.move.id);
   }
   assignment = place_on(freed);
@@ -339,8 +339,13 @@ void Sequences::truncate(SequenceId id, std::int64_t length) {
   };
   const auto must_copy = [&](const Leaf& leaf) {
     const std::int32_t page = leaf.pages[kept_of(last) - 1];
-    return !copies_.is_copied_to(leaf.owner, page) &&
-           (is_shared(leaf, page) || is_named(leaf, page));
+    const bool others = is_shared(leaf, page) || is_named(leaf, page);
+    if (others && copies_.is_copied_to(leaf.owner, page)) {
+      fail(ErrorCode::kUnavailable,
+           "truncate of sequence {} to {} tokens: its rows there are copied, try again", id,
+           length);
+    }
+    return others;
   };
   const bool copies = length % kPageTokens != 0 && length < s.length && must_copy(s.leaves[last]);
   if (copies) ++left_to_others[s.leaves[last].owner];

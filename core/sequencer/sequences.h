@@ -65,7 +65,8 @@ class Sequences {
   /// Drops the rows from `length` on and gives their pages back to the reservation; a new epoch. A
   /// page that others use, and that is to be written to, is copied. Throws kNotFound,
   /// kInvalidArgument, kFailedPrecondition while the sequence is in an open step, kPoolFull where
-  /// there is no room to promise it as many pages again as it leaves to others.
+  /// there is no room to promise it as many pages again as it leaves to others, kUnavailable where
+  /// its last page is another's too and waits for its rows.
   void truncate(SequenceId id, std::int64_t length);
   /// Throws kNotFound, kFailedPrecondition while the sequence is in an open step.
   void free(SequenceId id);

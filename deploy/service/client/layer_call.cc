@@ -1,6 +1,7 @@
 #include "deploy/service/client/layer_call.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <limits>
@@ -15,6 +16,7 @@
 #include "core/base/error.h"
 #include "core/base/limits.h"
 #include "core/model/model_limits.h"
+#include "deploy/service/client/pause.h"
 #include "deploy/service/client/worker_call.h"
 #include "deploy/service/protocol/layer_bytes.h"
 #include "deploy/service/protocol/selection.h"
@@ -135,9 +137,17 @@ class LayerCall {
     }
   }
 
-  /// Again for those whose home has moved meanwhile, until the deadline.
+  /// Again for those whose home has moved meanwhile, until the deadline: at once, then after
+  /// pauses, since a worker may know a moment before the other.
   void run() {
-    while (!left_.empty()) {
+    constexpr std::chrono::milliseconds kLongestPause{50};
+    std::chrono::milliseconds wait{};
+    for (int pass = 0; !left_.empty(); ++pass) {
+      if (pass > 1) {
+        wait = std::clamp(2 * wait, std::chrono::milliseconds(1), kLongestPause);
+        const Time now = connections_.clock().now();
+        pause(connections_.clock(), std::min<Duration>(wait, deadline_.when() - now));
+      }
       number_ = connections_.next_number();
       by_home_.clear();
       pool_messages_.clear();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
 #include <vector>
 
 #include "core/cost/built_in_costs.h"
@@ -83,6 +84,43 @@ TEST_F(LeafMovesTest, AFailedOrderEndsTheMovesThatHadCopiesInIt) {
   moves_.order_ended(false);
   EXPECT_EQ(moves_.running().size(), 1U) << "nothing of it was in an order";
   EXPECT_EQ(moves_.totals().page_copies, 0U);
+}
+
+TEST_F(LeafMovesTest, TheLastPagesOfANewestLeafGoWithTheOrderThatMovesItUntilOneSucceeds) {
+  const auto id = sequencer_.sequences().admit(
+      {.prompt_tokens = 310, .max_new_tokens = 100, .spread = SpreadPolicy::kSingle});
+  sequencer_.sequences().prompt_arrived(id.value());
+  const Sequence& s = sequencer_.ledger().table().at(*id);
+  const StepItem step = next_item(s, 10);
+  sequencer_.steps().open(std::span(&step, 1));
+  sequencer_.steps().order_round(std::span(&step, 1));
+  (void)sequencer_.take_order();
+  sequencer_.order_ended(true);
+
+  const std::int32_t from = s.home;
+  const std::int32_t page = s.leaves[2].pages.front();
+  const auto next = [&] { return LeafMove{*id, 2, 3, (s.leaves[2].owner + 1) % 3}; };
+  moves_.begin(next());
+  EXPECT_EQ(moves_.order_copies(100), 1);
+  EXPECT_NE(s.leaves[2].owner, from);
+  const std::vector<PageCopy> last{{from, page, s.leaves[2].owner, s.leaves[2].pages.front(), 0}};
+  EXPECT_EQ(sequencer_.take_order().copies, last);
+  sequencer_.order_ended(false);
+
+  // Its page is full now, and has not arrived: it cannot be copied on.
+  sequencer_.steps().commit(*id, 10);
+  moves_.begin(next());
+  EXPECT_EQ(moves_.order_copies(100), 0);
+  EXPECT_EQ(sequencer_.take_order().copies, last) << "again";
+  EXPECT_GT(sequencer_.ledger().pools()[static_cast<std::size_t>(from)].used(), 4);
+  sequencer_.order_ended(true);
+  EXPECT_EQ(moves_.order_copies(100), 1);
+  (void)sequencer_.take_order();
+  sequencer_.order_ended(true);
+  EXPECT_EQ(moves_.order_copies(100), 0);
+  EXPECT_EQ(s.leaves[2].owner, (from + 2) % 3);
+  EXPECT_EQ(sequencer_.copies().size(), 0U);
+  EXPECT_EQ(sequencer_.ledger().pools()[static_cast<std::size_t>(from)].used(), 4);
 }
 
 TEST_F(LeafMovesTest, ACancelledMoveLeavesNoCopiesAndNoPages) {

@@ -120,7 +120,9 @@ void Leader::lead(bool stop) {
                          config_.canary_bound, last_order_);
       round_.clear();
     }
-    desk_.give_away();
+    // Pulls wait for an order that has succeeded, even if it has nothing to copy any more.
+    if (!order.copies.empty() && !report.status.ok() && copied) desk_.want_order();
+    desk_.give_away(last_order_);
   }
   // Who is told of a sequence may read its rows at once.
   if (copied) outbox_.order_done();

@@ -16,6 +16,8 @@ namespace {
 /// the leader. A client that has not sent all rows waits this long for its error.
 constexpr auto kReadyGrace = std::chrono::milliseconds(50);
 constexpr std::size_t kMaxHeld = 1024;
+/// A look at all sequences that found nothing to give away is repeated after this.
+constexpr auto kGiveAwayPause = std::chrono::milliseconds(20);
 /// Held items are checked this often, even if no message arrives.
 constexpr auto kHeldPoll = std::chrono::milliseconds(5);
 
@@ -377,13 +379,18 @@ void RequestDesk::round_ended(std::span<const WaitingItem> round, const wire::Ou
   }
 }
 
-void RequestDesk::give_away() {
+void RequestDesk::give_away(Time now) {
+  if (now < next_give_away_) return;
   const auto is_busy = [this](SequenceId id) { return book_.waiting(id); };
-  if (sequencer_.give_away(is_busy)) order_due_ = true;
+  if (sequencer_.give_away(is_busy)) {
+    order_due_ = true;
+  } else {
+    next_give_away_ = now + kGiveAwayPause;
+  }
 }
 
 Time RequestDesk::next_event(Time now) const {
-  if (round_is_due(now)) return now;
+  if (order_due_ || round_is_due(now)) return now;
   Time next = partial_calls_.next_event();
   if (!held_.empty()) next = std::min(next, now + kHeldPoll);
   if (!waiting_.empty())

@@ -39,7 +39,9 @@ class RequestDesk {
   void take_round(Time now, std::vector<WaitingItem>& round);
   void round_ended(std::span<const WaitingItem> round, const wire::Outcome& outcome, Time now);
   /// Between orders: takes from workers that are being emptied what needs no copies.
-  void give_away();
+  void give_away(Time now);
+  /// An order is due, whatever it holds.
+  void want_order() noexcept { order_due_ = true; }
   /// Whether an admission or an end has to be ordered soon; resets it.
   [[nodiscard]] bool take_order_due() { return std::exchange(order_due_, false); }
   /// The next time at which the desk has to act even if no message arrives.
@@ -92,6 +94,7 @@ class RequestDesk {
   Time round_begin_{};
   Duration round_duration_{};  // of the last one
   bool order_due_ = false;
+  Time next_give_away_{};
   bool draining_ = false;
   std::optional<Time> stop_at_;
   std::uint32_t last_incarnation_ = 0;

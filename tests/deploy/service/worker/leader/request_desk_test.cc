@@ -215,6 +215,8 @@ TEST_F(RequestDeskTest, ALeaseEndsToTheTickAndEachWordRenewsIt) {
   clock.advance(seconds(1));
   EXPECT_EQ(ended(), std::vector{pushed.id});
   EXPECT_EQ(meter.totals.leases_expired, 4U);
+  EXPECT_EQ(desk.next_event(clock.now()), clock.now()) << "their ends have to be ordered";
+  order();
   EXPECT_EQ(desk.next_event(clock.now()), Time::max());
 }
 
@@ -436,11 +438,12 @@ TEST_F(RequestDeskTest, ASequenceMovesHomeBetweenItsRequestsAndTheNextIsToldWher
   receive(DrainWorker{.request = 2, .worker = s.home, .draining = true});
   order();
   EXPECT_EQ(reply().code, ErrorCode::kOk);
-  desk.give_away();
+  desk.give_away(clock.now());
   EXPECT_EQ(home(), s.home) << "a request waits there";
   EXPECT_EQ(run_round().size(), 1U);
-  desk.give_away();
+  desk.give_away(clock.now());
   EXPECT_NE(home(), s.home);
+  EXPECT_EQ(desk.next_event(clock.now()), clock.now()) << "an order is due";
   EXPECT_TRUE(desk.take_order_due());
 
   receive(s.home, rig_items(2, {item(s, 1)}));
