@@ -454,7 +454,7 @@ TEST(SharedBlocks, NamesOfAnotherSizeAndOfRowsThatAreNotThereAreRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Pools, SharedBlocksRandom,
-                         testing::Values(SharedCase{1, 120, 1}, SharedCase{2, 60, 2},
+                         testing::Values(SharedCase{1, 120, 4}, SharedCase{2, 60, 2},
                                          SharedCase{4, 40, 3}));
 
 }  // namespace
