@@ -52,9 +52,9 @@ void MoveSchedule::prepare(Time now) {
   completed_ = moves_.totals().completed;
   if (config_.bytes_per_s == 0) return;
   earn(now);
+  // A sequence that came or went may need the pages that the plan would give away.
+  if (planned_turnover_ != ledger_.turnover() && now >= planned_at_ + kPause) planned_.clear();
   if (moves_.running().empty()) {
-    // A sequence that came or went may need the pages that the plan would give away.
-    if (planned_turnover_ != ledger_.turnover() && now >= planned_at_ + kPause) planned_.clear();
     if (planned_.empty()) plan(now);
     begin_next();
   }
