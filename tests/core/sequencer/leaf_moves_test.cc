@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/cost/built_in_costs.h"
@@ -121,6 +122,45 @@ TEST_F(LeafMovesTest, TheLastPagesOfANewestLeafGoWithTheOrderThatMovesItUntilOne
   EXPECT_EQ(s.leaves[2].owner, (from + 2) % 3);
   EXPECT_EQ(sequencer_.copies().size(), 0U);
   EXPECT_EQ(sequencer_.ledger().pools()[static_cast<std::size_t>(from)].used(), 4);
+}
+
+TEST_F(LeafMovesTest, APageThatWaitsForItsRowsAndIsAnothersTooIsNotCutShort) {
+  const auto names = [](char first, int blocks) {
+    Prefix prefix{.block_tokens = 64};
+    for (int i = 0; i < blocks; ++i) prefix.add_key(std::string(16, static_cast<char>(first + i)));
+    return prefix;
+  };
+  Sequences& sequences = sequencer_.sequences();
+  const auto id = sequences.admit({.prompt_tokens = 310,
+                                   .max_new_tokens = 100,
+                                   .spread = SpreadPolicy::kSingle,
+                                   .prefix = names('a', 4)});
+  sequences.prompt_arrived(id.value());
+  const Sequence& s = sequencer_.ledger().table().at(*id);
+  const StepItem step = next_item(s, 10);
+  sequencer_.steps().open(std::span(&step, 1));
+  sequencer_.steps().order_round(std::span(&step, 1));
+  (void)sequencer_.take_order();
+  sequencer_.order_ended(true);
+  moves_.begin({*id, 2, 3, (s.home + 1) % 3});
+  EXPECT_EQ(moves_.order_copies(100), 1);
+  (void)sequencer_.take_order();
+  sequencer_.order_ended(false);
+
+  // The page is filled, named and shared before its rows are there.
+  sequencer_.steps().commit(*id, 10);
+  sequences.name_blocks(*id, names('e', 1), 4);
+  const auto other =
+      sequences.admit({.prompt_tokens = 330, .max_new_tokens = 1, .prefix = names('a', 5)});
+  ASSERT_EQ(sequencer_.ledger().table().at(other.value()).present_tokens, 320);
+  EXPECT_EQ(code_of([&] { sequences.truncate(*id, 300); }), ErrorCode::kUnavailable);
+  EXPECT_EQ(s.length, 320);
+  EXPECT_EQ(s.epoch, 1U);
+  (void)sequencer_.take_order();
+  sequencer_.order_ended(true);
+  sequences.truncate(*id, 300);
+  EXPECT_EQ(s.length, 300);
+  EXPECT_EQ(sequencer_.copies().size(), 1U) << "a page of its own";
 }
 
 TEST_F(LeafMovesTest, ACancelledMoveLeavesNoCopiesAndNoPages) {

@@ -80,6 +80,17 @@ TEST_F(LeaseTableTest, ALeaseThatIsTakenOverIsRenewedAtOnceAndAloneUntilItIsConf
   }
 }
 
+TEST_F(LeaseTableTest, ARenewalGoesWhereTheLastAnswerSaidThatTheHomeIs) {
+  table_.keep(handle(1), clock_.now());
+  for (const int home : {0, 2}) {
+    clock_.advance(until_next());
+    const LeaseTable::Round round = table_.take_due(clock_.now());
+    ASSERT_EQ(round.due.size(), 1U);
+    EXPECT_EQ(round.due[0].sequence.home, home);
+    table_.answered(round.due[0], ErrorCode::kOk, 2, round.began);
+  }
+}
+
 TEST_F(LeaseTableTest, WhatMayNotHaveArrivedComesAgainSooner) {
   table_.keep(handle(1), clock_.now());
   EXPECT_THAT(renew(ErrorCode::kDeadlineExceeded), ElementsAre(1));
