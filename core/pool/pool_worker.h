@@ -59,7 +59,7 @@ struct RoundReport {
   bool stop = false;
   int rounds = 0;                         // 1 where a round ran
   double step_us = 0;                     // of the copies and the round, on this rank
-  double copy_us = 0;                     // of the order's copies, on the slowest worker
+  double copy_us = 0;                     // of its copies, on the slowest worker: see copy_pages
   PhaseTimes phase_us{};                  // per phase the slowest worker
   std::vector<std::int64_t> worker_rows;  // attention work per worker, rows x new tokens
   std::vector<double> worker_attend_us;   // what each worker took for it

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/base/limits.h"
 #include "core/sequencer/order.h"
 #include "core/sequencer/pool_ledger.h"
 
