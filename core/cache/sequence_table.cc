@@ -40,6 +40,22 @@ std::size_t SequenceTable::leaf_pages(std::size_t leaf, std::int64_t length) con
   return static_cast<std::size_t>(ceil_div(rows, kPageTokens));
 }
 
+/// Pages that a leaf needs whose rows were lost; 0 for one that has its rows, or none. Throws for a
+/// leaf that does not exist.
+std::size_t SequenceTable::lost_pages(const Sequence& s, std::int32_t leaf) const {
+  if (leaf < 0 || std::cmp_greater_equal(leaf, s.leaves.size())) {
+    fail(ErrorCode::kInvalidArgument, "leaf {} of sequence {}: it has {} leaves", leaf, s.id,
+         s.leaves.size());
+  }
+  const auto i = static_cast<std::size_t>(leaf);
+  return s.leaves[i].pages.empty() ? leaf_pages(i, s.length) : 0;
+}
+
+bool SequenceTable::gives_rows_back(const TableOp& op) const {
+  const auto* extend = std::get_if<ExtendOp>(&op);
+  return extend != nullptr && lost_pages(at(extend->id), extend->leaf) > 0;
+}
+
 void SequenceTable::apply_op(const AdmitOp& op) {
   const Sequence& s = op.sequence;
   if (s.length < 0 || s.length > s.limit_tokens) {
@@ -68,10 +84,7 @@ void SequenceTable::apply_op(const AdmitOp& op) {
 
 void SequenceTable::apply_op(const ExtendOp& op) {
   Sequence& s = find(op.id);
-  if (op.leaf < 0 || std::cmp_greater_equal(op.leaf, s.leaves.size())) {
-    fail(ErrorCode::kInvalidArgument, "leaf {} of sequence {}: it has {} leaves", op.leaf, op.id,
-         s.leaves.size());
-  }
+  const std::size_t lost = lost_pages(s, op.leaf);
   Leaf& leaf = s.leaves[static_cast<std::size_t>(op.leaf)];
   const std::size_t pages = leaf.pages.size() + op.pages.size();
   const auto most = static_cast<std::size_t>(leaf_tokens_ / kPageTokens);
@@ -82,6 +95,11 @@ void SequenceTable::apply_op(const ExtendOp& op) {
   if (!leaf.pages.empty() && op.owner != leaf.owner) {
     fail(ErrorCode::kInvalidArgument, "leaf {} of sequence {}: worker {} has pages of it, not {}",
          op.leaf, op.id, leaf.owner, op.owner);
+  }
+  if (lost > 0 && op.pages.size() != lost) {
+    fail(ErrorCode::kInvalidArgument,
+         "leaf {} of sequence {}: {} pages for rows that were lost, expected {}", op.leaf, op.id,
+         op.pages.size(), lost);
   }
   leaf.owner = op.owner;
   leaf.pages.insert(leaf.pages.end(), op.pages.begin(), op.pages.end());
@@ -153,6 +171,25 @@ void SequenceTable::apply_op(const MoveOp& op) {
 
 void SequenceTable::apply_op(const HomeOp& op) {
   find(op.id).home = op.home;
+}
+
+void SequenceTable::apply_op(const LoseOp& op) {
+  Sequence& s = find(op.id);
+  bool rows = false;
+  for (const std::int32_t leaf : op.leaves) {
+    if (leaf < 0 || std::cmp_greater_equal(leaf, s.leaves.size())) {
+      fail(ErrorCode::kInvalidArgument, "loss of leaf {} of sequence {}: it has {} leaves", leaf,
+           op.id, s.leaves.size());
+    }
+    rows = rows || std::int64_t{leaf} * leaf_tokens_ < s.length;
+  }
+  if (op.epoch < s.epoch || (rows && op.epoch == s.epoch)) {
+    fail(ErrorCode::kStaleEpoch, "loss of rows of sequence {} for epoch {}: it is at {}", op.id,
+         op.epoch, s.epoch);
+  }
+  s.epoch = op.epoch;
+  for (const std::int32_t leaf : op.leaves)
+    s.leaves[static_cast<std::size_t>(leaf)] = {kNoWorker, {}};
 }
 
 void SequenceTable::apply_op(const RaiseLimitOp& op) {

@@ -13,15 +13,19 @@ namespace tributary {
 /// The sequencer's incarnation in the upper 32 bits, then a counter; never reused.
 using SequenceId = std::uint64_t;
 
+/// Stands for the owner of a leaf whose worker was lost, and that waits for room on another one.
+inline constexpr std::int32_t kNoWorker = -1;
+
 struct Leaf {
-  std::int32_t owner = 0;
-  /// Pages of the owner that hold the leaf's rows, in order; empty where the leaf is only reserved.
+  std::int32_t owner = 0;  // or kNoWorker
+  /// Pages of the owner that hold the leaf's rows, in order; empty where the leaf is only reserved,
+  /// or its rows were lost.
   std::vector<std::int32_t> pages;
 };
 
 struct Sequence {
   SequenceId id = 0;
-  std::uint32_t epoch = 0;  // +1 on admission and truncation
+  std::uint32_t epoch = 0;  // +1 on admission, on truncation, and where rows were lost
   std::int32_t home = 0;
   std::int64_t tag = 0;  // the caller's own name for it: the request's index in a replay
   std::int64_t prompt_tokens = 0;
@@ -37,7 +41,8 @@ struct AdmitOp {
   Sequence sequence;  // length = prompt_tokens, pages for the prompt's rows
 };
 /// `pages` join leaf `leaf`, and `owner` becomes its owner. The owner may change only while the
-/// leaf has no pages.
+/// leaf has no pages. Where its rows were lost, `pages` are for all of them, which come from
+/// outside again.
 struct ExtendOp {
   SequenceId id = 0;
   std::int32_t leaf = 0;
@@ -80,8 +85,15 @@ struct HomeOp {
   SequenceId id = 0;
   std::int32_t home = 0;
 };
-using TableOp =
-    std::variant<AdmitOp, ExtendOp, CommitOp, TruncateOp, FreeOp, MoveOp, RaiseLimitOp, HomeOp>;
+/// These leaves have no owner and no pages any more. The epoch is a new one where rows were lost,
+/// and else stays.
+struct LoseOp {
+  SequenceId id = 0;
+  std::uint32_t epoch = 0;
+  std::vector<std::int32_t> leaves;
+};
+using TableOp = std::variant<AdmitOp, ExtendOp, CommitOp, TruncateOp, FreeOp, MoveOp, RaiseLimitOp,
+                             HomeOp, LoseOp>;
 
 class SequenceTable {
  public:
@@ -93,15 +105,19 @@ class SequenceTable {
   [[nodiscard]] bool contains(SequenceId id) const { return sequences_.contains(id); }
   /// Throws kNotFound.
   [[nodiscard]] const Sequence& at(SequenceId id) const;
+  /// Whether an operation gives pages to a leaf whose rows were lost. Throws as apply().
+  [[nodiscard]] bool gives_rows_back(const TableOp& op) const;
 
-  /// Throws kNotFound for an unknown sequence, kStaleEpoch for a truncation that is not newer than
-  /// the sequence, kInvalidArgument for a change that does not fit it; nothing is changed then. The
-  /// table knows neither the number of workers nor of their pages: see build_routing.
+  /// Throws kNotFound for an unknown sequence, kStaleEpoch for a truncation or a loss of rows that
+  /// is not newer than the sequence, kInvalidArgument for a change that does not fit it; nothing is
+  /// changed then. The table knows neither the number of workers nor of their pages: see
+  /// build_routing.
   void apply(const TableOp& op);
 
  private:
   [[nodiscard]] Sequence& find(SequenceId id);
   [[nodiscard]] std::size_t leaf_pages(std::size_t leaf, std::int64_t length) const;
+  [[nodiscard]] std::size_t lost_pages(const Sequence& s, std::int32_t leaf) const;
   void apply_op(const AdmitOp& op);
   void apply_op(const ExtendOp& op);
   void apply_op(const CommitOp& op);
@@ -110,6 +126,7 @@ class SequenceTable {
   void apply_op(const MoveOp& op);
   void apply_op(const RaiseLimitOp& op);
   void apply_op(const HomeOp& op);
+  void apply_op(const LoseOp& op);
 
   int leaf_tokens_;
   std::unordered_map<SequenceId, Sequence> sequences_;

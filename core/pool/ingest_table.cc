@@ -33,6 +33,28 @@ void insert(std::vector<Range>& ranges, Range range) {
   }
 }
 
+/// Takes a range away, where it is.
+template <typename Range>
+void remove(std::vector<Range>& ranges, Range range) {
+  std::vector<Range> left;
+  for (const Range& held : ranges) {
+    if (held.begin < std::min(held.end, range.begin)) {
+      left.push_back({held.begin, std::min(held.end, range.begin)});
+    }
+    if (std::max(held.begin, range.end) < held.end) {
+      left.push_back({std::max(held.begin, range.end), held.end});
+    }
+  }
+  ranges = std::move(left);
+}
+
+template <typename Range>
+std::int64_t rows_of(const std::vector<Range>& ranges) {
+  std::int64_t rows = 0;
+  for (const Range& range : ranges) rows += range.end - range.begin;
+  return rows;
+}
+
 }  // namespace
 
 IngestTable::IngestTable(int rank, int layers, int leaf_tokens)
@@ -49,7 +71,6 @@ void IngestTable::open(const Sequence& sequence) {
   entry.epoch = sequence.epoch;
   entry.home = sequence.home;
   entry.present_tokens = sequence.present_tokens;
-  entry.prompt_tokens = sequence.prompt_tokens;
   entry.layers.resize(static_cast<std::size_t>(layers_));
   const auto add = [&](const Leaf& leaf, const LeafPart& part) {
     if (leaf.owner != rank_) return;
@@ -73,6 +94,67 @@ void IngestTable::close(SequenceId id, std::uint64_t round) {
     flight.closed_round = round;
     ++closed_[round];
   }
+}
+
+/// Transfers into the leaf's pages go on and count no more: the pages stay out of use until they
+/// have ended.
+void IngestTable::drop_leaf(SequenceId id, Entry& entry, std::int64_t leaf, std::uint64_t round) {
+  const Range gone{leaf * leaf_tokens_, (leaf + 1) * leaf_tokens_};
+  const auto overlaps = [&](const Message& m) {
+    return m.range.begin < gone.end && gone.begin < m.range.end;
+  };
+  for (auto& [ticket, flight] : flights_) {
+    if (flight.id != id || flight.closed_round != 0 || !overlaps(flight.message)) continue;
+    flight.closed_round = round;
+    ++closed_[round];
+  }
+  for (Layer& layer : entry.layers) {
+    if (layer.rows == entry.rows) layer.arrived = entry.share;
+    remove(layer.arrived, gone);
+    std::erase_if(layer.messages, [&](const auto& message) { return overlaps(message.second); });
+    std::erase_if(layer.under_way, overlaps);
+  }
+  remove(entry.share, gone);
+  entry.leaf_pages.erase(leaf);
+  recount(entry);
+}
+
+/// The share, or what has arrived of it in layers that say so, was changed.
+void IngestTable::recount(Entry& entry) {
+  entry.rows = rows_of(entry.share);
+  entry.rows_done = 0;
+  for (Layer& layer : entry.layers) {
+    layer.rows = rows_of(layer.arrived);
+    entry.rows_done += layer.rows;
+    if (layer.rows == entry.rows) layer.arrived = {};
+  }
+  const auto incomplete = std::ranges::find_if(
+      entry.layers, [&](const Layer& layer) { return layer.rows != entry.rows; });
+  entry.complete = static_cast<std::size_t>(incomplete - entry.layers.begin());
+}
+
+void IngestTable::lose(const LoseOp& op, std::uint64_t round) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(op.id);
+  if (found == entries_.end()) return;
+  found->second.epoch = op.epoch;
+  for (const std::int32_t leaf : op.leaves) drop_leaf(op.id, found->second, leaf, round);
+}
+
+void IngestTable::expect(const Sequence& sequence, std::int64_t leaf) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(sequence.id);
+  if (found == entries_.end()) {
+    fail(ErrorCode::kNotFound, "sequence {} expects no rows on worker {}", sequence.id, rank_);
+  }
+  Entry& entry = found->second;
+  for (Layer& layer : entry.layers) {
+    if (layer.rows == entry.rows) layer.arrived = entry.share;
+  }
+  insert(entry.share,
+         Range{leaf * leaf_tokens_, std::min((leaf + 1) * leaf_tokens_, sequence.length)});
+  entry.leaf_pages[leaf] = sequence.leaves.at(static_cast<std::size_t>(leaf)).pages;
+  recount(entry);
 }
 
 void IngestTable::set_home(SequenceId id, int home) {
@@ -137,19 +219,19 @@ void IngestTable::check_share(SequenceId id, const Entry& entry, int layer, std:
     fail(ErrorCode::kInvalidArgument, "rows of sequence {}: layer {}, expected 0 .. {}", id, layer,
          layers_ - 1);
   }
-  if (begin < 0 || begin >= entry.prompt_tokens || count < 1 ||
-      count > entry.prompt_tokens - begin) {
-    fail(ErrorCode::kInvalidArgument, "sequence {}: {} rows from {} on, its prompt has {}", id,
-         count, begin, entry.prompt_tokens);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (begin < 0 || begin > kMost || count < 1 || count > kMost) {
+    fail(ErrorCode::kInvalidArgument,
+         "sequence {}: {} rows from {} on, expected 1 .. {}, from 0 on", id, count, begin, kMost);
   }
   const std::int64_t end = begin + count;
-  if (begin < entry.present_tokens) {
-    fail(ErrorCode::kAlreadyExists,
-         "sequence {}, layer {}: some of the rows {} .. {} are shared with another one: below {}",
-         id, layer, begin, end - 1, entry.present_tokens);
-  }
   const auto mine = first_behind(entry.share, begin);
   if (mine == entry.share.end() || mine->begin > begin || mine->end < end) {
+    if (begin < entry.present_tokens) {
+      fail(ErrorCode::kAlreadyExists,
+           "sequence {}, layer {}: some of the rows {} .. {} are shared with another one: below {}",
+           id, layer, begin, end - 1, entry.present_tokens);
+    }
     fail(ErrorCode::kInvalidArgument, "sequence {}: not all rows {} .. {} belong to worker {}", id,
          begin, end - 1, rank_);
   }
@@ -253,7 +335,7 @@ IngestTable::Progress IngestTable::progress_of(const Entry& entry) const {
   if (entry.complete == entry.layers.size()) return progress;
   progress.missing_layer = static_cast<std::int32_t>(entry.complete);
   progress.missing_position =
-      first_missing(entry, entry.layers[entry.complete], {0, entry.prompt_tokens}).value_or(-1);
+      first_missing(entry, entry.layers[entry.complete], {0, entry.share.back().end}).value_or(-1);
   return progress;
 }
 

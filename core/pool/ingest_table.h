@@ -1,5 +1,6 @@
-// Which prompt rows of which sequence have arrived on this worker, which are on their way, and
-// which pages must not be used again before a transfer into them has ended.
+// Which rows of a sequence have arrived on this worker, of its prompt and of leaves that were lost,
+// which are on their way, and which pages must not be used again before a transfer into them has
+// ended.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +30,12 @@ class IngestTable {
   /// The sequence has ended by the order of `round`; nothing of it is accepted any more. Unknown
   /// ones are ignored.
   void close(SequenceId id, std::uint64_t round);
+  /// Leaves of a sequence are lost by the order of `round`: what this rank had of them is gone, and
+  /// rows are accepted for the new epoch alone. Unknown sequences are ignored.
+  void lose(const LoseOp& op, std::uint64_t round);
+  /// This rank owns a leaf now whose rows were lost: it expects all of them again, of every layer.
+  /// Throws kNotFound.
+  void expect(const Sequence& sequence, std::int64_t leaf);
   /// The largest round number such that no transfer is under way into a sequence that was closed in
   /// it or before; 2^64 - 1 where none is at all. Also the border across which rows written by the
   /// other thread become visible to this one.
@@ -50,9 +57,9 @@ class IngestTable {
   /// that comes with them. The same rows with the same checksum are a repetition: a client that has
   /// not heard the answer sends them again. (Their pages are not compared: by then leaves may have
   /// moved, and a page have another user.) Throws, with nothing changed, kNotFound for a sequence
-  /// that is not here, kStaleEpoch, kInvalidArgument for rows that are not this rank's share of the
-  /// prompt, kUnavailable while the same transfer is under way, kAlreadyExists when one of the rows
-  /// has arrived, is shared with another sequence, or is on its way in another transfer.
+  /// that is not here, kStaleEpoch, kInvalidArgument for rows that this rank does not expect,
+  /// kUnavailable while the same transfer is under way, kAlreadyExists when one of the rows has
+  /// arrived, is shared with another sequence, or is on its way in another transfer.
   [[nodiscard]] Transfer begin(SequenceId id, std::uint32_t epoch, int layer, std::int64_t begin,
                                std::int64_t count, std::optional<std::uint32_t> crc32c = {});
 
@@ -94,11 +101,10 @@ class IngestTable {
   struct Entry {
     std::uint32_t epoch = 0;
     int home = 0;
-    std::int64_t present_tokens = 0;  // these are not awaited
-    std::int64_t prompt_tokens = 0;
+    std::int64_t present_tokens = 0;  // these are not awaited, unless they were lost
     std::unordered_map<std::int64_t, std::vector<std::int32_t>>
         leaf_pages;            // of this rank's leaves
-    std::vector<Range> share;  // this rank's rows of the prompt, ascending, not touching
+    std::vector<Range> share;  // the rows that this rank expects, ascending, not touching
     std::int64_t rows = 0;     // of the share
     std::vector<Layer> layers;
     std::size_t complete = 0;  // layers at the front that have arrived
@@ -112,6 +118,8 @@ class IngestTable {
   };
 
   [[nodiscard]] static bool same(const Message& a, const Message& b);
+  static void recount(Entry& entry);
+  void drop_leaf(SequenceId id, Entry& entry, std::int64_t leaf, std::uint64_t round);
   void check_share(SequenceId id, const Entry& entry, int layer, std::int64_t begin,
                    std::int64_t count) const;
   void check_new(SequenceId id, const Layer& rows, const Entry& entry, int layer,

@@ -158,6 +158,7 @@ void Worker::leave(const Status& reason) {
 }
 
 void Worker::apply(const TableOp& op, std::uint64_t round) {
+  const bool comes_again = table_->gives_rows_back(op);
   table_->apply(op);
   const SequenceId id = std::visit(
       [](const auto& change) {
@@ -174,6 +175,13 @@ void Worker::apply(const TableOp& op, std::uint64_t round) {
     arriving_.insert(id);
   }
   if (const auto* moved = std::get_if<HomeOp>(&op)) ingest_.set_home(id, moved->home);
+  if (const auto* lost = std::get_if<LoseOp>(&op)) ingest_.lose(*lost, round);
+  if (comes_again) {
+    const auto& extend = std::get<ExtendOp>(op);
+    if (extend.owner != communicator_.rank()) return;
+    ingest_.expect(table_->at(id), extend.leaf);
+    arriving_.insert(id);
+  }
   if (!std::holds_alternative<FreeOp>(op)) return;
   arriving_.erase(id);
   ingest_.close(id, round);

@@ -23,6 +23,25 @@ std::int32_t beside_drained(const PoolLedger& ledger, std::int32_t reserved, std
   return best;
 }
 
+std::int32_t new_home(const PoolLedger& ledger, const Sequence& s) {
+  const auto newest = static_cast<std::size_t>(std::max<std::int64_t>(s.length - 1, 0) /
+                                               ledger.table().leaf_tokens());
+  const std::int32_t owner = s.leaves[newest].owner;
+  if (owner != kNoWorker && !ledger.draining(owner)) return owner;
+  const auto homes = [&](std::int32_t w) {
+    return ledger.load().workers()[static_cast<std::size_t>(w)].homes;
+  };
+  std::int32_t best = s.home;
+  const auto look = [&](const auto& may_have) {
+    for (std::int32_t w = 0; std::cmp_less(w, ledger.pools().size()); ++w) {
+      if (may_have(w) && (best == s.home || homes(w) < homes(best))) best = w;
+    }
+  };
+  look([&](std::int32_t w) { return !ledger.draining(w); });
+  if (best == s.home && ledger.lost(best)) look([&](std::int32_t w) { return !ledger.lost(w); });
+  return best;
+}
+
 bool Drain::give_away(const std::function<bool(SequenceId)>& is_busy) {
   const auto holds = [&](std::int32_t w) {
     const auto i = static_cast<std::size_t>(w);
@@ -43,7 +62,7 @@ bool Drain::give_away(const Sequence& s, const std::function<bool(SequenceId)>& 
   bool changed = false;
   for (std::size_t i = 0; i < s.leaves.size(); ++i) {
     const std::int32_t owner = s.leaves[i].owner;
-    if (!s.leaves[i].pages.empty() || !ledger_.draining(owner)) continue;
+    if (!s.leaves[i].pages.empty() || owner == kNoWorker || !ledger_.draining(owner)) continue;
     const std::int64_t pages = ledger_.leaf_pages(s, i, s.limit_tokens);
     const std::int32_t to = beside_drained(ledger_, owner, s.home, pages);
     if (to == owner) continue;
@@ -53,26 +72,10 @@ bool Drain::give_away(const Sequence& s, const std::function<bool(SequenceId)>& 
     changed = true;
   }
   if (!ledger_.draining(s.home) || is_busy(s.id)) return changed;
-  const std::int32_t home = new_home(s);
+  const std::int32_t home = new_home(ledger_, s);
   if (home == s.home) return changed;
   ledger_.decide(HomeOp{s.id, home});
   return true;
-}
-
-/// The newest rows' owner, where they stay, or the worker that is home to the fewest.
-std::int32_t Drain::new_home(const Sequence& s) const {
-  const auto newest = static_cast<std::size_t>(std::max<std::int64_t>(s.length - 1, 0) /
-                                               ledger_.table().leaf_tokens());
-  if (!ledger_.draining(s.leaves[newest].owner)) return s.leaves[newest].owner;
-  std::int32_t best = s.home;
-  const auto homes = [&](std::int32_t w) {
-    return ledger_.load().workers()[static_cast<std::size_t>(w)].homes;
-  };
-  for (std::int32_t w = 0; std::cmp_less(w, ledger_.pools().size()); ++w) {
-    if (ledger_.draining(w)) continue;
-    if (best == s.home || homes(w) < homes(best)) best = w;
-  }
-  return best;
 }
 
 }  // namespace tributary

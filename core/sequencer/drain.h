@@ -15,6 +15,11 @@ namespace tributary {
 [[nodiscard]] std::int32_t beside_drained(const PoolLedger& ledger, std::int32_t reserved,
                                           std::int32_t home, std::int64_t pages);
 
+/// Chooses a home for a sequence that loses its own: the owner of its newest rows, where that gets
+/// more, or the worker that is home to the fewest. Where nobody gets more it keeps the one that it
+/// has, unless that is lost.
+[[nodiscard]] std::int32_t new_home(const PoolLedger& ledger, const Sequence& s);
+
 class Drain {
  public:
   /// The ledger outlives it.
@@ -27,7 +32,6 @@ class Drain {
 
  private:
   [[nodiscard]] bool give_away(const Sequence& s, const std::function<bool(SequenceId)>& is_busy);
-  [[nodiscard]] std::int32_t new_home(const Sequence& s) const;
 
   PoolLedger& ledger_;
 };

@@ -180,6 +180,14 @@ void LeafMoves::cancel_newest(SequenceId id) {
   if (moves) cancel(id);
 }
 
+void LeafMoves::cancel_all_of(std::int32_t worker) {
+  std::erase_if(moves_, [&](const RunningMove& m) {
+    if (m.from != worker && m.move.to != worker) return false;
+    cancelled(m);
+    return true;
+  });
+}
+
 void LeafMoves::complete(const RunningMove& move) {
   ledger_.decide(MoveOp{move.move.id, move.move.first_leaf, move.move.to, move.to_pages});
   blocks_.moved(move.move.id, move.move.first_leaf, move.move.to, move.to_pages);
@@ -232,13 +240,16 @@ void LeafMoves::drain_worker(std::int32_t worker, bool drain) {
     fail(ErrorCode::kInvalidArgument, "drain of worker {}, the pool has {}", worker,
          ledger_.pools().size());
   }
+  if (ledger_.lost(worker)) {
+    fail(ErrorCode::kFailedPrecondition, "drain of worker {}: it is lost", worker);
+  }
   ledger_.set_draining(worker, drain);
   if (!drain) return;
-  std::vector<SequenceId> arriving;
-  for (const RunningMove& move : running()) {
-    if (move.move.to == worker) arriving.push_back(move.move.id);
-  }
-  for (const SequenceId id : arriving) cancel(id);
+  std::erase_if(moves_, [&](const RunningMove& m) {
+    if (m.move.to != worker) return false;
+    cancelled(m);
+    return true;
+  });
 }
 
 std::vector<const Sequence*> LeafMoves::movable() const {

@@ -61,6 +61,8 @@ class LeafMoves {
   void cancel(SequenceId id);
   /// The same, if it is the newest leaf that moves.
   void cancel_newest(SequenceId id);
+  /// All moves from and to a worker.
+  void cancel_all_of(std::int32_t worker);
   [[nodiscard]] std::span<const RunningMove> running() const noexcept { return moves_; }
   /// Returns the sequences with a full leaf that may be moved without going against their clients'
   /// wishes: those of spread `auto` that are not moving and whose prompts are here; by id.
@@ -73,7 +75,7 @@ class LeafMoves {
   [[nodiscard]] PoolLoad load_afterwards() const;
   /// A worker that is to be emptied gets no new leaf and no move; moves to it are cancelled. The
   /// schedule of moves takes its rows away (plan_drain), Drain the rest. Throws kInvalidArgument
-  /// for a worker that does not exist.
+  /// for a worker that does not exist, kFailedPrecondition for one that is lost.
   void drain_worker(std::int32_t worker, bool drain);
   struct Totals {
     std::uint64_t completed = 0;

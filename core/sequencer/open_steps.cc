@@ -56,6 +56,10 @@ void OpenSteps::open(std::span<const StepItem> items) {
   for (const StepItem& item : items) {
     const Sequence& s = ledger_.table().at(item.id);
     check_not_open(item.id);
+    if (ledger_.waiting().contains(item.id)) {
+      fail(ErrorCode::kUnavailable,
+           "sequence {} waits for room on other workers since one was lost: try again", item.id);
+    }
     if (item.tokens < 1 || item.tokens > kMaxStepTokens) {
       fail(ErrorCode::kInvalidArgument, "sequence {}: {} new tokens, expected 1 .. {}", s.id,
            item.tokens, kMaxStepTokens);

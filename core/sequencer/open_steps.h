@@ -20,7 +20,8 @@ class OpenSteps {
 
   /// Opens a step of `tokens` tokens for each item (each sequence once), and orders the pages that
   /// it needs, out of the reservations. Throws, with nothing changed, kNotFound, kInvalidArgument,
-  /// and kFailedPrecondition for a sequence that is in an open step.
+  /// kFailedPrecondition for a sequence that is in an open step, and kUnavailable for one that
+  /// waits for room since a worker was lost.
   void open(std::span<const StepItem> items);
   /// Orders one round: sequences of open steps, each once, each at its layer; the other fields of
   /// the order's items are those of the step. Throws, with nothing changed, kFailedPrecondition for

@@ -19,7 +19,8 @@ enum class Kind : std::uint8_t {
   kFree,
   kMove,
   kRaiseLimit,
-  kHome
+  kHome,
+  kLose
 };
 
 void encode(const AdmitOp& op, ByteWriter& out) {
@@ -86,6 +87,13 @@ void encode(const HomeOp& op, ByteWriter& out) {
   out.value(Kind::kHome);
   out.value(op.id);
   out.value(op.home);
+}
+
+void encode(const LoseOp& op, ByteWriter& out) {
+  out.value(Kind::kLose);
+  out.value(op.id);
+  out.value(op.epoch);
+  out.list(std::span<const std::int32_t>(op.leaves));
 }
 
 void encode(const TableOp& op, ByteWriter& out) {
@@ -159,6 +167,14 @@ HomeOp decode_home(ByteReader& in) {
   return op;
 }
 
+LoseOp decode_lose(ByteReader& in) {
+  LoseOp op;
+  op.id = in.value<SequenceId>();
+  op.epoch = in.value<std::uint32_t>();
+  op.leaves = in.list<std::int32_t>();
+  return op;
+}
+
 TableOp decode_op(ByteReader& in) {
   const auto kind = in.value<Kind>();
   switch (kind) {
@@ -178,9 +194,11 @@ TableOp decode_op(ByteReader& in) {
       return decode_raise_limit(in);
     case Kind::kHome:
       return decode_home(in);
+    case Kind::kLose:
+      return decode_lose(in);
   }
   fail(ErrorCode::kMalformedInput, "order: operation kind is {}, expected 0 .. {}",
-       static_cast<int>(kind), static_cast<int>(Kind::kHome));
+       static_cast<int>(kind), static_cast<int>(Kind::kLose));
 }
 
 }  // namespace

@@ -22,11 +22,25 @@ void PendingCopies::release(const Pages& pages) {
 }
 
 void PendingCopies::drop(std::int32_t worker, std::int32_t page) {
+  constexpr std::int32_t kOneUser = 2;  // with the copy itself
+  const PagePool& pool = ledger_.pools()[static_cast<std::size_t>(worker)];
+  if (pool.reference_count(page) > kOneUser) return;
   std::erase_if(pending_, [&](const Pages& p) {
     if (p.to != worker || p.to_page != page) return false;
     release(p);
     return true;
   });
+}
+
+std::vector<std::pair<std::int32_t, std::int32_t>> PendingCopies::lose_worker(std::int32_t worker) {
+  std::vector<std::pair<std::int32_t, std::int32_t>> in_vain;
+  std::erase_if(pending_, [&](const Pages& p) {
+    if (p.from != worker && p.to != worker) return false;
+    if (p.to != worker) in_vain.emplace_back(p.to, p.to_page);
+    release(p);
+    return true;
+  });
+  return in_vain;
 }
 
 void PendingCopies::order_taken() {

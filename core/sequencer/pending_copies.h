@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "core/base/limits.h"
@@ -30,8 +31,12 @@ class PendingCopies {
   /// before it were committed since. An order reads all pages before it writes any, so the rows
   /// cannot be copied on.
   [[nodiscard]] bool is_copied_to(std::int32_t worker, std::int32_t page) const;
-  /// Nobody needs the rows that a page waits for, if it does. Not while an order is executed.
+  /// One of a page's users goes and needs the rows no longer that it waits for, if it does: unless
+  /// others need them, they are not copied. Not while an order is executed.
   void drop(std::int32_t worker, std::int32_t page);
+  /// Drops what was to be copied from or to a worker. Returns the pages of others that wait for its
+  /// rows in vain, as pairs of worker and page. Not while an order is executed.
+  [[nodiscard]] std::vector<std::pair<std::int32_t, std::int32_t>> lose_worker(std::int32_t worker);
   /// Pages that are to be copied, or are in the order that is executed.
   [[nodiscard]] std::size_t size() const noexcept { return pending_.size(); }
 

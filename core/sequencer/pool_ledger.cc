@@ -52,7 +52,12 @@ void PoolLedger::begin(Sequence s, SpreadPolicy spread) {
 void PoolLedger::prompt_arrived(SequenceId id) {
   const auto found = running_.find(id);
   if (found == running_.end() || !found->second.arriving) return;
+  const auto has_no_pages = [&](std::int32_t leaf) {
+    return table_.at(id).leaves[static_cast<std::size_t>(leaf)].pages.empty();
+  };
+  if (std::ranges::any_of(found->second.lost, has_no_pages)) return;
   found->second.arriving = false;
+  found->second.lost.clear();
   ++turnover_;
 }
 
@@ -67,10 +72,25 @@ void PoolLedger::set_draining(std::int32_t worker, bool drain) {
   ++turnover_;
 }
 
-/// Adds (sign 1) or removes (-1) a sequence's share of the loads; pages are separate.
+void PoolLedger::set_lost(std::int32_t worker, bool lost) {
+  pages_.set_lost(worker, lost);
+  ++turnover_;
+}
+
+int PoolLedger::members() const {
+  int members = 0;
+  for (std::int32_t w = 0; std::cmp_less(w, pools().size()); ++w) members += lost(w) ? 0 : 1;
+  return members;
+}
+
+/// Adds (sign 1) or removes (-1) a sequence's share of the loads; pages are separate. One with rows
+/// that nobody has room for is no load.
 void PoolLedger::account(const Sequence& s, int sign) {
+  const std::int64_t leaves = ceil_div(s.length, table_.leaf_tokens());
+  const auto with_rows = std::span(s.leaves).first(static_cast<std::size_t>(leaves));
+  if (std::ranges::count(with_rows, kNoWorker, &Leaf::owner) > 0) return;
   runs_.clear();
-  for_each_owner_run(s, ceil_div(s.length, table_.leaf_tokens()),
+  for_each_owner_run(s, leaves,
                      [&](std::int32_t owner, std::int64_t begin, std::int64_t end) {
                        runs_.push_back({owner, begin, end});
                      });
@@ -100,11 +120,35 @@ bool PoolLedger::has_full_leaf(SequenceId id) const {
   return table_.contains(id) && table_.at(id).length >= table_.leaf_tokens();
 }
 
+/// Before the operation: which leaves have rows that are to come again.
+void PoolLedger::note_loss(const LoseOp& op) {
+  Running& sequence = running_.at(op.id);
+  for (const std::int32_t leaf : op.leaves) {
+    if (std::int64_t{leaf} * table_.leaf_tokens() >= table_.at(op.id).length) continue;
+    sequence.arriving = true;
+    const auto place = std::ranges::lower_bound(sequence.lost, leaf);
+    if (place == sequence.lost.end() || *place != leaf) sequence.lost.insert(place, leaf);
+  }
+  ++turnover_;
+}
+
+/// After an operation that may have changed it.
+void PoolLedger::note_waiting(SequenceId id) {
+  const bool waits =
+      table_.contains(id) && std::ranges::count(table_.at(id).leaves, kNoWorker, &Leaf::owner) > 0;
+  if (waits) {
+    waiting_.insert(id);
+  } else {
+    waiting_.erase(id);
+  }
+}
+
 void PoolLedger::decide(TableOp op) {
   count_placements(op);
   const SequenceId id = id_of(op);
   const auto* commit = std::get_if<CommitOp>(&op);
-  bool owners_change = !std::holds_alternative<ExtendOp>(op);  // whose pages hold no rows yet
+  // The pages of a leaf that grows hold no rows yet.
+  bool owners_change = !std::holds_alternative<ExtendOp>(op) || table_.gives_rows_back(op);
   if (commit != nullptr) {
     // Most rows join the newest leaf, which costs less than a walk over all leaves.
     const Sequence& s = table_.at(id);
@@ -118,6 +162,8 @@ void PoolLedger::decide(TableOp op) {
       load_.grow(s.leaves[newest].owner, commit->accepted, all_attended ? commit->accepted : 0);
     }
   }
+  const auto* lose = std::get_if<LoseOp>(&op);
+  if (lose != nullptr) note_loss(*lose);
   if (owners_change && table_.contains(id)) account(table_.at(id), -1);
   const bool had_full_leaf = has_full_leaf(id);
   table_.apply(op);
@@ -127,6 +173,7 @@ void PoolLedger::decide(TableOp op) {
     with_full_leaves_.erase(id);
   }
   if (owners_change && table_.contains(id)) account(table_.at(id), 1);
+  if (lose != nullptr || waiting_.contains(id)) note_waiting(id);
   order_.ops.emplace_back(std::move(op));
 }
 

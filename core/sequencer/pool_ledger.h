@@ -35,7 +35,8 @@ class PoolLedger {
   /// The ledger knows this of a running sequence; the table, and so the workers, do not.
   struct Running {
     SpreadPolicy spread = SpreadPolicy::kAuto;
-    bool arriving = false;  // its prompt's rows have not all arrived
+    bool arriving = false;  // its prompt's rows, or others that were lost, have not all arrived
+    std::vector<std::int32_t> lost = {};  // leaves whose rows are to come again, ascending
   };
   [[nodiscard]] const std::unordered_map<SequenceId, Running>& running() const noexcept {
     return running_;
@@ -45,8 +46,14 @@ class PoolLedger {
   [[nodiscard]] const std::set<SequenceId>& with_full_leaves() const noexcept {
     return with_full_leaves_;
   }
-  /// Whether a worker is being emptied.
+  /// Sequences with a leaf that has no owner, the oldest first: they wait for room on the workers
+  /// that are left.
+  [[nodiscard]] const std::set<SequenceId>& waiting() const noexcept { return waiting_; }
+  /// Whether a worker gets no more: it is being emptied, or lost.
   [[nodiscard]] bool draining(std::int32_t worker) const { return pages_.draining(worker); }
+  [[nodiscard]] bool lost(std::int32_t worker) const { return pages_.lost(worker); }
+  /// Workers that are not lost.
+  [[nodiscard]] int members() const;
   /// Counts the owners chosen so far: one per extent at admission, one per leaf opened later.
   [[nodiscard]] std::uint64_t placements() const noexcept { return placements_; }
   /// Counts the sequences that began, arrived or ended so far, and the changes of drained workers.
@@ -64,18 +71,22 @@ class PoolLedger {
 
   /// Adds a sequence that has its pages.
   void begin(Sequence s, SpreadPolicy spread);
-  /// All rows of the prompt are here. Repeated calls and unknown sequences do nothing.
+  /// All rows of the prompt, and those that were lost, are here. Nothing happens while they have no
+  /// pages, for repeated calls and unknown sequences.
   void prompt_arrived(SequenceId id);
   /// Removes a sequence; its pages are left to the caller.
   void end(SequenceId id);
   /// Applies an operation to the table and the loads, and adds it to the order.
   void decide(TableOp op);
   void set_draining(std::int32_t worker, bool drain);
+  void set_lost(std::int32_t worker, bool lost);
 
  private:
   void account(const Sequence& s, int sign);
   void count_placements(const TableOp& op);
   [[nodiscard]] bool has_full_leaf(SequenceId id) const;
+  void note_loss(const LoseOp& op);
+  void note_waiting(SequenceId id);
 
   Placement placement_;
   int topk_;  // see AttentionShape
@@ -84,6 +95,7 @@ class PoolLedger {
   PoolPages pages_;
   std::unordered_map<SequenceId, Running> running_;
   std::set<SequenceId> with_full_leaves_;
+  std::set<SequenceId> waiting_;
   Order& order_;
   std::vector<LeafRun> runs_;  // of the sequence that is accounted
   std::uint64_t placements_ = 0;

@@ -15,14 +15,24 @@ PoolPages::PoolPages(int workers, std::int32_t pages_per_worker, PoolLoad& load)
   }
   pools_.assign(static_cast<std::size_t>(workers), PagePool(pages_per_worker));
   draining_.assign(pools_.size(), false);
+  lost_.assign(pools_.size(), false);
 }
 
 void PoolPages::set_draining(std::int32_t worker, bool drain) {
   draining_[static_cast<std::size_t>(worker)] = drain;
-  while (drain && blocks_.longest_idle(worker) != nullptr) {
-    forget_block(*blocks_.longest_idle(worker));
-  }
+  if (drain) forget_idle_blocks(worker);
   sync_available(worker);
+}
+
+void PoolPages::set_lost(std::int32_t worker, bool lost) {
+  lost_[static_cast<std::size_t>(worker)] = lost;
+  draining_[static_cast<std::size_t>(worker)] = false;
+  if (lost) forget_idle_blocks(worker);
+  sync_available(worker);
+}
+
+void PoolPages::forget_idle_blocks(std::int32_t worker) {
+  while (blocks_.longest_idle(worker) != nullptr) forget_block(*blocks_.longest_idle(worker));
 }
 
 void PoolPages::reserve(std::int32_t worker, std::int64_t pages) {

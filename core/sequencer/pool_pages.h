@@ -20,11 +20,16 @@ class PoolPages {
 
   [[nodiscard]] std::span<const PagePool> pools() const noexcept { return pools_; }
   [[nodiscard]] const BlockStore& blocks() const noexcept { return blocks_; }
-  /// Whether a worker is being emptied: it has no page to give, and keeps no block.
+  /// Whether a worker is being emptied, or lost: it has no page to give, and keeps no block.
   [[nodiscard]] bool draining(std::int32_t worker) const {
-    return draining_[static_cast<std::size_t>(worker)];
+    return draining_[static_cast<std::size_t>(worker)] || lost(worker);
   }
   void set_draining(std::int32_t worker, bool drain);
+  [[nodiscard]] bool lost(std::int32_t worker) const {
+    return lost_[static_cast<std::size_t>(worker)];
+  }
+  /// One that is taken again is not being emptied.
+  void set_lost(std::int32_t worker, bool lost);
 
   /// Throws kPoolFull, with nothing changed.
   void reserve(std::int32_t worker, std::int64_t pages);
@@ -50,12 +55,14 @@ class PoolPages {
 
  private:
   void sync_available(std::int32_t worker);
+  void forget_idle_blocks(std::int32_t worker);
   void forget_block(NamedBlock& block);
 
   PoolLoad& load_;
   std::vector<PagePool> pools_;
   BlockStore blocks_;
   std::vector<bool> draining_;  // by worker
+  std::vector<bool> lost_;      // by worker
 };
 
 }  // namespace tributary

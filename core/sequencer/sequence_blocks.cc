@@ -37,7 +37,7 @@ void SequenceBlocks::name(SequenceId id, Entry& entry, std::vector<std::string> 
   const std::int64_t block_pages = entry.block_tokens / kPageTokens;
   entry.blocks.resize(std::max(entry.blocks.size(), first + names.size()));
   for (std::size_t i = 0; i < names.size(); ++i) {
-    if (entry.blocks[first + i] != nullptr) continue;
+    if (entry.blocks[first + i] != nullptr || names[i].empty()) continue;
     const std::int64_t begin = static_cast<std::int64_t>(first + i) * entry.block_tokens;
     const Leaf& leaf = s.leaves[static_cast<std::size_t>(begin / leaf_tokens)];
     const auto page = leaf.pages.begin() + begin % leaf_tokens / kPageTokens;
@@ -83,6 +83,21 @@ void SequenceBlocks::moved(SequenceId id, std::int64_t first_leaf, std::int32_t 
     if (before == nullptr) continue;
     entry.blocks[i] = ledger_.pages().name_block(before->name, to, {first, first + block_pages});
     ledger_.pages().leave_block(*before);
+  }
+}
+
+void SequenceBlocks::lose(SequenceId id, std::int64_t leaf) {
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return;
+  Entry& entry = found->second;
+  const std::int64_t leaf_blocks = ledger_.table().leaf_tokens() / entry.block_tokens;
+  const std::int64_t end = std::min(std::ssize(entry.blocks), (leaf + 1) * leaf_blocks);
+  for (std::int64_t b = end; b-- > leaf * leaf_blocks;) {
+    const auto i = static_cast<std::size_t>(b);
+    if (entry.blocks[i] == nullptr) continue;
+    entry.names.resize(std::max(entry.names.size(), i + 1));
+    entry.names[i] = entry.blocks[i]->name;
+    ledger_.pages().leave_block(*std::exchange(entry.blocks[i], nullptr));
   }
 }
 

@@ -37,6 +37,9 @@ class SequenceBlocks {
   /// Leaves from `first_leaf` on, as many as fill `pages`, have moved there.
   void moved(SequenceId id, std::int64_t first_leaf, std::int32_t to,
              const std::vector<std::int32_t>& pages);
+  /// The rows of a leaf are lost: its blocks are not held any more, and get their names again by
+  /// prompt_arrived().
+  void lose(SequenceId id, std::int64_t leaf);
   /// The sequence's pages are given back. Its last block becomes idle first: the next one is of no
   /// use without those before.
   void end(SequenceId id);
@@ -44,7 +47,7 @@ class SequenceBlocks {
  private:
   struct Entry {
     std::int32_t block_tokens = 0;
-    std::vector<std::string> names;   // until all rows are here
+    std::vector<std::string> names;   // until all rows are here; empty: of a block that is held
     std::vector<NamedBlock*> blocks;  // from the first on; null: without a name, or not held
   };
 

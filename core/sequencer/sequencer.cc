@@ -11,7 +11,8 @@ Sequencer::Sequencer(const SequencerConfig& config)
       steps_(ledger_, order_),
       moves_(config.placement.model.layers, ledger_, blocks_, copies_, order_),
       sequences_(config.incarnation, ledger_, blocks_, steps_, moves_, copies_, order_),
-      drain_(ledger_) {
+      drain_(ledger_),
+      losses_(ledger_, steps_, moves_, copies_, sequences_) {
   order_.round = 1;
 }
 

@@ -8,6 +8,7 @@
 #include "core/placement/placement.h"
 #include "core/sequencer/drain.h"
 #include "core/sequencer/leaf_moves.h"
+#include "core/sequencer/losses.h"
 #include "core/sequencer/open_steps.h"
 #include "core/sequencer/order.h"
 #include "core/sequencer/pending_copies.h"
@@ -41,6 +42,7 @@ class Sequencer {
   [[nodiscard]] const LeafMoves& moves() const noexcept { return moves_; }
   /// Pages whose rows wait for the next order.
   [[nodiscard]] const PendingCopies& copies() const noexcept { return copies_; }
+  [[nodiscard]] Losses& losses() noexcept { return losses_; }
   /// Decides what leaves workers that are being emptied without a copy, see Drain.
   [[nodiscard]] bool give_away(const std::function<bool(SequenceId)>& is_busy) {
     return drain_.give_away(is_busy);
@@ -62,6 +64,7 @@ class Sequencer {
   LeafMoves moves_;
   Sequences sequences_;
   Drain drain_;
+  Losses losses_;
 };
 
 }  // namespace tributary

@@ -83,7 +83,7 @@ std::optional<Assignment> Sequences::place(const AdmitRequest& request) {
 void Sequences::check(const AdmitRequest& request, std::int64_t tag) const {
   check_lengths(request, tag);
   const std::int64_t limit = request.prompt_tokens + request.max_new_tokens;
-  const auto workers = static_cast<int>(ledger_.pools().size());
+  const int workers = ledger_.members();
   const std::int32_t pages = ledger_.pools().front().total();
   if (!fits_empty_pool(limit, request.spread, workers, pages, ledger_.table().leaf_tokens())) {
     fail(ErrorCode::kTooLarge,
@@ -110,6 +110,10 @@ std::optional<SequenceId> Sequences::admit(const AdmitRequest& request, const Ad
   }
   const bool is_fork = request.parent.id != 0;
   if (is_fork) check_parent(request, as.tag);
+  if (!ledger_.waiting().empty()) {
+    check(request, as.tag);
+    return std::nullopt;
+  }
   std::vector<std::string> names = block_names(request.prefix);
   auto begun = is_fork ? begin_as_fork(request) : begin_by_names(request, names);
   if (!begun) {
@@ -233,7 +237,8 @@ std::optional<Sequences::Beginning> Sequences::begin_as_fork(const AdmitRequest&
 
 void Sequences::prompt_arrived(SequenceId id) {
   ledger_.prompt_arrived(id);
-  blocks_.prompt_arrived(id);
+  const auto found = ledger_.running().find(id);
+  if (found != ledger_.running().end() && !found->second.arriving) blocks_.prompt_arrived(id);
 }
 
 void Sequences::name_blocks(SequenceId id, const Prefix& names, std::int64_t first) {
@@ -287,6 +292,7 @@ std::optional<std::vector<std::int32_t>> Sequences::owners_of_more(const Sequenc
 bool Sequences::raise_limit(SequenceId id, std::int64_t limit_tokens) {
   const Sequence& s = ledger_.table().at(id);
   if (limit_tokens <= s.limit_tokens) return true;
+  if (ledger_.waiting().contains(id)) return false;
   check({.prompt_tokens = s.prompt_tokens,
          .max_new_tokens = limit_tokens - s.prompt_tokens,
          .spread = ledger_.running().at(id).spread},
@@ -314,6 +320,10 @@ void Sequences::truncate(SequenceId id, std::int64_t length) {
   if (length < 0 || length > s.length) {
     fail(ErrorCode::kInvalidArgument, "truncate of sequence {} to {} tokens: length is {}", id,
          length, s.length);
+  }
+  if (!ledger_.running().at(id).lost.empty()) {
+    fail(ErrorCode::kFailedPrecondition,
+         "truncate of sequence {}: rows that were lost have not come again", id);
   }
   moves_.cancel(id);
   // Pages that others go on to use are not given back: as many others are promised for them.
@@ -382,15 +392,41 @@ void Sequences::truncate(SequenceId id, std::int64_t length) {
   ledger_.decide(op);
 }
 
-/// Gives back all pages of a sequence, those still promised to it, and its blocks.
+/// Gives back all pages of a sequence, and those still promised to it.
 void Sequences::release_pages(const Sequence& s) {
-  blocks_.end(s.id);
-  for (std::size_t i = 0; i < s.leaves.size(); ++i) {
-    const Leaf& leaf = s.leaves[i];
-    ledger_.pages().release(leaf.owner, leaf.pages);
-    ledger_.pages().unreserve(leaf.owner,
-                              ledger_.leaf_pages(s, i, s.limit_tokens) - std::ssize(leaf.pages));
+  for (std::size_t i = 0; i < s.leaves.size(); ++i) release_leaf(s, i);
+}
+
+void Sequences::release_leaf(const Sequence& s, std::size_t i) {
+  const Leaf& leaf = s.leaves[i];
+  if (leaf.owner == kNoWorker) return;
+  ledger_.pages().release(leaf.owner, leaf.pages);
+  ledger_.pages().unreserve(leaf.owner,
+                            ledger_.leaf_pages(s, i, s.limit_tokens) - std::ssize(leaf.pages));
+}
+
+void Sequences::lose(SequenceId id, std::vector<std::int32_t> leaves) {
+  const Sequence& s = ledger_.table().at(id);
+  moves_.cancel(id);
+  bool rows = false;
+  bool given_up = false;
+  Closed closed{.round = order_.round, .sequence = s, .ends = false};
+  for (Leaf& leaf : closed.sequence.leaves) leaf = {kNoWorker, {}};
+  for (const std::int32_t l : leaves) {
+    const auto i = static_cast<std::size_t>(l);
+    const Leaf& leaf = s.leaves.at(i);
+    rows = rows || std::int64_t{l} * ledger_.table().leaf_tokens() < s.length;
+    blocks_.lose(id, l);
+    for (const std::int32_t page : leaf.pages) copies_.drop(leaf.owner, page);
+    if (leaf.owner == kNoWorker || ledger_.lost(leaf.owner)) {
+      release_leaf(s, i);
+    } else {
+      closed.sequence.leaves[i] = leaf;
+      given_up = true;
+    }
   }
+  if (given_up) closed_.push_back(std::move(closed));
+  ledger_.decide(LoseOp{id, s.epoch + (rows ? 1U : 0U), std::move(leaves)});
 }
 
 /// The sequence is no more; its pages are left to the caller.
@@ -402,6 +438,7 @@ void Sequences::end(SequenceId id) {
 void Sequences::free(SequenceId id) {
   const Sequence& s = ledger_.table().at(id);
   steps_.check_not_open(id);
+  blocks_.end(id);
   release_pages(s);
   end(id);
 }
@@ -409,12 +446,25 @@ void Sequences::free(SequenceId id) {
 void Sequences::close(SequenceId id) {
   const Sequence& s = ledger_.table().at(id);
   steps_.check_not_open(id);
-  closed_.push_back({order_.round, s});
+  closed_.push_back({.round = order_.round, .sequence = s, .ends = true});
   end(id);
+}
+
+void Sequences::lose_closed(std::int32_t worker) {
+  for (Closed& closed : closed_) {
+    Sequence& s = closed.sequence;
+    for (std::size_t i = 0; i < s.leaves.size(); ++i) {
+      if (s.leaves[i].owner != worker) continue;
+      blocks_.lose(s.id, static_cast<std::int64_t>(i));
+      release_leaf(s, i);
+      s.leaves[i] = {kNoWorker, {}};
+    }
+  }
 }
 
 void Sequences::release_closed(std::uint64_t drained_round) {
   while (!closed_.empty() && closed_.front().round <= drained_round) {
+    if (closed_.front().ends) blocks_.end(closed_.front().sequence.id);
     release_pages(closed_.front().sequence);
     closed_.pop_front();
   }

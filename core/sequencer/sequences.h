@@ -35,21 +35,22 @@ class Sequences {
             const OpenSteps& steps, LeafMoves& moves, PendingCopies& copies, const Order& order);
 
   /// Reserves the pages for the whole request and places it; its prompt's rows come from outside
-  /// (IngestTable). Moves that hold pages it needs are cancelled. No value: no room now, try again
-  /// when something was freed; `auto` may wait for a worker with all its pages, see PageWaits for
-  /// how long. Of a prefix's blocks the sequence shares the first ones that lie where it goes, see
-  /// place_with_blocks(). A fork lies where its parent does; it shares whole pages and copies the
-  /// last one. Throws kTooLarge for a request that an empty pool could not hold, kInvalidArgument
-  /// for bad lengths or a bad prefix, kAlreadyExists for a given id that is in the pool,
-  /// kFailedPrecondition when all ids of the incarnation were given or the parent's prompt is
-  /// arriving, kNotFound and kStaleEpoch for the parent, kUnavailable while its last page is
-  /// copied; nothing is changed then.
+  /// (IngestTable). Moves that hold pages it needs are cancelled. No value: no room now, or others
+  /// wait for room since a worker was lost; try again when something was freed; `auto` may wait for
+  /// a worker with all its pages, see PageWaits for how long. Of a prefix's blocks the sequence
+  /// shares the first ones that lie where it goes, see place_with_blocks(). A fork lies where its
+  /// parent does; it shares whole pages and copies the last one. Throws kTooLarge for a request
+  /// that an empty pool could not hold, kInvalidArgument for bad lengths or a bad prefix,
+  /// kAlreadyExists for a given id that is in the pool, kFailedPrecondition when all ids of the
+  /// incarnation were given or the parent's prompt is arriving, kNotFound and kStaleEpoch for the
+  /// parent, kUnavailable while its last page is copied; nothing is changed then.
   [[nodiscard]] std::optional<SequenceId> admit(const AdmitRequest& request,
                                                 const AdmitAs& as = {});
   /// Throws what admit() would throw: tells before a run whether all its requests can ever be held.
   void check(const AdmitRequest& request, std::int64_t tag = 0) const;
-  /// All rows of the sequence's prompt have arrived: its blocks get their names. Repeated calls and
-  /// unknown sequences do nothing.
+  /// All rows of the sequence's prompt, and those that were lost, have arrived: its blocks get
+  /// their names. Nothing happens while it waits for room. Repeated calls and unknown sequences do
+  /// nothing.
   void prompt_arrived(SequenceId id);
 
   /// Names blocks of committed rows, from block `first` on; those that have a name keep it. Throws
@@ -64,9 +65,9 @@ class Sequences {
   [[nodiscard]] bool raise_limit(SequenceId id, std::int64_t limit_tokens);
   /// Drops the rows from `length` on and gives their pages back to the reservation; a new epoch. A
   /// page that others use, and that is to be written to, is copied. Throws kNotFound,
-  /// kInvalidArgument, kFailedPrecondition while the sequence is in an open step, kPoolFull where
-  /// there is no room to promise it as many pages again as it leaves to others, kUnavailable where
-  /// its last page is another's too and waits for its rows.
+  /// kInvalidArgument, kFailedPrecondition while the sequence is in an open step or lacks rows that
+  /// were lost, kPoolFull where there is no room to promise it as many pages again as it leaves to
+  /// others, kUnavailable where its last page is another's too and waits for its rows.
   void truncate(SequenceId id, std::int64_t length);
   /// Throws kNotFound, kFailedPrecondition while the sequence is in an open step.
   void free(SequenceId id);
@@ -75,7 +76,13 @@ class Sequences {
   void close(SequenceId id);
   /// Pages of sequences that were closed in orders up to `drained_round` (RoundReport) are free.
   void release_closed(std::uint64_t drained_round);
-  /// Sequences that were closed and not released.
+  /// The rows of these leaves are lost, or given up: the leaves wait for room on other workers, see
+  /// Losses, and rows that they had come again from outside. Its move is cancelled. Pages
+  /// on workers that are not lost stay out of use until release_closed(). Throws kNotFound.
+  void lose(SequenceId id, std::vector<std::int32_t> leaves);
+  /// A worker is lost: closed sequences have no pages there any more.
+  void lose_closed(std::int32_t worker);
+  /// Sequences that were closed, and leaves that were given up, and not released.
   [[nodiscard]] std::size_t closing() const noexcept { return closed_.size(); }
 
  private:
@@ -95,6 +102,7 @@ class Sequences {
                                                                         std::int64_t limit_tokens,
                                                                         std::int64_t last) const;
   void release_pages(const Sequence& s);
+  void release_leaf(const Sequence& s, std::size_t i);
   void end(SequenceId id);
 
   std::uint32_t incarnation_;
@@ -108,6 +116,7 @@ class Sequences {
   struct Closed {
     std::uint64_t round = 0;  // of the order that ended it
     Sequence sequence;
+    bool ends = true;  // all of it; else leaves that were given up
   };
   std::deque<Closed> closed_;  // not released, by round
   std::uint32_t counter_ = 0;

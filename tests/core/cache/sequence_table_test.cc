@@ -162,6 +162,46 @@ TEST_F(SequenceTableTest, AnotherHomeChangesNothingElse) {
   expect_refused(HomeOp{8, 5}, ErrorCode::kNotFound);
 }
 
+TEST_F(SequenceTableTest, ALostLeafGetsPagesForAllItsRowsAgain) {
+  Sequence expected = table_.at(7);
+  const std::size_t pages = expected.leaves[1].pages.size();
+  expected.epoch = 2;
+  expected.leaves[1] = {kNoWorker, {}};
+  expected.leaves[2] = {kNoWorker, {}};
+  table_.apply(LoseOp{7, 2, {1, 2}});
+  EXPECT_TRUE(same_sequence(table_.at(7), expected));
+  EXPECT_TRUE(table_.gives_rows_back(ExtendOp{7, 1, 0, {}}));
+  EXPECT_FALSE(table_.gives_rows_back(ExtendOp{7, 0, 0, {}}));  // it has them
+  EXPECT_FALSE(table_.gives_rows_back(ExtendOp{7, 2, 0, {}}));  // it had none
+  EXPECT_FALSE(table_.gives_rows_back(HomeOp{7, 1}));
+  EXPECT_EQ(code_of([&] {
+              (void)table_.gives_rows_back(ExtendOp{8, 0, 0, {}});
+            }),
+            ErrorCode::kNotFound);
+  EXPECT_EQ(code_of([&] {
+              (void)table_.gives_rows_back(ExtendOp{7, 3, 0, {}});
+            }),
+            ErrorCode::kInvalidArgument);
+  expect_refused(ExtendOp{7, 1, 4, std::vector<std::int32_t>(pages - 1, 8)},
+                 ErrorCode::kInvalidArgument);
+  expect_refused(ExtendOp{7, 1, 4, {}}, ErrorCode::kInvalidArgument);
+  expected.leaves[1] = {4, std::vector<std::int32_t>(pages, 8)};
+  table_.apply(ExtendOp{7, 1, 4, expected.leaves[1].pages});
+  expected.leaves[2].owner = 3;
+  table_.apply(ExtendOp{7, 2, 3, {}});
+  EXPECT_TRUE(same_sequence(table_.at(7), expected));
+}
+
+TEST_F(SequenceTableTest, RefusesLossesThatDoNotFit) {
+  expect_refused(LoseOp{8, 2, {0}}, ErrorCode::kNotFound);
+  expect_refused(LoseOp{7, 2, {0, 3}}, ErrorCode::kInvalidArgument);
+  expect_refused(LoseOp{7, 2, {-1}}, ErrorCode::kInvalidArgument);
+  expect_refused(LoseOp{7, 1, {0}}, ErrorCode::kStaleEpoch);  // it has rows
+  expect_refused(LoseOp{7, 0, {2}}, ErrorCode::kStaleEpoch);
+  table_.apply(LoseOp{7, 1, {2}});  // it has none
+  EXPECT_EQ(table_.at(7).leaves[2].owner, kNoWorker);
+}
+
 TEST_F(SequenceTableTest, RefusesMovesThatDoNotFit) {
   expect_refused(MoveOp{8, 0, 1, {1, 2}}, ErrorCode::kNotFound);
   expect_refused(MoveOp{7, -1, 1, {1, 2}}, ErrorCode::kInvalidArgument);

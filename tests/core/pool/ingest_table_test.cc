@@ -9,6 +9,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <span>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -132,6 +133,121 @@ TEST_F(IngestTableTest, RefusesWhatItDoesNotExpect) {
   EXPECT_EQ(code_of([&] { (void)table_.progress(2); }), ErrorCode::kNotFound);
   EXPECT_EQ(code_of([&] { (void)table_.end(1, true); }), ErrorCode::kNotFound);
   EXPECT_EQ(table_.progress(1).rows_done, 0);
+}
+
+TEST_F(IngestTableTest, RowsOfALostLeafComeAgainForTheNewEpoch) {
+  for (int layer = 0; layer < kLayers; ++layer) {
+    (void)receive(layer, 0, 256);
+    (void)receive(layer, 384, 66);
+  }
+  ASSERT_EQ(table_.progress(1).missing_layer, -1);
+  Sequence s = sequence(1, 450, {0, 0, 1, 0});
+  // Leaf 2, of another worker, comes here; it has 40 rows more than the prompt by now.
+  s.epoch = 2;
+  s.length = 490;
+  table_.lose({1, 2, {2}}, 5);
+  EXPECT_EQ(table_.progress(1).rows_total, kLayers * 322) << "not here yet";
+  EXPECT_EQ(refusal(1, 2, 0, 256, 128), ErrorCode::kInvalidArgument);
+  s.leaves[2] = {0, {70, 71}};
+  table_.expect(s, 2);
+  EXPECT_EQ(table_.progress(1).rows_total, kLayers * 450);
+  EXPECT_EQ(table_.progress(1).missing_layer, 0);
+  EXPECT_EQ(table_.progress(1).missing_position, 256);
+  EXPECT_EQ(refusal(1, 1, 0, 256, 128), ErrorCode::kStaleEpoch);
+  EXPECT_EQ(refusal(1, 2, 0, 255, 2), ErrorCode::kAlreadyExists) << "row 255 is not missing";
+  const auto transfer = table_.begin(1, 2, 0, 256, 128);
+  ASSERT_EQ(transfer.runs.size(), 2U);
+  EXPECT_EQ(transfer.runs[0].page, 70);
+  EXPECT_EQ(table_.end(transfer.ticket, true).missing_layer, 1);
+  // The newest leaf, here before, is given up and comes back: with the rows that were generated.
+  table_.lose({1, 3, {3}}, 6);
+  EXPECT_EQ(table_.progress(1).rows_total, kLayers * 384);
+  s.leaves[3].pages = {80, 81};
+  table_.expect(s, 3);
+  EXPECT_EQ(table_.progress(1).rows_total, kLayers * 490);
+  EXPECT_EQ(table_.begin(1, 3, 0, 450, 40).runs.at(0).page, 81);
+  EXPECT_EQ(code_of([&] { table_.expect(sequence(2, 10, {0}), 0); }), ErrorCode::kNotFound);
+  table_.lose({2, 2, {0}}, 7);  // unknown: ignored
+}
+
+TEST_F(IngestTableTest, ATransferIntoALeafThatIsGivenUpKeepsItsPages) {
+  const auto across = table_.begin(1, 1, 0, 100, 100, 9U);  // leaves 0 and 1
+  const auto beside = table_.begin(1, 1, 1, 0, 100);        // leaf 0 alone
+  table_.lose({1, 2, {1}}, 5);
+  EXPECT_EQ(table_.drained_round(), 4U);
+  EXPECT_EQ(table_.closed_transfers(), std::vector<std::uint64_t>{across.ticket});
+  EXPECT_FALSE(table_.end(across.ticket, true).counted);
+  EXPECT_EQ(table_.drained_round(), kNone);
+  EXPECT_EQ(table_.end(beside.ticket, true).rows_done, 100);
+  EXPECT_NE(table_.begin(1, 2, 0, 100, 28, 9U).ticket, 0U) << "they did not count";
+}
+
+/// Against a plain list of which row has arrived.
+TEST(IngestTableLosses, AnyOrderOfLossesAndRows) {
+  std::mt19937_64 random(3);
+  const auto roll = [&](std::int64_t below) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(below));
+  };
+  for (int run = 0; run < 100; ++run) {
+    constexpr std::int64_t kLength = 4 * kLeafTokens - 20;
+    Sequence s = sequence(1, kLength, {0, 0, 1, 0});
+    IngestTable table(0, kLayers, kLeafTokens);
+    table.open(s);
+    std::vector<std::vector<int>> here(kLayers, std::vector<int>(kLength, -1));  // -1: not ours
+    const auto set = [&](std::int64_t leaf, int value) {
+      for (auto& rows : here) {
+        for (auto p = leaf * kLeafTokens; p < std::min((leaf + 1) * kLeafTokens, kLength); ++p) {
+          rows[static_cast<std::size_t>(p)] = value;
+        }
+      }
+    };
+    for (const std::int64_t leaf : {0, 1, 3}) set(leaf, 0);
+    for (int i = 0; i < 200; ++i) {
+      const std::int64_t leaf = roll(4);
+      const auto l = static_cast<std::size_t>(leaf);
+      if (i % 20 == 19) {
+        table.lose({1, ++s.epoch, {static_cast<std::int32_t>(leaf)}}, 1);
+        s.leaves[l] = {kNoWorker, {}};
+        set(leaf, -1);
+        if (roll(4) > 0) {
+          s.leaves[l] = {0, {500, 501}};
+          table.expect(s, leaf);
+          set(leaf, 0);
+        }
+        continue;
+      }
+      const auto layer = static_cast<std::size_t>(roll(kLayers));
+      const std::int64_t begin = roll(kLength);
+      const std::int64_t count = 1 + roll(std::min<std::int64_t>(kLength - begin, 200));
+      const std::span rows =
+          std::span(here[layer])
+              .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
+      const bool ours = std::ranges::count(rows, -1) == 0;
+      const bool all_new = std::ranges::count(rows, 1) == 0;
+      std::uint64_t ticket = 0;
+      const ErrorCode code = code_of(
+          [&] { ticket = table.begin(1, s.epoch, static_cast<int>(layer), begin, count).ticket; });
+      ASSERT_EQ(code, !ours      ? ErrorCode::kInvalidArgument
+                      : !all_new ? ErrorCode::kAlreadyExists
+                                 : ErrorCode::kOk);
+      if (code != ErrorCode::kOk) continue;
+      const IngestTable::Progress progress = table.end(ticket, true);
+      std::ranges::fill(rows, 1);
+      std::int64_t done = 0;
+      std::int64_t total = 0;
+      for (const auto& one : here) {
+        done += std::ranges::count(one, 1);
+        total += std::ranges::count_if(one, [](int row) { return row >= 0; });
+      }
+      ASSERT_EQ(progress.rows_done, done);
+      ASSERT_EQ(progress.rows_total, total);
+      const auto missing = std::ranges::find_if(
+          here, [](const auto& one) { return std::ranges::count(one, 0) > 0; });
+      ASSERT_EQ(progress.missing_layer, missing == here.end() ? -1 : missing - here.begin());
+      if (missing == here.end()) continue;
+      ASSERT_EQ(progress.missing_position, std::ranges::find(*missing, 0) - missing->begin());
+    }
+  }
 }
 
 TEST_F(IngestTableTest, RowsComeOnce) {

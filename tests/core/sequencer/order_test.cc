@@ -37,6 +37,9 @@ bool same(const MoveOp& a, const MoveOp& b) {
 bool same(const RaiseLimitOp& a, const RaiseLimitOp& b) {
   return a.id == b.id && a.limit_tokens == b.limit_tokens && a.owners == b.owners;
 }
+bool same(const LoseOp& a, const LoseOp& b) {
+  return a.id == b.id && a.epoch == b.epoch && a.leaves == b.leaves;
+}
 bool same(const HomeOp& a, const HomeOp& b) {
   return a.id == b.id && a.home == b.home;
 }
@@ -81,7 +84,8 @@ Order example_order() {
                MoveOp{11, 12, -13, {14, INT32_MIN}},
                RaiseLimitOp{15, INT64_MAX, {16, -17}},
                RaiseLimitOp{18, 19, {}},
-               HomeOp{20, -21}};
+               HomeOp{20, -21},
+               LoseOp{22, UINT32_MAX, {0, -23}}};
   order.copies = {{1, 2, 3, 4, 5}, {INT32_MAX, -1, 0, 0, INT32_MIN}};
   order.step = {{1, 2, 3, 4, 5}, {UINT64_MAX, INT32_MIN, 60, UINT32_MAX, INT64_MIN}};
   order.canary = {1, 127};
@@ -132,9 +136,9 @@ TEST(Order, RefusesWhatItDoesNotKnow) {
             "order: bytes left after the last field");
   bytes.pop_back();
   constexpr std::size_t kFirstKind = 8 + 1 + 4;
-  bytes[kFirstKind] = std::byte{8};
+  bytes[kFirstKind] = std::byte{9};
   EXPECT_EQ(message_of([&] { (void)decode_order(bytes); }),
-            "order: operation kind is 8, expected 0 .. 7");
+            "order: operation kind is 9, expected 0 .. 8");
 }
 
 TEST(Order, ChangedBytesAreAnErrorOrAnotherOrder) {

@@ -31,6 +31,7 @@ struct SharedCase {
   int workers;
   std::int32_t pages;
   std::uint64_t seed;
+  bool losses = false;  // of workers, and others in their place
 };
 
 class SharedBlocksRandom : public testing::TestWithParam<SharedCase> {
@@ -41,7 +42,7 @@ class SharedBlocksRandom : public testing::TestWithParam<SharedCase> {
   struct Running {
     Tokens tokens;
     std::int64_t prompt = 0;
-    std::vector<bool> here = {};  // of the prompt
+    std::vector<bool> here = {};  // by row
     bool arrived = false;
     std::int32_t open = 0;
     Tokens step = {};  // of the open step
@@ -112,6 +113,7 @@ class SharedBlocksRandom : public testing::TestWithParam<SharedCase> {
     if (code == ErrorCode::kTooLarge) return;
     ASSERT_EQ(code, ErrorCode::kOk);
     if (!id) return;
+    ASSERT_TRUE(sequencer_.ledger().waiting().empty());
     ++admitted_;
     const Sequence& s = at(*id);
     present_ += s.present_tokens;
@@ -170,10 +172,12 @@ class SharedBlocksRandom : public testing::TestWithParam<SharedCase> {
     Running& one = running_.at(id);
     if (one.arrived) return;
     const auto missing = std::ranges::find(one.here, false) - one.here.begin();
-    const auto begin = static_cast<std::size_t>(dice_.one_in(3) ? dice_.roll(one.prompt) : missing);
+    const auto begin =
+        static_cast<std::size_t>(dice_.one_in(3) ? dice_.roll(std::ssize(one.here)) : missing);
     const auto end =
         dice_.one_in(2) ? one.here.size() : begin + static_cast<std::size_t>(dice_.roll(200));
     for (std::size_t p = begin; p < std::min(end, one.here.size()); ++p) {
+      if (at(id).leaves[p / kLeaf].pages.empty()) continue;  // it waits for room
       if (!one.here[p]) row_of(at(id), static_cast<std::int64_t>(p)) = one.tokens[p];
       one.here[p] = true;
     }
@@ -187,6 +191,12 @@ class SharedBlocksRandom : public testing::TestWithParam<SharedCase> {
     Running& one = running_.at(id);
     const std::int64_t room = at(id).limit_tokens - at(id).length;
     if (!one.arrived || one.open > 0 || room == 0 || in_round_ != 0) return;
+    if (sequencer_.ledger().waiting().contains(id)) {
+      const StepItem item = next_item(at(id), 1);
+      ASSERT_EQ(code_of([&] { sequencer_.steps().open(std::span(&item, 1)); }),
+                ErrorCode::kUnavailable);
+      return;
+    }
     one.open =
         static_cast<std::int32_t>(dice_.between(1, std::min<std::int64_t>(room, kMaxStepTokens)));
     const StepItem item = next_item(at(id), one.open);
@@ -205,6 +215,7 @@ class SharedBlocksRandom : public testing::TestWithParam<SharedCase> {
         in_round_ == id ? 0 : static_cast<std::int32_t>(dice_.between(0, one.open));
     sequencer_.steps().commit(id, accepted);
     one.tokens.insert(one.tokens.end(), one.step.begin(), one.step.begin() + accepted);
+    one.here.resize(one.tokens.size(), true);
     one.open = 0;
     if (in_round_ == id) in_round_ = {};
   }
@@ -221,6 +232,7 @@ class SharedBlocksRandom : public testing::TestWithParam<SharedCase> {
     }
     ASSERT_EQ(code, ErrorCode::kOk);
     one.tokens.resize(static_cast<std::size_t>(length));
+    one.here.resize(one.tokens.size());
   }
 
   void end() {
@@ -254,18 +266,139 @@ class SharedBlocksRandom : public testing::TestWithParam<SharedCase> {
   void drain() {
     const auto worker = static_cast<std::int32_t>(dice_.roll(GetParam().workers));
     for (std::int32_t w = 0; w < GetParam().workers; ++w) {
-      if (sequencer_.ledger().draining(w)) {
+      if (sequencer_.ledger().lost(w)) {
+        ASSERT_EQ(code_of([&] { sequencer_.moves().drain_worker(w, w % 2 == 0); }),
+                  ErrorCode::kFailedPrecondition);
+      } else if (sequencer_.ledger().draining(w)) {
         sequencer_.moves().drain_worker(w, false);
         return;
       }
     }
-    if (GetParam().workers > 1) sequencer_.moves().drain_worker(worker, true);
+    if (GetParam().workers > 1 && !sequencer_.ledger().lost(worker)) {
+      sequencer_.moves().drain_worker(worker, true);
+    }
+  }
+
+  /// Rows of leaves that have no pages any more are not here; what a page holds that comes instead
+  /// is anything. Returns the sequences that lost some.
+  std::vector<SequenceId> note_changes(const std::map<SequenceId, Sequence>& before) {
+    std::vector<SequenceId> lost;
+    for (auto& [id, one] : running_) {
+      bool any = false;
+      for (std::int64_t p = 0; p < at(id).length; ++p) {
+        const auto i = static_cast<std::size_t>(p / kLeaf);
+        const bool had = !before.at(id).leaves[i].pages.empty();
+        const bool has = !at(id).leaves[i].pages.empty();
+        if (had && !has) one.here[static_cast<std::size_t>(p)] = false;
+        if (!had && has) row_of(at(id), p) = dice_.draw();
+        any = any || (had && !has);
+      }
+      EXPECT_EQ(at(id).epoch, before.at(id).epoch + (any ? 1 : 0));
+      if (!any) continue;
+      one.arrived = false;
+      lost.push_back(id);
+    }
+    return lost;
+  }
+
+  std::map<SequenceId, Sequence> snapshot() {
+    std::map<SequenceId, Sequence> all;
+    for (const auto& [id, one] : running_) all.emplace(id, at(id));
+    return all;
+  }
+
+  void lose() {
+    const auto worker = static_cast<std::int32_t>(dice_.roll(GetParam().workers));
+    const PoolLedger& ledger = sequencer_.ledger();
+    if (ledger.lost(worker) || ledger.members() == 1) {
+      ASSERT_EQ(code_of([&] { (void)sequencer_.losses().lose_worker(worker); }),
+                ErrorCode::kFailedPrecondition);
+      return;
+    }
+    ++lost_;
+    const auto before = snapshot();
+    const bool copies = sequencer_.copies().size() > 0;
+    const Loss loss = sequencer_.losses().lose_worker(worker);
+    for (auto& [place, rows] : contents_) {
+      if (place.first == worker) std::ranges::generate(rows, [&] { return dice_.draw(); });
+    }
+    ASSERT_EQ(note_changes(before), loss.rows);
+    for (const SequenceId id : loss.steps) {
+      running_.at(id).open = 0;
+      if (in_round_ == id) in_round_ = 0;
+    }
+    std::vector<SequenceId> homes;
+    for (auto& [id, one] : running_) {
+      const Sequence& s = at(id);
+      const Sequence& was = before.at(id);
+      if (was.home == worker) homes.push_back(id);
+      ASSERT_EQ(s.home == was.home, was.home != worker);
+      ASSERT_FALSE(ledger.lost(s.home));
+      bool open_rows = was.home == worker;
+      for (std::size_t i = 0; i < s.leaves.size(); ++i) {
+        const bool there = was.leaves[i].owner == worker;
+        const bool lost = s.leaves[i].owner == kNoWorker && was.leaves[i].owner != kNoWorker;
+        ASSERT_TRUE(!there || lost);
+        ASSERT_TRUE(!lost || there || copies);
+        ASSERT_TRUE(lost || s.leaves[i].pages == was.leaves[i].pages);
+        open_rows = open_rows || (lost && std::cmp_less(i * kLeaf, s.length + one.open));
+      }
+      ASSERT_TRUE(one.open == 0 || !open_rows);
+      ASSERT_EQ(sequencer_.steps().open_tokens(id), one.open);
+      give_up(was, s, worker);
+    }
+    ASSERT_EQ(homes, loss.homes);
+    for (Sequence& s : closing_) {
+      for (Leaf& leaf : s.leaves) {
+        if (leaf.owner == worker) leaf = {kNoWorker, {}};
+      }
+    }
+  }
+
+  /// Pages that a sequence has lost on workers that are there stay out of use for a while.
+  void give_up(const Sequence& was, const Sequence& s, std::int32_t lost) {
+    Sequence left = was;
+    for (std::size_t i = 0; i < s.leaves.size(); ++i) {
+      const bool goes = s.leaves[i].owner == kNoWorker && was.leaves[i].owner != lost;
+      if (!goes) left.leaves[i] = {kNoWorker, {}};
+    }
+    closing_.push_back(std::move(left));
+  }
+
+  void take() {
+    const auto worker = static_cast<std::int32_t>(dice_.roll(GetParam().workers));
+    const bool lost = sequencer_.ledger().lost(worker);
+    ASSERT_EQ(code_of([&] { sequencer_.losses().take_worker(worker); }),
+              lost ? ErrorCode::kOk : ErrorCode::kFailedPrecondition);
+  }
+
+  void give_room() {
+    const auto before = snapshot();
+    const std::vector<SequenceId> changed = sequencer_.losses().give_room();
+    const std::vector<SequenceId> gave_up = note_changes(before);
+    for (const auto& [id, was] : before) {
+      const bool waited = std::ranges::count(was.leaves, kNoWorker, &Leaf::owner) > 0;
+      const bool waits = std::ranges::count(at(id).leaves, kNoWorker, &Leaf::owner) > 0;
+      ASSERT_EQ(waits, sequencer_.ledger().waiting().contains(id));
+      ASSERT_TRUE(waited || !waits);
+      placed_ += waited && !waits ? 1 : 0;
+      const bool is_same =
+          std::ranges::equal(was.leaves, at(id).leaves, {}, &Leaf::owner, &Leaf::owner);
+      ASSERT_EQ(is_same, std::ranges::count(changed, id) == 0);
+      give_up(was, at(id), kNoWorker);
+    }
+    gave_up_ += std::ssize(gave_up);
+    ASSERT_LE(gave_up.size(), 1U);
+    ASSERT_TRUE(gave_up.empty() || sequencer_.ledger().waiting().size() == running_.size());
   }
 
   void order() {
     (void)sequencer_.moves().order_copies(dice_.roll(400));
     const Order order = sequencer_.take_order();
     const bool ok = !dice_.one_in(6);
+    for (const PageCopy& copy : order.copies) {
+      ASSERT_FALSE(sequencer_.ledger().lost(copy.from) || sequencer_.ledger().lost(copy.to));
+    }
     for (const TableOp& op : order.ops) {
       const auto* moved = std::get_if<MoveOp>(&op);
       moved_newest_ += moved != nullptr && moved->pages.size() % (kLeaf / kPageTokens) != 0 ? 1 : 0;
@@ -296,9 +429,11 @@ class SharedBlocksRandom : public testing::TestWithParam<SharedCase> {
     sequencer_.order_ended(ok);
     (void)sequencer_.give_away([this](SequenceId id) { return dice_.one_in(4) || id % 8 == 0; });
     failed_order_ = !ok;
-    if (!ok) return;
-    sequencer_.sequences().release_closed(order.round);
-    closing_.clear();
+    if (ok) {
+      sequencer_.sequences().release_closed(order.round);
+      closing_.clear();
+    }
+    if (GetParam().losses) give_room();
   }
 
   void check_pages() {
@@ -307,6 +442,7 @@ class SharedBlocksRandom : public testing::TestWithParam<SharedCase> {
     const auto count = [&](const Sequence& s) {
       for (std::size_t i = 0; i < s.leaves.size(); ++i) {
         const Leaf& leaf = s.leaves[i];
+        if (leaf.owner == kNoWorker) continue;
         for (const std::int32_t page : leaf.pages) ++references[{leaf.owner, page}];
         reserved[leaf.owner] +=
             sequencer_.ledger().leaf_pages(s, i, s.limit_tokens) - std::ssize(leaf.pages);
@@ -340,6 +476,7 @@ class SharedBlocksRandom : public testing::TestWithParam<SharedCase> {
       ASSERT_EQ(pool.reserved(), reserved[w]) << "worker " << w;
       ASSERT_LE(pool.reserved(), pool.free() + pool.idle());
       ASSERT_TRUE(!sequencer_.ledger().draining(w) || idle == 0);
+      ASSERT_TRUE(!sequencer_.ledger().lost(w) || pool.free() == pool.total());
     }
   }
 
@@ -351,7 +488,7 @@ class SharedBlocksRandom : public testing::TestWithParam<SharedCase> {
       const Sequence& s = at(id);
       ASSERT_EQ(s.length, std::ssize(one.tokens));
       for (std::int64_t p = 0; p < s.length; ++p) {
-        if (p < one.prompt && !one.here[static_cast<std::size_t>(p)]) continue;
+        if (!one.here[static_cast<std::size_t>(p)]) continue;
         ASSERT_EQ(row_of(s, p), one.tokens[static_cast<std::size_t>(p)])
             << "sequence " << id << " row " << p << " of " << s.length;
       }
@@ -368,6 +505,7 @@ class SharedBlocksRandom : public testing::TestWithParam<SharedCase> {
   bool failed_order_ = false;
   std::int64_t admitted_ = 0, present_ = 0, copied_ = 0, moves_ = 0, no_room_ = 0, forked_ = 0;
   std::int64_t moved_newest_ = 0, moved_homes_ = 0;
+  std::int64_t lost_ = 0, placed_ = 0, gave_up_ = 0;
 };
 
 TEST_P(SharedBlocksRandom, EveryRowIsItsSequencesOwn) {
@@ -407,6 +545,11 @@ TEST_P(SharedBlocksRandom, EveryRowIsItsSequencesOwn) {
         order();
         check_rows();
     }
+    if (GetParam().losses && dice_.one_in(400)) {
+      do lose();
+      while (dice_.one_in(2));
+    }
+    if (GetParam().losses && dice_.one_in(200)) take();
     if (i % 8 == 0) check_pages();
     if (HasFatalFailure()) FAIL() << "after " << i << " calls";
   }
@@ -418,7 +561,10 @@ TEST_P(SharedBlocksRandom, EveryRowIsItsSequencesOwn) {
     EXPECT_EQ(pool.used(), 0);
     EXPECT_EQ(pool.reserved(), 0);
   }
-  for (std::int32_t w = 0; w < GetParam().workers; ++w) sequencer_.moves().drain_worker(w, true);
+  for (std::int32_t w = 0; w < GetParam().workers; ++w) {
+    if (sequencer_.ledger().lost(w)) sequencer_.losses().take_worker(w);
+    sequencer_.moves().drain_worker(w, true);
+  }
   EXPECT_EQ(sequencer_.ledger().pages().blocks().size(), 0U);
   check_pages();
   EXPECT_GT(admitted_, 700);
@@ -429,6 +575,10 @@ TEST_P(SharedBlocksRandom, EveryRowIsItsSequencesOwn) {
   EXPECT_GT(moves_, 50);
   EXPECT_GT(moved_newest_, 20);
   EXPECT_GT(moved_homes_, 5);
+  if (!GetParam().losses) return;
+  EXPECT_GT(lost_, 30);
+  EXPECT_GT(placed_, 100);
+  EXPECT_GT(gave_up_, GetParam().workers == 2 ? 0 : -1);
 }
 
 TEST(SharedBlocks, NamesOfAnotherSizeAndOfRowsThatAreNotThereAreRefused) {
@@ -455,7 +605,8 @@ TEST(SharedBlocks, NamesOfAnotherSizeAndOfRowsThatAreNotThereAreRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Pools, SharedBlocksRandom,
                          testing::Values(SharedCase{1, 120, 4}, SharedCase{2, 60, 2},
-                                         SharedCase{4, 40, 3}));
+                                         SharedCase{4, 40, 3}, SharedCase{2, 60, 5, true},
+                                         SharedCase{5, 30, 6, true}));
 
 }  // namespace
 }  // namespace tributary
