@@ -17,6 +17,9 @@ class SelfCommunicator final : public Communicator {
     return {};
   }
   void do_poison(const Status& /*reason*/) override {}
+  std::unique_ptr<Communicator> do_survivors(std::span<const int> /*members*/) override {
+    return make_self_communicator();
+  }
 };
 
 }  // namespace

@@ -5,8 +5,11 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <mutex>
+#include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,38 +26,43 @@ namespace {
 /// the check costs nothing (it takes about 10 us) and small enough to bound a failed peer's wait.
 constexpr std::size_t kPieceBytes = std::size_t{128} << 10;
 
-/// [rank]: the rank's call in the current collective; empty until it arrives.
+/// [rank]: the rank's call in the current collective; empty until it arrives, and for an absent
+/// rank.
 using Calls = std::vector<std::optional<Collective>>;
+/// The ranks that take part, ascending.
+using Members = std::vector<std::size_t>;
 
-/// Ok when the calls of all ranks match; kInvalidArgument that names the first rank that differs.
-Status check_match(const Calls& calls) {
+/// Ok when the calls of all members match; kInvalidArgument that names the first one that differs.
+Status check_match(const Calls& calls, const Members& members) {
   const auto mismatch = [](std::size_t rank, std::string message) -> Status {
     return {ErrorCode::kInvalidArgument,
             fmt::format("rank {} does not match its peers: {}", rank, message)};
   };
-  const Collective& first = *calls[0];
+  const std::size_t judge = members.front();
+  const Collective& first = *calls[judge];
   // A broadcast's root has its data in `send`, the others have theirs in `recv`.
   const auto broadcast_bytes = [](const Collective& call) {
     return call.send.size() + call.recv.size();
   };
-  for (std::size_t rank = 0; rank < calls.size(); ++rank) {
+  for (const std::size_t rank : members) {
     const Collective& call = *calls[rank];
     if (call.kind != first.kind) {
-      return mismatch(rank, fmt::format("it calls {}, rank 0 calls {}", collective_name(call.kind),
-                                        collective_name(first.kind)));
+      return mismatch(rank, fmt::format("it calls {}, rank {} calls {}", collective_name(call.kind),
+                                        judge, collective_name(first.kind)));
     }
     if (call.kind == CollectiveKind::kBroadcast &&
         (call.root != first.root || broadcast_bytes(call) != broadcast_bytes(first))) {
-      return mismatch(
-          rank, fmt::format("broadcast of {} bytes from {}, on rank 0 {} from {}",
-                            broadcast_bytes(call), call.root, broadcast_bytes(first), first.root));
+      return mismatch(rank, fmt::format("broadcast of {} bytes from {}, on rank {} {} from {}",
+                                        broadcast_bytes(call), call.root, judge,
+                                        broadcast_bytes(first), first.root));
     }
     if (call.kind == CollectiveKind::kAllGather &&
         !std::ranges::equal(call.recv_counts, first.recv_counts)) {
-      return mismatch(rank, "the counts of all_gather differ from those on rank 0");
+      return mismatch(rank,
+                      fmt::format("the counts of all_gather differ from those on rank {}", judge));
     }
     if (call.kind != CollectiveKind::kAllToAll) continue;
-    for (std::size_t to = 0; to < calls.size(); ++to) {
+    for (const std::size_t to : members) {
       if (call.send_counts[to] != calls[to]->recv_counts[rank]) {
         return mismatch(rank, fmt::format("all_to_all sends {} bytes to rank {}, which expects {}",
                                           call.send_counts[to], to, calls[to]->recv_counts[rank]));
@@ -66,11 +74,12 @@ Status check_match(const Calls& calls) {
 
 }  // namespace
 
-/// One collective at a time: all ranks arrive, each copies what it receives, all leave.
+/// One collective at a time: all members arrive, each copies what it receives, all leave.
 class ThreadGroupState {
  public:
-  ThreadGroupState(int ranks, Clock& clock)
+  ThreadGroupState(int ranks, std::span<const int> members, Clock& clock)
       : clock_(clock),
+        members_(members.begin(), members.end()),
         calls_(static_cast<std::size_t>(ranks)),
         taken_(static_cast<std::size_t>(ranks), false) {}
 
@@ -88,10 +97,17 @@ class ThreadGroupState {
     taken_[static_cast<std::size_t>(rank)] = true;
   }
 
+  /// The first group of `members` that `rank` has not taken from here, and takes now.
+  [[nodiscard]] std::shared_ptr<ThreadGroupState> take_survivors(int rank,
+                                                                 std::span<const int> members);
+
   void poison(const Status& reason) {
     const std::lock_guard lock(mutex_);
     poison_locked(reason);
   }
+
+  /// Poisons this group, and the survivors, also those that are still to come.
+  void end(const Status& reason);
 
   [[nodiscard]] Status cause() {
     const std::lock_guard lock(mutex_);
@@ -114,27 +130,56 @@ class ThreadGroupState {
                           AwakeWait& patience) const;
 
   Clock& clock_;
+  const Members members_;
   std::mutex mutex_;
   Condition changed_;
   Calls calls_;              // [rank]; written on arrival, read by all between arrival and leaving
   std::vector<bool> taken_;  // [rank]
-  int arrived_ = 0;          // ranks that have arrived
-  int copying_ = 0;          // ranks that are reading peers' memory
-  int copied_ = 0;           // ranks that have received everything
+  std::size_t arrived_ = 0;  // members that have arrived
+  std::size_t copying_ = 0;  // members that are reading peers' memory
+  std::size_t copied_ = 0;   // members that have received everything
   Status cause_;
+  /// By members, in the order in which a member takes them.
+  std::map<std::vector<int>, std::vector<std::shared_ptr<ThreadGroupState>>> survivors_;
+  Status end_;  // the reason of end()
   // Written under the lock, and read without it by ranks that look before they park.
   std::atomic<std::uint64_t> started_{0};    // the latest collective that all ranks entered
   std::atomic<std::uint64_t> completed_{0};  // the latest collective that all ranks finished
   std::atomic<bool> stop_{false};            // cause_ is set; also read while copying
 };
 
+std::shared_ptr<ThreadGroupState> ThreadGroupState::take_survivors(int rank,
+                                                                   std::span<const int> members) {
+  const std::lock_guard lock(mutex_);
+  auto& groups = survivors_[{members.begin(), members.end()}];
+  const auto slot = static_cast<std::size_t>(rank);
+  // `taken_` of survivors is guarded by this group's lock.
+  auto group = std::ranges::find_if(groups, [&](const auto& g) { return !g->taken_[slot]; });
+  if (group == groups.end()) {
+    groups.push_back(std::make_shared<ThreadGroupState>(size(), members, clock_));
+    group = groups.end() - 1;
+    (*group)->end(end_);
+  }
+  (*group)->taken_[slot] = true;
+  return *group;
+}
+
+void ThreadGroupState::end(const Status& reason) {
+  const std::lock_guard lock(mutex_);
+  poison_locked(reason);
+  if (end_.ok()) end_ = reason;
+  for (const auto& [members, groups] : survivors_) {
+    for (const auto& group : groups) group->end(reason);
+  }
+}
+
 Status ThreadGroupState::collective(int rank, const Collective& call, Deadline deadline) {
   std::unique_lock lock(mutex_);
   if (!cause_.ok()) return cause_;
   const std::uint64_t number = completed_ + 1;
   calls_[static_cast<std::size_t>(rank)] = call;
-  if (++arrived_ == size()) {
-    poison_locked(check_match(calls_));
+  if (++arrived_ == members_.size()) {
+    poison_locked(check_match(calls_, members_));
     if (cause_.ok()) started_ = number;
     changed_.notify_all();
   }
@@ -157,7 +202,7 @@ Status ThreadGroupState::collective(int rank, const Collective& call, Deadline d
     lock.lock();
     --copying_;
     if (!whole) poison_locked(late(call));
-    if (cause_.ok() && ++copied_ == size()) {
+    if (cause_.ok() && ++copied_ == members_.size()) {
       completed_ = number;
       arrived_ = copied_ = 0;
       std::ranges::fill(calls_, std::nullopt);
@@ -174,17 +219,17 @@ Status ThreadGroupState::collective(int rank, const Collective& call, Deadline d
 
 Status ThreadGroupState::late(const Collective& call) const {
   std::string missing;
-  for (std::size_t rank = 0; rank < calls_.size(); ++rank) {
+  for (const std::size_t rank : members_) {
     if (!calls_[rank]) missing += fmt::format(" {}", rank);
   }
   if (missing.empty()) {
     return {ErrorCode::kDeadlineExceeded,
             fmt::format("{}: {} of {} ranks had their data at the deadline",
-                        collective_name(call.kind), copied_, size())};
+                        collective_name(call.kind), copied_, members_.size())};
   }
   return {ErrorCode::kDeadlineExceeded,
           fmt::format("{}: {} of {} ranks arrived before the deadline; missing:{}",
-                      collective_name(call.kind), arrived_, size(), missing)};
+                      collective_name(call.kind), arrived_, members_.size(), missing)};
 }
 
 bool ThreadGroupState::copy(std::span<std::byte> to, std::span<const std::byte> from,
@@ -201,7 +246,7 @@ bool ThreadGroupState::copy(std::span<std::byte> to, std::span<const std::byte> 
 bool ThreadGroupState::copy_all(int rank, Deadline deadline) const {
   const auto self = static_cast<std::size_t>(rank);
   AwakeWait patience(deadline, clock_.now());
-  for (std::size_t peer = 0; peer < calls_.size(); ++peer) {
+  for (const std::size_t peer : members_) {
     if (!copy(calls_[self]->block_from(static_cast<int>(peer)), calls_[peer]->block_to(rank),
               patience)) {
       return false;
@@ -214,8 +259,9 @@ namespace {
 
 class ThreadCommunicator final : public Communicator {
  public:
-  ThreadCommunicator(int rank, std::shared_ptr<ThreadGroupState> state)
-      : Communicator(rank, state->size(), state->clock()), state_(std::move(state)) {}
+  ThreadCommunicator(int rank, std::span<const int> members,
+                     std::shared_ptr<ThreadGroupState> state)
+      : Communicator(rank, state->size(), members, state->clock()), state_(std::move(state)) {}
   [[nodiscard]] std::string_view name() const noexcept override { return "threads"; }
 
  protected:
@@ -224,6 +270,10 @@ class ThreadCommunicator final : public Communicator {
   }
   void do_poison(const Status& reason) override { state_->poison(reason); }
   Status do_look_for_failure() override { return state_->cause(); }
+  std::unique_ptr<Communicator> do_survivors(std::span<const int> members) override {
+    return std::make_unique<ThreadCommunicator>(rank(), members,
+                                                state_->take_survivors(rank(), members));
+  }
 
  private:
   std::shared_ptr<ThreadGroupState> state_;
@@ -237,16 +287,18 @@ ThreadGroup::ThreadGroup(int ranks, Clock& clock) {
   if (ranks < 1 || ranks > kMaxRanks) {
     fail(ErrorCode::kInvalidArgument, "number of ranks is {}, expected 1 .. {}", ranks, kMaxRanks);
   }
-  state_ = std::make_shared<ThreadGroupState>(ranks, clock);
+  members_.resize(static_cast<std::size_t>(ranks));
+  std::iota(members_.begin(), members_.end(), 0);
+  state_ = std::make_shared<ThreadGroupState>(ranks, members_, clock);
 }
 
 std::unique_ptr<Communicator> ThreadGroup::take(int rank) {
   state_->take(rank);
-  return std::make_unique<ThreadCommunicator>(rank, state_);
+  return std::make_unique<ThreadCommunicator>(rank, members_, state_);
 }
 
 void ThreadGroup::poison(const Status& reason) {
-  state_->poison(reason);
+  state_->end(reason);
 }
 
 }  // namespace tributary

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "core/interface/communicator.h"
 
@@ -17,6 +18,7 @@ namespace tributary {
 /// may exceed its deadline by the copy of one small piece.
 ///
 /// If a rank destroys its communicator, or never takes it, its peers fail at their deadlines.
+/// survivors() share a state of their own, which lives as long as this one or any of them.
 class ThreadGroup {
  public:
   static constexpr int kMaxRanks = 1024;
@@ -30,10 +32,12 @@ class ThreadGroup {
   /// range, kFailedPrecondition when it was taken before.
   [[nodiscard]] std::unique_ptr<Communicator> take(int rank);
 
-  /// Fails all ranks with `reason`. Ignored if the group has failed before. Any thread may call.
+  /// Fails all ranks with `reason`, also in survivors(). Ignored where a communicator has failed
+  /// before. Any thread may call.
   void poison(const Status& reason);
 
  private:
+  std::vector<int> members_;  // all ranks
   std::shared_ptr<class ThreadGroupState> state_;
 };
 

@@ -24,6 +24,10 @@ namespace tributary {
 /// A rank that fails tells its peers, which fail with its cause at their next poll; peers that
 /// cannot be told fail at their deadlines. A call may complete on some ranks and fail on others: it
 /// ends when this rank has sent and received all its blocks.
+///
+/// survivors() waits for nothing: its MPI communicator was made at the start, as one of eight. All
+/// communicators that came from one share these, and the ninth call of survivors() throws
+/// kUnavailable. Ranks outlive a dead one only where mpirun has --enable-recovery.
 [[nodiscard]] std::unique_ptr<Communicator> make_mpi_communicator(const MpiEnvironment& environment,
                                                                   Deadline deadline);
 

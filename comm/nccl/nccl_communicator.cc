@@ -110,6 +110,9 @@ class NcclCommunicator final : public Communicator {
     bootstrap_.poison(reason);
   }
   Status do_look_for_failure() override { return bootstrap_.look_for_failure(); }
+  std::unique_ptr<Communicator> do_survivors(std::span<const int> /*members*/) override {
+    fail(ErrorCode::kUnsupported, "nccl: a GPU pool ends with a lost worker");
+  }
 
  private:
   Status join(const ncclUniqueId& id, Deadline deadline) {
@@ -260,6 +263,10 @@ ncclUniqueId invite(Communicator& bootstrap, Deadline deadline) {
 
 std::unique_ptr<Communicator> make_nccl_communicator(Communicator& bootstrap, int device,
                                                      Deadline deadline, CUstream_st* stream) {
+  if (bootstrap.members().size() != static_cast<std::size_t>(bootstrap.size())) {
+    fail(ErrorCode::kUnsupported, "nccl: only ranks {} of {} take part, all are needed",
+         fmt::join(bootstrap.members(), ", "), bootstrap.size());
+  }
   const ncclUniqueId id = invite(bootstrap, deadline);
   auto made = std::make_unique<NcclCommunicator>(bootstrap, device, stream);
   made->start(id, deadline);

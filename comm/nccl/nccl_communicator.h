@@ -30,6 +30,9 @@ namespace tributary {
 /// rank that throws poisons `bootstrap`, so that the others throw the same error. `bootstrap`
 /// outlives the communicator and may be used in between, on the same thread. `stream` belongs to
 /// the same device, outlives the communicator and is not destroyed by it; null: it makes its own.
+///
+/// A lost rank ends it: survivors() throws kUnsupported, and so does making one from a `bootstrap`
+/// with absent ranks.
 [[nodiscard]] std::unique_ptr<Communicator> make_nccl_communicator(Communicator& bootstrap,
                                                                    int device, Deadline deadline,
                                                                    CUstream_st* stream = nullptr);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tributary {
@@ -12,10 +13,14 @@ namespace {
 class StagedCommunicator final : public Communicator {
  public:
   StagedCommunicator(Backend& backend, Communicator& host)
-      : Communicator(host.rank(), host.size()),
+      : Communicator(host.rank(), host.size(), host.members()),
         backend_(backend),
         host_(host),
         name_(fmt::format("staged/{}", host.name())) {}
+  StagedCommunicator(Backend& backend, std::unique_ptr<Communicator> host)
+      : StagedCommunicator(backend, *host) {
+    owned_ = std::move(host);
+  }
   [[nodiscard]] std::string_view name() const noexcept override { return name_; }
 
  protected:
@@ -34,9 +39,13 @@ class StagedCommunicator final : public Communicator {
   }
   void do_poison(const Status& reason) override { host_.poison(reason); }
   Status do_look_for_failure() override { return host_.look_for_failure(); }
+  std::unique_ptr<Communicator> do_survivors(std::span<const int> members) override {
+    return std::make_unique<StagedCommunicator>(backend_, host_.survivors(members));
+  }
 
  private:
   Backend& backend_;
+  std::unique_ptr<Communicator> owned_;  // of survivors; null: the caller owns host_
   Communicator& host_;
   std::string name_;
   std::vector<std::byte> send_, recv_;

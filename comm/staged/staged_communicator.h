@@ -14,6 +14,8 @@ namespace tributary {
 /// that is enqueued after a call sees what was received. Calls of this communicator and of `host`
 /// may alternate, on the backend's thread. Backend and `host` outlive it. Its name is `staged/mpi`,
 /// ...
+///
+/// Its survivors() own those of `host`. Who needs those as well makes them, and stages them.
 [[nodiscard]] std::unique_ptr<Communicator> make_staged_communicator(Backend& backend,
                                                                      Communicator& host);
 

@@ -1,6 +1,7 @@
 // Blocks of a collective, and the checks that need no peer.
 #include "core/interface/collective.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace tributary {
@@ -23,29 +24,57 @@ Status expect_size(CollectiveKind kind, std::string_view what, std::size_t value
           fmt::format("{}: {} is {}, expected {}", collective_name(kind), what, value, expected)};
 }
 
-Status check_broadcast(const Collective& call, int rank, int ranks) {
+/// Ok if only `members` have a count other than 0.
+Status expect_members(CollectiveKind kind, std::string_view what,
+                      std::span<const std::size_t> counts, std::span<const int> members) {
+  if (members.size() == counts.size()) return {};
+  auto member = members.begin();
+  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+    if (member != members.end() && *member == static_cast<int>(rank)) {
+      ++member;
+    } else if (counts[rank] != 0) {
+      return {
+          ErrorCode::kInvalidArgument,
+          fmt::format("{}: {} of rank {} is {}, expected 0: only ranks {} take part",
+                      collective_name(kind), what, rank, counts[rank], fmt::join(members, ", "))};
+    }
+  }
+  return {};
+}
+
+Status check_broadcast(const Collective& call, int rank, int ranks, std::span<const int> members) {
   if (call.root < 0 || call.root >= ranks) {
     return {ErrorCode::kInvalidArgument,
             fmt::format("{}: root is {}, expected 0 .. {}", collective_name(call.kind), call.root,
                         ranks - 1)};
   }
+  if (!std::ranges::binary_search(members, call.root)) {
+    return {ErrorCode::kInvalidArgument,
+            fmt::format("{}: root is {}, but only ranks {} take part", collective_name(call.kind),
+                        call.root, fmt::join(members, ", "))};
+  }
   return rank == call.root ? expect_size(call.kind, "size of recv on the root", call.recv.size(), 0)
                            : expect_size(call.kind, "size of send", call.send.size(), 0);
 }
 
-Status check_gather(const Collective& call, std::size_t rank, std::size_t ranks) {
+Status check_gather(const Collective& call, std::size_t rank, std::size_t ranks,
+                    std::span<const int> members) {
   Status status = expect_size(call.kind, "number of counts", call.recv_counts.size(), ranks);
+  if (status.ok()) status = expect_members(call.kind, "count", call.recv_counts, members);
   if (status.ok()) {
     status = expect_size(call.kind, "size of send", call.send.size(), call.recv_counts[rank]);
   }
   return status;
 }
 
-Status check_exchange(const Collective& call, std::size_t rank, std::size_t ranks) {
+Status check_exchange(const Collective& call, std::size_t rank, std::size_t ranks,
+                      std::span<const int> members) {
   Status status = expect_size(call.kind, "number of send counts", call.send_counts.size(), ranks);
   if (status.ok()) {
     status = expect_size(call.kind, "number of receive counts", call.recv_counts.size(), ranks);
   }
+  if (status.ok()) status = expect_members(call.kind, "send count", call.send_counts, members);
+  if (status.ok()) status = expect_members(call.kind, "receive count", call.recv_counts, members);
   if (status.ok()) {
     status = expect_size(call.kind, "size of send", call.send.size(), sum(call.send_counts));
   }
@@ -83,21 +112,22 @@ std::span<std::byte> Collective::block_from(int peer) const {
   return peer == root ? recv : std::span<std::byte>();
 }
 
-Status check_collective(const Collective& call, int rank, int ranks) {
-  if (call.kind == CollectiveKind::kBroadcast) return check_broadcast(call, rank, ranks);
+Status check_collective(const Collective& call, int rank, int ranks, std::span<const int> members) {
+  if (call.kind == CollectiveKind::kBroadcast) return check_broadcast(call, rank, ranks, members);
   const auto own = static_cast<std::size_t>(rank);
   const auto count = static_cast<std::size_t>(ranks);
-  Status status = call.kind == CollectiveKind::kAllGather ? check_gather(call, own, count)
-                                                          : check_exchange(call, own, count);
+  Status status = call.kind == CollectiveKind::kAllGather
+                      ? check_gather(call, own, count, members)
+                      : check_exchange(call, own, count, members);
   return status.ok()
              ? expect_size(call.kind, "size of recv", call.recv.size(), sum(call.recv_counts))
              : status;
 }
 
-std::size_t bytes_to_others(const Collective& call, int rank, int ranks) {
+std::size_t bytes_to_others(const Collective& call, int rank, std::span<const int> members) {
   return call.kind == CollectiveKind::kAllToAll
              ? call.send.size() - call.send_counts[static_cast<std::size_t>(rank)]
-             : call.send.size() * static_cast<std::size_t>(ranks - 1);
+             : call.send.size() * (members.size() - 1);
 }
 
 }  // namespace tributary

@@ -39,11 +39,14 @@ struct Collective {
   [[nodiscard]] std::span<std::byte> block_from(int peer) const;
 };
 
-/// Ok, or kInvalidArgument with the first error in `rank`'s part in a group of `ranks`: a root, a
-/// number of counts, a buffer's size, or the block of `rank` to itself.
-[[nodiscard]] Status check_collective(const Collective& call, int rank, int ranks);
+/// Ok, or kInvalidArgument with the first error in `rank`'s part in a group of `ranks`, of which
+/// `members` (ascending) take part: a root, a number of counts, the count of a rank that does not
+/// take part, a buffer's size, or the block of `rank` to itself.
+[[nodiscard]] Status check_collective(const Collective& call, int rank, int ranks,
+                                      std::span<const int> members);
 
-/// Payload bytes that `rank` sends to other ranks with a valid `call`.
-[[nodiscard]] std::size_t bytes_to_others(const Collective& call, int rank, int ranks);
+/// Payload bytes that `rank` sends to the other ones of `members` with a valid `call`.
+[[nodiscard]] std::size_t bytes_to_others(const Collective& call, int rank,
+                                          std::span<const int> members);
 
 }  // namespace tributary

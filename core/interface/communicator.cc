@@ -1,12 +1,48 @@
 #include "core/interface/communicator.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/interface/clock.h"
 
 namespace tributary {
 
-Communicator::Communicator(int rank, int size) : Communicator(rank, size, steady_clock()) {}
+namespace {
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+/// Throws kInvalidArgument unless `members` can go on out of `present`, `rank` among them.
+void check_survivors(std::span<const int> members, int rank, std::span<const int> present) {
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (!std::ranges::binary_search(present, members[i])) {
+      fail(ErrorCode::kInvalidArgument, "survivors: rank {} is not one of the members {}",
+           members[i], fmt::join(present, ", "));
+    }
+    if (i > 0 && members[i] <= members[i - 1]) {
+      fail(ErrorCode::kInvalidArgument, "survivors: rank {} follows rank {}, expected ascending",
+           members[i], members[i - 1]);
+    }
+  }
+  if (!std::ranges::binary_search(members, rank)) {
+    fail(ErrorCode::kInvalidArgument, "survivors: rank {} itself is not among [{}]", rank,
+         fmt::join(members, ", "));
+  }
+}
+
+}  // namespace
+
+Communicator::Communicator(int rank, int size) : Communicator(rank, size, all_ranks(size)) {}
+
+Communicator::Communicator(int rank, int size, std::span<const int> members)
+    : Communicator(rank, size, members, steady_clock()) {}
+
+Communicator::Communicator(int rank, int size, std::span<const int> members, Clock& clock)
+    : rank_(rank), size_(size), members_(members.begin(), members.end()), clock_(clock) {}
 
 Status Communicator::finish(Status status) {
   if (!status.ok() && poison_.ok()) {
@@ -22,6 +58,14 @@ void Communicator::poison(const Status& reason) {
   do_poison(reason);
 }
 
+std::unique_ptr<Communicator> Communicator::survivors(std::span<const int> members) {
+  check_survivors(members, rank_, members_);
+  std::unique_ptr<Communicator> made = do_survivors(members);
+  poison({ErrorCode::kCommunicatorPoisoned,
+          fmt::format("rank {} goes on with ranks {} alone", rank_, fmt::join(members, ", "))});
+  return made;
+}
+
 Status Communicator::look_for_failure() {
   return poison_.ok() ? finish(do_look_for_failure()) : poison_;
 }
@@ -32,7 +76,7 @@ Status Communicator::complete(Deadline deadline) {
 
 Status Communicator::run(const Collective& call, Deadline deadline) {
   if (!poison_.ok()) return poison_;
-  Status status = check_collective(call, rank_, size_);
+  Status status = check_collective(call, rank_, size_, members_);
   const Time now = clock_.now();
   if (status.ok() && deadline.heard_from(now).expired(now)) {
     // If a rank is late because of a failed peer, it reports the peer's failure.
@@ -47,7 +91,7 @@ Status Communicator::run(const Collective& call, Deadline deadline) {
     }
   }
   if (status.ok()) status = do_collective(call, deadline);
-  if (status.ok()) traffic_[call.kind] += bytes_to_others(call, rank_, size_);
+  if (status.ok()) traffic_[call.kind] += bytes_to_others(call, rank_, members_);
   return finish(std::move(status));
 }
 

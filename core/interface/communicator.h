@@ -6,8 +6,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "core/base/deadline.h"
 #include "core/base/error.h"
@@ -48,6 +50,12 @@ class Traffic {
 ///   right: every rank calls all_gather, a failed one with an error in its payload;
 ///   wrong: a failed rank returns early, and its peers pair this call with its next one.
 ///
+/// After a failure the ranks that are left may go on with survivors(). There ranks keep their
+/// numbers; an absent rank has counts of 0 and is never the root of a broadcast.
+///
+///   right: lists of size() counts, 0 for the absent; block r still comes from rank r;
+///   wrong: lists of members().size() counts.
+///
 /// Ordered with a backend (on_stream):
 ///
 ///   right: backend.merge, all_to_all, backend.merge, complete, backend.synchronize, then read;
@@ -59,7 +67,10 @@ class Communicator {
   virtual ~Communicator() = default;
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
+  /// The number of ranks, those that do not take part included.
   [[nodiscard]] int size() const noexcept { return size_; }
+  /// The ranks that take part, ascending: all, unless this is a communicator of survivors.
+  [[nodiscard]] std::span<const int> members() const noexcept { return members_; }
   /// `self`, `threads`, `mpi`, ...
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 
@@ -105,10 +116,30 @@ class Communicator {
 
   [[nodiscard]] const Traffic& traffic() const noexcept { return traffic_; }
 
+  /// A communicator of those that are left: the same rank() and size(), but only `members` take
+  /// part: ascending ranks out of members(), this one among them. Its traffic begins at 0, and no
+  /// message of this communicator reaches it. What this communicator was made from (a host
+  /// communicator, a backend) outlives it; this communicator itself need not.
+  ///
+  /// This is not a collective call: it waits for nobody. All `members` make the same calls of it,
+  /// with the same lists in the same order, on this communicator and on those that came from it. A
+  /// rank that does not is missing in the next collective there, which fails as with any missing
+  /// rank.
+  ///
+  /// This communicator is poisoned, if it was not yet: a live rank that is not in `members` fails
+  /// with that cause, or at its deadline.
+  ///
+  /// Throws kInvalidArgument with the rank that is wrong in `members`, kUnsupported where a lost
+  /// rank ends this kind of communicator, kUnavailable where survivors were made too often. Then
+  /// nothing has changed.
+  [[nodiscard]] std::unique_ptr<Communicator> survivors(std::span<const int> members);
+
  protected:
-  /// By the processes' clock.
+  /// All ranks take part. By the processes' clock.
   Communicator(int rank, int size);
-  Communicator(int rank, int size, Clock& clock) : rank_(rank), size_(size), clock_(clock) {}
+  /// Only `members` take part. By the processes' clock.
+  Communicator(int rank, int size, std::span<const int> members);
+  Communicator(int rank, int size, std::span<const int> members, Clock& clock);
 
   /// When this is called, `call` is valid on this rank, the deadline has not passed, and the
   /// communicator is not poisoned.
@@ -118,12 +149,15 @@ class Communicator {
   virtual void do_poison(const Status& reason) = 0;
   /// Returns the failure that a peer reported, or ok.
   virtual Status do_look_for_failure() { return {}; }
+  /// `members` are valid. This communicator is poisoned afterwards.
+  virtual std::unique_ptr<Communicator> do_survivors(std::span<const int> members) = 0;
 
  private:
   Status finish(Status status);
 
   int rank_;
   int size_;
+  std::vector<int> members_;
   Clock& clock_;
   Traffic traffic_;
   Status poison_;

@@ -80,9 +80,9 @@ Status copy_pages(std::span<const PageCopy> copies, Backend& backend, Cache& cac
     in.emplace(copies, &PageCopy::to, communicator.rank(), &PageCopy::from, ranks, block_bytes);
   });
   // A rank without room for its blocks cannot take part, so none does.
-  std::vector<std::uint8_t> all;
-  Status status = gather_all(communicator, std::uint8_t{room.ok()}, all, deadline);
-  if (!status.ok() || std::ranges::count(all, 0) > 0) return status;
+  std::vector<std::uint8_t> without_room;
+  Status status = gather_all(communicator, std::uint8_t{!room.ok()}, without_room, deadline);
+  if (!status.ok() || std::ranges::count(without_room, 1) > 0) return status;
   const Time begin = clock.now();
   (void)attempt([&] {
     if (!out->empty()) backend.synchronize(deadline);

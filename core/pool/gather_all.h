@@ -24,16 +24,30 @@ inline void set_text(Text& text, std::string_view value) {
   std::copy_n(value.begin(), std::min(value.size(), kTextBytes - 1), text.begin());
 }
 
-/// Every rank's `mine`, in rank order; as many values on every rank.
+/// Every rank's `mine`, in rank order; as many values on every rank. Those of ranks that do not
+/// take part are T{}.
 template <typename T>
 Status gather_all(Communicator& communicator, std::span<const T> mine, std::vector<T>& all,
                   Deadline deadline) {
   static_assert(std::is_trivially_copyable_v<T>);
   const auto ranks = static_cast<std::size_t>(communicator.size());
-  all.resize(ranks * mine.size());
-  const std::vector<std::size_t> counts(ranks, mine.size_bytes());
-  return communicator.all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(all)),
-                                 counts, deadline);
+  const std::span<const int> members = communicator.members();
+  std::vector<std::size_t> counts(ranks, 0);
+  for (const int member : members) counts[static_cast<std::size_t>(member)] = mine.size_bytes();
+  all.assign(ranks * mine.size(), T{});
+  const auto arrived = std::span(all).first(members.size() * mine.size());
+  Status status = communicator.all_gather(std::as_bytes(mine), std::as_writable_bytes(arrived),
+                                          counts, deadline);
+  // Blocks arrive without gaps. Each moves up to the slot of its rank, the last one first, so that
+  // none is overwritten before it has moved.
+  for (std::size_t i = members.size(); i-- > 0;) {
+    const auto slot = static_cast<std::size_t>(members[i]);
+    if (slot == i) break;  // so are all before it
+    const auto from = arrived.subspan(i * mine.size(), mine.size());
+    std::ranges::copy(from, all.begin() + static_cast<std::ptrdiff_t>(slot * mine.size()));
+    std::ranges::fill(from, T{});
+  }
+  return status;
 }
 
 /// The same with one value of each rank.

@@ -22,6 +22,7 @@ struct RankLauncher {
   std::function<void(const std::function<void(Communicator&)>& body)> run;
   /// Whether it detects that two ranks disagree on the size of a block.
   bool finds_mismatches = true;
+  bool has_survivors = true;
 };
 
 class CommunicatorConformance : public testing::TestWithParam<RankLauncher> {

@@ -2,9 +2,12 @@
 // through buffers of a backend.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "core/interface/backend.h"
 #include "core/interface/communicator.h"
@@ -15,7 +18,13 @@ namespace tributary::testing_support {
 class DeviceBuffers final : public Communicator {
  public:
   DeviceBuffers(Backend& backend, Communicator& inner)
-      : Communicator(inner.rank(), inner.size()), backend_(backend), inner_(inner) {}
+      : Communicator(inner.rank(), inner.size(), inner.members()),
+        backend_(backend),
+        inner_(inner) {}
+  DeviceBuffers(Backend& backend, std::unique_ptr<Communicator> inner)
+      : DeviceBuffers(backend, *inner) {
+    owned_ = std::move(inner);
+  }
   [[nodiscard]] std::string_view name() const noexcept override { return inner_.name(); }
 
  protected:
@@ -32,6 +41,9 @@ class DeviceBuffers final : public Communicator {
   }
   void do_poison(const Status& reason) override { inner_.poison(reason); }
   Status do_look_for_failure() override { return inner_.look_for_failure(); }
+  std::unique_ptr<Communicator> do_survivors(std::span<const int> members) override {
+    return std::make_unique<DeviceBuffers>(backend_, inner_.survivors(members));
+  }
 
  private:
   [[nodiscard]] std::unique_ptr<Buffer> copy(std::span<const std::byte> bytes) {
@@ -42,6 +54,7 @@ class DeviceBuffers final : public Communicator {
   }
 
   Backend& backend_;
+  std::unique_ptr<Communicator> owned_;  // of survivors; null: the caller owns inner_
   Communicator& inner_;
 };
 

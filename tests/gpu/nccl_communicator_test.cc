@@ -40,7 +40,7 @@ RankLauncher nccl_ranks(int ranks, bool on_stream) {
               body(communicator);
             });
           },
-          /*finds_mismatches=*/false};
+          /*finds_mismatches=*/false, /*has_survivors=*/false};
 }
 
 RankLauncher staged_ranks(int ranks) {

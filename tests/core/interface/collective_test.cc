@@ -25,6 +25,7 @@ class CollectiveBlocks : public testing::Test {
   std::array<std::byte, 16> recv_{};
   Counts sent_{5, 0, 2};
   Counts received_{1, 4, 2};
+  std::vector<int> all_{0, 1, 2};
 };
 
 TEST_F(CollectiveBlocks, ABroadcastsRootSendsToTheOthersAndKeepsItsOwn) {
@@ -32,12 +33,12 @@ TEST_F(CollectiveBlocks, ABroadcastsRootSendsToTheOthersAndKeepsItsOwn) {
   EXPECT_EQ(root.block_to(0).size(), 16U);
   EXPECT_EQ(root.block_to(1).size(), 0U);
   EXPECT_EQ(root.block_from(1).size(), 0U);
-  EXPECT_EQ(bytes_to_others(root, 1, 3), 32U);
+  EXPECT_EQ(bytes_to_others(root, 1, all_), 32U);
   const Collective other{.root = 1, .recv = recv_};
   EXPECT_EQ(other.block_to(0).size(), 0U);
   EXPECT_EQ(other.block_from(0).size(), 0U);
   EXPECT_EQ(other.block_from(1).size(), 16U);
-  EXPECT_EQ(bytes_to_others(other, 0, 3), 0U);
+  EXPECT_EQ(bytes_to_others(other, 0, all_), 0U);
 }
 
 TEST_F(CollectiveBlocks, AGatherSendsOneBlockToAll) {
@@ -51,7 +52,7 @@ TEST_F(CollectiveBlocks, AGatherSendsOneBlockToAll) {
   EXPECT_EQ(place(call.block_from(0), recv_), Place(0, 1));
   EXPECT_EQ(place(call.block_from(1), recv_), Place(1, 4));
   EXPECT_EQ(place(call.block_from(2), recv_), Place(5, 2));
-  EXPECT_EQ(bytes_to_others(call, 1, 3), 8U);
+  EXPECT_EQ(bytes_to_others(call, 1, all_), 8U);
 }
 
 TEST_F(CollectiveBlocks, AnExchangeHasABlockForEach) {
@@ -64,7 +65,16 @@ TEST_F(CollectiveBlocks, AnExchangeHasABlockForEach) {
   EXPECT_EQ(place(call.block_to(1), send_), Place(5, 0));
   EXPECT_EQ(place(call.block_to(2), send_), Place(5, 2));
   EXPECT_EQ(place(call.block_from(2), recv_), Place(5, 2));
-  EXPECT_EQ(bytes_to_others(call, 2, 3), 5U);
+  EXPECT_EQ(bytes_to_others(call, 2, all_), 5U);
+}
+
+TEST_F(CollectiveBlocks, WhatGoesToOthersGoesToMembersAlone) {
+  const std::vector<int> members{0, 2};
+  const Collective root{.root = 2, .send = send_};
+  EXPECT_EQ(bytes_to_others(root, 2, members), 16U);
+  const Collective gather{.kind = CollectiveKind::kAllGather, .send = std::span(send_).first(4)};
+  EXPECT_EQ(bytes_to_others(gather, 0, members), 4U);
+  EXPECT_EQ(bytes_to_others(gather, 0, std::vector<int>{0}), 0U);
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +18,8 @@ namespace {
 class RecordingCommunicator final : public Communicator {
  public:
   RecordingCommunicator(int rank, int size) : Communicator(rank, size) {}
+  RecordingCommunicator(int rank, int size, std::span<const int> members)
+      : Communicator(rank, size, members) {}
   [[nodiscard]] std::string_view name() const noexcept override { return "recording"; }
 
   Status next;                     // what the next call returns
@@ -38,6 +42,10 @@ class RecordingCommunicator final : public Communicator {
     if (!told_meanwhile.ok()) told = told_meanwhile;
   }
   Status do_look_for_failure() override { return told; }
+  std::unique_ptr<Communicator> do_survivors(std::span<const int> members) override {
+    next.throw_if_error();
+    return std::make_unique<RecordingCommunicator>(rank(), size(), members);
+  }
 };
 
 constexpr int kRank = 1;
@@ -221,6 +229,91 @@ TEST_F(CommunicatorFront, PoisonWithoutAReasonIsNone) {
   EXPECT_FALSE(communicator_.poisoned());
   EXPECT_TRUE(communicator_.poisons.empty()) << "peers are told of a failure only";
   EXPECT_TRUE(communicator_.broadcast(recv_, 0, deadline_).ok());
+}
+
+class CommunicatorSurvivors : public CommunicatorFront {
+ protected:
+  /// The message with which `members` are refused; nothing has changed then.
+  std::string refusal(const std::vector<int>& members) {
+    const Status status = status_of([&] { (void)communicator_.survivors(members); });
+    EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument);
+    EXPECT_FALSE(communicator_.poisoned());
+    return status.message();
+  }
+};
+
+TEST_F(CommunicatorSurvivors, KeepTheirPlacesAndEndWhatTheyCameFrom) {
+  EXPECT_EQ(communicator_.members().size(), 3U);
+  const std::vector<int> members{1, 2};
+  const auto survivors = communicator_.survivors(members);
+  EXPECT_EQ(survivors->rank(), kRank);
+  EXPECT_EQ(survivors->size(), kSize);
+  EXPECT_EQ(std::vector<int>(survivors->members().begin(), survivors->members().end()), members);
+  EXPECT_FALSE(survivors->poisoned());
+  ASSERT_EQ(communicator_.poisons.size(), 1U);
+  EXPECT_EQ(communicator_.poisons[0].code(), ErrorCode::kCommunicatorPoisoned);
+  EXPECT_EQ(communicator_.poisons[0].message(), "rank 1 goes on with ranks 1, 2 alone");
+}
+
+TEST_F(CommunicatorSurvivors, KeepTheFirstFailureOfWhatTheyCameFrom) {
+  communicator_.poison(Status(ErrorCode::kPoolFull, "no memory on worker 1"));
+  (void)communicator_.survivors(std::vector<int>{1});
+  EXPECT_EQ(communicator_.poisons.size(), 1U) << "the peers are told once";
+  EXPECT_EQ(communicator_.broadcast(recv_, 0, deadline_).code(), ErrorCode::kPoolFull);
+}
+
+TEST_F(CommunicatorSurvivors, ThatCannotBeMadeChangeNothing) {
+  communicator_.next = Status(ErrorCode::kUnsupported, "not here");
+  EXPECT_EQ(status_of([&] { (void)communicator_.survivors(std::vector<int>{1}); }).code(),
+            ErrorCode::kUnsupported);
+  EXPECT_FALSE(communicator_.poisoned());
+}
+
+TEST_F(CommunicatorSurvivors, AreOfAWellFormedList) {
+  EXPECT_EQ(refusal({}), "survivors: rank 1 itself is not among []");
+  EXPECT_EQ(refusal({0, 2}), "survivors: rank 1 itself is not among [0, 2]");
+  EXPECT_EQ(refusal({1, 0}), "survivors: rank 0 follows rank 1, expected ascending");
+  EXPECT_EQ(refusal({1, 1}), "survivors: rank 1 follows rank 1, expected ascending");
+  EXPECT_EQ(refusal({1, 3}), "survivors: rank 3 is not one of the members 0, 1, 2");
+  EXPECT_EQ(refusal({-1, 1}), "survivors: rank -1 is not one of the members 0, 1, 2");
+}
+
+TEST_F(CommunicatorSurvivors, CountBytesToMembersAlone) {
+  const auto survivors = communicator_.survivors(std::vector<int>{0, 1});
+  const Counts counts{2, 4, 0};
+  EXPECT_TRUE(
+      survivors->all_gather(std::span(send_).first(4), std::span(recv_).first(6), counts, deadline_)
+          .ok());
+  EXPECT_TRUE(survivors->broadcast(std::span(recv_).first(10), kRank, deadline_).ok());
+  EXPECT_EQ(survivors->traffic()[CollectiveKind::kAllGather], 4U);
+  EXPECT_EQ(survivors->traffic()[CollectiveKind::kBroadcast], 10U);
+}
+
+TEST_F(CommunicatorSurvivors, RefuseAPartOfAnAbsentRank) {
+  const auto message_of = [&](const auto& call) {
+    RecordingCommunicator survivors(kRank, kSize, std::vector<int>{0, 1});
+    const Status status = call(survivors);
+    EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument);
+    EXPECT_TRUE(survivors.calls.empty());
+    return status.message();
+  };
+  const std::span<std::byte> recv(recv_);
+  const std::span<std::byte> send(send_);
+  const Counts none{0, 0, 0};
+  const Counts wrong{0, 0, 5};
+  EXPECT_EQ(message_of([&](Communicator& c) { return c.broadcast(recv, 2, deadline_); }),
+            "broadcast: root is 2, but only ranks 0, 1 take part");
+  EXPECT_EQ(message_of(
+                [&](Communicator& c) { return c.all_gather({}, recv.first(5), wrong, deadline_); }),
+            "all_gather: count of rank 2 is 5, expected 0: only ranks 0, 1 take part");
+  EXPECT_EQ(message_of([&](Communicator& c) {
+              return c.all_to_all(send.first(5), wrong, {}, none, deadline_);
+            }),
+            "all_to_all: send count of rank 2 is 5, expected 0: only ranks 0, 1 take part");
+  EXPECT_EQ(message_of([&](Communicator& c) {
+              return c.all_to_all({}, none, recv.first(5), wrong, deadline_);
+            }),
+            "all_to_all: receive count of rank 2 is 5, expected 0: only ranks 0, 1 take part");
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/interface/communicator.h"
@@ -13,12 +15,16 @@
 namespace tributary::test {
 
 /// A collective that fails ends the later ones. The backend's next wait does the rest of the queue,
-/// as on a device whose communicator was aborted.
+/// as on a device whose communicator was aborted; until then it outlives its survivors.
 class DeferredCommunicator final : public Communicator {
  public:
   /// Both arguments outlive it.
   DeferredCommunicator(Communicator& inner, DeferredQueue& queue)
-      : Communicator(inner.rank(), inner.size()), inner_(inner), queue_(queue) {}
+      : Communicator(inner.rank(), inner.size(), inner.members()), inner_(inner), queue_(queue) {}
+  DeferredCommunicator(std::unique_ptr<Communicator> inner, DeferredQueue& queue)
+      : DeferredCommunicator(*inner, queue) {
+    owned_ = std::move(inner);
+  }
   [[nodiscard]] std::string_view name() const noexcept override { return "deferred"; }
   [[nodiscard]] bool on_stream() const noexcept override { return true; }
 
@@ -49,12 +55,16 @@ class DeferredCommunicator final : public Communicator {
   }
   void do_poison(const Status& reason) override { inner_.poison(reason); }
   Status do_look_for_failure() override { return inner_.look_for_failure(); }
+  std::unique_ptr<Communicator> do_survivors(std::span<const int> members) override {
+    return std::make_unique<DeferredCommunicator>(inner_.survivors(members), queue_);
+  }
 
  private:
   static std::vector<std::size_t> copy(std::span<const std::size_t> counts) {
     return {counts.begin(), counts.end()};
   }
 
+  std::unique_ptr<Communicator> owned_;  // of survivors; null: the caller owns inner_
   Communicator& inner_;
   DeferredQueue& queue_;
   Status first_;
