@@ -43,7 +43,7 @@ class MpiCommunicator final : public Communicator {
  protected:
   Status do_collective(const Collective& call, Deadline deadline) override {
     exchange_->begin(comm_, ++exchanges_, call.kind);
-    if (Status told = do_look_for_failure(); !told.ok()) return told;
+    if (Status told = look(); !told.ok()) return told;
     // One block for all is staged once.
     if (call.kind != CollectiveKind::kAllToAll) exchange_->send(others_, call.send);
     for (std::size_t i = 0; i < others_.size(); ++i) {
@@ -53,7 +53,7 @@ class MpiCommunicator final : public Communicator {
     }
     if (Status status = exchange_->start(); !status.ok()) return status;
     std::ranges::copy(call.block_to(rank()), call.block_from(rank()).begin());
-    return exchange_->finish(deadline, [this] { return do_look_for_failure(); });
+    return exchange_->finish(deadline, [this] { return look(); });
   }
 
   void do_poison(const Status& reason) override {

@@ -67,26 +67,43 @@ std::unique_ptr<Communicator> Communicator::survivors(std::span<const int> membe
 }
 
 Status Communicator::look_for_failure() {
-  return poison_.ok() ? finish(do_look_for_failure()) : poison_;
+  return poison_.ok() ? finish(look()) : poison_;
 }
 
 Status Communicator::complete(Deadline deadline) {
   return poison_.ok() ? finish(do_complete(deadline)) : poison_;
 }
 
+void Communicator::interrupt(const Status& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!interruption_.ok() || reason.ok()) return;
+    interruption_ = reason;
+  }
+  interrupted_ = true;
+  do_interrupt(reason);
+}
+
+Status Communicator::look() {
+  if (!interrupted_) return do_look_for_failure();
+  const std::lock_guard lock(mutex_);
+  return interruption_;
+}
+
 Status Communicator::run(const Collective& call, Deadline deadline) {
   if (!poison_.ok()) return poison_;
-  Status status = check_collective(call, rank_, size_, members_);
+  Status status = interrupted_ ? look() : Status();
+  if (status.ok()) status = check_collective(call, rank_, size_, members_);
   const Time now = clock_.now();
   if (status.ok() && deadline.heard_from(now).expired(now)) {
     // If a rank is late because of a failed peer, it reports the peer's failure.
-    status = do_look_for_failure();
+    status = look();
     if (status.ok()) {
       poison(
           {ErrorCode::kDeadlineExceeded, fmt::format("{}: the deadline passed before rank {} began",
                                                      collective_name(call.kind), rank_)});
       // Another rank may have been late meanwhile, and be what the others report.
-      if (Status first = do_look_for_failure(); !first.ok()) poison_ = std::move(first);
+      if (Status first = look(); !first.ok()) poison_ = std::move(first);
       return poison_;
     }
   }

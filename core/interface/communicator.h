@@ -4,9 +4,11 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -114,6 +116,11 @@ class Communicator {
   /// peers by other means. If the result is not ok, the communicator is poisoned.
   Status look_for_failure();
 
+  /// From any thread, for one that hears of a lost peer by other means: the call that is under way
+  /// here, or the next one, fails with `reason` as soon as it looks for failures. An ok `reason`,
+  /// and any but the first, change nothing.
+  void interrupt(const Status& reason);
+
   [[nodiscard]] const Traffic& traffic() const noexcept { return traffic_; }
 
   /// A communicator of those that are left: the same rank() and size(), but only `members` take
@@ -149,6 +156,10 @@ class Communicator {
   virtual void do_poison(const Status& reason) = 0;
   /// Returns the failure that a peer reported, or ok.
   virtual Status do_look_for_failure() { return {}; }
+  /// Wakes the call that is under way, where it does not look() by itself. From any thread.
+  virtual void do_interrupt(const Status& /*reason*/) {}
+  /// Returns the failure that a peer or interrupt() reported, or ok: for calls that wait.
+  [[nodiscard]] Status look();
   /// `members` are valid. This communicator is poisoned afterwards.
   virtual std::unique_ptr<Communicator> do_survivors(std::span<const int> members) = 0;
 
@@ -161,6 +172,9 @@ class Communicator {
   Clock& clock_;
   Traffic traffic_;
   Status poison_;
+  std::atomic<bool> interrupted_ = false;
+  std::mutex mutex_;     // guards what follows
+  Status interruption_;  // set once
 };
 
 }  // namespace tributary

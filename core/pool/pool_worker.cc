@@ -41,8 +41,8 @@ Worker::Worker(const WorkerConfig& config, Backend& backend, Communicator& commu
                OrderChannel* orders, Clock& clock)
     : config_(config),
       backend_(backend),
-      communicator_(communicator),
-      exchange_(exchange != nullptr ? *exchange : communicator),
+      communicator_(&communicator),
+      exchange_(exchange != nullptr ? exchange : &communicator),
       client_(client),
       ingest_(ingest),
       orders_(orders),
@@ -58,16 +58,16 @@ void Worker::set_up() {
   const AttentionShape& a = config_.attention;
   const Status own = status_of([&] {
     check_attention_shape(a);
-    check_exchange(backend_, communicator_, exchange_);
+    check_exchange(backend_, *communicator_, *exchange_);
     table_.emplace(config_.leaf_tokens);
     cache_ = backend_.make_cache({.layers = config_.layers,
                                   .pages = config_.pages,
                                   .kv_lora_rank = a.kv_lora_rank,
                                   .qk_rope_head_dim = a.qk_rope_head_dim,
                                   .row_format = a.row_format});
-    executor_ = std::make_unique<RoundExecutor>(a, backend_, exchange_, *cache_);
+    executor_ = std::make_unique<RoundExecutor>(a, backend_, *exchange_, *cache_);
   });
-  handshake(config_, backend_.name(), own, communicator_, deadline_in(config_.start_timeout));
+  handshake(config_, backend_.name(), own, *communicator_, deadline_in(config_.start_timeout));
 }
 
 Deadline Worker::deadline_in(Duration timeout) const {
@@ -75,30 +75,31 @@ Deadline Worker::deadline_in(Duration timeout) const {
 }
 
 RoundReport Worker::lead(const Order& order) {
-  if (communicator_.rank() != 0 || orders_ == nullptr) {
+  if (communicator_->rank() != 0 || orders_ == nullptr) {
     fail(ErrorCode::kFailedPrecondition, "worker {} cannot lead: worker 0 does, over a channel",
-         communicator_.rank());
+         communicator_->rank());
   }
   RoundReport report;
-  report.status = orders_->send(encode_order(order), deadline_in(config_.round_timeout));
-  if (report.status.ok()) {
-    perform(order, report);
-  } else {
-    leave(report.status);
-  }
+  const Status sent = orders_->send(encode_order(order), deadline_in(config_.round_timeout));
+  if (!sent.ok()) leave(sent);  // the others have it, or are lost
+  perform(order, report);
   return report;
 }
 
 RoundReport Worker::follow(const std::function<bool()>& between_orders) {
-  if (communicator_.rank() == 0 || orders_ == nullptr) {
+  if (communicator_->rank() == 0 || orders_ == nullptr) {
     fail(ErrorCode::kFailedPrecondition, "worker {} cannot follow: others do, over a channel",
-         communicator_.rank());
+         communicator_->rank());
   }
   RoundReport report;
+  const bool was_broken = communicator_->poisoned() || exchange_->poisoned();
   report.status = orders_->wait(order_bytes_, deadline_in(config_.order_timeout), [&] {
     if (between_orders && between_orders()) orders_->wake();
-    Status status = communicator_.look_for_failure();
-    return status.ok() ? exchange_.look_for_failure() : status;
+    if (was_broken) return Status();  // the next order says who goes on
+    Status status = communicator_->look_for_failure();
+    if (status.ok()) status = exchange_->look_for_failure();
+    report.broken = !status.ok();
+    return status;
   });
   // Another rank's failure that was found while waiting: this pool does not go on.
   if (report.status.code() == ErrorCode::kWorkerFailed) {
@@ -116,6 +117,12 @@ RoundReport Worker::follow(const std::function<bool()>& between_orders) {
   return report;
 }
 
+void Worker::interrupt(const Status& reason) {
+  const std::lock_guard lock(communicators_);
+  communicator_->interrupt(reason);
+  exchange_->interrupt(reason);
+}
+
 RoundReport Worker::perform(const Order& order) {
   RoundReport report;
   perform(order, report);
@@ -128,6 +135,7 @@ void Worker::perform(const Order& order, RoundReport& report) {
   times_ = {};
   Status outcome;
   const Status own = status_of([&] {
+    if (!order.members.empty()) regroup(order.members);
     executor_->trim(clock_.now());
     for (const TableOp& op : order.ops) apply(op, order.round);
     drained_round_ = std::min(ingest_.drained_round(), order.round);
@@ -135,7 +143,7 @@ void Worker::perform(const Order& order, RoundReport& report) {
     copy_us_ = 0;
     if (!order.copies.empty()) {
       Duration took{};
-      outcome = copy_pages(order.copies, backend_, *cache_, communicator_, deadline, clock_,
+      outcome = copy_pages(order.copies, backend_, *cache_, *communicator_, deadline, clock_,
                            failure_, took);
       copy_us_ = std::chrono::duration<double, std::micro>(took).count();
     }
@@ -148,13 +156,33 @@ void Worker::perform(const Order& order, RoundReport& report) {
   // Only a table or a plan that does not match the others' fails so.
   if (!own.ok()) leave(own);
   report.status = own.ok() ? outcome : own;
+  report.broken = own.ok() && !outcome.ok() && outcome.code() != ErrorCode::kWorkerFailed;
+  if (report.broken) leave(outcome);
+  report.regrouped = !order.members.empty() && !report.broken;
   copies_made_ = order.copies.empty() || report.status.ok();
+}
+
+/// Those that are left go on, under the ranks that they have.
+void Worker::regroup(std::span<const std::int32_t> members) {
+  if (!std::ranges::binary_search(members, communicator_->rank())) {
+    fail(ErrorCode::kPoolLost, "worker {} was given up by its pool, which goes on without it",
+         communicator_->rank());
+  }
+  const bool one = communicator_ == exchange_;
+  auto next = communicator_->survivors(members);
+  auto exchange = one ? nullptr : exchange_->survivors(members);
+  const std::lock_guard lock(communicators_);
+  survivors_ = std::move(next);
+  communicator_ = survivors_.get();
+  exchanging_survivors_ = std::move(exchange);
+  exchange_ = one ? communicator_ : exchanging_survivors_.get();
+  executor_->use(*exchange_);
 }
 
 /// This rank cannot follow the others into their collectives any more.
 void Worker::leave(const Status& reason) {
-  communicator_.poison(reason);
-  exchange_.poison(reason);
+  communicator_->poison(reason);
+  exchange_->poison(reason);
 }
 
 void Worker::apply(const TableOp& op, std::uint64_t round) {
@@ -178,7 +206,7 @@ void Worker::apply(const TableOp& op, std::uint64_t round) {
   if (const auto* lost = std::get_if<LoseOp>(&op)) ingest_.lose(*lost, round);
   if (comes_again) {
     const auto& extend = std::get<ExtendOp>(op);
-    if (extend.owner != communicator_.rank()) return;
+    if (extend.owner != communicator_->rank()) return;
     ingest_.expect(table_->at(id), extend.leaf);
     arriving_.insert(id);
   }
@@ -224,7 +252,7 @@ void Worker::check_round(const Order& order) {
 /// Makes the plan of `items`, unless it is at hand.
 void Worker::prepare(std::span<const StepItem> items, RoundReport& report) {
   const PhaseTimer timer(times_, Phase::kPlan);
-  const int workers = communicator_.size();
+  const int workers = communicator_->size();
   report.plan_reused = std::ranges::equal(items, planned_, same_plan);
   if (!report.plan_reused) {
     planned_.clear();
@@ -253,7 +281,7 @@ Status Worker::round(const Order& order, Deadline deadline, RoundReport& report)
   if (failure_.ok()) failure_ = status_of([&] { check_rows(order.step); });
   prepare(order.step, report);
   Status status = executor_->run(plan_, item_layer_, client_, deadline, failure_, times_);
-  if (!status.ok()) communicator_.poison(status);  // the others need not wait for this rank
+  if (!status.ok()) communicator_->poison(status);  // the others need not wait for this rank
   if (status.ok() && order.canary.item >= 0) {
     const CanaryInput input{.shape = config_.attention,
                             .routing = routing_,
@@ -263,7 +291,7 @@ Status Worker::round(const Order& order, Deadline deadline, RoundReport& report)
                             .states = executor_->states(),
                             .leaf_tokens = config_.leaf_tokens,
                             .most_rows = config_.canary_rows};
-    status = run_canary(order.canary, input, backend_, communicator_, *cache_, deadline, failure_,
+    status = run_canary(order.canary, input, backend_, *communicator_, *cache_, deadline, failure_,
                         canary_);
   }
   if (status.ok()) status = agree(order.round, deadline, report);
@@ -291,7 +319,7 @@ Status Worker::agree(std::uint64_t round, Deadline deadline, RoundReport& report
   exchanged_before_ = executor_->exchanged_bytes();
   canary_ = {};
   std::vector<RankReport<Agreement>> all;
-  Status status = gather_reports(communicator_, std::exchange(failure_, {}), mine, all, deadline);
+  Status status = gather_reports(*communicator_, std::exchange(failure_, {}), mine, all, deadline);
   if (!status.ok()) return status;
   report.drained_round = drained_round_;
   for (const RankReport<Agreement>& rank : all) {

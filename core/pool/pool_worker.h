@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <unordered_set>
@@ -57,6 +58,11 @@ struct WorkerConfig {
 struct RoundReport {
   Status status;  // the same on every rank, see Worker::lead
   bool stop = false;
+  /// A collective failed: another rank is lost, or late, and nobody can go on with it. The pool
+  /// goes on with the order that names its members, if one comes. The order's copies and its round
+  /// are to be repeated.
+  bool broken = false;
+  bool regrouped = false;                 // the order named the pool's members, and they were there
   int rounds = 0;                         // 1 where a round ran
   double step_us = 0;                     // of the copies and the round, on this rank
   double copy_us = 0;                     // of its copies, on the slowest worker: see copy_pages
@@ -109,10 +115,13 @@ class Worker {
   /// Takes part in an order that every rank has. Changes of the table hold whatever the status.
   /// With kWorkerFailed (a client or a backend threw, on the worker that the message names; or a
   /// round of rows that have not arrived) the pool can go on: order the round again, or abort its
-  /// steps. Any other status is the end of the pool. The status tells about everything but what the
-  /// clients made of the round's states: where PoolClient::read_states throws, the next order
-  /// fails.
+  /// steps. With any other status the pool goes on without a rank that is lost
+  /// (RoundReport::broken), or ends. The status tells about everything but what the clients made of
+  /// the round's states: where PoolClient::read_states throws, the next order fails.
   RoundReport perform(const Order& order);
+
+  /// From any thread: another rank of the pool is lost. What waits for it in a collective ends.
+  void interrupt(const Status& reason);
 
   [[nodiscard]] const SequenceTable& table() const noexcept { return *table_; }
   /// Whether the copies of the last order were made. Else the next one makes them, and until then
@@ -126,6 +135,7 @@ class Worker {
   /// One by which this rank judges the others.
   [[nodiscard]] Deadline deadline_in(Duration timeout) const;
   void perform(const Order& order, RoundReport& report);
+  void regroup(std::span<const std::int32_t> members);
   void leave(const Status& reason);
   void apply(const TableOp& op, std::uint64_t round);
   void check_rows(std::span<const StepItem> items);
@@ -136,8 +146,11 @@ class Worker {
 
   WorkerConfig config_;
   Backend& backend_;
-  Communicator& communicator_;
-  Communicator& exchange_;
+  std::mutex communicators_;  // held where these are changed, and by interrupt()
+  /// Of the members: given at first, then the survivors that it owns.
+  Communicator* communicator_;
+  Communicator* exchange_;
+  std::unique_ptr<Communicator> survivors_, exchanging_survivors_;
   PoolClient& client_;
   IngestTable& ingest_;
   OrderChannel* orders_;

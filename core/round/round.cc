@@ -64,7 +64,7 @@ RoundExecutor::RoundExecutor(const AttentionShape& shape, Backend& backend,
                              Communicator& communicator, Cache& cache)
     : shape_(shape),
       backend_(backend),
-      communicator_(communicator),
+      communicator_(&communicator),
       cache_(cache),
       tokens_(backend),
       outgoing_tokens_(backend),
@@ -78,7 +78,7 @@ Status RoundExecutor::run(const RankPlan& plan, Layers item_layer, PoolClient& c
   const Status thrown =
       status_of([&] { status = execute(plan, item_layer, client, deadline, failure, own); });
   if (!thrown.ok()) {
-    communicator_.poison(thrown);
+    communicator_->poison(thrown);
     status = thrown;
   }
   if (!status.ok()) {
@@ -97,7 +97,7 @@ Status RoundExecutor::execute(const RankPlan& plan, Layers item_layer, PoolClien
                               Deadline deadline, Status& failure, PhaseTimes& times) {
   reserve(plan);
   ended_.clear();
-  if (communicator_.on_stream()) attempt(failure, [&] { backend_.mark(0); });
+  if (communicator_->on_stream()) attempt(failure, [&] { backend_.mark(0); });
   for (const Stage& stage : stages()) {
     if (stage.planned != nullptr && !(plan.*stage.planned)) continue;
     const PhaseTimer timer(times, stage.phase);
@@ -115,7 +115,7 @@ Status RoundExecutor::execute(const RankPlan& plan, Layers item_layer, PoolClien
     end_phase(stage.phase, failure);
   }
   const PhaseTimer timer(times, stages().back().phase);
-  Status status = communicator_.complete(deadline);
+  Status status = communicator_->complete(deadline);
   if (!status.ok()) return status;
   // Also after a failure: the work before it uses buffers that the next round may replace.
   const Status waited = status_of([&] { backend_.synchronize(deadline); });
@@ -125,12 +125,12 @@ Status RoundExecutor::execute(const RankPlan& plan, Layers item_layer, PoolClien
 
 /// Waits until the communicator's input is there, unless the stream orders the two.
 void RoundExecutor::synchronize_unless_ordered(Deadline deadline) {
-  if (!communicator_.on_stream()) backend_.synchronize(deadline);
+  if (!communicator_->on_stream()) backend_.synchronize(deadline);
 }
 
 /// On a stream the host does not wait at the end of a phase: the device has to tell when it was.
 void RoundExecutor::end_phase(Phase phase, Status& failure) {
-  if (!communicator_.on_stream()) return;
+  if (!communicator_->on_stream()) return;
   attempt(failure, [&] {
     ended_.push_back(phase);
     backend_.mark(static_cast<int>(ended_.size()));
@@ -241,7 +241,7 @@ Status RoundExecutor::exchange_tokens(const RankPlan& plan, Deadline deadline) {
   const std::span received(tokens_.data() + scaled(plan.local_tokens, record),
                            scaled(plan.received_tokens, record));
   if (plan.exchange == Exchange::kAllGather) {
-    const std::size_t own = recv_bytes_[static_cast<std::size_t>(communicator_.rank())];
+    const std::size_t own = recv_bytes_[static_cast<std::size_t>(communicator_->rank())];
     return transfer({tokens_.data(), own}, received, plan, deadline);
   }
   return transfer({outgoing_tokens_.data(), plan.token_send_index.size() * record}, received, plan,
@@ -263,11 +263,11 @@ Status RoundExecutor::transfer(std::span<const std::byte> send, std::span<std::b
                                const RankPlan& plan, Deadline deadline) {
   const bool gathers = plan.exchange == Exchange::kAllGather;
   const auto kind = gathers ? CollectiveKind::kAllGather : CollectiveKind::kAllToAll;
-  const std::uint64_t before = communicator_.traffic()[kind];
+  const std::uint64_t before = communicator_->traffic()[kind];
   Status status = gathers
-                      ? communicator_.all_gather(send, recv, recv_bytes_, deadline)
-                      : communicator_.all_to_all(send, send_bytes_, recv, recv_bytes_, deadline);
-  exchanged_bytes_ += communicator_.traffic()[kind] - before;
+                      ? communicator_->all_gather(send, recv, recv_bytes_, deadline)
+                      : communicator_->all_to_all(send, send_bytes_, recv, recv_bytes_, deadline);
+  exchanged_bytes_ += communicator_->traffic()[kind] - before;
   return status;
 }
 

@@ -31,6 +31,9 @@ class RoundExecutor {
   RoundExecutor(const AttentionShape& shape, Backend& backend, Communicator& communicator,
                 Cache& cache);
 
+  /// Uses another communicator of the same kind from the next round on.
+  void use(Communicator& communicator) noexcept { communicator_ = &communicator; }
+
   /// Runs the plan. A failure of this rank's own work (the client or the backend throws) goes to
   /// `failure`, and the rank still enters every collective of the round; with `failure` set on
   /// entry it does only that. The result is not ok only when the communicator failed: nothing more
@@ -87,7 +90,7 @@ class RoundExecutor {
 
   AttentionShape shape_;
   Backend& backend_;
-  Communicator& communicator_;
+  Communicator* communicator_;
   Cache& cache_;
   ScratchBuffer tokens_;
   ScratchBuffer outgoing_tokens_;

@@ -1,6 +1,6 @@
-// Layout: round, stop, number of operations; per operation its kind (its index in the variant) and
-// its fields in the order of declaration; the copies and the step's items as lists; the canary. No
-// struct with padding is written as it lies in memory: those bytes hold anything.
+// Layout: round, members, stop, number of operations; per operation its kind (its index in the
+// variant) and its fields in the order of declaration; the copies and the step's items as lists;
+// the canary. No struct with padding is written as it lies in memory: those bytes hold anything.
 #include "core/sequencer/order.h"
 
 #include <type_traits>
@@ -206,6 +206,7 @@ TableOp decode_op(ByteReader& in) {
 std::vector<std::byte> encode_order(const Order& order) {
   ByteWriter out;
   out.value(order.round);
+  out.list(std::span<const std::int32_t>(order.members));
   out.value(static_cast<std::uint8_t>(order.stop));
   out.value(static_cast<std::uint32_t>(order.ops.size()));
   for (const TableOp& op : order.ops) encode(op, out);
@@ -221,6 +222,7 @@ Order decode_order(std::span<const std::byte> bytes) {
   ByteReader in(bytes);
   Order order;
   order.round = in.value<std::uint64_t>();
+  order.members = in.list<std::int32_t>();
   order.stop = in.value<std::uint8_t>() != 0;
   const auto ops = in.value<std::uint32_t>();
   for (std::uint32_t i = 0; i < ops; ++i) order.ops.push_back(decode_op(in));

@@ -21,6 +21,8 @@ struct CanaryOrder {
 
 struct Order {
   std::uint64_t round = 0;
+  /// The ranks that take part from this order on, ascending; empty: those of before.
+  std::vector<std::int32_t> members;
   std::vector<TableOp> ops;      // applied in order, before the round
   std::vector<PageCopy> copies;  // of leaves that move, and of pages that were shared: after ops
   std::vector<StepItem> step;    // the items of the round; empty: none runs

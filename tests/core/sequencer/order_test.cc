@@ -58,14 +58,16 @@ bool same(const std::vector<T>& a, const std::vector<T>& b) {
   return std::ranges::equal(a, b, [](const T& x, const T& y) { return same(x, y); });
 }
 bool same(const Order& a, const Order& b) {
-  return a.round == b.round && a.stop == b.stop && same(a.ops, b.ops) && a.copies == b.copies &&
-         same(a.step, b.step) && a.canary.item == b.canary.item && a.canary.head == b.canary.head;
+  return a.round == b.round && a.members == b.members && a.stop == b.stop && same(a.ops, b.ops) &&
+         a.copies == b.copies && same(a.step, b.step) && a.canary.item == b.canary.item &&
+         a.canary.head == b.canary.head;
 }
 
 /// One of each operation, with extremes.
 Order example_order() {
   Order order;
   order.round = UINT64_MAX;
+  order.members = {0, 2, INT32_MAX};
   order.stop = true;
   order.ops = {AdmitOp{{.id = 0x1'0000'0002,
                         .epoch = 3,
@@ -135,7 +137,7 @@ TEST(Order, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(message_of([&] { (void)decode_order(bytes); }),
             "order: bytes left after the last field");
   bytes.pop_back();
-  constexpr std::size_t kFirstKind = 8 + 1 + 4;
+  constexpr std::size_t kFirstKind = 8 + (4 + 3 * 4) + 1 + 4;
   bytes[kFirstKind] = std::byte{9};
   EXPECT_EQ(message_of([&] { (void)decode_order(bytes); }),
             "order: operation kind is 9, expected 0 .. 8");
